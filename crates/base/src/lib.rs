@@ -1,0 +1,20 @@
+//! What every room needs and none should write twice.
+//!
+//! * [`Endian`] and [`bytes`]: a pool or stream is in its writer's byte order, and each structure is decoded once, at the
+//!   edge, into native integers. Every read of foreign bytes goes through the checked accessors here: a short buffer is a
+//!   `None`, never a panic.
+//! * [`Txg`], [`Guid`], [`ObjectId`]: numbers that must not be mixed up.
+//! * [`tunable`]: one table of the numbers that a user may set, under OpenZFS's names.
+//! * [`counter`]: kstat-style counters.
+//!
+//! Nothing here does I/O. Every other crate uses this one; it uses none of them.
+#![forbid(unsafe_code)]
+
+pub mod bytes;
+pub mod counter;
+mod endian;
+mod ids;
+pub mod tunable;
+
+pub use endian::Endian;
+pub use ids::{Guid, ObjectId, Txg};

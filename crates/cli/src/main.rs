@@ -1,0 +1,2 @@
+//! The `zuse` binary.
+fn main() {}

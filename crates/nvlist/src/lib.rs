@@ -1,0 +1,1 @@
+//! Name-value lists, hash-indexed: native and XDR packing, JSON.

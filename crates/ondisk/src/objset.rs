@@ -1,0 +1,134 @@
+//! The object set and the header of its intent log (OpenZFS: `objset_phys_t`, `zil_header_t`).
+
+use base::{Endian, Txg, bytes};
+
+use crate::{BlkPtr, DnodePhys, Error};
+
+/// Size of a [`ZilHeader`] on disk.
+pub const ZIL_HEADER_SIZE: usize = 192;
+
+/// What an object set holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ObjsetType {
+    /// Nothing yet.
+    None,
+    /// The meta object set of a pool.
+    Meta,
+    /// A file system.
+    Zfs,
+    /// A volume.
+    Zvol,
+    /// Something else.
+    Other,
+    /// A number that no OpenZFS writes.
+    Unknown(u64),
+}
+
+impl From<u64> for ObjsetType {
+    fn from(n: u64) -> Self {
+        match n {
+            0 => ObjsetType::None,
+            1 => ObjsetType::Meta,
+            2 => ObjsetType::Zfs,
+            3 => ObjsetType::Zvol,
+            4 => ObjsetType::Other,
+            n => ObjsetType::Unknown(n),
+        }
+    }
+}
+
+/// The head of an intent log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ZilHeader {
+    /// The txg in which the log blocks were claimed, 0 if not.
+    pub claim_txg: Txg,
+    /// Highest replayed record sequence.
+    pub replay_seq: u64,
+    /// The first log block; its checksum words are the chain's identity.
+    pub log: BlkPtr,
+    /// Highest claimed block sequence.
+    pub claim_blk_seq: u64,
+    /// 1 replay needed, 2 `claim_lr_seq` is valid.
+    pub flags: u64,
+    /// Highest claimed record sequence.
+    pub claim_lr_seq: u64,
+}
+
+impl ZilHeader {
+    /// Decodes 192 bytes.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`].
+    pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
+        let word = |off| bytes::u64(buf, off, e).ok_or(Error::short("ZIL header", ZIL_HEADER_SIZE, buf.len()));
+        Ok(ZilHeader {
+            claim_txg: Txg(word(0)?),
+            replay_seq: word(8)?,
+            log: BlkPtr::decode(buf.get(16..).unwrap_or(&[]), e)?,
+            claim_blk_seq: word(144)?,
+            flags: word(152)?,
+            claim_lr_seq: word(160)?,
+        })
+    }
+}
+
+/// The root block of a dataset.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ObjsetPhys {
+    /// Object 0: the file of all dnodes.
+    pub meta_dnode: DnodePhys,
+    /// The intent log.
+    pub zil_header: ZilHeader,
+    /// What is in the set.
+    pub os_type: ObjsetType,
+    /// 1 user accounting complete, 2 object accounting, 4 project accounting.
+    pub flags: u64,
+    /// MAC over what a raw send carries.
+    pub portable_mac: [u8; 32],
+    /// MAC over the accounting objects.
+    pub local_mac: [u8; 32],
+    /// Object −1, space by user; `None` in old, 1 KiB object sets or when unused.
+    pub userused: Option<DnodePhys>,
+    /// Object −2, space by group.
+    pub groupused: Option<DnodePhys>,
+    /// Object −3, space by project.
+    pub projectused: Option<DnodePhys>,
+    /// The order it was written in.
+    pub endian: Endian,
+}
+
+impl ObjsetPhys {
+    /// User and group accounting is complete.
+    pub const FLAG_USERACCOUNTING: u64 = 1;
+    /// Object counts per user are complete.
+    pub const FLAG_USEROBJACCOUNTING: u64 = 2;
+    /// Project accounting is complete.
+    pub const FLAG_PROJECTACCOUNTING: u64 = 4;
+
+    /// Decodes a 1, 2 or 4 KiB object set block.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] below 1 KiB, or what a dnode in it says.
+    pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
+        if buf.len() < 1024 {
+            return Err(Error::short("object set", 1024, buf.len()));
+        }
+        let at = |off: usize| buf.get(off..off + 512);
+        let extra = |off: usize| match at(off) {
+            None => Ok(None),
+            Some(b) => DnodePhys::decode(b, e).map(|dn| (dn.object_type.0 != 0).then_some(dn)),
+        };
+        Ok(ObjsetPhys {
+            meta_dnode: DnodePhys::decode(at(0).unwrap_or(&[]), e)?,
+            zil_header: ZilHeader::decode(buf.get(512..704).unwrap_or(&[]), e)?,
+            os_type: ObjsetType::from(bytes::u64(buf, 704, e).unwrap_or(0)),
+            flags: bytes::u64(buf, 712, e).unwrap_or(0),
+            portable_mac: bytes::array(buf, 720).unwrap_or([0; 32]),
+            local_mac: bytes::array(buf, 752).unwrap_or([0; 32]),
+            userused: extra(1024)?,
+            groupused: extra(1536)?,
+            projectused: extra(2048)?,
+            endian: e,
+        })
+    }
+}

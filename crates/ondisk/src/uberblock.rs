@@ -1,0 +1,116 @@
+//! The uberblock (OpenZFS: `uberblock_t`).
+
+use base::{Endian, Guid, Txg, bytes};
+
+use crate::{BlkPtr, Error};
+
+/// Marks an uberblock, and its byte order ("oo-ba-bloc!").
+pub const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
+/// Marks valid multihost fields.
+const MMP_MAGIC: u64 = 0xa11c_ea11;
+
+/// The multihost (MMP) fields of an uberblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MmpConfig {
+    /// Nanoseconds between the last multihost writes.
+    pub delay_ns: u64,
+    /// The configuration word as stored.
+    pub config: u64,
+}
+
+impl MmpConfig {
+    /// Milliseconds between multihost writes, if recorded.
+    #[must_use]
+    pub fn interval_ms(&self) -> Option<u64> {
+        (self.config & 1 != 0).then(|| bytes::bits(self.config, 8, 24))
+    }
+
+    /// The sequence number of the write within its txg, if recorded.
+    #[must_use]
+    pub fn seq(&self) -> Option<u64> {
+        (self.config & 2 != 0).then(|| bytes::bits(self.config, 32, 16))
+    }
+
+    /// How many missed intervals suspend the pool, if recorded.
+    #[must_use]
+    pub fn fail_intervals(&self) -> Option<u64> {
+        (self.config & 4 != 0).then(|| bytes::bits(self.config, 48, 16))
+    }
+}
+
+/// The root of a pool at one txg.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Uberblock {
+    /// 1 to 28, or 5000 (features).
+    pub version: u64,
+    /// The txg that this completes.
+    pub txg: Txg,
+    /// Sum of the guids of all vdevs, modulo 2^64.
+    pub guid_sum: Guid,
+    /// Seconds since 1970.
+    pub timestamp: u64,
+    /// The MOS.
+    pub rootbp: BlkPtr,
+    /// Highest version that the writer knew.
+    pub software_version: u64,
+    /// Multihost fields, if the writer kept them.
+    pub mmp: Option<MmpConfig>,
+    /// Not zero in the uberblock of a checkpoint.
+    pub checkpoint_txg: Txg,
+    /// RAID-Z reflow: offset 55@0 in sectors, scratch state 9@55.
+    pub raidz_reflow_info: u64,
+    /// The order it was written in.
+    pub endian: Endian,
+}
+
+impl Uberblock {
+    /// Bytes of the fields.
+    pub const SIZE: usize = 216;
+
+    /// Decodes an uberblock; its magic tells the byte order. The checksum of the slot is the caller's matter.
+    ///
+    /// # Errors
+    /// [`Error::BadMagic`] (an empty slot), [`Error::Truncated`].
+    pub fn decode(buf: &[u8]) -> Result<Self, Error> {
+        let what = "uberblock";
+        let short = || Error::short(what, Self::SIZE, buf.len());
+        let first = bytes::u64(buf, 0, Endian::Little).ok_or_else(short)?;
+        let e = match first {
+            UBERBLOCK_MAGIC => Endian::Little,
+            n if n == UBERBLOCK_MAGIC.swap_bytes() => Endian::Big,
+            found => return Err(Error::BadMagic { what, found }),
+        };
+        let word = |off| bytes::u64(buf, off, e).ok_or_else(short);
+        let mmp = (word(176)? == MMP_MAGIC).then_some(MmpConfig { delay_ns: word(184)?, config: word(192)? });
+        Ok(Uberblock {
+            version: word(8)?,
+            txg: Txg(word(16)?),
+            guid_sum: Guid(word(24)?),
+            timestamp: word(32)?,
+            rootbp: BlkPtr::decode(buf.get(40..).unwrap_or(&[]), e)?,
+            software_version: word(168)?,
+            mmp,
+            checkpoint_txg: Txg(word(200)?),
+            raidz_reflow_info: word(208)?,
+            endian: e,
+        })
+    }
+
+    /// What decides between uberblocks: txg, then timestamp, then multihost sequence.
+    #[must_use]
+    pub fn rank(&self) -> (Txg, u64, u64) {
+        (self.txg, self.timestamp, self.mmp.and_then(|m| m.seq()).unwrap_or(0))
+    }
+
+    /// Bytes of the RAID-Z reflow that are done (per the whole expanding vdev), 0 if none runs.
+    #[must_use]
+    pub const fn reflow_offset(&self) -> u64 {
+        bytes::bits(self.raidz_reflow_info, 0, 55) << 9
+    }
+
+    /// The state of the reflow's scratch area: 0 unused, 1 valid, 2 invalid and synced, 3 and 4 invalid.
+    #[must_use]
+    pub const fn reflow_scratch_state(&self) -> u64 {
+        bytes::bits(self.raidz_reflow_info, 55, 9)
+    }
+}

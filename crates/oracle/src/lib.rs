@@ -1,0 +1,1 @@
+//! Test support: fixtures and OpenZFS's own tools.

@@ -1,0 +1,1 @@
+//! The SPA and the DSL: pools, datasets, properties.

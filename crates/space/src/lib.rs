@@ -1,0 +1,1 @@
+//! Range trees, space maps, log space maps.

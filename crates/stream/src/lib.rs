@@ -1,0 +1,1 @@
+//! Send streams and the tools for them.

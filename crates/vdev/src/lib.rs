@@ -1,0 +1,1 @@
+//! Devices: leaves, mirror, raidz, draid, indirect; labels.

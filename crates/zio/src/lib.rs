@@ -1,0 +1,1 @@
+//! Reading through block pointers; the ARC.

@@ -1,0 +1,1 @@
+//! POSIX files over objects, and volumes.

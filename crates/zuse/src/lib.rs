@@ -1,0 +1,1 @@
+//! Zuse as a library: the curated public face.
