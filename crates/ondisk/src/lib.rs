@@ -16,6 +16,23 @@ mod objset;
 mod objtype;
 mod uberblock;
 
+pub mod bpobj;
+pub mod brt;
+pub mod ddt;
+pub mod dsl;
+pub mod gang;
+pub mod history;
+pub mod indirect;
+pub mod l2arc;
+pub mod label;
+pub mod sa;
+pub mod scan;
+pub mod send;
+pub mod spacemap;
+pub mod zap;
+pub mod zil;
+pub mod znode;
+
 pub use blkptr::{BLKPTR_SIZE, BlkPtr, Dva, EmbeddedType};
 pub use dnode::{DNODE_SHIFT, DNODE_SIZE, DnodePhys};
 pub use error::Error;

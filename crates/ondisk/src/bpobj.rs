@@ -1,0 +1,1 @@
+//! Lists of block pointers (FORMAT.md §9.4)

@@ -1,0 +1,1 @@
+//! The block reference table (FORMAT.md §13)

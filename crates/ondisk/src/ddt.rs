@@ -1,0 +1,1 @@
+//! Dedup tables and their log (FORMAT.md §13)

@@ -1,0 +1,1 @@
+//! DSL directories, datasets, deadlists, bookmarks, holds (FORMAT.md §9)

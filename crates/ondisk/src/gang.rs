@@ -1,0 +1,1 @@
+//! Gang headers (FORMAT.md §2.3)

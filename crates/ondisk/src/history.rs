@@ -1,0 +1,1 @@
+//! The pool's history ring (FORMAT.md §6.1)

@@ -1,0 +1,1 @@
+//! Mappings of removed devices (FORMAT.md §11)

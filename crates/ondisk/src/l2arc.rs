@@ -1,0 +1,1 @@
+//! L2ARC device header and log blocks (FORMAT.md §18)

@@ -1,0 +1,1 @@
+//! The areas of a device label (FORMAT.md §1)

@@ -1,0 +1,1 @@
+//! System attribute headers (FORMAT.md §8)

@@ -1,0 +1,1 @@
+//! Scrub and resilver state (FORMAT.md §6.3)

@@ -1,0 +1,1 @@
+//! Records of a send stream (FORMAT.md §15)

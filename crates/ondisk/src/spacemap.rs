@@ -1,0 +1,1 @@
+//! Space map headers and entries (FORMAT.md §10)

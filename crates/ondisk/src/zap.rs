@@ -1,0 +1,1 @@
+//! ZAP blocks (FORMAT.md §7)

@@ -1,0 +1,1 @@
+//! Intent-log blocks and records (FORMAT.md §14)

@@ -1,0 +1,1 @@
+//! The attributes of ZPL versions before 5
