@@ -105,7 +105,8 @@ impl BlkPtr {
     /// # Errors
     /// [`Error::Truncated`] if `buf` is shorter than 128 bytes. Contents are not judged: see [`BlkPtr::validate`].
     pub fn decode(buf: &[u8], endian: Endian) -> Result<Self, Error> {
-        let raw: [u8; BLKPTR_SIZE] = bytes::array(buf, 0).ok_or(Error::short("block pointer", BLKPTR_SIZE, buf.len()))?;
+        let raw: [u8; BLKPTR_SIZE] =
+            bytes::array(buf, 0).ok_or(Error::short("block pointer", BLKPTR_SIZE, buf.len()))?;
         Ok(Self::from_bytes(&raw, endian))
     }
 
@@ -391,10 +392,25 @@ impl BlkPtr {
 impl fmt::Debug for BlkPtr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_hole() {
-            return write!(f, "HOLE [L{} {:?}] size={:x}L birth={}L", self.level(), self.object_type(), self.lsize(), self.birth_logical());
+            return write!(
+                f,
+                "HOLE [L{} {:?}] size={:x}L birth={}L",
+                self.level(),
+                self.object_type(),
+                self.lsize(),
+                self.birth_logical()
+            );
         }
         if self.is_embedded() {
-            return write!(f, "EMBEDDED [L{} {:?}] size={:x}L/{:x}P birth={}L", self.level(), self.object_type(), self.lsize(), self.psize(), self.birth_logical());
+            return write!(
+                f,
+                "EMBEDDED [L{} {:?}] size={:x}L/{:x}P birth={}L",
+                self.level(),
+                self.object_type(),
+                self.lsize(),
+                self.psize(),
+                self.birth_logical()
+            );
         }
         for (n, dva) in self.dvas().enumerate() {
             write!(f, "DVA[{n}]={dva:?} ")?;

@@ -131,7 +131,19 @@ impl DnodePhys {
                 place.copy_from_slice(b);
             }
         };
-        put(0, &[self.object_type.0, self.indblkshift, self.nlevels, self.blkptr.len() as u8, self.bonus_type.0, self.checksum, self.compress, self.flags]);
+        put(
+            0,
+            &[
+                self.object_type.0,
+                self.indblkshift,
+                self.nlevels,
+                self.blkptr.len() as u8,
+                self.bonus_type.0,
+                self.checksum,
+                self.compress,
+                self.flags,
+            ],
+        );
         put(8, &e.put_u16(self.datablkszsec));
         put(10, &e.put_u16(self.bonus.len() as u16));
         put(12, &[self.extra_slots]);

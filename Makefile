@@ -1,0 +1,24 @@
+# make demo   reads a real raidz pool with a dead and a corrupt disk, copies every file out, checks every digest
+# make test   runs every test, with OpenZFS's own tools as the judge
+# make bench  measures Zuse beside its peers
+# Each installs what it needs (scripts/setup says what it does).
+
+.PHONY: demo test bench fuzz build setup judge
+
+setup:
+	@scripts/setup
+
+judge: setup
+	@scripts/get-judge .judge
+
+build: setup
+	cargo build --release --bin zuse
+
+demo: setup
+	@scripts/demo
+
+test: judge
+	scripts/test
+
+bench: setup
+	scripts/bench
