@@ -1,0 +1,31 @@
+//! OpenZFS's own tools, as judges of what Zuse says.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// The command of one of the judge's tools (`zdb`, `zstream`, `ztest`), or `None` where the judge is not installed.
+///
+/// # Panics
+/// In CI, where a missing judge is a failure and never a skip.
+#[must_use]
+pub fn tool(name: &str) -> Option<Command> {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.judge/bin");
+    let dir = std::env::var_os("ZUSE_JUDGE").map_or_else(|| PathBuf::from(default), PathBuf::from);
+    let path = dir.join(name);
+    if path.exists() {
+        return Some(Command::new(path));
+    }
+    assert!(std::env::var_os("CI").is_none(), "the judge ({}) is missing; scripts/get-judge fetches it", path.display());
+    eprintln!("no judge at {}: skipped", path.display());
+    None
+}
+
+/// Runs one of the judge's tools to its end; `None` where the judge is not installed.
+///
+/// # Panics
+/// If the tool does not start, or (in CI) is missing.
+#[must_use]
+pub fn run(name: &str, args: &[&str]) -> Option<Output> {
+    let mut command = tool(name)?;
+    Some(command.args(args).output().unwrap_or_else(|e| panic!("{name}: {e}")))
+}
