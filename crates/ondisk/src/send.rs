@@ -137,7 +137,7 @@ impl Field for Guid {
 
 impl Field for [u64; 4] {
     fn get(buf: &[u8], off: usize, e: Endian) -> Option<Self> {
-        let word = |n| bytes::u64(buf, off + n * 8, e);
+        let word = |n: usize| bytes::u64(buf, off + n * 8, e);
         Some([word(0)?, word(1)?, word(2)?, word(3)?])
     }
     fn put(&self, buf: &mut [u8], off: usize, e: Endian) {
