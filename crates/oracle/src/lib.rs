@@ -1,7 +1,8 @@
 //! Test support: fixtures and OpenZFS's own tools. Nothing here ships.
 //!
-//! [`fixtures`] unpacks the committed images of real pools and streams and reads the ground truth beside them. Everything
-//! here panics when something is wrong: a test without its fixture has nothing to say.
+//! [`fixtures`] unpacks the committed images of real pools and streams and reads the ground truth beside them. [`judge`] runs
+//! OpenZFS's tools. Everything here panics when something is wrong: a test without its fixture has nothing to say.
 #![forbid(unsafe_code)]
 
 pub mod fixtures;
+pub mod judge;
