@@ -1,0 +1,84 @@
+//! zstd: a header (see [`super::zstd_header`]), then a frame without magic number, checksum and content size.
+
+use std::cell::RefCell;
+
+use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat, ResetDirective};
+
+use super::lz4;
+use super::zstd_header::{self, ZstdHeader};
+
+/// OpenZFS's default level.
+const DEFAULT: u8 = 3;
+/// Blocks from this size on, at this level and above, are tried with faster compressors first, and left as they are if
+/// these find nothing. OpenZFS: `zstd_abort_size`, `zstd_cutoff_level`.
+const ABORT_SIZE: usize = 128 << 10;
+const CUTOFF_LEVEL: i32 = 3;
+
+thread_local! {
+    /// A context costs 160 KiB to set up, so each thread keeps one.
+    static DECODER: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+    /// A compressor's tables grow with the highest level that was asked of it.
+    static ENCODER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
+}
+
+pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), &'static str> {
+    let header = zstd_header::parse(src).ok_or("no header")?;
+    // A level that does not exist is a sure sign of damage.
+    zstd_header::zstd_level(header.level).ok_or("impossible level in the header")?;
+    let length = usize::try_from(header.compressed_len).map_err(|_| "impossible length")?;
+    let frame = src.get(zstd_header::LEN..).and_then(|s| s.get(..length)).ok_or("length beyond the block")?;
+    DECODER.with_borrow_mut(|kept| {
+        if kept.is_none() {
+            let mut ctx = DCtx::try_create().ok_or("out of memory")?;
+            ctx.set_parameter(DParameter::Format(FrameFormat::Magicless)).map_err(|_| "no magicless format")?;
+            *kept = Some(ctx);
+        }
+        let ctx = kept.as_mut().ok_or("out of memory")?;
+        match ctx.decompress(dst, frame) {
+            Ok(n) if n == dst.len() => Ok(()),
+            Ok(_) => Err("zstd frame of another size"),
+            Err(code) => Err(zstd_safe::get_error_name(code)),
+        }
+    })
+}
+
+pub(super) fn compress(src: &[u8], level: Option<i16>, limit: usize) -> Option<Vec<u8>> {
+    let number = match level {
+        None => DEFAULT,
+        Some(255) => DEFAULT,
+        Some(n) => u8::try_from(n).ok()?,
+    };
+    let zstd_level = zstd_header::zstd_level(number)?;
+    if zstd_level >= CUTOFF_LEVEL && src.len() >= ABORT_SIZE && lz4::compress(src, limit).is_none() {
+        encode(src, 1, 1, limit)?;
+    }
+    encode(src, number, zstd_level, limit)
+}
+
+fn encode(src: &[u8], number: u8, zstd_level: i32, limit: usize) -> Option<Vec<u8>> {
+    ENCODER.with_borrow_mut(|kept| {
+        if kept.is_none() {
+            *kept = Some(CCtx::try_create()?);
+        }
+        let ctx = kept.as_mut()?;
+        ctx.reset(ResetDirective::SessionAndParameters).ok()?;
+        for p in [
+            CParameter::CompressionLevel(zstd_level),
+            CParameter::Format(FrameFormat::Magicless),
+            CParameter::ChecksumFlag(false),
+            CParameter::ContentSizeFlag(false),
+        ] {
+            ctx.set_parameter(p).ok()?;
+        }
+        let mut out = vec![0; limit];
+        let (head, body) = out.split_at_mut_checked(zstd_header::LEN)?;
+        let n = ctx.compress2(body, src).ok()?;
+        head.copy_from_slice(&zstd_header::encode(ZstdHeader {
+            compressed_len: u32::try_from(n).ok()?,
+            version: zstd_safe::version_number(),
+            level: number,
+        }));
+        out.truncate(zstd_header::LEN + n);
+        Some(out)
+    })
+}
