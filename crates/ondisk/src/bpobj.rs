@@ -1,1 +1,124 @@
-//! Lists of block pointers (FORMAT.md §9.4)
+//! Lists of block pointers: bpobj (deadlists, deferred frees) and bptree (asynchronous destroy).
+
+use base::{Endian, Txg, bytes};
+
+use crate::{BlkPtr, Error};
+
+/// The bonus of a bpobj (OpenZFS: `bpobj_phys_t`). Older versions store fewer words; missing ones are 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BpobjPhys {
+    /// Pointers in the object itself.
+    pub num_blkptrs: u64,
+    /// Space of all pointers, sub-objects included.
+    pub bytes: u64,
+    /// Compressed bytes of them.
+    pub comp: u64,
+    /// Uncompressed bytes of them.
+    pub uncomp: u64,
+    /// The object that lists sub-objects, 0 none.
+    pub subobjs: u64,
+    /// How many sub-objects.
+    pub num_subobjs: u64,
+    /// Pointers marked FREE (livelists).
+    pub num_freed: u64,
+    /// Whether `comp` and `uncomp` are stored.
+    pub have_comp: bool,
+}
+
+impl BpobjPhys {
+    /// Decodes a bonus buffer of 16, 32, 48 or 56 bytes.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] below 16 bytes.
+    pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
+        if buf.len() < 16 {
+            return Err(Error::short("bpobj", 16, buf.len()));
+        }
+        let w = |n: usize| bytes::u64(buf, n * 8, e).unwrap_or(0);
+        let subobjs = buf.len() >= 48;
+        Ok(BpobjPhys {
+            num_blkptrs: w(0),
+            bytes: w(1),
+            comp: w(2),
+            uncomp: w(3),
+            subobjs: if subobjs { w(4) } else { 0 },
+            num_subobjs: if subobjs { w(5) } else { 0 },
+            num_freed: if buf.len() >= 56 { w(6) } else { 0 },
+            have_comp: buf.len() >= 32,
+        })
+    }
+}
+
+/// Whether a pointer in a livelist says FREE instead of ALLOC (OpenZFS: `BP_GET_FREE`).
+#[must_use]
+pub const fn livelist_entry_is_free(bp: &BlkPtr) -> bool {
+    bp.words[11] & 1 != 0
+}
+
+/// The bonus of a bptree (OpenZFS: `bptree_phys_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BptreePhys {
+    /// First entry still to be freed.
+    pub begin: u64,
+    /// One beyond the last entry.
+    pub end: u64,
+    /// Space to be freed.
+    pub bytes: u64,
+    /// Compressed bytes of it.
+    pub comp: u64,
+    /// Uncompressed bytes of it.
+    pub uncomp: u64,
+}
+
+impl BptreePhys {
+    /// Decodes 40 bytes.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`].
+    pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
+        let w = |n: usize| bytes::u64(buf, n * 8, e).ok_or(Error::short("bptree", 40, buf.len()));
+        Ok(BptreePhys { begin: w(0)?, end: w(1)?, bytes: w(2)?, comp: w(3)?, uncomp: w(4)? })
+    }
+}
+
+/// One tree of blocks being destroyed (OpenZFS: `bptree_entry_phys_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BptreeEntry {
+    /// The object set whose blocks are freed.
+    pub bp: BlkPtr,
+    /// Only blocks born after this are freed.
+    pub birth_txg: Txg,
+    /// How far the destroy came: object set, object, level, block.
+    pub bookmark: [u64; 4],
+}
+
+impl BptreeEntry {
+    /// Bytes of an entry.
+    pub const SIZE: usize = 168;
+
+    /// Decodes 168 bytes.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`].
+    pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
+        let w = |n: usize| bytes::u64(buf, 128 + n * 8, e).ok_or(Error::short("bptree entry", Self::SIZE, buf.len()));
+        Ok(BptreeEntry { bp: BlkPtr::decode(buf, e)?, birth_txg: Txg(w(0)?), bookmark: [w(1)?, w(2)?, w(3)?, w(4)?] })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_version_of_the_bonus_decodes() {
+        let all: Vec<u8> = (1..=7u64).flat_map(u64::to_be_bytes).collect();
+        for (len, comp, subobjs, freed) in [(16, 0, 0, 0), (32, 3, 0, 0), (48, 3, 5, 0), (56, 3, 5, 7)] {
+            let p = BpobjPhys::decode(&all[..len], Endian::Big).unwrap();
+            assert_eq!((p.num_blkptrs, p.comp, p.subobjs, p.num_freed), (1, comp, subobjs, freed));
+        }
+        assert!(BpobjPhys::decode(&all[..8], Endian::Big).is_err());
+        assert!(BptreeEntry::decode(&all, Endian::Big).is_err());
+    }
+}

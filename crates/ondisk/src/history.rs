@@ -1,1 +1,77 @@
-//! The pool's history ring (FORMAT.md §6.1)
+//! The pool's history: a ring of records (FORMAT.md §6.1).
+
+use base::{Endian, bytes};
+
+use crate::Error;
+
+/// The bonus of the history object (OpenZFS: `spa_history_phys_t`). Offsets are logical: they grow without end and are
+/// mapped into the ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HistoryPhys {
+    /// Bytes at the front that are never overwritten: the record of the pool's creation.
+    pub pool_create_len: u64,
+    /// Bytes of the whole object.
+    pub phys_max_off: u64,
+    /// Logical offset of the oldest record after the first.
+    pub bof: u64,
+    /// Logical offset of the end.
+    pub eof: u64,
+    /// Records that were overwritten.
+    pub records_lost: u64,
+}
+
+impl HistoryPhys {
+    /// Decodes 40 bytes.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`]; [`Error::Invalid`] when the offsets are in no order.
+    pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
+        let what = "pool history";
+        let w = |n: usize| bytes::u64(buf, n * 8, e).ok_or(Error::short(what, 40, buf.len()));
+        let p =
+            HistoryPhys { pool_create_len: w(0)?, phys_max_off: w(1)?, bof: w(2)?, eof: w(3)?, records_lost: w(4)? };
+        if p.bof > p.eof {
+            return Err(Error::Invalid { what, field: "begin", value: p.bof });
+        }
+        if p.pool_create_len > p.phys_max_off {
+            return Err(Error::Invalid { what, field: "length of the first record", value: p.pool_create_len });
+        }
+        if p.eof - p.bof > p.phys_max_off - p.pool_create_len {
+            return Err(Error::Invalid { what, field: "end", value: p.eof });
+        }
+        Ok(p)
+    }
+
+    /// Where logical offset `log` stands in the object.
+    #[must_use]
+    pub const fn log_to_phys(&self, log: u64) -> u64 {
+        let ring = self.phys_max_off.saturating_sub(self.pool_create_len);
+        if log < self.pool_create_len || ring == 0 {
+            return log;
+        }
+        (log - self.pool_create_len) % ring + self.pool_create_len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_wraps_behind_the_first_record() {
+        let p = HistoryPhys { pool_create_len: 100, phys_max_off: 1100, bof: 1500, eof: 2400, records_lost: 3 };
+        assert_eq!(p.log_to_phys(50), 50);
+        assert_eq!(p.log_to_phys(1099), 1099);
+        assert_eq!(p.log_to_phys(1100), 100);
+        assert_eq!(p.log_to_phys(2400), 400);
+    }
+
+    #[test]
+    fn impossible_offsets_are_refused() {
+        let bad = [[10, 5, 0, 0, 0], [0, 10, 9, 8, 0], [0, 10, 0, 11, 0]];
+        for words in bad {
+            let buf: Vec<u8> = words.iter().flat_map(|w: &u64| w.to_le_bytes()).collect();
+            assert!(HistoryPhys::decode(&buf, Endian::Little).is_err());
+        }
+    }
+}

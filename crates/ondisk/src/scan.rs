@@ -1,1 +1,193 @@
-//! Scrub and resilver state (FORMAT.md §6.3)
+//! The state of a scrub or resilver (FORMAT.md §6.3), and of a sequential rebuild (§11).
+
+use base::Txg;
+
+use crate::Error;
+
+/// What a scan does (OpenZFS: `pool_scan_func_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScanFunc {
+    /// Nothing.
+    None,
+    /// Reads every block.
+    Scrub,
+    /// Repairs a stale or new device.
+    Resilver,
+    /// Reads the blocks of the error log.
+    ErrorScrub,
+    /// A number that no OpenZFS writes.
+    Unknown(u64),
+}
+
+/// How far a scan is (OpenZFS: `dsl_scan_state_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScanState {
+    /// Never ran.
+    None,
+    /// Runs.
+    Scanning,
+    /// Came to its end.
+    Finished,
+    /// Was stopped.
+    Canceled,
+    /// An error scrub runs.
+    ErrorScrubbing,
+    /// A number that no OpenZFS writes.
+    Unknown(u64),
+}
+
+/// The record `scan` of the MOS directory (OpenZFS: `dsl_scan_phys_t`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScanPhys {
+    /// What it does.
+    pub func: ScanFunc,
+    /// How far it is.
+    pub state: ScanState,
+    /// ZAP of datasets still to visit.
+    pub queue_obj: u64,
+    /// Blocks born after this are visited.
+    pub min_txg: Txg,
+    /// Blocks born up to this are visited.
+    pub max_txg: Txg,
+    /// The same for the dataset under way.
+    pub cur_min_txg: Txg,
+    /// The same for the dataset under way.
+    pub cur_max_txg: Txg,
+    /// Seconds since 1970.
+    pub start_time: u64,
+    /// Seconds since 1970.
+    pub end_time: u64,
+    /// Bytes in all.
+    pub to_examine: u64,
+    /// Bytes read.
+    pub examined: u64,
+    /// Bytes skipped.
+    pub skipped: u64,
+    /// Bytes repaired.
+    pub processed: u64,
+    /// Errors found.
+    pub errors: u64,
+    /// Highest dedup class that is visited by table.
+    pub ddt_class_max: u64,
+    /// Place in the dedup tables: class, type, checksum, cursor.
+    pub ddt_bookmark: [u64; 4],
+    /// Place in the block tree: object set, object, level, block.
+    pub bookmark: [u64; 4],
+    /// 1 visit the dataset again, 2 paused.
+    pub flags: u64,
+}
+
+impl ScanPhys {
+    /// The scrub is paused.
+    pub const FLAG_SCRUB_PAUSED: u64 = 2;
+    /// Words stored.
+    pub const WORDS: usize = 24;
+
+    /// From the words of the ZAP value.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`].
+    pub fn from_words(words: &[u64]) -> Result<Self, Error> {
+        let w = |n: usize| words.get(n).copied().ok_or(Error::short("scan state", Self::WORDS * 8, words.len() * 8));
+        Ok(ScanPhys {
+            func: match w(0)? {
+                0 => ScanFunc::None,
+                1 => ScanFunc::Scrub,
+                2 => ScanFunc::Resilver,
+                3 => ScanFunc::ErrorScrub,
+                n => ScanFunc::Unknown(n),
+            },
+            state: match w(1)? {
+                0 => ScanState::None,
+                1 => ScanState::Scanning,
+                2 => ScanState::Finished,
+                3 => ScanState::Canceled,
+                4 => ScanState::ErrorScrubbing,
+                n => ScanState::Unknown(n),
+            },
+            queue_obj: w(2)?,
+            min_txg: Txg(w(3)?),
+            max_txg: Txg(w(4)?),
+            cur_min_txg: Txg(w(5)?),
+            cur_max_txg: Txg(w(6)?),
+            start_time: w(7)?,
+            end_time: w(8)?,
+            to_examine: w(9)?,
+            examined: w(10)?,
+            skipped: w(11)?,
+            processed: w(12)?,
+            errors: w(13)?,
+            ddt_class_max: w(14)?,
+            ddt_bookmark: [w(15)?, w(16)?, w(17)?, w(18)?],
+            bookmark: [w(19)?, w(20)?, w(21)?, w(22)?],
+            flags: w(23)?,
+        })
+    }
+}
+
+/// The record `org.openzfs:vdev_rebuild` of a top-level vdev's ZAP (OpenZFS: `vdev_rebuild_phys_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RebuildPhys {
+    /// 0 none, 1 active, 2 canceled, 3 complete.
+    pub state: u64,
+    /// Offset reached.
+    pub last_offset: u64,
+    /// Lowest txg missing.
+    pub min_txg: u64,
+    /// Highest txg missing.
+    pub max_txg: u64,
+    /// Seconds since 1970.
+    pub start_time: u64,
+    /// Seconds since 1970.
+    pub end_time: u64,
+    /// Milliseconds of work.
+    pub scan_time_ms: u64,
+    /// Bytes looked at.
+    pub bytes_scanned: u64,
+    /// Bytes read.
+    pub bytes_issued: u64,
+    /// Bytes rebuilt.
+    pub bytes_rebuilt: u64,
+    /// Bytes expected.
+    pub bytes_est: u64,
+    /// Errors.
+    pub errors: u64,
+}
+
+impl RebuildPhys {
+    /// From the words of the ZAP value.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] for fewer than 12.
+    pub fn from_words(words: &[u64]) -> Result<Self, Error> {
+        let w = |n: usize| words.get(n).copied().ok_or(Error::short("rebuild state", 96, words.len() * 8));
+        Ok(RebuildPhys {
+            state: w(0)?,
+            last_offset: w(1)?,
+            min_txg: w(2)?,
+            max_txg: w(3)?,
+            start_time: w(4)?,
+            end_time: w(5)?,
+            scan_time_ms: w(6)?,
+            bytes_scanned: w(7)?,
+            bytes_issued: w(8)?,
+            bytes_rebuilt: w(9)?,
+            bytes_est: w(10)?,
+            errors: w(11)?,
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_land_in_their_fields() {
+        let words: Vec<u64> = (0..24).map(|n| if n < 2 { 1 } else { n }).collect();
+        let s = ScanPhys::from_words(&words).unwrap();
+        assert_eq!((s.func, s.state, s.errors, s.flags), (ScanFunc::Scrub, ScanState::Scanning, 13, 23));
+        assert!(ScanPhys::from_words(&words[..23]).is_err());
+    }
+}
