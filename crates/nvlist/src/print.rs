@@ -1,0 +1,67 @@
+//! The list as `zdb` shows it.
+
+use std::fmt::Display;
+
+use crate::{NvList, NvString, Value};
+
+impl NvList {
+    /// The list as text, a line a pair, as OpenZFS's `dump_nvlist()` prints it: `zdb -l` and `zdb -C` show configurations so.
+    #[must_use]
+    pub fn dump(&self, indent: usize) -> String {
+        let mut text = String::new();
+        dump(&mut text, self, indent);
+        text
+    }
+}
+
+fn dump(out: &mut String, list: &NvList, indent: usize) {
+    for (name, value) in list.iter_bytes() {
+        let name = String::from_utf8_lossy(name);
+        let mut one = |value: &dyn Display| *out += &format!("{:indent$}{name}: {value}\n", "");
+        match value {
+            Value::Boolean => *out += &format!("{:indent$}{name}\n", ""),
+            Value::BooleanValue(v) => one(v),
+            Value::Byte(v) | Value::Uint8(v) => one(v),
+            Value::Int8(v) => one(v),
+            Value::Int16(v) => one(v),
+            Value::Uint16(v) => one(v),
+            Value::Int32(v) => one(v),
+            Value::Uint32(v) => one(v),
+            Value::Int64(v) => one(v),
+            Value::Uint64(v) => one(v),
+            Value::String(text) => one(&format_args!("'{text}'")),
+            Value::ByteArray(v) | Value::Uint8Array(v) => each(out, indent, &name, v),
+            Value::Int8Array(v) => each(out, indent, &name, v),
+            Value::Int16Array(v) => each(out, indent, &name, v),
+            Value::Uint16Array(v) => each(out, indent, &name, v),
+            Value::Int32Array(v) => each(out, indent, &name, v),
+            Value::Uint32Array(v) => each(out, indent, &name, v),
+            Value::Int64Array(v) => each(out, indent, &name, v),
+            Value::Uint64Array(v) => each(out, indent, &name, v),
+            Value::StringArray(v) => {
+                let quoted: Vec<String> = v.iter().map(|text: &NvString| format!("'{text}'")).collect();
+                each(out, indent, &name, &quoted);
+            }
+            Value::NvList(list) => {
+                *out += &format!("{:indent$}{name}:\n", "");
+                dump(out, list, indent + 4);
+            }
+            Value::NvListArray(lists) => {
+                for (at, list) in lists.iter().enumerate() {
+                    *out += &format!("{:indent$}{name}[{at}]:\n", "");
+                    dump(out, list, indent + 4);
+                }
+            }
+            // the words of the original: it does not know these types
+            Value::Hrtime(_) | Value::Double(_) | Value::BooleanArray(_) => {
+                *out += &format!("bad config type {} for {name}\n", value.data_type() as u8);
+            }
+        }
+    }
+}
+
+fn each(out: &mut String, indent: usize, name: &str, values: &[impl Display]) {
+    for (at, value) in values.iter().enumerate() {
+        *out += &format!("{:indent$}{name}[{at}]: {value}\n", "");
+    }
+}
