@@ -1,1 +1,29 @@
-//! Range trees, space maps, log space maps.
+//! Which space of a vdev is allocated: range trees, space maps, log space maps. Logic only, no I/O.
+//!
+//! A top-level vdev is cut into *metaslabs* of equal size. Each has a **space map**: an object that logs allocations and
+//! frees in order, from which a [`RangeTree`] of the allocated space is made ([`load`]). Appending to the map of each metaslab in
+//! each txg was slow, so a pool with feature `log_spacemap` appends to one **log** a txg for the whole pool; now and then
+//! a metaslab is flushed: what concerns it goes to its own map, and its *unflushed txg* moves on. The present state of a
+//! metaslab is therefore its map, less the unflushed frees, plus the unflushed allocations ([`log`]).
+//!
+//! The bytes of maps and logs come from the caller (`pool` reads the objects), block by block: entries do not straddle
+//! blocks, each block has its own byte order, and blocks can be decoded in parallel. Offsets are bytes on the vdev, as in a
+//! DVA.
+//!
+//! Invariants: in a range tree segments neither overlap nor touch, so there is one tree for one set of bytes; the unflushed
+//! allocations and frees of a metaslab are disjoint. Hostile maps give an [`Error`]; a tree takes memory in proportion to the
+//! entries read, never to what an entry claims.
+//!
+//! Callers: `pool` (import, space accounting, verification, zdb). OpenZFS: `range_tree.c`, `space_map.c`,
+//! `spa_log_spacemap.c`, and of `metaslab.c` the loading.
+#![forbid(unsafe_code)]
+
+mod error;
+mod load;
+pub mod log;
+mod range_tree;
+
+pub use error::Error;
+pub use load::{MapGeometry, SpaceMapReader, load_free, load_metaslab};
+pub use ondisk::spacemap::{Action, Entry, SpaceMapHeader};
+pub use range_tree::RangeTree;

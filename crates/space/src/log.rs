@@ -1,0 +1,173 @@
+//! Log space maps: the changes of metaslabs that are not yet in their own maps.
+//!
+//! One log a txg holds all allocations and frees of that txg. A metaslab with *unflushed txg* U has in its own map what
+//! happened before U; of logs from U on, what concerns it counts. Allocating what an earlier log freed undoes that, and the other
+//! way round, so the two sets of a metaslab stay disjoint and small:
+//!
+//! * allocation: what of it is among the unflushed frees is taken out there, the rest is added to the unflushed allocations;
+//! * free: likewise, the other way round.
+//!
+//! Vdevs that were removed (indirect, holes) have no metaslabs; entries for them are skipped.
+//!
+//! Logs must be applied in the order of their txgs. [`decode_log`] can run in parallel for all logs of an import, and
+//! [`Unflushed::apply`] in parallel for different vdevs, each over all logs in order. OpenZFS: `spa_ld_log_sm_data`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use base::{Endian, Txg};
+use ondisk::spacemap::{Action, SpaceMapHeader};
+
+use crate::load::Change;
+use crate::{Error, MapGeometry, RangeTree, SpaceMapReader};
+
+/// One allocation or free of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogChange {
+    /// The top-level vdev.
+    pub vdev: u32,
+    /// Allocated or freed.
+    pub action: Action,
+    /// First byte.
+    pub start: u64,
+    /// Behind the last byte.
+    pub end: u64,
+}
+
+/// Decodes the log of `txg`, in order. What it takes is in proportion to the blocks given.
+///
+/// # Errors
+/// [`Error::NoVdev`], [`Error::OutOfMap`], [`Error::Short`], [`Error::Ondisk`].
+pub fn decode_log<B, T>(
+    txg: Txg,
+    header: &SpaceMapHeader,
+    blocks: impl IntoIterator<IntoIter = B>,
+) -> Result<Vec<LogChange>, Error>
+where
+    B: Iterator<Item = (T, Endian)>,
+    T: AsRef<[u8]>,
+{
+    let change = |c: Change| {
+        let vdev = c.vdev.ok_or(Error::NoVdev { txg })?;
+        Ok(LogChange { vdev, action: c.action, start: c.range.start, end: c.range.end })
+    };
+    SpaceMapReader::new(header, MapGeometry::LOG, blocks).map(|c| c.and_then(change)).collect()
+}
+
+/// The unflushed changes of one metaslab.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct MetaslabChanges {
+    /// Free in its own map, allocated now.
+    pub allocs: RangeTree,
+    /// Allocated in its own map, free now.
+    pub frees: RangeTree,
+}
+
+impl MetaslabChanges {
+    fn apply(&mut self, action: Action, range: Range<u64>) -> Result<(), Error> {
+        match action {
+            Action::Alloc => self.frees.remove_xor_add(range, &mut self.allocs),
+            Action::Free => self.allocs.remove_xor_add(range, &mut self.frees),
+        }
+    }
+
+    /// Brings what the metaslab's own map says up to date.
+    ///
+    /// # Errors
+    /// [`Error::Absent`], [`Error::Overlap`] if map and logs contradict each other.
+    pub fn update(&self, allocated: &mut RangeTree) -> Result<(), Error> {
+        self.frees.iter().try_for_each(|r| allocated.remove(r))?;
+        self.allocs.iter().try_for_each(|r| allocated.add(r))
+    }
+}
+
+/// The unflushed changes of all metaslabs of one top-level vdev.
+#[derive(Clone, Debug)]
+pub struct VdevChanges {
+    ms_shift: u32,
+    /// The unflushed txg of each metaslab: its own map knows what was before.
+    unflushed_txgs: Vec<Txg>,
+    changed: BTreeMap<u64, MetaslabChanges>,
+}
+
+impl VdevChanges {
+    /// For a vdev with metaslabs of 2^`ms_shift` bytes, and their unflushed txgs: the object
+    /// `com.delphix:ms_unflushed_phys_txgs` of the vdev's top ZAP. (Without the object every one is 0: everything counts.)
+    #[must_use]
+    pub const fn new(ms_shift: u32, unflushed_txgs: Vec<Txg>) -> Self {
+        VdevChanges { ms_shift, unflushed_txgs, changed: BTreeMap::new() }
+    }
+
+    /// The changes of metaslab `id`, if there are any.
+    #[must_use]
+    pub fn metaslab(&self, id: u64) -> Option<&MetaslabChanges> {
+        self.changed.get(&id)
+    }
+
+    /// The metaslabs with changes, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &MetaslabChanges)> {
+        self.changed.iter().map(|(id, m)| (*id, m))
+    }
+
+    /// The unflushed txg of each metaslab.
+    #[must_use]
+    pub fn unflushed_txgs(&self) -> &[Txg] {
+        &self.unflushed_txgs
+    }
+
+    fn apply(&mut self, txg: Txg, change: &LogChange) -> Result<(), Error> {
+        let (start, size) = (change.start, change.end - change.start);
+        let stray = Error::NoMetaslab { txg, vdev: change.vdev, start, size };
+        let id_of = |at: u64| at.checked_shr(self.ms_shift).unwrap_or(0);
+        let id = id_of(start);
+        let unflushed = usize::try_from(id).ok().and_then(|n| self.unflushed_txgs.get(n)).ok_or(stray.clone())?;
+        if change.end <= start || id_of(change.end - 1) != id {
+            return Err(stray);
+        }
+        if txg < *unflushed {
+            return Ok(());
+        }
+        self.changed.entry(id).or_default().apply(change.action, start..change.end)
+    }
+}
+
+/// The unflushed changes of a pool (OpenZFS: `ms_unflushed_allocs` and `ms_unflushed_frees` of all metaslabs).
+#[derive(Clone, Default, Debug)]
+pub struct Unflushed {
+    vdevs: BTreeMap<u32, VdevChanges>,
+    last: Txg,
+}
+
+impl Unflushed {
+    /// Of the pool's concrete top-level vdevs, by id.
+    #[must_use]
+    pub fn new(vdevs: impl IntoIterator<Item = (u32, VdevChanges)>) -> Self {
+        Unflushed { vdevs: vdevs.into_iter().collect(), last: Txg(0) }
+    }
+
+    /// The changes on a vdev.
+    #[must_use]
+    pub fn vdev(&self, id: u32) -> Option<&VdevChanges> {
+        self.vdevs.get(&id)
+    }
+
+    /// Applies the log of `txg`.
+    ///
+    /// # Errors
+    /// [`Error::LogOrder`] if a later one was applied before; [`Error::NoMetaslab`]; [`Error::Overlap`] if something is
+    /// allocated or freed twice.
+    pub fn apply(&mut self, txg: Txg, changes: &[LogChange]) -> Result<(), Error> {
+        if txg < self.last {
+            return Err(Error::LogOrder { txg, after: self.last });
+        }
+        self.last = txg;
+        changes.iter().try_for_each(|change| match self.vdevs.get_mut(&change.vdev) {
+            Some(vdev) => vdev.apply(txg, change),
+            None => Ok(()),
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "log_tests.rs"]
+mod tests;

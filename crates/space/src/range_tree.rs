@@ -1,0 +1,212 @@
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::Error;
+
+/// A set of bytes (or of txgs), kept as segments that neither overlap nor touch (OpenZFS: `zfs_range_tree_t`).
+///
+/// Every change is O(log n) in the number of segments, and O(k) in the segments that it swallows. An empty range is never
+/// in the way: adding or removing one does nothing.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct RangeTree {
+    /// Start to end.
+    segments: BTreeMap<u64, u64>,
+    total: u64,
+}
+
+impl RangeTree {
+    /// The empty set.
+    #[must_use]
+    pub const fn new() -> Self {
+        RangeTree { segments: BTreeMap::new(), total: 0 }
+    }
+
+    /// How many bytes are in the set.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How many segments it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Whether nothing is in the set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// The segments in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + '_ {
+        self.segments.iter().map(|(s, e)| *s..*e)
+    }
+
+    /// The segment that holds byte `at`.
+    #[must_use]
+    pub fn segment_at(&self, at: u64) -> Option<Range<u64>> {
+        let (s, e) = self.segments.range(..=at).next_back()?;
+        (*e > at).then_some(*s..*e)
+    }
+
+    /// Whether all of `range` is in the set (OpenZFS: `zfs_range_tree_contains`).
+    #[must_use]
+    pub fn contains(&self, range: Range<u64>) -> bool {
+        range.is_empty() || self.segment_at(range.start).is_some_and(|s| range.end <= s.end)
+    }
+
+    /// Whether any of `range` is in the set.
+    #[must_use]
+    pub fn intersects(&self, range: Range<u64>) -> bool {
+        self.overlaps(range).next().is_some()
+    }
+
+    /// The parts of `range` that are in the set, in order.
+    pub fn overlaps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let first = self.segment_at(range.start).map_or(range.start, |s| s.start);
+        // a range that ends before it starts must not reach the map's own check
+        let stop = range.end.max(first);
+        self.segments
+            .range(first..stop)
+            .map(move |(s, e)| (*s).max(range.start)..(*e).min(range.end))
+            .filter(|r| !r.is_empty())
+    }
+
+    /// The parts of `range` that are not in the set, in order.
+    pub fn gaps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let mut at = range.start;
+        let last = std::iter::once(range.end..range.end);
+        self.overlaps(range).chain(last).filter_map(move |r| {
+            let gap = at..r.start;
+            at = r.end;
+            (!gap.is_empty()).then_some(gap)
+        })
+    }
+
+    /// Adds `range` (OpenZFS: `zfs_range_tree_add`).
+    ///
+    /// # Errors
+    /// [`Error::Overlap`] if any of it is there already; the set is then as before.
+    pub fn add(&mut self, range: Range<u64>) -> Result<(), Error> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let before = self.segments.range(..range.end).next_back().map(|(s, e)| *s..*e);
+        if before.as_ref().is_some_and(|b| b.end > range.start) {
+            return Err(Error::Overlap { start: range.start, end: range.end });
+        }
+        self.total += range.end - range.start;
+        let end = self.segments.remove(&range.end).unwrap_or(range.end);
+        match before.filter(|b| b.end == range.start) {
+            Some(b) => self.segments.insert(b.start, end),
+            None => self.segments.insert(range.start, end),
+        };
+        Ok(())
+    }
+
+    /// Takes `range` out (OpenZFS: `zfs_range_tree_remove`).
+    ///
+    /// # Errors
+    /// [`Error::Absent`] if any of it is not there; the set is then as before.
+    pub fn remove(&mut self, range: Range<u64>) -> Result<(), Error> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let Some(segment) = self.segment_at(range.start).filter(|s| range.end <= s.end) else {
+            return Err(Error::Absent { start: range.start, end: range.end });
+        };
+        self.total -= range.end - range.start;
+        if segment.start < range.start {
+            self.segments.insert(segment.start, range.start);
+        } else {
+            self.segments.remove(&segment.start);
+        }
+        if range.end < segment.end {
+            self.segments.insert(range.end, segment.end);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that all of `range` is in the set; gives the number of bytes that were not.
+    pub fn cover(&mut self, range: Range<u64>) -> u64 {
+        let before = self.total;
+        self.clear(range.clone());
+        // `clear` has made room: nothing overlaps
+        let added = self.add(range);
+        debug_assert!(added.is_ok());
+        self.total - before
+    }
+
+    /// Makes sure that nothing of `range` is in the set; gives the number of bytes that were (OpenZFS:
+    /// `zfs_range_tree_clear`).
+    pub fn clear(&mut self, range: Range<u64>) -> u64 {
+        let before = self.total;
+        let parts: Vec<_> = self.overlaps(range).collect();
+        for part in parts {
+            let removed = self.remove(part);
+            debug_assert!(removed.is_ok());
+        }
+        before - self.total
+    }
+
+    /// Takes what is there of `range` out of this set, and adds what is not there to `other` (OpenZFS:
+    /// `zfs_range_tree_remove_xor_add_segment`).
+    ///
+    /// # Errors
+    /// [`Error::Overlap`] if `other` holds what was to be added to it. Both sets are then changed in part.
+    pub fn remove_xor_add(&mut self, range: Range<u64>, other: &mut RangeTree) -> Result<(), Error> {
+        let gaps: Vec<_> = self.gaps(range.clone()).collect();
+        self.clear(range);
+        gaps.into_iter().try_for_each(|gap| other.add(gap))
+    }
+
+    /// The longest segment, the first one of several.
+    #[must_use]
+    pub fn largest(&self) -> Option<Range<u64>> {
+        self.iter().reduce(|best, s| if s.end - s.start > best.end - best.start { s } else { best })
+    }
+
+    /// How many segments there are of each size: bucket i counts those of 2^i to 2^(i+1) − 1 bytes.
+    #[must_use]
+    pub fn histogram(&self) -> [u64; 64] {
+        let mut buckets = [0; 64];
+        for s in self.iter() {
+            if let Some(bucket) = (s.end - s.start).checked_ilog2().and_then(|n| buckets.get_mut(n as usize)) {
+                *bucket += 1;
+            }
+        }
+        buckets
+    }
+
+    /// What of `within` is not in this set.
+    #[must_use]
+    pub fn complement(&self, within: Range<u64>) -> RangeTree {
+        // gaps come in order and never touch
+        let segments: BTreeMap<u64, u64> = self.gaps(within).map(|g| (g.start, g.end)).collect();
+        let total = segments.iter().map(|(s, e)| e - s).sum();
+        RangeTree { segments, total }
+    }
+}
+
+impl FromIterator<Range<u64>> for RangeTree {
+    /// The union of the ranges, in whatever order they come.
+    fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> Self {
+        let mut ranges: Vec<_> = ranges.into_iter().filter(|r| !r.is_empty()).collect();
+        ranges.sort_unstable_by_key(|r| r.start);
+        ranges.dedup_by(|next, last| {
+            let joined = next.start <= last.end;
+            if joined {
+                last.end = last.end.max(next.end);
+            }
+            joined
+        });
+        let total = ranges.iter().map(|r| r.end - r.start).sum();
+        RangeTree { segments: ranges.into_iter().map(|r| (r.start, r.end)).collect(), total }
+    }
+}
+
+#[cfg(test)]
+#[path = "range_tree_tests.rs"]
+mod tests;
