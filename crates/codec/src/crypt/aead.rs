@@ -145,7 +145,7 @@ impl BlockCipherEncClosure for CcmPass<'_> {
         // B0: flags (is there AAD, MAC length 16, length of length 3), nonce, length.
         let has_aad = u8::from(!aad.is_empty());
         let mut chain =
-            Chain { backend, state: block::<B>(has_aad << 6 | (16 - 2) / 2 << 3 | (3 - 1), iv, data.len()) };
+            Chain { backend, state: block::<B>((has_aad << 6) | (((16 - 2) / 2) << 3) | (3 - 1), iv, data.len()) };
         backend.encrypt_block_inplace(&mut chain.state);
         chain.aad(aad);
 

@@ -88,6 +88,11 @@ impl DatasetKey {
         &self.hmac_key
     }
 
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.blocks.read().len()
+    }
+
     /// The cipher of blocks with this salt.
     fn block_key(&self, salt: u64) -> Result<Arc<Aead>, Error> {
         let find = |keys: &VecDeque<(u64, Arc<Aead>)>| keys.iter().find(|k| k.0 == salt).map(|k| k.1.clone());
