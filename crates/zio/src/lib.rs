@@ -1,1 +1,47 @@
-//! Reading through block pointers; the ARC.
+//! From a block pointer to the data of its block, and the cache of such data.
+//!
+//! **Reading.** [`Zio::read`] is the one way from a [`BlkPtr`](ondisk::BlkPtr) to bytes. A hole is zeros, an embedded
+//! block stands in its pointer. Else each DVA is tried in turn (devices that are there first): the vdev tree is asked for
+//! bytes that satisfy the pointer's checksum, and mends what mirrors and parity can mend. A gang DVA leads to a header of
+//! further pointers, whose blocks are put together. The physical block is then decrypted (or its MAC checked) and
+//! decompressed. What comes out is the logical block in the byte order of its *writer*: whoever knows the structure decodes
+//! it with [`BlkPtr::endian`](ondisk::BlkPtr::endian).
+//!
+//! **Three ways past or through the cache.** [`Zio::read`] uses and fills the [`ArcCache`]; [`Zio::read_uncached`] takes a
+//! cached copy if there is one, without touching its place, and else leaves no trace (a send of terabytes must not wash the
+//! cache out); [`Zio::read_raw`] gives the stored bytes, ciphertext and compressed data as they are, checksum verified.
+//!
+//! **Scrubbing.** [`Zio::verify_block`] reads every copy, gang header and gang member of a block, never the cache, and
+//! allocates nothing per block: it works in a [`Scratch`] that the calling thread keeps.
+//!
+//! **Keys** come from above: the pool puts a dataset's key in the [`KeyRing`]. Without it, encrypted data is
+//! [`Error::KeyNotLoaded`], authenticated data is readable but not authenticated, and [`Zio::read_noauth`] gives dnode
+//! blocks, whose cores are in clear.
+//!
+//! Invariants: bytes leave this crate only after their checksum was verified (unless the pointer says `checksum=off`);
+//! cached data is logical data of a verified block; a pointer from disk is hostile: it can cost at most a few buffers of
+//! 16 MiB and [`gang::MAX_DEPTH`] levels of recursion. Nothing here writes. Callers: `dmu`, `pool` (scrub), `zil`, `stream`.
+//! OpenZFS: `zio.c`, `arc.c`.
+#![forbid(unsafe_code)]
+
+mod arc;
+mod bookmark;
+mod buf;
+mod checksum;
+mod error;
+pub mod gang;
+mod keys;
+mod physical;
+mod read;
+mod stats;
+mod transform;
+mod verify;
+
+pub use arc::{ArcCache, ArcKey, ArcStats};
+pub use bookmark::Bookmark;
+pub use buf::Buf;
+pub use error::{CopyFailure, Error, Fault};
+pub use keys::{KeyRing, KeySource};
+pub use read::Zio;
+pub use stats::{ReadStats, Stats};
+pub use verify::{Scratch, VerifyReport};

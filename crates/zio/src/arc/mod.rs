@@ -1,0 +1,201 @@
+//! The adaptive replacement cache (OpenZFS: `arc.c`; Megiddo and Modha, FAST '03).
+//!
+//! Two lists hold data: blocks seen once lately (MRU) and blocks seen again (MFU). Two *ghost* lists remember what fell off
+//! each, without data. A miss on a block that a ghost list remembers says that its list was too short: the target `p` of the
+//! MRU list moves up or down. Eviction takes from the MRU list while that is over `p`, else from the MFU list. So one long
+//! sequential read cannot wash out what is read again and again, and a change of habit is followed.
+//!
+//! Sizes are bytes. The limit holds always, the book-keeping of live and ghost entries included; a block that would not fit
+//! in its shard is not kept. Every operation is O(1) (an insertion evicts as many blocks as it must): entries live in a slab,
+//! lists are chained through it by index, and a hash table maps keys to indices. The cache is split in shards by the hash of
+//! the key, each with its own lock and its share of the limit, so that readers seldom meet.
+//!
+//! A block is known by the first DVA and the physical birth of its pointer: the same in every snapshot and clone. Nothing in
+//! a cached block ever changes, so there is no invalidation but [`ArcCache::remove`] and [`ArcCache::clear`].
+
+mod shard;
+mod slab;
+#[cfg(test)]
+mod tests;
+
+use std::hash::{BuildHasher, RandomState};
+
+use base::Txg;
+use ondisk::{BlkPtr, Dva};
+use parking_lot::Mutex;
+use shard::Shard;
+
+use crate::Buf;
+
+/// What a cached block is known by (OpenZFS: `buf_hash`, `HDR_EQUAL`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArcKey {
+    /// The first DVA of the pointer.
+    pub dva: Dva,
+    /// Its physical birth.
+    pub birth: Txg,
+    /// Whether the data is the block of an encrypted dataset as it is stored, read without the key.
+    pub noauth: bool,
+}
+
+impl ArcKey {
+    /// The key of the block of `bp`; `None` for holes and embedded blocks, which are not cached.
+    #[must_use]
+    pub fn of(bp: &BlkPtr) -> Option<Self> {
+        (!bp.is_hole() && !bp.is_embedded()).then(|| ArcKey {
+            dva: bp.dva(0),
+            birth: bp.birth_physical(),
+            noauth: false,
+        })
+    }
+
+    /// Mixes the key with a secret, so that a hostile pool cannot aim for one bucket.
+    fn hash(&self, secret: (u64, u64)) -> u64 {
+        let folded = |a: u64, b: u64| {
+            let wide = u128::from(a) * u128::from(b);
+            (wide >> 64) as u64 ^ wide as u64
+        };
+        let place = folded(self.dva.word1 ^ secret.0, self.dva.word0 ^ 0x9e37_79b9_7f4a_7c15);
+        folded(place ^ self.birth.0 ^ (u64::from(self.noauth) << 63), secret.1 | 1)
+    }
+}
+
+/// What one entry costs beside its data: slab entry, table slot, the shared buffer's header.
+pub(crate) const OVERHEAD: u64 = 192;
+/// A shard should be able to hold a few of the largest blocks.
+const SHARD_BYTES: u64 = 64 << 20;
+const MAX_SHARDS: u64 = 64;
+
+/// Counters and sizes with the names of OpenZFS's `arcstats`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct ArcStats {
+    /// Look-ups that found data.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+    /// Hits among the blocks seen once.
+    pub mru_hits: u64,
+    /// Misses on blocks that lately fell off the MRU list.
+    pub mru_ghost_hits: u64,
+    /// Hits among the blocks seen again.
+    pub mfu_hits: u64,
+    /// Misses on blocks that lately fell off the MFU list.
+    pub mfu_ghost_hits: u64,
+    /// Blocks evicted.
+    pub deleted: u64,
+    /// Look-ups of readers that go past the cache, which found data.
+    pub uncached_hits: u64,
+    /// Entries, ghosts included.
+    pub hash_elements: u64,
+    /// Bytes in use, book-keeping included.
+    pub size: u64,
+    /// The limit.
+    pub c_max: u64,
+    /// The target for the MRU list.
+    pub p: u64,
+    /// Bytes of data seen once.
+    pub mru_size: u64,
+    /// Bytes of data seen again.
+    pub mfu_size: u64,
+    /// Bytes that the MRU ghosts stand for.
+    pub mru_ghost_size: u64,
+    /// Bytes that the MFU ghosts stand for.
+    pub mfu_ghost_size: u64,
+}
+
+impl ArcStats {
+    /// Names and values, as `arcstats` lists them.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, u64); 17] {
+        [
+            ("hits", self.hits),
+            ("misses", self.misses),
+            ("mru_hits", self.mru_hits),
+            ("mru_ghost_hits", self.mru_ghost_hits),
+            ("mfu_hits", self.mfu_hits),
+            ("mfu_ghost_hits", self.mfu_ghost_hits),
+            ("deleted", self.deleted),
+            ("uncached_hits", self.uncached_hits),
+            ("hash_elements", self.hash_elements),
+            ("size", self.size),
+            ("c", self.c_max),
+            ("c_max", self.c_max),
+            ("p", self.p),
+            ("mru_size", self.mru_size),
+            ("mfu_size", self.mfu_size),
+            ("mru_ghost_size", self.mru_ghost_size),
+            ("mfu_ghost_size", self.mfu_ghost_size),
+        ]
+    }
+}
+
+/// The cache of verified logical blocks.
+pub struct ArcCache {
+    shards: Box<[Mutex<Shard>]>,
+    secret: (u64, u64),
+}
+
+impl ArcCache {
+    /// A cache that never takes more than `limit` bytes (0: it keeps nothing).
+    #[must_use]
+    pub fn new(limit: u64) -> Self {
+        let wanted = (limit / SHARD_BYTES).clamp(1, MAX_SHARDS);
+        let shards = 1 << wanted.ilog2();
+        let random = RandomState::new();
+        let secret = (random.hash_one(0u8), random.hash_one(1u8));
+        ArcCache { shards: (0..shards).map(|_| Mutex::new(Shard::new(limit / shards, secret))).collect(), secret }
+    }
+
+    fn shard(&self, hash: u64) -> Option<&Mutex<Shard>> {
+        self.shards.get((hash >> 48) as usize & (self.shards.len() - 1))
+    }
+
+    /// The data of `key`, which becomes the most recently used.
+    #[must_use]
+    pub fn get(&self, key: &ArcKey) -> Option<Buf> {
+        let hash = key.hash(self.secret);
+        self.shard(hash)?.lock().get(key, hash)
+    }
+
+    /// The data of `key`; its place, and what the cache believes about the world, stay as they are.
+    #[must_use]
+    pub fn peek(&self, key: &ArcKey) -> Option<Buf> {
+        let hash = key.hash(self.secret);
+        self.shard(hash)?.lock().peek(key, hash)
+    }
+
+    /// Keeps `data` under `key`. If it is there already (two readers missed at once) the older copy stays.
+    pub fn insert(&self, key: &ArcKey, data: &Buf) {
+        let hash = key.hash(self.secret);
+        if let Some(shard) = self.shard(hash) {
+            shard.lock().insert(key, hash, data);
+        }
+    }
+
+    /// Forgets `key`; says whether its data was there.
+    pub fn remove(&self, key: &ArcKey) -> bool {
+        let hash = key.hash(self.secret);
+        self.shard(hash).is_some_and(|shard| shard.lock().remove(key, hash))
+    }
+
+    /// Forgets everything but the counters.
+    pub fn clear(&self) {
+        self.shards.iter().for_each(|shard| shard.lock().clear());
+    }
+
+    /// Counters and sizes of all shards together.
+    #[must_use]
+    pub fn stats(&self) -> ArcStats {
+        let mut sum = ArcStats::default();
+        for shard in &self.shards {
+            shard.lock().add_stats(&mut sum);
+        }
+        sum
+    }
+}
+
+impl std::fmt::Debug for ArcCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.stats().fmt(f)
+    }
+}

@@ -1,0 +1,204 @@
+//! One shard: the policy.
+
+use hashbrown::HashTable;
+
+use super::slab::{Slab, State};
+use super::{ArcKey, ArcStats, OVERHEAD};
+use crate::Buf;
+
+/// Ghosts may take this part of the limit in real memory.
+const GHOST_PART: u64 = 16;
+
+#[derive(Debug)]
+pub(super) struct Shard {
+    table: HashTable<u32>,
+    slab: Slab,
+    secret: (u64, u64),
+    /// Most bytes of data and book-keeping together.
+    limit: u64,
+    /// Wanted bytes of the MRU list.
+    p: u64,
+    stats: ArcStats,
+}
+
+impl Shard {
+    pub(super) fn new(limit: u64, secret: (u64, u64)) -> Self {
+        Shard { table: HashTable::new(), slab: Slab::new(), secret, limit, p: limit / 2, stats: ArcStats::default() }
+    }
+
+    fn find(&self, key: &ArcKey, hash: u64) -> Option<u32> {
+        self.table.find(hash, |n| self.slab.get(*n).is_some_and(|e| e.key == *key)).copied()
+    }
+
+    pub(super) fn get(&mut self, key: &ArcKey, hash: u64) -> Option<Buf> {
+        let found = self.find(key, hash);
+        let entry = found.and_then(|n| Some((n, self.slab.get(n)?)));
+        let Some((index, entry)) = entry else {
+            self.stats.misses += 1;
+            return None;
+        };
+        let data = entry.data.clone();
+        match entry.state {
+            State::Mru => self.stats.mru_hits += 1,
+            State::Mfu => self.stats.mfu_hits += 1,
+            State::MruGhost => self.stats.mru_ghost_hits += 1,
+            State::MfuGhost => self.stats.mfu_ghost_hits += 1,
+            State::Free => {}
+        }
+        if data.is_some() {
+            self.stats.hits += 1;
+            self.slab.put(index, State::Mfu);
+        } else {
+            self.stats.misses += 1;
+        }
+        data
+    }
+
+    pub(super) fn peek(&mut self, key: &ArcKey, hash: u64) -> Option<Buf> {
+        let data = self.slab.get(self.find(key, hash)?)?.data.clone();
+        self.stats.uncached_hits += u64::from(data.is_some());
+        data
+    }
+
+    pub(super) fn insert(&mut self, key: &ArcKey, hash: u64, data: &Buf) {
+        let size = data.len() as u64;
+        if size.saturating_add(OVERHEAD) > self.limit {
+            return;
+        }
+        let known = self.find(key, hash);
+        match known.and_then(|n| Some((n, self.slab.get(n)?.state))) {
+            Some((_, State::Mru | State::Mfu | State::Free)) => {}
+            Some((index, ghost)) => {
+                self.adapt(ghost, size);
+                self.make_room(size, ghost);
+                // making room may have dropped this very ghost
+                match self.find(key, hash) {
+                    Some(_) => self.slab.revive(index, data.clone(), State::Mfu),
+                    None => self.add(key, hash, data, State::Mfu),
+                }
+            }
+            None => {
+                self.make_room(size, State::Mru);
+                self.add(key, hash, data, State::Mru);
+            }
+        }
+    }
+
+    fn add(&mut self, key: &ArcKey, hash: u64, data: &Buf, state: State) {
+        if let Some(index) = self.slab.add(*key, hash, data.clone(), state) {
+            let (slab, secret) = (&self.slab, self.secret);
+            self.table.insert_unique(hash, index, |n| slab.get(*n).map_or(0, |e| e.key.hash(secret)));
+        }
+    }
+
+    /// A ghost was asked for: the list that it fell off should have been longer.
+    fn adapt(&mut self, ghost: State, size: u64) {
+        let (mru, mfu) = (self.slab.bytes(State::MruGhost).max(1), self.slab.bytes(State::MfuGhost).max(1));
+        if ghost == State::MruGhost {
+            self.p = self.p.saturating_add(size.saturating_mul((mfu / mru).max(1))).min(self.limit);
+        } else {
+            self.p = self.p.saturating_sub(size.saturating_mul((mru / mfu).max(1)));
+        }
+    }
+
+    /// Bytes in use, book-keeping included.
+    fn size(&self) -> u64 {
+        let entries = self.table.len() as u64;
+        self.slab.bytes(State::Mru) + self.slab.bytes(State::Mfu) + entries * OVERHEAD
+    }
+
+    /// Evicts until `size` more bytes fit, for a block that comes from `from`.
+    fn make_room(&mut self, size: u64, from: State) {
+        let need = size + OVERHEAD;
+        while self.size() + need > self.limit {
+            let mru = self.slab.bytes(State::Mru);
+            let over = mru > self.p || (mru == self.p && from == State::MfuGhost);
+            let order = if over { [State::Mru, State::Mfu] } else { [State::Mfu, State::Mru] };
+            match order.into_iter().find_map(|state| Some((state, self.slab.oldest(state)?))) {
+                Some((State::Mru, index)) => self.slab.put(index, State::MruGhost),
+                Some((_, index)) => self.slab.put(index, State::MfuGhost),
+                None => {
+                    // no data left: the ghosts alone take the room
+                    if !self.drop_ghost() {
+                        return;
+                    }
+                    continue;
+                }
+            }
+            self.stats.deleted += 1;
+            self.trim_ghosts();
+        }
+    }
+
+    /// Keeps the ghosts to what tells something: each list with its ghosts stands for at most the limit.
+    fn trim_ghosts(&mut self) {
+        loop {
+            let count = self.slab.count(State::MruGhost) + self.slab.count(State::MfuGhost);
+            let mru = self.slab.bytes(State::Mru) + self.slab.bytes(State::MruGhost);
+            let all = mru + self.slab.bytes(State::Mfu) + self.slab.bytes(State::MfuGhost);
+            let crowded = count * OVERHEAD > self.limit / GHOST_PART || all > self.limit.saturating_mul(2);
+            let dropped = if mru > self.limit && self.slab.count(State::MruGhost) > 0 {
+                self.drop_oldest(State::MruGhost)
+            } else {
+                crowded && self.drop_ghost()
+            };
+            if !dropped {
+                return;
+            }
+        }
+    }
+
+    /// Forgets the oldest ghost of the longer ghost list.
+    fn drop_ghost(&mut self) -> bool {
+        let mru_longer = self.slab.bytes(State::MruGhost) > self.slab.bytes(State::MfuGhost);
+        let [first, second] =
+            if mru_longer { [State::MruGhost, State::MfuGhost] } else { [State::MfuGhost, State::MruGhost] };
+        self.drop_oldest(first) || self.drop_oldest(second)
+    }
+
+    fn drop_oldest(&mut self, state: State) -> bool {
+        let Some(index) = self.slab.oldest(state) else { return false };
+        self.forget(index);
+        true
+    }
+
+    fn forget(&mut self, index: u32) {
+        let Some(hash) = self.slab.get(index).map(|e| e.hash) else { return };
+        if let Ok(slot) = self.table.find_entry(hash, |n| *n == index) {
+            slot.remove();
+        }
+        self.slab.put(index, State::Free);
+    }
+
+    pub(super) fn remove(&mut self, key: &ArcKey, hash: u64) -> bool {
+        let Some(index) = self.find(key, hash) else { return false };
+        let live = self.slab.get(index).is_some_and(|e| e.data.is_some());
+        self.forget(index);
+        live
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.table = HashTable::new();
+        self.slab = Slab::new();
+        self.p = self.limit / 2;
+    }
+
+    pub(super) fn add_stats(&self, sum: &mut ArcStats) {
+        sum.hits += self.stats.hits;
+        sum.misses += self.stats.misses;
+        sum.mru_hits += self.stats.mru_hits;
+        sum.mru_ghost_hits += self.stats.mru_ghost_hits;
+        sum.mfu_hits += self.stats.mfu_hits;
+        sum.mfu_ghost_hits += self.stats.mfu_ghost_hits;
+        sum.deleted += self.stats.deleted;
+        sum.uncached_hits += self.stats.uncached_hits;
+        sum.hash_elements += self.table.len() as u64;
+        sum.size += self.size();
+        sum.c_max += self.limit;
+        sum.p += self.p;
+        sum.mru_size += self.slab.bytes(State::Mru);
+        sum.mfu_size += self.slab.bytes(State::Mfu);
+        sum.mru_ghost_size += self.slab.bytes(State::MruGhost);
+        sum.mfu_ghost_size += self.slab.bytes(State::MfuGhost);
+    }
+}

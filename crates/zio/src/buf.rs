@@ -1,0 +1,47 @@
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The bytes of a block, shared: the cache and any number of readers hold the same memory. Cloning is a counter.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Buf(Arc<Vec<u8>>);
+
+impl Buf {
+    /// `n` zeros.
+    #[must_use]
+    pub fn zeros(n: usize) -> Buf {
+        Buf::from(vec![0; n])
+    }
+
+    /// The bytes as a vector of the caller's own: without a copy if nobody else holds them.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<u8> {
+        Arc::try_unwrap(self.0).unwrap_or_else(|shared| shared.to_vec())
+    }
+}
+
+impl From<Vec<u8>> for Buf {
+    fn from(v: Vec<u8>) -> Buf {
+        Buf(Arc::new(v))
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Buf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} bytes)", self.len())
+    }
+}

@@ -1,0 +1,188 @@
+use std::fmt;
+
+use ondisk::Dva;
+use vdev::LeafFault;
+
+use crate::Bookmark;
+
+/// Why one copy of a block cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The devices gave nothing that satisfies the checksum, or nothing at all.
+    #[error("{0}")]
+    Device(Box<vdev::Error>),
+    /// The bytes were read and are not those that were written.
+    #[error("{kind} checksum mismatch{}", because(device.as_deref()))]
+    Checksum {
+        /// The name of the checksum function.
+        kind: &'static str,
+        /// Which devices, and how. `None` if each part was right and the whole is not.
+        device: Option<Box<vdev::Error>>,
+    },
+    /// The checksum cannot be computed: the pool's salt is not known.
+    #[error("{0}")]
+    Codec(codec::Error),
+    /// The gang header, or the tree of gang headers, cannot be.
+    #[error("gang block: {0}")]
+    Gang(&'static str),
+    /// A block that a gang header points at cannot be read.
+    #[error("gang member {member}: {cause}")]
+    GangMember {
+        /// Which pointer of the header.
+        member: usize,
+        /// Its copies, and what is wrong with each.
+        cause: Box<CopyFailures>,
+    },
+}
+
+fn because(cause: Option<&vdev::Error>) -> String {
+    cause.map_or_else(String::new, |e| format!(" ({e})"))
+}
+
+impl Fault {
+    /// The leaf devices that are known to be at fault.
+    #[must_use]
+    pub fn leaves(&self) -> &[LeafFault] {
+        match self {
+            Fault::Device(e) => e.faults(),
+            Fault::Checksum { device, .. } => device.as_ref().map_or(&[], |e| e.faults()),
+            _ => &[],
+        }
+    }
+}
+
+/// One copy of a block, and why it cannot be used.
+#[derive(Debug)]
+pub struct CopyFailure {
+    /// Where the copy lies.
+    pub dva: Dva,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// Every copy of a block, none of which can be used.
+#[derive(Debug, Default)]
+pub struct CopyFailures(pub Vec<CopyFailure>);
+
+impl CopyFailures {
+    /// Whether bytes were read and found wrong (OpenZFS: `ECKSUM`), not merely unreadable (`EIO`, `ENXIO`).
+    #[must_use]
+    pub fn is_checksum(&self) -> bool {
+        self.0.iter().any(|copy| match &copy.fault {
+            Fault::Checksum { .. } | Fault::Gang(_) => true,
+            Fault::GangMember { cause, .. } => cause.is_checksum(),
+            Fault::Device(_) | Fault::Codec(_) => false,
+        })
+    }
+}
+
+impl fmt::Display for CopyFailures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, copy) in self.0.iter().enumerate() {
+            let comma = if n == 0 { "" } else { "; " };
+            write!(f, "{comma}DVA {}: {}", copy.dva, copy.fault)?;
+        }
+        if self.0.is_empty() { f.write_str("it has no copies") } else { Ok(()) }
+    }
+}
+
+/// Why a block has no data for the caller. Every variant says which block.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The block is encrypted and its dataset's key is not loaded (OpenZFS: `EACCES`).
+    #[error("block {bm}: the encryption key of dataset {} is not loaded", bm.objset)]
+    KeyNotLoaded {
+        /// The block.
+        bm: Bookmark,
+    },
+    /// No copy has the bytes that were written (OpenZFS: `ECKSUM`).
+    #[error("block {bm}: checksum error: {copies}")]
+    Checksum {
+        /// The block.
+        bm: Bookmark,
+        /// What is wrong with each copy.
+        copies: CopyFailures,
+    },
+    /// No copy can be read (OpenZFS: `EIO`).
+    #[error("block {bm}: I/O error: {copies}")]
+    Io {
+        /// The block.
+        bm: Bookmark,
+        /// What is wrong with each copy.
+        copies: CopyFailures,
+    },
+    /// The checksum is right, but the data does not decompress (OpenZFS: `EIO`).
+    #[error("block {bm}: {source}")]
+    Decompress {
+        /// The block.
+        bm: Bookmark,
+        /// What the decompressor says.
+        source: codec::Error,
+    },
+    /// The checksum is right, but the MAC is not: forged, or the wrong key (OpenZFS: `EIO` with an ereport).
+    #[error("block {bm}: {source}")]
+    Auth {
+        /// The block.
+        bm: Bookmark,
+        /// What failed to authenticate.
+        source: codec::Error,
+    },
+    /// The block was left out by a redacted send (OpenZFS: `EIO`).
+    #[error("block {bm} was redacted: its data is not in this pool")]
+    Redacted {
+        /// The block.
+        bm: Bookmark,
+    },
+    /// The pointer holds what no pointer can hold.
+    #[error("block {bm}: {source}")]
+    BadPointer {
+        /// The block.
+        bm: Bookmark,
+        /// The impossible field.
+        source: ondisk::Error,
+    },
+    /// The pointer names an algorithm that this program does not know.
+    #[error("block {bm}: unknown {what} {value}")]
+    Unsupported {
+        /// The block.
+        bm: Bookmark,
+        /// Which field.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+    },
+}
+
+impl Error {
+    /// The block that the error is about.
+    #[must_use]
+    pub fn bookmark(&self) -> Bookmark {
+        match self {
+            Error::KeyNotLoaded { bm }
+            | Error::Checksum { bm, .. }
+            | Error::Io { bm, .. }
+            | Error::Decompress { bm, .. }
+            | Error::Auth { bm, .. }
+            | Error::Redacted { bm }
+            | Error::BadPointer { bm, .. }
+            | Error::Unsupported { bm, .. } => *bm,
+        }
+    }
+
+    /// What OpenZFS on Linux returns for it: 13 `EACCES` without a key, 52 (`EBADE`, its `ECKSUM`), else 5 `EIO`.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::KeyNotLoaded { .. } => 13,
+            Error::Checksum { .. } => 52,
+            _ => 5,
+        }
+    }
+
+    /// No copy could be used: [`Error::Checksum`] or [`Error::Io`].
+    pub(crate) fn unreadable(bm: &Bookmark, copies: CopyFailures) -> Self {
+        if copies.is_checksum() { Error::Checksum { bm: *bm, copies } } else { Error::Io { bm: *bm, copies } }
+    }
+}

@@ -1,0 +1,49 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use codec::crypt::DatasetKey;
+use parking_lot::RwLock;
+
+/// Where the key of an encrypted dataset comes from.
+pub trait KeySource: Send + Sync {
+    /// The key of the dataset with this object number, if it is loaded.
+    fn key(&self, objset: u64) -> Option<Arc<DatasetKey>>;
+}
+
+/// The loaded keys by dataset object number (OpenZFS: `spa_keystore_t`, its tree of key mappings).
+#[derive(Default)]
+pub struct KeyRing {
+    keys: RwLock<HashMap<u64, Arc<DatasetKey>>>,
+}
+
+impl KeyRing {
+    /// Makes the key of dataset `objset` known.
+    pub fn insert(&self, objset: u64, key: Arc<DatasetKey>) {
+        self.keys.write().insert(objset, key);
+    }
+
+    /// Forgets the key of dataset `objset`; says whether it was there. Decrypted blocks stay in the cache: see
+    /// [`Zio::forget_key`](crate::Zio::forget_key).
+    pub fn remove(&self, objset: u64) -> bool {
+        self.keys.write().remove(&objset).is_some()
+    }
+
+    /// Whether the key of dataset `objset` is loaded.
+    #[must_use]
+    pub fn contains(&self, objset: u64) -> bool {
+        self.keys.read().contains_key(&objset)
+    }
+}
+
+impl KeySource for KeyRing {
+    fn key(&self, objset: u64) -> Option<Arc<DatasetKey>> {
+        self.keys.read().get(&objset).cloned()
+    }
+}
+
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.keys.read().keys()).finish()
+    }
+}

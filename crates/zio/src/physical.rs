@@ -1,0 +1,89 @@
+//! The bytes of a block as they are stored: any copy will do.
+
+use codec::Checksummer;
+use ondisk::{BlkPtr, Dva};
+use vdev::{ReadCx, ReadReport, VdevTree};
+
+use crate::checksum::Check;
+use crate::error::{CopyFailure, CopyFailures, Fault};
+use crate::{Stats, gang};
+
+/// What reading physical blocks needs.
+pub(crate) struct Source<'a> {
+    pub(crate) tree: &'a VdevTree,
+    pub(crate) sums: &'a Checksummer,
+    pub(crate) dynamic_gang: bool,
+    pub(crate) stats: &'a Stats,
+    pub(crate) cx: &'a ReadCx<'a>,
+}
+
+impl Source<'_> {
+    /// Fills `buf`, whose length is the pointer's psize, from the first copy that is good; gang blocks are put together.
+    /// The pointer has been validated.
+    pub(crate) fn read(&self, bp: &BlkPtr, buf: &mut [u8]) -> Result<(), CopyFailures> {
+        if bp.is_gang() {
+            return gang::read(self, bp, buf);
+        }
+        self.first_good(bp, |dva| self.read_copy(bp, dva, buf))
+    }
+
+    /// Tries the copies of `bp` with `attempt`, those on devices that are there first.
+    pub(crate) fn first_good(
+        &self,
+        bp: &BlkPtr,
+        mut attempt: impl FnMut(Dva) -> Result<ReadReport, Fault>,
+    ) -> Result<(), CopyFailures> {
+        let mut failures = CopyFailures::default();
+        for wanted in [true, false] {
+            for dva in bp.dvas().filter(|dva| self.is_there(*dva) == wanted) {
+                match attempt(dva) {
+                    Ok(report) => {
+                        self.stats.record(&report.repaired);
+                        if !report.repaired.is_empty() || !failures.0.is_empty() {
+                            self.stats.recovered.add(1);
+                        }
+                        return Ok(());
+                    }
+                    Err(fault) => {
+                        self.stats.record(fault.leaves());
+                        failures.0.push(CopyFailure { dva, fault });
+                    }
+                }
+            }
+        }
+        self.stats.lost.add(1);
+        Err(failures)
+    }
+
+    /// Whether the top-level vdev of `dva` is expected to answer.
+    fn is_there(&self, dva: Dva) -> bool {
+        self.tree.top(dva.vdev()).is_some_and(vdev::TopVdev::is_readable)
+    }
+
+    /// Reads the copy of an ordinary block at `dva`.
+    pub(crate) fn read_copy(&self, bp: &BlkPtr, dva: Dva, buf: &mut [u8]) -> Result<ReadReport, Fault> {
+        let check = Check::of(bp, self.sums).ok_or(Fault::Checksum { kind: "unknown", device: None })?;
+        if dva.is_gang() {
+            return Err(Fault::Gang("a copy is a gang block where the first is none"));
+        }
+        let (mut wrong, mut unable) = (false, None);
+        let psize = buf.len() as u64;
+        let read = self.tree.read(dva, psize, bp.birth_physical(), self.cx, buf, &mut |data| match check.test(data) {
+            Ok(good) => {
+                wrong |= !good;
+                good
+            }
+            Err(e) => {
+                unable = Some(e);
+                false
+            }
+        });
+        self.stats.blocks.add(1);
+        self.stats.bytes.add(psize);
+        read.map_err(|e| match unable {
+            Some(e) => Fault::Codec(e),
+            None if wrong => Fault::Checksum { kind: check.name(), device: Some(Box::new(e)) },
+            None => Fault::Device(Box::new(e)),
+        })
+    }
+}

@@ -1,0 +1,268 @@
+//! [`Zio`]: what everybody above reads through.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use codec::Checksummer;
+use codec::crypt::DatasetKey;
+use ondisk::{BlkPtr, EmbeddedType, ObjectType};
+use vdev::{ReadCx, VdevTree};
+
+use crate::physical::Source;
+use crate::transform::Transform;
+use crate::{ArcCache, ArcKey, Bookmark, Buf, Error, KeyRing, KeySource, Stats};
+
+thread_local! {
+    /// Where compressed blocks are read to before they are expanded.
+    static STORED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A thread keeps at most this much of [`STORED`] between blocks.
+const KEEP_STORED: usize = 1 << 20;
+
+/// Reads the blocks of one pool. Shared by all threads; see the head of this crate. OpenZFS: `zio_read`, `arc_read`.
+pub struct Zio {
+    tree: Arc<VdevTree>,
+    arc: ArcCache,
+    keys: KeyRing,
+    unsalted: Checksummer,
+    salted: OnceLock<Checksummer>,
+    dynamic_gang: AtomicBool,
+    stats: Stats,
+}
+
+/// What becomes of the cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caching {
+    Use,
+    Bypass,
+}
+
+impl Zio {
+    /// Over the devices of `tree`, with a cache of `arc_bytes`.
+    #[must_use]
+    pub fn new(tree: Arc<VdevTree>, arc_bytes: u64) -> Self {
+        Zio {
+            tree,
+            arc: ArcCache::new(arc_bytes),
+            keys: KeyRing::default(),
+            unsalted: Checksummer::new(None),
+            salted: OnceLock::new(),
+            dynamic_gang: AtomicBool::new(false),
+            stats: Stats::default(),
+        }
+    }
+
+    /// The devices.
+    #[must_use]
+    pub fn tree(&self) -> &Arc<VdevTree> {
+        &self.tree
+    }
+
+    /// The keys of encrypted datasets.
+    #[must_use]
+    pub fn keys(&self) -> &KeyRing {
+        &self.keys
+    }
+
+    /// The cache.
+    #[must_use]
+    pub fn arc(&self) -> &ArcCache {
+        &self.arc
+    }
+
+    /// What reading has met so far.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Gives the salt of the pool's keyed checksums, once it is known (it is read through this very object). Only the first
+    /// one counts.
+    pub fn set_salt(&self, salt: [u8; 32]) {
+        self.salted.get_or_init(|| Checksummer::new(Some(salt)));
+    }
+
+    /// Says whether feature `dynamic_gang_header` is active.
+    pub fn set_dynamic_gang(&self, active: bool) {
+        self.dynamic_gang.store(active, Ordering::Relaxed);
+    }
+
+    /// Forgets the key of dataset `objset`, and all cached data, which may be decrypted with it.
+    pub fn forget_key(&self, objset: u64) {
+        if self.keys.remove(objset) {
+            self.arc.clear();
+        }
+    }
+
+    pub(crate) fn sums(&self) -> &Checksummer {
+        self.salted.get().unwrap_or(&self.unsalted)
+    }
+
+    pub(crate) fn source<'a>(&'a self, cx: &'a ReadCx<'a>) -> Source<'a> {
+        let dynamic_gang = self.dynamic_gang.load(Ordering::Relaxed);
+        Source { tree: &self.tree, sums: self.sums(), dynamic_gang, stats: &self.stats, cx }
+    }
+
+    pub(crate) fn key_of(&self, bp: &BlkPtr, bm: &Bookmark) -> Option<Arc<DatasetKey>> {
+        bp.uses_crypt().then(|| self.keys.key(bm.objset)).flatten()
+    }
+
+    /// The logical data of a block: lsize bytes, verified, decrypted, decompressed, in the byte order of
+    /// [`BlkPtr::endian`]. A hole is zeros. Looks in the cache first and leaves the block there.
+    ///
+    /// # Errors
+    /// [`Error`]: no good copy, no key, damaged in spite of a right checksum, redacted, or an impossible pointer.
+    pub fn read(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
+        self.read_logical(bp, bm, Caching::Use, false)
+    }
+
+    /// As [`Zio::read`], but takes a cached copy without touching its place, and puts none there.
+    ///
+    /// # Errors
+    /// As [`Zio::read`].
+    pub fn read_uncached(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
+        self.read_logical(bp, bm, Caching::Bypass, false)
+    }
+
+    /// As [`Zio::read`], but of an encrypted or authenticated block without using a key: what is encrypted comes as
+    /// ciphertext. Of use for dnode blocks, in which only bonus buffers are encrypted (OpenZFS: the NOAUTH read of
+    /// `dmu_objset_hold_flags` without decryption).
+    ///
+    /// # Errors
+    /// As [`Zio::read`]; a compressed encrypted block is [`Error::Decompress`].
+    pub fn read_noauth(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
+        self.read_logical(bp, bm, Caching::Use, bp.uses_crypt())
+    }
+
+    /// The block as it is stored, psize bytes: compressed, encrypted. The checksum is verified, gang blocks are put together.
+    /// For an embedded block, the payload. Empty for a hole. Never cached.
+    ///
+    /// # Errors
+    /// [`Error`]: no good copy, redacted, or an impossible pointer.
+    pub fn read_raw(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
+        validate(bp, bm)?;
+        if bp.is_hole() {
+            return Ok(Buf::zeros(0));
+        }
+        if bp.is_embedded() {
+            return embedded_payload(bp, bm).map(Buf::from);
+        }
+        let mut data = vec![0; size(bp.psize())];
+        self.read_physical(bp, bm, &mut data)?;
+        Ok(Buf::from(data))
+    }
+
+    fn read_logical(&self, bp: &BlkPtr, bm: &Bookmark, caching: Caching, noauth: bool) -> Result<Buf, Error> {
+        if bp.is_hole() {
+            return Ok(Buf::zeros(size(bp.lsize())));
+        }
+        validate(bp, bm)?;
+        if bp.is_embedded() {
+            return read_embedded(bp, bm).map(Buf::from);
+        }
+        let key = ArcKey::of(bp).map(|key| ArcKey { noauth, ..key });
+        let key = key.filter(|_| bp.object_type() != ObjectType::INTENT_LOG);
+        let cached = key.and_then(|key| match caching {
+            Caching::Use => self.arc.get(&key),
+            Caching::Bypass => self.arc.peek(&key),
+        });
+        // a hostile pointer may share the place of a block of another size
+        if let Some(data) = cached.filter(|data| data.len() as u64 == bp.lsize()) {
+            return Ok(data);
+        }
+        let data = Buf::from(self.read_miss(bp, bm, noauth)?);
+        if let (Some(key), Caching::Use) = (key, caching) {
+            self.arc.insert(&key, &data);
+        }
+        Ok(data)
+    }
+
+    fn read_miss(&self, bp: &BlkPtr, bm: &Bookmark, noauth: bool) -> Result<Vec<u8>, Error> {
+        let key = if noauth { None } else { self.key_of(bp, bm) };
+        let transform = Transform::new(bp, bm, key.as_deref(), noauth)?;
+        if key.is_some() {
+            self.stats.decrypts.add(1);
+        }
+        let (lsize, psize) = (size(bp.lsize()), size(bp.psize()));
+        let mut out = vec![0; lsize];
+        if transform.in_place() {
+            self.read_physical(bp, bm, &mut out)?;
+            transform.apply_in_place(&mut out)?;
+            return Ok(out);
+        }
+        with_stored(psize, |stored| {
+            self.read_physical(bp, bm, stored)?;
+            transform.apply(stored, &mut out)
+        })?;
+        Ok(out)
+    }
+
+    fn read_physical(&self, bp: &BlkPtr, bm: &Bookmark, buf: &mut [u8]) -> Result<(), Error> {
+        self.source(&ReadCx::NORMAL).read(bp, buf).map_err(|copies| Error::unreadable(bm, copies))
+    }
+}
+
+impl std::fmt::Debug for Zio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Zio").field("arc", &self.arc).field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
+/// Refuses pointers whose sizes or algorithms cannot be.
+pub(crate) fn validate(bp: &BlkPtr, bm: &Bookmark) -> Result<(), Error> {
+    bp.validate().map_err(|source| Error::BadPointer { bm: *bm, source })?;
+    let checksum = bp.checksum();
+    if bp.is_embedded() || bp.is_hole() || matches!(checksum, 2 | 5..=14) {
+        return Ok(());
+    }
+    Err(Error::Unsupported { bm: *bm, what: "checksum", value: checksum.into() })
+}
+
+fn embedded_payload(bp: &BlkPtr, bm: &Bookmark) -> Result<Vec<u8>, Error> {
+    match bp.embedded_type() {
+        Some(EmbeddedType::Redacted) => Err(Error::Redacted { bm: *bm }),
+        Some(EmbeddedType::Data) => {
+            let payload = bp.embedded_payload();
+            Ok(payload.get(..size(bp.psize())).unwrap_or(&payload).to_vec())
+        }
+        _ => Err(Error::Unsupported { bm: *bm, what: "embedded type", value: base::bytes::bits(bp.words[6], 40, 8) }),
+    }
+}
+
+fn read_embedded(bp: &BlkPtr, bm: &Bookmark) -> Result<Vec<u8>, Error> {
+    let mut payload = embedded_payload(bp, bm)?;
+    if bp.lsize() > ondisk::SPA_MAXBLOCKSIZE {
+        let source =
+            ondisk::Error::Invalid { what: "embedded block pointer", field: "logical size", value: bp.lsize() };
+        return Err(Error::BadPointer { bm: *bm, source });
+    }
+    let transform = Transform::new(bp, bm, None, false)?;
+    if transform.in_place() {
+        return Ok(payload);
+    }
+    let mut out = vec![0; size(bp.lsize())];
+    transform.apply(&mut payload, &mut out)?;
+    Ok(out)
+}
+
+/// A size that [`validate`] has bounded.
+pub(crate) fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Lends `n` bytes that the thread keeps, of undefined content.
+fn with_stored<R>(n: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+    // taken, not borrowed: should `work` come here again it finds an empty one
+    let mut buf = STORED.take();
+    if buf.len() < n {
+        buf.resize(n, 0);
+    }
+    let result = work(buf.get_mut(..n).unwrap_or_default());
+    if buf.len() > KEEP_STORED {
+        buf = Vec::new();
+    }
+    STORED.set(buf);
+    result
+}

@@ -1,0 +1,204 @@
+//! Scrubbing one block: every copy, every gang header and member, every parity.
+
+use std::mem;
+
+use ondisk::{BlkPtr, Dva};
+use vdev::{LeafFault, ReadCx, ReadReport};
+
+use crate::error::{CopyFailure, CopyFailures, Fault};
+use crate::gang;
+use crate::physical::Source;
+use crate::read::{size, validate};
+use crate::transform::Transform;
+use crate::{Bookmark, Error, Zio};
+
+/// The memory that a scrubbing thread keeps: a block as stored, the block expanded.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    stored: Vec<u8>,
+    logical: Vec<u8>,
+}
+
+/// What was found of a block that can still be read. The usual one is [`VerifyReport::is_clean`] and owns no memory.
+#[derive(Debug, Default)]
+pub struct VerifyReport {
+    /// Copies that were read and are right (gang members count apiece).
+    pub copies: u32,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Copies that cannot be used though another one can.
+    pub bad_copies: Vec<CopyFailure>,
+    /// Leaf devices whose part was wrong or missing and which redundancy made good.
+    pub faults: Vec<LeafFault>,
+    /// Whether a MAC was checked.
+    pub authenticated: bool,
+}
+
+impl VerifyReport {
+    /// Whether nothing at all is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.bad_copies.is_empty() && self.faults.is_empty()
+    }
+
+    fn good(&mut self, report: ReadReport, bytes: usize) {
+        self.copies += 1;
+        self.bytes += bytes as u64;
+        if !report.repaired.is_empty() {
+            self.faults.extend(report.repaired);
+        }
+    }
+}
+
+impl Zio {
+    /// Reads and checks every copy of a block, as a scrub does: not from the cache, nor into it. `cx` should say
+    /// [`Scrub`](vdev::ReadMode::Scrub), else redundancy within a DVA goes unchecked; with a
+    /// [`WindowSource`](vdev::WindowSource) and blocks sorted by place, reads are few and large. MACs are checked where the
+    /// key is loaded, those of indirect blocks always. Allocates nothing unless something is wrong or the block is a gang.
+    ///
+    /// # Errors
+    /// [`Error::Checksum`], [`Error::Io`]: no copy is good. [`Error::Auth`], [`Error::Decompress`]: all that was read is
+    /// right by its checksum and yet wrong. [`Error::BadPointer`], [`Error::Unsupported`].
+    pub fn verify_block(
+        &self,
+        bp: &BlkPtr,
+        bm: &Bookmark,
+        cx: &ReadCx<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<VerifyReport, Error> {
+        let mut report = VerifyReport::default();
+        validate(bp, bm)?;
+        if bp.is_hole() || bp.is_embedded() {
+            return Ok(report);
+        }
+        let mut stored = mem::take(&mut scratch.stored);
+        let psize = size(bp.psize());
+        if stored.len() < psize {
+            stored.resize(psize, 0);
+        }
+        let buf = stored.get_mut(..psize).unwrap_or_default();
+        let verdict = self
+            .verify_stored(bp, cx, buf, &mut report)
+            .map_err(|copies| Error::unreadable(bm, copies))
+            .and_then(|()| self.verify_mac(bp, bm, buf, &mut scratch.logical, &mut report));
+        scratch.stored = stored;
+        self.stats().record(&report.faults);
+        report.bad_copies.iter().for_each(|copy| self.stats().record(copy.fault.leaves()));
+        if !report.is_clean() {
+            self.stats().recovered.add(1);
+        }
+        verdict.map(|()| report)
+    }
+
+    fn verify_stored(
+        &self,
+        bp: &BlkPtr,
+        cx: &ReadCx<'_>,
+        buf: &mut [u8],
+        report: &mut VerifyReport,
+    ) -> Result<(), CopyFailures> {
+        let source = self.source(cx);
+        if bp.is_gang() {
+            verify_gang(&source, bp, buf, 0, report)?;
+            return gang::check_whole(self.sums(), bp, buf);
+        }
+        verify_copies(&source, bp, buf, report)
+    }
+
+    fn verify_mac(
+        &self,
+        bp: &BlkPtr,
+        bm: &Bookmark,
+        buf: &mut [u8],
+        logical: &mut Vec<u8>,
+        report: &mut VerifyReport,
+    ) -> Result<(), Error> {
+        if !bp.uses_crypt() {
+            return Ok(());
+        }
+        let key = self.key_of(bp, bm);
+        if key.is_none() && !bp.has_indirect_mac() {
+            return Ok(());
+        }
+        let transform = Transform::new(bp, bm, key.as_deref(), false)?;
+        report.authenticated = true;
+        if !bp.has_indirect_mac() || transform.in_place() {
+            return transform.apply_in_place(buf);
+        }
+        let lsize = size(bp.lsize());
+        if logical.len() < lsize {
+            logical.resize(lsize, 0);
+        }
+        transform.apply(buf, logical.get_mut(..lsize).unwrap_or_default())
+    }
+}
+
+/// Reads every copy with `attempt`, and a good one last, so that what it read remains. Fails if none is good.
+fn every_copy(
+    bp: &BlkPtr,
+    bytes: usize,
+    report: &mut VerifyReport,
+    mut attempt: impl FnMut(Dva) -> Result<ReadReport, Fault>,
+) -> Result<(), CopyFailures> {
+    let (mut good, mut last_is_good, mut bad) = (None, false, Vec::new());
+    for dva in bp.dvas() {
+        match attempt(dva) {
+            Ok(read) => {
+                report.good(read, bytes);
+                (good, last_is_good) = (Some(dva), true);
+            }
+            Err(fault) => {
+                bad.push(CopyFailure { dva, fault });
+                last_is_good = false;
+            }
+        }
+    }
+    let Some(dva) = good else { return Err(CopyFailures(bad)) };
+    if !last_is_good && let Err(fault) = attempt(dva) {
+        bad.push(CopyFailure { dva, fault });
+        return Err(CopyFailures(bad));
+    }
+    if !bad.is_empty() {
+        report.bad_copies.append(&mut bad);
+    }
+    Ok(())
+}
+
+fn verify_copies(
+    source: &Source<'_>,
+    bp: &BlkPtr,
+    buf: &mut [u8],
+    report: &mut VerifyReport,
+) -> Result<(), CopyFailures> {
+    every_copy(bp, buf.len(), report, |dva| source.read_copy(bp, dva, buf))
+}
+
+fn verify_gang(
+    source: &Source<'_>,
+    bp: &BlkPtr,
+    buf: &mut [u8],
+    depth: u32,
+    report: &mut VerifyReport,
+) -> Result<(), CopyFailures> {
+    let failure = |fault| CopyFailures(vec![CopyFailure { dva: bp.dva(0), fault }]);
+    if depth >= gang::MAX_DEPTH {
+        return Err(failure(Fault::Gang("headers are nested too deeply")));
+    }
+    let mut raw = vec![0; gang::header_size(source, bp)];
+    let mut header = None;
+    every_copy(bp, raw.len(), report, |dva| {
+        let (read, found) = gang::read_header(source, bp, dva, &mut raw)?;
+        header = Some(found);
+        Ok(read)
+    })?;
+    let Some(header) = header else { return Ok(()) };
+    gang::for_each_piece(bp, &header, buf, |member, piece, part| {
+        let verdict = if piece.is_gang() {
+            verify_gang(source, piece, part, depth + 1, report)
+        } else {
+            verify_copies(source, piece, part, report)
+        };
+        verdict.map_err(|cause| Fault::GangMember { member, cause: Box::new(cause) })
+    })
+    .map_err(failure)
+}
