@@ -1,2 +1,89 @@
-//! The `zuse` binary.
-fn main() {}
+//! The `zuse` binary. Under the names `zpool`, `zfs`, `zdb` and `zstream` (a link, or the first argument) it takes the part of that
+//! tool, with its verbs, options, columns, messages and exit statuses; under its own it has verbs of its own.
+//!
+//! Here is what stands between a person or script and the library: options ([`args`], [`command`]), output ([`output`],
+//! [`json`]), messages ([`error`]) and the list of imported pools ([`state`]). A command opens the pool, does its work
+//! and closes it: there is no daemon. What a pool, property or stream *is* lives in the crates below.
+#![forbid(unsafe_code)]
+#![allow(unreachable_pub)]
+
+mod args;
+mod command;
+mod error;
+mod zstream;
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    let program = args.next().unwrap_or_default();
+    let args: Vec<OsString> = args.collect();
+    if let Err(message) = tunables_from_environment() {
+        eprintln!("ZUSE_TUNABLES: {message}");
+        return ExitCode::from(2);
+    }
+    let name = Path::new(&program).file_name().unwrap_or(OsStr::new("zuse"));
+    let status = part_of(name, &args).unwrap_or_else(|| zuse(&args));
+    ExitCode::from(status)
+}
+
+/// Takes the part of a tool of OpenZFS, if `name` is one.
+fn part_of(name: &OsStr, args: &[OsString]) -> Option<u8> {
+    match name.to_str()? {
+        "zstream" => Some(zstream::main(args)),
+        "zstreamdump" => Some(zstream::main_dump(args)),
+        _ => None,
+    }
+}
+
+/// `zuse [-o NAME=VALUE] VERB ...`.
+fn zuse(mut args: &[OsString]) -> u8 {
+    loop {
+        match args {
+            [flag, setting, rest @ ..] if flag == "-o" => {
+                let setting = setting.to_string_lossy();
+                let set = setting.split_once('=').ok_or_else(|| format!("-o {setting}: NAME=VALUE is expected"));
+                if let Err(message) = set.and_then(|(name, value)| base::tunable::set(name, value)) {
+                    eprintln!("{message}");
+                    return 2;
+                }
+                args = rest;
+            }
+            [] => return usage(false),
+            [word, ..] if word == "-?" || word == "-h" || word == "--help" || word == "help" => return usage(true),
+            [word, ..] if word == "-V" || word == "--version" || word == "version" => return command::version(),
+            [verb, rest @ ..] => {
+                return part_of(verb, rest).unwrap_or_else(|| {
+                    eprintln!("unrecognized command '{}'", verb.to_string_lossy());
+                    usage(false)
+                });
+            }
+        }
+    }
+}
+
+fn tunables_from_environment() -> Result<(), String> {
+    let Some(all) = std::env::var_os("ZUSE_TUNABLES") else {
+        return Ok(());
+    };
+    for setting in all.to_string_lossy().split(',').filter(|s| !s.is_empty()) {
+        let (name, value) = setting.split_once('=').ok_or_else(|| format!("'{setting}': NAME=VALUE is expected"))?;
+        base::tunable::set(name, value)?;
+    }
+    Ok(())
+}
+
+fn usage(requested: bool) -> u8 {
+    let text = "usage: zuse [-o NAME=VALUE] ... command args ...\n\n\
+                \tzuse zpool | zfs | zdb | zstream ...\tas OpenZFS's tool of that name\n\n\
+                -o sets a tunable; so does the environment variable ZUSE_TUNABLES (NAME=VALUE,...).\n";
+    if requested {
+        print!("{text}");
+        0
+    } else {
+        eprint!("{text}");
+        2
+    }
+}

@@ -1,0 +1,156 @@
+//! A tool is a table of commands; a command is its synopsis, its options and what it does.
+//!
+//! Commands that this version does not have are in the tables too: their options are checked and their usage is shown, because
+//! scripts probe for both (`zfs send -L` against exit status 2), and then they say that they are not there.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use crate::args::{self, Long, Parsed};
+use crate::error::{Failure, Outcome, failed};
+
+/// One verb of a tool.
+pub(crate) struct Command {
+    /// The verb.
+    pub(crate) name: &'static str,
+    /// Its synopsis, as lines that begin with a tab.
+    pub(crate) usage: &'static str,
+    /// The getopt string.
+    pub(crate) options: &'static str,
+    /// Long options.
+    pub(crate) longs: &'static [Long],
+    /// What it does; `None`: not in this version.
+    pub(crate) run: Option<fn(&Call<'_>) -> Outcome>,
+}
+
+/// A command that is called.
+pub(crate) struct Call<'a> {
+    /// Which.
+    pub(crate) command: &'a Command,
+    /// The tool's name.
+    pub(crate) tool: &'static str,
+    /// With what.
+    pub(crate) args: Parsed,
+}
+
+/// A tool: `zfs`, `zpool`.
+pub(crate) struct Tool {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Its commands, in groups that the usage text sets apart.
+    pub(crate) groups: &'static [&'static [Command]],
+    /// Verbs that are another's name.
+    pub(crate) aliases: &'static [(&'static str, &'static str)],
+    /// What the usage text ends with, given the command if there is one.
+    pub(crate) epilogue: fn(Option<&str>, &mut dyn Write) -> io::Result<()>,
+}
+
+impl Tool {
+    /// Runs the tool with the arguments after its name; the exit status.
+    pub(crate) fn main(&self, args: &[OsString]) -> u8 {
+        let Some((verb, rest)) = args.split_first() else {
+            eprintln!("missing command");
+            return self.usage(None, false);
+        };
+        let verb = verb.to_string_lossy();
+        match &*verb {
+            "-?" | "--help" => return self.usage(None, true),
+            "-V" | "--version" => return version(),
+            "help" => {
+                let command = rest.first().map(|w| w.to_string_lossy().into_owned());
+                return self.usage(command.and_then(|name| self.find(&name)), true);
+            }
+            _ => {}
+        }
+        let name = self.aliases.iter().find(|(alias, _)| *alias == verb).map_or(&*verb, |(_, name)| name);
+        let name = if name.contains('=') { "set" } else { name };
+        let Some(command) = self.find(name) else {
+            eprintln!("unrecognized command '{name}'");
+            return self.usage(None, false);
+        };
+        match self.call(command, rest) {
+            Ok(status) => status,
+            Err(Failure::Usage(message)) => {
+                if !message.is_empty() {
+                    eprintln!("{message}");
+                }
+                self.usage(Some(command), false)
+            }
+            Err(failure) => report(&failure),
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&'static Command> {
+        self.groups.iter().flat_map(|group| group.iter()).find(|c| c.name == name)
+    }
+
+    fn call(&self, command: &'static Command, rest: &[OsString]) -> Outcome {
+        let args = args::parse(command.options, command.longs, rest)?;
+        match command.run {
+            Some(run) => run(&Call { command, tool: self.name, args }),
+            None if rest.is_empty() => Err(Failure::Usage(String::new())),
+            None => Err(failed(format!(
+                "cannot {}: this version of Zuse reads pools and does not change them",
+                command.name
+            ))),
+        }
+    }
+
+    /// Prints the usage of the tool or of one command. Exit status: 0 if it was asked for, else 2.
+    fn usage(&self, command: Option<&Command>, requested: bool) -> u8 {
+        let printed = if requested {
+            self.print_usage(command, &mut io::stdout().lock())
+        } else {
+            self.print_usage(command, &mut io::stderr().lock())
+        };
+        match printed {
+            Ok(()) if requested => 0,
+            _ => 2,
+        }
+    }
+
+    fn print_usage(&self, command: Option<&Command>, out: &mut dyn Write) -> io::Result<()> {
+        match command {
+            Some(command) => write!(out, "usage:\n{}", command.usage)?,
+            None => {
+                write!(out, "usage: {} command args ...\nwhere 'command' is one of the following:\n\n", self.name)?;
+                for (n, group) in self.groups.iter().enumerate() {
+                    if n > 0 {
+                        writeln!(out)?;
+                    }
+                    for command in *group {
+                        write!(out, "{}", command.usage)?;
+                    }
+                }
+            }
+        }
+        (self.epilogue)(command.map(|c| c.name), out)
+    }
+}
+
+/// Prints why a command failed; its exit status.
+pub(crate) fn report(failure: &Failure) -> u8 {
+    match failure {
+        Failure::Usage(message) => {
+            eprintln!("{message}");
+            2
+        }
+        Failure::Failed(message) => {
+            if !message.is_empty() {
+                eprintln!("{message}");
+            }
+            1
+        }
+        Failure::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => 1,
+        Failure::Output(e) => {
+            eprintln!("cannot write: {e}");
+            1
+        }
+    }
+}
+
+/// The version line; the form is OpenZFS's, name and number.
+pub(crate) fn version() -> u8 {
+    println!("zuse-{}", env!("CARGO_PKG_VERSION"));
+    0
+}

@@ -1,0 +1,118 @@
+//! `zstream`: looks into send streams and resume tokens.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+
+use stream::dump::{Dumper, Options, Outcome as Walk};
+
+use crate::args;
+use crate::command::report;
+use crate::error::{Outcome, failed};
+
+const USAGE: &str = "usage: zstream command args ...
+Available commands are:
+
+\tzstream dump [-vCd] FILE
+\t... | zstream dump [-vCd]
+
+\tzstream token resume_token
+";
+
+/// Bytes that are read at once; payloads of large blocks go past this buffer.
+const READ_BYTES: usize = 256 << 10;
+
+/// Runs `zstream` with the arguments after its name; the exit status.
+pub(crate) fn main(args: &[OsString]) -> u8 {
+    let Some((verb, rest)) = args.split_first() else {
+        return usage();
+    };
+    let done = match verb.to_str() {
+        Some("dump") => dump(rest),
+        Some("token") => token(rest),
+        Some("-V" | "--version") => return crate::command::version(),
+        Some(other @ ("decompress" | "drop_record" | "raw" | "recompress" | "redup")) => {
+            Err(failed(format!("zstream {other}: not in this version of Zuse")))
+        }
+        _ => return usage(),
+    };
+    done.unwrap_or_else(|failure| report(&failure))
+}
+
+/// Runs `zstreamdump`, the old name of `zstream dump`.
+pub(crate) fn main_dump(args: &[OsString]) -> u8 {
+    dump(args).unwrap_or_else(|failure| report(&failure))
+}
+
+/// The exit status is 1, not 2: OpenZFS's `zstream` is like that.
+fn usage() -> u8 {
+    eprint!("{USAGE}");
+    1
+}
+
+fn dump(args: &[OsString]) -> Outcome {
+    let parsed = match args::parse(":vCd", &[], args) {
+        Ok(parsed) => parsed,
+        Err(bad) => {
+            eprintln!("{bad}");
+            return Ok(usage());
+        }
+    };
+    let data = parsed.has('d');
+    let options = Options {
+        verbose: data || parsed.has('v'),
+        checksums: data || parsed.count('v') > 1,
+        data,
+        ignore_checksums: parsed.has('C'),
+    };
+    match parsed.operands.first() {
+        Some(path) => {
+            let name = path.to_string_lossy();
+            let file =
+                File::open(path).map_err(|e| failed(format!("Error while opening file '{name}': {}", cause(&e))))?;
+            dump_from(file, &options)
+        }
+        None if io::stdin().is_terminal() => Err(failed(
+            "Error: The send stream is a binary format and can not be read from a\n\
+             terminal.  Standard input must be redirected, or a file must be\n\
+             specified as a command-line argument.",
+        )),
+        None => dump_from(io::stdin().lock(), &options),
+    }
+}
+
+/// The exit status is OpenZFS's, with one exception: a bad checksum is 1 (in 2.4 it is 0, in the version after it 1).
+/// That a stream is cut off is a remark, as in the version after 2.4: dumps of cut streams are what debugging needs.
+fn dump_from(input: impl Read, options: &Options) -> Outcome {
+    let input = BufReader::with_capacity(READ_BYTES, input);
+    let mut out = BufWriter::with_capacity(READ_BYTES, io::stdout().lock());
+    let walked = Dumper::new(&mut out, io::stderr(), options).run(input);
+    out.flush()?;
+    match walked {
+        Ok(Walk::UnknownType | Walk::BadChecksum) => Ok(1),
+        Ok(Walk::CutOff) => {
+            eprintln!("the stream is cut off");
+            Ok(0)
+        }
+        Ok(_) => Ok(0),
+        Err(stream::Error::Output(e)) => Err(e.into()),
+        Err(e) => Err(failed(e.to_string())),
+    }
+}
+
+/// An error of the system without Rust's number behind it.
+fn cause(e: &io::Error) -> String {
+    let text = e.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+fn token(args: &[OsString]) -> Outcome {
+    let Some(token) = args.first() else {
+        eprintln!("Need to pass the resume token");
+        return Ok(usage());
+    };
+    let list = stream::token::decode(&token.to_string_lossy())
+        .map_err(|e| failed(format!("Unable to parse resume token: {e}")))?;
+    io::stdout().lock().write_all(list.dump(5).as_bytes())?;
+    Ok(0)
+}
