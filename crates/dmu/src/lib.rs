@@ -1,1 +1,43 @@
-//! Object sets, dnodes, ZAP, SA.
+//! Object sets, their objects, ZAPs and system attributes: the read side of the DMU.
+//!
+//! # What it is
+//! A dataset (and the MOS) is an [`Objset`]: a root block that holds dnodes. One of them, the meta-dnode, is a file whose blocks
+//! are the dnodes of all other objects. An [`Object`] is a sparse array of blocks under a dnode; what the blocks mean is told by
+//! its type: bytes of a file, a [`Zap`] (a hash table on disk), an array of words. The attributes of a file stand in the
+//! dnode's bonus buffer (and its spill block), in the layout that [`sa`] decodes.
+//!
+//! # The few ideas
+//! * **A tree of blocks is read one way** ([`object`](Object) and meta-dnode alike): [`BlockCursor`] keeps the last indirect
+//!   block of each level, so that a sequential reader asks the ARC once per indirect block, not once per data block.
+//! * **Byte order belongs to the block.** Every block is in the order of whoever wrote *it*; a pool that moved between machines
+//!   mixes both. A block therefore travels with its [`Endian`](base::Endian), taken from the pointer to it, and is decoded once.
+//! * **Holes are not read.** [`Objset::next_object`], [`Object::next_data`] and [`Object::walk`] skip a hole at the level where
+//!   it stands.
+//! * **A ZAP entry's place is its hash.** Entries come in the order of (hash, collision differentiator), for small and large
+//!   ZAPs alike, so a cookie stays valid whatever is added or removed meanwhile.
+//!
+//! # Invariants
+//! Nothing read from disk is believed: levels, shifts, chunk chains, pointer tables, attribute lengths are checked where they
+//! are used, and wrong ones are an [`Error`] that names object and block. Loops are bounded by sizes that exist. Nothing is
+//! written; a read past the end gives zeros, as in OpenZFS.
+//!
+//! # Callers
+//! `pool` (MOS, datasets, verification), `zpl`, `zil`, `stream`, and `zdb` through them.
+#![forbid(unsafe_code)]
+
+mod cursor;
+mod error;
+mod object;
+mod objset;
+pub mod sa;
+mod seek;
+mod tree;
+mod walk;
+mod zap;
+
+pub use cursor::BlockCursor;
+pub use error::Error;
+pub use object::Object;
+pub use objset::{Objects, Objset, Special};
+pub use walk::{Visit, Walk};
+pub use zap::{Entries, FatStats, MatchMode, Zap, ZapEntry, ZapKind, ZapMatch, ZapStats, ZapValue, normalise};

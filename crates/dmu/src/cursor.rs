@@ -1,0 +1,159 @@
+//! A reader of one object that remembers where it was.
+
+use base::{Endian, bytes};
+use ondisk::BlkPtr;
+use zio::Buf;
+
+use crate::tree::{Child, LevelCache};
+use crate::{Error, Object};
+
+/// Reads blocks of one object. It keeps the last indirect block of each level, so a sequential reader pays one look into the
+/// cache per indirect block and none of the locks per data block.
+pub struct BlockCursor {
+    object: Object,
+    cache: LevelCache,
+}
+
+impl BlockCursor {
+    /// A cursor over `object`.
+    #[must_use]
+    pub fn new(object: Object) -> Self {
+        BlockCursor { object, cache: LevelCache::default() }
+    }
+
+    /// The object that is read.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// The pointer to data block `blkid`; `None` for a hole or beyond the end.
+    ///
+    /// # Errors
+    /// When an indirect block above it cannot be read.
+    pub fn blkptr(&mut self, blkid: u64) -> Result<Option<BlkPtr>, Error> {
+        match self.cache.pointer(&self.object.tree(), 0, blkid)? {
+            Child::Block(bp) => Ok(Some(bp)),
+            Child::Hole { .. } | Child::End => Ok(None),
+        }
+    }
+
+    /// Data block `blkid` and the byte order of its writer; `None` for a hole or beyond the end.
+    ///
+    /// # Errors
+    /// When it, or an indirect block above it, cannot be read.
+    pub fn block(&mut self, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
+        match self.blkptr(blkid)? {
+            Some(bp) => Ok(Some((self.object.tree().read_data(&bp, blkid)?, bp.endian()))),
+            None => Ok(None),
+        }
+    }
+
+    /// Like [`BlockCursor::block`], without a place in the cache for the block.
+    ///
+    /// # Errors
+    /// When it, or an indirect block above it, cannot be read.
+    pub fn block_uncached(&mut self, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
+        match self.blkptr(blkid)? {
+            Some(bp) => Ok(Some((self.object.tree().read_data_uncached(&bp, blkid)?, bp.endian()))),
+            None => Ok(None),
+        }
+    }
+
+    /// The first data block from `blkid` on that is not a hole.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    pub fn next_block(&mut self, blkid: u64) -> Result<Option<u64>, Error> {
+        self.cache.search(&self.object.tree(), blkid, true)
+    }
+
+    /// The first data block from `blkid` on that is a hole; `None` when all blocks up to the last are data.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    pub fn next_hole_block(&mut self, blkid: u64) -> Result<Option<u64>, Error> {
+        self.cache.search(&self.object.tree(), blkid, false)
+    }
+
+    /// Fills `buf` from byte `offset`. Holes and what lies past the last block read as zeros.
+    ///
+    /// # Errors
+    /// When a block in the range cannot be read; `buf` then holds what came before it.
+    pub fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.read_blocks(offset, buf, false)
+    }
+
+    /// Like [`BlockCursor::read`], without places in the cache for the data.
+    ///
+    /// # Errors
+    /// As [`BlockCursor::read`].
+    pub fn read_uncached(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.read_blocks(offset, buf, true)
+    }
+
+    fn read_blocks(&mut self, mut offset: u64, mut buf: &mut [u8], uncached: bool) -> Result<(), Error> {
+        let size = self.object.block_size();
+        while !buf.is_empty() {
+            let Some(blkid) = offset.checked_div(size) else { break };
+            let skip = offset % size;
+            let (child, take) = {
+                let tree = self.object.tree();
+                let child = self.cache.pointer(&tree, 0, blkid)?;
+                let end = match child {
+                    Child::Block(_) => blkid.checked_add(1),
+                    Child::Hole { level, .. } => tree.after(level, blkid),
+                    Child::End => None,
+                };
+                // a hole is as long as what it stands over; the last one has no end
+                let end = end.and_then(|end| end.checked_mul(size)).unwrap_or(u64::MAX);
+                (child, usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len()))
+            };
+            if take == 0 {
+                break;
+            }
+            let (now, rest) = buf.split_at_mut(take);
+            match child {
+                Child::Block(bp) => {
+                    let tree = self.object.tree();
+                    let data =
+                        if uncached { tree.read_data_uncached(&bp, blkid)? } else { tree.read_data(&bp, blkid)? };
+                    let part = usize::try_from(skip).ok().and_then(|skip| data.get(skip..)?.get(..take));
+                    now.copy_from_slice(
+                        part.ok_or_else(|| self.object.corrupt("length of a data block", data.len() as u64))?,
+                    );
+                }
+                Child::Hole { .. } | Child::End => now.fill(0),
+            }
+            buf = rest;
+            offset = offset.saturating_add(take as u64);
+        }
+        buf.fill(0);
+        Ok(())
+    }
+
+    /// The 64-bit words of an array object from word `first`, up to `count` of them, each in the order of its block's writer.
+    /// Holes are zero words. The caller bounds `count`.
+    ///
+    /// # Errors
+    /// When a block in the range cannot be read, or the block size is no multiple of a word.
+    pub fn read_u64s(&mut self, first: u64, count: usize) -> Result<Vec<u64>, Error> {
+        let per_block = self.object.block_size() / 8;
+        let mut out = Vec::new();
+        while out.len() < count {
+            let at = first.saturating_add(out.len() as u64);
+            let Some(blkid) = at.checked_div(per_block) else { break };
+            if blkid > self.object.phys().maxblkid {
+                break;
+            }
+            let skip = usize::try_from(at % per_block).unwrap_or(usize::MAX);
+            let take = usize::try_from(per_block).unwrap_or(0).saturating_sub(skip).min(count - out.len());
+            match self.block(blkid)? {
+                Some((buf, endian)) => out.extend(bytes::u64s(&buf, endian).skip(skip).take(take)),
+                None => out.resize(out.len() + take, 0),
+            }
+        }
+        out.resize(count, 0);
+        Ok(out)
+    }
+}

@@ -1,0 +1,196 @@
+//! One object: its dnode and its blocks.
+
+use std::sync::Arc;
+
+use base::Endian;
+use ondisk::{BlkPtr, DnodePhys};
+use zio::{Bookmark, Buf, Zio};
+
+use crate::tree::{Child, Tree};
+use crate::{BlockCursor, Error, Objset};
+
+/// An object of an object set (OpenZFS: `dnode_t`): a sparse array of equal blocks under a dnode. Cheap to clone.
+#[derive(Clone)]
+pub struct Object {
+    objset: Arc<Objset>,
+    id: u64,
+    phys: Arc<DnodePhys>,
+}
+
+impl Object {
+    /// An object from a dnode at hand; `id` only serves messages and bookmarks.
+    #[must_use]
+    pub fn new(objset: Arc<Objset>, id: u64, phys: DnodePhys) -> Object {
+        Object { objset, id, phys: Arc::new(phys) }
+    }
+
+    /// Its number in the object set.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its dnode.
+    #[must_use]
+    pub fn phys(&self) -> &DnodePhys {
+        &self.phys
+    }
+
+    /// The object set it is in.
+    #[must_use]
+    pub fn objset(&self) -> &Arc<Objset> {
+        &self.objset
+    }
+
+    /// The byte order of its dnode, and so of the bonus buffer. Blocks have their own: [`Object::endian_of`].
+    #[must_use]
+    pub fn endian(&self) -> Endian {
+        self.phys.endian
+    }
+
+    /// The bonus buffer, in the order [`Object::endian`].
+    #[must_use]
+    pub fn bonus(&self) -> &[u8] {
+        &self.phys.bonus
+    }
+
+    /// The spill block, if the dnode has one that is not a hole.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn spill(&self) -> Result<Option<Buf>, Error> {
+        Ok(self.spill_with_endian()?.map(|(buf, _)| buf))
+    }
+
+    /// The spill block and the byte order of its writer.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn spill_with_endian(&self) -> Result<Option<(Buf, Endian)>, Error> {
+        match &self.phys.spill {
+            Some(bp) if !bp.is_hole() => {
+                let bm = Bookmark { objset: self.objset.id(), object: self.id, level: 0, blkid: Bookmark::SPILL_BLKID };
+                Ok(Some((self.zio().read(bp, &bm)?, bp.endian())))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Size of a data block in bytes.
+    #[must_use]
+    pub fn block_size(&self) -> u64 {
+        self.phys.datablksz()
+    }
+
+    /// Number of data blocks, holes included: the highest block id plus one.
+    #[must_use]
+    pub fn nblocks(&self) -> u64 {
+        self.phys.maxblkid.saturating_add(1)
+    }
+
+    /// Block `blkid`; `None` for a hole or beyond the end.
+    ///
+    /// # Errors
+    /// When it, or an indirect block above it, cannot be read.
+    pub fn block(&self, blkid: u64) -> Result<Option<Buf>, Error> {
+        Ok(self.block_with_endian(blkid)?.map(|(buf, _)| buf))
+    }
+
+    /// Block `blkid` and the byte order of its writer; `None` for a hole or beyond the end.
+    ///
+    /// # Errors
+    /// When it, or an indirect block above it, cannot be read.
+    pub fn block_with_endian(&self, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
+        match self.tree().pointer(0, blkid)? {
+            Child::Block(bp) => Ok(Some((self.tree().read_data(&bp, blkid)?, bp.endian()))),
+            Child::Hole { .. } | Child::End => Ok(None),
+        }
+    }
+
+    /// Block `blkid`, without a place in the cache for it; indirect blocks are cached.
+    ///
+    /// # Errors
+    /// When it, or an indirect block above it, cannot be read.
+    pub fn block_uncached(&self, blkid: u64) -> Result<Option<Buf>, Error> {
+        match self.tree().pointer(0, blkid)? {
+            Child::Block(bp) => Ok(Some(self.tree().read_data_uncached(&bp, blkid)?)),
+            Child::Hole { .. } | Child::End => Ok(None),
+        }
+    }
+
+    /// The byte order in which block `blkid` was written; `None` for a hole.
+    ///
+    /// # Errors
+    /// When an indirect block above it cannot be read.
+    pub fn endian_of(&self, blkid: u64) -> Result<Option<Endian>, Error> {
+        Ok(self.blkptr(0, blkid)?.filter(|bp| !bp.is_hole()).map(|bp| bp.endian()))
+    }
+
+    /// The pointer to the block `blkid` of `level` (counted in blocks of that level); holes have pointers too. `None` beyond the
+    /// end, above the top, or below a hole.
+    ///
+    /// # Errors
+    /// When an indirect block above it cannot be read.
+    pub fn blkptr(&self, level: u8, blkid: u64) -> Result<Option<BlkPtr>, Error> {
+        match self.tree().pointer(level, blkid)? {
+            Child::Block(bp) => Ok(Some(bp)),
+            Child::Hole { bp, .. } => Ok(bp),
+            Child::End => Ok(None),
+        }
+    }
+
+    /// Fills `buf` from `offset`. Holes and what lies past the last block read as zeros.
+    ///
+    /// # Errors
+    /// When a block in the range cannot be read; `buf` then holds what came before it.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.cursor().read(offset, buf)
+    }
+
+    /// `len` bytes from `offset`. The caller bounds `len`.
+    ///
+    /// # Errors
+    /// As [`Object::read`].
+    pub fn read_vec(&self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        let mut buf = vec![0; len];
+        self.read(offset, &mut buf)?;
+        Ok(buf)
+    }
+
+    /// The 64-bit words of an array object from word `first`, up to `count` of them, each in the order of its block's writer.
+    /// Holes are zero words. The caller bounds `count`.
+    ///
+    /// # Errors
+    /// As [`Object::read`].
+    pub fn read_u64s(&self, first: u64, count: usize) -> Result<Vec<u64>, Error> {
+        self.cursor().read_u64s(first, count)
+    }
+
+    /// A reader of this object that remembers indirect blocks: for more than one block.
+    #[must_use]
+    pub fn cursor(&self) -> BlockCursor {
+        BlockCursor::new(self.clone())
+    }
+
+    pub(crate) fn zio(&self) -> &Zio {
+        self.objset.zio()
+    }
+
+    pub(crate) fn tree(&self) -> Tree<'_> {
+        Tree { zio: self.objset.zio(), objset: self.objset.id(), object: self.id, dn: &self.phys }
+    }
+
+    pub(crate) fn corrupt(&self, what: &'static str, value: u64) -> Error {
+        Error::Corrupt { objset: self.objset.id(), object: self.id, what, value }
+    }
+
+    pub(crate) fn format(&self, source: ondisk::Error) -> Error {
+        Error::Format { objset: self.objset.id(), object: self.id, source }
+    }
+}
+
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "object {}/{} {:?}", self.objset.id(), self.id, self.phys.object_type)
+    }
+}

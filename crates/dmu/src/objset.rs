@@ -1,0 +1,290 @@
+//! Object sets: from an object's number to its dnode.
+
+use std::sync::Arc;
+
+use base::{Endian, bytes};
+use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
+use zio::{Bookmark, Buf, Zio};
+
+use crate::tree::{Child, MAX_EMPTY_BLOCKS, SharedCache, Tree};
+
+use crate::{BlockCursor, Error, Object};
+
+/// The objects that stand in the object set block itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Special {
+    /// Object 0: the array of all dnodes.
+    MetaDnode,
+    /// Object −1: space by user.
+    UserUsed,
+    /// Object −2: space by group.
+    GroupUsed,
+    /// Object −3: space by project.
+    ProjectUsed,
+}
+
+impl Special {
+    /// The object's number.
+    #[must_use]
+    pub const fn id(self) -> u64 {
+        match self {
+            Special::MetaDnode => 0,
+            Special::UserUsed => u64::MAX,
+            Special::GroupUsed => u64::MAX - 1,
+            Special::ProjectUsed => u64::MAX - 2,
+        }
+    }
+
+    /// All of them, in the order in which OpenZFS traverses them.
+    pub const ALL: [Special; 4] = [Special::MetaDnode, Special::ProjectUsed, Special::GroupUsed, Special::UserUsed];
+}
+
+/// An object set: the objects of a dataset, or of the pool itself (OpenZFS: `objset_t`).
+pub struct Objset {
+    zio: Arc<Zio>,
+    id: u64,
+    rootbp: BlkPtr,
+    phys: ObjsetPhys,
+    /// Where the last dnode was found.
+    meta: SharedCache,
+}
+
+impl Objset {
+    /// Opens the object set under `rootbp`. `dataset_id` is its DSL dataset's object number, 0 for the MOS: it finds the key and
+    /// names the place of damage. A hole (a dataset never written) opens as an empty set.
+    ///
+    /// # Errors
+    /// When the root block cannot be read or is no object set.
+    pub fn open(zio: Arc<Zio>, dataset_id: u64, rootbp: &BlkPtr) -> Result<Arc<Objset>, Error> {
+        let buf = if rootbp.is_hole() { Buf::zeros(1024) } else { zio.read(rootbp, &Bookmark::root(dataset_id))? };
+        let phys = ObjsetPhys::decode(&buf, rootbp.endian()).map_err(|source| Error::Format {
+            objset: dataset_id,
+            object: 0,
+            source,
+        })?;
+        Ok(Arc::new(Objset { zio, id: dataset_id, rootbp: *rootbp, phys, meta: SharedCache::default() }))
+    }
+
+    /// The DSL dataset's object number; 0 for the MOS.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The root block.
+    #[must_use]
+    pub fn phys(&self) -> &ObjsetPhys {
+        &self.phys
+    }
+
+    /// What reads its blocks.
+    #[must_use]
+    pub fn zio(&self) -> &Arc<Zio> {
+        &self.zio
+    }
+
+    /// The pointer that it was opened by.
+    #[must_use]
+    pub fn rootbp(&self) -> &BlkPtr {
+        &self.rootbp
+    }
+
+    /// Object `id`. The numbers of [`Special`] objects give those.
+    ///
+    /// Without the key of an encrypted dataset the dnode is there all the same; its bonus buffer is ciphertext if its type is an
+    /// encrypted one.
+    ///
+    /// # Errors
+    /// [`Error::NoObject`] if the slot is free, inside a larger dnode or beyond the end; else when the dnode cannot be read.
+    pub fn object(self: &Arc<Self>, id: u64) -> Result<Object, Error> {
+        if let Some(which) = Special::ALL.into_iter().find(|s| s.id() == id) {
+            return self.special(which).ok_or(Error::NoObject { objset: self.id, object: id });
+        }
+        let phys = self.dnode(id)?.ok_or(Error::NoObject { objset: self.id, object: id })?;
+        Ok(Object::new(self.clone(), id, phys))
+    }
+
+    /// One of the objects that stand in the root block; `None` if this set has none such.
+    #[must_use]
+    pub fn special(self: &Arc<Self>, which: Special) -> Option<Object> {
+        let phys = self.special_dnode(which)?;
+        Some(Object::new(self.clone(), which.id(), phys.clone()))
+    }
+
+    pub(crate) fn special_dnode(&self, which: Special) -> Option<&DnodePhys> {
+        match which {
+            Special::MetaDnode => Some(&self.phys.meta_dnode).filter(|dn| dn.object_type != ObjectType::NONE),
+            Special::UserUsed => self.phys.userused.as_ref(),
+            Special::GroupUsed => self.phys.groupused.as_ref(),
+            Special::ProjectUsed => self.phys.projectused.as_ref(),
+        }
+    }
+
+    /// The number of the first object behind `after` (0 begins); `None` when there is none.
+    ///
+    /// # Errors
+    /// When a block of dnodes, or an indirect block above it, cannot be read.
+    pub fn next_object(&self, after: u64) -> Result<Option<u64>, Error> {
+        let (tree, per_block) = (self.meta_tree(), self.dnodes_per_block());
+        let Some(mut id) = after.checked_add(1) else { return Ok(None) };
+        for _ in 0..MAX_EMPTY_BLOCKS {
+            let Some(start) = id.checked_div(per_block) else { return Ok(None) };
+            let Some(blkid) = self.meta.next_data(&tree, start)? else { return Ok(None) };
+            if blkid != start {
+                id = blkid.saturating_mul(per_block);
+            }
+            let Child::Block(bp) = self.meta.pointer(&tree, 0, blkid)? else { return Ok(None) };
+            let buf = tree.read_data(&bp, blkid)?;
+            let wanted = usize::try_from(id % per_block).unwrap_or(usize::MAX);
+            if let Some(slot) = slots(&buf).find(|slot| *slot >= wanted) {
+                return Ok(blkid.saturating_mul(per_block).checked_add(slot as u64));
+            }
+            match blkid.checked_add(1).and_then(|next| next.checked_mul(per_block)) {
+                Some(next) => id = next,
+                None => return Ok(None),
+            }
+        }
+        Err(tree.corrupt("number of blocks of free dnodes", MAX_EMPTY_BLOCKS.into()))
+    }
+
+    /// All objects in order, but for the special ones. Each block of dnodes is read once. An unreadable block or dnode is an
+    /// `Err`, and the iteration goes on behind it.
+    pub fn objects(self: &Arc<Self>) -> Objects {
+        self.objects_from(1)
+    }
+
+    /// All objects from number `first` on.
+    pub fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
+        let meta = Object::new(self.clone(), Special::MetaDnode.id(), self.phys.meta_dnode.clone());
+        Objects { cursor: BlockCursor::new(meta), next: Some(first.max(1)), block: None }
+    }
+
+    /// Objects that a block of dnodes has room for; 0 in a set without a meta-dnode.
+    #[must_use]
+    pub fn dnodes_per_block(&self) -> u64 {
+        self.phys.meta_dnode.datablksz() / DNODE_SIZE as u64
+    }
+
+    fn meta_tree(&self) -> Tree<'_> {
+        Tree { zio: &self.zio, objset: self.id, object: Special::MetaDnode.id(), dn: &self.phys.meta_dnode }
+    }
+
+    fn dnode(&self, id: u64) -> Result<Option<DnodePhys>, Error> {
+        let tree = self.meta_tree();
+        let Some(blkid) = id.checked_div(self.dnodes_per_block()) else { return Ok(None) };
+        let Child::Block(bp) = self.meta.pointer(&tree, 0, blkid)? else { return Ok(None) };
+        let buf = tree.read_data(&bp, blkid)?;
+        let wanted = usize::try_from(id % self.dnodes_per_block()).unwrap_or(usize::MAX);
+        if slots(&buf).take_while(|slot| *slot <= wanted).last() != Some(wanted) {
+            return Ok(None);
+        }
+        decode_slot(&buf, wanted, bp.endian()).map(Some).map_err(|source| Error::Format {
+            objset: self.id,
+            object: id,
+            source,
+        })
+    }
+}
+
+impl std::fmt::Debug for Objset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "objset {} {:?}", self.id, self.phys.os_type)
+    }
+}
+
+/// The slots of a block of dnodes at which an allocated dnode begins.
+pub(crate) fn slots(block: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    let mut slot = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let at = slot;
+            let head = block.get(at * DNODE_SIZE..)?;
+            let object_type = bytes::u8(head, 0)?;
+            if object_type == ObjectType::NONE.0 {
+                slot += 1;
+                continue;
+            }
+            slot += 1 + usize::from(bytes::u8(head, 12)?);
+            return Some(at);
+        }
+    })
+}
+
+/// The dnode that begins at a slot of a block.
+pub(crate) fn decode_slot(block: &[u8], slot: usize, endian: Endian) -> Result<DnodePhys, ondisk::Error> {
+    DnodePhys::decode(block.get(slot * DNODE_SIZE..).unwrap_or(&[]), endian)
+}
+
+/// All objects of a set, in order. See [`Objset::objects`].
+pub struct Objects {
+    cursor: BlockCursor,
+    /// The object to look at next; `None` at the end.
+    next: Option<u64>,
+    block: Option<(u64, Buf, Endian)>,
+}
+
+impl Objects {
+    /// The block of dnodes from which the next object comes, read if it is not at hand.
+    fn load(&mut self, per_block: u64) -> Result<Option<u64>, Error> {
+        let (Some(id), true) = (self.next, per_block > 0) else { return Ok(None) };
+        let start = id / per_block;
+        if let Some((blkid, ..)) = self.block {
+            if blkid == start {
+                return Ok(Some(blkid));
+            }
+        }
+        let Some(blkid) = self.cursor.next_block(start)? else { return Ok(None) };
+        if blkid != start {
+            self.next = blkid.checked_mul(per_block);
+        }
+        if let Some((buf, endian)) = self.cursor.block(blkid)? {
+            self.block = Some((blkid, buf, endian));
+        }
+        Ok(Some(blkid))
+    }
+
+    /// Goes on at the first object of the block behind `blkid`.
+    fn leave(&mut self, blkid: u64, per_block: u64) {
+        self.next = blkid.checked_add(1).and_then(|next| next.checked_mul(per_block));
+    }
+}
+
+impl Iterator for Objects {
+    type Item = Result<Object, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let objset = self.cursor.object().objset().clone();
+        let per_block = objset.dnodes_per_block();
+        for _ in 0..MAX_EMPTY_BLOCKS {
+            let blkid = match self.load(per_block) {
+                Ok(found) => found?,
+                Err(err) => {
+                    // an indirect block is gone, or one block of dnodes: no telling how many objects; go on with the next block
+                    let at = self.next? / per_block.max(1);
+                    self.leave(at, per_block);
+                    if at >= self.cursor.object().phys().maxblkid {
+                        self.next = None;
+                    }
+                    return Some(Err(err));
+                }
+            };
+            let first = blkid.saturating_mul(per_block);
+            let wanted = usize::try_from(self.next?.saturating_sub(first)).unwrap_or(usize::MAX);
+            let Some((_, buf, endian)) = &self.block else { return None };
+            let Some(slot) = slots(buf).find(|slot| *slot >= wanted) else {
+                self.leave(blkid, per_block);
+                continue;
+            };
+            let id = first.saturating_add(slot as u64);
+            self.next = id.checked_add(1);
+            let dnode = decode_slot(buf, slot, *endian);
+            return Some(match dnode {
+                Ok(phys) => Ok(Object::new(objset, id, phys)),
+                Err(source) => Err(Error::Format { objset: objset.id(), object: id, source }),
+            });
+        }
+        self.next = None;
+        let value = MAX_EMPTY_BLOCKS.into();
+        Some(Err(Error::Corrupt { objset: objset.id(), object: 0, what: "number of blocks of free dnodes", value }))
+    }
+}

@@ -1,0 +1,259 @@
+//! The tree of blocks under a dnode: from a block id to its pointer.
+//!
+//! A dnode of `nlevels` n has 1 to 3 pointers of level n−1. An indirect block of level L holds `1 << (indblkshift − 7)` pointers
+//! of level L−1. Block ids are counted per level: the parent of block b is block `b >> (indblkshift − 7)` one level up.
+//! Every pointer below the top says its own level; one that says another is refused, so that a hostile tree has no cycles.
+
+use base::Endian;
+use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType};
+use parking_lot::Mutex;
+use zio::{Bookmark, Buf, Zio};
+
+use crate::Error;
+
+/// How many indirect blocks without any data in them a search passes before it calls the tree corrupt: OpenZFS writes none.
+pub(crate) const MAX_EMPTY_BLOCKS: u32 = 1 << 16;
+
+/// What stands at a place of the tree.
+#[derive(Clone, Copy)]
+pub(crate) enum Child {
+    /// A block.
+    Block(BlkPtr),
+    /// Nothing, since the pointer of `level` above or at the place is a hole; `bp` is the place's own pointer, if it has one.
+    Hole { level: u8, bp: Option<BlkPtr> },
+    /// The place is beyond the last block, or not in the tree at all.
+    End,
+}
+
+/// An indirect block: pointers, in the order of its writer.
+#[derive(Clone)]
+pub(crate) struct Indirect {
+    buf: Buf,
+    endian: Endian,
+}
+
+impl Indirect {
+    /// Pointer `n`; an empty one beyond the end (cannot be: sizes are checked when the block is read).
+    pub(crate) fn pointer(&self, n: u64) -> BlkPtr {
+        let raw = usize::try_from(n).ok().and_then(|n| self.buf.as_chunks::<BLKPTR_SIZE>().0.get(n));
+        raw.map_or(BlkPtr::HOLE, |raw| BlkPtr::from_bytes(raw, self.endian))
+    }
+
+    /// Number of pointers.
+    pub(crate) fn len(&self) -> u64 {
+        (self.buf.len() / BLKPTR_SIZE) as u64
+    }
+}
+
+/// A dnode's tree and what is needed to read it.
+#[derive(Clone, Copy)]
+pub(crate) struct Tree<'a> {
+    pub(crate) zio: &'a Zio,
+    pub(crate) objset: u64,
+    pub(crate) object: u64,
+    pub(crate) dn: &'a DnodePhys,
+}
+
+impl Tree<'_> {
+    pub(crate) fn bookmark(&self, level: u8, blkid: u64) -> Bookmark {
+        Bookmark { objset: self.objset, object: self.object, level, blkid }
+    }
+
+    pub(crate) fn corrupt(&self, what: &'static str, value: u64) -> Error {
+        Error::Corrupt { objset: self.objset, object: self.object, what, value }
+    }
+
+    /// The level of the dnode's own pointers.
+    pub(crate) fn top(&self) -> u8 {
+        self.dn.nlevels.saturating_sub(1)
+    }
+
+    /// log2 of the number of level-0 blocks under one pointer of `level`; 64 when all block ids are.
+    pub(crate) fn span_shift(&self, level: u8) -> u32 {
+        (u32::from(level) * self.dn.fanout_shift()).min(64)
+    }
+
+    /// The first level-0 block behind the subtree of `level` that holds `blkid`; `None` if there is none.
+    pub(crate) fn after(&self, level: u8, blkid: u64) -> Option<u64> {
+        let shift = self.span_shift(level);
+        let next = blkid.checked_shr(shift)?.checked_add(1)?;
+        let start = next.checked_shl(shift)?;
+        (start >> shift == next).then_some(start)
+    }
+
+    /// The dnode's pointer over the block `blkid` of `level`, or `None` when the block is beyond the end.
+    fn root(&self, level: u8, blkid: u64) -> Option<BlkPtr> {
+        let last = self.dn.maxblkid.checked_shr(self.span_shift(level)).unwrap_or(0);
+        let up = self.top().checked_sub(level)?;
+        let index = blkid.checked_shr(self.span_shift(up)).unwrap_or(0);
+        let root = self.dn.blkptr.get(usize::try_from(index).ok()?)?;
+        (blkid <= last).then_some(*root)
+    }
+
+    /// The place `blkid` of `level`, without remembering anything.
+    pub(crate) fn pointer(&self, level: u8, blkid: u64) -> Result<Child, Error> {
+        LevelCache::default().pointer(self, level, blkid)
+    }
+
+    /// Reads an indirect block of `level` (1 or more).
+    pub(crate) fn read_indirect(&self, bp: &BlkPtr, level: u8, blkid: u64) -> Result<Indirect, Error> {
+        if bp.level() != level {
+            return Err(self.corrupt("level in a block pointer", bp.level().into()));
+        }
+        let buf = self.zio.read(bp, &self.bookmark(level, blkid))?;
+        if buf.len() as u64 != 1u64.checked_shl(self.dn.indblkshift.into()).unwrap_or(0) {
+            return Err(self.corrupt("size of an indirect block", buf.len() as u64));
+        }
+        Ok(Indirect { buf, endian: bp.endian() })
+    }
+
+    /// Reads a data block.
+    pub(crate) fn read_data(&self, bp: &BlkPtr, blkid: u64) -> Result<Buf, Error> {
+        self.check_data(bp)?;
+        let bm = self.bookmark(0, blkid);
+        match self.zio.read(bp, &bm) {
+            // the shape of dnodes can be read without a key; their bonus buffers are ciphertext
+            Err(zio::Error::KeyNotLoaded { .. }) if bp.object_type() == ObjectType::DNODE => {
+                Ok(self.zio.read_noauth(bp, &bm)?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Reads a data block that shall not take a place in the cache.
+    pub(crate) fn read_data_uncached(&self, bp: &BlkPtr, blkid: u64) -> Result<Buf, Error> {
+        self.check_data(bp)?;
+        Ok(self.zio.read_uncached(bp, &self.bookmark(0, blkid))?)
+    }
+
+    fn check_data(&self, bp: &BlkPtr) -> Result<(), Error> {
+        if bp.level() != 0 {
+            return Err(self.corrupt("level in a block pointer", bp.level().into()));
+        }
+        if bp.lsize() != self.dn.datablksz() {
+            return Err(self.corrupt("logical size of a data block", bp.lsize()));
+        }
+        Ok(())
+    }
+}
+
+/// A [`LevelCache`] that threads share. Whoever does not get the lock at once does without the cache.
+#[derive(Default)]
+pub(crate) struct SharedCache(Mutex<LevelCache>);
+
+impl SharedCache {
+    /// As [`LevelCache::pointer`].
+    pub(crate) fn pointer(&self, tree: &Tree<'_>, level: u8, blkid: u64) -> Result<Child, Error> {
+        match self.0.try_lock() {
+            Some(mut cache) => cache.pointer(tree, level, blkid),
+            None => tree.pointer(level, blkid),
+        }
+    }
+
+    /// As [`LevelCache::search`], for data.
+    pub(crate) fn next_data(&self, tree: &Tree<'_>, blkid: u64) -> Result<Option<u64>, Error> {
+        match self.0.try_lock() {
+            Some(mut cache) => cache.search(tree, blkid, true),
+            None => LevelCache::default().search(tree, blkid, true),
+        }
+    }
+}
+
+/// The last indirect block of each level that a reader came through.
+#[derive(Default)]
+pub(crate) struct LevelCache {
+    /// By level less one: the block's id and contents.
+    levels: Vec<Option<(u64, Indirect)>>,
+}
+
+impl LevelCache {
+    /// The place `blkid` of `level`, asking `zio` only for indirect blocks that the last call did not come through.
+    pub(crate) fn pointer(&mut self, tree: &Tree<'_>, level: u8, blkid: u64) -> Result<Child, Error> {
+        let Some(mut bp) = tree.root(level, blkid) else { return Ok(Child::End) };
+        let (top, fanout) = (tree.top(), tree.dn.fanout_shift());
+        let mut at = top;
+        if let Some((parent, found)) = self.nearest(tree, level, blkid) {
+            (at, bp) = (parent, found);
+        }
+        while at > level {
+            if bp.is_hole() {
+                return Ok(Child::Hole { level: at, bp: None });
+            }
+            let id = blkid >> tree.span_shift(at - level).min(63);
+            let block = tree.read_indirect(&bp, at, id)?;
+            let index = (blkid >> tree.span_shift(at - level - 1).min(63)) & ((1 << fanout) - 1);
+            bp = block.pointer(index);
+            self.remember(at, id, block);
+            at -= 1;
+        }
+        Ok(if bp.is_hole() { Child::Hole { level, bp: Some(bp) } } else { Child::Block(bp) })
+    }
+
+    /// The lowest remembered indirect block over the place, followed one step down: the level reached and the pointer there.
+    fn nearest(&self, tree: &Tree<'_>, level: u8, blkid: u64) -> Option<(u8, BlkPtr)> {
+        let fanout = tree.dn.fanout_shift();
+        for at in level.checked_add(1)?..=tree.top() {
+            let up = tree.span_shift(at - level);
+            let Some(Some((id, block))) = self.levels.get(usize::from(at) - 1) else { continue };
+            if up < 64 && blkid >> up == *id {
+                let index = (blkid >> (up - fanout)) & ((1 << fanout) - 1);
+                return Some((at - 1, block.pointer(index)));
+            }
+        }
+        None
+    }
+
+    fn remember(&mut self, level: u8, id: u64, block: Indirect) {
+        let slot = usize::from(level).saturating_sub(1);
+        if self.levels.len() <= slot {
+            self.levels.resize(slot + 1, None);
+        }
+        if let Some(place) = self.levels.get_mut(slot) {
+            *place = Some((id, block));
+        }
+    }
+
+    /// The first level-0 block from `blkid` on that is a block (`data`) or a hole (not `data`). `None`: none up to the last block.
+    pub(crate) fn search(&mut self, tree: &Tree<'_>, mut blkid: u64, data: bool) -> Result<Option<u64>, Error> {
+        let mut barren = 0;
+        let mut parent = None;
+        loop {
+            let now = Some(blkid >> tree.span_shift(1).min(63));
+            if now != parent {
+                parent = now;
+                barren += 1;
+                if barren > MAX_EMPTY_BLOCKS {
+                    return Err(tree.corrupt("number of indirect blocks that belie their fill count", barren.into()));
+                }
+            }
+            let full = if data { None } else { self.full(tree, blkid)? };
+            let next = match (full, self.pointer(tree, 0, blkid)?) {
+                (_, Child::End) => return Ok(None),
+                (Some(level), _) => tree.after(level, blkid),
+                (_, Child::Block(_)) if data => return Ok(Some(blkid)),
+                (_, Child::Hole { .. }) if !data => return Ok(Some(blkid)),
+                (_, Child::Block(_)) => blkid.checked_add(1),
+                (_, Child::Hole { level, .. }) => tree.after(level, blkid),
+            };
+            match next {
+                Some(next) => blkid = next,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The highest level whose subtree begins at `blkid` and has no hole, by its fill count.
+    fn full(&mut self, tree: &Tree<'_>, blkid: u64) -> Result<Option<u8>, Error> {
+        for level in (1..=tree.top()).rev() {
+            let span = tree.span_shift(level);
+            if span < 63 && blkid & ((1 << span) - 1) == 0 {
+                if let Child::Block(bp) = self.pointer(tree, level, blkid >> span)? {
+                    if bp.fill() >= 1 << span {
+                        return Ok(Some(level));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}

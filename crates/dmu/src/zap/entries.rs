@@ -1,0 +1,109 @@
+//! The entries of a ZAP in the order of its cursor: by hash, then by collision differentiator.
+
+use super::fat::{self, Fat, LeafBlock};
+use super::micro::{self, Micro};
+use super::value::{ZapEntry, ZapValue};
+use super::{Body, Zap};
+use crate::Error;
+
+/// Iterates over a ZAP. Ends after the first error. Made by [`Zap::entries`] and [`Zap::entries_from`].
+pub struct Entries {
+    zap: Zap,
+    /// The cursor: the next entry is the first at or behind it. `None` at the end.
+    at: Option<(u64, u32)>,
+    leaf: Option<Run>,
+}
+
+/// A leaf's entries in order.
+struct Run {
+    block: LeafBlock,
+    /// hash, cd, chunk
+    places: Vec<(u64, u32, u16)>,
+    next: usize,
+    /// The first hash that belongs behind this leaf; `None` if it is the last.
+    behind: Option<u64>,
+}
+
+impl Entries {
+    pub(super) fn new(zap: Zap, at: Option<(u64, u32)>) -> Self {
+        Entries { zap, at, leaf: None }
+    }
+
+    fn make(&self, bits: u32, hash: u64, cd: u32, name: Vec<u8>, value: ZapValue) -> ZapEntry {
+        let cookie = |cd: u64| (hash >> (64 - bits)) | (cd << bits);
+        ZapEntry { name, value, cookie: cookie(cd.into()), next_cookie: cookie(u64::from(cd) + 1), hash, cd }
+    }
+
+    fn next_micro(&mut self, micro: &Micro) -> Option<ZapEntry> {
+        let at = self.at?;
+        let places = micro.ordered();
+        // in a sound ZAP no two places are equal; in another the cursor passes over the second
+        let place = places.get(places.partition_point(|place| (place.hash, place.cd) < at))?;
+        let entry = micro.entry(place)?;
+        self.at = place.cd.checked_add(1).map(|cd| (place.hash, cd));
+        Some(self.make(micro::HASH_BITS, place.hash, place.cd, entry.name.to_vec(), ZapValue::from_u64(entry.value)))
+    }
+
+    fn next_fat(&mut self, fat: &Fat) -> Result<Option<ZapEntry>, Error> {
+        let zap = self.zap.clone();
+        let object = zap.object();
+        loop {
+            let Some((hash, cd)) = self.at else { return Ok(None) };
+            if self.leaf.is_none() {
+                let Some(block) = fat.leaf(object, hash)? else { return Ok(None) };
+                self.leaf = Some(Run::new(&zap, block, (hash, cd))?);
+            }
+            let Some(run) = &mut self.leaf else { return Ok(None) };
+            let Some((hash, cd, chunk)) = run.places.get(run.next).copied() else {
+                self.at = run.behind.map(|hash| (hash, 0));
+                self.leaf = None;
+                continue;
+            };
+            run.next += 1;
+            let leaf = run.block.view(object)?;
+            let entry = leaf.entry(chunk).map_err(|source| object.format(source))?;
+            let name = leaf.name(&entry, fat.word_keys()).map_err(|source| object.format(source))?;
+            let value = fat::value(object, &leaf, &entry)?;
+            return Ok(Some(self.make(fat.header.hash_bits(), hash, cd, name, value)));
+        }
+    }
+}
+
+impl Run {
+    fn new(zap: &Zap, block: LeafBlock, at: (u64, u32)) -> Result<Run, Error> {
+        let object = zap.object();
+        let leaf = block.view(object)?;
+        let mut places = Vec::with_capacity(usize::from(leaf.header.nentries).min(leaf.chunk_count()));
+        for chain in 0..leaf.hash_entries() {
+            for found in leaf.chain(chain) {
+                let (chunk, entry) = found.map_err(|source| object.format(source))?;
+                if !leaf.holds(entry.hash) || leaf.chain_of(entry.hash) != chain {
+                    return Err(object.corrupt("hash of a ZAP entry", entry.hash));
+                }
+                places.push((entry.hash, entry.cd, chunk));
+            }
+        }
+        places.sort_unstable();
+        let next = places.partition_point(|(hash, cd, _)| (*hash, *cd) < at);
+        let len = u32::from(leaf.header.prefix_len);
+        let behind = 1u64.checked_shl(64 - len).and_then(|span| (leaf.header.prefix << (64 - len)).checked_add(span));
+        Ok(Run { places, next, behind, block })
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<ZapEntry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let zap = self.zap.clone();
+        let found = match zap.body() {
+            Body::Micro(micro) => Ok(self.next_micro(micro)),
+            Body::Fat(fat) => self.next_fat(fat),
+        };
+        if !matches!(found, Ok(Some(_))) {
+            self.at = None;
+            self.leaf = None;
+        }
+        found.transpose()
+    }
+}

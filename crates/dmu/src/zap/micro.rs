@@ -1,0 +1,100 @@
+//! Micro ZAPs: one block of fixed entries, put in order in memory.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use base::Endian;
+use ondisk::zap::{MicroEntry, MicroZap};
+use zio::Buf;
+
+use super::norm::Wanted;
+use super::{hash, norm};
+
+/// Bits of a micro ZAP's hashes.
+pub(super) const HASH_BITS: u32 = 28;
+/// So many names are looked for from front to back before the entries are put in order.
+const SCANS_BEFORE_INDEX: u32 = 4;
+
+/// An open micro ZAP.
+pub(super) struct Micro {
+    block: Buf,
+    endian: Endian,
+    pub(super) salt: u64,
+    pub(super) normflags: u64,
+    scans: AtomicU32,
+    index: OnceLock<Vec<Place>>,
+}
+
+/// An entry in the order of the cursor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) hash: u64,
+    pub(super) cd: u32,
+    slot: u32,
+}
+
+impl Micro {
+    pub(super) fn parse(block: Buf, endian: Endian) -> Result<Micro, ondisk::Error> {
+        let view = MicroZap::parse(&block, endian)?;
+        let (salt, normflags) = (view.salt, view.normflags);
+        Ok(Micro { block, endian, salt, normflags, scans: AtomicU32::new(0), index: OnceLock::new() })
+    }
+
+    /// Every entry in use, in the order of the block. (That the block is a micro ZAP was seen when it was opened.)
+    fn in_use(&self) -> impl Iterator<Item = (u32, MicroEntry<'_>)> {
+        let view = MicroZap::parse(&self.block, self.endian).ok();
+        let capacity = view.map_or(0, |view| view.capacity());
+        let entries = (0..capacity).filter_map(move |slot| Some((slot as u32, view?.entry(slot)?)));
+        entries.filter(|(_, entry)| !entry.name.is_empty())
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.in_use().count() as u64
+    }
+
+    pub(super) fn block_size(&self) -> u64 {
+        self.block.len() as u64
+    }
+
+    /// The entries by hash and collision differentiator.
+    pub(super) fn ordered(&self) -> &[Place] {
+        self.index.get_or_init(|| {
+            let place = |(slot, entry): (u32, MicroEntry<'_>)| {
+                let name = norm::normalise(entry.name, self.normflags);
+                // OpenZFS keeps 16 bits of it in memory, and so in cookies
+                Place { hash: hash::of_name(self.salt, &name, HASH_BITS), cd: entry.cd & 0xffff, slot }
+            };
+            let mut places: Vec<Place> = self.in_use().map(place).collect();
+            places.sort_unstable();
+            places
+        })
+    }
+
+    pub(super) fn entry(&self, place: &Place) -> Option<MicroEntry<'_>> {
+        MicroZap::parse(&self.block, self.endian).ok()?.entry(place.slot as usize)
+    }
+
+    /// The entry of exactly this name.
+    pub(super) fn exact(&self, name: &[u8]) -> Option<MicroEntry<'_>> {
+        if self.index.get().is_none() && self.scans.fetch_add(1, Ordering::Relaxed) < SCANS_BEFORE_INDEX {
+            return self.in_use().map(|(_, entry)| entry).find(|entry| entry.name == name);
+        }
+        let hash = hash::of_name(self.salt, &norm::normalise(name, self.normflags), HASH_BITS);
+        self.of_hash(hash).find(|entry| entry.name == name)
+    }
+
+    /// The first entry that matches, and whether another has the same normalised name.
+    pub(super) fn matching(&self, wanted: &Wanted) -> Option<(MicroEntry<'_>, bool)> {
+        let hash = hash::of_name(self.salt, wanted.hashed(), HASH_BITS);
+        let mut same = self.of_hash(hash).filter(|entry| wanted.matches(entry.name));
+        let first = same.next()?;
+        Some((first, same.next().is_some()))
+    }
+
+    fn of_hash(&self, hash: u64) -> impl Iterator<Item = MicroEntry<'_>> {
+        let places = self.ordered();
+        let start = places.partition_point(|place| place.hash < hash);
+        let run = places.get(start..).unwrap_or(&[]).iter().take_while(move |place| place.hash == hash);
+        run.filter_map(|place| self.entry(place))
+    }
+}

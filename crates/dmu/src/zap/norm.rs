@@ -1,0 +1,176 @@
+//! Names as a ZAP compares them: normalised, with case folded, or as they are (OpenZFS: `u8_textprep_str`).
+//!
+//! The flags are OpenZFS's. Bytes that are not UTF-8, and characters that Unicode 5.0 did not have, stand for themselves.
+//! Deviation: more than 30 combining marks in a row are normalised as one sequence; OpenZFS breaks it with a joiner.
+
+use std::borrow::Cow;
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::canonical_combining_class;
+
+use super::unicode::{is_assigned, to_upper};
+
+const TOUPPER: u64 = 0x02;
+const CANON_DECOMP: u64 = 0x10;
+const COMPAT_DECOMP: u64 = 0x20;
+const CANON_COMP: u64 = 0x40;
+/// U+0345, the one combining mark with a capital.
+const YPOGEGRAMMENI: char = '\u{345}';
+const CAPITAL_IOTA: char = '\u{399}';
+
+/// How names are compared (OpenZFS: `matchtype_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MatchMode {
+    /// Byte for byte.
+    Exact,
+    /// As the ZAP normalises, and with its folding of case (`MT_NORMALIZE`).
+    Normalize,
+    /// As the ZAP normalises, but case counts (`MT_NORMALIZE | MT_MATCH_CASE`).
+    NormalizeMatchCase,
+}
+
+/// A name that is looked for.
+pub(super) struct Wanted {
+    original: Vec<u8>,
+    hashed: Vec<u8>,
+    /// What to compare with: the name after `flags`.
+    compared: Vec<u8>,
+    flags: u64,
+    mode: MatchMode,
+}
+
+impl Wanted {
+    pub(super) fn new(name: &[u8], normflags: u64, mode: MatchMode) -> Wanted {
+        let flags = if mode == MatchMode::NormalizeMatchCase { normflags & !TOUPPER } else { normflags };
+        Wanted {
+            original: name.to_vec(),
+            hashed: normalise(name, normflags).into_owned(),
+            compared: normalise(name, flags).into_owned(),
+            flags,
+            mode,
+        }
+    }
+
+    /// What the hash is made of: the name as the ZAP normalises it, whatever the mode.
+    pub(super) fn hashed(&self) -> &[u8] {
+        &self.hashed
+    }
+
+    pub(super) fn matches(&self, name: &[u8]) -> bool {
+        match self.mode {
+            MatchMode::Exact => self.original == name,
+            _ => *normalise(name, self.flags) == self.compared,
+        }
+    }
+}
+
+/// A name after Unicode normalisation and folding to upper case, as `normflags` says: 0x2 upper case, 0x10 NFD, 0x50 NFC, 0x20
+/// NFKD, 0x60 NFKC; 0 leaves the name as it is. Other combinations normalise by the bits that are there.
+#[must_use]
+pub fn normalise(name: &[u8], normflags: u64) -> Cow<'_, [u8]> {
+    let upper = normflags & TOUPPER != 0;
+    let form = normflags & (CANON_DECOMP | COMPAT_DECOMP | CANON_COMP);
+    if !upper && (form == 0 || name.is_ascii()) {
+        return Cow::Borrowed(name);
+    }
+    if name.is_ascii() {
+        return Cow::Owned(name.to_ascii_uppercase());
+    }
+    let mut out = Vec::with_capacity(name.len() + 8);
+    let mut run = Run::default();
+    let mut rest = name;
+    while let Some(lead) = rest.first() {
+        let (unit, behind) = rest.split_at(unit_len(*lead).min(rest.len()));
+        rest = behind;
+        match one_char(unit) {
+            Some(c) if is_assigned(c) => run.push(c, upper, form),
+            _ => {
+                run.flush(&mut out, form);
+                out.extend_from_slice(unit);
+            }
+        }
+    }
+    run.flush(&mut out, form);
+    Cow::Owned(out)
+}
+
+fn one_char(unit: &[u8]) -> Option<char> {
+    let mut chars = std::str::from_utf8(unit).ok()?.chars();
+    chars.next().filter(|_| chars.next().is_none())
+}
+
+/// How many bytes a lead byte announces; 1 for one that announces nothing. What follows is not looked at, as in OpenZFS.
+fn unit_len(lead: u8) -> usize {
+    match lead {
+        0xC2..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0..=0xF4 => 4,
+        _ => 1,
+    }
+}
+
+/// Characters that are normalised together.
+#[derive(Default)]
+struct Run {
+    text: String,
+    /// Iotas below that wait for the end of the combining marks: there they become capitals.
+    iotas: usize,
+}
+
+impl Run {
+    fn push(&mut self, c: char, upper: bool, form: u64) {
+        let mark = form != 0 && !self.text.is_empty() && canonical_combining_class(c) != 0;
+        if !mark {
+            self.end_marks();
+        }
+        match c {
+            YPOGEGRAMMENI if mark && upper => self.iotas += 1,
+            // among the marks OpenZFS looks at no other letter's case: there is none
+            _ if upper && !mark => self.text.push(to_upper(c)),
+            _ => self.text.push(c),
+        }
+    }
+
+    fn end_marks(&mut self) {
+        self.text.extend(std::iter::repeat_n(CAPITAL_IOTA, std::mem::take(&mut self.iotas)));
+    }
+
+    fn flush(&mut self, out: &mut Vec<u8>, form: u64) {
+        self.end_marks();
+        let put = |c: char| out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        let run = &self.text;
+        match (form, form & COMPAT_DECOMP != 0, form & CANON_COMP != 0) {
+            (0, ..) => run.chars().for_each(put),
+            (_, false, false) => run.nfd().for_each(put),
+            (_, false, true) => run.nfc().for_each(put),
+            (_, true, false) => run.nfkd().for_each(put),
+            (_, true, true) => run.nfkc().for_each(put),
+        }
+        self.text.clear();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn textprep(text: &str, flags: u64) -> String {
+        String::from_utf8(normalise(text.as_bytes(), flags).into_owned()).unwrap()
+    }
+
+    #[test]
+    fn names_fold_and_normalise() {
+        assert_eq!(textprep("Straße é", 0x02), "STRAßE É");
+        assert_eq!(textprep("Straße e\u{301}", 0x52), "STRAßE É");
+        assert_eq!(textprep("é", 0x10), "e\u{301}");
+        assert_eq!(textprep("ﬁ", 0x60), "fi");
+        assert_eq!(textprep("é", 0), "é");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_pass() {
+        assert_eq!(*normalise(b"a\xff\xc3", 0x52), *b"A\xff\xc3");
+        assert_eq!(*normalise(b"\xe1a", 0x12), *b"\xe1a");
+    }
+}
