@@ -1,0 +1,168 @@
+use std::io;
+
+use base::Guid;
+
+use crate::report::LeafFault;
+
+/// Why a device, a label or a block could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A device failed.
+    #[error("{device}: cannot read {len} bytes at {offset:#x}: {source}")]
+    Io {
+        /// Its name.
+        device: String,
+        /// Where, in bytes from its front.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A path could not be opened as a device.
+    #[error("cannot open '{path}': {source}")]
+    Open {
+        /// The path.
+        path: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The leaf has no device, or one that must not be used (offline, faulted, removed).
+    #[error("vdev {leaf} is not available")]
+    NoDevice {
+        /// The leaf.
+        leaf: Guid,
+    },
+    /// An address names a top-level vdev that is not there, or a hole.
+    #[error("no top-level vdev {id}")]
+    NoVdev {
+        /// Its id.
+        id: u64,
+    },
+    /// Too many devices of the vdev are missing to read the block.
+    #[error("vdev {vdev}, offset {offset:#x}: too few devices left to read {size} bytes")]
+    TooFewDevices {
+        /// The id of the top-level vdev.
+        vdev: u64,
+        /// Offset on it, in bytes.
+        offset: u64,
+        /// Bytes of the block.
+        size: u64,
+        /// What was wrong on each leaf.
+        faults: Vec<LeafFault>,
+    },
+    /// Nothing that the devices hold gives the block that was asked for.
+    #[error("vdev {vdev}, offset {offset:#x}: no copy of {size} bytes has the right checksum")]
+    Checksum {
+        /// The id of the top-level vdev.
+        vdev: u64,
+        /// Offset on it, in bytes.
+        offset: u64,
+        /// Bytes of the block.
+        size: u64,
+        /// What was wrong on each leaf.
+        faults: Vec<LeafFault>,
+    },
+    /// An offset of a removed device that was not in use when it was removed.
+    #[error("vdev {vdev} was removed, and its offset {offset:#x} maps nowhere")]
+    Unmapped {
+        /// The id of the removed vdev.
+        vdev: u64,
+        /// Offset on it, in bytes.
+        offset: u64,
+    },
+    /// The mapping of a removed device has not been loaded.
+    #[error("vdev {vdev} was removed, and its mapping is not loaded")]
+    NoMapping {
+        /// The id of the removed vdev.
+        vdev: u64,
+    },
+    /// Mappings of removed devices lead in a circle, or through more devices than there can be.
+    #[error("vdev {vdev} was removed, and its mappings do not end")]
+    MappingTooDeep {
+        /// The id of the first removed vdev.
+        vdev: u64,
+    },
+    /// A block address that cannot be: empty, beyond the vdev, misaligned, or larger than a block can be.
+    #[error("vdev {vdev}: no block of {size} bytes can lie at offset {offset:#x}")]
+    BadAddress {
+        /// The id of the top-level vdev.
+        vdev: u64,
+        /// Offset on it, in bytes.
+        offset: u64,
+        /// Bytes of the block.
+        size: u64,
+    },
+    /// A vdev configuration that cannot be.
+    #[error("vdev {guid}: bad configuration: {what}")]
+    Config {
+        /// The vdev, 0 if it has no guid.
+        guid: Guid,
+        /// What is wrong.
+        what: String,
+    },
+    /// A device is too small to have labels.
+    #[error("{device}: too small to be part of a pool")]
+    TooSmall {
+        /// Its name.
+        device: String,
+    },
+    /// A part of a label has the wrong checksum.
+    #[error("{device}: label {index}: {source}")]
+    Label {
+        /// The device's name.
+        device: String,
+        /// Which of the four labels.
+        index: usize,
+        /// What is wrong with it.
+        source: codec::Error,
+    },
+    /// The configuration in a label is no nvlist.
+    #[error("{device}: label {index}: {source}")]
+    LabelConfig {
+        /// The device's name.
+        device: String,
+        /// Which of the four labels.
+        index: usize,
+        /// What is wrong with it.
+        source: nvlist::Error,
+    },
+    /// A list of names lacks one, or has it in another type.
+    #[error("bad vdev configuration: {0}")]
+    Nvlist(#[from] nvlist::Error),
+    /// Bytes are not the structure that they were taken for.
+    #[error(transparent)]
+    Ondisk(#[from] ondisk::Error),
+}
+
+impl Error {
+    /// The errno that OpenZFS gives in this case (Linux numbers; a bad checksum is `EBADE`).
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        const EIO: i32 = 5;
+        const ENXIO: i32 = 6;
+        const EINVAL: i32 = 22;
+        const ECKSUM: i32 = 52;
+        match self {
+            Error::Io { source, .. } | Error::Open { source, .. } => source.raw_os_error().unwrap_or(EIO),
+            Error::NoDevice { .. } | Error::NoVdev { .. } | Error::TooFewDevices { .. } => ENXIO,
+            Error::Checksum { .. } | Error::Label { .. } => ECKSUM,
+            Error::Config { .. } | Error::Nvlist(_) | Error::Ondisk(_) | Error::LabelConfig { .. } => EINVAL,
+            _ => EIO,
+        }
+    }
+
+    /// What was wrong on each leaf, where the error knows.
+    #[must_use]
+    pub fn faults(&self) -> &[LeafFault] {
+        match self {
+            Error::TooFewDevices { faults, .. } | Error::Checksum { faults, .. } => faults,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn config(guid: Guid, what: impl Into<String>) -> Error {
+        Error::Config { guid, what: what.into() }
+    }
+}

@@ -1,0 +1,138 @@
+//! A leaf: one device of a pool, as far as it is there.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use base::counter::Counter;
+use base::{Guid, Txg};
+
+use crate::config::VdevConfig;
+use crate::device::Device;
+
+/// A leaf vdev (OpenZFS: a `vdev_t` of type disk or file).
+#[derive(Debug)]
+pub struct Leaf {
+    pub(crate) guid: Guid,
+    pub(crate) index: usize,
+    pub(crate) config: VdevConfig,
+    pub(crate) device: Option<Arc<dyn Device>>,
+    pub(crate) read_errors: Counter,
+    pub(crate) checksum_errors: Counter,
+    dtl: Dtl,
+}
+
+impl Leaf {
+    pub(crate) fn new(index: usize, config: &VdevConfig, device: Option<Arc<dyn Device>>) -> Leaf {
+        let mut own = config.clone();
+        own.raw = nvlist::NvList::new();
+        Leaf {
+            guid: config.guid,
+            index,
+            config: own,
+            device,
+            read_errors: Counter::new(),
+            checksum_errors: Counter::new(),
+            dtl: Dtl::default(),
+        }
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// Its place among all leaves of the pool: a small number, for tables per leaf.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Its device, if it was found.
+    #[must_use]
+    pub fn device(&self) -> Option<&Arc<dyn Device>> {
+        self.device.as_ref()
+    }
+
+    /// The path in its configuration: a hint of where the device was last seen.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        self.config.path.as_deref()
+    }
+
+    /// What to call it in messages.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match (&self.device, &self.config.path) {
+            (Some(device), _) => device.name(),
+            (None, Some(path)) => path.clone(),
+            (None, None) => self.guid.to_string(),
+        }
+    }
+
+    /// Whether its device is there and may be used.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.device.is_some() && !self.config.is_out_of_use()
+    }
+
+    /// Whether the leaf missed the txg `birth` (OpenZFS: `vdev_dtl_contains(DTL_MISSING)`).
+    #[must_use]
+    pub fn misses(&self, birth: Txg) -> bool {
+        self.dtl.contains(birth)
+    }
+
+    pub(crate) fn set_dtl(&self, ranges: Vec<Range<u64>>) {
+        self.dtl.set(ranges);
+    }
+}
+
+/// The txgs that a leaf missed (its dirty time log). Most leaves have none, and asking costs them one load.
+#[derive(Debug, Default)]
+struct Dtl {
+    any: AtomicBool,
+    ranges: RwLock<Vec<Range<u64>>>,
+}
+
+impl Dtl {
+    fn set(&self, mut ranges: Vec<Range<u64>>) {
+        ranges.retain(|r| r.start < r.end);
+        ranges.sort_by_key(|r| r.start);
+        ranges.dedup_by(|next, kept| {
+            let joins = next.start <= kept.end;
+            if joins {
+                kept.end = kept.end.max(next.end);
+            }
+            joins
+        });
+        let any = !ranges.is_empty();
+        *self.ranges.write().unwrap_or_else(PoisonError::into_inner) = ranges;
+        self.any.store(any, Ordering::Release);
+    }
+
+    fn contains(&self, txg: Txg) -> bool {
+        if !self.any.load(Ordering::Acquire) {
+            return false;
+        }
+        let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
+        let after = ranges.partition_point(|r| r.start <= txg.0);
+        after.checked_sub(1).and_then(|n| ranges.get(n)).is_some_and(|r| txg.0 < r.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dtl_is_sorted_and_merged() {
+        let dtl = Dtl::default();
+        assert!(!dtl.contains(Txg(5)));
+        dtl.set(vec![20..30, 5..8, 7..12, 12..13, 40..40]);
+        let missed: Vec<u64> = (0..50).filter(|t| dtl.contains(Txg(*t))).collect();
+        assert_eq!(missed, (5..13).chain(20..30).collect::<Vec<_>>());
+        dtl.set(Vec::new());
+        assert!(!dtl.contains(Txg(25)));
+    }
+}

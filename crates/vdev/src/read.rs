@@ -1,0 +1,174 @@
+//! The way of a read: from a top-level vdev to the copies, columns or segments of a block.
+
+use base::Txg;
+use smallvec::SmallVec;
+
+use crate::node::{Copies, Node, Rank};
+use crate::report::{FaultKind, LeafFault, ReadReport};
+use crate::source::{ReadCx, ReadMode};
+use crate::stripe::physical;
+use crate::tree::{Shape, TopVdev, VdevTree};
+use crate::{Error, Leaf, scratch};
+
+/// What judges a block's bytes.
+pub(crate) type Check<'c> = dyn FnMut(&[u8]) -> bool + 'c;
+
+/// Faults found before it is known whether the block can be read.
+pub(crate) type Faults = SmallVec<[LeafFault; 2]>;
+
+/// One block that is being read.
+pub(crate) struct Request<'a> {
+    pub(crate) tree: &'a VdevTree,
+    pub(crate) cx: &'a ReadCx<'a>,
+    pub(crate) birth: Txg,
+    pub(crate) report: ReadReport,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn is_scrub(&self) -> bool {
+        self.cx.mode == ReadMode::Scrub
+    }
+
+    /// Reads `buf` from byte `offset` of `top`.
+    pub(crate) fn read(
+        &mut self,
+        top: &'a TopVdev,
+        offset: u64,
+        buf: &mut [u8],
+        check: &mut Check<'_>,
+    ) -> Result<(), Error> {
+        match &top.shape {
+            Shape::Copies(node) => self.read_copies(top, node, offset, buf, check),
+            Shape::Striped(striped) => self.read_striped(top, striped, offset, buf, check),
+            Shape::Indirect(_) => self.read_indirect(top, offset, buf, check),
+            Shape::Gone => Err(Error::NoVdev { id: top.id() }),
+        }
+    }
+
+    fn read_copies(
+        &mut self,
+        top: &'a TopVdev,
+        node: &'a Node,
+        offset: u64,
+        buf: &mut [u8],
+        check: &mut Check<'_>,
+    ) -> Result<(), Error> {
+        // the common case first: one device, nothing to choose from
+        if let Node::Leaf(leaf) = node
+            && leaf.is_usable()
+            && !leaf.misses(self.birth)
+        {
+            let place = physical(offset);
+            let kind = match self.cx.source.read(leaf, place, buf) {
+                Ok(()) if check(buf) => {
+                    self.report.copies_checked += 1;
+                    return Ok(());
+                }
+                Ok(()) => FaultKind::Checksum,
+                Err(_) => FaultKind::Io,
+            };
+            let mut faults = Faults::new();
+            self.blame(&mut faults, leaf, kind, place, buf.len());
+            return Err(failed(top, offset, buf.len(), faults));
+        }
+        let mut copies = node.copies(None, physical(offset), self.birth);
+        spread(&mut copies, offset);
+        self.read_best(top, &copies, offset, buf, check)
+    }
+
+    /// Reads from the first copy that is right; the others are read only if it is wrong, or all in scrub mode.
+    fn read_best(
+        &mut self,
+        top: &TopVdev,
+        copies: &Copies<'a>,
+        offset: u64,
+        buf: &mut [u8],
+        check: &mut Check<'_>,
+    ) -> Result<(), Error> {
+        let place = physical(offset);
+        let mut faults = Faults::new();
+        let mut good = None;
+        for (n, copy) in copies.iter().enumerate().filter(|(_, c)| c.rank < Rank::Absent) {
+            let kind = match self.cx.source.read(copy.leaf, place, buf) {
+                Ok(()) if check(buf) => {
+                    good = Some(n);
+                    self.report.copies_checked += 1;
+                    break;
+                }
+                Ok(()) => FaultKind::Checksum,
+                Err(_) => FaultKind::Io,
+            };
+            // an old copy is not expected to be right
+            if copy.rank == Rank::Fresh {
+                self.blame(&mut faults, copy.leaf, kind, place, buf.len());
+            }
+        }
+        let Some(good) = good else { return Err(failed(top, offset, buf.len(), faults)) };
+        self.report.repaired.extend(faults);
+        if self.is_scrub() {
+            self.compare_copies(copies, good + 1, place, buf, check);
+        }
+        Ok(())
+    }
+
+    /// Compares the copies from number `from` on with the right bytes, and reports what is wrong or not there.
+    pub(crate) fn compare_copies(
+        &mut self,
+        copies: &Copies<'a>,
+        from: usize,
+        place: u64,
+        right: &[u8],
+        check: &mut Check<'_>,
+    ) {
+        for copy in copies.iter().skip(from) {
+            let len = right.len();
+            let kind = match copy.rank {
+                Rank::Fresh => scratch::with(len, |other| match self.cx.source.read(copy.leaf, place, other) {
+                    // bytes that differ may still satisfy a block without a checksum
+                    Ok(()) if other == right || check(other) => None,
+                    Ok(()) => Some(FaultKind::Checksum),
+                    Err(_) => Some(FaultKind::Io),
+                }),
+                _ => Some(FaultKind::Missing),
+            };
+            match kind {
+                None => self.report.copies_checked += 1,
+                Some(kind) => {
+                    let mut faults = Faults::new();
+                    self.blame(&mut faults, copy.leaf, kind, place, len);
+                    self.report.repaired.extend(faults);
+                }
+            }
+        }
+    }
+
+    /// Notes a fault and counts it for its leaf.
+    pub(crate) fn blame(&self, faults: &mut Faults, leaf: &Leaf, kind: FaultKind, offset: u64, len: usize) {
+        match kind {
+            FaultKind::Io => leaf.read_errors.add(1),
+            FaultKind::Checksum => leaf.checksum_errors.add(1),
+            FaultKind::Missing => {}
+        }
+        faults.push(LeafFault { leaf: leaf.guid(), kind, offset, len: len as u64 });
+    }
+}
+
+/// Lets neighbouring megabytes begin with different sides of a mirror, so that all of them work.
+fn spread(copies: &mut Copies<'_>, offset: u64) {
+    let fresh = copies.iter().take_while(|c| c.rank == Rank::Fresh).count();
+    if fresh > 1
+        && let Some(sides) = copies.get_mut(..fresh)
+    {
+        sides.rotate_left(((offset >> 20) % fresh as u64) as usize);
+    }
+}
+
+/// The error of a block of which no copy is right.
+pub(crate) fn failed(top: &TopVdev, offset: u64, size: usize, faults: Faults) -> Error {
+    let (vdev, size, faults) = (top.id(), size as u64, faults.into_vec());
+    if faults.iter().any(|f| f.kind == FaultKind::Checksum) {
+        Error::Checksum { vdev, offset, size, faults }
+    } else {
+        Error::TooFewDevices { vdev, offset, size, faults }
+    }
+}

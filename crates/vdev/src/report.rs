@@ -1,0 +1,44 @@
+//! What a read found out about the devices.
+
+use base::Guid;
+
+/// What was wrong with a leaf's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FaultKind {
+    /// The device failed.
+    Io,
+    /// The device gave wrong bytes.
+    Checksum,
+    /// The leaf has no device, or missed the txg in which the block was written. Told in [scrub mode](crate::ReadMode::Scrub) only.
+    Missing,
+}
+
+/// Bytes of a leaf that were not what they should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LeafFault {
+    /// The leaf.
+    pub leaf: Guid,
+    /// What was wrong.
+    pub kind: FaultKind,
+    /// Where, in bytes from the front of the device.
+    pub offset: u64,
+    /// How many bytes.
+    pub len: u64,
+}
+
+/// The account of a block that was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReadReport {
+    /// Wrong bytes that the redundancy made good. Empty (and not allocated) when all was well.
+    pub repaired: Vec<LeafFault>,
+    /// Ranges of leaves that were read and found right.
+    pub copies_checked: u32,
+}
+
+impl ReadReport {
+    /// Whether nothing was wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.repaired.is_empty()
+    }
+}

@@ -1,0 +1,147 @@
+//! How leaves are read: straight, or through a window that turns many small reads in order into few large ones.
+
+use std::cell::RefCell;
+
+use crate::{Error, Leaf};
+
+/// Whether a read stops at the first good copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadMode {
+    /// The first good copy is enough; others are read only when one is bad.
+    Normal,
+    /// Every copy and all parity is read and checked.
+    Scrub,
+}
+
+/// How a block is to be read.
+#[derive(Clone, Copy)]
+pub struct ReadCx<'a> {
+    /// Whether to stop at the first good copy.
+    pub mode: ReadMode,
+    /// What reads the leaves.
+    pub source: &'a dyn LeafSource,
+}
+
+impl std::fmt::Debug for ReadCx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadCx").field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
+impl ReadCx<'static> {
+    /// Reads straight from the devices, up to the first good copy.
+    pub const NORMAL: ReadCx<'static> = ReadCx { mode: ReadMode::Normal, source: &DirectSource };
+    /// Reads straight from the devices, every copy.
+    pub const SCRUB: ReadCx<'static> = ReadCx { mode: ReadMode::Scrub, source: &DirectSource };
+}
+
+/// What reads the leaves. Not `Sync`: a source may belong to one worker and keep a window of its own.
+pub trait LeafSource {
+    /// Fills `buf` from byte `offset` of the leaf's device (counted from its front, labels included).
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`], [`Error::Io`].
+    fn read(&self, leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), Error>;
+}
+
+fn read_device(leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+    let device = leaf.device().ok_or(Error::NoDevice { leaf: leaf.guid() })?;
+    let len = buf.len() as u64;
+    device.read_at(offset, buf).map_err(|source| Error::Io { device: device.name(), offset, len, source })
+}
+
+/// Each read is one read of the device.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DirectSource;
+
+impl LeafSource for DirectSource {
+    fn read(&self, leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        read_device(leaf, offset, buf)
+    }
+}
+
+/// A window per leaf, for a worker that reads blocks roughly in the order of their offsets.
+///
+/// A read that falls into the window is a copy. One just behind it moves the window; the more of the last window was asked for, the
+/// larger the next one, so that scattered reads do not drag in what nobody wants. A failed large read falls back to
+/// the exact range, so that one bad sector spoils one block only.
+#[derive(Debug)]
+pub struct WindowSource {
+    max: usize,
+    windows: RefCell<Vec<Window>>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    start: u64,
+    /// Bytes of `bytes` that are filled.
+    len: usize,
+    bytes: Vec<u8>,
+    /// How much to read the next time.
+    next: usize,
+    /// Bytes of this window that were asked for.
+    used: usize,
+}
+
+/// The first window of a leaf, and the smallest.
+const WINDOW_MIN: usize = 64 << 10;
+/// The default largest window.
+const WINDOW_MAX: usize = 1 << 20;
+
+impl Default for WindowSource {
+    fn default() -> Self {
+        WindowSource::new(WINDOW_MAX)
+    }
+}
+
+impl WindowSource {
+    /// Windows of at most `max` bytes (at least 64 KiB), one a leaf that is read.
+    #[must_use]
+    pub fn new(max: usize) -> WindowSource {
+        WindowSource { max: max.max(WINDOW_MIN), windows: RefCell::default() }
+    }
+}
+
+impl Window {
+    fn get(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let from = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        self.bytes.get(..self.len)?.get(from..from.checked_add(len)?)
+    }
+
+    /// Moves the window to `offset`; on failure it is empty.
+    fn fill(&mut self, leaf: &Leaf, offset: u64, len: usize, max: usize) -> Result<(), Error> {
+        let size = leaf.device().map_or(0, |d| d.size());
+        let near = offset >= self.start && offset - self.start <= 4 * self.next as u64;
+        let well_used = near && self.used >= self.len / 4;
+        let grown = if well_used { self.next * 2 } else { self.next / 2 };
+        self.next = grown.clamp(WINDOW_MIN, max);
+        let want = self.next.max(len) as u64;
+        let len = usize::try_from(want.min(size.saturating_sub(offset))).unwrap_or(len);
+        if self.bytes.len() < len {
+            self.bytes.resize(len.next_power_of_two(), 0);
+        }
+        (self.start, self.len, self.used) = (offset, 0, 0);
+        read_device(leaf, offset, self.bytes.get_mut(..len).unwrap_or(&mut []))?;
+        self.len = len;
+        Ok(())
+    }
+}
+
+impl LeafSource for WindowSource {
+    fn read(&self, leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let mut windows = self.windows.borrow_mut();
+        if windows.len() <= leaf.index() {
+            windows.resize_with(leaf.index() + 1, Window::default);
+        }
+        let Some(window) = windows.get_mut(leaf.index()) else { return read_device(leaf, offset, buf) };
+        if window.get(offset, buf.len()).is_none() {
+            if buf.len() >= self.max / 2 || window.fill(leaf, offset, buf.len(), self.max).is_err() {
+                return read_device(leaf, offset, buf);
+            }
+        }
+        let Some(bytes) = window.get(offset, buf.len()) else { return read_device(leaf, offset, buf) };
+        buf.copy_from_slice(bytes);
+        window.used += buf.len();
+        Ok(())
+    }
+}

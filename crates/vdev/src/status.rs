@@ -1,0 +1,179 @@
+//! The health of a pool's vdevs, as `zpool status` shows it.
+
+use base::Guid;
+
+use crate::config::{VdevConfig, VdevType};
+use crate::tree::{Shape, VdevTree};
+
+/// The state of a vdev (OpenZFS: `vdev_state_t`). Greater is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VdevState {
+    /// Taken offline.
+    Offline,
+    /// Pulled out.
+    Removed,
+    /// Cannot be opened.
+    CantOpen,
+    /// Too many errors.
+    Faulted,
+    /// Works, with less redundancy than it should have.
+    Degraded,
+    /// All is well.
+    Healthy,
+}
+
+impl VdevState {
+    /// The word of `zpool status`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            VdevState::Offline => "OFFLINE",
+            VdevState::Removed => "REMOVED",
+            VdevState::CantOpen => "UNAVAIL",
+            VdevState::Faulted => "FAULTED",
+            VdevState::Degraded => "DEGRADED",
+            VdevState::Healthy => "ONLINE",
+        }
+    }
+
+    const fn is_readable(self) -> bool {
+        matches!(self, VdevState::Degraded | VdevState::Healthy)
+    }
+}
+
+/// Why a vdev is in its state (OpenZFS: `vdev_aux_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum VdevAux {
+    /// No reason known, or none needed.
+    None,
+    /// Its device was not found.
+    OpenFailed,
+    /// Too many of its children are gone.
+    NoReplicas,
+    /// Too many errors.
+    ErrExceeded,
+    /// Somebody said so.
+    External,
+}
+
+impl VdevAux {
+    /// The words of `zpool status`, empty for [`VdevAux::None`].
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            VdevAux::None => "",
+            VdevAux::OpenFailed => "cannot open",
+            VdevAux::NoReplicas => "insufficient replicas",
+            VdevAux::ErrExceeded => "too many errors",
+            VdevAux::External => "external device fault",
+        }
+    }
+}
+
+/// The health of one vdev and of those below.
+#[derive(Debug, Clone)]
+pub struct VdevStatus {
+    /// Its identity.
+    pub guid: Guid,
+    /// Its type.
+    pub kind: VdevType,
+    /// What `zpool status` calls it.
+    pub name: String,
+    /// Its state.
+    pub state: VdevState,
+    /// Why.
+    pub aux: VdevAux,
+    /// Failed reads of this leaf since the pool was opened.
+    pub read_errors: u64,
+    /// Reads of this leaf that gave wrong bytes since the pool was opened.
+    pub checksum_errors: u64,
+    /// Whether it holds intent logs only.
+    pub is_log: bool,
+    /// The vdevs below.
+    pub children: Vec<VdevStatus>,
+}
+
+impl VdevStatus {
+    /// This and all below, parents first.
+    pub fn walk(&self) -> impl Iterator<Item = &VdevStatus> {
+        let mut stack = vec![self];
+        std::iter::from_fn(move || {
+            let next = stack.pop()?;
+            stack.extend(next.children.iter().rev());
+            Some(next)
+        })
+    }
+}
+
+impl VdevTree {
+    /// The health of all vdevs. The root's state is the pool's.
+    #[must_use]
+    pub fn status(&self) -> VdevStatus {
+        self.status_of(self.config(), None)
+    }
+
+    fn status_of(&self, config: &VdevConfig, top: Option<usize>) -> VdevStatus {
+        let below = config.children.iter().enumerate();
+        let children: Vec<VdevStatus> = below.map(|(n, child)| self.status_of(child, top.or(Some(n)))).collect();
+        let leaf = if config.children.is_empty() { self.leaf(config.guid) } else { None };
+        let (state, aux) = match config.kind {
+            VdevType::Hole | VdevType::Indirect => (VdevState::Healthy, VdevAux::None),
+            VdevType::Missing => (VdevState::CantOpen, VdevAux::OpenFailed),
+            VdevType::Disk | VdevType::File => leaf_state(config, leaf.is_some_and(|l| l.device().is_some())),
+            VdevType::DraidSpare => leaf_state(config, true),
+            _ => self.parent_state(config, top, &children),
+        };
+        VdevStatus {
+            guid: config.guid,
+            kind: config.kind,
+            name: config.name(),
+            state,
+            aux,
+            read_errors: leaf.map_or(0, |l| l.read_errors.get()),
+            checksum_errors: leaf.map_or(0, |l| l.checksum_errors.get()),
+            is_log: config.is_log,
+            children,
+        }
+    }
+
+    /// OpenZFS: `vdev_propagate_state` and the state-change function of each type.
+    fn parent_state(&self, config: &VdevConfig, top: Option<usize>, children: &[VdevStatus]) -> (VdevState, VdevAux) {
+        let is_root = config.kind == VdevType::Root;
+        // a pool goes on without its log devices
+        let gone = children.iter().filter(|c| !c.state.is_readable() && !(is_root && c.is_log)).count();
+        let hurt = children.iter().any(|c| c.state != VdevState::Healthy);
+        let spare_columns = match top.and_then(|n| self.tops().get(n)).map(|t| &t.shape) {
+            Some(Shape::Striped(striped)) if !config.kind.is_mirror_like() => striped.geometry.parity(),
+            _ if is_root => 0,
+            _ => children.len().saturating_sub(1),
+        };
+        if gone > spare_columns {
+            (VdevState::CantOpen, VdevAux::NoReplicas)
+        } else if hurt {
+            (VdevState::Degraded, VdevAux::None)
+        } else {
+            (VdevState::Healthy, VdevAux::None)
+        }
+    }
+}
+
+fn leaf_state(config: &VdevConfig, present: bool) -> (VdevState, VdevAux) {
+    let reason = match config.aux_state.as_deref() {
+        Some("external") => VdevAux::External,
+        Some(_) => VdevAux::ErrExceeded,
+        None => VdevAux::None,
+    };
+    if config.offline {
+        (VdevState::Offline, VdevAux::None)
+    } else if config.removed {
+        (VdevState::Removed, VdevAux::None)
+    } else if config.faulted {
+        (VdevState::Faulted, reason)
+    } else if !present {
+        (VdevState::CantOpen, VdevAux::OpenFailed)
+    } else if config.degraded {
+        (VdevState::Degraded, reason)
+    } else {
+        (VdevState::Healthy, VdevAux::None)
+    }
+}

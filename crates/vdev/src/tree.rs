@@ -1,0 +1,294 @@
+//! The vdevs of an open pool.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use base::{Guid, Txg};
+use ondisk::Dva;
+use ondisk::indirect::IndirectMapping;
+
+use crate::config::{VdevConfig, VdevType};
+use crate::device::Device;
+use crate::draid::Draid;
+use crate::node::Node;
+use crate::raidz::Raidz;
+use crate::read::Request;
+use crate::report::ReadReport;
+use crate::source::ReadCx;
+use crate::{Error, Leaf};
+
+/// The block size for which space is deflated, whatever blocks are really written (128 KiB).
+const DEFLATE_BLOCK: u64 = 1 << 17;
+/// The smallest and largest sector that OpenZFS uses, as base-2 logarithms.
+const ASHIFT: std::ops::RangeInclusive<u64> = 9..=16;
+
+/// The vdevs of a pool: its top-level vdevs with all below (OpenZFS: `spa_root_vdev`).
+///
+/// Shared by all readers. What becomes known only after the first reads (mappings, missed txgs, the progress of an expansion) is set
+/// through `&self`.
+#[derive(Debug)]
+pub struct VdevTree {
+    config: VdevConfig,
+    tops: Vec<TopVdev>,
+    leaves: Vec<Arc<Leaf>>,
+    by_guid: HashMap<Guid, usize>,
+}
+
+/// One top-level vdev.
+#[derive(Debug)]
+pub struct TopVdev {
+    config: VdevConfig,
+    ashift: u32,
+    deflate_ratio: u64,
+    pub(crate) shape: Shape,
+}
+
+/// How a top-level vdev keeps blocks.
+#[derive(Debug)]
+pub(crate) enum Shape {
+    /// A leaf, or a mirror of some kind: each copy holds everything.
+    Copies(Node),
+    /// Columns of data and parity over the children.
+    Striped(Striped),
+    /// Removed; its blocks are elsewhere.
+    Indirect(RwLock<Option<Arc<IndirectMapping>>>),
+    /// Not there (missing, or a hole).
+    Gone,
+}
+
+/// A raidz or dRAID with its children.
+#[derive(Debug)]
+pub(crate) struct Striped {
+    pub(crate) geometry: Geometry,
+    pub(crate) children: Vec<Node>,
+}
+
+/// How columns are laid out.
+#[derive(Debug)]
+pub(crate) enum Geometry {
+    /// RAID-Z.
+    Raidz(Raidz),
+    /// dRAID.
+    Draid(Draid),
+}
+
+impl Geometry {
+    pub(crate) fn parity(&self) -> usize {
+        match self {
+            Geometry::Raidz(g) => g.parity as usize,
+            Geometry::Draid(g) => g.parity as usize,
+        }
+    }
+}
+
+impl VdevTree {
+    /// Opens the vdevs of the root `config`; `found` gives the device of a leaf. Leaves without a device count as missing, and so may whole top-level vdevs:
+    /// what can be read is read, and [`VdevTree::status`] tells the rest.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a configuration that cannot be.
+    pub fn open(config: &VdevConfig, found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>) -> Result<VdevTree, Error> {
+        if config.kind != VdevType::Root {
+            return Err(Error::config(config.guid, "not the root of a pool"));
+        }
+        let mut leaves = Vec::new();
+        let mut tops = Vec::with_capacity(config.children.len());
+        for (id, child) in config.children.iter().enumerate() {
+            if child.id != id as u64 {
+                return Err(Error::config(child.guid, format!("number {} in place {id}", child.id)));
+            }
+            tops.push(TopVdev::open(child, found, &mut leaves)?);
+        }
+        let by_guid = leaves.iter().map(|leaf: &Arc<Leaf>| (leaf.guid(), leaf.index())).collect();
+        Ok(VdevTree { config: config.clone(), tops, leaves, by_guid })
+    }
+
+    /// The configuration that it was opened with.
+    #[must_use]
+    pub fn config(&self) -> &VdevConfig {
+        &self.config
+    }
+
+    /// The top-level vdevs; the index is the number in block addresses. Holes, missing and removed ones are included.
+    #[must_use]
+    pub fn tops(&self) -> &[TopVdev] {
+        &self.tops
+    }
+
+    /// The top-level vdev with this number.
+    #[must_use]
+    pub fn top(&self, id: u64) -> Option<&TopVdev> {
+        self.tops.get(usize::try_from(id).ok()?)
+    }
+
+    /// All leaves, in the order of [`Leaf::index`] (distributed spares, which have no device, are among them).
+    #[must_use]
+    pub fn leaves(&self) -> &[Arc<Leaf>] {
+        &self.leaves
+    }
+
+    /// The leaf with this guid.
+    #[must_use]
+    pub fn leaf(&self, guid: Guid) -> Option<&Arc<Leaf>> {
+        self.leaves.get(*self.by_guid.get(&guid)?)
+    }
+
+    /// Tells where the blocks of removed vdev `id` are now; without it they cannot be read. Other vdevs are not touched.
+    pub fn set_indirect(&self, id: u64, mapping: IndirectMapping) {
+        if let Some(Shape::Indirect(slot)) = self.top(id).map(|t| &t.shape) {
+            *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(mapping));
+        }
+    }
+
+    /// Tells which txgs a leaf missed (its DTL); reads avoid it for blocks born in them. Replaces what was told before.
+    pub fn set_dtl(&self, leaf: Guid, ranges: Vec<Range<u64>>) {
+        if let Some(leaf) = self.leaf(leaf) {
+            leaf.set_dtl(ranges);
+        }
+    }
+
+    /// Tells how far the expansion of raidz `top` has come: the uberblock's reflow offset in bytes and its scratch state. Until told, nothing is
+    /// taken to have moved.
+    pub fn set_reflow_offset(&self, top: u64, bytes: u64, scratch_state: u64) {
+        if let Some(Shape::Striped(Striped { geometry: Geometry::Raidz(raidz), .. })) = self.top(top).map(|t| &t.shape)
+        {
+            raidz.set_reflow(bytes, scratch_state);
+        }
+    }
+
+    /// Reads one copy of a block, from the place `dva`, into `buf` (its `psize` bytes; for a gang block its header).
+    ///
+    /// Tries sides and reconstruction, with every set of bad columns that the parity covers, until `check` says that the bytes are
+    /// right. `check` may be asked many times; it should compute the block's checksum and do nothing else.
+    ///
+    /// # Errors
+    /// [`Error::Checksum`] if nothing satisfies `check`, [`Error::TooFewDevices`] if too little is there to try, else what makes the address
+    /// unusable. `buf` is then of no use.
+    pub fn read(
+        &self,
+        dva: Dva,
+        psize: u64,
+        birth: Txg,
+        cx: &ReadCx<'_>,
+        buf: &mut [u8],
+        check: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<ReadReport, Error> {
+        let (vdev, offset) = (dva.vdev(), dva.offset());
+        let bad = || Error::BadAddress { vdev, offset, size: psize };
+        if psize == 0 || psize != buf.len() as u64 || offset.checked_add(psize).is_none_or(|end| end > i64::MAX as u64)
+        {
+            return Err(bad());
+        }
+        let top = self.top(vdev).ok_or(Error::NoVdev { id: vdev })?;
+        let mut request = Request { tree: self, cx, birth, report: ReadReport::default() };
+        request.read(top, offset, buf, check)?;
+        Ok(request.report)
+    }
+}
+
+impl TopVdev {
+    fn open(
+        config: &VdevConfig,
+        found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>,
+        leaves: &mut Vec<Arc<Leaf>>,
+    ) -> Result<TopVdev, Error> {
+        let mut node = |config: &VdevConfig| Node::open(config, found, leaves);
+        let shape = match config.kind {
+            VdevType::Raidz => Shape::Striped(Striped {
+                geometry: Geometry::Raidz(Raidz::new(config)?),
+                children: config.children.iter().map(node).collect::<Result<_, _>>()?,
+            }),
+            VdevType::Draid => Shape::Striped(Striped {
+                geometry: Geometry::Draid(Draid::new(config)?),
+                children: config.children.iter().map(node).collect::<Result<_, _>>()?,
+            }),
+            VdevType::Indirect => Shape::Indirect(RwLock::new(None)),
+            VdevType::Hole | VdevType::Missing => Shape::Gone,
+            VdevType::Root => return Err(Error::config(config.guid, "a root within a pool")),
+            _ => Shape::Copies(node(config)?),
+        };
+        let absent = matches!(shape, Shape::Gone);
+        if !absent && !ASHIFT.contains(&config.ashift) {
+            return Err(Error::config(config.guid, format!("ashift {}", config.ashift)));
+        }
+        let mut top = TopVdev { config: config.clone(), ashift: config.ashift as u32, deflate_ratio: 0, shape };
+        if !absent {
+            // a fixed formula: blocks that exist were accounted by it
+            top.deflate_ratio = DEFLATE_BLOCK / (top.psize_to_asize_at(DEFLATE_BLOCK, Txg(0)) >> 9).max(1);
+        }
+        Ok(top)
+    }
+
+    /// Its number in block addresses.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.config.id
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.config.guid
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub fn config(&self) -> &VdevConfig {
+        &self.config
+    }
+
+    /// Base-2 logarithm of its sector size.
+    #[must_use]
+    pub fn ashift(&self) -> u32 {
+        self.ashift
+    }
+
+    /// Whether blocks can lie on it now: not removed, not missing, no hole (OpenZFS: `vdev_is_concrete`).
+    #[must_use]
+    pub fn is_concrete(&self) -> bool {
+        matches!(self.shape, Shape::Copies(_) | Shape::Striped(_))
+    }
+
+    /// Whether it is a removed vdev with its blocks elsewhere.
+    #[must_use]
+    pub fn is_indirect(&self) -> bool {
+        matches!(self.shape, Shape::Indirect(_))
+    }
+
+    /// The mapping of a removed vdev, once it is known.
+    #[must_use]
+    pub fn mapping(&self) -> Option<Arc<IndirectMapping>> {
+        match &self.shape {
+            Shape::Indirect(slot) => slot.read().unwrap_or_else(PoisonError::into_inner).clone(),
+            _ => None,
+        }
+    }
+
+    /// Bytes that are allocated for `psize` bytes, born now. See [`TopVdev::psize_to_asize_at`] for older blocks of an expanded raidz.
+    #[must_use]
+    pub fn psize_to_asize(&self, psize: u64) -> u64 {
+        self.psize_to_asize_at(psize, Txg(u64::MAX))
+    }
+
+    /// Bytes that are allocated for `psize` bytes born in `birth` (OpenZFS: `vdev_psize_to_asize_txg`).
+    #[must_use]
+    pub fn psize_to_asize_at(&self, psize: u64, birth: Txg) -> u64 {
+        match &self.shape {
+            Shape::Striped(Striped { geometry: Geometry::Raidz(raidz), .. }) => {
+                raidz.psize_to_asize(psize, birth, self.ashift)
+            }
+            Shape::Striped(Striped { geometry: Geometry::Draid(draid), .. }) => {
+                draid.psize_to_asize(psize, self.ashift)
+            }
+            _ => psize.next_multiple_of(1 << self.ashift),
+        }
+    }
+
+    /// What `asize` allocated bytes count for in the accounts of datasets: without parity, for blocks of 128 KiB (OpenZFS:
+    /// `vdev_deflated_space`, and `bp_get_dsize` for each address of a block).
+    #[must_use]
+    pub fn deflated(&self, asize: u64) -> u64 {
+        (asize >> 9).saturating_mul(self.deflate_ratio)
+    }
+}
