@@ -31,6 +31,10 @@ mod object;
 mod objset;
 pub mod sa;
 mod seek;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod walk;
 mod zap;

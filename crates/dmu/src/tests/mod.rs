@@ -1,0 +1,6 @@
+//! Tests of the whole read path on pools made by hand, and on hostile ones.
+#![allow(clippy::unwrap_used)]
+
+mod hostile;
+mod objects;
+mod zaps;

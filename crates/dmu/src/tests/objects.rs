@@ -1,0 +1,205 @@
+//! Objects: found, read, searched, walked, in both byte orders.
+
+use base::Endian;
+use ondisk::{DnodePhys, ObjectType};
+
+use crate::testing::{Disk, dnode, dnode_with_bonus};
+use crate::{Error, Object, Walk};
+
+const ORDERS: [Endian; 2] = [Endian::Little, Endian::Big];
+
+/// Blocks 0, 1, 40 and 77 of 512 bytes have data, the rest are holes; three levels of indirect blocks of 8 pointers.
+fn sparse(disk: &mut Disk) -> DnodePhys {
+    let mut blocks = vec![None; 78];
+    for n in [0usize, 1, 40, 77] {
+        blocks[n] = Some(vec![n as u8 + 1; 512]);
+    }
+    disk.object(ObjectType::PLAIN_FILE_CONTENTS, &blocks, 10, 4)
+}
+
+fn open_sparse(endian: Endian) -> Object {
+    let mut disk = Disk::new(endian);
+    let dn = sparse(&mut disk);
+    let root = disk.objset(&[(1, dn)]);
+    disk.open(&root).object(1).unwrap()
+}
+
+#[test]
+fn objects_are_found_between_free_slots_and_large_dnodes() {
+    for endian in ORDERS {
+        let mut disk = Disk::new(endian);
+        let mut large = dnode_with_bonus(ObjectType::PLAIN_FILE_CONTENTS, ObjectType::SA, vec![0xaa; 900]);
+        large.extra_slots = 3;
+        let small = dnode(ObjectType::PLAIN_FILE_CONTENTS, endian);
+        // object 33 begins the second block; block 2 to 7 are holes; the meta-dnode has three levels
+        let root = disk.objset(&[
+            (1, small.clone()),
+            (4, large.clone()),
+            (8, small.clone()),
+            (33, large.clone()),
+            (300, small.clone()),
+        ]);
+        let os = disk.open(&root);
+        let ids: Vec<u64> = os.objects().map(|o| o.unwrap().id()).collect();
+        assert_eq!(ids, [1, 4, 8, 33, 300]);
+        let mut by_next = Vec::new();
+        let mut at = 0;
+        while let Some(next) = os.next_object(at).unwrap() {
+            by_next.push(next);
+            at = next;
+        }
+        assert_eq!(by_next, ids);
+        assert_eq!(os.next_object(4).unwrap(), Some(8), "slots inside a large dnode are none");
+        assert_eq!(os.objects_from(5).next().unwrap().unwrap().id(), 8);
+        assert_eq!(os.object(33).unwrap().bonus(), [0xaa; 900]);
+        for absent in [2, 5, 6, 7, 31, 32, 34, 64, 299, 301, 1 << 47, u64::MAX - 7] {
+            assert!(matches!(os.object(absent), Err(Error::NoObject { .. })), "{absent}");
+        }
+        assert_eq!(os.next_object(300).unwrap(), None);
+        assert_eq!(os.next_object(u64::MAX).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_range_reads_over_data_holes_and_the_end() {
+    for endian in ORDERS {
+        let object = open_sparse(endian);
+        assert_eq!(object.phys().nlevels, 4);
+        let mut expected = vec![0u8; 100 * 512];
+        for n in [0usize, 1, 40, 77] {
+            expected[n * 512..][..512].fill(n as u8 + 1);
+        }
+        for (offset, len) in [
+            (0, 100 * 512),
+            (500, 600),
+            (511, 2),
+            (1000, 20_000),
+            (40 * 512 + 1, 511),
+            (77 * 512 - 3, 3000),
+            (90_000, 5),
+        ] {
+            let want: Vec<u8> = (offset..offset + len).map(|at| expected.get(at).copied().unwrap_or(0)).collect();
+            assert_eq!(object.read_vec(offset as u64, len).unwrap(), want, "{offset} {len}");
+        }
+        let mut buf = [9; 16];
+        object.read(u64::MAX - 4, &mut buf).unwrap();
+        assert_eq!(buf, [0; 16]);
+        assert_eq!(object.block(2).unwrap(), None);
+        assert_eq!(object.block(78).unwrap(), None);
+        assert_eq!(object.block(u64::MAX).unwrap(), None);
+        assert_eq!(object.block_with_endian(40).unwrap().unwrap().1, endian);
+        assert_eq!(object.endian_of(2).unwrap(), None);
+    }
+}
+
+#[test]
+fn data_and_holes_are_searched() {
+    let object = open_sparse(Endian::Little);
+    let data = |from| object.next_data(from).unwrap();
+    let hole = |from| object.next_hole(from).unwrap();
+    assert_eq!(
+        [0, 5, 1023, 1024, 40 * 512 + 9, 41 * 512].map(data),
+        [0, 5, 1023, 40 * 512, 40 * 512 + 9, 77 * 512].map(Some)
+    );
+    assert_eq!(data(78 * 512), None);
+    assert_eq!([0, 1024, 1030, 40 * 512, 77 * 512].map(hole), [1024, 1024, 1030, 41 * 512, 78 * 512]);
+    assert_eq!(hole(1 << 40), 1 << 40);
+}
+
+#[test]
+fn a_full_subtree_is_passed_by_its_fill_count() {
+    let mut disk = Disk::new(Endian::Little);
+    let mut blocks = vec![Some(vec![1; 512]); 100];
+    blocks[90] = None;
+    let dn = disk.object(ObjectType::PLAIN_FILE_CONTENTS, &blocks, 10, 1);
+    let root = disk.objset(&[(1, dn)]);
+    let object = disk.open(&root).object(1).unwrap();
+    assert_eq!(object.next_hole(0).unwrap(), 90 * 512);
+    assert_eq!(object.next_hole(91 * 512).unwrap(), 100 * 512);
+}
+
+#[test]
+fn pointers_of_each_level_are_given() {
+    let object = open_sparse(Endian::Big);
+    assert_eq!(object.blkptr(3, 0).unwrap().unwrap().level(), 3);
+    assert_eq!(object.blkptr(1, 5).unwrap().unwrap().level(), 1);
+    assert!(object.blkptr(1, 6).unwrap().unwrap().is_hole());
+    assert!(object.blkptr(0, 2).unwrap().unwrap().is_hole());
+    assert_eq!(object.blkptr(0, 20).unwrap(), None, "below a hole");
+    assert_eq!(object.blkptr(4, 0).unwrap(), None);
+    assert_eq!(object.blkptr(200, 0).unwrap(), None);
+}
+
+#[test]
+fn a_walk_is_in_order_and_can_skip_and_stop() {
+    let mut disk = Disk::new(Endian::Little);
+    let dn = sparse(&mut disk);
+    let root = disk.objset(&[(1, dn.clone()), (40, dn)]);
+    let os = disk.open(&root);
+    let mut seen = Vec::new();
+    assert!(os.object(1).unwrap().walk(&mut |v| {
+        if !v.bp.is_hole() {
+            seen.push((v.level, v.bookmark.blkid));
+        }
+        assert!(v.damage.is_none());
+        Walk::Into
+    }));
+    assert_eq!(seen, [(3, 0), (2, 0), (1, 0), (0, 0), (0, 1), (1, 5), (0, 40), (2, 1), (1, 9), (0, 77)]);
+
+    let mut objects = Vec::new();
+    assert!(os.walk(&mut |v| {
+        if v.level == 0 && !v.bp.is_hole() {
+            objects.push((v.bookmark.object, v.bookmark.blkid));
+        }
+        if v.bookmark.object == 1 && v.level == 1 { Walk::Skip } else { Walk::Into }
+    }));
+    assert_eq!(objects, [(0, 0), (0, 1), (40, 0), (40, 1), (40, 40), (40, 77)]);
+
+    let mut count = 0;
+    assert!(!os.walk(&mut |_| {
+        count += 1;
+        if count == 5 { Walk::Stop } else { Walk::Into }
+    }));
+    assert_eq!(count, 5);
+}
+
+#[test]
+fn a_lost_indirect_block_is_told_and_passed() {
+    let mut disk = Disk::new(Endian::Little);
+    let blocks = vec![Some(vec![1; 512]); 8];
+    let mut dn = disk.object(ObjectType::PLAIN_FILE_CONTENTS, &blocks, 10, 2);
+    let good = dn.blkptr[0];
+    let mut lost = good;
+    lost.words[6] = base::bytes::with_bits(lost.words[6], 56, 5, 2);
+    dn.blkptr = vec![lost, good];
+    dn.maxblkid = 15;
+    let root = disk.objset(&[(1, dn)]);
+    let object = disk.open(&root).object(1).unwrap();
+    let (mut told, mut data) = (0, 0);
+    object.walk(&mut |v| {
+        told += usize::from(v.damage.is_some());
+        data += usize::from(v.level == 0);
+        Walk::Into
+    });
+    assert_eq!((told, data), (1, 8));
+    assert!(object.block(0).is_err());
+    assert!(object.block(8).unwrap().is_some());
+    let mut objects = object.objset().objects();
+    assert!(objects.next().unwrap().is_ok() && objects.next().is_none());
+}
+
+#[test]
+fn words_are_read_in_the_order_of_each_block() {
+    let mut disk = Disk::new(Endian::Little);
+    let words = |e: Endian, from: u64| Some((from..from + 64).flat_map(|n| e.put_u64(n)).collect::<Vec<u8>>());
+    let little = disk.object(ObjectType::OBJECT_ARRAY, &[words(Endian::Little, 0)], 17, 1);
+    disk.endian = Endian::Big;
+    let big = disk.object(ObjectType::OBJECT_ARRAY, &[words(Endian::Big, 64)], 17, 1);
+    let mut dn = dnode(ObjectType::OBJECT_ARRAY, Endian::Little);
+    (dn.blkptr, dn.maxblkid) = (vec![little.blkptr[0], big.blkptr[0]], 1);
+    let root = disk.objset(&[(1, dn)]);
+    let object = disk.open(&root).object(1).unwrap();
+    let mut expected: Vec<u64> = (3..128).collect();
+    expected.resize(200, 0);
+    assert_eq!(object.read_u64s(3, 200).unwrap(), expected);
+}
