@@ -1,0 +1,225 @@
+//! Walking a log's chain of blocks.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use base::Endian;
+use dmu::Objset;
+use ondisk::zil::{ChainBlock, RawRecord, Records, Write, block_seq, is_successor};
+use ondisk::{BlkPtr, ZilHeader};
+use zio::{Bookmark, Buf};
+
+use crate::Error;
+
+/// The header's flag that its `claim_lr_seq` counts (OpenZFS: `ZIL_CLAIM_LR_SEQ_VALID`).
+const CLAIM_LR_SEQ_VALID: u64 = 2;
+
+/// What a walk comes by.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// A block of the chain, before it is read. The last one of a chain is usually not (yet) written.
+    Block(&'a BlkPtr),
+    /// A record of that block.
+    Record {
+        /// The record.
+        record: RawRecord<'a>,
+        /// Its body is ciphertext, for the key is not loaded.
+        sealed: bool,
+    },
+}
+
+/// Why a walk ended.
+#[derive(Debug)]
+pub enum ChainEnd {
+    /// There is no (further) block.
+    Hole,
+    /// The next block was never written, or belongs to another log: the usual end.
+    NotWritten(zio::Error),
+    /// The block is good, but names a successor that cannot be its own, or impossible sizes.
+    BrokenLink,
+    /// All that was claimed has been seen.
+    Claimed,
+    /// The bytes in a good block are no records.
+    BadRecord(ondisk::Error),
+    /// The visitor had enough.
+    Stopped,
+}
+
+/// What a walk has seen.
+#[derive(Debug)]
+pub struct Summary {
+    /// Blocks whose pointers were visited, the unwritten one at the end counted.
+    pub blocks: u64,
+    /// Records.
+    pub records: u64,
+    /// The highest sequence number of a block.
+    pub max_blk_seq: u64,
+    /// The highest sequence number of a record.
+    pub max_lr_seq: u64,
+    /// Why it ended.
+    pub end: ChainEnd,
+}
+
+/// A block of a log in memory, ready to give its records.
+#[derive(Clone, Debug)]
+pub struct LogBlock {
+    /// The pointer to the block; its checksum words are its identity.
+    pub bp: BlkPtr,
+    /// Records' bodies are ciphertext.
+    pub sealed: bool,
+    /// The block, `None` for the unwritten one at the end.
+    data: Option<Buf>,
+}
+
+impl LogBlock {
+    /// The sequence number of the block.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        block_seq(&self.bp)
+    }
+
+    /// The records in it.
+    #[must_use]
+    pub fn records(&self) -> Records<'_> {
+        let endian = self.bp.endian();
+        let data = self.data.as_deref().unwrap_or(&[]);
+        Records::new(ChainBlock::decode(data, self.bp.checksum(), endian).map_or(&[], |block| block.records), endian)
+    }
+}
+
+/// A whole log in memory.
+#[derive(Debug)]
+pub struct Log {
+    /// The header.
+    pub header: ZilHeader,
+    /// The blocks in order, the unwritten one at the end included.
+    pub blocks: Vec<LogBlock>,
+    /// Counts, and why it ended.
+    pub summary: Summary,
+}
+
+impl Log {
+    /// The records that belong to the log, in order.
+    pub fn records(&self) -> impl Iterator<Item = RawRecord<'_>> {
+        let limit = usize::try_from(self.summary.records).unwrap_or(usize::MAX);
+        self.blocks.iter().flat_map(|block| block.records().map_while(Result::ok)).take(limit)
+    }
+}
+
+/// A block that was read and belongs to the chain.
+struct ReadBlock {
+    data: Buf,
+    next: BlkPtr,
+}
+
+/// Reads one block and tests that it continues the chain.
+fn read_block(objset: &Objset, bp: &BlkPtr, sealed: bool) -> Result<ReadBlock, ChainEnd> {
+    let bm = Bookmark { objset: objset.id(), object: 0, level: Bookmark::ZIL_LEVEL, blkid: block_seq(bp) };
+    let zio = objset.zio();
+    let data = if sealed { zio.read_noauth(bp, &bm) } else { zio.read_uncached(bp, &bm) };
+    let data = data.map_err(ChainEnd::NotWritten)?;
+    let block = ChainBlock::decode(&data, bp.checksum(), bp.endian()).map_err(|_| ChainEnd::BrokenLink)?;
+    if !is_successor(bp, &block.next) {
+        return Err(ChainEnd::BrokenLink);
+    }
+    let next = block.next;
+    Ok(ReadBlock { data, next })
+}
+
+fn records_of<'a>(data: &'a Buf, bp: &BlkPtr, endian: Endian) -> &'a [u8] {
+    ChainBlock::decode(data, bp.checksum(), endian).map_or(&[], |block| block.records)
+}
+
+/// Walks the log of `objset`. OpenZFS: `zil_parse`. With the key of an encrypted dataset loaded, records come decrypted.
+pub fn walk(objset: &Arc<Objset>, visit: &mut dyn FnMut(Step<'_>) -> ControlFlow<()>) -> Summary {
+    walk_as(objset, false, visit, &mut |_, _, _| {})
+}
+
+/// As [`walk`], but `sealed_always` leaves an encrypted log encrypted; `keep` gets each block that belongs to the chain, and the
+/// pointer to the one that ends it.
+pub(crate) fn walk_as(
+    objset: &Arc<Objset>,
+    sealed_always: bool,
+    visit: &mut dyn FnMut(Step<'_>) -> ControlFlow<()>,
+    keep: &mut dyn FnMut(&BlkPtr, Option<Buf>, bool),
+) -> Summary {
+    let header = &objset.phys().zil_header;
+    let claimed = header.claim_txg.0 != 0;
+    let claim_blk_seq = if claimed { header.claim_blk_seq } else { u64::MAX };
+    let claim_lr_seq = if claimed && header.flags & CLAIM_LR_SEQ_VALID != 0 { header.claim_lr_seq } else { u64::MAX };
+    let mut sum = Summary { blocks: 0, records: 0, max_blk_seq: 0, max_lr_seq: 0, end: ChainEnd::Hole };
+    let mut bp = header.log;
+    while !bp.is_hole() {
+        let seq = block_seq(&bp);
+        if seq > claim_blk_seq {
+            return sum.ended(ChainEnd::Claimed);
+        }
+        if visit(Step::Block(&bp)).is_break() {
+            return sum.ended(ChainEnd::Stopped);
+        }
+        sum.max_blk_seq = seq;
+        sum.blocks += 1;
+        if sum.max_lr_seq == claim_lr_seq && sum.max_blk_seq == claim_blk_seq {
+            return sum.ended(ChainEnd::Claimed);
+        }
+        let sealed = bp.is_encrypted() && (sealed_always || !objset.zio().keys().contains(objset.id()));
+        let block = match read_block(objset, &bp, sealed) {
+            Ok(block) => block,
+            Err(end) => {
+                keep(&bp, None, sealed);
+                return sum.ended(end);
+            }
+        };
+        for record in Records::new(records_of(&block.data, &bp, bp.endian()), bp.endian()) {
+            let end = match record {
+                Err(e) => Some(ChainEnd::BadRecord(e)),
+                Ok(record) if record.header.seq > claim_lr_seq => Some(ChainEnd::Claimed),
+                Ok(record) => {
+                    visit(Step::Record { record, sealed }).is_break().then_some(ChainEnd::Stopped).or_else(|| {
+                        sum.max_lr_seq = record.header.seq;
+                        sum.records += 1;
+                        None
+                    })
+                }
+            };
+            if let Some(end) = end {
+                keep(&bp, Some(block.data.clone()), sealed);
+                return sum.ended(end);
+            }
+        }
+        keep(&bp, Some(block.data), sealed);
+        bp = block.next;
+    }
+    sum
+}
+
+impl Summary {
+    fn ended(mut self, end: ChainEnd) -> Summary {
+        self.end = end;
+        self
+    }
+}
+
+/// Reads the whole log of `objset` into memory. A log holds what was written in a few txgs; for one of unknown size use
+/// [`walk`].
+#[must_use]
+pub fn read_log(objset: &Arc<Objset>) -> Log {
+    let mut blocks = Vec::new();
+    let mut keep = |bp: &BlkPtr, data, sealed| blocks.push(LogBlock { bp: *bp, sealed, data });
+    let summary = walk_as(objset, false, &mut |_| ControlFlow::Continue(()), &mut keep);
+    Log { header: objset.phys().zil_header.clone(), blocks, summary }
+}
+
+/// The data of a WRITE: out of the record, or from the block that it points at (whose length may exceed the record's).
+///
+/// # Errors
+/// When that block cannot be read.
+pub fn data_of<'a>(objset: &Objset, write: &Write<'a>) -> Result<std::borrow::Cow<'a, [u8]>, Error> {
+    if let Some(data) = write.data {
+        return Ok(data.into());
+    }
+    let size = write.blkptr.lsize();
+    let blkid = write.offset.checked_div(size).unwrap_or(0);
+    let bm = Bookmark { objset: objset.id(), object: write.foid, level: Bookmark::ZIL_LEVEL, blkid };
+    Ok(objset.zio().read_uncached(&write.blkptr, &bm)?.to_vec().into())
+}

@@ -1,0 +1,95 @@
+//! Directories: ZAPs from a name to an object number and a type.
+
+use base::bytes::bits;
+use dmu::{Entries, MatchMode, Zap, ZapEntry, ZapValue};
+use ondisk::ObjectType;
+
+use crate::{CaseSensitivity, Error, FileSystem, Kind};
+
+/// No name is longer, with the feature `longname` (OpenZFS: `ZAP_MAXNAMELEN_NEW`, the NUL counted).
+const NAME_MAX: usize = 1023;
+
+/// A name in a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DirEntry {
+    /// The name as stored, without NUL. It need not be UTF-8.
+    pub name: Vec<u8>,
+    /// The object that it names.
+    pub object: u64,
+    /// The kind of that object, as the entry says (it may be [`Kind::Other`]`(0)`, unknown, in old pools).
+    pub kind: Kind,
+    /// Where a listing goes on behind this entry; see [`FileSystem::read_dir_from`].
+    pub next_cookie: u64,
+}
+
+impl DirEntry {
+    /// A value holds the object 48@0 and the type 4@60; further words are not ours.
+    fn decode(dir: u64, name: Vec<u8>, value: &ZapValue, next_cookie: u64) -> Result<DirEntry, Error> {
+        let word = if value.int_size == 8 { value.u64s().first().copied() } else { None };
+        let word = word.ok_or(Error::corrupt(dir, "integer size of a directory entry", value.int_size.into()))?;
+        Ok(DirEntry { name, object: bits(word, 0, 48), kind: Kind::from_number((word >> 60) as u8), next_cookie })
+    }
+}
+
+impl FileSystem {
+    /// Looks a name up in a directory, comparing as the file system does. The entry carries the stored name. `.` and `..`
+    /// are not stored: see [`FileSystem::resolve`].
+    ///
+    /// # Errors
+    /// When `dir` is no directory or unreadable, or the name is longer than any can be.
+    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<DirEntry>, Error> {
+        if name.len() > NAME_MAX {
+            return Err(Error::NameTooLong { len: name.len() });
+        }
+        let zap = self.dir_zap(dir)?;
+        if self.normalization() == 0 && self.case_sensitivity() == CaseSensitivity::Sensitive {
+            let found = zap.lookup(name)?;
+            return found.map(|value| DirEntry::decode(dir, name.to_vec(), &value, 0)).transpose();
+        }
+        let mode = match self.case_sensitivity() {
+            CaseSensitivity::Mixed => MatchMode::NormalizeMatchCase,
+            _ => MatchMode::Normalize,
+        };
+        let found = zap.lookup_norm(name, mode)?;
+        found.map(|m| DirEntry::decode(dir, m.name, &m.value, 0)).transpose()
+    }
+
+    /// All entries of a directory in the order of `readdir`, without `.` and `..`.
+    ///
+    /// # Errors
+    /// When `dir` is no directory or its first block is unreadable.
+    pub fn read_dir(&self, dir: u64) -> Result<ReadDir, Error> {
+        Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries()? })
+    }
+
+    /// The entries behind a [`DirEntry::next_cookie`], which stays valid while entries come and go.
+    ///
+    /// # Errors
+    /// As [`FileSystem::read_dir`].
+    pub fn read_dir_from(&self, dir: u64, cookie: u64) -> Result<ReadDir, Error> {
+        Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries_from(cookie)? })
+    }
+
+    fn dir_zap(&self, dir: u64) -> Result<Zap, Error> {
+        let object = self.objset().object(dir)?;
+        if object.phys().object_type != ObjectType::DIRECTORY_CONTENTS {
+            return Err(Error::NotDirectory { name: format!("object {dir}").into_bytes() });
+        }
+        Ok(Zap::open(object)?)
+    }
+}
+
+/// The entries of a directory. See [`FileSystem::read_dir`].
+pub struct ReadDir {
+    dir: u64,
+    entries: Entries,
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry: Result<ZapEntry, _> = self.entries.next()?;
+        Some(entry.map_err(Error::from).and_then(|e| DirEntry::decode(self.dir, e.name, &e.value, e.next_cookie)))
+    }
+}

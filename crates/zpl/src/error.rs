@@ -1,0 +1,171 @@
+//! What can go wrong between a path and its bytes.
+
+/// Why a file, directory, attribute or volume could not be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The objects below could not be read.
+    #[error(transparent)]
+    Dmu(#[from] dmu::Error),
+    /// The pool does not give the dataset.
+    #[error(transparent)]
+    Pool(Box<pool::Error>),
+    /// A packed list is not one.
+    #[error("object {object}: {what}: {source}")]
+    NvList {
+        /// The object.
+        object: u64,
+        /// Which list.
+        what: &'static str,
+        /// Why not.
+        source: nvlist::Error,
+    },
+    /// The dataset is not of the kind that was asked for.
+    #[error("dataset {objset} is not a {wanted}")]
+    WrongType {
+        /// The dataset's object number.
+        objset: u64,
+        /// `file system` or `volume`.
+        wanted: &'static str,
+    },
+    /// The file system's version is newer than this program.
+    #[error("dataset {objset}: file system version {version} is not supported")]
+    Version {
+        /// The dataset's object number.
+        objset: u64,
+        /// The version.
+        version: u64,
+    },
+    /// No such file, directory, snapshot or attribute.
+    #[error("{}: no such file or directory", String::from_utf8_lossy(name))]
+    NotFound {
+        /// What was looked for.
+        name: Vec<u8>,
+    },
+    /// A component of a path is not a directory.
+    #[error("{}: not a directory", String::from_utf8_lossy(name))]
+    NotDirectory {
+        /// The path.
+        name: Vec<u8>,
+    },
+    /// A file was wanted, a directory is there.
+    #[error("object {object}: is a directory")]
+    IsDirectory {
+        /// The object.
+        object: u64,
+    },
+    /// The object is not what was asked for: no symbolic link, or no file of this file system.
+    #[error("object {object}: not a {wanted}")]
+    NotA {
+        /// The object.
+        object: u64,
+        /// What was wanted.
+        wanted: &'static str,
+    },
+    /// Too many symbolic links on the way.
+    #[error("{}: too many levels of symbolic links", String::from_utf8_lossy(name))]
+    Loop {
+        /// The path.
+        name: Vec<u8>,
+    },
+    /// A name that no directory can hold.
+    #[error("a name of {len} bytes is too long")]
+    NameTooLong {
+        /// Its length.
+        len: usize,
+    },
+    /// The file has no name: it is open but deleted, or its parents are gone.
+    #[error("object {object} has no path")]
+    NoPath {
+        /// The object.
+        object: u64,
+    },
+    /// An extended attribute larger than this program gives in one piece.
+    #[error("object {object}: an extended attribute of {size} bytes is too large")]
+    TooLarge {
+        /// The attribute's object.
+        object: u64,
+        /// Its size.
+        size: u64,
+    },
+    /// An object holds what it cannot hold.
+    #[error("object {object}: {what} is {value}, which is not possible")]
+    Corrupt {
+        /// The object.
+        object: u64,
+        /// Which field.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// An attribute that every file has is not there.
+    #[error("object {object}: attribute {what} is missing")]
+    Missing {
+        /// The object.
+        object: u64,
+        /// Its name.
+        what: &'static str,
+    },
+    /// The block with the attributes that do not fit into the dnode is unreadable.
+    #[error("object {object}: spill block: {why}")]
+    Spill {
+        /// The object.
+        object: u64,
+        /// Why it is unreadable.
+        why: String,
+        /// The error number of that.
+        errno: i32,
+    },
+    /// An access control list is not one.
+    #[error("object {object}: access control list: {why}")]
+    BadAcl {
+        /// The object; 0 if it is not known.
+        object: u64,
+        /// What is wrong.
+        why: &'static str,
+    },
+}
+
+impl From<pool::Error> for Error {
+    fn from(source: pool::Error) -> Self {
+        Error::Pool(Box::new(source))
+    }
+}
+
+impl Error {
+    /// The error number that a file system on Linux returns.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::Dmu(e) => Error::dmu_errno(e),
+            Error::Spill { errno, .. } => *errno,
+            Error::Pool(e) => e.errno(),
+            Error::NvList { .. } | Error::Corrupt { .. } | Error::Missing { .. } | Error::BadAcl { .. } => 5,
+            Error::NotFound { .. } => 2,
+            Error::TooLarge { .. } => 7,
+            Error::NotDirectory { .. } => 20,
+            Error::IsDirectory { .. } => 21,
+            Error::WrongType { .. } | Error::NotA { .. } => 22,
+            Error::NameTooLong { .. } => 36,
+            Error::Loop { .. } => 40,
+            Error::Version { .. } => 95,
+            Error::NoPath { .. } => 116,
+        }
+    }
+
+    pub(crate) fn dmu_errno(e: &dmu::Error) -> i32 {
+        match e {
+            dmu::Error::Zio(e) => e.errno(),
+            e if e.is_not_found() => 2,
+            _ => 5,
+        }
+    }
+
+    pub(crate) fn corrupt(object: u64, what: &'static str, value: u64) -> Self {
+        Error::Corrupt { object, what, value }
+    }
+
+    pub(crate) fn not_found(name: impl Into<Vec<u8>>) -> Self {
+        Error::NotFound { name: name.into() }
+    }
+}

@@ -1,0 +1,215 @@
+//! A file of any kind: its object and attributes.
+
+use std::fmt;
+use std::ops::Range;
+
+use dmu::Object;
+use dmu::sa::{Attr, SaAttrs};
+use ondisk::ObjectType;
+
+use crate::{Acl, Attrs, Error, FileSystem, Kind, Reader};
+
+/// A file, directory, link or device (OpenZFS: `znode_t`).
+pub struct Node {
+    fs: FileSystem,
+    object: Object,
+    attrs: Attrs,
+    sa: SaAttrs,
+}
+
+impl Node {
+    pub(crate) fn open(fs: &FileSystem, id: u64) -> Result<Node, Error> {
+        let object = fs.objset().object(id)?;
+        if !matches!(object.phys().bonus_type, ObjectType::SA | ObjectType::ZNODE) {
+            return Err(Error::NotA { object: id, wanted: "file" });
+        }
+        let sa = fs.sa().attrs(&object)?;
+        let attrs = Attrs::decode(&object, &sa)?;
+        Ok(Node { fs: fs.clone(), object, attrs, sa })
+    }
+
+    /// The file system it is in.
+    #[must_use]
+    pub fn fs(&self) -> &FileSystem {
+        &self.fs
+    }
+
+    /// The object's number.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.object.id()
+    }
+
+    /// The inode number that `stat` shows. See [`FileSystem::inode`].
+    #[must_use]
+    pub fn inode(&self) -> u64 {
+        self.fs.inode(self.id())
+    }
+
+    /// The object.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// The attributes.
+    #[must_use]
+    pub fn attrs(&self) -> &Attrs {
+        &self.attrs
+    }
+
+    /// What kind of file.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.attrs.kind()
+    }
+
+    /// Size in bytes; of a directory the number of entries.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.attrs.size
+    }
+
+    /// `st_blocks`: space used, with the dnode, in units of 512 bytes.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        let phys = self.object.phys();
+        (phys.used_bytes().saturating_add(256) >> 9).saturating_add(phys.slots() as u64)
+    }
+
+    /// `st_blksize`: the size of the file's data blocks.
+    #[must_use]
+    pub fn block_size(&self) -> u64 {
+        self.object.block_size()
+    }
+
+    /// A system attribute as stored, words in native order; `None` if the file has none such.
+    #[must_use]
+    pub fn raw_attr(&self, attr: Attr) -> Option<&[u8]> {
+        self.sa.get(attr)
+    }
+
+    pub(crate) fn sa(&self) -> &SaAttrs {
+        &self.sa
+    }
+
+    /// An attribute that may be absent; an error if it is so because the spill block, where it would be, is unreadable.
+    pub(crate) fn sa_attr(&self, attr: Attr) -> Result<Option<&[u8]>, Error> {
+        match (self.sa.get(attr), self.sa.spill_error()) {
+            (None, Some(why)) => {
+                Err(Error::Spill { object: self.id(), why: why.to_string(), errno: Error::dmu_errno(why) })
+            }
+            (found, _) => Ok(found),
+        }
+    }
+
+    /// Whether the attributes are of the form of ZPL version 5 (OpenZFS: `z_is_sa`).
+    #[must_use]
+    pub fn is_sa(&self) -> bool {
+        self.object.phys().bonus_type == ObjectType::SA
+    }
+
+    /// What a symbolic link points to.
+    ///
+    /// # Errors
+    /// When this is no symbolic link, or its target is unreadable.
+    pub fn target(&self) -> Result<Vec<u8>, Error> {
+        if self.kind() != Kind::Symlink {
+            return Err(Error::NotA { object: self.id(), wanted: "symbolic link" });
+        }
+        let target = self.sa_attr(Attr::Symlink)?.ok_or(Error::Missing { object: self.id(), what: "target" })?;
+        let len = usize::try_from(self.size()).unwrap_or(usize::MAX);
+        Ok(target.get(..len).unwrap_or(target).to_vec())
+    }
+
+    /// Reads file data from `offset`; gives the number of bytes, less than asked for only at the end of the file.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or this is no regular file.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        self.expect_file()?;
+        let left = self.size().saturating_sub(offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let part = buf.get_mut(..len).unwrap_or_default();
+        self.object.read(offset, part)?;
+        Ok(len)
+    }
+
+    /// A sequential reader of the whole file, which works ahead.
+    ///
+    /// # Errors
+    /// When this is no regular file.
+    pub fn reader(&self) -> Result<Reader, Error> {
+        self.reader_range(0..self.size())
+    }
+
+    /// A sequential reader of a part of the file.
+    ///
+    /// # Errors
+    /// When this is no regular file.
+    pub fn reader_range(&self, range: Range<u64>) -> Result<Reader, Error> {
+        self.expect_file()?;
+        Ok(Reader::new(self.object.clone(), range.start..range.end.min(self.size())))
+    }
+
+    /// The next byte of data at or behind `offset` (`SEEK_DATA`); `None` if only a hole follows.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>, Error> {
+        if offset >= self.size() {
+            return Ok(None);
+        }
+        Ok(self.object.next_data(offset)?.filter(|at| *at < self.size()))
+    }
+
+    /// The next byte of a hole at or behind `offset` (`SEEK_HOLE`): the end of the file at last.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    pub fn next_hole(&self, offset: u64) -> Result<u64, Error> {
+        if offset >= self.size() {
+            return Ok(self.size());
+        }
+        Ok(self.object.next_hole(offset)?.min(self.size()))
+    }
+
+    /// The stretches of data between the holes, in order.
+    pub fn data_segments(&self) -> impl Iterator<Item = Result<Range<u64>, Error>> + '_ {
+        let mut at = Some(0);
+        std::iter::from_fn(move || {
+            let start = match self.next_data(at.take()?) {
+                Ok(start) => start?,
+                Err(e) => return Some(Err(e)),
+            };
+            Some(self.next_hole(start).map(|end| {
+                // a hole that is not behind the data would be a contradiction: then the rest is one stretch
+                let end = if end > start { end } else { self.size() };
+                at = Some(end);
+                start..end
+            }))
+        })
+    }
+
+    /// The access control list as NFSv4 has it; every file has one, which may be trivial (say no more than the mode).
+    ///
+    /// # Errors
+    /// When it is missing, unreadable or malformed.
+    pub fn acl(&self) -> Result<Acl, Error> {
+        crate::acl::read(self)
+    }
+
+    fn expect_file(&self) -> Result<(), Error> {
+        match self.kind() {
+            Kind::File => Ok(()),
+            Kind::Directory => Err(Error::IsDirectory { object: self.id() }),
+            _ => Err(Error::NotA { object: self.id(), wanted: "regular file" }),
+        }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("id", &self.id()).field("attrs", &self.attrs).finish()
+    }
+}

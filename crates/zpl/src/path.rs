@@ -1,0 +1,185 @@
+//! From a path to an object and back.
+
+use std::collections::HashSet;
+
+use crate::{Attrs, DirEntry, Error, FileFlags, FileSystem, Kind, Node};
+
+/// Symbolic links on one way (Linux: `MAXSYMLINKS`).
+const MAX_LINKS: u32 = 40;
+/// Directories above a file that [`FileSystem::path_of`] climbs.
+const MAX_DEPTH: usize = 1 << 16;
+
+/// What to do with a symbolic link. Absolute targets begin at the root of the file system; no link leaves it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Follow {
+    /// It is a file like others: as the last component the result, before that an error.
+    #[default]
+    Never,
+    /// Follow it unless it is the last component (`lstat`).
+    Parents,
+    /// Follow it (`stat`).
+    Always,
+}
+
+/// A way through directories.
+struct Walk<'a> {
+    fs: &'a FileSystem,
+    /// The directories entered, the current one last; never empty.
+    dirs: Vec<u64>,
+    /// Components ahead, the next one last.
+    ahead: Vec<Vec<u8>>,
+    follow: Follow,
+    links: u32,
+}
+
+impl Walk<'_> {
+    fn push_path(&mut self, path: &[u8]) {
+        // "a/" demands that a be a directory, as "a/." does
+        if path.ends_with(b"/") {
+            self.ahead.push(b".".to_vec());
+        }
+        self.ahead.extend(path.split(|b| *b == b'/').filter(|c| !c.is_empty()).rev().map(<[u8]>::to_vec));
+    }
+
+    fn here(&self) -> u64 {
+        self.dirs.last().copied().unwrap_or(self.fs.root())
+    }
+
+    fn up(&mut self) -> Result<(), Error> {
+        let here = self.here();
+        if self.dirs.len() > 1 {
+            self.dirs.pop();
+        } else if here != self.fs.root() {
+            self.dirs = vec![self.fs.node(here)?.attrs().parent];
+        }
+        Ok(())
+    }
+
+    fn run(mut self, path: &[u8]) -> Result<Node, Error> {
+        self.push_path(path);
+        while let Some(name) = self.ahead.pop() {
+            match name.as_slice() {
+                b"." => continue,
+                b".." => {
+                    self.up()?;
+                    continue;
+                }
+                _ => {}
+            }
+            let entry = self.fs.lookup(self.here(), &name)?.ok_or_else(|| Error::not_found(path))?;
+            let node = match self.enter(&entry, path)? {
+                Some(node) => node,
+                None => continue,
+            };
+            if self.ahead.is_empty() {
+                return Ok(node);
+            }
+            return Err(Error::NotDirectory { name: path.to_vec() });
+        }
+        self.fs.node(self.here())
+    }
+
+    /// Goes into a directory or follows a link; gives the node of anything else.
+    fn enter(&mut self, entry: &DirEntry, path: &[u8]) -> Result<Option<Node>, Error> {
+        let kind = match entry.kind {
+            Kind::Directory | Kind::Symlink => entry.kind,
+            _ => self.fs.node(entry.object)?.kind(),
+        };
+        if kind == Kind::Directory {
+            self.dirs.push(entry.object);
+            return Ok(None);
+        }
+        let node = self.fs.node(entry.object)?;
+        let follow = match self.follow {
+            Follow::Never => false,
+            Follow::Parents => !self.ahead.is_empty(),
+            Follow::Always => true,
+        };
+        if kind != Kind::Symlink || !follow {
+            return Ok(Some(node));
+        }
+        self.links += 1;
+        if self.links > MAX_LINKS {
+            return Err(Error::Loop { name: path.to_vec() });
+        }
+        let target = node.target()?;
+        if target.is_empty() {
+            return Err(Error::not_found(path));
+        }
+        if target.starts_with(b"/") {
+            self.dirs = vec![self.fs.root()];
+        }
+        self.push_path(&target);
+        Ok(None)
+    }
+}
+
+impl FileSystem {
+    /// The file at `path` below the root, a leading `/` or not; symbolic links are not followed. `..` of the root is the root.
+    ///
+    /// # Errors
+    /// When a component is missing, no directory, or unreadable.
+    pub fn resolve(&self, path: &[u8]) -> Result<Node, Error> {
+        self.resolve_from(self.root(), path, Follow::Never)
+    }
+
+    /// The file at `path` below the directory `dir` (below the root, if it begins with `/`).
+    ///
+    /// # Errors
+    /// As [`FileSystem::resolve`]; [`Error::Loop`] after 40 links.
+    pub fn resolve_from(&self, dir: u64, path: &[u8], follow: Follow) -> Result<Node, Error> {
+        let start = if path.starts_with(b"/") { self.root() } else { dir };
+        Walk { fs: self, dirs: vec![start], ahead: Vec::new(), follow, links: 0 }.run(path)
+    }
+
+    /// A path of object `object`, from `/`; `<xattrdir>` stands for a hidden directory. A file with several names gives the one
+    /// that its parent attribute leads to. OpenZFS: `zfs_obj_to_path`.
+    ///
+    /// # Errors
+    /// [`Error::NoPath`] if it has no name (deleted but open, or a parent is gone); or when a directory is unreadable.
+    pub fn path_of(&self, object: u64) -> Result<Vec<u8>, Error> {
+        if self.is_unlinked(object)? {
+            return Err(Error::NoPath { object });
+        }
+        let mut pieces: Vec<Vec<u8>> = Vec::new();
+        let mut seen = HashSet::new();
+        let mut at = object;
+        while at != self.root() {
+            let node = self.node(at)?;
+            let parent = node.attrs().parent;
+            if parent == at {
+                break;
+            }
+            if !seen.insert(at) || seen.len() > MAX_DEPTH {
+                return Err(Error::NoPath { object });
+            }
+            pieces.push(if is_xattr_dir(node.attrs()) {
+                b"<xattrdir>".to_vec()
+            } else {
+                self.name_in(parent, at, object)?
+            });
+            at = parent;
+        }
+        let mut path = Vec::new();
+        for piece in pieces.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(piece);
+        }
+        Ok(if path.is_empty() { b"/".to_vec() } else { path })
+    }
+
+    /// The first name of `child` in the directory `parent`.
+    fn name_in(&self, parent: u64, child: u64, object: u64) -> Result<Vec<u8>, Error> {
+        for entry in self.read_dir(parent)? {
+            let entry = entry?;
+            if entry.object == child {
+                return Ok(entry.name);
+            }
+        }
+        Err(Error::NoPath { object })
+    }
+}
+
+fn is_xattr_dir(attrs: &Attrs) -> bool {
+    attrs.flags.has(FileFlags::XATTR) && attrs.kind() == Kind::Directory
+}

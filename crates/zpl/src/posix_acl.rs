@@ -1,0 +1,120 @@
+//! POSIX access control lists: the value of `system.posix_acl_access` and `system.posix_acl_default`.
+//!
+//! Linux stores them as extended attributes, in little-endian order on every machine: u32 version 2, then entries of
+//! {u16 tag, u16 permissions, u32 id}. OpenZFS keeps the bytes as they are.
+
+use std::fmt;
+
+use base::{Endian, bytes};
+
+use crate::Error;
+
+/// What the value begins with.
+const VERSION: u32 = 2;
+
+/// Whom an entry is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum PosixTag {
+    /// The owner.
+    UserObj,
+    /// A user.
+    User(u32),
+    /// The group.
+    GroupObj,
+    /// A group.
+    Group(u32),
+    /// The most that users and groups by name, and the group, can have.
+    Mask,
+    /// All others.
+    Other,
+}
+
+/// One entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PosixAce {
+    /// Whom it is about.
+    pub tag: PosixTag,
+    /// 4 read, 2 write, 1 execute.
+    pub perm: u16,
+}
+
+/// A list; its `Display` is what `getfacl -n` prints, an entry a line.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PosixAcl(pub Vec<PosixAce>);
+
+impl PosixAcl {
+    /// The attribute that holds the list of the file itself.
+    pub const ACCESS: &'static str = "system.posix_acl_access";
+    /// The attribute that holds what new files in a directory get.
+    pub const DEFAULT: &'static str = "system.posix_acl_default";
+
+    /// Decodes the value of the attribute.
+    ///
+    /// # Errors
+    /// [`Error::BadAcl`].
+    pub fn decode(value: &[u8]) -> Result<PosixAcl, Error> {
+        let bad = |why| Error::BadAcl { object: 0, why };
+        if bytes::u32(value, 0, Endian::Little) != Some(VERSION) {
+            return Err(bad("not a POSIX list of version 2"));
+        }
+        let (entries, rest) = value.get(4..).unwrap_or(&[]).as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(bad("not a whole number of entries"));
+        }
+        let decode = |raw: &[u8; 8]| {
+            let id = u32::from_le_bytes([raw[4], raw[5], raw[6], raw[7]]);
+            let tag = match u16::from_le_bytes([raw[0], raw[1]]) {
+                0x01 => PosixTag::UserObj,
+                0x02 => PosixTag::User(id),
+                0x04 => PosixTag::GroupObj,
+                0x08 => PosixTag::Group(id),
+                0x10 => PosixTag::Mask,
+                0x20 => PosixTag::Other,
+                _ => return Err(bad("unknown kind of entry")),
+            };
+            Ok(PosixAce { tag, perm: u16::from_le_bytes([raw[2], raw[3]]) })
+        };
+        Ok(PosixAcl(entries.iter().map(decode).collect::<Result<_, _>>()?))
+    }
+}
+
+impl fmt::Display for PosixAcl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ace in &self.0 {
+            match ace.tag {
+                PosixTag::UserObj => write!(f, "user::")?,
+                PosixTag::User(id) => write!(f, "user:{id}:")?,
+                PosixTag::GroupObj => write!(f, "group::")?,
+                PosixTag::Group(id) => write!(f, "group:{id}:")?,
+                PosixTag::Mask => write!(f, "mask::")?,
+                PosixTag::Other => write!(f, "other::")?,
+            }
+            for (bit, letter) in [(4, 'r'), (2, 'w'), (1, 'x')] {
+                write!(f, "{}", if ace.perm & bit != 0 { letter } else { '-' })?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_from_linux() {
+        // setfacl -m u:1000:rw,g:2094:r (fixture posix-a, dir/acl0)
+        let value = [
+            2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 6, 0, 232, 3, 0, 0, 2, 0, 0, 0, 184, 11, 0, 0, 4, 0, 4,
+            0, 255, 255, 255, 255, 8, 0, 4, 0, 46, 8, 0, 0, 16, 0, 6, 0, 255, 255, 255, 255, 32, 0, 4, 0, 255, 255,
+            255, 255,
+        ];
+        let acl = PosixAcl::decode(&value).unwrap();
+        let text = "user::rw-\nuser:1000:rw-\nuser:3000:---\ngroup::r--\ngroup:2094:r--\nmask::rw-\nother::r--\n";
+        assert_eq!(acl.to_string(), text);
+        assert!(PosixAcl::decode(&value[..value.len() - 1]).is_err());
+        assert!(PosixAcl::decode(&[]).is_err());
+    }
+}

@@ -1,0 +1,322 @@
+//! Streaming a file ahead of its consumer.
+//!
+//! Two workers take runs of blocks in turn, read and decompress them past the cache, and put them in a window; the consumer
+//! takes them out in order. The window bounds memory: [`WINDOW`] runs of about [`RUN_BYTES`]. Blocks travel as the buffers
+//! that they were read into. Holes do not travel: a run begins at data, and what is missing between runs is a hole, so a
+//! sparse file costs what its data costs. A small file is read without workers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use dmu::{BlockCursor, Object};
+use parking_lot::{Condvar, Mutex};
+use zio::Buf;
+
+use crate::Error;
+
+/// Bytes of one run; at least one block.
+const RUN_BYTES: u64 = 1 << 20;
+/// Runs read ahead of the consumer, the one in its hands not counted.
+const WINDOW: u64 = 6;
+const WORKERS: usize = 2;
+/// Up to this much there is nothing to gain from workers.
+const SMALL: u64 = 512 << 10;
+
+/// A stretch of a file.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Where it begins in the file, bytes.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The block that holds it and where in it the stretch begins; `None` for a hole.
+    data: Option<(Buf, usize)>,
+}
+
+impl Piece {
+    /// The bytes; `None` for a hole, which reads as zeros.
+    #[must_use]
+    pub fn data(&self) -> Option<&[u8]> {
+        let (buf, start) = self.data.as_ref()?;
+        let len = usize::try_from(self.len).unwrap_or(usize::MAX);
+        Some(buf.get(*start..).and_then(|tail| tail.get(..len)).unwrap_or(&[]))
+    }
+}
+
+/// Blocks that were read, or not: `blocks` of them from `first` on.
+struct Item {
+    first: u64,
+    blocks: u64,
+    data: Result<Buf, Error>,
+}
+
+/// Which blocks are read next. Whoever holds it reads indirect blocks to find out: runs are handed out in order.
+struct Plan {
+    cursor: BlockCursor,
+    next: u64,
+    end: u64,
+    run_blocks: u64,
+    seq: u64,
+}
+
+/// A run that somebody is to read; with an error if it is not even known where its blocks are.
+struct Run {
+    seq: u64,
+    blocks: Range<u64>,
+    damage: Option<Error>,
+}
+
+impl Plan {
+    fn claim(&mut self) -> Option<Run> {
+        if self.next >= self.end {
+            return None;
+        }
+        let (first, damage) = match self.cursor.next_block(self.next) {
+            Ok(None) => (self.end, None),
+            Ok(Some(first)) => (first, None),
+            Err(e) => (self.next, Some(e.into())),
+        };
+        let last = first.saturating_add(self.run_blocks).min(self.end);
+        self.next = last;
+        if first >= self.end {
+            return None;
+        }
+        self.seq += 1;
+        Some(Run { seq: self.seq - 1, blocks: first..last, damage })
+    }
+}
+
+/// Reads the data blocks of a run, holes left out.
+fn read_run(object: &Object, run: Run) -> VecDeque<Item> {
+    let Range { start, end } = run.blocks;
+    if let Some(e) = run.damage {
+        return VecDeque::from([Item { first: start, blocks: end - start, data: Err(e) }]);
+    }
+    let mut cursor = object.cursor();
+    let mut items = VecDeque::new();
+    for first in start..end {
+        match cursor.block_uncached(first) {
+            Ok(None) => {}
+            Ok(Some((buf, _))) => items.push_back(Item { first, blocks: 1, data: Ok(buf) }),
+            Err(e) => items.push_back(Item { first, blocks: 1, data: Err(e.into()) }),
+        }
+    }
+    items
+}
+
+/// What workers and consumer share.
+struct Shared {
+    plan: Mutex<Plan>,
+    state: Mutex<State>,
+    /// A run is ready, or a worker is gone.
+    ready: Condvar,
+    /// There is room in the window, or the consumer is gone.
+    room: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    done: BTreeMap<u64, VecDeque<Item>>,
+    /// Runs that workers went for, and runs that the consumer took.
+    begun: u64,
+    taken: u64,
+    working: usize,
+    closed: bool,
+}
+
+/// A worker's place; given up also when it panics, so that nobody waits for it.
+struct Place(Arc<Shared>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.state.lock().working -= 1;
+        self.0.ready.notify_all();
+    }
+}
+
+fn work(shared: Arc<Shared>, object: Object) {
+    let place = Place(shared);
+    let shared = &place.0;
+    loop {
+        let mut state = shared.state.lock();
+        while !state.closed && state.begun - state.taken >= WINDOW {
+            shared.room.wait(&mut state);
+        }
+        if state.closed {
+            return;
+        }
+        state.begun += 1;
+        drop(state);
+        // held over the reading of indirect blocks: runs have an order, and the other worker could only wait for the same blocks
+        let Some(run) = shared.plan.lock().claim() else { return };
+        let seq = run.seq;
+        let items = read_run(&object, run);
+        shared.state.lock().done.insert(seq, items);
+        shared.ready.notify_all();
+    }
+}
+
+/// A sequential reader of a part of a file: gives [`Piece`]s, or is an [`io::Read`].
+pub struct Reader {
+    object: Object,
+    range: Range<u64>,
+    block_size: u64,
+    /// Where the consumer is.
+    at: u64,
+    items: VecDeque<Item>,
+    next_run: u64,
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    started: bool,
+    /// What is left of the piece that [`io::Read`] is in.
+    current: Option<Piece>,
+    failed: bool,
+}
+
+impl Reader {
+    pub(crate) fn new(object: Object, range: Range<u64>) -> Reader {
+        let block_size = object.block_size().max(512);
+        let end = if range.is_empty() { 0 } else { (range.end - 1) / block_size + 1 };
+        let run_blocks = (RUN_BYTES / block_size).max(1);
+        let plan = Plan { cursor: object.cursor(), next: range.start / block_size, end, run_blocks, seq: 0 };
+        let shared =
+            Shared { plan: Mutex::new(plan), state: Mutex::default(), ready: Condvar::new(), room: Condvar::new() };
+        Reader {
+            object,
+            at: range.start,
+            range,
+            block_size,
+            items: VecDeque::new(),
+            next_run: 0,
+            shared: Arc::new(shared),
+            workers: Vec::new(),
+            started: false,
+            current: None,
+            failed: false,
+        }
+    }
+
+    /// The next stretch; `None` at the end. Stretches come in order and without gaps, but for what could not be read.
+    ///
+    /// # Errors
+    /// When blocks cannot be read: their stretch is left out, and the next call goes on behind it.
+    pub fn next_piece(&mut self) -> Result<Option<Piece>, Error> {
+        if self.at >= self.range.end {
+            return Ok(None);
+        }
+        while self.items.is_empty() {
+            match self.next_items() {
+                Some(items) => self.items = items,
+                None => break,
+            }
+        }
+        let size = self.block_size;
+        let start = self.items.front().map_or(self.range.end, |item| item.first.saturating_mul(size));
+        if start > self.at {
+            let end = start.min(self.range.end);
+            let hole = Piece { offset: self.at, len: end - self.at, data: None };
+            self.at = end;
+            return Ok(Some(hole));
+        }
+        let Some(item) = self.items.pop_front() else { return Ok(None) };
+        let end = item.first.saturating_add(item.blocks).saturating_mul(size).min(self.range.end);
+        let (offset, skip) = (self.at, usize::try_from(self.at - start).unwrap_or(0));
+        self.at = end.max(offset);
+        let buf = item.data?;
+        Ok(Some(Piece { offset, len: self.at - offset, data: Some((buf, skip)) }))
+    }
+
+    /// The items of the next run; `None` when there is no more data.
+    fn next_items(&mut self) -> Option<VecDeque<Item>> {
+        if !self.started && self.range.end - self.range.start > SMALL {
+            self.start();
+        }
+        self.started = true;
+        if self.workers.is_empty() {
+            let run = self.shared.plan.lock().claim()?;
+            return Some(read_run(&self.object, run));
+        }
+        let mut state = self.shared.state.lock();
+        loop {
+            if let Some(items) = state.done.remove(&self.next_run) {
+                state.taken += 1;
+                self.next_run += 1;
+                self.shared.room.notify_all();
+                return Some(items);
+            }
+            if state.working == 0 {
+                break;
+            }
+            self.shared.ready.wait(&mut state);
+        }
+        drop(state);
+        // all workers are gone: at the end of the file, or by a bug, which is not to pass for the end
+        for worker in self.workers.drain(..) {
+            if let Err(panic) = worker.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        None
+    }
+
+    /// Starts the workers; where no thread can be had, the consumer reads by itself.
+    fn start(&mut self) {
+        for _ in 0..WORKERS {
+            let (shared, object) = (Arc::clone(&self.shared), self.object.clone());
+            self.shared.state.lock().working += 1;
+            match thread::Builder::new().name("zpl-read".into()).spawn(move || work(shared, object)) {
+                Ok(worker) => self.workers.push(worker),
+                Err(_) => self.shared.state.lock().working -= 1,
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.shared.state.lock().closed = true;
+        self.shared.room.notify_all();
+        for worker in self.workers.drain(..) {
+            // a panic in a worker has been printed; nobody waits for its data any more
+            let _ = worker.join();
+        }
+    }
+}
+
+impl io::Read for Reader {
+    /// Reads on; holes as zeros. An error stays: what could not be read is not silently left out.
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.failed {
+            return Err(io::Error::other("an earlier part of the file could not be read"));
+        }
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if self.current.is_none() {
+            self.current = self.next_piece().map_err(|e| {
+                self.failed = true;
+                io::Error::other(e)
+            })?;
+        }
+        let Some(piece) = &mut self.current else { return Ok(0) };
+        let len = usize::try_from(piece.len).unwrap_or(usize::MAX).min(buf.len());
+        let (out, _) = buf.split_at_mut(len);
+        match piece.data().map(|data| data.get(..len)) {
+            None => out.fill(0),
+            Some(Some(data)) => out.copy_from_slice(data),
+            Some(None) => return Err(io::Error::other("a block is shorter than its object says")),
+        }
+        piece.offset += len as u64;
+        piece.len -= len as u64;
+        if let Some((_, start)) = &mut piece.data {
+            *start += len;
+        }
+        if piece.len == 0 {
+            self.current = None;
+        }
+        Ok(len)
+    }
+}

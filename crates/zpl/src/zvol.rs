@@ -1,0 +1,91 @@
+//! A volume: object 1 is the data, object 2 says how large it is.
+
+use std::sync::Arc;
+
+use dmu::{Object, Objset, Zap};
+use ondisk::ObjsetType;
+
+use crate::{Error, Reader};
+
+const DATA_OBJECT: u64 = 1;
+const PROPERTIES_OBJECT: u64 = 2;
+
+/// A volume or a snapshot of one, for reading (OpenZFS: `zvol_state_t`).
+pub struct Zvol {
+    data: Object,
+    size: u64,
+}
+
+impl Zvol {
+    /// Opens a volume or a snapshot of one. An encrypted one needs its key loaded.
+    ///
+    /// # Errors
+    /// When the dataset is no volume, or its objects are unreadable.
+    pub fn open(dataset: &pool::Dataset) -> Result<Zvol, Error> {
+        Zvol::from_objset(&dataset.objset()?)
+    }
+
+    /// Opens the volume in `objset`.
+    ///
+    /// # Errors
+    /// As [`Zvol::open`].
+    pub fn from_objset(objset: &Arc<Objset>) -> Result<Zvol, Error> {
+        if objset.phys().os_type != ObjsetType::Zvol {
+            return Err(Error::WrongType { objset: objset.id(), wanted: "volume" });
+        }
+        let properties = Zap::open(objset.object(PROPERTIES_OBJECT)?)?;
+        let size = properties.lookup_u64("size")?.ok_or(Error::Missing { object: PROPERTIES_OBJECT, what: "size" })?;
+        Ok(Zvol { data: objset.object(DATA_OBJECT)?, size })
+    }
+
+    /// Bytes (property `volsize`).
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes of a block (property `volblocksize`).
+    #[must_use]
+    pub fn block_size(&self) -> u64 {
+        self.data.block_size()
+    }
+
+    /// The object that holds the data.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        &self.data
+    }
+
+    /// Reads from `offset`; gives the number of bytes, less than asked for only at the end of the volume.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        let left = self.size.saturating_sub(offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        self.data.read(offset, buf.get_mut(..len).unwrap_or_default())?;
+        Ok(len)
+    }
+
+    /// A sequential reader of the whole volume, which works ahead.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader::new(self.data.clone(), 0..self.size)
+    }
+
+    /// The next byte at or behind `offset` that was ever written; `None` if only holes follow.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>, Error> {
+        Ok(self.data.next_data(offset)?.filter(|at| *at < self.size))
+    }
+
+    /// The next byte of a hole at or behind `offset`: the end of the volume at last.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    pub fn next_hole(&self, offset: u64) -> Result<u64, Error> {
+        Ok(self.data.next_hole(offset)?.min(self.size))
+    }
+}

@@ -1,0 +1,201 @@
+//! Opening fixtures and comparing file trees.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use oracle::fixtures;
+use pool::{OpenOptions, Pool};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use zpl::{FileSystem, Kind, Node, Zvol};
+
+mod damage;
+mod describe;
+mod keys;
+mod log;
+
+/// A pool out of a fixture, with all keys loaded.
+pub struct Fixture {
+    pub name: String,
+    pub pool: Arc<Pool>,
+    pub manifest: Value,
+    _images: fixtures::Unpacked,
+}
+
+impl Fixture {
+    pub fn open(name: &str) -> Fixture {
+        let images = fixtures::unpack(name);
+        let found = vdev::import::scan(std::slice::from_ref(&images.dir)).unwrap();
+        let manifest = fixtures::manifest(name);
+        let wanted = manifest["pool"].as_str().unwrap();
+        let candidate = found.iter().find(|c| c.name == wanted).unwrap_or_else(|| panic!("{name}: no pool {wanted}"));
+        let pool = Pool::open(candidate, &OpenOptions::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        keys::load_all(name, &pool, &manifest);
+        Fixture { name: name.to_owned(), pool, manifest, _images: images }
+    }
+
+    pub fn file_system(&self, dataset: &str) -> FileSystem {
+        FileSystem::open(&self.pool.dataset(dataset).unwrap()).unwrap_or_else(|e| panic!("{dataset}: {e}"))
+    }
+
+    /// Paths in `dataset` on which other file systems were mounted when the list was made.
+    fn mounts_in(&self, dataset: &str) -> Vec<String> {
+        let mountpoints = self.manifest["mountpoints"].as_object().unwrap();
+        let Some(outer) = mountpoints.get(dataset).and_then(Value::as_str) else { return Vec::new() };
+        let inner = mountpoints.values().filter_map(Value::as_str);
+        inner.filter_map(|path| path.strip_prefix(outer)?.strip_prefix('/')).map(str::to_owned).collect()
+    }
+}
+
+/// What a comparison found.
+#[derive(Default)]
+pub struct Compared {
+    files: usize,
+    bytes: u64,
+    skipped: usize,
+    pub differences: Vec<String>,
+}
+
+impl Compared {
+    pub fn failed(why: &str) -> Compared {
+        Compared { differences: vec![why.to_owned()], ..Compared::default() }
+    }
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Compared { files, bytes, skipped, differences } = self;
+        write!(f, "{files} files, {} MiB read, {skipped} skipped, {} differences", bytes >> 20, differences.len())
+    }
+}
+
+/// Compares all file systems of a fixture.
+pub fn compare(fixture: &Fixture) -> Compared {
+    let mut by_dataset: BTreeMap<String, HashMap<Vec<u8>, Value>> = BTreeMap::new();
+    for line in fixtures::files(&fixture.name) {
+        let files = by_dataset.entry(line["dataset"].as_str().unwrap().to_owned()).or_default();
+        files.insert(describe::path_of(&line["path"]), line);
+    }
+    let mut out = Compared::default();
+    let damage = damage::unreadable(&fixture.name);
+    for (dataset, truth) in by_dataset {
+        let fs = fixture.file_system(&dataset);
+        let touched = log::touched(&fixture.name, &fs);
+        let under = |path: &[u8], mount: &String| {
+            path.strip_prefix(mount.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+        };
+        let mounts = fixture.mounts_in(&dataset);
+        let mut tree = Tree { dataset: &dataset, truth, touched, damage: &damage, seen: HashSet::new(), out: &mut out };
+        tree.truth.retain(|path, _| !mounts.iter().any(|mount| under(path, mount)));
+        let root = fs.root_node().unwrap();
+        tree.node(b".", &root, true);
+        tree.directory(b"", &root, &|path| mounts.iter().any(|mount| under(path, mount)));
+        tree.missing();
+    }
+    out
+}
+
+struct Tree<'a> {
+    dataset: &'a str,
+    truth: HashMap<Vec<u8>, Value>,
+    touched: log::Touched,
+    damage: &'a damage::Unreadable,
+    seen: HashSet<Vec<u8>>,
+    out: &'a mut Compared,
+}
+
+impl Tree<'_> {
+    fn differ(&mut self, path: &[u8], what: impl fmt::Display) {
+        self.out.differences.push(format!("{} {}: {what}", self.dataset, String::from_utf8_lossy(path)));
+    }
+
+    fn directory(&mut self, path: &[u8], dir: &Node, hidden: &dyn Fn(&[u8]) -> bool) {
+        let entries = match dir.fs().read_dir(dir.id()) {
+            Ok(entries) => entries,
+            Err(e) => return self.differ(path, e),
+        };
+        let mut subdirs = Vec::new();
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e) => return self.differ(path, e),
+            };
+            let child = if path.is_empty() { entry.name.clone() } else { [path, b"/", &entry.name].concat() };
+            if hidden(&child) {
+                continue;
+            }
+            let node = match dir.fs().node(entry.object) {
+                Ok(node) => node,
+                Err(e) => {
+                    self.differ(&child, e);
+                    continue;
+                }
+            };
+            if entry.kind != node.kind() {
+                self.differ(&child, format!("entry says {:?}, file is {:?}", entry.kind, node.kind()));
+            }
+            self.node(&child, &node, self.truth.contains_key(&child) || !self.touched.contains(dir.id()));
+            if node.kind() == Kind::Directory {
+                subdirs.push((child, node));
+            }
+        }
+        for (child, node) in subdirs {
+            self.directory(&child, &node, hidden);
+        }
+    }
+
+    fn node(&mut self, path: &[u8], node: &Node, expected: bool) {
+        self.seen.insert(path.to_vec());
+        let truth = self.truth.get(path).cloned();
+        // names that the log gives to other files: the object behind the name is another one after the replay
+        let renamed = truth.as_ref().is_some_and(|t| t["ino"].as_u64().is_some_and(|ino| self.touched.contains(ino)));
+        if !expected || renamed || self.touched.contains(node.id()) {
+            self.out.skipped += 1;
+            return;
+        }
+        let Some(truth) = truth else { return self.differ(path, "not in the truth") };
+        self.out.files += 1;
+        let content = !self.damage.contains(self.dataset, path);
+        match describe::describe(node, &truth, content) {
+            Ok((ours, bytes)) => {
+                self.out.bytes += bytes;
+                let differing = describe::differing(&ours, &truth, content);
+                if !differing.is_empty() {
+                    self.differ(path, differing);
+                }
+            }
+            Err(e) => self.differ(path, e),
+        }
+    }
+
+    fn missing(&mut self) {
+        let gone: Vec<_> = self.truth.iter().filter(|(path, _)| !self.seen.contains(*path)).map(|(p, t)| (p.clone(), t.clone())).collect();
+        for (path, truth) in gone {
+            let below_touched = self.touched.any() && truth["ino"].as_u64().is_some_and(|ino| self.touched.contains(ino));
+            if below_touched { self.out.skipped += 1 } else { self.differ(&path, "missing") }
+        }
+    }
+}
+
+/// Size of a volume and SHA-256 of its content.
+pub fn volume_digest(fixture: &Fixture, name: &str) -> (Option<u64>, Option<String>) {
+    let volume = Zvol::open(&fixture.pool.dataset(name).unwrap()).unwrap();
+    let mut sum = Sha256::new();
+    let copied = std::io::copy(&mut volume.reader(), &mut HashWriter(&mut sum)).unwrap();
+    assert_eq!(copied, volume.size());
+    (Some(volume.size()), Some(describe::hex(&sum.finalize())))
+}
+
+pub struct HashWriter<'a>(pub &'a mut Sha256);
+
+impl std::io::Write for HashWriter<'_> {
+    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
+        self.0.update(buf);
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
