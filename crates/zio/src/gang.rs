@@ -13,7 +13,7 @@ use base::Endian;
 use codec::{ChecksumKind, Checksummer, embedded};
 use ondisk::gang::{GANG_HEADER_SIZE, GangHeader};
 use ondisk::{BlkPtr, Dva, SPA_MAXBLOCKSIZE};
-use vdev::ReadReport;
+use vdev::{ReadReport, TopVdev, VdevType};
 
 use crate::checksum::{Check, uses_mac};
 use crate::error::{CopyFailure, CopyFailures, Fault};
@@ -98,9 +98,15 @@ pub(crate) fn header_size(source: &Source<'_>, bp: &BlkPtr) -> usize {
     if !source.dynamic_gang {
         return GANG_HEADER_SIZE;
     }
-    let smallest = bp.dvas().filter_map(|dva| Some(source.tree.top(dva.vdev())?.min_alloc())).min();
+    let smallest = bp.dvas().filter_map(|dva| source.tree.top(dva.vdev()).map(min_alloc)).min();
     let size = smallest.filter(|n| *n <= SPA_MAXBLOCKSIZE && n.is_multiple_of(512));
     size.and_then(|n| usize::try_from(n).ok()).unwrap_or(0).max(GANG_HEADER_SIZE)
+}
+
+/// The smallest allocation on a vdev (OpenZFS: `vdev_get_min_alloc`).
+fn min_alloc(top: &TopVdev) -> u64 {
+    let sector = 1 << top.ashift();
+    if top.config().kind == VdevType::Draid { top.config().draid_ndata.saturating_mul(sector) } else { sector }
 }
 
 /// Reads one copy of the header of `bp`, as long as `buf` or as long as they were of old.

@@ -57,7 +57,7 @@ impl Source<'_> {
 
     /// Whether the top-level vdev of `dva` is expected to answer.
     fn is_there(&self, dva: Dva) -> bool {
-        self.tree.top(dva.vdev()).is_some_and(vdev::TopVdev::is_readable)
+        self.tree.top(dva.vdev()).is_some_and(|top| top.is_concrete() || top.is_indirect())
     }
 
     /// Reads the copy of an ordinary block at `dva`.

@@ -133,7 +133,7 @@ impl Zio {
     /// # Errors
     /// As [`Zio::read`]; a compressed encrypted block is [`Error::Decompress`].
     pub fn read_noauth(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, Caching::Use, bp.uses_crypt())
+        self.read_logical(bp, bm, Caching::Use, bp.is_encrypted())
     }
 
     /// The block as it is stored, psize bytes: compressed, encrypted. The checksum is verified, gang blocks are put together.
