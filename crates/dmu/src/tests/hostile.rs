@@ -3,7 +3,7 @@
 use base::Endian;
 use ondisk::{BLKPTR_SIZE, ObjectType};
 
-use super::zaps::micro;
+use super::zaps::{fat, micro};
 use crate::testing::{Disk, Rng};
 use crate::{MatchMode, Object, Walk, Zap};
 
@@ -69,6 +69,26 @@ fn mutated_object_sets_do_no_harm() {
         }
         for id in 0..10 {
             let _ = (os.object(id), os.next_object(id));
+        }
+    }
+}
+
+#[test]
+fn mutated_fat_zaps_do_no_harm() {
+    let mut rng = Rng(0x1234_5678_9abc_def1);
+    for round in 0..3000 {
+        let endian = if round % 2 == 0 { Endian::Little } else { Endian::Big };
+        let mut blocks = fat(endian, round % 3, &[(b"one\0", &[1]), (b"two\0", &[2; 40]), (b"12345678", &[3])]);
+        let hit = rng.below(2);
+        // the first part of a block matters most
+        let len = if rng.below(2) == 0 { 104 } else { blocks[hit].len() };
+        rng.mutate(&mut blocks[hit][..len]);
+        let blocks: Vec<_> = blocks.into_iter().map(Some).collect();
+        let mut disk = Disk::new(endian);
+        let dn = disk.object(ObjectType::ZAP_OTHER, &blocks, 17, 1);
+        let root = disk.objset(&[(1, dn)]);
+        if let Ok(zap) = Zap::open(disk.open(&root).object(1).unwrap()) {
+            use_zap(&zap);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the whole read path on pools made by hand, and on hostile ones.
 #![allow(clippy::unwrap_used)]
 
+mod attrs;
 mod hostile;
 mod objects;
 mod zaps;

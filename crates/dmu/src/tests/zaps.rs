@@ -2,9 +2,13 @@
 
 use base::Endian;
 use ondisk::ObjectType;
-use ondisk::zap::{MZAP_ENT_LEN, ZBT_MICRO};
+use ondisk::zap::{
+    CHAIN_END, FatHeader, LEAF_ARRAY_BYTES, LEAF_CHUNK_SIZE, Leaf, MZAP_ENT_LEN, ZAP_LEAF_MAGIC, ZAP_MAGIC,
+};
+use ondisk::zap::{ZBT_HEADER, ZBT_LEAF, ZBT_MICRO};
 
 use crate::testing::{Disk, dnode};
+use crate::zap::hash;
 use crate::{Error, MatchMode, Zap, ZapKind};
 
 const SALT: u64 = 0x1234_5679;
@@ -26,9 +30,80 @@ pub(super) fn micro(e: Endian, normflags: u64, entries: &[(&str, u64, u32)]) -> 
     block
 }
 
+/// A fat ZAP of one leaf: its two blocks. Keys are names with their NUL, or big-endian words; values are of 16-bit integers.
+pub(super) fn fat(e: Endian, flags: u64, entries: &[(&[u8], &[u16])]) -> Vec<Vec<u8>> {
+    const SIZE: usize = 4096;
+    let mut header = vec![0; SIZE];
+    let mut word = |n: usize, v: u64| header[n * 8..][..8].copy_from_slice(&e.put_u64(v));
+    for (n, v) in
+        [(0, ZBT_HEADER), (1, ZAP_MAGIC), (4, 8), (7, 2), (8, 1), (9, entries.len() as u64), (10, SALT), (12, flags)]
+    {
+        word(n, v);
+    }
+    (256..512).for_each(|n| word(n, 1));
+    let mut leaf = LeafBuilder { e, block: vec![0; SIZE], next: 0 };
+    leaf.block[..8].copy_from_slice(&e.put_u64(ZBT_LEAF));
+    leaf.block[24..28].copy_from_slice(&e.put_u32(ZAP_LEAF_MAGIC));
+    leaf.block[30..32].copy_from_slice(&e.put_u16(entries.len() as u16));
+    leaf.block[48..48 + SIZE / 16].fill(0xff);
+    let word_keys = flags & FatHeader::FLAG_UINT64_KEY != 0;
+    for (key, value) in entries {
+        let hash = if word_keys {
+            hash::of_key(SALT, &base::bytes::u64s(key, Endian::Big).collect::<Vec<_>>(), 28)
+        } else {
+            hash::of_name(SALT, base::bytes::until_nul(key), 28)
+        };
+        let ints = if word_keys { key.len() / 8 } else { key.len() };
+        leaf.add(hash, key, ints as u16, &value.iter().flat_map(|v| v.to_be_bytes()).collect::<Vec<_>>());
+    }
+    vec![header, leaf.block]
+}
+
+struct LeafBuilder {
+    e: Endian,
+    block: Vec<u8>,
+    next: u16,
+}
+
+impl LeafBuilder {
+    fn chunk(&mut self, fields: &[&[u8]]) -> u16 {
+        let at = 48 + self.block.len() / 16 + usize::from(self.next) * LEAF_CHUNK_SIZE;
+        let raw = fields.concat();
+        self.block[at..at + raw.len()].copy_from_slice(&raw);
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn array(&mut self, bytes: &[u8]) -> u16 {
+        let first = self.next;
+        let mut pieces = bytes.chunks(LEAF_ARRAY_BYTES).peekable();
+        while let Some(piece) = pieces.next() {
+            let mut data = [0; LEAF_ARRAY_BYTES];
+            data[..piece.len()].copy_from_slice(piece);
+            let link = if pieces.peek().is_some() { self.next + 1 } else { CHAIN_END };
+            self.chunk(&[&[251], &data, &self.e.put_u16(link)]);
+        }
+        first
+    }
+
+    fn add(&mut self, hash: u64, key: &[u8], key_ints: u16, value: &[u8]) {
+        let (e, name, data) = (self.e, self.array(key), self.array(value));
+        let chain = 48 + 2 * Leaf::parse(&self.block, e).unwrap().chain_of(hash);
+        let head = e.u16(self.block[chain..chain + 2].try_into().unwrap());
+        let shorts = [head, name, key_ints, data, (value.len() / 2) as u16].map(|v| e.put_u16(v)).concat();
+        let entry = self.chunk(&[&[252, 2], &shorts, &e.put_u32(0), &e.put_u64(hash)]);
+        self.block[chain..chain + 2].copy_from_slice(&e.put_u16(entry));
+    }
+}
+
 pub(super) fn open(block: Vec<u8>, endian: Endian) -> Result<Zap, Error> {
+    open_blocks(&[block], endian)
+}
+
+fn open_blocks(blocks: &[Vec<u8>], endian: Endian) -> Result<Zap, Error> {
+    let blocks: Vec<_> = blocks.iter().cloned().map(Some).collect();
     let mut disk = Disk::new(endian);
-    let dn = disk.object(ObjectType::DIRECTORY_CONTENTS, &[Some(block)], 17, 1);
+    let dn = disk.object(ObjectType::DIRECTORY_CONTENTS, &blocks, 17, 1);
     let root = disk.objset(&[(1, dn)]);
     Zap::open(disk.open(&root).object(1)?)
 }
@@ -90,4 +165,38 @@ fn what_is_no_zap_is_refused() {
     let os = disk.open(&root);
     assert!(matches!(Zap::open(os.object(1).unwrap()), Err(Error::WrongType { .. })));
     assert!(matches!(Zap::open(os.object(2).unwrap()), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_fat_zap_is_looked_up_and_listed_in_both_orders() {
+    let long = [b'x'; 100];
+    for e in [Endian::Little, Endian::Big] {
+        let zap = open_blocks(
+            &fat(e, 0, &[(b"one\0", &[1]), (b"two\0", &[2, 3]), (&[&long[..], b"\0"].concat(), &[9; 30])]),
+            e,
+        )
+        .unwrap();
+        assert_eq!((zap.kind(), zap.count()), (ZapKind::Fat, 3));
+        assert_eq!(zap.lookup("two").unwrap().unwrap().u16s(), Some(vec![2, 3]));
+        assert_eq!(zap.lookup_u64("one").unwrap(), Some(1));
+        assert_eq!(zap.lookup(long).unwrap().unwrap().u64s(), [9; 30]);
+        assert_eq!(zap.lookup("three").unwrap(), None);
+        let all: Vec<_> = zap.entries().unwrap().map(Result::unwrap).collect();
+        assert!(all.len() == 3 && all.is_sorted_by_key(|entry| entry.hash));
+        assert_eq!(zap.entries_from(all[1].next_cookie).unwrap().map(Result::unwrap).collect::<Vec<_>>(), all[2..]);
+        assert_eq!(zap.stats().fat.unwrap().leafs_with_2n_pointers[8], 1);
+    }
+}
+
+#[test]
+fn keys_of_words_are_looked_up() {
+    let key = [5u64, 1 << 40];
+    let raw: Vec<u8> = key.iter().flat_map(|word| word.to_be_bytes()).collect();
+    for e in [Endian::Little, Endian::Big] {
+        let zap = open_blocks(&fat(e, FatHeader::FLAG_UINT64_KEY, &[(&raw, &[7])]), e).unwrap();
+        assert_eq!(zap.lookup_key(&key).unwrap().unwrap().u64(), Some(7));
+        assert_eq!(zap.lookup_key(&key[..1]).unwrap(), None);
+        assert_eq!(zap.entries().unwrap().next().unwrap().unwrap().key(), key);
+        assert!(matches!(zap.lookup("a"), Err(Error::KeyKind { .. })));
+    }
 }

@@ -6,7 +6,7 @@
 
 mod entries;
 mod fat;
-mod hash;
+pub(crate) mod hash;
 mod micro;
 mod norm;
 mod unicode;
