@@ -6,11 +6,7 @@ impl NvList {
     fn wrong(&self, name: &[u8], expected: DataType) -> Error {
         let name_text = NvString::from(name);
         match self.get(name) {
-            Some(found) => Error::WrongType {
-                name: name_text,
-                expected,
-                found: found.data_type(),
-            },
+            Some(found) => Error::WrongType { name: name_text, expected, found: found.data_type() },
             None => Error::Missing { name: name_text },
         }
     }
@@ -22,7 +18,11 @@ impl NvList {
         match self.get(name)? {
             Value::Boolean => Some(true),
             Value::BooleanValue(v) => Some(*v),
-            _ => self.get_boolean_value(name),
+            // a list that is unique by name and type may have both
+            _ => {
+                let bare = self.get_typed(name, DataType::Boolean).map(|_| true);
+                bare.or_else(|| self.get_boolean_value(name))
+            }
         }
     }
 

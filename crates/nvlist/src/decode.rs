@@ -1,6 +1,6 @@
 //! Building a list from its packed form, within limits.
 
-use crate::names::record_size;
+use crate::names::name_size;
 use crate::reader::{Pair, Reader, deeper};
 use crate::view::ValueRef;
 use crate::{DataType, Error, NvList, NvString, Value};
@@ -18,11 +18,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            depth: 100,
-            pairs: 8 << 20,
-            bytes: 2 << 30,
-        }
+        Limits { depth: 100, pairs: 8 << 20, bytes: 2 << 30 }
     }
 }
 
@@ -50,12 +46,7 @@ impl NvList {
 
 /// Builds the list whose first pair is next.
 pub(crate) fn list(reader: &mut Reader<'_>, flags: u32, limits: &Limits) -> Result<NvList, Error> {
-    let mut decoder = Decoder {
-        reader,
-        limits,
-        pairs: 0,
-        bytes: 0,
-    };
+    let mut decoder = Decoder { reader, limits, pairs: 0, bytes: 0 };
     decoder.list(flags, limits.depth)
 }
 
@@ -67,11 +58,11 @@ struct Decoder<'r, 'a, 'l> {
 }
 
 /// A list's first allocations.
-const LIST_COST: usize = 256;
+const LIST_COST: usize = 320;
 
-/// What a pair costs at most, less its value: a slot and a record in vectors that double, and its share of the index.
+/// What a pair costs at most, less its value: a slot and a name in vectors that double, and its share of the index.
 fn pair_cost(name: &[u8]) -> usize {
-    2 * (48 + record_size(name.len())) + 32
+    2 * (48 + name_size(name.len())) + 48
 }
 
 impl<'a> Decoder<'_, 'a, '_> {
@@ -81,18 +72,12 @@ impl<'a> Decoder<'_, 'a, '_> {
         while let Some(pair) = self.reader.pair()? {
             self.pairs += 1;
             if self.pairs > self.limits.pairs {
-                return Err(Error::Limit {
-                    what: "pairs",
-                    limit: self.limits.pairs,
-                });
+                return Err(Error::Limit { what: "pairs", limit: self.limits.pairs });
             }
             self.charge(pair_cost(pair.name))?;
             let value = self.value(&pair, depth)?;
             if !list.insert_new(pair.name, value) {
-                return Err(Error::Duplicate {
-                    offset: pair.at,
-                    name: NvString::from(pair.name),
-                });
+                return Err(Error::Duplicate { offset: pair.at, name: NvString::from(pair.name) });
             }
         }
         Ok(list)
@@ -101,10 +86,7 @@ impl<'a> Decoder<'_, 'a, '_> {
     fn charge(&mut self, bytes: usize) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.limits.bytes {
-            return Err(Error::Limit {
-                what: "bytes of memory",
-                limit: self.limits.bytes,
-            });
+            return Err(Error::Limit { what: "bytes of memory", limit: self.limits.bytes });
         }
         Ok(())
     }
@@ -133,10 +115,8 @@ impl<'a> Decoder<'_, 'a, '_> {
     }
 
     fn nested(&mut self, pair: &Pair<'a>, which: usize, depth: usize) -> Result<NvList, Error> {
-        let depth = deeper(depth).map_err(|_| Error::Limit {
-            what: "levels of nested lists",
-            limit: self.limits.depth,
-        })?;
+        let depth =
+            deeper(depth).map_err(|_| Error::Limit { what: "levels of nested lists", limit: self.limits.depth })?;
         let flags = self.reader.nested_header(pair, which)?;
         self.list(flags, depth)
     }

@@ -21,23 +21,12 @@ impl NvList {
     ///
     /// # Errors
     /// As [`NvList::pack`].
-    pub fn pack_into(
-        &self,
-        encoding: Encoding,
-        endian: Endian,
-        packed: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    pub fn pack_into(&self, encoding: Encoding, endian: Endian, packed: &mut Vec<u8>) -> Result<(), Error> {
         let start = packed.len();
         packed.reserve(self.packed_size_hint());
         packed.extend_from_slice(&[encoding as u8, u8::from(endian == Endian::Little), 0, 0]);
         let xdr = encoding == Encoding::Xdr;
-        let mut writer = Writer {
-            start,
-            xdr,
-            order: if xdr { Endian::Big } else { endian },
-            phantom: 0,
-            out: packed,
-        };
+        let mut writer = Writer { start, xdr, order: if xdr { Endian::Big } else { endian }, phantom: 0, out: packed };
         writer.word(0);
         writer.word(self.flags());
         writer.pairs(self, Limits::default().depth)?;
@@ -231,20 +220,14 @@ impl Writer<'_> {
     fn check_size(&self, before: usize, size: usize) -> Result<(), Error> {
         const LIMIT: usize = i32::MAX as usize;
         if before.saturating_add(size) > LIMIT {
-            return Err(Error::Limit {
-                what: "packed bytes",
-                limit: LIMIT,
-            });
+            return Err(Error::Limit { what: "packed bytes", limit: LIMIT });
         }
         Ok(())
     }
 }
 
 fn unpackable(name: &[u8], what: &'static str) -> Error {
-    Error::Unpackable {
-        name: NvString::from(name),
-        what,
-    }
+    Error::Unpackable { name: NvString::from(name), what }
 }
 
 fn lists(value: &Value) -> &[NvList] {

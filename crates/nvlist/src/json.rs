@@ -52,11 +52,7 @@ fn write_list<W: Write>(out: &mut W, style: JsonStyle, list: &NvList) -> fmt::Re
     out.write_char('}')
 }
 
-fn write_array<W: Write, T>(
-    out: &mut W,
-    items: &[T],
-    mut each: impl FnMut(&mut W, &T) -> fmt::Result,
-) -> fmt::Result {
+fn write_array<W: Write, T>(out: &mut W, items: &[T], mut each: impl FnMut(&mut W, &T) -> fmt::Result) -> fmt::Result {
     out.write_char('[')?;
     for (at, item) in items.iter().enumerate() {
         if at > 0 {

@@ -6,18 +6,17 @@
 //! # In memory
 //! An [`NvList`] has three parts, and none of them is allocated per pair:
 //! * **slots**: the pairs in the order in which they were added. A removed pair leaves an empty slot behind;
-//! * **names**: one byte arena, a record per *distinct* name, which knows the first slot of that name. Pairs of the same name
-//!   (allowed without a uniqueness flag) are a chain through the slots;
-//! * **index**: from 17 names on, an open-addressing table of 8-byte entries: 32 bits of hash and the place of the record.
+//! * **names**: the bytes of all names in one arena. Pairs of the same name (allowed without a uniqueness flag) share the bytes and
+//!   are a chain through the slots;
+//! * **index**: from 25 slots on, a table with an entry for each distinct name: 32 bits of hash, its first slot, its bytes' place.
 //!
-//! So a lookup costs two cache misses in a list of any size (table, record) and a third for the value; adding appends to two vectors and
-//! writes a table entry; removing empties a slot. When half of the memory is empty slots and dead names, everything moves
+//! So a lookup waits for memory twice in a list of any size: for the entry, and then for slot and name at once. Adding appends to two
+//! vectors and writes an entry; removing empties a slot. When half of the memory is empty slots and dead names, everything moves
 //! together once: amortised O(1), and the order of insertion stays.
 //!
-//! The hash is SipHash-1-3 under a random key of each index's own. Names come from streams and foreign pools, and whoever
-//! chooses names must not be able to choose collisions: a fast unkeyed hash (OpenZFS uses the ELF hash) turns a list of chosen names into quadratic
-//! work, and the seeded multiplicative hashes (foldhash, FxHash) promise no resistance. SipHash-1-3 is what `std` trusts for this; on names of
-//! 10 to 50 bytes it costs less than one cache miss. The key never shows: order is the order of insertion.
+//! The hash is keyed with secret random numbers and strongly universal (`hash`). Names come from streams and foreign pools, and whoever chooses
+//! names must not be able to choose collisions: OpenZFS's ELF hash turns a list of chosen names into quadratic work. The key never
+//! shows: order is the order of insertion.
 //!
 //! # Packed
 //! XDR (disks and streams) and NATIVE (the in-memory image of a C program, in either byte order) share a reader over borrowed bytes:
@@ -37,13 +36,13 @@ mod access;
 mod decode;
 mod encode;
 mod error;
+mod hash;
 mod index;
 mod json;
 mod list;
 mod names;
 mod print;
 mod reader;
-mod sip;
 mod types;
 mod value;
 mod view;
@@ -51,8 +50,8 @@ mod view;
 pub use base::Endian;
 pub use decode::Limits;
 pub use error::Error;
-pub use list::{Iter, IterBytes, NvList};
 pub use json::JsonStyle;
+pub use list::{Iter, IterBytes, NvList};
 pub use types::{DataType, Encoding, Uniqueness};
 pub use value::{NvString, Value};
 pub use view::{Elements, ListsRef, NvListRef, PairRef, Pairs, StringsRef, ValueRef};

@@ -3,14 +3,17 @@
 use std::fmt;
 
 use crate::index::{Index, Place};
-use crate::names::{NONE, Names, record_size};
+use crate::names::{Names, name_size};
 use crate::{DataType, Uniqueness, Value};
 
-/// Above this many distinct names a list has an index; below, reading the names in a row is faster.
-const INDEX_ABOVE: usize = 16;
+/// Above this many slots a list has an index; below, looking at them in a row is faster.
+const INDEX_ABOVE: usize = 24;
 
 /// Dead memory that never triggers a compaction.
 const DEAD_FREE: usize = 1024;
+
+/// No slot.
+const NONE: u32 = u32::MAX;
 
 /// An ordered list of named values. OpenZFS: `nvlist_t`.
 ///
@@ -20,13 +23,13 @@ pub struct NvList {
     /// Pairs in the order of their insertion; `None` where one was removed.
     slots: Vec<Slot>,
     names: Names,
-    /// Of every live record, when there are more than [`INDEX_ABOVE`].
+    /// The first slot of every name, when there are more slots than [`INDEX_ABOVE`].
     index: Option<Box<Index>>,
     /// Slots that hold a pair.
     live: usize,
-    /// Records that a pair refers to.
+    /// Names that a pair has.
     distinct: usize,
-    /// Bytes of the other records.
+    /// Bytes of names that none has any more.
     dead_names: usize,
     /// The flag word as it is packed.
     flags: u32,
@@ -36,17 +39,20 @@ pub struct NvList {
 #[derive(Clone)]
 struct Slot {
     value: Option<Value>,
-    record: u32,
+    name: u32,
+    name_len: u32,
     /// The next pair of the name, or [`NONE`].
     next: u32,
     /// The one before; in the first, the last.
     prev: u32,
 }
 
-/// Where a name is, or would go in the index.
-enum Found {
-    Record(u32, Option<Place>),
-    Absent(Option<(Place, u32)>),
+/// The first pair of a name.
+#[derive(Clone, Copy)]
+struct Head {
+    slot: u32,
+    /// Its entry, if there is an index.
+    place: Option<Place>,
 }
 
 impl Default for NvList {
@@ -70,15 +76,7 @@ impl NvList {
 
     /// An empty list with the flag word of a packed one.
     pub(crate) fn with_raw_flags(flags: u32) -> NvList {
-        NvList {
-            slots: Vec::new(),
-            names: Names::default(),
-            index: None,
-            live: 0,
-            distinct: 0,
-            dead_names: 0,
-            flags,
-        }
+        NvList { slots: Vec::new(), names: Names::default(), index: None, live: 0, distinct: 0, dead_names: 0, flags }
     }
 
     /// What happens to a pair whose name is added again.
@@ -127,35 +125,34 @@ impl NvList {
     /// All pairs, in insertion order.
     #[must_use]
     pub fn iter_bytes(&self) -> IterBytes<'_> {
-        IterBytes {
-            list: self,
-            slots: self.slots.iter(),
-            left: self.live,
-        }
+        IterBytes { list: self, slots: self.slots.iter(), left: self.live }
     }
 
     /// The first pair of a name. OpenZFS: `nvlist_lookup_nvpair()`.
     #[must_use]
+    #[inline]
     pub fn get(&self, name: impl AsRef<[u8]>) -> Option<&Value> {
-        self.value(self.head(name.as_ref())?)
+        self.value(self.find(name.as_ref())?.slot)
     }
 
     /// The first pair of a name, to be changed.
     pub fn get_mut(&mut self, name: impl AsRef<[u8]>) -> Option<&mut Value> {
-        let head = self.head(name.as_ref())?;
-        self.slots.get_mut(head as usize)?.value.as_mut()
+        let slot = self.find(name.as_ref())?.slot;
+        self.slots.get_mut(slot as usize)?.value.as_mut()
     }
 
     /// The first pair of a name and a type.
     #[must_use]
+    #[inline]
     pub fn get_typed(&self, name: impl AsRef<[u8]>, ty: DataType) -> Option<&Value> {
-        self.value(self.find_typed(self.head(name.as_ref())?, ty)?)
+        self.value(self.find_typed(self.find(name.as_ref())?.slot, ty)?)
     }
 
     /// Whether a pair has this name. OpenZFS: `nvlist_exists()`.
     #[must_use]
+    #[inline]
     pub fn contains(&self, name: impl AsRef<[u8]>) -> bool {
-        self.head(name.as_ref()).is_some()
+        self.find(name.as_ref()).is_some()
     }
 
     /// Adds a pair at the end; what it replaces, the list's [`Uniqueness`] says. OpenZFS: `nvlist_add_*()`.
@@ -175,33 +172,30 @@ impl NvList {
 
     /// Removes the first pair of a name and gives its value.
     pub fn remove(&mut self, name: impl AsRef<[u8]>) -> Option<Value> {
-        let Found::Record(record, place) = self.find(name.as_ref()) else {
-            return None;
-        };
-        let value = self.unlink(self.names.head(record), place);
+        let head = self.find(name.as_ref())?;
+        let value = self.unlink(head, head.slot);
         self.tidy();
         value
     }
 
     /// Removes the first pair of a name and a type. OpenZFS: `nvlist_remove()`.
     pub fn remove_typed(&mut self, name: impl AsRef<[u8]>, ty: DataType) -> Option<Value> {
-        let Found::Record(record, place) = self.find(name.as_ref()) else {
-            return None;
-        };
-        let slot = self.find_typed(self.names.head(record), ty)?;
-        let value = self.unlink(slot, place);
+        let head = self.find(name.as_ref())?;
+        let slot = self.find_typed(head.slot, ty)?;
+        let value = self.unlink(head, slot);
         self.tidy();
         value
     }
 
     /// Removes all pairs of a name and tells how many there were. OpenZFS: `nvlist_remove_all()`.
     pub fn remove_all(&mut self, name: impl AsRef<[u8]>) -> usize {
-        let Found::Record(record, place) = self.find(name.as_ref()) else {
+        let Some(mut head) = self.find(name.as_ref()) else {
             return 0;
         };
         let mut removed = 0;
-        while self.names.head(record) != NONE {
-            self.unlink(self.names.head(record), place);
+        while let Some(next) = self.slots.get(head.slot as usize).map(|s| s.next) {
+            self.unlink(head, head.slot);
+            head.slot = next;
             removed += 1;
         }
         self.tidy();
@@ -215,170 +209,174 @@ impl NvList {
 
     /// Adds a pair unless its uniqueness forbids it: for decoding, where a second pair is corruption. Tells whether it was added.
     pub(crate) fn insert_new(&mut self, name: &[u8], value: Value) -> bool {
-        let uniqueness = self.uniqueness();
-        match self.find_to_insert(name) {
-            Found::Record(record, _) => {
-                let clash = match uniqueness {
-                    Uniqueness::Name => true,
-                    Uniqueness::NameAndType => {
-                        self.find_typed(self.names.head(record), value.data_type()).is_some()
-                    }
-                    Uniqueness::None => false,
-                };
-                if clash {
-                    return false;
-                }
-                self.append(record, value);
-            }
-            Found::Absent(place) => self.append_new(name, value, place),
+        let (head, tag) = self.find_to_insert(name);
+        match head {
+            None => self.append_new(name, value, tag),
+            Some(head) if self.replaced(head, &value).is_none() => self.append(head.slot, value),
+            Some(_) => return false,
         }
         true
     }
 
     fn insert_value(&mut self, name: &[u8], value: Value) {
-        match self.find_to_insert(name) {
-            Found::Record(record, _) => {
-                let head = self.names.head(record);
-                let old = match self.uniqueness() {
-                    Uniqueness::Name => Some(head),
-                    Uniqueness::NameAndType => self.find_typed(head, value.data_type()),
-                    Uniqueness::None => None,
-                };
-                self.replace(record, old, value);
-            }
-            Found::Absent(place) => self.append_new(name, value, place),
+        let (head, tag) = self.find_to_insert(name);
+        let Some(head) = head else {
+            return self.append_new(name, value, tag);
+        };
+        match self.replaced(head, &value) {
+            None => self.append(head.slot, value),
+            Some(old) => self.replace(head, old, value),
         }
     }
 
-    /// Removes the slot `old`, if any, and appends the value to the name's pairs.
-    fn replace(&mut self, record: u32, old: Option<u32>, value: Value) {
-        let Some(old) = old else {
-            return self.append(record, value);
-        };
-        if old as usize + 1 == self.slots.len() {
-            // the last pair of the list: its place is the new one's
-            if let Some(slot) = self.slots.last_mut() {
-                slot.value = Some(value);
-            }
+    /// The pair that a new one of this value replaces.
+    fn replaced(&self, head: Head, value: &Value) -> Option<u32> {
+        match self.uniqueness() {
+            Uniqueness::None => None,
+            Uniqueness::Name => Some(head.slot),
+            Uniqueness::NameAndType => self.find_typed(head.slot, value.data_type()),
+        }
+    }
+
+    /// Removes the pair `old` and adds one of the same name at the end.
+    fn replace(&mut self, head: Head, old: u32, value: Value) {
+        let to = self.slots.len() as u32;
+        let Some(slot) = self.slots.get_mut(old as usize) else {
             return;
-        }
-        self.unlink_slot(old);
-        self.append(record, value);
-        self.tidy();
-    }
-
-    #[inline]
-    fn append_new(&mut self, name: &[u8], value: Value, place: Option<(Place, u32)>) {
-        let slot = self.slots.len() as u32;
-        let record = self.names.push(name, slot);
-        self.distinct += 1;
-        self.push_slot(value, record, slot);
-        match (self.index.as_deref_mut(), place) {
-            (Some(index), Some((place, tag))) => index.fill(place, tag, record),
-            _ if self.distinct > INDEX_ABOVE => self.build_index(),
-            _ => {}
-        }
-    }
-
-    /// Appends a pair of a name that has a record.
-    fn append(&mut self, record: u32, value: Value) {
-        let slot = self.slots.len() as u32;
-        let head = self.names.head(record);
-        let Some(first) = self.slots.get_mut(head as usize) else {
-            // its only pair was just replaced
-            self.names.set_head(record, slot);
-            return self.push_slot(value, record, slot);
         };
-        let last = std::mem::replace(&mut first.prev, slot);
-        if let Some(last) = self.slots.get_mut(last as usize) {
-            last.next = slot;
+        if old + 1 == to {
+            // it is at the end already
+            slot.value = Some(value);
+        } else if slot.next == NONE && old == head.slot {
+            // the only one of its name, as nearly always: it moves
+            slot.value = None;
+            let (name, name_len) = (slot.name, slot.name_len);
+            self.live -= 1;
+            self.push_slot(Slot { value: Some(value), name, name_len, next: NONE, prev: to });
+            if let (Some(index), Some(place)) = (self.index.as_deref_mut(), head.place) {
+                index.set_slot(place, to);
+            }
+            self.tidy();
+        } else {
+            // others of its name stay, so that the name does
+            let first = if old == head.slot { slot.next } else { head.slot };
+            self.unlink(head, old);
+            self.append(first, value);
+            self.tidy();
         }
-        self.push_slot(value, record, last);
     }
 
+    /// Adds the first pair of a name.
     #[inline]
-    fn push_slot(&mut self, value: Value, record: u32, prev: u32) {
+    fn append_new(&mut self, name: &[u8], value: Value, tag: u32) {
+        let to = self.slots.len() as u32;
+        let place = self.names.push(name);
+        self.distinct += 1;
+        if let Some(index) = self.index.as_deref_mut() {
+            index.insert(tag, to, place);
+        }
+        self.push_slot(Slot { value: Some(value), name: place, name_len: name.len() as u32, next: NONE, prev: to });
+    }
+
+    /// Adds another pair of the name whose first slot is `head`.
+    fn append(&mut self, head: u32, value: Value) {
+        let to = self.slots.len() as u32;
+        let Some(first) = self.slots.get_mut(head as usize) else {
+            return;
+        };
+        let (name, name_len) = (first.name, first.name_len);
+        let last = std::mem::replace(&mut first.prev, to);
+        if let Some(last) = self.slots.get_mut(last as usize) {
+            last.next = to;
+        }
+        self.push_slot(Slot { value: Some(value), name, name_len, next: NONE, prev: last });
+    }
+
+    #[inline(always)]
+    fn push_slot(&mut self, slot: Slot) {
         assert!(self.slots.len() < NONE as usize, "nvlist: more than 2^32 pairs");
         self.live += 1;
-        self.slots.push(Slot {
-            value: Some(value),
-            record,
-            next: NONE,
-            prev,
-        });
+        self.slots.push(slot);
+        if self.index.is_none() && self.slots.len() > INDEX_ABOVE {
+            self.build_index();
+        }
     }
 
-    /// Empties a slot and takes it out of its name's chain; the record stays.
-    fn unlink_slot(&mut self, slot: u32) -> Option<Value> {
+    /// Empties a slot and takes it out of its name's chain; with the last one the name dies.
+    #[inline]
+    fn unlink(&mut self, head: Head, slot: u32) -> Option<Value> {
         let at = self.slots.get_mut(slot as usize)?;
         let value = at.value.take()?;
-        let (record, next, prev) = (at.record, at.next, at.prev);
+        let (next, prev, name_len) = (at.next, at.prev, at.name_len);
         self.live -= 1;
-        let head = self.names.head(record);
-        if head == slot {
-            self.names.set_head(record, next);
-            if let Some(second) = self.slots.get_mut(next as usize) {
-                second.prev = prev;
+        let entry = self.index.as_deref_mut().zip(head.place);
+        if slot != head.slot {
+            if let Some(before) = self.slots.get_mut(prev as usize) {
+                before.next = next;
             }
-        } else {
             // after the last one comes the first, which remembers the last
-            let after = if next == NONE { head } else { next };
+            let after = if next == NONE { head.slot } else { next };
             if let Some(after) = self.slots.get_mut(after as usize) {
                 after.prev = prev;
             }
-            if let Some(before) = self.slots.get_mut(prev as usize) {
-                before.next = next;
+        } else if next == NONE {
+            self.distinct -= 1;
+            self.dead_names += name_size(name_len as usize);
+            if let Some((index, place)) = entry {
+                index.remove(place);
+            }
+        } else {
+            if let Some(second) = self.slots.get_mut(next as usize) {
+                second.prev = prev;
+            }
+            if let Some((index, place)) = entry {
+                index.set_slot(place, next);
             }
         }
         Some(value)
     }
 
-    /// Empties a slot, and when it was the last of its name, ends the record too.
-    fn unlink(&mut self, slot: u32, place: Option<Place>) -> Option<Value> {
-        let record = self.slots.get(slot as usize)?.record;
-        let value = self.unlink_slot(slot);
-        if self.names.head(record) == NONE {
-            self.distinct -= 1;
-            self.dead_names += record_size(self.names.get(record).len());
-            if let (Some(index), Some(place)) = (self.index.as_deref_mut(), place) {
-                index.remove(place);
-            }
-        }
-        value
-    }
-
+    #[inline(always)]
     fn value(&self, slot: u32) -> Option<&Value> {
         self.slots.get(slot as usize)?.value.as_ref()
     }
 
-    /// The first slot of a name.
-    #[inline]
-    fn head(&self, name: &[u8]) -> Option<u32> {
-        match self.find(name) {
-            Found::Record(record, _) => Some(self.names.head(record)),
-            Found::Absent(_) => None,
+    #[inline(always)]
+    fn find(&self, name: &[u8]) -> Option<Head> {
+        match self.index.as_deref() {
+            Some(index) => self.find_indexed(index, index.tag(name), name),
+            None => self.scan(name),
         }
     }
 
-    #[inline]
-    fn find(&self, name: &[u8]) -> Found {
-        let Some(index) = self.index.as_deref() else {
-            return self.names.scan(name).map_or(Found::Absent(None), |record| Found::Record(record, None));
+    /// The first pair of a name, and the name's tag if there is an index.
+    #[inline(always)]
+    fn find_to_insert(&self, name: &[u8]) -> (Option<Head>, u32) {
+        match self.index.as_deref() {
+            Some(index) => {
+                let tag = index.tag(name);
+                (self.find_indexed(index, tag, name), tag)
+            }
+            None => (self.scan(name), 0),
+        }
+    }
+
+    #[inline(always)]
+    fn find_indexed(&self, index: &Index, tag: u32, name: &[u8]) -> Option<Head> {
+        let place = index.find(tag, |slot, at| {
+            let len = self.slots.get(slot as usize).map(|s| s.name_len as usize);
+            len == Some(name.len()) && self.names.get(at, name.len() as u32) == name
+        })?;
+        Some(Head { slot: place.slot, place: Some(place) })
+    }
+
+    #[inline(never)]
+    fn scan(&self, name: &[u8]) -> Option<Head> {
+        let is = |s: &Slot| {
+            s.name_len as usize == name.len() && s.value.is_some() && self.names.get(s.name, s.name_len) == name
         };
-        let tag = index.tag(name);
-        match index.find(tag, |record| self.names.get(record) == name) {
-            Ok(place) => Found::Record(place.record, Some(place)),
-            Err(place) => Found::Absent(Some((place, tag))),
-        }
-    }
-
-    /// As [`NvList::find`], with room in the index for one more.
-    #[inline]
-    fn find_to_insert(&mut self, name: &[u8]) -> Found {
-        if let Some(index) = self.index.as_deref_mut() {
-            index.reserve();
-        }
-        self.find(name)
+        let slot = self.slots.iter().position(is)?;
+        Some(Head { slot: slot as u32, place: None })
     }
 
     /// The first slot of a type in the chain that starts at `slot`.
@@ -392,15 +390,15 @@ impl NvList {
         None
     }
 
+    /// Indexes all names. A chain runs forward through the slots, and its first names the last as the one before: so `prev >= at`
+    /// tells a first slot.
     #[cold]
     fn build_index(&mut self) {
         let mut index = Box::new(Index::for_len(self.distinct));
         for (at, slot) in self.slots.iter().enumerate() {
-            if slot.value.is_some() && self.names.head(slot.record) == at as u32 {
-                let tag = index.tag(self.names.get(slot.record));
-                if let Err(place) = index.find(tag, |_| false) {
-                    index.fill(place, tag, slot.record);
-                }
+            if slot.value.is_some() && slot.prev as usize >= at {
+                let tag = index.tag(self.names.get(slot.name, slot.name_len));
+                index.insert(tag, at as u32, slot.name);
             }
         }
         self.index = Some(index);
@@ -416,30 +414,39 @@ impl NvList {
         }
     }
 
-    /// Moves pairs and names together, in order. A chain runs forward through the slots, and its first slot names the last as the one
-    /// before, so `prev >= at` tells a first slot; its record's new place is left behind in the old record for the rest of the chain.
+    /// Moves pairs and names together, in order. In the old slots, `next` then says where the first of the chain went, and in the first
+    /// `name` where its name did.
     #[cold]
     fn compact(&mut self) {
-        let mut old_names = std::mem::take(&mut self.names);
-        let old_slots = std::mem::take(&mut self.slots);
-        self.names = Names::with_capacity(old_names.len() - self.dead_names);
+        let names = std::mem::take(&mut self.names);
+        let mut slots = std::mem::take(&mut self.slots);
+        self.names = Names::with_capacity(names.len() - self.dead_names);
         self.slots = Vec::with_capacity(self.live);
         (self.live, self.dead_names) = (0, 0);
-        for (at, slot) in old_slots.into_iter().enumerate() {
-            let Some(value) = slot.value else { continue };
-            if slot.prev as usize >= at {
-                let to = self.slots.len() as u32;
-                let record = self.names.push(old_names.get(slot.record), to);
-                old_names.set_head(slot.record, record);
-                self.push_slot(value, record, to);
-            } else {
-                self.append(old_names.head(slot.record), value);
+        let mut at = 0;
+        while let Some(slot) = slots.get_mut(at) {
+            let (value, name_len, prev) = (slot.value.take(), slot.name_len, slot.prev as usize);
+            match value {
+                None => {}
+                Some(value) if prev >= at => {
+                    let to = self.slots.len() as u32;
+                    let name = self.names.push(names.get(slot.name, name_len));
+                    (slot.next, slot.name) = (to, name);
+                    self.push_slot(Slot { value: Some(value), name, name_len, next: NONE, prev: to });
+                }
+                Some(value) => {
+                    let head = slots.get(prev).map_or(NONE, |s| s.next);
+                    self.append(head, value);
+                    if let Some(slot) = slots.get_mut(at) {
+                        slot.next = head;
+                    }
+                }
             }
+            at += 1;
         }
+        let moved = |slot: u32| slots.get(slot as usize).map_or((NONE, 0), |s| (s.next, s.name));
         self.index = match self.index.take() {
-            Some(index) if self.distinct > INDEX_ABOVE / 2 => {
-                Some(Box::new(index.renamed(|record| old_names.head(record))))
-            }
+            Some(index) if self.live > INDEX_ABOVE / 2 => Some(Box::new(index.moved(moved))),
             _ => None,
         };
     }
@@ -513,7 +520,7 @@ impl<'a> Iterator for IterBytes<'a> {
     type Item = (&'a [u8], &'a Value);
     fn next(&mut self) -> Option<Self::Item> {
         let list = self.list;
-        let pair = self.slots.find_map(|s| Some((list.names.get(s.record), s.value.as_ref()?)))?;
+        let pair = self.slots.find_map(|s| Some((list.names.get(s.name, s.name_len), s.value.as_ref()?)))?;
         self.left -= 1;
         Some(pair)
     }

@@ -52,10 +52,7 @@ impl Pair<'_> {
     }
 
     fn corrupt(&self, what: &'static str) -> Error {
-        Error::Pair {
-            offset: self.at,
-            what,
-        }
+        Error::Pair { offset: self.at, what }
     }
 }
 
@@ -75,13 +72,7 @@ impl<'a> Reader<'a> {
     /// A reader past the 4-byte header.
     pub(crate) fn new(packed: &'a [u8]) -> Result<Reader<'a>, Error> {
         let (encoding, endian) = Encoding::of(packed)?;
-        Ok(Reader {
-            bytes: packed,
-            at: 4,
-            phantom: 0,
-            encoding,
-            endian,
-        })
+        Ok(Reader { bytes: packed, at: 4, phantom: 0, encoding, endian })
     }
 
     /// Where the reader is.
@@ -114,10 +105,7 @@ impl<'a> Reader<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], Error> {
         let tail = self.bytes.get(self.at..).unwrap_or_default();
         let Some(bytes) = tail.get(..len) else {
-            return Err(Error::Truncated {
-                offset: self.bytes.len(),
-                needed: len - tail.len(),
-            });
+            return Err(Error::Truncated { offset: self.bytes.len(), needed: len - tail.len() });
         };
         self.at += len;
         Ok(bytes)
@@ -223,15 +211,7 @@ impl<'a> Reader<'a> {
             DataType::StringArray => self.xdr_strings(count)?,
             _ => (self.xdr_numbers(at, ty, count)?, count.saturating_mul(ty.width())),
         };
-        let pair = Pair {
-            at,
-            name,
-            ty,
-            count,
-            data,
-            size,
-            phantom,
-        };
+        let pair = Pair { at, name, ty, count, data, size, phantom };
         if value > i32::MAX as usize || native_pair_size(name.len(), value) != decoded {
             return Err(corrupt("its decoded size is not that of its contents"));
         }
@@ -333,24 +313,13 @@ impl<'a> Reader<'a> {
         if booleans && data.as_chunks::<4>().0.iter().any(|w| bits(w) > 1) {
             return Err(corrupt("a number is outside its type"));
         }
-        Ok(Some(Pair {
-            at,
-            name,
-            ty,
-            count,
-            data,
-            size,
-            phantom: 0,
-        }))
+        Ok(Some(Pair { at, name, ty, count, data, size, phantom: 0 }))
     }
 }
 
 /// One level less, or the limit was reached.
 pub(crate) fn deeper(depth: usize) -> Result<usize, Error> {
-    depth.checked_sub(1).ok_or(Error::Limit {
-        what: "levels of nested lists",
-        limit: 0,
-    })
+    depth.checked_sub(1).ok_or(Error::Limit { what: "levels of nested lists", limit: 0 })
 }
 
 /// Whether a type may have this many elements.

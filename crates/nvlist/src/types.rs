@@ -134,11 +134,9 @@ impl DataType {
     /// Bytes of one number of the type in memory; 0 for strings, lists and the bare boolean.
     pub(crate) const fn width(self) -> usize {
         match self {
-            DataType::Boolean
-            | DataType::String
-            | DataType::StringArray
-            | DataType::NvList
-            | DataType::NvListArray => 0,
+            DataType::Boolean | DataType::String | DataType::StringArray | DataType::NvList | DataType::NvListArray => {
+                0
+            }
             DataType::Byte
             | DataType::ByteArray
             | DataType::Int8
@@ -221,10 +219,7 @@ impl Encoding {
     /// The bytes are fewer than four, or one of the two is unknown.
     pub fn of(packed: &[u8]) -> Result<(Encoding, base::Endian), Error> {
         let Some(&[encoding, order, _, _]) = packed.first_chunk::<4>() else {
-            return Err(Error::Truncated {
-                offset: packed.len(),
-                needed: 4 - packed.len(),
-            });
+            return Err(Error::Truncated { offset: packed.len(), needed: 4 - packed.len() });
         };
         let encoding = match encoding {
             0 => Encoding::Native,

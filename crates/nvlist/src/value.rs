@@ -238,9 +238,7 @@ impl Value {
             Value::Uint32Array(v) => v.capacity() * 4,
             Value::Int64Array(v) => v.capacity() * 8,
             Value::Uint64Array(v) => v.capacity() * 8,
-            Value::StringArray(v) => {
-                v.capacity() * size_of::<NvString>() + v.iter().map(|s| s.len()).sum::<usize>()
-            }
+            Value::StringArray(v) => v.capacity() * size_of::<NvString>() + v.iter().map(|s| s.len()).sum::<usize>(),
             Value::NvList(list) => size_of::<NvList>() + list.heap_size(),
             Value::NvListArray(v) => {
                 v.capacity() * size_of::<NvList>() + v.iter().map(NvList::heap_size).sum::<usize>()

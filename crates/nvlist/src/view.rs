@@ -30,11 +30,7 @@ impl<'a> NvListRef<'a> {
     pub fn new(packed: &'a [u8]) -> Result<NvListRef<'a>, Error> {
         let mut reader = Reader::new(packed)?;
         let flags = reader.list_header()?;
-        Ok(NvListRef {
-            reader,
-            flags,
-            depth: Limits::default().depth,
-        })
+        Ok(NvListRef { reader, flags, depth: Limits::default().depth })
     }
 
     /// How the list is packed.
@@ -58,12 +54,7 @@ impl<'a> NvListRef<'a> {
     /// The pairs in order. After an error the iterator ends.
     #[must_use]
     pub fn pairs(&self) -> Pairs<'a> {
-        Pairs {
-            reader: self.reader,
-            depth: self.depth,
-            open: None,
-            done: false,
-        }
+        Pairs { reader: self.reader, depth: self.depth, open: None, done: false }
     }
 
     /// Checks everything, and tells how many bytes of the buffer the list takes (for a nested list: where it ends).
@@ -149,11 +140,7 @@ impl<'a> Pairs<'a> {
         let value = match pair.ty {
             DataType::NvList | DataType::NvListArray => {
                 self.open = Some(pair);
-                let lists = ListsRef {
-                    reader: self.reader,
-                    pair,
-                    depth: self.depth,
-                };
+                let lists = ListsRef { reader: self.reader, pair, depth: self.depth };
                 match (pair.ty, lists.iter().next()) {
                     (DataType::NvList, Some(list)) => ValueRef::NvList(list?),
                     _ => ValueRef::NvListArray(lists),
@@ -161,10 +148,7 @@ impl<'a> Pairs<'a> {
             }
             _ => ValueRef::leaf(&pair, &self.reader),
         };
-        Ok(Some(PairRef {
-            name: pair.name,
-            value,
-        }))
+        Ok(Some(PairRef { name: pair.name, value }))
     }
 }
 
@@ -325,12 +309,7 @@ pub struct Elements<'a, T> {
 #[allow(private_bounds)]
 impl<'a, T: Element> Elements<'a, T> {
     fn of(pair: &Pair<'a>, reader: &Reader<'a>) -> Elements<'a, T> {
-        Elements {
-            data: pair.data,
-            stride: reader.stride(pair.ty).max(1),
-            order: reader.order(),
-            of: PhantomData,
-        }
+        Elements { data: pair.data, stride: reader.stride(pair.ty).max(1), order: reader.order(), of: PhantomData }
     }
 
     /// How many there are.
@@ -442,11 +421,7 @@ impl<'a> ListsRef<'a> {
                     reader.skip_pairs(depth)?;
                 }
                 let flags = reader.nested_header(&pair, which)?;
-                Ok(NvListRef {
-                    reader,
-                    flags,
-                    depth,
-                })
+                Ok(NvListRef { reader, flags, depth })
             })();
             which = if list.is_ok() { which + 1 } else { pair.count };
             Some(list)

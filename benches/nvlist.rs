@@ -1,0 +1,164 @@
+//! `cargo bench -p zuse-benches --bench nvlist [-- rounds=5]`: our list and Debian's libnvpair, in turn, on the same names in the same order.
+//!
+//! Prints nanoseconds an operation, medians over the rounds, and the ratio. The peer is `zpeer nvlist` (`peer/build-peer target/peer`);
+//! without it only our own figures are shown. The names are snapshot names of 43 bytes, looked up and removed in random order; a
+//! miss asks for a name of 16 bytes, as the peer does.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use benches::{median, run_peer, zpeer};
+use nvlist::{Encoding, Endian, NvList, Value};
+
+const SIZES: [usize; 3] = [10_000, 100_000, 1_000_000];
+
+/// The peer's names for what is measured, and ours.
+const COLUMNS: [(&str, &str); 10] = [
+    ("add", "add-unique"),
+    ("lookup", "lookup"),
+    ("miss", "miss"),
+    ("remove", "remove"),
+    ("iter", "iterate"),
+    ("free", "free"),
+    ("pack_xdr", "pack XDR"),
+    ("unpack_xdr", "unpack XDR"),
+    ("pack_nat", "pack native"),
+    ("unpack_nat", "unpack native"),
+];
+
+fn main() {
+    let rounds = std::env::args().find_map(|a| a.strip_prefix("rounds=").and_then(|n| n.parse().ok())).unwrap_or(5);
+    let peer = zpeer();
+    if peer.is_none() {
+        println!("no peer: build it with `peer/build-peer target/peer`, or set ZPEER; measuring ourselves alone");
+    }
+    let mut ours = vec![vec![Vec::new(); COLUMNS.len()]; SIZES.len()];
+    let mut theirs = ours.clone();
+    for _ in 0..rounds {
+        for (size, samples) in SIZES.iter().zip(&mut ours) {
+            for (sample, samples) in measure(*size).into_iter().zip(samples) {
+                samples.push(sample);
+            }
+        }
+        let Some(peer) = &peer else { continue };
+        for result in run_peer(peer, &["nvlist"]) {
+            let size = result.get("n").and_then(|n| n.parse().ok());
+            let Some(at) = SIZES.iter().position(|s| Some(*s) == size) else { continue };
+            for ((key, _), samples) in COLUMNS.iter().zip(&mut theirs[at]) {
+                samples.extend(result.get(*key).and_then(|v| v.parse::<f64>().ok()));
+            }
+        }
+    }
+    println!("ns per operation, median of {rounds} rounds");
+    println!("{:>9}  {:<14}{:>9}{:>11}{:>8}", "pairs", "", "zuse", "libnvpair", "ratio");
+    for ((size, ours), theirs) in SIZES.iter().zip(ours).zip(theirs) {
+        for (((_, what), ours), theirs) in COLUMNS.iter().zip(ours).zip(theirs) {
+            let (ours, theirs) = (median(ours), median(theirs));
+            println!("{size:>9}  {what:<14}{ours:>9.1}{theirs:>11.1}{:>7.1}x", theirs / ours);
+        }
+    }
+}
+
+/// One round at one size: nanoseconds an operation, in the order of [`COLUMNS`].
+fn measure(size: usize) -> Vec<f64> {
+    let names: Vec<Name> = (0..size as u64).map(Name::of).collect();
+    let order = shuffled(size);
+    let repeats = match size {
+        ..=10_000 => 20,
+        10_001..=100_000 => 5,
+        _ => 1,
+    };
+    let mut total = [0.0; COLUMNS.len()];
+    for _ in 0..repeats {
+        for (total, sample) in total.iter_mut().zip(once(&names, &order)) {
+            *total += sample;
+        }
+    }
+    total.iter().map(|t| t / (size * repeats) as f64).collect()
+}
+
+fn once(names: &[Name], order: &[u32]) -> [f64; 10] {
+    let mut list = NvList::new();
+    let add = time(|| names.iter().for_each(|name| list.insert(name, Value::Boolean)));
+    let lookup = time(|| {
+        for at in order {
+            let found = list.get(&names[*at as usize]);
+            assert!(matches!(found, Some(Value::Boolean)));
+        }
+    });
+    let mut absent = *b"rpool/data/none@";
+    let miss = time(|| {
+        for i in 0..names.len() {
+            absent[14] = b'a' + (i % 26) as u8;
+            absent[13] = b'a' + (i / 26 % 26) as u8;
+            assert!(list.get(absent).is_none());
+        }
+    });
+    let iterate =
+        time(|| assert_eq!(black_box(&list).iter_bytes().filter(|p| black_box(p).0.len() > 1).count(), names.len()));
+    let [xdr, native] = [Encoding::Xdr, Encoding::Native].map(|encoding| {
+        let mut packed = Vec::new();
+        let pack = time(|| packed = list.pack(encoding, Endian::NATIVE).unwrap_or_default());
+        let mut back = None;
+        let unpack = time(|| back = NvList::unpack(&packed).ok());
+        assert_eq!(back.map(|b| b.len()), Some(names.len()));
+        [pack, unpack]
+    });
+    let copy = list.clone();
+    let free = time(|| drop(copy));
+    let remove = time(|| {
+        for at in order {
+            let removed = list.remove(&names[*at as usize]);
+            assert!(removed.is_some());
+        }
+    });
+    assert!(list.is_empty());
+    [add, lookup, miss, remove, iterate, free, xdr[0], xdr[1], native[0], native[1]]
+}
+
+/// Nanoseconds.
+fn time(work: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    work();
+    start.elapsed().as_secs_f64() * 1e9
+}
+
+/// A name in 64 bytes, as the peer keeps them; the last byte is its length.
+struct Name([u8; 64]);
+
+impl Name {
+    fn of(i: u64) -> Name {
+        let text = format!("rpool/data/db-{:03}@auto-2026-{:08x}-{i:06}", i % 500, mix(i) & 0xffff_ffff);
+        let mut name = [0; 64];
+        name[..text.len()].copy_from_slice(text.as_bytes());
+        name[63] = text.len() as u8;
+        Name(name)
+    }
+}
+
+impl AsRef<[u8]> for Name {
+    fn as_ref(&self) -> &[u8] {
+        &self.0[..usize::from(self.0[63])]
+    }
+}
+
+/// The peer's scrambler of numbers.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ x >> 31
+}
+
+/// The peer's random order.
+fn shuffled(size: usize) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..size as u32).collect();
+    let mut state = 99u64;
+    for i in (1..size).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        order.swap(i, (state % (i as u64 + 1)) as usize);
+    }
+    order
+}

@@ -1,0 +1,52 @@
+//! What the benchmarks share: the peer (OpenZFS's engine in user space, `peer/`), medians, a table.
+
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The peer's driver, `zpeer`: `$ZPEER`, or what `peer/build-peer target/peer` made.
+#[must_use]
+pub fn zpeer() -> Option<PathBuf> {
+    let built = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/peer/zpeer");
+    let path = std::env::var_os("ZPEER").map_or_else(built, PathBuf::from);
+    path.exists().then_some(path)
+}
+
+/// One line `RESULT<TAB>key=value…` of the peer; a word without a `=` is its `name`.
+pub type PeerResult = HashMap<String, String>;
+
+/// Runs the peer and gives the lines of its result; empty, with a word on stderr, if it fails.
+#[must_use]
+pub fn run_peer(zpeer: &PathBuf, args: &[&str]) -> Vec<PeerResult> {
+    let out = match Command::new(zpeer).args(args).output() {
+        Ok(out) if out.status.success() => out.stdout,
+        Ok(out) => {
+            eprintln!("{}: {}\n{}", zpeer.display(), out.status, String::from_utf8_lossy(&out.stderr));
+            return Vec::new();
+        }
+        Err(error) => {
+            eprintln!("{}: {error}", zpeer.display());
+            return Vec::new();
+        }
+    };
+    let text = String::from_utf8_lossy(&out);
+    let results = text.lines().filter_map(|line| line.strip_prefix("RESULT\t"));
+    let fields = |line: &str| {
+        let pairs = line.split('\t').map(|field| field.split_once('=').unwrap_or(("name", field)));
+        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    };
+    results.map(fields).collect()
+}
+
+/// The median of some measurements; not a number if there are none.
+#[must_use]
+pub fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    match samples.as_slice() {
+        [] => f64::NAN,
+        s if s.len() % 2 == 1 => s[s.len() / 2],
+        s => (s[s.len() / 2 - 1] + s[s.len() / 2]) / 2.0,
+    }
+}
