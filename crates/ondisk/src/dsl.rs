@@ -370,13 +370,18 @@ impl RedactEntry {
     /// [`Error::Truncated`].
     pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
         let w = |n| word("redaction list entry", buf, n, e);
-        let count = w(2)?;
-        Ok(RedactEntry {
-            object: w(0)?,
-            blkid: w(1)?,
-            count: bytes::bits(count, 0, 48).saturating_add(1),
-            size: bytes::bits(count, 48, 16) << crate::SECTOR_SHIFT,
-        })
+        Ok(Self::from_words(&[w(0)?, w(1)?, w(2)?, w(3)?]))
+    }
+
+    /// From the four words of an entry.
+    #[must_use]
+    pub const fn from_words(w: &[u64; 4]) -> Self {
+        RedactEntry {
+            object: w[0],
+            blkid: w[1],
+            count: bytes::bits(w[2], 0, 48).saturating_add(1),
+            size: bytes::bits(w[2], 48, 16) << crate::SECTOR_SHIFT,
+        }
     }
 }
 

@@ -1,1 +1,72 @@
-//! The SPA and the DSL: pools, datasets, properties.
+//! Pools and datasets: the SPA and the DSL, read side.
+//!
+//! # What it is
+//! [`Pool::open`] makes an open pool of the devices that `vdev::import` found. The pool's own objects (the MOS) describe a tree of
+//! *directories*, each with a head *dataset*, whose *snapshots* are a chain behind it; a dataset leads to the object set of a file
+//! system or volume. This crate finds datasets by name, number and kind, knows their properties and who uses how much
+//! space, and verifies a whole pool.
+//!
+//! # The few ideas
+//! * **A pool is opened twice**: through what labels say, then through what the MOS says (`open`).
+//! * **A name is looked up, never searched.** From number back to name, a list is turned around once and remembered (`names`).
+//! * **Properties are tables** ([`prop`]); what is stored, inherited (`stored`) and computed (`native`) are three separate steps.
+//! * **Space is counted as OpenZFS counts it**, byte for byte, for users compare (`account`, `space_stats`).
+//! * **Space between snapshots comes from deadlists**, whole lists at a time ([`Deadlist`]).
+//!
+//! # Invariants
+//! Nothing is written. What the MOS says is not believed beyond what it can prove: parents, chains and lists are checked to lead
+//! where they say, and to end. Locks (caches of names) are held for a look into a map, never over I/O, never two at once.
+//!
+//! # Callers
+//! `zpl`, `zil`, `stream`, the command line. OpenZFS: `spa.c`, `dsl_*.c`, `zfs_prop.c`, `zpool_prop.c`, `zfeature.c`.
+#![forbid(unsafe_code)]
+
+mod account;
+mod bookmark;
+mod bpobj;
+pub mod brt;
+mod crypt;
+mod dataset;
+pub mod ddt;
+mod deadlist;
+mod dir;
+mod errlog;
+mod error;
+pub mod feature;
+mod history;
+mod list;
+mod metaslab;
+mod mos;
+mod names;
+mod native;
+mod open;
+mod pool;
+mod pool_prop;
+pub mod prop;
+mod resume;
+mod scan;
+mod space_stats;
+mod spacemap;
+mod stored;
+mod userspace;
+mod vdev_stats;
+pub mod verify;
+
+pub use bookmark::{Bookmark, RedactionList};
+pub use bpobj::{Bpobj, Space};
+pub use crypt::{KeyFormat, KeyInfo, KeyStatus};
+pub use dataset::{Dataset, Hold, Kind};
+pub use deadlist::Deadlist;
+pub use dir::Dir;
+pub use errlog::ErrorEntry;
+pub use error::Error;
+pub use feature::FeatureState;
+pub use history::HistoryRecord;
+pub use list::{Entry, ListOptions};
+pub use metaslab::{AllocClass, MetaslabInfo};
+pub use open::{AllocBias, OpenOptions};
+pub use pool::{LoadInfo, Pool};
+pub use prop::{PropValue, Source, Value};
+pub use space_stats::{ClassSpace, SpaceStats};
+pub use userspace::{SpaceKind, UserId, ZplProps};
+pub use vdev_stats::VdevSpace;

@@ -1,0 +1,161 @@
+//! What can go wrong with a pool or a dataset.
+
+use base::Txg;
+
+/// Why a pool could not be opened, or something in it not be found or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An object, a ZAP or a block could not be read.
+    #[error(transparent)]
+    Dmu(#[from] dmu::Error),
+    /// A block could not be read.
+    #[error(transparent)]
+    Zio(#[from] zio::Error),
+    /// The devices do not make up a tree, or cannot be read.
+    #[error(transparent)]
+    Vdev(#[from] vdev::Error),
+    /// A packed list is broken or lacks something.
+    #[error("{what}: {source}")]
+    Nvlist {
+        /// Which list.
+        what: &'static str,
+        /// What is wrong with it.
+        source: nvlist::Error,
+    },
+    /// A space map contradicts itself.
+    #[error("space map object {object}: {source}")]
+    Space {
+        /// The space map's object in the MOS.
+        object: u64,
+        /// What is wrong with it.
+        source: space::Error,
+    },
+    /// A structure in the MOS is not what it was taken for.
+    #[error("object {object} of the MOS: {source}")]
+    Format {
+        /// The object.
+        object: u64,
+        /// What is wrong with it.
+        source: ondisk::Error,
+    },
+    /// Objects of the MOS contradict each other.
+    #[error("object {object} of the MOS: {what}")]
+    Corrupt {
+        /// The object.
+        object: u64,
+        /// The contradiction.
+        what: String,
+    },
+    /// No device has an uberblock that fits what was asked for.
+    #[error("{0}")]
+    NoUberblock(String),
+    /// No uberblock leads to a readable MOS; the reason is that of the newest one.
+    #[error("no usable state of the pool found: txg {txg}: {source}")]
+    Unreadable {
+        /// The newest txg that was tried.
+        txg: Txg,
+        /// Why it is of no use.
+        source: Box<Error>,
+    },
+    /// A rewind to a checkpoint was asked for, and there is none.
+    #[error("the pool has no checkpoint")]
+    NoCheckpoint,
+    /// The pool's format is newer than any that is known.
+    #[error("the pool has version {0}, which is not known here")]
+    Version(u64),
+    /// The pool uses features that are needed to read it and not known here.
+    #[error("the pool uses features that are not supported here: {}", .0.join(", "))]
+    Features(Vec<String>),
+    /// Whole top-level vdevs are missing.
+    #[error("top-level vdevs are missing: {}", .0.join(", "))]
+    MissingVdevs(Vec<String>),
+    /// No such dataset, snapshot or bookmark (ENOENT).
+    #[error("cannot open '{name}': dataset does not exist")]
+    NoSuchDataset {
+        /// The name.
+        name: String,
+    },
+    /// A name that no dataset can have (EINVAL).
+    #[error("'{name}': {why}")]
+    InvalidName {
+        /// The name.
+        name: String,
+        /// The rule that it breaks.
+        why: &'static str,
+    },
+    /// Two snapshots, or a snapshot and a bookmark, that are not in one line of descent (EXDEV).
+    #[error("'{from}' is not an earlier snapshot of '{to}'")]
+    NotEarlier {
+        /// What should have been earlier.
+        from: String,
+        /// What should have been later.
+        to: String,
+    },
+    /// The dataset is not encrypted (EINVAL).
+    #[error("'{name}' is not encrypted")]
+    NotEncrypted {
+        /// The dataset.
+        name: String,
+    },
+    /// The dataset's key is that of another dataset, its encryption root (EINVAL).
+    #[error("keys must be loaded for the encryption root of '{name}' ({root})")]
+    NotEncryptionRoot {
+        /// The dataset.
+        name: String,
+        /// Its encryption root.
+        root: String,
+    },
+    /// The key does not open the dataset, or is malformed (EACCES).
+    #[error("key of '{name}': {source}")]
+    Key {
+        /// The dataset.
+        name: String,
+        /// What is wrong.
+        source: codec::Error,
+    },
+}
+
+impl Error {
+    /// The errno that OpenZFS gives on Linux in such a case.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        const ENOENT: i32 = 2;
+        const EIO: i32 = 5;
+        const EACCES: i32 = 13;
+        const EXDEV: i32 = 18;
+        const EINVAL: i32 = 22;
+        const ENOTSUP: i32 = 95;
+        match self {
+            Error::Zio(e) | Error::Dmu(dmu::Error::Zio(e)) => e.errno(),
+            Error::Dmu(e) if e.is_not_found() => ENOENT,
+            Error::NoSuchDataset { .. } => ENOENT,
+            Error::NotEarlier { .. } => EXDEV,
+            Error::Version(_) | Error::Features(_) => ENOTSUP,
+            Error::Key { .. } => EACCES,
+            Error::InvalidName { .. }
+            | Error::NotEncrypted { .. }
+            | Error::NotEncryptionRoot { .. }
+            | Error::NoCheckpoint => EINVAL,
+            _ => EIO,
+        }
+    }
+
+    /// Whether the thing asked for is not there, as opposed to unreadable.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        match self {
+            Error::NoSuchDataset { .. } => true,
+            Error::Dmu(e) => e.is_not_found(),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn corrupt(object: u64, what: impl Into<String>) -> Self {
+        Error::Corrupt { object, what: what.into() }
+    }
+
+    pub(crate) fn no_dataset(name: &str) -> Self {
+        Error::NoSuchDataset { name: name.to_string() }
+    }
+}

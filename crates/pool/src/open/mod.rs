@@ -1,0 +1,260 @@
+//! Opening a pool (OpenZFS: `spa_load`).
+//!
+//! Labels know the vdevs only as far as each device goes, and perhaps wrongly; the MOS knows them all. So a pool is opened twice:
+//! a provisional tree from the labels leads to the MOS, whose `config` gives the trusted tree, through which the MOS is opened
+//! again. Then come the things without which parts of the pool cannot be read: mappings of removed vdevs (newest removed first,
+//! for the mapping of an older one may lie on a newer one), features, the salt of checksums, dirty time logs.
+//!
+//! The state is chosen among the uberblocks of all devices: the newest one; with a rewind, the newest one not after a txg, or the
+//! one that the checkpoint keeps. If it does not lead to a readable MOS, the next older one is tried, and what was skipped is
+//! told in [`LoadInfo`]. Nothing is written, so trying costs nothing.
+
+mod features;
+mod uberblocks;
+mod vdevs;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, OnceLock};
+
+use base::{Endian, Guid, Txg, tunable};
+use dmu::Objset;
+use nvlist::NvList;
+use ondisk::Uberblock;
+use ondisk::label::key;
+use vdev::import::Candidate;
+use vdev::{VdevConfig, VdevState, VdevTree};
+use zio::Zio;
+
+pub use vdevs::AllocBias;
+
+use crate::feature::FeatureState;
+use crate::mos::Mos;
+use crate::names::Names;
+use crate::{Error, LoadInfo, Pool};
+
+/// States that are tried before the pool is given up.
+const TRIES_MAX: usize = 128;
+/// Newest version of the format.
+const VERSION_FEATURES: u64 = 5000;
+/// Newest version before features.
+const VERSION_BEFORE_FEATURES: u64 = 28;
+
+/// How to open a pool.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Open the newest state that is not after this txg (`zpool import -T`).
+    pub txg: Option<Txg>,
+    /// Open the state that the checkpoint keeps (`zpool import --rewind-to-checkpoint`).
+    pub checkpoint: bool,
+    /// Open the pool though log devices are missing (`zpool import -m`).
+    pub missing_log_ok: bool,
+    /// Open the pool though whole top-level vdevs are missing, and read what is there.
+    pub missing_tops_ok: bool,
+    /// Where mountpoints are shown to be (`zpool import -R`).
+    pub altroot: Option<String>,
+    /// Whether the allocated space is counted. OpenZFS does not in a read-only import (its tunable
+    /// `spa_mode_readable_spacemaps`), and shows nothing as allocated.
+    pub space_maps: bool,
+    /// Upper limit of the cache in bytes.
+    pub arc_bytes: u64,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            txg: None,
+            checkpoint: false,
+            missing_log_ok: false,
+            missing_tops_ok: false,
+            altroot: None,
+            space_maps: true,
+            arc_bytes: tunable::ZFS_ARC_MAX.get(),
+        }
+    }
+}
+
+/// What one state of a pool leads to.
+struct Loaded {
+    uberblock: Uberblock,
+    config: NvList,
+    mos: Mos,
+    zio: Arc<Zio>,
+    features: Vec<FeatureState>,
+    biases: Vec<AllocBias>,
+}
+
+impl Pool {
+    /// Opens the pool that `candidate` is.
+    ///
+    /// # Errors
+    /// [`Error::NoUberblock`] if no state fits; [`Error::Unreadable`] if none can be read; [`Error::Features`],
+    /// [`Error::Version`], [`Error::MissingVdevs`], [`Error::NoCheckpoint`].
+    pub fn open(candidate: &Candidate, options: &OpenOptions) -> Result<Arc<Pool>, Error> {
+        features::check_labels(candidate)?;
+        let provisional = candidate.vdev_config()?;
+        let states = uberblocks::choose(candidate, options.txg)?;
+        let mut info = LoadInfo { rewound: options.txg.is_some() || options.checkpoint, ..LoadInfo::default() };
+        let mut first: Option<(Txg, Error)> = None;
+        for uberblock in states.into_iter().take(TRIES_MAX) {
+            let txg = uberblock.txg;
+            match load(candidate, &provisional, uberblock, options)
+                .and_then(|l| l.finish(candidate, options, &mut info))
+            {
+                Ok(pool) => return Ok(pool),
+                Err(e) if is_final(&e) => return Err(e),
+                Err(e) => {
+                    info.skipped.push((txg, e.to_string()));
+                    first.get_or_insert((txg, e));
+                }
+            }
+        }
+        Err(match first {
+            Some((txg, e)) => Error::Unreadable { txg, source: Box::new(e) },
+            None => Error::NoUberblock("the pool has no valid uberblock".to_string()),
+        })
+    }
+}
+
+/// Whether an older state would not help.
+fn is_final(e: &Error) -> bool {
+    matches!(e, Error::Features(_) | Error::Version(_) | Error::NoCheckpoint | Error::MissingVdevs(_))
+}
+
+fn load(
+    candidate: &Candidate,
+    provisional: &VdevConfig,
+    uberblock: Uberblock,
+    options: &OpenOptions,
+) -> Result<Loaded, Error> {
+    check_version(&uberblock)?;
+    // the first look: through the labels' tree, with a small cache
+    let zio =
+        Arc::new(Zio::new(Arc::new(open_tree(candidate, provisional, &uberblock)?), options.arc_bytes.min(64 << 20)));
+    let mut mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
+    let mut uberblock = uberblock;
+    if options.checkpoint {
+        uberblock = checkpointed(&mos)?;
+        check_version(&uberblock)?;
+        mos = Mos::open(Objset::open(zio, 0, &uberblock.rootbp)?)?;
+    }
+    let config_object = mos.number("config")?.ok_or_else(|| Error::corrupt(1, "the MOS directory has no 'config'"))?;
+    let config = mos.nvlist(config_object, "pool configuration")?;
+    let guid = config.require_u64(key::POOL_GUID).map_err(config_error)?;
+    if Guid(guid) != candidate.guid {
+        return Err(Error::corrupt(config_object, format!("the MOS belongs to the pool with guid {guid}")));
+    }
+    // the second look: through the MOS's tree
+    let trusted = VdevConfig::parse(config.require_nvlist(key::VDEV_TREE).map_err(config_error)?)?;
+    let zio = Arc::new(Zio::new(Arc::new(open_tree(candidate, &trusted, &uberblock)?), options.arc_bytes));
+    let mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
+    vdevs::load_mappings(&mos, &zio)?;
+    let features = features::load(&mos, uberblock.version)?;
+    let active = |name: &str| features::is_active(&features, name);
+    zio.set_dynamic_gang(active("dynamic_gang_header"));
+    if let Some(salt) = mos.directory.lookup("org.illumos:checksum_salt")? {
+        let salt = salt.as_bytes().and_then(|b| b.try_into().ok());
+        zio.set_salt(salt.ok_or_else(|| Error::corrupt(1, "the checksum salt has a wrong length"))?);
+    }
+    vdevs::load_dtls(&mos, &zio)?;
+    let biases = vdevs::alloc_biases(&mos, zio.tree())?;
+    Ok(Loaded { uberblock, config, mos, zio, features, biases })
+}
+
+fn config_error(source: nvlist::Error) -> Error {
+    Error::Nvlist { what: "pool configuration", source }
+}
+
+fn check_version(uberblock: &Uberblock) -> Result<(), Error> {
+    match uberblock.version {
+        1..=VERSION_BEFORE_FEATURES | VERSION_FEATURES => Ok(()),
+        version => Err(Error::Version(version)),
+    }
+}
+
+fn open_tree(candidate: &Candidate, config: &VdevConfig, uberblock: &Uberblock) -> Result<VdevTree, Error> {
+    let devices: HashMap<Guid, _> = [&candidate.devices, &candidate.stale, &candidate.spares, &candidate.l2cache]
+        .into_iter()
+        .rev()
+        .flatten()
+        .map(|found| (found.guid, found.device.clone()))
+        .collect();
+    let tree = VdevTree::open(config, &|leaf| devices.get(&leaf).cloned())?;
+    for top in tree.tops().iter().filter(|top| top.config().raidz_expanding) {
+        tree.set_reflow_offset(top.id(), uberblock.reflow_offset(), uberblock.reflow_scratch_state());
+    }
+    Ok(tree)
+}
+
+/// The uberblock that the checkpoint keeps in the MOS directory.
+fn checkpointed(mos: &Mos) -> Result<Uberblock, Error> {
+    let words = mos.directory.lookup("com.delphix:zpool_checkpoint")?.ok_or(Error::NoCheckpoint)?.u64s();
+    // the words are numbers by now: spell them in one order and say which
+    let raw: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let mut padded = raw;
+    padded.resize(padded.len().max(Uberblock::SIZE), 0);
+    let mut uberblock = Uberblock::decode(&padded).map_err(|source| Error::Format { object: 1, source })?;
+    uberblock.endian = Endian::NATIVE;
+    if uberblock.checkpoint_txg.0 == 0 {
+        uberblock.checkpoint_txg = uberblock.txg;
+    }
+    Ok(uberblock)
+}
+
+impl Loaded {
+    fn finish(self, candidate: &Candidate, options: &OpenOptions, info: &mut LoadInfo) -> Result<Arc<Pool>, Error> {
+        info.missing_tops = missing_tops(self.zio.tree(), options)?;
+        let tree_sum = self.zio.tree().config().walk().fold(0u64, |sum, v| sum.wrapping_add(v.guid.0));
+        info.guid_sum_differs = tree_sum != self.uberblock.guid_sum.0;
+        let root_dir_obj = self
+            .mos
+            .number("root_dataset")?
+            .ok_or_else(|| Error::corrupt(1, "the MOS directory has no 'root_dataset'"))?;
+        let name = self.config.get_str(key::POOL_NAME).map_or_else(|| candidate.name.clone(), str::to_owned);
+        let mut pool = Pool {
+            name,
+            guid: candidate.guid,
+            uberblock: self.uberblock,
+            config: self.config,
+            mos: self.mos,
+            zio: self.zio,
+            features: self.features,
+            biases: self.biases,
+            root_dir_obj,
+            origin_snap_obj: None,
+            options: options.clone(),
+            load_info: info.clone(),
+            load_guid: RandomState::new().build_hasher().finish(),
+            names: Names::default(),
+            space_state: OnceLock::new(),
+            adjusted: OnceLock::new(),
+        };
+        pool.origin_snap_obj = origin_snap(&pool)?;
+        Ok(Arc::new(pool))
+    }
+}
+
+/// The snapshot `$ORIGIN@$ORIGIN`, which is on disk the origin of all that was not cloned. Pools before version 11 have none.
+fn origin_snap(pool: &Pool) -> Result<Option<u64>, Error> {
+    use ondisk::dsl::DslDirPhys;
+    let dir = |id| Mos::bonus(&pool.mos.object(id)?, DslDirPhys::decode);
+    let Some(children) = pool.mos.zap_if(dir(pool.root_dir_obj)?.child_dir_zapobj)? else { return Ok(None) };
+    let Some(origin) = children.lookup_u64("$ORIGIN")? else { return Ok(None) };
+    match dir(origin)?.head_dataset_obj {
+        0 => Ok(None),
+        head => Ok(Some(pool.dataset_phys(head)?.prev_snap_obj).filter(|id| *id != 0)),
+    }
+}
+
+fn missing_tops(tree: &VdevTree, options: &OpenOptions) -> Result<Vec<u64>, Error> {
+    let status = tree.status();
+    let dead = |id: usize| status.children.get(id).is_some_and(|s| s.state == VdevState::CantOpen);
+    let gone: Vec<&vdev::TopVdev> =
+        tree.tops().iter().enumerate().filter(|(id, _)| dead(*id)).map(|(_, top)| top).collect();
+    let tolerable = |top: &&&vdev::TopVdev| options.missing_tops_ok || (options.missing_log_ok && top.config().is_log);
+    let fatal: Vec<String> = gone.iter().filter(|top| !tolerable(top)).map(|top| top.config().name()).collect();
+    if !fatal.is_empty() {
+        return Err(Error::MissingVdevs(fatal));
+    }
+    Ok(gone.iter().map(|top| top.id()).collect())
+}

@@ -1,0 +1,32 @@
+//! Which state of the pool to open.
+
+use base::Txg;
+use ondisk::Uberblock;
+use ondisk::label::key;
+use vdev::import::Candidate;
+use vdev::label::read_uberblocks;
+
+use crate::Error;
+
+/// All states that the devices know, up to `limit`, the best first, each txg once.
+pub(super) fn choose(candidate: &Candidate, limit: Option<Txg>) -> Result<Vec<Uberblock>, Error> {
+    let mut all = Vec::new();
+    for found in &candidate.devices {
+        let tree = found.label.config.get_nvlist(key::VDEV_TREE);
+        let ashift = tree.and_then(|t| t.get_u64(key::ASHIFT)).unwrap_or(9);
+        all.extend(read_uberblocks(found.device.as_ref(), ashift));
+    }
+    if all.is_empty() {
+        return Err(Error::NoUberblock("no device of the pool has a valid uberblock".to_string()));
+    }
+    all.sort_by_key(|ub| std::cmp::Reverse(ub.rank()));
+    if let Some(limit) = limit {
+        all.retain(|ub| ub.txg <= limit);
+        if all.is_empty() {
+            return Err(Error::NoUberblock(format!("no device remembers the pool's state at txg {limit} or before")));
+        }
+    }
+    // of one txg the best is tried: others differ in timestamps only
+    all.dedup_by_key(|ub| ub.txg);
+    Ok(all)
+}

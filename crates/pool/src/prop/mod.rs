@@ -1,0 +1,163 @@
+//! Properties: what there is, what a value is, and how it is printed.
+//!
+//! [`DATASET`] and [`POOL`] are tables of the native properties. A value is a number or text ([`Value`]) with the place that it
+//! comes from ([`Source`]). How a dataset comes to its values is in `crate::resolve` (what is stored, and inheritance) and
+//! `crate::native` (what is computed); [`format()`] turns a value into what the commands print.
+
+mod dataset_table;
+mod def;
+mod format;
+mod pool_table;
+
+use std::fmt;
+
+pub use dataset_table::DATASET;
+pub use def::{Attr, BOOK, DS, FS, POOL as POOL_TYPE, PropDef, PropKind, SNAP, TypeMask, VOL};
+pub use format::{date, format, format_pool, nicebytes, nicenum, ratio};
+pub use pool_table::POOL;
+
+/// The value of a property.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// A number; for an index property the number of its word.
+    Number(u64),
+    /// Text.
+    String(String),
+}
+
+impl Value {
+    /// The number, if it is one.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Value::Number(n) => Some(*n),
+            Value::String(_) => None,
+        }
+    }
+
+    /// The text, if it is text.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Value::String(s) => Some(s),
+            Value::Number(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(n) => n.fmt(f),
+            Value::String(s) => s.fmt(f),
+        }
+    }
+}
+
+/// Where a value comes from (OpenZFS: `zprop_source_t`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Computed: no source.
+    None,
+    /// Nothing is set.
+    Default,
+    /// Set here.
+    Local,
+    /// Set on this ancestor (or on the dataset, for a snapshot).
+    Inherited(String),
+    /// Came with a send stream.
+    Received,
+    /// For as long as the pool is open, or the file system mounted.
+    Temporary,
+}
+
+impl fmt::Display for Source {
+    /// As the column SOURCE of `zfs get` shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::None => f.write_str("-"),
+            Source::Default => f.write_str("default"),
+            Source::Local => f.write_str("local"),
+            Source::Inherited(from) => write!(f, "inherited from {from}"),
+            Source::Received => f.write_str("received"),
+            Source::Temporary => f.write_str("temporary"),
+        }
+    }
+}
+
+/// A property of something: value, source, and what was received whether or not it is in force.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PropValue {
+    /// The value in force.
+    pub value: Value,
+    /// Where it comes from.
+    pub source: Source,
+    /// The value that came with a send stream.
+    pub received: Option<Value>,
+}
+
+impl PropValue {
+    /// A computed number.
+    #[must_use]
+    pub fn computed(n: u64) -> Self {
+        PropValue { value: Value::Number(n), source: Source::None, received: None }
+    }
+
+    /// A computed text.
+    #[must_use]
+    pub fn text(s: impl Into<String>) -> Self {
+        PropValue { value: Value::String(s.into()), source: Source::None, received: None }
+    }
+}
+
+/// The native dataset property of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static PropDef> {
+    DATASET.iter().find(|p| p.name == name).or_else(|| by_column(name))
+}
+
+/// The native pool property of this name.
+#[must_use]
+pub fn find_pool(name: &str) -> Option<&'static PropDef> {
+    POOL.iter().find(|p| p.name == name).or_else(|| POOL.iter().find(|p| p.column.to_ascii_lowercase() == name))
+}
+
+/// Commands take the heading of a column, in small letters, for its name.
+fn by_column(name: &str) -> Option<&'static PropDef> {
+    DATASET.iter().find(|p| p.column.to_ascii_lowercase() == name)
+}
+
+/// Whether `name` can be a user property: it has a colon, and only characters that are allowed.
+#[must_use]
+pub fn is_user_property(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._:".contains(&b);
+    name.contains(':') && name.len() <= 256 && name.bytes().all(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_are_whole() {
+        assert_eq!(DATASET.len(), 106);
+        assert_eq!(POOL.len(), 40);
+        for table in [DATASET, POOL] {
+            for (n, p) in table.iter().enumerate() {
+                assert!(!p.name.is_empty() && table.iter().skip(n + 1).all(|q| q.name != p.name), "{}", p.name);
+                if let PropKind::Index { default, .. } = p.kind {
+                    // `version` has no word for its default, which means "unknown"
+                    assert!(p.index_name(default).is_some() || p.name == "version", "{}", p.name);
+                }
+            }
+        }
+        assert_eq!(find("refer").map(|p| p.name), Some("referenced"));
+        assert_eq!(find("compression").and_then(|p| p.index_value("zstd-fast-1000")), Some(16 | 123 << 7));
+    }
+
+    #[test]
+    fn user_properties_have_a_colon() {
+        assert!(is_user_property("com.example:a-b_c.d"));
+        assert!(!is_user_property("example") && !is_user_property("A:b") && !is_user_property("a:+b"));
+    }
+}
