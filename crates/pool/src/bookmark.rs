@@ -73,7 +73,6 @@ impl Bookmark {
             "ivsetguid" => Some(p.ivset_guid).filter(|n| *n != 0),
             "referenced" => space(p.referenced_bytes_refd),
             "logicalreferenced" => space(p.uncompressed_bytes_refd),
-            "compressratio" => space(ratio()),
             "redact_snaps" => {
                 let Some(list) = self.redaction_header()? else { return Ok(None) };
                 let guids: Vec<String> = list.snaps.iter().map(u64::to_string).collect();

@@ -33,6 +33,7 @@ mod dir;
 mod errlog;
 mod error;
 pub mod feature;
+mod freed;
 mod history;
 mod list;
 mod metaslab;

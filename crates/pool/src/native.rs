@@ -94,6 +94,8 @@ impl Dataset {
     /// A computed number with its source: that of a stored value of the same name, or the default if it is the default.
     fn joined(&self, def: &PropDef, n: u64) -> Result<PropValue, Error> {
         let source = match self.setting(def.name)? {
+            // what the master node says has no source, default or not
+            _ if is_zpl(def.name) => Source::None,
             Some(setting) => setting.source,
             None if has_default(def) && n == def.default_number() => Source::Default,
             None => Source::None,
@@ -232,8 +234,7 @@ impl Dataset {
 
     #[allow(clippy::option_option)]
     fn zpl_number(&self, name: &str) -> Result<Option<Option<u64>>, Error> {
-        let is_zpl = matches!(name, "version" | "normalization" | "utf8only" | "casesensitivity");
-        if !is_zpl && !name.starts_with("default") {
+        if !is_zpl(name) {
             return Ok(None);
         }
         Ok(Some(self.zpl_props()?.and_then(|zpl| zpl.get(name))))
@@ -295,6 +296,10 @@ impl Dataset {
         };
         Ok(space.used)
     }
+}
+
+fn is_zpl(name: &str) -> bool {
+    matches!(name, "version" | "normalization" | "utf8only" | "casesensitivity") || name.starts_with("default")
 }
 
 /// Computed properties have no default; those that are set at creation do.

@@ -137,7 +137,7 @@ impl Pool {
         Ok(self.mos.directory.lookup(key)?.map(|v| v.u64s()))
     }
 
-    /// The pool's features: all that are known here, then the unknown ones that the pool has. None before version 5000.
+    /// The pool's features: all that are known here, then the unknown ones that the pool has. All are disabled before version 5000.
     #[must_use]
     pub fn features(&self) -> &[FeatureState] {
         &self.features

@@ -181,7 +181,7 @@ impl Pool {
     fn fragmentation(&self) -> Result<Option<u64>, Error> {
         let (mut weighted, mut space) = (0u128, 0u128);
         if !self.options.space_maps {
-            return Ok(self.feature_enabled("spacemap_histogram").then_some(0));
+            return Ok(Some(0));
         }
         for top in self.tree().tops().iter().filter(|top| self.vdev_class(top) == AllocClass::Normal) {
             let metaslabs: Vec<_> =
@@ -233,7 +233,9 @@ impl Pool {
                 let smallest = children().collect::<Option<Vec<_>>>()?.into_iter().min()?;
                 // each child gives whole sectors
                 let sector = 1u64.checked_shl(u32::try_from(config.ashift).ok()?)?;
-                (smallest / sector * sector).checked_mul(config.children.len() as u64)
+                // a child that is being added does not count until all is moved
+                let width = (config.children.len() as u64).saturating_sub(u64::from(config.raidz_expanding));
+                (smallest / sector * sector).checked_mul(width)
             }
             _ => None,
         }

@@ -18,13 +18,11 @@ pub(super) fn check_labels(candidate: &Candidate) -> Result<(), Error> {
     if unknown.is_empty() { Ok(()) } else { Err(Error::Features(unknown)) }
 }
 
-/// The pool's features: the known ones in the order of the table, then unknown ones of the pool.
+/// The pool's features: the known ones in the order of the table, then unknown ones of the pool. Before version 5000 all are disabled.
 pub(super) fn load(mos: &Mos, version: u64) -> Result<Vec<FeatureState>, Error> {
-    if version < 5000 {
-        return Ok(Vec::new());
-    }
     let counts = |key: &str| -> Result<HashMap<String, u64>, Error> {
-        let Some(zap) = mos.named_zap(key)? else { return Ok(HashMap::new()) };
+        let zap = if version < 5000 { None } else { mos.named_zap(key)? };
+        let Some(zap) = zap else { return Ok(HashMap::new()) };
         Ok(mos::named_entries(&zap)?.into_iter().map(|(guid, value)| (guid, value.first())).collect())
     };
     let for_read = counts("features_for_read")?;
