@@ -32,13 +32,9 @@ pub(super) fn compress(src: &[u8], level: u32, limit: usize) -> Option<Vec<u8>> 
             }
             _ => &mut kept.insert((level, Compress::new(Compression::new(level), true))).1,
         };
-        let mut out = vec![0; limit];
-        match z.compress(src, &mut out, FlushCompress::Finish) {
-            Ok(Status::StreamEnd) => {
-                out.truncate(usize::try_from(z.total_out()).ok()?);
-                Some(out)
-            }
+        super::in_scratch(limit, |out| match z.compress(src, out, FlushCompress::Finish) {
+            Ok(Status::StreamEnd) => usize::try_from(z.total_out()).ok(),
             _ => None,
-        }
+        })
     })
 }

@@ -86,6 +86,7 @@ pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
             *m = map;
         }
     }
+    out.shrink_to_fit();
     Some(out)
 }
 

@@ -7,6 +7,8 @@ mod zle;
 mod zstd;
 pub mod zstd_header;
 
+use std::cell::RefCell;
+
 use crate::Error;
 
 /// A compressor, with the number that a block pointer gives it. OpenZFS: `enum zio_compress`.
@@ -146,6 +148,26 @@ pub fn compress(kind: Compress, level: Option<i16>, src: &[u8], limit: usize) ->
         Compress::Zstd => zstd::compress(src, level, limit),
         _ => gzip::compress(src, kind.gzip_level()?, limit),
     }
+}
+
+/// Runs `pack` on a buffer of `limit` bytes that the thread keeps, and gives what it wrote (as many bytes as it says) in a
+/// vector of just that size: what is kept of a block is small, what it might have needed is not.
+fn in_scratch(limit: usize, pack: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Vec<u8>> {
+    /// A larger buffer is not kept.
+    const KEEP: usize = 2 << 20;
+    thread_local! {
+        static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < limit {
+            scratch.resize(limit, 0);
+        }
+        let packed = scratch.get_mut(..limit).and_then(pack).and_then(|n| scratch.get(..n).map(<[u8]>::to_vec));
+        if scratch.len() > KEEP {
+            *scratch = Vec::new();
+        }
+        packed
+    })
 }
 
 fn is_zero(src: &[u8]) -> bool {

@@ -48,5 +48,6 @@ pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
         }
         src = src.get(taken..)?;
     }
+    out.shrink_to_fit();
     Some(out)
 }
