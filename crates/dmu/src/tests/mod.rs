@@ -4,4 +4,5 @@
 mod attrs;
 mod hostile;
 mod objects;
+mod swapped;
 mod zaps;

@@ -1,0 +1,147 @@
+//! Real datasets, written down again as a machine of the other byte order would have: they read the same.
+
+use std::sync::Arc;
+
+use base::Endian;
+use ondisk::zap::{LEAF_CHUNK_SIZE, ZBT_HEADER, ZBT_LEAF, ZBT_MICRO};
+use ondisk::{BlkPtr, DnodePhys, ObjectType};
+use vdev::VdevTree;
+use zio::Zio;
+
+use crate::sa::{Attr, SaTable};
+use crate::testing::Disk;
+use crate::{Object, Objset, Zap};
+
+fn mos(name: &str) -> Arc<Objset> {
+    let images = oracle::fixtures::unpack(name);
+    let candidate = vdev::import::scan(&[images.dir.clone()]).unwrap().remove(0);
+    let config = candidate.vdev_config().unwrap();
+    let tree = VdevTree::open(&config, &|guid| candidate.device(guid).map(|found| found.device.clone())).unwrap();
+    let ubs = vdev::label::read_uberblocks(&*candidate.devices[0].device, config.children[0].ashift);
+    Objset::open(Arc::new(Zio::new(Arc::new(tree), 64 << 20)), 0, &ubs[0].rootbp).unwrap()
+}
+
+fn datasets(mos: &Arc<Objset>) -> Vec<Arc<Objset>> {
+    let of = |object: Object| {
+        let bp = BlkPtr::decode(object.bonus().get(128..)?, object.endian()).ok()?;
+        Objset::open(mos.zio().clone(), object.id(), &bp).ok()
+    };
+    mos.objects().flatten().filter(|o| o.phys().bonus_type == ObjectType::DSL_DATASET).filter_map(of).collect()
+}
+
+fn swap(block: &mut [u8], fields: &[(usize, usize)]) {
+    for (at, width) in fields {
+        block[*at..*at + *width].reverse();
+    }
+}
+
+/// As OpenZFS's `zap_byteswap`.
+fn swap_zap(block: &mut [u8]) {
+    match u64::from_le_bytes(block[..8].try_into().unwrap()) {
+        ZBT_MICRO => {
+            swap(block, &[(0, 8), (8, 8), (16, 8)]);
+            block[64..].chunks_exact_mut(64).for_each(|entry| swap(entry, &[(0, 8), (8, 4)]));
+        }
+        ZBT_LEAF => {
+            swap(block, &[(0, 8), (16, 8), (24, 4), (28, 2), (30, 2), (32, 2), (34, 2)]);
+            let at = 48 + block.len() / 16;
+            let (hash, chunks) = block.split_at_mut(at);
+            hash[48..].chunks_exact_mut(2).for_each(<[u8]>::reverse);
+            for chunk in chunks.chunks_exact_mut(LEAF_CHUNK_SIZE) {
+                match chunk[0] {
+                    252 => swap(chunk, &[(2, 2), (4, 2), (6, 2), (8, 2), (10, 2), (12, 4), (16, 8)]),
+                    _ => swap(chunk, &[(22, 2)]),
+                }
+            }
+        }
+        // a header, or pointers
+        kind => {
+            assert!(kind == ZBT_HEADER || kind < 1 << 32);
+            block.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+        }
+    }
+}
+
+/// The object as the other order has it.
+fn rewrite(disk: &mut Disk, object: &Object) -> DnodePhys {
+    let old = object.phys();
+    let t = old.object_type;
+    let mut cursor = object.cursor();
+    let mut blocks = Vec::new();
+    for blkid in 0..object.nblocks().min(300) {
+        let block = cursor.block(blkid).unwrap().map(|(buf, _)| buf.into_vec());
+        blocks.push(block.map(|mut block| {
+            if t.is_zap() {
+                swap_zap(&mut block);
+            }
+            block
+        }));
+    }
+    let mut dn = disk.object(t, &blocks, 17, 1);
+    (dn.bonus_type, dn.bonus, dn.extra_slots, dn.flags) =
+        (old.bonus_type, old.bonus.clone(), old.extra_slots, old.flags);
+    dn.datablkszsec = old.datablkszsec;
+    if old.bonus_type == ObjectType::ZNODE {
+        dn.bonus[..176].chunks_exact_mut(8).for_each(<[u8]>::reverse);
+        swap(&mut dn.bonus, &[(176, 8), (184, 4), (188, 2), (190, 2)]);
+    }
+    if let Some(spill) = object.spill().unwrap() {
+        dn.spill = Some(disk.write(&spill, ObjectType::SA, 0, 1));
+    } else if old.spill.is_some() {
+        dn.spill = Some(BlkPtr::HOLE);
+    }
+    dn
+}
+
+fn table(os: &Arc<Objset>) -> SaTable {
+    let sa = Zap::open(os.object(1).unwrap()).unwrap().lookup_u64("SA_ATTRS").unwrap();
+    SaTable::load(os, sa.unwrap_or(0)).unwrap()
+}
+
+/// ZAP entries and files that read the same in both orders.
+fn check(os: &Arc<Objset>) -> (usize, usize) {
+    let mut disk = Disk::new(Endian::Big);
+    let objects: Vec<Object> = os.objects().map(Result::unwrap).collect();
+    let dnodes: Vec<_> = objects.iter().map(|object| (object.id(), rewrite(&mut disk, object))).collect();
+    let root = disk.objset(&dnodes);
+    let swapped = disk.open(&root);
+    let tables = (table(os), table(&swapped));
+    let (mut entries, mut files) = (0, 0);
+    for (old, new) in objects.iter().zip(swapped.objects()) {
+        let new = new.unwrap();
+        assert_eq!((new.id(), new.endian()), (old.id(), Endian::Big));
+        if old.phys().object_type.is_zap() {
+            let (a, b) = (Zap::open(old.clone()).unwrap(), Zap::open(new.clone()).unwrap());
+            let list = |zap: &Zap| zap.entries().unwrap().map(Result::unwrap).collect::<Vec<_>>();
+            assert_eq!(list(&a), list(&b), "{old:?}");
+            for entry in list(&a) {
+                assert_eq!(b.lookup(&entry.name).unwrap(), Some(entry.value));
+                entries += 1;
+            }
+        }
+        if matches!(old.phys().bonus_type, ObjectType::SA | ObjectType::ZNODE) {
+            let (a, b) = (tables.0.attrs(old).unwrap(), tables.1.attrs(&new).unwrap());
+            for attr in Attr::ALL.iter().filter(|attr| **attr != Attr::ZnodeAcl) {
+                assert_eq!(a.get(*attr), b.get(*attr), "{old:?} {attr:?}");
+            }
+            files += 1;
+        }
+    }
+    (entries, files)
+}
+
+#[test]
+fn a_dataset_of_the_other_byte_order_reads_the_same() {
+    for name in ["names-a", "legacy-a", "posix-a"] {
+        let mos = mos(name);
+        let (mut entries, mut files) = (0, 0);
+        for os in datasets(&mos) {
+            if os.object(1).is_ok_and(|o| o.phys().object_type == ObjectType::MASTER_NODE) {
+                let found = check(&os);
+                entries += found.0;
+                files += found.1;
+            }
+        }
+        assert!(entries > 300 && files > 300, "{name}: {entries} entries, {files} files");
+    }
+}
