@@ -30,6 +30,21 @@ impl MapGeometry {
         Ok(MapGeometry { start, size, shift: ashift })
     }
 
+    /// The part of this map that a dRAID can use, whose allocations begin and end between groups of `group` bytes (data and
+    /// parity sectors of a group). A metaslab of a dRAID starts a little later and is a little smaller than others (OpenZFS:
+    /// `vdev_draid_metaslab_init`).
+    ///
+    /// # Errors
+    /// [`Error::OutOfMap`] if no group fits.
+    pub fn in_groups(self, group: u64) -> Result<Self, Error> {
+        let aligned = || {
+            let start = self.start.checked_next_multiple_of(group.max(1))?;
+            let room = self.size.checked_sub(start - self.start)?;
+            Some(MapGeometry { start, size: room - room % group.max(1), ..self })
+        };
+        aligned().filter(|g| g.size > 0).ok_or(Error::OutOfMap { offset: self.start, run: group })
+    }
+
     /// The space of a pool-wide log: all of every vdev, in sectors.
     pub const LOG: MapGeometry = MapGeometry { start: 0, size: u64::MAX, shift: ondisk::SECTOR_SHIFT };
 
