@@ -3,6 +3,7 @@
 use base::Txg;
 use smallvec::SmallVec;
 
+use crate::config::VdevType;
 use crate::node::{Copies, Node, Rank};
 use crate::report::{FaultKind, LeafFault, ReadReport};
 use crate::source::{ReadCx, ReadMode};
@@ -41,6 +42,7 @@ impl<'a> Request<'a> {
             Shape::Copies(node) => self.read_copies(top, node, offset, buf, check),
             Shape::Striped(striped) => self.read_striped(top, striped, offset, buf, check),
             Shape::Indirect(_) => self.read_indirect(top, offset, buf, check),
+            Shape::Gone if top.config().kind == VdevType::Missing => Err(failed(top, offset, buf.len(), Faults::new())),
             Shape::Gone => Err(Error::NoVdev { id: top.id() }),
         }
     }

@@ -110,9 +110,7 @@ impl Repair<'_, '_> {
                 let mut set = unknown.clone();
                 set.extend(picks.iter().filter_map(|n| suspects.get(*n).copied()));
                 let len = patch.corrections().len();
-                // a set of parity columns alone changes nothing that the empty set did not
-                let is_new = extra == 0 || set.iter().any(|c| *c >= parity);
-                if is_new && self.apply(*r, &set, patch) {
+                if self.apply(*r, &set, patch) {
                     if self.search_rows(rest, patch, check, budget) {
                         return true;
                     }
