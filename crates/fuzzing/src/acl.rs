@@ -13,7 +13,11 @@ pub fn fuzz_acl(data: &[u8]) {
     }
     let [how, count, rest @ ..] = data else { return };
     let endian = if how & 1 == 0 { Endian::Little } else { Endian::Big };
-    let decoded = if how & 2 == 0 { Acl::decode(rest, (*count).into(), endian) } else { Acl::decode_old(rest, (*count).into(), endian) };
+    let decoded = if how & 2 == 0 {
+        Acl::decode(rest, (*count).into(), endian)
+    } else {
+        Acl::decode_old(rest, (*count).into(), endian)
+    };
     if let Ok(aces) = decoded {
         assert_eq!(aces.len(), usize::from(*count));
         let acl = Acl { aces, is_trivial: false };

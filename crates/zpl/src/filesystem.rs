@@ -12,7 +12,7 @@ use crate::{Error, FuidTable, MASTER_NODE_OBJ, Node};
 /// The newest ZPL version (OpenZFS: `ZPL_VERSION`).
 const ZPL_VERSION: u64 = 5;
 /// Where inode numbers of snapshot roots begin, downwards (OpenZFS: `ZFSCTL_INO_SNAPDIRS`).
-const ZFSCTL_INO_SNAPDIRS: u64 = 0x0000_ffff_ffff_fffd;
+const ZFSCTL_INO_SNAPDIRS: u64 = 0x0000_ffff_ffff_fffc;
 
 /// How names compare with regard to case.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

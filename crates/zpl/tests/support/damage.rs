@@ -5,16 +5,16 @@ use std::collections::HashSet;
 use super::describe::path_of;
 
 /// Files whose contents the kernel could not read.
-pub struct Unreadable(HashSet<(String, Vec<u8>)>);
+pub(crate) struct Unreadable(HashSet<(String, Vec<u8>)>);
 
 impl Unreadable {
-    pub fn contains(&self, dataset: &str, path: &[u8]) -> bool {
+    pub(crate) fn contains(&self, dataset: &str, path: &[u8]) -> bool {
         self.0.contains(&(dataset.to_owned(), path.to_vec()))
     }
 }
 
 /// The files with a `read_error` in the kernel's list of the damaged pool; none if there is no such list.
-pub fn unreadable(fixture: &str) -> Unreadable {
+pub(crate) fn unreadable(fixture: &str) -> Unreadable {
     let list = "kernel-says/files.jsonl.zst";
     if !oracle::fixtures::dir(fixture).join(list).exists() {
         return Unreadable(HashSet::new());

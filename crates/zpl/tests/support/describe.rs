@@ -8,7 +8,7 @@ use zpl::{Error, Kind, Node, Time};
 const BIG: u64 = 64 << 20;
 
 /// Describes `node`; `truth` tells which digest is wanted. Gives the bytes read too.
-pub fn describe(node: &Node, truth: &Value, content: bool) -> Result<(Value, u64), Error> {
+pub(crate) fn describe(node: &Node, truth: &Value, content: bool) -> Result<(Value, u64), Error> {
     let a = node.attrs();
     let mut out = json!({
         "type": node.kind().letter().to_string(),
@@ -42,7 +42,8 @@ pub fn describe(node: &Node, truth: &Value, content: bool) -> Result<(Value, u64
     }
     let xattrs = node.xattrs()?;
     if !xattrs.is_empty() {
-        let named = xattrs.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), base64(value).into()));
+        let named =
+            xattrs.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), base64(value).into()));
         fields.insert("xattrs".into(), Value::Object(named.collect()));
     }
     // the list has flags and project only where one of them is set
@@ -66,7 +67,8 @@ fn digest(node: &Node, fields: &mut Map<String, Value>) -> Result<u64, Error> {
         while let Some(piece) = reader.next_piece()? {
             match piece.data() {
                 Some(data) => sum.update(data),
-                None => (0..piece.len.div_ceil(4096)).for_each(|n| sum.update(&[0; 4096][..(piece.len - n * 4096).min(4096) as usize])),
+                None => (0..piece.len.div_ceil(4096))
+                    .for_each(|n| sum.update(&[0; 4096][..(piece.len - n * 4096).min(4096) as usize])),
             }
             bytes += piece.len;
         }
@@ -92,7 +94,7 @@ fn digest(node: &Node, fields: &mut Map<String, Value>) -> Result<u64, Error> {
 }
 
 /// The fields in which they differ.
-pub fn differing(ours: &Value, truth: &Value, content: bool) -> String {
+pub(crate) fn differing(ours: &Value, truth: &Value, content: bool, unmounted: bool) -> String {
     let (ours, truth) = (ours.as_object().unwrap(), truth.as_object().unwrap());
     let mut keys: Vec<_> = ours.keys().chain(truth.keys()).filter(|k| *k != "dataset" && *k != "path").collect();
     keys.sort();
@@ -100,13 +102,16 @@ pub fn differing(ours: &Value, truth: &Value, content: bool) -> String {
     if !content {
         keys.retain(|k| !matches!(k.as_str(), "sha256" | "read_error" | "sha256_segments" | "segments"));
     }
+    if unmounted {
+        keys.retain(|k| matches!(k.as_str(), "ino" | "type" | "uid" | "gid"));
+    }
     let show = |v: Option<&Value>| v.map_or("nothing".to_owned(), |v| v.to_string().chars().take(120).collect());
     let unequal = keys.into_iter().filter(|k| ours.get(*k) != truth.get(*k));
     unequal.map(|k| format!("{k}: {} for {}; ", show(ours.get(k)), show(truth.get(k)))).collect()
 }
 
 /// A path of the list.
-pub fn path_of(value: &Value) -> Vec<u8> {
+pub(crate) fn path_of(value: &Value) -> Vec<u8> {
     match value {
         Value::String(path) => path.clone().into_bytes(),
         other => unbase64(other["b64"].as_str().unwrap()),
@@ -125,7 +130,7 @@ fn time(t: Time) -> String {
     format!("{}.{:09}", t.sec, t.nsec)
 }
 
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 

@@ -9,20 +9,20 @@ use zpl::FileSystem;
 
 /// Objects that the replay changes.
 #[derive(Default)]
-pub struct Touched(HashSet<u64>);
+pub(crate) struct Touched(HashSet<u64>);
 
 impl Touched {
-    pub fn contains(&self, object: u64) -> bool {
+    pub(crate) fn contains(&self, object: u64) -> bool {
         self.0.contains(&object)
     }
 
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         !self.0.is_empty()
     }
 }
 
 /// Walks the log; nothing for snapshots and for fixtures whose list was not made after a replay.
-pub fn touched(fixture: &str, fs: &FileSystem) -> Touched {
+pub(crate) fn touched(fixture: &str, fs: &FileSystem) -> Touched {
     let mut touched = Touched::default();
     if !fixture.starts_with("zil") || fs.is_snapshot() {
         return touched;

@@ -16,15 +16,15 @@ mod keys;
 mod log;
 
 /// A pool out of a fixture, with all keys loaded.
-pub struct Fixture {
-    pub name: String,
-    pub pool: Arc<Pool>,
-    pub manifest: Value,
+pub(crate) struct Fixture {
+    pub(crate) name: String,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) manifest: Value,
     _images: fixtures::Unpacked,
 }
 
 impl Fixture {
-    pub fn open(name: &str) -> Fixture {
+    pub(crate) fn open(name: &str) -> Fixture {
         let images = fixtures::unpack(name);
         let found = vdev::import::scan(std::slice::from_ref(&images.dir)).unwrap();
         let manifest = fixtures::manifest(name);
@@ -35,7 +35,7 @@ impl Fixture {
         Fixture { name: name.to_owned(), pool, manifest, _images: images }
     }
 
-    pub fn file_system(&self, dataset: &str) -> FileSystem {
+    pub(crate) fn file_system(&self, dataset: &str) -> FileSystem {
         FileSystem::open(&self.pool.dataset(dataset).unwrap()).unwrap_or_else(|e| panic!("{dataset}: {e}"))
     }
 
@@ -50,28 +50,34 @@ impl Fixture {
 
 /// What a comparison found.
 #[derive(Default)]
-pub struct Compared {
+pub(crate) struct Compared {
     files: usize,
     bytes: u64,
     skipped: usize,
-    pub differences: Vec<String>,
+    unreadable: usize,
+    pub(crate) differences: Vec<String>,
 }
 
 impl Compared {
-    pub fn failed(why: &str) -> Compared {
+    pub(crate) fn failed(why: &str) -> Compared {
         Compared { differences: vec![why.to_owned()], ..Compared::default() }
     }
 }
 
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Compared { files, bytes, skipped, differences } = self;
-        write!(f, "{files} files, {} MiB read, {skipped} skipped, {} differences", bytes >> 20, differences.len())
+        let Compared { files, bytes, skipped, unreadable, differences } = self;
+        write!(
+            f,
+            "{files} files, {} MiB read, {skipped} skipped, {unreadable} unreadable, {} differences",
+            bytes >> 20,
+            differences.len()
+        )
     }
 }
 
 /// Compares all file systems of a fixture.
-pub fn compare(fixture: &Fixture) -> Compared {
+pub(crate) fn compare(fixture: &Fixture) -> Compared {
     let mut by_dataset: BTreeMap<String, HashMap<Vec<u8>, Value>> = BTreeMap::new();
     for line in fixtures::files(&fixture.name) {
         let files = by_dataset.entry(line["dataset"].as_str().unwrap().to_owned()).or_default();
@@ -79,6 +85,9 @@ pub fn compare(fixture: &Fixture) -> Compared {
     }
     let mut out = Compared::default();
     let damage = damage::unreadable(&fixture.name);
+    // what is skipped below a mount point is compared as the mounted one
+    let listed: HashSet<_> = by_dataset.keys().cloned().collect();
+    assert!(fixture.manifest["mountpoints"].as_object().unwrap().keys().all(|dataset| listed.contains(dataset)));
     for (dataset, truth) in by_dataset {
         let fs = fixture.file_system(&dataset);
         let touched = log::touched(&fixture.name, &fs);
@@ -156,11 +165,17 @@ impl Tree<'_> {
         }
         let Some(truth) = truth else { return self.differ(path, "not in the truth") };
         self.out.files += 1;
-        let content = !self.damage.contains(self.dataset, path);
-        match describe::describe(node, &truth, content) {
+        // what the kernel could not read may be unreadable here too, but never wrong
+        let damaged = self.damage.contains(self.dataset, path);
+        let (described, content) = match describe::describe(node, &truth, true) {
+            Err(_) if damaged => (describe::describe(node, &truth, false), false),
+            described => (described, true),
+        };
+        self.out.unreadable += usize::from(!content);
+        match described {
             Ok((ours, bytes)) => {
                 self.out.bytes += bytes;
-                let differing = describe::differing(&ours, &truth, content);
+                let differing = describe::differing(&ours, &truth, content, node.fs().is_snapshot() && path == b".");
                 if !differing.is_empty() {
                     self.differ(path, differing);
                 }
@@ -170,16 +185,22 @@ impl Tree<'_> {
     }
 
     fn missing(&mut self) {
-        let gone: Vec<_> = self.truth.iter().filter(|(path, _)| !self.seen.contains(*path)).map(|(p, t)| (p.clone(), t.clone())).collect();
+        let gone: Vec<_> = self
+            .truth
+            .iter()
+            .filter(|(path, _)| !self.seen.contains(*path))
+            .map(|(p, t)| (p.clone(), t.clone()))
+            .collect();
         for (path, truth) in gone {
-            let below_touched = self.touched.any() && truth["ino"].as_u64().is_some_and(|ino| self.touched.contains(ino));
+            let below_touched =
+                self.touched.any() && truth["ino"].as_u64().is_some_and(|ino| self.touched.contains(ino));
             if below_touched { self.out.skipped += 1 } else { self.differ(&path, "missing") }
         }
     }
 }
 
 /// Size of a volume and SHA-256 of its content.
-pub fn volume_digest(fixture: &Fixture, name: &str) -> (Option<u64>, Option<String>) {
+pub(crate) fn volume_digest(fixture: &Fixture, name: &str) -> (Option<u64>, Option<String>) {
     let volume = Zvol::open(&fixture.pool.dataset(name).unwrap()).unwrap();
     let mut sum = Sha256::new();
     let copied = std::io::copy(&mut volume.reader(), &mut HashWriter(&mut sum)).unwrap();
@@ -187,7 +208,7 @@ pub fn volume_digest(fixture: &Fixture, name: &str) -> (Option<u64>, Option<Stri
     (Some(volume.size()), Some(describe::hex(&sum.finalize())))
 }
 
-pub struct HashWriter<'a>(pub &'a mut Sha256);
+pub(crate) struct HashWriter<'a>(pub(crate) &'a mut Sha256);
 
 impl std::io::Write for HashWriter<'_> {
     fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {

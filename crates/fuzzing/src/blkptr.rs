@@ -1,0 +1,63 @@
+//! Block pointers: what they say, and what reading through them does.
+
+use base::Endian;
+use codec::crypt::{DatasetKey, Suite};
+use ondisk::{BLKPTR_SIZE, BlkPtr};
+use vdev::ReadCx;
+use zio::{Bookmark, Error, Scratch, Zio};
+
+use crate::tape;
+
+/// Larger blocks are read seldom: they take their time.
+const LARGE: u64 = 64 << 10;
+const OBJSET: u64 = 7;
+
+/// Reads bytes as: what to do, a block pointer, the content of a pool's devices.
+///
+/// # Panics
+/// The library is wrong: a pointer does not survive encoding, or the ways to read a block disagree.
+pub fn fuzz_blkptr(data: &[u8]) {
+    let Some((flags, rest)) = data.split_first() else { return };
+    let endian = if flags & 1 == 0 { Endian::Little } else { Endian::Big };
+    let Ok(bp) = BlkPtr::decode(rest, endian) else { return };
+    assert_eq!(&bp.encode(endian)[..], rest.get(..BLKPTR_SIZE).unwrap_or_default(), "the pointer changes");
+    let _ = format!("{bp:?}");
+    let large = bp.lsize().max(bp.psize()) > LARGE;
+    if large && bp.cksum()[3] % 64 != 0 {
+        return;
+    }
+    let zio = tape::pool(rest.get(BLKPTR_SIZE..).unwrap_or_default());
+    zio.set_dynamic_gang(flags & 2 != 0);
+    if flags & 4 != 0 {
+        let key = DatasetKey::new(Suite::Aes128Gcm, 1, u64::from(flags >> 7), &[1; 32], &[2; 64]);
+        key.into_iter().for_each(|key| zio.keys().insert(OBJSET, key.into()));
+    }
+    read(&zio, &bp);
+}
+
+/// Reads a block in every way.
+pub(crate) fn read(zio: &Zio, bp: &BlkPtr) {
+    let bm = Bookmark::new(OBJSET, 1, bp.level(), 0);
+    let past = zio.read_uncached(bp, &bm);
+    let (first, second) = (zio.read(bp, &bm), zio.read(bp, &bm));
+    match (&past, &first, &second) {
+        (Ok(past), Ok(first), Ok(second)) => {
+            assert!(past == first && first == second, "the cache gives other bytes");
+            assert_eq!(first.len() as u64, bp.lsize(), "a block of another size");
+        }
+        (Err(_), Err(_), Err(_)) => {}
+        other => panic!("some reads fail: {other:?}"),
+    }
+    let raw = zio.read_raw(bp, &bm);
+    let scrub = zio.verify_block(bp, &bm, &ReadCx::SCRUB, &mut Scratch::default());
+    if let Ok(raw) = &raw {
+        assert!(bp.is_hole() || raw.len() as u64 == bp.psize(), "a stored block of another size");
+    }
+    // a scrub asks less than a read (it does not decompress), and more than a raw read (MACs)
+    match (&first, &scrub) {
+        (Ok(_), Err(e)) => panic!("it can be read, and the scrub says {e}"),
+        (Err(Error::Checksum { .. } | Error::Io { .. }), Ok(_)) => panic!("it cannot be read, and the scrub is content"),
+        _ => {}
+    }
+    let _ = zio.read_noauth(bp, &bm);
+}
