@@ -62,8 +62,6 @@ impl Bookmark {
         let Some(def) = find(name).filter(|def| def.is_valid_for(BOOK)) else { return Ok(None) };
         let p = &self.phys;
         let space = |n: u64| p.has_space().then_some(n);
-        let ratio =
-            || p.uncompressed_bytes_refd.saturating_mul(100).checked_div(p.compressed_bytes_refd).unwrap_or(100);
         let number = match def.name {
             "type" => return Ok(Some(PropValue::text("bookmark"))),
             "name" => return Ok(Some(PropValue::text(self.name.clone()))),

@@ -5,34 +5,21 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use codec::crypt::WrappingKey;
+use common::{load_keys, open, text, truth_options};
 use oracle::fixtures;
 use pool::prop::{format, format_pool};
-use pool::{Dataset, Entry, KeyFormat, ListOptions, OpenOptions, Pool, SpaceKind};
+use pool::{Dataset, Entry, ListOptions, OpenOptions, Pool, SpaceKind};
 use serde_json::Value;
 
 /// The pools whose manifest was made after a read-write import of a copy, which replayed the intent log.
 const REPLAYED: [&str; 2] = ["zil-a", "zilslog-a"];
 /// What a read-write import changes though nothing is replayed.
 const CHANGED_BY_IMPORT: [&str; 4] = ["used", "available", "logicalused", "usedbychildren"];
-
-fn open(dir: &std::path::Path, options: &OpenOptions) -> Arc<Pool> {
-    let found = vdev::import::scan(&[dir.to_owned()]).unwrap();
-    assert_eq!(found.len(), 1, "{}", dir.display());
-    Pool::open(&found[0], options).unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
-}
-
-fn truth_options() -> OpenOptions {
-    OpenOptions {
-        altroot: Some("/m/truth".to_string()),
-        space_maps: false,
-        arc_bytes: 64 << 20,
-        ..OpenOptions::default()
-    }
-}
 
 struct Check {
     fixture: String,
@@ -54,10 +41,6 @@ impl Check {
             self.wrong.push(format!("{}: {what}: ours {ours:?}, OpenZFS {truth:?}", self.fixture));
         }
     }
-}
-
-fn text(v: &Value) -> &str {
-    v.as_str().unwrap_or_else(|| panic!("{v} is no text"))
 }
 
 fn prop_text(ds: &Dataset, name: &str) -> (String, String, String) {
@@ -209,36 +192,16 @@ fn check_space(check: &mut Check, pool: &Arc<Pool>, manifest: &Value) {
     }
 }
 
-/// Loads the keys that were loaded when the manifest was made.
-fn load_keys(pool: &Arc<Pool>, fixture: &str, manifest: &Value) {
-    for (name, props) in manifest["properties"].as_object().unwrap() {
-        let Some(location) = props.get("keylocation").filter(|l| text(&l[0]).starts_with("file:")) else { continue };
-        let file = text(&location[0]).rsplit('/').next().unwrap();
-        let bytes = std::fs::read(fixtures::dir(fixture).join("keys").join(file)).unwrap();
-        let line = || std::str::from_utf8(&bytes).unwrap().trim_end_matches('\n');
-        let (_, info) = pool.encryption_root(name).unwrap();
-        let key = match info.keyformat.unwrap() {
-            KeyFormat::Raw => WrappingKey::from_raw(&bytes),
-            KeyFormat::Hex => WrappingKey::from_hex(line()),
-            KeyFormat::Passphrase => {
-                WrappingKey::from_passphrase(line().as_bytes(), info.pbkdf2_salt, info.pbkdf2_iters)
-            }
-        };
-        assert!(pool.load_key(name, &key.unwrap()).unwrap() > 0);
-    }
-}
-
-fn compare(fixture: &str) -> Check {
+fn compare(fixture: &str, options: &OpenOptions, manifest: &Value) -> Check {
     let unpacked = fixtures::unpack(fixture);
-    let pool = open(&unpacked.dir, &truth_options());
-    let manifest = fixtures::manifest(fixture);
-    load_keys(&pool, fixture, &manifest);
+    let pool = open(&unpacked.dir, options);
+    load_keys(&pool, fixture, manifest);
     let mut check = Check { fixture: fixture.to_string(), wrong: Vec::new(), compared: 0 };
-    check_list(&mut check, &pool, &manifest);
-    check_properties(&mut check, &pool, &manifest);
-    check_pool(&mut check, &pool, &manifest);
-    check_holds(&mut check, &pool, &manifest);
-    check_space(&mut check, &pool, &manifest);
+    check_list(&mut check, &pool, manifest);
+    check_properties(&mut check, &pool, manifest);
+    check_pool(&mut check, &pool, manifest);
+    check_holds(&mut check, &pool, manifest);
+    check_space(&mut check, &pool, manifest);
     check
 }
 
@@ -250,9 +213,17 @@ fn every_fixture_is_as_openzfs_says() {
         if only.as_ref().is_some_and(|o| *o != fixture) || REPLAYED.contains(&fixture.as_str()) {
             continue;
         }
-        let check = compare(&fixture);
+        let check = compare(&fixture, &truth_options(), &fixtures::manifest(&fixture));
         println!("{fixture}: {} compared, {} wrong", check.compared, check.wrong.len());
         wrong.extend(check.wrong);
     }
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_rewind_to_the_checkpoint_is_as_openzfs_says() {
+    let options = OpenOptions { checkpoint: true, altroot: Some("/m/rw".to_string()), ..truth_options() };
+    let check = compare("checkpoint-a", &options, &fixtures::json("checkpoint-a", "rewound/manifest.json"));
+    assert!(check.wrong.is_empty(), "{} differences:\n{}", check.wrong.len(), check.wrong.join("\n"));
+    assert!(check.compared > 400, "{}", check.compared);
 }
