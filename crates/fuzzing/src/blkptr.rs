@@ -56,7 +56,9 @@ pub(crate) fn read(zio: &Zio, bp: &BlkPtr) {
     // a scrub asks less than a read (it does not decompress), and more than a raw read (MACs)
     match (&first, &scrub) {
         (Ok(_), Err(e)) => panic!("it can be read, and the scrub says {e}"),
-        (Err(Error::Checksum { .. } | Error::Io { .. }), Ok(_)) => panic!("it cannot be read, and the scrub is content"),
+        (Err(Error::Checksum { .. } | Error::Io { .. }), Ok(_)) => {
+            panic!("it cannot be read, and the scrub is content")
+        }
         _ => {}
     }
     let _ = zio.read_noauth(bp, &bm);

@@ -31,7 +31,14 @@ pub fn fuzz_gang(data: &[u8]) {
     let mut words = [0; 16];
     (words[0], words[1], words[10]) = (dva.word0, dva.word1, 1);
     let sectors = u64::from(*sectors);
-    let fields = [(0, 16, sectors), (16, 16, sectors), (32, 7, 2), (40, 8, 2), (48, 8, 19), (63, 1, u64::from(endian == Endian::Little))];
+    let fields = [
+        (0, 16, sectors),
+        (16, 16, sectors),
+        (32, 7, 2),
+        (40, 8, 2),
+        (48, 8, 19),
+        (63, 1, u64::from(endian == Endian::Little)),
+    ];
     words[6] = fields.into_iter().fold(0, |word, (low, width, value)| with_bits(word, low, width, value));
     let zio = tape::pool(&device);
     zio.set_dynamic_gang(dynamic);

@@ -59,7 +59,10 @@ fn apply(changes: &[space::log::LogChange]) {
     let _ = unflushed.apply(Txg(9), changes);
     for vdev in (0..3).filter_map(|id| unflushed.vdev(id)) {
         for (_, changed) in vdev.iter() {
-            assert!(changed.allocs.iter().all(|r| !changed.frees.intersects(r)), "unflushed allocations and frees overlap");
+            assert!(
+                changed.allocs.iter().all(|r| !changed.frees.intersects(r)),
+                "unflushed allocations and frees overlap"
+            );
         }
     }
 }
