@@ -1,0 +1,82 @@
+//! `zuse cat`.
+
+use std::io::{self, Write};
+
+use zpl::Node;
+use zuse::{Chunk, read_past_damage};
+
+use super::Session;
+use super::session::{Found, targets};
+use crate::args::Parsed;
+use crate::error::{Failure, Outcome};
+
+pub(super) fn run(parsed: &Parsed) -> Outcome {
+    let mut session = Session::new(parsed)?;
+    let mut out = io::stdout().lock();
+    let mut status = 0;
+    for target in targets(parsed)? {
+        let trouble = match session.find(&target) {
+            Ok(Found::File(node)) => file(&node, &mut out)?.map(|why| format!("{target}: {why}")),
+            Ok(Found::Volume(volume)) => self::volume(&volume, &mut out)?.map(|why| format!("{target}: {why}")),
+            Ok(Found::Control(_)) => Some(format!("{target}: is a directory")),
+            Err(Failure::Failed(message)) => Some(message),
+            Err(other) => return Err(other),
+        };
+        if let Some(message) = trouble {
+            eprintln!("zuse cat: {message}");
+            status = 1;
+        }
+    }
+    out.flush()?;
+    Ok(status)
+}
+
+/// Writes a file up to its first damage, which it gives: half a file should not look like a whole one.
+fn file(node: &Node, out: &mut dyn Write) -> io::Result<Option<String>> {
+    if let Err(why) = node.reader() {
+        return Ok(Some(why.to_string()));
+    }
+    let mut at = 0;
+    let mut damage = None;
+    read_past_damage(node, &mut |chunk| {
+        match chunk {
+            _ if damage.is_some() => {}
+            Chunk::Data { offset, bytes } => {
+                zeros(out, offset - at)?;
+                out.write_all(bytes)?;
+                at = offset + bytes.len() as u64;
+            }
+            Chunk::Lost { range, why } => damage = Some(format!("bytes {}-{}: {why}", range.start, range.end - 1)),
+        }
+        Ok(())
+    })?;
+    if damage.is_none() {
+        zeros(out, node.size() - at)?;
+    }
+    Ok(damage)
+}
+
+fn volume(volume: &zpl::Zvol, out: &mut dyn Write) -> io::Result<Option<String>> {
+    let mut buf = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < volume.size() {
+        let len = (volume.size() - at).min(buf.len() as u64) as usize;
+        let part = buf.get_mut(..len).unwrap_or_default();
+        if let Err(why) = volume.read(at, part) {
+            return Ok(Some(format!("bytes {at}-{}: {why}", at + len as u64 - 1)));
+        }
+        out.write_all(part)?;
+        at += len as u64;
+    }
+    Ok(None)
+}
+
+fn zeros(out: &mut dyn Write, mut n: u64) -> io::Result<()> {
+    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    while n > 0 {
+        let len = n.min(ZEROS.len() as u64);
+        out.write_all(&ZEROS[..len as usize])?;
+        n -= len;
+    }
+    Ok(())
+}

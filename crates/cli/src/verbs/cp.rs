@@ -1,0 +1,134 @@
+//! `zuse cp`.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use pool::{Kind, ListOptions};
+use zpl::Kind as FileKind;
+use zuse::{Copied, Copier, Target};
+
+use super::progress::Narrator;
+use super::session::{Found, base_name, is_dir};
+use super::{DATASETS, Session};
+use crate::args::Parsed;
+use crate::error::{Failure, Outcome, failed, usage};
+
+pub(super) fn run(parsed: &Parsed) -> Outcome {
+    let mut session = Session::new(parsed)?;
+    let Some((dest, sources)) = parsed.operands.split_last().filter(|(_, s)| !s.is_empty()) else {
+        return Err(usage("missing source or destination argument"));
+    };
+    let dest = PathBuf::from(dest);
+    let parse = |s: &std::ffi::OsString| Target::parse(s.as_bytes()).map_err(|e| usage(e.to_string()));
+    let sources: Vec<Target> = sources.iter().map(parse).collect::<Result<_, _>>()?;
+    let recursive = ['a', 'r', 'R', DATASETS].iter().any(|flag| parsed.has(*flag));
+    let mut jobs = Vec::new();
+    let mut status = 0;
+    for source in sources {
+        if parsed.has(DATASETS) {
+            jobs.extend(datasets(&mut session, &source, &dest)?);
+        } else {
+            let to = place(&source, &dest);
+            jobs.push(Job { source, to });
+        }
+    }
+    let mut total = 0;
+    for job in &jobs {
+        total += session.dataset(&job.source).map_or(0, |ds| ds.phys().uncompressed_bytes);
+    }
+    let mut narrator = Narrator::new(total, parsed.has('q'));
+    let mut done = Copied::default();
+    for job in jobs {
+        match copy(&mut session, &job, recursive, &mut narrator) {
+            Ok(copied) => {
+                done.files += copied.files;
+                done.bytes += copied.bytes;
+                done.damaged += copied.damaged;
+            }
+            Err(Failure::Failed(message)) => {
+                eprintln!("zuse cp: {message}");
+                status = 1;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    narrator.finish();
+    if !parsed.has('q') {
+        eprintln!("copied {} files, {} bytes of data", done.files, done.bytes);
+    }
+    if done.damaged > 0 {
+        eprintln!("zuse cp: {} file(s) are incomplete or missing", done.damaged);
+        status = 1;
+    }
+    Ok(status)
+}
+
+struct Job {
+    source: Target,
+    to: PathBuf,
+}
+
+/// Where a source goes: into an existing directory under its own name; else it becomes the destination. A dataset's root
+/// (a target that ends in `:/`) becomes the destination in any case, as `cp -a root/. dest` would.
+fn place(source: &Target, dest: &Path) -> PathBuf {
+    let root = source.path.as_ref().is_some_and(Vec::is_empty);
+    if is_dir(dest) && !root { dest.join(std::ffi::OsStr::from_bytes(&base_name(source))) } else { dest.to_owned() }
+}
+
+/// A job for the dataset and each below it; snapshots are copied when they are named.
+fn datasets(session: &mut Session, source: &Target, dest: &Path) -> Result<Vec<Job>, Failure> {
+    let cannot = |e: pool::Error| failed(format!("{source}: {e}"));
+    let pool = session.pool(source.pool())?;
+    let top = session.dataset(source)?;
+    if top.is_snapshot() || source.path.as_ref().is_some_and(|p| !p.is_empty()) {
+        return Err(usage("--datasets takes datasets, not snapshots or paths"));
+    }
+    let mut jobs = Vec::new();
+    for entry in pool.list(top.name(), &ListOptions::DATASETS).map_err(cannot)? {
+        let Some(dataset) = entry.dataset() else { continue };
+        let below = dataset.name().get(top.name().len()..).unwrap_or("").trim_start_matches('/');
+        let volume = dataset.head_kind().map_err(cannot)? == Kind::Volume;
+        let mut to = if below.is_empty() { dest.to_owned() } else { dest.join(below) };
+        if volume {
+            to.as_mut_os_string().push(".img");
+        }
+        let name = format!("{}{}", source.pool(), dataset.name().get(pool.name().len()..).unwrap_or(""));
+        jobs.push(Job { source: Target { dataset: name, path: None }, to });
+    }
+    Ok(jobs)
+}
+
+fn copy(session: &mut Session, job: &Job, recursive: bool, narrator: &mut Narrator) -> Result<Copied, Failure> {
+    let cannot = |e: std::io::Error| failed(format!("{}: {e}", job.to.display()));
+    let found = session.find(&job.source)?;
+    let mut copier = Copier::new(narrator);
+    let (parent, name) = split(&job.to)?;
+    if !is_dir(&parent) {
+        return Err(failed(format!("{}: no such directory", parent.display())));
+    }
+    match found {
+        Found::Volume(volume) => copier.copy_volume(&volume, &parent, &name).map_err(cannot),
+        Found::Control(_) => {
+            Err(failed(format!("{}: name a snapshot (FS@SNAP), not the control directory", job.source)))
+        }
+        Found::File(node) if node.kind() != FileKind::Directory => {
+            copier.copy_file(&node, &parent, &name).map_err(cannot)
+        }
+        Found::File(_) if !recursive => Err(failed(format!("{} is a directory (-a copies it)", job.source))),
+        Found::File(node) => copier.copy_tree(node, &job.to).map_err(cannot),
+    }
+}
+
+/// The directory and the name of a path of the host.
+fn split(path: &Path) -> Result<(PathBuf, Vec<u8>), Failure> {
+    let parent = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p.to_owned(),
+        Some(_) => PathBuf::from("."),
+        None => path.to_owned(),
+    };
+    match path.file_name() {
+        Some(name) => Ok((parent, name.as_bytes().to_vec())),
+        // `.`, `..` or `/`: only a tree can go there
+        None => Ok((path.to_owned(), b".".to_vec())),
+    }
+}

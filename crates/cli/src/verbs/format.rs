@@ -1,0 +1,45 @@
+//! Pieces of output that the verbs share.
+
+use zpl::{Kind, Node, Time};
+
+/// `drwxr-xr-x`, with a `+` behind it if there is an ACL that says more than the mode.
+pub(super) fn mode(node: &Node) -> String {
+    let mode = node.attrs().mode;
+    let mut out = String::with_capacity(11);
+    out.push(match node.kind() {
+        Kind::File => '-',
+        kind => kind.letter(),
+    });
+    for (shift, special, set, both) in [(6, 0o4000, 'S', 's'), (3, 0o2000, 'S', 's'), (0, 0o1000, 'T', 't')] {
+        let bits = mode >> shift;
+        out.push(if bits & 4 != 0 { 'r' } else { '-' });
+        out.push(if bits & 2 != 0 { 'w' } else { '-' });
+        out.push(match (mode & special != 0, bits & 1 != 0) {
+            (false, false) => '-',
+            (false, true) => 'x',
+            (true, false) => set,
+            (true, true) => both,
+        });
+    }
+    out
+}
+
+/// Local date and time; `full` with nanoseconds and zone.
+pub(super) fn time(t: Time, full: bool) -> String {
+    let stamp = jiff::Timestamp::new(t.sec, i32::try_from(t.nsec).unwrap_or(0));
+    match stamp {
+        Ok(stamp) => {
+            let local = stamp.to_zoned(jiff::tz::TimeZone::system());
+            local.strftime(if full { "%Y-%m-%d %H:%M:%S.%9f %z" } else { "%Y-%m-%d %H:%M" }).to_string()
+        }
+        Err(_) => format!("{}.{:09}", t.sec, t.nsec),
+    }
+}
+
+/// A name as text for people: what is no UTF-8, and control characters, are escaped.
+pub(super) fn name(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => bytes.escape_ascii().to_string(),
+    }
+}

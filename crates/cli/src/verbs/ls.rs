@@ -1,0 +1,174 @@
+//! `zuse ls`.
+
+use std::io::{self, BufWriter, Write};
+
+use zpl::{DirEntry, Kind, Node};
+use zuse::entry::{self, Options};
+use zuse::{Go, Step, Target, sort, walk};
+
+use super::session::{Found, targets};
+use super::{JSON, SHA256, Session, format};
+use crate::args::Parsed;
+use crate::error::{Failure, Outcome};
+
+struct Ls<'a> {
+    out: BufWriter<io::StdoutLock<'a>>,
+    long: bool,
+    recursive: bool,
+    json: bool,
+    options: Options,
+    status: u8,
+}
+
+pub(super) fn run(parsed: &Parsed) -> Outcome {
+    let mut session = Session::new(parsed)?;
+    let targets = targets(parsed)?;
+    let mut ls = Ls {
+        out: BufWriter::with_capacity(64 << 10, io::stdout().lock()),
+        long: parsed.has('l'),
+        recursive: parsed.has('R'),
+        json: parsed.has(JSON) || parsed.has('j'),
+        options: Options { sha256: parsed.has(SHA256) },
+        status: 0,
+    };
+    let many = targets.len() > 1;
+    for target in &targets {
+        match session.find(target) {
+            Ok(Found::File(node)) if ls.json => ls.json(target, node)?,
+            Ok(Found::File(node)) => ls.human(target, node, many)?,
+            Ok(Found::Volume(volume)) => writeln!(ls.out, "{}\tvolume of {} bytes", target.dataset, volume.size())?,
+            Ok(Found::Control(control)) => control.names().iter().try_for_each(|name| writeln!(ls.out, "{name}"))?,
+            Err(Failure::Failed(message)) => ls.trouble(&message),
+            Err(other) => return Err(other),
+        }
+    }
+    ls.out.flush()?;
+    Ok(ls.status)
+}
+
+impl Ls<'_> {
+    fn trouble(&mut self, message: &str) {
+        let _ = self.out.flush();
+        eprintln!("zuse ls: {message}");
+        self.status = 1;
+    }
+
+    /// One object a line: the file, and with -R all below it; of a directory without -R its entries.
+    fn json(&mut self, target: &Target, start: Node) -> io::Result<()> {
+        let base = target.path().to_vec();
+        let (recursive, options) = (self.recursive, self.options);
+        walk(start, true, &mut |step| {
+            match step {
+                Step::Enter { path, node } => {
+                    let full = join(&base, path);
+                    let line = entry::line(&target.dataset, &full, node, options);
+                    if line.get("read_error").is_some() {
+                        self.status = 1;
+                    }
+                    serde_json::to_writer(&mut self.out, &line)?;
+                    self.out.write_all(b"\n")?;
+                    if !path.is_empty() && !recursive {
+                        return Ok(Go::Over);
+                    }
+                }
+                Step::Leave { .. } => {}
+                Step::Lost { path, why } => self.trouble(&format!("{target}: {}: {why}", format::name(path))),
+                Step::Refused { path, why } => self.trouble(&format!("{target}: {}: {why}", format::name(path))),
+            }
+            Ok(Go::In)
+        })
+    }
+
+    /// As `ls` prints: a directory's entries; with -R a paragraph a directory.
+    fn human(&mut self, target: &Target, start: Node, many: bool) -> io::Result<()> {
+        if start.kind() != Kind::Directory {
+            return self.list(&[(super::session::base_name(target), start)]);
+        }
+        let mut first = true;
+        let (recursive, heads) = (self.recursive, self.recursive || many);
+        walk(start, true, &mut |step| {
+            match step {
+                Step::Enter { path, node } if node.kind() == Kind::Directory => {
+                    if heads {
+                        let gap = if first { "" } else { "\n" };
+                        let place = Target { path: Some(join(target.path(), path)), ..target.clone() };
+                        writeln!(self.out, "{gap}{place}:")?;
+                    }
+                    first = false;
+                    self.directory(target, node)?;
+                    if !recursive {
+                        return Ok(Go::Over);
+                    }
+                }
+                Step::Refused { path, why } => self.trouble(&format!("{target}: {}: {why}", format::name(path))),
+                // files, and what cannot be read, were listed with their directory
+                _ => {}
+            }
+            Ok(Go::In)
+        })
+    }
+
+    fn directory(&mut self, target: &Target, dir: &Node) -> io::Result<()> {
+        let entries = match dir.fs().read_dir(dir.id()) {
+            Ok(entries) => sort(entries),
+            Err(why) => {
+                self.trouble(&format!("{target}: {why}"));
+                return Ok(());
+            }
+        };
+        let mut nodes = Vec::new();
+        for entry in entries {
+            let found: Result<(DirEntry, Option<Node>), _> = entry.and_then(|e| {
+                let node = if self.long { Some(dir.fs().node(e.object)?) } else { None };
+                Ok((e, node))
+            });
+            match found {
+                Ok((entry, Some(node))) => nodes.push((entry.name, node)),
+                Ok((entry, None)) => writeln!(self.out, "{}", format::name(&entry.name))?,
+                Err(why) => self.trouble(&format!("{target}: {why}")),
+            }
+        }
+        self.list(&nodes)
+    }
+
+    fn list(&mut self, nodes: &[(Vec<u8>, Node)]) -> io::Result<()> {
+        if !self.long {
+            return nodes.iter().try_for_each(|(name, _)| writeln!(self.out, "{}", format::name(name)));
+        }
+        let size = |node: &Node| match node.attrs().device() {
+            Some((major, minor)) => format!("{major}, {minor}"),
+            None => node.size().to_string(),
+        };
+        let width = |f: &dyn Fn(&Node) -> String| nodes.iter().map(|(_, n)| f(n).len()).max().unwrap_or(0);
+        let links = width(&|n| n.attrs().links.to_string());
+        let (uid, gid) = (width(&|n| n.attrs().uid().to_string()), width(&|n| n.attrs().gid().to_string()));
+        let sizes = width(&size);
+        for (name, node) in nodes {
+            let attrs = node.attrs();
+            write!(
+                self.out,
+                "{} {:>links$} {:>uid$} {:>gid$} {:>sizes$} {} {}",
+                format::mode(node),
+                attrs.links,
+                attrs.uid(),
+                attrs.gid(),
+                size(node),
+                format::time(attrs.mtime, false),
+                format::name(name)
+            )?;
+            match node.target() {
+                Ok(target) if node.kind() == Kind::Symlink => writeln!(self.out, " -> {}", format::name(&target))?,
+                _ => writeln!(self.out)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn join(base: &[u8], path: &[u8]) -> Vec<u8> {
+    match (base, path) {
+        (b"", path) => path.to_vec(),
+        (base, b"") => base.to_vec(),
+        (base, path) => [base, b"/", path].concat(),
+    }
+}

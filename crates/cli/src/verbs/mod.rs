@@ -1,0 +1,133 @@
+//! Zuse's own verbs: getting data out of `pool/fs[@snap][:/path]`, on an imported pool or straight from devices.
+
+mod cat;
+mod cp;
+mod format;
+mod ls;
+mod progress;
+mod session;
+mod stat;
+mod tar;
+mod verify;
+
+use std::ffi::OsString;
+
+use crate::args::{self, Long, Parsed};
+use crate::command::report;
+use crate::error::{Failure, Outcome};
+
+pub(crate) use session::Session;
+
+/// `--sha256`.
+const SHA256: char = '\u{e010}';
+/// `--json`.
+const JSON: char = '\u{e011}';
+/// `--datasets`.
+const DATASETS: char = '\u{e012}';
+/// `--rewind-to-checkpoint`.
+pub(crate) const CHECKPOINT: char = args::REWIND_TO_CHECKPOINT;
+
+/// A verb.
+struct Verb {
+    name: &'static str,
+    usage: &'static str,
+    /// What it does, one line.
+    about: &'static str,
+    /// Its own options besides the common ones.
+    options: &'static str,
+    longs: &'static [Long],
+    run: fn(&Parsed) -> Outcome,
+}
+
+/// The options that say where a pool comes from.
+const COMMON: &str = "d:L:T:";
+const COMMON_LONGS: &[Long] = &[("rewind-to-checkpoint", CHECKPOINT)];
+
+const VERBS: &[Verb] = &[
+    Verb {
+        name: "ls",
+        usage: "ls [-alR] [--json] [--sha256] TARGET ...",
+        about: "list files; with --json one object a line, all attributes",
+        options: "alRj",
+        longs: &[("json", JSON), ("sha256", SHA256)],
+        run: ls::run,
+    },
+    Verb {
+        name: "cat",
+        usage: "cat TARGET ...",
+        about: "write files, or whole volumes, to standard output",
+        options: "",
+        longs: &[],
+        run: cat::run,
+    },
+    Verb {
+        name: "stat",
+        usage: "stat TARGET ...",
+        about: "all that is known of a file: times, flags, attributes, ACL",
+        options: "",
+        longs: &[],
+        run: stat::run,
+    },
+    Verb {
+        name: "cp",
+        usage: "cp [-aqr] [--datasets] TARGET ... DEST",
+        about: "copy files and trees with owner, mode, times, links, holes, xattrs and ACLs;\n\
+                \t\twith --datasets a dataset and all below it (volumes become files)",
+        options: "aqrR",
+        longs: &[("archive", 'a'), ("datasets", DATASETS), ("recursive", 'r'), ("quiet", 'q')],
+        run: cp::run,
+    },
+    Verb {
+        name: "tar",
+        usage: "tar [-q] [-f FILE] TARGET ...",
+        about: "write trees as a PAX archive, to standard output or FILE",
+        options: "f:q",
+        longs: &[("file", 'f'), ("quiet", 'q')],
+        run: tar::run,
+    },
+    Verb {
+        name: "verify",
+        usage: "verify [-jqv] POOL | DATASET[@SNAP]",
+        about: "read every block: checksums, MACs, redundancy, space maps; what is damaged, by file",
+        options: "jqv",
+        longs: &[("json", 'j'), ("quiet", 'q'), ("verbose", 'v')],
+        run: verify::run,
+    },
+];
+
+/// Runs the verb `name`, if it is one.
+pub(crate) fn run(name: &str, args: &[OsString]) -> Option<u8> {
+    let verb = VERBS.iter().find(|v| v.name == name)?;
+    if args.iter().any(|a| a == "--help" || a == "-?") {
+        print!("{}", usage_of(verb));
+        return Some(0);
+    }
+    let spec = format!(":{COMMON}{}", verb.options);
+    let longs: Vec<Long> = COMMON_LONGS.iter().chain(verb.longs).copied().collect();
+    let outcome = args::parse(&spec, &longs, args).map_err(Failure::from).and_then(|parsed| (verb.run)(&parsed));
+    Some(outcome.unwrap_or_else(|failure| {
+        let status = report(&failure);
+        if matches!(failure, Failure::Usage(_)) {
+            eprint!("{}", usage_of(verb));
+        }
+        status
+    }))
+}
+
+fn usage_of(verb: &Verb) -> String {
+    format!(
+        "usage: zuse {}\n\t{}\n\n\
+         A TARGET is POOL[/FS][@SNAP][:/PATH]. The pool is an imported one, or with -d one on devices:\n\
+         \t-d DIR|DEVICE\twhere to look for the pool's devices (may be repeated); nothing is remembered, nothing written\n\
+         \t-L file:///KEY\ta key for encrypted datasets (may be repeated; each encryption root takes the one that fits)\n\
+         \t-T TXG\t\tthe pool as it was at that txg\n\
+         \t--rewind-to-checkpoint\n\
+         Exit status: 0 all went well, 1 something failed or is damaged, 2 bad usage.\n",
+        verb.usage, verb.about
+    )
+}
+
+/// The lines about the verbs for the usage of `zuse`.
+pub(crate) fn summary() -> String {
+    VERBS.iter().map(|v| format!("\tzuse {}\n\t\t{}\n", v.usage, v.about)).collect()
+}

@@ -1,0 +1,63 @@
+//! A progress bar on standard error while someone is looking, and the losses, a line each.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use zuse::Report;
+
+/// A bar over bytes; nothing is drawn where standard error is no terminal.
+pub(super) fn bar(total: u64, quiet: bool) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    if quiet || !std::io::stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    let template = "{bytes:>10} / ~{total_bytes} {bar:24} {bytes_per_sec:>12} {eta} left  {wide_msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Draws progress and prints what is lost.
+pub(super) struct Narrator {
+    bar: ProgressBar,
+    /// things that the destination did not take, counted by text
+    not_kept: std::collections::BTreeMap<String, u64>,
+    pub(super) lost: u64,
+}
+
+impl Narrator {
+    pub(super) fn new(total: u64, quiet: bool) -> Self {
+        Narrator { bar: bar(total, quiet), not_kept: Default::default(), lost: 0 }
+    }
+
+    /// Ends the bar and says what was not kept.
+    pub(super) fn finish(self) {
+        self.bar.finish_and_clear();
+        for (what, count) in &self.not_kept {
+            eprintln!("not kept ({count} file{}): {what}", if *count == 1 { "" } else { "s" });
+        }
+    }
+}
+
+impl Report for Narrator {
+    fn file(&mut self, path: &[u8]) {
+        if !self.bar.is_hidden() {
+            self.bar.set_message(String::from_utf8_lossy(path).into_owned());
+        }
+    }
+
+    fn bytes(&mut self, n: u64) {
+        self.bar.inc(n);
+    }
+
+    fn lost(&mut self, path: &[u8], what: &str) {
+        self.lost += 1;
+        let shown = if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) };
+        self.bar.suspend(|| eprintln!("lost: {shown}: {what}"));
+    }
+
+    fn not_kept(&mut self, _path: &[u8], what: &str) {
+        *self.not_kept.entry(what.to_owned()).or_default() += 1;
+    }
+}

@@ -1,0 +1,190 @@
+//! From the options and a target to an open pool, dataset, file.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::Txg;
+use pool::{Dataset, KeyStatus, Kind, ListOptions, OpenOptions, Pool};
+use zpl::{Control, Follow, Node, Resolver};
+use zuse::Target;
+
+use crate::args::Parsed;
+use crate::error::{Failure, failed, usage};
+use crate::verbs::CHECKPOINT;
+use crate::{keys, pools};
+
+/// The pools that a command opened.
+#[derive(Default)]
+pub(crate) struct Session {
+    devices: Vec<PathBuf>,
+    keys: Vec<String>,
+    txg: Option<Txg>,
+    checkpoint: bool,
+    open: Vec<(String, Arc<Pool>)>,
+}
+
+/// What a target turned out to be.
+pub(crate) enum Found {
+    /// A file or directory.
+    File(Node),
+    /// A volume.
+    Volume(zpl::Zvol),
+    /// A directory below `.zfs` that no object stands for.
+    Control(Control),
+}
+
+impl Session {
+    /// Takes the common options.
+    pub(crate) fn new(parsed: &Parsed) -> Result<Session, Failure> {
+        let txg = match parsed.text('T') {
+            None => None,
+            Some(text) => Some(text.parse().map(Txg).map_err(|_| usage(format!("invalid txg '{text}'")))?),
+        };
+        Ok(Session {
+            devices: parsed.values('d').map(PathBuf::from).collect(),
+            keys: parsed.values('L').map(|v| v.to_string_lossy().into_owned()).collect(),
+            txg,
+            checkpoint: parsed.has(CHECKPOINT),
+            open: Vec::new(),
+        })
+    }
+
+    /// The pool of that name (or guid, with `-d`).
+    pub(crate) fn pool(&mut self, name: &str) -> Result<Arc<Pool>, Failure> {
+        if let Some((_, pool)) = self.open.iter().find(|(n, _)| n == name) {
+            return Ok(Arc::clone(pool));
+        }
+        let pool = if self.devices.is_empty() {
+            let missing =
+                || failed(format!("cannot open '{name}': no such pool (import it, or say with -d where it is)"));
+            pools::of_dataset(name)?.ok_or_else(missing)?
+        } else {
+            self.from_devices(name)?
+        };
+        self.open.push((name.to_owned(), Arc::clone(&pool)));
+        Ok(pool)
+    }
+
+    /// Opens a pool that is on the devices of `-d`, by name or guid.
+    fn from_devices(&self, name: &str) -> Result<Arc<Pool>, Failure> {
+        let cannot = |why: String| failed(format!("cannot open '{name}': {why}"));
+        let found = vdev::import::scan(&self.devices).map_err(|e| cannot(e.to_string()))?;
+        let fitting: Vec<_> = found.iter().filter(|c| c.name == name || c.guid.to_string() == name).collect();
+        let candidate = match fitting.as_slice() {
+            [] => return Err(cannot("no such pool on these devices".into())),
+            [one] => one,
+            _ => {
+                let guids: Vec<String> = fitting.iter().map(|c| c.guid.to_string()).collect();
+                return Err(cannot(format!("several pools have this name; use the number: {}", guids.join(", "))));
+            }
+        };
+        let options = OpenOptions {
+            txg: self.txg,
+            checkpoint: self.checkpoint,
+            missing_log_ok: true,
+            missing_tops_ok: true,
+            arc_bytes: base::tunable::ZFS_ARC_MAX.get(),
+            ..OpenOptions::default()
+        };
+        let pool = Pool::open(candidate, &options).map_err(|e| cannot(e.to_string()))?;
+        let info = pool.load_info();
+        for (txg, why) in &info.skipped {
+            eprintln!("warning: txg {txg} cannot be used: {why}");
+        }
+        if !info.missing_tops.is_empty() {
+            eprintln!("warning: top-level devices {:?} are missing; what lies there is lost", info.missing_tops);
+        }
+        Ok(pool)
+    }
+
+    /// Finds the key of an encrypted dataset, if it is not loaded: among those of `-L`, at its `keylocation`, or by asking. If
+    /// there is none, names and sizes can be seen all the same, and reading files will say that the key is not loaded.
+    fn provide_key(&self, pool: &Arc<Pool>, dataset: &Dataset) -> Result<(), Failure> {
+        let broken = |e: pool::Error| failed(format!("{}: {e}", dataset.name()));
+        if dataset.key_status().map_err(broken)? != KeyStatus::Unavailable {
+            return Ok(());
+        }
+        let Some(root) = dataset.encryption_root().map_err(broken)? else { return Ok(()) };
+        for location in &self.keys {
+            if keys::load(pool, &root, Some(location)).is_ok() {
+                return Ok(());
+            }
+        }
+        let at = pool.dataset(&root).and_then(|ds| ds.prop("keylocation")).map_err(broken)?;
+        let at = at.map(|p| p.value.to_string()).unwrap_or_default();
+        if at != "prompt" || std::io::stdin().is_terminal() {
+            if let Err(Failure::Failed(why)) = keys::load(pool, &root, None) {
+                eprintln!("warning: {root}: {why}");
+            }
+        } else if !self.keys.is_empty() {
+            eprintln!("warning: none of the keys given fits '{root}'");
+        }
+        Ok(())
+    }
+
+    /// Finds the keys of all encryption roots of a pool that are at hand without asking.
+    pub(crate) fn provide_keys(&self, pool: &Arc<Pool>) -> Result<(), Failure> {
+        let all = pool.list(pool.name(), &ListOptions::DATASETS).map_err(|e| failed(e.to_string()))?;
+        for dataset in all.iter().filter_map(pool::Entry::dataset) {
+            if dataset.key_status().is_ok_and(|s| s == KeyStatus::Unavailable) {
+                let root = dataset.encryption_root().ok().flatten().unwrap_or_default();
+                let fits = |location: &String| keys::load(pool, &root, Some(location)).is_ok();
+                let _ = self.keys.iter().any(fits);
+            }
+        }
+        Ok(())
+    }
+
+    /// The dataset of a target, with its key if it has one that is at hand.
+    pub(crate) fn dataset(&mut self, target: &Target) -> Result<Dataset, Failure> {
+        let pool = self.pool(target.pool())?;
+        // with -d a pool may be named by its guid, or its name may differ from what was asked for
+        let name = format!("{}{}", pool.name(), target.dataset.get(target.pool().len()..).unwrap_or(""));
+        let dataset = pool.dataset(&name).map_err(|e| failed(format!("cannot open '{}': {e}", target.dataset)))?;
+        self.provide_key(&pool, &dataset)?;
+        Ok(dataset)
+    }
+
+    /// What a target names.
+    pub(crate) fn find(&mut self, target: &Target) -> Result<Found, Failure> {
+        let dataset = self.dataset(target)?;
+        let cannot = |e: zpl::Error| failed(format!("{target}: {e}"));
+        if dataset.head_kind().map_err(|e| failed(format!("{target}: {e}")))? == Kind::Volume {
+            if !target.path().is_empty() {
+                return Err(failed(format!("{target}: '{}' is a volume, and has no files", target.dataset)));
+            }
+            return Ok(Found::Volume(zpl::Zvol::open(&dataset).map_err(cannot)?));
+        }
+        let resolver = Resolver::new(Arc::clone(dataset.pool()));
+        match resolver.resolve(dataset.name(), target.path(), Follow::Parents).map_err(cannot)? {
+            zpl::Found::Node(node) => Ok(Found::File(*node)),
+            zpl::Found::Control(control) => Ok(Found::Control(control)),
+        }
+    }
+}
+
+/// Parses the operands as targets; at least one must be there.
+pub(super) fn targets(parsed: &Parsed) -> Result<Vec<Target>, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    if parsed.operands.is_empty() {
+        return Err(usage("missing target argument"));
+    }
+    let parse = |o: &std::ffi::OsString| Target::parse(o.as_bytes()).map_err(|e| usage(e.to_string()));
+    parsed.operands.iter().map(parse).collect()
+}
+
+/// The last name of a target, for what it is copied to: the file's, or the dataset's.
+pub(super) fn base_name(target: &Target) -> Vec<u8> {
+    let path = target.path();
+    let trimmed = path.strip_suffix(b"/").unwrap_or(path);
+    match trimmed.rsplit(|b| *b == b'/').next() {
+        Some(name) if !name.is_empty() => name.to_vec(),
+        _ => target.dataset.rsplit('/').next().unwrap_or(&target.dataset).as_bytes().to_vec(),
+    }
+}
+
+/// Whether a path of the host is a directory.
+pub(super) fn is_dir(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| m.is_dir())
+}

@@ -1,0 +1,68 @@
+//! `zuse tar`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+use zuse::Archiver;
+
+use super::Session;
+use super::progress::Narrator;
+use super::session::{Found, targets};
+use crate::args::Parsed;
+use crate::error::{Failure, Outcome, failed, usage};
+
+pub(super) fn run(parsed: &Parsed) -> Outcome {
+    let mut session = Session::new(parsed)?;
+    let targets = targets(parsed)?;
+    let out: Box<dyn Write> = match parsed.value('f') {
+        Some(path) if path != "-" => {
+            Box::new(File::create(path).map_err(|e| failed(format!("{}: {e}", path.to_string_lossy())))?)
+        }
+        _ if io::stdout().is_terminal() => return Err(usage("refusing to write an archive to a terminal")),
+        _ => Box::new(io::stdout()),
+    };
+    let many = targets.len() > 1;
+    let mut found = Vec::new();
+    let mut status = 0;
+    let mut total = 0;
+    for target in &targets {
+        match session.find(target) {
+            Ok(Found::File(node)) => {
+                total += session.dataset(target)?.phys().uncompressed_bytes;
+                found.push((target, node));
+            }
+            Ok(Found::Volume(_)) => {
+                eprintln!("zuse tar: {target} is a volume; 'zuse cp' copies it");
+                status = 1;
+            }
+            Ok(Found::Control(_)) => {
+                eprintln!("zuse tar: {target}: name a snapshot (FS@SNAP), not the control directory");
+                status = 1;
+            }
+            Err(Failure::Failed(message)) => {
+                eprintln!("zuse tar: {message}");
+                status = 1;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    let mut narrator = Narrator::new(total, parsed.has('q'));
+    let mut archiver = Archiver::new(BufWriter::with_capacity(1 << 20, out), &mut narrator);
+    for (target, node) in found {
+        // several trees stand side by side under their datasets' names
+        let prefix = match (many, target.path()) {
+            (false, b"") => Vec::new(),
+            (false, _) => super::session::base_name(target),
+            (true, b"") => target.dataset.as_bytes().to_vec(),
+            (true, path) => [target.dataset.as_bytes(), b"/", path].concat(),
+        };
+        archiver.add_tree(node, &prefix)?;
+    }
+    let damaged = archiver.finish()?;
+    narrator.finish();
+    if damaged > 0 {
+        eprintln!("zuse tar: {damaged} file(s) are incomplete or missing");
+        status = 1;
+    }
+    Ok(status)
+}

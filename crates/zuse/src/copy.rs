@@ -1,0 +1,271 @@
+//! `cp -a` out of a pool: owner, mode, times, links, holes, extended attributes and ACLs, past damage.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::FileType;
+use zpl::{Kind, Node, Time, Zvol};
+
+use crate::dest::{self, Meta, NotKept};
+use crate::report::Report;
+use crate::salvage::{Chunk, read_past_damage};
+use crate::walk::{Go, Step, walk};
+
+/// What a copy did.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Copied {
+    /// Files, directories, links and devices made.
+    pub files: u64,
+    /// Bytes of data written (holes not counted).
+    pub bytes: u64,
+    /// Files that are incomplete or missing.
+    pub damaged: u64,
+}
+
+/// Copies trees into one directory of the host. Hard links are kept among all files copied by one `Copier` from one file
+/// system into one root.
+pub struct Copier<'a> {
+    report: &'a mut dyn Report,
+    links: HashMap<u64, Vec<u8>>,
+    done: Copied,
+}
+
+impl<'a> Copier<'a> {
+    /// A copier that tells `report` what happens.
+    pub fn new(report: &'a mut dyn Report) -> Self {
+        Copier { report, links: HashMap::new(), done: Copied::default() }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn done(&self) -> Copied {
+        self.done
+    }
+
+    /// Copies the contents of the directory `from` into `to`, which is made if it is not there and gets the attributes of
+    /// `from`.
+    ///
+    /// # Errors
+    /// What the host says of `to` itself, or that it is full; trouble with single files goes to the report.
+    pub fn copy_tree(&mut self, from: Node, to: &Path) -> io::Result<Copied> {
+        let root = dest::open_root(to)?;
+        self.links.clear();
+        self.tree(from, root)?;
+        Ok(self.done)
+    }
+
+    /// Copies one file that is no directory to `name` in the directory `dir`.
+    ///
+    /// # Errors
+    /// What the host says of `dir`, or that it is full.
+    pub fn copy_file(&mut self, from: &Node, dir: &Path, name: &[u8]) -> io::Result<Copied> {
+        let root = dest::open_root(dir)?;
+        self.links.clear();
+        self.leaf(root.as_fd(), root.as_fd(), name, name, from)?;
+        Ok(self.done)
+    }
+
+    /// Copies a directory to a new directory `name` in `dir`.
+    ///
+    /// # Errors
+    /// As [`Copier::copy_tree`].
+    pub fn copy_dir(&mut self, from: Node, dir: &Path, name: &[u8]) -> io::Result<Copied> {
+        let parent = dest::open_root(dir)?;
+        let root = dest::make_dir(parent.as_fd(), name)?;
+        self.links.clear();
+        self.tree(from, root)?;
+        Ok(self.done)
+    }
+
+    /// Copies a volume to the file `name` in `dir`, with holes where the volume has them.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn copy_volume(&mut self, from: &Zvol, dir: &Path, name: &[u8]) -> io::Result<Copied> {
+        let root = dest::open_root(dir)?;
+        let file = dest::make_file(root.as_fd(), name)?;
+        self.report.file(name);
+        file.set_len(from.size())?;
+        let mut buf = vec![0; 1 << 20];
+        let (mut at, mut lost) = (0, false);
+        while at < from.size() {
+            let len = (from.size() - at).min(buf.len() as u64) as usize;
+            let part = buf.get_mut(..len).unwrap_or_default();
+            match from.read(at, part) {
+                Ok(_) if part.iter().all(|b| *b == 0) => {}
+                Ok(_) => {
+                    dest::write_at(&file, part, at)?;
+                    self.done.bytes += len as u64;
+                }
+                Err(why) => {
+                    lost = true;
+                    self.report.lost(name, &format!("bytes {at}-{}: {why}", at + len as u64 - 1));
+                }
+            }
+            self.report.bytes(len as u64);
+            at += len as u64;
+        }
+        self.done.files += 1;
+        self.done.damaged += u64::from(lost);
+        Ok(self.done)
+    }
+
+    fn tree(&mut self, from: Node, root: OwnedFd) -> io::Result<()> {
+        // the directories that are open, from the root down
+        let mut open: Vec<OwnedFd> = Vec::new();
+        walk(from, false, &mut |step| {
+            match step {
+                Step::Enter { path: b"", .. } => {}
+                Step::Enter { path, node } => {
+                    let parent = open.last().unwrap_or(&root);
+                    self.report.file(path);
+                    if node.kind() != Kind::Directory {
+                        self.leaf(root.as_fd(), parent.as_fd(), path, last_name(path), node)?;
+                        return Ok(Go::Over);
+                    }
+                    match dest::make_dir(parent.as_fd(), last_name(path)) {
+                        Ok(fd) => open.push(fd),
+                        Err(e) => {
+                            self.trouble(path, &e)?;
+                            return Ok(Go::Over);
+                        }
+                    }
+                }
+                Step::Leave { path, node } => {
+                    let dir = open.pop();
+                    let fd = dir.as_ref().unwrap_or(&root).as_fd();
+                    self.finish(fd, None, path, node)?;
+                }
+                Step::Lost { path, why } => self.lose(path, &why.to_string()),
+                Step::Refused { path, why } => self.lose(path, why),
+            }
+            Ok(Go::In)
+        })
+    }
+
+    fn leaf(
+        &mut self,
+        root: BorrowedFd<'_>,
+        parent: BorrowedFd<'_>,
+        path: &[u8],
+        name: &[u8],
+        node: &Node,
+    ) -> io::Result<()> {
+        if node.attrs().links > 1
+            && let Some(first) = self.links.get(&node.id())
+        {
+            return match dest::make_link(root, first, parent, name) {
+                Ok(()) => {
+                    self.done.files += 1;
+                    Ok(())
+                }
+                Err(e) => self.trouble(path, &e),
+            };
+        }
+        let made = match node.kind() {
+            Kind::File => self.data(parent, path, name, node),
+            Kind::Symlink => match node.target() {
+                Ok(target) => dest::make_symlink(parent, name, &target),
+                Err(why) => {
+                    self.lose(path, &why.to_string());
+                    return Ok(());
+                }
+            },
+            kind => dest::make_special(parent, name, file_type(kind), node.attrs().device().unwrap_or((0, 0))),
+        };
+        if let Err(e) = made {
+            return self.trouble(path, &e);
+        }
+        if node.attrs().links > 1 {
+            self.links.insert(node.id(), path.to_vec());
+        }
+        self.finish(parent, Some(name), path, node)
+    }
+
+    fn data(&mut self, parent: BorrowedFd<'_>, path: &[u8], name: &[u8], node: &Node) -> io::Result<()> {
+        let file = dest::make_file(parent, name)?;
+        let mut damaged = false;
+        read_past_damage(node, &mut |chunk| {
+            match chunk {
+                Chunk::Data { offset, bytes } => {
+                    dest::write_at(&file, bytes, offset)?;
+                    self.done.bytes += bytes.len() as u64;
+                    self.report.bytes(bytes.len() as u64);
+                }
+                Chunk::Lost { range, why } => {
+                    damaged = true;
+                    self.report.lost(path, &format!("bytes {}-{}: {why}", range.start, range.end - 1));
+                }
+            }
+            Ok(())
+        })?;
+        self.done.damaged += u64::from(damaged);
+        file.set_len(node.size())
+    }
+
+    /// Gives what was made its attributes.
+    fn finish(&mut self, parent: BorrowedFd<'_>, name: Option<&[u8]>, path: &[u8], node: &Node) -> io::Result<()> {
+        let attrs = node.attrs();
+        let xattrs = node.xattrs().unwrap_or_else(|why| {
+            self.lose(path, &format!("extended attributes: {why}"));
+            Vec::new()
+        });
+        let time = |t: Time| (t.sec, t.nsec);
+        let meta = Meta {
+            uid: attrs.uid(),
+            gid: attrs.gid(),
+            mode: attrs.mode,
+            atime: time(attrs.atime),
+            mtime: time(attrs.mtime),
+            xattrs,
+        };
+        self.done.files += 1;
+        match dest::apply(parent, name, file_type(node.kind()), &meta) {
+            Ok(not_kept) => {
+                for what in not_kept {
+                    let text = match what {
+                        NotKept::Xattr(name, why) => format!("attribute {}: {why}", String::from_utf8_lossy(&name)),
+                        NotKept::Owner(why) => format!("owner: {why}"),
+                    };
+                    self.report.not_kept(path, &text);
+                }
+                Ok(())
+            }
+            Err(e) => self.trouble(path, &e),
+        }
+    }
+
+    fn lose(&mut self, path: &[u8], why: &str) {
+        self.done.damaged += 1;
+        self.report.lost(path, why);
+    }
+
+    /// Trouble of the host with one file is reported; a full or failing disk ends the work.
+    fn trouble(&mut self, path: &[u8], e: &io::Error) -> io::Result<()> {
+        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        if matches!(e.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) {
+            return Err(io::Error::new(e.kind(), format!("{}: {e}", String::from_utf8_lossy(path))));
+        }
+        self.lose(path, &e.to_string());
+        Ok(())
+    }
+}
+
+fn last_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|b| *b == b'/').next().unwrap_or(path)
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::CharDevice => FileType::CharacterDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+        Kind::Other(_) => FileType::Unknown,
+    }
+}

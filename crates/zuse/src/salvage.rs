@@ -1,0 +1,104 @@
+//! A file's data in order, past damage.
+
+use std::io;
+use std::ops::Range;
+
+use zpl::{Error, Node};
+
+/// A piece of a file. What lies between pieces is a hole.
+#[derive(Debug)]
+pub enum Chunk<'a> {
+    /// Data.
+    Data {
+        /// Where in the file.
+        offset: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// Data that is lost.
+    Lost {
+        /// Which bytes of the file.
+        range: Range<u64>,
+        /// Why.
+        why: Error,
+    },
+}
+
+/// Bytes that are read at a time: many blocks, so that the blocks are read and checked together.
+const READ_SIZE: u64 = 4 << 20;
+
+/// Gives all data of a regular file to `sink`, in order. What cannot be read is passed over in the unit that is lost: a block,
+/// or all that an unreadable indirect block leads to.
+///
+/// # Errors
+/// What `sink` gives; damage is no error here.
+pub fn read_past_damage(node: &Node, sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>) -> io::Result<()> {
+    let size = node.size();
+    let mut buf = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match node.next_data(at) {
+            Ok(Some(start)) => start,
+            Ok(None) => break,
+            Err(why) => {
+                at = lose(node, at, size, why, sink)?;
+                continue;
+            }
+        };
+        // if the end of the stretch cannot be told, go block by block
+        let end = node.next_hole(start).unwrap_or(start).clamp(start.saturating_add(1), size);
+        at = read_stretch(node, start..end, &mut buf, sink)?;
+    }
+    Ok(())
+}
+
+/// Reads a stretch of data; gives where the next one may begin.
+fn read_stretch(
+    node: &Node,
+    stretch: Range<u64>,
+    buf: &mut Vec<u8>,
+    sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>,
+) -> io::Result<u64> {
+    let block = node.block_size().max(1);
+    let mut at = stretch.start;
+    // where a large read failed, its blocks are read one by one
+    let mut careful_until = 0;
+    while at < stretch.end {
+        let step = if at < careful_until { block } else { READ_SIZE.max(block) };
+        // chunks end at the boundaries of blocks
+        let end = ((at / block + step.div_ceil(block)) * block).min(stretch.end);
+        buf.resize((end - at) as usize, 0);
+        match node.read(at, buf) {
+            Ok(n) => {
+                sink(Chunk::Data { offset: at, bytes: buf.get(..n).unwrap_or(&[]) })?;
+                at = end;
+            }
+            Err(_) if end - at > block => careful_until = end,
+            Err(why) => at = lose(node, at, node.size(), why, sink)?,
+        }
+    }
+    Ok(at)
+}
+
+/// Reports the loss that begins at `at`; gives where reading goes on.
+fn lose(
+    node: &Node,
+    at: u64,
+    size: u64,
+    why: Error,
+    sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>,
+) -> io::Result<u64> {
+    let shift = u32::from(level(&why)) * node.object().phys().fanout_shift();
+    let span = node.block_size().max(1).saturating_mul(1u64.checked_shl(shift).unwrap_or(u64::MAX));
+    let end = (at / span).saturating_add(1).saturating_mul(span).min(size).max(at + 1);
+    sink(Chunk::Lost { range: at..end, why })?;
+    Ok(end)
+}
+
+/// The level of the block that could not be read.
+fn level(why: &Error) -> u8 {
+    match why {
+        Error::Dmu(dmu::Error::Zio(e)) => e.bookmark().level.min(15),
+        _ => 0,
+    }
+}

@@ -1,0 +1,156 @@
+//! Reading and checking blocks in batches, each sorted by place, on several threads.
+
+use std::sync::Mutex;
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use ondisk::BlkPtr;
+use vdev::{ReadCx, ReadMode, WindowSource};
+use zio::{Bookmark, Scratch, Zio};
+
+use super::{Damage, Tally};
+
+/// Blocks of a batch: 22 MB of pointers and places.
+const BATCH: usize = 128 << 10;
+/// The largest window on a leaf.
+const WINDOW: usize = 4 << 20;
+
+/// A block, and which of its copies is to be read.
+struct Item {
+    bp: BlkPtr,
+    bm: Bookmark,
+    /// The DVA; [`ALL`] for the whole block.
+    copy: u8,
+}
+
+const ALL: u8 = u8::MAX;
+
+/// Takes blocks, and hands them to the threads in batches.
+pub(crate) struct Feeder {
+    batch: Vec<Item>,
+    to: Sender<Vec<Item>>,
+}
+
+impl Feeder {
+    /// Adds all copies of a block.
+    pub(crate) fn add(&mut self, bp: &BlkPtr, bm: &Bookmark) {
+        let copies = bp.dvas().count();
+        if bp.is_gang() || copies < 2 {
+            return self.push(Item { bp: *bp, bm: *bm, copy: ALL });
+        }
+        // each copy by itself, so that it is read where it lies in the order of the device
+        for copy in 0..copies {
+            self.push(Item { bp: *bp, bm: *bm, copy: copy as u8 });
+        }
+    }
+
+    fn push(&mut self, item: Item) {
+        self.batch.push(item);
+        if self.batch.len() == BATCH {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+        // fails only if every checker has panicked, which the scope will tell
+        let _ = self.to.send(full);
+    }
+}
+
+/// Runs `produce`, and checks what it feeds on `threads` threads. `progress` is called from these with the bytes of each batch.
+pub(crate) fn check<T>(
+    zio: &Zio,
+    threads: usize,
+    progress: &(dyn Fn(u64, u64) + Sync),
+    produce: impl FnOnce(&mut Feeder) -> T,
+) -> (T, Tally) {
+    let total = Mutex::new(Tally::default());
+    let (to, from) = bounded::<Vec<Item>>(1);
+    let result = thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            let from = from.clone();
+            scope.spawn(|| {
+                let tally = checker(zio, &from, progress);
+                drop(from);
+                lock(&total).add(tally);
+            });
+        }
+        drop(from);
+        let mut feeder = Feeder { batch: Vec::with_capacity(BATCH), to };
+        let result = produce(&mut feeder);
+        feeder.flush();
+        result
+    });
+    let tally = std::mem::take(&mut *lock(&total));
+    (result, tally)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, progress: &(dyn Fn(u64, u64) + Sync)) -> Tally {
+    let source = WindowSource::new(WINDOW);
+    let cx = ReadCx { mode: ReadMode::Scrub, source: &source };
+    let mut scratch = Scratch::default();
+    let mut tally = Tally::default();
+    let mut order: Vec<(u64, u32)> = Vec::new();
+    for batch in from {
+        order.clear();
+        order.extend(batch.iter().enumerate().map(|(n, item)| (item.place(), n as u32)));
+        order.sort_unstable();
+        let before = (tally.bytes, tally.lost_blocks);
+        check_batch(zio, &batch, &order, &cx, &mut scratch, &mut tally);
+        progress(tally.bytes - before.0, tally.lost_blocks - before.1);
+    }
+    tally
+}
+
+impl Item {
+    /// Orders by vdev, then by offset.
+    fn place(&self) -> u64 {
+        let dva = self.bp.dva(if self.copy == ALL { 0 } else { self.copy.into() });
+        (dva.vdev() << 48) | ((dva.offset() >> 9) & 0xffff_ffff_ffff)
+    }
+
+    /// The pointer with only the copy that is to be read.
+    fn pointer(&self) -> BlkPtr {
+        let mut bp = self.bp;
+        if self.copy != ALL {
+            let dva = bp.dva(self.copy.into());
+            (bp.words[0], bp.words[1]) = (dva.word0, dva.word1);
+            // in place of the third address an encrypted block has salt and IV
+            let end = if bp.is_encrypted() { 4 } else { 6 };
+            bp.words.iter_mut().take(end).skip(2).for_each(|w| *w = 0);
+        }
+        bp
+    }
+}
+
+/// Checks the copies of a batch in order; what is not right is looked at once more as a whole, with all its copies.
+fn check_batch(
+    zio: &Zio,
+    batch: &[Item],
+    order: &[(u64, u32)],
+    cx: &ReadCx<'_>,
+    scratch: &mut Scratch,
+    tally: &mut Tally,
+) {
+    let mut suspects: Vec<&Item> = Vec::new();
+    for (_, n) in order {
+        let Some(item) = batch.get(*n as usize) else { continue };
+        match zio.verify_block(&item.pointer(), &item.bm, cx, scratch) {
+            Ok(report) if report.is_clean() => tally.good(&report),
+            _ => suspects.push(item),
+        }
+    }
+    suspects.sort_by_key(|item| item.bp.words);
+    suspects.dedup_by_key(|item| item.bp.words);
+    for item in suspects {
+        match zio.verify_block(&item.bp, &item.bm, &ReadCx::SCRUB, scratch) {
+            Ok(report) => tally.repairable(&report),
+            Err(why) => tally.lost(Damage { bm: item.bm, why: why.to_string() }),
+        }
+    }
+}
