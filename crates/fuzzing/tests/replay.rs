@@ -1,4 +1,5 @@
 //! Every corpus, and mutations of it: `ZUSE_MUTATIONS` says how many for each target (100,000 unless told; a million take a minute or two).
+//! `ZUSE_FUZZ_TARGETS=nvlist,zap` keeps to some.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -8,6 +9,11 @@ use std::time::{Duration, Instant};
 
 use fuzzing::mutate::{Rng, mutate};
 use fuzzing::{Body, TARGETS};
+
+fn targets() -> impl Iterator<Item = &'static (&'static str, Body)> {
+    let only = std::env::var("ZUSE_FUZZ_TARGETS").ok();
+    TARGETS.iter().filter(move |(name, _)| only.as_ref().is_none_or(|only| only.split(',').any(|o| o == *name)))
+}
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
@@ -30,7 +36,7 @@ fn run(target: &str, body: Body, data: &[u8], what: &str) {
 
 #[test]
 fn corpora_replay() {
-    for (target, body) in TARGETS {
+    for (target, body) in targets() {
         let corpus = corpus(target);
         assert!(!corpus.is_empty(), "{target} has no corpus");
         for (at, data) in corpus.iter().enumerate() {
@@ -42,7 +48,7 @@ fn corpora_replay() {
 #[test]
 fn mutations_do_no_harm() {
     let count = std::env::var("ZUSE_MUTATIONS").map_or(100_000, |n| n.parse().unwrap());
-    for (target, body) in TARGETS {
+    for (target, body) in targets() {
         let corpus = corpus(target);
         let mut rng = Rng::new(0x005E_ED0F_0021);
         for step in 0..count {

@@ -1,6 +1,6 @@
 //! Building a list from its packed form, within limits.
 
-use crate::names::name_size;
+use crate::names::long_size;
 use crate::reader::{Pair, Reader, deeper};
 use crate::view::ValueRef;
 use crate::{DataType, Error, NvList, NvString, Value};
@@ -58,11 +58,11 @@ struct Decoder<'r, 'a, 'l> {
 }
 
 /// A list's first allocations.
-const LIST_COST: usize = 320;
+const LIST_COST: usize = 512;
 
 /// What a pair costs at most, less its value: a slot and a name in vectors that double, and its share of the index.
 fn pair_cost(name: &[u8]) -> usize {
-    2 * (48 + name_size(name.len())) + 48
+    2 * (96 + long_size(name.len())) + 40
 }
 
 impl<'a> Decoder<'_, 'a, '_> {

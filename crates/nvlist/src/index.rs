@@ -1,36 +1,39 @@
 //! The hash index: from a name to its first slot.
 //!
-//! A table of buckets of one cache line, five entries each. An entry holds 32 bits of hash, the slot, and where the name's bytes
-//! are, so that the two places that a search must look at are fetched side by side, and a search has no branch that the data could
-//! mislead: the processor is already busy with the next lookup while memory answers this one. (The entry of a full bucket goes to the next one; each bucket
+//! A table of buckets of one cache line, seven entries each. An entry holds 32 bits of hash and a slot. A search compares seven
+//! hashes at once and nearly always goes on to one slot, or to none: it has no branch that the data could mislead, so the processor is
+//! already busy with the next lookup while memory answers this one. (The entry of a full bucket goes to the next one; each bucket
 //! counts those that passed it, so that a search knows when to stop and a removal leaves no tombstone.)
 //!
 //! A home is given by the *upper* bits of the hash, so a table that doubles is read and written from front to back.
 
 use crate::hash::Key;
 
-const WAYS: usize = 5;
+const WAYS: usize = 7;
 
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Bucket {
-    /// Hashes; 0 where there is no entry.
-    tags: [u32; WAYS],
+    /// Hashes, which are odd, or 0 where there is no entry; and last, twice how many entries found this bucket full and went on: an
+    /// even number, so that all eight can be compared as one.
+    tags: [u32; WAYS + 1],
     slots: [u32; WAYS],
-    names: [u32; WAYS],
-    /// Entries that found this bucket full and went on.
-    passed: u32,
 }
 
 impl Bucket {
-    /// The ways with this tag, as bits.
+    /// The first way with this tag, or [`WAYS`].
     #[inline(always)]
-    fn with_tag(&self, tag: u32) -> u32 {
-        let mut ways = 0;
-        for (way, held) in self.tags.iter().enumerate() {
-            ways |= u32::from(*held == tag) << way;
+    fn way(&self, tag: u32) -> usize {
+        let mut found = WAYS;
+        for way in (0..WAYS).rev() {
+            found = if self.tags[way] == tag { way } else { found };
         }
-        ways
+        found
+    }
+
+    #[inline(always)]
+    fn passed(&self) -> u32 {
+        self.tags[WAYS]
     }
 }
 
@@ -44,15 +47,15 @@ pub(crate) struct Index {
     key: &'static Key,
 }
 
-/// Whether a table of `buckets` may hold `len` entries: at most three a bucket, so that few are full.
+/// Whether a table of `buckets` may hold `len` entries: at most four a bucket, so that few are full.
 const fn fits(len: usize, buckets: usize) -> bool {
-    len <= 3 * buckets
+    len <= 4 * buckets
 }
 
 impl Index {
     /// An empty index with room for `len` names.
     pub(crate) fn for_len(len: usize) -> Index {
-        let mut bits = 3;
+        let mut bits = 2;
         while !fits(len, 1 << bits) && bits < 31 {
             bits += 1;
         }
@@ -68,7 +71,7 @@ impl Index {
         }
     }
 
-    /// The tag of a name: never 0.
+    /// The tag of a name: an odd number.
     #[inline(always)]
     pub(crate) fn tag(&self, name: &[u8]) -> u32 {
         self.key.hash(name) | 1
@@ -84,39 +87,34 @@ impl Index {
         (tag >> self.shift) as usize
     }
 
-    /// The entry with this tag for whose slot and name `is` says yes.
+    /// Where the name of this tag is, if it is anywhere: nearly always in its home, and the only one of its tag there.
     #[inline(always)]
-    pub(crate) fn find(&self, tag: u32, is: impl Fn(u32, u32) -> bool) -> Option<Place> {
-        // nearly always the first candidate is the one, or there is none
-        let at = self.home(tag);
-        let bucket = self.buckets.get(at)?;
-        let ways = bucket.with_tag(tag);
-        if ways == 0 && bucket.passed == 0 {
-            return None;
+    pub(crate) fn guess(&self, tag: u32) -> Guess {
+        let bucket = self.home(tag);
+        let Some(at) = self.buckets.get(bucket) else {
+            return Guess::Absent;
+        };
+        let way = at.way(tag);
+        match at.slots.get(way) {
+            Some(slot) => Guess::Perhaps(Place { slot: *slot, bucket: bucket as u32, way: way as u32 }),
+            None if at.passed() == 0 => Guess::Absent,
+            None => Guess::Elsewhere,
         }
-        let way = ways.trailing_zeros() as usize;
-        if let (Some(slot), Some(name)) = (bucket.slots.get(way), bucket.names.get(way))
-            && is(*slot, *name)
-        {
-            return Some(Place { bucket: at, way, slot: *slot });
-        }
-        self.find_further(tag, is)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn find_further(&self, tag: u32, is: impl Fn(u32, u32) -> bool) -> Option<Place> {
+    /// The entry with this tag for whose slot `is` says yes.
+    pub(crate) fn find(&self, tag: u32, is: impl Fn(u32) -> bool) -> Option<Place> {
         let mask = self.mask();
         let mut at = self.home(tag);
         loop {
             let bucket = &self.buckets[at & mask];
             for way in (0..WAYS).filter(|way| bucket.tags[*way] == tag) {
                 let slot = bucket.slots[way];
-                if is(slot, bucket.names[way]) {
-                    return Some(Place { bucket: at & mask, way, slot });
+                if is(slot) {
+                    return Some(Place { slot, bucket: (at & mask) as u32, way: way as u32 });
                 }
             }
-            if bucket.passed == 0 {
+            if bucket.passed() == 0 {
                 return None;
             }
             at += 1;
@@ -125,28 +123,27 @@ impl Index {
 
     /// Adds an entry for a name that has none.
     #[inline]
-    pub(crate) fn insert(&mut self, tag: u32, slot: u32, name: u32) {
+    pub(crate) fn insert(&mut self, tag: u32, slot: u32) {
         if !fits(self.len + 1, self.buckets.len()) {
             self.grow();
         }
-        self.place(tag, slot, name);
+        self.place(tag, slot);
         self.len += 1;
     }
 
     #[inline]
-    fn place(&mut self, tag: u32, slot: u32, name: u32) {
+    fn place(&mut self, tag: u32, slot: u32) {
         let mask = self.mask();
         let mut at = self.home(tag);
         loop {
             let bucket = &mut self.buckets[at & mask];
-            let way = bucket.with_tag(0).trailing_zeros() as usize;
+            let way = bucket.way(0);
             if way < WAYS {
                 bucket.tags[way] = tag;
                 bucket.slots[way] = slot;
-                bucket.names[way] = name;
                 return;
             }
-            bucket.passed += 1;
+            bucket.tags[WAYS] += 2;
             at += 1;
         }
     }
@@ -154,42 +151,41 @@ impl Index {
     #[cold]
     fn grow(&mut self) {
         let mut larger = Index::with_bits(33 - self.shift);
-        larger.take(self, |slot, name| (slot, name));
+        larger.take(self, |slot| slot);
         *self = larger;
     }
 
-    /// Inserts all entries of `other`, which point to what `new` says for their slot and name.
-    fn take(&mut self, other: &Index, new: impl Fn(u32, u32) -> (u32, u32)) {
+    /// Inserts all entries of `other`, whose slots are where `moved` says.
+    fn take(&mut self, other: &Index, moved: impl Fn(u32) -> u32) {
         for bucket in &other.buckets {
-            for way in (0..WAYS).filter(|way| bucket.tags[*way] != 0) {
-                let (slot, name) = new(bucket.slots[way], bucket.names[way]);
-                self.place(bucket.tags[way], slot, name);
+            for (tag, slot) in bucket.tags.iter().zip(&bucket.slots).filter(|(tag, _)| **tag != 0) {
+                self.place(*tag, moved(*slot));
             }
         }
         self.len = other.len;
     }
 
-    /// The same index in a table of fitting size, after a slot and its name moved to where `moved` says.
-    pub(crate) fn moved(&self, moved: impl Fn(u32) -> (u32, u32)) -> Index {
+    /// The same index in a table of fitting size, after slots moved to where `moved` says.
+    pub(crate) fn moved(&self, moved: impl Fn(u32) -> u32) -> Index {
         let mut fresh = Index::for_len(self.len);
-        fresh.take(self, |slot, _| moved(slot));
+        fresh.take(self, moved);
         fresh
     }
 
     /// Lets an entry point to another slot.
     #[inline]
     pub(crate) fn set_slot(&mut self, place: Place, slot: u32) {
-        self.buckets[place.bucket].slots[place.way] = slot;
+        self.buckets[place.bucket as usize].slots[place.way as usize] = slot;
     }
 
     /// Removes an entry.
     #[inline]
     pub(crate) fn remove(&mut self, place: Place) {
         let mask = self.mask();
-        let tag = std::mem::take(&mut self.buckets[place.bucket].tags[place.way]);
+        let tag = std::mem::take(&mut self.buckets[place.bucket as usize].tags[place.way as usize]);
         let mut at = self.home(tag);
-        while at != place.bucket {
-            self.buckets[at].passed -= 1;
+        while at != place.bucket as usize {
+            self.buckets[at].tags[WAYS] -= 2;
             at = (at + 1) & mask;
         }
         self.len -= 1;
@@ -201,13 +197,30 @@ impl Index {
     }
 }
 
+/// What a first look at the index gives.
+pub(crate) enum Guess {
+    /// There is no such name.
+    Absent,
+    /// If the name in this slot is the one, this is it; if not, [`Index::find`] knows.
+    Perhaps(Place),
+    /// [`Index::find`] knows.
+    Elsewhere,
+}
+
 /// Where an entry is, good until the table changes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
-    bucket: usize,
-    way: usize,
     /// The slot it points to.
     pub(crate) slot: u32,
+    bucket: u32,
+    way: u32,
+}
+
+impl Place {
+    /// A slot found without an index.
+    pub(crate) fn unindexed(slot: u32) -> Place {
+        Place { slot, ..Place::default() }
+    }
 }
 
 #[cfg(test)]
@@ -228,8 +241,8 @@ mod tests {
         for step in 0..30_000u32 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             // few tags, bunched at both ends: long runs, and runs around the end
-            let tag = ((seed >> 33) as u32 % 900).wrapping_sub(450).max(1);
-            match (index.find(tag, |_, _| true), step % 5) {
+            let tag = ((seed >> 33) as u32 % 900).wrapping_sub(450) << 1 | 1;
+            match (index.find(tag, |_| true), step % 5) {
                 (Some(place), 0 | 1) => {
                     assert_eq!(model.remove(&tag), Some(place.slot));
                     index.remove(place);
@@ -241,21 +254,21 @@ mod tests {
                 (Some(place), _) => assert_eq!(model.get(&tag), Some(&place.slot)),
                 (None, _) => {
                     assert_eq!(model.insert(tag, step), None);
-                    index.insert(tag, step, 0);
+                    index.insert(tag, step);
                 }
             }
             assert_eq!(index.len, model.len());
             if step % 4096 == 0 {
-                index = index.moved(|slot| (slot, 0));
+                index = index.moved(|slot| slot);
             }
         }
         for (tag, slot) in &model {
-            assert_eq!(index.find(*tag, |_, _| true).map(|p| p.slot), Some(*slot));
+            assert_eq!(index.find(*tag, |_| true).map(|p| p.slot), Some(*slot));
         }
         for tag in model.into_keys() {
-            let place = index.find(tag, |_, _| true);
+            let place = index.find(tag, |_| true);
             index.remove(place.expect("was there"));
         }
-        assert!(index.buckets.iter().all(|b| b.passed == 0 && b.tags == [0; WAYS]));
+        assert!(index.buckets.iter().all(|b| b.tags == [0; WAYS + 1]));
     }
 }

@@ -5,16 +5,16 @@
 //!
 //! # In memory
 //! An [`NvList`] has three parts, and none of them is allocated per pair:
-//! * **slots**: the pairs in the order in which they were added. A removed pair leaves an empty slot behind;
-//! * **names**: the bytes of all names in one arena. Pairs of the same name (allowed without a uniqueness flag) share the bytes and
-//!   are a chain through the slots;
-//! * **index**: from 25 slots on, a table with an entry for each distinct name: 32 bits of hash, its first slot, its bytes' place.
+//! * **slots**: the pairs in the order in which they were added, value and name side by side. A removed pair leaves an empty slot behind.
+//!   Pairs of the same name (allowed without a uniqueness flag) are a chain through the slots;
+//! * **names**: the few that are too long for a slot;
+//! * **index**: from 25 slots on, a table with an entry for each distinct name: 32 bits of hash and its first slot.
 //!
-//! So a lookup waits for memory twice in a list of any size: for the entry, and then for slot and name at once. Adding appends to two
-//! vectors and writes an entry; removing empties a slot. When half of the memory is empty slots and dead names, everything moves
-//! together once: amortised O(1), and the order of insertion stays.
+//! So a lookup waits for memory twice in a list of any size: for the entry, and for the slot. Adding appends to a vector and writes an
+//! entry; removing empties a slot. When half of the memory is dead, everything moves together once: amortised O(1), and the
+//! order of insertion stays.
 //!
-//! The hash is keyed with secret random numbers and strongly universal (`hash`). Names come from streams and foreign pools, and whoever chooses
+//! The hash is keyed with secret random numbers and universal (`hash`). Names come from streams and foreign pools, and whoever chooses
 //! names must not be able to choose collisions: OpenZFS's ELF hash turns a list of chosen names into quadratic work. The key never
 //! shows: order is the order of insertion.
 //!

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::index::{Index, Place};
-use crate::names::{Names, name_size};
+use crate::index::{Guess, Index, Place};
+use crate::names::{Name, Names};
 use crate::{DataType, Uniqueness, Value};
 
 /// Above this many slots a list has an index; below, looking at them in a row is faster.
@@ -22,6 +22,7 @@ const NONE: u32 = u32::MAX;
 pub struct NvList {
     /// Pairs in the order of their insertion; `None` where one was removed.
     slots: Vec<Slot>,
+    /// The long names.
     names: Names,
     /// The first slot of every name, when there are more slots than [`INDEX_ABOVE`].
     index: Option<Box<Index>>,
@@ -39,20 +40,11 @@ pub struct NvList {
 #[derive(Clone)]
 struct Slot {
     value: Option<Value>,
-    name: u32,
-    name_len: u32,
+    name: Name,
     /// The next pair of the name, or [`NONE`].
     next: u32,
     /// The one before; in the first, the last.
     prev: u32,
-}
-
-/// The first pair of a name.
-#[derive(Clone, Copy)]
-struct Head {
-    slot: u32,
-    /// Its entry, if there is an index.
-    place: Option<Place>,
 }
 
 impl Default for NvList {
@@ -113,7 +105,7 @@ impl NvList {
 
     /// About what [`NvList::pack`] will need for a list of small values.
     pub(crate) fn packed_size_hint(&self) -> usize {
-        32 + self.names.len() + self.live * 24
+        32 + self.names.len() + self.live * 80
     }
 
     /// The pairs whose names are UTF-8 (a name that is not is seen by [`NvList::iter_bytes`]), in insertion order.
@@ -230,7 +222,7 @@ impl NvList {
     }
 
     /// The pair that a new one of this value replaces.
-    fn replaced(&self, head: Head, value: &Value) -> Option<u32> {
+    fn replaced(&self, head: Place, value: &Value) -> Option<u32> {
         match self.uniqueness() {
             Uniqueness::None => None,
             Uniqueness::Name => Some(head.slot),
@@ -239,7 +231,7 @@ impl NvList {
     }
 
     /// Removes the pair `old` and adds one of the same name at the end.
-    fn replace(&mut self, head: Head, old: u32, value: Value) {
+    fn replace(&mut self, head: Place, old: u32, value: Value) {
         let to = self.slots.len() as u32;
         let Some(slot) = self.slots.get_mut(old as usize) else {
             return;
@@ -250,12 +242,12 @@ impl NvList {
         } else if slot.next == NONE && old == head.slot {
             // the only one of its name, as nearly always: it moves
             slot.value = None;
-            let (name, name_len) = (slot.name, slot.name_len);
+            let name = slot.name;
             self.live -= 1;
-            self.push_slot(Slot { value: Some(value), name, name_len, next: NONE, prev: to });
-            if let (Some(index), Some(place)) = (self.index.as_deref_mut(), head.place) {
-                index.set_slot(place, to);
+            if let Some(index) = self.index.as_deref_mut() {
+                index.set_slot(head, to);
             }
+            self.push_slot(Slot { value: Some(value), name, next: NONE, prev: to });
             self.tidy();
         } else {
             // others of its name stay, so that the name does
@@ -270,12 +262,12 @@ impl NvList {
     #[inline]
     fn append_new(&mut self, name: &[u8], value: Value, tag: u32) {
         let to = self.slots.len() as u32;
-        let place = self.names.push(name);
+        let name = self.names.add(name);
         self.distinct += 1;
         if let Some(index) = self.index.as_deref_mut() {
-            index.insert(tag, to, place);
+            index.insert(tag, to);
         }
-        self.push_slot(Slot { value: Some(value), name: place, name_len: name.len() as u32, next: NONE, prev: to });
+        self.push_slot(Slot { value: Some(value), name, next: NONE, prev: to });
     }
 
     /// Adds another pair of the name whose first slot is `head`.
@@ -284,12 +276,12 @@ impl NvList {
         let Some(first) = self.slots.get_mut(head as usize) else {
             return;
         };
-        let (name, name_len) = (first.name, first.name_len);
+        let name = first.name;
         let last = std::mem::replace(&mut first.prev, to);
         if let Some(last) = self.slots.get_mut(last as usize) {
             last.next = to;
         }
-        self.push_slot(Slot { value: Some(value), name, name_len, next: NONE, prev: last });
+        self.push_slot(Slot { value: Some(value), name, next: NONE, prev: last });
     }
 
     #[inline(always)]
@@ -304,12 +296,11 @@ impl NvList {
 
     /// Empties a slot and takes it out of its name's chain; with the last one the name dies.
     #[inline]
-    fn unlink(&mut self, head: Head, slot: u32) -> Option<Value> {
+    fn unlink(&mut self, head: Place, slot: u32) -> Option<Value> {
         let at = self.slots.get_mut(slot as usize)?;
         let value = at.value.take()?;
-        let (next, prev, name_len) = (at.next, at.prev, at.name_len);
+        let (next, prev, long) = (at.next, at.prev, at.name.long_size());
         self.live -= 1;
-        let entry = self.index.as_deref_mut().zip(head.place);
         if slot != head.slot {
             if let Some(before) = self.slots.get_mut(prev as usize) {
                 before.next = next;
@@ -321,16 +312,16 @@ impl NvList {
             }
         } else if next == NONE {
             self.distinct -= 1;
-            self.dead_names += name_size(name_len as usize);
-            if let Some((index, place)) = entry {
-                index.remove(place);
+            self.dead_names += long;
+            if let Some(index) = self.index.as_deref_mut() {
+                index.remove(head);
             }
         } else {
             if let Some(second) = self.slots.get_mut(next as usize) {
                 second.prev = prev;
             }
-            if let Some((index, place)) = entry {
-                index.set_slot(place, next);
+            if let Some(index) = self.index.as_deref_mut() {
+                index.set_slot(head, next);
             }
         }
         Some(value)
@@ -342,7 +333,7 @@ impl NvList {
     }
 
     #[inline(always)]
-    fn find(&self, name: &[u8]) -> Option<Head> {
+    fn find(&self, name: &[u8]) -> Option<Place> {
         match self.index.as_deref() {
             Some(index) => self.find_indexed(index, index.tag(name), name),
             None => self.scan(name),
@@ -351,7 +342,7 @@ impl NvList {
 
     /// The first pair of a name, and the name's tag if there is an index.
     #[inline(always)]
-    fn find_to_insert(&self, name: &[u8]) -> (Option<Head>, u32) {
+    fn find_to_insert(&self, name: &[u8]) -> (Option<Place>, u32) {
         match self.index.as_deref() {
             Some(index) => {
                 let tag = index.tag(name);
@@ -362,21 +353,29 @@ impl NvList {
     }
 
     #[inline(always)]
-    fn find_indexed(&self, index: &Index, tag: u32, name: &[u8]) -> Option<Head> {
-        let place = index.find(tag, |slot, at| {
-            let len = self.slots.get(slot as usize).map(|s| s.name_len as usize);
-            len == Some(name.len()) && self.names.get(at, name.len() as u32) == name
-        })?;
-        Some(Head { slot: place.slot, place: Some(place) })
+    fn find_indexed(&self, index: &Index, tag: u32, name: &[u8]) -> Option<Place> {
+        match index.guess(tag) {
+            Guess::Perhaps(place) if self.has_name(place.slot, name) => Some(place),
+            Guess::Absent => None,
+            _ => self.find_further(index, tag, name),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_further(&self, index: &Index, tag: u32, name: &[u8]) -> Option<Place> {
+        index.find(tag, |slot| self.has_name(slot, name))
+    }
+
+    #[inline(always)]
+    fn has_name(&self, slot: u32, name: &[u8]) -> bool {
+        self.slots.get(slot as usize).is_some_and(|s| s.name.get(&self.names) == name)
     }
 
     #[inline(never)]
-    fn scan(&self, name: &[u8]) -> Option<Head> {
-        let is = |s: &Slot| {
-            s.name_len as usize == name.len() && s.value.is_some() && self.names.get(s.name, s.name_len) == name
-        };
-        let slot = self.slots.iter().position(is)?;
-        Some(Head { slot: slot as u32, place: None })
+    fn scan(&self, name: &[u8]) -> Option<Place> {
+        let is = |s: &Slot| s.name.get(&self.names) == name && s.value.is_some();
+        self.slots.iter().position(is).map(|slot| Place::unindexed(slot as u32))
     }
 
     /// The first slot of a type in the chain that starts at `slot`.
@@ -397,8 +396,8 @@ impl NvList {
         let mut index = Box::new(Index::for_len(self.distinct));
         for (at, slot) in self.slots.iter().enumerate() {
             if slot.value.is_some() && slot.prev as usize >= at {
-                let tag = index.tag(self.names.get(slot.name, slot.name_len));
-                index.insert(tag, at as u32, slot.name);
+                let tag = index.tag(slot.name.get(&self.names));
+                index.insert(tag, at as u32);
             }
         }
         self.index = Some(index);
@@ -414,8 +413,7 @@ impl NvList {
         }
     }
 
-    /// Moves pairs and names together, in order. In the old slots, `next` then says where the first of the chain went, and in the first
-    /// `name` where its name did.
+    /// Moves pairs and names together, in order. In the old slots, `next` then says where the first of the chain went.
     #[cold]
     fn compact(&mut self) {
         let names = std::mem::take(&mut self.names);
@@ -425,14 +423,14 @@ impl NvList {
         (self.live, self.dead_names) = (0, 0);
         let mut at = 0;
         while let Some(slot) = slots.get_mut(at) {
-            let (value, name_len, prev) = (slot.value.take(), slot.name_len, slot.prev as usize);
+            let (value, prev) = (slot.value.take(), slot.prev as usize);
             match value {
                 None => {}
                 Some(value) if prev >= at => {
                     let to = self.slots.len() as u32;
-                    let name = self.names.push(names.get(slot.name, name_len));
-                    (slot.next, slot.name) = (to, name);
-                    self.push_slot(Slot { value: Some(value), name, name_len, next: NONE, prev: to });
+                    slot.next = to;
+                    let name = self.names.add(slot.name.get(&names));
+                    self.push_slot(Slot { value: Some(value), name, next: NONE, prev: to });
                 }
                 Some(value) => {
                     let head = slots.get(prev).map_or(NONE, |s| s.next);
@@ -444,7 +442,7 @@ impl NvList {
             }
             at += 1;
         }
-        let moved = |slot: u32| slots.get(slot as usize).map_or((NONE, 0), |s| (s.next, s.name));
+        let moved = |slot: u32| slots.get(slot as usize).map_or(NONE, |s| s.next);
         self.index = match self.index.take() {
             Some(index) if self.live > INDEX_ABOVE / 2 => Some(Box::new(index.moved(moved))),
             _ => None,
@@ -520,7 +518,7 @@ impl<'a> Iterator for IterBytes<'a> {
     type Item = (&'a [u8], &'a Value);
     fn next(&mut self) -> Option<Self::Item> {
         let list = self.list;
-        let pair = self.slots.find_map(|s| Some((list.names.get(s.name, s.name_len), s.value.as_ref()?)))?;
+        let pair = self.slots.find_map(|s| Some((s.name.get(&list.names), s.value.as_ref()?)))?;
         self.left -= 1;
         Some(pair)
     }
