@@ -67,7 +67,9 @@ pub fn pointer(at: u64, len: usize, object_type: ObjectType, endian: Endian) -> 
     (bp.words[0], bp.words[1], bp.words[10], bp.words[11]) = (dva.word0, dva.word1, 1, 1);
     let sectors = (len as u64 / 512).saturating_sub(1);
     let little = u64::from(endian == Endian::Little);
-    for (low, width, value) in [(0, 16, sectors), (16, 16, sectors), (32, 7, 2), (40, 8, 2), (48, 8, object_type.0.into()), (63, 1, little)] {
+    for (low, width, value) in
+        [(0, 16, sectors), (16, 16, sectors), (32, 7, 2), (40, 8, 2), (48, 8, object_type.0.into()), (63, 1, little)]
+    {
         bp.words[6] = with_bits(bp.words[6], low, width, value);
     }
     bp

@@ -43,7 +43,13 @@ pub fn fuzz_sa(data: &[u8]) {
 fn table() -> SaTable {
     let variable = |attr| matches!(attr, Attr::Symlink | Attr::DaclAces | Attr::Dxattr);
     let registry = Attr::ALL.iter().skip(16).enumerate().map(|(n, attr)| {
-        let length = if variable(*attr) { 0 } else if *attr == Attr::Scanstamp { 32 } else { 8 };
+        let length = if variable(*attr) {
+            0
+        } else if *attr == Attr::Scanstamp {
+            32
+        } else {
+            8
+        };
         let swap = match attr {
             Attr::DaclAces => 4,
             Attr::Symlink | Attr::Scanstamp | Attr::Dxattr => 3,
@@ -54,7 +60,15 @@ fn table() -> SaTable {
     let registry = registry.collect::<Vec<_>>();
     let file = [5, 6, 4, 12, 13, 7, 11, 0, 1, 2, 3, 8];
     let with = |more: &[u16]| [&file[..], more].concat();
-    let layouts = [with(&[16, 19]), with(&[17, 16, 19]), with(&[21, 16, 19]), with(&[20]), with(&[10, 9]), vec![20], vec![19, 20]];
+    let layouts = [
+        with(&[16, 19]),
+        with(&[17, 16, 19]),
+        with(&[21, 16, 19]),
+        with(&[20]),
+        with(&[10, 9]),
+        vec![20],
+        vec![19, 20],
+    ];
     let layouts: Vec<_> = layouts.into_iter().enumerate().map(|(n, attrs)| (n as u16 + 2, attrs)).collect();
     SaTable::from_parts(&registry, &layouts)
 }

@@ -12,7 +12,7 @@ const LOOKED_UP: usize = 40;
 /// Opens, lists, looks up, continues from cookies, counts.
 ///
 /// # Panics
-/// The library is wrong: an entry of a listing is not found by its own cookie.
+/// The library is wrong: a cookie leads back.
 pub fn fuzz_zap(data: &[u8]) {
     let [how, shift, rest @ ..] = data else { return };
     let endian = if how & 1 == 0 { Endian::Little } else { Endian::Big };
@@ -21,9 +21,10 @@ pub fn fuzz_zap(data: &[u8]) {
     let Ok(entries) = zap.entries() else { return };
     for entry in entries.map_while(Result::ok).take(LOOKED_UP) {
         let again = zap.entries_from(entry.cookie).ok().and_then(|mut from| from.next());
-        // a hash of 64 bits, or a differentiator beyond what a cookie holds, is not one that OpenZFS makes
-        if u64::from(entry.cd) < 0xffff && entry.hash.trailing_zeros() >= 36 {
-            assert_eq!(again.and_then(Result::ok).map(|found| (found.hash, found.cd)), Some((entry.hash, entry.cd)));
+        if let Some(Ok(found)) = again {
+            // what OpenZFS does not make (more bits of a hash, a differentiator that a cookie cannot hold) may come again
+            let sound = entry.cd < 0xffff && entry.hash.trailing_zeros() >= 36;
+            assert!(!sound || (found.hash, found.cd) >= (entry.hash, entry.cd), "a cookie leads back");
         }
         let _ = zap.lookup(&entry.name);
         let _ = zap.lookup_norm(&entry.name, MatchMode::Normalize);
