@@ -1,7 +1,7 @@
 //! Which space of a vdev is allocated: range trees, space maps, log space maps. Logic only, no I/O.
 //!
 //! A top-level vdev is cut into *metaslabs* of equal size. Each has a **space map**: an object that logs allocations and
-//! frees in order, from which a [`RangeTree`] of the allocated space is made ([`load`]). Appending to the map of each metaslab in
+//! frees in order, from which a [`RangeTree`] of the allocated space is made ([`load_metaslab`]). Appending to the map of each metaslab in
 //! each txg was slow, so a pool with feature `log_spacemap` appends to one **log** a txg for the whole pool; now and then
 //! a metaslab is flushed: what concerns it goes to its own map, and its *unflushed txg* moves on. The present state of a
 //! metaslab is therefore its map, less the unflushed frees, plus the unflushed allocations ([`log`]).
