@@ -68,6 +68,12 @@ impl BlockCursor {
         self.cache.search(&self.object.tree(), blkid, true)
     }
 
+    /// After an error of [`BlockCursor::next_block`], or of reading the block that it gave: the first block behind what cannot be
+    /// read, where a search can go on. `None` if nothing follows.
+    pub fn behind_damage(&mut self) -> Option<u64> {
+        self.cache.behind_damage(&self.object.tree())
+    }
+
     /// The first data block from `blkid` on that is a hole; `None` when all blocks up to the last are data.
     ///
     /// # Errors

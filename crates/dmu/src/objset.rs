@@ -6,7 +6,7 @@ use base::{Endian, bytes};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
 use zio::{Bookmark, Buf, Zio};
 
-use crate::tree::{Child, MAX_EMPTY_BLOCKS, SharedCache, Tree};
+use crate::tree::{Child, MAX_EMPTY_BLOCKS, SharedCache, Tree, most_blocks};
 
 use crate::{BlockCursor, Error, Object};
 
@@ -156,7 +156,7 @@ impl Objset {
     /// All objects from number `first` on.
     pub fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
         let meta = Object::new(self.clone(), Special::MetaDnode.id(), self.phys.meta_dnode.clone());
-        Objects { cursor: BlockCursor::new(meta), next: Some(first.max(1)), block: None }
+        Objects { cursor: BlockCursor::new(meta), next: Some(first.max(1)), block: None, left: most_blocks(&self.zio) }
     }
 
     /// Objects that a block of dnodes has room for; 0 in a set without a meta-dnode.
@@ -221,6 +221,8 @@ pub struct Objects {
     /// The object to look at next; `None` at the end.
     next: Option<u64>,
     block: Option<(u64, Buf, Endian)>,
+    /// How many more blocks of dnodes there can be.
+    left: u64,
 }
 
 impl Objects {
@@ -239,6 +241,7 @@ impl Objects {
         }
         if let Some((buf, endian)) = self.cursor.block(blkid)? {
             self.block = Some((blkid, buf, endian));
+            self.left = self.left.saturating_sub(1);
         }
         Ok(Some(blkid))
     }
@@ -255,16 +258,13 @@ impl Iterator for Objects {
     fn next(&mut self) -> Option<Self::Item> {
         let objset = self.cursor.object().objset().clone();
         let per_block = objset.dnodes_per_block();
-        for _ in 0..MAX_EMPTY_BLOCKS {
+        for _ in 0..self.left.min(MAX_EMPTY_BLOCKS.into()) {
             let blkid = match self.load(per_block) {
                 Ok(found) => found?,
                 Err(err) => {
-                    // an indirect block is gone, or one block of dnodes: no telling how many objects; go on with the next block
-                    let at = self.next? / per_block.max(1);
-                    self.leave(at, per_block);
-                    if at >= self.cursor.object().phys().maxblkid {
-                        self.next = None;
-                    }
+                    // a block of dnodes is gone, or an indirect block: no telling how many objects
+                    self.left = self.left.saturating_sub(1);
+                    self.next = self.cursor.behind_damage().and_then(|blkid| blkid.checked_mul(per_block));
                     return Some(Err(err));
                 }
             };
@@ -283,8 +283,12 @@ impl Iterator for Objects {
                 Err(source) => Err(Error::Format { objset: objset.id(), object: id, source }),
             });
         }
-        self.next = None;
-        let value = MAX_EMPTY_BLOCKS.into();
-        Some(Err(Error::Corrupt { objset: objset.id(), object: 0, what: "number of blocks of free dnodes", value }))
+        let at = self.next.take()?;
+        Some(Err(Error::Corrupt {
+            objset: objset.id(),
+            object: 0,
+            what: "number of blocks of dnodes before object",
+            value: at,
+        }))
     }
 }

@@ -14,6 +14,13 @@ use crate::Error;
 /// How many indirect blocks without any data in them a search passes before it calls the tree corrupt: OpenZFS writes none.
 pub(crate) const MAX_EMPTY_BLOCKS: u32 = 1 << 16;
 
+/// How many blocks there can be in a pool: each takes at least a sector. A tree with more of them than this (and some more, as a
+/// device may have grown since its size was written) leads to the same ones again and again.
+pub(crate) fn most_blocks(zio: &Zio) -> u64 {
+    let bytes: u64 = zio.tree().tops().iter().fold(0, |sum, top| sum.saturating_add(top.config().asize));
+    if bytes == 0 { u64::MAX } else { (bytes / 256).saturating_add(1 << 16) }
+}
+
 /// What stands at a place of the tree.
 #[derive(Clone, Copy)]
 pub(crate) enum Child {
@@ -164,6 +171,8 @@ impl SharedCache {
 pub(crate) struct LevelCache {
     /// By level less one: the block's id and contents.
     levels: Vec<Option<(u64, Indirect)>>,
+    /// How far the last search came, for whoever goes on behind an error.
+    searched: u64,
 }
 
 impl LevelCache {
@@ -218,6 +227,7 @@ impl LevelCache {
         let mut barren = 0;
         let mut parent = None;
         loop {
+            self.searched = blkid;
             let now = Some(blkid >> tree.span_shift(1).min(63));
             if now != parent {
                 parent = now;
@@ -240,6 +250,14 @@ impl LevelCache {
                 None => return Ok(None),
             }
         }
+    }
+
+    /// After an error of a search: the first block behind what cannot be read. `None` if nothing is.
+    pub(crate) fn behind_damage(&mut self, tree: &Tree<'_>) -> Option<u64> {
+        let at = self.searched;
+        let span = |level| tree.span_shift(level).min(63);
+        let found = (0..=tree.top()).find(|level| self.pointer(tree, *level, at >> span(*level)).is_ok())?;
+        tree.after(found, at).filter(|next| *next <= tree.dn.maxblkid)
     }
 
     /// The highest level whose subtree begins at `blkid` and has no hole, by its fill count.

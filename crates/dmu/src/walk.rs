@@ -7,7 +7,7 @@ use ondisk::{BlkPtr, DnodePhys};
 use zio::{Bookmark, Zio};
 
 use crate::objset::{decode_slot, slots};
-use crate::tree::Tree;
+use crate::tree::{Tree, most_blocks};
 use crate::{Error, Object, Objset, Special};
 
 /// One block pointer on a walk.
@@ -42,7 +42,7 @@ impl Object {
     /// not. An unreadable indirect block is reported to the visitor ([`Visit::damage`]) and the walk goes on beside it.
     /// Gives whether the walk came to its end ([`Walk::Stop`] was not asked for).
     pub fn walk(&self, visit: Visitor<'_>) -> bool {
-        let mut walker = Walker { zio: self.zio(), objset: self.objset().id(), visit, into_dnodes: false };
+        let mut walker = Walker::new(self.zio(), self.objset().id(), visit);
         walker.dnode(self.id(), self.phys()).is_continue()
     }
 }
@@ -65,7 +65,7 @@ impl Objset {
             Walk::Skip => return true,
             Walk::Stop => return false,
         }
-        let mut walker = Walker { zio: self.zio(), objset: self.id(), visit, into_dnodes: true };
+        let mut walker = Walker::new(self.zio(), self.id(), visit);
         for which in Special::ALL {
             let Some(dn) = self.special_dnode(which) else { continue };
             walker.into_dnodes = which == Special::MetaDnode;
@@ -83,9 +83,21 @@ struct Walker<'a, 'v> {
     visit: Visitor<'v>,
     /// Whether data blocks of the object under way are dnodes whose trees are to be walked as well.
     into_dnodes: bool,
+    /// How many more blocks of pointers or dnodes there can be.
+    left: u64,
 }
 
-impl Walker<'_, '_> {
+impl<'a, 'v> Walker<'a, 'v> {
+    fn new(zio: &'a Zio, objset: u64, visit: Visitor<'v>) -> Self {
+        Walker { zio, objset, visit, into_dnodes: false, left: most_blocks(zio) }
+    }
+
+    fn spend(&mut self, tree: &Tree<'_>) -> Result<(), Error> {
+        self.left =
+            self.left.checked_sub(1).ok_or_else(|| tree.corrupt("number of indirect blocks", most_blocks(self.zio)))?;
+        Ok(())
+    }
+
     fn dnode(&mut self, object: u64, dn: &DnodePhys) -> ControlFlow<()> {
         let tree = Tree { zio: self.zio, objset: self.objset, object, dn };
         for (n, bp) in dn.blkptr.iter().enumerate() {
@@ -125,6 +137,7 @@ impl Walker<'_, '_> {
     }
 
     fn indirect(&mut self, tree: &Tree<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Result<ControlFlow<()>, Error> {
+        self.spend(tree)?;
         let block = tree.read_indirect(bp, level, blkid)?;
         let first =
             blkid.checked_mul(block.len()).ok_or_else(|| tree.corrupt("block id of an indirect block", blkid))?;
@@ -138,6 +151,7 @@ impl Walker<'_, '_> {
     }
 
     fn dnode_block(&mut self, tree: &Tree<'_>, bp: &BlkPtr, blkid: u64) -> Result<ControlFlow<()>, Error> {
+        self.spend(tree)?;
         let block = tree.read_data(bp, blkid)?;
         let first = blkid.saturating_mul((block.len() / ondisk::DNODE_SIZE) as u64);
         self.into_dnodes = false;

@@ -53,20 +53,43 @@ impl SaTable {
     /// # Errors
     /// When the ZAPs cannot be read (in an encrypted dataset without its key, for one) or are not what they should be.
     pub fn load(objset: &Arc<Objset>, sa_attrs_object: u64) -> Result<SaTable, Error> {
-        let mut inner = Inner::default();
+        let (mut registry, mut layouts) = (Vec::new(), Vec::new());
         if sa_attrs_object != 0 {
             let master = Zap::open(objset.object(sa_attrs_object)?)?;
-            let sub = |name| match master.lookup_u64(name)? {
-                None | Some(0) => Ok(None),
-                Some(object) => Zap::open(objset.object(object)?).map(Some),
+            let list = |name| match master.lookup_u64(name)? {
+                None | Some(0) => Ok(Vec::new()),
+                Some(object) => Zap::open(objset.object(object)?)?.entries()?.collect::<Result<Vec<_>, Error>>(),
             };
-            let registry = registry(sub("REGISTRY")?.as_ref())?;
-            if let Some(zap) = sub("LAYOUTS")? {
-                inner.layouts = layouts(&zap, &registry)?;
+            registry.extend(list("REGISTRY")?.into_iter().map(|e| (e.name, SaRegistration::from(e.value.first()))));
+            for entry in list("LAYOUTS")? {
+                let number = std::str::from_utf8(&entry.name).ok().and_then(|name| name.parse().ok());
+                layouts.extend(number.zip(entry.value.u16s()));
             }
         }
-        inner.layouts.entry(SA_LAYOUT_EMPTY).or_default();
-        Ok(SaTable(Arc::new(inner)))
+        Ok(SaTable::from_parts(&registry, &layouts))
+    }
+
+    /// The table of these attributes (name and registration) and layouts (number and attribute numbers). Attributes 0 to 15 of old
+    /// file systems need no registration. A layout of an attribute that is not registered, or of unknown kind, is left out: what is
+    /// laid out so cannot be read.
+    #[must_use]
+    pub fn from_parts(registry: &[(Vec<u8>, SaRegistration)], layouts: &[(u16, Vec<u16>)]) -> SaTable {
+        let legacy = Attr::ALL.iter().zip(LEGACY).enumerate();
+        let legacy = legacy.map(|(n, (attr, (length, swap)))| (n as u16, Field { attr: Some(*attr), length, swap }));
+        let registered = registry.iter().filter_map(|(name, reg)| {
+            let attr = Attr::ALL.iter().copied().find(|attr| attr.name().as_bytes() == name);
+            Some((reg.number, Field { attr, length: reg.length, swap: SaSwap::from_u8(reg.swap)? }))
+        });
+        let fields: HashMap<u16, Field> = legacy.chain(registered).collect();
+        let layout = |attrs: &[u16]| {
+            let fields: Option<Vec<Field>> = attrs.iter().map(|attr| fields.get(attr).copied()).collect();
+            let variable = fields.as_ref()?.iter().filter(|field| field.length == 0).count();
+            Some(Layout { fields: fields?, variable })
+        };
+        let mut inner = Inner::default();
+        inner.layouts.insert(SA_LAYOUT_EMPTY, Layout::default());
+        inner.layouts.extend(layouts.iter().filter_map(|(number, attrs)| Some((*number, layout(attrs)?))));
+        SaTable(Arc::new(inner))
     }
 
     /// The attributes of a file, those in its spill block included. An unreadable spill block is told by
@@ -109,43 +132,6 @@ impl std::fmt::Debug for SaTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "SaTable({} layouts)", self.0.layouts.len())
     }
-}
-
-/// Attribute numbers and what they are.
-fn registry(zap: Option<&Zap>) -> Result<HashMap<u16, Field>, Error> {
-    let legacy = Attr::ALL.iter().zip(LEGACY).enumerate();
-    let mut fields: HashMap<u16, Field> = legacy
-        .map(|(number, (attr, (length, swap)))| (number as u16, Field { attr: Some(*attr), length, swap }))
-        .collect();
-    let Some(zap) = zap else { return Ok(fields) };
-    for entry in zap.entries()? {
-        let entry = entry?;
-        let reg = SaRegistration::from(entry.value.first());
-        let swap = SaSwap::from_u8(reg.swap)
-            .ok_or_else(|| zap.object().corrupt("byte swap kind of an attribute", reg.swap.into()))?;
-        let attr = Attr::ALL.iter().copied().find(|attr| attr.name().as_bytes() == entry.name);
-        fields.insert(reg.number, Field { attr, length: reg.length, swap });
-    }
-    Ok(fields)
-}
-
-/// Layout numbers and their fields.
-fn layouts(zap: &Zap, registry: &HashMap<u16, Field>) -> Result<HashMap<u16, Layout>, Error> {
-    let mut layouts = HashMap::new();
-    for entry in zap.entries()? {
-        let entry = entry?;
-        let number = std::str::from_utf8(&entry.name).ok().and_then(|name| name.parse().ok());
-        let Some(number) = number else { continue };
-        let mut layout = Layout::default();
-        for attr in entry.value.iter() {
-            let field = u16::try_from(attr).ok().and_then(|attr| registry.get(&attr));
-            let field = *field.ok_or_else(|| zap.object().corrupt("attribute in a layout, not registered,", attr))?;
-            layout.variable += usize::from(field.length == 0);
-            layout.fields.push(field);
-        }
-        layouts.insert(number, layout);
-    }
-    Ok(layouts)
 }
 
 #[cfg(test)]

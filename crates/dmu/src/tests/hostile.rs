@@ -108,4 +108,10 @@ fn a_tree_of_one_block_again_and_again_ends() {
     let object = disk.open(&root).object(1).unwrap();
     assert!(object.next_data(0).is_err());
     assert_eq!(object.next_hole(0).unwrap(), 0);
+    let mut told = 0;
+    object.walk(&mut |visit| {
+        told += u64::from(visit.damage.is_some());
+        Walk::Into
+    });
+    assert!(told > 0, "more blocks than the pool has room for");
 }

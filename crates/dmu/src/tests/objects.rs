@@ -1,7 +1,7 @@
 //! Objects: found, read, searched, walked, in both byte orders.
 
 use base::Endian;
-use ondisk::{DnodePhys, ObjectType};
+use ondisk::{BlkPtr, DnodePhys, ObjectType};
 
 use crate::testing::{Disk, dnode, dnode_with_bonus};
 use crate::{Error, Object, Walk};
@@ -202,4 +202,43 @@ fn words_are_read_in_the_order_of_each_block() {
     let mut expected: Vec<u64> = (3..128).collect();
     expected.resize(200, 0);
     assert_eq!(object.read_u64s(3, 200).unwrap(), expected);
+}
+
+#[test]
+fn objects_behind_lost_blocks_of_dnodes_are_found() {
+    let mut disk = Disk::new(Endian::Little);
+    let mut block = vec![0; 32 * 512];
+    block[512 * 3..][..512].copy_from_slice(&dnode(ObjectType::PLAIN_FILE_CONTENTS, Endian::Little).encode());
+    // 24 blocks of dnodes under three indirect blocks of eight pointers
+    let mut meta = disk.object(ObjectType::DNODE, &vec![Some(block.clone()); 24], 10, 2);
+    let spoil = |bp: &mut BlkPtr| bp.words[6] = base::bytes::with_bits(bp.words[6], 56, 5, 9);
+    let top = meta.blkptr[0];
+    let mut pointers: Vec<BlkPtr> = (0..3).map(|_| disk_pointer(&mut disk, &block)).collect();
+    spoil(&mut pointers[1]);
+    let upper: Vec<u8> = pointers.iter().flat_map(|bp| bp.encode(Endian::Little)).collect();
+    let mut upper_block = vec![0; 1024];
+    upper_block[..upper.len()].copy_from_slice(&upper);
+    let bp = disk.write(&upper_block, ObjectType::DNODE, 2, 24);
+    assert_eq!((top.level(), meta.nlevels), (2, 3));
+    meta.blkptr = vec![bp];
+    let mut root = vec![0; 4096];
+    root[..512].copy_from_slice(&meta.encode());
+    let root = disk.write(&root, ObjectType::OBJSET, 0, 1);
+    let os = disk.open(&root);
+    let found: Vec<_> = os.objects().map(|o| o.map(|o| o.id()).ok()).collect();
+    // the second block under the first and the third indirect block is lost; the second indirect block as a whole
+    let group = |first: u64| [Some(first * 32 + 3), None, Some((first + 2) * 32 + 3)];
+    assert_eq!(found, [&group(0)[..], &[None], &group(16)].concat());
+}
+
+/// An indirect block: a block of dnodes, one that cannot be read, the first again, holes.
+fn disk_pointer(disk: &mut Disk, block: &[u8]) -> BlkPtr {
+    let good = disk.write(block, ObjectType::DNODE, 0, 1);
+    let mut lost = good;
+    lost.words[6] = base::bytes::with_bits(lost.words[6], 56, 5, 9);
+    let mut indirect = vec![0; 1024];
+    for (n, bp) in [good, lost, good].iter().enumerate() {
+        indirect[n * 128..][..128].copy_from_slice(&bp.encode(Endian::Little));
+    }
+    disk.write(&indirect, ObjectType::DNODE, 1, 3)
 }
