@@ -17,6 +17,8 @@
 //! Nothing is written. What the MOS says is not believed beyond what it can prove: parents, chains and lists are checked to lead
 //! where they say, and to end. Locks (caches of names) are held for a look into a map, never over I/O, never two at once.
 //!
+//! Whole-pool verification stands above, in `zuse::verify`: it needs the intent log and the names of files.
+//!
 //! # Callers
 //! `zpl`, `zil`, `stream`, the command line. OpenZFS: `spa.c`, `dsl_*.c`, `zfs_prop.c`, `zpool_prop.c`, `zfeature.c`.
 #![forbid(unsafe_code)]
@@ -51,7 +53,6 @@ mod spacemap;
 mod stored;
 mod userspace;
 mod vdev_stats;
-pub mod verify;
 
 pub use bookmark::{Bookmark, RedactionList};
 pub use bpobj::{Bpobj, Space};

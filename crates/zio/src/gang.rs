@@ -68,6 +68,34 @@ fn assemble(source: &Source<'_>, bp: &BlkPtr, buf: &mut [u8], depth: u32) -> Res
     .map_err(|fault| failure(bp.dva(0), fault))
 }
 
+/// All pointers in the headers of the gang block of `bp`, nested ones included, each before those below it.
+pub(crate) fn members(
+    source: &Source<'_>,
+    bp: &BlkPtr,
+    depth: u32,
+    into: &mut Vec<BlkPtr>,
+) -> Result<(), CopyFailures> {
+    if depth >= MAX_DEPTH {
+        return Err(failure(bp.dva(0), Fault::Gang("headers are nested too deeply")));
+    }
+    let mut header = None;
+    let mut scratch = vec![0; header_size(source, bp)];
+    source.first_good(bp, |dva| {
+        let (report, found) = read_header(source, bp, dva, &mut scratch)?;
+        header = Some(found);
+        Ok(report)
+    })?;
+    let Some(header) = header else { return Ok(()) };
+    // the sizes are checked as when the block is read
+    let mut whole = vec![0; usize::try_from(bp.psize()).unwrap_or(0)];
+    for_each_piece(bp, &header, &mut whole, |member, piece, _| {
+        into.push(*piece);
+        let below = if piece.is_gang() { members(source, piece, depth + 1, into) } else { Ok(()) };
+        below.map_err(|cause| Fault::GangMember { member, cause: Box::new(cause) })
+    })
+    .map_err(|fault| failure(bp.dva(0), fault))
+}
+
 /// Calls `visit` with each pointer of the header of `bp` and its part of `buf`.
 pub(crate) fn for_each_piece(
     bp: &BlkPtr,

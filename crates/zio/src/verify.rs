@@ -90,6 +90,21 @@ impl Zio {
         verdict.map(|()| report)
     }
 
+    /// The pointers in the headers of a gang block, nested ones included: the space that it takes besides its headers. Empty for
+    /// any other block.
+    ///
+    /// # Errors
+    /// [`Error::Checksum`], [`Error::Io`] if a header cannot be read; [`Error::BadPointer`].
+    pub fn gang_members(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Vec<BlkPtr>, Error> {
+        let mut all = Vec::new();
+        validate(bp, bm)?;
+        if bp.is_gang() {
+            let found = gang::members(&self.source(&ReadCx::NORMAL), bp, 0, &mut all);
+            found.map_err(|copies| Error::unreadable(bm, copies))?;
+        }
+        Ok(all)
+    }
+
     fn verify_stored(
         &self,
         bp: &BlkPtr,

@@ -64,12 +64,15 @@ pub fn visit_blocks(pool: &Arc<Pool>, only: Option<&Dataset>, visit: Visitor<'_>
 
 fn visit_dataset(dataset: &Dataset, after: Txg, visit: Visitor<'_>) -> Result<(), Error> {
     let root = &dataset.phys().bp;
-    if root.is_hole() || root.birth() <= after {
+    let unchanged = root.is_hole() || root.birth() <= after;
+    if unchanged && dataset.is_snapshot() {
         return Ok(());
     }
     match dataset.objset() {
         Ok(objset) => {
-            visit_objset(&objset, after, Role::Tree, visit);
+            if !unchanged {
+                visit_objset(&objset, after, Role::Tree, visit);
+            }
             if !dataset.is_snapshot() {
                 visit_log(&objset, dataset.pool().uberblock().txg, visit);
             }

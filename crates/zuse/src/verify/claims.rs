@@ -2,15 +2,21 @@
 
 use std::sync::Arc;
 
-use base::Guid;
-use ondisk::{BlkPtr, Dva};
+use base::{Guid, Txg};
+use ondisk::BlkPtr;
+use ondisk::gang::GANG_HEADER_SIZE;
+use ondisk::indirect::IndirectMapping;
 use pool::Pool;
+use zio::Bookmark;
 
 use super::bitmap::Bitmap;
 use super::{Error, SpaceDifference};
 
 /// Stretches of each kind that are listed for a vdev; the sums are always whole.
 const LISTED: usize = 64;
+
+/// How many removals in a row an address is followed through.
+const REMOVALS: usize = 64;
 
 struct Claimed {
     vdev: u64,
@@ -58,51 +64,80 @@ impl Claims {
         Claims { vdevs, outside: 0, shared: 0 }
     }
 
-    /// Claims all copies of a block. The verdict is that of the first copy.
-    pub(crate) fn block(&mut self, pool: &Pool, bp: &BlkPtr) -> Claim {
+    /// Claims all copies of a block, and the pieces of a gang block. The verdict is that of the first copy.
+    pub(crate) fn block(&mut self, pool: &Pool, bp: &BlkPtr, bm: &Bookmark) -> Claim {
+        let verdict = self.copies(pool, bp);
+        if bp.is_gang() && verdict == Claim::New {
+            // a header that cannot be read is found by the check, and what it leads to shows as leaked
+            for piece in pool.zio().gang_members(bp, bm).unwrap_or_default() {
+                self.copies(pool, &piece);
+            }
+        }
+        verdict
+    }
+
+    fn copies(&mut self, pool: &Pool, bp: &BlkPtr) -> Claim {
         let mut verdict = None;
         for dva in bp.dvas() {
-            let claim = self.dva(pool, dva);
+            let size = match pool.tree().top(dva.vdev()) {
+                // at a gang address lies a header, whatever size the address tells
+                Some(top) if dva.is_gang() => top.psize_to_asize_at(GANG_HEADER_SIZE as u64, Txg(0)),
+                _ => dva.asize(),
+            };
+            let claim = self.place(pool, dva.vdev(), dva.offset(), size, 0);
             verdict.get_or_insert(claim);
         }
         verdict.unwrap_or(Claim::New)
     }
 
-    /// Claims one place.
-    pub(crate) fn dva(&mut self, pool: &Pool, dva: Dva) -> Claim {
-        // on a removed vdev nothing is allocated: its mapping claims the places where the data went
-        if pool.tree().top(dva.vdev()).is_some_and(|top| top.is_indirect()) {
-            return Claim::New;
+    /// Claims a place; on a removed vdev, the places where it went.
+    fn place(&mut self, pool: &Pool, vdev: u64, offset: u64, size: u64, depth: usize) -> Claim {
+        if let Some(mapping) = pool.tree().top(vdev).filter(|top| top.is_indirect()).and_then(|top| top.mapping()) {
+            return self.mapped(pool, &mapping, offset, size, depth);
         }
-        let vdev = usize::try_from(dva.vdev()).ok().and_then(|n| self.vdevs.get_mut(n)).and_then(Option::as_mut);
-        let Some(vdev) = vdev else {
+        let claimed = usize::try_from(vdev).ok().and_then(|n| self.vdevs.get_mut(n)).and_then(Option::as_mut);
+        let Some(claimed) = claimed else {
             self.outside += 1;
             return Claim::Outside;
         };
-        let (first, count) = (dva.offset() >> vdev.ashift, dva.asize() >> vdev.ashift);
-        match vdev.bits.add(first, count) {
+        let (first, count) = (offset >> claimed.ashift, size >> claimed.ashift);
+        match claimed.bits.add(first, count) {
             None => {
                 self.outside += 1;
                 Claim::Outside
             }
             Some(0) => Claim::New,
             Some(n) => {
-                self.shared += n << vdev.ashift;
+                self.shared += n << claimed.ashift;
                 if n == count { Claim::Again } else { Claim::Overlaps }
             }
         }
     }
 
-    /// Claims the places where the data of removed vdevs went.
-    pub(crate) fn removed_vdevs(&mut self, pool: &Pool) {
-        let mut places = Vec::new();
-        for top in pool.tree().tops() {
-            if let Some(mapping) = top.mapping() {
-                places.extend(mapping.entries().iter().map(|e| e.dst));
+    /// Follows `size` bytes at `offset` of a removed vdev. The verdict is the worst of its segments.
+    fn mapped(&mut self, pool: &Pool, mapping: &IndirectMapping, offset: u64, size: u64, depth: usize) -> Claim {
+        let Some(first) = mapping.find(offset).filter(|_| depth < REMOVALS) else {
+            self.outside += 1;
+            return Claim::Outside;
+        };
+        let end = offset.saturating_add(size);
+        let mut verdicts = Vec::new();
+        let mut at = offset;
+        for entry in mapping.entries().iter().skip(first) {
+            if at >= end || entry.src() > at {
+                break;
             }
+            let until = entry.end().min(end);
+            let to = entry.dst.offset().saturating_add(at - entry.src());
+            verdicts.push(self.place(pool, entry.dst.vdev(), to, until - at, depth + 1));
+            at = until;
         }
-        for dva in places {
-            self.dva(pool, dva);
+        let has = |claim| verdicts.contains(&claim);
+        match () {
+            () if at < end || has(Claim::Outside) => Claim::Outside,
+            () if has(Claim::Overlaps) || (has(Claim::New) && has(Claim::Again)) => Claim::Overlaps,
+            () if has(Claim::Again) => Claim::Again,
+            () => Claim::New,
         }
     }
 
