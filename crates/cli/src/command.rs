@@ -149,8 +149,28 @@ pub(crate) fn report(failure: &Failure) -> u8 {
     }
 }
 
-/// The version line; the form is OpenZFS's, name and number.
+/// Prints the version line; the form is OpenZFS's, name and number.
 pub(crate) fn version() -> u8 {
-    println!("zuse-{}", env!("CARGO_PKG_VERSION"));
+    println!("{}", version_text());
     0
+}
+
+/// The command `version`.
+pub(crate) fn version_command(call: &Call<'_>) -> Outcome {
+    if !call.args.operands.is_empty() {
+        return Err(Failure::Usage("too many arguments".to_owned()));
+    }
+    if !call.args.has('j') {
+        return Ok(version());
+    }
+    let mut versions = nvlist::NvList::new();
+    versions.insert("userland", version_text());
+    let mut schema = crate::json::schema(call);
+    schema.insert("zfs_version", versions);
+    crate::json::print(&schema)
+}
+
+/// The version of OpenZFS whose commands these are, and ours.
+fn version_text() -> String {
+    format!("zfs-2.4.4-zuse{}", env!("CARGO_PKG_VERSION"))
 }

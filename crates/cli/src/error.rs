@@ -37,3 +37,9 @@ pub(crate) fn failed(message: impl Into<String>) -> Failure {
 pub(crate) fn usage(message: impl Into<String>) -> Failure {
     Failure::Usage(message.into())
 }
+
+/// An error of the system in its words, without Rust's number behind them.
+pub(crate) fn cause(e: &io::Error) -> String {
+    let text = e.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}

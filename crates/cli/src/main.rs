@@ -1,15 +1,26 @@
 //! The `zuse` binary. Under the names `zpool`, `zfs`, `zdb` and `zstream` (a link, or the first argument) it takes the part of that
 //! tool, with its verbs, options, columns, messages and exit statuses; under its own it has verbs of its own.
 //!
-//! Here is what stands between a person or script and the library: options ([`args`], [`command`]), output ([`output`],
-//! [`json`]), messages ([`error`]) and the list of imported pools ([`state`]). A command opens the pool, does its work
+//! Here is what stands between a person or script and the library: options ([`args`], [`command`]), output ([`columns`],
+//! [`json`]), messages ([`error`]) and the list of imported pools ([`state`], [`pools`]). A command opens the pool, does its work
 //! and closes it: there is no daemon. What a pool, property or stream *is* lives in the crates below.
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub)]
 
 mod args;
+mod columns;
 mod command;
 mod error;
+mod json;
+mod keys;
+mod names;
+mod pools;
+mod state;
+mod users;
+mod verbs;
+mod zdb;
+mod zfs;
+mod zpool;
 mod zstream;
 
 use std::ffi::{OsStr, OsString};
@@ -32,6 +43,9 @@ fn main() -> ExitCode {
 /// Takes the part of a tool of OpenZFS, if `name` is one.
 fn part_of(name: &OsStr, args: &[OsString]) -> Option<u8> {
     match name.to_str()? {
+        "zfs" => Some(zfs::main(args)),
+        "zpool" => Some(zpool::main(args)),
+        "zdb" => Some(zdb::main(args)),
         "zstream" => Some(zstream::main(args)),
         "zstreamdump" => Some(zstream::main_dump(args)),
         _ => None,
@@ -55,7 +69,8 @@ fn zuse(mut args: &[OsString]) -> u8 {
             [word, ..] if word == "-?" || word == "-h" || word == "--help" || word == "help" => return usage(true),
             [word, ..] if word == "-V" || word == "--version" || word == "version" => return command::version(),
             [verb, rest @ ..] => {
-                return part_of(verb, rest).unwrap_or_else(|| {
+                let own = || verb.to_str().and_then(|verb| verbs::run(verb, rest));
+                return part_of(verb, rest).or_else(own).unwrap_or_else(|| {
                     eprintln!("unrecognized command '{}'", verb.to_string_lossy());
                     usage(false)
                 });
@@ -76,9 +91,12 @@ fn tunables_from_environment() -> Result<(), String> {
 }
 
 fn usage(requested: bool) -> u8 {
-    let text = "usage: zuse [-o NAME=VALUE] ... command args ...\n\n\
-                \tzuse zpool | zfs | zdb | zstream ...\tas OpenZFS's tool of that name\n\n\
-                -o sets a tunable; so does the environment variable ZUSE_TUNABLES (NAME=VALUE,...).\n";
+    let text = format!(
+        "usage: zuse [-o NAME=VALUE] ... command args ...\n\n\
+         \tzuse zpool | zfs | zdb | zstream ...\n\t\tas OpenZFS's tool of that name\n{}\n\
+         -o sets a tunable; so does the environment variable ZUSE_TUNABLES (NAME=VALUE,...).\n",
+        verbs::summary()
+    );
     if requested {
         print!("{text}");
         0

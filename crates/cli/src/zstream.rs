@@ -8,7 +8,7 @@ use stream::dump::{Dumper, Options, Outcome as Walk};
 
 use crate::args;
 use crate::command::report;
-use crate::error::{Outcome, failed};
+use crate::error::{Outcome, cause, failed};
 
 const USAGE: &str = "usage: zstream command args ...
 Available commands are:
@@ -98,12 +98,6 @@ fn dump_from(input: impl Read, options: &Options) -> Outcome {
         Err(stream::Error::Output(e)) => Err(e.into()),
         Err(e) => Err(failed(e.to_string())),
     }
-}
-
-/// An error of the system without Rust's number behind it.
-fn cause(e: &io::Error) -> String {
-    let text = e.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 fn token(args: &[OsString]) -> Outcome {

@@ -8,14 +8,19 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
-pub mod codec;
-pub mod dxattr;
 pub mod blkptr;
+mod blocks;
+pub mod codec;
+pub mod dnode;
+pub mod dxattr;
 pub mod gang;
-pub mod spacemap;
 pub mod mutate;
-mod tape;
 pub mod nvlist;
+pub mod sa;
+pub mod spacemap;
+pub mod stream;
+mod tape;
+pub mod zap;
 pub mod zil;
 
 /// A body.
@@ -23,20 +28,25 @@ pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is that of its corpus directory, and its body.
 pub const TARGETS: &[(&str, Body)] = &[
-    ("spacemap", spacemap::fuzz_spacemap),
-    ("gang", gang::fuzz_gang),
-    ("blkptr", blkptr::fuzz_blkptr),
     ("acl", acl::fuzz_acl),
-    ("lzjb", codec::fuzz_lzjb),
-    ("zle", codec::fuzz_zle),
-    ("lz4", codec::fuzz_lz4),
-    ("gzip", codec::fuzz_gzip),
-    ("zstd", codec::fuzz_zstd),
+    ("blkptr", blkptr::fuzz_blkptr),
     ("crypt_dnode", codec::fuzz_crypt_dnode),
-    ("crypt_zil", codec::fuzz_crypt_zil),
     ("crypt_objset", codec::fuzz_crypt_objset),
-    ("embedded", codec::fuzz_embedded),
+    ("crypt_zil", codec::fuzz_crypt_zil),
+    ("dnode", dnode::fuzz_dnode),
     ("dxattr", dxattr::fuzz_dxattr),
+    ("embedded", codec::fuzz_embedded),
+    ("gang", gang::fuzz_gang),
+    ("gzip", codec::fuzz_gzip),
+    ("lz4", codec::fuzz_lz4),
+    ("lzjb", codec::fuzz_lzjb),
     ("nvlist", nvlist::fuzz_nvlist),
+    ("sa", sa::fuzz_sa),
+    ("spacemap", spacemap::fuzz_spacemap),
+    ("stream", stream::fuzz_stream),
+    ("token", stream::fuzz_token),
+    ("zap", zap::fuzz_zap),
     ("zil", zil::fuzz_zil),
+    ("zle", codec::fuzz_zle),
+    ("zstd", codec::fuzz_zstd),
 ];

@@ -1,0 +1,159 @@
+//! Imported pools, opened for one command.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::{Guid, Txg};
+use pool::{OpenOptions, Pool};
+use vdev::import::Candidate;
+
+use crate::error::{Failure, failed};
+use crate::keys;
+use crate::state::{self, Imported};
+
+/// A pool that the command has opened.
+struct Open {
+    record: Imported,
+    pool: Arc<Pool>,
+    devices: HashMap<Guid, String>,
+}
+
+thread_local! {
+    /// Pools that the command has opened already: opening reads labels, the MOS and the state of every device.
+    static OPEN: RefCell<Vec<Open>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The options with which a remembered pool is opened.
+pub(crate) fn options(pool: &Imported) -> OpenOptions {
+    OpenOptions {
+        txg: pool.txg.map(Txg),
+        checkpoint: pool.checkpoint,
+        missing_log_ok: pool.missing_log,
+        altroot: pool.altroot.clone(),
+        arc_bytes: base::tunable::ZFS_ARC_MAX.get(),
+        ..OpenOptions::default()
+    }
+}
+
+/// Finds a remembered pool on its devices.
+pub(crate) fn candidate(imported: &Imported) -> Result<Candidate, Failure> {
+    let gone = |why: String| failed(format!("cannot open '{}': {why}", imported.name));
+    let paths: Vec<PathBuf> = imported.devices.iter().filter(|path| path.exists()).cloned().collect();
+    let found = vdev::import::scan(&paths).map_err(|e| gone(e.to_string()))?;
+    let candidate = found.into_iter().find(|c| c.guid.0 == imported.guid);
+    let mut candidate = candidate.ok_or_else(|| gone("its devices are not there any more".to_owned()))?;
+    candidate.name.clone_from(&imported.name);
+    Ok(candidate)
+}
+
+/// Opens a remembered pool, and loads the keys whose location is remembered.
+pub(crate) fn open(imported: &Imported) -> Result<Arc<Pool>, Failure> {
+    let seen = OPEN.with_borrow(|open| open.iter().find(|o| o.record.guid == imported.guid).map(|o| o.pool.clone()));
+    if let Some(pool) = seen {
+        return Ok(pool);
+    }
+    let candidate = candidate(imported)?;
+    let pool = Pool::open(&candidate, &options(imported))
+        .map_err(|e| failed(format!("cannot open '{}': {e}", imported.name)))?;
+    for (root, location) in &imported.keys {
+        if let Err(Failure::Failed(why)) = keys::load(&pool, root, Some(location)) {
+            eprintln!("warning: {why}");
+        }
+    }
+    let devices = paths(&candidate);
+    let opened = Open { record: imported.clone(), pool: pool.clone(), devices };
+    OPEN.with_borrow_mut(|open| open.push(opened));
+    Ok(pool)
+}
+
+/// Where each device of a candidate was found, spares and cache devices included.
+pub(crate) fn paths(candidate: &Candidate) -> HashMap<Guid, String> {
+    let all = [&candidate.devices, &candidate.spares, &candidate.l2cache];
+    all.into_iter().flatten().map(|d| (d.guid, d.path.to_string_lossy().into_owned())).collect()
+}
+
+/// Where the devices of an open pool are.
+pub(crate) fn devices(pool: &Pool) -> HashMap<Guid, String> {
+    let find = |open: &Vec<Open>| open.iter().find(|o| o.record.guid == pool.guid().0).map(|o| o.devices.clone());
+    OPEN.with_borrow(find).unwrap_or_default()
+}
+
+/// The remembered record of an open pool.
+pub(crate) fn record(pool: &Pool) -> Option<Imported> {
+    OPEN.with_borrow(|open| open.iter().find(|o| o.record.guid == pool.guid().0).map(|o| o.record.clone()))
+}
+
+/// Opens all imported pools. One that does not open is reported, and the others are there.
+pub(crate) fn open_all() -> Result<(Vec<Arc<Pool>>, bool), Failure> {
+    let mut whole = true;
+    let mut pools = Vec::new();
+    for imported in state::all()? {
+        match open(&imported) {
+            Ok(pool) => pools.push(pool),
+            Err(Failure::Failed(why)) => {
+                eprintln!("{why}");
+                whole = false;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok((pools, whole))
+}
+
+/// The pool that a dataset is in, if it is imported.
+pub(crate) fn of_dataset(dataset: &str) -> Result<Option<Arc<Pool>>, Failure> {
+    let name = dataset.split(['/', '@', '#']).next().unwrap_or("");
+    state::find(name)?.map(|imported| open(&imported)).transpose()
+}
+
+/// Runs `work` on the pools of these names, on all if there are none. The exit status; whether there was any pool.
+pub(crate) fn for_each(
+    names: &[String],
+    mut work: impl FnMut(&Arc<Pool>) -> Result<(), Failure>,
+) -> Result<(u8, bool), Failure> {
+    let mut status = 0;
+    let mut any = false;
+    let records = if names.is_empty() {
+        state::all()?
+    } else {
+        let mut records: Vec<Imported> = Vec::new();
+        for name in names {
+            match state::find(name)? {
+                Some(record) if records.iter().any(|r| r.guid == record.guid) => {}
+                Some(record) => records.push(record),
+                None => {
+                    eprintln!("cannot open '{name}': {}", missing(name));
+                    status = 1;
+                }
+            }
+        }
+        records.sort_by(|a, b| a.name.cmp(&b.name));
+        records
+    };
+    for record in records {
+        match open(&record).and_then(|pool| work(&pool)) {
+            Ok(()) => any = true,
+            Err(Failure::Failed(why)) => {
+                if !why.is_empty() {
+                    eprintln!("{why}");
+                }
+                status = 1;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok((status, any))
+}
+
+/// Why a pool of this name is not there.
+fn missing(name: &str) -> String {
+    crate::names::check_pool(name).err().unwrap_or_else(|| "no such pool".to_owned())
+}
+
+/// Buffered standard output.
+pub(crate) fn stdout() -> io::BufWriter<io::StdoutLock<'static>> {
+    io::BufWriter::with_capacity(64 << 10, io::stdout().lock())
+}

@@ -1,0 +1,196 @@
+//! The pools that are imported, between one command and the next.
+//!
+//! A folder, `$ZUSE_STATE` (else `$XDG_STATE_HOME/zuse`, else `~/.local/state/zuse`), holds a file `GUID.json` for each imported
+//! pool: the name it was imported under, its devices, the options of the import, and where keys are that can be read again
+//! without asking (`file://`). Keys themselves are never stored. A file is replaced as a whole, so that a reader sees the old
+//! one or the new one. OpenZFS: `/etc/zfs/zpool.cache`, and what the kernel knows.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use crate::error::{Failure, failed};
+
+/// An imported pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Imported {
+    /// The pool's identity.
+    pub(crate) guid: u64,
+    /// The name that it was imported under.
+    pub(crate) name: String,
+    /// Its name on disk.
+    pub(crate) name_on_disk: String,
+    /// Its devices.
+    pub(crate) devices: Vec<PathBuf>,
+    /// The txg to go back to (`-T`).
+    pub(crate) txg: Option<u64>,
+    /// Whether to go back to the checkpoint.
+    pub(crate) checkpoint: bool,
+    /// Whether log devices may be missing (`-m`).
+    pub(crate) missing_log: bool,
+    /// What mount points stand under (`-R`).
+    pub(crate) altroot: Option<String>,
+    /// An identity of this import (OpenZFS: the property `load_guid`).
+    pub(crate) load_guid: u64,
+    /// Encryption roots, and the `file://` location of their key.
+    pub(crate) keys: Vec<(String, String)>,
+}
+
+/// The folder of the state.
+fn folder() -> Result<PathBuf, Failure> {
+    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(dir) = from("ZUSE_STATE") {
+        return Ok(dir);
+    }
+    let base = from("XDG_STATE_HOME").or_else(|| from("HOME").map(|home| home.join(".local/state")));
+    base.map(|base| base.join("zuse"))
+        .ok_or_else(|| failed("no place to remember imported pools: set ZUSE_STATE, XDG_STATE_HOME or HOME"))
+}
+
+fn trouble(path: &Path, e: &io::Error) -> Failure {
+    failed(format!("cannot use '{}': {e}", path.display()))
+}
+
+/// All imported pools, sorted by name.
+pub(crate) fn all() -> Result<Vec<Imported>, Failure> {
+    let dir = folder()?;
+    let entries = match fs::read_dir(&dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(trouble(&dir, &e)),
+    };
+    let mut pools = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|e| trouble(&dir, &e))?.path();
+        if path.extension().is_none_or(|e| e != "json") {
+            continue;
+        }
+        match fs::read(&path) {
+            Ok(bytes) => match decode(&bytes) {
+                Some(pool) => pools.push(pool),
+                None => eprintln!("warning: '{}' is not the record of an imported pool", path.display()),
+            },
+            // exported meanwhile
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(trouble(&path, &e)),
+        }
+    }
+    pools.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(pools)
+}
+
+/// The pool that was imported under this name.
+pub(crate) fn find(name: &str) -> Result<Option<Imported>, Failure> {
+    Ok(all()?.into_iter().find(|p| p.name == name))
+}
+
+/// Remembers a pool, or what has changed about it.
+pub(crate) fn remember(pool: &Imported) -> Result<(), Failure> {
+    let dir = folder()?;
+    fs::create_dir_all(&dir).map_err(|e| trouble(&dir, &e))?;
+    let path = dir.join(format!("{}.json", pool.guid));
+    let new = dir.join(format!(".{}.{}", pool.guid, std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut file = fs::File::create(&new)?;
+        writeln!(file, "{:#}", encode(pool))?;
+        file.sync_all()?;
+        fs::rename(&new, &path)
+    };
+    write().map_err(|e| {
+        drop(fs::remove_file(&new));
+        trouble(&path, &e)
+    })
+}
+
+/// Forgets a pool.
+pub(crate) fn forget(guid: u64) -> Result<(), Failure> {
+    let path = folder()?.join(format!("{guid}.json"));
+    match fs::remove_file(&path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(trouble(&path, &e)),
+        _ => Ok(()),
+    }
+}
+
+fn encode(pool: &Imported) -> Value {
+    let keys: Map<String, Value> = pool.keys.iter().map(|(root, at)| (root.clone(), json!(at))).collect();
+    json!({
+        "guid": pool.guid.to_string(),
+        "name": pool.name,
+        "name_on_disk": pool.name_on_disk,
+        "devices": pool.devices.iter().map(|d| path_to_json(d)).collect::<Vec<_>>(),
+        "readonly": true,
+        "txg": pool.txg,
+        "rewind_to_checkpoint": pool.checkpoint,
+        "missing_log": pool.missing_log,
+        "altroot": pool.altroot,
+        "load_guid": pool.load_guid.to_string(),
+        "keylocations": keys,
+    })
+}
+
+fn decode(bytes: &[u8]) -> Option<Imported> {
+    let v: Value = serde_json::from_slice(bytes).ok()?;
+    let text = |key: &str| v.get(key).and_then(Value::as_str).map(str::to_owned);
+    let flag = |key: &str| v.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let keys = v.get("keylocations").and_then(Value::as_object);
+    let keys = keys.map(|keys| keys.iter().filter_map(|(root, at)| Some((root.clone(), at.as_str()?.to_owned()))));
+    Some(Imported {
+        guid: text("guid")?.parse().ok()?,
+        name: text("name")?,
+        name_on_disk: text("name_on_disk")?,
+        devices: v.get("devices")?.as_array()?.iter().filter_map(path_of_json).collect(),
+        txg: v.get("txg").and_then(Value::as_u64),
+        checkpoint: flag("rewind_to_checkpoint"),
+        missing_log: flag("missing_log"),
+        altroot: text("altroot"),
+        load_guid: text("load_guid").and_then(|g| g.parse().ok()).unwrap_or(0),
+        keys: keys.map(Iterator::collect).unwrap_or_default(),
+    })
+}
+
+/// A path is bytes: text where it is UTF-8, else its bytes.
+fn path_to_json(path: &Path) -> Value {
+    use std::os::unix::ffi::OsStrExt;
+    match path.to_str() {
+        Some(text) => json!(text),
+        None => json!(path.as_os_str().as_bytes()),
+    }
+}
+
+fn path_of_json(v: &Value) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    if let Some(text) = v.as_str() {
+        return Some(PathBuf::from(text));
+    }
+    let bytes = v.as_array()?.iter().map(|b| b.as_u64().and_then(|b| u8::try_from(b).ok()));
+    Some(PathBuf::from(std::ffi::OsString::from_vec(bytes.collect::<Option<Vec<u8>>>()?)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_what_was_said() {
+        let odd = PathBuf::from(std::ffi::OsString::from_vec(vec![b'/', 0xff]));
+        let pool = Imported {
+            guid: u64::MAX,
+            name: "new".into(),
+            name_on_disk: "old".into(),
+            devices: vec!["/dev/a".into(), odd],
+            txg: Some(7),
+            checkpoint: true,
+            missing_log: true,
+            altroot: Some("/mnt".into()),
+            load_guid: 1 << 63,
+            keys: vec![("new/enc".into(), "file:///k".into())],
+        };
+        assert_eq!(decode(encode(&pool).to_string().as_bytes()), Some(pool));
+        assert_eq!(decode(b"{}"), None);
+    }
+}

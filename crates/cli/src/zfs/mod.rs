@@ -1,0 +1,77 @@
+//! `zfs`.
+
+mod diff;
+mod get;
+mod holds;
+mod list;
+mod load_key;
+mod select;
+mod table;
+mod userspace;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use pool::prop::DATASET;
+
+use crate::command::{Call, Tool};
+use crate::error::Outcome;
+
+const TOOL: Tool = Tool {
+    name: "zfs",
+    groups: table::GROUPS,
+    aliases: &[("umount", "unmount"), ("recv", "receive"), ("snap", "snapshot")],
+    epilogue,
+};
+
+/// Runs `zfs` with the arguments after its name; the exit status.
+pub(crate) fn main(args: &[OsString]) -> u8 {
+    TOOL.main(args)
+}
+
+fn version(call: &Call<'_>) -> Outcome {
+    crate::command::version_command(call)
+}
+
+/// The table of properties behind the usage of commands that take some, else where to find it.
+fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
+    if command.is_none() {
+        writeln!(out, "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]")?;
+    }
+    if !matches!(command, Some("set" | "get" | "inherit" | "list")) {
+        return write!(
+            out,
+            "\nFor the property list, run: zfs set|get\n\
+             \nFor the delegated permission list, run: zfs allow|unallow\n\
+             \nFor further help on a command or topic, run: zfs help [<topic>]\n"
+        );
+    }
+    writeln!(out, "\nThe following properties are supported:")?;
+    writeln!(out, "\n\t{:<21} {}  {}   {}\n", "PROPERTY", "EDIT", "INHERIT", "VALUES")?;
+    for def in DATASET.iter().filter(|def| def.visible) {
+        let edit = if def.is_read_only() && !def.is_set_once() { " NO    " } else { "YES    " };
+        let inherit = if def.is_inheritable() { "  YES   " } else { "   NO   " };
+        let values = if def.values.is_empty() { "-" } else { def.values };
+        writeln!(out, "\t{:<22} {edit}{inherit}{values}", def.name)?;
+    }
+    for what in ["used", "objused", "quota", "objquota"] {
+        let (edit, values) = if what.ends_with("used") { (" NO", "<size>") } else { ("YES", "<size> | none") };
+        for who in ["user", "group", "project"] {
+            writeln!(out, "\t{:<22} {edit}       NO   {values}", format!("{who}{what}@..."))?;
+        }
+    }
+    for name in ["written@<snap>", "written#<bookmark>"] {
+        writeln!(out, "\t{name:<22}  NO       NO   <size>")?;
+    }
+    write!(
+        out,
+        "\nSizes are specified in bytes with standard units such as K, M, G, etc.\n\
+         \nUser-defined properties can be specified by using a name containing a colon (:).\n\
+         \nThe {{user|group|project}}[obj]{{used|quota}}@ properties must be appended with\n\
+         a user|group|project specifier of one of these forms:\n    \
+         POSIX name      (eg: \"matt\")\n    \
+         POSIX id        (eg: \"126829\")\n    \
+         SMB name@domain (eg: \"matt@sun\")\n    \
+         SMB SID         (eg: \"S-1-234-567-89\")\n"
+    )
+}

@@ -1,0 +1,370 @@
+//! What a pool was doing when it was last written: scrub, resilver, rebuild, removal, expansion, checkpoint.
+
+use std::sync::Arc;
+
+use dmu::Zap;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use ondisk::scan::{RebuildPhys, ScanFunc, ScanPhys, ScanState};
+use pool::Pool;
+use pool::prop::{nicebytes, nicenum};
+use vdev::VdevType;
+
+use crate::error::{Failure, failed};
+
+/// States of a removal or an expansion (OpenZFS: `dsl_scan_state_t`).
+const SCANNING: u64 = 1;
+const FINISHED: u64 = 2;
+const CANCELED: u64 = 3;
+/// States of a rebuild (OpenZFS: `vdev_rebuild_state_t`).
+pub(super) const REBUILD_ACTIVE: u64 = 1;
+const REBUILD_CANCELED: u64 = 2;
+pub(super) const REBUILD_COMPLETE: u64 = 3;
+/// Beyond this, no time to go is told.
+const ESTIMATE_MAX_SECONDS: u64 = 30 * 24 * 3600;
+/// Bytes of a mapping of a removed vdev, an entry.
+const MAPPING_ENTRY_BYTES: u64 = 24;
+
+/// The removal of a vdev (OpenZFS: `pool_removal_stat_t`).
+#[derive(Clone, Debug)]
+pub(super) struct Removal {
+    pub(super) state: u64,
+    pub(super) vdev: u64,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) to_copy: u64,
+    pub(super) copied: u64,
+    pub(super) mapping_memory: u64,
+}
+
+/// The expansion of a raidz (OpenZFS: `pool_raidz_expand_stat_t`).
+#[derive(Clone, Debug)]
+pub(super) struct Expansion {
+    pub(super) state: u64,
+    pub(super) vdev: u64,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) to_reflow: u64,
+    pub(super) reflowed: u64,
+}
+
+/// The checkpoint (OpenZFS: `pool_checkpoint_stat_t`).
+#[derive(Clone, Debug)]
+pub(super) struct Checkpoint {
+    /// It is being discarded.
+    pub(super) discarding: bool,
+    pub(super) time: u64,
+    pub(super) space: u64,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub(super) struct Activity {
+    pub(super) scan: Option<ScanPhys>,
+    /// (top-level vdev, its rebuild).
+    pub(super) rebuilds: Vec<(u64, RebuildPhys)>,
+    pub(super) removal: Option<Removal>,
+    pub(super) expansion: Option<Expansion>,
+    pub(super) checkpoint: Option<Checkpoint>,
+}
+
+impl Activity {
+    /// Reads it from a pool.
+    pub(super) fn of(pool: &Arc<Pool>) -> Result<Activity, Failure> {
+        let trouble = |e: pool::Error| failed(format!("cannot open '{}': {e}", pool.name()));
+        let mut rebuilds = Vec::new();
+        for top in pool.tree().tops() {
+            let rebuild = pool.rebuild(top.id()).map_err(trouble)?;
+            rebuilds.extend(rebuild.filter(|r| r.state != 0).map(|r| (top.id(), r)));
+        }
+        Ok(Activity {
+            scan: pool.scan().map_err(trouble)?,
+            rebuilds,
+            removal: removal(pool).map_err(trouble)?,
+            expansion: expansion(pool).map_err(trouble)?,
+            checkpoint: checkpoint(pool).map_err(trouble)?,
+        })
+    }
+
+    /// Whether a resilver runs.
+    pub(super) fn is_resilvering(&self) -> bool {
+        self.scan.as_ref().is_some_and(|s| s.func == ScanFunc::Resilver && s.state == ScanState::Scanning)
+    }
+
+    /// Whether a rebuild runs.
+    pub(super) fn is_rebuilding(&self) -> bool {
+        self.rebuilds.iter().any(|(_, r)| r.state == REBUILD_ACTIVE)
+    }
+
+    /// When the last rebuild ended; 0 if there was none, or one runs.
+    pub(super) fn rebuild_end(&self) -> u64 {
+        if self.is_rebuilding() { 0 } else { self.rebuilds.iter().map(|(_, r)| r.end_time).max().unwrap_or(0) }
+    }
+
+    /// The lines of `zpool status`, each with its end. `name` gives a top-level vdev's name.
+    pub(super) fn lines(&self, name: &dyn Fn(u64) -> String) -> String {
+        let mut text = String::new();
+        text.push_str(&self.scan_lines(name));
+        if let Some(removal) = &self.removal {
+            text.push_str(&removal_lines(removal, &name(removal.vdev)));
+        }
+        if let Some(checkpoint) = &self.checkpoint {
+            text.push_str(&checkpoint_line(checkpoint));
+        }
+        if let Some(expansion) = &self.expansion {
+            text.push_str(&expansion_lines(expansion, &name(expansion.vdev)));
+        }
+        text
+    }
+
+    fn scan_lines(&self, name: &dyn Fn(u64) -> String) -> String {
+        let mut text = String::new();
+        let scan = self.scan.as_ref();
+        if let Some(scrub) = scan.filter(|s| s.func == ScanFunc::Scrub) {
+            text.push_str(&scan_text(scrub));
+        }
+        let resilver = scan.filter(|s| s.func == ScanFunc::Resilver);
+        let resilver_end = resilver.map_or(0, |s| s.end_time);
+        let (active, rebuilding, rebuild_end) = (self.is_resilvering(), self.is_rebuilding(), self.rebuild_end());
+        if let Some(resilver) = resilver
+            && (active || (!rebuilding && resilver_end != 0 && resilver_end > rebuild_end))
+        {
+            text.push_str(&scan_text(resilver));
+        } else if rebuilding || (!active && rebuild_end != 0 && rebuild_end > resilver_end) {
+            for (top, rebuild) in &self.rebuilds {
+                text.push_str(&rebuild_text(rebuild, &name(*top)));
+            }
+        }
+        if let (Some(scan), Some(checkpoint)) = (scan, self.checkpoint.as_ref().filter(|c| !c.discarding)) {
+            let done = matches!(scan.state, ScanState::Finished | ScanState::Canceled);
+            if done && scan.end_time >= checkpoint.time {
+                text.push_str("    scan warning: skipped blocks that are only referenced by the checkpoint.\n");
+            } else if scan.state == ScanState::Scanning {
+                text.push_str("    scan warning: skipping blocks that are only referenced by the checkpoint.\n");
+            }
+        }
+        text
+    }
+}
+
+/// A time as `ctime(3)` has it, without the end of line.
+pub(super) fn ctime(seconds: u64) -> String {
+    let stamp = i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok());
+    stamp.map_or_else(
+        || seconds.to_string(),
+        |stamp| stamp.to_zoned(TimeZone::system()).strftime("%a %b %e %H:%M:%S %Y").to_string(),
+    )
+}
+
+fn duration(seconds: u64) -> String {
+    let (days, hours, minutes, seconds) = (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    match days {
+        0 => format!("{hours:02}:{minutes:02}:{seconds:02}"),
+        _ => format!("{days} days {hours:02}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+/// `part` of `whole` in percent, as C prints it.
+fn percent(part: u64, whole: u64) -> String {
+    match (part, whole) {
+        (0, 0) => "-nan".to_owned(),
+        (_, 0) => "inf".to_owned(),
+        _ => format!("{:.2}", 100.0 * part as f64 / whole as f64),
+    }
+}
+
+fn scan_text(scan: &ScanPhys) -> String {
+    let scrub = scan.func == ScanFunc::Scrub;
+    let (verb, noun) = if scrub { ("scrub repaired", "scrub") } else { ("resilvered", "resilver") };
+    let took = duration(scan.end_time.wrapping_sub(scan.start_time));
+    let processed = nicebytes(scan.processed);
+    let head = match scan.state {
+        ScanState::Finished => {
+            format!("{verb} {processed} in {took} with {} errors on {}\n", scan.errors, ctime(scan.end_time))
+        }
+        ScanState::Canceled => format!("{noun} canceled on {}\n", ctime(scan.end_time)),
+        ScanState::Scanning => {
+            let total = scan.to_examine.saturating_sub(scan.skipped);
+            let examined = nicebytes(scan.examined);
+            let done = if scrub { "repaired" } else { "resilvered" };
+            let paused = scrub && scan.flags & ScanPhys::FLAG_SCRUB_PAUSED != 0;
+            let begun = if paused { "scrub paused, started" } else { &format!("{noun} in progress since") };
+            let estimate = if paused { "" } else { ", no estimated completion time" };
+            format!(
+                "{begun} {}\n\t{examined} / {} scanned, {examined} / {} issued\n\t{processed} {done}, {}% done{estimate}\n",
+                ctime(scan.start_time),
+                nicebytes(scan.to_examine),
+                nicebytes(total),
+                percent(scan.examined, total),
+            )
+        }
+        _ => "none requested\n".to_owned(),
+    };
+    format!("  scan: {head}")
+}
+
+fn rebuild_text(rebuild: &RebuildPhys, name: &str) -> String {
+    let rebuilt = nicebytes(rebuild.bytes_rebuilt);
+    let head = match rebuild.state {
+        REBUILD_COMPLETE => {
+            let took = duration(rebuild.scan_time_ms / 1000);
+            format!("resilvered ({name}) {rebuilt} in {took} with 0 errors on {}\n", ctime(rebuild.end_time))
+        }
+        REBUILD_CANCELED => format!("resilver ({name}) canceled on {}\n", ctime(rebuild.end_time)),
+        REBUILD_ACTIVE => format!(
+            "resilver ({name}) in progress since {}\n\t{} scanned, {} issued\n\t{rebuilt} resilvered, no estimated completion time\n",
+            ctime(rebuild.start_time),
+            nicebytes(rebuild.bytes_scanned),
+            nicebytes(rebuild.bytes_issued),
+        ),
+        _ => return String::new(),
+    };
+    format!("  scan: {head}")
+}
+
+fn now() -> u64 {
+    u64::try_from(Timestamp::now().as_second()).unwrap_or(0)
+}
+
+fn removal_lines(removal: &Removal, name: &str) -> String {
+    let mut text = match removal.state {
+        FINISHED => {
+            let minutes = removal.end.saturating_sub(removal.start) / 60;
+            format!(
+                "remove: Removal of vdev {} copied {} in {}h{}m, completed on {}\n",
+                removal.vdev,
+                nicenum(removal.copied),
+                minutes / 60,
+                minutes % 60,
+                ctime(removal.end)
+            )
+        }
+        CANCELED => format!("remove: Removal of {name} canceled on {}\n", ctime(removal.end)),
+        _ => {
+            let copied = removal.copied.max(1);
+            let rate = (copied / now().saturating_sub(removal.start).max(1)).max(1);
+            let minutes = removal.to_copy.saturating_sub(copied) / rate / 60;
+            let to_go = match minutes / 60 {
+                hours if hours < ESTIMATE_MAX_SECONDS / 3600 => format!(", {hours}h{}m to go", minutes % 60),
+                _ => ", (copy is slow, no estimated time)".to_owned(),
+            };
+            format!(
+                "remove: Evacuation of {name} in progress since {}\n\t{} copied out of {} at {}/s, {}% done{to_go}\n",
+                ctime(removal.start),
+                nicenum(copied),
+                nicenum(removal.to_copy),
+                nicenum(rate),
+                percent(copied, removal.to_copy),
+            )
+        }
+    };
+    if removal.mapping_memory > 0 {
+        text.push_str(&format!("\t{} memory used for removed device mappings\n", nicenum(removal.mapping_memory)));
+    }
+    text
+}
+
+fn checkpoint_line(checkpoint: &Checkpoint) -> String {
+    let space = nicenum(checkpoint.space);
+    match checkpoint.discarding {
+        true => format!("checkpoint: discarding, {space} remaining.\n"),
+        false => format!("checkpoint: created {}, consumes {space}\n", ctime(checkpoint.time)),
+    }
+}
+
+fn expansion_lines(expansion: &Expansion, name: &str) -> String {
+    if expansion.state == FINISHED {
+        let took = duration(expansion.end.wrapping_sub(expansion.start));
+        let copied = nicenum(expansion.reflowed);
+        return format!("expand: expanded {name} copied {copied} in {took}, on {}\n", ctime(expansion.end));
+    }
+    let copied = expansion.reflowed.max(1);
+    let rate = (copied / now().saturating_sub(expansion.start).max(1)).max(1);
+    let seconds = expansion.to_reflow.saturating_sub(copied) / rate;
+    let to_go = match seconds < ESTIMATE_MAX_SECONDS {
+        true => format!(", {} to go", duration(seconds)),
+        false => ", (copy is slow, no estimated time)".to_owned(),
+    };
+    format!(
+        "expand: expansion of {name} in progress since {}\n\t{} / {} copied at {}/s, {}% done{to_go}\n",
+        ctime(expansion.start),
+        nicenum(copied),
+        nicenum(expansion.to_reflow),
+        nicenum(rate),
+        percent(copied, expansion.to_reflow),
+    )
+}
+
+/// The record `com.delphix:removing` of the MOS directory (OpenZFS: `spa_removing_phys_t`).
+fn removal(pool: &Arc<Pool>) -> Result<Option<Removal>, pool::Error> {
+    let Some(words) = pool.mos_words("com.delphix:removing")? else { return Ok(None) };
+    let [state, vdev, mut indirect, start, end, to_copy, copied, ..] = *words.as_slice() else { return Ok(None) };
+    if !matches!(state, SCANNING | FINISHED | CANCELED) {
+        return Ok(None);
+    }
+    let mut mapping_memory = 0;
+    // a chain of removed vdevs, each naming the one removed before
+    for _ in pool.tree().tops() {
+        let Some(top) = pool.tree().top(indirect) else { break };
+        mapping_memory += top.mapping().map_or(0, |m| m.entries().len() as u64 * MAPPING_ENTRY_BYTES);
+        indirect = top.config().prev_indirect_vdev.unwrap_or(u64::MAX);
+    }
+    Ok(Some(Removal { state, vdev, start, end, to_copy, copied, mapping_memory }))
+}
+
+/// The expansion that runs, or the one that ended last.
+fn expansion(pool: &Arc<Pool>) -> Result<Option<Expansion>, pool::Error> {
+    let mut found: Option<Expansion> = None;
+    for top in pool.tree().tops().iter().filter(|t| t.config().kind == VdevType::Raidz) {
+        let id = top.config().top_zap.0;
+        if id == 0 {
+            continue;
+        }
+        let zap = Zap::open(pool.mos().object(id)?)?;
+        let number =
+            |what: &str| Ok::<_, dmu::Error>(zap.lookup_u64(format!("org.openzfs:raidz_expand_{what}"))?.unwrap_or(0));
+        let (state, start, end) = (number("state")?, number("start_time")?, number("end_time")?);
+        if !matches!(state, SCANNING | FINISHED) {
+            continue;
+        }
+        let newer = found.as_ref().is_none_or(|f| f.state != SCANNING && (state == SCANNING || end > f.end));
+        if newer {
+            let to_reflow = pool.vdev_space(top.id())?.map_or(0, |s| s.allocated);
+            let reflowed = number("bytes_copied")?;
+            found = Some(Expansion { state, vdev: top.id(), start, end, to_reflow, reflowed });
+        }
+    }
+    Ok(found)
+}
+
+fn checkpoint(pool: &Arc<Pool>) -> Result<Option<Checkpoint>, pool::Error> {
+    if !pool.feature_active("zpool_checkpoint") {
+        return Ok(None);
+    }
+    // the uberblock of the checkpoint, as words: magic, version, txg, sum of guids, time
+    let words = pool.mos_words("com.delphix:zpool_checkpoint")?;
+    let time = words.as_ref().and_then(|w| w.get(4).copied()).unwrap_or(0);
+    Ok(Some(Checkpoint { discarding: words.is_none(), time, space: pool.space()?.checkpoint }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_shares() {
+        assert_eq!(duration(61), "00:01:01");
+        assert_eq!(duration(86400 * 2 + 3), "2 days 00:00:03");
+        assert_eq!(percent(1, 0), "inf");
+        assert_eq!(percent(1, 3), "33.33");
+    }
+
+    #[test]
+    fn a_finished_removal_reads_as_openzfs_says_it() {
+        let removal =
+            Removal { state: FINISHED, vdev: 1, start: 0, end: 130, to_copy: 0, copied: 323_584, mapping_memory: 72 };
+        let text = removal_lines(&removal, "x");
+        assert!(text.starts_with("remove: Removal of vdev 1 copied 316K in 0h2m, completed on "), "{text}");
+        assert!(text.ends_with("\n\t72 memory used for removed device mappings\n"), "{text}");
+    }
+}

@@ -1,0 +1,117 @@
+//! `zpool get`.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use nvlist::NvList;
+use pool::Pool;
+use pool::prop::{POOL, format_pool};
+
+use super::list::cell;
+use super::{describe, json_key};
+use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
+use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::pools::{self, stdout};
+use crate::{json, state};
+
+const FIELDS: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let args = &call.args;
+    let fields = match args.text('o') {
+        Some(words) => Field::parse(&words, &FIELDS).map_err(usage)?,
+        None => FIELDS.to_vec(),
+    };
+    let (as_json, as_int, by_guid) = (args.has('j'), args.has(JSON_INT), args.has(JSON_POOL_KEY_GUID));
+    for (wanted, text) in [(as_int, "'--json-int'"), (by_guid, "'json-pool-key-guid'")] {
+        if wanted && !as_json {
+            return Err(usage(format!("{text} only works with '-j' option")));
+        }
+    }
+    let mut names = args.names();
+    if names.is_empty() {
+        return Err(usage("missing property argument"));
+    }
+    let properties = names.remove(0);
+    check_pools(&names)?;
+    let columns = columns::parse(&properties, Of::Pool).map_err(usage)?;
+    let style = Style { scripted: args.has('H'), parsable: args.has('p') || as_int };
+
+    if as_json {
+        let mut all = NvList::new();
+        let (status, _) = pools::for_each(&names, |pool| {
+            let mut list = NvList::new();
+            for (column, cell) in cells(pool, columns.as_deref(), style.parsable)? {
+                list.insert(&column.name, property_json(&cell, as_int));
+            }
+            if !list.is_empty() {
+                let mut item = describe(pool, true, as_int);
+                item.insert("properties", list);
+                all.insert(json_key(pool, by_guid), item);
+            }
+            Ok(())
+        })?;
+        if status != 0 {
+            return Ok(status);
+        }
+        let mut schema = json::schema(call);
+        schema.insert("pools", all);
+        return json::print(&schema);
+    }
+
+    let mut getter = Getter::new(fields, style);
+    match &columns {
+        Some(columns) => getter.expect(columns),
+        None => getter.expect(&POOL.iter().filter(|def| def.visible).map(|d| Column::native(d)).collect::<Vec<_>>()),
+    }
+    let (status, _) = pools::for_each(&names, |pool| {
+        getter.expect_name(pool.name());
+        for (mut column, cell) in cells(pool, columns.as_deref(), style.parsable)? {
+            getter.add(pool.name(), &mut column, cell);
+        }
+        Ok(())
+    })?;
+    let mut out = stdout();
+    getter.print(&mut out)?;
+    out.flush()?;
+    Ok(status)
+}
+
+/// A first operand that is no pool, and vdevs behind a pool, have messages of their own.
+fn check_pools(names: &[String]) -> Result<(), Failure> {
+    let Some((first, rest)) = names.split_first() else { return Ok(()) };
+    if state::find(first)?.is_none() {
+        return Err(failed(format!("Cannot get properties of {first}: no such pool available.")));
+    }
+    for name in rest {
+        if state::find(name)?.is_none() {
+            return Err(failed(format!(
+                "Expected a list of pools, but got '{name}': properties of vdevs are not in this version of Zuse"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The properties of a pool that are to be shown; all of them for `None`.
+fn cells(pool: &Arc<Pool>, columns: Option<&[Column]>, parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
+    if let Some(columns) = columns {
+        let mut cells = Vec::new();
+        for column in columns {
+            cells.extend(cell(pool, column, parsable)?.map(|cell| (column.clone(), cell)));
+        }
+        return Ok(cells);
+    }
+    let props = pool.props().map_err(|e| failed(format!("cannot get properties of '{}': {e}", pool.name())))?;
+    let of = |(name, value): (String, pool::prop::PropValue)| {
+        let text = format_pool(&name, &value.value, parsable);
+        let column = match pool::prop::find_pool(&name) {
+            Some(def) => Column::native(def),
+            None => Column::other(&name),
+        };
+        (column, Cell { text, source: value.source, received: None })
+    };
+    Ok(props.into_iter().map(of).collect())
+}

@@ -1,0 +1,148 @@
+//! `zpool`.
+
+mod activity;
+mod dedup;
+mod export;
+mod get;
+mod history;
+mod import;
+mod list;
+mod reason;
+mod status;
+mod status_json;
+mod table;
+mod vdevs;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use nvlist::NvList;
+use pool::Pool;
+use pool::prop::POOL;
+
+use crate::columns::number_or_text;
+use crate::command::{Call, Tool};
+use crate::error::{Failure, Outcome, usage};
+
+const TOOL: Tool = Tool { name: "zpool", groups: table::GROUPS, aliases: &[], epilogue };
+
+/// Runs `zpool` with the arguments after its name; the exit status.
+pub(crate) fn main(args: &[OsString]) -> u8 {
+    TOOL.main(args)
+}
+
+fn version(call: &Call<'_>) -> Outcome {
+    crate::command::version_command(call)
+}
+
+/// The table of properties behind the usage of commands that take some, else where to find help.
+fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
+    if command.is_none() {
+        return writeln!(out, "\nFor further help on a command or topic, run: zpool help [<topic>]");
+    }
+    if !matches!(command, Some("set" | "get" | "list")) {
+        return Ok(());
+    }
+    writeln!(out, "\nthe following properties are supported:")?;
+    writeln!(out, "\n\t{:<19}  {}   {}\n", "PROPERTY", "EDIT", "VALUES")?;
+    for def in POOL.iter().filter(|def| def.visible) {
+        let edit = if def.is_read_only() { "  NO   " } else { " YES   " };
+        let values = if def.values.is_empty() { "-" } else { def.values };
+        writeln!(out, "\t{:<19}  {edit}{values}", def.name)?;
+    }
+    writeln!(out, "\t{:<19}   YES   disabled | enabled | active", "feature@...")?;
+    writeln!(out, "\nThe feature@ properties must be appended with a feature name.\nSee zpool-features(7).")
+}
+
+/// What JSON says of each pool (OpenZFS: `fill_pool_info`).
+fn describe(pool: &Arc<Pool>, with_type: bool, as_int: bool) -> NvList {
+    let number = |n: u64| number_or_text(&n.to_string(), as_int);
+    let mut list = NvList::new();
+    list.insert("name", pool.name());
+    if with_type {
+        list.insert("type", "POOL");
+    }
+    list.insert("state", pool.tree().status().state.name());
+    list.insert("pool_guid", number(pool.guid().0));
+    list.insert("txg", number(pool.uberblock().txg.0));
+    list.insert("spa_version", number(5000));
+    list.insert("zpl_version", number(5));
+    list
+}
+
+/// The key of a pool in JSON.
+fn json_key(pool: &Pool, by_guid: bool) -> String {
+    if by_guid { pool.guid().to_string() } else { pool.name().to_owned() }
+}
+
+/// How often a command is to be repeated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Repeat {
+    /// Seconds between two times; `None`: once.
+    interval: Option<f64>,
+    /// How many times; `None`: for ever.
+    count: Option<u64>,
+}
+
+impl Repeat {
+    /// Takes `[interval [count]]` off the end of the operands.
+    fn take(names: &mut Vec<String>) -> Result<Repeat, Failure> {
+        let mut repeat = Repeat { interval: None, count: None };
+        let last = |names: &[String]| names.last().and_then(|n| n.parse::<f64>().ok()).filter(|n| n.is_finite());
+        let Some(number) = last(names) else { return Ok(repeat) };
+        if number <= 0.0 {
+            return Err(usage("interval cannot be zero"));
+        }
+        names.pop();
+        repeat.interval = Some(number);
+        if let Some(before) = last(names) {
+            if before <= 0.0 {
+                return Err(usage("interval cannot be zero"));
+            }
+            names.pop();
+            repeat.interval = Some(before);
+            repeat.count = Some(number as u64);
+        }
+        Ok(repeat)
+    }
+
+    /// Whether to go on after `done` times; waits before it says so.
+    fn again(&self, done: u64) -> bool {
+        let Some(interval) = self.interval else { return false };
+        if self.count.is_some_and(|count| done >= count) {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_secs_f64(interval));
+        true
+    }
+}
+
+/// The time now as an option `-T` wants it: `u` seconds since 1970, `d` a date.
+fn timestamp(call: &Call<'_>) -> Result<Option<String>, Failure> {
+    let Some(how) = call.args.text('T') else { return Ok(None) };
+    let now = jiff::Zoned::now();
+    match how.chars().next() {
+        Some('u') => Ok(Some(now.timestamp().as_second().to_string())),
+        Some('d') => Ok(Some(now.strftime("%a %b %e %H:%M:%S %Z %Y").to_string())),
+        _ => Err(usage("")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_at_the_end_are_interval_and_count() {
+        let take = |words: &[&str]| {
+            let mut names: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+            let repeat = Repeat::take(&mut names).ok();
+            (repeat.map(|r| (r.interval, r.count)), names.len())
+        };
+        assert_eq!(take(&["tank"]), (Some((None, None)), 1));
+        assert_eq!(take(&["tank", "5"]), (Some((Some(5.0), None)), 1));
+        assert_eq!(take(&["tank", "5", "2"]), (Some((Some(5.0), Some(2))), 1));
+        assert_eq!(take(&["0"]).0, None);
+    }
+}

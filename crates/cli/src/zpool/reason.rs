@@ -1,0 +1,310 @@
+//! What is worth saying about a pool, in OpenZFS's words (`zpool_get_status`, `print_status_reason`, `show_import`).
+
+use std::sync::Arc;
+
+use ondisk::scan::{ScanFunc, ScanState};
+use pool::Pool;
+use vdev::{VdevAux, VdevState, VdevType};
+
+use super::activity::{Activity, REBUILD_COMPLETE};
+use super::vdevs::Vdevs;
+
+/// The one thing that is said about a pool: the gravest (OpenZFS: `zpool_status_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reason {
+    Ok,
+    MissingDevReplicated,
+    MissingDev,
+    CorruptLabelReplicated,
+    CorruptLabel,
+    BadGuidSum,
+    CorruptPool,
+    CorruptData,
+    FailingDev,
+    VersionNewer,
+    HostidMismatch,
+    UnsupportedFeature,
+    FaultedDevReplicated,
+    FaultedDev,
+    VersionOlder,
+    FeatureDisabled,
+    Resilvering,
+    OfflineDev,
+    RemovedDev,
+    Rebuilding,
+    RebuildScrub,
+    Errata(u64),
+}
+
+impl Reason {
+    /// The number of OpenZFS's article, for those that have one.
+    pub(super) const fn message_id(self) -> Option<&'static str> {
+        Some(match self {
+            Reason::MissingDevReplicated => "ZFS-8000-2Q",
+            Reason::MissingDev => "ZFS-8000-3C",
+            Reason::CorruptLabelReplicated => "ZFS-8000-4J",
+            Reason::CorruptLabel => "ZFS-8000-5E",
+            Reason::BadGuidSum => "ZFS-8000-6X",
+            Reason::CorruptPool => "ZFS-8000-72",
+            Reason::CorruptData => "ZFS-8000-8A",
+            Reason::FailingDev => "ZFS-8000-9P",
+            Reason::VersionNewer => "ZFS-8000-A5",
+            Reason::HostidMismatch => "ZFS-8000-EY",
+            Reason::Errata(_) => "ZFS-8000-ER",
+            _ => return None,
+        })
+    }
+
+    /// Whether `zpool status -x` passes the pool over.
+    pub(super) const fn is_healthy(self) -> bool {
+        matches!(self, Reason::Ok | Reason::VersionOlder | Reason::FeatureDisabled)
+    }
+
+    /// Status and action of an imported pool. Lines after the first begin with a tab; each has its end.
+    pub(super) const fn status(self) -> (&'static str, &'static str) {
+        match self {
+            Reason::Ok => ("", ""),
+            Reason::MissingDevReplicated => (
+                "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.\n",
+                "Attach the missing device and online it using 'zpool online'.\n",
+            ),
+            Reason::MissingDev => (
+                "One or more devices could not be opened.  There are insufficient\n\treplicas for the pool to continue functioning.\n",
+                "Attach the missing device and online it using 'zpool online'.\n",
+            ),
+            Reason::CorruptLabelReplicated => (
+                "One or more devices could not be used because the label is missing or\n\tinvalid.  Sufficient replicas exist for the pool to continue\n\tfunctioning in a degraded state.\n",
+                "Replace the device using 'zpool replace'.\n",
+            ),
+            Reason::CorruptLabel => (
+                "One or more devices could not be used because the label is missing \n\tor invalid.  There are insufficient replicas for the pool to continue\n\tfunctioning.\n",
+                "",
+            ),
+            Reason::FailingDev => (
+                "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.\n",
+                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.\n",
+            ),
+            Reason::OfflineDev => (
+                "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
+                "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.\n",
+            ),
+            Reason::RemovedDev => (
+                "One or more devices have been removed.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
+                "Online the device using zpool online' or replace the device with\n\t'zpool replace'.\n",
+            ),
+            Reason::Resilvering | Reason::Rebuilding => (
+                "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.\n",
+                "Wait for the resilver to complete.\n",
+            ),
+            Reason::RebuildScrub => (
+                "One or more devices have been sequentially resilvered, scrubbing\n\tthe pool is recommended.\n",
+                "Use 'zpool scrub' to verify all data checksums.\n",
+            ),
+            Reason::CorruptData => (
+                "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.\n",
+                "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.\n",
+            ),
+            Reason::BadGuidSum | Reason::CorruptPool => {
+                ("The pool metadata is corrupted and the pool cannot be opened.\n", "")
+            }
+            Reason::VersionOlder => (
+                "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.\n",
+                "Upgrade the pool using 'zpool upgrade'.  Once this is done, the\n\tpool will no longer be accessible on software that does not support\n\tfeature flags.\n",
+            ),
+            Reason::VersionNewer => (
+                "The pool has been upgraded to a newer, incompatible on-disk version.\n\tThe pool cannot be accessed on this system.\n",
+                "Access the pool from a system running more recent software, or\n\trestore the pool from backup.\n",
+            ),
+            Reason::FeatureDisabled => (
+                "Some supported and requested features are not enabled on the pool.\n\tThe pool can still be used, but some features are unavailable.\n",
+                "Enable all features using 'zpool upgrade'. Once this is done,\n\tthe pool may no longer be accessible by software that does not support\n\tthe features. See zpool-features(7) for details.\n",
+            ),
+            Reason::UnsupportedFeature => (
+                "The pool cannot be accessed on this system because it uses the\n\tfollowing feature(s) not supported on this system:\n",
+                "Access the pool from a system that supports the required feature(s),\n\tor restore the pool from backup.\n",
+            ),
+            Reason::FaultedDevReplicated => (
+                "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
+                "Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired.\n",
+            ),
+            Reason::FaultedDev => (
+                "One or more devices are faulted in response to persistent errors.  There are insufficient replicas for the pool to\n\tcontinue functioning.\n",
+                "Destroy and re-create the pool from a backup source.  Manually marking the device\n\trepaired using 'zpool clear' may allow some data to be recovered.\n",
+            ),
+            Reason::HostidMismatch => (
+                "Mismatch between pool hostid and system hostid on imported pool.\n\tThis pool was previously imported into a system with a different hostid,\n\tand then was verbatim imported into this system.\n",
+                "Export this pool on all systems on which it is imported.\n\tThen import it to correct the mismatch.\n",
+            ),
+            Reason::Errata(_) => ("Errata detected.\n", ""),
+        }
+    }
+
+    /// The status of a pool that could be imported; lines after the first begin with a tab and `indent`.
+    pub(super) fn import_status(self, indent: &str) -> String {
+        match self {
+            Reason::Ok => String::new(),
+            Reason::MissingDevReplicated | Reason::MissingDev | Reason::BadGuidSum => {
+                "One or more devices are missing from the system.\n".to_owned()
+            }
+            Reason::CorruptLabelReplicated | Reason::CorruptLabel => {
+                "One or more devices contains corrupted data.\n".to_owned()
+            }
+            Reason::CorruptData => "The pool data is corrupted.\n".to_owned(),
+            Reason::CorruptPool => "The pool metadata is corrupted.\n".to_owned(),
+            Reason::OfflineDev => "One or more devices are offlined.\n".to_owned(),
+            Reason::VersionOlder => "The pool is formatted using a legacy on-disk version.\n".to_owned(),
+            Reason::VersionNewer => "The pool is formatted using an incompatible version.\n".to_owned(),
+            Reason::FeatureDisabled => format!(
+                "Some supported features are not enabled on the pool.\n\
+                 \t{indent}(Note that they may be intentionally disabled if the\n\
+                 \t{indent}'compatibility' property is set.)\n"
+            ),
+            Reason::UnsupportedFeature => {
+                "The pool uses the following feature(s) not supported on this system:\n".to_owned()
+            }
+            Reason::HostidMismatch => "The pool was last accessed by another system.\n".to_owned(),
+            Reason::FaultedDevReplicated | Reason::FaultedDev => "One or more devices are faulted.\n".to_owned(),
+            Reason::Resilvering | Reason::Rebuilding => "One or more devices were being resilvered.\n".to_owned(),
+            Reason::Errata(n) => format!("Errata #{n} detected.\n"),
+            Reason::RemovedDev | Reason::FailingDev | Reason::RebuildScrub => String::new(),
+        }
+    }
+
+    /// What can be done about a pool that could be imported.
+    pub(super) fn import_action(self, state: VdevState, indent: &str) -> String {
+        let by_name = "The pool can be imported using its name or numeric identifier";
+        match (state, self) {
+            (VdevState::Healthy, Reason::VersionOlder | Reason::FeatureDisabled) => format!(
+                "{by_name}, though\n\t{indent}some features will not be available without an explicit 'zpool upgrade'.\n"
+            ),
+            (VdevState::Healthy, Reason::HostidMismatch) => format!("{by_name} and\n\t{indent}the '-f' flag.\n"),
+            (VdevState::Healthy, _) => format!("{by_name}.\n"),
+            (VdevState::Degraded, _) => format!(
+                "The pool can be imported despite missing or damaged devices.  The\n\
+                 \t{indent}fault tolerance of the pool may be compromised if imported.\n"
+            ),
+            (_, Reason::VersionNewer) => format!(
+                "The pool cannot be imported.  Access the pool on a system running newer\n\
+                 \t{indent}software, or recreate the pool from backup.\n"
+            ),
+            (_, Reason::UnsupportedFeature) => format!(
+                "The pool cannot be imported. Access the pool on a system that supports\n\
+                 \t{indent}the required feature(s), or recreate the pool from backup.\n"
+            ),
+            (_, Reason::MissingDevReplicated | Reason::MissingDev | Reason::BadGuidSum) => {
+                format!("The pool cannot be imported. Attach the missing\n\t{indent}devices and try again.\n")
+            }
+            _ => "The pool cannot be imported due to damaged devices or data.\n".to_owned(),
+        }
+    }
+}
+
+/// A feature of the version after OpenZFS 2.4: nobody should be told to enable it.
+const NEWER_FEATURE: &str = "draid_failure_domains";
+
+/// What to say about an open pool. `importing`: it is only a candidate, last used by host `hostid` unless exported.
+pub(super) fn of_pool(
+    pool: &Arc<Pool>,
+    vdevs: &Vdevs,
+    activity: &Activity,
+    errors: usize,
+    importing: Option<bool>,
+) -> Reason {
+    if activity.is_resilvering() {
+        return Reason::Resilvering;
+    }
+    if activity.is_rebuilding() {
+        return Reason::Rebuilding;
+    }
+    if needs_scrub(activity) {
+        return Reason::RebuildScrub;
+    }
+    if importing == Some(true) {
+        return Reason::HostidMismatch;
+    }
+    let by_vdevs = of_vdevs(vdevs, importing.is_none(), errors);
+    if by_vdevs != Reason::Ok {
+        return by_vdevs;
+    }
+    if let Some(errata) = pool.config().get_u64("errata").filter(|n| *n != 0) {
+        return Reason::Errata(errata);
+    }
+    let compatibility = pool.config().get_str("compatibility").filter(|_| importing.is_none()).unwrap_or("off");
+    if pool.version() < 5000 {
+        return if compatibility == "legacy" { Reason::Ok } else { Reason::VersionOlder };
+    }
+    let wanted = |name: &str| compatibility == "off" || requested(compatibility, name);
+    let mut upgradable = pool::feature::FEATURES.iter().filter(|f| !f.not_by_upgrade() && f.name != NEWER_FEATURE);
+    if upgradable.any(|f| wanted(f.name) && !pool.feature_enabled(f.name)) {
+        return Reason::FeatureDisabled;
+    }
+    Reason::Ok
+}
+
+/// Whether the lists that the property `compatibility` names ask for a feature. A list that is not there asks for none.
+fn requested(compatibility: &str, feature: &str) -> bool {
+    if compatibility == "legacy" {
+        return false;
+    }
+    let folders = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
+    compatibility.split(',').all(|file| {
+        let safe = !file.contains('/');
+        let text =
+            folders.iter().filter(|_| safe).find_map(|dir| std::fs::read_to_string(format!("{dir}/{file}")).ok());
+        text.is_some_and(|text| {
+            let words = text.lines().map(|line| line.split('#').next().unwrap_or(""));
+            words.flat_map(|line| line.split([' ', '\t', ','])).any(|word| word == feature)
+        })
+    })
+}
+
+/// A rebuild checks no checksums: a scrub should follow it.
+fn needs_scrub(activity: &Activity) -> bool {
+    let complete = activity.rebuilds.iter().filter(|(_, r)| r.state == REBUILD_COMPLETE).map(|(_, r)| r.end_time);
+    let Some(end) = complete.max().filter(|end| *end > 0) else { return false };
+    activity.scan.as_ref().is_none_or(|scan| {
+        scan.state == ScanState::None
+            || (scan.state == ScanState::Finished && scan.func == ScanFunc::Scrub && end > scan.end_time)
+    })
+}
+
+/// What to say about vdevs.
+pub(super) fn of_vdevs(vdevs: &Vdevs, imported: bool, errors: usize) -> Reason {
+    let root = &vdevs.root;
+    let relevant = |v: &&super::vdevs::Vdev| !matches!(v.kind, VdevType::Root | VdevType::Hole | VdevType::Indirect);
+    let leaves: Vec<_> = root.leaves().into_iter().chain(&vdevs.l2cache).filter(relevant).collect();
+    let faulted = leaves.iter().any(|v| v.state == VdevState::Faulted);
+    let missing = leaves.iter().any(|v| v.state == VdevState::CantOpen && v.aux == VdevAux::OpenFailed);
+    let broken = leaves.iter().any(|v| v.state == VdevState::CantOpen);
+    if root.state == VdevState::CantOpen {
+        return if faulted {
+            Reason::FaultedDev
+        } else if missing {
+            Reason::MissingDev
+        } else if broken {
+            Reason::CorruptLabel
+        } else {
+            Reason::CorruptPool
+        };
+    }
+    if imported && errors > 0 {
+        return Reason::CorruptData;
+    }
+    let errors_seen =
+        |v: &&super::vdevs::Vdev| v.state == VdevState::Degraded || v.read_errors > 0 || v.checksum_errors > 0;
+    if faulted {
+        Reason::FaultedDevReplicated
+    } else if missing {
+        Reason::MissingDevReplicated
+    } else if broken {
+        Reason::CorruptLabelReplicated
+    } else if imported && leaves.iter().any(errors_seen) {
+        Reason::FailingDev
+    } else if leaves.iter().any(|v| v.state == VdevState::Offline) {
+        Reason::OfflineDev
+    } else if leaves.iter().any(|v| v.state == VdevState::Removed) {
+        Reason::RemovedDev
+    } else {
+        Reason::Ok
+    }
+}

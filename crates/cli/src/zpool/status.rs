@@ -1,0 +1,288 @@
+//! `zpool status`.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use pool::prop::nicenum;
+use pool::{ErrorEntry, Pool};
+use vdev::{VdevAux, VdevState, VdevType};
+
+use super::activity::Activity;
+use super::dedup::Dedup;
+use super::reason::{self, Reason};
+use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
+use super::{Repeat, status_json, timestamp};
+use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, POWER};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::pools::{self, stdout};
+
+/// How the command was called.
+pub(super) struct Options {
+    pub(super) names: NameFlags,
+    pub(super) verbose: bool,
+    pub(super) explain: bool,
+    pub(super) parsable: bool,
+    pub(super) dedup: bool,
+    pub(super) unhealthy: bool,
+    pub(super) slow: bool,
+    pub(super) power: bool,
+    pub(super) direct: bool,
+    pub(super) initialize: bool,
+    pub(super) trim: bool,
+}
+
+/// All that is said about a pool.
+pub(super) struct Facts {
+    pub(super) pool: Arc<Pool>,
+    pub(super) vdevs: Vdevs,
+    pub(super) activity: Activity,
+    pub(super) errors: Vec<ErrorEntry>,
+    pub(super) reason: Reason,
+}
+
+impl Facts {
+    pub(super) fn of(pool: &Arc<Pool>) -> Result<Facts, Failure> {
+        let vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
+        let activity = Activity::of(pool)?;
+        let errors = pool.errlog().map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
+        let reason = reason::of_pool(pool, &vdevs, &activity, errors.len(), None);
+        Ok(Facts { pool: pool.clone(), vdevs, activity, errors, reason })
+    }
+}
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let args = &call.args;
+    let options = Options {
+        names: NameFlags::of(args),
+        verbose: args.has('v'),
+        explain: args.has('x'),
+        parsable: args.has('p') || args.has(JSON_INT),
+        dedup: args.has('D'),
+        unhealthy: args.has('e'),
+        slow: args.has('s'),
+        power: args.has(POWER),
+        direct: args.has('d'),
+        initialize: args.has('i'),
+        trim: args.has('t'),
+    };
+    let as_json = args.has('j');
+    for (option, text) in [
+        (JSON_FLAT_VDEVS, "'--json-flat-vdevs'"),
+        (JSON_INT, "'--json-int'"),
+        (JSON_POOL_KEY_GUID, "'json-pool-key-guid'"),
+    ] {
+        if args.has(option) && !as_json {
+            return Err(usage(format!("{text} only works with '-j' option")));
+        }
+    }
+    if args.has('c') {
+        return Err(failed("Can't run -c: scripts on devices are not in this version of Zuse"));
+    }
+    let mut names = args.names();
+    let repeat = Repeat::take(&mut names)?;
+    let mut done = 0;
+    loop {
+        let status = match as_json {
+            true => status_json::print(call, &names, &options)?,
+            false => print(call, &names, &options)?,
+        };
+        done += 1;
+        if status != 0 || !repeat.again(done) {
+            return Ok(status);
+        }
+    }
+}
+
+fn print(call: &Call<'_>, names: &[String], options: &Options) -> Outcome {
+    let mut out = stdout();
+    if let Some(stamp) = timestamp(call)? {
+        writeln!(out, "{stamp}")?;
+    }
+    let (mut count, mut first) = (0, true);
+    let (status, _) = pools::for_each(names, |pool| {
+        count += 1;
+        let facts = Facts::of(pool)?;
+        if options.explain && facts.reason.is_healthy() {
+            if !names.is_empty() {
+                writeln!(out, "pool '{}' is healthy", pool.name())?;
+                first = false;
+            }
+            return Ok(());
+        }
+        if !std::mem::replace(&mut first, false) {
+            writeln!(out)?;
+        }
+        print_pool(&mut out, &facts, options)
+    })?;
+    if names.is_empty() && count == 0 && status == 0 {
+        eprintln!("no pools available");
+    } else if options.explain && first && names.is_empty() {
+        writeln!(out, "all pools are healthy")?;
+    }
+    out.flush()?;
+    Ok(status)
+}
+
+fn print_pool(out: &mut impl Write, facts: &Facts, options: &Options) -> Result<(), Failure> {
+    let pool = &facts.pool;
+    let name = pool.name();
+    writeln!(out, "  pool: {name}\n state: {}", facts.vdevs.root.state.name())?;
+    let (status, action) = facts.reason.status();
+    for (title, text) in [("status", status), ("action", action)].iter().filter(|(_, text)| !text.is_empty()) {
+        write!(out, "{title}: {text}")?;
+    }
+    if let Some(id) = facts.reason.message_id() {
+        writeln!(out, "   see: https://openzfs.github.io/openzfs-docs/msg/{id}")?;
+    }
+    let top_name = |n: u64| {
+        let vdev = usize::try_from(n).ok().and_then(|n| facts.vdevs.root.children.get(n));
+        vdev.map_or_else(|| n.to_string(), |v| v.name(name, options.names))
+    };
+    out.write_all(facts.activity.lines(&top_name).as_bytes())?;
+
+    let width = facts.vdevs.width(name, options.names).max(10);
+    let table = Table { pool: name, options, width };
+    table.print(out, &facts.vdevs)?;
+    writeln!(out)?;
+    if facts.errors.is_empty() {
+        writeln!(out, "errors: No known data errors")?;
+    } else if options.verbose {
+        print_errors(out, facts)?;
+    } else {
+        writeln!(out, "errors: {} data errors, use '-v' for a list", facts.errors.len())?;
+    }
+    if options.dedup {
+        out.write_all(Dedup::of(pool)?.lines(options.parsable).as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The table of vdevs.
+struct Table<'a> {
+    pool: &'a str,
+    options: &'a Options,
+    width: usize,
+}
+
+impl Table<'_> {
+    fn print(&self, out: &mut impl Write, vdevs: &Vdevs) -> io::Result<()> {
+        let width = self.width;
+        write!(out, "config:\n\n\t{:<width$}  {:<8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM")?;
+        let more = [(self.options.slow, "SLOW"), (self.options.power, "POWER"), (self.options.direct, "DIO")];
+        for (_, title) in more.iter().filter(|(wanted, _)| *wanted) {
+            write!(out, " {title:>5}")?;
+        }
+        writeln!(out)?;
+        self.vdev(out, &vdevs.root, 0, false)?;
+        for class in Class::SECTIONS {
+            let mut members = vdevs.root.of_class(class).peekable();
+            if members.peek().is_some() {
+                writeln!(out, "\t{}\t", class.title())?;
+            }
+            members.try_for_each(|vdev| self.vdev(out, vdev, 2, false))?;
+        }
+        for (title, members, spares) in [("cache", &vdevs.l2cache, false), ("spares", &vdevs.spares, true)] {
+            if !members.is_empty() {
+                writeln!(out, "\t{title}")?;
+            }
+            members.iter().try_for_each(|vdev| self.vdev(out, vdev, 2, spares))?;
+        }
+        Ok(())
+    }
+
+    fn is_healthy(vdev: &Vdev) -> bool {
+        let fine = |v: &&Vdev| v.state == VdevState::Healthy && v.read_errors == 0 && v.checksum_errors == 0;
+        vdev.leaves().iter().all(fine)
+    }
+
+    fn vdev(&self, out: &mut impl Write, vdev: &Vdev, depth: usize, spare: bool) -> io::Result<()> {
+        if self.options.unhealthy && depth > 0 && Self::is_healthy(vdev) {
+            return Ok(());
+        }
+        let leaf = vdev.children.is_empty();
+        let state = if spare && vdev.state == VdevState::Healthy { "AVAIL" } else { vdev.state.name() };
+        let name = vdev.name(self.pool, self.options.names);
+        let width = self.width.saturating_sub(depth);
+        write!(out, "\t{:depth$}{name:<width$}  {state:<8}", "")?;
+        if !spare {
+            let number = |n: u64| if self.options.parsable { n.to_string() } else { nicenum(n) };
+            for n in [vdev.read_errors, 0, vdev.checksum_errors] {
+                write!(out, " {:>5}", number(n))?;
+            }
+            if self.options.slow {
+                let text = if leaf || self.options.parsable { "0" } else { "-" };
+                write!(out, " {text:>5}")?;
+            }
+            if self.options.power {
+                write!(out, " {:>5}", "-")?;
+            }
+            if self.options.direct {
+                write!(out, " {:>5}", "0")?;
+            }
+        }
+        out.write_all(self.remarks(vdev).as_bytes())?;
+        writeln!(out)?;
+        for child in vdev.children.iter().filter(|c| depth > 0 || c.class == Class::Normal) {
+            if !child.is_hidden() {
+                self.vdev(out, child, depth + 2, spare)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What stands behind the numbers.
+    fn remarks(&self, vdev: &Vdev) -> String {
+        let mut text = String::new();
+        if vdev.not_present {
+            text.push_str(&format!("  was {}", vdev.path.as_deref().unwrap_or("")));
+        } else if vdev.aux != VdevAux::None {
+            text.push_str(&format!("  {}", vdev.aux.message()));
+        }
+        if vdev.removing {
+            text.push_str("  (removing)");
+        } else if vdev.non_allocating {
+            text.push_str("  (non-allocating)");
+        }
+        let device = vdev.children.is_empty() && vdev.kind != VdevType::Root;
+        if device && self.options.initialize {
+            text.push_str("  (uninitialized)");
+        }
+        if device && self.options.trim {
+            text.push_str("  (untrimmed)");
+        }
+        text
+    }
+}
+
+/// The names of damaged files; of what has none, the numbers.
+fn print_errors(out: &mut impl Write, facts: &Facts) -> io::Result<()> {
+    writeln!(out, "errors: Permanent errors have been detected in the following files:\n")?;
+    for path in damaged(facts) {
+        writeln!(out, "        {path}")?;
+    }
+    Ok(())
+}
+
+/// Each damaged object once, as `zpool status -v` calls it.
+pub(super) fn damaged(facts: &Facts) -> Vec<String> {
+    let mut objects: Vec<(u64, u64)> = facts.errors.iter().map(|e| (e.objset, e.object)).collect();
+    objects.sort_unstable();
+    objects.dedup();
+    objects.into_iter().map(|(objset, object)| path_of(&facts.pool, objset, object)).collect()
+}
+
+/// OpenZFS: `zpool_obj_to_path`. Nothing is mounted, so a file is told as `dataset:path`.
+fn path_of(pool: &Arc<Pool>, objset: u64, object: u64) -> String {
+    if objset == 0 {
+        return format!("<metadata>:<{object:#x}>");
+    }
+    let Ok(dataset) = pool.dataset_by_id(objset) else {
+        return format!("<{objset:#x}>:<{object:#x}>");
+    };
+    let path = zpl::FileSystem::open(&dataset).and_then(|fs| fs.path_of(object));
+    match path {
+        Ok(path) => format!("{}:{}", dataset.name(), String::from_utf8_lossy(&path)),
+        Err(_) => format!("{}:<{object:#x}>", dataset.name()),
+    }
+}

@@ -1,0 +1,404 @@
+//! `zpool status -j`.
+
+use std::sync::Arc;
+
+use nvlist::{NvList, NvString};
+use ondisk::ddt::DdtStat;
+use ondisk::scan::{ScanFunc, ScanState};
+use pool::Pool;
+use pool::prop::{nicebytes, nicenum};
+use vdev::{VdevAux, VdevState, VdevType};
+
+use super::activity::{Activity, ctime};
+use super::dedup::Dedup;
+use super::status::{Facts, Options, damaged};
+use super::vdevs::{Class, NameFlags, Vdev};
+use super::{describe, json_key, timestamp};
+use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID};
+use crate::columns::number_or_text;
+use crate::command::Call;
+use crate::error::{Failure, Outcome};
+use crate::{json, pools};
+
+/// How numbers are shown.
+#[derive(Clone, Copy)]
+struct Numbers {
+    parsable: bool,
+    as_int: bool,
+}
+
+impl Numbers {
+    fn put(self, list: &mut NvList, key: &str, n: u64, nice: fn(u64) -> String) {
+        let text = if self.parsable { n.to_string() } else { nice(n) };
+        match self.as_int {
+            true => list.insert(key, n),
+            false => list.insert(key, text),
+        }
+    }
+
+    fn count(self, list: &mut NvList, key: &str, n: u64) {
+        self.put(list, key, n, nicenum);
+    }
+
+    fn bytes(self, list: &mut NvList, key: &str, n: u64) {
+        self.put(list, key, n, nicebytes);
+    }
+
+    fn time(self, list: &mut NvList, key: &str, n: u64) {
+        self.put(list, key, n, ctime);
+    }
+
+    /// As it is, whatever the options.
+    fn plain(self, list: &mut NvList, key: &str, n: u64) {
+        list.insert(key, number_or_text(&n.to_string(), self.as_int));
+    }
+}
+
+pub(super) fn print(call: &Call<'_>, names: &[String], options: &Options) -> Outcome {
+    let args = &call.args;
+    let numbers = Numbers { parsable: options.parsable, as_int: args.has(JSON_INT) };
+    let mut all = NvList::new();
+    let (status, _) = pools::for_each(names, |pool| {
+        let facts = Facts::of(pool)?;
+        if !(options.explain && facts.reason.is_healthy()) {
+            let item = pool_json(&facts, options, numbers, args.has(JSON_FLAT_VDEVS))?;
+            all.insert(json_key(pool, args.has(JSON_POOL_KEY_GUID)), item);
+        }
+        Ok(())
+    })?;
+    if status != 0 {
+        return Ok(status);
+    }
+    let mut schema = json::schema(call);
+    schema.insert("pools", all);
+    if let Some(stamp) = timestamp(call)? {
+        schema.insert("time", number_or_text(&stamp, numbers.as_int));
+    }
+    json::print(&schema)
+}
+
+fn pool_json(facts: &Facts, options: &Options, numbers: Numbers, flat: bool) -> Result<NvList, Failure> {
+    let pool = &facts.pool;
+    let mut item = describe(pool, false, numbers.as_int);
+    let (status, action) = facts.reason.status();
+    for (key, text) in [("status", status), ("action", action)].iter().filter(|(_, text)| !text.is_empty()) {
+        item.insert(key, *text);
+    }
+    if let Some(id) = facts.reason.message_id() {
+        item.insert("msgid", id);
+        item.insert("moreinfo", format!("https://openzfs.github.io/openzfs-docs/msg/{id}"));
+    }
+    activity(&mut item, facts, options, numbers);
+
+    let writer = Writer { pool: pool.name(), options, numbers, flat };
+    let mut vdevs = NvList::new();
+    writer.vdev(&mut vdevs, &facts.vdevs.root, 0, None, false);
+    let mut sections = NvList::new();
+    for class in Class::SECTIONS {
+        writer.section(&mut sections, class.title(), facts.vdevs.root.of_class(class).collect(), false);
+    }
+    writer.section(&mut sections, "l2cache", facts.vdevs.l2cache.iter().collect(), false);
+    writer.section(&mut sections, "spares", facts.vdevs.spares.iter().collect(), true);
+    if flat {
+        vdevs.merge(&sections);
+        item.insert("vdevs", vdevs);
+    } else {
+        item.insert("vdevs", vdevs);
+        item.merge(&sections);
+    }
+    if options.dedup {
+        item.insert("dedup_stats", dedup(pool, numbers)?);
+    }
+    numbers.count(&mut item, "error_count", facts.errors.len() as u64);
+    if options.verbose && !facts.errors.is_empty() {
+        let paths: Vec<NvString> = damaged(facts).iter().map(|path| NvString::from(path.as_str())).collect();
+        item.insert("errlist", nvlist::Value::StringArray(paths));
+    }
+    Ok(item)
+}
+
+/// What JSON says of each vdev (OpenZFS: `fill_vdev_info`).
+pub(super) fn describe_vdev(pool: &str, vdev: &Vdev, flags: NameFlags, as_int: bool, class: Option<&str>) -> NvList {
+    let mut list = NvList::new();
+    list.insert("name", vdev.name(pool, flags));
+    list.insert("vdev_type", vdev.kind.name());
+    list.insert("guid", number_or_text(&vdev.guid.to_string(), as_int));
+    for (key, text) in [("path", &vdev.path), ("phys_path", &vdev.phys_path), ("devid", &vdev.devid)] {
+        if let Some(text) = text {
+            list.insert(key, text.as_str());
+        }
+    }
+    let of_tree = match vdev.class {
+        Class::Logs => "log",
+        class => class.title(),
+    };
+    list.insert("class", class.unwrap_or(of_tree));
+    list.insert("state", state(vdev.state));
+    list
+}
+
+const fn state(state: VdevState) -> &'static str {
+    match state {
+        VdevState::CantOpen => "CANT_OPEN",
+        other => other.name(),
+    }
+}
+
+const fn aux(aux: VdevAux) -> &'static str {
+    match aux {
+        VdevAux::None => "NONE",
+        VdevAux::OpenFailed => "OPEN_FAILED",
+        VdevAux::NoReplicas => "NO_REPLICAS",
+        VdevAux::ErrExceeded => "ERR_EXCEEDED",
+        VdevAux::External => "EXTERNAL",
+    }
+}
+
+/// Writes vdevs.
+struct Writer<'a> {
+    pool: &'a str,
+    options: &'a Options,
+    numbers: Numbers,
+    flat: bool,
+}
+
+impl Writer<'_> {
+    fn section(&self, into: &mut NvList, key: &str, members: Vec<&Vdev>, spare: bool) {
+        let mut inner = NvList::new();
+        for vdev in members {
+            self.vdev(&mut inner, vdev, 2, None, spare);
+        }
+        match self.flat {
+            true => into.merge(&inner),
+            false if !inner.is_empty() => into.insert(key, inner),
+            false => {}
+        }
+    }
+
+    fn vdev(&self, into: &mut NvList, vdev: &Vdev, depth: usize, parent: Option<&str>, spare: bool) {
+        let healthy = |v: &&Vdev| v.state == VdevState::Healthy && v.read_errors == 0 && v.checksum_errors == 0;
+        if self.options.unhealthy && depth > 0 && vdev.leaves().iter().all(healthy) {
+            return;
+        }
+        let name = vdev.name(self.pool, self.options.names);
+        let class = if spare { Some("spare") } else { None };
+        let mut list = describe_vdev(self.pool, vdev, self.options.names, self.numbers.as_int, class);
+        if let Some(parent) = parent.filter(|_| self.flat) {
+            list.insert("parent", parent);
+        }
+        let leaf = vdev.children.is_empty() && vdev.kind != VdevType::Root;
+        if spare {
+            if vdev.state == VdevState::Healthy {
+                list.insert("state", "AVAIL");
+            }
+        } else {
+            self.amounts(&mut list, vdev, leaf);
+        }
+        self.remarks(&mut list, vdev, leaf);
+
+        let mut children = NvList::new();
+        for child in vdev.children.iter().filter(|c| !c.is_hidden() && (depth > 0 || c.class == Class::Normal)) {
+            if self.flat {
+                self.vdev(into, child, depth + 2, Some(&name), spare);
+            }
+            self.vdev(&mut children, child, depth + 2, Some(&name), spare);
+        }
+        if !children.is_empty() {
+            list.insert("vdevs", children);
+        }
+        into.insert(name, list);
+    }
+
+    fn amounts(&self, list: &mut NvList, vdev: &Vdev, leaf: bool) {
+        let space = vdev.space.as_ref();
+        let amounts = [
+            ("alloc_space", space.map_or(0, |s| s.allocated)),
+            ("total_space", space.map_or(0, |s| s.size)),
+            ("phys_space", vdev.device_size.unwrap_or(0)),
+        ];
+        for (key, n) in amounts.into_iter().filter(|(_, n)| *n > 0) {
+            self.numbers.bytes(list, key, n);
+        }
+        self.numbers.count(list, "read_errors", vdev.read_errors);
+        self.numbers.count(list, "write_errors", 0);
+        self.numbers.count(list, "checksum_errors", vdev.checksum_errors);
+        if let Some(n) = space.map(|s| s.checkpoint).filter(|n| *n > 0) {
+            self.numbers.bytes(list, "checkpoint_space", n);
+        }
+        if leaf {
+            self.numbers.count(list, "slow_ios", 0);
+        }
+        if self.options.power {
+            list.insert("power_state", "-");
+        }
+    }
+
+    fn remarks(&self, list: &mut NvList, vdev: &Vdev, leaf: bool) {
+        if self.options.direct {
+            self.numbers.count(list, "dio_verify_errors", 0);
+        }
+        if vdev.not_present {
+            self.numbers.plain(list, "not_present", 1);
+            list.insert("was", vdev.path.as_deref().unwrap_or(""));
+        } else if vdev.aux != VdevAux::None {
+            list.insert("aux", aux(vdev.aux));
+        }
+        if vdev.removing {
+            self.numbers.plain(list, "removing", 1);
+        } else if vdev.non_allocating {
+            self.numbers.plain(list, "noalloc", 1);
+        }
+        if leaf && self.options.initialize {
+            list.insert("init_state", "UNINITIALIZED");
+        }
+        if leaf && self.options.trim {
+            list.insert("trim_state", "UNTRIMMED");
+            self.numbers.plain(list, "trim_notsup", 0);
+        }
+    }
+}
+
+fn scan_state(n: u64) -> &'static str {
+    ["NONE", "SCANNING", "FINISHED", "CANCELED", "ERRORSCRUBBING"]
+        .get(usize::try_from(n).unwrap_or(usize::MAX))
+        .copied()
+        .unwrap_or("UNKNOWN")
+}
+
+fn activity(item: &mut NvList, facts: &Facts, options: &Options, numbers: Numbers) {
+    let scan = scan(&facts.activity, facts, options, numbers);
+    if !scan.is_empty() {
+        item.insert("scan_stats", scan);
+    }
+    let top = |n: u64| {
+        let vdev = usize::try_from(n).ok().and_then(|n| facts.vdevs.root.children.get(n));
+        vdev.map(|v| describe_vdev(facts.pool.name(), v, options.names, numbers.as_int, None)).unwrap_or_default()
+    };
+    if let Some(removal) = &facts.activity.removal {
+        let mut list = top(removal.vdev);
+        list.insert("state", scan_state(removal.state));
+        numbers.plain(&mut list, "removing_vdev", removal.vdev);
+        numbers.time(&mut list, "start_time", removal.start);
+        numbers.time(&mut list, "end_time", removal.end);
+        numbers.bytes(&mut list, "to_copy", removal.to_copy);
+        numbers.bytes(&mut list, "copied", removal.copied);
+        numbers.bytes(&mut list, "mapping_memory", removal.mapping_memory);
+        item.insert("removal_stats", list);
+    }
+    if let Some(checkpoint) = &facts.activity.checkpoint {
+        let mut list = NvList::new();
+        list.insert("state", if checkpoint.discarding { "DISCARDING" } else { "EXISTS" });
+        numbers.time(&mut list, "start_time", checkpoint.time);
+        numbers.bytes(&mut list, "space", checkpoint.space);
+        item.insert("checkpoint_stats", list);
+    }
+    if let Some(expansion) = &facts.activity.expansion {
+        let mut list = top(expansion.vdev);
+        list.insert("state", scan_state(expansion.state));
+        numbers.plain(&mut list, "expanding_vdev", expansion.vdev);
+        numbers.time(&mut list, "start_time", expansion.start);
+        numbers.time(&mut list, "end_time", expansion.end);
+        numbers.bytes(&mut list, "to_reflow", expansion.to_reflow);
+        numbers.bytes(&mut list, "reflowed", expansion.reflowed);
+        numbers.plain(&mut list, "waiting_for_resilver", 0);
+        item.insert("raidz_expand_stats", list);
+    }
+}
+
+fn scan(activity: &Activity, facts: &Facts, options: &Options, numbers: Numbers) -> NvList {
+    let mut list = NvList::new();
+    if let Some(scan) = &activity.scan {
+        list.insert(
+            "function",
+            match scan.func {
+                ScanFunc::Scrub => "SCRUB",
+                ScanFunc::Resilver => "RESILVER",
+                ScanFunc::ErrorScrub => "ERRORSCRUB",
+                _ => "NONE",
+            },
+        );
+        list.insert(
+            "state",
+            match scan.state {
+                ScanState::Scanning => "SCANNING",
+                ScanState::Finished => "FINISHED",
+                ScanState::Canceled => "CANCELED",
+                ScanState::ErrorScrubbing => "ERRORSCRUBBING",
+                _ => "NONE",
+            },
+        );
+        numbers.time(&mut list, "start_time", scan.start_time);
+        numbers.time(&mut list, "end_time", scan.end_time);
+        let amounts = [
+            ("to_examine", scan.to_examine),
+            ("examined", scan.examined),
+            ("skipped", scan.skipped),
+            ("processed", scan.processed),
+        ];
+        for (key, n) in amounts {
+            numbers.bytes(&mut list, key, n);
+        }
+        numbers.count(&mut list, "errors", scan.errors);
+        numbers.bytes(&mut list, "bytes_per_scan", 0);
+        numbers.plain(&mut list, "pass_start", scan.start_time);
+        numbers.put(&mut list, "scrub_pause", 0, |_| "-".to_owned());
+        numbers.plain(&mut list, "scrub_spent_paused", 0);
+        numbers.bytes(&mut list, "issued_bytes_per_scan", 0);
+        numbers.bytes(&mut list, "issued", scan.examined);
+    }
+    let mut rebuilds = NvList::new();
+    for (top, rebuild) in &activity.rebuilds {
+        let vdev = usize::try_from(*top).ok().and_then(|n| facts.vdevs.root.children.get(n));
+        let Some(vdev) = vdev else { continue };
+        let mut one = describe_vdev(facts.pool.name(), vdev, options.names, numbers.as_int, None);
+        let states = ["NONE", "ACTIVE", "CANCELED", "COMPLETE"];
+        let state = usize::try_from(rebuild.state).ok().and_then(|n| states.get(n)).copied();
+        one.insert("state", state.unwrap_or("NONE"));
+        numbers.time(&mut one, "start_time", rebuild.start_time);
+        numbers.time(&mut one, "end_time", rebuild.end_time);
+        numbers.plain(&mut one, "scan_time", rebuild.scan_time_ms.saturating_mul(1_000_000));
+        numbers.bytes(&mut one, "scanned", rebuild.bytes_scanned);
+        numbers.bytes(&mut one, "issued", rebuild.bytes_issued);
+        numbers.bytes(&mut one, "rebuilt", rebuild.bytes_rebuilt);
+        rebuilds.insert(vdev.name(facts.pool.name(), options.names), one);
+    }
+    if !rebuilds.is_empty() {
+        list.insert("rebuild_stats", rebuilds);
+    }
+    list
+}
+
+fn dedup(pool: &Arc<Pool>, numbers: Numbers) -> Result<NvList, Failure> {
+    let dedup = Dedup::of(pool)?;
+    let mut list = NvList::new();
+    numbers.count(&mut list, "obj_count", dedup.count);
+    if dedup.count == 0 {
+        list.insert("ddt_object_stats", NvList::new());
+        return Ok(list);
+    }
+    numbers.count(&mut list, "dspace", dedup.dspace);
+    numbers.count(&mut list, "mspace", dedup.mspace);
+    numbers.count(&mut list, "cspace", 0);
+    let mut histogram = NvList::new();
+    for (n, bucket) in dedup.histogram.buckets.iter().enumerate().filter(|(_, b)| b.blocks > 0) {
+        histogram.insert(n.to_string(), ddt_stat(bucket, numbers));
+    }
+    let mut stats = NvList::new();
+    stats.insert("total", ddt_stat(&dedup.total, numbers));
+    stats.insert("histogram", histogram);
+    list.insert("ddt_stats", stats);
+    Ok(list)
+}
+
+fn ddt_stat(stat: &DdtStat, numbers: Numbers) -> NvList {
+    let mut list = NvList::new();
+    numbers.count(&mut list, "blocks", stat.blocks);
+    numbers.bytes(&mut list, "logical_size", stat.lsize);
+    numbers.bytes(&mut list, "physical_size", stat.psize);
+    numbers.bytes(&mut list, "deflated_size", stat.dsize);
+    numbers.count(&mut list, "ref_blocks", stat.ref_blocks);
+    numbers.bytes(&mut list, "ref_lsize", stat.ref_lsize);
+    numbers.bytes(&mut list, "ref_psize", stat.ref_psize);
+    numbers.bytes(&mut list, "ref_dsize", stat.ref_dsize);
+    list
+}
