@@ -9,6 +9,7 @@ use ondisk::dsl::{DslDatasetPhys, dataset_keys};
 
 use crate::mos::{self, Mos};
 use crate::prop::{FS, SNAP, TypeMask, VOL};
+use crate::stored::StoredProps;
 use crate::{Dir, Error, Pool, feature};
 
 /// What a dataset is.
@@ -56,6 +57,7 @@ pub(crate) struct DatasetInner {
     /// The object as a ZAP, if it was extended.
     extension: Option<Zap>,
     objset: OnceLock<Arc<Objset>>,
+    props: OnceLock<Arc<StoredProps>>,
 }
 
 /// A dataset: the head of a directory, or one of its snapshots (OpenZFS: `dsl_dataset_t`). Cheap to clone.
@@ -87,7 +89,15 @@ impl Dataset {
         }
         let name = snapshot.map_or_else(|| dir.name().to_string(), |snap| format!("{}@{snap}", dir.name()));
         let extension = if object.phys().object_type.is_zap() { Some(Zap::open(object)?) } else { None };
-        let inner = DatasetInner { id, name, dir: dir.clone(), phys, extension, objset: OnceLock::new() };
+        let inner = DatasetInner {
+            id,
+            name,
+            dir: dir.clone(),
+            phys,
+            extension,
+            objset: OnceLock::new(),
+            props: OnceLock::new(),
+        };
         Ok(Dataset { inner: Arc::new(inner) })
     }
 
@@ -165,6 +175,15 @@ impl Dataset {
         }
         let opened = Objset::open(self.pool().zio().clone(), self.id(), &self.phys().bp)?;
         Ok(self.inner.objset.get_or_init(|| opened).clone())
+    }
+
+    /// The properties of a snapshot's own.
+    pub(crate) fn own_props(&self) -> Result<&Arc<StoredProps>, Error> {
+        if let Some(props) = self.inner.props.get() {
+            return Ok(props);
+        }
+        let loaded = Arc::new(StoredProps::load(&self.pool().mos, self.phys().props_obj)?);
+        Ok(self.inner.props.get_or_init(|| loaded))
     }
 
     /// What it is.

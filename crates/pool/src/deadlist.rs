@@ -86,10 +86,11 @@ impl Deadlist {
     /// When a list cannot be read.
     pub fn space_range(&self, after: Txg, until: Txg) -> Result<Space, Error> {
         let mut space = Space::default();
+        let deflate = self.mos.number("deflate")?.unwrap_or(0) != 0;
         match &self.body {
             Body::Old(list) => list.for_each(&mut |bp| {
                 if bp.birth() > after && bp.birth() <= until {
-                    space.add(Space { used: bp.asize(), comp: bp.psize(), uncomp: bp.lsize() });
+                    space.add(Space { used: self.mos.dsize(bp, deflate), comp: bp.psize(), uncomp: bp.lsize() });
                 }
                 Ok(())
             })?,

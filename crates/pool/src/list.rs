@@ -19,7 +19,7 @@ pub struct ListOptions {
     pub snapshots: bool,
     /// Bookmarks.
     pub bookmarks: bool,
-    /// OpenZFS's own: `$ORIGIN` and such, `%recv`.
+    /// OpenZFS's own: `$ORIGIN` and such, `%recv`, and snapshots with such names.
     pub special: bool,
 }
 
@@ -119,7 +119,8 @@ fn collect(head: &Dataset, depth: u32, opts: &ListOptions, all: &mut Vec<Entry>)
             _ => opts.special,
         };
     if depth > 0 && opts.snapshots {
-        all.extend(head.snapshots()?.into_iter().map(Entry::Dataset));
+        let shown = |snap: &Dataset| opts.special || !snap.short_name().contains(['$', '%']);
+        all.extend(head.snapshots()?.into_iter().filter(shown).map(Entry::Dataset));
     }
     if depth > 0 && opts.bookmarks {
         all.extend(head.bookmarks()?.into_iter().map(Entry::Bookmark));

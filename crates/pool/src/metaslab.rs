@@ -19,8 +19,8 @@ use crate::open::AllocBias;
 use crate::spacemap::SpaceMap;
 use crate::{Error, Pool};
 
-/// More metaslabs than OpenZFS makes of one vdev (131 072).
-const METASLABS_MAX: u64 = 1 << 22;
+/// More metaslabs than any vdev has (OpenZFS aims at 200 and makes at most 131 072).
+const METASLABS_MAX: u64 = 1 << 18;
 /// From how many metaslabs on a vdev sets one aside for the intent log (OpenZFS: `zfs_embedded_slog_min_ms`).
 const EMBEDDED_SLOG_MIN_MS: usize = 64;
 /// How fragmented free segments are, by size: 512 bytes, 1 KiB, … 512 MiB (OpenZFS: `zfs_frag_table`).

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base::{Endian, tunable};
 use dmu::{Object, Objset, Zap, ZapValue};
 use nvlist::{Limits, NvList};
+use ondisk::{BlkPtr, Dva};
 
 use crate::Error;
 
@@ -74,6 +75,17 @@ impl Mos {
         let object = self.object(id)?;
         let stored = object.nblocks().saturating_mul(object.block_size()) / 8;
         Ok(object.read_u64s(0, stored.min(limit) as usize)?)
+    }
+
+    /// What a block counts for in the accounts of datasets: parity evened out, unless the pool is older than that (version 3;
+    /// OpenZFS: `bp_get_dsize`).
+    pub(crate) fn dsize(&self, bp: &BlkPtr, deflate: bool) -> u64 {
+        let tree = self.objset.zio().tree();
+        let of = |dva: Dva| match tree.top(dva.vdev()) {
+            Some(top) if deflate => top.deflated(dva.asize()),
+            _ => dva.asize(),
+        };
+        bp.dvas().map(of).fold(0, u64::saturating_add)
     }
 
     /// Decodes the bonus buffer of `object` with `decode`.

@@ -89,10 +89,6 @@ impl Dataset {
         self.dir().inner.lineage().enumerate().map(move |(n, dir)| (dir.as_ref(), n > 0 || snapshot))
     }
 
-    pub(crate) fn own_props(&self) -> Result<StoredProps, Error> {
-        StoredProps::load(&self.pool().mos, self.phys().props_obj)
-    }
-
     /// What is set for `name`, here or above (OpenZFS: `dsl_prop_get_ds`).
     pub(crate) fn setting(&self, name: &str) -> Result<Option<Setting>, Error> {
         let def = prop::DATASET.iter().find(|p| p.name == name);
@@ -145,7 +141,7 @@ impl Dataset {
             }
         };
         if self.phys().props_obj != 0 {
-            add(&self.own_props()?);
+            add(self.own_props()?);
         }
         for (dir, _) in self.sources() {
             add(dir.props(&self.pool().mos)?);

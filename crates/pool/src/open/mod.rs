@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
-use base::{Endian, Guid, Txg, tunable};
+use base::{Guid, Txg, tunable};
 use dmu::Objset;
 use nvlist::NvList;
 use ondisk::Uberblock;
@@ -194,7 +194,7 @@ fn checkpointed(mos: &Mos) -> Result<Uberblock, Error> {
     let mut padded = raw;
     padded.resize(padded.len().max(Uberblock::SIZE), 0);
     let mut uberblock = Uberblock::decode(&padded).map_err(|source| Error::Format { object: 1, source })?;
-    uberblock.endian = Endian::NATIVE;
+    uberblock.endian = uberblock.rootbp.endian();
     if uberblock.checkpoint_txg.0 == 0 {
         uberblock.checkpoint_txg = uberblock.txg;
     }
