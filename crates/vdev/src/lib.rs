@@ -20,6 +20,8 @@ mod scratch;
 mod source;
 mod status;
 mod stripe;
+#[cfg(test)]
+mod test_pool;
 mod tree;
 
 pub use config::{VdevConfig, VdevType};
@@ -31,3 +33,6 @@ pub use report::{FaultKind, LeafFault, ReadReport};
 pub use source::{DirectSource, LeafSource, ReadCx, ReadMode, WindowSource};
 pub use status::{VdevAux, VdevState, VdevStatus};
 pub use tree::{TopVdev, VdevTree};
+
+#[cfg(test)]
+mod tests;

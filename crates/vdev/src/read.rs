@@ -38,13 +38,58 @@ impl<'a> Request<'a> {
         buf: &mut [u8],
         check: &mut Check<'_>,
     ) -> Result<(), Error> {
-        match &top.shape {
+        self.read_shape(top, &top.shape, offset, buf, check)
+    }
+
+    fn read_shape(
+        &mut self,
+        top: &'a TopVdev,
+        shape: &'a Shape,
+        offset: u64,
+        buf: &mut [u8],
+        check: &mut Check<'_>,
+    ) -> Result<(), Error> {
+        match shape {
             Shape::Copies(node) => self.read_copies(top, node, offset, buf, check),
             Shape::Striped(striped) => self.read_striped(top, striped, offset, buf, check),
+            Shape::Sides(sides) => self.read_sides(top, sides, offset, buf, check),
             Shape::Indirect(_) => self.read_indirect(top, offset, buf, check),
             Shape::Gone if top.config().kind == VdevType::Missing => Err(failed(top, offset, buf.len(), Faults::new())),
             Shape::Gone => Err(Error::NoVdev { id: top.id() }),
         }
+    }
+
+    /// Reads from the first side that is right, in scrub mode from all.
+    fn read_sides(
+        &mut self,
+        top: &'a TopVdev,
+        sides: &'a [Shape],
+        offset: u64,
+        buf: &mut [u8],
+        check: &mut Check<'_>,
+    ) -> Result<(), Error> {
+        let mut faults = Faults::new();
+        let mut found = false;
+        for side in sides {
+            let read = if found {
+                let len = buf.len();
+                scratch::with(len, |other| self.read_shape(top, side, offset, other, check))
+            } else {
+                self.read_shape(top, side, offset, buf, check)
+            };
+            match read {
+                Ok(()) => found = true,
+                Err(e) => faults.extend_from_slice(e.faults()),
+            }
+            if found && !self.is_scrub() {
+                break;
+            }
+        }
+        if !found {
+            return Err(failed(top, offset, buf.len(), faults));
+        }
+        self.report.repaired.extend(faults);
+        Ok(())
     }
 
     fn read_copies(

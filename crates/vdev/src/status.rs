@@ -3,7 +3,7 @@
 use base::Guid;
 
 use crate::config::{VdevConfig, VdevType};
-use crate::tree::{Shape, VdevTree};
+use crate::tree::VdevTree;
 
 /// The state of a vdev (OpenZFS: `vdev_state_t`). Greater is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,19 +109,18 @@ impl VdevTree {
     /// The health of all vdevs. The root's state is the pool's.
     #[must_use]
     pub fn status(&self) -> VdevStatus {
-        self.status_of(self.config(), None)
+        self.status_of(self.config())
     }
 
-    fn status_of(&self, config: &VdevConfig, top: Option<usize>) -> VdevStatus {
-        let below = config.children.iter().enumerate();
-        let children: Vec<VdevStatus> = below.map(|(n, child)| self.status_of(child, top.or(Some(n)))).collect();
+    fn status_of(&self, config: &VdevConfig) -> VdevStatus {
+        let children: Vec<VdevStatus> = config.children.iter().map(|child| self.status_of(child)).collect();
         let leaf = if config.children.is_empty() { self.leaf(config.guid) } else { None };
         let (state, aux) = match config.kind {
             VdevType::Hole | VdevType::Indirect => (VdevState::Healthy, VdevAux::None),
             VdevType::Missing => (VdevState::CantOpen, VdevAux::OpenFailed),
             VdevType::Disk | VdevType::File => leaf_state(config, leaf.is_some_and(|l| l.device().is_some())),
             VdevType::DraidSpare => leaf_state(config, true),
-            _ => self.parent_state(config, top, &children),
+            _ => parent_state(config, &children),
         };
         VdevStatus {
             guid: config.guid,
@@ -135,25 +134,27 @@ impl VdevTree {
             children,
         }
     }
+}
 
-    /// OpenZFS: `vdev_propagate_state` and the state-change function of each type.
-    fn parent_state(&self, config: &VdevConfig, top: Option<usize>, children: &[VdevStatus]) -> (VdevState, VdevAux) {
-        let is_root = config.kind == VdevType::Root;
-        // a pool goes on without its log devices
-        let gone = children.iter().filter(|c| !c.state.is_readable() && !(is_root && c.is_log)).count();
-        let hurt = children.iter().any(|c| c.state != VdevState::Healthy);
-        let spare_columns = match top.and_then(|n| self.tops().get(n)).map(|t| &t.shape) {
-            Some(Shape::Striped(striped)) if !config.kind.is_mirror_like() => striped.geometry.parity(),
-            _ if is_root => 0,
-            _ => children.len().saturating_sub(1),
-        };
-        if gone > spare_columns {
-            (VdevState::CantOpen, VdevAux::NoReplicas)
-        } else if hurt {
-            (VdevState::Degraded, VdevAux::None)
-        } else {
-            (VdevState::Healthy, VdevAux::None)
-        }
+/// OpenZFS: `vdev_propagate_state` and the state-change function of each type.
+fn parent_state(config: &VdevConfig, children: &[VdevStatus]) -> (VdevState, VdevAux) {
+    let is_root = config.kind == VdevType::Root;
+    // a pool goes on without its log devices
+    let gone = children.iter().filter(|c| !c.state.is_readable() && !(is_root && c.is_log)).count();
+    let hurt = children.iter().any(|c| c.state != VdevState::Healthy);
+    let width = config.children.len() as u64;
+    let may_go = match config.kind {
+        VdevType::Root => 0,
+        VdevType::Raidz => config.nparity,
+        VdevType::Draid => config.nparity * (width / config.draid_nchildren.unwrap_or(width).max(1)),
+        _ => width.saturating_sub(1),
+    };
+    if gone as u64 > may_go {
+        (VdevState::CantOpen, VdevAux::NoReplicas)
+    } else if hurt {
+        (VdevState::Degraded, VdevAux::None)
+    } else {
+        (VdevState::Healthy, VdevAux::None)
     }
 }
 

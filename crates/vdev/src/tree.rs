@@ -51,6 +51,8 @@ pub(crate) enum Shape {
     Copies(Node),
     /// Columns of data and parity over the children.
     Striped(Striped),
+    /// A mirror of such (no command makes one, but the format can, and OpenZFS's own tests do).
+    Sides(Vec<Shape>),
     /// Removed; its blocks are elsewhere.
     Indirect(RwLock<Option<Arc<IndirectMapping>>>),
     /// Not there (missing, or a hole).
@@ -78,6 +80,46 @@ impl Geometry {
         match self {
             Geometry::Raidz(g) => g.parity as usize,
             Geometry::Draid(g) => g.parity as usize,
+        }
+    }
+}
+
+impl Shape {
+    fn open(
+        config: &VdevConfig,
+        found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>,
+        leaves: &mut Vec<Arc<Leaf>>,
+    ) -> Result<Shape, Error> {
+        let mut striped = |geometry| {
+            let children = config.children.iter().map(|child| Node::open(child, found, leaves));
+            Ok(Shape::Striped(Striped { geometry, children: children.collect::<Result<_, Error>>()? }))
+        };
+        let is_striped = |v: &VdevConfig| matches!(v.kind, VdevType::Raidz | VdevType::Draid);
+        match config.kind {
+            VdevType::Raidz => striped(Geometry::Raidz(Raidz::new(config)?)),
+            VdevType::Draid => striped(Geometry::Draid(Draid::new(config)?)),
+            VdevType::Indirect => Ok(Shape::Indirect(RwLock::new(None))),
+            VdevType::Hole | VdevType::Missing => Ok(Shape::Gone),
+            VdevType::Root => Err(Error::config(config.guid, "a root within a pool")),
+            kind if kind.is_mirror_like() && config.walk().any(is_striped) => {
+                let sides = config.children.iter().map(|side| Shape::open(side, found, leaves));
+                Ok(Shape::Sides(sides.collect::<Result<_, _>>()?))
+            }
+            _ => Ok(Shape::Copies(Node::open(config, found, leaves)?)),
+        }
+    }
+
+    fn psize_to_asize(&self, psize: u64, birth: Txg, ashift: u32) -> u64 {
+        let whole = psize.next_multiple_of(1 << ashift);
+        match self {
+            Shape::Striped(Striped { geometry: Geometry::Raidz(raidz), .. }) => {
+                raidz.psize_to_asize(psize, birth, ashift)
+            }
+            Shape::Striped(Striped { geometry: Geometry::Draid(draid), .. }) => draid.psize_to_asize(psize, ashift),
+            Shape::Sides(sides) => {
+                sides.iter().map(|side| side.psize_to_asize(psize, birth, ashift)).fold(whole, u64::max)
+            }
+            _ => whole,
         }
     }
 }
@@ -193,21 +235,7 @@ impl TopVdev {
         found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>,
         leaves: &mut Vec<Arc<Leaf>>,
     ) -> Result<TopVdev, Error> {
-        let mut node = |config: &VdevConfig| Node::open(config, found, leaves);
-        let shape = match config.kind {
-            VdevType::Raidz => Shape::Striped(Striped {
-                geometry: Geometry::Raidz(Raidz::new(config)?),
-                children: config.children.iter().map(node).collect::<Result<_, _>>()?,
-            }),
-            VdevType::Draid => Shape::Striped(Striped {
-                geometry: Geometry::Draid(Draid::new(config)?),
-                children: config.children.iter().map(node).collect::<Result<_, _>>()?,
-            }),
-            VdevType::Indirect => Shape::Indirect(RwLock::new(None)),
-            VdevType::Hole | VdevType::Missing => Shape::Gone,
-            VdevType::Root => return Err(Error::config(config.guid, "a root within a pool")),
-            _ => Shape::Copies(node(config)?),
-        };
+        let shape = Shape::open(config, found, leaves)?;
         let absent = matches!(shape, Shape::Gone);
         if !absent && !ASHIFT.contains(&config.ashift) {
             return Err(Error::config(config.guid, format!("ashift {}", config.ashift)));
@@ -247,7 +275,7 @@ impl TopVdev {
     /// Whether blocks can lie on it now: not removed, not missing, no hole (OpenZFS: `vdev_is_concrete`).
     #[must_use]
     pub fn is_concrete(&self) -> bool {
-        matches!(self.shape, Shape::Copies(_) | Shape::Striped(_))
+        matches!(self.shape, Shape::Copies(_) | Shape::Striped(_) | Shape::Sides(_))
     }
 
     /// Whether it is a removed vdev with its blocks elsewhere.
@@ -274,15 +302,7 @@ impl TopVdev {
     /// Bytes that are allocated for `psize` bytes born in `birth` (OpenZFS: `vdev_psize_to_asize_txg`).
     #[must_use]
     pub fn psize_to_asize_at(&self, psize: u64, birth: Txg) -> u64 {
-        match &self.shape {
-            Shape::Striped(Striped { geometry: Geometry::Raidz(raidz), .. }) => {
-                raidz.psize_to_asize(psize, birth, self.ashift)
-            }
-            Shape::Striped(Striped { geometry: Geometry::Draid(draid), .. }) => {
-                draid.psize_to_asize(psize, self.ashift)
-            }
-            _ => psize.next_multiple_of(1 << self.ashift),
-        }
+        self.shape.psize_to_asize(psize, birth, self.ashift)
     }
 
     /// What `asize` allocated bytes count for in the accounts of datasets: without parity, for blocks of 128 KiB (OpenZFS:

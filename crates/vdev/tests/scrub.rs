@@ -104,8 +104,8 @@ impl<'a> Walk<'a> {
         Some(out)
     }
 
-    /// Walks below a pointer; gives the data blocks of the object, in order, to `each`.
-    fn below(&mut self, bp: &BlkPtr, each: &mut dyn FnMut(&mut Self, &BlkPtr, Vec<u8>)) {
+    /// Walks below the pointer number `n` of its level; gives the data blocks of the object, in order and with their numbers, to `each`.
+    fn below(&mut self, bp: &BlkPtr, n: usize, each: &mut dyn FnMut(&mut Self, &BlkPtr, usize, Vec<u8>)) {
         if bp.is_hole() || (!bp.is_embedded() && !self.seen.insert(*bp)) {
             return;
         }
@@ -117,18 +117,18 @@ impl<'a> Walk<'a> {
         if bp.level() == 0 && !is_dnodes && bp.object_type().0 >= 19 && bp.object_type().0 != 193 {
             if !bp.is_embedded() {
                 let stored = self.stored(bp);
-                each(self, bp, stored.unwrap_or_default());
+                each(self, bp, n, stored.unwrap_or_default());
             }
             return;
         }
         let Some(data) = self.data(bp) else { return };
         if bp.level() == 0 {
-            each(self, bp, data);
+            each(self, bp, n, data);
             return;
         }
-        for raw in data.chunks_exact(128) {
+        for (slot, raw) in data.chunks_exact(128).enumerate() {
             let child = BlkPtr::decode(raw, bp.endian()).unwrap();
-            self.below(&child, each);
+            self.below(&child, n * (data.len() / 128) + slot, each);
         }
     }
 
@@ -138,24 +138,22 @@ impl<'a> Walk<'a> {
         let mut dnodes = Vec::new();
         let special = [objset.userused, objset.groupused, objset.projectused];
         dnodes.extend(special.into_iter().flatten().map(|d| (0, d)));
-        let mut next = 0;
-        for bp in &objset.meta_dnode.blkptr {
-            self.below(bp, &mut |_, bp, data| {
+        for (n, bp) in objset.meta_dnode.blkptr.iter().enumerate() {
+            self.below(bp, n, &mut |_, bp, n, data| {
                 let mut at = 0;
                 while at < data.len() {
                     let dnode = DnodePhys::decode(&data[at..], bp.endian()).unwrap();
+                    let id = (n * data.len() + at) / 512;
                     at += dnode.slots() * 512;
-                    // object numbers are only right where no dnode block is a hole; good enough for the MOS
                     if dnode.object_type.0 != 0 {
-                        dnodes.push((next + (at / 512 - dnode.slots()) as u64, dnode));
+                        dnodes.push((id as u64, dnode));
                     }
                 }
-                next += (data.len() / 512) as u64;
             });
         }
         for (_, dnode) in &dnodes {
             for bp in dnode.blkptr.iter().chain(&dnode.spill) {
-                self.below(bp, &mut |_, _, _| {});
+                self.below(bp, 0, &mut |_, _, _, _| {});
             }
         }
         found.extend(dnodes);
@@ -166,7 +164,7 @@ impl<'a> Walk<'a> {
         let mut all = Vec::new();
         let mut fresh = Walk::new(self.tree, self.cx);
         for bp in &dnode.blkptr {
-            fresh.below(bp, &mut |this, bp, _| all.extend(this.data(bp).unwrap()));
+            fresh.below(bp, 0, &mut |this, bp, _, _| all.extend(this.data(bp).unwrap()));
         }
         all
     }

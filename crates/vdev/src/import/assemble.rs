@@ -11,7 +11,7 @@ use super::{Candidate, FoundDevice, PoolState};
 use crate::config::{VdevConfig, VdevType};
 
 /// More top-level vdevs than any pool has; a label that claims more is not believed.
-const TOPS_MAX: u64 = 1 << 16;
+const TOPS_MAX: u64 = 1 << 12;
 
 /// What a pool's own configuration takes over from its newest label.
 const COMMON: [&str; 9] = [
