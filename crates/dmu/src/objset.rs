@@ -230,10 +230,8 @@ impl Objects {
     fn load(&mut self, per_block: u64) -> Result<Option<u64>, Error> {
         let (Some(id), true) = (self.next, per_block > 0) else { return Ok(None) };
         let start = id / per_block;
-        if let Some((blkid, ..)) = self.block {
-            if blkid == start {
-                return Ok(Some(blkid));
-            }
+        if self.block.as_ref().is_some_and(|(blkid, ..)| *blkid == start) {
+            return Ok(Some(start));
         }
         let Some(blkid) = self.cursor.next_block(start)? else { return Ok(None) };
         if blkid != start {

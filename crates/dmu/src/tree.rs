@@ -264,12 +264,12 @@ impl LevelCache {
     fn full(&mut self, tree: &Tree<'_>, blkid: u64) -> Result<Option<u8>, Error> {
         for level in (1..=tree.top()).rev() {
             let span = tree.span_shift(level);
-            if span < 63 && blkid & ((1 << span) - 1) == 0 {
-                if let Child::Block(bp) = self.pointer(tree, level, blkid >> span)? {
-                    if bp.fill() >= 1 << span {
-                        return Ok(Some(level));
-                    }
-                }
+            if span < 63
+                && blkid & ((1 << span) - 1) == 0
+                && let Child::Block(bp) = self.pointer(tree, level, blkid >> span)?
+                && bp.fill() >= 1 << span
+            {
+                return Ok(Some(level));
             }
         }
         Ok(None)

@@ -43,7 +43,7 @@ fn judged(fixture: &Fixture) -> Option<BTreeMap<(u64, u64), Vec<u8>>> {
 fn nice(n: u64) -> String {
     for (unit, name) in [(1 << 20, "M"), (1 << 10, "K")] {
         if n >= unit {
-            if n % unit == 0 {
+            if n.is_multiple_of(unit) {
                 return format!("{}{name}", n / unit);
             }
             let texts = [2, 1, 0].map(|digits| format!("{:.digits$}{name}", n as f64 / unit as f64));

@@ -41,7 +41,7 @@ impl Device for Bytes {
 /// # Panics
 /// Never, on a sound library.
 #[must_use]
-pub fn objset(bytes: Vec<u8>) -> Arc<Objset> {
+pub(crate) fn objset(bytes: Vec<u8>) -> Arc<Objset> {
     let mut leaf = NvList::new();
     leaf.insert("type", "file");
     leaf.insert("path", "bytes");
@@ -61,7 +61,7 @@ pub fn objset(bytes: Vec<u8>) -> Arc<Objset> {
 
 /// The pointer to `len` (a multiple of 512) of the pool's bytes from `at`, stored as they are, without a checksum.
 #[must_use]
-pub fn pointer(at: u64, len: usize, object_type: ObjectType, endian: Endian) -> BlkPtr {
+pub(crate) fn pointer(at: u64, len: usize, object_type: ObjectType, endian: Endian) -> BlkPtr {
     let mut bp = BlkPtr::HOLE;
     let dva = Dva::new(0, at, len as u64, false);
     (bp.words[0], bp.words[1], bp.words[10], bp.words[11]) = (dva.word0, dva.word1, 1, 1);
@@ -77,7 +77,7 @@ pub fn pointer(at: u64, len: usize, object_type: ObjectType, endian: Endian) -> 
 
 /// An object of up to three blocks of `block_size` (a multiple of 512), cut from `bytes`; the last is padded with zeros.
 #[must_use]
-pub fn object(bytes: &[u8], block_size: usize, object_type: ObjectType, endian: Endian) -> Object {
+pub(crate) fn object(bytes: &[u8], block_size: usize, object_type: ObjectType, endian: Endian) -> Object {
     let count = bytes.len().div_ceil(block_size).clamp(1, 3);
     let mut padded = bytes.to_vec();
     padded.resize(count * block_size, 0);
@@ -87,7 +87,7 @@ pub fn object(bytes: &[u8], block_size: usize, object_type: ObjectType, endian: 
 
 /// A dnode over these blocks.
 #[must_use]
-pub fn dnode(object_type: ObjectType, blkptr: Vec<BlkPtr>, block_size: usize, endian: Endian) -> DnodePhys {
+pub(crate) fn dnode(object_type: ObjectType, blkptr: Vec<BlkPtr>, block_size: usize, endian: Endian) -> DnodePhys {
     DnodePhys {
         object_type,
         indblkshift: 17,

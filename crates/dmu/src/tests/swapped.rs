@@ -14,7 +14,7 @@ use crate::{Object, Objset, Zap};
 
 fn mos(name: &str) -> Arc<Objset> {
     let images = oracle::fixtures::unpack(name);
-    let candidate = vdev::import::scan(&[images.dir.clone()]).unwrap().remove(0);
+    let candidate = vdev::import::scan(std::slice::from_ref(&images.dir)).unwrap().remove(0);
     let config = candidate.vdev_config().unwrap();
     let tree = VdevTree::open(&config, &|guid| candidate.device(guid).map(|found| found.device.clone())).unwrap();
     let ubs = vdev::label::read_uberblocks(&*candidate.devices[0].device, config.children[0].ashift);

@@ -23,7 +23,7 @@ impl Fixture {
     /// Unpacks and opens one; `None` if its MOS cannot be read without knowing of removed vdevs.
     pub fn open(name: &str) -> Option<Fixture> {
         let images = fixtures::unpack(name);
-        let candidate: Candidate = vdev::import::scan(&[images.dir.clone()]).unwrap().into_iter().next()?;
+        let candidate: Candidate = vdev::import::scan(std::slice::from_ref(&images.dir)).unwrap().into_iter().next()?;
         let config = candidate.vdev_config().unwrap();
         let tree = VdevTree::open(&config, &|guid| candidate.device(guid).map(|found| found.device.clone())).ok()?;
         let ashift = config.children.iter().map(|top| top.ashift).max().unwrap_or(9);
