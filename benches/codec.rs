@@ -91,7 +91,10 @@ fn peer_rate(row: &Row, results: &[PeerResult]) -> Option<f64> {
 
 fn print(rows: &[Row], rounds: usize) {
     println!("MB/s, one thread, median of {rounds} rounds");
-    println!("{:>7}  {:<22}{:>9}{:>11} {:<12}{:>8}{:>10}{:>8}", "block", "", "zuse", "peer", "", "ratio", "openzfs", "ratio");
+    println!(
+        "{:>7}  {:<22}{:>9}{:>11} {:<12}{:>8}{:>10}{:>8}",
+        "block", "", "zuse", "peer", "", "ratio", "openzfs", "ratio"
+    );
     for row in rows {
         let [ours, theirs, openzfs] = row.samples.clone().map(median);
         let name = row.theirs.as_ref().map_or("", |t| t.0);
@@ -208,7 +211,9 @@ fn checksums(rows: &mut Vec<Row>, size: usize) {
             .beside("ring", ring_sha(&ring::digest::SHA512_256))
             .openzfs("sha512", "GBps"),
     );
-    for (kind, name) in [(ChecksumKind::Skein, "skein"), (ChecksumKind::Edonr, "edonr"), (ChecksumKind::Blake3, "blake3")] {
+    for (kind, name) in
+        [(ChecksumKind::Skein, "skein"), (ChecksumKind::Edonr, "edonr"), (ChecksumKind::Blake3, "blake3")]
+    {
         rows.push(row(name, size, sum(kind, Endian::NATIVE)).openzfs(name, "GBps"));
     }
 }
@@ -243,15 +248,19 @@ fn compressors(rows: &mut Vec<Row>, size: usize) {
         rows.extend([to, from]);
     }
     let noise = random(size);
-    rows.push(row("lz4 of noise", size, move || {
-        black_box(compress(Compress::Lz4, None, black_box(&noise), noise.len() - noise.len() / 8));
-    })
-    .openzfs("lz4_random", "comp_MBps"));
+    rows.push(
+        row("lz4 of noise", size, move || {
+            black_box(compress(Compress::Lz4, None, black_box(&noise), noise.len() - noise.len() / 8));
+        })
+        .openzfs("lz4_random", "comp_MBps"),
+    );
     let noise = random(size);
-    rows.push(row("zstd-3 of noise", size, move || {
-        black_box(compress(Compress::Zstd, None, black_box(&noise), noise.len() - noise.len() / 8));
-    })
-    .openzfs("zstd3_random", "comp_MBps"));
+    rows.push(
+        row("zstd-3 of noise", size, move || {
+            black_box(compress(Compress::Zstd, None, black_box(&noise), noise.len() - noise.len() / 8));
+        })
+        .openzfs("zstd3_random", "comp_MBps"),
+    );
 }
 
 fn c_lz4(data: &[u8]) -> impl FnMut() + 'static {
