@@ -200,3 +200,21 @@ fn keys_of_words_are_looked_up() {
         assert!(matches!(zap.lookup("a"), Err(Error::KeyKind { .. })));
     }
 }
+
+#[test]
+fn a_pointer_table_of_its_own_blocks_is_followed() {
+    for e in [Endian::Little, Endian::Big] {
+        let mut blocks = fat(e, 0, &[(b"one\0", &[1]), (b"two\0", &[2])]);
+        // two blocks of 512 pointers from block 2 on; nothing in the header's own table
+        for (word, value) in [(2, 2u64), (3, 2), (4, 10)] {
+            blocks[0][word * 8..][..8].copy_from_slice(&e.put_u64(value));
+        }
+        blocks[0][2048..].fill(0);
+        let table: Vec<u8> = (0..512).flat_map(|_| e.put_u64(1)).collect();
+        blocks.extend([table.clone(), table]);
+        let zap = open_blocks(&blocks, e).unwrap();
+        assert_eq!((zap.lookup_u64("one").unwrap(), zap.lookup_u64("two").unwrap()), (Some(1), Some(2)));
+        assert_eq!(zap.entries().unwrap().count(), 2);
+        assert_eq!(zap.stats().fat.unwrap().leafs_with_2n_pointers[9], 1);
+    }
+}
