@@ -26,6 +26,10 @@ fn main() -> ExitCode {
             continue;
         }
         let Some(path) = line["path"].as_str() else { continue };
+        // the truth about the root of a snapshot is that of its control directory
+        if path == "." && dataset.contains('@') {
+            continue;
+        }
         let place = if path == "." { dir.to_owned() } else { dir.join(path) };
         match compare(&place, &line) {
             Ok(n) => {
@@ -41,11 +45,16 @@ fn main() -> ExitCode {
     }
     let mut found = Vec::new();
     list(dir, &mut found);
-    wrong.extend(found.iter().filter(|p| !expected.contains(*p)).map(|p| format!("{}: should not be there", p.display())));
+    wrong.extend(
+        found.iter().filter(|p| !expected.contains(*p)).map(|p| format!("{}: should not be there", p.display())),
+    );
     for line in &wrong {
         println!("  DIFFERENT {line}");
     }
-    println!("  {dataset}: {files} entries as they should be, {bytes} bytes of content with the right SHA-256, {} different", wrong.len());
+    println!(
+        "  {dataset}: {files} entries as they should be, {bytes} bytes of content with the right SHA-256, {} different",
+        wrong.len()
+    );
     ExitCode::from(u8::from(!wrong.is_empty()))
 }
 
