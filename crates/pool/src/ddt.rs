@@ -323,7 +323,9 @@ impl Entry {
         let copies = if self.key.is_encrypted() { 2 } else { 3 };
         for slot in self.value.slots.iter().filter(|s| s.phys_birth.0 != 0) {
             let dvas = slot.dva.iter().take(copies).filter(|d| !d.is_empty());
-            let dsize = dvas.map(|d| pool.tree().top(d.vdev()).map_or(0, |top| top.deflated(d.asize()))).sum::<u64>();
+            let dsize = dvas
+                .map(|d| pool.tree().top(d.vdev()).map_or(0, |top| top.deflated(d.asize())))
+                .fold(0, u64::saturating_add);
             let refs = |n: u64| n.wrapping_mul(slot.refcnt);
             stat.add(&DdtStat {
                 blocks: 1,

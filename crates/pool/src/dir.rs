@@ -127,8 +127,13 @@ impl Dir {
     }
 
     fn open_child(&self, name: &str, id: u64) -> Result<Dir, Error> {
+        let stray = |parent: u64| {
+            Error::corrupt(id, format!("directory is listed in '{}', and names {parent} as its parent", self.name()))
+        };
         if let Some(inner) = self.pool.names.dir(id) {
-            return Ok(Dir { pool: self.pool.clone(), inner });
+            // lists that lead in a circle would be followed without end
+            let parent = inner.parent.as_ref().map_or(0, |p| p.id);
+            return if parent == self.id() { Ok(Dir { pool: self.pool.clone(), inner }) } else { Err(stray(parent)) };
         }
         if self.inner.lineage().count() >= DEPTH_MAX {
             return Err(Error::corrupt(id, "directories are nested too deeply"));
@@ -136,10 +141,7 @@ impl Dir {
         let full = format!("{}/{name}", self.name());
         let inner = DirInner::load(&self.pool.mos, id, full, Some(self.inner.clone()))?;
         if inner.phys.parent_obj != self.inner.id {
-            return Err(Error::corrupt(
-                id,
-                format!("directory '{}' names {} as its parent", inner.name, inner.phys.parent_obj),
-            ));
+            return Err(stray(inner.phys.parent_obj));
         }
         self.pool.names.keep_dir(&inner);
         Ok(Dir { pool: self.pool.clone(), inner })

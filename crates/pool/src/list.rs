@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use base::Guid;
+
 use crate::{Bookmark, Dataset, Dir, Error, Kind, Pool};
 
 /// What [`Pool::list`] lists.
@@ -107,6 +109,30 @@ impl Pool {
         }
         all.sort_by(Entry::list_order);
         Ok(all)
+    }
+}
+
+impl Pool {
+    /// The file system, volume or snapshot with this guid. All of them are looked at until it is found.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn dataset_by_guid(self: &Arc<Self>, guid: Guid) -> Result<Option<Dataset>, Error> {
+        let mut stack = vec![self.root_dir()?];
+        while let Some(dir) = stack.pop() {
+            if let Some(head) = dir.head()? {
+                if head.guid() == guid {
+                    return Ok(Some(head));
+                }
+                for (name, id) in head.snapshot_names()? {
+                    if self.dataset_phys(id)?.guid == guid {
+                        return Dataset::open_snapshot(&dir, id, &name).map(Some);
+                    }
+                }
+            }
+            stack.extend(dir.children()?);
+        }
+        Ok(None)
     }
 }
 

@@ -32,10 +32,10 @@ pub struct ClassSpace {
 impl ClassSpace {
     fn add(&mut self, top: &TopVdev, metaslab: &MetaslabInfo) {
         // space is counted by the slice, also where a dRAID cuts off a piece
-        self.space += metaslab.size;
-        self.alloc += metaslab.allocated;
-        self.dspace += top.deflated(metaslab.size);
-        self.dalloc += top.deflated(metaslab.allocated);
+        self.space = self.space.saturating_add(metaslab.size);
+        self.alloc = self.alloc.saturating_add(metaslab.allocated);
+        self.dspace = self.dspace.saturating_add(top.deflated(metaslab.size));
+        self.dalloc = self.dalloc.saturating_add(top.deflated(metaslab.allocated));
     }
 }
 
@@ -87,8 +87,8 @@ impl Pool {
     pub fn space(&self) -> Result<SpaceStats, Error> {
         let mut stats = SpaceStats { classes: self.classes()?, ..SpaceStats::default() };
         for (_, class) in stats.classes.iter().filter(|(class, _)| **class != AllocClass::Log) {
-            stats.size += class.space;
-            stats.allocated += class.alloc;
+            stats.size = stats.size.saturating_add(class.space);
+            stats.allocated = stats.allocated.saturating_add(class.alloc);
         }
         stats.free = stats.size.saturating_sub(stats.allocated);
         stats.capacity = (u128::from(stats.allocated) * 100).checked_div(stats.size.into()).unwrap_or(0) as u64;
@@ -217,7 +217,7 @@ impl Pool {
             Some(most.checked_sub(config.asize)? / unit * unit)
         };
         let normal = self.tree().tops().iter().filter(|t| t.is_concrete() && self.vdev_class(t) == AllocClass::Normal);
-        normal.filter_map(growth).sum()
+        normal.filter_map(growth).fold(0, u64::saturating_add)
     }
 
     /// What a vdev could have for its size, by the sizes of its devices.
@@ -254,7 +254,8 @@ fn group_fragmentation(metaslabs: &[&MetaslabInfo]) -> Option<u64> {
 
 fn slop(stats: &SpaceStats, rdspace: u64) -> u64 {
     let mut slop = (rdspace >> SLOP_SHIFT).min(MAX_SLOP);
-    let embedded = stats.class(AllocClass::EmbeddedLog).dspace + stats.class(AllocClass::SpecialEmbeddedLog).dspace;
+    let embedded =
+        stats.class(AllocClass::EmbeddedLog).dspace.saturating_add(stats.class(AllocClass::SpecialEmbeddedLog).dspace);
     slop -= embedded.min(slop >> 1);
     slop.max((rdspace >> 1).min(MIN_SLOP))
 }

@@ -32,8 +32,8 @@ impl Pool {
         Ok(Some(VdevSpace {
             id: top,
             class: self.vdev_class(vdev),
-            size: metaslabs.iter().map(|m| m.size).sum(),
-            allocated: if counted { metaslabs.iter().map(|m| m.allocated).sum() } else { 0 },
+            size: metaslabs.iter().map(|m| m.size).fold(0, u64::saturating_add),
+            allocated: if counted { metaslabs.iter().map(|m| m.allocated).fold(0, u64::saturating_add) } else { 0 },
             fragmentation: self.vdev_fragmentation(top)?,
             checkpoint: self.checkpoint_map(top)?.map_or(0, |map| map.header.alloc.wrapping_neg() as u64),
         }))

@@ -8,6 +8,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
+use codec::crypt::WrappingKey;
 use oracle::judge;
 use pool::{Entry, ListOptions, OpenOptions, Pool};
 
@@ -44,6 +45,24 @@ fn old_and_foreign_pools_open_and_list_what_zdb_lists() {
                     ds.referenced(),
                     ds.written().unwrap()
                 );
+            }
+        }
+        // the passphrase of that test suite's pools; read a block of each kind with it
+        for ds in all.iter().filter_map(Entry::dataset).filter(|ds| !ds.is_snapshot() && ds.is_encrypted().unwrap()) {
+            if ds.encryption_root().unwrap().as_deref() == Some(ds.name()) {
+                let info = ds.crypto().unwrap().unwrap();
+                let key = WrappingKey::from_passphrase(b"password", info.pbkdf2_salt, info.pbkdf2_iters).unwrap();
+                println!(
+                    "  key of {} (version {}) opens {} datasets",
+                    ds.name(),
+                    info.wrapped.version,
+                    pool.load_key(ds.name(), &key).unwrap()
+                );
+            }
+            let objset = ds.objset().unwrap();
+            for object in objset.objects() {
+                let object = object.unwrap();
+                object.block(0).unwrap();
             }
         }
         for top in pool.tree().tops() {

@@ -29,7 +29,7 @@ fn a_rewind_opens_the_state_that_zdb_opens() {
     let mut compared = 0;
     for state in states.iter().filter(|ub| ub.txg < newest.uberblock().txg).take(12) {
         let options = OpenOptions { txg: Some(state.txg), ..truth_options() };
-        let candidates = vdev::import::scan(&[unpacked.dir.clone()]).unwrap();
+        let candidates = vdev::import::scan(std::slice::from_ref(&unpacked.dir)).unwrap();
         let Ok(pool) = Pool::open(&candidates[0], &options) else { continue };
         assert!(pool.load_info().rewound);
         assert!(pool.uberblock().txg <= state.txg);
@@ -68,7 +68,7 @@ fn a_rewind_opens_the_state_that_zdb_opens() {
 #[test]
 fn a_txg_before_all_states_is_an_error() {
     let unpacked = fixtures::unpack("basic-a");
-    let candidates = vdev::import::scan(&[unpacked.dir.clone()]).unwrap();
+    let candidates = vdev::import::scan(std::slice::from_ref(&unpacked.dir)).unwrap();
     let options = OpenOptions { txg: Some(Txg(1)), ..truth_options() };
     assert!(matches!(Pool::open(&candidates[0], &options), Err(Error::NoUberblock(_))));
     let options = OpenOptions { checkpoint: true, ..truth_options() };
@@ -79,7 +79,7 @@ fn a_txg_before_all_states_is_an_error() {
 fn a_missing_log_device_can_be_done_without() {
     let unpacked = fixtures::unpack_private("zilslog-a");
     std::fs::remove_file(unpacked.dir.join("log0.img")).unwrap();
-    let candidates = vdev::import::scan(&[unpacked.dir.clone()]).unwrap();
+    let candidates = vdev::import::scan(std::slice::from_ref(&unpacked.dir)).unwrap();
     assert!(matches!(Pool::open(&candidates[0], &truth_options()), Err(Error::MissingVdevs(_))));
     let options = OpenOptions { missing_log_ok: true, ..truth_options() };
     let pool = Pool::open(&candidates[0], &options).unwrap();
@@ -91,7 +91,7 @@ fn a_missing_log_device_can_be_done_without() {
 fn a_missing_top_level_vdev_is_named_unless_it_is_tolerated() {
     let unpacked = fixtures::unpack_private("stripe-a");
     std::fs::remove_file(unpacked.dir.join("disk1.img")).unwrap();
-    let candidates = vdev::import::scan(&[unpacked.dir.clone()]).unwrap();
+    let candidates = vdev::import::scan(std::slice::from_ref(&unpacked.dir)).unwrap();
     assert!(matches!(Pool::open(&candidates[0], &truth_options()), Err(Error::MissingVdevs(v)) if v.len() == 1));
     let options = OpenOptions { missing_tops_ok: true, ..truth_options() };
     // metadata has copies on other vdevs
@@ -144,6 +144,7 @@ fn what_is_not_there_is_said_so() {
     for entry in pool.list(&name, &ListOptions::ALL).unwrap() {
         if let Some(ds) = entry.dataset() {
             assert_eq!(pool.dataset_by_id(ds.id()).unwrap().name(), ds.name());
+            assert_eq!(pool.dataset_by_guid(ds.guid()).unwrap().unwrap().id(), ds.id());
         }
     }
 }
