@@ -1,0 +1,99 @@
+//! A pool that OpenZFS's own torture test made and (mostly) killed is opened, verified and listed as `zdb` lists it.
+//!
+//! `ztest` takes no seed: each run makes another pool. It adds and detaches devices, injects faults within what redundancy covers, makes, renames
+//! and destroys datasets, encrypts, dedups, and at the end kills itself. So nothing may be lost, though redundancy may be needed.
+//! Logs are left unreplayed, and datasets half destroyed; those are read as they stand, as `zdb` does.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use oracle::judge;
+use pool::{ListOptions, OpenOptions, Pool};
+use zuse::verify::{Names, Options, verify};
+use zuse::{pool, vdev};
+
+/// `ztest` runs itself again through `/proc/self/exe`, which under the judge's own loader is the loader, with no program to run. So it is
+/// started through a copy of the loader that is gone by then: the link then reads "…/loader (deleted)", and under that name lies a script that
+/// runs the judge as it should be.
+const START: &str = r#"
+set -e
+dir=$1 wrapper=$2; shift 2
+eval "set -- $(sed -n 's/^exec \(.*\) "\$@"$/\1/p' "$wrapper") \"\$@\""
+cp "$1" "$dir/loader"; shift
+printf '#!/bin/sh\nexec "%s" "$@"\n' "$wrapper" >"$dir/loader (deleted)"
+chmod +x "$dir/loader (deleted)"
+exec 9<"$dir/loader"
+rm "$dir/loader"
+exec /proc/self/fd/9 "$@"
+"#;
+
+/// Makes the pool `zt` under `dir`; false where there is no judge.
+fn ztest(dir: &Path) -> bool {
+    let (Some(ztest), Some(zdb)) = (judge::tool("ztest"), judge::tool("zdb")) else { return false };
+    let mut start = Command::new("sh");
+    start.args(["-c", START, "sh"]).arg(dir).arg(ztest.get_program()).arg("-f").arg(dir);
+    start.args("-p zt -T 5 -P 5 -s 128m -r 3 -K raidz -t 8 -d 4 -k 80 -V".split(' ')).env("ZDB", zdb.get_program());
+    let out = start.output().unwrap();
+    let said = [out.stdout, out.stderr].map(|o| String::from_utf8_lossy(&o).into_owned()).concat();
+    // its own zdb has looked at the pool after the last pass, or it is a failure of ztest
+    assert!(out.status.success(), "ztest: {}: {said}", out.status);
+    said.lines().filter(|l| l.starts_with("Pass")).for_each(|l| eprintln!("ztest: {l}"));
+    true
+}
+
+/// Objects by dataset, as the judge's `zdb -d` counts them.
+fn objects_by_zdb(dir: &Path) -> BTreeMap<String, u64> {
+    let out = judge::run("zdb", &["-e", "-p", dir.to_str().unwrap(), "-d", "zt"]).unwrap();
+    assert!(out.status.success(), "zdb: {}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8(out.stdout).unwrap();
+    let dataset = |line: &str| {
+        let (name, rest) = line.strip_prefix("Dataset ")?.split_once(" [")?;
+        let count = rest.strip_suffix(" objects")?.rsplit(' ').next()?;
+        Some((name.to_owned(), count.parse().unwrap()))
+    };
+    text.lines().filter_map(dataset).collect()
+}
+
+fn count(objset: &std::sync::Arc<dmu::Objset>) -> u64 {
+    let (mut at, mut count) = (0, 0);
+    while let Some(next) = objset.next_object(at).unwrap() {
+        (at, count) = (next, count + 1);
+    }
+    count
+}
+
+fn objects(pool: &std::sync::Arc<Pool>) -> BTreeMap<String, u64> {
+    let mut all = BTreeMap::from([("mos".to_owned(), count(pool.mos()))]);
+    let options = ListOptions { bookmarks: false, ..ListOptions::ALL };
+    for entry in pool.list("zt", &options).unwrap() {
+        all.insert(entry.name().to_owned(), count(&entry.dataset().unwrap().objset().unwrap()));
+    }
+    all
+}
+
+#[test]
+fn a_pool_of_ztest_is_sound_and_listed_as_zdb_lists_it() {
+    let temp = tempfile::Builder::new().prefix("zuse-ztest-").tempdir().unwrap();
+    if !ztest(temp.path()) {
+        return;
+    }
+    let found = vdev::import::scan(&[temp.path().to_owned()]).unwrap();
+    let candidates: Vec<_> = found.iter().filter(|c| c.name == "zt").collect();
+    // a pool that was split off lies beside it under another name
+    let [candidate] = candidates.as_slice() else { panic!("{} pools", candidates.len()) };
+    let pool = Pool::open(candidate, &OpenOptions::default()).unwrap();
+    let summary = verify(&pool, &Options { dataset: None, threads: 2 }, &|_, _| {}).unwrap();
+    if !summary.is_sound() {
+        let mut names = Names::new(&pool);
+        let damage = summary.tally.damage.iter().chain(&summary.misplaced);
+        damage.for_each(|d| eprintln!("{}: {}", names.place(&d.bm), d.why));
+        let kept = std::env::temp_dir().join(format!("zuse-ztest-failed-{}", std::process::id()));
+        fs::rename(temp.keep(), &kept).unwrap();
+        panic!("not sound, kept in {}: {summary:#?}", kept.display());
+    }
+    assert!(summary.blocks > 50, "{summary:#?}");
+    assert_eq!(objects(&pool), objects_by_zdb(temp.path()));
+}
