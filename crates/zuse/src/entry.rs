@@ -37,14 +37,6 @@ pub fn line(dataset: &str, path: &[u8], node: &Node, options: Options) -> Value 
     for (name, at) in [("mtime", attrs.mtime), ("ctime", attrs.ctime), ("btime", attrs.crtime)] {
         out.insert(name.into(), time(at).into());
     }
-    if let Some(id) = attrs.projid.filter(|id| *id != 0) {
-        out.insert("projid".into(), id.into());
-    }
-    for (name, flags) in [("xflags", attrs.flags.linux_xflags()), ("iflags", attrs.flags.linux())] {
-        if flags != 0 {
-            out.insert(name.into(), flags.into());
-        }
-    }
     if let Some((major, minor)) = attrs.device() {
         out.insert("rdev".into(), json!([major, minor]));
     }
@@ -69,6 +61,12 @@ pub fn line(dataset: &str, path: &[u8], node: &Node, options: Options) -> Value 
             out.insert("xattrs".into(), Value::Object(pairs.collect()));
         }
         Err(why) => errors.push(format!("extended attributes: {why}")),
+    }
+    let (id, xflags) = (attrs.projid.unwrap_or(0), attrs.flags.linux_xflags());
+    if id != 0 || xflags != 0 {
+        out.insert("projid".into(), id.into());
+        out.insert("xflags".into(), xflags.into());
+        out.insert("iflags".into(), attrs.flags.linux().into());
     }
     if !errors.is_empty() {
         out.insert("read_error".into(), errors.join("; ").into());

@@ -117,7 +117,8 @@ impl Session {
             if let Err(Failure::Failed(why)) = keys::load(pool, &root, None) {
                 eprintln!("warning: {root}: {why}");
             }
-        } else if !self.keys.is_empty() {
+        }
+        if !self.keys.is_empty() && dataset.key_status().map_err(broken)? == KeyStatus::Unavailable {
             eprintln!("warning: none of the keys given fits '{root}'");
         }
         Ok(())
@@ -149,6 +150,10 @@ impl Session {
     /// What a target names.
     pub(crate) fn find(&mut self, target: &Target) -> Result<Found, Failure> {
         let dataset = self.dataset(target)?;
+        if dataset.key_status().is_ok_and(|s| s == KeyStatus::Unavailable) {
+            let root = dataset.encryption_root().ok().flatten().unwrap_or_default();
+            return Err(failed(format!("{target}: key not loaded: give the key of '{root}' with -L file:///PATH")));
+        }
         let cannot = |e: zpl::Error| failed(format!("{target}: {e}"));
         if dataset.head_kind().map_err(|e| failed(format!("{target}: {e}")))? == Kind::Volume {
             if !target.path().is_empty() {
