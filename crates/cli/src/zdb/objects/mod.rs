@@ -1,0 +1,199 @@
+//! `-d`: object sets, their objects and what these hold.
+//!
+//! A pool is shown as its MOS, then every dataset in the order in which OpenZFS walks them (children and snapshots in the order
+//! of their hashes, each before the head), then what the counts of features must be. The count of `-d` says how deep: 1 names
+//! the sets, 2 lists objects and the intent log, 3 lists of blocks, 4 what objects hold, 5 block pointers and segments, 6 every
+//! copy and every word.
+//!
+//! What cannot be read is told on standard error and left out; the rest is shown all the same.
+
+mod dsl;
+mod dtl;
+mod features;
+mod lists;
+mod object;
+mod objset;
+mod select;
+mod tree;
+mod viewers;
+mod zap;
+mod znode;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use pool::Pool;
+
+use super::options::{Options, number as parse_number};
+use super::text;
+use crate::error::{Failure, Outcome, failed};
+
+use features::Counts;
+use objset::Subject;
+use select::Selection;
+
+/// Where to print what of which pool.
+struct Cx<'a> {
+    out: &'a mut dyn Write,
+    options: &'a Options,
+    pool: &'a Arc<Pool>,
+    /// The count of `-d`.
+    level: u32,
+    /// Whether something could not be read.
+    trouble: bool,
+}
+
+impl<'a> Cx<'a> {
+    fn new(out: &'a mut dyn Write, options: &'a Options, pool: &'a Arc<Pool>) -> Self {
+        Cx { out, options, pool, level: options.level('d'), trouble: false }
+    }
+
+    /// A number for people, or in full with `-P`.
+    fn number(&self, n: u64) -> String {
+        text::number(self.options, n)
+    }
+
+    /// Tells what cannot be shown.
+    fn complain(&mut self, what: &dyn std::fmt::Display) {
+        eprintln!("zdb: {what}");
+        self.trouble = true;
+    }
+
+    /// The value, or `None` after telling why there is none.
+    fn told<T, E: std::fmt::Display>(&mut self, result: Result<T, E>) -> Option<T> {
+        result.inspect_err(|e| self.complain(e)).ok()
+    }
+
+    fn status(&self) -> u8 {
+        u8::from(self.trouble)
+    }
+}
+
+/// `zdb -d POOL`: all object sets of the pool, and whether the counts of its features are right.
+pub(super) fn pool(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> Outcome {
+    let mut cx = Cx::new(out, options, pool);
+    objset::show(&mut cx, &mut Subject::mos(pool), &[])?;
+    if cx.level >= 3 {
+        lists::pool_lists(&mut cx)?;
+        dtl::show(&mut cx)?;
+    }
+    let mut counts = Counts::default();
+    for_each_dataset(&mut cx, &mut counts)?;
+    if !options.has('L') {
+        origin_deadlists(&mut cx)?;
+    }
+    let verdict = counts.verify(&mut cx)?;
+    Ok(if verdict == 0 { cx.status() } else { verdict })
+}
+
+/// `zdb -d POOL OBJECT...`: objects of the MOS.
+pub(super) fn mos(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>, selectors: &[String]) -> Outcome {
+    let selected = selections(selectors)?;
+    let mut cx = Cx::new(out, options, pool);
+    objset::show(&mut cx, &mut Subject::mos(pool), &selected)?;
+    Ok(cx.status())
+}
+
+/// `zdb -d POOL/DATASET [OBJECT...]`; the dataset may be told by the number of its object set, the pool itself by 0.
+pub(super) fn dataset(
+    out: &mut dyn Write,
+    options: &Options,
+    pool: &Arc<Pool>,
+    name: &str,
+    selectors: &[String],
+) -> Outcome {
+    let name = name.strip_suffix('/').unwrap_or(name);
+    let id = name.split_once('/').and_then(|(_, rest)| parse_number(rest));
+    if id == Some(0) {
+        return if selectors.is_empty() {
+            self::pool(out, options, pool)
+        } else {
+            mos(out, options, pool, selectors)
+        };
+    }
+    let cannot = |e: pool::Error| failed(format!("zdb: can't open '{name}': {e}"));
+    if let Some((head, mark)) = name.split_once('#') {
+        let mark = pool.dataset(head).and_then(|ds| ds.bookmark(mark)).map_err(cannot)?;
+        let mut cx = Cx::new(out, options, pool);
+        lists::bookmark(&mut cx, &mark, true, options.verbose > 1)?;
+        return Ok(cx.status());
+    }
+    let selected = selections(selectors)?;
+    let by_name = if options.has('N') { None } else { pool.dataset(name).ok() };
+    let dataset = match (by_name, id) {
+        (Some(dataset), _) => dataset,
+        (None, Some(id)) => pool.dataset_by_id(id).map_err(cannot)?,
+        (None, None) => pool.dataset(name).map_err(cannot)?,
+    };
+    let mut subject = Subject::dataset(pool, &dataset).map_err(cannot)?;
+    let mut cx = Cx::new(out, options, pool);
+    objset::show(&mut cx, &mut subject, &selected)?;
+    Ok(cx.status())
+}
+
+fn selections(selectors: &[String]) -> Result<Vec<Selection>, Failure> {
+    let parse = |text: &String| {
+        Selection::parse(text).map_err(|why| failed(format!("zdb: Bad object or range: '{text}': {why}\n")))
+    };
+    selectors.iter().map(parse).collect()
+}
+
+/// Shows all datasets and counts what they use.
+fn for_each_dataset(cx: &mut Cx<'_>, counts: &mut Counts) -> Result<(), Failure> {
+    enum Work {
+        Open(pool::Dir),
+        Show(pool::Dir),
+    }
+    let root = cx.pool.root_dir();
+    let mut stack: Vec<Work> = cx.told(root).map(Work::Open).into_iter().collect();
+    while let Some(work) = stack.pop() {
+        match work {
+            Work::Open(dir) => {
+                let below = children(cx, &dir);
+                stack.push(Work::Show(dir));
+                stack.extend(below.into_iter().rev().map(Work::Open));
+            }
+            Work::Show(dir) => {
+                let Some(head) = cx.told(dir.head()).flatten() else { continue };
+                for (name, _) in cx.told(head.snapshot_names()).unwrap_or_default() {
+                    if let Some(snapshot) = cx.told(head.snapshot(&name)) {
+                        one_dataset(cx, counts, &snapshot)?;
+                    }
+                }
+                one_dataset(cx, counts, &head)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one_dataset(cx: &mut Cx<'_>, counts: &mut Counts, dataset: &pool::Dataset) -> Result<(), Failure> {
+    let mut subject = match Subject::dataset(cx.pool, dataset) {
+        Ok(subject) => subject,
+        Err(e) => {
+            cx.complain(&format_args!("failed to hold dataset '{}': {e}", dataset.name()));
+            return Ok(());
+        }
+    };
+    counts.add(cx, dataset);
+    objset::show(cx, &mut subject, &[])
+}
+
+/// The directories below, in the order of the list on disk, those of OpenZFS's own left out.
+fn children(cx: &mut Cx<'_>, dir: &pool::Dir) -> Vec<pool::Dir> {
+    let Some(names) = zap::names(cx, dir.phys().child_dir_zapobj) else { return Vec::new() };
+    let names = names.into_iter().filter(|name| !name.starts_with('$'));
+    names.filter_map(|name| cx.told(dir.child(&name)).flatten()).collect()
+}
+
+/// The deadlists of the dataset that every other one descends from, which has no name.
+fn origin_deadlists(cx: &mut Cx<'_>) -> Result<(), Failure> {
+    let root = cx.pool.root_dir();
+    let Some(origin) = cx.told(root.and_then(|dir| dir.child("$ORIGIN"))).flatten() else { return Ok(()) };
+    let Some(head) = cx.told(origin.head()).flatten() else { return Ok(()) };
+    let snapshot = cx.told(head.prev_snap()).flatten();
+    for dataset in [Some(head), snapshot].into_iter().flatten() {
+        lists::deadlist(cx, dataset.phys().deadlist_obj, "Deadlist")?;
+    }
+    Ok(())
+}

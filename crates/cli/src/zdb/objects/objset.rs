@@ -1,0 +1,221 @@
+//! One object set: its line, its log, its lists, its objects.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use base::Txg;
+use dmu::{Objset, Special};
+use ondisk::ObjsetType;
+use pool::{Dataset, Pool};
+use zpl::FileSystem;
+use zuse::zil::{ShowBlkPtr, list};
+
+use super::super::text::{ctime, quotient};
+use super::select::{Selection, Types};
+use super::{Cx, lists, object};
+use crate::error::{Failure, failed};
+
+/// An object set under inspection.
+pub(super) struct Subject {
+    pub(super) objset: Arc<Objset>,
+    /// The dataset that it is of; `None` for the MOS.
+    pub(super) dataset: Option<Dataset>,
+    /// Whether what is encrypted in it is hidden from us.
+    pub(super) locked: bool,
+    /// The file system in it, if it is one and can be read.
+    pub(super) fs: Option<FileSystem>,
+    /// Files without a name that wait to be freed.
+    pub(super) unlinked: HashSet<u64>,
+    /// What new blocks are compressed with, in words.
+    pub(super) compression: String,
+    /// Files to which no path leads.
+    pub(super) leaked: u64,
+}
+
+impl Subject {
+    pub(super) fn mos(pool: &Pool) -> Subject {
+        Subject {
+            objset: pool.mos().clone(),
+            dataset: None,
+            locked: false,
+            fs: None,
+            unlinked: HashSet::new(),
+            compression: "on".to_owned(),
+            leaked: 0,
+        }
+    }
+
+    pub(super) fn dataset(pool: &Pool, dataset: &Dataset) -> Result<Subject, pool::Error> {
+        let objset = dataset.objset()?;
+        let encrypted = dataset.dir().crypto_key_obj()?.is_some_and(|id| id != 0);
+        let locked = encrypted && !pool.zio().keys().contains(dataset.id());
+        let mut subject = Subject {
+            compression: compression(pool, dataset),
+            locked,
+            fs: None,
+            unlinked: HashSet::new(),
+            leaked: 0,
+            dataset: Some(dataset.clone()),
+            objset,
+        };
+        if subject.objset.phys().os_type == ObjsetType::Zfs && !locked && !subject.objset.rootbp().is_hole() {
+            match FileSystem::open(dataset) {
+                Ok(fs) => {
+                    subject.unlinked = fs.delete_queue().unwrap_or_default().into_iter().collect();
+                    subject.fs = Some(fs);
+                }
+                Err(e) => eprintln!("zdb: {}: {e}", dataset.name()),
+            }
+        }
+        Ok(subject)
+    }
+
+    fn name(&self) -> &str {
+        self.dataset.as_ref().map_or("mos", Dataset::name)
+    }
+}
+
+/// What the property makes of new blocks; a snapshot has no say.
+fn compression(pool: &Pool, dataset: &Dataset) -> String {
+    if dataset.is_snapshot() {
+        return "inherit".to_owned();
+    }
+    let value = dataset.prop("compression").ok().flatten();
+    let word = value.map_or_else(String::new, |v| pool::prop::format("compression", &v.value, false));
+    match word.as_str() {
+        "off" => "uncompressed".to_owned(),
+        "on" if pool.feature_active("lz4_compress") => "lz4".to_owned(),
+        "on" => "lzjb".to_owned(),
+        "gzip" => "gzip-6".to_owned(),
+        _ => word,
+    }
+}
+
+/// Prints an object set: all of it, or the selected objects.
+pub(super) fn show(cx: &mut Cx<'_>, subject: &mut Subject, selected: &[Selection]) -> Result<(), Failure> {
+    heading(cx, subject)?;
+    if !selected.is_empty() {
+        let mut header = true;
+        for selection in selected {
+            select(cx, subject, selection, &mut header)?;
+        }
+        writeln!(cx.out)?;
+        return Ok(());
+    }
+    if cx.options.has('i') || cx.level >= 2 {
+        intent_log(cx, subject)?;
+    }
+    if let Some(dataset) = subject.dataset.clone() {
+        lists::of_dataset(cx, &dataset)?;
+    }
+    if cx.level < 2 || subject.objset.rootbp().is_hole() {
+        return Ok(());
+    }
+    all_objects(cx, subject)
+}
+
+fn heading(cx: &mut Cx<'_>, subject: &Subject) -> Result<(), Failure> {
+    let objset = &subject.objset;
+    let kind = match objset.phys().os_type {
+        ObjsetType::None => "NONE",
+        ObjsetType::Meta => "META",
+        ObjsetType::Zfs => "ZPL",
+        ObjsetType::Zvol => "ZVOL",
+        ObjsetType::Other => "OTHER",
+        ObjsetType::Unknown(5) => "ANY",
+        ObjsetType::Unknown(_) => "UNKNOWN",
+    };
+    /// The txg of a new pool's MOS.
+    const FIRST: Txg = Txg(4);
+    let (txg, used, inconsistent) = match &subject.dataset {
+        Some(ds) => (ds.phys().creation_txg, ds.phys().referenced_bytes, ds.is_inconsistent()),
+        None => {
+            let root = cx.pool.root_dir();
+            let dir = cx.told(root.and_then(|dir| dir.child("$MOS"))).flatten();
+            (FIRST, dir.map_or(0, |dir| dir.phys().used_bytes), false)
+        }
+    };
+    let (name, id, used, objects) = (subject.name(), objset.id(), cx.number(used), objset.rootbp().fill());
+    write!(cx.out, "Dataset {name} [{kind}], ID {id}, cr_txg {txg}, {used}, {objects} objects")?;
+    if cx.level >= 4 {
+        write!(cx.out, ", rootbp {}", ShowBlkPtr(objset.rootbp()))?;
+    }
+    writeln!(cx.out, "{}", if inconsistent { " (inconsistent)" } else { "" })?;
+    Ok(())
+}
+
+fn intent_log(cx: &mut Cx<'_>, subject: &Subject) -> Result<(), Failure> {
+    let uberblock = cx.pool.uberblock();
+    let options = list::Options {
+        verbosity: cx.level.max(cx.options.level('i')),
+        min_claim_txg: Txg(uberblock.txg.0.saturating_add(1)),
+        checkpoint_txg: uberblock.checkpoint_txg,
+        ctime: &ctime,
+    };
+    list::write_log(&mut *cx.out, &subject.objset, &options).map_err(|e| failed(format!("zdb: {e}")))
+}
+
+fn select(cx: &mut Cx<'_>, subject: &mut Subject, selection: &Selection, header: &mut bool) -> Result<(), Failure> {
+    let Selection { start, end, types } = *selection;
+    let objset = subject.objset.clone();
+    let mut at = start;
+    if start == 0 || start == end {
+        let found = if start == 0 {
+            objset.special(Special::MetaDnode).ok_or(dmu::Error::NoObject { objset: objset.id(), object: 0 })
+        } else {
+            objset.object(start)
+        };
+        match found {
+            Ok(object) => {
+                object::show(cx, subject, &object, header, types)?;
+            }
+            Err(e) => cx.complain(&e),
+        }
+    } else {
+        at = start - 1;
+    }
+    // behind the last object there is nothing, and behind the special ones neither
+    let Some(first) = at.checked_add(1).filter(|first| *first <= end) else { return Ok(()) };
+    for found in objset.objects_from(first) {
+        match found {
+            Ok(object) if object.id() > end => break,
+            Ok(object) => {
+                object::show(cx, subject, &object, header, types)?;
+            }
+            Err(e) => cx.complain(&e),
+        }
+    }
+    Ok(())
+}
+
+fn all_objects(cx: &mut Cx<'_>, subject: &mut Subject) -> Result<(), Failure> {
+    let objset = subject.objset.clone();
+    let mut header = true;
+    for which in [Special::MetaDnode, Special::UserUsed, Special::GroupUsed, Special::ProjectUsed] {
+        if let Some(object) = objset.special(which) {
+            object::show(cx, subject, &object, &mut header, Types::ALL)?;
+        }
+    }
+    let (mut used, mut last) = (0u64, 0u64);
+    for found in objset.objects() {
+        match found {
+            Ok(object) => {
+                object::show(cx, subject, &object, &mut header, Types::ALL)?;
+                let slots = object.phys().slots() as u64;
+                used = used.saturating_add(slots);
+                last = object.id().saturating_add(slots - 1);
+            }
+            Err(e) => cx.complain(&e),
+        }
+    }
+    let empty = quotient(last.saturating_sub(used) as f64 * 100.0, last as f64, 10, 6);
+    writeln!(cx.out, "\n    Dnode slots:")?;
+    writeln!(cx.out, "\tTotal used:    {used:10}")?;
+    writeln!(cx.out, "\tMax used:      {last:10}")?;
+    writeln!(cx.out, "\tPercent empty: {empty}\n")?;
+    if subject.leaked != 0 {
+        writeln!(cx.out, "{} potentially leaked objects detected", subject.leaked)?;
+        subject.leaked = 0;
+    }
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! What objects hold, by type: which viewer shows what, and the small ones.
+
+use std::io;
+
+use base::{Endian, bytes};
+use dmu::Object;
+use nvlist::NvList;
+use ondisk::{BLKPTR_SIZE, ByteswapClass, ObjectType};
+
+use super::objset::Subject;
+use super::{Cx, dsl, lists, zap, znode};
+
+/// Words of an array that are shown at most, in bytes.
+const ARRAY_MAX: u64 = 1 << 20;
+
+/// The name of a type in the table: those that describe themselves go by their byte order alone.
+pub(super) fn type_name(kind: ObjectType) -> String {
+    if !kind.is_self_describing() {
+        return kind.name();
+    }
+    let class = match kind.byteswap_class() {
+        Some(ByteswapClass::Uint8) => "uint8",
+        Some(ByteswapClass::Uint16) => "uint16",
+        Some(ByteswapClass::Uint32) => "uint32",
+        Some(ByteswapClass::Uint64) => "uint64",
+        Some(ByteswapClass::Zap) => "zap",
+        Some(ByteswapClass::Dnode) => "dnode",
+        Some(ByteswapClass::Objset) => "objset",
+        Some(ByteswapClass::Znode) => "znode",
+        Some(ByteswapClass::OldAcl) => "oldacl",
+        Some(ByteswapClass::Acl) => "acl",
+        None => "UNKNOWN",
+    };
+    class.to_owned()
+}
+
+/// A bonus buffer with all the room that its dnode has for one.
+pub(super) struct Bonus {
+    pub(super) bytes: Vec<u8>,
+    pub(super) endian: Endian,
+}
+
+impl Bonus {
+    pub(super) fn of(object: &Object) -> Bonus {
+        let dn = object.phys();
+        let room = dn.size().saturating_sub(64 + dn.blkptr.len() * BLKPTR_SIZE);
+        let mut bytes = object.bonus().to_vec();
+        bytes.resize(room.max(bytes.len()), 0);
+        Bonus { bytes, endian: object.endian() }
+    }
+
+    fn word(&self, n: usize) -> u64 {
+        bytes::u64(&self.bytes, n * 8, self.endian).unwrap_or(0)
+    }
+}
+
+/// The types that are shown alike.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Viewer {
+    Nothing,
+    Zap,
+    ZapShape,
+    Directory,
+    Registry,
+    Layouts,
+    Words,
+    List,
+    Bpobj,
+    Subobjs,
+    DslDir,
+    DslDataset,
+    History,
+    Znode,
+    Unknown,
+}
+
+fn viewer(kind: ObjectType) -> Viewer {
+    /// Self-describing ZAPs and arrays of words, as data and as metadata.
+    const NEW_ZAP: [u8; 2] = [0x84, 0xc4];
+    const NEW_WORDS: [u8; 2] = [0x83, 0xc3];
+    match kind {
+        ObjectType::OBJECT_ARRAY | ObjectType::UINT64_OTHER => Viewer::Words,
+        ObjectType::PACKED_NVLIST_SIZE | ObjectType::FUID_SIZE => Viewer::List,
+        ObjectType::BPOBJ_HDR => Viewer::Bpobj,
+        ObjectType::BPOBJ_SUBOBJ => Viewer::Subobjs,
+        ObjectType::DSL_DIR => Viewer::DslDir,
+        ObjectType::DSL_DATASET => Viewer::DslDataset,
+        ObjectType::SPA_HISTORY_OFFSETS => Viewer::History,
+        ObjectType::ZNODE | ObjectType::SA => Viewer::Znode,
+        ObjectType::DIRECTORY_CONTENTS => Viewer::Directory,
+        ObjectType::DDT_ZAP => Viewer::ZapShape,
+        ObjectType::SA_ATTR_REGISTRATION => Viewer::Registry,
+        ObjectType::SA_ATTR_LAYOUTS => Viewer::Layouts,
+        ObjectType(n) if NEW_ZAP.contains(&n) => Viewer::Zap,
+        ObjectType(n) if NEW_WORDS.contains(&n) => Viewer::Words,
+        kind if kind.is_self_describing() || !kind.is_valid() => Viewer::Unknown,
+        kind if kind.is_zap() => Viewer::Zap,
+        _ => Viewer::Nothing,
+    }
+}
+
+/// Prints what the bonus buffer says.
+pub(super) fn bonus(cx: &mut Cx<'_>, subject: &mut Subject, object: &Object) -> io::Result<()> {
+    let bonus = Bonus::of(object);
+    match viewer(object.phys().bonus_type) {
+        Viewer::Words => {
+            let words: Vec<u64> = bytes::u64s(&bonus.bytes, bonus.endian).collect();
+            words_of(cx, &words, false)
+        }
+        Viewer::List => packed_list(cx, object, bonus.word(0)),
+        Viewer::Bpobj => lists::header(cx, object, &bonus),
+        Viewer::DslDir => dsl::directory(cx, &bonus),
+        Viewer::DslDataset => dsl::dataset(cx, &bonus),
+        Viewer::History => history(cx, &bonus),
+        Viewer::Znode => znode::show(cx, subject, object),
+        other => by_object(cx, object, other),
+    }
+}
+
+/// Prints what the object's blocks hold.
+pub(super) fn contents(cx: &mut Cx<'_>, subject: &mut Subject, object: &Object) -> io::Result<()> {
+    match viewer(object.phys().object_type) {
+        Viewer::Words => words(cx, object),
+        Viewer::Znode => znode::show(cx, subject, object),
+        // these are of the bonus buffer only
+        Viewer::List | Viewer::Bpobj | Viewer::DslDir | Viewer::DslDataset | Viewer::History => Ok(()),
+        other => by_object(cx, object, other),
+    }
+}
+
+fn by_object(cx: &mut Cx<'_>, object: &Object, viewer: Viewer) -> io::Result<()> {
+    match viewer {
+        Viewer::Zap => zap::show(cx, object),
+        Viewer::ZapShape => zap::show_shape(cx, object),
+        Viewer::Directory => zap::directory(cx, object),
+        Viewer::Registry => zap::registry(cx, object),
+        Viewer::Layouts => zap::layouts(cx, object),
+        Viewer::Subobjs => lists::subobjs(cx, object),
+        Viewer::Unknown => writeln!(cx.out, "\tUNKNOWN OBJECT TYPE"),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of an object as its dnode has them.
+pub(super) fn stored_bytes(object: &Object) -> u64 {
+    object.nblocks().saturating_mul(object.block_size())
+}
+
+fn words(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
+    if cx.level < 6 {
+        return Ok(());
+    }
+    let size = stored_bytes(object);
+    let shown = size.min(ARRAY_MAX);
+    match object.read_u64s(0, (shown / 8) as usize) {
+        Ok(words) => words_of(cx, &words, shown != size),
+        Err(e) => {
+            cx.complain(&e);
+            writeln!(cx.out, "got error 5 from dmu_read")
+        }
+    }
+}
+
+fn words_of(cx: &mut Cx<'_>, words: &[u64], cut: bool) -> io::Result<()> {
+    if cx.level < 6 {
+        return Ok(());
+    }
+    write!(cx.out, "\t\t[")?;
+    for (n, word) in words.iter().enumerate() {
+        let gap = match n {
+            0 => "",
+            n if n % 4 == 0 => ",\n\t\t",
+            _ => ", ",
+        };
+        write!(cx.out, "{gap}{word:x}")?;
+    }
+    writeln!(cx.out, "{}]", if cut { ", ... " } else { "" })
+}
+
+/// Prints the packed list of `size` bytes that an object holds.
+fn packed_list(cx: &mut Cx<'_>, object: &Object, size: u64) -> io::Result<()> {
+    let limit = stored_bytes(object).min(base::tunable::ZFS_MAX_NVLIST_BYTES.get());
+    let bytes = match usize::try_from(size).ok().filter(|_| size <= limit) {
+        Some(size) => object.read_vec(0, size),
+        None => {
+            return writeln!(cx.out, "got error 22 from nvlist_unpack");
+        }
+    };
+    let Some(bytes) = cx.told(bytes) else {
+        return writeln!(cx.out, "got error 5 from dmu_read");
+    };
+    match NvList::unpack(&bytes) {
+        Ok(list) => write!(cx.out, "{}", list.dump(8)),
+        Err(e) => {
+            cx.complain(&e);
+            writeln!(cx.out, "got error 14 from nvlist_unpack")
+        }
+    }
+}
+
+fn history(cx: &mut Cx<'_>, bonus: &Bonus) -> io::Result<()> {
+    let names = ["pool_create_len", "phys_max_off", "bof", "eof", "records_lost"];
+    names.iter().enumerate().try_for_each(|(n, name)| writeln!(cx.out, "\t\t{name} = {}", bonus.word(n)))
+}
