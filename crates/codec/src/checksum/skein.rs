@@ -104,40 +104,37 @@ fn load(block: &[u8; BLOCK]) -> [u64; 8] {
 
 /// Threefish-512: 72 rounds of four mixes, a subkey before every fourth and at the end.
 ///
-/// The subkeys are laid out first and the rounds are a loop, on purpose: unrolled and with the sums in sight, the
-/// compiler finds that all is additions, sorts their terms over many rounds, and runs at less than half the speed.
+/// Subkey s is words s, s + 1, … of the nine key words, cyclically, the last three with two tweak words and s added.
+/// They are laid out first and the rounds are a loop, on purpose: unrolled and with the sums in sight, the compiler
+/// finds that all is additions, sorts their terms over many rounds, and runs at less than half the speed.
 #[inline(always)]
 fn threefish(key: &[u64; 8], tweak: [u64; 2], m: &[u64; 8]) -> [u64; 8] {
-    let subkeys = subkeys(key, tweak);
-    let mut x = *m;
-    let (pairs, last) = subkeys.as_chunks::<2>();
-    for [k, l] in pairs {
-        x = eight_rounds(x, k, l);
-    }
-    for k in last {
-        x = sum(x, k);
-    }
-    x
-}
-
-/// Subkey s is words s, s + 1, … of the nine key words, cyclically, the last three with two tweak words and s added.
-#[inline(always)]
-fn subkeys(key: &[u64; 8], tweak: [u64; 2]) -> [[u64; 8]; 19] {
     /// The ninth key word is the parity of the others with this constant.
     const PARITY: u64 = 0x1bd1_1bda_a9fc_1a22;
     let [k0, k1, k2, k3, k4, k5, k6, k7] = *key;
-    let mut k = [k0, k1, k2, k3, k4, k5, k6, k7, key.iter().fold(PARITY, |a, k| a ^ k)];
+    let k8 = key.iter().fold(PARITY, |a, k| a ^ k);
     let [t0, t1] = tweak;
-    let mut t = [t0, t1, t0 ^ t1];
-    let mut out = [[0; 8]; 19];
-    for (s, out) in (0u64..).zip(&mut out) {
-        let [k0, k1, k2, k3, k4, k5, k6, k7, k8] = k;
-        let [t0, t1, t2] = t;
-        *out = [k0, k1, k2, k3, k4, k5.wrapping_add(t0), k6.wrapping_add(t1), k7.wrapping_add(s)];
-        k = [k1, k2, k3, k4, k5, k6, k7, k8, k0];
-        t = [t1, t2, t0];
+    let t2 = t0 ^ t1;
+    let words =
+        [k0, k1, k2, k3, k4, k5, k6, k7, k8, k0, k1, k2, k3, k4, k5, k6, k7, k8, k0, k1, k2, k3, k4, k5, k6, k7];
+    let tweaks = [t0, t1, t2, t0, t1, t2, t0, t1, t2, t0, t1, t2, t0, t1, t2, t0, t1, t2, t0, t1];
+    let mut tweaked = [[0u64; 3]; 19];
+    for (s, t) in tweaked.iter_mut().enumerate() {
+        *t = [
+            words[s + 5].wrapping_add(tweaks[s]),
+            words[s + 6].wrapping_add(tweaks[s + 1]),
+            words[s + 7].wrapping_add(s as u64),
+        ];
     }
-    out
+    let subkey = |s: usize| {
+        let [f, g, h] = tweaked[s];
+        [words[s], words[s + 1], words[s + 2], words[s + 3], words[s + 4], f, g, h]
+    };
+    let mut x = *m;
+    for s in 0..9 {
+        x = eight_rounds(x, &subkey(2 * s), &subkey(2 * s + 1));
+    }
+    sum(x, &subkey(18))
 }
 
 #[inline(always)]
