@@ -5,7 +5,7 @@
 //! vector operation a step; at the end the lanes are put together. Lane j's k-th word of m is word 8k + j of n = 8m, so
 //! its weight in b is n − 8k − j = 8(m − k) − j where the lane itself gave it m − k; in c the weight is the triangular
 //! number of that, in d the tetrahedral. Writing T(8y − j) and Tet(8y − j) in terms of y, T(y) and Tet(y) gives the
-//! coefficients of [`join4`]. Two spans are put together in the same way ([`Fletcher4::append`]), which makes the sum
+//! coefficients of `join4`. Two spans are put together in the same way ([`Fletcher4::append`]), which makes the sum
 //! incremental, and lets spans of one stream be summed apart.
 //!
 //! The words are loaded in the order of the machine that wrote them; OpenZFS calls the foreign case `byteswap`.
