@@ -284,7 +284,8 @@ impl BlkPtr {
     /// Whether the block was moved by `zfs rewrite -P` (feature `physical_rewrite`).
     #[must_use]
     pub const fn is_rewritten(&self) -> bool {
-        bits(self.words[7], 63, 1) != 0
+        // in an embedded block the word is payload
+        !self.is_embedded() && bits(self.words[7], 63, 1) != 0
     }
 
     /// The txg in which the block became part of the dataset.

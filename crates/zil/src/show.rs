@@ -20,6 +20,8 @@ impl fmt::Display for ShowBlkPtr<'_> {
             n => Compress::from_u8(n).map_or("unknown", Compress::name),
         };
         if bp.is_hole() {
+            // a pointer of zeros counts as one sector
+            let lsize = lsize.max(1 << ondisk::SECTOR_SHIFT);
             return write!(f, "HOLE [L{level} {kind}] size={lsize:x}L birth={birth}L");
         }
         if bp.is_embedded() {
