@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 
 use base::{Endian, Guid};
 use ondisk::spacemap::SpaceMapHeader;
@@ -66,7 +67,7 @@ fn log_of(cx: &mut Cx<'_>, leaf: &VdevConfig) -> Option<Txgs> {
 }
 
 fn one(cx: &mut Cx<'_>, leaves: &Leaves, top: &VdevConfig, vdev: &VdevConfig, indent: usize) -> Result<(), Failure> {
-    let device = cx.pool.tree().leaf(vdev.guid).and_then(|leaf| leaf.device().map(|d| d.name()));
+    let device = cx.pool.tree().leaf(vdev.guid).and_then(|leaf| leaf.device().map(|d| full_path(&d.name())));
     let path = device.or_else(|| vdev.path.clone());
     let name = path.unwrap_or_else(|| vdev.kind.name().to_owned());
     let required = vdev.guid == top.guid || !missed(leaves, top, Some(vdev.guid)).outage.is_empty();
@@ -86,6 +87,16 @@ fn one(cx: &mut Cx<'_>, leaves: &Leaves, top: &VdevConfig, vdev: &VdevConfig, in
         }
     }
     vdev.children.iter().try_for_each(|child| one(cx, leaves, top, child, indent + 4))
+}
+
+/// The path of a device from the root on, with the last link as it is.
+fn full_path(path: &str) -> String {
+    let path = Path::new(path);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (folder.canonicalize(), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name).display().to_string(),
+        _ => path.display().to_string(),
+    }
 }
 
 /// What a vdev misses when the leaf `without` is taken away (OpenZFS: `vdev_dtl_reassess`).

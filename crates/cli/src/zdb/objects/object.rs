@@ -38,7 +38,7 @@ pub(super) fn show(
     }
     if dn.bonus_type != ObjectType::NONE {
         let (size, name) = (cx.number(dn.bonus.len() as u64), type_name(dn.bonus_type));
-        writeln!(cx.out, "{:37} {size:>7}   bonus  {name}", "")?;
+        writeln!(cx.out, "{:45}{size:>5}   bonus  {name}", "")?;
     }
     let flag = |bit: u8, name| if dn.flags & bit != 0 { name } else { "" };
     writeln!(

@@ -145,6 +145,10 @@ fn heading(cx: &mut Cx<'_>, subject: &Subject) -> Result<(), Failure> {
 }
 
 fn intent_log(cx: &mut Cx<'_>, subject: &Subject) -> Result<(), Failure> {
+    // a snapshot has a copy of the header that means nothing
+    if subject.dataset.as_ref().is_some_and(Dataset::is_snapshot) {
+        return Ok(());
+    }
     let uberblock = cx.pool.uberblock();
     let options = list::Options {
         verbosity: cx.level.max(cx.options.level('i')),

@@ -25,7 +25,8 @@ pub(super) fn compact(cx: &Cx<'_>, bp: &BlkPtr, freed: bool) -> String {
         text += &format!("{dva}{} ", if dva.is_gang() { "G" } else { "" });
     }
     if bp.is_hole() {
-        return text + &format!("{:x}L B={birth}", bp.lsize());
+        // a pointer of zeros counts as one sector
+        return text + &format!("{:x}L B={birth}", bp.lsize().max(1 << ondisk::SECTOR_SHIFT));
     }
     text += &format!("{:x}L/{:x}P F={} B={birth}/{}", bp.lsize(), bp.psize(), bp.fill(), bp.birth_physical());
     let [a, b, c, d] = bp.cksum();
