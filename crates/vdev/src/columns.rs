@@ -8,7 +8,7 @@ use crate::repair::Repair;
 use crate::scratch;
 use crate::stripe::{Column, Extent, StripeMap};
 use crate::tree::{Geometry, Striped, TopVdev};
-use crate::{Error, Leaf};
+use crate::{Error, Leaf, gf};
 
 /// Sectors that are wanted on one child are read together across gaps up to this.
 const GAP_BYTES: u64 = 32 << 10;
@@ -82,23 +82,70 @@ impl<'a> Request<'a> {
     ) -> Result<(), Error> {
         let extent = Extent { offset, size: block.len() as u64, ashift: top.ashift() };
         let map = striped.map(extent, self.birth);
-        if !self.is_scrub() && self.read_data(striped, &map, block) && check(block) {
-            self.report.copies_checked += 1;
-            return Ok(());
+        if self.read_data(striped, &map, block) && check(block) {
+            if !self.is_scrub() {
+                self.report.copies_checked += 1;
+                return Ok(());
+            }
+            if let Some(columns) = self.agrees(striped, &map, block) {
+                self.report.copies_checked += columns;
+                return Ok(());
+            }
         }
         Repair::new(self, top, striped, &map, offset, block).run(check)
     }
 
     /// Reads the data columns and nothing else, if each has a leaf that should be right; `false` at the first trouble.
     fn read_data(&self, striped: &Striped, map: &StripeMap, block: &mut [u8]) -> bool {
+        let columns = map.rows.iter().flat_map(|row| row.data()).filter(|c| c.size != 0);
+        // nothing is read in vain where a device is known to be missing
+        if !columns.clone().all(|column| striped.sound_leaf(column, self.birth).is_some()) {
+            return false;
+        }
         if map.rows.len() > 2 {
             return self.read_data_in_runs(striped, map, block);
         }
-        map.rows.iter().flat_map(|row| row.data()).filter(|c| c.size != 0).all(|column| {
+        columns.clone().all(|column| {
             let Some(leaf) = striped.sound_leaf(column, self.birth) else { return false };
             let Some(bytes) = block.get_mut(column.at..column.at + column.size) else { return false };
             self.cx.source.read(leaf, column.offset, bytes).is_ok()
         })
+    }
+
+    /// Whether the parity and the padding on disk are those of `block`, where each column has exactly one leaf and that should be right: the
+    /// number of columns, else `None`, and it is for [`Repair`] to find out why.
+    fn agrees(&self, striped: &Striped, map: &StripeMap, block: &[u8]) -> Option<u32> {
+        let only_leaf = |column: &Column| match striped.children.get(column.child)? {
+            Node::Leaf(_) => striped.sound_leaf(column, self.birth),
+            _ => None,
+        };
+        let mut columns = 0;
+        for row in &map.rows {
+            for (j, column) in row.columns.iter().enumerate().filter(|(_, c)| c.size != 0 || c.pad != 0) {
+                let leaf = only_leaf(column)?;
+                columns += u32::from(column.size != 0);
+                let right = j >= row.parity || column.size == 0 || {
+                    scratch::with(2 * column.size, |bytes| {
+                        let (stored, computed) = bytes.split_at_mut(column.size);
+                        computed.fill(0);
+                        for data in row.data() {
+                            gf::horner(j, computed, block.get(data.at..data.at + data.size).unwrap_or(&[]));
+                        }
+                        self.cx.source.read(leaf, column.offset, stored).is_ok() && stored == computed
+                    })
+                };
+                let padded = column.pad == 0 || {
+                    let behind = column.offset + column.size as u64;
+                    scratch::with(column.pad, |zeros| {
+                        self.cx.source.read(leaf, behind, zeros).is_ok() && zeros.iter().all(|b| *b == 0)
+                    })
+                };
+                if !(right && padded) {
+                    return None;
+                }
+            }
+        }
+        Some(columns)
     }
 
     /// The same for a block of many one-sector columns: what lies together on a child is read together.

@@ -70,7 +70,6 @@ fn read(dev: &dyn Device, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
 }
 
 /// Reads the configurations of all four labels, each with its own outcome.
-#[must_use]
 pub fn read_labels(dev: &dyn Device) -> [Result<Label, Error>; layout::LABELS] {
     std::array::from_fn(|index| read_label(dev, index))
 }

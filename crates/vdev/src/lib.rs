@@ -1,4 +1,38 @@
-//! Devices: leaves, mirror, raidz, dRAID, removed devices; labels; finding pools.
+//! Devices: leaves, mirrors, raidz, dRAID, removed devices; labels; finding pools. Everything here only reads.
+//!
+//! # From devices to a tree
+//! [`import::scan`] asks files and block devices for their labels ([`label`]) and puts the pools together that they tell of. A pool's configuration
+//! ([`VdevConfig`]) and its devices make a [`VdevTree`]. What labels do not know, the caller takes from the pool's own objects and hands over:
+//! the mappings of removed devices, the txgs that leaves missed, the progress of an expansion. None of it has to be there to begin with.
+//!
+//! # A read
+//! [`VdevTree::read`] takes one address of a block, and a `check` that knows the block's checksum. A top-level vdev has one of four shapes:
+//!
+//! * *copies* (a leaf, mirror, replacing, spare): each side is tried, the best first, until one is right;
+//! * *striped* (raidz, dRAID): a map says which runs of bytes on which children are the block's data and parity. When all is
+//!   well the data columns are read straight into the caller's buffer and nothing is computed or allocated. Otherwise
+//!   the repair computes what is missing, and searches for columns that silently hold wrong bytes;
+//! * *sides*, a mirror of striped vdevs;
+//! * *indirect*: the mapping leads to other vdevs, perhaps in pieces, which are combined until the whole is right.
+//!
+//! A copy has a rank before it is read: fresh, stale (its leaf missed the block's txg), out of use (offline, faulted, removed), absent. Worse ranks are
+//! asked only when the better ones do not give the block; as the checksum decides, an old copy can do no harm.
+//! [`ReadMode::Scrub`] reads and compares every copy and all parity. Who held wrong bytes is told per leaf in a [`ReadReport`] or an
+//! [`Error`], and counted.
+//!
+//! Leaves are read through a [`LeafSource`]: straight, or by a worker that goes through a pool in order of offsets, through a [`WindowSource`], which makes
+//! few large reads of many small ones.
+//!
+//! # Invariants
+//! * Labels and configurations are hostile: shapes, widths, shifts and nesting are checked when a tree is opened, addresses when they are
+//!   read; the search for bad columns has a budget, chains of mappings end.
+//! * A block that the redundancy covers is read, whichever columns are gone, stale or silently wrong, as long as each row has no more of them than
+//!   parity. Two exceptions: with three parity columns over more than a hundred disks (fewer for large blocks) not every set is tried; and in a block of
+//!   many rows (an expanded raidz), rows as bad as parity allows are found where the same disks are bad in all, or in up to six rows.
+//! * No lock is held over I/O, and the path of a healthy block takes none.
+//! * Nothing here knows what a block pointer means. Callers: `zio` (blocks), `pool` (import, labels, health), `cli` (`zdb -l`).
+//!
+//! OpenZFS: `vdev.c`, `vdev_mirror.c`, `vdev_raidz.c`, `vdev_draid.c`, `vdev_indirect.c`, `vdev_label.c`, `zutil_import.c`.
 #![forbid(unsafe_code)]
 
 mod columns;

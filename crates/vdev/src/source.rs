@@ -135,7 +135,8 @@ impl LeafSource for WindowSource {
         }
         let Some(window) = windows.get_mut(leaf.index()) else { return read_device(leaf, offset, buf) };
         if window.get(offset, buf.len()).is_none() {
-            if buf.len() >= self.max / 2 || window.fill(leaf, offset, buf.len(), self.max).is_err() {
+            let large = buf.len() >= self.max / 2;
+            if large || window.fill(leaf, offset, buf.len(), self.max).is_err() {
                 return read_device(leaf, offset, buf);
             }
         }

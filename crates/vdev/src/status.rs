@@ -140,7 +140,8 @@ impl VdevTree {
 fn parent_state(config: &VdevConfig, children: &[VdevStatus]) -> (VdevState, VdevAux) {
     let is_root = config.kind == VdevType::Root;
     // a pool goes on without its log devices
-    let gone = children.iter().filter(|c| !c.state.is_readable() && !(is_root && c.is_log)).count();
+    let may_miss = |c: &VdevStatus| is_root && c.is_log;
+    let gone = children.iter().filter(|c| !c.state.is_readable() && !may_miss(c)).count();
     let hurt = children.iter().any(|c| c.state != VdevState::Healthy);
     let width = config.children.len() as u64;
     let may_go = match config.kind {

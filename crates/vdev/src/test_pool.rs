@@ -228,3 +228,8 @@ pub(crate) fn read(
     assert_eq!(buf, right);
     Ok(report)
 }
+
+/// The txgs from `first` to before `end`, as a DTL.
+pub(crate) fn missed(first: u64, end: u64) -> Vec<std::ops::Range<u64>> {
+    std::iter::once(first..end).collect()
+}

@@ -10,7 +10,7 @@ use ondisk::Dva;
 use ondisk::indirect::{IndirectMapping, MappingEntry};
 use ondisk::label::key;
 
-use crate::test_pool::{LEAF_GUID, TestPool, block, draid, group, indirect, leaf, mirror, raidz, read};
+use crate::test_pool::{LEAF_GUID, TestPool, block, draid, group, indirect, leaf, mirror, missed, raidz, read};
 use crate::*;
 
 const START: u64 = 4 << 20;
@@ -34,8 +34,8 @@ fn a_mirror_reads_from_any_good_side_and_blames_the_bad() {
     let report = read(&tree, &ReadCx::SCRUB, 512, Txg(1), &right).unwrap();
     assert_eq!((wrong(&report), report.copies_checked), (vec![0, 1], 1));
     // the bad ones missed the txg: they are not asked, and not blamed
-    tree.set_dtl(Guid(LEAF_GUID), vec![1..2]);
-    tree.set_dtl(Guid(LEAF_GUID + 1), vec![0..9]);
+    tree.set_dtl(Guid(LEAF_GUID), missed(1, 2));
+    tree.set_dtl(Guid(LEAF_GUID + 1), missed(0, 9));
     assert!(read(&tree, &ReadCx::NORMAL, 512, Txg(1), &right).unwrap().is_clean());
     let report = read(&tree, &ReadCx::SCRUB, 512, Txg(1), &right).unwrap();
     assert!(report.repaired.iter().all(|f| f.kind == FaultKind::Missing));

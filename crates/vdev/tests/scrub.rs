@@ -28,6 +28,9 @@ struct Walk<'a> {
     faults: BTreeMap<(Guid, &'static str), usize>,
 }
 
+/// Takes a data block: its pointer, its number, its contents.
+type Each<'a, 'f> = dyn FnMut(&mut Walk<'a>, &BlkPtr, usize, Vec<u8>) + 'f;
+
 fn name(kind: FaultKind) -> &'static str {
     match kind {
         FaultKind::Io => "io",
@@ -105,7 +108,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks below the pointer number `n` of its level; gives the data blocks of the object, in order and with their numbers, to `each`.
-    fn below(&mut self, bp: &BlkPtr, n: usize, each: &mut dyn FnMut(&mut Self, &BlkPtr, usize, Vec<u8>)) {
+    fn below(&mut self, bp: &BlkPtr, n: usize, each: &mut Each<'a, '_>) {
         if bp.is_hole() || (!bp.is_embedded() && !self.seen.insert(*bp)) {
             return;
         }
@@ -309,6 +312,7 @@ fn the_pool_in_a_folder_is_read() {
     for cx in [ReadCx::SCRUB, ReadCx::NORMAL] {
         let mut walk = Walk::new(&tree, cx);
         walk.pool(&ub);
+        println!("reflow {:#x} state {}", ub.reflow_offset(), ub.reflow_scratch_state());
         println!("txg {}: {} blocks, {} unreadable, {:?}", ub.txg, walk.blocks, walk.unreadable, walk.faults);
     }
 }

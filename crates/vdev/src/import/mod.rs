@@ -1,7 +1,7 @@
 //! Finding pools among devices: pure reading.
 //!
-//! Every device is asked for its labels ([`probe`]). A label knows its leaf, the leaf's top-level vdev with all below, and how many top-level vdevs the
-//! pool has; so the devices of one pool, taken together, give the whole tree ([`assemble`]). Devices are known by the guid in their label;
+//! Every device is asked for its labels. A label knows its leaf, the leaf's top-level vdev with all below, and how many top-level vdevs the
+//! pool has; so the devices of one pool, taken together, give the whole tree. Devices are known by the guid in their label;
 //! the paths in labels are only where they once were. Two pools of one name are kept apart by guid.
 //!
 //! Nothing fails as a whole because one device is garbage. OpenZFS: `zpool_find_import_impl`, `get_configs`.

@@ -12,7 +12,6 @@ fn zdb(list: &NvList, indent: usize, out: &mut Vec<String>) {
     use nvlist::Value;
     let pad = " ".repeat(indent);
     for (name, value) in list.iter() {
-        let name = name.as_ref() as &str;
         match value {
             Value::Boolean => out.push(format!("{pad}{name}")),
             Value::Uint64(n) => out.push(format!("{pad}{name}: {n}")),

@@ -6,11 +6,11 @@ use crate::read::Check;
 use crate::stripe::physical;
 use crate::tree::Geometry;
 
-/// Bytes that may go through checksums for one block. It bounds what a hostile image can cost, at about ten seconds; every set of three
-/// columns of a 100 wide vdev is within it for blocks of 128 KiB.
-const BUDGET_BYTES: u64 = 16 << 30;
+/// Bytes that may go through checksums for one block. It bounds what a hostile image can cost, at some ten seconds; every set of three
+/// columns of a 140 wide vdev is within it for blocks of 128 KiB, of a 28 wide one for blocks of 16 MiB.
+const BUDGET_BYTES: u64 = 64 << 30;
 /// Bytes of columns that may be solved for one block, guess by guess.
-const BUDGET_GUESS_BYTES: u64 = 64 << 30;
+const BUDGET_GUESS_BYTES: u64 = 16 << 30;
 /// Rows that are solved each on its own, at most: the guesses multiply.
 const ROWS_MAX: usize = 6;
 
@@ -46,7 +46,7 @@ pub(super) struct Budget {
 impl Budget {
     /// For a block of `block` bytes whose columns have `columns` bytes in all rows together.
     pub(super) fn new(block: usize, columns: usize) -> Budget {
-        let of = |bytes: u64, each: usize| bytes / each.max(512) as u64;
+        let of = |bytes: u64, each: usize| bytes / each.max(4096) as u64;
         Budget { checks: of(BUDGET_BYTES, block), guesses: of(BUDGET_GUESS_BYTES, columns) }
     }
 
@@ -88,11 +88,36 @@ impl Repair<'_, '_> {
             }
         }
         let open: Vec<usize> = (0..self.rows.len()).filter(|r| !self.is_consistent(*r)).collect();
-        if open.len() > ROWS_MAX {
-            return None;
-        }
         let mut patch = Patch::new();
-        self.search_rows(&open, &mut patch, check, budget).then_some(patch)
+        if self.rows.len() > 1 {
+            let rest: Vec<usize> = open.iter().copied().filter(|r| !self.solve_alone(*r, &mut patch, budget)).collect();
+            if rest.len() <= ROWS_MAX && self.search_rows(&rest, &mut patch, check, budget) {
+                return Some(patch);
+            }
+            self.undo(&patch);
+            patch = Patch::new();
+        }
+        (open.len() <= ROWS_MAX && self.search_rows(&open, &mut patch, check, budget)).then_some(patch)
+    }
+
+    /// Corrects a row if few enough of its columns are wrong that the parity left over proves it.
+    fn solve_alone(&mut self, r: usize, patch: &mut Patch, budget: &mut Budget) -> bool {
+        let unknown = self.unknown(r);
+        let suspects = self.suspects(r);
+        for extra in 0..self.parity_count(r).saturating_sub(unknown.len()) {
+            let mut picks: Set = (0..extra).collect();
+            while picks.last().is_none_or(|last| *last < suspects.len()) && budget.guess() {
+                let mut set = unknown.clone();
+                set.extend(picks.iter().filter_map(|n| suspects.get(*n).copied()));
+                if self.apply(r, &set, patch) {
+                    return true;
+                }
+                if !next_combination(&mut picks, suspects.len()) {
+                    break;
+                }
+            }
+        }
+        false
     }
 
     /// Solves the rows in `open` one after the other, all sets of columns of each; true when the block is right.
@@ -138,6 +163,7 @@ impl Repair<'_, '_> {
     fn search_by_disk(&mut self, check: &mut Check<'_>, budget: &mut Budget) -> Option<Patch> {
         let units = self.units();
         let parity = self.striped.geometry.parity();
+        let open: Vec<usize> = (0..self.rows.len()).filter(|r| !self.is_consistent(*r)).collect();
         for size in 0..=parity {
             let mut picks: Set = (0..size).collect();
             while picks.last().is_none_or(|last| *last < units.len()) {
@@ -145,7 +171,7 @@ impl Repair<'_, '_> {
                     return None;
                 }
                 let chosen: Vec<&Unit> = picks.iter().filter_map(|n| units.get(*n)).collect();
-                if let Some(patch) = self.suspect(&chosen) {
+                if let Some(patch) = self.suspect(&chosen, &open) {
                     if budget.check() && check(self.block) {
                         return Some(patch);
                     }
@@ -159,13 +185,10 @@ impl Repair<'_, '_> {
         None
     }
 
-    /// Corrects all rows as if the columns in `units` were wrong, if that explains every row.
-    fn suspect(&mut self, units: &[&Unit]) -> Option<Patch> {
+    /// Corrects the rows in `open` as if the columns in `units` were wrong, if that explains every one.
+    fn suspect(&mut self, units: &[&Unit], open: &[usize]) -> Option<Patch> {
         let mut patch = Patch::new();
-        for r in 0..self.rows.len() {
-            if self.is_consistent(r) {
-                continue;
-            }
+        for r in open.iter().copied() {
             let mut set = self.unknown(r);
             for (_, c) in units.iter().flat_map(|unit| unit.iter()).filter(|(row, _)| *row == r) {
                 if !set.contains(c) {

@@ -7,7 +7,7 @@ use ondisk::label::key;
 use proptest::prelude::*;
 
 use crate::stripe::StripeMap;
-use crate::test_pool::{LEAF_GUID, TestPool, block, draid, group, leaf, map, raidz, read};
+use crate::test_pool::{LEAF_GUID, TestPool, block, draid, group, leaf, map, missed, raidz, read};
 use crate::tree::Shape;
 use crate::{Error, FaultKind, ReadCx};
 
@@ -149,6 +149,23 @@ fn expanded_raidz_reads_through_every_bad_disk() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn each_row_of_an_expanded_block_may_have_its_own_bad_column() {
+    for (parity, width) in [(2u64, 6usize), (3, 7)] {
+        let mut top = raidz(parity, 9, (0..width).map(leaf).collect());
+        top.insert(key::RAIDZ_EXPAND_TXGS, vec![10u64]);
+        let mut bench = TestPool::new(top, width);
+        let right = block(40 << 9, 3);
+        let map = bench.write(0, Txg(3), &right);
+        assert!(map.rows.len() > 10);
+        for (n, row) in map.rows.iter().enumerate() {
+            let column = row.columns.iter().filter(|c| c.size != 0).nth(n % 3).unwrap();
+            bench.disks[column.child].flip(column.offset + 3, 1);
+        }
+        read(&bench.open(), &ReadCx::NORMAL, 0, Txg(3), &right).unwrap();
     }
 }
 
@@ -302,14 +319,14 @@ fn a_leaf_that_missed_the_txg_is_the_last_resort() {
     let column = map.rows[0].columns.iter().find(|c| c.child == 1).unwrap();
     bench.disks[1].flip(column.offset, 1);
     let tree = bench.open();
-    tree.set_dtl(Guid(LEAF_GUID + 1), vec![40..60]);
+    tree.set_dtl(Guid(LEAF_GUID + 1), missed(40, 60));
     assert!(read(&tree, &ReadCx::NORMAL, 0, Txg(50), &right).unwrap().is_clean());
     assert_eq!(tree.leaf(Guid(LEAF_GUID + 1)).unwrap().checksum_errors.get(), 0);
     // it did not really miss it, and another disk is gone
     bench.disks[1].flip(column.offset, 1);
     bench.gone = vec![2];
     let tree = bench.open();
-    tree.set_dtl(Guid(LEAF_GUID + 1), vec![40..60]);
+    tree.set_dtl(Guid(LEAF_GUID + 1), missed(40, 60));
     read(&tree, &ReadCx::NORMAL, 0, Txg(50), &right).unwrap();
 }
 
