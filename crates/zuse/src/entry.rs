@@ -131,7 +131,7 @@ fn digest_range(node: &Node, start: u64, end: u64, hash: &mut Sha256, errors: &m
 }
 
 fn zeros(hash: &mut Sha256, mut n: u64) {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while n > 0 {
         let len = n.min(ZEROS.len() as u64);
         hash.update(&ZEROS[..len as usize]);

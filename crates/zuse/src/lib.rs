@@ -3,10 +3,11 @@
 //! The engine's rooms are re-exported under their own names ([`pool`], [`zpl`], …). On top of them stands what every tool
 //! that reads files out of a pool needs:
 //!
-//! * [`Target`]: `pool/fs@snap:/path`.
-//! * [`walk()`]: a tree depth first. It reports what cannot be read and goes on, and enters no directory twice.
-//! * [`read_past_damage`]: the data of one file, in order, with the ranges that are lost.
-//! * [`Copier`]: `cp -a`; [`Archiver`]: PAX archives; [`entry::line`]: a file as JSON with its digest.
+//! * [`Target`] is `pool/fs@snap:/path`.
+//! * [`walk()`] goes through a tree depth first. It reports what cannot be read and goes on, and enters no directory twice.
+//! * [`read_past_damage`] gives the data of one file, in order, with the ranges that are lost.
+//! * [`Copier`] is `cp -a`, [`Archiver`] makes PAX archives, [`entry::line`] is a file as JSON with its digest.
+//! * [`verify::verify`] reads and checks every block of a pool.
 //!
 //! Damage is data here, not an error: it goes to a [`Report`], and the work goes on with what is left. An error is what ends
 //! the work: the destination is full, the output is closed.

@@ -72,7 +72,7 @@ fn volume(volume: &zpl::Zvol, out: &mut dyn Write) -> io::Result<Option<String>>
 }
 
 fn zeros(out: &mut dyn Write, mut n: u64) -> io::Result<()> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while n > 0 {
         let len = n.min(ZEROS.len() as u64);
         out.write_all(&ZEROS[..len as usize])?;

@@ -38,6 +38,8 @@ pub struct Block<'a> {
     pub object_type: ObjectType,
     /// Set when the blocks below this one cannot be reached, and why.
     pub damage: Option<&'a dmu::Error>,
+    /// Its object, where the tree of one was followed.
+    pub dnode: Option<&'a DnodePhys>,
 }
 
 /// Receives every block.
@@ -80,8 +82,14 @@ fn visit_dataset(dataset: &Dataset, after: Txg, visit: Visitor<'_>) -> Result<()
         }
         Err(pool::Error::Dmu(why)) => {
             let bm = Bookmark::root(dataset.id());
-            let mut block =
-                Block { bm: &bm, bp: root, role: Role::Tree, object_type: ObjectType::OBJSET, damage: None };
+            let mut block = Block {
+                bm: &bm,
+                bp: root,
+                role: Role::Tree,
+                object_type: ObjectType::OBJSET,
+                damage: None,
+                dnode: None,
+            };
             visit(&block);
             block.damage = Some(&why);
             visit(&block);
@@ -98,7 +106,7 @@ fn visit_objset(objset: &Arc<Objset>, after: Txg, role: Role, visit: Visitor<'_>
         }
         let object_type =
             if at.level == Bookmark::ROOT_LEVEL { ObjectType::OBJSET } else { type_of(at.dnode, at.bookmark) };
-        visit(&Block { bm: at.bookmark, bp: at.bp, role, object_type, damage: at.damage });
+        visit(&Block { bm: at.bookmark, bp: at.bp, role, object_type, damage: at.damage, dnode: Some(at.dnode) });
         Walk::Into
     });
 }
@@ -113,7 +121,7 @@ fn visit_log(objset: &Arc<Objset>, synced: Txg, visit: Visitor<'_>) {
     let mut log = |bp: &BlkPtr, seq: u64, object_type| {
         if !bp.is_hole() && bp.birth() <= synced {
             let bm = Bookmark::new(objset.id(), 0, Bookmark::ZIL_LEVEL, seq);
-            visit(&Block { bm: &bm, bp, role: Role::Log, object_type, damage: None });
+            visit(&Block { bm: &bm, bp, role: Role::Log, object_type, damage: None, dnode: None });
         }
     };
     zil::walk(objset, &mut |step| {
@@ -135,7 +143,14 @@ fn visit_freed(pool: &Arc<Pool>, visit: Visitor<'_>) -> Result<(), Error> {
     for list in pool.deferred_frees()? {
         let bm = Bookmark { object: list.id(), ..bm };
         list.for_each(&mut |bp| {
-            visit(&Block { bm: &bm, bp, role: Role::DeferredFree, object_type: bp.object_type(), damage: None });
+            visit(&Block {
+                bm: &bm,
+                bp,
+                role: Role::DeferredFree,
+                object_type: bp.object_type(),
+                damage: None,
+                dnode: None,
+            });
             Ok(())
         })?;
     }
@@ -150,7 +165,7 @@ fn visit_freed(pool: &Arc<Pool>, visit: Visitor<'_>) -> Result<(), Error> {
         });
     }
     for bp in &pool.destroyed_clone_blocks()? {
-        visit(&Block { bm: &bm, bp, role: Role::Destroying, object_type: bp.object_type(), damage: None });
+        visit(&Block { bm: &bm, bp, role: Role::Destroying, object_type: bp.object_type(), damage: None, dnode: None });
     }
     Ok(())
 }

@@ -150,7 +150,7 @@ fn check_batch(
     for item in suspects {
         match zio.verify_block(&item.bp, &item.bm, &ReadCx::SCRUB, scratch) {
             Ok(report) => tally.repairable(&report),
-            Err(why) => tally.lost(Damage { bm: item.bm, why: why.to_string() }),
+            Err(why) => tally.lost(Damage { bm: item.bm, why: why.to_string(), errno: why.errno() }),
         }
     }
 }

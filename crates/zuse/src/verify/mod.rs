@@ -36,6 +36,9 @@ pub use names::{Names, Place};
 /// Damaged blocks of which the details are kept.
 pub const MAX_DAMAGE: usize = 100_000;
 
+/// What is neither a wrong checksum nor a missing key.
+const EIO: i32 = 5;
+
 /// Why a verification could not be done, or be finished.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,6 +67,8 @@ pub struct Damage {
     pub bm: Bookmark,
     /// What is wrong.
     pub why: String,
+    /// The error number that OpenZFS gives for it: 52 for a wrong checksum, 5 for what cannot be read.
+    pub errno: i32,
 }
 
 /// What was wrong with a leaf device and made good by redundancy.
@@ -208,13 +213,28 @@ impl Summary {
 /// # Errors
 /// When what leads to the blocks (the lists of datasets) cannot be read. Damage of blocks is in the summary.
 pub fn verify(pool: &Arc<Pool>, options: &Options, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Summary, Error> {
+    inspect(pool, options, progress, &mut |_| true)
+}
+
+/// As [`verify`]; `each` is shown every block that the walk meets, as often as it meets it, and says whether to read it.
+///
+/// # Errors
+/// As [`verify`].
+pub fn inspect(
+    pool: &Arc<Pool>,
+    options: &Options,
+    progress: &(dyn Fn(u64, u64) + Sync),
+    each: &mut dyn FnMut(&Block<'_>) -> bool,
+) -> Result<Summary, Error> {
     let mut claims = Claims::new(pool);
     let (mut blocks, mut embedded) = (0, 0);
     let (mut misplaced, mut unreachable) = (Vec::new(), Vec::new());
     let (walked, mut tally) = check::check(pool.zio(), options.threads, progress, |feeder| {
         visit_blocks(pool, options.dataset.as_ref(), &mut |block| {
+            let wanted = each(block);
             if let Some(why) = block.damage {
-                return unreachable.push(Damage { bm: *block.bm, why: why.to_string() });
+                let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { EIO };
+                return unreachable.push(Damage { bm: *block.bm, why: why.to_string(), errno });
             }
             if block.bp.is_embedded() {
                 embedded += 1;
@@ -228,7 +248,8 @@ pub fn verify(pool: &Arc<Pool>, options: &Options, progress: &(dyn Fn(u64, u64) 
                 Claim::Outside => misplaced.push(misplacement(block, "lies on no device of this pool")),
             }
             // log blocks were read by the walk (the last one of a chain is never written); what is freed may be overwritten
-            if block.role == Role::Tree || (block.role == Role::Log && block.object_type != ObjectType::INTENT_LOG) {
+            let is_data = block.role == Role::Log && block.object_type != ObjectType::INTENT_LOG;
+            if wanted && (block.role == Role::Tree || is_data) {
                 blocks += 1;
                 feeder.add(block.bp, block.bm);
             }
@@ -254,5 +275,5 @@ fn may_be_shared(pool: &Pool, block: &Block<'_>) -> bool {
 }
 
 fn misplacement(block: &Block<'_>, what: &str) -> Damage {
-    Damage { bm: *block.bm, why: format!("{:?} {what}", block.bp.dva(0)) }
+    Damage { bm: *block.bm, why: format!("{:?} {what}", block.bp.dva(0)), errno: EIO }
 }
