@@ -1,13 +1,12 @@
 //! `cargo bench -p zuse-benches --bench nvlist [-- rounds=5]`: our list and Debian's libnvpair, in turn, on the same names in the same order.
 //!
-//! Prints nanoseconds an operation, medians over the rounds, and the ratio. The peer is `zpeer nvlist` (`peer/build-peer target/peer`);
+//! Prints nanoseconds of CPU time an operation, medians over the rounds, and the ratio. The peer is `zpeer nvlist` (`peer/build-peer target/peer`);
 //! without it only our own figures are shown. The names are snapshot names of 43 bytes, looked up and removed in random order; a
 //! miss asks for a name of 16 bytes, as the peer does.
 
 use std::hint::black_box;
-use std::time::Instant;
 
-use benches::{median, run_peer, zpeer};
+use benches::{cpu_seconds, median, run_peer, zpeer};
 use nvlist::{Encoding, Endian, NvList, Value};
 
 const SIZES: [usize; 3] = [10_000, 100_000, 1_000_000];
@@ -41,7 +40,7 @@ fn main() {
             }
         }
         let Some(peer) = &peer else { continue };
-        for result in run_peer(peer, &["nvlist"]) {
+        for result in run_peer(peer, &["nvlist", "clock=cpu"]) {
             let size = result.get("n").and_then(|n| n.parse().ok());
             let Some(at) = SIZES.iter().position(|s| Some(*s) == size) else { continue };
             for ((key, _), samples) in COLUMNS.iter().zip(&mut theirs[at]) {
@@ -49,7 +48,7 @@ fn main() {
             }
         }
     }
-    println!("ns per operation, median of {rounds} rounds");
+    println!("ns of CPU time per operation, median of {rounds} rounds");
     println!("{:>9}  {:<14}{:>9}{:>11}{:>8}", "pairs", "", "zuse", "libnvpair", "ratio");
     for ((size, ours), theirs) in SIZES.iter().zip(ours).zip(theirs) {
         for (((_, what), ours), theirs) in COLUMNS.iter().zip(ours).zip(theirs) {
@@ -114,11 +113,11 @@ fn once(names: &[Name], order: &[u32]) -> [f64; 10] {
     [add, lookup, miss, remove, iterate, free, xdr[0], xdr[1], native[0], native[1]]
 }
 
-/// Nanoseconds.
+/// Nanoseconds of CPU time.
 fn time(work: impl FnOnce()) -> f64 {
-    let start = Instant::now();
+    let start = cpu_seconds();
     work();
-    start.elapsed().as_secs_f64() * 1e9
+    (cpu_seconds() - start) * 1e9
 }
 
 /// A name in 64 bytes, as the peer keeps them; the last byte is its length.

@@ -40,6 +40,13 @@ pub fn run_peer(zpeer: &PathBuf, args: &[&str]) -> Vec<PeerResult> {
     results.map(fields).collect()
 }
 
+/// Seconds of CPU time that this thread has used. Other work on the machine does not count (though it shares the caches).
+#[must_use]
+pub fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// The median of some measurements; not a number if there are none.
 #[must_use]
 pub fn median(mut samples: Vec<f64>) -> f64 {

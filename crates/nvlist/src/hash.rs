@@ -1,14 +1,12 @@
 //! The keyed hash of names.
 //!
-//! Whoever chooses names (a stream, a foreign pool) must not be able to choose collisions. So the hash is *universal*, under a secret random
-//! key: for two different names, whatever they are, the chance that they collide is at most 2⁻⁶⁴ + 2⁻³³, which is proven, not
-//! believed. No hash promises more against an adversary that does not see the key. In two steps:
+//! Whoever chooses names (a stream, a foreign pool) must not be able to choose collisions. So the hash is *strongly universal* under a
+//! secret random key: MULTILINEAR-HM (Lemire and Kaser, "Strongly universal string hashing is fast", 2014), the sum of `(k₁ + s₁)(k₂ + s₂)`
+//! over the pairs of 32-bit words of the name. For two different names, whatever they are, the chance that their sums agree is 2⁻³³, which is
+//! proven, not believed. No hash promises more against an adversary that does not see the key.
 //!
-//! * NH (Black and others, "UMAC", 1999): the sum of `(k₁ + s₁)(k₂ + s₂)`, 128 bits wide, over the pairs of 64-bit words of the name;
-//! * MULTILINEAR-HM (Lemire and Kaser, "Strongly universal string hashing is fast", 2014) of that sum and the name's length.
-//!
-//! It is also cheap, one multiplication for 16 bytes and three at the end, which hardly wait for each other. SipHash-1-3 takes three times as long for
-//! names of 16 to 50 bytes, more than the whole rest of a miss. Longer names than there are keys for take SipHash-1-3 as `std` has it.
+//! It is also cheap: one multiplication for eight bytes, and none waits for another. SipHash-1-3 takes three times as long for names of 16 to 50
+//! bytes, more than the whole rest of a miss. Names longer than there are keys for take SipHash-1-3 as `std` has it.
 //!
 //! The keys are drawn once a process from the operating system (by way of `std`'s `RandomState`). They never show: lists are in
 //! the order of insertion.
@@ -16,13 +14,12 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
 
-/// Pairs of 64-bit words that have keys.
-const PAIRS: usize = 16;
+/// Words of 64 bits, pairs of 32, that have keys.
+const WORDS: usize = 32;
 
 /// Secret random numbers.
 pub(crate) struct Key {
-    pairs: [[u64; 2]; PAIRS],
-    sum: [u64; 4],
+    words: [[u64; 2]; WORDS],
     length: u64,
     start: u64,
     long: RandomState,
@@ -41,47 +38,32 @@ impl Key {
         let source = RandomState::new();
         let number = |which: usize| source.hash_one(which);
         Key {
-            pairs: std::array::from_fn(|at| [number(2 * at), number(2 * at + 1)]),
-            sum: std::array::from_fn(|at| number(1000 + at)),
-            length: number(2000),
-            start: number(2001),
+            words: std::array::from_fn(|at| [number(2 * at), number(2 * at + 1)]),
+            length: number(2 * WORDS),
+            start: number(2 * WORDS + 1),
             long: RandomState::new(),
         }
     }
 
     /// 32 bits that tell names apart.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hash(&self, name: &[u8]) -> u32 {
-        if name.len() > 16 * PAIRS {
+        if name.len() > 8 * WORDS {
             return self.hash_long(name);
         }
-        // The last pair is the last 16 bytes, whatever they share with the pair before: with the length, the pairs still tell all.
-        let (pairs, last) = match name.last_chunk::<16>() {
-            Some(last) => (&name.as_chunks::<16>().0[..(name.len() - 1) / 16], words(last)),
+        // The last word is the last eight bytes, whatever they share with the word before: with the length, the words still tell all.
+        let (words, last) = match name.last_chunk::<8>() {
+            Some(last) => {
+                (name.get(..name.len() - 1).unwrap_or_default().as_chunks::<8>().0, u64::from_le_bytes(*last))
+            }
             None => (&[][..], short(name)),
         };
-        let mut keys = self.pairs.iter();
-        let mut sum = 0u128;
-        for (pair, key) in pairs.iter().zip(&mut keys) {
-            sum = sum.wrapping_add(product(words(pair), key));
+        let mut sum = self.length.wrapping_mul(name.len() as u64).wrapping_add(self.start);
+        let mut keys = self.words.iter();
+        for (word, key) in words.iter().zip(&mut keys) {
+            sum = sum.wrapping_add(product(u64::from_le_bytes(*word), key));
         }
-        sum = sum.wrapping_add(product(last, keys.next().unwrap_or(&[0; 2])));
-        self.reduce(sum, name.len())
-    }
-
-    /// The second step, and a mixer: linear probing wants more than pairs to be independent.
-    #[inline(always)]
-    fn reduce(&self, sum: u128, len: usize) -> u32 {
-        let half = |bits: u64, k1: u64, k2: u64| {
-            (bits & 0xffff_ffff).wrapping_add(k1).wrapping_mul((bits >> 32).wrapping_add(k2))
-        };
-        let [k1, k2, k3, k4] = self.sum;
-        let low = half(sum as u64, k1, k2);
-        let high = half((sum >> 64) as u64, k3, k4);
-        let sum = self.length.wrapping_mul(len as u64).wrapping_add(self.start).wrapping_add(low).wrapping_add(high);
-        // only the upper 33 bits are strongly universal
-        let bits = sum >> 31;
-        ((bits ^ bits >> 15).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
+        mix(sum.wrapping_add(product(last, keys.next().unwrap_or(&[0; 2]))))
     }
 
     #[cold]
@@ -92,31 +74,30 @@ impl Key {
     }
 }
 
-/// Fewer than 16 bytes as two words that, with their number, tell them all.
+/// Fewer than eight bytes as a word that, with their number, tells them all.
 #[inline(always)]
-fn short(name: &[u8]) -> [u64; 2] {
+fn short(name: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
-        return [u64::from_le_bytes(*first), u64::from_le_bytes(*last)];
-    }
-    if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
-        return [u32::from_le_bytes(*first).into(), u32::from_le_bytes(*last).into()];
+        return u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32;
     }
     match name {
-        [a, .., c] => [u64::from(*a) | u64::from(name[name.len() / 2]) << 8, (*c).into()],
-        [a] => [(*a).into(), 0],
-        [] => [0; 2],
+        [a, .., c] => u64::from(*a) | u64::from(name[name.len() / 2]) << 8 | u64::from(*c) << 16,
+        [a] => (*a).into(),
+        [] => 0,
     }
 }
 
 #[inline(always)]
-fn words(pair: &[u8; 16]) -> [u64; 2] {
-    let both = u128::from_le_bytes(*pair);
-    [both as u64, (both >> 64) as u64]
+fn product(word: u64, key: &[u64; 2]) -> u64 {
+    (word & 0xffff_ffff).wrapping_add(key[0]).wrapping_mul((word >> 32).wrapping_add(key[1]))
 }
 
+/// Only the upper 33 bits of the sum are strongly universal. They are mixed, for linear probing wants more than pairs to be
+/// independent.
 #[inline(always)]
-fn product(words: [u64; 2], key: &[u64; 2]) -> u128 {
-    u128::from(words[0].wrapping_add(key[0])) * u128::from(words[1].wrapping_add(key[1]))
+fn mix(sum: u64) -> u32 {
+    let bits = sum >> 31;
+    ((bits ^ bits >> 15).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }
 
 #[cfg(test)]

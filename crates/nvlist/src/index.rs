@@ -55,11 +55,15 @@ const fn fits(len: usize, buckets: usize) -> bool {
 impl Index {
     /// An empty index with room for `len` names.
     pub(crate) fn for_len(len: usize) -> Index {
+        Index::with_bits(Index::bits_for(len))
+    }
+
+    fn bits_for(len: usize) -> u32 {
         let mut bits = 2;
         while !fits(len, 1 << bits) && bits < 31 {
             bits += 1;
         }
-        Index::with_bits(bits)
+        bits
     }
 
     fn with_bits(bits: u32) -> Index {
@@ -150,26 +154,30 @@ impl Index {
 
     #[cold]
     fn grow(&mut self) {
-        let mut larger = Index::with_bits(33 - self.shift);
-        larger.take(self, |slot| slot);
-        *self = larger;
+        self.rebuild(33 - self.shift);
     }
 
-    /// Inserts all entries of `other`, whose slots are where `moved` says.
-    fn take(&mut self, other: &Index, moved: impl Fn(u32) -> u32) {
-        for bucket in &other.buckets {
+    fn rebuild(&mut self, bits: u32) {
+        let mut fresh = Index::with_bits(bits);
+        for bucket in &self.buckets {
             for (tag, slot) in bucket.tags.iter().zip(&bucket.slots).filter(|(tag, _)| **tag != 0) {
-                self.place(*tag, moved(*slot));
+                fresh.place(*tag, *slot);
             }
         }
-        self.len = other.len;
+        fresh.len = self.len;
+        *self = fresh;
     }
 
-    /// The same index in a table of fitting size, after slots moved to where `moved` says.
-    pub(crate) fn moved(&self, moved: impl Fn(u32) -> u32) -> Index {
-        let mut fresh = Index::for_len(self.len);
-        fresh.take(self, moved);
-        fresh
+    /// Tells that slots moved, and makes the table smaller if it can be: a small one stays in the cache.
+    pub(crate) fn moved(&mut self, to: impl Fn(u32) -> u32) {
+        for bucket in &mut self.buckets {
+            for (_, slot) in bucket.tags.iter().zip(&mut bucket.slots).filter(|(tag, _)| **tag != 0) {
+                *slot = to(*slot);
+            }
+        }
+        if fits(2 * self.len, self.buckets.len()) {
+            self.rebuild(Index::bits_for(self.len));
+        }
     }
 
     /// Lets an entry point to another slot.
@@ -259,7 +267,7 @@ mod tests {
             }
             assert_eq!(index.len, model.len());
             if step % 4096 == 0 {
-                index = index.moved(|slot| slot);
+                index.moved(|slot| slot);
             }
         }
         for (tag, slot) in &model {

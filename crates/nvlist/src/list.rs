@@ -12,6 +12,9 @@ const INDEX_ABOVE: usize = 24;
 /// Dead memory that never triggers a compaction.
 const DEAD_FREE: usize = 1024;
 
+/// Memory for slots that is kept when a list shrinks: giving it back and asking again costs more than it is worth.
+const KEEP: usize = 1 << 20;
+
 /// No slot.
 const NONE: u32 = u32::MAX;
 
@@ -124,7 +127,7 @@ impl NvList {
     #[must_use]
     #[inline]
     pub fn get(&self, name: impl AsRef<[u8]>) -> Option<&Value> {
-        self.value(self.find(name.as_ref())?.slot)
+        self.slot(name.as_ref())?.value.as_ref()
     }
 
     /// The first pair of a name, to be changed.
@@ -137,14 +140,18 @@ impl NvList {
     #[must_use]
     #[inline]
     pub fn get_typed(&self, name: impl AsRef<[u8]>, ty: DataType) -> Option<&Value> {
-        self.value(self.find_typed(self.find(name.as_ref())?.slot, ty)?)
+        let first = self.slot(name.as_ref())?;
+        match &first.value {
+            Some(value) if value.data_type() == ty => Some(value),
+            _ => self.slots.get(self.find_typed(first.next, ty)? as usize)?.value.as_ref(),
+        }
     }
 
     /// Whether a pair has this name. OpenZFS: `nvlist_exists()`.
     #[must_use]
     #[inline]
     pub fn contains(&self, name: impl AsRef<[u8]>) -> bool {
-        self.find(name.as_ref()).is_some()
+        self.slot(name.as_ref()).is_some()
     }
 
     /// Adds a pair at the end; what it replaces, the list's [`Uniqueness`] says. OpenZFS: `nvlist_add_*()`.
@@ -327,9 +334,26 @@ impl NvList {
         Some(value)
     }
 
-    #[inline(always)]
-    fn value(&self, slot: u32) -> Option<&Value> {
-        self.slots.get(slot as usize)?.value.as_ref()
+    /// The first pair of a name: [`NvList::find`] for reading, with a short way for short names. It calls nothing, so that a few lookups fit
+    /// in the processor at once and wait for memory together.
+    #[inline]
+    fn slot(&self, name: &[u8]) -> Option<&Slot> {
+        if let (Some(index), true) = (self.index.as_deref(), Name::is_short(name)) {
+            match index.guess(index.tag(name)) {
+                Guess::Perhaps(place) => match self.slots.get(place.slot as usize) {
+                    Some(slot) if slot.name.is(name) => return Some(slot),
+                    _ => {}
+                },
+                Guess::Absent => return None,
+                Guess::Elsewhere => {}
+            }
+        }
+        self.slot_anyhow(name)
+    }
+
+    #[inline(never)]
+    fn slot_anyhow(&self, name: &[u8]) -> Option<&Slot> {
+        self.slots.get(self.find(name)?.slot as usize)
     }
 
     #[inline(always)]
@@ -413,40 +437,75 @@ impl NvList {
         }
     }
 
-    /// Moves pairs and names together, in order. In the old slots, `next` then says where the first of the chain went.
+    /// Moves the pairs together, in order, where they are, and tells chains and index.
     #[cold]
     fn compact(&mut self) {
-        let names = std::mem::take(&mut self.names);
-        let mut slots = std::mem::take(&mut self.slots);
-        self.names = Names::with_capacity(names.len() - self.dead_names);
-        self.slots = Vec::with_capacity(self.live);
-        (self.live, self.dead_names) = (0, 0);
-        let mut at = 0;
-        while let Some(slot) = slots.get_mut(at) {
-            let (value, prev) = (slot.value.take(), slot.prev as usize);
-            match value {
-                None => {}
-                Some(value) if prev >= at => {
-                    let to = self.slots.len() as u32;
-                    slot.next = to;
-                    let name = self.names.add(slot.name.get(&names));
-                    self.push_slot(Slot { value: Some(value), name, next: NONE, prev: to });
-                }
-                Some(value) => {
-                    let head = slots.get(prev).map_or(NONE, |s| s.next);
-                    self.append(head, value);
-                    if let Some(slot) = slots.get_mut(at) {
-                        slot.next = head;
-                    }
-                }
+        let moves = Moves::of(&self.slots);
+        let (mut at, mut to) = (0, 0);
+        self.slots.retain_mut(|slot| {
+            let live = slot.value.is_some();
+            if live {
+                // nearly all are alone in their chains
+                let alone = slot.prev == at;
+                slot.prev = if alone { to } else { moves.to(slot.prev) };
+                slot.next = if alone { NONE } else { moves.to(slot.next) };
+                to += 1;
             }
             at += 1;
+            live
+        });
+        let (room, used) = (self.slots.capacity(), self.slots.len());
+        if room * size_of::<Slot>() > KEEP && room / 8 > used {
+            self.slots.shrink_to(2 * used);
         }
-        let moved = |slot: u32| slots.get(slot as usize).map_or(NONE, |s| s.next);
-        self.index = match self.index.take() {
-            Some(index) if self.live > INDEX_ABOVE / 2 => Some(Box::new(index.moved(moved))),
-            _ => None,
+        if self.dead_names > self.names.len() / 2 {
+            self.compact_names();
+        }
+        if self.live <= INDEX_ABOVE / 2 {
+            self.index = None;
+        } else if let Some(index) = self.index.as_deref_mut() {
+            index.moved(|slot| moves.to(slot));
+        }
+    }
+
+    /// Copies the long names that are still in use. Pairs of one name share its bytes.
+    fn compact_names(&mut self) {
+        let names = std::mem::take(&mut self.names);
+        self.dead_names = 0;
+        for at in 0..self.slots.len() {
+            let Some(slot) = self.slots.get(at) else { break };
+            let name = match self.slots.get(slot.prev as usize) {
+                Some(before) if (slot.prev as usize) < at => before.name,
+                _ => self.names.add(slot.name.get(&names)),
+            };
+            if let Some(slot) = self.slots.get_mut(at) {
+                slot.name = name;
+            }
+        }
+    }
+}
+
+/// Where the pairs go when they move together: how many are before each. A bit a slot, and a count every 64.
+struct Moves(Vec<(u64, u32)>);
+
+impl Moves {
+    fn of(slots: &[Slot]) -> Moves {
+        let mut before = 0;
+        let block = |block: &[Slot]| {
+            let live = block.iter().rev().fold(0, |bits, slot| bits << 1 | u64::from(slot.value.is_some()));
+            let first = before;
+            before += live.count_ones();
+            (live, first)
         };
+        Moves(slots.chunks(64).map(block).collect())
+    }
+
+    /// The new place of a slot that holds a pair; [`NONE`] stays.
+    fn to(&self, slot: u32) -> u32 {
+        match self.0.get(slot as usize / 64) {
+            Some((live, first)) => first + (live & ((1 << (slot % 64)) - 1)).count_ones(),
+            None => NONE,
+        }
     }
 }
 

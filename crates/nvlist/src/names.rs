@@ -24,6 +24,21 @@ impl Name {
         }
     }
 
+    /// Whether a name would lie in its slot.
+    #[inline(always)]
+    pub(crate) fn is_short(name: &[u8]) -> bool {
+        name.len() <= INLINE
+    }
+
+    /// Whether this is the name, for short ones.
+    #[inline(always)]
+    pub(crate) fn is(&self, name: &[u8]) -> bool {
+        match self.bytes.get(..self.len as usize) {
+            Some(held) => held == name,
+            None => false,
+        }
+    }
+
     /// Bytes taken from the arena.
     pub(crate) fn long_size(&self) -> usize {
         if self.len as usize > INLINE { long_size(self.len as usize) } else { 0 }
@@ -42,11 +57,6 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// An arena with room for this many bytes.
-    pub(crate) fn with_capacity(bytes: usize) -> Names {
-        Names { bytes: Vec::with_capacity(bytes) }
-    }
-
     /// A name for a slot.
     ///
     /// # Panics

@@ -169,12 +169,13 @@ fn memory_follows_the_pairs() {
         }
     }
     assert_eq!(list.len(), 100);
-    assert!(list.heap_size() < full / 100, "{} of {full}", list.heap_size());
+    // about a megabyte is kept
+    assert!(full > 10 << 20 && list.heap_size() < 3 << 19, "{} of {full}", list.heap_size());
     assert!(list.iter().map(|(_, v)| v.as_u64()).eq((0..100).map(|i| Some(i * 1000))));
     // replacing over and over leaves nothing behind either
     for i in 0..100_000u64 {
         list.insert(format!("name {}", i % 7 * 1000), i);
     }
     assert_eq!(list.len(), 100);
-    assert!(list.heap_size() < full / 100);
+    assert!(list.heap_size() < 3 << 19);
 }
