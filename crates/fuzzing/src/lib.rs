@@ -14,12 +14,14 @@ pub mod codec;
 pub mod dnode;
 pub mod dxattr;
 pub mod gang;
+pub mod label;
 pub mod mutate;
 pub mod nvlist;
 pub mod sa;
 pub mod spacemap;
 pub mod stream;
 mod tape;
+pub mod vdev_config;
 pub mod zap;
 pub mod zil;
 
@@ -38,6 +40,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("embedded", codec::fuzz_embedded),
     ("gang", gang::fuzz_gang),
     ("gzip", codec::fuzz_gzip),
+    ("label", label::fuzz_label),
     ("lz4", codec::fuzz_lz4),
     ("lzjb", codec::fuzz_lzjb),
     ("nvlist", nvlist::fuzz_nvlist),
@@ -45,6 +48,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("spacemap", spacemap::fuzz_spacemap),
     ("stream", stream::fuzz_stream),
     ("token", stream::fuzz_token),
+    ("vdev_config", vdev_config::fuzz_vdev_config),
     ("zap", zap::fuzz_zap),
     ("zil", zil::fuzz_zil),
     ("zle", codec::fuzz_zle),

@@ -5,6 +5,7 @@ use oracle::fixtures;
 use super::*;
 use crate::config::VdevType;
 use crate::label::{read_labels, read_uberblock_slots, read_uberblocks};
+use crate::test_pool::{TestPool, draid, group, indirect, leaf, mirror, raidz};
 use crate::{FileDevice, MemoryDevice};
 
 /// Prints a list as `zdb -l` does.
@@ -183,4 +184,55 @@ fn a_log_that_is_missing_is_told() {
     assert_eq!(found[0].missing_tops.len(), 1);
     let config = found[0].vdev_config().unwrap();
     assert!(config.children.iter().any(|c| c.kind == VdevType::Missing));
+}
+
+/// Writes the seeds of the fuzz targets: `ZUSE_SEEDS=1 cargo test -p zuse-vdev seeds -- --ignored`.
+#[test]
+#[ignore = "writes fuzz/corpus"]
+fn seeds() {
+    let corpus = fixtures::fixture_root().join("../fuzz/corpus");
+    for name in [
+        "aux-a",
+        "mirror-a",
+        "raidz2-a",
+        "draid-a",
+        "raidzexp-a",
+        "raidzexp-b",
+        "removal-a",
+        "legacy-a",
+        "mixed-a",
+        "resilver-a",
+    ] {
+        for (n, image) in
+            fixtures::unpack(name).images().iter().enumerate().filter(|(n, _)| *n == 0 || (name == "aux-a" && *n > 2))
+        {
+            let device = FileDevice::open_read_only(image).unwrap();
+            let label = crate::label::read_label(&device, 0).unwrap();
+            let packed = label.config.pack(nvlist::Encoding::Xdr, label.endian).unwrap();
+            for target in ["label", "vdev_config"] {
+                std::fs::create_dir_all(corpus.join(target)).unwrap();
+                std::fs::write(corpus.join(target).join(format!("{name}-{n}")), &packed).unwrap();
+            }
+        }
+    }
+    // the root of a pool, as the MOS has it
+    let with_id = |mut top: NvList, id: u64| {
+        top.insert(key::ID, id);
+        top
+    };
+    let mut spare = group("spare", 1, vec![leaf(21), leaf(22)]);
+    spare.get_nvlist_array_mut(key::CHILDREN).unwrap()[1].insert(key::TYPE, "dspare");
+    let mut children: Vec<NvList> = (10..15).map(leaf).collect();
+    children[1] = spare;
+    let tops = vec![
+        indirect(0),
+        mirror(1, 0..2),
+        with_id(raidz(2, 9, (3..8).map(leaf).collect()), 2),
+        with_id(draid(1, 3, 1, 1, children), 3),
+    ];
+    let pool = TestPool::with_tops(tops, 0);
+    assert_eq!(pool.open().tops().len(), 4);
+    let root = pool.config;
+    let packed = root.pack(nvlist::Encoding::Xdr, base::Endian::Little).unwrap();
+    std::fs::write(corpus.join("vdev_config/root"), packed).unwrap();
 }
