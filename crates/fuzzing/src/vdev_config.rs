@@ -50,7 +50,7 @@ pub fn fuzz_vdev_config(data: &[u8]) {
     // a label holds one top-level vdev, the MOS the root
     let config = if config.kind == vdev::VdevType::Root { Ok(config) } else { VdevConfig::parse(&root) };
     let Ok(config) = config else { return };
-    let odd = |n: u64| Some(Arc::new(Noise(n)) as Arc<dyn Device>).filter(|_| n % 5 != 0);
+    let odd = |n: u64| (!n.is_multiple_of(5)).then(|| Arc::new(Noise(n)) as Arc<dyn Device>);
     let Ok(tree) = VdevTree::open(&config, &|guid| odd(guid.0)) else { return };
     assert_eq!(tree.status().walk().count(), config.walk().count());
     let seed = data.iter().fold(0u64, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
@@ -67,7 +67,8 @@ pub fn fuzz_vdev_config(data: &[u8]) {
         if let Ok(mapping) = mapping() {
             tree.set_indirect(top.id(), mapping);
         }
-        for (offset, psize) in [(0, 512u64), (0x400, 0x3000), (seed % (1 << 36) & !511, 0x6000), (seed & !511, 0x1000)]
+        for (offset, psize) in
+            [(0, 512u64), (0x400, 0x3000), ((seed % (1 << 36)) & !511, 0x6000), (seed & !511, 0x1000)]
         {
             assert!(!top.is_concrete() || top.psize_to_asize(psize) >= psize);
             for cx in [ReadCx::NORMAL, ReadCx::SCRUB] {
