@@ -4,6 +4,51 @@ use base::{Endian, bytes};
 
 use crate::Error;
 
+/// The events that pools before version 5000 recorded by number (OpenZFS: `zfs_history_event_names`).
+pub const EVENT_NAMES: [&str; 41] = [
+    "invalid event",
+    "pool create",
+    "vdev add",
+    "pool remove",
+    "pool destroy",
+    "pool export",
+    "pool import",
+    "vdev attach",
+    "vdev replace",
+    "vdev detach",
+    "vdev online",
+    "vdev offline",
+    "vdev upgrade",
+    "pool clear",
+    "pool scrub",
+    "pool property set",
+    "create",
+    "clone",
+    "destroy",
+    "destroy_begin_sync",
+    "inherit",
+    "property set",
+    "quota set",
+    "permission update",
+    "permission remove",
+    "permission who remove",
+    "promote",
+    "receive",
+    "rename",
+    "reservation set",
+    "replay_inc_sync",
+    "replay_full_sync",
+    "rollback",
+    "snapshot",
+    "filesystem version upgrade",
+    "refquota set",
+    "refreservation set",
+    "pool scrub done",
+    "user hold",
+    "user release",
+    "pool split",
+];
+
 /// The bonus of the history object (OpenZFS: `spa_history_phys_t`). Offsets are logical: they grow without end and are
 /// mapped into the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -10,7 +10,7 @@ use base::{Endian, Guid, Txg, bytes};
 use crate::{Dva, Error};
 
 /// Marks a device header: "ZFSCACHE".
-pub const L2ARC_DEV_HDR_MAGIC: u64 = 0x5a46_5341_4348_4845;
+pub const L2ARC_DEV_HDR_MAGIC: u64 = 0x5a46_5343_4143_4845;
 /// Marks a log block: "LOGBLKHD".
 pub const L2ARC_LOG_BLK_MAGIC: u64 = 0x4c4f_4742_4c4b_4844;
 /// Bytes of the header, checksum tail included.

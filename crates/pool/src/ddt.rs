@@ -191,13 +191,24 @@ impl Table {
         &'a self,
         store: &'a Store,
     ) -> Result<impl Iterator<Item = Result<Entry, Error>> + 'a, Error> {
+        Ok(self.stored_entries_from(store)?.map(|entry| entry.map(|(_, entry)| entry)))
+    }
+
+    /// As [`Table::stored_entries`], each with the cursor that stands behind it, as zdb shows it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stored_entries_from<'a>(
+        &'a self,
+        store: &'a Store,
+    ) -> Result<impl Iterator<Item = Result<(u64, Entry), Error>> + 'a, Error> {
         Ok(store.zap.entries()?.map(move |entry| {
             let entry = entry?;
             let key = entry.key();
             let words: [u64; 5] =
                 key.as_slice().try_into().map_err(|_| Error::corrupt(store.object, "dedup key of a wrong length"))?;
             let value = self.decode(store.object, &entry.value)?;
-            Ok(Entry { key: DdtKey::from_words(words), class: store.class, value })
+            Ok((entry.next_cookie, Entry { key: DdtKey::from_words(words), class: store.class, value }))
         }))
     }
 
@@ -233,6 +244,18 @@ impl Table {
                 all.insert(entry.key, entry);
             })?;
         }
+        Ok(all)
+    }
+
+    /// The entries of one log, the newest for each key.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn entries_of(&self, log: &Log) -> Result<BTreeMap<DdtKey, Entry>, Error> {
+        let mut all = BTreeMap::new();
+        self.read_log(log, &mut |entry| {
+            all.insert(entry.key, entry);
+        })?;
         Ok(all)
     }
 

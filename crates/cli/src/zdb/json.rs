@@ -1,0 +1,48 @@
+//! `-j`: what is shown, as one JSON object in the shape of the other commands' (`output_version`, then the parts).
+
+use std::sync::Arc;
+
+use nvlist::NvList;
+use pool::Pool;
+
+use crate::error::Failure;
+
+use super::options::Options;
+use super::{blocks, metaslabs, trouble, uberblock};
+
+/// The list that every output begins with.
+pub(super) fn schema() -> NvList {
+    let mut version = NvList::new();
+    version.insert("command", "zdb");
+    version.insert("vers_major", 0_u32);
+    version.insert("vers_minor", 1_u32);
+    let mut schema = NvList::new();
+    schema.insert("output_version", version);
+    schema
+}
+
+/// What the options ask for of `pool`: the list, and the exit status.
+pub(super) fn pool(options: &Options, pool: &Arc<Pool>) -> Result<(NvList, u8), Failure> {
+    let mut all = schema();
+    let mut status = 0;
+    all.insert("pool", pool.name());
+    if options.has('C') {
+        all.insert("config", pool.config().clone());
+    }
+    if options.has('u') {
+        all.insert("uberblock", uberblock::list(pool.uberblock()));
+    }
+    if options.has('m') {
+        all.insert("metaslabs", metaslabs::list(pool)?);
+    }
+    if options.has('b') || options.has('c') {
+        let survey = blocks::survey(options, pool, &mut std::io::sink())?;
+        all.insert("blocks", survey.list());
+        status = survey.status();
+    }
+    if options.has('h') {
+        let records = pool.history().map_err(trouble)?;
+        all.insert("history", records.into_iter().map(|r| r.list).collect::<Vec<NvList>>());
+    }
+    Ok((all, status))
+}

@@ -1,0 +1,98 @@
+//! Finding and opening the pool of a target: among devices (`-e`), by a cache file of OpenZFS, or as imported here.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pool::{KeyFormat, OpenOptions, Pool};
+use vdev::import::{Candidate, scan};
+use zuse::codec::crypt::WrappingKey;
+
+use crate::error::{Failure, failed};
+use crate::{pools, state};
+
+use super::config;
+use super::options::Options;
+
+/// Where devices are looked for without `-p`.
+const DEVICES: &str = "/dev";
+/// Never; on demand by `-F`; and by `-X`, as far as there is a state (OpenZFS: `ZPOOL_NEVER_REWIND` and its like).
+const REWIND: [u32; 3] = [2, 4, 12];
+
+/// An open pool, and how it was found.
+pub(super) struct Opened {
+    pub(super) pool: Arc<Pool>,
+    pub(super) candidate: Candidate,
+}
+
+/// Opens the pool that `target` is, or is in.
+pub(super) fn target(out: &mut dyn Write, options: &Options, target: &str) -> Result<Opened, Failure> {
+    let name = target.split(['/', '@', '#']).next().unwrap_or("");
+    let cannot = |why: &dyn std::fmt::Display| failed(format!("zdb: can't open '{target}': {why}"));
+    let mut how = OpenOptions {
+        txg: options.txg,
+        checkpoint: options.has('k'),
+        missing_log_ok: true,
+        missing_tops_ok: options.level('A') > 1,
+        ..OpenOptions::default()
+    };
+    let candidate = if options.has('e') {
+        let paths = if options.paths.is_empty() { vec![PathBuf::from(DEVICES)] } else { options.paths.clone() };
+        let candidate = among(&paths, name)?.ok_or_else(|| {
+            eprintln!("failed to find config for pool '{name}': no matching pools");
+            cannot(&"No such file or directory")
+        })?;
+        if options.level('C') > 1 && !options.json {
+            let rewind = if options.has('X') { REWIND[2] } else { REWIND[usize::from(options.has('F'))] };
+            config::import(out, &candidate, options.txg.map(|t| t.0), rewind)?;
+        }
+        candidate
+    } else if let Some(path) = &options.cachefile {
+        let cached = config::read_cache(path)?;
+        let config = cached.get_nvlist(name).ok_or_else(|| cannot(&"No such file or directory"))?;
+        let paths: Vec<PathBuf> = config::device_paths(config).into_iter().filter(|path| path.exists()).collect();
+        among(&paths, name)?.ok_or_else(|| cannot(&"its devices are not where the cache file says"))?
+    } else {
+        let imported = state::find(name)?.ok_or_else(|| cannot(&"No such file or directory"))?;
+        how.txg = how.txg.or(pools::options(&imported).txg);
+        how.checkpoint |= imported.checkpoint;
+        pools::candidate(&imported)?
+    };
+    let pool = Pool::open(&candidate, &how).map_err(|e| cannot(&e))?;
+    for (txg, why) in &pool.load_info().skipped {
+        eprintln!("zdb: txg {txg} cannot be used: {why}");
+    }
+    if let Some(key) = &options.key
+        && target != name
+    {
+        load_key(&pool, target, key).map_err(|why| cannot(&why))?;
+    }
+    Ok(Opened { pool, candidate })
+}
+
+/// The pool of this name or guid on devices or in folders of them. Of several the one that was in use last.
+fn among(paths: &[PathBuf], name: &str) -> Result<Option<Candidate>, Failure> {
+    let paths: Vec<PathBuf> = paths.iter().filter(|path| path.exists()).cloned().collect();
+    let found = scan(&paths).map_err(|e| failed(format!("zdb: {e}")))?;
+    let fitting = found.into_iter().filter(|c| c.name == name || c.guid.to_string() == name);
+    Ok(fitting.max_by_key(|candidate| candidate.txg))
+}
+
+/// Loads the key of a dataset (`-K`), in the form that the dataset's key has.
+fn load_key(pool: &Arc<Pool>, dataset: &str, key: &str) -> Result<(), String> {
+    let text = |e: pool::Error| e.to_string();
+    let name = dataset.split('#').next().unwrap_or(dataset);
+    let found = pool.dataset(name).map_err(text)?;
+    let Some(root) = found.encryption_root().map_err(text)? else { return Ok(()) };
+    let info = pool.dataset(&root).and_then(|ds| ds.crypto()).map_err(text)?;
+    let Some(info) = info else { return Ok(()) };
+    let wrapping = match info.keyformat {
+        Some(KeyFormat::Hex) => WrappingKey::from_hex(key),
+        Some(KeyFormat::Passphrase) => {
+            WrappingKey::from_passphrase(key.as_bytes(), info.pbkdf2_salt, info.pbkdf2_iters)
+        }
+        _ => return Err("a raw key cannot be given as text".to_owned()),
+    };
+    let wrapping = wrapping.map_err(|e| e.to_string())?;
+    pool.load_key(&root, &wrapping).map(|_| ()).map_err(text)
+}

@@ -1,0 +1,45 @@
+//! Whether the pool counts as many space maps with a histogram as there are; `zdb` looks after everything else.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use pool::Pool;
+
+use crate::error::Failure;
+
+use super::metaslabs::top_zap_number;
+use super::spacemaps::Map;
+use super::trouble;
+
+/// Compares; tells only what is wrong. The exit status.
+pub(super) fn verify(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<u8, Failure> {
+    // one that cannot be opened has no histogram
+    let counts = |id: u64| u64::from(id != 0 && Map::open(pool, id).is_ok_and(|map| map.header.histogram.is_some()));
+    let (mut dtl, mut metaslab, mut obsolete, mut checkpoint) = (0, 0, 0, 0);
+    for vdev in pool.tree().config().walk() {
+        dtl += counts(vdev.dtl.0);
+    }
+    for top in pool.tree().tops() {
+        for m in pool.metaslabs(top.id()).map_err(trouble)? {
+            metaslab += u64::from(m.header.as_ref().is_some_and(|h| h.histogram.is_some()));
+        }
+        obsolete += counts(top_zap_number(pool, top, "com.delphix:indirect_obsolete_sm")?);
+        checkpoint += counts(top_zap_number(pool, top, "com.delphix:pool_checkpoint_sm")?);
+    }
+    let condensing = pool.mos_words("com.delphix:condensing_indirect").map_err(trouble)?;
+    let previous = condensing.and_then(|words| words.get(1).copied()).map_or(0, counts);
+    let logs = pool.log_space_maps().map_err(trouble)?.len() as u64;
+    let state = pool.features().iter().find(|f| f.def.is_some_and(|d| d.name == "spacemap_histogram"));
+    let expected = state.map_or(0, |f| f.refcount);
+    let actual = dtl + metaslab + obsolete + previous + checkpoint + logs;
+    if expected == actual {
+        return Ok(0);
+    }
+    writeln!(out, "space map refcount mismatch: expected {expected} != actual {actual}")?;
+    writeln!(
+        out,
+        "\tDTL: {dtl}, metaslab: {metaslab}, obsolete: {obsolete}, prev obsolete: {previous}, \
+         checkpoint: {checkpoint}, log spacemap: {logs}"
+    )?;
+    Ok(2)
+}

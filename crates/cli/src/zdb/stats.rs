@@ -1,0 +1,89 @@
+//! `-s`: what was read, and the errors of each device.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use pool::prop::nicenum;
+use pool::{AllocClass, Pool};
+use vdev::VdevConfig;
+
+use crate::error::Failure;
+
+use super::trouble;
+
+/// What is known of a vdev.
+#[derive(Default)]
+struct Line {
+    /// Bytes, and those allocated; `None` for a device below a top-level vdev.
+    space: Option<(u64, u64)>,
+    /// Reads and their bytes; known for the pool alone.
+    reads: Option<(u64, u64)>,
+    read_errors: u64,
+    checksum_errors: u64,
+}
+
+/// Shows the pool and all its vdevs.
+pub(super) fn show(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<(), Failure> {
+    writeln!(out, "{:28} capacity   operations   bandwidth  ---- errors ----", "")?;
+    writeln!(out, "description                used avail  read write  read write  read write cksum")?;
+    let (space, stats) = (pool.space().map_err(trouble)?, pool.zio().stats());
+    let line = Line {
+        space: Some((space.size, space.allocated)),
+        reads: Some((stats.blocks.get(), stats.bytes.get())),
+        ..Line::default()
+    };
+    line.print(out, 0, pool.name(), "")?;
+    for top in pool.tree().tops().iter().filter(|top| top.is_concrete()) {
+        let suffix = match pool.vdev_class(top) {
+            AllocClass::Log => " (log)",
+            AllocClass::Special => " (special)",
+            AllocClass::Dedup => " (dedup)",
+            _ => "",
+        };
+        let space = pool.vdev_space(top.id()).map_err(trouble)?.map(|s| (s.size, s.allocated));
+        show_vdev(out, pool, top.config(), 2, suffix, space)?;
+    }
+    Ok(())
+}
+
+fn show_vdev(
+    out: &mut dyn Write,
+    pool: &Pool,
+    vdev: &VdevConfig,
+    indent: usize,
+    suffix: &str,
+    space: Option<(u64, u64)>,
+) -> io::Result<()> {
+    let errors = pool.zio().stats().leaves().get(&vdev.guid).copied().unwrap_or_default();
+    let name = match (&vdev.path, vdev.nparity) {
+        (Some(path), _) => path.clone(),
+        (None, 0) => vdev.kind.name().to_owned(),
+        (None, parity) => format!("{}{parity}", vdev.kind.name()),
+    };
+    let line = Line { space, reads: None, read_errors: errors.io, checksum_errors: errors.checksum };
+    line.print(out, indent, &name, suffix)?;
+    vdev.children.iter().try_for_each(|child| show_vdev(out, pool, child, indent + 2, "", None))
+}
+
+impl Line {
+    fn print(&self, out: &mut dyn Write, indent: usize, name: &str, suffix: &str) -> io::Result<()> {
+        let width = (indent + name.len()) as i64 - 25 - if self.space.is_some() { 0 } else { 12 };
+        let suffix = match usize::try_from(width) {
+            Ok(width) => format!("{suffix:>width$}"),
+            Err(_) => format!("{suffix:<width$}", width = width.unsigned_abs() as usize),
+        };
+        let space = match self.space {
+            Some((size, used)) => format!("{:>6}{:>6}", nicenum(used), nicenum(size.saturating_sub(used))),
+            None => String::new(),
+        };
+        let known = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), nicenum);
+        let (ops, bytes) = (known(self.reads.map(|r| r.0)), known(self.reads.map(|r| r.1)));
+        let (io, sums) = (nicenum(self.read_errors), nicenum(self.checksum_errors));
+        let zero = "0";
+        writeln!(
+            out,
+            "{:indent$}{name}{suffix}{space} {ops:>5} {zero:>5} {bytes:>5} {zero:>5} {io:>5} {zero:>5} {sums:>5}",
+            ""
+        )
+    }
+}
