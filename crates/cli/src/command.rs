@@ -45,6 +45,9 @@ pub(crate) struct Tool {
     pub(crate) epilogue: fn(Option<&str>, &mut dyn Write) -> io::Result<()>,
 }
 
+/// Commands without an implementation that make sense without an argument.
+const BARE: [&str; 5] = ["events", "iostat", "mount", "sync", "upgrade"];
+
 impl Tool {
     /// Runs the tool with the arguments after its name; the exit status.
     pub(crate) fn main(&self, args: &[OsString]) -> u8 {
@@ -88,10 +91,10 @@ impl Tool {
         let args = args::parse(command.options, command.longs, rest)?;
         match command.run {
             Some(run) => run(&Call { command, tool: self.name, args }),
-            None if rest.is_empty() => Err(Failure::Usage(String::new())),
+            None if rest.is_empty() && !BARE.contains(&command.name) => Err(Failure::Usage(String::new())),
             None => Err(failed(format!(
-                "cannot {}: this version of Zuse reads pools and does not change them",
-                command.name
+                "'{} {}' is not in this version of Zuse, which reads pools and does not change them",
+                self.name, command.name
             ))),
         }
     }

@@ -48,7 +48,7 @@ pub(crate) fn load(pool: &Arc<Pool>, root: &str, location: Option<&str>) -> Resu
 
 fn refused(e: &pool::Error, root: &str) -> String {
     match e {
-        pool::Error::Key { source: codec::Error::Authentication(_), .. } => {
+        pool::Error::Key { source: codec::Error::WrongKey, .. } => {
             format!("Incorrect key provided for '{root}'.")
         }
         pool::Error::NotEncryptionRoot { name, root } => {

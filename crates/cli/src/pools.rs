@@ -29,6 +29,7 @@ thread_local! {
 /// The options with which a remembered pool is opened.
 pub(crate) fn options(pool: &Imported) -> OpenOptions {
     OpenOptions {
+        name: Some(pool.name.clone()),
         txg: pool.txg.map(Txg),
         checkpoint: pool.checkpoint,
         missing_log_ok: pool.missing_log,
@@ -44,9 +45,7 @@ pub(crate) fn candidate(imported: &Imported) -> Result<Candidate, Failure> {
     let paths: Vec<PathBuf> = imported.devices.iter().filter(|path| path.exists()).cloned().collect();
     let found = vdev::import::scan(&paths).map_err(|e| gone(e.to_string()))?;
     let candidate = found.into_iter().find(|c| c.guid.0 == imported.guid);
-    let mut candidate = candidate.ok_or_else(|| gone("its devices are not there any more".to_owned()))?;
-    candidate.name.clone_from(&imported.name);
-    Ok(candidate)
+    candidate.ok_or_else(|| gone("its devices are not there any more".to_owned()))
 }
 
 /// Opens a remembered pool, and loads the keys whose location is remembered.
@@ -81,9 +80,9 @@ pub(crate) fn devices(pool: &Pool) -> HashMap<Guid, String> {
     OPEN.with_borrow(find).unwrap_or_default()
 }
 
-/// The remembered record of an open pool.
+/// What is remembered of an open pool now.
 pub(crate) fn record(pool: &Pool) -> Option<Imported> {
-    OPEN.with_borrow(|open| open.iter().find(|o| o.record.guid == pool.guid().0).map(|o| o.record.clone()))
+    state::all().ok()?.into_iter().find(|record| record.guid == pool.guid().0)
 }
 
 /// Opens all imported pools. One that does not open is reported, and the others are there.

@@ -281,9 +281,10 @@ impl<O: Write> Differ<'_, O> {
         if visit.bp.is_hole() {
             let dn = visit.dnode;
             let shift = u32::from(visit.level) * u32::from(dn.indblkshift).saturating_sub(7);
-            let span = (u64::from(dn.datablkszsec) << 9).checked_shl(shift).unwrap_or(u64::MAX).max(1) >> DNODE_SHIFT;
+            let bytes = (u128::from(dn.datablkszsec) << 9) << shift.min(64);
+            let span = u64::try_from(bytes >> DNODE_SHIFT).unwrap_or(u64::MAX);
             let first = visit.bookmark.blkid.saturating_mul(span);
-            self.differ(Span::Free(first, first.saturating_add(span - 1)))?;
+            self.differ(Span::Free(first, first.saturating_add(span.saturating_sub(1))))?;
             return Ok(Walk::Skip);
         }
         if visit.level > 0 {
@@ -296,8 +297,8 @@ impl<O: Write> Differ<'_, O> {
             let mut slot = 0;
             while slot < slots {
                 let at = block.get(slot as usize * DNODE_SIZE..).unwrap_or(&[]);
-                let dn = DnodePhys::decode(at, endian).map_err(|e| failed(format!("object {}: {e}", base + slot)))?;
-                let object = base + slot;
+                let object = base.saturating_add(slot);
+                let dn = DnodePhys::decode(at, endian).map_err(|e| failed(format!("object {object}: {e}")))?;
                 self.differ(match dn.object_type {
                     ObjectType::NONE => Span::Free(object, object),
                     _ => Span::InUse(object),

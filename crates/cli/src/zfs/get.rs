@@ -77,7 +77,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 }
 
 fn all_native() -> Vec<Column> {
-    DATASET.iter().filter(|def| def.visible).map(|def| Column::native(def)).collect()
+    DATASET.iter().filter(|def| def.visible).map(Column::native).collect()
 }
 
 impl Request {

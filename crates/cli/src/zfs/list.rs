@@ -64,7 +64,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 /// The columns of `-o all`: the name and every native property.
 fn all_columns() -> Vec<Column> {
     let name = columns::column("name", Of::Dataset).into_iter();
-    name.chain(DATASET.iter().filter(|def| def.visible).map(|def| Column::native(def))).collect()
+    name.chain(DATASET.iter().filter(|def| def.visible).map(Column::native)).collect()
 }
 
 fn print_json(call: &Call<'_>, entries: &[pool::Entry], columns: &[Column], style: Style, as_int: bool) -> Outcome {

@@ -1,10 +1,10 @@
-//! `zfs load-key`.
+//! `zfs load-key`, `zfs unload-key`.
 //!
 //! Nothing runs between commands that could keep a key. So `load-key` checks the key, and remembers *where it is* if that is a file
 //! (`keylocation` or `-L file:///…`): later commands read it again. A key that was typed serves this command alone, and the
-//! command says so. With `-n` nothing is remembered.
+//! command says so. With `-n` nothing is remembered. `unload-key` forgets where the key is.
 
-use pool::{Dataset, Entry};
+use pool::{Dataset, Entry, KeyStatus};
 
 use super::select::{Selection, said};
 use crate::command::Call;
@@ -13,6 +13,11 @@ use crate::names::Types;
 use crate::{keys, pools, state};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let loading = call.command.name == "load-key";
+    let misplaced = call.args.options.iter().map(|(option, _)| *option).find(|o| !loading && matches!(o, 'n' | 'L'));
+    if let Some(option) = misplaced {
+        return Err(usage(format!("invalid option '{option}'")));
+    }
     let noop = call.args.has('n');
     let all = call.args.has('a');
     let recursive = all || call.args.has('r');
@@ -31,13 +36,15 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     selection.recurse = recursive;
     let (entries, whole) = selection.run(&names)?;
 
+    let done = if loading { KeyStatus::Available } else { KeyStatus::Unavailable };
     let (mut tried, mut failures) = (0, 0);
     for dataset in entries.iter().filter_map(Entry::dataset) {
-        if recursive && !is_locked_root(dataset)? {
+        if recursive && (!is_root(dataset)? || status(dataset)? == done) {
             continue;
         }
         tried += 1;
-        match load(dataset, location.as_deref(), noop) {
+        let outcome = if loading { load(dataset, location.as_deref(), noop) } else { unload(dataset) };
+        match outcome {
             Ok(()) => {}
             Err(Failure::Failed(why)) => {
                 eprintln!("{why}");
@@ -47,31 +54,43 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         }
     }
     if noop || (recursive && tried != 0) {
-        println!("{} / {tried} key(s) successfully {}", tried - failures, if noop { "verified" } else { "loaded" });
+        let what = match loading {
+            true if noop => "verified",
+            true => "loaded",
+            false => "unloaded",
+        };
+        println!("{} / {tried} key(s) successfully {what}", tried - failures);
     }
     // OpenZFS's -1
     Ok(if failures > 0 { 255 } else { u8::from(!whole) })
 }
 
-fn is_locked_root(dataset: &Dataset) -> Result<bool, Failure> {
-    let trouble = |e| failed(said(&e, dataset.name()));
-    let root = dataset.encryption_root().map_err(trouble)?;
-    let locked = dataset.key_status().map_err(trouble)? == pool::KeyStatus::Unavailable;
-    Ok(root.as_deref() == Some(dataset.name()) && locked)
+fn is_root(dataset: &Dataset) -> Result<bool, Failure> {
+    let root = dataset.encryption_root().map_err(|e| failed(said(&e, dataset.name())))?;
+    Ok(root.as_deref() == Some(dataset.name()))
+}
+
+fn status(dataset: &Dataset) -> Result<KeyStatus, Failure> {
+    dataset.key_status().map_err(|e| failed(said(&e, dataset.name())))
+}
+
+/// Makes sure that a dataset has a key of its own; `what` is done to keys.
+fn check_root(dataset: &Dataset, what: &str, error: impl Fn(String) -> Failure) -> Result<(), Failure> {
+    let name = dataset.name();
+    match dataset.encryption_root().map_err(|e| failed(said(&e, name)))? {
+        None => Err(error(format!("'{name}' is not encrypted."))),
+        Some(root) if root != name => {
+            Err(error(format!("Keys must be {what} for encryption root of '{name}' ({root}).")))
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 fn load(dataset: &Dataset, location: Option<&str>, noop: bool) -> Result<(), Failure> {
     let error = |why: String| failed(format!("Key load error: {why}"));
     let name = dataset.name();
-    match dataset.encryption_root().map_err(|e| failed(said(&e, name)))? {
-        None => return Err(error(format!("'{name}' is not encrypted."))),
-        Some(root) if root != name => {
-            return Err(error(format!("Keys must be loaded for encryption root of '{name}' ({root}).")));
-        }
-        Some(_) => {}
-    }
-    let loaded = dataset.key_status().map_err(|e| failed(said(&e, name)))? == pool::KeyStatus::Available;
-    if !noop && loaded {
+    check_root(dataset, "loaded", error)?;
+    if !noop && status(dataset)? == KeyStatus::Available {
         return Err(error(format!("Key already loaded for '{name}'.")));
     }
     keys::load(dataset.pool(), name, location)?;
@@ -90,5 +109,19 @@ fn load(dataset: &Dataset, location: Option<&str>, noop: bool) -> Result<(), Fai
             eprintln!("The key of '{name}' is right. It was not read from a file, so no later command can use it.");
             Ok(())
         }
+    }
+}
+
+fn unload(dataset: &Dataset) -> Result<(), Failure> {
+    let error = |why: String| failed(format!("Key unload error: {why}"));
+    let name = dataset.name();
+    check_root(dataset, "unloaded", error)?;
+    // a file that has gone is forgotten too
+    match pools::record(dataset.pool()) {
+        Some(mut record) if record.keys.iter().any(|(root, _)| root == name) => {
+            record.keys.retain(|(root, _)| root != name);
+            state::remember(&record)
+        }
+        _ => Err(error(format!("Key already unloaded for '{name}'."))),
     }
 }

@@ -47,7 +47,7 @@ fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
         );
     }
     writeln!(out, "\nThe following properties are supported:")?;
-    writeln!(out, "\n\t{:<21} {}  {}   {}\n", "PROPERTY", "EDIT", "INHERIT", "VALUES")?;
+    writeln!(out, "\n\tPROPERTY              EDIT  INHERIT   VALUES\n")?;
     for def in DATASET.iter().filter(|def| def.visible) {
         let edit = if def.is_read_only() && !def.is_set_once() { " NO    " } else { "YES    " };
         let inherit = if def.is_inheritable() { "  YES   " } else { "   NO   " };

@@ -209,10 +209,15 @@ pub(super) fn open_dataset(name: &str, accepted: Types) -> Result<Dataset, Failu
     }
 }
 
+/// "Permission denied": there is no key.
+const EACCES: i32 = 13;
+
 /// An error about a dataset in OpenZFS's words.
 pub(super) fn said(e: &Error, name: &str) -> String {
     if e.is_not_found() {
         format!("cannot open '{name}': dataset does not exist")
+    } else if e.errno() == EACCES {
+        format!("cannot open '{name}': its encryption key is not loaded")
     } else {
         format!("cannot open '{name}': {e}")
     }
@@ -229,8 +234,12 @@ pub(super) fn cell(entry: &Entry, column: &Column, parsable: bool) -> Result<Opt
         Entry::Dataset(ds) => ds.prop(name),
         Entry::Bookmark(mark) => mark.prop(name),
     };
-    let value =
-        value.map_err(|e| failed(format!("cannot get property '{}' of '{}': {e}", column.name, entry.name())))?;
+    let value = match value {
+        Ok(value) => value,
+        // such as the space written since a snapshot that is not there
+        Err(_) if column.name.contains(['@', '#']) => return Ok(Some(Cell::none())),
+        Err(e) => return Err(failed(format!("cannot get property '{}' of '{}': {e}", column.name, entry.name()))),
+    };
     let show = |v: &Value| prop::format(&column.name, v, parsable);
     Ok(value.map(|p| Cell { text: show(&p.value), source: p.source.clone(), received: p.received.as_ref().map(show) }))
 }

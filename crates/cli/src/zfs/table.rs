@@ -310,7 +310,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tunload-key [-r] <-a | filesystem|volume>\n",
             options: "anrL:",
             longs: &[],
-            run: None,
+            run: Some(load_key::run),
         },
         Command {
             name: "change-key",

@@ -33,15 +33,15 @@ impl Dedup {
             Dedup { count: 0, dspace: 0, mspace: 0, histogram: DdtHistogram::empty(), total: DdtStat::default() };
         for table in pool.ddts().map_err(trouble)? {
             for store in &table.stores {
-                all.count += store.count;
-                all.dspace += store.dspace;
-                all.mspace += store.mspace;
+                all.count = all.count.saturating_add(store.count);
+                all.dspace = all.dspace.saturating_add(store.dspace);
+                all.mspace = all.mspace.saturating_add(store.mspace);
             }
             let logged = table.log_entries().map_err(trouble)?.len() as u64;
             let value = if table.flat { FLAT_VALUE_BYTES } else { TRADITIONAL_VALUE_BYTES };
-            all.count += logged;
-            all.dspace += table.logs.iter().map(|log| log.dspace).sum::<u64>();
-            all.mspace += logged * (LOG_ENTRY_BYTES + value);
+            all.count = all.count.saturating_add(logged);
+            all.dspace = table.logs.iter().fold(all.dspace, |sum, log| sum.saturating_add(log.dspace));
+            all.mspace = all.mspace.saturating_add(logged.saturating_mul(LOG_ENTRY_BYTES + value));
             let histogram = table.histogram(pool).map_err(trouble)?;
             for (sum, bucket) in all.histogram.buckets.iter_mut().zip(&histogram.buckets) {
                 sum.add(bucket);

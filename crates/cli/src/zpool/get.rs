@@ -64,7 +64,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let mut getter = Getter::new(fields, style);
     match &columns {
         Some(columns) => getter.expect(columns),
-        None => getter.expect(&POOL.iter().filter(|def| def.visible).map(|d| Column::native(d)).collect::<Vec<_>>()),
+        None => getter.expect(&POOL.iter().filter(|def| def.visible).map(Column::native).collect::<Vec<_>>()),
     }
     let (status, _) = pools::for_each(&names, |pool| {
         getter.expect_name(pool.name());

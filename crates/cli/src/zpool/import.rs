@@ -4,7 +4,7 @@
 //! ever read, which is why `-o readonly=on` must be said: a plain import promises more than this version can do.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::Guid;
@@ -134,14 +134,24 @@ fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {
 fn paths(args: &Parsed) -> Vec<PathBuf> {
     let said: Vec<PathBuf> = args.values('d').map(PathBuf::from).collect();
     if !said.is_empty() {
-        return said;
+        return said.iter().filter_map(|path| resolve(path)).collect();
     }
     let from_env = std::env::var_os("ZPOOL_IMPORT_PATH").filter(|v| !v.is_empty());
     let paths: Vec<PathBuf> = match from_env {
         Some(list) => std::env::split_paths(&list).collect(),
         None => DEFAULT_PATHS.iter().map(PathBuf::from).collect(),
     };
-    paths.into_iter().filter(|p| p.exists()).collect()
+    paths.iter().filter_map(|path| resolve(path)).collect()
+}
+
+/// The absolute path of a folder or device that is there. A link to a device keeps its name: that is how the administrator
+/// knows it.
+fn resolve(path: &Path) -> Option<PathBuf> {
+    if std::fs::metadata(path).ok()?.is_dir() {
+        return path.canonicalize().ok();
+    }
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Some(folder.canonicalize().ok()?.join(path.file_name()?))
 }
 
 /// The candidate that an operand names, by name or number.
@@ -203,9 +213,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         load_guid: 0,
         keys: Vec::new(),
     };
-    let mut renamed = candidate.clone();
-    renamed.name.clone_from(&name);
-    let opened = Pool::open(&renamed, &pools::options(&record));
+    let opened = Pool::open(candidate, &pools::options(&record));
     if is_foreign(candidate) && !options.force {
         let time = opened.as_ref().map_or(0, |pool| pool.uberblock().timestamp);
         return Err(failed(format!(
@@ -221,6 +229,12 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     if !options.read_only {
         return Err(cannot("this version of Zuse only imports pools read-only; use '-o readonly=on'".to_owned()));
     }
+    if let Err(pool::Error::MissingVdevs(_)) = &opened
+        && let Some(logs) = missing_logs(candidate)
+    {
+        print!("The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{logs}\n");
+        return Err(cannot("one or more devices is currently unavailable".to_owned()));
+    }
     let pool = opened.map_err(|e| cannot(e.to_string()))?;
     for (txg, why) in &pool.load_info().skipped {
         eprintln!("warning: '{name}': txg {txg} cannot be used: {why}");
@@ -234,11 +248,26 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     Ok(status)
 }
 
+/// The log devices that are not there, one a line, if nothing else is missing of a whole top-level vdev.
+fn missing_logs(candidate: &Candidate) -> Option<String> {
+    let options = pool::OpenOptions { missing_log_ok: true, ..pool::OpenOptions::default() };
+    let pool = Pool::open(candidate, &options).ok()?;
+    let vdevs = Vdevs::of_pool(&pool, &pools::paths(candidate)).ok()?;
+    let mut text = String::new();
+    for log in vdevs.root.of_class(Class::Logs).filter(|log| log.state <= VdevState::CantOpen) {
+        let line = |vdev: &Vdev, indent: &str, mark: &str| {
+            format!("\t{indent}{}{mark}\n", vdev.name(pool.name(), NameFlags::default()))
+        };
+        text += &line(log, "    ", " [log]");
+        text.extend(log.children.iter().map(|child| line(child, "      ", "")));
+    }
+    Some(text)
+}
+
 /// All paths that opening the pool again may need.
 fn devices_of(candidate: &Candidate) -> Vec<PathBuf> {
     let all = [&candidate.devices, &candidate.stale, &candidate.spares, &candidate.l2cache];
-    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-    let mut paths: Vec<PathBuf> = all.into_iter().flatten().map(|d| absolute(&d.path)).collect();
+    let mut paths: Vec<PathBuf> = all.into_iter().flatten().map(|d| d.path.clone()).collect();
     paths.sort();
     paths.dedup();
     paths

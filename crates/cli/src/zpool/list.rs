@@ -62,7 +62,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
 fn all_columns() -> Vec<Column> {
     let name = columns::column("name", Of::Pool).into_iter();
-    name.chain(POOL.iter().filter(|def| def.visible).map(|def| Column::native(def))).collect()
+    name.chain(POOL.iter().filter(|def| def.visible).map(Column::native)).collect()
 }
 
 /// The value of a property as it is printed.
@@ -126,7 +126,7 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     fn pool(&self, out: &mut impl Write, vdevs: &Vdevs) -> Result<(), Failure> {
-        for top in vdevs.root.of_class(Class::Normal) {
+        for top in vdevs.root.listed() {
             self.vdev(out, top, 2, false)?;
         }
         for class in Class::SECTIONS {
@@ -229,7 +229,7 @@ fn print_json(call: &Call<'_>, names: &[String], columns: &[Column], options: &O
 
 fn vdevs_json(pool: &str, vdevs: &Vdevs, columns: &[Column], options: &Options) -> NvList {
     let mut list = NvList::new();
-    for top in vdevs.root.of_class(Class::Normal) {
+    for top in vdevs.root.listed() {
         list.insert(top.name(pool, options.names), vdev_json(pool, top, columns, options, None));
     }
     let mut section = |key: &str, members: Vec<&Vdev>, class: Option<&str>| {

@@ -45,7 +45,7 @@ fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     writeln!(out, "\nthe following properties are supported:")?;
-    writeln!(out, "\n\t{:<19}  {}   {}\n", "PROPERTY", "EDIT", "VALUES")?;
+    writeln!(out, "\n\tPROPERTY             EDIT   VALUES\n")?;
     for def in POOL.iter().filter(|def| def.visible) {
         let edit = if def.is_read_only() { "  NO   " } else { " YES   " };
         let values = if def.values.is_empty() { "-" } else { def.values };

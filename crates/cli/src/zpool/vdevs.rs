@@ -112,9 +112,14 @@ impl Vdev {
         name
     }
 
-    /// Whether it is one that `status` and `list` leave out.
+    /// Whether it is one that `status` leaves out.
     pub(super) fn is_hidden(&self) -> bool {
         matches!(self.kind, VdevType::Hole | VdevType::Indirect | VdevType::Missing)
+    }
+
+    /// The ordinary children that `list` shows: of removed vdevs too.
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Vdev> {
+        self.children.iter().filter(|v| v.class == Class::Normal && (!v.is_hidden() || v.kind == VdevType::Indirect))
     }
 
     /// The children of a class that are shown.
@@ -249,7 +254,7 @@ fn make(config: &VdevConfig, status: &VdevStatus, tree: &VdevTree, devices: &Has
         whole_disk: config.raw.get_u64("whole_disk").unwrap_or(0) != 0,
         type_name: config.name(),
         space: None,
-        device_size: device.map(|d| d.size()),
+        device_size: device.filter(|_| status.state >= VdevState::Degraded).map(|d| d.size()),
         children,
     }
 }

@@ -43,6 +43,8 @@ const VERSION_BEFORE_FEATURES: u64 = 28;
 /// How to open a pool.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
+    /// The name to give the pool, if not its own (`zpool import POOL NEWNAME`).
+    pub name: Option<String>,
     /// Open the newest state that is not after this txg (`zpool import -T`).
     pub txg: Option<Txg>,
     /// Open the state that the checkpoint keeps (`zpool import --rewind-to-checkpoint`).
@@ -63,6 +65,7 @@ pub struct OpenOptions {
 impl Default for OpenOptions {
     fn default() -> Self {
         OpenOptions {
+            name: None,
             txg: None,
             checkpoint: false,
             missing_log_ok: false,
@@ -210,7 +213,8 @@ impl Loaded {
             .mos
             .number("root_dataset")?
             .ok_or_else(|| Error::corrupt(1, "the MOS directory has no 'root_dataset'"))?;
-        let name = self.config.get_str(key::POOL_NAME).map_or_else(|| candidate.name.clone(), str::to_owned);
+        let stored = || self.config.get_str(key::POOL_NAME).map(str::to_owned);
+        let name = options.name.clone().or_else(stored).unwrap_or_else(|| candidate.name.clone());
         let mut pool = Pool {
             name,
             guid: candidate.guid,
