@@ -1,22 +1,14 @@
 //! The list itself: slots in insertion order, chains of equal names, and their upkeep.
 
-use std::fmt;
-
 use crate::index::{Guess, Index, Place};
 use crate::names::{Name, Names};
-use crate::{DataType, Uniqueness, Value};
+use crate::{DataType, Iter, IterBytes, Uniqueness, Value};
 
 /// Above this many slots a list has an index; below, looking at them in a row is faster.
-const INDEX_ABOVE: usize = 24;
-
-/// Dead memory that never triggers a compaction.
-const DEAD_FREE: usize = 1024;
-
-/// Memory for slots that is kept when a list shrinks: giving it back and asking again costs more than it is worth.
-const KEEP: usize = 1 << 20;
+pub(crate) const INDEX_ABOVE: usize = 24;
 
 /// No slot.
-const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// An ordered list of named values. OpenZFS: `nvlist_t`.
 ///
@@ -24,30 +16,30 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone)]
 pub struct NvList {
     /// Pairs in the order of their insertion; `None` where one was removed.
-    slots: Vec<Slot>,
+    pub(crate) slots: Vec<Slot>,
     /// The long names.
-    names: Names,
+    pub(crate) names: Names,
     /// The first slot of every name, when there are more slots than [`INDEX_ABOVE`].
-    index: Option<Box<Index>>,
+    pub(crate) index: Option<Box<Index>>,
     /// Slots that hold a pair.
-    live: usize,
+    pub(crate) live: usize,
     /// Names that a pair has.
-    distinct: usize,
+    pub(crate) distinct: usize,
     /// Bytes of names that none has any more.
-    dead_names: usize,
+    pub(crate) dead_names: usize,
     /// The flag word as it is packed.
-    flags: u32,
+    pub(crate) flags: u32,
 }
 
 /// A pair, linked with the other pairs of its name in the order of their insertion.
 #[derive(Clone)]
-struct Slot {
-    value: Option<Value>,
-    name: Name,
+pub(crate) struct Slot {
+    pub(crate) value: Option<Value>,
+    pub(crate) name: Name,
     /// The next pair of the name, or [`NONE`].
-    next: u32,
+    pub(crate) next: u32,
     /// The one before; in the first, the last.
-    prev: u32,
+    pub(crate) prev: u32,
 }
 
 impl Default for NvList {
@@ -114,13 +106,13 @@ impl NvList {
     /// The pairs whose names are UTF-8 (a name that is not is seen by [`NvList::iter_bytes`]), in insertion order.
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {
-        Iter(self.iter_bytes())
+        Iter::new(self)
     }
 
     /// All pairs, in insertion order.
     #[must_use]
     pub fn iter_bytes(&self) -> IterBytes<'_> {
-        IterBytes { list: self, slots: self.slots.iter(), left: self.live }
+        IterBytes::new(self)
     }
 
     /// The first pair of a name. OpenZFS: `nvlist_lookup_nvpair()`.
@@ -412,178 +404,4 @@ impl NvList {
         }
         None
     }
-
-    /// Indexes all names. A chain runs forward through the slots, and its first names the last as the one before: so `prev >= at`
-    /// tells a first slot.
-    #[cold]
-    fn build_index(&mut self) {
-        let mut index = Box::new(Index::for_len(self.distinct));
-        for (at, slot) in self.slots.iter().enumerate() {
-            if slot.value.is_some() && slot.prev as usize >= at {
-                let tag = index.tag(slot.name.get(&self.names));
-                index.insert(tag, at as u32);
-            }
-        }
-        self.index = Some(index);
-    }
-
-    /// Compacts when half of the memory is dead.
-    #[inline]
-    fn tidy(&mut self) {
-        let dead = (self.slots.len() - self.live) * size_of::<Slot>() + self.dead_names;
-        let all = self.slots.len() * size_of::<Slot>() + self.names.len();
-        if dead > DEAD_FREE && dead > all / 2 {
-            self.compact();
-        }
-    }
-
-    /// Moves the pairs together, in order, where they are, and tells chains and index.
-    #[cold]
-    fn compact(&mut self) {
-        let moves = Moves::of(&self.slots);
-        let (mut at, mut to) = (0, 0);
-        self.slots.retain_mut(|slot| {
-            let live = slot.value.is_some();
-            if live {
-                // nearly all are alone in their chains
-                let alone = slot.prev == at;
-                slot.prev = if alone { to } else { moves.to(slot.prev) };
-                slot.next = if alone { NONE } else { moves.to(slot.next) };
-                to += 1;
-            }
-            at += 1;
-            live
-        });
-        let (room, used) = (self.slots.capacity(), self.slots.len());
-        if room * size_of::<Slot>() > KEEP && room / 8 > used {
-            self.slots.shrink_to(2 * used);
-        }
-        if self.dead_names > self.names.len() / 2 {
-            self.compact_names();
-        }
-        if self.live <= INDEX_ABOVE / 2 {
-            self.index = None;
-        } else if let Some(index) = self.index.as_deref_mut() {
-            index.moved(|slot| moves.to(slot));
-        }
-    }
-
-    /// Copies the long names that are still in use. Pairs of one name share its bytes.
-    fn compact_names(&mut self) {
-        let names = std::mem::take(&mut self.names);
-        self.dead_names = 0;
-        for at in 0..self.slots.len() {
-            let Some(slot) = self.slots.get(at) else { break };
-            let name = match self.slots.get(slot.prev as usize) {
-                Some(before) if (slot.prev as usize) < at => before.name,
-                _ => self.names.add(slot.name.get(&names)),
-            };
-            if let Some(slot) = self.slots.get_mut(at) {
-                slot.name = name;
-            }
-        }
-    }
 }
-
-/// Where the pairs go when they move together: how many are before each. A bit a slot, and a count every 64.
-struct Moves(Vec<(u64, u32)>);
-
-impl Moves {
-    fn of(slots: &[Slot]) -> Moves {
-        let mut before = 0;
-        let block = |block: &[Slot]| {
-            let live = block.iter().rev().fold(0, |bits, slot| bits << 1 | u64::from(slot.value.is_some()));
-            let first = before;
-            before += live.count_ones();
-            (live, first)
-        };
-        Moves(slots.chunks(64).map(block).collect())
-    }
-
-    /// The new place of a slot that holds a pair; [`NONE`] stays.
-    fn to(&self, slot: u32) -> u32 {
-        match self.0.get(slot as usize / 64) {
-            Some((live, first)) => first + (live & ((1 << (slot % 64)) - 1)).count_ones(),
-            None => NONE,
-        }
-    }
-}
-
-impl fmt::Debug for NvList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut map = f.debug_map();
-        for (name, value) in self.iter_bytes() {
-            map.entry(&format_args!("{}", name.escape_ascii()), value);
-        }
-        map.finish()
-    }
-}
-
-/// Equal lists have the same flags and the same pairs in the same order, so they pack to the same bytes.
-impl PartialEq for NvList {
-    fn eq(&self, other: &NvList) -> bool {
-        self.flags == other.flags && self.live == other.live && self.iter_bytes().eq(other.iter_bytes())
-    }
-}
-
-impl<N: AsRef<[u8]>, V: Into<Value>> Extend<(N, V)> for NvList {
-    fn extend<I: IntoIterator<Item = (N, V)>>(&mut self, pairs: I) {
-        for (name, value) in pairs {
-            self.insert(name, value);
-        }
-    }
-}
-
-/// A list of unique names.
-impl<N: AsRef<[u8]>, V: Into<Value>> FromIterator<(N, V)> for NvList {
-    fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> NvList {
-        let mut list = NvList::new();
-        list.extend(pairs);
-        list
-    }
-}
-
-impl<'a> IntoIterator for &'a NvList {
-    type Item = (&'a str, &'a Value);
-    type IntoIter = Iter<'a>;
-    fn into_iter(self) -> Iter<'a> {
-        self.iter()
-    }
-}
-
-/// The pairs of a list whose names are UTF-8.
-#[derive(Clone)]
-pub struct Iter<'a>(IterBytes<'a>);
-
-impl<'a> Iterator for Iter<'a> {
-    type Item = (&'a str, &'a Value);
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.find_map(|(name, value)| Some((std::str::from_utf8(name).ok()?, value)))
-    }
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.0.left))
-    }
-}
-
-/// All pairs of a list, names as bytes.
-#[derive(Clone)]
-pub struct IterBytes<'a> {
-    list: &'a NvList,
-    slots: std::slice::Iter<'a, Slot>,
-    left: usize,
-}
-
-impl<'a> Iterator for IterBytes<'a> {
-    type Item = (&'a [u8], &'a Value);
-    fn next(&mut self) -> Option<Self::Item> {
-        let list = self.list;
-        let pair = self.slots.find_map(|s| Some((s.name.get(&list.names), s.value.as_ref()?)))?;
-        self.left -= 1;
-        Some(pair)
-    }
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
-    }
-}
-
-impl ExactSizeIterator for IterBytes<'_> {}
