@@ -3,7 +3,7 @@
 use std::fmt;
 
 use codec::{ChecksumKind, Compress};
-use ondisk::BlkPtr;
+use ondisk::{BlkPtr, ObjectType};
 
 /// Displays a block pointer in `zdb`'s words.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub struct ShowBlkPtr<'a>(pub &'a BlkPtr);
 impl fmt::Display for ShowBlkPtr<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bp = self.0;
-        let (level, kind, birth) = (bp.level(), bp.object_type().name(), bp.birth_logical());
+        let (level, kind, birth) = (bp.level(), type_name(bp.object_type()), bp.birth_logical());
         let (lsize, psize) = (bp.lsize(), bp.psize());
         let compress = match bp.compression() {
             0 => "inherit",
@@ -61,5 +61,15 @@ impl fmt::Display for ShowBlkPtr<'_> {
             f,
             "size={lsize:x}L/{psize:x}P birth={birth}L/{physical}P fill={fill} cksum={a:016x}:{b:016x}:{c:016x}:{d:016x}"
         )
+    }
+}
+
+/// The type's name; of a self-describing one what it is stands before how it is swapped, other than in lists of objects.
+fn type_name(kind: ObjectType) -> String {
+    let name = kind.name();
+    let words: Vec<&str> = name.split(' ').collect();
+    match (kind.is_self_describing(), words.as_slice()) {
+        (true, [first, class, what]) => format!("{first} {what} {class}"),
+        _ => name,
     }
 }

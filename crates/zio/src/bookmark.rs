@@ -21,7 +21,7 @@ impl Bookmark {
     /// The level of an intent-log block (OpenZFS: `ZB_ZIL_LEVEL`, −2).
     pub const ZIL_LEVEL: u8 = 0xfe;
     /// The block number of a spill block (OpenZFS: `DMU_SPILL_BLKID`).
-    pub const SPILL_BLKID: u64 = u64::MAX;
+    pub const SPILL_BLKID: u64 = u64::MAX - 1;
 
     /// The bookmark of an object's block.
     #[must_use]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use nvlist::NvList;
 use ondisk::ObjectType;
 use pool::{AllocClass, Pool};
+use vdev::TopVdev;
 
 use crate::error::Failure;
 
@@ -44,7 +45,7 @@ pub(super) fn show(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> 
         return Ok(survey.status());
     }
     sums(out, &survey)?;
-    classes(out, pool)?;
+    classes(out, pool, leaks)?;
     embedded(out, options, &survey)?;
     removed(out, pool)?;
     if options.level('b') >= 2 {
@@ -78,8 +79,9 @@ fn sums(out: &mut dyn Write, survey: &Survey) -> io::Result<()> {
     writeln!(out, "\t{:<16} {:14}    count: {:6}", "bp cloned:", shared.clone_asize, shared.clone_blocks)
 }
 
-/// How full the classes of allocation are, by the space maps alone.
-fn classes(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<(), Failure> {
+/// How full the classes of allocation are, by the space maps alone. When leaks are looked for, zdb gives removed vdevs metaslabs to
+/// keep their mappings in, and these are part of the normal class from then on.
+fn classes(out: &mut dyn Write, pool: &Arc<Pool>, leaks: bool) -> Result<(), Failure> {
     const TITLES: [(AllocClass, &str); 5] = [
         (AllocClass::Normal, "Normal class:"),
         (AllocClass::Special, "Special class"),
@@ -106,10 +108,21 @@ fn classes(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<(), Failure> {
                 used = used.wrapping_add(metaslab.header.as_ref().map_or(0, |h| h.alloc as u64));
             }
         }
+        if class == AllocClass::Normal && leaks {
+            let removed = pool.tree().tops().iter().filter(|top| top.is_indirect());
+            space = removed.fold(space, |sum, top| sum.saturating_add(whole_metaslabs(top).1));
+        }
         let percent = quotient(100.0 * used as f64, space as f64, 5, 2);
         writeln!(out, "\t{title:<16} {used:14}     used: {percent}%")?;
     }
     Ok(())
+}
+
+/// How many whole metaslabs a vdev has room for, and their bytes.
+pub(super) fn whole_metaslabs(top: &TopVdev) -> (u64, u64) {
+    let shift = u32::try_from(top.config().ms_shift).unwrap_or(u32::MAX);
+    let count = top.config().asize.checked_shr(shift).unwrap_or(0);
+    (count, count.checked_shl(shift).unwrap_or(0))
 }
 
 fn embedded(out: &mut dyn Write, options: &Options, survey: &Survey) -> io::Result<()> {

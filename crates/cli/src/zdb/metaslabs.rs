@@ -127,7 +127,7 @@ fn show_metaslab(
     }
     if metaslab.sm_object != 0 {
         let geometry = Geometry { start: metaslab.start, shift: top.ashift() };
-        Map::open(pool, metaslab.sm_object)?.show(out, geometry, level >= 4, None)?;
+        Map::open(pool, metaslab.sm_object)?.show(out, geometry, level >= 4 || options.level('d') >= 6, None)?;
     }
     if pool.feature_active("log_spacemap") {
         writeln!(out, "\tFlush data:\n\tunflushed txg={}\n", metaslab.unflushed_txg)?;

@@ -4,9 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pool::{KeyFormat, OpenOptions, Pool};
+use pool::{OpenOptions, Pool};
 use vdev::import::{Candidate, scan};
-use zuse::codec::crypt::WrappingKey;
 
 use crate::error::{Failure, failed};
 use crate::{pools, state};
@@ -62,11 +61,6 @@ pub(super) fn target(out: &mut dyn Write, options: &Options, target: &str) -> Re
     for (txg, why) in &pool.load_info().skipped {
         eprintln!("zdb: txg {txg} cannot be used: {why}");
     }
-    if let Some(key) = &options.key
-        && target != name
-    {
-        load_key(&pool, target, key).map_err(|why| cannot(&why))?;
-    }
     Ok(Opened { pool, candidate })
 }
 
@@ -76,23 +70,4 @@ fn among(paths: &[PathBuf], name: &str) -> Result<Option<Candidate>, Failure> {
     let found = scan(&paths).map_err(|e| failed(format!("zdb: {e}")))?;
     let fitting = found.into_iter().filter(|c| c.name == name || c.guid.to_string() == name);
     Ok(fitting.max_by_key(|candidate| candidate.txg))
-}
-
-/// Loads the key of a dataset (`-K`), in the form that the dataset's key has.
-fn load_key(pool: &Arc<Pool>, dataset: &str, key: &str) -> Result<(), String> {
-    let text = |e: pool::Error| e.to_string();
-    let name = dataset.split('#').next().unwrap_or(dataset);
-    let found = pool.dataset(name).map_err(text)?;
-    let Some(root) = found.encryption_root().map_err(text)? else { return Ok(()) };
-    let info = pool.dataset(&root).and_then(|ds| ds.crypto()).map_err(text)?;
-    let Some(info) = info else { return Ok(()) };
-    let wrapping = match info.keyformat {
-        Some(KeyFormat::Hex) => WrappingKey::from_hex(key),
-        Some(KeyFormat::Passphrase) => {
-            WrappingKey::from_passphrase(key.as_bytes(), info.pbkdf2_salt, info.pbkdf2_iters)
-        }
-        _ => return Err("a raw key cannot be given as text".to_owned()),
-    };
-    let wrapping = wrapping.map_err(|e| e.to_string())?;
-    pool.load_key(&root, &wrapping).map(|_| ()).map_err(text)
 }

@@ -8,6 +8,7 @@ use pool::prop::nicebytes;
 
 use crate::error::Failure;
 
+use super::blockstats::whole_metaslabs;
 use super::options::Options;
 use super::trouble;
 
@@ -33,6 +34,12 @@ impl Progress {
 
     /// Names the metaslabs whose space maps are looked at.
     pub(super) fn loading(&self, pool: &Arc<Pool>) -> Result<(), Failure> {
+        for top in pool.tree().tops().iter().filter(|top| top.is_indirect()) {
+            let count = whole_metaslabs(top).0;
+            for n in 0..count {
+                eprint!("\rloading indirect vdev {}, metaslab {n} of {count} ...", top.id());
+            }
+        }
         for top in pool.tree().tops().iter().filter(|top| top.is_concrete()) {
             let count = pool.metaslabs(top.id()).map_err(trouble)?.len();
             for n in 0..count {

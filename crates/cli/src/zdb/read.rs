@@ -12,6 +12,7 @@ use zuse::codec::{ChecksumKind, Checksummer, Compress, decompress};
 use crate::error::{Failure, cause};
 
 use super::bytes;
+use super::stats::found_at;
 
 /// The first txg of a pool: as of then, nothing was moved by an expansion.
 const INITIAL: Txg = Txg(4);
@@ -50,7 +51,7 @@ pub(super) fn show(out: &mut dyn Write, pool: &Arc<Pool>, thing: &str) -> Result
     };
     out.flush()?;
     match &vdev.path {
-        Some(path) => eprintln!("Found vdev: {path}"),
+        Some(_) => eprintln!("Found vdev: {}", found_at(pool, vdev)),
         None => eprintln!("Found vdev type: {}", vdev.kind.name()),
     }
     let block = match read(pool, vdev, &request) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pool::prop::nicenum;
 use pool::{AllocClass, Pool};
-use vdev::VdevConfig;
+use vdev::{TopVdev, VdevConfig};
 
 use crate::error::Failure;
 
@@ -24,26 +24,37 @@ struct Line {
 
 /// Shows the pool and all its vdevs.
 pub(super) fn show(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<(), Failure> {
-    writeln!(out, "{:28} capacity   operations   bandwidth  ---- errors ----", "")?;
+    writeln!(out, "{:27} capacity   operations   bandwidth  ---- errors ----", "")?;
     writeln!(out, "description                used avail  read write  read write  read write cksum")?;
-    let (space, stats) = (pool.space().map_err(trouble)?, pool.zio().stats());
-    let line = Line {
-        space: Some((space.size, space.allocated)),
-        reads: Some((stats.blocks.get(), stats.bytes.get())),
-        ..Line::default()
-    };
+    let stats = pool.zio().stats();
+    let (mut size, mut used) = (0, 0);
+    for top in pool.tree().tops().iter().filter(|top| pool.vdev_class(top) != AllocClass::Log) {
+        let (of_top, used_of_top) = space_of(pool, top)?.unwrap_or_default();
+        (size, used) = (size + of_top, used + used_of_top);
+    }
+    let line =
+        Line { space: Some((size, used)), reads: Some((stats.blocks.get(), stats.bytes.get())), ..Line::default() };
     line.print(out, 0, pool.name(), "")?;
-    for top in pool.tree().tops().iter().filter(|top| top.is_concrete()) {
+    for top in pool.tree().tops().iter().filter(|top| top.is_concrete() || top.is_indirect()) {
         let suffix = match pool.vdev_class(top) {
             AllocClass::Log => " (log)",
             AllocClass::Special => " (special)",
             AllocClass::Dedup => " (dedup)",
             _ => "",
         };
-        let space = pool.vdev_space(top.id()).map_err(trouble)?.map(|s| (s.size, s.allocated));
-        show_vdev(out, pool, top.config(), 2, suffix, space)?;
+        show_vdev(out, pool, top.config(), 2, suffix, space_of(pool, top)?)?;
     }
     Ok(())
+}
+
+/// Size and what is allocated by the space maps alone, as everywhere in zdb.
+fn space_of(pool: &Arc<Pool>, top: &TopVdev) -> Result<Option<(u64, u64)>, Failure> {
+    if !top.is_concrete() {
+        return Ok(None);
+    }
+    let metaslabs = pool.metaslabs(top.id()).map_err(trouble)?;
+    let used = metaslabs.iter().filter_map(|m| m.header.as_ref()).map(|h| h.alloc as u64);
+    Ok(Some((metaslabs.iter().map(|m| m.size).sum(), used.fold(0, u64::wrapping_add))))
 }
 
 fn show_vdev(
@@ -56,13 +67,19 @@ fn show_vdev(
 ) -> io::Result<()> {
     let errors = pool.zio().stats().leaves().get(&vdev.guid).copied().unwrap_or_default();
     let name = match (&vdev.path, vdev.nparity) {
-        (Some(path), _) => path.clone(),
+        (Some(_), _) => found_at(pool, vdev),
         (None, 0) => vdev.kind.name().to_owned(),
         (None, parity) => format!("{}{parity}", vdev.kind.name()),
     };
     let line = Line { space, reads: None, read_errors: errors.io, checksum_errors: errors.checksum };
     line.print(out, indent, &name, suffix)?;
     vdev.children.iter().try_for_each(|child| show_vdev(out, pool, child, indent + 2, "", None))
+}
+
+/// Where a device was found, or else where its configuration says.
+pub(super) fn found_at(pool: &Pool, vdev: &VdevConfig) -> String {
+    let device = pool.tree().leaf(vdev.guid).and_then(|leaf| leaf.device());
+    device.map(|d| d.name()).or_else(|| vdev.path.clone()).unwrap_or_default()
 }
 
 impl Line {
