@@ -3,8 +3,9 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// The peer's driver, `zpeer`: `$ZPEER`, or what `peer/build-peer target/peer` made.
 #[must_use]
@@ -45,6 +46,40 @@ pub fn run_peer(zpeer: &PathBuf, args: &[&str]) -> Vec<PeerResult> {
 pub fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The release build of the `zuse` binary: `$ZUSE`, or `target/release/zuse`.
+#[must_use]
+pub fn zuse() -> Option<PathBuf> {
+    let built = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/release/zuse");
+    let path = std::env::var_os("ZUSE").map_or_else(built, PathBuf::from);
+    path.exists().then_some(path)
+}
+
+/// What a program took, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Time {
+    /// From start to end.
+    pub wall: f64,
+    /// User and system time of all its threads, in steps of 10 ms.
+    pub cpu: f64,
+}
+
+/// Runs a program to its end, its output thrown away; `None` if it fails.
+#[must_use]
+pub fn timed(program: &Path, args: &[&str]) -> Option<Time> {
+    let (cpu, start) = (cpu_of_children()?, Instant::now());
+    let status = Command::new(program).args(args).stdin(Stdio::null()).stdout(Stdio::null()).status().ok()?;
+    let wall = start.elapsed().as_secs_f64();
+    status.success().then_some(Time { wall, cpu: cpu_of_children()? - cpu })
+}
+
+/// Seconds of CPU time of the children that have ended (`cutime` and `cstime`, in hundredths).
+fn cpu_of_children() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // the second field, in parentheses, may hold anything; the sixteenth is the fourteenth behind it
+    let ticks = stat.rsplit_once(')')?.1.split_whitespace().skip(13).take(2);
+    Some(ticks.filter_map(|t| t.parse::<f64>().ok()).sum::<f64>() / 100.0)
 }
 
 /// The median of some measurements; not a number if there are none.

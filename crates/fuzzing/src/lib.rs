@@ -14,6 +14,7 @@ pub mod codec;
 pub mod dnode;
 pub mod dxattr;
 pub mod gang;
+pub mod image;
 pub mod label;
 pub mod mutate;
 pub mod nvlist;

@@ -118,3 +118,13 @@ proptest! {
         let _ = Uberblock::decode(&bytes);
     }
 }
+
+#[test]
+fn payload_of_an_embedded_pointer_is_no_mark_of_a_rewrite() {
+    let mut bp = BlkPtr::HOLE;
+    bp.words[6] = 1 << 39;
+    bp.words[7] = u64::MAX;
+    bp.words[10] = 77;
+    assert!(bp.is_embedded() && !bp.is_rewritten());
+    assert_eq!(bp.birth().0, 77);
+}

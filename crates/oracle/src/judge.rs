@@ -15,7 +15,11 @@ pub fn tool(name: &str) -> Option<Command> {
     if path.exists() {
         return Some(Command::new(path));
     }
-    assert!(std::env::var_os("CI").is_none(), "the judge ({}) is missing; scripts/get-judge fetches it", path.display());
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "the judge ({}) is missing; scripts/get-judge fetches it",
+        path.display()
+    );
     eprintln!("no judge at {}: skipped", path.display());
     None
 }

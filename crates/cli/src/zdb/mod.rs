@@ -75,7 +75,8 @@ fn run(options: &Options) -> Outcome {
         [_] if options.has('R') => return Err(misuse("")),
         _ => {}
     }
-    for (letter, what) in [('O', "looking up objects by path"), ('r', "copying objects"), ('y', "validating livelists")] {
+    for (letter, what) in [('O', "looking up objects by path"), ('r', "copying objects"), ('y', "validating livelists")]
+    {
         if options.has(letter) {
             return Err(failed(format!("zdb: -{letter} ({what}) is not supported by Zuse")));
         }

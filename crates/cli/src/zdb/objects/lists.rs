@@ -17,6 +17,8 @@ use crate::error::Failure;
 
 /// Lists within lists that are followed; OpenZFS makes two or three levels.
 const DEPTH_MAX: usize = 16;
+/// Lists that one list may have below it.
+const SUBOBJS_MAX: u64 = 1 << 20;
 /// The version from which deadlists are lists of lists, and frees of snapshots are put off.
 const VERSION_DEADLISTS: u64 = 26;
 
@@ -47,7 +49,7 @@ impl List {
             return Vec::new();
         }
         let Some(object) = cx.told(cx.pool.mos().object(self.phys.subobjs)) else { return Vec::new() };
-        let count = self.phys.num_subobjs.min(stored_bytes(&object) / 8);
+        let count = self.phys.num_subobjs.min(stored_bytes(&object) / 8).min(SUBOBJS_MAX);
         cx.told(object.read_u64s(0, count as usize)).unwrap_or_default()
     }
 }
@@ -71,7 +73,7 @@ pub(super) fn header(cx: &mut Cx<'_>, object: &Object, bonus: &Bonus) -> io::Res
         return Ok(());
     }
     let pointers = stored_bytes(object) / BLKPTR_SIZE as u64;
-    for blkid in 0..blocks(object, phys.num_blkptrs.min(pointers)) {
+    for blkid in 0..blocks(cx, object, phys.num_blkptrs.min(pointers)) {
         let Some(block) = pointers_of(cx, object, blkid, phys.num_blkptrs) else {
             return writeln!(cx.out, "got error 5 from dmu_read");
         };
@@ -84,12 +86,12 @@ pub(super) fn header(cx: &mut Cx<'_>, object: &Object, bonus: &Bonus) -> io::Res
 }
 
 /// How many blocks hold `pointers` pointers.
-fn blocks(object: &Object, pointers: u64) -> u64 {
+fn blocks(cx: &Cx<'_>, object: &Object, pointers: u64) -> u64 {
     let per_block = object.block_size() / BLKPTR_SIZE as u64;
-    if per_block == 0 { 0 } else { pointers.div_ceil(per_block).min(object.nblocks()) }
+    if per_block == 0 { 0 } else { pointers.div_ceil(per_block).min(object.nblocks()).min(cx.most_blocks()) }
 }
 
-/// The pointers in block `blkid` of a list of `count`; a hole holds empty ones. `None` if it cannot be read.
+/// The pointers in block `blkid` of a list of `count`; a hole holds none, whatever the count says. `None` if it cannot be read.
 fn pointers_of(cx: &mut Cx<'_>, object: &Object, blkid: u64, count: u64) -> Option<Vec<BlkPtr>> {
     let per_block = object.block_size() / BLKPTR_SIZE as u64;
     let here = count.saturating_sub(blkid.saturating_mul(per_block)).min(per_block) as usize;
@@ -98,15 +100,13 @@ fn pointers_of(cx: &mut Cx<'_>, object: &Object, blkid: u64, count: u64) -> Opti
             let raw = block.as_chunks::<BLKPTR_SIZE>().0;
             raw.iter().take(here).map(|raw| BlkPtr::from_bytes(raw, endian)).collect()
         }
-        None => vec![BlkPtr::HOLE; here],
+        None => Vec::new(),
     })
 }
 
 /// Prints the numbers of lists below a list, up to the last that is not 0.
 pub(super) fn subobjs(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
-    /// More lists than any list has below it.
-    const WORDS_MAX: u64 = 1 << 24;
-    let count = (stored_bytes(object) / 8).min(WORDS_MAX) as usize;
+    let count = (stored_bytes(object) / 8).min(SUBOBJS_MAX) as usize;
     let Some(words) = cx.told(object.read_u64s(0, count)) else {
         return writeln!(cx.out, "got error 5 from dmu_read");
     };
@@ -197,7 +197,7 @@ fn summary(cx: &mut Cx<'_>, list: &List, name: &str, depth: usize, seen: &mut Ha
 
 /// Prints all pointers, the last first.
 fn pointers(cx: &mut Cx<'_>, list: &List, depth: usize, seen: &mut HashSet<u64>) -> io::Result<()> {
-    for blkid in (0..blocks(&list.object, list.phys.num_blkptrs)).rev() {
+    for blkid in (0..blocks(cx, &list.object, list.phys.num_blkptrs)).rev() {
         let Some(block) = pointers_of(cx, &list.object, blkid, list.phys.num_blkptrs) else { return Ok(()) };
         for bp in block.iter().rev() {
             let text = tree::compact(cx, bp, livelist_entry_is_free(bp));

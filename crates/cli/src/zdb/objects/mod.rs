@@ -5,6 +5,8 @@
 //! the sets, 2 lists objects and the intent log, 3 lists of blocks, 4 what objects hold, 5 block pointers and segments, 6 every
 //! copy and every word.
 //!
+//! With `-K` the key of each dataset is loaded for as long as the dataset is shown.
+//!
 //! What cannot be read is told on standard error and left out; the rest is shown all the same.
 
 mod dsl;
@@ -13,8 +15,10 @@ mod features;
 mod lists;
 mod object;
 mod objset;
+mod paths;
 mod select;
 mod tree;
+mod unlock;
 mod viewers;
 mod zap;
 mod znode;
@@ -26,11 +30,12 @@ use pool::Pool;
 
 use super::options::{Options, number as parse_number};
 use super::text;
-use crate::error::{Failure, Outcome, failed};
+use crate::error::{Failure, Outcome, cause, failed};
 
 use features::Counts;
 use objset::Subject;
 use select::Selection;
+use unlock::Unlocked;
 
 /// Where to print what of which pool.
 struct Cx<'a> {
@@ -62,6 +67,13 @@ impl<'a> Cx<'a> {
     /// The value, or `None` after telling why there is none.
     fn told<T, E: std::fmt::Display>(&mut self, result: Result<T, E>) -> Option<T> {
         result.inspect_err(|e| self.complain(e)).ok()
+    }
+
+    /// More blocks than the pool has room for: what goes on longer leads in circles.
+    fn most_blocks(&self) -> u64 {
+        let tops = self.pool.tree().tops();
+        let bytes = tops.iter().fold(0u64, |sum, top| sum.saturating_add(top.config().asize));
+        (bytes / 256).saturating_add(1 << 16)
     }
 
     fn status(&self) -> u8 {
@@ -105,13 +117,12 @@ pub(super) fn dataset(
     let name = name.strip_suffix('/').unwrap_or(name);
     let id = name.split_once('/').and_then(|(_, rest)| parse_number(rest));
     if id == Some(0) {
-        return if selectors.is_empty() {
-            self::pool(out, options, pool)
-        } else {
-            mos(out, options, pool, selectors)
-        };
+        return if selectors.is_empty() { self::pool(out, options, pool) } else { mos(out, options, pool, selectors) };
     }
-    let cannot = |e: pool::Error| failed(format!("zdb: can't open '{name}': {e}"));
+    let cannot = |e: pool::Error| {
+        let why = cause(&std::io::Error::from_raw_os_error(e.errno()));
+        failed(format!("zdb: can't open '{name}': {why}"))
+    };
     if let Some((head, mark)) = name.split_once('#') {
         let mark = pool.dataset(head).and_then(|ds| ds.bookmark(mark)).map_err(cannot)?;
         let mut cx = Cx::new(out, options, pool);
@@ -125,10 +136,26 @@ pub(super) fn dataset(
         (None, Some(id)) => pool.dataset_by_id(id).map_err(cannot)?,
         (None, None) => pool.dataset(name).map_err(cannot)?,
     };
+    let unlocked = unlock(options, pool, &dataset).map_err(|why| failed(format!("zdb: {why}")))?;
     let mut subject = Subject::dataset(pool, &dataset).map_err(cannot)?;
     let mut cx = Cx::new(out, options, pool);
+    tell_unlocked(&mut cx, unlocked.as_ref())?;
     objset::show(&mut cx, &mut subject, &selected)?;
     Ok(cx.status())
+}
+
+fn unlock(options: &Options, pool: &Arc<Pool>, dataset: &pool::Dataset) -> Result<Option<Unlocked>, String> {
+    match &options.key {
+        Some(material) => unlock::unlock(pool, dataset, material),
+        None => Ok(None),
+    }
+}
+
+fn tell_unlocked(cx: &mut Cx<'_>, unlocked: Option<&Unlocked>) -> Result<(), Failure> {
+    if let Some(unlocked) = unlocked {
+        writeln!(cx.out, "Unlocked encryption root: {}", unlocked.root)?;
+    }
+    Ok(())
 }
 
 fn selections(selectors: &[String]) -> Result<Vec<Selection>, Failure> {
@@ -168,6 +195,9 @@ fn for_each_dataset(cx: &mut Cx<'_>, counts: &mut Counts) -> Result<(), Failure>
 }
 
 fn one_dataset(cx: &mut Cx<'_>, counts: &mut Counts, dataset: &pool::Dataset) -> Result<(), Failure> {
+    let unlocked = unlock(cx.options, cx.pool, dataset);
+    let unlocked = cx.told(unlocked).flatten();
+    tell_unlocked(cx, unlocked.as_ref())?;
     let mut subject = match Subject::dataset(cx.pool, dataset) {
         Ok(subject) => subject,
         Err(e) => {

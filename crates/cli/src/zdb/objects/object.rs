@@ -135,7 +135,7 @@ fn segments(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
         return segment(cx, 0, dn.datablksz());
     }
     let mut at = 0;
-    loop {
+    for _ in 0..cx.most_blocks() {
         let start = match object.next_data(at) {
             Ok(Some(start)) => start,
             Ok(None) => return Ok(()),
@@ -157,6 +157,7 @@ fn segments(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
         }
         at = end;
     }
+    Ok(())
 }
 
 fn segment(cx: &mut Cx<'_>, start: u64, end: u64) -> io::Result<()> {
@@ -171,7 +172,7 @@ fn dnode_segments(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
     // the run under way
     let mut run: Option<(u64, u64)> = None;
     let mut blkid = 0;
-    loop {
+    for _ in 0..cx.most_blocks() {
         let block = match cursor.next_block(blkid).and_then(|next| match next {
             Some(next) => Ok(cursor.block(next)?.map(|(buf, _)| (next, buf))),
             None => Ok(None),

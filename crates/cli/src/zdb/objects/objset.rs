@@ -11,6 +11,7 @@ use zpl::FileSystem;
 use zuse::zil::{ShowBlkPtr, list};
 
 use super::super::text::{ctime, quotient};
+use super::paths::Paths;
 use super::select::{Selection, Types};
 use super::{Cx, lists, object};
 use crate::error::{Failure, failed};
@@ -26,6 +27,8 @@ pub(super) struct Subject {
     pub(super) fs: Option<FileSystem>,
     /// Files without a name that wait to be freed.
     pub(super) unlinked: HashSet<u64>,
+    /// Where its files are.
+    pub(super) paths: Paths,
     /// What new blocks are compressed with, in words.
     pub(super) compression: String,
     /// Files to which no path leads.
@@ -40,6 +43,7 @@ impl Subject {
             locked: false,
             fs: None,
             unlinked: HashSet::new(),
+            paths: Paths::default(),
             compression: "on".to_owned(),
             leaked: 0,
         }
@@ -54,6 +58,7 @@ impl Subject {
             locked,
             fs: None,
             unlinked: HashSet::new(),
+            paths: Paths::default(),
             leaked: 0,
             dataset: Some(dataset.clone()),
             objset,

@@ -41,8 +41,7 @@ fn bytes_of_kind(bp: &BlkPtr) -> u64 {
 pub(super) fn show(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
     writeln!(cx.out, "Indirect blocks:")?;
     let dn = object.phys();
-    let pool_bytes = cx.pool.tree().tops().iter().fold(0u64, |sum, top| sum.saturating_add(top.config().asize));
-    let mut walk = Walk { object, dn, left: (pool_bytes / 256).saturating_add(1 << 16) };
+    let mut walk = Walk { object, dn, left: cx.most_blocks() };
     let top = dn.nlevels.saturating_sub(1);
     for (n, bp) in dn.blkptr.iter().enumerate() {
         walk.visit(cx, bp, top, n as u64)?;

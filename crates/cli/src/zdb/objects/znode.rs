@@ -91,13 +91,13 @@ fn path(cx: &mut Cx<'_>, subject: &mut Subject, fs: &FileSystem, object: u64) ->
     if subject.unlinked.contains(&object) {
         return writeln!(cx.out, "\tpath\ton delete queue");
     }
-    match fs.path_of(object) {
-        Ok(path) => {
+    match subject.paths.of(fs, object) {
+        Some(path) => {
             cx.out.write_all(b"\tpath\t")?;
             cx.out.write_all(&path)?;
             writeln!(cx.out)
         }
-        Err(_) => {
+        None => {
             subject.leaked += 1;
             writeln!(cx.out, "\tpath\tpath not found, possibly leaked")
         }

@@ -1,0 +1,159 @@
+//! Whole pools, changed in a few places: opened, listed, verified, read.
+//!
+//! The input is a byte that chooses a real pool, and changes of eight bytes each: what to do, where, with what. Most go to the *contents* of
+//! metadata, of which all checksums are put right ([`plain`]): what a hostile pool may say. Others hit labels and uberblocks, again with right
+//! checksums, or any byte of the device without.
+
+mod exercise;
+mod overlay;
+mod plain;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use overlay::Overlay;
+use plain::{Plain, seal_area};
+
+use crate::mutate::Rng;
+
+/// The pools: each has one device.
+const FIXTURES: [&str; 5] = ["lmz-a", "dedup-a", "posix-a", "snaps-a", "bclone-a"];
+
+/// Bytes of a change.
+const CHANGE: usize = 8;
+/// Changes beyond these are not made.
+const CHANGES_MAX: usize = 32;
+
+/// Numbers at which sizes, counts and places go wrong.
+const EDGES: [u64; 16] = [
+    0,
+    1,
+    2,
+    0x10,
+    0x7f,
+    0xff,
+    0x100,
+    0xffff,
+    0x1_0000,
+    0x7fff_ffff,
+    0xffff_ffff,
+    0x1_0000_0000,
+    1 << 47,
+    i64::MAX as u64,
+    1 << 63,
+    u64::MAX,
+];
+
+/// Reads a pool that is changed as `data` says.
+///
+/// # Panics
+/// The library is wrong.
+pub fn fuzz_image(data: &[u8]) {
+    static PLAIN: [OnceLock<Plain>; FIXTURES.len()] = [const { OnceLock::new() }; FIXTURES.len()];
+    let Some((which, changes)) = data.split_first() else { return };
+    let which = usize::from(*which) % FIXTURES.len();
+    let plain = PLAIN[which].get_or_init(|| Plain::of(FIXTURES[which]));
+    let mut image = Overlay::new(Arc::clone(&plain.image));
+    let mut changed = BTreeSet::new();
+    for change in changes.as_chunks::<CHANGE>().0.iter().take(CHANGES_MAX) {
+        apply(plain, &mut image, *change, &mut changed);
+    }
+    plain.seal(&mut image, changed);
+    let found = exercise::exercise(Arc::new(image));
+    if std::env::var_os("DBG").is_some() {
+        eprintln!("DBG {found:?}");
+    }
+    assert!(found.files > 0 || !changes.is_empty(), "the unchanged pool of {} is empty: {found:?}", FIXTURES[which]);
+    assert!(found.lost == 0 || !changes.is_empty(), "the unchanged pool of {} is damaged: {found:?}", FIXTURES[which]);
+}
+
+fn apply(plain: &Plain, image: &mut Overlay, change: [u8; CHANGE], changed: &mut BTreeSet<usize>) {
+    let [kind, s0, s1, p0, p1, a, b, c] = change;
+    let (select, position) = (u16::from_le_bytes([s0, s1]), u16::from_le_bytes([p0, p1]));
+    match kind % 16 {
+        // any byte of the device
+        0 => {
+            let at = u64::from(select) << 16 | u64::from(position);
+            let at = (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (image.len() - 4096) as u64) as usize;
+            let mut bytes = image.get(at, 1 << (a % 12));
+            alter(&mut bytes, 0, b, c);
+            image.put(at, &bytes);
+        }
+        // the configuration of some of the labels
+        1 => {
+            for (n, (at, len)) in plain.labels.iter().enumerate() {
+                if a >> n & 1 == 0 {
+                    edit(image, *at, *len, position, b, c);
+                    seal_area(image, *at, *len);
+                }
+            }
+        }
+        // the uberblock
+        2 => {
+            for (at, _) in &plain.uberblocks {
+                let mut bytes = image.get(*at, 216);
+                alter(&mut bytes, usize::from(position) % 27 * 8, b, c);
+                image.put(*at, &bytes);
+            }
+        }
+        // a block of metadata
+        kind => {
+            let class = &plain.classes[usize::from(s0) % plain.classes.len()];
+            let n = class[usize::from(s1) % class.len()];
+            let block = &plain.blocks[n];
+            if kind == 3 {
+                // a pointer that leads elsewhere, without a checksum: loops as well
+                let other = &plain.blocks[usize::from(position) % plain.blocks.len()];
+                let mut bp = if a & 1 == 0 { other.bp } else { block.bp };
+                (bp.words[0], bp.words[1]) = (other.bp.words[0], other.bp.words[1]);
+                bp.words[6] = bp.words[6] & !(0xff << 40) | 2 << 40;
+                let at = usize::from(b) * 128 % block.len.max(128);
+                if at + 128 <= block.len {
+                    // in a dnode, pointers begin at 64
+                    let at = if a & 2 == 0 || at + 192 > block.len { at } else { at + 64 };
+                    image.put(block.at + at, &bp.encode(block.endian));
+                }
+            } else {
+                edit(image, block.at, block.len, position, b.wrapping_add(a & 0xf0), c);
+            }
+            changed.insert(n);
+        }
+    }
+}
+
+/// Changes one of the words that are not zero, or one beside it.
+fn edit(image: &mut Overlay, at: usize, len: usize, position: u16, how: u8, with: u8) {
+    let mut bytes = image.get(at, len);
+    let words = bytes.as_chunks::<8>().0.iter().enumerate().filter(|(_, w)| **w != [0; 8]);
+    let words: Vec<usize> = words.map(|(n, _)| n * 8).collect();
+    let at_word = words.get(usize::from(position) % words.len().max(1)).copied().unwrap_or(0);
+    let at_word = if position & 0x8000 == 0 { at_word } else { (at_word + 8) % len.max(8) };
+    if at_word + 8 <= len {
+        alter(&mut bytes, at_word, how, with);
+        image.put(at, &bytes);
+    }
+}
+
+/// Changes bytes from `at` on.
+fn alter(bytes: &mut [u8], at: usize, how: u8, with: u8) {
+    let rest = bytes.get_mut(at..).unwrap_or(&mut []);
+    let width = 1usize << (how >> 3 & 3);
+    let (put, shift) = (rest.len().min(width), usize::from(with >> 4) & 7 & !(width - 1));
+    let shift = if shift + put > rest.len() { 0 } else { shift };
+    let field = &mut rest[shift..shift + put];
+    let number = field.iter().rev().fold(0, |n: u64, b| n << 8 | u64::from(*b));
+    let number = match how & 7 {
+        0 | 1 => EDGES[usize::from(with) & 15],
+        2 => number.wrapping_add(u64::from(with) & 15).wrapping_sub(8),
+        3 => number ^ 1 << (with & 63),
+        4 => number.swap_bytes() >> (64 - 8 * width),
+        5 => number << 1,
+        6 => u64::from(with).wrapping_mul(0x0101_0101_0101_0101),
+        _ => {
+            let mut rng = Rng::new(with.into());
+            rest.iter_mut().take(64).for_each(|b| *b = rng.next_u64() as u8);
+            return;
+        }
+    };
+    field.iter_mut().zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
+}
