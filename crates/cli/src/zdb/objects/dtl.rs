@@ -145,6 +145,7 @@ fn at_least<'a>(count: usize, lists: impl Iterator<Item = &'a Txgs>) -> Txgs {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
 
