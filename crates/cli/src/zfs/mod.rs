@@ -38,6 +38,14 @@ fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     if command.is_none() {
         writeln!(out, "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]")?;
     }
+    if matches!(command, Some("load-key" | "unload-key")) {
+        write!(
+            out,
+            "\nNothing keeps keys between commands. A key in a file (keylocation or -L file:///...) is\n\
+             checked, and read again by each later command until unload-key; one that is typed is\n\
+             only checked.\n"
+        )?;
+    }
     if !matches!(command, Some("set" | "get" | "inherit" | "list")) {
         return write!(
             out,

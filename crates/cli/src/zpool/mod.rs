@@ -41,6 +41,13 @@ fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     if command.is_none() {
         return writeln!(out, "\nFor further help on a command or topic, run: zpool help [<topic>]");
     }
+    if command == Some("import") {
+        write!(
+            out,
+            "\nPools are imported read-only: say '-o readonly=on'. Until the export, commands find the pool\n\
+             by what is written below $ZUSE_STATE (else $XDG_STATE_HOME/zuse, ~/.local/state/zuse).\n"
+        )?;
+    }
     if !matches!(command, Some("set" | "get" | "list")) {
         return Ok(());
     }
