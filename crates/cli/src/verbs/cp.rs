@@ -115,7 +115,7 @@ fn copy(session: &mut Session, job: &Job, recursive: bool, narrator: &mut Narrat
             copier.copy_file(&node, &parent, &name).map_err(cannot)
         }
         Found::File(_) if !recursive => Err(failed(format!("{} is a directory (-a copies it)", job.source))),
-        Found::File(node) => copier.copy_tree(node, &job.to).map_err(cannot),
+        Found::File(node) => copier.copy_tree(*node, &job.to).map_err(cannot),
     }
 }
 

@@ -34,8 +34,8 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let many = targets.len() > 1;
     for target in &targets {
         match session.find(target) {
-            Ok(Found::File(node)) if ls.json => ls.json(target, node)?,
-            Ok(Found::File(node)) => ls.human(target, node, many)?,
+            Ok(Found::File(node)) if ls.json => ls.json(target, *node)?,
+            Ok(Found::File(node)) => ls.human(target, *node, many)?,
             Ok(Found::Volume(volume)) => writeln!(ls.out, "{}\tvolume of {} bytes", target.dataset, volume.size())?,
             Ok(Found::Control(control)) => control.names().iter().try_for_each(|name| writeln!(ls.out, "{name}"))?,
             Err(Failure::Failed(message)) => ls.trouble(&message),

@@ -27,7 +27,7 @@ pub(crate) struct Session {
 /// What a target turned out to be.
 pub(crate) enum Found {
     /// A file or directory.
-    File(Node),
+    File(Box<Node>),
     /// A volume.
     Volume(zpl::Zvol),
     /// A directory below `.zfs` that no object stands for.
@@ -60,14 +60,14 @@ impl Session {
                 || failed(format!("cannot open '{name}': no such pool (import it, or say with -d where it is)"));
             pools::of_dataset(name)?.ok_or_else(missing)?
         } else {
-            self.from_devices(name)?
+            self.open_on_devices(name)?
         };
         self.open.push((name.to_owned(), Arc::clone(&pool)));
         Ok(pool)
     }
 
     /// Opens a pool that is on the devices of `-d`, by name or guid.
-    fn from_devices(&self, name: &str) -> Result<Arc<Pool>, Failure> {
+    fn open_on_devices(&self, name: &str) -> Result<Arc<Pool>, Failure> {
         let cannot = |why: String| failed(format!("cannot open '{name}': {why}"));
         let found = vdev::import::scan(&self.devices).map_err(|e| cannot(e.to_string()))?;
         let fitting: Vec<_> = found.iter().filter(|c| c.name == name || c.guid.to_string() == name).collect();
@@ -113,10 +113,9 @@ impl Session {
         }
         let at = pool.dataset(&root).and_then(|ds| ds.prop("keylocation")).map_err(broken)?;
         let at = at.map(|p| p.value.to_string()).unwrap_or_default();
-        if at != "prompt" || std::io::stdin().is_terminal() {
-            if let Err(Failure::Failed(why)) = keys::load(pool, &root, None) {
-                eprintln!("warning: {root}: {why}");
-            }
+        let may_ask = at != "prompt" || std::io::stdin().is_terminal();
+        if may_ask && let Err(Failure::Failed(why)) = keys::load(pool, &root, None) {
+            eprintln!("warning: {root}: {why}");
         }
         if !self.keys.is_empty() && dataset.key_status().map_err(broken)? == KeyStatus::Unavailable {
             eprintln!("warning: none of the keys given fits '{root}'");
@@ -163,7 +162,7 @@ impl Session {
         }
         let resolver = Resolver::new(Arc::clone(dataset.pool()));
         match resolver.resolve(dataset.name(), target.path(), Follow::Parents).map_err(cannot)? {
-            zpl::Found::Node(node) => Ok(Found::File(*node)),
+            zpl::Found::Node(node) => Ok(Found::File(node)),
             zpl::Found::Control(control) => Ok(Found::Control(control)),
         }
     }

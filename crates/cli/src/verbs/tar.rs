@@ -29,7 +29,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         match session.find(target) {
             Ok(Found::File(node)) => {
                 total += session.dataset(target)?.phys().uncompressed_bytes;
-                found.push((target, node));
+                found.push((target, *node));
             }
             Ok(Found::Volume(_)) => {
                 eprintln!("zuse tar: {target} is a volume; 'zuse cp' copies it");

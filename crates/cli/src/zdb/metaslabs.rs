@@ -183,10 +183,10 @@ pub(super) fn show_logs(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>
             Ok(())
         })?;
         // a log without entries is passed over, as long as another one follows
-        if of_log.all > 0 {
-            if let Some((txg, entries)) = last.replace((*txg, of_log)) {
-                entries.print(out, &format!("txg {txg}"))?;
-            }
+        if of_log.all > 0
+            && let Some((txg, entries)) = last.replace((*txg, of_log))
+        {
+            entries.print(out, &format!("txg {txg}"))?;
         }
         all.all += of_log.all;
         all.valid += of_log.valid;

@@ -73,12 +73,14 @@ impl Shared {
             return whole;
         }
         let dva = bp.dva(0);
-        if let Some(clone) = self.clones.get_mut(&(dva.vdev(), dva.offset())).filter(|_| !bp.is_embedded()) {
-            if std::mem::replace(&mut clone.met, true) && clone.left > 0 {
-                clone.left -= 1;
-                self.clone_asize += whole.asize();
-                self.clone_blocks += 1;
-            }
+        let clone = self.clones.get_mut(&(dva.vdev(), dva.offset())).filter(|_| !bp.is_embedded());
+        if let Some(clone) = clone
+            && std::mem::replace(&mut clone.met, true)
+            && clone.left > 0
+        {
+            clone.left -= 1;
+            self.clone_asize += whole.asize();
+            self.clone_blocks += 1;
         }
         whole
     }
