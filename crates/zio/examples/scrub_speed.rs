@@ -15,7 +15,7 @@ use zio::Scratch;
 fn main() {
     let mut pool = Pool::new(1, 1, 9);
     let data: Vec<u8> =
-        (0..8192u64).map(|i| if i % 64 < 46 { 0 } else { (i * i * 2_654_435_761 >> 13) as u8 }).collect();
+        (0..8192u64).map(|i| if i % 64 < 46 { 0 } else { ((i * i * 2_654_435_761) >> 13) as u8 }).collect();
     let blocks: Vec<_> =
         (0..1200).map(|_| pool.write(&data, Kind { compress: Compress::Lz4, ..PLAIN }, &[0])).collect();
     println!("{} blocks of {} stored bytes", blocks.len(), blocks[0].psize());

@@ -60,9 +60,6 @@ pub fn fuzz_image(data: &[u8]) {
     }
     plain.seal(&mut image, changed);
     let found = exercise::exercise(Arc::new(image));
-    if std::env::var_os("DBG").is_some() {
-        eprintln!("DBG {found:?}");
-    }
     assert!(found.files > 0 || !changes.is_empty(), "the unchanged pool of {} is empty: {found:?}", FIXTURES[which]);
     assert!(found.lost == 0 || !changes.is_empty(), "the unchanged pool of {} is damaged: {found:?}", FIXTURES[which]);
 }
