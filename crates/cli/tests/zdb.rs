@@ -246,7 +246,6 @@ fn as_recorded() {
             let Some(record) = recorded(&fixture, &format!("-lu {name}")) else { continue };
             let out = text(&ours(&["-lu", image.to_str().unwrap()]).stdout);
             let lines: Vec<&str> = out.lines().filter(|line| !line.is_empty() && !line.starts_with("----")).collect();
-            // the record is cut after some lines
             let lines = &lines[..record.len().min(lines.len())];
             same(&format!("{fixture} -lu {name}"), &record.join("\n"), &lines.join("\n"));
             compared += 1;
