@@ -30,7 +30,7 @@ pub(super) fn show(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<(), Failure>
     let (mut size, mut used) = (0, 0);
     for top in pool.tree().tops().iter().filter(|top| pool.vdev_class(top) != AllocClass::Log) {
         let (of_top, used_of_top) = space_of(pool, top)?.unwrap_or_default();
-        (size, used) = (size + of_top, used + used_of_top);
+        (size, used) = (u64::saturating_add(size, of_top), u64::wrapping_add(used, used_of_top));
     }
     let line =
         Line { space: Some((size, used)), reads: Some((stats.blocks.get(), stats.bytes.get())), ..Line::default() };
@@ -54,7 +54,8 @@ fn space_of(pool: &Arc<Pool>, top: &TopVdev) -> Result<Option<(u64, u64)>, Failu
     }
     let metaslabs = pool.metaslabs(top.id()).map_err(trouble)?;
     let used = metaslabs.iter().filter_map(|m| m.header.as_ref()).map(|h| h.alloc as u64);
-    Ok(Some((metaslabs.iter().map(|m| m.size).sum(), used.fold(0, u64::wrapping_add))))
+    let size = metaslabs.iter().map(|m| m.size).fold(0, u64::saturating_add);
+    Ok(Some((size, used.fold(0, u64::wrapping_add))))
 }
 
 fn show_vdev(
