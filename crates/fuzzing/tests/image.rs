@@ -1,5 +1,5 @@
 //! Whole pools with hostile contents. The corpus and seeded changes: `ZUSE_IMAGES` says how many (150 unless told; ten thousand take
-//! some ten minutes in a release build), `ZUSE_IMAGES_FROM` where to begin, to come back to one.
+//! some ten minutes), `ZUSE_IMAGES_FROM` where to begin, to come back to one.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
