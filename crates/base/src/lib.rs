@@ -6,6 +6,7 @@
 //! * [`Txg`], [`Guid`], [`ObjectId`]: numbers that must not be mixed up.
 //! * [`tunable`]: one table of the numbers that a user may set, under OpenZFS's names.
 //! * [`counter`]: kstat-style counters.
+//! * [`Env`]: clock and randomness, which can be seeded; [`tasks`]: batches of work on all cores.
 //!
 //! Nothing here does I/O. Every other crate uses this one; it uses none of them.
 #![forbid(unsafe_code)]
@@ -13,8 +14,11 @@
 pub mod bytes;
 pub mod counter;
 mod endian;
+mod env;
 mod ids;
+pub mod tasks;
 pub mod tunable;
 
 pub use endian::Endian;
+pub use env::Env;
 pub use ids::{Guid, ObjectId, Txg};

@@ -46,6 +46,38 @@ tunables! {
     ZFS_RECONSTRUCT_INDIRECT_COMBINATIONS_MAX = "zfs_reconstruct_indirect_combinations_max", 4096,
         "how many combinations of segment copies to try for a split block of a removed device";
     ZFS_MAX_RECORDSIZE = "zfs_max_recordsize", 16 << 20, "largest block that is read, in bytes";
+    ZFS_DIRTY_DATA_MAX = "zfs_dirty_data_max", 256 << 20, "most dirty data in memory, in bytes";
+    ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", 20, "dirty data, in percent of the most, that starts a txg sync";
+    ZFS_DELAY_MIN_DIRTY_PERCENT = "zfs_delay_min_dirty_percent", 60, "dirty data, in percent of the most, from which writers are slowed";
+    ZFS_DELAY_SCALE = "zfs_delay_scale", 500_000, "how steeply writers are slowed: the delay in ns at the middle of the slope";
+    ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5, "longest time between two txg syncs, in seconds";
+    ZFS_SYNC_PASS_DEFERRED_FREE = "zfs_sync_pass_deferred_free", 2, "sync pass from which frees are deferred to the next txg";
+    ZFS_SYNC_PASS_DONT_COMPRESS = "zfs_sync_pass_dont_compress", 8, "sync pass from which nothing is compressed";
+    ZAP_MICRO_MAX_SIZE = "zap_micro_max_size", 128 << 10, "largest micro ZAP, in bytes: up to 128 KiB";
+    ZFS_SYNC_PASS_REWRITE = "zfs_sync_pass_rewrite", 2, "sync pass from which a block born in the txg is rewritten in place";
+    ZFS_UNFLUSHED_MAX_MEM_AMT = "zfs_unflushed_max_mem_amt", 1 << 30, "memory for unflushed space-map changes, in bytes";
+    ZFS_UNFLUSHED_MAX_MEM_PPM = "zfs_unflushed_max_mem_ppm", 1000, "the same, in millionths of the machine's memory; the smaller counts";
+    ZFS_UNFLUSHED_LOG_BLOCK_PCT = "zfs_unflushed_log_block_pct", 400, "blocks of space-map logs, in percent of the unflushed metaslabs";
+    ZFS_UNFLUSHED_LOG_BLOCK_MIN = "zfs_unflushed_log_block_min", 1000, "least limit of blocks of space-map logs";
+    ZFS_UNFLUSHED_LOG_BLOCK_MAX = "zfs_unflushed_log_block_max", 131_072, "most blocks of space-map logs";
+    ZFS_UNFLUSHED_LOG_TXG_MAX = "zfs_unflushed_log_txg_max", 1000, "most txgs that a metaslab stays unflushed";
+    ZFS_MAX_LOGSM_SUMMARY_LENGTH = "zfs_max_logsm_summary_length", 10, "rows of the summary of space-map logs";
+    ZFS_MIN_METASLABS_TO_FLUSH = "zfs_min_metaslabs_to_flush", 1, "least metaslabs flushed in a txg";
+    ZFS_MIN_METASLABS_TO_CONDENSE_PCT = "zfs_min_metaslabs_to_condense_pct", 5, "least metaslabs, in percent, flushed in a txg while condensing on request";
+    ZFS_MAX_LOG_WALKING = "zfs_max_log_walking", 5, "space-map logs whose sizes are averaged to tell the next one's";
+    ZFS_KEEP_LOG_SPACEMAPS_AT_EXPORT = "zfs_keep_log_spacemaps_at_export", 0, "whether an export leaves metaslabs unflushed";
+    ZFS_METASLAB_CONDENSE_PCT = "zfs_condense_pct", 200, "size of a space map, in percent of the ideal one, from which it is rewritten";
+    ZFS_METASLAB_SM_BLKSZ_WITH_LOG = "zfs_metaslab_sm_blksz_with_log", 128 << 10, "block size of new space maps in a pool with logs, in bytes";
+    ZFS_METASLAB_SM_BLKSZ_NO_LOG = "zfs_metaslab_sm_blksz_no_log", 16 << 10, "block size of new space maps in a pool without logs, in bytes";
+    ZFS_VDEV_AGGREGATION_LIMIT = "zfs_vdev_aggregation_limit", 1 << 20, "most bytes that adjacent I/Os are merged into";
+    ZFS_VDEV_DEFAULT_MS_COUNT = "zfs_vdev_default_ms_count", 200, "metaslabs that a new vdev of middle size gets";
+    ZFS_VDEV_DEFAULT_MS_SHIFT = "zfs_vdev_default_ms_shift", 29, "log2 of the least metaslab size of a large vdev";
+    ZFS_VDEV_MS_COUNT_LIMIT = "zfs_vdev_ms_count_limit", 1 << 17, "most metaslabs of a vdev";
+    ZFS_VDEV_MIN_MS_COUNT = "zfs_vdev_min_ms_count", 16, "least metaslabs of a vdev";
+    SPA_SLOP_SHIFT = "spa_slop_shift", 5, "1/2^n of a pool is held back, so that a full one can still be freed";
+    SPA_NUM_ALLOCATORS = "spa_num_allocators", 4, "allocators that work side by side in a vdev";
+    METASLAB_FORCE_GANGING = "metaslab_force_ganging", (16 << 20) + 1, "blocks from this size on are sometimes ganged, for tests";
+    METASLAB_FORCE_GANGING_PCT = "metaslab_force_ganging_pct", 3, "how often they are, in percent";
     ZFS_MAX_NVLIST_BYTES = "zuse_max_nvlist_bytes", 256 << 20, "largest packed nvlist that is decoded, in bytes";
 }
 
