@@ -49,6 +49,45 @@ impl BpobjPhys {
     }
 }
 
+impl BpobjPhys {
+    /// Bytes of the bonus buffer before pools of version 15.
+    pub const SIZE_V0: usize = 16;
+    /// Bytes of it before pools of version 26.
+    pub const SIZE_V1: usize = 32;
+    /// Bytes of it without feature `livelist`.
+    pub const SIZE_V2: usize = 48;
+    /// Bytes of it with that feature.
+    pub const SIZE: usize = 56;
+
+    /// Encodes as much as a bonus buffer of `len` bytes has.
+    #[must_use]
+    pub fn encode(&self, e: Endian, len: usize) -> Vec<u8> {
+        let words =
+            [self.num_blkptrs, self.bytes, self.comp, self.uncomp, self.subobjs, self.num_subobjs, self.num_freed];
+        let mut out: Vec<u8> = words.into_iter().flat_map(|word| e.put_u64(word)).collect();
+        out.resize(len, 0);
+        out
+    }
+}
+
+/// The form in which lists hold a pointer: without what can be done without, and marked FREE or not (OpenZFS: `bpobj_enqueue`).
+#[must_use]
+pub fn list_entry(bp: &BlkPtr, free: bool) -> BlkPtr {
+    const PROP: usize = 6;
+    const BIRTH: usize = 10;
+    const FILL: usize = 11;
+    const CHECKSUM: usize = 12;
+    let mut words = bp.words;
+    if bp.is_embedded() {
+        words = [0; 16];
+        (words[PROP], words[BIRTH]) = (bp.words[PROP], bp.words[BIRTH]);
+    } else if !bp.is_dedup() {
+        words[CHECKSUM..].fill(0);
+    }
+    words[FILL] = u64::from(free);
+    BlkPtr { words }
+}
+
 /// Whether a pointer in a livelist says FREE instead of ALLOC (OpenZFS: `BP_GET_FREE`).
 #[must_use]
 pub const fn livelist_entry_is_free(bp: &BlkPtr) -> bool {
@@ -117,6 +156,7 @@ mod tests {
         for (len, comp, subobjs, freed) in [(16, 0, 0, 0), (32, 3, 0, 0), (48, 3, 5, 0), (56, 3, 5, 7)] {
             let p = BpobjPhys::decode(&all[..len], Endian::Big).unwrap();
             assert_eq!((p.num_blkptrs, p.comp, p.subobjs, p.num_freed), (1, comp, subobjs, freed));
+            assert_eq!(p.encode(Endian::Big, len), all[..len]);
         }
         assert!(BpobjPhys::decode(&all[..8], Endian::Big).is_err());
         assert!(BptreeEntry::decode(&all, Endian::Big).is_err());

@@ -32,12 +32,12 @@ impl DdtKey {
         Ok(DdtKey { cksum: [w(0)?, w(1)?, w(2)?, w(3)?], prop: w(4)? })
     }
 
-    /// The key of the block that `bp` points to.
+    /// The key of the block that `bp` points to, or will: addresses do not count.
     #[must_use]
     pub fn of(bp: &BlkPtr) -> Self {
-        let lsize = (bp.lsize() >> SECTOR_SHIFT).wrapping_sub(1);
-        let psize = (bp.psize() >> SECTOR_SHIFT).wrapping_sub(1);
-        let prop = bytes::with_bits(bytes::with_bits(0, 0, 16, lsize), 16, 16, psize);
+        // as in the pointer: without addresses it passes for a hole, which has no size
+        let sizes = bytes::bits(bp.words[6], 0, 32);
+        let prop = bytes::with_bits(0, 0, 32, sizes);
         let prop = bytes::with_bits(prop, 32, 7, bp.compression().into());
         DdtKey { cksum: bp.cksum(), prop: bytes::with_bits(prop, 39, 1, bp.uses_crypt().into()) }
     }

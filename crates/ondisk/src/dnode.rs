@@ -173,6 +173,18 @@ impl DnodePhys {
         self.slots() * DNODE_SIZE
     }
 
+    /// Bytes that the bonus buffer may have, with or without a spill block (OpenZFS: `DN_MAX_BONUS_LEN`).
+    #[must_use]
+    pub fn max_bonus(&self, spill: bool) -> usize {
+        self.size().saturating_sub(CORE + (self.blkptr.len() + usize::from(spill)) * BLKPTR_SIZE)
+    }
+
+    /// Whether pointers and bonus buffer leave room for the pointer to a spill block.
+    #[must_use]
+    pub fn fits_spill(&self) -> bool {
+        CORE + (self.blkptr.len() + 1) * BLKPTR_SIZE + self.bonus.len() <= self.size()
+    }
+
     /// Size of a data block in bytes.
     #[must_use]
     pub fn datablksz(&self) -> u64 {

@@ -130,7 +130,7 @@ impl DslDirPhys {
 }
 
 /// A dataset: the head of a directory, or a snapshot (OpenZFS: `dsl_dataset_phys_t`). Bytes unless said.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DslDatasetPhys {
     /// Its directory.
     pub dir_obj: u64,
@@ -274,6 +274,19 @@ impl DeadlistPhys {
     pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
         let w = |n| word("deadlist", buf, n, e);
         Ok(DeadlistPhys { used: w(0)?, comp: w(1)?, uncomp: w(2)? })
+    }
+
+    /// Bytes of the bonus buffer.
+    pub const SIZE: usize = 320;
+
+    /// Encodes the 320-byte bonus buffer.
+    #[must_use]
+    pub fn encode(&self, e: Endian) -> [u8; Self::SIZE] {
+        let mut out = [0; Self::SIZE];
+        for (chunk, w) in out.as_chunks_mut::<8>().0.iter_mut().zip([self.used, self.comp, self.uncomp]) {
+            *chunk = e.put_u64(w);
+        }
+        out
     }
 }
 

@@ -87,6 +87,20 @@ impl HistoryPhys {
         Ok(p)
     }
 
+    /// Bytes of the bonus buffer.
+    pub const SIZE: usize = 40;
+
+    /// Encodes 40 bytes.
+    #[must_use]
+    pub fn encode(&self, e: Endian) -> [u8; Self::SIZE] {
+        let words = [self.pool_create_len, self.phys_max_off, self.bof, self.eof, self.records_lost];
+        let mut out = [0; Self::SIZE];
+        for (chunk, w) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *chunk = e.put_u64(w);
+        }
+        out
+    }
+
     /// Where logical offset `log` stands in the object.
     #[must_use]
     pub const fn log_to_phys(&self, log: u64) -> u64 {

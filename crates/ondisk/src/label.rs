@@ -121,6 +121,7 @@ pub mod key {
     pub const ASHIFT: &str = "ashift";
     pub const ASIZE: &str = "asize";
     pub const MIN_ALLOC: &str = "min_alloc";
+    pub const MAX_ALLOC: &str = "max_alloc";
     pub const DTL: &str = "DTL";
     pub const CREATE_TXG: &str = "create_txg";
     pub const OFFLINE: &str = "offline";

@@ -30,6 +30,7 @@ pub mod scan;
 pub mod send;
 pub mod spacemap;
 pub mod zap;
+pub mod zap_edit;
 pub mod zil;
 pub mod znode;
 

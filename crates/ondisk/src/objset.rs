@@ -24,6 +24,19 @@ pub enum ObjsetType {
     Unknown(u64),
 }
 
+impl From<ObjsetType> for u64 {
+    fn from(t: ObjsetType) -> Self {
+        match t {
+            ObjsetType::None => 0,
+            ObjsetType::Meta => 1,
+            ObjsetType::Zfs => 2,
+            ObjsetType::Zvol => 3,
+            ObjsetType::Other => 4,
+            ObjsetType::Unknown(n) => n,
+        }
+    }
+}
+
 impl From<u64> for ObjsetType {
     fn from(n: u64) -> Self {
         match n {
@@ -69,6 +82,26 @@ impl ZilHeader {
             flags: word(152)?,
             claim_lr_seq: word(160)?,
         })
+    }
+
+    /// The header of a log that was never used.
+    #[must_use]
+    pub const fn empty() -> Self {
+        let (claim_txg, log) = (Txg(0), BlkPtr::HOLE);
+        ZilHeader { claim_txg, replay_seq: 0, log, claim_blk_seq: 0, flags: 0, claim_lr_seq: 0 }
+    }
+
+    /// Encodes the header; what is not used is zero.
+    #[must_use]
+    pub fn encode(&self, e: Endian) -> [u8; ZIL_HEADER_SIZE] {
+        let mut out = [0; ZIL_HEADER_SIZE];
+        out[..8].copy_from_slice(&e.put_u64(self.claim_txg.0));
+        out[8..16].copy_from_slice(&e.put_u64(self.replay_seq));
+        out[16..144].copy_from_slice(&self.log.encode(e));
+        out[144..152].copy_from_slice(&e.put_u64(self.claim_blk_seq));
+        out[152..160].copy_from_slice(&e.put_u64(self.flags));
+        out[160..168].copy_from_slice(&e.put_u64(self.claim_lr_seq));
+        out
     }
 }
 
@@ -130,5 +163,30 @@ impl ObjsetPhys {
             projectused: extra(2048)?,
             endian: e,
         })
+    }
+
+    /// Encodes the block, in its own byte order, into `size` bytes: 1024, or 2048 with room for the dnodes of users and groups, or
+    /// 4096 with that of projects as well. What finds no room is left out.
+    #[must_use]
+    pub fn encode(&self, size: usize) -> Vec<u8> {
+        let e = self.endian;
+        let mut out = vec![0; size];
+        let mut put = |at: usize, b: &[u8]| {
+            if let Some(place) = out.get_mut(at..at + b.len()) {
+                place.copy_from_slice(b);
+            }
+        };
+        put(0, &self.meta_dnode.encode());
+        put(512, &self.zil_header.encode(e));
+        put(704, &e.put_u64(self.os_type.into()));
+        put(712, &e.put_u64(self.flags));
+        put(720, &self.portable_mac);
+        put(752, &self.local_mac);
+        for (at, dn) in [(1024, &self.userused), (1536, &self.groupused), (2048, &self.projectused)] {
+            if let Some(dn) = dn {
+                put(at, &dn.encode());
+            }
+        }
+        out
     }
 }

@@ -116,6 +116,14 @@ pub struct SaRegistration {
     pub swap: u8,
 }
 
+impl SaRegistration {
+    /// The value in the registry.
+    #[must_use]
+    pub const fn to_word(self) -> u64 {
+        (self.length as u64) << 24 | (self.swap as u64) << 16 | self.number as u64
+    }
+}
+
 impl From<u64> for SaRegistration {
     fn from(word: u64) -> Self {
         let field = |low, width| bytes::bits(word, low, width);
@@ -148,5 +156,6 @@ mod tests {
     fn a_registration_is_three_fields() {
         let reg = SaRegistration::from(16 << 24 | 3 << 16 | 7);
         assert_eq!(reg, SaRegistration { number: 7, length: 16, swap: 3 });
+        assert_eq!(reg.to_word(), 16 << 24 | 3 << 16 | 7);
     }
 }

@@ -5,9 +5,10 @@ use base::Txg;
 use crate::Error;
 
 /// What a scan does (OpenZFS: `pool_scan_func_t`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ScanFunc {
     /// Nothing.
+    #[default]
     None,
     /// Reads every block.
     Scrub,
@@ -20,9 +21,10 @@ pub enum ScanFunc {
 }
 
 /// How far a scan is (OpenZFS: `dsl_scan_state_t`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ScanState {
     /// Never ran.
+    #[default]
     None,
     /// Runs.
     Scanning,
@@ -37,7 +39,7 @@ pub enum ScanState {
 }
 
 /// The record `scan` of the MOS directory (OpenZFS: `dsl_scan_phys_t`).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScanPhys {
     /// What it does.
     pub func: ScanFunc,
@@ -123,6 +125,54 @@ impl ScanPhys {
             flags: w(23)?,
         })
     }
+
+    /// The words of the ZAP value.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; Self::WORDS] {
+        let func = match self.func {
+            ScanFunc::None => 0,
+            ScanFunc::Scrub => 1,
+            ScanFunc::Resilver => 2,
+            ScanFunc::ErrorScrub => 3,
+            ScanFunc::Unknown(n) => n,
+        };
+        let state = match self.state {
+            ScanState::None => 0,
+            ScanState::Scanning => 1,
+            ScanState::Finished => 2,
+            ScanState::Canceled => 3,
+            ScanState::ErrorScrubbing => 4,
+            ScanState::Unknown(n) => n,
+        };
+        let [ddt0, ddt1, ddt2, ddt3] = self.ddt_bookmark;
+        let [objset, object, level, blkid] = self.bookmark;
+        [
+            func,
+            state,
+            self.queue_obj,
+            self.min_txg.0,
+            self.max_txg.0,
+            self.cur_min_txg.0,
+            self.cur_max_txg.0,
+            self.start_time,
+            self.end_time,
+            self.to_examine,
+            self.examined,
+            self.skipped,
+            self.processed,
+            self.errors,
+            self.ddt_class_max,
+            ddt0,
+            ddt1,
+            ddt2,
+            ddt3,
+            objset,
+            object,
+            level,
+            blkid,
+            self.flags,
+        ]
+    }
 }
 
 /// The record `org.openzfs:vdev_rebuild` of a top-level vdev's ZAP (OpenZFS: `vdev_rebuild_phys_t`).
@@ -188,6 +238,7 @@ mod tests {
         let words: Vec<u64> = (0..24).map(|n| if n < 2 { 1 } else { n }).collect();
         let s = ScanPhys::from_words(&words).unwrap();
         assert_eq!((s.func, s.state, s.errors, s.flags), (ScanFunc::Scrub, ScanState::Scanning, 13, 23));
+        assert_eq!(s.to_words().to_vec(), words);
         assert!(ScanPhys::from_words(&words[..23]).is_err());
     }
 }

@@ -96,6 +96,35 @@ impl Uberblock {
         })
     }
 
+    /// The fields as on disk, in the byte order of `self.endian`; zeros up to the slot's trailer follow.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::SIZE] {
+        let e = self.endian;
+        let mut buf = [0; Self::SIZE];
+        let mut put = |off: usize, word: u64| {
+            if let Some(place) = buf.get_mut(off..off + 8) {
+                place.copy_from_slice(&e.put_u64(word));
+            }
+        };
+        put(0, UBERBLOCK_MAGIC);
+        put(8, self.version);
+        put(16, self.txg.0);
+        put(24, self.guid_sum.0);
+        put(32, self.timestamp);
+        put(168, self.software_version);
+        if let Some(mmp) = self.mmp {
+            put(176, MMP_MAGIC);
+            put(184, mmp.delay_ns);
+            put(192, mmp.config);
+        }
+        put(200, self.checkpoint_txg.0);
+        put(208, self.raidz_reflow_info);
+        if let Some(place) = buf.get_mut(40..40 + crate::BLKPTR_SIZE) {
+            place.copy_from_slice(&self.rootbp.encode(e));
+        }
+        buf
+    }
+
     /// What decides between uberblocks: txg, then timestamp, then multihost sequence.
     #[must_use]
     pub fn rank(&self) -> (Txg, u64, u64) {

@@ -31,9 +31,9 @@ pub const LEAF_CHUNK_SIZE: usize = 24;
 /// Bytes of a name or value that one array chunk holds.
 pub const LEAF_ARRAY_BYTES: usize = LEAF_CHUNK_SIZE - 3;
 
-const LEAF_HEADER: usize = 2 * LEAF_CHUNK_SIZE;
-const CHUNK_ENTRY: u8 = 252;
-const CHUNK_ARRAY: u8 = 251;
+pub(crate) const LEAF_HEADER: usize = 2 * LEAF_CHUNK_SIZE;
+pub(crate) const CHUNK_ENTRY: u8 = 252;
+pub(crate) const CHUNK_ARRAY: u8 = 251;
 
 /// A micro ZAP: a view of its block.
 #[derive(Clone, Copy)]
@@ -428,6 +428,15 @@ impl<'a> Leaf<'a> {
         let mut name = self.array(entry.name_chunk, ints)?;
         name.truncate(bytes::until_nul(&name).len());
         Ok(name)
+    }
+
+    /// The name of an entry as it is stored, with its NUL; with `word_keys` as [`Leaf::name`].
+    ///
+    /// # Errors
+    /// As [`Leaf::array`].
+    pub fn name_bytes(&self, entry: &LeafEntry, word_keys: bool) -> Result<Vec<u8>, Error> {
+        let ints = usize::from(entry.name_numints);
+        self.array(entry.name_chunk, if word_keys { ints * 8 } else { ints })
     }
 
     /// The value of an entry: big-endian integers of [`LeafEntry::value_intlen`] bytes.

@@ -2,11 +2,23 @@
 
 use std::cell::RefCell;
 
-use lz4_flex::block;
+use lz4_flex::block::{self, CompressTable};
+
+/// Sectors are seldom larger.
+const SECTOR: usize = 4096;
+/// Blocks up to this long have hashes of half the size.
+const SMALL_MAX: usize = u16::MAX as usize - 1;
+
+/// What a thread needs to compress: made once, not for each block.
+struct Scratch {
+    /// Where a block is compressed before it is known to fit.
+    out: Vec<u8>,
+    small: Option<CompressTable>,
+    large: Option<CompressTable>,
+}
 
 thread_local! {
-    /// Where a block is compressed before it is known to fit.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { out: Vec::new(), small: None, large: None }) };
 }
 
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), &'static str> {
@@ -22,7 +34,8 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), &'static str>
 
 pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     with_compressed(src, limit, |body| {
-        let mut out = Vec::with_capacity(body.len() + 4);
+        // the caller fills it up to whole sectors: that must not move it
+        let mut out = Vec::with_capacity((body.len() + 4).next_multiple_of(SECTOR));
         out.extend(u32::try_from(body.len()).ok()?.to_be_bytes());
         out.extend(body);
         Some(out)
@@ -38,13 +51,19 @@ pub(super) fn fits(src: &[u8], limit: usize) -> bool {
 fn with_compressed<T>(src: &[u8], limit: usize, then: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     SCRATCH.with_borrow_mut(|scratch| {
         let most = block::get_maximum_output_size(src.len());
-        if scratch.len() < most {
-            scratch.resize(most, 0);
+        let Scratch { out, small, large } = scratch;
+        if out.len() < most {
+            out.resize(most, 0);
         }
-        let n = block::compress_into(src, scratch).ok()?;
+        let table = if src.len() <= SMALL_MAX {
+            small.get_or_insert_with(CompressTable::small)
+        } else {
+            large.get_or_insert_with(CompressTable::large)
+        };
+        let n = block::compress_into_with_table(src, out, table).ok()?;
         if n + 4 > limit {
             return None;
         }
-        then(scratch.get(..n)?)
+        then(out.get(..n)?)
     })
 }
