@@ -30,7 +30,7 @@ impl Striped {
         }
     }
 
-    fn spare_room(&self) -> Option<SpareRoom<'_>> {
+    pub(crate) fn spare_room(&self) -> Option<SpareRoom<'_>> {
         match &self.geometry {
             Geometry::Draid(draid) => Some(SpareRoom { draid, children: &self.children }),
             Geometry::Raidz(_) => None,

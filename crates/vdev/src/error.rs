@@ -4,7 +4,7 @@ use base::Guid;
 
 use crate::report::LeafFault;
 
-/// Why a device, a label or a block could not be read.
+/// Why a device, a label or a block could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,6 +19,68 @@ pub enum Error {
         len: u64,
         /// What the system says.
         source: io::Error,
+    },
+    /// A device could not be written.
+    #[error("{device}: cannot write {len} bytes at {offset:#x}: {source}")]
+    Write {
+        /// Its name.
+        device: String,
+        /// Where, in bytes from its front.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A device could not be brought to put what was written on stable storage.
+    #[error("{device}: cannot flush: {source}")]
+    Flush {
+        /// Its name.
+        device: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another writer has the device.
+    #[error("cannot open '{path}': in use{holder}")]
+    Busy {
+        /// The path.
+        path: String,
+        /// Who has it, as the end of a sentence; empty if that is not known.
+        holder: String,
+    },
+    /// Too few devices took a block for it to be read again.
+    #[error("vdev {vdev}, offset {offset:#x}: too few devices took a block of {size} bytes")]
+    WriteFailed {
+        /// The id of the top-level vdev.
+        vdev: u64,
+        /// Offset on it, in bytes.
+        offset: u64,
+        /// Bytes of the block.
+        size: u64,
+        /// What was wrong on each leaf.
+        faults: Vec<LeafFault>,
+    },
+    /// No device took a label or an uberblock where at least one had to.
+    #[error("no device of vdev {vdev} took its {what}")]
+    LabelNotWritten {
+        /// The top-level vdev.
+        vdev: Guid,
+        /// `label` or `uberblock`.
+        what: &'static str,
+    },
+    /// A configuration that is too large for a label.
+    #[error("{device}: a configuration of {size} bytes does not fit a label")]
+    LabelTooLarge {
+        /// The device's name.
+        device: String,
+        /// Bytes of the packed configuration.
+        size: usize,
+    },
+    /// A device has no label that could be cleared.
+    #[error("{device}: no valid ZFS label")]
+    NoLabel {
+        /// The device's name.
+        device: String,
     },
     /// A path could not be opened as a device.
     #[error("cannot open '{path}': {source}")]
@@ -108,6 +170,14 @@ pub enum Error {
         /// Its name.
         device: String,
     },
+    /// A device is too small for a new vdev.
+    #[error("{device}: {size} bytes are less than the minimum size (64M)")]
+    BelowMinimum {
+        /// Its name.
+        device: String,
+        /// Its bytes.
+        size: u64,
+    },
     /// A part of a label has the wrong checksum.
     #[error("{device}: label {index}: {source}")]
     Label {
@@ -142,10 +212,17 @@ impl Error {
     pub fn errno(&self) -> i32 {
         const EIO: i32 = 5;
         const ENXIO: i32 = 6;
+        const EBUSY: i32 = 16;
+        const EOVERFLOW: i32 = 75;
         const EINVAL: i32 = 22;
         const ECKSUM: i32 = 52;
         match self {
-            Error::Io { source, .. } | Error::Open { source, .. } => source.raw_os_error().unwrap_or(EIO),
+            Error::Io { source, .. }
+            | Error::Open { source, .. }
+            | Error::Write { source, .. }
+            | Error::Flush { source, .. } => source.raw_os_error().unwrap_or(EIO),
+            Error::Busy { .. } => EBUSY,
+            Error::BelowMinimum { .. } => EOVERFLOW,
             Error::NoDevice { .. } | Error::NoVdev { .. } | Error::TooFewDevices { .. } => ENXIO,
             Error::Checksum { .. } | Error::Label { .. } => ECKSUM,
             Error::Config { .. } | Error::Nvlist(_) | Error::Ondisk(_) | Error::LabelConfig { .. } => EINVAL,
@@ -157,7 +234,9 @@ impl Error {
     #[must_use]
     pub fn faults(&self) -> &[LeafFault] {
         match self {
-            Error::TooFewDevices { faults, .. } | Error::Checksum { faults, .. } => faults,
+            Error::TooFewDevices { faults, .. }
+            | Error::Checksum { faults, .. }
+            | Error::WriteFailed { faults, .. } => faults,
             _ => &[],
         }
     }

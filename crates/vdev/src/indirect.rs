@@ -108,7 +108,7 @@ impl<'a> Request<'a> {
                     let mut fresh = copies.iter().filter(|c| c.rank == Rank::Fresh);
                     fresh.any(|c| self.cx.source.read(c.leaf, physical(s.offset), bytes).is_ok())
                 }
-                _ => self.read(s.top, s.offset, bytes, &mut |_| true).is_ok(),
+                _ => self.read_unchecked(s.top, s.offset, bytes),
             }
         })
     }
@@ -170,7 +170,7 @@ impl<'a> Request<'a> {
         let Shape::Copies(node) = &segment.top.shape else {
             // OpenZFS removes no device from a pool with raidz; if one is met, take what its parity gives
             let mut bytes = vec![0; segment.len];
-            if self.read(segment.top, segment.offset, &mut bytes, &mut |_| true).is_ok() {
+            if self.read_unchecked(segment.top, segment.offset, &mut bytes) {
                 piece.versions.push(bytes);
             }
             return piece;
@@ -207,8 +207,13 @@ impl<'a> Request<'a> {
             for (leaf, rank, version) in &piece.holders {
                 if version == right {
                     self.report.copies_checked += 1;
-                } else if *rank == Rank::Fresh {
+                    continue;
+                }
+                if *rank == Rank::Fresh {
                     self.blame(faults, leaf, FaultKind::Checksum, place, len);
+                }
+                if *rank == Rank::Fresh || self.is_scrub() {
+                    self.heal(leaf, FaultKind::Checksum, place, piece.versions.get(*right).map_or(&[], Vec::as_slice));
                 }
             }
         }

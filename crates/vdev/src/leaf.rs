@@ -1,5 +1,6 @@
 //! A leaf: one device of a pool, as far as it is there.
 
+use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -7,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use base::counter::Counter;
 use base::{Guid, Txg};
 
+use crate::Error;
 use crate::config::VdevConfig;
 use crate::device::Device;
 
@@ -19,6 +21,9 @@ pub struct Leaf {
     pub(crate) device: Option<Arc<dyn Device>>,
     pub(crate) read_errors: Counter,
     pub(crate) checksum_errors: Counter,
+    pub(crate) write_errors: Counter,
+    /// Whether something was written that may not be on stable storage.
+    unflushed: AtomicBool,
     dtl: Dtl,
 }
 
@@ -33,6 +38,8 @@ impl Leaf {
             device,
             read_errors: Counter::new(),
             checksum_errors: Counter::new(),
+            write_errors: Counter::new(),
+            unflushed: AtomicBool::new(false),
             dtl: Dtl::default(),
         }
     }
@@ -77,14 +84,60 @@ impl Leaf {
         self.device.is_some() && !self.config.is_out_of_use()
     }
 
+    /// Whether its device is there, may be used, and is open for writing.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.is_usable() && self.device.as_ref().is_some_and(|device| device.is_writable())
+    }
+
+    /// Writes to its device.
+    pub(crate) fn write(&self, offset: u64, data: &[IoSlice<'_>]) -> Result<(), Error> {
+        let device = self.device.as_ref().ok_or(Error::NoDevice { leaf: self.guid })?;
+        let written = device.write_vectored_at(offset, data);
+        // also when it failed: a part of it may be there
+        self.unflushed.store(true, Ordering::Release);
+        written.map_err(|source| {
+            let len = data.iter().map(|piece| piece.len() as u64).sum();
+            Error::Write { device: device.name(), offset, len, source }
+        })
+    }
+
+    /// Brings to stable storage what was written.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        let Some(device) = &self.device else { return Ok(()) };
+        if !self.unflushed.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        device.flush().map_err(|source| {
+            self.unflushed.store(true, Ordering::Release);
+            Error::Flush { device: device.name(), source }
+        })
+    }
+
     /// Whether the leaf missed the txg `birth` (OpenZFS: `vdev_dtl_contains(DTL_MISSING)`).
     #[must_use]
     pub fn misses(&self, birth: Txg) -> bool {
         self.dtl.contains(birth)
     }
 
+    /// The txgs that it missed, ascending.
+    #[must_use]
+    pub fn dtl(&self) -> Vec<Range<u64>> {
+        self.dtl.ranges.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(crate) fn set_dtl(&self, ranges: Vec<Range<u64>>) {
         self.dtl.set(ranges);
+    }
+
+    /// Notes that it missed `txg`.
+    pub(crate) fn miss(&self, txg: Txg) {
+        self.dtl.add(txg);
+    }
+
+    /// The DTL, if it grew since this was last asked.
+    pub(crate) fn take_dirty_dtl(&self) -> Option<Vec<Range<u64>>> {
+        self.dtl.dirty.swap(false, Ordering::AcqRel).then(|| self.dtl())
     }
 }
 
@@ -92,6 +145,8 @@ impl Leaf {
 #[derive(Debug, Default)]
 struct Dtl {
     any: AtomicBool,
+    /// Whether it grew by itself, and nobody has taken notice.
+    dirty: AtomicBool,
     ranges: RwLock<Vec<Range<u64>>>,
 }
 
@@ -111,6 +166,28 @@ impl Dtl {
         self.any.store(any, Ordering::Release);
     }
 
+    fn add(&self, txg: Txg) {
+        if self.contains(txg) || txg.0 == u64::MAX {
+            return;
+        }
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        match ranges.last_mut() {
+            Some(last) if last.end == txg.0 => last.end = txg.0 + 1,
+            Some(last) if last.end > txg.0 => {
+                let mut all = std::mem::take(&mut *ranges);
+                drop(ranges);
+                all.push(txg.0..txg.0 + 1);
+                self.set(all);
+                self.dirty.store(true, Ordering::Release);
+                return;
+            }
+            _ => ranges.push(txg.0..txg.0 + 1),
+        }
+        drop(ranges);
+        self.any.store(true, Ordering::Release);
+        self.dirty.store(true, Ordering::Release);
+    }
+
     fn contains(&self, txg: Txg) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
@@ -122,6 +199,7 @@ impl Dtl {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -134,5 +212,11 @@ mod tests {
         assert_eq!(missed, (5..13).chain(20..30).collect::<Vec<_>>());
         dtl.set(Vec::new());
         assert!(!dtl.contains(Txg(25)));
+        assert!(!dtl.dirty.load(Ordering::Relaxed));
+        for txg in [7, 8, 9, 8, 20, 3] {
+            dtl.add(Txg(txg));
+        }
+        assert_eq!(*dtl.ranges.read().unwrap(), [3..4, 7..10, 20..21]);
+        assert!(dtl.dirty.load(Ordering::Relaxed) && dtl.contains(Txg(20)));
     }
 }

@@ -1,4 +1,4 @@
-//! Devices: leaves, mirrors, raidz, dRAID, removed devices; labels; finding pools. Everything here only reads.
+//! Devices: leaves, mirrors, raidz, dRAID, removed devices; labels; finding pools, and making the vdevs of new ones.
 //!
 //! # From devices to a tree
 //! [`import::scan`] asks files and block devices for their labels ([`label`]) and puts the pools together that they tell of. A pool's configuration
@@ -23,6 +23,15 @@
 //! Leaves are read through a [`LeafSource`]: straight, or by a worker that goes through a pool in order of offsets, through a [`WindowSource`], which makes
 //! few large reads of many small ones.
 //!
+//! # A write
+//! [`VdevTree::write`] takes a batch of blocks. Each is turned into pieces on leaves by the same maps that reads use; the pieces of a leaf are
+//! sorted, and neighbours go out together. A leaf that is not there or fails gets the txg into its DTL, and a block is lost only when it
+//! has less left than its redundancy covers. [`ReadCx::heal`] lets a read overwrite what it found wrong; with [`ReadMode::Scrub`] that is
+//! a resilver, as leaves that missed a block's txg are rewritten.
+//!
+//! [`label::commit`] makes a txg the pool's state: data is flushed, then labels and uberblocks are written in an order that a crash at any
+//! point leaves with one whole state. [`create`] makes the configuration of new vdevs.
+//!
 //! # Invariants
 //! * Labels and configurations are hostile: shapes, widths, shifts and nesting are checked when a tree is opened, addresses when they are
 //!   read; the search for bad columns has a budget, chains of mappings end.
@@ -30,13 +39,18 @@
 //!   parity. Two exceptions: with three parity columns over more than a hundred disks (fewer for large blocks) not every set is tried; and in a block of
 //!   many rows (an expanded raidz), rows as bad as parity allows are found where the same disks are bad in all, or in up to six rows.
 //! * No lock is held over I/O, and the path of a healthy block takes none.
+//! * Nothing is overwritten by a read unless a checksum decided what is right.
+//! * What is on a removed device is never written: blocks are born on vdevs that are there.
 //! * Nothing here knows what a block pointer means. Callers: `zio` (blocks), `pool` (import, labels, health), `cli` (`zdb -l`).
 //!
-//! OpenZFS: `vdev.c`, `vdev_mirror.c`, `vdev_raidz.c`, `vdev_draid.c`, `vdev_indirect.c`, `vdev_label.c`, `zutil_import.c`.
+//! OpenZFS: `vdev.c`, `vdev_mirror.c`, `vdev_raidz.c`, `vdev_draid.c`, `vdev_indirect.c`, `vdev_label.c`, `vdev_queue.c`,
+//! `zpool_vdev.c`, `zutil_import.c`.
 #![forbid(unsafe_code)]
 
 mod columns;
 mod config;
+mod config_list;
+pub mod create;
 mod device;
 mod draid;
 mod error;
@@ -57,9 +71,10 @@ mod stripe;
 #[cfg(test)]
 mod test_pool;
 mod tree;
+mod write;
 
 pub use config::{VdevConfig, VdevType};
-pub use device::{Device, FileDevice, MemoryDevice};
+pub use device::{Device, DeviceKind, FileDevice, MemoryDevice};
 pub use error::Error;
 pub use leaf::Leaf;
 pub use ondisk::indirect::IndirectMapping;
@@ -67,6 +82,7 @@ pub use report::{FaultKind, LeafFault, ReadReport};
 pub use source::{DirectSource, LeafSource, ReadCx, ReadMode, WindowSource};
 pub use status::{VdevAux, VdevState, VdevStatus};
 pub use tree::{TopVdev, VdevTree};
+pub use write::{BlockWrite, WriteReport};
 
 #[cfg(test)]
 mod tests;

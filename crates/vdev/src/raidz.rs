@@ -165,6 +165,12 @@ impl Raidz {
         StripeMap { rows: map.collect() }
     }
 
+    /// Where sector number `sector` of the vdev lies, as child and device offset; `None` while an expansion moves sectors about.
+    pub(crate) fn sector_place(&self, sector: u64, ashift: u32) -> Option<(usize, u64)> {
+        let place = || ((sector % self.width) as usize, physical((sector / self.width) << ashift));
+        (!self.expanding).then(place)
+    }
+
     /// Swaps the places (not the meaning) of the first two columns where the format wants it.
     fn swap(&self, row: &mut Row, extent: Extent) {
         if self.parity != 1 || extent.offset & SWAP_BIT == 0 {

@@ -1,5 +1,7 @@
 //! The way of a read: from a top-level vdev to the copies, columns or segments of a block.
 
+use std::io::IoSlice;
+
 use base::Txg;
 use smallvec::SmallVec;
 
@@ -23,6 +25,8 @@ pub(crate) struct Request<'a> {
     pub(crate) cx: &'a ReadCx<'a>,
     pub(crate) birth: Txg,
     pub(crate) report: ReadReport,
+    /// Whether what is wrong is overwritten: only while a checksum decides what is right.
+    pub(crate) heals: bool,
 }
 
 impl<'a> Request<'a> {
@@ -70,6 +74,7 @@ impl<'a> Request<'a> {
     ) -> Result<(), Error> {
         let mut faults = Faults::new();
         let mut found = false;
+        let mut bad: SmallVec<[&'a Shape; 2]> = SmallVec::new();
         for side in sides {
             let read = if found {
                 let len = buf.len();
@@ -79,7 +84,10 @@ impl<'a> Request<'a> {
             };
             match read {
                 Ok(()) => found = true,
-                Err(e) => faults.extend_from_slice(e.faults()),
+                Err(e) => {
+                    faults.extend_from_slice(e.faults());
+                    bad.push(side);
+                }
             }
             if found && !self.is_scrub() {
                 break;
@@ -88,7 +96,15 @@ impl<'a> Request<'a> {
         if !found {
             return Err(failed(top, offset, buf.len(), faults));
         }
-        self.report.repaired.extend(faults);
+        self.report.repaired.extend(faults.iter().copied());
+        if self.heals {
+            // a side that could not repair itself is written anew
+            for side in bad {
+                if self.tree.rewrite_side(top, side, offset, self.birth, buf) {
+                    self.report.healed.extend(faults.iter().copied());
+                }
+            }
+        }
         Ok(())
     }
 
@@ -151,8 +167,15 @@ impl<'a> Request<'a> {
             }
         }
         let Some(good) = good else { return Err(failed(top, offset, buf.len(), faults)) };
+        for fault in &faults {
+            self.heal_fault(*fault, buf);
+        }
         self.report.repaired.extend(faults);
         if self.is_scrub() {
+            // those before the good one that were old, and known to be
+            for copy in copies.iter().take(good).filter(|c| c.rank == Rank::Stale) {
+                self.heal(copy.leaf, FaultKind::Missing, place, buf);
+            }
             self.compare_copies(copies, good + 1, place, buf, check);
         }
         Ok(())
@@ -184,8 +207,38 @@ impl<'a> Request<'a> {
                     let mut faults = Faults::new();
                     self.blame(&mut faults, copy.leaf, kind, place, len);
                     self.report.repaired.extend(faults);
+                    self.heal(copy.leaf, kind, place, right);
                 }
             }
+        }
+    }
+
+    /// Reads what cannot be checked: a part of a block. Nothing is overwritten on the strength of that.
+    pub(crate) fn read_unchecked(&mut self, top: &'a TopVdev, offset: u64, buf: &mut [u8]) -> bool {
+        let heals = std::mem::replace(&mut self.heals, false);
+        let read = self.read(top, offset, buf, &mut |_| true);
+        self.heals = heals;
+        read.is_ok()
+    }
+
+    /// Overwrites what a leaf holds at `place` with the right bytes, if that is wanted and the leaf can be written. A leaf that missed
+    /// the block is rewritten in scrub mode: that is a resilver.
+    pub(crate) fn heal(&mut self, leaf: &Leaf, kind: FaultKind, place: u64, right: &[u8]) {
+        if !self.heals || right.is_empty() || !leaf.is_writable() {
+            return;
+        }
+        if leaf.write(place, &[IoSlice::new(right)]).is_ok() {
+            let healed = LeafFault { leaf: leaf.guid(), kind, offset: place, len: right.len() as u64 };
+            self.report.healed.push(healed);
+        } else {
+            leaf.write_errors.add(1);
+        }
+    }
+
+    /// The same for a fault that was noted.
+    pub(crate) fn heal_fault(&mut self, fault: LeafFault, right: &[u8]) {
+        if let Some(leaf) = self.tree.leaf(fault.leaf) {
+            self.heal(leaf, fault.kind, fault.offset, right);
         }
     }
 

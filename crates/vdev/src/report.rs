@@ -31,6 +31,8 @@ pub struct LeafFault {
 pub struct ReadReport {
     /// Wrong bytes that the redundancy made good. Empty (and not allocated) when all was well.
     pub repaired: Vec<LeafFault>,
+    /// Ranges of leaves that were overwritten with what they should hold ([`crate::ReadCx::heal`]): those of `repaired` that could be written.
+    pub healed: Vec<LeafFault>,
     /// Ranges of leaves that were read and found right.
     pub copies_checked: u32,
 }

@@ -20,19 +20,23 @@ pub struct ReadCx<'a> {
     pub mode: ReadMode,
     /// What reads the leaves.
     pub source: &'a dyn LeafSource,
+    /// Whether bytes that were found wrong are overwritten with the right ones, where the leaf can be written.
+    pub heal: bool,
 }
 
 impl std::fmt::Debug for ReadCx<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ReadCx").field("mode", &self.mode).finish_non_exhaustive()
+        f.debug_struct("ReadCx").field("mode", &self.mode).field("heal", &self.heal).finish_non_exhaustive()
     }
 }
 
 impl ReadCx<'static> {
     /// Reads straight from the devices, up to the first good copy.
-    pub const NORMAL: ReadCx<'static> = ReadCx { mode: ReadMode::Normal, source: &DirectSource };
+    pub const NORMAL: ReadCx<'static> = ReadCx { mode: ReadMode::Normal, source: &DirectSource, heal: false };
+    /// As [`ReadCx::NORMAL`], and repairs what is wrong.
+    pub const HEALING: ReadCx<'static> = ReadCx { heal: true, ..ReadCx::NORMAL };
     /// Reads straight from the devices, every copy.
-    pub const SCRUB: ReadCx<'static> = ReadCx { mode: ReadMode::Scrub, source: &DirectSource };
+    pub const SCRUB: ReadCx<'static> = ReadCx { mode: ReadMode::Scrub, source: &DirectSource, heal: false };
 }
 
 /// What reads the leaves. Not `Sync`: a source may belong to one worker and keep a window of its own.

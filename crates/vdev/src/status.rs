@@ -85,6 +85,8 @@ pub struct VdevStatus {
     pub aux: VdevAux,
     /// Failed reads of this leaf since the pool was opened.
     pub read_errors: u64,
+    /// Failed writes of this leaf since the pool was opened.
+    pub write_errors: u64,
     /// Reads of this leaf that gave wrong bytes since the pool was opened.
     pub checksum_errors: u64,
     /// Whether it holds intent logs only.
@@ -129,6 +131,7 @@ impl VdevTree {
             state,
             aux,
             read_errors: leaf.map_or(0, |l| l.read_errors.get()),
+            write_errors: leaf.map_or(0, |l| l.write_errors.get()),
             checksum_errors: leaf.map_or(0, |l| l.checksum_errors.get()),
             is_log: config.is_log,
             children,

@@ -223,7 +223,7 @@ impl VdevTree {
             return Err(bad());
         }
         let top = self.top(vdev).ok_or(Error::NoVdev { id: vdev })?;
-        let mut request = Request { tree: self, cx, birth, report: ReadReport::default() };
+        let mut request = Request { tree: self, cx, birth, report: ReadReport::default(), heals: cx.heal };
         request.read(top, offset, buf, check)?;
         Ok(request.report)
     }

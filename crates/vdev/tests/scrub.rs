@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use base::{Guid, bytes};
 use codec::{ChecksumKind, Checksummer, Compress, embedded};
@@ -15,7 +15,7 @@ use ondisk::{BlkPtr, DnodePhys, ObjsetPhys, Uberblock};
 use oracle::fixtures;
 use vdev::import::{Candidate, scan};
 use vdev::label::read_uberblocks;
-use vdev::{Device, Error, FaultKind, ReadCx, VdevConfig, VdevTree};
+use vdev::{BlockWrite, Device, Error, FaultKind, ReadCx, VdevConfig, VdevTree};
 
 /// An object set, and what was met on the walk.
 struct Walk<'a> {
@@ -26,6 +26,8 @@ struct Walk<'a> {
     blocks: usize,
     unreadable: usize,
     faults: BTreeMap<(Guid, &'static str), usize>,
+    /// Whether what was read is written again.
+    rewrites: bool,
 }
 
 /// Takes a data block: its pointer, its number, its contents.
@@ -42,7 +44,16 @@ fn name(kind: FaultKind) -> &'static str {
 impl<'a> Walk<'a> {
     fn new(tree: &'a VdevTree, cx: ReadCx<'a>) -> Walk<'a> {
         let sums = Checksummer::new(None);
-        Walk { tree, cx, sums, seen: HashSet::new(), blocks: 0, unreadable: 0, faults: BTreeMap::new() }
+        Walk {
+            tree,
+            cx,
+            sums,
+            seen: HashSet::new(),
+            blocks: 0,
+            unreadable: 0,
+            faults: BTreeMap::new(),
+            rewrites: false,
+        }
     }
 
     fn is_right(&self, bp: &BlkPtr, data: &[u8]) -> bool {
@@ -78,6 +89,9 @@ impl<'a> Walk<'a> {
                 Ok(report) => {
                     for fault in &report.repaired {
                         *self.faults.entry((fault.leaf, name(fault.kind))).or_default() += 1;
+                    }
+                    if self.rewrites && self.tree.top(dva.vdev()).unwrap().is_concrete() {
+                        self.tree.write(birth, &[BlockWrite { dva, data: &buf }]).unwrap();
                     }
                     if dva.is_gang() {
                         let mut whole = Vec::new();
@@ -216,7 +230,14 @@ fn trusted_config(pool: &Candidate, ub: &Uberblock) -> (VdevConfig, Vec<(u64, Dn
 }
 
 fn prepare(dir: PathBuf) -> (Candidate, Uberblock, VdevTree) {
-    let pool = scan(&[dir]).unwrap().remove(0);
+    prepare_with(dir, &|device| device)
+}
+
+fn prepare_with(dir: PathBuf, wrap: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>) -> (Candidate, Uberblock, VdevTree) {
+    let mut pool = scan(&[dir]).unwrap().remove(0);
+    for found in &mut pool.devices {
+        found.device = wrap(Arc::clone(&found.device));
+    }
     let ub = newest(&pool);
     let (config, mos) = trusted_config(&pool, &ub);
     let tree = open(&pool, &config);
@@ -298,6 +319,71 @@ fn all_healthy_fixtures_are_clean_and_all_damaged_ones_are_read() {
         assert_eq!((normal.unreadable, normal.blocks), (walk.unreadable, walk.blocks), "{fixture}");
     }
     assert!(total > 14_000, "{total}");
+}
+
+/// A device that takes writes and only looks whether they would change anything.
+#[derive(Debug)]
+struct Unchanging(Arc<dyn Device>, Arc<Mutex<(usize, Vec<String>)>>);
+
+impl Device for Unchanging {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        let mut there = vec![0; data.len()];
+        self.0.read_at(offset, &mut there)?;
+        let mut log = self.1.lock().unwrap();
+        log.0 += data.len();
+        if there != data {
+            let at = there.iter().zip(data).position(|(a, b)| a != b).unwrap();
+            log.1.push(format!("{}: {} bytes at {offset:#x}, from byte {at}", self.name(), data.len()));
+        }
+        Ok(())
+    }
+    fn is_writable(&self) -> bool {
+        true
+    }
+    fn name(&self) -> String {
+        self.0.name()
+    }
+}
+
+#[test]
+fn what_openzfs_wrote_is_written_the_same() {
+    let fixtures = [
+        "basic-a",
+        "mirror-a",
+        "stripe-a",
+        "raidz1-a",
+        "raidz2-a",
+        "raidz3-a",
+        "raidzexp-a",
+        "raidzexp-b",
+        "draid-a",
+        "degdraid-a",
+        "degraidz2-a",
+        "frag-a",
+        "mixed-a",
+        "special-a",
+        "removal-a",
+    ];
+    for fixture in fixtures {
+        let unpacked = fixtures::unpack(fixture);
+        let log = Arc::new(Mutex::new((0, Vec::new())));
+        let wrap = |device| Arc::new(Unchanging(device, Arc::clone(&log))) as Arc<dyn Device>;
+        let (_, ub, tree) = prepare_with(unpacked.dir.clone(), &wrap);
+        let mut walk = Walk::new(&tree, ReadCx::NORMAL);
+        walk.rewrites = true;
+        walk.pool(&ub);
+        assert_eq!(walk.unreadable, 0, "{fixture}");
+        let (bytes, wrong) = &*log.lock().unwrap();
+        println!("{fixture}: {} blocks, {bytes} bytes", walk.blocks);
+        assert!(*bytes > 500_000, "{fixture}: {bytes}");
+        assert!(wrong.is_empty(), "{fixture}: {} {:#?}", wrong.len(), &wrong[..wrong.len().min(5)]);
+    }
 }
 
 /// For pools that are not committed: `ZUSE_POOL_DIR=/tmp/pool cargo test -p zuse-vdev --test scrub -- --ignored --nocapture`.

@@ -1,4 +1,4 @@
-//! How fast small blocks are read in order. Run with `cargo test --release -p zuse-vdev --test speed -- --ignored --nocapture`.
+//! How fast small blocks are read in order, and blocks are written. Run with `cargo test --release -p zuse-vdev --test speed -- --ignored --nocapture`.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -9,7 +9,10 @@ use base::{Guid, Txg};
 use nvlist::NvList;
 use ondisk::Dva;
 use ondisk::label::key;
-use vdev::{DirectSource, FileDevice, LeafSource, ReadCx, ReadMode, VdevConfig, VdevTree, WindowSource};
+use vdev::{
+    BlockWrite, DirectSource, FileDevice, LeafSource, MemoryDevice, ReadCx, ReadMode, VdevConfig, VdevTree,
+    WindowSource,
+};
 
 const FILE_BYTES: u64 = 512 << 20;
 
@@ -67,7 +70,7 @@ fn small_blocks_in_order() {
         ];
         for (name, source) in &sources {
             for mode in [ReadMode::Normal, ReadMode::Scrub] {
-                let cx = ReadCx { mode, source: &**source };
+                let cx = ReadCx { mode, source: &**source, heal: false };
                 let mut buf = vec![0; 8192];
                 let (mut offset, mut reads, mut n) = (0, 0u64, 0u64);
                 let start = cpu();
@@ -82,6 +85,46 @@ fn small_blocks_in_order() {
                 let spent = cpu() - start;
                 println!("{kind:15} {name:12} {mode:?}: {:.0} reads per CPU second", reads as f64 / spent.max(0.001));
             }
+        }
+    }
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn blocks_written_to_memory() {
+    for (kind, leaves, parity) in [("file", 1, 1), ("mirror", 2, 1), ("raidz", 6, 1), ("raidz", 6, 2), ("raidz", 7, 3)]
+    {
+        let mut root = vdev(kind, leaves);
+        let top = &mut root.get_nvlist_array_mut(key::CHILDREN).unwrap()[0];
+        top.insert(key::ASHIFT, 12u64);
+        if kind == "raidz" {
+            top.insert(key::NPARITY, parity as u64);
+        }
+        let config = VdevConfig::parse(&root).unwrap();
+        let disks: Vec<MemoryDevice> = (0..leaves).map(|_| MemoryDevice::writable(256 << 20)).collect();
+        let find = |guid: Guid| disks.get(guid.0 as usize - 10).cloned().map(|d| Arc::new(d) as _);
+        let tree = VdevTree::open(&config, &find).unwrap();
+        for size in [4096usize, 128 << 10] {
+            let data = vec![0x5au8; size];
+            let asize = tree.top(0).unwrap().psize_to_asize(size as u64);
+            let batch = (8 << 20) / size as u64;
+            let (start, cpu_start) = (std::time::Instant::now(), cpu());
+            let mut written = 0u64;
+            for round in 0..40u64 {
+                let first = round % 8 * batch;
+                let blocks: Vec<BlockWrite<'_>> = (first..first + batch)
+                    .map(|n| BlockWrite { dva: Dva::new(0, n * asize, asize, false), data: &data })
+                    .collect();
+                tree.write(Txg(1), &blocks).unwrap();
+                written += batch * size as u64;
+            }
+            let (wall, cpu) = (start.elapsed().as_secs_f64(), cpu() - cpu_start);
+            let mib = written as f64 / 1048576.0;
+            println!(
+                "{kind} {leaves}/{parity} {size:6}: {:.0} MiB/s, {:.0} MiB per CPU second",
+                mib / wall,
+                mib / cpu.max(0.01)
+            );
         }
     }
 }

@@ -31,8 +31,48 @@ impl Repair<'_, '_> {
                 self.check_padding(r);
             }
         }
+        if self.request.heals {
+            self.heal();
+        }
         self.request.report.repaired.extend(self.faults);
         Ok(())
+    }
+
+    /// Overwrites what was found wrong, or could not be read; in scrub mode also what is known to be old.
+    fn heal(&mut self) {
+        let scrub = self.request.is_scrub();
+        for r in 0..self.rows.len() {
+            let count = self.map.rows.get(r).map_or(0, |row| row.columns.len());
+            for c in 0..count {
+                let Some(column) = self.column(r, c) else { continue };
+                let Some((copies, tried)) =
+                    self.rows.get(r).and_then(|row| row.cells.get(c)).map(|cell| (cell.copies.clone(), cell.tried))
+                else {
+                    continue;
+                };
+                let behind = column.offset.saturating_add(column.size as u64);
+                for (n, copy) in copies.iter().enumerate() {
+                    let leaf = copy.leaf;
+                    let fault_at = |offset: u64, faults: &[crate::LeafFault]| {
+                        faults.iter().find(|f| f.leaf == leaf.guid() && f.offset == offset).map(|f| f.kind)
+                    };
+                    // those that were not tried were compared, and rewritten then
+                    let stale = scrub && copy.rank == crate::node::Rank::Stale;
+                    let stale_here = (stale && n < tried).then_some(FaultKind::Missing);
+                    if column.size != 0
+                        && let Some(kind) = fault_at(column.offset, &self.faults).or(stale_here)
+                    {
+                        let right = self.place(r, c).to_vec();
+                        self.request.heal(leaf, kind, column.offset, &right);
+                    }
+                    if column.pad != 0
+                        && let Some(kind) = fault_at(behind, &self.faults).or(stale.then_some(FaultKind::Missing))
+                    {
+                        self.request.heal(leaf, kind, behind, &vec![0; column.pad]);
+                    }
+                }
+            }
+        }
     }
 
     fn fresh_leaf(&self, r: usize, c: usize) -> Option<&Leaf> {
@@ -55,7 +95,8 @@ impl Repair<'_, '_> {
         let is_known = |c: usize| {
             self.rows.get(r).and_then(|row| row.cells.get(c)).is_some_and(|cell: &Cell<'_>| cell.used.is_some())
         };
-        if !(0..parity).any(is_known) {
+        // parity that nobody read is computed only where it may have to be written
+        if !(0..parity).any(is_known) && !self.request.heals {
             return;
         }
         self.update_syndromes(r);

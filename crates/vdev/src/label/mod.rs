@@ -1,4 +1,6 @@
-//! Reading labels: configurations, uberblocks, boot environments.
+//! Labels: configurations, uberblocks, boot environments. Reading is here, writing in a part of its own.
+
+mod write;
 
 use base::{Endian, Guid, Txg};
 use codec::embedded::verify_label;
@@ -8,6 +10,10 @@ use ondisk::label::{self as layout, BootEnv, key};
 
 use crate::Error;
 use crate::device::Device;
+pub use write::{
+    AuxUse, PoolLabel, aux_config, clear, commit, encode_config, encode_uberblock, init, initial_config, leaf_config,
+    uberblock_slot, write_config, write_uberblock,
+};
 
 /// What a label's configuration may be: one packed area of 112 KiB holds no more.
 const LIMITS: Limits = Limits { depth: 20, pairs: 1 << 16, bytes: 16 << 20 };
@@ -174,3 +180,6 @@ pub fn read_bootenv(dev: &dyn Device) -> Result<BootEnv, Error> {
     }
     last
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,471 @@
+//! Writing blocks.
+//!
+//! A batch of blocks is *planned* first: each block becomes pieces on leaves (its data where a map says, parity that is computed into one arena for
+//! many blocks, zeros behind what is short). The pieces are sorted by leaf and offset, and what is adjacent goes out in one vectored
+//! write of up to `zfs_vdev_aggregation_limit` bytes. No byte of a block is copied, nothing is allocated per block. Large batches are
+//! planned in parts by several threads, and leaves are written side by side.
+//!
+//! # What fails
+//! A leaf that is not there, or fails, missed the txg: that is noted in its DTL, and the block is as good as the rest of its
+//! redundancy. Only a block that lost more than that is an error; the other blocks of the batch are written all the same.
+//!
+//! # Zeros that nobody asked for
+//! A raidz allocates a multiple of `parity + 1` sectors and leaves the last ones unused. They are written as zeros where that joins two
+//! pieces to one write, and else not at all (OpenZFS: optional I/Os). The padding of a dRAID row is always written: its rebuild computes
+//! with it.
+//!
+//! OpenZFS: `zio_vdev_io_start`, `vdev_queue_aggregate`, `vdev_mirror_io_start`, `vdev_raidz_io_start_write`.
+
+use std::io::IoSlice;
+
+use base::tunable::ZFS_VDEV_AGGREGATION_LIMIT;
+use base::{Guid, Txg, tasks};
+use ondisk::Dva;
+
+use crate::node::{Node, Rank, SpareRoom};
+use crate::report::{FaultKind, LeafFault};
+use crate::stripe::{Column, Extent, StripeMap, physical};
+use crate::tree::{Geometry, Shape, Striped, TopVdev, VdevTree};
+use crate::{Error, Leaf, gf};
+
+/// The largest sector.
+const SECTOR_MAX: usize = 1 << 16;
+/// What is written where a block ends before its sectors do.
+static ZEROS: [u8; SECTOR_MAX] = [0; SECTOR_MAX];
+/// Pieces of one write.
+const PIECES_MAX: usize = 1024;
+/// A batch of at least this many bytes is worth several threads.
+const PARALLEL_BYTES: usize = 512 << 10;
+
+/// A block that is to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct BlockWrite<'a> {
+    /// Where: what was allocated for it.
+    pub dva: Dva,
+    /// Its bytes as stored, a multiple of 512 of them. Up to the end of the last sector, zeros are added.
+    pub data: &'a [u8],
+}
+
+/// The account of a batch that was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WriteReport {
+    /// Writes that were made.
+    pub writes: u64,
+    /// Bytes that went to leaves: data, parity, padding, every copy.
+    pub bytes: u64,
+    /// Leaves that failed, or were not there, in the order of leaves; each once, with the first range that it missed and the sum of lengths.
+    pub faults: Vec<LeafFault>,
+}
+
+/// Where the bytes of a piece are.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    /// Part of the block.
+    Block(usize),
+    /// Part of the arena.
+    Arena(usize),
+    /// Zeros.
+    Zero,
+}
+
+/// Bytes that go to one place of one leaf.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    offset: u64,
+    leaf: u32,
+    block: u32,
+    len: u32,
+    /// Which part of the plan, for its arena.
+    part: u16,
+    optional: bool,
+    source: Source,
+}
+
+/// Pieces of some blocks.
+#[derive(Default)]
+struct Plan {
+    pieces: Vec<Piece>,
+    /// Parity, and blocks that had to be filled up.
+    arena: Vec<u8>,
+    /// Leaves that will miss a part of a block: (leaf, offset, length).
+    missing: Vec<(u32, u64, u64)>,
+    /// Blocks with too little left of them, and addresses that cannot be.
+    errors: Vec<Error>,
+}
+
+impl VdevTree {
+    /// Writes blocks that are born in `txg`, in any order. When it returns, they can be read; they are on stable storage after
+    /// [`VdevTree::flush`].
+    ///
+    /// # Errors
+    /// [`Error::WriteFailed`] for the first block that cannot be read again because too many leaves missed it; what makes an address
+    /// unusable. All other blocks are written.
+    pub fn write(&self, txg: Txg, blocks: &[BlockWrite<'_>]) -> Result<WriteReport, Error> {
+        let total: usize = blocks.iter().map(|b| b.data.len()).sum();
+        let threads = if total >= PARALLEL_BYTES { tasks::width() } else { 1 };
+        let each = blocks.len().div_ceil(threads).max(1);
+        let parts: Vec<(usize, &[BlockWrite<'_>])> = blocks.chunks(each).enumerate().collect();
+        let mut plans = tasks::map(parts, |(part, chunk)| {
+            let mut planner = Planner { tree: self, txg, part: part as u16, plan: Plan::default(), lost: &[] };
+            for (n, block) in chunk.iter().enumerate() {
+                planner.block((part * each + n) as u32, block);
+            }
+            planner.plan
+        });
+        let mut pieces = match plans.as_mut_slice() {
+            [only] => std::mem::take(&mut only.pieces),
+            many => many.iter().flat_map(|plan| plan.pieces.iter().copied()).collect(),
+        };
+        pieces.sort_unstable_by_key(|p| (p.leaf, p.offset));
+        let leaves: Vec<&[Piece]> = pieces.chunk_by(|a, b| a.leaf == b.leaf).collect();
+        let work = |pieces: &[Piece]| self.write_leaf(blocks, &plans, pieces);
+        let done: Vec<LeafDone> =
+            if threads > 1 { tasks::map(leaves, work) } else { leaves.into_iter().map(work).collect() };
+        self.account(txg, blocks, plans, done)
+    }
+
+    /// Writes the sorted pieces of one leaf.
+    fn write_leaf(&self, blocks: &[BlockWrite<'_>], plans: &[Plan], pieces: &[Piece]) -> LeafDone {
+        let mut done = LeafDone::default();
+        let Some(leaf) = pieces.first().and_then(|p| self.leaves().get(p.leaf as usize)) else { return done };
+        let limit = ZFS_VDEV_AGGREGATION_LIMIT.get();
+        let bytes = |p: &Piece| piece_bytes(blocks, plans, p);
+        let mut slices: Vec<IoSlice<'_>> = Vec::new();
+        let mut rest = pieces;
+        while let Some(first) = rest.first() {
+            let mut end = first.offset;
+            let joins = |p: &&Piece| {
+                let next = end.saturating_add(u64::from(p.len));
+                let takes = p.offset == end && (next - first.offset <= limit || p.offset == first.offset);
+                if takes {
+                    end = next;
+                }
+                takes
+            };
+            let count = rest.iter().take(PIECES_MAX).take_while(joins).count().max(1);
+            let (run, behind) = rest.split_at(count);
+            rest = behind;
+            // zeros at the ends of a run join nothing
+            let from = run.iter().take_while(|p| p.optional).count();
+            let until = run.len() - run.iter().rev().take_while(|p| p.optional).count();
+            let Some(run) = run.get(from..until).filter(|run| !run.is_empty()) else { continue };
+            let at = run.first().map_or(0, |p| p.offset);
+            slices.clear();
+            slices.extend(run.iter().map(|p| IoSlice::new(bytes(p))));
+            done.writes += 1;
+            done.bytes += run.iter().map(|p| u64::from(p.len)).sum::<u64>();
+            if leaf.write(at, &slices).is_err() {
+                // perhaps one bad sector: what can be saved is saved
+                for piece in run {
+                    done.writes += 1;
+                    if leaf.write(piece.offset, &[IoSlice::new(bytes(piece))]).is_err() && !piece.optional {
+                        done.failed.push(*piece);
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    /// Notes who missed what, and finds the blocks that are lost.
+    fn account(
+        &self,
+        txg: Txg,
+        blocks: &[BlockWrite<'_>],
+        plans: Vec<Plan>,
+        done: Vec<LeafDone>,
+    ) -> Result<WriteReport, Error> {
+        let mut report = WriteReport::default();
+        let mut missed: Vec<(u32, FaultKind, u64, u64)> = Vec::new();
+        let mut first_error = None;
+        for plan in plans {
+            missed.extend(plan.missing.iter().map(|(leaf, at, len)| (*leaf, FaultKind::Missing, *at, *len)));
+            first_error = first_error.or(plan.errors.into_iter().next());
+        }
+        let mut failed: Vec<(u32, u32, u64)> = Vec::new();
+        for leaf in &done {
+            report.writes += leaf.writes;
+            report.bytes += leaf.bytes;
+            for piece in &leaf.failed {
+                report.bytes -= u64::from(piece.len);
+                missed.push((piece.leaf, FaultKind::Io, piece.offset, u64::from(piece.len)));
+                failed.push((piece.block, piece.leaf, piece.offset));
+            }
+        }
+        missed.sort_by_key(|m| m.0);
+        for of_leaf in missed.chunk_by(|a, b| a.0 == b.0) {
+            let (Some(first), Some(leaf)) =
+                (of_leaf.first(), of_leaf.first().and_then(|m| self.leaves().get(m.0 as usize)))
+            else {
+                continue;
+            };
+            leaf.miss(txg);
+            let errors = of_leaf.iter().filter(|m| m.1 == FaultKind::Io).count();
+            leaf.write_errors.add(errors as u64);
+            let kind = if errors > 0 { FaultKind::Io } else { FaultKind::Missing };
+            let len = of_leaf.iter().map(|m| m.3).sum();
+            report.faults.push(LeafFault { leaf: leaf.guid(), kind, offset: first.2, len });
+        }
+        // only where a leaf failed, its blocks are planned once more, without it
+        failed.sort_unstable();
+        for of_block in failed.chunk_by(|a, b| a.0 == b.0) {
+            let Some(number) = of_block.first().map(|f| f.0) else { continue };
+            let Some(block) = blocks.get(number as usize) else { continue };
+            let lost: Vec<(u32, u64)> = of_block.iter().map(|f| (f.1, f.2)).collect();
+            let mut planner = Planner { tree: self, txg, part: 0, plan: Plan::default(), lost: &lost };
+            planner.block(number, block);
+            first_error = first_error.or(planner.plan.errors.into_iter().next());
+        }
+        match first_error {
+            Some(error) => Err(error),
+            None => Ok(report),
+        }
+    }
+
+    /// Writes a block to one side of a mirror of striped vdevs; whether enough of it arrived.
+    pub(crate) fn rewrite_side<'a>(
+        &'a self,
+        top: &TopVdev,
+        side: &'a Shape,
+        offset: u64,
+        birth: Txg,
+        data: &[u8],
+    ) -> bool {
+        let dva = Dva::new(top.id(), offset, 0, false);
+        let mut planner = Planner { tree: self, txg: birth, part: 0, plan: Plan::default(), lost: &[] };
+        planner.shape(side, Place { vdev: top.id(), offset, number: 0, ashift: top.ashift() }, data);
+        let mut plan = planner.plan;
+        let whole = plan.errors.is_empty();
+        let mut pieces = std::mem::take(&mut plan.pieces);
+        pieces.sort_unstable_by_key(|p| (p.leaf, p.offset));
+        let (blocks, plans) = ([BlockWrite { dva, data }], [plan]);
+        let leaves = pieces.chunk_by(|a, b| a.leaf == b.leaf);
+        let failed: usize = leaves.map(|pieces| self.write_leaf(&blocks, &plans, pieces).failed.len()).sum();
+        whole && failed == 0
+    }
+
+    /// Overwrites bytes of one leaf, at byte `offset` of its device, with what they should be (OpenZFS: `ZIO_FLAG_SELF_HEAL`).
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if the leaf cannot be written at all, [`Error::Write`] if it fails now, which is counted.
+    pub fn repair(&self, leaf: Guid, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let leaf = self.leaf(leaf).filter(|l| l.is_writable()).ok_or(Error::NoDevice { leaf })?;
+        leaf.write(offset, &[IoSlice::new(data)]).inspect_err(|_| leaf.write_errors.add(1))
+    }
+
+    /// Brings everything that was written to stable storage, on all leaves at the same time.
+    ///
+    /// # Errors
+    /// [`Error::Flush`] for the first leaf that fails. As in OpenZFS, a caller may go on: the leaf's next writes will tell.
+    pub fn flush(&self) -> Result<(), Error> {
+        let writable: Vec<&Leaf> = self.leaves().iter().map(|leaf| &**leaf).filter(|leaf| leaf.is_writable()).collect();
+        tasks::map(writable, Leaf::flush).into_iter().collect()
+    }
+
+    /// The DTLs of the leaves that missed something since this was last asked: each is to be written to the pool, whole.
+    #[must_use]
+    pub fn dirty_dtls(&self) -> Vec<(Guid, Vec<std::ops::Range<u64>>)> {
+        self.leaves().iter().filter_map(|leaf| Some((leaf.guid(), leaf.take_dirty_dtl()?))).collect()
+    }
+}
+
+/// What became of one leaf's pieces.
+#[derive(Default)]
+struct LeafDone {
+    writes: u64,
+    bytes: u64,
+    failed: Vec<Piece>,
+}
+
+fn piece_bytes<'b>(blocks: &[BlockWrite<'b>], plans: &'b [Plan], piece: &Piece) -> &'b [u8] {
+    let len = piece.len as usize;
+    let bytes = match piece.source {
+        Source::Block(at) => blocks.get(piece.block as usize).and_then(|b| b.data.get(at..at + len)),
+        Source::Arena(at) => plans.get(usize::from(piece.part)).and_then(|plan| plan.arena.get(at..at + len)),
+        Source::Zero => ZEROS.get(..len),
+    };
+    bytes.unwrap_or(&[])
+}
+
+/// Turns blocks into pieces.
+struct Planner<'a> {
+    tree: &'a VdevTree,
+    txg: Txg,
+    part: u16,
+    plan: Plan,
+    /// Places where a write failed: they count as missing.
+    lost: &'a [(u32, u64)],
+}
+
+impl<'a> Planner<'a> {
+    fn block(&mut self, number: u32, block: &BlockWrite<'_>) {
+        let (vdev, offset, size) = (block.dva.vdev(), block.dva.offset(), block.data.len() as u64);
+        let fits = size != 0 && size.is_multiple_of(512) && size <= u64::from(u32::MAX);
+        let Some(top) = self.tree.top(vdev).filter(|top| top.is_concrete()) else {
+            return self.plan.errors.push(Error::NoVdev { id: vdev });
+        };
+        let padded = size.next_multiple_of(1 << top.ashift());
+        let inside = offset.checked_add(padded).is_some_and(|end| end <= i64::MAX as u64);
+        if !fits || !inside || !offset.is_multiple_of(512) {
+            return self.plan.errors.push(Error::BadAddress { vdev, offset, size });
+        }
+        let place = Place { vdev, offset, number, ashift: top.ashift() };
+        self.shape(&top.shape, place, block.data);
+    }
+
+    /// Plans a block on a shape; notes if too little of it will be there.
+    fn shape(&mut self, shape: &'a Shape, place: Place, data: &[u8]) {
+        let before = self.plan.missing.len();
+        let good = self.shape_below(shape, place, data);
+        if !good {
+            let faults = self.plan.missing.get(before..).unwrap_or(&[]).iter().filter_map(|(leaf, offset, len)| {
+                let leaf = self.tree.leaves().get(*leaf as usize)?.guid();
+                let kind = if self.lost.is_empty() { FaultKind::Missing } else { FaultKind::Io };
+                Some(LeafFault { leaf, kind, offset: *offset, len: *len })
+            });
+            let error = Error::WriteFailed {
+                vdev: place.vdev,
+                offset: place.offset,
+                size: data.len() as u64,
+                faults: faults.collect(),
+            };
+            self.plan.errors.push(error);
+        }
+    }
+
+    fn shape_below(&mut self, shape: &'a Shape, place: Place, data: &[u8]) -> bool {
+        match shape {
+            Shape::Copies(node) => self.copies(
+                node,
+                None,
+                place,
+                physical(place.offset),
+                &[
+                    (Source::Block(0), data.len()),
+                    (Source::Zero, data.len().next_multiple_of(1 << place.ashift) - data.len()),
+                ],
+            ),
+            Shape::Striped(striped) => self.striped(striped, place, data),
+            // every side, and one is enough
+            Shape::Sides(sides) => sides.iter().fold(false, |good, side| self.shape_below(side, place, data) | good),
+            Shape::Indirect(_) | Shape::Gone => false,
+        }
+    }
+
+    /// Plans the same bytes for every leaf of a node, from device offset `at` on; `false` if no leaf will have them.
+    fn copies(
+        &mut self,
+        node: &'a Node,
+        spares: Option<SpareRoom<'a>>,
+        place: Place,
+        at: u64,
+        sources: &[(Source, usize)],
+    ) -> bool {
+        let mut good = false;
+        for copy in &node.copies(spares, at, self.txg) {
+            let index = copy.leaf.index() as u32;
+            let can = copy.rank <= Rank::Stale && copy.leaf.is_writable() && !self.lost.contains(&(index, at));
+            if !can {
+                let len = sources.iter().map(|(_, len)| *len as u64).sum();
+                self.plan.missing.push((index, at, len));
+                continue;
+            }
+            good = true;
+            let mut offset = at;
+            for (source, len) in sources.iter().filter(|(_, len)| *len != 0) {
+                self.push(index, offset, place.number, *source, *len, false);
+                offset = offset.saturating_add(*len as u64);
+            }
+        }
+        good
+    }
+
+    fn push(&mut self, leaf: u32, offset: u64, block: u32, source: Source, len: usize, optional: bool) {
+        let piece = Piece { offset, leaf, block, len: len as u32, part: self.part, optional, source };
+        self.plan.pieces.push(piece);
+    }
+
+    fn striped(&mut self, striped: &'a Striped, place: Place, data: &[u8]) -> bool {
+        let sector = 1usize << place.ashift;
+        let size = data.len().next_multiple_of(sector) as u64;
+        if !place.offset.is_multiple_of(sector as u64) {
+            let error = Error::BadAddress { vdev: place.vdev, offset: place.offset, size: data.len() as u64 };
+            self.plan.errors.push(error);
+            return true;
+        }
+        let extent = Extent { offset: place.offset, size, ashift: place.ashift };
+        let map = striped.map(extent, self.txg);
+        // a block that ends within a sector is filled up in the arena, once
+        let filled = (size != data.len() as u64).then(|| {
+            let at = self.plan.arena.len();
+            self.plan.arena.extend_from_slice(data);
+            self.plan.arena.resize(at + size as usize, 0);
+            at
+        });
+        let parity = striped.geometry.parity();
+        let mut good = true;
+        for row in &map.rows {
+            let mut lost = 0;
+            for (c, column) in row.columns.iter().enumerate().filter(|(_, c)| c.size != 0 || c.pad != 0) {
+                let source = match (c.checked_sub(parity), filled) {
+                    (Some(_), None) => Source::Block(column.at),
+                    (Some(_), Some(at)) => Source::Arena(at + column.at),
+                    (None, _) => self.parity(c, column, row.data(), data, filled),
+                };
+                let Some(node) = striped.children.get(column.child) else { continue };
+                let sources = [(source, column.size), (Source::Zero, column.pad)];
+                let there = self.copies(node, striped.spare_room(), place, column.offset, &sources);
+                // padding alone carries nothing
+                lost += usize::from(!there && column.size != 0);
+            }
+            good &= lost <= parity;
+        }
+        self.skipped(striped, place, extent, &map);
+        good
+    }
+
+    /// Computes one parity column into the arena.
+    fn parity(&mut self, j: usize, column: &Column, row: &[Column], data: &[u8], filled: Option<usize>) -> Source {
+        let at = self.plan.arena.len();
+        // a block of the arena is before the parity
+        self.plan.arena.resize(at + column.size, 0);
+        let (before, to) = self.plan.arena.split_at_mut(at);
+        let block = match filled {
+            Some(start) => before.get(start..).unwrap_or(&[]),
+            None => data,
+        };
+        for column in row {
+            gf::horner(j, to, block.get(column.at..column.at + column.size).unwrap_or(&[]));
+        }
+        Source::Arena(at)
+    }
+
+    /// The sectors of a raidz that are allocated and not used.
+    fn skipped(&mut self, striped: &'a Striped, place: Place, extent: Extent, map: &StripeMap) {
+        let Geometry::Raidz(raidz) = &striped.geometry else { return };
+        let used: usize = map.rows.iter().flat_map(|row| &row.columns).map(|c| c.size >> extent.ashift).sum();
+        let allocated = raidz.psize_to_asize(extent.size, self.txg, extent.ashift) >> extent.ashift;
+        for n in used as u64..allocated {
+            let Some((child, at)) = raidz.sector_place(extent.sector().saturating_add(n), extent.ashift) else {
+                return;
+            };
+            // what is replaced or stands in for another is not worth the while
+            let Some(Node::Leaf(leaf)) = striped.children.get(child) else { continue };
+            if leaf.is_writable() {
+                self.push(leaf.index() as u32, at, place.number, Source::Zero, 1 << extent.ashift, true);
+            }
+        }
+    }
+}
+
+/// A block on its way down.
+#[derive(Clone, Copy)]
+struct Place {
+    vdev: u64,
+    offset: u64,
+    number: u32,
+    ashift: u32,
+}
+
+#[cfg(test)]
+mod tests;
