@@ -74,3 +74,38 @@ pub enum Error {
     #[error(transparent)]
     Ondisk(#[from] ondisk::Error),
 }
+
+/// Why no space was allocated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllocError {
+    /// No run of this size is free in any class that the block may lie in.
+    #[error("no space")]
+    NoSpace,
+    /// A space map cannot be used.
+    #[error("metaslab {metaslab} of vdev {vdev} cannot be loaded: {cause}")]
+    Load {
+        /// The top-level vdev.
+        vdev: u32,
+        /// The metaslab.
+        metaslab: u32,
+        /// Why.
+        cause: String,
+    },
+    /// There is no such vdev, or no such place on it.
+    #[error("there is no space at {offset:#x} of vdev {vdev}")]
+    Nowhere {
+        /// The top-level vdev.
+        vdev: u64,
+        /// Where.
+        offset: u64,
+    },
+    /// A range is not in the state that it should be in.
+    #[error("vdev {vdev}: {source}")]
+    State {
+        /// The top-level vdev.
+        vdev: u32,
+        /// What is wrong.
+        source: Error,
+    },
+}

@@ -6,6 +6,10 @@
 //! a metaslab is flushed: what concerns it goes to its own map, and its *unflushed txg* moves on. The present state of a
 //! metaslab is therefore its map, less the unflushed frees, plus the unflushed allocations ([`log`]).
 //!
+//! The writing side decides where blocks go ([`SpaceManager`]: classes, groups of metaslabs, allocators), what happens to freed space
+//! until it can be used again ([`Metaslab`]), and what is written down of it in each pass of a txg ([`SpaceSync`], with the
+//! flushing of [`flush`]). Free space in memory is a [`FreeSpace`].
+//!
 //! The bytes of maps and logs come from the caller (`pool` reads the objects), block by block: entries do not straddle
 //! blocks, each block has its own byte order, and blocks can be decoded in parallel. Offsets are bytes on the vdev, as in a
 //! DVA.
@@ -14,16 +18,28 @@
 //! allocations and frees of a metaslab are disjoint. Hostile maps give an [`Error`]; a tree takes memory in proportion to the
 //! entries read, never to what an entry claims.
 //!
-//! Callers: `pool` (import, space accounting, verification, zdb). OpenZFS: `range_tree.c`, `space_map.c`,
+//! Callers: `pool` (import, allocation, sync, space accounting, verification, zdb). OpenZFS: `range_tree.c`, `space_map.c`,
 //! `spa_log_spacemap.c`, and of `metaslab.c` the loading.
 #![forbid(unsafe_code)]
 
+mod allocatable;
+mod encode;
 mod error;
+pub mod flush;
+mod group;
 mod load;
 pub mod log;
+mod manager;
+mod metaslab;
 mod range_tree;
+mod sync;
 
-pub use error::Error;
+pub use allocatable::FreeSpace;
+pub use encode::{Encoder, add_to_histogram, optimal_length};
+pub use error::{AllocError, Error};
 pub use load::{MapGeometry, SpaceMapReader, load_free, load_metaslab};
+pub use manager::{Class, Layout, SpaceFigures, SpaceManager, SpaceRequest, TopSpace};
+pub use metaslab::{DEFER_TXGS, MapInfo, Metaslab, MetaslabLoader, PassWork, SpaceDelta};
 pub use ondisk::spacemap::{Action, Entry, SpaceMapHeader};
 pub use range_tree::RangeTree;
+pub use sync::{MapStore, SpaceSync, SyncFeatures};

@@ -54,6 +54,9 @@ where
     SpaceMapReader::new(header, MapGeometry::LOG, blocks).map(|c| c.and_then(change)).collect()
 }
 
+/// Bytes that a segment of a range tree takes, with its share of half-empty nodes.
+const SEGMENT_MEMORY: u64 = 24;
+
 /// The unflushed changes of one metaslab.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct MetaslabChanges {
@@ -64,11 +67,27 @@ pub struct MetaslabChanges {
 }
 
 impl MetaslabChanges {
-    fn apply(&mut self, action: Action, range: Range<u64>) -> Result<(), Error> {
+    /// One more change.
+    ///
+    /// # Errors
+    /// [`Error::Overlap`] if it was made before.
+    pub fn apply(&mut self, action: Action, range: Range<u64>) -> Result<(), Error> {
         match action {
             Action::Alloc => self.frees.remove_xor_add(range, &mut self.allocs),
             Action::Free => self.allocs.remove_xor_add(range, &mut self.frees),
         }
+    }
+
+    /// The memory that they take, in bytes, about.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        (self.allocs.len() + self.frees.len()) as u64 * SEGMENT_MEMORY
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.allocs.is_empty() && self.frees.is_empty()
     }
 
     /// Brings what the metaslab's own map says up to date.

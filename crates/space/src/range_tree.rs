@@ -93,16 +93,26 @@ impl RangeTree {
         if range.is_empty() {
             return Ok(());
         }
-        let before = self.segments.range(..range.end).next_back().map(|(s, e)| *s..*e);
-        if before.as_ref().is_some_and(|b| b.end > range.start) {
-            return Err(Error::Overlap { start: range.start, end: range.end });
+        let taken = Error::Overlap { start: range.start, end: range.end };
+        let mut near = self.segments.range_mut(..=range.end).rev();
+        let mut before = near.next();
+        // what begins where the range ends is joined to it
+        let mut end = range.end;
+        if let Some((_, e)) = before.take_if(|(s, _)| **s == range.end) {
+            end = *e;
+            before = near.next();
+        }
+        match before {
+            Some((_, e)) if *e > range.start => return Err(taken),
+            Some((_, e)) if *e == range.start => *e = end,
+            _ => {
+                self.segments.insert(range.start, end);
+            }
+        }
+        if end != range.end {
+            self.segments.remove(&range.end);
         }
         self.total += range.end - range.start;
-        let end = self.segments.remove(&range.end).unwrap_or(range.end);
-        match before.filter(|b| b.end == range.start) {
-            Some(b) => self.segments.insert(b.start, end),
-            None => self.segments.insert(range.start, end),
-        };
         Ok(())
     }
 
@@ -157,6 +167,9 @@ impl RangeTree {
     /// # Errors
     /// [`Error::Overlap`] if `other` holds what was to be added to it. Both sets are then changed in part.
     pub fn remove_xor_add(&mut self, range: Range<u64>, other: &mut RangeTree) -> Result<(), Error> {
+        if !self.intersects(range.clone()) {
+            return other.add(range);
+        }
         let gaps: Vec<_> = self.gaps(range.clone()).collect();
         self.clear(range);
         gaps.into_iter().try_for_each(|gap| other.add(gap))

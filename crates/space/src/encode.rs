@@ -1,0 +1,121 @@
+//! The bytes that are appended to a space map.
+//!
+//! Each batch begins with a debug entry that says what was being done, in which txg and pass. Two-word entries never straddle a
+//! block: the last word of a block is padded. What is made here is contiguous: it is written at the map's length, in one piece.
+//! Words are little-endian. OpenZFS: `space_map_write`.
+
+use std::ops::Range;
+
+use base::Txg;
+use ondisk::spacemap::{Action, Entry, HISTOGRAM_BUCKETS, ONE_WORD_OFFSET_MAX, ONE_WORD_RUN_MAX, TWO_WORD_RUN_MAX};
+
+use crate::{FreeSpace, MapGeometry, RangeTree};
+
+/// Encodes what is appended to one map.
+#[derive(Debug)]
+pub struct Encoder {
+    geometry: MapGeometry,
+    block: u64,
+    two_words: bool,
+    /// Where in the object the first byte of `out` goes.
+    at: u64,
+    out: Vec<u8>,
+    /// Allocated less freed bytes in `out`.
+    delta: i64,
+}
+
+impl Encoder {
+    /// For a map of `length` bytes so far, in blocks of `block` bytes. `two_words`: feature `spacemap_v2` is there.
+    #[must_use]
+    pub const fn new(geometry: MapGeometry, length: u64, block: u64, two_words: bool) -> Self {
+        Encoder { geometry, block, two_words, at: length, out: Vec::new(), delta: 0 }
+    }
+
+    /// What is done next.
+    pub fn intro(&mut self, action: Action, pass: u32, txg: Txg) {
+        let pass = (pass & 0x3ff) as u16;
+        self.push(&Entry::Debug { action, pass, txg });
+    }
+
+    fn push(&mut self, entry: &Entry) {
+        let (first, second) = entry.encode();
+        if second.is_some() && (self.at + self.out.len() as u64) % self.block == self.block - 8 {
+            self.out.extend(Entry::PADDING.encode().0.to_le_bytes());
+        }
+        self.out.extend(first.to_le_bytes());
+        self.out.extend(second.map(u64::to_le_bytes).into_iter().flatten());
+    }
+
+    /// One range; `vdev` for a log. A range that leaves the map is cut off: callers give none.
+    pub fn run(&mut self, action: Action, range: &Range<u64>, vdev: Option<u32>) {
+        let whole = self.geometry.range();
+        let (start, end) = (range.start.max(whole.start), range.end.min(whole.end));
+        debug_assert!(start == range.start && end == range.end, "{range:x?} is not in {whole:x?}");
+        let mut offset = (start - whole.start) >> self.geometry.shift;
+        let mut left = end.saturating_sub(start) >> self.geometry.shift;
+        let bytes = (left << self.geometry.shift) as i64;
+        self.delta += if action == Action::Alloc { bytes } else { -bytes };
+        let two = self.two_words && (vdev.is_some() || left > ONE_WORD_RUN_MAX || offset > ONE_WORD_OFFSET_MAX);
+        let most = if two { TWO_WORD_RUN_MAX } else { ONE_WORD_RUN_MAX };
+        while left > 0 {
+            let run = left.min(most);
+            let vdev = vdev.or(Some(NO_VDEV)).filter(|_| two);
+            self.push(&Entry::Run { action, offset, run, vdev, words: if two { 2 } else { 1 } });
+            offset += run;
+            left -= run;
+        }
+    }
+
+    /// A batch: the debug entry, and all ranges. Nothing if there are none.
+    pub fn batch(&mut self, action: Action, pass: u32, txg: Txg, ranges: &RangeTree, vdev: Option<u32>) {
+        if ranges.is_empty() {
+            return;
+        }
+        self.intro(action, pass, txg);
+        ranges.iter().for_each(|range| self.run(action, &range, vdev));
+    }
+
+    /// The bytes, and by how much the space that the map says to be allocated changes.
+    #[must_use]
+    pub fn finish(self) -> (Vec<u8>, i64) {
+        (self.out, self.delta)
+    }
+}
+
+/// Stands for the vdev in a two-word entry that names none: its field is 24 bits wide, and OpenZFS's marker is one more than fits,
+/// which leaves 0 (`SM_NO_VDEVID`).
+const NO_VDEV: u32 = 0;
+
+/// Adds segments of memory to a map's histogram. Its last bucket takes all that is larger, each counted as often as it is as large
+/// (OpenZFS: `space_map_histogram_add`).
+pub fn add_to_histogram(histogram: &mut [u64; HISTOGRAM_BUCKETS], counts: impl Iterator<Item = u64>, shift: u32) {
+    for (log, count) in counts.enumerate().skip(shift as usize).filter(|(_, n)| *n > 0) {
+        let n = log - shift as usize;
+        let bucket = n.min(HISTOGRAM_BUCKETS - 1);
+        if let Some(b) = histogram.get_mut(bucket) {
+            *b = b.saturating_add(count << (n - bucket));
+        }
+    }
+}
+
+/// How many bytes a map would have that says just what is free, by the counts of free segments alone (OpenZFS:
+/// `space_map_estimate_optimal_size`).
+#[must_use]
+pub fn optimal_length(free: &FreeSpace, geometry: &MapGeometry, block: u64, two_words: bool) -> u64 {
+    let one_word_below = 15 + geometry.shift as usize;
+    let two_words_below = 36 + geometry.shift as usize;
+    let mut size = 0u64;
+    for (log, count) in free.counts().iter().map(|n| u64::from(*n)).enumerate() {
+        size += match log {
+            _ if log < one_word_below => count * 8,
+            _ if !two_words => (count * 8) << (log + 1 - one_word_below).min(32),
+            _ if log < two_words_below => count * 16,
+            _ => (count * 16) << (log + 1 - two_words_below).min(32),
+        };
+    }
+    if two_words { size + (size / block.max(1) + 1) * 8 } else { size }
+}
+
+#[cfg(test)]
+#[path = "encode_tests.rs"]
+mod tests;

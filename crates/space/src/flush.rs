@@ -1,0 +1,458 @@
+//! Which metaslabs are flushed in a txg, and which logs are obsolete then.
+//!
+//! Each txg that changes anything makes one log. A metaslab that is *flushed* in txg T has everything before T in its own map; a log is
+//! needed as long as any metaslab was last flushed in its txg or before. So the oldest metaslabs are flushed, some in each txg:
+//! as many that the logs stay below a number of blocks, a number of txgs and an amount of memory. Metaslabs without unflushed
+//! changes just move to the front.
+//!
+//! How many must go is looked up in a short *summary* of the logs: rows of consecutive txgs, with the blocks of their logs and the
+//! metaslabs that were last flushed then. If the blocks of a txg are as many as in the last ones, the limit is hit after so
+//! many txgs, and freeing the first row's blocks needs the flush of that row's metaslabs; and so on for the rows behind it.
+//!
+//! OpenZFS: `spa_log_spacemap.c`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use base::{Txg, tunable};
+
+/// A metaslab: top-level vdev and number.
+pub type MetaslabId = (u32, u32);
+
+/// One log (OpenZFS: `spa_log_sm_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Log {
+    object: u64,
+    blocks: u64,
+}
+
+/// Logs of some consecutive txgs (OpenZFS: `log_summary_entry_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SummaryRow {
+    /// First txg.
+    pub start: Txg,
+    /// Last txg.
+    pub end: Txg,
+    /// Txgs with a log.
+    pub txgs: u64,
+    /// Metaslabs that were last flushed in one of them.
+    pub metaslabs: u64,
+    /// Those of them with unflushed changes.
+    pub dirty: u64,
+    /// Blocks of the logs.
+    pub blocks: u64,
+}
+
+/// Whether more than usual is to be flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FlushAll {
+    /// As much as the limits want.
+    #[default]
+    No,
+    /// Everything at once: the pool is exported.
+    Export,
+    /// Everything that was unflushed at `upto`, over some txgs: the user wants it (`zpool condense`).
+    Request {
+        /// The last txg synced when it was asked for.
+        upto: Txg,
+    },
+}
+
+/// How far a flush on request is (OpenZFS: `spa_condense_stat_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Metaslabs flushed so far.
+    pub processed: u64,
+    /// Metaslabs that were unflushed at the start.
+    pub total: u64,
+    /// Whether it goes on.
+    pub active: bool,
+}
+
+/// What a txg's flushing looks like from outside.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct LogSpacemapStats {
+    /// Memory of unflushed changes, in bytes.
+    pub unflushed_memory: u64,
+    /// Metaslabs with unflushed changes.
+    pub unflushed_metaslabs: u64,
+    /// Logs.
+    pub logs: u64,
+    /// Their blocks.
+    pub log_blocks: u64,
+    /// The limit of blocks now.
+    pub block_limit: u64,
+    /// The oldest log, 0 if there is none.
+    pub oldest_txg: Txg,
+    /// Metaslabs flushed in the last txg.
+    pub flushes: u64,
+    /// Space maps rewritten in the last txg.
+    pub condenses: u64,
+    /// Flushes since the import.
+    pub flushes_total: u64,
+    /// Rewrites since the import.
+    pub condenses_total: u64,
+    /// Seconds that reading the logs would take in an import now.
+    pub import_seconds: f64,
+}
+
+/// The logs of a pool, and who was flushed when.
+#[derive(Clone, Debug, Default)]
+pub struct LogSpace {
+    logs: BTreeMap<Txg, Log>,
+    summary: VecDeque<SummaryRow>,
+    /// By unflushed txg.
+    by_flushed: BTreeSet<(Txg, MetaslabId)>,
+    metaslabs: HashMap<MetaslabId, (Txg, bool)>,
+    dirty: u64,
+    blocks: u64,
+    block_limit: u64,
+    memory: u64,
+    physical_memory: u64,
+    mode: FlushAll,
+    progress: Progress,
+    stats: LogSpacemapStats,
+    /// Log bytes that an import reads in a second.
+    read_rate: f64,
+    block_size: u64,
+}
+
+/// Log bytes read in a second before anything was measured: a disk with seeks.
+const READ_RATE: f64 = 50e6;
+
+impl LogSpace {
+    /// Without logs. `physical_memory`: bytes of the machine.
+    #[must_use]
+    pub fn new(physical_memory: u64) -> Self {
+        let (read_rate, block_size) = (READ_RATE, LOG_BLOCK_SIZE);
+        LogSpace { physical_memory, read_rate, block_size, ..LogSpace::default() }
+    }
+
+    /// At import: the logs that there are (txg, object, blocks), the metaslabs that use them (unflushed txg, whether they have unflushed
+    /// changes), and the last txg.
+    #[must_use]
+    pub fn load(
+        physical_memory: u64,
+        logs: impl IntoIterator<Item = (Txg, u64, u64)>,
+        metaslabs: impl IntoIterator<Item = (MetaslabId, Txg, bool)>,
+    ) -> Self {
+        let mut this = LogSpace::new(physical_memory);
+        let mut users: BTreeMap<Txg, u64> = BTreeMap::new();
+        for (id, txg, dirty) in metaslabs {
+            *users.entry(txg).or_default() += 1;
+            this.by_flushed.insert((txg, id));
+            this.metaslabs.insert(id, (txg, dirty));
+        }
+        this.set_block_limit();
+        for (txg, object, blocks) in logs {
+            this.logs.insert(txg, Log { object, blocks });
+            this.blocks += blocks;
+            this.summarize(txg, users.remove(&txg).unwrap_or(0), 0, blocks);
+            this.set_block_limit();
+        }
+        // a metaslab without a log of its txg counts with what is oldest
+        for (txg, count) in users {
+            if let Some(row) = this.row_of(txg) {
+                row.metaslabs += count;
+            }
+        }
+        let dirty: Vec<Txg> = this.metaslabs.values().filter(|m| m.1).map(|m| m.0).collect();
+        this.dirty = dirty.len() as u64;
+        for txg in dirty {
+            if let Some(row) = this.row_of(txg) {
+                row.dirty += 1;
+            }
+        }
+        this.set_block_limit();
+        this
+    }
+
+    /// The row for a metaslab last flushed in `txg`: the last one that does not begin later, or else the first.
+    fn row_of(&mut self, txg: Txg) -> Option<&mut SummaryRow> {
+        let n = self.summary.iter().take_while(|r| r.start <= txg).count();
+        self.summary.get_mut(n.saturating_sub(1))
+    }
+
+    fn row_is_full(&self, row: &SummaryRow, txg: Txg) -> bool {
+        let rows = tunable::ZFS_MAX_LOGSM_SUMMARY_LENGTH.get().max(1);
+        row.end != txg
+            && (row.txgs >= tunable::ZFS_UNFLUSHED_LOG_TXG_MAX.get().div_ceil(rows)
+                || row.blocks >= self.block_limit.div_ceil(rows).max(1))
+    }
+
+    fn summarize(&mut self, txg: Txg, metaslabs: u64, dirty: u64, blocks: u64) {
+        if self.summary.back().is_none_or(|row| self.row_is_full(row, txg)) {
+            self.summary.push_back(SummaryRow { start: txg, end: txg, txgs: 1, metaslabs: 0, dirty: 0, blocks: 0 });
+        }
+        if let Some(row) = self.summary.back_mut() {
+            if row.end < txg {
+                row.end = txg;
+                row.txgs += 1;
+            }
+            row.metaslabs += metaslabs;
+            row.dirty += dirty;
+            row.blocks += blocks;
+        }
+    }
+
+    /// Blocks that the logs may have, for as many metaslabs as are dirty (OpenZFS: `spa_log_sm_set_blocklimit`).
+    pub fn set_block_limit(&mut self) {
+        let dirty: u64 = self.summary.iter().map(|r| r.dirty).sum();
+        let wanted = dirty.saturating_mul(tunable::ZFS_UNFLUSHED_LOG_BLOCK_PCT.get()) / 100;
+        let least = wanted.max(tunable::ZFS_UNFLUSHED_LOG_BLOCK_MIN.get());
+        self.block_limit = least.min(tunable::ZFS_UNFLUSHED_LOG_BLOCK_MAX.get());
+    }
+
+    /// Begins the log of `txg`, which is space map object `object`.
+    pub fn start(&mut self, txg: Txg, object: u64) {
+        self.logs.insert(txg, Log { object, blocks: 0 });
+        self.set_block_limit();
+    }
+
+    /// Whether `txg` has a log.
+    #[must_use]
+    pub fn has_log(&self, txg: Txg) -> bool {
+        self.logs.contains_key(&txg)
+    }
+
+    /// The log of `txg` now has so many blocks; it is said once, when the txg is complete.
+    pub fn close(&mut self, txg: Txg, blocks: u64) {
+        if let Some(log) = self.logs.get_mut(&txg) {
+            log.blocks = blocks;
+            self.blocks += blocks;
+            self.summarize(txg, 0, 0, blocks);
+        }
+    }
+
+    /// The unflushed txg of a metaslab; `None` if it was never in a log.
+    #[must_use]
+    pub fn unflushed_txg(&self, id: MetaslabId) -> Option<Txg> {
+        self.metaslabs.get(&id).map(|m| m.0)
+    }
+
+    /// A metaslab has changes in the log of `txg`. True if its unflushed txg is `txg` from now on: it had none, or nothing unflushed.
+    pub fn dirtied(&mut self, id: MetaslabId, txg: Txg) -> bool {
+        match self.metaslabs.get(&id) {
+            Some((_, true)) => false,
+            _ => {
+                self.moved(id, txg, true);
+                true
+            }
+        }
+    }
+
+    /// A metaslab was flushed in `txg`, or had nothing to flush.
+    pub fn flushed(&mut self, id: MetaslabId, txg: Txg) {
+        self.moved(id, txg, false);
+    }
+
+    fn moved(&mut self, id: MetaslabId, txg: Txg, dirty: bool) {
+        if let Some((was, was_dirty)) = self.metaslabs.insert(id, (txg, dirty)) {
+            self.by_flushed.remove(&(was, id));
+            self.dirty -= u64::from(was_dirty);
+            if let Some(row) = self.row_of(was) {
+                row.metaslabs = row.metaslabs.saturating_sub(1);
+                row.dirty = row.dirty.saturating_sub(u64::from(was_dirty));
+            }
+        }
+        self.by_flushed.insert((txg, id));
+        self.dirty += u64::from(dirty);
+        self.summarize(txg, 1, u64::from(dirty), 0);
+    }
+
+    /// Takes out the logs that nobody needs any more: txg and object. The log of the txg that is being synced always stays.
+    pub fn take_obsolete(&mut self) -> Vec<(Txg, u64)> {
+        let Some((oldest, _)) = self.by_flushed.first().copied() else { return Vec::new() };
+        let needed = self.logs.split_off(&oldest);
+        let gone = std::mem::replace(&mut self.logs, needed);
+        for log in gone.values() {
+            self.blocks -= log.blocks;
+            self.forget_blocks(log.blocks);
+        }
+        gone.into_iter().map(|(txg, log)| (txg, log.object)).collect()
+    }
+
+    /// The oldest blocks of the summary are gone.
+    fn forget_blocks(&mut self, mut gone: u64) {
+        if let Some(row) = self.summary.front_mut() {
+            row.txgs = row.txgs.saturating_sub(1);
+        }
+        while let Some(row) = self.summary.front_mut() {
+            if row.blocks > gone {
+                row.blocks -= gone;
+                return;
+            }
+            gone -= row.blocks;
+            if row.metaslabs != 0 {
+                // everything was flushed in this txg: the row stays for the log that is being written
+                row.blocks = 0;
+                return;
+            }
+            self.summary.pop_front();
+        }
+    }
+
+    /// The memory of unflushed changes is now so many bytes more or less.
+    pub fn memory_changed(&mut self, delta: i64) {
+        self.memory = self.memory.saturating_add_signed(delta);
+    }
+
+    /// Whether unflushed changes take more memory than they may.
+    #[must_use]
+    pub fn exceeds_memory(&self) -> bool {
+        let share = u128::from(self.physical_memory) * u128::from(tunable::ZFS_UNFLUSHED_MAX_MEM_PPM.get()) / 1_000_000;
+        self.memory > tunable::ZFS_UNFLUSHED_MAX_MEM_AMT.get() || u128::from(self.memory) > share
+    }
+
+    /// Blocks that the log of `txg` will have: as many as the last ones.
+    fn incoming(&self, txg: Txg) -> u64 {
+        let most = usize::try_from(tunable::ZFS_MAX_LOG_WALKING.get()).unwrap_or(usize::MAX);
+        let last = self.logs.iter().rev().filter(|(t, _)| **t != txg).take(most);
+        let (count, sum) = last.fold((0, 0), |(count, sum), (_, log)| (count + 1, sum + log.blocks));
+        if count == 0 { 0 } else { u64::div_ceil(sum, count) }
+    }
+
+    /// How many dirty metaslabs must be flushed in each txg from `txg` on, so that the logs stay below their limits of blocks and of
+    /// txgs (OpenZFS: `spa_estimate_metaslabs_to_flush`).
+    #[must_use]
+    pub fn estimate(&self, txg: Txg) -> u64 {
+        let incoming = signed(self.incoming(txg));
+        let mut room = signed(self.block_limit) - signed(self.blocks) - incoming;
+        let txgs: u64 = self.summary.iter().map(|r| r.txgs).sum();
+        let mut room_txgs = signed(tunable::ZFS_UNFLUSHED_LOG_TXG_MAX.get()) - signed(txgs);
+        let (mut ahead, mut flushes) = (1u64, 0u64);
+        let mut most = tunable::ZFS_MIN_METASLABS_TO_FLUSH.get();
+        for row in &self.summary {
+            if room >= 0 && room_txgs >= 0 {
+                // nothing has to go for so many txgs
+                let by_blocks = room.checked_div(incoming).map_or(i64::MAX, |n| n + 1);
+                let skip = by_blocks.min(room_txgs + 1);
+                room -= skip * incoming;
+                room_txgs -= skip;
+                ahead += skip.unsigned_abs();
+            }
+            room += signed(row.blocks);
+            room_txgs += signed(row.txgs);
+            flushes += row.dirty;
+            most = most.max(flushes.div_ceil(ahead));
+        }
+        most
+    }
+
+    /// How many dirty metaslabs are to be flushed in `txg`.
+    #[must_use]
+    pub fn target(&self, txg: Txg) -> u64 {
+        match self.mode {
+            FlushAll::Export => u64::MAX,
+            FlushAll::No => self.estimate(txg),
+            FlushAll::Request { .. } => {
+                let pct = tunable::ZFS_MIN_METASLABS_TO_CONDENSE_PCT.get().clamp(1, 100);
+                self.estimate(txg).max(self.progress.total * pct / 100)
+            }
+        }
+    }
+
+    /// The next metaslab in the turn of `txg`, and whether it is dirty: the oldest one. `wanted` is what is left of
+    /// [`LogSpace::target`]. `None` ends the turn; it may end a flush of everything, too. The caller says then that it
+    /// [was flushed](LogSpace::flushed).
+    pub fn next_to_flush(&mut self, txg: Txg, wanted: u64) -> Option<(MetaslabId, bool)> {
+        let Some((unflushed, id)) = self.by_flushed.first().copied() else {
+            self.flush_all_done();
+            return None;
+        };
+        let beyond = matches!(self.mode, FlushAll::Request { upto } if unflushed > upto);
+        if unflushed >= txg || beyond {
+            self.flush_all_done();
+            return None;
+        }
+        if wanted == 0 && !self.exceeds_memory() {
+            return None;
+        }
+        let dirty = self.metaslabs.get(&id).is_some_and(|m| m.1);
+        if dirty && self.progress.active {
+            self.progress.processed += 1;
+        }
+        Some((id, dirty))
+    }
+
+    /// Flush everything from now on.
+    pub fn flush_all(&mut self, mode: FlushAll) {
+        if self.mode != FlushAll::Export {
+            self.mode = mode;
+        }
+        if let FlushAll::Request { .. } = self.mode {
+            self.progress = Progress { processed: 0, total: self.dirty, active: true };
+        }
+    }
+
+    /// The flush of everything is over, or is not wanted any more.
+    pub fn flush_all_done(&mut self) {
+        if std::mem::take(&mut self.mode) != FlushAll::No && self.progress.active {
+            self.progress = Progress { processed: self.progress.total, active: false, ..self.progress };
+        }
+    }
+
+    /// The user has thought better of it.
+    pub fn cancel(&mut self) {
+        if let FlushAll::Request { .. } = self.mode {
+            self.mode = FlushAll::No;
+            self.progress.active = false;
+        }
+    }
+
+    /// Whether more than usual is flushed.
+    #[must_use]
+    pub const fn mode(&self) -> FlushAll {
+        self.mode
+    }
+
+    /// How far a flush on request is.
+    #[must_use]
+    pub const fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// The summary, oldest first.
+    pub fn summary(&self) -> impl Iterator<Item = &SummaryRow> {
+        self.summary.iter()
+    }
+
+    /// An import has read so many bytes of logs in so many seconds.
+    pub fn measured(&mut self, bytes: u64, seconds: f64) {
+        if bytes >= self.block_size && seconds > 0.0 {
+            self.read_rate = bytes as f64 / seconds;
+        }
+    }
+
+    /// A txg flushed so many metaslabs, and rewrote so many maps.
+    pub fn count(&mut self, flushes: u64, condenses: u64) {
+        (self.stats.flushes, self.stats.condenses) = (flushes, condenses);
+        self.stats.flushes_total += flushes;
+        self.stats.condenses_total += condenses;
+    }
+
+    /// What there is now.
+    #[must_use]
+    pub fn stats(&self) -> LogSpacemapStats {
+        LogSpacemapStats {
+            unflushed_memory: self.memory,
+            unflushed_metaslabs: self.dirty,
+            logs: self.logs.len() as u64,
+            log_blocks: self.blocks,
+            block_limit: self.block_limit,
+            oldest_txg: self.logs.first_key_value().map_or(Txg(0), |(txg, _)| *txg),
+            import_seconds: (self.blocks * self.block_size) as f64 / self.read_rate,
+            ..self.stats
+        }
+    }
+}
+
+/// Bytes of a block of a log (OpenZFS: `zfs_log_sm_blksz`).
+pub const LOG_BLOCK_SIZE: u64 = 128 << 10;
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
+}
+
+#[cfg(test)]
+#[path = "flush_tests.rs"]
+mod tests;

@@ -1,0 +1,757 @@
+//! The space of a pool: where blocks are put, and what is freed.
+//!
+//! Top-level vdevs give their metaslabs to *groups*, and groups form *classes*: normal, special, dedup, log; and of a vdev with many
+//! metaslabs one is set aside for the intent log, in a class of its own. Within a class the groups take turns, for so many
+//! bytes as their free space is worth. A class that is full hands over to the next one ([`Class::fallbacks`]).
+//!
+//! A run of blocks is allocated under one lock. What is freed is put on a list of its vdev, and gets to the metaslabs in order of
+//! place when the next sync pass begins: so whoever frees holds no lock for long, and may hold others.
+//!
+//! Locks, in this order: vdevs (read), metaslab, selector of a group / lists. A metaslab's lock is held while it is loaded,
+//! that is over reads of its map.
+//!
+//! OpenZFS: `metaslab_class_t`, `metaslab_alloc_dva`, `metaslab_free_dva`, `spa_get_slop_space`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use base::{Txg, tunable};
+use ondisk::Dva;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+
+use crate::flush::MetaslabId;
+use crate::group::{Effort, Group, Turn};
+use crate::metaslab::{Metaslab, MetaslabLoader, SpaceDelta, TXG_SLOTS};
+use crate::{AllocError, Error};
+
+/// From how many metaslabs on a vdev sets one aside for the intent log (OpenZFS: `zfs_embedded_slog_min_ms`).
+const EMBEDDED_SLOG_MIN_MS: usize = 64;
+/// Bytes that go to each child of a vdev before the next vdev's turn (`metaslab_aliquot`).
+const ALIQUOT: u64 = 2 << 20;
+/// Txgs after which an unused metaslab is unloaded (`metaslab_unload_delay`).
+const UNLOAD_DELAY: u64 = 32;
+/// How often unused metaslabs are looked for, in txgs.
+const UNLOAD_EVERY: u64 = 8;
+
+/// What blocks a metaslab is for (OpenZFS: `metaslab_class_t`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Class {
+    /// Everything else.
+    Normal,
+    /// Intent logs, on a device of their own.
+    Log,
+    /// Metadata and small blocks.
+    Special,
+    /// Dedup tables.
+    Dedup,
+    /// Intent logs, in a metaslab of a normal vdev.
+    EmbeddedLog,
+    /// Intent logs, in a metaslab of a special vdev.
+    SpecialEmbeddedLog,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Class; 6] =
+        [Class::Normal, Class::Log, Class::Special, Class::Dedup, Class::EmbeddedLog, Class::SpecialEmbeddedLog];
+
+    /// The classes that are tried when this one has no space.
+    #[must_use]
+    pub const fn fallbacks(self) -> &'static [Class] {
+        match self {
+            Class::Normal => &[],
+            Class::Special => &[Class::Normal],
+            Class::Dedup => &[Class::Special, Class::Normal],
+            Class::Log => &[Class::SpecialEmbeddedLog, Class::Special, Class::EmbeddedLog, Class::Normal],
+            Class::SpecialEmbeddedLog => &[Class::Special, Class::EmbeddedLog, Class::Normal],
+            Class::EmbeddedLog => &[Class::Normal],
+        }
+    }
+
+    const fn is_log(self) -> bool {
+        matches!(self, Class::Log | Class::EmbeddedLog | Class::SpecialEmbeddedLog)
+    }
+}
+
+/// What blocks take on a vdev.
+pub trait Layout: Send + Sync {
+    /// Bytes that are allocated for `psize` stored bytes born in `txg`: parity and rounding (OpenZFS: `vdev_psize_to_asize_txg`).
+    fn asize(&self, psize: u64, txg: Txg) -> u64;
+    /// What allocated bytes count for in the accounts of datasets (`vdev_deflated_space`).
+    fn deflated(&self, asize: u64) -> u64;
+}
+
+/// A top-level vdev with its metaslabs.
+pub struct TopSpace {
+    /// Its id.
+    pub id: u32,
+    /// Normal, log, special or dedup.
+    pub class: Class,
+    /// log2 of the size of its metaslabs.
+    pub ms_shift: u32,
+    /// Its metaslabs by number.
+    pub metaslabs: Vec<Metaslab>,
+    /// How many children hold data (less parity).
+    pub data_children: u64,
+    /// Whether new blocks may go there.
+    pub allocatable: bool,
+    /// What blocks take on it.
+    pub layout: Box<dyn Layout>,
+}
+
+/// What to allocate (OpenZFS: the arguments of `metaslab_alloc_dva`).
+#[derive(Clone, Copy, Debug)]
+pub struct SpaceRequest<'a> {
+    /// The class that the block should lie in.
+    pub class: Class,
+    /// The txg.
+    pub txg: Txg,
+    /// Blocks of one hint are laid side by side.
+    pub hint: u64,
+    /// Where the other copies are.
+    pub avoid: &'a [Dva],
+    /// A piece of a gang block: any space will do.
+    pub gang: bool,
+}
+
+/// Space figures, in bytes (OpenZFS: `metaslab_class_get_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpaceFigures {
+    /// Allocated, with what is held back.
+    pub alloc: u64,
+    /// Freed, but held back for a txg or two.
+    pub deferred: u64,
+    /// All there is.
+    pub space: u64,
+    /// Allocated, without parity.
+    pub dalloc: u64,
+    /// Held back, without parity.
+    pub ddeferred: u64,
+    /// All there is, without parity.
+    pub dspace: u64,
+}
+
+struct Top {
+    id: u32,
+    ms_shift: u32,
+    metaslabs: Vec<Mutex<Metaslab>>,
+    main: Arc<Group>,
+    /// The metaslab that is set aside for the intent log.
+    log: Option<(u32, Arc<Group>)>,
+    data_children: u64,
+    allocatable: bool,
+    layout: Box<dyn Layout>,
+    /// Freed since the last pass: start, length, whether for the checkpoint.
+    freed: Mutex<Vec<(u64, u64, bool)>>,
+}
+
+impl Top {
+    fn group(&self, ms: u32) -> &Arc<Group> {
+        match &self.log {
+            Some((id, group)) if *id == ms => group,
+            _ => &self.main,
+        }
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
+        [&self.main].into_iter().chain(self.log.as_ref().map(|l| &l.1))
+    }
+
+    fn metaslab_at(&self, offset: u64) -> Option<u32> {
+        let id = u32::try_from(offset.checked_shr(self.ms_shift)?).ok()?;
+        self.metaslabs.get(id as usize).map(|_| id)
+    }
+}
+
+/// The groups of a class, and whose turn it is for each allocator.
+#[derive(Default)]
+struct ClassState {
+    groups: Vec<(Arc<Top>, Arc<Group>)>,
+    rotors: Vec<Rotor>,
+}
+
+#[derive(Default)]
+struct Rotor {
+    at: AtomicUsize,
+    used: AtomicU64,
+}
+
+#[derive(Default)]
+struct Tops {
+    by_id: BTreeMap<u32, Arc<Top>>,
+    classes: [ClassState; Class::ALL.len()],
+}
+
+/// The space of a pool. Thread safe.
+pub struct SpaceManager {
+    tops: RwLock<Tops>,
+    loader: Arc<dyn MetaslabLoader>,
+    /// Metaslabs that a txg concerns, and those with work for its next pass.
+    dirty: [Mutex<Vec<MetaslabId>>; TXG_SLOTS],
+    work: [Mutex<Vec<MetaslabId>>; TXG_SLOTS],
+    loaded: Mutex<Vec<MetaslabId>>,
+    allocators: usize,
+}
+
+const fn slot(txg: Txg) -> usize {
+    (txg.0 % TXG_SLOTS as u64) as usize
+}
+
+impl SpaceManager {
+    /// Without vdevs; `loader` reads space maps.
+    #[must_use]
+    pub fn new(loader: Arc<dyn MetaslabLoader>) -> Self {
+        let allocators = usize::try_from(tunable::SPA_NUM_ALLOCATORS.get()).unwrap_or(1).clamp(1, 64);
+        SpaceManager {
+            tops: RwLock::default(),
+            loader,
+            dirty: Default::default(),
+            work: Default::default(),
+            loaded: Mutex::default(),
+            allocators,
+        }
+    }
+
+    /// Adds a vdev. Its space counts at once, but for metaslabs that are [`added`](Metaslab::added): they count when `txg` is complete.
+    pub fn add_top(&self, top: TopSpace, txg: Txg) {
+        let log_class = match top.class {
+            Class::Normal => Some(Class::EmbeddedLog),
+            Class::Special => Some(Class::SpecialEmbeddedLog),
+            _ => None,
+        };
+        let count = top.metaslabs.len();
+        let main = Arc::new(Group::new(top.class, count, self.allocators));
+        let stored = |m: &Metaslab| m.map.as_ref().map_or(0, |m| m.header.alloc);
+        let emptiest =
+            top.metaslabs.iter().min_by_key(|m| (stored(m), m.id())).filter(|_| count > EMBEDDED_SLOG_MIN_MS);
+        let log =
+            log_class.and_then(|class| Some((emptiest?.id(), Arc::new(Group::new(class, count, self.allocators)))));
+        let metaslabs = top.metaslabs.into_iter().map(Mutex::new).collect();
+        let top = Arc::new(Top {
+            id: top.id,
+            ms_shift: top.ms_shift,
+            metaslabs,
+            main,
+            log,
+            data_children: top.data_children.max(1),
+            allocatable: top.allocatable,
+            layout: top.layout,
+            freed: Mutex::default(),
+        });
+        for ms in &top.metaslabs {
+            let mut ms = ms.lock();
+            let group = top.group(ms.id());
+            group.update(&ms);
+            if ms.is_new() {
+                self.mark(&top, &mut ms, txg, false);
+                continue;
+            }
+            let alloc = i64::try_from(ms.allocated()).unwrap_or(i64::MAX);
+            let space = i64::try_from(ms.geometry().size).unwrap_or(i64::MAX);
+            group.account.apply(SpaceDelta { alloc, deferred: 0, space });
+        }
+        let mut tops = self.tops.write();
+        if top.allocatable {
+            for group in top.groups() {
+                let class = &mut tops.classes[group.class as usize];
+                class.groups.push((Arc::clone(&top), Arc::clone(group)));
+                class.rotors.resize_with(self.allocators, Rotor::default);
+            }
+        }
+        tops.by_id.insert(top.id, top);
+        balance(&tops);
+    }
+
+    /// Whether a class has any vdev.
+    #[must_use]
+    pub fn has_class(&self, class: Class) -> bool {
+        !self.tops.read().classes[class as usize].groups.is_empty()
+    }
+
+    /// The metaslab is of interest for `txg`: `work` in its next pass, or only when it is complete.
+    fn mark(&self, top: &Top, ms: &mut Metaslab, txg: Txg, work: bool) {
+        let bit = 1u8 << slot(txg);
+        if ms.dirty & bit == 0 {
+            ms.dirty |= bit;
+            self.dirty[slot(txg)].lock().push((top.id, ms.id()));
+        }
+        if work && ms.work & bit == 0 {
+            ms.work |= bit;
+            self.work[slot(txg)].lock().push((top.id, ms.id()));
+        }
+    }
+
+    /// A place for one copy of a block of `psize` bytes. Its address has the allocated size.
+    ///
+    /// # Errors
+    /// [`AllocError::NoSpace`].
+    pub fn allocate(&self, req: &SpaceRequest<'_>, psize: u64) -> Result<Dva, AllocError> {
+        let mut got = Vec::with_capacity(1);
+        self.allocate_many(req, &[psize], &mut got)?;
+        got.pop().ok_or(AllocError::NoSpace)
+    }
+
+    /// Places for a run of blocks, in order, as far side by side as can be. On an error those before it have got theirs.
+    ///
+    /// # Errors
+    /// [`AllocError::NoSpace`] for the first that got none.
+    pub fn allocate_many(&self, req: &SpaceRequest<'_>, psizes: &[u64], out: &mut Vec<Dva>) -> Result<(), AllocError> {
+        let tops = self.tops.read();
+        let mut run = Run { asizes: Vec::new(), offsets: Vec::new() };
+        let done = out.len();
+        while let Some(left) = psizes.get(out.len() - done..).filter(|l| !l.is_empty()) {
+            let classes = [req.class].into_iter().chain(req.class.fallbacks().iter().copied());
+            let mut found = false;
+            for class in classes {
+                found = self.allocate_in(&tops.classes[class as usize], class, req, left, &mut run, out);
+                if found {
+                    break;
+                }
+            }
+            if !found {
+                return Err(AllocError::NoSpace);
+            }
+        }
+        Ok(())
+    }
+
+    /// As many of `psizes` as one group has room for, before it is the next one's turn; false if none has room for the first.
+    fn allocate_in(
+        &self,
+        class: &ClassState,
+        kind: Class,
+        req: &SpaceRequest<'_>,
+        psizes: &[u64],
+        run: &mut Run,
+        out: &mut Vec<Dva>,
+    ) -> bool {
+        let count = class.groups.len();
+        let (Some(first), true) = (psizes.first(), count > 0) else { return false };
+        let allocator = (req.hint % self.allocators as u64) as usize;
+        let Some(rotor) = class.rotors.get(allocator) else { return false };
+        // other copies go to the next vdev
+        let last = req.avoid.last().and_then(|d| class.groups.iter().position(|(t, _)| u64::from(t.id) == d.vdev()));
+        let start = last.map_or_else(|| rotor.at.load(Relaxed), |n| n + 1);
+        let smallest = |top: &Top| *first <= top.layout.asize(512, req.txg);
+        for effort in [Effort::Usual, Effort::Near, Effort::Hard] {
+            if effort == Effort::Near && req.avoid.is_empty() {
+                continue;
+            }
+            for n in 0..count {
+                let at = (start + n) % count;
+                let Some((top, group)) = class.groups.get(at) else { continue };
+                let hard = req.gang || kind.is_log() || smallest(top);
+                if (effort == Effort::Hard && !hard) || (effort < Effort::Hard && !req.gang && group.full.load(Relaxed))
+                {
+                    continue;
+                }
+                let follows = last.is_none() && rotor.at.load(Relaxed) % count == at;
+                let quota = group.aliquot.load(Relaxed).saturating_sub(rotor.used.load(Relaxed));
+                run.fill(top, psizes, req.txg, if count > 1 && follows { quota } else { u64::MAX });
+                let got = self.allocate_from(top, group, req, effort, run);
+                if got == 0 && smallest(top) && effort == Effort::Hard {
+                    group.full.store(true, Relaxed);
+                }
+                if follows && count > 1 {
+                    let bytes: u64 = psizes.iter().take(got).sum();
+                    let used = rotor.used.fetch_add(bytes, Relaxed) + bytes;
+                    // the next group's turn comes when the next block of this size would go beyond the quota by half
+                    if got == 0 || kind.is_log() || used + first / 2 >= group.aliquot.load(Relaxed) {
+                        rotor.at.store((at + 1) % count, Relaxed);
+                        rotor.used.store(0, Relaxed);
+                    }
+                }
+                if got > 0 {
+                    let places = run.offsets.iter().zip(&run.asizes).take(got);
+                    out.extend(places.map(|(offset, asize)| Dva::new(u64::from(top.id), *offset, *asize, false)));
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Allocates a run in one group: how many of its blocks got a place.
+    fn allocate_from(&self, top: &Top, group: &Group, req: &SpaceRequest<'_>, effort: Effort, run: &mut Run) -> usize {
+        run.offsets.clear();
+        let Some(size) = run.asizes.first().copied() else { return 0 };
+        let here = req.avoid.iter().filter(|d| d.vdev() == u64::from(top.id));
+        let used: Vec<u32> = here.filter_map(|d| top.metaslab_at(d.offset())).collect();
+        let turn = match used.len() {
+            0 => Turn::First,
+            1 => Turn::Second,
+            _ => Turn::Further,
+        };
+        let allocator = group.allocator(req.hint);
+        let mut tried = Vec::new();
+        while let Some(id) = group.pick(allocator, turn, size, effort, &used, &tried) {
+            let Some(cell) = top.metaslabs.get(id as usize) else { return 0 };
+            let mut ms = cell.lock();
+            if !ms.is_loaded() {
+                if ms.load(top.id, &*self.loader).is_err() {
+                    group.passivate(&ms);
+                    tried.push(id);
+                    continue;
+                }
+                self.loaded.lock().push((top.id, id));
+                group.update(&ms);
+            }
+            let got = ms.allocate(req.txg, &run.asizes, &mut run.offsets);
+            if got > 0 {
+                group.activate(&ms, allocator, turn);
+                self.mark(top, &mut ms, req.txg, true);
+                group.settle(&ms);
+                return got;
+            }
+            group.passivate(&ms);
+            tried.push(id);
+        }
+        0
+    }
+
+    fn at(&self, vdev: u64, offset: u64) -> Result<(Arc<Top>, u32), AllocError> {
+        let nowhere = AllocError::Nowhere { vdev, offset };
+        let top =
+            u32::try_from(vdev).ok().and_then(|id| self.tops.read().by_id.get(&id).cloned()).ok_or(nowhere.clone())?;
+        let ms = top.metaslab_at(offset).ok_or(nowhere)?;
+        Ok((top, ms))
+    }
+
+    /// Frees a range in the txg that is being synced. `checkpoint`: it stays allocated for the checkpoint. It takes effect when the
+    /// next pass begins; what is wrong with it is found then.
+    ///
+    /// # Errors
+    /// [`AllocError::Nowhere`].
+    pub fn free(&self, vdev: u64, offset: u64, asize: u64, checkpoint: bool) -> Result<(), AllocError> {
+        let (top, _) = self.at(vdev, offset)?;
+        top.freed.lock().push((offset, asize, checkpoint));
+        Ok(())
+    }
+
+    /// Takes back an allocation of this very txg that nobody points to.
+    ///
+    /// # Errors
+    /// [`AllocError::Nowhere`]; [`AllocError::State`] if it is not one.
+    pub fn release(&self, vdev: u64, offset: u64, asize: u64, txg: Txg) -> Result<(), AllocError> {
+        let (top, id) = self.at(vdev, offset)?;
+        let Some(cell) = top.metaslabs.get(id as usize) else { return Err(AllocError::Nowhere { vdev, offset }) };
+        let mut ms = cell.lock();
+        let back = ms.unallocate(txg, offset..offset.saturating_add(asize));
+        back.map_err(|source| AllocError::State { vdev: top.id, source })
+    }
+
+    /// Allocates just this range (OpenZFS: `metaslab_claim`).
+    ///
+    /// # Errors
+    /// [`AllocError::Nowhere`]; [`AllocError::Load`]; [`AllocError::State`] if it is not free.
+    pub fn claim(&self, vdev: u64, offset: u64, asize: u64, txg: Txg) -> Result<(), AllocError> {
+        let (top, id) = self.at(vdev, offset)?;
+        let Some(cell) = top.metaslabs.get(id as usize) else { return Err(AllocError::Nowhere { vdev, offset }) };
+        let mut ms = cell.lock();
+        if !ms.is_loaded() {
+            ms.load(top.id, &*self.loader)?;
+            self.loaded.lock().push((top.id, id));
+        }
+        let claimed = ms.claim(txg, offset..offset.saturating_add(asize));
+        claimed.map_err(|source| AllocError::State { vdev: top.id, source })?;
+        self.mark(&top, &mut ms, txg, true);
+        top.group(id).update(&ms);
+        Ok(())
+    }
+
+    /// Begins a pass: hands what was freed to the metaslabs, and lists those with work, in order.
+    ///
+    /// # Errors
+    /// [`AllocError::State`] if something was freed twice, or is not within a metaslab.
+    pub fn start_pass(&self, txg: Txg) -> Result<Vec<MetaslabId>, AllocError> {
+        let tops: Vec<Arc<Top>> = self.tops.read().by_id.values().cloned().collect();
+        for top in tops {
+            let mut freed = std::mem::take(&mut *top.freed.lock());
+            freed.sort_unstable();
+            let mut held: Option<MutexGuard<'_, Metaslab>> = None;
+            for (offset, asize, checkpoint) in freed {
+                let range: Range<u64> = offset..offset.saturating_add(asize);
+                let stray = Error::OutOfMap { offset, run: asize };
+                let state = |source| AllocError::State { vdev: top.id, source };
+                let id = top.metaslab_at(offset).ok_or_else(|| state(stray.clone()))?;
+                if held.as_ref().is_none_or(|ms| ms.id() != id) {
+                    drop(held.take());
+                    held = top.metaslabs.get(id as usize).map(Mutex::lock);
+                }
+                let ms = held.as_mut().ok_or_else(|| state(stray))?;
+                ms.free(range, checkpoint).map_err(state)?;
+                self.mark(&top, ms, txg, true);
+            }
+        }
+        let mut work = std::mem::take(&mut *self.work[slot(txg)].lock());
+        work.sort_unstable();
+        let bit = 1u8 << slot(txg);
+        for id in &work {
+            self.with(*id, |ms| ms.work &= !bit);
+        }
+        Ok(work)
+    }
+
+    /// Whether a pass of `txg` would have anything to do.
+    #[must_use]
+    pub fn has_work(&self, txg: Txg) -> bool {
+        !self.work[slot(txg)].lock().is_empty() || self.tops.read().by_id.values().any(|t| !t.freed.lock().is_empty())
+    }
+
+    /// Whether a pass of any txg would.
+    #[must_use]
+    pub fn has_any_work(&self) -> bool {
+        let freed = || self.tops.read().by_id.values().any(|t| !t.freed.lock().is_empty());
+        self.work.iter().any(|w| !w.lock().is_empty()) || freed()
+    }
+
+    /// Does something with a metaslab, under its lock.
+    pub fn with<R>(&self, (vdev, id): MetaslabId, f: impl FnOnce(&mut Metaslab) -> R) -> Option<R> {
+        let top = self.tops.read().by_id.get(&vdev).cloned()?;
+        let cell = top.metaslabs.get(id as usize)?;
+        Some(f(&mut cell.lock()))
+    }
+
+    /// How many metaslabs a vdev has.
+    #[must_use]
+    pub fn metaslab_count(&self, vdev: u32) -> usize {
+        self.tops.read().by_id.get(&vdev).map_or(0, |t| t.metaslabs.len())
+    }
+
+    /// The vdevs, by id.
+    #[must_use]
+    pub fn vdevs(&self) -> Vec<u32> {
+        self.tops.read().by_id.keys().copied().collect()
+    }
+
+    /// The class of a metaslab.
+    #[must_use]
+    pub fn class_of(&self, (vdev, id): MetaslabId) -> Option<Class> {
+        self.tops.read().by_id.get(&vdev).map(|t| t.group(id).class)
+    }
+
+    /// Loads a metaslab (for a rewrite of its map).
+    ///
+    /// # Errors
+    /// [`AllocError::Load`], [`AllocError::Nowhere`].
+    pub fn load(&self, (vdev, id): MetaslabId) -> Result<(), AllocError> {
+        let nowhere = AllocError::Nowhere { vdev: u64::from(vdev), offset: 0 };
+        let load = |ms: &mut Metaslab| {
+            if ms.is_loaded() {
+                return Ok(());
+            }
+            ms.load(vdev, &*self.loader)?;
+            self.loaded.lock().push((vdev, id));
+            Ok(())
+        };
+        self.with((vdev, id), load).unwrap_or(Err(nowhere))
+    }
+
+    /// `txg` is complete: what was held back for long enough is free, figures are brought up to date, unused metaslabs unloaded.
+    ///
+    /// # Errors
+    /// [`AllocError::State`] if memory and maps contradict each other.
+    pub fn sync_done(&self, txg: Txg) -> Result<(), AllocError> {
+        let normal = self.figures(Class::Normal);
+        // with little space left nothing is held back
+        let defer = normal.space.saturating_sub(normal.alloc) > self.slop();
+        let mut dirty = std::mem::take(&mut *self.dirty[slot(txg)].lock());
+        dirty.sort_unstable();
+        let tops = self.tops.read();
+        for (vdev, id) in dirty {
+            let Some(top) = tops.by_id.get(&vdev) else { continue };
+            let Some(cell) = top.metaslabs.get(id as usize) else { continue };
+            let mut ms = cell.lock();
+            ms.dirty &= !(1 << slot(txg));
+            let was_new = ms.is_new();
+            let delta = ms.sync_done(txg, defer).map_err(|source| AllocError::State { vdev, source })?;
+            let group = top.group(id);
+            group.account.apply(delta);
+            if ms.deferred() > 0 {
+                self.mark(top, &mut ms, Txg(txg.0 + 1), false);
+            }
+            if was_new {
+                group.became_ready();
+            }
+            group.update(&ms);
+        }
+        tops.by_id.values().flat_map(|t| t.groups()).for_each(|g| g.full.store(false, Relaxed));
+        balance(&tops);
+        if txg.0.is_multiple_of(UNLOAD_EVERY) {
+            self.unload_unused(&tops, txg);
+        }
+        Ok(())
+    }
+
+    fn unload_unused(&self, tops: &Tops, txg: Txg) {
+        let loaded = std::mem::take(&mut *self.loaded.lock());
+        let stays = loaded.into_iter().filter(|(vdev, id)| {
+            let Some(top) = tops.by_id.get(vdev) else { return false };
+            let Some(cell) = top.metaslabs.get(*id as usize) else { return false };
+            let group = top.group(*id);
+            let mut ms = cell.lock();
+            if group.is_active(*id) || !ms.unload(txg, UNLOAD_DELAY) {
+                return true;
+            }
+            group.update(&ms);
+            false
+        });
+        let stays: Vec<MetaslabId> = stays.collect();
+        self.loaded.lock().extend(stays);
+    }
+
+    /// How many metaslabs are loaded.
+    #[must_use]
+    pub fn loaded_count(&self) -> usize {
+        self.loaded.lock().len()
+    }
+
+    /// The figures of a class.
+    #[must_use]
+    pub fn figures(&self, class: Class) -> SpaceFigures {
+        let tops = self.tops.read();
+        let groups = tops.by_id.values().flat_map(|t| t.groups().map(move |g| (t, g)));
+        sum(groups.filter(|(_, g)| g.class == class))
+    }
+
+    /// The figures of a vdev, all its classes.
+    #[must_use]
+    pub fn vdev_figures(&self, vdev: u32) -> SpaceFigures {
+        let tops = self.tops.read();
+        tops.by_id.get(&vdev).map(|t| sum(t.groups().map(|g| (t, g)))).unwrap_or_default()
+    }
+
+    /// Space of the normal class without parity, less that of vdevs that take no new blocks (OpenZFS: `spa_rdspace`).
+    #[must_use]
+    pub fn rdspace(&self) -> u64 {
+        let tops = self.tops.read();
+        let groups = tops.by_id.values().filter(|t| t.allocatable).map(|t| (t, &t.main));
+        sum(groups.filter(|(_, g)| g.class == Class::Normal)).dspace
+    }
+
+    /// What datasets may use in all, before dedup and clones add to it (OpenZFS: `spa_update_dspace`).
+    #[must_use]
+    pub fn dspace(&self) -> u64 {
+        self.rdspace() + self.figures(Class::Special).dalloc + self.figures(Class::Dedup).dalloc
+    }
+
+    /// What is held back of the pool, so that a full one can still be worked with (OpenZFS: `spa_get_slop_space`).
+    #[must_use]
+    pub fn slop(&self) -> u64 {
+        const LEAST: u64 = 128 << 20;
+        const MOST: u64 = 128 << 30;
+        let space = self.rdspace();
+        let embedded = self.figures(Class::EmbeddedLog).dspace + self.figures(Class::SpecialEmbeddedLog).dspace;
+        let slop = (space >> tunable::SPA_SLOP_SHIFT.get().min(63)).min(MOST);
+        (slop - embedded.min(slop / 2)).max((space / 2).min(LEAST))
+    }
+
+    /// How fragmented a class is, in percent; `None` if too little is known (OpenZFS: `metaslab_class_fragmentation`).
+    #[must_use]
+    pub fn fragmentation(&self, class: Class) -> Option<u64> {
+        let tops = self.tops.read();
+        let (mut sum, mut space) = (0u128, 0u128);
+        for top in tops.by_id.values() {
+            for group in top.groups().filter(|g| g.class == class) {
+                let size = u128::from(group.account.space());
+                space += size;
+                sum += u128::from(fragmentation(top, group)?) * size;
+            }
+        }
+        u64::try_from(sum.checked_div(space)?).ok()
+    }
+
+    /// Bytes that are allocated for `psize` bytes on a vdev in `txg`; `psize` if there is no such vdev.
+    #[must_use]
+    pub fn asize(&self, vdev: u64, psize: u64, txg: Txg) -> u64 {
+        let tops = self.tops.read();
+        let top = u32::try_from(vdev).ok().and_then(|id| tops.by_id.get(&id));
+        top.map_or(psize, |t| t.layout.asize(psize, txg))
+    }
+}
+
+/// The allocated sizes of a run, and the offsets that were found.
+struct Run {
+    asizes: Vec<u64>,
+    offsets: Vec<u64>,
+}
+
+impl Run {
+    /// The sizes on `top`, of at least one block and no more than `quota` bytes.
+    fn fill(&mut self, top: &Top, psizes: &[u64], txg: Txg, quota: u64) {
+        self.asizes.clear();
+        let mut bytes = 0u64;
+        for psize in psizes {
+            if bytes != 0 && bytes + psize > quota {
+                break;
+            }
+            bytes += psize;
+            self.asizes.push(top.layout.asize(*psize, txg));
+        }
+    }
+}
+
+fn sum<'a>(groups: impl Iterator<Item = (&'a Arc<Top>, &'a Arc<Group>)>) -> SpaceFigures {
+    groups.fold(SpaceFigures::default(), |f, (top, group)| {
+        let a = &group.account;
+        let (alloc, deferred, space) = (a.alloc(), a.deferred(), a.space());
+        SpaceFigures {
+            alloc: f.alloc + alloc,
+            deferred: f.deferred + deferred,
+            space: f.space + space,
+            dalloc: f.dalloc + top.layout.deflated(alloc),
+            ddeferred: f.ddeferred + top.layout.deflated(deferred),
+            dspace: f.dspace + top.layout.deflated(space),
+        }
+    })
+}
+
+/// Of a group, by its metaslabs' free space (OpenZFS: `metaslab_group_fragmentation`).
+fn fragmentation(top: &Top, group: &Arc<Group>) -> Option<u64> {
+    let (mut valid, mut all, mut free, mut sum) = (0usize, 0usize, 0u128, 0u128);
+    for cell in &top.metaslabs {
+        let ms = cell.lock();
+        if !Arc::ptr_eq(top.group(ms.id()), group) {
+            continue;
+        }
+        all += 1;
+        if let Some(f) = ms.fragmentation() {
+            valid += 1;
+            let room = u128::from(ms.geometry().size.saturating_sub(ms.allocated()));
+            free += room;
+            sum += u128::from(f) * room;
+        }
+    }
+    if valid < all.div_ceil(2) { None } else { u64::try_from(sum.checked_div(free)?).ok() }
+}
+
+/// How much each group gets before the next one's turn: by its width, its size, and how much of it is free (OpenZFS:
+/// `metaslab_class_balance`).
+fn balance(tops: &Tops) {
+    for class in &tops.classes {
+        let groups = class.groups.len() as u64;
+        let children: u64 = class.groups.iter().map(|(t, _)| t.data_children).sum();
+        let (mut space, mut alloc) = (0u64, 0u64);
+        for (_, group) in &class.groups {
+            space += group.account.space();
+            alloc += group.account.alloc();
+        }
+        for (_, group) in &class.groups {
+            let mut aliquot = ALIQUOT * children / groups;
+            let size = group.account.space();
+            if space > 0 && size > 0 {
+                aliquot = aliquot * (size / (space / (groups * 256) + 1)) / 256;
+                let free = size.saturating_sub(group.account.alloc()) / (size / 65536 + 1);
+                let class_free = space.saturating_sub(alloc) / (space / 256 + 1);
+                aliquot = aliquot * (free / (class_free + 1)) / 256;
+            }
+            group.aliquot.store(aliquot, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "manager_tests.rs"]
+mod tests;

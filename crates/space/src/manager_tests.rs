@@ -1,0 +1,245 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Instant;
+
+use super::*;
+use crate::log::MetaslabChanges;
+use crate::{MapGeometry, MapInfo, RangeTree};
+
+/// No metaslab has a map; one of a vdev 9 cannot be read.
+struct NoMaps;
+
+impl MetaslabLoader for NoMaps {
+    fn load(&self, vdev: u32, _: u32, _: &MapInfo, _: &MapGeometry) -> Result<RangeTree, String> {
+        if vdev == 9 { Err("broken".to_owned()) } else { Ok(RangeTree::new()) }
+    }
+}
+
+struct Sectors(u64);
+
+impl Layout for Sectors {
+    fn asize(&self, psize: u64, _: Txg) -> u64 {
+        psize.next_multiple_of(self.0)
+    }
+
+    fn deflated(&self, asize: u64) -> u64 {
+        asize
+    }
+}
+
+fn top(id: u32, class: Class, count: u64, ms_shift: u32) -> TopSpace {
+    let metaslab = |n| {
+        let geometry = MapGeometry::metaslab(n, ms_shift, 9).unwrap();
+        Metaslab::new(n as u32, geometry, None, MetaslabChanges::default(), true)
+    };
+    let metaslabs = (0..count).map(metaslab).collect();
+    TopSpace { id, class, ms_shift, metaslabs, data_children: 1, allocatable: true, layout: Box::new(Sectors(512)) }
+}
+
+fn manager(tops: impl IntoIterator<Item = TopSpace>) -> SpaceManager {
+    let mgr = SpaceManager::new(Arc::new(NoMaps));
+    tops.into_iter().for_each(|t| mgr.add_top(t, Txg(0)));
+    mgr
+}
+
+fn request(class: Class) -> SpaceRequest<'static> {
+    SpaceRequest { class, txg: Txg(5), hint: 0, avoid: &[], gang: false }
+}
+
+#[test]
+fn a_run_lies_side_by_side() {
+    let mgr = manager([top(0, Class::Normal, 16, 24)]);
+    let mut got = Vec::new();
+    mgr.allocate_many(&request(Class::Normal), &[4096, 8192, 512, 1024], &mut got).unwrap();
+    let offsets: Vec<u64> = got.iter().map(Dva::offset).collect();
+    assert_eq!(offsets, [0, 4096, 12288, 12800]);
+    assert!(got.iter().all(|d| d.vdev() == 0 && !d.is_gang()));
+}
+
+#[test]
+fn vdevs_take_turns_by_their_free_space() {
+    // the second is twice as large
+    let mgr = manager([top(0, Class::Normal, 32, 24), top(1, Class::Normal, 64, 24)]);
+    let mut bytes = [0u64; 2];
+    let mut switches = 0;
+    let mut last = 0;
+    for _ in 0..2400 {
+        let dva = mgr.allocate(&request(Class::Normal), 128 << 10).unwrap();
+        bytes[dva.vdev() as usize] += dva.asize();
+        switches += u32::from(std::mem::replace(&mut last, dva.vdev()) != dva.vdev());
+    }
+    let share = bytes[1] as f64 / bytes[0] as f64;
+    assert!((1.7..2.3).contains(&share), "{bytes:?}");
+    assert!((50..300).contains(&switches), "{switches}");
+}
+
+#[test]
+fn copies_are_on_other_vdevs_or_far_apart() {
+    let mgr = manager([top(0, Class::Normal, 16, 24), top(1, Class::Normal, 16, 24), top(2, Class::Normal, 16, 24)]);
+    let first = mgr.allocate(&request(Class::Normal), 4096).unwrap();
+    let second = mgr.allocate(&SpaceRequest { avoid: &[first], ..request(Class::Normal) }, 4096).unwrap();
+    let third = mgr.allocate(&SpaceRequest { avoid: &[first, second], ..request(Class::Normal) }, 4096).unwrap();
+    let mut vdevs = [first.vdev(), second.vdev(), third.vdev()];
+    vdevs.sort_unstable();
+    assert_eq!(vdevs, [0, 1, 2]);
+
+    let mgr = manager([top(0, Class::Normal, 16, 24)]);
+    let mut used = Vec::new();
+    for _ in 0..3 {
+        let dva = mgr.allocate(&SpaceRequest { avoid: &used.clone(), ..request(Class::Normal) }, 4096).unwrap();
+        used.push(dva);
+    }
+    let mut slabs: Vec<u64> = used.iter().map(|d| d.offset() >> 24).collect();
+    slabs.dedup();
+    assert_eq!(slabs.len(), 3, "each in a metaslab of its own");
+    // where there is but one, the copies are in it
+    let mgr = manager([top(0, Class::Normal, 1, 24)]);
+    let first = mgr.allocate(&request(Class::Normal), 4096).unwrap();
+    assert!(mgr.allocate(&SpaceRequest { avoid: &[first], ..request(Class::Normal) }, 4096).is_ok());
+}
+
+#[test]
+fn full_classes_hand_over() {
+    let small = |id, class| top(id, class, 1, 16);
+    let mgr =
+        manager([top(0, Class::Normal, 4, 24), small(1, Class::Special), small(2, Class::Dedup), small(3, Class::Log)]);
+    let fill = |class| {
+        let mut order = Vec::new();
+        for _ in 0..40 {
+            let vdev = mgr.allocate(&request(class), 8192).unwrap().vdev();
+            if order.last() != Some(&vdev) {
+                order.push(vdev);
+            }
+        }
+        order
+    };
+    assert_eq!(fill(Class::Dedup), [2, 1, 0]);
+    assert_eq!(fill(Class::Special), [0]);
+    assert_eq!(fill(Class::Log), [3, 0]);
+    assert!(mgr.has_class(Class::Log) && !mgr.has_class(Class::EmbeddedLog));
+}
+
+#[test]
+fn a_vdev_with_many_metaslabs_sets_one_aside_for_the_log() {
+    let mgr = manager([top(0, Class::Normal, 65, 20)]);
+    assert_eq!(mgr.class_of((0, 0)), Some(Class::EmbeddedLog));
+    assert_eq!(mgr.class_of((0, 1)), Some(Class::Normal));
+    assert_eq!(mgr.figures(Class::EmbeddedLog).space, 1 << 20);
+    assert_eq!(mgr.allocate(&request(Class::Log), 4096).unwrap().offset() >> 20, 0);
+    let normal: Vec<u64> =
+        (0..64).map(|_| mgr.allocate(&request(Class::Normal), 1 << 20).unwrap().offset() >> 20).collect();
+    assert!(!normal.contains(&0));
+    assert_eq!(mgr.allocate(&request(Class::Normal), 512), Err(AllocError::NoSpace), "the log's is not for others");
+    assert!(!manager([top(0, Class::Normal, 64, 20)]).has_class(Class::EmbeddedLog));
+}
+
+#[test]
+fn no_run_of_the_size_is_no_space() {
+    let mgr = manager([top(0, Class::Normal, 2, 20)]);
+    assert_eq!(mgr.allocate(&request(Class::Normal), 2 << 20), Err(AllocError::NoSpace));
+    let mut got = Vec::new();
+    let asked = vec![300 << 10; 10];
+    assert_eq!(mgr.allocate_many(&request(Class::Normal), &asked, &mut got), Err(AllocError::NoSpace));
+    assert_eq!(got.len(), 6, "three in each metaslab");
+    assert!(mgr.allocate(&SpaceRequest { gang: true, ..request(Class::Normal) }, 100 << 10).is_ok());
+    while mgr.allocate(&request(Class::Normal), 512).is_ok() {}
+    assert_eq!(mgr.allocate(&SpaceRequest { gang: true, ..request(Class::Normal) }, 512), Err(AllocError::NoSpace));
+}
+
+#[test]
+fn what_is_given_back_at_once_is_there_again() {
+    let mgr = manager([top(0, Class::Normal, 1, 20)]);
+    let all = mgr.allocate(&request(Class::Normal), 1 << 20).unwrap();
+    assert!(mgr.release(0, all.offset(), 1 << 20, Txg(6)).is_err(), "not of this txg");
+    mgr.release(0, all.offset(), 1 << 20, Txg(5)).unwrap();
+    assert!(mgr.allocate(&request(Class::Normal), 1 << 20).is_ok());
+}
+
+#[test]
+fn claimed_space_is_not_given_to_others() {
+    let mgr = manager([top(0, Class::Normal, 1, 20)]);
+    mgr.claim(0, 4096, 4096, Txg(5)).unwrap();
+    assert!(matches!(mgr.claim(0, 4096, 512, Txg(5)), Err(AllocError::State { .. })));
+    assert!(matches!(mgr.claim(0, 4 << 20, 512, Txg(5)), Err(AllocError::Nowhere { .. })));
+    for _ in 0..(1 << 8) - 2 {
+        let dva = mgr.allocate(&request(Class::Normal), 4096).unwrap();
+        assert_ne!(dva.offset(), 4096);
+    }
+}
+
+#[test]
+fn a_map_that_cannot_be_read_is_passed_over() {
+    let mut broken = top(9, Class::Normal, 2, 20);
+    for ms in &mut broken.metaslabs {
+        let mut map = MapInfo { object: 1, block: 512, ..MapInfo::default() };
+        (map.header.length, map.header.alloc, map.header.histogram) = (8, 512, Some([1; 32]));
+        *ms = Metaslab::new(ms.id(), *ms.geometry(), Some(map), MetaslabChanges::default(), true);
+    }
+    let mgr = manager([broken, top(1, Class::Normal, 2, 20)]);
+    assert!((0..100).all(|_| mgr.allocate(&request(Class::Normal), 4096).unwrap().vdev() == 1));
+    assert!(matches!(mgr.load((9, 0)), Err(AllocError::Load { .. })));
+}
+
+#[test]
+fn what_is_unused_is_unloaded() {
+    let mgr = manager([top(0, Class::Normal, 8, 20)]);
+    let dva = mgr.allocate(&request(Class::Normal), 4096).unwrap();
+    mgr.release(0, dva.offset(), 4096, Txg(5)).unwrap();
+    let second = mgr.allocate(&SpaceRequest { avoid: &[dva, dva], ..request(Class::Normal) }, 4096).unwrap();
+    mgr.release(0, second.offset(), 4096, Txg(5)).unwrap();
+    assert_eq!(mgr.loaded_count(), 2);
+    (6..60).for_each(|t| mgr.sync_done(Txg(t)).unwrap());
+    assert_eq!(mgr.loaded_count(), 1, "an allocator stays with one of them");
+}
+
+#[test]
+fn slop_is_as_openzfs_has_it() {
+    let slop = |count, shift| manager([top(0, Class::Normal, count, shift)]).slop();
+    assert_eq!(slop(16, 22), 32 << 20, "half of a tiny pool");
+    assert_eq!(slop(16, 26), 128 << 20, "at least 128 MiB");
+    // 200 × 1 GiB: 1/32 of 199 GiB, less the embedded log's 1 GiB
+    let rd = 199u64 << 30;
+    assert_eq!(slop(200, 30), rd / 32 - (1 << 30));
+    assert_eq!(slop(200, 36), 128 << 30 >> 1, "at most 128 GiB; the log's metaslab counts for no more than half");
+}
+
+#[test]
+fn figures_and_fragmentation_are_of_complete_txgs() {
+    let mgr = manager([top(0, Class::Normal, 4, 20)]);
+    let dva = mgr.allocate(&request(Class::Normal), 4096).unwrap();
+    assert_eq!((mgr.figures(Class::Normal).alloc, mgr.fragmentation(Class::Normal)), (0, Some(0)));
+    assert_eq!(mgr.start_pass(Txg(5)).unwrap(), [(0, (dva.offset() >> 20) as u32)]);
+    assert_eq!(mgr.vdev_figures(0).space, 4 << 20);
+}
+
+/// Not a test: allocations a second in a loaded metaslab, one by one and in runs of 64, and frees with their sync.
+#[test]
+#[ignore = "prints a measurement"]
+fn allocations_per_second() {
+    const N: usize = 1 << 20;
+    for fragmented in [false, true] {
+        let mgr = manager([top(0, Class::Normal, 4, 34)]);
+        if fragmented {
+            // every other 8 KiB of the first GiB of each metaslab
+            for m in 0..4u64 {
+                for n in 0..1u64 << 16 {
+                    mgr.claim(0, (m << 34) + n * 16384, 8192, Txg(4)).unwrap();
+                }
+            }
+        }
+        let began = Instant::now();
+        for n in 0..N {
+            std::hint::black_box(
+                mgr.allocate(&SpaceRequest { hint: n as u64 >> 8, ..request(Class::Normal) }, 4096).unwrap(),
+            );
+        }
+        let single = N as f64 / began.elapsed().as_secs_f64();
+        let mut got = Vec::with_capacity(N);
+        let began = Instant::now();
+        for _ in 0..N / 64 {
+            mgr.allocate_many(&request(Class::Normal), &[8192; 64], &mut got).unwrap();
+        }
+        let many = got.len() as f64 / began.elapsed().as_secs_f64();
+        println!("fragmented {fragmented}: {:.1} M/s one by one, {:.1} M/s in runs of 64", single / 1e6, many / 1e6);
+    }
+}

@@ -1,0 +1,558 @@
+//! A metaslab: where its space is on the way from free to allocated and back.
+//!
+//! ```text
+//!             allocate                sync of txg                     (log) flush
+//!   free ──────────────► allocating[txg] ──► allocated, in log or map ───────────► in its own map
+//!     ▲                                                      │ free
+//!     └── defer[2] ◄──────── freed ◄──────── freeing ◄───────┘
+//!          two txgs later     sync_done        sync
+//! ```
+//!
+//! What is freed in a txg may be used again two txgs later, so that the pool can be opened as it was a txg or two ago. The free tree
+//! is in memory only while the metaslab is *loaded*; all else always is.
+//!
+//! Invariants: all sets are disjoint, but for `freed` and `defer`, which the map and the unflushed changes count as free already, and
+//! `allocating`, which they do not count as allocated yet. Unless it is loaded, a metaslab has nothing in `allocating`.
+//!
+//! OpenZFS: `metaslab_t`, `metaslab_sync`, `metaslab_sync_done`, `metaslab_load`, `metaslab_condense`, `metaslab_weight`.
+
+use std::ops::Range;
+
+use base::{Txg, tunable};
+use ondisk::spacemap::{Action, HISTOGRAM_BUCKETS, SpaceMapHeader};
+
+use crate::log::MetaslabChanges;
+use crate::{AllocError, Error, FreeSpace, MapGeometry, RangeTree, add_to_histogram, optimal_length};
+
+/// How long freed space is held back, in txgs (OpenZFS: `TXG_DEFER_SIZE`).
+pub const DEFER_TXGS: usize = 2;
+/// Slots for txgs that live at a time (OpenZFS: `TXG_SIZE`).
+pub(crate) const TXG_SLOTS: usize = 4;
+/// A map of no more blocks than this is not worth a rewrite (OpenZFS: `zfs_metaslab_condense_block_threshold`).
+const CONDENSE_BLOCKS: u64 = 4;
+/// How fragmented free segments are, by size: 512 bytes, 1 KiB, … 512 MiB (OpenZFS: `zfs_frag_table`).
+const FRAGMENTATION: [u64; 21] = [100, 99, 97, 93, 88, 83, 77, 71, 64, 57, 50, 43, 36, 29, 23, 17, 12, 7, 3, 1, 0];
+/// Where the bucket of the largest segments stands in a weight.
+const WEIGHT_INDEX_SHIFT: u32 = 54;
+
+/// Reads the maps of metaslabs that are loaded.
+pub trait MetaslabLoader: Send + Sync {
+    /// The allocated bytes of a metaslab by its own map, as it is now: with what was appended in the txg that is being synced.
+    ///
+    /// # Errors
+    /// What went wrong, in words.
+    fn load(&self, vdev: u32, metaslab: u32, map: &MapInfo, geometry: &MapGeometry) -> Result<RangeTree, String>;
+}
+
+/// The space map object of a metaslab.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MapInfo {
+    /// The object.
+    pub object: u64,
+    /// Its header. In memory it is always the one of now; on disk it may be older, see the caller.
+    pub header: SpaceMapHeader,
+    /// Bytes of its blocks.
+    pub block: u64,
+}
+
+/// What a sync pass writes down of a metaslab.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PassWork {
+    /// Allocated in this txg.
+    pub allocs: RangeTree,
+    /// Freed in this pass.
+    pub frees: RangeTree,
+    /// Freed in this pass, but kept for the checkpoint.
+    pub checkpointing: RangeTree,
+}
+
+impl PassWork {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.allocs.is_empty() && self.frees.is_empty() && self.checkpointing.is_empty()
+    }
+}
+
+/// How the space figures change when a txg is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpaceDelta {
+    /// Allocated bytes; held back ones count as allocated.
+    pub alloc: i64,
+    /// Held back bytes.
+    pub deferred: i64,
+    /// Bytes there are.
+    pub space: i64,
+}
+
+/// One metaslab (OpenZFS: `metaslab_t`).
+#[derive(Clone, Debug)]
+pub struct Metaslab {
+    id: u32,
+    geometry: MapGeometry,
+    /// Its own map; none before anything was allocated.
+    pub map: Option<MapInfo>,
+    /// Changes that are in logs and not in its own map.
+    pub unflushed: MetaslabChanges,
+    free: Option<Box<FreeSpace>>,
+    allocating: [RangeTree; TXG_SLOTS],
+    freeing: RangeTree,
+    freed: RangeTree,
+    defer: [RangeTree; DEFER_TXGS],
+    checkpointing: RangeTree,
+    /// Allocated, as of the last pass.
+    allocated: u64,
+    allocated_this_txg: u64,
+    /// Free segments by size, about, while it is not loaded.
+    histogram: Option<Box<[u64; HISTOGRAM_BUCKETS]>>,
+    /// No run of this size or more was found since space came back.
+    failed: u64,
+    selected: Txg,
+    /// Which txgs it is on the list of dirty ones of, and on the list of work.
+    pub(crate) dirty: u8,
+    pub(crate) work: u8,
+    new: bool,
+    broken: bool,
+    condense_wanted: bool,
+}
+
+const fn slot(txg: Txg) -> usize {
+    (txg.0 % TXG_SLOTS as u64) as usize
+}
+
+impl Metaslab {
+    /// A metaslab with its own map (if it has one) and the changes that logs hold. `histograms`: feature `spacemap_histogram`.
+    #[must_use]
+    pub fn new(
+        id: u32,
+        geometry: MapGeometry,
+        map: Option<MapInfo>,
+        unflushed: MetaslabChanges,
+        histograms: bool,
+    ) -> Self {
+        let stored = map.as_ref().map_or(0, |m| u64::try_from(m.header.alloc).unwrap_or(0));
+        let allocated = stored.saturating_add(unflushed.allocs.total()).saturating_sub(unflushed.frees.total());
+        let empty = || Box::new([0; HISTOGRAM_BUCKETS]);
+        let (histogram, condense_wanted) = match &map {
+            Some(m) => (m.header.histogram.map(Box::new), histograms && m.header.histogram.is_none()),
+            None => (Some(empty()), false),
+        };
+        let mut this = Metaslab {
+            id,
+            geometry,
+            map,
+            unflushed,
+            free: None,
+            allocating: Default::default(),
+            freeing: RangeTree::new(),
+            freed: RangeTree::new(),
+            defer: Default::default(),
+            checkpointing: RangeTree::new(),
+            allocated,
+            allocated_this_txg: 0,
+            histogram: histogram.filter(|_| histograms),
+            failed: u64::MAX,
+            selected: Txg(0),
+            dirty: 0,
+            work: 0,
+            new: false,
+            broken: false,
+            condense_wanted,
+        };
+        if let Some(h) = this.histogram.as_mut() {
+            add_to_histogram(h, this.unflushed.frees.histogram().into_iter(), geometry.shift);
+            if allocated == 0 {
+                **h = [0; HISTOGRAM_BUCKETS];
+                add_to_histogram(
+                    h,
+                    [geometry.range()].into_iter().collect::<RangeTree>().histogram().into_iter(),
+                    geometry.shift,
+                );
+            }
+        }
+        this
+    }
+
+    /// Of a vdev that is just being added: nothing may be allocated before this txg is complete.
+    #[must_use]
+    pub fn added(mut self) -> Self {
+        self.new = true;
+        self
+    }
+
+    /// Its number on the vdev.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its bytes, and the unit of its map.
+    #[must_use]
+    pub const fn geometry(&self) -> &MapGeometry {
+        &self.geometry
+    }
+
+    /// Allocated bytes, as of the last sync pass (OpenZFS: `ms_allocated_space`).
+    #[must_use]
+    pub const fn allocated(&self) -> u64 {
+        self.allocated
+    }
+
+    /// Bytes that were freed and may not be used yet.
+    #[must_use]
+    pub fn deferred(&self) -> u64 {
+        self.defer.iter().map(RangeTree::total).sum()
+    }
+
+    /// Whether the free tree is in memory.
+    #[must_use]
+    pub const fn is_loaded(&self) -> bool {
+        self.free.is_some()
+    }
+
+    /// Whether it belongs to a vdev that is just being added.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        self.new
+    }
+
+    /// The free space, if it is loaded.
+    #[must_use]
+    pub fn free_space(&self) -> Option<&FreeSpace> {
+        self.free.as_deref()
+    }
+
+    /// Makes the free tree, if it is not there.
+    ///
+    /// # Errors
+    /// [`AllocError::Load`]; the metaslab is not used from then on.
+    pub fn load(&mut self, vdev: u32, loader: &dyn MetaslabLoader) -> Result<(), AllocError> {
+        if self.free.is_some() {
+            return Ok(());
+        }
+        let made = self.make_free(vdev, loader);
+        match made {
+            Ok(free) => {
+                self.free = Some(Box::new(FreeSpace::new(&free, self.geometry.size, self.geometry.shift)));
+                self.failed = u64::MAX;
+                Ok(())
+            }
+            Err(cause) => {
+                self.broken = true;
+                Err(AllocError::Load { vdev, metaslab: self.id, cause })
+            }
+        }
+    }
+
+    fn make_free(&self, vdev: u32, loader: &dyn MetaslabLoader) -> Result<RangeTree, String> {
+        let mut allocated = match &self.map {
+            Some(map) if map.header.length > 0 => loader.load(vdev, self.id, map, &self.geometry)?,
+            _ => RangeTree::new(),
+        };
+        self.unflushed.update(&mut allocated).map_err(|e| e.to_string())?;
+        if allocated.total() != self.allocated {
+            return Err(format!("{} bytes are allocated by the map, {} should be", allocated.total(), self.allocated));
+        }
+        let mut free = allocated.complement(self.geometry.range());
+        let held = [&self.freed].into_iter().chain(&self.defer).chain(&self.allocating);
+        held.flat_map(RangeTree::iter).try_for_each(|r| free.remove(r)).map_err(|e| e.to_string())?;
+        Ok(free)
+    }
+
+    /// Forgets the free tree, if nothing is being allocated and it was last used `delay` txgs before `txg`. True if it did.
+    pub fn unload(&mut self, txg: Txg, delay: u64) -> bool {
+        let idle = self.selected.0.saturating_add(delay) < txg.0 && self.allocating.iter().all(RangeTree::is_empty);
+        let Some(free) = self.free.take_if(|_| idle) else { return false };
+        if let Some(h) = self.histogram.as_mut() {
+            **h = [0; HISTOGRAM_BUCKETS];
+            add_to_histogram(h, free.counts().iter().map(|n| u64::from(*n)), self.geometry.shift);
+        }
+        true
+    }
+
+    /// Allocates a run of blocks; the offsets of as many as there was room for. Nothing if it is not loaded.
+    pub fn allocate(&mut self, txg: Txg, sizes: &[u64], offsets: &mut Vec<u64>) -> usize {
+        let Some(free) = self.free.as_mut() else { return 0 };
+        let Some(allocating) = self.allocating.get_mut(slot(txg)) else { return 0 };
+        let mut run = 0..0;
+        let mut count = 0;
+        for size in sizes {
+            let Some(at) = free.allocate(*size) else {
+                self.failed = self.failed.min(*size);
+                break;
+            };
+            offsets.push(at);
+            count += 1;
+            if run.end == at {
+                run.end += size;
+            } else {
+                // what was free is not being allocated
+                let added = allocating.add(std::mem::replace(&mut run, at..at + size));
+                debug_assert!(added.is_ok());
+            }
+        }
+        let added = allocating.add(run);
+        debug_assert!(added.is_ok());
+        self.selected = txg;
+        count
+    }
+
+    /// Allocates just this range, which the intent log uses (OpenZFS: `metaslab_claim_concrete`).
+    ///
+    /// # Errors
+    /// [`Error::Absent`] if it is not free.
+    pub fn claim(&mut self, txg: Txg, range: Range<u64>) -> Result<(), Error> {
+        let absent = Error::Absent { start: range.start, end: range.end };
+        self.free.as_mut().ok_or(absent.clone())?.remove(range.clone())?;
+        self.allocating.get_mut(slot(txg)).ok_or(absent)?.add(range)
+    }
+
+    /// Undoes an allocation of `txg`, which is not written down yet.
+    ///
+    /// # Errors
+    /// [`Error::Absent`] if it was not allocated in `txg`, or is written down.
+    pub fn unallocate(&mut self, txg: Txg, range: Range<u64>) -> Result<(), Error> {
+        let absent = Error::Absent { start: range.start, end: range.end };
+        self.allocating.get_mut(slot(txg)).ok_or(absent)?.remove(range.clone())?;
+        self.free.as_mut().map_or(Ok(()), |free| free.add(range))
+    }
+
+    /// Frees a range in the txg that is being synced; `checkpoint`: it stays allocated for the checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Overlap`] if it is free already, [`Error::OutOfMap`] if it is not of this metaslab.
+    pub fn free(&mut self, range: Range<u64>, checkpoint: bool) -> Result<(), Error> {
+        let whole = self.geometry.range();
+        let unit = 1u64 << self.geometry.shift;
+        if range.start < whole.start
+            || range.end > whole.end
+            || !range.start.is_multiple_of(unit)
+            || !range.end.is_multiple_of(unit)
+        {
+            return Err(Error::OutOfMap { offset: range.start, run: range.end.saturating_sub(range.start) });
+        }
+        let taken = Error::Overlap { start: range.start, end: range.end };
+        let free = self.free.as_ref().is_some_and(|f| f.intersects(&range));
+        let held = [&self.freed, &self.freeing, &self.checkpointing].into_iter().chain(&self.defer);
+        if free || held.into_iter().any(|tree| tree.intersects(range.clone())) {
+            return Err(taken);
+        }
+        if checkpoint { self.checkpointing.add(range) } else { self.freeing.add(range) }
+    }
+
+    /// Takes what a sync pass of `txg` has to write down.
+    pub fn take_work(&mut self, txg: Txg) -> PassWork {
+        let allocs = self.allocating.get_mut(slot(txg)).map(std::mem::take).unwrap_or_default();
+        let (frees, checkpointing) = (std::mem::take(&mut self.freeing), std::mem::take(&mut self.checkpointing));
+        PassWork { allocs, frees, checkpointing }
+    }
+
+    /// The work is in the log of the txg. Gives by how much the memory of unflushed changes grew.
+    ///
+    /// # Errors
+    /// [`Error::Overlap`]: allocated or freed twice.
+    pub fn logged(&mut self, work: &PassWork) -> Result<i64, Error> {
+        let before = self.unflushed.memory() as i64;
+        work.allocs.iter().try_for_each(|r| self.unflushed.apply(Action::Alloc, r))?;
+        work.frees.iter().try_for_each(|r| self.unflushed.apply(Action::Free, r))?;
+        Ok(self.unflushed.memory() as i64 - before)
+    }
+
+    /// The work is written down.
+    ///
+    /// # Errors
+    /// [`Error::Absent`] if more was freed than allocated, [`Error::Overlap`] if something was freed twice.
+    pub fn pass_done(&mut self, work: PassWork) -> Result<(), Error> {
+        let over = Error::Absent { start: self.geometry.start, end: self.geometry.range().end };
+        self.allocated = (self.allocated + work.allocs.total()).checked_sub(work.frees.total()).ok_or(over)?;
+        self.allocated_this_txg += work.allocs.total();
+        if self.freed.is_empty() {
+            self.freed = work.frees;
+            return Ok(());
+        }
+        work.frees.iter().try_for_each(|r| self.freed.add(r))
+    }
+
+    /// The txg is complete: what was freed two txgs before may be used. `defer`: hold back what was freed now.
+    ///
+    /// # Errors
+    /// [`Error::Overlap`] if it is free already.
+    pub fn sync_done(&mut self, txg: Txg, defer: bool) -> Result<SpaceDelta, Error> {
+        let held = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let freed = std::mem::take(&mut self.freed);
+        let Some(slot) = self.defer.get_mut((txg.0 % DEFER_TXGS as u64) as usize) else {
+            return Ok(SpaceDelta::default());
+        };
+        let mut delta = SpaceDelta {
+            alloc: held(self.allocated_this_txg) - held(freed.total()),
+            deferred: -held(slot.total()),
+            space: 0,
+        };
+        let back = std::mem::take(slot);
+        let mut more = None;
+        if defer {
+            delta.deferred += held(freed.total());
+            *slot = freed;
+        } else {
+            more = Some(freed);
+        }
+        delta.alloc += delta.deferred;
+        for tree in [Some(back), more].into_iter().flatten().filter(|t| !t.is_empty()) {
+            self.failed = u64::MAX;
+            if let Some(free) = self.free.as_mut() {
+                tree.iter().try_for_each(|r| free.add(r))?;
+            } else if let Some(h) = self.histogram.as_mut() {
+                add_to_histogram(h, tree.histogram().into_iter(), self.geometry.shift);
+            }
+        }
+        self.allocated_this_txg = 0;
+        if std::mem::take(&mut self.new) {
+            delta.space = held(self.geometry.size);
+        }
+        Ok(delta)
+    }
+
+    /// Whether its map is to be rewritten: it is much longer than it must be, or has no histogram. Only a loaded one can be.
+    #[must_use]
+    pub fn should_condense(&self, two_words: bool) -> bool {
+        let (Some(map), Some(free)) = (&self.map, &self.free) else { return false };
+        let block = map.block.max(1 << self.geometry.shift);
+        let length = map.header.length;
+        // a full metaslab needs but a word (OpenZFS rewrites its map whenever it changes)
+        if self.condense_wanted || (free.is_empty() && length > block) {
+            return true;
+        }
+        length > CONDENSE_BLOCKS * block
+            && length
+                >= optimal_length(free, &self.geometry, map.block, two_words) * tunable::ZFS_METASLAB_CONDENSE_PCT.get()
+                    / 100
+    }
+
+    /// What a rewritten map says to be allocated: all that happened before this txg. Before the first pass of a txg only.
+    #[must_use]
+    pub fn condensed(&self) -> Option<RangeTree> {
+        let free = self.free.as_ref()?;
+        let rest = self.defer.iter().chain(&self.allocating).flat_map(RangeTree::iter);
+        let free: RangeTree = free.iter().chain(rest).collect();
+        Some(free.complement(self.geometry.range()))
+    }
+
+    /// Its map has all of its changes: after a flush or a rewrite. Gives by how much the memory of unflushed changes shrank.
+    pub fn flushed(&mut self) -> i64 {
+        self.condense_wanted = false;
+        let memory = self.unflushed.memory() as i64;
+        self.unflushed = MetaslabChanges::default();
+        memory
+    }
+
+    /// A rewritten map has room for a histogram, which the one before may not have had.
+    pub fn adopt_histogram(&mut self) {
+        if self.histogram.is_none() && self.map.as_ref().is_some_and(|m| m.header.histogram.is_some()) {
+            self.histogram = Some(Box::new([0; HISTOGRAM_BUCKETS]));
+        }
+    }
+
+    /// The map shall be rewritten soon (OpenZFS: `ms_condense_wanted`).
+    pub const fn want_condense(&mut self) {
+        self.condense_wanted = true;
+    }
+
+    /// The histogram for the header of its map: all that is free by the map, whether it may be used yet or not.
+    #[must_use]
+    pub fn header_histogram(&self) -> Option<[u64; HISTOGRAM_BUCKETS]> {
+        let mut h = self.usable_histogram()?;
+        let held = [&self.freed].into_iter().chain(&self.defer).filter(|t| !t.is_empty());
+        held.for_each(|tree| add_to_histogram(&mut h, tree.histogram().into_iter(), self.geometry.shift));
+        Some(h)
+    }
+
+    fn usable_histogram(&self) -> Option<[u64; HISTOGRAM_BUCKETS]> {
+        let known = self.histogram.as_ref()?;
+        Some(match &self.free {
+            None => **known,
+            Some(free) => {
+                let mut h = [0; HISTOGRAM_BUCKETS];
+                add_to_histogram(&mut h, free.counts().iter().map(|n| u64::from(*n)), self.geometry.shift);
+                h
+            }
+        })
+    }
+
+    /// How fragmented its free space is, in percent; `None` if there are no histograms (OpenZFS: `metaslab_set_fragmentation`).
+    #[must_use]
+    pub fn fragmentation(&self) -> Option<u64> {
+        if self.map.is_none() && self.histogram.is_some() {
+            return Some(0);
+        }
+        let (mut total, mut weighted) = (0u128, 0u128);
+        for (n, count) in self.header_histogram()?.into_iter().enumerate() {
+            let index = ((self.geometry.shift as usize).saturating_sub(9) + n).min(FRAGMENTATION.len() - 1);
+            let space = u128::from(count) << (n as u32 + self.geometry.shift);
+            total += space;
+            weighted += space * u128::from(FRAGMENTATION.get(index).copied().unwrap_or(0));
+        }
+        Some(weighted.checked_div(total).unwrap_or(0) as u64)
+    }
+
+    /// How much it is preferred for allocations: by its largest free segments, and how many of them there are; without
+    /// histograms by its free space (OpenZFS: `metaslab_weight`).
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        if self.new || self.broken {
+            return 0;
+        }
+        let Some(h) = self.usable_histogram() else { return self.space_weight() };
+        // the buckets of large segments count in those of the map's largest
+        h.iter().enumerate().rev().find(|(_, n)| **n > 0).map_or(0, |(n, count)| {
+            let index = n as u64 + u64::from(self.geometry.shift);
+            index << WEIGHT_INDEX_SHIFT | (*count).min((1 << WEIGHT_INDEX_SHIFT) - 1)
+        })
+    }
+
+    fn space_weight(&self) -> u64 {
+        let space = self.free.as_ref().map_or_else(|| self.geometry.size.saturating_sub(self.allocated), |f| f.total());
+        space.min((1 << WEIGHT_INDEX_SHIFT) - 1)
+    }
+
+    /// The bucket of its largest free segments, if it is loaded.
+    pub(crate) fn largest_index(&self) -> Option<u32> {
+        self.free.as_ref()?.largest_bound().checked_ilog2()
+    }
+
+    /// Whether nearly all of its free space is one segment, so that it is not fragmented.
+    pub(crate) fn is_one_segment(&self) -> bool {
+        // the bound is less than twice the segment
+        self.free.as_ref().is_some_and(|f| f.len() == 1 || f.largest_bound() / 2 > f.total() / 16 * 15)
+    }
+
+    /// No allocation larger than this is possible, as far as is known.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        if self.new || self.broken {
+            return 0;
+        }
+        if let Some(free) = &self.free {
+            return free.largest_bound().min(self.failed.saturating_sub(1));
+        }
+        let room = self.geometry.size.saturating_sub(self.allocated);
+        match self.usable_histogram() {
+            Some(h) => {
+                let top = h.iter().rposition(|n| *n > 0).map_or(0, |n| n as u32 + self.geometry.shift);
+                // the last bucket has all that is larger, too
+                let bound = if top == HISTOGRAM_BUCKETS as u32 - 1 + self.geometry.shift {
+                    u64::MAX
+                } else {
+                    (2u64 << top) - 1
+                };
+                bound.min(room)
+            }
+            None => room,
+        }
+    }
+
+    /// What is free by its counts, whatever the histogram says.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        if self.new || self.broken { 0 } else { self.geometry.size.saturating_sub(self.allocated) }
+    }
+}

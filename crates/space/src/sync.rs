@@ -1,0 +1,370 @@
+//! Writing down what happened to the space of a pool in a txg.
+//!
+//! With logs (feature `log_spacemap`), a pass appends all allocations and frees to the log of the txg, and the first pass flushes some
+//! metaslabs; nothing else is touched. Without, each metaslab's own map is appended to. Where the bytes go is up to a [`MapStore`].
+//!
+//! The log of a pass has all allocations first, then all frees: what is freed in a txg is not allocated again in it, so no other order
+//! is ever needed.
+//!
+//! A space map's header on disk is written when its entries are. With logs, its histogram is therefore as old as its last flush, while OpenZFS
+//! writes all dirty headers in each txg; it only steers which metaslabs are tried first.
+//!
+//! OpenZFS: `metaslab_sync`, `metaslab_flush`, `metaslab_condense`, `spa_flush_metaslabs`, `spa_generate_syncing_log_sm`.
+
+use base::Txg;
+use ondisk::spacemap::Action;
+
+use crate::flush::{FlushAll, LogSpace, MetaslabId};
+use crate::manager::SpaceManager;
+use crate::metaslab::{MapInfo, Metaslab};
+use crate::{AllocError, Encoder, MapGeometry};
+
+/// Keeps space map objects.
+pub trait MapStore {
+    /// What can go wrong; it may be what goes wrong in memory.
+    type Error: From<AllocError>;
+
+    /// Makes an empty map for a metaslab, and notes it in the metaslab array.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    fn create(&mut self, id: MetaslabId) -> Result<MapInfo, Self::Error>;
+
+    /// Empties a metaslab's map; another object may take its place.
+    ///
+    /// # Errors
+    /// If it cannot be changed.
+    fn truncate(&mut self, id: MetaslabId, map: &MapInfo) -> Result<MapInfo, Self::Error>;
+
+    /// Writes `bytes` at `at` into the map's object.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    fn append(&mut self, map: &MapInfo, at: u64, bytes: Vec<u8>) -> Result<(), Self::Error>;
+
+    /// Writes the map's header.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn write_header(&mut self, map: &MapInfo) -> Result<(), Self::Error>;
+
+    /// Makes the log of `txg`, and notes it in the list of logs.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    fn create_log(&mut self, txg: Txg) -> Result<MapInfo, Self::Error>;
+
+    /// Destroys a log that is not needed any more.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    fn destroy_log(&mut self, txg: Txg, object: u64) -> Result<(), Self::Error>;
+
+    /// Notes the unflushed txg of a metaslab.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    fn set_unflushed(&mut self, id: MetaslabId, txg: Txg) -> Result<(), Self::Error>;
+
+    /// The map of what only the checkpoint holds on a vdev, made if there is none; and its geometry.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    fn checkpoint(&mut self, vdev: u32) -> Result<(MapInfo, MapGeometry), Self::Error>;
+}
+
+/// What of a pool's features matters here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SyncFeatures {
+    /// `log_spacemap` is enabled: there are logs.
+    pub logs: bool,
+    /// `spacemap_v2` is active: entries may have two words.
+    pub two_words: bool,
+}
+
+/// Writes down the space of a pool, txg by txg.
+pub struct SpaceSync {
+    /// The logs, and who was flushed when.
+    pub logs: LogSpace,
+    features: SyncFeatures,
+    /// The log of the txg that is being synced.
+    current: Option<(Txg, MapInfo)>,
+    flushes: u64,
+    condenses: u64,
+}
+
+/// The unit in which a pass is done.
+struct Pass<'a, S> {
+    mgr: &'a SpaceManager,
+    store: &'a mut S,
+    txg: Txg,
+    pass: u32,
+}
+
+impl SpaceSync {
+    /// With the logs that an import found.
+    #[must_use]
+    pub const fn new(logs: LogSpace, features: SyncFeatures) -> Self {
+        SpaceSync { logs, features, current: None, flushes: 0, condenses: 0 }
+    }
+
+    /// Features were enabled.
+    pub const fn set_features(&mut self, features: SyncFeatures) {
+        self.features = features;
+    }
+
+    /// Writes down what was allocated and freed up to now in `txg`. `idle`: nothing else is changed in this txg, so that flushing can wait.
+    ///
+    /// # Errors
+    /// Of the store; [`AllocError`] if something was freed twice, or not allocated.
+    pub fn pass<S: MapStore>(
+        &mut self,
+        mgr: &SpaceManager,
+        store: &mut S,
+        txg: Txg,
+        pass: u32,
+        idle: bool,
+    ) -> Result<(), S::Error> {
+        let mut p = Pass { mgr, store, txg, pass };
+        let wanted = self.logs.mode() != FlushAll::No;
+        if pass == 1 {
+            (self.flushes, self.condenses) = (0, 0);
+            if self.features.logs && (wanted || !idle || mgr.has_work(txg)) {
+                self.flush(&mut p)?;
+            }
+        }
+        let work = mgr.start_pass(txg)?;
+        if work.is_empty() {
+            return Ok(());
+        }
+        let log = if self.features.logs { Some(self.open_log(&mut p)?) } else { None };
+        let mut entries = log.map(|map| LogEntries {
+            encoder: Encoder::new(MapGeometry::LOG, map.header.length, map.block, true),
+            frees: Vec::new(),
+            allocs: false,
+            map,
+        });
+        for id in work {
+            let done = mgr.with(id, |ms| self.metaslab(&mut p, id, ms, entries.as_mut()));
+            done.unwrap_or(Ok(()))?;
+        }
+        match entries {
+            Some(entries) => self.write_log(&mut p, entries),
+            None => Ok(()),
+        }
+    }
+
+    fn metaslab<S: MapStore>(
+        &mut self,
+        p: &mut Pass<'_, S>,
+        id: MetaslabId,
+        ms: &mut Metaslab,
+        log: Option<&mut LogEntries>,
+    ) -> Result<(), S::Error> {
+        let state = |source| AllocError::State { vdev: id.0, source };
+        let mut header = log.is_none();
+        if ms.map.is_none() {
+            ms.map = Some(p.store.create(id)?);
+            header = true;
+        }
+        if p.pass == 1 && ms.should_condense(self.features.two_words) {
+            self.condense(p, id, ms)?;
+        }
+        let work = ms.take_work(p.txg);
+        if work.is_empty() {
+            return Ok(());
+        }
+        if let Some(log) = log {
+            if self.logs.dirtied(id, p.txg) {
+                p.store.set_unflushed(id, p.txg)?;
+            }
+            log.add(p.txg, p.pass, id.0, &work.allocs, work.frees.iter());
+            let grown = ms.logged(&work).map_err(state)?;
+            self.logs.memory_changed(grown);
+        } else {
+            let batches = [(Action::Alloc, &work.allocs), (Action::Free, &work.frees)];
+            self.append(p, ms, &batches)?;
+        }
+        if !work.checkpointing.is_empty() {
+            let (mut map, geometry) = p.store.checkpoint(id.0)?;
+            let mut encoder = Encoder::new(geometry, map.header.length, map.block, self.features.two_words);
+            encoder.batch(Action::Free, p.pass, p.txg, &work.checkpointing, None);
+            extend(p.store, &mut map, encoder)?;
+            p.store.write_header(&map)?;
+        }
+        ms.pass_done(work).map_err(state)?;
+        if header { write_header(p.store, ms) } else { Ok(()) }
+    }
+
+    /// Appends to a metaslab's own map; its header is written by the caller.
+    fn append<S: MapStore>(
+        &self,
+        p: &mut Pass<'_, S>,
+        ms: &mut Metaslab,
+        batches: &[(Action, &crate::RangeTree)],
+    ) -> Result<(), S::Error> {
+        let geometry = *ms.geometry();
+        let Some(map) = ms.map.as_mut() else { return Ok(()) };
+        let mut encoder = Encoder::new(geometry, map.header.length, map.block, self.features.two_words);
+        for (action, tree) in batches {
+            encoder.batch(*action, p.pass, p.txg, tree, None);
+        }
+        extend(p.store, map, encoder)
+    }
+
+    /// Rewrites a metaslab's map with just what is allocated; that flushes it, too.
+    fn condense<S: MapStore>(
+        &mut self,
+        p: &mut Pass<'_, S>,
+        id: MetaslabId,
+        ms: &mut Metaslab,
+    ) -> Result<(), S::Error> {
+        let (Some(map), Some(allocated)) = (ms.map.as_ref(), ms.condensed()) else { return Ok(()) };
+        ms.map = Some(p.store.truncate(id, map)?);
+        self.append(p, ms, &[(Action::Alloc, &allocated)])?;
+        let freed = ms.flushed();
+        ms.adopt_histogram();
+        self.logs.memory_changed(-freed);
+        self.condenses += 1;
+        if self.logs.unflushed_txg(id).is_some() && self.logs.has_log(p.txg) {
+            self.logs.flushed(id, p.txg);
+            p.store.set_unflushed(id, p.txg)?;
+        }
+        write_header(p.store, ms)
+    }
+
+    /// Flushes as many metaslabs as the limits want, and destroys the logs that are obsolete then.
+    fn flush<S: MapStore>(&mut self, p: &mut Pass<'_, S>) -> Result<(), S::Error> {
+        let mut wanted = self.logs.target(p.txg);
+        while let Some((id, dirty)) = self.logs.next_to_flush(p.txg, wanted) {
+            self.open_log(p)?;
+            if dirty {
+                let mgr = p.mgr;
+                mgr.with(id, |ms| self.flush_one(p, id, ms)).unwrap_or(Ok(()))?;
+                wanted = wanted.saturating_sub(1);
+                self.flushes += 1;
+            }
+            if self.logs.unflushed_txg(id) != Some(p.txg) {
+                self.logs.flushed(id, p.txg);
+                p.store.set_unflushed(id, p.txg)?;
+            }
+        }
+        self.drop_obsolete(p)
+    }
+
+    fn drop_obsolete<S: MapStore>(&mut self, p: &mut Pass<'_, S>) -> Result<(), S::Error> {
+        // without a log of this txg nothing was flushed in it
+        if self.logs.has_log(p.txg) {
+            for (txg, object) in self.logs.take_obsolete() {
+                p.store.destroy_log(txg, object)?;
+            }
+            self.logs.set_block_limit();
+        }
+        Ok(())
+    }
+
+    fn flush_one<S: MapStore>(
+        &mut self,
+        p: &mut Pass<'_, S>,
+        id: MetaslabId,
+        ms: &mut Metaslab,
+    ) -> Result<(), S::Error> {
+        if ms.map.is_none() {
+            ms.map = Some(p.store.create(id)?);
+        }
+        if ms.should_condense(self.features.two_words) {
+            return self.condense(p, id, ms);
+        }
+        let changes = std::mem::take(&mut ms.unflushed);
+        self.logs.memory_changed(-(changes.memory() as i64));
+        self.append(p, ms, &[(Action::Alloc, &changes.allocs), (Action::Free, &changes.frees)])?;
+        write_header(p.store, ms)
+    }
+
+    /// The log of this txg, made if there is none.
+    fn open_log<S: MapStore>(&mut self, p: &mut Pass<'_, S>) -> Result<MapInfo, S::Error> {
+        if let Some((_, map)) = self.current.as_ref().filter(|(txg, _)| *txg == p.txg) {
+            return Ok(map.clone());
+        }
+        let map = p.store.create_log(p.txg)?;
+        self.logs.start(p.txg, map.object);
+        self.current = Some((p.txg, map.clone()));
+        Ok(map)
+    }
+
+    fn write_log<S: MapStore>(&mut self, p: &mut Pass<'_, S>, entries: LogEntries) -> Result<(), S::Error> {
+        let LogEntries { mut encoder, frees, mut map, .. } = entries;
+        if !frees.is_empty() {
+            encoder.intro(Action::Free, p.pass, p.txg);
+            frees.iter().for_each(|(vdev, range)| encoder.run(Action::Free, range, Some(*vdev)));
+        }
+        extend(p.store, &mut map, encoder)?;
+        p.store.write_header(&map)?;
+        self.current = Some((p.txg, map));
+        // a rewrite may have flushed the oldest metaslab
+        self.drop_obsolete(p)
+    }
+
+    /// `txg` is complete, before [`SpaceManager::sync_done`].
+    pub fn sync_done(&mut self, txg: Txg) {
+        if let Some((_, map)) = self.current.take_if(|(t, _)| *t == txg) {
+            self.logs.close(txg, map.header.length.div_ceil(map.block.max(1)));
+        }
+        self.logs.count(self.flushes, self.condenses);
+        (self.flushes, self.condenses) = (0, 0);
+        if self.logs.mode() == FlushAll::Export || !self.features.logs {
+            self.logs.flush_all_done();
+        }
+    }
+}
+
+/// What a pass appends to the log.
+struct LogEntries {
+    map: MapInfo,
+    encoder: Encoder,
+    allocs: bool,
+    frees: Vec<(u32, std::ops::Range<u64>)>,
+}
+
+impl LogEntries {
+    fn add(
+        &mut self,
+        txg: Txg,
+        pass: u32,
+        vdev: u32,
+        allocs: &crate::RangeTree,
+        frees: impl Iterator<Item = std::ops::Range<u64>>,
+    ) {
+        if !allocs.is_empty() && !std::mem::replace(&mut self.allocs, true) {
+            self.encoder.intro(Action::Alloc, pass, txg);
+        }
+        allocs.iter().for_each(|range| self.encoder.run(Action::Alloc, &range, Some(vdev)));
+        self.frees.extend(frees.map(|range| (vdev, range)));
+    }
+}
+
+fn extend<S: MapStore>(store: &mut S, map: &mut MapInfo, encoder: Encoder) -> Result<(), S::Error> {
+    let (bytes, delta) = encoder.finish();
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let (at, len) = (map.header.length, bytes.len() as u64);
+    store.append(map, at, bytes)?;
+    map.header.length += len;
+    map.header.alloc += delta;
+    Ok(())
+}
+
+fn write_header<S: MapStore>(store: &mut S, ms: &mut Metaslab) -> Result<(), S::Error> {
+    let histogram = ms.header_histogram();
+    let Some(map) = ms.map.as_mut() else { return Ok(()) };
+    // an old header has no room for one
+    if map.header.histogram.is_some() {
+        map.header.histogram = histogram.or(map.header.histogram);
+    }
+    store.write_header(map)
+}
+
+#[cfg(test)]
+#[path = "sync_tests.rs"]
+mod tests;

@@ -1,0 +1,468 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::Endian;
+use ondisk::spacemap::SpaceMapHeader;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::log::{MetaslabChanges, Unflushed, VdevChanges, decode_log};
+use crate::manager::{Class, Layout, SpaceRequest, TopSpace};
+use crate::{MetaslabLoader, RangeTree, SpaceMapReader, load_metaslab};
+
+const MS_SHIFT: u32 = 20;
+const BLOCK: u64 = 512;
+
+/// What is on disk.
+#[derive(Clone, Default)]
+struct Disk {
+    objects: HashMap<u64, (SpaceMapHeader, Vec<u8>)>,
+    next: u64,
+    arrays: BTreeMap<MetaslabId, u64>,
+    unflushed: BTreeMap<MetaslabId, Txg>,
+    logs: BTreeMap<Txg, u64>,
+    checkpoints: BTreeMap<u32, u64>,
+    /// Maps of metaslabs that were written to since the last look.
+    touched: u64,
+}
+
+impl Disk {
+    fn make(&mut self) -> MapInfo {
+        self.next += 1;
+        let header = SpaceMapHeader { object: self.next, histogram: Some([0; 32]), ..SpaceMapHeader::default() };
+        self.objects.insert(self.next, (header.clone(), Vec::new()));
+        MapInfo { object: self.next, header, block: BLOCK }
+    }
+
+    fn blocks(&self, object: u64) -> Vec<(Vec<u8>, Endian)> {
+        let bytes = &self.objects[&object].1;
+        let pad = |b: &[u8]| [b, &vec![0xff; BLOCK as usize - b.len()][..]].concat();
+        bytes.chunks(BLOCK as usize).map(|b| (pad(b), Endian::Little)).collect()
+    }
+
+    /// The allocated space of a vdev as an import finds it.
+    fn allocated(&self, vdev: u32, metaslabs: u32) -> RangeTree {
+        let txgs = (0..metaslabs).map(|m| self.unflushed.get(&(vdev, m)).copied().unwrap_or(Txg(0))).collect();
+        let mut logs = Unflushed::new([(vdev, VdevChanges::new(MS_SHIFT, txgs))]);
+        for (txg, object) in &self.logs {
+            let (header, _) = &self.objects[object];
+            logs.apply(*txg, &decode_log(*txg, header, self.blocks(*object)).unwrap()).unwrap();
+        }
+        let mut all = RangeTree::new();
+        for m in 0..metaslabs {
+            let geometry = MapGeometry::metaslab(u64::from(m), MS_SHIFT, 9).unwrap();
+            let mut part = match self.arrays.get(&(vdev, m)) {
+                Some(id) => load_metaslab(&self.objects[id].0, geometry, self.blocks(*id)).unwrap(),
+                None => RangeTree::new(),
+            };
+            if let Some(changes) = logs.vdev(vdev).unwrap().metaslab(u64::from(m)) {
+                changes.update(&mut part).unwrap();
+            }
+            part.iter().for_each(|r| all.add(r).unwrap());
+        }
+        all
+    }
+
+    fn metaslab(&self, vdev: u32, id: u32, changes: MetaslabChanges) -> Metaslab {
+        let geometry = MapGeometry::metaslab(u64::from(id), MS_SHIFT, 9).unwrap();
+        let map = self.arrays.get(&(vdev, id)).map(|o| MapInfo {
+            object: *o,
+            header: self.objects[o].0.clone(),
+            block: BLOCK,
+        });
+        Metaslab::new(id, geometry, map, changes, true)
+    }
+}
+
+#[derive(Clone, Default)]
+struct Store(Arc<Mutex<Disk>>);
+
+impl MapStore for Store {
+    type Error = AllocError;
+
+    fn create(&mut self, id: MetaslabId) -> Result<MapInfo, AllocError> {
+        let mut disk = self.0.lock();
+        let map = disk.make();
+        disk.arrays.insert(id, map.object);
+        Ok(map)
+    }
+
+    fn truncate(&mut self, id: MetaslabId, map: &MapInfo) -> Result<MapInfo, AllocError> {
+        self.0.lock().objects.remove(&map.object).unwrap();
+        self.create(id)
+    }
+
+    fn append(&mut self, map: &MapInfo, at: u64, bytes: Vec<u8>) -> Result<(), AllocError> {
+        let mut disk = self.0.lock();
+        disk.touched += u64::from(disk.arrays.values().any(|o| *o == map.object));
+        let object = disk.objects.get_mut(&map.object).unwrap();
+        assert_eq!(object.1.len() as u64, at);
+        object.1.extend(bytes);
+        Ok(())
+    }
+
+    fn write_header(&mut self, map: &MapInfo) -> Result<(), AllocError> {
+        self.0.lock().objects.get_mut(&map.object).unwrap().0 = map.header.clone();
+        Ok(())
+    }
+
+    fn create_log(&mut self, txg: Txg) -> Result<MapInfo, AllocError> {
+        let mut disk = self.0.lock();
+        let map = disk.make();
+        assert!(disk.logs.insert(txg, map.object).is_none());
+        Ok(map)
+    }
+
+    fn destroy_log(&mut self, txg: Txg, object: u64) -> Result<(), AllocError> {
+        let mut disk = self.0.lock();
+        assert_eq!(disk.logs.remove(&txg), Some(object));
+        disk.objects.remove(&object).unwrap();
+        Ok(())
+    }
+
+    fn set_unflushed(&mut self, id: MetaslabId, txg: Txg) -> Result<(), AllocError> {
+        self.0.lock().unflushed.insert(id, txg);
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, vdev: u32) -> Result<(MapInfo, MapGeometry), AllocError> {
+        let mut disk = self.0.lock();
+        let map = match disk.checkpoints.get(&vdev).copied() {
+            Some(o) => MapInfo { object: o, header: disk.objects[&o].0.clone(), block: BLOCK },
+            None => {
+                let map = disk.make();
+                disk.checkpoints.insert(vdev, map.object);
+                map
+            }
+        };
+        Ok((map, MapGeometry { start: 0, size: 1 << 40, shift: 9 }))
+    }
+}
+
+impl MetaslabLoader for Store {
+    fn load(&self, _: u32, _: u32, map: &MapInfo, geometry: &MapGeometry) -> Result<RangeTree, String> {
+        let disk = self.0.lock();
+        load_metaslab(&map.header, *geometry, disk.blocks(map.object)).map_err(|e| e.to_string())
+    }
+}
+
+struct Plain;
+
+impl Layout for Plain {
+    fn asize(&self, psize: u64, _: Txg) -> u64 {
+        psize.next_multiple_of(512)
+    }
+
+    fn deflated(&self, asize: u64) -> u64 {
+        asize
+    }
+}
+
+/// A pool's space over a store, with a model of it.
+struct Sim {
+    store: Store,
+    mgr: SpaceManager,
+    sync: SpaceSync,
+    metaslabs: u32,
+    txg: u64,
+    model: RangeTree,
+    used: Vec<Range<u64>>,
+    /// Freed, by txg.
+    freed: Vec<(u64, Range<u64>)>,
+    seed: u64,
+}
+
+fn space_of(store: &Store, metaslabs: u32, features: SyncFeatures) -> (SpaceManager, SpaceSync) {
+    let disk = store.0.lock().clone();
+    let txgs: Vec<Txg> = (0..metaslabs).map(|m| disk.unflushed.get(&(0, m)).copied().unwrap_or(Txg(0))).collect();
+    let mut unflushed = Unflushed::new([(0, VdevChanges::new(MS_SHIFT, txgs.clone()))]);
+    let mut logs = Vec::new();
+    for (txg, object) in &disk.logs {
+        let (header, _) = &disk.objects[object];
+        unflushed.apply(*txg, &decode_log(*txg, header, disk.blocks(*object)).unwrap()).unwrap();
+        logs.push((*txg, *object, header.length.div_ceil(BLOCK)));
+    }
+    let changes = |m: u32| unflushed.vdev(0).unwrap().metaslab(u64::from(m)).cloned().unwrap_or_default();
+    let users = (0..metaslabs).zip(&txgs).filter(|(_, t)| t.0 != 0).map(|(m, t)| ((0, m), *t, !changes(m).is_empty()));
+    let mut log_space = LogSpace::load(1 << 40, logs, users);
+    log_space.memory_changed((0..metaslabs).map(|m| changes(m).memory() as i64).sum());
+    let mgr = SpaceManager::new(Arc::new(store.clone()));
+    let metaslabs = (0..metaslabs).map(|m| disk.metaslab(0, m, changes(m))).collect();
+    mgr.add_top(
+        TopSpace {
+            id: 0,
+            class: Class::Normal,
+            ms_shift: MS_SHIFT,
+            metaslabs,
+            data_children: 1,
+            allocatable: true,
+            layout: Box::new(Plain),
+        },
+        Txg(0),
+    );
+    (mgr, SpaceSync::new(log_space, features))
+}
+
+impl Sim {
+    fn new(metaslabs: u32, logs: bool, seed: u64) -> Sim {
+        let store = Store::default();
+        let (mgr, sync) = space_of(&store, metaslabs, SyncFeatures { logs, two_words: true });
+        Sim { store, mgr, sync, metaslabs, txg: 10, model: RangeTree::new(), used: Vec::new(), freed: Vec::new(), seed }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed % below.max(1)
+    }
+
+    fn reload(&mut self, features: SyncFeatures) {
+        let (mgr, sync) = space_of(&self.store, self.metaslabs, features);
+        (self.mgr, self.sync) = (mgr, sync);
+        // what was held back is not any more
+        self.freed.clear();
+    }
+
+    fn allocate(&mut self, count: usize, psize: u64) -> usize {
+        let hint = self.random(4);
+        let req = SpaceRequest { class: Class::Normal, txg: Txg(self.txg), hint, avoid: &[], gang: false };
+        let mut got = Vec::new();
+        let _ = self.mgr.allocate_many(&req, &vec![psize; count], &mut got);
+        for dva in &got {
+            let range = dva.offset()..dva.offset() + dva.asize();
+            self.model.add(range.clone()).expect("is free");
+            let early = self.freed.iter().find(|(t, r)| t + 2 > self.txg && r.start < range.end && range.start < r.end);
+            assert_eq!(early, None, "used again in txg {}", self.txg);
+            self.used.push(range);
+        }
+        got.len()
+    }
+
+    fn free(&mut self, count: usize) {
+        for _ in 0..count.min(self.used.len()) {
+            let n = self.random(self.used.len() as u64) as usize;
+            let range = self.used.swap_remove(n);
+            self.model.remove(range.clone()).unwrap();
+            self.mgr.free(0, range.start, range.end - range.start, false).unwrap();
+            self.freed.push((self.txg, range));
+        }
+    }
+
+    /// A txg of some passes; what an import would find is what the model has.
+    fn sync(&mut self) {
+        let txg = Txg(self.txg);
+        for pass in 1..=3 {
+            self.sync.pass(&self.mgr, &mut self.store, txg, pass, false).unwrap();
+            if pass < 3 {
+                self.allocate(2, 4096);
+                self.free(1);
+            }
+        }
+        assert!(!self.mgr.has_work(txg));
+        self.sync.sync_done(txg);
+        self.mgr.sync_done(txg).unwrap();
+        assert_eq!(self.store.0.lock().allocated(0, self.metaslabs), self.model, "txg {}", self.txg);
+        let deferred: u64 = self.freed.iter().filter(|(t, _)| t + 2 > self.txg).map(|(_, r)| r.end - r.start).sum();
+        let figures = [Class::Normal, Class::EmbeddedLog].map(|c| self.mgr.figures(c));
+        let alloc: u64 = figures.iter().map(|f| f.alloc).sum();
+        assert_eq!(figures.iter().map(|f| f.space).sum::<u64>(), u64::from(self.metaslabs) << MS_SHIFT);
+        // near the end nothing is held back
+        let held: u64 = figures.iter().map(|f| f.deferred).sum();
+        assert!(held == deferred || self.metaslabs < 64, "{held} {deferred}");
+        assert_eq!(alloc - held, self.model.total());
+        self.txg += 1;
+    }
+
+    fn sync_quietly(&mut self) {
+        self.sync.pass(&self.mgr, &mut self.store, Txg(self.txg), 1, false).unwrap();
+        self.sync.sync_done(Txg(self.txg));
+        self.mgr.sync_done(Txg(self.txg)).unwrap();
+        self.txg += 1;
+    }
+
+    fn check_stats(&self) {
+        let stats = self.sync.logs.stats();
+        let disk = self.store.0.lock();
+        assert_eq!(stats.logs, disk.logs.len() as u64);
+        let blocks: u64 = disk.logs.values().map(|o| disk.objects[o].0.length.div_ceil(BLOCK)).sum();
+        assert_eq!(stats.log_blocks, blocks);
+        let memory: u64 = (0..self.metaslabs).map(|m| self.mgr.with((0, m), |ms| ms.unflushed.memory()).unwrap()).sum();
+        assert_eq!(stats.unflushed_memory, memory);
+        if let Some(oldest) = disk.unflushed.values().min() {
+            assert!(disk.logs.contains_key(oldest), "the log of the oldest metaslab is there");
+            assert_eq!(stats.oldest_txg, *oldest);
+        }
+    }
+}
+
+/// Random allocations and frees, with and without logs, and imports in between: what is on disk is always what is in memory.
+#[test]
+fn what_is_on_disk_is_what_was_done() {
+    for logs in [true, false] {
+        for seed in 1..5u64 {
+            let mut sim = Sim::new(70, logs, seed * 0x9e37_79b9);
+            for round in 0..60 {
+                let (count, psize) = (sim.random(40) as usize, 512 << sim.random(8));
+                sim.allocate(count, psize);
+                let count = sim.random(50) as usize;
+                sim.free(count);
+                if sim.random(20) == 0 {
+                    sim.sync.logs.flush_all(FlushAll::Request { upto: Txg(sim.txg - 1) });
+                }
+                sim.sync();
+                if logs {
+                    sim.check_stats();
+                }
+                if round % 17 == 16 {
+                    sim.reload(SyncFeatures { logs, two_words: true });
+                }
+            }
+            if logs {
+                sim.sync.logs.flush_all(FlushAll::Export);
+                sim.sync();
+                sim.check_stats();
+                assert_eq!(sim.store.0.lock().logs.len(), 1);
+            }
+        }
+    }
+}
+
+/// A pool that gets logs only later.
+#[test]
+fn logs_can_be_switched_on() {
+    let mut sim = Sim::new(20, false, 7);
+    for round in 0..40 {
+        sim.allocate(20, 8192);
+        sim.free(15);
+        if round == 20 {
+            sim.sync.set_features(SyncFeatures { logs: true, two_words: true });
+        }
+        sim.sync();
+    }
+    sim.check_stats();
+    assert!(!sim.store.0.lock().logs.is_empty());
+}
+
+/// With logs the number of maps that a txg writes to does not grow with the metaslabs that it changes.
+#[test]
+fn with_logs_few_maps_are_written() {
+    let touched = |logs| {
+        let mut sim = Sim::new(200, logs, 3);
+        (0..30).for_each(|_| {
+            sim.allocate(400, 8192);
+            sim.sync();
+        });
+        sim.store.0.lock().touched = 0;
+        (0..10).for_each(|_| {
+            sim.free(300);
+            sim.allocate(300, 8192);
+            sim.sync();
+        });
+        sim.store.0.lock().touched
+    };
+    let (with, without) = (touched(true), touched(false));
+    assert!(with <= 40 && without > 200, "{with} {without}");
+}
+
+/// A full pool refuses, and what is freed can be used again: at once when space is so low.
+#[test]
+fn a_full_pool_says_so_and_recovers() {
+    let mut sim = Sim::new(4, true, 5);
+    let got = sim.allocate(10_000, 8192);
+    assert_eq!(got, 4 << (MS_SHIFT - 13));
+    sim.txg += 1;
+    assert_eq!(sim.allocate(1, 512), 0);
+    sim.txg -= 1;
+    sim.sync_quietly();
+    sim.free(100);
+    sim.sync_quietly();
+    sim.freed.clear();
+    assert_eq!(sim.allocate(200, 8192), 100);
+}
+
+/// A map that has become long is rewritten.
+#[test]
+fn long_maps_are_condensed() {
+    for logs in [false, true] {
+        let mut sim = Sim::new(16, logs, 11);
+        sim.allocate(60, 8192);
+        for _ in 0..300 {
+            sim.free(20);
+            sim.allocate(20, 8192);
+            if logs {
+                // flush each time
+                sim.sync.logs.flush_all(FlushAll::Export);
+            }
+            sim.sync();
+        }
+        assert!(sim.sync.logs.stats().condenses_total > 0, "{logs}");
+        let disk = sim.store.0.lock();
+        let longest = disk.arrays.values().map(|o| disk.objects[o].0.length).max().unwrap();
+        assert!(longest < 16 * BLOCK, "{longest}");
+    }
+}
+
+/// Freed twice, or freed and never allocated: the next pass says so.
+#[test]
+fn contradictions_stop_the_sync() {
+    let mut sim = Sim::new(2, true, 13);
+    sim.allocate(4, 4096);
+    sim.sync();
+    let range = sim.used[0].clone();
+    sim.mgr.free(0, range.start, 4096, false).unwrap();
+    sim.mgr.free(0, range.start, 4096, false).unwrap();
+    assert!(sim.sync.pass(&sim.mgr, &mut sim.store, Txg(sim.txg), 1, false).is_err());
+
+    let mut sim = Sim::new(2, true, 13);
+    sim.mgr.free(0, 4096, 4096, false).unwrap();
+    assert!(sim.sync.pass(&sim.mgr, &mut sim.store, Txg(sim.txg), 1, false).is_err());
+    assert!(sim.mgr.free(5, 0, 512, false).is_err());
+    assert!(sim.mgr.free(0, 1 << 40, 512, false).is_err());
+}
+
+/// What the checkpoint needs goes to a map of its own and stays allocated.
+#[test]
+fn the_checkpoint_keeps_what_is_freed() {
+    let mut sim = Sim::new(2, true, 17);
+    sim.allocate(10, 4096);
+    sim.sync();
+    let before = sim.model.clone();
+    for n in 0..3 {
+        let range = sim.used[n].clone();
+        sim.mgr.free(0, range.start, 4096, true).unwrap();
+        sim.sync_quietly();
+    }
+    let disk = sim.store.0.lock();
+    assert_eq!(disk.allocated(0, 2), before);
+    let map = disk.checkpoints[&0];
+    let geometry = MapGeometry { start: 0, size: 1 << 40, shift: 9 };
+    let held: RangeTree =
+        SpaceMapReader::new(&disk.objects[&map].0, geometry, disk.blocks(map)).map(|c| c.unwrap().range).collect();
+    assert_eq!(held, sim.used[..3].iter().cloned().collect());
+    assert_eq!(disk.objects[&map].0.alloc, -3 * 4096);
+}
+
+/// The log stays within its limit of blocks under a steady load, and flushes are even.
+#[test]
+fn the_log_stays_within_its_limit() {
+    let mut sim = Sim::new(300, true, 19);
+    (0..100).for_each(|_| {
+        sim.allocate(200, 8192);
+        sim.sync();
+    });
+    let mut most = 0;
+    for _ in 0..150 {
+        sim.free(200);
+        sim.allocate(200, 8192);
+        sim.sync();
+        let stats = sim.sync.logs.stats();
+        most = most.max(stats.flushes);
+        // the next log's blocks are foreseen, but for a few
+        assert!(stats.log_blocks <= stats.block_limit + 10, "{stats:?}");
+    }
+    assert!(most <= 60, "{most}");
+}
