@@ -13,6 +13,12 @@ impl Buf {
         Buf::from(vec![0; n])
     }
 
+    /// The bytes, to be changed in place; a copy is made first if somebody else holds them.
+    #[must_use]
+    pub fn make_mut(&mut self) -> &mut Vec<u8> {
+        Arc::make_mut(&mut self.0)
+    }
+
     /// The bytes as a vector of the caller's own: without a copy if nobody else holds them.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {

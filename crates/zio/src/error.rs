@@ -153,6 +153,60 @@ pub enum Error {
         /// Its value.
         value: u64,
     },
+    /// The pool was opened for reading only (OpenZFS: `EROFS`).
+    #[error("block {bm}: the pool is open for reading only")]
+    ReadOnly {
+        /// The block.
+        bm: Bookmark,
+    },
+    /// There is no room for the block, not even in pieces (OpenZFS: `ENOSPC`).
+    #[error("block {bm}: no space for {psize} bytes")]
+    NoSpace {
+        /// The block.
+        bm: Bookmark,
+        /// Bytes wanted.
+        psize: u64,
+    },
+    /// Space cannot be allocated, freed or claimed: what the pool says.
+    #[error("block {bm}: {reason}")]
+    Space {
+        /// The block.
+        bm: Bookmark,
+        /// Why.
+        reason: String,
+    },
+    /// The devices did not take the block (OpenZFS: `EIO`, and the pool is suspended).
+    #[error("block {bm} cannot be written: {source}")]
+    Write {
+        /// The block.
+        bm: Bookmark,
+        /// Which device, and what it says.
+        source: Box<vdev::Error>,
+    },
+    /// The block cannot be encrypted, authenticated or checksummed.
+    #[error("block {bm} cannot be prepared: {source}")]
+    Encode {
+        /// The block.
+        bm: Bookmark,
+        /// What the codec says.
+        source: codec::Error,
+    },
+    /// What was to be written cannot be a block.
+    #[error("block {bm} cannot be written: {what}")]
+    BadRequest {
+        /// The block.
+        bm: Bookmark,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A table of references cannot be read.
+    #[error("block {bm}: {source}")]
+    Table {
+        /// The block.
+        bm: Bookmark,
+        /// What the table says.
+        source: crate::TableError,
+    },
 }
 
 impl Error {
@@ -167,16 +221,27 @@ impl Error {
             | Error::Auth { bm, .. }
             | Error::Redacted { bm }
             | Error::BadPointer { bm, .. }
-            | Error::Unsupported { bm, .. } => *bm,
+            | Error::Unsupported { bm, .. }
+            | Error::ReadOnly { bm }
+            | Error::NoSpace { bm, .. }
+            | Error::Space { bm, .. }
+            | Error::Write { bm, .. }
+            | Error::Encode { bm, .. }
+            | Error::BadRequest { bm, .. }
+            | Error::Table { bm, .. } => *bm,
         }
     }
 
-    /// What OpenZFS on Linux returns for it: 13 `EACCES` without a key, 52 (`EBADE`, its `ECKSUM`), else 5 `EIO`.
+    /// What OpenZFS on Linux returns for it: 13 `EACCES` without a key, 52 (`EBADE`, its `ECKSUM`), 28 `ENOSPC`, 30 `EROFS`, 22
+    /// `EINVAL`, else 5 `EIO`.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
             Error::KeyNotLoaded { .. } => 13,
             Error::Checksum { .. } => 52,
+            Error::ReadOnly { .. } => 30,
+            Error::NoSpace { .. } => 28,
+            Error::BadRequest { .. } => 22,
             _ => 5,
         }
     }

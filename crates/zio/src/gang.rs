@@ -193,3 +193,8 @@ fn verify_truncated(sums: &Checksummer, header: &[u8], verifier: [u64; 4]) -> Op
     let stored = [base::bytes::u64(trailer, 8, endian)?, base::bytes::u64(trailer, 16, endian)?];
     (sum.get(..2) == Some(&stored)).then_some(endian)
 }
+
+/// Bytes that a header of these pointers took: it may be of the old size though new ones have `now` bytes.
+pub(crate) fn size_of(header: &GangHeader, now: usize) -> usize {
+    if header.blkptrs.len() <= GangHeader::capacity(GANG_HEADER_SIZE) { GANG_HEADER_SIZE } else { now }
+}

@@ -1,4 +1,4 @@
-//! From a block pointer to the data of its block, and the cache of such data.
+//! From a block pointer to the data of its block and back, and the cache of such data.
 //!
 //! **Reading.** [`Zio::read`] is the one way from a [`BlkPtr`](ondisk::BlkPtr) to bytes. A hole is zeros, an embedded
 //! block stands in its pointer. Else each DVA is tried in turn (devices that are there first): the vdev tree is asked for
@@ -14,13 +14,22 @@
 //! **Scrubbing.** [`Zio::verify_block`] reads every copy, gang header and gang member of a block, never the cache, and
 //! allocates nothing per block: it works in a [`Scratch`] that the calling thread keeps.
 //!
+//! **Writing.** [`Zio::write`] takes a batch of blocks and gives their pointers. It knows nothing of space but what a [`SpaceSource`] hands out, and
+//! of shared content but what a [`DedupTable`] and a [`CloneTable`] tell; all of them are the pool's. [`Zio::free`] gives
+//! blocks back to them. The stages are told in `write`.
+//!
+//! **Healing.** A scrub whose [`ReadCx`](vdev::ReadCx) says `heal` overwrites what is wrong with what is right: from the other side of a mirror,
+//! from parity, or from another copy. An ordinary read finds the right data and repairs nothing, for its pointer may be older than the
+//! block that lies there now; whoever scrubs sees to it that no txg is closed meanwhile.
+//!
 //! **Keys** come from above: the pool puts a dataset's key in the [`KeyRing`]. Without it, encrypted data is
 //! [`Error::KeyNotLoaded`], authenticated data is readable but not authenticated, and [`Zio::read_noauth`] gives dnode
 //! blocks, whose cores are in clear.
 //!
 //! Invariants: bytes leave this crate only after their checksum was verified (unless the pointer says `checksum=off`);
 //! cached data is logical data of a verified block; a pointer from disk is hostile: it can cost at most a few buffers of
-//! 16 MiB and [`gang::MAX_DEPTH`] levels of recursion. Nothing here writes. Callers: `dmu`, `pool` (scrub), `zil`, `stream`.
+//! 16 MiB and [`gang::MAX_DEPTH`] levels of recursion; a batch that fails leaves nothing allocated; no lock is held over I/O but that which keeps
+//! the dedup table's order. Callers: `dmu`, `pool` (scrub), `zil`, `stream`.
 //! OpenZFS: `zio.c`, `arc.c`.
 #![forbid(unsafe_code)]
 
@@ -36,6 +45,7 @@ mod read;
 mod stats;
 mod transform;
 mod verify;
+mod write;
 
 pub use arc::{ArcCache, ArcKey, ArcStats};
 pub use bookmark::Bookmark;
@@ -45,3 +55,7 @@ pub use keys::{KeyRing, KeySource};
 pub use read::Zio;
 pub use stats::{ReadStats, Stats};
 pub use verify::{Scratch, VerifyReport};
+pub use write::{
+    AllocError, AllocRequest, CloneTable, CryptParams, DedupTable, Found, Payload, SpaceSource, TableError, WriteCx,
+    WriteProps, WriteReq,
+};

@@ -2,7 +2,7 @@
 
 use codec::Checksummer;
 use ondisk::{BlkPtr, Dva};
-use vdev::{ReadCx, ReadReport, VdevTree};
+use vdev::{BlockWrite, ReadCx, ReadReport, VdevTree};
 
 use crate::checksum::Check;
 use crate::error::{CopyFailure, CopyFailures, Fault};
@@ -24,15 +24,45 @@ impl Source<'_> {
         if bp.is_gang() {
             return gang::read(self, bp, buf);
         }
-        self.first_good(bp, |dva| self.read_copy(bp, dva, buf))
+        let bad = self.first_good_and_bad(bp, |dva| self.read_copy(bp, dva, buf))?;
+        if !bad.0.is_empty() && self.cx.heal {
+            self.heal(bp, &bad.0, buf);
+        }
+        Ok(())
+    }
+
+    /// Overwrites copies that were found wrong, or whose devices could not read them, with what is right. Gives how many.
+    pub(crate) fn heal(&self, bp: &BlkPtr, bad: &[CopyFailure], right: &[u8]) -> u32 {
+        if !self.cx.heal {
+            return 0;
+        }
+        let concrete = |dva: &Dva| self.tree.top(dva.vdev()).is_some_and(vdev::TopVdev::is_concrete);
+        let mut healed = 0;
+        for dva in bad.iter().map(|copy| copy.dva).filter(concrete) {
+            // that it cannot be mended is no news: the read has told that it is bad
+            if self.tree.write(bp.birth_physical(), &[BlockWrite { dva, data: right }]).is_ok() {
+                healed += 1;
+            }
+        }
+        self.stats.healed.add(healed.into());
+        healed
     }
 
     /// Tries the copies of `bp` with `attempt`, those on devices that are there first.
     pub(crate) fn first_good(
         &self,
         bp: &BlkPtr,
-        mut attempt: impl FnMut(Dva) -> Result<ReadReport, Fault>,
+        attempt: impl FnMut(Dva) -> Result<ReadReport, Fault>,
     ) -> Result<(), CopyFailures> {
+        self.first_good_and_bad(bp, attempt).map(drop)
+    }
+
+    /// As [`Source::first_good`]; gives the copies that were tried before and are bad.
+    fn first_good_and_bad(
+        &self,
+        bp: &BlkPtr,
+        mut attempt: impl FnMut(Dva) -> Result<ReadReport, Fault>,
+    ) -> Result<CopyFailures, CopyFailures> {
         let mut failures = CopyFailures::default();
         for wanted in [true, false] {
             for dva in bp.dvas().filter(|dva| self.is_there(*dva) == wanted) {
@@ -42,7 +72,8 @@ impl Source<'_> {
                         if !report.repaired.is_empty() || !failures.0.is_empty() {
                             self.stats.recovered.add(1);
                         }
-                        return Ok(());
+                        self.stats.healed.add(report.healed.len() as u64);
+                        return Ok(failures);
                     }
                     Err(fault) => {
                         self.stats.record(fault.leaves());

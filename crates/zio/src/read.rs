@@ -11,6 +11,7 @@ use vdev::{ReadCx, VdevTree};
 
 use crate::physical::Source;
 use crate::transform::Transform;
+use crate::write::WriteSide;
 use crate::{ArcCache, ArcKey, Bookmark, Buf, Error, KeyRing, KeySource, Stats};
 
 thread_local! {
@@ -30,6 +31,7 @@ pub struct Zio {
     salted: OnceLock<Checksummer>,
     dynamic_gang: AtomicBool,
     stats: Stats,
+    pub(crate) write: WriteSide,
 }
 
 /// What becomes of the cache.
@@ -51,6 +53,7 @@ impl Zio {
             salted: OnceLock::new(),
             dynamic_gang: AtomicBool::new(false),
             stats: Stats::default(),
+            write: WriteSide::default(),
         }
     }
 
@@ -200,6 +203,7 @@ impl Zio {
     }
 
     fn read_physical(&self, bp: &BlkPtr, bm: &Bookmark, buf: &mut [u8]) -> Result<(), Error> {
+        // an ordinary read repairs nothing: its pointer may be older than the block that lies there now
         self.source(&ReadCx::NORMAL).read(bp, buf).map_err(|copies| Error::unreadable(bm, copies))
     }
 }

@@ -20,6 +20,12 @@ pub struct Stats {
     pub recovered: Counter,
     /// Blocks without any good copy.
     pub lost: Counter,
+    /// Copies that were wrong and have been overwritten with what they should hold.
+    pub healed: Counter,
+    /// Copies of blocks written, gang headers and pieces apiece.
+    pub written: Counter,
+    /// Their bytes.
+    pub written_bytes: Counter,
     leaves: Mutex<BTreeMap<Guid, ReadStats>>,
 }
 

@@ -30,6 +30,8 @@ pub struct VerifyReport {
     pub bad_copies: Vec<CopyFailure>,
     /// Leaf devices whose part was wrong or missing and which redundancy made good.
     pub faults: Vec<LeafFault>,
+    /// Copies, or parts of copies, that were overwritten with what they should hold.
+    pub healed: u32,
     /// Whether a MAC was checked.
     pub authenticated: bool,
 }
@@ -46,6 +48,7 @@ impl VerifyReport {
         self.bytes += bytes as u64;
         if !report.repaired.is_empty() {
             self.faults.extend(report.repaired);
+            self.healed += report.healed.len() as u32;
         }
     }
 }
@@ -54,7 +57,8 @@ impl Zio {
     /// Reads and checks every copy of a block, as a scrub does: not from the cache, nor into it. `cx` should say
     /// [`Scrub`](vdev::ReadMode::Scrub), else redundancy within a DVA goes unchecked; with a
     /// [`WindowSource`](vdev::WindowSource) and blocks sorted by place, reads are few and large. MACs are checked where the
-    /// key is loaded, those of indirect blocks always. Allocates nothing unless something is wrong or the block is a gang.
+    /// key is loaded, those of indirect blocks always. With [`heal`](ReadCx::heal), what is found wrong is overwritten with what is right,
+    /// on devices that are open for writing. Allocates nothing unless something is wrong or the block is a gang.
     ///
     /// # Errors
     /// [`Error::Checksum`], [`Error::Io`]: no copy is good. [`Error::Auth`], [`Error::Decompress`]: all that was read is
@@ -185,7 +189,18 @@ fn verify_copies(
     buf: &mut [u8],
     report: &mut VerifyReport,
 ) -> Result<(), CopyFailures> {
-    every_copy(bp, buf.len(), report, |dva| source.read_copy(bp, dva, buf))
+    let known = report.bad_copies.len();
+    every_copy(bp, buf.len(), report, |dva| source.read_copy(bp, dva, buf))?;
+    heal_new(source, bp, buf, known, report);
+    Ok(())
+}
+
+/// Overwrites the copies found bad since there were `known` of them.
+fn heal_new(source: &Source<'_>, bp: &BlkPtr, right: &[u8], known: usize, report: &mut VerifyReport) {
+    let bad = report.bad_copies.get(known..).unwrap_or_default();
+    if !bad.is_empty() {
+        report.healed += source.heal(bp, bad, right);
+    }
 }
 
 fn verify_gang(
@@ -201,12 +216,14 @@ fn verify_gang(
     }
     let mut raw = vec![0; gang::header_size(source, bp)];
     let mut header = None;
+    let known = report.bad_copies.len();
     every_copy(bp, raw.len(), report, |dva| {
         let (read, found) = gang::read_header(source, bp, dva, &mut raw)?;
         header = Some(found);
         Ok(read)
     })?;
     let Some(header) = header else { return Ok(()) };
+    heal_new(source, bp, raw.get(..gang::size_of(&header, raw.len())).unwrap_or_default(), known, report);
     gang::for_each_piece(bp, &header, buf, |member, piece, part| {
         let verdict = if piece.is_gang() {
             verify_gang(source, piece, part, depth + 1, report)

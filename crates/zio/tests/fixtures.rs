@@ -1,14 +1,18 @@
 //! Every block of real pools: walked by hand from the uberblock, read, scrubbed.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::sync::Arc;
 
 use base::{Endian, Guid};
+use codec::{ChecksumKind, Compress};
+use common::writable::{Top, Writable};
 use ondisk::dsl::DslDatasetPhys;
 use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType, ObjsetPhys};
 use vdev::import::{self, Candidate};
 use vdev::{Device, ReadCx, VdevTree, WindowSource, label};
-use zio::{Bookmark, Error, Scratch, Zio};
+use zio::{Bookmark, Buf, CryptParams, Error, Payload, Scratch, WriteCx, WriteProps, WriteReq, Zio};
 
 /// The pool of a fixture, and the root pointer of its newest uberblock.
 fn open(name: &str) -> (Arc<Zio>, BlkPtr, oracle::fixtures::Unpacked) {
@@ -35,6 +39,7 @@ struct Walk {
     bad_copies: usize,
     lost: Vec<String>,
     datasets: Vec<(u64, BlkPtr)>,
+    echo: Option<Echo>,
 }
 
 impl Walk {
@@ -52,6 +57,7 @@ impl Walk {
             bad_copies: 0,
             lost: Vec::new(),
             datasets: Vec::new(),
+            echo: None,
         }
     }
 
@@ -80,6 +86,9 @@ impl Walk {
                 assert!(bp.is_embedded() || report.copies as usize >= bp.dvas().count() - report.bad_copies.len());
                 self.bad_copies += report.bad_copies.len();
                 self.macs += u64::from(report.authenticated);
+                if let Some(echo) = &mut self.echo {
+                    echo.block(&self.zio, bp, bm, &data);
+                }
                 Some(data)
             }
             (Err(_), Err(e)) if e.to_string().contains("salt") => {
@@ -144,6 +153,103 @@ impl Walk {
             self.objset(id, &bp);
         }
         self
+    }
+}
+
+/// Writes what was read, as it was written, and compares the pointers.
+struct Echo {
+    pool: Writable,
+    same: u64,
+    plain: u64,
+    macs: u64,
+}
+
+impl Echo {
+    fn write(&self, bp: &BlkPtr, bm: &Bookmark, payload: Payload, encrypt: bool) -> BlkPtr {
+        let props = WriteProps {
+            object_type: bp.object_type(),
+            level: bp.level(),
+            checksum: ChecksumKind::from_u8(bp.checksum()).unwrap(),
+            compress: Compress::from_u8(bp.compression()).unwrap(),
+            embed: bp.is_embedded(),
+            encrypt,
+            cache: false,
+            ..WriteProps::default()
+        };
+        let cx = WriteCx { txg: bp.birth_logical(), pass: 1 };
+        let req = WriteReq { bm: *bm, props, payload, orig: BlkPtr::HOLE, fill: bp.fill() };
+        let new = self.pool.zio.write(&cx, vec![req]).unwrap()[0];
+        self.pool.zio.free(bp.birth_logical(), &new).unwrap();
+        new
+    }
+
+    fn block(&mut self, from: &Zio, bp: &BlkPtr, bm: &Bookmark, data: &Buf) {
+        let kind = ChecksumKind::from_u8(bp.checksum()).unwrap();
+        if bp.object_type() == ObjectType::INTENT_LOG || kind.is_salted() || bp.is_redacted() {
+            return;
+        }
+        let compress = Compress::from_u8(bp.compression()).unwrap();
+        let mac = bp.uses_crypt().then(|| CryptParams { salt: bp.salt(), iv: bp.iv(), mac: bp.mac() });
+        // as it is stored
+        let bytes = from.read_raw(bp, bm).unwrap();
+        let stored = if bp.is_embedded() {
+            let kind = bp.embedded_type().unwrap();
+            Payload::Embedded { bytes, lsize: bp.lsize(), compress, kind }
+        } else {
+            Payload::Stored { bytes, lsize: bp.lsize(), compress, crypt: mac, byteorder: bp.endian() }
+        };
+        if !bp.has_indirect_mac() {
+            self.expect(bp, &self.write(bp, bm, stored, false));
+        }
+        self.same += 1;
+        // as it is logically, if no compressor has a say in it
+        let plain = Payload::Logical(data.clone());
+        if bp.has_indirect_mac() {
+            assert_eq!(self.write(bp, bm, plain, true).mac(), bp.mac(), "{bm}");
+            self.macs += 1;
+        } else if !bp.uses_crypt() && bp.endian() == Endian::Little && compress == Compress::Off && !bp.is_embedded() {
+            self.expect(bp, &self.write(bp, bm, plain, false));
+            self.plain += 1;
+        }
+    }
+
+    /// All but addresses, dedup bit and births.
+    fn expect(&self, bp: &BlkPtr, new: &BlkPtr) {
+        if bp.is_embedded() {
+            // the unused end of the payload is no matter
+            assert_eq!((bp.words[6], bp.words[10]), (new.words[6], new.words[10]));
+            let len = bp.psize() as usize;
+            assert_eq!(bp.embedded_payload()[..len], new.embedded_payload()[..len]);
+            return;
+        }
+        let dedup = 1 << 62;
+        assert_eq!(bp.words[6] & !dedup, new.words[6], "{bp:?} / {new:?}");
+        assert_eq!(bp.words[11..], new.words[11..], "{bp:?} / {new:?}");
+        if bp.is_encrypted() {
+            assert_eq!(bp.words[4..6], new.words[4..6]);
+        }
+    }
+}
+
+#[test]
+fn what_was_written_by_others_is_written_the_same() {
+    for (name, macs) in [
+        ("comp-a", false),
+        ("enc-a", true),
+        ("frag-a", false),
+        ("legacy-a", false),
+        ("dedup-a", false),
+        ("legacy-b", false),
+    ] {
+        let (zio, root, _keep) = open(name);
+        let ashift = zio.tree().tops().iter().map(|t| u64::from(t.ashift())).find(|a| *a > 0).unwrap();
+        let pool = Writable::new(&[Top::Mirror(1)], ashift, 1 << 30);
+        let mut walk = Walk::new(&zio);
+        walk.echo = Some(Echo { pool, same: 0, plain: 0, macs: 0 });
+        let echo = walk.pool(&root).echo.unwrap();
+        println!("{name}: {} blocks, {} of them plain, {} indirect MACs", echo.same, echo.plain, echo.macs);
+        assert!(echo.same > 100);
+        assert_eq!((echo.plain > 0, echo.macs > 0), (true, macs), "{name}");
     }
 }
 

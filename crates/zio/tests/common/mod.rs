@@ -1,6 +1,8 @@
 //! A pool made by hand: memory devices, blocks put where the test wants them, pointers to match.
 #![allow(dead_code, clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+pub mod writable;
+
 use std::sync::Arc;
 
 use base::bytes::with_bits;
@@ -175,7 +177,7 @@ impl Pool {
     }
 }
 
-fn node(kind: &str, id: u64, guid: u64) -> NvList {
+pub fn node(kind: &str, id: u64, guid: u64) -> NvList {
     let mut list = NvList::new();
     list.insert("type", kind);
     list.insert("id", id);

@@ -1,0 +1,314 @@
+//! The part of writing that has an order: each block gets its place, so that what is written together lies together.
+//!
+//! A block may need none: it equals what it replaces, or is in the dedup table, or was born in this txg and is overwritten. All
+//! others are allocated in runs. What was taken is noted in [`Undo`], to be given back if the batch fails.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::tunable;
+use codec::{ChecksumKind, Checksummer};
+use ondisk::{BlkPtr, Dva};
+
+use super::pointer;
+use super::prepare::{Batch, Outcome, Prepared};
+use super::{AllocError, AllocRequest, Found, SpaceSource};
+use crate::{ArcKey, Bookmark, Buf, Error};
+
+/// Where a write's bytes are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum From {
+    /// A part of a block of the chunk: which block, from where, how many bytes.
+    Block(usize, usize, usize),
+    /// A gang header of the chunk.
+    Header(usize),
+}
+
+/// One address to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Planned {
+    pub(crate) dva: Dva,
+    pub(crate) from: From,
+}
+
+/// Blocks that have their places, ready for the devices.
+#[derive(Debug, Default)]
+pub(crate) struct Chunk {
+    pub(crate) blocks: Vec<Placed>,
+    pub(crate) headers: Vec<Vec<u8>>,
+    pub(crate) writes: Vec<Planned>,
+}
+
+/// A block with its place.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) bm: Bookmark,
+    pub(crate) stored: Buf,
+    /// What the cache shall have, and under which name.
+    pub(crate) cache: Option<(ArcKey, Buf)>,
+    /// The cache may have what was there before, under the same name.
+    pub(crate) overwritten: Option<ArcKey>,
+}
+
+/// What a failed batch must give back.
+#[derive(Debug, Default)]
+pub(crate) struct Undo {
+    pub(crate) dvas: Vec<Dva>,
+    pub(crate) inserted: Vec<BlkPtr>,
+    pub(crate) references: Vec<BlkPtr>,
+    pub(crate) cached: Vec<ArcKey>,
+}
+
+/// Places the blocks of one batch.
+pub(crate) struct Placer<'a> {
+    pub(crate) batch: &'a Batch<'a>,
+    pub(crate) space: Arc<dyn SpaceSource>,
+    pub(crate) sums: &'a Checksummer,
+    pub(crate) undo: Undo,
+    pub(crate) chunk: Chunk,
+    /// Content that this batch put into the dedup table and that may not be on the devices yet, by first address.
+    fresh: HashMap<Dva, Buf>,
+}
+
+impl<'a> Placer<'a> {
+    pub(crate) fn new(batch: &'a Batch<'a>, space: Arc<dyn SpaceSource>) -> Self {
+        let sums = batch.zio.sums();
+        Placer { batch, space, sums, undo: Undo::default(), chunk: Chunk::default(), fresh: HashMap::new() }
+    }
+
+    /// Places `outcomes`; gives their pointers in order, and leaves the writes in [`Placer::chunk`].
+    pub(crate) fn place(&mut self, outcomes: Vec<Outcome>) -> Result<Vec<BlkPtr>, Error> {
+        let mut pointers = vec![BlkPtr::HOLE; outcomes.len()];
+        let mut run: Vec<(usize, Prepared)> = Vec::new();
+        for (n, outcome) in outcomes.into_iter().enumerate() {
+            let done = match outcome {
+                Outcome::Done(bp) => bp,
+                Outcome::Place(block) if is_nop(&block, self.batch) => block.orig,
+                Outcome::Place(block) if self.is_in_place(&block) => self.rewrite(*block)?,
+                Outcome::Place(block) if block.bp.is_dedup() => {
+                    self.allocate_run(std::mem::take(&mut run), &mut pointers)?;
+                    self.deduplicate(*block)?
+                }
+                Outcome::Place(block) => {
+                    run.push((n, *block));
+                    continue;
+                }
+            };
+            if let Some(slot) = pointers.get_mut(n) {
+                *slot = done;
+            }
+        }
+        self.allocate_run(run, &mut pointers)?;
+        Ok(pointers)
+    }
+
+    pub(crate) fn request<'r>(&self, block: &Prepared, copy: u8, avoid: &'r [Dva]) -> AllocRequest<'r> {
+        let props = &block.props;
+        let none = props.storage_type == ondisk::ObjectType::NONE;
+        AllocRequest {
+            object_type: if none { props.object_type } else { props.storage_type },
+            level: props.level,
+            psize: block.stored.len() as u64,
+            lsize: block.bp.lsize(),
+            copies_index: copy,
+            txg: self.batch.cx.txg,
+            bm: block.bm,
+            avoid,
+            gang_child: false,
+            gang_header: false,
+            slog: false,
+            special_small: props.special_small,
+        }
+    }
+
+    /// Gives places to blocks in order: the first copies of all together, then the second ones.
+    fn allocate_run(&mut self, run: Vec<(usize, Prepared)>, pointers: &mut [BlkPtr]) -> Result<(), Error> {
+        let mut homes: Vec<Vec<Dva>> = run.iter().map(|_| Vec::new()).collect();
+        let mut gang = vec![false; run.len()];
+        for copy in 0..3u8 {
+            let mut waiting: Vec<usize> = (0..run.len())
+                .filter(|n| gang.get(*n) == Some(&false) && run.get(*n).is_some_and(|(_, b)| copies(b) > copy))
+                .collect();
+            while !waiting.is_empty() {
+                let requests: Vec<AllocRequest<'_>> =
+                    waiting.iter().filter_map(|n| Some(self.request(&run.get(*n)?.1, copy, homes.get(*n)?))).collect();
+                let given = self.space.allocate_many(&requests);
+                drop(requests);
+                if given.is_empty() {
+                    let bm = waiting.first().and_then(|n| run.get(*n)).map(|(_, b)| b.bm).unwrap_or_default();
+                    return Err(Error::Space { bm, reason: "no answer to a request for space".to_owned() });
+                }
+                let served = given.len().clamp(1, waiting.len());
+                for (n, answer) in waiting.drain(..served).zip(given) {
+                    let (Some((_, block)), Some(home), Some(gang)) = (run.get(n), homes.get_mut(n), gang.get_mut(n))
+                    else {
+                        continue;
+                    };
+                    match answer {
+                        Ok(dva) => {
+                            self.undo.dvas.push(dva);
+                            home.push(dva);
+                        }
+                        Err(AllocError::NoSpace) => *gang = true,
+                        Err(AllocError::Failed(reason)) => return Err(Error::Space { bm: block.bm, reason }),
+                    }
+                }
+            }
+        }
+        for (((n, block), home), gang) in run.into_iter().zip(homes).zip(gang) {
+            let bp = if gang {
+                self.give_back(&home);
+                self.place_gang(block)?
+            } else {
+                self.put(block, &home)
+            };
+            if let Some(slot) = pointers.get_mut(n) {
+                *slot = bp;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns places of a block that did not get all that it needs.
+    pub(crate) fn give_back(&mut self, home: &[Dva]) {
+        for dva in home {
+            self.space.release(dva, self.batch.cx.txg);
+            if let Some(at) = self.undo.dvas.iter().rposition(|d| d == dva) {
+                self.undo.dvas.swap_remove(at);
+            }
+        }
+    }
+
+    /// Notes the writes of a block that lies at `home`, and completes its pointer.
+    fn put(&mut self, block: Prepared, home: &[Dva]) -> BlkPtr {
+        let mut bp = block.bp;
+        let (at, len) = (self.chunk.blocks.len(), block.stored.len());
+        for (n, dva) in home.iter().enumerate() {
+            pointer::set_dva(&mut bp, n, *dva);
+            self.chunk.writes.push(Planned { dva: *dva, from: From::Block(at, 0, len) });
+        }
+        self.keep(block, &bp, false);
+        bp
+    }
+
+    /// Puts the bytes of a block where the writer finds them.
+    pub(crate) fn keep(&mut self, block: Prepared, bp: &BlkPtr, overwritten: bool) {
+        let key = ArcKey::of(bp);
+        let cache = key.zip(block.logical.filter(|_| block.props.cache));
+        if let Some((key, _)) = &cache {
+            self.undo.cached.push(*key);
+        }
+        let overwritten = key.filter(|_| overwritten);
+        self.chunk.blocks.push(Placed { bm: block.bm, stored: block.stored, cache, overwritten });
+    }
+
+    /// Places one block by itself.
+    fn place_one(&mut self, block: Prepared) -> Result<BlkPtr, Error> {
+        let mut pointers = [BlkPtr::HOLE];
+        self.allocate_run(vec![(0, block)], &mut pointers)?;
+        let [bp] = pointers;
+        Ok(bp)
+    }
+
+    /// Whether the block takes the place of the one that it replaces, which was written in an earlier pass of this sync.
+    fn is_in_place(&self, block: &Prepared) -> bool {
+        let cx = &self.batch.cx;
+        let orig = &block.orig;
+        u64::from(cx.pass) >= tunable::ZFS_SYNC_PASS_REWRITE.get()
+            && self.batch.is_rewrite(orig)
+            && !orig.is_embedded()
+            && !orig.is_dedup()
+            // the same salt and initialisation vector must not serve twice
+            && !block.bp.is_encrypted()
+            && orig.psize() == block.stored.len() as u64
+    }
+
+    fn rewrite(&mut self, block: Prepared) -> Result<BlkPtr, Error> {
+        let mut bp = block.bp;
+        pointer::set_dedup(&mut bp, false);
+        for n in 0..3 {
+            pointer::set_dva(&mut bp, n, block.orig.dva(n));
+        }
+        if block.orig.is_gang() {
+            self.rewrite_gang(&block, &bp)?;
+        } else {
+            let (at, len) = (self.chunk.blocks.len(), block.stored.len());
+            let writes = bp.dvas().map(|dva| Planned { dva, from: From::Block(at, 0, len) });
+            self.chunk.writes.extend(writes);
+        }
+        self.keep(block, &bp, true);
+        Ok(bp)
+    }
+
+    /// Takes a reference to the same content, or puts new content into the table.
+    fn deduplicate(&mut self, mut block: Prepared) -> Result<BlkPtr, Error> {
+        let Some(table) = self.batch.dedup.clone() else { return self.place_one(block) };
+        let (txg, bm) = (self.batch.cx.txg, block.bm);
+        let failed = |source| Error::Table { bm, source };
+        let zio = self.batch.zio;
+        let _order = zio.write.dedup_order.lock();
+        match table.find(txg, &block.bp, copies(&block)).map_err(failed)? {
+            Found::Hit(bp) if block.props.dedup != Some(true) || self.is_same(&block, &bp) => {
+                table.add_ref(txg, &bp);
+                self.undo.references.push(bp);
+                Ok(bp)
+            }
+            Found::Hit(_) | Found::Ordinary => {
+                pointer::set_dedup(&mut block.bp, false);
+                self.place_one(block)
+            }
+            Found::Missing => {
+                let verify = block.props.dedup == Some(true);
+                let stored = verify.then(|| block.stored.clone());
+                let bp = self.place_one(block)?;
+                table.insert(txg, &bp);
+                self.undo.inserted.push(bp);
+                if let Some(stored) = stored {
+                    self.fresh.insert(bp.dva(0), stored);
+                }
+                Ok(bp)
+            }
+        }
+    }
+
+    /// Whether the block at `bp` really is the same; one that cannot be read is not.
+    fn is_same(&self, block: &Prepared, bp: &BlkPtr) -> bool {
+        match self.fresh.get(&bp.dva(0)) {
+            Some(stored) => *stored == block.stored,
+            None => self.batch.zio.read_raw(bp, &block.bm).is_ok_and(|there| there == block.stored),
+        }
+    }
+}
+
+/// Copies of a block, within what its pointer can hold.
+pub(crate) fn copies(block: &Prepared) -> u8 {
+    block.props.copies.clamp(1, if block.bp.is_encrypted() { 2 } else { 3 })
+}
+
+/// Whether nothing changed, so that the old block stays (OpenZFS: `zio_nop_write`).
+fn is_nop(block: &Prepared, batch: &Batch<'_>) -> bool {
+    let (bp, orig) = (&block.bp, &block.orig);
+    let strong = matches!(
+        ChecksumKind::from_u8(bp.checksum()),
+        Some(
+            ChecksumKind::Sha256
+                | ChecksumKind::Sha512
+                | ChecksumKind::Skein
+                | ChecksumKind::Edonr
+                | ChecksumKind::Blake3
+        )
+    );
+    block.props.nopwrite
+        && block.props.dedup.is_none()
+        && strong
+        && !orig.is_hole()
+        && !orig.is_embedded()
+        && !bp.is_encrypted()
+        && !orig.is_encrypted()
+        // sizes, compression, checksum, type, dedup: all in one word
+        && bp.words[6] == orig.words[6]
+        && bp.cksum() == orig.cksum()
+        && usize::from(block.props.copies) == orig.dvas().count()
+        // what lies on a removed vdev better moves
+        && orig.dvas().all(|dva| batch.zio.tree().top(dva.vdev()).is_some_and(vdev::TopVdev::is_concrete))
+}
