@@ -4,6 +4,7 @@ use base::{Endian, bytes};
 use ondisk::BlkPtr;
 use zio::Buf;
 
+use crate::live::LiveCache;
 use crate::tree::{Child, LevelCache};
 use crate::{Error, Object};
 
@@ -12,13 +13,15 @@ use crate::{Error, Object};
 pub struct BlockCursor {
     object: Object,
     cache: LevelCache,
+    /// The same for an object of a writable set.
+    live: LiveCache,
 }
 
 impl BlockCursor {
     /// A cursor over `object`.
     #[must_use]
     pub fn new(object: Object) -> Self {
-        BlockCursor { object, cache: LevelCache::default() }
+        BlockCursor { object, cache: LevelCache::default(), live: LiveCache::default() }
     }
 
     /// The object that is read.
@@ -27,11 +30,14 @@ impl BlockCursor {
         &self.object
     }
 
-    /// The pointer to data block `blkid`; `None` for a hole or beyond the end.
+    /// The pointer to data block `blkid`; `None` for a hole or beyond the end. In a writable set: what is on disk.
     ///
     /// # Errors
     /// When an indirect block above it cannot be read.
     pub fn blkptr(&mut self, blkid: u64) -> Result<Option<BlkPtr>, Error> {
+        if self.object.live().is_some() {
+            return Ok(self.object.blkptr(0, blkid)?.filter(|bp| !bp.is_hole()));
+        }
         match self.cache.pointer(&self.object.tree(), 0, blkid)? {
             Child::Block(bp) => Ok(Some(bp)),
             Child::Hole { .. } | Child::End => Ok(None),
@@ -43,6 +49,9 @@ impl BlockCursor {
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
     pub fn block(&mut self, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
+        if let Some(live) = self.object.live() {
+            return self.object.live_block(live, blkid, &mut self.live, false);
+        }
         match self.blkptr(blkid)? {
             Some(bp) => Ok(Some((self.object.tree().read_data(&bp, blkid)?, bp.endian()))),
             None => Ok(None),
@@ -54,6 +63,9 @@ impl BlockCursor {
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
     pub fn block_uncached(&mut self, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
+        if let Some(live) = self.object.live() {
+            return self.object.live_block(live, blkid, &mut self.live, true);
+        }
         match self.blkptr(blkid)? {
             Some(bp) => Ok(Some((self.object.tree().read_data_uncached(&bp, blkid)?, bp.endian()))),
             None => Ok(None),
@@ -65,12 +77,18 @@ impl BlockCursor {
     /// # Errors
     /// When an indirect block cannot be read.
     pub fn next_block(&mut self, blkid: u64) -> Result<Option<u64>, Error> {
+        if let Some(live) = self.object.live() {
+            return self.object.live_search(live, blkid, &mut self.live, true);
+        }
         self.cache.search(&self.object.tree(), blkid, true)
     }
 
     /// After an error of [`BlockCursor::next_block`], or of reading the block that it gave: the first block behind what cannot be
     /// read, where a search can go on. `None` if nothing follows.
     pub fn behind_damage(&mut self) -> Option<u64> {
+        if self.object.live().is_some() {
+            return None;
+        }
         self.cache.behind_damage(&self.object.tree())
     }
 
@@ -79,6 +97,9 @@ impl BlockCursor {
     /// # Errors
     /// When an indirect block cannot be read.
     pub fn next_hole_block(&mut self, blkid: u64) -> Result<Option<u64>, Error> {
+        if let Some(live) = self.object.live() {
+            return self.object.live_search(live, blkid, &mut self.live, false);
+        }
         self.cache.search(&self.object.tree(), blkid, false)
     }
 
@@ -100,6 +121,9 @@ impl BlockCursor {
 
     fn read_blocks(&mut self, mut offset: u64, mut buf: &mut [u8], uncached: bool) -> Result<(), Error> {
         let size = self.object.block_size();
+        if self.object.live().is_some() {
+            return self.read_live_blocks(offset, buf, uncached);
+        }
         while !buf.is_empty() {
             let Some(blkid) = offset.checked_div(size) else { break };
             let skip = offset % size;
@@ -138,6 +162,35 @@ impl BlockCursor {
         Ok(())
     }
 
+    /// As [`BlockCursor::read`], of an object of a writable set.
+    fn read_live_blocks(&mut self, mut offset: u64, mut buf: &mut [u8], uncached: bool) -> Result<(), Error> {
+        let size = self.object.block_size();
+        while !buf.is_empty() {
+            let Some(blkid) = offset.checked_div(size) else { break };
+            if blkid >= self.object.nblocks() {
+                break;
+            }
+            let skip = usize::try_from(offset % size).unwrap_or(usize::MAX);
+            let take = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(skip).min(buf.len());
+            let (now, rest) = buf.split_at_mut(take);
+            let block = if uncached { self.block_uncached(blkid)? } else { self.block(blkid)? };
+            match block {
+                Some((data, _)) => {
+                    // the block size may have grown since it was asked for: the block is then longer
+                    let part = data.get(skip..).and_then(|data| data.get(..take));
+                    now.copy_from_slice(
+                        part.ok_or_else(|| self.object.corrupt("length of a data block", data.len() as u64))?,
+                    );
+                }
+                None => now.fill(0),
+            }
+            buf = rest;
+            offset = offset.saturating_add(take as u64);
+        }
+        buf.fill(0);
+        Ok(())
+    }
+
     /// The 64-bit words of an array object from word `first`, up to `count` of them, each in the order of its block's writer.
     /// Holes are zero words. The caller bounds `count`.
     ///
@@ -149,7 +202,7 @@ impl BlockCursor {
         while out.len() < count {
             let at = first.saturating_add(out.len() as u64);
             let Some(blkid) = at.checked_div(per_block) else { break };
-            if blkid > self.object.phys().maxblkid {
+            if blkid >= self.object.nblocks() {
                 break;
             }
             let skip = usize::try_from(at % per_block).unwrap_or(usize::MAX);

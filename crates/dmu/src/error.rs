@@ -1,6 +1,6 @@
 //! What can go wrong above block pointers.
 
-/// Why an object, a ZAP or an attribute could not be read.
+/// Why an object, a ZAP or an attribute could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -58,6 +58,52 @@ pub enum Error {
         object: u64,
         /// What it cannot do.
         what: &'static str,
+    },
+    /// The object set was opened for reading only (EROFS).
+    #[error("dataset {objset} is open for reading only: object {object} is not changed")]
+    ReadOnly {
+        /// The dataset (0 is the MOS).
+        objset: u64,
+        /// The object.
+        object: u64,
+    },
+    /// The object's number is taken, or was freed in a txg that is not on disk yet (EEXIST).
+    #[error("object {object} of dataset {objset} exists already")]
+    Exists {
+        /// The dataset (0 is the MOS).
+        objset: u64,
+        /// The object.
+        object: u64,
+    },
+    /// A change that the object cannot take (EINVAL, ENOTSUP).
+    #[error("object {object} of dataset {objset}: {what} cannot be {value}")]
+    Refused {
+        /// The dataset (0 is the MOS).
+        objset: u64,
+        /// The object.
+        object: u64,
+        /// What was to be changed.
+        what: &'static str,
+        /// The value asked for.
+        value: u64,
+    },
+    /// The ZAP has an entry of this key already (EEXIST).
+    #[error("ZAP object {object} of dataset {objset} has an entry '{key}' already")]
+    KeyExists {
+        /// The dataset (0 is the MOS).
+        objset: u64,
+        /// The object.
+        object: u64,
+        /// The key, as text or in hexadecimal words.
+        key: String,
+    },
+    /// The ZAP can hold no more keys of such hashes (ENOSPC).
+    #[error("ZAP object {object} of dataset {objset}: too many keys of nearly the same hash")]
+    TooManyCollisions {
+        /// The dataset (0 is the MOS).
+        objset: u64,
+        /// The object.
+        object: u64,
     },
 }
 

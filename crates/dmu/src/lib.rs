@@ -1,4 +1,4 @@
-//! Object sets, their objects, ZAPs and system attributes: the read side of the DMU.
+//! Object sets, their objects, ZAPs and system attributes: the DMU.
 //!
 //! # What it is
 //! A dataset (and the MOS) is an [`Objset`]: a root block that holds dnodes. One of them, the meta-dnode, is a file whose blocks
@@ -18,8 +18,8 @@
 //!
 //! # Invariants
 //! Nothing read from disk is believed: levels, shifts, chunk chains, pointer tables, attribute lengths are checked where they
-//! are used, and wrong ones are an [`Error`] that names object and block. Loops are bounded by sizes that exist. Nothing is
-//! written; a read past the end gives zeros, as in OpenZFS.
+//! are used, and wrong ones are an [`Error`] that names object and block. Loops are bounded by sizes that exist. A set
+//! opened for reading is never changed; a read past the end gives zeros, as in OpenZFS. How sets are changed is told in `live`.
 //!
 //! # Callers
 //! `pool` (MOS, datasets, verification), `zpl`, `zil`, `stream`, and `zdb` through them.
@@ -27,6 +27,7 @@
 
 mod cursor;
 mod error;
+mod live;
 mod object;
 mod objset;
 pub mod sa;
@@ -41,7 +42,8 @@ mod zap;
 
 pub use cursor::BlockCursor;
 pub use error::Error;
+pub use live::{BlockOwner, NewObject, NoOwner, Owner, RedundantMetadata, SyncCx, Tx, TxHold, UsedBy, WritePolicy};
 pub use object::Object;
 pub use objset::{Objects, Objset, Special};
 pub use walk::{Visit, Walk};
-pub use zap::{Entries, FatStats, MatchMode, Zap, ZapEntry, ZapKind, ZapMatch, ZapStats, ZapValue, normalise};
+pub use zap::{Entries, FatStats, MatchMode, NewZap, Zap, ZapEntry, ZapKind, ZapMatch, ZapStats, ZapValue, normalise};

@@ -1,11 +1,13 @@
 //! One object: its dnode and its blocks.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use base::Endian;
 use ondisk::{BlkPtr, DnodePhys};
 use zio::{Bookmark, Buf, Zio};
 
+use crate::live::{Found, LiveCache, LiveDnode};
 use crate::tree::{Child, Tree};
 use crate::{BlockCursor, Error, Objset};
 
@@ -15,13 +17,48 @@ pub struct Object {
     objset: Arc<Objset>,
     id: u64,
     phys: Arc<DnodePhys>,
+    live: Option<Arc<LiveDnode>>,
+}
+
+/// The dnode whose tree is on disk.
+pub(crate) enum OnDisk<'a> {
+    Fixed(&'a DnodePhys),
+    Synced(Arc<DnodePhys>),
+}
+
+impl Deref for OnDisk<'_> {
+    type Target = DnodePhys;
+
+    fn deref(&self) -> &DnodePhys {
+        match self {
+            OnDisk::Fixed(dn) => dn,
+            OnDisk::Synced(dn) => dn,
+        }
+    }
 }
 
 impl Object {
     /// An object from a dnode at hand; `id` only serves messages and bookmarks.
     #[must_use]
     pub fn new(objset: Arc<Objset>, id: u64, phys: DnodePhys) -> Object {
-        Object { objset, id, phys: Arc::new(phys) }
+        Object { objset, id, phys: Arc::new(phys), live: None }
+    }
+
+    /// An object of a writable set.
+    pub(crate) fn with_live(objset: Arc<Objset>, live: Arc<LiveDnode>) -> Object {
+        Object { objset, id: live.id, phys: live.newest(), live: Some(live) }
+    }
+
+    pub(crate) fn live(&self) -> Option<&Arc<LiveDnode>> {
+        self.live.as_ref()
+    }
+
+    /// The dnode whose tree is on disk.
+    pub(crate) fn on_disk(&self) -> OnDisk<'_> {
+        match &self.live {
+            Some(live) => OnDisk::Synced(live.synced()),
+            None => OnDisk::Fixed(&self.phys),
+        }
     }
 
     /// Its number in the object set.
@@ -30,7 +67,7 @@ impl Object {
         self.id
     }
 
-    /// Its dnode.
+    /// Its dnode, as of the making of this handle; its pointers and the space used are as of the last sync before that.
     #[must_use]
     pub fn phys(&self) -> &DnodePhys {
         &self.phys
@@ -67,7 +104,14 @@ impl Object {
     /// # Errors
     /// When it cannot be read.
     pub fn spill_with_endian(&self) -> Result<Option<(Buf, Endian)>, Error> {
-        match &self.phys.spill {
+        match &self.live {
+            Some(live) => self.live_spill(live),
+            None => self.spill_of(&self.phys),
+        }
+    }
+
+    pub(crate) fn spill_of(&self, dn: &DnodePhys) -> Result<Option<(Buf, Endian)>, Error> {
+        match &dn.spill {
             Some(bp) if !bp.is_hole() => {
                 let bm = Bookmark { objset: self.objset.id(), object: self.id, level: 0, blkid: Bookmark::SPILL_BLKID };
                 Ok(Some((self.zio().read(bp, &bm)?, bp.endian())))
@@ -79,13 +123,20 @@ impl Object {
     /// Size of a data block in bytes.
     #[must_use]
     pub fn block_size(&self) -> u64 {
-        self.phys.datablksz()
+        match &self.live {
+            Some(live) => live.state.read().newest.datablksz(),
+            None => self.phys.datablksz(),
+        }
     }
 
     /// Number of data blocks, holes included: the highest block id plus one.
     #[must_use]
     pub fn nblocks(&self) -> u64 {
-        self.phys.maxblkid.saturating_add(1)
+        let maxblkid = match &self.live {
+            Some(live) => live.state.read().newest.maxblkid,
+            None => self.phys.maxblkid,
+        };
+        maxblkid.saturating_add(1)
     }
 
     /// Block `blkid`; `None` for a hole or beyond the end.
@@ -101,6 +152,9 @@ impl Object {
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
     pub fn block_with_endian(&self, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
+        if let Some(live) = &self.live {
+            return self.live_block(live, blkid, &mut LiveCache::default(), false);
+        }
         match self.tree().pointer(0, blkid)? {
             Child::Block(bp) => Ok(Some((self.tree().read_data(&bp, blkid)?, bp.endian()))),
             Child::Hole { .. } | Child::End => Ok(None),
@@ -112,6 +166,9 @@ impl Object {
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
     pub fn block_uncached(&self, blkid: u64) -> Result<Option<Buf>, Error> {
+        if let Some(live) = &self.live {
+            return Ok(self.live_block(live, blkid, &mut LiveCache::default(), true)?.map(|(buf, _)| buf));
+        }
         match self.tree().pointer(0, blkid)? {
             Child::Block(bp) => Ok(Some(self.tree().read_data_uncached(&bp, blkid)?)),
             Child::Hole { .. } | Child::End => Ok(None),
@@ -123,16 +180,25 @@ impl Object {
     /// # Errors
     /// When an indirect block above it cannot be read.
     pub fn endian_of(&self, blkid: u64) -> Result<Option<Endian>, Error> {
+        if let Some(live) = &self.live
+            && matches!(live.state.read().find(blkid), Found::Dirty(_))
+        {
+            return Ok(Some(Endian::Little));
+        }
         Ok(self.blkptr(0, blkid)?.filter(|bp| !bp.is_hole()).map(|bp| bp.endian()))
     }
 
     /// The pointer to the block `blkid` of `level` (counted in blocks of that level); holes have pointers too. `None` beyond the
-    /// end, above the top, or below a hole.
+    /// end, above the top, or below a hole. In a writable set: what is on disk.
     ///
     /// # Errors
     /// When an indirect block above it cannot be read.
     pub fn blkptr(&self, level: u8, blkid: u64) -> Result<Option<BlkPtr>, Error> {
-        match self.tree().pointer(level, blkid)? {
+        let child = match &self.live {
+            Some(live) => self.on_synced(live, |dn| self.tree_of(dn).pointer(level, blkid))?,
+            None => self.tree().pointer(level, blkid)?,
+        };
+        match child {
             Child::Block(bp) => Ok(Some(bp)),
             Child::Hole { bp, .. } => Ok(bp),
             Child::End => Ok(None),

@@ -1,11 +1,13 @@
 //! Object sets: from an object's number to its dnode.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use base::{Endian, bytes};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
 use zio::{Bookmark, Buf, Zio};
 
+use crate::live::Live;
 use crate::tree::{Child, MAX_EMPTY_BLOCKS, SharedCache, Tree, most_blocks};
 
 use crate::{BlockCursor, Error, Object};
@@ -43,10 +45,44 @@ impl Special {
 pub struct Objset {
     zio: Arc<Zio>,
     id: u64,
-    rootbp: BlkPtr,
-    phys: ObjsetPhys,
+    /// As opened; of a writable set `live` has what counts.
+    root: Root,
+    live: Option<Box<Live>>,
+}
+
+/// The root block that is on disk.
+pub(crate) struct Root {
+    pub(crate) bp: BlkPtr,
+    pub(crate) phys: Arc<ObjsetPhys>,
     /// Where the last dnode was found.
-    meta: SharedCache,
+    pub(crate) meta: SharedCache,
+}
+
+impl Root {
+    pub(crate) fn new(bp: BlkPtr, phys: ObjsetPhys) -> Root {
+        Root { bp, phys: Arc::new(phys), meta: SharedCache::default() }
+    }
+
+    pub(crate) fn dnodes_per_block(&self) -> u64 {
+        self.phys.meta_dnode.datablksz() / DNODE_SIZE as u64
+    }
+}
+
+/// The root block of an [`Objset`], which a sync may replace meanwhile.
+enum RootRef<'a> {
+    Fixed(&'a Root),
+    Live(Arc<Root>),
+}
+
+impl Deref for RootRef<'_> {
+    type Target = Root;
+
+    fn deref(&self) -> &Root {
+        match self {
+            RootRef::Fixed(root) => root,
+            RootRef::Live(root) => root,
+        }
+    }
 }
 
 impl Objset {
@@ -56,13 +92,33 @@ impl Objset {
     /// # Errors
     /// When the root block cannot be read or is no object set.
     pub fn open(zio: Arc<Zio>, dataset_id: u64, rootbp: &BlkPtr) -> Result<Arc<Objset>, Error> {
+        let root = Objset::read_root(&zio, dataset_id, rootbp)?;
+        Ok(Arc::new(Objset::assemble(zio, dataset_id, root, None)))
+    }
+
+    pub(crate) fn read_root(zio: &Zio, dataset_id: u64, rootbp: &BlkPtr) -> Result<Root, Error> {
         let buf = if rootbp.is_hole() { Buf::zeros(1024) } else { zio.read(rootbp, &Bookmark::root(dataset_id))? };
         let phys = ObjsetPhys::decode(&buf, rootbp.endian()).map_err(|source| Error::Format {
             objset: dataset_id,
             object: 0,
             source,
         })?;
-        Ok(Arc::new(Objset { zio, id: dataset_id, rootbp: *rootbp, phys, meta: SharedCache::default() }))
+        Ok(Root::new(*rootbp, phys))
+    }
+
+    pub(crate) fn assemble(zio: Arc<Zio>, id: u64, root: Root, live: Option<Box<Live>>) -> Objset {
+        Objset { zio, id, root, live }
+    }
+
+    pub(crate) fn live(&self) -> Option<&Live> {
+        self.live.as_deref()
+    }
+
+    fn root(&self) -> RootRef<'_> {
+        match &self.live {
+            Some(live) => RootRef::Live(live.root()),
+            None => RootRef::Fixed(&self.root),
+        }
     }
 
     /// The DSL dataset's object number; 0 for the MOS.
@@ -71,10 +127,19 @@ impl Objset {
         self.id
     }
 
-    /// The root block.
+    /// The root block; of a writable set as it is now, its dnodes as of the last sync.
     #[must_use]
-    pub fn phys(&self) -> &ObjsetPhys {
-        &self.phys
+    pub fn phys(&self) -> Arc<ObjsetPhys> {
+        match &self.live {
+            Some(live) => live.newest.read().clone(),
+            None => self.root.phys.clone(),
+        }
+    }
+
+    /// The root block that is on disk, and the pointer to it.
+    pub(crate) fn on_disk(&self) -> (Arc<ObjsetPhys>, BlkPtr) {
+        let root = self.root();
+        (root.phys.clone(), root.bp)
     }
 
     /// What reads its blocks.
@@ -83,10 +148,10 @@ impl Objset {
         &self.zio
     }
 
-    /// The pointer that it was opened by.
+    /// The pointer to the root block: as of the last sync.
     #[must_use]
-    pub fn rootbp(&self) -> &BlkPtr {
-        &self.rootbp
+    pub fn rootbp(&self) -> BlkPtr {
+        self.live.as_ref().map_or(self.root.bp, |live| live.rootbp())
     }
 
     /// Object `id`. The numbers of [`Special`] objects give those.
@@ -100,24 +165,21 @@ impl Objset {
         if let Some(which) = Special::ALL.into_iter().find(|s| s.id() == id) {
             return self.special(which).ok_or(Error::NoObject { objset: self.id, object: id });
         }
-        let phys = self.dnode(id)?.ok_or(Error::NoObject { objset: self.id, object: id })?;
+        if self.live.is_some() {
+            return self.live_object(id);
+        }
+        let phys = self.dnode(&self.root, id)?.ok_or(Error::NoObject { objset: self.id, object: id })?;
         Ok(Object::new(self.clone(), id, phys))
     }
 
     /// One of the objects that stand in the root block; `None` if this set has none such.
     #[must_use]
     pub fn special(self: &Arc<Self>, which: Special) -> Option<Object> {
-        let phys = self.special_dnode(which)?;
-        Some(Object::new(self.clone(), which.id(), phys.clone()))
-    }
-
-    pub(crate) fn special_dnode(&self, which: Special) -> Option<&DnodePhys> {
-        match which {
-            Special::MetaDnode => Some(&self.phys.meta_dnode).filter(|dn| dn.object_type != ObjectType::NONE),
-            Special::UserUsed => self.phys.userused.as_ref(),
-            Special::GroupUsed => self.phys.groupused.as_ref(),
-            Special::ProjectUsed => self.phys.projectused.as_ref(),
+        if self.live.is_some() && which != Special::MetaDnode {
+            return self.live_object(which.id()).ok();
         }
+        let phys = special_dnode(&self.root().phys, which)?.clone();
+        Some(Object::new(self.clone(), which.id(), phys))
     }
 
     /// The number of the first object behind `after` (0 begins); `None` when there is none.
@@ -125,15 +187,22 @@ impl Objset {
     /// # Errors
     /// When a block of dnodes, or an indirect block above it, cannot be read.
     pub fn next_object(&self, after: u64) -> Result<Option<u64>, Error> {
-        let (tree, per_block) = (self.meta_tree(), self.dnodes_per_block());
+        match &self.live {
+            Some(live) => self.next_live_object(live, after),
+            None => self.next_object_in(&self.root, after),
+        }
+    }
+
+    pub(crate) fn next_object_in(&self, root: &Root, after: u64) -> Result<Option<u64>, Error> {
+        let (tree, per_block) = (self.meta_tree(root), root.dnodes_per_block());
         let Some(mut id) = after.checked_add(1) else { return Ok(None) };
         for _ in 0..MAX_EMPTY_BLOCKS {
             let Some(start) = id.checked_div(per_block) else { return Ok(None) };
-            let Some(blkid) = self.meta.next_data(&tree, start)? else { return Ok(None) };
+            let Some(blkid) = root.meta.next_data(&tree, start)? else { return Ok(None) };
             if blkid != start {
                 id = blkid.saturating_mul(per_block);
             }
-            let Child::Block(bp) = self.meta.pointer(&tree, 0, blkid)? else { return Ok(None) };
+            let Child::Block(bp) = root.meta.pointer(&tree, 0, blkid)? else { return Ok(None) };
             let buf = tree.read_data(&bp, blkid)?;
             let wanted = usize::try_from(id % per_block).unwrap_or(usize::MAX);
             if let Some(slot) = slots(&buf).find(|slot| *slot >= wanted) {
@@ -155,26 +224,27 @@ impl Objset {
 
     /// All objects from number `first` on.
     pub fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
-        let meta = Object::new(self.clone(), Special::MetaDnode.id(), self.phys.meta_dnode.clone());
+        let phys = self.root().phys.clone();
+        let meta = Object::new(self.clone(), Special::MetaDnode.id(), phys.meta_dnode.clone());
         Objects { cursor: BlockCursor::new(meta), next: Some(first.max(1)), block: None, left: most_blocks(&self.zio) }
     }
 
     /// Objects that a block of dnodes has room for; 0 in a set without a meta-dnode.
     #[must_use]
     pub fn dnodes_per_block(&self) -> u64 {
-        self.phys.meta_dnode.datablksz() / DNODE_SIZE as u64
+        self.root().dnodes_per_block()
     }
 
-    fn meta_tree(&self) -> Tree<'_> {
-        Tree { zio: &self.zio, objset: self.id, object: Special::MetaDnode.id(), dn: &self.phys.meta_dnode }
+    pub(crate) fn meta_tree<'a>(&'a self, root: &'a Root) -> Tree<'a> {
+        Tree { zio: &self.zio, objset: self.id, object: Special::MetaDnode.id(), dn: &root.phys.meta_dnode }
     }
 
-    fn dnode(&self, id: u64) -> Result<Option<DnodePhys>, Error> {
-        let tree = self.meta_tree();
-        let Some(blkid) = id.checked_div(self.dnodes_per_block()) else { return Ok(None) };
-        let Child::Block(bp) = self.meta.pointer(&tree, 0, blkid)? else { return Ok(None) };
+    pub(crate) fn dnode(&self, root: &Root, id: u64) -> Result<Option<DnodePhys>, Error> {
+        let tree = self.meta_tree(root);
+        let Some(blkid) = id.checked_div(root.dnodes_per_block()) else { return Ok(None) };
+        let Child::Block(bp) = root.meta.pointer(&tree, 0, blkid)? else { return Ok(None) };
         let buf = tree.read_data(&bp, blkid)?;
-        let wanted = usize::try_from(id % self.dnodes_per_block()).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(id % root.dnodes_per_block()).unwrap_or(usize::MAX);
         if slots(&buf).take_while(|slot| *slot <= wanted).last() != Some(wanted) {
             return Ok(None);
         }
@@ -188,7 +258,16 @@ impl Objset {
 
 impl std::fmt::Debug for Objset {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "objset {} {:?}", self.id, self.phys.os_type)
+        write!(f, "objset {} {:?}", self.id, self.phys().os_type)
+    }
+}
+
+pub(crate) fn special_dnode(phys: &ObjsetPhys, which: Special) -> Option<&DnodePhys> {
+    match which {
+        Special::MetaDnode => Some(&phys.meta_dnode).filter(|dn| dn.object_type != ObjectType::NONE),
+        Special::UserUsed => phys.userused.as_ref(),
+        Special::GroupUsed => phys.groupused.as_ref(),
+        Special::ProjectUsed => phys.projectused.as_ref(),
     }
 }
 
@@ -250,11 +329,29 @@ impl Objects {
     }
 }
 
+impl Objects {
+    /// Of a writable set: the objects that are there now.
+    fn next_live(&mut self, objset: &Arc<Objset>) -> Option<Result<Object, Error>> {
+        loop {
+            let found = objset.next_object(self.next?.saturating_sub(1));
+            self.next = found.as_ref().ok().copied().flatten().and_then(|id| id.checked_add(1));
+            match found.map(|id| id.map(|id| objset.object(id))) {
+                Ok(Some(Err(err))) if err.is_not_found() => {}
+                Ok(object) => return object,
+                Err(err) => return Some(Err(err)),
+            }
+        }
+    }
+}
+
 impl Iterator for Objects {
     type Item = Result<Object, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let objset = self.cursor.object().objset().clone();
+        if objset.live.is_some() {
+            return self.next_live(&objset);
+        }
         let per_block = objset.dnodes_per_block();
         for _ in 0..self.left.min(MAX_EMPTY_BLOCKS.into()) {
             let blkid = match self.load(per_block) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ondisk::{BlkPtr, DnodePhys};
 use zio::{Bookmark, Zio};
 
-use crate::objset::{decode_slot, slots};
+use crate::objset::{decode_slot, slots, special_dnode};
 use crate::tree::{Tree, most_blocks};
 use crate::{Error, Object, Objset, Special};
 
@@ -43,7 +43,7 @@ impl Object {
     /// Gives whether the walk came to its end ([`Walk::Stop`] was not asked for).
     pub fn walk(&self, visit: Visitor<'_>) -> bool {
         let mut walker = Walker::new(self.zio(), self.objset().id(), visit);
-        walker.dnode(self.id(), self.phys()).is_continue()
+        walker.dnode(self.id(), &self.on_disk()).is_continue()
     }
 }
 
@@ -53,21 +53,16 @@ impl Objset {
     /// leaves out its objects. Gives whether the walk came to its end.
     pub fn walk(self: &Arc<Self>, visit: Visitor<'_>) -> bool {
         let bookmark = Bookmark::root(self.id());
-        let meta = &self.phys().meta_dnode;
-        match visit(&Visit {
-            bookmark: &bookmark,
-            bp: self.rootbp(),
-            level: Bookmark::ROOT_LEVEL,
-            dnode: meta,
-            damage: None,
-        }) {
+        let (phys, root) = self.on_disk();
+        let meta = &phys.meta_dnode;
+        match visit(&Visit { bookmark: &bookmark, bp: &root, level: Bookmark::ROOT_LEVEL, dnode: meta, damage: None }) {
             Walk::Into => {}
             Walk::Skip => return true,
             Walk::Stop => return false,
         }
         let mut walker = Walker::new(self.zio(), self.id(), visit);
         for which in Special::ALL {
-            let Some(dn) = self.special_dnode(which) else { continue };
+            let Some(dn) = special_dnode(&phys, which) else { continue };
             walker.into_dnodes = which == Special::MetaDnode;
             if walker.dnode(which.id(), dn).is_break() {
                 return false;

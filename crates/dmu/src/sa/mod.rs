@@ -11,9 +11,11 @@
 
 mod attrs;
 mod table;
+mod write;
 
 pub use attrs::SaAttrs;
 pub use table::SaTable;
+pub use write::{SaValue, words};
 
 macro_rules! attributes {
     ($($(#[$doc:meta])* $id:ident = $name:literal;)*) => {

@@ -1,7 +1,9 @@
 //! The registry and the layouts of an object set.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
 
 use ondisk::ObjectType;
 use ondisk::sa::{SA_LAYOUT_EMPTY, SaRegistration, SaSwap};
@@ -19,13 +21,31 @@ const LEGACY: [(u16, SaSwap); 16] = {
     [time, time, time, time, one, one, one, one, one, one, one, one, one, one, words(4), (88, SaSwap::Bytes)]
 };
 
-/// The system attributes of an object set: which there are, and in what layouts. Cheap to clone.
+/// The system attributes of an object set: which there are, and in what layouts. Cheap to clone; clones share what is added.
 #[derive(Clone, Default)]
 pub struct SaTable(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    layouts: HashMap<u16, Layout>,
+    state: RwLock<State>,
+    /// The object set and its object that leads to registry and layouts; `None` where there is none.
+    master: Option<(Arc<Objset>, u64)>,
+    /// Held while the registry or the layouts grow on disk.
+    growing: Mutex<()>,
+}
+
+/// What registry and layouts hold.
+#[derive(Default)]
+pub(super) struct State {
+    layouts: HashMap<u16, Arc<Layout>>,
+    /// Layouts by what they hold.
+    pub(super) numbers: HashMap<Vec<u16>, u16>,
+    /// What is known of each attribute by its number: registered, or of old file systems.
+    pub(super) fields: HashMap<u16, Field>,
+    /// The numbers of attributes: the registered ones, those of old file systems, and those that the rest will get.
+    pub(super) attrs: HashMap<Attr, u16>,
+    /// Attributes of [`Attr::ALL`] that stand in the registry.
+    pub(super) registered: HashSet<Attr>,
 }
 
 /// A layout: what follows a header that names it.
@@ -41,6 +61,8 @@ pub(super) struct Layout {
 pub(super) struct Field {
     /// Which; `None` for one that is not of the ZPL.
     pub(super) attr: Option<Attr>,
+    /// Its number.
+    pub(super) number: u16,
     /// Bytes; 0 if the header tells.
     pub(super) length: u16,
     pub(super) swap: SaSwap,
@@ -66,7 +88,9 @@ impl SaTable {
                 layouts.extend(number.zip(entry.value.u16s()));
             }
         }
-        Ok(SaTable::from_parts(&registry, &layouts))
+        let state = State::new(&registry, &layouts);
+        let master = (sa_attrs_object != 0).then(|| (objset.clone(), sa_attrs_object));
+        Ok(SaTable(Arc::new(Inner { state: RwLock::new(state), master, growing: Mutex::new(()) })))
     }
 
     /// The table of these attributes (name and registration) and layouts (number and attribute numbers). Attributes 0 to 15 of old
@@ -74,22 +98,20 @@ impl SaTable {
     /// laid out so cannot be read.
     #[must_use]
     pub fn from_parts(registry: &[(Vec<u8>, SaRegistration)], layouts: &[(u16, Vec<u16>)]) -> SaTable {
-        let legacy = Attr::ALL.iter().zip(LEGACY).enumerate();
-        let legacy = legacy.map(|(n, (attr, (length, swap)))| (n as u16, Field { attr: Some(*attr), length, swap }));
-        let registered = registry.iter().filter_map(|(name, reg)| {
-            let attr = Attr::ALL.iter().copied().find(|attr| attr.name().as_bytes() == name);
-            Some((reg.number, Field { attr, length: reg.length, swap: SaSwap::from_u8(reg.swap)? }))
-        });
-        let fields: HashMap<u16, Field> = legacy.chain(registered).collect();
-        let layout = |attrs: &[u16]| {
-            let fields: Option<Vec<Field>> = attrs.iter().map(|attr| fields.get(attr).copied()).collect();
-            let variable = fields.as_ref()?.iter().filter(|field| field.length == 0).count();
-            Some(Layout { fields: fields?, variable })
-        };
-        let mut inner = Inner::default();
-        inner.layouts.insert(SA_LAYOUT_EMPTY, Layout::default());
-        inner.layouts.extend(layouts.iter().filter_map(|(number, attrs)| Some((*number, layout(attrs)?))));
+        let inner = Inner { state: RwLock::new(State::new(registry, layouts)), ..Inner::default() };
         SaTable(Arc::new(inner))
+    }
+
+    pub(super) fn state(&self) -> &RwLock<State> {
+        &self.0.state
+    }
+
+    pub(super) fn master(&self) -> Option<&(Arc<Objset>, u64)> {
+        self.0.master.as_ref()
+    }
+
+    pub(super) fn growing(&self) -> &Mutex<()> {
+        &self.0.growing
     }
 
     /// The attributes of a file, those in its spill block included. An unreadable spill block is told by
@@ -123,14 +145,75 @@ impl SaTable {
         }
     }
 
-    pub(super) fn layout(&self, number: u16) -> Option<&Layout> {
-        self.0.layouts.get(&number)
+    pub(super) fn layout(&self, number: u16) -> Option<Arc<Layout>> {
+        self.0.state.read().layouts.get(&number).cloned()
+    }
+}
+
+impl State {
+    fn new(registry: &[(Vec<u8>, SaRegistration)], layouts: &[(u16, Vec<u16>)]) -> State {
+        let mut state = State::default();
+        for ((n, attr), (length, swap)) in (0..).zip(Attr::ALL).zip(LEGACY) {
+            state.fields.insert(n, Field { attr: Some(*attr), number: n, length, swap });
+            state.attrs.insert(*attr, n);
+        }
+        for (name, reg) in registry {
+            let attr = Attr::ALL.iter().copied().find(|attr| attr.name().as_bytes() == name);
+            let Some(swap) = SaSwap::from_u8(reg.swap) else { continue };
+            state.fields.insert(reg.number, Field { attr, number: reg.number, length: reg.length, swap });
+            if let Some(attr) = attr {
+                state.attrs.insert(attr, reg.number);
+                state.registered.insert(attr);
+            }
+        }
+        // the others follow in their order, as OpenZFS counts on
+        let known = state.fields.keys().max().map_or(0, |last| last.saturating_add(1));
+        let unknown = Attr::ALL.iter().filter(|attr| !state.attrs.contains_key(attr)).copied();
+        let unknown: Vec<(Attr, u16)> = unknown.zip(known.max(registry.len() as u16)..).collect();
+        state.attrs.extend(unknown);
+        state.layouts.insert(SA_LAYOUT_EMPTY, Arc::new(Layout::default()));
+        for (number, attrs) in layouts {
+            state.add_layout(*number, attrs);
+        }
+        state
+    }
+
+    /// An attribute has been registered.
+    pub(super) fn add_registered(&mut self, attr: Attr, reg: SaRegistration) {
+        if let Some(swap) = SaSwap::from_u8(reg.swap) {
+            self.fields.insert(reg.number, Field { attr: Some(attr), number: reg.number, length: reg.length, swap });
+        }
+        self.registered.insert(attr);
+    }
+
+    /// Takes in a layout. One with an attribute that is not known is left out.
+    pub(super) fn add_layout(&mut self, number: u16, attrs: &[u16]) {
+        let fields: Option<Vec<Field>> = attrs.iter().map(|attr| self.fields.get(attr).copied()).collect();
+        if let Some(fields) = fields {
+            let variable = fields.iter().filter(|field| field.length == 0).count();
+            self.layouts.insert(number, Arc::new(Layout { fields, variable }));
+            let first = self.numbers.entry(attrs.to_vec()).or_insert(number);
+            *first = number.min(*first);
+        }
+    }
+}
+
+impl Attr {
+    /// How it is registered: its length (0 if it varies) and its kind (OpenZFS: `zfs_attr_table`).
+    pub(super) fn registration(self) -> (u16, SaSwap) {
+        let legacy = LEGACY.get(self as usize).copied();
+        legacy.unwrap_or(match self {
+            Attr::Symlink | Attr::Dxattr => (0, SaSwap::Bytes),
+            Attr::Scanstamp => (32, SaSwap::Bytes),
+            Attr::DaclAces => (0, SaSwap::Acl),
+            _ => (8, SaSwap::Words),
+        })
     }
 }
 
 impl std::fmt::Debug for SaTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SaTable({} layouts)", self.0.layouts.len())
+        write!(f, "SaTable({} layouts)", self.0.state.read().layouts.len())
     }
 }
 

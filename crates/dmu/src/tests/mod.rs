@@ -3,6 +3,7 @@
 
 mod attrs;
 mod hostile;
+mod live;
 mod objects;
 mod swapped;
 mod zaps;

@@ -96,7 +96,7 @@ impl Iterator for Entries {
 
     fn next(&mut self) -> Option<Self::Item> {
         let zap = self.zap.clone();
-        let found = match zap.body() {
+        let found = match &*zap.body() {
             Body::Micro(micro) => Ok(self.next_micro(micro)),
             Body::Fat(fat) => self.next_fat(fat),
         };

@@ -1,5 +1,7 @@
 //! Fat ZAPs: from a hash by the pointer table to a leaf.
 
+use std::collections::{HashMap, HashSet};
+
 use base::{Endian, bytes};
 use ondisk::zap::{FatHeader, Leaf, LeafEntry};
 use zio::Buf;
@@ -12,15 +14,22 @@ use crate::{Error, Object};
 /// An open fat ZAP.
 pub(super) struct Fat {
     pub(super) header: FatHeader,
+    /// Block 0; empty when the ZAP may change, for then it is [`Fat::table`] that is right.
     block0: Buf,
     endian: Endian,
     cache: SharedCache,
+    /// What is known of the pointer table while the ZAP may change, by block; `None` when it may not.
+    pub(super) table: Option<HashMap<u64, Vec<u64>>>,
+    /// Blocks of the pointer table that stand on disk in the other byte order.
+    pub(super) foreign: HashSet<u64>,
+    /// The header is to be written.
+    pub(super) dirty: bool,
 }
 
 /// A leaf's block.
 pub(super) struct LeafBlock {
-    buf: Buf,
-    endian: Endian,
+    pub(super) buf: Buf,
+    pub(super) endian: Endian,
 }
 
 impl LeafBlock {
@@ -32,7 +41,42 @@ impl LeafBlock {
 
 impl Fat {
     pub(super) fn parse(block0: Buf, endian: Endian) -> Result<Fat, ondisk::Error> {
-        Ok(Fat { header: FatHeader::decode(&block0, endian)?, block0, endian, cache: SharedCache::default() })
+        let header = FatHeader::decode(&block0, endian)?;
+        Ok(Fat {
+            header,
+            block0,
+            endian,
+            cache: SharedCache::default(),
+            table: None,
+            foreign: HashSet::new(),
+            dirty: false,
+        })
+    }
+
+    /// A ZAP that may change: nothing of block 0 is kept but what is decoded.
+    pub(super) fn parse_live(block0: Buf, endian: Endian) -> Result<Fat, ondisk::Error> {
+        let mut fat = Fat::parse(block0, endian)?;
+        let mut table = HashMap::new();
+        if fat.header.ptrtbl.numblks == 0 {
+            let half = fat.block0.get(fat.table_start()..).unwrap_or_default();
+            table.insert(0, bytes::u64s(half, endian).collect());
+        }
+        fat.table = Some(table);
+        fat.block0 = Buf::zeros(0);
+        Ok(fat)
+    }
+
+    /// A ZAP just made: its header, and the pointers in it.
+    pub(super) fn fresh(header: FatHeader, pointers: Vec<u64>) -> Fat {
+        Fat {
+            header,
+            block0: Buf::zeros(0),
+            endian: Endian::Little,
+            cache: SharedCache::default(),
+            table: Some(HashMap::from([(0, pointers)])),
+            foreign: HashSet::new(),
+            dirty: false,
+        }
     }
 
     pub(super) fn word_keys(&self) -> bool {
@@ -40,6 +84,9 @@ impl Fat {
     }
 
     fn block(&self, object: &Object, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
+        if self.table.is_some() {
+            return object.block_with_endian(blkid);
+        }
         let tree = object.tree();
         match self.cache.pointer(&tree, 0, blkid)? {
             Child::Block(bp) => Ok(Some((tree.read_data(&bp, blkid)?, bp.endian()))),
@@ -48,7 +95,7 @@ impl Fat {
     }
 
     /// The pointer table's block `n` and its byte order; the table in the header counts as block 0.
-    fn table_block(&self, object: &Object, n: u64) -> Result<Option<(Buf, Endian)>, Error> {
+    pub(super) fn table_block(&self, object: &Object, n: u64) -> Result<Option<(Buf, Endian)>, Error> {
         let table = &self.header.ptrtbl;
         if table.numblks == 0 {
             return Ok(Some((self.block0.clone(), self.endian)));
@@ -64,16 +111,20 @@ impl Fat {
     }
 
     /// The block of the leaf for a hash; 0 if the ZAP was emptied (a crash can leave one so).
-    fn leaf_of(&self, object: &Object, hash: u64) -> Result<u64, Error> {
+    pub(super) fn leaf_of(&self, object: &Object, hash: u64) -> Result<u64, Error> {
         let index = self.header.index(hash);
         let shift = self.header.block_shift() - 3;
-        let Some((block, endian)) = self.table_block(object, index >> shift)? else { return Ok(0) };
         let within = usize::try_from(index & ((1 << shift) - 1)).unwrap_or(usize::MAX);
+        if let Some(words) = self.table.as_ref().and_then(|table| table.get(&(index >> shift))) {
+            let leaf = words.get(within).copied();
+            return leaf.ok_or_else(|| object.corrupt("index in a ZAP's pointer table", index));
+        }
+        let Some((block, endian)) = self.table_block(object, index >> shift)? else { return Ok(0) };
         let leaf = bytes::u64(&block, self.table_start().saturating_add(within.saturating_mul(8)), endian);
         leaf.ok_or_else(|| object.corrupt("index in a ZAP's pointer table", index))
     }
 
-    fn read_leaf(&self, object: &Object, blkid: u64) -> Result<LeafBlock, Error> {
+    pub(super) fn read_leaf(&self, object: &Object, blkid: u64) -> Result<LeafBlock, Error> {
         let block = self.block(object, blkid)?;
         let (buf, endian) = block.ok_or_else(|| object.corrupt("block of a ZAP leaf, a hole,", blkid))?;
         let leaf = LeafBlock { buf, endian };
@@ -147,9 +198,9 @@ impl Fat {
         };
         let (tree, table) = (object.tree(), &self.header.ptrtbl);
         let (mut n, mut last) = (0, 0);
-        while n < table.numblks.max(1) {
-            if let Ok(Some((block, endian))) = self.table_block(object, n) {
-                for blkid in bytes::u64s(block.get(self.table_start()..).unwrap_or(&[]), endian) {
+        while n < table.numblks.clamp(1, self.header.freeblk.max(1)) {
+            if let Ok(Some(pointers)) = self.pointers(object, n) {
+                for blkid in pointers {
                     if blkid == last || blkid == 0 {
                         continue;
                     }
@@ -159,6 +210,10 @@ impl Fat {
                     }
                 }
             }
+            if self.table.is_some() {
+                n += 1;
+                continue;
+            }
             let next = table.blk.saturating_add(n + 1);
             match self.cache.next_data(&tree, next) {
                 Ok(Some(blkid)) if table.numblks > 0 => n = blkid - table.blk,
@@ -166,6 +221,15 @@ impl Fat {
             }
         }
         stats
+    }
+
+    /// The pointers in block `n` of the table.
+    fn pointers(&self, object: &Object, n: u64) -> Result<Option<Vec<u64>>, Error> {
+        if let Some(words) = self.table.as_ref().and_then(|table| table.get(&n)) {
+            return Ok(Some(words.clone()));
+        }
+        let Some((block, endian)) = self.table_block(object, n)? else { return Ok(None) };
+        Ok(Some(bytes::u64s(block.get(self.table_start()..).unwrap_or(&[]), endian).collect()))
     }
 
     fn count_leaf(&self, leaf: &Leaf<'_>, stats: &mut FatStats) {

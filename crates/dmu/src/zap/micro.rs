@@ -1,5 +1,6 @@
 //! Micro ZAPs: one block of fixed entries, put in order in memory.
 
+use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,12 +18,31 @@ const SCANS_BEFORE_INDEX: u32 = 4;
 
 /// An open micro ZAP.
 pub(super) struct Micro {
-    block: Buf,
-    endian: Endian,
+    pub(super) block: Block,
+    pub(super) endian: Endian,
     pub(super) salt: u64,
     pub(super) normflags: u64,
     scans: AtomicU32,
-    index: OnceLock<Vec<Place>>,
+    pub(super) index: OnceLock<Vec<Place>>,
+    /// Where to look first for a free slot.
+    pub(super) rotor: usize,
+}
+
+/// The block: as it was read, or a copy that changes together with the object's.
+pub(super) enum Block {
+    Shared(Buf),
+    Own(Vec<u8>),
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Block::Shared(buf) => buf,
+            Block::Own(bytes) => bytes,
+        }
+    }
 }
 
 /// An entry in the order of the cursor.
@@ -30,18 +50,48 @@ pub(super) struct Micro {
 pub(super) struct Place {
     pub(super) hash: u64,
     pub(super) cd: u32,
-    slot: u32,
+    pub(super) slot: u32,
 }
 
 impl Micro {
     pub(super) fn parse(block: Buf, endian: Endian) -> Result<Micro, ondisk::Error> {
         let view = MicroZap::parse(&block, endian)?;
         let (salt, normflags) = (view.salt, view.normflags);
-        Ok(Micro { block, endian, salt, normflags, scans: AtomicU32::new(0), index: OnceLock::new() })
+        Ok(Micro {
+            block: Block::Shared(block),
+            endian,
+            salt,
+            normflags,
+            scans: AtomicU32::new(0),
+            index: OnceLock::new(),
+            rotor: 0,
+        })
+    }
+
+    /// One that may change.
+    pub(super) fn parse_live(block: Buf, endian: Endian) -> Result<Micro, ondisk::Error> {
+        let mut micro = Micro::parse(block, endian)?;
+        let mut bytes = micro.block.to_vec();
+        ondisk::zap_edit::to_little(&mut bytes);
+        (micro.block, micro.endian) = (Block::Own(bytes), Endian::Little);
+        Ok(micro)
+    }
+
+    /// Without entries and without room for any.
+    pub(super) fn none() -> Micro {
+        Micro {
+            block: Block::Own(Vec::new()),
+            endian: Endian::Little,
+            salt: 0,
+            normflags: 0,
+            scans: AtomicU32::new(0),
+            index: OnceLock::new(),
+            rotor: 0,
+        }
     }
 
     /// Every entry in use, in the order of the block. (That the block is a micro ZAP was seen when it was opened.)
-    fn in_use(&self) -> impl Iterator<Item = (u32, MicroEntry<'_>)> {
+    pub(super) fn in_use(&self) -> impl Iterator<Item = (u32, MicroEntry<'_>)> {
         let view = MicroZap::parse(&self.block, self.endian).ok();
         let capacity = view.map_or(0, |view| view.capacity());
         let entries = (0..capacity).filter_map(move |slot| Some((slot as u32, view?.entry(slot)?)));
@@ -92,9 +142,14 @@ impl Micro {
     }
 
     fn of_hash(&self, hash: u64) -> impl Iterator<Item = MicroEntry<'_>> {
+        self.places_of(hash).iter().filter_map(|place| self.entry(place))
+    }
+
+    /// The places of all entries of a hash.
+    pub(super) fn places_of(&self, hash: u64) -> &[Place] {
         let places = self.ordered();
         let start = places.partition_point(|place| place.hash < hash);
-        let run = places.get(start..).unwrap_or(&[]).iter().take_while(move |place| place.hash == hash);
-        run.filter_map(|place| self.entry(place))
+        let end = places.partition_point(|place| place.hash <= hash);
+        places.get(start..end).unwrap_or(&[])
     }
 }

@@ -6,19 +6,28 @@
 
 mod entries;
 mod fat;
+mod fat_write;
 pub(crate) mod hash;
+mod live;
 mod micro;
+mod micro_write;
 mod norm;
+#[cfg(test)]
+mod tests;
 mod unicode;
 mod value;
+mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use ondisk::zap::{FatHeader, ZBT_MICRO};
 
 pub use entries::Entries;
 pub use norm::{MatchMode, normalise};
 pub use value::{FatStats, ZapEntry, ZapMatch, ZapStats, ZapValue};
+pub use write::NewZap;
 
 use crate::{Error, Object};
 use fat::Fat;
@@ -34,18 +43,53 @@ pub enum ZapKind {
     Fat,
 }
 
-/// A ZAP opened for reading (OpenZFS: `zap_t`). Cheap to clone; threads may share it.
+/// An open ZAP (OpenZFS: `zap_t`). Cheap to clone; threads may share it. In an object set that may change, all handles of an object
+/// are one: what one changes, the others see.
 #[derive(Clone)]
 pub struct Zap(Arc<Inner>);
 
 struct Inner {
     object: Object,
-    body: Body,
+    /// Set before a handle is given out.
+    body: OnceLock<RwLock<Body>>,
+    /// Held while block 0 is read for the first time.
+    loading: Mutex<()>,
+    /// Whether the object set may change, and this is therefore the one state of the object.
+    live: bool,
 }
 
 enum Body {
     Micro(Micro),
     Fat(Fat),
+}
+
+impl Body {
+    fn read(object: &Object, live: bool) -> Result<Body, Error> {
+        let (block, endian) =
+            object.block_with_endian(0)?.ok_or_else(|| object.corrupt("first block of a ZAP, a hole,", 0))?;
+        let body = match base::bytes::u64(&block, 0, endian) {
+            Some(ZBT_MICRO) if live => Micro::parse_live(block, endian).map(Body::Micro),
+            Some(ZBT_MICRO) => Micro::parse(block, endian).map(Body::Micro),
+            _ if live => Fat::parse_live(block, endian).map(Body::Fat),
+            _ => Fat::parse(block, endian).map(Body::Fat),
+        };
+        body.map_err(|source| object.format(source))
+    }
+}
+
+impl Inner {
+    fn new(object: Object, live: bool) -> Inner {
+        Inner { object, body: OnceLock::new(), loading: Mutex::new(()), live }
+    }
+
+    fn with(self, body: Body) -> Inner {
+        let _ = self.body.set(RwLock::new(body));
+        self
+    }
+
+    fn cell(&self) -> &RwLock<Body> {
+        self.body.get_or_init(|| RwLock::new(Body::Micro(Micro::none())))
+    }
 }
 
 impl Zap {
@@ -66,15 +110,11 @@ impl Zap {
     /// # Errors
     /// When its first block cannot be read or is no ZAP.
     pub fn open_any(object: Object) -> Result<Zap, Error> {
-        let (block, endian) =
-            object.block_with_endian(0)?.ok_or_else(|| object.corrupt("first block of a ZAP, a hole,", 0))?;
-        let body = if base::bytes::u64(&block, 0, endian) == Some(ZBT_MICRO) {
-            Micro::parse(block, endian).map(Body::Micro)
-        } else {
-            Fat::parse(block, endian).map(Body::Fat)
-        };
-        let body = body.map_err(|source| object.format(source))?;
-        Ok(Zap(Arc::new(Inner { object, body })))
+        if object.objset().is_writable() {
+            return live::open(object);
+        }
+        let body = Body::read(&object, false)?;
+        Ok(Zap(Arc::new(Inner::new(object, false).with(body))))
     }
 
     /// The object that holds it.
@@ -83,14 +123,14 @@ impl Zap {
         &self.0.object
     }
 
-    fn body(&self) -> &Body {
-        &self.0.body
+    fn body(&self) -> RwLockReadGuard<'_, Body> {
+        self.0.cell().read()
     }
 
     /// Its form.
     #[must_use]
     pub fn kind(&self) -> ZapKind {
-        match self.body() {
+        match &*self.body() {
             Body::Micro(_) => ZapKind::Micro,
             Body::Fat(_) => ZapKind::Fat,
         }
@@ -99,7 +139,7 @@ impl Zap {
     /// How it normalises names: OpenZFS's U8_TEXTPREP flags, 0 for not at all (see [`normalise`]).
     #[must_use]
     pub fn normflags(&self) -> u64 {
-        match self.body() {
+        match &*self.body() {
             Body::Micro(micro) => micro.normflags,
             Body::Fat(fat) => fat.header.normflags,
         }
@@ -108,7 +148,7 @@ impl Zap {
     /// The salt of its hashes.
     #[must_use]
     pub fn salt(&self) -> u64 {
-        match self.body() {
+        match &*self.body() {
             Body::Micro(micro) => micro.salt,
             Body::Fat(fat) => fat.header.salt,
         }
@@ -117,13 +157,13 @@ impl Zap {
     /// Whether its keys are 64-bit words, not names.
     #[must_use]
     pub fn has_word_keys(&self) -> bool {
-        matches!(self.body(), Body::Fat(fat) if fat.word_keys())
+        matches!(&*self.body(), Body::Fat(fat) if fat.word_keys())
     }
 
     /// Number of entries: counted in a micro ZAP, by the header of a fat one.
     #[must_use]
     pub fn count(&self) -> u64 {
-        match self.body() {
+        match &*self.body() {
             Body::Micro(micro) => micro.count(),
             Body::Fat(fat) => fat.header.num_entries,
         }
@@ -132,7 +172,7 @@ impl Zap {
     /// Its shape, as zdb shows it. Leaves of a fat ZAP that cannot be read are left out.
     #[must_use]
     pub fn stats(&self) -> ZapStats {
-        match self.body() {
+        match &*self.body() {
             Body::Micro(micro) => {
                 ZapStats { blocksize: micro.block_size(), num_entries: micro.count(), num_blocks: 1, fat: None }
             }
@@ -151,10 +191,12 @@ impl Zap {
     /// When a block cannot be read or is broken; [`Error::KeyKind`] if keys are numbers.
     pub fn lookup(&self, name: impl AsRef<[u8]>) -> Result<Option<ZapValue>, Error> {
         let name = name.as_ref();
-        match self.body() {
+        match &*self.body() {
             Body::Micro(micro) => Ok(micro.exact(name).map(|entry| ZapValue::from_u64(entry.value))),
             Body::Fat(fat) => {
-                self.names_only()?;
+                if fat.word_keys() {
+                    return Err(self.key_kind("has numbers for keys"));
+                }
                 let hash =
                     hash::of_name(fat.header.salt, &normalise(name, fat.header.normflags), fat.header.hash_bits());
                 fat.find(self.object(), hash, |leaf, entry| {
@@ -169,10 +211,11 @@ impl Zap {
     /// # Errors
     /// As [`Zap::lookup`].
     pub fn lookup_u64(&self, name: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
-        match self.body() {
-            Body::Micro(micro) => Ok(micro.exact(name.as_ref()).map(|entry| entry.value)),
-            Body::Fat(_) => Ok(self.lookup(name)?.map(|value| value.first())),
+        match &*self.body() {
+            Body::Micro(micro) => return Ok(micro.exact(name.as_ref()).map(|entry| entry.value)),
+            Body::Fat(_) => {}
         }
+        Ok(self.lookup(name)?.map(|value| value.first()))
     }
 
     /// The entry whose name is the same as `name` in the sense of `mode`; with several, the one of the lowest collision
@@ -186,7 +229,7 @@ impl Zap {
             return Err(self.key_kind("does not normalise names"));
         }
         let wanted = Wanted::new(name.as_ref(), self.normflags(), mode);
-        match self.body() {
+        match &*self.body() {
             Body::Micro(micro) => Ok(micro.matching(&wanted).map(|(entry, conflict)| ZapMatch {
                 name: entry.name.to_vec(),
                 value: ZapValue::from_u64(entry.value),
@@ -204,7 +247,8 @@ impl Zap {
     /// # Errors
     /// When a block cannot be read or is broken; [`Error::KeyKind`] if keys are names.
     pub fn lookup_key(&self, key: &[u64]) -> Result<Option<ZapValue>, Error> {
-        let Body::Fat(fat) = self.body() else { return Err(self.key_kind("has names for keys")) };
+        let body = self.body();
+        let Body::Fat(fat) = &*body else { return Err(self.key_kind("has names for keys")) };
         if !fat.word_keys() {
             return Err(self.key_kind("has names for keys"));
         }
@@ -233,7 +277,7 @@ impl Zap {
     /// # Errors
     /// As [`Zap::entries`].
     pub fn entries_from(&self, cookie: u64) -> Result<Entries, Error> {
-        let (bits, max_cd) = match self.body() {
+        let (bits, max_cd) = match &*self.body() {
             Body::Fat(fat) if fat.header.hash_bits() == 48 => (48, 0xffff),
             _ => (28, u64::from(u32::MAX)),
         };

@@ -1,0 +1,80 @@
+//! Space and objects by user, group and project (OpenZFS: `dmu_objset_do_userquota_updates`).
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use base::Txg;
+use ondisk::{DNODE_SIZE, DnodePhys, ObjectType};
+
+use super::{Owner, Tx, UsedBy};
+use crate::{Error, NewZap, Objset, Special, Zap};
+
+/// What goes before the id in the name under which objects are counted (OpenZFS: `DMU_OBJACCT_PREFIX`).
+const OBJECTS_PREFIX: &str = "obj-";
+
+/// What a sync changes in the accounting objects.
+pub(crate) struct Deltas<'a> {
+    used: &'a dyn UsedBy,
+    by_name: BTreeMap<(u64, String), i64>,
+}
+
+impl<'a> Deltas<'a> {
+    pub(crate) fn new(used: &'a dyn UsedBy) -> Deltas<'a> {
+        Deltas { used, by_name: BTreeMap::new() }
+    }
+
+    /// Counts one object, as it was and as it is.
+    pub(crate) fn count(&mut self, old: &DnodePhys, new: &DnodePhys) {
+        for (dn, sign) in [(old, -1), (new, 1)] {
+            if dn.object_type == ObjectType::NONE {
+                continue;
+            }
+            let Some(owner) = self.used.owner(dn.bonus_type, &dn.bonus, dn.endian) else { continue };
+            if dn.flags & DnodePhys::FLAG_USERUSED_ACCOUNTED != 0 {
+                let bytes = (DNODE_SIZE as u64).saturating_add(dn.used_bytes());
+                self.add(&owner, "", sign * i64::try_from(bytes).unwrap_or(i64::MAX));
+            }
+            if dn.flags & DnodePhys::FLAG_USEROBJUSED_ACCOUNTED != 0 {
+                self.add(&owner, OBJECTS_PREFIX, sign);
+            }
+        }
+    }
+
+    fn add(&mut self, owner: &Owner, prefix: &str, delta: i64) {
+        let mut add = |which: Special, id: u64| {
+            *self.by_name.entry((which.id(), format!("{prefix}{id:x}"))).or_default() += delta;
+        };
+        add(Special::UserUsed, owner.uid);
+        add(Special::GroupUsed, owner.gid);
+        if self.used.projects() {
+            add(Special::ProjectUsed, owner.projid);
+        }
+    }
+
+    /// Changes the accounting objects; makes them if they are not there.
+    pub(crate) fn apply(self, objset: &Arc<Objset>, txg: Txg) -> Result<(), Error> {
+        let tx = Tx::syncing(txg);
+        let mut open = BTreeMap::new();
+        for ((id, name), delta) in self.by_name.into_iter().filter(|(_, delta)| *delta != 0) {
+            let zap = match open.entry(id) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(place) => place.insert(accounts(objset, id, &tx)?),
+            };
+            zap.increment(&tx, name, delta)?;
+        }
+        Ok(())
+    }
+}
+
+/// The accounting object `id`; made if it is not there.
+fn accounts(objset: &Arc<Objset>, id: u64, tx: &Tx) -> Result<Zap, Error> {
+    match objset.object(id) {
+        Ok(object) => Zap::open(object),
+        Err(err) if err.is_not_found() => {
+            let object_type = ObjectType::USERGROUP_USED;
+            Zap::create_with(tx, objset, &NewZap { object_type, id: Some(id), ..NewZap::default() })
+        }
+        Err(err) => Err(err),
+    }
+}

@@ -1,0 +1,160 @@
+//! Numbers for new objects (OpenZFS: `dmu_object.c`).
+//!
+//! A cursor goes up through the blocks of dnodes and takes what is free. At each boundary between indirect blocks of the meta-dnode
+//! it goes on to one that is a quarter full at most; it begins again at the bottom when many objects have been freed. What txgs that are
+//! not on disk yet have allocated or freed is in `pending`: neither is free.
+
+use std::collections::BTreeMap;
+
+use base::Txg;
+
+use crate::Error;
+use crate::objset::{Root, slots};
+use crate::tree::{Child, Tree};
+
+/// Objects freed since the last look from the bottom that make another worth it (OpenZFS: `dmu_rescan_dnode_threshold`).
+const RESCAN_FREED: u64 = 512;
+
+/// The state of allocation.
+pub(crate) struct Alloc {
+    /// Where to look next.
+    next: u64,
+    /// Whether to look from the bottom at the next boundary.
+    rescan: bool,
+    freed: u64,
+    /// What differs from the meta-dnode on disk.
+    pub(crate) pending: BTreeMap<u64, Pending>,
+    /// The block of dnodes under the cursor: its number and which slots are taken.
+    block: Option<(u64, Vec<bool>)>,
+}
+
+/// An object allocated or freed in memory only.
+#[derive(Clone, Copy)]
+pub(crate) struct Pending {
+    pub(crate) txg: Txg,
+    pub(crate) slots: usize,
+    pub(crate) allocated: bool,
+}
+
+impl Alloc {
+    /// For an object set that has no objects yet: the first block of dnodes is left to objects with fixed numbers, as OpenZFS does.
+    pub(crate) fn fresh(per_block: u64) -> Alloc {
+        Alloc { next: per_block, rescan: false, freed: 0, pending: BTreeMap::new(), block: None }
+    }
+
+    /// For one that has.
+    pub(crate) fn opened() -> Alloc {
+        Alloc { next: 0, rescan: true, ..Alloc::fresh(0) }
+    }
+
+    /// Takes a number for a dnode of so many slots.
+    pub(crate) fn take(&mut self, tree: &Tree<'_>, root: &Root, slots: usize, txg: Txg) -> Result<u64, Error> {
+        let per_block = root.dnodes_per_block();
+        if per_block == 0 || slots as u64 > per_block {
+            return Err(tree.corrupt("size of blocks of dnodes", tree.dn.datablksz()));
+        }
+        loop {
+            self.leave_full_region(tree, root, per_block)?;
+            let blkid = self.next / per_block;
+            let from = (self.next % per_block) as usize;
+            let taken = self.taken(tree, root, blkid)?;
+            let free = taken.windows(slots).skip(from).position(|run| !run.contains(&true));
+            if let Some(place) = free {
+                let place = place + from;
+                taken.iter_mut().skip(place).take(slots).for_each(|slot| *slot = true);
+                let id = blkid * per_block + place as u64;
+                self.next = id + slots as u64;
+                self.pending.insert(id, Pending { txg, slots, allocated: true });
+                return Ok(id);
+            }
+            self.next = (blkid + 1) * per_block;
+        }
+    }
+
+    /// At the boundary of an indirect block: goes on to one that is sparse.
+    fn leave_full_region(&mut self, tree: &Tree<'_>, root: &Root, per_block: u64) -> Result<(), Error> {
+        let region = per_block << tree.dn.fanout_shift().min(16);
+        if !self.next.is_multiple_of(region) {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.rescan) {
+            (self.next, self.freed) = (0, 0);
+        }
+        while tree.top() > 0 {
+            match root.meta.pointer(tree, 1, self.next / region)? {
+                Child::Block(bp) if bp.fill() > region / 4 => self.next += region,
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a given number.
+    pub(crate) fn claim(
+        &mut self,
+        tree: &Tree<'_>,
+        root: &Root,
+        (id, slots): (u64, usize),
+        txg: Txg,
+    ) -> Result<(), Error> {
+        let per_block = root.dnodes_per_block();
+        let place = id.checked_rem(per_block).unwrap_or(0) as usize;
+        let taken = self.taken(tree, root, id.checked_div(per_block).unwrap_or(0))?;
+        let run = taken.get(place..place + slots);
+        if run.is_none_or(|run| run.contains(&true)) {
+            return Err(Error::Exists { objset: tree.objset, object: id });
+        }
+        taken.iter_mut().skip(place).take(slots).for_each(|slot| *slot = true);
+        self.pending.insert(id, Pending { txg, slots, allocated: true });
+        Ok(())
+    }
+
+    /// Notes that an object is freed.
+    pub(crate) fn free(&mut self, id: u64, slots: usize, txg: Txg) {
+        self.pending.insert(id, Pending { txg, slots, allocated: false });
+    }
+
+    /// Forgets what a sync of `txg` has brought to disk. Told after the new root is in place.
+    pub(crate) fn synced(&mut self, ids: impl Iterator<Item = u64>, txg: Txg) {
+        for id in ids {
+            if let Some(pending) = self.pending.get(&id).copied().filter(|pending| pending.txg <= txg) {
+                self.pending.remove(&id);
+                self.freed += u64::from(!pending.allocated);
+            }
+        }
+        if self.freed >= RESCAN_FREED {
+            self.rescan = true;
+        }
+        self.block = None;
+    }
+
+    /// Which slots of a block of dnodes are taken.
+    fn taken(&mut self, tree: &Tree<'_>, root: &Root, blkid: u64) -> Result<&mut Vec<bool>, Error> {
+        let current = self.block.take().filter(|(at, _)| *at == blkid);
+        let block = match current {
+            Some(block) => block,
+            None => (blkid, self.read_taken(tree, root, blkid)?),
+        };
+        Ok(&mut self.block.insert(block).1)
+    }
+
+    fn read_taken(&self, tree: &Tree<'_>, root: &Root, blkid: u64) -> Result<Vec<bool>, Error> {
+        let per_block = root.dnodes_per_block();
+        let mut taken = vec![false; per_block as usize];
+        let mut take = |from: usize, n: usize| taken.iter_mut().skip(from).take(n).for_each(|slot| *slot = true);
+        if blkid == 0 {
+            take(0, 1);
+        }
+        if let Child::Block(bp) = root.meta.pointer(tree, 0, blkid)? {
+            let buf = tree.read_data(&bp, blkid)?;
+            for slot in slots(&buf) {
+                take(slot, 1 + usize::from(base::bytes::u8(&buf, slot * ondisk::DNODE_SIZE + 12).unwrap_or(0)));
+            }
+        }
+        let first = blkid.saturating_mul(per_block);
+        for (id, pending) in self.pending.range(first..first.saturating_add(per_block)) {
+            take((id - first) as usize, pending.slots);
+        }
+        Ok(taken)
+    }
+}

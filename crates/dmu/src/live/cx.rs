@@ -1,0 +1,97 @@
+//! What a sync is told: when, under which rules, and who keeps the books.
+
+use base::{Endian, Txg};
+use ondisk::{BlkPtr, ObjectType};
+
+use crate::WritePolicy;
+
+/// One call of [`Objset::sync`](crate::Objset::sync).
+#[derive(Clone, Copy)]
+pub struct SyncCx<'a> {
+    /// The txg that is synced.
+    pub txg: Txg,
+    /// The pass of its sync, from 1.
+    pub pass: u32,
+    /// Who is told of blocks born and killed.
+    pub owner: &'a dyn BlockOwner,
+    /// How blocks are written.
+    pub policy: &'a WritePolicy,
+    /// Whose the objects are, if space is accounted by user, group and project.
+    pub used: Option<&'a dyn UsedBy>,
+}
+
+/// Who keeps the books of a dataset's blocks (OpenZFS: `dsl_dataset_block_born`, `dsl_dataset_block_kill`). Called by the thread
+/// that syncs. Never called for holes, nor for a block that was written again in its place; embedded blocks are told of, as in
+/// OpenZFS, though they take no space.
+pub trait BlockOwner {
+    /// A block became part of the dataset.
+    fn born(&self, bp: &BlkPtr);
+    /// A block is no longer part of the dataset.
+    fn killed(&self, bp: &BlkPtr);
+    /// An object was written whose dnode takes more than one slot: feature `large_dnode` is in use.
+    fn large_dnode(&self) {}
+    /// The space of a block that counts against its object, in bytes: with raidz less than what is allocated (OpenZFS:
+    /// `bp_get_dsize_sync`).
+    fn dsize(&self, bp: &BlkPtr) -> u64 {
+        bp.asize()
+    }
+}
+
+/// A [`BlockOwner`] that keeps no books.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoOwner;
+
+impl BlockOwner for NoOwner {
+    fn born(&self, _: &BlkPtr) {}
+    fn killed(&self, _: &BlkPtr) {}
+}
+
+/// To whom an object is accounted (OpenZFS: `zfs_file_info_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Owner {
+    /// User, an FUID.
+    pub uid: u64,
+    /// Group, an FUID.
+    pub gid: u64,
+    /// Project, 0 for none.
+    pub projid: u64,
+}
+
+/// Tells an object's owner by its bonus buffer (OpenZFS: `zpl_get_file_info`).
+pub trait UsedBy {
+    /// The owner; `None` if the object is not accounted.
+    fn owner(&self, bonus_type: ObjectType, bonus: &[u8], endian: Endian) -> Option<Owner>;
+    /// Whether objects are counted as well (feature `userobj_accounting`).
+    fn counts_objects(&self) -> bool {
+        true
+    }
+    /// Whether projects are accounted (feature `project_quota`).
+    fn projects(&self) -> bool {
+        true
+    }
+}
+
+/// A new object (OpenZFS: the arguments of `dmu_object_alloc_dnsize`). Zeros take the defaults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NewObject {
+    /// Its type.
+    pub object_type: ObjectType,
+    /// Bytes of a data block, rounded up to 512; 0 for 512.
+    pub block_size: u64,
+    /// log2 of the size of indirect blocks, 12 to 17; 0 for 17.
+    pub indirect_shift: u8,
+    /// Type of the bonus buffer.
+    pub bonus_type: ObjectType,
+    /// Bytes of the bonus buffer, zeros at first.
+    pub bonus_len: usize,
+    /// Slots of 512 bytes for the dnode, 1 to 32; 0 for 1.
+    pub slots: usize,
+    /// Number of the compression; 0 inherits.
+    pub compress: u8,
+    /// Number of the checksum; 0 inherits.
+    pub checksum: u8,
+    /// Levels of the tree from the beginning; 0 for as few as it needs.
+    pub nlevels: u8,
+    /// Pointers in the dnode, 1 to 3; 0 for as many as fit beside the bonus buffer.
+    pub nblkptr: u8,
+}

@@ -1,0 +1,238 @@
+//! One dnode in memory: what is on disk, and what the txgs that are not on disk yet have changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::Txg;
+use ondisk::{BlkPtr, DnodePhys, ObjectType};
+use parking_lot::RwLock;
+use zio::{Buf, Payload};
+
+use super::ranges::RangeSet;
+
+/// Places for txgs that live at the same time.
+pub(crate) const TXG_SLOTS: usize = 4;
+
+/// The place of a txg.
+pub(crate) fn slot_of(txg: Txg) -> usize {
+    (txg.0 % TXG_SLOTS as u64) as usize
+}
+
+/// An object of a writable set that somebody uses or has changed. All handles of the object share it.
+pub(crate) struct LiveDnode {
+    pub(crate) id: u64,
+    pub(crate) state: RwLock<State>,
+}
+
+/// The layers of a dnode, old to new: `synced`, `syncing`, `slots` by txg.
+pub(crate) struct State {
+    /// As it is on disk; of type NONE if it is not. Its tree is what reads fall through to.
+    pub(crate) synced: Arc<DnodePhys>,
+    /// Its shape and bonus now, with the pointers of `synced`; of type NONE once it has been freed.
+    pub(crate) newest: Arc<DnodePhys>,
+    /// What a sync under way is writing.
+    pub(crate) syncing: Option<Arc<Dirty>>,
+    /// What txgs have changed since.
+    pub(crate) slots: [Option<Box<Dirty>>; TXG_SLOTS],
+    /// Least levels of the tree.
+    pub(crate) min_levels: u8,
+}
+
+/// What one txg changes of a dnode.
+#[derive(Clone)]
+pub(crate) struct Dirty {
+    pub(crate) txg: Txg,
+    /// Shape and bonus at the end of the txg.
+    pub(crate) head: Arc<DnodePhys>,
+    /// Blocks written. They count after `freed`.
+    pub(crate) blocks: BTreeMap<u64, Block>,
+    /// Blocks freed.
+    pub(crate) freed: RangeSet,
+    /// The spill block, if it was written (`Some`) or removed.
+    pub(crate) spill: Option<Option<Block>>,
+    /// Whether the object is freed.
+    pub(crate) gone: bool,
+    /// Bytes that the pool was told of.
+    pub(crate) bytes: u64,
+}
+
+/// A block that is not on disk yet.
+#[derive(Clone)]
+pub(crate) enum Block {
+    /// As its readers see it, in little-endian order.
+    Data(Buf),
+    /// In stored form.
+    Stored(Box<Payload>),
+}
+
+/// Where the newest content of a block is.
+pub(crate) enum Found {
+    /// In memory.
+    Dirty(Block),
+    /// Nowhere: blocks up to `end` (exclusive) read as zeros.
+    Hole { end: u64 },
+    /// In the tree of this dnode.
+    Below(Arc<DnodePhys>),
+    /// Beyond the end.
+    End,
+}
+
+impl LiveDnode {
+    pub(crate) fn new(id: u64, phys: Arc<DnodePhys>) -> LiveDnode {
+        let state =
+            State { synced: phys.clone(), newest: phys, syncing: None, slots: Default::default(), min_levels: 1 };
+        LiveDnode { id, state: RwLock::new(state) }
+    }
+
+    /// The dnode as of the last sync.
+    pub(crate) fn synced(&self) -> Arc<DnodePhys> {
+        self.state.read().synced.clone()
+    }
+
+    /// The dnode now.
+    pub(crate) fn newest(&self) -> Arc<DnodePhys> {
+        self.state.read().newest.clone()
+    }
+}
+
+impl State {
+    /// The layers above `synced`, new to old.
+    pub(crate) fn layers(&self) -> impl Iterator<Item = &Dirty> {
+        let top = self.slots.iter().flatten().map(|dirty| dirty.txg.0).max().unwrap_or(0);
+        let slots = (0..TXG_SLOTS as u64).filter_map(move |back| {
+            let txg = Txg(top.checked_sub(back)?);
+            self.slots.get(slot_of(txg))?.as_deref().filter(|dirty| dirty.txg == txg)
+        });
+        slots.chain(self.syncing.as_deref())
+    }
+
+    pub(crate) fn is_freed(&self) -> bool {
+        self.newest.object_type == ObjectType::NONE
+    }
+
+    /// Where the newest content of block `blkid` is.
+    pub(crate) fn find(&self, blkid: u64) -> Found {
+        if self.is_freed() || blkid > self.newest.maxblkid {
+            return Found::End;
+        }
+        let mut end = u64::MAX;
+        let behind = blkid.saturating_add(1);
+        for layer in self.layers() {
+            if let Some(block) = layer.blocks.get(&blkid) {
+                return Found::Dirty(block.clone());
+            }
+            end = layer.blocks.range(behind..).next().map_or(end, |(next, _)| end.min(*next));
+            if let Some(freed) = layer.freed.end_of(blkid) {
+                return Found::Hole { end: end.min(freed) };
+            }
+        }
+        if self.synced.object_type == ObjectType::NONE {
+            return Found::Hole { end };
+        }
+        Found::Below(self.synced.clone())
+    }
+
+    /// The first block from `from` on that some layer has in memory. A newer layer may have freed it.
+    pub(crate) fn next_dirty(&self, from: u64) -> Option<u64> {
+        self.layers().filter_map(|layer| layer.blocks.range(from..).next().map(|(blkid, _)| *blkid)).min()
+    }
+
+    /// The first block from `from` on that some layer has freed. It may have been written since.
+    pub(crate) fn next_freed(&self, from: u64) -> Option<u64> {
+        self.layers().filter_map(|layer| layer.freed.next(from)).min()
+    }
+
+    /// The newest spill block: in memory (or removed), else the pointer on disk.
+    pub(crate) fn find_spill(&self) -> Result<Option<Block>, Arc<DnodePhys>> {
+        match self.layers().find_map(|layer| layer.spill.as_ref()) {
+            Some(spill) => Ok(spill.clone()),
+            None => Err(self.synced.clone()),
+        }
+    }
+
+    /// What `txg` changes, begun if this is its first change. Tells whether it is.
+    pub(crate) fn dirty(&mut self, txg: Txg) -> Option<(&mut Dirty, bool)> {
+        let newer = self.slots.iter().flatten().any(|dirty| dirty.txg > txg);
+        let head = if newer {
+            let older = self.layers().find(|layer| layer.txg < txg).map(|layer| layer.head.clone());
+            older.unwrap_or_else(|| self.synced.clone())
+        } else {
+            self.newest.clone()
+        };
+        let slot = self.slots.get_mut(slot_of(txg))?;
+        let fresh = slot.is_none();
+        let dirty = slot.get_or_insert_with(|| Box::new(Dirty::new(txg, head)));
+        (dirty.txg == txg).then_some((&mut **dirty, fresh))
+    }
+
+    /// Changes the shape: from `txg` on.
+    pub(crate) fn reshape(&mut self, txg: Txg, change: impl Fn(&mut DnodePhys)) {
+        for dirty in self.slots.iter_mut().flatten().filter(|dirty| dirty.txg >= txg) {
+            change(Arc::make_mut(&mut dirty.head));
+        }
+        change(Arc::make_mut(&mut self.newest));
+    }
+
+    /// Blocks that newer txgs hold over a block that `txg` has just changed: it came last, so it replaces them.
+    pub(crate) fn supersede(&mut self, txg: Txg, blkid: u64, block: &Block) {
+        for dirty in self.slots.iter_mut().flatten().filter(|dirty| dirty.txg > txg) {
+            if dirty.blocks.contains_key(&blkid) || dirty.freed.end_of(blkid).is_some() {
+                dirty.blocks.insert(blkid, block.clone());
+            }
+        }
+    }
+
+    /// Takes a new dnode on disk for `synced`, and its pointers into the shapes above.
+    pub(crate) fn rebase(&mut self, synced: Arc<DnodePhys>) {
+        for dirty in self.slots.iter_mut().flatten() {
+            adopt(&mut dirty.head, &synced);
+        }
+        if self.slots.iter().all(Option::is_none) {
+            self.newest = synced.clone();
+        } else {
+            adopt(&mut self.newest, &synced);
+        }
+        self.synced = synced;
+    }
+}
+
+impl Dirty {
+    pub(crate) fn new(txg: Txg, head: Arc<DnodePhys>) -> Dirty {
+        Dirty { txg, head, blocks: BTreeMap::new(), freed: RangeSet::default(), spill: None, gone: false, bytes: 0 }
+    }
+
+    /// Puts this, which a sync failed to write, under what the same txg changed since.
+    pub(crate) fn under(mut self, newer: Option<Box<Dirty>>) -> Box<Dirty> {
+        let Some(newer) = newer else { return Box::new(self) };
+        for range in newer.freed.iter() {
+            self.free(range);
+        }
+        self.blocks.extend(newer.blocks);
+        (self.head, self.gone, self.bytes) = (newer.head, self.gone || newer.gone, self.bytes + newer.bytes);
+        self.spill = newer.spill.or(self.spill);
+        Box::new(self)
+    }
+
+    /// Frees blocks: those written in this txg are forgotten. Gives how many these were.
+    pub(crate) fn free(&mut self, range: std::ops::Range<u64>) -> u64 {
+        let forgotten: Vec<u64> = self.blocks.range(range.clone()).map(|(blkid, _)| *blkid).collect();
+        for blkid in &forgotten {
+            self.blocks.remove(blkid);
+        }
+        self.freed.insert(range);
+        forgotten.len() as u64
+    }
+}
+
+/// What only a sync knows: pointers, levels, space used.
+fn adopt(head: &mut Arc<DnodePhys>, synced: &DnodePhys) {
+    if head.object_type == ObjectType::NONE || synced.object_type == ObjectType::NONE {
+        return;
+    }
+    let head = Arc::make_mut(head);
+    head.blkptr.clone_from(&synced.blkptr);
+    (head.nlevels, head.used) = (synced.nlevels, synced.used);
+    let spill = head.flags & DnodePhys::FLAG_SPILL_BLKPTR;
+    head.flags = synced.flags & !DnodePhys::FLAG_SPILL_BLKPTR | spill;
+    head.spill = (spill != 0).then(|| synced.spill.unwrap_or(BlkPtr::HOLE));
+}

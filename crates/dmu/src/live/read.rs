@@ -1,0 +1,192 @@
+//! Reading what is newest: dirty blocks of the live txgs, then the tree on disk.
+//!
+//! A reader looks into the layers under the dnode's lock and reads the tree without it. A sync may replace the tree meanwhile. The
+//! blocks of the old tree stay where they are for some txgs, but those that were written in the very same txg can be overwritten in
+//! place: a reader who meets an error looks again if the tree has changed.
+
+use std::sync::Arc;
+
+use base::Endian;
+use ondisk::DnodePhys;
+use zio::{Bookmark, Buf, Payload};
+
+use super::dnode::{Block, Found, LiveDnode};
+use crate::tree::{Child, LevelCache, Tree};
+use crate::{Error, Object};
+
+/// How often a reader looks again because the tree changed under it.
+const RETRIES: u32 = 64;
+
+impl Object {
+    /// Runs `read` on the tree that is on disk, again if it fails and the tree has changed meanwhile.
+    pub(crate) fn on_synced<R>(
+        &self,
+        live: &LiveDnode,
+        mut read: impl FnMut(&Arc<DnodePhys>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut dn = live.synced();
+        for _ in 0..RETRIES {
+            match read(&dn) {
+                Ok(result) => return Ok(result),
+                Err(err) => {
+                    let now = live.synced();
+                    if Arc::ptr_eq(&now, &dn) {
+                        return Err(err);
+                    }
+                    dn = now;
+                }
+            }
+        }
+        read(&dn)
+    }
+
+    /// The newest content of a block.
+    pub(crate) fn live_block(
+        &self,
+        live: &LiveDnode,
+        blkid: u64,
+        cache: &mut LiveCache,
+        uncached: bool,
+    ) -> Result<Option<(Buf, Endian)>, Error> {
+        for last in (0..RETRIES).rev() {
+            let found = live.state.read().find(blkid);
+            let dn = match found {
+                Found::Dirty(block) => {
+                    return Ok(Some((self.decoded(block, blkid)?, Endian::Little)));
+                }
+                Found::Hole { .. } | Found::End => return Ok(None),
+                Found::Below(dn) => dn,
+            };
+            let tree = self.tree_of(&dn);
+            let got = cache.of(&dn).pointer(&tree, 0, blkid).and_then(|child| match child {
+                Child::Block(bp) if uncached => Ok(Some((tree.read_data_uncached(&bp, blkid)?, bp.endian()))),
+                Child::Block(bp) => Ok(Some((tree.read_data(&bp, blkid)?, bp.endian()))),
+                Child::Hole { .. } | Child::End => Ok(None),
+            });
+            match got {
+                Err(_) if last > 0 && !Arc::ptr_eq(&live.synced(), &dn) => {}
+                other => return other,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest spill block.
+    pub(crate) fn live_spill(&self, live: &LiveDnode) -> Result<Option<(Buf, Endian)>, Error> {
+        let found = live.state.read().find_spill();
+        match found {
+            Ok(None) => Ok(None),
+            Ok(Some(block)) => Ok(Some((self.decoded(block, Bookmark::SPILL_BLKID)?, Endian::Little))),
+            Err(_) => self.on_synced(live, |dn| self.spill_of(dn)),
+        }
+    }
+
+    /// A block that is not on disk, as its readers see it.
+    pub(crate) fn decoded(&self, block: Block, blkid: u64) -> Result<Buf, Error> {
+        let payload = match block {
+            Block::Data(buf) => return Ok(buf),
+            Block::Stored(payload) => *payload,
+        };
+        let bm = Bookmark { objset: self.objset().id(), object: self.id(), level: 0, blkid };
+        match payload {
+            Payload::Logical(buf) => Ok(buf),
+            Payload::Clone(bp) => Ok(self.zio().read(&bp, &bm)?),
+            Payload::Stored { bytes, lsize, compress, crypt: None, .. }
+            | Payload::Embedded { bytes, lsize, compress, .. } => {
+                if compress == codec::Compress::Off {
+                    return Ok(bytes);
+                }
+                let mut out = vec![0; usize::try_from(lsize).unwrap_or(0)];
+                codec::decompress(compress, &bytes, &mut out)
+                    .map_err(|_| self.corrupt("block in stored form that does not expand,", blkid))?;
+                Ok(Buf::from(out))
+            }
+            Payload::Stored { .. } => Err(self.refused("reading of an encrypted block before it is on disk", blkid)),
+        }
+    }
+
+    /// The first block from `from` on that is data, or that is none.
+    pub(crate) fn live_search(
+        &self,
+        live: &LiveDnode,
+        from: u64,
+        cache: &mut LiveCache,
+        data: bool,
+    ) -> Result<Option<u64>, Error> {
+        let mut at = from;
+        for _ in 0..RETRIES {
+            let dn = live.synced();
+            match self.search_over(live, &dn, &mut at, cache.of(&dn), data) {
+                Err(_) if !Arc::ptr_eq(&live.synced(), &dn) => {}
+                other => return other,
+            }
+        }
+        let dn = live.synced();
+        self.search_over(live, &dn, &mut at, cache.of(&dn), data)
+    }
+
+    fn search_over(
+        &self,
+        live: &LiveDnode,
+        dn: &Arc<DnodePhys>,
+        at: &mut u64,
+        cache: &mut LevelCache,
+        data: bool,
+    ) -> Result<Option<u64>, Error> {
+        let tree = self.tree_of(dn);
+        loop {
+            let (found, dirty, freed) = {
+                let state = live.state.read();
+                (state.find(*at), state.next_dirty(*at), state.next_freed(*at))
+            };
+            let next = match found {
+                Found::End => return Ok(None),
+                Found::Dirty(_) if data => return Ok(Some(*at)),
+                Found::Dirty(_) => at.checked_add(1),
+                Found::Hole { .. } if !data => return Ok(Some(*at)),
+                Found::Hole { end } => Some(end),
+                // what is beyond the tree on disk was never written
+                Found::Below(_) if !data && *at > dn.maxblkid => return Ok(Some(*at)),
+                Found::Below(_) => {
+                    let below = match cache.search(&tree, *at, data)? {
+                        // behind the last block on disk
+                        None if !data => dn.maxblkid.checked_add(1),
+                        other => other,
+                    };
+                    let over = if data { dirty } else { freed };
+                    let Some(next) = below.into_iter().chain(over).min() else { return Ok(None) };
+                    if next <= *at && below == Some(*at) {
+                        return Ok(Some(*at));
+                    }
+                    Some(next)
+                }
+            };
+            match next {
+                Some(next) if next != u64::MAX => *at = next,
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    pub(crate) fn tree_of<'a>(&'a self, dn: &'a DnodePhys) -> Tree<'a> {
+        Tree { zio: self.zio(), objset: self.objset().id(), object: self.id(), dn }
+    }
+}
+
+/// Indirect blocks of the tree that is on disk; forgotten when another one is.
+#[derive(Default)]
+pub(crate) struct LiveCache {
+    dn: Option<Arc<DnodePhys>>,
+    cache: LevelCache,
+}
+
+impl LiveCache {
+    /// The cache for the tree of `dn`.
+    pub(crate) fn of(&mut self, dn: &Arc<DnodePhys>) -> &mut LevelCache {
+        if !self.dn.as_ref().is_some_and(|own| Arc::ptr_eq(own, dn)) {
+            self.dn = Some(dn.clone());
+            self.cache = LevelCache::default();
+        }
+        &mut self.cache
+    }
+}

@@ -1,0 +1,404 @@
+//! Bringing what a txg has changed to disk.
+//!
+//! The changes of the txg are frozen first ([`State::syncing`](super::dnode::State)): whoever changes the set meanwhile, even in the same
+//! txg, adds a layer above. Then trees of all objects are written ([`tree_write`](super::tree_write)), the blocks of dnodes, the tree over these,
+//! the accounting objects, the root block. Only when all of it is written, the dnodes in memory change over to their new trees and the owner is
+//! told of blocks born and killed. After an error nothing has changed but the free space of the pool: the frozen layers go back to their places.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::Endian;
+use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
+use zio::{Bookmark, Buf, Payload, WriteReq};
+
+use super::dnode::{Block, Dirty, LiveDnode, slot_of};
+use super::objset::{is_special, meta_levels};
+use super::state::{Live, TxgState};
+use super::tree_write::{Books, Fate, Job, Writer};
+use super::{SyncCx, TxHold, accounting};
+use crate::objset::{Root, slots};
+use crate::tree::{Child, LevelCache};
+use crate::{Error, Objset};
+
+/// A dnode whose changes are being written.
+struct Frozen {
+    dnode: Arc<LiveDnode>,
+    dirty: Arc<Dirty>,
+    old: Arc<DnodePhys>,
+    min_levels: u8,
+    /// What it has become.
+    new: Arc<DnodePhys>,
+}
+
+/// Gives dirty bytes back to the pool as they are written, and what is left in the end.
+struct Undirty<'a> {
+    cx: &'a SyncCx<'a>,
+    hold: Option<Arc<dyn TxHold>>,
+    left: u64,
+}
+
+impl Undirty<'_> {
+    fn give(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.left);
+        self.left -= bytes;
+        if let Some(hold) = self.hold.as_ref().filter(|_| bytes > 0) {
+            hold.undirtied(self.cx.txg, bytes);
+        }
+    }
+
+    /// After an error: all `bytes` are dirty again.
+    fn take_back(&mut self, bytes: u64) {
+        if let Some(hold) = self.hold.as_ref().filter(|_| bytes > self.left) {
+            hold.dirtied(self.cx.txg, bytes - self.left);
+        }
+    }
+}
+
+impl Objset {
+    /// Writes what is dirty in `cx.txg` and gives the new root pointer; the old one if nothing is. May be called again in a txg: it then
+    /// writes what has become dirty since.
+    ///
+    /// # Errors
+    /// When blocks cannot be read or written. What is dirty then stays so: the call can be repeated.
+    pub fn sync(self: &Arc<Self>, cx: &SyncCx<'_>) -> Result<BlkPtr, Error> {
+        let live = self.writable(0)?;
+        let _only = live.syncing.lock();
+        let mut txg = std::mem::take(&mut *live.txg(cx.txg).lock());
+        if txg.is_clean() {
+            return Ok(live.rootbp());
+        }
+        let mut frozen = freeze(cx, &mut txg);
+        let mut books = Books::default();
+        match self.sync_frozen(live, cx, &mut txg, &mut frozen, &mut books) {
+            Ok(root) => {
+                let bp = root.bp;
+                if frozen.iter().any(|one| one.new.object_type != ObjectType::NONE && one.new.slots() > 1) {
+                    cx.owner.large_dnode();
+                }
+                thaw(live, cx, root, &frozen);
+                for (fate, bp) in books.0 {
+                    match fate {
+                        Fate::Born => cx.owner.born(&bp),
+                        Fate::Killed => cx.owner.killed(&bp),
+                    }
+                }
+                Ok(bp)
+            }
+            Err(err) => {
+                unfreeze(live, cx, txg, frozen);
+                Err(err)
+            }
+        }
+    }
+
+    fn sync_frozen(
+        self: &Arc<Self>,
+        live: &Live,
+        cx: &SyncCx<'_>,
+        txg: &mut TxgState,
+        frozen: &mut Vec<Frozen>,
+        books: &mut Books,
+    ) -> Result<Root, Error> {
+        let root = live.root();
+        let mut phys = (*root.phys).clone();
+        let left = frozen.iter().map(|frozen| frozen.dirty.bytes).sum();
+        let mut undirty = Undirty { cx, hold: txg.hold.clone(), left };
+        let mut writer = Writer { zio: self.zio(), objset: self.id(), cx, books: std::mem::take(books) };
+        let result = (|| {
+            write_objects(&mut writer, frozen, &mut |bytes| undirty.give(bytes))?;
+            phys.meta_dnode = self.write_dnodes(&mut writer, &root, frozen)?;
+            self.account(live, cx, txg, frozen)?;
+            self.write_special(live, &mut writer, txg, frozen, &mut phys)?;
+            self.write_root(live, &mut writer, txg, &root, phys)
+        })();
+        *books = writer.books;
+        match result {
+            Ok(root) => {
+                undirty.give(u64::MAX);
+                Ok(root)
+            }
+            Err(err) => {
+                undirty.take_back(left);
+                Err(err)
+            }
+        }
+    }
+
+    /// Puts the new dnodes into their blocks and writes the meta-dnode's tree.
+    fn write_dnodes(&self, writer: &mut Writer<'_>, root: &Root, frozen: &[Frozen]) -> Result<DnodePhys, Error> {
+        let (tree, per_block) = (self.meta_tree(root), root.dnodes_per_block());
+        let old = Arc::new(root.phys.meta_dnode.clone());
+        let mut job = Job::new(0, old.clone(), (*old).clone());
+        (job.dn.used, job.dn.flags) = (old.used_bytes(), old.flags | DnodePhys::FLAG_USED_BYTES);
+        job.min_levels = if root.bp.is_hole() { meta_levels(self.id(), &old) } else { 1 };
+        let mut blocks: BTreeMap<u64, Vec<&Frozen>> = BTreeMap::new();
+        for one in frozen.iter().filter(|one| !is_special(one.dnode.id)) {
+            if let Some(blkid) = one.dnode.id.checked_div(per_block) {
+                blocks.entry(blkid).or_default().push(one);
+            }
+        }
+        let mut cache = LevelCache::default();
+        for (blkid, members) in blocks {
+            let mut block = match cache.pointer(&tree, 0, blkid)? {
+                Child::Block(bp) if bp.endian() == Endian::Little => tree.read_data(&bp, blkid)?.into_vec(),
+                Child::Block(_) => return Err(self.refused(0, "byte order of a block of dnodes", blkid)),
+                Child::Hole { .. } | Child::End => vec![0; usize::try_from(old.datablksz()).unwrap_or(0)],
+            };
+            for one in members {
+                put_dnode(&mut block, one.dnode.id % per_block, &one.old, &one.new);
+            }
+            let fill = slots(&block).count() as u64;
+            job.dn.maxblkid = job.dn.maxblkid.max(blkid);
+            job.leaves.push((blkid, Block::Data(Buf::from(block)), fill));
+        }
+        let mut jobs = [job];
+        writer.run(&mut jobs, &mut |_| ())?;
+        let [job] = jobs;
+        Ok(job.dn)
+    }
+
+    /// Adds up what the objects of each user, group and project use, before and after.
+    fn account(
+        self: &Arc<Self>,
+        live: &Live,
+        cx: &SyncCx<'_>,
+        txg: &mut TxgState,
+        frozen: &mut Vec<Frozen>,
+    ) -> Result<(), Error> {
+        let Some(used) = cx.used else { return Ok(()) };
+        let mut deltas = accounting::Deltas::new(used);
+        for one in frozen.iter().filter(|one| !is_special(one.dnode.id)) {
+            deltas.count(&one.old, &one.new);
+        }
+        deltas.apply(self, cx.txg)?;
+        let mut more = std::mem::take(&mut *live.txg(cx.txg).lock());
+        more.dnodes.retain(|id, dnode| {
+            // changes of other objects in the meantime are for the next call
+            let special = is_special(*id);
+            if !special {
+                live.txg(cx.txg).lock().dnodes.insert(*id, dnode.clone());
+            }
+            special
+        });
+        frozen.retain(|one| !more.dnodes.contains_key(&one.dnode.id));
+        frozen.extend(freeze(cx, &mut more));
+        let mut again = live.txg(cx.txg).lock();
+        again.zil = again.zil.take().or(more.zil);
+        again.flags = again.flags.or(more.flags);
+        again.root |= more.root;
+        txg.hold = txg.hold.take().or(more.hold);
+        Ok(())
+    }
+
+    /// Writes the objects that stand in the root block.
+    fn write_special(
+        &self,
+        live: &Live,
+        writer: &mut Writer<'_>,
+        txg: &TxgState,
+        frozen: &mut [Frozen],
+        phys: &mut ObjsetPhys,
+    ) -> Result<(), Error> {
+        let _ = (live, txg);
+        let special = frozen.iter_mut().filter(|one| is_special(one.dnode.id));
+        let mut special: Vec<&mut Frozen> = special.collect();
+        write_trees(writer, &mut special, &mut |_| ())?;
+        for one in special {
+            let dn = (one.new.object_type != ObjectType::NONE).then(|| (*one.new).clone());
+            match one.dnode.id {
+                u64::MAX => phys.userused = dn,
+                id if id == u64::MAX - 1 => phys.groupused = dn,
+                _ => phys.projectused = dn,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_root(
+        &self,
+        live: &Live,
+        writer: &mut Writer<'_>,
+        txg: &TxgState,
+        root: &Root,
+        mut phys: ObjsetPhys,
+    ) -> Result<Root, Error> {
+        {
+            let newest = live.newest.read();
+            phys.zil_header = txg.zil.clone().unwrap_or(phys.zil_header);
+            phys.flags = txg.flags.unwrap_or(phys.flags);
+            phys.os_type = newest.os_type;
+        }
+        phys.endian = Endian::Little;
+        let needed = match (&phys.userused, &phys.projectused) {
+            (_, Some(_)) => 4096,
+            (Some(_), None) => 2048,
+            (None, None) => 1024,
+        };
+        let size = if root.bp.is_hole() { 4096 } else { root.bp.lsize().max(needed) };
+        let data = phys.encode(usize::try_from(size).unwrap_or(4096));
+        let fill = phys.meta_dnode.blkptr.iter().filter(|bp| !bp.is_hole()).map(BlkPtr::fill).sum();
+        let props = writer.cx.policy.props(None, 0, false);
+        let bm = Bookmark::root(self.id());
+        let req = WriteReq { bm, props, payload: Payload::Logical(Buf::from(data)), orig: root.bp, fill };
+        let bps = self.zio().write(&writer.write_cx(), vec![req])?;
+        let bp = bps.first().copied().ok_or_else(|| self.refused(0, "number of root blocks", 0))?;
+        writer.books.replace(&root.bp, &bp);
+        // MACs are made on the way down
+        if writer.cx.policy.encrypt {
+            return Objset::read_root(self.zio(), self.id(), &bp);
+        }
+        Ok(Root::new(bp, phys))
+    }
+}
+
+/// Writes the trees of all objects that are not special.
+fn write_objects(writer: &mut Writer<'_>, frozen: &mut [Frozen], written: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    let mut objects: Vec<&mut Frozen> = frozen.iter_mut().filter(|one| !is_special(one.dnode.id)).collect();
+    write_trees(writer, &mut objects, written)
+}
+
+fn write_trees(writer: &mut Writer<'_>, frozen: &mut [&mut Frozen], written: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    let mut jobs = Vec::with_capacity(frozen.len());
+    for one in frozen.iter() {
+        let mut job = one.job(writer.cx);
+        if one.goes() {
+            writer.free(&mut job)?;
+        }
+        jobs.push(job);
+    }
+    writer.run(&mut jobs, written)?;
+    for (one, job) in frozen.iter_mut().zip(jobs) {
+        one.new = Arc::new(job.dn);
+    }
+    Ok(())
+}
+
+impl Frozen {
+    /// Whether the object is gone after this txg.
+    fn goes(&self) -> bool {
+        self.dirty.gone || self.dirty.head.object_type == ObjectType::NONE
+    }
+
+    fn job(&self, cx: &SyncCx<'_>) -> Job {
+        let on_disk = self.old.object_type != ObjectType::NONE;
+        if self.goes() {
+            let mut dn = (*self.old).clone();
+            if !on_disk {
+                dn.blkptr.clear();
+                dn.spill = None;
+            }
+            return Job::new(self.dnode.id, self.old.clone(), dn);
+        }
+        let mut dn = (*self.dirty.head).clone();
+        if on_disk {
+            dn.blkptr.clone_from(&self.old.blkptr);
+            (dn.nlevels, dn.used) = (self.old.nlevels, self.old.used_bytes());
+            dn.pad = self.old.pad;
+        } else {
+            dn.blkptr.fill(BlkPtr::HOLE);
+            (dn.nlevels, dn.used) = (1, 0);
+        }
+        let kept = self.old.flags & !DnodePhys::FLAG_SPILL_BLKPTR;
+        let spill = if on_disk { self.old.flags & DnodePhys::FLAG_SPILL_BLKPTR } else { 0 };
+        dn.flags = kept | spill | DnodePhys::FLAG_USED_BYTES;
+        if let Some(used) = cx.used.filter(|_| !is_special(self.dnode.id)) {
+            dn.flags |= DnodePhys::FLAG_USERUSED_ACCOUNTED;
+            if used.counts_objects() {
+                dn.flags |= DnodePhys::FLAG_USEROBJUSED_ACCOUNTED;
+            }
+        }
+        let mut old = self.old.clone();
+        if !on_disk && old.spill.is_some() {
+            Arc::make_mut(&mut old).spill = None;
+        }
+        let mut job = Job::new(self.dnode.id, old, dn);
+        job.min_levels = self.min_levels;
+        if on_disk {
+            job.freed = self.dirty.freed.iter().collect();
+        }
+        let fill = |(blkid, block): (&u64, &Block)| (*blkid, block.clone(), 1);
+        job.leaves = self.dirty.blocks.iter().map(fill).collect();
+        job.spill.clone_from(&self.dirty.spill);
+        job
+    }
+}
+
+/// Moves the changes of the txg out of reach of further ones.
+fn freeze(cx: &SyncCx<'_>, txg: &mut TxgState) -> Vec<Frozen> {
+    let mut frozen = Vec::with_capacity(txg.dnodes.len());
+    for dnode in std::mem::take(&mut txg.dnodes).into_values() {
+        let one = {
+            let mut state = dnode.state.write();
+            let Some(dirty) = state.slots.get_mut(slot_of(cx.txg)).and_then(Option::take) else { continue };
+            let dirty = Arc::new(match state.syncing.take() {
+                Some(before) => *Arc::unwrap_or_clone(before).under(Some(dirty)),
+                None => *dirty,
+            });
+            state.syncing = Some(dirty.clone());
+            (dirty, state.synced.clone(), state.min_levels)
+        };
+        let (dirty, old, min_levels) = one;
+        frozen.push(Frozen { dnode, dirty, new: old.clone(), old, min_levels });
+    }
+    frozen
+}
+
+/// After an error: puts the changes back.
+fn unfreeze(live: &Live, cx: &SyncCx<'_>, before: TxgState, frozen: Vec<Frozen>) {
+    let mut txg = live.txg(cx.txg).lock();
+    txg.zil = txg.zil.take().or(before.zil);
+    txg.flags = txg.flags.or(before.flags);
+    txg.root |= before.root;
+    txg.hold = txg.hold.take().or(before.hold);
+    for one in frozen {
+        drop(one.dirty);
+        {
+            let mut state = one.dnode.state.write();
+            let Some(dirty) = state.syncing.take().map(Arc::unwrap_or_clone) else { continue };
+            if let Some(slot) = state.slots.get_mut(slot_of(cx.txg)) {
+                *slot = Some(dirty.under(slot.take()));
+            }
+        }
+        txg.dnodes.insert(one.dnode.id, one.dnode);
+    }
+}
+
+/// After the root block is written: what was frozen is on disk now.
+fn thaw(live: &Live, cx: &SyncCx<'_>, root: Root, frozen: &[Frozen]) {
+    for one in frozen {
+        let mut state = one.dnode.state.write();
+        state.syncing = None;
+        state.rebase(one.new.clone());
+    }
+    let phys = root.phys.clone();
+    {
+        let mut newest = live.newest.write();
+        let newest = Arc::make_mut(&mut *newest);
+        newest.meta_dnode = phys.meta_dnode.clone();
+        newest.userused.clone_from(&phys.userused);
+        newest.groupused.clone_from(&phys.groupused);
+        newest.projectused.clone_from(&phys.projectused);
+        (newest.portable_mac, newest.local_mac) = (phys.portable_mac, phys.local_mac);
+    }
+    *live.root.write() = Arc::new(root);
+    live.alloc.lock().synced(frozen.iter().map(|one| one.dnode.id), cx.txg);
+    for one in frozen.iter().filter(|one| one.new.object_type == ObjectType::NONE) {
+        live.remove(&one.dnode);
+    }
+}
+
+/// Puts a dnode into its slots of a block; zeros if it is gone.
+fn put_dnode(block: &mut [u8], slot: u64, old: &DnodePhys, new: &DnodePhys) {
+    let at = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(DNODE_SIZE);
+    let Some(place) = block.get_mut(at..) else { return };
+    if new.object_type == ObjectType::NONE {
+        let on_disk = old.object_type != ObjectType::NONE;
+        place.iter_mut().take(if on_disk { old.size() } else { 0 }).for_each(|byte| *byte = 0);
+        return;
+    }
+    let raw = new.encode();
+    if let Some(place) = place.get_mut(..raw.len()) {
+        place.copy_from_slice(&raw);
+    }
+}

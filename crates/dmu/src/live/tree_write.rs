@@ -1,0 +1,383 @@
+//! New trees from old ones: what a sync does to the blocks of many objects at once.
+//!
+//! A [`Job`] takes one dnode from what is on disk to what shall be. The jobs of a batch go together: blocks are freed, trees grow
+//! taller, all new leaves are written, then all indirect blocks of level 1 that changed, and so on up. Nothing of the old tree is
+//! touched. Indirect blocks that have a change below them are kept decoded in [`Job::edits`].
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::bytes::with_bits;
+use base::{Endian, Txg};
+use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType, SECTOR_SHIFT};
+use zio::{Bookmark, Buf, Payload, WriteCx, WriteReq, Zio};
+
+use super::dnode::Block;
+use super::{SyncCx, WritePolicy};
+use crate::Error;
+use crate::tree::Tree;
+
+/// Leaves are written in batches of about so many bytes; the pool is told of each.
+const BATCH_BYTES: u64 = 64 << 20;
+
+/// One dnode on its way to disk.
+pub(crate) struct Job {
+    pub(crate) object: u64,
+    /// As it is on disk; of type NONE if it is not.
+    pub(crate) old: Arc<DnodePhys>,
+    /// As it becomes.
+    pub(crate) dn: DnodePhys,
+    /// Least levels.
+    pub(crate) min_levels: u8,
+    /// Blocks freed.
+    pub(crate) freed: Vec<Range<u64>>,
+    /// Blocks written, and their fill counts.
+    pub(crate) leaves: Vec<(u64, Block, u64)>,
+    /// The spill block, if written or removed.
+    pub(crate) spill: Option<Option<Block>>,
+    /// Changed indirect blocks, by level less one and number.
+    edits: Vec<BTreeMap<u64, Edit>>,
+}
+
+/// An indirect block that changes.
+struct Edit {
+    orig: BlkPtr,
+    pointers: Vec<BlkPtr>,
+}
+
+/// Blocks born and killed, in order.
+#[derive(Default)]
+pub(crate) struct Books(pub(crate) Vec<(Fate, BlkPtr)>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Born,
+    Killed,
+}
+
+/// What a batch of jobs shares.
+pub(crate) struct Writer<'a> {
+    pub(crate) zio: &'a Zio,
+    pub(crate) objset: u64,
+    pub(crate) cx: &'a SyncCx<'a>,
+    pub(crate) books: Books,
+}
+
+/// Which pointer a written block goes to.
+#[derive(Clone, Copy)]
+struct Place {
+    job: usize,
+    level: u8,
+    blkid: u64,
+}
+
+impl Job {
+    pub(crate) fn new(object: u64, old: Arc<DnodePhys>, dn: DnodePhys) -> Job {
+        let (freed, leaves) = (Vec::new(), Vec::new());
+        Job { object, old, dn, min_levels: 1, freed, leaves, spill: None, edits: Vec::new() }
+    }
+
+    fn tree<'a>(&'a self, cx: &Writer<'a>) -> Tree<'a> {
+        Tree { zio: cx.zio, objset: cx.objset, object: self.object, dn: &self.dn }
+    }
+
+    fn fanout_shift(&self) -> u32 {
+        self.dn.fanout_shift()
+    }
+
+    fn top(&self) -> u8 {
+        self.dn.nlevels.saturating_sub(1)
+    }
+
+    /// The changed indirect block `blkid` of `level`, decoded now if it is the first change in it.
+    fn edit(&mut self, cx: &Writer<'_>, level: u8, blkid: u64) -> Result<&mut Edit, Error> {
+        let slot = usize::from(level).saturating_sub(1);
+        if self.edits.len() <= slot {
+            self.edits.resize_with(slot + 1, BTreeMap::new);
+        }
+        if !self.edits.get(slot).is_some_and(|edits| edits.contains_key(&blkid)) {
+            let orig = *self.pointer(cx, level, blkid)?;
+            let pointers = if orig.is_hole() {
+                vec![BlkPtr::HOLE; 1 << self.fanout_shift()]
+            } else {
+                let block = self.tree(cx).read_indirect(&orig, level, blkid)?;
+                (0..block.len()).map(|n| block.pointer(n)).collect()
+            };
+            if let Some(edits) = self.edits.get_mut(slot) {
+                edits.insert(blkid, Edit { orig, pointers });
+            }
+        }
+        let found = self.edits.get_mut(slot).and_then(|edits| edits.get_mut(&blkid));
+        found.ok_or(Error::Corrupt {
+            objset: cx.objset,
+            object: self.object,
+            what: "level of a change",
+            value: level.into(),
+        })
+    }
+
+    /// The pointer to block `blkid` of `level`, to be changed. The depth is bounded by the levels of a dnode.
+    fn pointer(&mut self, cx: &Writer<'_>, level: u8, blkid: u64) -> Result<&mut BlkPtr, Error> {
+        let (objset, object) = (cx.objset, self.object);
+        let corrupt = Error::Corrupt { objset, object, what: "number of a block to be written", value: blkid };
+        let found = if level >= self.top() {
+            self.dn.blkptr.get_mut(usize::try_from(blkid).unwrap_or(usize::MAX))
+        } else {
+            let shift = self.fanout_shift();
+            let index = blkid & ((1 << shift) - 1);
+            self.edit(cx, level + 1, blkid >> shift)?.pointers.get_mut(index as usize)
+        };
+        found.ok_or(corrupt)
+    }
+
+    /// Makes the tree tall enough (OpenZFS: `dnode_increase_indirection`).
+    fn grow(&mut self, cx: &Writer<'_>) -> Result<(), Error> {
+        let from = self.dn.nlevels;
+        let mut levels = 1;
+        let mut reach = self.dn.blkptr.len() as u128;
+        while reach <= u128::from(self.dn.maxblkid) {
+            reach <<= self.fanout_shift().max(1);
+            levels += 1;
+        }
+        let levels = levels.max(self.min_levels).max(from);
+        if levels == from {
+            return Ok(());
+        }
+        let pointers = self.dn.blkptr.clone();
+        self.dn.blkptr.fill(BlkPtr::HOLE);
+        self.dn.nlevels = levels;
+        if pointers.iter().any(|bp| *bp != BlkPtr::HOLE) {
+            let edit = self.edit(cx, from, 0)?;
+            for (place, bp) in edit.pointers.iter_mut().zip(pointers) {
+                *place = bp;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what is in `range` below a pointer. The depth is bounded by the levels of a dnode.
+    fn punch(&mut self, cx: &mut Writer<'_>, level: u8, blkid: u64, range: &Range<u64>) -> Result<(), Error> {
+        let shift = (u32::from(level) * self.fanout_shift()).min(63);
+        let first = blkid << shift;
+        let end = first.saturating_add(1 << shift);
+        if range.start >= end || range.end <= first {
+            return Ok(());
+        }
+        let bp = *self.pointer(cx, level, blkid)?;
+        if bp.is_hole() {
+            return Ok(());
+        }
+        if range.start <= first && (range.end >= end || range.end > self.old.maxblkid) {
+            self.kill(cx, &bp, level, blkid)?;
+            *self.pointer(cx, level, blkid)? = hole(&bp, cx.cx.policy, cx.cx.txg);
+            return Ok(());
+        }
+        let fanout = 1u64 << self.fanout_shift();
+        let below = shift - self.fanout_shift();
+        let from = (range.start.max(first) >> below).max(blkid * fanout);
+        let to = (range.end.min(end) - 1) >> below;
+        for child in from..=to {
+            self.punch(cx, level - 1, child, range)?;
+        }
+        Ok(())
+    }
+
+    /// Kills a block and all below it. The depth is bounded by the levels of a dnode, which every pointer tells.
+    fn kill(&mut self, cx: &mut Writer<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Result<(), Error> {
+        if bp.is_hole() {
+            return Ok(());
+        }
+        if level > 0 {
+            let block = self.tree(cx).read_indirect(bp, level, blkid)?;
+            for n in 0..block.len() {
+                self.kill(cx, &block.pointer(n), level - 1, blkid.saturating_mul(block.len()).saturating_add(n))?;
+            }
+        }
+        self.settle(cx, bp, &BlkPtr::HOLE);
+        Ok(())
+    }
+
+    /// Keeps the books of a block that takes the place of another.
+    fn settle(&mut self, cx: &mut Writer<'_>, old: &BlkPtr, new: &BlkPtr) {
+        cx.books.replace(old, new);
+        let (less, more) = (cx.cx.owner.dsize(old), cx.cx.owner.dsize(new));
+        self.dn.used = self.dn.used.saturating_sub(less).saturating_add(more);
+    }
+}
+
+impl Books {
+    /// Notes that `new` takes the place of `old`.
+    pub(crate) fn replace(&mut self, old: &BlkPtr, new: &BlkPtr) {
+        // a deduplicated block that takes its own place has one reference more, and gives one back
+        if same_place(old, new) && !new.is_dedup() {
+            return;
+        }
+        if !old.is_hole() {
+            self.0.push((Fate::Killed, *old));
+        }
+        if !new.is_hole() {
+            self.0.push((Fate::Born, *new));
+        }
+    }
+}
+
+impl<'a> Writer<'a> {
+    /// Frees all blocks of an object that goes.
+    pub(crate) fn free(&mut self, job: &mut Job) -> Result<(), Error> {
+        for (n, bp) in job.dn.blkptr.clone().iter().enumerate() {
+            job.kill(self, bp, job.top(), n as u64)?;
+        }
+        if let Some(bp) = job.dn.spill.take() {
+            job.settle(self, &bp, &BlkPtr::HOLE);
+        }
+        job.dn.object_type = ObjectType::NONE;
+        Ok(())
+    }
+
+    /// Brings the trees of all jobs to disk. `written` is told of the bytes of leaves as they are written.
+    pub(crate) fn run(&mut self, jobs: &mut [Job], written: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        for job in jobs.iter_mut().filter(|job| job.dn.object_type != ObjectType::NONE) {
+            for range in std::mem::take(&mut job.freed) {
+                for n in 0..job.dn.blkptr.len() as u64 {
+                    let top = job.top();
+                    job.punch(self, top, n, &range)?;
+                }
+            }
+            job.grow(self)?;
+        }
+        self.leaves(jobs, written)?;
+        // a change stands below changes up to the top, so no level above is missing
+        let top = jobs.iter().map(|job| job.edits.len()).max().unwrap_or(0);
+        (1..=top).try_for_each(|level| self.indirect(jobs, level as u8))
+    }
+
+    fn leaves(&mut self, jobs: &mut [Job], written: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        let (mut reqs, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for n in 0..jobs.len() {
+            let Some(job) = jobs.get_mut(n) else { break };
+            let spill = self.spill(job);
+            let props = self.cx.policy.props(Some(&job.dn), 0, false);
+            let leaves = std::mem::take(&mut job.leaves);
+            for (blkid, block, fill) in leaves {
+                let Some(job) = jobs.get_mut(n) else { break };
+                let orig = *job.pointer(self, 0, blkid)?;
+                let bm = Bookmark { objset: self.objset, object: job.object, level: 0, blkid };
+                bytes += job.dn.datablksz();
+                reqs.push(WriteReq { bm, props: props.clone(), payload: payload(block), orig, fill });
+                places.push(Place { job: n, level: 0, blkid });
+                if bytes >= BATCH_BYTES {
+                    self.write(jobs, std::mem::take(&mut reqs), std::mem::take(&mut places))?;
+                    written(std::mem::take(&mut bytes));
+                }
+            }
+            if let Some(req) = spill {
+                reqs.push(req);
+                places.push(Place { job: n, level: 0, blkid: Bookmark::SPILL_BLKID });
+            }
+        }
+        self.write(jobs, reqs, places)?;
+        written(bytes);
+        Ok(())
+    }
+
+    /// The write of the spill block; if it is removed, that is done.
+    fn spill(&mut self, job: &mut Job) -> Option<WriteReq> {
+        let orig = job.old.spill.unwrap_or(BlkPtr::HOLE);
+        job.dn.spill = job.old.spill;
+        match job.spill.take() {
+            Some(Some(block)) => {
+                let bm = Bookmark { objset: self.objset, object: job.object, level: 0, blkid: Bookmark::SPILL_BLKID };
+                let props = self.cx.policy.props(Some(&job.dn), 0, true);
+                job.dn.flags |= DnodePhys::FLAG_SPILL_BLKPTR;
+                Some(WriteReq { bm, props, payload: payload(block), orig, fill: 1 })
+            }
+            Some(None) => {
+                job.settle(self, &orig, &BlkPtr::HOLE);
+                job.dn.spill = None;
+                job.dn.flags &= !DnodePhys::FLAG_SPILL_BLKPTR;
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Writes all changed indirect blocks of a level. One that has become all holes is a hole itself.
+    fn indirect(&mut self, jobs: &mut [Job], level: u8) -> Result<(), Error> {
+        let (mut reqs, mut places) = (Vec::new(), Vec::new());
+        for n in 0..jobs.len() {
+            let Some(job) = jobs.get_mut(n) else { break };
+            let Some(edits) = job.edits.get_mut(usize::from(level) - 1).map(std::mem::take) else { continue };
+            let props = self.cx.policy.props(Some(&job.dn), level, false);
+            for (blkid, edit) in edits {
+                if edit.pointers.iter().all(BlkPtr::is_hole) {
+                    job.settle(self, &edit.orig, &BlkPtr::HOLE);
+                    let new =
+                        if edit.orig.is_hole() { edit.orig } else { hole(&edit.orig, self.cx.policy, self.cx.txg) };
+                    *job.pointer(self, level, blkid)? = new;
+                    continue;
+                }
+                let fill = edit.pointers.iter().filter(|bp| !bp.is_hole()).map(BlkPtr::fill).sum();
+                let mut data = Vec::with_capacity(edit.pointers.len() * BLKPTR_SIZE);
+                edit.pointers.iter().for_each(|bp| data.extend_from_slice(&bp.encode(Endian::Little)));
+                let bm = Bookmark { objset: self.objset, object: job.object, level, blkid };
+                let payload = Payload::Logical(Buf::from(data));
+                reqs.push(WriteReq { bm, props: props.clone(), payload, orig: edit.orig, fill });
+                places.push(Place { job: n, level, blkid });
+            }
+        }
+        self.write(jobs, reqs, places)
+    }
+
+    fn write(&mut self, jobs: &mut [Job], reqs: Vec<WriteReq>, places: Vec<Place>) -> Result<(), Error> {
+        if reqs.is_empty() {
+            return Ok(());
+        }
+        let origs: Vec<BlkPtr> = reqs.iter().map(|req| req.orig).collect();
+        let bps = self.zio.write(&self.write_cx(), reqs)?;
+        for ((place, orig), bp) in places.into_iter().zip(origs).zip(bps) {
+            let Some(job) = jobs.get_mut(place.job) else { break };
+            job.settle(self, &orig, &bp);
+            if place.blkid == Bookmark::SPILL_BLKID {
+                job.dn.spill = Some(bp);
+            } else {
+                *job.pointer(self, place.level, place.blkid)? = bp;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_cx(&self) -> WriteCx {
+        WriteCx { txg: self.cx.txg, pass: self.cx.pass }
+    }
+}
+
+fn payload(block: Block) -> Payload {
+    match block {
+        Block::Data(buf) => Payload::Logical(buf),
+        Block::Stored(payload) => *payload,
+    }
+}
+
+/// Whether a block was not written at all, or in its own place.
+fn same_place(old: &BlkPtr, new: &BlkPtr) -> bool {
+    if old == new {
+        return true;
+    }
+    let blocks = !(old.is_hole() || new.is_hole() || old.is_embedded() || new.is_embedded());
+    blocks && old.dvas().eq(new.dvas()) && old.birth_physical() == new.birth_physical()
+}
+
+/// What stands where `bp` stood (OpenZFS: `free_blocks`): with feature `hole_birth` it says since when.
+fn hole(bp: &BlkPtr, policy: &WritePolicy, txg: Txg) -> BlkPtr {
+    let mut hole = BlkPtr::HOLE;
+    if policy.hole_birth {
+        let sectors = (bp.lsize() >> SECTOR_SHIFT).saturating_sub(1);
+        let fields = [(0, 16, sectors), (48, 8, bp.object_type().0.into()), (56, 5, bp.level().into())];
+        for (low, width, value) in fields {
+            hole.words[6] = with_bits(hole.words[6], low, width, value);
+        }
+        hole.words[10] = txg.0;
+    }
+    hole
+}

@@ -1,0 +1,76 @@
+//! A place in a transaction group.
+
+use std::fmt;
+use std::sync::Arc;
+
+use base::Txg;
+
+/// What hands out places in the open txg and counts dirty data: the pool (OpenZFS: `txg_hold_open`, `dsl_pool_dirty_space`).
+pub trait TxHold: Send + Sync {
+    /// A [`Tx`] of `txg` has ended.
+    fn release(&self, txg: Txg);
+    /// So many bytes more will be written when `txg` is synced.
+    fn dirtied(&self, txg: Txg, bytes: u64);
+    /// So many bytes of `txg` have been written, or need not be any more.
+    fn undirtied(&self, txg: Txg, bytes: u64);
+}
+
+/// A place in a txg: what is changed with it reaches the disk with that txg, or not at all (OpenZFS: `dmu_tx_t`). Dropping it
+/// commits. Changes of one block, bonus buffer or size must come in the order of their txgs: whoever may hold places in two txgs
+/// at a time orders changes of the same object by a lock that is taken before the place.
+pub struct Tx {
+    txg: Txg,
+    hold: Option<Arc<dyn TxHold>>,
+    syncing: bool,
+}
+
+impl Tx {
+    /// The place of the thread that syncs `txg`: its changes belong to the txg that is being written.
+    #[must_use]
+    pub fn syncing(txg: Txg) -> Tx {
+        Tx { txg, hold: None, syncing: true }
+    }
+
+    /// A place in the open txg, given back to `hold` in the end.
+    #[must_use]
+    pub fn held(txg: Txg, hold: Arc<dyn TxHold>) -> Tx {
+        Tx { txg, hold: Some(hold), syncing: false }
+    }
+
+    /// The txg.
+    #[must_use]
+    pub fn txg(&self) -> Txg {
+        self.txg
+    }
+
+    /// Whether this is the thread that syncs.
+    #[must_use]
+    pub fn is_syncing(&self) -> bool {
+        self.syncing
+    }
+
+    /// Says that so many bytes more are to be written.
+    pub fn dirtied(&self, bytes: u64) {
+        if let Some(hold) = self.hold.as_ref().filter(|_| bytes > 0) {
+            hold.dirtied(self.txg, bytes);
+        }
+    }
+
+    pub(crate) fn hold(&self) -> Option<&Arc<dyn TxHold>> {
+        self.hold.as_ref()
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        if let Some(hold) = &self.hold {
+            hold.release(self.txg);
+        }
+    }
+}
+
+impl fmt::Debug for Tx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tx in txg {}{}", self.txg, if self.syncing { ", syncing" } else { "" })
+    }
+}

@@ -1,0 +1,448 @@
+//! Changes of one object, in memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::Endian;
+use ondisk::{BlkPtr, ByteswapClass, DnodePhys, ObjectType};
+use zio::{Buf, Payload};
+
+use super::Tx;
+use super::dnode::{Block, Found, LiveDnode, State};
+use crate::{Error, Object};
+
+impl Object {
+    /// The object as it is now: [`Object::phys`] and [`Object::bonus`] of a handle are as of its making.
+    ///
+    /// # Errors
+    /// [`Error::NoObject`] if it has been freed.
+    pub fn reload(&self) -> Result<Object, Error> {
+        self.objset().object(self.id())
+    }
+
+    /// Writes bytes at `offset`.
+    ///
+    /// # Errors
+    /// When a block that is changed in part cannot be read; [`Error::Refused`] for a second block behind one whose size is no power of two.
+    pub fn write(&self, tx: &Tx, mut offset: u64, mut data: &[u8]) -> Result<(), Error> {
+        let size = self.block_size();
+        if offset.checked_add(data.len() as u64).is_none() {
+            return Err(self.refused("offset of a write", offset));
+        }
+        while !data.is_empty() {
+            let Some(blkid) = offset.checked_div(size) else { return Err(self.refused("block size", size)) };
+            let skip = (offset % size) as usize;
+            let take = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(skip).min(data.len());
+            let (now, rest) = data.split_at(take);
+            if now.len() as u64 == size {
+                self.put(tx, blkid, Block::Data(Buf::from(now.to_vec())), size)?;
+            } else {
+                self.modify_block(tx, blkid, |block| {
+                    if let Some(place) = block.get_mut(skip..).and_then(|block| block.get_mut(..take)) {
+                        place.copy_from_slice(now);
+                    }
+                })?;
+            }
+            data = rest;
+            offset = offset.saturating_add(take as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes a whole block, without a copy.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if its length is not the block size.
+    pub fn write_block(&self, tx: &Tx, blkid: u64, data: Vec<u8>) -> Result<(), Error> {
+        let size = data.len() as u64;
+        self.put(tx, blkid, Block::Data(Buf::from(data)), size)
+    }
+
+    /// Writes a block in stored form: compressed, encrypted, embedded, or a clone.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if its logical size is not the block size.
+    pub fn write_stored(&self, tx: &Tx, blkid: u64, payload: Payload) -> Result<(), Error> {
+        let size = logical_size(&payload);
+        self.put(tx, blkid, Block::Stored(Box::new(payload)), size)
+    }
+
+    fn put(&self, tx: &Tx, blkid: u64, block: Block, size: u64) -> Result<(), Error> {
+        let dnode = self.dnode()?;
+        let fresh = self.objset().change(tx, dnode, |state| {
+            if size != state.newest.datablksz() {
+                return Err(self.refused("length of a block", size));
+            }
+            self.extend(state, tx, blkid)?;
+            self.insert(state, tx, blkid, block)
+        })?;
+        if fresh {
+            tx.dirtied(size);
+        }
+        Ok(())
+    }
+
+    /// Puts a block into the layer of the txg. Tells whether it is the first one there.
+    fn insert(&self, state: &mut State, tx: &Tx, blkid: u64, block: Block) -> Result<bool, Error> {
+        state.supersede(tx.txg(), blkid, &block);
+        let size = if tx.hold().is_some() { state.newest.datablksz() } else { 0 };
+        let (dirty, _) = state.dirty(tx.txg()).ok_or_else(|| self.out_of_turn(tx))?;
+        let fresh = dirty.blocks.insert(blkid, block).is_none();
+        if fresh {
+            dirty.bytes += size;
+        }
+        Ok(fresh)
+    }
+
+    /// Makes the object long enough for a block.
+    fn extend(&self, state: &mut State, tx: &Tx, blkid: u64) -> Result<(), Error> {
+        let newest = &state.newest;
+        if blkid > 0 && !newest.datablksz().is_power_of_two() {
+            return Err(self.refused("block behind a first one whose size is no power of two", blkid));
+        }
+        if blkid.checked_add(1).and_then(|n| n.checked_mul(newest.datablksz())).is_none() {
+            return Err(self.refused("block number", blkid));
+        }
+        // an older txg must be as long as what it writes, too
+        let short = state.slots.iter().flatten().any(|d| d.txg >= tx.txg() && d.head.maxblkid < blkid);
+        if short || newest.maxblkid < blkid {
+            state.reshape(tx.txg(), |dn| dn.maxblkid = dn.maxblkid.max(blkid));
+        }
+        Ok(())
+    }
+
+    /// Changes a block in place, reading it first if need be. `change` must not use this object.
+    ///
+    /// # Errors
+    /// When the block cannot be read, or is in the other byte order and not of bytes.
+    pub fn modify_block<R>(&self, tx: &Tx, blkid: u64, change: impl FnOnce(&mut [u8]) -> R) -> Result<R, Error> {
+        let dnode = self.dnode()?;
+        let (mut change, mut base) = (Some(change), None);
+        loop {
+            let done =
+                self.objset().change(tx, dnode, |state| self.modify_now(state, tx, blkid, &mut change, base.take()))?;
+            match done {
+                Step::Done(result, dirtied) => {
+                    tx.dirtied(dirtied);
+                    return Ok(result);
+                }
+                Step::Read(Found::Below(dn)) => {
+                    let tree = self.tree_of(&dn);
+                    let read = match tree.pointer(0, blkid)? {
+                        crate::tree::Child::Block(bp) => {
+                            self.check_order(&dn, bp.endian())?;
+                            Some(tree.read_data(&bp, blkid)?)
+                        }
+                        _ => None,
+                    };
+                    base = Some((Some(dn), read));
+                }
+                Step::Read(Found::Dirty(block)) => base = Some((None, Some(self.decoded(block, blkid)?))),
+                Step::Read(_) => base = Some((None, None)),
+            }
+        }
+    }
+
+    /// One try of [`Object::modify_block`]: `base` is the block as read from the tree of a dnode.
+    fn modify_now<R>(
+        &self,
+        state: &mut State,
+        tx: &Tx,
+        blkid: u64,
+        change: &mut Option<impl FnOnce(&mut [u8]) -> R>,
+        base: Option<(Option<Arc<DnodePhys>>, Option<Buf>)>,
+    ) -> Result<Step<R>, Error> {
+        self.extend(state, tx, blkid)?;
+        let newer = state.slots.iter().flatten().any(|dirty| dirty.txg > tx.txg());
+        if !newer {
+            let (dirty, _) = state.dirty(tx.txg()).ok_or_else(|| self.out_of_turn(tx))?;
+            if let Some(Block::Data(buf)) = dirty.blocks.get_mut(&blkid)
+                && let Some(change) = change.take()
+            {
+                return Ok(Step::Done(change(buf.make_mut()), 0));
+            }
+        }
+        let size = usize::try_from(state.newest.datablksz()).unwrap_or(0);
+        let mut data = match (state.find(blkid), base) {
+            (Found::Dirty(Block::Data(buf)), _) => buf.to_vec(),
+            (Found::Dirty(_), Some((None, Some(buf)))) => buf.to_vec(),
+            (Found::Hole { .. } | Found::End, _) => Vec::new(),
+            (Found::Below(now), Some((Some(then), buf))) if Arc::ptr_eq(&now, &then) => {
+                buf.map(|buf| buf.to_vec()).unwrap_or_default()
+            }
+            (found, _) => return Ok(Step::Read(found)),
+        };
+        data.resize(size, 0);
+        let Some(change) = change.take() else { return Err(self.refused("change", blkid)) };
+        let result = change(&mut data);
+        let fresh = self.insert(state, tx, blkid, Block::Data(Buf::from(data)))?;
+        Ok(Step::Done(result, if fresh { size as u64 } else { 0 }))
+    }
+
+    /// Frees `len` bytes from `offset`, to the end with `u64::MAX`. Parts of blocks become zeros (OpenZFS: `dnode_free_range`).
+    ///
+    /// # Errors
+    /// When a block at the edge cannot be read.
+    pub fn free_range(&self, tx: &Tx, offset: u64, len: u64) -> Result<(), Error> {
+        let (size, nblocks) = (self.block_size(), self.nblocks());
+        let end = offset.saturating_add(len);
+        let past = size.saturating_mul(nblocks);
+        if size == 0 || end <= offset || offset >= past {
+            return Ok(());
+        }
+        let to_end = end >= past;
+        let end = end.min(past);
+        let (first, last) = (offset.div_ceil(size), end / size);
+        if first > last {
+            return self.zero_part(tx, last, (offset % size) as usize..(end % size) as usize);
+        }
+        if !offset.is_multiple_of(size) {
+            self.zero_part(tx, first - 1, (offset % size) as usize..size as usize)?;
+        }
+        if !to_end && !end.is_multiple_of(size) {
+            self.zero_part(tx, last, 0..(end % size) as usize)?;
+        }
+        let range = first..if to_end { u64::MAX } else { last };
+        if range.is_empty() || (to_end && first >= nblocks) {
+            return Ok(());
+        }
+        let forgotten = self.objset().change(tx, self.dnode()?, |state| {
+            let counted = tx.hold().is_some();
+            let mut forgotten = 0;
+            for dirty in state.slots.iter_mut().flatten().filter(|dirty| dirty.txg >= tx.txg()) {
+                let size = dirty.head.datablksz();
+                let bytes = (dirty.free(range.clone()) * size).min(dirty.bytes);
+                if dirty.txg == tx.txg() && counted {
+                    dirty.bytes -= bytes;
+                    forgotten = bytes;
+                }
+            }
+            if to_end {
+                state.reshape(tx.txg(), |dn| dn.maxblkid = dn.maxblkid.min(range.start.saturating_sub(1)));
+            }
+            Ok(forgotten)
+        })?;
+        if let Some(hold) = tx.hold() {
+            hold.undirtied(tx.txg(), forgotten);
+        }
+        Ok(())
+    }
+
+    /// Zeros a part of a block, unless it is a hole.
+    fn zero_part(&self, tx: &Tx, blkid: u64, part: Range<usize>) -> Result<(), Error> {
+        if !part.is_empty() && self.block(blkid)?.is_some() {
+            self.modify_block(tx, blkid, |block| {
+                if let Some(place) = block.get_mut(part) {
+                    place.fill(0);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Changes the sizes of data blocks and of indirect blocks (log2; 0 leaves them), while there is one block at most
+    /// (OpenZFS: `dnode_set_blksz`).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is more than one block, or for a size that cannot be.
+    pub fn set_block_size(&self, tx: &Tx, size: u64, indirect_shift: u8) -> Result<(), Error> {
+        let size = size.max(512).next_multiple_of(512);
+        if size > ondisk::SPA_MAXBLOCKSIZE || (indirect_shift != 0 && !(12..=17).contains(&indirect_shift)) {
+            return Err(self.refused("block size", size));
+        }
+        let dnode = self.dnode()?;
+        if self.block_size() != size && self.nblocks() == 1 && self.block(0)?.is_some() {
+            self.modify_block(tx, 0, |_| ())?;
+        }
+        self.objset().change(tx, dnode, |state| {
+            let levels = state.newest.nlevels.max(state.min_levels);
+            let shift_changes = indirect_shift != 0 && indirect_shift != state.newest.indblkshift;
+            if state.newest.datablksz() == size && !shift_changes {
+                return Ok(());
+            }
+            if state.newest.maxblkid != 0 || (shift_changes && levels > 1) {
+                return Err(self.refused("block size of an object of several blocks", size));
+            }
+            for dirty in state.slots.iter_mut().flatten().filter(|dirty| dirty.txg >= tx.txg()) {
+                if let Some(Block::Data(buf)) = dirty.blocks.get_mut(&0) {
+                    buf.make_mut().resize(usize::try_from(size).unwrap_or(0), 0);
+                }
+            }
+            state.reshape(tx.txg(), |dn| {
+                dn.datablkszsec = (size >> 9) as u16;
+                if indirect_shift != 0 {
+                    dn.indblkshift = indirect_shift;
+                }
+            });
+            Ok(())
+        })
+    }
+
+    /// Replaces the bonus buffer; its length may change.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it does not fit.
+    pub fn set_bonus(&self, tx: &Tx, bonus: &[u8]) -> Result<(), Error> {
+        self.objset().change(tx, self.dnode()?, |state| {
+            let spill = state.newest.flags & DnodePhys::FLAG_SPILL_BLKPTR != 0;
+            if bonus.len() > state.newest.max_bonus(spill) {
+                return Err(self.refused("length of the bonus buffer", bonus.len() as u64));
+            }
+            state.reshape(tx.txg(), |dn| {
+                dn.bonus.clear();
+                dn.bonus.extend_from_slice(bonus);
+                dn.endian = Endian::Little;
+            });
+            Ok(())
+        })
+    }
+
+    /// Changes the type of the bonus buffer.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn set_bonus_type(&self, tx: &Tx, bonus_type: ObjectType) -> Result<(), Error> {
+        self.reshape(tx, |dn| dn.bonus_type = bonus_type)
+    }
+
+    /// Changes the type of the object: a DSL directory or dataset becomes a ZAP when it is extended (OpenZFS: `dmu_object_zapify`).
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn set_type(&self, tx: &Tx, object_type: ObjectType) -> Result<(), Error> {
+        self.reshape(tx, |dn| dn.object_type = object_type)
+    }
+
+    /// Replaces the spill block; its length is a multiple of 512.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the bonus buffer leaves no room for its pointer.
+    pub fn set_spill(&self, tx: &Tx, data: Vec<u8>) -> Result<(), Error> {
+        let size = data.len() as u64;
+        self.spill_block(tx, Block::Data(Buf::from(data)), size)
+    }
+
+    /// Replaces the spill block by one in stored form.
+    ///
+    /// # Errors
+    /// As [`Object::set_spill`].
+    pub fn set_spill_stored(&self, tx: &Tx, payload: Payload) -> Result<(), Error> {
+        let size = logical_size(&payload);
+        self.spill_block(tx, Block::Stored(Box::new(payload)), size)
+    }
+
+    fn spill_block(&self, tx: &Tx, block: Block, size: u64) -> Result<(), Error> {
+        if size == 0 || !size.is_multiple_of(512) || size > ondisk::SPA_MAXBLOCKSIZE {
+            return Err(self.refused("length of a spill block", size));
+        }
+        self.objset().change(tx, self.dnode()?, |state| {
+            if !state.newest.fits_spill() {
+                return Err(self.refused("spill block beside a bonus buffer", state.newest.bonus.len() as u64));
+            }
+            let counted = if tx.hold().is_some() { size } else { 0 };
+            let (dirty, _) = state.dirty(tx.txg()).ok_or_else(|| self.out_of_turn(tx))?;
+            dirty.spill = Some(Some(block));
+            dirty.bytes += counted;
+            state.reshape(tx.txg(), |dn| {
+                dn.flags |= DnodePhys::FLAG_SPILL_BLKPTR;
+                dn.spill = dn.spill.or(Some(BlkPtr::HOLE));
+            });
+            Ok(())
+        })?;
+        tx.dirtied(size);
+        Ok(())
+    }
+
+    /// Removes the spill block.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn remove_spill(&self, tx: &Tx) -> Result<(), Error> {
+        self.objset().change(tx, self.dnode()?, |state| {
+            let (dirty, _) = state.dirty(tx.txg()).ok_or_else(|| self.out_of_turn(tx))?;
+            dirty.spill = Some(None);
+            state.reshape(tx.txg(), |dn| {
+                dn.flags &= !DnodePhys::FLAG_SPILL_BLKPTR;
+                dn.spill = None;
+            });
+            Ok(())
+        })
+    }
+
+    /// Sets the compression of blocks to come: a number of a block pointer, 0 inherits.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn set_compress(&self, tx: &Tx, compress: u8) -> Result<(), Error> {
+        self.reshape(tx, |dn| dn.compress = compress)
+    }
+
+    /// Sets the checksum of blocks to come: a number of a block pointer, 0 inherits.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn set_checksum(&self, tx: &Tx, checksum: u8) -> Result<(), Error> {
+        self.reshape(tx, |dn| dn.checksum = checksum)
+    }
+
+    /// Sets the number of the highest block (a raw receive keeps that of its source).
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn set_maxblkid(&self, tx: &Tx, maxblkid: u64) -> Result<(), Error> {
+        self.reshape(tx, |dn| dn.maxblkid = maxblkid)
+    }
+
+    /// Sets the least number of levels of the tree.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn set_levels(&self, tx: &Tx, nlevels: u8) -> Result<(), Error> {
+        self.objset().change(tx, self.dnode()?, |state| {
+            state.min_levels = nlevels.clamp(1, 16);
+            Ok(())
+        })
+    }
+
+    fn reshape(&self, tx: &Tx, change: impl Fn(&mut DnodePhys)) -> Result<(), Error> {
+        self.objset().change(tx, self.dnode()?, |state| {
+            state.reshape(tx.txg(), &change);
+            Ok(())
+        })
+    }
+
+    fn dnode(&self) -> Result<&Arc<LiveDnode>, Error> {
+        self.live().ok_or(Error::ReadOnly { objset: self.objset().id(), object: self.id() })
+    }
+
+    fn check_order(&self, dn: &DnodePhys, endian: Endian) -> Result<(), Error> {
+        if endian != Endian::Little && dn.object_type.byteswap_class() != Some(ByteswapClass::Uint8) {
+            return Err(self.refused("byte order of a block to be changed", 1));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn refused(&self, what: &'static str, value: u64) -> Error {
+        self.objset().refused(self.id(), what, value)
+    }
+
+    pub(crate) fn out_of_turn(&self, tx: &Tx) -> Error {
+        self.refused("txg of a change", tx.txg().0)
+    }
+}
+
+/// How far a try to change a block came.
+enum Step<R> {
+    /// Done; so many bytes more are dirty.
+    Done(R, u64),
+    /// Its content must be read first.
+    Read(Found),
+}
+
+fn logical_size(payload: &Payload) -> u64 {
+    match payload {
+        Payload::Logical(buf) => buf.len() as u64,
+        Payload::Stored { lsize, .. } | Payload::Embedded { lsize, .. } => *lsize,
+        Payload::Clone(bp) => bp.lsize(),
+    }
+}

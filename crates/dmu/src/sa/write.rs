@@ -1,0 +1,435 @@
+//! Attributes that change (OpenZFS: `sa_setup`, `sa_bulk_update`, `sa_replace_all_by_template`, `sa_build_layouts`).
+//!
+//! A value of the same length is changed where it stands. Anything else builds the buffers anew: attributes keep their order, new
+//! ones come last, and what does not fit in the bonus buffer goes on in the spill block. The sequence of attributes in each of
+//! the two is a layout; one that was never used before gets the next number.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use base::Endian;
+use ondisk::sa::{SA_LAYOUT_EMPTY, SA_LENGTHS_OFFSET, SA_MAGIC, SaHeader, SaRegistration, SaSwap};
+use ondisk::{BLKPTR_SIZE, ObjectType, znode};
+use zio::Buf;
+
+use super::table::Layout;
+use super::{Attr, SaTable};
+use crate::{Error, Object, Objset, Tx, Zap};
+
+/// The fixed part of a header.
+const HEADER: usize = 8;
+/// Most that a spill block holds (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
+const SPILL_MAX: usize = 128 << 10;
+/// Attributes in the registry and numbers of layouts that a header can name.
+const LAYOUT_MAX: u16 = 0x3ff;
+
+/// An attribute and what it is to be: integers in the order of this machine.
+pub type SaValue<'a> = (Attr, Cow<'a, [u8]>);
+
+/// An attribute as it stands in a buffer.
+struct Piece {
+    number: u16,
+    /// Whether the header tells its length.
+    variable: bool,
+    value: Vec<u8>,
+}
+
+/// A buffer taken apart.
+struct Taken {
+    pieces: Vec<Piece>,
+    /// Where each piece stands.
+    starts: Vec<usize>,
+    /// Whether a piece can be changed where it stands: the buffer is little-endian already.
+    in_place: bool,
+}
+
+fn to_little(swap: SaSwap, value: &mut [u8], from: Endian) {
+    // a swap that changes nothing on this machine is what turns big into little on it, and the reverse
+    match from {
+        Endian::Little => {}
+        Endian::Big if Endian::NATIVE == Endian::Little => swap.to_native(value, from),
+        Endian::Big => swap.to_native(value, Endian::Little),
+    }
+}
+
+impl SaTable {
+    /// Opens the table, and registers what is not registered yet, so that files can be made.
+    ///
+    /// # Errors
+    /// As [`SaTable::load`]; when the registry cannot be written.
+    pub fn setup(tx: &Tx, objset: &Arc<Objset>, sa_attrs_object: u64) -> Result<SaTable, Error> {
+        let table = SaTable::load(objset, sa_attrs_object)?;
+        table.register(tx)?;
+        Ok(table)
+    }
+
+    /// Enters all attributes in the registry.
+    fn register(&self, tx: &Tx) -> Result<(), Error> {
+        let Some((objset, master)) = self.master() else { return Ok(()) };
+        if self.state().read().registered.len() == Attr::ALL.len() {
+            return Ok(());
+        }
+        let _growing = self.growing().lock();
+        let missing: Vec<(Attr, SaRegistration)> = {
+            let state = self.state().read();
+            let missing = Attr::ALL.iter().filter(|attr| !state.registered.contains(attr));
+            missing
+                .filter_map(|attr| {
+                    let (length, swap) = attr.registration();
+                    Some((*attr, SaRegistration { number: *state.attrs.get(attr)?, length, swap: swap as u8 }))
+                })
+                .collect()
+        };
+        let registry = part(tx, objset, *master, "REGISTRY", ObjectType::SA_ATTR_REGISTRATION)?;
+        for (attr, registration) in missing {
+            registry.update_u64(tx, attr.name(), registration.to_word())?;
+            self.state().write().add_registered(attr, registration);
+        }
+        Ok(())
+    }
+
+    /// The number of the layout of these attributes; a new one is entered on disk.
+    fn layout_number(&self, tx: &Tx, object: &Object, attrs: &[u16]) -> Result<u16, Error> {
+        if attrs.is_empty() {
+            return Ok(SA_LAYOUT_EMPTY);
+        }
+        if let Some(number) = self.state().read().numbers.get(attrs) {
+            return Ok(*number);
+        }
+        let Some((objset, master)) = self.master() else {
+            return Err(object.corrupt("object of attribute layouts", 0));
+        };
+        let _growing = self.growing().lock();
+        if let Some(number) = self.state().read().numbers.get(attrs) {
+            return Ok(*number);
+        }
+        let layouts = part(tx, objset, *master, "LAYOUTS", ObjectType::SA_ATTR_LAYOUTS)?;
+        // 0 and 1 are built in
+        let mut number = layouts.count() + 2;
+        while layouts.lookup(number.to_string())?.is_some() {
+            number += 1;
+        }
+        let number = u16::try_from(number).ok().filter(|number| *number <= LAYOUT_MAX);
+        let number = number.ok_or_else(|| object.corrupt("number of attribute layouts", layouts.count()))?;
+        let words: Vec<u64> = attrs.iter().copied().map(u64::from).collect();
+        layouts.add(tx, number.to_string(), 2, &words)?;
+        self.state().write().add_layout(number, attrs);
+        Ok(number)
+    }
+
+    /// Sets attributes of a file, and leaves its others. Attributes that it has not are added.
+    ///
+    /// # Errors
+    /// When the file's attributes cannot be read; [`Error::Refused`] for a value of a wrong length, for attributes that take more
+    /// than a spill block, and for new attributes of a file of ZPL before 5.
+    pub fn update(&self, tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
+        let object = object.reload()?;
+        match object.phys().bonus_type {
+            ObjectType::SA => self.update_sa(tx, &object, values),
+            ObjectType::ZNODE => update_znode(tx, &object, values),
+            found => Err(wrong_type(&object, found)),
+        }
+    }
+
+    /// Sets all attributes of a file, in this order: the file has no others afterwards. Its bonus buffer becomes one of attributes.
+    ///
+    /// # Errors
+    /// As [`SaTable::update`].
+    pub fn replace_all(&self, tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
+        let object = object.reload()?;
+        self.register(tx)?;
+        let pieces: Result<Vec<Piece>, Error> = values.iter().map(|value| self.piece(&object, value)).collect();
+        self.build(tx, &object, &pieces?)
+    }
+
+    /// Takes attributes from a file; those that it has not count as taken.
+    ///
+    /// # Errors
+    /// As [`SaTable::update`]; a file of ZPL before 5 has all of its attributes always.
+    pub fn remove(&self, tx: &Tx, object: &Object, attrs: &[Attr]) -> Result<(), Error> {
+        let object = object.reload()?;
+        if object.phys().bonus_type != ObjectType::SA {
+            return Err(wrong_type(&object, object.phys().bonus_type));
+        }
+        let (bonus, spill) = self.take_both(&object)?;
+        let numbers: Vec<u16> = {
+            let state = self.state().read();
+            attrs.iter().filter_map(|attr| state.attrs.get(attr).copied()).collect()
+        };
+        let mut pieces = bonus.pieces;
+        pieces.extend(spill.map(|spill| spill.pieces).unwrap_or_default());
+        let before = pieces.len();
+        pieces.retain(|piece| !numbers.contains(&piece.number));
+        if pieces.len() == before { Ok(()) } else { self.build(tx, &object, &pieces) }
+    }
+
+    fn piece(&self, object: &Object, (attr, value): &SaValue<'_>) -> Result<Piece, Error> {
+        let field = {
+            let state = self.state().read();
+            state.attrs.get(attr).and_then(|number| state.fields.get(number)).copied()
+        };
+        let field = field.ok_or_else(|| object.corrupt("attribute, not registered,", *attr as u64))?;
+        let wrong = field.length != 0 && usize::from(field.length) != value.len();
+        if wrong || value.len() > usize::from(u16::MAX) {
+            return Err(refused(object, "length of an attribute", value.len() as u64));
+        }
+        let mut value = value.to_vec();
+        if Endian::NATIVE == Endian::Big {
+            to_little(field.swap, &mut value, Endian::Big);
+        }
+        Ok(Piece { number: field.number, variable: field.length == 0, value })
+    }
+
+    /// The pieces of a buffer that begins with a header.
+    fn take(&self, object: &Object, buf: &[u8]) -> Result<Taken, Error> {
+        let mut taken = Taken { pieces: Vec::new(), starts: Vec::new(), in_place: true };
+        let Some(header) = SaHeader::decode(buf).map_err(|source| object.format(source))? else { return Ok(taken) };
+        let layout: Arc<Layout> = self
+            .layout(header.layout)
+            .ok_or_else(|| object.corrupt("attribute layout, not registered,", header.layout.into()))?;
+        taken.in_place = header.endian == Endian::Little;
+        let (mut at, mut variable) = (SaHeader::data_offset(layout.variable), 0);
+        for field in &layout.fields {
+            let len = match usize::from(field.length) {
+                0 => {
+                    variable += 1;
+                    header.length(buf, variable - 1).unwrap_or(usize::MAX)
+                }
+                len => len,
+            };
+            let value = buf.get(at..).and_then(|rest| rest.get(..len));
+            let mut value = value.ok_or_else(|| object.corrupt("length of an attribute", len as u64))?.to_vec();
+            to_little(field.swap, &mut value, header.endian);
+            taken.pieces.push(Piece { number: field.number, variable: field.length == 0, value });
+            taken.starts.push(at);
+            at = (at + len).next_multiple_of(8);
+        }
+        Ok(taken)
+    }
+
+    fn take_both(&self, object: &Object) -> Result<(Taken, Option<Taken>), Error> {
+        let bonus = self.take(object, object.bonus())?;
+        let spill = object.spill()?.map(|spill| self.take(object, &spill)).transpose()?;
+        Ok((bonus, spill))
+    }
+
+    fn update_sa(&self, tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
+        self.register(tx)?;
+        let new: Result<Vec<Piece>, Error> = values.iter().map(|value| self.piece(object, value)).collect();
+        let new = new?;
+        let bonus = self.take(object, object.bonus())?;
+        if bonus.in_place
+            && let Some(changed) = changed_in_place(&bonus, object.bonus(), &new)
+        {
+            return object.set_bonus(tx, &changed);
+        }
+        let spill_buf: Option<Buf> = object.spill()?;
+        let spill = spill_buf.as_ref().map(|spill| self.take(object, spill)).transpose()?;
+        // each in the buffer where it stands, if all of them stand somewhere in the right length
+        if let (Some(spill), Some(buf)) = (&spill, &spill_buf)
+            && bonus.in_place
+            && spill.in_place
+        {
+            let stands = |taken: &Taken, piece: &Piece| taken.pieces.iter().any(|old| fits(old, piece));
+            let (here, there): (Vec<&Piece>, Vec<&Piece>) = new.iter().partition(|piece| stands(&bonus, piece));
+            if there.iter().all(|piece| stands(spill, piece)) {
+                if !here.is_empty()
+                    && let Some(changed) = changed_in_place(&bonus, object.bonus(), here)
+                {
+                    object.set_bonus(tx, &changed)?;
+                }
+                return match changed_in_place(spill, buf, there) {
+                    Some(changed) => object.set_spill(tx, changed),
+                    None => Ok(()),
+                };
+            }
+        }
+        let mut pieces = bonus.pieces;
+        pieces.extend(spill.map(|spill| spill.pieces).unwrap_or_default());
+        for piece in new {
+            match pieces.iter_mut().find(|old| old.number == piece.number) {
+                Some(old) => old.value = piece.value,
+                None => pieces.push(piece),
+            }
+        }
+        self.build(tx, object, &pieces)
+    }
+
+    /// Builds bonus buffer and spill block anew.
+    fn build(&self, tx: &Tx, object: &Object, pieces: &[Piece]) -> Result<(), Error> {
+        let phys = object.phys();
+        let room = phys.size().saturating_sub(64 + phys.blkptr.len() * BLKPTR_SIZE);
+        let plan = Plan::new(pieces, room);
+        if plan.total > SPILL_MAX {
+            return Err(refused(object, "size of all attributes", plan.total as u64));
+        }
+        let (front, back) = pieces.split_at(plan.spill_at.unwrap_or(pieces.len()).min(pieces.len()));
+        let layout = |pieces: &[Piece]| -> Result<u16, Error> {
+            let numbers: Vec<u16> = pieces.iter().map(|piece| piece.number).collect();
+            self.layout_number(tx, object, &numbers)
+        };
+        let mut bonus = pack(front, layout(front)?);
+        if plan.spill_at.is_some() {
+            bonus.resize(bonus.len().max((room - BLKPTR_SIZE).min(plan.total + plan.header)), 0);
+        }
+        let spill = match plan.spill_at {
+            None => None,
+            Some(_) => {
+                let mut spill = pack(back, layout(back)?);
+                if spill.len() > SPILL_MAX {
+                    return Err(refused(object, "size of all attributes", spill.len() as u64));
+                }
+                spill.resize(spill.len().next_multiple_of(512).max(512), 0);
+                Some(spill)
+            }
+        };
+        if phys.bonus_type != ObjectType::SA {
+            object.set_bonus_type(tx, ObjectType::SA)?;
+        }
+        match spill {
+            Some(spill) => {
+                // the bonus buffer makes room first
+                object.set_bonus(tx, &bonus)?;
+                object.set_spill(tx, spill)
+            }
+            None => {
+                if phys.spill.is_some() {
+                    object.remove_spill(tx)?;
+                }
+                object.set_bonus(tx, &bonus)
+            }
+        }
+    }
+}
+
+/// Where what does not fit begins (OpenZFS: `sa_find_sizes`).
+struct Plan {
+    /// Bytes of all values.
+    total: usize,
+    /// Bytes of the bonus buffer's header.
+    header: usize,
+    /// The first piece of the spill block; `None` if all fit in the bonus buffer.
+    spill_at: Option<usize>,
+}
+
+impl Plan {
+    fn new(pieces: &[Piece], room: usize) -> Plan {
+        let (mut total, mut header, mut extra) = (0usize, HEADER, 0);
+        let (mut variable, mut could, mut spills) = (0, None, false);
+        for (n, piece) in pieces.iter().enumerate() {
+            total = total.next_multiple_of(8) + piece.value.len();
+            if spills {
+                continue;
+            }
+            variable += usize::from(piece.variable);
+            let more = piece.variable && variable > 1;
+            let with = header + if more { 2 } else { 0 };
+            // from here on the pointer to a spill block would be in the way
+            let here = could.is_none() && total + with.next_multiple_of(8) > room.saturating_sub(BLKPTR_SIZE);
+            if more {
+                if with + total < room {
+                    header = with;
+                    extra += if could.is_some() || here { 2 } else { 0 };
+                } else {
+                    could = could.or(Some(n));
+                    spills = true;
+                    continue;
+                }
+            }
+            if here {
+                could = Some(n);
+            }
+            spills = total + header.next_multiple_of(8) > room;
+        }
+        if spills {
+            header -= extra;
+        }
+        Plan { total, header: header.next_multiple_of(8), spill_at: could.filter(|_| spills) }
+    }
+}
+
+/// A header, and the pieces behind it.
+fn pack(pieces: &[Piece], layout: u16) -> Vec<u8> {
+    let variable = pieces.iter().filter(|piece| piece.variable).count();
+    let header = SaHeader::data_offset(variable);
+    let mut out = vec![0; header];
+    let mut put = |at: usize, bytes: &[u8]| {
+        out.iter_mut().skip(at).zip(bytes).for_each(|(place, byte)| *place = *byte);
+    };
+    put(0, &SA_MAGIC.to_le_bytes());
+    put(4, &((header as u16 / 8) << 10 | layout).to_le_bytes());
+    for (n, piece) in pieces.iter().filter(|piece| piece.variable).enumerate() {
+        put(SA_LENGTHS_OFFSET + 2 * n, &(piece.value.len() as u16).to_le_bytes());
+    }
+    for piece in pieces {
+        out.resize(out.len().next_multiple_of(8), 0);
+        out.extend_from_slice(&piece.value);
+    }
+    out
+}
+
+fn fits(old: &Piece, new: &Piece) -> bool {
+    old.number == new.number && old.value.len() == new.value.len()
+}
+
+/// The buffer with these pieces in it, if each has its place there.
+fn changed_in_place<'a>(taken: &Taken, buf: &[u8], pieces: impl IntoIterator<Item = &'a Piece>) -> Option<Vec<u8>> {
+    let mut out = buf.to_vec();
+    for piece in pieces {
+        let n = taken.pieces.iter().position(|old| fits(old, piece))?;
+        let start = *taken.starts.get(n)?;
+        out.get_mut(start..start + piece.value.len())?.copy_from_slice(&piece.value);
+    }
+    Some(out)
+}
+
+/// Changes fields of the old structure, which stays one.
+fn update_znode(tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
+    let mut bonus = object.bonus().to_vec();
+    znode::znode_to_native(&mut bonus, object.endian());
+    for (attr, value) in values {
+        let place = znode_place(*attr).filter(|(_, len)| *len == value.len());
+        let place = place.and_then(|(start, len)| bonus.get_mut(start..start + len));
+        place.ok_or_else(|| refused(object, "attribute of an old file", *attr as u64))?.copy_from_slice(value);
+    }
+    if Endian::NATIVE == Endian::Big {
+        znode::znode_to_native(&mut bonus, Endian::Little);
+    }
+    object.set_bonus(tx, &bonus)
+}
+
+/// Start and length of an attribute in the old structure.
+fn znode_place(attr: Attr) -> Option<(usize, usize)> {
+    let (n, _) = Attr::ALL.iter().take(16).enumerate().find(|(_, other)| **other == attr)?;
+    let len = |attr: &Attr| usize::from(attr.registration().0);
+    let start = Attr::ALL.iter().take(n).map(len).sum();
+    Some((start, len(&attr)))
+}
+
+/// The ZAP that the master object names, made if it is missing.
+fn part(tx: &Tx, objset: &Arc<Objset>, master: u64, name: &str, object_type: ObjectType) -> Result<Zap, Error> {
+    let master = Zap::open(objset.object(master)?)?;
+    match master.lookup_u64(name)? {
+        None | Some(0) => Zap::create_link(tx, &master, name, object_type),
+        Some(object) => Zap::open(objset.object(object)?),
+    }
+}
+
+fn refused(object: &Object, what: &'static str, value: u64) -> Error {
+    Error::Refused { objset: object.objset().id(), object: object.id(), what, value }
+}
+
+fn wrong_type(object: &Object, found: ObjectType) -> Error {
+    Error::WrongType {
+        objset: object.objset().id(),
+        object: object.id(),
+        found,
+        wanted: "a file (by its bonus buffer)",
+    }
+}
+
+/// Words as a value: in the order of this machine.
+#[must_use]
+pub fn words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}

@@ -1,0 +1,211 @@
+//! A pool in memory that can be written: space is handed out one block behind the other and never again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use base::{Endian, Txg};
+use ondisk::{BlkPtr, Dva, ObjectType};
+use parking_lot::Mutex;
+use vdev::{MemoryDevice, VdevConfig, VdevTree};
+use zio::{AllocError, AllocRequest, SpaceSource, Zio};
+
+use crate::{BlockOwner, Object, Objset, SyncCx, Tx, TxHold, UsedBy, Visit, Walk, WritePolicy};
+
+/// Space without end.
+struct Bump {
+    next: AtomicU64,
+    size: u64,
+    /// Allocations left until an error; negative for none.
+    left: Arc<AtomicI64>,
+}
+
+impl SpaceSource for Bump {
+    fn allocate(&self, req: &AllocRequest<'_>) -> Result<Dva, AllocError> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
+            return Err(AllocError::Failed("the test wants it".to_owned()));
+        }
+        let asize = self.asize(0, req.psize);
+        let at = self.next.fetch_add(asize, Ordering::Relaxed);
+        if at + asize > self.size { Err(AllocError::NoSpace) } else { Ok(Dva::new(0, at, asize, false)) }
+    }
+
+    fn release(&self, _: &Dva, _: Txg) {}
+
+    fn free(&self, _: Txg, _: &Dva, _: Txg) {}
+
+    fn asize(&self, _: u64, psize: u64) -> u64 {
+        psize.next_multiple_of(512)
+    }
+}
+
+/// What an owner knows of a dataset: every block of it, once.
+#[derive(Default)]
+pub(crate) struct Ledger(Mutex<HashMap<BlkPtr, i64>>);
+
+/// What tells a block from others: a block may be written again in its place.
+fn identity(bp: &BlkPtr) -> BlkPtr {
+    let mut id = *bp;
+    if !bp.is_embedded() {
+        (id.words[6], id.words[11]) = (0, 0);
+        id.words[12..].fill(0);
+    }
+    id
+}
+
+impl BlockOwner for Ledger {
+    fn born(&self, bp: &BlkPtr) {
+        assert!(!bp.is_hole());
+        *self.0.lock().entry(identity(bp)).or_default() += 1;
+    }
+
+    fn killed(&self, bp: &BlkPtr) {
+        assert!(!bp.is_hole());
+        let mut blocks = self.0.lock();
+        let count = blocks.entry(identity(bp)).or_default();
+        *count -= 1;
+        if *count == 0 {
+            blocks.remove(&identity(bp));
+        }
+    }
+}
+
+impl Ledger {
+    /// The blocks of the set are those that were born and not killed.
+    pub(crate) fn check(&self, os: &Arc<Objset>) {
+        let mut seen: HashMap<BlkPtr, i64> = HashMap::new();
+        os.walk(&mut |visit: &Visit<'_>| {
+            assert!(visit.damage.is_none(), "{:?}", visit.damage);
+            if !visit.bp.is_hole() {
+                *seen.entry(identity(visit.bp)).or_default() += 1;
+            }
+            Walk::Into
+        });
+        let blocks = self.0.lock();
+        for (bp, count) in &seen {
+            assert_eq!(blocks.get(bp), Some(count), "in the set, not in the books: {bp:?}");
+        }
+        for (bp, count) in blocks.iter() {
+            assert_eq!(seen.get(bp), Some(count), "in the books, not in the set: {bp:?}");
+        }
+    }
+}
+
+/// Counts dirty bytes and places.
+#[derive(Default)]
+pub(crate) struct Holds {
+    pub(crate) dirty: AtomicI64,
+    pub(crate) places: AtomicI64,
+}
+
+impl TxHold for Holds {
+    fn release(&self, _: Txg) {
+        self.places.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn dirtied(&self, _: Txg, bytes: u64) {
+        self.dirty.fetch_add(bytes as i64, Ordering::SeqCst);
+    }
+
+    fn undirtied(&self, _: Txg, bytes: u64) {
+        self.dirty.fetch_sub(bytes as i64, Ordering::SeqCst);
+    }
+}
+
+/// The pool and what is kept about one object set of it.
+pub(crate) struct TestPool {
+    pub(crate) zio: Arc<Zio>,
+    pub(crate) ledger: Ledger,
+    pub(crate) holds: Arc<Holds>,
+    pub(crate) policy: WritePolicy,
+    pub(crate) fail_after: Arc<AtomicI64>,
+}
+
+impl TestPool {
+    pub(crate) fn new() -> TestPool {
+        const SIZE: u64 = 512 << 20;
+        let mut leaf = nvlist::NvList::new();
+        leaf.insert("type", "file");
+        leaf.insert("path", "/memory");
+        for (name, value) in [("id", 0), ("guid", 2), ("ashift", 9), ("asize", SIZE - (5 << 20))] {
+            leaf.insert(name, value);
+        }
+        let mut root = nvlist::NvList::new();
+        root.insert("type", "root");
+        root.insert("id", 0u64);
+        root.insert("guid", 1u64);
+        root.insert("children", vec![leaf]);
+        let device = Arc::new(MemoryDevice::writable(SIZE));
+        let tree = VdevTree::open(&VdevConfig::parse(&root).unwrap(), &|_| Some(device.clone())).unwrap();
+        let zio = Arc::new(Zio::new(Arc::new(tree), 8 << 20));
+        let fail_after = Arc::new(AtomicI64::new(-1));
+        let next = AtomicU64::new(0);
+        zio.set_space(Arc::new(Bump { next, size: SIZE - (5 << 20), left: fail_after.clone() }));
+        let policy = WritePolicy::default();
+        TestPool { zio, ledger: Ledger::default(), holds: Arc::default(), policy, fail_after }
+    }
+
+    pub(crate) fn tx(&self, txg: u64) -> Tx {
+        self.holds.places.fetch_add(1, Ordering::SeqCst);
+        Tx::held(Txg(txg), self.holds.clone())
+    }
+
+    pub(crate) fn cx(&self, txg: u64) -> SyncCx<'_> {
+        SyncCx { txg: Txg(txg), pass: 1, owner: &self.ledger, policy: &self.policy, used: None }
+    }
+
+    pub(crate) fn sync(&self, os: &Arc<Objset>, txg: u64) -> BlkPtr {
+        os.sync(&self.cx(txg)).unwrap()
+    }
+
+    pub(crate) fn sync_used(&self, os: &Arc<Objset>, txg: u64, used: &dyn UsedBy) -> BlkPtr {
+        os.sync(&SyncCx { used: Some(used), ..self.cx(txg) }).unwrap()
+    }
+
+    /// The set as a reader finds it on disk, with nothing cached; its trees are checked.
+    pub(crate) fn reopen(&self, bp: &BlkPtr) -> Arc<Objset> {
+        self.zio.arc().clear();
+        let os = Objset::open(self.zio.clone(), 5, bp).unwrap();
+        let mut objects = 0;
+        for object in os.objects().map(Result::unwrap) {
+            check_tree(&object);
+            objects += 1;
+        }
+        assert_eq!(bp.fill(), objects, "fill count of the root block");
+        os
+    }
+}
+
+/// Fill counts, levels, types and the space used of an object are what its blocks say.
+pub(crate) fn check_tree(object: &Object) {
+    let dn = object.phys();
+    let mut used = 0;
+    let mut blocks: HashMap<(u8, u64), u64> = HashMap::new();
+    let shift = dn.fanout_shift();
+    object.walk(&mut |visit: &Visit<'_>| {
+        assert!(visit.damage.is_none(), "{object:?}: {:?}", visit.damage);
+        used += visit.bp.asize();
+        if visit.bookmark.blkid == zio::Bookmark::SPILL_BLKID {
+            return Walk::Into;
+        }
+        if visit.bp.is_hole() && visit.bp.birth_logical().0 != 0 {
+            assert_eq!((visit.bp.level(), visit.bp.object_type()), (visit.level, dn.object_type));
+        }
+        if !visit.bp.is_hole() {
+            assert_eq!((visit.bp.level(), visit.bp.object_type()), (visit.level, dn.object_type), "{object:?}");
+            assert_eq!(visit.bp.endian(), Endian::Little);
+            blocks.insert((visit.level, visit.bookmark.blkid), visit.bp.fill());
+        }
+        Walk::Into
+    });
+    assert_eq!(dn.used_bytes(), used, "space of {object:?}");
+    let mut wanted: HashMap<(u8, u64), u64> = HashMap::new();
+    for (_, blkid) in blocks.keys().filter(|(level, _)| *level == 0) {
+        assert!(*blkid <= dn.maxblkid);
+        for level in 0..dn.nlevels {
+            *wanted.entry((level, blkid >> (u32::from(level) * shift))).or_default() += 1;
+        }
+    }
+    assert_eq!(blocks, wanted, "fill counts of {object:?}");
+    assert_ne!(dn.object_type, ObjectType::NONE);
+}

@@ -1,0 +1,150 @@
+//! ZAPs and attributes that were changed, read back from disk by an object set that is only read.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::{ObjectType, ObjsetType};
+
+use super::pool::TestPool;
+use crate::sa::{Attr, SaTable, SaValue, words};
+use crate::testing::Rng;
+use crate::{NewObject, Object, Objset, Tx, Zap, ZapValue};
+
+fn compare(zap: &Zap, model: &BTreeMap<String, ZapValue>) {
+    let entries = zap.entries().unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        (String::from_utf8(entry.name).unwrap(), entry.value)
+    });
+    assert!(entries.collect::<BTreeMap<_, _>>() == *model);
+    assert_eq!(zap.count(), model.len() as u64);
+    for (name, value) in model.iter().step_by(7) {
+        assert_eq!(zap.lookup(name).unwrap().as_ref(), Some(value));
+    }
+}
+
+#[test]
+fn zaps_change_txg_by_txg() {
+    let pool = TestPool::new();
+    let tx = pool.tx(10);
+    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+    let zap = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
+    drop(tx);
+    let id = zap.object().id();
+    let mut rng = Rng(11);
+    let mut model = BTreeMap::new();
+    for txg in 10..22 {
+        let tx = pool.tx(txg);
+        for _ in 0..700 {
+            let name = format!("name {}", rng.below(4000));
+            match rng.below(4) {
+                0 => assert_eq!(zap.remove(&tx, &name).unwrap(), model.remove(&name).is_some()),
+                1 => {
+                    let value = ZapValue::from_bytes(&vec![3; rng.below(200)]);
+                    zap.update_value(&tx, &name, &value).unwrap();
+                    model.insert(name, value);
+                }
+                _ => {
+                    zap.update_u64(&tx, &name, txg).unwrap();
+                    model.insert(name, ZapValue::from_u64(txg));
+                }
+            }
+        }
+        drop(tx);
+        let bp = pool.sync(&os, txg);
+        let on_disk = pool.reopen(&bp);
+        compare(&Zap::open(on_disk.object(id).unwrap()).unwrap(), &model);
+        compare(&zap, &model);
+    }
+}
+
+type Values = BTreeMap<Attr, Vec<u8>>;
+
+fn file(os: &Arc<Objset>, tx: &Tx, slots: usize) -> Object {
+    let new = NewObject {
+        object_type: ObjectType::PLAIN_FILE_CONTENTS,
+        bonus_type: ObjectType::SA,
+        bonus_len: slots * 512 - 192,
+        slots,
+        ..NewObject::default()
+    };
+    os.alloc_object(tx, &new).unwrap()
+}
+
+fn compare_attrs(table: &SaTable, object: &Object, model: &Values) {
+    let attrs = table.attrs(object).unwrap();
+    assert!(attrs.spill_error().is_none());
+    let found: Values = attrs.present().map(|attr| (attr, attrs.get(attr).unwrap().to_vec())).collect();
+    assert_eq!(found, *model);
+}
+
+fn value(rng: &mut Rng, attr: Attr) -> Vec<u8> {
+    match attr {
+        Attr::Atime | Attr::Mtime | Attr::Ctime | Attr::Crtime => words(&[rng.next(), 5]),
+        Attr::Symlink | Attr::Dxattr => vec![rng.below(256) as u8; rng.below(9) * 20],
+        Attr::DaclAces => vec![0; 8 * rng.below(5)],
+        Attr::Scanstamp => vec![4; 32],
+        _ => words(&[rng.next()]),
+    }
+}
+
+#[test]
+fn attributes_change_txg_by_txg() {
+    let pool = TestPool::new();
+    let tx = pool.tx(10);
+    let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+    let master = Zap::create(&tx, &os, ObjectType::SA_MASTER_NODE).unwrap().object().id();
+    let table = SaTable::setup(&tx, &os, master).unwrap();
+    let first = [Attr::Mode, Attr::Size, Attr::Gen, Attr::Uid, Attr::Gid, Attr::Parent, Attr::Flags, Attr::Atime];
+    let others = [
+        Attr::Mtime,
+        Attr::Links,
+        Attr::Symlink,
+        Attr::Dxattr,
+        Attr::DaclAces,
+        Attr::Scanstamp,
+        Attr::Projid,
+        Attr::Rdev,
+    ];
+    let mut rng = Rng(7);
+    let mut files: Vec<(Object, Values)> = (0..20).map(|n| (file(&os, &tx, 1 + n % 2), Values::new())).collect();
+    for (object, model) in &mut files {
+        model.extend(first.map(|attr| (attr, value(&mut rng, attr))));
+        let all: Vec<SaValue<'_>> = first.iter().map(|attr| (*attr, Cow::Borrowed(&model[attr][..]))).collect();
+        table.replace_all(&tx, object, &all).unwrap();
+    }
+    drop(tx);
+    for txg in 10..25 {
+        let tx = pool.tx(txg);
+        for (object, model) in &mut files {
+            let some: Vec<Attr> = (0..1 + rng.below(3)).map(|_| others[rng.below(others.len())]).collect();
+            if rng.below(4) == 0 {
+                table.remove(&tx, object, &some).unwrap();
+                model.retain(|attr, _| !some.contains(attr));
+                continue;
+            }
+            let some: Vec<Attr> = some.into_iter().chain([first[rng.below(8)]]).collect();
+            let new: Values = some.into_iter().map(|attr| (attr, value(&mut rng, attr))).collect();
+            let all: Vec<SaValue<'_>> = new.iter().map(|(attr, value)| (*attr, Cow::Borrowed(&value[..]))).collect();
+            table.update(&tx, object, &all).unwrap();
+            model.extend(new);
+        }
+        drop(tx);
+        let bp = pool.sync(&os, txg);
+        let on_disk = pool.reopen(&bp);
+        let read = SaTable::load(&on_disk, master).unwrap();
+        for (object, model) in &files {
+            compare_attrs(&read, &on_disk.object(object.id()).unwrap(), model);
+            compare_attrs(&table, &object.reload().unwrap(), model);
+        }
+    }
+    let registry = Zap::open(os.object(master).unwrap()).unwrap().lookup_u64("REGISTRY").unwrap().unwrap();
+    assert_eq!(Zap::open(os.object(registry).unwrap()).unwrap().count(), Attr::ALL.len() as u64);
+    let long = (Attr::Dxattr, Cow::Owned(vec![0; 65_000]));
+    let tx = pool.tx(25);
+    table.update(&tx, &files[0].0, std::slice::from_ref(&long)).unwrap();
+    assert_eq!(table.attrs(&files[0].0.reload().unwrap()).unwrap().get(Attr::Dxattr).unwrap().len(), 65_000);
+    assert!(table.update(&tx, &files[0].0, &[(Attr::Mode, Cow::Owned(vec![1]))]).is_err());
+    let more = [(Attr::Symlink, Cow::Owned(vec![0; 65_535])), (Attr::DaclAces, Cow::Owned(vec![0; 65_528])), long];
+    assert!(table.update(&tx, &files[0].0, &more).is_err());
+}

@@ -1,0 +1,390 @@
+//! Fat ZAPs that change: entries, splits of leaves, growth of the pointer table, and its reverse.
+//!
+//! A block is changed in place in the object's dirty data; the header, which counts entries, is written once per call
+//! ([`Fat::flush`]). Blocks are read before anything is changed, so that what cannot be read leaves the ZAP as it was.
+
+use base::Endian;
+use ondisk::zap::{Leaf, LeafHeader};
+use ondisk::zap_edit::{self, LeafKey, LeafMut, LeafValue, Put};
+
+use super::fat::Fat;
+use crate::{Error, Object, Tx};
+
+/// What becomes of a key that is there already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mode {
+    Add,
+    Update,
+}
+
+/// Where changes go: an object, in a txg.
+pub(super) struct Target<'a> {
+    pub(super) object: &'a Object,
+    pub(super) tx: &'a Tx,
+}
+
+impl Target<'_> {
+    pub(super) fn modify<R>(
+        &self,
+        blkid: u64,
+        change: impl FnOnce(&mut [u8]) -> Result<R, ondisk::Error>,
+    ) -> Result<R, Error> {
+        self.object.modify_block(self.tx, blkid, change)?.map_err(|source| self.object.format(source))
+    }
+
+    pub(super) fn write(&self, blkid: u64, block: Vec<u8>) -> Result<(), Error> {
+        self.object.write_block(self.tx, blkid, block)
+    }
+
+    pub(super) fn set_block_size(&self, size: usize) -> Result<(), Error> {
+        self.object.set_block_size(self.tx, size as u64, 0)
+    }
+
+    fn free(&self, blkid: u64, count: u64, size: usize) -> Result<(), Error> {
+        let size = size as u64;
+        self.object.free_range(self.tx, blkid.saturating_mul(size), count.saturating_mul(size))
+    }
+
+    pub(super) fn exists(&self, key: String) -> Error {
+        Error::KeyExists { objset: self.object.objset().id(), object: self.object.id(), key }
+    }
+
+    pub(super) fn refused(&self, what: &'static str, value: u64) -> Error {
+        Error::Refused { objset: self.object.objset().id(), object: self.object.id(), what, value }
+    }
+}
+
+/// Larger pointer tables are not made: they would take more than 32 GiB. (OpenZFS stops at two bits less than a hash has.)
+const TABLE_SHIFT_MAX: u64 = 32;
+
+/// How many bits all hashes in a leaf have in common with `hash`: no split with fewer bits helps.
+fn common_bits(leaf: &[u8], hash: u64) -> Result<u64, ondisk::Error> {
+    let leaf = Leaf::parse(leaf, Endian::Little)?;
+    let mut common = 64;
+    for chain in 0..leaf.hash_entries() {
+        for found in leaf.chain(chain) {
+            common = common.min((found?.1.hash ^ hash).leading_zeros());
+        }
+    }
+    Ok(common.into())
+}
+
+enum Outcome {
+    Exists,
+    Put { put: Put, new: bool, prefix_len: u16 },
+}
+
+fn is_key(leaf: &Leaf<'_>, entry: &ondisk::zap::LeafEntry, key: &LeafKey<'_>) -> bool {
+    entry.name_numints == key.numints && leaf.array_is(entry.name_chunk, key.bytes)
+}
+
+/// The header of a leaf that is right for `hash` under a table of `2^shift` pointers.
+fn checked(leaf: &Leaf<'_>, hash: u64, shift: u64) -> Result<LeafHeader, ondisk::Error> {
+    if u64::from(leaf.header.prefix_len) > shift || !leaf.holds(hash) {
+        return Err(ondisk::Error::Invalid { what: "ZAP leaf", field: "prefix", value: leaf.header.prefix });
+    }
+    Ok(leaf.header)
+}
+
+fn encode(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+impl Fat {
+    fn per_block(&self) -> u64 {
+        (self.header.block_size / 8) as u64
+    }
+
+    fn is_sorted(&self) -> bool {
+        self.header.normflags != 0
+    }
+
+    fn leaf_to_change(&self, to: &Target<'_>, hash: u64) -> Result<u64, Error> {
+        match self.leaf_of(to.object, hash)? {
+            0 => Err(to.object.corrupt("pointer to a ZAP leaf", 0)),
+            blkid => Ok(blkid),
+        }
+    }
+
+    /// Writes the header, if it changed.
+    pub(super) fn flush(&mut self, to: &Target<'_>) -> Result<(), Error> {
+        if self.dirty {
+            let header = self.header;
+            to.modify(0, |block| {
+                zap_edit::to_little(block);
+                header.encode_into(block);
+                Ok(())
+            })?;
+            self.dirty = false;
+        }
+        Ok(())
+    }
+
+    /// Stores a value under a key. The caller flushes.
+    pub(super) fn put(
+        &mut self,
+        to: &Target<'_>,
+        key: &LeafKey<'_>,
+        cd: Option<u32>,
+        value: &LeafValue<'_>,
+        mode: Mode,
+    ) -> Result<(), Error> {
+        let word_keys = self.word_keys();
+        loop {
+            let blkid = self.leaf_to_change(to, key.hash)?;
+            let shift = self.header.ptrtbl.shift;
+            let outcome = to.modify(blkid, |block| {
+                let mut leaf = LeafMut::new(block)?;
+                let prefix_len = checked(&leaf.view()?, key.hash, shift)?.prefix_len;
+                Ok(match leaf.find(key.hash, |leaf, entry| is_key(leaf, entry, key))? {
+                    Some(_) if mode == Mode::Add => Outcome::Exists,
+                    Some((n, _)) => Outcome::Put { put: leaf.set_value(n, word_keys, value)?, new: false, prefix_len },
+                    None => Outcome::Put { put: leaf.insert(key, cd, value)?, new: true, prefix_len },
+                })
+            })?;
+            match outcome {
+                Outcome::Exists => return Err(to.exists(show(key, word_keys))),
+                Outcome::Put { put: Put::Done, new, .. } => {
+                    if new {
+                        self.header.num_entries += 1;
+                        self.dirty = true;
+                    }
+                    return Ok(());
+                }
+                Outcome::Put { put: Put::TooLarge, .. } => {
+                    return Err(to.refused("size of a ZAP entry", (key.bytes.len() + value.bytes.len()) as u64));
+                }
+                Outcome::Put { put: Put::Full, prefix_len, .. } => self.expand(to, key.hash, blkid, prefix_len)?,
+            }
+        }
+    }
+
+    /// Takes a key out; `false` if it is not there. The caller flushes.
+    pub(super) fn remove(&mut self, to: &Target<'_>, key: &LeafKey<'_>) -> Result<bool, Error> {
+        let word_keys = self.word_keys();
+        let blkid = match self.leaf_of(to.object, key.hash)? {
+            0 => return Ok(false),
+            blkid => blkid,
+        };
+        let shift = self.header.ptrtbl.shift;
+        let header = to.modify(blkid, |block| {
+            let mut leaf = LeafMut::new(block)?;
+            checked(&leaf.view()?, key.hash, shift)?;
+            let Some((n, _)) = leaf.find(key.hash, |leaf, entry| is_key(leaf, entry, key))? else { return Ok(None) };
+            leaf.remove(n, word_keys)?;
+            Ok(Some(leaf.view()?.header))
+        })?;
+        let Some(header) = header else { return Ok(false) };
+        self.header.num_entries = self.header.num_entries.saturating_sub(1);
+        self.dirty = true;
+        if header.nentries == 0 {
+            self.shrink(to, blkid, header)?;
+        }
+        Ok(true)
+    }
+
+    /// Splits the leaf in `blkid`, in which `hash` belongs; the table grows first if it must.
+    fn expand(&mut self, to: &Target<'_>, hash: u64, blkid: u64, prefix_len: u16) -> Result<(), Error> {
+        let (buf, endian) = to
+            .object
+            .block_with_endian(blkid)?
+            .ok_or_else(|| to.object.corrupt("block of a ZAP leaf, a hole,", blkid))?;
+        let mut low = buf.to_vec();
+        drop(buf);
+        if endian == Endian::Big {
+            zap_edit::to_little(&mut low);
+        }
+        let common = common_bits(&low, hash).map_err(|source| to.object.format(source))?;
+        if common >= u64::from(self.header.hash_bits() - 2).min(TABLE_SHIFT_MAX) {
+            return Err(self.too_many(to));
+        }
+        if self.header.ptrtbl.nextblk != 0 || u64::from(prefix_len) >= self.header.ptrtbl.shift {
+            self.grow_table(to)?;
+        }
+        let (words, sorted) = (self.word_keys(), self.is_sorted());
+        let high = LeafMut::new(&mut low).and_then(|mut leaf| leaf.split(words, sorted));
+        let high = high.map_err(|source| to.object.format(source))?;
+        let below = self.header.ptrtbl.shift - (u64::from(prefix_len) + 1);
+        let prefix = hash >> (63 - u32::from(prefix_len));
+        let (first, count) = ((prefix | 1) << below, 1 << below);
+        self.load(to, first, count)?;
+        if !self.points(first, count, blkid) {
+            return Err(to.object.corrupt("pointer to a ZAP leaf that is split, not to block", blkid));
+        }
+        let new = self.take_blocks(1);
+        self.header.num_leafs += 1;
+        to.write(new, high)?;
+        to.write(blkid, low)?;
+        self.set_pointers(to, first, count, new)
+    }
+
+    fn too_many(&self, to: &Target<'_>) -> Error {
+        Error::TooManyCollisions { objset: to.object.objset().id(), object: to.object.id() }
+    }
+
+    fn take_blocks(&mut self, count: u64) -> u64 {
+        let first = self.header.freeblk;
+        self.header.freeblk += count;
+        self.dirty = true;
+        first
+    }
+
+    /// Has the pointers from `first` on at hand.
+    fn load(&mut self, to: &Target<'_>, first: u64, count: u64) -> Result<(), Error> {
+        let per_block = self.per_block();
+        for n in first / per_block..=(first + count.max(1) - 1) / per_block {
+            if self.table.as_ref().is_some_and(|table| table.contains_key(&n)) {
+                continue;
+            }
+            let (block, endian) = self
+                .table_block(to.object, n)?
+                .ok_or_else(|| to.object.corrupt("block of a ZAP's pointer table, a hole,", n))?;
+            let words = base::bytes::u64s(&block, endian).collect();
+            if endian == Endian::Big {
+                self.foreign.insert(n);
+            }
+            self.table.get_or_insert_default().insert(n, words);
+        }
+        Ok(())
+    }
+
+    /// Whether the pointers, which were loaded, all lead to `blkid`.
+    fn points(&self, first: u64, count: u64, blkid: u64) -> bool {
+        let per_block = self.per_block();
+        let Some(table) = &self.table else { return false };
+        (first..first + count).all(|index| {
+            let words = table.get(&(index / per_block));
+            words.and_then(|words| words.get((index % per_block) as usize)) == Some(&blkid)
+        })
+    }
+
+    /// Sets pointers, which were loaded.
+    fn set_pointers(&mut self, to: &Target<'_>, first: u64, count: u64, blkid: u64) -> Result<(), Error> {
+        let (per_block, embedded) = (self.per_block(), self.header.ptrtbl.numblks == 0);
+        let (mut at, end) = (first, first + count);
+        while at < end {
+            let (n, within) = (at / per_block, (at % per_block) as usize);
+            let here = (end - at).min(per_block - at % per_block) as usize;
+            let words = self.table.as_mut().and_then(|table| table.get_mut(&n));
+            let words = words.ok_or_else(|| to.object.corrupt("block of a ZAP's pointer table", n))?;
+            words.iter_mut().skip(within).take(here).for_each(|word| *word = blkid);
+            let start = if embedded { words.len() } else { 0 } + within;
+            if embedded {
+                to.modify(0, |block| {
+                    zap_edit::to_little(block);
+                    store(block, start, here, blkid);
+                    Ok(())
+                })?;
+            } else if self.foreign.contains(&n) {
+                to.write(self.header.ptrtbl.blk + n, encode(words))?;
+                self.foreign.remove(&n);
+            } else {
+                to.modify(self.header.ptrtbl.blk + n, |block| {
+                    store(block, start, here, blkid);
+                    Ok(())
+                })?;
+            }
+            at += here as u64;
+        }
+        Ok(())
+    }
+
+    /// Doubles the pointer table, all at once. If OpenZFS was half-way through doing so, its blocks are used.
+    fn grow_table(&mut self, to: &Target<'_>) -> Result<(), Error> {
+        let (old, per_block) = (self.header.ptrtbl, self.per_block());
+        if old.shift >= u64::from(self.header.hash_bits() - 2).min(TABLE_SHIFT_MAX) {
+            return Err(self.too_many(to));
+        }
+        let pointers = 1u64 << old.shift;
+        if old.numblks != 0 && (old.numblks.checked_mul(per_block) != Some(pointers) || old.blk == 0) {
+            return Err(to.object.corrupt("number of blocks of a ZAP's pointer table", old.numblks));
+        }
+        for n in 0..old.numblks.max(1) {
+            self.load(to, n * per_block, per_block.min(pointers))?;
+        }
+        let numblks = (old.numblks * 2).max(1);
+        let blk = if old.nextblk != 0 { old.nextblk } else { self.take_blocks(numblks) };
+        let before = self.table.take().unwrap_or_default();
+        let mut after = std::collections::HashMap::new();
+        for (n, words) in &before {
+            let doubled: Vec<u64> = words.iter().flat_map(|word| [*word, *word]).collect();
+            for (half, words) in doubled.chunks(per_block as usize).enumerate() {
+                let n = n * 2 + half as u64;
+                to.write(blk + n, encode(words))?;
+                after.insert(n, words.to_vec());
+            }
+        }
+        if old.numblks != 0 {
+            to.free(old.blk, old.numblks, self.header.block_size)?;
+        }
+        self.table = Some(after);
+        self.foreign.clear();
+        let table = &mut self.header.ptrtbl;
+        (table.blk, table.numblks, table.shift) = (blk, numblks, old.shift + 1);
+        (table.nextblk, table.blks_copied) = (0, 0);
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Joins an empty leaf with its sibling, as long as that is empty too (OpenZFS: `zap_shrink`).
+    fn shrink(&mut self, to: &Target<'_>, mut blkid: u64, mut header: LeafHeader) -> Result<(), Error> {
+        let words_shift = |fat: &Fat, len: u16| fat.header.ptrtbl.shift.saturating_sub(len.into());
+        while header.prefix_len > 0 && self.header.ptrtbl.nextblk == 0 {
+            let len = header.prefix_len;
+            let below = words_shift(self, len);
+            let (mine, theirs) = (header.prefix << below, (header.prefix ^ 1) << below);
+            let count = 1u64 << below;
+            self.load(to, theirs, count)?;
+            self.load(to, mine, count)?;
+            let sibling = self.pointer(theirs);
+            if sibling == 0 || !self.points(theirs, count, sibling) {
+                return Ok(());
+            }
+            let other = {
+                let block = self.read_leaf(to.object, sibling)?;
+                block.view(to.object)?.header
+            };
+            if other.prefix_len != len || other.nentries != 0 {
+                return Ok(());
+            }
+            let (stays, goes, range) =
+                if header.prefix & 1 == 0 { (blkid, sibling, theirs) } else { (sibling, blkid, mine) };
+            self.set_pointers(to, range, count, stays)?;
+            to.free(goes, 1, self.header.block_size)?;
+            if goes + 1 == self.header.freeblk {
+                self.header.freeblk = goes;
+            }
+            self.header.num_leafs = self.header.num_leafs.saturating_sub(1);
+            self.dirty = true;
+            (header.prefix, header.prefix_len) = (header.prefix >> 1, len - 1);
+            let (prefix, prefix_len) = (header.prefix, header.prefix_len);
+            to.modify(stays, |block| {
+                LeafMut::new(block)?.set_prefix(prefix, prefix_len);
+                Ok(())
+            })?;
+            blkid = stays;
+        }
+        Ok(())
+    }
+
+    /// Pointer `index`, which was loaded; 0 if it was not.
+    fn pointer(&self, index: u64) -> u64 {
+        let per_block = self.per_block();
+        let words = self.table.as_ref().and_then(|table| table.get(&(index / per_block)));
+        words.and_then(|words| words.get((index % per_block) as usize)).copied().unwrap_or(0)
+    }
+}
+
+fn store(block: &mut [u8], first: usize, count: usize, word: u64) {
+    for place in block.as_chunks_mut::<8>().0.iter_mut().skip(first).take(count) {
+        *place = word.to_le_bytes();
+    }
+}
+
+fn show(key: &LeafKey<'_>, word_keys: bool) -> String {
+    if word_keys {
+        let words: Vec<String> = base::bytes::u64s(key.bytes, Endian::Big).map(|word| format!("{word:x}")).collect();
+        return words.join(":");
+    }
+    String::from_utf8_lossy(base::bytes::until_nul(key.bytes)).into_owned()
+}
