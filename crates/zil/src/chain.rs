@@ -143,7 +143,7 @@ pub(crate) fn walk_as(
     visit: &mut dyn FnMut(Step<'_>) -> ControlFlow<()>,
     keep: &mut dyn FnMut(&BlkPtr, Option<Buf>, bool),
 ) -> Summary {
-    let header = &objset.phys().zil_header;
+    let header = objset.phys().zil_header.clone();
     let claimed = header.claim_txg.0 != 0;
     let claim_blk_seq = if claimed { header.claim_blk_seq } else { u64::MAX };
     let claim_lr_seq = if claimed && header.flags & CLAIM_LR_SEQ_VALID != 0 { header.claim_lr_seq } else { u64::MAX };
@@ -198,6 +198,16 @@ impl Summary {
         self.end = end;
         self
     }
+}
+
+/// Whether `objset` has no log, or one that was opened and holds no record: the usual state after a file system was unmounted.
+#[must_use]
+pub fn is_empty(objset: &Arc<Objset>) -> bool {
+    let stop_at_record = &mut |step: Step<'_>| match step {
+        Step::Block(_) => ControlFlow::Continue(()),
+        Step::Record { .. } => ControlFlow::Break(()),
+    };
+    !matches!(walk(objset, stop_at_record).end, ChainEnd::Stopped)
 }
 
 /// Reads the whole log of `objset` into memory. A log holds what was written in a few txgs; for one of unknown size use

@@ -32,7 +32,7 @@ pub struct Options<'a> {
 /// # Errors
 /// When `out` fails.
 pub fn write_log(out: &mut dyn Out, objset: &Arc<Objset>, options: &Options<'_>) -> Result<(), Error> {
-    let h = &objset.phys().zil_header;
+    let h = objset.phys().zil_header.clone();
     if h.log.is_hole() || options.verbosity < 1 {
         return Ok(());
     }
