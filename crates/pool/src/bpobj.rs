@@ -10,9 +10,9 @@ use crate::Error;
 use crate::mos::Mos;
 
 /// Lists within lists that are followed; OpenZFS makes two or three levels.
-const DEPTH_MAX: usize = 16;
+pub(crate) const DEPTH_MAX: usize = 16;
 /// Lists that one list may have below it.
-const SUBOBJS_MAX: u64 = 1 << 24;
+pub(crate) const SUBOBJS_MAX: u64 = 1 << 24;
 
 /// Space that a list of blocks stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,14 +32,29 @@ impl Space {
         self.comp = self.comp.wrapping_add(other.comp);
         self.uncomp = self.uncomp.wrapping_add(other.uncomp);
     }
+
+    /// Takes `other` away.
+    pub fn sub(&mut self, other: Space) {
+        self.used = self.used.wrapping_sub(other.used);
+        self.comp = self.comp.wrapping_sub(other.comp);
+        self.uncomp = self.uncomp.wrapping_sub(other.uncomp);
+    }
+
+    /// What a block counts for (OpenZFS: `bp_get_dsize`, `BP_GET_PSIZE`, `BP_GET_UCSIZE`).
+    pub(crate) fn of(mos: &Mos, bp: &BlkPtr, deflate: bool) -> Space {
+        let comp = if bp.is_embedded() { 0 } else { bp.psize() };
+        let metadata = bp.level() > 0 || bp.object_type().is_metadata();
+        let lsize = if bp.is_redacted() { 0 } else { bp.lsize() };
+        Space { used: mos.dsize(bp, deflate), comp, uncomp: if metadata { comp } else { lsize } }
+    }
 }
 
-/// A list of block pointers, with lists below it (OpenZFS: `bpobj_t`).
+/// A list of block pointers, with lists below it (OpenZFS: `bpobj_t`). A handle is as of its making.
 #[derive(Clone, Debug)]
 pub struct Bpobj {
-    mos: Mos,
-    object: Object,
-    phys: BpobjPhys,
+    pub(crate) mos: Mos,
+    pub(crate) object: Object,
+    pub(crate) phys: BpobjPhys,
 }
 
 impl Bpobj {

@@ -18,13 +18,13 @@ use crate::{Dataset, Dir, Error};
 /// A deadlist or livelist.
 #[derive(Clone, Debug)]
 pub struct Deadlist {
-    mos: Mos,
-    id: u64,
-    body: Body,
+    pub(crate) mos: Mos,
+    pub(crate) id: u64,
+    pub(crate) body: Body,
 }
 
 #[derive(Clone, Debug)]
-enum Body {
+pub(crate) enum Body {
     /// One list.
     Old(Bpobj),
     /// Lists by lowest birth: (blocks born after this txg, object), ascending.
@@ -90,7 +90,7 @@ impl Deadlist {
         match &self.body {
             Body::Old(list) => list.for_each(&mut |bp| {
                 if bp.birth() > after && bp.birth() <= until {
-                    space.add(Space { used: self.mos.dsize(bp, deflate), comp: bp.psize(), uncomp: bp.lsize() });
+                    space.add(Space::of(&self.mos, bp, deflate));
                 }
                 Ok(())
             })?,

@@ -2,7 +2,16 @@
 
 use base::Txg;
 
+use dmu::{Tx, Zap, ZapValue};
+use ondisk::ObjectType;
+
+use crate::mos::Mos;
 use crate::{Error, Pool, mos};
+
+/// The log of errors up to now, in the MOS directory.
+pub(crate) const LAST: &str = "errlog_last";
+/// The log of the scrub under way.
+pub(crate) const SCRUB: &str = "errlog_scrub";
 
 /// A damaged block, as a scrub or a reader recorded it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -36,7 +45,7 @@ impl Pool {
     pub fn errlog(&self) -> Result<Vec<ErrorEntry>, Error> {
         let by_head = self.feature_enabled("head_errlog");
         let mut all = Vec::new();
-        for (key, last) in [("errlog_last", true), ("errlog_scrub", false)] {
+        for (key, last) in [(LAST, true), (SCRUB, false)] {
             let Some(id) = self.mos.number(key)?.filter(|id| *id != 0) else { continue };
             for (name, value) in mos::named_entries(&self.mos.zap(id)?)? {
                 let broken = || Error::corrupt(id, format!("error log entry '{name}'"));
@@ -67,11 +76,75 @@ impl Pool {
     }
 }
 
+/// The name of an entry, of its four numbers.
+fn name_of(numbers: [u64; 4]) -> String {
+    numbers.map(|n| format!("{n:x}")).join(":")
+}
+
+/// Enters errors in the log `which`, which is made if there is none; entries that are there stay (OpenZFS: `sync_error_list`).
+/// `by_head`: feature `head_errlog` is enabled; [`ErrorEntry::objset`] is then the head's.
+pub(crate) fn write(mos: &Mos, tx: &Tx, which: &str, entries: &[ErrorEntry], by_head: bool) -> Result<(), Error> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let new = || Zap::create(tx, &mos.objset, ObjectType::ERROR_LOG);
+    let log = match mos.number(which)?.filter(|id| *id != 0) {
+        Some(id) => mos.zap(id)?,
+        None => {
+            let log = new()?;
+            mos.directory.update_u64(tx, which, log.object().id())?;
+            log
+        }
+    };
+    // the name of the dataset, which OpenZFS leaves empty
+    let nothing = ZapValue::from_text("");
+    for entry in entries {
+        let level = entry.level.cast_unsigned();
+        if !by_head {
+            let name = name_of([entry.objset, entry.object, level, entry.blkid]);
+            log.update_value(tx, name, &nothing)?;
+            continue;
+        }
+        let inner = match log.lookup_int(entry.objset)? {
+            Some(id) => mos.zap(id)?,
+            None => {
+                let inner = new()?;
+                log.update_int(tx, entry.objset, inner.object().id())?;
+                inner
+            }
+        };
+        let birth = entry.birth.unwrap_or_default();
+        inner.update_value(tx, name_of([entry.object, level, entry.blkid, birth.0]), &nothing)?;
+    }
+    Ok(())
+}
+
+/// Frees the log `which` (OpenZFS: `delete_errlog`).
+pub(crate) fn clear(mos: &Mos, tx: &Tx, which: &str, by_head: bool) -> Result<(), Error> {
+    let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { return Ok(()) };
+    if by_head {
+        for (_, value) in mos::named_entries(&mos.zap(id)?)? {
+            mos.objset.free_object(tx, value.first())?;
+        }
+    }
+    mos.objset.free_object(tx, id)?;
+    Ok(mos.directory.update_u64(tx, which, 0)?)
+}
+
+/// A scrub has ended: its log is that of all errors now (OpenZFS: `spa_errlog_rotate`).
+pub(crate) fn rotate(mos: &Mos, tx: &Tx, by_head: bool) -> Result<(), Error> {
+    clear(mos, tx, LAST, by_head)?;
+    let scrub = mos.number(SCRUB)?.unwrap_or(0);
+    mos.directory.update_u64(tx, LAST, scrub)?;
+    Ok(mos.directory.update_u64(tx, SCRUB, 0)?)
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
     fn entries_are_four_hexadecimal_numbers() {
         assert_eq!(super::numbers("36:1f:0:a"), Some([0x36, 0x1f, 0, 10]));
+        assert_eq!(super::name_of([0x36, 0x1f, 0, 10]), "36:1f:0:a");
         assert_eq!(super::numbers("36:1f:0"), None);
         assert_eq!(super::numbers("36:1f:0:a:b"), None);
         assert_eq!(super::numbers("36:x:0:a"), None);

@@ -114,6 +114,57 @@ pub enum Error {
         /// What is wrong.
         source: codec::Error,
     },
+    /// The newest state cannot be used, an older one can: going back loses what came since (EIO).
+    #[error("txg {txg} cannot be used ({why}); going back to txg {back} would lose what came since")]
+    NeedsRewind {
+        /// The newest txg.
+        txg: Txg,
+        /// What is wrong with it.
+        why: String,
+        /// The newest that is good.
+        back: Txg,
+    },
+    /// A device is being brought up to date (EBUSY).
+    #[error("currently resilvering")]
+    Resilvering,
+    /// There is a checkpoint already, or the last one is being discarded (EEXIST).
+    #[error("checkpoint exists")]
+    CheckpointExists,
+    /// There is no room for what was to be written (ENOSPC).
+    #[error("no space left in the pool")]
+    NoSpace,
+    /// A sync failed: nothing more is written (EIO).
+    #[error("the pool is suspended: {0}")]
+    Suspended(std::sync::Arc<Error>),
+    /// The pool was closed meanwhile (EIO).
+    #[error("the pool was closed")]
+    Closed,
+    /// A snapshot cannot be changed (EROFS).
+    #[error("'{name}' is read-only")]
+    ReadOnlyDataset {
+        /// The snapshot.
+        name: String,
+    },
+    /// The pool can only be opened for reading (EROFS).
+    #[error("the pool can only be opened for reading: {0}")]
+    NotWritable(String),
+    /// The pool does not have this feature enabled (ENOTSUP).
+    #[error("feature '{0}' is not enabled in the pool")]
+    FeatureDisabled(String),
+    /// Another machine uses the pool, or did and did not export it (EBUSY).
+    #[error("the pool was last in use by another system: {host} (hostid={id:x})")]
+    InUseByHost {
+        /// Its name.
+        host: String,
+        /// Its hostid.
+        id: u64,
+    },
+    /// The thread that syncs cannot be started.
+    #[error("the thread that syncs cannot be started: {source}")]
+    Thread {
+        /// Why.
+        source: std::io::Error,
+    },
 }
 
 impl Error {
@@ -123,15 +174,23 @@ impl Error {
         const ENOENT: i32 = 2;
         const EIO: i32 = 5;
         const EACCES: i32 = 13;
+        const EBUSY: i32 = 16;
+        const EEXIST: i32 = 17;
         const EXDEV: i32 = 18;
         const EINVAL: i32 = 22;
+        const ENOSPC: i32 = 28;
+        const EROFS: i32 = 30;
         const ENOTSUP: i32 = 95;
         match self {
             Error::Zio(e) | Error::Dmu(dmu::Error::Zio(e)) => e.errno(),
             Error::Dmu(e) if e.is_not_found() => ENOENT,
             Error::NoSuchDataset { .. } => ENOENT,
+            Error::NoSpace => ENOSPC,
+            Error::ReadOnlyDataset { .. } | Error::NotWritable(_) => EROFS,
+            Error::InUseByHost { .. } | Error::Resilvering => EBUSY,
+            Error::CheckpointExists => EEXIST,
             Error::NotEarlier { .. } => EXDEV,
-            Error::Version(_) | Error::Features(_) => ENOTSUP,
+            Error::Version(_) | Error::Features(_) | Error::FeatureDisabled(_) => ENOTSUP,
             Error::Key { .. } => EACCES,
             Error::InvalidName { .. }
             | Error::NotEncrypted { .. }

@@ -1,7 +1,9 @@
 //! The pool's history (OpenZFS: `spa_history.c`).
 
 use base::Endian;
-use nvlist::NvList;
+use dmu::{NewObject, Object, Tx};
+use nvlist::{Encoding, NvList};
+use ondisk::ObjectType;
 use ondisk::history::HistoryPhys;
 
 use crate::mos::Mos;
@@ -48,27 +50,7 @@ impl Pool {
     /// When the history cannot be read, or its offsets make no sense.
     pub fn history(&self) -> Result<Vec<HistoryRecord>, Error> {
         let Some(id) = self.mos.number("history")?.filter(|id| *id != 0) else { return Ok(Vec::new()) };
-        let object = self.mos.object(id)?;
-        let phys = Mos::bonus(&object, HistoryPhys::decode)?;
-        let read = |at: u64, len: u64| -> Result<Vec<u8>, Error> {
-            // up to the end of the ring, and on behind the first record
-            let start = phys.log_to_phys(at);
-            let first = len.min(phys.phys_max_off.saturating_sub(start));
-            let mut bytes = object.read_vec(start, first as usize)?;
-            bytes.extend(object.read_vec(phys.pool_create_len, (len - first) as usize)?);
-            Ok(bytes)
-        };
-        let mut records = Vec::new();
-        // the record of the creation, then the ring
-        let mut at = 0;
-        while at < phys.pool_create_len {
-            at = next_record(id, at, phys.pool_create_len, &read, &mut records)?;
-        }
-        at = phys.bof;
-        while at < phys.eof {
-            at = next_record(id, at, phys.eof, &read, &mut records)?;
-        }
-        Ok(records)
+        Ok(read(&self.mos, id)?.0)
     }
 
     /// How many records were overwritten.
@@ -79,6 +61,108 @@ impl Pool {
         let Some(id) = self.mos.number("history")?.filter(|id| *id != 0) else { return Ok(0) };
         Ok(Mos::bonus(&self.mos.object(id)?, HistoryPhys::decode)?.records_lost)
     }
+}
+
+/// All records of the history in object `id`, oldest first, and how many were overwritten.
+pub(crate) fn read(mos: &Mos, id: u64) -> Result<(Vec<HistoryRecord>, u64), Error> {
+    let object = mos.object(id)?;
+    let phys = Mos::bonus(&object, HistoryPhys::decode)?;
+    let read = |at: u64, len: u64| -> Result<Vec<u8>, Error> {
+        // up to the end of the ring, and on behind the first record
+        let start = phys.log_to_phys(at);
+        let first = len.min(phys.phys_max_off.saturating_sub(start));
+        let mut bytes = object.read_vec(start, first as usize)?;
+        bytes.extend(object.read_vec(phys.pool_create_len, (len - first) as usize)?);
+        Ok(bytes)
+    };
+    let mut records = Vec::new();
+    // the record of the creation, then the ring
+    let mut at = 0;
+    while at < phys.pool_create_len {
+        at = next_record(id, at, phys.pool_create_len, &read, &mut records)?;
+    }
+    at = phys.bof;
+    while at < phys.eof {
+        at = next_record(id, at, phys.eof, &read, &mut records)?;
+    }
+    Ok((records, phys.records_lost))
+}
+
+/// Where the history stands in the MOS directory.
+const HISTORY: &str = "history";
+/// Blocks of the history (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
+const BLOCK: u64 = 128 << 10;
+/// The history has a thousandth of the pool, within these bounds.
+const SIZE_MIN: u64 = 128 << 10;
+const SIZE_MAX: u64 = 1 << 30;
+
+/// Makes the history of a pool (OpenZFS: `spa_history_create_obj`).
+pub(crate) fn create(mos: &Mos, tx: &Tx) -> Result<u64, Error> {
+    let tree = mos.objset.zio().tree();
+    let tops = tree.tops().iter().filter(|top| top.is_concrete() && !top.config().is_log);
+    let space = tops.fold(0u64, |sum, top| sum.saturating_add(top.deflated(top.config().asize)));
+    let phys = HistoryPhys { phys_max_off: (space / 1000).clamp(SIZE_MIN, SIZE_MAX), ..HistoryPhys::default() };
+    let new = NewObject {
+        object_type: ObjectType::SPA_HISTORY,
+        block_size: BLOCK,
+        bonus_type: ObjectType::SPA_HISTORY_OFFSETS,
+        bonus_len: HistoryPhys::SIZE,
+        ..NewObject::default()
+    };
+    let object = mos.objset.alloc_object(tx, &new)?;
+    object.set_bonus(tx, &phys.encode(Endian::Little))?;
+    mos.directory.add_u64(tx, HISTORY, object.id())?;
+    Ok(object.id())
+}
+
+/// Adds a record; the oldest go if there is no room (OpenZFS: `spa_history_log_sync`). The first record of a command, the pool's
+/// creation, is kept for ever with all before it. Host name, time and user are for the caller to put into the list.
+pub(crate) fn append(mos: &Mos, tx: &Tx, list: &NvList) -> Result<(), Error> {
+    let id = match mos.number(HISTORY)?.filter(|id| *id != 0) {
+        Some(id) => id,
+        None => create(mos, tx)?,
+    };
+    let object = mos.object(id)?;
+    let mut phys = Mos::bonus(&object, HistoryPhys::decode)?;
+    let packed = list.pack(Encoding::Native, Endian::Little);
+    let packed = packed.map_err(|source| Error::Nvlist { what: "history record", source })?;
+    let mut record = (packed.len() as u64).to_le_bytes().to_vec();
+    record.extend_from_slice(&packed);
+    if !make_room(&object, &mut phys, record.len() as u64)? {
+        return Ok(()); // larger than the ring
+    }
+    let start = phys.log_to_phys(phys.eof);
+    let first = (record.len() as u64).min(phys.phys_max_off.saturating_sub(start)) as usize;
+    let (front, back) = record.split_at(first);
+    object.write(tx, start, front)?;
+    if !back.is_empty() {
+        object.write(tx, phys.pool_create_len, back)?;
+    }
+    phys.eof += record.len() as u64;
+    if phys.pool_create_len == 0 && list.get_str("history command").is_some() {
+        (phys.pool_create_len, phys.bof) = (phys.eof, phys.eof);
+    }
+    Ok(object.set_bonus(tx, &phys.encode(Endian::Little))?)
+}
+
+/// Drops the oldest records until there is room for `len` bytes; `false` if there never is.
+fn make_room(object: &Object, phys: &mut HistoryPhys, len: u64) -> Result<bool, Error> {
+    let ring = phys.phys_max_off - phys.pool_create_len;
+    while ring - (phys.eof - phys.bof) <= len {
+        if phys.bof == phys.eof {
+            return Ok(false);
+        }
+        let start = phys.log_to_phys(phys.bof);
+        let first = 8.min(phys.phys_max_off.saturating_sub(start)) as usize;
+        let mut head = object.read_vec(start, first)?;
+        head.extend(object.read_vec(phys.pool_create_len, 8 - first)?);
+        let length = base::bytes::u64(&head, 0, Endian::Little).unwrap_or(0).saturating_add(8);
+        let next = phys.bof.checked_add(length).filter(|next| *next <= phys.eof);
+        // lengths that lead nowhere: what there is, is lost
+        phys.bof = next.unwrap_or(phys.eof);
+        phys.records_lost += 1;
+    }
+    Ok(true)
 }
 
 /// Reads the record at logical offset `at` and gives where the next one begins.

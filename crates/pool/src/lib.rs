@@ -24,13 +24,16 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod alloc;
 mod bookmark;
 mod bpobj;
+mod bpobj_write;
 pub mod brt;
 mod crypt;
 mod dataset;
 pub mod ddt;
 mod deadlist;
+mod deadlist_write;
 mod dir;
 mod errlog;
 mod error;
@@ -48,12 +51,14 @@ mod pool_prop;
 pub mod prop;
 mod resume;
 mod scan;
+mod spa;
 mod space_stats;
 mod spacemap;
 mod stored;
 mod userspace;
 mod vdev_stats;
 
+pub use alloc::PoolSpace;
 pub use bookmark::{Bookmark, RedactionList};
 pub use bpobj::{Bpobj, Space};
 pub use crypt::{KeyFormat, KeyInfo, KeyStatus};
@@ -69,6 +74,7 @@ pub use metaslab::{AllocClass, MetaslabInfo};
 pub use open::{AllocBias, OpenOptions};
 pub use pool::{LoadInfo, Pool};
 pub use prop::{PropValue, Source, Value};
+pub use spa::{CreateOptions, DmuTxStats, Hooks, ImportOptions, Populate, ScrubResult, Spa, TaskCx, TxgRecord, Txgs};
 pub use space_stats::{ClassSpace, SpaceStats};
 pub use userspace::{SpaceKind, UserId, ZplProps};
 pub use vdev_stats::VdevSpace;

@@ -19,7 +19,7 @@ pub(super) fn check_labels(candidate: &Candidate) -> Result<(), Error> {
 }
 
 /// The pool's features: the known ones in the order of the table, then unknown ones of the pool. Before version 5000 all are disabled.
-pub(super) fn load(mos: &Mos, version: u64) -> Result<Vec<FeatureState>, Error> {
+pub(crate) fn load(mos: &Mos, version: u64) -> Result<Vec<FeatureState>, Error> {
     let counts = |key: &str| -> Result<HashMap<String, u64>, Error> {
         let zap = if version < 5000 { None } else { mos.named_zap(key)? };
         let Some(zap) = zap else { return Ok(HashMap::new()) };

@@ -26,7 +26,10 @@ use vdev::import::Candidate;
 use vdev::{VdevConfig, VdevState, VdevTree};
 use zio::Zio;
 
+pub(crate) use features::load as load_features;
+pub(crate) use uberblocks::newest;
 pub use vdevs::AllocBias;
+pub(crate) use vdevs::alloc_biases;
 
 use crate::feature::FeatureState;
 use crate::mos::Mos;
@@ -239,7 +242,7 @@ impl Loaded {
 }
 
 /// The snapshot `$ORIGIN@$ORIGIN`, which is on disk the origin of all that was not cloned. Pools before version 11 have none.
-fn origin_snap(pool: &Pool) -> Result<Option<u64>, Error> {
+pub(crate) fn origin_snap(pool: &Pool) -> Result<Option<u64>, Error> {
     use ondisk::dsl::DslDirPhys;
     let dir = |id| Mos::bonus(&pool.mos.object(id)?, DslDirPhys::decode);
     let Some(children) = pool.mos.zap_if(dir(pool.root_dir_obj)?.child_dir_zapobj)? else { return Ok(None) };

@@ -3,19 +3,29 @@
 use base::Txg;
 use ondisk::Uberblock;
 use ondisk::label::key;
-use vdev::import::Candidate;
+use vdev::import::{Candidate, FoundDevice};
 use vdev::label::read_uberblocks;
 
 use crate::Error;
 
-/// All states that the devices know, up to `limit`, the best first, each txg once.
-pub(super) fn choose(candidate: &Candidate, limit: Option<Txg>) -> Result<Vec<Uberblock>, Error> {
-    let mut all = Vec::new();
-    for found in &candidate.devices {
+/// Every valid uberblock on any device.
+fn all(candidate: &Candidate) -> Vec<Uberblock> {
+    let of = |found: &FoundDevice| {
         let tree = found.label.config.get_nvlist(key::VDEV_TREE);
         let ashift = tree.and_then(|t| t.get_u64(key::ASHIFT)).unwrap_or(9);
-        all.extend(read_uberblocks(found.device.as_ref(), ashift));
-    }
+        read_uberblocks(found.device.as_ref(), ashift)
+    };
+    candidate.devices.iter().flat_map(of).collect()
+}
+
+/// The highest txg of which any device has an uberblock, usable or not.
+pub(crate) fn newest(candidate: &Candidate) -> Txg {
+    all(candidate).into_iter().map(|ub| ub.txg).max().unwrap_or_default()
+}
+
+/// All states that the devices know, up to `limit`, the best first, each txg once.
+pub(super) fn choose(candidate: &Candidate, limit: Option<Txg>) -> Result<Vec<Uberblock>, Error> {
+    let mut all = all(candidate);
     if all.is_empty() {
         return Err(Error::NoUberblock("no device of the pool has a valid uberblock".to_string()));
     }

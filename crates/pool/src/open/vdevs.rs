@@ -78,7 +78,7 @@ pub(super) fn load_dtls(mos: &Mos, zio: &Zio) -> Result<(), Error> {
 }
 
 /// The classes of the top-level vdevs, by their number.
-pub(super) fn alloc_biases(mos: &Mos, tree: &Arc<VdevTree>) -> Result<Vec<AllocBias>, Error> {
+pub(crate) fn alloc_biases(mos: &Mos, tree: &Arc<VdevTree>) -> Result<Vec<AllocBias>, Error> {
     const KEY: &str = "org.zfsonlinux:allocation_bias";
     tree.tops()
         .iter()

@@ -1,4 +1,8 @@
 //! Block reference tables: cloned blocks (OpenZFS: `brt.c`).
+//!
+//! Here is what readers see. A pool that is written has [`LiveClones`].
+
+mod live;
 
 use base::Endian;
 use dmu::Zap;
@@ -6,6 +10,8 @@ use ondisk::brt::{BrtVdevPhys, entry_count};
 
 use crate::mos::Mos;
 use crate::{Error, Pool};
+
+pub use live::LiveClones;
 
 /// The table of one top-level vdev.
 #[derive(Clone, Debug)]

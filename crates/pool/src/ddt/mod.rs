@@ -3,6 +3,16 @@
 //! Each checksum that dedup uses has a table: up to three ZAPs by class of entry (obsolete ditto, several references, one
 //! reference). With fast dedup the ZAPs stand in a directory of the table, values are flat, and changes go first to one of two
 //! logs: the newest word on an entry is the active log's, then the flushing log's, then the ZAP's.
+//!
+//! Here is what readers see. A pool that is written has [`LiveTables`].
+
+mod encode;
+mod live;
+mod log;
+mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -10,9 +20,12 @@ use base::Endian;
 use codec::{ChecksumKind, Compress};
 use dmu::{Zap, ZapValue};
 use ondisk::ddt::{DdtHistogram, DdtKey, DdtLogHeader, DdtLogRecord, DdtStat, DdtValue};
+use vdev::VdevTree;
 
 use crate::mos::{self, Mos};
 use crate::{Error, Pool};
+
+pub use live::{FeatureUse, LiveTables, TableSync};
 
 /// Checksums that dedup may use, by number.
 const CHECKSUMS: [u8; 5] = [8, 11, 12, 13, 14];
@@ -103,8 +116,10 @@ pub struct Table {
 pub struct Entry {
     /// Which block.
     pub key: DdtKey,
-    /// Its class.
+    /// Its class. Of an entry that no ZAP has yet: the one it will have.
     pub class: Class,
+    /// The class of the ZAP that has it, perhaps with an older value.
+    pub stored: Option<Class>,
     /// Where it lies and how often it is used.
     pub value: DdtValue,
 }
@@ -139,9 +154,27 @@ fn used_bytes(object: &dmu::Object) -> u64 {
     (used.saturating_add(256) >> 9) << 9
 }
 
+/// The value of an entry, from its ZAP.
+fn decode(object: u64, value: &ZapValue, flat: bool) -> Result<DdtValue, Error> {
+    let broken = || Error::corrupt(object, "dedup entry with a broken value");
+    let (version, packed) = value.as_bytes().and_then(|b| b.split_first()).ok_or_else(broken)?;
+    // low bits: compression; top bit: byte order
+    let endian = if version & 0x80 != 0 { Endian::Little } else { Endian::Big };
+    let size = DdtValue::size(flat);
+    let format = |source| Error::Format { object, source };
+    match version & 0x7f {
+        14 => {
+            let mut plain = vec![0; size];
+            codec::decompress(Compress::Zle, packed, &mut plain).map_err(|_| broken())?;
+            DdtValue::decode(&plain, flat, endian).map_err(format)
+        }
+        // stored as it is, and then in this machine's order whatever the bit says; both agree on pools made here
+        _ => DdtValue::decode(packed, flat, endian).map_err(format),
+    }
+}
+
 impl Table {
-    fn open(pool: &Pool, checksum: ChecksumKind, stats: Option<&Zap>) -> Result<Option<Table>, Error> {
-        let mos = &pool.mos;
+    fn open(mos: &Mos, checksum: ChecksumKind, stats: Option<&Zap>) -> Result<Option<Table>, Error> {
         let sum = checksum.name();
         let own = mos.named_zap(&format!("DDT-{sum}"))?;
         let flags = match &own {
@@ -207,27 +240,10 @@ impl Table {
             let key = entry.key();
             let words: [u64; 5] =
                 key.as_slice().try_into().map_err(|_| Error::corrupt(store.object, "dedup key of a wrong length"))?;
-            let value = self.decode(store.object, &entry.value)?;
-            Ok((entry.next_cookie, Entry { key: DdtKey::from_words(words), class: store.class, value }))
+            let value = decode(store.object, &entry.value, self.flat)?;
+            let (class, stored) = (store.class, Some(store.class));
+            Ok((entry.next_cookie, Entry { key: DdtKey::from_words(words), class, stored, value }))
         }))
-    }
-
-    fn decode(&self, object: u64, value: &ZapValue) -> Result<DdtValue, Error> {
-        let broken = || Error::corrupt(object, "dedup entry with a broken value");
-        let (version, packed) = value.as_bytes().and_then(|b| b.split_first()).ok_or_else(broken)?;
-        // low bits: compression; top bit: byte order
-        let endian = if version & 0x80 != 0 { Endian::Little } else { Endian::Big };
-        let size = DdtValue::size(self.flat);
-        let format = |source| Error::Format { object, source };
-        match version & 0x7f {
-            14 => {
-                let mut plain = vec![0; size];
-                codec::decompress(Compress::Zle, packed, &mut plain).map_err(|_| broken())?;
-                DdtValue::decode(&plain, self.flat, endian).map_err(format)
-            }
-            // stored as it is, and then in this machine's order whatever the bit says; both agree on pools made here
-            _ => DdtValue::decode(packed, self.flat, endian).map_err(format),
-        }
     }
 
     /// What the logs say, the newest for each key.
@@ -275,10 +291,12 @@ impl Table {
             while let Some((record, len)) = DdtLogRecord::decode(rest, self.flat, endian).map_err(format)? {
                 rest = rest.get(len..).unwrap_or(&[]);
                 let flushed = log.header.checkpoint.is_some_and(|done| record.key <= done);
-                let class = Class::from_number(record.class)
-                    .ok_or_else(|| Error::corrupt(log.object, "dedup log entry of no class"))?;
+                // an entry that no ZAP has yet says so with numbers beyond the last
+                let stored = Class::from_number(record.class).filter(|_| record.entry_type == 0);
+                let class =
+                    stored.unwrap_or(if record.value.total_refcnt() > 1 { Class::Duplicate } else { Class::Unique });
                 if !flushed {
-                    visit(Entry { key: record.key, class, value: record.value });
+                    visit(Entry { key: record.key, class, stored, value: record.value });
                 }
             }
         }
@@ -341,28 +359,32 @@ impl Entry {
     /// Its part in the statistics (OpenZFS: `ddt_stat_generate`).
     #[must_use]
     pub fn stat(&self, pool: &Pool) -> DdtStat {
-        let mut stat = DdtStat::default();
-        let (lsize, psize) = (self.key.lsize(), self.key.psize());
-        let copies = if self.key.is_encrypted() { 2 } else { 3 };
-        for slot in self.value.slots.iter().filter(|s| s.phys_birth.0 != 0) {
-            let dvas = slot.dva.iter().take(copies).filter(|d| !d.is_empty());
-            let dsize = dvas
-                .map(|d| pool.tree().top(d.vdev()).map_or(0, |top| top.deflated(d.asize())))
-                .fold(0, u64::saturating_add);
-            let refs = |n: u64| n.wrapping_mul(slot.refcnt);
-            stat.add(&DdtStat {
-                blocks: 1,
-                lsize,
-                psize,
-                dsize,
-                ref_blocks: slot.refcnt,
-                ref_lsize: refs(lsize),
-                ref_psize: refs(psize),
-                ref_dsize: refs(dsize),
-            });
-        }
-        stat
+        stat_of(&self.key, &self.value, pool.tree())
     }
+}
+
+/// The part of an entry in the statistics.
+fn stat_of(key: &DdtKey, value: &DdtValue, tree: &VdevTree) -> DdtStat {
+    let mut stat = DdtStat::default();
+    let (lsize, psize) = (key.lsize(), key.psize());
+    let copies = if key.is_encrypted() { 2 } else { 3 };
+    for slot in value.slots.iter().filter(|s| s.phys_birth.0 != 0) {
+        let dvas = slot.dva.iter().take(copies).filter(|d| !d.is_empty());
+        let dsize =
+            dvas.map(|d| tree.top(d.vdev()).map_or(0, |top| top.deflated(d.asize()))).fold(0, u64::saturating_add);
+        let refs = |n: u64| n.wrapping_mul(slot.refcnt);
+        stat.add(&DdtStat {
+            blocks: 1,
+            lsize,
+            psize,
+            dsize,
+            ref_blocks: slot.refcnt,
+            ref_lsize: refs(lsize),
+            ref_psize: refs(psize),
+            ref_dsize: refs(dsize),
+        });
+    }
+    stat
 }
 
 impl Pool {
@@ -378,7 +400,7 @@ impl Pool {
         }
         for number in CHECKSUMS {
             let Some(kind) = ChecksumKind::from_u8(number) else { continue };
-            tables.extend(Table::open(self, kind, stats.as_ref())?);
+            tables.extend(Table::open(&self.mos, kind, stats.as_ref())?);
         }
         Ok(tables)
     }

@@ -1,0 +1,437 @@
+//! The space of a pool that is written: where its blocks are put, and the MOS objects that say so.
+//!
+//! The decisions are those of crate `space`; here is what ties them to a pool: metaslab arrays, space maps and logs are read from and
+//! written to the MOS, block requests get a class of metaslabs, addresses on removed vdevs are followed to where their data went.
+//!
+//! What is allocated and freed stays in memory until the next sync pass writes it down, into MOS objects; that in turn allocates and frees
+//! blocks for the pass after it. With logs only their last block and its path change from pass to pass, in place.
+//!
+//! Locks: that of the sync state is held by the sync thread over a pass; allocations and frees never take it. OpenZFS: `metaslab.c`,
+//! `spa_log_spacemap.c`, `spa_preferred_class`.
+
+mod open;
+mod store;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use base::{Txg, tunable};
+use dmu::{Objset, Tx};
+use ondisk::label::key;
+use ondisk::{Dva, ObjectType};
+use parking_lot::{Mutex, RwLock};
+use space::flush::{FlushAll, LogSpace, LogSpacemapStats, Progress};
+use space::{
+    Class, MapGeometry, MapInfo, MetaslabLoader, RangeTree, SpaceFigures, SpaceManager, SpaceRequest, SpaceSync,
+    SyncFeatures,
+};
+use vdev::VdevTree;
+use zio::{AllocError, AllocRequest, SpaceSource, Zio};
+
+use crate::mos::Mos;
+use crate::spa::Spa;
+use crate::{Error, Pool};
+use store::{Features, Store, TopObjects};
+
+/// Share of the special class, in percent, that small blocks of data leave to metadata (OpenZFS:
+/// `zfs_special_class_metadata_reserve_pct`).
+const SPECIAL_RESERVE_PCT: u64 = 25;
+
+/// What the sync thread needs.
+struct State {
+    sync: SpaceSync,
+    tops: BTreeMap<u32, TopObjects>,
+    features: Features,
+}
+
+/// The space of a pool that is written: metaslabs in memory, their maps and the logs in the MOS.
+pub struct PoolSpace {
+    tree: Arc<VdevTree>,
+    manager: SpaceManager,
+    maps: Arc<Maps>,
+    state: Mutex<State>,
+    /// The txg whose passes are being made, 0 between txgs.
+    syncing: AtomicU64,
+    /// Blocks born up to this txg belong to the checkpoint, and stay allocated; 0 if there is none.
+    checkpoint: AtomicU64,
+    /// What nobody needs any more of removed vdevs, if the pool keeps count of it (feature `obsolete_counts`).
+    obsolete: Mutex<BTreeMap<u32, RangeTree>>,
+    counts_obsolete: AtomicBool,
+    /// What went wrong where no error could be returned; the next pass fails with it.
+    failed: Mutex<Option<String>>,
+    /// For tests that make gang blocks of some blocks.
+    ganged: AtomicU64,
+    /// What is available, and what is for who frees: every transaction asks, and only the end of a sync changes it.
+    room: [AtomicU64; 2],
+}
+
+impl std::fmt::Debug for PoolSpace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PoolSpace").field("normal", &self.figures(Class::Normal)).finish_non_exhaustive()
+    }
+}
+
+/// Reads space maps from the MOS of now. (The MOS leads to its I/O, which leads here: so it is not held.)
+#[derive(Default)]
+struct Maps {
+    mos: RwLock<Weak<Objset>>,
+}
+
+impl MetaslabLoader for Maps {
+    fn load(&self, _vdev: u32, _ms: u32, map: &MapInfo, geometry: &MapGeometry) -> Result<RangeTree, String> {
+        let mos = self.mos.read().upgrade().ok_or("the pool is closed")?;
+        open::load_map(&mos, map, *geometry).map_err(|e| e.to_string())
+    }
+}
+
+impl From<space::AllocError> for Error {
+    fn from(error: space::AllocError) -> Error {
+        match error {
+            space::AllocError::NoSpace => Error::NoSpace,
+            space::AllocError::State { source, .. } => Error::Space { object: 0, source },
+            other => Error::corrupt(0, other.to_string()),
+        }
+    }
+}
+
+impl PoolSpace {
+    fn with(tree: Arc<VdevTree>, logs: LogSpace) -> PoolSpace {
+        let maps = Arc::new(Maps::default());
+        let sync = SpaceSync::new(logs, SyncFeatures { logs: false, two_words: false });
+        PoolSpace {
+            tree,
+            manager: SpaceManager::new(maps.clone()),
+            maps,
+            state: Mutex::new(State { sync, tops: BTreeMap::new(), features: Features::default() }),
+            syncing: AtomicU64::new(0),
+            checkpoint: AtomicU64::new(0),
+            obsolete: Mutex::default(),
+            counts_obsolete: AtomicBool::new(false),
+            failed: Mutex::new(None),
+            ganged: AtomicU64::new(0),
+            room: Default::default(),
+        }
+    }
+
+    /// The space of a pool that is being made: all metaslabs of `zio.tree()` are empty, no objects exist yet.
+    pub(crate) fn create(zio: &Arc<Zio>) -> Result<Arc<PoolSpace>, Error> {
+        let tree = zio.tree().clone();
+        let this = PoolSpace::with(tree.clone(), LogSpace::new(open::physical_memory()));
+        for top in tree.tops().iter().filter(|top| top.is_concrete()) {
+            // features are not known yet; without a map all metaslabs are whole, and histograms hurt nobody
+            let spec = open::top_space(&tree, top, open::class_of(top), open::Stored::default(), true)?;
+            this.state.lock().tops.insert(spec.id, open::objects(top));
+            this.manager.add_top(spec, Txg(0));
+        }
+        this.note_room();
+        Ok(Arc::new(this))
+    }
+
+    /// The space of an existing pool. `pool` is a read-only view of it; `mos` is the writable MOS.
+    pub(crate) fn open(pool: &Pool, mos: &Mos) -> Result<Arc<PoolSpace>, Error> {
+        let tree = pool.zio().tree().clone();
+        let (mut stored, logs) = open::read(pool, mos)?;
+        let this = PoolSpace::with(tree.clone(), logs);
+        *this.maps.mos.write() = Arc::downgrade(&mos.objset);
+        let histograms = pool.feature_enabled("spacemap_histogram");
+        for top in tree.tops().iter().filter(|top| top.is_indirect()) {
+            this.state.lock().tops.insert(open::number(top)?, open::objects(top));
+        }
+        this.counts_obsolete.store(pool.feature_enabled("obsolete_counts"), Relaxed);
+        for top in tree.tops().iter().filter(|top| top.is_concrete()) {
+            let stored = stored.remove(&open::number(top)?).unwrap_or_default();
+            let spec = open::top_space(&tree, top, pool.vdev_class(top).into(), stored, histograms)?;
+            this.state.lock().tops.insert(spec.id, open::objects(top));
+            this.manager.add_top(spec, Txg(0));
+        }
+        if mos.directory.lookup("com.delphix:zpool_checkpoint")?.is_some() {
+            let words = mos.directory.lookup("com.delphix:zpool_checkpoint")?.map(|v| v.u64s());
+            // the third word of an uberblock is its txg
+            let txg = words.and_then(|w| w.get(2).copied()).unwrap_or(0);
+            this.checkpoint.store(txg, Relaxed);
+        }
+        this.note_room();
+        Ok(Arc::new(this))
+    }
+
+    /// Makes the metaslab arrays of vdevs that have none, and enters them into the configuration.
+    pub(crate) fn init_vdevs(&self, mos: &Mos, tx: &Tx, spa: &Spa) -> Result<(), Error> {
+        *self.maps.mos.write() = Arc::downgrade(&mos.objset);
+        let mut state = self.state.lock();
+        for top in self.tree.tops().iter().filter(|top| top.is_concrete()) {
+            let Some(objects) = state.tops.get_mut(&open::number(top)?) else { continue };
+            let made = objects.ms_array == 0;
+            if made {
+                objects.ms_array = Store::metaslab_array(mos, tx, open::metaslab_count(top)?)?;
+            }
+            spa.edit_vdev(top.guid().0, &mut |nv| {
+                objects.top_zap = nv.get_u64(key::VDEV_TOP_ZAP).unwrap_or(objects.top_zap);
+                if made {
+                    nv.insert(key::METASLAB_ARRAY, objects.ms_array);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether there is something to write down. Between the passes of a txg: what was allocated and freed since the last one. Before the
+    /// first: that of any txg, and metaslabs that shall be flushed.
+    pub(crate) fn is_dirty(&self) -> bool {
+        match self.syncing.load(Relaxed) {
+            0 => self.manager.has_any_work() || self.state.lock().sync.logs.mode() != FlushAll::No,
+            txg => self.manager.has_work(Txg(txg)),
+        }
+    }
+
+    /// Writes what changed since the last pass into the log of the txg, or into the maps; in pass 1 chooses metaslabs to flush and flushes them.
+    pub(crate) fn sync(&self, mos: &Mos, tx: &Tx, pass: u32, spa: &Spa) -> Result<(), Error> {
+        if let Some(failed) = self.failed.lock().clone() {
+            return Err(Error::corrupt(0, failed));
+        }
+        let mut state = self.state.lock();
+        self.syncing.store(tx.txg().0, Relaxed);
+        let State { sync, tops, features } = &mut *state;
+        if pass == 1 {
+            *features = Features {
+                logs: spa.feature_enabled(mos, "log_spacemap")?,
+                histograms: spa.feature_enabled(mos, "spacemap_histogram")?,
+                two_words: spa.feature_active(mos, "spacemap_v2")?,
+            };
+            sync.set_features(SyncFeatures {
+                logs: features.logs && features.two_words,
+                two_words: features.two_words,
+            });
+        }
+        let mut store = Store::new(mos, tx, spa, *features, tops);
+        let idle = !mos.objset.is_dirty(tx.txg());
+        sync.pass(&self.manager, &mut store, tx.txg(), pass, idle)?;
+        for (vdev, ranges) in std::mem::take(&mut *self.obsolete.lock()) {
+            store.obsolete(vdev, &ranges, pass)?;
+        }
+        store.finish()
+    }
+
+    /// The txg is on disk: what it freed moves on towards being allocatable; figures of space become those of the txg. To be
+    /// called for every txg, even one that changed nothing.
+    pub(crate) fn sync_done(&self, txg: Txg) {
+        self.state.lock().sync.sync_done(txg);
+        self.syncing.store(0, Relaxed);
+        if let Err(e) = self.manager.sync_done(txg) {
+            self.fail(e.to_string());
+        }
+        self.note_room();
+    }
+
+    fn fail(&self, what: String) {
+        self.failed.lock().get_or_insert(what);
+    }
+
+    /// The next sync flushes all metaslabs.
+    pub(crate) fn flush_all(&self) {
+        self.state.lock().sync.logs.flush_all(FlushAll::Export);
+    }
+
+    /// Flushes, over the next txgs, all metaslabs that are unflushed now; `last` is the last synced txg (`zpool condense -t log_spacemap`).
+    pub fn condense_logs(&self, last: Txg) {
+        self.state.lock().sync.logs.flush_all(FlushAll::Request { upto: last });
+    }
+
+    /// Stops that (`zpool condense -c`).
+    pub fn cancel_condense(&self) {
+        self.state.lock().sync.logs.cancel();
+    }
+
+    /// How far that is.
+    pub fn condense_progress(&self) -> Progress {
+        self.state.lock().sync.logs.progress()
+    }
+
+    /// What the logs of space changes are like now.
+    pub fn log_stats(&self) -> LogSpacemapStats {
+        self.state.lock().sync.logs.stats()
+    }
+
+    /// Blocks born up to `txg` stay allocated when they are freed; `None` if there is no checkpoint any more.
+    pub fn set_checkpoint(&self, txg: Option<Txg>) {
+        self.checkpoint.store(txg.map_or(0, |t| t.0), Relaxed);
+    }
+
+    /// Bytes that datasets may still take, parity evened out, without what is kept back (slop; half of it for `netfree`).
+    pub fn available(&self, netfree: bool) -> u64 {
+        let [room, for_frees] = &self.room;
+        if netfree { for_frees } else { room }.load(Relaxed)
+    }
+
+    fn note_room(&self) {
+        let slop = self.manager.slop();
+        let left = self.manager.rdspace().saturating_sub(self.manager.figures(Class::Normal).dalloc);
+        let [room, for_frees] = &self.room;
+        room.store(left.saturating_sub(slop), Relaxed);
+        for_frees.store(left.saturating_sub(slop / 2), Relaxed);
+    }
+
+    /// The figures of a class.
+    pub fn figures(&self, class: Class) -> SpaceFigures {
+        self.manager.figures(class)
+    }
+
+    /// The metaslabs in memory.
+    pub fn manager(&self) -> &SpaceManager {
+        &self.manager
+    }
+
+    /// The figures of a top-level vdev.
+    pub fn vdev_figures(&self, top: u64) -> SpaceFigures {
+        u32::try_from(top).map(|id| self.manager.vdev_figures(id)).unwrap_or_default()
+    }
+
+    /// The class that a block should lie in (OpenZFS: `spa_preferred_class`).
+    fn preferred_class(&self, req: &AllocRequest<'_>) -> Class {
+        let has = |class| self.manager.has_class(class);
+        if req.slog {
+            return Class::Log;
+        }
+        if req.object_type == ObjectType::DDT_ZAP && has(Class::Dedup) {
+            return Class::Dedup;
+        }
+        if !has(Class::Special) {
+            return Class::Normal;
+        }
+        if req.object_type.is_metadata() || req.level > 0 {
+            return Class::Special;
+        }
+        if req.psize <= req.special_small {
+            let special = self.manager.figures(Class::Special);
+            if special.alloc < special.space / 100 * (100 - SPECIAL_RESERVE_PCT) {
+                return Class::Special;
+            }
+        }
+        Class::Normal
+    }
+
+    fn request<'a>(&self, req: &AllocRequest<'a>) -> SpaceRequest<'a> {
+        let bm = &req.bm;
+        let place = bm.objset ^ bm.object.rotate_left(20) ^ (bm.blkid >> 20).rotate_left(40);
+        // Fibonacci hashing: the upper bits are well mixed
+        let hint = (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % tunable::SPA_NUM_ALLOCATORS.get().max(1);
+        SpaceRequest {
+            class: self.preferred_class(req),
+            txg: req.txg,
+            hint,
+            avoid: req.avoid,
+            gang: req.gang_child || req.gang_header,
+        }
+    }
+
+    /// Whether a block shall become a gang block, for tests (OpenZFS: `metaslab_force_ganging`).
+    fn force_gang(&self, psize: u64) -> bool {
+        let pct = tunable::METASLAB_FORCE_GANGING_PCT.get().min(100);
+        psize >= tunable::METASLAB_FORCE_GANGING.get()
+            && (self.ganged.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 100 < pct
+    }
+
+    fn free_range(&self, vdev: u64, offset: u64, asize: u64, checkpoint: bool, depth: usize) -> Result<(), String> {
+        let top = self.tree.top(vdev).ok_or_else(|| format!("a block on vdev {vdev}, which there is not, is freed"))?;
+        if !top.is_indirect() {
+            return self.manager.free(vdev, offset, asize, checkpoint).map_err(|e| e.to_string());
+        }
+        if self.counts_obsolete.load(Relaxed)
+            && let Ok(id) = u32::try_from(vdev)
+        {
+            let mut obsolete = self.obsolete.lock();
+            let added = obsolete.entry(id).or_default().add(offset..offset.saturating_add(asize));
+            added.map_err(|e| format!("removed vdev {vdev}: {e}"))?;
+        }
+        let mapping = top.mapping().ok_or_else(|| format!("the mapping of removed vdev {vdev} is not known"))?;
+        if depth > self.tree.tops().len() {
+            return Err(format!("the mappings of removed vdev {vdev} lead in a circle"));
+        }
+        let (mut at, end) = (offset, offset.saturating_add(asize));
+        while at < end {
+            let entry = mapping.find(at).and_then(|n| mapping.entries().get(n));
+            let entry = entry.ok_or_else(|| format!("removed vdev {vdev} has no mapping for offset {at:#x}"))?;
+            let into = at - entry.src();
+            let len = (entry.dst.asize().saturating_sub(into)).min(end - at);
+            if len == 0 {
+                return Err(format!("removed vdev {vdev} has no mapping for offset {at:#x}"));
+            }
+            self.free_range(entry.dst.vdev(), entry.dst.offset() + into, len, checkpoint, depth + 1)?;
+            at += len;
+        }
+        Ok(())
+    }
+}
+
+fn refused(error: space::AllocError) -> AllocError {
+    match error {
+        space::AllocError::NoSpace => AllocError::NoSpace,
+        other => AllocError::Failed(other.to_string()),
+    }
+}
+
+impl SpaceSource for PoolSpace {
+    fn allocate(&self, req: &AllocRequest<'_>) -> Result<Dva, AllocError> {
+        if self.force_gang(req.psize) {
+            return Err(AllocError::NoSpace);
+        }
+        self.manager.allocate(&self.request(req), req.psize).map_err(refused)
+    }
+
+    fn allocate_many(&self, reqs: &[AllocRequest<'_>]) -> Vec<Result<Dva, AllocError>> {
+        let mut got = Vec::with_capacity(reqs.len());
+        let mut places = Vec::new();
+        let mut left = reqs;
+        while let Some(first) = left.first() {
+            let like = self.request(first);
+            let same = |r: &&AllocRequest<'_>| {
+                let other = self.request(r);
+                (other.class, other.txg, other.hint, other.gang) == (like.class, like.txg, like.hint, like.gang)
+                    && r.avoid.is_empty()
+                    && r.psize < tunable::METASLAB_FORCE_GANGING.get()
+            };
+            let run = if first.avoid.is_empty() { left.iter().take_while(same).count() } else { 0 };
+            if run == 0 {
+                let one = self.allocate(first);
+                let failed = one.is_err();
+                got.push(one);
+                if failed {
+                    return got;
+                }
+                left = left.get(1..).unwrap_or_default();
+                continue;
+            }
+            let sizes: Vec<u64> = left.iter().take(run).map(|r| r.psize).collect();
+            let all = self.manager.allocate_many(&like, &sizes, &mut places);
+            got.extend(places.drain(..).map(Ok));
+            if let Err(e) = all {
+                got.push(Err(refused(e)));
+                return got;
+            }
+            left = left.get(run..).unwrap_or_default();
+        }
+        got
+    }
+
+    fn release(&self, dva: &Dva, txg: Txg) {
+        if let Err(e) = self.manager.release(dva.vdev(), dva.offset(), dva.asize(), txg) {
+            self.fail(e.to_string());
+        }
+    }
+
+    fn free(&self, txg: Txg, dva: &Dva, birth: Txg) {
+        let kept = self.checkpoint.load(Relaxed);
+        let checkpoint = birth.0 <= kept && txg.0 > kept;
+        if let Err(e) = self.free_range(dva.vdev(), dva.offset(), dva.asize(), checkpoint, 0) {
+            self.fail(e);
+        }
+    }
+
+    fn claim(&self, txg: Txg, dva: &Dva) -> Result<(), AllocError> {
+        self.manager.claim(dva.vdev(), dva.offset(), dva.asize(), txg).map_err(refused)
+    }
+
+    fn asize(&self, vdev: u64, psize: u64) -> u64 {
+        self.tree.top(vdev).map_or(psize, |top| top.psize_to_asize(psize))
+    }
+}

@@ -1,0 +1,285 @@
+//! The space of an existing pool, from the MOS.
+//!
+//! Maps stay unread until their metaslabs are used. Logs are read all at once: a window of them is decoded on all cores, what they say is dealt
+//! out to the metaslabs, and each metaslab takes it in on its own.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use base::{Txg, tasks};
+use ondisk::spacemap::SpaceMapHeader;
+use space::flush::{LogSpace, MetaslabId};
+use space::log::{LogChange, MetaslabChanges, decode_log};
+use space::{Class, Layout, MapGeometry, MapInfo, Metaslab, TopSpace};
+use vdev::{TopVdev, VdevTree, VdevType};
+
+use super::store::{TopObjects, UNFLUSHED_TXGS};
+use crate::metaslab::AllocClass;
+use crate::mos::Mos;
+use crate::spacemap::SpaceMap;
+use crate::{Error, Pool};
+
+/// Blocks of logs that are in memory at a time.
+const WINDOW_BLOCKS: u64 = 512;
+/// More metaslabs than any vdev has.
+const METASLABS_MAX: u64 = 1 << 18;
+
+impl From<AllocClass> for Class {
+    fn from(class: AllocClass) -> Class {
+        match class {
+            AllocClass::Normal => Class::Normal,
+            AllocClass::Log => Class::Log,
+            AllocClass::Special => Class::Special,
+            AllocClass::Dedup => Class::Dedup,
+            AllocClass::EmbeddedLog => Class::EmbeddedLog,
+            AllocClass::SpecialEmbeddedLog => Class::SpecialEmbeddedLog,
+        }
+    }
+}
+
+/// How blocks lie on a vdev of the tree.
+struct TreeLayout {
+    tree: std::sync::Arc<VdevTree>,
+    id: u64,
+}
+
+impl Layout for TreeLayout {
+    fn asize(&self, psize: u64, txg: Txg) -> u64 {
+        self.tree.top(self.id).map_or(psize, |top| top.psize_to_asize_at(psize, txg))
+    }
+
+    fn deflated(&self, asize: u64) -> u64 {
+        self.tree.top(self.id).map_or(asize, |top| top.deflated(asize))
+    }
+}
+
+/// What the MOS says of the metaslabs of a vdev.
+#[derive(Default)]
+pub(super) struct Stored {
+    pub(super) maps: Vec<Option<MapInfo>>,
+    pub(super) unflushed: Vec<MetaslabChanges>,
+    pub(super) unflushed_txgs: Vec<Txg>,
+}
+
+/// How many metaslabs a vdev has.
+pub(super) fn metaslab_count(top: &TopVdev) -> Result<u64, Error> {
+    let config = top.config();
+    let count = match u32::try_from(config.ms_shift) {
+        Ok(shift) if shift > 0 => config.asize.checked_shr(shift).unwrap_or(0),
+        _ => 0,
+    };
+    if count > METASLABS_MAX {
+        return Err(Error::corrupt(0, format!("vdev {} has {count} metaslabs", top.id())));
+    }
+    Ok(count)
+}
+
+fn geometry(top: &TopVdev, id: u64) -> Result<MapGeometry, Error> {
+    let config = top.config();
+    let whole = MapGeometry::metaslab(id, config.ms_shift as u32, top.ashift());
+    let cut = whole.and_then(|g| match config.kind {
+        VdevType::Draid => g.in_groups((config.draid_ndata.saturating_add(config.nparity)) << top.ashift()),
+        _ => Ok(g),
+    });
+    cut.map_err(|source| Error::Space { object: config.ms_array.0, source })
+}
+
+/// The class of a vdev that is being made.
+pub(super) fn class_of(top: &TopVdev) -> Class {
+    match top.config().alloc_bias.as_deref() {
+        Some("log") => Class::Log,
+        Some("special") => Class::Special,
+        Some("dedup") => Class::Dedup,
+        _ if top.config().is_log => Class::Log,
+        _ => Class::Normal,
+    }
+}
+
+/// A vdev with its metaslabs, for the space manager.
+pub(super) fn top_space(
+    tree: &std::sync::Arc<VdevTree>,
+    top: &TopVdev,
+    class: Class,
+    stored: Stored,
+    histograms: bool,
+) -> Result<TopSpace, Error> {
+    let config = top.config();
+    let count = metaslab_count(top)?;
+    let (mut maps, mut unflushed) = (stored.maps.into_iter(), stored.unflushed.into_iter());
+    let mut metaslabs = Vec::with_capacity(count as usize);
+    for id in 0..count {
+        let (map, changes) = (maps.next().flatten(), unflushed.next().unwrap_or_default());
+        metaslabs.push(Metaslab::new(id as u32, geometry(top, id)?, map, changes, histograms));
+    }
+    let children = config.children.len() as u64;
+    let data_children = match config.kind {
+        VdevType::Raidz | VdevType::Draid => children.saturating_sub(config.nparity),
+        _ => 1,
+    };
+    Ok(TopSpace {
+        id: number(top)?,
+        class,
+        ms_shift: config.ms_shift as u32,
+        metaslabs,
+        data_children,
+        allocatable: !config.removing,
+        layout: Box::new(TreeLayout { tree: tree.clone(), id: top.id() }),
+    })
+}
+
+pub(super) fn number(top: &TopVdev) -> Result<u32, Error> {
+    u32::try_from(top.id()).map_err(|_| Error::corrupt(0, format!("vdev {} cannot be", top.id())))
+}
+
+/// The objects of a vdev, as its configuration names them.
+pub(super) fn objects(top: &TopVdev) -> TopObjects {
+    let config = top.config();
+    TopObjects {
+        ms_array: config.ms_array.0,
+        top_zap: config.top_zap.0,
+        unflushed: 0,
+        asize: config.asize,
+        ashift: top.ashift(),
+    }
+}
+
+/// All that the MOS says of the pool's space: per vdev, and the logs.
+pub(super) fn read(pool: &Pool, mos: &Mos) -> Result<(BTreeMap<u32, Stored>, LogSpace), Error> {
+    let mut vdevs = BTreeMap::new();
+    for top in pool.tree().tops().iter().filter(|top| top.is_concrete()) {
+        vdevs.insert(number(top)?, read_top(mos, top)?);
+    }
+    let shifts: BTreeMap<u32, u32> = pool
+        .tree()
+        .tops()
+        .iter()
+        .filter_map(|top| Some((u32::try_from(top.id()).ok()?, u32::try_from(top.config().ms_shift).ok()?)))
+        .collect();
+    let began = Instant::now();
+    let mut logs = Vec::new();
+    let mut window = Vec::new();
+    let (mut blocks, mut bytes) = (0, 0);
+    for (txg, object) in pool.log_space_maps()? {
+        let map = SpaceMap::open(mos, object)?;
+        let size = map.header.length.div_ceil(map.object.block_size().max(1));
+        logs.push((txg, object, size));
+        bytes += map.header.length;
+        blocks += size;
+        window.push((txg, map));
+        if blocks >= WINDOW_BLOCKS {
+            replay(&mut vdevs, &shifts, std::mem::take(&mut window))?;
+            blocks = 0;
+        }
+    }
+    replay(&mut vdevs, &shifts, window)?;
+    let seconds = began.elapsed().as_secs_f64();
+
+    let users = vdevs.iter().flat_map(|(vdev, stored)| {
+        let each = stored.unflushed_txgs.iter().zip(&stored.unflushed).zip(0u32..);
+        each.filter(|((txg, _), _)| txg.0 != 0).map(|((txg, changes), ms)| ((*vdev, ms), *txg, !changes.is_empty()))
+    });
+    let mut space = LogSpace::load(physical_memory(), logs, users);
+    let memory: u64 = vdevs.values().flat_map(|s| &s.unflushed).map(MetaslabChanges::memory).sum();
+    space.memory_changed(memory as i64);
+    space.measured(bytes, seconds);
+    Ok((vdevs, space))
+}
+
+fn read_top(mos: &Mos, top: &TopVdev) -> Result<Stored, Error> {
+    let count = metaslab_count(top)?;
+    let config = top.config();
+    let mut ids = match config.ms_array.0 {
+        0 => Vec::new(),
+        id => mos.words(id, count)?,
+    };
+    ids.resize(count as usize, 0);
+    let opened = tasks::map(ids, |id| (id != 0).then(|| SpaceMap::open(mos, id)).transpose());
+    let info = |map: SpaceMap| MapInfo { object: map.object.id(), block: map.object.block_size(), header: map.header };
+    let maps: Result<Vec<_>, Error> = opened.into_iter().map(|map| Ok(map?.map(info))).collect();
+    let mut txgs = Vec::new();
+    if let Some(zap) = mos.zap_if(config.top_zap.0)?
+        && let Some(id) = zap.lookup_u64(UNFLUSHED_TXGS)?
+    {
+        txgs = mos.words(id, count)?;
+    }
+    txgs.resize(count as usize, 0);
+    Ok(Stored {
+        maps: maps?,
+        unflushed: vec![MetaslabChanges::default(); count as usize],
+        unflushed_txgs: txgs.into_iter().map(Txg).collect(),
+    })
+}
+
+/// Takes in some logs, which follow those before.
+fn replay(
+    vdevs: &mut BTreeMap<u32, Stored>,
+    shifts: &BTreeMap<u32, u32>,
+    window: Vec<(Txg, SpaceMap)>,
+) -> Result<(), Error> {
+    let decoded = tasks::map(window, |(txg, log)| {
+        let entries = decode_log(txg, &log.header, log.blocks()?).map_err(|e| log.error(e))?;
+        Ok::<_, Error>((txg, log.object.id(), entries))
+    });
+    let mut dealt: BTreeMap<MetaslabId, Vec<LogChange>> = BTreeMap::new();
+    for log in decoded {
+        let (txg, object, entries) = log?;
+        for change in entries {
+            // vdevs that were removed since have nothing here
+            let (Some(stored), Some(shift)) = (vdevs.get(&change.vdev), shifts.get(&change.vdev)) else { continue };
+            let stray = || Error::Space {
+                object,
+                source: space::Error::NoMetaslab {
+                    txg,
+                    vdev: change.vdev,
+                    start: change.start,
+                    size: change.end.saturating_sub(change.start),
+                },
+            };
+            let id = change.start.checked_shr(*shift).unwrap_or(0);
+            let last = change.end.wrapping_sub(1).checked_shr(*shift).unwrap_or(u64::MAX);
+            let unflushed = usize::try_from(id).ok().and_then(|n| stored.unflushed_txgs.get(n)).ok_or_else(stray)?;
+            if change.end <= change.start || id != last {
+                return Err(stray());
+            }
+            if txg >= *unflushed {
+                dealt.entry((change.vdev, id as u32)).or_default().push(change);
+            }
+        }
+    }
+    let work: Vec<_> = dealt
+        .into_iter()
+        .filter_map(|(id, entries)| {
+            let changes = vdevs.get_mut(&id.0)?.unflushed.get_mut(id.1 as usize)?;
+            Some((id, std::mem::take(changes), entries))
+        })
+        .collect();
+    let done = tasks::map(work, |(id, mut changes, entries)| {
+        let applied = entries.iter().try_for_each(|c| changes.apply(c.action, c.start..c.end));
+        applied.map(|()| (id, changes)).map_err(|source| Error::Space { object: 0, source })
+    });
+    for result in done {
+        let (id, changes) = result?;
+        if let Some(place) = vdevs.get_mut(&id.0).and_then(|s| s.unflushed.get_mut(id.1 as usize)) {
+            *place = changes;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of memory of this machine; 4 GiB where it cannot be told.
+pub(super) fn physical_memory() -> u64 {
+    let told = std::fs::read_to_string("/proc/meminfo").ok();
+    let line = told.as_deref().and_then(|text| text.lines().find_map(|l| l.strip_prefix("MemTotal:")));
+    let kib = line.and_then(|l| l.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
+    kib.map_or(4 << 30, |kib| kib << 10)
+}
+
+/// Reads the map of a metaslab, as it is now.
+pub(super) fn load_map(
+    objset: &std::sync::Arc<dmu::Objset>,
+    map: &MapInfo,
+    geometry: MapGeometry,
+) -> Result<space::RangeTree, Error> {
+    let header = SpaceMapHeader { histogram: None, ..map.header.clone() };
+    SpaceMap { object: objset.object(map.object)?, header }.load(geometry)
+}

@@ -1,0 +1,171 @@
+//! Lists, deadlists and the history of a MOS in memory.
+#![allow(clippy::unwrap_used)]
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use base::Txg;
+use dmu::{NewZap, Objset, Tx, Zap};
+use nvlist::NvList;
+use ondisk::{ObjsetType, bpobj::BpobjPhys};
+use vdev::{MemoryDevice, VdevConfig, VdevTree};
+
+use super::*;
+use crate::deadlist::Deadlist;
+use crate::history;
+
+fn mos() -> (Mos, Tx) {
+    const SIZE: u64 = 64 << 20;
+    let mut leaf = NvList::new();
+    leaf.insert("type", "file");
+    leaf.insert("path", "/memory");
+    for (name, value) in [("id", 0), ("guid", 2), ("ashift", 9), ("asize", SIZE - (5 << 20))] {
+        leaf.insert(name, value);
+    }
+    let mut root = NvList::new();
+    root.insert("type", "root");
+    root.insert("id", 0u64);
+    root.insert("guid", 1u64);
+    root.insert("children", vec![leaf]);
+    let device = Arc::new(MemoryDevice::writable(SIZE));
+    let tree = VdevTree::open(&VdevConfig::parse(&root).unwrap(), &|_| Some(device.clone())).unwrap();
+    let zio = Arc::new(zio::Zio::new(Arc::new(tree), 8 << 20));
+    let tx = Tx::syncing(Txg(10));
+    let objset = Objset::create(zio, 0, ObjsetType::Meta, 0, &tx).unwrap();
+    let directory =
+        NewZap { id: Some(DIRECTORY_OBJECT), object_type: ObjectType::OBJECT_DIRECTORY, ..NewZap::default() };
+    Zap::create_with(&tx, &objset, &directory).unwrap();
+    (Mos::open(objset).unwrap(), tx)
+}
+
+/// A pointer to `sectors` of 512 bytes, born in `txg`.
+fn pointer(txg: u64, sectors: u64) -> BlkPtr {
+    let mut bp = BlkPtr::HOLE;
+    let dva = ondisk::Dva::new(0, txg << 20, sectors << 9, false);
+    (bp.words[0], bp.words[1]) = (dva.word0, dva.word1);
+    bp.words[6] = (2 * sectors - 1) | (sectors - 1) << 16 | 2 << 32 | 7 << 40 | 19 << 48 | 1 << 63;
+    (bp.words[10], bp.words[11], bp.words[12]) = (txg, 1, 77);
+    bp
+}
+
+fn space_of(blocks: &[BlkPtr]) -> Space {
+    let n: u64 = blocks.iter().map(|bp| bp.psize()).sum();
+    Space { used: n, comp: n, uncomp: 2 * n }
+}
+
+fn all(list: &Bpobj) -> Vec<u64> {
+    let mut births = Vec::new();
+    list.for_each(&mut |bp| {
+        births.push(bp.birth().0);
+        Ok(())
+    })
+    .unwrap();
+    births.sort_unstable();
+    births
+}
+
+#[test]
+fn lists_are_joined_and_taken_apart() {
+    let (mos, tx) = mos();
+    let mut none = |_| Ok(None);
+    let blocks: Vec<BlkPtr> = (1..=5000).map(|n| pointer(n, 1 + n % 3)).collect();
+    let open = |id| Bpobj::open(&mos, id).unwrap();
+    let new = || open(Bpobj::create(&mos, &tx, LIST_BLOCK).unwrap());
+    let (big, small, top) = (new(), new(), new());
+    big.append_many(&tx, &blocks[..4000]).unwrap();
+    blocks[4000..4900].iter().for_each(|bp| small.append(&tx, bp).unwrap());
+    top.append_many(&tx, &blocks[4900..]).unwrap();
+    assert_eq!((open(big.id()).space(), open(big.id()).phys().num_blkptrs), (space_of(&blocks[..4000]), 4000));
+    // one that is short is copied, one that is long hangs below
+    top.append_list(&tx, small.id(), &mut none).unwrap();
+    top.append_list(&tx, big.id(), &mut none).unwrap();
+    top.append_list(&tx, new().id(), &mut none).unwrap();
+    let now = open(top.id());
+    assert_eq!((now.phys().num_blkptrs, now.phys().num_subobjs), (1000, 1));
+    assert_eq!((now.space(), now.object.bonus().len()), (space_of(&blocks), BpobjPhys::SIZE_V2));
+    assert!(all(&now).into_iter().eq(1..=5000));
+    assert!(mos.object(small.id()).is_err() && mos.object(big.id()).is_ok());
+    let mut taken = Vec::new();
+    for left in [4990u64, 3500, 100, 0] {
+        let most = 5000 - taken.len() as u64 - left;
+        let n = top.take(&tx, most, &mut |bp, _| {
+            taken.push(bp.birth().0);
+            Ok(())
+        });
+        assert_eq!(n.unwrap(), most);
+        let rest: Vec<BlkPtr> = blocks.iter().filter(|bp| !taken.contains(&bp.birth().0)).copied().collect();
+        assert_eq!(open(top.id()).space(), space_of(&rest));
+        assert_eq!(all(&open(top.id())).len() as u64, left);
+    }
+    taken.sort_unstable();
+    assert!(taken.into_iter().eq(1..=5000) && mos.object(big.id()).is_err());
+    assert!(open(top.id()).is_empty() && open(top.id()).phys().subobjs == 0);
+    top.append_many(&tx, &blocks[..3]).unwrap();
+    top.clear(&tx).unwrap();
+    assert_eq!((open(top.id()).space(), all(&open(top.id()))), (Space::default(), vec![]));
+}
+
+#[test]
+fn deadlists_sort_by_birth_and_share_an_empty_list() {
+    let (mos, tx) = mos();
+    let uses = Cell::new(0i64);
+    let mut count = |by: i64| {
+        uses.set(uses.get() + by);
+        Ok(Some(uses.get() as u64))
+    };
+    let open = |id| Deadlist::open(&mos, id).unwrap();
+    let births = |list: &Deadlist| -> Vec<(u64, usize)> {
+        list.lists().into_iter().map(|(key, id)| (key.0, all(&list.list(id).unwrap()).len())).collect()
+    };
+    let id = Deadlist::create(&mos, &tx).unwrap();
+    let mut list = open(id);
+    for txg in [0, 10, 20, 30] {
+        list.add_key(&tx, Txg(txg), &mut count).unwrap();
+    }
+    assert_eq!(uses.get(), 4);
+    let blocks: Vec<BlkPtr> = [5, 10, 11, 12, 31, 99].map(|txg| pointer(txg, 2)).to_vec();
+    list.insert_many(&tx, &blocks, &mut count).unwrap();
+    assert_eq!((uses.get(), list.space(), open(id).space()), (1, space_of(&blocks), space_of(&blocks)));
+    assert_eq!(births(&open(id)), [(0, 2), (10, 2), (20, 0), (30, 2)]);
+    let other = open(list.clone_until(&tx, Txg(30), &mut count).unwrap());
+    assert_eq!((births(&other), uses.get()), (vec![(0, 0), (10, 0), (20, 0)], 4));
+    let mut other = other;
+    other.insert(&tx, &pointer(15, 1), &mut count).unwrap();
+    list.remove_key(&tx, Txg(10), &mut count).unwrap();
+    assert_eq!(births(&open(id)), [(0, 4), (20, 0), (30, 2)]);
+    list.merge(&tx, other.id(), &mut count).unwrap();
+    assert_eq!((births(&open(id)), births(&open(other.id()))), (vec![(0, 5), (20, 0), (30, 2)], vec![]));
+    assert_eq!((open(other.id()).space(), uses.get()), (Space::default(), 1));
+    let free = Bpobj::open(&mos, Bpobj::create(&mos, &tx, LIST_BLOCK).unwrap()).unwrap();
+    list.move_to(&tx, &free, Txg(20), &mut count).unwrap();
+    assert_eq!((births(&open(id)), uses.get()), (vec![(0, 5)], 0));
+    assert_eq!((all(&free.now().unwrap()), empty_list(&mos).unwrap()), (vec![31, 99], None));
+    list.remove_entry(&tx, Txg(0), &mut count).unwrap();
+    assert_eq!(open(id).space(), Space::default());
+    open(id).free(&tx, &mut count).unwrap();
+    assert!(mos.object(id).is_err());
+}
+
+#[test]
+fn the_history_keeps_its_first_record_and_the_newest() {
+    let (mos, tx) = mos();
+    let id = history::create(&mos, &tx).unwrap();
+    let record = |n: u64| {
+        let mut list = NvList::new();
+        list.insert("history command", format!("command number {n} {}", "x".repeat((n % 90) as usize)));
+        list.insert("history time", n);
+        list
+    };
+    let mut lost = 0;
+    for n in 0..3000 {
+        history::append(&mos, &tx, &record(n)).unwrap();
+        if n % 500 == 499 {
+            let (records, now_lost) = history::read(&mos, id).unwrap();
+            let times: Vec<u64> = records.iter().map(|record| record.time().unwrap()).collect();
+            assert_eq!(times[0], 0);
+            assert!(times[1..].iter().copied().eq(now_lost + 1..=n));
+            lost = now_lost;
+        }
+    }
+    assert!(lost > 0);
+}

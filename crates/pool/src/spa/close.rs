@@ -1,0 +1,67 @@
+//! The end: closing a pool, exporting it, destroying it (OpenZFS: `spa_export_common`, `spa_unload`).
+
+use std::sync::Arc;
+
+use base::tunable;
+use ondisk::label::key;
+
+use crate::Error;
+use crate::spa::Spa;
+use crate::spa::config::PoolState;
+
+impl Spa {
+    /// Writes everything that is dirty and stops. The pool stays one in use by this machine.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`].
+    pub fn close(self: &Arc<Self>) -> Result<(), Error> {
+        if self.thread.lock().is_none() {
+            return Ok(());
+        }
+        let synced = self.sync();
+        self.txgs.stop();
+        if let Some(thread) = self.thread.lock().take() {
+            // it only ends this way: an error of the sync is in `synced`
+            let _ended = thread.join();
+        }
+        // nothing is repaired or freed any more, whoever still reads
+        self.zio.close_write();
+        synced
+    }
+
+    /// Writes everything, marks the pool as exported, and stops.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`].
+    pub fn export(self: &Arc<Self>) -> Result<(), Error> {
+        self.leave(PoolState::Exported)
+    }
+
+    /// Marks the pool as destroyed, and stops. Its blocks stay where they are: `zpool import -D` can bring it back.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`].
+    pub fn destroy(self: &Arc<Self>) -> Result<(), Error> {
+        self.leave(PoolState::Destroyed)
+    }
+
+    fn leave(self: &Arc<Self>, state: PoolState) -> Result<(), Error> {
+        if tunable::ZFS_KEEP_LOG_SPACEMAPS_AT_EXPORT.get() == 0 {
+            // two txgs: what the first one frees by flushing goes into the second
+            self.early_task(|cx| {
+                cx.spa.space.flush_all();
+                Ok(())
+            })?;
+        }
+        self.edit_config(|nv| nv.insert(key::POOL_STATE, state as u64));
+        self.close()
+    }
+}
+
+impl Drop for Spa {
+    fn drop(&mut self) {
+        self.txgs.stop();
+        // tables and space know the object sets that know what writes
+        self.zio.close_write();
+    }
+}

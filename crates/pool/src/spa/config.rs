@@ -1,0 +1,151 @@
+//! The pool's configuration: an nvlist in the MOS, and a part of it in each label (OpenZFS: `spa_config.c`).
+
+use std::sync::Arc;
+
+use base::Txg;
+use dmu::Tx;
+use nvlist::NvList;
+use ondisk::Uberblock;
+use ondisk::label::key;
+use vdev::label::PoolLabel;
+
+use crate::Error;
+use crate::mos::Mos;
+use crate::spa::Spa;
+
+/// The state of a pool, as its configuration says it (OpenZFS: `pool_state_t`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PoolState {
+    Active = 0,
+    Exported = 1,
+    Destroyed = 2,
+}
+
+/// The configuration and whether it has to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    pub(crate) nv: NvList,
+    pub(crate) dirty: bool,
+    /// Whether the labels have to be written with the txg that is synced.
+    pub(crate) labels: bool,
+}
+
+/// Edits the vdev with this guid, wherever it is in the tree; whether it was found.
+pub(crate) fn edit_vdev(tree: &mut NvList, guid: u64, edit: &mut dyn FnMut(&mut NvList)) -> bool {
+    if tree.get_u64(key::GUID) == Some(guid) {
+        edit(tree);
+        return true;
+    }
+    let Some(children) = tree.get_nvlist_array_mut(key::CHILDREN) else { return false };
+    children.iter_mut().any(|child| edit_vdev(child, guid, edit))
+}
+
+impl Spa {
+    /// Edits the configuration of the vdev with this guid.
+    pub(crate) fn edit_vdev(&self, guid: u64, edit: &mut dyn FnMut(&mut NvList)) {
+        let mut config = self.config.lock();
+        if let Some(tree) = config.nv.get_nvlist_mut(key::VDEV_TREE)
+            && edit_vdev(tree, guid, edit)
+        {
+            config.dirty = true;
+        }
+    }
+
+    /// Takes back that a device, or any of them, was given up (OpenZFS: `vdev_clear`). It is tried again with the next import.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn clear(self: &Arc<Self>, device: Option<u64>) -> Result<(), Error> {
+        self.sync_task(move |cx| {
+            cx.spa.edit_config(|nv| {
+                if let Some(tree) = nv.get_nvlist_mut(key::VDEV_TREE) {
+                    forgive(tree, device);
+                }
+            });
+            Ok(())
+        })
+    }
+
+    /// Edits the configuration.
+    pub(crate) fn edit_config(&self, edit: impl FnOnce(&mut NvList)) {
+        let mut config = self.config.lock();
+        edit(&mut config.nv);
+        config.dirty = true;
+        self.txgs.note_work();
+    }
+
+    /// Writes the configuration into the MOS, if it changed.
+    pub(crate) fn sync_config(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        let mut config = self.config.lock();
+        if !config.dirty {
+            return Ok(());
+        }
+        config.dirty = false;
+        config.labels = true;
+        config.nv.insert(key::POOL_TXG, tx.txg().0);
+        let id = mos.number("config")?.ok_or_else(|| Error::corrupt(1, "the MOS directory has no 'config'"))?;
+        mos.put_nvlist(tx, id, &config.nv)
+    }
+
+    /// Makes `uberblock` the state of the pool on its devices.
+    pub(crate) fn commit_uberblock(&self, uberblock: &Uberblock) -> Result<(), Error> {
+        let (labels, nv) = {
+            let mut config = self.config.lock();
+            (std::mem::take(&mut config.labels), config.nv.clone())
+        };
+        let tree = nv.get_nvlist(key::VDEV_TREE).cloned().unwrap_or_default();
+        let label = PoolLabel { pool: &nv, vdev_tree: &tree, tops: &[] };
+        vdev::label::commit(self.tree(), labels.then_some(&label), uberblock)?;
+        Ok(())
+    }
+}
+
+/// Forgets that vdevs were given up, below `vdev`.
+fn forgive(vdev: &mut NvList, device: Option<u64>) {
+    if device.is_none() || device == vdev.get_u64(key::GUID) {
+        for state in [key::FAULTED, key::DEGRADED, key::AUX_STATE] {
+            vdev.remove_all(state);
+        }
+    }
+    for child in vdev.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten() {
+        forgive(child, device);
+    }
+}
+
+/// The pool's part of a new configuration.
+pub(crate) fn new_config(name: &str, guid: u64, version: u64, txg: Txg, vdev_tree: NvList) -> NvList {
+    let mut nv = NvList::new();
+    nv.insert(key::VERSION, version);
+    nv.insert(key::POOL_NAME, name);
+    nv.insert(key::POOL_STATE, PoolState::Active as u64);
+    nv.insert(key::POOL_TXG, txg.0);
+    nv.insert(key::POOL_GUID, guid);
+    nv.insert(key::ERRATA, 0u64);
+    let tops = vdev_tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]);
+    let sizes = tops.iter().filter(|top| top.get_u64(key::IS_LOG) != Some(1)).filter_map(|top| {
+        top.get_u64(key::MIN_ALLOC).or_else(|| top.get_u64(key::ASHIFT).and_then(|a| 1u64.checked_shl(a as u32)))
+    });
+    let (min, max) = sizes.fold((u64::MAX, 0), |(min, max), n| (min.min(n), max.max(n)));
+    if max > 0 {
+        nv.insert(key::MIN_ALLOC, min);
+        nv.insert(key::MAX_ALLOC, max);
+    }
+    let (id, host) = host();
+    if id != 0 {
+        nv.insert(key::HOSTID, u64::from(id));
+    }
+    nv.insert(key::HOSTNAME, host.as_str());
+    nv.insert("com.delphix:has_per_vdev_zaps", nvlist::Value::Boolean);
+    nv.insert(key::VDEV_CHILDREN, tops.len() as u64);
+    nv.insert(key::VDEV_TREE, vdev_tree);
+    nv.insert(key::FEATURES_FOR_READ, NvList::new());
+    nv
+}
+
+/// This machine: its hostid (as OpenZFS finds it: `/etc/hostid`, else what the C library makes of nothing, 0) and its name.
+pub(crate) fn host() -> (u32, String) {
+    let id =
+        std::fs::read("/etc/hostid").ok().and_then(|bytes| bytes.get(..4)?.try_into().ok()).map(u32::from_le_bytes);
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    (id.unwrap_or(0), name)
+}

@@ -1,0 +1,346 @@
+//! A new pool (OpenZFS: `spa_create`, `dsl_pool_create`, `vdev_construct_zaps`).
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::{Guid, Txg, tunable};
+use dmu::{NewZap, Objset, Tx, Zap, ZapValue};
+use nvlist::NvList;
+use ondisk::label::key;
+use ondisk::{BlkPtr, ObjectType, ObjsetType, Uberblock};
+use parking_lot::{Mutex, RwLock};
+use vdev::create::NewPool;
+use vdev::{Device, VdevConfig, VdevTree};
+use zio::Zio;
+
+use crate::alloc::PoolSpace;
+use crate::bpobj::Bpobj;
+use crate::feature;
+use crate::mos::{DIRECTORY_OBJECT, Mos};
+use crate::spa::config::{self, Config};
+use crate::spa::heads::{Head, OTN_ZAP_METADATA};
+use crate::spa::import::{ImportOptions, ViewBase, live_tables};
+use crate::spa::{Hooks, Spa, features, mosw, txg};
+use crate::{Error, OpenOptions, history};
+
+/// The txg that makes a pool.
+pub(crate) const TXG_INITIAL: Txg = vdev::create::TXG_INITIAL;
+/// The version of pools with features.
+const VERSION: u64 = 5000;
+/// Blocks of the list of what is freed in the background: the largest of old.
+const FREE_BPOBJ_BLOCK: u64 = 128 << 10;
+/// Blocks of the list of deferred frees.
+const SYNC_BPOBJ_BLOCK: u64 = 16 << 10;
+
+/// Flags of an object set: space by user and group, objects by user and group, and by project, are accounted.
+const ACCOUNTING_COMPLETE: u64 = 1 | 2 | 4;
+
+/// Fills the root file system of a new pool.
+pub type Populate = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<(), dmu::Error> + Send>;
+
+/// What a new pool shall be like.
+pub struct CreateOptions {
+    /// Its name on disk.
+    pub name: String,
+    /// The name that it has now, if another (`zpool create -t`).
+    pub temporary_name: Option<String>,
+    /// Features to enable, by name; what they depend on comes with them.
+    pub features: Vec<&'static str>,
+    /// Properties of the pool, checked.
+    pub props: Vec<(String, crate::Value)>,
+    /// Properties of the root file system, checked.
+    pub fs_props: Vec<(String, crate::Value)>,
+    /// Puts the first files into the root file system.
+    pub populate: Option<Populate>,
+    /// Where file systems are mounted below.
+    pub altroot: Option<String>,
+    /// Upper bound of the cache, in bytes.
+    pub arc_bytes: u64,
+}
+
+impl CreateOptions {
+    /// A pool with all features and default properties.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> CreateOptions {
+        CreateOptions {
+            name: name.into(),
+            temporary_name: None,
+            features: feature::FEATURES.iter().map(|f| f.name).collect(),
+            props: Vec::new(),
+            fs_props: Vec::new(),
+            populate: None,
+            altroot: None,
+            arc_bytes: tunable::ZFS_ARC_MAX.get(),
+        }
+    }
+}
+
+impl std::fmt::Debug for CreateOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CreateOptions")
+            .field("name", &self.name)
+            .field("features", &self.features)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Spa {
+    /// Makes a pool of new vdevs. What was on the devices is lost.
+    ///
+    /// # Errors
+    /// When the devices cannot be written.
+    pub fn create(new: NewPool, options: CreateOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
+        let import = ImportOptions {
+            open: OpenOptions {
+                name: options.temporary_name.clone(),
+                altroot: options.altroot.clone(),
+                arc_bytes: options.arc_bytes,
+                ..OpenOptions::default()
+            },
+            again: true,
+            ..ImportOptions::default()
+        };
+        init_aside(&new)?;
+        let vdev_tree = new.vdev_tree;
+        let guid = vdev_tree.get_u64(key::GUID).unwrap_or(0);
+        let nv = config::new_config(&options.name, guid, VERSION, TXG_INITIAL, vdev_tree);
+        init_labels(&nv, &new.devices)?;
+        let parsed = VdevConfig::parse(nv.get_nvlist(key::VDEV_TREE).unwrap_or(&NvList::new()))?;
+        let tree = Arc::new(VdevTree::open(&parsed, &|leaf: Guid| new.devices.get(&leaf).cloned())?);
+        let zio = Arc::new(Zio::new(tree, options.arc_bytes));
+        zio.set_env(hooks.env.clone());
+        let tx = Tx::syncing(TXG_INITIAL);
+        let mos = Objset::create(zio.clone(), 0, ObjsetType::Meta, 0, &tx)?;
+        let directory =
+            NewZap { id: Some(DIRECTORY_OBJECT), object_type: ObjectType::OBJECT_DIRECTORY, ..NewZap::default() };
+        Zap::create_with(&tx, &mos, &directory)?;
+        let space = PoolSpace::create(&zio)?;
+        zio.set_space(space.clone());
+        let (dedup, clones) = live_tables(&zio, &mos)?;
+        let uberblock = Uberblock {
+            version: VERSION,
+            txg: Txg(TXG_INITIAL.0 - 1),
+            guid_sum: Guid(0),
+            timestamp: hooks.env.now_s(),
+            rootbp: BlkPtr::HOLE,
+            software_version: VERSION,
+            mmp: None,
+            checkpoint_txg: Txg(0),
+            raidz_reflow_info: 0,
+            endian: mosw::OURS,
+        };
+        let name = options.temporary_name.clone().unwrap_or_else(|| options.name.clone());
+        let spa = Arc::new(Spa {
+            view_base: ViewBase::new(name.clone(), Guid(guid), options.altroot.clone(), options.arc_bytes, &hooks.env),
+            name,
+            guid: Guid(guid),
+            worst: super::worst_case(zio.tree()),
+            zio,
+            mos,
+            space,
+            txgs: txg::Txgs::new(TXG_INITIAL),
+            config: Mutex::new(Config { nv, dirty: true, labels: true }),
+            uberblock: Mutex::new(uberblock),
+            hooks: hooks.clone(),
+            heads: Default::default(),
+            tasks: Default::default(),
+            frees: Default::default(),
+            dedup,
+            clones,
+            mos_delta: Default::default(),
+            view: RwLock::new(None),
+            pass: Default::default(),
+            thread: Mutex::new(None),
+        });
+        spa.fill_new_pool(&tx, &new.spares, &new.l2cache, options)?;
+        spa.sync_first(&tx)?;
+        drop(spa);
+        reopen(&new.devices, import, hooks)
+    }
+
+    /// The objects of a new pool, in the order in which OpenZFS makes them.
+    fn fill_new_pool(
+        self: &Arc<Self>,
+        tx: &Tx,
+        spares: &[NvList],
+        l2cache: &[NvList],
+        options: CreateOptions,
+    ) -> Result<(), Error> {
+        let mos = self.live_mos()?;
+        let root = self.create_dir(&mos, tx, None)?;
+        self.create_dir(&mos, tx, Some((root, "$MOS")))?;
+        self.create_dir(&mos, tx, Some((root, "$FREE")))?;
+        let free = Bpobj::create(&mos, tx, FREE_BPOBJ_BLOCK)?;
+        mos.root_zap()?.add_u64(tx, "free_bpobj", free)?;
+        // the lists of features come first here: the origin needs them for its deadlist
+        features::create_lists(&mos, tx)?;
+        for name in &options.features {
+            if let Some(def) = feature::by_name(name) {
+                self.feature_enable(&mos, tx, def)?;
+            }
+        }
+        let origin = self.create_origin(&mos, tx, root)?;
+        let head = self.create_head(&mos, tx, root, Some(origin))?;
+        self.create_root(&mos, tx, head, options.populate)?;
+        history::create(&mos, tx)?;
+        self.log_creation(&mos, tx, &options.features)?;
+        let config = mos.new_nvlist(tx)?;
+        let zap = mos.root_zap()?;
+        zap.add_u64(tx, "config", config)?;
+        zap.add_u64(tx, "creation_version", VERSION)?;
+        zap.add_u64(tx, "deflate", 1)?;
+        let sync_bpobj = Bpobj::create(&mos, tx, SYNC_BPOBJ_BLOCK)?;
+        mos.object(sync_bpobj)?.set_compress(tx, codec::Compress::Off as u8)?;
+        zap.add_u64(tx, super::frees::SYNC_BPOBJ, sync_bpobj)?;
+        let mut salt = [0; 32];
+        self.env().fill_random(&mut salt);
+        zap.add_value(tx, "org.illumos:checksum_salt", &ZapValue::from_bytes(&salt))?;
+        self.zio.set_salt(salt);
+        self.aux_list(&mos, tx, key::SPARES, spares)?;
+        self.aux_list(&mos, tx, key::L2CACHE, l2cache)?;
+        self.construct_zaps(&mos, tx)?;
+        self.space.init_vdevs(&mos, tx, self)?;
+        self.count_vdev_features(&mos, tx)?;
+        for (name, value) in &options.props {
+            self.put_prop(&mos, tx, name, value)?;
+        }
+        let props = mos.zap(mos.dir_phys(root)?.props_zapobj)?;
+        for (name, value) in &options.fs_props {
+            props.update_value(tx, name, &stored(value))?;
+        }
+        Ok(())
+    }
+
+    fn log_creation(&self, mos: &Mos, tx: &Tx, features: &[&'static str]) -> Result<(), Error> {
+        let uts = rustix::system::uname();
+        let part = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        let software = concat!("zuse-", env!("CARGO_PKG_VERSION"));
+        let (node, release, machine) = (part(uts.nodename()), part(uts.release()), part(uts.machine()));
+        let what = format!(
+            "pool version {VERSION}; software version {software}; uts {node} {release} {} {machine}",
+            part(uts.version())
+        );
+        self.log_internal(mos, tx, "create", &what)?;
+        features.iter().try_for_each(|name| self.log_internal(mos, tx, "set", &format!("feature@{name}=enabled")))
+    }
+
+    fn create_root(&self, mos: &Mos, tx: &Tx, id: u64, populate: Option<Populate>) -> Result<(), Error> {
+        // whose the space and the objects are is known from the beginning, if it is known at all
+        let accounting = if self.hooks.used_by.is_some() { ACCOUNTING_COMPLETE } else { 0 };
+        let objset = Objset::create(self.zio.clone(), id, ObjsetType::Zfs, accounting, tx)?;
+        if let Some(populate) = populate {
+            populate(&objset, tx)?;
+        }
+        self.heads.insert(Arc::new(Head {
+            id,
+            objset,
+            policy: RwLock::new(self.plain_policy(mos, dmu::WritePolicy::default())?),
+            reserved: 0,
+        }));
+        if self.hooks.used_by.is_some() {
+            for name in ["userobj_accounting", "project_quota"] {
+                if self.feature_enabled(mos, name)? {
+                    self.activate_dataset_feature(mos, tx, id, name)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn aux_list(&self, mos: &Mos, tx: &Tx, name: &str, devices: &[NvList]) -> Result<(), Error> {
+        if devices.is_empty() {
+            return Ok(());
+        }
+        let id = mos.new_nvlist(tx)?;
+        mos.root_zap()?.add_u64(tx, name, id)?;
+        let mut list = NvList::new();
+        list.insert(name, nvlist::Value::NvListArray(devices.to_vec()));
+        mos.put_nvlist(tx, id, &list)
+    }
+
+    /// Makes the ZAPs of vdevs that have none (OpenZFS: `vdev_construct_zaps`).
+    fn construct_zaps(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        let all = Zap::create_link(tx, &mos.root_zap()?, "com.delphix:vdev_zap_map", OTN_ZAP_METADATA)?;
+        let one = |vdev: &mut NvList, name: &str| -> Result<u64, Error> {
+            let id = mos.new_zap(tx, OTN_ZAP_METADATA)?;
+            all.add_int(tx, id, id)?;
+            vdev.insert(name, id);
+            Ok(id)
+        };
+        let mut tree = self.config.lock().nv.get_nvlist(key::VDEV_TREE).cloned().unwrap_or_default();
+        if self.feature_enabled(mos, "vdev_zaps_v2")? {
+            one(&mut tree, key::VDEV_ROOT_ZAP)?;
+            self.feature_increment(mos, tx, "vdev_zaps_v2")?;
+        }
+        for top in tree.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten() {
+            leaf_zaps(top, &one)?;
+            let zap = one(top, key::VDEV_TOP_ZAP)?;
+            if let Some(nvlist::Value::String(bias)) = top.remove(key::ALLOCATION_BIAS) {
+                let bias = bias.to_string();
+                mos.zap(zap)?.add_value(tx, "org.zfsonlinux:allocation_bias", &ZapValue::from_text(&bias))?;
+                self.feature_increment(mos, tx, "allocation_classes")?;
+            }
+        }
+        self.edit_config(|nv| nv.insert(key::VDEV_TREE, tree));
+        Ok(())
+    }
+
+    fn count_vdev_features(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        let draids = self.tree().tops().iter().filter(|top| top.config().kind == vdev::VdevType::Draid).count();
+        (0..draids).try_for_each(|_| self.feature_increment(mos, tx, "draid"))
+    }
+}
+
+fn leaf_zaps(vdev: &mut NvList, one: &dyn Fn(&mut NvList, &str) -> Result<u64, Error>) -> Result<(), Error> {
+    match vdev.get_nvlist_array_mut(key::CHILDREN) {
+        Some(children) if !children.is_empty() => children.iter_mut().try_for_each(|child| leaf_zaps(child, one)),
+        _ => one(vdev, key::VDEV_LEAF_ZAP).map(drop),
+    }
+}
+
+/// A property's value as a ZAP holds it.
+pub(crate) fn stored(value: &crate::Value) -> ZapValue {
+    match value {
+        crate::Value::Number(n) => ZapValue::from_u64(*n),
+        crate::Value::String(text) => ZapValue::from_text(text),
+    }
+}
+
+/// Opens the new pool as any other: what is on the devices is what is worked with.
+fn reopen(devices: &HashMap<Guid, Arc<dyn Device>>, import: ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
+    let found = devices.values().map(|device| (PathBuf::from(device.name()), device.clone())).collect();
+    let candidates = vdev::import::scan_devices(found);
+    let candidate = candidates.first().ok_or_else(|| Error::NoUberblock("the new pool is not found".to_string()))?;
+    Spa::import(candidate, &import, hooks)
+}
+
+/// Writes the labels of spares and caches: they are in no pool's tree, and their labels name no pool.
+fn init_aside(new: &NewPool) -> Result<(), Error> {
+    let spares = new.spares.iter().map(|list| (list, vdev::label::AuxUse::Spare));
+    let caches =
+        new.l2cache.iter().map(|list| (list, vdev::label::AuxUse::L2cache(list.get_u64(key::ASHIFT).unwrap_or(9))));
+    for (list, aux) in spares.chain(caches) {
+        let guid = Guid(list.get_u64(key::GUID).unwrap_or(0));
+        // a distributed spare has no device
+        if let Some(device) = new.devices.get(&guid) {
+            vdev::label::init(&**device, &vdev::label::aux_config(VERSION, guid, list.get_str(key::PATH), aux))?;
+        }
+    }
+    Ok(())
+}
+
+fn init_labels(nv: &NvList, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<(), Error> {
+    let none = NvList::new();
+    let tree = nv.get_nvlist(key::VDEV_TREE).unwrap_or(&none);
+    for top in tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]) {
+        let parsed = VdevConfig::parse(top)?;
+        for leaf in parsed.leaves() {
+            if let Some(device) = devices.get(&leaf.guid) {
+                let config = vdev::label::initial_config(nv, top, leaf.guid, TXG_INITIAL);
+                vdev::label::init(&**device, &config)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Which features a pool uses, while that changes (OpenZFS: `zfeature.c`, the writing half).
+//!
+//! Refcounts stand in two ZAPs of the MOS, by whether an unknown feature keeps readers out; those that are needed to read the
+//! MOS stand in the labels as well while they are active.
+
+use dmu::Tx;
+use nvlist::Value;
+use ondisk::label::key;
+
+use crate::Error;
+use crate::bpobj_write::EmptyCount;
+use crate::ddt::FeatureUse;
+use crate::feature::{self, Feature};
+use crate::mos::Mos;
+use crate::spa::Spa;
+use crate::spa::heads::OTN_ZAP_METADATA;
+
+const FOR_READ: &str = "features_for_read";
+const FOR_WRITE: &str = "features_for_write";
+const DESCRIPTIONS: &str = "feature_descriptions";
+const ENABLED_TXG: &str = "feature_enabled_txg";
+
+fn list_of(def: &Feature) -> &'static str {
+    if def.readonly_compatible() { FOR_WRITE } else { FOR_READ }
+}
+
+/// How often the feature is used; `None` if it is disabled.
+pub(crate) fn refcount(mos: &Mos, def: &Feature) -> Result<Option<u64>, Error> {
+    match mos.named_zap(list_of(def))? {
+        Some(zap) => Ok(zap.lookup_u64(def.guid)?),
+        None => Ok(None),
+    }
+}
+
+/// Makes the lists of features in a new pool.
+pub(crate) fn create_lists(mos: &Mos, tx: &Tx) -> Result<(), Error> {
+    for name in [FOR_READ, FOR_WRITE, DESCRIPTIONS] {
+        let id = mos.new_zap(tx, OTN_ZAP_METADATA)?;
+        mos.root_zap()?.add_u64(tx, name, id)?;
+    }
+    Ok(())
+}
+
+impl Spa {
+    fn known(name: &str) -> Result<&'static Feature, Error> {
+        feature::by_name(name).ok_or_else(|| Error::Features(vec![name.to_string()]))
+    }
+
+    /// Whether the pool may use feature `name`.
+    pub(crate) fn feature_enabled(&self, mos: &Mos, name: &str) -> Result<bool, Error> {
+        Ok(refcount(mos, Self::known(name)?)?.is_some())
+    }
+
+    /// Whether the pool uses feature `name`.
+    pub(crate) fn feature_active(&self, mos: &Mos, name: &str) -> Result<bool, Error> {
+        Ok(refcount(mos, Self::known(name)?)?.is_some_and(|n| n > 0))
+    }
+
+    /// Enables a feature and what it depends on (OpenZFS: `spa_feature_enable`).
+    pub(crate) fn feature_enable(&self, mos: &Mos, tx: &Tx, def: &'static Feature) -> Result<(), Error> {
+        for name in def.depends {
+            self.feature_enable(mos, tx, Self::known(name)?)?;
+        }
+        if refcount(mos, def)?.is_some() {
+            return Ok(());
+        }
+        let descriptions = mos.named_zap(DESCRIPTIONS)?.ok_or_else(no_lists)?;
+        if descriptions.lookup(def.guid)?.is_none() {
+            descriptions.add_value(tx, def.guid, &dmu::ZapValue::from_text(def.description))?;
+        }
+        self.set_refcount(mos, tx, def, u64::from(def.activates_on_enable()))?;
+        if def.name == "enabled_txg" && mos.number(ENABLED_TXG)?.is_none() {
+            let id = mos.new_zap(tx, OTN_ZAP_METADATA)?;
+            mos.root_zap()?.add_u64(tx, ENABLED_TXG, id)?;
+        }
+        if let Some(txgs) = mos.named_zap(ENABLED_TXG)? {
+            self.feature_increment(mos, tx, "enabled_txg")?;
+            txgs.add_u64(tx, def.guid, tx.txg().0)?;
+        }
+        Ok(())
+    }
+
+    fn set_refcount(&self, mos: &Mos, tx: &Tx, def: &'static Feature, count: u64) -> Result<(), Error> {
+        let zap = mos.named_zap(list_of(def))?.ok_or_else(no_lists)?;
+        zap.update_u64(tx, def.guid, count)?;
+        if def.is_mos() {
+            let mut config = self.config.lock();
+            let list = config.nv.get_nvlist(key::FEATURES_FOR_READ).cloned().unwrap_or_default();
+            let mut changed = list.clone();
+            if count > 0 {
+                changed.insert(def.guid, Value::Boolean);
+            } else {
+                changed.remove_all(def.guid);
+            }
+            if changed != list {
+                config.nv.insert(key::FEATURES_FOR_READ, changed);
+                config.dirty = true;
+            }
+        }
+        self.apply_feature(def.name, count > 0);
+        Ok(())
+    }
+
+    /// What the engine does differently while a feature is active.
+    pub(crate) fn apply_feature(&self, name: &str, active: bool) {
+        match name {
+            "hole_birth" => self.zio.set_hole_birth(active),
+            "dynamic_gang_header" => self.zio.set_dynamic_gang(active),
+            _ => {}
+        }
+    }
+
+    /// One use more of feature `name` (OpenZFS: `spa_feature_incr`).
+    pub(crate) fn feature_increment(&self, mos: &Mos, tx: &Tx, name: &str) -> Result<(), Error> {
+        self.change(mos, tx, name, 1)
+    }
+
+    /// Runs `work` with what counts the uses of the one empty list.
+    pub(crate) fn with_empty_bpobj<R>(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        work: impl FnOnce(&mut EmptyCount<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let name = "empty_bpobj";
+        let mut count = |by: i64| {
+            if refcount(mos, Self::known(name)?)?.is_none() {
+                return Ok(None);
+            }
+            if by != 0 {
+                self.change(mos, tx, name, by)?;
+            }
+            refcount(mos, Self::known(name)?)
+        };
+        work(&mut count)
+    }
+
+    /// One use less of feature `name` (OpenZFS: `spa_feature_decr`).
+    pub(crate) fn feature_decrement(&self, mos: &Mos, tx: &Tx, name: &str) -> Result<(), Error> {
+        self.change(mos, tx, name, -1)
+    }
+
+    fn change(&self, mos: &Mos, tx: &Tx, name: &str, by: i64) -> Result<(), Error> {
+        let def = Self::known(name)?;
+        let count = refcount(mos, def)?.ok_or_else(|| Error::FeatureDisabled(name.to_string()))?;
+        let changed = count
+            .checked_add_signed(by)
+            .ok_or_else(|| Error::corrupt(1, format!("feature {name} is used {count} times, and shall be {by}")))?;
+        self.set_refcount(mos, tx, def, changed)
+    }
+}
+
+/// A pool's features, in a sync.
+pub(crate) struct Uses<'a> {
+    pub(crate) spa: &'a Spa,
+    pub(crate) mos: &'a Mos,
+    pub(crate) tx: &'a Tx,
+}
+
+impl FeatureUse for Uses<'_> {
+    fn enabled(&self, name: &str) -> Result<bool, Error> {
+        self.spa.feature_enabled(self.mos, name)
+    }
+
+    fn active(&self, name: &str) -> Result<bool, Error> {
+        self.spa.feature_active(self.mos, name)
+    }
+
+    fn increment(&self, name: &str) -> Result<(), Error> {
+        self.spa.feature_increment(self.mos, self.tx, name)
+    }
+
+    fn decrement(&self, name: &str) -> Result<(), Error> {
+        self.spa.feature_decrement(self.mos, self.tx, name)
+    }
+}
+
+fn no_lists() -> Error {
+    Error::corrupt(1, "the pool has no lists of features")
+}

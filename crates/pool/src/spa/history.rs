@@ -1,0 +1,39 @@
+//! What was done to the pool (OpenZFS: `spa_history_log`, `spa_history_log_internal`).
+
+use std::sync::Arc;
+
+use dmu::Tx;
+use nvlist::NvList;
+
+use crate::mos::Mos;
+use crate::spa::{Spa, config};
+use crate::{Error, history};
+
+impl Spa {
+    /// Records a command line, as its user typed it.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn log_history(self: &Arc<Self>, command: &str) -> Result<(), Error> {
+        let mut record = NvList::new();
+        record.insert("history command", command);
+        record.insert("history who", u64::from(rustix::process::getuid().as_raw()));
+        record.insert("history zone", "linux");
+        self.sync_task(move |cx| cx.spa.put_history(cx.mos, cx.tx, record))
+    }
+
+    /// Records something that the pool itself did.
+    pub(crate) fn log_internal(&self, mos: &Mos, tx: &Tx, event: &str, what: &str) -> Result<(), Error> {
+        let mut record = NvList::new();
+        record.insert("history internal str", what);
+        record.insert("internal_name", event);
+        record.insert("history txg", tx.txg().0);
+        self.put_history(mos, tx, record)
+    }
+
+    fn put_history(&self, mos: &Mos, tx: &Tx, mut record: NvList) -> Result<(), Error> {
+        record.insert("history time", self.env().now_s());
+        record.insert("history hostname", config::host().1.as_str());
+        history::append(mos, tx, &record)
+    }
+}

@@ -1,0 +1,289 @@
+//! Opening a pool for writing, and the views that readers get (OpenZFS: `spa_import`, `spa_load`).
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+
+use base::{Endian, Env, Guid, Txg};
+use dmu::Objset;
+use nvlist::NvList;
+use ondisk::label::key;
+use parking_lot::{Mutex, RwLock};
+use vdev::import::Candidate;
+use zio::Zio;
+
+use crate::alloc::PoolSpace;
+use crate::brt::LiveClones;
+use crate::ddt::LiveTables;
+use crate::feature::State;
+use crate::mos::Mos;
+use crate::names::Names;
+use crate::open::{self, AllocBias};
+use crate::spa::config::{self, Config, PoolState};
+use crate::spa::{Hooks, Spa, txg};
+use crate::{Error, ListOptions, LoadInfo, OpenOptions, Pool};
+
+/// No pool ever gets so far; from here on numbers could overflow.
+const TXG_MAX: u64 = 1 << 62;
+/// For so many txgs nothing that was freed is handed out again (OpenZFS: `TXG_DEFER_SIZE`).
+const TXG_DEFER_SIZE: u64 = 2;
+
+/// How a pool is opened for writing.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// What a pool opened for reading can be told as well: another name, a txg to go back to, a missing log.
+    pub open: OpenOptions,
+    /// Take the pool although another machine seems to use it (`-f`).
+    pub force: bool,
+    /// Go back to an older txg if the newest cannot be used (`-F`).
+    pub rewind: bool,
+    /// It is open already on this machine, as far as `zpool` remembers: no new import, but the next command.
+    pub again: bool,
+}
+
+/// What all views of a pool have in common.
+#[derive(Debug)]
+pub(crate) struct ViewBase {
+    name: String,
+    guid: Guid,
+    options: OpenOptions,
+    info: LoadInfo,
+    load_guid: u64,
+    biases: OnceLock<Vec<AllocBias>>,
+}
+
+impl ViewBase {
+    pub(crate) fn new(name: String, guid: Guid, altroot: Option<String>, arc_bytes: u64, env: &Env) -> ViewBase {
+        let options = OpenOptions { altroot, arc_bytes, ..OpenOptions::default() };
+        ViewBase {
+            name,
+            guid,
+            options,
+            info: LoadInfo::default(),
+            load_guid: env.random_u64(),
+            biases: OnceLock::new(),
+        }
+    }
+
+    fn of(pool: &Pool) -> ViewBase {
+        ViewBase {
+            name: pool.name.clone(),
+            guid: pool.guid,
+            options: pool.options.clone(),
+            info: pool.load_info.clone(),
+            load_guid: pool.load_guid,
+            biases: OnceLock::from(pool.biases.clone()),
+        }
+    }
+}
+
+impl Spa {
+    /// Opens the pool that `candidate` is for writing. Its devices must have been opened for writing.
+    ///
+    /// # Errors
+    /// As [`Pool::open`]; when another machine uses the pool; when something about it cannot be written here: it was written in
+    /// another byte order, or uses features that are not known.
+    pub fn import(candidate: &Candidate, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
+        let pool = Pool::open(candidate, &options.open)?;
+        let newest = open::newest(candidate);
+        check_writable(&pool, options, newest)?;
+        check_logs(&pool)?;
+        let uberblock = pool.uberblock().clone();
+        let zio = pool.zio().clone();
+        zio.set_env(hooks.env.clone());
+        let mos = Objset::open_writable(zio.clone(), 0, &uberblock.rootbp)?;
+        let space = PoolSpace::open(&pool, &Mos::open(mos.clone())?)?;
+        zio.set_space(space.clone());
+        let (dedup, clones) = live_tables(&zio, &mos)?;
+        let mut nv = pool.config().clone();
+        let exported = nv.get_u64(key::POOL_STATE) != Some(PoolState::Active as u64);
+        let (id, host) = config::host();
+        nv.insert(key::POOL_STATE, PoolState::Active as u64);
+        nv.insert(key::HOSTID, u64::from(id));
+        nv.insert(key::HOSTNAME, host.as_str());
+        if options.open.name.is_some() {
+            nv.insert(key::POOL_NAME, pool.name());
+        }
+        // a txg of ours is the newest state at once
+        let rewound = uberblock.txg < newest;
+        let changed = exported || rewound || nv != *pool.config();
+        let mut txgs = uberblock.txg;
+        if options.rewind || options.open.txg.is_some() {
+            // what was newer must not come back: the next txg is behind it
+            txgs = newest.max(txgs);
+        }
+        let spa = Arc::new(Spa {
+            name: pool.name().to_string(),
+            guid: pool.guid(),
+            view_base: ViewBase::of(&pool),
+            worst: super::worst_case(zio.tree()),
+            zio,
+            mos,
+            space,
+            txgs: txg::Txgs::new(txgs),
+            config: Mutex::new(Config { nv, dirty: changed, labels: changed }),
+            uberblock: Mutex::new(uberblock),
+            hooks,
+            heads: Default::default(),
+            tasks: Default::default(),
+            frees: Default::default(),
+            dedup,
+            clones,
+            mos_delta: Default::default(),
+            view: RwLock::new(Some(pool.clone())),
+            pass: Default::default(),
+            thread: Mutex::new(None),
+        });
+        for feature in pool.features() {
+            if let Some(def) = feature.def {
+                spa.apply_feature(def.name, feature.state == State::Active);
+            }
+        }
+        spa.start()?;
+        if changed {
+            spa.txgs.note_work();
+            spa.sync()?;
+        }
+        Ok(spa)
+    }
+
+    /// The pool as its last synced txg left it.
+    ///
+    /// # Errors
+    /// When its MOS cannot be read.
+    pub fn view(&self) -> Result<Arc<Pool>, Error> {
+        if let Some(view) = &*self.view.read() {
+            return Ok(view.clone());
+        }
+        let made = self.make_view()?;
+        let mut view = self.view.write();
+        // a txg may have been synced meanwhile
+        if made.uberblock().txg == self.uberblock().txg {
+            return Ok(view.get_or_insert(made).clone());
+        }
+        Ok(made)
+    }
+
+    fn make_view(&self) -> Result<Arc<Pool>, Error> {
+        let uberblock = self.uberblock();
+        let mos = Mos::open(Objset::open(self.zio.clone(), 0, &uberblock.rootbp)?)?;
+        let config_object = mos.number("config")?.unwrap_or(0);
+        let config: NvList = mos.nvlist(config_object, "pool configuration")?;
+        let features = open::load_features(&mos, uberblock.version)?;
+        let root_dir_obj = mos.number("root_dataset")?.unwrap_or(0);
+        let base = &self.view_base;
+        let biases = match base.biases.get() {
+            Some(biases) => biases.clone(),
+            None => base.biases.get_or_init(|| open::alloc_biases(&mos, self.tree()).unwrap_or_default()).clone(),
+        };
+        let mut pool = Pool {
+            name: base.name.clone(),
+            guid: base.guid,
+            uberblock,
+            config,
+            mos,
+            zio: self.zio.clone(),
+            features,
+            biases,
+            root_dir_obj,
+            origin_snap_obj: None,
+            options: base.options.clone(),
+            load_info: base.info.clone(),
+            load_guid: base.load_guid,
+            names: Names::default(),
+            space_state: OnceLock::new(),
+            adjusted: OnceLock::new(),
+        };
+        pool.origin_snap_obj = open::origin_snap(&pool)?;
+        Ok(Arc::new(pool))
+    }
+}
+
+/// The tables of deduplicated and of cloned blocks.
+pub(crate) fn live_tables(zio: &Arc<Zio>, mos: &Arc<Objset>) -> Result<(Arc<LiveTables>, Arc<LiveClones>), Error> {
+    let dedup = Arc::new(LiveTables::open(mos.clone())?);
+    let clones = Arc::new(LiveClones::open(mos.clone())?);
+    zio.set_dedup(dedup.clone());
+    zio.set_clones(clones.clone());
+    Ok((dedup, clones))
+}
+
+/// Blocks of a log that are younger than the pool's newest state lie in space that its maps call free: until they are
+/// claimed, whoever allocates would destroy them (OpenZFS: `zil_claim_log_block`, `spa_min_claim_txg`).
+fn check_logs(pool: &Arc<Pool>) -> Result<(), Error> {
+    let newest = pool.uberblock().txg;
+    for entry in pool.list(pool.name(), &ListOptions::DATASETS)? {
+        let Some(dataset) = entry.dataset() else { continue };
+        // a dataset that cannot be read has no log that can be
+        let Ok(objset) = dataset.objset() else { continue };
+        if objset.phys().zil_header.claim_txg.0 != 0 {
+            continue;
+        }
+        let stop_at_young = &mut |step: zil::Step<'_>| match step {
+            zil::Step::Block(bp) if bp.birth() > newest => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        if matches!(zil::walk(&objset, stop_at_young).end, zil::ChainEnd::Stopped) {
+            let why = format!("the intent log of '{}' is not replayed", dataset.name());
+            return Err(Error::NotWritable(why));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the pool can be written here, and by us.
+fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(), Error> {
+    if pool.uberblock().endian != Endian::Little {
+        return Err(Error::NotWritable("it was written on a machine of the other byte order".to_string()));
+    }
+    if let Some((txg, why)) = pool.load_info().skipped.first().filter(|_| !options.rewind && options.open.txg.is_none())
+    {
+        let back = pool.uberblock().txg;
+        return Err(Error::NeedsRewind { txg: *txg, why: why.clone(), back });
+    }
+    let back = newest.0.saturating_sub(pool.uberblock().txg.0);
+    if newest.0 >= TXG_MAX || (options.open.txg.is_none() && back > TXG_DEFER_SIZE) {
+        return Err(Error::NotWritable(format!(
+            "the newest usable state is {back} txgs old: its blocks may be overwritten"
+        )));
+    }
+    let uberblock = pool.uberblock();
+    let refuse = |why: &str| Err(Error::NotWritable(why.to_string()));
+    if uberblock.txg.0 >= TXG_MAX {
+        return refuse("its txg is beyond all that can be");
+    }
+    let tops = pool.tree().tops();
+    if tops.iter().any(|top| top.config().raidz_expanding) || uberblock.reflow_scratch_state() != 0 {
+        return refuse("a raidz is being expanded");
+    }
+    if tops.iter().any(|top| top.config().removing) {
+        return refuse("a device is being removed");
+    }
+    let active = pool.config().get_u64(key::POOL_STATE) == Some(PoolState::Active as u64);
+    if active && !options.again && uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0) {
+        return refuse("multihost protection is on, and whether another system uses the pool cannot be found out here");
+    }
+    if options.again && !active {
+        return Err(Error::Closed);
+    }
+    if options.open.checkpoint {
+        let why = "a rewind to the checkpoint can only be looked at".to_string();
+        return Err(Error::NotWritable(why));
+    }
+    let unknown: Vec<String> = pool
+        .features()
+        .iter()
+        .filter(|f| f.def.is_none() && f.state == State::Active)
+        .map(|f| f.guid.clone())
+        .collect();
+    if !unknown.is_empty() {
+        return Err(Error::NotWritable(format!("it uses features not known here: {}", unknown.join(", "))));
+    }
+    let (own, _) = config::host();
+    match pool.host() {
+        (Some(id), host) if active && id != 0 && id != u64::from(own) && !options.force && !options.again => {
+            let host = host.unwrap_or("").to_string();
+            Err(Error::InUseByHost { host, id })
+        }
+        _ => Ok(()),
+    }
+}

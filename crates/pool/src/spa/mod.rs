@@ -1,0 +1,250 @@
+//! A pool that is written: its txgs, its space, its configuration.
+//!
+//! # What it is
+//! A [`Spa`] owns a pool: its devices are locked, one thread syncs its txgs, and everything that changes goes through it. It is made by
+//! [`Spa::create`] and [`Spa::import`], and ends with [`Spa::export`], or with [`Spa::close`], which leaves the pool as one in use.
+//!
+//! # The few ideas
+//! * **Readers have views.** [`Spa::view`] is a [`Pool`]: the pool as its last synced txg left it, with caches of its own. All that can be
+//!   asked of a pool opened for reading can be asked of a view. Live object sets, which see what is dirty, come from [`Spa::objset`].
+//! * **Changes of the MOS are made by one thread.** A [sync task](Spa::sync_task) runs between the sync of the datasets and that of
+//!   the MOS; all of it is in the txg, or nothing. It checks first, and changes only when nothing can fail any more but the devices.
+//! * **A sync goes in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in
+//!   the MOS. It ends since a block born in this txg is written again in its place from pass 2 on, and nothing is compressed
+//!   from pass 8 on.
+//! * **An error in a sync suspends the pool.** What is on disk stays the last synced txg; whoever waits gets the error.
+//!
+//! # Lock order
+//! `heads` → `config` → the locks of `space` and `zio`. None is held over I/O but by the sync thread, which alone takes `config` for long.
+//!
+//! # A crash
+//! The uberblock is written last, behind a flush of all that it leads to. Before it is on disk the pool is that of the txg before,
+//! whose blocks nobody has overwritten: what is freed in a txg is handed out again two txgs later at the earliest.
+//!
+//! OpenZFS: `spa.c`, `txg.c`, `dsl_pool.c`, `dsl_synctask.c`, `spa_config.c`.
+
+mod checkpoint;
+mod close;
+mod config;
+mod create;
+mod dir;
+mod dtl;
+mod features;
+mod frees;
+mod heads;
+mod history;
+mod import;
+pub(crate) mod mosw;
+mod policy;
+mod props;
+mod scan;
+mod space;
+mod sync;
+mod task;
+mod txg;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+
+use base::{Env, Guid, Txg};
+use dmu::{Objset, Tx, UsedBy};
+use ondisk::Uberblock;
+use parking_lot::{Mutex, RwLock};
+use vdev::VdevTree;
+use zio::Zio;
+
+use crate::alloc::PoolSpace;
+use crate::brt::LiveClones;
+use crate::ddt::LiveTables;
+use crate::mos::Mos;
+use crate::{Error, Pool};
+
+pub use create::{CreateOptions, Populate};
+pub use import::ImportOptions;
+pub use scan::ScrubResult;
+pub use task::TaskCx;
+pub use txg::{DmuTxStats, TxgRecord, Txgs};
+
+/// What upper rooms tell a pool that is written.
+#[derive(Clone)]
+pub struct Hooks {
+    /// Clock and randomness.
+    pub env: Env,
+    /// Whose the objects of file systems are.
+    pub used_by: Option<Arc<dyn UsedBy + Send + Sync>>,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Hooks { env: Env::system(), used_by: None }
+    }
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hooks").field("env", &self.env).finish_non_exhaustive()
+    }
+}
+
+/// A pool that is open for writing (OpenZFS: `spa_t`).
+pub struct Spa {
+    name: String,
+    guid: Guid,
+    hooks: Hooks,
+    zio: Arc<Zio>,
+    mos: Arc<Objset>,
+    space: Arc<PoolSpace>,
+    txgs: Arc<Txgs>,
+    config: Mutex<config::Config>,
+    uberblock: Mutex<Uberblock>,
+    heads: heads::Heads,
+    tasks: task::Tasks,
+    frees: frees::Frees,
+    /// Deduplicated blocks.
+    dedup: Arc<LiveTables>,
+    /// Cloned blocks.
+    clones: Arc<LiveClones>,
+    /// The largest sector, and what a byte may come to.
+    worst: (u32, u64),
+    /// What the MOS itself grew by, not yet booked.
+    mos_delta: Mutex<space::Delta>,
+    view: RwLock<Option<Arc<Pool>>>,
+    view_base: import::ViewBase,
+    /// The pass of the sync that runs.
+    pass: AtomicU64,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Spa {
+    /// The pool's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The pool's guid.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// What reads and writes its blocks.
+    #[must_use]
+    pub fn zio(&self) -> &Arc<Zio> {
+        &self.zio
+    }
+
+    /// Its devices.
+    #[must_use]
+    pub fn tree(&self) -> &Arc<VdevTree> {
+        self.zio.tree()
+    }
+
+    /// Its transaction groups.
+    #[must_use]
+    pub fn txgs(&self) -> &Arc<Txgs> {
+        &self.txgs
+    }
+
+    /// Its space.
+    #[must_use]
+    pub fn space(&self) -> &Arc<PoolSpace> {
+        &self.space
+    }
+
+    /// Clock and randomness.
+    #[must_use]
+    pub fn env(&self) -> &Env {
+        &self.hooks.env
+    }
+
+    /// The uberblock of the last synced txg.
+    #[must_use]
+    pub fn uberblock(&self) -> Uberblock {
+        self.uberblock.lock().clone()
+    }
+
+    /// The MOS as it is now, unsynced changes included.
+    pub(crate) fn live_mos(&self) -> Result<Mos, Error> {
+        Mos::open(self.mos.clone())
+    }
+
+    /// A place in the open txg for changes that dirty about `bytes` bytes. May wait where much is dirty.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if so much is not free any more, [`Error::Suspended`].
+    pub fn tx(&self, bytes: u64) -> Result<Tx, Error> {
+        self.reserve(bytes, false)
+    }
+
+    /// As [`Spa::tx`], for changes that free more than they take: they may use half of what is kept back (OpenZFS:
+    /// `dmu_tx_mark_netfree`).
+    ///
+    /// # Errors
+    /// As [`Spa::tx`].
+    pub fn tx_netfree(&self, bytes: u64) -> Result<Tx, Error> {
+        self.reserve(bytes, true)
+    }
+
+    /// Refuses what the pool has no room for. What is not yet on disk counts at its worst, so a refusal may be too early: then everything
+    /// is written first, and the figures are exact. What one transaction takes beyond them is covered by what is kept back.
+    fn reserve(&self, bytes: u64, netfree: bool) -> Result<Tx, Error> {
+        let bytes = bytes.max(1 << self.worst.0);
+        let free = || self.space.available(netfree);
+        let worst = |pending: u64| free() >= pending.saturating_mul(self.worst.1);
+        if let Some(tx) = self.txgs.assign_if(bytes, &worst)? {
+            return Ok(tx);
+        }
+        if self.txgs.reserved() > 0 {
+            self.sync()?;
+        }
+        if let Some(tx) = self.txgs.assign_if(bytes, &|pending| free() >= pending.saturating_mul(ALONE))? {
+            return Ok(tx);
+        }
+        self.txgs.stats.no_space.add(1);
+        Err(Error::NoSpace)
+    }
+
+    /// Waits until all that was changed before is on disk.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`].
+    pub fn sync(&self) -> Result<(), Error> {
+        self.txgs.wait_synced(self.txgs.open())
+    }
+
+    /// Waits until txg `txg` is on disk.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`].
+    pub fn wait_synced(&self, txg: Txg) -> Result<(), Error> {
+        self.txgs.wait_synced(txg)
+    }
+}
+
+/// Copies of a block at most.
+const COPIES_MAX: u64 = 3;
+/// What a byte comes to on disk at least, for this check: blocks of pointers above it, and their copies.
+const INFLATION_MIN: u64 = 6;
+
+/// The largest sector (its base-2 logarithm), and what a byte may come to on disk at most: three copies, each with as much parity as the
+/// smallest block has. OpenZFS takes 24 for all (`spa_asize_inflation`).
+pub(crate) fn worst_case(tree: &VdevTree) -> (u32, u64) {
+    let of = |top: &vdev::TopVdev| {
+        let sector = 1u64 << top.ashift();
+        COPIES_MAX * top.deflated(top.psize_to_asize(sector)).div_ceil(sector)
+    };
+    let tops = || tree.tops().iter().filter(|top| top.is_concrete());
+    let ashift = tops().map(vdev::TopVdev::ashift).max().unwrap_or(9);
+    (ashift, tops().map(of).max().unwrap_or(0).max(INFLATION_MIN))
+}
+
+/// The same of the one transaction that gets the rest of a full pool: for what goes beyond there is what is kept back.
+const ALONE: u64 = 2;
+
+impl std::fmt::Debug for Spa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "pool {} ({}), {:?}", self.name, self.guid, self.txgs)
+    }
+}

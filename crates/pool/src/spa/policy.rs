@@ -1,0 +1,70 @@
+//! How a dataset's blocks are written, by its properties (OpenZFS: `checksum_changed_cb` and the like).
+
+use codec::{ChecksumKind, Compress};
+use dmu::{RedundantMetadata, WritePolicy};
+
+use crate::mos::Mos;
+use crate::spa::Spa;
+use crate::{Dataset, Error};
+
+/// `on` for checksum, compression and dedup.
+const ON: u64 = 1;
+const OFF: u64 = 2;
+/// In the value of `dedup`: blocks are compared (OpenZFS: `ZIO_CHECKSUM_VERIFY`).
+const VERIFY: u64 = 1 << 8;
+/// Where the level of zstd stands in the value of `compression` (OpenZFS: `SPA_COMPRESSBITS`).
+const LEVEL_SHIFT: u32 = 7;
+
+impl Spa {
+    pub(crate) fn policy_of(&self, dataset: &Dataset) -> Result<WritePolicy, Error> {
+        let mos = self.live_mos()?;
+        let number = |name: &str| Ok::<_, Error>(dataset.prop(name)?.and_then(|p| p.value.number()).unwrap_or(0));
+        let plain = self.plain_policy(&mos, WritePolicy::default())?;
+        let default_compress = plain.metadata_compress;
+        let (compress, complevel) = match number("compression")? {
+            ON => (default_compress, None),
+            value => {
+                let level = (value >> LEVEL_SHIFT) as i16;
+                let kind = Compress::from_u8((value & ((1 << LEVEL_SHIFT) - 1)) as u8).unwrap_or(default_compress);
+                (kind, (level != 0).then_some(level))
+            }
+        };
+        let dedup = match number("dedup")? {
+            0 | OFF => None,
+            value if value & !VERIFY == ON => Some((ChecksumKind::Sha256, value & VERIFY != 0)),
+            value => ChecksumKind::from_u8((value & !VERIFY) as u8).map(|kind| (kind, value & VERIFY != 0)),
+        };
+        Ok(WritePolicy {
+            checksum: match number("checksum")? {
+                ON => ChecksumKind::Fletcher4,
+                value => ChecksumKind::from_u8(value as u8).unwrap_or(ChecksumKind::Fletcher4),
+            },
+            compress,
+            complevel,
+            copies: number("copies")?.clamp(1, 3) as u8,
+            dedup,
+            redundant_metadata: match number("redundant_metadata")? {
+                1 => RedundantMetadata::Most,
+                2 => RedundantMetadata::Some,
+                3 => RedundantMetadata::None,
+                _ => RedundantMetadata::All,
+            },
+            encrypt: dataset.is_encrypted()?,
+            special_small: number("special_small_blocks")?,
+            ..plain
+        })
+    }
+
+    /// `policy` with what the pool's features allow, and no more: for the MOS, and for a dataset without properties.
+    pub(crate) fn plain_policy(&self, mos: &Mos, policy: WritePolicy) -> Result<WritePolicy, Error> {
+        let lz4 = self.feature_active(mos, "lz4_compress")?;
+        let compress = if lz4 { Compress::Lz4 } else { Compress::Lzjb };
+        Ok(WritePolicy {
+            compress,
+            metadata_compress: compress,
+            embed: self.feature_active(mos, "embedded_data")?,
+            hole_birth: self.feature_active(mos, "hole_birth")?,
+            ..policy
+        })
+    }
+}

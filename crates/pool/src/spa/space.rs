@@ -1,0 +1,250 @@
+//! Who pays for blocks: datasets, directories and the MOS (OpenZFS: `dsl_dataset_block_born`, `dsl_dataset_block_kill`,
+//! `dsl_dir_diduse_space`).
+//!
+//! While an object set is synced its new and its replaced blocks are gathered here; afterwards the sums are booked once per
+//! dataset and txg, up the tree of directories. A replaced block that no snapshot has is freed; one that the last snapshot has
+//! goes to the deadlist.
+
+use std::cell::RefCell;
+
+use base::Txg;
+use dmu::{BlockOwner, Tx};
+use ondisk::BlkPtr;
+use ondisk::dsl::{DslDirPhys, UsedBreakdown};
+
+use crate::Error;
+use crate::bpobj::Space;
+use crate::mos::Mos;
+
+/// Sums over blocks, in bytes; differences may be negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delta {
+    pub(crate) used: i64,
+    pub(crate) comp: i64,
+    pub(crate) uncomp: i64,
+}
+
+impl Delta {
+    pub(crate) fn of(mos: &Mos, bp: &BlkPtr) -> Delta {
+        let space = Space::of(mos, bp, true);
+        Delta { used: space.used as i64, comp: space.comp as i64, uncomp: space.uncomp as i64 }
+    }
+
+    pub(crate) fn add(&mut self, other: Delta) {
+        self.used += other.used;
+        self.comp += other.comp;
+        self.uncomp += other.uncomp;
+    }
+
+    pub(crate) fn minus(self, other: Delta) -> Delta {
+        Delta { used: self.used - other.used, comp: self.comp - other.comp, uncomp: self.uncomp - other.uncomp }
+    }
+
+    pub(crate) fn is_zero(self) -> bool {
+        self == Delta::default()
+    }
+}
+
+/// What the sync of one object set did.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// New blocks.
+    pub(crate) born: Delta,
+    /// Replaced blocks, all of them.
+    pub(crate) killed: Delta,
+    /// Of them, what can be freed.
+    pub(crate) freed: Delta,
+    /// Of them, what the last snapshot still has, and was born after the one before it.
+    pub(crate) only_last: u64,
+    /// Of them, what snapshots of this dataset (not only its origin) have.
+    pub(crate) to_snap: u64,
+    /// Blocks to free.
+    pub(crate) free: Vec<BlkPtr>,
+    /// Blocks for the deadlist.
+    pub(crate) dead: Vec<BlkPtr>,
+    /// What the clone wrote and, with true, freed again of its own, if it keeps a list of that.
+    pub(crate) live: Vec<(BlkPtr, bool)>,
+    /// Features that a new block needs, by checksum and compression number and size.
+    pub(crate) large: bool,
+    /// A dnode of more than one slot.
+    pub(crate) large_dnode: bool,
+    pub(crate) checksums: u32,
+    pub(crate) compressions: u32,
+}
+
+/// Gathers what one object set's sync does.
+pub(crate) struct Gather<'a> {
+    mos: &'a Mos,
+    /// Blocks born later are nobody else's.
+    prev_snap: Txg,
+    /// Of the snapshot before the last.
+    prev_prev_snap: Txg,
+    /// Blocks born later are no part of the origin.
+    origin: Txg,
+    /// Whether the dataset is a clone with a livelist.
+    livelist: bool,
+    tally: RefCell<Tally>,
+}
+
+impl<'a> Gather<'a> {
+    pub(crate) fn new(mos: &'a Mos, prev_snap: Txg, prev_prev_snap: Txg, origin: Txg) -> Gather<'a> {
+        Gather { mos, prev_snap, prev_prev_snap, origin, livelist: false, tally: RefCell::default() }
+    }
+
+    /// Notes what a livelist wants to know.
+    pub(crate) fn with_livelist(self, livelist: bool) -> Self {
+        Gather { livelist, ..self }
+    }
+
+    fn note_live(&self, tally: &mut Tally, bp: &BlkPtr, freed: bool) {
+        if self.livelist && bp.birth() > self.origin && !bp.is_embedded() {
+            tally.live.push((*bp, freed));
+        }
+    }
+
+    pub(crate) fn into_tally(self) -> Tally {
+        self.tally.into_inner()
+    }
+}
+
+impl BlockOwner for Gather<'_> {
+    fn born(&self, bp: &BlkPtr) {
+        let delta = Delta::of(self.mos, bp);
+        let mut tally = self.tally.borrow_mut();
+        tally.born.add(delta);
+        self.note_live(&mut tally, bp, false);
+        tally.large |= bp.lsize() > 128 << 10;
+        if !bp.is_embedded() {
+            tally.checksums |= 1u32.checked_shl(bp.checksum().into()).unwrap_or(0);
+        }
+        tally.compressions |= 1u32.checked_shl(bp.compression().into()).unwrap_or(0);
+    }
+
+    fn large_dnode(&self) {
+        self.tally.borrow_mut().large_dnode = true;
+    }
+
+    fn dsize(&self, bp: &BlkPtr) -> u64 {
+        self.mos.dsize(bp, true)
+    }
+
+    fn killed(&self, bp: &BlkPtr) {
+        let delta = Delta::of(self.mos, bp);
+        let mut tally = self.tally.borrow_mut();
+        tally.killed.add(delta);
+        self.note_live(&mut tally, bp, true);
+        if bp.birth() > self.prev_snap {
+            tally.freed.add(delta);
+            if !bp.is_embedded() {
+                tally.free.push(*bp);
+            }
+            return;
+        }
+        tally.dead.push(*bp);
+        if bp.birth() > self.prev_prev_snap {
+            tally.only_last += delta.used as u64;
+        }
+        if bp.birth() > self.origin {
+            tally.to_snap += delta.used as u64;
+        }
+    }
+}
+
+/// A kind of use within a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Used {
+    Head,
+    Snap,
+    Child,
+    ChildRsrv,
+    Refrsrv,
+}
+
+fn field(breakdown: &mut UsedBreakdown, which: Used) -> &mut u64 {
+    match which {
+        Used::Head => &mut breakdown.head,
+        Used::Snap => &mut breakdown.snap,
+        Used::Child => &mut breakdown.child,
+        Used::ChildRsrv => &mut breakdown.child_rsrv,
+        Used::Refrsrv => &mut breakdown.refrsrv,
+    }
+}
+
+fn shift(value: &mut u64, by: i64) {
+    *value = value.saturating_add_signed(by);
+}
+
+/// What the parent notices of a change by `delta` of something that keeps `reserved` bytes and had `before`.
+pub(crate) fn parent_delta(reserved: u64, before: u64, delta: i64) -> i64 {
+    if reserved == 0 {
+        return delta;
+    }
+    let after = before.saturating_add_signed(delta).max(reserved);
+    after as i64 - before.max(reserved) as i64
+}
+
+impl Mos {
+    /// Books `delta` of use `kind` to directory `id` and to all above it.
+    pub(crate) fn did_use(&self, tx: &Tx, id: u64, kind: Used, delta: Delta) -> Result<(), Error> {
+        self.did_use_as(tx, id, delta, delta.used, kind, kind)
+    }
+
+    /// Books a change in the use of directory `id` (OpenZFS: `dsl_dir_diduse_transfer_space`): its use changes by `delta`, that of
+    /// kind `to` by `to_new`, and what is missing between the two comes from kind `from`.
+    pub(crate) fn did_use_as(
+        &self,
+        tx: &Tx,
+        id: u64,
+        delta: Delta,
+        to_new: i64,
+        from: Used,
+        to: Used,
+    ) -> Result<(), Error> {
+        let (mut id, mut delta, mut to_new, mut from, mut to) = (id, delta, to_new, from, to);
+        while id != 0 && !(delta.is_zero() && to_new == 0) {
+            let (parent, noticed) = self.edit_dir(tx, id, |dir| {
+                let noticed = parent_delta(dir.reserved, dir.used_bytes, delta.used);
+                shift(&mut dir.used_bytes, delta.used);
+                shift(&mut dir.compressed_bytes, delta.comp);
+                shift(&mut dir.uncompressed_bytes, delta.uncomp);
+                if dir.flags & DslDirPhys::FLAG_USED_BREAKDOWN != 0 {
+                    if from != to {
+                        shift(field(&mut dir.used_breakdown, from), -(to_new - delta.used));
+                    }
+                    shift(field(&mut dir.used_breakdown, to), to_new);
+                }
+                (dir.parent_obj, noticed)
+            })?;
+            to_new = delta.used;
+            delta.used = noticed;
+            (id, from, to) = (parent, Used::ChildRsrv, Used::Child);
+        }
+        Ok(())
+    }
+
+    /// Moves use within directory `id` from one kind to another.
+    pub(crate) fn transfer(&self, tx: &Tx, id: u64, bytes: u64, from: Used, to: Used) -> Result<(), Error> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.edit_dir(tx, id, |dir| {
+            if dir.flags & DslDirPhys::FLAG_USED_BREAKDOWN != 0 {
+                shift(field(&mut dir.used_breakdown, from), -(bytes as i64));
+                shift(field(&mut dir.used_breakdown, to), bytes as i64);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parent_delta;
+
+    #[test]
+    fn a_reservation_hides_what_is_below_it() {
+        assert_eq!(parent_delta(0, 10, 5), 5);
+        assert_eq!(parent_delta(100, 10, 5), 0);
+        assert_eq!(parent_delta(100, 90, 20), 10);
+        assert_eq!(parent_delta(100, 110, -20), -10);
+    }
+}

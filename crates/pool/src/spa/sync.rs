@@ -1,0 +1,178 @@
+//! The sync of a txg (OpenZFS: `spa_sync`, `dsl_pool_sync`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use base::tunable;
+use dmu::{SyncCx, Tx, WritePolicy};
+use ondisk::Uberblock;
+
+use crate::Error;
+use crate::ddt::TableSync;
+use crate::mos::Mos;
+use crate::spa::features::Uses;
+use crate::spa::space::{Gather, Used};
+use crate::spa::task::TaskCx;
+use crate::spa::txg::Quiesced;
+use crate::spa::{Spa, Txgs, mosw};
+
+/// A sync that has not ended after so many passes never will: a bug.
+const PASSES_MAX: u64 = 64;
+/// The directory that the MOS's own space is booked to.
+const MOS_DIR: &str = "$MOS";
+
+/// The end of the thread that syncs.
+struct End(Arc<Txgs>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.fail(Arc::new(Error::Closed));
+    }
+}
+
+impl Spa {
+    /// Starts the thread that syncs.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<(), Error> {
+        let spa = Arc::downgrade(self);
+        let txgs = self.txgs.clone();
+        let inline = self.env().is_seeded();
+        let work = move || {
+            // however it ends: who waits is told
+            let _end = End(txgs.clone());
+            while let Some(next) = txgs.next() {
+                let Some(spa) = spa.upgrade() else { return };
+                let synced = if inline { base::tasks::inline(|| spa.sync_txg(next)) } else { spa.sync_txg(next) };
+                if let Err(error) = synced {
+                    txgs.fail(Arc::new(error));
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("txg_sync".to_owned()).spawn(work);
+        *self.thread.lock() = Some(thread.map_err(|source| Error::Thread { source })?);
+        Ok(())
+    }
+
+    fn sync_txg(self: &Arc<Self>, next: Quiesced) -> Result<(), Error> {
+        let started = Instant::now();
+        let mut record = next.record;
+        let tx = Tx::syncing(next.txg);
+        let (changed, first_pass_ns) = self.sync_passes(&tx)?;
+        record.first_pass_ns = first_pass_ns;
+        record.passes = self.pass.swap(0, Ordering::Relaxed) as u32;
+        if changed {
+            self.commit(&tx)?;
+            *self.view.write() = None;
+        }
+        self.space.sync_done(next.txg);
+        record.sync_ns = started.elapsed().as_nanos() as u64;
+        self.txgs.done(record);
+        Ok(())
+    }
+
+    /// Writes the first txg of a new pool, before the thread that syncs runs.
+    pub(crate) fn sync_first(self: &Arc<Self>, tx: &Tx) -> Result<(), Error> {
+        self.sync_passes(tx)?;
+        self.commit(tx)
+    }
+
+    /// All that a txg changed goes to disk, but for the uberblock. Whether anything did, and the nanoseconds of the first pass.
+    pub(crate) fn sync_passes(self: &Arc<Self>, tx: &Tx) -> Result<(bool, u64), Error> {
+        let started = Instant::now();
+        let mut first = 0;
+        loop {
+            let pass = self.pass.fetch_add(1, Ordering::Relaxed) + 1;
+            let mos = self.live_mos()?;
+            if pass == 1 {
+                self.run_tasks(&mos, tx, true);
+                self.clones.apply(tx.txg(), Some(&self.dedup))?;
+            }
+            self.sync_dtls(&mos, tx)?;
+            self.sync_config(&mos, tx)?;
+            self.sync_heads(&mos, tx)?;
+            if pass == 1 {
+                self.run_tasks(&mos, tx, false);
+                // what tasks changed in datasets, and the configuration that they changed
+                self.sync_heads(&mos, tx)?;
+                self.sync_config(&mos, tx)?;
+                if !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() {
+                    return Ok((false, 0));
+                }
+                self.sync_deferred_frees(&mos, tx)?;
+            }
+            self.book_mos(&mos, tx)?;
+            self.sync_frees(&mos, tx)?;
+            self.sync_tables(&mos, tx, pass as u32)?;
+            self.space.sync(&mos, tx, pass as u32, self)?;
+            self.sync_mos(&mos, tx, pass)?;
+            if pass == 1 {
+                first = started.elapsed().as_nanos() as u64;
+            }
+            if !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() && self.frees.is_empty() {
+                return Ok((true, first));
+            }
+            if pass >= PASSES_MAX {
+                return Err(Error::corrupt(0, format!("txg {} does not converge", tx.txg())));
+            }
+        }
+    }
+
+    fn sync_tables(&self, mos: &Mos, tx: &Tx, pass: u32) -> Result<(), Error> {
+        let features = Uses { spa: self, mos, tx };
+        let cx =
+            TableSync { mos, tx, zio: &self.zio, features: &features, pass, now_s: self.env().now_s(), last: false };
+        self.clones.sync(&cx)?;
+        self.dedup.sync(&cx)
+    }
+
+    fn run_tasks(self: &Arc<Self>, mos: &Mos, tx: &Tx, early: bool) {
+        for task in self.tasks.take(tx.txg(), early) {
+            task(&TaskCx { spa: self, mos, tx });
+        }
+    }
+
+    fn sync_mos(&self, mos: &Mos, tx: &Tx, pass: u64) -> Result<(), Error> {
+        if !self.mos.is_dirty(tx.txg()) {
+            return Ok(());
+        }
+        let gather = Gather::new(mos, base::Txg(0), base::Txg(0), base::Txg(0));
+        let policy = self.plain_policy(mos, WritePolicy::mos())?;
+        let cx = SyncCx { txg: tx.txg(), pass: pass as u32, owner: &gather, policy: &policy, used: None };
+        self.mos.sync(&cx)?;
+        let tally = gather.into_tally();
+        self.mos_delta.lock().add(tally.born.minus(tally.killed));
+        self.frees.add(tally.free);
+        Ok(())
+    }
+
+    /// Books what the MOS grew by. What it grows by after the last pass is booked with the next txg.
+    fn book_mos(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        if self.pass.load(Ordering::Relaxed) >= tunable::ZFS_SYNC_PASS_DONT_COMPRESS.get() {
+            return Ok(());
+        }
+        let delta = std::mem::take(&mut *self.mos_delta.lock());
+        if delta.is_zero() {
+            return Ok(());
+        }
+        let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
+        let children = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)?;
+        match children.map(|zap| zap.lookup_u64(MOS_DIR)).transpose()?.flatten() {
+            Some(dir) => mos.did_use(tx, dir, Used::Head, delta),
+            None => Ok(()),
+        }
+    }
+
+    /// The uberblock of a txg whose blocks are all written.
+    fn commit(&self, tx: &Tx) -> Result<(), Error> {
+        let mut uberblock: Uberblock = self.uberblock();
+        uberblock.txg = tx.txg();
+        uberblock.rootbp = self.mos.rootbp();
+        uberblock.timestamp = self.env().now_s();
+        uberblock.guid_sum = base::Guid(self.tree().config().walk().fold(0, |sum, v| sum.wrapping_add(v.guid.0)));
+        uberblock.endian = mosw::OURS;
+        self.commit_uberblock(&uberblock)?;
+        *self.uberblock.lock() = uberblock;
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Sync tasks: changes of the MOS, made by the thread that syncs (OpenZFS: `dsl_synctask.c`).
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use base::Txg;
+use dmu::Tx;
+use parking_lot::Mutex;
+
+use crate::Error;
+use crate::mos::Mos;
+use crate::spa::Spa;
+
+/// What a sync task works with.
+pub struct TaskCx<'a> {
+    /// The pool.
+    pub spa: &'a Arc<Spa>,
+    /// The MOS.
+    pub(crate) mos: &'a Mos,
+    /// The txg that is being synced.
+    pub tx: &'a Tx,
+}
+
+impl std::fmt::Debug for TaskCx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "task in {:?}", self.tx)
+    }
+}
+
+type Job = Box<dyn FnOnce(&TaskCx<'_>) + Send>;
+
+/// Tasks that wait, by the txg that they go into.
+#[derive(Default)]
+pub(crate) struct Tasks(Mutex<Vec<Waiting>>);
+
+struct Waiting {
+    txg: Txg,
+    early: bool,
+    job: Job,
+}
+
+impl Tasks {
+    /// The tasks of `txg`, early or not, in the order in which they came.
+    pub(crate) fn take(&self, txg: Txg, early: bool) -> Vec<Job> {
+        let mut all = self.0.lock();
+        let due = |task: &Waiting| task.txg <= txg && task.early == early;
+        let (now, later): (Vec<_>, Vec<_>) = std::mem::take(&mut *all).into_iter().partition(due);
+        *all = later;
+        now.into_iter().map(|task| task.job).collect()
+    }
+}
+
+impl Spa {
+    /// Runs `work` in the next sync and waits until its txg is on disk. `work` must check all that can be checked before it changes
+    /// anything: an error that it returns after a change does not undo the change.
+    ///
+    /// # Errors
+    /// What `work` returned, or [`Error::Suspended`].
+    pub fn sync_task<R: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.task(false, work)
+    }
+
+    /// As [`Spa::sync_task`], before anything else of the txg is written (OpenZFS: `dsl_early_sync_task`).
+    pub(crate) fn early_task<R: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.task(true, work)
+    }
+
+    fn task<R: Send + 'static>(
+        self: &Arc<Self>,
+        early: bool,
+        work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        let (tell, told) = mpsc::channel();
+        let txg = {
+            // the place keeps the txg open until the task is in its list
+            let place = self.txgs.assign()?;
+            let job: Job = Box::new(move |cx| drop(tell.send(work(cx))));
+            self.tasks.0.lock().push(Waiting { txg: place.txg(), early, job });
+            self.txgs.note_work();
+            place.txg()
+        };
+        let synced = self.txgs.wait_synced(txg);
+        match told.try_recv() {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(result)) => synced.map(|()| result),
+            Err(_) => Err(synced.err().unwrap_or(Error::Closed)),
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The transaction groups of an open pool: which is open, which is on its way to disk, who waits.
+//!
+//! At most three txgs live at a time. A transaction joins the *open* one and holds it until it commits. When a txg shall be
+//! written it is closed (a new one opens at once, and is entered when the old one is quiet), *quiesces* until the last transaction in
+//! it has committed, and is *synced* by the one sync thread. A txg is closed when it is [`ZFS_TXG_TIMEOUT`](tunable::ZFS_TXG_TIMEOUT) seconds old and anything is
+//! dirty, when the dirty data reaches its share, or when somebody waits for it.
+//!
+//! Dirty data is bounded. From [`ZFS_DELAY_MIN_DIRTY_PERCENT`](tunable::ZFS_DELAY_MIN_DIRTY_PERCENT) of the bound on each new
+//! transaction is delayed, along a hyperbola that goes to infinity at the bound: writers settle at the speed of the devices and
+//! never hit a wall.
+//!
+//! OpenZFS: `txg.c`, `dmu_tx.c` (`dmu_tx_delay`), `dsl_pool.c` (`dsl_pool_need_dirty_delay`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use base::counter::Counter;
+use base::{Txg, tunable};
+use dmu::{Tx, TxHold};
+use parking_lot::{Condvar, Mutex};
+
+use crate::Error;
+
+/// Txgs that can be alive at a time, with one more for what is being freed of the last.
+const TXG_SIZE: usize = 4;
+/// The longest delay of one transaction (OpenZFS: `zfs_delay_max_ns`).
+const DELAY_MAX: Duration = Duration::from_millis(100);
+/// How many txgs the history keeps.
+const HISTORY_MAX: usize = 100;
+
+const fn slot(txg: Txg) -> usize {
+    (txg.0 % TXG_SIZE as u64) as usize
+}
+
+/// How a transaction fared before it got its place (OpenZFS: kstat `dmu_tx`).
+#[derive(Debug, Default)]
+pub struct DmuTxStats {
+    /// Transactions that got a place.
+    pub assigned: Counter,
+    /// Of them, those that were slowed since much was dirty.
+    pub delayed: Counter,
+    /// Nanoseconds that they waited.
+    pub delay_ns: Counter,
+    /// Transactions that waited since too much was dirty.
+    pub dirty_over_max: Counter,
+    /// Transactions refused for want of space.
+    pub no_space: Counter,
+}
+
+/// One line of the history of txgs (OpenZFS: kstat `txgs`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxgRecord {
+    /// Its number.
+    pub txg: u64,
+    /// Bytes that were dirtied in it.
+    pub dirty: u64,
+    /// Sync passes that it took.
+    pub passes: u32,
+    /// Nanoseconds that it was open.
+    pub open_ns: u64,
+    /// Nanoseconds that it quiesced.
+    pub quiesce_ns: u64,
+    /// Nanoseconds that it was synced in.
+    pub sync_ns: u64,
+    /// Of them, those of the first pass.
+    pub first_pass_ns: u64,
+}
+
+struct State {
+    open: Txg,
+    open_since: Instant,
+    synced: Txg,
+    /// The txg that somebody waits for.
+    wanted: Txg,
+    holds: [u64; TXG_SIZE],
+    dirty: [u64; TXG_SIZE],
+    /// Bytes that writers reserved; they count until the txg is on disk and the space maps know them.
+    reserved: [u64; TXG_SIZE],
+    /// Bytes dirtied in all, for the history.
+    dirtied: [u64; TXG_SIZE],
+    stop: bool,
+    failed: Option<Arc<Error>>,
+    history: std::collections::VecDeque<TxgRecord>,
+}
+
+impl State {
+    fn dirty_total(&self) -> u64 {
+        self.dirty.iter().sum()
+    }
+}
+
+/// The engine's state, shared by those who write and the sync thread.
+pub struct Txgs {
+    state: Mutex<State>,
+    /// Something changed that the sync thread, or who waits for it, wants to know.
+    changed: Condvar,
+    /// Something is dirty that no transaction accounted for.
+    work: AtomicBool,
+    /// Figures of transactions.
+    pub stats: DmuTxStats,
+}
+
+/// A closed and quiet txg, for the sync thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quiesced {
+    pub(crate) txg: Txg,
+    pub(crate) record: TxgRecord,
+}
+
+impl Txgs {
+    /// The engine of a pool whose last synced txg is `synced`.
+    pub(crate) fn new(synced: Txg) -> Arc<Txgs> {
+        Arc::new(Txgs {
+            state: Mutex::new(State {
+                open: Txg(synced.0 + 1),
+                open_since: Instant::now(),
+                synced,
+                wanted: Txg(0),
+                holds: [0; TXG_SIZE],
+                dirty: [0; TXG_SIZE],
+                reserved: [0; TXG_SIZE],
+                dirtied: [0; TXG_SIZE],
+                stop: false,
+                failed: None,
+                history: std::collections::VecDeque::new(),
+            }),
+            changed: Condvar::new(),
+            work: AtomicBool::new(false),
+            stats: DmuTxStats::default(),
+        })
+    }
+
+    /// The open txg.
+    pub fn open(&self) -> Txg {
+        self.state.lock().open
+    }
+
+    /// The last txg that is on disk.
+    pub fn synced(&self) -> Txg {
+        self.state.lock().synced
+    }
+
+    /// Bytes that are reserved in txgs that are not yet on disk.
+    pub fn reserved(&self) -> u64 {
+        self.state.lock().reserved.iter().sum()
+    }
+
+    /// Bytes that are dirty in all txgs together.
+    pub fn dirty(&self) -> u64 {
+        self.state.lock().dirty_total()
+    }
+
+    /// The last txgs, the oldest first.
+    pub fn history(&self) -> Vec<TxgRecord> {
+        self.state.lock().history.iter().copied().collect()
+    }
+
+    /// A place in the open txg for who brings no data along. Waits where too much is dirty.
+    pub(crate) fn assign(self: &Arc<Self>) -> Result<Tx, Error> {
+        match self.assign_if(0, &|_| true)? {
+            Some(tx) => Ok(tx),
+            None => Err(Error::NoSpace),
+        }
+    }
+
+    /// A place in the open txg for about `bytes` bytes, if `fits` says so of all that is reserved and not yet on disk, these included.
+    pub(crate) fn assign_if(self: &Arc<Self>, bytes: u64, fits: &dyn Fn(u64) -> bool) -> Result<Option<Tx>, Error> {
+        let (max, from) = limits();
+        // who waits here must not hold up the txg: the place comes after
+        self.delay(self.dirty(), from, max);
+        let mut state = self.state.lock();
+        let mut waited = false;
+        loop {
+            let full = state.dirty_total() >= max;
+            // no object may be changed in two txgs at a time by those who do not know of each other
+            let quiescing = state.holds[slot(Txg(state.open.0 - 1))] > 0;
+            if state.failed.is_some() || !(full || quiescing) {
+                break;
+            }
+            if full {
+                waited = true;
+                state.wanted = state.wanted.max(state.open);
+                self.changed.notify_all();
+            }
+            self.changed.wait(&mut state);
+        }
+        if let Some(failed) = &state.failed {
+            return Err(Error::Suspended(failed.clone()));
+        }
+        let pending: u64 = state.reserved.iter().sum();
+        if !fits(pending.saturating_add(bytes)) {
+            return Ok(None);
+        }
+        let open = state.open;
+        state.holds[slot(open)] += 1;
+        state.reserved[slot(open)] += bytes;
+        drop(state);
+        self.stats.assigned.add(1);
+        if waited {
+            self.stats.dirty_over_max.add(1);
+        }
+        Ok(Some(Tx::held(open, self.clone())))
+    }
+
+    fn delay(&self, dirty: u64, from: u64, max: u64) {
+        if dirty <= from || dirty >= max {
+            return;
+        }
+        let ns = u128::from(tunable::ZFS_DELAY_SCALE.get()) * u128::from(dirty - from) / u128::from(max - dirty);
+        let delay = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)).min(DELAY_MAX);
+        self.stats.delayed.add(1);
+        self.stats.delay_ns.add(delay.as_nanos() as u64);
+        std::thread::sleep(delay);
+    }
+
+    /// Tells that something that no transaction accounted for shall be written with the open txg.
+    pub(crate) fn note_work(&self) {
+        self.work.store(true, Ordering::Release);
+    }
+
+    /// Waits until `txg` is on disk, and makes it go there.
+    ///
+    /// # Errors
+    /// When the pool is suspended: the error that stopped it.
+    pub fn wait_synced(&self, txg: Txg) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        loop {
+            if state.synced >= txg {
+                return Ok(());
+            }
+            if let Some(failed) = &state.failed {
+                return Err(Error::Suspended(failed.clone()));
+            }
+            state.wanted = state.wanted.max(txg);
+            self.changed.notify_all();
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Waits for the next txg to write, closes and quiesces it. `None`: the pool is being closed.
+    pub(crate) fn next(&self) -> Option<Quiesced> {
+        let mut state = self.state.lock();
+        loop {
+            let timeout = Duration::from_secs(tunable::ZFS_TXG_TIMEOUT.get().max(1));
+            let share = tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get().min(100) * (limits().0 / 100);
+            let dirty = state.dirty_total();
+            let some = dirty > 0 || self.work.load(Ordering::Acquire);
+            let due = some && (state.open_since.elapsed() >= timeout || dirty >= share.max(1));
+            if due || state.wanted >= state.open {
+                break;
+            }
+            if state.stop {
+                return None;
+            }
+            let left = timeout.saturating_sub(state.open_since.elapsed()).max(Duration::from_millis(10));
+            let wait = if some { left } else { timeout };
+            self.changed.wait_for(&mut state, wait);
+        }
+        let txg = state.open;
+        let open_ns = state.open_since.elapsed().as_nanos() as u64;
+        state.open = Txg(txg.0 + 1);
+        state.open_since = Instant::now();
+        let opened = slot(state.open);
+        state.dirtied[opened] = 0;
+        self.work.store(false, Ordering::Release);
+        let closed = Instant::now();
+        while state.holds[slot(txg)] > 0 {
+            self.changed.wait(&mut state);
+        }
+        let quiesce_ns = closed.elapsed().as_nanos() as u64;
+        let dirty = state.dirtied[slot(txg)];
+        Some(Quiesced { txg, record: TxgRecord { txg: txg.0, dirty, open_ns, quiesce_ns, ..TxgRecord::default() } })
+    }
+
+    /// `txg` is on disk.
+    pub(crate) fn done(&self, record: TxgRecord) {
+        let mut state = self.state.lock();
+        state.synced = Txg(record.txg);
+        state.dirty[slot(Txg(record.txg))] = 0;
+        state.reserved[slot(Txg(record.txg))] = 0;
+        if state.history.len() >= HISTORY_MAX {
+            state.history.pop_front();
+        }
+        state.history.push_back(record);
+        self.changed.notify_all();
+    }
+
+    /// Nothing goes on: whoever waits gets the error.
+    pub(crate) fn fail(&self, error: Arc<Error>) {
+        let mut state = self.state.lock();
+        state.failed.get_or_insert(error);
+        self.changed.notify_all();
+    }
+
+    /// The error that stopped the pool, if one did.
+    pub fn failed(&self) -> Option<Arc<Error>> {
+        self.state.lock().failed.clone()
+    }
+
+    /// Makes [`Txgs::next`] end once nothing is wanted any more.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_all();
+    }
+}
+
+/// The bound of dirty data, and from where on writers are slowed.
+fn limits() -> (u64, u64) {
+    let max = tunable::ZFS_DIRTY_DATA_MAX.get().max(1 << 20);
+    (max, max / 100 * tunable::ZFS_DELAY_MIN_DIRTY_PERCENT.get().min(100))
+}
+
+impl TxHold for Txgs {
+    fn release(&self, txg: Txg) {
+        let mut state = self.state.lock();
+        let holds = &mut state.holds[slot(txg)];
+        *holds = holds.saturating_sub(1);
+        if *holds == 0 && txg < state.open {
+            self.changed.notify_all();
+        }
+    }
+
+    fn dirtied(&self, txg: Txg, bytes: u64) {
+        let share = tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get().min(100) * (limits().0 / 100);
+        let mut state = self.state.lock();
+        let before = state.dirty_total();
+        state.dirty[slot(txg)] += bytes;
+        state.dirtied[slot(txg)] += bytes;
+        if before < share && before + bytes >= share {
+            self.changed.notify_all();
+        }
+    }
+
+    fn undirtied(&self, txg: Txg, bytes: u64) {
+        let mut state = self.state.lock();
+        let dirty = &mut state.dirty[slot(txg)];
+        *dirty = dirty.saturating_sub(bytes);
+        self.changed.notify_all();
+    }
+}
+
+impl std::fmt::Debug for Txgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        write!(f, "txg {} open, {} synced, {} bytes dirty", state.open, state.synced, state.dirty_total())
+    }
+}
