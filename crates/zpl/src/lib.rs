@@ -25,6 +25,7 @@
 
 mod acl;
 mod attrs;
+pub mod create;
 mod dir;
 mod error;
 mod filesystem;
@@ -34,6 +35,7 @@ mod path;
 mod posix_acl;
 mod reader;
 mod resolver;
+mod used;
 mod xattr;
 mod zvol;
 
@@ -48,6 +50,7 @@ pub use path::Follow;
 pub use posix_acl::{PosixAce, PosixAcl, PosixTag};
 pub use reader::{Piece, Reader};
 pub use resolver::{Control, Found, Resolver};
+pub use used::UsedByBonus;
 pub use xattr::{MAX_XATTR_SIZE, Xattr, decode_dxattr, linux_name};
 pub use zvol::Zvol;
 

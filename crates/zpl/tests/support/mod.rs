@@ -25,7 +25,11 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn open(name: &str) -> Fixture {
-        let images = fixtures::unpack(name);
+        Fixture::of(name, fixtures::unpack(name))
+    }
+
+    /// The pool in `images`, which were unpacked from the fixture and may have changed since.
+    pub(crate) fn of(name: &str, images: fixtures::Unpacked) -> Fixture {
         let found = vdev::import::scan(std::slice::from_ref(&images.dir)).unwrap();
         let manifest = fixtures::manifest(name);
         let wanted = manifest["pool"].as_str().unwrap();
@@ -46,6 +50,12 @@ impl Fixture {
         let inner = mountpoints.values().filter_map(Value::as_str);
         inner.filter_map(|path| path.strip_prefix(outer)?.strip_prefix('/')).map(str::to_owned).collect()
     }
+}
+
+/// Loads all keys of a fixture's pool.
+#[allow(dead_code, reason = "one of the tests loads them itself")]
+pub(crate) fn load_keys(name: &str, pool: &Arc<Pool>) {
+    keys::load_all(name, pool, &fixtures::manifest(name));
 }
 
 /// What a comparison found.
