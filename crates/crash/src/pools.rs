@@ -1,0 +1,261 @@
+//! Pools for the harness: made, worked on and opened on any devices; and what must be found after a cut.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::Env;
+use pool::{CreateOptions, Hooks, ImportOptions, OpenOptions, Pool, Spa};
+use vdev::Device;
+use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::import::{Candidate, scan_devices};
+use zuse::verify::{Options, inspect};
+
+use crate::compare::{Context, Result, compare};
+use crate::driver::{Driver, Limits};
+use crate::model::{History, Model};
+use crate::{Recording, Rng, State, Tape};
+
+/// The name of every pool here.
+pub const NAME: &str = "crash";
+/// The cache of a pool: large enough for what is hot, small enough for some blocks to leave it.
+const ARC_BYTES: u64 = 16 << 20;
+/// LZ4 as block pointers name it.
+const LZ4: u8 = 15;
+
+/// What a pool is made of.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// What to call it.
+    pub name: &'static str,
+    /// Its vdevs, as `zpool create` takes them; devices are `d0`, `d1` and so on.
+    pub vdevs: &'static str,
+    /// Bytes of each device.
+    pub size: u64,
+    /// Base-2 logarithm of the sector size.
+    pub ashift: u64,
+    /// Features that it shall not have.
+    pub without: &'static [&'static str],
+}
+
+impl Shape {
+    fn words(&self) -> Vec<String> {
+        self.vdevs.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Names and sizes of its devices.
+    ///
+    /// # Errors
+    /// If the words make no vdevs.
+    pub fn disks(&self) -> Result<Vec<(String, u64)>> {
+        let spec = VdevSpec::parse(&self.words()).context(|| self.name.to_string())?;
+        Ok(spec.paths().map(|(path, _)| (path.to_owned(), self.size)).collect())
+    }
+
+    /// Makes the pool.
+    ///
+    /// # Errors
+    /// Those of the pool.
+    pub fn create(&self, devices: &[Arc<dyn Device>], seed: u64) -> Result<Arc<Spa>> {
+        let env = Env::seeded(seed);
+        let spec = VdevSpec::parse(&self.words()).context(|| self.name.to_string())?;
+        let find = |path: &str| devices.iter().find(|device| device.name() == path).cloned();
+        let options = LayoutOptions { ashift: Some(self.ashift), ..LayoutOptions::default() };
+        let new = layout(&spec, &find, options, &env).context(|| "layout".to_string())?;
+        let mut options = CreateOptions { arc_bytes: ARC_BYTES, ..CreateOptions::new(NAME) };
+        options.features.retain(|feature| !self.without.contains(feature));
+        Spa::create(new, options, Hooks { env, ..Hooks::default() }).context(|| "create".to_string())
+    }
+}
+
+/// The pool on these devices, if there is one.
+#[must_use]
+pub fn find(devices: &[Arc<dyn Device>]) -> Option<Candidate> {
+    let devices = devices.iter().map(|device| (PathBuf::from(device.name()), device.clone())).collect();
+    scan_devices(devices).into_iter().next()
+}
+
+/// Opens the pool on these devices for writing.
+///
+/// # Errors
+/// When there is none; those of the pool.
+pub fn import(devices: &[Arc<dyn Device>], seed: u64) -> Result<Arc<Spa>> {
+    let candidate = find(devices).ok_or("there is no pool to import")?;
+    let open = OpenOptions { arc_bytes: ARC_BYTES, ..OpenOptions::default() };
+    let options = ImportOptions { open, force: true, ..ImportOptions::default() };
+    let hooks = Hooks { env: Env::seeded(seed), ..Hooks::default() };
+    Spa::import(&candidate, &options, hooks).context(|| "import".to_string())
+}
+
+/// Opens the pool on these devices for reading. The newest state must do.
+///
+/// # Errors
+/// When there is none; those of the pool.
+pub fn open(devices: &[Arc<dyn Device>]) -> Result<Arc<Pool>> {
+    let candidate = find(devices).ok_or("there is no pool to open")?;
+    let options = OpenOptions { arc_bytes: ARC_BYTES, ..OpenOptions::default() };
+    let pool = Pool::open(&candidate, &options).context(|| "open".to_string())?;
+    match pool.load_info().skipped.as_slice() {
+        [] => Ok(pool),
+        skipped => Err(format!("the newest state cannot be used: {skipped:?}")),
+    }
+}
+
+/// What a pool is made of, so that a test can tell whether it tested anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Pointers to blocks.
+    pub blocks: u64,
+    /// Of them, those of ganged blocks.
+    pub ganged: u64,
+    /// Of them, those that hold their block.
+    pub embedded: u64,
+    /// Of them, those of blocks of the MOS compressed with LZ4.
+    pub mos_lz4: u64,
+}
+
+/// Everything in the pool must be whole, and the space maps must be right.
+///
+/// # Errors
+/// What is wrong.
+pub fn verify_all(pool: &Arc<Pool>) -> Result<Census> {
+    let options = Options { dataset: None, threads: 1, heal: false };
+    let mut census = Census::default();
+    let summary = inspect(pool, &options, &|_, _| {}, &mut |block| {
+        census.blocks += 1;
+        census.ganged += u64::from(block.bp.is_gang());
+        census.embedded += u64::from(block.bp.is_embedded());
+        let lz4 = !block.bp.is_embedded() && block.bp.compression() == LZ4;
+        census.mos_lz4 += u64::from(lz4 && block.bm.objset == 0);
+        true
+    });
+    let summary = summary.context(|| "verify".to_string())?;
+    if summary.is_clean() {
+        return Ok(census);
+    }
+    let space: Vec<_> = summary.space.iter().filter(|vdev| vdev.leaked > 0 || vdev.unallocated > 0).collect();
+    let (lost, repairable) = (summary.tally.lost_blocks, summary.tally.repairable);
+    let damage: Vec<_> = summary.tally.damage.iter().chain(&summary.misplaced).take(5).collect();
+    Err(format!("verify: {lost} blocks lost, {repairable} repairable, space {space:x?}, damage {damage:?}"))
+}
+
+/// The pool, opened for reading, must hold what `model` does and be whole.
+///
+/// # Errors
+/// What is different or wrong.
+pub fn check_read_only(devices: &[Arc<dyn Device>], model: &Model) -> Result<Census> {
+    let pool = open(devices)?;
+    check_pool(&pool, model)
+}
+
+fn check_pool(pool: &Arc<Pool>, model: &Model) -> Result<Census> {
+    let dataset = pool.dataset(NAME).context(|| "root file system".to_string())?;
+    let objset = dataset.objset().context(|| "root object set".to_string())?;
+    let txg = pool.uberblock().txg;
+    compare(&objset, model).context(|| format!("opened at txg {txg}"))?;
+    for (feature, used) in [("large_dnode", model.has_large_dnodes()), ("large_blocks", model.has_large_blocks())] {
+        let active = dataset.feature_active(feature).context(|| feature.to_string())?;
+        if used && !(active && pool.feature_active(feature)) {
+            return Err(format!("opened at txg {txg}: feature {feature} is used, but not marked as active"));
+        }
+    }
+    verify_all(pool).context(|| format!("opened at txg {txg}"))
+}
+
+/// How a run is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Decides all.
+    pub seed: u64,
+    /// Transactions.
+    pub steps: u64,
+    /// Transactions between two times that the pool is exported or closed, and imported.
+    pub reopen_every: u64,
+    /// Bytes that are written at most.
+    pub tape_bytes: u64,
+    /// How much the pool holds.
+    pub limits: Limits,
+}
+
+/// Makes a pool, works on it, leaves it now and then, and exports it in the end, on tape. A promise tells the txg of the last change
+/// that is safe; its payload is the txg of the uberblock.
+///
+/// # Errors
+/// What went wrong, with what was done before.
+pub fn record(shape: &Shape, run: &Run) -> Result<(Tape<u64>, History)> {
+    let recording = Recording::new(&shape.disks()?, run.tape_bytes);
+    let devices = recording.devices();
+    let spa = shape.create(&devices, run.seed)?;
+    recording.promise(0, spa.uberblock().txg.0);
+    // shapes do not share their luck
+    let luck = shape.name.bytes().fold(run.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let mut driver = Driver::new(spa, Model::default(), Rng::new(luck), run.limits)?;
+    let told = |driver: &Driver, what: String| format!("{}: {what}\n{}", shape.name, driver.trace());
+    for step in 1..=run.steps {
+        driver.step().map_err(|what| told(&driver, what))?;
+        let pause = driver.rng().percent(20);
+        if pause || step == run.steps || step % run.reopen_every == 0 {
+            let txg = driver.sync().map_err(|what| told(&driver, what))?;
+            recording.promise(txg, driver.spa().uberblock().txg.0);
+        }
+        if step % run.reopen_every == 0 {
+            reopen(&mut driver, &devices, run.seed + step).map_err(|what| told(&driver, what))?;
+        }
+    }
+    driver.spa().export().context(|| "export".to_string())?;
+    let history = driver.into_history();
+    Ok((recording.finish(), history))
+}
+
+/// Leaves the pool one way or another, and opens it again.
+///
+/// # Errors
+/// What is not as it was.
+pub fn reopen(driver: &mut Driver, devices: &[Arc<dyn Device>], seed: u64) -> Result<()> {
+    let spa = driver.spa().clone();
+    if driver.rng().percent(50) {
+        spa.export().context(|| "export".to_string())?;
+    } else {
+        spa.close().context(|| "close".to_string())?;
+    }
+    drop(spa);
+    driver.reopened(import(devices, seed)?)
+}
+
+/// Checks what a cut left.
+///
+/// # Errors
+/// What was lost, or is wrong.
+pub fn check(state: &State<'_, u64>, history: &History) -> Result<()> {
+    let devices = state.devices();
+    if state.promised.is_none() && open(&devices).is_err() {
+        // it was being made: there need not be a pool yet
+        return Ok(());
+    }
+    let written = |state: &State<'_, u64>| state.devices.iter().map(|device| device.writes()).sum::<u64>();
+    let before = written(state);
+    let pool = open(&devices)?;
+    let found = pool.uberblock().txg.0;
+    let (promised, uberblock) = state.promised.map_or((0, 0), |promise| (promise.txg, promise.payload));
+    if found < uberblock {
+        return Err(format!("txg {found} is found, {uberblock} had been written"));
+    }
+    let model = history.at(found.max(promised));
+    check_pool(&pool, &model)?;
+    if written(state) != before {
+        return Err("a pool that was opened for reading was written".to_string());
+    }
+    drop(pool);
+    go_on(&devices, state.cut.seed, model).context(|| format!("imported at txg {found}"))
+}
+
+/// The pool goes on, and is whole afterwards.
+fn go_on(devices: &[Arc<dyn Device>], seed: u64, model: Model) -> Result<()> {
+    let spa = import(devices, seed)?;
+    let mut driver = Driver::new(spa, model, Rng::new(seed), Limits::default())?;
+    driver.compare().context(|| "live".to_string())?;
+    let done = driver.step().and_then(|()| driver.step()).and_then(|()| driver.sync());
+    done.map_err(|what| format!("{what}\n{}", driver.trace()))?;
+    driver.spa().export().context(|| "export".to_string())?;
+    let checked = check_read_only(devices, driver.model());
+    checked.map(drop).map_err(|what| format!("a txg later: {what}\n{}", driver.trace()))
+}

@@ -1,0 +1,185 @@
+//! What the tests of this crate share: pools under a model, and pools under power cuts.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crash::model::{History, Model};
+use crash::pools::{Census, NAME, Run, Shape, check, check_read_only, record, reopen};
+use crash::{Cut, Cutter, Driver, Limits, Rng, Tape, number_from_env, report, try_cuts};
+use vdev::{Device, MemoryDevice};
+
+/// Transactions between two imports.
+const REOPEN_EVERY: u64 = 100;
+/// Cuts of one tape at most: then another run is recorded.
+const CUTS_OF_A_TAPE: u64 = 2000;
+/// States of a shape that OpenZFS's zdb judges.
+const JUDGED: u64 = 3;
+/// Transactions of a run that is cut.
+const STEPS: u64 = 150;
+
+/// How a pool is worked on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// How much it holds.
+    pub(crate) limits: Limits,
+    /// Whether another thread syncs all the time.
+    pub(crate) background: bool,
+}
+
+/// What happened in a run, so that a test can tell whether it tested anything.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Transactions that were refused for want of space.
+    pub(crate) no_space: u64,
+    /// Ganged blocks.
+    pub(crate) ganged: u64,
+    /// Embedded blocks.
+    pub(crate) embedded: u64,
+    /// Blocks of the MOS compressed with LZ4.
+    pub(crate) mos_lz4: u64,
+    /// Metaslabs whose changes were flushed from logs to space maps.
+    pub(crate) flushed: u64,
+    /// Space maps that were rewritten.
+    pub(crate) condensed: u64,
+}
+
+impl Seen {
+    fn add(&mut self, driver: &Driver, census: Census) {
+        self.no_space += driver.spa().txgs().stats.no_space.get();
+        self.ganged += census.ganged;
+        self.embedded += census.embedded;
+        self.mos_lz4 += census.mos_lz4;
+        self.flushed += driver.spa().space().log_stats().flushes_total;
+        self.condensed += driver.spa().space().log_stats().condenses_total;
+    }
+}
+
+/// Empty devices in memory.
+pub(crate) fn devices(shape: &Shape) -> Vec<Arc<dyn Device>> {
+    let device = |(name, size): (String, u64)| Arc::new(MemoryDevice::writable(size).named(name)) as Arc<dyn Device>;
+    shape.disks().unwrap().into_iter().map(device).collect()
+}
+
+fn some_steps(driver: &mut Driver, steps: u64, work: &Work) -> Result<(), String> {
+    let stop = AtomicBool::new(false);
+    let spa = driver.spa().clone();
+    std::thread::scope(|scope| {
+        let sync = || {
+            while spa.sync().is_ok() {
+                if stop.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+        };
+        let background = work.background.then(|| scope.spawn(sync));
+        let done = (0..steps).try_for_each(|_| {
+            driver.step()?;
+            match !work.background && driver.rng().percent(10) {
+                true => driver.sync().map(drop),
+                false => Ok(()),
+            }
+        });
+        stop.store(true, Ordering::Release);
+        background.into_iter().for_each(|thread| thread.join().unwrap());
+        done
+    })
+}
+
+fn model(shape: &Shape, seed: u64, steps: u64, work: &Work) -> Result<Seen, String> {
+    let devices = devices(shape);
+    let spa = shape.create(&devices, seed)?;
+    // shapes do not share their luck
+    let luck = shape.name.bytes().fold(seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let mut driver = Driver::new(spa, Model::default(), Rng::new(luck), work.limits)?;
+    let mut seen = Seen::default();
+    for round in 0..steps.div_ceil(REOPEN_EVERY) {
+        let done = some_steps(&mut driver, REOPEN_EVERY, work).and_then(|()| {
+            // all is safe: a reader sees it, whether the pool is open or not
+            driver.sync()?;
+            seen.add(&driver, check_read_only(&devices, driver.model())?);
+            reopen(&mut driver, &devices, seed + round)
+        });
+        done.map_err(|what| format!("after step {}: {what}\n{}", round * REOPEN_EVERY, driver.trace()))?;
+    }
+    driver.spa().export().map_err(|e| e.to_string())?;
+    check_read_only(&devices, driver.model())?;
+    Ok(seen)
+}
+
+/// Works on a pool of this shape. The test must have the name of the shape.
+pub(crate) fn work_on(binary: &str, shape: &Shape, steps: u64, work: Work) -> Seen {
+    base::tunable::ZFS_TXG_TIMEOUT.set(600);
+    let (seed, steps) = (number_from_env("ZUSE_SEED", 1), number_from_env("ZUSE_MODEL_OPS", steps));
+    model(shape, seed, steps, &work).unwrap_or_else(|what| {
+        let name = shape.name;
+        let again = format!("ZUSE_SEED={seed} ZUSE_MODEL_OPS={steps} cargo test -p zuse-crash --test {binary} {name}");
+        panic!("{name}, seed {seed}: {what}\n    again: {again}");
+    })
+}
+
+fn run(seed: u64) -> Run {
+    let limits = Limits { bytes: 2 << 20, objects: 24, ..Limits::default() };
+    Run { seed, steps: STEPS, reopen_every: 60, tape_bytes: 512 << 20, limits }
+}
+
+/// Records a run.
+pub(crate) fn tape(binary: &str, shape: &Shape, seed: u64) -> (Tape<u64>, History) {
+    let again = || format!("ZUSE_SEED={seed} cargo test -p zuse-crash --test {binary} {}", shape.name);
+    record(shape, &run(seed)).unwrap_or_else(|what| panic!("the run itself failed: {what}\n    again: {}", again()))
+}
+
+/// Cuts runs on a pool of this shape so often in all. The test must have the name of the shape.
+pub(crate) fn cut(binary: &str, shape: &Shape, cuts: u64) {
+    base::tunable::ZFS_TXG_TIMEOUT.set(600);
+    let first = number_from_env("ZUSE_SEED", 1);
+    if let Ok(one) = std::env::var("ZUSE_CUT") {
+        let (tape, history) = tape(binary, shape, first);
+        let failures =
+            try_cuts(&tape, vec![Cut::draw(&tape, one.parse().unwrap())], 1, &|state| check(state, &history));
+        assert!(failures.is_empty(), "{}", report(&failures, &|_| "the same command".to_string()));
+        return;
+    }
+    let mut left = cuts;
+    for seed in first.. {
+        let (tape, history) = tape(binary, shape, seed);
+        let count = left.min(CUTS_OF_A_TAPE);
+        let cuts: Vec<Cut> = (0..count).map(|n| Cut::draw(&tape, seed << 32 | n)).collect();
+        if seed == first {
+            judge(shape, &tape, &cuts);
+        }
+        let failures = try_cuts(&tape, cuts, 2, &|state| check(state, &history));
+        let again =
+            |cut| format!("ZUSE_SEED={seed} ZUSE_CUT={cut} cargo test -p zuse-crash --test {binary} {}", shape.name);
+        assert!(failures.is_empty(), "{}, seed {seed}: {}", shape.name, report(&failures, &again));
+        left -= count;
+        if left == 0 {
+            return;
+        }
+    }
+}
+
+/// Some of the states go to OpenZFS's zdb, as they are.
+fn judge(shape: &Shape, tape: &Tape<u64>, cuts: &[Cut]) {
+    let Some(zdb) = oracle::judge::tool("zdb") else { return };
+    let mut cutter = Cutter::new(tape);
+    let safe = cuts.iter().filter(|cut| tape.promised(cut.at).is_some());
+    for cut in safe.take(JUDGED as usize) {
+        let dir = tempfile::tempdir().unwrap();
+        for device in cutter.build(cut) {
+            device.write_to(&dir.path().join(vdev::Device::name(&*device))).unwrap();
+        }
+        zdb_agrees(zdb.get_program().as_ref(), dir.path())
+            .unwrap_or_else(|what| panic!("{}: {cut}: {what}", shape.name));
+    }
+}
+
+fn zdb_agrees(zdb: &Path, dir: &Path) -> Result<(), String> {
+    let output = Command::new("timeout").arg("60").arg(zdb).args(["-e", "-p"]).arg(dir).args(["-bcc", NAME]).output();
+    let output = output.map_err(|e| e.to_string())?;
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let good = output.status.success() && text.contains("No leaks");
+    if good { Ok(()) } else { Err(format!("zdb: {}\n{text}", output.status)) }
+}
