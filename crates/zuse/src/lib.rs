@@ -7,7 +7,7 @@
 //! * [`walk()`] goes through a tree depth first. It reports what cannot be read and goes on, and enters no directory twice.
 //! * [`read_past_damage`] gives the data of one file, in order, with the ranges that are lost.
 //! * [`Copier`] is `cp -a`, [`Archiver`] makes PAX archives, [`entry::line`] is a file as JSON with its digest.
-//! * [`verify::verify`] reads and checks every block of a pool.
+//! * [`verify::verify`] reads and checks every block of a pool; [`scrub()`] repairs it as well.
 //!
 //! Damage is data here, not an error: it goes to a [`Report`], and the work goes on with what is left. An error is what ends
 //! the work: the destination is full, the output is closed.
@@ -23,6 +23,7 @@ pub mod entry;
 pub mod pax;
 mod report;
 mod salvage;
+mod scrub;
 mod target;
 pub mod verify;
 mod walk;
@@ -31,6 +32,7 @@ pub use archive::Archiver;
 pub use copy::{Copied, Copier};
 pub use report::{Report, Silent};
 pub use salvage::{Chunk, read_past_damage};
+pub use scrub::{Scrubbed, scrub};
 pub use target::{BadTarget, Target};
 pub use walk::{Go, Step, sort, walk};
 

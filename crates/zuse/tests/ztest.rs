@@ -74,6 +74,15 @@ fn objects(pool: &std::sync::Arc<Pool>) -> BTreeMap<String, u64> {
     all
 }
 
+/// Bytes that zdb finds allocated and used by nothing.
+fn leaked_by_zdb(dir: &Path) -> u64 {
+    let out = judge::run("zdb", &["-e", "-p", dir.to_str().unwrap(), "-bc", "zt"]).unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    let sizes =
+        text.lines().filter(|line| line.contains("leaked space:")).map(|line| line.rsplit_once("size ").unwrap().1);
+    sizes.map(|size| size.trim().parse::<u64>().unwrap()).sum()
+}
+
 #[test]
 fn a_pool_of_ztest_is_sound_and_listed_as_zdb_lists_it() {
     let temp = tempfile::Builder::new().prefix("zuse-ztest-").tempdir().unwrap();
@@ -85,8 +94,12 @@ fn a_pool_of_ztest_is_sound_and_listed_as_zdb_lists_it() {
     // a pool that was split off lies beside it under another name
     let [candidate] = candidates.as_slice() else { panic!("{} pools", candidates.len()) };
     let pool = Pool::open(candidate, &OpenOptions::default()).unwrap();
-    let summary = verify(&pool, &Options { dataset: None, threads: 2 }, &|_, _| {}).unwrap();
-    if !summary.is_sound() {
+    let summary = verify(&pool, &Options { dataset: None, threads: 2, heal: false }, &|_, _| {}).unwrap();
+    // a ztest that was killed may have leaked a block of an intent log: zdb then sees the same
+    let lost = summary.tally.lost_blocks > 0 || !summary.misplaced.is_empty();
+    let wrong = summary.space.iter().any(|vdev| vdev.unallocated > 0);
+    let leaked: u64 = summary.space.iter().map(|vdev| vdev.leaked).sum();
+    if lost || wrong || leaked != leaked_by_zdb(temp.path()) {
         let mut names = Names::new(&pool);
         let damage = summary.tally.damage.iter().chain(&summary.misplaced);
         damage.for_each(|d| eprintln!("{}: {}", names.place(&d.bm), d.why));

@@ -8,7 +8,7 @@ use ondisk::BlkPtr;
 use vdev::{ReadCx, ReadMode, WindowSource};
 use zio::{Bookmark, Scratch, Zio};
 
-use super::{Damage, Tally};
+use super::{Damage, Options, Tally};
 
 /// Blocks of a batch: 22 MB of pointers and places.
 const BATCH: usize = 128 << 10;
@@ -61,17 +61,17 @@ impl Feeder {
 /// Runs `produce`, and checks what it feeds on `threads` threads. `progress` is called from these with the bytes of each batch.
 pub(crate) fn check<T>(
     zio: &Zio,
-    threads: usize,
+    options: &Options,
     progress: &(dyn Fn(u64, u64) + Sync),
     produce: impl FnOnce(&mut Feeder) -> T,
 ) -> (T, Tally) {
     let total = Mutex::new(Tally::default());
     let (to, from) = bounded::<Vec<Item>>(1);
     let result = thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
+        for _ in 0..options.threads.max(1) {
             let from = from.clone();
             scope.spawn(|| {
-                let tally = checker(zio, &from, progress);
+                let tally = checker(zio, &from, options.heal, progress);
                 drop(from);
                 lock(&total).add(tally);
             });
@@ -90,9 +90,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, progress: &(dyn Fn(u64, u64) + Sync)) -> Tally {
+fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, heal: bool, progress: &(dyn Fn(u64, u64) + Sync)) -> Tally {
     let source = WindowSource::new(WINDOW);
-    let cx = ReadCx { mode: ReadMode::Scrub, source: &source };
+    let cx = ReadCx { mode: ReadMode::Scrub, source: &source, heal: false };
     let mut scratch = Scratch::default();
     let mut tally = Tally::default();
     let mut order: Vec<(u64, u32)> = Vec::new();
@@ -101,7 +101,7 @@ fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, progress: &(dyn Fn(u64, u64) +
         order.extend(batch.iter().enumerate().map(|(n, item)| (item.place(), n as u32)));
         order.sort_unstable();
         let before = (tally.bytes, tally.lost_blocks);
-        check_batch(zio, &batch, &order, &cx, &mut scratch, &mut tally);
+        check_batch(zio, &batch, &order, (&cx, heal), &mut scratch, &mut tally);
         progress(tally.bytes - before.0, tally.lost_blocks - before.1);
     }
     tally
@@ -133,7 +133,7 @@ fn check_batch(
     zio: &Zio,
     batch: &[Item],
     order: &[(u64, u32)],
-    cx: &ReadCx<'_>,
+    (cx, heal): (&ReadCx<'_>, bool),
     scratch: &mut Scratch,
     tally: &mut Tally,
 ) {
@@ -148,9 +148,11 @@ fn check_batch(
     suspects.sort_by_key(|item| item.bp.words);
     suspects.dedup_by_key(|item| item.bp.words);
     for item in suspects {
-        match zio.verify_block(&item.bp, &item.bm, &ReadCx::SCRUB, scratch) {
+        match zio.verify_block(&item.bp, &item.bm, &ReadCx { heal, ..ReadCx::SCRUB }, scratch) {
             Ok(report) => tally.repairable(&report),
-            Err(why) => tally.lost(Damage { bm: item.bm, why: why.to_string(), errno: why.errno() }),
+            Err(why) => {
+                tally.lost(Damage { bm: item.bm, birth: item.bp.birth(), why: why.to_string(), errno: why.errno() })
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::Guid;
+use base::{Guid, Txg};
 use ondisk::ObjectType;
 use pool::{Dataset, Pool};
 use vdev::{FaultKind, LeafFault};
@@ -58,6 +58,8 @@ pub struct Options {
     pub dataset: Option<Dataset>,
     /// Threads that check, besides the one that walks.
     pub threads: usize,
+    /// Whether what is wrong and can be told right is overwritten: a scrub. The pool must be open for writing.
+    pub heal: bool,
 }
 
 /// A block of which no copy is good, or below which nothing can be reached.
@@ -65,6 +67,8 @@ pub struct Options {
 pub struct Damage {
     /// Where it belongs.
     pub bm: Bookmark,
+    /// When it was born.
+    pub birth: Txg,
     /// What is wrong.
     pub why: String,
     /// The error number that OpenZFS gives for it: 52 for a wrong checksum, 5 for what cannot be read.
@@ -116,6 +120,8 @@ pub struct Tally {
     pub authenticated: u64,
     /// Blocks that are wrong in part, and whole thanks to redundancy.
     pub repairable: u64,
+    /// Places that were overwritten with what they should hold.
+    pub healed: u64,
     /// Blocks without a good copy.
     pub lost_blocks: u64,
     /// The first [`MAX_DAMAGE`] of these.
@@ -136,6 +142,7 @@ impl Tally {
         if !report.is_clean() {
             self.repairable += 1;
         }
+        self.healed += u64::from(report.healed);
         report.faults.iter().for_each(|fault| self.fault(fault));
         report.bad_copies.iter().flat_map(|copy: &CopyFailure| copy.fault.leaves()).for_each(|fault| self.fault(fault));
     }
@@ -162,6 +169,7 @@ impl Tally {
         self.bytes += other.bytes;
         self.authenticated += other.authenticated;
         self.repairable += other.repairable;
+        self.healed += other.healed;
         self.lost_blocks += other.lost_blocks;
         let room = MAX_DAMAGE.saturating_sub(self.damage.len());
         self.damage.extend(other.damage.into_iter().take(room));
@@ -229,12 +237,17 @@ pub fn inspect(
     let mut claims = Claims::new(pool);
     let (mut blocks, mut embedded) = (0, 0);
     let (mut misplaced, mut unreachable) = (Vec::new(), Vec::new());
-    let (walked, mut tally) = check::check(pool.zio(), options.threads, progress, |feeder| {
+    let (walked, mut tally) = check::check(pool.zio(), options, progress, |feeder| {
         visit_blocks(pool, options.dataset.as_ref(), &mut |block| {
             let wanted = each(block);
             if let Some(why) = block.damage {
                 let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { EIO };
-                return unreachable.push(Damage { bm: *block.bm, why: why.to_string(), errno });
+                return unreachable.push(Damage {
+                    bm: *block.bm,
+                    birth: block.bp.birth(),
+                    why: why.to_string(),
+                    errno,
+                });
             }
             if block.bp.is_embedded() {
                 embedded += 1;
@@ -275,5 +288,5 @@ fn may_be_shared(pool: &Pool, block: &Block<'_>) -> bool {
 }
 
 fn misplacement(block: &Block<'_>, what: &str) -> Damage {
-    Damage { bm: *block.bm, why: format!("{:?} {what}", block.bp.dva(0)), errno: EIO }
+    Damage { bm: *block.bm, birth: block.bp.birth(), why: format!("{:?} {what}", block.bp.dva(0)), errno: EIO }
 }
