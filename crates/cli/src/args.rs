@@ -18,6 +18,10 @@ pub(crate) const JSON_POOL_KEY_GUID: char = '\u{e002}';
 pub(crate) const REWIND_TO_CHECKPOINT: char = '\u{e003}';
 /// `--power`.
 pub(crate) const POWER: char = '\u{e004}';
+/// `--size`.
+pub(crate) const SIZE: char = '\u{e005}';
+/// `--types`.
+pub(crate) const TYPES: char = '\u{e006}';
 
 /// What is wrong with the options; the texts are OpenZFS's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

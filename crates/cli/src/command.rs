@@ -92,10 +92,7 @@ impl Tool {
         match command.run {
             Some(run) => run(&Call { command, tool: self.name, args }),
             None if rest.is_empty() && !BARE.contains(&command.name) => Err(Failure::Usage(String::new())),
-            None => Err(failed(format!(
-                "'{} {}' is not in this version of Zuse, which reads pools and does not change them",
-                self.name, command.name
-            ))),
+            None => Err(failed(format!("'{} {}' is not in this version of Zuse", self.name, command.name))),
         }
     }
 

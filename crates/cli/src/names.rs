@@ -102,12 +102,29 @@ fn components(name: &str) -> Result<(), String> {
     if name.is_empty() || name.ends_with(['@', '#']) { Err(empty.to_owned()) } else { Ok(()) }
 }
 
-/// Whether a pool may be called so (OpenZFS: `zpool_name_valid`).
+/// A pool's name must leave room for `/$ORIGIN@$ORIGIN` behind it.
+const POOL_NAME_MAX: usize = 239;
+
+/// Why no pool is called so (OpenZFS: `pool_namecheck`).
 pub(crate) fn check_pool(name: &str) -> Result<(), String> {
-    if name.contains(['/', '@', '#', '%']) {
-        return Err("invalid character in pool name".to_owned());
+    if name.len() > POOL_NAME_MAX {
+        return Err("name is too long".to_owned());
     }
-    check(name, Types::HEADS)?;
+    if let Some(bad) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "-_.: ".contains(*c))) {
+        return Err(format!("invalid character '{bad}' in pool name"));
+    }
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err("name must begin with a letter".to_owned());
+    }
+    if matches!(name, "mirror" | "raidz" | "draid") {
+        return Err("name is reserved".to_owned());
+    }
+    Ok(())
+}
+
+/// Why no new pool may be called so (OpenZFS: `zpool_name_valid`).
+pub(crate) fn check_new_pool(name: &str) -> Result<(), String> {
+    check_pool(name)?;
     let reserved = ["mirror", "raidz", "draid", "spare"];
     if reserved.iter().any(|r| name.starts_with(r)) || name == "log" {
         return Err("name is reserved".to_owned());
@@ -137,7 +154,19 @@ mod tests {
         assert_eq!(why("tank/../a", Types::ALL), "parent reference, '..' is found in name");
         assert_eq!(why("tank/a$", Types::ALL), "invalid character '$' in name");
         assert_eq!(why("a@b@c", Types::ALL), "multiple '@' and/or '#' delimiters in name");
-        assert!(check_pool("../../etc").is_err() && check_pool("mirror-1").is_err() && check_pool("tank").is_ok());
+        let pool = |name: &str| check_new_pool(name).err().unwrap_or_default();
+        assert_eq!(pool("../../etc"), "invalid character '/' in pool name");
+        assert_eq!(pool("a%b"), "invalid character '%' in pool name");
+        assert_eq!(pool(""), "name must begin with a letter");
+        assert_eq!(pool("9tank"), "name must begin with a letter");
+        for name in ["mirror", "mirror-1", "raidz2", "draid", "spares", "log"] {
+            assert_eq!(pool(name), "name is reserved", "{name}");
+        }
+        assert_eq!(pool(&"x".repeat(240)), "name is too long");
+        for name in ["tank", "logs", "c0t0d0", "a b:c.d-e_f"] {
+            assert_eq!(pool(name), "", "{name}");
+        }
+        assert_eq!(check_pool("mirror-1"), Ok(()));
     }
 
     #[test]

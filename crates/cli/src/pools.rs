@@ -80,6 +80,11 @@ pub(crate) fn devices(pool: &Pool) -> HashMap<Guid, String> {
     OPEN.with_borrow(find).unwrap_or_default()
 }
 
+/// What an open pool was remembered as, when it was opened.
+pub(crate) fn opened_as<R>(pool: &Pool, look: impl FnOnce(&Imported) -> R) -> Option<R> {
+    OPEN.with_borrow(|open| open.iter().find(|o| o.record.guid == pool.guid().0).map(|o| look(&o.record)))
+}
+
 /// What is remembered of an open pool now.
 pub(crate) fn record(pool: &Pool) -> Option<Imported> {
     state::all().ok()?.into_iter().find(|record| record.guid == pool.guid().0)
@@ -108,32 +113,41 @@ pub(crate) fn of_dataset(dataset: &str) -> Result<Option<Arc<Pool>>, Failure> {
     state::find(name)?.map(|imported| open(&imported)).transpose()
 }
 
-/// Runs `work` on the pools of these names, on all if there are none. The exit status; whether there was any pool.
-pub(crate) fn for_each(
-    names: &[String],
-    mut work: impl FnMut(&Arc<Pool>) -> Result<(), Failure>,
-) -> Result<(u8, bool), Failure> {
+/// The imported pools of these names, all if there are none, sorted. A name without a pool is told, and makes the status 1.
+pub(crate) fn records(names: &[String]) -> Result<(Vec<Imported>, u8), Failure> {
+    if names.is_empty() {
+        return Ok((state::all()?, 0));
+    }
     let mut status = 0;
-    let mut any = false;
-    let records = if names.is_empty() {
-        state::all()?
-    } else {
-        let mut records: Vec<Imported> = Vec::new();
-        for name in names {
-            match state::find(name)? {
-                Some(record) if records.iter().any(|r| r.guid == record.guid) => {}
-                Some(record) => records.push(record),
-                None => {
-                    eprintln!("cannot open '{name}': {}", missing(name));
-                    status = 1;
-                }
+    let mut records: Vec<Imported> = Vec::new();
+    for name in names {
+        match state::find(name)? {
+            Some(record) if records.iter().any(|r| r.guid == record.guid) => {}
+            Some(record) => records.push(record),
+            None => {
+                eprintln!("cannot open '{name}': {}", missing(name));
+                status = 1;
             }
         }
-        records.sort_by(|a, b| a.name.cmp(&b.name));
-        records
-    };
+    }
+    records.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((records, status))
+}
+
+/// The imported pool of this name.
+pub(crate) fn find(name: &str) -> Result<Imported, Failure> {
+    state::find(name)?.ok_or_else(|| failed(format!("cannot open '{name}': {}", missing(name))))
+}
+
+/// Runs `work` on the pools of these names, on all if there are none, and tells of each that fails. The exit status.
+pub(crate) fn for_each_record(
+    names: &[String],
+    mut work: impl FnMut(&Imported) -> Result<(), Failure>,
+) -> Result<(u8, bool), Failure> {
+    let (records, mut status) = records(names)?;
+    let mut any = false;
     for record in records {
-        match open(&record).and_then(|pool| work(&pool)) {
+        match work(&record) {
             Ok(()) => any = true,
             Err(Failure::Failed(why)) => {
                 if !why.is_empty() {
@@ -145,6 +159,14 @@ pub(crate) fn for_each(
         }
     }
     Ok((status, any))
+}
+
+/// The same with each pool opened. The exit status; whether there was any pool.
+pub(crate) fn for_each(
+    names: &[String],
+    mut work: impl FnMut(&Arc<Pool>) -> Result<(), Failure>,
+) -> Result<(u8, bool), Failure> {
+    for_each_record(names, |record| open(record).and_then(|pool| work(&pool)))
 }
 
 /// Why a pool of this name is not there.

@@ -24,6 +24,8 @@ pub(crate) struct Imported {
     pub(crate) name_on_disk: String,
     /// Its devices.
     pub(crate) devices: Vec<PathBuf>,
+    /// Whether nothing in it may change.
+    pub(crate) readonly: bool,
     /// The txg to go back to (`-T`).
     pub(crate) txg: Option<u64>,
     /// Whether to go back to the checkpoint.
@@ -120,7 +122,7 @@ fn encode(pool: &Imported) -> Value {
         "name": pool.name,
         "name_on_disk": pool.name_on_disk,
         "devices": pool.devices.iter().map(|d| path_to_json(d)).collect::<Vec<_>>(),
-        "readonly": true,
+        "readonly": pool.readonly,
         "txg": pool.txg,
         "rewind_to_checkpoint": pool.checkpoint,
         "missing_log": pool.missing_log,
@@ -141,6 +143,7 @@ fn decode(bytes: &[u8]) -> Option<Imported> {
         name: text("name")?,
         name_on_disk: text("name_on_disk")?,
         devices: v.get("devices")?.as_array()?.iter().filter_map(path_of_json).collect(),
+        readonly: v.get("readonly").and_then(Value::as_bool).unwrap_or(true),
         txg: v.get("txg").and_then(Value::as_u64),
         checkpoint: flag("rewind_to_checkpoint"),
         missing_log: flag("missing_log"),
@@ -183,6 +186,7 @@ mod tests {
             name: "new".into(),
             name_on_disk: "old".into(),
             devices: vec!["/dev/a".into(), odd],
+            readonly: false,
             txg: Some(7),
             checkpoint: true,
             missing_log: true,

@@ -4,7 +4,7 @@ mod cat;
 mod cp;
 mod format;
 mod ls;
-mod progress;
+pub(crate) mod progress;
 mod session;
 mod stat;
 mod tar;

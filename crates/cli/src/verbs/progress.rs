@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zuse::Report;
 
 /// A bar over bytes; nothing is drawn where standard error is no terminal.
-pub(super) fn bar(total: u64, quiet: bool) -> ProgressBar {
+pub(crate) fn bar(total: u64, quiet: bool) -> ProgressBar {
     let bar = ProgressBar::new(total);
     if quiet || !std::io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());

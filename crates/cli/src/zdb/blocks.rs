@@ -82,7 +82,7 @@ pub(super) fn survey(options: &Options, pool: &Arc<Pool>, out: &mut dyn Write) -
         failed: None,
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let how = VerifyOptions { dataset: None, threads };
+    let how = VerifyOptions { dataset: None, threads, heal: false };
     let seen = RefCell::new(progress);
     let summary = inspect(pool, &how, &|_, _| {}, &mut |block| {
         let wanted = counter.visit(block);
@@ -299,7 +299,7 @@ fn show_pointer(pool: &Arc<Pool>, bm: &Bookmark) -> String {
         id => pool.dataset_by_id(id).and_then(|ds| ds.objset()),
     };
     let find = |objset: Arc<Objset>| match bm.level {
-        Bookmark::ROOT_LEVEL => Some(*objset.rootbp()),
+        Bookmark::ROOT_LEVEL => Some(objset.rootbp()),
         level => objset.object(bm.object).ok()?.blkptr(level, bm.blkid).ok()?,
     };
     objset.ok().and_then(find).map_or_else(String::new, |bp| ShowBlkPtr(&bp).to_string())

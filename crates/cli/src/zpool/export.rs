@@ -1,8 +1,10 @@
-//! `zpool export`: forgets a pool. Nothing on its devices changes.
+//! `zpool export`: marks a pool as one that any machine may import, and forgets it. Of a pool that was imported read-only nothing on its devices
+//! changes.
 
 use crate::command::Call;
-use crate::error::{Failure, Outcome, usage};
-use crate::state;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::state::{self, Imported};
+use crate::{pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -13,32 +15,17 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if !all && names.is_empty() {
         return Err(usage("missing pool argument"));
     }
-    let mut status = 0;
-    let chosen = if all {
-        state::all()?
-    } else {
-        let mut chosen = Vec::new();
-        for name in &names {
-            match state::find(name)? {
-                Some(pool) => chosen.push(pool),
-                None => {
-                    let why = crate::names::check_pool(name).err().unwrap_or_else(|| "no such pool".to_owned());
-                    eprintln!("cannot open '{name}': {why}");
-                    status = 1;
-                }
-            }
-        }
-        chosen
-    };
-    for pool in chosen {
-        match state::forget(pool.guid) {
-            Ok(()) => {}
-            Err(Failure::Failed(why)) => {
-                eprintln!("cannot export '{}': {why}", pool.name);
-                status = 1;
-            }
-            Err(other) => return Err(other),
-        }
+    // -F leaves the devices alone
+    let hard = call.args.has('F');
+    Ok(pools::for_each_record(&names, |record| export(record, hard))?.0)
+}
+
+fn export(record: &Imported, hard: bool) -> Result<(), Failure> {
+    let doing = format!("cannot export '{}'", record.name);
+    if !record.readonly && !hard {
+        let spa = writable::open(record, &doing)?;
+        let exported = writable::log(&spa).and_then(|()| spa.export());
+        exported.map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
     }
-    Ok(status)
+    state::forget(record.guid)
 }

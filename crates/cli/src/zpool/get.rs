@@ -104,7 +104,7 @@ fn cells(pool: &Arc<Pool>, columns: Option<&[Column]>, parsable: bool) -> Result
         }
         return Ok(cells);
     }
-    let props = pool.props().map_err(|e| failed(format!("cannot get properties of '{}': {e}", pool.name())))?;
+    let props = super::props(pool).map_err(|e| failed(format!("cannot get properties of '{}': {e}", pool.name())))?;
     let of = |(name, value): (String, pool::prop::PropValue)| {
         let text = format_pool(&name, &value.value, parsable);
         let column = match pool::prop::find_pool(&name) {

@@ -1,26 +1,31 @@
-//! `zpool import`: finds pools on devices, shows them, and remembers those that are to be imported.
+//! `zpool import`: finds pools on devices, shows them, and takes those that are to be imported into use.
 //!
-//! Importing means opening the pool once, to see that it can be opened, and writing down where it is. The devices are only
-//! ever read, which is why `-o readonly=on` must be said: a plain import promises more than this version can do.
+//! A pool is opened for reading first, whatever is asked for: what is missing or broken is told before anything is written. With
+//! `-o readonly=on` that is all, and the pool is remembered. Else its devices are locked, it is opened for writing, and marked as in use by this
+//! machine.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::Guid;
-use pool::{KeyStatus, ListOptions, Pool};
+use nvlist::{NvList, Value};
+use ondisk::label::key;
+use pool::{ImportOptions, KeyStatus, ListOptions, OpenOptions, Pool, Spa};
+use vdev::VdevState;
 use vdev::import::{Candidate, PoolState};
-use vdev::{VdevAux, VdevState, VdevTree};
 
-use super::activity::{Activity, ctime};
-use super::reason::{self, Reason};
+use super::activity::ctime;
+use super::show::show;
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::args::{Parsed, REWIND_TO_CHECKPOINT};
 use crate::command::Call;
-use crate::error::{Failure, Outcome, failed, usage};
+use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::props::Said;
+use crate::props::pool::{self as pool_props, When};
 use crate::state::{self, Imported};
-use crate::{keys, names, pools};
+use crate::{host, keys, names, pools, writable};
 
+/// Vdevs are not nested deeper than this.
+const VDEV_DEPTH_MAX: usize = 8;
 /// Where devices are looked for if nobody says.
 const DEFAULT_PATHS: [&str; 3] = ["/dev/disk/by-id", "/dev/mapper", "/dev"];
 
@@ -29,20 +34,32 @@ struct Options {
     all: bool,
     destroyed: bool,
     force: bool,
-    read_only: bool,
-    load_keys: bool,
+    /// `-F`, with `-n` tried only.
+    rewind: bool,
     dry_run: bool,
+    load_keys: bool,
+    temporary_name: bool,
     key_location: Option<String>,
     txg: Option<u64>,
     checkpoint: bool,
     missing_log: bool,
-    altroot: Option<String>,
+    props: Vec<Said>,
+}
+
+impl Options {
+    fn prop(&self, name: &str) -> Option<&str> {
+        self.props.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    fn read_only(&self) -> bool {
+        self.prop("readonly") == Some("on")
+    }
 }
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let operands = call.args.names();
     let options = options(&call.args, operands.len())?;
-    let paths = paths(&call.args);
+    let paths = paths(&call.args)?;
     let mut found = vdev::import::scan(&paths).map_err(|e| failed(format!("cannot discover pools: {e}")))?;
     let imported = state::all()?;
     found.retain(|c| !imported.iter().any(|i| i.guid == c.guid.0));
@@ -82,23 +99,26 @@ fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {
         all: args.has('a'),
         destroyed: args.has('D'),
         force: args.has('f'),
-        read_only: false,
-        load_keys: args.has('l'),
+        rewind: args.has('F'),
         dry_run: args.has('n'),
+        load_keys: args.has('l'),
+        temporary_name: args.has('t'),
         key_location: args.text('L'),
         txg: None,
         checkpoint: args.has(REWIND_TO_CHECKPOINT),
         missing_log: args.has('m'),
-        altroot: args.text('R'),
+        props: Vec::new(),
     };
-    for setting in args.values('o').map(|v| v.to_string_lossy().into_owned()) {
-        match setting.split_once('=') {
-            Some(("readonly", value)) => options.read_only = value == "on",
-            Some(("altroot", value)) => options.altroot = Some(value.to_owned()),
-            Some(("cachefile", _)) | None => {}
-            Some((name, _)) => {
-                return Err(failed(format!("property '{name}' cannot be set: this version of Zuse imports read-only")));
-            }
+    for (option, value) in &args.options {
+        let value = value.to_string_lossy();
+        let said = match (option, value.split_once('=')) {
+            // without a value: an option of mounts, of which there are none
+            ('o', said) => said,
+            ('R', _) => Some(("altroot", &*value)),
+            _ => None,
+        };
+        if let Some((name, value)) = said {
+            pool_props::add(&mut options.props, name, value).map_err(failed)?;
         }
     }
     if let Some(text) = args.text('T') {
@@ -109,8 +129,11 @@ fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {
         options.txg = Some(parsed.map_err(|_| usage("invalid txg value"))?);
     }
     let said = |text: &str| Err(usage(text));
-    if args.has('c') {
-        return Err(failed("-c: OpenZFS's cache files are not in this version of Zuse; use -d"));
+    if args.has('c') && args.has('d') {
+        return said("-c is incompatible with -d");
+    }
+    if args.has('c') && args.has('s') {
+        return said("-c is incompatible with -s");
     }
     if options.load_keys && args.has('N') {
         return said("-l is incompatible with -N");
@@ -118,30 +141,53 @@ fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {
     if options.load_keys && !options.all && operands == 0 {
         return said("-l is only meaningful during an import");
     }
-    if (options.dry_run || args.has('X')) && !args.has('F') {
+    if (options.dry_run || args.has('X')) && !options.rewind {
         return said("-n or -X only meaningful with -F");
     }
     if (options.all && operands > 0) || operands > 2 {
         return said("too many arguments");
     }
-    if let Some(root) = options.altroot.as_deref().filter(|root| !root.starts_with('/')) {
-        return Err(failed(format!("bad alternate root '{root}'")));
-    }
     Ok(options)
 }
 
-/// Where to look: `-d`, else `ZPOOL_IMPORT_PATH`, else the usual folders.
-fn paths(args: &Parsed) -> Vec<PathBuf> {
+/// Where to look: `-d`, the devices of a cache file, else `ZPOOL_IMPORT_PATH`, else the usual folders.
+fn paths(args: &Parsed) -> Result<Vec<PathBuf>, Failure> {
+    if let Some(file) = args.text('c') {
+        return cached(&file).map_err(|why| failed(format!("cannot import: cannot open cache file '{file}': {why}")));
+    }
     let said: Vec<PathBuf> = args.values('d').map(PathBuf::from).collect();
     if !said.is_empty() {
-        return said.iter().filter_map(|path| resolve(path)).collect();
+        return Ok(said.iter().filter_map(|path| resolve(path)).collect());
     }
     let from_env = std::env::var_os("ZPOOL_IMPORT_PATH").filter(|v| !v.is_empty());
     let paths: Vec<PathBuf> = match from_env {
         Some(list) => std::env::split_paths(&list).collect(),
         None => DEFAULT_PATHS.iter().map(PathBuf::from).collect(),
     };
-    paths.iter().filter_map(|path| resolve(path)).collect()
+    Ok(paths.iter().filter_map(|path| resolve(path)).collect())
+}
+
+/// The paths of all leaves in a cache file of OpenZFS: an nvlist with each pool's configuration, by name.
+fn cached(file: &str) -> Result<Vec<PathBuf>, String> {
+    fn leaves(vdev: &NvList, paths: &mut Vec<PathBuf>, depth: usize) {
+        paths.extend(vdev.get_str(key::PATH).map(PathBuf::from));
+        for list in [key::CHILDREN, key::SPARES, key::L2CACHE] {
+            for child in vdev.get_nvlist_array(list).unwrap_or(&[]).iter().filter(|_| depth < VDEV_DEPTH_MAX) {
+                leaves(child, paths, depth + 1);
+            }
+        }
+    }
+    let bytes = std::fs::read(file).map_err(|e| cause(&e))?;
+    let pools = NvList::unpack(&bytes).map_err(|e| e.to_string())?;
+    let mut paths = Vec::new();
+    for (_, value) in pools.iter() {
+        if let Value::NvList(pool) = value
+            && let Some(tree) = pool.get_nvlist(key::VDEV_TREE)
+        {
+            leaves(tree, &mut paths, 0);
+        }
+    }
+    Ok(paths.iter().filter_map(|path| resolve(path)).collect())
 }
 
 /// The absolute path of a folder or device that is there. A link to a device keeps its name: that is how the administrator
@@ -183,51 +229,36 @@ fn choose<'a>(
     }
 }
 
-/// The number of this host, as `/etc/hostid` has it.
-fn system_hostid() -> u64 {
-    let bytes = std::fs::read("/etc/hostid").unwrap_or_default();
-    bytes.first_chunk::<4>().map_or(0, |b| u32::from_ne_bytes(*b).into())
-}
-
 /// Whether another host used the pool last, and did not close it.
-fn is_foreign(candidate: &Candidate) -> bool {
-    candidate.state != PoolState::Exported && candidate.hostid.unwrap_or(0) != system_hostid()
+pub(super) fn is_foreign(candidate: &Candidate) -> bool {
+    candidate.state != PoolState::Exported && candidate.hostid.unwrap_or(0) != host::id()
 }
 
 fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> Outcome {
     let name = new_name.unwrap_or(&candidate.name).to_owned();
     let cannot = |why: String| failed(format!("cannot import '{name}': {why}"));
-    names::check_pool(&name).map_err(&cannot)?;
+    names::check_new_pool(&name).map_err(&cannot)?;
     if state::find(&name)?.is_some() {
         return Err(cannot("a pool with that name already exists".to_owned()));
     }
+    let props = pool_props::check(&options.props, When::Import, &candidate.name, candidate.version)
+        .map_err(|why| failed(format!("cannot import pool '{}': {why}", candidate.name)))?;
     let record = Imported {
         guid: candidate.guid.0,
         name: name.clone(),
         name_on_disk: candidate.name.clone(),
         devices: devices_of(candidate),
+        readonly: true,
         txg: options.txg,
         checkpoint: options.checkpoint,
         missing_log: options.missing_log,
-        altroot: options.altroot.clone(),
+        altroot: options.prop("altroot").map(str::to_owned),
         load_guid: 0,
         keys: Vec::new(),
     };
     let opened = Pool::open(candidate, &pools::options(&record));
     if is_foreign(candidate) && !options.force {
-        let time = opened.as_ref().map_or(0, |pool| pool.uberblock().timestamp);
-        return Err(failed(format!(
-            "cannot import '{}': pool was previously in use from another system.\n\
-             Last accessed by {} (hostid={:x}) at {}\n\
-             The pool can be imported, use 'zpool import -f' to import the pool.",
-            candidate.name,
-            candidate.hostname.as_deref().unwrap_or("<unknown>"),
-            candidate.hostid.unwrap_or(0),
-            ctime(time)
-        )));
-    }
-    if !options.read_only {
-        return Err(cannot("this version of Zuse only imports pools read-only; use '-o readonly=on'".to_owned()));
+        return Err(in_use_elsewhere(candidate, opened.as_ref().map_or(0, |pool| pool.uberblock().timestamp)));
     }
     if let Err(pool::Error::MissingVdevs(_)) = &opened
         && let Some(logs) = missing_logs(candidate)
@@ -236,6 +267,9 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         return Err(cannot("one or more devices is currently unavailable".to_owned()));
     }
     let pool = opened.map_err(|e| cannot(e.to_string()))?;
+    if !options.read_only() {
+        return import_writable(candidate, &pool, record, props, options);
+    }
     for (txg, why) in &pool.load_info().skipped {
         eprintln!("warning: '{name}': txg {txg} cannot be used: {why}");
     }
@@ -246,6 +280,122 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     let status = if options.load_keys { load_keys(&pool, &mut record, options)? } else { 0 };
     state::remember(&record)?;
     Ok(status)
+}
+
+fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {
+    failed(format!(
+        "cannot import '{}': pool was previously in use from another system.\n\
+         Last accessed by {} (hostid={:x}) at {}\n\
+         The pool can be imported, use 'zpool import -f' to import the pool.",
+        candidate.name,
+        candidate.hostname.as_deref().unwrap_or("<unknown>"),
+        candidate.hostid.unwrap_or(0),
+        ctime(time)
+    ))
+}
+
+/// Imports a pool for reading and writing. `seen` is the pool as it is on its devices.
+fn import_writable(
+    candidate: &Candidate,
+    seen: &Arc<Pool>,
+    record: Imported,
+    props: Vec<(String, pool::Value)>,
+    options: &Options,
+) -> Outcome {
+    let old = &candidate.name;
+    let doing = match record.name == *old {
+        true => format!("cannot import '{old}'"),
+        false => format!("cannot import '{old}' as '{}'", record.name),
+    };
+    let cannot = |why: String| failed(format!("{doing}: {why}"));
+    if options.checkpoint {
+        return Err(cannot(
+            "going back to the checkpoint for good is not in this version of Zuse; use '-o readonly=on' to look at it"
+                .to_owned(),
+        ));
+    }
+    let lost = !seen.load_info().skipped.is_empty();
+    if lost && !options.rewind {
+        let why = rewound(candidate, seen, "Recovery is possible, but will result in some data loss.\n");
+        return Err(cannot(format!("I/O error\n\t{why}")));
+    }
+    if options.dry_run {
+        if lost {
+            print!("{}", exclaim(candidate, seen, true));
+        }
+        return Ok(0);
+    }
+    let locked = writable::lock(candidate).map_err(|e| match e {
+        vdev::Error::Busy { .. } => cannot("one or more devices are already in use\n".to_owned()),
+        other => cannot(other.to_string()),
+    })?;
+    let renamed = (record.name != *old && !options.temporary_name).then(|| record.name.clone());
+    let import = ImportOptions {
+        open: OpenOptions { name: renamed.clone(), ..pools::options(&record) },
+        force: options.force,
+        rewind: options.rewind,
+        again: false,
+    };
+    let spa = Spa::import(&locked, &import, writable::hooks()).map_err(|e| cannot(writable::why(&e)))?;
+    if lost {
+        print!("{}", exclaim(candidate, seen, false));
+    }
+    let view = spa.view().map_err(|e| cannot(e.to_string()))?;
+    // the state that was gone back to is the newest now
+    let mut record = Imported {
+        readonly: false,
+        txg: None,
+        name_on_disk: renamed.unwrap_or_else(|| old.clone()),
+        load_guid: view.load_guid(),
+        ..record
+    };
+    let status = if options.load_keys { load_keys(&view, &mut record, options)? } else { 0 };
+    let remembered = state::remember(&record);
+    for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
+        spa.set_prop(&name, value).map_err(|e| cannot(writable::why(&e)))?;
+    }
+    writable::close(&spa, &doing)?;
+    remembered?;
+    Ok(status)
+}
+
+/// Seconds between the newest state of a pool and the one that can be used.
+fn seconds_lost(candidate: &Candidate, seen: &Pool) -> u64 {
+    let newest = candidate.devices.iter().filter_map(|found| {
+        let ashift = found.label.config.get_nvlist(key::VDEV_TREE)?.get_u64(key::ASHIFT)?;
+        vdev::label::read_uberblocks(&*found.device, ashift).into_iter().max_by_key(|ub| ub.txg)
+    });
+    let newest = newest.max_by_key(|ub| ub.txg).map_or(0, |ub| ub.timestamp);
+    newest.saturating_sub(seen.uberblock().timestamp)
+}
+
+/// OpenZFS: `zpool_rewind_exclaim`.
+fn exclaim(candidate: &Candidate, seen: &Pool, dry_run: bool) -> String {
+    let (name, time) = (&candidate.name, ctime(seen.uberblock().timestamp));
+    let (returned, discarded) = match dry_run {
+        true => (format!("Would be able to return {name} to its state as of {time}.\n"), "Would discard"),
+        false => (format!("Pool {name} returned to its state as of {time}.\n"), "Discarded"),
+    };
+    match seconds_lost(candidate, seen) {
+        0 => returned,
+        n @ 1..=120 => format!("{returned}{discarded} approximately {n} seconds of transactions.\n"),
+        n => format!("{returned}{discarded} approximately {} minutes of transactions.\n", (n + 30) / 60),
+    }
+}
+
+/// OpenZFS: `zpool_explain_recover`.
+fn rewound(candidate: &Candidate, seen: &Pool, begin: &str) -> String {
+    let loss = match seconds_lost(candidate, seen) {
+        0 => String::new(),
+        n @ 1..=120 => format!("Approximately {n} seconds of data\n\tmust be discarded, irreversibly.  "),
+        n => format!("Approximately {} minutes of data\n\tmust be discarded, irreversibly.  ", (n + 30) / 60),
+    };
+    format!(
+        "{begin}\tReturning the pool to its state as of {}\n\tshould correct the problem.  {loss}Recovery can be \
+         attempted\n\tby executing 'zpool import -F {}'.  A scrub of the pool\n\tis strongly recommended after recovery.",
+        ctime(seen.uberblock().timestamp),
+        candidate.name
+    )
 }
 
 /// The log devices that are not there, one a line, if nothing else is missing of a whole top-level vdev.
@@ -300,171 +450,4 @@ fn load_keys(pool: &Arc<Pool>, record: &mut Imported, options: &Options) -> Outc
         }
     }
     Ok(status)
-}
-
-/// What is known of a candidate, as far as it opens.
-struct View {
-    vdevs: Option<Vdevs>,
-    state: VdevState,
-    aux: &'static str,
-    /// The metadata is broken, not the devices.
-    faulted: bool,
-    reason: Reason,
-    features: Vec<String>,
-    comment: Option<String>,
-}
-
-fn look(candidate: &Candidate) -> View {
-    let devices = pools::paths(candidate);
-    let foreign = candidate.state == PoolState::Active && candidate.hostid.unwrap_or(0) != 0 && is_foreign(candidate);
-    match Pool::open(candidate, &pool::OpenOptions::default()) {
-        Ok(pool) => {
-            let vdevs = Vdevs::of_pool(&pool, &devices).ok();
-            let status = pool.tree().status();
-            let reason = match (&vdevs, Activity::of(&pool)) {
-                (Some(vdevs), Ok(activity)) => reason::of_pool(&pool, vdevs, &activity, 0, Some(foreign)),
-                _ => Reason::CorruptPool,
-            };
-            View {
-                state: status.state,
-                aux: status.aux.message(),
-                faulted: false,
-                reason,
-                vdevs,
-                features: Vec::new(),
-                comment: pool.config().get_str("comment").map(str::to_owned),
-            }
-        }
-        Err(e) => look_at_labels(candidate, &devices, &e),
-    }
-}
-
-/// A pool that does not open: what its labels and devices tell.
-fn look_at_labels(candidate: &Candidate, devices: &HashMap<Guid, String>, why: &pool::Error) -> View {
-    let find = |guid| candidate.device(guid).map(|d| d.device.clone());
-    let tree = candidate.vdev_config().and_then(|config| VdevTree::open(&config, &find));
-    let vdevs = tree.ok().map(|tree| Vdevs::of_tree(&tree, devices));
-    let broken_devices = vdevs.as_ref().map(|v| reason::of_vdevs(v, false, 0)).filter(|r| *r != Reason::Ok);
-    let mut view = View {
-        state: VdevState::CantOpen,
-        aux: "corrupted data",
-        faulted: true,
-        reason: Reason::CorruptPool,
-        vdevs,
-        features: Vec::new(),
-        comment: candidate.config.get_str("comment").map(str::to_owned),
-    };
-    match why {
-        pool::Error::Version(_) => {
-            (view.reason, view.aux, view.faulted) = (Reason::VersionNewer, "newer version", false)
-        }
-        pool::Error::Features(features) => {
-            view.features.clone_from(features);
-            (view.reason, view.aux, view.faulted) = (Reason::UnsupportedFeature, "unsupported feature(s)", false);
-        }
-        pool::Error::MissingVdevs(_) => {
-            (view.reason, view.aux, view.faulted) = (Reason::BadGuidSum, "missing device", false);
-        }
-        _ => {
-            if let Some(reason) = broken_devices {
-                let none = matches!(reason, Reason::MissingDevReplicated);
-                view.reason = if none { Reason::MissingDev } else { reason };
-                view.aux = VdevAux::NoReplicas.message();
-                view.faulted = false;
-            }
-        }
-    }
-    view
-}
-
-/// A candidate as `zpool import` shows it (OpenZFS: `show_import`).
-fn show(candidate: &Candidate) -> String {
-    let view = look(candidate);
-    let indent = if view.comment.is_some() { " " } else { "" };
-    let health = if view.faulted { "FAULTED" } else { view.state.name() };
-    let destroyed = if candidate.state == PoolState::Destroyed { " (DESTROYED)" } else { "" };
-    let name = &candidate.name;
-    let mut text =
-        format!("{indent}  pool: {name}\n{indent}    id: {}\n{indent} state: {health}{destroyed}\n", candidate.guid);
-    let status = view.reason.import_status(indent);
-    if !status.is_empty() {
-        text.push_str(&format!("{indent}status: {status}"));
-        for feature in &view.features {
-            text.push_str(&format!("\t{feature}\n"));
-        }
-    }
-    text.push_str(&format!("{indent}action: {}", view.reason.import_action(view.state, indent)));
-    if let Some(comment) = &view.comment {
-        text.push_str(&format!("comment: {comment}\n"));
-    }
-    if view.faulted {
-        match candidate.state {
-            PoolState::Destroyed => text.push_str(&format!(
-                "\t{indent}The pool was destroyed, but can be imported using the '-Df' flags.\n"
-            )),
-            PoolState::Active => text.push_str(&format!(
-                "\t{indent}The pool may be active on another system, but can be imported using\n\t{indent}the '-f' flag.\n"
-            )),
-            PoolState::Exported => {}
-        }
-    }
-    if let Some(id) = view.reason.message_id() {
-        text.push_str(&format!("{indent}   see: https://openzfs.github.io/openzfs-docs/msg/{id}\n"));
-    }
-    text.push_str(&format!("{indent}config:\n\n"));
-    text.push_str(&config(name, &view, health));
-    if view.reason == Reason::BadGuidSum {
-        text.push_str(&format!(
-            "\n\t{indent}Additional devices are known to be part of this pool, though their\n\
-             \t{indent}exact configuration cannot be determined.\n"
-        ));
-    }
-    text
-}
-
-/// The tree of a candidate.
-fn config(name: &str, view: &View, health: &str) -> String {
-    let Some(vdevs) = &view.vdevs else { return format!("\t{name:<10}  {health}\n") };
-    let flags = NameFlags::default();
-    // the root counts as "root-0"
-    let width = vdevs.width(name, flags).max(name.len()).max(10);
-    let mut text = String::new();
-    let aux = if view.state == VdevState::CantOpen { view.aux } else { "" };
-    let gap = if aux.is_empty() { "" } else { "  " };
-    text.push_str(&format!("\t{name:<width$}  {health}{gap}{aux}\n"));
-    for top in vdevs.root.of_class(Class::Normal) {
-        line(&mut text, name, top, 2, width);
-    }
-    for (title, members) in [("cache", &vdevs.l2cache), ("spares", &vdevs.spares)] {
-        if !members.is_empty() {
-            text.push_str(&format!("\t{title}\n"));
-        }
-        for vdev in members {
-            text.push_str(&format!("\t  {}\n", vdev.name(name, flags)));
-        }
-    }
-    for class in Class::SECTIONS {
-        let mut members = vdevs.root.of_class(class).peekable();
-        if members.peek().is_some() {
-            text.push_str(&format!("\t{}\t\n", class.title()));
-        }
-        for vdev in members {
-            line(&mut text, name, vdev, 2, width);
-        }
-    }
-    text
-}
-
-fn line(text: &mut String, pool: &str, vdev: &Vdev, depth: usize, width: usize) {
-    let mut shown = vdev.clone();
-    // in this list a missing device goes by its path
-    shown.not_present = false;
-    let name = shown.name(pool, NameFlags::default());
-    let aux = vdev.aux.message();
-    let gap = if aux.is_empty() { "" } else { "  " };
-    let room = width.saturating_sub(depth);
-    text.push_str(&format!("\t{:depth$}{name:<room$}  {}{gap}{aux}\n", "", vdev.state.name()));
-    for child in vdev.children.iter().filter(|c| !c.is_hidden()) {
-        line(text, pool, child, depth + 2, width);
-    }
 }

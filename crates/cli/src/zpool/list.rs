@@ -70,7 +70,7 @@ pub(super) fn cell(pool: &Arc<Pool>, column: &Column, parsable: bool) -> Result<
     if column.name == "name" {
         return Ok(Some(Cell { text: pool.name().to_owned(), ..Cell::none() }));
     }
-    let value = pool.prop(&column.name);
+    let value = super::prop(pool, &column.name);
     let value =
         value.map_err(|e| failed(format!("cannot get property '{}' of '{}': {e}", column.name, pool.name())))?;
     let text = |v: &pool::prop::Value| format_pool(&column.name, v, parsable);

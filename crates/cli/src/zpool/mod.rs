@@ -1,16 +1,27 @@
 //! `zpool`.
 
 mod activity;
+mod checkpoint;
+mod clear;
+mod create;
 mod dedup;
+mod destroy;
 mod export;
 mod get;
 mod history;
 mod import;
+mod labelclear;
 mod list;
+mod newdevs;
 mod reason;
+mod scrub;
+mod set;
+mod show;
 mod status;
 mod status_json;
+mod sync;
 mod table;
+mod upgrade;
 mod vdevs;
 
 use std::ffi::OsString;
@@ -19,11 +30,12 @@ use std::sync::Arc;
 
 use nvlist::NvList;
 use pool::Pool;
-use pool::prop::POOL;
+use pool::prop::{POOL, PropValue, Source, Value};
 
 use crate::columns::number_or_text;
 use crate::command::{Call, Tool};
 use crate::error::{Failure, Outcome, usage};
+use crate::pools;
 
 const TOOL: Tool = Tool { name: "zpool", groups: table::GROUPS, aliases: &[], epilogue };
 
@@ -41,11 +53,14 @@ fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     if command.is_none() {
         return writeln!(out, "\nFor further help on a command or topic, run: zpool help [<topic>]");
     }
+    if command == Some("create") {
+        writeln!(out, "\n--size makes files that are not there, sparse: 512M, 1.5G.")?;
+    }
     if command == Some("import") {
         write!(
             out,
-            "\nPools are imported read-only: say '-o readonly=on'. Until the export, commands find the pool\n\
-             by what is written below $ZUSE_STATE (else $XDG_STATE_HOME/zuse, ~/.local/state/zuse).\n"
+            "\nUntil the export, commands find the pool by what is written below $ZUSE_STATE\n\
+             (else $XDG_STATE_HOME/zuse, ~/.local/state/zuse).\n"
         )?;
     }
     if !matches!(command, Some("set" | "get" | "list")) {
@@ -60,6 +75,31 @@ fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\t{:<19}   YES   disabled | enabled | active", "feature@...")?;
     writeln!(out, "\nThe feature@ properties must be appended with a feature name.\nSee zpool-features(7).")
+}
+
+/// A property of an open pool.
+fn prop(pool: &Arc<Pool>, name: &str) -> Result<Option<PropValue>, pool::Error> {
+    Ok(pool.prop(name)?.map(|value| as_imported(pool, name, value)))
+}
+
+/// All properties of an open pool.
+fn props(pool: &Arc<Pool>) -> Result<Vec<(String, PropValue)>, pool::Error> {
+    let each = |(name, value): (String, PropValue)| {
+        let value = as_imported(pool, &name, value);
+        (name, value)
+    };
+    Ok(pool.props()?.into_iter().map(each).collect())
+}
+
+/// Commands open a pool for reading, whatever it was imported for: what tells of the import is in its record.
+fn as_imported(pool: &Pool, name: &str, value: PropValue) -> PropValue {
+    let (writable, load_guid) =
+        pools::opened_as(pool, |record| (!record.readonly, record.load_guid)).unwrap_or_default();
+    match name {
+        "readonly" if writable => PropValue { value: Value::Number(0), source: Source::Default, received: None },
+        "load_guid" if load_guid != 0 => PropValue::computed(load_guid),
+        _ => value,
+    }
 }
 
 /// What JSON says of each pool (OpenZFS: `fill_pool_info`).

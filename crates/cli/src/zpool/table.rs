@@ -1,7 +1,10 @@
 //! The commands of `zpool`, with their options.
 
-use super::{export, get, history, import, list, status, version};
-use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER, REWIND_TO_CHECKPOINT};
+use super::{
+    checkpoint, clear, create, destroy, export, get, history, import, labelclear, list, scrub, set, status, sync,
+    upgrade, version,
+};
+use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER, REWIND_TO_CHECKPOINT, SIZE, TYPES};
 use crate::command::Command;
 
 const J: &[Long] = &[("json", 'j')];
@@ -13,6 +16,8 @@ const STATUS: &[Long] = &[
     ("json-flat-vdevs", JSON_FLAT_VDEVS),
     ("json-pool-key-guid", JSON_POOL_KEY_GUID),
 ];
+const CREATE: &[Long] = &[("size", SIZE)];
+const CONDENSE: &[Long] = &[("type", 't'), ("all", 'a'), ("cancel", 'c'), ("wait", 'w'), ("types", TYPES)];
 const IMPORT: &[Long] = &[("rewind-to-checkpoint", REWIND_TO_CHECKPOINT)];
 
 /// All commands, in the groups of the usage text.
@@ -24,13 +29,19 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: concat!(
                 "\tcreate [-fnd] [-o property=value] ... \n",
                 "\t    [-O file-system-property=value] ... \n",
-                "\t    [-m mountpoint] [-R root] <pool> <vdev> ...\n",
+                "\t    [-m mountpoint] [-R root] [--size size] <pool> <vdev> ...\n",
             ),
-            options: ":fndR:m:o:O:t:",
-            longs: &[],
-            run: None,
+            options: ":fndR:m:o:O:t:\u{e005}:",
+            longs: CREATE,
+            run: Some(create::run),
         },
-        Command { name: "destroy", usage: "\tdestroy [-f] <pool>\n", options: "f", longs: &[], run: None },
+        Command {
+            name: "destroy",
+            usage: "\tdestroy [-f] <pool>\n",
+            options: "f",
+            longs: &[],
+            run: Some(destroy::run),
+        },
     ],
     &[
         Command {
@@ -48,14 +59,20 @@ pub(super) static GROUPS: &[&[Command]] = &[
             run: None,
         },
     ],
-    &[Command { name: "labelclear", usage: "\tlabelclear [-f] <vdev>\n", options: "f", longs: &[], run: None }],
+    &[Command {
+        name: "labelclear",
+        usage: "\tlabelclear [-f] <vdev>\n",
+        options: "f",
+        longs: &[],
+        run: Some(labelclear::run),
+    }],
     &[
         Command {
             name: "checkpoint",
             usage: "\tcheckpoint [-d [-w]] <pool> ...\n",
             options: ":dw",
-            longs: &[],
-            run: None,
+            longs: &[("discard", 'd'), ("wait", 'w')],
+            run: Some(checkpoint::run),
         },
         Command { name: "prefetch", usage: "\tprefetch [-t <type>] <pool>\n", options: "t:", longs: &[], run: None },
     ],
@@ -112,7 +129,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tclear [[--power]|[-nF]] <pool> [device]\n",
             options: "FnX",
             longs: &[],
-            run: None,
+            run: Some(clear::run),
         },
         Command { name: "reopen", usage: "\treopen [-n] <pool>\n", options: "n", longs: &[], run: None },
     ],
@@ -157,7 +174,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tscrub [-e | -s | -p | -C | -E | -S] [-w] <-a | <pool> [<pool> ...]>\n",
             options: "aspweCE:S:",
             longs: &[],
-            run: None,
+            run: Some(scrub::run),
         },
         Command {
             name: "trim",
@@ -166,16 +183,25 @@ pub(super) static GROUPS: &[&[Command]] = &[
             longs: &[],
             run: None,
         },
+        Command {
+            name: "condense",
+            usage: "\tcondense [-t <type>] [-c | -w] [-a | <pool> ...]\n\tcondense --types\n",
+            options: "at:cw",
+            longs: CONDENSE,
+            run: Some(sync::condense),
+        },
     ],
     &[
         Command {
             name: "import",
             usage: concat!(
                 "\timport [-d dir] [-D]\n",
-                "\timport [-d dir] [-D] [-f] [-m] [-N] [-R root] [-T txg] [-l [-L keylocation]]\n",
-                "\t    -o readonly=on -a\n",
-                "\timport [-d dir] [-D] [-f] [-m] [-N] [-R root] [-T txg] [-l [-L keylocation]]\n",
-                "\t    [--rewind-to-checkpoint] -o readonly=on <pool | id> [newpool]\n",
+                "\timport [-o mntopts] [-o property=value] ... \n",
+                "\t    [-d dir | -c cachefile] [-D] [-l [-L keylocation]] [-f] [-m] [-N] [-R root] [-F [-n]]\n",
+                "\t    [-T txg] -a\n",
+                "\timport [-o mntopts] [-o property=value] ... \n",
+                "\t    [-d dir | -c cachefile] [-D] [-l [-L keylocation]] [-f] [-m] [-N] [-R root] [-F [-n]]\n",
+                "\t    [-t] [-T txg] [--rewind-to-checkpoint] <pool | id> [newpool]\n",
             ),
             options: ":aCc:d:DEfFlmnNo:R:stT:VXL:",
             longs: IMPORT,
@@ -193,7 +219,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n",
             options: ":avV:",
             longs: &[],
-            run: None,
+            run: Some(upgrade::run),
         },
         Command { name: "reguid", usage: "\treguid [-g guid] <pool>\n", options: "g:", longs: &[], run: None },
     ],
@@ -223,9 +249,9 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tset <property=value> <pool>\n\tset <vdev_property=value> <pool> <vdev>\n",
             options: "",
             longs: &[],
-            run: None,
+            run: Some(set::run),
         },
-        Command { name: "sync", usage: "\tsync [pool] ...\n", options: "f", longs: &[], run: None },
+        Command { name: "sync", usage: "\tsync [pool] ...\n", options: "f", longs: &[], run: Some(sync::run) },
     ],
     &[Command {
         name: "wait",

@@ -152,7 +152,7 @@ impl Vdev {
 }
 
 /// A disk by its last component, below the folders that udev has for disks.
-fn strip_dev(path: &str) -> &str {
+pub(super) fn strip_dev(path: &str) -> &str {
     const FOLDERS: [&str; 8] = [
         "/dev/disk/by-vdev/",
         "/dev/mapper/",

@@ -34,6 +34,11 @@ impl Session {
         Session { images: Some(fixtures::unpack(fixture)), fixture: fixture.to_owned(), ..Session::empty() }
     }
 
+    /// A copy of a fixture's images is there, that may be changed.
+    pub fn on_copy(fixture: &str) -> Session {
+        Session { images: Some(fixtures::unpack_private(fixture)), fixture: fixture.to_owned(), ..Session::empty() }
+    }
+
     /// A fixture's pool is imported as the one of its truth was.
     pub fn imported(fixture: &str) -> Session {
         let session = Session::on(fixture);

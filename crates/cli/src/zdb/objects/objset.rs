@@ -143,7 +143,7 @@ fn heading(cx: &mut Cx<'_>, subject: &Subject) -> Result<(), Failure> {
     let (name, id, used, objects) = (subject.name(), objset.id(), cx.number(used), objset.rootbp().fill());
     write!(cx.out, "Dataset {name} [{kind}], ID {id}, cr_txg {txg}, {used}, {objects} objects")?;
     if cx.level >= 4 {
-        write!(cx.out, ", rootbp {}", ShowBlkPtr(objset.rootbp()))?;
+        write!(cx.out, ", rootbp {}", ShowBlkPtr(&objset.rootbp()))?;
     }
     writeln!(cx.out, "{}", if inconsistent { " (inconsistent)" } else { "" })?;
     Ok(())

@@ -1,0 +1,140 @@
+//! Imported pools, opened for a change.
+//!
+//! A command that changes a pool locks its devices, opens it for writing, does its work, writes its command line into the pool's history, and
+//! closes the pool, which stays in use by this machine. Two such commands wait for each other, up to a bound; commands that only read need
+//! no lock, and see the pool as its last synced txg left it.
+
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pool::{Hooks, ImportOptions, OpenOptions, Spa};
+use vdev::import::Candidate;
+use vdev::{Device, FileDevice};
+use zpl::UsedByBonus;
+
+use crate::error::{Failure, failed};
+use crate::pools;
+use crate::state::Imported;
+
+/// How long a command waits for another one to be done with the pool.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A device with the path that it was opened by.
+type Opened = (PathBuf, Arc<dyn Device>);
+
+/// What pools that are written are told by the rooms above them.
+pub(crate) fn hooks() -> Hooks {
+    Hooks { used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() }
+}
+
+/// Opens a remembered pool for a change. `doing` begins the message of a failure: `cannot export 'tank'`.
+pub(crate) fn open(record: &Imported, doing: &str) -> Result<Arc<Spa>, Failure> {
+    if record.readonly {
+        return Err(failed(format!("{doing}: pool is read-only")));
+    }
+    let candidate = lock(&pools::candidate(record)?).map_err(|e| busy(&record.name, &e))?;
+    // a name given for good is on the devices since the import; a temporary one must not get there
+    let open = OpenOptions { name: None, ..pools::options(record) };
+    let options = ImportOptions { open, again: true, ..ImportOptions::default() };
+    Spa::import(&candidate, &options, hooks()).map_err(|e| failed(format!("{doing}: {}", why(&e))))
+}
+
+/// Ends a change: what was done goes into the history, all of it to the devices.
+pub(crate) fn close(spa: &Arc<Spa>, doing: &str) -> Result<(), Failure> {
+    log(spa).and_then(|()| spa.close()).map_err(|e| failed(format!("{doing}: {}", why(&e))))
+}
+
+/// Opens a pool, changes it and closes it.
+pub(crate) fn change<R>(
+    record: &Imported,
+    doing: &str,
+    work: impl FnOnce(&Arc<Spa>) -> Result<R, pool::Error>,
+) -> Result<R, Failure> {
+    let spa = open(record, doing)?;
+    let result = work(&spa).map_err(|e| failed(format!("{doing}: {}", why(&e))))?;
+    close(&spa, doing)?;
+    Ok(result)
+}
+
+/// Writes the command line into the pool's history.
+pub(crate) fn log(spa: &Arc<Spa>) -> Result<(), pool::Error> {
+    spa.log_history(&command_line())
+}
+
+/// The command line as the history has it: the tool, its verb, its arguments (OpenZFS: `zfs_save_arguments`).
+fn command_line() -> String {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let name = |arg: &OsStr| Path::new(arg).file_name().map(|name| name.to_string_lossy().into_owned());
+    let is_tool = |arg: &OsString| matches!(name(arg).as_deref(), Some("zpool" | "zfs"));
+    let from = args.iter().position(is_tool).unwrap_or(0);
+    let words = args.iter().skip(from).enumerate();
+    let words = words.map(|(n, arg)| match n {
+        0 => name(arg).unwrap_or_default(),
+        _ => arg.to_string_lossy().into_owned(),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The pool again with the devices of its vdevs open for writing, and locked. Spares and caches, which several pools may share, stay as they
+/// are.
+pub(crate) fn lock(found: &Candidate) -> Result<Candidate, vdev::Error> {
+    let paths: Vec<PathBuf> = found.devices.iter().map(|device| device.path.clone()).collect();
+    let mut devices = lock_paths(&paths)?;
+    let aside = found.spares.iter().chain(&found.l2cache);
+    devices.extend(aside.map(|device| (device.path.clone(), device.device.clone())));
+    let again = vdev::import::scan_devices(devices).into_iter().find(|candidate| candidate.guid == found.guid);
+    // whoever held the lock before may have destroyed it
+    again.ok_or_else(|| vdev::Error::Open {
+        path: paths.first().map(|path| path.display().to_string()).unwrap_or_default(),
+        source: std::io::ErrorKind::NotFound.into(),
+    })
+}
+
+/// Opens devices for writing, all of them or none; waits for another writer to be done.
+pub(crate) fn lock_paths(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> {
+    let mut sorted = paths.to_vec();
+    sorted.sort();
+    let mut seen = HashSet::new();
+    sorted.retain(|path| seen.insert(path.clone()));
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match try_lock(&sorted) {
+            Err(vdev::Error::Busy { .. }) if Instant::now() < deadline => std::thread::sleep(LOOK),
+            done => return done,
+        }
+    }
+}
+
+fn try_lock(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> {
+    let open = |path: &PathBuf| -> Result<Opened, vdev::Error> {
+        Ok((path.clone(), Arc::new(FileDevice::open_read_write(path)?)))
+    };
+    paths.iter().map(open).collect()
+}
+
+/// The message for devices that cannot be had.
+pub(crate) fn busy(pool: &str, e: &vdev::Error) -> Failure {
+    match e {
+        vdev::Error::Busy { path, holder } => {
+            failed(format!("cannot open '{pool}': pool is busy\n{path} is in use{holder}"))
+        }
+        vdev::Error::Open { path, source } => {
+            failed(format!("cannot open '{pool}': {path}: {}", crate::error::cause(source)))
+        }
+        other => failed(format!("cannot open '{pool}': {other}")),
+    }
+}
+
+/// An error in OpenZFS's words, where it has some (OpenZFS: `zpool_standard_error_fmt`).
+pub(crate) fn why(e: &pool::Error) -> String {
+    match e {
+        pool::Error::NoSpace => "out of space".to_owned(),
+        pool::Error::Suspended(cause) => format!("pool I/O is currently suspended: {cause}"),
+        other => other.to_string(),
+    }
+}

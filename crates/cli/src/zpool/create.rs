@@ -1,0 +1,293 @@
+//! `zpool create`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::{Env, tunable};
+use pool::feature::{self, FEATURES};
+use pool::{CreateOptions, Hooks, Populate, Spa, Value};
+use vdev::create::{Group, LayoutOptions, NewPool, layout};
+use zpl::create::{FsProps, create_fs};
+
+use super::newdevs::{NewVdevs, Opened};
+use crate::args::{Parsed, SIZE};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::props::compat::Compat;
+use crate::props::dataset::{self, NewFs, ZplChoice};
+use crate::props::pool::{self as pool_props, LATER, When};
+use crate::props::{Said, values};
+use crate::state::{self, Imported};
+use crate::{names, writable};
+
+/// The versions of pools before features.
+const VERSION_FEATURES: u64 = 5000;
+
+/// How the command was called.
+#[derive(Debug, Default)]
+struct Options {
+    force: bool,
+    dry_run: bool,
+    no_features: bool,
+    size: Option<u64>,
+    temporary: Option<String>,
+    altroot: Option<String>,
+    compat: Option<String>,
+    mountpoint: Option<String>,
+    props: Vec<Said>,
+    fs_props: Vec<Said>,
+}
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let mut options = options(&call.args)?;
+    let operands = call.args.names();
+    let Some((name, words)) = operands.split_first() else { return Err(usage("missing pool name argument")) };
+    if words.is_empty() {
+        return Err(usage("missing vdev specification"));
+    }
+    if name.contains('/') {
+        return Err(failed(format!(
+            "cannot create '{name}': invalid character '/' in pool name\nuse 'zfs create' to create a dataset"
+        )));
+    }
+    let new = NewVdevs::find(words, options.size)?;
+    new.check(options.force)?;
+    if new.spec.tops.is_empty() {
+        return Err(failed("invalid vdev specification: at least one toplevel vdev must be specified"));
+    }
+    check_mountpoint(&options, name)?;
+    if let Some(mountpoint) = options.mountpoint.take() {
+        dataset::add(&mut options.fs_props, "mountpoint", &mountpoint).map_err(failed)?;
+    }
+    if options.dry_run {
+        print!("would create '{name}' with the following layout:\n\n{}", new.show(name));
+        return Ok(0);
+    }
+    create(name, &new, &options)?;
+    Ok(0)
+}
+
+/// The options, in the order in which they were given: the first that is wrong is told.
+fn options(args: &Parsed) -> Result<Options, Failure> {
+    let mut options =
+        Options { force: args.has('f'), dry_run: args.has('n'), no_features: args.has('d'), ..Options::default() };
+    for (option, value) in &args.options {
+        let value = value.to_string_lossy();
+        match option {
+            'R' => {
+                pool_props::add(&mut options.props, "altroot", &value).map_err(failed)?;
+                options.altroot = Some(value.into_owned());
+            }
+            'm' => options.mountpoint = Some(value.into_owned()),
+            'o' => options.pool_property(&value)?,
+            'O' => {
+                let said = value.split_once('=').ok_or_else(|| failed("missing '=' for -O option"))?;
+                match said {
+                    ("mountpoint", path) => options.mountpoint = Some(path.to_owned()),
+                    (name, value) => dataset::add(&mut options.fs_props, name, value).map_err(failed)?,
+                }
+            }
+            't' => {
+                if value.contains('/') {
+                    return Err(failed(format!(
+                        "cannot create '{value}': invalid character '/' in temporary name\n\
+                         use 'zfs create' to create a dataset"
+                    )));
+                }
+                pool_props::add(&mut options.props, "tname", &value).map_err(failed)?;
+                options.temporary = Some(value.into_owned());
+            }
+            &SIZE => options.size = Some(values::number(&value).map_err(|why| usage(format!("--size: {why}")))?),
+            _ => {}
+        }
+    }
+    Ok(options)
+}
+
+impl Options {
+    fn pool_property(&mut self, said: &str) -> Result<(), Failure> {
+        let (name, value) = said.split_once('=').ok_or_else(|| failed("missing '=' for -o option"))?;
+        pool_props::add(&mut self.props, name, value).map_err(failed)?;
+        match name {
+            "version" if value.parse().is_ok_and(|version: u64| version < VERSION_FEATURES) => self.no_features = true,
+            "altroot" => self.altroot = Some(value.to_owned()),
+            "compatibility" => self.compat = Some(value.to_owned()),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// A place that is in use would hide what is there.
+fn check_mountpoint(options: &Options, pool: &str) -> Result<(), Failure> {
+    let root = options.altroot.as_deref().unwrap_or("");
+    if options.altroot.is_some() && !root.starts_with('/') {
+        return Err(failed(format!("invalid alternate root '{root}': must be an absolute path")));
+    }
+    let place = match options.mountpoint.as_deref() {
+        Some("legacy" | "none") => return Ok(()),
+        Some(path) if !path.starts_with('/') => {
+            return Err(failed(format!("invalid mountpoint '{path}': must be an absolute path, 'legacy', or 'none'")));
+        }
+        Some(path) => format!("{root}{path}"),
+        None => format!("{root}/{pool}"),
+    };
+    match std::fs::read_dir(&place).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => Err(failed(format!(
+            "mountpoint '{place}' exists and is not empty\nuse '-m' option to provide a different default"
+        ))),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed(format!("mountpoint '{place}' : {}\nuse '-m' option to provide a different default", cause(&e))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> {
+    let compat = match options.compat.as_deref() {
+        Some(value) => Compat::load_and_tell(value).map_err(failed)?,
+        None => Compat::all(),
+    };
+    let mut features = features(options, &compat);
+    let doing = format!("cannot create '{name}'");
+    let cannot = |why: String| failed(format!("{doing}: {why}"));
+    for name in [Some(name), options.temporary.as_deref()].into_iter().flatten() {
+        names::check_new_pool(name).map_err(|why| cannot(format!("{why}\npool name may have been omitted")))?;
+    }
+    let props = pool_props::check(&options.props, When::Create, name, 1).map_err(cannot)?;
+    let fs = dataset::check_new_fs(&options.fs_props).map_err(cannot)?;
+    check_versions(&props, &fs, &features).map_err(cannot)?;
+    let visible = options.temporary.as_deref().unwrap_or(name);
+    if state::find(visible)?.is_some() {
+        return Err(cannot("pool already exists".to_owned()));
+    }
+    let domains = |top: &vdev::create::TopSpec| match top.group {
+        Group::Draid(draid) => draid.nchildren != top.paths.len() as u64,
+        _ => false,
+    };
+    if new.spec.tops.iter().any(domains) {
+        features.extend(LATER);
+    }
+    if new.has_duplicates() {
+        return Err(cannot(
+            "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device"
+                .to_owned(),
+        ));
+    }
+    let opened = new.open().map_err(|e| cannot(of_device(&e)))?;
+    let hooks = writable::hooks();
+    let laid_out = lay_out(new, &opened, &props, &hooks.env).map_err(|e| cannot(of_device(&e)))?;
+    let devices: Vec<PathBuf> = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
+    let spa = make(name, laid_out, options, features, props, fs, hooks).map_err(|e| cannot(writable::why(&e)))?;
+    opened.keep();
+    let load_guid = spa.view().map_or(0, |view| view.load_guid());
+    let record = Imported {
+        guid: spa.guid().0,
+        name: visible.to_owned(),
+        name_on_disk: name.to_owned(),
+        devices,
+        readonly: false,
+        altroot: options.altroot.clone(),
+        load_guid,
+        ..Imported::default()
+    };
+    let remembered = state::remember(&record);
+    writable::close(&spa, &doing)?;
+    remembered
+}
+
+/// The features of the new pool: all that are allowed, but for those that were said.
+fn features(options: &Options, compat: &Compat) -> Vec<&'static str> {
+    let mut features = Vec::new();
+    for def in FEATURES {
+        let property = format!("feature@{}", def.name);
+        let said = options.props.iter().find(|(name, _)| *name == property).map(|(_, value)| value.as_str());
+        let by_default = !options.no_features && compat.allows(def) && !LATER.contains(&def.name);
+        if said == Some("enabled") && !compat.allows(def) {
+            eprintln!("Warning: feature \"{}\" enabled but is not in specified 'compatibility' feature set.", def.name);
+        }
+        if said.map_or(by_default, |said| said == "enabled") {
+            features.push(def.name);
+        }
+    }
+    features
+}
+
+/// Whether the pool will have what its properties need.
+fn check_versions(props: &[(String, Value)], fs: &NewFs, features: &[&'static str]) -> Result<(), String> {
+    let version = props.iter().find(|(name, _)| name == "version").and_then(|(_, value)| value.number());
+    if version.is_some_and(|version| version < VERSION_FEATURES) {
+        return Err("pools without feature flags are read by this version of Zuse, and not made".to_owned());
+    }
+    let mut enabled = features.to_vec();
+    let mut at = 0;
+    while let Some(def) = enabled.get(at).and_then(|name| feature::by_name(name)) {
+        at += 1;
+        let more: Vec<&'static str> = def.depends.iter().copied().filter(|name| !enabled.contains(name)).collect();
+        enabled.extend(more);
+    }
+    let lacks = |(name, value): &&(String, Value)| {
+        dataset::feature_of(name, value).is_some_and(|feature| !enabled.contains(&feature))
+    };
+    match fs.stored.iter().find(lacks) {
+        Some(_) => Err("operation not supported on this type of pool".to_owned()),
+        None => Ok(()),
+    }
+}
+
+fn lay_out(new: &NewVdevs, opened: &Opened, props: &[(String, Value)], env: &Env) -> Result<NewPool, vdev::Error> {
+    let ashift = props.iter().find(|(name, _)| name == "ashift").and_then(|(_, value)| value.number());
+    let options = LayoutOptions { ashift: ashift.filter(|ashift| *ashift != 0), ..LayoutOptions::default() };
+    layout(&new.spec, &|path| opened.device(path), options, env)
+}
+
+fn make(
+    name: &str,
+    new: NewPool,
+    options: &Options,
+    features: Vec<&'static str>,
+    props: Vec<(String, Value)>,
+    fs: NewFs,
+    hooks: Hooks,
+) -> Result<Arc<Spa>, pool::Error> {
+    let kept = |(name, _): &(String, Value)| !pool_props::is_transient(name) && !pool_props::is_feature(name);
+    let create = CreateOptions {
+        features,
+        props: props.into_iter().filter(kept).collect(),
+        fs_props: fs.stored,
+        populate: Some(populate(fs.zpl)),
+        altroot: options.altroot.clone(),
+        arc_bytes: tunable::ZFS_ARC_MAX.get(),
+        ..CreateOptions::new(name)
+    };
+    Spa::create(new, create, hooks)
+}
+
+/// The root file system's first files; its root folder is its maker's.
+fn populate(choice: ZplChoice) -> Populate {
+    Box::new(move |objset, tx| {
+        let default = FsProps::default();
+        let props = FsProps {
+            version: choice.version.unwrap_or(default.version),
+            normalization: choice.normalization.unwrap_or(default.normalization),
+            utf8only: choice.utf8only == Some(1),
+            casesensitivity: choice.casesensitivity.unwrap_or(default.casesensitivity),
+            uid: rustix::process::getuid().as_raw().into(),
+            gid: rustix::process::getgid().as_raw().into(),
+            now: Env::system().now(),
+            ..default
+        };
+        create_fs(objset, tx, &props)
+    })
+}
+
+/// What goes wrong with a device, in OpenZFS's words.
+fn of_device(e: &vdev::Error) -> String {
+    match e {
+        vdev::Error::BelowMinimum { .. } => "one or more devices is less than the minimum size (64M)".to_owned(),
+        vdev::Error::TooSmall { .. } => "one or more devices is less than the minimum size (64M)".to_owned(),
+        vdev::Error::Busy { path, holder } => format!("{path} is in use{holder}"),
+        vdev::Error::Open { path, source } => format!("cannot open '{path}': {}", cause(source)),
+        other => other.to_string(),
+    }
+}

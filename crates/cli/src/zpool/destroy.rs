@@ -1,0 +1,27 @@
+//! `zpool destroy`.
+
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::{pools, state, writable};
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let names = call.args.names();
+    let name = match names.as_slice() {
+        [] => return Err(usage("missing pool argument")),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    let record = pools::find(name).map_err(|failure| match failure {
+        Failure::Failed(why) if name.contains('/') => failed(format!("{why}\nuse 'zfs destroy' to destroy a dataset")),
+        other => other,
+    })?;
+    let doing = format!("cannot destroy '{name}'");
+    if record.readonly {
+        return Err(failed(format!("{doing}: one or more devices is read only")));
+    }
+    let spa = writable::open(&record, &doing)?;
+    let destroyed = writable::log(&spa).and_then(|()| spa.destroy());
+    destroyed.map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+    state::forget(record.guid)?;
+    Ok(0)
+}

@@ -1,0 +1,61 @@
+//! `zpool labelclear`.
+
+use std::path::{Path, PathBuf};
+
+use vdev::FileDevice;
+use vdev::create::InUse;
+use vdev::label;
+
+use crate::command::Call;
+use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::state;
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let names = call.args.names();
+    let word = match names.as_slice() {
+        [] => return Err(usage("missing vdev name")),
+        [word] => word,
+        _ => return Err(usage("too many arguments")),
+    };
+    let path = find(word)?;
+    let shown = path.display();
+    let device = FileDevice::open_read_only(&path).map_err(|e| match &e {
+        vdev::Error::Open { source, .. } => failed(format!("failed to open {shown}: {}", cause(source))),
+        other => failed(format!("failed to open {shown}: {other}")),
+    })?;
+    if label::read_labels(&device).iter().all(Result::is_err) {
+        return Err(failed(format!("failed to read label from {shown}")));
+    }
+    check(&path, call.args.has('f'))?;
+    let cleared = FileDevice::open_read_write(&path).and_then(|device| label::clear(&device));
+    cleared.map_err(|e| failed(format!("failed to clear label for {shown}: {e}")))?;
+    Ok(0)
+}
+
+/// The device that a word names: a path, or a disk's short name.
+fn find(word: &str) -> Result<PathBuf, Failure> {
+    let in_dev = Path::new("/dev").join(word);
+    match Path::new(word) {
+        path if path.exists() => Ok(path.to_owned()),
+        _ if word.starts_with('/') => Err(failed(format!("failed to open {word}: No such file or directory"))),
+        _ if in_dev.exists() => Ok(in_dev),
+        _ => Err(failed(format!("failed to find device {word}, try specifying absolute path instead"))),
+    }
+}
+
+/// Refuses a device that a pool may need.
+fn check(path: &Path, force: bool) -> Result<(), Failure> {
+    let shown = path.display();
+    let found =
+        vdev::create::in_use_path(path).map_err(|e| failed(format!("failed to check state for {shown}: {e}")))?;
+    let Some(InUse::Pool { name, guid, state, .. }) = found else { return Ok(()) };
+    let imported = state::all()?.iter().any(|pool| pool.guid == guid.0);
+    if imported || state == "active" {
+        let hint = if force { ". Offline the disk first to clear its label." } else { "" };
+        return Err(failed(format!("{shown} is a member (ACTIVE) of pool \"{name}\"{hint}")));
+    }
+    if force {
+        return Ok(());
+    }
+    Err(failed(format!("use '-f' to override the following error:\n{shown} is a member of {state} pool \"{name}\"")))
+}

@@ -1,0 +1,256 @@
+//! The devices of vdevs that are to be made: found, looked at, opened (OpenZFS: `make_root_vdev`).
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::Guid;
+use ondisk::label::key;
+use vdev::create::{DraidSpec, Group, InUse, TopSpec, VdevSpec, complaint, in_use_path, replication};
+use vdev::{Device, DeviceKind, FileDevice};
+
+use crate::error::{Failure, cause, failed};
+use crate::{pools, state, writable};
+
+/// Where short names of disks are looked for.
+const DISK_ROOT: &str = "/dev";
+
+/// Vdevs of a command line, with absolute paths.
+pub(super) struct NewVdevs {
+    pub(super) spec: VdevSpec,
+    /// Files that are to be made, with their size.
+    missing: HashMap<String, u64>,
+}
+
+/// The devices of new vdevs, open for writing.
+pub(super) struct Opened {
+    devices: HashMap<String, Arc<dyn Device>>,
+    /// Files that were made for them, and that go again unless they are kept.
+    made: Vec<PathBuf>,
+}
+
+/// A file that is yet to be made.
+#[derive(Debug)]
+struct Planned {
+    path: String,
+    size: u64,
+}
+
+impl Device for Planned {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, _: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        buf.fill(0);
+        Ok(())
+    }
+
+    fn kind(&self) -> DeviceKind {
+        DeviceKind::FILE
+    }
+
+    fn name(&self) -> String {
+        self.path.clone()
+    }
+}
+
+impl NewVdevs {
+    /// Finds the devices that words of a command line name. With `size`, files that are not there are to be made.
+    pub(super) fn find(words: &[String], size: Option<u64>) -> Result<NewVdevs, Failure> {
+        let mut spec = VdevSpec::parse(words).map_err(|e| failed(e.to_string()))?;
+        let mut missing = HashMap::new();
+        let tops = spec.tops.iter_mut().flat_map(|top| &mut top.paths);
+        for path in tops.chain(&mut spec.spares).chain(&mut spec.l2cache) {
+            *path = locate(path, size, &mut missing)?;
+        }
+        Ok(NewVdevs { spec, missing })
+    }
+
+    /// Refuses devices that are in use, and vdevs that do not fit each other; `force` overrides what it can.
+    pub(super) fn check(&self, force: bool) -> Result<(), Failure> {
+        let imported: HashSet<u64> = state::all()?.into_iter().map(|pool| pool.guid).collect();
+        let mut lines = Vec::new();
+        for (path, as_spare) in self.spec.paths().filter(|(path, _)| !self.missing.contains_key(*path)) {
+            let found = in_use_path(Path::new(path)).map_err(|e| cannot_open(path, &e))?;
+            lines.extend(found.and_then(|found| refusal(path, found, &imported, as_spare, force)));
+        }
+        if lines.is_empty() && !force {
+            lines = replication(None, &self.spec, &|path| self.look(path));
+        }
+        if lines.is_empty() {
+            lines.extend(self.spec.require_normal().err().map(|e| e.to_string()));
+        }
+        if lines.is_empty() { Ok(()) } else { Err(failed(complaint(&lines, force))) }
+    }
+
+    /// A device for reading.
+    fn look(&self, path: &str) -> Option<Arc<dyn Device>> {
+        if let Some(size) = self.missing.get(path) {
+            return Some(Arc::new(Planned { path: path.to_owned(), size: *size }));
+        }
+        Some(Arc::new(FileDevice::open_read_only(Path::new(path)).ok()?))
+    }
+
+    /// Whether two words mean the same device.
+    pub(super) fn has_duplicates(&self) -> bool {
+        let identity = |path: &str| match fs::metadata(path) {
+            Ok(meta) if meta.file_type().is_block_device() => (u64::MAX, meta.rdev(), String::new()),
+            Ok(meta) => (meta.dev(), meta.ino(), String::new()),
+            Err(_) => (0, 0, path.to_owned()),
+        };
+        let mut seen = HashSet::new();
+        self.spec.paths().any(|(path, _)| !seen.insert(identity(path)))
+    }
+
+    /// Opens the devices for writing, and locks them. Files that are missing are made.
+    pub(super) fn open(&self) -> Result<Opened, vdev::Error> {
+        let there = self.spec.paths().map(|(path, _)| path).filter(|path| !self.missing.contains_key(*path));
+        let there: Vec<PathBuf> = there.map(PathBuf::from).collect();
+        let locked = writable::lock_paths(&there)?;
+        let devices = locked.into_iter().map(|(path, device)| (path.to_string_lossy().into_owned(), device));
+        let mut opened = Opened { devices: devices.collect(), made: Vec::new() };
+        for (path, size) in &self.missing {
+            let device = FileDevice::create(Path::new(path), *size)?;
+            opened.made.push(PathBuf::from(path));
+            opened.devices.insert(path.clone(), Arc::new(device));
+        }
+        Ok(opened)
+    }
+
+    /// The layout as `-n` shows it (OpenZFS: `print_vdev_tree` and its like).
+    pub(super) fn show(&self, pool: &str) -> String {
+        let mut text = String::new();
+        let sections = [None, Some("dedup"), Some("special"), Some("log")];
+        for bias in sections {
+            let mut tops = self.spec.tops.iter().filter(|top| top.bias.map(|b| b.name()) == bias).peekable();
+            if tops.peek().is_some() {
+                let title = bias.map_or(pool, |bias| if bias == "log" { "logs" } else { bias });
+                text += &format!("\t{title}\n");
+            }
+            tops.for_each(|top| text += &show_top(top));
+        }
+        for (title, paths) in [("cache", &self.spec.l2cache), ("spares", &self.spec.spares)] {
+            if !paths.is_empty() {
+                text += &format!("\t{title}\n");
+            }
+            paths.iter().for_each(|path| text += &format!("\t  {}\n", shown(path)));
+        }
+        text
+    }
+}
+
+fn show_top(top: &TopSpec) -> String {
+    let name = match top.group {
+        Group::Single => return top.paths.iter().map(|path| format!("\t  {}\n", shown(path))).collect(),
+        Group::Mirror => "mirror".to_owned(),
+        Group::Raidz(parity) => format!("raidz{parity}"),
+        Group::Draid(draid) => draid_name(draid, top.paths.len() as u64),
+    };
+    let children = top.paths.iter().map(|path| format!("\t    {}\n", shown(path)));
+    format!("\t  {name}\n") + &children.collect::<String>()
+}
+
+fn draid_name(draid: DraidSpec, width: u64) -> String {
+    let DraidSpec { nparity, ndata, nspares, nchildren, .. } = draid;
+    match nchildren < width {
+        true => format!("draid{nparity}:{ndata}d:{nchildren}c:{width}w:{nspares}s"),
+        false => format!("draid{nparity}:{ndata}d:{nchildren}c:{nspares}s"),
+    }
+}
+
+/// A device by the name that commands show.
+fn shown(path: &str) -> &str {
+    let is_block = fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+    if is_block { super::vdevs::strip_dev(path) } else { path }
+}
+
+impl Opened {
+    /// A device.
+    pub(super) fn device(&self, path: &str) -> Option<Arc<dyn Device>> {
+        self.devices.get(path).cloned()
+    }
+
+    /// The files that were made stay.
+    pub(super) fn keep(mut self) {
+        self.made.clear();
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        for path in &self.made {
+            // nobody needs a file whose pool was not made; if it cannot go, it stays
+            let _gone = fs::remove_file(path);
+        }
+    }
+}
+
+/// The absolute path of a device (OpenZFS: `make_leaf_vdev`). A relative one is a disk's short name, else a file's.
+fn locate(word: &str, size: Option<u64>, missing: &mut HashMap<String, u64>) -> Result<String, Failure> {
+    let in_dev = Path::new(DISK_ROOT).join(word);
+    let path = if word.starts_with('/') {
+        PathBuf::from(word)
+    } else if in_dev.exists() {
+        in_dev
+    } else {
+        std::path::absolute(word).map_err(|e| failed(format!("cannot open '{word}': {}", cause(&e))))?
+    };
+    let text = path.to_str().ok_or_else(|| failed(format!("cannot use '{word}': its path is not UTF-8")))?.to_owned();
+    match fs::metadata(&path) {
+        Ok(meta) if meta.file_type().is_file() || meta.file_type().is_block_device() => {}
+        Ok(_) => return Err(failed(format!("cannot use '{text}': must be a block device or regular file"))),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => match size {
+            Some(size) => {
+                missing.insert(text.clone(), size);
+            }
+            None if word.starts_with('/') => return Err(failed(format!("cannot resolve path '{word}'"))),
+            None => {
+                return Err(failed(format!(
+                    "cannot open '{word}': no such device in {DISK_ROOT}\n\
+                     must be a full path or shorthand device name"
+                )));
+            }
+        },
+        Err(e) => return Err(failed(format!("cannot open '{text}': {}", cause(&e)))),
+    }
+    Ok(text)
+}
+
+fn cannot_open(path: &str, e: &vdev::Error) -> Failure {
+    match e {
+        vdev::Error::Open { source, .. } => failed(format!("cannot open '{path}': {}", cause(source))),
+        other => failed(other.to_string()),
+    }
+}
+
+/// Why a device must not be used; `None` if it may be. OpenZFS looks at files for pools only; here what is in an image is dear too.
+fn refusal(path: &str, found: InUse, imported: &HashSet<u64>, as_spare: bool, force: bool) -> Option<String> {
+    let found = match found {
+        InUse::Pool { name, guid, leaf, state } => {
+            let state = if imported.contains(&guid.0) { "active" } else { state };
+            InUse::Pool { name, guid, leaf, state }
+        }
+        InUse::Spare { .. } if as_spare => return None,
+        InUse::Spare { leaf } => {
+            return owner(leaf, key::SPARES).map(|pool| format!("{path} is reserved as a hot spare for pool {pool}"));
+        }
+        InUse::L2cache { leaf } => {
+            return owner(leaf, key::L2CACHE).map(|pool| format!("{path} is part of active pool '{pool}'"));
+        }
+        other => other,
+    };
+    found.refusal(path, true, as_spare, force)
+}
+
+/// The imported pool that has this spare or cache.
+fn owner(leaf: Guid, list: &str) -> Option<String> {
+    let (all, _) = pools::open_all().ok()?;
+    let has = |pool: &Arc<pool::Pool>| {
+        let devices = if list == key::SPARES { pool.spares() } else { pool.l2cache() };
+        devices.is_ok_and(|devices| devices.iter().any(|device| device.get_u64(key::GUID) == Some(leaf.0)))
+    };
+    all.iter().find(|pool| has(pool)).map(|pool| pool.name().to_owned())
+}

@@ -1,0 +1,94 @@
+//! `zpool scrub`. There is no daemon: a scrub runs as long as its command.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pool::ScrubResult;
+use zuse::Scrubbed;
+
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::state::Imported;
+use crate::{pools, writable};
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Run,
+    Pause,
+    Stop,
+}
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let args = &call.args;
+    let exclusive = [("s", "p"), ("e", "p"), ("e", "s"), ("e", "C"), ("p", "C"), ("s", "C")];
+    let has = |flag: &str| flag.chars().all(|c| args.has(c));
+    if let Some((a, b)) = exclusive.iter().find(|(a, b)| has(a) && has(b)) {
+        return Err(usage(format!("invalid option combination: -{a} and -{b} are mutually exclusive")));
+    }
+    let what = match (args.has('s'), args.has('p')) {
+        (true, _) => What::Stop,
+        (_, true) => What::Pause,
+        _ => What::Run,
+    };
+    if args.has('w') && what != What::Run {
+        return Err(usage("invalid option combination: -w cannot be used with -p or -s"));
+    }
+    if let Some(option) = ['e', 'C', 'E', 'S'].into_iter().find(|option| args.has(*option)) {
+        return Err(failed(format!("scrub -{option} is not in this version of Zuse, which scrubs whole pools")));
+    }
+    let names = args.names();
+    if names.is_empty() && !args.has('a') {
+        return Err(usage("missing pool name argument"));
+    }
+    Ok(pools::for_each_record(&names, |record| one(record, what))?.0)
+}
+
+fn one(record: &Imported, what: What) -> Result<(), Failure> {
+    let name = &record.name;
+    match what {
+        What::Run => scrub(record, &format!("cannot scrub {name}")),
+        What::Stop => {
+            let doing = format!("cannot cancel scrubbing {name}");
+            let was = writable::change(record, &doing, |spa| spa.scrub_cancel())?;
+            if was { Ok(()) } else { Err(failed(format!("{doing}: there is no active scrub"))) }
+        }
+        What::Pause => {
+            let doing = format!("cannot pause scrubbing {name}");
+            let running = |pool: &pool::Pool| {
+                let scan = pool.scan()?;
+                Ok::<_, pool::Error>(scan.filter(|s| s.state == ondisk::scan::ScanState::Scanning))
+            };
+            let view = pools::open(record)?;
+            let Some(scan) = running(&view).map_err(|e| failed(format!("{doing}: {e}")))? else {
+                return Err(failed(format!("{doing}: there is no active scrub")));
+            };
+            let so_far = ScrubResult {
+                to_examine: scan.to_examine,
+                examined: scan.examined,
+                repaired: scan.processed,
+                errors: scan.errors,
+            };
+            writable::change(record, &doing, |spa| spa.scrub_progress(so_far, true))
+        }
+    }
+}
+
+fn scrub(record: &Imported, doing: &str) -> Result<(), Failure> {
+    let spa = writable::open(record, doing)?;
+    let cannot = |why: String| failed(format!("{doing}: {why}"));
+    let total = spa.view().and_then(|view| view.space()).map_or(0, |space| space.allocated);
+    let bar = crate::verbs::progress::bar(total, false);
+    let lost = AtomicU64::new(0);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let progress = |bytes, damaged| {
+        bar.inc(bytes);
+        if damaged > 0 {
+            bar.set_message(format!("{} damaged", lost.fetch_add(damaged, Ordering::Relaxed) + damaged));
+        }
+    };
+    let scrubbed = zuse::scrub(&spa, threads, &AtomicBool::new(false), &progress);
+    bar.finish_and_clear();
+    match scrubbed.map_err(|e| cannot(e.to_string()))? {
+        Scrubbed::Whole(_) | Scrubbed::Stopped => writable::close(&spa, doing),
+    }
+}

@@ -1,0 +1,85 @@
+//! `zpool set`.
+
+use std::sync::Arc;
+
+use pool::feature::{self, State};
+use pool::{Pool, Value};
+
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::props::compat::Compat;
+use crate::props::pool::{self as pool_props, When};
+use crate::state::Imported;
+use crate::{pools, state, writable};
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let operands = call.args.names();
+    let (said, name) = match operands.as_slice() {
+        [] => return Err(usage("missing property=value argument")),
+        [_] => return Err(usage("missing pool name")),
+        [said, name] => (said, name),
+        [_, _, _] => return Err(failed("properties of vdevs are not in this version of Zuse")),
+        _ => return Err(usage("too many pool names")),
+    };
+    let (property, value) = said.split_once('=').ok_or_else(|| usage("missing value in property=value argument"))?;
+    let record = state::find(name)?.ok_or_else(|| failed(format!("cannot open '{name}': is not a pool")))?;
+    set(&record, property, value)?;
+    Ok(0)
+}
+
+fn set(record: &Imported, property: &str, text: &str) -> Result<(), Failure> {
+    let view = pools::open(record)?;
+    check_compatibility(&view, property, text).map_err(failed)?;
+    let doing = format!("cannot set property for '{}'", record.name);
+    let list = [(property.to_owned(), text.to_owned())];
+    let checked = pool_props::check(&list, When::Set, &record.name, view.version());
+    let checked = checked.map_err(|why| failed(format!("{doing}: {why}")))?;
+    for (name, value) in checked {
+        let value = match (name.as_str(), &value) {
+            ("bootfs", Value::String(dataset)) => bootfs(&view, dataset, &doing)?,
+            _ => value,
+        };
+        if !pool_props::is_transient(&name) {
+            writable::change(record, &doing, |spa| spa.set_prop(&name, value))?;
+        }
+    }
+    Ok(())
+}
+
+/// The dataset to boot from is stored by its object.
+fn bootfs(view: &Arc<Pool>, dataset: &str, doing: &str) -> Result<Value, Failure> {
+    if dataset.is_empty() {
+        return Ok(Value::Number(0));
+    }
+    let found = view.dataset(dataset).map_err(|e| failed(format!("{doing}: {e}")))?;
+    Ok(Value::Number(found.id()))
+}
+
+/// Features must be in the set that the pool is kept to.
+fn check_compatibility(view: &Pool, property: &str, text: &str) -> Result<(), String> {
+    if property == "compatibility" {
+        let compat = Compat::load_and_tell(text)?;
+        let used = view.features().iter().filter(|f| f.state != State::Disabled).filter_map(|f| f.def);
+        if used.into_iter().any(|def| !compat.allows(def)) {
+            eprintln!(
+                "Warning: one or more features already enabled on pool '{}'\n\
+                 are not present in this compatibility set.",
+                view.name()
+            );
+        }
+        return Ok(());
+    }
+    let Some(name) = property.strip_prefix("feature@").filter(|_| text == "enabled") else { return Ok(()) };
+    let Some(def) = feature::by_name(name) else { return Ok(()) };
+    let cannot = format!("Error: cannot enable feature '{name}' on pool '{}'\n", view.name());
+    let own = view.config().get_str("compatibility").unwrap_or("off");
+    let compat = Compat::load_and_tell(own)
+        .map_err(|why| format!("{why}\n{cannot}because the pool's 'compatibility' property cannot be parsed."))?;
+    if !compat.allows(def) {
+        return Err(format!(
+            "{cannot}as it is not specified in this pool's current compatibility set.\n\
+             Consider setting 'compatibility' to a less restrictive set, or to 'off'."
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! `zpool sync` and `zpool condense`: what is to be written is written.
+
+use std::sync::Arc;
+
+use pool::Spa;
+
+use crate::args::TYPES;
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::state::Imported;
+use crate::{pools, writable};
+
+/// What can be condensed.
+const CONDENSE_TYPES: [&str; 1] = ["log_spacemap"];
+/// A pool that is not done after so many txgs has other troubles.
+const TXGS_MAX: usize = 10_000;
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    Ok(pools::for_each_record(&call.args.names(), sync)?.0)
+}
+
+/// Between two commands nothing is unwritten; a pool that cannot be written is told.
+fn sync(record: &Imported) -> Result<(), Failure> {
+    if record.readonly {
+        return Ok(());
+    }
+    let doing = format!("sync '{}' failed", record.name);
+    let spa = writable::open(record, &doing)?;
+    spa.sync().and_then(|()| spa.close()).map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))
+}
+
+/// Flushes what the logs of space changes hold, over as many txgs as it takes.
+fn flush_logs(spa: &Arc<Spa>) -> Result<(), pool::Error> {
+    spa.space().condense_logs(spa.txgs().synced());
+    for _ in 0..TXGS_MAX {
+        spa.sync()?;
+        if !spa.space().condense_progress().active {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn condense(call: &Call<'_>) -> Outcome {
+    let args = &call.args;
+    if let Some(kind) = args.text('t').filter(|kind| !CONDENSE_TYPES.contains(&kind.as_str())) {
+        return Err(usage(format!("invalid condense type '{kind}'")));
+    }
+    if args.has(TYPES) {
+        CONDENSE_TYPES.iter().for_each(|kind| println!("{kind}"));
+        return Ok(0);
+    }
+    let names = args.names();
+    if names.is_empty() && !args.has('a') {
+        return Err(usage("missing pool name argument"));
+    }
+    if args.has('w') && args.has('c') {
+        return Err(usage("-w cannot be used with -c"));
+    }
+    let (status, _) = pools::for_each_record(&names, |record| {
+        let doing = format!("cannot condense '{}'", record.name);
+        if args.has('c') {
+            // it is done when the command is
+            return Err(failed(format!("{doing}: operation is not in progress")));
+        }
+        writable::change(record, &doing, flush_logs)
+    })?;
+    Ok(status)
+}

@@ -1,0 +1,207 @@
+//! `zpool upgrade`.
+
+use std::sync::Arc;
+
+use pool::Pool;
+use pool::feature::{FEATURES, Feature, State};
+
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::props::compat::Compat;
+use crate::props::pool::LATER;
+use crate::state::{self, Imported};
+use crate::{pools, writable};
+
+/// The version of pools with features.
+const VERSION_FEATURES: u64 = 5000;
+
+/// What each version before features brought.
+const VERSIONS: [&str; 28] = [
+    "Initial ZFS version",
+    "Ditto blocks (replicated metadata)",
+    "Hot spares and double parity RAID-Z",
+    "zpool history",
+    "Compression using the gzip algorithm",
+    "bootfs pool property",
+    "Separate intent log devices",
+    "Delegated administration",
+    "refquota and refreservation properties",
+    "Cache devices",
+    "Improved scrub performance",
+    "Snapshot properties",
+    "snapused property",
+    "passthrough-x aclinherit",
+    "user/group space accounting",
+    "stmf property support",
+    "Triple-parity RAID-Z",
+    "Snapshot user holds",
+    "Log device removal",
+    "Compression using zle (zero-length encoding)",
+    "Deduplication",
+    "Received properties",
+    "Slim ZIL",
+    "System attributes",
+    "Improved scrub stats",
+    "Improved snapshot deletion performance",
+    "Improved snapshot creation performance",
+    "Multiple vdev replacements",
+];
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let names = call.args.names();
+    let (all, show) = (call.args.has('a'), call.args.has('v'));
+    if let Some(version) = call.args.text('V') {
+        if !version.parse::<u64>().is_ok_and(|n| matches!(n, 1..=28 | VERSION_FEATURES)) {
+            return Err(usage(format!("invalid version '{version}'")));
+        }
+        if !all && names.is_empty() {
+            return Err(usage("-V option is incompatible with other arguments"));
+        }
+        if version != "5000" {
+            return Err(failed("pools are upgraded to feature flags only, in this version of Zuse"));
+        }
+    }
+    if show && (all || !names.is_empty()) {
+        return Err(usage("-v option is incompatible with other arguments"));
+    }
+    if all && !names.is_empty() {
+        return Err(usage("-a option should not be used along with a pool name"));
+    }
+    print!("This system supports ZFS pool feature flags.\n\n");
+    if show {
+        print!("{}", versions());
+        return Ok(0);
+    }
+    if all {
+        return upgrade_all();
+    }
+    if names.is_empty() {
+        return list();
+    }
+    Ok(pools::for_each_record(&names, |record| upgrade(record, true).map(drop))?.0)
+}
+
+fn versions() -> String {
+    let mut text = "The following features are supported:\n\nFEAT DESCRIPTION\n".to_owned();
+    text += &format!("{}\n", "-".repeat(61));
+    for def in FEATURES.iter().filter(|def| !LATER.contains(&def.name)) {
+        let compatible = if def.readonly_compatible() { " (read-only compatible)" } else { "" };
+        text += &format!("{:<37}{compatible}\n     {}\n", def.name, def.description);
+    }
+    text += "\nThe following legacy versions are also supported:\n\nVER  DESCRIPTION\n";
+    text += &format!("---  {}\n", "-".repeat(56));
+    for (n, what) in (1..).zip(VERSIONS) {
+        text += &format!(" {n:<3} {what}\n");
+    }
+    text + "\nFor more information on a particular version, including supported releases,\n\
+            see the ZFS Administration Guide.\n\n"
+}
+
+/// The features that the pool does not have.
+fn disabled(pool: &Pool) -> impl Iterator<Item = &'static Feature> {
+    let off = pool.features().iter().filter(|f| f.state == State::Disabled).filter_map(|f| f.def);
+    off.filter(|def| !LATER.contains(&def.name))
+}
+
+/// The features that the pool does not have and an upgrade enables.
+fn missing(pool: &Pool) -> Result<Vec<&'static str>, Failure> {
+    let compat = Compat::load_and_tell(pool.config().get_str("compatibility").unwrap_or("off")).map_err(failed)?;
+    Ok(disabled(pool).filter(|def| !def.not_by_upgrade() && compat.allows(def)).map(|def| def.name).collect())
+}
+
+/// Enables what can be; whether that was anything.
+fn upgrade(record: &Imported, tell: bool) -> Result<bool, Failure> {
+    let pool = pools::open(record)?;
+    if pool.version() < VERSION_FEATURES {
+        return Err(failed(format!(
+            "cannot set property for '{}': pools without feature flags are not upgraded by this version of Zuse",
+            record.name
+        )));
+    }
+    let wanted = missing(&pool)?;
+    if wanted.is_empty() {
+        if tell {
+            println!("Pool '{}' already has all supported and requested features enabled.", record.name);
+        }
+        return Ok(false);
+    }
+    let doing = format!("cannot set property for '{}'", record.name);
+    writable::change(record, &doing, |spa| {
+        for name in &wanted {
+            spa.set_prop(&format!("feature@{name}"), pool::Value::String("enabled".to_owned()))?;
+        }
+        Ok(())
+    })?;
+    println!("Enabled the following features on '{}':", record.name);
+    wanted.iter().for_each(|name| println!("  {name}"));
+    println!();
+    Ok(true)
+}
+
+fn upgrade_all() -> Outcome {
+    let mut any = false;
+    let (status, _) = pools::for_each_record(&[], |record| {
+        any |= upgrade(record, false)?;
+        Ok(())
+    })?;
+    if status == 0 && !any {
+        print!(
+            "All pools are already formatted using feature flags.\n\n\
+             Every feature flags pool already has all supported and requested features enabled.\n"
+        );
+    }
+    Ok(status)
+}
+
+/// Tells which pools could be upgraded.
+fn list() -> Outcome {
+    let mut all: Vec<Arc<Pool>> = Vec::new();
+    for record in state::all()? {
+        all.push(pools::open(&record)?);
+    }
+    let (old, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|pool| pool.version() < VERSION_FEATURES);
+    if old.is_empty() {
+        print!("All pools are formatted using feature flags.\n\n");
+    } else {
+        print!(
+            "The following pools are formatted with legacy version numbers and can\n\
+             be upgraded to use feature flags.  After being upgraded, these pools\n\
+             will no longer be accessible by software that does not support feature\n\
+             flags.\n\n\
+             Note that setting a pool's 'compatibility' feature to 'legacy' will\n\
+             inhibit upgrades.\n\nVER  POOL\n---  ------------\n"
+        );
+        old.iter().for_each(|pool| println!("{:2}   {}", pool.version(), pool.name()));
+        print!("\nUse 'zpool upgrade -v' for a list of available legacy versions.\n");
+    }
+    print_disabled(&new);
+    Ok(0)
+}
+
+fn print_disabled(pools: &[Arc<Pool>]) {
+    let off = |pool: &Pool| -> Vec<String> {
+        disabled(pool)
+            .map(|def| format!("      {}{}", def.name, if def.not_by_upgrade() { "(*)" } else { "" }))
+            .collect()
+    };
+    let lacking: Vec<(&Arc<Pool>, Vec<String>)> =
+        pools.iter().map(|pool| (pool, off(pool))).filter(|(_, off)| !off.is_empty()).collect();
+    if lacking.is_empty() {
+        println!("Every feature flags pool has all supported and requested features enabled.");
+        return;
+    }
+    print!(
+        "\nSome supported features are not enabled on the following pools. Once a\n\
+         feature is enabled the pool may become incompatible with software\n\
+         that does not support the feature. See zpool-features(7) for details.\n\n\
+         Note that the pool 'compatibility' feature can be used to inhibit\n\
+         feature upgrades.\n\n\
+         Features marked with (*) are not applied automatically on upgrade, and\n\
+         must be applied explicitly with zpool-set(7).\n\nPOOL  FEATURE\n---------------\n"
+    );
+    for (pool, lines) in lacking {
+        println!("{}", pool.name());
+        lines.iter().for_each(|line| println!("{line}"));
+    }
+    println!();
+}

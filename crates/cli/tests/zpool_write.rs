@@ -1,0 +1,474 @@
+//! `zpool` on pools that it makes and changes. OpenZFS's `zdb` judges what is on the devices.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use oracle::judge;
+use support::Session;
+
+/// The least size of a device.
+const SIZE: &str = "64M";
+
+/// A folder for devices, and what is imported from it.
+struct Lab {
+    dir: tempfile::TempDir,
+    session: Session,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        Lab { dir: tempfile::tempdir().unwrap(), session: Session::empty() }
+    }
+
+    fn dir(&self) -> &str {
+        self.dir.path().to_str().unwrap()
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// A sparse file of so many MiB.
+    fn file(&self, name: &str, mib: u64) -> String {
+        let file = std::fs::File::create(self.dir.path().join(name)).unwrap();
+        file.set_len(mib << 20).unwrap();
+        self.path(name)
+    }
+
+    /// A command line in which `/x` is device x of this lab.
+    fn words(&self, line: &str) -> Vec<String> {
+        line.split(' ').map(|word| word.strip_prefix('/').map_or(word.to_owned(), |name| self.path(name))).collect()
+    }
+
+    fn ok(&self, line: &str) -> String {
+        let words = self.words(line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.session.ok(&words)
+    }
+
+    fn fails(&self, line: &str, code: i32, says: &str) {
+        let words = self.words(line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.session.fails(&words, code, &says.replace("DIR", self.dir()));
+    }
+
+    /// Makes a pool `tank`, with devices as long as needed.
+    fn create(&self, line: &str) {
+        assert_eq!(self.ok(&format!("zpool create -m none --size {SIZE} {line}")), "", "{line}");
+    }
+
+    /// Exports a pool; OpenZFS finds nothing wrong with it.
+    fn export_and_judge(&self, pool: &str) {
+        self.ok(&format!("zpool export {pool}"));
+        judge(self.dir.path(), pool);
+    }
+}
+
+fn judge(dir: &Path, pool: &str) {
+    let Some(zdb) = judge::tool("zdb") else { return };
+    let mut timed = Command::new("timeout");
+    timed.arg("60").arg(zdb.get_program()).arg("-e").arg("-p").arg(dir).args(["-bcc", pool]);
+    let output = timed.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("No leaks"), "{pool}: {said}");
+}
+
+/// What is at the front of a device.
+fn front(path: &str) -> Vec<u8> {
+    use std::io::Read;
+    let mut bytes = vec![0; 1 << 20];
+    std::fs::File::open(path).unwrap().read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn pools_of_disks_and_mirrors() {
+    for (n, vdevs) in ["/a /b", "mirror /a /b mirror /c /d"].iter().enumerate() {
+        let lab = Lab::new();
+        lab.create(&format!("tank{n} {vdevs}"));
+        lab.export_and_judge(&format!("tank{n}"));
+    }
+}
+
+#[test]
+fn pools_with_parity() {
+    for vdevs in ["raidz /a /b /c", "raidz2 /a /b /c /d", "raidz3 /a /b /c /d /e"] {
+        let lab = Lab::new();
+        lab.create(&format!("tank {vdevs}"));
+        lab.export_and_judge("tank");
+    }
+    // what a dRAID keeps for expansions needs room
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 128M tank draid2:2d:6c:1s /a /b /c /d /e /f");
+    lab.export_and_judge("tank");
+}
+
+#[test]
+fn pools_with_devices_for_special_uses() {
+    for vdevs in ["/a log /b", "mirror /a /b special mirror /c /d dedup mirror /e /f log mirror /g /h"] {
+        let lab = Lab::new();
+        lab.create(&format!("tank {vdevs}"));
+        lab.export_and_judge("tank");
+    }
+    let lab = Lab::new();
+    lab.create("tank /a spare /b cache /c");
+    let status = lab.ok("zpool status tank");
+    assert!(status.contains("AVAIL") && !status.contains("UNAVAIL"), "{status}");
+    lab.export_and_judge("tank");
+}
+
+#[test]
+fn pools_with_and_without_features() {
+    for (options, edonr) in [
+        ("-o compatibility=legacy", "disabled"),
+        ("-o feature@log_spacemap=disabled", "enabled"),
+        ("-d -o feature@edonr=enabled", "enabled"),
+    ] {
+        let lab = Lab::new();
+        lab.create(&format!("{options} tank /a"));
+        assert_eq!(lab.ok("zpool get -Ho value feature@edonr tank").trim(), edonr, "{options}");
+        lab.export_and_judge("tank");
+    }
+}
+
+#[test]
+fn sectors_of_every_size() {
+    for ashift in [9, 12, 13] {
+        let lab = Lab::new();
+        lab.create(&format!("-o ashift={ashift} tank raidz /a /b /c"));
+        assert_eq!(lab.ok("zpool get -Hpo value ashift tank").trim(), ashift.to_string());
+        lab.export_and_judge("tank");
+    }
+}
+
+#[test]
+fn properties_are_set_when_a_pool_is_made() {
+    let lab = Lab::new();
+    lab.create("-o comment=made -o autotrim=on -O compression=zstd-3 -O recordsize=1M -O a:b=c -O atime=off tank /a");
+    assert_eq!(lab.ok("zpool get -Ho value comment,autotrim,readonly tank"), "made\non\noff\n");
+    let wanted = "zstd-3\tlocal\n1M\tlocal\nc\tlocal\noff\tlocal\nnone\tlocal\n";
+    assert_eq!(lab.ok("zfs get -Ho value,source compression,recordsize,a:b,atime,mountpoint tank"), wanted);
+    lab.export_and_judge("tank");
+
+    let lab = Lab::new();
+    lab.create("-O casesensitivity=mixed -O normalization=formD tank /a");
+    let wanted = "mixed\nformD\non\n";
+    assert_eq!(lab.ok("zfs get -Ho value casesensitivity,normalization,utf8only tank"), wanted);
+}
+
+#[test]
+fn a_dry_run_shows_the_layout_and_makes_nothing() {
+    let lab = Lab::new();
+    let line = "zpool create -fn --size 128M tank mirror /a /b raidz2 /c /d /e draid1:2d:4c:1s /f /g /h /i \
+                log /j special mirror /k /l dedup /m cache /n spare /o";
+    let shown = lab.ok(line).replace(lab.dir(), "");
+    let wanted = "would create 'tank' with the following layout:\n\n\
+                  \ttank\n\t  mirror\n\t    /a\n\t    /b\n\t  raidz2\n\t    /c\n\t    /d\n\t    /e\n\
+                  \t  draid1:2d:4c:1s\n\t    /f\n\t    /g\n\t    /h\n\t    /i\n\
+                  \tdedup\n\t  /m\n\tspecial\n\t  mirror\n\t    /k\n\t    /l\n\tlogs\n\t  /j\n\
+                  \tcache\n\t  /n\n\tspares\n\t  /o\n";
+    assert_eq!(shown, wanted);
+    assert_eq!(std::fs::read_dir(lab.dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn bad_vdevs_are_refused_and_nothing_is_written() {
+    let lab = Lab::new();
+    for (name, mib) in [("a", 64), ("b", 64), ("c", 64), ("large", 128), ("small", 32)] {
+        lab.file(name, mib);
+    }
+    let replication = "invalid vdev specification\nuse '-f' to override the following errors:\n";
+    for (vdevs, says) in [
+        ("nothere", "cannot open 'nothere': no such device in /dev\nmust be a full path or shorthand device name\n"),
+        ("/nothere", "cannot resolve path 'DIR/nothere'\n"),
+        ("/.", "cannot use 'DIR/.': must be a block device or regular file\n"),
+        ("/small", "cannot create 'tank': one or more devices is less than the minimum size (64M)\n"),
+        ("mirror /a", "invalid vdev specification: mirror requires at least 2 devices\n"),
+        ("mirror /a /a", "cannot create 'tank': one or more vdevs refer to the same device, or one of\nthe devices"),
+        ("mirror /a /large", &format!("{replication}mirror contains devices of different sizes\n")),
+        (
+            "/a mirror /b /c",
+            &format!("{replication}mismatched replication level: both file and mirror vdevs are present\n"),
+        ),
+        ("log /a", "at least one general top-level vdev must be specified\n"),
+        ("raidz1 /a /b spare", "spare requires at least 1 device"),
+    ] {
+        lab.fails(&format!("zpool create -m none tank {vdevs}"), 1, says);
+    }
+    lab.fails("zpool create", 2, "missing pool name argument\nusage:\n\tcreate [-fnd]");
+    lab.fails("zpool create tank", 2, "missing vdev specification\nusage:\n\tcreate [-fnd]");
+    for name in ["a", "b", "c", "large", "small"] {
+        assert!(front(&lab.path(name)).iter().all(|byte| *byte == 0), "{name}");
+    }
+    assert_eq!(lab.ok("zpool list"), "no pools available\n");
+}
+
+#[test]
+fn bad_names_and_properties_are_refused_and_nothing_is_written() {
+    let lab = Lab::new();
+    for (words, says) in [
+        ("mirror1 /a", "cannot create 'mirror1': name is reserved\npool name may have been omitted\n"),
+        ("1tank /a", "cannot create '1tank': name must begin with a letter\n"),
+        ("tank@x /a", "cannot create 'tank@x': invalid character '@' in pool name\n"),
+        (
+            "tank/fs /a",
+            "cannot create 'tank/fs': invalid character '/' in pool name\nuse 'zfs create' to create a dataset\n",
+        ),
+        (
+            "-o ashift=8 tank /a",
+            "cannot create 'tank': property 'ashift' number 8 is invalid, only values between 9 and 16 are allowed.\n",
+        ),
+        ("-o nope=1 tank /a", "property 'nope' is not a valid pool or vdev property\n"),
+        ("-o ashift tank /a", "missing '=' for -o option\n"),
+        ("-o ashift=9 -o ashift=9 tank /a", "property 'ashift' specified multiple times\n"),
+        ("-o feature@nope=enabled tank /a", "cannot create 'tank': feature 'nope' unsupported by kernel\n"),
+        ("-o failmode=x tank /a", "cannot create 'tank': 'failmode' must be one of 'wait | continue | panic'\n"),
+        ("-o compatibility=nope tank /a", "Error: could not read/parse feature file(s): nope \n"),
+        ("-O nope=1 tank /a", "property 'nope' is not a valid filesystem property\n"),
+        ("-O recordsize=3K tank /a", "cannot create 'tank': 'recordsize' must be power of 2 from 512B to 16M\n"),
+        ("-d -O compression=zstd tank /a", "cannot create 'tank': operation not supported on this type of pool\n"),
+        ("-R nowhere tank /a", "invalid alternate root 'nowhere': must be an absolute path\n"),
+    ] {
+        lab.fails(&format!("zpool create -m none --size {SIZE} {words}"), 1, says);
+    }
+    let place = "invalid mountpoint 'x': must be an absolute path, 'legacy', or 'none'\n";
+    lab.fails(&format!("zpool create --size {SIZE} -m x tank /a"), 1, place);
+    lab.fails("zpool create -m none --size lots tank /a", 2, "--size: bad numeric value 'lots'");
+    assert_eq!(std::fs::read_dir(lab.dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn devices_in_use_are_refused() {
+    let lab = Lab::new();
+    lab.create("tank /a cache /b spare /c");
+    let refused = |force: bool, why: &str| match force {
+        false => format!("invalid vdev specification\nuse '-f' to override the following errors:\n{why}\n"),
+        true => format!("invalid vdev specification\nthe following errors must be manually repaired:\n{why}\n"),
+    };
+    let active = "DIR/a is part of active pool 'tank'";
+    lab.fails("zpool create -m none other /a", 1, &refused(false, active));
+    lab.fails("zpool create -f -m none other /a", 1, &refused(true, active));
+    lab.fails("zpool create -f -m none other /b", 1, &refused(true, "DIR/b is part of active pool 'tank'"));
+    let spare = "DIR/c is reserved as a hot spare for pool tank";
+    lab.fails("zpool create -f -m none other /c", 1, &refused(true, spare));
+    lab.fails(&format!("zpool create --size {SIZE} -m none tank /d"), 1, "cannot create 'tank': pool already exists\n");
+    lab.fails("zpool labelclear -f /a", 1, "DIR/a is a member (ACTIVE) of pool \"tank\"");
+    lab.ok("zpool export tank");
+    lab.fails("zpool create -m none other /a", 1, &refused(false, "DIR/a is part of exported pool 'tank'"));
+    lab.fails("zpool labelclear /a", 1, "DIR/a is a member of exported pool \"tank\"\n");
+    lab.ok("zpool create -f -m none other /a");
+    lab.ok("zpool export other");
+    lab.ok("zpool labelclear -f /a");
+    lab.fails("zpool labelclear /a", 1, "failed to read label from DIR/a\n");
+    lab.fails("zpool import other", 1, "cannot import 'other': no such pool available\n");
+}
+
+#[test]
+fn foreign_file_systems_are_refused() {
+    let lab = Lab::new();
+    let path = lab.file("a", 64);
+    let mut device = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut device, b"XFSB").unwrap();
+    let before = front(&path);
+    let why = "use '-f' to override the following errors:\nDIR/a contains a filesystem of type 'xfs'\n";
+    lab.fails("zpool create -m none tank /a", 1, why);
+    assert_eq!(front(&path), before);
+    lab.ok("zpool create -f -m none tank /a");
+}
+
+#[test]
+fn a_pool_is_changed_exported_and_imported() {
+    let lab = Lab::new();
+    lab.create("tank /a");
+    lab.fails("zpool set size=1 tank", 1, "cannot set property for 'tank': 'size' is readonly\n");
+    lab.fails("zpool set nope=1 tank", 1, "cannot set property for 'tank': invalid property 'nope'\n");
+    lab.fails("zpool set comment tank", 2, "missing value in property=value argument\n");
+    lab.fails("zpool set comment=x nope", 1, "cannot open 'nope': is not a pool\n");
+    for setting in ["comment=changed", "failmode=continue", "a:b=c", "bootfs=tank"] {
+        lab.ok(&format!("zpool set {setting} tank"));
+    }
+    let wanted = "changed\ncontinue\nc\ntank\n";
+    assert_eq!(lab.ok("zpool get -Ho value comment,failmode,a:b,bootfs tank"), wanted);
+    let dir = lab.dir().to_owned();
+    lab.ok("zpool export tank");
+    assert_eq!(lab.ok("zpool list"), "no pools available\n");
+
+    lab.session.ok(&["zpool", "import", "-d", &dir, "-o", "autotrim=on", "-R", "/alt", "tank", "other"]);
+    let wanted = "other\nchanged\ncontinue\non\n/alt\n";
+    assert_eq!(lab.ok("zpool get -Ho value name,comment,failmode,autotrim,altroot other"), wanted);
+    lab.export_and_judge("other");
+
+    let history = ["zpool import -d", "-o autotrim=on -R /alt tank other", "zpool set a:b=c tank", "zpool export tank"];
+    lab.session.ok(&["zpool", "import", "-d", &dir, "-o", "readonly=on", "other"]);
+    let shown = lab.ok("zpool history other");
+    assert!(history.iter().all(|line| shown.contains(line)), "{shown}");
+    assert!(
+        shown.lines().nth(1).is_some_and(|line| line.contains(" zpool create -m none --size 64M tank ")),
+        "{shown}"
+    );
+    lab.fails("zpool set comment=x other", 1, "cannot set property for 'other': pool is read-only\n");
+    lab.fails("zpool destroy other", 1, "cannot destroy 'other': one or more devices is read only\n");
+    assert_eq!(lab.ok("zpool get -Ho value readonly other"), "on\n");
+}
+
+#[test]
+fn a_temporary_name_does_not_get_to_the_devices() {
+    let lab = Lab::new();
+    lab.create("-t now tank /a");
+    lab.ok("zpool set comment=x now");
+    lab.fails("zpool set comment=x tank", 1, "is not a pool");
+    let dir = lab.dir().to_owned();
+    lab.ok("zpool export now");
+    lab.session.ok(&["zpool", "import", "-d", &dir, "-t", "tank", "later"]);
+    lab.ok("zpool set comment=y later");
+    lab.ok("zpool export later");
+    judge(lab.dir.path(), "tank");
+}
+
+#[test]
+fn a_destroyed_pool_can_be_brought_back() {
+    let lab = Lab::new();
+    let dir = lab.dir().to_owned();
+    lab.create("tank mirror /a /b");
+    lab.fails("zpool destroy tank/fs", 1, "use 'zfs destroy' to destroy a dataset");
+    lab.ok("zpool destroy tank");
+    lab.fails("zpool destroy tank", 1, "cannot open 'tank': no such pool\n");
+    lab.session.fails(&["zpool", "import", "-d", &dir, "tank"], 1, "no such pool available");
+    assert!(lab.session.ok(&["zpool", "import", "-d", &dir, "-D"]).contains("ONLINE (DESTROYED)"));
+    lab.session.ok(&["zpool", "import", "-d", &dir, "-D", "tank"]);
+    lab.export_and_judge("tank");
+}
+
+#[test]
+fn a_missing_log_needs_a_word() {
+    let lab = Lab::new();
+    let dir = lab.dir().to_owned();
+    lab.create("tank /a log /b");
+    lab.ok("zpool export tank");
+    let away = tempfile::tempdir().unwrap();
+    std::fs::copy(lab.path("b"), away.path().join("b")).unwrap();
+    std::fs::remove_file(lab.path("b")).unwrap();
+    let why = "cannot import 'tank': one or more devices is currently unavailable\n";
+    lab.session.fails(&["zpool", "import", "-d", &dir, "tank"], 1, why);
+    lab.session.ok(&["zpool", "import", "-d", &dir, "-m", "tank"]);
+    lab.ok("zpool set comment=alone tank");
+    lab.ok("zpool export tank");
+    std::fs::copy(away.path().join("b"), lab.path("b")).unwrap();
+    lab.session.ok(&["zpool", "import", "-d", &dir, "tank"]);
+    assert_eq!(lab.ok("zpool get -Ho value comment,health tank"), "alone\nONLINE\n");
+    lab.export_and_judge("tank");
+}
+
+#[test]
+fn a_pool_of_another_host_needs_force() {
+    let session = Session::on_copy("logsm-a");
+    let images = session.images();
+    let why = "cannot import 'logsma': pool was previously in use from another system.\n\
+               Last accessed by oracle (hostid=12345678) at Sat Nov 21 08:38:22 2026\n\
+               The pool can be imported, use 'zpool import -f' to import the pool.\n";
+    session.fails(&["zpool", "import", "-d", &images, "logsma"], 1, why);
+    session.ok(&["zpool", "import", "-d", &images, "-f", "logsma"]);
+    session.ok(&["zpool", "export", "logsma"]);
+    // it is ours now
+    session.ok(&["zpool", "import", "-d", &images, "logsma"]);
+    session.ok(&["zpool", "export", "logsma"]);
+    judge(Path::new(&images), "logsma");
+}
+
+#[test]
+fn pools_of_openzfs_are_changed() {
+    for fixture in ["basic-a", "raidz2-a", "logsm-a"] {
+        let session = Session::on_copy(fixture);
+        let (images, pool) = (session.images(), session.pool());
+        session.ok(&["zpool", "import", "-d", &images, "-f", &pool]);
+        session.ok(&["zpool", "set", "comment=by Zuse", &pool]);
+        session.ok(&["zpool", "condense", "-t", "log_spacemap", &pool]);
+        session.ok(&["zpool", "export", &pool]);
+        judge(Path::new(&images), &pool);
+    }
+}
+
+#[test]
+fn features_are_enabled_later() {
+    let lab = Lab::new();
+    lab.create("-d tank /a");
+    lab.ok("zpool set feature@edonr=enabled tank");
+    let listed = lab.ok("zpool upgrade");
+    assert!(listed.contains("POOL  FEATURE\n---------------\ntank\n      async_destroy\n"), "{listed}");
+    assert!(!listed.contains("      edonr\n") && listed.contains("      dynamic_gang_header(*)\n"), "{listed}");
+    let upgraded = lab.ok("zpool upgrade tank");
+    assert!(upgraded.contains("Enabled the following features on 'tank':\n  async_destroy\n"), "{upgraded}");
+    let again = "This system supports ZFS pool feature flags.\n\n\
+                 Pool 'tank' already has all supported and requested features enabled.\n";
+    assert_eq!(lab.ok("zpool upgrade tank"), again);
+    lab.fails("zpool upgrade -a tank", 2, "-a option should not be used along with a pool name\n");
+    lab.ok("zpool set compatibility=off tank");
+    lab.export_and_judge("tank");
+}
+
+#[test]
+fn a_scrub_is_recorded() {
+    let lab = Lab::new();
+    lab.create("tank raidz /a /b /c");
+    lab.fails("zpool scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub\n");
+    lab.fails("zpool scrub -s -p tank", 2, "-s and -p are mutually exclusive\n");
+    lab.ok("zpool scrub -w tank");
+    lab.ok("zpool sync tank");
+    let status = lab.ok("zpool status tank");
+    assert!(status.contains("scan: scrub repaired 0B in 00:00:0") && status.contains("with 0 errors"), "{status}");
+    lab.export_and_judge("tank");
+}
+
+#[test]
+fn commands_wait_for_each_other() {
+    let lab = Lab::new();
+    lab.create("tank /a");
+    let device = std::fs::File::options().write(true).open(lab.path("a")).unwrap();
+    device.lock().unwrap();
+    let held = Duration::from_millis(300);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(held);
+            device.unlock().unwrap();
+        });
+        // those that only read need not wait
+        assert_eq!(lab.ok("zpool list -Ho name"), "tank\n");
+        lab.ok("zpool set comment=waited tank");
+    });
+    assert!(start.elapsed() >= held);
+    assert_eq!(lab.ok("zpool get -Ho value comment tank"), "waited\n");
+}
+
+#[test]
+fn a_busy_pool_is_told() {
+    let lab = Lab::new();
+    lab.create("tank /a");
+    let device = std::fs::File::options().write(true).open(PathBuf::from(lab.path("a"))).unwrap();
+    device.lock().unwrap();
+    lab.fails("zpool set comment=x tank", 1, "cannot open 'tank': pool is busy\nDIR/a is in use by process ");
+    drop(device);
+    lab.ok("zpool export tank");
+}
+
+#[test]
+fn a_state_to_go_back_to() {
+    let lab = Lab::new();
+    lab.create("tank mirror /a /b");
+    assert_eq!(lab.ok("zpool checkpoint tank"), "");
+    lab.fails("zpool checkpoint tank", 1, "cannot checkpoint 'tank': checkpoint exists");
+    lab.ok("zpool set comment=since tank");
+    assert!(lab.ok("zpool status tank").contains("checkpoint: created"));
+    lab.export_and_judge("tank");
+    lab.ok("zpool import -d / tank");
+    assert_eq!(lab.ok("zpool checkpoint -d tank"), "");
+    lab.fails("zpool checkpoint -d tank", 1, "cannot discard checkpoint in 'tank': checkpoint does not exist");
+    assert_eq!(lab.ok("zpool clear tank"), "");
+    lab.fails("zpool clear tank nodisk", 1, "cannot clear errors for nodisk: no such device in pool");
+    lab.export_and_judge("tank");
+}
