@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod pool;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +17,7 @@ pub fn zpeer() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// One line `RESULT<TAB>key=value…` of the peer; a word without a `=` is its `name`.
+/// One line `RESULT<TAB>NAME<TAB>key=value…` of the peer; its name is under `name`, words without a `=` are left out.
 pub type PeerResult = HashMap<String, String>;
 
 /// Runs the peer and gives the lines of its result; empty, with a word on stderr, if it fails.
@@ -35,8 +37,11 @@ pub fn run_peer(zpeer: &PathBuf, args: &[&str]) -> Vec<PeerResult> {
     let text = String::from_utf8_lossy(&out);
     let results = text.lines().filter_map(|line| line.strip_prefix("RESULT\t"));
     let fields = |line: &str| {
-        let pairs = line.split('\t').map(|field| field.split_once('=').unwrap_or(("name", field)));
-        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+        let mut words = line.split_whitespace();
+        let name = words.next().map(|name| ("name".to_owned(), name.to_owned()));
+        let pairs =
+            words.filter_map(|word| word.split_once('=')).map(|(key, value)| (key.to_owned(), value.to_owned()));
+        name.into_iter().chain(pairs).collect()
     };
     results.map(fields).collect()
 }
@@ -46,6 +51,22 @@ pub fn run_peer(zpeer: &PathBuf, args: &[&str]) -> Vec<PeerResult> {
 pub fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Seconds of CPU time that all threads of this process have used.
+#[must_use]
+pub fn process_cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The peer's mixing function (`zpeer.c`), that both fill blocks alike.
+#[must_use]
+pub fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 /// The release build of the `zuse` binary: `$ZUSE`, or `target/release/zuse`.

@@ -1,0 +1,199 @@
+//! `cargo bench -p zuse-benches --bench lsm [-- ops=1000 txgs=60 ms=500,5000 delay=200]`: random overwrites of 8 KiB on an aged,
+//! half-full pool, with and without log space maps, beside OpenZFS's own engine in the same run.
+//!
+//! Prints one table: overwrites per CPU second, the share of pass 1 in the sync, passes, writes and metadata bytes a txg, and how long
+//! the import of the pool takes, its log as it was. With the log, metadata writes a txg should not grow with the number of metaslabs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use ::pool::Spa;
+use benches::pool::{self as bench, Shape, Traffic};
+use benches::{mix, process_cpu_seconds, run_peer, zpeer};
+use dmu::Object;
+
+const BLOCK: usize = 8192;
+const VDEVS: usize = 4;
+
+fn option(name: &str, or: &str) -> String {
+    std::env::args().find_map(|a| Some(a.strip_prefix(name)?.strip_prefix('=')?.to_string())).unwrap_or(or.to_string())
+}
+
+fn number(name: &str, or: u64) -> u64 {
+    option(name, &or.to_string()).parse().unwrap_or(or)
+}
+
+struct Row {
+    who: String,
+    /// Metaslabs.
+    ms: u64,
+    per_cpu: f64,
+    pass1: f64,
+    passes: u64,
+    writes: f64,
+    meta_mb: f64,
+    sync_ms: f64,
+    import_ms: f64,
+}
+
+#[allow(clippy::expect_used)]
+fn main() {
+    let dir = std::env::var_os("ZUSE_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into).join("zuse-lsm");
+    drop(std::fs::create_dir_all(&dir));
+    let (ops, txgs, size) = (number("ops", 1000), number("txgs", 30), number("vsize", 1 << 30));
+    println!(
+        "{:<26}{:>8}{:>5}{:>12}{:>9}{:>8}{:>11}{:>12}{:>10}{:>11}",
+        "", "ms", "ibs", "ops/CPU s", "pass 1", "passes", "writes/txg", "meta MB/txg", "sync ms", "import ms"
+    );
+    base::tunable::set("zfs_keep_log_spacemaps_at_export", "1").expect("a tunable");
+    for ms in option("ms", "500,5000").split(',').filter_map(|n| n.parse::<u64>().ok()) {
+        for ibs in option("ibs", "14").split(',').filter_map(|n| n.parse::<u8>().ok()) {
+            for lsm in [true, false] {
+                let shape = Shape {
+                    vdevs: VDEVS,
+                    size,
+                    lz4: true,
+                    log_spacemap: lsm,
+                    ms_shift: u64::from((size * VDEVS as u64 / ms).ilog2()),
+                };
+                let work = Work { ops, txgs, ibs, delay: number("delay", 0), fill: 50 };
+                let row = ours(&dir, &shape, &work);
+                print(&row, ibs);
+                if let Some(row) = theirs(&dir, &shape, &work) {
+                    print(&row, ibs);
+                }
+            }
+        }
+    }
+    drop(std::fs::remove_dir_all(&dir));
+}
+
+fn print(row: &Row, ibs: u8) {
+    println!(
+        "{:<26}{:>8}{ibs:>5}{:>12.0}{:>8.0}%{:>8}{:>11.0}{:>12.3}{:>10.1}{:>11.1}",
+        row.who, row.ms, row.per_cpu, row.pass1, row.passes, row.writes, row.meta_mb, row.sync_ms, row.import_ms
+    );
+}
+
+struct Work {
+    ops: u64,
+    txgs: u64,
+    ibs: u8,
+    delay: u64,
+    fill: u64,
+}
+
+#[allow(clippy::expect_used)]
+fn overwrite(spa: &Arc<Spa>, object: &Object, blocks: u64, ops: u64, state: &mut u64) {
+    for _ in 0..ops {
+        *state = mix(*state);
+        let mut block = vec![0; BLOCK];
+        bench::fill(&mut block, *state);
+        let tx = spa.tx(BLOCK as u64).expect("tx");
+        object.write_block(&tx, *state % blocks, block).expect("write");
+    }
+    spa.sync().expect("sync");
+}
+
+#[allow(clippy::expect_used)]
+fn ours(dir: &std::path::Path, shape: &Shape, work: &Work) -> Row {
+    let (spa, traffic) = bench::make(dir, shape);
+    let (objset, object) = bench::object(&spa, BLOCK as u64, work.ibs);
+    let per_block = 2560;
+    let blocks = shape.size * shape.vdevs as u64 * work.fill / 100 / per_block;
+    for blkid in 0..blocks {
+        let mut block = vec![0; BLOCK];
+        bench::fill(&mut block, blkid * 1_000_003 + 1);
+        let tx = spa.tx(BLOCK as u64).expect("tx");
+        object.write_block(&tx, blkid, block).expect("write");
+    }
+    spa.sync().expect("sync");
+    let mut state = 1;
+    let aging = (blocks * 6 / 100).div_ceil(work.ops);
+    (0..aging).for_each(|_| overwrite(&spa, &object, blocks, work.ops, &mut state));
+    traffic.write_delay_us.store(work.delay, Ordering::Relaxed);
+    let row = measure(&spa, &traffic, &object, blocks, work, shape, per_block, &mut state);
+    drop((object, objset, spa));
+    let start = Instant::now();
+    let spa = bench::import(dir, shape);
+    let import_ms = start.elapsed().as_secs_f64() * 1e3;
+    spa.export().expect("export");
+    Row { import_ms, ..row }
+}
+
+#[allow(clippy::expect_used, clippy::too_many_arguments)]
+fn measure(
+    spa: &Arc<Spa>,
+    traffic: &Traffic,
+    object: &Object,
+    blocks: u64,
+    work: &Work,
+    shape: &Shape,
+    per_block: u64,
+    state: &mut u64,
+) -> Row {
+    let (cpu, wall, before, first) = (process_cpu_seconds(), Instant::now(), traffic.written(), spa.txgs().synced());
+    (0..work.txgs).for_each(|_| overwrite(spa, object, blocks, work.ops, state));
+    let (cpu, _wall) = (process_cpu_seconds() - cpu, wall.elapsed());
+    let after = traffic.written();
+    let records: Vec<_> = spa.txgs().history().into_iter().filter(|r| r.txg > first.0).collect();
+    let sum = |f: &dyn Fn(&::pool::TxgRecord) -> u64| records.iter().map(f).sum::<u64>();
+    let count = work.txgs as f64;
+    let row = Row {
+        who: format!("zuse lsm={} delay={}", u8::from(shape.log_spacemap), work.delay),
+        ms: shape.vdevs as u64 * (shape.size >> shape.ms_shift),
+        per_cpu: (work.ops * work.txgs) as f64 / cpu,
+        pass1: 100.0 * sum(&|r| r.first_pass_ns) as f64 / sum(&|r| r.sync_ns).max(1) as f64,
+        passes: records.iter().map(|r| u64::from(r.passes)).max().unwrap_or(0),
+        writes: (after.0 - before.0) as f64 / count,
+        meta_mb: ((after.1 - before.1) as f64 - (work.ops * work.txgs * per_block) as f64) / 1e6 / count,
+        sync_ms: sum(&|r| r.sync_ns) as f64 / 1e6 / records.len().max(1) as f64,
+        import_ms: 0.0,
+    };
+    spa.export().expect("export");
+    row
+}
+
+fn theirs(dir: &std::path::Path, shape: &Shape, work: &Work) -> Option<Row> {
+    let peer = zpeer()?;
+    let args = [
+        "lsm".to_string(),
+        format!("dir={}", dir.display()),
+        "pool=l".to_string(),
+        format!("nvdev={}", shape.vdevs),
+        format!("vsize={}", shape.size),
+        format!("lsm={}", u8::from(shape.log_spacemap)),
+        format!("bs={BLOCK}"),
+        format!("ibs={}", work.ibs),
+        "rand=2400".to_string(),
+        format!("fill={}", work.fill),
+        "pct=6".to_string(),
+        format!("ops={}", work.ops),
+        format!("txgs={}", work.txgs),
+        format!("msl={}", shape.ms_shift),
+        format!("mwrdelay={}", work.delay),
+        "tun=zfs_keep_log_spacemaps_at_export=1".to_string(),
+    ];
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = run_peer(&peer, &args).into_iter().next_back()?;
+    let again = ["import", args.get(1)?, args.get(2)?, args.get(3)?, "tun=zfs_keep_log_spacemaps_at_export=1"];
+    let imported = run_peer(&peer, &again);
+    let import = imported.first().and_then(|r| r.get("wall")?.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    let field = |key: &str| -> f64 {
+        let text = result.get(key).map_or("0", String::as_str);
+        text.trim_end_matches('%').parse().unwrap_or(0.0)
+    };
+    let sync: f64 = result.get("sync_ms[min,med,max]").and_then(|t| t.split(',').nth(1)?.parse().ok()).unwrap_or(0.0);
+    Some(Row {
+        who: format!("libzpool lsm={} delay={}", u8::from(shape.log_spacemap), work.delay),
+        ms: field("ms") as u64,
+        per_cpu: field("per_cpu"),
+        pass1: field("pass1_share"),
+        passes: field("maxpass") as u64,
+        writes: field("wr_ops/txg"),
+        meta_mb: field("meta_MB/txg"),
+        sync_ms: sync,
+        import_ms: import * 1e3,
+    })
+}
