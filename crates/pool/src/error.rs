@@ -2,6 +2,8 @@
 
 use base::Txg;
 
+use crate::dsl::Refusal;
+
 /// Why a pool could not be opened, or something in it not be found or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -159,6 +161,17 @@ pub enum Error {
         /// Its hostid.
         id: u64,
     },
+    /// A change breaks a rule; nothing was changed (errno by the [`Refusal`]).
+    #[error("'{name}': {why}")]
+    Refused {
+        /// The dataset, snapshot or bookmark.
+        name: String,
+        /// The rule.
+        why: Refusal,
+    },
+    /// A change of many things fails for some; nothing was changed (errno of the first).
+    #[error("{}", .0.iter().map(|(_, error)| error.to_string()).collect::<Vec<_>>().join("; "))]
+    Many(Vec<(String, Error)>),
     /// The thread that syncs cannot be started.
     #[error("the thread that syncs cannot be started: {source}")]
     Thread {
@@ -186,6 +199,8 @@ impl Error {
             Error::Dmu(e) if e.is_not_found() => ENOENT,
             Error::NoSuchDataset { .. } => ENOENT,
             Error::NoSpace => ENOSPC,
+            Error::Refused { why, .. } => why.errno(),
+            Error::Many(all) => all.first().map_or(EIO, |(_, error)| error.errno()),
             Error::ReadOnlyDataset { .. } | Error::NotWritable(_) => EROFS,
             Error::InUseByHost { .. } | Error::Resilvering => EBUSY,
             Error::CheckpointExists => EEXIST,

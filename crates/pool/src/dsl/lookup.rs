@@ -1,0 +1,153 @@
+//! Names and numbers in the MOS as it is while a txg is synced (OpenZFS: `dsl_dir_hold`, `dsl_dataset_hold`).
+
+use dmu::MatchMode;
+use ondisk::dsl::{DslDatasetPhys, DslDirPhys};
+
+use crate::Error;
+use crate::dsl::Refusal;
+use crate::mos::{self, Mos};
+use crate::spa::Spa;
+
+/// The longest name of a dataset, snapshot or bookmark, in bytes (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN`, less its NUL).
+pub(crate) const NAME_MAX: usize = 255;
+/// So many levels a name may have (OpenZFS: `zfs_max_dataset_nesting`).
+pub(crate) const NESTING_MAX: usize = 50;
+
+/// A dataset as it is now.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    /// Its object in the MOS.
+    pub(crate) id: u64,
+    /// What is stored of it.
+    pub(crate) phys: DslDatasetPhys,
+}
+
+pub(crate) fn refused(name: &str, why: Refusal) -> Error {
+    Error::Refused { name: name.to_string(), why }
+}
+
+/// Parent and last part of the name of a file system or volume.
+pub(crate) fn split_parent(name: &str) -> Result<(&str, &str), Error> {
+    name.rsplit_once('/').ok_or_else(|| refused(name, Refusal::Invalid("the pool's own dataset has no parent")))
+}
+
+/// File system and snapshot name of `fs@snap`.
+pub(crate) fn split_snapshot(name: &str) -> Result<(&str, &str), Error> {
+    name.split_once('@').ok_or_else(|| refused(name, Refusal::NotSnapshot))
+}
+
+/// Whether `part` can be one part of a name: of a directory, a snapshot, a bookmark (OpenZFS: `zfs_component_namecheck`, and
+/// `entity_namecheck`, which lets `%` pass: a receive gives temporary names with it).
+pub(crate) fn check_component(name: &str, part: &str) -> Result<(), Error> {
+    let valid = |b: u8| b.is_ascii_alphanumeric() || b"-_.: %".contains(&b);
+    let why = match part {
+        "" => "a part of the name is empty",
+        "." | ".." => "a part of the name is '.' or '..'",
+        _ if !part.bytes().all(valid) => "a character that no name can have",
+        _ => return Ok(()),
+    };
+    Err(Error::InvalidName { name: name.to_string(), why })
+}
+
+/// Whether `name` can be that of a new file system or volume.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    name.split('/').try_for_each(|part| check_component(name, part))?;
+    if name.len() > NAME_MAX {
+        return Err(refused(name, Refusal::NameTooLong));
+    }
+    if name.matches('/').count() >= NESTING_MAX {
+        return Err(refused(name, Refusal::TooDeep));
+    }
+    Ok(())
+}
+
+impl Spa {
+    /// The directory of this full name.
+    pub(crate) fn find_dir(&self, mos: &Mos, name: &str) -> Result<u64, Error> {
+        let missing = || Error::no_dataset(name);
+        let mut parts = name.split('/');
+        if parts.next() != Some(self.name()) {
+            return Err(missing());
+        }
+        let mut dir = mos.number("root_dataset")?.ok_or_else(missing)?;
+        for part in parts {
+            let children = mos.zap_if(mos.dir_phys(dir)?.child_dir_zapobj)?.ok_or_else(missing)?;
+            dir = children.lookup_u64(part)?.ok_or_else(missing)?;
+        }
+        Ok(dir)
+    }
+
+    /// The head of this full name.
+    pub(crate) fn find_head(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
+        match mos.dir_phys(self.find_dir(mos, name)?)?.head_dataset_obj {
+            0 => Err(Error::no_dataset(name)),
+            id => mos.live(id),
+        }
+    }
+
+    /// The snapshot of this full name.
+    pub(crate) fn find_snapshot(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
+        let (fs, snap) = split_snapshot(name)?;
+        let head = self.find_head(mos, fs)?;
+        let id = mos.snapshot_id(&head.phys, snap)?.ok_or_else(|| Error::no_dataset(name))?;
+        mos.live(id)
+    }
+
+    /// The head or snapshot of this full name.
+    pub(crate) fn find(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
+        if name.contains('@') { self.find_snapshot(mos, name) } else { self.find_head(mos, name) }
+    }
+}
+
+impl Mos {
+    /// The dataset in object `id`, as it is now.
+    pub(crate) fn live(&self, id: u64) -> Result<Live, Error> {
+        Ok(Live { id, phys: self.dataset_phys(id)? })
+    }
+
+    /// The object of snapshot `snap` of a head.
+    pub(crate) fn snapshot_id(&self, head: &DslDatasetPhys, snap: &str) -> Result<Option<u64>, Error> {
+        let Some(zap) = self.zap_if(head.snapnames_zapobj)? else { return Ok(None) };
+        if head.flags & DslDatasetPhys::FLAG_CI_DATASET != 0 && zap.normflags() != 0 {
+            return Ok(zap.lookup_norm(snap, MatchMode::Normalize)?.map(|found| found.value.first()));
+        }
+        Ok(zap.lookup_u64(snap)?)
+    }
+
+    /// The name of a snapshot in the list of its head.
+    pub(crate) fn snapshot_name(&self, snap: &Live) -> Result<String, Error> {
+        let head = self.dataset_phys(self.dir_phys(snap.phys.dir_obj)?.head_dataset_obj)?;
+        self.name_of(head.snapnames_zapobj, snap.id)
+    }
+
+    /// The full name of directory `id`, in the pool `pool`.
+    pub(crate) fn dir_name(&self, pool: &str, id: u64) -> Result<String, Error> {
+        let mut parts = Vec::new();
+        let (mut id, mut phys) = (id, self.dir_phys(id)?);
+        while phys.parent_obj != 0 {
+            if parts.len() > NESTING_MAX + 1 {
+                return Err(Error::corrupt(id, "directories are nested too deeply"));
+            }
+            let parent: DslDirPhys = self.dir_phys(phys.parent_obj)?;
+            parts.push(self.name_of(parent.child_dir_zapobj, id)?);
+            (id, phys) = (phys.parent_obj, parent);
+        }
+        parts.push(pool.to_string());
+        parts.reverse();
+        Ok(parts.join("/"))
+    }
+
+    /// The full name of a dataset, in the pool `pool`.
+    pub(crate) fn full_name(&self, pool: &str, dataset: &Live) -> Result<String, Error> {
+        let dir = self.dir_name(pool, dataset.phys.dir_obj)?;
+        if !dataset.phys.is_snapshot() {
+            return Ok(dir);
+        }
+        Ok(format!("{dir}@{}", self.snapshot_name(dataset)?))
+    }
+
+    fn name_of(&self, zap: u64, id: u64) -> Result<String, Error> {
+        let found = mos::named_entries(&self.zap(zap)?)?.into_iter().find(|(_, value)| value.first() == id);
+        found.map(|(name, _)| name).ok_or_else(|| Error::corrupt(zap, format!("no name of object {id}")))
+    }
+}

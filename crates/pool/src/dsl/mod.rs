@@ -1,0 +1,28 @@
+//! Datasets that change: made, cloned, promoted, renamed, rolled back; their properties and keys.
+//!
+//! # What it is
+//! Each operation is a method of [`Spa`](crate::Spa) and one [sync task](crate::Spa::sync_task): it looks names up in the MOS as it is in the txg
+//! that is being synced, checks everything, and only then changes anything. An error means that nothing changed. When a call returns,
+//! the change is on disk, and [`Spa::view`](crate::Spa::view) shows it.
+//!
+//! # On disk
+//! * A *directory* (`DslDirPhys`) is a name with its space: what is used by its head, its snapshots, its children and its reservations,
+//!   its quota, and ZAPs of its children, its properties, and the heads that were cloned from its snapshots.
+//! * A *dataset* (`DslDatasetPhys`) is a head or a snapshot. Snapshots are a chain from the head back, which goes on, for a clone, in the
+//!   chain of its origin. Each has a *deadlist*: what the one before has and it has no more.
+//! * Space of a directory: `used = head + snap + child + child_rsrv + refrsrv`; what a child uses counts in the parent with `child`, what it has
+//!   reserved beyond that with `child_rsrv`. Whatever changes one of them changes all directories above.
+//!
+//! # In memory
+//! Heads that are open for writing stand in [`Heads`](crate::spa). What changes a head's blocks behind its back (rollback, swap, destroy) evicts it
+//! first; whoever still has its object set finds it stale. What changes its properties gives it a new [`WritePolicy`](dmu::WritePolicy).
+//!
+//! # A crash
+//! A task is in its txg as a whole, or not at all.
+//!
+//! OpenZFS: `dsl_dataset.c`, `dsl_dir.c`, `dsl_prop.c`, `dsl_crypt.c`.
+
+mod lookup;
+mod refusal;
+
+pub use refusal::Refusal;

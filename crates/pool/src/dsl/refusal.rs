@@ -1,0 +1,123 @@
+//! Why a change of a dataset is refused.
+
+/// The rule that a change would break. Nothing was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is something of this name (EEXIST).
+    #[error("dataset already exists")]
+    Exists,
+    /// The dataset that it shall be in does not exist (ENOENT).
+    #[error("parent does not exist")]
+    NoParent,
+    /// The parent is a volume (`ZFS_ERR_WRONG_PARENT`).
+    #[error("parent is not a filesystem")]
+    NotAFilesystem,
+    /// In use: open, mounted, or with a key that is needed (EBUSY).
+    #[error("dataset is busy")]
+    Busy,
+    /// A snapshot that is held (EBUSY).
+    #[error("it's being held; run 'zfs holds -r' to see holders")]
+    Held,
+    /// A snapshot with clones (EEXIST).
+    #[error("dataset has dependent clones")]
+    HasClones,
+    /// A head with snapshots (EBUSY).
+    #[error("dataset has snapshots")]
+    HasSnapshots,
+    /// A directory with children (EEXIST).
+    #[error("dataset has children")]
+    HasChildren,
+    /// Beyond a quota (EDQUOT).
+    #[error("disk quota exceeded")]
+    Quota,
+    /// More than the pool, or what is above, has room for (ENOSPC).
+    #[error("out of space")]
+    NoSpace,
+    /// A name of 256 or more bytes, of the thing itself or of one below it (ENAMETOOLONG).
+    #[error("dataset name is too long")]
+    NameTooLong,
+    /// More than 50 levels (ENAMETOOLONG).
+    #[error("dataset nesting is too deep")]
+    TooDeep,
+    /// Two pools, or two lines of descent (EXDEV).
+    #[error("crosses pools or lines of descent")]
+    CrossPool,
+    /// A snapshot is wanted (EINVAL).
+    #[error("not a snapshot")]
+    NotSnapshot,
+    /// A clone is wanted (EINVAL).
+    #[error("not a cloned filesystem")]
+    NotClone,
+    /// Other snapshots, or bookmarks, are younger (EEXIST).
+    #[error("more recent snapshots or bookmarks exist")]
+    NotLatest,
+    /// The key is not loaded (EACCES).
+    #[error("encryption key is not loaded")]
+    KeyUnavailable,
+    /// The key is loaded already (EEXIST).
+    #[error("key already loaded")]
+    KeyLoaded,
+    /// No hold of this tag (ESRCH).
+    #[error("no such tag on this dataset")]
+    NoSuchTag,
+    /// A hold of this tag is there (EEXIST).
+    #[error("tag already exists on this dataset")]
+    TagExists,
+    /// The tag is too long (E2BIG).
+    #[error("tag too long")]
+    TagTooLong,
+    /// Half received or half destroyed (EBUSY).
+    #[error("dataset is inconsistent")]
+    Inconsistent,
+    /// The pool's version or features do not have it (ENOTSUP).
+    #[error("operation not supported on this type of dataset or pool")]
+    Unsupported,
+    /// A value beyond what can be (EOVERFLOW).
+    #[error("value is too large")]
+    Overflow,
+    /// Anything else that makes no sense, with the reason (EINVAL).
+    #[error("{0}")]
+    Invalid(&'static str),
+}
+
+impl Refusal {
+    /// The errno that OpenZFS gives on Linux; above 1024 are its own.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Refusal::NoParent => 2,
+            Refusal::NoSuchTag => 3,
+            Refusal::TagTooLong => 7,
+            Refusal::KeyUnavailable => 13,
+            Refusal::Busy | Refusal::Held | Refusal::HasSnapshots | Refusal::Inconsistent => 16,
+            Refusal::Exists
+            | Refusal::HasClones
+            | Refusal::HasChildren
+            | Refusal::NotLatest
+            | Refusal::KeyLoaded
+            | Refusal::TagExists => 17,
+            Refusal::CrossPool => 18,
+            Refusal::NotSnapshot | Refusal::NotClone | Refusal::Invalid(_) => 22,
+            Refusal::NoSpace => 28,
+            Refusal::NameTooLong | Refusal::TooDeep => 36,
+            Refusal::Overflow => 75,
+            Refusal::Unsupported => 95,
+            Refusal::Quota => 122,
+            Refusal::NotAFilesystem => 1033,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Refusal;
+
+    #[test]
+    fn errnos_are_those_of_linux() {
+        assert_eq!(Refusal::Exists.errno(), 17);
+        assert_eq!(Refusal::Quota.errno(), 122);
+        assert_eq!(Refusal::NotAFilesystem.errno(), 1033);
+        assert_eq!(Refusal::Invalid("x").to_string(), "x");
+    }
+}
