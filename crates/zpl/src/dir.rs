@@ -24,7 +24,7 @@ pub struct DirEntry {
 
 impl DirEntry {
     /// A value holds the object 48@0 and the type 4@60; further words are not ours.
-    fn decode(dir: u64, name: Vec<u8>, value: &ZapValue, next_cookie: u64) -> Result<DirEntry, Error> {
+    pub(crate) fn decode(dir: u64, name: Vec<u8>, value: &ZapValue, next_cookie: u64) -> Result<DirEntry, Error> {
         let word = if value.int_size == 8 { value.u64s().first().copied() } else { None };
         let word = word.ok_or(Error::corrupt(dir, "integer size of a directory entry", value.int_size.into()))?;
         Ok(DirEntry { name, object: bits(word, 0, 48), kind: Kind::from_number((word >> 60) as u8), next_cookie })

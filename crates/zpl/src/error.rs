@@ -116,6 +116,14 @@ pub enum Error {
         /// The error number of that.
         errno: i32,
     },
+    /// A change that is not made.
+    #[error("object {object}: {why}")]
+    Refused {
+        /// The object.
+        object: u64,
+        /// Why not.
+        why: crate::live::Refusal,
+    },
     /// An access control list is not one.
     #[error("object {object}: access control list: {why}")]
     BadAcl {
@@ -150,6 +158,7 @@ impl Error {
             Error::Loop { .. } => 40,
             Error::Version { .. } => 95,
             Error::NoPath { .. } => 116,
+            Error::Refused { why, .. } => why.errno(),
         }
     }
 
@@ -157,6 +166,10 @@ impl Error {
         match e {
             dmu::Error::Zio(e) => e.errno(),
             e if e.is_not_found() => 2,
+            dmu::Error::KeyExists { .. } => 17,
+            dmu::Error::Refused { .. } => 22,
+            dmu::Error::TooManyCollisions { .. } => 28,
+            dmu::Error::ReadOnly { .. } => 30,
             _ => 5,
         }
     }

@@ -30,6 +30,7 @@ mod dir;
 mod error;
 mod filesystem;
 mod fuid;
+pub mod live;
 mod node;
 mod path;
 mod posix_acl;

@@ -1,0 +1,247 @@
+//! File systems that change (OpenZFS: `zfs_vnops.c`, `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`).
+//!
+//! # In memory
+//! A [`Zfs`] is a file system that is open for writing, once per pool and dataset. It has the files in use as znodes: the object, its attributes
+//! decoded, and, of a directory, the open ZAP of its names, so that a change of a directory neither looks the object up nor decodes a
+//! table. [`Zfs::fs`] is the reading half, over the same live object set: it sees all changes at once.
+//!
+//! # A change
+//! Every operation is one closure under [`Zfs::change`], which gives it a place in the open txg: what it changes reaches the disk
+//! together or not at all. All is checked before anything is changed, since a transaction cannot be taken back; what can fail for want of
+//! room in a ZAP comes first and is undone by hand. Changes within [`Zfs::batch`] share places: thousands of small files cost
+//! as many places as they fill megabytes.
+//!
+//! # Lock order
+//! place in the txg → `moving` (directories that change their parent) → `names` of directories, by object number → `content` of a file →
+//! `attrs` of one znode. A place is taken first of all, as a txg that is being closed waits for its places, and nobody may wait for
+//! a new one with a lock that the holder of an old one wants. Whoever must look a name up to know which directories to lock looks again
+//! when it has them.
+//!
+//! # Files without a name
+//! A file whose last name goes is entered in the *unlinked set* in the same txg, and freed when no [`Open`] holds it any more: its blocks
+//! in bounded pieces, one txg place each, then its object together with its entry in the set. After a crash [`Zfs::open`] finds it in the
+//! set. Extended attributes in a hidden directory go the same way: the directory is put in the set when its file is freed.
+//!
+//! # Intent log
+//! One place per operation, [`Zfs::note`], is told of each change with its transaction, once all is checked and done.
+
+mod place;
+mod refusal;
+mod unlinked;
+mod vfs;
+mod znode;
+
+use std::sync::Arc;
+
+use dmu::{Tx, Zap};
+use parking_lot::{Mutex, RwLock};
+use pool::Spa;
+
+use crate::{Error, FileSystem, MASTER_NODE_OBJ, Time};
+
+use place::{Batch, Held};
+pub use refusal::Refusal;
+pub use vfs::{Cred, NewFile, RenameMode, SetAttr, StatFs, Vfs, XattrMode};
+pub use znode::{Open, Znode};
+
+/// What a change of names and attributes dirties at most, about: dnodes, leaves of ZAPs, and what is above them.
+pub(crate) const SMALL_CHANGE: u64 = 64 << 10;
+
+/// A file system that is open for writing (OpenZFS: `zfsvfs_t`). Cheap to clone.
+#[derive(Clone)]
+pub struct Zfs(Arc<Inner>);
+
+struct Inner {
+    spa: Arc<Spa>,
+    name: String,
+    fs: FileSystem,
+    settings: RwLock<Arc<Settings>>,
+    nodes: znode::Nodes,
+    /// The unlinked set.
+    unlinked: Zap,
+    /// Files that nobody holds any more and that are to be freed.
+    reap: Mutex<Vec<u64>>,
+    /// Held while a directory changes its parent.
+    moving: Mutex<()>,
+    /// Whether files have projects (feature `project_quota`).
+    projects: bool,
+}
+
+/// Properties of the dataset that say how files are made and changed, as numbers of the property table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// `recordsize` in bytes.
+    pub recordsize: u64,
+    /// Slots of 512 bytes for the dnode of a new file (`dnodesize`).
+    pub dnode_slots: usize,
+    /// `longname`: names of up to 1023 bytes.
+    pub longname: bool,
+    /// `acltype`: 0 off, 1 posix, 2 nfsv4.
+    pub acltype: u64,
+    /// `aclmode`: 0 discard, 2 groupmask, 3 passthrough, 4 restricted.
+    pub aclmode: u64,
+    /// `aclinherit`: 0 discard, 1 noallow, 3 passthrough, 4 restricted, 5 passthrough-x.
+    pub aclinherit: u64,
+    /// `xattr`: 0 off, 1 dir, 2 sa.
+    pub xattr: u64,
+    /// `atime`.
+    pub atime: bool,
+    /// `relatime`.
+    pub relatime: bool,
+    /// `readonly`.
+    pub readonly: bool,
+}
+
+impl Settings {
+    /// Reads the properties of `dataset`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn of(dataset: &pool::Dataset) -> Result<Settings, Error> {
+        let number = |name: &str, default: u64| -> Result<u64, Error> {
+            Ok(dataset.prop(name)?.and_then(|prop| prop.value.number()).unwrap_or(default))
+        };
+        Ok(Settings {
+            recordsize: number("recordsize", 128 << 10)?,
+            dnode_slots: match number("dnodesize", 0)? {
+                0 => 1,
+                // OpenZFS takes 1 KiB for all (`dmu_objset_dnodesize`)
+                1 => 2,
+                bytes => usize::try_from(bytes / 512).unwrap_or(1).clamp(1, 32),
+            },
+            longname: number("longname", 0)? != 0,
+            acltype: number("acltype", 0)?,
+            aclmode: number("aclmode", 0)?,
+            aclinherit: number("aclinherit", 4)?,
+            xattr: number("xattr", 2)?,
+            atime: number("atime", 1)? != 0,
+            relatime: number("relatime", 1)? != 0,
+            readonly: number("readonly", 0)? != 0,
+        })
+    }
+}
+
+impl Zfs {
+    /// The file system `name`, open for writing: its files of which only an open handle was left before a crash are freed.
+    ///
+    /// # Errors
+    /// When the dataset is none or a snapshot, its key is not loaded, its version is below 5, or its master node is unreadable.
+    pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Zfs, Error> {
+        let view = spa.view()?;
+        let dataset = view.dataset(name)?;
+        let objset = spa.objset(&dataset)?;
+        let fs = FileSystem::from_objset(objset.clone(), false)?;
+        if fs.version() < 5 {
+            return Err(Error::Version { objset: objset.id(), version: fs.version() });
+        }
+        let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
+        let unlinked = master.lookup_u64("DELETE_QUEUE")?;
+        let unlinked = unlinked.ok_or(Error::Missing { object: MASTER_NODE_OBJ, what: "DELETE_QUEUE" })?;
+        let zfs = Zfs(Arc::new(Inner {
+            spa: spa.clone(),
+            name: name.to_string(),
+            settings: RwLock::new(Arc::new(Settings::of(&dataset)?)),
+            nodes: znode::Nodes::default(),
+            unlinked: Zap::open(objset.object(unlinked)?)?,
+            reap: Mutex::default(),
+            moving: Mutex::default(),
+            projects: view.feature_enabled("project_quota"),
+            fs,
+        }));
+        if !zfs.settings().readonly {
+            zfs.drain()?;
+        }
+        Ok(zfs)
+    }
+
+    /// The reading half: what it reads is as the changes have left it.
+    #[must_use]
+    pub fn fs(&self) -> &FileSystem {
+        &self.0.fs
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn spa(&self) -> &Arc<Spa> {
+        &self.0.spa
+    }
+
+    /// The dataset's name, as of opening.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The properties that count here.
+    #[must_use]
+    pub fn settings(&self) -> Arc<Settings> {
+        self.0.settings.read().clone()
+    }
+
+    /// Reads the properties anew: some have been changed.
+    ///
+    /// # Errors
+    /// When the dataset cannot be read.
+    pub fn reload_settings(&self) -> Result<(), Error> {
+        let dataset = self.0.spa.view()?.dataset_by_id(self.0.fs.objset().id())?;
+        *self.0.settings.write() = Arc::new(Settings::of(&dataset)?);
+        Ok(())
+    }
+
+    /// Whether files have projects.
+    #[must_use]
+    pub fn has_projects(&self) -> bool {
+        self.0.projects
+    }
+
+    /// Now, as files' times are stamped.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        let now = self.0.spa.env().now();
+        Time { sec: now.as_secs().cast_signed(), nsec: now.subsec_nanos() }
+    }
+
+    /// Runs one operation that dirties about `bytes` bytes, with a place in the open txg; within [`Zfs::batch`] with the shared one. No
+    /// lock may be held. Files that nobody holds any more are freed afterwards.
+    ///
+    /// # Errors
+    /// Those of the operation; when there is no room, or the pool is suspended.
+    pub fn change<R>(&self, bytes: u64, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {
+        let place = self.place(bytes, false)?;
+        let done = work(&place);
+        drop(place);
+        self.reap();
+        done
+    }
+
+    /// As [`Zfs::change`], for what frees more than it takes: some of the room that is kept back is for it.
+    ///
+    /// # Errors
+    /// As [`Zfs::change`].
+    pub fn change_freeing<R>(&self, bytes: u64, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {
+        let place = self.place(bytes, true)?;
+        let done = work(&place);
+        drop(place);
+        self.reap();
+        done
+    }
+
+    /// Runs many operations that share places in txgs. A power cut may come between any two of them, as without a batch. Nothing in it may
+    /// wait for a sync.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn batch<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+        let batch = Batch::begin(&self.0.spa);
+        let done = work();
+        drop(batch);
+        done
+    }
+
+    fn place(&self, bytes: u64, netfree: bool) -> Result<Held, Error> {
+        if self.0.settings.read().readonly {
+            return Err(Refusal::ReadOnly.of(self.0.fs.root()));
+        }
+        Held::begin(&self.0.spa, bytes, netfree)
+    }
+}

@@ -1,0 +1,97 @@
+//! Why an operation is refused.
+
+use crate::Error;
+
+/// Why a file system refuses an operation, by the error number of Linux.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The name is there already (EEXIST).
+    Exists,
+    /// The file has been removed, or the name is not there (ENOENT).
+    Gone,
+    /// The directory has entries (ENOTEMPTY).
+    NotEmpty,
+    /// The caller's permissions do not suffice (EACCES).
+    Denied,
+    /// Only the owner, or only root, may do that, or a flag of the file forbids it (EPERM).
+    NotPermitted,
+    /// What is asked for makes no sense (EINVAL).
+    Invalid(&'static str),
+    /// It would cross a border: of projects, of file systems (EXDEV).
+    CrossDevice,
+    /// The file cannot have more links (EMLINK).
+    TooManyLinks,
+    /// The name is not UTF-8 (EILSEQ).
+    NotUtf8,
+    /// A quota of the user, the group or the project is used up (EDQUOT).
+    Quota,
+    /// The file system is read-only (EROFS).
+    ReadOnly,
+    /// The file is in use (EBUSY).
+    Busy,
+    /// There is no such extended attribute (ENODATA).
+    NoAttribute,
+    /// The buffer is too small (ERANGE).
+    TooSmall,
+    /// The file would be larger than any can be (EFBIG).
+    FileTooLarge,
+    /// There is no data behind this place (ENXIO).
+    NoData,
+    /// This file system does not do that (ENOTSUP).
+    Unsupported(&'static str),
+}
+
+impl Refusal {
+    /// The error, of object `object`.
+    #[must_use]
+    pub fn of(self, object: u64) -> Error {
+        Error::Refused { object, why: self }
+    }
+
+    /// The error number on Linux.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Refusal::NotPermitted => 1,
+            Refusal::Gone => 2,
+            Refusal::NoData => 6,
+            Refusal::Denied => 13,
+            Refusal::Busy => 16,
+            Refusal::Exists => 17,
+            Refusal::CrossDevice => 18,
+            Refusal::Invalid(_) => 22,
+            Refusal::FileTooLarge => 27,
+            Refusal::ReadOnly => 30,
+            Refusal::TooManyLinks => 31,
+            Refusal::TooSmall => 34,
+            Refusal::NotEmpty => 39,
+            Refusal::NoAttribute => 61,
+            Refusal::NotUtf8 => 84,
+            Refusal::Unsupported(_) => 95,
+            Refusal::Quota => 122,
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Refusal::Exists => "file exists",
+            Refusal::Gone => "no such file or directory",
+            Refusal::NotEmpty => "directory not empty",
+            Refusal::Denied => "permission denied",
+            Refusal::NotPermitted => "operation not permitted",
+            Refusal::Invalid(what) | Refusal::Unsupported(what) => what,
+            Refusal::CrossDevice => "invalid cross-device link",
+            Refusal::TooManyLinks => "too many links",
+            Refusal::NotUtf8 => "the name is not UTF-8",
+            Refusal::Quota => "quota exceeded",
+            Refusal::ReadOnly => "read-only file system",
+            Refusal::Busy => "in use",
+            Refusal::NoAttribute => "no such attribute",
+            Refusal::TooSmall => "the buffer is too small",
+            Refusal::FileTooLarge => "file too large",
+            Refusal::NoData => "no data there",
+        })
+    }
+}

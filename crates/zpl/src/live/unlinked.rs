@@ -1,0 +1,125 @@
+//! Files without a name: how they are freed (OpenZFS: `zfs_unlinked_add`, `zfs_unlinked_drain`, `zfs_purgedir`, `zfs_rmnode`).
+
+use std::sync::Arc;
+
+use dmu::{Object, Tx};
+
+use super::place::Held;
+use super::{SMALL_CHANGE, Zfs, Znode};
+use crate::{DirEntry, Error, FileFlags, Kind};
+
+/// Blocks of pointers that one transaction frees at most (OpenZFS: `DMU_MAX_ACCESS` bytes of them, half).
+const PIECE_INDIRECT: u64 = 256;
+
+impl Zfs {
+    /// Enters a file that has just lost its last name in the unlinked set.
+    pub(super) fn unlinked_add(&self, tx: &Tx, node: &Arc<Znode>) -> Result<(), Error> {
+        self.0.unlinked.add_int(tx, node.id(), node.id())?;
+        if node.set_unlinked() {
+            self.free_later(node.id());
+        }
+        Ok(())
+    }
+
+    /// Has a file freed when the operation that is under way is over.
+    pub(super) fn free_later(&self, id: u64) {
+        self.0.reap.lock().push(id);
+    }
+
+    /// Frees the files that nobody holds any more. One that cannot be freed stays in the unlinked set, for the next time that the file
+    /// system is opened.
+    pub(super) fn reap(&self) {
+        if Held::any(&self.0.spa) {
+            return;
+        }
+        loop {
+            let Some(id) = self.0.reap.lock().pop() else { return };
+            if self.free_node(id).is_err() {
+                self.0.nodes.remove(id);
+            }
+        }
+    }
+
+    /// Frees what the unlinked set holds: nobody can have it open yet.
+    pub(super) fn drain(&self) -> Result<(), Error> {
+        let queued = self.fs().delete_queue()?;
+        self.0.reap.lock().extend(queued);
+        self.reap();
+        Ok(())
+    }
+
+    fn free_node(&self, id: u64) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        let (kind, flags, xattr_dir) = node.with_attrs(|attrs| (attrs.kind(), attrs.flags, attrs.xattr_dir));
+        match kind {
+            Kind::Directory if flags.has(FileFlags::XATTR) => self.purge(&node)?,
+            // a directory is freed whole with its entry in the set: half of a ZAP is none
+            Kind::File => self.free_contents(node.object())?,
+            _ => {}
+        }
+        let hidden = if xattr_dir == 0 { None } else { Some(self.znode(xattr_dir)?) };
+        let place = self.place(SMALL_CHANGE, true)?;
+        if let Some(hidden) = &hidden {
+            hidden.edit(self, &place, |attrs| {
+                attrs.links = 0;
+                Ok(())
+            })?;
+            self.unlinked_add(&place, hidden)?;
+        }
+        self.0.unlinked.remove_int(&place, id)?;
+        self.fs().objset().free_object(&place, id)?;
+        self.0.nodes.remove(id);
+        Ok(())
+    }
+
+    /// Frees the blocks of a file from its end, in pieces.
+    fn free_contents(&self, object: &Object) -> Result<(), Error> {
+        let phys = object.reload()?;
+        let per_indirect = 1u64 << phys.phys().fanout_shift().min(20);
+        let piece = object.block_size().saturating_mul(per_indirect).saturating_mul(PIECE_INDIRECT);
+        loop {
+            let len = object.block_size().saturating_mul(object.nblocks());
+            if len <= piece || piece == 0 {
+                return Ok(());
+            }
+            let start = (len - 1) / piece * piece;
+            let place = self.place(SMALL_CHANGE, true)?;
+            object.free_range(&place, start, u64::MAX)?;
+        }
+    }
+
+    /// Empties a hidden directory of extended attributes.
+    fn purge(&self, dir: &Arc<Znode>) -> Result<(), Error> {
+        let zap = dir.dir()?;
+        for entry in zap.entries()? {
+            let entry = entry?;
+            let named = DirEntry::decode(dir.id(), entry.name, &entry.value, 0)?;
+            let file = self.znode(named.object)?;
+            let place = self.place(SMALL_CHANGE, true)?;
+            zap.remove(&place, &named.name)?;
+            dir.edit(self, &place, |attrs| {
+                attrs.size = attrs.size.saturating_sub(1);
+                Ok(())
+            })?;
+            self.drop_link(&place, &file)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one link from a file, or from a directory its last but one; without one it goes to the unlinked set (OpenZFS:
+    /// `zfs_drop_nlink_locked`).
+    pub(super) fn drop_link(&self, tx: &Tx, node: &Arc<Znode>) -> Result<(), Error> {
+        let now = self.now();
+        let left = node.edit(self, tx, |attrs| {
+            let own = u64::from(attrs.kind() == Kind::Directory);
+            attrs.links = attrs.links.saturating_sub(1);
+            if attrs.links <= own {
+                attrs.links = 0;
+            } else {
+                super::znode::state_changed(attrs, now);
+            }
+            Ok(attrs.links)
+        })?;
+        if left == 0 { self.unlinked_add(tx, node) } else { Ok(()) }
+    }
+}
