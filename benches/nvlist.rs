@@ -2,7 +2,8 @@
 //!
 //! Prints nanoseconds of CPU time an operation, medians over the rounds, and the ratio. The peer is `zpeer nvlist` (`peer/build-peer target/peer`);
 //! without it only our own figures are shown. The names are snapshot names of 43 bytes, looked up and removed in random order; a
-//! miss asks for a name of 16 bytes, as the peer does.
+//! miss asks for a name of 16 bytes, as the peer does. "many" hands over all names in one call (`get_many`, `remove_many`); the peer,
+//! which has no such call, is asked one by one.
 
 use std::hint::black_box;
 
@@ -12,11 +13,13 @@ use nvlist::{Encoding, Endian, NvList, Value};
 const SIZES: [usize; 3] = [10_000, 100_000, 1_000_000];
 
 /// The peer's names for what is measured, and ours.
-const COLUMNS: [(&str, &str); 10] = [
+const COLUMNS: [(&str, &str); 12] = [
     ("add", "add-unique"),
     ("lookup", "lookup"),
+    ("lookup", "lookup many"),
     ("miss", "miss"),
     ("remove", "remove"),
+    ("remove", "remove many"),
     ("iter", "iterate"),
     ("free", "free"),
     ("pack_xdr", "pack XDR"),
@@ -76,7 +79,7 @@ fn measure(size: usize) -> Vec<f64> {
     total.iter().map(|t| t / (size * repeats) as f64).collect()
 }
 
-fn once(names: &[Name], order: &[u32]) -> [f64; 10] {
+fn once(names: &[Name], order: &[u32]) -> [f64; COLUMNS.len()] {
     let mut list = NvList::new();
     let add = time(|| names.iter().for_each(|name| list.insert(name, Value::Boolean)));
     let lookup = time(|| {
@@ -85,6 +88,9 @@ fn once(names: &[Name], order: &[u32]) -> [f64; 10] {
             assert!(matches!(found, Some(Value::Boolean)));
         }
     });
+    let in_order = || order.iter().map(|at| &names[*at as usize]);
+    let lookup_many =
+        time(|| list.get_many(in_order()).for_each(|found| assert!(matches!(found, Some(Value::Boolean)))));
     let absent: Vec<[u8; 16]> = (0..26 * 26).map(absent).collect();
     let miss = time(|| {
         for name in absent.iter().cycle().take(names.len()) {
@@ -103,6 +109,8 @@ fn once(names: &[Name], order: &[u32]) -> [f64; 10] {
     });
     let copy = list.clone();
     let free = time(|| drop(copy));
+    let mut copy = list.clone();
+    let remove_many = time(|| assert_eq!(copy.remove_many(in_order()), names.len()));
     let remove = time(|| {
         for at in order {
             let removed = list.remove(&names[*at as usize]);
@@ -110,7 +118,22 @@ fn once(names: &[Name], order: &[u32]) -> [f64; 10] {
         }
     });
     assert!(list.is_empty());
-    [add, lookup, miss, remove, iterate, free, xdr[0], xdr[1], native[0], native[1]]
+
+    let [[pack_xdr, unpack_xdr], [pack_native, unpack_native]] = [xdr, native];
+    [
+        add,
+        lookup,
+        lookup_many,
+        miss,
+        remove,
+        remove_many,
+        iterate,
+        free,
+        pack_xdr,
+        unpack_xdr,
+        pack_native,
+        unpack_native,
+    ]
 }
 
 /// Nanoseconds of CPU time.

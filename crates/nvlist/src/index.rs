@@ -206,6 +206,7 @@ impl Index {
 }
 
 /// What a first look at the index gives.
+#[derive(Clone, Copy)]
 pub(crate) enum Guess {
     /// There is no such name.
     Absent,

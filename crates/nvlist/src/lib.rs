@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod batch;
 mod decode;
 mod encode;
 mod error;
@@ -50,6 +51,7 @@ mod value;
 mod view;
 
 pub use base::Endian;
+pub use batch::GetMany;
 pub use decode::Limits;
 pub use error::Error;
 pub use iter::{Iter, IterBytes};

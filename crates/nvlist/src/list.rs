@@ -295,7 +295,7 @@ impl NvList {
 
     /// Empties a slot and takes it out of its name's chain; with the last one the name dies.
     #[inline]
-    fn unlink(&mut self, head: Place, slot: u32) -> Option<Value> {
+    pub(crate) fn unlink(&mut self, head: Place, slot: u32) -> Option<Value> {
         let at = self.slots.get_mut(slot as usize)?;
         let value = at.value.take()?;
         let (next, prev, long) = (at.next, at.prev, at.name.long_size());
@@ -349,7 +349,7 @@ impl NvList {
     }
 
     #[inline(always)]
-    fn find(&self, name: &[u8]) -> Option<Place> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<Place> {
         match self.index.as_deref() {
             Some(index) => self.find_indexed(index, index.tag(name), name),
             None => self.scan(name),

@@ -24,6 +24,12 @@ impl Name {
         }
     }
 
+    /// Bytes.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
     /// Whether a name would lie in its slot.
     #[inline(always)]
     pub(crate) fn is_short(name: &[u8]) -> bool {
