@@ -8,6 +8,7 @@ use std::sync::Arc;
 use codec::crypt::{DatasetKey, Suite, WrappedKey, WrappingKey};
 use dmu::Zap;
 
+use crate::mos::Mos;
 use crate::{Dataset, Dir, Error, Pool};
 
 /// How users give a key (property `keyformat`).
@@ -51,9 +52,20 @@ pub struct KeyInfo {
     pub refcount: u64,
 }
 
+impl KeyFormat {
+    /// Its number in the key object.
+    pub(crate) const fn number(self) -> u64 {
+        match self {
+            KeyFormat::Raw => 1,
+            KeyFormat::Hex => 2,
+            KeyFormat::Passphrase => 3,
+        }
+    }
+}
+
 impl KeyInfo {
-    fn load(pool: &Pool, object: u64) -> Result<KeyInfo, Error> {
-        let zap = pool.mos.zap(object)?;
+    pub(crate) fn load(mos: &Mos, object: u64) -> Result<KeyInfo, Error> {
+        let zap = mos.zap(object)?;
         let number = |key: &str| -> Result<Option<u64>, Error> { Ok(zap.lookup_u64(key)?) };
         let required =
             |key: &str| number(key)?.ok_or_else(|| Error::corrupt(object, format!("key object without '{key}'")));
@@ -102,7 +114,7 @@ impl Dir {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn crypto(&self) -> Result<Option<KeyInfo>, Error> {
-        self.crypto_key_obj()?.map(|object| KeyInfo::load(&self.pool, object)).transpose()
+        self.crypto_key_obj()?.map(|object| KeyInfo::load(&self.pool.mos, object)).transpose()
     }
 
     fn unwrap_and_register(&self, info: &KeyInfo, key: &WrappingKey) -> Result<usize, Error> {
@@ -182,6 +194,7 @@ impl Pool {
             }
             Ok(())
         })?;
+        self.zio.keys().insert_wrapping(root.id(), key.clone());
         Ok(opened)
     }
 
@@ -200,12 +213,21 @@ impl Pool {
     /// As [`Pool::encryption_root`].
     pub fn unload_key(self: &Arc<Self>, name: &str) -> Result<(), Error> {
         let (root, _) = self.encryption_root(name)?;
+        self.zio.keys().remove_wrapping(root.id());
+        self.datasets_under(&root)?.into_iter().for_each(|id| self.zio.forget_key(id));
+        Ok(())
+    }
+
+    /// All datasets, snapshots too, that the key of an encryption root opens.
+    pub(crate) fn datasets_under(self: &Arc<Self>, root: &Dir) -> Result<Vec<u64>, Error> {
+        let mut all = Vec::new();
         self.under_root(root.id(), &mut |dir, _| {
             let Some(head) = dir.head()? else { return Ok(()) };
-            self.zio.forget_key(head.id());
-            head.snapshot_names()?.into_iter().for_each(|(_, id)| self.zio.forget_key(id));
+            all.push(head.id());
+            all.extend(head.snapshot_names()?.into_iter().map(|(_, id)| id));
             Ok(())
-        })
+        })?;
+        Ok(all)
     }
 
     /// Visits every directory whose encryption root is `root`. They need not be below it: clones stay with their origin's.

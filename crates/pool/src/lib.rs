@@ -66,7 +66,7 @@ pub use crypt::{KeyFormat, KeyInfo, KeyStatus};
 pub use dataset::{Dataset, Hold, Kind};
 pub use deadlist::Deadlist;
 pub use dir::Dir;
-pub use dsl::Refusal;
+pub use dsl::{ChangeKey, Init, NewDataset, NewKey, PropSource, Refusal, WithoutKey};
 pub use errlog::ErrorEntry;
 pub use error::Error;
 pub use feature::FeatureState;

@@ -158,7 +158,7 @@ impl Pool {
         Ok(sum)
     }
 
-    fn checkpoint_held(&self) -> Result<u64, Error> {
+    pub(crate) fn checkpoint_held(&self) -> Result<u64, Error> {
         let mut sum = 0u64;
         for top in self.tree().tops() {
             if let Some(map) = self.checkpoint_map(top.id())? {

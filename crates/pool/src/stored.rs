@@ -65,7 +65,7 @@ impl StoredProps {
     }
 }
 
-fn value_of(v: &ZapValue) -> Value {
+pub(crate) fn value_of(v: &ZapValue) -> Value {
     match v.as_bytes() {
         Some(bytes) => Value::String(String::from_utf8_lossy(base::bytes::until_nul(bytes)).into_owned()),
         None => Value::Number(v.first()),

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use codec::crypt::DatasetKey;
+use codec::crypt::{DatasetKey, WrappingKey};
 use parking_lot::RwLock;
 
 /// Where the key of an encrypted dataset comes from.
@@ -15,6 +15,8 @@ pub trait KeySource: Send + Sync {
 #[derive(Default)]
 pub struct KeyRing {
     keys: RwLock<HashMap<u64, Arc<DatasetKey>>>,
+    /// By encryption root: what users gave, to wrap the keys of new datasets with.
+    wrapping: RwLock<HashMap<u64, WrappingKey>>,
 }
 
 impl KeyRing {
@@ -27,6 +29,22 @@ impl KeyRing {
     /// [`Zio::forget_key`](crate::Zio::forget_key).
     pub fn remove(&self, objset: u64) -> bool {
         self.keys.write().remove(&objset).is_some()
+    }
+
+    /// Keeps the key that wraps those of the datasets under the encryption root in directory `root`.
+    pub fn insert_wrapping(&self, root: u64, key: WrappingKey) {
+        self.wrapping.write().insert(root, key);
+    }
+
+    /// The key that wraps those under the encryption root in directory `root`, if it is loaded.
+    #[must_use]
+    pub fn wrapping(&self, root: u64) -> Option<WrappingKey> {
+        self.wrapping.read().get(&root).cloned()
+    }
+
+    /// Forgets the key of an encryption root; says whether it was there.
+    pub fn remove_wrapping(&self, root: u64) -> bool {
+        self.wrapping.write().remove(&root).is_some()
     }
 
     /// Whether the key of dataset `objset` is loaded.

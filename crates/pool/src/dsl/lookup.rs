@@ -1,6 +1,6 @@
 //! Names and numbers in the MOS as it is while a txg is synced (OpenZFS: `dsl_dir_hold`, `dsl_dataset_hold`).
 
-use dmu::MatchMode;
+use dmu::{MatchMode, Tx};
 use ondisk::dsl::{DslDatasetPhys, DslDirPhys};
 
 use crate::Error;
@@ -91,6 +91,12 @@ impl Spa {
         let head = self.find_head(mos, fs)?;
         let id = mos.snapshot_id(&head.phys, snap)?.ok_or_else(|| Error::no_dataset(name))?;
         mos.live(id)
+    }
+
+    /// Records what was done to `dataset`.
+    pub(crate) fn log_live(&self, mos: &Mos, tx: &Tx, dataset: &Live, event: &str, what: &str) -> Result<(), Error> {
+        let name = mos.full_name(self.name(), dataset)?;
+        self.log_dataset(mos, tx, event, (&name, dataset.id), what)
     }
 
     /// The head or snapshot of this full name.

@@ -22,7 +22,18 @@
 //!
 //! OpenZFS: `dsl_dataset.c`, `dsl_dir.c`, `dsl_prop.c`, `dsl_crypt.c`.
 
+mod clone;
+mod counts;
+mod create;
+mod crypt;
 mod lookup;
+mod props;
+mod quota;
 mod refusal;
+mod volume;
 
+pub use create::{Init, NewDataset};
+pub use crypt::{ChangeKey, NewKey, WithoutKey};
+pub use props::PropSource;
+pub(crate) use quota::{Pending, Room};
 pub use refusal::Refusal;

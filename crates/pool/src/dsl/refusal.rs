@@ -49,6 +49,9 @@ pub enum Refusal {
     /// A clone is wanted (EINVAL).
     #[error("not a cloned filesystem")]
     NotClone,
+    /// A bookmark is to be made of what is no past of its file system (`ZFS_ERR_BOOKMARK_SOURCE_NOT_ANCESTOR`).
+    #[error("source is not an ancestor of the new bookmark's dataset")]
+    NotAncestor,
     /// Other snapshots, or bookmarks, are younger (EEXIST).
     #[error("more recent snapshots or bookmarks exist")]
     NotLatest,
@@ -67,6 +70,24 @@ pub enum Refusal {
     /// The tag is too long (E2BIG).
     #[error("tag too long")]
     TagTooLong,
+    /// The value of a property is too long (E2BIG).
+    #[error("property value too long")]
+    ValueTooLong,
+    /// Only an encryption root has a place of its key (EACCES).
+    #[error("keylocation can only be set on an encryption root, and to a place")]
+    KeyLocation,
+    /// The new place would need another key (EACCES).
+    #[error("would change the encryption root")]
+    EncryptionRoot,
+    /// There is no snapshot to go back to (ESRCH).
+    #[error("no such snapshot to go back to")]
+    NoSnapshot,
+    /// The snapshot was made in this moment: try again (EAGAIN).
+    #[error("snapshot is not on disk yet")]
+    TryAgain,
+    /// The head changed since its last snapshot (ETXTBSY).
+    #[error("dataset was modified since its most recent snapshot")]
+    Modified,
     /// Half received or half destroyed (EBUSY).
     #[error("dataset is inconsistent")]
     Inconsistent,
@@ -87,9 +108,10 @@ impl Refusal {
     pub const fn errno(self) -> i32 {
         match self {
             Refusal::NoParent => 2,
-            Refusal::NoSuchTag => 3,
-            Refusal::TagTooLong => 7,
-            Refusal::KeyUnavailable => 13,
+            Refusal::NoSuchTag | Refusal::NoSnapshot => 3,
+            Refusal::TagTooLong | Refusal::ValueTooLong => 7,
+            Refusal::TryAgain => 11,
+            Refusal::KeyUnavailable | Refusal::KeyLocation | Refusal::EncryptionRoot => 13,
             Refusal::Busy | Refusal::Held | Refusal::HasSnapshots | Refusal::Inconsistent => 16,
             Refusal::Exists
             | Refusal::HasClones
@@ -99,12 +121,14 @@ impl Refusal {
             | Refusal::TagExists => 17,
             Refusal::CrossPool => 18,
             Refusal::NotSnapshot | Refusal::NotClone | Refusal::Invalid(_) => 22,
+            Refusal::Modified => 26,
             Refusal::NoSpace => 28,
             Refusal::NameTooLong | Refusal::TooDeep => 36,
             Refusal::Overflow => 75,
             Refusal::Unsupported => 95,
             Refusal::Quota => 122,
             Refusal::NotAFilesystem => 1033,
+            Refusal::NotAncestor => 1039,
         }
     }
 }

@@ -34,7 +34,7 @@ const FREE_BPOBJ_BLOCK: u64 = 128 << 10;
 const SYNC_BPOBJ_BLOCK: u64 = 16 << 10;
 
 /// Flags of an object set: space by user and group, objects by user and group, and by project, are accounted.
-const ACCOUNTING_COMPLETE: u64 = 1 | 2 | 4;
+pub(crate) const ACCOUNTING_COMPLETE: u64 = 1 | 2 | 4;
 
 /// Fills the root file system of a new pool.
 pub type Populate = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<(), dmu::Error> + Send>;
@@ -232,12 +232,7 @@ impl Spa {
         if let Some(populate) = populate {
             populate(&objset, tx)?;
         }
-        self.heads.insert(Arc::new(Head {
-            id,
-            objset,
-            policy: RwLock::new(self.plain_policy(mos, dmu::WritePolicy::default())?),
-            reserved: 0,
-        }));
+        self.heads.insert(Head::new(objset, self.plain_policy(mos, dmu::WritePolicy::default())?, 0));
         if self.hooks.used_by.is_some() {
             for name in ["userobj_accounting", "project_quota"] {
                 if self.feature_enabled(mos, name)? {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Txg;
 use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
@@ -11,6 +11,7 @@ use ondisk::{BlkPtr, ObjectType};
 use parking_lot::{Mutex, RwLock};
 
 use crate::deadlist::Deadlist;
+use crate::dsl::{Pending, Refusal, Room};
 use crate::feature;
 use crate::mos::Mos;
 use crate::spa::Spa;
@@ -18,10 +19,17 @@ use crate::spa::space::{Delta, Gather, Tally, Used, parent_delta};
 use crate::{Dataset, Error};
 
 /// Entries from which on a livelist begins a new part (OpenZFS: `zfs_livelist_max_entries`).
-const LIVELIST_MAX_ENTRIES: u64 = 500_000;
+pub(crate) const LIVELIST_MAX_ENTRIES: u64 = 500_000;
 
 /// A ZAP of metadata that says its own kind (OpenZFS: `DMU_OTN_ZAP_METADATA`).
 pub(crate) const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
+
+/// Heads that nobody uses and that stay open all the same, for who comes back.
+const IDLE_MAX: usize = 64;
+/// Counters of what is on its way that are kept before those that nobody uses go.
+const PENDING_MAX: usize = 1024;
+/// Txgs that an object set can be dirty in at a time.
+const TXGS: u64 = 4;
 
 /// A dataset whose object set is open for writing.
 pub(crate) struct Head {
@@ -30,29 +38,104 @@ pub(crate) struct Head {
     /// How its blocks are written; changes with properties.
     pub(crate) policy: RwLock<WritePolicy>,
     /// Bytes that the dataset keeps for itself (`refreservation`).
-    pub(crate) reserved: u64,
+    pub(crate) reserved: AtomicU64,
+    /// What it may still take, as the last synced txg left it.
+    pub(crate) room: Mutex<Option<Arc<Room>>>,
+}
+
+impl Head {
+    pub(crate) fn new(objset: Arc<Objset>, policy: WritePolicy, reserved: u64) -> Arc<Head> {
+        Arc::new(Head {
+            id: objset.id(),
+            objset,
+            policy: RwLock::new(policy),
+            reserved: AtomicU64::new(reserved),
+            room: Mutex::default(),
+        })
+    }
+
+    fn is_dirty(&self) -> bool {
+        (0..TXGS).any(|txg| self.objset.is_dirty(Txg(txg)))
+    }
+
+    /// Whether only the list of heads knows it; the list is locked.
+    fn is_unused(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 && Arc::strong_count(&self.objset) == 1
+    }
 }
 
 /// All heads that are open, by dataset.
 #[derive(Default)]
-pub(crate) struct Heads(Mutex<BTreeMap<u64, Arc<Head>>>);
+pub(crate) struct Heads {
+    open: Mutex<BTreeMap<u64, Arc<Head>>>,
+    /// What is on its way to datasets and directories.
+    pending: Mutex<BTreeMap<u64, Arc<Pending>>>,
+    /// The size of the pool as its root directory sees it, after which txg.
+    pub(crate) size: Mutex<Option<(Txg, u64)>>,
+}
 
 impl Heads {
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Head>> {
-        self.0.lock().get(&id).cloned()
+        self.open.lock().get(&id).cloned()
     }
 
     pub(crate) fn insert(&self, head: Arc<Head>) -> Arc<Head> {
-        self.0.lock().entry(head.id).or_insert(head).clone()
+        let mut all = self.open.lock();
+        if all.len() >= IDLE_MAX {
+            all.retain(|_, head| !head.is_unused() || head.is_dirty());
+        }
+        all.entry(head.id).or_insert(head).clone()
+    }
+
+    /// What is on its way to the dataset or directory in object `id`.
+    pub(crate) fn pending(&self, id: u64) -> Arc<Pending> {
+        let mut all = self.pending.lock();
+        if all.len() >= PENDING_MAX {
+            all.retain(|_, pending| Arc::strong_count(pending) > 1);
+        }
+        all.entry(id).or_default().clone()
     }
 
     fn dirty(&self, txg: Txg) -> Vec<Arc<Head>> {
-        self.0.lock().values().filter(|head| head.objset.is_dirty(txg)).cloned().collect()
+        self.open.lock().values().filter(|head| head.objset.is_dirty(txg)).cloned().collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Head>> {
+        self.open.lock().values().cloned().collect()
+    }
+
+    /// Forgets heads whose blocks are about to change behind their backs, or whose key is; what is dirty in them is lost. Runs
+    /// `then` before anybody can open them again.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] if one of them is in use; then nothing was done.
+    pub(crate) fn evict(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
+        let mut all = self.open.lock();
+        if ids.iter().filter_map(|id| all.get(id)).any(|head| !head.is_unused()) {
+            return Err(Refusal::Busy);
+        }
+        for id in ids {
+            all.remove(id);
+        }
+        then();
+        Ok(())
+    }
+
+    /// Whether somebody uses one of these, or it is dirty.
+    pub(crate) fn in_use(&self, ids: &[u64]) -> bool {
+        let all = self.open.lock();
+        ids.iter().filter_map(|id| all.get(id)).any(|head| !head.is_unused())
+    }
+
+    /// As [`Heads::in_use`], or with changes that are not on disk yet.
+    pub(crate) fn in_use_or_dirty(&self, ids: &[u64]) -> bool {
+        let all = self.open.lock();
+        ids.iter().filter_map(|id| all.get(id)).any(|head| !head.is_unused() || head.is_dirty())
     }
 }
 
 /// A number with which a directory was extended.
-fn dir_field(mos: &Mos, id: u64, key: &str) -> Result<Option<u64>, Error> {
+pub(crate) fn dir_field(mos: &Mos, id: u64, key: &str) -> Result<Option<u64>, Error> {
     let object = mos.object(id)?;
     if !object.phys().object_type.is_zap() {
         return Ok(None);
@@ -72,22 +155,47 @@ impl Spa {
         if let Some(head) = self.heads.get(dataset.id()) {
             return Ok(head.objset.clone());
         }
-        let mos = self.live_mos()?;
-        let phys = mos.dataset_phys(dataset.id())?;
-        let objset = Objset::open_writable(self.zio.clone(), dataset.id(), &phys.bp)?;
-        if !zil::is_empty(&objset) {
-            let why = format!("the intent log of '{}' is not replayed", dataset.name());
-            return Err(Error::NotWritable(why));
+        self.open_head(&self.live_mos()?, dataset.id(), dataset.name())
+    }
+
+    /// [`Spa::objset`] of the head in object `id`, as the MOS says it is now.
+    pub(crate) fn open_head(&self, mos: &Mos, id: u64, name: &str) -> Result<Arc<Objset>, Error> {
+        let phys = mos.dataset_phys(id)?;
+        let encrypted = dir_field(mos, phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
+        if encrypted && !self.zio.keys().contains(id) {
+            return Err(Error::Refused { name: name.to_string(), why: Refusal::KeyUnavailable });
         }
-        let policy = RwLock::new(self.policy_of(dataset)?);
-        let reserved = dataset.refreservation()?;
-        let head = self.heads.insert(Arc::new(Head { id: dataset.id(), objset, policy, reserved }));
-        Ok(head.objset.clone())
+        let objset = Objset::open_writable(self.zio.clone(), id, &phys.bp)?;
+        if !zil::is_empty(&objset) {
+            return Err(Error::NotWritable(format!("the intent log of '{name}' is not replayed")));
+        }
+        let policy = self.policy_of(mos, phys.dir_obj)?;
+        let reserved = mos.prop_number(phys.dir_obj, "refreservation")?;
+        Ok(self.heads.insert(Head::new(objset, policy, reserved)).objset.clone())
+    }
+
+    /// What changed in the properties of directory `dir` changes how open heads in it, and below it, are written.
+    pub(crate) fn refresh_heads(&self, mos: &Mos, dir: u64) -> Result<(), Error> {
+        for head in self.heads.all() {
+            let own = mos.dataset_phys(head.id)?.dir_obj;
+            if own != dir && !mos.is_below(own, dir)? {
+                continue;
+            }
+            *head.policy.write() = self.policy_of(mos, own)?;
+            head.reserved.store(mos.prop_number(own, "refreservation")?, Ordering::Relaxed);
+            *head.room.lock() = None;
+        }
+        Ok(())
     }
 
     /// Writes all datasets that are dirty in this txg, and books what they grew by.
     pub(crate) fn sync_heads(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
-        self.heads.dirty(tx.txg()).iter().try_for_each(|head| self.sync_head(mos, tx, head))
+        for head in self.heads.dirty(tx.txg()) {
+            self.sync_head(mos, tx, &head)?;
+            // what nobody holds can be read again
+            head.objset.evict_clean();
+        }
+        Ok(())
     }
 
     fn sync_head(&self, mos: &Mos, tx: &Tx, head: &Head) -> Result<(), Error> {
@@ -118,7 +226,7 @@ impl Spa {
     fn book(&self, mos: &Mos, tx: &Tx, head: &Head, before: &DslDatasetPhys, tally: Tally) -> Result<(), Error> {
         let net = tally.born.minus(tally.killed);
         let unique = tally.born.used - tally.freed.used;
-        let noticed = parent_delta(head.reserved, before.unique_bytes, unique);
+        let noticed = parent_delta(head.reserved.load(Ordering::Relaxed), before.unique_bytes, unique);
         mos.edit_dataset(tx, head.id, |phys| {
             phys.referenced_bytes = phys.referenced_bytes.saturating_add_signed(net.used);
             phys.compressed_bytes = phys.compressed_bytes.saturating_add_signed(net.comp);

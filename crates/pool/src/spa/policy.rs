@@ -2,10 +2,12 @@
 
 use codec::{ChecksumKind, Compress};
 use dmu::{RedundantMetadata, WritePolicy};
+use ondisk::dsl::dir_keys;
 
+use crate::Error;
 use crate::mos::Mos;
 use crate::spa::Spa;
-use crate::{Dataset, Error};
+use crate::spa::heads::dir_field;
 
 /// `on` for checksum, compression and dedup.
 const ON: u64 = 1;
@@ -16,10 +18,10 @@ const VERIFY: u64 = 1 << 8;
 const LEVEL_SHIFT: u32 = 7;
 
 impl Spa {
-    pub(crate) fn policy_of(&self, dataset: &Dataset) -> Result<WritePolicy, Error> {
-        let mos = self.live_mos()?;
-        let number = |name: &str| Ok::<_, Error>(dataset.prop(name)?.and_then(|p| p.value.number()).unwrap_or(0));
-        let plain = self.plain_policy(&mos, WritePolicy::default())?;
+    /// The rules of the dataset in directory `dir`, as its properties are now.
+    pub(crate) fn policy_of(&self, mos: &Mos, dir: u64) -> Result<WritePolicy, Error> {
+        let number = |name: &str| mos.prop_number(dir, name);
+        let plain = self.plain_policy(mos, WritePolicy::default())?;
         let default_compress = plain.metadata_compress;
         let (compress, complevel) = match number("compression")? {
             ON => (default_compress, None),
@@ -49,7 +51,7 @@ impl Spa {
                 3 => RedundantMetadata::None,
                 _ => RedundantMetadata::All,
             },
-            encrypt: dataset.is_encrypted()?,
+            encrypt: dir_field(mos, dir, dir_keys::CRYPTO_KEY_OBJ)?.is_some(),
             special_small: number("special_small_blocks")?,
             ..plain
         })

@@ -1,0 +1,94 @@
+//! Clones of snapshots (OpenZFS: `dsl_dataset_clone_check`, `dsl_dataset_clone_sync`).
+
+use std::sync::Arc;
+
+use dmu::{Objset, Zap};
+use ondisk::dsl::dir_keys;
+use ondisk::{ObjectType, ZilHeader};
+
+use crate::deadlist::Deadlist;
+use crate::dsl::Refusal;
+use crate::dsl::lookup::{Live, check_name, refused};
+use crate::prop::FS;
+use crate::spa::heads::Head;
+use crate::spa::{Spa, TaskCx};
+use crate::{Error, Value};
+
+impl Spa {
+    /// Makes `name` a clone of the snapshot `origin`. A clone of an encrypted snapshot has its origin's key.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDataset`] without the snapshot; [`Error::Refused`] as [`Spa::create_dataset`], [`Refusal::CrossPool`],
+    /// [`Refusal::NotSnapshot`].
+    pub fn clone_dataset(self: &Arc<Self>, origin: &str, name: &str, props: Vec<(String, Value)>) -> Result<(), Error> {
+        check_name(name)?;
+        if name.split(['/', '@']).next() != origin.split(['/', '@']).next() {
+            return Err(refused(name, Refusal::CrossPool));
+        }
+        let (origin, name) = (origin.to_string(), name.to_string());
+        self.sync_task(move |cx| {
+            let from = cx.spa.find_snapshot(cx.mos, &origin)?;
+            let (parent, tail) = cx.spa.check_new(cx.mos, &name)?;
+            cx.spa.check_new_props(cx.mos, parent, FS | crate::prop::VOL, &props)?;
+            let ds = cx.clone_snapshot(&from, parent, tail)?;
+            cx.zero_zil(&ds)?;
+            cx.spa.store_new_props(cx.mos, cx.tx, &ds, &props)?;
+            let what = format!("origin={origin} ({})", from.id);
+            cx.spa.log_live(cx.mos, cx.tx, &ds, "clone", &what)
+        })
+    }
+}
+
+impl TaskCx<'_> {
+    /// A clone of snapshot `origin` below directory `parent`.
+    pub(crate) fn clone_snapshot(&self, origin: &Live, parent: u64, name: &str) -> Result<Live, Error> {
+        let (spa, mos, tx) = (self.spa, self.mos, self.tx);
+        let dir = self.new_dir(parent, name)?;
+        let id = spa.create_head(mos, tx, dir, Some(origin.id))?;
+        self.share_key(origin, dir, id)?;
+        if spa.feature_enabled(mos, "livelist")? {
+            let livelist = Deadlist::create(mos, tx)?;
+            spa.zapify(mos, tx, dir)?.add_u64(tx, dir_keys::LIVELIST, livelist)?;
+            spa.feature_increment(mos, tx, "livelist")?;
+        }
+        mos.live(id)
+    }
+
+    /// The intent log that a snapshot has in its root block is that of the dataset it was taken of: who came from the snapshot has
+    /// none (OpenZFS: `dsl_dataset_zero_zil`).
+    pub(crate) fn zero_zil(&self, ds: &Live) -> Result<(), Error> {
+        let (spa, mos) = (self.spa, self.mos);
+        let encrypted = crate::spa::heads::dir_field(mos, ds.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
+        let phys = mos.dataset_phys(ds.id)?;
+        let objset = Objset::open_writable(spa.zio().clone(), ds.id, &phys.bp)?;
+        // without its key nothing of a dataset can be written; its log cannot be read then, either
+        if objset.phys().zil_header == ZilHeader::empty() || (encrypted && !spa.zio().keys().contains(ds.id)) {
+            return Ok(());
+        }
+        objset.set_zil_header(self.tx, ZilHeader::empty())?;
+        let policy = spa.policy_of(mos, phys.dir_obj)?;
+        spa.heads.insert(Head::new(objset, policy, mos.prop_number(phys.dir_obj, "refreservation")?));
+        Ok(())
+    }
+
+    /// Removes the list of what a clone has of its own: it is not true any more (OpenZFS: `dsl_dir_remove_livelist`).
+    pub(crate) fn drop_livelist(&self, dir: u64) -> Result<(), Error> {
+        let (spa, mos, tx) = (self.spa, self.mos, self.tx);
+        let Some(id) = crate::spa::heads::dir_field(mos, dir, dir_keys::LIVELIST)? else { return Ok(()) };
+        mos.zap(dir)?.remove(tx, dir_keys::LIVELIST)?;
+        let list = Deadlist::open(mos, id)?;
+        spa.with_empty_bpobj(mos, tx, |count| list.free(tx, count))?;
+        spa.feature_decrement(mos, tx, "livelist")
+    }
+
+    /// The ZAP in which directory `dir` lists the heads that were cloned of its snapshots.
+    pub(crate) fn clones_zap(&self, dir: u64) -> Result<Zap, Error> {
+        let (mos, tx) = (self.mos, self.tx);
+        let id = match mos.dir_phys(dir)?.clones {
+            0 => mos.new_zap(tx, ObjectType::DSL_CLONES)?,
+            id => id,
+        };
+        mos.edit_dir(tx, dir, |dir| dir.clones = id)?;
+        mos.zap(id)
+    }
+}

@@ -1,0 +1,121 @@
+//! New file systems and volumes (OpenZFS: `dmu_objset_create_check`, `dmu_objset_create_sync`, `dsl_dataset_create_sync`).
+
+use std::sync::Arc;
+
+use dmu::{Objset, Tx, WritePolicy};
+use ondisk::ObjsetType;
+
+use crate::dsl::lookup::{Live, check_name, refused, split_parent};
+use crate::dsl::{NewKey, Refusal, WithoutKey};
+use crate::mos::Mos;
+use crate::prop::{FS, VOL};
+use crate::spa::heads::Head;
+use crate::spa::{Spa, TaskCx};
+use crate::{Error, Value};
+
+/// Fills the empty object set of a new dataset, in the txg that makes it.
+pub type Init = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<(), dmu::Error> + Send>;
+
+/// What a new dataset shall be like.
+#[derive(Debug)]
+pub struct NewDataset {
+    /// Its full name.
+    pub name: String,
+    /// File system or volume.
+    pub os_type: ObjsetType,
+    /// Its own properties, their syntax checked.
+    pub props: Vec<(String, Value)>,
+    /// Its key, if it is to be an encryption root.
+    pub key: Option<NewKey>,
+    /// How it is encrypted without a key of its own.
+    pub without_key: WithoutKey,
+}
+
+impl Spa {
+    /// Makes a file system or volume below an existing file system.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: [`Refusal::Exists`], [`Refusal::NoParent`], [`Refusal::NotAFilesystem`], [`Refusal::NameTooLong`],
+    /// [`Refusal::TooDeep`], [`Refusal::KeyUnavailable`], [`Refusal::NoSpace`] for a reservation that does not fit, and what else is wrong
+    /// with properties; [`Error::InvalidName`].
+    pub fn create_dataset(self: &Arc<Self>, new: NewDataset, init: Init) -> Result<(), Error> {
+        check_name(&new.name)?;
+        let mut new = new;
+        let key = new.key.take();
+        self.sync_task(move |cx| {
+            let (parent, tail) = cx.spa.check_new(cx.mos, &new.name)?;
+            let kind = if new.os_type == ObjsetType::Zvol { VOL } else { FS };
+            cx.spa.check_new_props(cx.mos, parent, kind, &new.props)?;
+            let key = cx.spa.key_of_new(cx.mos, &new.name, parent, key, new.without_key)?;
+            let dir = cx.new_dir(parent, tail)?;
+            let origin = cx.spa.origin_snapshot(cx.mos)?;
+            let id = cx.spa.create_head(cx.mos, cx.tx, dir, origin)?;
+            if let Some(key) = key {
+                cx.put_key(dir, id, key)?;
+            }
+            let ds = cx.mos.live(id)?;
+            cx.spa.store_new_props(cx.mos, cx.tx, &ds, &new.props)?;
+            cx.fill(&ds, new.os_type, init)?;
+            cx.spa.log_live(cx.mos, cx.tx, &ds, "create", " ")
+        })
+    }
+
+    /// Parent directory and last part of the name of what is to be made.
+    pub(crate) fn check_new<'a>(&self, mos: &Mos, name: &'a str) -> Result<(u64, &'a str), Error> {
+        let (parent, tail) = split_parent(name)?;
+        let missing = |error: Error| match error {
+            Error::NoSuchDataset { .. } => refused(name, Refusal::NoParent),
+            other => other,
+        };
+        let head = self.find_head(mos, parent).map_err(missing)?;
+        let dir = mos.dir_phys(head.phys.dir_obj)?;
+        if mos.zap(dir.child_dir_zapobj)?.lookup(tail)?.is_some() {
+            return Err(refused(name, Refusal::Exists));
+        }
+        if self.kind_of(&head)? != FS {
+            return Err(refused(name, Refusal::NotAFilesystem));
+        }
+        Ok((head.phys.dir_obj, tail))
+    }
+
+    /// The snapshot that all datasets descend from which are no clones; pools before version 11 have none.
+    pub(crate) fn origin_snapshot(&self, mos: &Mos) -> Result<Option<u64>, Error> {
+        let Some(root) = mos.number("root_dataset")? else { return Ok(None) };
+        let children = mos.zap(mos.dir_phys(root)?.child_dir_zapobj)?;
+        let Some(dir) = children.lookup_u64("$ORIGIN")? else { return Ok(None) };
+        let head = mos.dataset_phys(mos.dir_phys(dir)?.head_dataset_obj)?;
+        Ok(Some(head.prev_snap_obj).filter(|id| *id != 0))
+    }
+}
+
+impl TaskCx<'_> {
+    /// A new directory below `parent`.
+    pub(crate) fn new_dir(&self, parent: u64, name: &str) -> Result<u64, Error> {
+        let dir = self.spa.create_dir(self.mos, self.tx, Some((parent, name)))?;
+        if !name.starts_with('$') {
+            self.mos.adjust_count(self.tx, parent, ondisk::dsl::dir_keys::FILESYSTEM_COUNT, 1)?;
+        }
+        self.spa.count_new(self.mos, self.tx, dir)?;
+        Ok(dir)
+    }
+
+    fn fill(&self, ds: &Live, os_type: ObjsetType, init: Init) -> Result<(), Error> {
+        let (spa, mos) = (self.spa, self.mos);
+        // whose the space and the objects are is known from the beginning, if it is known at all
+        let accounted = os_type == ObjsetType::Zfs && spa.hooks_used_by();
+        let flags = if accounted { crate::spa::create::ACCOUNTING_COMPLETE } else { 0 };
+        let objset = Objset::create(spa.zio().clone(), ds.id, os_type, flags, self.tx)?;
+        init(&objset, self.tx)?;
+        let policy: WritePolicy = spa.policy_of(mos, ds.phys.dir_obj)?;
+        let reserved = mos.prop_number(ds.phys.dir_obj, "refreservation")?;
+        spa.heads.insert(Head::new(objset, policy, reserved));
+        if accounted {
+            for name in ["userobj_accounting", "project_quota"] {
+                if spa.feature_enabled(mos, name)? {
+                    spa.activate_dataset_feature(mos, self.tx, ds.id, name)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
