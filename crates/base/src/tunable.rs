@@ -46,13 +46,26 @@ tunables! {
     ZFS_RECONSTRUCT_INDIRECT_COMBINATIONS_MAX = "zfs_reconstruct_indirect_combinations_max", 4096,
         "how many combinations of segment copies to try for a split block of a removed device";
     ZFS_MAX_RECORDSIZE = "zfs_max_recordsize", 16 << 20, "largest block that is read, in bytes";
+    ZFS_SEND_QUEUE_LENGTH = "zfs_send_queue_length", 16 << 20, "what a send reads ahead of its output, in bytes";
+    ZFS_SEND_CORRUPT_DATA = "zfs_send_corrupt_data", 0, "send a pattern in place of blocks that cannot be read, instead of failing";
+    ZFS_SEND_UNMODIFIED_SPILL_BLOCKS = "zfs_send_unmodified_spill_blocks", 1, "send spill blocks again though they did not change";
+    ZFS_OVERRIDE_ESTIMATE_RECORDSIZE = "zfs_override_estimate_recordsize", 0, "block size for estimates of streams; 0 takes the property's";
+    ZFS_RECV_QUEUE_LENGTH = "zfs_recv_queue_length", 16 << 20, "what a receive reads ahead of what it writes, in bytes";
+    ZFS_RECV_WRITE_BATCH_SIZE = "zfs_recv_write_batch_size", 1 << 20, "bytes of a received object that share a transaction, up to 32 MiB";
     ZFS_DIRTY_DATA_MAX = "zfs_dirty_data_max", 256 << 20, "most dirty data in memory, in bytes";
     ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", 20, "dirty data, in percent of the most, that starts a txg sync";
     ZFS_DELAY_MIN_DIRTY_PERCENT = "zfs_delay_min_dirty_percent", 60, "dirty data, in percent of the most, from which writers are slowed";
     ZFS_DELAY_SCALE = "zfs_delay_scale", 500_000, "how steeply writers are slowed: the delay in ns at the middle of the slope";
     ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5, "longest time between two txg syncs, in seconds";
+    ZFS_ASYNC_BLOCK_MAX_BLOCKS = "zfs_async_block_max_blocks", 100_000, "blocks of destroyed datasets that one txg frees";
+    ZFS_LIVELIST_MAX_ENTRIES = "zfs_livelist_max_entries", 500_000, "entries from which on a livelist begins a new part";
+    ZFS_LIVELIST_MIN_PERCENT_SHARED = "zfs_livelist_min_percent_shared", 75, "a clone that shares no more with its origin keeps no livelist, in percent";
     ZFS_SYNC_PASS_DEFERRED_FREE = "zfs_sync_pass_deferred_free", 2, "sync pass from which frees are deferred to the next txg";
     ZFS_SYNC_PASS_DONT_COMPRESS = "zfs_sync_pass_dont_compress", 8, "sync pass from which nothing is compressed";
+    ZFS_MULTIHOST_INTERVAL = "zfs_multihost_interval", 1000, "longest time between two multihost writes to a device, in ms: at least 100";
+    ZFS_MULTIHOST_IMPORT_INTERVALS = "zfs_multihost_import_intervals", 20, "how many intervals an import watches a pool that another system may use";
+    ZFS_MULTIHOST_FAIL_INTERVALS = "zfs_multihost_fail_intervals", 10, "after how many intervals without a multihost write the pool is suspended; 0 never";
+    SPL_HOSTID = "spl_hostid", 0, "the number that this machine is known by, if not that of /etc/hostid";
     ZAP_MICRO_MAX_SIZE = "zap_micro_max_size", 128 << 10, "largest micro ZAP, in bytes: up to 128 KiB";
     ZFS_SYNC_PASS_REWRITE = "zfs_sync_pass_rewrite", 2, "sync pass from which a block born in the txg is rewritten in place";
     ZFS_UNFLUSHED_MAX_MEM_AMT = "zfs_unflushed_max_mem_amt", 1 << 30, "memory for unflushed space-map changes, in bytes";
@@ -78,6 +91,12 @@ tunables! {
     SPA_NUM_ALLOCATORS = "spa_num_allocators", 4, "allocators that work side by side in a vdev";
     METASLAB_FORCE_GANGING = "metaslab_force_ganging", (16 << 20) + 1, "blocks from this size on are sometimes ganged, for tests";
     METASLAB_FORCE_GANGING_PCT = "metaslab_force_ganging_pct", 3, "how often they are, in percent";
+    ZFS_PREFETCH_DISABLE = "zfs_prefetch_disable", 0, "whether readers are not read ahead of";
+    ZFETCH_MAX_STREAMS = "zfetch_max_streams", 8, "readers of one file that are told apart";
+    ZFETCH_MIN_DISTANCE = "zfetch_min_distance", 4 << 20, "bytes read ahead of a reader after which the distance grows slowly";
+    ZFETCH_MAX_DISTANCE = "zfetch_max_distance", 64 << 20, "most bytes read ahead of a reader";
+    ZFS_BCLONE_ENABLED = "zfs_bclone_enabled", 1, "whether a copy within a pool shares blocks";
+    ZFS_BCLONE_WAIT_DIRTY = "zfs_bclone_wait_dirty", 1, "whether a copy waits until its source is on disk, so that it can share blocks";
     ZFS_MAX_NVLIST_BYTES = "zuse_max_nvlist_bytes", 256 << 20, "largest packed nvlist that is decoded, in bytes";
 }
 

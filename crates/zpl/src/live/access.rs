@@ -1,0 +1,430 @@
+//! Who may do what with a file (OpenZFS: `zfs_zaccess`, `zfs_zaccess_delete`; Linux: `generic_permission`, `posix_acl_permission`,
+//! `may_delete`).
+//!
+//! Three things speak: the flags of the file (immutable, append-only, …), which bind everybody; a list of permissions, which is the mode,
+//! a POSIX list or an NFSv4 list, by property `acltype`; and the privileges of root, which override the list.
+//!
+//! On Linux the kernel looks at the mode and the POSIX list, and OpenZFS's own check of an NFSv4 list is overruled by its policy
+//! functions, which leave that to the kernel. Here nobody stands in front: with `acltype=nfsv4` a list that says more than the
+//! mode is the law, as on the other systems.
+
+use crate::{Ace, AceType, Acl, Attrs, FileFlags, Kind, PosixAcl, PosixTag, Who};
+
+use super::{Cred, Refusal};
+
+/// What somebody wants to do with a file, as NFSv4 names it (OpenZFS: `ACE_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Perms(pub u32);
+
+impl Perms {
+    /// Read a file, list a directory.
+    pub const READ_DATA: Perms = Perms(0x1);
+    /// Write a file, add a file to a directory.
+    pub const WRITE_DATA: Perms = Perms(0x2);
+    /// Append to a file, add a directory to a directory.
+    pub const APPEND_DATA: Perms = Perms(0x4);
+    /// Read extended attributes.
+    pub const READ_NAMED_ATTRS: Perms = Perms(0x8);
+    /// Change extended attributes.
+    pub const WRITE_NAMED_ATTRS: Perms = Perms(0x10);
+    /// Execute a file, go through a directory.
+    pub const EXECUTE: Perms = Perms(0x20);
+    /// Remove what is in a directory.
+    pub const DELETE_CHILD: Perms = Perms(0x40);
+    /// Read times, sizes and the like.
+    pub const READ_ATTRIBUTES: Perms = Perms(0x80);
+    /// Change times and flags.
+    pub const WRITE_ATTRIBUTES: Perms = Perms(0x100);
+    /// Remove the file.
+    pub const DELETE: Perms = Perms(0x1_0000);
+    /// Read the list.
+    pub const READ_ACL: Perms = Perms(0x2_0000);
+    /// Change the list or the mode.
+    pub const WRITE_ACL: Perms = Perms(0x4_0000);
+    /// Change owner and group.
+    pub const WRITE_OWNER: Perms = Perms(0x8_0000);
+    /// Use the file locally and in step with others; of no effect here.
+    pub const SYNCHRONIZE: Perms = Perms(0x10_0000);
+
+    /// What changes the data of a file (OpenZFS: `WRITE_MASK_DATA`).
+    const CHANGES_DATA: u32 = 0x2 | 0x4 | 0x10;
+    /// What only the owner may without a list that says otherwise.
+    const OWNERS: u32 = 0x10 | 0x100 | 0x4_0000 | 0x8_0000;
+    /// What everybody may without a list that says otherwise.
+    const ANYONES: u32 = 0x8 | 0x80 | 0x2_0000 | 0x10_0000;
+
+    /// The permissions that `access(2)` asks for: 4 read, 2 write, 1 execute (OpenZFS: `zfs_unix_to_v4`).
+    #[must_use]
+    pub fn from_rwx(rwx: u8) -> Perms {
+        let of = |bit: u8, perm: Perms| if rwx & bit != 0 { perm.0 } else { 0 };
+        Perms(of(4, Perms::READ_DATA) | of(2, Perms::WRITE_DATA) | of(1, Perms::EXECUTE))
+    }
+
+    /// Whether any of them changes the file (OpenZFS: `WRITE_MASK`).
+    pub(crate) const fn changes(self) -> bool {
+        self.0 & Perms::CHANGES_DATA != 0 || self.changes_attributes()
+    }
+
+    /// Whether any of them changes more than data (OpenZFS: `WRITE_MASK_ATTRS`).
+    pub(crate) const fn changes_attributes(self) -> bool {
+        self.0 & (0x40 | 0x100 | 0x1_0000 | 0x4_0000 | 0x8_0000) != 0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn and(self, other: Perms) -> Perms {
+        Perms(self.0 | other.0)
+    }
+
+    /// The bits of a mode that stand for these (OpenZFS: `zfs_v4_to_unix`).
+    fn rwx(self) -> u16 {
+        let of = |mask: u32, bit: u16| if self.0 & mask != 0 { bit } else { 0 };
+        of(Perms::READ_DATA.0, 4)
+            | of(Perms::WRITE_DATA.0 | Perms::APPEND_DATA.0 | Perms::DELETE_CHILD.0, 2)
+            | of(Perms::EXECUTE.0, 1)
+    }
+}
+
+/// The list that speaks for a file.
+#[derive(Clone, Copy, Debug)]
+pub enum List<'a> {
+    /// Its mode alone.
+    Mode,
+    /// A POSIX list, which the mode is the front of.
+    Posix(&'a PosixAcl),
+    /// An NFSv4 list that says more than the mode.
+    Nfs4(&'a Acl),
+}
+
+/// Whether the caller is the owner, or may act as if he were (Linux: `inode_owner_or_capable`).
+pub(crate) fn owns(cred: &Cred, attrs: &Attrs) -> bool {
+    cred.is_root() || cred.uid == attrs.uid()
+}
+
+/// Whether the caller may set the set-group-id bit on a file of this group (OpenZFS: `secpolicy_vnode_setids_setgids`).
+pub(crate) fn may_set_gid_bit(cred: &Cred, gid: u32) -> bool {
+    cred.is_root() || cred.in_group(gid)
+}
+
+/// Whether the caller may do all of `wanted` with a file.
+///
+/// # Errors
+/// [`Refusal::Denied`], [`Refusal::NotPermitted`].
+pub fn check(cred: &Cred, attrs: &Attrs, list: List<'_>, wanted: Perms) -> Result<(), Refusal> {
+    check_flags(cred, attrs, wanted)?;
+    let missing = match list {
+        List::Nfs4(acl) => by_aces(cred, attrs, acl, wanted).err(),
+        List::Mode | List::Posix(_) => by_mode(cred, attrs, list, wanted),
+    };
+    match missing {
+        Some(missing) => by_privilege(cred, attrs, missing),
+        None => Ok(()),
+    }
+}
+
+/// What the flags of the file forbid to everybody (OpenZFS: `zfs_zaccess_dataset_check`).
+fn check_flags(cred: &Cred, attrs: &Attrs, wanted: Perms) -> Result<(), Refusal> {
+    let flags = attrs.flags;
+    if wanted.0 & Perms::CHANGES_DATA != 0 && flags.has(FileFlags::IMMUTABLE) {
+        return Err(Refusal::NotPermitted);
+    }
+    if wanted.0 & (Perms::DELETE.0 | Perms::DELETE_CHILD.0) != 0 && flags.has(FileFlags::NOUNLINK) {
+        return Err(Refusal::NotPermitted);
+    }
+    if wanted.0 & (Perms::READ_DATA.0 | Perms::EXECUTE.0) != 0 && flags.has(FileFlags::AV_QUARANTINED) {
+        return Err(Refusal::Denied);
+    }
+    // the read-only flag of DOS is as if no list gave the right; of directories it says nothing
+    let read_only = flags.has(FileFlags::READONLY) && attrs.kind() != Kind::Directory && !cred.is_root();
+    if wanted.0 & Perms::CHANGES_DATA != 0 && read_only {
+        return Err(Refusal::NotPermitted);
+    }
+    Ok(())
+}
+
+/// What of `wanted` the mode, or the POSIX list that it is the front of, does not give; `None` if it gives all.
+fn by_mode(cred: &Cred, attrs: &Attrs, list: List<'_>, wanted: Perms) -> Option<Perms> {
+    let want = wanted.rwx();
+    let owner = cred.uid == attrs.uid();
+    let shift = |n: u32| (attrs.mode >> n) as u16 & 7;
+    let given = if owner {
+        shift(6) & want == want
+    } else {
+        match list {
+            List::Posix(acl) if attrs.mode & 0o070 != 0 => posix_gives(cred, attrs, acl, want),
+            _ if cred.in_group(attrs.gid()) => shift(3) & want == want,
+            _ => shift(0) & want == want,
+        }
+    };
+    let mapped = Perms::READ_DATA.0
+        | Perms::WRITE_DATA.0
+        | Perms::APPEND_DATA.0
+        | Perms::DELETE_CHILD.0
+        | Perms::EXECUTE.0
+        | Perms::ANYONES;
+    let of_owner = if owner { Perms::OWNERS } else { 0 };
+    let beyond = wanted.0 & !mapped & !of_owner;
+    let missing = beyond | if given { 0 } else { wanted.0 & mapped & !Perms::ANYONES };
+    (missing != 0).then_some(Perms(missing))
+}
+
+/// Whether a POSIX list gives somebody who is not the owner `want` (Linux: `posix_acl_permission`).
+fn posix_gives(cred: &Cred, attrs: &Attrs, acl: &PosixAcl, want: u16) -> bool {
+    let mask = acl.0.iter().find(|ace| ace.tag == PosixTag::Mask).map_or(7, |ace| ace.perm);
+    let mut in_group = false;
+    for ace in &acl.0 {
+        match ace.tag {
+            PosixTag::User(id) if id == cred.uid => return ace.perm & mask & want == want,
+            PosixTag::GroupObj | PosixTag::Group(_) => {
+                let gid = if let PosixTag::Group(id) = ace.tag { id } else { attrs.gid() };
+                if cred.in_group(gid) {
+                    in_group = true;
+                    if ace.perm & want == want {
+                        return ace.perm & mask & want == want;
+                    }
+                }
+            }
+            PosixTag::Other => return !in_group && ace.perm & want == want,
+            PosixTag::UserObj | PosixTag::User(_) | PosixTag::Mask => {}
+        }
+    }
+    false
+}
+
+/// Walks an NFSv4 list: the first entry that speaks of a permission decides it (OpenZFS: `zfs_zaccess_aces_check`).
+///
+/// # Errors
+/// What is denied, or given by no entry.
+fn by_aces(cred: &Cred, attrs: &Attrs, acl: &Acl, wanted: Perms) -> Result<(), Perms> {
+    let (mut open, mut denied) = (wanted.0 & !Perms::SYNCHRONIZE.0, 0);
+    // an owner always reads the list and the attributes
+    if cred.uid == attrs.uid() {
+        open &= !(Perms::READ_ACL.0 | Perms::READ_ATTRIBUTES.0);
+    }
+    for ace in &acl.aces {
+        let inherit_only = ace.flags & 0x8 != 0 && attrs.kind() == Kind::Directory;
+        let spoken = ace.mask & open;
+        if inherit_only || spoken == 0 || !is_about(cred, attrs, ace) {
+            continue;
+        }
+        match ace.kind {
+            AceType::Deny => denied |= spoken,
+            AceType::Allow => {}
+            AceType::Audit | AceType::Alarm | AceType::Other(_) => continue,
+        }
+        open &= !spoken;
+        if open == 0 {
+            break;
+        }
+    }
+    if open | denied == 0 { Ok(()) } else { Err(Perms(open | denied)) }
+}
+
+fn is_about(cred: &Cred, attrs: &Attrs, ace: &Ace) -> bool {
+    match ace.who {
+        Who::Owner => cred.uid == attrs.uid(),
+        Who::Group => cred.in_group(attrs.gid()),
+        Who::Everyone => true,
+        Who::User(id) => id.domain_index() == 0 && id.rid() == cred.uid,
+        Who::NamedGroup(id) => id.domain_index() == 0 && cred.in_group(id.rid()),
+    }
+}
+
+/// Root may what no list gives, but execute what nobody may execute.
+fn by_privilege(cred: &Cred, attrs: &Attrs, missing: Perms) -> Result<(), Refusal> {
+    if cred.is_root() {
+        let no_program = attrs.kind() != Kind::Directory && attrs.mode & 0o111 == 0;
+        return if missing.0 & Perms::EXECUTE.0 != 0 && no_program { Err(Refusal::Denied) } else { Ok(()) };
+    }
+    let rwx = Perms::CHANGES_DATA & !0x10 | Perms::READ_DATA.0 | Perms::EXECUTE.0 | Perms::DELETE_CHILD.0;
+    if missing.0 & rwx == 0 && missing.0 & Perms::OWNERS != 0 {
+        Err(Refusal::NotPermitted)
+    } else {
+        Err(Refusal::Denied)
+    }
+}
+
+/// A file or directory and the list that speaks for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Guarded<'a> {
+    /// Its attributes.
+    pub attrs: &'a Attrs,
+    /// Its list.
+    pub list: List<'a>,
+}
+
+/// Whether the caller may take `file` out of `dir` (OpenZFS: `zfs_zaccess_delete`). An NFSv4 list of the file may give or forbid it, else
+/// the directory's decides.
+///
+/// # Errors
+/// [`Refusal::Denied`], [`Refusal::NotPermitted`].
+pub fn check_delete(cred: &Cred, dir: Guarded<'_>, file: Guarded<'_>) -> Result<(), Refusal> {
+    let fixed = |attrs: &Attrs| attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::NOUNLINK);
+    let append_only = |attrs: &Attrs| attrs.flags.has(FileFlags::APPENDONLY);
+    if fixed(file.attrs) || append_only(file.attrs) || append_only(dir.attrs) {
+        return Err(Refusal::NotPermitted);
+    }
+    check_flags(cred, dir.attrs, Perms::WRITE_DATA.and(Perms::DELETE_CHILD))?;
+    if let List::Nfs4(acl) = file.list {
+        match deletes(cred, file.attrs, acl) {
+            Some(true) => return Ok(()),
+            Some(false) if !cred.is_root() => return Err(Refusal::Denied),
+            _ => {}
+        }
+    }
+    match dir.list {
+        // either of the two is enough, unless one is denied
+        List::Nfs4(_) => {
+            let child = check(cred, dir.attrs, dir.list, Perms::DELETE_CHILD);
+            child.or_else(|_| check(cred, dir.attrs, dir.list, Perms::WRITE_DATA))?;
+        }
+        list => check(cred, dir.attrs, list, Perms::WRITE_DATA.and(Perms::EXECUTE))?,
+    }
+    check_sticky(cred, dir.attrs, file.attrs)
+}
+
+/// What an NFSv4 list says of [`Perms::DELETE`] to the caller, if anything.
+fn deletes(cred: &Cred, attrs: &Attrs, acl: &Acl) -> Option<bool> {
+    let spoken = acl.aces.iter().find(|ace| {
+        let decides = matches!(ace.kind, AceType::Allow | AceType::Deny);
+        decides && ace.mask & Perms::DELETE.0 != 0 && is_about(cred, attrs, ace)
+    });
+    spoken.map(|ace| ace.kind == AceType::Allow)
+}
+
+/// In a directory with the sticky bit only owners remove: of the file, of the directory, or root (Linux: `check_sticky`).
+///
+/// # Errors
+/// [`Refusal::NotPermitted`].
+pub fn check_sticky(cred: &Cred, dir: &Attrs, file: &Attrs) -> Result<(), Refusal> {
+    let sticky = dir.mode & 0o1000 != 0;
+    if sticky && !owns(cred, file) && !owns(cred, dir) { Err(Refusal::NotPermitted) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fuid, PosixAce, Time};
+
+    fn attrs(mode: u32, flags: FileFlags) -> Attrs {
+        Attrs {
+            mode,
+            owner: Fuid(1000),
+            group: Fuid(100),
+            size: 0,
+            links: 1,
+            generation: 1,
+            parent: 34,
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+            crtime: Time::default(),
+            flags,
+            projid: None,
+            rdev: None,
+            xattr_dir: 0,
+            seq: None,
+        }
+    }
+
+    fn cred(uid: u32, gid: u32) -> Cred {
+        Cred { uid, gid, groups: vec![7] }
+    }
+
+    fn may(uid: u32, gid: u32, mode: u32, list: List<'_>, rwx: u8) -> Result<(), Refusal> {
+        check(&cred(uid, gid), &attrs(mode, FileFlags(0)), list, Perms::from_rwx(rwx))
+    }
+
+    #[test]
+    fn the_mode_decides_for_owner_group_and_others() {
+        let file = 0o100_640;
+        assert_eq!(may(1000, 1, file, List::Mode, 6), Ok(()));
+        assert_eq!(may(1, 100, file, List::Mode, 4), Ok(()));
+        assert_eq!(may(1, 100, file, List::Mode, 2), Err(Refusal::Denied));
+        assert_eq!(may(1, 1, file, List::Mode, 4), Err(Refusal::Denied));
+        // the owner is not among the others, even if they may more
+        assert_eq!(may(1000, 100, 0o100_077, List::Mode, 4), Err(Refusal::Denied));
+        assert_eq!(may(0, 0, 0o100_000, List::Mode, 6), Ok(()));
+        assert_eq!(may(0, 0, 0o100_666, List::Mode, 1), Err(Refusal::Denied));
+        assert_eq!(may(0, 0, 0o040_000, List::Mode, 7), Ok(()));
+    }
+
+    #[test]
+    fn owners_change_modes_and_others_do_not() {
+        let of = |uid| check(&cred(uid, 1), &attrs(0o100_777, FileFlags(0)), List::Mode, Perms::WRITE_ACL);
+        assert_eq!([of(1000), of(0), of(1)], [Ok(()), Ok(()), Err(Refusal::NotPermitted)]);
+    }
+
+    #[test]
+    fn flags_bind_everybody() {
+        let fixed = attrs(0o100_666, FileFlags::IMMUTABLE);
+        assert_eq!(check(&cred(0, 0), &fixed, List::Mode, Perms::WRITE_DATA), Err(Refusal::NotPermitted));
+        assert_eq!(check(&cred(0, 0), &fixed, List::Mode, Perms::READ_DATA), Ok(()));
+        let bad = attrs(0o100_666, FileFlags::AV_QUARANTINED);
+        assert_eq!(check(&cred(0, 0), &bad, List::Mode, Perms::READ_DATA), Err(Refusal::Denied));
+    }
+
+    #[test]
+    fn a_posix_list_names_users_and_groups_within_its_mask() {
+        let ace = |tag, perm| PosixAce { tag, perm };
+        let acl = PosixAcl(vec![
+            ace(PosixTag::UserObj, 6),
+            ace(PosixTag::User(5), 6),
+            ace(PosixTag::GroupObj, 4),
+            ace(PosixTag::Group(7), 2),
+            ace(PosixTag::Mask, 4),
+            ace(PosixTag::Other, 7),
+        ]);
+        let list = List::Posix(&acl);
+        let as_is = |uid, gid, rwx| may(uid, gid, 0o100_647, list, rwx).is_ok();
+        assert!(as_is(5, 1, 4) && !as_is(5, 1, 2), "the mask bounds a user");
+        assert!(as_is(1, 100, 4) && !as_is(1, 100, 6));
+        assert!(!as_is(1, 1, 2), "the mask bounds a group that one is in besides");
+        let stranger = Cred { uid: 1, gid: 1, groups: Vec::new() };
+        assert_eq!(check(&stranger, &attrs(0o100_647, FileFlags(0)), list, Perms::from_rwx(7)), Ok(()));
+    }
+
+    fn ace(kind: AceType, who: Who, mask: u32) -> Ace {
+        Ace { kind, flags: 0, mask, who, object_types: None }
+    }
+
+    #[test]
+    fn the_first_entry_that_speaks_decides() {
+        let acl = Acl {
+            aces: vec![
+                ace(AceType::Deny, Who::User(Fuid(5)), Perms::WRITE_DATA.0),
+                ace(AceType::Allow, Who::NamedGroup(Fuid(7)), Perms::WRITE_DATA.0 | Perms::READ_DATA.0),
+                ace(AceType::Audit, Who::Everyone, Perms::EXECUTE.0),
+            ],
+            is_trivial: false,
+        };
+        let list = List::Nfs4(&acl);
+        assert_eq!(may(6, 1, 0o100_000, list, 6), Ok(()));
+        assert_eq!(may(5, 1, 0o100_777, list, 6), Err(Refusal::Denied));
+        assert_eq!(may(5, 1, 0o100_777, list, 4), Ok(()));
+        assert_eq!(may(6, 1, 0o100_777, list, 1), Err(Refusal::Denied));
+        assert_eq!(may(0, 0, 0o100_777, list, 7), Ok(()));
+    }
+
+    #[test]
+    fn removal_asks_file_then_directory_then_the_sticky_bit() {
+        let (dir, open, sticky) = (0o040_755, 0o040_777, 0o041_777);
+        let plain = attrs(0o100_644, FileFlags(0));
+        let remove = |uid, dir_mode, file: &Attrs, list| {
+            let mut dir = attrs(dir_mode, FileFlags(0));
+            dir.owner = Fuid(2000);
+            let dir = Guarded { attrs: &dir, list: List::Mode };
+            check_delete(&cred(uid, 1), dir, Guarded { attrs: file, list })
+        };
+        assert_eq!(remove(1000, dir, &plain, List::Mode), Err(Refusal::Denied));
+        assert_eq!(remove(1, open, &plain, List::Mode), Ok(()));
+        assert_eq!(remove(1, sticky, &plain, List::Mode), Err(Refusal::NotPermitted));
+        assert_eq!(remove(1000, sticky, &plain, List::Mode), Ok(()));
+        assert_eq!(remove(2000, sticky, &plain, List::Mode), Ok(()));
+        let gives = Acl { aces: vec![ace(AceType::Allow, Who::User(Fuid(1)), Perms::DELETE.0)], is_trivial: false };
+        assert_eq!(remove(1, dir, &plain, List::Nfs4(&gives)), Ok(()));
+        let forbids = Acl { aces: vec![ace(AceType::Deny, Who::Everyone, Perms::DELETE.0)], is_trivial: false };
+        assert_eq!(remove(1, open, &plain, List::Nfs4(&forbids)), Err(Refusal::Denied));
+        assert_eq!(remove(0, dir, &attrs(0o100_644, FileFlags::IMMUTABLE), List::Mode), Err(Refusal::NotPermitted));
+    }
+}

@@ -1,0 +1,314 @@
+//! Contents of files: reading, writing, waiting for the disk (OpenZFS: `zfs_read`, `zfs_write`, `zfs_grow_blocksize`, `zfs_fsync`,
+//! `zfs_statvfs`).
+//!
+//! A read takes no lock of its own and allocates nothing: it borrows a cursor, which remembers the blocks of pointers that it came through
+//! last. A write goes in chunks of whole blocks, each with a place in a txg of its own, so that one large write does not hold up
+//! a txg; what a chunk changes of a block at its edge is read before the place is taken. Other readers see a chunk as a whole.
+//!
+//! The first block of a file grows with the file, up to the record size: in steps of 512 bytes while it is the only one. A second
+//! block has the record size, a power of two.
+
+use std::sync::Arc;
+
+use dmu::{BlockCursor, Tx};
+use parking_lot::Mutex;
+
+use super::znode::content_modified;
+use super::{Cred, Refusal, SMALL_CHANGE, StatFs, Zfs, Znode};
+use crate::{Attrs, Error, FileFlags, Kind};
+
+/// The largest size of a file (Linux: `MAX_LFS_FILESIZE`).
+pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
+/// Bytes of one chunk of a write, if blocks are not larger.
+const CHUNK: u64 = 4 << 20;
+/// An append of up to this much is one chunk: nothing comes in between.
+const APPEND: u64 = 64 << 20;
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
+/// log2 of the bytes of a dnode (OpenZFS: `DNODE_SHIFT`).
+const DNODE_SHIFT: u32 = 9;
+/// How many objects a file system may have (OpenZFS: `DN_MAX_OBJECT`).
+const MAX_OBJECTS: u64 = 1 << 48;
+
+const SHARDS: usize = 16;
+/// Cursors that a shard keeps.
+const KEEP: usize = 4;
+
+/// Cursors of the files that were read last. They pin blocks of pointers, so there are few.
+#[derive(Default)]
+pub(super) struct Cursors([Mutex<Vec<(u64, BlockCursor)>>; SHARDS]);
+
+impl Cursors {
+    fn shard(&self, id: u64) -> &Mutex<Vec<(u64, BlockCursor)>> {
+        // a remainder
+        #[allow(clippy::indexing_slicing)]
+        &self.0[(id % SHARDS as u64) as usize]
+    }
+
+    /// A cursor over the file, which nobody else has. Numbers of objects are used again: the generation tells the files apart.
+    fn take(&self, node: &Znode, generation: u64) -> BlockCursor {
+        let mut kept = self.shard(node.id()).lock();
+        let found = kept.iter().position(|(of, cursor)| *of == generation && cursor.object().id() == node.id());
+        match found {
+            Some(at) => kept.swap_remove(at).1,
+            None => node.object().cursor(),
+        }
+    }
+
+    fn put(&self, generation: u64, cursor: BlockCursor) {
+        let mut kept = self.shard(cursor.object().id()).lock();
+        if kept.len() >= KEEP {
+            kept.remove(0);
+        }
+        kept.push((generation, cursor));
+    }
+}
+
+/// Checks that a file has contents.
+pub(crate) fn expect_file(node: &Znode) -> Result<(), Error> {
+    match node.kind() {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(Error::IsDirectory { object: node.id() }),
+        _ => Err(Error::NotA { object: node.id(), wanted: "regular file" }),
+    }
+}
+
+/// Takes the set-id bits away that a write by somebody without privileges ends (OpenZFS: `zfs_clear_setid_bits_if_necessary`; Linux:
+/// `file_remove_privs`).
+pub(crate) fn clear_setid(attrs: &mut Attrs, cred: &Cred) {
+    if cred.is_root() {
+        return;
+    }
+    let runs = attrs.mode & 0o111 != 0;
+    attrs.mode &= !(S_ISUID | if runs { S_ISGID } else { 0 });
+}
+
+impl Zfs {
+    /// Reads from a file; gives the number of bytes, less than asked for only at the end.
+    ///
+    /// # Errors
+    /// EISDIR, EINVAL for what is no file; EACCES in quarantine; when a block cannot be read.
+    pub fn read(&self, id: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        self.read_node(&*self.znode(id)?, offset, buf)
+    }
+
+    /// As [`Zfs::read`], of a file at hand.
+    ///
+    /// # Errors
+    /// As [`Zfs::read`].
+    pub fn read_node(&self, node: &Znode, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        let content = node.content.read();
+        let (kind, size, generation, flags) =
+            node.with_attrs(|attrs| (attrs.kind(), attrs.size, attrs.generation, attrs.flags));
+        if kind != Kind::File {
+            expect_file(node)?;
+        }
+        if flags.has(FileFlags::AV_QUARANTINED) {
+            return Err(Refusal::Denied.of(node.id()));
+        }
+        let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = left.min(buf.len());
+        let Some(part) = buf.get_mut(..len).filter(|part| !part.is_empty()) else { return Ok(0) };
+        self.read_ahead(node, offset, len as u64, size);
+        let mut cursor = self.0.cursors.take(node, generation);
+        let done = cursor.read(offset, part);
+        self.0.cursors.put(generation, cursor);
+        drop(content);
+        done?;
+        self.accessed(node);
+        Ok(len)
+    }
+
+    /// Stamps the time of last access, if it is due. A read does not fail because of it.
+    fn accessed(&self, node: &Znode) {
+        let (settings, now) = (self.settings(), self.now());
+        if !node.with_attrs(|attrs| super::times::atime_is_due(&settings, attrs, now)) {
+            return;
+        }
+        let stamp = |tx: &Tx| {
+            node.edit(self, tx, |attrs| {
+                attrs.atime = now;
+                Ok(())
+            })
+        };
+        let _ = self.change(SMALL_CHANGE, stamp);
+    }
+
+    /// Writes to a file.
+    ///
+    /// # Errors
+    /// EISDIR, EINVAL for what is no file; EPERM for an immutable file, or within an append-only one; EFBIG, EDQUOT, ENOSPC.
+    pub fn write(&self, cred: &Cred, id: u64, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        self.write_node(cred, &node, Some(offset), data).map(|_| ())
+    }
+
+    /// Writes at the end of a file; gives where that was.
+    ///
+    /// # Errors
+    /// As [`Zfs::write`].
+    pub fn append(&self, cred: &Cred, id: u64, data: &[u8]) -> Result<u64, Error> {
+        let node = self.znode(id)?;
+        self.write_node(cred, &node, None, data)
+    }
+
+    /// Writes at an offset, or at the end; gives where that was.
+    ///
+    /// # Errors
+    /// As [`Zfs::write`].
+    pub fn write_node(&self, cred: &Cred, node: &Arc<Znode>, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
+        expect_file(node)?;
+        let start = offset.unwrap_or_else(|| node.with_attrs(|attrs| attrs.size));
+        if data.is_empty() {
+            return Ok(start);
+        }
+        let end = start.checked_add(data.len() as u64).filter(|end| *end <= MAX_SIZE);
+        let end = end.ok_or_else(|| Refusal::FileTooLarge.of(node.id()))?;
+        self.may_write(node, start, offset.is_none())?;
+        let mut rest = data;
+        let mut first = None;
+        let mut at = start;
+        while !rest.is_empty() {
+            let most = if offset.is_none() { APPEND } else { CHUNK };
+            let len = chunk(at, rest.len(), node.object().block_size().max(self.settings().recordsize), most);
+            let (now, later) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+            self.check_block_quota(node)?;
+            self.warm(node, at, now.len() as u64)?;
+            let bytes = (now.len() as u64).saturating_add(2 * node.object().block_size()).max(SMALL_CHANGE);
+            let place = (offset.is_none() && first.is_none()).then_some(at);
+            at = self.change(bytes, |tx| {
+                let _content = node.content.write();
+                // the end may have moved since it was looked at
+                let at = place.map_or(at, |_| node.with_attrs(|attrs| attrs.size));
+                self.write_chunk(tx, node, cred, at, now, end.max(at.saturating_add(rest.len() as u64)))?;
+                Ok(at)
+            })?;
+            first = first.or(Some(at));
+            at = at.saturating_add(now.len() as u64);
+            rest = later;
+        }
+        Ok(first.unwrap_or(start))
+    }
+
+    /// What flags forbid to who has the file open for writing.
+    fn may_write(&self, node: &Znode, start: u64, appends: bool) -> Result<(), Error> {
+        let (flags, size) = node.with_attrs(|attrs| (attrs.flags, attrs.size));
+        let within = flags.has(FileFlags::APPENDONLY) && !appends && start < size;
+        if flags.has(FileFlags::IMMUTABLE) || within { Err(Refusal::NotPermitted.of(node.id())) } else { Ok(()) }
+    }
+
+    /// Brings the blocks at the edges of a range into the cache, if they are changed in part.
+    fn warm(&self, node: &Znode, at: u64, len: u64) -> Result<(), Error> {
+        let (object, size) = (node.object(), node.object().block_size());
+        let end = at.saturating_add(len);
+        let edges = [
+            at.checked_rem(size).filter(|skip| *skip != 0).map(|_| at),
+            end.checked_rem(size).filter(|skip| *skip != 0).map(|_| end),
+        ];
+        for edge in edges.into_iter().flatten() {
+            object.block(edge.checked_div(size).unwrap_or(0))?;
+        }
+        Ok(())
+    }
+
+    /// Writes a chunk; `end` is where the whole write ends. `content` is held.
+    pub(super) fn write_chunk(
+        &self,
+        tx: &Tx,
+        node: &Znode,
+        cred: &Cred,
+        at: u64,
+        data: &[u8],
+        end: u64,
+    ) -> Result<(), Error> {
+        let size = node.with_attrs(|attrs| attrs.size);
+        self.grow_first_block(tx, node, size.max(end))?;
+        let chunk_end = at.saturating_add(data.len() as u64);
+        if let Err(failed) = node.object().write(tx, at, data) {
+            // nothing may stand behind the end of the file: it would show when the file grows
+            if chunk_end > size {
+                node.object().free_range(tx, size, u64::MAX)?;
+            }
+            return Err(failed.into());
+        }
+        let now = self.now();
+        node.edit(self, tx, |attrs| {
+            attrs.size = attrs.size.max(chunk_end);
+            content_modified(attrs, now);
+            clear_setid(attrs, cred);
+            Ok(())
+        })
+    }
+
+    /// Makes the block of a file of one block as large as a file of `end` bytes needs it (OpenZFS: `zfs_rangelock_cb`, `zfs_write`,
+    /// `zfs_grow_blocksize`).
+    pub(crate) fn grow_first_block(&self, tx: &Tx, node: &Znode, end: u64) -> Result<(), Error> {
+        let (object, record) = (node.object(), self.settings().recordsize);
+        let (now, size) = (object.block_size(), node.with_attrs(|attrs| attrs.size));
+        let grows = end > now && (!now.is_power_of_two() || now < record);
+        if !grows || size > now || object.nblocks() > 1 {
+            return Ok(());
+        }
+        // a block that is larger than the record size already goes to the next power of two only
+        let most = if now > record { now.next_power_of_two() } else { record };
+        let wanted = most.min(end.next_multiple_of(512)).max(now);
+        if wanted > now {
+            object.set_block_size(tx, wanted, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until what was changed in a file is on disk. All waiting of a caller for his data goes through here.
+    ///
+    /// # Errors
+    /// ENOENT if there is no such file; EIO if the pool is suspended.
+    pub fn fsync(&self, id: u64) -> Result<(), Error> {
+        self.znode(id)?;
+        Ok(self.spa().sync()?)
+    }
+
+    /// Space and objects of the file system.
+    ///
+    /// # Errors
+    /// When the dataset cannot be read.
+    pub fn statfs(&self) -> Result<StatFs, Error> {
+        let dataset = self.spa().view()?.dataset_by_id(self.fs().objset().id())?;
+        let (used, free) = (dataset.referenced(), dataset.available()?);
+        let settings = self.settings();
+        let block = settings.recordsize.max(512);
+        let objects = dataset.phys().bp.fill();
+        let ffree = MAX_OBJECTS.saturating_sub(objects).min(free >> DNODE_SHIFT);
+        Ok(StatFs {
+            bsize: block,
+            frsize: block,
+            blocks: used.saturating_add(free) / block,
+            bfree: free / block,
+            bavail: free / block,
+            files: ffree.saturating_add(objects),
+            ffree,
+            namelen: if settings.longname { 1023 } else { 255 },
+        })
+    }
+}
+
+/// How much of a write one chunk takes: up to the end of a block.
+fn chunk(at: u64, left: usize, block: u64, most: u64) -> usize {
+    let end = at.saturating_add(most.max(block));
+    let end = if block.is_power_of_two() { end - end % block } else { end };
+    usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).clamp(1, left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chunk;
+
+    #[test]
+    fn chunks_end_where_blocks_do() {
+        let (block, most) = (128 << 10, 4 << 20);
+        assert_eq!(chunk(0, 100, block, most), 100);
+        assert_eq!(chunk(0, 10 << 20, block, most), 4 << 20);
+        assert_eq!(chunk(1000, 10 << 20, block, most), (4 << 20) - 1000);
+        assert_eq!(chunk(1000, 99 << 20, 16 << 20, most), (16 << 20) - 1000);
+        assert_eq!(chunk(u64::MAX - 5, 100, block, most), 1);
+    }
+}

@@ -1,0 +1,89 @@
+//! Which list speaks for a file in use, and what follows.
+
+use super::access::{self, Guarded, List, Perms};
+use super::{Cred, Refusal, Settings, Zfs, Znode};
+use crate::{Acl, Attrs, Error, FileFlags, Kind, PosixAcl};
+
+/// Values of the property `acltype`.
+pub(crate) const ACLTYPE_POSIX: u64 = 1;
+pub(crate) const ACLTYPE_NFSV4: u64 = 2;
+
+/// The attributes of a file and the list that speaks for it.
+pub(crate) struct Rights {
+    attrs: Attrs,
+    posix: Option<PosixAcl>,
+    nfs4: Option<Acl>,
+}
+
+impl Rights {
+    pub(crate) fn guarded(&self) -> Guarded<'_> {
+        let list = match (&self.nfs4, &self.posix) {
+            (Some(acl), _) => List::Nfs4(acl),
+            (None, Some(acl)) => List::Posix(acl),
+            (None, None) => List::Mode,
+        };
+        Guarded { attrs: &self.attrs, list }
+    }
+}
+
+/// Whether the mode alone answers for this caller: lists do not bind root, nor a POSIX one the owner.
+fn needs_list(settings: &Settings, attrs: &Attrs, cred: &Cred) -> bool {
+    match settings.acltype {
+        ACLTYPE_POSIX => {
+            attrs.kind() != Kind::Symlink && attrs.mode & 0o070 != 0 && cred.uid != attrs.uid() && !cred.is_root()
+        }
+        ACLTYPE_NFSV4 => !attrs.flags.has(FileFlags::ACL_TRIVIAL),
+        _ => false,
+    }
+}
+
+impl Zfs {
+    /// What decides what `cred` may do with a file. Lists are read only if they can make a difference.
+    ///
+    /// # Errors
+    /// When the list cannot be read.
+    pub(crate) fn rights(&self, cred: &Cred, node: &Znode) -> Result<Rights, Error> {
+        let (settings, attrs) = (self.settings(), node.attrs());
+        let mut rights = Rights { attrs, posix: None, nfs4: None };
+        if needs_list(&settings, &rights.attrs, cred) {
+            let file = self.fs().node(node.id())?;
+            match settings.acltype {
+                ACLTYPE_POSIX => rights.posix = file.posix_acl()?,
+                _ => rights.nfs4 = Some(file.acl()?),
+            }
+        }
+        Ok(rights)
+    }
+
+    /// Checks that `cred` may do all of `wanted` with a file (OpenZFS: `zfs_zaccess`).
+    ///
+    /// # Errors
+    /// EACCES, EPERM; EROFS for changes of a read-only file system.
+    pub(crate) fn check(&self, cred: &Cred, node: &Znode, wanted: Perms) -> Result<(), Error> {
+        let device = matches!(node.kind(), Kind::CharDevice | Kind::BlockDevice | Kind::Fifo | Kind::Socket);
+        if wanted.changes() && self.settings().readonly && !(device && !wanted.changes_attributes()) {
+            return Err(Refusal::ReadOnly.of(node.id()));
+        }
+        let rights = self.rights(cred, node)?;
+        let Guarded { attrs, list } = rights.guarded();
+        access::check(cred, attrs, list, wanted).map_err(|why| why.of(node.id()))
+    }
+
+    /// Checks that `cred` may take `file` out of `dir` (OpenZFS: `zfs_zaccess_delete`).
+    ///
+    /// # Errors
+    /// EACCES, EPERM.
+    pub(crate) fn check_delete(&self, cred: &Cred, dir: &Znode, file: &Znode) -> Result<(), Error> {
+        let (of_dir, of_file) = (self.rights(cred, dir)?, self.rights(cred, file)?);
+        access::check_delete(cred, of_dir.guarded(), of_file.guarded()).map_err(|why| why.of(file.id()))
+    }
+
+    /// Whether the caller may read (4), write (2), execute (1) a file.
+    ///
+    /// # Errors
+    /// ENOENT, EACCES, EPERM for an immutable file, EROFS.
+    pub fn access(&self, cred: &Cred, id: u64, mask: u8) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        self.check(cred, &node, Perms::from_rwx(mask))
+    }
+}

@@ -1,0 +1,368 @@
+//! Reading ahead (OpenZFS: `dmu_zfetch.c`).
+//!
+//! Of each file some *streams* are remembered: where a reader is expected next, and how far apart its reads are. A read that was expected
+//! has what follows fetched into the ARC by a few threads, the further the longer the stream goes on: the distance doubles up to
+//! [`ZFETCH_MIN_DISTANCE`](base::tunable::ZFETCH_MIN_DISTANCE), then grows by what is read, up to the maximum. A read that nobody expected begins a
+//! stream in place of the oldest.
+//!
+//! What is fetched goes by *pieces*, a block or 128 KiB. A reader who comes to a piece that nobody has begun takes it over, and waits for
+//! one that is under way: no block is read twice. Errors are dropped here, for the reader will meet them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use base::tunable;
+use dmu::Object;
+use parking_lot::{Condvar, Mutex};
+
+use super::{Zfs, Znode};
+
+/// Bytes of a piece, if blocks are not larger.
+const PIECE: u64 = 128 << 10;
+/// Threads that fetch.
+const WORKERS: usize = 2;
+/// Pieces that wait at most; more are not fetched.
+const QUEUE_MAX: usize = 2048;
+/// Reads of a strided stream that are fetched ahead of it.
+const STRIDES_AHEAD: u64 = 4;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    Running,
+    Done,
+    /// A reader does it.
+    Taken,
+}
+
+/// Some blocks of a file that are fetched.
+struct Piece {
+    blocks: Range<u64>,
+    stage: Mutex<Stage>,
+    done: Condvar,
+}
+
+impl Piece {
+    fn begin(&self, as_what: Stage) -> bool {
+        let mut stage = self.stage.lock();
+        let free = *stage == Stage::Waiting;
+        if free {
+            *stage = as_what;
+        }
+        free
+    }
+
+    fn finish(&self) {
+        *self.stage.lock() = Stage::Done;
+        self.done.notify_all();
+    }
+
+    /// Waits for what a thread has begun, or takes over what nobody has.
+    fn claim(&self) {
+        let mut stage = self.stage.lock();
+        if *stage == Stage::Waiting {
+            *stage = Stage::Taken;
+        }
+        while *stage == Stage::Running {
+            self.done.wait(&mut stage);
+        }
+    }
+}
+
+/// A reader, in blocks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    /// Where its last read began.
+    last: u64,
+    /// Where its next read is expected, if it goes on without a gap.
+    next: u64,
+    /// From the beginning of one read to that of the next; 0 if they differ, or are not known.
+    stride: u64,
+    /// Up to where blocks are fetched.
+    ahead: u64,
+    /// Bytes to be ahead.
+    distance: u64,
+    /// Counts reads of the file, to find the oldest stream.
+    used: u64,
+}
+
+/// What is known of the readers of one file.
+#[derive(Default)]
+pub(super) struct Streams {
+    all: Vec<Stream>,
+    reads: u64,
+    pieces: VecDeque<Arc<Piece>>,
+}
+
+impl Streams {
+    /// Takes note of a read of `blocks`; gives what is worth fetching of `end` blocks of `size` bytes.
+    fn note(&mut self, blocks: Range<u64>, size: u64, end: u64) -> Vec<Range<u64>> {
+        self.reads += 1;
+        let reads = self.reads;
+        let len = (blocks.end - blocks.start).max(1);
+        let expected = |s: &&mut Stream| s.next == blocks.start || (s.last <= blocks.start && blocks.start < s.next);
+        if let Some(stream) = self.all.iter_mut().find(expected) {
+            stream.used = reads;
+            if blocks.end <= stream.next {
+                return Vec::new();
+            }
+            (stream.last, stream.next, stream.stride) = (blocks.start, blocks.end, 0);
+            let min = tunable::ZFETCH_MIN_DISTANCE.get();
+            let bytes = len.saturating_mul(size);
+            let more =
+                if stream.distance < min { (stream.distance * 2).max(bytes).min(min) } else { stream.distance + bytes };
+            stream.distance = more.min(tunable::ZFETCH_MAX_DISTANCE.get());
+            let from = stream.ahead.max(blocks.end);
+            let to = blocks.end.saturating_add(stream.distance.div_ceil(size)).min(end);
+            stream.ahead = stream.ahead.max(to);
+            return if from < to { vec![from..to] } else { Vec::new() };
+        }
+        let strided = |s: &&mut Stream| s.stride != 0 && s.last.checked_add(s.stride) == Some(blocks.start);
+        if let Some(stream) = self.all.iter_mut().find(strided) {
+            let stride = stream.stride;
+            let again = stream.distance > 0;
+            (stream.last, stream.next, stream.used, stream.distance) = (blocks.start, blocks.end, reads, 1);
+            let nth = |n: u64| blocks.start.saturating_add(stride.saturating_mul(n));
+            let first = if again { STRIDES_AHEAD } else { 1 };
+            let reads = (first..=STRIDES_AHEAD).map(|n| nth(n)..nth(n).saturating_add(len));
+            return reads.filter(|read| read.end <= end).collect();
+        }
+        self.begin(blocks, len);
+        Vec::new()
+    }
+
+    /// Begins a stream, or takes a read for the second of one with gaps.
+    fn begin(&mut self, blocks: Range<u64>, len: u64) {
+        // a gap of some reads' length may be a stride
+        let near = |s: &&mut Stream| s.next < blocks.start && blocks.start - s.last <= len.saturating_mul(64);
+        if let Some(stream) = self.all.iter_mut().find(near) {
+            let stride = blocks.start - stream.last;
+            *stream = Stream {
+                last: blocks.start,
+                next: blocks.end,
+                stride,
+                ahead: blocks.end,
+                distance: 0,
+                used: self.reads,
+            };
+            return;
+        }
+        let new =
+            Stream { last: blocks.start, next: blocks.end, used: self.reads, ahead: blocks.end, ..Stream::default() };
+        let most = usize::try_from(tunable::ZFETCH_MAX_STREAMS.get()).unwrap_or(1).max(1);
+        if self.all.len() < most {
+            self.all.push(new);
+        } else if let Some(oldest) = self.all.iter_mut().min_by_key(|stream| stream.used) {
+            *oldest = new;
+        }
+    }
+
+    /// The pieces that hold these blocks; those behind them, which are done, are forgotten.
+    fn pieces_of(&mut self, blocks: &Range<u64>) -> Vec<Arc<Piece>> {
+        if self.pieces.is_empty() {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        self.pieces.retain(|piece| {
+            let hit = piece.blocks.start < blocks.end && blocks.start < piece.blocks.end;
+            if hit {
+                found.push(piece.clone());
+            }
+            let passed = piece.blocks.end <= blocks.end;
+            !(passed && (hit || *piece.stage.lock() != Stage::Running))
+        });
+        found
+    }
+}
+
+struct Queue {
+    pieces: VecDeque<(Object, Arc<Piece>)>,
+    closed: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    work: Condvar,
+}
+
+/// The threads that fetch for a file system; begun with the first read that is worth it.
+pub(super) struct Fetcher {
+    shared: Arc<Shared>,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Default for Fetcher {
+    fn default() -> Fetcher {
+        let queue = Mutex::new(Queue { pieces: VecDeque::new(), closed: false });
+        Fetcher { shared: Arc::new(Shared { queue, work: Condvar::new() }), workers: Mutex::default() }
+    }
+}
+
+impl Fetcher {
+    fn fetch(&self, object: &Object, pieces: &[Arc<Piece>]) {
+        {
+            let mut workers = self.workers.lock();
+            while workers.len() < WORKERS {
+                let shared = self.shared.clone();
+                // without a thread nothing is fetched ahead, and readers read for themselves
+                let Ok(worker) = thread::Builder::new().name("zpl-ahead".into()).spawn(move || work(&shared)) else {
+                    return;
+                };
+                workers.push(worker);
+            }
+        }
+        let mut queue = self.shared.queue.lock();
+        for piece in pieces {
+            if queue.pieces.len() >= QUEUE_MAX {
+                piece.begin(Stage::Taken);
+            } else {
+                queue.pieces.push_back((object.clone(), piece.clone()));
+            }
+        }
+        drop(queue);
+        self.shared.work.notify_all();
+    }
+}
+
+impl Drop for Fetcher {
+    fn drop(&mut self) {
+        {
+            let mut queue = self.shared.queue.lock();
+            queue.closed = true;
+            queue.pieces.clear();
+        }
+        self.shared.work.notify_all();
+        for worker in self.workers.get_mut().drain(..) {
+            // a panic in a worker has been printed
+            let _ = worker.join();
+        }
+    }
+}
+
+fn work(shared: &Shared) {
+    loop {
+        let (object, piece) = {
+            let mut queue = shared.queue.lock();
+            loop {
+                if queue.closed {
+                    return;
+                }
+                if let Some(next) = queue.pieces.pop_front() {
+                    break next;
+                }
+                shared.work.wait(&mut queue);
+            }
+        };
+        if piece.begin(Stage::Running) {
+            let mut cursor = object.cursor();
+            for blkid in piece.blocks.clone() {
+                let _ = cursor.block(blkid);
+            }
+            piece.finish();
+        }
+    }
+}
+
+impl Zfs {
+    /// Takes note of a read, has fetched what will be read next, and waits for what of this read is being fetched.
+    pub(super) fn read_ahead(&self, node: &Znode, offset: u64, len: u64, file_size: u64) {
+        let size = node.object().block_size();
+        if file_size <= size || size == 0 || tunable::ZFS_PREFETCH_DISABLE.get() != 0 {
+            return;
+        }
+        let blocks = offset / size..offset.saturating_add(len).div_ceil(size);
+        let (held, pieces) = {
+            let mut streams = node.streams.lock();
+            let held = streams.pieces_of(&blocks);
+            let wanted = streams.note(blocks, size, file_size.div_ceil(size));
+            let pieces = cut(wanted, size);
+            streams.pieces.extend(pieces.iter().cloned());
+            (held, pieces)
+        };
+        if !pieces.is_empty() {
+            self.0.fetcher.fetch(node.object(), &pieces);
+        }
+        held.iter().for_each(|piece| piece.claim());
+    }
+}
+
+/// Cuts ranges of blocks into pieces.
+fn cut(ranges: Vec<Range<u64>>, size: u64) -> Vec<Arc<Piece>> {
+    let step = (PIECE / size).max(1);
+    let mut pieces = Vec::new();
+    for range in ranges {
+        let mut at = range.start;
+        while at < range.end {
+            let end = at.saturating_add(step).min(range.end);
+            pieces.push(Arc::new(Piece { blocks: at..end, stage: Mutex::new(Stage::Waiting), done: Condvar::new() }));
+            at = end;
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u64 = 128 << 10;
+
+    #[test]
+    fn a_sequential_reader_is_read_ahead_of_without_repeats() {
+        let mut streams = Streams::default();
+        let (mut fetched, end) = (0..0, 10_000);
+        assert!(streams.note(0..1, BLOCK, end).is_empty());
+        for at in 1..2000 {
+            for range in streams.note(at..at + 1, BLOCK, end) {
+                assert!(fetched.is_empty() || range.start == fetched.end, "{range:?} after {fetched:?}");
+                fetched = range;
+            }
+            assert!(fetched.end > at + 1);
+        }
+        assert_eq!(fetched.end, 2000 + (64 << 20) / BLOCK);
+    }
+
+    #[test]
+    fn a_file_ends_and_so_does_reading_ahead() {
+        let mut streams = Streams::default();
+        streams.note(0..4, BLOCK, 10);
+        assert_eq!(streams.note(4..8, BLOCK, 10), [8..10]);
+        assert!(streams.note(8..10, BLOCK, 10).is_empty());
+    }
+
+    #[test]
+    fn a_strided_reader_is_read_ahead_of_where_it_reads() {
+        let mut streams = Streams::default();
+        for n in 0..2 {
+            assert!(streams.note(n * 10..n * 10 + 2, BLOCK, 1000).is_empty());
+        }
+        assert_eq!(streams.note(20..22, BLOCK, 1000), [30..32, 40..42, 50..52, 60..62]);
+        assert_eq!(streams.note(30..32, BLOCK, 1000), [70..72]);
+    }
+
+    #[test]
+    fn random_reads_fetch_nothing() {
+        let mut streams = Streams::default();
+        let mut at = 1u64;
+        for _ in 0..1000 {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let block = at >> 20;
+            assert!(streams.note(block..block + 1, BLOCK, u64::MAX).is_empty());
+        }
+        assert_eq!(streams.all.len(), 8);
+    }
+
+    #[test]
+    fn several_readers_are_told_apart() {
+        let mut streams = Streams::default();
+        for at in 0..20 {
+            for start in [0, 1000, 2000] {
+                let wanted = streams.note(start + at..start + at + 1, BLOCK, 10_000);
+                assert!(wanted.iter().all(|range| range.start > start && range.end < start + 1000));
+            }
+        }
+        assert_eq!(streams.all.len(), 3);
+    }
+}

@@ -1,0 +1,297 @@
+//! Attributes that users change (OpenZFS: `zfs_setattr`, `zfs_setattr_dir`; Linux: `setattr_prepare`, `notify_change`).
+//!
+//! All is checked first. The size is changed first and by itself, as it may take many places; the rest is one change. A new mode
+//! rewrites the list by `aclmode` and the POSIX list with it; new owners, and a new project, also count for the hidden directory of extended
+//! attributes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use dmu::Tx;
+use dmu::sa::{Attr, SaValue, words};
+
+use super::access::{self, Perms};
+use super::acl::{self, NewAcl, Owners};
+use super::permit::ACLTYPE_POSIX;
+use super::znode::state_changed;
+use super::{Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
+use crate::{Attrs, Error, FileFlags, Fuid, Kind};
+
+const S_IFMT: u32 = 0o170_000;
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
+/// No project has this number (OpenZFS: `ZFS_INVALID_PROJID`), nor a larger one than 32 bits.
+const PROJID_MAX: u64 = u32::MAX as u64 - 1;
+
+/// Flags that users set (OpenZFS: `zfs_xvattr_set`): all but those of the list, and of the project itself.
+const SETTABLE: u64 = FileFlags::READONLY.0
+    | FileFlags::HIDDEN.0
+    | FileFlags::SYSTEM.0
+    | FileFlags::ARCHIVE.0
+    | FileFlags::IMMUTABLE.0
+    | FileFlags::NOUNLINK.0
+    | FileFlags::APPENDONLY.0
+    | FileFlags::NODUMP.0
+    | FileFlags::OPAQUE.0
+    | FileFlags::AV_QUARANTINED.0
+    | FileFlags::AV_MODIFIED.0
+    | FileFlags::REPARSE.0
+    | FileFlags::OFFLINE.0
+    | FileFlags::SPARSE.0
+    | FileFlags::PROJINHERIT.0;
+/// Of them, those that only root changes (Linux: `CAP_LINUX_IMMUTABLE`).
+const ROOTS: u64 = FileFlags::IMMUTABLE.0 | FileFlags::APPENDONLY.0 | FileFlags::NOUNLINK.0;
+
+/// What a checked change comes to.
+struct Plan {
+    /// The new mode, with the file's type.
+    mode: Option<u32>,
+    owners: Option<Owners>,
+    flags: Option<u64>,
+}
+
+impl Zfs {
+    /// Changes attributes of a file; gives the new ones.
+    ///
+    /// # Errors
+    /// EPERM, EACCES, EISDIR, EINVAL, EFBIG, EDQUOT, ENOTSUP, EROFS, ENOSPC.
+    pub fn setattr(&self, cred: &Cred, id: u64, set: &SetAttr) -> Result<Attrs, Error> {
+        let node = self.znode(id)?;
+        let plan = self.plan(cred, &node, set)?;
+        if let Some(size) = set.size {
+            self.check(cred, &node, Perms::WRITE_DATA)?;
+            self.truncate(cred, &node, size)?;
+        }
+        let rest = SetAttr { size: None, ..*set };
+        if rest != SetAttr::default() {
+            self.change(2 * SMALL_CHANGE, |tx| self.set_now(tx, &node, set, &plan))?;
+        }
+        if set.uid.is_some() || set.gid.is_some() || set.projid.is_some() {
+            self.set_hidden(&node)?;
+        }
+        Ok(node.attrs())
+    }
+
+    /// Checks all, and works out what flags and modes become.
+    fn plan(&self, cred: &Cred, node: &Arc<Znode>, set: &SetAttr) -> Result<Plan, Error> {
+        let attrs = node.attrs();
+        let refused = |why: Refusal| Err(why.of(node.id()));
+        match attrs.kind() {
+            Kind::Directory if set.size.is_some() => return Err(Error::IsDirectory { object: node.id() }),
+            kind if set.size.is_some() && kind != Kind::File => return refused(Refusal::Invalid("size of no file")),
+            _ => {}
+        }
+        let fixed = attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::APPENDONLY);
+        let changes = set.size.is_some() || set.uid.is_some() || set.gid.is_some() || set.mode.is_some();
+        if fixed && (changes || set.mtime.is_some() || set.atime.is_some() || set.crtime.is_some()) {
+            return refused(Refusal::NotPermitted);
+        }
+        if self.settings().readonly {
+            return refused(Refusal::ReadOnly);
+        }
+        let others = set.mode.is_some() || set.atime.is_some() || set.mtime.is_some() || set.crtime.is_some();
+        if (others || set.flags.is_some() || set.projid.is_some()) && !self.may_as_owner(cred, node, &attrs, set)? {
+            return refused(Refusal::NotPermitted);
+        }
+        let owners = self.plan_owners(cred, node, &attrs, set)?;
+        let flags = plan_flags(cred, &attrs, set).map_err(|why| why.of(node.id()))?;
+        self.check_project(node, &attrs, set)?;
+        if set.mode.is_some() && self.settings().aclmode == acl::rule::RESTRICTED {
+            let trivial = attrs.flags.has(FileFlags::ACL_TRIVIAL);
+            if !trivial {
+                return refused(Refusal::NotPermitted);
+            }
+        }
+        Ok(Plan { mode: plan_mode(cred, &attrs, set, owners), owners, flags })
+    }
+
+    /// Whether the caller is the owner, or a list gives him what the owner may.
+    fn may_as_owner(&self, cred: &Cred, node: &Znode, attrs: &Attrs, set: &SetAttr) -> Result<bool, Error> {
+        if access::owns(cred, attrs) {
+            return Ok(true);
+        }
+        let wanted = if set.mode.is_some() { Perms::WRITE_ACL } else { Perms::WRITE_ATTRIBUTES };
+        match self.check(cred, node, wanted) {
+            Ok(()) => Ok(true),
+            Err(Error::Refused { .. }) => Ok(false),
+            Err(err) => Err(err),
+        }
+    }
+
+    /// The new owners: root gives files away, an owner gives his to a group that he is in.
+    fn plan_owners(&self, cred: &Cred, node: &Znode, attrs: &Attrs, set: &SetAttr) -> Result<Option<Owners>, Error> {
+        if set.uid.is_none() && set.gid.is_none() {
+            return Ok(None);
+        }
+        let (uid, gid) = (set.uid.unwrap_or(attrs.uid()), set.gid.unwrap_or(attrs.gid()));
+        if !cred.is_root() {
+            let takes = cred.uid == uid && (set.gid.is_none() || cred.in_group(gid));
+            let own = cred.uid == attrs.uid() && uid == attrs.uid() && (gid == attrs.gid() || cred.in_group(gid));
+            if !own && !(takes && self.check(cred, node, Perms::WRITE_OWNER).is_ok()) {
+                return Err(Refusal::NotPermitted.of(node.id()));
+            }
+        }
+        // an id that stays keeps its domain
+        let of = |id: u32, now: Fuid| if now.posix_id() == id { now } else { Fuid(id.into()) };
+        let new = Owners { uid: of(uid, attrs.owner), gid: of(gid, attrs.group) };
+        self.check_new_owners(node, attrs, new)?;
+        Ok(Some(new))
+    }
+
+    fn check_project(&self, node: &Znode, attrs: &Attrs, set: &SetAttr) -> Result<(), Error> {
+        let inherit = set.flags.is_some_and(|new| (new.0 ^ attrs.flags.0) & FileFlags::PROJINHERIT.0 != 0);
+        if set.projid.is_none() && !inherit {
+            return Ok(());
+        }
+        if !self.has_projects() || !matches!(attrs.kind(), Kind::File | Kind::Directory) {
+            return Err(Refusal::Unsupported("project of such a file").of(node.id()));
+        }
+        match set.projid {
+            Some(projid) if projid > PROJID_MAX => Err(Refusal::Invalid("number of a project").of(node.id())),
+            Some(projid) => self.check_new_project(node, projid),
+            None => Ok(()),
+        }
+    }
+
+    fn set_now(&self, tx: &Tx, node: &Arc<Znode>, set: &SetAttr, plan: &Plan) -> Result<(), Error> {
+        let before = node.attrs();
+        let owners = plan.owners.unwrap_or(Owners { uid: before.owner, gid: before.group });
+        let mut others: Vec<SaValue<'_>> = Vec::new();
+        let mut acl_flags = None;
+        let mut mode = plan.mode.unwrap_or(before.mode);
+        if set.mode.is_some() {
+            let old = self.fs().node(node.id())?.acl()?;
+            let new = acl::of_chmod(&self.settings(), &old, before.flags.0, before.kind(), mode, owners);
+            acl_flags = Some(new.flags);
+            others.extend(acl_values(&new));
+        } else if plan.owners.is_some() && !before.flags.has(FileFlags::ACL_TRIVIAL) {
+            let old = self.fs().node(node.id())?.acl()?;
+            let (computed, flags) = acl::of_chown(&old, before.flags.0, mode, owners);
+            (mode, acl_flags) = (computed & 0o777 | mode & !0o777, Some(flags & acl::ACL_WIDE));
+        }
+        if let (Some(projid), None) = (set.projid, before.projid) {
+            self.add_project(tx, node, projid)?;
+        }
+        let now = self.now();
+        node.edit_with(self, tx, &others, |attrs| {
+            attrs.mode = mode;
+            (attrs.owner, attrs.group) = (owners.uid, owners.gid);
+            attrs.atime = set.atime.unwrap_or(attrs.atime);
+            attrs.mtime = set.mtime.unwrap_or(attrs.mtime);
+            attrs.crtime = set.crtime.unwrap_or(attrs.crtime);
+            if attrs.projid.is_some() {
+                attrs.projid = set.projid.or(attrs.projid);
+            }
+            if set.mode.is_some() {
+                state_changed(attrs, now);
+            } else {
+                attrs.ctime = now;
+                attrs.seq = attrs.seq.map(|seq| seq.wrapping_add(1));
+            }
+            if let Some(flags) = acl_flags {
+                attrs.flags.0 = attrs.flags.0 & !acl::ACL_WIDE | flags;
+            }
+            if let Some(flags) = plan.flags {
+                attrs.flags.0 = attrs.flags.0 & !SETTABLE | flags;
+            }
+            Ok(())
+        })?;
+        if set.mode.is_some() && self.settings().acltype == ACLTYPE_POSIX && before.kind() != Kind::Symlink {
+            self.chmod_posix(tx, node, mode)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a file that has none yet a project: its attribute stands where accounting looks for it, which takes a new layout (OpenZFS:
+    /// `sa_add_projid`).
+    fn add_project(&self, tx: &Tx, node: &Znode, projid: u64) -> Result<(), Error> {
+        const FRONT: [Attr; 12] = [
+            Attr::Mode,
+            Attr::Size,
+            Attr::Gen,
+            Attr::Uid,
+            Attr::Gid,
+            Attr::Parent,
+            Attr::Flags,
+            Attr::Atime,
+            Attr::Mtime,
+            Attr::Ctime,
+            Attr::Crtime,
+            Attr::Links,
+        ];
+        let sa = node.sa(self)?;
+        let value = |attr: Attr| sa.get(attr).map(|value| (attr, Cow::Owned(value.to_vec())));
+        let mut values: Vec<SaValue<'_>> = FRONT.iter().filter_map(|attr| value(*attr)).collect();
+        values.push((Attr::Projid, Cow::Owned(words(&[projid]))));
+        let rest = sa.present().filter(|attr| !FRONT.contains(attr) && *attr != Attr::Projid);
+        values.extend(rest.filter_map(value));
+        self.fs().sa().replace_all(tx, node.object(), &values)?;
+        node.edit(self, tx, |attrs| {
+            attrs.projid = Some(projid);
+            attrs.flags.0 |= FileFlags::PROJID.0;
+            Ok(())
+        })
+    }
+
+    /// Owners and project of the hidden directory of extended attributes, and of what is in it, follow those of the file.
+    fn set_hidden(&self, node: &Znode) -> Result<(), Error> {
+        let attrs = node.attrs();
+        if attrs.xattr_dir == 0 {
+            return Ok(());
+        }
+        let mut all = vec![attrs.xattr_dir];
+        for entry in self.fs().read_dir(attrs.xattr_dir)? {
+            all.push(entry?.object);
+        }
+        for id in all {
+            let hidden = self.znode(id)?;
+            self.change(SMALL_CHANGE, |tx| {
+                if let (Some(projid), None) = (attrs.projid, hidden.with_attrs(|attrs| attrs.projid)) {
+                    self.add_project(tx, &hidden, projid)?;
+                }
+                hidden.edit(self, tx, |own| {
+                    (own.owner, own.group, own.ctime) = (attrs.owner, attrs.group, attrs.ctime);
+                    own.projid = attrs.projid.or(own.projid);
+                    Ok(())
+                })
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The attributes that hold a list.
+pub(crate) fn acl_values(new: &NewAcl) -> [SaValue<'static>; 2] {
+    [(Attr::DaclCount, Cow::Owned(words(&[new.aces.len() as u64]))), (Attr::DaclAces, Cow::Owned(new.bytes()))]
+}
+
+/// The new mode: a chmod by somebody outside the group loses the set-group-id bit, a chown ends the set-id bits of programs.
+fn plan_mode(cred: &Cred, attrs: &Attrs, set: &SetAttr, owners: Option<Owners>) -> Option<u32> {
+    let mut mode = attrs.mode;
+    if let Some(new) = set.mode {
+        mode = attrs.mode & S_IFMT | new & 0o7777;
+        let gid = owners.map_or(attrs.gid(), |owners| owners.gid.posix_id());
+        if !access::may_set_gid_bit(cred, gid) {
+            mode &= !S_ISGID;
+        }
+    } else if owners.is_some() && attrs.kind() != Kind::Directory {
+        mode &= !(S_ISUID | if mode & 0o010 != 0 { S_ISGID } else { 0 });
+    }
+    (mode != attrs.mode || set.mode.is_some()).then_some(mode)
+}
+
+/// The new flags, of those that can be set.
+fn plan_flags(cred: &Cred, attrs: &Attrs, set: &SetAttr) -> Result<Option<u64>, Refusal> {
+    let Some(new) = set.flags else { return Ok(None) };
+    let changed = (new.0 ^ attrs.flags.0) & SETTABLE;
+    if changed & ROOTS != 0 && !cred.is_root() {
+        return Err(Refusal::NotPermitted);
+    }
+    if changed & FileFlags::REPARSE.0 != 0 {
+        return Err(Refusal::NotPermitted);
+    }
+    if changed & new.0 & FileFlags::AV_QUARANTINED.0 != 0 && attrs.kind() != Kind::File {
+        return Err(Refusal::Invalid("quarantine of no file"));
+    }
+    Ok(Some(new.0 & SETTABLE))
+}

@@ -1,0 +1,155 @@
+//! Sizes and holes of files: truncation, growth, punching, seeking (OpenZFS: `zfs_freesp`, `zfs_trunc`, `zfs_extend`, `zfs_free_range`,
+//! `zfs_holey`).
+//!
+//! Much is freed in pieces, each in a txg place of its own, from the end: a crash in between leaves a file of the old size with a hole at
+//! its end, as with OpenZFS. What is left of a block behind the new end becomes zeros, so that nothing old shows when the file
+//! grows.
+
+use std::ops::Range;
+
+use dmu::Tx;
+
+use super::io::{MAX_SIZE, clear_setid, expect_file};
+use super::znode::content_modified;
+use super::{Cred, Refusal, SMALL_CHANGE, Zfs, Znode};
+use crate::{Error, FileFlags};
+
+/// Blocks of pointers whose subtrees one place frees at most.
+const PIECE_INDIRECT: u64 = 256;
+
+impl Zfs {
+    /// Makes a file shorter or longer; what is new is a hole. Permissions have been asked for.
+    ///
+    /// # Errors
+    /// EISDIR, EINVAL for what is no file; EPERM for an immutable or append-only file; EFBIG.
+    pub(crate) fn truncate(&self, cred: &Cred, node: &Znode, size: u64) -> Result<(), Error> {
+        expect_file(node)?;
+        self.may_cut(node)?;
+        if size > MAX_SIZE {
+            return Err(Refusal::FileTooLarge.of(node.id()));
+        }
+        let old = node.with_attrs(|attrs| attrs.size);
+        if size < old {
+            self.warm_edge(node, size)?;
+            self.free_pieces(node, size..old)?;
+        }
+        let change = |tx: &Tx| {
+            let _content = node.content.write();
+            let old = node.with_attrs(|attrs| attrs.size);
+            if size < old {
+                node.object().free_range(tx, size, u64::MAX)?;
+            } else {
+                self.grow_first_block(tx, node, size)?;
+            }
+            let now = self.now();
+            node.edit(self, tx, |attrs| {
+                attrs.size = size;
+                content_modified(attrs, now);
+                if size == 0 {
+                    attrs.flags.0 &= !FileFlags::SPARSE.0;
+                }
+                clear_setid(attrs, cred);
+                Ok(())
+            })
+        };
+        let bytes = SMALL_CHANGE.max(2 * node.object().block_size());
+        if size < old { self.change_freeing(bytes, change) } else { self.change(bytes, change) }
+    }
+
+    /// Makes a hole in a file; its size stays.
+    ///
+    /// # Errors
+    /// As [`Zfs::truncate`].
+    pub fn punch(&self, cred: &Cred, id: u64, range: Range<u64>) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        expect_file(&node)?;
+        self.may_cut(&node)?;
+        let size = node.with_attrs(|attrs| attrs.size);
+        let end = range.end.min(size);
+        if range.start >= end {
+            return Ok(());
+        }
+        self.warm_edge(&node, range.start)?;
+        self.warm_edge(&node, end)?;
+        self.free_pieces(&node, range.start..end)?;
+        self.change_freeing(SMALL_CHANGE.max(3 * node.object().block_size()), |tx| {
+            let _content = node.content.write();
+            // up to the end of the last block, if it is the end of the file
+            let size = node.with_attrs(|attrs| attrs.size);
+            let len = if end == size { u64::MAX } else { end - range.start };
+            node.object().free_range(tx, range.start, len)?;
+            let now = self.now();
+            node.edit(self, tx, |attrs| {
+                content_modified(attrs, now);
+                clear_setid(attrs, cred);
+                Ok(())
+            })
+        })
+    }
+
+    fn may_cut(&self, node: &Znode) -> Result<(), Error> {
+        let flags = node.with_attrs(|attrs| attrs.flags);
+        let fixed = flags.has(FileFlags::IMMUTABLE) || flags.has(FileFlags::APPENDONLY);
+        if fixed { Err(Refusal::NotPermitted.of(node.id())) } else { Ok(()) }
+    }
+
+    /// Brings the block at a place into the cache, if the place is within it.
+    fn warm_edge(&self, node: &Znode, at: u64) -> Result<(), Error> {
+        let size = node.object().block_size();
+        if at.checked_rem(size).unwrap_or(0) != 0 {
+            node.object().block(at / size)?;
+        }
+        Ok(())
+    }
+
+    /// Frees all but the front of a long range.
+    fn free_pieces(&self, node: &Znode, range: Range<u64>) -> Result<(), Error> {
+        let (object, block) = (node.object(), node.object().block_size());
+        let per_indirect = 1u64 << object.phys().fanout_shift().min(20);
+        let piece = block.saturating_mul(per_indirect).saturating_mul(PIECE_INDIRECT).max(1);
+        let mut end = range.end;
+        while end - range.start > piece {
+            let start = (end - 1) / piece * piece;
+            if start <= range.start {
+                break;
+            }
+            // what is a hole already needs no place
+            if object.next_data(start)?.is_some_and(|data| data < end) {
+                self.change_freeing(SMALL_CHANGE, |tx| {
+                    let _content = node.content.write();
+                    Ok(object.free_range(tx, start, end - start)?)
+                })?;
+            }
+            end = start;
+        }
+        Ok(())
+    }
+
+    /// The next byte of data at or behind `offset`; what is not on disk yet counts.
+    ///
+    /// # Errors
+    /// ENXIO if there is none.
+    pub fn seek_data(&self, id: u64, offset: u64) -> Result<u64, Error> {
+        let node = self.znode(id)?;
+        expect_file(&node)?;
+        let _content = node.content.read();
+        let size = node.with_attrs(|attrs| attrs.size);
+        let found = if offset < size { node.object().next_data(offset)? } else { None };
+        found.filter(|at| *at < size).ok_or_else(|| Refusal::NoData.of(id))
+    }
+
+    /// The next byte of a hole at or behind `offset`; the end counts as one.
+    ///
+    /// # Errors
+    /// ENXIO at the end and behind it.
+    pub fn seek_hole(&self, id: u64, offset: u64) -> Result<u64, Error> {
+        let node = self.znode(id)?;
+        expect_file(&node)?;
+        let _content = node.content.read();
+        let size = node.with_attrs(|attrs| attrs.size);
+        if offset >= size {
+            return Err(Refusal::NoData.of(id));
+        }
+        Ok(node.object().next_hole(offset)?.min(size))
+    }
+}

@@ -1,0 +1,376 @@
+//! Extended attributes that change (OpenZFS: `zpl_xattr.c`, `zfs_sa_set_xattr`).
+//!
+//! With `xattr=sa` an attribute goes into the packed list among the system attributes, with `xattr=dir`, or if it is too large for that,
+//! into a file of a hidden directory ([`xattr_dir`](super::xattr_dir)). It is never in both: what is set in one place goes from the
+//! other. While attributes of a file change its `content` is locked.
+//!
+//! Names of users are stored with `user.`; a name of another system without it counts as the same, and goes when it is set anew.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use base::Endian;
+use dmu::Tx;
+use dmu::sa::Attr;
+use nvlist::{Encoding, NvList, Value};
+
+use super::access::{self, Perms};
+use super::permit::ACLTYPE_POSIX;
+use super::znode::state_changed;
+use super::{Cred, Refusal, SMALL_CHANGE, XattrMode, Zfs, Znode};
+use crate::{Attrs, Error, FileFlags, Kind, PosixAcl, Xattr, decode_dxattr, linux_name};
+
+/// The largest value (Linux: `XATTR_SIZE_MAX`).
+const VALUE_MAX: usize = 64 << 10;
+/// The longest name (Linux: `XATTR_NAME_MAX`).
+const NAME_MAX: usize = 255;
+/// The largest value in the packed list (OpenZFS: `DXATTR_MAX_ENTRY_SIZE`).
+const SA_VALUE_MAX: usize = 32 << 10;
+/// The largest packed list (OpenZFS: `SA_ATTR_MAX_LEN`).
+const SA_LIST_MAX: usize = u16::MAX as usize;
+/// Value of the property `xattr`: attributes are off.
+const XATTR_OFF: u64 = 0;
+/// Value of the property `xattr`: in system attributes.
+const XATTR_SA: u64 = 2;
+
+/// A name space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Space {
+    User,
+    Trusted,
+    Security,
+    PosixAccess,
+    PosixDefault,
+}
+
+impl Space {
+    fn of(name: &[u8]) -> Option<Space> {
+        let spaces = [(&b"user."[..], Space::User), (b"trusted.", Space::Trusted), (b"security.", Space::Security)];
+        let begins =
+            |(prefix, space): (&[u8], Space)| (name.starts_with(prefix) && name.len() > prefix.len()).then_some(space);
+        match name {
+            _ if name == PosixAcl::ACCESS.as_bytes() => Some(Space::PosixAccess),
+            _ if name == PosixAcl::DEFAULT.as_bytes() => Some(Space::PosixDefault),
+            _ => spaces.into_iter().find_map(begins),
+        }
+    }
+}
+
+impl Zfs {
+    /// An extended attribute, by the name that Linux shows.
+    ///
+    /// # Errors
+    /// ENODATA, EACCES, ENOTSUP for a name space that is off or unknown.
+    pub fn get_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
+        let node = self.znode(id)?;
+        let missing = || Refusal::NoAttribute.of(id);
+        let space = self.space_of(&node, name)?;
+        let attrs = node.attrs();
+        match space {
+            Space::Trusted if !cred.is_root() => return Err(missing()),
+            Space::User if !matches!(attrs.kind(), Kind::File | Kind::Directory) => return Err(missing()),
+            Space::User => self.check(cred, &node, Perms::READ_DATA)?,
+            _ => {}
+        }
+        let _content = node.content.read();
+        self.fs().node(id)?.xattr(name)?.ok_or_else(missing)
+    }
+
+    /// The names of the extended attributes that the caller may know.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn list_xattrs(&self, cred: &Cred, id: u64) -> Result<Vec<Vec<u8>>, Error> {
+        let node = self.znode(id)?;
+        let settings = self.settings();
+        let _content = node.content.read();
+        let mut names = self.fs().node(id)?.xattr_names()?;
+        names.retain(|name| match Space::of(name) {
+            Some(Space::Trusted) => cred.is_root(),
+            Some(Space::PosixAccess | Space::PosixDefault) => settings.acltype == ACLTYPE_POSIX,
+            Some(Space::Security) => true,
+            Some(Space::User) | None => settings.xattr != XATTR_OFF,
+        });
+        Ok(names)
+    }
+
+    /// Sets an extended attribute. POSIX lists are `system.posix_acl_access` and `system.posix_acl_default`: an access list changes the
+    /// mode, and one that says no more than the mode is not kept.
+    ///
+    /// # Errors
+    /// EEXIST, ENODATA by `mode`; EACCES, EPERM; ENOTSUP; E2BIG and ERANGE for what is too long; EINVAL for a list that is none.
+    pub fn set_xattr(&self, cred: &Cred, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<(), Error> {
+        if value.len() > VALUE_MAX {
+            return Err(Error::TooLarge { object: id, size: value.len() as u64 });
+        }
+        let node = self.znode(id)?;
+        let space = self.may_change_xattr(cred, &node, name)?;
+        match space {
+            Space::PosixAccess => {
+                let acl = self.decode_list(&node, value)?;
+                self.set_posix_access(cred, &node, acl.as_ref())
+            }
+            Space::PosixDefault => {
+                let acl = self.decode_list(&node, value)?;
+                self.set_posix_default(cred, &node, acl.as_ref())
+            }
+            _ => self.change(SMALL_CHANGE + 2 * value.len() as u64, |tx| {
+                let _content = node.content.write();
+                self.put_xattr(tx, cred, &node, name, value, mode)
+            }),
+        }
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// ENODATA, EACCES, EPERM, ENOTSUP.
+    pub fn remove_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        match self.may_change_xattr(cred, &node, name)? {
+            Space::PosixAccess => self.set_posix_access(cred, &node, None),
+            Space::PosixDefault => self.set_posix_default(cred, &node, None),
+            _ => self.change(SMALL_CHANGE, |tx| {
+                let _content = node.content.write();
+                if self.drop_xattr(tx, &node, name)? { Ok(()) } else { Err(Refusal::NoAttribute.of(id)) }
+            }),
+        }
+    }
+
+    /// The name space of a name, if it is to be had.
+    fn space_of(&self, node: &Znode, name: &[u8]) -> Result<Space, Error> {
+        let off = |what| Refusal::Unsupported(what).of(node.id());
+        if name.len() > NAME_MAX {
+            return Err(Refusal::TooSmall.of(node.id()));
+        }
+        let settings = self.settings();
+        match Space::of(name) {
+            None => Err(off("no such name space of extended attributes")),
+            Some(Space::User) if settings.xattr == XATTR_OFF => Err(off("extended attributes are off")),
+            Some(Space::PosixAccess | Space::PosixDefault) if settings.acltype != ACLTYPE_POSIX => {
+                Err(off("POSIX lists are off"))
+            }
+            Some(space) => Ok(space),
+        }
+    }
+
+    /// Checks that the caller may change an attribute (Linux: `xattr_permission`, `cap_inode_setxattr`).
+    fn may_change_xattr(&self, cred: &Cred, node: &Znode, name: &[u8]) -> Result<Space, Error> {
+        let space = self.space_of(node, name)?;
+        let attrs = node.attrs();
+        let fixed = attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::APPENDONLY);
+        let forbidden = match space {
+            Space::Trusted | Space::Security => !cred.is_root(),
+            Space::PosixAccess | Space::PosixDefault => !access::owns(cred, &attrs),
+            Space::User => {
+                let sticky_dir = attrs.kind() == Kind::Directory && attrs.mode & 0o1000 != 0;
+                !matches!(attrs.kind(), Kind::File | Kind::Directory) || (sticky_dir && !access::owns(cred, &attrs))
+            }
+        };
+        if fixed || forbidden {
+            return Err(Refusal::NotPermitted.of(node.id()));
+        }
+        if space == Space::User {
+            self.check(cred, node, Perms::WRITE_DATA)?;
+        }
+        Ok(space)
+    }
+
+    /// The packed list of a file, decoded: stored names and values in order.
+    fn packed_xattrs(&self, node: &Znode) -> Result<Vec<Xattr>, Error> {
+        let sa = node.sa(self)?;
+        match sa.get(Attr::Dxattr).filter(|packed| !packed.is_empty()) {
+            None => Ok(Vec::new()),
+            Some(packed) => decode_dxattr(packed).map_err(|source| Error::NvList {
+                object: node.id(),
+                what: "extended attributes",
+                source,
+            }),
+        }
+    }
+
+    /// Puts an attribute where it belongs. `content` is held.
+    fn put_xattr(
+        &self,
+        tx: &Tx,
+        cred: &Cred,
+        node: &Arc<Znode>,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<(), Error> {
+        let mut packed = self.packed_xattrs(node)?;
+        let in_dir = self.hidden_names(node, name)?;
+        let is_it = |stored: &[u8]| linux_name(stored).is_some_and(|shown| shown == name);
+        let in_list = packed.iter().any(|(stored, _)| is_it(stored));
+        match mode {
+            XattrMode::Create if in_list || !in_dir.is_empty() => return Err(Refusal::Exists.of(node.id())),
+            XattrMode::Replace if !in_list && in_dir.is_empty() => return Err(Refusal::NoAttribute.of(node.id())),
+            _ => {}
+        }
+        packed.retain(|(stored, _)| !is_it(stored));
+        let rest = packed.len();
+        packed.push((name.to_vec(), value.to_vec()));
+        let bytes = pack(node, &packed)?;
+        let fits = value.len() <= SA_VALUE_MAX && bytes.len() <= SA_LIST_MAX;
+        if self.settings().xattr == XATTR_SA && fits {
+            for stored in in_dir {
+                self.remove_hidden(tx, node, &stored)?;
+            }
+            return self.set_packed(tx, node, bytes);
+        }
+        for stored in in_dir.iter().filter(|stored| *stored != name) {
+            self.remove_hidden(tx, node, stored)?;
+        }
+        self.write_hidden(tx, cred, node, name, value)?;
+        if in_list {
+            packed.truncate(rest);
+            let bytes = pack(node, &packed)?;
+            return self.set_packed(tx, node, bytes);
+        }
+        self.changed(tx, node)
+    }
+
+    /// Takes an attribute from wherever it is; tells whether it was there. `content` is held.
+    fn drop_xattr(&self, tx: &Tx, node: &Arc<Znode>, name: &[u8]) -> Result<bool, Error> {
+        let mut packed = self.packed_xattrs(node)?;
+        let in_dir = self.hidden_names(node, name)?;
+        let before = packed.len();
+        packed.retain(|(stored, _)| linux_name(stored).is_none_or(|shown| shown != name));
+        for stored in &in_dir {
+            self.remove_hidden(tx, node, stored)?;
+        }
+        if packed.len() < before {
+            let bytes = pack(node, &packed)?;
+            self.set_packed(tx, node, bytes)?;
+        } else if !in_dir.is_empty() {
+            self.changed(tx, node)?;
+        }
+        Ok(packed.len() < before || !in_dir.is_empty())
+    }
+
+    fn set_packed(&self, tx: &Tx, node: &Znode, bytes: Vec<u8>) -> Result<(), Error> {
+        let now = self.now();
+        node.edit_with(self, tx, &[(Attr::Dxattr, Cow::Owned(bytes))], |attrs| {
+            state_changed(attrs, now);
+            Ok(())
+        })
+    }
+
+    fn changed(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
+        let now = self.now();
+        node.edit(self, tx, |attrs| {
+            attrs.ctime = now;
+            attrs.seq = attrs.seq.map(|seq| seq.wrapping_add(1));
+            Ok(())
+        })
+    }
+
+    /// A list that somebody sets; none if it is empty.
+    fn decode_list(&self, node: &Znode, value: &[u8]) -> Result<Option<PosixAcl>, Error> {
+        let invalid = |_| Refusal::Invalid("no POSIX list").of(node.id());
+        let acl = PosixAcl::decode(value).map_err(invalid)?;
+        if acl.0.is_empty() {
+            return Ok(None);
+        }
+        acl.validate().map_err(invalid)?;
+        Ok(Some(acl))
+    }
+
+    fn set_posix_access(&self, cred: &Cred, node: &Arc<Znode>, acl: Option<&PosixAcl>) -> Result<(), Error> {
+        if node.kind() == Kind::Symlink {
+            return Err(Refusal::Unsupported("list of a symbolic link").of(node.id()));
+        }
+        self.change(2 * SMALL_CHANGE, |tx| {
+            let _content = node.content.write();
+            self.put_posix_access(tx, cred, node, acl)
+        })
+    }
+
+    /// Sets the list of a file and the mode that follows from it. `content` is held.
+    fn put_posix_access(&self, tx: &Tx, cred: &Cred, node: &Arc<Znode>, acl: Option<&PosixAcl>) -> Result<(), Error> {
+        let name = PosixAcl::ACCESS.as_bytes();
+        if let Some(acl) = acl {
+            let now = self.now();
+            node.edit(self, tx, |attrs| {
+                let mode = mode_with(attrs, acl, cred);
+                if mode != attrs.mode {
+                    (attrs.mode, attrs.ctime) = (mode, now);
+                }
+                Ok(())
+            })?;
+        }
+        match acl.filter(|acl| !acl.mode().1) {
+            Some(acl) => self.put_xattr(tx, cred, node, name, &acl.encode(), XattrMode::Set),
+            None => self.drop_xattr(tx, node, name).map(|_| ()),
+        }
+    }
+
+    fn set_posix_default(&self, cred: &Cred, node: &Arc<Znode>, acl: Option<&PosixAcl>) -> Result<(), Error> {
+        if node.kind() != Kind::Directory {
+            return if acl.is_some() { Err(Refusal::Denied.of(node.id())) } else { Ok(()) };
+        }
+        self.change(2 * SMALL_CHANGE, |tx| {
+            let _content = node.content.write();
+            match acl {
+                Some(acl) => {
+                    let name = PosixAcl::DEFAULT.as_bytes();
+                    self.put_xattr(tx, cred, node, name, &acl.encode(), XattrMode::Set)
+                }
+                None => self.drop_xattr(tx, node, PosixAcl::DEFAULT.as_bytes()).map(|_| ()),
+            }
+        })
+    }
+
+    /// Keeps the POSIX list in step with a new mode (OpenZFS: `zpl_chmod_acl`).
+    pub(super) fn chmod_posix(&self, tx: &Tx, node: &Arc<Znode>, mode: u32) -> Result<(), Error> {
+        let Some(mut acl) = self.fs().node(node.id())?.posix_acl()? else { return Ok(()) };
+        acl.chmod(mode);
+        let _content = node.content.write();
+        self.put_posix_access(tx, &Cred::ROOT, node, Some(&acl))
+    }
+
+    /// Gives a new file what the default list of its directory says: list and mode (OpenZFS: `zpl_init_acl`). Nobody else knows the
+    /// file yet.
+    ///
+    /// # Errors
+    /// When the lists cannot be read or written.
+    pub(crate) fn init_posix_acl(&self, tx: &Tx, cred: &Cred, dir: &Znode, node: &Arc<Znode>) -> Result<(), Error> {
+        if self.settings().acltype != ACLTYPE_POSIX || node.kind() == Kind::Symlink {
+            return Ok(());
+        }
+        let Some(default) = self.fs().node(dir.id())?.posix_default_acl()? else { return Ok(()) };
+        if node.kind() == Kind::Directory {
+            let name = PosixAcl::DEFAULT.as_bytes();
+            self.put_xattr(tx, cred, node, name, &default.encode(), XattrMode::Set)?;
+        }
+        let (mode, acl) = default.for_new_file(node.with_attrs(|attrs| attrs.mode));
+        node.edit(self, tx, |attrs| {
+            attrs.mode = mode;
+            Ok(())
+        })?;
+        match acl {
+            Some(acl) => {
+                let name = PosixAcl::ACCESS.as_bytes();
+                self.put_xattr(tx, cred, node, name, &acl.encode(), XattrMode::Set)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The mode of a file that gets a list (Linux: `posix_acl_update_mode`).
+fn mode_with(attrs: &Attrs, acl: &PosixAcl, cred: &Cred) -> u32 {
+    let mode = attrs.mode & !0o777 | acl.mode().0;
+    if access::may_set_gid_bit(cred, attrs.gid()) { mode } else { mode & !0o2000 }
+}
+
+/// The packed list, as OpenZFS packs it: XDR, each name once.
+fn pack(node: &Znode, list: &[Xattr]) -> Result<Vec<u8>, Error> {
+    let mut packed = NvList::new();
+    for (name, value) in list {
+        packed.insert(name, Value::ByteArray(value.clone()));
+    }
+    let what = "extended attributes";
+    packed.pack(Encoding::Xdr, Endian::Little).map_err(|source| Error::NvList { object: node.id(), what, source })
+}
