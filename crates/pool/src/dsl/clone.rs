@@ -71,16 +71,6 @@ impl TaskCx<'_> {
         Ok(())
     }
 
-    /// Removes the list of what a clone has of its own: it is not true any more (OpenZFS: `dsl_dir_remove_livelist`).
-    pub(crate) fn drop_livelist(&self, dir: u64) -> Result<(), Error> {
-        let (spa, mos, tx) = (self.spa, self.mos, self.tx);
-        let Some(id) = crate::spa::heads::dir_field(mos, dir, dir_keys::LIVELIST)? else { return Ok(()) };
-        mos.zap(dir)?.remove(tx, dir_keys::LIVELIST)?;
-        let list = Deadlist::open(mos, id)?;
-        spa.with_empty_bpobj(mos, tx, |count| list.free(tx, count))?;
-        spa.feature_decrement(mos, tx, "livelist")
-    }
-
     /// The ZAP in which directory `dir` lists the heads that were cloned of its snapshots.
     pub(crate) fn clones_zap(&self, dir: u64) -> Result<Zap, Error> {
         let (mos, tx) = (self.mos, self.tx);

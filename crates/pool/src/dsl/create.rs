@@ -103,7 +103,7 @@ impl TaskCx<'_> {
         let (spa, mos) = (self.spa, self.mos);
         // whose the space and the objects are is known from the beginning, if it is known at all
         let accounted = os_type == ObjsetType::Zfs && spa.hooks_used_by();
-        let flags = if accounted { crate::spa::create::ACCOUNTING_COMPLETE } else { 0 };
+        let flags = if accounted { spa.accounting_flags(mos)? } else { 0 };
         let objset = Objset::create(spa.zio().clone(), ds.id, os_type, flags, self.tx)?;
         init(&objset, self.tx)?;
         let policy: WritePolicy = spa.policy_of(mos, ds.phys.dir_obj)?;

@@ -96,7 +96,7 @@ impl Spa {
     /// Records what was done to `dataset`.
     pub(crate) fn log_live(&self, mos: &Mos, tx: &Tx, dataset: &Live, event: &str, what: &str) -> Result<(), Error> {
         let name = mos.full_name(self.name(), dataset)?;
-        self.log_dataset(mos, tx, event, (&name, dataset.id), what)
+        self.log_named(mos, tx, event, (&name, dataset.id), what)
     }
 
     /// The head or snapshot of this full name.

@@ -22,14 +22,28 @@
 //!
 //! OpenZFS: `dsl_dataset.c`, `dsl_dir.c`, `dsl_prop.c`, `dsl_crypt.c`.
 
+mod async_destroy;
+mod bookmark;
 mod clone;
 mod counts;
 mod create;
 mod crypt;
+mod destroy;
+mod destroy_old;
+mod destroy_snapshot;
+mod estimate;
+mod hold;
+mod livelist;
 mod lookup;
+mod promote;
 mod props;
 mod quota;
 mod refusal;
+mod remap;
+mod rename;
+mod rollback;
+mod snapshot;
+mod swap;
 mod volume;
 
 pub use create::{Init, NewDataset};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::Txg;
+use base::{Txg, tunable};
 use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
 use ondisk::dsl::{DslDatasetPhys, dir_keys};
 use ondisk::{BlkPtr, ObjectType};
@@ -17,9 +17,6 @@ use crate::mos::Mos;
 use crate::spa::Spa;
 use crate::spa::space::{Delta, Gather, Tally, Used, parent_delta};
 use crate::{Dataset, Error};
-
-/// Entries from which on a livelist begins a new part (OpenZFS: `zfs_livelist_max_entries`).
-pub(crate) const LIVELIST_MAX_ENTRIES: u64 = 500_000;
 
 /// A ZAP of metadata that says its own kind (OpenZFS: `DMU_OTN_ZAP_METADATA`).
 pub(crate) const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
@@ -208,15 +205,16 @@ impl Spa {
         };
         let livelist = dir_field(mos, phys.dir_obj, dir_keys::LIVELIST)?;
         let gather = Gather::new(mos, phys.prev_snap_txg, before_last, creation(dir.origin_obj)?)
-            .with_livelist(livelist.is_some());
+            .with_livelist(livelist.is_some())
+            .with_marks(mos.counting_marks(head.id, phys.prev_snap_txg)?);
         let policy = head.policy.read().clone();
-        let used = self.hooks.used_by.as_deref().map(|used| used as &dyn UsedBy);
+        let accounts = self.accounts(mos)?;
         let bp = head.objset.sync(&SyncCx {
             txg: tx.txg(),
             pass: self.pass.load(Ordering::Relaxed) as u32,
             owner: &gather,
             policy: &policy,
-            used,
+            used: accounts.as_ref().map(|used| used as &dyn UsedBy),
         })?;
         let tally = gather.into_tally();
         mos.edit_dataset(tx, head.id, |phys| phys.bp = bp)?;
@@ -244,7 +242,9 @@ impl Spa {
         }
         if let Some(id) = dir_field(mos, before.dir_obj, dir_keys::LIVELIST)?.filter(|_| !tally.live.is_empty()) {
             self.append_livelist(mos, tx, id, tally.live.clone())?;
+            self.tend_livelist(mos, tx, head.id)?;
         }
+        mos.count_killed(tx, head.id, &tally.killed_of_marks)?;
         self.frees.add(tally.free.iter().copied());
         self.activate_dataset_features(mos, tx, head, &tally)
     }
@@ -255,7 +255,7 @@ impl Spa {
         live.sort_by_key(|(_, freed)| *freed);
         let mut livelist = Deadlist::open(mos, id)?;
         let full = match livelist.lists().last() {
-            Some((_, last)) => livelist.list(*last)?.phys().num_blkptrs > LIVELIST_MAX_ENTRIES,
+            Some((_, last)) => livelist.list(*last)?.phys().num_blkptrs > tunable::ZFS_LIVELIST_MAX_ENTRIES.get(),
             None => true,
         };
         self.with_empty_bpobj(mos, tx, |count| {
