@@ -62,6 +62,12 @@ impl WrappingKey {
             .map_err(|_| Error::BadKey("wrong length"))?;
         Ok(out)
     }
+
+    /// Its 32 bytes, to hand on; they are not to be kept.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
 }
 
 /// The fields of a key object that hold a dataset's keys, wrapped. OpenZFS: `dsl_crypto_key_open`.

@@ -1,0 +1,88 @@
+//! Requests to a pool.
+
+use std::sync::Arc;
+
+use nvlist::NvList;
+use pool::Spa;
+
+use crate::decode::require_str;
+use crate::{Error, Failed, Ioc};
+
+/// Who asks: new file systems belong to them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// What answers requests to one pool.
+#[derive(Clone, Debug)]
+pub struct Control {
+    pub(crate) spa: Arc<Spa>,
+    pub(crate) caller: Caller,
+}
+
+impl Control {
+    /// Takes requests to `spa`, from `caller`.
+    #[must_use]
+    pub fn new(spa: Arc<Spa>, caller: Caller) -> Control {
+        Control { spa, caller }
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn spa(&self) -> &Arc<Spa> {
+        &self.spa
+    }
+
+    /// Does what is asked. After it the change is on disk, and [`Spa::view`] shows it.
+    ///
+    /// # Errors
+    /// [`Failed`], with OpenZFS's errno, and that of each thing of several. Nothing was changed then, but by [`Ioc::Create`] and
+    /// [`Ioc::SetProp`] with quotas of users, which are files' matter and come last.
+    pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        ioc.check(input)?;
+        self.check_pool(name)?;
+        match ioc {
+            Ioc::LogHistory => self.done(self.spa.log_history(require_str(input, "message")?)),
+            Ioc::PoolSync => self.done(self.spa.sync()),
+            Ioc::PoolCheckpoint => self.done(self.spa.checkpoint()),
+            Ioc::PoolDiscardCheckpoint => self.done(self.spa.discard_checkpoint()),
+            Ioc::Create => self.create(name, input),
+            Ioc::Clone => self.clone_from(name, input),
+            Ioc::Destroy => self.done(self.spa.destroy_head(name)),
+            Ioc::Snapshot => self.snapshot(input),
+            Ioc::DestroySnaps => self.destroy_snaps(input),
+            Ioc::SpaceSnaps => self.space_snaps(name, input),
+            Ioc::Bookmark => self.bookmark(input),
+            Ioc::DestroyBookmarks => self.destroy_bookmarks(input),
+            Ioc::Hold => self.hold(input),
+            Ioc::Release => self.release(input),
+            Ioc::Promote => self.promote(name),
+            Ioc::Rename => self.rename(name, input),
+            Ioc::Rollback => self.rollback(name, input),
+            Ioc::SetProp => self.set_prop(name, input),
+            Ioc::InheritProp => self.inherit_prop(name, input),
+            Ioc::LoadKey => self.load_key(name, input),
+            Ioc::UnloadKey => self.unload_key(name),
+            Ioc::ChangeKey => self.change_key(name, input),
+            Ioc::WaitFs => self.wait_fs(name, input),
+        }
+    }
+
+    /// The answer to a request that has none.
+    pub(crate) fn done(&self, result: Result<(), pool::Error>) -> Result<NvList, Failed> {
+        result?;
+        Ok(NvList::new())
+    }
+
+    /// Whether `name` is in this pool.
+    pub(crate) fn check_pool(&self, name: &str) -> Result<(), Error> {
+        match name.split(['/', '@', '#']).next() {
+            Some(pool) if pool == self.spa.name() => Ok(()),
+            _ => Err(Error::OtherPool(name.to_owned())),
+        }
+    }
+}

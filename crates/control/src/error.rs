@@ -1,0 +1,109 @@
+//! What can go wrong with a request.
+
+use nvlist::NvList;
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pool refused it, or could not do it.
+    #[error(transparent)]
+    Pool(#[from] pool::Error),
+    /// Files could not be reached.
+    #[error(transparent)]
+    Zpl(#[from] zpl::Error),
+    /// A key that the request does not have (`ZFS_ERR_IOC_ARG_UNAVAIL`).
+    #[error("{ioc}: unknown argument '{key}'")]
+    UnknownKey {
+        /// The request.
+        ioc: &'static str,
+        /// The key.
+        key: String,
+    },
+    /// A key that is not there (`ZFS_ERR_IOC_ARG_REQUIRED`).
+    #[error("{ioc}: argument '{key}' is missing")]
+    MissingKey {
+        /// The request.
+        ioc: &'static str,
+        /// The key.
+        key: &'static str,
+    },
+    /// A value of another type (`ZFS_ERR_IOC_ARG_BADTYPE`).
+    #[error("{ioc}: argument '{key}' is of the wrong type")]
+    KeyType {
+        /// The request.
+        ioc: &'static str,
+        /// The key.
+        key: String,
+    },
+    /// Arguments that make no sense (EINVAL).
+    #[error("{0}")]
+    Invalid(String),
+    /// The pool lacks what a property or value needs (ENOTSUP).
+    #[error("'{0}' is not supported by this pool")]
+    NotSupported(String),
+    /// A value beyond what is allowed (ERANGE).
+    #[error("value of '{0}' is out of range")]
+    OutOfRange(String),
+    /// Names of several pools, or a pool other than that asked (EXDEV).
+    #[error("'{0}' is in another pool")]
+    OtherPool(String),
+    /// The parent is no file system (`ZFS_ERR_WRONG_PARENT`).
+    #[error("parent of '{0}' is not a filesystem")]
+    WrongParent(String),
+}
+
+impl Error {
+    /// The errno that OpenZFS gives on Linux; above 1024 are its own.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::Pool(e) => e.errno(),
+            Error::Zpl(e) => e.errno(),
+            Error::OtherPool(_) => 18,
+            Error::Invalid(_) => 22,
+            Error::OutOfRange(_) => 34,
+            Error::NotSupported(_) => 95,
+            Error::UnknownKey { .. } => 1030,
+            Error::MissingKey { .. } => 1031,
+            Error::KeyType { .. } => 1032,
+            Error::WrongParent(_) => 1033,
+        }
+    }
+}
+
+/// A request that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Failed {
+    /// Why, as OpenZFS's number; of the first thing, if several failed.
+    pub errno: i32,
+    /// What the request answers nevertheless: the errno of each thing that failed (an `Int32` by its name).
+    pub out: NvList,
+    /// Why.
+    pub error: Error,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        let mut out = NvList::new();
+        if let Error::Pool(pool::Error::Many(all)) = &error {
+            for (name, e) in all {
+                out.insert(name, e.errno());
+            }
+        }
+        Failed { errno: error.errno(), out, error }
+    }
+}
+
+impl From<pool::Error> for Failed {
+    fn from(e: pool::Error) -> Failed {
+        Error::Pool(e).into()
+    }
+}
+
+impl From<zpl::Error> for Failed {
+    fn from(e: zpl::Error) -> Failed {
+        Error::Zpl(e).into()
+    }
+}

@@ -1,0 +1,196 @@
+//! The requests that there are, and which keys each takes (OpenZFS: `zfs_ioc_t`, `zfs_ioc_key_t`, `zfs_check_input_nvpairs`).
+
+use nvlist::{DataType, NvList};
+
+use crate::Error;
+
+/// A request (OpenZFS: `ZFS_IOC_*`). `name` is what the call is about: a dataset, or a pool where the list names datasets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum Ioc {
+    /// Of a pool: writes `message` into its history.
+    LogHistory,
+    /// Of a pool: waits until all that was changed is on disk.
+    PoolSync,
+    /// Of a pool: takes a checkpoint.
+    PoolCheckpoint,
+    /// Of a pool: gives its checkpoint up.
+    PoolDiscardCheckpoint,
+    /// A new dataset: `type` (2 a file system, 3 a volume), `props`, `hidden_args` with `wkeydata`.
+    Create,
+    /// A new dataset from snapshot `origin`, with `props`.
+    Clone,
+    /// Destroys a file system or volume that has neither snapshots nor children.
+    Destroy,
+    /// Of a pool: takes all `snaps` in one txg, with `props`. A refusal tells the errno of each.
+    Snapshot,
+    /// Of a pool: destroys all `snaps`, or none; those in use later, with `defer`.
+    DestroySnaps,
+    /// What destroying the snapshots from `firstsnap` to the one named would free: `used`, `compressed`, `uncompressed`.
+    SpaceSnaps,
+    /// Of a pool: bookmarks, each with its source.
+    Bookmark,
+    /// Of a pool: destroys bookmarks. Those that are not there are passed over.
+    DestroyBookmarks,
+    /// Of a pool: `holds`, a list from snapshot to tag. Snapshots that are not there are passed over, and told.
+    Hold,
+    /// Of a pool: lists of tags, by snapshot.
+    Release,
+    /// Makes a clone what its origin's file system was. A refusal names the snapshot in the way, `conflsnap`.
+    Promote,
+    /// A new name, `target`; with `recursive` for the snapshots of all below.
+    Rename,
+    /// Back to the latest snapshot, which must be `target` if there is one. Answers with `target`.
+    Rollback,
+    /// Sets `props`; with `received` as a stream does. A refusal tells the errno of each.
+    SetProp,
+    /// Unsets `prop`; with `received` what came with a stream is in force again.
+    InheritProp,
+    /// Loads the key in `hidden_args`; with `noop` it is only checked.
+    LoadKey,
+    /// Forgets the key.
+    UnloadKey,
+    /// Another key (`crypt_cmd` 2 or none: with `hidden_args` and `props`), the parent's (3), or the same without rewrapping (4, 5).
+    ChangeKey,
+    /// Waits for an activity to end: `wait_activity` 0 is the queue of deleted files. Answers with `wait_waited`.
+    WaitFs,
+}
+
+/// A key of a request.
+struct Key {
+    name: &'static str,
+    kind: DataType,
+    optional: bool,
+}
+
+/// What a request may hold.
+enum Keys {
+    /// These keys.
+    Named(&'static [Key]),
+    /// Names of things, each with a value of this type.
+    Things(DataType),
+}
+
+const fn must(name: &'static str, kind: DataType) -> Key {
+    Key { name, kind, optional: false }
+}
+
+const fn may(name: &'static str, kind: DataType) -> Key {
+    Key { name, kind, optional: true }
+}
+
+impl Ioc {
+    /// The name by which it is known in a pool's history.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Ioc::LogHistory => "log_history",
+            Ioc::PoolSync => "sync",
+            Ioc::PoolCheckpoint => "pool_checkpoint",
+            Ioc::PoolDiscardCheckpoint => "pool_discard_checkpoint",
+            Ioc::Create => "create",
+            Ioc::Clone => "clone",
+            Ioc::Destroy => "destroy",
+            Ioc::Snapshot => "snapshot",
+            Ioc::DestroySnaps => "destroy_snaps",
+            Ioc::SpaceSnaps => "space_snaps",
+            Ioc::Bookmark => "bookmark",
+            Ioc::DestroyBookmarks => "destroy_bookmarks",
+            Ioc::Hold => "hold",
+            Ioc::Release => "release",
+            Ioc::Promote => "promote",
+            Ioc::Rename => "rename",
+            Ioc::Rollback => "rollback",
+            Ioc::SetProp => "set",
+            Ioc::InheritProp => "inherit",
+            Ioc::LoadKey => "load-key",
+            Ioc::UnloadKey => "unload-key",
+            Ioc::ChangeKey => "change-key",
+            Ioc::WaitFs => "wait_fs",
+        }
+    }
+
+    fn keys(self) -> Keys {
+        use DataType::{Boolean, BooleanValue, Int32, NvList, String, Uint64};
+        Keys::Named(match self {
+            Ioc::LogHistory => const { &[must("message", String)] },
+            Ioc::PoolSync => const { &[may("force", BooleanValue)] },
+            Ioc::PoolCheckpoint | Ioc::PoolDiscardCheckpoint | Ioc::Destroy | Ioc::Promote | Ioc::UnloadKey => &[],
+            Ioc::Create => const { &[must("type", Int32), may("props", NvList), may("hidden_args", NvList)] },
+            Ioc::Clone => const { &[must("origin", String), may("props", NvList), may("hidden_args", NvList)] },
+            Ioc::Snapshot => const { &[must("snaps", NvList), may("props", NvList)] },
+            Ioc::DestroySnaps => const { &[must("snaps", NvList), may("defer", Boolean)] },
+            Ioc::SpaceSnaps => const { &[must("firstsnap", String)] },
+            Ioc::Bookmark => return Keys::Things(String),
+            Ioc::DestroyBookmarks => return Keys::Things(Boolean),
+            Ioc::Hold => const { &[must("holds", NvList), may("cleanup_fd", Int32)] },
+            Ioc::Release => return Keys::Things(NvList),
+            Ioc::Rename => const { &[must("target", String), may("recursive", Boolean)] },
+            Ioc::Rollback => const { &[may("target", String)] },
+            Ioc::SetProp => const { &[must("props", NvList), may("received", Boolean)] },
+            Ioc::InheritProp => const { &[must("prop", String), may("received", Boolean)] },
+            Ioc::LoadKey => const { &[must("hidden_args", NvList), may("noop", Boolean)] },
+            Ioc::ChangeKey => const { &[may("crypt_cmd", Uint64), may("hidden_args", NvList), may("props", NvList)] },
+            Ioc::WaitFs => const { &[must("wait_activity", Int32)] },
+        })
+    }
+
+    /// Whether `input` holds what this request takes, and nothing else.
+    pub(crate) fn check(self, input: &NvList) -> Result<(), Error> {
+        let named = match self.keys() {
+            Keys::Named(named) => named,
+            Keys::Things(kind) => {
+                return match input.iter().find(|(_, value)| value.data_type() != kind) {
+                    Some((name, _)) => Err(Error::KeyType { ioc: self.name(), key: name.to_owned() }),
+                    None => Ok(()),
+                };
+            }
+        };
+        for (name, value) in input {
+            match named.iter().find(|key| key.name == name) {
+                None => return Err(Error::UnknownKey { ioc: self.name(), key: name.to_owned() }),
+                Some(key) if key.kind != value.data_type() => {
+                    return Err(Error::KeyType { ioc: self.name(), key: name.to_owned() });
+                }
+                Some(_) => {}
+            }
+        }
+        match named.iter().find(|key| !key.optional && !input.contains(key.name)) {
+            Some(key) => Err(Error::MissingKey { ioc: self.name(), key: key.name }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(pairs: Vec<(&str, nvlist::Value)>) -> NvList {
+        let mut list = NvList::new();
+        pairs.into_iter().for_each(|(name, value)| list.insert(name, value));
+        list
+    }
+
+    fn errno(ioc: Ioc, pairs: Vec<(&str, nvlist::Value)>) -> i32 {
+        ioc.check(&list(pairs)).map_or_else(|e| e.errno(), |()| 0)
+    }
+
+    #[test]
+    fn keys_are_checked_by_name_and_type() {
+        assert_eq!(errno(Ioc::Snapshot, vec![("snaps", NvList::new().into())]), 0);
+        assert_eq!(errno(Ioc::Snapshot, vec![]), 1031);
+        assert_eq!(errno(Ioc::Snapshot, vec![("snaps", 1u64.into())]), 1032);
+        assert_eq!(errno(Ioc::Snapshot, vec![("snaps", NvList::new().into()), ("x", 1u64.into())]), 1030);
+        assert_eq!(errno(Ioc::Create, vec![("type", 2u64.into())]), 1032);
+        assert_eq!(errno(Ioc::Create, vec![("type", 2i32.into())]), 0);
+    }
+
+    #[test]
+    fn lists_of_things_have_one_type() {
+        assert_eq!(errno(Ioc::Bookmark, vec![("a#b", "a@s".into())]), 0);
+        assert_eq!(errno(Ioc::Bookmark, vec![("a#b", "a@s".into()), ("a#c", ().into())]), 1032);
+        assert_eq!(errno(Ioc::DestroyBookmarks, vec![("a#b", ().into())]), 0);
+        assert_eq!(errno(Ioc::Destroy, vec![("a", ().into())]), 1030);
+    }
+}

@@ -1,0 +1,121 @@
+//! Keys of encrypted datasets.
+
+use codec::crypt::{Suite, WrappingKey};
+use nvlist::{NvList, Value as Nv};
+use pool::{ChangeKey, KeyFormat, NewKey, WithoutKey};
+
+use crate::decode::{Props, require_list};
+use crate::{Control, Error, Failed};
+
+/// Values of property `encryption`: the usual cipher, and none.
+const CRYPT_ON: u64 = 1;
+const CRYPT_OFF: u64 = 2;
+/// What happens to a key (OpenZFS: `dcp_cmd_t`).
+const CMD_NONE: u64 = 0;
+const CMD_NEW_KEY: u64 = 2;
+const CMD_INHERIT: u64 = 3;
+const CMD_FORCE_NEW_KEY: u64 = 4;
+const CMD_FORCE_INHERIT: u64 = 5;
+
+impl Control {
+    /// The key of a new dataset, and how it is encrypted without one. Takes what says so out of the properties.
+    pub(crate) fn new_key(
+        &self,
+        props: &mut Props,
+        hidden: Option<&NvList>,
+    ) -> Result<(Option<NewKey>, WithoutKey), Error> {
+        let said = props.take_number("encryption");
+        let cipher = match said {
+            None | Some(CRYPT_OFF) => None,
+            Some(CRYPT_ON) => Some(Suite::Aes256Gcm),
+            Some(n) => Some(Suite::from_u64(n).ok_or_else(|| Error::Invalid(format!("cipher {n} is not known")))?),
+        };
+        let without = match (said, cipher) {
+            (Some(CRYPT_OFF), _) => WithoutKey::Off,
+            (_, Some(cipher)) => WithoutKey::Cipher(cipher),
+            _ => WithoutKey::Inherit,
+        };
+        let Some(wrapping) = wrapping_key(hidden)? else {
+            return match props.values.iter().find(|(name, _)| is_key_prop(name)) {
+                Some((name, _)) => Err(Error::Invalid(format!("'{name}' without a key"))),
+                None => Ok((None, without)),
+            };
+        };
+        Ok((Some(key_of(cipher.unwrap_or(Suite::Aes256Gcm), wrapping, props)?), without))
+    }
+
+    pub(crate) fn load_key(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let hidden = require_list(input, "hidden_args")?;
+        let key = wrapping_key(Some(hidden))?.ok_or_else(|| Error::Invalid("no key is given".to_owned()))?;
+        let view = self.spa.view()?;
+        if input.contains("noop") {
+            view.check_key(name, &key)?;
+        } else {
+            view.load_key(name, &key)?;
+        }
+        Ok(NvList::new())
+    }
+
+    pub(crate) fn unload_key(&self, name: &str) -> Result<NvList, Failed> {
+        self.done(self.spa.view()?.unload_key(name))
+    }
+
+    pub(crate) fn change_key(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let change = match input.get_u64("crypt_cmd").unwrap_or(CMD_NONE) {
+            CMD_NONE | CMD_NEW_KEY => {
+                let mut props = Props::decode(input.get_nvlist("props"))?;
+                let key = wrapping_key(input.get_nvlist("hidden_args"))?;
+                let key = key.ok_or_else(|| Error::Invalid("no key is given".to_owned()))?;
+                // the cipher is the dataset's, whatever is said
+                let key = key_of(Suite::Aes256Gcm, key, &mut props)?;
+                if let Some((name, _)) = props.values.iter().find(|(name, _)| !pool::prop::is_user_property(name)) {
+                    return Err(Error::Invalid(format!("'{name}' cannot be set with a key")).into());
+                }
+                self.spa.change_key(name, ChangeKey::NewRoot(key))?;
+                if !props.values.is_empty() {
+                    self.spa.set_props(name, &props.values, pool::PropSource::Local)?;
+                }
+                return Ok(NvList::new());
+            }
+            CMD_INHERIT => ChangeKey::Inherit,
+            CMD_FORCE_NEW_KEY => ChangeKey::ForceNew,
+            CMD_FORCE_INHERIT => ChangeKey::ForceInherit,
+            n => return Err(Error::Invalid(format!("crypt_cmd {n} is not known")).into()),
+        };
+        self.done(self.spa.change_key(name, change))
+    }
+}
+
+fn is_key_prop(name: &str) -> bool {
+    matches!(name, "keyformat" | "pbkdf2iters" | "pbkdf2salt") || name == "keylocation"
+}
+
+/// The key among what no history may hold: 32 bytes.
+fn wrapping_key(hidden: Option<&NvList>) -> Result<Option<WrappingKey>, Error> {
+    match hidden.and_then(|hidden| hidden.get("wkeydata")) {
+        None => Ok(None),
+        Some(Nv::Uint8Array(bytes)) => match WrappingKey::from_raw(bytes) {
+            Ok(key) => Ok(Some(key)),
+            Err(e) => Err(Error::Invalid(e.to_string())),
+        },
+        Some(_) => Err(Error::KeyType { ioc: "hidden_args", key: "wkeydata".to_owned() }),
+    }
+}
+
+/// A key with what the properties say of it.
+fn key_of(cipher: Suite, wrapping: WrappingKey, props: &mut Props) -> Result<NewKey, Error> {
+    let keyformat = match props.take_number("keyformat") {
+        Some(1) => KeyFormat::Raw,
+        Some(2) => KeyFormat::Hex,
+        Some(3) => KeyFormat::Passphrase,
+        _ => return Err(Error::Invalid("a new key needs a keyformat".to_owned())),
+    };
+    Ok(NewKey {
+        cipher,
+        keyformat,
+        keylocation: props.take_text("keylocation").unwrap_or_else(|| "prompt".to_owned()),
+        wrapping,
+        pbkdf2_iters: props.take_number("pbkdf2iters").unwrap_or(0),
+        salt: props.take_number("pbkdf2salt").unwrap_or(0),
+    })
+}

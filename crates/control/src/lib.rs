@@ -1,0 +1,30 @@
+//! What commands ask of a pool: one name-value list in, one name-value list out.
+//!
+//! # What it is
+//! A [`Control`] answers requests ([`Ioc`]) about an open pool. Names, keys and types are those of OpenZFS's ioctls and of `libzfs_core`, so
+//! that whoever knows those knows these: `snaps`, `props`, `holds`, `hidden_args` with `wkeydata`, lists from name to errno where several things failed.
+//!
+//! # How a request goes
+//! Its list is held against the keys of the request, by name and type ([`Ioc`]); what is in it is decoded (`decode`); values of properties are
+//! held against what the pool can do ([`feature_of`]); then one method of [`pool::Spa`] does the work, all or none of it.
+//!
+//! # Absent
+//! Texts for users, files, terminals, and the question whether the caller may: that is the command's matter.
+//!
+//! OpenZFS: `zfs_ioctl.c`, `libzfs_core.c`.
+#![forbid(unsafe_code)]
+
+mod control;
+mod datasets;
+mod decode;
+mod error;
+mod ioc;
+mod keys;
+mod props;
+mod quotas;
+mod snapshots;
+
+pub use control::{Caller, Control};
+pub use error::{Error, Failed};
+pub use ioc::Ioc;
+pub use props::feature_of;
