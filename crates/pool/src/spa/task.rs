@@ -92,4 +92,15 @@ impl Spa {
             Err(_) => Err(synced.err().unwrap_or(Error::Closed)),
         }
     }
+
+    /// Marks, in the txg of `tx`, that dataset `id` uses feature `name` (OpenZFS: `ds_feature_activation`). Does not wait.
+    pub fn use_dataset_feature(self: &Arc<Self>, tx: &Tx, id: u64, name: &'static str) {
+        let job: Job = Box::new(move |cx| {
+            if let Err(error) = cx.spa.activate_dataset_feature(cx.mos, cx.tx, id, name) {
+                cx.spa.txgs.fail(Arc::new(error));
+            }
+        });
+        self.tasks.0.lock().push(Waiting { txg: tx.txg(), early: false, job });
+        self.txgs.note_work();
+    }
 }

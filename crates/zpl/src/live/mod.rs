@@ -23,12 +23,29 @@
 //! set. Extended attributes in a hidden directory go the same way: the directory is put in the set when its file is freed.
 //!
 //! # Intent log
-//! One place per operation, [`Zfs::note`], is told of each change with its transaction, once all is checked and done.
+//! There is none yet. Each operation has one point, behind its last change and before its place is given back, where a record belongs.
 
+mod access;
+mod acl;
+mod clone_range;
+mod io;
+mod permit;
+mod mount;
+mod names;
+mod namespace;
+mod new;
 mod place;
+mod posix;
+mod prefetch;
+mod quota;
 mod refusal;
+mod setattr;
+mod size;
+mod times;
 mod unlinked;
 mod vfs;
+mod xattr;
+mod xattr_dir;
 mod znode;
 
 use std::sync::Arc;
@@ -40,12 +57,14 @@ use pool::Spa;
 use crate::{Error, FileSystem, MASTER_NODE_OBJ, Time};
 
 use place::{Batch, Held};
+pub use access::Perms;
+pub use acl::list_of_mode;
 pub use refusal::Refusal;
 pub use vfs::{Cred, NewFile, RenameMode, SetAttr, StatFs, Vfs, XattrMode};
 pub use znode::{Open, Znode};
 
 /// What a change of names and attributes dirties at most, about: dnodes, leaves of ZAPs, and what is above them.
-pub(crate) const SMALL_CHANGE: u64 = 64 << 10;
+pub(crate) const SMALL_CHANGE: u64 = 16 << 10;
 
 /// A file system that is open for writing (OpenZFS: `zfsvfs_t`). Cheap to clone.
 #[derive(Clone)]
@@ -65,6 +84,12 @@ struct Inner {
     moving: Mutex<()>,
     /// Whether files have projects (feature `project_quota`).
     projects: bool,
+    /// Cursors of the files that were read last.
+    cursors: io::Cursors,
+    /// Threads that read ahead.
+    fetcher: prefetch::Fetcher,
+    /// Limits of users, groups and projects.
+    quotas: quota::Quotas,
 }
 
 /// Properties of the dataset that say how files are made and changed, as numbers of the property table.
@@ -146,8 +171,12 @@ impl Zfs {
             reap: Mutex::default(),
             moving: Mutex::default(),
             projects: view.feature_enabled("project_quota"),
+            cursors: io::Cursors::default(),
+            fetcher: prefetch::Fetcher::default(),
+            quotas: quota::Quotas::default(),
             fs,
         }));
+        zfs.load_quotas()?;
         if !zfs.settings().readonly {
             zfs.drain()?;
         }

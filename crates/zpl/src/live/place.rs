@@ -14,7 +14,7 @@ use pool::Spa;
 use crate::Error;
 
 /// Bytes that a place is taken for in a batch.
-const BATCH_BYTES: u64 = 16 << 20;
+const BATCH_BYTES: u64 = 4 << 20;
 
 struct Place {
     /// The address of the pool, which lives as long as who holds the place.

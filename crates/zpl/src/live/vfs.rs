@@ -264,13 +264,7 @@ pub trait Vfs: Send + Sync {
     ///
     /// # Errors
     /// EINVAL for ranges that overlap in one file; as [`Vfs::write`].
-    fn copy_range(
-        &self,
-        cred: &Cred,
-        from: (u64, u64),
-        to: (u64, u64),
-        len: u64,
-    ) -> Result<u64, Error>;
+    fn copy_range(&self, cred: &Cred, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64, Error>;
 
     /// An extended attribute, by the name that Linux shows.
     ///

@@ -23,6 +23,8 @@ pub struct Znode {
     pub(crate) names: RwLock<()>,
     /// Of a file: held for writing by who changes its contents as a whole, for reading by who relies on them.
     pub(crate) content: RwLock<()>,
+    /// Who reads it, and where.
+    pub(super) streams: Mutex<super::prefetch::Streams>,
     state: RwLock<State>,
 }
 
@@ -42,6 +44,7 @@ impl Znode {
             zap: OnceLock::new(),
             names: RwLock::default(),
             content: RwLock::default(),
+            streams: Mutex::default(),
             state: RwLock::new(State { attrs, unlinked, opens: 0 }),
         }
     }

@@ -1,0 +1,120 @@
+//! The operations, as a mount calls them.
+
+use std::ops::Range;
+
+use super::{Cred, NewFile, Open, RenameMode, SetAttr, StatFs, Vfs, XattrMode, Zfs};
+use crate::{Attrs, Error, ReadDir};
+
+impl Vfs for Zfs {
+    fn root(&self) -> u64 {
+        self.fs().root()
+    }
+
+    fn lookup(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(u64, Attrs), Error> {
+        Zfs::lookup(self, cred, dir, name)
+    }
+
+    fn getattr(&self, id: u64) -> Result<Attrs, Error> {
+        Zfs::getattr(self, id)
+    }
+
+    fn setattr(&self, cred: &Cred, id: u64, set: &SetAttr) -> Result<Attrs, Error> {
+        Zfs::setattr(self, cred, id, set)
+    }
+
+    fn access(&self, cred: &Cred, id: u64, mask: u8) -> Result<(), Error> {
+        Zfs::access(self, cred, id, mask)
+    }
+
+    fn create(&self, cred: &Cred, dir: u64, name: &[u8], new: &NewFile<'_>) -> Result<(u64, Attrs), Error> {
+        Zfs::create(self, cred, dir, name, new)
+    }
+
+    fn link(&self, cred: &Cred, id: u64, dir: u64, name: &[u8]) -> Result<Attrs, Error> {
+        Zfs::link(self, cred, id, dir, name)
+    }
+
+    fn unlink(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
+        Zfs::unlink(self, cred, dir, name)
+    }
+
+    fn rmdir(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
+        Zfs::rmdir(self, cred, dir, name)
+    }
+
+    fn rename(
+        &self,
+        cred: &Cred,
+        dir: u64,
+        name: &[u8],
+        to_dir: u64,
+        to_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<(), Error> {
+        Zfs::rename(self, cred, dir, name, to_dir, to_name, mode)
+    }
+
+    fn readlink(&self, id: u64) -> Result<Vec<u8>, Error> {
+        Zfs::readlink(self, id)
+    }
+
+    fn read_dir(&self, cred: &Cred, dir: u64, cookie: u64) -> Result<ReadDir, Error> {
+        Zfs::read_dir(self, cred, dir, cookie)
+    }
+
+    fn open(&self, cred: &Cred, id: u64, mask: u8) -> Result<Open, Error> {
+        self.open_file(cred, id, mask)
+    }
+
+    fn read(&self, id: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        Zfs::read(self, id, offset, buf)
+    }
+
+    fn write(&self, cred: &Cred, id: u64, offset: u64, data: &[u8]) -> Result<(), Error> {
+        Zfs::write(self, cred, id, offset, data)
+    }
+
+    fn append(&self, cred: &Cred, id: u64, data: &[u8]) -> Result<u64, Error> {
+        Zfs::append(self, cred, id, data)
+    }
+
+    fn punch(&self, cred: &Cred, id: u64, range: Range<u64>) -> Result<(), Error> {
+        Zfs::punch(self, cred, id, range)
+    }
+
+    fn seek_data(&self, id: u64, offset: u64) -> Result<u64, Error> {
+        Zfs::seek_data(self, id, offset)
+    }
+
+    fn seek_hole(&self, id: u64, offset: u64) -> Result<u64, Error> {
+        Zfs::seek_hole(self, id, offset)
+    }
+
+    fn copy_range(&self, cred: &Cred, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64, Error> {
+        Zfs::copy_range(self, cred, from, to, len)
+    }
+
+    fn get_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
+        Zfs::get_xattr(self, cred, id, name)
+    }
+
+    fn set_xattr(&self, cred: &Cred, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<(), Error> {
+        Zfs::set_xattr(self, cred, id, name, value, mode)
+    }
+
+    fn remove_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<(), Error> {
+        Zfs::remove_xattr(self, cred, id, name)
+    }
+
+    fn list_xattrs(&self, cred: &Cred, id: u64) -> Result<Vec<Vec<u8>>, Error> {
+        Zfs::list_xattrs(self, cred, id)
+    }
+
+    fn fsync(&self, id: u64) -> Result<(), Error> {
+        Zfs::fsync(self, id)
+    }
+
+    fn statfs(&self) -> Result<StatFs, Error> {
+        Zfs::statfs(self)
+    }
+}

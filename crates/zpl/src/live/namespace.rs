@@ -1,0 +1,292 @@
+//! Names made and removed, and found (OpenZFS: `zfs_create`, `zfs_mkdir`, `zfs_symlink`, `zfs_link`, `zfs_remove`, `zfs_rmdir`,
+//! `zfs_lookup`, `zfs_link_create`, `zfs_link_destroy`).
+
+use std::sync::Arc;
+
+use dmu::Tx;
+
+use super::access::{self, Perms};
+use super::names::{NAME_MAX, entry_word, is_dots};
+use super::znode::{content_modified, state_changed};
+use super::{Cred, NewFile, Open, Refusal, SMALL_CHANGE, Zfs, Znode};
+use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
+
+/// Links that a file can have: what Linux shows of the number.
+const LINKS_MAX: u64 = u32::MAX as u64;
+
+/// What becomes of a directory when its entries change.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Delta {
+    /// Entries more.
+    pub(super) entries: i64,
+    /// Of them, directories.
+    pub(super) dirs: i64,
+}
+
+impl Delta {
+    /// One entry more.
+    pub(super) fn plus(kind: Kind) -> Delta {
+        Delta { entries: 1, dirs: i64::from(kind == Kind::Directory) }
+    }
+
+    /// One entry less.
+    pub(super) fn minus(kind: Kind) -> Delta {
+        Delta { entries: -1, dirs: -i64::from(kind == Kind::Directory) }
+    }
+
+    /// Both.
+    pub(super) fn and(self, other: Delta) -> Delta {
+        Delta { entries: self.entries + other.entries, dirs: self.dirs + other.dirs }
+    }
+}
+
+impl Zfs {
+    /// The file of a name: `.` and `..` as well.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, EACCES, ENAMETOOLONG.
+    pub fn lookup(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(u64, Attrs), Error> {
+        let dir = self.znode(dir)?;
+        if dir.kind() != Kind::Directory {
+            return Err(Error::NotDirectory { name: name.to_vec() });
+        }
+        self.check(cred, &dir, Perms::EXECUTE)?;
+        let id = match name {
+            b"" | b"." => dir.id(),
+            b".." => dir.with_attrs(|attrs| attrs.parent),
+            name => self.must_find(&dir, name)?.object,
+        };
+        Ok((id, self.znode(id)?.attrs()))
+    }
+
+    /// The attributes of a file.
+    ///
+    /// # Errors
+    /// ENOENT; EINVAL if the object is no file.
+    pub fn getattr(&self, id: u64) -> Result<Attrs, Error> {
+        Ok(self.znode(id)?.attrs())
+    }
+
+    /// The entries of a directory from a cookie on, without `.` and `..`. Cookies stay good while entries come and go.
+    ///
+    /// # Errors
+    /// ENOTDIR, EACCES.
+    pub fn read_dir(&self, cred: &Cred, dir: u64, cookie: u64) -> Result<ReadDir, Error> {
+        let node = self.znode(dir)?;
+        node.dir()?;
+        self.check(cred, &node, Perms::READ_DATA)?;
+        self.fs().read_dir_from(dir, cookie)
+    }
+
+    /// What a symbolic link points to.
+    ///
+    /// # Errors
+    /// EINVAL if it is none.
+    pub fn readlink(&self, id: u64) -> Result<Vec<u8>, Error> {
+        self.fs().node(id)?.target()
+    }
+
+    /// Holds a file open, if the caller may use it so (bits of `mask`: 4 read, 2 write, 1 execute).
+    ///
+    /// # Errors
+    /// ENOENT, EACCES, EPERM.
+    pub fn open_file(&self, cred: &Cred, id: u64, mask: u8) -> Result<Open, Error> {
+        let open = self.hold(id)?;
+        self.check(cred, open.node(), Perms::from_rwx(mask))?;
+        Ok(open)
+    }
+
+    /// Makes a file of any kind.
+    ///
+    /// # Errors
+    /// EEXIST, ENOENT, ENOTDIR, EACCES, EINVAL, EILSEQ, ENAMETOOLONG, EMLINK, EDQUOT, ENOSPC.
+    pub fn create(&self, cred: &Cred, dir: u64, name: &[u8], new: &NewFile<'_>) -> Result<(u64, Attrs), Error> {
+        self.change(SMALL_CHANGE, |tx| {
+            let dir = self.directory(dir)?;
+            let zap = dir.dir()?;
+            self.check_new_name(&dir, name)?;
+            let _names = dir.names.write();
+            self.check_has_room(&dir, new.kind)?;
+            if self.find(&dir, name)?.is_some() {
+                return Err(Refusal::Exists.of(dir.id()));
+            }
+            self.check(cred, &dir, to_add(new.kind))?;
+            let birth = self.plan_new(cred, &dir, new)?;
+            let node = self.make_node(tx, &birth)?;
+            let named = self.init_posix_acl(tx, cred, &dir, &node).and_then(|()| {
+                zap.add_u64(tx, name, entry_word(node.id(), new.kind))?;
+                self.note_long_name(tx, name);
+                Ok(())
+            });
+            if let Err(error) = named {
+                self.unmake_node(tx, &node)?;
+                return Err(error);
+            }
+            self.entries_changed(tx, &dir, Delta::plus(new.kind), self.now())?;
+            Ok((node.id(), node.attrs()))
+        })
+    }
+
+    /// Gives a file one more name.
+    ///
+    /// # Errors
+    /// As [`Zfs::create`]; EPERM for a directory or a file of somebody else, EXDEV into another project, EINVAL out of a hidden directory.
+    pub fn link(&self, cred: &Cred, id: u64, dir: u64, name: &[u8]) -> Result<Attrs, Error> {
+        self.change(SMALL_CHANGE, |tx| {
+            let dir = self.directory(dir)?;
+            let (zap, node) = (dir.dir()?, self.znode(id)?);
+            self.check_new_name(&dir, name)?;
+            let _names = dir.names.write();
+            self.check_has_room(&dir, Kind::File)?;
+            if self.find(&dir, name)?.is_some() {
+                return Err(Refusal::Exists.of(dir.id()));
+            }
+            self.check_link(cred, &dir, &node)?;
+            self.check(cred, &dir, to_add(Kind::File))?;
+            zap.add_u64(tx, name, entry_word(id, node.kind()))?;
+            self.note_long_name(tx, name);
+            let now = self.now();
+            node.edit(self, tx, |attrs| {
+                attrs.links += 1;
+                attrs.parent = dir.id();
+                state_changed(attrs, now);
+                Ok(())
+            })?;
+            self.entries_changed(tx, &dir, Delta::plus(Kind::File), now)?;
+            Ok(node.attrs())
+        })
+    }
+
+    fn check_link(&self, cred: &Cred, dir: &Znode, node: &Znode) -> Result<(), Error> {
+        let (of_dir, attrs) = (dir.attrs(), node.attrs());
+        let fixed = attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::APPENDONLY);
+        if attrs.kind() == Kind::Directory || fixed || !access::owns(cred, &attrs) {
+            return Err(Refusal::NotPermitted.of(node.id()));
+        }
+        self.check_same_project(&of_dir, &attrs, node.id())?;
+        self.check_same_space(dir, attrs.flags)?;
+        match attrs.links {
+            0 => Err(Refusal::Gone.of(node.id())),
+            links if links >= LINKS_MAX => Err(Refusal::TooManyLinks.of(node.id())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a name in a directory whose files are all of its project, for a file of another one.
+    pub(super) fn check_same_project(&self, dir: &Attrs, file: &Attrs, id: u64) -> Result<(), Error> {
+        let other = dir.projid.unwrap_or(0) != file.projid.unwrap_or(0);
+        if dir.flags.has(FileFlags::PROJINHERIT) && other {
+            return Err(Refusal::CrossDevice.of(id));
+        }
+        Ok(())
+    }
+
+    /// Takes a name from a file that is no directory.
+    ///
+    /// # Errors
+    /// ENOENT, EISDIR, EACCES, EPERM.
+    pub fn unlink(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
+        self.change_freeing(SMALL_CHANGE, |tx| {
+            let dir = self.directory(dir)?;
+            let zap = dir.dir()?;
+            if is_dots(name) {
+                return Err(Error::IsDirectory { object: dir.id() });
+            }
+            let _names = dir.names.write();
+            let entry = self.must_find(&dir, name)?;
+            let node = self.znode(entry.object)?;
+            if node.kind() == Kind::Directory {
+                return Err(Error::IsDirectory { object: node.id() });
+            }
+            self.check_delete(cred, &dir, &node)?;
+            zap.remove(tx, &entry.name)?;
+            self.drop_link(tx, &node)?;
+            self.entries_changed(tx, &dir, Delta::minus(Kind::File), self.now())
+        })
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, ENOTEMPTY, EACCES, EPERM, EINVAL.
+    pub fn rmdir(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error> {
+        self.change_freeing(SMALL_CHANGE, |tx| {
+            let dir = self.directory(dir)?;
+            let zap = dir.dir()?;
+            match name {
+                b"." => return Err(Refusal::Invalid("name of a directory to be removed").of(dir.id())),
+                b".." => return Err(Refusal::NotEmpty.of(dir.id())),
+                _ => {}
+            }
+            loop {
+                let entry = self.must_find(&dir, name)?;
+                let node = self.znode(entry.object)?;
+                if node.kind() != Kind::Directory {
+                    return Err(Error::NotDirectory { name: name.to_vec() });
+                }
+                let both = in_order([&dir, &node]);
+                let _names: Vec<_> = both.iter().map(|dir| dir.names.write()).collect();
+                // it may have got another name before the locks were there
+                if self.must_find(&dir, name)? != entry {
+                    continue;
+                }
+                self.check_delete(cred, &dir, &node)?;
+                if node.dir()?.count() != 0 {
+                    return Err(Refusal::NotEmpty.of(node.id()));
+                }
+                zap.remove(tx, &entry.name)?;
+                self.drop_link(tx, &node)?;
+                return self.entries_changed(tx, &dir, Delta::minus(Kind::Directory), self.now());
+            }
+        })
+    }
+
+    /// A directory.
+    pub(super) fn directory(&self, id: u64) -> Result<Arc<Znode>, Error> {
+        let dir = self.znode(id)?;
+        dir.dir()?;
+        Ok(dir)
+    }
+
+    /// Refuses a new entry in a directory that is gone, or can have no more.
+    pub(super) fn check_has_room(&self, dir: &Znode, kind: Kind) -> Result<(), Error> {
+        if dir.is_unlinked() {
+            return Err(Refusal::Gone.of(dir.id()));
+        }
+        if kind == Kind::Directory && dir.with_attrs(|attrs| attrs.links) >= LINKS_MAX {
+            return Err(Refusal::TooManyLinks.of(dir.id()));
+        }
+        Ok(())
+    }
+
+    /// Counts entries of a directory: its size is entries and 2, its links are directories in it and 2.
+    pub(super) fn entries_changed(&self, tx: &Tx, dir: &Znode, delta: Delta, now: Time) -> Result<(), Error> {
+        dir.edit(self, tx, |attrs| {
+            attrs.size = attrs.size.saturating_add_signed(delta.entries);
+            attrs.links = attrs.links.saturating_add_signed(delta.dirs);
+            content_modified(attrs, now);
+            Ok(())
+        })
+    }
+
+    /// The first name that needs it makes the dataset one with the feature `longname`.
+    pub(super) fn note_long_name(&self, tx: &Tx, name: &[u8]) {
+        if name.len() > NAME_MAX {
+            self.0.spa.use_dataset_feature(tx, self.fs().objset().id(), "longname");
+        }
+    }
+}
+
+/// What must be allowed in a directory to add a file of a kind.
+pub(super) fn to_add(kind: Kind) -> Perms {
+    let add = if kind == Kind::Directory { Perms::APPEND_DATA } else { Perms::WRITE_DATA };
+    add.and(Perms::EXECUTE)
+}
+
+/// Directories in the order in which their names are locked, each once.
+pub(super) fn in_order<'a>(dirs: impl IntoIterator<Item = &'a Arc<Znode>>) -> Vec<&'a Arc<Znode>> {
+    let mut dirs: Vec<&Arc<Znode>> = dirs.into_iter().collect();
+    dirs.sort_unstable_by_key(|dir| dir.id());
+    dirs.dedup_by_key(|dir| dir.id());
+    dirs
+}

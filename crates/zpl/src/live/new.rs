@@ -1,0 +1,204 @@
+//! New files: the object and its attributes (OpenZFS: `zfs_mknode`, `zfs_acl_ids_create`, `zfs_inherit_projid`).
+//!
+//! The order of the attributes is the kernel's: accounting reads owner, group, flags and project at fixed places, and files made here
+//! and there share layouts.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use dmu::sa::{Attr, SaValue, words};
+use dmu::{NewObject, NewZap, Tx, Zap};
+use ondisk::{DNODE_SIZE, ObjectType};
+
+use super::acl::{self, NewAcl, Owners};
+use super::znode::time_value;
+use super::{Cred, NewFile, Refusal, Zfs, Znode};
+use crate::{Attrs, CaseSensitivity, Error, FileFlags, Fuid, Kind, Time};
+
+/// What a dnode has beside its bonus buffer: its own fields and one block pointer.
+const DNODE_FIXED: usize = 64 + 128;
+/// Names fold to upper case (OpenZFS: `U8_TEXTPREP_TOUPPER`).
+const TOUPPER: u64 = 0x2;
+const S_ISGID: u32 = 0o2000;
+/// Longest target of a symbolic link (Linux: `PATH_MAX`, less the NUL).
+const TARGET_MAX: usize = 4095;
+
+/// All that a new file is to be, checked.
+pub(super) struct Birth<'a> {
+    new: &'a NewFile<'a>,
+    parent: u64,
+    owners: Owners,
+    acl: NewAcl,
+    flags: u64,
+    projid: Option<u64>,
+    now: Time,
+}
+
+impl Zfs {
+    /// Decides what a new file in `dir` will be.
+    ///
+    /// # Errors
+    /// EINVAL for a kind that cannot be there, ENAMETOOLONG for a target, EDQUOT.
+    pub(super) fn plan_new<'a>(&self, cred: &Cred, dir: &Znode, new: &'a NewFile<'a>) -> Result<Birth<'a>, Error> {
+        let parent = dir.attrs();
+        let hidden = parent.flags.has(FileFlags::XATTR);
+        if matches!(new.kind, Kind::Other(_)) || (hidden && new.kind != Kind::File) {
+            return Err(Refusal::Invalid("kind of a new file").of(dir.id()));
+        }
+        if new.kind == Kind::Symlink {
+            self.check_target(dir.id(), new.target)?;
+        }
+        let (owners, mode) = owners_and_mode(cred, &parent, new);
+        let inherits = parent.flags.has(FileFlags::INHERIT_ACE) && !hidden;
+        let list = if inherits { Some(self.fs().node(dir.id())?.acl()?) } else { None };
+        let acl = acl::of_new_file(&self.settings(), list.as_ref(), new.kind, mode, owners);
+        let mut flags = FileFlags::ARCHIVE.0 | FileFlags::AV_MODIFIED.0 | acl.flags;
+        if hidden {
+            flags |= FileFlags::XATTR.0;
+        }
+        let heir = parent.flags.has(FileFlags::PROJINHERIT);
+        if heir && matches!(new.kind, Kind::File | Kind::Directory) {
+            flags |= FileFlags::PROJINHERIT.0;
+        }
+        let projid = self.has_projects().then(|| if heir { parent.projid.unwrap_or(0) } else { 0 });
+        if projid.is_some() {
+            flags |= FileFlags::PROJID.0;
+        }
+        self.check_new_file_quota(dir.id(), owners.uid.0, owners.gid.0, projid.unwrap_or(0))?;
+        Ok(Birth { new, parent: dir.id(), owners, acl, flags, projid, now: self.now() })
+    }
+
+    fn check_target(&self, dir: u64, target: &[u8]) -> Result<(), Error> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(Refusal::Invalid("target of a symbolic link").of(dir));
+        }
+        if target.len() > TARGET_MAX {
+            return Err(Error::NameTooLong { len: target.len() });
+        }
+        if self.fs().utf8_only() && std::str::from_utf8(target).is_err() {
+            return Err(Refusal::NotUtf8.of(dir));
+        }
+        Ok(())
+    }
+
+    /// Makes the file. It has no name yet.
+    ///
+    /// # Errors
+    /// When the object cannot be made.
+    pub(super) fn make_node(&self, tx: &Tx, birth: &Birth<'_>) -> Result<Arc<Znode>, Error> {
+        let slots = self.settings().dnode_slots;
+        let bonus_len = slots * DNODE_SIZE - DNODE_FIXED;
+        let objset = self.fs().objset();
+        let (object, zap) = if birth.new.kind == Kind::Directory {
+            let fold = if self.fs().case_sensitivity() == CaseSensitivity::Sensitive { 0 } else { TOUPPER };
+            let new = NewZap {
+                object_type: ObjectType::DIRECTORY_CONTENTS,
+                normflags: self.fs().normalization() | fold,
+                bonus_type: ObjectType::SA,
+                bonus_len,
+                slots,
+                ..NewZap::default()
+            };
+            let zap = Zap::create_with(tx, objset, &new)?;
+            (zap.object().clone(), Some(zap))
+        } else {
+            let new = NewObject {
+                object_type: ObjectType::PLAIN_FILE_CONTENTS,
+                bonus_type: ObjectType::SA,
+                bonus_len,
+                slots,
+                ..NewObject::default()
+            };
+            (objset.alloc_object(tx, &new)?, None)
+        };
+        let attrs = birth.attrs(tx.txg().0);
+        let written = self.fs().sa().replace_all(tx, &object, &birth.values(&attrs));
+        if let Err(error) = written {
+            objset.free_object(tx, object.id())?;
+            return Err(error.into());
+        }
+        let node = Znode::new(object, attrs);
+        if let Some(zap) = zap {
+            node.set_dir(zap);
+        }
+        Ok(self.0.nodes.insert(node))
+    }
+
+    /// Unmakes a file that got no name after all.
+    pub(super) fn unmake_node(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
+        self.0.nodes.remove(node.id());
+        Ok(self.fs().objset().free_object(tx, node.id())?)
+    }
+}
+
+/// Whose a new file is, and its mode: a directory with the set-group-id bit gives its group on, and the bit to directories; others lose
+/// the bit if their maker is not in the group.
+fn owners_and_mode(cred: &Cred, parent: &Attrs, new: &NewFile<'_>) -> (Owners, u32) {
+    let group_from_dir = parent.mode & S_ISGID != 0;
+    let gid = if group_from_dir { parent.group } else { Fuid(cred.gid.into()) };
+    let mut mode = u32::from(new.kind.number()) << 12 | new.mode & 0o7777;
+    if group_from_dir && new.kind == Kind::Directory {
+        mode |= S_ISGID;
+    } else if mode & S_ISGID != 0 && !super::access::may_set_gid_bit(cred, gid.posix_id()) {
+        mode &= !S_ISGID;
+    }
+    (Owners { uid: Fuid(cred.uid.into()), gid }, mode)
+}
+
+impl Birth<'_> {
+    fn attrs(&self, txg: u64) -> Attrs {
+        let kind = self.new.kind;
+        let (size, links) = match kind {
+            Kind::Directory => (2, 2),
+            Kind::Symlink => (self.new.target.len() as u64, 1),
+            _ => (0, 1),
+        };
+        let (atime, mtime) = self.new.times.unwrap_or((self.now, self.now));
+        Attrs {
+            mode: self.acl.mode,
+            owner: self.owners.uid,
+            group: self.owners.gid,
+            size,
+            links,
+            generation: txg,
+            parent: self.parent,
+            atime,
+            mtime,
+            ctime: self.now,
+            crtime: self.now,
+            flags: FileFlags(self.flags),
+            projid: self.projid,
+            rdev: matches!(kind, Kind::BlockDevice | Kind::CharDevice).then_some(self.new.rdev),
+            xattr_dir: 0,
+            seq: None,
+        }
+    }
+
+    /// The attributes in the order of the kernel.
+    fn values(&self, attrs: &Attrs) -> Vec<SaValue<'_>> {
+        let one = |attr, word: u64| (attr, Cow::Owned(words(&[word])));
+        let mut all = Vec::with_capacity(17);
+        all.extend([
+            one(Attr::Mode, attrs.mode.into()),
+            one(Attr::Size, attrs.size),
+            one(Attr::Gen, attrs.generation),
+            one(Attr::Uid, attrs.owner.0),
+            one(Attr::Gid, attrs.group.0),
+            one(Attr::Parent, attrs.parent),
+            one(Attr::Flags, attrs.flags.0),
+            time_value(Attr::Atime, attrs.atime),
+            time_value(Attr::Mtime, attrs.mtime),
+            time_value(Attr::Ctime, attrs.ctime),
+            time_value(Attr::Crtime, attrs.crtime),
+            one(Attr::Links, attrs.links),
+        ]);
+        all.extend(attrs.projid.map(|projid| one(Attr::Projid, projid)));
+        all.extend(attrs.rdev.map(|rdev| one(Attr::Rdev, rdev)));
+        all.push(one(Attr::DaclCount, self.acl.aces.len() as u64));
+        all.push((Attr::DaclAces, Cow::Owned(self.acl.bytes())));
+        if self.new.kind == Kind::Symlink {
+            all.push((Attr::Symlink, Cow::Borrowed(self.new.target)));
+        }
+        all
+    }
+}

@@ -1,0 +1,293 @@
+//! Files that get another name (OpenZFS: `zfs_rename`; Linux: `vfs_rename`).
+//!
+//! The new entry goes in before the old one goes out, as that alone can fail for want of room. What a directory gains and loses is
+//! counted together and written once.
+
+use std::sync::Arc;
+
+use dmu::Tx;
+
+use super::access::Perms;
+use super::names::{entry_word, is_dots};
+use super::namespace::{Delta, in_order, to_add};
+use super::znode::state_changed;
+use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, Zfs, Znode};
+use crate::{DirEntry, Error, FileFlags, Kind, Time};
+
+/// Directories above a directory that are climbed: names in deeper ones cannot be told apart from a loop.
+const MAX_DEPTH: usize = 1 << 16;
+
+/// Where a name is, and what it names.
+struct Place<'a> {
+    dir: &'a Arc<Znode>,
+    entry: DirEntry,
+    node: Arc<Znode>,
+    kind: Kind,
+}
+
+/// A rename, looked up.
+struct Plan<'a> {
+    cred: &'a Cred,
+    source: Place<'a>,
+    to: &'a Arc<Znode>,
+    to_name: &'a [u8],
+    target: Option<Place<'a>>,
+    mode: RenameMode,
+}
+
+impl Zfs {
+    /// Gives a file another name, in another directory perhaps.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, EISDIR, ENOTEMPTY, EEXIST by `mode`, EINVAL for a directory into itself, EXDEV into another project, EACCES,
+    /// EPERM, EILSEQ, ENAMETOOLONG, EMLINK, ENOSPC.
+    pub fn rename(
+        &self,
+        cred: &Cred,
+        dir: u64,
+        name: &[u8],
+        to_dir: u64,
+        to_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<(), Error> {
+        self.change(2 * SMALL_CHANGE, |tx| {
+            let from = self.directory(dir)?;
+            let to = self.directory(to_dir)?;
+            if is_dots(name) || is_dots(to_name) {
+                return Err(Refusal::Invalid("'.' or '..' as a name to rename").of(dir));
+            }
+            self.check_new_name(&to, to_name)?;
+            let _moving = (from.id() != to.id()).then(|| self.0.moving.lock());
+            loop {
+                let source = self.look(&from, name)?.ok_or_else(|| Error::not_found(name))?;
+                let target = self.look(&to, to_name)?.filter(|target| !is_same_entry(&source, target, to_name));
+                let plan = Plan { cred, source, to: &to, to_name, target, mode };
+                let dirs = plan.directories();
+                let _names: Vec<_> = dirs.iter().map(|dir| dir.names.write()).collect();
+                // what the names name may have changed before the locks were there
+                if self.is_current(&plan, name)? {
+                    return self.rename_locked(tx, &plan);
+                }
+            }
+        })
+    }
+
+    fn look<'a>(&self, dir: &'a Arc<Znode>, name: &[u8]) -> Result<Option<Place<'a>>, Error> {
+        let Some(entry) = self.find(dir, name)? else { return Ok(None) };
+        let node = self.znode(entry.object)?;
+        let kind = node.kind();
+        Ok(Some(Place { dir, entry, node, kind }))
+    }
+
+    fn is_current(&self, plan: &Plan<'_>, name: &[u8]) -> Result<bool, Error> {
+        let source = self.find(plan.source.dir, name)?;
+        let target = self.look(plan.to, plan.to_name)?;
+        let target = target.filter(|target| !is_same_entry(&plan.source, target, plan.to_name));
+        let planned = plan.target.as_ref().map(|target| &target.entry);
+        Ok(source.as_ref() == Some(&plan.source.entry) && target.as_ref().map(|target| &target.entry) == planned)
+    }
+
+    fn rename_locked(&self, tx: &Tx, plan: &Plan<'_>) -> Result<(), Error> {
+        let source = &plan.source;
+        match (&plan.target, plan.mode) {
+            (Some(target), RenameMode::NoReplace) => return Err(Refusal::Exists.of(target.node.id())),
+            (None, RenameMode::Exchange) => return Err(Error::not_found(plan.to_name)),
+            _ => {}
+        }
+        self.check_loops(plan)?;
+        match (&plan.target, plan.mode) {
+            (Some(target), _) if target.node.id() == source.node.id() => Ok(()),
+            (Some(target), RenameMode::Exchange) => {
+                self.check_rename(plan)?;
+                self.check_exchange(plan, target)?;
+                self.exchange(tx, plan, target)
+            }
+            _ => {
+                self.check_rename(plan)?;
+                self.check_replaced(plan)?;
+                self.move_entry(tx, plan)
+            }
+        }
+    }
+
+    /// Refuses to move a directory below itself, and to replace one that the file is in.
+    fn check_loops(&self, plan: &Plan<'_>) -> Result<(), Error> {
+        const INTO_ITSELF: Refusal = Refusal::Invalid("directory to move into itself");
+        if !plan.moves() {
+            return Ok(());
+        }
+        if plan.source.kind == Kind::Directory {
+            self.check_not_below(plan.to, plan.source.node.id(), INTO_ITSELF)?;
+        }
+        match &plan.target {
+            Some(target) if target.kind == Kind::Directory => {
+                let why = if plan.mode == RenameMode::Exchange { INTO_ITSELF } else { Refusal::NotEmpty };
+                self.check_not_below(plan.source.dir, target.node.id(), why)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_rename(&self, plan: &Plan<'_>) -> Result<(), Error> {
+        let Plan { cred, source, to, .. } = plan;
+        self.check_same_space(to, source.dir.with_attrs(|attrs| attrs.flags))?;
+        self.check_delete(cred, source.dir, &source.node)?;
+        self.check(cred, to, to_add(source.kind))?;
+        if !plan.moves() {
+            return self.check_has_room(to, Kind::File);
+        }
+        self.check_has_room(to, source.kind)?;
+        self.check_same_project(&to.attrs(), &source.node.attrs(), source.node.id())?;
+        if source.kind == Kind::Directory {
+            // its entry `..` changes
+            self.check(cred, &source.node, Perms::WRITE_DATA)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what is there already and would go.
+    fn check_replaced(&self, plan: &Plan<'_>) -> Result<(), Error> {
+        let Some(target) = &plan.target else { return Ok(()) };
+        self.check_delete(plan.cred, plan.to, &target.node)?;
+        match (plan.source.kind == Kind::Directory, target.kind == Kind::Directory) {
+            (true, false) => Err(Error::NotDirectory { name: plan.to_name.to_vec() }),
+            (false, true) => Err(Error::IsDirectory { object: target.node.id() }),
+            (_, true) if target.node.dir()?.count() != 0 => Err(Refusal::NotEmpty.of(target.node.id())),
+            _ => Ok(()),
+        }
+    }
+
+    /// What an exchange needs beyond a rename: the same for the way back.
+    fn check_exchange(&self, plan: &Plan<'_>, target: &Place<'_>) -> Result<(), Error> {
+        let from = plan.source.dir;
+        self.check_delete(plan.cred, plan.to, &target.node)?;
+        self.check(plan.cred, from, to_add(target.kind))?;
+        if !plan.moves() {
+            return Ok(());
+        }
+        self.check_same_project(&from.attrs(), &target.node.attrs(), target.node.id())?;
+        if target.kind == Kind::Directory {
+            self.check(plan.cred, &target.node, Perms::WRITE_DATA)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses if `dir` is `top` or below it. No directory changes its parent meanwhile.
+    fn check_not_below(&self, dir: &Arc<Znode>, top: u64, why: Refusal) -> Result<(), Error> {
+        let mut at = dir.clone();
+        for _ in 0..MAX_DEPTH {
+            if at.id() == top {
+                return Err(why.of(top));
+            }
+            let parent = at.with_attrs(|attrs| attrs.parent);
+            if parent == at.id() {
+                return Ok(());
+            }
+            at = self.znode(parent)?;
+        }
+        Err(Error::corrupt(dir.id(), "depth of a directory", MAX_DEPTH as u64))
+    }
+
+    fn move_entry(&self, tx: &Tx, plan: &Plan<'_>) -> Result<(), Error> {
+        let Plan { source, to, to_name, target, .. } = plan;
+        let (from, now) = (source.dir, self.now());
+        let whiteout = match plan.mode {
+            RenameMode::Whiteout => Some(self.make_whiteout(tx, plan)?),
+            _ => None,
+        };
+        let word = entry_word(source.node.id(), source.kind);
+        let gained = match target {
+            Some(target) if target.entry.name == *to_name => to.dir()?.update_u64(tx, to_name, word),
+            _ => to.dir()?.add_u64(tx, to_name, word),
+        };
+        if let Err(error) = gained {
+            if let Some(whiteout) = whiteout {
+                self.unmake_node(tx, &whiteout)?;
+            }
+            return Err(error.into());
+        }
+        self.note_long_name(tx, to_name);
+        let (mut at_from, mut at_to) = (Delta::minus(source.kind), Delta::plus(source.kind));
+        if let Some(target) = target {
+            if target.entry.name != *to_name {
+                to.dir()?.remove(tx, &target.entry.name)?;
+            }
+            self.drop_link(tx, &target.node)?;
+            at_to = at_to.and(Delta::minus(target.kind));
+        }
+        match whiteout {
+            Some(whiteout) => {
+                let word = entry_word(whiteout.id(), Kind::CharDevice);
+                from.dir()?.update_u64(tx, &source.entry.name, word)?;
+                at_from = at_from.and(Delta::plus(Kind::CharDevice));
+            }
+            None => drop(from.dir()?.remove(tx, &source.entry.name)?),
+        }
+        self.renamed(tx, &source.node, to, now)?;
+        self.directories_changed(tx, (from, at_from), (to, at_to), now)
+    }
+
+    fn make_whiteout(&self, tx: &Tx, plan: &Plan<'_>) -> Result<Arc<Znode>, Error> {
+        let from = plan.source.dir;
+        self.check(plan.cred, from, to_add(Kind::CharDevice))?;
+        let new = NewFile::device(Kind::CharDevice, 0, 0, 0);
+        let birth = self.plan_new(plan.cred, from, &new)?;
+        self.make_node(tx, &birth)
+    }
+
+    fn exchange(&self, tx: &Tx, plan: &Plan<'_>, target: &Place<'_>) -> Result<(), Error> {
+        let Plan { source, to, .. } = plan;
+        let (from, now) = (source.dir, self.now());
+        to.dir()?.update_u64(tx, &target.entry.name, entry_word(source.node.id(), source.kind))?;
+        from.dir()?.update_u64(tx, &source.entry.name, entry_word(target.node.id(), target.kind))?;
+        self.renamed(tx, &source.node, to, now)?;
+        self.renamed(tx, &target.node, from, now)?;
+        let gains = Delta::plus(target.kind).and(Delta::minus(source.kind));
+        let loses = Delta::plus(source.kind).and(Delta::minus(target.kind));
+        self.directories_changed(tx, (from, gains), (to, loses), now)
+    }
+
+    /// A file has got a name in `dir` for another one.
+    fn renamed(&self, tx: &Tx, node: &Znode, dir: &Znode, now: Time) -> Result<(), Error> {
+        let heir = dir.with_attrs(|attrs| attrs.flags.has(FileFlags::PROJINHERIT));
+        node.edit(self, tx, |attrs| {
+            attrs.parent = dir.id();
+            attrs.flags.0 |= FileFlags::AV_MODIFIED.0 | if heir { FileFlags::PROJINHERIT.0 } else { 0 };
+            state_changed(attrs, now);
+            Ok(())
+        })
+    }
+
+    fn directories_changed(
+        &self,
+        tx: &Tx,
+        (from, at_from): (&Znode, Delta),
+        (to, at_to): (&Znode, Delta),
+        now: Time,
+    ) -> Result<(), Error> {
+        if from.id() == to.id() {
+            return self.entries_changed(tx, from, at_from.and(at_to), now);
+        }
+        self.entries_changed(tx, from, at_from, now)?;
+        self.entries_changed(tx, to, at_to, now)
+    }
+}
+
+impl Plan<'_> {
+    /// Whether the file gets another directory.
+    fn moves(&self) -> bool {
+        self.source.dir.id() != self.to.id()
+    }
+
+    /// The directories whose names change or must not: a directory that is replaced stays empty.
+    fn directories(&self) -> Vec<&Arc<Znode>> {
+        let target = self.target.as_ref().filter(|target| target.kind == Kind::Directory).map(|target| &target.node);
+        in_order([self.source.dir, self.to].into_iter().chain(target))
+    }
+}
+
+/// Whether the new name finds the very entry that gets it, written otherwise: then it replaces nothing.
+fn is_same_entry(source: &Place<'_>, target: &Place<'_>, to_name: &[u8]) -> bool {
+    let same = source.dir.id() == target.dir.id() && source.entry.name == target.entry.name;
+    same && target.entry.name != to_name
+}

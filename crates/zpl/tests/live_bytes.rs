@@ -1,0 +1,110 @@
+//! Files made beside those of the OpenZFS kernel module: the attributes on disk are the same, byte for byte.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dmu::sa::Attr;
+use oracle::fixtures;
+use pool::{Hooks, ImportOptions, Spa};
+use vdev::{Device, FileDevice};
+use zpl::live::{Cred, NewFile, Zfs};
+use zpl::{FileSystem, Kind, Node};
+
+/// Attributes that cannot be the same: when it was made.
+const OF_THE_TIME: [Attr; 3] = [Attr::Gen, Attr::Ctime, Attr::Crtime];
+
+fn import(images: &fixtures::Unpacked) -> Arc<Spa> {
+    let open = |path: std::path::PathBuf| -> (std::path::PathBuf, Arc<dyn Device>) {
+        let device = FileDevice::open_read_write(&path).unwrap();
+        (path, Arc::new(device))
+    };
+    let found = vdev::import::scan_devices(images.images().into_iter().map(open).collect());
+    let options = ImportOptions { force: true, ..ImportOptions::default() };
+    Spa::import(found.first().unwrap(), &options, Hooks::default()).unwrap()
+}
+
+/// All files in a file system, each with its directory.
+fn walk(fs: &FileSystem, dir: u64, found: &mut Vec<(u64, Node)>) {
+    for entry in fs.read_dir(dir).unwrap().map(Result::unwrap) {
+        let node = fs.node(entry.object).unwrap();
+        if node.kind() == Kind::Directory {
+            walk(fs, entry.object, found);
+        }
+        found.push((dir, node));
+    }
+}
+
+/// Whether nothing has happened to a file that its maker did not do in the first place.
+fn is_as_made(node: &Node) -> bool {
+    let attrs = node.attrs();
+    let plain = attrs.links == if node.kind() == Kind::Directory { 2 } else { 1 };
+    let empty = node.kind() != Kind::Directory || attrs.size == 2;
+    let extras = node.raw_attr(Attr::Dxattr).is_some() || attrs.xattr_dir != 0;
+    plain && empty && !extras && attrs.ctime == attrs.crtime && node.object().spill().unwrap().is_none()
+}
+
+/// Makes a file like `node` beside it, and compares.
+fn compare(zfs: &Zfs, dir: u64, node: &Node) {
+    let attrs = node.attrs();
+    let cred = Cred { uid: attrs.uid(), gid: attrs.gid(), groups: Vec::new() };
+    let target = if node.kind() == Kind::Symlink { node.target().unwrap() } else { Vec::new() };
+    let new = NewFile {
+        kind: node.kind(),
+        mode: attrs.mode & 0o7777,
+        rdev: attrs.rdev.unwrap_or(0),
+        target: &target,
+        times: Some((attrs.atime, attrs.mtime)),
+    };
+    let parent = zfs.getattr(dir).unwrap();
+    let owner = Cred { uid: if parent.uid() == cred.uid { cred.uid } else { 0 }, ..cred.clone() };
+    if owner != cred {
+        return;
+    }
+    let name = format!("like {}", node.id());
+    let id = zfs.create(&owner, dir, name.as_bytes(), &new).unwrap().0;
+    let made = zfs.fs().node(id).unwrap();
+    let (ours, theirs) = (made.object(), node.object());
+    let what = format!("{:?} {}", node.kind(), node.id());
+    assert_eq!(
+        (ours.phys().slots(), ours.phys().bonus_type),
+        (theirs.phys().slots(), theirs.phys().bonus_type),
+        "{what}"
+    );
+    assert_eq!(ours.phys().blkptr.len(), theirs.phys().blkptr.len(), "{what}");
+    let header = usize::from(u16::from_le_bytes([theirs.bonus()[4], theirs.bonus()[5]]) >> 10) * 8;
+    assert_eq!(ours.bonus()[..header], theirs.bonus()[..header], "header of {what}");
+    assert_eq!(ours.bonus().len(), theirs.bonus().len(), "{what}");
+    for attr in Attr::ALL.iter().filter(|attr| !OF_THE_TIME.contains(attr)) {
+        let size_counts = *attr != Attr::Size || node.kind() != Kind::File;
+        if size_counts {
+            assert_eq!(made.raw_attr(*attr), node.raw_attr(*attr), "{attr:?} of {what}");
+        }
+    }
+    // with what cannot be the same put in, all bytes are
+    let mut bytes = ours.bonus().to_vec();
+    let masked = [(8, 16), (16, 24), (88, 120)];
+    for (from, to) in masked {
+        bytes[header + from..header + to].copy_from_slice(&theirs.bonus()[header + from..header + to]);
+    }
+    assert!(bytes == theirs.bonus() || node.kind() == Kind::File && node.size() > 0, "bytes of {what}");
+}
+
+#[test]
+fn attributes_are_the_kernels() {
+    let images = fixtures::unpack_private("posix-a");
+    let spa = import(&images);
+    let zfs = Zfs::open(&spa, spa.name()).unwrap();
+    let mut found = Vec::new();
+    walk(zfs.fs(), zfs.fs().root(), &mut found);
+    let mut compared: BTreeMap<u8, usize> = BTreeMap::new();
+    for (dir, node) in found.iter().filter(|(_, node)| is_as_made(node)) {
+        compare(&zfs, *dir, node);
+        *compared.entry(node.kind().number()).or_default() += 1;
+    }
+    println!("{compared:?}");
+    let kinds = [Kind::File, Kind::Directory, Kind::Symlink].map(Kind::number);
+    assert!(kinds.iter().all(|kind| compared.contains_key(kind)), "{compared:?}");
+    drop((found, zfs));
+    spa.export().unwrap();
+}

@@ -1,0 +1,84 @@
+//! A small pool in a directory of its own, and its root file system open for writing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::Env;
+use oracle::judge;
+use pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
+use tempfile::TempDir;
+use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::{Device, FileDevice};
+use zpl::create::{FsProps, create_fs};
+use zpl::live::Zfs;
+
+const SIZE: u64 = 96 << 20;
+
+pub(crate) struct Scratch {
+    dir: TempDir,
+    spa: Option<Arc<Spa>>,
+}
+
+fn hooks() -> Hooks {
+    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        Scratch::with(FsProps::default(), &[])
+    }
+
+    /// A pool `t` whose root file system has these properties.
+    pub(crate) fn with(fixed: FsProps, props: &[(&str, u64)]) -> Scratch {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = VdevSpec::parse(&[dir.path().join("a").display().to_string()]).unwrap();
+        let open = |path: &str| -> Option<Arc<dyn Device>> {
+            Some(Arc::new(FileDevice::create(Path::new(path), SIZE).unwrap()))
+        };
+        let options = LayoutOptions { ashift: Some(9), ..LayoutOptions::default() };
+        let new = layout(&spec, &open, options, &hooks().env).unwrap();
+        let mut create = CreateOptions::new("t");
+        create.fs_props = props.iter().map(|(name, value)| ((*name).to_string(), Value::Number(*value))).collect();
+        create.populate = Some(Box::new(move |objset, tx| create_fs(objset, tx, &fixed)));
+        let spa = Spa::create(new, create, hooks()).unwrap();
+        Scratch { dir, spa: Some(spa) }
+    }
+
+    pub(crate) fn spa(&self) -> &Arc<Spa> {
+        self.spa.as_ref().unwrap()
+    }
+
+    pub(crate) fn zfs(&self) -> Zfs {
+        Zfs::open(self.spa(), "t").unwrap()
+    }
+
+    /// Exports the pool, has it judged, and imports it again.
+    pub(crate) fn again(&mut self) {
+        self.close();
+        let path = self.dir.path().join("a");
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_write(&path).unwrap());
+        let found = vdev::import::scan_devices(vec![(path, device)]);
+        self.spa = Some(Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap());
+    }
+
+    /// Exports the pool and has it judged: every block is found, none is lost, every object can be read.
+    pub(crate) fn close(&mut self) {
+        let spa = self.spa.take().unwrap();
+        spa.export().unwrap();
+        drop(spa);
+        let dir = self.dir.path().display().to_string();
+        let Some(out) = judge::run("zdb", &["-e", "-p", &dir, "-bcc", "t"]) else { return };
+        let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success() && text.contains("No leaks"), "{text}\n{trouble}");
+    }
+
+    /// What zdb shows of all objects of the root file system. The pool must be closed.
+    #[allow(dead_code, reason = "not all tests look at objects")]
+    pub(crate) fn objects(&self) -> Option<String> {
+        let dir = self.dir.path().display().to_string();
+        let out = judge::run("zdb", &["-e", "-p", &dir, "-dddd", "t/"])?;
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{text}\n{}", String::from_utf8_lossy(&out.stderr));
+        Some(text)
+    }
+}
