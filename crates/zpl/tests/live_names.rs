@@ -34,7 +34,7 @@ fn mv(zfs: &Zfs, from: (u64, &str), to: (u64, &str), mode: RenameMode) -> Result
 fn list(zfs: &Zfs, dir: u64) -> Vec<(String, Kind, u64)> {
     let entries = zfs.read_dir(&ROOT, dir, 0).unwrap().map(Result::unwrap);
     let mut all: Vec<_> = entries.map(|e| (String::from_utf8(e.name).unwrap(), e.kind, e.object)).collect();
-    all.sort();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
     all
 }
 

@@ -39,6 +39,7 @@ mod posix;
 mod prefetch;
 mod quota;
 mod refusal;
+mod rename;
 mod setattr;
 mod size;
 mod times;
