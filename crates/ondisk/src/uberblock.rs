@@ -19,6 +19,23 @@ pub struct MmpConfig {
 }
 
 impl MmpConfig {
+    /// Multihost is off.
+    pub const OFF: MmpConfig = MmpConfig { delay_ns: 0, config: 0 };
+
+    /// Multihost is on: the time between the last writes, what to expect of the next, and which write this is (bits beyond the width
+    /// of a field are cut off).
+    #[must_use]
+    pub const fn on(delay_ns: u64, interval_ms: u64, fail_intervals: u64, seq: u16) -> MmpConfig {
+        let config = 0b111 | (interval_ms & 0xff_ffff) << 8 | (seq as u64) << 32 | (fail_intervals & 0xffff) << 48;
+        MmpConfig { delay_ns, config }
+    }
+
+    /// The same with another sequence number.
+    #[must_use]
+    pub const fn with_seq(self, seq: u16) -> MmpConfig {
+        MmpConfig { config: self.config & !(0xffff << 32) | 0b10 | (seq as u64) << 32, ..self }
+    }
+
     /// Milliseconds between multihost writes, if recorded.
     #[must_use]
     pub fn interval_ms(&self) -> Option<u64> {

@@ -20,7 +20,7 @@
 //!
 //! **Healing.** A scrub whose [`ReadCx`](vdev::ReadCx) says `heal` overwrites what is wrong with what is right: from the other side of a mirror,
 //! from parity, or from another copy. An ordinary read finds the right data and repairs nothing, for its pointer may be older than the
-//! block that lies there now; whoever scrubs sees to it that no txg is closed meanwhile.
+//! block that lies there now; it notes a [`Suspect`], and the pool calls [`Zio::mend`] when it knows the pointer to be current.
 //!
 //! **Keys** come from above: the pool puts a dataset's key in the [`KeyRing`]. Without it, encrypted data is
 //! [`Error::KeyNotLoaded`], authenticated data is readable but not authenticated, and [`Zio::read_noauth`] gives dnode
@@ -43,6 +43,7 @@ mod keys;
 mod physical;
 mod read;
 mod stats;
+mod suspect;
 mod transform;
 mod verify;
 mod write;
@@ -54,6 +55,7 @@ pub use error::{CopyFailure, Error, Fault};
 pub use keys::{KeyRing, KeySource};
 pub use read::Zio;
 pub use stats::{ReadStats, Stats};
+pub use suspect::Suspect;
 pub use verify::{Scratch, VerifyReport};
 pub use write::{
     AllocError, AllocRequest, CloneTable, CryptParams, DedupTable, Found, Payload, SpaceSource, TableError, WriteCx,

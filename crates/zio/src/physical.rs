@@ -1,5 +1,7 @@
 //! The bytes of a block as they are stored: any copy will do.
 
+use std::cell::Cell;
+
 use codec::Checksummer;
 use ondisk::{BlkPtr, Dva};
 use vdev::{BlockWrite, ReadCx, ReadReport, VdevTree};
@@ -15,6 +17,8 @@ pub(crate) struct Source<'a> {
     pub(crate) dynamic_gang: bool,
     pub(crate) stats: &'a Stats,
     pub(crate) cx: &'a ReadCx<'a>,
+    /// Whether a copy was met that is bad, where another is good.
+    pub(crate) damaged: Cell<bool>,
 }
 
 impl Source<'_> {
@@ -71,6 +75,7 @@ impl Source<'_> {
                         self.stats.record(&report.repaired);
                         if !report.repaired.is_empty() || !failures.0.is_empty() {
                             self.stats.recovered.add(1);
+                            self.damaged.set(true);
                         }
                         self.stats.healed.add(report.healed.len() as u64);
                         return Ok(failures);

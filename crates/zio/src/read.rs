@@ -1,6 +1,6 @@
 //! [`Zio`]: what everybody above reads through.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +11,7 @@ use vdev::{ReadCx, VdevTree};
 
 use crate::physical::Source;
 use crate::transform::Transform;
+use crate::suspect::Suspects;
 use crate::write::WriteSide;
 use crate::{ArcCache, ArcKey, Bookmark, Buf, Error, KeyRing, KeySource, Stats};
 
@@ -32,11 +33,12 @@ pub struct Zio {
     dynamic_gang: AtomicBool,
     stats: Stats,
     pub(crate) write: WriteSide,
+    pub(crate) suspects: Suspects,
 }
 
 /// What becomes of the cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Caching {
+pub(crate) enum Caching {
     Use,
     Bypass,
 }
@@ -54,6 +56,7 @@ impl Zio {
             dynamic_gang: AtomicBool::new(false),
             stats: Stats::default(),
             write: WriteSide::default(),
+            suspects: Suspects::default(),
         }
     }
 
@@ -105,7 +108,7 @@ impl Zio {
 
     pub(crate) fn source<'a>(&'a self, cx: &'a ReadCx<'a>) -> Source<'a> {
         let dynamic_gang = self.dynamic_gang.load(Ordering::Relaxed);
-        Source { tree: &self.tree, sums: self.sums(), dynamic_gang, stats: &self.stats, cx }
+        Source { tree: &self.tree, sums: self.sums(), dynamic_gang, stats: &self.stats, cx, damaged: Cell::new(false) }
     }
 
     pub(crate) fn key_of(&self, bp: &BlkPtr, bm: &Bookmark) -> Option<Arc<DatasetKey>> {
@@ -157,7 +160,7 @@ impl Zio {
         Ok(Buf::from(data))
     }
 
-    fn read_logical(&self, bp: &BlkPtr, bm: &Bookmark, caching: Caching, noauth: bool) -> Result<Buf, Error> {
+    pub(crate) fn read_logical(&self, bp: &BlkPtr, bm: &Bookmark, caching: Caching, noauth: bool) -> Result<Buf, Error> {
         if bp.is_hole() {
             return Ok(Buf::zeros(size(bp.lsize())));
         }
@@ -204,7 +207,12 @@ impl Zio {
 
     fn read_physical(&self, bp: &BlkPtr, bm: &Bookmark, buf: &mut [u8]) -> Result<(), Error> {
         // an ordinary read repairs nothing: its pointer may be older than the block that lies there now
-        self.source(&ReadCx::NORMAL).read(bp, buf).map_err(|copies| Error::unreadable(bm, copies))
+        let source = self.source(&ReadCx::NORMAL);
+        source.read(bp, buf).map_err(|copies| Error::unreadable(bm, copies))?;
+        if source.damaged.get() {
+            self.suspect(bp, bm);
+        }
+        Ok(())
     }
 }
 
@@ -257,7 +265,7 @@ pub(crate) fn size(bytes: u64) -> usize {
 }
 
 /// Lends `n` bytes that the thread keeps, of undefined content.
-fn with_stored<R>(n: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+pub(crate) fn with_stored<R>(n: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
     // taken, not borrowed: should `work` come here again it finds an empty one
     let mut buf = STORED.take();
     if buf.len() < n {

@@ -22,6 +22,8 @@ pub struct Stats {
     pub lost: Counter,
     /// Copies that were wrong and have been overwritten with what they should hold.
     pub healed: Counter,
+    /// Blocks that an ordinary read found damaged in part, and that were made whole since.
+    pub mended: Counter,
     /// Copies of blocks written, gang headers and pieces apiece.
     pub written: Counter,
     /// Their bytes.

@@ -409,6 +409,16 @@ pub fn write_uberblock(device: &dyn Device, ashift: u64, ub: &Uberblock, slot: u
     outcome
 }
 
+/// Writes `ub` into the slot of label `index` that the sync leaves alone, so that other hosts see that the pool is in use.
+///
+/// # Errors
+/// [`Error::TooSmall`], [`Error::Write`].
+pub fn write_heartbeat(device: &dyn Device, ashift: u64, ub: &Uberblock, index: usize) -> Result<(), Error> {
+    let within = ((layout::uberblock_count(ashift) - MMP_SLOTS) as u64) << layout::uberblock_shift(ashift);
+    let offset = place(device, index)? + layout::RING_OFFSET + within;
+    write(device, offset, &encode_uberblock(ub, ashift, offset))
+}
+
 /// Whether a leaf took what it was given, and has it on stable storage.
 fn settled(leaf: &Leaf, written: Result<(), Error>) -> bool {
     let flushed = leaf.device().is_some_and(|device| device.flush().is_ok());

@@ -110,5 +110,6 @@ impl Zio {
         *self.write.space.write() = None;
         *self.write.dedup.write() = None;
         *self.write.clones.write() = None;
+        self.suspects.forget();
     }
 }
