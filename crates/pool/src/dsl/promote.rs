@@ -186,7 +186,8 @@ impl Mos {
         let mut at = last;
         while at != until && at != 0 {
             let ds = self.live(at)?;
-            if all.last().is_some_and(|newer| ds.phys.creation_txg > newer.phys.creation_txg) {
+            let newer = all.last().filter(|newer| newer.phys.is_snapshot());
+            if newer.is_some_and(|newer| ds.phys.creation_txg >= newer.phys.creation_txg) {
                 return Err(Error::corrupt(at, "the chain of snapshots does not go back in time"));
             }
             at = ds.phys.prev_snap_obj;

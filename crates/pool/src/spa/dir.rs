@@ -7,7 +7,6 @@ use ondisk::{BlkPtr, ObjectType};
 
 use crate::Error;
 use crate::deadlist::Deadlist;
-use crate::feature;
 use crate::mos::Mos;
 use crate::spa::Spa;
 use crate::spa::create::TXG_INITIAL;
@@ -87,10 +86,9 @@ impl Spa {
         phys.flags |= from.flags & (DslDatasetPhys::FLAG_INCONSISTENT | DslDatasetPhys::FLAG_CI_DATASET);
         let origin_head = mos.dataset_phys(mos.dir_phys(from.dir_obj)?.head_dataset_obj)?;
         let deadlist = Deadlist::open(mos, origin_head.deadlist_obj)?;
-        phys.deadlist_obj = self.with_empty_bpobj(mos, tx, |feature| {
-            deadlist.clone_with(tx, phys.prev_snap_txg, origin, &[], feature)
-        })?;
-        self.inherit_features(mos, tx, origin, id)?;
+        phys.deadlist_obj = self
+            .with_empty_bpobj(mos, tx, |feature| deadlist.clone_with(tx, phys.prev_snap_txg, origin, &[], feature))?;
+        self.copy_features(mos, tx, origin, id)?;
         let next_clones = match from.next_clones_obj {
             0 => mos.new_zap(tx, ObjectType::NEXT_CLONES)?,
             id => id,
@@ -107,21 +105,6 @@ impl Spa {
         };
         mos.edit_dir(tx, from.dir_obj, |dir| dir.clones = clones)?;
         Ok(mos.zap(clones)?.add_int(tx, id, id)?)
-    }
-
-    /// A clone uses the features that its origin uses.
-    fn inherit_features(&self, mos: &Mos, tx: &Tx, origin: u64, id: u64) -> Result<(), Error> {
-        if !mos.object(origin)?.phys().object_type.is_zap() {
-            return Ok(());
-        }
-        let from = mos.zap(origin)?;
-        for def in feature::FEATURES.iter().filter(|def| def.is_per_dataset()) {
-            if let Some(value) = from.lookup(def.guid)? {
-                self.zapify(mos, tx, id)?.add_value(tx, def.guid, &value)?;
-                self.feature_increment(mos, tx, def.name)?;
-            }
-        }
-        Ok(())
     }
 
     /// The directory, dataset and snapshot that all top datasets descend from: `$ORIGIN` (OpenZFS: `dsl_pool_create_origin`).
