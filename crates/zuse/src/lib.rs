@@ -1,12 +1,16 @@
-//! Zuse as a library: getting data out of pools, for programs and for the `zuse` command.
+//! Zuse as a library: pools, their datasets, files and objects, for programs and for the `zuse` command.
 //!
-//! The engine's rooms are re-exported under their own names ([`pool`], [`zpl`], …). On top of them stands what every tool
-//! that reads files out of a pool needs:
+//! [`Pool`] is where a program begins: it opens a pool, or makes one, and leads to everything in it. [`Files`] has the files of a file system by
+//! path, [`Objects`] the raw objects of a dataset. `examples/kv.rs` and `examples/versions.rs` are small programs that use them. The
+//! engine's rooms are re-exported under their own names ([`pool`], [`zpl`], …) for what goes deeper.
+//!
+//! On top of that stands what every tool that moves files in and out of pools needs:
 //!
 //! * [`Target`] is `pool/fs@snap:/path`.
 //! * [`walk()`] goes through a tree depth first. It reports what cannot be read and goes on, and enters no directory twice.
 //! * [`read_past_damage`] gives the data of one file, in order, with the ranges that are lost.
-//! * [`Copier`] is `cp -a`, [`Archiver`] makes PAX archives, [`entry::line`] is a file as JSON with its digest.
+//! * [`Copier`] is `cp -a` out of a pool, [`Importer`] into one: from the host ([`host`]), an archive ([`read_tar`]), another file system.
+//!   [`Archiver`] makes PAX archives, [`entry::line`] is a file as JSON with its digest.
 //! * [`verify::verify`] reads and checks every block of a pool; [`scrub()`] repairs it as well.
 //!
 //! Damage is data here, not an error: it goes to a [`Report`], and the work goes on with what is left. An error is what ends
@@ -20,20 +24,35 @@ mod archive;
 mod copy;
 pub mod dest;
 pub mod entry;
+mod error;
+mod files;
+pub mod host;
+mod importer;
+mod item;
+mod objects;
 pub mod pax;
 mod report;
 mod salvage;
 mod scrub;
+mod store;
 mod target;
+mod untar;
 pub mod verify;
 mod walk;
 
 pub use archive::Archiver;
 pub use copy::{Copied, Copier};
+pub use error::Error;
+pub use files::Files;
+pub use importer::{Imported, Importer, Streaming};
+pub use item::{Item, LinkId, stored_device};
+pub use objects::Objects;
 pub use report::{Report, Silent};
 pub use salvage::{Chunk, read_past_damage};
 pub use scrub::{Scrubbed, scrub};
+pub use store::Pool;
 pub use target::{BadTarget, Target};
+pub use untar::{Entered, TarData, read_tar};
 pub use walk::{Go, Step, sort, walk};
 
 pub use {base, codec, dmu, nvlist, ondisk, pool, space, stream, vdev, zil, zio, zpl};

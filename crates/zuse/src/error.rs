@@ -1,0 +1,106 @@
+//! What can go wrong with a pool as a program uses it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why something could not be done. [`Error::errno`] is what a system call would give.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pool, or a dataset in it.
+    #[error(transparent)]
+    Pool(Box<pool::Error>),
+    /// A file.
+    #[error(transparent)]
+    Files(Box<zpl::Error>),
+    /// An object.
+    #[error(transparent)]
+    Objects(Box<dmu::Error>),
+    /// A device.
+    #[error(transparent)]
+    Devices(Box<vdev::Error>),
+    /// The words for new vdevs make none.
+    #[error(transparent)]
+    Layout(#[from] vdev::create::SpecError),
+    /// A path in a pool.
+    #[error("{}: {source}", String::from_utf8_lossy(path))]
+    At {
+        /// The path.
+        path: Vec<u8>,
+        /// What is wrong there.
+        source: Box<zpl::Error>,
+    },
+    /// The host: a file there, or what is read or written.
+    #[error("{}{source}", path.as_ref().map(|p| format!("{}: ", p.display())).unwrap_or_default())]
+    Host {
+        /// The path, if it is about one.
+        path: Option<PathBuf>,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There is no pool of that name, or none at all, on these devices (ENOENT).
+    #[error("no pool found{}", name.as_ref().map(|n| format!(" named '{n}'")).unwrap_or_default())]
+    NoPool {
+        /// The name that was asked for.
+        name: Option<String>,
+    },
+    /// More than one pool is on these devices (EINVAL).
+    #[error("several pools are there; name one: {}", names.join(", "))]
+    SeveralPools {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// A change of a pool that was opened for reading (EROFS).
+    #[error("pool '{pool}' is open for reading only")]
+    ReadOnly {
+        /// The pool.
+        pool: String,
+    },
+}
+
+macro_rules! boxed {
+    ($($from:ty => $variant:ident),*) => {$(
+        impl From<$from> for Error {
+            fn from(source: $from) -> Self {
+                Error::$variant(Box::new(source))
+            }
+        }
+    )*};
+}
+
+boxed!(pool::Error => Pool, zpl::Error => Files, dmu::Error => Objects, vdev::Error => Devices);
+
+impl From<io::Error> for Error {
+    fn from(source: io::Error) -> Self {
+        Error::Host { path: None, source }
+    }
+}
+
+impl Error {
+    /// The error number of Linux.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::Pool(e) => e.errno(),
+            Error::Files(e) | Error::At { source: e, .. } => e.errno(),
+            Error::Objects(e) if e.is_not_found() => 2,
+            Error::Objects(_) | Error::Devices(_) => 5,
+            Error::Layout(_) | Error::SeveralPools { .. } => 22,
+            Error::Host { source, .. } => source.raw_os_error().unwrap_or(5),
+            Error::NoPool { .. } => 2,
+            Error::ReadOnly { .. } => 30,
+        }
+    }
+
+    /// Names the path that an error of a file is about.
+    pub(crate) fn at(path: &[u8]) -> impl FnOnce(zpl::Error) -> Error {
+        let path = path.to_vec();
+        move |source| Error::At { path, source: Box::new(source) }
+    }
+
+    /// Names the path of the host that an error is about.
+    pub(crate) fn host(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::Host { path: Some(path), source }
+    }
+}

@@ -1,0 +1,281 @@
+//! The files of a file system by path, as `std::fs` has those of the host.
+
+use std::io::{self, Read};
+
+use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Vfs, Zfs};
+use zpl::{Attrs, DirEntry, FileSystem, Follow, Kind};
+
+use crate::Error;
+use crate::importer::split;
+
+const EEXIST: i32 = 17;
+/// Bytes that are written at a time.
+const PIECE: usize = 4 << 20;
+
+/// A file system that is open for writing. Paths are relative to its root; symbolic links in a path are followed, except the last name's.
+/// Changes are seen at once, and are on disk after [`crate::Pool::sync`], or a few seconds later. Cheap to clone.
+///
+/// ```
+/// # fn main() -> Result<(), zuse::Error> {
+/// # let pool = zuse::Pool::in_memory("tank", 128 << 20)?;
+/// let files = pool.files("tank")?;
+/// files.create_dir_all(b"a/b", 0o755)?;
+/// files.write(b"a/b/c", b"data")?;
+/// files.rename(b"a/b/c", b"a/d")?;
+/// files.symlink(b"d", b"a/link")?;
+/// assert_eq!(files.read(b"a/d")?, b"data");
+/// files.remove_all(b"a")?;
+/// assert!(files.read_dir(b"")?.is_empty());
+/// # pool.export()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Files {
+    zfs: Zfs,
+    cred: Cred,
+}
+
+impl Files {
+    /// The files of an open file system; whoever calls may do all.
+    #[must_use]
+    pub fn new(zfs: Zfs) -> Files {
+        Files { zfs, cred: Cred::ROOT }
+    }
+
+    /// The same files for another user.
+    #[must_use]
+    pub fn as_user(&self, cred: Cred) -> Files {
+        Files { zfs: self.zfs.clone(), cred }
+    }
+
+    /// What stands below: operations on object numbers.
+    #[must_use]
+    pub fn zfs(&self) -> &Zfs {
+        &self.zfs
+    }
+
+    /// The reading half, unsynced changes included.
+    #[must_use]
+    pub fn fs(&self) -> &FileSystem {
+        self.zfs.fs()
+    }
+
+    /// Object number and attributes of a file; a link is not followed.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, EACCES.
+    pub fn stat(&self, path: &[u8]) -> Result<(u64, Attrs), Error> {
+        self.stat_with(path, Follow::Parents)
+    }
+
+    fn stat_with(&self, path: &[u8], follow: Follow) -> Result<(u64, Attrs), Error> {
+        let node = self.fs().resolve_from(self.fs().root(), path, follow).map_err(Error::at(path))?;
+        Ok((node.id(), self.zfs.getattr(node.id()).map_err(Error::at(path))?))
+    }
+
+    /// Whether there is a file of that path.
+    #[must_use]
+    pub fn exists(&self, path: &[u8]) -> bool {
+        self.stat(path).is_ok()
+    }
+
+    /// The whole contents of a file; links are followed.
+    ///
+    /// # Errors
+    /// As [`Files::stat`]; EISDIR.
+    pub fn read(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
+        let (id, attrs) = self.stat_with(path, Follow::Always)?;
+        let mut data = vec![0; usize::try_from(attrs.size).unwrap_or(usize::MAX)];
+        let n = self.zfs.read(id, 0, &mut data).map_err(Error::at(path))?;
+        data.truncate(n);
+        Ok(data)
+    }
+
+    /// Makes `data` the contents of a file, which is made if it is not there.
+    ///
+    /// # Errors
+    /// ENOENT if its directory is not there; EISDIR, ENOSPC, EDQUOT.
+    pub fn write(&self, path: &[u8], data: &[u8]) -> Result<(), Error> {
+        self.write_from(path, data).map(drop)
+    }
+
+    /// Makes what `input` gives the contents of a file; gives how many bytes that was.
+    ///
+    /// # Errors
+    /// As [`Files::write`]; what the input says.
+    pub fn write_from(&self, path: &[u8], mut input: impl Read) -> Result<u64, Error> {
+        let id = self.emptied(path)?;
+        let mut buf = Vec::new();
+        let mut at = 0;
+        loop {
+            buf.clear();
+            let n = input.by_ref().take(PIECE as u64).read_to_end(&mut buf)?;
+            if n == 0 {
+                return Ok(at);
+            }
+            self.zfs.write(&self.cred, id, at, &buf).map_err(Error::at(path))?;
+            at += n as u64;
+        }
+    }
+
+    /// A file without contents: a new one, or one that is cut.
+    fn emptied(&self, path: &[u8]) -> Result<u64, Error> {
+        match self.make(path, &NewFile::new(Kind::File, 0o644)) {
+            Err(e) if e.errno() == EEXIST => {
+                let (id, _) = self.stat_with(path, Follow::Always)?;
+                let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+                self.zfs.setattr(&self.cred, id, &cut).map_err(Error::at(path))?;
+                Ok(id)
+            }
+            made => made,
+        }
+    }
+
+    /// Makes a file of any kind; gives its object number.
+    ///
+    /// # Errors
+    /// EEXIST; ENOENT if its directory is not there.
+    pub fn make(&self, path: &[u8], new: &NewFile<'_>) -> Result<u64, Error> {
+        let (dir, name) = self.place(path)?;
+        let made = self.zfs.create(&self.cred, dir, &name, new);
+        Ok(made.map_err(Error::at(path))?.0)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As [`Files::make`].
+    pub fn create_dir(&self, path: &[u8], mode: u32) -> Result<u64, Error> {
+        self.make(path, &NewFile::new(Kind::Directory, mode))
+    }
+
+    /// Makes a directory and those above it that are not there.
+    ///
+    /// # Errors
+    /// ENOTDIR if something else is in the way.
+    pub fn create_dir_all(&self, path: &[u8], mode: u32) -> Result<u64, Error> {
+        let ends = (0..path.len()).filter(|at| path.get(*at) == Some(&b'/')).chain([path.len()]);
+        let mut id = self.fs().root();
+        for part in ends.filter_map(|end| path.get(..end)).filter(|part| !part.is_empty() && !part.ends_with(b"/")) {
+            id = match self.create_dir(part, mode) {
+                Err(e) if e.errno() == EEXIST => self.directory(part)?,
+                made => made?,
+            };
+        }
+        Ok(id)
+    }
+
+    /// Makes a symbolic link at `path` that leads to `target`.
+    ///
+    /// # Errors
+    /// As [`Files::make`].
+    pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<u64, Error> {
+        self.make(path, &NewFile::symlink(target))
+    }
+
+    /// Gives the file at `path` the name `new` as well.
+    ///
+    /// # Errors
+    /// As [`Files::make`]; EPERM for a directory.
+    pub fn hard_link(&self, path: &[u8], new: &[u8]) -> Result<(), Error> {
+        let (id, _) = self.stat(path)?;
+        let (dir, name) = self.place(new)?;
+        self.zfs.link(&self.cred, id, dir, &name).map_err(Error::at(new))?;
+        Ok(())
+    }
+
+    /// Renames a file; what has the new name goes.
+    ///
+    /// # Errors
+    /// ENOENT; ENOTEMPTY, EISDIR, ENOTDIR by what is in the way; EINVAL for a directory into itself.
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Error> {
+        let (dir, name) = self.place(from)?;
+        let (to_dir, to_name) = self.place(to)?;
+        let renamed = Vfs::rename(&self.zfs, &self.cred, dir, &name, to_dir, &to_name, RenameMode::Replace);
+        renamed.map_err(Error::at(from))
+    }
+
+    /// Removes a file that is no directory.
+    ///
+    /// # Errors
+    /// ENOENT, EISDIR.
+    pub fn remove_file(&self, path: &[u8]) -> Result<(), Error> {
+        let (dir, name) = self.place(path)?;
+        self.zfs.unlink(&self.cred, dir, &name).map_err(Error::at(path))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR, ENOTEMPTY.
+    pub fn remove_dir(&self, path: &[u8]) -> Result<(), Error> {
+        let (dir, name) = self.place(path)?;
+        self.zfs.rmdir(&self.cred, dir, &name).map_err(Error::at(path))
+    }
+
+    /// Removes a file, or a directory with all in it; gives how many files that were.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn remove_all(&self, path: &[u8]) -> Result<u64, Error> {
+        let (dir, name) = self.place(path)?;
+        let (id, attrs) = self.stat(path)?;
+        if attrs.kind() != Kind::Directory {
+            self.remove_file(path)?;
+            return Ok(1);
+        }
+        let mut removed = 1;
+        // a directory is removed when it comes up a second time: then it is empty
+        let mut stack = vec![(dir, name, id, false)];
+        while let Some((dir, name, id, empty)) = stack.pop() {
+            if empty {
+                self.zfs.rmdir(&self.cred, dir, &name).map_err(Error::at(path))?;
+                continue;
+            }
+            stack.push((dir, name, id, true));
+            let entries = self.zfs.read_dir(&self.cred, id, 0).map_err(Error::at(path))?;
+            let entries = entries.collect::<Result<Vec<DirEntry>, _>>().map_err(Error::at(path))?;
+            removed += entries.len() as u64;
+            let (dirs, files): (Vec<_>, Vec<_>) = entries.into_iter().partition(|e| e.kind == Kind::Directory);
+            let unlink = || files.iter().try_for_each(|file| self.zfs.unlink(&self.cred, id, &file.name));
+            self.zfs.batch(unlink).map_err(Error::at(path))?;
+            stack.extend(dirs.into_iter().map(|dir| (id, dir.name, dir.object, false)));
+        }
+        Ok(removed)
+    }
+
+    /// The entries of a directory, sorted by name.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR.
+    pub fn read_dir(&self, path: &[u8]) -> Result<Vec<DirEntry>, Error> {
+        let dir = self.directory(path)?;
+        let entries = self.zfs.read_dir(&self.cred, dir, 0).map_err(Error::at(path))?;
+        let mut entries = entries.collect::<Result<Vec<_>, _>>().map_err(Error::at(path))?;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    /// The object number of a directory; links are followed.
+    ///
+    /// # Errors
+    /// ENOENT, ENOTDIR.
+    pub fn directory(&self, path: &[u8]) -> Result<u64, Error> {
+        let (id, attrs) = self.stat_with(path, Follow::Always)?;
+        match attrs.kind() {
+            Kind::Directory => Ok(id),
+            _ => Err(Error::at(path)(zpl::Error::NotDirectory { name: path.to_vec() })),
+        }
+    }
+
+    /// The directory in which a path's last name is, and that name.
+    fn place(&self, path: &[u8]) -> Result<(u64, Vec<u8>), Error> {
+        let trimmed = path.strip_suffix(b"/").unwrap_or(path);
+        let (parent, name) = split(trimmed);
+        if name.is_empty() || name == b"." || name == b".." {
+            let invalid = io::Error::from(io::ErrorKind::InvalidInput);
+            return Err(Error::host(String::from_utf8_lossy(path).into_owned())(invalid));
+        }
+        Ok((self.directory(parent)?, name.to_vec()))
+    }
+}

@@ -1,0 +1,440 @@
+//! Trees of the host, read ahead.
+//!
+//! One thread walks the directories, in the order of names; several open the files, read their attributes, and the contents of small ones.
+//! What comes out of [`HostTree`] is in the walker's order, a directory before its entries, and again after them. At most [`AHEAD`] files
+//! are read ahead, of [`WHOLE_MAX`] bytes at most, so memory is bounded.
+//!
+//! No symbolic link is followed. Every file is opened relative to the directory that was opened for it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use zpl::Kind;
+
+use crate::dest::Meta;
+use crate::item::Item;
+
+/// Files up to this size are read by whoever opens them; larger ones are left to the consumer.
+const WHOLE_MAX: u64 = 128 << 10;
+/// How many files are read ahead.
+const AHEAD: usize = 256;
+/// No more threads help: they wait for the disk, not for the processor.
+const READERS_MAX: usize = 8;
+/// Most bytes that Linux lets a list of attribute names, or a value, have.
+const XATTR_MAX: usize = 64 << 10;
+/// Bytes that `st_blocks` counts in.
+const SECTOR: u64 = 512;
+
+/// The contents of a file of the host.
+#[derive(Debug)]
+pub enum Contents {
+    /// It has none.
+    None,
+    /// All of a small file.
+    Whole(Vec<u8>),
+    /// A large or sparse file, open at its beginning.
+    Open(File),
+}
+
+/// What a walk of the host comes upon. The path is relative to where it began; the start itself has the empty path.
+#[derive(Debug)]
+pub enum HostStep {
+    /// A file of any kind; a directory before its entries.
+    Enter(Box<Item>, Contents),
+    /// A directory after its entries.
+    Leave,
+    /// What cannot be read, and why.
+    Lost(io::Error),
+}
+
+/// A step, as soon as somebody has made it.
+enum Slot {
+    Done(HostStep),
+    Coming(Receiver<HostStep>),
+}
+
+/// A file for a reader: its directory and name, and where the result goes.
+struct Job {
+    dir: Arc<OwnedFd>,
+    name: Vec<u8>,
+    done: Sender<HostStep>,
+}
+
+/// The files at and below a path of the host, in order. Dropped early, the threads end.
+pub struct HostTree {
+    steps: Receiver<(Vec<u8>, Slot)>,
+}
+
+impl HostTree {
+    /// Begins to read `root`: a directory and all below it, or a single file.
+    ///
+    /// # Errors
+    /// If `root` is not there or cannot be opened.
+    pub fn open(root: &Path) -> io::Result<HostTree> {
+        // a link given as the start is taken for where it leads only with a slash behind it, as with `cp -a`
+        let follow = root.as_os_str().as_bytes().ends_with(b"/");
+        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let stat = fs::statat(fs::CWD, root, flags)?;
+        let (steps_in, steps) = bounded(AHEAD);
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | no_follow;
+            let fd = Arc::new(fs::open(root, flags, Mode::empty())?);
+            let jobs = readers()?;
+            spawn("host-walk", move || {
+                // whoever reads has gone if the channel is closed
+                let _closed = Walker { steps: steps_in, jobs }.directory(&fd, Vec::new());
+            })?;
+        } else {
+            let parent = root.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let dir = fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            let name = root.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
+            let step = (Vec::new(), Slot::Done(enter(dir.as_fd(), name)));
+            // the channel has room for it
+            let _sent = steps_in.send(step);
+        }
+        Ok(HostTree { steps })
+    }
+}
+
+impl Iterator for HostTree {
+    type Item = (Vec<u8>, HostStep);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (path, slot) = self.steps.recv().ok()?;
+        let step = match slot {
+            Slot::Done(step) => step,
+            Slot::Coming(result) => {
+                result.recv().unwrap_or_else(|_| HostStep::Lost(io::Error::other("a reader ended before its time")))
+            }
+        };
+        Some((path, step))
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.into()).spawn(work).map(drop)
+}
+
+/// Starts the readers; they end when the sender is dropped.
+fn readers() -> io::Result<Sender<Job>> {
+    let (sender, jobs) = bounded::<Job>(AHEAD);
+    for _ in 0..thread::available_parallelism().map_or(2, usize::from).min(READERS_MAX) {
+        let jobs = jobs.clone();
+        spawn("host-read", move || {
+            for job in jobs {
+                // nobody waits any more if this fails
+                let _sent = job.done.send(enter(job.dir.as_fd(), &job.name));
+            }
+        })?;
+    }
+    Ok(sender)
+}
+
+struct Walker {
+    steps: Sender<(Vec<u8>, Slot)>,
+    jobs: Sender<Job>,
+}
+
+/// The consumer has gone.
+struct Closed;
+
+/// A directory that is being walked.
+struct Level {
+    fd: Arc<OwnedFd>,
+    path: Vec<u8>,
+    names: std::vec::IntoIter<(Vec<u8>, FileType)>,
+}
+
+impl Walker {
+    fn tell(&self, path: Vec<u8>, slot: Slot) -> Result<(), Closed> {
+        self.steps.send((path, slot)).map_err(|_| Closed)
+    }
+
+    fn directory(&self, root: &Arc<OwnedFd>, path: Vec<u8>) -> Result<(), Closed> {
+        let mut stack = Vec::new();
+        self.open(root.clone(), path, &mut stack)?;
+        while let Some(level) = stack.last_mut() {
+            let Some((name, kind)) = level.names.next() else {
+                let path = std::mem::take(&mut level.path);
+                stack.pop();
+                self.tell(path, Slot::Done(HostStep::Leave))?;
+                continue;
+            };
+            let path = if level.path.is_empty() { name.clone() } else { [level.path.as_slice(), b"/", &name].concat() };
+            let is_dir = kind == FileType::Directory
+                || (kind == FileType::Unknown && stat_of(level.fd.as_fd(), &name).is_ok_and(|s| is_directory(&s)));
+            if is_dir {
+                match fs::openat(level.fd.as_fd(), OsStr::from_bytes(&name), DIRECTORY, Mode::empty()) {
+                    Ok(fd) => self.open(Arc::new(fd), path, &mut stack)?,
+                    Err(e) => self.tell(path, Slot::Done(HostStep::Lost(e.into())))?,
+                }
+                continue;
+            }
+            let (done, result) = bounded(1);
+            self.tell(path, Slot::Coming(result))?;
+            self.jobs.send(Job { dir: level.fd.clone(), name, done }).map_err(|_| Closed)?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, fd: Arc<OwnedFd>, path: Vec<u8>, stack: &mut Vec<Level>) -> Result<(), Closed> {
+        match describe_directory(fd.as_fd()) {
+            Ok(item) => self.tell(path.clone(), Slot::Done(HostStep::Enter(Box::new(item), Contents::None)))?,
+            Err(e) => return self.tell(path, Slot::Done(HostStep::Lost(e))),
+        }
+        let (names, trouble) = list(fd.as_fd());
+        if let Some(e) = trouble {
+            self.tell(path.clone(), Slot::Done(HostStep::Lost(e)))?;
+        }
+        stack.push(Level { fd, path, names: names.into_iter() });
+        Ok(())
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The names of a directory, sorted, and what ended the list too early.
+fn list(fd: BorrowedFd<'_>) -> (Vec<(Vec<u8>, FileType)>, Option<io::Error>) {
+    let mut names = Vec::new();
+    let mut trouble = None;
+    match Dir::read_from(fd) {
+        Err(e) => trouble = Some(e.into()),
+        Ok(entries) => {
+            for entry in entries {
+                match entry {
+                    Ok(entry) => names.push((entry.file_name().to_bytes().to_vec(), entry.file_type())),
+                    Err(e) => {
+                        trouble = Some(e.into());
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    names.retain(|(name, _)| name != b"." && name != b"..");
+    names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    (names, trouble)
+}
+
+fn stat_of(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
+    Ok(fs::statat(dir, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+fn is_directory(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}
+
+fn enter(dir: BorrowedFd<'_>, name: &[u8]) -> HostStep {
+    match describe(dir, name) {
+        Ok((item, contents)) => HostStep::Enter(Box::new(item), contents),
+        Err(e) => HostStep::Lost(e),
+    }
+}
+
+fn describe_directory(fd: BorrowedFd<'_>) -> io::Result<Item> {
+    let mut item = of_stat(&fs::fstat(fd)?);
+    item.meta.xattrs = xattrs(&Attributes::Open(fd))?;
+    Ok(item)
+}
+
+/// A file that is no directory, with its contents if they are few.
+fn describe(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<(Item, Contents)> {
+    let stat = stat_of(dir, name)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        let mut item = of_stat(&stat);
+        if item.kind == Kind::Symlink {
+            item.target = fs::readlinkat(dir, OsStr::from_bytes(name), Vec::new())?.into_bytes();
+        }
+        // it cannot be opened for this; its path through /proc can be named
+        let path = [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat();
+        item.meta.xattrs = xattrs(&Attributes::Named(&path))?;
+        return Ok((item, Contents::None));
+    }
+    // without O_NONBLOCK a pipe that took the name meanwhile would keep us
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = fs::openat(dir, OsStr::from_bytes(name), flags, Mode::empty())?;
+    let stat = fs::fstat(&fd)?;
+    let mut item = of_stat(&stat);
+    item.meta.xattrs = xattrs(&Attributes::Open(fd.as_fd()))?;
+    let mut file = File::from(fd);
+    let sparse = stat.st_blocks.unsigned_abs().saturating_mul(SECTOR) < item.size;
+    if item.size > WHOLE_MAX || sparse {
+        return Ok((item, Contents::Open(file)));
+    }
+    let mut data = Vec::with_capacity(item.size as usize);
+    // one that grows meanwhile is read as long as it was
+    file.by_ref().take(item.size).read_to_end(&mut data)?;
+    item.size = data.len() as u64;
+    Ok((item, Contents::Whole(data)))
+}
+
+fn of_stat(stat: &Stat) -> Item {
+    let kind = Kind::from_number((stat.st_mode >> 12) as u8 & 0xf);
+    let meta = Meta {
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        mode: stat.st_mode & 0o7777,
+        atime: (stat.st_atime, stat.st_atime_nsec as u32),
+        mtime: (stat.st_mtime, stat.st_mtime_nsec as u32),
+        xattrs: Vec::new(),
+    };
+    let size = if kind == Kind::File { stat.st_size.unsigned_abs() } else { 0 };
+    let link = (kind != Kind::Directory && stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino));
+    let device = (fs::major(stat.st_rdev), fs::minor(stat.st_rdev));
+    Item { size, link, device, ..Item::new(kind, meta) }
+}
+
+/// A file whose extended attributes are read.
+enum Attributes<'a> {
+    Open(BorrowedFd<'a>),
+    Named(&'a [u8]),
+}
+
+impl Attributes<'_> {
+    fn list(&self, buf: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Attributes::Open(fd) => fs::flistxattr(fd, buf),
+            Attributes::Named(path) => fs::llistxattr(OsStr::from_bytes(path), buf),
+        }
+    }
+
+    fn get(&self, name: &[u8], buf: &mut [u8]) -> rustix::io::Result<usize> {
+        let name = OsStr::from_bytes(name);
+        match self {
+            Attributes::Open(fd) => fs::fgetxattr(fd, name, buf),
+            Attributes::Named(path) => fs::lgetxattr(OsStr::from_bytes(path), name, buf),
+        }
+    }
+}
+
+fn xattrs(of: &Attributes<'_>) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut few = [0; 256];
+    let mut many = Vec::new();
+    let names: &[u8] = match of.list(&mut few) {
+        Ok(0) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
+        Ok(len) => few.get(..len).unwrap_or_default(),
+        Err(Errno::RANGE) => {
+            many.resize(XATTR_MAX, 0);
+            let len = of.list(&mut many)?;
+            many.get(..len).unwrap_or_default()
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let mut all = Vec::new();
+    let mut value = vec![0; XATTR_MAX];
+    for name in names.split(|b| *b == 0).filter(|name| !name.is_empty()) {
+        match of.get(name, &mut value) {
+            Ok(len) => all.push((name.to_vec(), value.get(..len).unwrap_or_default().to_vec())),
+            // it went away meanwhile, or is not for us
+            Err(Errno::NODATA | Errno::ACCESS | Errno::PERM | Errno::OPNOTSUPP) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(all)
+}
+
+/// The stretches of data of an open file: start and end. A file system that knows no holes has one.
+///
+/// # Errors
+/// What the host says.
+pub fn data_segments(file: &File, size: u64) -> io::Result<Vec<(u64, u64)>> {
+    let mut segments = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match fs::seek(file, fs::SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(Errno::INVAL) => return Ok(vec![(0, size)]),
+            Err(e) => return Err(e.into()),
+        };
+        let end = fs::seek(file, fs::SeekFrom::Hole(start))?.min(size);
+        if start >= end {
+            break;
+        }
+        segments.push((start, end));
+        at = end;
+    }
+    Ok(segments)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::io::{Seek, SeekFrom, Write};
+
+    #[test]
+    fn a_tree_comes_in_order_with_all_that_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("b")).unwrap();
+        for n in 0..600 {
+            std::fs::write(at(&format!("b/{n:03}")), format!("{n}")).unwrap();
+        }
+        std::fs::hard_link(at("b/000"), at("a")).unwrap();
+        std::os::unix::fs::symlink("nowhere", at("c")).unwrap();
+        let mut sparse = File::create(at("d")).unwrap();
+        sparse.seek(SeekFrom::Start(1 << 20)).unwrap();
+        sparse.write_all(b"end").unwrap();
+        let mut seen = Vec::new();
+        let mut left = Vec::new();
+        for (path, step) in HostTree::open(dir.path()).unwrap() {
+            let path = String::from_utf8(path).unwrap();
+            match step {
+                HostStep::Leave => left.push(path),
+                HostStep::Lost(e) => panic!("{path}: {e}"),
+                HostStep::Enter(item, contents) => {
+                    match (path.as_str(), contents) {
+                        ("c", Contents::None) => assert_eq!(item.target, b"nowhere"),
+                        ("d", Contents::Open(file)) => {
+                            let segments = data_segments(&file, item.size).unwrap();
+                            assert_eq!((item.size, segments.last().unwrap().1), ((1 << 20) + 3, (1 << 20) + 3));
+                        }
+                        ("a", Contents::Whole(data)) => assert!(data == b"0" && item.link.is_some()),
+                        (name, Contents::Whole(data)) if name.starts_with("b/") => {
+                            let n: u32 = name[2..].parse().unwrap();
+                            assert_eq!(data, n.to_string().as_bytes());
+                        }
+                        ("" | "b", Contents::None) => assert_eq!(item.kind, Kind::Directory),
+                        (name, contents) => panic!("{name}: {contents:?}"),
+                    }
+                    seen.push(path);
+                }
+            }
+        }
+        let mut sorted = seen.clone();
+        sorted.sort();
+        assert_eq!((seen.len(), &seen), (605, &sorted));
+        assert_eq!(left, ["b", ""]);
+    }
+
+    #[test]
+    fn a_file_alone_and_what_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), "x").unwrap();
+        let steps: Vec<_> = HostTree::open(&dir.path().join("f")).unwrap().collect();
+        assert!(
+            matches!(steps.as_slice(), [(path, HostStep::Enter(_, Contents::Whole(data)))] if path.is_empty() && data == b"x")
+        );
+        assert!(HostTree::open(&dir.path().join("g")).is_err());
+    }
+
+    #[test]
+    fn a_tree_that_nobody_reads_to_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..2000 {
+            std::fs::write(dir.path().join(n.to_string()), "x").unwrap();
+        }
+        assert_eq!(HostTree::open(dir.path()).unwrap().take(3).count(), 3);
+    }
+}

@@ -1,0 +1,434 @@
+//! Files into a file system of a pool, with all that they have: from the host, from an archive, from another file system.
+//!
+//! # What it is
+//! An [`Importer`] takes files one after another, by paths relative to one directory, and puts them there: type, owner, mode, times, hard links,
+//! extended attributes, ACLs, devices, holes. What has a path already is replaced; a directory is kept, and gets the attributes.
+//!
+//! # Speed
+//! Small files wait in a queue, and a queue is written at once: all of it shares places in a txg, and none is held while the importer waits
+//! for its source. Large files go past the queue, in pieces of megabytes.
+//!
+//! # Trouble
+//! A file that cannot be put goes to the [`Report`], and the work goes on. A full or suspended pool ends it. The attributes of a directory come
+//! last, when all is in it.
+
+mod sources;
+
+use std::collections::HashMap;
+
+use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
+use zpl::{Kind, Time};
+
+use crate::Error;
+use crate::dest::{Meta, check_name};
+use crate::item::{Item, LinkId, stored_device};
+use crate::report::Report;
+
+/// A queue with so many files, or so many bytes, is written.
+const QUEUE_FILES: usize = 1024;
+const QUEUE_BYTES: usize = 8 << 20;
+
+const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;
+const ENOTDIR: i32 = 20;
+const EISDIR: i32 = 21;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+const EDQUOT: i32 = 122;
+/// Owner, group and others may look into a directory that nobody described.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// What an importer did.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Imported {
+    /// Files of all kinds that were made, links included.
+    pub files: u64,
+    /// Bytes of data written, holes not counted.
+    pub bytes: u64,
+    /// Bytes that were not written but shared with the source.
+    pub cloned: u64,
+    /// Files that are not there, or not whole.
+    pub failed: u64,
+}
+
+/// What waits to be written.
+enum Waiting {
+    File(Box<Item>, Vec<u8>),
+    Link(Vec<u8>),
+    Leave,
+}
+
+/// Puts files below a directory of a file system.
+pub struct Importer<'a> {
+    zfs: Zfs,
+    root: u64,
+    cred: Cred,
+    report: &'a mut dyn Report,
+    /// Directories that are known, by path.
+    dirs: HashMap<Vec<u8>, u64>,
+    /// What directories get when all is in them, by path.
+    unfinished: HashMap<Vec<u8>, Meta>,
+    links: HashMap<LinkId, u64>,
+    queue: Vec<(Vec<u8>, Waiting)>,
+    queued_bytes: usize,
+    done: Imported,
+}
+
+/// A large file that is being written.
+#[derive(Debug)]
+pub struct Streaming {
+    path: Vec<u8>,
+    id: u64,
+    item: Item,
+    /// Behind the last byte that was written.
+    end: u64,
+}
+
+impl<'a> Importer<'a> {
+    /// An importer that puts files below directory `root` of `zfs`, and may do all.
+    #[must_use]
+    pub fn new(zfs: &Zfs, root: u64, report: &'a mut dyn Report) -> Importer<'a> {
+        Importer {
+            zfs: zfs.clone(),
+            root,
+            cred: Cred::ROOT,
+            report,
+            dirs: HashMap::from([(Vec::new(), root)]),
+            unfinished: HashMap::new(),
+            links: HashMap::new(),
+            queue: Vec::new(),
+            queued_bytes: 0,
+            done: Imported::default(),
+        }
+    }
+
+    /// Puts a file with all its data; a directory or other file without data has none.
+    ///
+    /// # Errors
+    /// What ends the work: a full pool, a quota, a pool that cannot be written.
+    pub fn put(&mut self, path: &[u8], item: Item, data: Vec<u8>) -> Result<(), Error> {
+        self.queued_bytes += data.len();
+        self.wait(path, Waiting::File(Box::new(item), data))
+    }
+
+    /// Gives the file at path `to` the name `path` as well.
+    ///
+    /// # Errors
+    /// As [`Importer::put`].
+    pub fn link(&mut self, path: &[u8], to: &[u8]) -> Result<(), Error> {
+        self.wait(path, Waiting::Link(to.to_vec()))
+    }
+
+    /// Tells that all is in a directory.
+    ///
+    /// # Errors
+    /// As [`Importer::put`].
+    pub fn leave(&mut self, path: &[u8]) -> Result<(), Error> {
+        self.wait(path, Waiting::Leave)
+    }
+
+    /// Begins a file whose data come in pieces. `None`: it cannot be made, as the report says, or was there under another name already.
+    ///
+    /// # Errors
+    /// As [`Importer::put`].
+    pub fn begin(&mut self, path: &[u8], item: Item) -> Result<Option<Streaming>, Error> {
+        self.flush()?;
+        self.report.file(path);
+        let made = self.make(path, &item);
+        let made = self.tolerate(path, made)?.flatten();
+        Ok(made.map(|id| Streaming { path: path.to_vec(), id, item, end: 0 }))
+    }
+
+    /// Writes a piece of a file that was begun. Pieces come in order; what lies between them is a hole.
+    ///
+    /// # Errors
+    /// As [`Importer::put`].
+    pub fn write(&mut self, file: &mut Streaming, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.zfs.write(&self.cred, file.id, offset, data).map_err(Error::at(&file.path))?;
+        file.end = offset + data.len() as u64;
+        self.done.bytes += data.len() as u64;
+        self.report.bytes(data.len() as u64);
+        Ok(())
+    }
+
+    /// Ends a file that was begun: it gets its size and attributes.
+    ///
+    /// # Errors
+    /// As [`Importer::put`].
+    pub fn end(&mut self, file: Streaming) -> Result<(), Error> {
+        let zfs = self.zfs.clone();
+        let cut = if file.end == file.item.size { None } else { Some(file.item.size) };
+        let done = zfs.batch(|| {
+            if let Some(size) = cut {
+                zfs.setattr(&self.cred, file.id, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+            }
+            self.attributes(&file.path, file.id, &file.item, true)
+        });
+        self.tolerate(&file.path, done).map(drop)
+    }
+
+    /// Writes what waits, and gives all directories their attributes.
+    ///
+    /// # Errors
+    /// As [`Importer::put`].
+    pub fn finish(&mut self) -> Result<Imported, Error> {
+        self.flush()?;
+        let mut left: Vec<Vec<u8>> = self.unfinished.keys().cloned().collect();
+        // what is in a directory first
+        left.sort_unstable_by(|a, b| b.cmp(a));
+        for path in left {
+            self.leave(&path)?;
+        }
+        self.flush()?;
+        Ok(self.done)
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn done(&self) -> Imported {
+        self.done
+    }
+
+    /// Notes that a file could not be read where it comes from.
+    pub fn failed(&mut self, path: &[u8], why: &str) {
+        self.done.failed += 1;
+        self.report.failed(path, why);
+    }
+
+    fn wait(&mut self, path: &[u8], what: Waiting) -> Result<(), Error> {
+        self.queue.push((path.to_vec(), what));
+        if self.queue.len() >= QUEUE_FILES || self.queued_bytes >= QUEUE_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the queue.
+    fn flush(&mut self) -> Result<(), Error> {
+        let queue = std::mem::take(&mut self.queue);
+        self.queued_bytes = 0;
+        if queue.is_empty() {
+            return Ok(());
+        }
+        let zfs = self.zfs.clone();
+        let mut end = Ok(());
+        zfs.batch(|| {
+            for (path, what) in queue {
+                let done = self.one(&path, what);
+                if let Err(e) = self.tolerate(&path, done) {
+                    end = Err(e);
+                    break;
+                }
+            }
+            Ok(())
+        })?;
+        end
+    }
+
+    fn one(&mut self, path: &[u8], what: Waiting) -> Result<(), zpl::Error> {
+        match what {
+            Waiting::Leave => self.finish_directory(path),
+            Waiting::Link(to) => {
+                self.report.file(path);
+                let id = self.find(&to)?;
+                self.name(path, |zfs, cred, dir, name| zfs.link(cred, id, dir, name).map(drop))?;
+                self.done.files += 1;
+                Ok(())
+            }
+            Waiting::File(item, data) => {
+                self.report.file(path);
+                let Some(id) = self.make(path, &item)? else { return Ok(()) };
+                if !data.is_empty() {
+                    self.zfs.write(&self.cred, id, 0, &data)?;
+                    self.done.bytes += data.len() as u64;
+                    self.report.bytes(data.len() as u64);
+                }
+                match item.kind {
+                    Kind::Directory => {
+                        self.unfinished.insert(path.to_vec(), item.meta);
+                        Ok(())
+                    }
+                    _ => self.attributes(path, id, &item, !data.is_empty()),
+                }
+            }
+        }
+    }
+
+    /// What one file could not be goes to the report; what all files would meet ends the work.
+    fn tolerate<R>(&mut self, path: &[u8], done: Result<R, zpl::Error>) -> Result<Option<R>, Error> {
+        match done {
+            Ok(done) => Ok(Some(done)),
+            Err(e) if ends_all(&e) => Err(Error::at(path)(e)),
+            Err(e) => {
+                self.failed(path, &e.to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Makes a file without its data and attributes. `None` if it is there under another name and now has this one too.
+    fn make(&mut self, path: &[u8], item: &Item) -> Result<Option<u64>, zpl::Error> {
+        if path.is_empty() {
+            let kind = self.zfs.getattr(self.root)?.kind();
+            return if item.kind == Kind::Directory && kind == Kind::Directory {
+                Ok(Some(self.root))
+            } else {
+                Err(zpl::Error::NotDirectory { name: b"/".to_vec() })
+            };
+        }
+        if let Some(id) = item.link.and_then(|link| self.links.get(&link)).copied() {
+            self.name(path, |zfs, cred, dir, name| zfs.link(cred, id, dir, name).map(drop))?;
+            self.done.files += 1;
+            return Ok(None);
+        }
+        let time = |(sec, nsec): (i64, u32)| Time { sec, nsec };
+        let new = NewFile {
+            rdev: stored_device(item.device),
+            target: &item.target,
+            times: Some((time(item.meta.atime), time(item.meta.mtime))),
+            ..NewFile::new(item.kind, item.meta.mode)
+        };
+        let (id, fresh) = match item.kind {
+            Kind::Directory => self.directory(path, &new)?,
+            _ => (self.name(path, |zfs, cred, dir, name| zfs.create(cred, dir, name, &new).map(|(id, _)| id))?, true),
+        };
+        if let Some(link) = item.link {
+            self.links.insert(link, id);
+        }
+        if item.kind == Kind::Directory {
+            self.dirs.insert(path.to_vec(), id);
+        }
+        self.done.files += u64::from(fresh);
+        Ok(Some(id))
+    }
+
+    /// Makes a directory, or takes the one that is there.
+    fn directory(&mut self, path: &[u8], new: &NewFile<'_>) -> Result<(u64, bool), zpl::Error> {
+        let (dir, name) = self.place(path)?;
+        match self.zfs.create(&self.cred, dir, name, new) {
+            Ok((id, _)) => Ok((id, true)),
+            Err(e) if e.errno() == EEXIST => {
+                let (id, attrs) = self.zfs.lookup(&self.cred, dir, name)?;
+                if attrs.kind() == Kind::Directory {
+                    return Ok((id, false));
+                }
+                self.zfs.unlink(&self.cred, dir, name)?;
+                Ok((self.zfs.create(&self.cred, dir, name, new)?.0, true))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Gives something the name `path`; what has it and is no directory goes.
+    fn name<R>(
+        &mut self,
+        path: &[u8],
+        give: impl Fn(&Zfs, &Cred, u64, &[u8]) -> Result<R, zpl::Error>,
+    ) -> Result<R, zpl::Error> {
+        let (dir, name) = self.place(path)?;
+        match give(&self.zfs, &self.cred, dir, name) {
+            Err(e) if e.errno() == EEXIST => {
+                let (id, attrs) = self.zfs.lookup(&self.cred, dir, name)?;
+                if attrs.kind() == Kind::Directory {
+                    return Err(zpl::Error::IsDirectory { object: id });
+                }
+                self.zfs.unlink(&self.cred, dir, name)?;
+                give(&self.zfs, &self.cred, dir, name)
+            }
+            done => done,
+        }
+    }
+
+    /// The directory of a path, made if it is not there, and the last name.
+    fn place<'p>(&mut self, path: &'p [u8]) -> Result<(u64, &'p [u8]), zpl::Error> {
+        let (parent, name) = split(path);
+        let impossible = |_| zpl::Error::NotFound { name: path.to_vec() };
+        check_name(name).map_err(impossible)?;
+        if let Some(id) = self.dirs.get(parent) {
+            return Ok((*id, name));
+        }
+        let mut at = self.root;
+        let mut end = 0;
+        for part in parent.split(|b| *b == b'/') {
+            check_name(part).map_err(impossible)?;
+            at = match self.zfs.lookup(&self.cred, at, part) {
+                Ok((_, attrs)) if attrs.kind() != Kind::Directory => {
+                    return Err(zpl::Error::NotDirectory { name: parent.to_vec() });
+                }
+                Ok((id, _)) => id,
+                Err(e) if e.errno() == ENOENT => {
+                    let new = NewFile::new(Kind::Directory, DIRECTORY_MODE);
+                    self.zfs.create(&self.cred, at, part, &new)?.0
+                }
+                Err(e) => return Err(e),
+            };
+            end += part.len();
+            self.dirs.insert(parent.get(..end).unwrap_or(parent).to_vec(), at);
+            end += 1;
+        }
+        Ok((at, name))
+    }
+
+    /// The file at a path that was put or was there.
+    fn find(&self, path: &[u8]) -> Result<u64, zpl::Error> {
+        let mut at = self.root;
+        for part in path.split(|b| *b == b'/').filter(|part| !part.is_empty()) {
+            at = self.zfs.lookup(&self.cred, at, part)?.0;
+        }
+        Ok(at)
+    }
+
+    fn finish_directory(&mut self, path: &[u8]) -> Result<(), zpl::Error> {
+        let (id, meta) = (self.dirs.get(path).copied(), self.unfinished.remove(path));
+        if !path.is_empty() {
+            self.dirs.remove(path);
+        }
+        match (id, meta) {
+            (Some(id), Some(meta)) => self.attributes(path, id, &Item::new(Kind::Directory, meta), true),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a file its extended attributes, owner, mode and times; the last in the end, since each of the others changes them. A file that
+    /// was only made has mode and times already.
+    fn attributes(&mut self, path: &[u8], id: u64, item: &Item, written: bool) -> Result<(), zpl::Error> {
+        let meta = &item.meta;
+        for (name, value) in &meta.xattrs {
+            match self.zfs.set_xattr(&self.cred, id, name, value, XattrMode::Set) {
+                Err(e) if ends_all(&e) => return Err(e),
+                Err(e) => {
+                    let what = format!("attribute {}: {e}", String::from_utf8_lossy(name));
+                    self.report.not_kept(path, &what);
+                }
+                Ok(()) => {}
+            }
+        }
+        if !written && meta.xattrs.is_empty() && (meta.uid, meta.gid) == (self.cred.uid, self.cred.gid) {
+            return Ok(());
+        }
+        let time = |(sec, nsec): (i64, u32)| Some(Time { sec, nsec });
+        let set = SetAttr {
+            mode: (item.kind != Kind::Symlink).then_some(meta.mode),
+            uid: Some(meta.uid),
+            gid: Some(meta.gid),
+            atime: time(meta.atime),
+            mtime: time(meta.mtime),
+            ..SetAttr::default()
+        };
+        self.zfs.setattr(&self.cred, id, &set).map(drop)
+    }
+}
+
+/// Whether an error is one that the next file would meet as well.
+fn ends_all(e: &zpl::Error) -> bool {
+    let stopped = |e: &pool::Error| matches!(e, pool::Error::Suspended(_) | pool::Error::Closed);
+    matches!(e.errno(), ENOSPC | EDQUOT | EROFS) || matches!(e, zpl::Error::Pool(e) if stopped(e))
+}
+
+/// The directory and the last name of a path.
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|b| *b == b'/') {
+        Some(at) => (path.get(..at).unwrap_or_default(), path.get(at + 1..).unwrap_or_default()),
+        None => (b"", path),
+    }
+}

@@ -1,0 +1,186 @@
+//! Where the files come from: a tree of the host, an archive, a tree of a pool.
+
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use zpl::{Kind, Node};
+
+use super::Importer;
+use crate::Error;
+use crate::host::{Contents, HostStep, HostTree, data_segments};
+use crate::item::Item;
+use crate::salvage::{Chunk, read_past_damage};
+use crate::untar::{Entered, TarData, read_tar};
+use crate::walk::{Go, Step, walk};
+
+/// Bytes of a large file that are read and written at a time: several records, whatever their size.
+const PIECE: usize = 4 << 20;
+/// Files up to this size are read as a whole.
+const WHOLE_MAX: u64 = 128 << 10;
+
+impl Importer<'_> {
+    /// Puts `from`, a directory of the host with all below it, or a single file, as `to`; the empty path is the directory that the importer
+    /// puts files into.
+    ///
+    /// # Errors
+    /// If `from` is not there; as [`Importer::put`].
+    pub fn host(&mut self, from: &Path, to: &[u8]) -> Result<(), Error> {
+        let mut buf = Vec::new();
+        for (path, step) in HostTree::open(from).map_err(Error::host(from))? {
+            let path = join(to, &path);
+            match step {
+                HostStep::Leave => self.leave(&path)?,
+                HostStep::Lost(e) => self.failed(&path, &e.to_string()),
+                HostStep::Enter(item, Contents::None) => self.put(&path, *item, Vec::new())?,
+                HostStep::Enter(item, Contents::Whole(data)) => self.put(&path, *item, data)?,
+                HostStep::Enter(item, Contents::Open(file)) => {
+                    buf.resize(PIECE, 0);
+                    self.host_file(&path, *item, &file, &mut buf)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Streams a large or sparse file of the host.
+    fn host_file(&mut self, path: &[u8], item: Item, file: &std::fs::File, buf: &mut [u8]) -> Result<(), Error> {
+        let size = item.size;
+        let Some(mut to) = self.begin(path, item)? else { return Ok(()) };
+        let segments = data_segments(file, size).unwrap_or_else(|_| vec![(0, size)]);
+        'file: for (mut at, end) in segments {
+            while at < end {
+                let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buf.len());
+                let part = buf.get_mut(..want).unwrap_or_default();
+                match read_full(file, part, at) {
+                    // it has become shorter meanwhile
+                    Ok(0) => break 'file,
+                    Ok(n) => {
+                        self.write(&mut to, at, part.get(..n).unwrap_or_default())?;
+                        at += n as u64;
+                    }
+                    Err(e) => {
+                        self.failed(path, &format!("at byte {at}: {e}"));
+                        break 'file;
+                    }
+                }
+            }
+        }
+        self.end(to)
+    }
+
+    /// Puts what an archive holds below `to`.
+    ///
+    /// # Errors
+    /// What the input says; as [`Importer::put`].
+    pub fn tar(&mut self, input: impl Read, to: &[u8]) -> Result<(), Error> {
+        let mut buf = vec![0; PIECE];
+        read_tar(input, &mut |path, entered, data| {
+            let path = join(to, path);
+            match entered {
+                Entered::Item(item) => self.tar_file(&path, *item, data, &mut buf),
+                Entered::Link(first) => self.link(&path, &join(to, &first)),
+                Entered::Foreign(why) => {
+                    self.failed(&path, why);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    fn tar_file(&mut self, path: &[u8], item: Item, data: &mut TarData<'_>, buf: &mut [u8]) -> Result<(), Error> {
+        if item.kind != Kind::File || item.size == 0 {
+            return self.put(path, item, Vec::new());
+        }
+        let first = data.read(buf)?;
+        if let Some((0, len)) = first
+            && len as u64 == item.size
+            && item.size <= WHOLE_MAX
+        {
+            return self.put(path, item, buf.get(..len).unwrap_or_default().to_vec());
+        }
+        let Some(mut to) = self.begin(path, item)? else { return Ok(()) };
+        let mut piece = first;
+        while let Some((offset, len)) = piece {
+            self.write(&mut to, offset, buf.get(..len).unwrap_or_default())?;
+            piece = data.read(buf)?;
+        }
+        self.end(to)
+    }
+
+    /// Puts a file of a pool, with all below it, as `to`. Blocks are shared if both are in one pool.
+    ///
+    /// # Errors
+    /// As [`Importer::put`].
+    pub fn node(&mut self, from: Node, to: &[u8]) -> Result<(), Error> {
+        walk(from, true, &mut |step| {
+            match step {
+                Step::Enter { path, node } => self.node_file(&join(to, path), node)?,
+                Step::Leave { path, .. } => self.leave(&join(to, path))?,
+                Step::Lost { path, why } => self.failed(&join(to, path), &why.to_string()),
+                Step::Refused { path, why } => self.failed(&join(to, path), why),
+            }
+            Ok(Go::In)
+        })
+    }
+
+    fn node_file(&mut self, path: &[u8], node: &Node) -> Result<(), Error> {
+        let (item, trouble) = Item::of_node(node);
+        if let Some(why) = trouble {
+            self.failed(path, &why.to_string());
+        }
+        let size = item.size;
+        if size <= WHOLE_MAX && !(size > 0 && is_sparse(node)) {
+            let mut data = vec![0; size as usize];
+            if size == 0 || node.read(0, &mut data).is_ok_and(|n| n as u64 == size) {
+                return self.put(path, item, data);
+            }
+        }
+        let Some(mut to) = self.begin(path, item)? else { return Ok(()) };
+        let mut ended = Ok(());
+        let mut lost = Vec::new();
+        let copied = read_past_damage(node, &mut |chunk| match chunk {
+            Chunk::Data { offset, bytes } => self.write(&mut to, offset, bytes).map_err(|e| {
+                ended = Err(e);
+                io::Error::other("the destination fails")
+            }),
+            Chunk::Lost { range, why } => {
+                lost.push(format!("bytes {}-{}: {why}", range.start, range.end - 1));
+                Ok(())
+            }
+        });
+        ended?;
+        copied?;
+        if !lost.is_empty() {
+            self.failed(path, &lost.join("; "));
+        }
+        self.end(to)
+    }
+}
+
+/// Whether a file has a hole before its end.
+fn is_sparse(node: &Node) -> bool {
+    node.next_hole(0).is_ok_and(|hole| hole < node.size())
+}
+
+/// As much as there is at `offset`, up to the length of the buffer.
+fn read_full(file: &std::fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+fn join(base: &[u8], path: &[u8]) -> Vec<u8> {
+    match (base, path) {
+        (b"", path) => path.to_vec(),
+        (base, b"") => base.to_vec(),
+        (base, path) => [base, b"/", path].concat(),
+    }
+}

@@ -1,0 +1,383 @@
+//! A pool, as a program has it: opened, made, its datasets.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::Env;
+use ondisk::ObjsetType;
+use pool::{CreateOptions, Dataset, Hooks, ImportOptions, ListOptions, OpenOptions, Populate, Spa, Value};
+use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::import::{Candidate, scan, scan_devices};
+use vdev::{Device, FileDevice, MemoryDevice};
+use zpl::create::{FsProps, create_fs, create_volume};
+use zpl::live::Zfs;
+use zpl::{FileSystem, UsedByBonus};
+
+use crate::{Error, Files, Objects};
+
+/// The smallest block of a volume that OpenZFS makes by itself.
+const VOLBLOCKSIZE: u64 = 16 << 10;
+
+/// A pool that is open, for reading or for writing. Cheap to clone.
+///
+/// ```
+/// # fn main() -> Result<(), zuse::Error> {
+/// let pool = zuse::Pool::in_memory("tank", 128 << 20)?;
+/// pool.create("tank/home", &[])?;
+/// pool.files("tank/home")?.write(b"hello.txt", b"Hello!\n")?;
+/// pool.snapshot("tank/home@monday")?;
+/// assert_eq!(pool.file_system("tank/home@monday")?.resolve(b"hello.txt")?.size(), 7);
+/// pool.export()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pool(Mode);
+
+#[derive(Clone, Debug)]
+enum Mode {
+    Reading(Arc<pool::Pool>),
+    Writing(Arc<Spa>),
+}
+
+/// What pools that are written are told by the rooms above them.
+fn hooks() -> Hooks {
+    Hooks { used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() }
+}
+
+impl Pool {
+    /// Opens the pool on these devices (or files, or directories of them) for reading. Nothing is changed, not even that it was opened.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`], [`Error::SeveralPools`]; when the pool is damaged beyond reading.
+    pub fn open<P: AsRef<Path>>(paths: &[P], name: Option<&str>) -> Result<Pool, Error> {
+        let candidate = find(paths, name)?;
+        Ok(Pool(Mode::Reading(pool::Pool::open(&candidate, &OpenOptions::default())?)))
+    }
+
+    /// Opens the pool on these devices for writing. They are locked until it is closed.
+    ///
+    /// # Errors
+    /// As [`Pool::open`]; when another program or machine has the pool, or it uses features that are not written here.
+    pub fn open_writable<P: AsRef<Path>>(paths: &[P], name: Option<&str>) -> Result<Pool, Error> {
+        let found = find(paths, name)?;
+        let open = |device: &vdev::import::FoundDevice| -> Result<(PathBuf, Arc<dyn Device>), vdev::Error> {
+            Ok((device.path.clone(), Arc::new(FileDevice::open_read_write(&device.path)?)))
+        };
+        let devices = found.devices.iter().map(open).collect::<Result<_, _>>()?;
+        let again = scan_devices(devices).into_iter().find(|candidate| candidate.guid == found.guid);
+        let candidate = again.ok_or(Error::NoPool { name: name.map(str::to_owned) })?;
+        Ok(Pool(Mode::Writing(Spa::import(&candidate, &ImportOptions::default(), hooks())?)))
+    }
+
+    /// Makes a pool of vdevs as `zpool create` takes them: `["mirror", "/a.img", "/b.img"]`. Files of `file_size` bytes are made of paths that do
+    /// not exist.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (a, b) = (dir.path().join("a.img"), dir.path().join("b.img"));
+    /// # let (a, b) = (a.to_str().unwrap_or_default(), b.to_str().unwrap_or_default());
+    /// let pool = zuse::Pool::create_new("tank", &["mirror", a, b], 128 << 20)?;
+    /// pool.export()?;
+    /// let again = zuse::Pool::open(&[a, b], None)?;
+    /// assert_eq!(again.name(), "tank");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Layout`], [`Error::Devices`].
+    pub fn create_new(name: &str, vdevs: &[&str], file_size: u64) -> Result<Pool, Error> {
+        let words: Vec<String> = vdevs.iter().map(|word| (*word).to_owned()).collect();
+        let spec = VdevSpec::parse(&words)?;
+        let open = |(path, _): (&str, bool)| -> Result<(String, Arc<dyn Device>), vdev::Error> {
+            let file = Path::new(path);
+            let device = match file.exists() {
+                true => FileDevice::open_read_write(file)?,
+                false => FileDevice::create(file, file_size)?,
+            };
+            Ok((path.to_owned(), Arc::new(device)))
+        };
+        let devices: Vec<_> = spec.paths().map(open).collect::<Result<_, _>>()?;
+        make(name, &spec, &devices, hooks())
+    }
+
+    /// Makes a pool of `bytes` bytes of memory, which is gone with it. For tests and experiments.
+    ///
+    /// # Errors
+    /// When it is too small (64 MiB at least).
+    pub fn in_memory(name: &str, bytes: u64) -> Result<Pool, Error> {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::writable(bytes).named("memory"));
+        let words = ["memory".to_owned()];
+        make(name, &VdevSpec::parse(&words)?, &[("memory".to_owned(), device)], hooks())
+    }
+
+    /// A pool that was opened by other means, for writing.
+    #[must_use]
+    pub fn of_spa(spa: Arc<Spa>) -> Pool {
+        Pool(Mode::Writing(spa))
+    }
+
+    /// The pool's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match &self.0 {
+            Mode::Reading(pool) => pool.name(),
+            Mode::Writing(spa) => spa.name(),
+        }
+    }
+
+    /// The pool as it is on disk now, for reading: space, features, history, properties, and all else that can be asked.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn view(&self) -> Result<Arc<pool::Pool>, Error> {
+        match &self.0 {
+            Mode::Reading(pool) => Ok(pool.clone()),
+            Mode::Writing(spa) => Ok(spa.view()?),
+        }
+    }
+
+    /// What writes the pool, with all that it can do.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] if the pool was opened for reading.
+    pub fn spa(&self) -> Result<&Arc<Spa>, Error> {
+        match &self.0 {
+            Mode::Writing(spa) => Ok(spa),
+            Mode::Reading(pool) => Err(Error::ReadOnly { pool: pool.name().to_owned() }),
+        }
+    }
+
+    /// Waits until all changes are on disk.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn sync(&self) -> Result<(), Error> {
+        match &self.0 {
+            Mode::Writing(spa) => Ok(spa.sync()?),
+            Mode::Reading(_) => Ok(()),
+        }
+    }
+
+    /// Writes everything, and lets the pool go: it can be opened anywhere.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn export(&self) -> Result<(), Error> {
+        match &self.0 {
+            Mode::Writing(spa) => Ok(spa.export()?),
+            Mode::Reading(_) => Ok(()),
+        }
+    }
+}
+
+/// Datasets. Names are full: `tank/home`, `tank/home@monday`.
+impl Pool {
+    /// A dataset or snapshot, as it is on disk: its properties, space, snapshots, clones.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn dataset(&self, name: &str) -> Result<Dataset, Error> {
+        Ok(self.view()?.dataset(name)?)
+    }
+
+    /// The names of `top` and all datasets below it, in the order of `zfs list`.
+    ///
+    /// # Errors
+    /// If there is no dataset `top`.
+    pub fn datasets(&self, top: &str) -> Result<Vec<String>, Error> {
+        let all = self.view()?.list(top, &ListOptions::DATASETS)?;
+        Ok(all.iter().filter_map(pool::Entry::dataset).map(|dataset| dataset.name().to_owned()).collect())
+    }
+
+    /// The names of the snapshots of a dataset, without what stands before the `@`, the oldest first.
+    ///
+    /// # Errors
+    /// If there is no such dataset.
+    pub fn snapshots(&self, dataset: &str) -> Result<Vec<String>, Error> {
+        let all = self.dataset(dataset)?.snapshots()?;
+        Ok(all.iter().map(|snapshot| snapshot.short_name().to_owned()).collect())
+    }
+
+    /// Makes a file system with these properties (numbers as the format has them, texts as they are).
+    ///
+    /// # Errors
+    /// If the name is taken, its parent missing, a property no property.
+    pub fn create(&self, name: &str, props: &[(&str, Value)]) -> Result<(), Error> {
+        self.make_dataset(name, ObjsetType::Zfs, props, new_root(&Env::system()))
+    }
+
+    /// Makes a volume of `size` bytes.
+    ///
+    /// # Errors
+    /// As [`Pool::create`].
+    pub fn create_volume(&self, name: &str, size: u64, props: &[(&str, Value)]) -> Result<(), Error> {
+        let block = props.iter().find(|(name, _)| *name == "volblocksize").and_then(|(_, value)| value.number());
+        let block = block.unwrap_or(VOLBLOCKSIZE);
+        let mut props = props.to_vec();
+        props.push(("volsize", Value::Number(size)));
+        let init: Populate = Box::new(move |objset, tx| create_volume(objset, tx, size, block));
+        self.make_dataset(name, ObjsetType::Zvol, &props, init)
+    }
+
+    fn make_dataset(
+        &self,
+        name: &str,
+        os_type: ObjsetType,
+        props: &[(&str, Value)],
+        init: Populate,
+    ) -> Result<(), Error> {
+        let props = props.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let new = pool::NewDataset {
+            name: name.to_owned(),
+            os_type,
+            props,
+            key: None,
+            without_key: pool::WithoutKey::Inherit,
+        };
+        Ok(self.spa()?.create_dataset(new, init)?)
+    }
+
+    /// Takes a snapshot `dataset@name`.
+    ///
+    /// # Errors
+    /// If the name is taken, the dataset missing.
+    pub fn snapshot(&self, name: &str) -> Result<(), Error> {
+        Ok(self.spa()?.snapshot(&[name.to_owned()], &[])?)
+    }
+
+    /// Makes the dataset `name` from a snapshot; both share what neither changes.
+    ///
+    /// # Errors
+    /// If the snapshot is missing, the name taken.
+    pub fn clone_snapshot(&self, snapshot: &str, name: &str) -> Result<(), Error> {
+        Ok(self.spa()?.clone_dataset(snapshot, name, Vec::new())?)
+    }
+
+    /// Turns a clone and its origin around: the clone takes the snapshots.
+    ///
+    /// # Errors
+    /// If it is no clone, or names of snapshots collide.
+    pub fn promote(&self, clone: &str) -> Result<(), Error> {
+        Ok(self.spa()?.promote(clone)?)
+    }
+
+    /// Renames a dataset.
+    ///
+    /// # Errors
+    /// If the new name is taken, or in another pool.
+    pub fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        Ok(self.spa()?.rename(from, to)?)
+    }
+
+    /// Takes a dataset back to its latest snapshot. Open [`Files`] and [`Objects`] of it must be opened anew.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn rollback(&self, dataset: &str) -> Result<String, Error> {
+        Ok(self.spa()?.rollback(dataset, None)?)
+    }
+
+    /// Destroys a snapshot, or a dataset that has neither snapshots nor children.
+    ///
+    /// # Errors
+    /// If something stands on it.
+    pub fn destroy(&self, name: &str) -> Result<(), Error> {
+        let spa = self.spa()?;
+        match name.contains('@') {
+            true => Ok(spa.destroy_snapshots(&[name.to_owned()], false)?),
+            false => Ok(spa.destroy_head(name)?),
+        }
+    }
+
+    /// The value of a property, its default included.
+    ///
+    /// # Errors
+    /// If there is no such dataset.
+    pub fn get(&self, dataset: &str, prop: &str) -> Result<Option<Value>, Error> {
+        Ok(self.dataset(dataset)?.prop(prop)?.map(|prop| prop.value))
+    }
+
+    /// Sets properties, all or none. A name with a colon is a property of one's own.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), zuse::Error> {
+    /// # let pool = zuse::Pool::in_memory("tank", 128 << 20)?;
+    /// use zuse::pool::Value;
+    /// pool.set("tank", &[("org.example:owner", Value::Text("me".into()))])?;
+    /// assert_eq!(pool.get("tank", "org.example:owner")?.map(|v| v.to_string()), Some("me".into()));
+    /// # pool.export()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If a value cannot be; then none is set.
+    pub fn set(&self, dataset: &str, props: &[(&str, Value)]) -> Result<(), Error> {
+        let props: Vec<_> = props.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        Ok(self.spa()?.set_props(dataset, &props, pool::PropSource::Local)?)
+    }
+}
+
+/// What is in datasets.
+impl Pool {
+    /// The files of a file system, to be changed.
+    ///
+    /// # Errors
+    /// If it is none, or a snapshot; if its key is not loaded.
+    pub fn files(&self, dataset: &str) -> Result<Files, Error> {
+        Ok(Files::new(Zfs::open(self.spa()?, dataset)?))
+    }
+
+    /// The files of a file system or snapshot as they are on disk, to be read.
+    ///
+    /// # Errors
+    /// As [`Pool::files`].
+    pub fn file_system(&self, dataset: &str) -> Result<FileSystem, Error> {
+        Ok(FileSystem::open(&self.dataset(dataset)?)?)
+    }
+
+    /// The raw objects of a file system, to be changed. See [`Objects`].
+    ///
+    /// # Errors
+    /// As [`Pool::files`].
+    pub fn objects(&self, dataset: &str) -> Result<Objects, Error> {
+        Objects::open(self.spa()?, dataset)
+    }
+
+    /// The raw objects of a file system or snapshot as they are on disk, to be read.
+    ///
+    /// # Errors
+    /// As [`Pool::files`].
+    pub fn objects_at(&self, dataset: &str) -> Result<Objects, Error> {
+        Objects::read(&self.dataset(dataset)?)
+    }
+}
+
+fn find<P: AsRef<Path>>(paths: &[P], name: Option<&str>) -> Result<Candidate, Error> {
+    let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_owned()).collect();
+    let mut found = scan(&paths)?;
+    found.retain(|candidate| name.is_none_or(|name| candidate.name == name));
+    if found.len() > 1 {
+        return Err(Error::SeveralPools { names: found.into_iter().map(|candidate| candidate.name).collect() });
+    }
+    found.pop().ok_or(Error::NoPool { name: name.map(str::to_owned) })
+}
+
+fn make(name: &str, spec: &VdevSpec, devices: &[(String, Arc<dyn Device>)], hooks: Hooks) -> Result<Pool, Error> {
+    let find = |path: &str| devices.iter().find(|(p, _)| p == path).map(|(_, device)| device.clone());
+    let new = layout(spec, &find, LayoutOptions::default(), &hooks.env)?;
+    let options = CreateOptions { populate: Some(new_root(&hooks.env)), ..CreateOptions::new(name) };
+    Ok(Pool(Mode::Writing(Spa::create(new, options, hooks)?)))
+}
+
+/// What fills a new file system: its root directory is of whoever runs the program.
+fn new_root(env: &Env) -> Populate {
+    let props = FsProps {
+        uid: rustix::process::getuid().as_raw().into(),
+        gid: rustix::process::getgid().as_raw().into(),
+        now: env.now(),
+        ..FsProps::default()
+    };
+    Box::new(move |objset, tx| create_fs(objset, tx, &props))
+}
