@@ -42,7 +42,7 @@ mod zap;
 
 pub use cursor::BlockCursor;
 pub use error::Error;
-pub use live::{BlockOwner, NewObject, NoOwner, Owner, RedundantMetadata, SyncCx, Tx, TxHold, UsedBy, WritePolicy};
+pub use live::{BlockOwner, NewObject, NoOwner, Owner, RedundantMetadata, Settled, SyncCx, Tx, TxHold, UsedBy, WritePolicy};
 pub use object::Object;
 pub use objset::{Objects, Objset, Special};
 pub use walk::{Visit, Walk};

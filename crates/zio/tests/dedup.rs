@@ -164,6 +164,10 @@ fn a_failed_batch_leaves_no_references() {
 struct Clones(Mutex<HashMap<u64, u64>>);
 
 impl CloneTable for Clones {
+    fn add(&self, _txg: Txg, bp: &BlkPtr) {
+        *self.0.lock().unwrap().entry(bp.dva(0).offset()).or_default() += 1;
+    }
+
     fn release(&self, _txg: Txg, bp: &BlkPtr) -> Result<bool, TableError> {
         let mut counts = self.0.lock().unwrap();
         match counts.get_mut(&bp.dva(0).offset()).filter(|n| **n > 0) {
@@ -180,8 +184,12 @@ impl CloneTable for Clones {
 fn a_cloned_block_is_freed_with_its_last_reference() {
     let (pool, _) = pool();
     let bp = pool.zio.write(&CX, vec![req(text(8192), &WriteProps::default())]).unwrap()[0];
-    pool.zio.set_clones(Arc::new(Clones(Mutex::new(HashMap::from([(bp.dva(0).offset(), 2)])))));
+    pool.zio.set_clones(Arc::new(Clones(Mutex::default())));
     let before = pool.allocated();
+    for _ in 0..2 {
+        let clone = WriteReq { payload: Payload::Clone(bp), ..req(Vec::new(), &WriteProps::default()) };
+        assert_eq!(pool.zio.write(&CX, vec![clone]).unwrap()[0].dva(0), bp.dva(0));
+    }
     for _ in 0..2 {
         pool.zio.free(Txg(101), &bp).unwrap();
         assert_eq!(pool.allocated(), before);

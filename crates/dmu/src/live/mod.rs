@@ -25,6 +25,7 @@ mod objset;
 mod policy;
 mod ranges;
 mod read;
+mod settled;
 mod state;
 mod sync;
 mod tree_write;
@@ -36,5 +37,6 @@ pub(crate) use read::LiveCache;
 pub(crate) use state::Live;
 
 pub use cx::{BlockOwner, NewObject, NoOwner, Owner, SyncCx, UsedBy};
+pub use settled::Settled;
 pub use policy::{RedundantMetadata, WritePolicy};
 pub use tx::{Tx, TxHold};

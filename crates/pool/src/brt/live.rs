@@ -1,7 +1,7 @@
 //! The tables of cloned blocks of a pool that is written.
 //!
-//! A clone is noted in the open txg ([`LiveClones::add`]); when that txg is synced, the notes of all become references
-//! ([`LiveClones::apply`]) before anything is freed. A free asks here first: if the block has a reference beyond the first, that goes,
+//! A clone is noted when its pointer is written in the sync of its txg ([`LiveClones::add`]): one that was overwritten before never was.
+//! When all data of the txg is written, the notes become references ([`LiveClones::apply`]), before anything is freed. A free asks here first: if the block has a reference beyond the first, that goes,
 //! and the block stays. The sync takes the entries that changed to the ZAP of their vdev.
 //!
 //! A vdev's ranges of 16 MiB each have a count of entries, in memory: most frees are answered by it alone.
@@ -314,7 +314,7 @@ impl LiveClones {
         Ok(LiveClones { mos, state: Mutex::new(state) })
     }
 
-    /// Notes that the block of `bp` was cloned in the open txg `txg` (OpenZFS: `brt_pending_add`).
+    /// Notes that a pointer to the block of `bp` has been written in the sync of `txg` (OpenZFS: `brt_pending_add`).
     pub fn add(&self, txg: Txg, bp: &BlkPtr) {
         if bp.is_hole() || bp.is_embedded() {
             return;
@@ -325,21 +325,7 @@ impl LiveClones {
         }
     }
 
-    /// Takes back one [`LiveClones::add`] of the same txg: the clone was overwritten before it was synced
-    /// (OpenZFS: `brt_pending_remove`).
-    pub fn remove(&self, txg: Txg, bp: &BlkPtr) {
-        let place = (bp.dva(0).vdev(), bp.dva(0).offset());
-        if let Some(notes) = self.state.lock().notes.get_mut(slot(txg))
-            && let Some((_, times)) = notes.get_mut(&place)
-        {
-            *times = times.saturating_sub(1);
-            if *times == 0 {
-                notes.remove(&place);
-            }
-        }
-    }
-
-    /// Makes references of the notes of `txg`, before anything else of its sync. Blocks of the dedup table count there
+    /// Makes references of the notes of `txg`, when its data is written and before anything is freed. Blocks of the dedup table count there
     /// (OpenZFS: `brt_pending_apply`).
     ///
     /// # Errors
@@ -405,6 +391,10 @@ fn slot(txg: Txg) -> usize {
 }
 
 impl CloneTable for LiveClones {
+    fn add(&self, txg: Txg, bp: &BlkPtr) {
+        LiveClones::add(self, txg, bp);
+    }
+
     fn release(&self, _txg: Txg, bp: &BlkPtr) -> Result<bool, TableError> {
         let (place, dsize) = (bp.dva(0), self.dsize(bp));
         let mut state = self.state.lock();

@@ -86,7 +86,6 @@ impl Spa {
             let mos = self.live_mos()?;
             if pass == 1 {
                 self.run_tasks(&mos, tx, true);
-                self.clones.apply(tx.txg(), Some(&self.dedup))?;
             }
             self.sync_dtls(&mos, tx)?;
             self.sync_config(&mos, tx)?;
@@ -96,6 +95,7 @@ impl Spa {
                 // what tasks changed in datasets, and the configuration that they changed
                 self.sync_heads(&mos, tx)?;
                 self.sync_config(&mos, tx)?;
+                self.clones.apply(tx.txg(), Some(&self.dedup))?;
                 if !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() {
                     return Ok((false, 0));
                 }

@@ -121,7 +121,12 @@ impl Batch<'_> {
     pub(crate) fn prepare(&self, req: WriteReq, secrets: &Secrets) -> Result<Outcome, Error> {
         let WriteReq { bm, props, payload, orig, fill } = req;
         let body = match payload {
-            Payload::Clone(bp) => return Ok(Outcome::Done(self.clone_of(bp))),
+            Payload::Clone(bp) => {
+                if let Some(table) = self.zio.write.clones() {
+                    table.add(self.cx.txg, &bp);
+                }
+                return Ok(Outcome::Done(self.clone_of(bp)));
+            }
             Payload::Embedded { bytes, lsize, compress, kind } => {
                 let lsize = bounded(&bm, lsize)?;
                 if bytes.is_empty() || bytes.len() > EMBEDDED_MAX {

@@ -53,6 +53,9 @@ pub trait DedupTable: Send + Sync {
 
 /// The table of cloned blocks. Thread safe. OpenZFS: `brt.c`.
 pub trait CloneTable: Send + Sync {
+    /// A pointer to a block that is there already has been written in the sync of `txg`: one reference more, once the txg's are applied.
+    fn add(&self, txg: Txg, bp: &BlkPtr);
+
     /// One reference less: `true` if there was one beyond the first, so that the block stays.
     ///
     /// # Errors

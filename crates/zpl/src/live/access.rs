@@ -87,7 +87,7 @@ impl Perms {
 
 /// The list that speaks for a file.
 #[derive(Clone, Copy, Debug)]
-pub enum List<'a> {
+pub(crate) enum List<'a> {
     /// Its mode alone.
     Mode,
     /// A POSIX list, which the mode is the front of.
@@ -110,7 +110,7 @@ pub(crate) fn may_set_gid_bit(cred: &Cred, gid: u32) -> bool {
 ///
 /// # Errors
 /// [`Refusal::Denied`], [`Refusal::NotPermitted`].
-pub fn check(cred: &Cred, attrs: &Attrs, list: List<'_>, wanted: Perms) -> Result<(), Refusal> {
+pub(crate) fn check(cred: &Cred, attrs: &Attrs, list: List<'_>, wanted: Perms) -> Result<(), Refusal> {
     check_flags(cred, attrs, wanted)?;
     let missing = match list {
         List::Nfs4(acl) => by_aces(cred, attrs, acl, wanted).err(),
@@ -246,7 +246,7 @@ fn by_privilege(cred: &Cred, attrs: &Attrs, missing: Perms) -> Result<(), Refusa
 
 /// A file or directory and the list that speaks for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Guarded<'a> {
+pub(crate) struct Guarded<'a> {
     /// Its attributes.
     pub attrs: &'a Attrs,
     /// Its list.
@@ -258,7 +258,7 @@ pub struct Guarded<'a> {
 ///
 /// # Errors
 /// [`Refusal::Denied`], [`Refusal::NotPermitted`].
-pub fn check_delete(cred: &Cred, dir: Guarded<'_>, file: Guarded<'_>) -> Result<(), Refusal> {
+pub(crate) fn check_delete(cred: &Cred, dir: Guarded<'_>, file: Guarded<'_>) -> Result<(), Refusal> {
     let fixed = |attrs: &Attrs| attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::NOUNLINK);
     let append_only = |attrs: &Attrs| attrs.flags.has(FileFlags::APPENDONLY);
     if fixed(file.attrs) || append_only(file.attrs) || append_only(dir.attrs) {
@@ -296,7 +296,7 @@ fn deletes(cred: &Cred, attrs: &Attrs, acl: &Acl) -> Option<bool> {
 ///
 /// # Errors
 /// [`Refusal::NotPermitted`].
-pub fn check_sticky(cred: &Cred, dir: &Attrs, file: &Attrs) -> Result<(), Refusal> {
+pub(crate) fn check_sticky(cred: &Cred, dir: &Attrs, file: &Attrs) -> Result<(), Refusal> {
     let sticky = dir.mode & 0o1000 != 0;
     if sticky && !owns(cred, file) && !owns(cred, dir) { Err(Refusal::NotPermitted) } else { Ok(()) }
 }

@@ -336,6 +336,14 @@ fn mode_of(mode: u32, aces: &[Ace], owners: Owners, flags: &mut u64) -> u32 {
     given
 }
 
+/// The list of a new file of this mode, as it stands in its attribute.
+#[must_use]
+pub fn list_of_mode(kind: Kind, mode: u32) -> Vec<u8> {
+    let mut new = NewAcl { mode, flags: 0, aces: Vec::new() };
+    put_mode(&mut new, kind == Kind::Directory, false, false);
+    new.bytes()
+}
+
 /// The entries in the newer form, in the order of this machine: 8 bytes for owner, group and everyone, 16 with an id, 48 for object
 /// entries (OpenZFS: `zfs_ace_fuid_size`).
 pub(crate) fn encode(aces: &[Ace]) -> Vec<u8> {

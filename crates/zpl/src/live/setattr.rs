@@ -12,10 +12,10 @@ use dmu::sa::{Attr, SaValue, words};
 
 use super::access::{self, Perms};
 use super::acl::{self, NewAcl, Owners};
-use super::permit::ACLTYPE_POSIX;
+use super::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
 use super::znode::state_changed;
 use super::{Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
-use crate::{Attrs, Error, FileFlags, Fuid, Kind};
+use crate::{Ace, Attrs, Error, FileFlags, Fuid, Kind};
 
 const S_IFMT: u32 = 0o170_000;
 const S_ISUID: u32 = 0o4000;
@@ -200,6 +200,35 @@ impl Zfs {
             self.chmod_posix(tx, node, mode)?;
         }
         Ok(())
+    }
+
+    /// Sets the NFSv4 list of a file; the mode follows from it (OpenZFS: `zfs_setacl`).
+    ///
+    /// # Errors
+    /// ENOTSUP unless `acltype=nfsv4`; EPERM, EACCES; EINVAL for entries that cannot be.
+    pub fn set_acl(&self, cred: &Cred, id: u64, aces: Vec<Ace>) -> Result<Attrs, Error> {
+        let node = self.znode(id)?;
+        if self.settings().acltype != ACLTYPE_NFSV4 {
+            return Err(Refusal::Unsupported("NFSv4 lists are off").of(id));
+        }
+        let before = node.attrs();
+        if before.flags.has(FileFlags::IMMUTABLE) {
+            return Err(Refusal::NotPermitted.of(id));
+        }
+        self.check(cred, &node, Perms::WRITE_ACL)?;
+        let owners = Owners { uid: before.owner, gid: before.group };
+        let new = acl::of_list(aces, before.flags.0, before.kind(), before.mode, owners);
+        let new = new.map_err(|_| Refusal::Invalid("no list").of(id))?;
+        let now = self.now();
+        self.change(2 * SMALL_CHANGE, |tx| {
+            node.edit_with(self, tx, &acl_values(&new), |attrs| {
+                attrs.mode = new.mode;
+                attrs.flags.0 = attrs.flags.0 & !acl::ACL_WIDE | new.flags;
+                state_changed(attrs, now);
+                Ok(())
+            })
+        })?;
+        Ok(node.attrs())
     }
 
     /// Gives a file that has none yet a project: its attribute stands where accounting looks for it, which takes a new layout (OpenZFS:

@@ -1,0 +1,244 @@
+//! Copies from file to file that share blocks (OpenZFS: `zfs_clone_range`; Linux: `copy_file_range`).
+//!
+//! A block that is on disk is cloned: the target gets a pointer to it, and the block reference table one reference more, when the txg is
+//! synced. What cannot be shared is copied: parts of blocks, blocks of another size, files of another pool or under another key. What is
+//! not on disk yet is waited for.
+
+use std::sync::Arc;
+
+use base::tunable;
+use dmu::{Settled, Tx};
+use zio::Payload;
+
+use super::io::{MAX_SIZE, clear_setid, expect_file};
+use super::place::Held;
+use super::znode::content_modified;
+use super::{Cred, Refusal, SMALL_CHANGE, Zfs, Znode};
+use crate::{Error, FileFlags};
+
+/// Blocks that one place in a txg clones at most (OpenZFS: what one record of the intent log holds).
+const BLOCKS: u64 = 1022;
+/// Bytes that are copied at a time.
+const COPY: u64 = 1 << 20;
+/// Properties that say how data is stored: a copy across file systems takes on those of its own, a clone would not (OpenZFS:
+/// `zfs_bclone_strict_properties`).
+const STORED_BY: [&str; 5] = ["checksum", "compression", "copies", "dedup", "special_small_blocks"];
+
+/// A stretch of one file that goes to another.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    from: u64,
+    to: u64,
+    len: u64,
+}
+
+/// How a try to clone ended.
+enum Cloned {
+    Done,
+    /// Some block is not on disk yet.
+    Pending,
+    /// The target's blocks cannot be of the right size.
+    Misfit,
+}
+
+impl Zfs {
+    /// Copies a range from file to file, sharing blocks where that can be; gives how many bytes: fewer than asked for only at the end of the
+    /// source.
+    ///
+    /// # Errors
+    /// EINVAL for ranges that overlap in one file; as [`Zfs::write`].
+    pub fn copy_range(&self, cred: &Cred, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64, Error> {
+        self.copy_range_from(cred, self, from, to, len)
+    }
+
+    /// As [`Zfs::copy_range`], with a source in another file system perhaps.
+    ///
+    /// # Errors
+    /// As [`Zfs::copy_range`].
+    pub fn copy_range_from(
+        &self,
+        cred: &Cred,
+        source: &Zfs,
+        from: (u64, u64),
+        to: (u64, u64),
+        len: u64,
+    ) -> Result<u64, Error> {
+        let (input, output) = (source.znode(from.0)?, self.znode(to.0)?);
+        expect_file(&input)?;
+        expect_file(&output)?;
+        let (size, flags) = input.with_attrs(|attrs| (attrs.size, attrs.flags));
+        let len = len.min(size.saturating_sub(from.1));
+        if len == 0 {
+            return Ok(0);
+        }
+        if flags.has(FileFlags::AV_QUARANTINED) {
+            return Err(Refusal::Denied.of(from.0));
+        }
+        if to.1.checked_add(len).is_none_or(|end| end > MAX_SIZE) {
+            return Err(Refusal::FileTooLarge.of(to.0));
+        }
+        let same = from.0 == to.0 && source.fs().objset().id() == self.fs().objset().id();
+        if same && from.1 < to.1.saturating_add(len) && to.1 < from.1.saturating_add(len) {
+            return Err(Refusal::Invalid("a range over itself").of(to.0));
+        }
+        let mut rest = Stretch { from: from.1, to: to.1, len };
+        if self.may_clone(source)? {
+            let done = self.clone_blocks(cred, &input, &output, rest)?;
+            rest = Stretch { from: rest.from + done, to: rest.to + done, len: rest.len - done };
+        }
+        self.copy_bytes(cred, source, &input, &output, rest)?;
+        Ok(len)
+    }
+
+    /// Whether blocks of `source` may be shared with files here (OpenZFS: `zfs_clone_range_precheck`).
+    fn may_clone(&self, source: &Zfs) -> Result<bool, Error> {
+        let one_pool = Arc::ptr_eq(self.spa(), source.spa());
+        if !one_pool || tunable::ZFS_BCLONE_ENABLED.get() == 0 {
+            return Ok(false);
+        }
+        let view = self.spa().view()?;
+        if !view.feature_enabled("block_cloning") {
+            return Ok(false);
+        }
+        let (ours, theirs) = (self.fs().objset().id(), source.fs().objset().id());
+        if ours == theirs {
+            return Ok(true);
+        }
+        // the keys of two encrypted file systems are not compared: their data is copied
+        let (ours, theirs) = (view.dataset_by_id(ours)?, view.dataset_by_id(theirs)?);
+        if ours.is_encrypted()? || theirs.is_encrypted()? {
+            return Ok(false);
+        }
+        for name in STORED_BY {
+            let value = |dataset: &pool::Dataset| dataset.prop(name).map(|prop| prop.and_then(|p| p.value.number()));
+            if value(&ours)? != value(&theirs)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Clones whole blocks from the front of a stretch; gives how many bytes.
+    fn clone_blocks(&self, cred: &Cred, input: &Arc<Znode>, output: &Arc<Znode>, all: Stretch) -> Result<u64, Error> {
+        let block = input.object().block_size();
+        let sizes = || (input.with_attrs(|attrs| attrs.size), output.with_attrs(|attrs| attrs.size));
+        let mut done = 0;
+        while done < all.len {
+            let left = all.len - done;
+            let part =
+                Stretch { from: all.from + done, to: all.to + done, len: left.min(BLOCKS.saturating_mul(block)) };
+            let (in_size, out_size) = sizes();
+            let at_end = part.from + part.len >= in_size && part.to + part.len >= out_size;
+            // the last block may be a part of one if both files end there
+            let part = if at_end { part } else { Stretch { len: part.len - part.len % block.max(1), ..part } };
+            let aligned = part.from % block.max(1) == 0 && part.to % block.max(1) == 0;
+            if part.len == 0 || !aligned || self.would_stick(output, part, block) {
+                break;
+            }
+            self.check_block_quota(output)?;
+            let bytes = SMALL_CHANGE + part.len.div_ceil(block.max(1)) * 256 + 2 * output.object().block_size();
+            match self.change(bytes, |tx| self.clone_now(tx, cred, input, output, part, block))? {
+                Cloned::Done => done += part.len,
+                Cloned::Pending if tunable::ZFS_BCLONE_WAIT_DIRTY.get() != 0 && !Held::any(self.spa()) => {
+                    self.spa().sync()?;
+                }
+                Cloned::Pending | Cloned::Misfit => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Whether a clone would leave a file that is to grow with blocks smaller than its record size for ever.
+    fn would_stick(&self, output: &Znode, part: Stretch, block: u64) -> bool {
+        let size = output.with_attrs(|attrs| attrs.size);
+        let one = part.len <= block && size <= block;
+        one && block < self.settings().recordsize && part.to.saturating_add(part.len) > block
+    }
+
+    fn clone_now(
+        &self,
+        tx: &Tx,
+        cred: &Cred,
+        input: &Arc<Znode>,
+        output: &Arc<Znode>,
+        part: Stretch,
+        block: u64,
+    ) -> Result<Cloned, Error> {
+        let same = Arc::ptr_eq(input, output);
+        // by number, so that two that copy crosswise do not wait for each other
+        let first = (!same && input.id() < output.id()).then(|| input.content.read());
+        let _output = output.content.write();
+        let _input = (!same && first.is_none()).then(|| input.content.read());
+        if input.object().block_size() != block || !self.fit_block_size(tx, output, block, part.to)? {
+            return Ok(Cloned::Misfit);
+        }
+        let count = part.len.div_ceil(block);
+        let mut pointers = Vec::new();
+        for n in 0..count {
+            match input.object().settled(part.from / block + n)? {
+                Settled::Pending => return Ok(Cloned::Pending),
+                Settled::Block(bp) => pointers.push(Some(bp)),
+                Settled::Hole => pointers.push(None),
+            }
+        }
+        let object = output.object();
+        for (n, bp) in pointers.into_iter().enumerate() {
+            let blkid = part.to / block + n as u64;
+            match bp {
+                Some(bp) => object.write_stored(tx, blkid, Payload::Clone(bp))?,
+                None if blkid < object.nblocks() => object.free_range(tx, blkid * block, block)?,
+                None => {}
+            }
+        }
+        let now = self.now();
+        output.edit(self, tx, |attrs| {
+            attrs.size = attrs.size.max(part.to.saturating_add(part.len));
+            content_modified(attrs, now);
+            clear_setid(attrs, cred);
+            Ok(())
+        })?;
+        Ok(Cloned::Done)
+    }
+
+    /// Gives the target blocks of the source's size, if it has only one yet. Tells whether it has them now.
+    fn fit_block_size(&self, tx: &Tx, output: &Znode, block: u64, to: u64) -> Result<bool, Error> {
+        let (object, now) = (output.object(), output.object().block_size());
+        if to != 0 && !block.is_power_of_two() {
+            return Ok(false);
+        }
+        if now == block {
+            return Ok(true);
+        }
+        let size = output.with_attrs(|attrs| attrs.size);
+        if block < now || size > now || object.nblocks() > 1 {
+            return Ok(false);
+        }
+        object.set_block_size(tx, block, 0)?;
+        Ok(object.block_size() == block)
+    }
+
+    /// Copies what could not be cloned.
+    fn copy_bytes(
+        &self,
+        cred: &Cred,
+        source: &Zfs,
+        input: &Arc<Znode>,
+        output: &Arc<Znode>,
+        all: Stretch,
+    ) -> Result<(), Error> {
+        let most = COPY.max(input.object().block_size());
+        let mut buf = vec![0; usize::try_from(most.min(all.len)).unwrap_or(0)];
+        let mut done = 0;
+        while done < all.len {
+            let take = usize::try_from(all.len - done).unwrap_or(usize::MAX).min(buf.len());
+            let Some(part) = buf.get_mut(..take) else { break };
+            let got = source.read_node(input, all.from + done, part)?;
+            if got == 0 {
+                break;
+            }
+            self.write_node(cred, output, Some(all.to + done), part.get(..got).unwrap_or(&[]))?;
+            done += got as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Lists of permissions: POSIX lists through extended attributes, NFSv4 lists through modes; and what the kernel wrote.
+#![allow(clippy::unwrap_used, dead_code)]
+
+mod scratch;
+mod support;
+
+use dmu::sa::Attr;
+use scratch::Scratch;
+use support::Fixture;
+use zpl::create::FsProps;
+use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
+use zpl::{FileFlags, Kind, PosixAce, PosixAcl, PosixTag};
+
+const ROOT: Cred = Cred::ROOT;
+const ACCESS: &[u8] = b"system.posix_acl_access";
+const DEFAULT: &[u8] = b"system.posix_acl_default";
+
+fn list(entries: &[(PosixTag, u16)]) -> PosixAcl {
+    PosixAcl(entries.iter().map(|(tag, perm)| PosixAce { tag: *tag, perm: *perm }).collect())
+}
+
+fn some_list() -> PosixAcl {
+    list(&[
+        (PosixTag::UserObj, 7),
+        (PosixTag::User(5), 6),
+        (PosixTag::GroupObj, 5),
+        (PosixTag::Mask, 6),
+        (PosixTag::Other, 0),
+    ])
+}
+
+fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> i32 {
+    result.unwrap_err().errno()
+}
+
+fn make(zfs: &Zfs, dir: u64, name: &str, kind: Kind, mode: u32) -> u64 {
+    zfs.create(&ROOT, dir, name.as_bytes(), &NewFile::new(kind, mode)).unwrap().0
+}
+
+#[test]
+fn posix_lists_and_modes_go_together() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("acltype", 1)]);
+    let zfs = scratch.zfs();
+    let id = make(&zfs, zfs.fs().root(), "f", Kind::File, 0o644);
+    let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
+    assert_eq!(errno(zfs.access(&user, id, 2)), 13);
+    zfs.set_xattr(&ROOT, id, ACCESS, &some_list().encode(), XattrMode::Set).unwrap();
+    assert_eq!(zfs.getattr(id).unwrap().mode, 0o100_760);
+    zfs.access(&user, id, 6).unwrap();
+    assert_eq!(errno(zfs.access(&user, id, 1)), 13);
+    assert_eq!(errno(zfs.set_xattr(&user, id, ACCESS, &some_list().encode(), XattrMode::Set)), 1);
+    // a chmod changes the mask
+    zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o640), ..SetAttr::default() }).unwrap();
+    assert_eq!(errno(zfs.access(&user, id, 2)), 13);
+    let now = PosixAcl::decode(&zfs.get_xattr(&ROOT, id, ACCESS).unwrap()).unwrap();
+    assert_eq!(now.mode(), (0o640, false));
+    // one that says no more than a mode is not kept
+    let small = list(&[(PosixTag::UserObj, 6), (PosixTag::GroupObj, 4), (PosixTag::Other, 4)]);
+    zfs.set_xattr(&ROOT, id, ACCESS, &small.encode(), XattrMode::Set).unwrap();
+    assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), 61);
+    assert_eq!(zfs.getattr(id).unwrap().mode, 0o100_644);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, id, ACCESS, b"no list", XattrMode::Set)), 22);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, id, DEFAULT, &some_list().encode(), XattrMode::Set)), 13);
+    drop(zfs);
+    scratch.close();
+}
+
+#[test]
+fn without_acltype_there_are_no_posix_lists() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("acltype", 0)]);
+    let zfs = scratch.zfs();
+    let id = make(&zfs, zfs.fs().root(), "f", Kind::File, 0o644);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, id, ACCESS, &some_list().encode(), XattrMode::Set)), 95);
+    assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), 95);
+    assert!(zfs.list_xattrs(&ROOT, id).unwrap().is_empty());
+    drop(zfs);
+    scratch.close();
+}
+
+#[test]
+fn the_lists_of_the_kernel_are_those_of_the_modes() {
+    let fixture = Fixture::open("posix-a");
+    let mut seen = 0;
+    for dataset in fixture.manifest["mountpoints"].as_object().unwrap().keys() {
+        let fs = fixture.file_system(dataset);
+        let mut dirs = vec![fs.root()];
+        while let Some(dir) = dirs.pop() {
+            for entry in fs.read_dir(dir).unwrap() {
+                let node = fs.node(entry.unwrap().object).unwrap();
+                if node.kind() == Kind::Directory {
+                    dirs.push(node.id());
+                }
+                let posix = node.posix_acl().unwrap().is_some();
+                let attrs = node.attrs();
+                if posix || !attrs.flags.has(FileFlags::ACL_TRIVIAL) || node.kind() == Kind::Symlink {
+                    continue;
+                }
+                let ours = zpl::live::list_of_mode(node.kind(), attrs.mode);
+                if node.raw_attr(Attr::DaclAces) == Some(&ours[..]) {
+                    seen += 1;
+                }
+            }
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}

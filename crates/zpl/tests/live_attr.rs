@@ -1,0 +1,146 @@
+//! Attributes that users change, and who may.
+#![allow(clippy::unwrap_used)]
+
+mod scratch;
+
+use scratch::Scratch;
+use zpl::create::FsProps;
+use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
+use zpl::{FileFlags, Kind, Time};
+
+const ROOT: Cred = Cred::ROOT;
+
+fn user(uid: u32) -> Cred {
+    Cred { uid, gid: uid, groups: vec![500] }
+}
+
+fn file_of(zfs: &Zfs, name: &str, uid: u32, mode: u32) -> u64 {
+    let id = zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, mode)).unwrap().0;
+    zfs.setattr(&ROOT, id, &SetAttr { uid: Some(uid), gid: Some(uid), ..SetAttr::default() }).unwrap();
+    id
+}
+
+fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> i32 {
+    result.unwrap_err().errno()
+}
+
+#[test]
+fn owners_change_what_is_theirs() {
+    let mut scratch = Scratch::new();
+    let zfs = scratch.zfs();
+    let id = file_of(&zfs, "f", 10, 0o666);
+    let none = SetAttr::default();
+    let mode = |mode| SetAttr { mode: Some(mode), ..none };
+    assert_eq!(errno(zfs.setattr(&user(11), id, &mode(0o600))), 1);
+    let attrs = zfs.setattr(&user(10), id, &mode(0o2640)).unwrap();
+    assert_eq!(attrs.mode, 0o102_640);
+    // the list says what the mode says, so that others agree
+    let acl = zfs.fs().node(id).unwrap().acl().unwrap();
+    assert_eq!((acl.aces.len(), acl.is_trivial), (3, true));
+    // files are not given away, but to a group that one is in
+    assert_eq!(errno(zfs.setattr(&user(10), id, &SetAttr { uid: Some(11), ..none })), 1);
+    assert_eq!(errno(zfs.setattr(&user(10), id, &SetAttr { gid: Some(11), ..none })), 1);
+    assert_eq!(zfs.setattr(&user(10), id, &SetAttr { gid: Some(500), ..none }).unwrap().gid(), 500);
+    let time = Time { sec: -5, nsec: 7 };
+    let set = SetAttr { mtime: Some(time), atime: Some(time), crtime: Some(time), ..none };
+    assert_eq!(errno(zfs.setattr(&user(11), id, &set)), 1);
+    let attrs = zfs.setattr(&user(10), id, &set).unwrap();
+    assert_eq!((attrs.mtime, attrs.atime, attrs.crtime), (time, time, time));
+    assert!(attrs.ctime > time);
+    drop(zfs);
+    scratch.again();
+    let zfs = scratch.zfs();
+    assert_eq!(zfs.getattr(id).unwrap(), attrs);
+    assert_eq!(zfs.fs().node(id).unwrap().attrs(), &attrs);
+    drop(zfs);
+    scratch.close();
+}
+
+#[test]
+fn a_chown_ends_the_set_id_bits_of_a_program() {
+    let mut scratch = Scratch::new();
+    let zfs = scratch.zfs();
+    let id = file_of(&zfs, "f", 10, 0o755);
+    zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }).unwrap();
+    let attrs = zfs.setattr(&ROOT, id, &SetAttr { uid: Some(11), ..SetAttr::default() }).unwrap();
+    assert_eq!((attrs.mode, attrs.uid(), attrs.gid()), (0o100_755, 11, 10));
+    // a chmod by somebody outside the group does not set its bit
+    zfs.setattr(&ROOT, id, &SetAttr { gid: Some(99), ..SetAttr::default() }).unwrap();
+    let attrs = zfs.setattr(&user(11), id, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }).unwrap();
+    assert_eq!(attrs.mode, 0o104_755);
+    drop(zfs);
+    scratch.close();
+}
+
+#[test]
+fn flags_bind_everybody_until_root_clears_them() {
+    let mut scratch = Scratch::new();
+    let zfs = scratch.zfs();
+    let id = file_of(&zfs, "f", 10, 0o666);
+    let flags = |new: FileFlags| SetAttr { flags: Some(new), ..SetAttr::default() };
+    let now = zfs.getattr(id).unwrap().flags;
+    assert_eq!(errno(zfs.setattr(&user(10), id, &flags(FileFlags(now.0 | FileFlags::IMMUTABLE.0)))), 1);
+    let nodump = FileFlags(now.0 | FileFlags::NODUMP.0);
+    assert!(zfs.setattr(&user(10), id, &flags(nodump)).unwrap().flags.has(FileFlags::NODUMP));
+    zfs.setattr(&ROOT, id, &flags(FileFlags::IMMUTABLE)).unwrap();
+    assert_eq!(errno(zfs.write(&ROOT, id, 0, b"x")), 1);
+    assert_eq!(errno(zfs.punch(&ROOT, id, 0..1)), 1);
+    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o777), ..SetAttr::default() })), 1);
+    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { size: Some(0), ..SetAttr::default() })), 1);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, id, b"user.a", b"b", XattrMode::Set)), 1);
+    // the flags of its list are not for users to change
+    let attrs = zfs.setattr(&ROOT, id, &flags(FileFlags::APPENDONLY)).unwrap();
+    assert!(attrs.flags.has(FileFlags::ACL_TRIVIAL) && attrs.flags.has(FileFlags::APPENDONLY));
+    assert!(!attrs.flags.has(FileFlags::IMMUTABLE));
+    zfs.append(&ROOT, id, b"abc").unwrap();
+    zfs.append(&ROOT, id, b"def").unwrap();
+    assert_eq!(errno(zfs.write(&ROOT, id, 2, b"x")), 1);
+    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { size: Some(0), ..SetAttr::default() })), 1);
+    drop(zfs);
+    scratch.close();
+}
+
+#[test]
+fn a_project_is_given_to_files_and_what_hides_behind_them() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("xattr", 1)]);
+    let zfs = scratch.zfs();
+    let id = file_of(&zfs, "f", 10, 0o666);
+    zfs.set_xattr(&ROOT, id, b"user.a", b"value", XattrMode::Set).unwrap();
+    let attrs = zfs.setattr(&ROOT, id, &SetAttr { projid: Some(77), uid: Some(12), ..SetAttr::default() }).unwrap();
+    assert_eq!((attrs.projid, attrs.uid()), (Some(77), 12));
+    let hidden = zfs.getattr(attrs.xattr_dir).unwrap();
+    assert_eq!((hidden.projid, hidden.uid()), (Some(77), 12));
+    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { projid: Some(u64::MAX), ..SetAttr::default() })), 22);
+    drop(zfs);
+    scratch.again();
+    let zfs = scratch.zfs();
+    assert_eq!(zfs.getattr(id).unwrap().projid, Some(77));
+    assert_eq!(zfs.get_xattr(&ROOT, id, b"user.a").unwrap(), b"value");
+    drop(zfs);
+    scratch.close();
+}
+
+#[test]
+fn reads_stamp_the_time_of_access_as_the_properties_say() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("relatime", 1)]);
+    let zfs = scratch.zfs();
+    let id = file_of(&zfs, "f", 10, 0o666);
+    zfs.write(&ROOT, id, 0, b"abc").unwrap();
+    let before = zfs.getattr(id).unwrap();
+    zfs.read(id, 0, &mut [0]).unwrap();
+    let first = zfs.getattr(id).unwrap();
+    assert!(first.atime > before.atime && first.ctime == before.ctime);
+    zfs.read(id, 0, &mut [0]).unwrap();
+    assert_eq!(zfs.getattr(id).unwrap().atime, first.atime);
+    drop(zfs);
+    scratch.close();
+    let mut scratch = Scratch::with(FsProps::default(), &[("atime", 0)]);
+    let zfs = scratch.zfs();
+    let id = file_of(&zfs, "f", 10, 0o666);
+    zfs.write(&ROOT, id, 0, b"abc").unwrap();
+    let before = zfs.getattr(id).unwrap();
+    zfs.read(id, 0, &mut [0]).unwrap();
+    assert_eq!(zfs.getattr(id).unwrap(), before);
+    drop(zfs);
+    scratch.close();
+}

@@ -1,0 +1,122 @@
+//! Extended attributes in every place they can be.
+#![allow(clippy::unwrap_used)]
+
+mod scratch;
+
+use scratch::Scratch;
+use zpl::Kind;
+use zpl::create::FsProps;
+use zpl::live::{Cred, NewFile, XattrMode, Zfs};
+
+const ROOT: Cred = Cred::ROOT;
+const SA: u64 = 2;
+const DIR: u64 = 1;
+
+fn file(zfs: &Zfs, name: &str, mode: u32) -> u64 {
+    zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, mode)).unwrap().0
+}
+
+fn set(zfs: &Zfs, id: u64, name: &str, value: &[u8]) {
+    zfs.set_xattr(&ROOT, id, name.as_bytes(), value, XattrMode::Set).unwrap();
+}
+
+fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> i32 {
+    result.unwrap_err().errno()
+}
+
+fn names(zfs: &Zfs, cred: &Cred, id: u64) -> Vec<String> {
+    let mut all: Vec<_> =
+        zfs.list_xattrs(cred, id).unwrap().into_iter().map(|name| String::from_utf8(name).unwrap()).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn values_of_all_sizes_find_their_place_and_come_back() {
+    for kind in [SA, DIR] {
+        let mut scratch = Scratch::with(FsProps::default(), &[("xattr", kind)]);
+        let zfs = scratch.zfs();
+        let id = file(&zfs, "f", 0o644);
+        let sizes = [0usize, 1, 50, 700, 5000, 30_000, 32_768, 32_769, 65_536];
+        let value = |size: usize| -> Vec<u8> { (0..size).map(|n| (n * 7 + size) as u8).collect() };
+        for size in sizes {
+            set(&zfs, id, &format!("user.{size}"), &value(size));
+        }
+        set(&zfs, id, "trusted.t", b"t");
+        set(&zfs, id, "security.s", b"s");
+        assert_eq!(errno(zfs.set_xattr(&ROOT, id, b"user.big", &[0; 65_537], XattrMode::Set)), 7);
+        drop(zfs);
+        scratch.again();
+        let zfs = scratch.zfs();
+        assert_eq!(names(&zfs, &ROOT, id).len(), sizes.len() + 2);
+        for size in sizes {
+            assert_eq!(zfs.get_xattr(&ROOT, id, format!("user.{size}").as_bytes()).unwrap(), value(size), "{size}");
+        }
+        let node = zfs.fs().node(id).unwrap();
+        let packed = node.sa_xattrs().unwrap().len();
+        if kind == SA {
+            assert!(packed > 4 && packed < sizes.len() + 2, "the large ones are in the hidden directory");
+        } else {
+            assert_eq!(packed, 0);
+        }
+        // a smaller value comes back from the directory, a larger one goes there: it is never in both
+        set(&zfs, id, "user.65536", b"small");
+        set(&zfs, id, "user.1", &value(60_000));
+        assert_eq!(names(&zfs, &ROOT, id).len(), sizes.len() + 2);
+        assert_eq!(zfs.get_xattr(&ROOT, id, b"user.65536").unwrap(), b"small");
+        assert_eq!(zfs.get_xattr(&ROOT, id, b"user.1").unwrap(), value(60_000));
+        for name in names(&zfs, &ROOT, id) {
+            zfs.remove_xattr(&ROOT, id, name.as_bytes()).unwrap();
+        }
+        assert!(names(&zfs, &ROOT, id).is_empty());
+        assert_eq!(errno(zfs.remove_xattr(&ROOT, id, b"user.1")), 61);
+        set(&zfs, id, "user.again", b"x");
+        zfs.unlink(&ROOT, zfs.fs().root(), b"f").unwrap();
+        drop(zfs);
+        scratch.close();
+    }
+}
+
+#[test]
+fn create_and_replace_are_told_apart() {
+    let mut scratch = Scratch::new();
+    let zfs = scratch.zfs();
+    let id = file(&zfs, "f", 0o644);
+    let put = |name: &str, mode| zfs.set_xattr(&ROOT, id, name.as_bytes(), b"v", mode);
+    assert_eq!(errno(put("user.a", XattrMode::Replace)), 61);
+    put("user.a", XattrMode::Create).unwrap();
+    assert_eq!(errno(put("user.a", XattrMode::Create)), 17);
+    put("user.a", XattrMode::Replace).unwrap();
+    assert_eq!(errno(put("system.other", XattrMode::Set)), 95);
+    assert_eq!(errno(put(&format!("user.{}", "x".repeat(251)), XattrMode::Set)), 34);
+    drop(zfs);
+    scratch.close();
+}
+
+#[test]
+fn name_spaces_have_their_guards() {
+    let mut scratch = Scratch::new();
+    let zfs = scratch.zfs();
+    let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
+    let (open, shut) = (file(&zfs, "open", 0o666), file(&zfs, "shut", 0o600));
+    for name in ["user.u", "trusted.t", "security.s"] {
+        set(&zfs, open, name, b"v");
+        set(&zfs, shut, name, b"v");
+    }
+    assert_eq!(names(&zfs, &user, open), ["security.s", "user.u"]);
+    assert_eq!(zfs.get_xattr(&user, open, b"user.u").unwrap(), b"v");
+    assert_eq!(errno(zfs.get_xattr(&user, shut, b"user.u")), 13);
+    assert_eq!(errno(zfs.get_xattr(&user, open, b"trusted.t")), 61);
+    assert_eq!(zfs.get_xattr(&user, shut, b"security.s").unwrap(), b"v");
+    zfs.set_xattr(&user, open, b"user.u", b"w", XattrMode::Set).unwrap();
+    assert_eq!(errno(zfs.set_xattr(&user, shut, b"user.u", b"w", XattrMode::Set)), 13);
+    for name in [&b"trusted.t"[..], b"security.s"] {
+        assert_eq!(errno(zfs.set_xattr(&user, open, name, b"w", XattrMode::Set)), 1);
+    }
+    let root = zfs.fs().root();
+    let link = zfs.create(&ROOT, root, b"l", &NewFile::symlink(b"open")).unwrap().0;
+    assert_eq!(errno(zfs.set_xattr(&ROOT, link, b"user.u", b"w", XattrMode::Set)), 1);
+    set(&zfs, link, "trusted.t", b"v");
+    drop(zfs);
+    scratch.close();
+}
