@@ -161,6 +161,33 @@ pub enum Error {
         /// Its hostid.
         id: u64,
     },
+    /// Another machine has the pool open: what it writes was seen (EREMOTEIO).
+    #[error(
+        "pool is imported on host '{host}' (hostid={id:x}). Export the pool on the other system, then run 'zpool import'."
+    )]
+    ActiveElsewhere {
+        /// Its name.
+        host: String,
+        /// Its hostid.
+        id: u64,
+    },
+    /// The pool is protected from use by several machines, and this one has no number to be known by (ENXIO).
+    #[error(
+        "pool has the multihost property on and the system's hostid is not set. Set a unique hostid with the zgenhostid(8) command."
+    )]
+    NoHostid,
+    /// Other machines could not be told that the pool is taken (ENODEV).
+    #[error("the multihost claim could not be written to enough devices of vdev {vdev}")]
+    ClaimNotWritten {
+        /// The top-level vdev.
+        vdev: base::Guid,
+    },
+    /// No multihost write succeeded for so long that another machine may take the pool (EIO).
+    #[error("no multihost write has succeeded for {ms} ms; another system could import the pool undetected")]
+    NoHeartbeat {
+        /// Milliseconds.
+        ms: u64,
+    },
     /// A change breaks a rule; nothing was changed (errno by the [`Refusal`]).
     #[error("'{name}': {why}")]
     Refused {
@@ -187,6 +214,9 @@ impl Error {
         const ENOENT: i32 = 2;
         const EIO: i32 = 5;
         const EACCES: i32 = 13;
+        const ENXIO: i32 = 6;
+        const EREMOTEIO: i32 = 121;
+        const ENODEV: i32 = 19;
         const EBUSY: i32 = 16;
         const EEXIST: i32 = 17;
         const EXDEV: i32 = 18;
@@ -203,6 +233,9 @@ impl Error {
             Error::Many(all) => all.first().map_or(EIO, |(_, error)| error.errno()),
             Error::ReadOnlyDataset { .. } | Error::NotWritable(_) => EROFS,
             Error::InUseByHost { .. } | Error::Resilvering => EBUSY,
+            Error::ActiveElsewhere { .. } => EREMOTEIO,
+            Error::NoHostid => ENXIO,
+            Error::ClaimNotWritten { .. } => ENODEV,
             Error::CheckpointExists => EEXIST,
             Error::NotEarlier { .. } => EXDEV,
             Error::Version(_) | Error::Features(_) | Error::FeatureDisabled(_) => ENOTSUP,

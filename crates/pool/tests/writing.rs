@@ -364,3 +364,67 @@ fn going_back_is_for_good() {
     drop(spa);
     judged(dir.path());
 }
+
+#[test]
+fn going_back_to_the_checkpoint_is_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), "a", 12, |_| {});
+    let file = object(&spa, 8 << 10);
+    file.write(&spa.tx(1 << 20).unwrap(), 0, &bytes(300_000, 1)).unwrap();
+    spa.checkpoint().unwrap();
+    for round in 2..12 {
+        file.write(&spa.tx(1 << 20).unwrap(), 0, &bytes(300_000, round)).unwrap();
+        spa.sync().unwrap();
+    }
+    let (id, newest) = (file.id(), spa.txgs().synced());
+    drop(file);
+    spa.export().unwrap();
+    drop(spa);
+    let import = |open: pool::OpenOptions| {
+        let path = dir.path().join("a");
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_write(&path).unwrap());
+        let found = vdev::import::scan_devices(vec![(path, device)]);
+        Spa::import(&found[0], &ImportOptions { open, ..ImportOptions::default() }, hooks()).unwrap()
+    };
+    let back = pool::OpenOptions { checkpoint: true, ..pool::OpenOptions::default() };
+    let spa = import(back);
+    assert!(spa.uberblock().txg > newest, "the state gone back to is the newest");
+    let view = spa.view().unwrap();
+    let read = |view: &Arc<pool::Pool>| {
+        view.dataset("t").unwrap().objset().unwrap().object(id).unwrap().read_vec(0, 300_000).unwrap()
+    };
+    assert!(read(&view) == bytes(300_000, 1));
+    assert!(!view.feature_active("zpool_checkpoint"), "before the checkpoint there was none");
+    work(&spa);
+    spa.export().unwrap();
+    drop((view, spa));
+    judged(dir.path());
+    let spa = import(pool::OpenOptions::default());
+    assert!(read(&spa.view().unwrap()) == bytes(300_000, 1));
+    spa.export().unwrap();
+}
+
+#[test]
+fn a_temporary_name_is_in_memory_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let temporary = |create: &mut CreateOptions| create.temporary_name = Some("guest".to_string());
+    let spa = make(dir.path(), "a", 12, temporary);
+    assert_eq!((spa.name(), spa.view().unwrap().name()), ("guest", "guest"));
+    work_as(&spa, "guest");
+    spa.export().unwrap();
+    drop(spa);
+    judged(dir.path());
+    let spa = import(dir.path());
+    assert_eq!(spa.name(), "t");
+    spa.export().unwrap();
+}
+
+/// Writes something below a pool that is called `name`.
+fn work_as(spa: &Arc<Spa>, name: &str) {
+    let objset = spa.objset(&spa.view().unwrap().dataset(name).unwrap()).unwrap();
+    let tx = spa.tx(1 << 20).unwrap();
+    let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: 8192, ..NewObject::default() };
+    objset.alloc_object(&tx, &new).unwrap().write(&tx, 0, &bytes(50_000, 1)).unwrap();
+    drop(tx);
+    spa.sync().unwrap();
+}

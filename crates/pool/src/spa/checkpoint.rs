@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use base::Txg;
 use ondisk::Uberblock;
 use space::{MapGeometry, SpaceMapReader};
 
@@ -60,6 +61,20 @@ impl Spa {
             let what = "finished discarding checkpointed state from the pool";
             cx.spa.log_internal(cx.mos, cx.tx, "spa discard checkpoint", what)
         })
+    }
+}
+
+impl Spa {
+    /// Makes the checkpoint that was opened the newest state of the pool, as txg `txg`. From here on there is no way back: what came after
+    /// the checkpoint lies in space that is free in it, and is overwritten by the next txg. Hence before that one begins, the
+    /// devices must have left the old state (OpenZFS: `spa_ld_checkpoint_rewind`).
+    pub(crate) fn settle_at_checkpoint(&self, txg: Txg) -> Result<(), Error> {
+        let mut uberblock = self.uberblock();
+        uberblock.txg = txg;
+        uberblock.timestamp = self.env().now_s();
+        vdev::label::commit(self.tree(), None, &uberblock)?;
+        *self.uberblock.lock() = uberblock;
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ impl Spa {
             // it only ends this way: an error of the sync is in `synced`
             let _ended = thread.join();
         }
+        self.multihost.stop();
         // nothing is repaired or freed any more, whoever still reads
         self.zio.close_write();
         synced
@@ -61,6 +62,7 @@ impl Spa {
 impl Drop for Spa {
     fn drop(&mut self) {
         self.txgs.stop();
+        self.multihost.stop();
         // tables and space know the object sets that know what writes
         self.zio.close_write();
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::Txg;
+use base::{Txg, tunable};
 use dmu::Tx;
 use nvlist::NvList;
 use ondisk::Uberblock;
@@ -26,8 +26,16 @@ pub(crate) enum PoolState {
 pub(crate) struct Config {
     pub(crate) nv: NvList,
     pub(crate) dirty: bool,
-    /// Whether the labels have to be written with the txg that is synced.
-    pub(crate) labels: bool,
+    /// What the labels are to say, if they have to be written with the txg that is synced: what the MOS says in it. Who edits the
+    /// configuration meanwhile does so for the next txg.
+    pub(crate) labels: Option<NvList>,
+}
+
+impl Config {
+    /// A configuration, and whether it has to be written.
+    pub(crate) fn new(nv: NvList, dirty: bool) -> Config {
+        Config { nv, dirty, labels: None }
+    }
 }
 
 /// Edits the vdev with this guid, wherever it is in the tree; whether it was found.
@@ -81,22 +89,21 @@ impl Spa {
             return Ok(());
         }
         config.dirty = false;
-        config.labels = true;
         config.nv.insert(key::POOL_TXG, tx.txg().0);
+        config.labels = Some(config.nv.clone());
         let id = mos.number("config")?.ok_or_else(|| Error::corrupt(1, "the MOS directory has no 'config'"))?;
         mos.put_nvlist(tx, id, &config.nv)
     }
 
     /// Makes `uberblock` the state of the pool on its devices.
     pub(crate) fn commit_uberblock(&self, uberblock: &Uberblock) -> Result<(), Error> {
-        let (labels, nv) = {
-            let mut config = self.config.lock();
-            (std::mem::take(&mut config.labels), config.nv.clone())
-        };
-        let tree = nv.get_nvlist(key::VDEV_TREE).cloned().unwrap_or_default();
-        let label = PoolLabel { pool: &nv, vdev_tree: &tree, tops: &[] };
-        vdev::label::commit(self.tree(), labels.then_some(&label), uberblock)?;
-        Ok(())
+        let config = self.config.lock().labels.take();
+        let none = NvList::new();
+        let label = config.as_ref().map(|pool| {
+            let vdev_tree = pool.get_nvlist(key::VDEV_TREE).unwrap_or(&none);
+            PoolLabel { pool, vdev_tree, tops: &[] }
+        });
+        Ok(vdev::label::commit(self.tree(), label.as_ref(), uberblock)?)
     }
 }
 
@@ -142,10 +149,13 @@ pub(crate) fn new_config(name: &str, guid: u64, version: u64, txg: Txg, vdev_tre
     nv
 }
 
-/// This machine: its hostid (as OpenZFS finds it: `/etc/hostid`, else what the C library makes of nothing, 0) and its name.
+/// This machine: its hostid (as OpenZFS finds it: the tunable `spl_hostid`, else `/etc/hostid`, else 0) and its name.
 pub(crate) fn host() -> (u32, String) {
-    let id =
-        std::fs::read("/etc/hostid").ok().and_then(|bytes| bytes.get(..4)?.try_into().ok()).map(u32::from_le_bytes);
+    let file = || std::fs::read("/etc/hostid").ok().and_then(|bytes| Some(u32::from_le_bytes(*bytes.first_chunk()?)));
+    let id = match tunable::SPL_HOSTID.get() as u32 {
+        0 => file().unwrap_or(0),
+        given => given,
+    };
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    (id.unwrap_or(0), name)
+    (id, name)
 }

@@ -9,7 +9,6 @@ use dmu::{NewZap, Objset, Tx, Zap, ZapValue};
 use nvlist::NvList;
 use ondisk::label::key;
 use ondisk::{BlkPtr, ObjectType, ObjsetType, Uberblock};
-use parking_lot::{Mutex, RwLock};
 use vdev::create::NewPool;
 use vdev::{Device, VdevConfig, VdevTree};
 use zio::Zio;
@@ -19,9 +18,10 @@ use crate::bpobj::Bpobj;
 use crate::feature;
 use crate::mos::{DIRECTORY_OBJECT, Mos};
 use crate::spa::config::{self, Config};
+use crate::spa::features::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use crate::spa::heads::{Head, OTN_ZAP_METADATA};
-use crate::spa::import::{ImportOptions, ViewBase, live_tables};
-use crate::spa::{Hooks, Spa, features, mosw, txg};
+use crate::spa::import::{ImportOptions, ViewBase};
+use crate::spa::{Hooks, Parts, Spa, features, mosw};
 use crate::{Error, OpenOptions, history};
 
 /// The txg that makes a pool.
@@ -32,9 +32,6 @@ const VERSION: u64 = 5000;
 const FREE_BPOBJ_BLOCK: u64 = 128 << 10;
 /// Blocks of the list of deferred frees.
 const SYNC_BPOBJ_BLOCK: u64 = 16 << 10;
-
-/// Flags of an object set: space by user and group, objects by user and group, and by project, are accounted.
-pub(crate) const ACCOUNTING_COMPLETE: u64 = 1 | 2 | 4;
 
 /// Fills the root file system of a new pool.
 pub type Populate = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<(), dmu::Error> + Send>;
@@ -98,6 +95,7 @@ impl Spa {
                 arc_bytes: options.arc_bytes,
                 ..OpenOptions::default()
             },
+            temporary_name: true,
             again: true,
             ..ImportOptions::default()
         };
@@ -117,7 +115,6 @@ impl Spa {
         Zap::create_with(&tx, &mos, &directory)?;
         let space = PoolSpace::create(&zio)?;
         zio.set_space(space.clone());
-        let (dedup, clones) = live_tables(&zio, &mos)?;
         let uberblock = Uberblock {
             version: VERSION,
             txg: Txg(TXG_INITIAL.0 - 1),
@@ -131,28 +128,19 @@ impl Spa {
             endian: mosw::OURS,
         };
         let name = options.temporary_name.clone().unwrap_or_else(|| options.name.clone());
-        let spa = Arc::new(Spa {
+        let spa = Spa::assemble(Parts {
             view_base: ViewBase::new(name.clone(), Guid(guid), options.altroot.clone(), options.arc_bytes, &hooks.env),
             name,
             guid: Guid(guid),
-            worst: super::worst_case(zio.tree()),
+            hooks: hooks.clone(),
             zio,
             mos,
             space,
-            txgs: txg::Txgs::new(TXG_INITIAL),
-            config: Mutex::new(Config { nv, dirty: true, labels: true }),
-            uberblock: Mutex::new(uberblock),
-            hooks: hooks.clone(),
-            heads: Default::default(),
-            tasks: Default::default(),
-            frees: Default::default(),
-            dedup,
-            clones,
-            mos_delta: Default::default(),
-            view: RwLock::new(None),
-            pass: Default::default(),
-            thread: Mutex::new(None),
-        });
+            last: TXG_INITIAL,
+            config: Config::new(nv, true),
+            uberblock,
+            view: None,
+        })?;
         spa.fill_new_pool(&tx, &new.spares, &new.l2cache, options)?;
         spa.sync_first(&tx)?;
         drop(spa);
@@ -182,7 +170,12 @@ impl Spa {
         }
         let origin = self.create_origin(&mos, tx, root)?;
         let head = self.create_head(&mos, tx, root, Some(origin))?;
-        self.create_root(&mos, tx, head, options.populate)?;
+        // the very first blocks are written as the properties say
+        let props = mos.zap(mos.dir_phys(root)?.props_zapobj)?;
+        for (name, value) in &options.fs_props {
+            props.update_value(tx, name, &stored(value))?;
+        }
+        self.create_root(&mos, tx, (root, head), options.populate)?;
         history::create(&mos, tx)?;
         self.log_creation(&mos, tx, &options.features)?;
         let config = mos.new_nvlist(tx)?;
@@ -205,10 +198,6 @@ impl Spa {
         for (name, value) in &options.props {
             self.put_prop(&mos, tx, name, value)?;
         }
-        let props = mos.zap(mos.dir_phys(root)?.props_zapobj)?;
-        for (name, value) in &options.fs_props {
-            props.update_value(tx, name, &stored(value))?;
-        }
         Ok(())
     }
 
@@ -225,16 +214,15 @@ impl Spa {
         features.iter().try_for_each(|name| self.log_internal(mos, tx, "set", &format!("feature@{name}=enabled")))
     }
 
-    fn create_root(&self, mos: &Mos, tx: &Tx, id: u64, populate: Option<Populate>) -> Result<(), Error> {
-        // whose the space and the objects are is known from the beginning, if it is known at all
-        let accounting = if self.hooks.used_by.is_some() { ACCOUNTING_COMPLETE } else { 0 };
-        let objset = Objset::create(self.zio.clone(), id, ObjsetType::Zfs, accounting, tx)?;
+    /// The root file system: directory and dataset `(dir, id)`.
+    fn create_root(&self, mos: &Mos, tx: &Tx, (dir, id): (u64, u64), populate: Option<Populate>) -> Result<(), Error> {
+        let objset = Objset::create(self.zio.clone(), id, ObjsetType::Zfs, self.accounting_flags(mos)?, tx)?;
         if let Some(populate) = populate {
             populate(&objset, tx)?;
         }
-        self.heads.insert(Head::new(objset, self.plain_policy(mos, dmu::WritePolicy::default())?, 0));
+        self.heads.insert(Head::new(objset, self.policy_of(mos, dir)?, 0));
         if self.hooks.used_by.is_some() {
-            for name in ["userobj_accounting", "project_quota"] {
+            for name in [USEROBJ_ACCOUNTING, PROJECT_QUOTA] {
                 if self.feature_enabled(mos, name)? {
                     self.activate_dataset_feature(mos, tx, id, name)?;
                 }

@@ -3,8 +3,10 @@
 //! Refcounts stand in two ZAPs of the MOS, by whether an unknown feature keeps readers out; those that are needed to read the
 //! MOS stand in the labels as well while they are active.
 
-use dmu::Tx;
+use base::Endian;
+use dmu::{Owner, Tx, UsedBy};
 use nvlist::Value;
+use ondisk::ObjectType;
 use ondisk::label::key;
 
 use crate::Error;
@@ -147,6 +149,55 @@ impl Spa {
             .checked_add_signed(by)
             .ok_or_else(|| Error::corrupt(1, format!("feature {name} is used {count} times, and shall be {by}")))?;
         self.set_refcount(mos, tx, def, changed)
+    }
+}
+
+/// Objects are counted by user and group.
+pub(crate) const USEROBJ_ACCOUNTING: &str = "userobj_accounting";
+/// Space and objects are counted by project.
+pub(crate) const PROJECT_QUOTA: &str = "project_quota";
+
+/// Flags of an object set: space by user and group, objects by user and group, and by project, are accounted (OpenZFS:
+/// `OBJSET_FLAG_USERACCOUNTING_COMPLETE` and the like).
+const USER_COMPLETE: u64 = 1;
+const USEROBJ_COMPLETE: u64 = 2;
+const PROJECT_COMPLETE: u64 = 4;
+
+/// Whose the objects of file systems are, as far as the pool's features let it be counted.
+pub(crate) struct Accounts<'a> {
+    used: &'a dyn UsedBy,
+    objects: bool,
+    projects: bool,
+}
+
+impl UsedBy for Accounts<'_> {
+    fn owner(&self, bonus_type: ObjectType, bonus: &[u8], endian: Endian) -> Option<Owner> {
+        self.used.owner(bonus_type, bonus, endian)
+    }
+
+    fn counts_objects(&self) -> bool {
+        self.objects && self.used.counts_objects()
+    }
+
+    fn projects(&self) -> bool {
+        self.projects && self.used.projects()
+    }
+}
+
+impl Spa {
+    /// What counts the space of files; `None` if nobody can tell whose they are.
+    pub(crate) fn accounts(&self, mos: &Mos) -> Result<Option<Accounts<'_>>, Error> {
+        let Some(used) = self.hooks.used_by.as_deref() else { return Ok(None) };
+        let objects = self.feature_enabled(mos, USEROBJ_ACCOUNTING)?;
+        Ok(Some(Accounts { used, objects, projects: self.feature_enabled(mos, PROJECT_QUOTA)? }))
+    }
+
+    /// The flags of a new file system: what is counted in it from the beginning.
+    pub(crate) fn accounting_flags(&self, mos: &Mos) -> Result<u64, Error> {
+        let Some(accounts) = self.accounts(mos)? else { return Ok(0) };
+        let objects = if accounts.counts_objects() { USEROBJ_COMPLETE } else { 0 };
+        let projects = if accounts.projects() { PROJECT_COMPLETE } else { 0 };
+        Ok(USER_COMPLETE | objects | projects)
     }
 }
 

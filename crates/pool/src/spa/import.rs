@@ -7,19 +7,16 @@ use base::{Endian, Env, Guid, Txg};
 use dmu::Objset;
 use nvlist::NvList;
 use ondisk::label::key;
-use parking_lot::{Mutex, RwLock};
 use vdev::import::Candidate;
-use zio::Zio;
 
 use crate::alloc::PoolSpace;
-use crate::brt::LiveClones;
-use crate::ddt::LiveTables;
 use crate::feature::State;
 use crate::mos::Mos;
 use crate::names::Names;
 use crate::open::{self, AllocBias};
 use crate::spa::config::{self, Config, PoolState};
-use crate::spa::{Hooks, Spa, txg};
+use crate::spa::multihost;
+use crate::spa::{Hooks, Parts, Spa};
 use crate::{Error, ListOptions, LoadInfo, OpenOptions, Pool};
 
 /// No pool ever gets so far; from here on numbers could overflow.
@@ -36,6 +33,8 @@ pub struct ImportOptions {
     pub force: bool,
     /// Go back to an older txg if the newest cannot be used (`-F`).
     pub rewind: bool,
+    /// The name in `open` is only for as long as the pool is open: on disk it keeps its own (`-t`).
+    pub temporary_name: bool,
     /// It is open already on this machine, as far as `zpool` remembers: no new import, but the next command.
     pub again: bool,
 }
@@ -86,6 +85,7 @@ impl Spa {
         let pool = Pool::open(candidate, &options.open)?;
         let newest = open::newest(candidate);
         check_writable(&pool, options, newest)?;
+        check_alone(&pool, options, &hooks.env)?;
         check_logs(&pool)?;
         let uberblock = pool.uberblock().clone();
         let zio = pool.zio().clone();
@@ -93,14 +93,13 @@ impl Spa {
         let mos = Objset::open_writable(zio.clone(), 0, &uberblock.rootbp)?;
         let space = PoolSpace::open(&pool, &Mos::open(mos.clone())?)?;
         zio.set_space(space.clone());
-        let (dedup, clones) = live_tables(&zio, &mos)?;
         let mut nv = pool.config().clone();
         let exported = nv.get_u64(key::POOL_STATE) != Some(PoolState::Active as u64);
         let (id, host) = config::host();
         nv.insert(key::POOL_STATE, PoolState::Active as u64);
         nv.insert(key::HOSTID, u64::from(id));
         nv.insert(key::HOSTNAME, host.as_str());
-        if options.open.name.is_some() {
+        if options.open.name.is_some() && !options.temporary_name {
             nv.insert(key::POOL_NAME, pool.name());
         }
         // a txg of ours is the newest state at once
@@ -111,33 +110,34 @@ impl Spa {
             // what was newer must not come back: the next txg is behind it
             txgs = newest.max(txgs);
         }
-        let spa = Arc::new(Spa {
+        if options.open.checkpoint {
+            txgs = Txg(newest.0 + 1);
+        }
+        let spa = Spa::assemble(Parts {
             name: pool.name().to_string(),
             guid: pool.guid(),
-            view_base: ViewBase::of(&pool),
-            worst: super::worst_case(zio.tree()),
+            hooks,
             zio,
             mos,
             space,
-            txgs: txg::Txgs::new(txgs),
-            config: Mutex::new(Config { nv, dirty: changed, labels: changed }),
-            uberblock: Mutex::new(uberblock),
-            hooks,
-            heads: Default::default(),
-            tasks: Default::default(),
-            frees: Default::default(),
-            dedup,
-            clones,
-            mos_delta: Default::default(),
-            view: RwLock::new(Some(pool.clone())),
-            pass: Default::default(),
-            thread: Mutex::new(None),
-        });
+            last: txgs,
+            config: Config::new(nv, changed),
+            uberblock,
+            view: Some(pool.clone()),
+            view_base: ViewBase::of(&pool),
+        })?;
         for feature in pool.features() {
             if let Some(def) = feature.def {
                 spa.apply_feature(def.name, feature.state == State::Active);
             }
         }
+        if let Some(props) = spa.live_mos()?.named_zap("pool_props")? {
+            spa.multihost.set(props.lookup_u64("multihost")? == Some(1), &spa.txgs)?;
+        }
+        if options.open.checkpoint {
+            spa.settle_at_checkpoint(txgs)?;
+        }
+        spa.watch_reads();
         spa.start()?;
         if changed {
             spa.txgs.note_work();
@@ -198,15 +198,6 @@ impl Spa {
     }
 }
 
-/// The tables of deduplicated and of cloned blocks.
-pub(crate) fn live_tables(zio: &Arc<Zio>, mos: &Arc<Objset>) -> Result<(Arc<LiveTables>, Arc<LiveClones>), Error> {
-    let dedup = Arc::new(LiveTables::open(mos.clone())?);
-    let clones = Arc::new(LiveClones::open(mos.clone())?);
-    zio.set_dedup(dedup.clone());
-    zio.set_clones(clones.clone());
-    Ok((dedup, clones))
-}
-
 /// Blocks of a log that are younger than the pool's newest state lie in space that its maps call free: until they are
 /// claimed, whoever allocates would destroy them (OpenZFS: `zil_claim_log_block`, `spa_min_claim_txg`).
 fn check_logs(pool: &Arc<Pool>) -> Result<(), Error> {
@@ -230,6 +221,18 @@ fn check_logs(pool: &Arc<Pool>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Where multihost protection is on: whether nobody else writes the pool (OpenZFS: `spa_activity_check_required`).
+fn check_alone(pool: &Pool, options: &ImportOptions, env: &Env) -> Result<(), Error> {
+    let state = pool.config().get_u64(key::POOL_STATE);
+    let (own, _) = config::host();
+    let left_by_us = state == Some(PoolState::Exported as u64) && own != 0 && pool.host().0 == Some(own.into());
+    if options.again || options.rewind || left_by_us || state == Some(PoolState::Destroyed as u64) {
+        return Ok(());
+    }
+    let back = options.open.checkpoint || options.open.txg.is_some();
+    multihost::take(pool.tree(), (!back).then(|| pool.uberblock()), pool.host(), env)
+}
+
 /// Whether the pool can be written here, and by us.
 fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(), Error> {
     if pool.uberblock().endian != Endian::Little {
@@ -241,7 +244,8 @@ fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(
         return Err(Error::NeedsRewind { txg: *txg, why: why.clone(), back });
     }
     let back = newest.0.saturating_sub(pool.uberblock().txg.0);
-    if newest.0 >= TXG_MAX || (options.open.txg.is_none() && back > TXG_DEFER_SIZE) {
+    let far_back = options.open.txg.is_some() || options.open.checkpoint;
+    if newest.0 >= TXG_MAX || (!far_back && back > TXG_DEFER_SIZE) {
         return Err(Error::NotWritable(format!(
             "the newest usable state is {back} txgs old: its blocks may be overwritten"
         )));
@@ -259,15 +263,8 @@ fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(
         return refuse("a device is being removed");
     }
     let active = pool.config().get_u64(key::POOL_STATE) == Some(PoolState::Active as u64);
-    if active && !options.again && uberblock.mmp.is_some_and(|mmp| mmp.delay_ns != 0) {
-        return refuse("multihost protection is on, and whether another system uses the pool cannot be found out here");
-    }
     if options.again && !active {
         return Err(Error::Closed);
-    }
-    if options.open.checkpoint {
-        let why = "a rewind to the checkpoint can only be looked at".to_string();
-        return Err(Error::NotWritable(why));
     }
     let unknown: Vec<String> = pool
         .features()
@@ -280,7 +277,8 @@ fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(
     }
     let (own, _) = config::host();
     match pool.host() {
-        (Some(id), host) if active && id != 0 && id != u64::from(own) && !options.force && !options.again => {
+        // another one may have taken it since it was last open here, too
+        (Some(id), host) if active && id != 0 && id != u64::from(own) && !options.force => {
             let host = host.unwrap_or("").to_string();
             Err(Error::InUseByHost { host, id })
         }

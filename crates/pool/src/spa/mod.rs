@@ -12,6 +12,7 @@
 //! * **A sync goes in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in
 //!   the MOS. It ends since a block born in this txg is written again in its place from pass 2 on, and nothing is compressed
 //!   from pass 8 on.
+//! * **Reads heal.** What a read found damaged is overwritten at the beginning of a txg, if the last synced state still has it.
 //! * **An error in a sync suspends the pool.** What is on disk stays the last synced txg; whoever waits gets the error.
 //!
 //! # Lock order
@@ -26,19 +27,21 @@
 mod checkpoint;
 mod close;
 mod config;
-mod create;
+pub(crate) mod create;
 mod dir;
 mod dtl;
 mod features;
-mod frees;
-mod heads;
+pub(crate) mod frees;
+pub(crate) mod heads;
 mod history;
 mod import;
+mod mend;
+mod multihost;
 pub(crate) mod mosw;
 mod policy;
 mod props;
 mod scan;
-mod space;
+pub(crate) mod space;
 mod sync;
 mod task;
 mod txg;
@@ -98,9 +101,9 @@ pub struct Spa {
     txgs: Arc<Txgs>,
     config: Mutex<config::Config>,
     uberblock: Mutex<Uberblock>,
-    heads: heads::Heads,
+    pub(crate) heads: heads::Heads,
     tasks: task::Tasks,
-    frees: frees::Frees,
+    pub(crate) frees: frees::Frees,
     /// Deduplicated blocks.
     dedup: Arc<LiveTables>,
     /// Cloned blocks.
@@ -113,10 +116,59 @@ pub struct Spa {
     view_base: import::ViewBase,
     /// The pass of the sync that runs.
     pass: AtomicU64,
+    multihost: Arc<multihost::Multihost>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// What a pool is put together from.
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) guid: Guid,
+    pub(crate) hooks: Hooks,
+    pub(crate) zio: Arc<Zio>,
+    pub(crate) mos: Arc<Objset>,
+    pub(crate) space: Arc<PoolSpace>,
+    /// The txg behind which the next one comes.
+    pub(crate) last: Txg,
+    pub(crate) config: config::Config,
+    pub(crate) uberblock: Uberblock,
+    pub(crate) view: Option<Arc<Pool>>,
+    pub(crate) view_base: import::ViewBase,
+}
+
 impl Spa {
+    /// The pool, before anything of it runs.
+    pub(crate) fn assemble(parts: Parts) -> Result<Arc<Spa>, Error> {
+        let Parts { name, guid, hooks, zio, mos, space, last, config, uberblock, view, view_base } = parts;
+        let dedup = Arc::new(LiveTables::open(mos.clone())?);
+        let clones = Arc::new(LiveClones::open(mos.clone())?);
+        zio.set_dedup(dedup.clone());
+        zio.set_clones(clones.clone());
+        Ok(Arc::new(Spa {
+            name,
+            guid,
+            worst: worst_case(zio.tree()),
+            multihost: multihost::Multihost::new(zio.tree().clone(), hooks.env.clone()),
+            hooks,
+            zio,
+            mos,
+            space,
+            txgs: Txgs::new(last),
+            config: Mutex::new(config),
+            uberblock: Mutex::new(uberblock),
+            heads: Default::default(),
+            tasks: Default::default(),
+            frees: Default::default(),
+            dedup,
+            clones,
+            mos_delta: Default::default(),
+            view: RwLock::new(view),
+            view_base,
+            pass: Default::default(),
+            thread: Mutex::new(None),
+        }))
+    }
+
     /// The pool's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -157,6 +209,11 @@ impl Spa {
     #[must_use]
     pub fn env(&self) -> &Env {
         &self.hooks.env
+    }
+
+    /// Whether it is known whose the objects of file systems are.
+    pub(crate) fn hooks_used_by(&self) -> bool {
+        self.hooks.used_by.is_some()
     }
 
     /// The uberblock of the last synced txg.

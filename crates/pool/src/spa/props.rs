@@ -57,6 +57,9 @@ impl Spa {
             });
             return Ok(());
         }
+        if name == "multihost" {
+            self.multihost.set(value.number() == Some(1), &self.txgs)?;
+        }
         let props = match mos.number("pool_props")? {
             Some(id) => mos.zap(id)?,
             None => {

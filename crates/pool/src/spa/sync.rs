@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use base::tunable;
+use base::{Txg, tunable};
 use dmu::{SyncCx, Tx, WritePolicy};
 use ondisk::Uberblock;
 
@@ -42,6 +42,10 @@ impl Spa {
             let _end = End(txgs.clone());
             while let Some(next) = txgs.next() {
                 let Some(spa) = spa.upgrade() else { return };
+                // who must not write any more does not
+                if txgs.failed().is_some() {
+                    return;
+                }
                 let synced = if inline { base::tasks::inline(|| spa.sync_txg(next)) } else { spa.sync_txg(next) };
                 if let Err(error) = synced {
                     txgs.fail(Arc::new(error));
@@ -58,6 +62,7 @@ impl Spa {
         let started = Instant::now();
         let mut record = next.record;
         let tx = Tx::syncing(next.txg);
+        self.mend_suspects();
         let (changed, first_pass_ns) = self.sync_passes(&tx)?;
         record.first_pass_ns = first_pass_ns;
         record.passes = self.pass.swap(0, Ordering::Relaxed) as u32;
@@ -86,6 +91,7 @@ impl Spa {
             let mos = self.live_mos()?;
             if pass == 1 {
                 self.run_tasks(&mos, tx, true);
+                self.clones.apply(tx.txg(), Some(&self.dedup))?;
             }
             self.sync_dtls(&mos, tx)?;
             self.sync_config(&mos, tx)?;
@@ -95,7 +101,6 @@ impl Spa {
                 // what tasks changed in datasets, and the configuration that they changed
                 self.sync_heads(&mos, tx)?;
                 self.sync_config(&mos, tx)?;
-                self.clones.apply(tx.txg(), Some(&self.dedup))?;
                 if !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() {
                     return Ok((false, 0));
                 }
@@ -136,7 +141,7 @@ impl Spa {
         if !self.mos.is_dirty(tx.txg()) {
             return Ok(());
         }
-        let gather = Gather::new(mos, base::Txg(0), base::Txg(0), base::Txg(0));
+        let gather = Gather::new(mos, Txg(0), Txg(0), Txg(0));
         let policy = self.plain_policy(mos, WritePolicy::mos())?;
         let cx = SyncCx { txg: tx.txg(), pass: pass as u32, owner: &gather, policy: &policy, used: None };
         self.mos.sync(&cx)?;
@@ -171,7 +176,14 @@ impl Spa {
         uberblock.timestamp = self.env().now_s();
         uberblock.guid_sum = base::Guid(self.tree().config().walk().fold(0, |sum, v| sum.wrapping_add(v.guid.0)));
         uberblock.endian = mosw::OURS;
+        uberblock.checkpoint_txg = Txg(0);
+        uberblock.mmp = Some(self.multihost.stamp());
+        // the pool may have become another machine's while this was written
+        if let Some(failed) = self.txgs.failed() {
+            return Err(Error::Suspended(failed));
+        }
         self.commit_uberblock(&uberblock)?;
+        self.multihost.synced(&uberblock);
         *self.uberblock.lock() = uberblock;
         Ok(())
     }

@@ -1,0 +1,320 @@
+//! Multihost protection: no two machines import a pool at the same time (OpenZFS: `mmp.c`).
+//!
+//! # What it is
+//! While property `multihost` is on, a thread writes the uberblock of the last sync again and again, with the time and a number
+//! that counts up, to one device after another. It has a slot of the labels' rings to itself, so no state of the pool is ever overwritten. Who
+//! wants to import the pool sees that from the uberblock and watches for longer than its owner may be silent. An owner that
+//! cannot write for `zfs_multihost_fail_intervals` intervals stops: from then on nobody sees it, so it must not write either.
+//!
+//! # An import
+//! 1. [`watch`]: if an uberblock better than the first one turns up, the pool is in use. A quarter of chance is added to the time, for two
+//!    machines that start at once.
+//! 2. [`claim`]: ten times a number of chance is written to all devices and must be the best after an interval. Two
+//!    machines that watched at the same time see each other here.
+//!
+//! The time to watch comes from the disk; one that is absurd is refused, not waited for.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use base::{Env, tunable};
+use ondisk::{MmpConfig, Uberblock};
+use parking_lot::{Condvar, Mutex};
+use vdev::label::{read_uberblocks, write_heartbeat};
+use vdev::{Leaf, TopVdev, VdevTree, VdevType};
+
+use crate::Error;
+use crate::spa::Txgs;
+
+/// The shortest interval (OpenZFS: `MMP_MIN_INTERVAL`).
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// The fewest intervals of silence that suspend a pool (OpenZFS: `MMP_MIN_FAIL_INTERVALS`).
+const FAIL_INTERVALS_MIN: u64 = 2;
+/// An import watches for so many times the silence that its owner allows itself (OpenZFS: `MMP_IMPORT_SAFETY_FACTOR`).
+const SAFETY_FACTOR: u32 = 2;
+/// How often a claim is written and read back (OpenZFS: `MMP_IMPORT_VERIFY_ITERS`).
+const CLAIMS: u32 = 10;
+/// No import watches longer; OpenZFS's largest settings that make sense come to a few minutes.
+const WATCH_MAX: Duration = Duration::from_secs(30 * 60);
+/// How often the devices are looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The weight of the past in the average time between two writes.
+const AVERAGED: u32 = 128;
+/// Labels of a device.
+const LABELS: u64 = 4;
+
+fn interval() -> Duration {
+    Duration::from_millis(tunable::ZFS_MULTIHOST_INTERVAL.get()).max(INTERVAL_MIN)
+}
+
+fn fail_intervals() -> u64 {
+    match tunable::ZFS_MULTIHOST_FAIL_INTERVALS.get() {
+        0 => 0,
+        n => n.max(FAIL_INTERVALS_MIN),
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+struct State {
+    on: bool,
+    stop: bool,
+    /// What the last sync wrote.
+    synced: Option<Uberblock>,
+    seq: u16,
+    /// The average time between two writes.
+    delay: Duration,
+    last: Instant,
+    /// Whose turn it is.
+    turn: usize,
+}
+
+/// The heartbeat of a pool that is open.
+pub(crate) struct Multihost {
+    tree: Arc<VdevTree>,
+    env: Env,
+    state: Mutex<State>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Multihost {
+    pub(crate) fn new(tree: Arc<VdevTree>, env: Env) -> Arc<Multihost> {
+        let state =
+            State { on: false, stop: false, synced: None, seq: 1, delay: interval(), last: Instant::now(), turn: 0 };
+        Arc::new(Multihost { tree, env, state: Mutex::new(state), changed: Condvar::new(), thread: Mutex::default() })
+    }
+
+    /// Turns the heartbeat on or off; should it fail for too long, `txgs` stop.
+    pub(crate) fn set(self: &Arc<Self>, on: bool, txgs: &Arc<Txgs>) -> Result<(), Error> {
+        let mut thread = self.thread.lock();
+        let mut state = self.state.lock();
+        if on && !state.on {
+            (state.last, state.delay) = (Instant::now(), interval());
+        }
+        state.on = on;
+        drop(state);
+        self.changed.notify_all();
+        if on && thread.is_none() {
+            let (this, txgs) = (self.clone(), txgs.clone());
+            let beat = std::thread::Builder::new().name("mmp".to_owned()).spawn(move || this.run(&txgs));
+            *thread = Some(beat.map_err(|source| Error::Thread { source })?);
+        }
+        Ok(())
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            // what it has to say it has said to the txgs
+            let _ended = thread.join();
+        }
+    }
+
+    /// What the uberblock of a sync says of it.
+    pub(crate) fn stamp(&self) -> MmpConfig {
+        let state = self.state.lock();
+        if state.on { config(state.delay, 0) } else { MmpConfig::OFF }
+    }
+
+    /// A sync has written `uberblock`, which is a sign of life as well.
+    pub(crate) fn synced(&self, uberblock: &Uberblock) {
+        let mut state = self.state.lock();
+        state.synced = Some(uberblock.clone());
+        state.seq = 1;
+        self.written(&mut state, true);
+    }
+
+    /// Keeps the average time between writes. Never hides a delay, nor promises more than this thread alone can keep.
+    fn written(&self, state: &mut State, good: bool) {
+        let since = state.last.elapsed();
+        if since > state.delay {
+            state.delay = since;
+        }
+        if good {
+            state.last = Instant::now();
+            if since < state.delay {
+                let least = interval() / self.leaves().max(1) as u32;
+                state.delay = ((since + state.delay * (AVERAGED - 1)) / AVERAGED).max(least);
+            }
+        }
+    }
+
+    fn leaves(&self) -> usize {
+        labelled(&self.tree).count()
+    }
+
+    fn run(&self, txgs: &Txgs) {
+        let mut state = self.state.lock();
+        while !state.stop {
+            let wait = if state.on { interval() / self.leaves().max(1) as u32 } else { LOOK_EVERY };
+            self.changed.wait_for(&mut state, wait);
+            if !state.on || state.stop {
+                continue;
+            }
+            let silence = interval().saturating_mul(u32::try_from(fail_intervals()).unwrap_or(u32::MAX));
+            if !silence.is_zero() && state.last.elapsed() > silence {
+                let ms = state.last.elapsed().as_millis() as u64;
+                txgs.fail(Arc::new(Error::NoHeartbeat { ms }));
+                return;
+            }
+            let Some((uberblock, turn)) = self.next(&mut state) else { continue };
+            // a device that hangs must not keep a sync from its end
+            parking_lot::MutexGuard::unlocked(&mut state, || {
+                let good = self.beat(&uberblock, turn);
+                self.written(&mut self.state.lock(), good);
+            });
+        }
+    }
+
+    /// What to write next, and whose turn it is.
+    fn next(&self, state: &mut State) -> Option<(Uberblock, usize)> {
+        let now = self.env.now_s();
+        let last = state.synced.as_mut()?;
+        if last.timestamp != now {
+            (last.timestamp, state.seq) = (now, 1);
+        }
+        last.mmp = Some(config(state.delay, state.seq));
+        state.seq = state.seq.saturating_add(1);
+        state.turn = state.turn.wrapping_add(1);
+        Some((last.clone(), state.turn))
+    }
+
+    fn beat(&self, uberblock: &Uberblock, turn: usize) -> bool {
+        let count = self.leaves().max(1);
+        let label = (self.env.random_u64() % LABELS) as usize;
+        let chosen = labelled(&self.tree).nth(turn % count);
+        chosen.is_some_and(|(top, leaf)| write(top, leaf, uberblock, label))
+    }
+}
+
+fn config(delay: Duration, seq: u16) -> MmpConfig {
+    MmpConfig::on(nanos(delay).max(1), interval().as_millis() as u64, fail_intervals(), seq)
+}
+
+/// The leaves that can be written and have labels of their own, with their top-level vdevs.
+fn labelled(tree: &VdevTree) -> impl Iterator<Item = (&TopVdev, &Leaf)> {
+    tree.tops().iter().filter(|top| top.is_concrete()).flat_map(move |top| {
+        let leaves = top.config().leaves().filter(|leaf| leaf.kind != VdevType::DraidSpare);
+        leaves.filter_map(move |leaf| Some((top, &**tree.leaf(leaf.guid)?))).filter(|(_, leaf)| leaf.is_writable())
+    })
+}
+
+fn write(top: &TopVdev, leaf: &Leaf, uberblock: &Uberblock, label: usize) -> bool {
+    let device = leaf.device();
+    device.is_some_and(|device| write_heartbeat(&**device, top.ashift().into(), uberblock, label).is_ok())
+}
+
+/// The best uberblock on any device now.
+fn best(tree: &VdevTree) -> Option<Uberblock> {
+    let of = |(top, leaf): (&TopVdev, &Leaf)| {
+        let device = leaf.device()?;
+        read_uberblocks(&**device, top.ashift().into()).into_iter().next()
+    };
+    labelled(tree).filter_map(of).max_by_key(Uberblock::rank)
+}
+
+/// How long to watch a pool whose best uberblock says `mmp`.
+fn watch_time(mmp: &MmpConfig) -> Duration {
+    let intervals = u32::try_from(tunable::ZFS_MULTIHOST_IMPORT_INTERVALS.get().max(1)).unwrap_or(u32::MAX);
+    let own = interval().saturating_mul(intervals).max(Duration::from_secs(1));
+    let delay = Duration::from_nanos(mmp.delay_ns);
+    match (mmp.interval_ms().map(Duration::from_millis), mmp.fail_intervals()) {
+        (Some(theirs), Some(fails @ 1..)) => theirs.saturating_mul(fails as u32).saturating_mul(SAFETY_FACTOR),
+        (Some(theirs), Some(_)) => own.max((theirs + delay).saturating_mul(intervals)),
+        _ => own.max((interval() + delay).saturating_mul(intervals)),
+    }
+}
+
+/// Makes sure that nobody else writes the pool; see the head of this file. `opened` is the uberblock that was opened, if it is to be the best.
+///
+/// # Errors
+/// [`Error::ActiveElsewhere`]; [`Error::NoHostid`] if this machine has no number that others could know it by; when the claim cannot be
+/// written.
+pub(crate) fn take(
+    tree: &VdevTree,
+    opened: Option<&Uberblock>,
+    owner: (Option<u64>, Option<&str>),
+    env: &Env,
+) -> Result<(), Error> {
+    let Some(seen) = best(tree) else { return Ok(()) };
+    let Some(mmp) = seen.mmp.filter(|mmp| mmp.delay_ns != 0) else { return Ok(()) };
+    if super::config::host().0 == 0 {
+        return Err(Error::NoHostid);
+    }
+    let active =
+        || Error::ActiveElsewhere { host: owner.1.unwrap_or("<unknown>").to_string(), id: owner.0.unwrap_or(0) };
+    let moved = opened.is_some_and(|opened| seen.rank() > opened.rank());
+    if moved || !watch(tree, &seen, &mmp, env)? || !claim(tree, &seen, &mmp, env)? {
+        return Err(active());
+    }
+    Ok(())
+}
+
+/// Whether `seen` stays the best for long enough.
+fn watch(tree: &VdevTree, seen: &Uberblock, mmp: &MmpConfig, env: &Env) -> Result<bool, Error> {
+    let time = watch_time(mmp);
+    if time > WATCH_MAX {
+        let why =
+            format!("its owner may be silent for so long that it would have to be watched for {} s", time.as_secs());
+        return Err(Error::NotWritable(why));
+    }
+    let end = Instant::now() + time + time.mul_f64((env.random_u64() % 250) as f64 / 1000.0);
+    loop {
+        if best(tree).is_none_or(|now| now.rank() > seen.rank()) {
+            return Ok(false);
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(true);
+        }
+        std::thread::sleep(left.min(LOOK_EVERY));
+    }
+}
+
+/// Whether what is written here stays the best.
+fn claim(tree: &VdevTree, seen: &Uberblock, mmp: &MmpConfig, env: &Env) -> Result<bool, Error> {
+    let (Some(interval), Some(seq)) = (mmp.interval_ms(), mmp.seq()) else { return Ok(true) };
+    let wait = Duration::from_millis(interval).max(INTERVAL_MIN);
+    let from = if seq >= u64::from(u16::MAX) { 0 } else { seq };
+    let mut alone = true;
+    for _ in 0..CLAIMS {
+        let number = from + 1 + env.random_u64() % (u64::from(u16::MAX) - from);
+        let mine = Uberblock { mmp: Some(mmp.with_seq(number as u16)), ..seen.clone() };
+        write_claim(tree, &mine)?;
+        std::thread::sleep(wait);
+        alone = best(tree).is_some_and(|now| now.rank() == mine.rank());
+        if !alone {
+            break;
+        }
+    }
+    // so that the next try has all numbers again; should that fail it has fewer
+    let _fewer = write_claim(tree, seen);
+    Ok(alone)
+}
+
+/// Writes to all devices, of which so many must take it that no other machine can miss it.
+fn write_claim(tree: &VdevTree, uberblock: &Uberblock) -> Result<(), Error> {
+    for top in tree.tops().iter().filter(|top| top.is_concrete()) {
+        let own = labelled(tree).filter(|(of, _)| of.id() == top.id());
+        let (mut good, mut all) = (0, 0);
+        for (_, leaf) in own {
+            all += 1;
+            let flushed = write(top, leaf, uberblock, 0) && leaf.device().is_some_and(|device| device.flush().is_ok());
+            good += u64::from(flushed);
+        }
+        let needed = match top.config().nparity {
+            0 => all.max(1),
+            parity => parity + 1,
+        };
+        if good < needed && !top.config().is_log {
+            return Err(Error::ClaimNotWritten { vdev: top.guid() });
+        }
+    }
+    Ok(())
+}
