@@ -1,9 +1,10 @@
 # make demo   reads a real raidz pool with a dead and a corrupt disk, copies every file out, checks every digest
 # make test   runs every test, with OpenZFS's own tools as the judge
+# make nightly  cuts the power a hundred thousand times
 # make bench  measures Zuse beside its peers
 # Each installs what it needs (scripts/setup says what it does).
 
-.PHONY: demo test bench fuzz build setup judge
+.PHONY: demo test nightly bench fuzz build setup judge
 
 setup:
 	@scripts/setup
@@ -19,6 +20,9 @@ demo: setup
 
 test: judge
 	scripts/test
+
+nightly: judge
+	scripts/nightly
 
 bench: setup
 	scripts/bench

@@ -308,12 +308,6 @@ fn import_writable(
         false => format!("cannot import '{old}' as '{}'", record.name),
     };
     let cannot = |why: String| failed(format!("{doing}: {why}"));
-    if options.checkpoint {
-        return Err(cannot(
-            "going back to the checkpoint for good is not in this version of Zuse; use '-o readonly=on' to look at it"
-                .to_owned(),
-        ));
-    }
     let lost = !seen.load_info().skipped.is_empty();
     if lost && !options.rewind {
         let why = rewound(candidate, seen, "Recovery is possible, but will result in some data loss.\n");
@@ -334,7 +328,7 @@ fn import_writable(
         open: OpenOptions { name: renamed.clone(), ..pools::options(&record) },
         force: options.force,
         rewind: options.rewind,
-        again: false,
+        ..ImportOptions::default()
     };
     let spa = Spa::import(&locked, &import, writable::hooks()).map_err(|e| cannot(writable::why(&e)))?;
     if lost {
@@ -345,6 +339,7 @@ fn import_writable(
     let mut record = Imported {
         readonly: false,
         txg: None,
+        checkpoint: false,
         name_on_disk: renamed.unwrap_or_else(|| old.clone()),
         load_guid: view.load_guid(),
         ..record
