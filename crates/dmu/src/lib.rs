@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod cursor;
+mod destroyed;
 mod error;
 mod live;
 mod object;
@@ -41,6 +42,7 @@ mod walk;
 mod zap;
 
 pub use cursor::BlockCursor;
+pub use destroyed::{DESTROYED_OBJSET, Ended, walk_destroyed};
 pub use error::Error;
 pub use live::{BlockOwner, NewObject, NoOwner, Owner, RedundantMetadata, Settled, SyncCx, Tx, TxHold, UsedBy, WritePolicy};
 pub use object::Object;

@@ -120,6 +120,20 @@ impl BptreePhys {
     }
 }
 
+impl BptreePhys {
+    /// Bytes of the bonus buffer.
+    pub const SIZE: usize = 40;
+
+    /// Encodes the bonus buffer.
+    #[must_use]
+    pub fn encode(&self, e: Endian) -> [u8; Self::SIZE] {
+        let mut out = [0; Self::SIZE];
+        let words = [self.begin, self.end, self.bytes, self.comp, self.uncomp];
+        out.as_chunks_mut::<8>().0.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = e.put_u64(word));
+        out
+    }
+}
+
 /// One tree of blocks being destroyed (OpenZFS: `bptree_entry_phys_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BptreeEntry {
@@ -143,6 +157,15 @@ impl BptreeEntry {
         let w = |n: usize| bytes::u64(buf, 128 + n * 8, e).ok_or(Error::short("bptree entry", Self::SIZE, buf.len()));
         Ok(BptreeEntry { bp: BlkPtr::decode(buf, e)?, birth_txg: Txg(w(0)?), bookmark: [w(1)?, w(2)?, w(3)?, w(4)?] })
     }
+
+    /// Encodes an entry.
+    #[must_use]
+    pub fn encode(&self, e: Endian) -> [u8; Self::SIZE] {
+        let mut out = [0; Self::SIZE];
+        let words = self.bp.words.into_iter().chain([self.birth_txg.0]).chain(self.bookmark);
+        out.as_chunks_mut::<8>().0.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = e.put_u64(word));
+        out
+    }
 }
 
 #[cfg(test)]
@@ -160,5 +183,17 @@ mod tests {
         }
         assert!(BpobjPhys::decode(&all[..8], Endian::Big).is_err());
         assert!(BptreeEntry::decode(&all, Endian::Big).is_err());
+    }
+
+    #[test]
+    fn trees_round_trip() {
+        let tree = BptreePhys { begin: 1, end: 3, bytes: 4096, comp: 2048, uncomp: 8192 };
+        let mut bp = BlkPtr::HOLE;
+        (bp.words[0], bp.words[15]) = (7, 9);
+        let entry = BptreeEntry { bp, birth_txg: Txg(5), bookmark: [u64::MAX, 2, 0, 77] };
+        for e in [Endian::Little, Endian::Big] {
+            assert_eq!(BptreePhys::decode(&tree.encode(e), e).unwrap(), tree);
+            assert_eq!(BptreeEntry::decode(&entry.encode(e), e).unwrap(), entry);
+        }
     }
 }

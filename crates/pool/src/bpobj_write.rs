@@ -4,10 +4,6 @@
 //! is joined to another is copied into it if it is short, else it stays and hangs below.
 //!
 //! With feature `empty_bpobj` all empty lists are one object, which the feature counts: [`EmptyCount`].
-#![cfg_attr(
-    not(test),
-    allow(dead_code, reason = "joining and taking lists apart is for snapshots that are destroyed, which comes next")
-)]
 
 use base::Endian;
 use dmu::{NewObject, Object, Tx};
@@ -20,6 +16,8 @@ use crate::mos::{DIRECTORY_OBJECT, Mos};
 
 /// Blocks of lists (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 pub(crate) const LIST_BLOCK: u64 = 128 << 10;
+/// Bytes of pointers that are gathered before they are added to a list.
+const RUN_MAX: usize = 16 << 20;
 /// Where the one empty list stands in the MOS directory.
 const EMPTY: &str = "empty_bpobj";
 /// The guid of the feature that widens headers.
@@ -57,9 +55,32 @@ pub(crate) fn create_empty(mos: &Mos, tx: &Tx, count: &mut EmptyCount<'_>) -> Re
     Ok(id)
 }
 
+/// `many` empty lists at once: the shared one as often, or so many objects.
+pub(crate) fn create_empties(mos: &Mos, tx: &Tx, many: usize, count: &mut EmptyCount<'_>) -> Result<Vec<u64>, Error> {
+    if many == 0 {
+        return Ok(Vec::new());
+    }
+    if count(0)?.is_none() {
+        return (0..many).map(|_| Bpobj::create(mos, tx, LIST_BLOCK)).collect();
+    }
+    let id = create_empty(mos, tx, count)?;
+    if many > 1 {
+        count(many as i64 - 1)?;
+    }
+    Ok(vec![id; many])
+}
+
 /// One use less of the shared empty list; the last one takes it along (OpenZFS: `bpobj_decr_empty`).
 pub(crate) fn drop_empty(mos: &Mos, tx: &Tx, count: &mut EmptyCount<'_>) -> Result<(), Error> {
-    if count(-1)? == Some(0)
+    drop_empties(mos, tx, 1, count)
+}
+
+/// `many` uses less of the shared empty list.
+pub(crate) fn drop_empties(mos: &Mos, tx: &Tx, many: u64, count: &mut EmptyCount<'_>) -> Result<(), Error> {
+    if many == 0 {
+        return Ok(());
+    }
+    if count(-(many as i64))? == Some(0)
         && let Some(id) = empty_list(mos)?
     {
         mos.zap(DIRECTORY_OBJECT)?.remove(tx, EMPTY)?;
@@ -132,11 +153,6 @@ impl Bpobj {
             self.phys.comp = self.phys.comp.wrapping_add(space.comp);
             self.phys.uncomp = self.phys.uncomp.wrapping_add(space.uncomp);
         }
-    }
-
-    /// Adds a pointer.
-    pub(crate) fn append(&self, tx: &Tx, bp: &BlkPtr) -> Result<(), Error> {
-        self.append_marked(tx, &[(*bp, false)])
     }
 
     /// Adds pointers.
@@ -273,48 +289,58 @@ impl Bpobj {
         Ok((taken, gone))
     }
 
-    /// Joins the list in object `id` to this one: what is in it counts here from now on, and its object is no longer the caller's
-    /// (OpenZFS: `bpobj_enqueue_subobj`).
-    pub(crate) fn append_list(&self, tx: &Tx, id: u64, count: &mut EmptyCount<'_>) -> Result<(), Error> {
-        let mos = &self.mos;
-        if empty_list(mos)? == Some(id) {
-            return drop_empty(mos, tx, count);
-        }
-        let other = Bpobj::open(mos, id)?;
-        if other.is_empty() {
-            return Bpobj::free(mos, tx, id);
-        }
+    /// Joins lists to this one, none of them the shared empty one: what is in them counts here from now on, and their objects are no
+    /// longer the caller's (OpenZFS: `bpobj_enqueue_subobj`). One run of pointers and one of lists are added, whatever their number.
+    pub(crate) fn append_lists(&self, tx: &Tx, ids: &[u64]) -> Result<(), Error> {
         let mut list = self.now()?;
         if list.object.bonus().len() < BpobjPhys::SIZE_V2 {
             return Err(Error::corrupt(self.id(), "a list of an old pool cannot have lists below it"));
         }
-        // the lists below it move up, and its pointers too, if they are few
-        let below = other.subobjs()?;
-        let few_lists = match other.phys.subobjs {
+        let (mut stored, mut below) = (Vec::new(), Vec::new());
+        for id in ids {
+            let other = Bpobj::open(&list.mos, *id)?;
+            list.add_space(other.space());
+            if other.is_empty() {
+                Bpobj::free(&list.mos, tx, *id)?;
+            } else {
+                list.phys.num_freed += other.dissolve(tx, &mut stored, &mut below)?;
+            }
+            if stored.len() >= RUN_MAX {
+                list.append_stored(tx, &stored)?;
+                stored.clear();
+            }
+        }
+        list.append_stored(tx, &stored)?;
+        if !below.is_empty() {
+            list.add_lists(tx, &below)?;
+        }
+        list.store(tx)
+    }
+
+    /// What becomes of a list that is joined to another: the lists below it move up, and its pointers too, if they are few; else it
+    /// stays and is a list below. Gives how many of the pointers that moved say FREE.
+    fn dissolve(self, tx: &Tx, stored: &mut Vec<u8>, below: &mut Vec<u64>) -> Result<u64, Error> {
+        let (mos, id) = (&self.mos, self.id());
+        let few_lists = match self.phys.subobjs {
             0 => true,
             lists => mos.object(lists)?.nblocks() <= 1,
         };
-        let few_blocks = few_lists && other.object.nblocks() <= 1;
-        if few_lists && other.phys.subobjs != 0 {
-            list.add_lists(tx, &below)?;
-            mos.objset.free_object(tx, other.phys.subobjs)?;
+        if few_lists && self.phys.subobjs != 0 {
+            below.extend(self.subobjs()?);
+            mos.objset.free_object(tx, self.phys.subobjs)?;
         }
-        if few_blocks {
-            let mut stored = Vec::new();
-            other.own_pointers(&mut |bp| stored.extend_from_slice(&bp.encode(OURS)))?;
-            list.append_stored(tx, &stored)?;
-            list.phys.num_freed += other.phys.num_freed;
+        if few_lists && self.object.nblocks() <= 1 {
+            self.own_pointers(&mut |bp| stored.extend_from_slice(&bp.encode(OURS)))?;
             mos.objset.free_object(tx, id)?;
-        } else {
-            if few_lists && other.phys.subobjs != 0 {
-                let mut emptied = other.clone();
-                (emptied.phys.subobjs, emptied.phys.num_subobjs) = (0, 0);
-                emptied.store(tx)?;
-            }
-            list.add_lists(tx, &[id])?;
+            return Ok(self.phys.num_freed);
         }
-        list.add_space(other.space());
-        list.store(tx)
+        if few_lists && self.phys.subobjs != 0 {
+            let mut emptied = self.clone();
+            (emptied.phys.subobjs, emptied.phys.num_subobjs) = (0, 0);
+            emptied.store(tx)?;
+        }
+        below.push(id);
+        Ok(0)
     }
 
     fn own_pointers(&self, visit: &mut dyn FnMut(&BlkPtr)) -> Result<(), Error> {

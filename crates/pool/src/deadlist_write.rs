@@ -1,22 +1,27 @@
 //! Deadlists that change (OpenZFS: `dsl_deadlist.c`, the writing half). Only the thread that syncs does so.
-#![cfg_attr(
-    not(test),
-    allow(dead_code, reason = "joining and taking lists apart is for snapshots that are destroyed, which comes next")
-)]
+//!
+//! The deadlist of the n-th snapshot has n keys, nearly all with the shared empty list. So whatever concerns many keys is one change:
+//! a deadlist is made of all its keys at once ([`Deadlist::create_with`]), and put in a new order at once ([`Deadlist::rebuild`]).
+
+use std::collections::BTreeMap;
 
 use base::{Endian, Txg};
-use dmu::{NewZap, Tx, Zap};
-use ondisk::bpobj::livelist_entry_is_free;
+use dmu::{NewZap, Tx, Zap, ZapValue};
 use ondisk::dsl::DeadlistPhys;
 use ondisk::{BlkPtr, ObjectType};
 
 use crate::Error;
 use crate::bpobj::{Bpobj, Space};
-use crate::bpobj_write::{EmptyCount, LIST_BLOCK, create_empty, drop_empty, empty_list};
+use crate::bpobj_write::{EmptyCount, LIST_BLOCK, create_empties, create_empty, drop_empties, drop_empty, empty_list};
 use crate::deadlist::{Body, Deadlist};
 use crate::mos::Mos;
 
 const OURS: Endian = Endian::Little;
+/// From so many changed keys on, the ZAP of a deadlist is written anew.
+const REWRITE_MIN: usize = 32;
+
+/// What a deadlist shall hold: its keys, and the lists of each, none of them the shared empty one.
+pub(crate) type Lists = BTreeMap<Txg, Vec<u64>>;
 
 impl Deadlist {
     /// Makes a deadlist without keys.
@@ -32,18 +37,108 @@ impl Deadlist {
         Ok(zap.object().id())
     }
 
+    /// Makes a deadlist of `lists`, by key.
+    fn create_with(mos: &Mos, tx: &Tx, lists: &[(Txg, u64)]) -> Result<u64, Error> {
+        let id = Deadlist::create(mos, tx)?;
+        let entries: Vec<(String, ZapValue)> =
+            lists.iter().map(|(key, list)| (format!("{:x}", key.0), ZapValue::from_u64(*list))).collect();
+        mos.zap(id)?.add_many(tx, &entries)?;
+        Ok(id)
+    }
+
     /// Frees a deadlist with its lists. The blocks in it are not touched.
     pub(crate) fn free(self, tx: &Tx, count: &mut EmptyCount<'_>) -> Result<(), Error> {
         let mos = &self.mos;
+        let Body::Keyed { lists, .. } = &self.body else { return Bpobj::free(mos, tx, self.id) };
+        let empty = empty_list(mos)?;
+        for (_, list) in lists.iter().filter(|(_, list)| Some(*list) != empty) {
+            Bpobj::free(mos, tx, *list)?;
+        }
+        drop_empties(mos, tx, self.empties(empty), count)?;
+        Ok(mos.objset.free_object(tx, self.id)?)
+    }
+
+    /// How many keys have the shared empty list `empty`.
+    pub(crate) fn empties(&self, empty: Option<u64>) -> u64 {
         match &self.body {
-            Body::Old(_) => return Bpobj::free(mos, tx, self.id),
-            Body::Keyed { lists, .. } => {
-                for (_, list) in lists {
-                    release(mos, tx, *list, count)?;
+            Body::Old(_) => 0,
+            Body::Keyed { lists, .. } => lists.iter().filter(|(_, list)| Some(*list) == empty).count() as u64,
+        }
+    }
+
+    /// Its keys with their lists, without the shared empty one.
+    pub(crate) fn contents(&self) -> Result<Lists, Error> {
+        let empty = empty_list(&self.mos)?;
+        let own = |list: u64| if Some(list) == empty { Vec::new() } else { vec![list] };
+        Ok(self.lists().into_iter().map(|(key, list)| (key, own(list))).collect())
+    }
+
+    /// Makes this deadlist hold exactly `lists`, whose space is `space`: lists under one key are joined. Lists that it had and that
+    /// `lists` does not name are the caller's. Gives its object, a new one if much changed.
+    pub(crate) fn rebuild(
+        mut self,
+        tx: &Tx,
+        lists: &Lists,
+        space: Space,
+        count: &mut EmptyCount<'_>,
+    ) -> Result<u64, Error> {
+        let mos = self.mos.clone();
+        let empties_before = self.empties(empty_list(&mos)?);
+        let Body::Keyed { lists: old, .. } = &self.body else {
+            return Err(self.broken("has no keys".to_string()));
+        };
+        let mut spare = create_empties(&mos, tx, lists.values().filter(|ids| ids.is_empty()).count(), count)?;
+        let mut new = Vec::with_capacity(lists.len());
+        for (key, ids) in lists {
+            let list = match ids.split_first() {
+                None => spare.pop().unwrap_or_default(),
+                Some((first, rest)) => {
+                    if !rest.is_empty() {
+                        Bpobj::open(&mos, *first)?.append_lists(tx, rest)?;
+                    }
+                    *first
+                }
+            };
+            new.push((*key, list));
+        }
+        let changes = changes(old, &new);
+        if changes.len() < REWRITE_MIN {
+            let zap = self.zap()?;
+            for (key, list) in changes {
+                match list {
+                    Some(list) => zap.update_int(tx, key.0, list)?,
+                    None => drop(zap.remove_int(tx, key.0)?),
                 }
             }
+        } else {
+            mos.objset.free_object(tx, self.id)?;
+            self.id = Deadlist::create_with(&mos, tx, &new)?;
         }
-        Ok(mos.objset.free_object(tx, self.id)?)
+        if let Body::Keyed { lists, .. } = &mut self.body {
+            *lists = new;
+        }
+        drop_empties(&mos, tx, empties_before, count)?;
+        self.book(tx, |all| *all = space)?;
+        Ok(self.id)
+    }
+
+    /// Removes many keys at once; the list of each is joined to that of the next lower key that stays. Gives its object.
+    pub(crate) fn remove_keys(self, tx: &Tx, keys: &[Txg], count: &mut EmptyCount<'_>) -> Result<u64, Error> {
+        let (id, space) = (self.id, self.space());
+        if matches!(self.body, Body::Old(_)) || keys.is_empty() {
+            return Ok(id);
+        }
+        let (mut lists, mut changed) = (self.contents()?, false);
+        for key in keys {
+            let Some(ids) = lists.remove(key) else { continue };
+            changed = true;
+            match lists.range_mut(..key).next_back() {
+                Some((_, below)) => below.extend(ids),
+                None if ids.is_empty() => {}
+                None => return Err(self.broken(format!("no key before {key}"))),
+            }
+        }
+        if changed { self.rebuild(tx, &lists, space, count) } else { Ok(id) }
     }
 
     fn zap(&self) -> Result<Zap, Error> {
@@ -58,11 +153,6 @@ impl Deadlist {
         *phys = DeadlistPhys { used: space.used, comp: space.comp, uncomp: space.uncomp };
         let encoded = phys.encode(OURS);
         Ok(self.mos.object(self.id)?.set_bonus(tx, &encoded)?)
-    }
-
-    /// Adds a block that died.
-    pub(crate) fn insert(&mut self, tx: &Tx, bp: &BlkPtr, count: &mut EmptyCount<'_>) -> Result<(), Error> {
-        self.insert_marked(tx, &[(*bp, false)], count)
     }
 
     /// Adds blocks that died.
@@ -124,21 +214,6 @@ impl Deadlist {
         Ok(*id)
     }
 
-    /// Joins the list in object `id` to list `n`.
-    fn join(&mut self, tx: &Tx, n: usize, id: u64, count: &mut EmptyCount<'_>) -> Result<(), Error> {
-        let empty = empty_list(&self.mos)?;
-        let (zap, mos) = (self.zap()?, self.mos.clone());
-        let Body::Keyed { lists, .. } = &mut self.body else { return Ok(()) };
-        let Some((key, own)) = lists.get_mut(n) else { return Ok(()) };
-        if Some(*own) == empty {
-            // it takes the place of the empty one
-            *own = id;
-            zap.update_int(tx, key.0, id)?;
-            return drop_empty(&mos, tx, count);
-        }
-        Bpobj::open(&mos, *own)?.append_list(tx, id, count)
-    }
-
     /// Begins a list for blocks born after `txg`, which must be behind all keys. An old deadlist has none.
     pub(crate) fn add_key(&mut self, tx: &Tx, txg: Txg, count: &mut EmptyCount<'_>) -> Result<(), Error> {
         let zap = self.zap_if_keyed()?;
@@ -172,17 +247,6 @@ impl Deadlist {
         Ok(id)
     }
 
-    /// Removes a key; its list is joined to the one before (OpenZFS: `dsl_deadlist_remove_key`).
-    pub(crate) fn remove_key(&mut self, tx: &Tx, txg: Txg, count: &mut EmptyCount<'_>) -> Result<(), Error> {
-        if matches!(self.body, Body::Old(_)) {
-            return Ok(());
-        }
-        let n = self.place(txg)?;
-        let before = n.checked_sub(1).ok_or_else(|| self.broken(format!("no key before {txg}")))?;
-        let id = self.forget(tx, n)?;
-        self.join(tx, before, id, count)
-    }
-
     /// Removes a key with its list (OpenZFS: `dsl_deadlist_remove_entry`). The blocks in it are not touched.
     pub(crate) fn remove_entry(&mut self, tx: &Tx, txg: Txg, count: &mut EmptyCount<'_>) -> Result<(), Error> {
         if matches!(self.body, Body::Old(_)) {
@@ -195,31 +259,32 @@ impl Deadlist {
         self.book(tx, |all| all.sub(space))
     }
 
-    /// A new deadlist with the keys of this one before `until`, all of its lists empty: that of a snapshot's successor or a clone
-    /// (OpenZFS: `dsl_deadlist_clone`). For an old deadlist the keys are made of the chain of snapshots that ends with dataset
-    /// `last_snapshot`.
-    pub(crate) fn clone_from_chain(
+    /// A new deadlist with the keys of this one before `until` and those of `more`, all of its lists empty: that of a snapshot's
+    /// successor or a clone (OpenZFS: `dsl_deadlist_clone`, `dsl_deadlist_add_key`). For an old deadlist the keys are made of the
+    /// chain of snapshots that ends with dataset `last_snapshot`.
+    pub(crate) fn clone_with(
         &self,
         tx: &Tx,
         until: Txg,
         last_snapshot: u64,
+        more: &[Txg],
         count: &mut EmptyCount<'_>,
     ) -> Result<u64, Error> {
-        let id = Deadlist::create(&self.mos, tx)?;
-        let keys: Vec<Txg> = match &self.body {
+        let mut keys: Vec<Txg> = match &self.body {
             Body::Keyed { lists, .. } => lists.iter().map(|(key, _)| *key).filter(|key| *key < until).collect(),
             Body::Old(_) => self.keys_of_chain(last_snapshot)?,
         };
-        let mut new = Deadlist::open(&self.mos, id)?;
-        for key in keys {
-            new.add_key(tx, key, count)?;
-        }
-        Ok(id)
+        keys.extend_from_slice(more);
+        keys.sort_unstable();
+        keys.dedup();
+        let empties = create_empties(&self.mos, tx, keys.len(), count)?;
+        let lists: Vec<(Txg, u64)> = keys.into_iter().zip(empties).collect();
+        Deadlist::create_with(&self.mos, tx, &lists)
     }
 
-    /// [`Deadlist::clone_from_chain`] of a deadlist that has keys.
+    /// [`Deadlist::clone_with`] of a deadlist that has keys, and no more.
     pub(crate) fn clone_until(&self, tx: &Tx, until: Txg, count: &mut EmptyCount<'_>) -> Result<u64, Error> {
-        self.clone_from_chain(tx, until, 0, count)
+        self.clone_with(tx, until, 0, &[], count)
     }
 
     /// The txgs of the snapshots before each of a chain (OpenZFS: `dsl_deadlist_regenerate`).
@@ -236,52 +301,17 @@ impl Deadlist {
         keys.reverse();
         Ok(keys)
     }
+}
 
-    /// Takes over all of the deadlist in object `other`, which is left without keys (OpenZFS: `dsl_deadlist_merge`).
-    pub(crate) fn merge(&mut self, tx: &Tx, other: u64, count: &mut EmptyCount<'_>) -> Result<(), Error> {
-        let mut other = Deadlist::open(&self.mos, other)?;
-        let lists = match &other.body {
-            Body::Old(list) => {
-                let mut blocks = Vec::new();
-                list.for_each(&mut |bp| {
-                    blocks.push((*bp, livelist_entry_is_free(bp)));
-                    Ok(())
-                })?;
-                return self.insert_marked(tx, &blocks, count);
-            }
-            Body::Keyed { lists, .. } => lists.clone(),
-        };
-        for (key, id) in lists {
-            let space = Bpobj::open(&self.mos, id)?.space();
-            let Body::Keyed { lists: own, .. } = &self.body else {
-                return Err(self.broken("an old one cannot take over one with keys".to_string()));
-            };
-            // a key that is not here goes to the one before
-            let n = own.partition_point(|(own, _)| *own <= key).checked_sub(1);
-            let n = n.ok_or_else(|| self.broken(format!("no key up to {key}")))?;
-            other.forget(tx, 0)?;
-            self.join(tx, n, id, count)?;
-            self.book(tx, |all| all.add(space))?;
-        }
-        other.book(tx, |all| *all = Space::default())
-    }
-
-    /// Moves the lists of blocks born after `txg` to `list`, with their keys (OpenZFS: `dsl_deadlist_move_bpobj`).
-    pub(crate) fn move_to(&mut self, tx: &Tx, list: &Bpobj, txg: Txg, count: &mut EmptyCount<'_>) -> Result<(), Error> {
-        loop {
-            let Body::Keyed { lists, .. } = &self.body else {
-                return Err(self.broken("an old one cannot be divided".to_string()));
-            };
-            let n = lists.partition_point(|(key, _)| *key < txg);
-            if n >= lists.len() {
-                return Ok(());
-            }
-            let id = self.forget(tx, n)?;
-            let space = Bpobj::open(&self.mos, id)?.space();
-            list.append_list(tx, id, count)?;
-            self.book(tx, |all| all.sub(space))?;
-        }
-    }
+/// What has to change in a deadlist of `old` lists, by key, to make it one of `new`: the new list of a key, or none.
+fn changes(old: &[(Txg, u64)], new: &[(Txg, u64)]) -> Vec<(Txg, Option<u64>)> {
+    let list_of = |lists: &[(Txg, u64)], key: Txg| {
+        let n = lists.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+        lists.get(n).map(|(_, list)| *list)
+    };
+    let gone = old.iter().filter(|(key, _)| list_of(new, *key).is_none()).map(|(key, _)| (*key, None));
+    let put = new.iter().filter(|(key, list)| list_of(old, *key) != Some(*list)).map(|(key, list)| (*key, Some(*list)));
+    gone.chain(put).collect()
 }
 
 /// Frees a list, or lets go of the shared empty one.

@@ -131,6 +131,20 @@ pub(crate) fn clear(mos: &Mos, tx: &Tx, which: &str, by_head: bool) -> Result<()
     Ok(mos.directory.update_u64(tx, which, 0)?)
 }
 
+/// Forgets the errors of a head that was destroyed (OpenZFS: `spa_delete_dataset_errlog`).
+pub(crate) fn forget(mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
+    for which in [LAST, SCRUB] {
+        let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { continue };
+        let log = mos.zap(id)?;
+        // without feature `head_errlog` no entry has so short a name
+        if let Some(inner) = log.lookup_int(head)? {
+            log.remove_int(tx, head)?;
+            mos.objset.free_object(tx, inner)?;
+        }
+    }
+    Ok(())
+}
+
 /// A scrub has ended: its log is that of all errors now (OpenZFS: `spa_errlog_rotate`).
 pub(crate) fn rotate(mos: &Mos, tx: &Tx, by_head: bool) -> Result<(), Error> {
     clear(mos, tx, LAST, by_head)?;

@@ -67,19 +67,16 @@ fn all(list: &Bpobj) -> Vec<u64> {
 #[test]
 fn lists_are_joined_and_taken_apart() {
     let (mos, tx) = mos();
-    let mut none = |_| Ok(None);
     let blocks: Vec<BlkPtr> = (1..=5000).map(|n| pointer(n, 1 + n % 3)).collect();
     let open = |id| Bpobj::open(&mos, id).unwrap();
     let new = || open(Bpobj::create(&mos, &tx, LIST_BLOCK).unwrap());
     let (big, small, top) = (new(), new(), new());
     big.append_many(&tx, &blocks[..4000]).unwrap();
-    blocks[4000..4900].iter().for_each(|bp| small.append(&tx, bp).unwrap());
+    blocks[4000..4900].iter().for_each(|bp| small.append_many(&tx, &[*bp]).unwrap());
     top.append_many(&tx, &blocks[4900..]).unwrap();
     assert_eq!((open(big.id()).space(), open(big.id()).phys().num_blkptrs), (space_of(&blocks[..4000]), 4000));
     // one that is short is copied, one that is long hangs below
-    top.append_list(&tx, small.id(), &mut none).unwrap();
-    top.append_list(&tx, big.id(), &mut none).unwrap();
-    top.append_list(&tx, new().id(), &mut none).unwrap();
+    top.append_lists(&tx, &[small.id(), big.id(), new().id()]).unwrap();
     let now = open(top.id());
     assert_eq!((now.phys().num_blkptrs, now.phys().num_subobjs), (1000, 1));
     assert_eq!((now.space(), now.object.bonus().len()), (space_of(&blocks), BpobjPhys::SIZE_V2));
@@ -130,20 +127,52 @@ fn deadlists_sort_by_birth_and_share_an_empty_list() {
     let other = open(list.clone_until(&tx, Txg(30), &mut count).unwrap());
     assert_eq!((births(&other), uses.get()), (vec![(0, 0), (10, 0), (20, 0)], 4));
     let mut other = other;
-    other.insert(&tx, &pointer(15, 1), &mut count).unwrap();
-    list.remove_key(&tx, Txg(10), &mut count).unwrap();
+    other.insert_many(&tx, &[pointer(15, 1)], &mut count).unwrap();
+    assert_eq!(open(id).remove_keys(&tx, &[Txg(10), Txg(77)], &mut count).unwrap(), id);
     assert_eq!(births(&open(id)), [(0, 4), (20, 0), (30, 2)]);
-    list.merge(&tx, other.id(), &mut count).unwrap();
-    assert_eq!((births(&open(id)), births(&open(other.id()))), (vec![(0, 5), (20, 0), (30, 2)], vec![]));
-    assert_eq!((open(other.id()).space(), uses.get()), (Space::default(), 1));
+    // what one has under a key that the other has not goes to the key before
+    let (mut lists, mut space) = (open(id).contents().unwrap(), open(id).space());
+    for (key, mut ids) in open(other.id()).contents().unwrap() {
+        lists.range_mut(..=key).next_back().unwrap().1.append(&mut ids);
+    }
+    space.add(open(other.id()).space());
+    let before = other.empties(empty_list(&mos).unwrap());
+    assert_eq!(open(id).rebuild(&tx, &lists, space, &mut count).unwrap(), id);
+    drop_empties(&mos, &tx, before, &mut count).unwrap();
+    assert_eq!((births(&open(id)), uses.get()), (vec![(0, 5), (20, 0), (30, 2)], 1));
+    assert_eq!(open(id).space().used, space_of(&blocks).used + 512);
     let free = Bpobj::open(&mos, Bpobj::create(&mos, &tx, LIST_BLOCK).unwrap()).unwrap();
-    list.move_to(&tx, &free, Txg(20), &mut count).unwrap();
+    let away = lists.split_off(&Txg(20)).into_values().flatten().collect::<Vec<u64>>();
+    free.append_lists(&tx, &away).unwrap();
+    space.sub(free.now().unwrap().space());
+    open(id).rebuild(&tx, &lists, space, &mut count).unwrap();
     assert_eq!((births(&open(id)), uses.get()), (vec![(0, 5)], 0));
     assert_eq!((all(&free.now().unwrap()), empty_list(&mos).unwrap()), (vec![31, 99], None));
+    let mut list = open(id);
     list.remove_entry(&tx, Txg(0), &mut count).unwrap();
     assert_eq!(open(id).space(), Space::default());
     open(id).free(&tx, &mut count).unwrap();
     assert!(mos.object(id).is_err());
+}
+
+#[test]
+fn a_deadlist_of_many_keys_is_made_and_emptied_at_once() {
+    let (mos, tx) = mos();
+    let uses = Cell::new(0i64);
+    let mut count = |by: i64| {
+        uses.set(uses.get() + by);
+        Ok(Some(uses.get() as u64))
+    };
+    let open = |id| Deadlist::open(&mos, id).unwrap();
+    let first = Deadlist::create(&mos, &tx).unwrap();
+    let keys: Vec<Txg> = (0..5000).map(Txg).collect();
+    let id = open(first).clone_with(&tx, Txg(u64::MAX), 0, &keys, &mut count).unwrap();
+    let mut list = open(id);
+    assert_eq!((list.lists().len(), uses.get()), (5000, 5000));
+    list.insert_many(&tx, &[pointer(1, 1), pointer(2500, 2), pointer(5000, 3)], &mut count).unwrap();
+    let id = list.remove_keys(&tx, &keys[1..], &mut count).unwrap();
+    assert_eq!((open(id).lists().len(), uses.get()), (1, 0));
+    assert_eq!(all(&open(id).list(open(id).lists()[0].1).unwrap()), [1, 2500, 5000]);
 }
 
 #[test]

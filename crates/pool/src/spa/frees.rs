@@ -1,7 +1,7 @@
 //! Blocks that are no longer needed: from whoever dropped them to the space maps (OpenZFS: `spa_sync_frees`,
 //! `spa_sync_deferred_frees`).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::tunable;
 use dmu::Tx;
@@ -13,21 +13,43 @@ use crate::bpobj::Bpobj;
 use crate::mos::Mos;
 use crate::spa::Spa;
 
-/// Blocks dropped in the txg that is being synced.
+/// Blocks dropped in the txg that is being synced, and how it stands with those of what was destroyed.
 #[derive(Default)]
-pub(crate) struct Frees(Mutex<Vec<BlkPtr>>);
+pub(crate) struct Frees {
+    blocks: Mutex<Vec<BlkPtr>>,
+    /// Something that was destroyed is not yet freed, and can be.
+    pending: AtomicBool,
+    /// All trees that are left have damage.
+    stalled: AtomicBool,
+}
 
 impl Frees {
     pub(crate) fn add(&self, blocks: impl IntoIterator<Item = BlkPtr>) {
-        self.0.lock().extend(blocks);
+        self.blocks.lock().extend(blocks);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.blocks.lock().is_empty()
     }
 
     fn take(&self) -> Vec<BlkPtr> {
-        std::mem::take(&mut *self.0.lock())
+        std::mem::take(&mut *self.blocks.lock())
+    }
+
+    pub(crate) fn set_pending(&self, pending: bool) {
+        self.pending.store(pending, Ordering::Release);
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_stalled(&self, stalled: bool) {
+        self.stalled.store(stalled, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed)
     }
 }
 

@@ -31,6 +31,24 @@ impl Spa {
         self.put_history(mos, tx, record)
     }
 
+    /// Records what was done to a dataset: its full name and its object (OpenZFS: `spa_history_log_internal_ds`).
+    pub(crate) fn log_named(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        event: &str,
+        (name, id): (&str, u64),
+        what: &str,
+    ) -> Result<(), Error> {
+        let mut record = NvList::new();
+        record.insert("dsname", name);
+        record.insert("dsid", id);
+        record.insert("history internal str", what);
+        record.insert("internal_name", event);
+        record.insert("history txg", tx.txg().0);
+        self.put_history(mos, tx, record)
+    }
+
     fn put_history(&self, mos: &Mos, tx: &Tx, mut record: NvList) -> Result<(), Error> {
         record.insert("history time", self.env().now_s());
         record.insert("history hostname", config::host().1.as_str());

@@ -64,6 +64,8 @@ pub(crate) struct Tally {
     pub(crate) dead: Vec<BlkPtr>,
     /// What the clone wrote and, with true, freed again of its own, if it keeps a list of that.
     pub(crate) live: Vec<(BlkPtr, bool)>,
+    /// Of them, by the txg of bookmarks that keep account, what was there at the time.
+    pub(crate) killed_of_marks: Vec<(Txg, Delta)>,
     /// Features that a new block needs, by checksum and compression number and size.
     pub(crate) large: bool,
     /// A dnode of more than one slot.
@@ -94,6 +96,12 @@ impl<'a> Gather<'a> {
     /// Notes what a livelist wants to know.
     pub(crate) fn with_livelist(self, livelist: bool) -> Self {
         Gather { livelist, ..self }
+    }
+
+    /// Keeps account for bookmarks of these txgs.
+    pub(crate) fn with_marks(self, txgs: Vec<Txg>) -> Self {
+        self.tally.borrow_mut().killed_of_marks = txgs.into_iter().map(|txg| (txg, Delta::default())).collect();
+        self
     }
 
     fn note_live(&self, tally: &mut Tally, bp: &BlkPtr, freed: bool) {
@@ -133,6 +141,7 @@ impl BlockOwner for Gather<'_> {
         let mut tally = self.tally.borrow_mut();
         tally.killed.add(delta);
         self.note_live(&mut tally, bp, true);
+        tally.killed_of_marks.iter_mut().filter(|(txg, _)| bp.birth() <= *txg).for_each(|(_, sum)| sum.add(delta));
         if bp.birth() > self.prev_snap {
             tally.freed.add(delta);
             if !bp.is_embedded() {

@@ -219,6 +219,15 @@ impl Txgs {
         self.work.store(true, Ordering::Release);
     }
 
+    /// Makes the open txg follow the one that is synced at once, though nobody waits for it; not in a pool that is being closed.
+    pub(crate) fn follow_up(&self) {
+        let mut state = self.state.lock();
+        if !state.stop {
+            state.wanted = state.wanted.max(state.open);
+            self.changed.notify_all();
+        }
+    }
+
     /// Waits until `txg` is on disk, and makes it go there.
     ///
     /// # Errors

@@ -1,0 +1,201 @@
+//! The blocks of an object set that nobody refers to any more, one after the other, to be freed (OpenZFS:
+//! `traverse_dataset_destroyed`).
+//!
+//! Blocks come in post-order: a block after all that it leads to, so that whatever is left is still reached from the root. The walk can
+//! end before any block of level 0, and go on there another time; what it needs for that is a [`Bookmark`] of level 0, which stands
+//! on disk with the tree (`bptree_entry_phys_t`). What was born before a txg is not visited: somebody else has it.
+
+use base::Txg;
+use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjsetPhys};
+use zio::{Bookmark, Zio};
+
+use crate::Error;
+use crate::objset::{Special, decode_slot, slots, special_dnode};
+use crate::tree::Tree;
+
+/// The object set of bookmarks in trees that are destroyed (OpenZFS: `ZB_DESTROYED_OBJSET`).
+pub const DESTROYED_OBJSET: u64 = u64::MAX;
+
+/// How a walk ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// All was visited.
+    Done,
+    /// The visitor wanted no more: the place to go on.
+    Paused(Bookmark),
+    /// A block above this place could not be read; nothing below it was visited.
+    Damaged(Bookmark, Error),
+}
+
+/// Why a walk goes no further.
+enum Stop {
+    Paused(Bookmark),
+    Damaged(Bookmark, Error),
+}
+
+type Walked = Result<(), Stop>;
+
+/// Walks the tree below `root`, from `resume` on, or from its beginning if that is all zeros. `room` says whether one block more may be
+/// visited; it is asked before each block of level 0. `visit` gets each block, born after `since`, that is no hole.
+pub fn walk_destroyed(
+    zio: &Zio,
+    root: &BlkPtr,
+    since: Txg,
+    resume: Option<Bookmark>,
+    room: &mut dyn FnMut() -> bool,
+    visit: &mut dyn FnMut(&BlkPtr),
+) -> Ended {
+    let mut walk = Destroyed { zio, since, resume, room, visit, dnodes_per_block: 1 };
+    match walk.root(root) {
+        Ok(()) => Ended::Done,
+        Err(Stop::Paused(at)) => Ended::Paused(at),
+        Err(Stop::Damaged(at, error)) => Ended::Damaged(at, error),
+    }
+}
+
+struct Destroyed<'a> {
+    zio: &'a Zio,
+    since: Txg,
+    /// Where the last walk ended; `None` once that place is reached.
+    resume: Option<Bookmark>,
+    room: &'a mut dyn FnMut() -> bool,
+    visit: &'a mut dyn FnMut(&BlkPtr),
+    dnodes_per_block: u64,
+}
+
+/// What is left of a subtree.
+enum Left {
+    Nothing,
+    /// The block itself: the last walk ended before it, and behind what is below it.
+    Itself,
+    All,
+}
+
+impl Destroyed<'_> {
+    fn is_due(&self, bp: &BlkPtr) -> bool {
+        !bp.is_hole() && !bp.is_redacted() && bp.birth() > self.since
+    }
+
+    /// Objects come in the order of their blocks of dnodes, the accounting objects last. (OpenZFS: `zbookmark_subtree_completed`,
+    /// `resume_skip_check`.)
+    fn left_of(&mut self, tree: &Tree<'_>, level: u8, blkid: u64) -> Left {
+        let Some(resume) = self.resume else { return Left::All };
+        if level == 0 && (resume.object, resume.blkid) == (tree.object, blkid) {
+            self.resume = None;
+            return Left::Itself;
+        }
+        let end = u128::from(blkid) + 1;
+        let end = u64::try_from(end << tree.span_shift(level).min(63)).unwrap_or(u64::MAX);
+        let done = match (tree.object, resume.object) {
+            (0, 0) => end <= resume.blkid,
+            // all dnodes below stand before the one that the walk came to
+            (0, object) => end.saturating_mul(self.dnodes_per_block) <= object,
+            // the walk came to a block of dnodes, behind all the objects in it
+            (object, 0) => object / self.dnodes_per_block < resume.blkid,
+            (object, reached) => object < reached || (object == reached && end <= resume.blkid),
+        };
+        if done { Left::Nothing } else { Left::All }
+    }
+
+    fn damaged(tree: &Tree<'_>, level: u8, blkid: u64, error: Error) -> Stop {
+        let first = blkid.checked_shl(tree.span_shift(level)).unwrap_or(blkid);
+        Stop::Damaged(Bookmark::new(DESTROYED_OBJSET, tree.object, 0, first), error)
+    }
+
+    fn root(&mut self, bp: &BlkPtr) -> Walked {
+        if !self.is_due(bp) {
+            return Ok(());
+        }
+        let at = Bookmark::new(DESTROYED_OBJSET, 0, 0, 0);
+        let phys = match self.read_root(bp) {
+            Ok(phys) => phys,
+            Err(error) => return Err(Stop::Damaged(self.resume.unwrap_or(at), error)),
+        };
+        self.dnodes_per_block = (phys.meta_dnode.datablksz() / DNODE_SIZE as u64).max(1);
+        for which in Special::ALL {
+            let Some(dn) = special_dnode(&phys, which) else { continue };
+            self.dnode(which.id(), dn)?;
+        }
+        (self.visit)(bp);
+        Ok(())
+    }
+
+    fn read_root(&self, bp: &BlkPtr) -> Result<ObjsetPhys, Error> {
+        let buf = self.zio.read_uncached(bp, &Bookmark::root(DESTROYED_OBJSET));
+        let buf = match buf {
+            Err(zio::Error::KeyNotLoaded { .. }) => self.zio.read_noauth(bp, &Bookmark::root(DESTROYED_OBJSET))?,
+            other => other?,
+        };
+        ObjsetPhys::decode(&buf, bp.endian()).map_err(|source| Error::Format {
+            objset: DESTROYED_OBJSET,
+            object: 0,
+            source,
+        })
+    }
+
+    /// The spill block goes first: OpenZFS takes it for visited when it goes on within an object.
+    fn dnode(&mut self, object: u64, dn: &DnodePhys) -> Walked {
+        let tree = Tree { zio: self.zio, objset: DESTROYED_OBJSET, object, dn };
+        let before = match self.resume {
+            Some(resume) if resume.object == 0 => object / self.dnodes_per_block < resume.blkid,
+            Some(resume) => object <= resume.object,
+            None => false,
+        };
+        if let Some(bp) = dn.spill.as_ref().filter(|bp| !before && self.is_due(bp)) {
+            (self.visit)(bp);
+        }
+        for (n, bp) in dn.blkptr.iter().enumerate() {
+            self.block(&tree, bp, tree.top(), n as u64)?;
+        }
+        Ok(())
+    }
+
+    /// The depth is bounded by the levels of a dnode, twice with dnodes below.
+    fn block(&mut self, tree: &Tree<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Walked {
+        if !self.is_due(bp) {
+            return Ok(());
+        }
+        match level {
+            0 => return self.leaf(tree, bp, blkid),
+            _ if matches!(self.left_of(tree, level, blkid), Left::Nothing) => return Ok(()),
+            _ => {}
+        }
+        let block = tree.read_indirect(bp, level, blkid).map_err(|e| Self::damaged(tree, level, blkid, e))?;
+        for n in 0..block.len() {
+            let child = blkid.saturating_mul(block.len()).saturating_add(n);
+            self.block(tree, &block.pointer(n), level - 1, child)?;
+        }
+        (self.visit)(bp);
+        Ok(())
+    }
+
+    fn leaf(&mut self, tree: &Tree<'_>, bp: &BlkPtr, blkid: u64) -> Walked {
+        if !self.is_due(bp) {
+            return Ok(());
+        }
+        match self.left_of(tree, 0, blkid) {
+            Left::Nothing => return Ok(()),
+            Left::All if tree.object == 0 => self.objects(tree, bp, blkid)?,
+            Left::All | Left::Itself => {}
+        }
+        if !(self.room)() {
+            return Err(Stop::Paused(Bookmark::new(DESTROYED_OBJSET, tree.object, 0, blkid)));
+        }
+        (self.visit)(bp);
+        Ok(())
+    }
+
+    /// The objects in a block of dnodes.
+    fn objects(&mut self, tree: &Tree<'_>, bp: &BlkPtr, blkid: u64) -> Walked {
+        let block = tree.read_data(bp, blkid).map_err(|e| Self::damaged(tree, 0, blkid, e))?;
+        let first = blkid.saturating_mul((block.len() / DNODE_SIZE) as u64);
+        for slot in slots(&block) {
+            let object = first.saturating_add(slot as u64);
+            let dn = decode_slot(&block, slot, bp.endian())
+                .map_err(|source| Error::Format { objset: DESTROYED_OBJSET, object, source })
+                .map_err(|e| Self::damaged(tree, 0, blkid, e))?;
+            self.dnode(object, &dn)?;
+        }
+        Ok(())
+    }
+}

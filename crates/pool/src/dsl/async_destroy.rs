@@ -1,0 +1,250 @@
+//! What was destroyed is freed in the background (OpenZFS: `dsl_process_async_destroys`, `bptree.c`).
+//!
+//! # On disk
+//! * `free_bpobj`: a list of blocks, those of destroyed snapshots.
+//! * `bptree_obj`: an array of trees, each with a root block, the txg behind which blocks are its own, and how far it was freed.
+//! * `com.delphix:deleted_clones`: livelists of destroyed clones (`livelist`).
+//!
+//! The space of all of them is that of the directory `$FREE`.
+//!
+//! # The algorithm
+//! Each txg frees so many blocks as [`BLOCKS_PER_TXG`], of these three in this order, in its first pass; as long as there are more, txgs follow one
+//! another. A tree is freed from its leaves to its root: whatever is left can be reached. A tree with a block that cannot be read
+//! stays as it is, and the others go on; it is tried again with the next import.
+//!
+//! # A crash
+//! What a txg freed, and how far it came, is in the same txg.
+
+use std::sync::Arc;
+
+use base::{Txg, tunable};
+use dmu::{Ended, NewObject, Object, Tx};
+use ondisk::bpobj::{BptreeEntry, BptreePhys};
+use ondisk::{BlkPtr, ObjectType, zap_edit};
+use zio::Bookmark;
+
+use crate::Error;
+use crate::bpobj::{Bpobj, bptree_entries};
+use crate::dsl::livelist::DELETED_CLONES;
+use crate::mos::Mos;
+use crate::spa::Spa;
+use crate::spa::mosw::OURS;
+use crate::spa::space::{Delta, Used};
+
+/// Where the list of blocks to free stands in the MOS directory.
+pub(crate) const FREE_BPOBJ: &str = "free_bpobj";
+/// Where the array of trees stands.
+const BPTREE: &str = "bptree_obj";
+/// The directory that has the space of what is being freed.
+const FREE_DIR: &str = "$FREE";
+/// An array of words that says its own kind (OpenZFS: `DMU_OTN_UINT64_METADATA`).
+const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
+/// Blocks of the array (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
+const BPTREE_BLOCK: u64 = 128 << 10;
+
+/// What one txg may still free, and has.
+struct Budget {
+    left: u64,
+}
+
+impl Spa {
+    /// Frees some of what was destroyed. Makes the next txg follow at once if there is more.
+    pub(crate) fn sync_destroyed(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        let mut budget = Budget { left: tunable::ZFS_ASYNC_BLOCK_MAX_BLOCKS.get().max(1) };
+        self.free_listed(mos, tx, &mut budget)?;
+        self.free_trees(mos, tx, &mut budget)?;
+        while budget.left > 0 {
+            let Some(freed) = self.free_deleted_clone(mos, tx)? else { break };
+            // a part of a livelist counts for one block at least: there may be many empty ones
+            budget.left = budget.left.saturating_sub(freed.max(1));
+        }
+        let more = self.has_freeing(mos)?;
+        self.frees.set_pending(more);
+        if more {
+            self.txgs().follow_up();
+        }
+        Ok(())
+    }
+
+    /// Whether something is left to be freed that can be.
+    fn has_freeing(&self, mos: &Mos) -> Result<bool, Error> {
+        if mos.number(DELETED_CLONES)?.is_some() {
+            return Ok(true);
+        }
+        if let Some(id) = mos.number(FREE_BPOBJ)?
+            && !Bpobj::open(mos, id)?.is_empty()
+        {
+            return Ok(true);
+        }
+        Ok(mos.number(BPTREE)?.is_some() && !self.frees.is_stalled())
+    }
+
+    /// Goes on with what an earlier import, of whatever software, left to be freed.
+    pub(crate) fn resume_freeing(&self) -> Result<(), Error> {
+        if self.has_freeing(&self.live_mos()?)? {
+            self.frees.set_pending(true);
+            self.txgs().note_work();
+            self.txgs().follow_up();
+        }
+        Ok(())
+    }
+
+    /// Whether blocks of what was destroyed are being freed in the background (`zpool wait -t free`). A tree with damage, which cannot be
+    /// freed now, does not count.
+    #[must_use]
+    pub fn is_freeing(&self) -> bool {
+        self.frees.is_pending()
+    }
+
+    /// Waits until everything that was destroyed is freed, but for what cannot be read.
+    ///
+    /// # Errors
+    /// [`Error::Suspended`].
+    pub fn wait_freed(self: &Arc<Self>) -> Result<(), Error> {
+        while self.is_freeing() {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Books what is being freed (in directory `$FREE`).
+    pub(crate) fn did_use_free(&self, mos: &Mos, tx: &Tx, delta: Delta) -> Result<(), Error> {
+        let root = mos.number("root_dataset")?.ok_or_else(|| Error::corrupt(1, "no root directory"))?;
+        let children = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)?;
+        let free = children.map(|zap| zap.lookup_u64(FREE_DIR)).transpose()?.flatten();
+        let free = free.ok_or_else(|| Error::corrupt(root, "no directory for what is being freed"))?;
+        mos.did_use(tx, free, Used::Head, delta)
+    }
+
+    fn free_listed(&self, mos: &Mos, tx: &Tx, budget: &mut Budget) -> Result<(), Error> {
+        let Some(id) = mos.number(FREE_BPOBJ)? else { return Ok(()) };
+        let list = Bpobj::open(mos, id)?;
+        if list.is_empty() || budget.left == 0 {
+            return Ok(());
+        }
+        let (mut blocks, mut sum) = (Vec::new(), Delta::default());
+        let taken = list.take(tx, budget.left, &mut |bp, _| {
+            sum.add(Delta::of(mos, bp));
+            if !bp.is_embedded() {
+                blocks.push(*bp);
+            }
+            Ok(())
+        })?;
+        budget.left -= taken.min(budget.left);
+        self.frees.add(blocks);
+        self.did_use_free(mos, tx, Delta::default().minus(sum))
+    }
+
+    fn free_trees(&self, mos: &Mos, tx: &Tx, budget: &mut Budget) -> Result<(), Error> {
+        let Some(id) = mos.number(BPTREE)? else { return Ok(()) };
+        let object = mos.object(id)?;
+        let mut phys = Mos::bonus(&object, BptreePhys::decode)?;
+        let mut damaged = false;
+        for (n, mut entry) in (phys.begin..phys.end).zip(bptree_entries(mos, id)?) {
+            if budget.left == 0 {
+                break;
+            }
+            let (ended, sum) = self.free_tree(mos, &entry, budget);
+            self.did_use_free(mos, tx, Delta::default().minus(sum))?;
+            phys.bytes = phys.bytes.wrapping_sub(sum.used as u64);
+            phys.comp = phys.comp.wrapping_sub(sum.comp as u64);
+            phys.uncomp = phys.uncomp.wrapping_sub(sum.uncomp as u64);
+            match ended {
+                Ended::Done if damaged => {
+                    // what stands before it stays, so it stays too, as one of which nothing is left
+                    entry.birth_txg = Txg(u64::MAX);
+                    put_entry(&object, tx, n, &entry)?;
+                }
+                Ended::Done => {
+                    phys.begin = n + 1;
+                    let size = BptreeEntry::SIZE as u64;
+                    object.free_range(tx, n * size, size)?;
+                }
+                Ended::Paused(at) | Ended::Damaged(at, _) => {
+                    damaged |= matches!(ended, Ended::Damaged(..));
+                    entry.bookmark = [at.objset, at.object, 0, at.blkid];
+                    put_entry(&object, tx, n, &entry)?;
+                }
+            }
+        }
+        if phys.begin == phys.end {
+            mos.root_zap()?.remove(tx, BPTREE)?;
+            mos.objset.free_object(tx, id)?;
+            return self.feature_decrement(mos, tx, "async_destroy");
+        }
+        self.frees.set_stalled(damaged && budget.left > 0);
+        Ok(object.set_bonus(tx, &phys.encode(OURS))?)
+    }
+
+    fn free_tree(&self, mos: &Mos, entry: &BptreeEntry, budget: &mut Budget) -> (Ended, Delta) {
+        let [objset, object, _, blkid] = entry.bookmark;
+        let resume = (entry.bookmark != [0; 4]).then(|| Bookmark::new(objset, object, 0, blkid));
+        let (mut blocks, mut sum): (Vec<BlkPtr>, _) = (Vec::new(), Delta::default());
+        let mut room = || {
+            let some = budget.left > 0;
+            budget.left = budget.left.saturating_sub(1);
+            some
+        };
+        let ended = dmu::walk_destroyed(self.zio(), &entry.bp, entry.birth_txg, resume, &mut room, &mut |bp| {
+            sum.add(Delta::of(mos, bp));
+            if !bp.is_embedded() {
+                blocks.push(*bp);
+            }
+        });
+        self.frees.add(blocks);
+        (ended, sum)
+    }
+
+    /// Hands a tree of blocks over to be freed: those below `bp` born after `since`, whose space is `space` (OpenZFS: `bptree_add`).
+    pub(super) fn add_destroyed_tree(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        bp: &BlkPtr,
+        since: Txg,
+        space: Delta,
+    ) -> Result<(), Error> {
+        let object = match mos.number(BPTREE)? {
+            Some(id) => mos.object(id)?,
+            None => self.new_bptree(mos, tx)?,
+        };
+        let mut phys = Mos::bonus(&object, BptreePhys::decode)?;
+        put_entry(&object, tx, phys.end, &BptreeEntry { bp: *bp, birth_txg: since, bookmark: [0; 4] })?;
+        phys.end += 1;
+        phys.bytes = phys.bytes.wrapping_add(space.used as u64);
+        phys.comp = phys.comp.wrapping_add(space.comp as u64);
+        phys.uncomp = phys.uncomp.wrapping_add(space.uncomp as u64);
+        object.set_bonus(tx, &phys.encode(OURS))?;
+        self.frees.set_stalled(false);
+        self.did_use_free(mos, tx, space)
+    }
+
+    fn new_bptree(&self, mos: &Mos, tx: &Tx) -> Result<Object, Error> {
+        let new = NewObject {
+            object_type: OTN_UINT64_METADATA,
+            block_size: BPTREE_BLOCK,
+            bonus_type: OTN_UINT64_METADATA,
+            bonus_len: BptreePhys::SIZE,
+            ..NewObject::default()
+        };
+        let object = mos.objset.alloc_object(tx, &new)?;
+        object.set_bonus(tx, &BptreePhys::default().encode(OURS))?;
+        mos.root_zap()?.add_u64(tx, BPTREE, object.id())?;
+        self.feature_increment(mos, tx, "async_destroy")?;
+        Ok(object.reload()?)
+    }
+}
+
+/// Writes entry `n`. It may straddle two blocks; one in the other byte order is turned over first.
+fn put_entry(object: &Object, tx: &Tx, n: u64, entry: &BptreeEntry) -> Result<(), Error> {
+    let size = BptreeEntry::SIZE as u64;
+    let (start, block_size) = (n.saturating_mul(size), object.block_size().max(1));
+    for blkid in start / block_size..=(start + size - 1) / block_size {
+        if let Some((block, base::Endian::Big)) = object.block_with_endian(blkid)? {
+            let mut turned = block.to_vec();
+            zap_edit::swap_words(&mut turned);
+            object.write_block(tx, blkid, turned)?;
+        }
+    }
+    Ok(object.write(tx, start, &entry.encode(OURS))?)
+}

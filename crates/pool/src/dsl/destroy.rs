@@ -1,0 +1,270 @@
+//! File systems and volumes are destroyed (OpenZFS: `dsl_destroy_head`).
+//!
+//! The name goes at once, with its properties, bookmarks, permissions and key. The blocks go in one of three ways:
+//!
+//! * a clone with a livelist: the list is handed over (`livelist`);
+//! * with feature `async_destroy`: the tree is handed over (`async_destroy`);
+//! * in older pools: in the same txg. So that this is no endless one, the dataset is marked as inconsistent first, and its objects are freed
+//!   in txgs of bounded size before.
+//!
+//! An origin that was to go once nobody needs it goes with its last clone.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use base::Txg;
+use dmu::{Objset, Tx};
+use ondisk::BlkPtr;
+use ondisk::dsl::{DslDatasetPhys, DslDirPhys, dir_keys};
+
+use crate::deadlist::Deadlist;
+use crate::dsl::Refusal;
+use crate::dsl::destroy_snapshot::Doomed;
+use crate::dsl::hold::is_due;
+use crate::dsl::lookup::{Live, refused};
+use crate::mos::Mos;
+use crate::spa::space::{Delta, Used};
+use crate::spa::{Spa, TaskCx};
+use crate::{Error, errlog};
+
+/// The home of a receive that was interrupted, below the file system that it was for.
+const RECEIVE: &str = "%recv";
+/// The reference count of a key (OpenZFS: `DSL_CRYPTO_KEY_REFCOUNT`).
+const KEY_REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
+/// Bytes of a file that are freed in one txg where no background does it.
+const FREED_AT_ONCE: u64 = 1 << 30;
+/// Objects that are freed in one txg there.
+const OBJECTS_AT_ONCE: usize = 4096;
+
+impl Spa {
+    /// Destroys the file system or volume `name`, which nobody uses, and which has neither snapshots nor children. (What an interrupted
+    /// receive left below it goes with it.) Its space is given back in the background, see [`Spa::wait_freed`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDataset`]; [`Error::Refused`]: [`Refusal::Busy`], [`Refusal::HasSnapshots`], [`Refusal::HasChildren`],
+    /// [`Refusal::Invalid`] for the pool's own dataset.
+    pub fn destroy_head(self: &Arc<Self>, name: &str) -> Result<(), Error> {
+        if !self.feature_enabled(&self.live_mos()?, "async_destroy")? {
+            let name = name.to_string();
+            self.sync_task({
+                let name = name.clone();
+                move |cx| cx.spa.begin_destroy(cx, &name)
+            })?;
+            self.free_objects(&name)?;
+        }
+        let name = name.to_string();
+        self.sync_task(move |cx| cx.spa.destroy_named(cx, &name))
+    }
+
+    fn check_destroy(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
+        let head = self.find_head(mos, name)?;
+        let dir = mos.dir_phys(head.phys.dir_obj)?;
+        if dir.parent_obj == 0 {
+            return Err(refused(name, Refusal::Invalid("the pool's own dataset goes with the pool only")));
+        }
+        if head.phys.prev_snap_obj != 0 && mos.dataset_phys(head.phys.prev_snap_obj)?.next_snap_obj == head.id {
+            return Err(refused(name, Refusal::HasSnapshots));
+        }
+        let children = mos.zap(dir.child_dir_zapobj)?;
+        let received = u64::from(children.lookup_u64(RECEIVE)?.is_some());
+        if children.count() > received {
+            return Err(refused(name, Refusal::HasChildren));
+        }
+        if self.heads.in_use(&[head.id]) {
+            return Err(refused(name, Refusal::Busy));
+        }
+        Ok(head)
+    }
+
+    fn begin_destroy(&self, cx: &TaskCx<'_>, name: &str) -> Result<(), Error> {
+        let head = self.check_destroy(cx.mos, name)?;
+        cx.mos.edit_dataset(cx.tx, head.id, |phys| phys.flags |= DslDatasetPhys::FLAG_INCONSISTENT)?;
+        self.log_named(cx.mos, cx.tx, "destroy begin", (name, head.id), " ")
+    }
+
+    /// Frees the objects of a dataset that is destroyed, a bounded number a txg. A clone shares most of them, and without its key a
+    /// dataset cannot be changed: these are left to the last txg.
+    fn free_objects(&self, name: &str) -> Result<(), Error> {
+        let dataset = self.view()?.dataset(name)?;
+        let Ok(objset) = self.objset(&dataset).map(|objset| objset.clone()) else { return Ok(()) };
+        if dataset.phys().prev_snap_txg > Txg(1) {
+            return Ok(());
+        }
+        let mut freed = 0;
+        for object in objset.objects() {
+            let object = object?;
+            let mut size = object.nblocks().saturating_mul(object.block_size());
+            while size > FREED_AT_ONCE {
+                size -= FREED_AT_ONCE;
+                object.free_range(&self.tx_netfree(1)?, size, u64::MAX)?;
+                self.sync()?;
+            }
+            objset.free_object(&self.tx_netfree(1)?, object.id())?;
+            freed += 1;
+            if freed % OBJECTS_AT_ONCE == 0 {
+                self.sync()?;
+            }
+        }
+        self.sync()
+    }
+
+    fn destroy_named(&self, cx: &TaskCx<'_>, name: &str) -> Result<(), Error> {
+        let head = self.check_destroy(cx.mos, name)?;
+        let left_over = format!("{name}/{RECEIVE}");
+        let children = cx.mos.zap(cx.mos.dir_phys(head.phys.dir_obj)?.child_dir_zapobj)?;
+        let received = match children.lookup_u64(RECEIVE)? {
+            Some(_) => Some(self.check_destroy(cx.mos, &left_over)?),
+            None => None,
+        };
+        let ids: Vec<u64> = received.iter().map(|live| live.id).chain([head.id]).collect();
+        self.heads.evict(&ids, || ()).map_err(|why| refused(name, why))?;
+        if let Some(received) = received {
+            self.destroy_checked(cx, &left_over, &received)?;
+        }
+        self.destroy_checked(cx, name, &cx.mos.live(head.id)?)
+    }
+
+    /// OpenZFS: `dsl_destroy_head_sync_impl`.
+    pub(crate) fn destroy_checked(&self, cx: &TaskCx<'_>, name: &str, head: &Live) -> Result<(), Error> {
+        let (mos, tx, dir) = (cx.mos, cx.tx, head.phys.dir_obj);
+        self.drop_refreservation(mos, tx, head)?;
+        let origin = self.leave_origin(mos, tx, head)?;
+        let deadlist = Deadlist::open(mos, head.phys.deadlist_obj)?;
+        self.with_empty_bpobj(mos, tx, |count| deadlist.free(tx, count))?;
+        self.drop_remap_list(mos, tx, head.id)?;
+        self.free_log(head)?;
+        let how = self.hand_over(mos, tx, head)?;
+        let what = format!("({how}, mintxg={})", head.phys.prev_snap_txg);
+        self.log_named(mos, tx, "destroy", (name, head.id), &what)?;
+        mos.edit_dir(tx, dir, |dir| dir.head_dataset_obj = 0)?;
+        mos.objset.free_object(tx, head.phys.snapnames_zapobj)?;
+        self.drop_marks(mos, tx, head.id)?;
+        self.free_dataset_object(mos, tx, head.id)?;
+        self.zio().keys().remove(head.id);
+        self.destroy_dir(mos, tx, dir, name.rsplit('/').next().unwrap_or(name))?;
+        if let Some(origin) = origin {
+            let name = mos.full_name(self.name(), &origin)?;
+            self.destroy_of_dir(mos, tx, vec![Doomed { name, snap: origin }])?;
+        }
+        errlog::forget(mos, tx, head.id)
+    }
+
+    /// What is reserved for the head and not used is given back.
+    fn drop_refreservation(&self, mos: &Mos, tx: &Tx, head: &Live) -> Result<(), Error> {
+        let reserved = mos.prop_number(head.phys.dir_obj, "refreservation")?;
+        let unused = reserved.saturating_sub(head.phys.unique_bytes);
+        let delta = Delta { used: -(unused as i64), ..Delta::default() };
+        mos.did_use(tx, head.phys.dir_obj, Used::Refrsrv, delta)
+    }
+
+    /// A clone is one no longer. Gives the origin if it goes too.
+    fn leave_origin(&self, mos: &Mos, tx: &Tx, head: &Live) -> Result<Option<Live>, Error> {
+        let id = head.phys.prev_snap_obj;
+        if id == 0 {
+            return Ok(None);
+        }
+        let origin = mos.live(id)?;
+        if let Some(clones) = mos.zap_if(origin.phys.next_clones_obj)? {
+            clones.remove_int(tx, head.id)?;
+        }
+        mos.edit_dataset(tx, id, |phys| phys.num_children = phys.num_children.saturating_sub(1))?;
+        if let Some(clones) = mos.zap_if(mos.dir_phys(origin.phys.dir_obj)?.clones)? {
+            clones.remove_int(tx, head.id)?;
+        }
+        let origin = mos.live(id)?;
+        let is_clone = Some(id) != self.origin_snapshot(mos)?;
+        Ok(if is_clone && is_due(mos, &origin.phys)? { Some(origin) } else { None })
+    }
+
+    /// The blocks of the intent log, and those that its records point at if it was claimed (OpenZFS: `zil_destroy_sync`).
+    fn free_log(&self, head: &Live) -> Result<(), Error> {
+        // without a root block that can be read there is no log either; the tree is kept for another time
+        let Ok(objset) = Objset::open(self.zio().clone(), head.id, &head.phys.bp) else { return Ok(()) };
+        let claimed = objset.phys().zil_header.claim_txg;
+        let mut blocks: Vec<BlkPtr> = Vec::new();
+        let _summary = zil::walk(&objset, &mut |step| {
+            match step {
+                zil::Step::Block(bp) => blocks.push(*bp),
+                zil::Step::Record { record, .. } if claimed.0 != 0 => {
+                    let named = record.clear_blkptrs().unwrap_or_default();
+                    blocks.extend(named.into_iter().filter(|bp| bp.birth() >= claimed));
+                }
+                zil::Step::Record { .. } => {}
+            }
+            ControlFlow::Continue(())
+        });
+        let place = |bp: &BlkPtr| (bp.dva(0).word0, bp.dva(0).word1);
+        blocks.retain(|bp| !bp.is_hole() && !bp.is_embedded());
+        blocks.sort_unstable_by_key(place);
+        blocks.dedup_by_key(|bp| place(bp));
+        self.frees.add(blocks);
+        Ok(())
+    }
+
+    /// The blocks of a head are handed over to who frees them, with their space. Gives how.
+    fn hand_over(&self, mos: &Mos, tx: &Tx, head: &Live) -> Result<&'static str, Error> {
+        let (id, since) = (head.phys.dir_obj, head.phys.prev_snap_txg);
+        let dir = mos.dir_phys(id)?;
+        let (used, comp, uncomp) = (dir.used_bytes as i64, dir.compressed_bytes as i64, dir.uncompressed_bytes as i64);
+        let mut space = Delta { used, comp, uncomp };
+        let livelist = mos.extra(id, dir_keys::LIVELIST)?;
+        let how = if let Some(livelist) = livelist {
+            let own = Deadlist::open(mos, livelist)?.space();
+            self.delete_by_livelist(mos, tx, id, livelist)?;
+            // embedded blocks are in no livelist, and count where they were
+            let freed = Delta { used: own.used as i64, comp: own.comp as i64, uncomp: own.uncomp as i64 };
+            self.did_use_free(mos, tx, freed)?;
+            "livelist"
+        } else if self.feature_enabled(mos, "async_destroy")? {
+            self.add_destroyed_tree(mos, tx, &head.phys.bp, since, space)?;
+            "bptree"
+        } else {
+            space = self.free_at_once(mos, &head.phys.bp, since)?;
+            "synchronous"
+        };
+        mos.did_use(tx, id, Used::Head, Delta::default().minus(space))?;
+        Ok(how)
+    }
+
+    fn free_at_once(&self, mos: &Mos, bp: &BlkPtr, since: Txg) -> Result<Delta, Error> {
+        let (mut blocks, mut sum): (Vec<BlkPtr>, _) = (Vec::new(), Delta::default());
+        let ended = dmu::walk_destroyed(self.zio(), bp, since, None, &mut || true, &mut |bp| {
+            sum.add(Delta::of(mos, bp));
+            if !bp.is_embedded() {
+                blocks.push(*bp);
+            }
+        });
+        self.frees.add(blocks);
+        match ended {
+            dmu::Ended::Damaged(_, error) => Err(error.into()),
+            dmu::Ended::Done | dmu::Ended::Paused(_) => Ok(sum),
+        }
+    }
+
+    /// Frees a directory without a dataset, `name` in its parent (OpenZFS: `dsl_dir_destroy_sync`).
+    fn destroy_dir(&self, mos: &Mos, tx: &Tx, id: u64, name: &str) -> Result<(), Error> {
+        let dir: DslDirPhys = mos.dir_phys(id)?;
+        mos.adjust_count(tx, dir.parent_obj, dir_keys::FILESYSTEM_COUNT, -1)?;
+        let unused = dir.reserved.saturating_sub(dir.used_bytes);
+        let delta = Delta { used: -(unused as i64), ..Delta::default() };
+        mos.did_use(tx, dir.parent_obj, Used::ChildRsrv, delta)?;
+        if let Some(key) = mos.extra(id, dir_keys::CRYPTO_KEY_OBJ)? {
+            // a clone shares the key of its origin
+            if mos.zap(key)?.lookup_u64(KEY_REFCOUNT)?.unwrap_or(1) > 1 {
+                mos.zap(key)?.increment(tx, KEY_REFCOUNT, -1)?;
+            } else {
+                mos.objset.free_object(tx, key)?;
+            }
+            self.zio().keys().remove_wrapping(id);
+        }
+        if let Some(permissions) = mos.zap_if(dir.deleg_zapobj)? {
+            for entry in permissions.entries()? {
+                mos.objset.free_object(tx, entry?.value.first())?;
+            }
+        }
+        let zaps = [dir.child_dir_zapobj, dir.props_zapobj, dir.clones, dir.deleg_zapobj];
+        zaps.into_iter().filter(|zap| *zap != 0).try_for_each(|zap| mos.objset.free_object(tx, zap))?;
+        mos.zap(mos.dir_phys(dir.parent_obj)?.child_dir_zapobj)?.remove(tx, name)?;
+        self.free_extended(mos, tx, id)
+    }
+}

@@ -1,0 +1,139 @@
+//! Holds: snapshots that somebody needs are not destroyed (OpenZFS: `dsl_userhold.c`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ondisk::ObjectType;
+use ondisk::dsl::DslDatasetPhys;
+
+use crate::Error;
+use crate::dsl::Refusal;
+use crate::dsl::destroy_snapshot::Doomed;
+use crate::dsl::lookup::{Live, refused};
+use crate::mos::Mos;
+use crate::spa::{Spa, TaskCx};
+
+/// Bytes of a tag at most (OpenZFS: `MAXNAMELEN`; the name of a ZAP's entry has to have room for a NUL in as many).
+const TAG_MAX: usize = 255;
+/// From this version on there are holds (OpenZFS: `SPA_VERSION_USERREFS`).
+const VERSION_USERREFS: u64 = 18;
+
+impl Spa {
+    /// Holds snapshots: each with a tag of its own, all of them or none.
+    ///
+    /// # Errors
+    /// [`Error::Many`], with an error for each snapshot that cannot be held: [`Error::NoSuchDataset`], [`Refusal::NotSnapshot`],
+    /// [`Refusal::TagTooLong`], [`Refusal::TagExists`]. [`Refusal::Unsupported`] for a pool before version 18.
+    pub fn hold(self: &Arc<Self>, holds: &[(String, String)]) -> Result<(), Error> {
+        let holds = holds.to_vec();
+        self.sync_task(move |cx| cx.spa.hold_all(cx, &holds))
+    }
+
+    fn hold_all(&self, cx: &TaskCx<'_>, holds: &[(String, String)]) -> Result<(), Error> {
+        let (mut found, mut failed, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for (name, tag) in holds {
+            match self.check_hold(cx.mos, name, tag) {
+                Ok(snap) if !seen.insert((snap.id, tag)) => {
+                    failed.push((name.clone(), refused(name, Refusal::TagExists)));
+                }
+                Ok(snap) => found.push((name, snap, tag)),
+                Err(error) => failed.push((name.clone(), error)),
+            }
+        }
+        if !failed.is_empty() {
+            return Err(Error::Many(failed));
+        }
+        let now = self.env().now_s();
+        for (name, snap, tag) in found {
+            // one before may have made the list
+            let list = match cx.mos.dataset_phys(snap.id)?.userrefs_obj {
+                0 => {
+                    let list = cx.mos.new_zap(cx.tx, ObjectType::USERREFS)?;
+                    cx.mos.edit_dataset(cx.tx, snap.id, |phys| phys.userrefs_obj = list)?;
+                    list
+                }
+                list => list,
+            };
+            let list = cx.mos.zap(list)?;
+            list.add_u64(cx.tx, tag, now)?;
+            let what = format!("tag={tag} temp=0 refs={}", list.count());
+            self.log_named(cx.mos, cx.tx, "hold", (name, snap.id), &what)?;
+        }
+        Ok(())
+    }
+
+    fn check_hold(&self, mos: &Mos, name: &str, tag: &str) -> Result<Live, Error> {
+        let snap = self.check_tag(mos, name, tag)?;
+        match mos.zap_if(snap.phys.userrefs_obj)?.map(|list| list.lookup_u64(tag)).transpose()?.flatten() {
+            Some(_) => Err(refused(name, Refusal::TagExists)),
+            None => Ok(snap),
+        }
+    }
+
+    fn check_tag(&self, mos: &Mos, name: &str, tag: &str) -> Result<Live, Error> {
+        if self.uberblock().version < VERSION_USERREFS {
+            return Err(refused(name, Refusal::Unsupported));
+        }
+        if tag.len() > TAG_MAX {
+            return Err(refused(name, Refusal::TagTooLong));
+        }
+        if tag.is_empty() || tag.contains('\0') {
+            return Err(refused(name, Refusal::Invalid("a tag is empty or has a NUL")));
+        }
+        self.find_snapshot(mos, name)
+    }
+
+    /// Releases holds, all of them or none. A snapshot that was to be destroyed once nobody needs it goes with its last hold, if
+    /// it has no clones.
+    ///
+    /// # Errors
+    /// [`Error::Many`], with an error for each that cannot be released: [`Error::NoSuchDataset`], [`Refusal::NotSnapshot`],
+    /// [`Refusal::NoSuchTag`].
+    pub fn release(self: &Arc<Self>, holds: &[(String, String)]) -> Result<(), Error> {
+        let holds = holds.to_vec();
+        self.sync_task(move |cx| cx.spa.release_all(cx, &holds))
+    }
+
+    fn release_all(&self, cx: &TaskCx<'_>, holds: &[(String, String)]) -> Result<(), Error> {
+        let (mut found, mut failed) = (BTreeMap::new(), Vec::new());
+        for (name, tag) in holds {
+            match self.check_release(cx.mos, name, tag) {
+                Ok(snap) => {
+                    let (_, tags) = found.entry(snap.id).or_insert_with(|| (name, BTreeSet::new()));
+                    tags.insert(tag);
+                }
+                Err(error) => failed.push((name.clone(), error)),
+            }
+        }
+        if !failed.is_empty() {
+            return Err(Error::Many(failed));
+        }
+        for (id, (name, tags)) in found {
+            let list = cx.mos.zap(cx.mos.dataset_phys(id)?.userrefs_obj)?;
+            for tag in tags {
+                list.remove(cx.tx, tag)?;
+                let what = format!("tag={tag} refs={}", list.count());
+                self.log_named(cx.mos, cx.tx, "release", (name, id), &what)?;
+            }
+            let snap = cx.mos.live(id)?;
+            if is_due(cx.mos, &snap.phys)? {
+                self.destroy_of_dir(cx.mos, cx.tx, vec![Doomed { name: name.clone(), snap }])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_release(&self, mos: &Mos, name: &str, tag: &str) -> Result<Live, Error> {
+        let snap = self.check_tag(mos, name, tag)?;
+        match mos.zap_if(snap.phys.userrefs_obj)?.map(|list| list.lookup_u64(tag)).transpose()?.flatten() {
+            Some(_) => Ok(snap),
+            None => Err(refused(name, Refusal::NoSuchTag)),
+        }
+    }
+}
+
+/// Whether a snapshot was to go once nobody needs it, and nobody does.
+pub(super) fn is_due(mos: &Mos, phys: &DslDatasetPhys) -> Result<bool, Error> {
+    let held = mos.zap_if(phys.userrefs_obj)?.is_some_and(|list| list.count() > 0);
+    Ok(phys.flags & DslDatasetPhys::FLAG_DEFER_DESTROY != 0 && phys.num_children <= 1 && !held)
+}

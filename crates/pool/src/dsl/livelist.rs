@@ -1,0 +1,143 @@
+//! Livelists: what a clone has of its own, so that it can be destroyed without reading its block tree (OpenZFS: `spa_livelist_*`,
+//! `dsl_livelist_*`).
+//!
+//! A livelist is a deadlist in form: parts by birth, each with entries ALLOC and FREE. It grows with each block that the clone writes or
+//! drops (`spa::heads`). Two neighbouring parts in which little is alive are *condensed* into one. A clone that shares little with its origin
+//! any more does without: its block tree is as quick to walk. The list of a clone that was destroyed is worked off part by part, txg by
+//! txg, from the ZAP `com.delphix:deleted_clones`.
+
+use std::collections::HashMap;
+
+use base::{Txg, tunable};
+use dmu::Tx;
+use ondisk::BlkPtr;
+use ondisk::bpobj::livelist_entry_is_free;
+use ondisk::dsl::dir_keys;
+
+use crate::Error;
+use crate::bpobj::Bpobj;
+use crate::deadlist::Deadlist;
+use crate::mos::Mos;
+use crate::spa::Spa;
+use crate::spa::heads::OTN_ZAP_METADATA;
+use crate::spa::space::Delta;
+
+/// Where the livelists of destroyed clones stand in the MOS directory.
+pub(super) const DELETED_CLONES: &str = "com.delphix:deleted_clones";
+
+/// The blocks of some parts of a livelist that were not freed again, each as often as it was referred to (OpenZFS:
+/// `dsl_process_sub_livelist`).
+fn alive(parts: &[Bpobj]) -> Result<Vec<BlkPtr>, Error> {
+    let mut count: HashMap<[u64; 3], (BlkPtr, i64)> = HashMap::new();
+    for part in parts {
+        part.for_each(&mut |bp| {
+            let dva = bp.dva(0);
+            let slot = count.entry([dva.word0, dva.word1, bp.birth_physical().0]).or_insert((*bp, 0));
+            slot.1 += if livelist_entry_is_free(bp) { -1 } else { 1 };
+            Ok(())
+        })?;
+    }
+    let mut alive: Vec<BlkPtr> =
+        count.into_values().flat_map(|(bp, n)| std::iter::repeat_n(bp, usize::try_from(n).unwrap_or(0))).collect();
+    // the order of a hash table is not to be seen on disk
+    alive.sort_unstable_by_key(|bp| (bp.dva(0).word0, bp.dva(0).word1, bp.birth_physical()));
+    Ok(alive)
+}
+
+impl Spa {
+    /// What the sync of a clone does with its livelist beside appending to it.
+    pub(crate) fn tend_livelist(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
+        let phys = mos.dataset_phys(head)?;
+        let Some(id) = mos.extra(phys.dir_obj, dir_keys::LIVELIST)? else { return Ok(()) };
+        let own = mos.dir_phys(phys.dir_obj)?.used_breakdown.head;
+        let shared = phys.referenced_bytes.saturating_sub(own);
+        if phys.referenced_bytes > 0
+            && u128::from(shared) * 100 / u128::from(phys.referenced_bytes)
+                <= u128::from(tunable::ZFS_LIVELIST_MIN_PERCENT_SHARED.get())
+        {
+            return self.remove_livelist(mos, tx, phys.dir_obj);
+        }
+        self.condense(mos, tx, Deadlist::open(mos, id)?)
+    }
+
+    /// Removes the livelist of directory `dir`, if it has one (OpenZFS: `dsl_dir_remove_livelist`).
+    pub(crate) fn remove_livelist(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
+        let Some(id) = mos.extra(dir, dir_keys::LIVELIST)? else { return Ok(()) };
+        mos.zap(dir)?.remove(tx, dir_keys::LIVELIST)?;
+        let list = Deadlist::open(mos, id)?;
+        self.with_empty_bpobj(mos, tx, |count| list.free(tx, count))?;
+        self.feature_decrement(mos, tx, "livelist")
+    }
+
+    /// Makes one part of the first two neighbours in which no more is alive than one part may have. The last part is left alone, since it
+    /// still grows; so one part is condensed once and not with each txg.
+    fn condense(&self, mos: &Mos, tx: &Tx, livelist: Deadlist) -> Result<(), Error> {
+        let lists = livelist.lists();
+        let settled = lists.len().saturating_sub(1);
+        for pair in lists.get(..settled).unwrap_or(&[]).windows(2) {
+            let [(key, first), (gone, second)] = pair else { continue };
+            let parts = [livelist.list(*first)?, livelist.list(*second)?];
+            let entries: u64 = parts.iter().map(|part| part.phys().num_blkptrs).sum();
+            let freed: u64 = parts.iter().map(|part| part.phys().num_freed).sum();
+            if entries.saturating_sub(2 * freed) < tunable::ZFS_LIVELIST_MAX_ENTRIES.get() {
+                return self.join_parts(mos, tx, livelist, (*key, *gone), &alive(&parts)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn join_parts(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        mut livelist: Deadlist,
+        (key, gone): (Txg, Txg),
+        alive: &[BlkPtr],
+    ) -> Result<(), Error> {
+        self.with_empty_bpobj(mos, tx, |count| {
+            livelist.remove_entry(tx, gone, count)?;
+            livelist.remove_entry(tx, key, count)?;
+            livelist.add_key(tx, key, count)?;
+            livelist.insert_many(tx, alive, count)
+        })
+    }
+
+    /// The clone in directory `dir` goes: its livelist is worked off from now on.
+    pub(super) fn delete_by_livelist(&self, mos: &Mos, tx: &Tx, dir: u64, livelist: u64) -> Result<(), Error> {
+        mos.zap(dir)?.remove(tx, dir_keys::LIVELIST)?;
+        let deleted = match mos.number(DELETED_CLONES)? {
+            Some(id) => id,
+            None => {
+                let id = mos.new_zap(tx, OTN_ZAP_METADATA)?;
+                mos.root_zap()?.add_u64(tx, DELETED_CLONES, id)?;
+                id
+            }
+        };
+        Ok(mos.zap(deleted)?.add_int(tx, livelist, livelist)?)
+    }
+
+    /// Frees the blocks of one part of one destroyed clone's livelist, and gives how many; `None` if there is nothing left.
+    pub(super) fn free_deleted_clone(&self, mos: &Mos, tx: &Tx) -> Result<Option<u64>, Error> {
+        let Some(deleted) = mos.named_zap(DELETED_CLONES)? else { return Ok(None) };
+        let Some(id) = deleted.entries()?.next().transpose()?.map(|entry| entry.value.first()) else { return Ok(None) };
+        let mut livelist = Deadlist::open(mos, id)?;
+        if let Some((key, part)) = livelist.lists().first().copied() {
+            let blocks = alive(&[livelist.list(part)?])?;
+            let mut sum = Delta::default();
+            blocks.iter().for_each(|bp| sum.add(Delta::of(mos, bp)));
+            let freed = blocks.len() as u64;
+            self.frees.add(blocks);
+            self.did_use_free(mos, tx, Delta::default().minus(sum))?;
+            self.with_empty_bpobj(mos, tx, |count| livelist.remove_entry(tx, key, count))?;
+            return Ok(Some(freed));
+        }
+        deleted.remove_int(tx, id)?;
+        self.with_empty_bpobj(mos, tx, |count| livelist.free(tx, count))?;
+        self.feature_decrement(mos, tx, "livelist")?;
+        if deleted.count() == 0 {
+            mos.root_zap()?.remove(tx, DELETED_CLONES)?;
+            mos.objset.free_object(tx, deleted.object().id())?;
+        }
+        Ok(Some(0))
+    }
+}

@@ -1,0 +1,238 @@
+//! Snapshots are made (OpenZFS: `dsl_dataset_snapshot`).
+//!
+//! A snapshot takes over what its head had: the root block as the txg's sync of datasets left it, the sums, the deadlist. The head goes
+//! on with nothing of its own, and a new deadlist: the keys of the old one and one more for the snapshot before, all of their lists
+//! empty.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use base::{Guid, Txg};
+use dmu::Tx;
+use ondisk::ObjectType;
+use ondisk::dsl::{DslDatasetPhys, dataset_keys, dir_keys};
+
+use crate::Error;
+use crate::deadlist::Deadlist;
+use crate::dsl::Refusal;
+use crate::dsl::lookup::{Live, NAME_MAX, check_component, refused, split_snapshot};
+use crate::feature::FEATURES;
+use crate::mos::Mos;
+use crate::prop::{self, Value};
+use crate::spa::mosw::OURS;
+use crate::spa::space::{Delta, Used};
+use crate::spa::{Spa, TaskCx};
+
+/// A file system's fsid and the guid of a set of IVs have 56 bits (OpenZFS: `unique_create`).
+const UNIQUE_BITS: u32 = 56;
+/// From this version on heads keep account of what is unique to them (OpenZFS: `SPA_VERSION_UNIQUE_ACCURATE`).
+pub(super) const VERSION_UNIQUE_ACCURATE: u64 = 9;
+/// From this version on snapshots have properties (OpenZFS: `SPA_VERSION_SNAP_PROPS`).
+const VERSION_SNAP_PROPS: u64 = 12;
+
+/// One snapshot of a call, all checks passed.
+struct Wanted {
+    name: String,
+    head: Live,
+}
+
+impl Spa {
+    /// Makes snapshots, all in one txg or none: each name is `fs@snap`, no file system comes twice. What was written before the call is
+    /// in them. `props` are user properties that each of them gets.
+    ///
+    /// # Errors
+    /// [`Error::Many`], with an error for each name that cannot be: [`Refusal::Exists`], [`Refusal::NameTooLong`],
+    /// [`Refusal::Inconsistent`], [`Refusal::NoSpace`], [`Refusal::CrossPool`] for a second snapshot of the same file system,
+    /// [`Error::NoSuchDataset`], [`Error::InvalidName`].
+    pub fn snapshot(self: &Arc<Self>, names: &[String], props: &[(String, Value)]) -> Result<(), Error> {
+        check_props(names, props)?;
+        loop {
+            let (names, props) = (names.to_vec(), props.to_vec());
+            if self.sync_task(move |cx| cx.spa.snapshot_all(cx, &names, &props))? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `false`: one of the heads has a snapshot of this very txg, which allows no second one.
+    fn snapshot_all(&self, cx: &TaskCx<'_>, names: &[String], props: &[(String, Value)]) -> Result<bool, Error> {
+        let version = self.uberblock().version;
+        if !props.is_empty() && version < VERSION_SNAP_PROPS {
+            return Err(refused(names.first().map_or("", String::as_str), Refusal::Unsupported));
+        }
+        let (mut wanted, mut failed, mut heads) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for name in names {
+            match self.check_snapshot(cx.mos, name) {
+                Ok(head) if !heads.insert(head.id) => failed.push((name.clone(), refused(name, Refusal::CrossPool))),
+                Ok(head) => wanted.push(Wanted { name: name.clone(), head }),
+                Err(error) => failed.push((name.clone(), error)),
+            }
+        }
+        if !failed.is_empty() {
+            return Err(Error::Many(failed));
+        }
+        if wanted.iter().any(|one| one.head.phys.prev_snap_txg >= cx.tx.txg()) {
+            return Ok(false);
+        }
+        let now = self.env().now_s();
+        for one in &wanted {
+            let (_, short) = split_snapshot(&one.name)?;
+            let id = self.snapshot_head(cx.mos, cx.tx, &one.head, short, now)?;
+            if !props.is_empty() {
+                set_snapshot_props(cx.mos, cx.tx, id, props)?;
+            }
+            self.log_named(cx.mos, cx.tx, "snapshot", (&one.name, id), " ")?;
+        }
+        Ok(true)
+    }
+
+    fn check_snapshot(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
+        let (fs, short) = split_snapshot(name)?;
+        if name.len() > NAME_MAX {
+            return Err(refused(name, Refusal::NameTooLong));
+        }
+        check_component(name, short)?;
+        let head = self.find_head(mos, fs)?;
+        if mos.snapshot_id(&head.phys, short)?.is_some() {
+            return Err(refused(name, Refusal::Exists));
+        }
+        if head.phys.flags & DslDatasetPhys::FLAG_INCONSISTENT != 0 {
+            return Err(refused(name, Refusal::Inconsistent));
+        }
+        // what is the snapshot's own must have room beside what the head reserves for writing everything again
+        let reserved = mos.prop_number(head.phys.dir_obj, "refreservation")?;
+        let more = head.phys.unique_bytes.min(reserved);
+        if more > 0 && more > self.space_available(mos, head.phys.dir_obj, None)? {
+            return Err(refused(name, Refusal::NoSpace));
+        }
+        Ok(head)
+    }
+
+    /// Makes the snapshot `short` of `head`, and gives its object (OpenZFS: `dsl_dataset_snapshot_sync_impl`). All is checked; the
+    /// head has no snapshot of this txg.
+    pub(crate) fn snapshot_head(&self, mos: &Mos, tx: &Tx, head: &Live, short: &str, now: u64) -> Result<u64, Error> {
+        let (old, dir) = (&head.phys, head.phys.dir_obj);
+        mos.adjust_count(tx, dir, dir_keys::SNAPSHOT_COUNT, 1)?;
+        let id = self.new_snapshot(mos, tx, head, now)?;
+        self.copy_features(mos, tx, head.id, id)?;
+        follow_prev(mos, tx, old.prev_snap_obj, head.id, id)?;
+        let reserved = mos.prop_number(dir, "refreservation")?.min(old.unique_bytes);
+        if reserved > 0 {
+            let delta = Delta { used: reserved as i64, ..Delta::default() };
+            mos.did_use(tx, dir, Used::Refrsrv, delta)?;
+        }
+        let mut keys = vec![old.prev_snap_txg];
+        keys.extend(mos.bookmark_keys(head.id, old.prev_snap_txg)?);
+        let deadlist = Deadlist::open(mos, old.deadlist_obj)?;
+        let next = self.with_empty_bpobj(mos, tx, |count| {
+            deadlist.clone_with(tx, Txg(u64::MAX), old.prev_snap_obj, &keys, count)
+        })?;
+        self.hand_over_extras(mos, tx, head, id)?;
+        let accurate = self.uberblock().version >= VERSION_UNIQUE_ACCURATE;
+        mos.edit_dataset(tx, head.id, |phys| {
+            (phys.prev_snap_obj, phys.prev_snap_txg, phys.deadlist_obj) = (id, tx.txg(), next);
+            phys.unique_bytes = 0;
+            if accurate {
+                phys.flags |= DslDatasetPhys::FLAG_UNIQUE_ACCURATE;
+            }
+        })?;
+        mos.zap(old.snapnames_zapobj)?.add_u64(tx, short, id)?;
+        self.snapshots_changed(mos, tx, dir)?;
+        Ok(id)
+    }
+
+    fn new_snapshot(&self, mos: &Mos, tx: &Tx, head: &Live, now: u64) -> Result<u64, Error> {
+        let old = &head.phys;
+        let phys = DslDatasetPhys {
+            dir_obj: old.dir_obj,
+            prev_snap_obj: old.prev_snap_obj,
+            prev_snap_txg: old.prev_snap_txg,
+            next_snap_obj: head.id,
+            num_children: 1,
+            creation_time: now,
+            creation_txg: tx.txg(),
+            deadlist_obj: old.deadlist_obj,
+            referenced_bytes: old.referenced_bytes,
+            compressed_bytes: old.compressed_bytes,
+            uncompressed_bytes: old.uncompressed_bytes,
+            fsid_guid: self.env().random_u64() >> (u64::BITS - UNIQUE_BITS),
+            guid: Guid(self.env().random_u64()),
+            flags: old.flags,
+            bp: old.bp,
+            ..DslDatasetPhys::default()
+        };
+        let bonus = phys.encode(OURS);
+        Ok(mos.new_object(tx, ObjectType::DSL_DATASET, 0, Some((ObjectType::DSL_DATASET, &bonus)))?.id())
+    }
+
+    /// What features a dataset uses, its snapshot uses as well.
+    pub(crate) fn copy_features(&self, mos: &Mos, tx: &Tx, from: u64, to: u64) -> Result<(), Error> {
+        if !mos.object(from)?.phys().object_type.is_zap() {
+            return Ok(());
+        }
+        let old = mos.zap(from)?;
+        for def in FEATURES.iter().filter(|def| def.is_per_dataset()) {
+            if let Some(value) = old.lookup(def.guid)? {
+                self.zapify(mos, tx, to)?.add_value(tx, def.guid, &value)?;
+                self.feature_increment(mos, tx, def.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What else a snapshot has in its ZAP: the list of blocks that device removal moved, which the head begins anew; of an
+    /// encrypted dataset the number of its set of IVs.
+    fn hand_over_extras(&self, mos: &Mos, tx: &Tx, head: &Live, id: u64) -> Result<(), Error> {
+        if let Some(list) = mos.extra(head.id, dataset_keys::REMAP_DEADLIST)? {
+            mos.zap(head.id)?.remove(tx, dataset_keys::REMAP_DEADLIST)?;
+            self.zapify(mos, tx, id)?.add_u64(tx, dataset_keys::REMAP_DEADLIST, list)?;
+        }
+        self.share_loaded_key(head.id, id);
+        let encrypted = mos.extra(head.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
+        if encrypted && self.feature_enabled(mos, "bookmark_v2")? {
+            let guid = self.env().random_u64() >> (u64::BITS - UNIQUE_BITS);
+            self.zapify(mos, tx, id)?.add_u64(tx, dataset_keys::IVSET_GUID, guid)?;
+        }
+        Ok(())
+    }
+}
+
+/// The snapshot before is now followed by `new` where `head` followed.
+fn follow_prev(mos: &Mos, tx: &Tx, prev: u64, head: u64, new: u64) -> Result<(), Error> {
+    if prev == 0 {
+        return Ok(());
+    }
+    let phys = mos.dataset_phys(prev)?;
+    if phys.next_snap_obj == head {
+        return mos.edit_dataset(tx, prev, |phys| phys.next_snap_obj = new);
+    }
+    // the first snapshot of a clone
+    if phys.next_clones_obj != 0 {
+        let clones = mos.zap(phys.next_clones_obj)?;
+        clones.remove_int(tx, head)?;
+        clones.add_int(tx, new, new)?;
+    }
+    Ok(())
+}
+
+/// Snapshots have user properties only.
+fn check_props(names: &[String], props: &[(String, Value)]) -> Result<(), Error> {
+    let name = names.first().map_or("", String::as_str);
+    match props.iter().all(|(prop, _)| prop::is_user_property(prop)) {
+        true => Ok(()),
+        false => Err(refused(name, Refusal::Invalid("only user properties can be set on snapshots"))),
+    }
+}
+
+fn set_snapshot_props(mos: &Mos, tx: &Tx, id: u64, props: &[(String, Value)]) -> Result<(), Error> {
+    let zap = mos.new_zap(tx, ObjectType::DSL_PROPS)?;
+    mos.edit_dataset(tx, id, |phys| phys.props_obj = zap)?;
+    for (name, value) in props {
+        let value = match value {
+            Value::Number(n) => dmu::ZapValue::from_u64(*n),
+            Value::String(text) => dmu::ZapValue::from_text(text),
+        };
+        mos.zap(zap)?.update_value(tx, name, &value)?;
+    }
+    Ok(())
+}
