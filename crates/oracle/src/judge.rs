@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use crate::traversal;
+
 /// The command of one of the judge's tools (`zdb`, `zstream`, `ztest`), or `None` where the judge is not installed.
 ///
 /// # Panics
@@ -31,5 +33,9 @@ pub fn tool(name: &str) -> Option<Command> {
 #[must_use]
 pub fn run(name: &str, args: &[&str]) -> Option<Output> {
     let mut command = tool(name)?;
-    Some(command.args(args).output().unwrap_or_else(|e| panic!("{name}: {e}")))
+    let output = match name {
+        "zdb" if traversal::is_asked_for(args) => traversal::run(&command, args),
+        _ => command.args(args).output(),
+    };
+    Some(output.unwrap_or_else(|e| panic!("{name}: {e}")))
 }

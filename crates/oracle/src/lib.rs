@@ -6,3 +6,5 @@
 
 pub mod fixtures;
 pub mod judge;
+pub mod said;
+mod traversal;

@@ -1,0 +1,101 @@
+//! What zdb said of the fixtures, so that it need not be asked again.
+//!
+//! The committed images never change, so zdb's answer to the same arguments does not either; and zdb takes a second of CPU time where
+//! ours takes a twentieth. `fixtures/zdb-said.txt` holds, for each call, a digest of what OpenZFS 2.4's zdb printed (as the
+//! test compares it, with the images' folder as `DIR`). Where ours has the same digest, it has the same bytes. Where it has not,
+//! or nothing is recorded, zdb itself is asked and its text compared.
+//!
+//! `ZUSE_ASK=all` asks zdb each time; `ZUSE_ASK=record` does so and writes the record anew.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Output;
+use std::sync::{Mutex, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+use crate::fixtures::{self, Unpacked};
+use crate::judge;
+
+/// A call of zdb on the images of a fixture.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The fixture.
+    pub fixture: &'a str,
+    /// Its images.
+    pub images: &'a Unpacked,
+    /// What zdb is given.
+    pub args: &'a [&'a str],
+}
+
+impl Call<'_> {
+    /// What zdb says, as `seen` makes it of its output, when that is not known to be `ours`; `None` when it is, or when there is neither a
+    /// record nor a judge.
+    ///
+    /// # Panics
+    /// Ours is not what is recorded, and there is no judge to tell what that was.
+    #[must_use]
+    pub fn differs(&self, ours: &str, seen: impl Fn(&Output) -> String) -> Option<String> {
+        let (ask, key) = (std::env::var("ZUSE_ASK").unwrap_or_default(), self.key());
+        let recorded = record(|record| record.get(&key).cloned());
+        let differs = recorded.as_ref().map(|digest| *digest != self.digest(ours));
+        if ask.is_empty() && differs == Some(false) {
+            return None;
+        }
+        let Some(output) = judge::run("zdb", self.args) else {
+            assert!(differs != Some(true), "{key}: not what zdb said by its record (there is no zdb here to show it)");
+            return None;
+        };
+        let theirs = seen(&output);
+        if ask == "record" {
+            let digest = self.digest(&theirs);
+            record(|record| {
+                record.insert(key, digest);
+                write(record);
+            });
+        }
+        Some(theirs)
+    }
+
+    /// The call as it is recorded.
+    fn key(&self) -> String {
+        let args: Vec<String> = self.args.iter().map(|arg| self.placeless(arg)).collect();
+        format!("{} {}", self.fixture, args.join(" "))
+    }
+
+    fn digest(&self, text: &str) -> String {
+        let digest = Sha256::digest(self.placeless(text).as_bytes());
+        digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// A text that does not tell where the images are.
+    fn placeless(&self, text: &str) -> String {
+        let place = |path: &std::path::Path| path.to_string_lossy().into_owned();
+        text.replace(&place(&self.images.dir), "DIR").replace(&place(&fixtures::fixture_root()), "FIXTURES")
+    }
+}
+
+type Record = BTreeMap<String, String>;
+
+fn path() -> PathBuf {
+    fixtures::fixture_root().join("zdb-said.txt")
+}
+
+/// Lends the record: digests by call.
+fn record<T>(with: impl FnOnce(&mut Record) -> T) -> T {
+    static RECORD: Mutex<Option<Record>> = Mutex::new(None);
+    let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
+    with(record.get_or_insert_with(read))
+}
+
+fn read() -> Record {
+    let text = fs::read_to_string(path()).unwrap_or_default();
+    let pairs = text.lines().filter_map(|line| line.split_once(' '));
+    pairs.map(|(digest, call)| (call.to_owned(), digest.to_owned())).collect()
+}
+
+fn write(record: &Record) {
+    let lines: String = record.iter().map(|(call, digest)| format!("{digest} {call}\n")).collect();
+    fs::write(path(), lines).unwrap_or_else(|e| panic!("{}: {e}", path().display()));
+}
