@@ -1,4 +1,4 @@
-//! `zuse cp`.
+//! `zuse cp` out of a pool, to the host.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use zpl::Kind as FileKind;
 use zuse::{Copied, Copier, Target};
 
 use super::progress::Narrator;
-use super::session::{Found, base_name, is_dir};
+use super::session::{Found, base_name, is_dir, is_target};
 use super::{DATASETS, Session};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -18,6 +18,9 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let Some((dest, sources)) = parsed.operands.split_last().filter(|(_, s)| !s.is_empty()) else {
         return Err(usage("missing source or destination argument"));
     };
+    if is_target(dest) {
+        return super::cp_in::run(parsed, sources, dest);
+    }
     let dest = PathBuf::from(dest);
     let parse = |s: &std::ffi::OsString| Target::parse(s.as_bytes()).map_err(|e| usage(e.to_string()));
     let sources: Vec<Target> = sources.iter().map(parse).collect::<Result<_, _>>()?;

@@ -1,7 +1,9 @@
-//! Zuse's own verbs: getting data out of `pool/fs[@snap][:/path]`, on an imported pool or straight from devices.
+//! Zuse's own verbs: data out of `pool/fs[@snap][:/path]` and into `pool/fs:/path`, on an imported pool or straight from devices.
 
 mod cat;
+mod change;
 mod cp;
+mod cp_in;
 mod format;
 mod ls;
 pub(crate) mod progress;
@@ -70,20 +72,62 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "cp",
-        usage: "cp [-aqr] [--datasets] TARGET ... DEST",
-        about: "copy files and trees with owner, mode, times, links, holes, xattrs and ACLs;\n\
-                \t\twith --datasets a dataset and all below it (volumes become files)",
+        usage: "cp [-aqr] [--datasets] SOURCE ... DEST",
+        about: "copy files and trees with owner, mode, times, links, holes, xattrs and ACLs: out of a pool (TARGET ... PATH),\n\
+                \t\tinto one (PATH|TARGET ... POOL[/FS]:/PATH), within one and between two; with --datasets a dataset\n\
+                \t\tand all below it to the host (volumes become files)",
         options: "aqrR",
         longs: &[("archive", 'a'), ("datasets", DATASETS), ("recursive", 'r'), ("quiet", 'q')],
         run: cp::run,
     },
     Verb {
         name: "tar",
-        usage: "tar [-q] [-f FILE] TARGET ...",
-        about: "write trees as a PAX archive, to standard output or FILE",
-        options: "f:q",
-        longs: &[("file", 'f'), ("quiet", 'q')],
+        usage: "tar [-q] [-x] [-f FILE] TARGET ...",
+        about: "write trees as a PAX archive, to standard output or FILE; with -x read an archive (PAX, GNU, ustar)\n\
+                \t\tinto a directory",
+        options: "f:qx",
+        longs: &[("file", 'f'), ("quiet", 'q'), ("extract", 'x')],
         run: tar::run,
+    },
+    Verb {
+        name: "put",
+        usage: "put POOL[/FS]:/PATH",
+        about: "write standard input to a file",
+        options: "",
+        longs: &[],
+        run: change::put,
+    },
+    Verb {
+        name: "mkdir",
+        usage: "mkdir [-p] [-m MODE] POOL[/FS]:/PATH ...",
+        about: "make directories",
+        options: "m:p",
+        longs: &[("mode", 'm'), ("parents", 'p')],
+        run: change::mkdir,
+    },
+    Verb {
+        name: "rm",
+        usage: "rm [-rf] POOL[/FS]:/PATH ...",
+        about: "remove files; with -r directories and all in them",
+        options: "frR",
+        longs: &[("force", 'f'), ("recursive", 'r')],
+        run: change::rm,
+    },
+    Verb {
+        name: "mv",
+        usage: "mv SOURCE ... DEST",
+        about: "rename files, or move them to another dataset or pool (SOURCE and DEST are POOL[/FS]:/PATH)",
+        options: "",
+        longs: &[],
+        run: change::mv,
+    },
+    Verb {
+        name: "ln",
+        usage: "ln POOL[/FS]:/FILE POOL[/FS]:/NAME | ln -s TEXT POOL[/FS]:/NAME",
+        about: "give a file one more name; with -s make a symbolic link",
+        options: "s",
+        longs: &[("symbolic", 's')],
+        run: change::ln,
     },
     Verb {
         name: "verify",
@@ -118,7 +162,8 @@ fn usage_of(verb: &Verb) -> String {
     format!(
         "usage: zuse {}\n\t{}\n\n\
          A TARGET is POOL[/FS][@SNAP][:/PATH]. The pool is an imported one, or with -d one on devices:\n\
-         \t-d DIR|DEVICE\twhere to look for the pool's devices (may be repeated); nothing is remembered, nothing written\n\
+         \t-d DIR|DEVICE\twhere to look for the pool's devices (may be repeated); nothing is remembered, and\n\
+         \t\t\tnothing written but by verbs that change files, which leave the pool exported\n\
          \t-L file:///KEY\ta key for encrypted datasets (may be repeated; each encryption root takes the one that fits)\n\
          \t-T TXG\t\tthe pool as it was at that txg\n\
          \t--rewind-to-checkpoint\n\

@@ -5,13 +5,16 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zuse::Report;
 
-/// A bar over bytes; nothing is drawn where standard error is no terminal.
+/// A bar over bytes, or a count of them if `total` is 0, not known; nothing is drawn where standard error is no terminal.
 pub(crate) fn bar(total: u64, quiet: bool) -> ProgressBar {
     let bar = ProgressBar::new(total);
     if quiet || !std::io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
-    let template = "{bytes:>10} / ~{total_bytes} {bar:24} {bytes_per_sec:>12} {eta} left  {wide_msg}";
+    let template = match total {
+        0 => "{bytes:>10} {bytes_per_sec:>12}  {wide_msg}",
+        _ => "{bytes:>10} / ~{total_bytes} {bar:24} {bytes_per_sec:>12} {eta} left  {wide_msg}",
+    };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
@@ -55,6 +58,11 @@ impl Report for Narrator {
         self.lost += 1;
         let shown = if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) };
         self.bar.suspend(|| eprintln!("lost: {shown}: {what}"));
+    }
+
+    fn failed(&mut self, path: &[u8], what: &str) {
+        let shown = if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) };
+        self.bar.suspend(|| eprintln!("not copied: {shown}: {what}"));
     }
 
     fn not_kept(&mut self, _path: &[u8], what: &str) {

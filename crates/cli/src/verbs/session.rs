@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::Txg;
-use pool::{Dataset, KeyStatus, Kind, ListOptions, OpenOptions, Pool};
+use pool::{Dataset, ImportOptions, KeyStatus, Kind, ListOptions, OpenOptions, Pool, Spa};
+use vdev::import::Candidate;
+use zpl::live::Zfs;
 use zpl::{Control, Follow, Node, Resolver};
-use zuse::Target;
+use zuse::{Files, Target};
 
 use crate::args::Parsed;
 use crate::error::{Failure, failed, usage};
 use crate::verbs::CHECKPOINT;
-use crate::{keys, pools};
+use crate::{keys, pools, writable};
 
 /// The pools that a command opened.
 #[derive(Default)]
@@ -22,6 +24,8 @@ pub(crate) struct Session {
     txg: Option<Txg>,
     checkpoint: bool,
     open: Vec<(String, Arc<Pool>)>,
+    writing: Vec<(String, Arc<Spa>)>,
+    file_systems: Vec<(String, Files)>,
 }
 
 /// What a target turned out to be.
@@ -46,8 +50,17 @@ impl Session {
             keys: parsed.values('L').map(|v| v.to_string_lossy().into_owned()).collect(),
             txg,
             checkpoint: parsed.has(CHECKPOINT),
-            open: Vec::new(),
+            ..Session::default()
         })
+    }
+
+    /// Runs a verb that may change pools, and closes these: what was done before a failure stays done.
+    pub(crate) fn run<R>(parsed: &Parsed, verb: impl FnOnce(&mut Session) -> Result<R, Failure>) -> Result<R, Failure> {
+        let mut session = Session::new(parsed)?;
+        let done = verb(&mut session);
+        let closed = session.close();
+        let done = done?;
+        closed.map(|()| done)
     }
 
     /// The pool of that name (or guid, with `-d`).
@@ -66,19 +79,89 @@ impl Session {
         Ok(pool)
     }
 
+    /// The pool of that name, open for writing; it is closed with the session. One on the devices of `-d` is imported for that time only.
+    pub(crate) fn writable(&mut self, name: &str) -> Result<Arc<Spa>, Failure> {
+        if let Some((_, spa)) = self.writing.iter().find(|(n, _)| n == name) {
+            return Ok(Arc::clone(spa));
+        }
+        if self.txg.is_some() || self.checkpoint {
+            return Err(usage("an older state of a pool can only be read"));
+        }
+        let doing = format!("cannot open '{name}'");
+        let mut remembered = Vec::new();
+        let spa = if self.devices.is_empty() {
+            let record = pools::find(name)?;
+            remembered.clone_from(&record.keys);
+            writable::open(&record, &doing)?
+        } else {
+            let candidate = writable::lock(&self.candidate(name)?).map_err(|e| writable::busy(name, &e))?;
+            let import = Spa::import(&candidate, &ImportOptions::default(), writable::hooks());
+            import.map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?
+        };
+        let view = spa.view().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+        for (root, location) in &remembered {
+            if let Err(Failure::Failed(why)) = keys::load(&view, root, Some(location)) {
+                eprintln!("warning: {why}");
+            }
+        }
+        // from here on it is read as it was when it was opened
+        self.open.retain(|(n, _)| n != name);
+        self.open.push((name.to_owned(), view));
+        self.writing.push((name.to_owned(), Arc::clone(&spa)));
+        Ok(spa)
+    }
+
+    /// The files of a target's file system, to be changed.
+    pub(crate) fn files(&mut self, target: &Target) -> Result<Files, Failure> {
+        let cannot = |why: &dyn std::fmt::Display| failed(format!("{target}: {why}"));
+        if let Some((_, files)) = self.file_systems.iter().find(|(name, _)| *name == target.dataset) {
+            return Ok(files.clone());
+        }
+        let spa = self.writable(target.pool())?;
+        let dataset = self.dataset(target)?;
+        if dataset.is_snapshot() {
+            return Err(cannot(&"a snapshot cannot be changed"));
+        }
+        self.check_key(target, &dataset)?;
+        if dataset.head_kind().map_err(|e| cannot(&e))? == Kind::Volume {
+            return Err(cannot(&"a volume has no files"));
+        }
+        let files = Files::new(Zfs::open(&spa, dataset.name()).map_err(|e| cannot(&e))?);
+        self.file_systems.push((target.dataset.clone(), files.clone()));
+        Ok(files)
+    }
+
+    /// Writes what was changed, and closes the pools.
+    fn close(mut self) -> Result<(), Failure> {
+        self.file_systems.clear();
+        self.open.clear();
+        let exported = !self.devices.is_empty();
+        let mut result = Ok(());
+        for (name, spa) in self.writing {
+            let closed = if exported { spa.export() } else { spa.close() };
+            if let Err(e) = closed {
+                result = Err(failed(format!("cannot close '{name}': {}", writable::why(&e))));
+            }
+        }
+        result
+    }
+
+    /// The pool on the devices of `-d`, by name or guid.
+    fn candidate(&self, name: &str) -> Result<Candidate, Failure> {
+        let cannot = |why: String| failed(format!("cannot open '{name}': {why}"));
+        let found = vdev::import::scan(&self.devices).map_err(|e| cannot(e.to_string()))?;
+        let mut fitting: Vec<_> = found.into_iter().filter(|c| c.name == name || c.guid.to_string() == name).collect();
+        if fitting.len() > 1 {
+            let guids: Vec<String> = fitting.iter().map(|c| c.guid.to_string()).collect();
+            return Err(cannot(format!("several pools have this name; use the number: {}", guids.join(", "))));
+        }
+        fitting.pop().ok_or_else(|| cannot("no such pool on these devices".into()))
+    }
+
     /// Opens a pool that is on the devices of `-d`, by name or guid.
     fn open_on_devices(&self, name: &str) -> Result<Arc<Pool>, Failure> {
         let cannot = |why: String| failed(format!("cannot open '{name}': {why}"));
-        let found = vdev::import::scan(&self.devices).map_err(|e| cannot(e.to_string()))?;
-        let fitting: Vec<_> = found.iter().filter(|c| c.name == name || c.guid.to_string() == name).collect();
-        let candidate = match fitting.as_slice() {
-            [] => return Err(cannot("no such pool on these devices".into())),
-            [one] => one,
-            _ => {
-                let guids: Vec<String> = fitting.iter().map(|c| c.guid.to_string()).collect();
-                return Err(cannot(format!("several pools have this name; use the number: {}", guids.join(", "))));
-            }
-        };
+        let candidate = self.candidate(name)?;
         let options = OpenOptions {
             txg: self.txg,
             checkpoint: self.checkpoint,
@@ -87,7 +170,7 @@ impl Session {
             arc_bytes: base::tunable::ZFS_ARC_MAX.get(),
             ..OpenOptions::default()
         };
-        let pool = Pool::open(candidate, &options).map_err(|e| cannot(e.to_string()))?;
+        let pool = Pool::open(&candidate, &options).map_err(|e| cannot(e.to_string()))?;
         let info = pool.load_info();
         for (txg, why) in &info.skipped {
             eprintln!("warning: txg {txg} cannot be used: {why}");
@@ -146,13 +229,18 @@ impl Session {
         Ok(dataset)
     }
 
-    /// What a target names.
-    pub(crate) fn find(&mut self, target: &Target) -> Result<Found, Failure> {
-        let dataset = self.dataset(target)?;
+    fn check_key(&self, target: &Target, dataset: &Dataset) -> Result<(), Failure> {
         if dataset.key_status().is_ok_and(|s| s == KeyStatus::Unavailable) {
             let root = dataset.encryption_root().ok().flatten().unwrap_or_default();
             return Err(failed(format!("{target}: key not loaded: give the key of '{root}' with -L file:///PATH")));
         }
+        Ok(())
+    }
+
+    /// What a target names.
+    pub(crate) fn find(&mut self, target: &Target) -> Result<Found, Failure> {
+        let dataset = self.dataset(target)?;
+        self.check_key(target, &dataset)?;
         let cannot = |e: zpl::Error| failed(format!("{target}: {e}"));
         if dataset.head_kind().map_err(|e| failed(format!("{target}: {e}")))? == Kind::Volume {
             if !target.path().is_empty() {
@@ -176,6 +264,23 @@ pub(super) fn targets(parsed: &Parsed) -> Result<Vec<Target>, Failure> {
     }
     let parse = |o: &std::ffi::OsString| Target::parse(o.as_bytes()).map_err(|e| usage(e.to_string()));
     parsed.operands.iter().map(parse).collect()
+}
+
+/// Whether an operand is a target, where paths of the host are possible too: it has `:/` in it, and does not begin as a path does.
+pub(super) fn is_target(operand: &std::ffi::OsStr) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = operand.as_bytes();
+    !bytes.starts_with(b"/") && !bytes.starts_with(b".") && bytes.windows(2).any(|w| w == b":/")
+}
+
+/// An operand that must be a target with a path.
+pub(super) fn file_target(operand: &std::ffi::OsStr) -> Result<Target, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    let target = Target::parse(operand.as_bytes()).map_err(|e| usage(e.to_string()))?;
+    match target.path {
+        Some(_) => Ok(target),
+        None => Err(usage(format!("'{target}' names no file: expected POOL[/FS]:/PATH"))),
+    }
 }
 
 /// The last name of a target, for what it is copied to: the file's, or the dataset's.

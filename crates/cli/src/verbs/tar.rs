@@ -1,17 +1,20 @@
 //! `zuse tar`.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 
-use zuse::Archiver;
+use zuse::{Archiver, Importer};
 
 use super::Session;
 use super::progress::Narrator;
-use super::session::{Found, targets};
+use super::session::{Found, file_target, targets};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
+    if parsed.has('x') {
+        return extract(parsed);
+    }
     let mut session = Session::new(parsed)?;
     let targets = targets(parsed)?;
     let out: Box<dyn Write> = match parsed.value('f') {
@@ -65,4 +68,37 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         status = 1;
     }
     Ok(status)
+}
+
+/// Bytes of an archive that are read at a time.
+const INPUT: usize = 1 << 20;
+
+/// `zuse tar -x`: what an archive holds goes below a directory of a file system.
+fn extract(parsed: &Parsed) -> Outcome {
+    let [operand] = parsed.operands.as_slice() else { return Err(usage("one target is expected")) };
+    let target = file_target(operand)?;
+    let (input, total): (Box<dyn Read>, u64) = match parsed.value('f') {
+        Some(path) if path != "-" => {
+            let cannot = |e: io::Error| failed(format!("{}: {}", path.to_string_lossy(), crate::error::cause(&e)));
+            let file = File::open(path).map_err(cannot)?;
+            let size = file.metadata().map_or(0, |m| m.len());
+            (Box::new(file), size)
+        }
+        _ if io::stdin().is_terminal() => return Err(usage("refusing to read an archive from a terminal")),
+        _ => (Box::new(io::stdin()), 0),
+    };
+    Session::run(parsed, |session| {
+        let files = session.files(&target)?;
+        let dir = files.directory(target.path()).map_err(|e| failed(format!("{}:/{e}", target.dataset)))?;
+        let mut narrator = Narrator::new(total, parsed.has('q'));
+        let mut importer = Importer::new(files.zfs(), dir, &mut narrator);
+        let extracted = importer.tar(BufReader::with_capacity(INPUT, input), b"");
+        // what came before a failure is there
+        let finished = importer.finish();
+        let done = importer.done();
+        narrator.finish();
+        let status = super::cp_in::summary("tar", parsed, &done);
+        extracted.and(finished.map(drop)).map_err(|e| failed(format!("{target}: {e}")))?;
+        Ok(status)
+    })
 }

@@ -1,0 +1,169 @@
+//! `zuse put`, `mkdir`, `rm`, `mv`, `ln`: single files of a file system, changed.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+use zuse::{Error, Files, Importer, Silent, Target};
+
+use super::Session;
+use super::session::{Found, base_name, file_target};
+use crate::args::Parsed;
+use crate::error::{Failure, Outcome, failed, usage};
+
+const ENOENT: i32 = 2;
+
+/// What the system calls an error; the path stands in front of it.
+fn told(target: &Target, e: &Error) -> Failure {
+    match e {
+        Error::At { source, .. } => failed(format!("{target}: {}", strerror(source))),
+        other => failed(format!("{target}: {other}")),
+    }
+}
+
+fn strerror(e: &zpl::Error) -> String {
+    match e {
+        zpl::Error::Dmu(_) | zpl::Error::Pool(_) => e.to_string(),
+        e => crate::error::cause(&io::Error::from_raw_os_error(e.errno())),
+    }
+}
+
+/// Does something for each operand, and tells of each that fails.
+fn each(
+    verb: &str,
+    parsed: &Parsed,
+    operands: &[OsString],
+    work: impl Fn(&Files, &Target) -> Result<(), Error>,
+) -> Outcome {
+    if operands.is_empty() {
+        return Err(usage("missing target argument"));
+    }
+    let targets = operands.iter().map(|o| file_target(o)).collect::<Result<Vec<_>, _>>()?;
+    Session::run(parsed, |session| {
+        let mut status = 0;
+        for target in &targets {
+            let done = session.files(target).and_then(|files| work(&files, target).map_err(|e| told(target, &e)));
+            match done {
+                Ok(()) => {}
+                Err(Failure::Failed(message)) => {
+                    eprintln!("zuse {verb}: {message}");
+                    status = 1;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(status)
+    })
+}
+
+pub(super) fn put(parsed: &Parsed) -> Outcome {
+    let [operand] = parsed.operands.as_slice() else { return Err(usage("one target is expected")) };
+    let target = file_target(operand)?;
+    Session::run(parsed, |session| {
+        let files = session.files(&target)?;
+        files.write_from(target.path(), io::stdin().lock()).map_err(|e| told(&target, &e))?;
+        Ok(0)
+    })
+}
+
+pub(super) fn mkdir(parsed: &Parsed) -> Outcome {
+    let mode = match parsed.text('m') {
+        None => 0o755,
+        Some(text) => {
+            let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o7777);
+            mode.ok_or_else(|| usage(format!("invalid mode '{text}': an octal number is expected")))?
+        }
+    };
+    let parents = parsed.has('p');
+    each("mkdir", parsed, &parsed.operands, |files, target| match parents {
+        true => files.create_dir_all(target.path(), mode).map(drop),
+        false => files.create_dir(target.path(), mode).map(drop),
+    })
+}
+
+pub(super) fn rm(parsed: &Parsed) -> Outcome {
+    let (recursive, force) = (parsed.has('r') || parsed.has('R'), parsed.has('f'));
+    each("rm", parsed, &parsed.operands, |files, target| {
+        let removed = match recursive {
+            true => files.remove_all(target.path()).map(drop),
+            false => files.remove_file(target.path()),
+        };
+        match removed {
+            Err(e) if force && e.errno() == ENOENT => Ok(()),
+            done => done,
+        }
+    })
+}
+
+pub(super) fn mv(parsed: &Parsed) -> Outcome {
+    let Some((dest, sources)) = parsed.operands.split_last().filter(|(_, s)| !s.is_empty()) else {
+        return Err(usage("missing source or destination argument"));
+    };
+    let dest = file_target(dest)?;
+    let sources = sources.iter().map(|o| file_target(o)).collect::<Result<Vec<_>, _>>()?;
+    Session::run(parsed, |session| {
+        let into = session.files(&dest)?;
+        let into_dir = into.directory(dest.path()).is_ok();
+        if sources.len() > 1 && !into_dir {
+            return Err(failed(format!("{dest}: not a directory")));
+        }
+        let mut status = 0;
+        for source in &sources {
+            let mut to = dest.clone();
+            if into_dir {
+                let base = dest.path().strip_suffix(b"/").unwrap_or(dest.path());
+                let parts: Vec<&[u8]> = [base].into_iter().filter(|part| !part.is_empty()).collect();
+                let name = base_name(source);
+                to.path = Some([parts, vec![name.as_slice()]].concat().join(&b'/'));
+            }
+            match move_one(session, source, &into, &to) {
+                Ok(()) => {}
+                Err(Failure::Failed(message)) => {
+                    eprintln!("zuse mv: {message}");
+                    status = 1;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(status)
+    })
+}
+
+/// Renames within a file system; between two, copies and then removes.
+fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -> Result<(), Failure> {
+    let from = session.files(source)?;
+    if source.path().is_empty() {
+        return Err(failed(format!("{source}: the root of a file system cannot be moved")));
+    }
+    if source.dataset == to.dataset {
+        return from.rename(source.path(), to.path()).map_err(|e| told(source, &e));
+    }
+    let Found::File(node) = session.find(source)? else {
+        return Err(failed(format!("{source}: not a file")));
+    };
+    let (dir, name) = super::cp_in::place(into, to, None)?;
+    let mut report = Silent;
+    let mut importer = Importer::new(into.zfs(), dir, &mut report);
+    importer.node(*node, &name).map_err(|e| told(to, &e))?;
+    let done = importer.finish().map_err(|e| told(to, &e))?;
+    if done.failed > 0 {
+        return Err(failed(format!("{source}: {} file(s) could not be copied; nothing was removed", done.failed)));
+    }
+    // the copy is on disk before the source goes
+    into.zfs().spa().sync().map_err(|e| failed(format!("{to}: {e}")))?;
+    from.remove_all(source.path()).map(drop).map_err(|e| told(source, &e))
+}
+
+pub(super) fn ln(parsed: &Parsed) -> Outcome {
+    let [from, new] = parsed.operands.as_slice() else { return Err(usage("a file and a name are expected")) };
+    let link = file_target(new)?;
+    if parsed.has('s') {
+        let text = from.as_bytes();
+        return each("ln", parsed, std::slice::from_ref(new), |files, link| files.symlink(text, link.path()).map(drop));
+    }
+    let first = file_target(from)?;
+    if first.dataset != link.dataset {
+        return Err(failed(format!("{link}: a link cannot lead to another dataset")));
+    }
+    each("ln", parsed, std::slice::from_ref(new), |files, link| files.hard_link(first.path(), link.path()))
+}

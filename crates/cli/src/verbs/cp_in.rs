@@ -1,0 +1,175 @@
+//! `zuse cp` into a pool: from the host, from another dataset, from another pool.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use zpl::{Kind, Node};
+use zuse::{Imported, Importer, Target};
+
+use super::progress::Narrator;
+use super::session::{Found, base_name, file_target, is_target};
+use super::{DATASETS, Session};
+use crate::args::Parsed;
+use crate::error::{Failure, Outcome, failed, usage};
+
+/// Where a file comes from.
+enum Source<'a> {
+    Host(&'a Path),
+    Pool(Target, Box<Node>),
+}
+
+impl Source<'_> {
+    /// The last name, for what it becomes in a directory; `None` for one that is its contents: `DIR/.`, or the root of a file system.
+    fn name(&self) -> Option<Vec<u8>> {
+        match self {
+            Source::Pool(target, _) if target.path().is_empty() => None,
+            Source::Pool(target, _) => Some(base_name(target)),
+            Source::Host(path) => {
+                let bytes = path.as_os_str().as_bytes();
+                let contents = bytes == b"." || bytes.ends_with(b"/.") || bytes.ends_with(b"/..") || bytes == b"..";
+                path.file_name().filter(|_| !contents).map(|name| name.as_bytes().to_vec())
+            }
+        }
+    }
+
+    fn is_dir(&self) -> bool {
+        match self {
+            Source::Host(path) => std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) || self.name().is_none(),
+            Source::Pool(_, node) => node.kind() == Kind::Directory,
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Source::Host(path) => path.display().to_string(),
+            Source::Pool(target, _) => target.to_string(),
+        }
+    }
+}
+
+pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcome {
+    if parsed.has(DATASETS) {
+        return Err(usage(
+            "--datasets copies out of a pool; 'zfs send' and 'zfs receive' take datasets from pool to pool",
+        ));
+    }
+    let dest = file_target(dest)?;
+    Session::run(parsed, |session| {
+        let files = session.files(&dest)?;
+        let into_dir = files.directory(dest.path()).is_ok();
+        if sources.len() > 1 && !into_dir {
+            return Err(failed(format!("{dest}: not a directory")));
+        }
+        let (found, mut status, total) = find(session, sources, ['a', 'r', 'R'].iter().any(|flag| parsed.has(*flag)))?;
+        let mut narrator = Narrator::new(total, parsed.has('q'));
+        let mut done = Imported::default();
+        for source in found {
+            let (dir, name) = place(&files, &dest, into_dir.then(|| source.name()).flatten())?;
+            let mut importer = Importer::new(files.zfs(), dir, &mut narrator);
+            let shown = source.shown();
+            let copied = match source {
+                Source::Host(path) => importer.host(path, &name),
+                Source::Pool(_, node) => importer.node(*node, &name),
+            };
+            // what came before a failure is there
+            let finished = importer.finish();
+            add(&mut done, importer.done());
+            if let Err(e) = copied.and(finished.map(drop)) {
+                eprintln!("zuse cp: {shown}: {e}");
+                status = 1;
+            }
+        }
+        narrator.finish();
+        Ok(summary("cp", parsed, &done).max(status))
+    })
+}
+
+/// The sources that are there, and how many bytes they may be.
+fn find<'a>(
+    session: &mut Session,
+    sources: &'a [OsString],
+    recursive: bool,
+) -> Result<(Vec<Source<'a>>, u8, u64), Failure> {
+    let (mut found, mut status, mut total) = (Vec::new(), 0, 0);
+    for operand in sources {
+        let source = if is_target(operand) {
+            let target = file_target(operand)?;
+            let node = session.find(&target).and_then(|found| match found {
+                Found::File(node) => Ok(node),
+                Found::Volume(_) => Err(failed(format!("{target} is a volume"))),
+                Found::Control(_) => {
+                    Err(failed(format!("{target}: name a snapshot (FS@SNAP), not the control directory")))
+                }
+            });
+            match node {
+                Ok(node) => {
+                    total += if node.kind() == Kind::Directory {
+                        session.dataset(&target)?.phys().uncompressed_bytes
+                    } else {
+                        node.size()
+                    };
+                    Ok(Source::Pool(target, node))
+                }
+                Err(e) => Err(e),
+            }
+        } else {
+            Ok(Source::Host(Path::new(operand)))
+        };
+        match source {
+            Ok(source) if source.is_dir() && !recursive => {
+                eprintln!("zuse cp: {} is a directory (-a copies it)", source.shown());
+                status = 1;
+            }
+            Ok(source) => found.push(source),
+            Err(Failure::Failed(message)) => {
+                eprintln!("zuse cp: {message}");
+                status = 1;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    // the size of a tree of the host is not known before it was walked
+    if found.iter().any(|source| matches!(source, Source::Host(_))) {
+        total = 0;
+    }
+    Ok((found, status, total))
+}
+
+/// The directory that something goes into, and its name there: `name` in the destination, or else what the destination says. An empty name is
+/// the directory itself.
+pub(super) fn place(files: &zuse::Files, dest: &Target, name: Option<Vec<u8>>) -> Result<(u64, Vec<u8>), Failure> {
+    let cannot = |e: zuse::Error| failed(format!("{}:/{e}", dest.dataset));
+    let path = dest.path();
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    if name.is_some() || files.directory(path).is_ok() {
+        return Ok((files.directory(path).map_err(cannot)?, name.unwrap_or_default()));
+    }
+    let (parent, last) = match path.iter().rposition(|b| *b == b'/') {
+        Some(at) => path.split_at(at),
+        None => (&b""[..], path),
+    };
+    Ok((files.directory(parent).map_err(cannot)?, last.strip_prefix(b"/").unwrap_or(last).to_vec()))
+}
+
+pub(super) fn add(to: &mut Imported, more: Imported) {
+    to.files += more.files;
+    to.bytes += more.bytes;
+    to.cloned += more.cloned;
+    to.failed += more.failed;
+}
+
+/// Says what was done; the exit status.
+pub(super) fn summary(verb: &str, parsed: &Parsed, done: &Imported) -> u8 {
+    if !parsed.has('q') {
+        let shared = match done.cloned {
+            0 => String::new(),
+            bytes => format!(", {bytes} bytes shared"),
+        };
+        eprintln!("copied {} files, {} bytes of data{shared}", done.files, done.bytes);
+    }
+    if done.failed > 0 {
+        eprintln!("zuse {verb}: {} file(s) are incomplete or missing", done.failed);
+    }
+    u8::from(done.failed > 0)
+}
