@@ -3,6 +3,8 @@
 //! A key location is `prompt` (a terminal, or standard input if that is none) or a URI. There is no daemon that keeps keys: a
 //! key lives as long as the command, and only the location of a file is remembered.
 
+mod new;
+
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use pool::{KeyFormat, Pool};
 use rustix::termios::{self, LocalModes, OptionalActions};
 
 use crate::error::{Failure, failed};
+
+pub(crate) use new::{Material, for_new, material_for, number_of, remember_change, remember_new};
 
 /// Longer than any key: what a file may make us read.
 const KEY_MAX: u64 = 4096;
@@ -88,7 +92,8 @@ fn material(root: &str, location: &str, format: KeyFormat) -> Result<Vec<u8>, St
         if format == KeyFormat::Raw {
             return Err("Cannot enter raw keys on the terminal".to_owned());
         }
-        return ask(root, format);
+        let what = if format == KeyFormat::Hex { "hex key" } else { "passphrase" };
+        return ask(&format!("Enter {what} for '{root}':"), format);
     }
     match location.split_once("://") {
         Some(("file", path)) => {
@@ -116,9 +121,8 @@ fn read_key(input: impl BufRead, format: KeyFormat) -> Result<Vec<u8>, String> {
 }
 
 /// Asks on the terminal, without an echo.
-fn ask(root: &str, format: KeyFormat) -> Result<Vec<u8>, String> {
-    let what = if format == KeyFormat::Hex { "hex key" } else { "passphrase" };
-    print!("Enter {what} for '{root}':");
+fn ask(prompt: &str, format: KeyFormat) -> Result<Vec<u8>, String> {
+    print!("{prompt}");
     drop(io::stdout().flush());
     let stdin = io::stdin();
     let old = termios::tcgetattr(&stdin).map_err(|e| e.to_string())?;

@@ -20,6 +20,10 @@ impl Types {
     pub(crate) const SNAPSHOTS: Types = Types { snapshots: true, ..Types::NONE };
     /// Bookmarks.
     pub(crate) const BOOKMARKS: Types = Types { bookmarks: true, ..Types::NONE };
+    /// File systems.
+    pub(crate) const FILESYSTEMS: Types = Types { filesystems: true, ..Types::NONE };
+    /// Volumes.
+    pub(crate) const VOLUMES: Types = Types { volumes: true, ..Types::NONE };
     /// File systems and volumes.
     pub(crate) const HEADS: Types = Types { snapshots: false, ..Types::DATASETS };
 
@@ -67,6 +71,15 @@ pub(crate) fn check(name: &str, types: Types) -> Result<(), String> {
         return no("trailing slash in name");
     }
     components(name)
+}
+
+/// Why `name` cannot be that of something new: a `%` is for names that a receive gives for a while.
+pub(crate) fn check_new(name: &str, types: Types) -> Result<(), String> {
+    if name.contains('%') {
+        check(&name.replace('%', ""), types)?;
+        return Err("invalid character % in name".to_owned());
+    }
+    check(name, types)
 }
 
 fn components(name: &str) -> Result<(), String> {
@@ -154,6 +167,8 @@ mod tests {
         assert_eq!(why("tank/../a", Types::ALL), "parent reference, '..' is found in name");
         assert_eq!(why("tank/a$", Types::ALL), "invalid character '$' in name");
         assert_eq!(why("a@b@c", Types::ALL), "multiple '@' and/or '#' delimiters in name");
+        assert_eq!(check_new("tank/a%b", Types::HEADS), Err("invalid character % in name".to_owned()));
+        assert_eq!(check_new("tank/a-b", Types::HEADS), Ok(()));
         let pool = |name: &str| check_new_pool(name).err().unwrap_or_default();
         assert_eq!(pool("../../etc"), "invalid character '/' in pool name");
         assert_eq!(pool("a%b"), "invalid character '%' in pool name");

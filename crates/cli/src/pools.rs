@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::{Guid, Txg};
-use pool::{OpenOptions, Pool};
+use pool::{OpenOptions, Pool, Spa};
 use vdev::import::Candidate;
 
 use crate::error::{Failure, failed};
@@ -24,6 +24,18 @@ struct Open {
 thread_local! {
     /// Pools that the command has opened already: opening reads labels, the MOS and the state of every device.
     static OPEN: RefCell<Vec<Open>> = const { RefCell::new(Vec::new()) };
+    /// Pools that the command changes: what is looked up in them is seen as the changes so far leave it.
+    static WRITING: RefCell<Vec<Arc<Spa>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// From now on this pool is seen as its last synced txg leaves it.
+pub(crate) fn writing(spa: &Arc<Spa>) {
+    WRITING.with_borrow_mut(|all| all.push(spa.clone()));
+}
+
+/// The command changes this pool no more.
+pub(crate) fn written(spa: &Arc<Spa>) {
+    WRITING.with_borrow_mut(|all| all.retain(|one| one.guid() != spa.guid()));
 }
 
 /// The options with which a remembered pool is opened.
@@ -50,6 +62,10 @@ pub(crate) fn candidate(imported: &Imported) -> Result<Candidate, Failure> {
 
 /// Opens a remembered pool, and loads the keys whose location is remembered.
 pub(crate) fn open(imported: &Imported) -> Result<Arc<Pool>, Failure> {
+    let writing = WRITING.with_borrow(|all| all.iter().find(|spa| spa.guid().0 == imported.guid).cloned());
+    if let Some(spa) = writing {
+        return spa.view().map_err(|e| failed(format!("cannot open '{}': {e}", imported.name)));
+    }
     let seen = OPEN.with_borrow(|open| open.iter().find(|o| o.record.guid == imported.guid).map(|o| o.pool.clone()));
     if let Some(pool) = seen {
         return Ok(pool);

@@ -6,10 +6,12 @@ use pool::prop::{self, FS, PropDef, nicebytes};
 use super::Said;
 use super::values::{self, Of};
 
+pub(crate) use control::feature_of;
+
 /// The largest block (OpenZFS: `SPA_MAXBLOCKSIZE`).
-const BLOCK_MAX: u64 = 16 << 20;
+pub(super) const BLOCK_MAX: u64 = 16 << 20;
 /// The smallest block.
-const BLOCK_MIN: u64 = 512;
+pub(super) const BLOCK_MIN: u64 = 512;
 /// Names longer than this do not fit a ZAP (OpenZFS: `ZAP_MAXNAMELEN`).
 const NAME_MAX: usize = 256;
 /// The longest component of a mount point.
@@ -121,7 +123,7 @@ fn check_value(def: &PropDef, value: &Value) -> Result<(), String> {
     }
 }
 
-fn check_mountpoint(text: &str) -> Result<(), String> {
+pub(super) fn check_mountpoint(text: &str) -> Result<(), String> {
     if matches!(text, "none" | "legacy") {
         return Ok(());
     }
@@ -132,27 +134,6 @@ fn check_mountpoint(text: &str) -> Result<(), String> {
         return Err("component of 'mountpoint' is too long".to_owned());
     }
     Ok(())
-}
-
-/// The feature that a value of a property needs, if any (OpenZFS: `zfs_check_settable`).
-pub(crate) fn feature_of(name: &str, value: &Value) -> Option<&'static str> {
-    let number = value.number().unwrap_or(0);
-    match name {
-        "recordsize" if number > 128 << 10 => Some("large_blocks"),
-        "dnodesize" if number != 0 => Some("large_dnode"),
-        "longname" if number != 0 => Some("longname"),
-        "compression" if number & 0x7f == 16 => Some("zstd_compress"),
-        "compression" if number == 15 => Some("lz4_compress"),
-        // bit 8 is "verify"
-        "checksum" | "dedup" => match number & 0xff {
-            11 => Some("sha512"),
-            12 => Some("skein"),
-            13 => Some("edonr"),
-            14 => Some("blake3"),
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 #[cfg(test)]

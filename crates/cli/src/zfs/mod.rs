@@ -1,13 +1,33 @@
 //! `zfs`.
 
+mod ancestors;
+mod bookmark;
+mod change_key;
+mod clone;
+mod create;
+mod dependents;
+mod destroy;
+mod destroy_snaps;
 mod diff;
 mod get;
+mod hold;
 mod holds;
+mod inherit;
 mod list;
 mod load_key;
+mod mount;
+mod rename;
+mod rollback;
 mod select;
+mod session;
+mod set;
+mod snapshot;
 mod table;
+mod upgrade;
 mod userspace;
+mod volume;
+mod wait;
+mod words;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -27,6 +47,12 @@ const TOOL: Tool = Tool {
 /// Runs `zfs` with the arguments after its name; the exit status.
 pub(crate) fn main(args: &[OsString]) -> u8 {
     TOOL.main(args)
+}
+
+/// Whether a dataset belongs to a container.
+fn is_zoned(dataset: &pool::Dataset) -> bool {
+    let zoned = dataset.prop("zoned").ok().flatten();
+    zoned.and_then(|p| p.value.number()).is_some_and(|n| n != 0)
 }
 
 fn version(call: &Call<'_>) -> Outcome {

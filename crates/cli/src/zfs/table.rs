@@ -1,6 +1,9 @@
 //! The commands of `zfs`, with their options.
 
-use super::{diff, get, holds, list, load_key, userspace, version};
+use super::{
+    bookmark, change_key, clone, create, destroy, diff, get, hold, holds, inherit, list, load_key, mount, rename, rollback,
+    set, snapshot, upgrade, userspace, version, wait,
+};
 use crate::args::{JSON_INT, Long};
 use crate::command::Command;
 
@@ -39,7 +42,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             ),
             options: ":PV:b:nso:puv",
             longs: &[],
-            run: None,
+            run: Some(create::run),
         },
         Command {
             name: "destroy",
@@ -50,7 +53,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             ),
             options: "vpndfrR",
             longs: &[],
-            run: None,
+            run: Some(destroy::run),
         },
     ],
     &[
@@ -59,17 +62,17 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n",
             options: "ro:",
             longs: &[],
-            run: None,
+            run: Some(snapshot::run),
         },
-        Command { name: "rollback", usage: "\trollback [-rRf] <snapshot>\n", options: "rRf", longs: &[], run: None },
+        Command { name: "rollback", usage: "\trollback [-rRf] <snapshot>\n", options: "rRf", longs: &[], run: Some(rollback::run) },
         Command {
             name: "clone",
             usage: "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n",
             options: "o:pu",
             longs: &[],
-            run: None,
+            run: Some(clone::run),
         },
-        Command { name: "promote", usage: "\tpromote <clone-filesystem>\n", options: "", longs: &[], run: None },
+        Command { name: "promote", usage: "\tpromote <clone-filesystem>\n", options: "", longs: &[], run: Some(clone::promote) },
         Command {
             name: "rename",
             usage: concat!(
@@ -80,14 +83,14 @@ pub(super) static GROUPS: &[&[Command]] = &[
             ),
             options: "pruf",
             longs: &[],
-            run: None,
+            run: Some(rename::run),
         },
         Command {
             name: "bookmark",
             usage: "\tbookmark <snapshot|bookmark> <newbookmark>\n",
             options: "",
             longs: &[],
-            run: None,
+            run: Some(bookmark::run),
         },
         Command {
             name: "diff",
@@ -113,7 +116,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tset [-u] <property=value> ... <filesystem|volume|snapshot> ...\n",
             options: "u",
             longs: &[],
-            run: None,
+            run: Some(set::run),
         },
         Command {
             name: "get",
@@ -131,14 +134,14 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n",
             options: "rS",
             longs: &[],
-            run: None,
+            run: Some(inherit::run),
         },
         Command {
             name: "upgrade",
             usage: "\tupgrade [-v]\n\tupgrade [-r] [-V version] <-a | filesystem ...>\n",
             options: "rvV:a",
             longs: &[],
-            run: None,
+            run: Some(upgrade::run),
         },
     ],
     &[
@@ -191,28 +194,28 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n",
             options: ":ajRlvo:Of",
             longs: J,
-            run: None,
+            run: Some(mount::mount),
         },
         Command {
             name: "unmount",
             usage: "\tunmount [-fu] <-a | filesystem|mountpoint>\n",
             options: "afu",
             longs: &[],
-            run: None,
+            run: Some(mount::unmount),
         },
         Command {
             name: "share",
             usage: "\tshare [-l] <-a [nfs|smb] | filesystem>\n",
             options: "al",
             longs: &[],
-            run: None,
+            run: Some(mount::mount),
         },
         Command {
             name: "unshare",
             usage: "\tunshare <-a [nfs|smb] | filesystem|mountpoint>\n",
             options: ":a",
             longs: &[],
-            run: None,
+            run: Some(mount::unmount),
         },
     ],
     &[
@@ -281,7 +284,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
         },
     ],
     &[
-        Command { name: "hold", usage: "\thold [-r] <tag> <snapshot> ...\n", options: "rt", longs: &[], run: None },
+        Command { name: "hold", usage: "\thold [-r] <tag> <snapshot> ...\n", options: "rt", longs: &[], run: Some(hold::run) },
         Command {
             name: "holds",
             usage: "\tholds [-rHp] <snapshot> ...\n",
@@ -294,7 +297,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             usage: "\trelease [-r] <tag> <snapshot> ...\n",
             options: "r",
             longs: &[],
-            run: None,
+            run: Some(hold::run),
         },
     ],
     &[
@@ -322,7 +325,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             ),
             options: "lio:",
             longs: &[],
-            run: None,
+            run: Some(change_key::run),
         },
     ],
     &[
@@ -343,7 +346,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             longs: &[],
             run: None,
         },
-        Command { name: "wait", usage: "\twait [-t <activity>] <filesystem>\n", options: "t:", longs: &[], run: None },
+        Command { name: "wait", usage: "\twait [-t <activity>] <filesystem>\n", options: "t:", longs: &[], run: Some(wait::run) },
     ],
     &[
         Command { name: "zone", usage: "\tzone <nsfile> <filesystem>\n", options: "", longs: &[], run: None },

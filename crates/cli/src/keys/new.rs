@@ -1,0 +1,159 @@
+//! Keys of new encryption roots: where they come from, and what is remembered of them (OpenZFS: `zfs_crypto_create`,
+//! `populate_create_encryption_params_nvlists`).
+
+use std::sync::Arc;
+
+use base::Env;
+use codec::crypt::WrappingKey;
+use nvlist::NvList;
+use pool::{KeyFormat, Pool};
+
+use super::{ask, material, wrapping_key};
+use crate::error::Failure;
+use crate::{pools, state};
+
+/// Property `encryption`: off.
+const CRYPT_OFF: u64 = 2;
+/// Rounds of PBKDF2, unless told otherwise (OpenZFS: `DEFAULT_PBKDF2_ITERATIONS`).
+const PBKDF2_ITERS: u64 = 350_000;
+/// Lengths of a passphrase.
+const PASSPHRASE: std::ops::RangeInclusive<usize> = 8..=512;
+
+/// A key as a request takes it: 32 bytes.
+#[derive(Debug)]
+pub(crate) struct Material(WrappingKey);
+
+impl Material {
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// The number of a format, as property `keyformat` has it.
+pub(crate) const fn number_of(format: KeyFormat) -> u64 {
+    match format {
+        KeyFormat::Raw => 1,
+        KeyFormat::Hex => 2,
+        KeyFormat::Passphrase => 3,
+    }
+}
+
+const fn format_of(number: u64) -> Option<KeyFormat> {
+    match number {
+        1 => Some(KeyFormat::Raw),
+        2 => Some(KeyFormat::Hex),
+        3 => Some(KeyFormat::Passphrase),
+        _ => None,
+    }
+}
+
+/// The key of a new dataset, if it is to have one of its own. What follows from its properties is added to them.
+pub(crate) fn for_new(name: &str, props: &mut NvList) -> Result<Option<Material>, String> {
+    let said_crypt = props.get_u64("encryption");
+    let location = props.get_str("keylocation").map(str::to_owned);
+    let format = props.get_u64("keyformat").filter(|format| *format != 0);
+    let wanted = said_crypt.is_some_and(|crypt| crypt != CRYPT_OFF)
+        || location.as_deref().is_some_and(|location| location != "none")
+        || props.contains("keyformat")
+        || props.contains("pbkdf2iters");
+    let pool = pools::of_dataset(name).ok().flatten().ok_or("Failed to lookup parent.")?;
+    if !pool.feature_enabled("encryption") {
+        return if wanted { Err("Encryption feature not enabled.".to_owned()) } else { Ok(None) };
+    }
+    let parent = name.rsplit_once('/').and_then(|(parent, _)| pool.dataset(parent).ok());
+    let parent = parent.ok_or("Failed to lookup parent.")?;
+    let above = parent.is_encrypted().map_err(|e| e.to_string())?;
+    if said_crypt == Some(CRYPT_OFF) || (said_crypt.is_none() && !above) {
+        return match wanted {
+            true => Err("Encryption must be turned on to set encryption properties.".to_owned()),
+            false => Ok(None),
+        };
+    }
+    if format.is_none() && (location.is_some() || !above) {
+        return Err("Keyformat required for new encryption root.".to_owned());
+    }
+    if format.is_none() {
+        // the key is the parent's
+        return Ok(None);
+    }
+    if location.is_none() {
+        props.insert("keylocation", "prompt");
+    }
+    material_for("", props).map(Some)
+}
+
+/// The key that `keylocation` leads to. The salt and rounds of a passphrase are added to the properties. `root` is asked for by name, a new one
+/// without.
+pub(crate) fn material_for(root: &str, props: &mut NvList) -> Result<Material, String> {
+    let location = props.get_str("keylocation").unwrap_or("prompt").to_owned();
+    let format = props.get_u64("keyformat").and_then(format_of).ok_or("Invalid keyformat.")?;
+    let bytes = match location == "prompt" && std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+        true => twice(root, format)?,
+        false => material(root, &location, format)?,
+    };
+    let said_iters = props.get_u64("pbkdf2iters");
+    let (mut salt, mut iters) = (0, 0);
+    if format == KeyFormat::Passphrase {
+        check_length(&bytes)?;
+        salt = Env::system().random_u64();
+        iters = said_iters.unwrap_or(PBKDF2_ITERS);
+        props.insert("pbkdf2salt", salt);
+        props.insert("pbkdf2iters", iters);
+    } else if said_iters.is_some() {
+        return Err("Cannot specify pbkdf2iters with a non-passphrase keyformat.".to_owned());
+    }
+    wrapping_key(&bytes, format, salt, iters).map(Material)
+}
+
+fn check_length(passphrase: &[u8]) -> Result<(), String> {
+    match passphrase.len() {
+        n if n > *PASSPHRASE.end() => Err(format!("Passphrase too long (max {}).", PASSPHRASE.end())),
+        n if n < *PASSPHRASE.start() => Err(format!("Passphrase too short (min {}).", PASSPHRASE.start())),
+        _ => Ok(()),
+    }
+}
+
+/// Asks for a new key, and once more.
+fn twice(root: &str, format: KeyFormat) -> Result<Vec<u8>, String> {
+    let what = if format == KeyFormat::Hex { "hex key" } else { "passphrase" };
+    let (new, of) = match root {
+        "" => (format!("Enter new {what}:"), String::new()),
+        root => (format!("Enter new {what} for '{root}':"), format!(" for '{root}'")),
+    };
+    if format == KeyFormat::Raw {
+        return Err("Cannot enter raw keys on the terminal".to_owned());
+    }
+    let first = ask(&new, format)?;
+    if format == KeyFormat::Passphrase {
+        check_length(&first)?;
+    }
+    let second = ask(&format!("Re-enter new {what}{of}:"), format)?;
+    if first == second { Ok(first) } else { Err("Provided keys do not match.".to_owned()) }
+}
+
+/// Remembers where the key of a new encryption root is, if that is a file: the next command reads it again.
+pub(crate) fn remember_new(name: &str, key: Option<&Material>, input: &NvList) -> Result<(), Failure> {
+    let location = input.get_nvlist("props").and_then(|props| props.get_str("keylocation"));
+    match (key, pools::of_dataset(name)?) {
+        (Some(_), Some(pool)) => remember_change(name, &pool, Some(location)),
+        _ => Ok(()),
+    }
+}
+
+/// Remembers where the key of `name` is now; `None`: it has no key of its own any more.
+pub(crate) fn remember_change(name: &str, pool: &Arc<Pool>, location: Option<Option<&str>>) -> Result<(), Failure> {
+    let Some(mut record) = pools::record(pool) else { return Ok(()) };
+    let before = record.keys.clone();
+    record.keys.retain(|(root, _)| root != name);
+    match location.flatten() {
+        Some(location) if location.starts_with("file://") => {
+            record.keys.push((name.to_owned(), location.to_owned()));
+        }
+        Some(_) => {
+            eprintln!("The key of '{name}' was not read from a file, so no later command can use it.");
+        }
+        None => {}
+    }
+    if record.keys == before { Ok(()) } else { state::remember(&record) }
+}

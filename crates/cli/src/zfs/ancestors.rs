@@ -1,0 +1,108 @@
+//! What a new dataset stands in: it must be there, or be made first (OpenZFS: `check_parents`, `zfs_create_ancestors_props`).
+
+use control::Ioc;
+use nvlist::NvList;
+use pool::Kind;
+
+use super::create;
+use super::select::said;
+use super::session::Session;
+use crate::error::{Failure, failed};
+use crate::pools;
+
+/// So many levels a name may have (OpenZFS: `zfs_max_dataset_nesting`).
+const NESTING_MAX: usize = 50;
+
+/// How missing ancestors are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ancestors {
+    /// They must be there (no `-p`).
+    Wanted,
+    /// Made (`-p`), not to be mounted (`-pp`).
+    Made { unmountable: bool },
+}
+
+impl Ancestors {
+    /// By how often `-p` was given.
+    pub(super) fn of(count: usize) -> Ancestors {
+        match count {
+            0 => Ancestors::Wanted,
+            n => Ancestors::Made { unmountable: n > 1 },
+        }
+    }
+}
+
+/// Whether a name has too many levels.
+pub(super) fn check_nesting(name: &str) -> Result<(), String> {
+    match name.matches('/').count() < NESTING_MAX {
+        true => Ok(()),
+        false => Err("maximum name nesting depth exceeded".to_owned()),
+    }
+}
+
+/// The nearest ancestor of `name` that is there: a file system. Without `deeper` it is the parent.
+pub(super) fn existing(session: &Session, name: &str, deeper: bool) -> Result<String, Failure> {
+    let cannot = |why: String| failed(format!("cannot create '{name}': {why}"));
+    let (mut parent, _) = name.rsplit_once('/').ok_or_else(|| cannot("missing dataset name".to_owned()))?;
+    let pool = name.split('/').next().unwrap_or("");
+    let no_pool = || cannot(format!("no such pool '{pool}'"));
+    session.find(name)?.ok_or_else(no_pool)?;
+    let view = pools::of_dataset(name)?.ok_or_else(no_pool)?;
+    loop {
+        match view.dataset(parent) {
+            Ok(found) => {
+                return match found.kind().map_err(|e| failed(said(&e, parent)))? {
+                    Kind::Filesystem => Ok(parent.to_owned()),
+                    _ => Err(cannot("parent is not a filesystem".to_owned())),
+                };
+            }
+            Err(e) if e.is_not_found() && deeper => {
+                (parent, _) = parent.rsplit_once('/').ok_or_else(no_pool)?;
+            }
+            Err(e) if e.is_not_found() => return Err(cannot("parent does not exist".to_owned())),
+            Err(e) => return Err(cannot(e.to_string())),
+        }
+    }
+}
+
+/// Whether there is something of this name, in an open pool.
+pub(super) fn exists(name: &str) -> Result<bool, Failure> {
+    let Some(view) = pools::of_dataset(name)? else { return Ok(false) };
+    match view.dataset(name) {
+        Ok(_) => Ok(true),
+        Err(e) if e.is_not_found() => Ok(false),
+        Err(e) => Err(failed(said(&e, name))),
+    }
+}
+
+/// Makes what is missing above `name`.
+pub(super) fn make(session: &Session, name: &str, unmountable: bool) -> Result<(), Failure> {
+    check_nesting(name).map_err(|why| failed(format!("cannot create '{name}': {why}")))?;
+    let from = existing(session, name, true)?;
+    let below = name.get(from.len() + 1..).unwrap_or("");
+    for (end, _) in below.match_indices('/') {
+        let ancestor = name.get(..from.len() + 1 + end).unwrap_or(name);
+        let mut props = NvList::new();
+        if unmountable {
+            props.insert("canmount", 2u64);
+        }
+        let input = create::request(create::OST_ZFS, props, None);
+        session
+            .control(ancestor)?
+            .call(Ioc::Create, ancestor, &input)
+            .map_err(|e| create::refused(ancestor, Kind::Filesystem, &e))?;
+    }
+    Ok(())
+}
+
+/// Whether `name` can be that of a new dataset, with its parent there (OpenZFS: the beginning of `zfs_create`).
+pub(super) fn check_new(session: &Session, name: &str) -> Result<(), Failure> {
+    let cannot = |why: String| failed(format!("cannot create '{name}': {why}"));
+    crate::names::check_new(name, crate::names::Types::HEADS).map_err(cannot)?;
+    check_nesting(name).map_err(cannot)?;
+    existing(session, name, false)?;
+    match exists(name)? {
+        true => Err(cannot("dataset already exists".to_owned())),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,110 @@
+//! `zfs clone`, `zfs promote`.
+
+use control::Ioc;
+use nvlist::NvList;
+use pool::{Dataset, Kind};
+
+use super::ancestors::{self, Ancestors};
+use super::select;
+use super::session::Session;
+use super::volume;
+use super::words::{BAD_TYPE, errno, standard};
+use crate::command::Call;
+use crate::error::{Outcome, failed, usage};
+use crate::names::{self, Types};
+use crate::props::Said;
+use crate::props::valid::{Target, add_said, valid};
+
+/// Properties of keys: a clone has its origin's.
+const KEY_PROPS: [&str; 4] = ["keyformat", "keylocation", "encryption", "pbkdf2iters"];
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let mut props: Vec<Said> = Vec::new();
+    for value in call.args.values('o') {
+        add_said(&mut props, &value.to_string_lossy()).map_err(failed)?;
+    }
+    let operands = call.args.names();
+    let (origin, name) = match operands.as_slice() {
+        [] => return Err(usage("missing source dataset argument")),
+        [_] => return Err(usage("missing target dataset argument")),
+        [origin, name] => (origin, name),
+        _ => return Err(usage("too many arguments")),
+    };
+    let ancestors = Ancestors::of(call.args.count('p'));
+    Session::run(|session| {
+        let snap = session.open(origin, Types::SNAPSHOTS)?;
+        if let Ancestors::Made { unmountable } = ancestors
+            && names::check_new(name, Types::HEADS).is_ok()
+        {
+            if session.find(name)?.is_some() && ancestors::exists(name)? {
+                return Ok(0);
+            }
+            ancestors::make(session, name, unmountable)?;
+        }
+        clone(session, &snap, name, &props)
+    })
+}
+
+fn clone(session: &Session, origin: &Dataset, name: &str, said: &[Said]) -> Outcome {
+    let doing = format!("cannot create '{name}'");
+    let cannot = |why: String| failed(format!("{doing}: {why}"));
+    names::check_new(name, Types::HEADS).map_err(cannot)?;
+    ancestors::existing(session, name, false)?;
+    let kind = origin.head_kind().map_err(|e| cannot(e.to_string()))?;
+    let mut props = check_props(origin, kind, said).map_err(cannot)?;
+    if KEY_PROPS.iter().any(|prop| props.contains(prop)) {
+        return Err(failed(format!(
+            "Encryption clone error: Encryption properties must inherit from origin dataset.\n{doing}: encryption failure"
+        )));
+    }
+    if kind == Kind::Volume && props.get_u64("refreservation") == Some(u64::MAX) {
+        let number = |prop: &str| origin.prop(prop).ok().flatten().and_then(|p| p.value.number());
+        let size = props.get_u64("volsize").or_else(|| number("volsize")).unwrap_or(0);
+        let block = number("volblocksize").unwrap_or(volume::BLOCK_SIZE);
+        props.insert("refreservation", volume::reservation(origin.pool(), size, block));
+    }
+    let mut input = NvList::new();
+    input.insert("origin", origin.name());
+    if !props.is_empty() {
+        input.insert("props", props);
+    }
+    let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
+    session.control(origin.name())?.call(Ioc::Clone, name, &input).map_err(|e| {
+        cannot(match e.errno {
+            errno::ENOENT => format!("no such parent '{parent}'"),
+            errno::EXDEV => "source and target pools differ".to_owned(),
+            _ => standard(&e),
+        })
+    })?;
+    Ok(0)
+}
+
+fn check_props(origin: &Dataset, kind: Kind, said: &[Said]) -> Result<NvList, String> {
+    let large_blocks = origin.pool().feature_enabled("large_blocks");
+    let target = Target { kind, existing: Some(origin), large_blocks, zoned: false, key_params: true };
+    valid(said, &target)
+}
+
+pub(super) fn promote(call: &Call<'_>) -> Outcome {
+    let operands = call.args.names();
+    let name = match operands.as_slice() {
+        [] => return Err(usage("missing clone filesystem argument")),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    Session::run(|session| {
+        let clone = session.open(name, Types::HEADS)?;
+        let cannot = |why: &str| failed(format!("cannot promote '{name}': {why}"));
+        let origin = clone.origin().map_err(|e| failed(select::said(&e, name)))?;
+        let origin = origin.ok_or_else(|| cannot("not a cloned filesystem"))?;
+        let Err(e) = session.control(name)?.call(Ioc::Promote, name, &NvList::new()) else { return Ok(0) };
+        let conflict = e.out.get_str("conflsnap").unwrap_or("");
+        let why = match e.errno {
+            errno::EACCES => "cannot promote dataset outside its encryption root".to_owned(),
+            errno::EEXIST => format!("conflicting snapshot '{conflict}' from parent '{}'", origin.name()),
+            errno::EINVAL => BAD_TYPE.to_owned(),
+            _ => standard(&e),
+        };
+        Err(cannot(&why))
+    })
+}

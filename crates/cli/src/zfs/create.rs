@@ -1,0 +1,219 @@
+//! `zfs create`.
+
+use control::{Failed, Ioc};
+use nvlist::{NvList, Value as Nv};
+use pool::Kind;
+
+use super::ancestors::{self, Ancestors};
+use super::session::Session;
+use super::words::{errno, standard};
+use super::{volume, words};
+use crate::args::Parsed;
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::keys::{self, Material};
+use crate::names::{self, Types};
+use crate::pools;
+use crate::props::valid::{Target, add_said, valid};
+use crate::props::{Said, values};
+
+/// A file system (OpenZFS: `DMU_OST_ZFS`).
+pub(super) const OST_ZFS: i32 = 2;
+/// A volume (OpenZFS: `DMU_OST_ZVOL`).
+const OST_ZVOL: i32 = 3;
+
+/// How the command was called.
+struct Options {
+    kind: Kind,
+    props: Vec<Said>,
+    volsize: u64,
+    reserve: bool,
+    ancestors: Ancestors,
+    dry_run: bool,
+    verbose: bool,
+    parsable: bool,
+}
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let options = options(&call.args)?;
+    let operands = call.args.names();
+    let name = match operands.as_slice() {
+        [] => return Err(usage(format!("missing {} argument", options.kind.as_str()))),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    Session::run(|session| create(session, name, options))
+}
+
+fn options(args: &Parsed) -> Result<Options, Failure> {
+    let kind = if args.has('V') { Kind::Volume } else { Kind::Filesystem };
+    let mut props: Vec<Said> = Vec::new();
+    let mut volsize = 0;
+    for (option, value) in &args.options {
+        let value = value.to_string_lossy();
+        match option {
+            'V' => {
+                volsize = size(&value, "size")?;
+                put(&mut props, "volsize", volsize);
+            }
+            'b' => put(&mut props, "volblocksize", size(&value, "block size")?),
+            'o' => add_said(&mut props, &value).map_err(failed)?,
+            _ => {}
+        }
+    }
+    if kind != Kind::Volume && (args.has('b') || args.has('s')) {
+        return Err(usage("'-s' and '-b' can only be used when creating a volume"));
+    }
+    if kind == Kind::Volume && args.has('u') {
+        return Err(usage("'-u' can only be used when creating a filesystem"));
+    }
+    Ok(Options {
+        kind,
+        props,
+        volsize,
+        reserve: !args.has('s'),
+        ancestors: Ancestors::of(args.count('p')),
+        dry_run: args.has('n'),
+        verbose: args.has('v') || args.has('P'),
+        parsable: args.has('P'),
+    })
+}
+
+fn size(text: &str, what: &str) -> Result<u64, Failure> {
+    values::number(text).map_err(|why| failed(format!("bad volume {what} '{text}': {why}")))
+}
+
+/// Sets a property that is a number; it comes last.
+fn put(props: &mut Vec<Said>, name: &str, value: u64) {
+    props.retain(|(n, _)| n != name);
+    props.push((name.to_owned(), value.to_string()));
+}
+
+fn create(session: &Session, name: &str, mut options: Options) -> Outcome {
+    if options.dry_run || options.kind == Kind::Volume {
+        prepare(session, name, &mut options)?;
+    }
+    let types = if options.kind == Kind::Volume { Types::VOLUMES } else { Types::FILESYSTEMS };
+    if let Ancestors::Made { unmountable } = options.ancestors
+        && names::check_new(name, types).is_ok()
+    {
+        if session.find(name)?.is_some() && ancestors::exists(name)? {
+            return Ok(0);
+        }
+        if options.verbose {
+            match (options.parsable, options.dry_run) {
+                (true, _) => println!("create_ancestors\t{name}"),
+                (false, true) => println!("would create ancestors of {name}"),
+                (false, false) => println!("create ancestors of {name}"),
+            }
+        }
+        if !options.dry_run {
+            ancestors::make(session, name, unmountable)?;
+        }
+    }
+    if options.verbose {
+        tell(name, &options);
+    }
+    if options.dry_run {
+        return Ok(0);
+    }
+    ancestors::check_new(session, name)?;
+    let doing = format!("cannot create '{name}'");
+    let mut props = check_props(name, &options, &doing)?;
+    let key = keys::for_new(name, &mut props)
+        .map_err(|why| failed(format!("Encryption create error: {why}\n{doing}: encryption failure")))?;
+    let ost = if options.kind == Kind::Volume { OST_ZVOL } else { OST_ZFS };
+    let input = request(ost, props, key.as_ref());
+    session.control(name)?.call(Ioc::Create, name, &input).map_err(|e| refused(name, options.kind, &e))?;
+    keys::remember_new(name, key.as_ref(), &input)?;
+    Ok(0)
+}
+
+/// What is known of a volume, or is to be told, before anything is made: the properties are good; size and reservation are exact.
+fn prepare(session: &Session, name: &str, options: &mut Options) -> Result<(), Failure> {
+    let pool = name.split('/').next().unwrap_or("");
+    let record = pools::find(pool)?;
+    let view = match session.find(name)? {
+        Some(control) => control.spa().view().map_err(|e| failed(format!("cannot open '{pool}': {e}")))?,
+        None => pools::open(&record)?,
+    };
+    let doing = if options.dry_run { format!("cannot verify '{name}'") } else { format!("cannot create '{name}'") };
+    let props = check_props(name, options, &doing)?;
+    if options.kind != Kind::Volume {
+        return Ok(());
+    }
+    let said = props.get_u64("volblocksize");
+    let block = volume::block_size(&view, said);
+    if block != volume::BLOCK_SIZE {
+        put(&mut options.props, "volblocksize", block);
+    }
+    if !options.volsize.is_multiple_of(block) {
+        options.volsize = options.volsize.checked_next_multiple_of(block).unwrap_or(options.volsize);
+        put(&mut options.props, "volsize", options.volsize);
+    }
+    if options.reserve && !options.props.iter().any(|(name, _)| name == "refreservation") {
+        put(&mut options.props, "refreservation", volume::reservation(&view, options.volsize, block));
+    }
+    Ok(())
+}
+
+fn check_props(name: &str, options: &Options, doing: &str) -> Result<NvList, Failure> {
+    let pool = pools::of_dataset(name)?;
+    let large_blocks = pool.as_ref().is_some_and(|pool| pool.feature_enabled("large_blocks"));
+    let parent = pool.zip(name.rsplit_once('/')).and_then(|(pool, (parent, _))| pool.dataset(parent).ok());
+    let zoned = parent.as_ref().is_some_and(super::is_zoned);
+    let target = Target { kind: options.kind, existing: None, large_blocks, zoned, key_params: true };
+    let props = valid(&options.props, &target).map_err(|why| failed(format!("{doing}: {why}")))?;
+    if options.kind == Kind::Volume && props.get_u64("volsize") == Some(0) && !options.dry_run {
+        return Err(failed(format!("{doing}: volume size cannot be zero")));
+    }
+    Ok(props)
+}
+
+fn tell(name: &str, options: &Options) {
+    match (options.parsable, options.dry_run) {
+        (true, _) => println!("create\t{name}"),
+        (false, true) => println!("would create {name}"),
+        (false, false) => println!("create {name}"),
+    }
+    for (name, value) in &options.props {
+        match options.parsable {
+            true => println!("property\t{name}\t{value}"),
+            false => println!("\t{name}={value}"),
+        }
+    }
+}
+
+/// The list of a request for a new dataset.
+pub(super) fn request(ost: i32, props: NvList, key: Option<&Material>) -> NvList {
+    let mut input = NvList::new();
+    input.insert("type", ost);
+    if !props.is_empty() {
+        input.insert("props", props);
+    }
+    if let Some(key) = key {
+        input.insert("hidden_args", hidden(key));
+    }
+    input
+}
+
+/// What no history may hold.
+pub(super) fn hidden(key: &Material) -> NvList {
+    let mut hidden = NvList::new();
+    hidden.insert("wkeydata", Nv::Uint8Array(key.bytes().to_vec().into()));
+    hidden
+}
+
+/// The words for a dataset that could not be made.
+pub(super) fn refused(name: &str, kind: Kind, e: &Failed) -> Failure {
+    let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let why = match e.errno {
+        errno::ENOENT => format!("no such parent '{parent}'"),
+        errno::ENOTSUP => "pool must be upgraded to set this property or value".to_owned(),
+        errno::EACCES => "encryption root's key is not loaded or provided".to_owned(),
+        errno::ERANGE => "invalid property value(s) specified".to_owned(),
+        errno::EINVAL if kind == Kind::Volume => words::of_errno(errno::EINVAL),
+        _ => standard(e),
+    };
+    failed(format!("cannot create '{name}': {why}"))
+}

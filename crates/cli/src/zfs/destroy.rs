@@ -1,0 +1,230 @@
+//! `zfs destroy`.
+
+use control::Ioc;
+use nvlist::NvList;
+use pool::{Dataset, Kind};
+
+use super::select::{self, said};
+use super::session::Session;
+use super::words::{self, errno, standard};
+use super::{dependents, destroy_snaps};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::names::Types;
+use crate::pools;
+
+/// How the command was called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub(super) verbose: bool,
+    pub(super) parsable: bool,
+    pub(super) dry_run: bool,
+    pub(super) defer: bool,
+    pub(super) recurse: bool,
+    pub(super) clones: bool,
+}
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let has = |flag| call.args.has(flag);
+    let options = Options {
+        verbose: has('v') || has('p'),
+        parsable: has('p'),
+        dry_run: has('n'),
+        defer: has('d'),
+        recurse: has('r') || has('R'),
+        clones: has('R'),
+    };
+    let operands = call.args.names();
+    let name = match operands.as_slice() {
+        [] => return Err(usage("missing dataset argument")),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    Session::run(|session| {
+        if !options.dry_run {
+            session.find(name)?;
+        }
+        match name.split_once('@') {
+            Some((head, spec)) => destroy_snaps::run(session, head, spec, options),
+            None if name.contains('#') => bookmark(session, name, options),
+            None => head(session, name, options),
+        }
+    })
+}
+
+fn bookmark(session: &Session, name: &str, options: Options) -> Outcome {
+    let refused = [
+        (options.dry_run, "dryrun is not supported with bookmark"),
+        (options.defer, "defer destroy is not supported with bookmark"),
+        (options.recurse, "recursive is not supported with bookmark"),
+    ];
+    if let Some((_, why)) = refused.iter().find(|(refused, _)| *refused) {
+        eprintln!("{why}");
+        return Ok(255);
+    }
+    let there = pools::of_dataset(name)?.is_some_and(|pool| pool.bookmark(name).is_ok());
+    if !there {
+        return Err(failed(format!("bookmark '{name}' does not exist.")));
+    }
+    let mut input = NvList::new();
+    input.insert(name, ());
+    let pool = pool_of(name);
+    let done = session.control(name)?.call(Ioc::DestroyBookmarks, pool, &input);
+    done.map_err(|e| failed(format!("cannot destroy bookmark: {}", standard(&e))))?;
+    Ok(0)
+}
+
+fn head(session: &Session, name: &str, options: Options) -> Outcome {
+    let types = if options.defer { Types::SNAPSHOTS } else { Types::DATASETS };
+    let target = select::open_dataset(name, types)?;
+    let kind = target.kind().map_err(|e| failed(said(&e, name)))?;
+    if !options.recurse && !name.contains('/') {
+        return Err(failed(format!(
+            "cannot destroy '{name}': operation does not apply to pools\n\
+             use 'zfs destroy -r {name}' to destroy all datasets in the pool\n\
+             use 'zpool destroy {name}' to destroy the pool itself"
+        )));
+    }
+    let all = dependents::of(&target).map_err(|e| failed(said(&e, name)))?;
+    if !options.clones && !check(&target, kind, &all, options.recurse) {
+        return Ok(1);
+    }
+    let mut destroyer = Destroyer::new(session, options);
+    for dataset in &all {
+        destroyer.add(dataset)?;
+    }
+    destroyer.add(&target)?;
+    destroyer.finish()
+}
+
+/// Whether nothing keeps `target`; else what does is told.
+pub(super) fn check(target: &Dataset, kind: Kind, all: &[Dataset], recurse: bool) -> bool {
+    let name = target.name();
+    let mut good = true;
+    for dataset in all {
+        let inside = dependents::is_within(dataset.name(), name);
+        // clones matter to what is destroyed with its snapshots
+        if inside == recurse && (inside || kind != Kind::Snapshot) {
+            continue;
+        }
+        if good {
+            let (what, flag) = if inside { ("children", 'r') } else { ("dependent clones", 'R') };
+            eprintln!(
+                "cannot destroy '{name}': {} has {what}\nuse '-{flag}' to destroy the following datasets:",
+                kind.as_str()
+            );
+            good = false;
+        }
+        eprintln!("{}", dataset.name());
+    }
+    good
+}
+
+/// Destroys datasets in order; snapshots in a row go together.
+pub(super) struct Destroyer<'a> {
+    session: &'a Session,
+    options: Options,
+    batch: NvList,
+    errors: bool,
+}
+
+impl<'a> Destroyer<'a> {
+    pub(super) fn new(session: &'a Session, options: Options) -> Destroyer<'a> {
+        Destroyer { session, options, batch: NvList::new(), errors: false }
+    }
+
+    /// Takes the next one.
+    pub(super) fn add(&mut self, dataset: &Dataset) -> Result<(), Failure> {
+        let name = dataset.name();
+        if self.options.verbose {
+            tell(name, self.options);
+        }
+        if self.options.dry_run || !name.contains(['/', '@']) {
+            return Ok(());
+        }
+        if dataset.is_snapshot() {
+            self.batch.insert(name, ());
+            return Ok(());
+        }
+        match self.flush().and_then(|()| self.destroy(name)) {
+            // the rest may go nevertheless
+            Err(Failure::Failed(why)) if self.options.recurse => {
+                eprintln!("{why}");
+                self.errors = true;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn destroy(&self, name: &str) -> Result<(), Failure> {
+        match self.session.control(name)?.call(Ioc::Destroy, name, &NvList::new()) {
+            Err(e) if e.errno != errno::ENOENT => Err(failed(format!("cannot destroy '{name}': {}", standard(&e)))),
+            _ => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        let batch = std::mem::take(&mut self.batch);
+        destroy_snapshots(self.session, batch, false)
+    }
+
+    /// Destroys what is left; the exit status.
+    pub(super) fn finish(mut self) -> Outcome {
+        self.flush()?;
+        Ok(u8::from(self.errors))
+    }
+}
+
+/// Says that a dataset goes.
+pub(super) fn tell(name: &str, options: Options) {
+    match (options.parsable, options.dry_run) {
+        (true, _) => println!("destroy\t{name}"),
+        (false, true) => println!("would destroy {name}"),
+        (false, false) => println!("will destroy {name}"),
+    }
+}
+
+/// Destroys snapshots of one pool together; tells what keeps each (OpenZFS: `zfs_destroy_snaps_nvl`).
+pub(super) fn destroy_snapshots(session: &Session, snaps: NvList, defer: bool) -> Result<(), Failure> {
+    let Some(first) = snaps.iter().next().map(|(name, _)| name.to_owned()) else { return Ok(()) };
+    let mut input = NvList::new();
+    input.insert("snaps", snaps);
+    if defer {
+        input.insert("defer", ());
+    }
+    let Err(e) = session.control(&first)?.call(Ioc::DestroySnaps, pool_of(&first), &input) else { return Ok(()) };
+    if e.out.is_empty() {
+        return Err(failed(format!("cannot destroy snapshots: {}", standard(&e))));
+    }
+    for (name, value) in &e.out {
+        let number = match value {
+            nvlist::Value::Int32(n) => *n,
+            _ => e.errno,
+        };
+        let why = match number {
+            errno::EEXIST => "snapshot is cloned".to_owned(),
+            errno::EBUSY if is_held(name) => {
+                format!("it's being held. Run 'zfs holds -r {name}' to see holders.")
+            }
+            n => words::of_errno(n),
+        };
+        eprintln!("cannot destroy snapshot {name}: {why}");
+    }
+    Err(failed(""))
+}
+
+fn is_held(name: &str) -> bool {
+    let view = pools::of_dataset(name).ok().flatten();
+    view.is_some_and(|view| view.dataset(name).and_then(|ds| ds.userrefs()).is_ok_and(|refs| refs > 0))
+}
+
+/// The pool that a name is in.
+pub(super) fn pool_of(name: &str) -> &str {
+    name.split(['/', '@', '#']).next().unwrap_or(name)
+}
+
+/// A dataset as it is after what this command has done.
+pub(super) fn reopen(name: &str) -> Result<Dataset, Failure> {
+    select::open_dataset(name, Types::HEADS)
+}

@@ -1,0 +1,159 @@
+//! `zfs rollback`.
+
+use control::Ioc;
+use nvlist::NvList;
+use pool::{Bookmark, Dataset, Kind, ListOptions};
+
+use super::destroy::{self, Destroyer, Options, pool_of};
+use super::select::{self, said};
+use super::session::Session;
+use super::words::{BAD_TYPE, errno, standard};
+use super::{dependents, set};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::names::Types;
+
+/// So many younger snapshots are listed.
+const LISTED_MAX: usize = 32;
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let clones = call.args.has('R');
+    let recurse = clones || call.args.has('r');
+    let operands = call.args.names();
+    let name = match operands.as_slice() {
+        [] => return Err(usage("missing dataset argument")),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    Session::run(|session| {
+        let snap = session.open(name, Types::SNAPSHOTS)?;
+        let (head, _) = name.split_once('@').unwrap_or((name, ""));
+        let head = select::open_dataset(head, Types::HEADS)?;
+        let younger = Younger::find(&head, &snap).map_err(|e| failed(said(&e, name)))?;
+        if !younger.check(name, recurse, clones)? {
+            return Ok(1);
+        }
+        younger.destroy(session)?;
+        back(session, &head, name)
+    })
+}
+
+/// What a rollback would leave in the future.
+struct Younger {
+    snaps: Vec<Dataset>,
+    marks: Vec<Bookmark>,
+}
+
+impl Younger {
+    fn find(head: &Dataset, snap: &Dataset) -> Result<Younger, pool::Error> {
+        let born = snap.phys().creation_txg;
+        let mut snaps = head.snapshots()?;
+        snaps.retain(|snap| snap.phys().creation_txg > born);
+        let options = ListOptions {
+            depth: Some(1),
+            filesystems: false,
+            volumes: false,
+            snapshots: false,
+            bookmarks: true,
+            special: false,
+        };
+        let mut marks = Vec::new();
+        for entry in head.pool().list(head.name(), &options)? {
+            if let pool::Entry::Bookmark(mark) = entry {
+                let own = mark.name().split('#').next() == Some(head.name());
+                if own && mark.phys().creation_txg > born {
+                    marks.push(mark);
+                }
+            }
+        }
+        Ok(Younger { snaps, marks })
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.snaps.iter().map(Dataset::name).chain(self.marks.iter().map(Bookmark::name))
+    }
+
+    /// Whether it may go; else what is in the way is told.
+    fn check(&self, target: &str, recurse: bool, clones: bool) -> Result<bool, Failure> {
+        if clones {
+            return Ok(true);
+        }
+        if !recurse {
+            let all: Vec<&str> = self.names().take(LISTED_MAX).collect();
+            if all.is_empty() {
+                return Ok(true);
+            }
+            eprintln!(
+                "cannot rollback to '{target}': more recent snapshots or bookmarks exist\n\
+                 use '-r' to force deletion of the following snapshots and bookmarks:\n{}",
+                all.join("\n")
+            );
+            if all.len() == LISTED_MAX {
+                eprintln!("Output limited to {LISTED_MAX} snapshots/bookmarks");
+            }
+            return Ok(false);
+        }
+        let mut good = true;
+        for snap in &self.snaps {
+            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))? {
+                if good {
+                    eprintln!(
+                        "cannot rollback to '{target}': clones of previous snapshots exist\n\
+                         use '-R' to force deletion of the following clones and dependents:"
+                    );
+                    good = false;
+                }
+                eprintln!("{}", dataset.name());
+            }
+        }
+        Ok(good)
+    }
+
+    fn destroy(&self, session: &Session) -> Result<(), Failure> {
+        let options =
+            Options { verbose: false, parsable: false, dry_run: false, defer: false, recurse: false, clones: true };
+        let mut destroyer = Destroyer::new(session, options);
+        for snap in &self.snaps {
+            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))? {
+                destroyer.add(&dataset)?;
+            }
+            destroyer.add(snap)?;
+        }
+        destroyer.finish()?;
+        let Some(first) = self.marks.first() else { return Ok(()) };
+        let mut input = NvList::new();
+        self.marks.iter().for_each(|mark| input.insert(mark.name(), ()));
+        let done = session.control(first.name())?.call(Ioc::DestroyBookmarks, pool_of(first.name()), &input);
+        done.map_err(|e| failed(format!("cannot destroy '{}': {}", first.name(), standard(&e))))?;
+        Ok(())
+    }
+}
+
+/// The rollback itself. A volume whose reservation was its size has it so again.
+fn back(session: &Session, head: &Dataset, target: &str) -> Outcome {
+    let name = head.name();
+    let number = |ds: &Dataset, prop: &str| ds.prop(prop).ok().flatten().and_then(|p| p.value.number());
+    let volume = head.kind().map_err(|e| failed(said(&e, name)))? == Kind::Volume;
+    let old_size = if volume { number(head, "volsize") } else { None };
+    let reserved = old_size.is_some() && old_size == number(head, "refreservation");
+    let mut input = NvList::new();
+    input.insert("target", target);
+    if let Err(e) = session.control(name)?.call(Ioc::Rollback, name, &input) {
+        let why = match e.errno {
+            errno::EEXIST => format!("there is a snapshot or bookmark more recent than '{target}'"),
+            errno::ESRCH => format!("'{target}' is not found among snapshots of '{name}'"),
+            errno::EINVAL => BAD_TYPE.to_owned(),
+            _ => standard(&e),
+        };
+        return Err(failed(format!("cannot rollback '{name}': {why}")));
+    }
+    if reserved {
+        let now = number(&destroy::reopen(name)?, "volsize");
+        if let Some(now) = now.filter(|now| Some(*now) != old_size) {
+            let mut props = NvList::new();
+            props.insert("refreservation", now);
+            set::apply(session, name, props)?;
+        }
+    }
+    Ok(0)
+}

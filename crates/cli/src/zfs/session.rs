@@ -1,0 +1,81 @@
+//! The pools that one command changes.
+
+use std::cell::RefCell;
+
+use control::{Caller, Control};
+use pool::Dataset;
+
+use super::select;
+use crate::error::{Failure, Outcome, failed};
+use crate::names::{self, Types};
+use crate::{keys, pools, state, writable};
+
+/// Pools open for a change, each from its first use to the end of the command.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    open: RefCell<Vec<Control>>,
+}
+
+impl Session {
+    /// Runs the part of a command that changes pools, and closes them. If all went well its line is in their history.
+    pub(super) fn run(work: impl FnOnce(&Session) -> Outcome) -> Outcome {
+        let session = Session::default();
+        let outcome = work(&session);
+        let closed = session.close(matches!(outcome, Ok(0)));
+        match (outcome, closed) {
+            (Ok(status), Err(failure)) => {
+                crate::command::report(&failure);
+                Ok(status.max(1))
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// The pool that `dataset` is in, open for a change; `None` if it is not imported. From now on what is looked up is seen as the changes
+    /// leave it.
+    pub(super) fn find(&self, dataset: &str) -> Result<Option<Control>, Failure> {
+        let name = dataset.split(['/', '@', '#']).next().unwrap_or("");
+        if let Some(control) = self.open.borrow().iter().find(|control| control.spa().name() == name) {
+            return Ok(Some(control.clone()));
+        }
+        let Some(record) = state::find(name)? else { return Ok(None) };
+        let spa = writable::open(&record, &format!("cannot open '{name}'"))?;
+        pools::writing(&spa);
+        let caller = Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() };
+        let control = Control::new(spa, caller);
+        self.open.borrow_mut().push(control.clone());
+        let view = control.spa().view().map_err(|e| failed(format!("cannot open '{name}': {e}")))?;
+        for (root, location) in &record.keys {
+            if let Err(Failure::Failed(why)) = keys::load(&view, root, Some(location)) {
+                eprintln!("warning: {why}");
+            }
+        }
+        Ok(Some(control))
+    }
+
+    /// As [`Session::find`], of a dataset that must be there.
+    pub(super) fn control(&self, dataset: &str) -> Result<Control, Failure> {
+        self.find(dataset)?.ok_or_else(|| failed(format!("cannot open '{dataset}': dataset does not exist")))
+    }
+
+    /// Opens a dataset of one of these kinds that the command changes.
+    pub(super) fn open(&self, name: &str, types: Types) -> Result<Dataset, Failure> {
+        if names::check(name, types).is_ok() {
+            self.find(name)?;
+        }
+        select::open_dataset(name, types)
+    }
+
+    fn close(&self, good: bool) -> Result<(), Failure> {
+        let mut result = Ok(());
+        for control in self.open.borrow_mut().drain(..) {
+            let spa = control.spa();
+            pools::written(spa);
+            let logged = if good { writable::log(spa) } else { Ok(()) };
+            let closed = logged.and_then(|()| spa.close());
+            let closed = closed.map_err(|e| failed(format!("cannot close '{}': {}", spa.name(), writable::why(&e))));
+            result = result.and(closed);
+        }
+        result
+    }
+}

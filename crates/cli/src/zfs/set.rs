@@ -1,0 +1,124 @@
+//! `zfs set`.
+
+use control::{Failed, Ioc};
+use nvlist::{NvList, Value as Nv};
+use pool::{Dataset, Kind};
+
+use super::select::said;
+use super::session::Session;
+use super::words::{of_property, standard};
+use super::{is_zoned, volume};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::names::Types;
+use crate::props::Said;
+use crate::props::valid::{Target, add_said, valid};
+
+/// OpenZFS's -1.
+const MINUS_ONE: u8 = 255;
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let operands = call.args.names();
+    let at = operands.iter().position(|operand| !operand.contains('='));
+    match operands.as_slice() {
+        [] => return Err(usage("missing arguments")),
+        [only] if !only.contains('=') => return Err(usage("missing property=value argument(s)")),
+        _ => {}
+    }
+    let (said, names) = operands.split_at(at.unwrap_or(operands.len()));
+    if names.iter().any(|name| name.contains('=')) && !said.is_empty() {
+        return Err(usage("invalid argument order"));
+    }
+    if names.is_empty() {
+        return Err(usage("missing dataset name(s)"));
+    }
+    let mut list: Vec<Said> = Vec::new();
+    for said in said {
+        if let Err(why) = add_said(&mut list, said) {
+            eprintln!("{why}");
+            return Ok(MINUS_ONE);
+        }
+    }
+    if list.is_empty() {
+        // the first operand is no property
+        return Err(usage("missing property=value argument(s)"));
+    }
+    Session::run(|session| {
+        let mut status = 0;
+        for name in names {
+            let dataset = match session.open(name, Types::DATASETS) {
+                Err(Failure::Failed(why)) => {
+                    eprintln!("{why}");
+                    status = status.max(1);
+                    continue;
+                }
+                other => other?,
+            };
+            match set(session, &dataset, &list) {
+                Err(Failure::Failed(why)) => {
+                    eprintln!("{why}");
+                    status = MINUS_ONE;
+                }
+                other => other?,
+            }
+        }
+        Ok(status)
+    })
+}
+
+fn set(session: &Session, dataset: &Dataset, list: &[Said]) -> Result<(), Failure> {
+    let name = dataset.name();
+    let cannot = |why: String| failed(format!("cannot set property for '{name}': {why}"));
+    let kind = dataset.kind().map_err(|e| failed(said(&e, name)))?;
+    let target = Target {
+        kind,
+        existing: Some(dataset),
+        large_blocks: dataset.pool().feature_enabled("large_blocks"),
+        zoned: is_zoned(dataset),
+        key_params: false,
+    };
+    let mut props = valid(list, &target).map_err(cannot)?;
+    if kind == Kind::Volume {
+        reserve(dataset, &mut props);
+    }
+    apply(session, name, props)
+}
+
+/// The reservation of a volume goes with its size, if it did before; `auto` is what the size needs.
+fn reserve(volume: &Dataset, props: &mut NvList) {
+    let number = |name: &str| volume.prop(name).ok().flatten().and_then(|p| p.value.number());
+    let size = props.get_u64("volsize");
+    match (size, props.get_u64("refreservation")) {
+        (Some(size), None) => {
+            if let Some(reservation) = volume::follow(volume, size) {
+                props.insert("refreservation", reservation);
+            }
+        }
+        (size, Some(u64::MAX)) => {
+            let size = size.or_else(|| number("volsize")).unwrap_or(0);
+            let block = number("volblocksize").unwrap_or(volume::BLOCK_SIZE);
+            props.insert("refreservation", volume::reservation(volume.pool(), size, block));
+        }
+        _ => {}
+    }
+}
+
+/// Sets checked properties.
+pub(super) fn apply(session: &Session, name: &str, props: NvList) -> Result<(), Failure> {
+    let mut input = NvList::new();
+    input.insert("props", props);
+    match session.control(name)?.call(Ioc::SetProp, name, &input) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(failed(refused(&format!("cannot set property for '{name}'"), &e))),
+    }
+}
+
+/// The words for each property that could not be set, else for all.
+fn refused(doing: &str, e: &Failed) -> String {
+    let line = |(name, value): (&str, &Nv)| match value {
+        Nv::Int32(n) => Some(format!("{doing}: {}", of_property(name, e, *n))),
+        _ => None,
+    };
+    let lines: Vec<String> = e.out.iter().filter_map(line).collect();
+    if lines.is_empty() { format!("{doing}: {}", standard(e)) } else { lines.join("\n") }
+}

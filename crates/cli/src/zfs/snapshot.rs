@@ -1,0 +1,107 @@
+//! `zfs snapshot`.
+
+use control::Ioc;
+use nvlist::{NvList, Value as Nv};
+use pool::{Dataset, Kind};
+
+use super::destroy::pool_of;
+use super::select::{self, said};
+use super::session::Session;
+use super::words::{self, errno, standard};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::names::{self, Types};
+use crate::props::Said;
+use crate::props::valid::{Target, add_said, valid};
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let recursive = call.args.has('r');
+    let mut props: Vec<Said> = Vec::new();
+    for value in call.args.values('o') {
+        add_said(&mut props, &value.to_string_lossy()).map_err(failed)?;
+    }
+    let operands = call.args.names();
+    if operands.is_empty() {
+        return Err(usage("missing snapshot argument"));
+    }
+    Session::run(|session| {
+        let snaps = gather(session, &operands, recursive)?;
+        let many = recursive || operands.len() > 1;
+        take(session, snaps, &props).inspect_err(|failure| {
+            if let (Failure::Failed(why), true) = (failure, many) {
+                eprintln!("{why}\nno snapshots were created");
+            }
+        })?;
+        Ok(0)
+    })
+    .map_err(|failure| match failure {
+        // said already
+        Failure::Failed(_) if recursive || operands.len() > 1 => failed(""),
+        other => other,
+    })
+}
+
+/// The full names of all snapshots to be taken.
+fn gather(session: &Session, operands: &[String], recursive: bool) -> Result<NvList, Failure> {
+    let mut snaps = NvList::new();
+    for operand in operands {
+        let (head, snap) = operand.split_once('@').ok_or_else(|| usage(""))?;
+        session.find(head)?;
+        // as OpenZFS has it, a dataset that is not there is misuse
+        let head = select::open_dataset(head, Types::HEADS).map_err(misuse)?;
+        add(&mut snaps, &head, snap, recursive)?;
+    }
+    Ok(snaps)
+}
+
+fn misuse(failure: Failure) -> Failure {
+    match failure {
+        Failure::Failed(why) => usage(why),
+        other => other,
+    }
+}
+
+fn add(snaps: &mut NvList, head: &Dataset, snap: &str, recursive: bool) -> Result<(), Failure> {
+    // what is half received has no snapshot yet
+    if recursive && head.is_inconsistent() {
+        return Ok(());
+    }
+    snaps.insert(format!("{}@{snap}", head.name()), ());
+    if recursive {
+        let mut children = head.children().map_err(|e| failed(said(&e, head.name())))?;
+        children.sort_by(|a, b| a.name().cmp(b.name()));
+        children.iter().try_for_each(|child| add(snaps, child, snap, true))?;
+    }
+    Ok(())
+}
+
+/// Takes snapshots, all or none (OpenZFS: `zfs_snapshot_nvl`).
+fn take(session: &Session, snaps: NvList, props: &[Said]) -> Result<(), Failure> {
+    for (name, _) in &snaps {
+        names::check_new(name, Types::SNAPSHOTS)
+            .map_err(|why| failed(format!("cannot create snapshot '{name}': {why}")))?;
+    }
+    let Some(first) = snaps.iter().next().map(|(name, _)| name.to_owned()) else { return Err(failed("")) };
+    let target = Target { kind: Kind::Snapshot, existing: None, large_blocks: true, zoned: false, key_params: false };
+    let props = valid(props, &target).map_err(|why| failed(format!("cannot create snapshots : {why}")))?;
+    let mut input = NvList::new();
+    input.insert("snaps", snaps);
+    if !props.is_empty() {
+        input.insert("props", props);
+    }
+    let Err(e) = session.control(&first)?.call(Ioc::Snapshot, pool_of(&first), &input) else { return Ok(()) };
+    let mut lines = Vec::new();
+    for (name, value) in &e.out {
+        if let Nv::Int32(n) = value {
+            lines.push(format!("cannot create snapshot '{name}': {}", words::of_errno(*n)));
+        }
+    }
+    if lines.is_empty() {
+        let why = match e.errno {
+            errno::EXDEV => "multiple snapshots of same fs not allowed".to_owned(),
+            _ => standard(&e),
+        };
+        lines.push(format!("cannot create snapshots : {why}"));
+    }
+    Err(failed(lines.join("\n")))
+}
