@@ -1,5 +1,5 @@
-//! `zuse zdb` (all but `-d`, see `zdb_objects.rs`) against OpenZFS's zdb, byte for byte: live where the judge is installed, and as
-//! the fixtures recorded it.
+//! `zuse zdb` (all but `-d`, see `zdb_objects.rs`) against OpenZFS's zdb, byte for byte: by the digest of what it said
+//! (`oracle::said`), live where that is not recorded, and as the fixtures recorded it.
 //!
 //! What is left out of the comparison, with the reason:
 //! * `src … tgt …` of intent logs: zdb takes the names of RENAME_WHITEOUT from a wrong place and prints what is in memory there;
@@ -14,6 +14,7 @@ use std::process::{Command, Output};
 
 use oracle::fixtures::{self, Unpacked};
 use oracle::judge;
+use oracle::said::Call;
 use support::Session;
 
 /// All that can be asked for in one call, but block lists.
@@ -45,18 +46,25 @@ fn same(what: &str, theirs: &str, ours: &str) {
     panic!("{what}: {} lines and {} of ours, the first that differs: {differing:#?}", count(theirs), count(ours));
 }
 
-/// Runs both programs on a fixture's pool and compares text and exit status; `false` without the judge.
-fn compare(fixture: &str, options: &[&str], operands: &[&str], repair: impl Fn(&str) -> String) -> bool {
+/// Compares what both programs say of a fixture's pool, text and exit status.
+fn compare(fixture: &str, options: &[&str], operands: &[&str], repair: impl Fn(&str) -> String) {
     let images = fixtures::unpack(fixture);
     let pool = pool(fixture);
-    let args = [&["-e", "-p", dir(&images)], options, &[&pool], operands].concat();
-    let Some(theirs) = judge::run("zdb", &args) else { return false };
-    let ours = ours(&args);
-    let what = format!("{fixture} {options:?} {operands:?}");
-    assert!(!theirs.stdout.is_empty(), "{what}: the judge said nothing: {}", text(&theirs.stderr));
-    same(&what, &repair(&text(&theirs.stdout)), &repair(&text(&ours.stdout)));
-    assert_eq!(ours.status.code(), theirs.status.code(), "{what}: {}", text(&ours.stderr));
-    true
+    agree(fixture, &images, &[&["-e", "-p", dir(&images)], options, &[&pool], operands].concat(), repair);
+}
+
+/// Compares what both programs say, text and exit status.
+fn agree(fixture: &str, images: &Unpacked, args: &[&str], repair: impl Fn(&str) -> String) {
+    let seen = |output: &Output| format!("{}\nended with {:?}\n", repair(&text(&output.stdout)), output.status.code());
+    let out = ours(args);
+    let ours = seen(&out);
+    let Some(theirs) = (Call { fixture, images, args }).differs(&ours, |theirs| {
+        assert!(!theirs.stdout.is_empty(), "{fixture} {args:?}: the judge said nothing: {}", text(&theirs.stderr));
+        seen(theirs)
+    }) else {
+        return;
+    };
+    same(&format!("{fixture} {args:?} ({})", text(&out.stderr)), &theirs, &ours);
 }
 
 /// Leaves out or sorts what the head of this file tells.
@@ -107,10 +115,7 @@ fn labels_of_all_devices() {
         for image in images.images() {
             let device = image.to_str().unwrap();
             for options in ["-lu", "-llluuuu", "-qluu", "-ll"] {
-                let Some(theirs) = judge::run("zdb", &[options, device]) else { return };
-                let ours = ours(&[options, device]);
-                same(&format!("{fixture} {options} {device}"), &text(&theirs.stdout), &text(&ours.stdout));
-                assert_eq!(ours.status.code(), theirs.status.code(), "{fixture} {options} {device}");
+                agree(&fixture, &images, &[options, device], str::to_owned);
             }
         }
     }

@@ -10,19 +10,7 @@
 use std::process::{Command, Output};
 
 use oracle::fixtures::{manifest, unpack};
-use oracle::judge;
-
-/// What both programs print on standard output.
-fn both(fixture: &str, args: &[&str]) -> Option<(String, String)> {
-    let images = unpack(fixture);
-    let dir = images.dir.to_str().unwrap();
-    let common = ["-e", "-p", dir];
-    let theirs = judge::run("zdb", &[&["-o", "zfs_flags=0"], &common[..], args].concat())?;
-    let theirs = text(&theirs);
-    // what -o did is told first
-    let theirs = theirs.split_once('\n').map_or("", |(_, rest)| rest).to_owned();
-    Some((theirs, text(&ours(&[&common[..], args].concat()))))
-}
+use oracle::said::Call;
 
 fn ours(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zuse")).arg("zdb").args(args).output().unwrap()
@@ -32,14 +20,23 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// What the programs print on standard output is the same, once zdb's is repaired.
 fn same(fixture: &str, args: &[&str], repair: impl Fn(String) -> String) {
-    let Some((theirs, ours)) = both(fixture, args) else { return };
-    assert!(!theirs.is_empty(), "{fixture} {args:?}: the judge said nothing");
-    let theirs = repair(theirs);
-    let (theirs, ours) = if fixture == "enc-a" && !args.contains(&"-K") {
-        (without_segments(&theirs), without_segments(&ours))
-    } else {
-        (theirs, ours)
+    let images = unpack(fixture);
+    let place = ["-e", "-p", images.dir.to_str().unwrap()];
+    let comparable = |text: String| match fixture {
+        "enc-a" if !args.contains(&"-K") => without_segments(&text),
+        _ => text,
+    };
+    let ours = comparable(text(&ours(&[&place, args].concat())));
+    let asked = [&["-o", "zfs_flags=0"], &place[..], args].concat();
+    let Some(theirs) = (Call { fixture, images: &images, args: &asked }).differs(&ours, |theirs| {
+        // what -o did is told first
+        let theirs = text(theirs).split_once('\n').map_or(String::new(), |(_, rest)| rest.to_owned());
+        assert!(!theirs.is_empty(), "{fixture} {args:?}: the judge said nothing");
+        comparable(repair(theirs))
+    }) else {
+        return;
     };
     if theirs == ours {
         return;

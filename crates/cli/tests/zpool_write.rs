@@ -4,7 +4,6 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use oracle::judge;
@@ -69,10 +68,8 @@ impl Lab {
 }
 
 fn judge(dir: &Path, pool: &str) {
-    let Some(zdb) = judge::tool("zdb") else { return };
-    let mut timed = Command::new("timeout");
-    timed.arg("60").arg(zdb.get_program()).arg("-e").arg("-p").arg(dir).args(["-bcc", pool]);
-    let output = timed.output().unwrap();
+    let place = dir.display().to_string();
+    let Some(output) = judge::run("zdb", &["-e", "-p", &place, "-bcc", pool]) else { return };
     let text = String::from_utf8_lossy(&output.stdout);
     let said = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && text.contains("No leaks"), "{pool}: {said}");

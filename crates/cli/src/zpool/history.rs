@@ -5,56 +5,12 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use nvlist::NvList;
+use ondisk::history::EVENT_NAMES;
 
 use crate::command::Call;
 use crate::error::{Outcome, failed};
 use crate::pools::{self, stdout};
 use crate::users::{self, Who};
-
-/// The events that pools before version 5000 recorded by number (OpenZFS: `zfs_history_event_names`).
-const EVENTS: [&str; 41] = [
-    "invalid event",
-    "pool create",
-    "vdev add",
-    "pool remove",
-    "pool destroy",
-    "pool export",
-    "pool import",
-    "vdev attach",
-    "vdev replace",
-    "vdev detach",
-    "vdev online",
-    "vdev offline",
-    "vdev upgrade",
-    "pool clear",
-    "pool scrub",
-    "pool property set",
-    "create",
-    "clone",
-    "destroy",
-    "destroy_begin_sync",
-    "inherit",
-    "property set",
-    "quota set",
-    "permission update",
-    "permission remove",
-    "permission who remove",
-    "promote",
-    "receive",
-    "rename",
-    "reservation set",
-    "replay_inc_sync",
-    "replay_full_sync",
-    "rollback",
-    "snapshot",
-    "filesystem version upgrade",
-    "refquota set",
-    "refreservation set",
-    "pool scrub done",
-    "user hold",
-    "user release",
-    "pool split",
-];
 
 /// What is shown.
 #[derive(Clone, Copy)]
@@ -110,7 +66,7 @@ fn print_record(out: &mut impl Write, record: &NvList, style: Style) -> io::Resu
         write!(out, "{time} {}", text("history command"))?;
     } else if record.contains("history internal event") {
         let event = number("history internal event");
-        let name = usize::try_from(event).ok().and_then(|n| EVENTS.get(n));
+        let name = usize::try_from(event).ok().and_then(|n| EVENT_NAMES.get(n));
         let Some(name) = name else { return unrecognized(out, record, &time) };
         write!(out, "{time} [internal {name} txg:{}] {}", number("history txg") as i64, text("history internal str"))?;
     } else if record.contains("internal_name") {
