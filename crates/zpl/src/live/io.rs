@@ -292,7 +292,7 @@ impl Zfs {
 }
 
 /// How much of a write one chunk takes: up to the end of a block.
-fn chunk(at: u64, left: usize, block: u64, most: u64) -> usize {
+pub(super) fn chunk(at: u64, left: usize, block: u64, most: u64) -> usize {
     let end = at.saturating_add(most.max(block));
     let end = if block.is_power_of_two() { end - end % block } else { end };
     usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).clamp(1, left)

@@ -48,6 +48,7 @@ mod vfs;
 mod xattr;
 mod xattr_dir;
 mod znode;
+mod zvol;
 
 use std::sync::Arc;
 
@@ -63,6 +64,7 @@ pub use acl::list_of_mode;
 pub use refusal::Refusal;
 pub use vfs::{Cred, NewFile, RenameMode, SetAttr, StatFs, Vfs, XattrMode};
 pub use znode::{Open, Znode};
+pub use zvol::Volume;
 
 /// What a change of names and attributes dirties at most, about: dnodes, leaves of ZAPs, and what is above them.
 pub(crate) const SMALL_CHANGE: u64 = 16 << 10;

@@ -1,0 +1,152 @@
+//! Volumes that are written (OpenZFS: `zvol_write`, `zvol_discard`, `zvol_set_volsize`).
+//!
+//! A volume is one object of equal blocks. A write goes in chunks of whole blocks, each with a place in a txg of its own; a discard frees
+//! whole blocks and makes zeros of parts, in pieces. The size stands in a ZAP beside the data, and in the property `volsize`.
+
+use std::sync::Arc;
+
+use dmu::{Object, Zap};
+use parking_lot::RwLock;
+use pool::{PropSource, Spa, Value};
+
+use super::io::chunk;
+use super::place::Held;
+use super::{Refusal, SMALL_CHANGE};
+use crate::{Error, Zvol};
+
+const PROPERTIES_OBJECT: u64 = 2;
+/// Bytes of one chunk of a write, if blocks are not larger.
+const CHUNK: u64 = 4 << 20;
+/// Bytes that one place frees at most.
+const DISCARD: u64 = 1 << 30;
+
+/// A volume that is open for writing (OpenZFS: `zvol_state_t`). Shared by its users: ranges that overlap are written one after the other.
+pub struct Volume {
+    spa: Arc<Spa>,
+    name: String,
+    data: Object,
+    properties: Zap,
+    block: u64,
+    /// The size; held for writing by who changes blocks, and the size itself.
+    size: RwLock<u64>,
+}
+
+impl Volume {
+    /// The volume `name`, open for writing.
+    ///
+    /// # Errors
+    /// When the dataset is no volume or a snapshot, its key is not loaded, or its objects are unreadable.
+    pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Volume, Error> {
+        let dataset = spa.view()?.dataset(name)?;
+        let objset = spa.objset(&dataset)?;
+        let volume = Zvol::from_objset(&objset)?;
+        let properties = Zap::open(objset.object(PROPERTIES_OBJECT)?)?;
+        let (data, block, size) = (volume.object().clone(), volume.block_size(), RwLock::new(volume.size()));
+        Ok(Volume { spa: spa.clone(), name: name.to_string(), data, properties, block, size })
+    }
+
+    /// Bytes (property `volsize`).
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        *self.size.read()
+    }
+
+    /// Bytes of a block (property `volblocksize`).
+    #[must_use]
+    pub fn block_size(&self) -> u64 {
+        self.block
+    }
+
+    /// Reads from `offset`; gives the number of bytes, less than asked for only at the end.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+        let size = self.size.read();
+        let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = left.min(buf.len());
+        self.data.read(offset, buf.get_mut(..len).unwrap_or_default())?;
+        Ok(len)
+    }
+
+    /// Writes at `offset`.
+    ///
+    /// # Errors
+    /// ENXIO behind the end, where nothing is written; EDQUOT, ENOSPC.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.check_range(offset, data.len() as u64)?;
+        let (mut at, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let len = chunk(at, rest.len(), self.block, CHUNK);
+            let (now, later) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+            // what is changed in part is read before the place is taken
+            for edge in [at, at.saturating_add(now.len() as u64)] {
+                if edge.checked_rem(self.block).unwrap_or(0) != 0 {
+                    self.data.block(edge / self.block)?;
+                }
+            }
+            let bytes = SMALL_CHANGE.max(now.len() as u64 + 2 * self.block);
+            let place = Held::begin(&self.spa, bytes, false)?;
+            let size = self.size.write();
+            self.fits(*size, at, now.len() as u64)?;
+            self.data.write(&place, at, now)?;
+            at = at.saturating_add(now.len() as u64);
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Frees a range: it reads as zeros.
+    ///
+    /// # Errors
+    /// ENXIO behind the end; when a block at the edge cannot be read.
+    pub fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.check_range(offset, len)?;
+        let (mut at, end) = (offset, offset.saturating_add(len));
+        while at < end {
+            let piece = (end - at).min(DISCARD);
+            let place = Held::begin(&self.spa, SMALL_CHANGE.max(2 * self.block), true)?;
+            let size = self.size.write();
+            self.fits(*size, at, piece)?;
+            self.data.free_range(&place, at, piece)?;
+            at = at.saturating_add(piece);
+        }
+        Ok(())
+    }
+
+    /// Waits until what was written is on disk. All waiting for a volume goes through here.
+    ///
+    /// # Errors
+    /// EIO if the pool is suspended.
+    pub fn flush(&self) -> Result<(), Error> {
+        Ok(self.spa.sync()?)
+    }
+
+    /// Gives the volume another size, a multiple of its blocks; what lies behind is freed.
+    ///
+    /// # Errors
+    /// EINVAL, ENOSPC.
+    pub fn resize(&self, size: u64) -> Result<(), Error> {
+        let value = vec![("volsize".to_string(), Value::Number(size))];
+        self.spa.set_props(&self.name, &value, PropSource::Local)?;
+        let stored = self.properties.lookup_u64("size")?;
+        let stored = stored.ok_or(Error::Missing { object: PROPERTIES_OBJECT, what: "size" })?;
+        *self.size.write() = stored;
+        Ok(())
+    }
+
+    fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.fits(self.size(), offset, len)
+    }
+
+    fn fits(&self, size: u64, offset: u64, len: u64) -> Result<(), Error> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= size);
+        if inside { Ok(()) } else { Err(Refusal::NoData.of(self.data.id())) }
+    }
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "volume {} of {} bytes", self.name, self.size())
+    }
+}

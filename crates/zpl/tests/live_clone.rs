@@ -1,0 +1,84 @@
+//! Copies that share blocks: who refers to what is counted right, whatever becomes of the files.
+#![allow(clippy::unwrap_used)]
+
+mod scratch;
+
+use scratch::Scratch;
+use zpl::Kind;
+use zpl::create::FsProps;
+use zpl::live::{Cred, NewFile, SetAttr, Zfs};
+
+const ROOT: Cred = Cred::ROOT;
+const BLOCK: u64 = 16 << 10;
+
+fn file(zfs: &Zfs, name: &str) -> u64 {
+    zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap().0
+}
+
+fn noise(len: u64) -> Vec<u8> {
+    (0..len).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+fn all(zfs: &Zfs, id: u64) -> Vec<u8> {
+    let mut buf = vec![0; zfs.getattr(id).unwrap().size as usize];
+    zfs.read(id, 0, &mut buf).unwrap();
+    buf
+}
+
+fn saved(zfs: &Zfs) -> (u64, u64) {
+    zfs.spa().sync().unwrap();
+    let stats = zfs.spa().view().unwrap().brt_stats().unwrap();
+    (stats.entries, stats.saved)
+}
+
+#[test]
+fn a_copy_takes_no_room_and_outlives_its_source() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("recordsize", BLOCK), ("compression", 2)]);
+    let zfs = scratch.zfs();
+    let (source, copy, third) = (file(&zfs, "source"), file(&zfs, "copy"), file(&zfs, "third"));
+    let data = noise(20 * BLOCK + 100);
+    zfs.write(&ROOT, source, 0, &data).unwrap();
+    assert_eq!(zfs.copy_range(&ROOT, (source, 0), (copy, 0), u64::MAX).unwrap(), data.len() as u64);
+    assert!(all(&zfs, copy) == data);
+    assert_eq!(saved(&zfs), (21, 21 * BLOCK));
+    assert!(all(&zfs, copy) == data);
+    // a part in the middle, of which the edges are written anew
+    zfs.copy_range(&ROOT, (copy, 0), (third, 0), 10 * BLOCK).unwrap();
+    zfs.write(&ROOT, third, BLOCK + 5, b"changed before the sync").unwrap();
+    zfs.setattr(&ROOT, third, &SetAttr { size: Some(8 * BLOCK), ..SetAttr::default() }).unwrap();
+    let mut model = data[..8 * BLOCK as usize].to_vec();
+    model[BLOCK as usize + 5..BLOCK as usize + 28].copy_from_slice(b"changed before the sync");
+    assert_eq!(saved(&zfs), (21, 28 * BLOCK));
+    zfs.unlink(&ROOT, zfs.fs().root(), b"source").unwrap();
+    zfs.write(&ROOT, copy, 0, &[1]).unwrap();
+    drop(zfs);
+    scratch.again();
+    let zfs = scratch.zfs();
+    assert!(all(&zfs, third) == model);
+    assert!(all(&zfs, copy)[1..] == data[1..]);
+    zfs.unlink(&ROOT, zfs.fs().root(), b"copy").unwrap();
+    zfs.unlink(&ROOT, zfs.fs().root(), b"third").unwrap();
+    assert_eq!(saved(&zfs), (0, 0));
+    drop(zfs);
+    scratch.close();
+}
+
+#[test]
+fn what_cannot_be_shared_is_copied() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("recordsize", BLOCK), ("compression", 2)]);
+    let zfs = scratch.zfs();
+    let (source, copy) = (file(&zfs, "source"), file(&zfs, "copy"));
+    let data = noise(5 * BLOCK);
+    zfs.write(&ROOT, source, 0, &data).unwrap();
+    assert_eq!(zfs.copy_range(&ROOT, (source, 3), (copy, 1), 2 * BLOCK).unwrap(), 2 * BLOCK);
+    assert!(all(&zfs, copy)[1..] == data[3..3 + 2 * BLOCK as usize]);
+    assert_eq!(saved(&zfs), (0, 0));
+    let over = zfs.copy_range(&ROOT, (source, 0), (source, 5), 10);
+    assert_eq!(over.unwrap_err().errno(), 22);
+    assert_eq!(zfs.copy_range(&ROOT, (source, 5 * BLOCK), (copy, 0), 10).unwrap(), 0);
+    // within one file, apart
+    assert_eq!(zfs.copy_range(&ROOT, (source, 0), (source, 8 * BLOCK), 2 * BLOCK).unwrap(), 2 * BLOCK);
+    assert_eq!(saved(&zfs), (2, 2 * BLOCK));
+    drop(zfs);
+    scratch.close();
+}
