@@ -241,7 +241,7 @@ impl Spa {
             if let Some((_, delta)) = change.filter(|(ancestor, _)| *ancestor == id) {
                 used = used.saturating_add_signed(delta);
                 if space != u64::MAX {
-                    space = space.saturating_sub_signed(delta);
+                    space = space.saturating_add_signed(delta.saturating_neg());
                 }
             }
             space = quota.checked_sub(used).map_or(0, |left| space.min(left));
