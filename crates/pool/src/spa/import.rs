@@ -139,6 +139,7 @@ impl Spa {
         }
         spa.watch_reads();
         spa.start()?;
+        spa.resume_freeing()?;
         if changed {
             spa.txgs.note_work();
             spa.sync()?;

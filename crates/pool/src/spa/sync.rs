@@ -101,6 +101,7 @@ impl Spa {
                 // what tasks changed in datasets, and the configuration that they changed
                 self.sync_heads(&mos, tx)?;
                 self.sync_config(&mos, tx)?;
+                self.sync_destroyed(&mos, tx)?;
                 if !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() {
                     return Ok((false, 0));
                 }
