@@ -154,7 +154,7 @@ impl<W: Write> Archive<W> {
             record(&mut encoded, name.as_bytes(), value);
         }
         for (name, value) in &e.xattrs {
-            record(&mut encoded, &[b"SCHILY.xattr.", name.as_slice()].concat(), value);
+            record(&mut encoded, &[b"SCHILY.xattr.", escaped(name).as_slice()].concat(), value);
         }
         self.extended(&encoded)?;
         header.set_cksum();
@@ -195,6 +195,16 @@ fn record(into: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     into.push(b'=');
     into.extend_from_slice(value);
     into.push(b'\n');
+}
+
+/// The name of an attribute without `=`, which ends a record's name: as GNU tar writes it.
+fn escaped(name: &[u8]) -> Vec<u8> {
+    let escape = |byte: &u8| match byte {
+        b'=' => b"%3D".to_vec(),
+        b'%' => b"%25".to_vec(),
+        byte => vec![*byte],
+    };
+    name.iter().flat_map(escape).collect()
 }
 
 fn time((sec, nsec): (i64, u32)) -> Vec<u8> {

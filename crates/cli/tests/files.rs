@@ -1,0 +1,141 @@
+//! Files into pools and about in them, as an administrator would with `zuse cp`, `tar -x`, `put`, `mkdir`, `rm`, `mv`, `ln`.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use oracle::judge;
+use support::Session;
+
+/// A pool `t` on a file in `dir`, imported, and a dataset in it.
+fn pool(dir: &Path) -> Session {
+    let session = Session::empty();
+    let image = dir.join("a");
+    std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    session.ok(&["zpool", "create", "-m", "none", "t", image.to_str().unwrap()]);
+    session
+}
+
+/// Runs a command that succeeds; what it says of its work is not looked at.
+fn done(session: &Session, args: &[&str]) {
+    let run = session.run(args);
+    assert_eq!(run.code, 0, "{args:?}: {run:#?}");
+}
+
+fn cat(session: &Session, target: &str) -> String {
+    session.ok(&["cat", target])
+}
+
+/// Exports the pool; zdb must find it in order.
+fn judged(session: &Session, dir: &Path) {
+    session.ok(&["zpool", "export", "t"]);
+    let Some(out) = judge::run("zdb", &["-e", "-p", dir.to_str().unwrap(), "-bcc", "t"]) else { return };
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && text.contains("No leaks"), "{text}");
+}
+
+#[test]
+fn single_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    let put = s.feed(&["put", "t:/hello"], b"Hello!\n");
+    assert_eq!((put.code, put.err.as_str()), (0, ""));
+    assert_eq!(cat(&s, "t:/hello"), "Hello!\n");
+    s.fails(&["mkdir", "t:/a/b"], 1, "t:/a/b: No such file or directory");
+    s.ok(&["mkdir", "-p", "-m", "750", "t:/a/b/c"]);
+    s.fails(&["mkdir", "t:/a"], 1, "t:/a: File exists");
+    s.ok(&["mv", "t:/hello", "t:/a/b"]);
+    s.ok(&["ln", "t:/a/b/hello", "t:/again"]);
+    s.ok(&["ln", "-s", "a/b/hello", "t:/link"]);
+    assert_eq!(cat(&s, "t:/again"), "Hello!\n");
+    let listing = s.ok(&["ls", "-lR", "t"]);
+    assert!(listing.contains("link -> a/b/hello") && listing.contains("drwxr-x---"), "{listing}");
+    assert_eq!(s.feed(&["put", "t:/again"], b"short").code, 0);
+    assert_eq!(cat(&s, "t:/a/b/hello"), "short");
+    s.fails(&["rm", "t:/a"], 1, "t:/a: Is a directory");
+    s.fails(&["rm", "t:/none"], 1, "No such file");
+    s.ok(&["rm", "-f", "t:/none"]);
+    s.ok(&["rm", "-r", "t:/a", "t:/link"]);
+    assert_eq!(s.ok(&["ls", "t"]), "again\n");
+    s.fails(&["rm", "-r", "t:/"], 1, "t:/");
+    s.fails(&["mkdir", "t"], 2, "names no file");
+    s.fails(&["put", "none:/x"], 1, "no such pool");
+    judged(&s, dir.path());
+}
+
+#[test]
+fn trees_in_and_out() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("pool")).unwrap();
+    let s = pool(&dir.path().join("pool"));
+    let tree = dir.path().join("tree");
+    std::fs::create_dir_all(tree.join("sub")).unwrap();
+    std::fs::write(tree.join("sub/file"), "contents").unwrap();
+    std::fs::write(tree.join("large"), vec![5; 3 << 20]).unwrap();
+    std::fs::hard_link(tree.join("large"), tree.join("sub/other")).unwrap();
+    symlink("sub/file", tree.join("link")).unwrap();
+    std::fs::set_permissions(tree.join("sub"), std::fs::Permissions::from_mode(0o2711)).unwrap();
+    let host = tree.to_str().unwrap();
+
+    s.fails(&["cp", host, "t:/copy"], 1, "is a directory (-a copies it)");
+    let run = s.run(&["cp", "-a", host, "t:/copy"]);
+    assert!(run.code == 0 && run.err.contains("copied 6 files"), "{run:?}");
+    // into the directory that is there now, and its contents into the root
+    done(&s, &["cp", "-aq", host, "t:/copy"]);
+    done(&s, &["cp", "-aq", &format!("{host}/."), "t:/"]);
+    assert_eq!(cat(&s, "t:/copy/tree/sub/file"), "contents");
+    assert_eq!(cat(&s, "t:/sub/file"), "contents");
+    // within the pool
+    done(&s, &["cp", "-aq", "t:/copy", "t:/more"]);
+    assert_eq!(cat(&s, "t:/more/tree/sub/file"), "contents");
+    s.fails(&["cp", "-a", "t:/none", host, "t:/x"], 1, "not a directory");
+    s.fails(&["cp", "-a", "/none/such", "t:/x"], 1, "/none/such");
+
+    let back = dir.path().join("back");
+    done(&s, &["cp", "-aq", "t:/copy/tree", back.to_str().unwrap()]);
+    assert_eq!(std::fs::read(back.join("sub/other")).unwrap(), vec![5; 3 << 20]);
+    let (one, two) = (back.join("large").metadata().unwrap(), back.join("sub/other").metadata().unwrap());
+    assert_eq!((one.ino(), one.nlink()), (two.ino(), 2));
+    let (sub, was) = (back.join("sub").metadata().unwrap(), tree.join("sub").metadata().unwrap());
+    assert_eq!((sub.mode(), sub.mtime(), sub.mtime_nsec()), (was.mode(), was.mtime(), was.mtime_nsec()));
+    assert_eq!(back.join("link").read_link().unwrap(), Path::new("sub/file"));
+    judged(&s, &dir.path().join("pool"));
+
+    // a pool that is not imported: it is for the time of the command
+    let devices = dir.path().join("pool");
+    done(&s, &["rm", "-d", devices.to_str().unwrap(), "-r", "t:/copy", "t:/more"]);
+    let listing = s.ok(&["ls", "-d", devices.to_str().unwrap(), "t"]);
+    assert!(listing.contains("sub") && !listing.contains("copy"), "{listing}");
+}
+
+#[test]
+fn archives_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    let mut made = tar::Builder::new(Vec::new());
+    let mut add = |path: &str, data: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(data.len() as u64);
+        header.set_mode(0o640);
+        header.set_uid(1234);
+        header.set_gid(55);
+        header.set_mtime(1_234_567_890);
+        made.append_data(&mut header, path, data).unwrap();
+    };
+    add("a/short", b"short");
+    add(&format!("{}/long", "d".repeat(120)), b"a long name");
+    add("a/large", &vec![3; 2 << 20]);
+    let bytes = made.into_inner().unwrap();
+    s.ok(&["mkdir", "t:/in"]);
+    let run = s.feed(&["tar", "-x", "t:/in"], &bytes);
+    assert!(run.code == 0 && run.err.contains("copied 3 files"), "{run:?}");
+    assert_eq!(cat(&s, &format!("t:/in/{}/long", "d".repeat(120))), "a long name");
+    let stat = s.ok(&["stat", "t:/in/a/short"]);
+    assert!(stat.contains("Uid: 1234") && stat.contains("Gid: 55") && stat.contains("0640"), "{stat}");
+    let cut = s.feed(&["tar", "-x", "t:/in"], &bytes[..bytes.len() / 2]);
+    assert_eq!(cut.code, 1, "{cut:?}");
+    s.fails(&["tar", "-x", "t:/none"], 1, "t:/none");
+    judged(&s, dir.path());
+}
