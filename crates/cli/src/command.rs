@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use crate::args::{self, Long, Parsed};
+use crate::args::{self, Bad, Long, Parsed};
 use crate::error::{Failure, Outcome, failed};
 
 /// One verb of a tool.
@@ -88,7 +88,13 @@ impl Tool {
     }
 
     fn call(&self, command: &'static Command, rest: &[OsString]) -> Outcome {
-        let args = args::parse(command.options, command.longs, rest)?;
+        let args = args::parse(command.options, command.longs, rest).map_err(|bad| match bad {
+            // whichever option lacks its argument
+            Bad::NoValue(_) if command.name == "create" && self.name == "zfs" => {
+                Failure::Usage("missing size argument".to_owned())
+            }
+            bad => bad.into(),
+        })?;
         match command.run {
             Some(run) => run(&Call { command, tool: self.name, args }),
             None if rest.is_empty() && !BARE.contains(&command.name) => Err(Failure::Usage(String::new())),

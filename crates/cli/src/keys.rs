@@ -4,6 +4,7 @@
 //! key lives as long as the command, and only the location of a file is remembered.
 
 mod new;
+mod places;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -15,7 +16,8 @@ use rustix::termios::{self, LocalModes, OptionalActions};
 
 use crate::error::{Failure, failed};
 
-pub(crate) use new::{Material, for_new, material_for, number_of, remember_change, remember_new};
+pub(crate) use new::{Material, for_new, material_for, number_of};
+pub(crate) use places::{RootKey, follow, remember_change, remember_new};
 
 /// Longer than any key: what a file may make us read.
 const KEY_MAX: u64 = 4096;

@@ -1,6 +1,7 @@
 //! Requests to a pool.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvlist::NvList;
 use pool::Spa;
@@ -22,19 +23,27 @@ pub struct Caller {
 pub struct Control {
     pub(crate) spa: Arc<Spa>,
     pub(crate) caller: Caller,
+    /// Whether a request has changed something.
+    changed: Arc<AtomicBool>,
 }
 
 impl Control {
     /// Takes requests to `spa`, from `caller`.
     #[must_use]
     pub fn new(spa: Arc<Spa>, caller: Caller) -> Control {
-        Control { spa, caller }
+        Control { spa, caller, changed: Arc::default() }
     }
 
     /// The pool.
     #[must_use]
     pub fn spa(&self) -> &Arc<Spa> {
         &self.spa
+    }
+
+    /// Whether a request has changed something: only then the command has a place in the pool's history (OpenZFS: `zfs_allow_log_key`).
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.changed.load(Ordering::Relaxed)
     }
 
     /// Does what is asked. After it the change is on disk, and [`Spa::view`] shows it.
@@ -45,6 +54,12 @@ impl Control {
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         ioc.check(input)?;
         self.check_pool(name)?;
+        let out = self.answer(ioc, name, input)?;
+        self.changed.fetch_or(ioc.changes(), Ordering::Relaxed);
+        Ok(out)
+    }
+
+    fn answer(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         match ioc {
             Ioc::LogHistory => self.done(self.spa.log_history(require_str(input, "message")?)),
             Ioc::PoolSync => self.done(self.spa.sync()),

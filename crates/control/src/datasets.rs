@@ -101,7 +101,7 @@ impl Control {
     pub(crate) fn promote(&self, name: &str) -> Result<NvList, Failed> {
         self.spa.promote(name).map_err(|e| {
             let conflict = match &e {
-                pool::Error::Many(all) => all.first().map(|(name, _)| name.clone()),
+                pool::Error::Many(all) => all.first().and_then(|(name, _)| name.rsplit('@').next()).map(str::to_owned),
                 _ => None,
             };
             let mut failed = Failed::from(e);

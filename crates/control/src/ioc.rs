@@ -110,6 +110,11 @@ impl Ioc {
         }
     }
 
+    /// Whether it changes something that belongs into the pool's history.
+    pub(crate) const fn changes(self) -> bool {
+        !matches!(self, Ioc::LogHistory | Ioc::PoolSync | Ioc::SpaceSnaps | Ioc::WaitFs)
+    }
+
     fn keys(self) -> Keys {
         use DataType::{Boolean, BooleanValue, Int32, NvList, String, Uint64};
         Keys::Named(match self {

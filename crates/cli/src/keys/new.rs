@@ -1,16 +1,12 @@
-//! Keys of new encryption roots: where they come from, and what is remembered of them (OpenZFS: `zfs_crypto_create`,
-//! `populate_create_encryption_params_nvlists`).
-
-use std::sync::Arc;
+//! Keys of new encryption roots (OpenZFS: `zfs_crypto_create`, `populate_create_encryption_params_nvlists`).
 
 use base::Env;
 use codec::crypt::WrappingKey;
 use nvlist::NvList;
-use pool::{KeyFormat, Pool};
+use pool::KeyFormat;
 
 use super::{ask, material, wrapping_key};
-use crate::error::Failure;
-use crate::{pools, state};
+use crate::pools;
 
 /// Property `encryption`: off.
 const CRYPT_OFF: u64 = 2;
@@ -130,30 +126,4 @@ fn twice(root: &str, format: KeyFormat) -> Result<Vec<u8>, String> {
     }
     let second = ask(&format!("Re-enter new {what}{of}:"), format)?;
     if first == second { Ok(first) } else { Err("Provided keys do not match.".to_owned()) }
-}
-
-/// Remembers where the key of a new encryption root is, if that is a file: the next command reads it again.
-pub(crate) fn remember_new(name: &str, key: Option<&Material>, input: &NvList) -> Result<(), Failure> {
-    let location = input.get_nvlist("props").and_then(|props| props.get_str("keylocation"));
-    match (key, pools::of_dataset(name)?) {
-        (Some(_), Some(pool)) => remember_change(name, &pool, Some(location)),
-        _ => Ok(()),
-    }
-}
-
-/// Remembers where the key of `name` is now; `None`: it has no key of its own any more.
-pub(crate) fn remember_change(name: &str, pool: &Arc<Pool>, location: Option<Option<&str>>) -> Result<(), Failure> {
-    let Some(mut record) = pools::record(pool) else { return Ok(()) };
-    let before = record.keys.clone();
-    record.keys.retain(|(root, _)| root != name);
-    match location.flatten() {
-        Some(location) if location.starts_with("file://") => {
-            record.keys.push((name.to_owned(), location.to_owned()));
-        }
-        Some(_) => {
-            eprintln!("The key of '{name}' was not read from a file, so no later command can use it.");
-        }
-        None => {}
-    }
-    if record.keys == before { Ok(()) } else { state::remember(&record) }
 }

@@ -22,6 +22,9 @@ pub(super) const OST_ZFS: i32 = 2;
 /// A volume (OpenZFS: `DMU_OST_ZVOL`).
 const OST_ZVOL: i32 = 3;
 
+/// The version of new file systems (OpenZFS: `ZPL_VERSION`).
+const VERSION: u64 = 5;
+
 /// How the command was called.
 struct Options {
     kind: Kind,
@@ -120,6 +123,11 @@ fn create(session: &Session, name: &str, mut options: Options) -> Outcome {
     ancestors::check_new(session, name)?;
     let doing = format!("cannot create '{name}'");
     let mut props = check_props(name, &options, &doing)?;
+    if let Some(version) = props.get_u64("version").filter(|version| *version != VERSION) {
+        return Err(failed(format!(
+            "{doing}: file systems of version {version} are read by this version of Zuse, and not made"
+        )));
+    }
     let key = keys::for_new(name, &mut props)
         .map_err(|why| failed(format!("Encryption create error: {why}\n{doing}: encryption failure")))?;
     let ost = if options.kind == Kind::Volume { OST_ZVOL } else { OST_ZFS };

@@ -4,9 +4,17 @@ use std::collections::HashSet;
 
 use pool::{Dataset, Error};
 
-/// All that must go before `dataset` can go, in an order in which it can: what is below before what it is in, clones before their
-/// snapshots, older snapshots first. `dataset` itself is not among them.
-pub(super) fn of(dataset: &Dataset) -> Result<Vec<Dataset>, Error> {
+/// What must go before a dataset can go.
+#[derive(Debug, Default)]
+pub(super) struct Dependents {
+    /// In an order in which they can go: what is below before what it is in, clones before their snapshots, older snapshots first.
+    pub(super) all: Vec<Dataset>,
+    /// Something that depends on what depends on it: a file system whose child is its origin's.
+    pub(super) circle: Option<String>,
+}
+
+/// All that depends on `dataset`, which is not among them.
+pub(super) fn of(dataset: &Dataset) -> Result<Dependents, Error> {
     let mut walk = Walk::default();
     walk.seen.insert(dataset.id());
     walk.below(dataset)?;
@@ -16,18 +24,24 @@ pub(super) fn of(dataset: &Dataset) -> Result<Vec<Dataset>, Error> {
 #[derive(Default)]
 struct Walk {
     seen: HashSet<u64>,
-    found: Vec<Dataset>,
+    /// From the first to the one that is being visited.
+    path: Vec<u64>,
+    found: Dependents,
 }
 
 impl Walk {
     fn below(&mut self, dataset: &Dataset) -> Result<(), Error> {
+        self.path.push(dataset.id());
         if dataset.is_snapshot() {
-            return self.each(dataset.clones()?);
+            self.each(dataset.clones()?)?;
+        } else {
+            let mut children = dataset.children()?;
+            children.sort_by(|a, b| a.name().cmp(b.name()));
+            self.each(children)?;
+            self.each(dataset.snapshots()?)?;
         }
-        let mut children = dataset.children()?;
-        children.sort_by(|a, b| a.name().cmp(b.name()));
-        self.each(children)?;
-        self.each(dataset.snapshots()?)
+        self.path.pop();
+        Ok(())
     }
 
     fn each(&mut self, datasets: Vec<Dataset>) -> Result<(), Error> {
@@ -35,7 +49,9 @@ impl Walk {
             // a clone may be a child as well
             if self.seen.insert(dataset.id()) {
                 self.below(&dataset)?;
-                self.found.push(dataset);
+                self.found.all.push(dataset);
+            } else if self.path.contains(&dataset.id()) {
+                self.found.circle.get_or_insert(dataset.name().to_owned());
             }
         }
         Ok(())

@@ -86,11 +86,14 @@ fn head(session: &Session, name: &str, options: Options) -> Outcome {
         )));
     }
     let all = dependents::of(&target).map_err(|e| failed(said(&e, name)))?;
-    if !options.clones && !check(&target, kind, &all, options.recurse) {
+    if !options.clones && !check(&target, kind, &all.all, options.recurse) {
         return Ok(1);
     }
+    if let Some(at) = all.circle {
+        return Err(failed(format!("cannot determine dependent datasets: recursive dependency at '{at}'")));
+    }
     let mut destroyer = Destroyer::new(session, options);
-    for dataset in &all {
+    for dataset in &all.all {
         destroyer.add(dataset)?;
     }
     destroyer.add(&target)?;
@@ -149,7 +152,9 @@ impl<'a> Destroyer<'a> {
         match self.flush().and_then(|()| self.destroy(name)) {
             // the rest may go nevertheless
             Err(Failure::Failed(why)) if self.options.recurse => {
-                eprintln!("{why}");
+                if !why.is_empty() {
+                    eprintln!("{why}");
+                }
                 self.errors = true;
                 Ok(())
             }

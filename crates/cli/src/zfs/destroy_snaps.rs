@@ -36,7 +36,7 @@ pub(super) fn run(session: &Session, head: &str, spec: &str, options: Options) -
     if options.clones {
         let mut destroyer = Destroyer::new(session, options);
         for snap in &gather.snaps {
-            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))? {
+            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))?.all {
                 destroyer.add(&dataset)?;
             }
         }
@@ -69,7 +69,7 @@ impl Gather<'_> {
         if !self.options.clones && !self.options.defer {
             for snap in chosen.iter().filter_map(|n| all.get(*n)) {
                 let clones = dependents::of(snap).map_err(trouble)?;
-                self.good &= destroy::check(snap, Kind::Snapshot, &clones, self.options.recurse);
+                self.good &= destroy::check(snap, Kind::Snapshot, &clones.all, self.options.recurse);
             }
         }
         if self.options.verbose {

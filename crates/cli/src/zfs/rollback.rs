@@ -95,7 +95,7 @@ impl Younger {
         }
         let mut good = true;
         for snap in &self.snaps {
-            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))? {
+            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))?.all {
                 if good {
                     eprintln!(
                         "cannot rollback to '{target}': clones of previous snapshots exist\n\
@@ -114,7 +114,7 @@ impl Younger {
             Options { verbose: false, parsable: false, dry_run: false, defer: false, recurse: false, clones: true };
         let mut destroyer = Destroyer::new(session, options);
         for snap in &self.snaps {
-            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))? {
+            for dataset in dependents::of(snap).map_err(|e| failed(said(&e, snap.name())))?.all {
                 destroyer.add(&dataset)?;
             }
             destroyer.add(snap)?;

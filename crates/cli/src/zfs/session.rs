@@ -7,13 +7,16 @@ use pool::Dataset;
 
 use super::select;
 use crate::error::{Failure, Outcome, failed};
+use crate::keys::{self, RootKey};
 use crate::names::{self, Types};
-use crate::{keys, pools, state, writable};
+use crate::{pools, state, writable};
 
 /// Pools open for a change, each from its first use to the end of the command.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     open: RefCell<Vec<Control>>,
+    /// Where keys are, by pool and encryption root.
+    keys: RefCell<Vec<(u64, RootKey)>>,
 }
 
 impl Session {
@@ -49,6 +52,9 @@ impl Session {
             if let Err(Failure::Failed(why)) = keys::load(&view, root, Some(location)) {
                 eprintln!("warning: {why}");
             }
+            if let Ok(dir) = view.dir(root) {
+                self.keys.borrow_mut().push((record.guid, RootKey { name: root.clone(), dir: dir.id() }));
+            }
         }
         Ok(Some(control))
     }
@@ -70,8 +76,12 @@ impl Session {
         let mut result = Ok(());
         for control in self.open.borrow_mut().drain(..) {
             let spa = control.spa();
+            let guid = spa.guid().0;
+            let before =
+                self.keys.borrow().iter().filter(|(pool, _)| *pool == guid).map(|(_, key)| key.clone()).collect();
+            result = result.and(spa.view().map_or(Ok(()), |view| keys::follow(&view, before)));
             pools::written(spa);
-            let logged = if good { writable::log(spa) } else { Ok(()) };
+            let logged = if good && control.has_changed() { writable::log(spa) } else { Ok(()) };
             let closed = logged.and_then(|()| spa.close());
             let closed = closed.map_err(|e| failed(format!("cannot close '{}': {}", spa.name(), writable::why(&e))));
             result = result.and(closed);

@@ -1,8 +1,8 @@
 //! The commands of `zfs`, with their options.
 
 use super::{
-    bookmark, change_key, clone, create, destroy, diff, get, hold, holds, inherit, list, load_key, mount, rename, rollback,
-    set, snapshot, upgrade, userspace, version, wait,
+    bookmark, change_key, clone, create, destroy, diff, get, hold, holds, inherit, list, load_key, mount, rename,
+    rollback, set, snapshot, upgrade, userspace, version, wait,
 };
 use crate::args::{JSON_INT, Long};
 use crate::command::Command;
@@ -64,7 +64,13 @@ pub(super) static GROUPS: &[&[Command]] = &[
             longs: &[],
             run: Some(snapshot::run),
         },
-        Command { name: "rollback", usage: "\trollback [-rRf] <snapshot>\n", options: "rRf", longs: &[], run: Some(rollback::run) },
+        Command {
+            name: "rollback",
+            usage: "\trollback [-rRf] <snapshot>\n",
+            options: "rRf",
+            longs: &[],
+            run: Some(rollback::run),
+        },
         Command {
             name: "clone",
             usage: "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n",
@@ -72,7 +78,13 @@ pub(super) static GROUPS: &[&[Command]] = &[
             longs: &[],
             run: Some(clone::run),
         },
-        Command { name: "promote", usage: "\tpromote <clone-filesystem>\n", options: "", longs: &[], run: Some(clone::promote) },
+        Command {
+            name: "promote",
+            usage: "\tpromote <clone-filesystem>\n",
+            options: "",
+            longs: &[],
+            run: Some(clone::promote),
+        },
         Command {
             name: "rename",
             usage: concat!(
@@ -284,7 +296,13 @@ pub(super) static GROUPS: &[&[Command]] = &[
         },
     ],
     &[
-        Command { name: "hold", usage: "\thold [-r] <tag> <snapshot> ...\n", options: "rt", longs: &[], run: Some(hold::run) },
+        Command {
+            name: "hold",
+            usage: "\thold [-r] <tag> <snapshot> ...\n",
+            options: "rt",
+            longs: &[],
+            run: Some(hold::run),
+        },
         Command {
             name: "holds",
             usage: "\tholds [-rHp] <snapshot> ...\n",
@@ -346,7 +364,13 @@ pub(super) static GROUPS: &[&[Command]] = &[
             longs: &[],
             run: None,
         },
-        Command { name: "wait", usage: "\twait [-t <activity>] <filesystem>\n", options: "t:", longs: &[], run: Some(wait::run) },
+        Command {
+            name: "wait",
+            usage: "\twait [-t <activity>] <filesystem>\n",
+            options: "t:",
+            longs: &[],
+            run: Some(wait::run),
+        },
     ],
     &[
         Command { name: "zone", usage: "\tzone <nsfile> <filesystem>\n", options: "", longs: &[], run: None },
