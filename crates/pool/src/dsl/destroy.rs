@@ -86,7 +86,7 @@ impl Spa {
     /// dataset cannot be changed: these are left to the last txg.
     fn free_objects(&self, name: &str) -> Result<(), Error> {
         let dataset = self.view()?.dataset(name)?;
-        let Ok(objset) = self.objset(&dataset).map(|objset| objset.clone()) else { return Ok(()) };
+        let Ok(objset) = self.objset(&dataset) else { return Ok(()) };
         if dataset.phys().prev_snap_txg > Txg(1) {
             return Ok(());
         }
