@@ -241,7 +241,7 @@ fn compare(fs: &FileSystem, model: &Model, ids: &[u64]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn names_are_as_in_the_model(ops in prop::collection::vec(op(), 1..120)) {

@@ -56,11 +56,14 @@ impl Zfs {
         if hidden {
             flags |= FileFlags::XATTR.0;
         }
-        let heir = parent.flags.has(FileFlags::PROJINHERIT);
-        if heir && matches!(new.kind, Kind::File | Kind::Directory) {
+        // other kinds have no project of their own in any release
+        let takes_part = matches!(new.kind, Kind::File | Kind::Directory);
+        let heir = takes_part && parent.flags.has(FileFlags::PROJINHERIT);
+        if heir {
             flags |= FileFlags::PROJINHERIT.0;
         }
-        let projid = self.has_projects().then(|| if heir { parent.projid.unwrap_or(0) } else { 0 });
+        let inherited = if heir { parent.projid.unwrap_or(0) } else { 0 };
+        let projid = (takes_part && self.has_projects()).then_some(inherited);
         if projid.is_some() {
             flags |= FileFlags::PROJID.0;
         }

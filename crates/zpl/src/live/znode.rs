@@ -147,29 +147,6 @@ impl Znode {
         Ok(result)
     }
 
-    /// Takes an attribute away that [`Attrs`] does not have, and changes others.
-    ///
-    /// # Errors
-    /// As [`Znode::edit`].
-    pub(crate) fn remove_attr(
-        &self,
-        zfs: &Zfs,
-        tx: &Tx,
-        attr: Attr,
-        change: impl FnOnce(&mut Attrs) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut state = self.state.write();
-        let mut attrs = state.attrs.clone();
-        change(&mut attrs)?;
-        zfs.fs().sa().remove(tx, &self.object, &[attr])?;
-        let values = differences(&state.attrs, &attrs);
-        if !values.is_empty() {
-            zfs.fs().sa().update(tx, &self.object, &values)?;
-        }
-        state.attrs = attrs;
-        Ok(())
-    }
-
     /// The last name is gone. Tells whether nobody holds the file.
     pub(super) fn set_unlinked(&self) -> bool {
         let mut state = self.state.write();
