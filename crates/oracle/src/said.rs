@@ -99,3 +99,20 @@ fn write(record: &Record) {
     let lines: String = record.iter().map(|(call, digest)| format!("{digest} {call}\n")).collect();
     fs::write(path(), lines).unwrap_or_else(|e| panic!("{}: {e}", path().display()));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_from_the_record_is_shown() {
+        let images = fixtures::unpack("mirror-a");
+        let device = images.images().first().map(|path| path.to_string_lossy().into_owned()).expect("an image");
+        let call = Call { fixture: "mirror-a", images: &images, args: &["-ll", &device] };
+        assert!(record(|record| record.contains_key(&call.key())), "{}", call.key());
+        if judge::tool("zdb").is_some() {
+            let said = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(call.differs("something else", said).is_some_and(|theirs| theirs.contains("pmirrora")));
+        }
+    }
+}
