@@ -6,12 +6,13 @@
 //! * The running fletcher4 is taken over every byte as it passes. [`Reader::next_record`] refuses a record whose sum is
 //!   wrong, a substream whose END does not agree, and a stream that stops in the middle; `zstream dump` shows such a
 //!   stream as far as it goes, so [`dump::Dumper`] works on the lenient walk below it.
+//! * [`send`] makes streams of datasets.
 //! * [`token`]: the text from which an interrupted receive goes on.
 //!
 //! A stream, in short (FORMAT.md §15): BEGIN with an nvlist, records, END. A replication stream is a compound header (BEGIN of
 //! header type 2, END), then one such substream a snapshot, then an END of zeros. The sum starts anew after each END.
 //!
-//! Invariants: bytes are hostile, a length is compared with a limit before it is believed; nothing here knows pools.
+//! Invariants: bytes are hostile, a length is compared with a limit before it is believed.
 //! Called by the `cli` (`zstream`). OpenZFS: `cmd/zstream`, `libzfs_sendrecv.c`.
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod dump;
 mod error;
 mod nvprint;
 mod reader;
+pub mod send;
 pub mod token;
 
 pub use error::Error;

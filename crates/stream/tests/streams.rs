@@ -1,6 +1,8 @@
 //! Streams of the OpenZFS kernel module: the dump is OpenZFS's to the byte, and no damage passes unseen.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::io::Write;
 use std::process::Stdio;
 
@@ -10,31 +12,7 @@ use ondisk::send::{CHECKSUM_OFFSET, RECORD_SIZE};
 use oracle::fixtures;
 use stream::dump::{Dumper, Options, Outcome};
 use stream::{Error, Header, Reader, Record};
-
-/// The members of a tar archive: (name, contents).
-fn untar(tar: &[u8]) -> Vec<(String, Vec<u8>)> {
-    let mut members = Vec::new();
-    let mut at = 0;
-    while let Some(head) = tar.get(at..at + 512).filter(|head| head[0] != 0) {
-        let text = |field: &[u8]| String::from_utf8_lossy(field).trim_matches(['\0', ' ']).to_owned();
-        let size = usize::from_str_radix(&text(&head[124..136]), 8).unwrap();
-        members.push((text(&head[..100]), tar[at + 512..at + 512 + size].to_vec()));
-        at += 512 + size.next_multiple_of(512);
-    }
-    members
-}
-
-/// All streams of a fixture: (name without ending, bytes).
-fn streams(fixture: &str) -> Vec<(String, Vec<u8>)> {
-    let tar = fixtures::read_zst(&fixtures::dir(fixture).join("streams.tar.zst"));
-    let of =
-        |(name, bytes): (String, Vec<u8>)| Some((name.rsplit('/').next()?.strip_suffix(".zstream")?.to_owned(), bytes));
-    untar(&tar).into_iter().filter_map(of).collect()
-}
-
-fn stream_of(fixture: &str, name: &str) -> Vec<u8> {
-    streams(fixture).into_iter().find(|(n, _)| n == name).unwrap().1
-}
+use support::{stream_of, streams};
 
 fn dump(bytes: &[u8], options: &Options) -> (String, Result<Outcome, Error>) {
     let mut out = Vec::new();

@@ -66,7 +66,7 @@ impl<'a> Transform<'a> {
     }
 
     /// Decrypts or authenticates level-0 blocks, as stored.
-    fn open(&self, stored: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn open(&self, stored: &mut [u8]) -> Result<(), Error> {
         let Some(key) = self.key.filter(|_| self.bp.uses_crypt() && self.bp.level() == 0 && !self.noauth) else {
             return Ok(());
         };

@@ -1,0 +1,190 @@
+//! A megabyte of the stream: records laid out as they will be written, payloads read into their places by a worker, sums put in at the
+//! end by the writer.
+//!
+//! The stream's fletcher4 runs through everything, records' stored sums included, and so is serial. But sums of spans can be put together: workers
+//! sum each record and each payload on their own, and the writer only joins them. A block that was just verified against a fletcher4 in its
+//! pointer needs no second pass: that sum is its span's.
+
+use base::{Endian, tunable};
+use codec::ChecksumKind;
+use codec::fletcher::{Fletcher4, fletcher4};
+use ondisk::BlkPtr;
+use ondisk::send::{CHECKSUM_OFFSET, RECORD_SIZE, RecordType};
+use vdev::{ReadCx, ReadMode, WindowSource};
+use zio::{Bookmark, Stage, Zio};
+
+use super::{Error, OURS};
+
+/// Bytes of a chunk, if no single record is longer.
+const CHUNK: usize = 1 << 20;
+/// Stands in for what cannot be read, if that is wanted (OpenZFS: "zfs badd bloc").
+const BAD_BLOCK: u64 = 0x02f5_badd_b10c;
+const WORD: u64 = 4;
+
+/// A payload that is still to be read.
+#[derive(Debug)]
+pub(super) struct Fill {
+    bp: BlkPtr,
+    bm: Bookmark,
+    stage: Stage,
+    /// The first byte, if it is a part of a block that is split.
+    part: Option<u64>,
+}
+
+impl Fill {
+    pub(super) fn whole(bp: &BlkPtr, bm: Bookmark, stage: Stage) -> Fill {
+        Fill { bp: *bp, bm, stage, part: None }
+    }
+
+    pub(super) fn part(bp: &BlkPtr, bm: Bookmark, first: u64) -> Fill {
+        Fill { bp: *bp, bm, stage: Stage::Logical, part: Some(first) }
+    }
+
+    /// Its place on the devices: what lies together is read together.
+    fn place(&self) -> (u64, u64) {
+        let dva = self.bp.dva(0);
+        (dva.vdev(), dva.offset())
+    }
+
+    /// The sum of the payload, if reading it has proved it.
+    fn proved(&self) -> Option<[u64; 4]> {
+        let bp = &self.bp;
+        let same_bytes = self.part.is_none() && (self.stage != Stage::Logical || bp.psize() == bp.lsize());
+        let plain = !bp.uses_crypt() && !bp.is_gang() && !bp.is_embedded() && bp.endian() == Endian::Little;
+        (same_bytes && plain && bp.checksum() == ChecksumKind::Fletcher4 as u8).then(|| bp.cksum())
+    }
+}
+
+#[derive(Debug)]
+struct Piece {
+    /// Where the record begins.
+    at: usize,
+    /// Bytes of its payload.
+    len: usize,
+    fill: Option<Fill>,
+    /// Sum of the record up to its checksum.
+    head: [u64; 4],
+    /// Sum of the payload.
+    body: [u64; 4],
+}
+
+/// See the head of this file.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    buf: Vec<u8>,
+    used: usize,
+    pieces: Vec<Piece>,
+}
+
+/// What a worker keeps from chunk to chunk.
+#[derive(Default)]
+pub(super) struct Worker {
+    window: WindowSource,
+    /// A block that is sent in parts.
+    split: Vec<u8>,
+}
+
+impl Chunk {
+    /// Makes it empty, keeping its memory.
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+        self.pieces.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Whether so many bytes more go in. An empty one takes anything.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.used == 0 || self.used.saturating_add(bytes) <= CHUNK
+    }
+
+    /// Appends a record and a payload of `len` bytes: `payload`, or what `fill` will read.
+    pub(super) fn put(&mut self, header: &[u8; RECORD_SIZE], payload: &[u8], fill: Option<Fill>, len: usize) {
+        let at = self.used;
+        let end = at + RECORD_SIZE + len;
+        if self.buf.len() < end {
+            self.buf.resize(end.max(CHUNK), 0);
+        }
+        self.copy(at, header);
+        self.copy(at + RECORD_SIZE, payload);
+        self.used = end;
+        self.pieces.push(Piece { at, len, fill, head: [0; 4], body: [0; 4] });
+    }
+
+    fn copy(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(place) = self.buf.get_mut(at..at + bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    }
+
+    /// Reads all payloads, in the order of their places, and sums everything.
+    pub(super) fn fill(&mut self, zio: &Zio, worker: &mut Worker) -> Result<(), Error> {
+        let mut order: Vec<usize> = (0..self.pieces.len()).collect();
+        order.sort_by_key(|n| self.pieces.get(*n).and_then(|piece| piece.fill.as_ref()).map(Fill::place));
+        for n in order {
+            let Some(piece) = self.pieces.get_mut(n) else { continue };
+            let (head, body) = self.buf.get_mut(piece.at..).unwrap_or_default().split_at_mut(RECORD_SIZE);
+            let body = body.get_mut(..piece.len).unwrap_or_default();
+            let proved = match &piece.fill {
+                Some(fill) => fill.read(zio, worker, body)?,
+                None => None,
+            };
+            piece.head = fletcher4(head.get(..CHECKSUM_OFFSET).unwrap_or_default(), OURS);
+            piece.body = proved.unwrap_or_else(|| fletcher4(body, OURS));
+        }
+        Ok(())
+    }
+
+    /// Puts the running sum into each record; gives the bytes that are ready to be written.
+    pub(super) fn seal(&mut self, sum: &mut Fletcher4) -> &[u8] {
+        for piece in &self.pieces {
+            sum.append(piece.head, CHECKSUM_OFFSET as u64 / WORD);
+            let tail = piece.at + CHECKSUM_OFFSET..piece.at + RECORD_SIZE;
+            let kind = base::bytes::u32(&self.buf, piece.at, OURS);
+            if let Some(tail) = self.buf.get_mut(tail) {
+                // in BEGIN these bytes are the end of the name
+                if kind != Some(RecordType::Begin as u32) {
+                    for (place, word) in tail.as_chunks_mut::<8>().0.iter_mut().zip(sum.value()) {
+                        *place = OURS.put_u64(word);
+                    }
+                }
+                sum.update(tail, OURS);
+            }
+            sum.append(piece.body, piece.len as u64 / WORD);
+        }
+        self.buf.get(..self.used).unwrap_or_default()
+    }
+}
+
+impl Fill {
+    fn read(&self, zio: &Zio, worker: &mut Worker, body: &mut [u8]) -> Result<Option<[u64; 4]>, Error> {
+        match self.read_good(zio, worker, body) {
+            Ok(()) => Ok(self.proved()),
+            Err(_) if tunable::ZFS_SEND_CORRUPT_DATA.get() != 0 => {
+                for word in body.as_chunks_mut::<8>().0 {
+                    *word = BAD_BLOCK.to_le_bytes();
+                }
+                Ok(None)
+            }
+            Err(error) => Err(Error::Zio(error)),
+        }
+    }
+
+    fn read_good(&self, zio: &Zio, worker: &mut Worker, body: &mut [u8]) -> Result<(), zio::Error> {
+        let Worker { window, split } = worker;
+        let cx = ReadCx { mode: ReadMode::Normal, source: window, heal: false };
+        let Some(first) = self.part else { return zio.read_into(&self.bp, &self.bm, self.stage, &cx, body) };
+        // parts come in order, and mostly in one chunk
+        if first == 0 || split.len() as u64 != self.bp.lsize() {
+            split.resize(usize::try_from(self.bp.lsize()).unwrap_or(0), 0);
+            zio.read_into(&self.bp, &self.bm, self.stage, &cx, split)?;
+        }
+        let first = usize::try_from(first).unwrap_or(usize::MAX);
+        if let Some(part) = split.get(first..first.saturating_add(body.len())) {
+            body.copy_from_slice(part);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! Send: a dataset, or what is new in it, as a stream (OpenZFS: `dmu_send.c`).
+//!
+//! # The few ideas
+//! * **Three stages, the unit a megabyte.** A traversal ([`traverse`]) finds what is newer than the base and lays records out in chunks
+//!   ([`records`], [`chunk`]); workers read the payloads into their places and sum them; the caller's thread joins the sums and writes.
+//!   Chunks are used again, so memory is bounded by `zfs_send_queue_length`, whatever the dataset's size.
+//! * **Past the cache.** A block is copied from the ARC if it is there, else read straight into the chunk that is written; the ARC is neither
+//!   filled nor stirred. Within a chunk blocks are read in the order of their places, through a window: neighbours are one I/O.
+//! * **A sum once.** See [`chunk`].
+//!
+//! # Invariants
+//! Objects ascend, offsets within an object ascend, no byte is sent twice: receivers rely on it. Any error ends the stream without END, so a receiver
+//! cannot take it for whole.
+//!
+//! Called by `control` and `cli`. FORMAT.md §15.
+
+mod base_of;
+mod begin;
+mod chunk;
+mod error;
+mod estimate;
+mod records;
+mod traverse;
+
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ::base::{Endian, Guid, Txg, tunable};
+use codec::fletcher::Fletcher4;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use ondisk::send::{End, Header, Record};
+use pool::Dataset;
+use zio::Zio;
+
+pub use base_of::Base;
+use chunk::{Chunk, Worker};
+pub use error::Error;
+pub use estimate::estimate;
+use records::Scribe;
+pub use traverse::ResumeAt;
+use traverse::Traversal;
+
+/// Streams are made in this order.
+const OURS: Endian = Endian::Little;
+/// Chunks in flight at least, so that all stages have work.
+const CHUNKS_MIN: u64 = 4;
+
+/// What a stream may carry (OpenZFS: `lzc_send_flags`).
+#[derive(Clone, Debug, Default)]
+pub struct SendFlags {
+    /// `-e`: blocks embedded in their pointers as they are.
+    pub embed: bool,
+    /// `-L`: blocks above 128 KiB.
+    pub large_block: bool,
+    /// `-c`: compressed blocks as they are.
+    pub compress: bool,
+    /// `-w`: encrypted blocks as they are.
+    pub raw: bool,
+    /// Go on from here.
+    pub resume: Option<ResumeAt>,
+    /// `-S`: a dataset that was received in part; the stream has no END.
+    pub saved: Option<Saved>,
+}
+
+/// What a partly received dataset will be.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    /// The guid of the snapshot under way.
+    pub guid: Guid,
+    /// Its name at the sender.
+    pub name: String,
+}
+
+/// How far a send is; other threads may look.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Bytes written.
+    pub bytes: AtomicU64,
+    /// Ranges visited.
+    pub blocks: AtomicU64,
+}
+
+/// Writes the stream that brings a receiver from `base` (nothing, if there is none) to `to`, a snapshot, or a head that does not change
+/// meanwhile.
+///
+/// # Errors
+/// [`Error::Output`] if the other end is gone; what cannot be read or sent. Nothing that follows an error is a whole stream.
+pub fn send(
+    to: &Dataset,
+    base: Option<&Base>,
+    flags: &SendFlags,
+    out: &mut dyn Write,
+    progress: &Progress,
+) -> Result<(), Error> {
+    let features = begin::features(to, flags)?;
+    let (begin, payload) = begin::begin(to, base, flags, features)?;
+    let (objset, toguid) = (to.objset()?, begin.toguid);
+    let zio = to.pool().zio();
+    let mut sum = Fletcher4::new();
+    let depth = (tunable::ZFS_SEND_QUEUE_LENGTH.get() >> 20).max(CHUNKS_MIN) as usize;
+    let (in_order, ordered) = bounded(depth);
+    let (give, work) = unbounded::<Job>();
+    let (recycle, spare) = unbounded();
+    std::thread::scope(|scope| {
+        for _ in 0..::base::tasks::width() {
+            let work = work.clone();
+            scope.spawn(move || fill_chunks(zio, &work));
+        }
+        drop(work);
+        let traversal = scope.spawn(move || {
+            let mut emit = |chunk: Chunk| -> Result<Chunk, Error> {
+                let (done, filled) = bounded(1);
+                in_order.send(filled).map_err(|_| Error::Stopped)?;
+                give.send(Job { chunk, done }).map_err(|_| Error::Stopped)?;
+                Ok(spare.try_recv().unwrap_or_default())
+            };
+            let mut scribe = Scribe {
+                objset: to.id(),
+                toguid,
+                features,
+                from: base.map_or(Txg(0), |base| base.txg),
+                max_object: records::max_object(&objset.phys().meta_dnode),
+                resume: flags.resume.unwrap_or_default(),
+                unmodified_spills: tunable::ZFS_SEND_UNMODIFIED_SPILL_BLOCKS.get() != 0,
+                pending: None,
+                chunk: Chunk::default(),
+                emit: &mut emit,
+            };
+            let len = payload.len() as u64;
+            scribe.put(Record::Begin(begin), &payload, None, len)?;
+            let traversal = Traversal {
+                objset: &objset,
+                from: scribe.from,
+                resume: scribe.resume,
+                raw: features & ondisk::send::feature::RAW != 0,
+                encrypted: to.is_encrypted()?,
+                left: AtomicU64::new(traverse::most_blocks(zio)),
+            };
+            traversal.run(&mut |range| {
+                progress.blocks.fetch_add(1, Ordering::Relaxed);
+                scribe.take(range)
+            })?;
+            scribe.flush()?;
+            scribe.finish()
+        });
+        let written = write_chunks(&ordered, &recycle, &mut sum, out, progress);
+        drop(ordered);
+        let traversed = traversal.join().unwrap_or(Err(Error::Stopped));
+        // the first cause: a writer that stops makes the traversal stop
+        written.and(traversed)
+    })?;
+    if flags.saved.is_some() {
+        return Ok(());
+    }
+    let mut last = Chunk::default();
+    let end = Header { payloadlen: 0, checksum: [0; 4], record: Record::End(End { checksum: sum.value(), toguid }) };
+    last.put(&end.encode(OURS), &[], None, 0);
+    last.fill(zio, &mut Worker::default())?;
+    write(last.seal(&mut sum), out, progress)
+}
+
+/// A chunk to be filled, and who waits for it.
+struct Job {
+    chunk: Chunk,
+    done: Sender<Result<Chunk, Error>>,
+}
+
+fn fill_chunks(zio: &Zio, work: &Receiver<Job>) {
+    let mut worker = Worker::default();
+    for Job { mut chunk, done } in work {
+        let filled = chunk.fill(zio, &mut worker);
+        // nobody waits any more after an error
+        let _ = done.send(filled.map(|()| chunk));
+    }
+}
+
+fn write_chunks(
+    ordered: &Receiver<Receiver<Result<Chunk, Error>>>,
+    recycle: &Sender<Chunk>,
+    sum: &mut Fletcher4,
+    out: &mut dyn Write,
+    progress: &Progress,
+) -> Result<(), Error> {
+    for filled in ordered {
+        let mut chunk = filled.recv().map_err(|_| Error::Stopped)??;
+        if !chunk.is_empty() {
+            write(chunk.seal(sum), out, progress)?;
+        }
+        chunk.clear();
+        // the traversal may have come to its end
+        let _ = recycle.send(chunk);
+    }
+    Ok(())
+}
+
+fn write(bytes: &[u8], out: &mut dyn Write, progress: &Progress) -> Result<(), Error> {
+    out.write_all(bytes).map_err(Error::Output)?;
+    progress.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    Ok(())
+}

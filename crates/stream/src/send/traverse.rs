@@ -1,0 +1,274 @@
+//! What of a dataset is newer than a txg, in the order of a stream (OpenZFS: `traverse_dataset_resume`, `send_cb`).
+//!
+//! Blocks of pointers and dnodes are read past the cache, those that lie below one parent several at a time. A hole of any level is one range.
+//! Holes without a birth are visited too: an object's number may have been used again, and then nobody knows since when they are
+//! holes (OpenZFS: `send_holes_without_birth_time`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Txg, tasks};
+use dmu::Objset;
+use ondisk::{BLKPTR_SIZE, BlkPtr, DNODE_SIZE, DnodePhys, ObjectType};
+use zio::{Bookmark, Buf, Zio};
+
+use super::Error;
+
+/// Dnodes of a block as streams count them (OpenZFS: `DNODES_PER_BLOCK`).
+pub(super) const DNODES_PER_BLOCK: u64 = 32;
+/// Blocks of pointers or dnodes that are read ahead at once.
+const READ_AHEAD: usize = 16;
+/// What `length` says of a hole that reaches to the end of its object (OpenZFS: `DMU_OBJECT_END`).
+pub(super) const OBJECT_END: u64 = u64::MAX;
+
+/// A piece of a dataset.
+#[derive(Debug)]
+pub(super) enum Range {
+    /// A block of dnodes comes.
+    Dnodes { bp: BlkPtr, first: u64, slots: u64 },
+    /// An object; `bonus` is what the stream carries of its bonus buffer.
+    Object { object: u64, dnode: Box<DnodePhys>, bonus: Vec<u8>, swapped: bool },
+    /// No objects with these numbers.
+    NoObjects { first: u64, count: u64 },
+    /// A block of data.
+    Data { object: u64, offset: u64, block_size: u64, object_type: ObjectType, bp: BlkPtr },
+    /// The spill block of an object.
+    Spill { object: u64, bp: BlkPtr },
+    /// Bytes that are not there; `length` may be [`OBJECT_END`].
+    Hole { object: u64, offset: u64, length: u64 },
+    /// Bytes that a redacted dataset does not have.
+    Redacted { object: u64, offset: u64, length: u64 },
+}
+
+/// Where an interrupted stream goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ResumeAt {
+    /// The object.
+    pub object: u64,
+    /// The byte in it.
+    pub offset: u64,
+}
+
+/// Who takes the ranges; an error ends the traversal.
+pub(super) type Sink<'a> = &'a mut dyn FnMut(Range) -> Result<(), Error>;
+
+/// A traversal of one dataset.
+pub(super) struct Traversal<'a> {
+    pub(super) objset: &'a Arc<Objset>,
+    /// Blocks born later are of interest.
+    pub(super) from: Txg,
+    pub(super) resume: ResumeAt,
+    /// The stream carries what is encrypted as it is.
+    pub(super) raw: bool,
+    /// The dataset is encrypted: blocks that are not are forged.
+    pub(super) encrypted: bool,
+    /// How many more blocks of pointers or dnodes there can be.
+    pub(super) left: AtomicU64,
+}
+
+/// Blocks that the devices have room for: a tree with more goes in circles.
+pub(super) fn most_blocks(zio: &Zio) -> u64 {
+    let room = zio.tree().tops().iter().map(|top| top.config().asize);
+    (room.fold(0, u64::saturating_add) >> ondisk::DNODE_SHIFT).max(1 << 20)
+}
+
+/// The object whose tree is visited.
+struct Of<'a> {
+    object: u64,
+    dnode: &'a DnodePhys,
+}
+
+impl Traversal<'_> {
+    pub(super) fn run(&self, sink: Sink<'_>) -> Result<(), Error> {
+        let phys = self.objset.phys();
+        self.tree(&Of { object: 0, dnode: &phys.meta_dnode }, sink)
+    }
+
+    fn zio(&self) -> &Zio {
+        self.objset.zio()
+    }
+
+    fn tree(&self, of: &Of<'_>, sink: Sink<'_>) -> Result<(), Error> {
+        let top = of.dnode.nlevels.saturating_sub(1);
+        self.siblings(of, &of.dnode.blkptr, top, 0, sink)?;
+        match of.dnode.spill {
+            Some(bp) if bp.birth_logical() > self.from && !bp.is_hole() => {
+                self.check(of, &bp)?;
+                sink(Range::Spill { object: of.object, bp })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Visits pointers of one level that stand side by side, `first` the block of the first one.
+    fn siblings(&self, of: &Of<'_>, pointers: &[BlkPtr], level: u8, first: u64, sink: Sink<'_>) -> Result<(), Error> {
+        let is_parent = level > 0 || of.object == 0;
+        for (n, some) in pointers.chunks(READ_AHEAD).enumerate() {
+            let first = first.saturating_add((n * READ_AHEAD) as u64);
+            let mut below: Vec<Option<Result<Buf, zio::Error>>> = Vec::new();
+            if is_parent {
+                let wanted = some.iter().enumerate().map(|(n, bp)| (first.saturating_add(n as u64), bp)).collect();
+                below = tasks::map(wanted, |(blkid, bp)| self.read_parent(of, bp, level, blkid));
+            }
+            let mut below = below.into_iter();
+            for (n, bp) in some.iter().enumerate() {
+                let blkid = first.saturating_add(n as u64);
+                let block = below.next().flatten();
+                self.block(of, bp, level, blkid, block, sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a block of pointers or dnodes, if it is of interest.
+    fn read_parent(&self, of: &Of<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Option<Result<Buf, zio::Error>> {
+        if bp.is_hole() || bp.is_redacted() || bp.birth_logical() <= self.from || self.is_done(of, level, blkid) {
+            return None;
+        }
+        let bm = self.bookmark(of, level, blkid);
+        // without a key nothing but bonus buffers is hidden
+        Some(if self.raw { self.zio().read_noauth_uncached(bp, &bm) } else { self.zio().read_uncached(bp, &bm) })
+    }
+
+    fn bookmark(&self, of: &Of<'_>, level: u8, blkid: u64) -> Bookmark {
+        Bookmark { objset: self.objset.id(), object: of.object, level, blkid }
+    }
+
+    /// Blocks of data below a pointer of this level.
+    fn span(of: &Of<'_>, level: u8) -> u64 {
+        1u64.checked_shl(u32::from(level) * of.dnode.fanout_shift()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether all below this block was sent before the interruption (OpenZFS: `resume_skip_check`).
+    fn is_done(&self, of: &Of<'_>, level: u8, blkid: u64) -> bool {
+        let span = Self::span(of, level);
+        let end = blkid.saturating_add(1).saturating_mul(span);
+        if of.object == 0 {
+            let per_block = of.dnode.datablksz() >> ondisk::DNODE_SHIFT;
+            return end.saturating_mul(per_block) <= self.resume.object;
+        }
+        let size = of.dnode.datablksz().max(1);
+        of.object == self.resume.object && end <= self.resume.offset / size
+    }
+
+    fn check(&self, of: &Of<'_>, bp: &BlkPtr) -> Result<(), Error> {
+        if self.encrypted && !bp.uses_crypt() && !bp.is_hole() {
+            return Err(Error::Forged { object: of.object });
+        }
+        Ok(())
+    }
+
+    fn block(
+        &self,
+        of: &Of<'_>,
+        bp: &BlkPtr,
+        level: u8,
+        blkid: u64,
+        block: Option<Result<Buf, zio::Error>>,
+        sink: Sink<'_>,
+    ) -> Result<(), Error> {
+        let birth = bp.birth_logical();
+        if (birth.0 != 0 && birth <= self.from) || self.is_done(of, level, blkid) {
+            return Ok(());
+        }
+        self.check(of, bp)?;
+        if bp.is_hole() || bp.is_redacted() {
+            return self.gap(of, bp, level, blkid, sink);
+        }
+        let read = |block: Option<Result<Buf, zio::Error>>| match block {
+            Some(block) => {
+                if self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
+                    return Err(Error::Circle { object: of.object });
+                }
+                block.map_err(Error::Zio)
+            }
+            None => Err(Error::Forged { object: of.object }),
+        };
+        match (level, of.object) {
+            (0, 0) => self.dnodes(bp, blkid, &read(block)?, sink),
+            (0, object) => {
+                let block_size = of.dnode.datablksz();
+                let Some(offset) = blkid.checked_mul(block_size) else { return Ok(()) };
+                if bp.lsize() != block_size {
+                    let source = ondisk::Error::Invalid { what: "block", field: "logical size", value: bp.lsize() };
+                    return Err(Error::Format { object, source });
+                }
+                sink(Range::Data { object, offset, block_size, object_type: of.dnode.object_type, bp: *bp })
+            }
+            _ => {
+                let block = read(block)?;
+                let endian = bp.endian();
+                let all = block.as_chunks::<BLKPTR_SIZE>().0;
+                let pointers: Vec<BlkPtr> = all.iter().map(|raw| BlkPtr::from_bytes(raw, endian)).collect();
+                let first = blkid.saturating_mul(pointers.len() as u64);
+                self.siblings(of, &pointers, level - 1, first, sink)
+            }
+        }
+    }
+
+    /// A hole of any level, or what was redacted.
+    fn gap(&self, of: &Of<'_>, bp: &BlkPtr, level: u8, blkid: u64, sink: Sink<'_>) -> Result<(), Error> {
+        let span = Self::span(of, level);
+        let Some(start) = span.checked_mul(blkid) else { return Ok(()) };
+        if !of.dnode.object_type.is_metadata() && start > of.dnode.maxblkid {
+            return Ok(());
+        }
+        let end = start.saturating_add(span);
+        let size = of.dnode.datablksz();
+        if of.object == 0 {
+            let per_block = size >> ondisk::DNODE_SHIFT;
+            let first = start.saturating_mul(per_block);
+            return sink(Range::NoObjects { first, count: end.saturating_mul(per_block).saturating_sub(first) });
+        }
+        let Some(offset) = start.checked_mul(size) else { return Ok(()) };
+        let length = end.saturating_mul(size).saturating_sub(offset);
+        let object = of.object;
+        sink(if bp.is_redacted() {
+            Range::Redacted { object, offset, length }
+        } else {
+            Range::Hole { object, offset, length }
+        })
+    }
+
+    fn dnodes(&self, bp: &BlkPtr, blkid: u64, block: &[u8], sink: Sink<'_>) -> Result<(), Error> {
+        let slots = (block.len() / DNODE_SIZE) as u64;
+        let first = blkid.saturating_mul(slots);
+        sink(Range::Dnodes { bp: *bp, first, slots })?;
+        let mut slot = 0;
+        while slot < slots {
+            let object = first.saturating_add(slot);
+            let rest = block.get(slot as usize * DNODE_SIZE..).unwrap_or_default();
+            let format = |source| Error::Format { object, source };
+            let dnode = DnodePhys::decode(rest, bp.endian()).map_err(format)?;
+            slot += dnode.slots() as u64;
+            if object < self.resume.object || object == 0 {
+                continue;
+            }
+            if dnode.object_type == ObjectType::NONE {
+                sink(Range::NoObjects { first: object, count: 1 })?;
+                continue;
+            }
+            let bonus = self.bonus(&dnode, rest);
+            let dnode = Box::new(dnode);
+            sink(Range::Object { object, dnode: dnode.clone(), bonus, swapped: bp.endian() != super::OURS })?;
+            self.tree(&Of { object, dnode: &dnode }, sink)?;
+        }
+        Ok(())
+    }
+
+    /// The bonus buffer as the stream carries it: filled up to 8 bytes; of an encrypted one all, for all of it is ciphertext.
+    fn bonus(&self, dnode: &DnodePhys, raw: &[u8]) -> Vec<u8> {
+        let start = CORE + dnode.blkptr.len() * BLKPTR_SIZE;
+        let len = match (self.raw, dnode.bonus.len()) {
+            (_, 0) => 0,
+            (true, _) => dnode.max_bonus(dnode.spill.is_some()),
+            (false, len) => len.next_multiple_of(8),
+        };
+        let mut bonus = raw.get(start..start + len).map_or_else(|| dnode.bonus.clone(), <[u8]>::to_vec);
+        bonus.resize(len, 0);
+        bonus
+    }
+}
+
+/// Bytes of a dnode before its pointers.
+const CORE: usize = 64;

@@ -1,0 +1,97 @@
+//! Reading straight into the caller's memory, past the cache: for whoever reads much and once, as a send does.
+
+use ondisk::{BlkPtr, ObjectType};
+use vdev::ReadCx;
+
+use crate::read::{Caching, size, validate};
+use crate::transform::Transform;
+use crate::{ArcKey, Bookmark, Buf, Error, Zio};
+
+/// How far the stored bytes are brought back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// As stored: psize bytes, compressed and encrypted.
+    Stored,
+    /// Decrypted, still compressed: psize bytes.
+    Opened,
+    /// Decompressed: lsize bytes.
+    Logical,
+}
+
+impl Stage {
+    /// Bytes that a block has at this stage.
+    #[must_use]
+    pub fn size(self, bp: &BlkPtr) -> u64 {
+        if self == Stage::Logical { bp.lsize() } else { bp.psize() }
+    }
+}
+
+impl Zio {
+    /// Fills `buf`, which is as long as [`Stage::size`] says, with a block that is no hole. A copy in the cache is taken without moving it,
+    /// where the stage is that of the cache (logical data); nothing enters the cache. `cx` may bring a window
+    /// ([`vdev::WindowSource`]): blocks asked for in the order of their places are then read in few large reads.
+    ///
+    /// # Errors
+    /// As [`Zio::read`]; [`Error::BadPointer`] if `buf` has another length.
+    pub fn read_into(
+        &self,
+        bp: &BlkPtr,
+        bm: &Bookmark,
+        stage: Stage,
+        cx: &ReadCx<'_>,
+        buf: &mut [u8],
+    ) -> Result<(), Error> {
+        validate(bp, bm)?;
+        if bp.is_embedded() || bp.is_hole() || buf.len() as u64 != stage.size(bp) {
+            // rare: what the general way gives, if it fits
+            let data = if stage == Stage::Logical { self.read_uncached(bp, bm)? } else { self.read_raw(bp, bm)? };
+            return fill(buf, &data, bp, bm);
+        }
+        if stage == Stage::Stored {
+            return self.read_stored(bp, bm, cx, buf);
+        }
+        let uncompressed = bp.psize() == bp.lsize();
+        if stage == Stage::Logical || uncompressed {
+            let key = ArcKey::of(bp).filter(|_| bp.object_type() != ObjectType::INTENT_LOG);
+            let cached = key.and_then(|key| self.arc().peek(&key)).filter(|data| data.len() == buf.len());
+            if let Some(data) = cached {
+                return fill(buf, &data, bp, bm);
+            }
+        }
+        let key = self.key_of(bp, bm);
+        let transform = Transform::new(bp, bm, key.as_deref(), false)?;
+        if stage == Stage::Opened {
+            self.read_stored(bp, bm, cx, buf)?;
+            return transform.open(buf);
+        }
+        if transform.in_place() {
+            self.read_stored(bp, bm, cx, buf)?;
+            return transform.apply_in_place(buf);
+        }
+        crate::read::with_stored(size(bp.psize()), |stored| {
+            self.read_stored(bp, bm, cx, stored)?;
+            transform.apply(stored, buf)
+        })
+    }
+
+    /// As [`Zio::read_noauth`], but takes a cached copy without touching its place, and puts none there.
+    ///
+    /// # Errors
+    /// As [`Zio::read_noauth`].
+    pub fn read_noauth_uncached(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
+        self.read_logical(bp, bm, Caching::Bypass, bp.is_encrypted())
+    }
+
+    fn read_stored(&self, bp: &BlkPtr, bm: &Bookmark, cx: &ReadCx<'_>, buf: &mut [u8]) -> Result<(), Error> {
+        self.source(cx).read(bp, buf).map_err(|copies| Error::unreadable(bm, copies))
+    }
+}
+
+fn fill(buf: &mut [u8], data: &[u8], bp: &BlkPtr, bm: &Bookmark) -> Result<(), Error> {
+    if buf.len() != data.len() {
+        let source = ondisk::Error::Invalid { what: "buffer of a block", field: "size", value: bp.lsize() };
+        return Err(Error::BadPointer { bm: *bm, source });
+    }
+    buf.copy_from_slice(data);
+    Ok(())
+}
