@@ -37,7 +37,7 @@ fn main() {
 #[allow(clippy::expect_used)]
 fn make() -> Arc<Spa> {
     let spec = VdevSpec::parse(&["/memory".to_string()]).expect("spec");
-    let open = |_: &str| -> Option<Arc<dyn Device>> { Some(Arc::new(MemoryDevice::writable(SIZE as usize))) };
+    let open = |_: &str| -> Option<Arc<dyn Device>> { Some(Arc::new(MemoryDevice::writable(SIZE))) };
     let hooks = Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) };
     let new = layout(&spec, &open, LayoutOptions { ashift: Some(12), ..LayoutOptions::default() }, &hooks.env);
     let mut create = CreateOptions::new("z");
