@@ -90,6 +90,14 @@ fn trees_in_and_out() {
     // within the pool
     done(&s, &["cp", "-aq", "t:/copy", "t:/more"]);
     assert_eq!(cat(&s, "t:/more/tree/sub/file"), "contents");
+    s.fails(&["cp", "-aq", "t:/more", "t:/"], 1, "the same file");
+    // large files share their blocks, and stay what they are when the source changes
+    let used = || s.ok(&["zfs", "get", "-Hpo", "value", "used", "t"]).trim().parse::<u64>().unwrap();
+    let before = used();
+    done(&s, &["cp", "-q", "t:/large", "t:/shared"]);
+    assert_eq!(s.feed(&["put", "t:/large"], b"now small").code, 0);
+    assert_eq!(s.ok(&["cat", "t:/shared"]).len(), 3 << 20);
+    assert!(used() < before + (1 << 20), "{} {before}", used());
     s.fails(&["cp", "-a", "t:/none", host, "t:/x"], 1, "not a directory");
     s.fails(&["cp", "-a", "/none/such", "t:/x"], 1, "/none/such");
 

@@ -1,5 +1,4 @@
-//! Versions of a folder: each commit copies it into a file system of a pool and takes a snapshot. What did not change between two commits is
-//! written once more and costs nothing for long: use `dedup` or a block-cloning copy if it should not cost even that.
+//! Versions of a folder: each commit makes a file system of a pool what the folder is, and keeps that as a snapshot.
 //!
 //! ```text
 //! versions /tmp/v.img commit FOLDER first    keep FOLDER as version "first"

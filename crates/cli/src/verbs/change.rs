@@ -144,7 +144,11 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
     let (dir, name) = super::cp_in::place(into, to, None)?;
     let mut report = Silent;
     let mut importer = Importer::new(into.zfs(), dir, &mut report);
-    importer.node(*node, &name).map_err(|e| told(to, &e))?;
+    let copied = match source.pool() == to.pool() {
+        true => importer.share(from.zfs(), *node, &name),
+        false => importer.node(*node, &name),
+    };
+    copied.map_err(|e| told(to, &e))?;
     let done = importer.finish().map_err(|e| told(to, &e))?;
     if done.failed > 0 {
         return Err(failed(format!("{source}: {} file(s) could not be copied; nothing was removed", done.failed)));

@@ -40,6 +40,16 @@ impl Source<'_> {
         }
     }
 
+    /// Whether this is what has the name already.
+    fn is_at(&self, files: &zuse::Files, dest: &Target, dir: u64, name: &[u8]) -> bool {
+        let Source::Pool(target, node) = self else { return false };
+        let there = match name {
+            b"" => Some(dir),
+            name => files.fs().lookup(dir, name).ok().flatten().map(|entry| entry.object),
+        };
+        target.dataset == dest.dataset && there == Some(node.id())
+    }
+
     fn shown(&self) -> String {
         match self {
             Source::Host(path) => path.display().to_string(),
@@ -68,8 +78,16 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
             let (dir, name) = place(&files, &dest, into_dir.then(|| source.name()).flatten())?;
             let mut importer = Importer::new(files.zfs(), dir, &mut narrator);
             let shown = source.shown();
+            if source.is_at(&files, &dest, dir, &name) {
+                eprintln!("zuse cp: {shown} and the destination are the same file");
+                status = 1;
+                continue;
+            }
             let copied = match source {
                 Source::Host(path) => importer.host(path, &name),
+                Source::Pool(target, node) if shares(&target, &dest) => {
+                    session.files(&target).map(|from| importer.share(from.zfs(), *node, &name))?
+                }
                 Source::Pool(_, node) => importer.node(*node, &name),
             };
             // what came before a failure is there
@@ -83,6 +101,11 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
         narrator.finish();
         Ok(summary("cp", parsed, &done).max(status))
     })
+}
+
+/// Whether blocks can be shared: within a pool, with a file system that is open for changes too.
+fn shares(source: &Target, dest: &Target) -> bool {
+    source.pool() == dest.pool() && !source.dataset.contains('@')
 }
 
 /// The sources that are there, and how many bytes they may be.
@@ -155,18 +178,13 @@ pub(super) fn place(files: &zuse::Files, dest: &Target, name: Option<Vec<u8>>) -
 pub(super) fn add(to: &mut Imported, more: Imported) {
     to.files += more.files;
     to.bytes += more.bytes;
-    to.cloned += more.cloned;
     to.failed += more.failed;
 }
 
 /// Says what was done; the exit status.
 pub(super) fn summary(verb: &str, parsed: &Parsed, done: &Imported) -> u8 {
     if !parsed.has('q') {
-        let shared = match done.cloned {
-            0 => String::new(),
-            bytes => format!(", {bytes} bytes shared"),
-        };
-        eprintln!("copied {} files, {} bytes of data{shared}", done.files, done.bytes);
+        eprintln!("copied {} files, {} bytes of data", done.files, done.bytes);
     }
     if done.failed > 0 {
         eprintln!("zuse {verb}: {} file(s) are incomplete or missing", done.failed);

@@ -43,10 +43,8 @@ const DIRECTORY_MODE: u32 = 0o755;
 pub struct Imported {
     /// Files of all kinds that were made, links included.
     pub files: u64,
-    /// Bytes of data written, holes not counted.
+    /// Bytes of data written, or shared with the source; holes not counted.
     pub bytes: u64,
-    /// Bytes that were not written but shared with the source.
-    pub cloned: u64,
     /// Files that are not there, or not whole.
     pub failed: u64,
 }
@@ -69,6 +67,8 @@ pub struct Importer<'a> {
     /// What directories get when all is in them, by path.
     unfinished: HashMap<Vec<u8>, Meta>,
     links: HashMap<LinkId, u64>,
+    /// The file system, in the same pool, with whose files blocks are shared.
+    shared: Option<Zfs>,
     queue: Vec<(Vec<u8>, Waiting)>,
     queued_bytes: usize,
     done: Imported,
@@ -96,6 +96,7 @@ impl<'a> Importer<'a> {
             dirs: HashMap::from([(Vec::new(), root)]),
             unfinished: HashMap::new(),
             links: HashMap::new(),
+            shared: None,
             queue: Vec::new(),
             queued_bytes: 0,
             done: Imported::default(),

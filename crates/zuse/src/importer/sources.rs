@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use zpl::live::Zfs;
 use zpl::{Kind, Node};
 
 use super::Importer;
@@ -108,7 +109,19 @@ impl Importer<'_> {
         self.end(to)
     }
 
-    /// Puts a file of a pool, with all below it, as `to`. Blocks are shared if both are in one pool.
+    /// Puts a file of the same pool, with all below it, as `to`, and shares blocks with it where that can be. `from` is read as it was synced
+    /// last; `live` is its file system.
+    ///
+    /// # Errors
+    /// As [`Importer::put`].
+    pub fn share(&mut self, live: &Zfs, from: Node, to: &[u8]) -> Result<(), Error> {
+        self.shared = Some(live.clone());
+        let done = self.node(from, to);
+        self.shared = None;
+        done
+    }
+
+    /// Puts a file of a pool, with all below it, as `to`.
     ///
     /// # Errors
     /// As [`Importer::put`].
@@ -137,6 +150,15 @@ impl Importer<'_> {
             }
         }
         let Some(mut to) = self.begin(path, item)? else { return Ok(()) };
+        if let Some(live) = self.shared.clone().filter(|_| size > 0) {
+            let copied = self.zfs.copy_range_from(&self.cred, &live, (node.id(), 0), (to.id, 0), size);
+            if let Some(bytes) = self.tolerate(path, copied)? {
+                to.end = bytes;
+                self.done.bytes += bytes;
+                self.report.bytes(bytes);
+            }
+            return self.end(to);
+        }
         let mut ended = Ok(());
         let mut lost = Vec::new();
         let copied = read_past_damage(node, &mut |chunk| match chunk {
