@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use crate::traversal;
+use crate::{traversal, watchdog};
 
 /// The command of one of the judge's tools (`zdb`, `zstream`, `ztest`), or `None` where the judge is not installed.
 ///
@@ -29,13 +29,16 @@ pub fn tool(name: &str) -> Option<Command> {
 /// Runs one of the judge's tools to its end; `None` where the judge is not installed.
 ///
 /// # Panics
-/// If the tool does not start, or (in CI) is missing.
+/// If the tool does not start, hangs (it is killed then), or (in CI) is missing.
 #[must_use]
 pub fn run(name: &str, args: &[&str]) -> Option<Output> {
     let mut command = tool(name)?;
     let output = match name {
         "zdb" if traversal::is_asked_for(args) => traversal::run(&command, args),
-        _ => command.args(args).output(),
+        _ => {
+            command.args(args);
+            watchdog::output(command, watchdog::PATIENCE)
+        }
     };
-    Some(output.unwrap_or_else(|e| panic!("{name}: {e}")))
+    Some(output.unwrap_or_else(|e| panic!("{name} {}: {e}", args.join(" "))))
 }

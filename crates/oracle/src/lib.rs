@@ -8,3 +8,4 @@ pub mod fixtures;
 pub mod judge;
 pub mod said;
 mod traversal;
+mod watchdog;

@@ -4,10 +4,11 @@
 //! cores, several times what the walk takes. With `-G` it prints a log between the two, so that one can tell. If by then all is well beyond
 //! doubt, it is ended there; if not, it is waited for, and its status is its own.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Output, Stdio};
-use std::thread;
+use std::process::{Command, ExitStatus, Output};
+
+use crate::watchdog::{self, Watched};
 
 /// Where the log begins and ends on standard error.
 const LOG: &[u8] = b"ZFS_DBGMSG(zdb) START:";
@@ -27,18 +28,13 @@ pub(crate) fn run(zdb: &Command, args: &[&str]) -> io::Result<Output> {
     // a line is there when it is printed
     let mut command = Command::new("stdbuf");
     command.arg("-oL").arg(zdb.get_program()).arg("-G").args(args);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let text = thread::spawn(move || {
-        let mut text = Vec::new();
-        out.map_or(Ok(0), |mut out| out.read_to_end(&mut text)).map(|_| text)
-    });
+    let mut tool = Watched::start(command, watchdog::PATIENCE)?;
+    let (out, err) = tool.pipes()?;
+    let text = watchdog::collect(out);
     let (mut messages, mut log) = (Vec::new(), false);
-    let mut lines = err.map(BufReader::new);
+    let mut lines = BufReader::new(err);
     let mut line = Vec::new();
-    while let Some(lines) = &mut lines
-        && lines.read_until(b'\n', &mut line)? > 0
-    {
+    while lines.read_until(b'\n', &mut line)? > 0 {
         log |= line.starts_with(LOG);
         if line.starts_with(LOG_END) {
             break;
@@ -50,15 +46,12 @@ pub(crate) fn run(zdb: &Command, args: &[&str]) -> io::Result<Output> {
     }
     let ended_early = log && is_progress(&messages);
     if ended_early {
-        child.kill()?;
+        tool.kill()?;
     }
-    let rest = thread::spawn(move || {
-        let mut rest = Vec::new();
-        lines.map_or(Ok(0), |mut lines| lines.read_to_end(&mut rest)).map(|_| rest)
-    });
-    let stdout = text.join().map_err(|_| io::Error::other("the reader of zdb's output"))??;
-    messages.extend(rest.join().map_err(|_| io::Error::other("the reader of zdb's messages"))??);
-    let status = child.wait()?;
+    let rest = watchdog::collect(lines);
+    let stdout = watchdog::collected(text)?;
+    messages.extend(watchdog::collected(rest)?);
+    let status = tool.wait()?;
     if !ended_early {
         return Ok(Output { status, stdout, stderr: messages });
     }
@@ -66,7 +59,9 @@ pub(crate) fn run(zdb: &Command, args: &[&str]) -> io::Result<Output> {
         return Ok(Output { status: ExitStatus::from_raw(0), stdout, stderr: messages });
     }
     // it may have had more to say
-    Command::new(zdb.get_program()).args(args).output()
+    let mut again = Command::new(zdb.get_program());
+    again.args(args);
+    watchdog::output(again, watchdog::PATIENCE)
 }
 
 /// Whether nothing else was said than how far the walk is.

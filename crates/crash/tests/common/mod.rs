@@ -2,7 +2,6 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -163,7 +162,9 @@ pub(crate) fn cut(binary: &str, shape: &Shape, cuts: u64) {
 
 /// Some of the states go to OpenZFS's zdb, as they are.
 fn judge(shape: &Shape, tape: &Tape<u64>, cuts: &[Cut]) {
-    let Some(zdb) = oracle::judge::tool("zdb") else { return };
+    if oracle::judge::tool("zdb").is_none() {
+        return;
+    }
     let mut cutter = Cutter::new(tape);
     let safe = cuts.iter().filter(|cut| tape.promised(cut.at).is_some());
     for cut in safe.take(JUDGED as usize) {
@@ -171,14 +172,14 @@ fn judge(shape: &Shape, tape: &Tape<u64>, cuts: &[Cut]) {
         for device in cutter.build(cut) {
             device.write_to(&dir.path().join(vdev::Device::name(&*device))).unwrap();
         }
-        zdb_agrees(zdb.get_program().as_ref(), dir.path())
-            .unwrap_or_else(|what| panic!("{}: {cut}: {what}", shape.name));
+        zdb_agrees(dir.path()).unwrap_or_else(|what| panic!("{}: {cut}: {what}", shape.name));
     }
 }
 
-fn zdb_agrees(zdb: &Path, dir: &Path) -> Result<(), String> {
-    let output = Command::new("timeout").arg("60").arg(zdb).args(["-e", "-p"]).arg(dir).args(["-bcc", NAME]).output();
-    let output = output.map_err(|e| e.to_string())?;
+fn zdb_agrees(dir: &Path) -> Result<(), String> {
+    let Some(output) = oracle::judge::run("zdb", &["-e", "-p", &dir.display().to_string(), "-bcc", NAME]) else {
+        return Ok(());
+    };
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let good = output.status.success() && text.contains("No leaks");
     if good { Ok(()) } else { Err(format!("zdb: {}\n{text}", output.status)) }
