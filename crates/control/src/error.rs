@@ -79,9 +79,9 @@ pub struct Failed {
     /// Why, as OpenZFS's number; of the first thing, if several failed.
     pub errno: i32,
     /// What the request answers nevertheless: the errno of each thing that failed (an `Int32` by its name).
-    pub out: NvList,
+    pub out: Box<NvList>,
     /// Why.
-    pub error: Error,
+    pub error: Box<Error>,
 }
 
 impl From<Error> for Failed {
@@ -92,7 +92,7 @@ impl From<Error> for Failed {
                 out.insert(name, e.errno());
             }
         }
-        Failed { errno: error.errno(), out, error }
+        Failed { errno: error.errno(), out: Box::new(out), error: Box::new(error) }
     }
 }
 

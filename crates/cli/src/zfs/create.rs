@@ -208,7 +208,7 @@ pub(super) fn request(ost: i32, props: NvList, key: Option<&Material>) -> NvList
 /// What no history may hold.
 pub(super) fn hidden(key: &Material) -> NvList {
     let mut hidden = NvList::new();
-    hidden.insert("wkeydata", Nv::Uint8Array(key.bytes().to_vec().into()));
+    hidden.insert("wkeydata", Nv::Uint8Array(key.bytes().to_vec()));
     hidden
 }
 

@@ -202,7 +202,7 @@ pub(super) fn destroy_snapshots(session: &Session, snaps: NvList, defer: bool) -
     if e.out.is_empty() {
         return Err(failed(format!("cannot destroy snapshots: {}", standard(&e))));
     }
-    for (name, value) in &e.out {
+    for (name, value) in &*e.out {
         let number = match value {
             nvlist::Value::Int32(n) => *n,
             _ => e.errno,

@@ -91,7 +91,7 @@ fn take(session: &Session, snaps: NvList, props: &[Said]) -> Result<(), Failure>
     }
     let Err(e) = session.control(&first)?.call(Ioc::Snapshot, pool_of(&first), &input) else { return Ok(()) };
     let mut lines = Vec::new();
-    for (name, value) in &e.out {
+    for (name, value) in &*e.out {
         if let Nv::Int32(n) = value {
             lines.push(format!("cannot create snapshot '{name}': {}", words::of_errno(*n)));
         }

@@ -28,6 +28,7 @@ const SEND: &[Long] = &[
     ("holds", 'h'),
     ("saved", 'S'),
     ("exclude", 'X'),
+    ("no-preserve-encryption", 'U'),
 ];
 
 /// All commands, in the groups of the usage text.
@@ -241,9 +242,9 @@ pub(super) static GROUPS: &[&[Command]] = &[
                 "\tsend [-nVvPe] -t <receive_resume_token>\n",
                 "\tsend [-PnVv] --saved filesystem\n",
             ),
-            options: ":i:I:RsDpVvnPLeht:cwbd:SX:",
+            options: ":i:I:RsDpVvnPLeht:cwbd:SX:U",
             longs: SEND,
-            run: None,
+            run: Some(super::send::run),
         },
         Command {
             name: "receive",

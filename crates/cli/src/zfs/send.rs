@@ -1,0 +1,275 @@
+//! `zfs send`.
+//!
+//! One snapshot ([`one`]), a package of several ([`many`]), the rest of a stream that was interrupted, and what was received of one
+//! ([`resume`]).
+
+mod many;
+mod one;
+mod resume;
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+
+use pool::prop::{nicebytes, nicenum};
+use pool::{Bookmark, Dataset, KeyStatus, Space};
+use stream::send::{Base, Progress, SendFlags};
+
+use super::progress;
+use super::select::{self, said};
+use super::words::{errno, of_errno};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::names::{self, Types};
+
+/// What the options say (OpenZFS: `sendflags_t`).
+#[derive(Clone, Debug, Default)]
+struct Options {
+    stream: SendFlags,
+    verbosity: usize,
+    parsable: bool,
+    progress: bool,
+    dry: bool,
+    replicate: bool,
+    all: bool,
+    skip_missing: bool,
+    props: bool,
+    backup: bool,
+    holds: bool,
+    saved: bool,
+    unencrypted: bool,
+    exclude: Vec<String>,
+    from: Option<String>,
+}
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let options = options(call)?;
+    let operands = call.args.names();
+    let token = call.args.text('t');
+    check(call, &options, token.is_some(), &operands)?;
+    if !options.dry && io::stdout().is_terminal() {
+        return Err(failed("Error: Stream can not be written to a terminal.\nYou must redirect standard output."));
+    }
+    match (operands.first(), token) {
+        (Some(name), token) if options.saved => resume::saved(&options, name, token.as_deref()),
+        (_, Some(token)) => resume::run(&options, &token),
+        (Some(name), None) if options.replicate || options.all => many::run(options, name),
+        (Some(name), None) => one::run(options, name),
+        (None, None) => Err(usage("missing snapshot argument")),
+    }
+}
+
+fn options(call: &Call<'_>) -> Result<Options, Failure> {
+    let args = &call.args;
+    let raw = args.has('w');
+    if args.count('i') + args.count('I') > 1 {
+        return Err(usage(""));
+    }
+    let mut exclude = Vec::new();
+    for value in args.values('X') {
+        for name in value.to_string_lossy().split(',') {
+            if names::check(name, Types::ALL).is_err() || !name.contains('/') {
+                return Err(usage(format!("-X {name}: not a valid non-root dataset name.")));
+            }
+            exclude.push(name.to_owned());
+        }
+    }
+    if args.has('D') {
+        eprint!(
+            "WARNING: deduplicated send is no longer supported.  A regular,\n\
+             non-deduplicated stream will be generated.\n\n"
+        );
+    }
+    let told = usize::from(args.has('P') || args.has('V'));
+    Ok(Options {
+        stream: SendFlags {
+            embed: args.has('e') || raw,
+            large_block: args.has('L') || raw,
+            compress: args.has('c') || raw,
+            raw,
+            resume: None,
+            saved: None,
+        },
+        verbosity: args.count('v').max(told),
+        parsable: args.has('P'),
+        progress: args.has('v'),
+        dry: args.has('n'),
+        replicate: args.has('R'),
+        all: args.has('I'),
+        skip_missing: args.has('s'),
+        props: args.has('p'),
+        backup: args.has('b'),
+        holds: args.has('h'),
+        saved: args.has('S'),
+        unencrypted: args.has('U'),
+        exclude,
+        from: args.text('i').or_else(|| args.text('I')),
+    })
+}
+
+/// Whether the options go together.
+fn check(call: &Call<'_>, options: &Options, token: bool, operands: &[String]) -> Result<(), Failure> {
+    let many = options.replicate || options.props || options.backup || options.holds;
+    let redact = call.args.has('d');
+    if !options.exclude.is_empty() && !options.replicate {
+        return Err(failed("Cannot specify dataset exclusion (-X) on a non-recursive send."));
+    }
+    if token && !options.saved {
+        if options.from.is_some() || many || redact {
+            return Err(usage("invalid flags combined with -t"));
+        }
+        if !operands.is_empty() {
+            return Err(usage("too many arguments"));
+        }
+    } else {
+        match operands.len() {
+            0 => return Err(usage("missing snapshot argument")),
+            1 => {}
+            _ => return Err(usage("too many arguments")),
+        }
+    }
+    let stream = &options.stream;
+    if options.saved {
+        let shaped = stream.large_block || stream.embed || stream.compress || stream.raw;
+        if options.from.is_some() || many || options.all || shaped || redact {
+            return Err(usage("incompatible flags combined with saved send flag"));
+        }
+        if operands.iter().any(|name| name.contains('@')) {
+            return Err(usage("saved send must specify the dataset with partially-received state"));
+        }
+    }
+    if redact {
+        return Err(failed(match stream.raw {
+            true => "Error: raw sends may not be redacted.",
+            false => "making redacted streams is not in this version of Zuse",
+        }));
+    }
+    if options.skip_missing && !options.replicate && !options.saved && !token {
+        return Err(usage("skip-missing flag can only be used in conjunction with replicate"));
+    }
+    Ok(())
+}
+
+/// Where a stream starts.
+enum Start {
+    Nothing,
+    Snapshot(Dataset),
+    Mark(Bookmark),
+}
+
+impl Start {
+    fn base(&self, to: &Dataset) -> Result<Option<Base>, Failure> {
+        Ok(match self {
+            Start::Nothing => None,
+            Start::Snapshot(from) => {
+                let base = Base::of_snapshot(from, to);
+                Some(base.map_err(|e| failed(format!("warning: cannot send '{}': {e}", to.name())))?)
+            }
+            Start::Mark(from) => Some(Base::of_bookmark(from, to)),
+        })
+    }
+
+    /// How long the stream will be. Where no account is kept it is made, and thrown away.
+    fn estimate(&self, to: &Dataset, flags: &SendFlags, sent: u64) -> Result<u64, Failure> {
+        let cannot = |e: &dyn std::fmt::Display| failed(format!("warning: cannot send '{}': {e}", to.name()));
+        let written: Option<Space> = match self {
+            Start::Nothing => None,
+            Start::Snapshot(from) => Some(to.written_since(from).map_err(|e| cannot(&e))?),
+            Start::Mark(from) => match to.written_since_bookmark(from) {
+                Ok(space) => Some(space),
+                Err(_) => {
+                    let progress = Progress::default();
+                    let base = self.base(to)?;
+                    stream::send::send(to, base.as_ref(), flags, &mut io::sink(), &progress).map_err(|e| cannot(&e))?;
+                    return Ok(progress.bytes.into_inner());
+                }
+            },
+        };
+        let size = stream::send::estimate(to, written, flags).map_err(|e| cannot(&e))?;
+        Ok(size.saturating_sub(sent))
+    }
+}
+
+/// Standard output without a buffer: what is written to it comes in megabytes.
+fn output() -> Result<File, Failure> {
+    Ok(File::from(rustix::io::dup(io::stdout()).map_err(io::Error::from)?))
+}
+
+/// Where what is told goes: to standard output if no stream goes there.
+fn tell(options: &Options, line: &str) -> Result<(), Failure> {
+    if options.dry {
+        io::stdout().lock().write_all(line.as_bytes())?;
+    } else {
+        eprint!("{line}");
+    }
+    Ok(())
+}
+
+/// One line for one stream (OpenZFS: `send_print_verbose`).
+fn line(to: &str, from: Option<&str>, size: u64, parsable: bool) -> String {
+    match (parsable, from) {
+        (true, Some(from)) => format!("incremental\t{from}\t{to}\t{size}\n"),
+        (true, None) => format!("full\t{to}\t{size}\n"),
+        (false, from) => {
+            let what = match from {
+                Some(from) if from.contains(['@', '#']) => format!("send from {from} to {to}"),
+                Some(from) => format!("send from @{from} to {to}"),
+                None => format!("full send of {to}"),
+            };
+            let size = if size == 0 { String::new() } else { format!(" estimated size is {}", nicebytes(size)) };
+            format!("{what}{size}\n")
+        }
+    }
+}
+
+/// The line for all of them. A single stream's size is a number, that of a package is bytes.
+fn total(size: u64, parsable: bool, package: bool) -> String {
+    match (parsable, package) {
+        (true, _) => format!("size\t{size}\n"),
+        (false, true) => format!("total estimated size is {}\n", nicebytes(size)),
+        (false, false) => format!("total estimated size is {}\n", nicenum(size)),
+    }
+}
+
+/// Sends one stream; a failure is in OpenZFS's words. `key` is what it says of a key that is not there.
+fn stream_to(
+    out: &mut File,
+    to: &Dataset,
+    start: &Start,
+    options: &Options,
+    flags: &SendFlags,
+    key: &str,
+) -> Result<(), Failure> {
+    let name = to.name();
+    let cannot = |why: &str| failed(format!("warning: cannot send '{name}': {why}"));
+    let locked = to.key_status().map_err(|e| failed(said(&e, name)))? == KeyStatus::Unavailable;
+    if locked && !flags.raw {
+        return Err(cannot(key));
+    }
+    let base = start.base(to)?;
+    let progress = Progress::default();
+    let style =
+        options.progress.then_some(progress::Style { parsable: options.parsable, verbosity: options.verbosity });
+    let sent = progress::shown(style, name, &progress, || stream::send::send(to, base.as_ref(), flags, out, &progress));
+    sent.map_err(|e| match (&e, e.errno()) {
+        (stream::send::Error::LargeMicrozap { .. } | stream::send::Error::OldKeys { .. }, _) => cannot(&e.to_string()),
+        (stream::send::Error::Output(source), _) => cannot(&cause(source)),
+        (_, errno::EACCES) => cannot(key),
+        (_, errno::EXDEV) => cannot("not an earlier snapshot from the same fs"),
+        (_, n @ errno::EIO) => cannot(&format!("{} ({e})", cause(&io::Error::from_raw_os_error(n)))),
+        (_, n) => cannot(&of_errno(n)),
+    })
+}
+
+/// Opens what a stream starts from; `from` is a full name.
+fn start(from: &str, to: &Dataset) -> Result<Start, Failure> {
+    let cannot = |why: &str| failed(format!("warning: cannot send '{}': {why}", to.name()));
+    if from.contains('#') {
+        let mark = to.pool().bookmark(from);
+        let mark = mark.map_err(|_| cannot(&format!("incremental source ({from}) does not exist")))?;
+        let earlier = to.is_later_than_mark(&mark).map_err(|e| failed(said(&e, from)))?;
+        return if earlier { Ok(Start::Mark(mark)) } else { Err(cannot("not an earlier snapshot from the same fs")) };
+    }
+    let from = select::open_dataset(from, Types::ALL)?;
+    let earlier = to.is_later_than(&from).map_err(|e| failed(said(&e, from.name())))?;
+    if earlier { Ok(Start::Snapshot(from)) } else { Err(cannot("not an earlier snapshot from the same fs")) }
+}

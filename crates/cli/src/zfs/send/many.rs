@@ -1,0 +1,118 @@
+//! `zfs send -R` and `-I`: a package (OpenZFS: `zfs_send`).
+
+use std::io::Write;
+
+use pool::Dataset;
+use stream::package::{Gathered, Plan, Step, What, conclusion, header};
+
+use super::{Options, Start, line, output, stream_to, tell, total};
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::names::Types;
+use crate::zfs::select;
+
+pub(super) fn run(mut options: Options, name: &str) -> Outcome {
+    if options.from.as_deref().is_some_and(|from| from.contains('#')) {
+        return Err(failed("Error: multiple snapshots cannot be sent from a bookmark."));
+    }
+    let Some((fs, snap)) = name.split_once('@') else {
+        return Err(failed("Error: Unsupported flag with filesystem or bookmark."));
+    };
+    let head = select::open_dataset(fs, Types::HEADS)?;
+    let from_origin = shorten(&mut options, &head)?;
+    if options.replicate && options.from.is_none() {
+        options.all = true;
+    }
+    if options.from.as_deref() == Some("") {
+        return Err(failed(format!("cannot send '{fs}': zero-length incremental source")));
+    }
+    if let Some(from) = &options.from {
+        select::open_dataset(&format!("{fs}@{from}"), Types::SNAPSHOTS)?;
+    }
+    select::open_dataset(name, Types::SNAPSHOTS)?;
+    let what = What {
+        from: options.from.clone(),
+        to: snap.to_owned(),
+        replicate: options.replicate,
+        all: options.all,
+        raw: options.stream.raw,
+        backup: options.backup,
+        holds: options.holds,
+        props: options.props,
+        skip_missing: options.skip_missing,
+        unencrypted: options.unencrypted || !(options.replicate || options.props || options.holds),
+        exclude: options.exclude.clone(),
+        from_origin,
+    };
+    send(&options, &head, what)
+}
+
+/// The start as the part after the `@`; whether it is the origin of the clone that is sent.
+fn shorten(options: &mut Options, head: &Dataset) -> Result<bool, Failure> {
+    let Some(from) = options.from.take() else { return Ok(false) };
+    let Some((fs, snap)) = from.split_once('@') else {
+        options.from = Some(from);
+        return Ok(false);
+    };
+    let origin = head.origin().map_err(|e| failed(select::said(&e, head.name())))?;
+    if origin.is_some_and(|origin| origin.name() == from) {
+        return Ok(true);
+    }
+    if !fs.is_empty() && fs != head.name() {
+        return Err(usage("incremental source must be in same filesystem"));
+    }
+    if snap.contains(['@', '/']) {
+        return Err(usage("invalid incremental source"));
+    }
+    options.from = Some(snap.to_owned());
+    Ok(false)
+}
+
+fn send(options: &Options, head: &Dataset, what: What) -> Outcome {
+    let (top, to) = (head.name().to_owned(), what.to.clone());
+    let cannot = |e: &dyn std::fmt::Display| failed(format!("{e}\nwarning: cannot send '{top}@{to}': backup failed"));
+    let listed = options.replicate || options.props || options.holds;
+    let gathered = Gathered::new(head, what).map_err(|e| cannot(&e))?;
+    for note in gathered.notes.iter().filter(|note| listed && (options.verbosity > 0 || !note.is_verbose())) {
+        eprintln!("{note}");
+    }
+    let opening = header(&top, &to, options.holds, listed.then_some(&gathered)).map_err(|e| cannot(&e))?;
+    let plan = gathered.steps().map_err(|e| cannot(&e))?;
+    plan.unsent.iter().for_each(|unsent| eprintln!("{unsent}"));
+    if options.verbosity > 0 {
+        announce(options, &plan)?;
+    }
+    if plan.steps.is_empty() {
+        return Err(failed(""));
+    }
+    let status = u8::from(!plan.unsent.is_empty());
+    if options.dry {
+        return Ok(status);
+    }
+    let mut out = output()?;
+    out.write_all(&opening)?;
+    let sent = plan.steps.iter().try_for_each(|step| {
+        stream_to(&mut out, &step.to, &start(step), options, &options.stream, "source key must be loaded")
+    });
+    // also after a failure: what came before it is whole
+    let closed = out.write_all(&conclusion());
+    sent?;
+    closed?;
+    Ok(status)
+}
+
+fn start(step: &Step) -> Start {
+    step.from.clone().map_or(Start::Nothing, Start::Snapshot)
+}
+
+/// The sizes of all streams. A clone's first is told as a full one, as OpenZFS does.
+fn announce(options: &Options, plan: &Plan) -> Result<(), Failure> {
+    let mut sum = 0u64;
+    for step in &plan.steps {
+        let start = if step.from_origin { Start::Nothing } else { start(step) };
+        let size = start.estimate(&step.to, &options.stream, 0)?;
+        let from = step.from.as_ref().filter(|_| !step.from_origin).map(Dataset::short_name);
+        tell(options, &line(step.to.name(), from, size, options.parsable))?;
+        sum = sum.saturating_add(size);
+    }
+    tell(options, &total(sum, options.parsable, true))
+}

@@ -1,0 +1,152 @@
+//! `zfs send -t`: the rest of a stream; `zfs send -S`: what was received of one (OpenZFS: `zfs_send_resume`, `zfs_send_saved`).
+
+use base::Guid;
+use nvlist::NvList;
+use pool::Dataset;
+use stream::send::{ResumeAt, Saved, SendFlags};
+
+use super::{Options, Start, line, output, stream_to, tell, total};
+use crate::error::{Failure, Outcome, failed};
+use crate::names::Types;
+use crate::pools;
+use crate::zfs::select;
+
+/// The clone that receives for the dataset above it.
+const RECEIVE_CLONE: &str = "%recv";
+
+pub(super) fn run(options: &Options, token: &str) -> Outcome {
+    let list = stream::token::decode(token).map_err(|e| failed(format!("cannot resume send: {e}")))?;
+    contents(options, &list)?;
+    let at = Token::new(&list).ok_or_else(|| failed("cannot resume send: resume token is corrupt"))?;
+    let to = find(&at)?;
+    rest(options, &list, &at, &to, at.flags(&options.stream, &list))
+}
+
+pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outcome {
+    let cannot = |why: &str| failed(format!("saved send failed: {why}"));
+    let head = select::open_dataset(name, Types::HEADS)?;
+    let receiving = receiving(&head).map_err(|e| cannot(&e.to_string()))?;
+    let state = receiving.resume_state().map_err(|e| cannot(&e.to_string()))?;
+    let Some(mut list) = state else { return Err(failed("")) };
+    let (mut object, mut offset, mut bytes) = (0, 0, 0);
+    if let Some(token) = token {
+        let given = stream::token::decode(token).map_err(|e| cannot(&e.to_string()))?;
+        let at = Token::new(&given).ok_or_else(|| cannot("provided resume token is corrupt"))?;
+        if Some(at.to_guid) != list.get_u64("toguid") {
+            return Err(cannot("provided resume token does not match dataset"));
+        }
+        (object, offset, bytes) = (at.object, at.offset, at.bytes);
+    }
+    let sender_name = list.get_str("toname").unwrap_or(name).to_owned();
+    for (key, value) in [("object", object), ("offset", offset), ("bytes", bytes)] {
+        list.insert(key, value);
+    }
+    list.insert("toname", name);
+    contents(options, &list)?;
+    let at = Token::new(&list).ok_or_else(|| cannot("dataset's resume token is corrupt"))?;
+    let mut flags = at.flags(&options.stream, &list);
+    flags.saved = Some(Saved { guid: Guid(at.to_guid), name: sender_name });
+    flags.resume = flags.resume.filter(|at| at.object != 0 || at.offset != 0);
+    rest(options, &list, &at, &receiving, flags)
+}
+
+/// The dataset that holds what was received: the clone, or the dataset itself.
+fn receiving(head: &Dataset) -> Result<Dataset, pool::Error> {
+    let clone = head.dir().child(RECEIVE_CLONE)?.map(|dir| dir.head()).transpose()?.flatten();
+    Ok(clone.unwrap_or_else(|| head.clone()))
+}
+
+/// What a token says.
+struct Token {
+    to_name: String,
+    to_guid: u64,
+    from_guid: u64,
+    object: u64,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Token {
+    fn new(list: &NvList) -> Option<Token> {
+        Some(Token {
+            to_name: list.get_str("toname")?.to_owned(),
+            to_guid: list.get_u64("toguid")?,
+            from_guid: list.get_u64("fromguid").unwrap_or(0),
+            object: list.get_u64("object")?,
+            offset: list.get_u64("offset")?,
+            bytes: list.get_u64("bytes")?,
+        })
+    }
+
+    /// The stream goes on as it began.
+    fn flags(&self, given: &SendFlags, list: &NvList) -> SendFlags {
+        SendFlags {
+            embed: given.embed || list.contains("embedok"),
+            large_block: given.large_block || list.contains("largeblockok"),
+            compress: given.compress || list.contains("compressok"),
+            raw: given.raw || list.contains("rawok"),
+            resume: Some(ResumeAt { object: self.object, offset: self.offset }),
+            saved: None,
+        }
+    }
+}
+
+fn contents(options: &Options, list: &NvList) -> Result<(), Failure> {
+    if options.verbosity > 0 {
+        tell(options, "resume token contents:\n")?;
+        tell(options, &list.dump(0))?;
+    }
+    Ok(())
+}
+
+/// The snapshot of a token, wherever it is in its pool by now.
+fn find(at: &Token) -> Result<Dataset, Failure> {
+    let cannot = |why: String| failed(format!("cannot resume send: {why}"));
+    let gone = || cannot(format!("'{}' used in the initial send no longer exists", at.to_name));
+    let pool = pools::of_dataset(&at.to_name)?.ok_or_else(gone)?;
+    match pool.dataset_by_guid(Guid(at.to_guid)).map_err(|e| cannot(e.to_string()))? {
+        Some(to) => Ok(to),
+        None if pool.dataset(&at.to_name).is_ok() => {
+            Err(cannot(format!("'{}' is no longer the same snapshot used in the initial send", at.to_name)))
+        }
+        None => Err(gone()),
+    }
+}
+
+fn from(at: &Token, to: &Dataset) -> Result<Start, Failure> {
+    if at.from_guid == 0 {
+        return Ok(Start::Nothing);
+    }
+    let cannot = |why: String| failed(format!("cannot resume send: {why}"));
+    let failed = |e: pool::Error| cannot(e.to_string());
+    if let Some(from) = to.pool().dataset_by_guid(Guid(at.from_guid)).map_err(failed)? {
+        return Ok(Start::Snapshot(from));
+    }
+    let marks = to.head().and_then(|head| head.bookmarks()).map_err(failed)?;
+    let mark = marks.into_iter().find(|mark| mark.phys().guid.0 == at.from_guid);
+    mark.map(Start::Mark).ok_or_else(|| cannot(format!("incremental source {:#x} no longer exists", at.from_guid)))
+}
+
+fn rest(options: &Options, list: &NvList, at: &Token, to: &Dataset, flags: SendFlags) -> Outcome {
+    if list.contains("redact_snaps") {
+        return Err(failed("cannot resume send: making redacted streams is not in this version of Zuse"));
+    }
+    let start = from(at, to)?;
+    if options.verbosity > 0 {
+        let size = start.estimate(to, &flags, at.bytes)?;
+        let from = match &start {
+            Start::Nothing => None,
+            Start::Snapshot(from) => Some(from.name()),
+            Start::Mark(from) => Some(from.name()),
+        };
+        if options.progress || options.parsable {
+            tell(options, &line(to.name(), from, size, options.parsable))?;
+            tell(options, &total(size, options.parsable, false))?;
+        }
+    }
+    if options.dry {
+        return Ok(0);
+    }
+    stream_to(&mut output()?, to, &start, options, &flags, "source key must be loaded")?;
+    Ok(0)
+}
