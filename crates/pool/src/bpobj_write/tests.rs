@@ -142,6 +142,8 @@ fn deadlists_sort_by_birth_and_share_an_empty_list() {
     assert_eq!((births(&open(id)), uses.get()), (vec![(0, 5), (20, 0), (30, 2)], 1));
     assert_eq!(open(id).space().used, space_of(&blocks).used + 512);
     let free = Bpobj::open(&mos, Bpobj::create(&mos, &tx, LIST_BLOCK).unwrap()).unwrap();
+    // the lists that were joined are one now
+    let mut lists = open(id).contents().unwrap();
     let away = lists.split_off(&Txg(20)).into_values().flatten().collect::<Vec<u64>>();
     free.append_lists(&tx, &away).unwrap();
     space.sub(free.now().unwrap().space());

@@ -334,9 +334,6 @@ fn clones_keep_their_block_until_the_last_is_freed() {
                 *model.entry(bp.dva(0).offset()).or_default() += 1;
             }
         }
-        // overwritten before it was synced
-        pool.clones.add(pool.txg, &blocks[0]);
-        pool.clones.remove(pool.txg, &blocks[0]);
         pool.clones.add(pool.txg, &shared);
         pool.clones.apply(pool.txg, Some(&pool.tables)).unwrap();
         pool.sync();
