@@ -471,6 +471,8 @@ pub mod dataset_keys {
     pub const RESUME_REDACT_BOOKMARK_SNAPS: &str = "com.delphix:resume_redact_book_snaps";
     /// The set of IVs of an encrypted snapshot.
     pub const IVSET_GUID: &str = "com.datto:ivset_guid";
+    /// The snapshot was received raw.
+    pub const RAW_RECEIVED: &str = "org.openzfs:raw_received";
     /// Blocks that device removal moved while a snapshot held them.
     pub const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
     /// The raw receive of this dataset ended well (feature guid of redaction: an array of snapshot guids).

@@ -41,6 +41,7 @@ mod error;
 pub mod feature;
 mod freed;
 mod history;
+mod kstat;
 mod list;
 mod metaslab;
 mod mos;
@@ -66,11 +67,14 @@ pub use crypt::{KeyFormat, KeyInfo, KeyStatus};
 pub use dataset::{Dataset, Hold, Kind};
 pub use deadlist::Deadlist;
 pub use dir::Dir;
-pub use dsl::{ChangeKey, Init, NewDataset, NewKey, PropSource, Refusal, WithoutKey};
+pub use dsl::{
+    ChangeKey, Init, NewDataset, NewKey, PropSource, Receiving, RecvBegin, Refusal, ResumePoint, WithoutKey,
+};
 pub use errlog::ErrorEntry;
 pub use error::Error;
 pub use feature::FeatureState;
 pub use history::HistoryRecord;
+pub use kstat::{Kstat, KstatData};
 pub use list::{Entry, ListOptions};
 pub use metaslab::{AllocClass, MetaslabInfo};
 pub use open::{AllocBias, OpenOptions};

@@ -6,7 +6,8 @@
 //! * The running fletcher4 is taken over every byte as it passes. [`Reader::next_record`] refuses a record whose sum is
 //!   wrong, a substream whose END does not agree, and a stream that stops in the middle; `zstream dump` shows such a
 //!   stream as far as it goes, so [`dump::Dumper`] works on the lenient walk below it.
-//! * [`send`] makes streams of datasets.
+//! * [`send`] makes streams of datasets, [`recv`] makes snapshots of streams.
+//! * [`package`]: several streams behind one header.
 //! * [`token`]: the text from which an interrupted receive goes on.
 //!
 //! A stream, in short (FORMAT.md §15): BEGIN with an nvlist, records, END. A replication stream is a compound header (BEGIN of
@@ -19,7 +20,9 @@
 pub mod dump;
 mod error;
 mod nvprint;
+pub mod package;
 mod reader;
+pub mod recv;
 pub mod send;
 pub mod token;
 

@@ -99,7 +99,8 @@ impl TaskCx<'_> {
         Ok(dir)
     }
 
-    fn fill(&self, ds: &Live, os_type: ObjsetType, init: Init) -> Result<(), Error> {
+    /// Makes the object set of a new dataset, and fills it.
+    pub(crate) fn fill(&self, ds: &Live, os_type: ObjsetType, init: Init) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
         // whose the space and the objects are is known from the beginning, if it is known at all
         let accounted = os_type == ObjsetType::Zfs && spa.hooks_used_by();

@@ -150,7 +150,7 @@ impl Spa {
     }
 
     /// Whether a snapshot can go now; `false` if it can only be marked.
-    fn check_doomed(&self, mos: &Mos, one: &Doomed, defer: bool) -> Result<bool, Error> {
+    pub(crate) fn check_doomed(&self, mos: &Mos, one: &Doomed, defer: bool) -> Result<bool, Error> {
         let phys = &one.snap.phys;
         let held = mos.zap_if(phys.userrefs_obj)?.is_some_and(|holds| holds.count() > 0);
         let why = match (held, phys.num_children > 1) {

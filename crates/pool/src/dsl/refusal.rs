@@ -88,6 +88,27 @@ pub enum Refusal {
     /// The head changed since its last snapshot (ETXTBSY).
     #[error("dataset was modified since its most recent snapshot")]
     Modified,
+    /// No snapshot is the base of the stream (ENODEV).
+    #[error("most recent snapshot does not match incremental source")]
+    NoBase,
+    /// A stream with features that are not known (`ZFS_ERR_UNKNOWN_SEND_STREAM_FEATURE`).
+    #[error("stream has unsupported feature")]
+    UnknownStream,
+    /// A raw stream of an implementation that loses spill blocks (`ZFS_ERR_SPILL_BLOCK_FLAG_MISSING`).
+    #[error("the raw stream does not say which objects have spill blocks")]
+    SpillFlag,
+    /// The base has large blocks, the stream has none (`ZFS_ERR_STREAM_LARGE_BLOCK_MISMATCH`).
+    #[error("the dataset has large blocks: the stream must be sent with them")]
+    LargeBlocks,
+    /// A raw stream that does not name the IVs of its base, or the base has none (`ZFS_ERR_FROM_IVSET_GUID_MISSING`).
+    #[error("IV set guid missing")]
+    IvsetMissing,
+    /// A raw stream whose base has other IVs (`ZFS_ERR_FROM_IVSET_GUID_MISMATCH`).
+    #[error("IV set guid mismatch")]
+    IvsetMismatch,
+    /// A full stream is resumed into a dataset that has something already (`ZFS_ERR_RESUME_EXISTS`).
+    #[error("resuming a full stream into an existing dataset needs force")]
+    ResumeExists,
     /// Half received or half destroyed (EBUSY).
     #[error("dataset is inconsistent")]
     Inconsistent,
@@ -121,6 +142,7 @@ impl Refusal {
             | Refusal::TagExists => 17,
             Refusal::CrossPool => 18,
             Refusal::NotSnapshot | Refusal::NotClone | Refusal::Invalid(_) => 22,
+            Refusal::NoBase => 19,
             Refusal::Modified => 26,
             Refusal::NoSpace => 28,
             Refusal::NameTooLong | Refusal::TooDeep => 36,
@@ -128,7 +150,13 @@ impl Refusal {
             Refusal::Unsupported => 95,
             Refusal::Quota => 122,
             Refusal::NotAFilesystem => 1033,
+            Refusal::IvsetMissing => 1034,
+            Refusal::IvsetMismatch => 1035,
+            Refusal::SpillFlag => 1036,
+            Refusal::UnknownStream => 1037,
             Refusal::NotAncestor => 1039,
+            Refusal::LargeBlocks => 1041,
+            Refusal::ResumeExists => 1047,
         }
     }
 }

@@ -44,7 +44,7 @@ impl Spa {
     }
 
     /// `Err(Ok(error))` for what cannot be read, `Err(Err(refusal))` for what is refused.
-    fn check_swap(&self, mos: &Mos, clone: &Live, head: &Live, force: bool) -> Result<(), Result<Error, Refusal>> {
+    pub(crate) fn check_swap(&self, mos: &Mos, clone: &Live, head: &Live, force: bool) -> Result<(), Result<Error, Refusal>> {
         let refuse = |why| Err(Err(Refusal::Invalid(why)));
         let io = |error: Error| Ok::<Error, Refusal>(error);
         let prev = clone.phys.prev_snap_obj;
@@ -79,12 +79,16 @@ impl Spa {
         if head.phys.prev_snap_obj == 0 {
             return Ok(false);
         }
-        let snap = mos.live(head.phys.prev_snap_obj)?;
+        self.modified_since(head, &mos.live(head.phys.prev_snap_obj)?)
+    }
+
+    /// The same of any of its snapshots.
+    pub(crate) fn modified_since(&self, head: &Live, snap: &Live) -> Result<bool, Error> {
         if head.phys.bp.birth() <= snap.phys.creation_txg {
             return Ok(false);
         }
         let open = |ds: &Live| Objset::open(self.zio().clone(), ds.id, &ds.phys.bp);
-        let (Ok(now), Ok(then)) = (open(head), open(&snap)) else { return Ok(true) };
+        let (Ok(now), Ok(then)) = (open(head), open(snap)) else { return Ok(true) };
         Ok(now.phys().meta_dnode != then.phys().meta_dnode)
     }
 }

@@ -11,7 +11,7 @@ use ondisk::{BlkPtr, ObjectType};
 use parking_lot::{Mutex, RwLock};
 
 use crate::deadlist::Deadlist;
-use crate::dsl::{Pending, Refusal, Room};
+use crate::dsl::{Pending, Refusal, ResumeSlots, Room};
 use crate::feature;
 use crate::mos::Mos;
 use crate::spa::Spa;
@@ -38,6 +38,8 @@ pub(crate) struct Head {
     pub(crate) reserved: AtomicU64,
     /// What it may still take, as the last synced txg left it.
     pub(crate) room: Mutex<Option<Arc<Room>>>,
+    /// How far a receive has come that goes into it.
+    pub(crate) resume: ResumeSlots,
 }
 
 impl Head {
@@ -48,6 +50,7 @@ impl Head {
             policy: RwLock::new(policy),
             reserved: AtomicU64::new(reserved),
             room: Mutex::default(),
+            resume: ResumeSlots::default(),
         })
     }
 
@@ -189,6 +192,9 @@ impl Spa {
     pub(crate) fn sync_heads(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         for head in self.heads.dirty(tx.txg()) {
             self.sync_head(mos, tx, &head)?;
+            if let Some(at) = head.resume.get(tx.txg()) {
+                self.save_resume_point(mos, tx, head.id, at)?;
+            }
             // what nobody holds can be read again
             head.objset.evict_clean();
         }

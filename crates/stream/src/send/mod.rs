@@ -41,7 +41,7 @@ pub use traverse::ResumeAt;
 use traverse::Traversal;
 
 /// Streams are made in this order.
-const OURS: Endian = Endian::Little;
+pub(crate) const OURS: Endian = Endian::Little;
 /// Chunks in flight at least, so that all stages have work.
 const CHUNKS_MIN: u64 = 4;
 

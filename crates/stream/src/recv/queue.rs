@@ -1,0 +1,113 @@
+//! What the reading thread hands to the writing one: batches of records, bounded by their bytes.
+
+use std::collections::VecDeque;
+
+use ondisk::send::Record;
+use parking_lot::{Condvar, Mutex};
+
+use super::Error;
+
+/// A record with its payload.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) record: Record,
+    pub(super) payload: Vec<u8>,
+    /// Where it begins in the stream.
+    pub(super) offset: u64,
+    /// Bytes of the stream up to its end.
+    pub(super) end: u64,
+}
+
+/// Records that share a transaction.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) items: Vec<Item>,
+    /// Bytes that it will dirty, about.
+    pub(super) dirties: u64,
+    /// Bytes that it takes in memory.
+    pub(super) memory: u64,
+}
+
+/// How the row of batches ends: the proof that END was reached, or why not.
+pub(super) type Ending = Result<Whole, Error>;
+
+/// The stream's END was read, and its sum is right. Without one of these nothing is finished.
+#[derive(Debug)]
+pub(super) struct Whole(());
+
+impl Whole {
+    /// Said by who has read END.
+    pub(super) fn at_end() -> Whole {
+        Whole(())
+    }
+}
+
+#[derive(Default)]
+struct State {
+    batches: VecDeque<Batch>,
+    memory: u64,
+    ending: Option<Ending>,
+    /// Nobody takes any more.
+    closed: bool,
+}
+
+/// A queue of one reader and one writer.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    limit: u64,
+}
+
+impl Queue {
+    pub(super) fn new(limit: u64) -> Queue {
+        Queue { state: Mutex::default(), changed: Condvar::new(), limit }
+    }
+
+    /// Waits for room, of which an empty queue has enough for one batch of any size. `false`: the writer has stopped.
+    pub(super) fn put(&self, batch: Batch) -> bool {
+        let mut state = self.state.lock();
+        while !state.closed && state.memory > 0 && state.memory.saturating_add(batch.memory) > self.limit {
+            self.changed.wait(&mut state);
+        }
+        if state.closed {
+            return false;
+        }
+        state.memory = state.memory.saturating_add(batch.memory);
+        state.batches.push_back(batch);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Says how it ends. What is said first stays.
+    pub(super) fn end(&self, ending: Ending) {
+        self.state.lock().ending.get_or_insert(ending);
+        self.changed.notify_all();
+    }
+
+    /// The next batch; at the end, how it ended.
+    pub(super) fn take(&self) -> Result<Batch, Ending> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(batch) = state.batches.pop_front() {
+                state.memory = state.memory.saturating_sub(batch.memory);
+                self.changed.notify_all();
+                return Ok(batch);
+            }
+            if let Some(ending) = state.ending.take() {
+                return Err(ending);
+            }
+            if state.closed {
+                return Err(Err(Error::Stopped));
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Nobody takes any more.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.batches.clear();
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,190 @@
+//! A small pool in a directory of its own that receives streams, and what the kernel module received of the same streams.
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::Env;
+use oracle::{fixtures, judge};
+use pool::{CreateOptions, Hooks, ImportOptions, Spa};
+use serde_json::Value;
+use stream::recv::{Error, Progress, RecvArgs, Received, receive};
+use stream::{Reader, Record};
+use tempfile::TempDir;
+use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::{Device, FileDevice};
+use zpl::create::{FsProps, create_fs};
+use zpl::{FileSystem, Kind, Node, Zvol};
+
+#[path = "../../../zpl/tests/support/describe.rs"]
+pub(crate) mod describe;
+
+const SIZE: u64 = 192 << 20;
+pub(crate) const POOL: &str = "recva";
+
+pub(crate) struct Target {
+    dir: TempDir,
+    spa: Option<Arc<Spa>>,
+}
+
+fn hooks() -> Hooks {
+    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
+}
+
+impl Target {
+    pub(crate) fn new() -> Target {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = VdevSpec::parse(&[dir.path().join("a").display().to_string()]).unwrap();
+        let open = |path: &str| -> Option<Arc<dyn Device>> {
+            Some(Arc::new(FileDevice::create(Path::new(path), SIZE).unwrap()))
+        };
+        let new = layout(&spec, &open, LayoutOptions { ashift: Some(9), ..LayoutOptions::default() }, &hooks().env);
+        let mut create = CreateOptions::new(POOL);
+        create.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));
+        let spa = Spa::create(new.unwrap(), create, hooks()).unwrap();
+        Target { dir, spa: Some(spa) }
+    }
+
+    pub(crate) fn spa(&self) -> &Arc<Spa> {
+        self.spa.as_ref().unwrap()
+    }
+
+    /// Exports the pool, has it judged, and imports it again.
+    pub(crate) fn again(&mut self) {
+        self.close();
+        let path = self.dir.path().join("a");
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_write(&path).unwrap());
+        let found = vdev::import::scan_devices(vec![(path, device)]);
+        self.spa = Some(Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap());
+    }
+
+    /// Exports the pool and has it judged: every block is found, none is lost, every object can be read.
+    pub(crate) fn close(&mut self) {
+        let spa = self.spa.take().unwrap();
+        spa.export().unwrap();
+        drop(spa);
+        let dir = self.dir.path().display().to_string();
+        let Some(out) = judge::run("zdb", &["-e", "-p", &dir, "-bcc", POOL]) else { return };
+        let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success() && text.contains("No leaks"), "{text}\n{trouble}");
+    }
+
+    /// Receives the streams of a package, or the one stream that it is, into `fs`; each snapshot gets the name that it has in the stream.
+    pub(crate) fn receive(&self, bytes: &[u8], fs: &str, args: &RecvArgs) -> Result<Vec<Received>, Error> {
+        self.receive_from(bytes, fs, args)
+    }
+
+    pub(crate) fn receive_from<R: Read + Send>(
+        &self,
+        input: R,
+        fs: &str,
+        args: &RecvArgs,
+    ) -> Result<Vec<Received>, Error> {
+        let mut reader = Reader::new(input);
+        let mut all = Vec::new();
+        while let Some(entry) = reader.next_record()? {
+            let payload = entry.payload.to_vec();
+            let Record::Begin(begin) = entry.header.record else { continue };
+            if begin.hdrtype() != 1 {
+                continue;
+            }
+            let name = String::from_utf8_lossy(begin.name()).into_owned();
+            let snap = name.split_once('@').map_or("received", |(_, snap)| snap);
+            let args = RecvArgs { target: format!("{fs}@{snap}"), ..args.clone() };
+            all.push(receive(self.spa(), &mut reader, &begin, &payload, &args, &Progress::default())?);
+        }
+        Ok(all)
+    }
+
+    /// Whether there is such a dataset or snapshot.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.spa().view().unwrap().dataset(name).is_ok()
+    }
+
+    /// Compares the datasets that `wanted` names with what the kernel module had received; gives the number of files.
+    pub(crate) fn compare(&self, fixture: &str, wanted: &dyn Fn(&str) -> bool) -> usize {
+        let mut truth: BTreeMap<String, HashMap<Vec<u8>, Value>> = BTreeMap::new();
+        for line in fixtures::json_lines(fixture, "recv/files.jsonl.zst") {
+            let files = truth.entry(line["dataset"].as_str().unwrap().to_owned()).or_default();
+            files.insert(describe::path_of(&line["path"]), line);
+        }
+        let view = self.spa().view().unwrap();
+        let (mut files, mut differences) = (0, Vec::new());
+        for (name, truth) in truth.into_iter().filter(|(name, _)| name != POOL && wanted(name)) {
+            let fs = FileSystem::open(&view.dataset(&name).unwrap_or_else(|e| panic!("{e}"))).unwrap();
+            let mut tree = Tree { dataset: &name, truth, seen: HashSet::new(), out: &mut differences };
+            let root = fs.root_node().unwrap();
+            tree.node(b".", &root);
+            tree.directory(b"", &root);
+            let missing: Vec<_> = tree.truth.keys().filter(|path| !tree.seen.contains(*path)).cloned().collect();
+            missing.iter().for_each(|path| tree.differ(path, "missing"));
+            files += tree.seen.len();
+        }
+        assert!(differences.is_empty(), "{fixture}: {} differences\n{}", differences.len(), differences[..differences.len().min(20)].join("\n"));
+        files
+    }
+
+    /// SHA-256 of a volume.
+    pub(crate) fn volume_sum(&self, name: &str) -> String {
+        use sha2::{Digest, Sha256};
+        let volume = Zvol::open(&self.spa().view().unwrap().dataset(name).unwrap()).unwrap();
+        let mut data = Vec::new();
+        volume.reader().read_to_end(&mut data).unwrap();
+        describe::hex(&Sha256::digest(&data))
+    }
+}
+
+struct Tree<'a> {
+    dataset: &'a str,
+    truth: HashMap<Vec<u8>, Value>,
+    seen: HashSet<Vec<u8>>,
+    out: &'a mut Vec<String>,
+}
+
+impl Tree<'_> {
+    fn differ(&mut self, path: &[u8], what: impl std::fmt::Display) {
+        self.out.push(format!("{} {}: {what}", self.dataset, String::from_utf8_lossy(path)));
+    }
+
+    fn directory(&mut self, path: &[u8], dir: &Node) {
+        for entry in dir.fs().read_dir(dir.id()).unwrap() {
+            let entry = entry.unwrap();
+            let child = if path.is_empty() { entry.name.clone() } else { [path, b"/", &entry.name].concat() };
+            match dir.fs().node(entry.object) {
+                Ok(node) => {
+                    self.node(&child, &node);
+                    if node.kind() == Kind::Directory {
+                        self.directory(&child, &node);
+                    }
+                }
+                Err(error) => self.differ(&child, error),
+            }
+        }
+    }
+
+    fn node(&mut self, path: &[u8], node: &Node) {
+        self.seen.insert(path.to_vec());
+        let Some(truth) = self.truth.get(path).cloned() else { return self.differ(path, "not in the truth") };
+        match describe::describe(node, &truth, true) {
+            Ok((mut ours, _)) => {
+                let root_of_snapshot = node.fs().is_snapshot() && path == b".";
+                // how well blocks compress is this pool's affair, and so are the numbers of its datasets
+                let mut truth = truth;
+                for side in [&mut ours, &mut truth] {
+                    let side = side.as_object_mut().unwrap();
+                    side.remove("blocks");
+                    if root_of_snapshot {
+                        side.remove("ino");
+                    }
+                }
+                let differing = describe::differing(&ours, &truth, true, root_of_snapshot);
+                if !differing.is_empty() {
+                    self.differ(path, differing);
+                }
+            }
+            Err(error) => self.differ(path, error),
+        }
+    }
+}
