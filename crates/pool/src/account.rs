@@ -200,17 +200,29 @@ impl Dataset {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn is_later_than(&self, from: &Dataset) -> Result<bool, Error> {
-        if !from.is_snapshot() || from.phys().creation_txg >= self.birth_limit() {
+        Ok(from.is_snapshot() && self.is_after(from.dir().id(), from.phys().creation_txg)?)
+    }
+
+    /// Whether `from` marks a snapshot in this dataset's past.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn is_later_than_mark(&self, from: &Bookmark) -> Result<bool, Error> {
+        self.is_after(from.dataset().dir().id(), from.phys().creation_txg)
+    }
+
+    /// Whether this comes after a snapshot of the directory `from_dir` that was taken in `from_txg`.
+    fn is_after(&self, from_dir: u64, from_txg: Txg) -> Result<bool, Error> {
+        if from_txg >= self.birth_limit() {
             return Ok(false);
         }
         // from clone to origin, each in a directory of its own
-        let from_txg = from.phys().creation_txg;
         let (mut dir, mut limit) = (self.dir().clone(), self.birth_limit());
         loop {
             if from_txg >= limit {
                 return Ok(false);
             }
-            if dir.id() == from.dir().id() {
+            if dir.id() == from_dir {
                 return Ok(true);
             }
             let id = dir.phys().origin_obj;
@@ -218,7 +230,7 @@ impl Dataset {
                 return Ok(false);
             }
             let origin = self.pool().dataset_phys(id)?;
-            if origin.creation_txg == from_txg && origin.dir_obj == from.dir().id() {
+            if origin.creation_txg == from_txg && origin.dir_obj == from_dir {
                 return Ok(true);
             }
             if origin.creation_txg >= limit {

@@ -72,6 +72,15 @@ impl Dataset {
         self.received_value(name)
     }
 
+    /// The value of `name` that is set on the dataset itself, as it is stored, whether a user set it or it came with a stream.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn own_setting(&self, name: &str) -> Result<Option<Value>, Error> {
+        let own = self.setting(name)?.filter(|s| matches!(s.source, Source::Local | Source::Received));
+        Ok(own.map(|s| s.value))
+    }
+
     fn native(&self, def: &'static PropDef) -> Result<Option<PropValue>, Error> {
         if !self.applies(def)? {
             return Ok(None);
