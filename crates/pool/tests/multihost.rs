@@ -65,6 +65,8 @@ fn a_pool_belongs_to_one_machine() {
     // the owner dies: after a while, and if it is wished, the pool is another's
     drop(owner);
     tunable::SPL_HOSTID.set(0xb);
+    // who sees only one leg of the mirror does not get it: a third machine may see the other
+    assert!(matches!(import(&devices[..1], true), Err(Error::ClaimNotWritten { .. })));
     assert!(matches!(import(&devices, false), Err(Error::InUseByHost { id: 0xa, .. })));
     let started = Instant::now();
     let heir = import(&devices, true).unwrap();

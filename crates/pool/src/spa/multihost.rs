@@ -14,15 +14,16 @@
 //!
 //! The time to watch comes from the disk; one that is absurd is refused, not waited for.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use base::{Env, tunable};
+use base::{Env, Guid, tunable};
 use ondisk::{MmpConfig, Uberblock};
 use parking_lot::{Condvar, Mutex};
 use vdev::label::{read_uberblocks, write_heartbeat};
-use vdev::{Leaf, TopVdev, VdevTree, VdevType};
+use vdev::{Leaf, TopVdev, VdevConfig, VdevTree, VdevType};
 
 use crate::Error;
 use crate::spa::Txgs;
@@ -302,19 +303,24 @@ fn claim(tree: &VdevTree, seen: &Uberblock, mmp: &MmpConfig, env: &Env) -> Resul
 fn write_claim(tree: &VdevTree, uberblock: &Uberblock) -> Result<(), Error> {
     for top in tree.tops().iter().filter(|top| top.is_concrete()) {
         let own = labelled(tree).filter(|(of, _)| of.id() == top.id());
-        let (mut good, mut all) = (0, 0);
-        for (_, leaf) in own {
-            all += 1;
-            let flushed = write(top, leaf, uberblock, 0) && leaf.device().is_some_and(|device| device.flush().is_ok());
-            good += u64::from(flushed);
-        }
-        let needed = match top.config().nparity {
-            0 => all.max(1),
-            parity => parity + 1,
-        };
-        if good < needed && !top.config().is_log {
+        let flushed = |leaf: &Leaf| leaf.device().is_some_and(|device| device.flush().is_ok());
+        let took = own.filter(|(_, leaf)| write(top, leaf, uberblock, 0) && flushed(leaf));
+        let took: BTreeSet<Guid> = took.map(|(_, leaf)| leaf.guid()).collect();
+        if !is_seen_by_all(top.config(), &took) && !top.config().is_log {
             return Err(Error::ClaimNotWritten { vdev: top.guid() });
         }
     }
     Ok(())
+}
+
+/// Whether a machine that can use top-level vdev `top` sees at least one of the leaves that `took` a claim.
+///
+/// Any parity + 1 columns of a raidz do. Of a mirror each leg alone is enough to use it, so all must have taken it but those that the
+/// configuration, which all machines read, says are out of use. Who cannot reach a leg that others may reach gets no pool.
+fn is_seen_by_all(top: &VdevConfig, took: &BTreeSet<Guid>) -> bool {
+    let tells = |vdev: &VdevConfig| vdev.leaves().any(|leaf| took.contains(&leaf.guid));
+    match top.nparity {
+        0 => tells(top) && top.children.iter().all(|leg| leg.is_out_of_use() || tells(leg)),
+        parity => took.len() as u64 > parity,
+    }
 }
