@@ -147,3 +147,26 @@ fn bad_usage_is_status_2_and_what_is_not_there_is_1() {
         assert!(said.contains(words), "{args:?}: {said}");
     }
 }
+
+#[test]
+fn kstat_shows_the_cache_and_the_logs_of_space_changes() {
+    let images = fixtures::unpack("basic-a");
+    let pool = fixtures::manifest("basic-a")["pool"].as_str().unwrap().to_owned();
+    let out = zuse(&images, "kstat", &[&pool]);
+    assert_eq!((out.status.code(), text(&out.stderr)), (Some(0), String::new()));
+    let said = text(&out.stdout);
+    let figure = |name: &str| -> u64 {
+        let line = said.lines().find(|line| line.split_whitespace().next() == Some(name)).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[1], "4", "{line}");
+        words[2].parse().unwrap()
+    };
+    assert!(figure("misses") > 0 && figure("size") > 0 && figure("c_max") > figure("size"), "{said}");
+    let json: Value = serde_json::from_slice(&zuse(&images, "kstat", &["-j", &pool]).stdout).unwrap();
+    let logs = &json[&pool]["log_spacemaps"];
+    for name in ["logs", "sus_nblocks", "oldest_txg", "sus_nmetaslabs", "unflushed_allocs", "unflushed_frees"] {
+        assert_eq!(logs[name], figure(name), "{name}");
+    }
+    // as zdb says of this pool
+    assert!(figure("logs") > 0 && figure("sus_nblocks") >= figure("logs") && figure("unflushed_allocs") > 0, "{said}");
+}

@@ -37,7 +37,20 @@ impl Call<'_> {
     /// Ours is not what is recorded, and there is no judge to tell what that was.
     #[must_use]
     pub fn differs(&self, ours: &str, seen: impl Fn(&Output) -> String) -> Option<String> {
-        let (ask, key) = (std::env::var("ZUSE_ASK").unwrap_or_default(), self.key());
+        self.differs_at(self.key(), ours, seen)
+    }
+
+    /// As [`Call::differs`], where `seen` takes only `part` of the output, or says it in other words: that is recorded by itself.
+    ///
+    /// # Panics
+    /// As [`Call::differs`].
+    #[must_use]
+    pub fn part_differs(&self, part: &str, ours: &str, seen: impl Fn(&Output) -> String) -> Option<String> {
+        self.differs_at(format!("{} ({part})", self.key()), ours, seen)
+    }
+
+    fn differs_at(&self, key: String, ours: &str, seen: impl Fn(&Output) -> String) -> Option<String> {
+        let ask = std::env::var("ZUSE_ASK").unwrap_or_default();
         let recorded = record(|record| record.get(&key).cloned());
         let differs = recorded.as_ref().map(|digest| *digest != self.digest(ours));
         if ask.is_empty() && differs == Some(false) {

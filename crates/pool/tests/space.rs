@@ -5,10 +5,12 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::process::Output;
 use std::sync::Arc;
 
 use common::{open, truth_options};
-use oracle::{fixtures, judge};
+use oracle::fixtures;
+use oracle::said::Call;
 use pool::Pool;
 
 /// What is known of one metaslab: space map object, unflushed txg, and how many free segments there are of each power of two.
@@ -68,6 +70,11 @@ fn by_us(pool: &Arc<Pool>) -> BTreeMap<(u64, u64), Metaslab> {
     all
 }
 
+/// One line a metaslab.
+fn lines(all: &BTreeMap<(u64, u64), Metaslab>) -> String {
+    all.iter().map(|((vdev, id), metaslab)| format!("vdev {vdev}, metaslab {id}: {metaslab:?}\n")).collect()
+}
+
 #[test]
 fn metaslabs_are_as_zdb_loads_them() {
     for fixture in fixtures::names() {
@@ -77,16 +84,17 @@ fn metaslabs_are_as_zdb_loads_them() {
         }
         let unpacked = fixtures::unpack(&fixture);
         let pool = open(&unpacked.dir, &truth_options());
-        let dir = unpacked.dir.to_str().unwrap();
-        let Some(out) = judge::run("zdb", &["-e", "-p", dir, "-mmm", pool.name()]) else { return };
-        let text = String::from_utf8_lossy(&out.stdout);
-        assert!(out.status.success(), "{fixture}: {}", String::from_utf8_lossy(&out.stderr));
-        let (truth, ours) = (by_zdb(&text), by_us(&pool));
-        assert!(!truth.is_empty(), "{fixture}");
-        for (key, truth) in &truth {
-            assert_eq!(ours.get(key), Some(truth), "{fixture}: vdev {}, metaslab {}", key.0, key.1);
+        let (dir, ours) = (unpacked.dir.to_str().unwrap(), by_us(&pool));
+        assert!(!ours.is_empty(), "{fixture}");
+        let args = ["-e", "-p", dir, "-mmm", pool.name()];
+        let call = Call { fixture: &fixture, images: &unpacked, args: &args };
+        let seen = |out: &Output| {
+            assert!(out.status.success(), "{fixture}: {}", String::from_utf8_lossy(&out.stderr));
+            lines(&by_zdb(&String::from_utf8_lossy(&out.stdout)))
+        };
+        if let Some(theirs) = call.part_differs("metaslabs", &lines(&ours), seen) {
+            assert_eq!(lines(&ours), theirs, "{fixture}");
         }
-        assert_eq!(ours.len(), truth.len(), "{fixture}");
         println!("{fixture}: {} metaslabs", ours.len());
     }
 }

@@ -5,6 +5,7 @@ mod change;
 mod cp;
 mod cp_in;
 mod format;
+mod kstat;
 mod ls;
 pub(crate) mod progress;
 mod session;
@@ -136,6 +137,14 @@ const VERBS: &[Verb] = &[
         options: "jqv",
         longs: &[("json", 'j'), ("quiet", 'q'), ("verbose", 'v')],
         run: verify::run,
+    },
+    Verb {
+        name: "kstat",
+        usage: "kstat [-j] [POOL ...]",
+        about: "figures of pools under OpenZFS's names: cache, logs of space changes",
+        options: "j",
+        longs: &[("json", 'j')],
+        run: kstat::run,
     },
 ];
 

@@ -1,0 +1,172 @@
+//! The figures of an open pool under OpenZFS's names (`/proc/spl/kstat/zfs`).
+//!
+//! | kstat | of | open for |
+//! |---|---|---|
+//! | `zfs/arcstats` | the cache | reading, writing |
+//! | `zfs/dmu_tx` | transactions, and why they waited | writing |
+//! | `zfs/POOL/txgs` | the last txgs: nanoseconds in each state | writing |
+//! | `zfs/POOL/log_spacemaps` | the logs of space changes, and what they cost an import | reading, writing |
+//!
+//! OpenZFS has one cache and one `dmu_tx` for all pools, here each pool has its own. The logs of space changes have no kstat there; their
+//! figures have the names of `spa_unflushed_stats_t` where it has them. A figure that is not kept is left out, never zero.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ondisk::spacemap::SpaceMapHeader;
+
+use crate::spa::{Spa, Txgs};
+use crate::{Error, Pool};
+
+/// The type of all our figures (Linux SPL: `KSTAT_DATA_UINT64`).
+const UINT64: u32 = 4;
+
+/// A named set of figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kstat {
+    /// Where it is: `zfs`, or `zfs/POOL`.
+    pub module: String,
+    /// Its name there.
+    pub name: &'static str,
+    /// The figures.
+    pub data: KstatData,
+}
+
+/// What is in a kstat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KstatData {
+    /// One number a name.
+    Named(Vec<(&'static str, u64)>),
+    /// Rows of numbers.
+    Table {
+        /// What they are.
+        columns: &'static [&'static str],
+        /// As many numbers in each as there are columns.
+        rows: Vec<Vec<u64>>,
+    },
+}
+
+impl Kstat {
+    fn global(name: &'static str, figures: Vec<(&'static str, u64)>) -> Kstat {
+        Kstat { module: "zfs".to_owned(), name, data: KstatData::Named(figures) }
+    }
+
+    fn of_pool(pool: &str, name: &'static str, data: KstatData) -> Kstat {
+        Kstat { module: format!("zfs/{pool}"), name, data }
+    }
+
+    /// The figure of this name, of a set of named ones.
+    #[must_use]
+    pub fn get(&self, figure: &str) -> Option<u64> {
+        match &self.data {
+            KstatData::Named(all) => all.iter().find(|(name, _)| *name == figure).map(|(_, n)| *n),
+            KstatData::Table { .. } => None,
+        }
+    }
+}
+
+/// As the file of the kstat shows it: `name type data`, or a table.
+impl fmt::Display for Kstat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.data {
+            KstatData::Named(all) => {
+                writeln!(f, "{:<31} {:<4} data", "name", "type")?;
+                all.iter().try_for_each(|(name, n)| writeln!(f, "{name:<31} {UINT64:<4} {n}"))
+            }
+            KstatData::Table { columns, rows } => {
+                let line = |words: Vec<String>| words.join(" ").trim_end().to_owned();
+                let wide = |word: &dyn fmt::Display| format!("{word:<16}");
+                writeln!(f, "{}", line(columns.iter().map(|name| wide(name)).collect()))?;
+                rows.iter().try_for_each(|row| writeln!(f, "{}", line(row.iter().map(|n| wide(n)).collect())))
+            }
+        }
+    }
+}
+
+impl Pool {
+    /// What a pool that is open for reading knows of itself.
+    ///
+    /// # Errors
+    /// When the space maps or their logs cannot be read.
+    pub fn kstats(&self) -> Result<Vec<Kstat>, Error> {
+        let arc = Kstat::global("arcstats", self.zio().arc().stats().named().to_vec());
+        Ok(vec![arc, self.log_spacemaps()?])
+    }
+
+    fn log_spacemaps(&self) -> Result<Kstat, Error> {
+        let logs = self.log_space_maps()?;
+        let mut blocks = 0u64;
+        for (_, id) in &logs {
+            let object = self.mos().object(*id)?;
+            let header = SpaceMapHeader::decode(object.bonus(), object.endian())
+                .map_err(|e| Error::corrupt(*id, e.to_string()))?;
+            blocks = blocks.saturating_add(header.length.div_ceil(object.block_size().max(1)));
+        }
+        let (mut unflushed, mut allocs, mut frees) = (0, 0u64, 0u64);
+        for top in self.tree().tops() {
+            for metaslab in self.metaslabs(top.id())? {
+                unflushed += u64::from(metaslab.unflushed_allocs > 0 || metaslab.unflushed_frees > 0);
+                allocs = allocs.saturating_add(metaslab.unflushed_allocs);
+                frees = frees.saturating_add(metaslab.unflushed_frees);
+            }
+        }
+        let figures = vec![
+            ("logs", logs.len() as u64),
+            ("sus_nblocks", blocks),
+            ("oldest_txg", logs.first().map_or(0, |(txg, _)| txg.0)),
+            ("sus_nmetaslabs", unflushed),
+            ("unflushed_allocs", allocs),
+            ("unflushed_frees", frees),
+        ];
+        Ok(Kstat::of_pool(self.name(), "log_spacemaps", KstatData::Named(figures)))
+    }
+}
+
+impl Spa {
+    /// What a pool that is open for writing knows of itself.
+    #[must_use]
+    pub fn kstats(self: &Arc<Self>) -> Vec<Kstat> {
+        let arc = Kstat::global("arcstats", self.zio().arc().stats().named().to_vec());
+        let txgs = Kstat::of_pool(self.name(), "txgs", txgs(self.txgs()));
+        let logs = Kstat::of_pool(self.name(), "log_spacemaps", KstatData::Named(self.log_figures()));
+        vec![arc, dmu_tx(self.txgs()), txgs, logs]
+    }
+
+    fn log_figures(&self) -> Vec<(&'static str, u64)> {
+        let stats = self.space().log_stats();
+        vec![
+            ("logs", stats.logs),
+            ("sus_nblocks", stats.log_blocks),
+            ("sus_blocklimit", stats.block_limit),
+            ("sus_memused", stats.unflushed_memory),
+            ("oldest_txg", stats.oldest_txg.0),
+            ("sus_nmetaslabs", stats.unflushed_metaslabs),
+            ("flushes", stats.flushes),
+            ("flushes_total", stats.flushes_total),
+            ("condenses", stats.condenses),
+            ("condenses_total", stats.condenses_total),
+            ("import_ms", (stats.import_seconds * 1000.0) as u64),
+        ]
+    }
+}
+
+fn dmu_tx(txgs: &Txgs) -> Kstat {
+    let stats = &txgs.stats;
+    let figures = vec![
+        ("dmu_tx_assigned", stats.assigned.get()),
+        ("dmu_tx_dirty_delay", stats.delayed.get()),
+        ("dmu_tx_dirty_delay_ns", stats.delay_ns.get()),
+        ("dmu_tx_dirty_over_max", stats.dirty_over_max.get()),
+        ("dmu_tx_quota", stats.no_space.get()),
+    ];
+    Kstat::global("dmu_tx", figures)
+}
+
+fn txgs(txgs: &Txgs) -> KstatData {
+    let row = |txg: crate::TxgRecord| {
+        let passes = u64::from(txg.passes);
+        vec![txg.txg, txg.dirty, passes, txg.open_ns, txg.quiesce_ns, txg.sync_ns, txg.first_pass_ns]
+    };
+    let rows = txgs.history().into_iter().map(row).collect();
+    KstatData::Table { columns: &["txg", "ndirty", "passes", "otime", "qtime", "stime", "pass1time"], rows }
+}
