@@ -95,6 +95,8 @@ tunables! {
     ZFETCH_MAX_STREAMS = "zfetch_max_streams", 8, "readers of one file that are told apart";
     ZFETCH_MIN_DISTANCE = "zfetch_min_distance", 4 << 20, "bytes read ahead of a reader after which the distance grows slowly";
     ZFETCH_MAX_DISTANCE = "zfetch_max_distance", 64 << 20, "most bytes read ahead of a reader";
+    ZIL_REPLAY_DISABLE = "zil_replay_disable", 0, "whether intent logs are thrown away instead of replayed";
+    ZIL_REPLAY_PRIME = "zil_replay_prime", 1, "whether what a replay will read is read ahead, many blocks at a time";
     ZFS_BCLONE_ENABLED = "zfs_bclone_enabled", 1, "whether a copy within a pool shares blocks";
     ZFS_BCLONE_WAIT_DIRTY = "zfs_bclone_wait_dirty", 1, "whether a copy waits until its source is on disk, so that it can share blocks";
     ZFS_MAX_NVLIST_BYTES = "zuse_max_nvlist_bytes", 256 << 20, "largest packed nvlist that is decoded, in bytes";

@@ -12,7 +12,7 @@ use zio::{Bookmark, Buf};
 use crate::Error;
 
 /// The header's flag that its `claim_lr_seq` counts (OpenZFS: `ZIL_CLAIM_LR_SEQ_VALID`).
-const CLAIM_LR_SEQ_VALID: u64 = 2;
+pub(crate) const CLAIM_LR_SEQ_VALID: u64 = 2;
 
 /// What a walk comes by.
 #[derive(Debug)]

@@ -19,12 +19,16 @@
 //! it ends after as many blocks as the pool holds.
 //!
 //! # Callers
-//! `zdb -i` ([`list`]); later claim, priming and replay. OpenZFS: `zil.c`, `zdb_il.c`.
+//! `zdb -i` ([`list`]); an import, which [claims](claim); who opens a dataset for changes, and [replays](replay). OpenZFS: `zil.c`, `zdb_il.c`.
 #![forbid(unsafe_code)]
 
 mod chain;
+pub mod claim;
 mod error;
 pub mod list;
+mod prime;
+mod pump;
+pub mod replay;
 mod show;
 
 pub use chain::{ChainEnd, Log, LogBlock, Step, Summary, data_of, is_empty, read_log, walk};

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::Endian;
+use codec::Compress;
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
-use zio::{Bookmark, Buf, Payload, WriteReq};
+use zio::{Bookmark, Buf, CryptParams, Payload, WriteReq};
 
 use super::dnode::{Block, Dirty, LiveDnode, slot_of};
 use super::objset::{is_special, meta_levels};
@@ -105,12 +106,16 @@ impl Objset {
         let left = frozen.iter().map(|frozen| frozen.dirty.bytes).sum();
         let mut undirty = Undirty { cx, hold: txg.hold.clone(), left };
         let mut writer = Writer { zio: self.zio(), objset: self.id(), cx, books: std::mem::take(books) };
+        let only_log = frozen.is_empty() && txg.flags.is_none() && !root.bp.is_hole();
         let result = (|| {
+            if only_log {
+                return self.write_root(live, &mut writer, txg, &root, phys, true);
+            }
             write_objects(&mut writer, frozen, &mut |bytes| undirty.give(bytes))?;
             phys.meta_dnode = self.write_dnodes(&mut writer, &root, frozen)?;
             self.account(live, cx, txg, frozen)?;
             self.write_special(live, &mut writer, txg, frozen, &mut phys)?;
-            self.write_root(live, &mut writer, txg, &root, phys)
+            self.write_root(live, &mut writer, txg, &root, phys, false)
         })();
         *books = writer.books;
         match result {
@@ -215,6 +220,8 @@ impl Objset {
         Ok(())
     }
 
+    /// Writes the root block. Its MACs do not cover the head of the intent log: where that alone changes (`same_macs`), they stay, and no
+    /// key is needed.
     fn write_root(
         &self,
         live: &Live,
@@ -222,6 +229,7 @@ impl Objset {
         txg: &TxgState,
         root: &Root,
         mut phys: ObjsetPhys,
+        same_macs: bool,
     ) -> Result<Root, Error> {
         {
             let newest = live.newest.read();
@@ -240,7 +248,14 @@ impl Objset {
         let fill = phys.meta_dnode.blkptr.iter().filter(|bp| !bp.is_hole()).map(BlkPtr::fill).sum();
         let props = writer.cx.policy.props(None, 0, false);
         let bm = Bookmark::root(self.id());
-        let req = WriteReq { bm, props, payload: Payload::Logical(Buf::from(data)), orig: root.bp, fill };
+        let payload = if same_macs && writer.cx.policy.encrypt {
+            let (lsize, compress, byteorder) = (data.len() as u64, Compress::Off, Endian::Little);
+            let crypt = Some(CryptParams { salt: 0, iv: [0; 12], mac: [0; 16] });
+            Payload::Stored { bytes: Buf::from(data), lsize, compress, crypt, byteorder }
+        } else {
+            Payload::Logical(Buf::from(data))
+        };
+        let req = WriteReq { bm, props, payload, orig: root.bp, fill };
         let bps = self.zio().write(&writer.write_cx(), vec![req])?;
         let bp = bps.first().copied().ok_or_else(|| self.refused(0, "number of root blocks", 0))?;
         writer.books.replace(&root.bp, &bp);
