@@ -145,6 +145,27 @@ pub(crate) fn forget(mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// Blocks born before txg `until`, which head `from` had and head `to` has taken over, are errors of the latter (OpenZFS:
+/// `spa_swap_errlog`).
+pub(crate) fn hand_over(mos: &Mos, tx: &Tx, from: u64, to: u64, until: Txg) -> Result<(), Error> {
+    for which in [LAST, SCRUB] {
+        let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { continue };
+        let Some(old) = mos.zap(id)?.lookup_int(from)? else { continue };
+        let mut moved = Vec::new();
+        for (name, _) in mos::named_entries(&mos.zap(old)?)? {
+            let numbers = numbers(&name).ok_or_else(|| Error::corrupt(old, format!("error log entry '{name}'")))?;
+            let [object, level, blkid, birth] = numbers;
+            if birth < until.0 {
+                mos.zap(old)?.remove(tx, &name)?;
+                let (level, birth) = (level.cast_signed(), Some(Txg(birth)));
+                moved.push(ErrorEntry { objset: to, object, level, blkid, birth, last: which == LAST });
+            }
+        }
+        write(mos, tx, which, &moved, true)?;
+    }
+    Ok(())
+}
+
 /// A scrub has ended: its log is that of all errors now (OpenZFS: `spa_errlog_rotate`).
 pub(crate) fn rotate(mos: &Mos, tx: &Tx, by_head: bool) -> Result<(), Error> {
     clear(mos, tx, LAST, by_head)?;

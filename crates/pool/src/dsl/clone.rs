@@ -58,7 +58,7 @@ impl TaskCx<'_> {
     /// none (OpenZFS: `dsl_dataset_zero_zil`).
     pub(crate) fn zero_zil(&self, ds: &Live) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
-        let encrypted = crate::spa::heads::dir_field(mos, ds.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
+        let encrypted = mos.extra(ds.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
         let phys = mos.dataset_phys(ds.id)?;
         let objset = Objset::open_writable(spa.zio().clone(), ds.id, &phys.bp)?;
         // without its key nothing of a dataset can be written; its log cannot be read then, either

@@ -14,7 +14,7 @@ use crate::dsl::lookup::{Live, refused};
 use crate::dsl::props::Put;
 use crate::dsl::{Refusal, quota};
 use crate::mos::{self, Mos};
-use crate::spa::heads::{OTN_ZAP_METADATA, dir_field};
+use crate::spa::heads::OTN_ZAP_METADATA;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, KeyFormat, KeyInfo, Value};
 
@@ -97,7 +97,7 @@ fn check_location(name: &str, location: &str) -> Result<(), Error> {
 impl Mos {
     /// What is known of the key of directory `dir`; `None` if it is not encrypted.
     pub(crate) fn key_info(&self, dir: u64) -> Result<Option<KeyInfo>, Error> {
-        dir_field(self, dir, dir_keys::CRYPTO_KEY_OBJ)?.map(|object| KeyInfo::load(self, object)).transpose()
+        self.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.map(|object| KeyInfo::load(self, object)).transpose()
     }
 
     pub(crate) fn key_root(&self, dir: u64) -> Result<Option<u64>, Error> {
@@ -301,7 +301,7 @@ impl TaskCx<'_> {
     /// A clone has the key object of its origin (OpenZFS: `dsl_crypto_key_clone_sync`).
     pub(crate) fn share_key(&self, origin: &Live, dir: u64, id: u64) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
-        let Some(object) = dir_field(mos, origin.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)? else { return Ok(()) };
+        let Some(object) = mos.extra(origin.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)? else { return Ok(()) };
         mos.zap(object)?.increment(tx, "DSL_CRYPTO_REFCOUNT", 1)?;
         spa.zapify(mos, tx, dir)?.add_u64(tx, dir_keys::CRYPTO_KEY_OBJ, object)?;
         spa.share_loaded_key(origin.id, id);

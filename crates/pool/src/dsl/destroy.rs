@@ -9,13 +9,12 @@
 //!
 //! An origin that was to go once nobody needs it goes with its last clone.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::Txg;
 use dmu::{Objset, Tx};
 use ondisk::BlkPtr;
-use ondisk::dsl::{DslDatasetPhys, DslDirPhys, dir_keys};
+use ondisk::dsl::{DslDatasetPhys, DslDirPhys, dataset_keys, dir_keys};
 
 use crate::deadlist::Deadlist;
 use crate::dsl::Refusal;
@@ -54,6 +53,31 @@ impl Spa {
         }
         let name = name.to_string();
         self.sync_task(move |cx| cx.spa.destroy_named(cx, &name))
+    }
+
+    /// Destroys what a crash left half destroyed, or half received without a way to go on: datasets that are marked as inconsistent
+    /// (OpenZFS: `dsl_destroy_inconsistent`). One that cannot go now stays for the next import.
+    pub(crate) fn destroy_inconsistent(self: &Arc<Self>) -> Result<(), Error> {
+        let mos = self.live_mos()?;
+        let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
+        let mut heads = Vec::new();
+        // a directory that cannot be read is no reason not to import
+        let _damage = mos.heads_below(root, self.name(), &mut heads, 0);
+        let is_left_over = |id: u64| {
+            let inconsistent = mos.dataset_phys(id)?.flags & DslDatasetPhys::FLAG_INCONSISTENT != 0;
+            Ok::<_, Error>(inconsistent && mos.extra(id, dataset_keys::RESUME_TOGUID)?.is_none())
+        };
+        // what stands below another goes first
+        for (name, id) in heads.into_iter().rev() {
+            if !is_left_over(id).unwrap_or(false) {
+                continue;
+            }
+            match self.destroy_head(&name) {
+                Err(error @ (Error::Suspended(_) | Error::Closed)) => return Err(error),
+                Err(_) | Ok(()) => {}
+            }
+        }
+        Ok(())
     }
 
     fn check_destroy(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
@@ -153,7 +177,7 @@ impl Spa {
     fn drop_refreservation(&self, mos: &Mos, tx: &Tx, head: &Live) -> Result<(), Error> {
         let reserved = mos.prop_number(head.phys.dir_obj, "refreservation")?;
         let unused = reserved.saturating_sub(head.phys.unique_bytes);
-        let delta = Delta { used: -(unused as i64), ..Delta::default() };
+        let delta = Delta { used: (unused as i64).wrapping_neg(), ..Delta::default() };
         mos.did_use(tx, head.phys.dir_obj, Used::Refrsrv, delta)
     }
 
@@ -180,24 +204,7 @@ impl Spa {
     fn free_log(&self, head: &Live) -> Result<(), Error> {
         // without a root block that can be read there is no log either; the tree is kept for another time
         let Ok(objset) = Objset::open(self.zio().clone(), head.id, &head.phys.bp) else { return Ok(()) };
-        let claimed = objset.phys().zil_header.claim_txg;
-        let mut blocks: Vec<BlkPtr> = Vec::new();
-        let _summary = zil::walk(&objset, &mut |step| {
-            match step {
-                zil::Step::Block(bp) => blocks.push(*bp),
-                zil::Step::Record { record, .. } if claimed.0 != 0 => {
-                    let named = record.clear_blkptrs().unwrap_or_default();
-                    blocks.extend(named.into_iter().filter(|bp| bp.birth() >= claimed));
-                }
-                zil::Step::Record { .. } => {}
-            }
-            ControlFlow::Continue(())
-        });
-        let place = |bp: &BlkPtr| (bp.dva(0).word0, bp.dva(0).word1);
-        blocks.retain(|bp| !bp.is_hole() && !bp.is_embedded());
-        blocks.sort_unstable_by_key(place);
-        blocks.dedup_by_key(|bp| place(bp));
-        self.frees.add(blocks);
+        self.frees.add(zil::claim::blocks_of(&objset));
         Ok(())
     }
 
@@ -246,7 +253,7 @@ impl Spa {
         let dir: DslDirPhys = mos.dir_phys(id)?;
         mos.adjust_count(tx, dir.parent_obj, dir_keys::FILESYSTEM_COUNT, -1)?;
         let unused = dir.reserved.saturating_sub(dir.used_bytes);
-        let delta = Delta { used: -(unused as i64), ..Delta::default() };
+        let delta = Delta { used: (unused as i64).wrapping_neg(), ..Delta::default() };
         mos.did_use(tx, dir.parent_obj, Used::ChildRsrv, delta)?;
         if let Some(key) = mos.extra(id, dir_keys::CRYPTO_KEY_OBJ)? {
             // a clone shares the key of its origin

@@ -328,7 +328,7 @@ impl Spa {
         })?;
         let reserved = mos.prop_number(phys.dir_obj, "refreservation")?;
         let less = unique.min(reserved).saturating_sub(phys.unique_bytes.min(reserved));
-        let delta = Delta { used: -(less as i64), ..Delta::default() };
+        let delta = Delta { used: (less as i64).wrapping_neg(), ..Delta::default() };
         mos.did_use(tx, phys.dir_obj, Used::Refrsrv, delta)
     }
 

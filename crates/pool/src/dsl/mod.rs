@@ -46,6 +46,8 @@ mod rename;
 mod rollback;
 mod snapshot;
 mod swap;
+#[cfg(test)]
+mod tests;
 mod volume;
 
 pub use create::{Init, NewDataset};

@@ -26,7 +26,7 @@ use crate::dsl::props::Put;
 use crate::mos::Mos;
 use crate::spa::space::{Delta, Used};
 use crate::spa::{Spa, TaskCx};
-use crate::{Error, Value};
+use crate::{Error, Value, errlog};
 
 /// Who takes part, and what is to change.
 struct Promotion {
@@ -106,9 +106,9 @@ impl Spa {
             since = origin_origin.phys.creation_txg;
         }
         let sum = |line: &[Live], since: Txg| {
-            line.iter().try_fold(0u64, |sum, ds| Ok::<_, Error>(sum + dead(ds, since)?.used))
+            line.iter().try_fold(0u64, |sum, ds| Ok::<_, Error>(sum.wrapping_add(dead(ds, since)?.used)))
         };
-        let in_snaps = (sum(&moved, since)? + sum(&own, since)?, sum(&left, origin.phys.creation_txg)?);
+        let in_snaps = (sum(&moved, since)?.wrapping_add(sum(&own, since)?), sum(&left, origin.phys.creation_txg)?);
         let unique = dead(&first_own, origin.phys.prev_snap_txg)?.used;
         let named = |ds: Live| Ok::<_, Error>((ds.clone(), mos.snapshot_name(&ds)?));
         let moved = moved.into_iter().map(named).collect::<Result<Vec<_>, _>>()?;
@@ -211,6 +211,9 @@ impl TaskCx<'_> {
         // a livelist is since the origin, which is another one now
         spa.remove_livelist(mos, tx, step.dir)?;
         spa.remove_livelist(mos, tx, step.origin_dir)?;
+        if spa.feature_enabled(mos, "head_errlog")? {
+            errlog::hand_over(mos, tx, step.origin_head.id, step.clone.id, step.origin.phys.creation_txg)?;
+        }
         spa.log_named(mos, tx, "promote", (name, step.clone.id), " ")
     }
 
@@ -271,14 +274,14 @@ impl TaskCx<'_> {
     fn move_promoted_space(&self, step: &Promotion) -> Result<(), Error> {
         let (mos, tx, space) = (self.mos, self.tx, step.space);
         let snap = |dir: u64| mos.dir_phys(dir).map(|phys| phys.used_breakdown.snap as i64);
-        let sides = [(step.dir, step.in_snaps.0, 1), (step.origin_dir, step.in_snaps.1, -1)];
+        let sides = [(step.dir, step.in_snaps.0, 1i64), (step.origin_dir, step.in_snaps.1, -1)];
         for (dir, in_snaps, sign) in sides {
-            let with_snaps = in_snaps as i64 - snap(dir)?;
+            let with_snaps = (in_snaps as i64).wrapping_sub(snap(dir)?);
             mos.did_use(tx, dir, Used::Snap, Delta { used: with_snaps, ..Delta::default() })?;
             let rest = Delta {
-                used: sign * space.used as i64 - with_snaps,
-                comp: sign * space.comp as i64,
-                uncomp: sign * space.uncomp as i64,
+                used: sign.wrapping_mul(space.used as i64).wrapping_sub(with_snaps),
+                comp: sign.wrapping_mul(space.comp as i64),
+                uncomp: sign.wrapping_mul(space.uncomp as i64),
             };
             mos.did_use(tx, dir, Used::Head, rest)?;
         }

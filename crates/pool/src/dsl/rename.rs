@@ -133,7 +133,7 @@ impl Spa {
     pub(crate) fn room_for_transfer(&self, mos: &Mos, from: u64, to: u64, space: u64) -> Result<bool, Error> {
         let above: Vec<u64> = mos.lineage(to)?.into_iter().map(|(id, _)| id).collect();
         // what leaves is room again where the two lines meet
-        let mut delta = -(space as i64);
+        let mut delta = (space as i64).wrapping_neg();
         for (id, dir) in mos.lineage(from)? {
             if above.contains(&id) {
                 return Ok(self.space_available(mos, to, Some((id, delta)))? >= space);

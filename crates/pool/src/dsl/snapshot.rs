@@ -54,7 +54,8 @@ impl Spa {
         }
     }
 
-    /// `false`: one of the heads has a snapshot of this very txg, which allows no second one.
+    /// `false`: one of the heads has a snapshot of this very txg, which allows no second one, or another task of the txg has changed what
+    /// it holds, and that is not written yet: it must not go into a snapshot with the root block of before.
     fn snapshot_all(&self, cx: &TaskCx<'_>, names: &[String], props: &[(String, Value)]) -> Result<bool, Error> {
         let version = self.uberblock().version;
         if !props.is_empty() && version < VERSION_SNAP_PROPS {
@@ -71,7 +72,8 @@ impl Spa {
         if !failed.is_empty() {
             return Err(Error::Many(failed));
         }
-        if wanted.iter().any(|one| one.head.phys.prev_snap_txg >= cx.tx.txg()) {
+        let is_unwritten = |id: u64| self.heads.get(id).is_some_and(|head| head.objset.is_dirty(cx.tx.txg()));
+        if wanted.iter().any(|one| one.head.phys.prev_snap_txg >= cx.tx.txg() || is_unwritten(one.head.id)) {
             return Ok(false);
         }
         let now = self.env().now_s();

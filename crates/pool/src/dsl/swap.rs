@@ -38,6 +38,10 @@ impl Spa {
             cx.spa
                 .check_swap(cx.mos, &from, &to, force)
                 .map_err(|why| why.unwrap_or_else(|why| refused(&head, why)))?;
+            // even by force: deadlists are reckoned from the last snapshot
+            if from.phys.prev_snap_obj != to.phys.prev_snap_obj {
+                return Err(refused(&head, Refusal::Invalid("the two heads do not have the same last snapshot")));
+            }
             cx.spa.heads.evict(&[from.id, to.id], || ()).map_err(|why| refused(&head, why))?;
             cx.swap(&from, &to)
         })
@@ -198,8 +202,8 @@ impl TaskCx<'_> {
 /// What a head refers to, and what it dropped of its last snapshot.
 fn total(ds: &Live, dead: Space) -> Delta {
     Delta {
-        used: (ds.phys.referenced_bytes + dead.used) as i64,
-        comp: (ds.phys.compressed_bytes + dead.comp) as i64,
-        uncomp: (ds.phys.uncompressed_bytes + dead.uncomp) as i64,
+        used: ds.phys.referenced_bytes.wrapping_add(dead.used) as i64,
+        comp: ds.phys.compressed_bytes.wrapping_add(dead.comp) as i64,
+        uncomp: ds.phys.uncompressed_bytes.wrapping_add(dead.uncomp) as i64,
     }
 }

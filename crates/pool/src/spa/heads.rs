@@ -134,15 +134,6 @@ impl Heads {
     }
 }
 
-/// A number with which a directory was extended.
-pub(crate) fn dir_field(mos: &Mos, id: u64, key: &str) -> Result<Option<u64>, Error> {
-    let object = mos.object(id)?;
-    if !object.phys().object_type.is_zap() {
-        return Ok(None);
-    }
-    Ok(mos.zap(id)?.lookup_u64(key)?)
-}
-
 impl Spa {
     /// The live object set of a file system or volume: it sees what is dirty, and can be changed with a [`Tx`] of [`Spa::tx`].
     ///
@@ -161,7 +152,7 @@ impl Spa {
     /// [`Spa::objset`] of the head in object `id`, as the MOS says it is now.
     pub(crate) fn open_head(&self, mos: &Mos, id: u64, name: &str) -> Result<Arc<Objset>, Error> {
         let phys = mos.dataset_phys(id)?;
-        let encrypted = dir_field(mos, phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
+        let encrypted = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
         if encrypted && !self.zio.keys().contains(id) {
             return Err(Error::Refused { name: name.to_string(), why: Refusal::KeyUnavailable });
         }
@@ -209,7 +200,7 @@ impl Spa {
             0 => Txg(0),
             id => mos.dataset_phys(id)?.prev_snap_txg,
         };
-        let livelist = dir_field(mos, phys.dir_obj, dir_keys::LIVELIST)?;
+        let livelist = mos.extra(phys.dir_obj, dir_keys::LIVELIST)?;
         let gather = Gather::new(mos, phys.prev_snap_txg, before_last, creation(dir.origin_obj)?)
             .with_livelist(livelist.is_some())
             .with_marks(mos.counting_marks(head.id, phys.prev_snap_txg)?);
@@ -246,7 +237,7 @@ impl Spa {
             mos.transfer(tx, before.dir_obj, tally.to_snap, Used::Head, Used::Snap)?;
             self.last_snapshot_alone(mos, tx, head.id, before.prev_snap_obj, tally.only_last)?;
         }
-        if let Some(id) = dir_field(mos, before.dir_obj, dir_keys::LIVELIST)?.filter(|_| !tally.live.is_empty()) {
+        if let Some(id) = mos.extra(before.dir_obj, dir_keys::LIVELIST)?.filter(|_| !tally.live.is_empty()) {
             self.append_livelist(mos, tx, id, tally.live.clone())?;
             self.tend_livelist(mos, tx, head.id)?;
         }

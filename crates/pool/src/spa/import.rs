@@ -144,6 +144,7 @@ impl Spa {
             spa.txgs.note_work();
             spa.sync()?;
         }
+        spa.destroy_inconsistent()?;
         Ok(spa)
     }
 

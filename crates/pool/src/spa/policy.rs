@@ -7,7 +7,6 @@ use ondisk::dsl::dir_keys;
 use crate::Error;
 use crate::mos::Mos;
 use crate::spa::Spa;
-use crate::spa::heads::dir_field;
 
 /// `on` for checksum, compression and dedup.
 const ON: u64 = 1;
@@ -51,7 +50,7 @@ impl Spa {
                 3 => RedundantMetadata::None,
                 _ => RedundantMetadata::All,
             },
-            encrypt: dir_field(mos, dir, dir_keys::CRYPTO_KEY_OBJ)?.is_some(),
+            encrypt: mos.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.is_some(),
             special_small: number("special_small_blocks")?,
             ..plain
         })

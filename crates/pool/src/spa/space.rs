@@ -31,13 +31,17 @@ impl Delta {
     }
 
     pub(crate) fn add(&mut self, other: Delta) {
-        self.used += other.used;
-        self.comp += other.comp;
-        self.uncomp += other.uncomp;
+        self.used = self.used.wrapping_add(other.used);
+        self.comp = self.comp.wrapping_add(other.comp);
+        self.uncomp = self.uncomp.wrapping_add(other.uncomp);
     }
 
     pub(crate) fn minus(self, other: Delta) -> Delta {
-        Delta { used: self.used - other.used, comp: self.comp - other.comp, uncomp: self.uncomp - other.uncomp }
+        Delta {
+            used: self.used.wrapping_sub(other.used),
+            comp: self.comp.wrapping_sub(other.comp),
+            uncomp: self.uncomp.wrapping_sub(other.uncomp),
+        }
     }
 
     pub(crate) fn is_zero(self) -> bool {
@@ -218,7 +222,7 @@ impl Mos {
                 shift(&mut dir.uncompressed_bytes, delta.uncomp);
                 if dir.flags & DslDirPhys::FLAG_USED_BREAKDOWN != 0 {
                     if from != to {
-                        shift(field(&mut dir.used_breakdown, from), -(to_new - delta.used));
+                        shift(field(&mut dir.used_breakdown, from), delta.used.wrapping_sub(to_new));
                     }
                     shift(field(&mut dir.used_breakdown, to), to_new);
                 }
@@ -238,7 +242,7 @@ impl Mos {
         }
         self.edit_dir(tx, id, |dir| {
             if dir.flags & DslDirPhys::FLAG_USED_BREAKDOWN != 0 {
-                shift(field(&mut dir.used_breakdown, from), -(bytes as i64));
+                shift(field(&mut dir.used_breakdown, from), (bytes as i64).wrapping_neg());
                 shift(field(&mut dir.used_breakdown, to), bytes as i64);
             }
         })

@@ -1,0 +1,148 @@
+//! What needs two tasks in one txg, or a state that only a crash leaves.
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Env, Txg};
+use dmu::NewObject;
+use ondisk::{ObjectType, ObjsetType};
+use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::{Device, MemoryDevice};
+
+use super::*;
+use crate::errlog::{self, ErrorEntry};
+use crate::{CreateOptions, Error, Hooks, ImportOptions, Spa};
+
+const SIZE: u64 = 64 << 20;
+
+fn hooks() -> Hooks {
+    Hooks { env: Env::system(), used_by: None }
+}
+
+fn pool() -> (Arc<Spa>, Arc<dyn Device>) {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::writable(SIZE));
+    let open = |_: &str| Some(device.clone());
+    let options = LayoutOptions { ashift: Some(9), ..LayoutOptions::default() };
+    let new = layout(&VdevSpec::parse(&["/a".to_string()]).unwrap(), &open, options, &hooks().env).unwrap();
+    (Spa::create(new, CreateOptions::new("t"), hooks()).unwrap(), device)
+}
+
+fn again(spa: Arc<Spa>, device: &Arc<dyn Device>) -> Arc<Spa> {
+    spa.close().unwrap();
+    drop(spa);
+    let found = vdev::import::scan_devices(vec![(PathBuf::from("/a"), device.clone())]);
+    let options = ImportOptions { again: true, ..ImportOptions::default() };
+    Spa::import(found.first().unwrap(), &options, hooks()).unwrap()
+}
+
+fn create(spa: &Arc<Spa>, name: &str) -> Result<(), Error> {
+    let name = name.to_string();
+    let without_key = WithoutKey::Inherit;
+    let new = NewDataset { name, os_type: ObjsetType::Zfs, props: Vec::new(), key: None, without_key };
+    let one = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: 4096, ..NewObject::default() };
+    spa.create_dataset(
+        new,
+        Box::new(move |objset, tx| {
+            let object = objset.alloc_object(tx, &one)?;
+            object.write(tx, 0, &[7; 4096])
+        }),
+    )
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Refusal {
+    match result.unwrap_err() {
+        Error::Refused { why, .. } => why,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_snapshot_in_the_txg_that_made_its_file_system_has_what_is_in_it() {
+    let (spa, _device) = pool();
+    // as long as this place is held all tasks go into one txg
+    let place = spa.tx(1).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| create(&spa, "t/a").unwrap());
+        std::thread::sleep(Duration::from_millis(100));
+        scope.spawn(|| spa.snapshot(&["t/a@s".to_string()], &[]).unwrap());
+        std::thread::sleep(Duration::from_millis(100));
+        drop(place);
+    });
+    let view = spa.view().unwrap();
+    let (head, snap) = (view.dataset("t/a").unwrap(), view.dataset("t/a@s").unwrap());
+    assert_eq!(snap.phys().bp, head.phys().bp);
+    assert_eq!(snap.phys().referenced_bytes, head.phys().referenced_bytes);
+    assert!(snap.phys().creation_txg > head.phys().creation_txg);
+    assert_eq!(snap.objset().unwrap().objects().count(), 1);
+}
+
+#[test]
+fn what_a_crash_left_half_destroyed_is_gone_after_the_import() {
+    let (spa, device) = pool();
+    create(&spa, "t/a").unwrap();
+    create(&spa, "t/a/b").unwrap();
+    create(&spa, "t/c").unwrap();
+    let used = spa.view().unwrap().dataset("t").unwrap().used();
+    for name in ["t/a/b", "t/a"] {
+        spa.sync_task(move |cx| {
+            let head = cx.spa.find_head(cx.mos, name)?;
+            let mark =
+                |phys: &mut ondisk::dsl::DslDatasetPhys| phys.flags |= ondisk::dsl::DslDatasetPhys::FLAG_INCONSISTENT;
+            cx.mos.edit_dataset(cx.tx, head.id, mark)
+        })
+        .unwrap();
+    }
+    // a receive that can go on stays
+    spa.sync_task(|cx| {
+        let head = cx.spa.find_head(cx.mos, "t/c")?;
+        let mark =
+            |phys: &mut ondisk::dsl::DslDatasetPhys| phys.flags |= ondisk::dsl::DslDatasetPhys::FLAG_INCONSISTENT;
+        cx.mos.edit_dataset(cx.tx, head.id, mark)?;
+        let key = ondisk::dsl::dataset_keys::RESUME_TOGUID;
+        Ok(cx.spa.zapify(cx.mos, cx.tx, head.id)?.add_u64(cx.tx, key, 5)?)
+    })
+    .unwrap();
+    let spa = again(spa, &device);
+    spa.wait_freed().unwrap();
+    let view = spa.view().unwrap();
+    assert!(view.dataset("t/a").is_err() && view.dataset("t/a/b").is_err() && view.dataset("t/c").is_ok());
+    assert!(view.dataset("t").unwrap().used() < used);
+}
+
+#[test]
+fn errors_of_what_a_promotion_moves_move_along() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    spa.snapshot(&["t/a@s".to_string()], &[]).unwrap();
+    spa.clone_dataset("t/a@s", "t/c", Vec::new()).unwrap();
+    let view = spa.view().unwrap();
+    let id = |name: &str| view.dataset(name).unwrap().id();
+    let (a, c) = (id("t/a"), id("t/c"));
+    let at = view.dataset("t/a@s").unwrap().phys().creation_txg;
+    let entry =
+        |objset, blkid, birth| ErrorEntry { objset, object: 1, level: 0, blkid, birth: Some(birth), last: true };
+    let (old, new) = (entry(a, 1, Txg(at.0 - 1)), entry(a, 2, Txg(at.0 + 1)));
+    let both = [old, new.clone()];
+    spa.sync_task(move |cx| errlog::write(cx.mos, cx.tx, errlog::LAST, &both, true)).unwrap();
+    spa.promote("t/c").unwrap();
+    let mut now = spa.view().unwrap().errlog().unwrap();
+    now.sort();
+    let mut wanted = [entry(c, 1, Txg(at.0 - 1)), new];
+    wanted.sort();
+    assert_eq!(now, wanted);
+}
+
+#[test]
+fn heads_that_parted_at_other_snapshots_do_not_change_places() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    spa.snapshot(&["t/a@1".to_string()], &[]).unwrap();
+    spa.clone_dataset("t/a@1", "t/a/c", Vec::new()).unwrap();
+    spa.snapshot(&["t/a@2".to_string()], &[]).unwrap();
+    for force in [false, true] {
+        let why = refusal(spa.swap_heads("t/a/c", "t/a", force));
+        assert_eq!(why, Refusal::Invalid("the two heads do not have the same last snapshot"));
+    }
+}
