@@ -15,6 +15,7 @@ use crate::dsl::{Pending, Refusal, ResumeSlots, Room};
 use crate::feature;
 use crate::mos::Mos;
 use crate::spa::Spa;
+use crate::spa::logs::check_replayed;
 use crate::spa::space::{Delta, Gather, Tally, Used, parent_delta};
 use crate::{Dataset, Error};
 
@@ -144,6 +145,7 @@ impl Spa {
             return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
         }
         if let Some(head) = self.heads.get(dataset.id()) {
+            check_replayed(&head.objset, dataset.name())?;
             return Ok(head.objset.clone());
         }
         self.open_head(&self.live_mos()?, dataset.id(), dataset.name())
@@ -151,14 +153,19 @@ impl Spa {
 
     /// [`Spa::objset`] of the head in object `id`, as the MOS says it is now.
     pub(crate) fn open_head(&self, mos: &Mos, id: u64, name: &str) -> Result<Arc<Objset>, Error> {
+        self.open_head_as(mos, id, name, false)
+    }
+
+    /// As [`Spa::open_head`], though its intent log is not replayed if it is opened `to_replay` it.
+    pub(crate) fn open_head_as(&self, mos: &Mos, id: u64, name: &str, to_replay: bool) -> Result<Arc<Objset>, Error> {
         let phys = mos.dataset_phys(id)?;
         let encrypted = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
         if encrypted && !self.zio.keys().contains(id) {
             return Err(Error::Refused { name: name.to_string(), why: Refusal::KeyUnavailable });
         }
         let objset = Objset::open_writable(self.zio.clone(), id, &phys.bp)?;
-        if !zil::is_empty(&objset) {
-            return Err(Error::NotWritable(format!("the intent log of '{name}' is not replayed")));
+        if !to_replay {
+            check_replayed(&objset, name)?;
         }
         let policy = self.policy_of(mos, phys.dir_obj)?;
         let reserved = mos.prop_number(phys.dir_obj, "refreservation")?;

@@ -1,6 +1,5 @@
 //! Opening a pool for writing, and the views that readers get (OpenZFS: `spa_import`, `spa_load`).
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use base::{Endian, Env, Guid, Txg};
@@ -17,7 +16,7 @@ use crate::open::{self, AllocBias};
 use crate::spa::config::{self, Config, PoolState};
 use crate::spa::multihost;
 use crate::spa::{Hooks, Parts, Spa};
-use crate::{Error, ListOptions, LoadInfo, OpenOptions, Pool};
+use crate::{Error, LoadInfo, OpenOptions, Pool};
 
 /// No pool ever gets so far; from here on numbers could overflow.
 const TXG_MAX: u64 = 1 << 62;
@@ -86,7 +85,6 @@ impl Spa {
         let newest = open::newest(candidate);
         check_writable(&pool, options, newest)?;
         check_alone(&pool, options, &hooks.env)?;
-        check_logs(&pool)?;
         let uberblock = pool.uberblock().clone();
         let zio = pool.zio().clone();
         zio.set_env(hooks.env.clone());
@@ -137,13 +135,15 @@ impl Spa {
         if options.open.checkpoint {
             spa.settle_at_checkpoint(txgs)?;
         }
+        let claimed = spa.claim_logs(&pool, options.open.missing_log_ok)?;
         spa.watch_reads();
         spa.start()?;
         spa.resume_freeing()?;
-        if changed {
+        if changed || !claimed.is_empty() {
             spa.txgs.note_work();
             spa.sync()?;
         }
+        spa.close_claimed(&claimed);
         spa.destroy_inconsistent()?;
         Ok(spa)
     }
@@ -198,29 +198,6 @@ impl Spa {
         pool.origin_snap_obj = open::origin_snap(&pool)?;
         Ok(Arc::new(pool))
     }
-}
-
-/// Blocks of a log that are younger than the pool's newest state lie in space that its maps call free: until they are
-/// claimed, whoever allocates would destroy them (OpenZFS: `zil_claim_log_block`, `spa_min_claim_txg`).
-fn check_logs(pool: &Arc<Pool>) -> Result<(), Error> {
-    let newest = pool.uberblock().txg;
-    for entry in pool.list(pool.name(), &ListOptions::DATASETS)? {
-        let Some(dataset) = entry.dataset() else { continue };
-        // a dataset that cannot be read has no log that can be
-        let Ok(objset) = dataset.objset() else { continue };
-        if objset.phys().zil_header.claim_txg.0 != 0 {
-            continue;
-        }
-        let stop_at_young = &mut |step: zil::Step<'_>| match step {
-            zil::Step::Block(bp) if bp.birth() > newest => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        };
-        if matches!(zil::walk(&objset, stop_at_young).end, zil::ChainEnd::Stopped) {
-            let why = format!("the intent log of '{}' is not replayed", dataset.name());
-            return Err(Error::NotWritable(why));
-        }
-    }
-    Ok(())
 }
 
 /// Where multihost protection is on: whether nobody else writes the pool (OpenZFS: `spa_activity_check_required`).

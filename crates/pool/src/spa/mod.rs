@@ -35,6 +35,7 @@ pub(crate) mod frees;
 pub(crate) mod heads;
 mod history;
 mod import;
+mod logs;
 mod mend;
 mod multihost;
 pub(crate) mod mosw;

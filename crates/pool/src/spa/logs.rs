@@ -1,0 +1,166 @@
+//! Intent logs: claimed at import, given up when they are replayed (OpenZFS: `spa_ld_verify_logs`, `spa_ld_claim_log_blocks`, `zil_claim`,
+//! `zil_destroy`).
+//!
+//! All logs are walked, datasets side by side, before anything of the pool is changed. What of them lies in space that the maps call free
+//! is taken before the thread that syncs runs, and the first txg writes that down, with the headers that say how far each log was taken. A
+//! dataset whose log holds records is then opened for changes only by who replays it ([`Spa::objset_to_replay`]).
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use base::Txg;
+use dmu::{Objset, Tx};
+use ondisk::{BlkPtr, ZilHeader};
+use zil::claim::{Survey, needs_replay, survey};
+
+use crate::mos::Mos;
+use crate::spa::Spa;
+use crate::spa::heads::Head;
+use crate::{Dataset, Error, ListOptions, Pool};
+
+/// A dataset with a log that is not claimed.
+struct Unclaimed {
+    id: u64,
+    name: String,
+    dir: u64,
+    objset: Arc<Objset>,
+}
+
+impl Spa {
+    /// Claims all logs of the pool that `pool` shows, in the first txg; nobody may sync yet. Gives the datasets whose headers change.
+    /// `missing_ok`: what a device that is gone may have held is given up.
+    ///
+    /// # Errors
+    /// When a part of a log cannot be read for want of a device; then nothing was done.
+    pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error> {
+        let logs = unclaimed(pool)?;
+        if logs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (mos, synced) = (self.live_mos()?, pool.uberblock().txg);
+        let tx = self.txgs.assign()?;
+        if pool.uberblock().checkpoint_txg.0 != 0 {
+            // what they lead to may have been overwritten since the checkpoint
+            for log in &logs {
+                self.give_up(&mos, &tx, log, old_blocks(&log.objset, synced))?;
+            }
+            return Ok(logs.iter().map(|log| log.id).collect());
+        }
+        let objsets: Vec<_> = logs.iter().map(|log| log.objset.clone()).collect();
+        let found: Vec<(Unclaimed, Survey)> =
+            logs.into_iter().zip(survey(&objsets, synced)).filter_map(|(log, found)| Some((log, found?))).collect();
+        if let Some((log, lost)) =
+            found.iter().find_map(|(log, found)| Some((log, found.lost()?))).filter(|_| !missing_ok)
+        {
+            let why = format!(
+                "a device with the intent log of '{}' is missing, and what it holds would be lost: {lost}",
+                log.name
+            );
+            return Err(Error::NotWritable(why));
+        }
+        let mut changed = Vec::new();
+        for (log, found) in found {
+            if found.is_lost_whole() {
+                self.give_up(&mos, &tx, &log, vec![*found.head()])?;
+            } else {
+                let mut take = |bp: &BlkPtr| self.zio.claim(tx.txg(), bp).is_ok();
+                let header = found.claim(&mut take, &mut |bp| self.clones.add(tx.txg(), bp));
+                self.set_log(&mos, &tx, &log, header)?;
+            }
+            changed.push(log.id);
+        }
+        Ok(changed)
+    }
+
+    /// Heads that were opened without their key, for their headers alone, are closed.
+    pub(crate) fn close_claimed(&self, ids: &[u64]) {
+        let ids: Vec<u64> = ids.iter().copied().filter(|id| !self.zio.keys().contains(*id)).collect();
+        // who has one open already has its key
+        let _busy = self.heads.evict(&ids, || ());
+    }
+
+    fn give_up(&self, mos: &Mos, tx: &Tx, log: &Unclaimed, blocks: Vec<BlkPtr>) -> Result<(), Error> {
+        self.frees.add(blocks);
+        self.set_log(mos, tx, log, ZilHeader::empty())
+    }
+
+    fn set_log(&self, mos: &Mos, tx: &Tx, log: &Unclaimed, header: ZilHeader) -> Result<(), Error> {
+        let objset = Objset::open_writable(self.zio.clone(), log.id, &mos.dataset_phys(log.id)?.bp)?;
+        let head = self.heads.insert(Head::new(
+            objset,
+            self.policy_of(mos, log.dir)?,
+            mos.prop_number(log.dir, "refreservation")?,
+        ));
+        head.objset.set_zil_header(tx, header)?;
+        self.txgs.note_work();
+        Ok(())
+    }
+
+    /// As [`Spa::objset`], of a dataset whose log is not replayed yet: for who replays it before anything else.
+    ///
+    /// # Errors
+    /// As [`Spa::objset`].
+    pub fn objset_to_replay(&self, dataset: &Dataset) -> Result<Arc<Objset>, Error> {
+        if dataset.is_snapshot() {
+            return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
+        }
+        match self.heads.get(dataset.id()) {
+            Some(head) => Ok(head.objset.clone()),
+            None => self.open_head_as(&self.live_mos()?, dataset.id(), dataset.name(), true),
+        }
+    }
+
+    /// Gives up the log of an open dataset, all of which is replayed: its header is empty and `blocks` are free in one txg, behind all that
+    /// was changed before. Waits for it.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn destroy_log(self: &Arc<Self>, objset: &Arc<Objset>, blocks: Vec<BlkPtr>) -> Result<(), Error> {
+        let objset = objset.clone();
+        self.sync_task(move |cx| {
+            objset.set_zil_header(cx.tx, ZilHeader::empty())?;
+            cx.spa.frees.add(blocks);
+            Ok(())
+        })
+    }
+}
+
+/// Refuses what is not replayed.
+pub(crate) fn check_replayed(objset: &Objset, name: &str) -> Result<(), Error> {
+    if needs_replay(&objset.phys().zil_header) {
+        return Err(Error::NotWritable(format!("the intent log of '{name}' is not replayed")));
+    }
+    Ok(())
+}
+
+/// The datasets whose logs are not claimed. One that cannot be read has no log that can be, nor one that a receive has left incomplete.
+fn unclaimed(pool: &Arc<Pool>) -> Result<Vec<Unclaimed>, Error> {
+    let entries = pool.list(pool.name(), &ListOptions::DATASETS)?;
+    let heads: Vec<&Dataset> = entries.iter().filter_map(|entry| entry.dataset()).collect();
+    let open = |dataset: &Dataset| {
+        let phys = dataset.phys();
+        if dataset.is_inconsistent() || phys.bp.is_hole() {
+            return None;
+        }
+        let objset = Objset::open(pool.zio().clone(), dataset.id(), &phys.bp).ok()?;
+        let header = &objset.phys().zil_header;
+        let open = !header.log.is_hole() && header.claim_txg == Txg(0);
+        let (id, name, dir) = (dataset.id(), dataset.name().to_string(), phys.dir_obj);
+        open.then_some(Unclaimed { id, name, dir, objset })
+    };
+    Ok(base::tasks::map(heads, open).into_iter().flatten().collect())
+}
+
+/// The blocks of a chain, up to the first one that is younger than the last synced txg.
+fn old_blocks(objset: &Arc<Objset>, synced: Txg) -> Vec<BlkPtr> {
+    let mut blocks = Vec::new();
+    let _summary = zil::walk(objset, &mut |step| match step {
+        zil::Step::Block(bp) if bp.birth() > synced => ControlFlow::Break(()),
+        zil::Step::Block(bp) => {
+            blocks.push(*bp);
+            ControlFlow::Continue(())
+        }
+        zil::Step::Record { .. } => ControlFlow::Continue(()),
+    });
+    blocks
+}
