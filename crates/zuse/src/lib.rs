@@ -49,10 +49,10 @@ pub use item::{Item, LinkId, stored_device};
 pub use objects::Objects;
 pub use report::{Report, Silent};
 pub use salvage::{Chunk, read_past_damage};
-pub use scrub::{Scrubbed, scrub};
+pub use scrub::{ScrubOptions, Scrubbed, scrub};
 pub use store::Pool;
 pub use target::{BadTarget, Target};
-pub use untar::{Entered, TarData, read_tar};
+pub use untar::{Entered, TarData, Visit, read_tar};
 pub use walk::{Go, Step, sort, walk};
 
 pub use {base, codec, dmu, nvlist, ondisk, pool, space, stream, vdev, zil, zio, zpl};

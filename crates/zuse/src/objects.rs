@@ -30,8 +30,8 @@ const TABLE_BYTES: u64 = 64 << 10;
 ///     log.write(tx, 0, b"first entry")?;
 ///     objects.table().add_u64(tx, "length", 11)
 /// })?;
-/// let log = objects.get("log")?.ok_or(zuse::Error::NoPool { name: None })?;
-/// assert_eq!(log.read_vec(6, 5)?, b"entry");
+/// let log = objects.get("log")?.map(|log| log.read_vec(6, 5)).transpose()?;
+/// assert_eq!(log.as_deref(), Some(&b"entry"[..]));
 /// # pool.export()
 /// # }
 /// ```

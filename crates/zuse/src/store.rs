@@ -305,7 +305,7 @@ impl Pool {
     /// # fn main() -> Result<(), zuse::Error> {
     /// # let pool = zuse::Pool::in_memory("tank", 128 << 20)?;
     /// use zuse::pool::Value;
-    /// pool.set("tank", &[("org.example:owner", Value::Text("me".into()))])?;
+    /// pool.set("tank", &[("org.example:owner", Value::String("me".into()))])?;
     /// assert_eq!(pool.get("tank", "org.example:owner")?.map(|v| v.to_string()), Some("me".into()));
     /// # pool.export()
     /// # }

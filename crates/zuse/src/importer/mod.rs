@@ -30,8 +30,6 @@ const QUEUE_BYTES: usize = 8 << 20;
 
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
-const ENOTDIR: i32 = 20;
-const EISDIR: i32 = 21;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 const EDQUOT: i32 = 122;

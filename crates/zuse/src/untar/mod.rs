@@ -56,15 +56,15 @@ impl TarData<'_> {
     }
 }
 
+/// Takes an entry: its path, what it is, its data.
+pub type Visit<'v, E> = dyn FnMut(&[u8], Entered, &mut TarData<'_>) -> Result<(), E> + 'v;
+
 /// Reads an archive and gives each entry, in order, with its path and data, to `visit`. Paths have no leading, empty or `.` components; one
 /// with `..` is given as [`Entered::Foreign`]. An empty path is the folder that the archive was made of.
 ///
 /// # Errors
 /// What `visit` gives; what the input says, or `InvalidData` if it is no archive.
-pub fn read_tar<E: From<io::Error>>(
-    mut input: impl Read,
-    visit: &mut dyn FnMut(&[u8], Entered, &mut TarData<'_>) -> Result<(), E>,
-) -> Result<(), E> {
+pub fn read_tar<E: From<io::Error>>(mut input: impl Read, visit: &mut Visit<'_, E>) -> Result<(), E> {
     while let Some(entry) = next_entry(&mut input)? {
         // what the visitor leaves is read past
         let stored = entry.stored()?;
