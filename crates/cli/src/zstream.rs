@@ -1,4 +1,6 @@
-//! `zstream`: looks into send streams and resume tokens.
+//! `zstream`: looks into send streams and resume tokens, and changes streams ([`edit`]).
+
+mod edit;
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,7 +18,15 @@ Available commands are:
 \tzstream dump [-vCd] FILE
 \t... | zstream dump [-vCd]
 
+\tzstream decompress [-v] [OBJECT,OFFSET[,TYPE]] ...
+
+\tzstream drop_record [-v] [OBJECT,OFFSET] ...
+
+\tzstream recompress [-l level] TYPE
+
 \tzstream token resume_token
+
+\tzstream redup [-v] FILE | ...
 ";
 
 /// Bytes that are read at once; payloads of large blocks go past this buffer.
@@ -31,9 +41,11 @@ pub(crate) fn main(args: &[OsString]) -> u8 {
         Some("dump") => dump(rest),
         Some("token") => token(rest),
         Some("-V" | "--version") => return crate::command::version(),
-        Some(other @ ("decompress" | "drop_record" | "raw" | "recompress" | "redup")) => {
-            Err(failed(format!("zstream {other}: not in this version of Zuse")))
-        }
+        Some("decompress") => edit::decompress(rest),
+        Some("drop_record") => edit::drop_record(rest),
+        Some("recompress") => edit::recompress(rest),
+        Some("redup") => edit::redup(rest),
+        Some("raw") => Err(failed("zstream raw: not in this version of Zuse")),
         _ => return usage(),
     };
     done.unwrap_or_else(|failure| report(&failure))

@@ -59,6 +59,11 @@ impl Control {
         Ok(out)
     }
 
+    /// Something was changed without a request.
+    pub(crate) fn note_change(&self) {
+        self.changed.store(true, Ordering::Relaxed);
+    }
+
     fn answer(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         match ioc {
             Ioc::LogHistory => self.done(self.spa.log_history(require_str(input, "message")?)),

@@ -12,6 +12,9 @@ pub enum Error {
     /// Files could not be reached.
     #[error(transparent)]
     Zpl(#[from] zpl::Error),
+    /// A stream was not received.
+    #[error(transparent)]
+    Receive(stream::recv::Error),
     /// A key that the request does not have (`ZFS_ERR_IOC_ARG_UNAVAIL`).
     #[error("{ioc}: unknown argument '{key}'")]
     UnknownKey {
@@ -36,6 +39,9 @@ pub enum Error {
         /// The key.
         key: String,
     },
+    /// The pool was imported to be read (EROFS).
+    #[error("pool is read-only")]
+    ReadOnly,
     /// Arguments that make no sense (EINVAL).
     #[error("{0}")]
     Invalid(String),
@@ -60,8 +66,10 @@ impl Error {
         match self {
             Error::Pool(e) => e.errno(),
             Error::Zpl(e) => e.errno(),
+            Error::Receive(e) => e.errno(),
             Error::OtherPool(_) => 18,
             Error::Invalid(_) => 22,
+            Error::ReadOnly => 30,
             Error::OutOfRange(_) => 34,
             Error::NotSupported(_) => 95,
             Error::UnknownKey { .. } => 1030,

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod create_pool;
 mod datasets;
 mod decode;
 mod error;
@@ -23,6 +24,7 @@ mod keys;
 mod props;
 mod quotas;
 mod snapshots;
+mod streams;
 
 pub use control::{Caller, Control};
 pub use error::{Error, Failed};

@@ -67,6 +67,14 @@ pub enum Error {
         /// The cause.
         source: ondisk::Error,
     },
+    /// A record with which what is asked for cannot be done.
+    #[error("stream offset {offset}: {why}")]
+    Unfit {
+        /// Where the record begins.
+        offset: u64,
+        /// Why.
+        why: &'static str,
+    },
     /// The nvlist of a BEGIN record or token.
     #[error(transparent)]
     NvList(#[from] nvlist::Error),

@@ -8,6 +8,7 @@
 //!   stream as far as it goes, so [`dump::Dumper`] works on the lenient walk below it.
 //! * [`send`] makes streams of datasets, [`recv`] makes snapshots of streams.
 //! * [`package`]: several streams behind one header.
+//! * [`edit`]: streams changed on their way.
 //! * [`token`]: the text from which an interrupted receive goes on.
 //!
 //! A stream, in short (FORMAT.md §15): BEGIN with an nvlist, records, END. A replication stream is a compound header (BEGIN of
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod dump;
+pub mod edit;
 mod error;
 mod nvprint;
 pub mod package;

@@ -17,6 +17,7 @@ mod list;
 mod load_key;
 mod mount;
 mod progress;
+mod receive;
 mod rename;
 mod rollback;
 mod select;

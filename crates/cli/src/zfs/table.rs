@@ -100,8 +100,8 @@ pub(super) static GROUPS: &[&[Command]] = &[
         },
         Command {
             name: "bookmark",
-            usage: "\tbookmark <snapshot|bookmark> <newbookmark>\n",
-            options: "",
+            usage: "\tbookmark [-r] <snapshot|bookmark> <newbookmark>\n",
+            options: "r",
             longs: &[],
             run: Some(bookmark::run),
         },
@@ -257,7 +257,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             ),
             options: ":o:x:dehMnuvFsAc",
             longs: &[],
-            run: None,
+            run: Some(super::receive::run),
         },
         Command {
             name: "redact",

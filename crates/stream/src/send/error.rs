@@ -70,7 +70,7 @@ impl Error {
         const EIO: i32 = 5;
         const EPIPE: i32 = 32;
         const ENOTSUP: i32 = 95;
-        const ZFS_ERR_STREAM_LARGE_MICROZAP: i32 = 1042;
+        const ZFS_ERR_STREAM_LARGE_MICROZAP: i32 = 1051;
         match self {
             Error::Pool(e) => e.errno(),
             Error::Zio(e) => e.errno(),

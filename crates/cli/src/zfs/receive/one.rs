@@ -1,0 +1,371 @@
+//! One stream (OpenZFS: `zfs_receive_one`).
+
+use std::io::Write;
+use std::time::Instant;
+
+use base::Guid;
+use control::Ioc;
+use nvlist::{NvList, Value as Nv};
+use ondisk::send::{DRR_FLAG_CLONE, feature};
+use pool::prop::nicebytes;
+use pool::{Dataset, Kind};
+
+use super::props::Into;
+use super::words::{Tried, words};
+use super::{Input, Opening, Receive, find_by_guid, skip};
+use crate::error::{Failure, failed};
+use crate::names::{self, Types};
+use crate::zfs::ancestors;
+use crate::zfs::destroy::pool_of;
+use crate::zfs::select::{self, said};
+use crate::zfs::words::of_property;
+
+/// A stream's objects are those of a volume (OpenZFS: `DMU_OST_ZVOL`).
+const OST_ZVOL: u32 = 3;
+/// No encryption (OpenZFS: `ZIO_CRYPT_OFF`).
+const CRYPT_OFF: u64 = 2;
+
+/// What a package says of the stream's dataset.
+struct Told {
+    /// The properties that came with it.
+    props: Option<NvList>,
+    snap_props: Option<NvList>,
+    holds: Option<NvList>,
+    /// The snapshot of the dataset above it.
+    parent_snap: u64,
+}
+
+impl Told {
+    fn new(fss: Option<&NvList>, guid: u64, holds: bool) -> Told {
+        let Some((fs, snap)) = fss.and_then(|fss| find_by_guid(fss, guid)) else {
+            return Told { props: None, snap_props: None, holds: None, parent_snap: 0 };
+        };
+        let mut props = fs.get_nvlist("props").cloned();
+        // what is no encryption root yet cannot have it: it is set when the hierarchy is
+        props.as_mut().and_then(|props| props.remove("keylocation"));
+        let of_snap = |key: &str| fs.get_nvlist(key).and_then(|all| all.get_nvlist(snap)).cloned();
+        Told {
+            props,
+            snap_props: of_snap("snapprops"),
+            holds: if holds { of_snap("snapholds") } else { None },
+            parent_snap: fs.get_u64("parentfromsnap").unwrap_or(0),
+        }
+    }
+}
+
+/// What kind of stream it is.
+#[derive(Clone, Copy)]
+struct Sort {
+    raw: bool,
+    resuming: bool,
+    /// It makes a dataset.
+    new_fs: bool,
+    incremental: bool,
+}
+
+impl Sort {
+    fn doing(self) -> &'static str {
+        match (self.new_fs, self.resuming) {
+            (true, _) => "cannot receive new filesystem stream",
+            (_, true) => "cannot receive resume stream",
+            _ => "cannot receive incremental stream",
+        }
+    }
+}
+
+impl Receive<'_> {
+    /// Receives one stream; `sent` is the file system at the top of what was sent. `package` is the list of a package's datasets.
+    pub(super) fn one(
+        &mut self,
+        input: &mut Input,
+        opening: &Opening,
+        sent: &str,
+        package: Option<&NvList>,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let begin = &opening.begin;
+        let has = |flag: u64| begin.features() & flag != 0;
+        let recursive = package.is_some_and(|list| !list.contains("not_recursive"));
+        let told = Told::new(package.and_then(|list| list.get_nvlist("fss")), begin.toguid.0, self.keeps_holds());
+        let mut target = self.name_for(&opening.name(), sent, recursive)?;
+        let origin = self.origin(&target, begin.flags & DRR_FLAG_CLONE != 0, begin.fromguid)?;
+        let resuming = has(feature::RESUMING);
+        let new = begin.fromguid.0 == 0 || origin.is_some();
+        let sort =
+            Sort { raw: has(feature::RAW), resuming, new_fs: new && !resuming, incremental: begin.fromguid.0 != 0 };
+        self.find_moved(&mut target, sort, &opening.name(), sent, told.parent_snap, begin.fromguid)?;
+        let fs = target.split('@').next().unwrap_or("").to_owned();
+        let kind = if begin.objset_type == OST_ZVOL { Kind::Volume } else { Kind::Filesystem };
+        let existing = if ancestors::exists(&fs)? { Some(select::open_dataset(&fs, Types::HEADS)?) } else { None };
+        match &existing {
+            Some(head) => self.check_existing(head, sort, kind)?,
+            None => self.check_new(&target, sort)?,
+        }
+        if self.options.verbose {
+            println!(
+                "{} {} stream of {} into {target}",
+                if self.options.dry { "would receive" } else { "receiving" },
+                if sort.incremental { "incremental" } else { "full" },
+                opening.name()
+            );
+            std::io::stdout().flush()?;
+        }
+        let top = self.top.get_or_insert_with(|| fs.clone()) == &fs;
+        if self.options.dry {
+            return skip(input);
+        }
+        let mut props = told.props.clone().unwrap_or_default();
+        let into = Into { name: &fs, kind, may_have_key: sort.new_fs && !sort.raw, top };
+        let (mut local, key) = self.options.said.local(&into, &mut props)?;
+        if sort.new_fs && !sort.raw && told.props.is_some() && !local.contains("encryption") {
+            // only what is not encrypted is sent with properties, but raw
+            local.insert("encryption", CRYPT_OFF);
+        }
+        let mut request = NvList::new();
+        request.insert("snapname", &target);
+        request.insert("props", props);
+        request.insert("localprops", local);
+        if let Some(origin) = &origin {
+            request.insert("origin", origin);
+        }
+        for (key, on) in [("force", self.options.force), ("resumable", self.options.resumable)] {
+            if on {
+                request.insert(key, ());
+            }
+        }
+        if let Some(key) = &key {
+            request.insert("hidden_args", key.hidden());
+        }
+        let control = self.session.control(&fs)?;
+        let progress = stream::recv::Progress::default();
+        let received = match control.receive(&request, input, begin, &opening.payload, &progress) {
+            Ok((received, errors)) => {
+                tell_props(&fs, &errors);
+                received
+            }
+            Err(e) => {
+                // a package may bring what is there already
+                if package.is_some() && self.is_there(&fs, begin.toguid)? {
+                    if self.options.verbose {
+                        println!("snap {target} already exists; ignoring");
+                    }
+                    return skip(input);
+                }
+                let has_token =
+                    existing.as_ref().is_some_and(|head| head.receive_resume_token().ok().flatten().is_some());
+                let tried = Tried {
+                    doing: sort.doing(),
+                    target: &target,
+                    raw: sort.raw,
+                    new_fs: sort.new_fs,
+                    resumable: self.options.resumable,
+                    has_token,
+                };
+                return Err(words(&e, &tried));
+            }
+        };
+        self.finish_snapshot(&target, &told)?;
+        if received.ivset_diverged {
+            eprintln!(
+                "Warning: the snapshot '{target}' is based on was received as a raw stream, but\nthis incremental is not \
+                 raw; it re-encrypts the data with a new IV set,\nso a later raw (zfs send -w) incremental based on it \
+                 will fail with an\nIV set guid mismatch. Send this incremental raw as well to keep raw\nreplication \
+                 working."
+            );
+        }
+        if self.options.verbose {
+            let seconds = begun.elapsed().as_secs_f64().max(1e-9);
+            let rate = (received.bytes as f64 / seconds) as u64;
+            println!("received {} stream in {seconds:.2} seconds ({}/sec)", nicebytes(received.bytes), nicebytes(rate));
+        }
+        Ok(())
+    }
+
+    fn keeps_holds(&self) -> bool {
+        self.holds && !self.options.skip_holds
+    }
+
+    /// The snapshot to be made: what the user named, with a part of the name at the sender.
+    fn name_for(&self, name: &str, sent: &str, recursive: bool) -> Result<String, Failure> {
+        let target = &self.target;
+        let cannot = |why: String| failed(format!("cannot receive: {why}"));
+        if self.options.prefix && target.contains('@') {
+            let option = if self.options.tail { 'e' } else { 'd' };
+            return Err(cannot(format!("invalid argument - snapshot not allowed with -{option}")));
+        }
+        let rest = if self.options.tail {
+            match sent.rfind('/') {
+                Some(at) => name.get(at..).unwrap_or("").to_owned(),
+                None => format!("/{name}"),
+            }
+        } else if self.options.prefix {
+            name.find('/').or_else(|| name.find('@')).and_then(|at| name.get(at..)).unwrap_or("").to_owned()
+        } else if target.contains('@') {
+            if recursive {
+                return Err(cannot("cannot specify snapshot name for multi-snapshot stream".to_owned()));
+            }
+            String::new()
+        } else {
+            // a stream of a package is of what is at or below its top
+            name.strip_prefix(sent).filter(|rest| rest.starts_with(['/', '@'])).unwrap_or("").to_owned()
+        };
+        let full = format!("{target}{rest}");
+        names::check(&full, Types::SNAPSHOTS).map_err(|why| cannot(format!("invalid name '{full}': {why}")))?;
+        Ok(full)
+    }
+
+    fn origin(&self, target: &str, clone: bool, from: Guid) -> Result<Option<String>, Failure> {
+        if let Some(origin) = &self.options.origin {
+            if self.options.verbose {
+                println!("using provided clone origin {origin}");
+            }
+            return Ok(Some(origin.clone()));
+        }
+        if !clone {
+            return Ok(None);
+        }
+        let found = self
+            .by_guid(target, from)?
+            .ok_or_else(|| failed(format!("cannot receive: local origin for clone {target} does not exist")))?;
+        if self.options.verbose {
+            println!("found clone origin {}", found.name());
+        }
+        Ok(Some(found.name().to_owned()))
+    }
+
+    fn by_guid(&self, near: &str, guid: Guid) -> Result<Option<Dataset>, Failure> {
+        let control = self.session.control(near)?;
+        let view = control.spa().view().map_err(|e| failed(said(&e, near)))?;
+        view.dataset_by_guid(guid).map_err(|e| failed(said(&e, near)))
+    }
+
+    /// Where the dataset, or the one above it, has another name here, it is found by its snapshot.
+    fn find_moved(
+        &self,
+        target: &mut String,
+        sort: Sort,
+        name: &str,
+        sent: &str,
+        parent_snap: u64,
+        from: Guid,
+    ) -> Result<(), Failure> {
+        let fs = target.split('@').next().unwrap_or("").to_owned();
+        if sort.new_fs {
+            let Some((parent, last)) = target.rsplit_once('/') else { return Ok(()) };
+            if parent_snap != 0
+                && !ancestors::exists(parent)?
+                && let Some(found) = self.by_guid(&fs, Guid(parent_snap))?
+            {
+                let above = found.name().split('@').next().unwrap_or("");
+                *target = format!("{above}/{last}");
+            }
+            return Ok(());
+        }
+        let below = name.strip_prefix(sent).is_some_and(|rest| rest.starts_with('/'));
+        if (self.options.prefix || below)
+            && !ancestors::exists(&fs)?
+            && let Some(found) = self.by_guid(&fs, from)?
+        {
+            let snap = target.split_once('@').map_or("", |(_, snap)| snap);
+            *target = format!("{}@{snap}", found.name().split('@').next().unwrap_or(""));
+        }
+        Ok(())
+    }
+
+    fn check_existing(&self, head: &Dataset, sort: Sort, kind: Kind) -> Result<(), Failure> {
+        let name = head.name();
+        let doing = sort.doing();
+        let cannot = |why: String| Err(failed(format!("{doing}: {why}")));
+        let read = |e: pool::Error| failed(said(&e, name));
+        let encrypted = head.is_encrypted().map_err(read)?;
+        if sort.new_fs {
+            if !self.options.force {
+                return cannot(format!("destination '{name}' exists\nmust specify -F to overwrite it"));
+            }
+            if let Some(snap) = head.snapshots().map_err(read)?.first() {
+                return cannot(format!(
+                    "destination has snapshots (eg. {})\nmust destroy them to overwrite it",
+                    snap.name()
+                ));
+            }
+            if kind == Kind::Volume && !name.contains('/') {
+                return cannot(format!("destination {name} is the root dataset\ncannot overwrite with a ZVOL"));
+            }
+            if let (Kind::Volume, Some(child)) = (kind, head.children().map_err(read)?.first()) {
+                return cannot(format!(
+                    "destination has children (eg. {})\ncannot overwrite with a ZVOL",
+                    child.name()
+                ));
+            }
+            if head.origin().map_err(read)?.is_some() {
+                return cannot(format!("destination '{name}' is a clone\nmust destroy it to overwrite it"));
+            }
+            if sort.raw || encrypted {
+                return cannot(
+                    "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one \
+                     with an encrypted one"
+                        .to_owned(),
+                );
+            }
+        } else if !encrypted && sort.raw && !head.is_inconsistent() {
+            return cannot("cannot perform raw receive on top of existing unencrypted dataset".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_new(&self, target: &str, sort: Sort) -> Result<(), Failure> {
+        let fs = target.split('@').next().unwrap_or("");
+        let doing = sort.doing();
+        let Some((parent, _)) = fs.rsplit_once('/').filter(|_| sort.new_fs) else {
+            return Err(failed(format!("{doing}: destination '{fs}' does not exist")));
+        };
+        if self.options.prefix && !self.options.tail && !self.options.dry {
+            ancestors::make(self.session, fs, false)?;
+        }
+        match select::open_dataset(parent, Types::HEADS)?.kind().map_err(|e| failed(said(&e, parent)))? {
+            Kind::Filesystem => Ok(()),
+            _ => Err(failed(format!("{doing}: parent '{parent}' is not a filesystem"))),
+        }
+    }
+
+    fn is_there(&self, fs: &str, guid: Guid) -> Result<bool, Failure> {
+        if !ancestors::exists(fs)? {
+            return Ok(false);
+        }
+        let head = select::open_dataset(fs, Types::HEADS)?;
+        let snaps = head.snapshots().map_err(|e| failed(said(&e, fs)))?;
+        Ok(snaps.iter().any(|snap| snap.guid() == guid))
+    }
+
+    /// Properties and holds of the snapshot. That one of them cannot be set does no harm.
+    fn finish_snapshot(&self, target: &str, told: &Told) -> Result<(), Failure> {
+        let control = self.session.control(target)?;
+        if let Some(props) = told.snap_props.as_ref().filter(|props| !props.is_empty()) {
+            let mut input = NvList::new();
+            input.insert("props", props.clone());
+            input.insert("received", ());
+            if let Err(e) = control.call(Ioc::SetProp, target, &input) {
+                eprintln!("Warning: cannot set properties of {target}: {e}");
+            }
+        }
+        for (tag, _) in told.holds.iter().flatten() {
+            let (mut input, mut holds) = (NvList::new(), NvList::new());
+            holds.insert(target, tag);
+            input.insert("holds", holds);
+            if let Err(e) = control.call(Ioc::Hold, pool_of(target), &input) {
+                eprintln!("Warning: cannot hold {target}: {e}");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tell_props(fs: &str, errors: &NvList) {
+    for (name, value) in errors {
+        if let Nv::Int32(n) = value {
+            let error = Box::new(control::Error::Invalid(format!("errno {n}")));
+            let e = control::Failed { errno: *n, out: Box::default(), error };
+            eprintln!("cannot receive {name} property on {fs}: {}", of_property(name, &e, *n));
+        }
+    }
+}

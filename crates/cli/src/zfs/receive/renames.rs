@@ -1,0 +1,209 @@
+//! What was renamed, destroyed or promoted at the sender since the last package (OpenZFS: `recv_incremental_replication`).
+//!
+//! Datasets and snapshots are known by guid, not by name. Each pass compares all that is here with what the package tells; a change may be in
+//! another's way (two that swap names, a parent that is destroyed before its children), so there are passes until one changes nothing.
+
+use base::Guid;
+use control::Ioc;
+use nvlist::NvList;
+use pool::Dataset;
+
+use super::{Receive, find_by_guid};
+use crate::error::{Failure, failed};
+use crate::names::Types;
+use crate::zfs::ancestors;
+use crate::zfs::destroy::pool_of;
+use crate::zfs::select::{self, said};
+
+/// How a pass went.
+#[derive(Default)]
+struct Pass {
+    /// Something was changed.
+    progress: bool,
+    /// Something is still to be changed.
+    again: bool,
+}
+
+impl Pass {
+    fn did(&mut self, worked: bool) {
+        self.progress |= worked;
+        self.again |= !worked;
+    }
+}
+
+/// A dataset as it is here.
+struct Local {
+    head: Dataset,
+    snaps: Vec<Dataset>,
+    /// The snapshot of the dataset above it that the package starts from.
+    parent_from: u64,
+}
+
+impl Receive<'_> {
+    /// Brings `top` and all below into the sender's shape; whether all of it could be done.
+    pub(super) fn renames(&self, top: &str, list: &NvList) -> Result<bool, Failure> {
+        let (Some(fss), Some(from)) = (list.get_nvlist("fss"), list.get_str("fromsnap")) else { return Ok(true) };
+        // each pass does one thing at least
+        loop {
+            if !ancestors::exists(top)? {
+                return Ok(true);
+            }
+            let mut all = Vec::new();
+            gather(&select::open_dataset(top, Types::HEADS)?, from, 0, &mut all).map_err(|e| failed(said(&e, top)))?;
+            let mut pass = Pass::default();
+            for local in &all {
+                self.dataset(local, &all, top, fss, from, &mut pass)?;
+                if pass.again && pass.progress {
+                    break;
+                }
+            }
+            if !(pass.again && pass.progress) {
+                return Ok(!pass.again);
+            }
+            if self.options.verbose {
+                println!("another pass:");
+            }
+        }
+    }
+
+    fn dataset(
+        &self,
+        local: &Local,
+        all: &[Local],
+        top: &str,
+        fss: &NvList,
+        from: &str,
+        pass: &mut Pass,
+    ) -> Result<(), Failure> {
+        let name = local.head.name();
+        let there = local.snaps.iter().find_map(|snap| find_by_guid(fss, snap.guid().0)).map(|(fs, _)| fs);
+        if let Some(fs) = there
+            && self.promote(local, all, fs, pass)?
+        {
+            return Ok(());
+        }
+        let mut has_from = false;
+        for snap in &local.snaps {
+            match find_by_guid(fss, snap.guid().0) {
+                None if self.options.force => pass.did(self.destroy_snapshot(snap.name())?),
+                None => {}
+                Some((_, short)) => {
+                    has_from |= short == from;
+                    if short != snap.short_name() {
+                        self.rename(snap.name(), &format!("{name}@{short}"), pass)?;
+                    }
+                }
+            }
+        }
+        let Some(fs) = there else {
+            if self.options.force && name != top {
+                pass.did(self.destroy(name)?);
+            }
+            return Ok(());
+        };
+        if !has_from {
+            if self.options.verbose {
+                println!(
+                    "local fs {name} does not have fromsnap ({from} in stream); must have been deleted locally; ignoring"
+                );
+            }
+            return Ok(());
+        }
+        let (parent, sent) = (fs.get_u64("parentfromsnap").unwrap_or(0), fs.get_str("name").unwrap_or(""));
+        let moved = parent != 0 && local.parent_from != 0 && parent != local.parent_from;
+        let last = |name: &str| name.rsplit_once('/').map(|(_, last)| last.to_owned());
+        let renamed = (self.options.prefix || name != top)
+            && last(name).zip(last(sent)).is_some_and(|(here, there)| here != there);
+        if !moved && !renamed {
+            return Ok(());
+        }
+        let above = all.iter().find(|one| one.snaps.iter().any(|snap| snap.guid() == Guid(parent)));
+        match above.zip(last(sent)) {
+            Some((above, last)) => self.rename(name, &format!("{}/{last}", above.head.name()), pass)?,
+            None => {
+                pass.again = true;
+                if self.options.verbose {
+                    println!("local fs {name} new parent not found");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A clone whose origin is another one at the sender was promoted, or what it was cloned from was. Whether something is to be done.
+    fn promote(&self, local: &Local, all: &[Local], fs: &NvList, pass: &mut Pass) -> Result<bool, Failure> {
+        let name = local.head.name();
+        let origin = local.head.origin().map_err(|e| failed(said(&e, name)))?;
+        let theirs = fs.get_u64("origin").unwrap_or(0);
+        let ours = origin.as_ref().map_or(0, |origin| origin.guid().0);
+        if ours == theirs {
+            return Ok(false);
+        }
+        let created = |guid: u64| {
+            let snap = all.iter().flat_map(|one| &one.snaps).find(|snap| snap.guid().0 == guid);
+            snap.map(|snap| snap.phys().creation_txg)
+        };
+        // no origin is the earliest
+        let earlier = ours != 0 && (theirs == 0 || created(theirs).zip(created(ours)).is_some_and(|(a, b)| a < b));
+        if earlier {
+            self.told("promoting", name, "");
+            pass.progress |= self.session.control(name)?.call(Ioc::Promote, name, &NvList::new()).is_ok();
+        }
+        pass.again = true;
+        Ok(true)
+    }
+
+    fn told(&self, doing: &str, name: &str, to: &str) {
+        if self.options.verbose {
+            println!("{doing} {name}{to}");
+        }
+    }
+
+    fn destroy_snapshot(&self, name: &str) -> Result<bool, Failure> {
+        self.told("attempting destroy", name, "");
+        let (mut input, mut snaps) = (NvList::new(), NvList::new());
+        snaps.insert(name, ());
+        input.insert("snaps", snaps);
+        Ok(self.session.control(name)?.call(Ioc::DestroySnaps, pool_of(name), &input).is_ok())
+    }
+
+    fn destroy(&self, name: &str) -> Result<bool, Failure> {
+        self.told("attempting destroy", name, "");
+        Ok(self.session.control(name)?.call(Ioc::Destroy, name, &NvList::new()).is_ok())
+    }
+
+    /// Renames; if the name is taken, to another that is not, so that who has it can be renamed in the next pass. Names below change too, so
+    /// there is a next pass in any case.
+    fn rename(&self, from: &str, to: &str, pass: &mut Pass) -> Result<(), Failure> {
+        let control = self.session.control(from)?;
+        let rename = |to: &str| {
+            let mut input = NvList::new();
+            input.insert("target", to);
+            control.call(Ioc::Rename, from, &input).is_ok()
+        };
+        self.told("attempting rename", from, &format!(" to {to}"));
+        pass.again = true;
+        if rename(to) {
+            pass.progress = true;
+            return Ok(());
+        }
+        let at = from.rfind(['/', '@']).map_or(0, |at| at + 1);
+        let (before, last) = from.split_at(at);
+        if last.starts_with("recv-") {
+            return Ok(());
+        }
+        let other = format!("{before}recv-{}-{:x}", std::process::id(), base::Env::system().random_u64() & 0xffff);
+        self.told("failed - trying rename", from, &format!(" to {other}"));
+        pass.progress |= rename(&other);
+        Ok(())
+    }
+}
+
+/// All datasets from `head` down, parents first.
+fn gather(head: &Dataset, from: &str, parent_from: u64, all: &mut Vec<Local>) -> Result<(), pool::Error> {
+    let snaps = head.snapshots()?;
+    let own = snaps.iter().find(|snap| snap.short_name() == from).map_or(0, |snap| snap.guid().0);
+    let children = head.children()?;
+    all.push(Local { head: head.clone(), snaps, parent_from });
+    children.iter().try_for_each(|child| gather(child, from, own, all))
+}

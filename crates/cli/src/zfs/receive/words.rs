@@ -1,0 +1,100 @@
+//! What OpenZFS says of a stream that was not received (`zfs_receive_one`, `recv_ecksum_set_aux`).
+
+use control::Failed;
+
+use crate::error::{Failure, failed};
+use crate::zfs::words::{errno, standard};
+
+const ENODEV: i32 = 19;
+const ETXTBSY: i32 = 26;
+// OpenZFS's own
+const LARGE_BLOCK_MISMATCH: i32 = 1041;
+const SPILL_FLAG_MISSING: i32 = 1036;
+const RESUME_EXISTS: i32 = 1047;
+const CRYPTO_NOTSUP: i32 = 1048;
+const TRUNCATED: i32 = 1040;
+const IVSET_MISSING: i32 = 1034;
+const IVSET_MISMATCH: i32 = 1035;
+
+/// What was tried.
+pub(super) struct Tried<'a> {
+    /// What is done: `cannot receive incremental stream`.
+    pub(super) doing: &'a str,
+    /// The snapshot to be made.
+    pub(super) target: &'a str,
+    pub(super) raw: bool,
+    /// The stream makes a dataset.
+    pub(super) new_fs: bool,
+    pub(super) resumable: bool,
+    /// The dataset holds what an interrupted receive left.
+    pub(super) has_token: bool,
+}
+
+pub(super) fn words(e: &Failed, tried: &Tried<'_>) -> Failure {
+    let fs = tried.target.split('@').next().unwrap_or("");
+    let doing = tried.doing;
+    let bad_stream = |why: String| format!("{doing}: {why}");
+    failed(match e.errno {
+        ENODEV => format!("{doing}: most recent snapshot of {fs} does not\nmatch incremental source"),
+        ETXTBSY => format!("{doing}: destination {fs} has been modified\nsince most recent snapshot"),
+        errno::EACCES => {
+            let why = match (tried.raw, tried.new_fs) {
+                (true, true) => "failed to create encryption key",
+                (true, false) => "encryption key does not match existing key",
+                (false, _) => "inherited key must be loaded",
+            };
+            format!("{doing}: {why}")
+        }
+        errno::EEXIST => {
+            let what = if tried.new_fs { fs } else { tried.target };
+            format!("cannot restore to {what}: destination already exists")
+        }
+        RESUME_EXISTS => {
+            let what = if tried.new_fs { fs } else { tried.target };
+            format!("cannot resume recv {what}: Resuming recv on existing dataset without force")
+        }
+        errno::EINVAL | errno::ERANGE => bad_stream(format!("invalid backup stream ({})", e.error)),
+        errno::EBADE | TRUNCATED => bad_stream(broken(e, tried)),
+        LARGE_BLOCK_MISMATCH => {
+            bad_stream("incremental send stream requires -L (--large-block), to match previous receive.".to_owned())
+        }
+        errno::ENOTSUP => format!("{doing}: pool must be upgraded to receive this stream."),
+        CRYPTO_NOTSUP => bad_stream("stream uses crypto parameters not compatible with this pool".to_owned()),
+        errno::EDQUOT => format!("{doing}: destination {fs} space quota exceeded."),
+        IVSET_MISSING => bad_stream(
+            "IV set guid missing. See errata 4 at https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER.".to_owned(),
+        ),
+        IVSET_MISMATCH => bad_stream(
+            "IV set guid mismatch. See the 'zfs receive' man page section\n discussing the limitations of raw encrypted send \
+             streams."
+                .to_owned(),
+        ),
+        SPILL_FLAG_MISSING => bad_stream(
+            "Spill block flag missing for raw send.\nThe zfs software on the sending system must be updated."
+                .to_owned(),
+        ),
+        errno::EBUSY if tried.has_token => {
+            format!("{doing}: destination {fs} contains partially-complete state from \"zfs receive -s\".")
+        }
+        _ => format!("{doing}: {}", standard(e)),
+    })
+}
+
+/// The stream ended too early, or was changed on its way. What came before that may be kept.
+fn broken(e: &Failed, tried: &Tried<'_>) -> String {
+    let cut = e.errno == TRUNCATED;
+    let fs = tried.target.split('@').next().unwrap_or("");
+    let token = tried
+        .resumable
+        .then(|| crate::pools::of_dataset(fs).ok()??.dataset(fs).ok()?.receive_resume_token().ok()?)
+        .flatten();
+    match (token, cut) {
+        (Some(token), _) => format!(
+            "{}Partially received snapshot is saved.\nA resuming stream can be generated on the sending system by \
+             running:\n    zfs send -t {token}",
+            if cut { "" } else { "checksum mismatch or incomplete stream.\n" }
+        ),
+        (None, true) => format!("incomplete stream ({})", e.error),
+        (None, false) => format!("checksum mismatch or incomplete stream ({})", e.error),
+    }
+}

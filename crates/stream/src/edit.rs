@@ -1,0 +1,230 @@
+//! Streams changed on their way: records left out, decompressed, compressed anew, made whole again (OpenZFS: `cmd/zstream`).
+//!
+//! A change is a function from record to record; [`rewrite`] walks the stream, and sums what comes out. The byte order stays.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use base::{Endian, Guid};
+use codec::fletcher::Fletcher4;
+use codec::{Compress, compress, decompress};
+use ondisk::send::{CHECKSUM_OFFSET, Header, RECORD_SIZE, Record, feature};
+
+use crate::{Error, Reader};
+
+/// What becomes of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It goes on, as it is now.
+    Kept,
+    /// It is left out.
+    Dropped,
+}
+
+/// A record that can be changed, and its payload.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Where it began in the stream.
+    pub offset: u64,
+    /// The record.
+    pub header: Header,
+    /// What follows it.
+    pub payload: Vec<u8>,
+}
+
+/// Copies a stream, with `change` applied to each record.
+///
+/// # Errors
+/// What is wrong with the stream; [`Error::Output`]; what `change` says.
+pub fn rewrite<R: Read, W: Write>(
+    input: R,
+    out: &mut W,
+    change: &mut dyn FnMut(&mut Part) -> Result<Fate, Error>,
+) -> Result<(), Error> {
+    let mut reader = Reader::new(input);
+    let mut sum = Fletcher4::new();
+    loop {
+        let Some(entry) = reader.next_record()? else { return Ok(()) };
+        let mut part = Part { offset: entry.offset, header: entry.header, payload: entry.payload.to_vec() };
+        if change(&mut part)? == Fate::Dropped {
+            continue;
+        }
+        let endian = reader.endian().unwrap_or(Endian::NATIVE);
+        put(out, endian, &mut sum, part)?;
+    }
+}
+
+fn put<W: Write>(out: &mut W, endian: Endian, sum: &mut Fletcher4, part: Part) -> Result<(), Error> {
+    let Part { mut header, payload, .. } = part;
+    // the ends of a package's header and of the package are without a sum
+    let is_summed = header.checksum != [0; 4];
+    let is_begin = matches!(header.record, Record::Begin(_));
+    let is_end = match &mut header.record {
+        Record::Begin(_) => {
+            *sum = Fletcher4::new();
+            header.payloadlen = payload.len() as u32;
+            false
+        }
+        Record::End(end) => {
+            end.checksum = if end.checksum == [0; 4] { [0; 4] } else { sum.value() };
+            true
+        }
+        _ => false,
+    };
+    let mut bytes = header.encode(endian);
+    sum.update(bytes.get(..CHECKSUM_OFFSET).unwrap_or_default(), endian);
+    if is_summed && !is_begin {
+        header.checksum = sum.value();
+        bytes = header.encode(endian);
+    }
+    sum.update(bytes.get(CHECKSUM_OFFSET..).unwrap_or_default(), endian);
+    sum.update(&payload, endian);
+    if is_end {
+        *sum = Fletcher4::new();
+    }
+    out.write_all(&bytes).and_then(|()| out.write_all(&payload)).map_err(Error::Output)
+}
+
+/// Leaves out what is written at these places: (object, offset).
+pub fn drop_writes(places: &HashSet<(u64, u64)>) -> impl FnMut(&mut Part) -> Result<Fate, Error> {
+    move |part| {
+        let place = match &part.header.record {
+            Record::Write(write) => Some((write.object, write.offset)),
+            Record::WriteEmbedded(write) => Some((write.object, write.offset)),
+            _ => None,
+        };
+        Ok(if place.is_some_and(|place| places.contains(&place)) { Fate::Dropped } else { Fate::Kept })
+    }
+}
+
+/// Decompresses what is written at these places: by the compression that is given, else by the record's. [`Compress::Off`] says that it never
+/// was compressed. `tell` hears of each (object, offset, whether it worked).
+pub fn decompress_writes<'a>(
+    places: &'a HashMap<(u64, u64), Option<Compress>>,
+    tell: &'a mut dyn FnMut(u64, u64, bool),
+) -> impl FnMut(&mut Part) -> Result<Fate, Error> + 'a {
+    move |part| {
+        let Part { header, payload, .. } = part;
+        let Record::Write(write) = &mut header.record else { return Ok(Fate::Kept) };
+        let Some(said) = places.get(&(write.object, write.offset)) else { return Ok(Fate::Kept) };
+        let kind = said.or_else(|| Compress::from_u8(write.compressiontype)).unwrap_or(Compress::Off);
+        if write.compressiontype == 0 || kind == Compress::Off {
+            write.logical_size = payload.len() as u64;
+            (write.compressiontype, write.compressed_size) = (0, 0);
+            tell(write.object, write.offset, true);
+            return Ok(Fate::Kept);
+        }
+        let plain = expand(kind, payload, write.logical_size);
+        tell(write.object, write.offset, plain.is_some());
+        if let Some(plain) = plain {
+            *payload = plain;
+            (write.compressiontype, write.compressed_size) = (0, 0);
+        }
+        Ok(Fate::Kept)
+    }
+}
+
+/// The block of a WRITE record; nothing if it cannot be, or claims to be larger than any block.
+fn expand(kind: Compress, payload: &[u8], size: u64) -> Option<Vec<u8>> {
+    let mut plain = vec![0; usize::try_from(size).ok().filter(|_| size <= ondisk::SPA_MAXBLOCKSIZE)?];
+    decompress(kind, payload, &mut plain).ok()?;
+    Some(plain)
+}
+
+/// Compresses every block anew; with [`Compress::Off`] none is compressed. Blocks that do not become smaller stay plain.
+///
+/// # Errors
+/// The change refuses raw streams, whose blocks are ciphertext, with [`Error::Unfit`].
+pub fn recompress(kind: Compress, level: Option<i16>) -> impl FnMut(&mut Part) -> Result<Fate, Error> {
+    move |part| {
+        let Part { offset, header, payload } = part;
+        match &mut header.record {
+            Record::Begin(begin) if begin.hdrtype() == 1 => {
+                let features = begin.features();
+                if features & feature::RAW != 0 {
+                    return Err(Error::Unfit { offset: *offset, why: "the stream is raw: its blocks are encrypted" });
+                }
+                let cleared = features & !(feature::COMPRESSED | feature::ZSTD);
+                let added = match kind {
+                    Compress::Off => 0,
+                    Compress::Zstd => feature::COMPRESSED | feature::ZSTD,
+                    Compress::Lz4 => feature::COMPRESSED | feature::LZ4,
+                    _ => feature::COMPRESSED,
+                };
+                begin.versioninfo = u64::from(begin.hdrtype()) | (cleared | added) << 2;
+            }
+            Record::Write(write) => {
+                if write.compressiontype != 0 {
+                    let old = Compress::from_u8(write.compressiontype);
+                    let plain = old.and_then(|old| expand(old, payload, write.logical_size));
+                    let broken = Error::Unfit { offset: *offset, why: "the block does not decompress" };
+                    *payload = plain.ok_or(broken)?;
+                    (write.compressiontype, write.compressed_size) = (0, 0);
+                }
+                // as blocks are stored: a sector less at least
+                let limit = payload.len().saturating_sub(payload.len() / 8);
+                if let Some(mut small) = compress(kind, level, payload, limit) {
+                    small.resize(small.len().next_multiple_of(SECTOR), 0);
+                    if small.len() < payload.len() {
+                        (write.compressiontype, write.compressed_size) = (kind as u8, small.len() as u64);
+                        *payload = small;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(Fate::Kept)
+    }
+}
+
+/// Payloads are stored in whole sectors.
+const SECTOR: usize = 512;
+
+/// Makes a deduplicated stream whole: each WRITE_BYREF becomes the WRITE that it refers to, read again from `file`, which holds the same stream.
+pub fn reduplicate<F: Read + Seek>(mut file: F) -> impl FnMut(&mut Part) -> Result<Fate, Error> {
+    let mut written: HashMap<(Guid, u64, u64), u64> = HashMap::new();
+    move |part| {
+        let offset = part.offset;
+        match &mut part.header.record {
+            Record::Begin(begin) => {
+                let features = begin.features() & !(feature::DEDUP | feature::DEDUPPROPS);
+                begin.versioninfo = u64::from(begin.hdrtype()) | features << 2;
+            }
+            Record::Write(write) => {
+                written.insert((write.toguid, write.object, write.offset), offset);
+            }
+            Record::WriteByref(byref) => {
+                let unknown = Error::Unfit { offset, why: "a WRITE_BYREF record refers to what was not written" };
+                let at = *written.get(&(byref.refguid, byref.refobject, byref.refoffset)).ok_or(unknown)?;
+                let (mut header, payload) = read_at(&mut file, at)?;
+                let Record::Write(write) = &mut header.record else {
+                    return Err(Error::Unfit { offset: at, why: "the file is not the stream that is read" });
+                };
+                (write.object, write.offset, write.toguid) = (byref.object, byref.offset, byref.toguid);
+                written.insert((byref.toguid, byref.object, byref.offset), at);
+                (part.header, part.payload) = (header, payload);
+            }
+            _ => {}
+        }
+        Ok(Fate::Kept)
+    }
+}
+
+/// A record and its payload, as they stand in a file.
+fn read_at<F: Read + Seek>(file: &mut F, offset: u64) -> Result<(Header, Vec<u8>), Error> {
+    let io = |source| Error::Io { offset, source };
+    let mut bytes = [0; RECORD_SIZE];
+    file.seek(SeekFrom::Start(offset)).map_err(io)?;
+    file.read_exact(&mut bytes).map_err(io)?;
+    // a record's type is a small number, in the order of the stream
+    let endian = if bytes.first() == Some(&0) { Endian::Big } else { Endian::Little };
+    let header = Header::decode(&bytes, endian).map_err(|source| Error::Record { offset, source })?;
+    let claimed = header.payload_size();
+    let limit = ondisk::SPA_MAXBLOCKSIZE;
+    if claimed > limit {
+        return Err(Error::TooLarge { offset, claimed, limit });
+    }
+    let mut payload = vec![0; claimed as usize];
+    file.read_exact(&mut payload).map_err(io)?;
+    Ok((header, payload))
+}
