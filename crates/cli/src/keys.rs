@@ -16,7 +16,7 @@ use rustix::termios::{self, LocalModes, OptionalActions};
 
 use crate::error::{Failure, failed};
 
-pub(crate) use new::{Material, for_new, material_for, number_of};
+pub(crate) use new::{Material, for_new, for_new_pool, material_for, number_of};
 pub(crate) use places::{RootKey, follow, remember_change, remember_new};
 
 /// Longer than any key: what a file may make us read.

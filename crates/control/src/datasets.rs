@@ -6,13 +6,14 @@ use std::time::Duration;
 use dmu::{Objset, Tx, Zap};
 use nvlist::NvList;
 use ondisk::ObjsetType;
-use pool::{Dataset, Init, Kind, NewDataset};
+use pool::{Dataset, Init, Kind, NewDataset, ZplProps};
 use zpl::MASTER_NODE_OBJ;
 use zpl::create::{FsProps, create_fs, create_volume};
 
 use crate::decode::{Props, require_str};
+use crate::keys::new_key;
 use crate::props::{BLOCK_MAX, BLOCK_MIN, DEFAULT_QUOTAS, check_settable};
-use crate::{Control, Error, Failed};
+use crate::{Caller, Control, Error, Failed};
 
 /// Numbers of kinds of datasets (OpenZFS: `dmu_objset_type_t`).
 const OST_ZFS: i32 = 2;
@@ -33,7 +34,7 @@ impl Control {
             Some(OST_ZVOL) => (ObjsetType::Zvol, new_volume(&mut props)?),
             _ => return Err(Error::Invalid("neither a file system nor a volume".to_owned()).into()),
         };
-        let (key, without_key) = self.new_key(&mut props, input.get_nvlist("hidden_args"))?;
+        let (key, without_key) = new_key(&mut props, input.get_nvlist("hidden_args"))?;
         let new = NewDataset { name: name.to_owned(), os_type, props: props.values, key, without_key };
         self.spa.create_dataset(new, init)?;
         self.set_quotas(name, &props.quotas)?;
@@ -47,36 +48,7 @@ impl Control {
             Kind::Filesystem => parent.zpl_props()?,
             _ => return Err(Error::WrongParent(name.to_owned())),
         };
-        let mut pick = |key: &str| {
-            let of_parent = || inherited.as_ref().and_then(|zpl| zpl.get(key));
-            props.take_number(key).or_else(of_parent).unwrap_or(0)
-        };
-        let normalization = pick("normalization");
-        let utf8only = pick("utf8only") != 0 || normalization != 0;
-        let casesensitivity = pick("casesensitivity");
-        let quotas = DEFAULT_QUOTAS.map(|key| (key, pick(key)));
-        let default = FsProps::default();
-        let fs = FsProps {
-            version: props.take_number("version").unwrap_or(default.version),
-            normalization,
-            utf8only,
-            casesensitivity,
-            uid: self.caller.uid.into(),
-            gid: self.caller.gid.into(),
-            now: Duration::from_secs(self.spa.env().now_s()),
-            ..default
-        };
-        if fs.version != default.version {
-            return Err(Error::NotSupported(format!("version {}", fs.version)));
-        }
-        Ok(Box::new(move |objset: &Arc<Objset>, tx: &Tx| {
-            create_fs(objset, tx, &fs)?;
-            if quotas.iter().all(|(_, value)| *value == 0) {
-                return Ok(());
-            }
-            let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
-            quotas.iter().try_for_each(|(key, value)| master.update_u64(tx, key, *value))
-        }))
+        fill_fs(props, inherited.as_ref(), self.caller, self.spa.env().now_s())
     }
 
     fn parent(&self, name: &str) -> Result<Dataset, Error> {
@@ -145,6 +117,40 @@ impl Control {
         out.insert("wait_waited", false);
         Ok(out)
     }
+}
+
+/// What fills a new file system. What is fixed for good is taken out of its properties; the rest is as `above` has it.
+pub(crate) fn fill_fs(props: &mut Props, above: Option<&ZplProps>, caller: Caller, now_s: u64) -> Result<Init, Error> {
+    let mut pick = |key: &str| {
+        let inherited = || above.and_then(|zpl| zpl.get(key));
+        props.take_number(key).or_else(inherited).unwrap_or(0)
+    };
+    let normalization = pick("normalization");
+    let utf8only = pick("utf8only") != 0 || normalization != 0;
+    let casesensitivity = pick("casesensitivity");
+    let quotas = DEFAULT_QUOTAS.map(|key| (key, pick(key)));
+    let default = FsProps::default();
+    let fs = FsProps {
+        version: props.take_number("version").unwrap_or(default.version),
+        normalization,
+        utf8only,
+        casesensitivity,
+        uid: caller.uid.into(),
+        gid: caller.gid.into(),
+        now: Duration::from_secs(now_s),
+        ..default
+    };
+    if fs.version != default.version {
+        return Err(Error::NotSupported(format!("version {}", fs.version)));
+    }
+    Ok(Box::new(move |objset: &Arc<Objset>, tx: &Tx| {
+        create_fs(objset, tx, &fs)?;
+        if quotas.iter().all(|(_, value)| *value == 0) {
+            return Ok(());
+        }
+        let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
+        quotas.iter().try_for_each(|(key, value)| master.update_u64(tx, key, *value))
+    }))
 }
 
 /// What fills a new volume.

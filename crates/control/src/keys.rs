@@ -17,33 +17,29 @@ const CMD_INHERIT: u64 = 3;
 const CMD_FORCE_NEW_KEY: u64 = 4;
 const CMD_FORCE_INHERIT: u64 = 5;
 
-impl Control {
-    /// The key of a new dataset, and how it is encrypted without one. Takes what says so out of the properties.
-    pub(crate) fn new_key(
-        &self,
-        props: &mut Props,
-        hidden: Option<&NvList>,
-    ) -> Result<(Option<NewKey>, WithoutKey), Error> {
-        let said = props.take_number("encryption");
-        let cipher = match said {
-            None | Some(CRYPT_OFF) => None,
-            Some(CRYPT_ON) => Some(Suite::Aes256Gcm),
-            Some(n) => Some(Suite::from_u64(n).ok_or_else(|| Error::Invalid(format!("cipher {n} is not known")))?),
+/// The key of a new dataset, and how it is encrypted without one. Takes what says so out of the properties.
+pub(crate) fn new_key(props: &mut Props, hidden: Option<&NvList>) -> Result<(Option<NewKey>, WithoutKey), Error> {
+    let said = props.take_number("encryption");
+    let cipher = match said {
+        None | Some(CRYPT_OFF) => None,
+        Some(CRYPT_ON) => Some(Suite::Aes256Gcm),
+        Some(n) => Some(Suite::from_u64(n).ok_or_else(|| Error::Invalid(format!("cipher {n} is not known")))?),
+    };
+    let without = match (said, cipher) {
+        (Some(CRYPT_OFF), _) => WithoutKey::Off,
+        (_, Some(cipher)) => WithoutKey::Cipher(cipher),
+        _ => WithoutKey::Inherit,
+    };
+    let Some(wrapping) = wrapping_key(hidden)? else {
+        return match props.values.iter().find(|(name, _)| is_key_prop(name)) {
+            Some((name, _)) => Err(Error::Invalid(format!("'{name}' without a key"))),
+            None => Ok((None, without)),
         };
-        let without = match (said, cipher) {
-            (Some(CRYPT_OFF), _) => WithoutKey::Off,
-            (_, Some(cipher)) => WithoutKey::Cipher(cipher),
-            _ => WithoutKey::Inherit,
-        };
-        let Some(wrapping) = wrapping_key(hidden)? else {
-            return match props.values.iter().find(|(name, _)| is_key_prop(name)) {
-                Some((name, _)) => Err(Error::Invalid(format!("'{name}' without a key"))),
-                None => Ok((None, without)),
-            };
-        };
-        Ok((Some(key_of(cipher.unwrap_or(Suite::Aes256Gcm), wrapping, props)?), without))
-    }
+    };
+    Ok((Some(key_of(cipher.unwrap_or(Suite::Aes256Gcm), wrapping, props)?), without))
+}
 
+impl Control {
     pub(crate) fn load_key(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let hidden = require_list(input, "hidden_args")?;
         let key = wrapping_key(Some(hidden))?.ok_or_else(|| Error::Invalid("no key is given".to_owned()))?;

@@ -2,7 +2,7 @@
 
 use base::Env;
 use codec::crypt::WrappingKey;
-use nvlist::NvList;
+use nvlist::{NvList, Value};
 use pool::KeyFormat;
 
 use super::{ask, material, wrapping_key};
@@ -20,9 +20,11 @@ const PASSPHRASE: std::ops::RangeInclusive<usize> = 8..=512;
 pub(crate) struct Material(WrappingKey);
 
 impl Material {
-    /// The bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.as_bytes()
+    /// As a request takes it: what no history may hold.
+    pub(crate) fn hidden(&self) -> NvList {
+        let mut hidden = NvList::new();
+        hidden.insert("wkeydata", Value::Uint8Array(self.0.as_bytes().to_vec()));
+        hidden
     }
 }
 
@@ -46,6 +48,20 @@ const fn format_of(number: u64) -> Option<KeyFormat> {
 
 /// The key of a new dataset, if it is to have one of its own. What follows from its properties is added to them.
 pub(crate) fn for_new(name: &str, props: &mut NvList) -> Result<Option<Material>, String> {
+    let pool = pools::of_dataset(name).ok().flatten().ok_or("Failed to lookup parent.")?;
+    let parent = name.rsplit_once('/').and_then(|(parent, _)| pool.dataset(parent).ok());
+    let parent = parent.ok_or("Failed to lookup parent.")?;
+    let above = parent.is_encrypted().map_err(|e| e.to_string())?;
+    choose(props, pool.feature_enabled("encryption"), above)
+}
+
+/// The key of the root file system of a new pool, if it is to have one.
+pub(crate) fn for_new_pool(props: &mut NvList, feature_enabled: bool) -> Result<Option<Material>, String> {
+    choose(props, feature_enabled, false)
+}
+
+/// `above`: whether the parent is encrypted.
+fn choose(props: &mut NvList, feature_enabled: bool, above: bool) -> Result<Option<Material>, String> {
     let said_crypt = props.get_u64("encryption");
     let location = props.get_str("keylocation").map(str::to_owned);
     let format = props.get_u64("keyformat").filter(|format| *format != 0);
@@ -53,13 +69,9 @@ pub(crate) fn for_new(name: &str, props: &mut NvList) -> Result<Option<Material>
         || location.as_deref().is_some_and(|location| location != "none")
         || props.contains("keyformat")
         || props.contains("pbkdf2iters");
-    let pool = pools::of_dataset(name).ok().flatten().ok_or("Failed to lookup parent.")?;
-    if !pool.feature_enabled("encryption") {
+    if !feature_enabled {
         return if wanted { Err("Encryption feature not enabled.".to_owned()) } else { Ok(None) };
     }
-    let parent = name.rsplit_once('/').and_then(|(parent, _)| pool.dataset(parent).ok());
-    let parent = parent.ok_or("Failed to lookup parent.")?;
-    let above = parent.is_encrypted().map_err(|e| e.to_string())?;
     if said_crypt == Some(CRYPT_OFF) || (said_crypt.is_none() && !above) {
         return match wanted {
             true => Err("Encryption must be turned on to set encryption properties.".to_owned()),

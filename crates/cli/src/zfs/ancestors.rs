@@ -46,7 +46,7 @@ pub(super) fn existing(session: &Session, name: &str, deeper: bool) -> Result<St
     let (mut parent, _) = name.rsplit_once('/').ok_or_else(|| cannot("missing dataset name".to_owned()))?;
     let pool = name.split('/').next().unwrap_or("");
     let no_pool = || cannot(format!("no such pool '{pool}'"));
-    session.find(name)?.ok_or_else(no_pool)?;
+    session.reach(name)?.ok_or_else(no_pool)?;
     let view = pools::of_dataset(name)?.ok_or_else(no_pool)?;
     loop {
         match view.dataset(parent) {

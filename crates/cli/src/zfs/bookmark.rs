@@ -4,7 +4,7 @@ use control::Ioc;
 use nvlist::{NvList, Value as Nv};
 
 use super::destroy::pool_of;
-use super::select;
+use super::select::{self, said};
 use super::session::Session;
 use super::words::{errno, of_errno};
 use crate::command::Call;
@@ -22,24 +22,49 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         [source, mark, ..] => (source, mark),
     };
     let (source, mark) = full_names(source, mark)?;
+    let recursive = call.args.has('r');
+    if recursive && !source.contains('@') {
+        return Err(usage("recursive bookmarks (-r) can only be created from a snapshot source"));
+    }
     Session::run(|session| {
-        session.find(&source)?;
+        session.reach(&source)?;
         let types = if source.contains('@') { Types::SNAPSHOTS } else { Types::BOOKMARKS };
         select::open(&source, types).map_err(|failure| match failure {
             Failure::Failed(why) => usage(why),
             other => other,
         })?;
         let mut input = NvList::new();
-        input.insert(&mark, source.as_str());
-        let Err(e) = session.control(&source)?.call(Ioc::Bookmark, pool_of(&source), &input) else {
+        match recursive {
+            true => below(&source, &mark, &mut input)?,
+            false => input.insert(&mark, source.as_str()),
+        }
+        let Err(e) = session.requests(&source)?.call(Ioc::Bookmark, pool_of(&source), &input) else {
             return Ok(0);
         };
-        let number = match e.out.get(&mark) {
-            Some(Nv::Int32(n)) => *n,
-            _ => e.errno,
-        };
-        Err(failed(format!("cannot create bookmark '{mark}': {}", why(number))))
+        let line = |mark: &str, number| format!("cannot create bookmark '{mark}': {}", why(number));
+        let each = e.out.iter().filter_map(|(name, value)| match value {
+            Nv::Int32(n) => Some(line(name, *n)),
+            _ => None,
+        });
+        let lines: Vec<String> = each.collect();
+        Err(failed(if lines.is_empty() { line(&mark, e.errno) } else { lines.join("\n") }))
     })
+}
+
+/// What is asked for with `-r`: the same snapshot of all below, where there is one, with a bookmark of the same name.
+fn below(source: &str, mark: &str, input: &mut NvList) -> Result<(), Failure> {
+    let (head, snap) = source.split_once('@').unwrap_or((source, ""));
+    let short = mark.rsplit('#').next().unwrap_or(mark);
+    let mut heads = vec![select::open_dataset(head, Types::HEADS)?];
+    while let Some(head) = heads.pop() {
+        let name = head.name();
+        let trouble = |e: pool::Error| failed(said(&e, name));
+        if head.pool().dataset(&format!("{name}@{snap}")).is_ok() {
+            input.insert(&format!("{name}#{short}"), format!("{name}@{snap}"));
+        }
+        heads.extend(head.children().map_err(trouble)?);
+    }
+    Ok(())
 }
 
 /// One of the two may be said in short: it is in the other's dataset.

@@ -4,7 +4,6 @@ use control::Ioc;
 use nvlist::NvList;
 use pool::{Dataset, KeyStatus};
 
-use super::create;
 use super::is_zoned;
 use super::select::{self, said};
 use super::session::Session;
@@ -80,7 +79,7 @@ fn change(session: &Session, dataset: &Dataset, list: &[Said], load: bool, inher
     }
     let location = props.get_str("keylocation").map(str::to_owned);
     let input = request(props, key.as_ref());
-    session.control(name)?.call(Ioc::ChangeKey, name, &input).map_err(|e| {
+    session.requests(name)?.call(Ioc::ChangeKey, name, &input).map_err(|e| {
         cannot(match e.errno {
             errno::EPERM => "Permission denied.",
             errno::EINVAL => "Invalid properties for key change.",
@@ -161,7 +160,7 @@ fn request(props: NvList, key: Option<&Material>) -> NvList {
     let mut input = NvList::new();
     input.insert("crypt_cmd", if key.is_some() { NEW_KEY } else { INHERIT });
     if let Some(key) = key {
-        input.insert("hidden_args", create::hidden(key));
+        input.insert("hidden_args", key.hidden());
     }
     if !props.is_empty() {
         input.insert("props", props);

@@ -36,7 +36,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         if let Ancestors::Made { unmountable } = ancestors
             && names::check_new(name, Types::HEADS).is_ok()
         {
-            if session.find(name)?.is_some() && ancestors::exists(name)? {
+            if session.reach(name)?.is_some() && ancestors::exists(name)? {
                 return Ok(0);
             }
             ancestors::make(session, name, unmountable)?;
@@ -69,7 +69,7 @@ fn clone(session: &Session, origin: &Dataset, name: &str, said: &[Said]) -> Outc
         input.insert("props", props);
     }
     let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
-    session.control(origin.name())?.call(Ioc::Clone, name, &input).map_err(|e| {
+    session.requests(origin.name())?.call(Ioc::Clone, name, &input).map_err(|e| {
         cannot(match e.errno {
             errno::ENOENT => format!("no such parent '{parent}'"),
             errno::EXDEV => "source and target pools differ".to_owned(),
@@ -97,7 +97,7 @@ pub(super) fn promote(call: &Call<'_>) -> Outcome {
         let cannot = |why: &str| failed(format!("cannot promote '{name}': {why}"));
         let origin = clone.origin().map_err(|e| failed(select::said(&e, name)))?;
         let origin = origin.ok_or_else(|| cannot("not a cloned filesystem"))?;
-        let Err(e) = session.control(name)?.call(Ioc::Promote, name, &NvList::new()) else { return Ok(0) };
+        let Err(e) = session.requests(name)?.call(Ioc::Promote, name, &NvList::new()) else { return Ok(0) };
         let conflict = e.out.get_str("conflsnap").unwrap_or("");
         let why = match e.errno {
             errno::EACCES => "cannot promote dataset outside its encryption root".to_owned(),

@@ -1,7 +1,7 @@
 //! `zfs create`.
 
 use control::{Failed, Ioc};
-use nvlist::{NvList, Value as Nv};
+use nvlist::NvList;
 use pool::Kind;
 
 use super::ancestors::{self, Ancestors};
@@ -100,7 +100,7 @@ fn create(session: &Session, name: &str, mut options: Options) -> Outcome {
     if let Ancestors::Made { unmountable } = options.ancestors
         && names::check_new(name, types).is_ok()
     {
-        if session.find(name)?.is_some() && ancestors::exists(name)? {
+        if session.reach(name)?.is_some() && ancestors::exists(name)? {
             return Ok(0);
         }
         if options.verbose {
@@ -128,11 +128,10 @@ fn create(session: &Session, name: &str, mut options: Options) -> Outcome {
             "{doing}: file systems of version {version} are read by this version of Zuse, and not made"
         )));
     }
-    let key = keys::for_new(name, &mut props)
-        .map_err(|why| failed(format!("Encryption create error: {why}\n{doing}: encryption failure")))?;
+    let key = keys::for_new(name, &mut props).map_err(|why| failed(format!("{doing}: {why}")))?;
     let ost = if options.kind == Kind::Volume { OST_ZVOL } else { OST_ZFS };
     let input = request(ost, props, key.as_ref());
-    session.control(name)?.call(Ioc::Create, name, &input).map_err(|e| refused(name, options.kind, &e))?;
+    session.requests(name)?.call(Ioc::Create, name, &input).map_err(|e| refused(name, options.kind, &e))?;
     keys::remember_new(name, key.as_ref(), &input)?;
     Ok(0)
 }
@@ -141,10 +140,8 @@ fn create(session: &Session, name: &str, mut options: Options) -> Outcome {
 fn prepare(session: &Session, name: &str, options: &mut Options) -> Result<(), Failure> {
     let pool = name.split('/').next().unwrap_or("");
     let record = pools::find(pool)?;
-    let view = match session.find(name)? {
-        Some(control) => control.spa().view().map_err(|e| failed(format!("cannot open '{pool}': {e}")))?,
-        None => pools::open(&record)?,
-    };
+    session.reach(name)?;
+    let view = pools::open(&record)?;
     let doing = if options.dry_run { format!("cannot verify '{name}'") } else { format!("cannot create '{name}'") };
     let props = check_props(name, options, &doing)?;
     if options.kind != Kind::Volume {
@@ -200,16 +197,9 @@ pub(super) fn request(ost: i32, props: NvList, key: Option<&Material>) -> NvList
         input.insert("props", props);
     }
     if let Some(key) = key {
-        input.insert("hidden_args", hidden(key));
+        input.insert("hidden_args", key.hidden());
     }
     input
-}
-
-/// What no history may hold.
-pub(super) fn hidden(key: &Material) -> NvList {
-    let mut hidden = NvList::new();
-    hidden.insert("wkeydata", Nv::Uint8Array(key.bytes().to_vec()));
-    hidden
 }
 
 /// The words for a dataset that could not be made.

@@ -42,7 +42,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     };
     Session::run(|session| {
         if !options.dry_run {
-            session.find(name)?;
+            session.reach(name)?;
         }
         match name.split_once('@') {
             Some((head, spec)) => destroy_snaps::run(session, head, spec, options),
@@ -69,7 +69,7 @@ fn bookmark(session: &Session, name: &str, options: Options) -> Outcome {
     let mut input = NvList::new();
     input.insert(name, ());
     let pool = pool_of(name);
-    let done = session.control(name)?.call(Ioc::DestroyBookmarks, pool, &input);
+    let done = session.requests(name)?.call(Ioc::DestroyBookmarks, pool, &input);
     done.map_err(|e| failed(format!("cannot destroy bookmark: {}", standard(&e))))?;
     Ok(0)
 }
@@ -163,7 +163,7 @@ impl<'a> Destroyer<'a> {
     }
 
     fn destroy(&self, name: &str) -> Result<(), Failure> {
-        match self.session.control(name)?.call(Ioc::Destroy, name, &NvList::new()) {
+        match self.session.requests(name)?.call(Ioc::Destroy, name, &NvList::new()) {
             Err(e) if e.errno != errno::ENOENT => Err(failed(format!("cannot destroy '{name}': {}", standard(&e)))),
             _ => Ok(()),
         }
@@ -198,7 +198,7 @@ pub(super) fn destroy_snapshots(session: &Session, snaps: NvList, defer: bool) -
     if defer {
         input.insert("defer", ());
     }
-    let Err(e) = session.control(&first)?.call(Ioc::DestroySnaps, pool_of(&first), &input) else { return Ok(()) };
+    let Err(e) = session.requests(&first)?.call(Ioc::DestroySnaps, pool_of(&first), &input) else { return Ok(()) };
     if e.out.is_empty() {
         return Err(failed(format!("cannot destroy snapshots: {}", standard(&e))));
     }

@@ -48,7 +48,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 /// The snapshots of one name, of a head and of all below it with `-r`. None if there are none.
 fn snapshots(session: &Session, name: &str, recursive: bool) -> Result<(String, Vec<Dataset>), Failure> {
     let (head, snap) = name.split_once('@').ok_or_else(|| failed(format!("'{name}' is not a snapshot")))?;
-    session.find(head)?;
+    session.reach(head)?;
     let head = select::open_dataset(head, Types::HEADS)?;
     let mut found = Vec::new();
     collect(&head, snap, recursive, &mut found).map_err(|e| failed(said(&e, name)))?;
@@ -78,7 +78,7 @@ fn hold(session: &Session, name: &str, tag: &str, recursive: bool) -> Result<(),
     found.iter().for_each(|snap| holds.insert(snap.name(), tag));
     let mut input = NvList::new();
     input.insert("holds", holds);
-    let Err(e) = session.control(&name)?.call(Ioc::Hold, pool_of(&name), &input) else { return Ok(()) };
+    let Err(e) = session.requests(&name)?.call(Ioc::Hold, pool_of(&name), &input) else { return Ok(()) };
     let why = |number: i32| match number {
         errno::E2BIG => "tag too long".to_owned(),
         errno::EINVAL => BAD_TYPE.to_owned(),
@@ -114,7 +114,7 @@ fn release(session: &Session, name: &str, tag: &str, recursive: bool) -> Result<
     if input.is_empty() {
         return Err(failed(format!("cannot release hold from snapshot '{name}': {}", why(number))));
     }
-    let Err(e) = session.control(&name)?.call(Ioc::Release, pool_of(&name), &input) else { return Ok(()) };
+    let Err(e) = session.requests(&name)?.call(Ioc::Release, pool_of(&name), &input) else { return Ok(()) };
     Err(tell(&e, "cannot release", "cannot release hold from snapshot", why, of_errno))
 }
 

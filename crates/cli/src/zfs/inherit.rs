@@ -28,7 +28,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
     Session::run(|session| {
         for name in names {
-            session.find(name)?;
+            session.reach(name)?;
         }
         let mut selection = Selection::new(Types::DATASETS);
         selection.recurse = recursive;
@@ -91,6 +91,6 @@ fn inherit(
     if received {
         input.insert("received", ());
     }
-    session.control(name)?.call(Ioc::InheritProp, name, &input).map_err(|e| cannot(standard(&e)))?;
+    session.requests(name)?.call(Ioc::InheritProp, name, &input).map_err(|e| cannot(standard(&e)))?;
     Ok(())
 }

@@ -65,7 +65,7 @@ fn rename(session: &Session, dataset: &Dataset, to: &str, recursive: bool) -> Ou
     if recursive {
         input.insert("recursive", ());
     }
-    let Err(e) = session.control(from)?.call(Ioc::Rename, from, &input) else { return Ok(0) };
+    let Err(e) = session.requests(from)?.call(Ioc::Rename, from, &input) else { return Ok(0) };
     // of many, the one that failed
     let failing = e.out.iter().next().map_or(from, |(name, _)| name);
     let why = match e.errno {

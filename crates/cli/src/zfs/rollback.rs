@@ -123,7 +123,7 @@ impl Younger {
         let Some(first) = self.marks.first() else { return Ok(()) };
         let mut input = NvList::new();
         self.marks.iter().for_each(|mark| input.insert(mark.name(), ()));
-        let done = session.control(first.name())?.call(Ioc::DestroyBookmarks, pool_of(first.name()), &input);
+        let done = session.requests(first.name())?.call(Ioc::DestroyBookmarks, pool_of(first.name()), &input);
         done.map_err(|e| failed(format!("cannot destroy '{}': {}", first.name(), standard(&e))))?;
         Ok(())
     }
@@ -138,7 +138,7 @@ fn back(session: &Session, head: &Dataset, target: &str) -> Outcome {
     let reserved = old_size.is_some() && old_size == number(head, "refreservation");
     let mut input = NvList::new();
     input.insert("target", target);
-    if let Err(e) = session.control(name)?.call(Ioc::Rollback, name, &input) {
+    if let Err(e) = session.requests(name)?.call(Ioc::Rollback, name, &input) {
         let why = match e.errno {
             errno::EEXIST => format!("there is a snapshot or bookmark more recent than '{target}'"),
             errno::ESRCH => format!("'{target}' is not found among snapshots of '{name}'"),

@@ -2,9 +2,11 @@
 
 use std::cell::RefCell;
 
-use control::{Caller, Control};
+use control::{Caller, Control, Failed, Ioc};
+use nvlist::NvList;
 use pool::Dataset;
 
+use super::destroy::pool_of;
 use super::select;
 use crate::error::{Failure, Outcome, failed};
 use crate::keys::{self, RootKey};
@@ -17,6 +19,24 @@ pub(super) struct Session {
     open: RefCell<Vec<Control>>,
     /// Where keys are, by pool and encryption root.
     keys: RefCell<Vec<(u64, RootKey)>>,
+}
+
+/// Where requests to a pool go.
+pub(super) enum Requests {
+    /// To the pool, which is open for a change.
+    To(Control),
+    /// Nowhere: the pool was imported to be read.
+    ReadOnly,
+}
+
+impl Requests {
+    /// As [`Control::call`].
+    pub(super) fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        match self {
+            Requests::To(control) => control.call(ioc, name, input),
+            Requests::ReadOnly => Err(control::Error::ReadOnly.into()),
+        }
+    }
 }
 
 impl Session {
@@ -37,7 +57,7 @@ impl Session {
     /// The pool that `dataset` is in, open for a change; `None` if it is not imported. From now on what is looked up is seen as the changes
     /// leave it.
     pub(super) fn find(&self, dataset: &str) -> Result<Option<Control>, Failure> {
-        let name = dataset.split(['/', '@', '#']).next().unwrap_or("");
+        let name = pool_of(dataset);
         if let Some(control) = self.open.borrow().iter().find(|control| control.spa().name() == name) {
             return Ok(Some(control.clone()));
         }
@@ -64,10 +84,24 @@ impl Session {
         self.find(dataset)?.ok_or_else(|| failed(format!("cannot open '{dataset}': dataset does not exist")))
     }
 
+    /// As [`Session::find`], where a pool that is only read is found too: what is wrong with a request is told before that.
+    pub(super) fn reach(&self, dataset: &str) -> Result<Option<Requests>, Failure> {
+        let name = pool_of(dataset);
+        match state::find(name)? {
+            Some(record) if record.readonly => Ok(Some(Requests::ReadOnly)),
+            _ => Ok(self.find(dataset)?.map(Requests::To)),
+        }
+    }
+
+    /// As [`Session::reach`], of a dataset that must be there.
+    pub(super) fn requests(&self, dataset: &str) -> Result<Requests, Failure> {
+        self.reach(dataset)?.ok_or_else(|| failed(format!("cannot open '{dataset}': dataset does not exist")))
+    }
+
     /// Opens a dataset of one of these kinds that the command changes.
     pub(super) fn open(&self, name: &str, types: Types) -> Result<Dataset, Failure> {
         if names::check(name, types).is_ok() {
-            self.find(name)?;
+            self.reach(name)?;
         }
         select::open_dataset(name, types)
     }

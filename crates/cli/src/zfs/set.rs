@@ -39,10 +39,6 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             return Ok(MINUS_ONE);
         }
     }
-    if list.is_empty() {
-        // the first operand is no property
-        return Err(usage("missing property=value argument(s)"));
-    }
     Session::run(|session| {
         let mut status = 0;
         for name in names {
@@ -107,7 +103,7 @@ fn reserve(volume: &Dataset, props: &mut NvList) {
 pub(super) fn apply(session: &Session, name: &str, props: NvList) -> Result<(), Failure> {
     let mut input = NvList::new();
     input.insert("props", props);
-    match session.control(name)?.call(Ioc::SetProp, name, &input) {
+    match session.requests(name)?.call(Ioc::SetProp, name, &input) {
         Ok(_) => Ok(()),
         Err(e) => Err(failed(refused(&format!("cannot set property for '{name}'"), &e))),
     }

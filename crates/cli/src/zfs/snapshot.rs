@@ -46,7 +46,7 @@ fn gather(session: &Session, operands: &[String], recursive: bool) -> Result<NvL
     let mut snaps = NvList::new();
     for operand in operands {
         let (head, snap) = operand.split_once('@').ok_or_else(|| usage(""))?;
-        session.find(head)?;
+        session.reach(head)?;
         // as OpenZFS has it, a dataset that is not there is misuse
         let head = select::open_dataset(head, Types::HEADS).map_err(misuse)?;
         add(&mut snaps, &head, snap, recursive)?;
@@ -89,7 +89,7 @@ fn take(session: &Session, snaps: NvList, props: &[Said]) -> Result<(), Failure>
     if !props.is_empty() {
         input.insert("props", props);
     }
-    let Err(e) = session.control(&first)?.call(Ioc::Snapshot, pool_of(&first), &input) else { return Ok(()) };
+    let Err(e) = session.requests(&first)?.call(Ioc::Snapshot, pool_of(&first), &input) else { return Ok(()) };
     let mut lines = Vec::new();
     for (name, value) in &*e.out {
         if let Nv::Int32(n) = value {

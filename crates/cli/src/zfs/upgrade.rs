@@ -101,10 +101,10 @@ fn list() -> Outcome {
 
 fn upgrade(session: &Session, selection: &Selection, names: &[String], version: u64) -> Outcome {
     if names.is_empty() {
-        state::all()?.iter().try_for_each(|record| session.find(&record.name).map(drop))?;
+        state::all()?.iter().try_for_each(|record| session.reach(&record.name).map(drop))?;
     }
     for name in names {
-        session.find(name)?;
+        session.reach(name)?;
     }
     let (entries, whole) = selection.run(names)?;
     let (mut upgraded, mut same, mut bad) = (0, 0, 0);

@@ -28,7 +28,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         session.open(name, Types::FILESYSTEMS)?;
         let mut input = NvList::new();
         input.insert("wait_activity", DELETEQ);
-        let done = session.control(name)?.call(Ioc::WaitFs, name, &input);
+        let done = session.requests(name)?.call(Ioc::WaitFs, name, &input);
         done.map_err(|e| failed(format!("failed to wait for activity in '{name}': {}", standard(&e))))?;
         Ok(0)
     })

@@ -1,27 +1,33 @@
 //! `zpool create`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use base::{Env, tunable};
+use control::{Caller, Control};
+use nvlist::{NvList, Value as Nv};
 use pool::feature::{self, FEATURES};
-use pool::{CreateOptions, Hooks, Populate, Spa, Value};
+use pool::{CreateOptions, Hooks, Kind, Value};
 use vdev::create::{Group, LayoutOptions, NewPool, layout};
-use zpl::create::{FsProps, create_fs};
 
 use super::newdevs::{NewVdevs, Opened};
 use crate::args::{Parsed, SIZE};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::keys::{self, Material};
 use crate::props::compat::Compat;
-use crate::props::dataset::{self, NewFs, ZplChoice};
+use crate::props::dataset;
 use crate::props::pool::{self as pool_props, LATER, When};
+use crate::props::valid::{Target, valid};
 use crate::props::{Said, values};
 use crate::state::{self, Imported};
-use crate::{names, writable};
+use crate::{names, pools, writable};
 
 /// The versions of pools before features.
 const VERSION_FEATURES: u64 = 5000;
+/// The version of new file systems (OpenZFS: `ZPL_VERSION`).
+const ZPL_VERSION: u64 = 5;
+/// No space is left (Linux).
+const ENOSPC: i32 = 28;
 
 /// How the command was called.
 #[derive(Debug, Default)]
@@ -155,8 +161,9 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
         names::check_new_pool(name).map_err(|why| cannot(format!("{why}\npool name may have been omitted")))?;
     }
     let props = pool_props::check(&options.props, When::Create, name, 1).map_err(cannot)?;
-    let fs = dataset::check_new_fs(&options.fs_props).map_err(cannot)?;
-    check_versions(&props, &fs, &features).map_err(cannot)?;
+    let mut root = root_props(options).map_err(cannot)?;
+    check_versions(&props, &root, &features).map_err(cannot)?;
+    let encrypts = enabled_with(&features).contains(&"encryption");
     let visible = options.temporary.as_deref().unwrap_or(name);
     if state::find(visible)?.is_some() {
         return Err(cannot("pool already exists".to_owned()));
@@ -178,7 +185,10 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     let hooks = writable::hooks();
     let laid_out = lay_out(new, &opened, &props, &hooks.env).map_err(|e| cannot(of_device(&e)))?;
     let devices: Vec<PathBuf> = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
-    let spa = make(name, laid_out, options, features, props, fs, hooks).map_err(|e| cannot(writable::why(&e)))?;
+    let key = keys::for_new_pool(&mut root, encrypts).map_err(cannot)?;
+    let create = pool_options(name, options, features, props);
+    let control = make(laid_out, create, &root, key.as_ref(), hooks).map_err(cannot)?;
+    let spa = control.spa();
     opened.keep();
     let load_guid = spa.view().map_or(0, |view| view.load_guid());
     let record = Imported {
@@ -192,8 +202,26 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
         ..Imported::default()
     };
     let remembered = state::remember(&record);
-    writable::close(&spa, &doing)?;
-    remembered
+    writable::close(spa, &doing)?;
+    remembered?;
+    let location = key.as_ref().map(|_| root.get_str("keylocation"));
+    match location {
+        Some(location) => keys::remember_change(visible, &pools::open(&record)?, Some(location)),
+        None => Ok(()),
+    }
+}
+
+/// What the root file system shall be like.
+fn root_props(options: &Options) -> Result<NvList, String> {
+    let zoned = options.fs_props.iter().any(|(name, value)| name == "zoned" && value == "on");
+    let target = Target { kind: Kind::Filesystem, existing: None, large_blocks: true, zoned, key_params: true };
+    let props = valid(&options.fs_props, &target)?;
+    match props.get_u64("version").filter(|version| *version != ZPL_VERSION) {
+        Some(version) => {
+            Err(format!("file systems of version {version} are read by this version of Zuse, and not made"))
+        }
+        None => Ok(props),
+    }
 }
 
 /// The features of the new pool: all that are allowed, but for those that were said.
@@ -214,11 +242,27 @@ fn features(options: &Options, compat: &Compat) -> Vec<&'static str> {
 }
 
 /// Whether the pool will have what its properties need.
-fn check_versions(props: &[(String, Value)], fs: &NewFs, features: &[&'static str]) -> Result<(), String> {
+fn check_versions(props: &[(String, Value)], root: &NvList, features: &[&'static str]) -> Result<(), String> {
     let version = props.iter().find(|(name, _)| name == "version").and_then(|(_, value)| value.number());
     if version.is_some_and(|version| version < VERSION_FEATURES) {
         return Err("pools without feature flags are read by this version of Zuse, and not made".to_owned());
     }
+    let enabled = enabled_with(features);
+    // of encryption more is said where the key is
+    let lacks = |(name, value): (&str, &Nv)| match value {
+        Nv::Uint64(n) if name != "encryption" => {
+            dataset::feature_of(name, &Value::Number(*n)).is_some_and(|feature| !enabled.contains(&feature))
+        }
+        _ => false,
+    };
+    match root.iter().any(lacks) {
+        true => Err("operation not supported on this type of pool".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Features, with what they depend on.
+fn enabled_with(features: &[&'static str]) -> Vec<&'static str> {
     let mut enabled = features.to_vec();
     let mut at = 0;
     while let Some(def) = enabled.get(at).and_then(|name| feature::by_name(name)) {
@@ -226,13 +270,7 @@ fn check_versions(props: &[(String, Value)], fs: &NewFs, features: &[&'static st
         let more: Vec<&'static str> = def.depends.iter().copied().filter(|name| !enabled.contains(name)).collect();
         enabled.extend(more);
     }
-    let lacks = |(name, value): &&(String, Value)| {
-        dataset::feature_of(name, value).is_some_and(|feature| !enabled.contains(&feature))
-    };
-    match fs.stored.iter().find(lacks) {
-        Some(_) => Err("operation not supported on this type of pool".to_owned()),
-        None => Ok(()),
-    }
+    enabled
 }
 
 fn lay_out(new: &NewVdevs, opened: &Opened, props: &[(String, Value)], env: &Env) -> Result<NewPool, vdev::Error> {
@@ -241,43 +279,36 @@ fn lay_out(new: &NewVdevs, opened: &Opened, props: &[(String, Value)], env: &Env
     layout(&new.spec, &|path| opened.device(path), options, env)
 }
 
-fn make(
+fn pool_options(
     name: &str,
-    new: NewPool,
     options: &Options,
     features: Vec<&'static str>,
     props: Vec<(String, Value)>,
-    fs: NewFs,
-    hooks: Hooks,
-) -> Result<Arc<Spa>, pool::Error> {
+) -> CreateOptions {
     let kept = |(name, _): &(String, Value)| !pool_props::is_transient(name) && !pool_props::is_feature(name);
-    let create = CreateOptions {
+    CreateOptions {
         features,
         props: props.into_iter().filter(kept).collect(),
-        fs_props: fs.stored,
-        populate: Some(populate(fs.zpl)),
         altroot: options.altroot.clone(),
         arc_bytes: tunable::ZFS_ARC_MAX.get(),
         ..CreateOptions::new(name)
-    };
-    Spa::create(new, create, hooks)
+    }
 }
 
-/// The root file system's first files; its root folder is its maker's.
-fn populate(choice: ZplChoice) -> Populate {
-    Box::new(move |objset, tx| {
-        let default = FsProps::default();
-        let props = FsProps {
-            version: choice.version.unwrap_or(default.version),
-            normalization: choice.normalization.unwrap_or(default.normalization),
-            utf8only: choice.utf8only == Some(1),
-            casesensitivity: choice.casesensitivity.unwrap_or(default.casesensitivity),
-            uid: rustix::process::getuid().as_raw().into(),
-            gid: rustix::process::getgid().as_raw().into(),
-            now: Env::system().now(),
-            ..default
-        };
-        create_fs(objset, tx, &props)
+/// Makes the pool; its root file system is its maker's. What went wrong, in OpenZFS's words.
+fn make(
+    new: NewPool,
+    options: CreateOptions,
+    root: &NvList,
+    key: Option<&Material>,
+    hooks: Hooks,
+) -> Result<Control, String> {
+    let caller = Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() };
+    let hidden = key.map(Material::hidden);
+    Control::create_pool(new, options, root, hidden.as_ref(), (hooks, caller)).map_err(|e| match (e.errno, *e.error) {
+        (ENOSPC, _) => "one or more devices is out of space".to_owned(),
+        (_, control::Error::Pool(e)) => writable::why(&e),
+        (_, other) => other.to_string(),
     })
 }
 

@@ -15,13 +15,14 @@ use zio::Zio;
 
 use crate::alloc::PoolSpace;
 use crate::bpobj::Bpobj;
+use crate::dsl::{NewKey, WithoutKey};
 use crate::feature;
 use crate::mos::{DIRECTORY_OBJECT, Mos};
 use crate::spa::config::{self, Config};
 use crate::spa::features::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use crate::spa::heads::{Head, OTN_ZAP_METADATA};
 use crate::spa::import::{ImportOptions, ViewBase};
-use crate::spa::{Hooks, Parts, Spa, features, mosw};
+use crate::spa::{Hooks, Parts, Spa, TaskCx, features, mosw};
 use crate::{Error, OpenOptions, history};
 
 /// The txg that makes a pool.
@@ -48,6 +49,8 @@ pub struct CreateOptions {
     pub props: Vec<(String, crate::Value)>,
     /// Properties of the root file system, checked.
     pub fs_props: Vec<(String, crate::Value)>,
+    /// The key of the root file system, if it is to be encrypted.
+    pub key: Option<NewKey>,
     /// Puts the first files into the root file system.
     pub populate: Option<Populate>,
     /// Where file systems are mounted below.
@@ -66,6 +69,7 @@ impl CreateOptions {
             features: feature::FEATURES.iter().map(|f| f.name).collect(),
             props: Vec::new(),
             fs_props: Vec::new(),
+            key: None,
             populate: None,
             altroot: None,
             arc_bytes: tunable::ZFS_ARC_MAX.get(),
@@ -170,6 +174,13 @@ impl Spa {
         }
         let origin = self.create_origin(&mos, tx, root)?;
         let head = self.create_head(&mos, tx, root, Some(origin))?;
+        let plan = match options.key {
+            Some(key) => self.key_of_new(&mos, self.name(), root, Some(key), WithoutKey::Off)?,
+            None => None,
+        };
+        if let Some(plan) = plan {
+            TaskCx { spa: self, mos: &mos, tx }.put_key(root, head, plan)?;
+        }
         // the very first blocks are written as the properties say
         let props = mos.zap(mos.dir_phys(root)?.props_zapobj)?;
         for (name, value) in &options.fs_props {
