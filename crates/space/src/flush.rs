@@ -242,6 +242,9 @@ impl LogSpace {
 
     /// A metaslab was flushed in `txg`, or had nothing to flush.
     pub fn flushed(&mut self, id: MetaslabId, txg: Txg) {
+        if self.progress.active && self.is_dirty(id) {
+            self.progress.processed += 1;
+        }
         self.moved(id, txg, false);
     }
 
@@ -367,11 +370,13 @@ impl LogSpace {
         if wanted == 0 && !self.exceeds_memory() {
             return None;
         }
-        let dirty = self.metaslabs.get(&id).is_some_and(|m| m.1);
-        if dirty && self.progress.active {
-            self.progress.processed += 1;
-        }
-        Some((id, dirty))
+        Some((id, self.is_dirty(id)))
+    }
+
+    /// Whether a metaslab has unflushed changes.
+    #[must_use]
+    pub fn is_dirty(&self, id: MetaslabId) -> bool {
+        self.metaslabs.get(&id).is_some_and(|m| m.1)
     }
 
     /// Flush everything from now on.

@@ -11,6 +11,8 @@
 //!
 //! OpenZFS: `metaslab_sync`, `metaslab_flush`, `metaslab_condense`, `spa_flush_metaslabs`, `spa_generate_syncing_log_sm`.
 
+use std::collections::BTreeMap;
+
 use base::Txg;
 use ondisk::spacemap::Action;
 
@@ -91,7 +93,12 @@ pub struct SpaceSync {
     current: Option<(Txg, MapInfo)>,
     flushes: u64,
     condenses: u64,
+    /// Whose maps the objects of the MOS are, once they were looked up.
+    maps: BTreeMap<u64, MetaslabId>,
 }
+
+/// Objects whose headers share a block of the MOS, if none of them is large.
+const OBJECTS_PER_BLOCK: u64 = 32;
 
 /// The unit in which a pass is done.
 struct Pass<'a, S> {
@@ -105,7 +112,7 @@ impl SpaceSync {
     /// With the logs that an import found.
     #[must_use]
     pub const fn new(logs: LogSpace, features: SyncFeatures) -> Self {
-        SpaceSync { logs, features, current: None, flushes: 0, condenses: 0 }
+        SpaceSync { logs, features, current: None, flushes: 0, condenses: 0, maps: BTreeMap::new() }
     }
 
     /// Features were enabled.
@@ -234,22 +241,58 @@ impl SpaceSync {
     }
 
     /// Flushes as many metaslabs as the limits want, and destroys the logs that are obsolete then.
+    ///
+    /// A flush writes a little to the map and its header. So with the oldest metaslabs go younger ones whose headers stand in the same block, at
+    /// most as many again: from then on they are the oldest together, and a txg writes few such blocks, however many metaslabs there are.
+    /// What is flushed so early need not be flushed later, and the next targets are lower.
     fn flush<S: MapStore>(&mut self, p: &mut Pass<'_, S>) -> Result<(), S::Error> {
         let mut wanted = self.logs.target(p.txg);
-        while let Some((id, dirty)) = self.logs.next_to_flush(p.txg, wanted) {
+        let mut early = wanted.saturating_sub(1);
+        while let Some((id, _)) = self.logs.next_to_flush(p.txg, wanted) {
             self.open_log(p)?;
-            if dirty {
-                let mgr = p.mgr;
-                mgr.with(id, |ms| self.flush_one(p, id, ms)).unwrap_or(Ok(()))?;
-                wanted = wanted.saturating_sub(1);
-                self.flushes += 1;
+            wanted -= self.flush_turn(p, id)?.min(wanted);
+            if early == 0 {
+                continue;
             }
-            if self.logs.unflushed_txg(id) != Some(p.txg) {
-                self.logs.flushed(id, p.txg);
-                p.store.set_unflushed(id, p.txg)?;
+            for other in self.neighbours(p.mgr, id) {
+                let due = self.logs.is_dirty(other) && self.logs.unflushed_txg(other) < Some(p.txg);
+                if early > 0 && due {
+                    early -= self.flush_turn(p, other)?.min(early);
+                }
             }
         }
         self.drop_obsolete(p)
+    }
+
+    /// The turn of a metaslab. Gives 1 if it had something to flush.
+    fn flush_turn<S: MapStore>(&mut self, p: &mut Pass<'_, S>, id: MetaslabId) -> Result<u64, S::Error> {
+        let dirty = self.logs.is_dirty(id);
+        if dirty {
+            let mgr = p.mgr;
+            mgr.with(id, |ms| self.flush_one(p, id, ms)).unwrap_or(Ok(()))?;
+            self.flushes += 1;
+        }
+        if self.logs.unflushed_txg(id) != Some(p.txg) {
+            self.logs.flushed(id, p.txg);
+            p.store.set_unflushed(id, p.txg)?;
+        }
+        Ok(u64::from(dirty))
+    }
+
+    /// The metaslabs whose maps' headers stand in the same block as that of `id`.
+    fn neighbours(&mut self, mgr: &SpaceManager, id: MetaslabId) -> Vec<MetaslabId> {
+        let map = |id| mgr.with(id, |ms| ms.map.as_ref().map(|map| map.object)).flatten();
+        if self.maps.is_empty() {
+            let ids =
+                mgr.vdevs().into_iter().flat_map(|vdev| (0..mgr.metaslab_count(vdev)).map(move |n| (vdev, n as u32)));
+            self.maps = ids.filter_map(|id| Some((map(id)?, id))).collect();
+        }
+        let Some(object) = map(id) else { return Vec::new() };
+        self.maps.insert(object, id);
+        let first = object - object % OBJECTS_PER_BLOCK;
+        let block = self.maps.range(first..first + OBJECTS_PER_BLOCK);
+        // a rewrite may have given a metaslab another object
+        block.filter(|(object, other)| **other != id && map(**other) == Some(**object)).map(|(_, id)| *id).collect()
     }
 
     fn drop_obsolete<S: MapStore>(&mut self, p: &mut Pass<'_, S>) -> Result<(), S::Error> {

@@ -368,6 +368,35 @@ fn with_logs_few_maps_are_written() {
     assert!(with <= 40 && without > 200, "{with} {without}");
 }
 
+/// Flushes go to maps whose headers share blocks, though the oldest metaslabs are anywhere.
+#[test]
+fn neighbours_are_flushed_together() {
+    let mut sim = Sim::new(256, true, 3);
+    (0..60).for_each(|_| {
+        sim.allocate(200, 8192);
+        sim.sync();
+    });
+    // frees at random make metaslabs dirty in a random order
+    (0..40).for_each(|_| {
+        sim.free(60);
+        sim.sync();
+    });
+    let last = Txg(sim.txg - 1);
+    sim.sync.logs.flush_all(FlushAll::Request { upto: last });
+    let before = sim.sync.logs.stats();
+    sim.sync();
+    let (after, disk) = (sim.sync.logs.stats(), sim.store.0.lock());
+    assert!(before.unflushed_metaslabs > 50 && after.flushes >= 5, "{before:?} {after:?}");
+    let now = disk.unflushed.iter().filter(|(id, txg)| txg.0 > last.0 && disk.arrays.contains_key(id));
+    // those that became dirty in this txg have its number as well, but were not written to
+    let blocks: BTreeMap<u64, usize> = now.fold(BTreeMap::new(), |mut blocks, (id, _)| {
+        *blocks.entry(disk.arrays[id] / OBJECTS_PER_BLOCK).or_default() += 1;
+        blocks
+    });
+    let most = blocks.values().max().copied().unwrap_or(0);
+    assert!(most as u64 * 2 >= after.flushes, "{} flushes, at most {most} in a block", after.flushes);
+}
+
 /// A full pool refuses, and what is freed can be used again: at once when space is so low.
 #[test]
 fn a_full_pool_says_so_and_recovers() {
