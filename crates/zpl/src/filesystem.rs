@@ -54,7 +54,11 @@ struct Inner {
     case: CaseSensitivity,
     normalization: u64,
     utf8_only: bool,
+    posix_acls: bool,
 }
+
+/// Value of the property `acltype`: files have POSIX lists.
+const ACLTYPE_POSIX: u64 = 1;
 
 impl FileSystem {
     /// Opens a file system or a snapshot of one. An encrypted one needs its key loaded.
@@ -62,14 +66,19 @@ impl FileSystem {
     /// # Errors
     /// When the dataset is no file system, of a newer version, its key is not loaded, or its master node is unreadable.
     pub fn open(dataset: &pool::Dataset) -> Result<FileSystem, Error> {
-        FileSystem::from_objset(dataset.objset()?, dataset.is_snapshot())
+        let acltype = dataset.prop("acltype")?.and_then(|prop| prop.value.number());
+        FileSystem::open_with(dataset.objset()?, dataset.is_snapshot(), acltype == Some(ACLTYPE_POSIX))
     }
 
-    /// Opens the file system in `objset`.
+    /// Opens the file system in `objset`, and shows the POSIX lists of its files whatever the property `acltype` says.
     ///
     /// # Errors
     /// As [`FileSystem::open`].
     pub fn from_objset(objset: Arc<Objset>, is_snapshot: bool) -> Result<FileSystem, Error> {
+        FileSystem::open_with(objset, is_snapshot, true)
+    }
+
+    fn open_with(objset: Arc<Objset>, is_snapshot: bool, posix_acls: bool) -> Result<FileSystem, Error> {
         if objset.phys().os_type != ObjsetType::Zfs {
             return Err(Error::WrongType { objset: objset.id(), wanted: "file system" });
         }
@@ -98,6 +107,7 @@ impl FileSystem {
             case,
             normalization: number("normalization")?.unwrap_or(0),
             utf8_only: number("utf8only")?.unwrap_or(0) != 0,
+            posix_acls,
             objset,
         };
         Ok(FileSystem(Arc::new(inner)))
@@ -149,6 +159,12 @@ impl FileSystem {
     #[must_use]
     pub fn utf8_only(&self) -> bool {
         self.0.utf8_only
+    }
+
+    /// Whether the POSIX lists that files have are seen: not unless property `acltype` says so.
+    #[must_use]
+    pub fn shows_posix_acls(&self) -> bool {
+        self.0.posix_acls
     }
 
     /// The table of system attributes.

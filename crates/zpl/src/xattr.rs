@@ -2,7 +2,7 @@
 //!
 //! Names are stored with their name space (`trusted.x`, `security.x`, `system.posix_acl_access`), those of users with
 //! `user.` or, by other systems or with `zfs_xattr_compat`, without; Linux shows the latter as `user.` too. Names of
-//! FreeBSD's system name space are not shown.
+//! FreeBSD's system name space are not shown, nor POSIX lists while property `acltype` is another.
 
 use std::collections::HashSet;
 
@@ -55,12 +55,12 @@ impl Node {
         let mut seen = HashSet::new();
         let mut all = Vec::new();
         for (stored, value) in self.sa_xattrs()? {
-            if let Some(name) = linux_name(&stored).filter(|name| seen.insert(name.clone())) {
+            if let Some(name) = self.shown_name(&stored).filter(|name| seen.insert(name.clone())) {
                 all.push((name, value));
             }
         }
         for (stored, object) in self.dir_xattrs()? {
-            if let Some(name) = linux_name(&stored).filter(|name| seen.insert(name.clone())) {
+            if let Some(name) = self.shown_name(&stored).filter(|name| seen.insert(name.clone())) {
                 all.push((name, self.dir_value(object)?));
             }
         }
@@ -75,7 +75,7 @@ impl Node {
         let mut seen = HashSet::new();
         let stored = self.sa_xattrs()?.into_iter().map(|(name, _)| name);
         let stored = stored.chain(self.dir_xattrs()?.into_iter().map(|(name, _)| name));
-        Ok(stored.filter_map(|name| linux_name(&name)).filter(|name| seen.insert(name.clone())).collect())
+        Ok(stored.filter_map(|name| self.shown_name(&name)).filter(|name| seen.insert(name.clone())).collect())
     }
 
     /// The value of the attribute that Linux shows as `name`.
@@ -83,7 +83,7 @@ impl Node {
     /// # Errors
     /// As [`Node::xattrs`].
     pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let is_it = |stored: &[u8]| linux_name(stored).is_some_and(|shown| shown == name);
+        let is_it = |stored: &[u8]| self.shown_name(stored).is_some_and(|shown| shown == name);
         if let Some((_, value)) = self.sa_xattrs()?.into_iter().find(|(stored, _)| is_it(stored)) {
             return Ok(Some(value));
         }
@@ -91,6 +91,11 @@ impl Node {
             Some((_, object)) => self.dir_value(object).map(Some),
             None => Ok(None),
         }
+    }
+
+    fn shown_name(&self, stored: &[u8]) -> Option<Vec<u8>> {
+        let acl = stored == PosixAcl::ACCESS.as_bytes() || stored == PosixAcl::DEFAULT.as_bytes();
+        if acl && !self.fs().shows_posix_acls() { None } else { linux_name(stored) }
     }
 
     /// Attributes in the system attributes, by stored name.

@@ -50,6 +50,8 @@ pub(crate) struct Room {
 struct Level {
     own: bool,
     root: bool,
+    /// What binds is the size of the pool, not a quota.
+    by_size: bool,
     used: u64,
     /// 0 for none.
     quota: u64,
@@ -106,7 +108,7 @@ impl Room {
                 (false, _) => level.quota,
             };
             if used >= quota {
-                return match level.root {
+                return match level.by_size || netfree {
                     // something may be freed by what is on its way
                     true if pending > 0 => Verdict::Wait,
                     true => Verdict::Refuse(Refusal::NoSpace),
@@ -183,14 +185,24 @@ impl Spa {
             if !(dir.quota != 0 || dir.reserved != 0 || (own && reserved != 0) || root) {
                 continue;
             }
-            let (mut quota, mut for_frees) = (dir.quota, 0);
+            let (mut quota, mut for_frees, mut by_size) = (dir.quota, 0, false);
             if root {
                 let size = self.size_after(&mos, synced)?;
-                quota = if quota == 0 { size } else { quota.min(size) };
+                by_size = quota == 0 || size < quota;
+                quota = if by_size { size } else { quota };
                 for_frees = size.saturating_add(self.space().manager().slop() / 2);
             }
             let (used, reserved) = (dir.used_bytes, dir.reserved);
-            levels.push(Level { own, root, used, quota, for_frees, reserved, pending: self.heads.pending(*id) });
+            levels.push(Level {
+                own,
+                root,
+                by_size,
+                used,
+                quota,
+                for_frees,
+                reserved,
+                pending: self.heads.pending(*id),
+            });
         }
         Ok(Room {
             synced,

@@ -396,6 +396,7 @@ mod tests {
             atime: true,
             relatime: true,
             readonly: false,
+            sync: 0,
         }
     }
 

@@ -14,7 +14,7 @@ use dmu::{BlockCursor, Tx};
 use parking_lot::Mutex;
 
 use super::znode::content_modified;
-use super::{Cred, Refusal, SMALL_CHANGE, StatFs, Zfs, Znode};
+use super::{Cred, Refusal, SMALL_CHANGE, SYNC_DISABLED, StatFs, Zfs, Znode};
 use crate::{Attrs, Error, FileFlags, Kind};
 
 /// The largest size of a file (Linux: `MAX_LFS_FILESIZE`).
@@ -258,13 +258,17 @@ impl Zfs {
         Ok(())
     }
 
-    /// Waits until what was changed in a file is on disk. All waiting of a caller for his data goes through here.
+    /// Waits until what was changed in a file is on disk; with `sync=disabled` it does not. All waiting of a caller for his data goes
+    /// through here.
     ///
     /// # Errors
     /// ENOENT if there is no such file; EIO if the pool is suspended.
     pub fn fsync(&self, id: u64) -> Result<(), Error> {
         self.znode(id)?;
-        Ok(self.spa().sync()?)
+        match self.settings().sync {
+            SYNC_DISABLED => Ok(()),
+            _ => Ok(self.spa().sync()?),
+        }
     }
 
     /// Space and objects of the file system.

@@ -118,7 +118,15 @@ pub struct Settings {
     pub relatime: bool,
     /// `readonly`.
     pub readonly: bool,
+    /// `sync`: 0 standard, 1 always, 2 disabled.
+    pub sync: u64,
 }
+
+/// Value of the property `sync`: who waits for the disk does not.
+pub(crate) const SYNC_DISABLED: u64 = 2;
+/// Record sizes at most without and with feature `large_blocks` (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`, `SPA_MAXBLOCKSIZE`).
+const OLD_MAX_BLOCK: u64 = 128 << 10;
+const MAX_BLOCK: u64 = 16 << 20;
 
 impl Settings {
     /// Reads the properties of `dataset`.
@@ -130,7 +138,7 @@ impl Settings {
             Ok(dataset.prop(name)?.and_then(|prop| prop.value.number()).unwrap_or(default))
         };
         Ok(Settings {
-            recordsize: number("recordsize", 128 << 10)?,
+            recordsize: record_size(dataset, number("recordsize", OLD_MAX_BLOCK)?),
             dnode_slots: match number("dnodesize", 0)? {
                 0 => 1,
                 // OpenZFS takes 1 KiB for all (`dmu_objset_dnodesize`)
@@ -145,8 +153,15 @@ impl Settings {
             atime: number("atime", 1)? != 0,
             relatime: number("relatime", 1)? != 0,
             readonly: number("readonly", 0)? != 0,
+            sync: number("sync", 0)?,
         })
     }
+}
+
+/// The size of records that the pool can have, a power of two, whatever the property says.
+fn record_size(dataset: &pool::Dataset, wanted: u64) -> u64 {
+    let most = if dataset.pool().feature_enabled("large_blocks") { MAX_BLOCK } else { OLD_MAX_BLOCK };
+    1 << wanted.clamp(512, most).ilog2()
 }
 
 impl Zfs {
@@ -274,6 +289,6 @@ impl Zfs {
         if self.0.settings.read().readonly {
             return Err(Refusal::ReadOnly.of(self.0.fs.root()));
         }
-        Held::begin(&self.0.spa, bytes, netfree)
+        Held::begin(&self.0.spa, self.0.fs.objset(), bytes, netfree)
     }
 }

@@ -146,12 +146,20 @@ impl Zfs {
             zap.add_u64(tx, name, entry_word(id, node.kind()))?;
             self.note_long_name(tx, name);
             let now = self.now();
-            node.edit(self, tx, |attrs| {
+            let linked = node.edit(self, tx, |attrs| {
+                // its last name may have gone from another directory meanwhile
+                if attrs.links == 0 {
+                    return Err(Refusal::Gone.of(id));
+                }
                 attrs.links += 1;
                 attrs.parent = dir.id();
                 state_changed(attrs, now);
                 Ok(())
-            })?;
+            });
+            if let Err(error) = linked {
+                zap.remove(tx, name)?;
+                return Err(error);
+            }
             self.entries_changed(tx, &dir, Delta::plus(Kind::File), now)?;
             Ok(node.attrs())
         })

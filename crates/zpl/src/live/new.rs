@@ -52,12 +52,30 @@ impl Zfs {
         let inherits = parent.flags.has(FileFlags::INHERIT_ACE) && !hidden;
         let list = if inherits { Some(self.fs().node(dir.id())?.acl()?) } else { None };
         let acl = acl::of_new_file(&self.settings(), list.as_ref(), new.kind, mode, owners);
-        let mut flags = FileFlags::ARCHIVE.0 | FileFlags::AV_MODIFIED.0 | acl.flags;
+        let (given, projid) = self.given_on(&parent, new.kind, hidden);
+        let flags = given | acl.flags;
+        self.check_new_file_quota(dir.id(), owners.uid.0, owners.gid.0, projid.unwrap_or(0))?;
+        Ok(Birth { new, parent: dir.id(), owners, acl, flags, projid, now: self.now() })
+    }
+
+    /// What the hidden directory of extended attributes of `above` will be; or, if `above` is that directory, a value in it. Quotas do not
+    /// hinder it.
+    pub(super) fn plan_hidden<'a>(&self, above: &Znode, new: &'a NewFile<'a>, owners: Owners) -> Birth<'a> {
+        let mode = u32::from(new.kind.number()) << 12 | new.mode & 0o7777;
+        let acl = acl::of_new_file(&self.settings(), None, new.kind, mode, owners);
+        let (given, projid) = self.given_on(&above.attrs(), new.kind, true);
+        let flags = given | acl.flags;
+        Birth { new, parent: above.id(), owners, acl, flags, projid, now: self.now() }
+    }
+
+    /// Flags and project that a new file has by its directory.
+    fn given_on(&self, parent: &Attrs, kind: Kind, hidden: bool) -> (u64, Option<u64>) {
+        let mut flags = FileFlags::ARCHIVE.0 | FileFlags::AV_MODIFIED.0;
         if hidden {
             flags |= FileFlags::XATTR.0;
         }
         // other kinds have no project of their own in any release
-        let takes_part = matches!(new.kind, Kind::File | Kind::Directory);
+        let takes_part = matches!(kind, Kind::File | Kind::Directory);
         let heir = takes_part && parent.flags.has(FileFlags::PROJINHERIT);
         if heir {
             flags |= FileFlags::PROJINHERIT.0;
@@ -67,8 +85,7 @@ impl Zfs {
         if projid.is_some() {
             flags |= FileFlags::PROJID.0;
         }
-        self.check_new_file_quota(dir.id(), owners.uid.0, owners.gid.0, projid.unwrap_or(0))?;
-        Ok(Birth { new, parent: dir.id(), owners, acl, flags, projid, now: self.now() })
+        (flags, projid)
     }
 
     fn check_target(&self, dir: u64, target: &[u8]) -> Result<(), Error> {

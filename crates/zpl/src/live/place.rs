@@ -2,13 +2,16 @@
 //!
 //! A thread must not wait for a second place while it holds a first one: the txg of the first may be closing, and waits for it. So the
 //! places of a thread are known here, one a pool, and an operation within another, or within a batch, gets the one that is held.
+//!
+//! A place is taken within the quotas and reservations of one dataset. So operations of a batch on another dataset take another place, and
+//! those that take room do not share one that was taken for freeing.
 
 use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dmu::Tx;
+use dmu::{Objset, Tx};
 use pool::Spa;
 
 use crate::Error;
@@ -19,6 +22,9 @@ const BATCH_BYTES: u64 = 4 << 20;
 struct Place {
     /// The address of the pool, which lives as long as who holds the place.
     spa: usize,
+    /// The object set whose limits it was taken within, and whether for freeing.
+    objset: u64,
+    netfree: bool,
     /// `None` in a batch between two places.
     tx: Option<Rc<Tx>>,
     /// Bytes that it was taken for and nobody has claimed yet.
@@ -47,12 +53,13 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// The thread's place, or a new one for about `bytes` bytes.
-    pub(super) fn begin(spa: &Arc<Spa>, bytes: u64, netfree: bool) -> Result<Held, Error> {
+    /// The thread's place, or a new one for about `bytes` bytes of `objset`.
+    pub(super) fn begin(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Held, Error> {
         let at = key(spa);
         let open = spa.txgs().open();
         let found = with(at, |place| {
-            let good = |tx: &Rc<Tx>| place.depth > 0 || (tx.txg() == open && place.left >= bytes);
+            let fits = place.objset == objset.id() && (netfree || !place.netfree) && place.left >= bytes;
+            let good = |tx: &Rc<Tx>| place.depth > 0 || (tx.txg() == open && fits);
             // an old place is given back before a new one is taken
             place.tx = place.tx.take().filter(good);
             place.left = place.left.saturating_sub(bytes);
@@ -62,13 +69,22 @@ impl Held {
             Some(Some(tx)) => tx,
             Some(None) => {
                 let want = bytes.max(BATCH_BYTES);
-                let tx = take(spa, want, netfree).or_else(|_| take(spa, bytes, netfree))?;
-                with(at, |place| (place.tx, place.left) = (Some(tx.clone()), want - bytes));
+                // where little room is left an operation may fit all the same
+                let (tx, taken) = match take(spa, objset, want, netfree) {
+                    Ok(tx) => (tx, want),
+                    Err(_) => (take(spa, objset, bytes, netfree)?, bytes),
+                };
+                with(at, |place| {
+                    (place.objset, place.netfree) = (objset.id(), netfree);
+                    (place.tx, place.left) = (Some(tx.clone()), taken - bytes);
+                });
                 tx
             }
             None => {
-                let tx = take(spa, bytes, netfree)?;
-                let place = Place { spa: at, tx: Some(tx.clone()), left: 0, depth: 0, batch: false };
+                let tx = take(spa, objset, bytes, netfree)?;
+                let of = objset.id();
+                let place =
+                    Place { spa: at, objset: of, netfree, tx: Some(tx.clone()), left: 0, depth: 0, batch: false };
                 PLACES.with_borrow_mut(|places| places.push(place));
                 tx
             }
@@ -83,8 +99,8 @@ impl Held {
     }
 }
 
-fn take(spa: &Arc<Spa>, bytes: u64, netfree: bool) -> Result<Rc<Tx>, Error> {
-    Ok(Rc::new(if netfree { spa.tx_netfree(bytes)? } else { spa.tx(bytes)? }))
+fn take(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Rc<Tx>, Error> {
+    Ok(Rc::new(spa.dataset_tx(objset, bytes, netfree)?))
 }
 
 impl Deref for Held {
@@ -113,7 +129,7 @@ impl Batch {
         if with(at, |_| ()).is_some() {
             return Batch(None);
         }
-        let place = Place { spa: at, tx: None, left: 0, depth: 0, batch: true };
+        let place = Place { spa: at, objset: 0, netfree: false, tx: None, left: 0, depth: 0, batch: true };
         PLACES.with_borrow_mut(|places| places.push(place));
         Batch(Some(at))
     }

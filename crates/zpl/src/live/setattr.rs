@@ -83,15 +83,21 @@ impl Zfs {
         }
         let fixed = attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::APPENDONLY);
         let changes = set.size.is_some() || set.uid.is_some() || set.gid.is_some() || set.mode.is_some();
-        if fixed && (changes || set.mtime.is_some() || set.atime.is_some() || set.crtime.is_some()) {
+        let times = set.mtime.is_some() || set.atime.is_some() || set.crtime.is_some();
+        let touches_fixed = set.touch && attrs.flags.has(FileFlags::IMMUTABLE);
+        if fixed && (changes || times) || touches_fixed {
             return refused(Refusal::NotPermitted);
         }
         if self.settings().readonly {
             return refused(Refusal::ReadOnly);
         }
-        let others = set.mode.is_some() || set.atime.is_some() || set.mtime.is_some() || set.crtime.is_some();
-        if (others || set.flags.is_some() || set.projid.is_some()) && !self.may_as_owner(cred, node, &attrs, set)? {
+        if (times || set.mode.is_some() || set.flags.is_some() || set.projid.is_some())
+            && !self.may_as_owner(cred, node, &attrs, set)?
+        {
             return refused(Refusal::NotPermitted);
+        }
+        if set.touch && !access::owns(cred, &attrs) {
+            self.check(cred, node, Perms::WRITE_DATA)?;
         }
         let owners = self.plan_owners(cred, node, &attrs, set)?;
         let flags = plan_flags(cred, &attrs, set).map_err(|why| why.of(node.id()))?;
@@ -176,6 +182,9 @@ impl Zfs {
         node.edit_with(self, tx, &others, |attrs| {
             attrs.mode = mode;
             (attrs.owner, attrs.group) = (owners.uid, owners.gid);
+            if set.touch {
+                (attrs.atime, attrs.mtime) = (now, now);
+            }
             attrs.atime = set.atime.unwrap_or(attrs.atime);
             attrs.mtime = set.mtime.unwrap_or(attrs.mtime);
             attrs.crtime = set.crtime.unwrap_or(attrs.crtime);

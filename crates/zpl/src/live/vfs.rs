@@ -97,6 +97,8 @@ pub struct SetAttr {
     pub atime: Option<Time>,
     /// Time of the last change of the contents.
     pub mtime: Option<Time>,
+    /// The times of access and change become now (`utimes` without times): whoever may write the file may do that.
+    pub touch: bool,
     /// Time of creation.
     pub crtime: Option<Time>,
     /// Flags, those that users can set.

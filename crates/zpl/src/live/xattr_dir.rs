@@ -1,26 +1,20 @@
 //! The hidden directory of extended attributes: a directory without a name, whose files are the values (OpenZFS: `zfs_make_xattrdir`,
 //! `zpl_xattr_set_dir`). The file's `content` is held throughout, so that nobody else changes the directory.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use dmu::sa::{Attr, SaValue, words};
-use dmu::{NewObject, NewZap, Tx, Zap};
-use ondisk::{DNODE_SIZE, ObjectType};
+use dmu::Tx;
 
-use super::acl::{self, Owners};
-use super::setattr::acl_values;
-use super::znode::{content_modified, time_value};
-use super::{Cred, Zfs, Znode};
-use crate::{Attrs, Error, FileFlags, Fuid, Kind, linux_name};
+use super::acl::Owners;
+use super::names::entry_word;
+use super::new::Recorded;
+use super::znode::content_modified;
+use super::{Cred, NewFile, Zfs, Znode};
+use crate::{Error, Fuid, Kind, linux_name};
 
-/// Type and permissions of the directory, and of a value.
-const DIR_MODE: u32 = 0o041_777;
-const VALUE_MODE: u32 = 0o100_644;
-/// What a dnode of one slot has beside its bonus buffer.
-const DNODE_FIXED: usize = 64 + 128;
-/// Where the kind of file stands in the entry of a directory.
-const KIND_SHIFT: u32 = 60;
+/// Permissions of the directory, and of a value.
+const DIR_MODE: u32 = 0o1777;
+const VALUE_MODE: u32 = 0o644;
 
 impl Zfs {
     /// The stored names in the hidden directory that Linux shows as `name`.
@@ -59,19 +53,12 @@ impl Zfs {
         value: &[u8],
     ) -> Result<(), Error> {
         let dir = match node.with_attrs(|attrs| attrs.xattr_dir) {
-            0 => self.make_hidden_dir(tx, node)?,
+            0 => self.make_hidden_dir(tx, node, None)?,
             id => self.znode(id)?,
         };
         let file = match self.fs().lookup(dir.id(), stored)? {
             Some(entry) => self.znode(entry.object)?,
-            None => {
-                let owners = Owners { uid: Fuid(cred.uid.into()), gid: Fuid(cred.gid.into()) };
-                let file = self.make_hidden(tx, &dir.attrs(), dir.id(), VALUE_MODE, owners)?;
-                let word = file.id() | u64::from(Kind::File.number()) << KIND_SHIFT;
-                dir.dir()?.add_u64(tx, stored, word)?;
-                self.count_entry(tx, &dir, 1)?;
-                file
-            }
+            None => self.make_hidden_value(tx, cred, &dir, stored)?,
         };
         let _content = file.content.write();
         file.object().free_range(tx, 0, u64::MAX)?;
@@ -91,63 +78,36 @@ impl Zfs {
         })
     }
 
-    fn make_hidden_dir(&self, tx: &Tx, node: &Arc<Znode>) -> Result<Arc<Znode>, Error> {
-        let attrs = node.attrs();
-        let owners = Owners { uid: attrs.owner, gid: attrs.group };
-        let dir = self.make_hidden(tx, &attrs, node.id(), DIR_MODE, owners)?;
+    fn make_hidden_value(&self, tx: &Tx, cred: &Cred, dir: &Znode, stored: &[u8]) -> Result<Arc<Znode>, Error> {
+        let owners = Owners { uid: Fuid(cred.uid.into()), gid: Fuid(cred.gid.into()) };
+        let new = NewFile::new(Kind::File, VALUE_MODE);
+        let file = self.make_node(tx, &self.plan_hidden(dir, &new, owners))?;
+        if let Err(error) = dir.dir()?.add_u64(tx, stored, entry_word(file.id(), Kind::File)) {
+            self.unmake_node(tx, &file)?;
+            return Err(error.into());
+        }
+        self.count_entry(tx, dir, 1)?;
+        Ok(file)
+    }
+
+    /// Makes the directory, as a log has recorded it perhaps. The file's `content` is held.
+    pub(super) fn make_hidden_dir(
+        &self,
+        tx: &Tx,
+        node: &Arc<Znode>,
+        recorded: Option<Recorded>,
+    ) -> Result<Arc<Znode>, Error> {
+        let owners = node.with_attrs(|attrs| Owners { uid: attrs.owner, gid: attrs.group });
+        let new = NewFile::new(Kind::Directory, DIR_MODE);
+        let mut birth = self.plan_hidden(node, &new, owners);
+        if let Some(recorded) = recorded {
+            birth = birth.as_recorded(recorded);
+        }
+        let dir = self.make_node(tx, &birth)?;
         node.edit(self, tx, |attrs| {
             attrs.xattr_dir = dir.id();
             Ok(())
         })?;
         Ok(dir)
-    }
-
-    /// Makes the directory, or a value in it (OpenZFS: `zfs_mknode` with `IS_XATTR`). `above` are the attributes of what it belongs to.
-    fn make_hidden(&self, tx: &Tx, above: &Attrs, parent: u64, mode: u32, owners: Owners) -> Result<Arc<Znode>, Error> {
-        let (objset, slots) = (self.fs().objset(), self.settings().dnode_slots);
-        let (bonus_type, bonus_len) = (ObjectType::SA, slots.max(1) * DNODE_SIZE - DNODE_FIXED);
-        let is_dir = mode & 0o170_000 == DIR_MODE & 0o170_000;
-        let kind = if is_dir { Kind::Directory } else { Kind::File };
-        let object = if is_dir {
-            let object_type = ObjectType::DIRECTORY_CONTENTS;
-            let new = NewZap {
-                object_type,
-                bonus_type,
-                bonus_len,
-                slots,
-                normflags: self.fs().normalization(),
-                ..NewZap::default()
-            };
-            Zap::create_with(tx, objset, &new)?.object().clone()
-        } else {
-            let object_type = ObjectType::PLAIN_FILE_CONTENTS;
-            objset.alloc_object(tx, &NewObject { object_type, bonus_type, bonus_len, slots, ..NewObject::default() })?
-        };
-        let acl = acl::of_new_file(&self.settings(), None, kind, mode, owners);
-        let base = FileFlags::ARCHIVE.0 | FileFlags::AV_MODIFIED.0 | FileFlags::XATTR.0;
-        let project = if self.has_projects() { FileFlags::PROJID.0 } else { 0 };
-        let inherit = above.flags.0 & FileFlags::PROJINHERIT.0;
-        let now = self.now();
-        let one = |attr, word: u64| (attr, Cow::Owned(words(&[word])));
-        let mut all: Vec<SaValue<'_>> = vec![
-            one(Attr::Mode, acl.mode.into()),
-            one(Attr::Size, if is_dir { 2 } else { 0 }),
-            one(Attr::Gen, tx.txg().0),
-            one(Attr::Uid, owners.uid.0),
-            one(Attr::Gid, owners.gid.0),
-            one(Attr::Parent, parent),
-            one(Attr::Flags, base | acl.flags | project | inherit),
-            time_value(Attr::Atime, now),
-            time_value(Attr::Mtime, now),
-            time_value(Attr::Ctime, now),
-            time_value(Attr::Crtime, now),
-            one(Attr::Links, if is_dir { 2 } else { 1 }),
-        ];
-        if self.has_projects() {
-            all.push(one(Attr::Projid, above.projid.unwrap_or(0)));
-        }
-        all.extend(acl_values(&acl));
-        self.fs().sa().replace_all(tx, &object, &all)?;
-        self.znode(object.id())
     }
 }

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use dmu::{Object, Zap};
+use dmu::{Object, Objset, Zap};
 use parking_lot::RwLock;
 use pool::{PropSource, Spa, Value};
 
 use super::io::chunk;
 use super::place::Held;
-use super::{Refusal, SMALL_CHANGE};
+use super::{Refusal, SMALL_CHANGE, SYNC_DISABLED};
 use crate::{Error, Zvol};
 
 const PROPERTIES_OBJECT: u64 = 2;
@@ -24,6 +24,7 @@ const DISCARD: u64 = 1 << 30;
 pub struct Volume {
     spa: Arc<Spa>,
     name: String,
+    objset: Arc<Objset>,
     data: Object,
     properties: Zap,
     block: u64,
@@ -42,7 +43,7 @@ impl Volume {
         let volume = Zvol::from_objset(&objset)?;
         let properties = Zap::open(objset.object(PROPERTIES_OBJECT)?)?;
         let (data, block, size) = (volume.object().clone(), volume.block_size(), RwLock::new(volume.size()));
-        Ok(Volume { spa: spa.clone(), name: name.to_string(), data, properties, block, size })
+        Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, data, properties, block, size })
     }
 
     /// Bytes (property `volsize`).
@@ -86,7 +87,7 @@ impl Volume {
                 }
             }
             let bytes = SMALL_CHANGE.max(now.len() as u64 + 2 * self.block);
-            let place = Held::begin(&self.spa, bytes, false)?;
+            let place = Held::begin(&self.spa, &self.objset, bytes, false)?;
             let size = self.size.write();
             self.fits(*size, at, now.len() as u64)?;
             self.data.write(&place, at, now)?;
@@ -105,7 +106,7 @@ impl Volume {
         let (mut at, end) = (offset, offset.saturating_add(len));
         while at < end {
             let piece = (end - at).min(DISCARD);
-            let place = Held::begin(&self.spa, SMALL_CHANGE.max(2 * self.block), true)?;
+            let place = Held::begin(&self.spa, &self.objset, SMALL_CHANGE.max(2 * self.block), true)?;
             let size = self.size.write();
             self.fits(*size, at, piece)?;
             self.data.free_range(&place, at, piece)?;
@@ -114,12 +115,16 @@ impl Volume {
         Ok(())
     }
 
-    /// Waits until what was written is on disk. All waiting for a volume goes through here.
+    /// Waits until what was written is on disk; with `sync=disabled` it does not. All waiting for a volume goes through here.
     ///
     /// # Errors
     /// EIO if the pool is suspended.
     pub fn flush(&self) -> Result<(), Error> {
-        Ok(self.spa.sync()?)
+        let dataset = self.spa.view()?.dataset_by_id(self.objset.id())?;
+        match dataset.prop("sync")?.and_then(|prop| prop.value.number()) {
+            Some(SYNC_DISABLED) => Ok(()),
+            _ => Ok(self.spa.sync()?),
+        }
     }
 
     /// Gives the volume another size, a multiple of its blocks; what lies behind is freed.

@@ -24,12 +24,18 @@ fn hooks() -> Hooks {
 }
 
 impl Scratch {
+    #[allow(dead_code, reason = "not all tests use it")]
     pub(crate) fn new() -> Scratch {
         Scratch::with(FsProps::default(), &[])
     }
 
     /// A pool `t` whose root file system has these properties.
     pub(crate) fn with(fixed: FsProps, props: &[(&str, u64)]) -> Scratch {
+        Scratch::tuned(fixed, props, |_| {})
+    }
+
+    /// As [`Scratch::with`], of a pool that `tune` changes.
+    pub(crate) fn tuned(fixed: FsProps, props: &[(&str, u64)], tune: impl FnOnce(&mut CreateOptions)) -> Scratch {
         let dir = tempfile::tempdir().unwrap();
         let spec = VdevSpec::parse(&[dir.path().join("a").display().to_string()]).unwrap();
         let open = |path: &str| -> Option<Arc<dyn Device>> {
@@ -40,6 +46,7 @@ impl Scratch {
         let mut create = CreateOptions::new("t");
         create.fs_props = props.iter().map(|(name, value)| ((*name).to_string(), Value::Number(*value))).collect();
         create.populate = Some(Box::new(move |objset, tx| create_fs(objset, tx, &fixed)));
+        tune(&mut create);
         let spa = Spa::create(new, create, hooks()).unwrap();
         Scratch { dir, spa: Some(spa) }
     }
@@ -48,10 +55,12 @@ impl Scratch {
         self.spa.as_ref().unwrap()
     }
 
+    #[allow(dead_code, reason = "not all tests use it")]
     pub(crate) fn zfs(&self) -> Zfs {
         Zfs::open(self.spa(), "t").unwrap()
     }
 
+    #[allow(dead_code, reason = "not all tests use it")]
     /// Exports the pool, has it judged, and imports it again.
     pub(crate) fn again(&mut self) {
         self.close();
