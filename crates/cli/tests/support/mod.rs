@@ -47,6 +47,11 @@ impl Session {
         session
     }
 
+    /// The folder of what the program remembers.
+    pub fn state(&self) -> &std::path::Path {
+        self.state.path()
+    }
+
     /// The folder of the images.
     pub fn images(&self) -> String {
         self.images.as_ref().unwrap().dir.to_str().unwrap().to_owned()
