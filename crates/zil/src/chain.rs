@@ -159,10 +159,11 @@ pub(crate) fn walk_as(
         }
         sum.max_blk_seq = seq;
         sum.blocks += 1;
+        let sealed = bp.is_encrypted() && (sealed_always || !objset.zio().keys().contains(objset.id()));
         if sum.max_lr_seq == claim_lr_seq && sum.max_blk_seq == claim_blk_seq {
+            keep(&bp, None, sealed);
             return sum.ended(ChainEnd::Claimed);
         }
-        let sealed = bp.is_encrypted() && (sealed_always || !objset.zio().keys().contains(objset.id()));
         let block = match read_block(objset, &bp, sealed) {
             Ok(block) => block,
             Err(end) => {
@@ -198,16 +199,6 @@ impl Summary {
         self.end = end;
         self
     }
-}
-
-/// Whether `objset` has no log, or one that was opened and holds no record: the usual state after a file system was unmounted.
-#[must_use]
-pub fn is_empty(objset: &Arc<Objset>) -> bool {
-    let stop_at_record = &mut |step: Step<'_>| match step {
-        Step::Block(_) => ControlFlow::Continue(()),
-        Step::Record { .. } => ControlFlow::Break(()),
-    };
-    !matches!(walk(objset, stop_at_record).end, ChainEnd::Stopped)
 }
 
 /// Reads the whole log of `objset` into memory. A log holds what was written in a few txgs; for one of unknown size use

@@ -31,6 +31,6 @@ mod pump;
 pub mod replay;
 mod show;
 
-pub use chain::{ChainEnd, Log, LogBlock, Step, Summary, data_of, is_empty, read_log, walk};
+pub use chain::{ChainEnd, Log, LogBlock, Step, Summary, data_of, read_log, walk};
 pub use error::Error;
 pub use show::ShowBlkPtr;

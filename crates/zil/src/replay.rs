@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use base::{Endian, tunable};
+use base::{Endian, Txg, tunable};
 use dmu::{Objset, Tx};
 use ondisk::zil::{RawRecord, Record, TxType};
 use ondisk::{BlkPtr, ZilHeader};
@@ -87,16 +87,21 @@ pub struct Replayed<E> {
     pub failed: Option<(u64, u64, E)>,
 }
 
-/// Replays the log of `objset`, if there is something to replay, and gives it up. `None` if there is not.
+/// Replays the log of `objset`, if it was claimed, and gives it up. `None` if there was nothing to replay.
 ///
 /// # Errors
 /// When the pool is suspended.
 pub fn replay<R: Replayer>(objset: &Arc<Objset>, replayer: &R) -> Result<Option<Replayed<R::Error>>, R::Error> {
     let header = objset.phys().zil_header.clone();
-    if !needs_replay(&header) {
+    // a log that was not claimed is one that somebody writes, or nothing at all
+    if header.claim_txg == Txg(0) {
         return Ok(None);
     }
     let log = read_log(objset);
+    if !needs_replay(&header) {
+        replayer.finish(blocks_of(&log))?;
+        return Ok(None);
+    }
     let mut done = Replayed { records: 0, skipped: 0, failed: None };
     if tunable::ZIL_REPLAY_DISABLE.get() == 0 {
         let all = log.records().count() as u64;

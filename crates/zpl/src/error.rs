@@ -7,6 +7,9 @@ pub enum Error {
     /// The objects below could not be read.
     #[error(transparent)]
     Dmu(#[from] dmu::Error),
+    /// The intent log cannot be replayed.
+    #[error(transparent)]
+    Log(#[from] zil::Error),
     /// The pool does not give the dataset.
     #[error(transparent)]
     Pool(Box<pool::Error>),
@@ -148,6 +151,7 @@ impl Error {
             Error::Dmu(e) => Error::dmu_errno(e),
             Error::Spill { errno, .. } => *errno,
             Error::Pool(e) => e.errno(),
+            Error::Log(_) => 5,
             Error::NvList { .. } | Error::Corrupt { .. } | Error::Missing { .. } | Error::BadAcl { .. } => 5,
             Error::NotFound { .. } => 2,
             Error::TooLarge { .. } => 7,

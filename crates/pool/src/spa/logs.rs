@@ -110,6 +110,13 @@ impl Spa {
         }
     }
 
+    /// Runs `work`, which replays the log of an open dataset, while nobody else does the same.
+    pub fn replaying<R>(&self, objset: &Objset, work: impl FnOnce() -> R) -> R {
+        let head = self.heads.get(objset.id());
+        let _alone = head.as_ref().map(|head| head.replay.lock());
+        work()
+    }
+
     /// Gives up the log of an open dataset, all of which is replayed: its header is empty and `blocks` are free in one txg, behind all that
     /// was changed before. Waits for it.
     ///

@@ -201,7 +201,7 @@ impl Zfs {
     }
 
     /// Gives the target blocks of the source's size, if it has only one yet. Tells whether it has them now.
-    fn fit_block_size(&self, tx: &Tx, output: &Znode, block: u64, to: u64) -> Result<bool, Error> {
+    pub(super) fn fit_block_size(&self, tx: &Tx, output: &Znode, block: u64, to: u64) -> Result<bool, Error> {
         let (object, now) = (output.object(), output.object().block_size());
         if to != 0 && !block.is_power_of_two() {
             return Ok(false);

@@ -1,0 +1,91 @@
+//! Claiming the logs of pools that were cut off in the middle of work.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use base::Txg;
+use dmu::Objset;
+use ondisk::{BlkPtr, ZilHeader};
+use oracle::fixtures;
+use pool::{OpenOptions, Pool};
+use zil::Step;
+use zil::claim::{Survey, needs_replay, survey};
+
+fn open(name: &str) -> (Arc<Pool>, fixtures::Unpacked) {
+    let images = fixtures::unpack(name);
+    let found = vdev::import::scan(std::slice::from_ref(&images.dir)).unwrap();
+    (Pool::open(&found[0], &OpenOptions::default()).unwrap(), images)
+}
+
+fn objset(pool: &Pool, short: &str) -> Arc<Objset> {
+    pool.dataset(&format!("{}/{short}", pool.name())).unwrap().objset().unwrap()
+}
+
+fn survey_of(pool: &Pool, short: &str) -> Survey {
+    survey(&[objset(pool, short)], pool.uberblock().txg).pop().unwrap().unwrap()
+}
+
+/// Claims with a pool that refuses the block after `good` ones. Gives the header, the blocks taken and the references.
+fn claim(survey: Survey, good: usize) -> (ZilHeader, Vec<BlkPtr>, Vec<BlkPtr>) {
+    let (mut taken, mut referred) = (Vec::new(), Vec::new());
+    let mut take = |bp: &BlkPtr| {
+        if taken.len() < good {
+            taken.push(*bp);
+        }
+        taken.len() <= good && taken.last() == Some(bp)
+    };
+    let header = survey.claim(&mut take, &mut |bp| referred.push(*bp));
+    (header, taken, referred)
+}
+
+#[test]
+fn a_log_is_claimed_to_its_end() {
+    // as many records as zdb counts
+    for (short, records) in [("a", 177), ("b", 177), ("enc", 176), ("vol", 82)] {
+        let (pool, _images) = open("zil-a");
+        let log = objset(&pool, short);
+        let summary = zil::walk(&log, &mut |_| ControlFlow::Continue(()));
+        let found = survey_of(&pool, short);
+        assert_eq!(found.records(), records, "{short}");
+        assert!(found.lost().is_none() && !found.is_lost_whole());
+        let (header, taken, referred) = claim(found, usize::MAX);
+        assert_eq!(header.claim_txg, Txg(pool.uberblock().txg.0 + 1));
+        assert_eq!((header.claim_blk_seq, header.claim_lr_seq), (summary.max_blk_seq, summary.max_lr_seq), "{short}");
+        assert!(needs_replay(&header) && header.replay_seq == 0 && header.log == log.phys().zil_header.log);
+        let places: HashSet<_> = taken.iter().map(|bp| (bp.dva(0).vdev(), bp.dva(0).offset())).collect();
+        assert_eq!(places.len(), taken.len(), "{short}: each block once");
+        assert!(taken.iter().all(|bp| bp.birth() > pool.uberblock().txg));
+        assert!(referred.iter().all(|bp| bp.birth_physical() <= pool.uberblock().txg));
+        assert_eq!(referred.is_empty(), short == "vol", "files were cloned");
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_had_ends_the_log() {
+    let (pool, _images) = open("zil-a");
+    let (full, all, _) = claim(survey_of(&pool, "a"), usize::MAX);
+    let mut before = (0, 0);
+    for good in 0..all.len() {
+        let (header, taken, _) = claim(survey_of(&pool, "a"), good);
+        let now = (header.claim_blk_seq, header.claim_lr_seq);
+        assert_eq!(taken.len(), good);
+        assert!(now >= before && now < (full.claim_blk_seq, full.claim_lr_seq + 1), "{good}: {now:?}");
+        before = now;
+    }
+    assert!(before.1 > 0, "there are records before the last block");
+    let (none, ..) = claim(survey_of(&pool, "a"), 0);
+    assert!(!needs_replay(&none) || none.claim_lr_seq > 0, "a log without a block holds nothing");
+}
+
+#[test]
+fn what_was_claimed_or_is_empty_is_left_alone() {
+    for fixture in ["basic-a", "enc-a"] {
+        let (pool, _images) = open(fixture);
+        let all = pool.list(pool.name(), &pool::ListOptions::DATASETS).unwrap();
+        let objsets: Vec<_> = all.iter().filter_map(|entry| entry.dataset()?.objset().ok()).collect();
+        assert!(!objsets.is_empty());
+        assert!(survey(&objsets, pool.uberblock().txg).iter().all(Option::is_none), "{fixture}");
+    }
+}

@@ -1,0 +1,357 @@
+//! How a file system does again what its intent log says (OpenZFS: `zfs_replay.c`).
+//!
+//! Records tell results: numbers of objects, owners, modes, times of creation are taken as they are. So nobody is asked for permission, and no
+//! limit counts, as it did when the record was written; times of change are those of the replay, as with OpenZFS. All changes of a
+//! record, and the note that it is replayed, have one place in a txg.
+
+use std::borrow::Cow;
+
+use base::{Endian, bytes};
+use dmu::Tx;
+use dmu::sa::Attr;
+use nvlist::{Encoding, NvList, Value};
+use ondisk::BlkPtr;
+use ondisk::zil::{AttrPart, Create, Record, Rename, SetAttr as Logged, TxType, Write};
+use zil::replay::{Entry, Replayed, Replayer};
+use zio::Payload;
+
+use super::acl::{self, Owners};
+use super::names::entry_word;
+use super::namespace::Delta;
+use super::new::Recorded;
+use super::setattr::acl_values;
+use super::znode::{content_modified, state_changed};
+use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, SetAttr, Settings, Zfs, Znode};
+use crate::{Ace, Acl, Error, FileFlags, Kind, Time, decode_dxattr};
+
+/// Fields of a change of attributes that count (Linux: `ATTR_*`).
+const ATTR_MODE: u64 = 0x1;
+const ATTR_UID: u64 = 0x2;
+const ATTR_GID: u64 = 0x4;
+const ATTR_SIZE: u64 = 0x8;
+const ATTR_ATIME: u64 = 0x10;
+const ATTR_MTIME: u64 = 0x20;
+/// Further attributes: that the time of creation counts, and the project (OpenZFS: `XAT0_*`).
+const XAT_CREATETIME: u32 = 0x1;
+const XAT_PROJID: u32 = 0x4_0000;
+/// Further attributes that are flags of a file.
+const XAT_FLAGS: [(u32, FileFlags); 14] = [
+    (0x2, FileFlags::ARCHIVE),
+    (0x4, FileFlags::SYSTEM),
+    (0x8, FileFlags::READONLY),
+    (0x10, FileFlags::HIDDEN),
+    (0x20, FileFlags::NOUNLINK),
+    (0x40, FileFlags::IMMUTABLE),
+    (0x80, FileFlags::APPENDONLY),
+    (0x100, FileFlags::NODUMP),
+    (0x200, FileFlags::OPAQUE),
+    (0x400, FileFlags::AV_QUARANTINED),
+    (0x800, FileFlags::AV_MODIFIED),
+    (0x8000, FileFlags::OFFLINE),
+    (0x1_0000, FileFlags::SPARSE),
+    (0x2_0000, FileFlags::PROJINHERIT),
+];
+
+impl Zfs {
+    /// Replays the intent log, if there is something to replay. Nobody else uses the file system yet, and no limits are loaded.
+    ///
+    /// # Errors
+    /// When the pool is suspended. A record that cannot be replayed ends the replay; that is told in the result.
+    pub(super) fn replay(&self) -> Result<Option<Replayed<Error>>, Error> {
+        let settings = self.settings();
+        // what was written before the file system became one to read only counts all the same
+        *self.0.settings.write() = Settings { readonly: false, ..*settings }.into();
+        let objset = self.fs().objset();
+        let done = self.spa().replaying(objset, || zil::replay::replay(objset, &Player(self)));
+        *self.0.settings.write() = settings;
+        done
+    }
+}
+
+struct Player<'a>(&'a Zfs);
+
+impl Replayer for Player<'_> {
+    type Error = Error;
+
+    fn apply(&self, entry: &Entry<'_>) -> Result<(), Error> {
+        let zfs = self.0;
+        let bytes = 4 * SMALL_CHANGE + 2 * zfs.settings().recordsize;
+        zfs.change_freeing(bytes, |tx| {
+            zfs.play(tx, entry)?;
+            Ok(entry.note(zfs.fs().objset(), tx)?)
+        })
+    }
+
+    fn batch(&self, work: &mut dyn FnMut()) {
+        let done: Result<(), Error> = self.0.batch(|| {
+            work();
+            Ok(())
+        });
+        debug_assert!(done.is_ok(), "it gives what `work` gives");
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        Ok(self.0.spa().sync()?)
+    }
+
+    fn finish(&self, blocks: Vec<BlkPtr>) -> Result<(), Error> {
+        Ok(self.0.spa().destroy_log(self.0.fs().objset(), blocks)?)
+    }
+}
+
+fn time([sec, nsec]: [u64; 2]) -> Time {
+    Time { sec: sec.cast_signed(), nsec: nsec as u32 }
+}
+
+impl Zfs {
+    fn play(&self, tx: &Tx, entry: &Entry<'_>) -> Result<(), Error> {
+        match &entry.record {
+            Record::Commit => Ok(()),
+            Record::Create(new) if entry.kind == TxType::Mkxattr => self.play_hidden_dir(tx, new),
+            Record::Create(new) => self.play_create(tx, new, entry),
+            Record::Remove { doid, name } if entry.kind == TxType::Rmdir => self.rmdir(&Cred::ROOT, *doid, name),
+            Record::Remove { doid, name } => self.unlink(&Cred::ROOT, *doid, name),
+            Record::Link { doid, link_obj, name } => self.link(&Cred::ROOT, *link_obj, *doid, name).map(|_| ()),
+            Record::Rename(rename) => self.play_rename(rename, entry.kind),
+            Record::Write(write) => self.play_write(tx, write, entry),
+            Record::Truncate { foid, offset, length } => self.play_truncate(*foid, *offset, *length),
+            Record::SetAttr(set) => self.play_setattr(tx, set, entry.endian),
+            Record::AclV0 { foid, count, aces } => {
+                self.play_acl(tx, *foid, Acl::decode_old(aces, *count, entry.endian)?, None)
+            }
+            Record::Acl { foid, acl } => {
+                let aces = Acl::decode(acl.aces, acl.count, entry.endian)?;
+                self.play_acl(tx, *foid, aces, Some(acl.flags))
+            }
+            Record::SetSaXattr { foid, name, value } => self.play_sa_xattr(tx, *foid, name, *value),
+            Record::CloneRange { foid, offset, length, blksz, bps } => {
+                self.play_clone(tx, *foid, (*offset, *length), *blksz, bps)
+            }
+        }
+    }
+
+    fn play_create(&self, tx: &Tx, new: &Create<'_>, entry: &Entry<'_>) -> Result<(), Error> {
+        let dir = self.directory(new.doid)?;
+        let kind = Kind::from_number((new.mode >> 12 & 0xf) as u8);
+        {
+            let _names = dir.names.write();
+            if self.find(&dir, new.name)?.is_some() {
+                return Err(Refusal::Exists.of(dir.id()));
+            }
+            let file = NewFile {
+                rdev: new.rdev,
+                target: new.link.unwrap_or(&[]),
+                ..NewFile::new(kind, (new.mode & 0o7777) as u32)
+            };
+            let owner = owner_of(new.uid, new.gid);
+            let birth = self.plan_new(&owner, &dir, &file)?.as_recorded(recorded_of(new));
+            let node = self.make_node(tx, &birth)?;
+            if let Err(error) = dir.dir()?.add_u64(tx, new.name, entry_word(node.id(), kind)) {
+                self.unmake_node(tx, &node)?;
+                return Err(error.into());
+            }
+            self.note_long_name(tx, new.name);
+            self.entries_changed(tx, &dir, Delta::plus(kind), self.now())?;
+        }
+        if let Some(attrs) = &new.attrs {
+            let (set, _) = further(attrs, entry.endian, &*self.znode(new.foid)?);
+            self.setattr(&Cred::ROOT, new.foid, &set)?;
+        }
+        if let Some(acl) = &new.acl {
+            let aces = Acl::decode(acl.aces, acl.count, entry.endian)?;
+            self.play_acl(tx, new.foid, aces, Some(acl.flags))?;
+        }
+        Ok(())
+    }
+
+    /// MKXATTR: the hidden directory of extended attributes of a file.
+    fn play_hidden_dir(&self, tx: &Tx, new: &Create<'_>) -> Result<(), Error> {
+        let node = self.znode(new.doid)?;
+        let _content = node.content.write();
+        self.make_hidden_dir(tx, &node, Some(recorded_of(new))).map(|_| ())
+    }
+
+    fn play_rename(&self, rename: &Rename<'_>, kind: TxType) -> Result<(), Error> {
+        let mode = match kind {
+            TxType::RenameExchange => RenameMode::Exchange,
+            TxType::RenameWhiteout => RenameMode::Whiteout,
+            _ => RenameMode::Replace,
+        };
+        let whiteout = rename.whiteout.map(|new| {
+            let crtime = time(new.crtime);
+            let recorded = Recorded { id: new.foid, slots: slots(new.slots), generation: new.generation, crtime };
+            (owner_of(new.uid, new.gid), recorded)
+        });
+        let (from, to) = ((rename.sdoid, rename.src), (rename.tdoid, rename.dst));
+        self.rename_as(&Cred::ROOT, from, to, mode, whiteout)
+    }
+
+    /// WRITE, and WRITE2, which says that the data is on disk and may lie behind the end of the file. An indirect write brings a whole block:
+    /// all of it is written, as the record of a later part of it may have come too late for one of its own; the end of the file is that of the
+    /// record.
+    fn play_write(&self, tx: &Tx, write: &Write<'_>, entry: &Entry<'_>) -> Result<(), Error> {
+        let node = self.znode(write.foid)?;
+        super::io::expect_file(&node)?;
+        let _content = node.content.write();
+        let end = write.offset.checked_add(write.length).filter(|end| *end <= super::io::MAX_SIZE);
+        let end = end.ok_or_else(|| Refusal::FileTooLarge.of(write.foid))?;
+        if entry.kind == TxType::Write2 {
+            return node.edit(self, tx, |attrs| {
+                attrs.size = attrs.size.max(end);
+                Ok(())
+            });
+        }
+        let (mut at, mut data) = (write.offset, write.data.unwrap_or(&[]));
+        if let Some(block) = entry.data.as_deref() {
+            let size = write.blkptr.lsize();
+            if write.length < size {
+                at -= at.checked_rem(size).unwrap_or(0);
+                data = block;
+            } else {
+                data = block.get(..usize::try_from(write.length).unwrap_or(usize::MAX)).unwrap_or(block);
+            }
+        }
+        let size = node.with_attrs(|attrs| attrs.size);
+        self.grow_first_block(tx, &node, size.max(at.saturating_add(data.len() as u64)))?;
+        node.object().write(tx, at, data)?;
+        let now = self.now();
+        node.edit(self, tx, |attrs| {
+            attrs.size = attrs.size.max(end);
+            content_modified(attrs, now);
+            Ok(())
+        })
+    }
+
+    fn play_truncate(&self, id: u64, offset: u64, length: u64) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        let size = node.with_attrs(|attrs| attrs.size);
+        match length {
+            _ if offset > size => self.truncate(&Cred::ROOT, &node, offset.saturating_add(length)),
+            0 => self.truncate(&Cred::ROOT, &node, offset),
+            _ => self.punch(&Cred::ROOT, id, offset..offset.saturating_add(length)),
+        }
+    }
+
+    fn play_setattr(&self, tx: &Tx, from: &Logged<'_>, endian: Endian) -> Result<(), Error> {
+        let node = self.znode(from.foid)?;
+        let (mut set, flags) = match &from.attrs {
+            Some(attrs) => further(attrs, endian, &node),
+            None => (SetAttr::default(), None),
+        };
+        let given = |bit: u64| from.mask & bit != 0;
+        set.mode = given(ATTR_MODE).then_some((from.mode & 0o7777) as u32);
+        set.uid = given(ATTR_UID).then_some(from.uid as u32);
+        set.gid = given(ATTR_GID).then_some(from.gid as u32);
+        set.size = given(ATTR_SIZE).then_some(from.size);
+        set.atime = given(ATTR_ATIME).then_some(time(from.atime));
+        set.mtime = given(ATTR_MTIME).then_some(time(from.mtime));
+        // a file that is fixed from now on was not when the rest changed, nor is one that is so no longer
+        if let Some(flags) = flags {
+            node.edit(self, tx, |attrs| {
+                attrs.flags.0 &= !(FileFlags::IMMUTABLE.0 | FileFlags::APPENDONLY.0);
+                Ok(())
+            })?;
+            set.flags = Some(flags);
+        }
+        self.setattr(&Cred::ROOT, from.foid, &set).map(|_| ())
+    }
+
+    fn play_acl(&self, tx: &Tx, id: u64, aces: Vec<Ace>, flags: Option<u64>) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        let before = node.attrs();
+        let owners = Owners { uid: before.owner, gid: before.group };
+        let list_flags = flags.unwrap_or(before.flags.0);
+        let new = acl::of_list(aces, list_flags, before.kind(), before.mode, owners)?;
+        let now = self.now();
+        node.edit_with(self, tx, &acl_values(&new), |attrs| {
+            attrs.mode = new.mode;
+            attrs.flags.0 = attrs.flags.0 & !acl::ACL_WIDE | new.flags;
+            state_changed(attrs, now);
+            Ok(())
+        })
+    }
+
+    /// SETSAXATTR: by the stored name, whatever name space and property say.
+    fn play_sa_xattr(&self, tx: &Tx, id: u64, name: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        let _content = node.content.write();
+        let what = "extended attributes";
+        let broken = |source| Error::NvList { object: id, what, source };
+        let sa = node.sa(self)?;
+        let packed = sa.get(Attr::Dxattr).filter(|packed| !packed.is_empty());
+        let mut list = NvList::new();
+        for (stored, old) in packed.map_or(Ok(Vec::new()), decode_dxattr).map_err(broken)? {
+            if stored != name {
+                list.insert(stored, Value::ByteArray(old));
+            }
+        }
+        if let Some(value) = value {
+            list.insert(name, Value::ByteArray(value.to_vec()));
+        }
+        let bytes = list.pack(Encoding::Xdr, Endian::Little).map_err(broken)?;
+        let now = self.now();
+        node.edit_with(self, tx, &[(Attr::Dxattr, Cow::Owned(bytes))], |attrs| {
+            state_changed(attrs, now);
+            Ok(())
+        })
+    }
+
+    fn play_clone(&self, tx: &Tx, id: u64, (at, len): (u64, u64), block: u64, bps: &[BlkPtr]) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        super::io::expect_file(&node)?;
+        let _content = node.content.write();
+        let misfit = || Refusal::Invalid("blocks of another size to clone").of(id);
+        let first = at.checked_div(block).filter(|first| first.saturating_mul(block) == at).ok_or_else(misfit)?;
+        if !self.fit_block_size(tx, &node, block, at)? {
+            return Err(misfit());
+        }
+        let object = node.object();
+        for (blkid, bp) in (first..).zip(bps) {
+            if !bp.is_hole() {
+                object.write_stored(tx, blkid, Payload::Clone(*bp))?;
+            } else if blkid < object.nblocks() {
+                object.free_range(tx, blkid.saturating_mul(block), block)?;
+            }
+        }
+        let now = self.now();
+        node.edit(self, tx, |attrs| {
+            attrs.size = attrs.size.max(at.saturating_add(len));
+            content_modified(attrs, now);
+            Ok(())
+        })
+    }
+}
+
+/// Whoever a new file belongs to, as its maker.
+fn owner_of(uid: u64, gid: u64) -> Cred {
+    Cred { uid: uid as u32, gid: gid as u32, groups: Vec::new() }
+}
+
+fn slots(slots: u64) -> usize {
+    usize::try_from(slots).unwrap_or(1)
+}
+
+fn recorded_of(new: &Create<'_>) -> Recorded {
+    Recorded { id: new.foid, slots: slots(new.slots), generation: new.generation, crtime: time(new.crtime) }
+}
+
+/// What further attributes of a record change; and, if flags are among them, what the file's flags become.
+fn further(attrs: &AttrPart<'_>, endian: Endian, node: &Znode) -> (SetAttr, Option<FileFlags>) {
+    let asked = attrs.bitmap.first().copied().unwrap_or(0);
+    let mut flags = node.with_attrs(|attrs| attrs.flags);
+    let mut any = false;
+    for (bit, flag) in XAT_FLAGS.into_iter().filter(|(bit, _)| asked & bit != 0) {
+        any = true;
+        let set = attrs.attrs & u64::from(bit) != 0;
+        flags.0 = if set { flags.0 | flag.0 } else { flags.0 & !flag.0 };
+    }
+    let project = || bytes::u64(attrs.scanstamp, 0, endian);
+    let flags = any.then_some(flags);
+    let set = SetAttr {
+        flags,
+        crtime: (asked & XAT_CREATETIME != 0).then_some(time(attrs.crtime)),
+        projid: if asked & XAT_PROJID != 0 { project() } else { None },
+        ..SetAttr::default()
+    };
+    (set, flags)
+}

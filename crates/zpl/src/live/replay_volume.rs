@@ -1,0 +1,81 @@
+//! How a volume does again what its intent log says (OpenZFS: `zvol_replay_write`, `zvol_replay_truncate`, `zvol_replay_clone_range`).
+
+use std::sync::Arc;
+
+use dmu::{Object, Objset, Tx};
+use ondisk::BlkPtr;
+use ondisk::zil::{Record, TxType, Write};
+use pool::Spa;
+use zil::replay::{Entry, Replayer};
+use zio::Payload;
+
+use super::place::{Batch, Held};
+use super::{Refusal, SMALL_CHANGE};
+use crate::Error;
+
+/// A volume whose log is replayed. Nobody else uses it yet.
+pub(super) struct Player<'a> {
+    pub(super) spa: &'a Arc<Spa>,
+    pub(super) objset: &'a Arc<Objset>,
+    pub(super) data: &'a Object,
+    pub(super) block: u64,
+}
+
+impl Replayer for Player<'_> {
+    type Error = Error;
+
+    fn apply(&self, entry: &Entry<'_>) -> Result<(), Error> {
+        let place = Held::begin(self.spa, self.objset, SMALL_CHANGE + 2 * self.block, true)?;
+        match &entry.record {
+            Record::Write(write) if entry.kind == TxType::Write => self.write(&place, write, entry)?,
+            Record::Truncate { offset, length, .. } => self.data.free_range(&place, *offset, *length)?,
+            Record::CloneRange { offset, blksz, bps, .. } => self.clone_range(&place, *offset, *blksz, bps)?,
+            Record::Commit | Record::Write(_) => {}
+            _ => return Err(Refusal::Unsupported("record of a volume").of(self.data.id())),
+        }
+        Ok(entry.note(self.objset, &place)?)
+    }
+
+    fn batch(&self, work: &mut dyn FnMut()) {
+        let _batch = Batch::begin(self.spa);
+        work();
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        Ok(self.spa.sync()?)
+    }
+
+    fn finish(&self, blocks: Vec<BlkPtr>) -> Result<(), Error> {
+        Ok(self.spa.destroy_log(self.objset, blocks)?)
+    }
+}
+
+impl Player<'_> {
+    fn write(&self, tx: &Tx, write: &Write<'_>, entry: &Entry<'_>) -> Result<(), Error> {
+        let (mut at, mut data) = (write.offset, write.data.unwrap_or(&[]));
+        if let Some(block) = entry.data.as_deref() {
+            let size = write.blkptr.lsize();
+            if write.length < size {
+                at -= at.checked_rem(size).unwrap_or(0);
+                data = block;
+            } else {
+                data = block.get(..usize::try_from(write.length).unwrap_or(usize::MAX)).unwrap_or(block);
+            }
+        }
+        Ok(self.data.write(tx, at, data)?)
+    }
+
+    fn clone_range(&self, tx: &Tx, at: u64, block: u64, bps: &[BlkPtr]) -> Result<(), Error> {
+        if block != self.block || at.checked_rem(block) != Some(0) {
+            return Err(Refusal::Invalid("blocks of another size to clone").of(self.data.id()));
+        }
+        for (blkid, bp) in (at / block..).zip(bps) {
+            if bp.is_hole() {
+                self.data.free_range(tx, blkid.saturating_mul(block), block)?;
+            } else {
+                self.data.write_stored(tx, blkid, Payload::Clone(*bp))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! Pools of the OpenZFS kernel module that were stopped with full intent logs: what Zuse makes of them is what the kernel's own replay
+//! made of them.
+#![allow(clippy::unwrap_used, dead_code)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use base::tunable;
+use oracle::{fixtures, judge};
+use pool::{Hooks, ImportOptions, Kind, ListOptions, OpenOptions, Pool, Spa};
+use support::{Fixture, Touched, compare_replayed, touched_in};
+use vdev::{Device, FileDevice};
+use zpl::live::{Volume, Zfs};
+
+const FIXTURES: [&str; 2] = ["zil-a", "zilslog-a"];
+
+/// A device that loses its power after so many writes: the rest is told to be written, and is not.
+#[derive(Debug)]
+struct Cut {
+    file: FileDevice,
+    left: Arc<AtomicI64>,
+}
+
+impl Device for Cut {
+    fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.file.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) > 0 {
+            return self.file.write_at(offset, data);
+        }
+        Err(std::io::Error::other("the power is cut"))
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> String {
+        self.file.name()
+    }
+}
+
+struct Pools {
+    name: &'static str,
+    pool: String,
+    images: fixtures::Unpacked,
+    touched: BTreeMap<String, Touched>,
+}
+
+impl Pools {
+    fn new(name: &'static str) -> Pools {
+        let images = fixtures::unpack_private(name);
+        let touched = touched_in(name, &images);
+        let pool = fixtures::manifest(name)["pool"].as_str().unwrap().to_owned();
+        Pools { name, pool, images, touched }
+    }
+
+    /// Opens the pool for writing; its devices work for so many writes.
+    fn import(&self, writes: i64, options: OpenOptions) -> Result<Arc<Spa>, pool::Error> {
+        let left = Arc::new(AtomicI64::new(writes));
+        let open = |path: PathBuf| -> (PathBuf, Arc<dyn Device>) {
+            let file = open_again(&path);
+            (path, Arc::new(Cut { file, left: left.clone() }))
+        };
+        let found = vdev::import::scan_devices(self.images.images().into_iter().map(open).collect());
+        let candidate = found.iter().find(|c| c.name == self.pool).unwrap();
+        let hooks = Hooks { used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() };
+        let options = ImportOptions { open: options, force: true, ..ImportOptions::default() };
+        Spa::import(candidate, &options, hooks)
+    }
+
+    /// Imports the pool, replays all logs, exports it. An error if the power is cut on the way.
+    fn replay(&self, writes: i64) -> Result<(), String> {
+        let spa = self.import(writes, OpenOptions::default()).map_err(|e| format!("import: {e}"))?;
+        let view = spa.view().map_err(|e| e.to_string())?;
+        support::load_keys(self.name, &view);
+        for name in datasets(&view, Kind::Filesystem) {
+            Zfs::open(&spa, &name).map_err(|e| format!("{name}: {e}"))?;
+        }
+        for name in datasets(&view, Kind::Volume) {
+            Volume::open(&spa, &name).map_err(|e| format!("{name}: {e}"))?;
+        }
+        drop(view);
+        spa.export().map_err(|e| format!("export: {e}"))
+    }
+
+    /// How many logs are replayed in part.
+    fn half_replayed(&self) -> usize {
+        let found = vdev::import::scan(std::slice::from_ref(&self.images.dir)).unwrap();
+        let pool = Pool::open(&found[0], &OpenOptions::default()).unwrap();
+        let all = pool.list(pool.name(), &ListOptions::DATASETS).unwrap();
+        let headers = all.iter().filter_map(|entry| Some(entry.dataset()?.objset().ok()?.phys().zil_header.clone()));
+        headers.filter(|header| header.replay_seq != 0).count()
+    }
+
+    /// What zdb, the list of files and the sums of the volumes say.
+    fn check(&self) {
+        let dir = self.images.dir.display().to_string();
+        if let Some(out) = judge::run("zdb", &["-e", "-p", &dir, "-bcc", &self.pool]) {
+            let text = String::from_utf8_lossy(&out.stdout);
+            let trouble = String::from_utf8_lossy(&out.stderr);
+            assert!(text.contains("No leaks") && out.status.success(), "{}: {text}\n{trouble}", self.name);
+        }
+        let fixture = Fixture::of(self.name, self.images.clone());
+        let compared = compare_replayed(&fixture, &self.touched);
+        assert!(compared.differences.is_empty(), "{compared}: {:#?}", compared.differences);
+        for (volume, truth) in fixture.manifest["zvols"].as_object().unwrap() {
+            let wanted = (truth["size"].as_u64(), truth["sha256"].as_str().map(str::to_owned));
+            assert_eq!(support::volume_digest(&fixture, volume), wanted, "{volume}");
+        }
+        for name in datasets(&fixture.pool, Kind::Filesystem) {
+            let header = fixture.pool.dataset(&name).unwrap().objset().unwrap().phys().zil_header.clone();
+            assert_eq!(header, ondisk::ZilHeader::empty(), "{name}: the log is gone");
+        }
+    }
+}
+
+/// Opens a device, when the pool before has let go of it.
+fn open_again(path: &std::path::Path) -> FileDevice {
+    for _ in 0..500 {
+        match FileDevice::open_read_write(path) {
+            Err(vdev::Error::Busy { .. }) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("{}: still in use", path.display());
+}
+
+fn datasets(pool: &Arc<Pool>, kind: Kind) -> Vec<String> {
+    let all = pool.list(pool.name(), &ListOptions::DATASETS).unwrap();
+    let heads = all.iter().filter_map(|entry| entry.dataset());
+    heads.filter(|dataset| dataset.kind().unwrap() == kind).map(|dataset| dataset.name().to_owned()).collect()
+}
+
+#[test]
+fn replayed_pools_are_what_the_kernel_made_of_them() {
+    for name in FIXTURES {
+        let pools = Pools::new(name);
+        pools.replay(i64::MAX).unwrap();
+        pools.check();
+    }
+}
+
+#[test]
+fn priming_changes_nothing_but_the_time() {
+    tunable::ZIL_REPLAY_PRIME.set(0);
+    let pools = Pools::new("zil-a");
+    let done = pools.replay(i64::MAX);
+    tunable::ZIL_REPLAY_PRIME.set(1);
+    done.unwrap();
+    pools.check();
+}
+
+#[test]
+fn a_power_cut_in_a_replay_leaves_the_rest_to_the_next() {
+    let pools = Pools::new("zil-a");
+    // what is dirty is written at once: a replay takes many txgs
+    let percent = tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get();
+    tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.set(0);
+    let (mut cuts, mut halves) = (0, 0);
+    // each try gets further: claims, then some of the logs, then the export
+    for writes in (1..).map(|n: i64| 20 + n * 10) {
+        match pools.replay(writes) {
+            Ok(()) => break,
+            Err(_) => cuts += 1,
+        }
+        halves += pools.half_replayed();
+    }
+    tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.set(percent);
+    assert!(cuts >= 4 && halves >= 2, "{cuts} cuts, {halves} logs that were left half replayed");
+    pools.check();
+}
+
+#[test]
+fn a_missing_log_device_is_told_of_and_given_up_on_demand() {
+    let pools = Pools::new("zilslog-a");
+    std::fs::remove_file(pools.images.dir.join("log0.img")).unwrap();
+    let refused = pools.import(i64::MAX, OpenOptions::default());
+    assert!(matches!(refused, Err(pool::Error::MissingVdevs(_))), "{refused:?}");
+    let options = OpenOptions { missing_log_ok: true, ..OpenOptions::default() };
+    let spa = pools.import(i64::MAX, options).unwrap();
+    support::load_keys(pools.name, &spa.view().unwrap());
+    for name in datasets(&spa.view().unwrap(), Kind::Filesystem) {
+        Zfs::open(&spa, &name).unwrap();
+    }
+    spa.export().unwrap();
+}
