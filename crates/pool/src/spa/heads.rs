@@ -41,6 +41,8 @@ pub(crate) struct Head {
     pub(crate) room: Mutex<Option<Arc<Room>>>,
     /// How far a receive has come that goes into it.
     pub(crate) resume: ResumeSlots,
+    /// Held while its log is replayed.
+    pub(crate) replay: Mutex<()>,
 }
 
 impl Head {
@@ -52,6 +54,7 @@ impl Head {
             reserved: AtomicU64::new(reserved),
             room: Mutex::default(),
             resume: ResumeSlots::default(),
+            replay: Mutex::default(),
         })
     }
 
