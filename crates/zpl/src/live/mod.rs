@@ -29,17 +29,19 @@ mod access;
 mod acl;
 mod clone_range;
 mod io;
-mod permit;
 mod mount;
 mod names;
 mod namespace;
 mod new;
+mod permit;
 mod place;
 mod posix;
 mod prefetch;
 mod quota;
 mod refusal;
 mod rename;
+mod replay;
+mod replay_volume;
 mod setattr;
 mod size;
 mod times;
@@ -58,9 +60,9 @@ use pool::Spa;
 
 use crate::{Error, FileSystem, MASTER_NODE_OBJ, Time};
 
-use place::{Batch, Held};
 pub use access::Perms;
 pub use acl::list_of_mode;
+use place::{Batch, Held};
 pub use refusal::Refusal;
 pub use vfs::{Cred, NewFile, RenameMode, SetAttr, StatFs, Vfs, XattrMode};
 pub use znode::{Open, Znode};
@@ -172,7 +174,7 @@ impl Zfs {
     pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Zfs, Error> {
         let view = spa.view()?;
         let dataset = view.dataset(name)?;
-        let objset = spa.objset(&dataset)?;
+        let objset = spa.objset_to_replay(&dataset)?;
         let fs = FileSystem::from_objset(objset.clone(), false)?;
         if fs.version() < 5 {
             return Err(Error::Version { objset: objset.id(), version: fs.version() });
@@ -194,6 +196,8 @@ impl Zfs {
             quotas: quota::Quotas::default(),
             fs,
         }));
+        // no limit counts for what was promised
+        let _replayed = zfs.replay()?;
         zfs.load_quotas()?;
         if !zfs.settings().readonly {
             zfs.drain()?;

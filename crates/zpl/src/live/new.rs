@@ -20,6 +20,8 @@ const DNODE_FIXED: usize = 64 + 128;
 /// Names fold to upper case (OpenZFS: `U8_TEXTPREP_TOUPPER`).
 const TOUPPER: u64 = 0x2;
 const S_ISGID: u32 = 0o2000;
+/// Slots that a dnode takes at most.
+const MAX_SLOTS: usize = 32;
 /// Longest target of a symbolic link (Linux: `PATH_MAX`, less the NUL).
 const TARGET_MAX: usize = 4095;
 
@@ -32,6 +34,20 @@ pub(super) struct Birth<'a> {
     flags: u64,
     projid: Option<u64>,
     now: Time,
+    recorded: Option<Recorded>,
+}
+
+/// What the intent log says of a new file beyond what was asked for when it was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recorded {
+    /// The object's number.
+    pub(super) id: u64,
+    /// Slots of its dnode.
+    pub(super) slots: usize,
+    /// The txg that it was made in.
+    pub(super) generation: u64,
+    /// When.
+    pub(super) crtime: Time,
 }
 
 impl Zfs {
@@ -55,7 +71,7 @@ impl Zfs {
         let (given, projid) = self.given_on(&parent, new.kind, hidden);
         let flags = given | acl.flags;
         self.check_new_file_quota(dir.id(), owners.uid.0, owners.gid.0, projid.unwrap_or(0))?;
-        Ok(Birth { new, parent: dir.id(), owners, acl, flags, projid, now: self.now() })
+        Ok(Birth { new, parent: dir.id(), owners, acl, flags, projid, now: self.now(), recorded: None })
     }
 
     /// What the hidden directory of extended attributes of `above` will be; or, if `above` is that directory, a value in it. Quotas do not
@@ -65,7 +81,7 @@ impl Zfs {
         let acl = acl::of_new_file(&self.settings(), None, new.kind, mode, owners);
         let (given, projid) = self.given_on(&above.attrs(), new.kind, true);
         let flags = given | acl.flags;
-        Birth { new, parent: above.id(), owners, acl, flags, projid, now: self.now() }
+        Birth { new, parent: above.id(), owners, acl, flags, projid, now: self.now(), recorded: None }
     }
 
     /// Flags and project that a new file has by its directory.
@@ -106,8 +122,9 @@ impl Zfs {
     /// # Errors
     /// When the object cannot be made.
     pub(super) fn make_node(&self, tx: &Tx, birth: &Birth<'_>) -> Result<Arc<Znode>, Error> {
-        let slots = self.settings().dnode_slots;
+        let slots = birth.recorded.map_or(self.settings().dnode_slots, |recorded| recorded.slots).clamp(1, MAX_SLOTS);
         let bonus_len = slots * DNODE_SIZE - DNODE_FIXED;
+        let id = birth.recorded.map(|recorded| recorded.id);
         let objset = self.fs().objset();
         let (object, zap) = if birth.new.kind == Kind::Directory {
             let fold = if self.fs().case_sensitivity() == CaseSensitivity::Sensitive { 0 } else { TOUPPER };
@@ -117,6 +134,7 @@ impl Zfs {
                 bonus_type: ObjectType::SA,
                 bonus_len,
                 slots,
+                id,
                 ..NewZap::default()
             };
             let zap = Zap::create_with(tx, objset, &new)?;
@@ -129,9 +147,13 @@ impl Zfs {
                 slots,
                 ..NewObject::default()
             };
-            (objset.alloc_object(tx, &new)?, None)
+            let object = match id {
+                Some(id) => objset.claim_object(tx, id, &new)?,
+                None => objset.alloc_object(tx, &new)?,
+            };
+            (object, None)
         };
-        let attrs = birth.attrs(tx.txg().0);
+        let attrs = birth.attrs(birth.recorded.map_or(tx.txg().0, |recorded| recorded.generation));
         let written = self.fs().sa().replace_all(tx, &object, &birth.values(&attrs));
         if let Err(error) = written {
             objset.free_object(tx, object.id())?;
@@ -166,6 +188,11 @@ fn owners_and_mode(cred: &Cred, parent: &Attrs, new: &NewFile<'_>) -> (Owners, u
 }
 
 impl Birth<'_> {
+    /// With number, time and generation that a log has recorded.
+    pub(super) fn as_recorded(self, recorded: Recorded) -> Self {
+        Birth { now: recorded.crtime, recorded: Some(recorded), ..self }
+    }
+
     fn attrs(&self, txg: u64) -> Attrs {
         let kind = self.new.kind;
         let (size, links) = match kind {

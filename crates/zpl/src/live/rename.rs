@@ -10,6 +10,7 @@ use dmu::Tx;
 use super::access::Perms;
 use super::names::{entry_word, is_dots};
 use super::namespace::{Delta, in_order, to_add};
+use super::new::Recorded;
 use super::znode::state_changed;
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, Zfs, Znode};
 use crate::{DirEntry, Error, FileFlags, Kind, Time};
@@ -33,6 +34,8 @@ struct Plan<'a> {
     to_name: &'a [u8],
     target: Option<Place<'a>>,
     mode: RenameMode,
+    /// What a log has recorded of the whiteout, and whose it is.
+    whiteout: Option<&'a (Cred, Recorded)>,
 }
 
 impl Zfs {
@@ -50,6 +53,18 @@ impl Zfs {
         to_name: &[u8],
         mode: RenameMode,
     ) -> Result<(), Error> {
+        self.rename_as(cred, (dir, name), (to_dir, to_name), mode, None)
+    }
+
+    /// As [`Zfs::rename`], with a whiteout as a log has recorded it perhaps.
+    pub(super) fn rename_as(
+        &self,
+        cred: &Cred,
+        (dir, name): (u64, &[u8]),
+        (to_dir, to_name): (u64, &[u8]),
+        mode: RenameMode,
+        whiteout: Option<(Cred, Recorded)>,
+    ) -> Result<(), Error> {
         self.change(2 * SMALL_CHANGE, |tx| {
             let from = self.directory(dir)?;
             let to = self.directory(to_dir)?;
@@ -61,7 +76,7 @@ impl Zfs {
             loop {
                 let source = self.look(&from, name)?.ok_or_else(|| Error::not_found(name))?;
                 let target = self.look(&to, to_name)?.filter(|target| !is_same_entry(&source, target, to_name));
-                let plan = Plan { cred, source, to: &to, to_name, target, mode };
+                let plan = Plan { cred, source, to: &to, to_name, target, mode, whiteout: whiteout.as_ref() };
                 let dirs = plan.directories();
                 let _names: Vec<_> = dirs.iter().map(|dir| dir.names.write()).collect();
                 // what the names name may have changed before the locks were there
@@ -231,7 +246,10 @@ impl Zfs {
         let from = plan.source.dir;
         self.check(plan.cred, from, to_add(Kind::CharDevice))?;
         let new = NewFile::device(Kind::CharDevice, 0, 0, 0);
-        let birth = self.plan_new(plan.cred, from, &new)?;
+        let birth = match plan.whiteout {
+            Some((owner, recorded)) => self.plan_new(owner, from, &new)?.as_recorded(*recorded),
+            None => self.plan_new(plan.cred, from, &new)?,
+        };
         self.make_node(tx, &birth)
     }
 

@@ -11,7 +11,7 @@ use pool::{PropSource, Spa, Value};
 
 use super::io::chunk;
 use super::place::Held;
-use super::{Refusal, SMALL_CHANGE, SYNC_DISABLED};
+use super::{Refusal, SMALL_CHANGE, SYNC_DISABLED, replay_volume};
 use crate::{Error, Zvol};
 
 const PROPERTIES_OBJECT: u64 = 2;
@@ -39,10 +39,12 @@ impl Volume {
     /// When the dataset is no volume or a snapshot, its key is not loaded, or its objects are unreadable.
     pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Volume, Error> {
         let dataset = spa.view()?.dataset(name)?;
-        let objset = spa.objset(&dataset)?;
+        let objset = spa.objset_to_replay(&dataset)?;
         let volume = Zvol::from_objset(&objset)?;
         let properties = Zap::open(objset.object(PROPERTIES_OBJECT)?)?;
         let (data, block, size) = (volume.object().clone(), volume.block_size(), RwLock::new(volume.size()));
+        let player = replay_volume::Player { spa, objset: &objset, data: &data, block };
+        spa.replaying(&objset, || zil::replay::replay(&objset, &player))?;
         Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, data, properties, block, size })
     }
 
