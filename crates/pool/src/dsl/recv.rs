@@ -7,11 +7,11 @@
 use base::{Guid, Txg};
 use dmu::{Tx, ZapValue};
 use nvlist::NvList;
+use ondisk::ObjsetType;
 use ondisk::dsl::{DslDatasetPhys, dataset_keys as keys, dir_keys};
 use ondisk::send::{
     Begin, DRR_FLAG_CI_DATA, DRR_FLAG_CLONE, DRR_FLAG_FREERECORDS, DRR_FLAG_SPILL_BLOCK, feature as stream,
 };
-use ondisk::ObjsetType;
 
 use crate::dsl::lookup::{Live, check_component, check_name, refused};
 use crate::dsl::{NewKey, Refusal, WithoutKey};
@@ -473,4 +473,3 @@ impl ResumeSlots {
         slots.iter().flatten().find(|(at, _)| *at == txg).map(|(_, point)| *point)
     }
 }
-

@@ -9,10 +9,10 @@ use dmu::{Objset, Tx};
 use ondisk::dsl::{DslDatasetPhys, dataset_keys as keys};
 
 use crate::Error;
+use crate::dsl::Refusal;
 use crate::dsl::destroy_snapshot::Doomed;
 use crate::dsl::lookup::{Live, NAME_MAX, refused};
 use crate::dsl::recv::{Begun, CLONE, RecvBegin, ResumePoint};
-use crate::dsl::Refusal;
 use crate::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 

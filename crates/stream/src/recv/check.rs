@@ -5,7 +5,8 @@
 use codec::Compress;
 use ondisk::ObjectType;
 use ondisk::send::{
-    DRR_OBJECT_SPILL, DRR_RAW_BYTESWAP, Free, FreeObjects, Object, ObjectRange, Record, Spill, Write, WriteEmbedded, feature,
+    DRR_OBJECT_SPILL, DRR_RAW_BYTESWAP, Free, FreeObjects, Object, ObjectRange, Record, Spill, Write, WriteEmbedded,
+    feature,
 };
 
 use super::Error;
@@ -125,9 +126,7 @@ impl Check {
         ensure(n != ZSTD || self.has(feature::ZSTD), || {
             "compression type ZSTD requires DMU_BACKUP_FEATURE_ZSTD".into()
         })?;
-        ensure(n != LZ4 || self.has(feature::LZ4), || {
-            format!("compression type {n} requires DMU_BACKUP_FEATURE_LZ4")
-        })
+        ensure(n != LZ4 || self.has(feature::LZ4), || format!("compression type {n} requires DMU_BACKUP_FEATURE_LZ4"))
     }
 
     fn object(&self, r: &Object) -> Checked {
@@ -192,7 +191,9 @@ impl Check {
         valid_type("type", r.object_type)?;
         at_least("logical size", r.length, MINBLOCKSIZE)?;
         at_most("logical size", r.length, self.max_block)?;
-        ensure(r.length.is_multiple_of(MINBLOCKSIZE), || format!("logical size {} is not a multiple of 512", r.length))?;
+        ensure(r.length.is_multiple_of(MINBLOCKSIZE), || {
+            format!("logical size {} is not a multiple of 512", r.length)
+        })?;
         if self.raw() {
             ensure(r.compressed_size != 0, || "payload size must be non-zero on raw streams".into())?;
             self.compression(r.compressiontype)?;
@@ -239,7 +240,9 @@ const OTN_UINT64_METADATA: u32 = 0xc3;
 
 fn raw_object(r: &Object, slots: u8, capacity: u64) -> Checked {
     ensure(r.flags & !(DRR_OBJECT_SPILL | DRR_RAW_BYTESWAP) == 0, || format!("invalid flags {:#x}", r.flags))?;
-    ensure(r.raw_bonuslen >= r.bonuslen, || format!("raw bonus length {} < bonus length {}", r.raw_bonuslen, r.bonuslen))?;
+    ensure(r.raw_bonuslen >= r.bonuslen, || {
+        format!("raw bonus length {} < bonus length {}", r.raw_bonuslen, r.bonuslen)
+    })?;
     ensure(r.indblkshift == 0 || (12..=17).contains(&r.indblkshift), || {
         format!("indirect block shift {} outside valid range 12-17", r.indblkshift)
     })?;

@@ -38,7 +38,7 @@ use pool::{NewKey, Receiving, RecvBegin, Spa, WithoutKey};
 use crate::Reader;
 use check::Check;
 pub use error::Error;
-use queue::{Queue, Whole};
+use queue::{Queue, Whole, Writing};
 use writer::Writer;
 
 /// How a stream is to be received.
@@ -141,8 +141,7 @@ fn records<R: Read + Send>(
     let (shared, toguid) = (&queue, begin.toguid);
     std::thread::scope(|scope| {
         scope.spawn(move || source::read_records(reader, from, toguid, &check, shared));
-        let written = Writer::new(receiving, begin, order, progress).run(shared);
-        shared.close();
-        written
+        let _close = Writing(shared);
+        Writer::new(receiving, begin, order, progress).run(shared)
     })
 }

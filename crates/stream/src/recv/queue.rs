@@ -103,11 +103,28 @@ impl Queue {
         }
     }
 
-    /// Nobody takes any more.
-    pub(super) fn close(&self) {
+    fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
         state.batches.clear();
         self.changed.notify_all();
+    }
+}
+
+/// Ends the queue for its writer, whatever becomes of the reader.
+pub(super) struct Reading<'a>(pub(super) &'a Queue);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.end(Err(Error::Stopped));
+    }
+}
+
+/// Closes the queue for its reader, whatever becomes of the writer.
+pub(super) struct Writing<'a>(pub(super) &'a Queue);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }

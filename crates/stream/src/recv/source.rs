@@ -7,7 +7,7 @@ use ondisk::send::Record;
 
 use super::Error;
 use super::check::Check;
-use super::queue::{Batch, Ending, Item, Queue, Whole};
+use super::queue::{Batch, Ending, Item, Queue, Reading, Whole};
 use crate::Reader;
 
 /// Bytes of a transaction at most.
@@ -19,6 +19,7 @@ const ITEM_COST: u64 = 512;
 
 /// Reads up to END, and says how that went.
 pub(super) fn read_records<R: Read>(reader: &mut Reader<R>, from: u64, toguid: Guid, check: &Check, queue: &Queue) {
+    let _end = Reading(queue);
     let mut batch = Batch::default();
     let ending = gather(reader, from, toguid, check, queue, &mut batch);
     // what was whole before an error is applied: it need not be sent again

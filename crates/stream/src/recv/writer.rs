@@ -187,6 +187,12 @@ impl<'a> Writer<'a> {
     }
 
     fn embedded(&mut self, tx: &Tx, r: &WriteEmbedded, payload: &[u8]) -> Result<(), Fault> {
+        if is_spill(r) {
+            let bytes = payload.get(..r.psize as usize).unwrap_or(payload);
+            let compress = Compress::from_u8(r.compression).unwrap_or(Compress::Off);
+            let data = expand(compress, bytes, r.lsize.into())?;
+            return Ok(self.object(r.object)?.set_spill(tx, data)?);
+        }
         let object = self.object(r.object)?;
         let size = object.block_size();
         let compress = Compress::from_u8(r.compression).unwrap_or(Compress::Off);
@@ -244,11 +250,18 @@ impl<'a> Writer<'a> {
 fn resume_point(record: &Record) -> Option<(u64, u64)> {
     match record {
         Record::Write(r) => Some((r.object, r.offset)),
-        Record::WriteEmbedded(r) => Some((r.object, r.offset)),
+        Record::WriteEmbedded(r) if !is_spill(r) => Some((r.object, r.offset)),
         // whoever sends from here sends the object first
         Record::Object(r) => Some((r.object, 0)),
         _ => None,
     }
+}
+
+/// A spill block that stood in its pointer: OpenZFS sends it as a block of data with the number of spill blocks (`DMU_SPILL_BLKID`), and then cannot
+/// read what it has received.
+fn is_spill(r: &WriteEmbedded) -> bool {
+    const DMU_SPILL_BLKID: u64 = u64::MAX - 1;
+    r.offset == DMU_SPILL_BLKID.wrapping_mul(r.length)
 }
 
 fn expand(compress: Compress, bytes: &[u8], size: u64) -> Result<Vec<u8>, Fault> {
