@@ -80,7 +80,10 @@ pub use metaslab::{AllocClass, MetaslabInfo};
 pub use open::{AllocBias, OpenOptions};
 pub use pool::{LoadInfo, Pool};
 pub use prop::{PropValue, Source, Value};
-pub use spa::{CreateOptions, DmuTxStats, Hooks, ImportOptions, Populate, ScrubResult, Spa, TaskCx, TxgRecord, Txgs};
+pub use spa::{
+    CreateOptions, DmuTxStats, Hooks, ImportOptions, Place, Populate, ScrubRange, ScrubResult, Spa, Target, TaskCx,
+    TxgRecord, Txgs,
+};
 pub use space_stats::{ClassSpace, SpaceStats};
 pub use userspace::{SpaceKind, UserId, ZplProps};
 pub use vdev_stats::VdevSpace;

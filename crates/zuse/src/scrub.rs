@@ -1,70 +1,308 @@
 //! Scrub: every block of a pool is read, all copies and all parity, and what is wrong is made right (OpenZFS: `dsl_scan.c`).
 //!
-//! It is a [verification](crate::verify) that heals. The pool records that it runs, how far it is, and what it found: what is lost goes to
-//! the pool's list of damaged blocks, by which `zpool status -v` names files. It can be paused, by whoever sets the flag that stops it; what
-//! was healed until then stays healed, and the next scrub begins anew.
+//! It goes in slices. A slice begins where the [record](pool::Place) of the pool says, walks on from there, and waits until all that it met
+//! was read; then the pool records how far it is and what is lost. So a scrub that was paused, or cut off, goes on where it was, by Zuse or
+//! by OpenZFS.
+//!
+//! While a slice lasts its txg stays open: what is repaired must be what the pool still has there. As soon as the txg is wanted,
+//! since it is old or full or somebody waits for it, the slice comes to its end.
+//!
+//! A block that is deduplicated or cloned is read once. Chains of intent logs are not read: they live shorter than a scrub.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use pool::{ErrorEntry, ScrubResult, Spa};
+use base::Txg;
+use dmu::{Objset, Visit, Walk};
+use pool::{ErrorEntry, Place, Pool, ScrubRange, ScrubResult, Spa, Target};
+use zio::Bookmark;
 
-use crate::verify::{Error, Options, Summary, inspect};
+use crate::verify::check::{Feeder, check};
+use crate::verify::claims::{Claim, Claims};
+use crate::verify::{Damage, Error, Options, Tally};
+
+/// A slice lasts at least so long, however much its txg is wanted (OpenZFS: `zfs_scrub_min_time_ms`, where 750 ms of each sync are the scrub's).
+const SLICE_MIN: Duration = Duration::from_millis(100);
+/// And at most so long, so that it is recorded how far it is.
+const SLICE_MAX: Duration = Duration::from_secs(5);
+/// Bytes that are handed to the readers together: what the end of a slice may have to wait for.
+const BATCH_BYTES: u64 = 32 << 20;
+/// The clock is looked at after so many blocks.
+const BLOCKS_PER_LOOK: u64 = 32;
 
 /// How a scrub ended.
 #[derive(Debug)]
 pub enum Scrubbed {
-    /// It saw everything.
-    Whole(Box<Summary>),
+    /// It saw everything; this is what it saw since it was begun or gone on with.
+    Whole(Box<Tally>),
     /// It was stopped.
     Stopped,
 }
 
-/// Scrubs a pool. `progress` is told, from any thread, of bytes that were read and blocks that are lost. When `stop` becomes true the
-/// scrub pauses.
+/// How to scrub.
+#[derive(Clone, Copy, Debug)]
+pub struct ScrubOptions {
+    /// Threads that read, besides the one that walks.
+    pub threads: usize,
+    /// Which blocks; a scrub that goes on keeps those that it was begun with.
+    pub range: ScrubRange,
+}
+
+/// Scrubs a pool; a scrub that was not finished goes on. `progress` is told, from any thread, of bytes that were read and blocks that
+/// are lost. When `stop` becomes true the scrub pauses.
 ///
 /// # Errors
-/// As [`inspect`]; when the pool is suspended.
+/// When the lists of datasets cannot be read, or the pool is suspended.
 pub fn scrub(
     spa: &Arc<Spa>,
-    threads: usize,
+    options: &ScrubOptions,
     stop: &AtomicBool,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Scrubbed, Error> {
     let view = spa.view()?;
-    let to_examine = view.space()?.allocated;
-    spa.scrub_begin(to_examine)?;
-    // No txg is closed while the blocks are read: what is repaired must be what the pool still has there. What is written from here on
-    // waits for the end.
-    let still = spa.tx_netfree(0)?;
-    let view = spa.view()?;
-    let examined = AtomicU64::new(0);
-    let options = Options { dataset: None, threads, heal: true };
-    let told = |bytes, lost| {
-        examined.fetch_add(bytes, Ordering::Relaxed);
-        progress(bytes, lost);
+    spa.scrub_begin(view.space()?.allocated, options.range)?;
+    let mut scrub = Scrub {
+        spa,
+        reading: Options { dataset: None, threads: options.threads, heal: true },
+        stop,
+        progress,
+        shared: Claims::new(&view),
+        sum: Tally::default(),
     };
-    let summary = inspect(&view, &options, &told, &mut |_| !stop.load(Ordering::Relaxed));
-    drop(still);
-    let summary = summary?;
-    let result = ScrubResult {
-        to_examine,
-        examined: examined.into_inner(),
-        repaired: summary.tally.leaves.values().map(|leaf| leaf.bytes).sum(),
-        errors: summary.tally.lost_blocks,
-    };
-    if stop.load(Ordering::Relaxed) {
-        spa.scrub_progress(result, true)?;
-        return Ok(Scrubbed::Stopped);
+    drop(view);
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            spa.scrub_pause()?;
+            return Ok(Scrubbed::Stopped);
+        }
+        match scrub.slice()? {
+            Slice::More => {}
+            Slice::End => break,
+            Slice::Gone => return Ok(Scrubbed::Stopped),
+        }
     }
-    let lost = summary.tally.damage.iter().map(|damage| ErrorEntry {
+    spa.scrub_finish()?;
+    Ok(Scrubbed::Whole(Box::new(scrub.sum)))
+}
+
+enum Slice {
+    /// There is more to read.
+    More,
+    /// Everything was read.
+    End,
+    /// The pool has no scrub that runs.
+    Gone,
+}
+
+struct Scrub<'a> {
+    spa: &'a Arc<Spa>,
+    reading: Options,
+    stop: &'a AtomicBool,
+    progress: &'a (dyn Fn(u64, u64) + Sync),
+    /// Blocks that others may share, as far as they were read.
+    shared: Claims,
+    sum: Tally,
+}
+
+impl Scrub<'_> {
+    fn slice(&mut self) -> Result<Slice, Error> {
+        let still = self.spa.tx_netfree(0)?;
+        let view = self.spa.view()?;
+        let Some(mut place) = view.scrub_place()? else { return Ok(Slice::Gone) };
+        let wanted = || self.spa.txgs().open() > still.txg();
+        let mut limit = Limit { wanted: &wanted, stop: self.stop, begun: Instant::now(), looks: 0, passed: 0 };
+        let mut unreachable = Vec::new();
+        let shared = &mut self.shared;
+        let (walked, mut tally) = check(view.zio(), &self.reading, self.progress, |feeder| {
+            let mut slice = Walked {
+                view: &view,
+                feeder,
+                shared,
+                limit: &mut limit,
+                cloning: view.feature_active("block_cloning"),
+                bytes: 0,
+                unreachable: &mut unreachable,
+            };
+            slice.go(&mut place)
+        });
+        drop(still);
+        let whole = walked?;
+        // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
+        unreachable.retain(|d| tally.damage.iter().all(|known| known.bm != d.bm));
+        unreachable.into_iter().for_each(|d| tally.lost(d));
+        let since = ScrubResult {
+            examined: tally.bytes,
+            repaired: tally.leaves.values().map(|leaf| leaf.bytes).sum(),
+            errors: tally.lost_blocks,
+        };
+        let lost = tally.damage.iter().map(entry).collect();
+        self.sum.add(tally);
+        self.spa.scrub_progress(place, since, lost)?;
+        Ok(if whole { Slice::End } else { Slice::More })
+    }
+}
+
+fn entry(damage: &Damage) -> ErrorEntry {
+    ErrorEntry {
         objset: damage.bm.objset,
         object: damage.bm.object,
         level: damage.bm.level.into(),
         blkid: damage.bm.blkid,
         birth: Some(damage.birth),
         last: true,
-    });
-    spa.scrub_finish(result, lost.collect())?;
-    Ok(Scrubbed::Whole(Box::new(summary)))
+    }
+}
+
+/// When a slice is over.
+struct Limit<'a> {
+    wanted: &'a dyn Fn() -> bool,
+    stop: &'a AtomicBool,
+    begun: Instant,
+    looks: u64,
+    /// Places at which it might have ended. It passes one at least, so that each slice gets on.
+    passed: u64,
+}
+
+impl Limit<'_> {
+    fn reached(&mut self) -> bool {
+        let first = self.passed == 0;
+        self.passed += 1;
+        self.looks += 1;
+        if first || !self.looks.is_multiple_of(BLOCKS_PER_LOOK) {
+            return false;
+        }
+        let lasted = self.begun.elapsed();
+        lasted >= SLICE_MAX || self.stop.load(Ordering::Relaxed) || (lasted >= SLICE_MIN && (self.wanted)())
+    }
+}
+
+/// The walk of a slice.
+struct Walked<'a, 'l> {
+    view: &'a Arc<Pool>,
+    feeder: &'a mut Feeder,
+    shared: &'a mut Claims,
+    limit: &'a mut Limit<'l>,
+    /// Blocks of data may have several pointers.
+    cloning: bool,
+    /// Bytes handed on since the last batch.
+    bytes: u64,
+    unreachable: &'a mut Vec<Damage>,
+}
+
+impl Walked<'_, '_> {
+    /// Goes on from `place`, until the limit is reached or everything was met. Whether it was.
+    fn go(&mut self, place: &mut Place) -> Result<bool, Error> {
+        while let Some(target) = place.target(self.view)? {
+            if let Some(next) = self.tree(&target)? {
+                place.reached(&next);
+                return Ok(false);
+            }
+            place.done(self.view)?;
+        }
+        Ok(true)
+    }
+
+    /// Walks the tree of a dataset. Gives the block to go on with if the limit was reached.
+    fn tree(&mut self, target: &Target) -> Result<Option<Bookmark>, Error> {
+        if target.root.is_hole() || target.root.birth() <= target.after {
+            return Ok(None);
+        }
+        let objset = match target.dataset {
+            0 => Ok(self.view.mos().clone()),
+            id => Objset::open(self.view.zio().clone(), id, &target.root),
+        };
+        let objset = match objset {
+            Ok(objset) => objset,
+            Err(why) => {
+                let bm = Bookmark::root(target.dataset);
+                self.feed(&target.root, &bm);
+                self.damaged(&bm, target.root.birth_physical(), &why);
+                return Ok(None);
+            }
+        };
+        let mut next = None;
+        let mut behind = Behind { from: target.from, first_object: None };
+        objset.walk(&mut |at| {
+            if at.bp.is_hole() || at.bp.birth() <= target.after || behind.is(at) {
+                return Walk::Skip;
+            }
+            if let Some(why) = at.damage {
+                self.damaged(at.bookmark, at.bp.birth_physical(), why);
+                return Walk::Skip;
+            }
+            if may_end_at(at) && self.limit.reached() {
+                next = Some(*at.bookmark);
+                return Walk::Stop;
+            }
+            if at.bp.birth_physical() <= target.upto {
+                self.feed(at.bp, at.bookmark);
+            }
+            Walk::Into
+        });
+        Ok(next)
+    }
+
+    fn feed(&mut self, bp: &ondisk::BlkPtr, bm: &Bookmark) {
+        if bp.is_embedded() {
+            return;
+        }
+        if (bp.is_dedup() || (self.cloning && bm.level == 0)) && self.shared.block(self.view, bp, bm) == Claim::Again {
+            return;
+        }
+        self.feeder.add(bp, bm);
+        self.bytes += bp.dvas().map(|dva| dva.asize()).fold(0, u64::saturating_add);
+        if self.bytes >= BATCH_BYTES {
+            self.bytes = 0;
+            self.feeder.flush();
+        }
+    }
+
+    fn damaged(&mut self, bm: &Bookmark, birth: Txg, why: &dmu::Error) {
+        let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { crate::verify::EIO };
+        self.unreachable.push(Damage { bm: *bm, birth, why: why.to_string(), errno });
+    }
+}
+
+/// Objects of accounting have such numbers. A scrub neither ends in them nor leaves them out (OpenZFS: `dsl_scan_check_suspend`).
+fn is_accounting(bm: &Bookmark) -> bool {
+    bm.object.cast_signed() < 0
+}
+
+/// Whether a scrub can go on from this block: one of data or of dnodes.
+fn may_end_at(at: &Visit<'_>) -> bool {
+    at.level == 0 && !is_accounting(at.bookmark) && at.bookmark.blkid != Bookmark::SPILL_BLKID
+}
+
+/// What lies before the block that a slice begins with (OpenZFS: `zbookmark_subtree_completed`).
+struct Behind {
+    from: Bookmark,
+    /// The first object that the slice is about, once the blocks of dnodes tell how many are in each.
+    first_object: Option<u64>,
+}
+
+impl Behind {
+    /// Whether this block and all below it come before. Blocks above the first one do not.
+    fn is(&mut self, at: &Visit<'_>) -> bool {
+        let bm = at.bookmark;
+        let beginning = self.from.object == 0 && self.from.blkid == 0;
+        if beginning || at.level == Bookmark::ROOT_LEVEL || is_accounting(bm) {
+            return false;
+        }
+        // a pointer has 128 bytes
+        let shift = u32::from(at.level) * u32::from(at.dnode.indblkshift).saturating_sub(7);
+        let end = bm.blkid.saturating_add(1).checked_mul(1u64.checked_shl(shift).unwrap_or(0)).unwrap_or(u64::MAX);
+        if bm.object == 0 {
+            let per_block = ((u64::from(at.dnode.datablkszsec) << 9) / ondisk::DNODE_SIZE as u64).max(1);
+            let from = self.from;
+            let first = *self.first_object.get_or_insert_with(|| match from.object {
+                0 => from.blkid.saturating_mul(per_block),
+                object => object,
+            });
+            return end.saturating_mul(per_block) <= first;
+        }
+        let first = self.first_object.unwrap_or(self.from.object);
+        bm.object < first
+            || (bm.object == self.from.object && bm.blkid != Bookmark::SPILL_BLKID && end <= self.from.blkid)
+    }
 }

@@ -10,11 +10,12 @@ use base::Env;
 use dmu::NewObject;
 use ondisk::ObjectType;
 use ondisk::scan::ScanState;
-use pool::{CreateOptions, Hooks, ImportOptions, Spa};
+use pool::{CreateOptions, Hooks, ImportOptions, ScrubResult, Spa};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
-use zuse::Scrubbed;
+use zio::Bookmark;
 use zuse::verify::{Options, verify};
+use zuse::{ScrubOptions, Scrubbed};
 
 fn hooks() -> Hooks {
     Hooks { env: Env::seeded(1), used_by: None }
@@ -59,9 +60,20 @@ fn damage(path: &Path) {
     file.write_all_at(&vec![0xa5; 12 << 20], 5 << 20).unwrap();
 }
 
+fn judge(dir: &Path) {
+    let Some(out) = oracle::judge::run("zdb", &["-e", "-p", &dir.display().to_string(), "-bcc", "t"]) else { return };
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && text.contains("No leaks"), "{text}{}", String::from_utf8_lossy(&out.stderr));
+}
+
 fn clean(spa: &Arc<Spa>) -> bool {
     let options = Options { dataset: None, threads: 1, heal: false };
     verify(&spa.view().unwrap(), &options, &|_, _| {}).unwrap().is_clean()
+}
+
+fn scrub(spa: &Arc<Spa>, stop: bool) -> Scrubbed {
+    let options = ScrubOptions { threads: 2, range: pool::ScrubRange::default() };
+    zuse::scrub(spa, &options, &AtomicBool::new(stop), &|_, _| {}).unwrap()
 }
 
 #[test]
@@ -75,9 +87,8 @@ fn what_redundancy_covers_is_repaired() {
         damage(&dir.path().join("b"));
         let spa = import(dir.path());
         assert!(!clean(&spa), "{words:?}");
-        let scrubbed = zuse::scrub(&spa, 2, &AtomicBool::new(false), &|_, _| {}).unwrap();
-        let Scrubbed::Whole(summary) = scrubbed else { panic!("stopped") };
-        assert!(summary.tally.healed > 0 && summary.is_sound(), "{words:?}: {:?}", summary.tally);
+        let Scrubbed::Whole(tally) = scrub(&spa, false) else { panic!("stopped") };
+        assert!(tally.healed > 0 && tally.lost_blocks == 0, "{words:?}: {tally:?}");
         assert!(clean(&spa), "{words:?}");
         let scan = spa.view().unwrap().scan().unwrap().unwrap();
         assert_eq!((scan.state, scan.errors), (ScanState::Finished, 0));
@@ -95,11 +106,123 @@ fn what_is_lost_is_listed_and_a_pause_is_told() {
     drop(spa);
     damage(&dir.path().join("a"));
     let spa = import(dir.path());
-    assert!(matches!(zuse::scrub(&spa, 1, &AtomicBool::new(true), &|_, _| {}).unwrap(), Scrubbed::Stopped));
+    assert!(matches!(scrub(&spa, true), Scrubbed::Stopped));
     assert_ne!(spa.view().unwrap().scan().unwrap().unwrap().flags, 0);
-    zuse::scrub(&spa, 1, &AtomicBool::new(false), &|_, _| {}).unwrap();
+    scrub(&spa, false);
     let view = spa.view().unwrap();
     assert!(view.scan().unwrap().unwrap().errors > 0);
     assert!(!view.errlog().unwrap().is_empty());
+    spa.export().unwrap();
+}
+
+/// A scrub that was begun, and has everything behind it up to `dataset`.
+fn advance(spa: &Arc<Spa>, dataset: u64) -> pool::Place {
+    spa.scrub_begin(1 << 30, pool::ScrubRange::default()).unwrap();
+    let view = spa.view().unwrap();
+    let mut place = view.scrub_place().unwrap().unwrap();
+    while place.target(&view).unwrap().unwrap().dataset != dataset {
+        place.done(&view).unwrap();
+    }
+    place
+}
+
+#[test]
+fn a_scrub_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), &["mirror", "a", "b"]);
+    fill(&spa);
+    spa.export().unwrap();
+    drop(spa);
+    damage(&dir.path().join("b"));
+
+    // half of the object is behind it
+    let spa = import(dir.path());
+    let (head, object) = {
+        let dataset = spa.view().unwrap().dataset("t").unwrap();
+        let objset = dataset.objset().unwrap();
+        (dataset.id(), objset.objects().map(|o| o.unwrap()).find(|o| o.nblocks() == 512).unwrap().id())
+    };
+    let mut place = advance(&spa, head);
+    place.reached(&Bookmark::new(head, object, 0, 256));
+    let since = ScrubResult { examined: 5 << 20, ..ScrubResult::default() };
+    spa.scrub_progress(place, since, Vec::new()).unwrap();
+    assert!(spa.scrub_pause().unwrap());
+    assert!(spa.view().unwrap().scrub_place().unwrap().is_none(), "it is paused");
+    spa.export().unwrap();
+    drop(spa);
+    judge(dir.path());
+
+    let spa = import(dir.path());
+    let Scrubbed::Whole(tally) = scrub(&spa, false) else { panic!("stopped") };
+    let scan = spa.view().unwrap().scan().unwrap().unwrap();
+    assert_eq!((scan.state, scan.errors, scan.queue_obj), (ScanState::Finished, 0, 0));
+    assert_eq!(scan.examined, (5 << 20) + tally.bytes);
+    assert!(tally.bytes < 6 << 20, "{} bytes were read of the half that was left", tally.bytes);
+    assert!(tally.healed > 0 && !clean(&spa), "the first half was read");
+    let Scrubbed::Whole(tally) = scrub(&spa, false) else { panic!("stopped") };
+    assert!(tally.healed > 0 && clean(&spa));
+    spa.export().unwrap();
+    judge(dir.path());
+}
+
+#[test]
+fn a_scrub_follows_datasets_that_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), &["mirror", "a", "b"]);
+    fill(&spa);
+    let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    spa.snapshot(&names(&["t@1"]), &[]).unwrap();
+    spa.snapshot(&names(&["t@2"]), &[]).unwrap();
+    let id = |name: &str| spa.view().unwrap().dataset(name).unwrap().id();
+    // all that is still to be read, in order
+    let rest = || {
+        let view = spa.view().unwrap();
+        let mut place = view.scrub_place().unwrap().unwrap();
+        let mut all = Vec::new();
+        while let Some(target) = place.target(&view).unwrap() {
+            all.push((target.dataset, target.after));
+            place.done(&view).unwrap();
+        }
+        all
+    };
+
+    // the snapshot under way goes, and the one behind it: the head has what was theirs
+    let [first, second, head] = ["t@1", "t@2", "t"].map(id);
+    let place = advance(&spa, first);
+    spa.scrub_progress(place, ScrubResult::default(), Vec::new()).unwrap();
+    let (begun, after) = rest()[0];
+    assert_eq!(begun, first);
+    spa.destroy_snapshots(&names(&["t@1", "t@2"]), false).unwrap();
+    let now = rest();
+    assert!(now.contains(&(head, after)) && now.iter().all(|(id, _)| *id != first && *id != second), "{now:?}");
+
+    // a snapshot has what the head may lose: it comes first, and then the head
+    spa.snapshot(&names(&["t@3"]), &[]).unwrap();
+    let now = rest();
+    let place_of = |dataset| now.iter().position(|(id, _)| *id == dataset).unwrap();
+    assert!(place_of(id("t@3")) < place_of(head), "{now:?}");
+    assert_eq!(now[place_of(id("t@3"))].1, after);
+
+    let before = spa.uberblock().txg;
+    assert!(matches!(scrub(&spa, false), Scrubbed::Whole(tally) if tally.lost_blocks == 0 && tally.bytes > 8 << 20));
+    let view = spa.view().unwrap();
+    let scan = view.scan().unwrap().unwrap();
+    assert_eq!((scan.state, scan.queue_obj), (ScanState::Finished, 0));
+    assert!(view.last_scrubbed_txg().unwrap() <= before);
+    spa.export().unwrap();
+    judge(dir.path());
+}
+
+#[test]
+fn only_what_is_new_is_scrubbed() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), &["a"]);
+    fill(&spa);
+    let range = pool::ScrubRange { after: spa.uberblock().txg, upto: None };
+    let options = ScrubOptions { threads: 1, range };
+    let Scrubbed::Whole(tally) = zuse::scrub(&spa, &options, &AtomicBool::new(false), &|_, _| {}).unwrap() else {
+        panic!("stopped")
+    };
+    assert!(tally.bytes < 1 << 20, "{} bytes", tally.bytes);
     spa.export().unwrap();
 }

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pool::ScrubResult;
-use zuse::Scrubbed;
+use pool::ScrubRange;
+use zuse::{ScrubOptions, Scrubbed};
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -54,21 +54,8 @@ fn one(record: &Imported, what: What) -> Result<(), Failure> {
         }
         What::Pause => {
             let doing = format!("cannot pause scrubbing {name}");
-            let running = |pool: &pool::Pool| {
-                let scan = pool.scan()?;
-                Ok::<_, pool::Error>(scan.filter(|s| s.state == ondisk::scan::ScanState::Scanning))
-            };
-            let view = pools::open(record)?;
-            let Some(scan) = running(&view).map_err(|e| failed(format!("{doing}: {e}")))? else {
-                return Err(failed(format!("{doing}: there is no active scrub")));
-            };
-            let so_far = ScrubResult {
-                to_examine: scan.to_examine,
-                examined: scan.examined,
-                repaired: scan.processed,
-                errors: scan.errors,
-            };
-            writable::change(record, &doing, |spa| spa.scrub_progress(so_far, true))
+            let was = writable::change(record, &doing, |spa| spa.scrub_pause())?;
+            if was { Ok(()) } else { Err(failed(format!("{doing}: there is no active scrub"))) }
         }
     }
 }
@@ -86,7 +73,8 @@ fn scrub(record: &Imported, doing: &str) -> Result<(), Failure> {
             bar.set_message(format!("{} damaged", lost.fetch_add(damaged, Ordering::Relaxed) + damaged));
         }
     };
-    let scrubbed = zuse::scrub(&spa, threads, &AtomicBool::new(false), &progress);
+    let options = ScrubOptions { threads, range: ScrubRange::default() };
+    let scrubbed = zuse::scrub(&spa, &options, &AtomicBool::new(false), &progress);
     bar.finish_and_clear();
     match scrubbed.map_err(|e| cannot(e.to_string()))? {
         Scrubbed::Whole(_) | Scrubbed::Stopped => writable::close(&spa, doing),

@@ -37,8 +37,8 @@ mod history;
 mod import;
 mod logs;
 mod mend;
-mod multihost;
 pub(crate) mod mosw;
+mod multihost;
 mod policy;
 mod props;
 mod scan;
@@ -47,6 +47,7 @@ mod sync;
 mod task;
 mod txg;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
@@ -66,7 +67,7 @@ use crate::{Error, Pool};
 
 pub use create::{CreateOptions, Populate};
 pub use import::ImportOptions;
-pub use scan::ScrubResult;
+pub use scan::{Place, ScrubRange, ScrubResult, Target};
 pub use task::TaskCx;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
 
@@ -105,6 +106,8 @@ pub struct Spa {
     pub(crate) heads: heads::Heads,
     tasks: task::Tasks,
     pub(crate) frees: frees::Frees,
+    /// Logs that were claimed and are not replayed yet, as far as they are kept.
+    logs: Mutex<BTreeMap<u64, zil::Log>>,
     /// Deduplicated blocks.
     dedup: Arc<LiveTables>,
     /// Cloned blocks.
@@ -160,6 +163,7 @@ impl Spa {
             heads: Default::default(),
             tasks: Default::default(),
             frees: Default::default(),
+            logs: Default::default(),
             dedup,
             clones,
             mos_delta: Default::default(),

@@ -98,9 +98,11 @@ impl Spa {
             self.sync_heads(&mos, tx)?;
             if pass == 1 {
                 self.run_tasks(&mos, tx, false);
+                self.sync_scan(&mos, tx)?;
                 // what tasks changed in datasets, and the configuration that they changed
                 self.sync_heads(&mos, tx)?;
                 self.sync_config(&mos, tx)?;
+                self.clones.apply(tx.txg(), Some(&self.dedup))?;
                 self.sync_destroyed(&mos, tx)?;
                 if !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() {
                     return Ok((false, 0));

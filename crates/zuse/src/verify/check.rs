@@ -51,7 +51,11 @@ impl Feeder {
         }
     }
 
-    fn flush(&mut self) {
+    /// Hands on what was added.
+    pub(crate) fn flush(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
         let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
         // fails only if every checker has panicked, which the scope will tell
         let _ = self.to.send(full);
@@ -151,7 +155,7 @@ fn check_batch(
         match zio.verify_block(&item.bp, &item.bm, &ReadCx { heal, ..ReadCx::SCRUB }, scratch) {
             Ok(report) => tally.repairable(&report),
             Err(why) => {
-                tally.lost(Damage { bm: item.bm, birth: item.bp.birth(), why: why.to_string(), errno: why.errno() })
+                tally.lost(Damage { bm: item.bm, birth: item.bp.birth_physical(), why: why.to_string(), errno: why.errno() })
             }
         }
     }

@@ -15,8 +15,8 @@
 
 mod bitmap;
 pub mod blocks;
-mod check;
-mod claims;
+pub(crate) mod check;
+pub(crate) mod claims;
 mod names;
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub use names::{Names, Place};
 pub const MAX_DAMAGE: usize = 100_000;
 
 /// What is neither a wrong checksum nor a missing key.
-const EIO: i32 = 5;
+pub(crate) const EIO: i32 = 5;
 
 /// Why a verification could not be done, or be finished.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ pub struct Options {
 pub struct Damage {
     /// Where it belongs.
     pub bm: Bookmark,
-    /// When it was born.
+    /// When it was written.
     pub birth: Txg,
     /// What is wrong.
     pub why: String,
@@ -157,14 +157,14 @@ impl Tally {
         }
     }
 
-    fn lost(&mut self, damage: Damage) {
+    pub(crate) fn lost(&mut self, damage: Damage) {
         self.lost_blocks += 1;
         if self.damage.len() < MAX_DAMAGE {
             self.damage.push(damage);
         }
     }
 
-    fn add(&mut self, other: Tally) {
+    pub(crate) fn add(&mut self, other: Tally) {
         self.copies += other.copies;
         self.bytes += other.bytes;
         self.authenticated += other.authenticated;
@@ -244,7 +244,7 @@ pub fn inspect(
                 let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { EIO };
                 return unreachable.push(Damage {
                     bm: *block.bm,
-                    birth: block.bp.birth(),
+                    birth: block.bp.birth_physical(),
                     why: why.to_string(),
                     errno,
                 });
@@ -288,5 +288,5 @@ fn may_be_shared(pool: &Pool, block: &Block<'_>) -> bool {
 }
 
 fn misplacement(block: &Block<'_>, what: &str) -> Damage {
-    Damage { bm: *block.bm, birth: block.bp.birth(), why: format!("{:?} {what}", block.bp.dva(0)), errno: EIO }
+    Damage { bm: *block.bm, birth: block.bp.birth_physical(), why: format!("{:?} {what}", block.bp.dva(0)), errno: EIO }
 }

@@ -1,0 +1,202 @@
+//! The record of a scrub (OpenZFS: `dsl_scan.c`). Who reads the blocks is above (`zuse::scrub`); here the pool is told.
+//!
+//! # How far a scrub is
+//! The record `scan` of the MOS directory has a bookmark: the next block to read, of the dataset under way. Another object has the datasets
+//! that come after it, each with the txg up to which others had its blocks. A scrub reads the MOS, then `$ORIGIN@$ORIGIN`, from which
+//! all else descends; a dataset that is done hands on to its next snapshot and to its clones. So it is what OpenZFS keeps: a
+//! scrub that Zuse began is finished by OpenZFS, and the other way round.
+//!
+//! # Datasets that change meanwhile
+//! Each txg that changed anything [settles](Place::settle) the record: what was destroyed hands on to what came after it, and where a
+//! snapshot was taken, it comes first, for its blocks may be freed from the head. So no record leads to what is not there.
+
+mod place;
+
+use std::sync::Arc;
+
+use base::Txg;
+use dmu::Tx;
+use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
+
+use crate::mos::Mos;
+use crate::spa::{Spa, TaskCx};
+use crate::{Error, ErrorEntry, Pool, errlog};
+
+pub use place::{Place, Target};
+
+/// The record of the MOS directory.
+const SCAN: &str = "scan";
+/// The highest class of dedup tables that OpenZFS scrubs by table: blocks with several references (OpenZFS: `zfs_scrub_ddt_class_max`).
+const DDT_CLASS_MAX: u64 = 1;
+
+/// What a scrub came to since it last told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubResult {
+    /// Bytes read.
+    pub examined: u64,
+    /// Bytes repaired.
+    pub repaired: u64,
+    /// Blocks that are lost.
+    pub errors: u64,
+}
+
+/// Which blocks a scrub is about: those born after `after`, up to `upto`; without the latter up to its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubRange {
+    /// Blocks born in this txg or before are left out.
+    pub after: Txg,
+    /// Blocks born later are left out.
+    pub upto: Option<Txg>,
+}
+
+impl Spa {
+    /// Records that a scrub begins, which will see about `to_examine` bytes; an unfinished one goes on where it was, over the range that it had.
+    ///
+    /// # Errors
+    /// [`Error::Resilvering`]; when the pool is suspended.
+    pub fn scrub_begin(self: &Arc<Self>, to_examine: u64, range: ScrubRange) -> Result<(), Error> {
+        self.sync_task(move |cx| {
+            if let Some(mut phys) = running(cx.mos)? {
+                if phys.func != ScanFunc::Scrub {
+                    return Err(Error::Resilvering);
+                }
+                phys.flags &= !ScanPhys::FLAG_SCRUB_PAUSED;
+                return put(cx.mos, cx.tx, &phys);
+            }
+            let phys = ScanPhys {
+                func: ScanFunc::Scrub,
+                state: ScanState::Scanning,
+                min_txg: range.after,
+                cur_min_txg: range.after,
+                max_txg: range.upto.unwrap_or(cx.tx.txg()),
+                cur_max_txg: range.upto.unwrap_or(cx.tx.txg()),
+                start_time: cx.spa.env().now_s(),
+                to_examine,
+                ddt_class_max: DDT_CLASS_MAX,
+                ..ScanPhys::default()
+            };
+            Place::new(phys).put(cx.mos, cx.tx)
+        })
+    }
+
+    /// Records how far the scrub is and what was lost since it last told. Where datasets changed meanwhile, the place is another than that
+    /// which was given: who goes on begins with [`Pool::scrub_place`].
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn scrub_progress(
+        self: &Arc<Self>,
+        place: Place,
+        since: ScrubResult,
+        lost: Vec<ErrorEntry>,
+    ) -> Result<(), Error> {
+        self.sync_task(move |cx| {
+            // it may have been stopped
+            let Some(now) = running(cx.mos)?.filter(|now| now.func == ScanFunc::Scrub) else { return Ok(()) };
+            let mut place = place;
+            place.phys = ScanPhys {
+                queue_obj: now.queue_obj,
+                flags: now.flags,
+                examined: now.examined + since.examined,
+                processed: now.processed + since.repaired,
+                errors: now.errors + since.errors,
+                ..place.phys
+            };
+            place.settle(cx.mos, None)?;
+            place.put(cx.mos, cx.tx)?;
+            note_lost(cx, lost)
+        })
+    }
+
+    /// Records that the scrub waits to be gone on with. Whether one was under way.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn scrub_pause(self: &Arc<Self>) -> Result<bool, Error> {
+        self.sync_task(move |cx| {
+            let Some(mut phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return Ok(false) };
+            phys.flags |= ScanPhys::FLAG_SCRUB_PAUSED;
+            put(cx.mos, cx.tx, &phys)?;
+            Ok(true)
+        })
+    }
+
+    /// Records the end of the scrub: what it found lost is what the pool has lost.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn scrub_finish(self: &Arc<Self>) -> Result<(), Error> {
+        self.sync_task(move |cx| {
+            let Some(phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return Ok(()) };
+            cx.mos.root_zap()?.update_u64(cx.tx, "last_scrubbed_txg", phys.max_txg.0)?;
+            end(cx, phys, ScanState::Finished)
+        })
+    }
+
+    /// Stops a scrub for good. Whether one was under way.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn scrub_cancel(self: &Arc<Self>) -> Result<bool, Error> {
+        self.sync_task(|cx| {
+            let Some(phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return Ok(false) };
+            end(cx, phys, ScanState::Canceled)?;
+            Ok(true)
+        })
+    }
+
+    /// The record of a scrub under way follows what happened to datasets in this txg.
+    pub(crate) fn sync_scan(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        let Some(phys) = running(mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return Ok(()) };
+        let mut place = Place::load(mos, phys)?;
+        if place.settle(mos, self.view().ok().as_deref())? {
+            place.put(mos, tx)?;
+        }
+        Ok(())
+    }
+}
+
+impl Pool {
+    /// How far the scrub under way is; `None` if there is none, or if it is paused.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn scrub_place(&self) -> Result<Option<Place>, Error> {
+        let scrub = running(&self.mos)?.filter(|s| s.func == ScanFunc::Scrub);
+        let going = scrub.filter(|s| s.flags & ScanPhys::FLAG_SCRUB_PAUSED == 0);
+        going.map(|phys| Place::load(&self.mos, phys)).transpose()
+    }
+}
+
+/// The scan under way.
+fn running(mos: &Mos) -> Result<Option<ScanPhys>, Error> {
+    let Some(value) = mos.root_zap()?.lookup(SCAN)? else { return Ok(None) };
+    let phys = ScanPhys::from_words(&value.u64s()).map_err(|source| Error::Format { object: 1, source })?;
+    Ok(Some(phys).filter(|phys| phys.state == ScanState::Scanning))
+}
+
+fn put(mos: &Mos, tx: &Tx, phys: &ScanPhys) -> Result<(), Error> {
+    Ok(mos.root_zap()?.update(tx, SCAN, 8, &phys.to_words())?)
+}
+
+fn end(cx: &TaskCx<'_>, mut phys: ScanPhys, state: ScanState) -> Result<(), Error> {
+    if phys.queue_obj != 0 {
+        cx.mos.objset.free_object(cx.tx, std::mem::take(&mut phys.queue_obj))?;
+    }
+    phys.state = state;
+    phys.end_time = cx.spa.env().now_s();
+    phys.flags = 0;
+    put(cx.mos, cx.tx, &phys)?;
+    errlog::rotate(cx.mos, cx.tx, cx.spa.feature_enabled(cx.mos, "head_errlog")?)
+}
+
+/// Enters lost blocks in the log of the scrub. What a snapshot lost is listed under its head (OpenZFS: `get_head_ds`).
+fn note_lost(cx: &TaskCx<'_>, mut lost: Vec<ErrorEntry>) -> Result<(), Error> {
+    let by_head = cx.spa.feature_enabled(cx.mos, "head_errlog")?;
+    for entry in lost.iter_mut().filter(|entry| by_head && entry.objset != 0) {
+        let dir = cx.mos.dataset_phys(entry.objset).and_then(|phys| cx.mos.dir_phys(phys.dir_obj));
+        // who cannot tell the head names the dataset itself
+        entry.objset = dir.map_or(entry.objset, |dir| dir.head_dataset_obj);
+    }
+    errlog::write(cx.mos, cx.tx, errlog::SCRUB, &lost, by_head)
+}

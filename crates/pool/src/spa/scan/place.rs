@@ -1,0 +1,240 @@
+//! The place where a scrub is: a block of a dataset, and the datasets behind it.
+
+use std::collections::BTreeMap;
+
+use base::Txg;
+use dmu::Tx;
+use ondisk::dsl::DslDatasetPhys;
+use ondisk::scan::ScanPhys;
+use ondisk::{BlkPtr, ObjectType};
+use zio::Bookmark;
+
+use crate::mos::{self, Mos};
+use crate::{Error, Pool};
+
+/// In place of a dataset in the bookmark: none is under way (OpenZFS: `ZB_DESTROYED_OBJSET`).
+const NO_DATASET: u64 = u64::MAX;
+/// The directory whose snapshot all datasets descend from.
+const ORIGIN_DIR: &str = "$ORIGIN";
+
+/// Where a scrub is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The record.
+    pub phys: ScanPhys,
+    /// Datasets to come, and the txg up to which others had their blocks; with txg 0 that is said by the dataset.
+    queue: BTreeMap<u64, Txg>,
+}
+
+/// What is to be read next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The dataset object, 0 for the MOS.
+    pub dataset: u64,
+    /// The root of its tree.
+    pub root: BlkPtr,
+    /// The block to begin with: a block of data or of dnodes.
+    pub from: Bookmark,
+    /// Blocks that were not born after this are left out.
+    pub after: Txg,
+    /// Blocks that were born after this are left out.
+    pub upto: Txg,
+}
+
+impl Place {
+    /// The beginning of a scrub.
+    pub(super) fn new(phys: ScanPhys) -> Place {
+        Place { phys, queue: BTreeMap::new() }
+    }
+
+    /// Reads what belongs to the record.
+    pub(crate) fn load(mos: &Mos, phys: ScanPhys) -> Result<Place, Error> {
+        let mut queue = BTreeMap::new();
+        if let Some(zap) = mos.zap_if(phys.queue_obj)? {
+            for (name, txg) in mos::named_entries(&zap)? {
+                let id = u64::from_str_radix(&name, 16)
+                    .map_err(|_| Error::corrupt(phys.queue_obj, format!("scan queue entry '{name}'")))?;
+                queue.insert(id, Txg(txg.first()));
+            }
+        }
+        Ok(Place { phys, queue })
+    }
+
+    /// Writes the record and what belongs to it.
+    pub(crate) fn put(&mut self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        if self.phys.queue_obj == 0 {
+            self.phys.queue_obj = mos.new_zap(tx, ObjectType::SCAN_QUEUE)?;
+        }
+        let zap = mos.zap(self.phys.queue_obj)?;
+        for (name, txg) in mos::named_entries(&zap)? {
+            let id = u64::from_str_radix(&name, 16).ok();
+            if id.and_then(|id| self.queue.get(&id)) != Some(&Txg(txg.first())) {
+                zap.remove(tx, &name)?;
+            }
+        }
+        for (id, txg) in &self.queue {
+            zap.update_int(tx, *id, txg.0)?;
+        }
+        super::put(mos, tx, &self.phys)
+    }
+
+    /// What is to be read next; `None` at the end.
+    ///
+    /// # Errors
+    /// When a dataset cannot be read.
+    pub fn target(&mut self, pool: &Pool) -> Result<Option<Target>, Error> {
+        if self.phys.bookmark[0] == NO_DATASET {
+            let Some((dataset, txg)) = self.queue.pop_first() else { return Ok(None) };
+            let phys = pool.mos.dataset_phys(dataset)?;
+            let before = if txg == Txg(0) { phys.prev_snap_txg } else { txg };
+            self.enter(dataset, before, phys.is_snapshot().then_some(phys.creation_txg));
+        }
+        let [dataset, object, _, blkid] = self.phys.bookmark;
+        let root = if dataset == 0 { pool.mos.objset.rootbp() } else { pool.mos.dataset_phys(dataset)?.bp };
+        let from = Bookmark::new(dataset, object, 0, blkid);
+        Ok(Some(Target { dataset, root, from, after: self.phys.cur_min_txg, upto: self.phys.cur_max_txg }))
+    }
+
+    fn enter(&mut self, dataset: u64, before: Txg, made: Option<Txg>) {
+        self.phys.bookmark = [dataset, 0, 0, 0];
+        self.phys.cur_min_txg = self.phys.min_txg.max(before);
+        self.phys.cur_max_txg = made.map_or(self.phys.max_txg, |made| made.min(self.phys.max_txg));
+    }
+
+    /// All before block `next` of the dataset under way was read. It must be one of data or of dnodes.
+    pub fn reached(&mut self, next: &Bookmark) {
+        self.phys.bookmark = [next.objset, next.object, 0, next.blkid];
+    }
+
+    /// The dataset under way was read to its end: it hands on to those that descend from it.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn done(&mut self, pool: &Pool) -> Result<(), Error> {
+        let dataset = std::mem::replace(&mut self.phys.bookmark, [NO_DATASET, 0, 0, 0])[0];
+        if dataset != 0 {
+            return self.hand_on(&pool.mos, dataset);
+        }
+        match origin(&pool.mos)? {
+            Some(origin) => self.enter(origin, Txg(0), None),
+            // so old a pool has no snapshot that all descends from
+            None => self.queue_all(pool)?,
+        }
+        Ok(())
+    }
+
+    fn hand_on(&mut self, mos: &Mos, dataset: u64) -> Result<(), Error> {
+        // all that descends from it has older blocks, which were read, or younger ones than are asked for
+        if self.phys.cur_min_txg >= self.phys.max_txg {
+            return Ok(());
+        }
+        let phys = mos.dataset_phys(dataset)?;
+        if phys.next_snap_obj != 0 {
+            self.queue.insert(phys.next_snap_obj, phys.creation_txg);
+        }
+        if let Some(clones) = mos.zap_if(phys.next_clones_obj)? {
+            for (_, clone) in mos::named_entries(&clones)? {
+                self.queue.insert(clone.first(), phys.creation_txg);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every file system with its oldest snapshot of its own.
+    fn queue_all(&mut self, pool: &Pool) -> Result<(), Error> {
+        let mos = &pool.mos;
+        let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
+        let mut dirs = vec![root];
+        while let Some(dir) = dirs.pop() {
+            let phys = mos.dir_phys(dir)?;
+            if let Some(children) = mos.zap_if(phys.child_dir_zapobj)? {
+                dirs.extend(mos::named_entries(&children)?.iter().map(|(_, id)| id.first()));
+            }
+            let mut first = phys.head_dataset_obj;
+            while let Some(before) = Some(mos.dataset_phys(first)?.prev_snap_obj).filter(|id| *id != 0) {
+                if mos.dataset_phys(before)?.dir_obj != dir {
+                    break;
+                }
+                first = before;
+            }
+            if first != 0 {
+                self.queue.insert(first, Txg(0));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the place one of `mos`, in which datasets may have come and gone. `before` is the state that had all of them. Whether
+    /// anything was changed.
+    pub(crate) fn settle(&mut self, mos: &Mos, before: Option<&Pool>) -> Result<bool, Error> {
+        let was = (self.phys.bookmark, self.queue.clone());
+        let now = self.phys.bookmark[0];
+        let mut whole = true;
+        if now != 0 && now != NO_DATASET {
+            match stands(mos, now, self.phys.cur_min_txg) {
+                Some(id) => self.phys.bookmark[0] = id,
+                None => {
+                    self.phys.bookmark = [NO_DATASET, 0, 0, 0];
+                    whole &= self.replace(mos, before, now, self.phys.cur_min_txg);
+                }
+            }
+        }
+        for (id, txg) in std::mem::take(&mut self.queue) {
+            match stands(mos, id, txg) {
+                Some(id) => {
+                    self.queue.insert(id, txg);
+                }
+                None => whole &= self.replace(mos, before, id, txg),
+            }
+        }
+        if !whole {
+            // nobody knows what came behind something that is gone: everything is read again
+            self.queue.clear();
+            self.phys.bookmark = [0; 4];
+            (self.phys.cur_min_txg, self.phys.cur_max_txg) = (self.phys.min_txg, self.phys.max_txg);
+            self.phys.examined = 0;
+        }
+        Ok(was != (self.phys.bookmark, self.queue.clone()))
+    }
+
+    /// Puts what came behind `gone` into the queue. False if that is not known.
+    fn replace(&mut self, mos: &Mos, before: Option<&Pool>, gone: u64, txg: Txg) -> bool {
+        let mut at = gone;
+        while at != 0 {
+            if let Some(id) = stands(mos, at, txg) {
+                self.queue.insert(id, txg);
+                return true;
+            }
+            let Some(phys) = before.and_then(|pool| pool.mos.dataset_phys(at).ok()) else { return false };
+            at = phys.next_snap_obj;
+        }
+        // a head: nothing descends from it
+        true
+    }
+}
+
+/// The dataset to visit for `id`, whose blocks up to `txg` were read: itself, or the oldest snapshot that was taken of it since. `None` if it is
+/// gone.
+fn stands(mos: &Mos, id: u64, txg: Txg) -> Option<u64> {
+    let mut at = id;
+    let mut phys = dataset(mos, at)?;
+    while txg != Txg(0) && phys.prev_snap_txg > txg {
+        let Some(older) = dataset(mos, phys.prev_snap_obj) else { break };
+        at = std::mem::replace(&mut phys, older).prev_snap_obj;
+    }
+    Some(at)
+}
+
+fn dataset(mos: &Mos, id: u64) -> Option<DslDatasetPhys> {
+    let is_dataset = |object: &dmu::Object| object.phys().bonus_type == ObjectType::DSL_DATASET;
+    mos.object(id).ok().filter(is_dataset).and_then(|object| Mos::bonus(&object, DslDatasetPhys::decode).ok())
+}
+
+/// The snapshot that all datasets descend from.
+fn origin(mos: &Mos) -> Result<Option<u64>, Error> {
+    let Some(root) = mos.number("root_dataset")? else { return Ok(None) };
+    let Some(children) = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)? else { return Ok(None) };
+    let Some(dir) = children.lookup_u64(ORIGIN_DIR)? else { return Ok(None) };
+    let head = mos.dir_phys(dir)?.head_dataset_obj;
+    Ok(Some(mos.dataset_phys(head)?.prev_snap_obj).filter(|id| *id != 0))
+}
