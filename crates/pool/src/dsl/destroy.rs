@@ -72,9 +72,8 @@ impl Spa {
             if !is_left_over(id).unwrap_or(false) {
                 continue;
             }
-            match self.destroy_head(&name) {
-                Err(error @ (Error::Suspended(_) | Error::Closed)) => return Err(error),
-                Err(_) | Ok(()) => {}
+            if let Err(error @ (Error::Suspended(_) | Error::Closed)) = self.destroy_head(&name) {
+                return Err(error);
             }
         }
         Ok(())
