@@ -31,19 +31,31 @@ impl Pool {
         }
     }
 
+    /// The livelists of clones that are being destroyed (OpenZFS: `spa_livelists_to_delete`).
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn deleted_livelists(&self) -> Result<Vec<Deadlist>, Error> {
+        let Some(id) = self.mos_lookup("com.delphix:deleted_clones")?.filter(|id| *id != 0) else {
+            return Ok(Vec::new());
+        };
+        let mut lists = Vec::new();
+        for entry in self.mos.zap(id)?.entries()? {
+            if let Some(id) = entry?.value.u64() {
+                lists.push(Deadlist::open(&self.mos, id)?);
+            }
+        }
+        Ok(lists)
+    }
+
     /// The blocks of clones that are being destroyed by their livelists (OpenZFS: `spa_livelists_to_delete`).
     ///
     /// # Errors
     /// When the MOS cannot be read.
     pub fn destroyed_clone_blocks(&self) -> Result<Vec<BlkPtr>, Error> {
         let mut alive: HashMap<[u64; 3], (BlkPtr, i64)> = HashMap::new();
-        let lists = match self.mos_lookup("com.delphix:deleted_clones")?.filter(|id| *id != 0) {
-            Some(id) => self.mos.zap(id)?,
-            None => return Ok(Vec::new()),
-        };
-        for entry in lists.entries()? {
-            let Some(id) = entry?.value.u64() else { continue };
-            Deadlist::open(&self.mos, id)?.for_each(&mut |bp| {
+        for list in self.deleted_livelists()? {
+            list.for_each(&mut |bp| {
                 let dva = bp.dva(0);
                 let slot = alive.entry([dva.word0, dva.word1, bp.birth_physical().0]).or_insert((*bp, 0));
                 slot.1 += if livelist_entry_is_free(bp) { -1 } else { 1 };

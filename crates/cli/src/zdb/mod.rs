@@ -6,6 +6,7 @@
 //!
 //! Nothing is written to any pool. What cannot be read is told, and the rest is shown.
 
+mod backup;
 mod blocks;
 mod blockstats;
 mod brt;
@@ -20,12 +21,14 @@ mod json;
 mod l2arc;
 mod labels;
 mod labelstats;
+mod livelists;
 mod metaslabs;
 mod objects;
 mod open;
 mod options;
 mod progress;
 mod read;
+mod recorder;
 mod refcounts;
 mod shared;
 mod spacemaps;
@@ -73,13 +76,9 @@ fn run(options: &Options) -> Outcome {
         [] => return Err(misuse("")),
         [device, ..] if options.has('l') => return labels::run(options, device),
         [_] if options.has('R') => return Err(misuse("")),
+        _ if options.has('r') && operands.len() != 3 => return Err(misuse("")),
+        _ if options.has('O') && !options.has('r') && operands.len() != 2 => return Err(misuse("")),
         _ => {}
-    }
-    for (letter, what) in [('O', "looking up objects by path"), ('r', "copying objects"), ('y', "validating livelists")]
-    {
-        if options.has(letter) {
-            return Err(failed(format!("zdb: -{letter} ({what}) is not supported by Zuse")));
-        }
     }
     let mut out = stdout();
     let done = on_pool(&mut out, options, operands);
@@ -96,6 +95,12 @@ fn on_pool(out: &mut dyn Write, options: &Options, operands: &[String]) -> Outco
     let opened = open::target(out, options, target)?;
     let pool = &opened.pool;
     let is_pool = !target.contains(['/', '@', '#']);
+    match rest {
+        [which, to] if options.has('r') => return objects::by_path::copy(out, options, pool, target, [which, to]),
+        [path] if options.has('O') => return objects::by_path::show(out, options, pool, target, path),
+        _ if options.has('B') => return backup::run(out, pool, target, rest.first().map_or("", String::as_str)),
+        _ => {}
+    }
     if options.has('R') {
         rest.iter().try_for_each(|block| read::show(out, pool, block))?;
         return Ok(0);
@@ -114,9 +119,13 @@ fn on_pool(out: &mut dyn Write, options: &Options, operands: &[String]) -> Outco
     whole_pool(out, options, &opened)
 }
 
+/// The exit status when livelists or space maps contradict each other.
+const CORRUPT: u8 = 3;
+
 /// Everything that is asked for of a pool, in zdb's order. What comes after a failed check is left out as zdb does.
 fn whole_pool(out: &mut dyn Write, options: &Options, opened: &Opened) -> Outcome {
     let pool = &opened.pool;
+    let sound = !options.has('y') || livelists::verify(out, options, pool)?;
     if options.has('S') {
         ddt::simulate(out, pool)?;
         return Ok(0);
@@ -165,5 +174,5 @@ fn whole_pool(out: &mut dyn Write, options: &Options, opened: &Opened) -> Outcom
     if status == 0 {
         status = checkpoint::verify(out, options, pool)?;
     }
-    Ok(status)
+    Ok(if sound || status != 0 { status } else { CORRUPT })
 }

@@ -10,8 +10,8 @@ use vdev::import::{Candidate, scan};
 use crate::error::{Failure, failed};
 use crate::{pools, state};
 
-use super::config;
 use super::options::Options;
+use super::{config, recorder};
 
 /// Where devices are looked for without `-p`.
 const DEVICES: &str = "/dev";
@@ -56,6 +56,10 @@ pub(super) fn target(out: &mut dyn Write, options: &Options, target: &str) -> Re
         how.txg = how.txg.or(pools::options(&imported).txg);
         how.checkpoint |= imported.checkpoint;
         pools::candidate(&imported)?
+    };
+    let candidate = match &options.dump {
+        Some(dir) => recorder::record(&candidate, dir)?,
+        None => candidate,
     };
     let pool = Pool::open(&candidate, &how).map_err(|e| cannot(&e))?;
     for (txg, why) in &pool.load_info().skipped {

@@ -122,6 +122,8 @@ pub(super) struct Options {
     pub(super) bin: Option<Bin>,
     /// Set by `--class`.
     pub(super) classes: Classes,
+    /// Where what is read of devices goes (`-x`).
+    pub(super) dump: Option<PathBuf>,
     /// Print JSON (`-j`).
     pub(super) json: bool,
     /// The operands.
@@ -161,6 +163,7 @@ impl Options {
             key: parsed.text('K'),
             bin: bin(&parsed)?,
             classes: classes(&parsed)?,
+            dump: parsed.value('x').map(PathBuf::from),
             json: parsed.has('j'),
             operands: parsed.names(),
         };
@@ -170,7 +173,9 @@ impl Options {
         if !parsed.has('e') && !options.paths.is_empty() {
             return Err(usage("-p option requires use of -e"));
         }
-        refuse(&parsed)?;
+        if parsed.has('H') {
+            return Err(usage("-H option requires use of -f"));
+        }
         if parsed.has('Y') {
             base::tunable::ZFS_RECONSTRUCT_INDIRECT_COMBINATIONS_MAX.set(u64::from(u32::MAX));
         }
@@ -192,21 +197,6 @@ impl Options {
             }
         }
     }
-}
-
-/// What zdb can do and this program cannot.
-fn refuse(parsed: &Parsed) -> Result<(), Failure> {
-    let not = |what: &str| Err(failed(format!("zdb: {what} is not supported by Zuse")));
-    match () {
-        () if parsed.has('B') => not("-B (a backup stream by object set number)"),
-        () if parsed.has('x') => not("-x (dumping all blocks that are read)"),
-        () if parsed.has('H') => usage_of("-H option requires use of -f"),
-        () => Ok(()),
-    }
-}
-
-fn usage_of(message: &str) -> Result<(), Failure> {
-    Err(usage(message))
 }
 
 /// A number as `strtoull(3)` with base 0 reads it.

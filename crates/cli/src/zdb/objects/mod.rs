@@ -7,8 +7,11 @@
 //!
 //! With `-K` the key of each dataset is loaded for as long as the dataset is shown.
 //!
+//! With `-O` and `-r` an object is told by the path of its file ([`by_path`]).
+//!
 //! What cannot be read is told on standard error and left out; the rest is shown all the same.
 
+pub(super) mod by_path;
 mod dsl;
 mod dtl;
 mod features;
@@ -26,6 +29,7 @@ mod znode;
 use std::io::Write;
 use std::sync::Arc;
 
+use ondisk::BlkPtr;
 use pool::Pool;
 
 use super::options::{Options, number as parse_number};
@@ -37,6 +41,8 @@ use objset::Subject;
 use select::Selection;
 use unlock::Unlocked;
 
+const EACCES: i32 = 13;
+
 /// Where to print what of which pool.
 struct Cx<'a> {
     out: &'a mut dyn Write,
@@ -44,13 +50,16 @@ struct Cx<'a> {
     pool: &'a Arc<Pool>,
     /// The count of `-d`.
     level: u32,
+    /// How deep objects are shown: the same, but for objects told by their path.
+    verbosity: u32,
     /// Whether something could not be read.
     trouble: bool,
 }
 
 impl<'a> Cx<'a> {
     fn new(out: &'a mut dyn Write, options: &'a Options, pool: &'a Arc<Pool>) -> Self {
-        Cx { out, options, pool, level: options.level('d'), trouble: false }
+        let level = options.level('d');
+        Cx { out, options, pool, level, verbosity: level, trouble: false }
     }
 
     /// A number for people, or in full with `-P`.
@@ -156,6 +165,30 @@ fn tell_unlocked(cx: &mut Cx<'_>, unlocked: Option<&Unlocked>) -> Result<(), Fai
         writeln!(cx.out, "Unlocked encryption root: {}", unlocked.root)?;
     }
     Ok(())
+}
+
+/// The object set of that name, unlocked if a key is given; an errno, which is told.
+fn open_dataset(cx: &mut Cx<'_>, name: &str) -> Result<(Subject, Option<Unlocked>), i32> {
+    let told = |e: pool::Error| {
+        let why = cause(&std::io::Error::from_raw_os_error(e.errno()));
+        eprintln!("failed to hold dataset '{name}': {why}");
+        e.errno()
+    };
+    let dataset = cx.pool.dataset(name).map_err(told)?;
+    let unlocked = unlock(cx.options, cx.pool, &dataset).map_err(|why| {
+        eprintln!("zdb: {why}");
+        EACCES
+    })?;
+    if let Some(unlocked) = &unlocked {
+        // what cannot be written is found out with what follows
+        let _ = writeln!(cx.out, "Unlocked encryption root: {}", unlocked.root);
+    }
+    Ok((Subject::dataset(cx.pool, &dataset).map_err(told)?, unlocked))
+}
+
+/// A block pointer that a livelist frees, in short.
+pub(super) fn compact(options: &Options, pool: &Arc<Pool>, bp: &BlkPtr) -> String {
+    tree::compact(&Cx::new(&mut std::io::sink(), options, pool), bp, true)
 }
 
 fn selections(selectors: &[String]) -> Result<Vec<Selection>, Failure> {

@@ -33,7 +33,7 @@ pub(super) fn show(
         return Ok(());
     }
     line(cx, subject, object)?;
-    if cx.level < 4 {
+    if cx.verbosity < 4 {
         return Ok(());
     }
     if dn.bonus_type != ObjectType::NONE {
@@ -61,7 +61,7 @@ pub(super) fn show(
         viewers::contents(cx, subject, object)?;
     }
     *header = true;
-    if cx.level >= 5 {
+    if cx.verbosity >= 5 {
         if dn.flags & DnodePhys::FLAG_SPILL_BLKPTR != 0
             && let Some(spill) = &dn.spill
         {
@@ -90,7 +90,7 @@ fn line(cx: &mut Cx<'_>, subject: &Subject, object: &Object) -> io::Result<()> {
         dn.nlevels,
         quotient(part, end as f64, 6, 2),
         type_name(dn.object_type),
-        algorithms(cx.level, subject, dn),
+        algorithms(cx.verbosity, subject, dn),
     )
 }
 

@@ -1,0 +1,46 @@
+//! `-B POOL/OBJSET [FLAGS]`: a send stream of an object set that is told by its number, of a pool that need not be imported.
+
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+
+use pool::Pool;
+use stream::send::{Progress, SendFlags, send};
+
+use super::options::number;
+use crate::error::{Outcome, cause};
+
+/// Writes the stream. Unlike zdb, a stream that is not whole ends with a status other than 0.
+pub(super) fn run(out: &mut dyn Write, pool: &Arc<Pool>, target: &str, letters: &str) -> Outcome {
+    let mut flags = SendFlags::default();
+    for letter in letters.chars() {
+        match letter {
+            'e' => flags.embed = true,
+            'L' => flags.large_block = true,
+            'c' => flags.compress = true,
+            'w' => flags.raw = true,
+            other => {
+                eprintln!("dump_backup: invalid flag '{other}'");
+                return Ok(1);
+            }
+        }
+    }
+    if std::io::stdout().is_terminal() {
+        eprintln!("dump_backup: stream cannot be written to a terminal");
+        return Ok(1);
+    }
+    let id = target.split_once('/').and_then(|(_, id)| number(id)).unwrap_or(0);
+    let sent = match pool.dataset_by_id(id) {
+        Ok(dataset) => send(&dataset, None, &flags, out, &Progress::default()).map_err(|e| e.errno()),
+        // a number that is no dataset's, whatever there is
+        Err(_) => Err(ENOENT),
+    };
+    Ok(match sent {
+        Ok(()) => 0,
+        Err(errno) => {
+            eprintln!("dump_backup: dmu_send_obj: {}", cause(&std::io::Error::from_raw_os_error(errno)));
+            1
+        }
+    })
+}
+
+const ENOENT: i32 = 2;
