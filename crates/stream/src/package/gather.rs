@@ -199,7 +199,7 @@ impl Gathered {
         let from = self.what.from.as_deref().and_then(named);
         let snaps = self.wanted(&all, from, to_txg);
         let listed = if self.what.replicate { None } else { self.window(&snaps) };
-        let below = self.from_of(&snaps);
+        let below = self.start_of(&snaps);
         let member = self.member(head, top, above.from, snaps, listed)?;
         self.members.push(member);
         if self.what.replicate {
@@ -251,7 +251,7 @@ impl Gathered {
     }
 
     /// The snapshot that children name as their parent's: the start, else the end.
-    fn from_of(&self, snaps: &[Dataset]) -> Guid {
+    fn start_of(&self, snaps: &[Dataset]) -> Guid {
         let named = |name: &str| snaps.iter().find(|snap| snap.short_name() == name).map(Dataset::guid);
         self.what.from.as_deref().and_then(named).or_else(|| named(&self.what.to)).unwrap_or(Guid(0))
     }
