@@ -68,7 +68,7 @@ pub struct LogBlock {
     /// Records' bodies are ciphertext.
     pub sealed: bool,
     /// The block, `None` for the unwritten one at the end.
-    data: Option<Buf>,
+    pub(crate) data: Option<Buf>,
 }
 
 impl LogBlock {
@@ -99,6 +99,13 @@ pub struct Log {
 }
 
 impl Log {
+    /// Bytes that it takes in memory; `None` if something in it is ciphertext, for want of the key.
+    #[must_use]
+    pub fn readable_bytes(&self) -> Option<u64> {
+        let readable = self.blocks.iter().all(|block| !block.sealed);
+        readable.then(|| self.blocks.iter().map(|block| block.bp.lsize()).sum())
+    }
+
     /// The records that belong to the log, in order.
     pub fn records(&self) -> impl Iterator<Item = RawRecord<'_>> {
         let limit = usize::try_from(self.summary.records).unwrap_or(usize::MAX);

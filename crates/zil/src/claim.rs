@@ -18,7 +18,7 @@ use ondisk::zil::{RawRecord, TxType, block_seq};
 use ondisk::{BlkPtr, ZilHeader};
 use zio::Bookmark;
 
-use crate::chain::{CLAIM_LR_SEQ_VALID, ChainEnd, Step, walk};
+use crate::chain::{CLAIM_LR_SEQ_VALID, ChainEnd, Log, LogBlock, Step, Summary, walk, walk_as};
 use crate::pump;
 
 /// The header's flag that its log holds something to replay (OpenZFS: `ZIL_REPLAY_NEEDED`).
@@ -57,6 +57,7 @@ pub struct Survey {
     seen: Mark,
     first: Txg,
     lost: Option<zio::Error>,
+    blocks: Vec<LogBlock>,
 }
 
 /// A place on a device, by which a block is known.
@@ -74,7 +75,9 @@ impl Survey {
         let first = Txg(synced.0.saturating_add(1));
         let (mut items, mut seen, mut known) = (Vec::new(), Mark::default(), HashSet::new());
         let mut young = |bp: &BlkPtr| bp.birth() >= first && !bp.is_embedded() && known.insert(place(bp));
-        let end = walk(objset, &mut |step| {
+        let mut blocks = Vec::new();
+        let mut keep = |bp: &BlkPtr, data, sealed| blocks.push(LogBlock { bp: *bp, sealed, data });
+        let mut visit = |step: Step<'_>| {
             match step {
                 Step::Block(bp) => {
                     if young(bp) {
@@ -93,14 +96,14 @@ impl Survey {
                 }
             }
             ControlFlow::Continue(())
-        })
-        .end;
+        };
+        let end = walk_as(objset, false, &mut visit, &mut keep).end;
         let lost = match end {
             ChainEnd::NotWritten(error) if !is_end(&error) => Some(error),
             _ => None,
         };
         let nothing = items.is_empty() && lost.is_none() && seen.blocks <= 1 && seen.records == 0;
-        (!nothing).then_some(Survey { header, items, seen, first, lost })
+        (!nothing).then_some(Survey { header, items, seen, first, lost, blocks })
     }
 
     /// The error by which a device that should have the next block gave nothing at all: more may have been promised than can be seen.
@@ -128,9 +131,9 @@ impl Survey {
     }
 
     /// Takes the space of all that is not the pool's yet, with `take`, and a reference with `refer` for each block that a clone names. Gives
-    /// the header that says so. The log ends where `take` first says no.
+    /// the log with the header that says so. It ends where `take` first says no.
     #[must_use]
-    pub fn claim(self, take: &mut dyn FnMut(&BlkPtr) -> bool, refer: &mut dyn FnMut(&BlkPtr)) -> ZilHeader {
+    pub fn claim(self, take: &mut dyn FnMut(&BlkPtr) -> bool, refer: &mut dyn FnMut(&BlkPtr)) -> Log {
         let mut seen = self.seen;
         for item in &self.items {
             let good = match &item.wants {
@@ -147,13 +150,18 @@ impl Survey {
             }
         }
         let replay = if seen.records > 0 || seen.blocks > 1 { REPLAY_NEEDED } else { 0 };
-        ZilHeader {
+        let header = ZilHeader {
             claim_txg: self.first,
             claim_blk_seq: seen.blk_seq,
             claim_lr_seq: seen.lr_seq,
             flags: self.header.flags | replay | CLAIM_LR_SEQ_VALID,
             ..self.header
-        }
+        };
+        let mut blocks = self.blocks;
+        blocks.retain(|block| block.seq() <= seen.blk_seq);
+        let (max_blk_seq, max_lr_seq, end) = (seen.blk_seq, seen.lr_seq, ChainEnd::Claimed);
+        let summary = Summary { blocks: seen.blocks, records: seen.records, max_blk_seq, max_lr_seq, end };
+        Log { header, blocks, summary }
     }
 }
 

@@ -87,17 +87,22 @@ pub struct Replayed<E> {
     pub failed: Option<(u64, u64, E)>,
 }
 
-/// Replays the log of `objset`, if it was claimed, and gives it up. `None` if there was nothing to replay.
+/// Replays the log of `objset`, if it was claimed, and gives it up. `None` if there was nothing to replay. `log` is
+/// the log as it was claimed, if that was kept.
 ///
 /// # Errors
 /// When the pool is suspended.
-pub fn replay<R: Replayer>(objset: &Arc<Objset>, replayer: &R) -> Result<Option<Replayed<R::Error>>, R::Error> {
+pub fn replay<R: Replayer>(
+    objset: &Arc<Objset>,
+    log: Option<Log>,
+    replayer: &R,
+) -> Result<Option<Replayed<R::Error>>, R::Error> {
     let header = objset.phys().zil_header.clone();
     // a log that was not claimed is one that somebody writes, or nothing at all
     if header.claim_txg == Txg(0) {
         return Ok(None);
     }
-    let log = read_log(objset);
+    let log = log.filter(|log| log.header.log == header.log).unwrap_or_else(|| read_log(objset));
     if !needs_replay(&header) {
         replayer.finish(blocks_of(&log))?;
         return Ok(None);

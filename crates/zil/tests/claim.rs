@@ -10,7 +10,6 @@ use dmu::Objset;
 use ondisk::{BlkPtr, ZilHeader};
 use oracle::fixtures;
 use pool::{OpenOptions, Pool};
-use zil::Step;
 use zil::claim::{Survey, needs_replay, survey};
 
 fn open(name: &str) -> (Arc<Pool>, fixtures::Unpacked) {
@@ -19,11 +18,11 @@ fn open(name: &str) -> (Arc<Pool>, fixtures::Unpacked) {
     (Pool::open(&found[0], &OpenOptions::default()).unwrap(), images)
 }
 
-fn objset(pool: &Pool, short: &str) -> Arc<Objset> {
+fn objset(pool: &Arc<Pool>, short: &str) -> Arc<Objset> {
     pool.dataset(&format!("{}/{short}", pool.name())).unwrap().objset().unwrap()
 }
 
-fn survey_of(pool: &Pool, short: &str) -> Survey {
+fn survey_of(pool: &Arc<Pool>, short: &str) -> Survey {
     survey(&[objset(pool, short)], pool.uberblock().txg).pop().unwrap().unwrap()
 }
 
@@ -36,8 +35,10 @@ fn claim(survey: Survey, good: usize) -> (ZilHeader, Vec<BlkPtr>, Vec<BlkPtr>) {
         }
         taken.len() <= good && taken.last() == Some(bp)
     };
-    let header = survey.claim(&mut take, &mut |bp| referred.push(*bp));
-    (header, taken, referred)
+    let log = survey.claim(&mut take, &mut |bp| referred.push(*bp));
+    assert_eq!(log.records().count() as u64, log.summary.records);
+    assert!(log.records().all(|record| record.header.seq <= log.header.claim_lr_seq));
+    (log.header, taken, referred)
 }
 
 #[test]

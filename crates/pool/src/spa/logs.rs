@@ -8,9 +8,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{Txg, tunable};
 use dmu::{Objset, Tx};
 use ondisk::{BlkPtr, ZilHeader};
+use zil::Log;
 use zil::claim::{Survey, needs_replay, survey};
 
 use crate::mos::Mos;
@@ -59,13 +60,18 @@ impl Spa {
             return Err(Error::NotWritable(why));
         }
         let mut changed = Vec::new();
+        let mut room = tunable::ZFS_ARC_MAX.get() / 4;
         for (log, found) in found {
             if found.is_lost_whole() {
                 self.give_up(&mos, &tx, &log, vec![*found.head()])?;
             } else {
                 let mut take = |bp: &BlkPtr| self.zio.claim(tx.txg(), bp).is_ok();
-                let header = found.claim(&mut take, &mut |bp| self.clones.add(tx.txg(), bp));
-                self.set_log(&mos, &tx, &log, header)?;
+                let claimed = found.claim(&mut take, &mut |bp| self.clones.add(tx.txg(), bp));
+                self.set_log(&mos, &tx, &log, claimed.header.clone())?;
+                if let Some(left) = claimed.readable_bytes().and_then(|bytes| room.checked_sub(bytes)) {
+                    room = left;
+                    self.logs.lock().insert(log.id, claimed);
+                }
             }
             changed.push(log.id);
         }
@@ -115,6 +121,19 @@ impl Spa {
         let head = self.heads.get(objset.id());
         let _alone = head.as_ref().map(|head| head.replay.lock());
         work()
+    }
+
+    /// The log of a dataset as it was read when it was claimed, if there was room to keep it.
+    pub fn take_log(&self, objset: &Objset) -> Option<Log> {
+        self.logs.lock().remove(&objset.id())
+    }
+
+    /// Writes into the pool's history that a replay ended before its time.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn log_replay_failure(self: &Arc<Self>, what: String) -> Result<(), Error> {
+        self.sync_task(move |cx| cx.spa.log_internal(cx.mos, cx.tx, "replay failed", &what))
     }
 
     /// Gives up the log of an open dataset, all of which is replayed: its header is empty and `blocks` are free in one txg, behind all that

@@ -5,6 +5,7 @@
 //! record, and the note that it is replayed, have one place in a txg.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use base::{Endian, bytes};
 use dmu::Tx;
@@ -12,6 +13,7 @@ use dmu::sa::Attr;
 use nvlist::{Encoding, NvList, Value};
 use ondisk::BlkPtr;
 use ondisk::zil::{AttrPart, Create, Record, Rename, SetAttr as Logged, TxType, Write};
+use pool::Spa;
 use zil::replay::{Entry, Replayed, Replayer};
 use zio::Payload;
 
@@ -62,10 +64,22 @@ impl Zfs {
         // what was written before the file system became one to read only counts all the same
         *self.0.settings.write() = Settings { readonly: false, ..*settings }.into();
         let objset = self.fs().objset();
-        let done = self.spa().replaying(objset, || zil::replay::replay(objset, &Player(self)));
+        let done =
+            self.spa().replaying(objset, || zil::replay::replay(objset, self.spa().take_log(objset), &Player(self)));
         *self.0.settings.write() = settings;
-        done
+        let done = done?;
+        tell(self.spa(), self.name(), done.as_ref())?;
+        Ok(done)
     }
+}
+
+/// Writes into the pool's history that a replay ended before its time.
+pub(super) fn tell(spa: &Arc<Spa>, name: &str, done: Option<&Replayed<Error>>) -> Result<(), Error> {
+    if let Some((seq, kind, error)) = done.and_then(|done| done.failed.as_ref()) {
+        let what = format!("replay of the intent log of {name} ended at record {seq} of type {kind}: {error}");
+        spa.log_replay_failure(what)?;
+    }
+    Ok(())
 }
 
 struct Player<'a>(&'a Zfs);

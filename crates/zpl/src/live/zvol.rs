@@ -11,7 +11,7 @@ use pool::{PropSource, Spa, Value};
 
 use super::io::chunk;
 use super::place::Held;
-use super::{Refusal, SMALL_CHANGE, SYNC_DISABLED, replay_volume};
+use super::{Refusal, SMALL_CHANGE, SYNC_DISABLED, replay, replay_volume};
 use crate::{Error, Zvol};
 
 const PROPERTIES_OBJECT: u64 = 2;
@@ -44,7 +44,8 @@ impl Volume {
         let properties = Zap::open(objset.object(PROPERTIES_OBJECT)?)?;
         let (data, block, size) = (volume.object().clone(), volume.block_size(), RwLock::new(volume.size()));
         let player = replay_volume::Player { spa, objset: &objset, data: &data, block };
-        spa.replaying(&objset, || zil::replay::replay(&objset, &player))?;
+        let done = spa.replaying(&objset, || zil::replay::replay(&objset, spa.take_log(&objset), &player))?;
+        replay::tell(spa, name, done.as_ref())?;
         Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, data, properties, block, size })
     }
 
