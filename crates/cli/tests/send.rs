@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::process::{Command, Stdio};
 
@@ -155,11 +155,37 @@ fn plain_streams_are_received_and_sent_again() {
     lab.judge("recva");
 }
 
+/// What the laboratory set on its pools itself.
+const OF_THE_LABORATORY: [&str; 3] = ["atime", "mountpoint", "snapdev"];
+
 #[test]
 fn packages_bring_names_properties_and_clones() {
     let lab = receive_all("strepl-a");
     let manifest = fixtures::json("strepl-a", "recv/manifest.json");
-    assert!(manifest.is_object());
+    let text = lab.text("zfs get -Hp -r -t all -o name,property,value,source all recva");
+    let ours: BTreeMap<(&str, &str), (&str, &str)> = text
+        .lines()
+        .map(|line| {
+            let cells: Vec<&str> = line.split('\t').collect();
+            ((cells[0], cells[1]), (cells[2], cells[3]))
+        })
+        .collect();
+    let mut differences = Vec::new();
+    for (name, props) in manifest["properties"].as_object().unwrap() {
+        for (prop, said) in props.as_object().unwrap() {
+            let (value, source) = (said[0].as_str().unwrap(), said[1].as_str().unwrap());
+            let is_identity = (prop == "guid" && name.contains('@')) || prop == "origin" || prop == "volsize";
+            let is_set = matches!(source, "local" | "received") && !OF_THE_LABORATORY.contains(&prop.as_str());
+            let found = ours.get(&(name.as_str(), prop.as_str()));
+            if (is_identity || is_set) && found != Some(&(value, source)) {
+                differences.push(format!("{name} {prop}: {value} ({source}), found {found:?}"));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{differences:#?}");
+    let theirs: BTreeSet<&str> = manifest["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+    let ours: BTreeSet<&str> = ours.keys().map(|(name, _)| *name).collect();
+    assert_eq!(ours, theirs);
     lab.judge("recva");
 }
 
