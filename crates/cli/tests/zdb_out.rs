@@ -142,3 +142,25 @@ fn what_was_read_can_be_read_again() {
     let none = ours(&["-x", "/nowhere/at/all", "-e", "-p", dir(&images), "-u", "pmirrora"]);
     assert_eq!(none.status.code(), Some(1));
 }
+
+#[test]
+fn json_has_the_object_sets_that_the_text_has() {
+    let images = fixtures::unpack("snaps-a");
+    let place = ["-e", "-p", dir(&images)];
+    let parse = |letter: &str, operands: &[&str]| -> serde_json::Value {
+        serde_json::from_slice(&ours(&[&["-j", letter], &place[..], operands].concat()).stdout).unwrap()
+    };
+    let said = text(&ours(&[&["-d"], &place[..], &["snapsa"]].concat()).stdout);
+    let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("Dataset ")).collect();
+    let whole = parse("-d", &["snapsa"]);
+    let sets = whole["datasets"].as_array().unwrap();
+    assert_eq!(sets.len(), lines.len());
+    let word = |value: &serde_json::Value| value.to_string().trim_matches('"').to_owned();
+    for (set, line) in sets.iter().zip(lines) {
+        let head = format!("Dataset {} [{}], ID {},", word(&set["name"]), word(&set["type"]), word(&set["id"]));
+        assert!(line.starts_with(&head) && line.ends_with(&format!(" {} objects", word(&set["objects"]))), "{line}");
+    }
+    let read = parse("-R", &["snapsa", "0:0:200", "0:1:200"]);
+    assert_eq!(read["read"][0]["data"].as_str().unwrap().len(), 2 * 0x200);
+    assert!(read["read"][1]["error"].as_str().unwrap().contains("multiple of sector size"), "{read}");
+}

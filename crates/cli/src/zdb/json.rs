@@ -8,7 +8,7 @@ use pool::Pool;
 use crate::error::Failure;
 
 use super::options::Options;
-use super::{blocks, metaslabs, trouble, uberblock};
+use super::{blocks, metaslabs, objects, read, trouble, uberblock};
 
 /// The list that every output begins with.
 pub(super) fn schema() -> NvList {
@@ -26,6 +26,24 @@ pub(super) fn pool(options: &Options, pool: &Arc<Pool>) -> Result<(NvList, u8), 
     let mut all = schema();
     let mut status = 0;
     all.insert("pool", pool.name());
+    let (target, rest) = options.operands.split_first().map_or(("", &[][..]), |(t, rest)| (t.as_str(), rest));
+    if options.has('R') {
+        let blocks = rest.iter().map(|block| read::list(pool, block)).collect::<Result<Vec<_>, _>>()?;
+        status = u8::from(blocks.iter().any(|block| block.contains("error")));
+        all.insert("read", blocks);
+        return Ok((all, status));
+    }
+    if options.has('d') || options.has('i') {
+        let whole = target == pool.name() && (rest.is_empty() || options.has('m'));
+        let (sets, trouble) = if whole {
+            objects::json::pool(options, pool)?
+        } else {
+            let (set, trouble) = objects::json::one(options, pool, target.trim_end_matches('/'), rest)?;
+            (vec![set], trouble)
+        };
+        all.insert("datasets", sets);
+        status = trouble;
+    }
     if options.has('C') {
         all.insert("config", pool.config().clone());
     }
@@ -38,7 +56,7 @@ pub(super) fn pool(options: &Options, pool: &Arc<Pool>) -> Result<(NvList, u8), 
     if options.has('b') || options.has('c') {
         let survey = blocks::survey(options, pool, &mut std::io::sink())?;
         all.insert("blocks", survey.list());
-        status = survey.status();
+        status = status.max(survey.status());
     }
     if options.has('h') {
         let records = pool.history().map_err(trouble)?;

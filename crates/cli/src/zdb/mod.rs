@@ -101,7 +101,7 @@ fn on_pool(out: &mut dyn Write, options: &Options, operands: &[String]) -> Outco
         _ if options.has('B') => return backup::run(out, pool, target, rest.first().map_or("", String::as_str)),
         _ => {}
     }
-    if options.has('R') {
+    if options.has('R') && !options.json {
         rest.iter().try_for_each(|block| read::show(out, pool, block))?;
         return Ok(0);
     }

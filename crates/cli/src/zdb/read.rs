@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use base::{Endian, Txg};
+use nvlist::NvList;
 use ondisk::{BLKPTR_SIZE, BlkPtr, Dva, SPA_MAXBLOCKSIZE};
 use pool::Pool;
 use vdev::{ReadCx, VdevConfig};
@@ -77,6 +78,37 @@ pub(super) fn show(out: &mut dyn Write, pool: &Arc<Pool>, thing: &str) -> Result
         checksums(out, pool, &block)?;
     }
     Ok(())
+}
+
+/// A block as `-j` shows it: its bytes in hexadecimal digits, or what is wrong.
+pub(super) fn list(pool: &Arc<Pool>, thing: &str) -> Result<NvList, Failure> {
+    let mut list = NvList::new();
+    list.insert("block", thing);
+    let mut said = Vec::new();
+    let data = match parse(&mut said, thing)? {
+        Some(request) => match find(pool.tree().config(), request.vdev) {
+            Some(vdev) => match read(pool, vdev, &request) {
+                Ok(block) => contents(&mut said, pool, thing, &request, &block)?,
+                Err(errno) => {
+                    writeln!(said, "Read of {thing} failed, error: {errno}")?;
+                    None
+                }
+            },
+            None => {
+                writeln!(said, "***Invalid vdev: {}", request.vdev)?;
+                None
+            }
+        },
+        None => None,
+    };
+    match data {
+        Some(data) => {
+            list.insert("size", data.len() as u64);
+            list.insert("data", data.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        }
+        None => list.insert("error", String::from_utf8_lossy(&said).trim().to_owned()),
+    }
+    Ok(list)
 }
 
 /// Takes a request apart; `None` after telling what is wrong with it.

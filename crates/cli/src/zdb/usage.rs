@@ -53,7 +53,7 @@ Usage:\tzdb [-AbcdDFGhijkLMPsTuvX] [-e [-V] [-p <path> ...]] [-o <var>=<value>].
         -F --automatic-rewind        fall back to an older state (always done)
         -G --dump-debug-msg          accepted, nothing is kept to be dumped
         -I --inflight=NUMBER         accepted
-        -j --json                    as JSON: -l, -u, -C, -m, -b, -c, -h
+        -j --json                    as JSON: -l, -u, -C, -m, -b, -c, -d, -i, -h, -R
         -k --checkpointed-state      as of the checkpoint
         -K --key=KEY                 key of an encrypted dataset
         -L --disable-leak-tracking   do not compare with space maps

@@ -15,6 +15,7 @@ pub(super) mod by_path;
 mod dsl;
 mod dtl;
 mod features;
+pub(super) mod json;
 mod lists;
 mod object;
 mod objset;
@@ -99,7 +100,7 @@ pub(super) fn pool(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> 
         dtl::show(&mut cx)?;
     }
     let mut counts = Counts::default();
-    for_each_dataset(&mut cx, &mut counts)?;
+    for_each_dataset(&mut cx, &mut |cx, dataset| one_dataset(cx, &mut counts, dataset))?;
     if !options.has('L') {
         origin_deadlists(&mut cx)?;
     }
@@ -128,10 +129,7 @@ pub(super) fn dataset(
     if id == Some(0) {
         return if selectors.is_empty() { self::pool(out, options, pool) } else { mos(out, options, pool, selectors) };
     }
-    let cannot = |e: pool::Error| {
-        let why = cause(&std::io::Error::from_raw_os_error(e.errno()));
-        failed(format!("zdb: can't open '{name}': {why}"))
-    };
+    let cannot = |e: pool::Error| cannot_open(name, &e);
     if let Some((head, mark)) = name.split_once('#') {
         let mark = pool.dataset(head).and_then(|ds| ds.bookmark(mark)).map_err(cannot)?;
         let mut cx = Cx::new(out, options, pool);
@@ -139,18 +137,31 @@ pub(super) fn dataset(
         return Ok(cx.status());
     }
     let selected = selections(selectors)?;
-    let by_name = if options.has('N') { None } else { pool.dataset(name).ok() };
-    let dataset = match (by_name, id) {
-        (Some(dataset), _) => dataset,
-        (None, Some(id)) => pool.dataset_by_id(id).map_err(cannot)?,
-        (None, None) => pool.dataset(name).map_err(cannot)?,
-    };
-    let unlocked = unlock(options, pool, &dataset).map_err(|why| failed(format!("zdb: {why}")))?;
+    let (dataset, unlocked) = find_dataset(options, pool, name)?;
     let mut subject = Subject::dataset(pool, &dataset).map_err(cannot)?;
     let mut cx = Cx::new(out, options, pool);
     tell_unlocked(&mut cx, unlocked.as_ref())?;
     objset::show(&mut cx, &mut subject, &selected)?;
     Ok(cx.status())
+}
+
+/// The dataset of this name or number, unlocked if a key is given.
+fn find_dataset(options: &Options, pool: &Arc<Pool>, name: &str) -> Result<(pool::Dataset, Option<Unlocked>), Failure> {
+    let id = name.split_once('/').and_then(|(_, rest)| parse_number(rest));
+    let by_name = if options.has('N') { None } else { pool.dataset(name).ok() };
+    let found = match (by_name, id) {
+        (Some(dataset), _) => Ok(dataset),
+        (None, Some(id)) => pool.dataset_by_id(id),
+        (None, None) => pool.dataset(name),
+    };
+    let dataset = found.map_err(|e| cannot_open(name, &e))?;
+    let unlocked = unlock(options, pool, &dataset).map_err(|why| failed(format!("zdb: {why}")))?;
+    Ok((dataset, unlocked))
+}
+
+fn cannot_open(name: &str, e: &pool::Error) -> Failure {
+    let why = cause(&std::io::Error::from_raw_os_error(e.errno()));
+    failed(format!("zdb: can't open '{name}': {why}"))
 }
 
 fn unlock(options: &Options, pool: &Arc<Pool>, dataset: &pool::Dataset) -> Result<Option<Unlocked>, String> {
@@ -198,8 +209,11 @@ fn selections(selectors: &[String]) -> Result<Vec<Selection>, Failure> {
     selectors.iter().map(parse).collect()
 }
 
-/// Shows all datasets and counts what they use.
-fn for_each_dataset(cx: &mut Cx<'_>, counts: &mut Counts) -> Result<(), Failure> {
+/// Visits all datasets, snapshots before their head.
+fn for_each_dataset(
+    cx: &mut Cx<'_>,
+    visit: &mut dyn FnMut(&mut Cx<'_>, &pool::Dataset) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     enum Work {
         Open(pool::Dir),
         Show(pool::Dir),
@@ -217,10 +231,10 @@ fn for_each_dataset(cx: &mut Cx<'_>, counts: &mut Counts) -> Result<(), Failure>
                 let Some(head) = cx.told(dir.head()).flatten() else { continue };
                 for (name, _) in cx.told(head.snapshot_names()).unwrap_or_default() {
                     if let Some(snapshot) = cx.told(head.snapshot(&name)) {
-                        one_dataset(cx, counts, &snapshot)?;
+                        visit(cx, &snapshot)?;
                     }
                 }
-                one_dataset(cx, counts, &head)?;
+                visit(cx, &head)?;
             }
         }
     }

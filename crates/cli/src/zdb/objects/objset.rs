@@ -1,10 +1,11 @@
 //! One object set: its line, its log, its lists, its objects.
 
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 
 use base::Txg;
-use dmu::{Objset, Special};
+use dmu::{Object, Objset, Special};
 use ondisk::ObjsetType;
 use pool::{Dataset, Pool};
 use zpl::FileSystem;
@@ -75,7 +76,7 @@ impl Subject {
         Ok(subject)
     }
 
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.dataset.as_ref().map_or("mos", Dataset::name)
     }
 }
@@ -119,27 +120,42 @@ pub(super) fn show(cx: &mut Cx<'_>, subject: &mut Subject, selected: &[Selection
     all_objects(cx, subject)
 }
 
+/// What is said of an object set before all else.
+pub(super) struct Heading {
+    pub(super) kind: &'static str,
+    pub(super) txg: Txg,
+    pub(super) used: u64,
+    pub(super) inconsistent: bool,
+}
+
+impl Heading {
+    pub(super) fn of(cx: &mut Cx<'_>, subject: &Subject) -> Heading {
+        let kind = match subject.objset.phys().os_type {
+            ObjsetType::None => "NONE",
+            ObjsetType::Meta => "META",
+            ObjsetType::Zfs => "ZPL",
+            ObjsetType::Zvol => "ZVOL",
+            ObjsetType::Other => "OTHER",
+            ObjsetType::Unknown(5) => "ANY",
+            ObjsetType::Unknown(_) => "UNKNOWN",
+        };
+        /// The txg of a new pool's MOS.
+        const FIRST: Txg = Txg(4);
+        let (txg, used, inconsistent) = match &subject.dataset {
+            Some(ds) => (ds.phys().creation_txg, ds.phys().referenced_bytes, ds.is_inconsistent()),
+            None => {
+                let root = cx.pool.root_dir();
+                let dir = cx.told(root.and_then(|dir| dir.child("$MOS"))).flatten();
+                (FIRST, dir.map_or(0, |dir| dir.phys().used_bytes), false)
+            }
+        };
+        Heading { kind, txg, used, inconsistent }
+    }
+}
+
 fn heading(cx: &mut Cx<'_>, subject: &Subject) -> Result<(), Failure> {
     let objset = &subject.objset;
-    let kind = match objset.phys().os_type {
-        ObjsetType::None => "NONE",
-        ObjsetType::Meta => "META",
-        ObjsetType::Zfs => "ZPL",
-        ObjsetType::Zvol => "ZVOL",
-        ObjsetType::Other => "OTHER",
-        ObjsetType::Unknown(5) => "ANY",
-        ObjsetType::Unknown(_) => "UNKNOWN",
-    };
-    /// The txg of a new pool's MOS.
-    const FIRST: Txg = Txg(4);
-    let (txg, used, inconsistent) = match &subject.dataset {
-        Some(ds) => (ds.phys().creation_txg, ds.phys().referenced_bytes, ds.is_inconsistent()),
-        None => {
-            let root = cx.pool.root_dir();
-            let dir = cx.told(root.and_then(|dir| dir.child("$MOS"))).flatten();
-            (FIRST, dir.map_or(0, |dir| dir.phys().used_bytes), false)
-        }
-    };
+    let Heading { kind, txg, used, inconsistent } = Heading::of(cx, subject);
     let (name, id, used, objects) = (subject.name(), objset.id(), cx.number(used), objset.rootbp().fill());
     write!(cx.out, "Dataset {name} [{kind}], ID {id}, cr_txg {txg}, {used}, {objects} objects")?;
     if cx.level >= 4 {
@@ -165,8 +181,21 @@ fn intent_log(cx: &mut Cx<'_>, subject: &Subject) -> Result<(), Failure> {
 }
 
 fn select(cx: &mut Cx<'_>, subject: &mut Subject, selection: &Selection, header: &mut bool) -> Result<(), Failure> {
-    let Selection { start, end, types } = *selection;
     let objset = subject.objset.clone();
+    each_selected(cx, &objset, selection, &mut |cx, object| {
+        object::show(cx, subject, object, header, selection.types)
+    })?;
+    Ok(())
+}
+
+/// Visits the objects of a selection, of whatever type. Those that cannot be read are told.
+pub(super) fn each_selected(
+    cx: &mut Cx<'_>,
+    objset: &Arc<Objset>,
+    selection: &Selection,
+    visit: &mut dyn FnMut(&mut Cx<'_>, &Object) -> io::Result<()>,
+) -> io::Result<()> {
+    let Selection { start, end, .. } = *selection;
     let mut at = start;
     if start == 0 || start == end {
         let found = if start == 0 {
@@ -175,9 +204,7 @@ fn select(cx: &mut Cx<'_>, subject: &mut Subject, selection: &Selection, header:
             objset.object(start)
         };
         match found {
-            Ok(object) => {
-                object::show(cx, subject, &object, header, types)?;
-            }
+            Ok(object) => visit(cx, &object)?,
             Err(e) => cx.complain(&e),
         }
     } else {
@@ -188,9 +215,7 @@ fn select(cx: &mut Cx<'_>, subject: &mut Subject, selection: &Selection, header:
     for found in objset.objects_from(first) {
         match found {
             Ok(object) if object.id() > end => break,
-            Ok(object) => {
-                object::show(cx, subject, &object, header, types)?;
-            }
+            Ok(object) => visit(cx, &object)?,
             Err(e) => cx.complain(&e),
         }
     }
