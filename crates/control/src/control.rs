@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use nvlist::NvList;
+use base::Endian;
+use nvlist::{Encoding, NvList};
 use pool::Spa;
 
 use crate::decode::require_str;
 use crate::{Error, Failed, Ioc};
+
+/// Answers beyond this many bytes are not kept in the history (OpenZFS: `zfs_history_output_max`).
+const OUTPUT_MAX: i64 = 1 << 20;
 
 /// Who asks: new file systems belong to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,8 +59,13 @@ impl Control {
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         ioc.check(input)?;
         self.check_pool(name)?;
+        let began = self.spa.env().now();
         let out = self.answer(ioc, name, input)?;
         self.changed.fetch_or(ioc.changes(), Ordering::Relaxed);
+        if ioc.is_recorded() {
+            let elapsed = self.spa.env().now().saturating_sub(began);
+            self.spa.log_request(record(ioc, input, &out, elapsed))?;
+        }
         Ok(out)
     }
 
@@ -104,5 +114,44 @@ impl Control {
             Some(pool) if pool == self.spa.name() => Ok(()),
             _ => Err(Error::OtherPool(name.to_owned())),
         }
+    }
+}
+
+/// What the history tells of a request that was done (OpenZFS: `zfsdev_ioctl_common`). Keys are kept out of it.
+fn record(ioc: Ioc, input: &NvList, out: &NvList, elapsed: Duration) -> NvList {
+    let mut record = NvList::new();
+    record.insert("ioctl", ioc.name());
+    if !input.is_empty() {
+        let mut input = input.clone();
+        input.remove("hidden_args");
+        record.insert("in_nvl", input);
+    }
+    if !out.is_empty() {
+        let packed = out.pack(Encoding::Native, Endian::Little).map_or(0, |packed| packed.len());
+        match i64::try_from(packed).ok().filter(|size| *size > OUTPUT_MAX) {
+            Some(size) => record.insert("out_size", size),
+            None => record.insert("out_nvl", out.clone()),
+        }
+    }
+    record.insert("elapsed_ns", i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX));
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_history_holds_a_key() {
+        let (mut hidden, mut input) = (NvList::new(), NvList::new());
+        hidden.insert("wkeydata", nvlist::Value::Uint8Array(vec![7; 32]));
+        input.insert("type", 2i32);
+        input.insert("hidden_args", hidden);
+        let record = record(Ioc::Create, &input, &NvList::new(), Duration::from_nanos(5));
+        assert_eq!(record.get_str("ioctl"), Some("create"));
+        let asked = |key: &str| record.get_nvlist("in_nvl").map(|input| input.contains(key));
+        assert_eq!((asked("type"), asked("hidden_args")), (Some(true), Some(false)));
+        assert!(!record.contains("out_nvl"));
+        assert_eq!(record.get_i64("elapsed_ns"), Some(5));
     }
 }

@@ -86,8 +86,8 @@ impl Ioc {
         match self {
             Ioc::LogHistory => "log_history",
             Ioc::PoolSync => "sync",
-            Ioc::PoolCheckpoint => "pool_checkpoint",
-            Ioc::PoolDiscardCheckpoint => "pool_discard_checkpoint",
+            Ioc::PoolCheckpoint => "zpool_checkpoint",
+            Ioc::PoolDiscardCheckpoint => "zpool_discard_checkpoint",
             Ioc::Create => "create",
             Ioc::Clone => "clone",
             Ioc::Destroy => "destroy",
@@ -113,6 +113,12 @@ impl Ioc {
     /// Whether it changes something that belongs into the pool's history.
     pub(crate) const fn changes(self) -> bool {
         !matches!(self, Ioc::LogHistory | Ioc::PoolSync | Ioc::SpaceSnaps | Ioc::WaitFs)
+    }
+
+    /// Whether the history tells what was asked and answered: OpenZFS's older requests are no lists, and leave no such record.
+    pub(crate) const fn is_recorded(self) -> bool {
+        let older = matches!(self, Ioc::Destroy | Ioc::Promote | Ioc::Rename | Ioc::SetProp | Ioc::InheritProp);
+        self.changes() && !older
     }
 
     fn keys(self) -> Keys {

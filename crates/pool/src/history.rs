@@ -147,8 +147,11 @@ pub(crate) fn append(mos: &Mos, tx: &Tx, list: &NvList) -> Result<(), Error> {
 
 /// Drops the oldest records until there is room for `len` bytes; `false` if there never is.
 fn make_room(object: &Object, phys: &mut HistoryPhys, len: u64) -> Result<bool, Error> {
-    let ring = phys.phys_max_off - phys.pool_create_len;
-    while ring - (phys.eof - phys.bof) <= len {
+    let ring = phys.phys_max_off.saturating_sub(phys.pool_create_len);
+    if ring <= len {
+        return Ok(false);
+    }
+    while ring.saturating_sub(phys.eof.saturating_sub(phys.bof)) <= len {
         if phys.bof == phys.eof {
             return Ok(false);
         }

@@ -22,6 +22,17 @@ impl Spa {
         self.sync_task(move |cx| cx.spa.put_history(cx.mos, cx.tx, record))
     }
 
+    /// Records a request with what it was asked and answered. Nobody waits for it, and what does not fit the history is left out
+    /// (OpenZFS: `spa_history_log_nvl`).
+    ///
+    /// # Errors
+    /// [`Error::Suspended`], [`Error::Closed`].
+    pub fn log_request(self: &Arc<Self>, mut record: NvList) -> Result<(), Error> {
+        record.insert("history zone", "linux");
+        record.insert("history who", u64::from(rustix::process::getuid().as_raw()));
+        self.later(move |cx| drop(cx.spa.put_history(cx.mos, cx.tx, record)))
+    }
+
     /// Records something that the pool itself did.
     pub(crate) fn log_internal(&self, mos: &Mos, tx: &Tx, event: &str, what: &str) -> Result<(), Error> {
         let mut record = NvList::new();

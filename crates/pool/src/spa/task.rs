@@ -93,6 +93,14 @@ impl Spa {
         }
     }
 
+    /// Runs `work` in the next sync; nobody waits for it (OpenZFS: `dsl_sync_task_nowait`).
+    pub(crate) fn later(self: &Arc<Self>, work: impl FnOnce(&TaskCx<'_>) + Send + 'static) -> Result<(), Error> {
+        let place = self.txgs.assign()?;
+        self.tasks.0.lock().push(Waiting { txg: place.txg(), early: false, job: Box::new(work) });
+        self.txgs.note_work();
+        Ok(())
+    }
+
     /// Marks, in the txg of `tx`, that dataset `id` uses feature `name` (OpenZFS: `ds_feature_activation`). Does not wait.
     pub fn use_dataset_feature(self: &Arc<Self>, tx: &Tx, id: u64, name: &'static str) {
         let job: Job = Box::new(move |cx| {
