@@ -413,8 +413,10 @@ fn a_scrub_is_recorded() {
     let lab = Lab::new();
     lab.create("tank raidz /a /b /c");
     lab.fails("zpool scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub\n");
+    lab.fails("zpool scrub -p tank", 1, "cannot pause scrubbing tank: there is no active scrub\n");
     lab.fails("zpool scrub -s -p tank", 2, "-s and -p are mutually exclusive\n");
     lab.ok("zpool scrub -w tank");
+    lab.ok("zpool scrub -C tank");
     lab.ok("zpool sync tank");
     let status = lab.ok("zpool status tank");
     assert!(status.contains("scan: scrub repaired 0B in 00:00:0") && status.contains("with 0 errors"), "{status}");
@@ -451,6 +453,31 @@ fn a_busy_pool_is_told() {
     lab.fails("zpool set comment=x tank", 1, "cannot open 'tank': pool is busy\nDIR/a is in use by process ");
     drop(device);
     lab.ok("zpool export tank");
+}
+
+#[test]
+fn what_came_after_a_checkpoint_is_given_up() {
+    let lab = Lab::new();
+    lab.create("tank /a");
+    lab.fails("zpool import --rewind-to-checkpoint -d / nopool", 1, "no such pool available");
+    lab.ok("zfs create -o mountpoint=none tank/kept");
+    lab.ok("zpool checkpoint tank");
+    lab.ok("zfs create -o mountpoint=none tank/given-up");
+    lab.ok("zfs destroy tank/kept");
+    lab.ok("zpool export tank");
+    // a look at it changes nothing
+    lab.ok("zpool import --rewind-to-checkpoint -o readonly=on -d / tank");
+    assert_eq!(lab.ok("zfs list -Hro name tank"), "tank\ntank/kept\n");
+    lab.ok("zpool export tank");
+    lab.ok("zpool import -d / tank");
+    assert_eq!(lab.ok("zfs list -Hro name tank"), "tank\ntank/given-up\n");
+    lab.ok("zpool export tank");
+    lab.ok("zpool import --rewind-to-checkpoint -d / tank");
+    assert_eq!(lab.ok("zfs list -Hro name tank"), "tank\ntank/kept\n");
+    lab.fails("zpool checkpoint -d tank", 1, "cannot discard checkpoint in 'tank': checkpoint does not exist");
+    lab.ok("zfs create -o mountpoint=none tank/new");
+    lab.export_and_judge("tank");
+    lab.fails("zpool import --rewind-to-checkpoint -d / tank", 1, "cannot import 'tank'");
 }
 
 #[test]

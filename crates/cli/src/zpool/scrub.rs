@@ -13,7 +13,10 @@ use crate::{pools, writable};
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
-    Run,
+    /// With `new`, only what was written since the last scrub that saw everything.
+    Run {
+        new: bool,
+    },
     Pause,
     Stop,
 }
@@ -28,13 +31,13 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let what = match (args.has('s'), args.has('p')) {
         (true, _) => What::Stop,
         (_, true) => What::Pause,
-        _ => What::Run,
+        _ => What::Run { new: args.has('C') },
     };
-    if args.has('w') && what != What::Run {
+    if args.has('w') && !matches!(what, What::Run { .. }) {
         return Err(usage("invalid option combination: -w cannot be used with -p or -s"));
     }
-    if let Some(option) = ['e', 'C', 'E', 'S'].into_iter().find(|option| args.has(*option)) {
-        return Err(failed(format!("scrub -{option} is not in this version of Zuse, which scrubs whole pools")));
+    if let Some(option) = ['e', 'E', 'S'].into_iter().find(|option| args.has(*option)) {
+        return Err(failed(format!("scrub -{option} is not in this version of Zuse, which scrubs by txg alone")));
     }
     let names = args.names();
     if names.is_empty() && !args.has('a') {
@@ -46,7 +49,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 fn one(record: &Imported, what: What) -> Result<(), Failure> {
     let name = &record.name;
     match what {
-        What::Run => scrub(record, &format!("cannot scrub {name}")),
+        What::Run { new } => scrub(record, new, &format!("cannot scrub {name}")),
         What::Stop => {
             let doing = format!("cannot cancel scrubbing {name}");
             let was = writable::change(record, &doing, |spa| spa.scrub_cancel())?;
@@ -60,7 +63,7 @@ fn one(record: &Imported, what: What) -> Result<(), Failure> {
     }
 }
 
-fn scrub(record: &Imported, doing: &str) -> Result<(), Failure> {
+fn scrub(record: &Imported, new: bool, doing: &str) -> Result<(), Failure> {
     let spa = writable::open(record, doing)?;
     let cannot = |why: String| failed(format!("{doing}: {why}"));
     let total = spa.view().and_then(|view| view.space()).map_or(0, |space| space.allocated);
@@ -73,7 +76,9 @@ fn scrub(record: &Imported, doing: &str) -> Result<(), Failure> {
             bar.set_message(format!("{} damaged", lost.fetch_add(damaged, Ordering::Relaxed) + damaged));
         }
     };
-    let options = ScrubOptions { threads, range: ScrubRange::default() };
+    let scrubbed = |view: std::sync::Arc<pool::Pool>| view.last_scrubbed_txg();
+    let after = if new { spa.view().and_then(scrubbed).map_err(|e| cannot(e.to_string()))? } else { base::Txg(0) };
+    let options = ScrubOptions { threads, range: ScrubRange { after, upto: None } };
     let scrubbed = zuse::scrub(&spa, &options, &AtomicBool::new(false), &progress);
     bar.finish_and_clear();
     match scrubbed.map_err(|e| cannot(e.to_string()))? {
