@@ -198,7 +198,7 @@ fn inherit(settings: &Settings, parent: &Acl, kind: Kind, new: &mut NewAcl) -> b
         };
         new.aces.push(Ace { mask, flags: flags | INHERITED, ..*ace });
     }
-    needs_mode && !(settings.aclmode == rule::RESTRICTED && !new.aces.is_empty())
+    needs_mode && (settings.aclmode != rule::RESTRICTED || new.aces.is_empty())
 }
 
 /// Whether a directory leaves this entry to a new directory, or another new file (OpenZFS: `zfs_ace_can_use`).

@@ -189,7 +189,7 @@ fn owners_and_mode(cred: &Cred, parent: &Attrs, new: &NewFile<'_>) -> (Owners, u
 
 impl Birth<'_> {
     /// With number, time and generation that a log has recorded.
-    pub(super) fn as_recorded(self, recorded: Recorded) -> Self {
+    pub(super) fn recorded_as(self, recorded: Recorded) -> Self {
         Birth { now: recorded.crtime, recorded: Some(recorded), ..self }
     }
 

@@ -61,7 +61,7 @@ impl Zfs {
     /// EACCES, EPERM; EROFS for changes of a read-only file system.
     pub(crate) fn check(&self, cred: &Cred, node: &Znode, wanted: Perms) -> Result<(), Error> {
         let device = matches!(node.kind(), Kind::CharDevice | Kind::BlockDevice | Kind::Fifo | Kind::Socket);
-        if wanted.changes() && self.settings().readonly && !(device && !wanted.changes_attributes()) {
+        if wanted.changes() && self.settings().readonly && (!device || wanted.changes_attributes()) {
             return Err(Refusal::ReadOnly.of(node.id()));
         }
         let rights = self.rights(cred, node)?;

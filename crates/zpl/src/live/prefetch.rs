@@ -117,7 +117,7 @@ impl Streams {
             let from = stream.ahead.max(blocks.end);
             let to = blocks.end.saturating_add(stream.distance.div_ceil(size)).min(end);
             stream.ahead = stream.ahead.max(to);
-            return if from < to { vec![from..to] } else { Vec::new() };
+            return (from < to).then_some(from..to).into_iter().collect();
         }
         let strided = |s: &&mut Stream| s.stride != 0 && s.last.checked_add(s.stride) == Some(blocks.start);
         if let Some(stream) = self.all.iter_mut().find(strided) {
@@ -304,6 +304,7 @@ fn cut(ranges: Vec<Range<u64>>, size: u64) -> Vec<Arc<Piece>> {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
 

@@ -247,7 +247,7 @@ impl Zfs {
         self.check(plan.cred, from, to_add(Kind::CharDevice))?;
         let new = NewFile::device(Kind::CharDevice, 0, 0, 0);
         let birth = match plan.whiteout {
-            Some((owner, recorded)) => self.plan_new(owner, from, &new)?.as_recorded(*recorded),
+            Some((owner, recorded)) => self.plan_new(owner, from, &new)?.recorded_as(*recorded),
             None => self.plan_new(plan.cred, from, &new)?,
         };
         self.make_node(tx, &birth)

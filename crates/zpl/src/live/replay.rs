@@ -158,7 +158,7 @@ impl Zfs {
                 ..NewFile::new(kind, (new.mode & 0o7777) as u32)
             };
             let owner = owner_of(new.uid, new.gid);
-            let birth = self.plan_new(&owner, &dir, &file)?.as_recorded(recorded_of(new));
+            let birth = self.plan_new(&owner, &dir, &file)?.recorded_as(recorded_of(new));
             let node = self.make_node(tx, &birth)?;
             if let Err(error) = dir.dir()?.add_u64(tx, new.name, entry_word(node.id(), kind)) {
                 self.unmake_node(tx, &node)?;

@@ -133,7 +133,8 @@ impl Zfs {
         if !cred.is_root() {
             let takes = cred.uid == uid && (set.gid.is_none() || cred.in_group(gid));
             let own = cred.uid == attrs.uid() && uid == attrs.uid() && (gid == attrs.gid() || cred.in_group(gid));
-            if !own && !(takes && self.check(cred, node, Perms::WRITE_OWNER).is_ok()) {
+            let may = own || (takes && self.check(cred, node, Perms::WRITE_OWNER).is_ok());
+            if !may {
                 return Err(Refusal::NotPermitted.of(node.id()));
             }
         }

@@ -101,7 +101,7 @@ impl Zfs {
         let new = NewFile::new(Kind::Directory, DIR_MODE);
         let mut birth = self.plan_hidden(node, &new, owners);
         if let Some(recorded) = recorded {
-            birth = birth.as_recorded(recorded);
+            birth = birth.recorded_as(recorded);
         }
         let dir = self.make_node(tx, &birth)?;
         node.edit(self, tx, |attrs| {
