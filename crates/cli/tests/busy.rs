@@ -41,7 +41,7 @@ fn who_keeps_a_pool_busy_is_told() {
     // what only reads needs no lock
     assert_eq!(session.ok(&["zfs", "list", "-H", "-o", "name"]), "tank\n");
     let busy = format!("cannot open 'tank': pool is busy\n{device} is in use by process {} (", std::process::id());
-    for words in [&["zfs", "create", "tank/a"][..], &["zuse", "mkdir", "tank:/a"]] {
+    for words in [&["zfs", "create", "tank/a"][..], &["zfs", "set", "a:b=c", "tank"]] {
         let run = session.run(words);
         assert_eq!((run.code, run.out.as_str()), (1, ""), "{words:?}");
         assert!(run.err.starts_with(&busy), "{words:?}: {}", run.err);

@@ -23,7 +23,7 @@ use crate::spa::features::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use crate::spa::heads::{Head, OTN_ZAP_METADATA};
 use crate::spa::import::{ImportOptions, ViewBase};
 use crate::spa::{Hooks, Parts, Spa, TaskCx, features, mosw};
-use crate::{Error, OpenOptions, history};
+use crate::{Error, OpenOptions};
 
 /// The txg that makes a pool.
 pub(crate) const TXG_INITIAL: Txg = vdev::create::TXG_INITIAL;
@@ -187,7 +187,6 @@ impl Spa {
             props.update_value(tx, name, &stored(value))?;
         }
         self.create_root(&mos, tx, (root, head), options.populate)?;
-        history::create(&mos, tx)?;
         self.log_creation(&mos, tx, &options.features)?;
         let config = mos.new_nvlist(tx)?;
         let zap = mos.root_zap()?;
