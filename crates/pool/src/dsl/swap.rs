@@ -48,7 +48,13 @@ impl Spa {
     }
 
     /// `Err(Ok(error))` for what cannot be read, `Err(Err(refusal))` for what is refused.
-    pub(crate) fn check_swap(&self, mos: &Mos, clone: &Live, head: &Live, force: bool) -> Result<(), Result<Error, Refusal>> {
+    pub(crate) fn check_swap(
+        &self,
+        mos: &Mos,
+        clone: &Live,
+        head: &Live,
+        force: bool,
+    ) -> Result<(), Result<Error, Refusal>> {
         let refuse = |why| Err(Err(Refusal::Invalid(why)));
         let io = |error: Error| Ok::<Error, Refusal>(error);
         let prev = clone.phys.prev_snap_obj;
