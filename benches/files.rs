@@ -51,11 +51,21 @@ fn round(files: u64) -> [f64; 3] {
     let spa = make();
     let zfs = Zfs::open(&spa, "z").expect("file system");
     let alone = rate(&zfs, files, || fill(&zfs, "a", files));
-    let together = rate(&zfs, files, || zfs.batch(|| Ok(fill(&zfs, "b", files))).expect("batch"));
-    let removed = rate(&zfs, files, || zfs.batch(|| Ok(empty(&zfs, "b", files))).expect("batch"));
+    let together = rate(&zfs, files, || batch(&zfs, || fill(&zfs, "b", files)));
+    let removed = rate(&zfs, files, || batch(&zfs, || empty(&zfs, "b", files)));
     drop(zfs);
     spa.export().expect("export");
     [alone, together, removed]
+}
+
+/// Does `work` with shared places in txgs.
+#[allow(clippy::expect_used)]
+fn batch(zfs: &Zfs, work: impl FnOnce()) {
+    let done = zfs.batch(|| {
+        work();
+        Ok(())
+    });
+    done.expect("batch");
 }
 
 #[allow(clippy::expect_used)]

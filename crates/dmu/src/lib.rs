@@ -44,7 +44,9 @@ mod zap;
 pub use cursor::BlockCursor;
 pub use destroyed::{DESTROYED_OBJSET, Ended, walk_destroyed};
 pub use error::Error;
-pub use live::{BlockOwner, NewObject, NoOwner, Owner, RedundantMetadata, Settled, SyncCx, Tx, TxHold, UsedBy, WritePolicy};
+pub use live::{
+    BlockOwner, NewObject, NoOwner, Owner, RedundantMetadata, Settled, SyncCx, Tx, TxHold, UsedBy, WritePolicy,
+};
 pub use object::Object;
 pub use objset::{Objects, Objset, Special};
 pub use walk::{Visit, Walk};

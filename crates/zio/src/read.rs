@@ -10,8 +10,8 @@ use ondisk::{BlkPtr, EmbeddedType, ObjectType};
 use vdev::{ReadCx, VdevTree};
 
 use crate::physical::Source;
-use crate::transform::Transform;
 use crate::suspect::Suspects;
+use crate::transform::Transform;
 use crate::write::WriteSide;
 use crate::{ArcCache, ArcKey, Bookmark, Buf, Error, KeyRing, KeySource, Stats};
 
@@ -160,7 +160,13 @@ impl Zio {
         Ok(Buf::from(data))
     }
 
-    pub(crate) fn read_logical(&self, bp: &BlkPtr, bm: &Bookmark, caching: Caching, noauth: bool) -> Result<Buf, Error> {
+    pub(crate) fn read_logical(
+        &self,
+        bp: &BlkPtr,
+        bm: &Bookmark,
+        caching: Caching,
+        noauth: bool,
+    ) -> Result<Buf, Error> {
         if bp.is_hole() {
             return Ok(Buf::zeros(size(bp.lsize())));
         }

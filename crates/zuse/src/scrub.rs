@@ -291,7 +291,7 @@ impl Behind {
         }
         // a pointer has 128 bytes
         let shift = u32::from(at.level) * u32::from(at.dnode.indblkshift).saturating_sub(7);
-        let end = bm.blkid.saturating_add(1).checked_mul(1u64.checked_shl(shift).unwrap_or(0)).unwrap_or(u64::MAX);
+        let end = bm.blkid.saturating_add(1).saturating_mul(1u64.checked_shl(shift).unwrap_or(0));
         if bm.object == 0 {
             let per_block = ((u64::from(at.dnode.datablkszsec) << 9) / ondisk::DNODE_SIZE as u64).max(1);
             let from = self.from;

@@ -60,7 +60,7 @@ fn below(source: &str, mark: &str, input: &mut NvList) -> Result<(), Failure> {
         let name = head.name();
         let trouble = |e: pool::Error| failed(said(&e, name));
         if head.pool().dataset(&format!("{name}@{snap}")).is_ok() {
-            input.insert(&format!("{name}#{short}"), format!("{name}@{snap}"));
+            input.insert(format!("{name}#{short}"), format!("{name}@{snap}"));
         }
         heads.extend(head.children().map_err(trouble)?);
     }

@@ -37,8 +37,11 @@ fn run(input: Option<File>, change: &mut dyn FnMut(&mut Part) -> Result<Fate, st
     Ok(0)
 }
 
+/// Object and offset of a record.
+type Place = (u64, u64);
+
 /// `OBJECT,OFFSET`, and what may follow.
-fn place(text: &str) -> Result<((u64, u64), Option<&str>), Option<Failure>> {
+fn place(text: &str) -> Result<(Place, Option<&str>), Option<Failure>> {
     let mut fields = text.splitn(3, ',');
     let (Some(object), Some(offset)) = (fields.next(), fields.next()) else { return Err(None) };
     let number = |text: &str, what: &str| {

@@ -37,6 +37,6 @@ pub(crate) use read::LiveCache;
 pub(crate) use state::Live;
 
 pub use cx::{BlockOwner, NewObject, NoOwner, Owner, SyncCx, UsedBy};
-pub use settled::Settled;
 pub use policy::{RedundantMetadata, WritePolicy};
+pub use settled::Settled;
 pub use tx::{Tx, TxHold};

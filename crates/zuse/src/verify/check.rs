@@ -154,9 +154,12 @@ fn check_batch(
     for item in suspects {
         match zio.verify_block(&item.bp, &item.bm, &ReadCx { heal, ..ReadCx::SCRUB }, scratch) {
             Ok(report) => tally.repairable(&report),
-            Err(why) => {
-                tally.lost(Damage { bm: item.bm, birth: item.bp.birth_physical(), why: why.to_string(), errno: why.errno() })
-            }
+            Err(why) => tally.lost(Damage {
+                bm: item.bm,
+                birth: item.bp.birth_physical(),
+                why: why.to_string(),
+                errno: why.errno(),
+            }),
         }
     }
 }

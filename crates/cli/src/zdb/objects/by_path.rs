@@ -102,10 +102,8 @@ fn find(subject: &Subject, name: &str, path: &str) -> Result<Object, i32> {
     loop {
         let (part, behind) = rest.split_once('/').unwrap_or((rest, ""));
         seen += part;
-        let id = entry(dir, part).map_err(|errno| {
-            eprintln!("failed to lookup {seen}: {}", words(errno));
-            errno
-        })? & ENTRY_OBJECT;
+        let found = entry(dir, part).inspect_err(|errno| eprintln!("failed to lookup {seen}: {}", words(*errno)));
+        let id = found? & ENTRY_OBJECT;
         let found = objset.object(id).map_err(|e| {
             eprintln!("failed to get SA dbuf for obj {id}: {}", words(errno_of(e)));
             EINVAL
