@@ -12,7 +12,7 @@ use zpl::create::{FsProps, create_fs, create_volume};
 
 use crate::decode::{Props, require_str};
 use crate::keys::new_key;
-use crate::props::{BLOCK_MAX, BLOCK_MIN, DEFAULT_QUOTAS, check_settable};
+use crate::props::{BLOCK_MAX, BLOCK_MIN, check_settable};
 use crate::{Caller, Control, Error, Failed};
 
 /// Numbers of kinds of datasets (OpenZFS: `dmu_objset_type_t`).
@@ -128,7 +128,7 @@ pub(crate) fn fill_fs(props: &mut Props, above: Option<&ZplProps>, caller: Calle
     let normalization = pick("normalization");
     let utf8only = pick("utf8only") != 0 || normalization != 0;
     let casesensitivity = pick("casesensitivity");
-    let quotas = DEFAULT_QUOTAS.map(|key| (key, pick(key)));
+    let quotas = zpl::create::DEFAULT_QUOTAS.map(|key| (key, pick(key)));
     let default = FsProps::default();
     let fs = FsProps {
         version: props.take_number("version").unwrap_or(default.version),

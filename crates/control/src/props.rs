@@ -13,16 +13,6 @@ pub(crate) const BLOCK_MAX: u64 = 16 << 20;
 /// The smallest block (OpenZFS: `SPA_MINBLOCKSIZE`).
 pub(crate) const BLOCK_MIN: u64 = 512;
 
-/// Quotas for those that have none of their own; a new file system has its parent's.
-pub(crate) const DEFAULT_QUOTAS: [&str; 6] = [
-    "defaultuserquota",
-    "defaultgroupquota",
-    "defaultprojectquota",
-    "defaultuserobjquota",
-    "defaultgroupobjquota",
-    "defaultprojectobjquota",
-];
-
 /// The feature that a value of a property needs, if any (OpenZFS: `zfs_check_settable`).
 #[must_use]
 pub fn feature_of(name: &str, value: &Value) -> Option<&'static str> {
@@ -64,7 +54,7 @@ impl Control {
     pub(crate) fn set_prop(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let mut props = Props::decode(Some(require_list(input, "props")?))?;
         let defaults: Vec<(&'static str, u64)> =
-            DEFAULT_QUOTAS.iter().filter_map(|prop| Some((*prop, props.take_number(prop)?))).collect();
+            zpl::create::DEFAULT_QUOTAS.iter().filter_map(|prop| Some((*prop, props.take_number(prop)?))).collect();
         self.set_version(name, &mut props)?;
         let source = if input.contains("received") { PropSource::Received } else { PropSource::Local };
         let each = |e: Error| tell(e, &props.values);

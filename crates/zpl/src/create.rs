@@ -20,8 +20,8 @@ const DNODE_FIXED: usize = 64 + 128;
 /// Data of a volume, and its properties.
 const ZVOL_OBJ: u64 = 1;
 const ZVOL_ZAP_OBJ: u64 = 2;
-/// Quotas of users that have none of their own: 0, none, in a new file system.
-const DEFAULT_QUOTAS: [&str; 6] = [
+/// Quotas of users that have none of their own: entries of the master node; 0, none, in a new file system.
+pub const DEFAULT_QUOTAS: [&str; 6] = [
     "defaultuserquota",
     "defaultgroupquota",
     "defaultprojectquota",

@@ -215,16 +215,7 @@ impl Zfs {
                 Ok(())
             });
         }
-        let (mut at, mut data) = (write.offset, write.data.unwrap_or(&[]));
-        if let Some(block) = entry.data.as_deref() {
-            let size = write.blkptr.lsize();
-            if write.length < size {
-                at -= at.checked_rem(size).unwrap_or(0);
-                data = block;
-            } else {
-                data = block.get(..usize::try_from(write.length).unwrap_or(usize::MAX)).unwrap_or(block);
-            }
-        }
+        let (at, data) = content_of(write, entry);
         let size = node.with_attrs(|attrs| attrs.size);
         self.grow_first_block(tx, &node, size.max(at.saturating_add(data.len() as u64)))?;
         node.object().write(tx, at, data)?;
@@ -337,6 +328,18 @@ impl Zfs {
 }
 
 /// Whoever a new file belongs to, as its maker.
+/// Where the bytes of a WRITE go, and which: those of the record; or a whole block, from its beginning, of which the record wrote a part; or the
+/// first bytes of a block.
+pub(super) fn content_of<'a>(write: &Write<'a>, entry: &'a Entry<'_>) -> (u64, &'a [u8]) {
+    let Some(block) = entry.data.as_deref() else { return (write.offset, write.data.unwrap_or(&[])) };
+    let size = write.blkptr.lsize();
+    if write.length < size {
+        return (write.offset - write.offset.checked_rem(size).unwrap_or(0), block);
+    }
+    let len = usize::try_from(write.length).unwrap_or(usize::MAX);
+    (write.offset, block.get(..len).unwrap_or(block))
+}
+
 fn owner_of(uid: u64, gid: u64) -> Cred {
     Cred { uid: uid as u32, gid: gid as u32, groups: Vec::new() }
 }

@@ -52,16 +52,7 @@ impl Replayer for Player<'_> {
 
 impl Player<'_> {
     fn write(&self, tx: &Tx, write: &Write<'_>, entry: &Entry<'_>) -> Result<(), Error> {
-        let (mut at, mut data) = (write.offset, write.data.unwrap_or(&[]));
-        if let Some(block) = entry.data.as_deref() {
-            let size = write.blkptr.lsize();
-            if write.length < size {
-                at -= at.checked_rem(size).unwrap_or(0);
-                data = block;
-            } else {
-                data = block.get(..usize::try_from(write.length).unwrap_or(usize::MAX)).unwrap_or(block);
-            }
-        }
+        let (at, data) = super::replay::content_of(write, entry);
         Ok(self.data.write(tx, at, data)?)
     }
 
