@@ -19,6 +19,12 @@ impl Buf {
         Arc::make_mut(&mut self.0)
     }
 
+    /// Whether both are the same memory: one was cloned from the other, and neither has been changed since.
+    #[must_use]
+    pub fn is(&self, other: &Buf) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The bytes as a vector of the caller's own: without a copy if nobody else holds them.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {

@@ -46,10 +46,16 @@ pub(crate) struct Dirty {
     pub(crate) head: Arc<DnodePhys>,
     /// Blocks written. They count after `freed`.
     pub(crate) blocks: BTreeMap<u64, Block>,
+    /// Those of them that are in their places already.
+    pub(crate) placed: BTreeMap<u64, Placed>,
+    /// What was put in its place and is not wanted any more: the sync frees it.
+    pub(crate) dropped: Vec<BlkPtr>,
     /// Blocks freed.
     pub(crate) freed: RangeSet,
     /// The spill block, if it was written (`Some`) or removed.
     pub(crate) spill: Option<Option<Block>>,
+    /// The bonus buffer and all behind it as they are stored, of an object that is received raw.
+    pub(crate) raw_bonus: Option<Arc<[u8]>>,
     /// Whether the object is freed.
     pub(crate) gone: bool,
     /// Bytes that the pool was told of.
@@ -63,6 +69,14 @@ pub(crate) enum Block {
     Data(Buf),
     /// In stored form.
     Stored(Box<Payload>),
+}
+
+/// Where a block lies that was written before the sync of its txg ([`Object::sync_block`](crate::Object::sync_block)).
+#[derive(Clone, Copy)]
+pub(crate) struct Placed {
+    pub(crate) bp: BlkPtr,
+    /// It is the block that was there before, with the same content: nothing was written.
+    pub(crate) same: bool,
 }
 
 /// Where the newest content of a block is.
@@ -177,7 +191,7 @@ impl State {
     pub(crate) fn supersede(&mut self, txg: Txg, blkid: u64, block: &Block) {
         for dirty in self.slots.iter_mut().flatten().filter(|dirty| dirty.txg > txg) {
             if dirty.blocks.contains_key(&blkid) || dirty.freed.end_of(blkid).is_some() {
-                dirty.blocks.insert(blkid, block.clone());
+                dirty.put(blkid, block.clone());
             }
         }
     }
@@ -198,7 +212,9 @@ impl State {
 
 impl Dirty {
     pub(crate) fn new(txg: Txg, head: Arc<DnodePhys>) -> Dirty {
-        Dirty { txg, head, blocks: BTreeMap::new(), freed: RangeSet::default(), spill: None, gone: false, bytes: 0 }
+        let (blocks, placed, dropped) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let freed = RangeSet::default();
+        Dirty { txg, head, blocks, placed, dropped, freed, spill: None, raw_bonus: None, gone: false, bytes: 0 }
     }
 
     /// Puts this, which a sync failed to write, under what the same txg changed since.
@@ -207,16 +223,41 @@ impl Dirty {
         for range in newer.freed.iter() {
             self.free(range);
         }
-        self.blocks.extend(newer.blocks);
+        for (blkid, block) in newer.blocks {
+            self.put(blkid, block);
+        }
+        self.placed.extend(newer.placed);
+        self.dropped.extend(newer.dropped);
         (self.head, self.gone, self.bytes) = (newer.head, self.gone || newer.gone, self.bytes + newer.bytes);
         self.spill = newer.spill.or(self.spill);
+        self.raw_bonus = newer.raw_bonus.or(self.raw_bonus);
         Box::new(self)
+    }
+
+    /// Puts in a block. Tells whether there was none.
+    pub(crate) fn put(&mut self, blkid: u64, block: Block) -> bool {
+        self.unplace(blkid);
+        self.blocks.insert(blkid, block).is_none()
+    }
+
+    /// A block changes or goes: what was put in its place is not it any more.
+    pub(crate) fn unplace(&mut self, blkid: u64) {
+        let placed = self.placed.remove(&blkid);
+        self.dropped.extend(placed.filter(|placed| !placed.same).map(|placed| placed.bp));
+    }
+
+    /// All blocks go.
+    pub(crate) fn clear(&mut self) {
+        let placed = std::mem::take(&mut self.placed).into_values();
+        self.dropped.extend(placed.filter(|placed| !placed.same).map(|placed| placed.bp));
+        self.blocks.clear();
     }
 
     /// Frees blocks: those written in this txg are forgotten. Gives how many these were.
     pub(crate) fn free(&mut self, range: std::ops::Range<u64>) -> u64 {
         let forgotten: Vec<u64> = self.blocks.range(range.clone()).map(|(blkid, _)| *blkid).collect();
         for blkid in &forgotten {
+            self.unplace(*blkid);
             self.blocks.remove(blkid);
         }
         self.freed.insert(range);

@@ -61,8 +61,19 @@ impl Objset {
         flags: u64,
         tx: &Tx,
     ) -> Result<Arc<Objset>, Error> {
+        Ok(Objset::create_with(zio, dataset_id, os_type, meta_dnode(), flags, tx))
+    }
+
+    pub(crate) fn create_with(
+        zio: Arc<Zio>,
+        dataset_id: u64,
+        os_type: ObjsetType,
+        meta_dnode: DnodePhys,
+        flags: u64,
+        tx: &Tx,
+    ) -> Arc<Objset> {
         let phys = ObjsetPhys {
-            meta_dnode: meta_dnode(),
+            meta_dnode,
             zil_header: ZilHeader::empty(),
             os_type,
             flags,
@@ -82,7 +93,7 @@ impl Objset {
             txg.root = true;
             txg.hold = tx.hold().cloned();
         }
-        Ok(Arc::new(Objset::assemble(zio, dataset_id, fixed, Some(Box::new(live)))))
+        Arc::new(Objset::assemble(zio, dataset_id, fixed, Some(Box::new(live))))
     }
 
     /// Whether it can be changed.
@@ -210,7 +221,7 @@ impl Objset {
         let (slots, forgotten) = self.change(tx, dnode, |state| {
             let slots = state.newest.slots();
             let Some((dirty, _)) = state.dirty(tx.txg()) else { return Err(object.out_of_turn(tx)) };
-            dirty.blocks.clear();
+            dirty.clear();
             dirty.spill = None;
             dirty.gone = true;
             let forgotten = std::mem::take(&mut dirty.bytes);
@@ -347,7 +358,7 @@ pub(crate) fn is_special(id: u64) -> bool {
 }
 
 /// The meta-dnode of a new object set.
-fn meta_dnode() -> DnodePhys {
+pub(crate) fn meta_dnode() -> DnodePhys {
     DnodePhys {
         object_type: ObjectType::DNODE,
         indblkshift: INDIRECT_SHIFT,

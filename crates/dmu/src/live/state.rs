@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use base::Txg;
+use base::{Endian, Txg};
 use ondisk::{BlkPtr, ObjsetPhys, ZilHeader};
 use parking_lot::{Mutex, RwLock};
+use zio::CryptParams;
 
-use super::TxHold;
+use super::{RawObjset, TxHold};
 use super::alloc::Alloc;
 use super::dnode::{LiveDnode, TXG_SLOTS, slot_of};
 use crate::objset::Root;
@@ -29,6 +30,10 @@ pub(crate) struct Live {
     pub(crate) alloc: Mutex<Alloc>,
     /// Held by a sync.
     pub(crate) syncing: Mutex<()>,
+    /// What it is as a whole, while it is received raw.
+    pub(crate) raw: RwLock<Option<RawObjset>>,
+    /// By slot: held shared while a block of the txg is written before its sync, which waits for that.
+    placing: [RwLock<()>; TXG_SLOTS],
 }
 
 /// What a txg has changed.
@@ -41,6 +46,8 @@ pub(crate) struct TxgState {
     pub(crate) flags: Option<u64>,
     /// Whether the root block is to be written whatever else is.
     pub(crate) root: bool,
+    /// How blocks of dnodes are stored, where a raw stream says so.
+    pub(crate) dnode_crypt: BTreeMap<u64, (CryptParams, Endian)>,
     /// Who is told when dirty data is written.
     pub(crate) hold: Option<Arc<dyn TxHold>>,
 }
@@ -60,11 +67,17 @@ impl Live {
             txgs: Default::default(),
             alloc: Mutex::new(alloc),
             syncing: Mutex::new(()),
+            raw: RwLock::default(),
+            placing: Default::default(),
         }
     }
 
     pub(crate) fn root(&self) -> Arc<Root> {
         self.root.read().clone()
+    }
+
+    pub(crate) fn is_raw(&self) -> bool {
+        self.raw.read().is_some()
     }
 
     pub(crate) fn rootbp(&self) -> BlkPtr {
@@ -74,6 +87,11 @@ impl Live {
     pub(crate) fn txg(&self, txg: Txg) -> &Mutex<TxgState> {
         // the slot is below the length
         &self.txgs[slot_of(txg)]
+    }
+
+    pub(crate) fn placing(&self, txg: Txg) -> &RwLock<()> {
+        // the slot is below the length
+        &self.placing[slot_of(txg)]
     }
 
     fn shard(&self, id: u64) -> &Shard {

@@ -17,19 +17,19 @@ use super::dnode::{Block, Dirty, LiveDnode, slot_of};
 use super::objset::{is_special, meta_levels};
 use super::state::{Live, TxgState};
 use super::tree_write::{Books, Fate, Job, Writer};
-use super::{SyncCx, TxHold, accounting};
+use super::{SyncCx, TxHold, accounting, raw};
 use crate::objset::{Root, slots};
-use crate::tree::{Child, LevelCache};
+use crate::tree::{Child, LevelCache, Tree};
 use crate::{Error, Objset};
 
 /// A dnode whose changes are being written.
-struct Frozen {
+pub(crate) struct Frozen {
     dnode: Arc<LiveDnode>,
-    dirty: Arc<Dirty>,
-    old: Arc<DnodePhys>,
+    pub(crate) dirty: Arc<Dirty>,
+    pub(crate) old: Arc<DnodePhys>,
     min_levels: u8,
     /// What it has become.
-    new: Arc<DnodePhys>,
+    pub(crate) new: Arc<DnodePhys>,
 }
 
 /// Gives dirty bytes back to the pool as they are written, and what is left in the end.
@@ -65,11 +65,16 @@ impl Objset {
     pub fn sync(self: &Arc<Self>, cx: &SyncCx<'_>) -> Result<BlkPtr, Error> {
         let live = self.writable(0)?;
         let _only = live.syncing.lock();
+        let raw = raw::unaccounted(cx);
+        let cx = if live.is_raw() { &raw } else { cx };
         let mut txg = std::mem::take(&mut *live.txg(cx.txg).lock());
         if txg.is_clean() {
             return Ok(live.rootbp());
         }
-        let mut frozen = freeze(cx, &mut txg);
+        let mut frozen = {
+            let _placed = live.placing(cx.txg).write();
+            freeze(cx, &mut txg)
+        };
         let mut books = Books::default();
         match self.sync_frozen(live, cx, &mut txg, &mut frozen, &mut books) {
             Ok(root) => {
@@ -112,7 +117,7 @@ impl Objset {
                 return self.write_root(live, &mut writer, txg, &root, phys, true);
             }
             write_objects(&mut writer, frozen, &mut |bytes| undirty.give(bytes))?;
-            phys.meta_dnode = self.write_dnodes(&mut writer, &root, frozen)?;
+            phys.meta_dnode = self.write_dnodes(live, &mut writer, &root, frozen, txg)?;
             self.account(live, cx, txg, frozen)?;
             self.write_special(live, &mut writer, txg, frozen, &mut phys)?;
             self.write_root(live, &mut writer, txg, &root, phys, false)
@@ -131,12 +136,24 @@ impl Objset {
     }
 
     /// Puts the new dnodes into their blocks and writes the meta-dnode's tree.
-    fn write_dnodes(&self, writer: &mut Writer<'_>, root: &Root, frozen: &[Frozen]) -> Result<DnodePhys, Error> {
+    fn write_dnodes(
+        &self,
+        live: &Live,
+        writer: &mut Writer<'_>,
+        root: &Root,
+        frozen: &[Frozen],
+        txg: &TxgState,
+    ) -> Result<DnodePhys, Error> {
         let (tree, per_block) = (self.meta_tree(root), root.dnodes_per_block());
         let old = Arc::new(root.phys.meta_dnode.clone());
         let mut job = Job::new(0, old.clone(), (*old).clone());
         (job.dn.used, job.dn.flags) = (old.used_bytes(), old.flags | DnodePhys::FLAG_USED_BYTES);
         job.min_levels = if root.bp.is_hole() { meta_levels(self.id(), &old) } else { 1 };
+        let raw = *live.raw.read();
+        if let Some(raw) = &raw {
+            raw.shape(&mut job.dn);
+            job.min_levels = raw.nlevels;
+        }
         let mut blocks: BTreeMap<u64, Vec<&Frozen>> = BTreeMap::new();
         for one in frozen.iter().filter(|one| !is_special(one.dnode.id)) {
             if let Some(blkid) = one.dnode.id.checked_div(per_block) {
@@ -145,7 +162,14 @@ impl Objset {
         }
         let mut cache = LevelCache::default();
         for (blkid, members) in blocks {
-            let mut block = match cache.pointer(&tree, 0, blkid)? {
+            let there = cache.pointer(&tree, 0, blkid)?;
+            if raw.is_some() {
+                let (block, fill) = self.raw_dnodes(&tree, blkid, &there, &members, txg)?;
+                job.dn.maxblkid = job.dn.maxblkid.max(blkid);
+                job.leaves.push((blkid, block, fill));
+                continue;
+            }
+            let mut block = match there {
                 Child::Block(bp) if bp.endian() == Endian::Little => tree.read_data(&bp, blkid)?.into_vec(),
                 Child::Block(_) => return Err(self.refused(0, "byte order of a block of dnodes", blkid)),
                 Child::Hole { .. } | Child::End => vec![0; usize::try_from(old.datablksz()).unwrap_or(0)],
@@ -161,6 +185,36 @@ impl Objset {
         writer.run(&mut jobs, &mut |_| ())?;
         let [job] = jobs;
         Ok(job.dn)
+    }
+
+    /// A block of dnodes of a set that is received raw, and how many it has.
+    fn raw_dnodes(
+        &self,
+        tree: &Tree<'_>,
+        blkid: u64,
+        there: &Child,
+        members: &[&Frozen],
+        txg: &TxgState,
+    ) -> Result<(Block, u64), Error> {
+        let bp = if let Child::Block(bp) = there { Some(bp) } else { None };
+        let mut block = match bp {
+            Some(bp) => self.read_raw_dnodes(tree, bp, blkid)?,
+            None => vec![0; usize::try_from(tree.dn.datablksz()).unwrap_or(0)],
+        };
+        let (crypt, order) = self.raw_block(txg.dnode_crypt.get(&blkid), bp);
+        if bp.is_some_and(|bp| bp.endian() != order) {
+            // all of it comes anew
+            block.fill(0);
+        }
+        for one in members {
+            let slot = one.dnode.id.checked_rem(block.len() as u64 / DNODE_SIZE as u64).unwrap_or(0);
+            let Some(place) = block.get_mut(slot as usize * DNODE_SIZE..) else { continue };
+            let gone = one.new.object_type == ObjectType::NONE;
+            let raw = if gone { Vec::new() } else { raw::encode_raw(one, place, order) };
+            put_slots(place, &one.old, &raw);
+        }
+        let fill = slots(&block).count() as u64;
+        Ok((raw::stored(block, (crypt, order)), fill))
     }
 
     /// Adds up what the objects of each user, group and project use, before and after.
@@ -237,6 +291,10 @@ impl Objset {
             phys.flags = txg.flags.unwrap_or(phys.flags);
             phys.os_type = newest.os_type;
         }
+        let raw = *live.raw.read();
+        if let Some(raw) = &raw {
+            raw.finish(&mut phys);
+        }
         phys.endian = Endian::Little;
         let needed = match (&phys.userused, &phys.projectused) {
             (_, Some(_)) => 4096,
@@ -248,7 +306,7 @@ impl Objset {
         let fill = phys.meta_dnode.blkptr.iter().filter(|bp| !bp.is_hole()).map(BlkPtr::fill).sum();
         let props = writer.cx.policy.props(None, 0, false);
         let bm = Bookmark::root(self.id());
-        let payload = if same_macs && writer.cx.policy.encrypt {
+        let payload = if (same_macs || raw.is_some()) && writer.cx.policy.encrypt {
             let (lsize, compress, byteorder) = (data.len() as u64, Compress::Off, Endian::Little);
             let crypt = Some(CryptParams { salt: 0, iv: [0; 12], mac: [0; 16] });
             Payload::Stored { bytes: Buf::from(data), lsize, compress, crypt, byteorder }
@@ -260,7 +318,7 @@ impl Objset {
         let bp = bps.first().copied().ok_or_else(|| self.refused(0, "number of root blocks", 0))?;
         writer.books.replace(&root.bp, &bp);
         // MACs are made on the way down
-        if writer.cx.policy.encrypt {
+        if writer.cx.policy.encrypt && raw.is_none() {
             return Objset::read_root(self.zio(), self.id(), &bp);
         }
         Ok(Root::new(bp, phys))
@@ -277,6 +335,7 @@ fn write_trees(writer: &mut Writer<'_>, frozen: &mut [&mut Frozen], written: &mu
     let mut jobs = Vec::with_capacity(frozen.len());
     for one in frozen.iter() {
         let mut job = one.job(writer.cx);
+        writer.drop_placed(one.unwanted());
         if one.goes() {
             writer.free(&mut job)?;
         }
@@ -293,6 +352,12 @@ impl Frozen {
     /// Whether the object is gone after this txg.
     fn goes(&self) -> bool {
         self.dirty.gone || self.dirty.head.object_type == ObjectType::NONE
+    }
+
+    /// Blocks that were put in their places and are not needed there.
+    fn unwanted(&self) -> impl Iterator<Item = BlkPtr> {
+        let placed = self.dirty.placed.values().filter(|placed| self.goes() && !placed.same).map(|placed| placed.bp);
+        self.dirty.dropped.iter().copied().chain(placed)
     }
 
     fn job(&self, cx: &SyncCx<'_>) -> Job {
@@ -334,6 +399,7 @@ impl Frozen {
         }
         let fill = |(blkid, block): (&u64, &Block)| (*blkid, block.clone(), 1);
         job.leaves = self.dirty.blocks.iter().map(fill).collect();
+        job.placed.clone_from(&self.dirty.placed);
         job.spill.clone_from(&self.dirty.spill);
         job
     }
@@ -363,6 +429,9 @@ fn freeze(cx: &SyncCx<'_>, txg: &mut TxgState) -> Vec<Frozen> {
 fn unfreeze(live: &Live, cx: &SyncCx<'_>, before: TxgState, frozen: Vec<Frozen>) {
     let mut txg = live.txg(cx.txg).lock();
     txg.zil = txg.zil.take().or(before.zil);
+    for (blkid, crypt) in before.dnode_crypt {
+        txg.dnode_crypt.entry(blkid).or_insert(crypt);
+    }
     txg.flags = txg.flags.or(before.flags);
     txg.root |= before.root;
     txg.hold = txg.hold.take().or(before.hold);
@@ -407,13 +476,18 @@ fn thaw(live: &Live, cx: &SyncCx<'_>, root: Root, frozen: &[Frozen]) {
 fn put_dnode(block: &mut [u8], slot: u64, old: &DnodePhys, new: &DnodePhys) {
     let at = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(DNODE_SIZE);
     let Some(place) = block.get_mut(at..) else { return };
-    if new.object_type == ObjectType::NONE {
+    let raw = if new.object_type == ObjectType::NONE { Vec::new() } else { new.encode() };
+    put_slots(place, old, &raw);
+}
+
+/// Puts an encoded dnode where its first slot begins; zeros if it is gone.
+fn put_slots(place: &mut [u8], old: &DnodePhys, raw: &[u8]) {
+    if raw.is_empty() {
         let on_disk = old.object_type != ObjectType::NONE;
         place.iter_mut().take(if on_disk { old.size() } else { 0 }).for_each(|byte| *byte = 0);
         return;
     }
-    let raw = new.encode();
     if let Some(place) = place.get_mut(..raw.len()) {
-        place.copy_from_slice(&raw);
+        place.copy_from_slice(raw);
     }
 }

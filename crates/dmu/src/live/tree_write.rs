@@ -13,7 +13,7 @@ use base::{Endian, Txg};
 use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType, SECTOR_SHIFT};
 use zio::{Bookmark, Buf, Payload, WriteCx, WriteReq, Zio};
 
-use super::dnode::Block;
+use super::dnode::{Block, Placed};
 use super::{SyncCx, WritePolicy};
 use crate::Error;
 use crate::tree::Tree;
@@ -34,6 +34,8 @@ pub(crate) struct Job {
     pub(crate) freed: Vec<Range<u64>>,
     /// Blocks written, and their fill counts.
     pub(crate) leaves: Vec<(u64, Block, u64)>,
+    /// Those of them that are written already.
+    pub(crate) placed: BTreeMap<u64, Placed>,
     /// The spill block, if written or removed.
     pub(crate) spill: Option<Option<Block>>,
     /// Changed indirect blocks, by level less one and number.
@@ -74,8 +76,8 @@ struct Place {
 
 impl Job {
     pub(crate) fn new(object: u64, old: Arc<DnodePhys>, dn: DnodePhys) -> Job {
-        let (freed, leaves) = (Vec::new(), Vec::new());
-        Job { object, old, dn, min_levels: 1, freed, leaves, spill: None, edits: Vec::new() }
+        let (freed, leaves, placed) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Job { object, old, dn, min_levels: 1, freed, leaves, placed, spill: None, edits: Vec::new() }
     }
 
     fn tree<'a>(&'a self, cx: &Writer<'a>) -> Tree<'a> {
@@ -235,6 +237,14 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Blocks that were put in their places and lost them again before this sync: born and killed at once.
+    pub(crate) fn drop_placed(&mut self, blocks: impl Iterator<Item = BlkPtr>) {
+        for bp in blocks {
+            self.books.replace(&BlkPtr::HOLE, &bp);
+            self.books.replace(&bp, &BlkPtr::HOLE);
+        }
+    }
+
     /// Brings the trees of all jobs to disk. `written` is told of the bytes of leaves as they are written.
     pub(crate) fn run(&mut self, jobs: &mut [Job], written: &mut dyn FnMut(u64)) -> Result<(), Error> {
         for job in jobs.iter_mut().filter(|job| job.dn.object_type != ObjectType::NONE) {
@@ -264,6 +274,12 @@ impl<'a> Writer<'a> {
                 let orig = *job.pointer(self, 0, blkid)?;
                 let bm = Bookmark { objset: self.objset, object: job.object, level: 0, blkid };
                 bytes += job.dn.datablksz();
+                // one that was found to be there before must still be there
+                if let Some(placed) = job.placed.get(&blkid).copied().filter(|p| !p.same || p.bp == orig) {
+                    job.settle(self, &orig, &placed.bp);
+                    *job.pointer(self, 0, blkid)? = placed.bp;
+                    continue;
+                }
                 reqs.push(WriteReq { bm, props: props.clone(), payload: payload(block), orig, fill });
                 places.push(Place { job: n, level: 0, blkid });
                 if bytes >= BATCH_BYTES {

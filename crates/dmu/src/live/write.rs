@@ -87,7 +87,7 @@ impl Object {
         state.supersede(tx.txg(), blkid, &block);
         let size = if tx.hold().is_some() { state.newest.datablksz() } else { 0 };
         let (dirty, _) = state.dirty(tx.txg()).ok_or_else(|| self.out_of_turn(tx))?;
-        let fresh = dirty.blocks.insert(blkid, block).is_none();
+        let fresh = dirty.put(blkid, block);
         if fresh {
             dirty.bytes += size;
         }
@@ -156,6 +156,7 @@ impl Object {
         let newer = state.slots.iter().flatten().any(|dirty| dirty.txg > tx.txg());
         if !newer {
             let (dirty, _) = state.dirty(tx.txg()).ok_or_else(|| self.out_of_turn(tx))?;
+            dirty.unplace(blkid);
             if let Some(Block::Data(buf)) = dirty.blocks.get_mut(&blkid)
                 && let Some(change) = change.take()
             {
@@ -217,7 +218,8 @@ impl Object {
                     forgotten = bytes;
                 }
             }
-            if to_end {
+            // of a file that is received raw the stream says how long it is
+            if to_end && !self.objset().is_raw() {
                 state.reshape(tx.txg(), |dn| dn.maxblkid = dn.maxblkid.min(range.start.saturating_sub(1)));
             }
             Ok(forgotten)
@@ -264,6 +266,7 @@ impl Object {
                 return Err(self.refused("block size of an object of several blocks", size));
             }
             for dirty in state.slots.iter_mut().flatten().filter(|dirty| dirty.txg >= tx.txg()) {
+                dirty.unplace(0);
                 if let Some(Block::Data(buf)) = dirty.blocks.get_mut(&0) {
                     buf.make_mut().resize(usize::try_from(size).unwrap_or(0), 0);
                 }

@@ -2,6 +2,7 @@
 
 mod model;
 mod numbers;
+mod placed;
 mod pool;
 mod syncs;
 mod zaps;
