@@ -10,12 +10,13 @@
 //!
 //! Records are decoded in two steps: [`Records`] cuts a block into [`RawRecord`]s by their common headers, which are in
 //! clear even in encrypted logs; [`RawRecord::decode`] interprets one. A log that was read without its key gives only
-//! [`RawRecord::clear_blkptrs`].
+//! [`RawRecord::clear_blkptrs`]. [`Record::encode`] makes a record.
 
 use base::{Endian, Txg, bytes};
 
 use crate::{BlkPtr, Error};
 
+mod encode;
 mod record;
 
 pub use record::{AclPart, AttrPart, Create, Record, Rename, SetAttr, Whiteout, Write};

@@ -8,7 +8,7 @@ use crate::{BLKPTR_SIZE, BlkPtr, Error};
 /// The bit of [`SetAttr::mask`] that says that [`SetAttr::attrs`] follows (OpenZFS on Linux: `ATTR_XVATTR`).
 const ATTR_XVATTR: u64 = 1 << 31;
 /// Low bits of an object id in a record; the 8 above hold the dnode's slots less one.
-const OBJECT_BITS: u32 = 48;
+pub(super) const OBJECT_BITS: u32 = 48;
 
 /// What a record says, decoded. Names are without their NUL.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,7 +141,7 @@ pub struct AclPart<'a> {
     pub count: u64,
     /// Flags of the list.
     pub flags: u64,
-    /// The entries, of varying size (OpenZFS: `zfs_ace_t`).
+    /// The entries as callers give them: 12 bytes each, object entries 44 (OpenZFS: `ace_t`, `ace_object_t`).
     pub aces: &'a [u8],
     /// FUIDs into `domains` that replace the ephemeral ids in `aces`.
     pub fuids: Vec<u64>,
