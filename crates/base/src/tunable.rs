@@ -97,6 +97,16 @@ tunables! {
     ZFETCH_MAX_DISTANCE = "zfetch_max_distance", 64 << 20, "most bytes read ahead of a reader";
     ZIL_REPLAY_DISABLE = "zil_replay_disable", 0, "whether intent logs are thrown away instead of replayed";
     ZIL_REPLAY_PRIME = "zil_replay_prime", 1, "whether what a replay will read is read ahead, many blocks at a time";
+    ZIL_REPLAY_PARALLEL = "zil_replay_parallel", 32, "records of an intent log that are replayed at a time; 0 replays one after the other";
+    VDEV_LATENCY_MS = "vdev_latency_ms", 0, "how much longer each read, write and flush of a device takes, in ms, to try what slow devices do";
+    VDEV_LATENCY_DEPTH = "vdev_latency_depth", 32, "how many of them such a device does at a time";
+    ZIL_MAXBLOCKSIZE = "zil_maxblocksize", 128 << 10, "largest block of an intent log, in bytes; counts for datasets that are opened later";
+    ZIL_MAXCOPIED = "zil_maxcopied", 7680, "longest synchronous write whose data is put into its log record at once, in bytes";
+    ZFS_IMMEDIATE_WRITE_SZ = "zfs_immediate_write_sz", 32768, "writes of fewer bytes have their data in the log, whatever else speaks for writing blocks to their place";
+    ZIL_NOCACHEFLUSH = "zil_nocacheflush", 0, "whether devices are not told to flush when an intent log was written: unsafe with volatile caches";
+    ZIL_SPECIAL_IS_SLOG = "zil_special_is_slog", 1, "whether special devices are written as if they were log devices";
+    ZFS_COMMIT_TIMEOUT_PCT = "zfs_commit_timeout_pct", 10, "how long an intent log that several use waits for more to write, in percent of the time that its last write took";
+    ZFS_ZIL_SAXATTR = "zfs_zil_saxattr", 1, "whether changes of extended attributes that are system attributes are logged";
     ZFS_BCLONE_ENABLED = "zfs_bclone_enabled", 1, "whether a copy within a pool shares blocks";
     ZFS_BCLONE_WAIT_DIRTY = "zfs_bclone_wait_dirty", 1, "whether a copy waits until its source is on disk, so that it can share blocks";
     ZFS_MAX_NVLIST_BYTES = "zuse_max_nvlist_bytes", 256 << 20, "largest packed nvlist that is decoded, in bytes";

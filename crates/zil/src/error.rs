@@ -15,6 +15,20 @@ pub enum Error {
         /// What is wrong.
         source: ondisk::Error,
     },
+    /// An object cannot be read or changed.
+    #[error(transparent)]
+    Dmu(#[from] dmu::Error),
+    /// The pool refuses: it is suspended or closed, or has no space. What is behind is an error of the pool.
+    #[error("{0}")]
+    Pool(Box<dyn std::error::Error + Send + Sync>),
+    /// The log cannot be written now.
+    #[error("intent log of dataset {objset}: {what}")]
+    Unusable {
+        /// The dataset's object number.
+        objset: u64,
+        /// Why.
+        what: &'static str,
+    },
     /// A list cannot be written.
     #[error("writing: {0}")]
     Write(#[from] std::io::Error),
