@@ -30,6 +30,7 @@ mod prime;
 mod pump;
 pub mod replay;
 mod show;
+pub mod write;
 
 pub use chain::{ChainEnd, Log, LogBlock, Step, Summary, data_of, read_log, walk};
 pub use error::Error;
