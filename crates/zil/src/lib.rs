@@ -26,10 +26,12 @@ mod chain;
 pub mod claim;
 mod error;
 pub mod list;
+mod plan;
 mod prime;
 mod pump;
 pub mod replay;
 mod show;
+mod window;
 pub mod write;
 
 pub use chain::{ChainEnd, Log, LogBlock, Step, Summary, data_of, read_log, walk};

@@ -6,17 +6,18 @@
 //! directories; dnodes of what these entries name. Errors are dropped here, for the replay will meet them. What is read stays
 //! within half of the cache.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::tunable;
 use dmu::{Objset, Zap};
 use ondisk::BlkPtr;
-use ondisk::zil::{RawRecord, Record};
+use ondisk::zil::Record;
 use zio::Bookmark;
 
-use crate::pump;
-use crate::replay::object_of;
+use crate::replay::{self, Due, object_of};
+use crate::{plan, pump};
 
 /// Entries hold the number of an object in so many low bits.
 const OBJECT_MASK: u64 = (1 << 48) - 1;
@@ -35,11 +36,12 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn of(records: &[Record<'a>]) -> Plan<'a> {
+    /// What records other than those `superseded` read.
+    fn of(due: &[Due<'a>], superseded: &HashSet<usize>) -> Plan<'a> {
         let mut plan = Plan::default();
-        for record in records {
-            plan.objects.extend(object_of(record));
+        for (n, record) in due.iter().enumerate().filter_map(|(n, due)| Some((n, due.record.as_ref()?))) {
             match record {
+                Record::Write(_) if superseded.contains(&n) => {}
                 Record::Write(write) => {
                     plan.writes.entry(write.foid).or_default().push((write.offset, write.length));
                     if write.data.is_none() && !write.blkptr.is_hole() && !write.blkptr.is_embedded() {
@@ -71,10 +73,11 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Reads what `due` will read into the cache.
-pub(crate) fn prime(objset: &Arc<Objset>, due: &[RawRecord<'_>]) {
-    let records: Vec<Record<'_>> = due.iter().filter_map(|raw| raw.decode().ok()).collect();
-    let Plan { objects, writes, names, data } = Plan::of(&records);
+/// Reads what `due` will read into the cache; `merges` if the replay leaves out what is written again.
+pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
+    dnodes(objset, due.iter().filter_map(|due| object_of(due.record.as_ref()?)).collect());
+    let superseded = if merges { superseded(objset, due) } else { HashSet::new() };
+    let Plan { objects, writes, names, data } = Plan::of(due, &superseded);
     dnodes(objset, objects);
     let mut left = tunable::ZFS_ARC_MAX.get() / 2;
     let mut blocks = Vec::new();
@@ -113,6 +116,16 @@ fn dnodes(objset: &Arc<Objset>, objects: BTreeSet<u64>) {
     let mut ids: Vec<u64> = objects.into_iter().collect();
     ids.dedup_by_key(|id| id.checked_div(per_block));
     pump::all(ids, |id| drop(objset.object(*id)));
+}
+
+/// Which records the windows of a replay will leave out, as long as no record fails.
+fn superseded(objset: &Arc<Objset>, due: &[Due<'_>]) -> HashSet<usize> {
+    let windows = plan::windows(due.iter().map(|due| due.bytes));
+    let within = |window: Range<usize>| {
+        let found = replay::superseded(objset, due.get(window.clone()).unwrap_or_default());
+        found.into_iter().map(move |n| window.start + n)
+    };
+    windows.into_iter().flat_map(within).collect()
 }
 
 /// The blocks of `size` bytes that are changed in part by `stretches`, and not written as a whole before.

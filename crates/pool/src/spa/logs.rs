@@ -13,6 +13,7 @@ use dmu::{Objset, Tx};
 use ondisk::{BlkPtr, ZilHeader};
 use zil::Log;
 use zil::claim::{Survey, needs_replay, survey};
+use zil::replay::Meter;
 
 use crate::mos::Mos;
 use crate::spa::Spa;
@@ -121,6 +122,12 @@ impl Spa {
         let head = self.heads.get(objset.id());
         let _alone = head.as_ref().map(|head| head.replay.lock());
         work()
+    }
+
+    /// How far the replays of this pool's logs are.
+    #[must_use]
+    pub fn replay_meter(&self) -> &Meter {
+        &self.replay_meter
     }
 
     /// The log of a dataset as it was read when it was claimed, if there was room to keep it.

@@ -108,6 +108,7 @@ pub struct Spa {
     pub(crate) frees: frees::Frees,
     /// Logs that were claimed and are not replayed yet, as far as they are kept.
     logs: Mutex<BTreeMap<u64, zil::Log>>,
+    replay_meter: zil::replay::Meter,
     /// Deduplicated blocks.
     dedup: Arc<LiveTables>,
     /// Cloned blocks.
@@ -164,6 +165,7 @@ impl Spa {
             tasks: Default::default(),
             frees: Default::default(),
             logs: Default::default(),
+            replay_meter: Default::default(),
             dedup,
             clones,
             mos_delta: Default::default(),

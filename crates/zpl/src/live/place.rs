@@ -5,15 +5,17 @@
 //!
 //! A place is taken within the quotas and reservations of one dataset. So operations of a batch on another dataset take another place, and
 //! those that take room do not share one that was taken for freeing.
+//!
+//! Who must wait for a log (`sync=always`) does so when the place is given back: the log may wait for its txg.
 
 use std::cell::RefCell;
 use std::ops::Deref;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use dmu::{Objset, Tx};
 use pool::Spa;
 
+use super::log::Log;
 use crate::Error;
 
 /// Bytes that a place is taken for in a batch.
@@ -26,12 +28,20 @@ struct Place {
     objset: u64,
     netfree: bool,
     /// `None` in a batch between two places.
-    tx: Option<Rc<Tx>>,
+    tx: Option<Arc<Tx>>,
     /// Bytes that it was taken for and nobody has claimed yet.
     left: u64,
     /// Operations that are under way with it.
     depth: u32,
     batch: bool,
+    /// Logs to be waited for when the place is given back.
+    owed: Vec<Arc<Log>>,
+}
+
+impl Place {
+    fn new(spa: usize) -> Place {
+        Place { spa, objset: 0, netfree: false, tx: None, left: 0, depth: 0, batch: false, owed: Vec::new() }
+    }
 }
 
 thread_local! {
@@ -49,7 +59,7 @@ fn key(spa: &Arc<Spa>) -> usize {
 /// The place of one operation.
 pub(super) struct Held {
     spa: usize,
-    tx: Rc<Tx>,
+    tx: Arc<Tx>,
 }
 
 impl Held {
@@ -59,7 +69,7 @@ impl Held {
         let open = spa.txgs().open();
         let found = with(at, |place| {
             let fits = place.objset == objset.id() && (netfree || !place.netfree) && place.left >= bytes;
-            let good = |tx: &Rc<Tx>| place.depth > 0 || (tx.txg() == open && fits);
+            let good = |tx: &Arc<Tx>| place.depth > 0 || (tx.txg() == open && fits);
             // an old place is given back before a new one is taken
             place.tx = place.tx.take().filter(good);
             place.left = place.left.saturating_sub(bytes);
@@ -83,8 +93,7 @@ impl Held {
             None => {
                 let tx = take(spa, objset, bytes, netfree)?;
                 let of = objset.id();
-                let place =
-                    Place { spa: at, objset: of, netfree, tx: Some(tx.clone()), left: 0, depth: 0, batch: false };
+                let place = Place { objset: of, netfree, tx: Some(tx.clone()), ..Place::new(at) };
                 PLACES.with_borrow_mut(|places| places.push(place));
                 tx
             }
@@ -97,10 +106,69 @@ impl Held {
     pub(super) fn any(spa: &Arc<Spa>) -> bool {
         with(key(spa), |place| place.depth > 0).unwrap_or(false)
     }
+
+    /// Gives the place back, and waits for the logs that are owed it.
+    ///
+    /// # Errors
+    /// EIO if the pool is suspended.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        let last = |place: &mut Place| place.depth <= 1 && !place.batch;
+        let owed = with(self.spa, |place| if last(place) { std::mem::take(&mut place.owed) } else { Vec::new() });
+        drop(self);
+        owed.unwrap_or_default().iter().try_for_each(|log| log.commit_all())
+    }
 }
 
-fn take(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Rc<Tx>, Error> {
-    Ok(Rc::new(spa.dataset_tx(objset, bytes, netfree)?))
+/// A place that several threads share: what each does while it [joins](Shared::join) is in the txg of the place.
+pub(super) struct Shared {
+    spa: usize,
+    objset: u64,
+    tx: Arc<Tx>,
+}
+
+impl Shared {
+    /// A new place for about `bytes` bytes of `objset`, which free more than they take.
+    pub(super) fn begin(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64) -> Result<Shared, Error> {
+        Ok(Shared { spa: key(spa), objset: objset.id(), tx: take(spa, objset, bytes, true)? })
+    }
+
+    /// The txg.
+    pub(super) fn tx(&self) -> &Tx {
+        &self.tx
+    }
+
+    /// Makes it the place of this thread, which has none of the pool, for as long as what is given lives.
+    pub(super) fn join(&self) -> Held {
+        let (spa, tx) = (self.spa, self.tx.clone());
+        let shared = Some(tx.clone());
+        let place = Place { spa, objset: self.objset, netfree: true, tx: shared, left: 0, depth: 1, batch: false };
+        PLACES.with_borrow_mut(|places| places.insert(0, place));
+        Held { spa, tx }
+    }
+}
+
+/// Has whoever holds the thread's place wait for a log when he gives it back.
+pub(super) fn owe(spa: &Arc<Spa>, log: &Arc<Log>) {
+    with(key(spa), |place| {
+        if !place.owed.iter().any(|owed| Arc::ptr_eq(owed, log)) {
+            place.owed.push(log.clone());
+        }
+    });
+}
+
+/// Gives the place of a batch back, for the next operation to take another. `false` within an operation, which needs its place.
+pub(super) fn give_back(spa: &Arc<Spa>) -> bool {
+    let given = with(key(spa), |place| {
+        if place.depth == 0 {
+            (place.tx, place.left) = (None, 0);
+        }
+        place.depth == 0
+    });
+    given.unwrap_or(true)
+}
+
+fn take(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Arc<Tx>, Error> {
+    Ok(Arc::new(spa.dataset_tx(objset, bytes, netfree)?))
 }
 
 impl Deref for Held {
@@ -129,9 +197,19 @@ impl Batch {
         if with(at, |_| ()).is_some() {
             return Batch(None);
         }
-        let place = Place { spa: at, objset: 0, netfree: false, tx: None, left: 0, depth: 0, batch: true };
+        let place = Place { batch: true, ..Place::new(at) };
         PLACES.with_borrow_mut(|places| places.push(place));
         Batch(Some(at))
+    }
+
+    /// Ends it, and waits for the logs that are owed it.
+    ///
+    /// # Errors
+    /// EIO if the pool is suspended.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        let owed = self.0.and_then(|spa| with(spa, |place| std::mem::take(&mut place.owed)));
+        drop(self);
+        owed.unwrap_or_default().iter().try_for_each(|log| log.commit_all())
     }
 }
 

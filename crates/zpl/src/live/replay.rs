@@ -2,7 +2,8 @@
 //!
 //! Records tell results: numbers of objects, owners, modes, times of creation are taken as they are. So nobody is asked for permission, and no
 //! limit counts, as it did when the record was written; times of change are those of the replay, as with OpenZFS. All changes of a
-//! record, and the note that it is replayed, have one place in a txg.
+//! record have one place in a txg, that of its window, which the threads that replay share: what an operation would take a place of its own for
+//! finds that one.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use super::acl::{self, Owners};
 use super::names::entry_word;
 use super::namespace::Delta;
 use super::new::Recorded;
+use super::place::Shared;
 use super::setattr::acl_values;
 use super::znode::{content_modified, state_changed};
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, SetAttr, Settings, Zfs, Znode};
@@ -64,8 +66,9 @@ impl Zfs {
         // what was written before the file system became one to read only counts all the same
         *self.0.settings.write() = Settings { readonly: false, ..*settings }.into();
         let objset = self.fs().objset();
-        let done =
-            self.spa().replaying(objset, || zil::replay::replay(objset, self.spa().take_log(objset), &Player(self)));
+        let done = self.spa().replaying(objset, || {
+            zil::replay::replay(objset, self.spa().take_log(objset), &Player(self), self.spa().replay_meter())
+        });
         *self.0.settings.write() = settings;
         let done = done?;
         tell(self.spa(), self.name(), done.as_ref())?;
@@ -86,22 +89,42 @@ struct Player<'a>(&'a Zfs);
 
 impl Replayer for Player<'_> {
     type Error = Error;
+    type Window = Shared;
 
-    fn apply(&self, entry: &Entry<'_>) -> Result<(), Error> {
-        let zfs = self.0;
-        let bytes = 4 * SMALL_CHANGE + 2 * zfs.settings().recordsize;
-        zfs.change_freeing(bytes, |tx| {
-            zfs.play(tx, entry)?;
-            Ok(entry.note(zfs.fs().objset(), tx)?)
-        })
+    fn window(&self, bytes: u64) -> Result<Shared, Error> {
+        Shared::begin(self.0.spa(), self.0.fs().objset(), bytes)
     }
 
-    fn batch(&self, work: &mut dyn FnMut()) {
-        let done: Result<(), Error> = self.0.batch(|| {
-            work();
-            Ok(())
-        });
-        debug_assert!(done.is_ok(), "it gives what `work` gives");
+    fn tx(window: &Shared) -> &Tx {
+        window.tx()
+    }
+
+    fn apply(&self, window: &Shared, entry: &Entry<'_>) -> Result<(), Error> {
+        let place = window.join();
+        self.0.play(&place, entry)
+    }
+
+    fn bytes(&self, record: &Record<'_>) -> u64 {
+        let data = match record {
+            Record::Write(write) => write.length.saturating_add(2 * self.0.settings().recordsize),
+            Record::Truncate { .. } | Record::CloneRange { .. } | Record::SetAttr(_) => {
+                2 * self.0.settings().recordsize
+            }
+            _ => 2 * SMALL_CHANGE,
+        };
+        data.saturating_add(2 * SMALL_CHANGE)
+    }
+
+    fn file_of(&self, dir: u64, name: &[u8]) -> Option<Option<u64>> {
+        let dir = self.0.directory(dir).ok()?;
+        let Some(entry) = self.0.find(&dir, name).ok()? else { return Some(None) };
+        // files in a hidden directory of extended attributes go with the file
+        let node = self.0.znode(entry.object).ok()?;
+        node.with_attrs(|attrs| attrs.xattr_dir == 0).then_some(Some(entry.object))
+    }
+
+    fn after_window(&self) {
+        self.0.reap();
     }
 
     fn sync(&self) -> Result<(), Error> {
@@ -119,7 +142,7 @@ fn time([sec, nsec]: [u64; 2]) -> Time {
 
 impl Zfs {
     fn play(&self, tx: &Tx, entry: &Entry<'_>) -> Result<(), Error> {
-        match &entry.record {
+        match entry.record {
             Record::Commit => Ok(()),
             Record::Create(new) if entry.kind == TxType::Mkxattr => self.play_hidden_dir(tx, new),
             Record::Create(new) => self.play_create(tx, new, entry),
@@ -215,10 +238,12 @@ impl Zfs {
                 Ok(())
             });
         }
-        let (at, data) = content_of(write, entry);
-        let size = node.with_attrs(|attrs| attrs.size);
-        self.grow_first_block(tx, &node, size.max(at.saturating_add(data.len() as u64)))?;
-        node.object().write(tx, at, data)?;
+        if !entry.superseded {
+            let (at, data) = content_of(write, entry);
+            let size = node.with_attrs(|attrs| attrs.size);
+            self.grow_first_block(tx, &node, size.max(at.saturating_add(data.len() as u64)))?;
+            node.object().write(tx, at, data)?;
+        }
         let now = self.now();
         node.edit(self, tx, |attrs| {
             attrs.size = attrs.size.max(end);
@@ -327,7 +352,6 @@ impl Zfs {
     }
 }
 
-/// Whoever a new file belongs to, as its maker.
 /// Where the bytes of a WRITE go, and which: those of the record; or a whole block, from its beginning, of which the record wrote a part; or the
 /// first bytes of a block.
 pub(super) fn content_of<'a>(write: &Write<'a>, entry: &'a Entry<'_>) -> (u64, &'a [u8]) {
@@ -340,6 +364,7 @@ pub(super) fn content_of<'a>(write: &Write<'a>, entry: &'a Entry<'_>) -> (u64, &
     (write.offset, block.get(..len).unwrap_or(block))
 }
 
+/// Whoever a new file belongs to, as its maker.
 fn owner_of(uid: u64, gid: u64) -> Cred {
     Cred { uid: uid as u32, gid: gid as u32, groups: Vec::new() }
 }

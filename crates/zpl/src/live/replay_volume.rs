@@ -9,7 +9,7 @@ use pool::Spa;
 use zil::replay::{Entry, Replayer};
 use zio::Payload;
 
-use super::place::{Batch, Held};
+use super::place::Shared;
 use super::{Refusal, SMALL_CHANGE};
 use crate::Error;
 
@@ -23,23 +23,37 @@ pub(super) struct Player<'a> {
 
 impl Replayer for Player<'_> {
     type Error = Error;
+    type Window = Shared;
 
-    fn apply(&self, entry: &Entry<'_>) -> Result<(), Error> {
-        let place = Held::begin(self.spa, self.objset, SMALL_CHANGE + 2 * self.block, true)?;
-        match &entry.record {
-            Record::Write(write) if entry.kind == TxType::Write => self.write(&place, write, entry)?,
-            Record::Truncate { offset, length, .. } => self.data.free_range(&place, *offset, *length)?,
-            Record::CloneRange { offset, blksz, bps, .. } => self.clone_range(&place, *offset, *blksz, bps)?,
-            Record::Commit | Record::Write(_) => {}
-            _ => return Err(Refusal::Unsupported("record of a volume").of(self.data.id())),
+    fn window(&self, bytes: u64) -> Result<Shared, Error> {
+        Shared::begin(self.spa, self.objset, bytes)
+    }
+
+    fn tx(window: &Shared) -> &Tx {
+        window.tx()
+    }
+
+    fn apply(&self, window: &Shared, entry: &Entry<'_>) -> Result<(), Error> {
+        let tx = window.tx();
+        match entry.record {
+            Record::Write(write) if entry.kind == TxType::Write && !entry.superseded => self.write(tx, write, entry),
+            Record::Truncate { offset, length, .. } => Ok(self.data.free_range(tx, *offset, *length)?),
+            Record::CloneRange { offset, blksz, bps, .. } => self.clone_range(tx, *offset, *blksz, bps),
+            Record::Commit | Record::Write(_) => Ok(()),
+            _ => Err(Refusal::Unsupported("record of a volume").of(self.data.id())),
         }
-        Ok(entry.note(self.objset, &place)?)
     }
 
-    fn batch(&self, work: &mut dyn FnMut()) {
-        let _batch = Batch::begin(self.spa);
-        work();
+    fn bytes(&self, record: &Record<'_>) -> u64 {
+        let data = if let Record::Write(write) = record { write.length } else { 0 };
+        data.saturating_add(SMALL_CHANGE + 2 * self.block)
     }
+
+    fn file_of(&self, _dir: u64, _name: &[u8]) -> Option<Option<u64>> {
+        None
+    }
+
+    fn after_window(&self) {}
 
     fn sync(&self) -> Result<(), Error> {
         Ok(self.spa.sync()?)

@@ -44,7 +44,8 @@ impl Volume {
         let properties = Zap::open(objset.object(PROPERTIES_OBJECT)?)?;
         let (data, block, size) = (volume.object().clone(), volume.block_size(), RwLock::new(volume.size()));
         let player = replay_volume::Player { spa, objset: &objset, data: &data, block };
-        let done = spa.replaying(&objset, || zil::replay::replay(&objset, spa.take_log(&objset), &player))?;
+        let done = spa
+            .replaying(&objset, || zil::replay::replay(&objset, spa.take_log(&objset), &player, spa.replay_meter()))?;
         replay::tell(spa, name, done.as_ref())?;
         Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, data, properties, block, size })
     }
