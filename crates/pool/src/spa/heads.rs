@@ -139,6 +139,12 @@ impl Heads {
 }
 
 impl Spa {
+    /// How blocks of an open object set are written now; `None` if it is not open.
+    #[must_use]
+    pub fn write_policy(&self, objset: &Objset) -> Option<WritePolicy> {
+        self.heads.get(objset.id()).map(|head| head.policy.read().clone())
+    }
+
     /// The live object set of a file system or volume: it sees what is dirty, and can be changed with a [`Tx`] of [`Spa::tx`].
     ///
     /// # Errors
