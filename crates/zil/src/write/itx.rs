@@ -41,7 +41,8 @@ pub enum ItxData {
     },
 }
 
-/// Where in a record its txg, sequence number and length stand, and in a WRITE offset, length and pointer.
+/// Where in a record its type, length, txg and sequence number stand, and in a WRITE offset, length and pointer.
+pub(crate) const TXTYPE_AT: usize = 0;
 pub(crate) const RECLEN_AT: usize = 8;
 pub(crate) const TXG_AT: usize = 16;
 pub(crate) const SEQ_AT: usize = 24;

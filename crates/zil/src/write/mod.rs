@@ -1,33 +1,75 @@
 //! Writing the log.
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+//!
+//! # The few ideas
+//! * **A change is a record in memory first** ([`Zil::assign`]), in a list of its txg; what changes one object only may wait in a list of
+//!   the object until somebody wants that object to be safe. Most records are never written: their txg is on disk before anybody asks.
+//! * **A commit is done by one for many.** Who commits first leads: it waits for its turn, and then writes the records of all who came
+//!   meanwhile, in one batch of blocks with one flush. The others follow: they sleep until that is done ([`Zil::commit`]).
+//! * **The next block is allocated before it is needed**, and its size guessed (`bursts`), for its address is part of the block before. All
+//!   blocks of a batch are therefore known before one is written, and go to the devices together.
+//! * **Where the log fails, a txg helps.** Whatever cannot be logged is noted as *owed*: commits return when that txg is on disk.
+//! * **A txg that is on disk cleans up** (`lwb`): its records are dropped, blocks that hold nothing younger are freed, and the header leads
+//!   to the first of the others.
+//!
+//! # On disk
+//! Chain blocks in the layout of `zilog2`, of which only the used part is written; the header in the object set. The first block of
+//! a chain holds nothing when it comes to disk, with a txg; the last one always holds nothing.
+//!
+//! # A crash
+//! Finds a chain that ends at the block that was never, or not wholly, written. What was returned from a commit is before it. Blocks that are
+//! younger than the last txg on disk are free to its space maps: a claim takes them.
+//!
+//! # Locks
+//! The chain's (one commit at a time, over its I/O) → that of what is pending, and that of the blocks, both for moments only; neither is
+//! held with the other. The thread that syncs takes the latter two alone, and so never waits for a commit.
+//!
+//! OpenZFS: `zil.c`.
 
-use base::Txg;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use base::{Txg, tunable};
 use dmu::Tx;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::Error;
 
+mod bursts;
+mod chain;
 mod device;
+mod fill;
 mod itx;
+mod lwb;
 mod pending;
 mod policy;
 mod source;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 pub use device::{LogDevice, Placed};
 pub use itx::{Itx, ItxData};
+pub use lwb::SyncedLog;
 pub use policy::{LogBias, LogPlaces, SyncMode, WriteState, ZilPolicy};
 pub use source::{BlockGot, Got, WriteSource};
 pub use stats::{PlaceStats, ZilStats};
 
-use pending::{Part, Pending};
+use chain::Chain;
+use lwb::Lwbs;
+use pending::{Batch, Part, Pending};
 
 /// The log of one dataset that is open for writing (OpenZFS: `zilog_t`).
 pub struct Zil {
     device: Arc<dyn LogDevice>,
     stats: Arc<ZilStats>,
     pending: Mutex<Pending>,
+    /// Somebody joined the batch that a leader is about to close.
+    joined: Condvar,
+    chain: Mutex<Chain>,
+    lwbs: Mutex<Lwbs>,
+    /// The txg that must be on disk before a commit returns: it has what could not be logged.
+    owed: AtomicU64,
     source: RwLock<Option<Weak<dyn WriteSource>>>,
     policy: RwLock<ZilPolicy>,
     replaying: AtomicBool,
@@ -38,21 +80,31 @@ impl Zil {
     /// The log of the dataset that `device` stands for.
     #[must_use]
     pub fn new(device: Arc<dyn LogDevice>, stats: Arc<ZilStats>) -> Arc<Zil> {
+        let max_block = policy::max_block_size();
         Arc::new(Zil {
             device,
             stats,
             pending: Mutex::default(),
+            joined: Condvar::new(),
+            chain: Mutex::new(Chain::new(max_block)),
+            lwbs: Mutex::default(),
+            owed: AtomicU64::new(0),
             source: RwLock::new(None),
             policy: RwLock::default(),
             replaying: AtomicBool::new(false),
-            max_block: policy::max_block_size(),
+            max_block,
         })
     }
 
     /// Notes a change that is made with `tx`. To be called while what orders the changes is still locked. Does no I/O.
     pub fn assign(&self, tx: &Tx, itx: Itx) {
-        if self.logs() && itx.is_sound() {
+        if !self.logs() {
+            return;
+        }
+        if itx.is_sound() && itx.record.len() as u64 <= self.max_record() {
             self.pending.lock().push(tx.txg(), itx);
+        } else {
+            self.owe(tx.txg());
         }
     }
 
@@ -66,12 +118,59 @@ impl Zil {
             return Ok(());
         }
         self.stats.commit_count.add(1);
-        match self.pending.lock().join(object) {
-            Part::Nothing => return Ok(()),
-            Part::Follow(_) | Part::Lead => {}
+        let part = self.pending.lock().join(object);
+        match part {
+            Part::Nothing => {}
+            Part::Lead => self.lead(),
+            Part::Follow(batch) => {
+                self.joined.notify_one();
+                batch.wait();
+            }
         }
-        let open = self.device.open()?.txg();
-        self.device.wait_synced(open)
+        let owed = Txg(self.owed.load(Ordering::Acquire));
+        if owed <= self.device.synced() {
+            return Ok(());
+        }
+        self.stats.commit_error_count.add(1);
+        self.device.wait_synced(owed)
+    }
+
+    /// Writes the next batch, when the one before is written.
+    fn lead(&self) {
+        let mut chain = self.chain.lock();
+        self.gather(&chain);
+        let taken = self.pending.lock().take();
+        let _over = Over { zil: self, batch: taken.batch };
+        self.stats.commit_writer_count.add(1);
+        chain.crowd = taken.waiters;
+        if self.write_batch(&mut chain, taken.itxs).is_err() {
+            self.stall();
+        }
+    }
+
+    /// Where many commit at a time, waits a little for those who have just been told of the last batch and will be back.
+    fn gather(&self, chain: &Chain) {
+        let device = self.device.env();
+        if chain.crowd < 2 || device.is_seeded() {
+            return;
+        }
+        let percent = u32::try_from(tunable::ZFS_COMMIT_TIMEOUT_PCT.get().min(100)).unwrap_or(0);
+        let until: Instant = device.instant() + chain.latency * percent / 100;
+        let mut pending = self.pending.lock();
+        while pending.waiting() < chain.crowd && !self.joined.wait_until(&mut pending, until).timed_out() {}
+    }
+
+    /// What was to be logged is waited for with its txg, before the next batch tries (OpenZFS: `zil_commit_writer_stall`).
+    fn stall(&self) {
+        self.stats.commit_stall_count.add(1);
+        // nobody can get a place only if nothing is ever synced again: waiting tells
+        let txg = self.device.open().map_or(Txg(u64::MAX), |tx| tx.txg());
+        self.owe(txg);
+        let _told_to_who_waits = self.device.wait_synced(txg);
+    }
+
+    fn owe(&self, txg: Txg) {
+        self.owed.fetch_max(txg.0, Ordering::AcqRel);
     }
 
     /// Whether changes are logged: not while the log is replayed, nor with `sync=disabled`.
@@ -125,9 +224,43 @@ impl Zil {
         policy::write_state(self.policy.read().logbias, places, self.max_block, len, block_size, sync)
     }
 
-    /// What is on disk with `synced` needs no log any more.
+    /// Ends the chain: the next txg frees it, and no other begins. Waits for a commit that is under way. Commits then wait for txgs.
+    pub fn close(&self) {
+        self.chain.lock().close();
+        self.lwbs.lock().end();
+    }
+
+    /// Whether it keeps anything that is not on disk, or not yet freed.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.pending.lock().is_empty() || self.lwbs.lock().is_busy()
+    }
+
+    /// The log's part in the sync of `txg`, once per txg and before its object set is written: blocks to free, and the header, if it
+    /// changes (OpenZFS: `zil_sync`).
+    #[must_use]
+    pub fn sync(&self, txg: Txg) -> Option<SyncedLog> {
+        self.lwbs.lock().sync(txg)
+    }
+
+    /// What is on disk with `synced` needs no log any more (OpenZFS: `zil_clean`).
     pub fn clean(&self, synced: Txg) {
         self.pending.lock().clean(synced);
+    }
+}
+
+/// The end of a batch, however it comes.
+struct Over<'a> {
+    zil: &'a Zil,
+    batch: Option<Arc<Batch>>,
+}
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.zil.pending.lock().written();
+        if let Some(batch) = &self.batch {
+            batch.finish();
+        }
     }
 }
 

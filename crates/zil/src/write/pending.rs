@@ -11,23 +11,20 @@ use super::Itx;
 /// Those who share one flush.
 #[derive(Default)]
 pub(crate) struct Batch {
-    done: Mutex<Option<bool>>,
+    done: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Batch {
-    /// Tells how it ended: whether all of it is on stable storage.
-    pub(crate) fn finish(&self, stable: bool) {
-        self.done.lock().get_or_insert(stable);
+    /// It is written, or cannot be.
+    pub(crate) fn finish(&self) {
+        *self.done.lock() = true;
         self.changed.notify_all();
     }
 
-    pub(crate) fn wait(&self) -> bool {
+    pub(crate) fn wait(&self) {
         let mut done = self.done.lock();
-        loop {
-            if let Some(stable) = *done {
-                return stable;
-            }
+        while !*done {
             self.changed.wait(&mut done);
         }
     }

@@ -1,0 +1,206 @@
+//! The chain that commits write, and the one that writes (OpenZFS: `zl_issuer_lock`, `zil_create`, `zil_lwb_write_close`,
+//! `zil_lwb_write_issue`).
+
+use std::time::Duration;
+
+use base::{Endian, Txg};
+use dmu::Tx;
+use ondisk::BlkPtr;
+use ondisk::zil::{ZIL_CHAIN_SIZE, ZIL_MIN_BLKSZ, block_seq};
+
+use super::bursts::{Bursts, Plan};
+use super::fill::{Filled, Filler, Touched};
+use super::itx::put_u64;
+use super::stats::PlaceStats;
+use super::{Itx, Placed, Zil};
+use crate::Error;
+use crate::claim::needs_replay;
+
+/// Where in a block the pointer to the next one stands, and how much of it is in use (OpenZFS: `zil_chain_t`).
+const NEXT_AT: usize = 8;
+const NUSED_AT: usize = 136;
+
+/// What who commits works with; its lock makes them take turns, and is held over their I/O.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    /// The block that is filled next; `None` before a chain begins, and when one is given up.
+    tail: Option<Placed>,
+    /// The last sequence number of a record.
+    seq: u64,
+    bursts: Bursts,
+    /// How long the last write took, and how many waited for it.
+    pub(crate) latency: Duration,
+    pub(crate) crowd: usize,
+    /// No chain begins any more.
+    closed: bool,
+}
+
+impl Chain {
+    pub(crate) fn new(max_block: u64) -> Chain {
+        Chain {
+            tail: None,
+            seq: 0,
+            bursts: Bursts::new(max_block),
+            latency: Duration::ZERO,
+            crowd: 0,
+            closed: false,
+        }
+    }
+
+    pub(crate) fn close(&mut self) {
+        (self.tail, self.closed) = (None, true);
+    }
+}
+
+/// The identity of the block behind the one with `identity`.
+fn successor(mut identity: [u64; 4]) -> [u64; 4] {
+    if let Some(seq) = identity.last_mut() {
+        *seq = seq.wrapping_add(1);
+    }
+    identity
+}
+
+impl Zil {
+    fn unusable(&self, what: &'static str) -> Error {
+        Error::Unusable { objset: self.device.objset(), what }
+    }
+
+    /// Writes what was changed after the last synced txg, and waits until it is on stable storage.
+    pub(crate) fn write_batch(&self, chain: &mut Chain, mut itxs: Vec<(Txg, Itx)>) -> Result<(), Error> {
+        let on_disk = |itxs: &mut Vec<(Txg, Itx)>| {
+            let synced = self.device.synced();
+            itxs.retain(|(txg, _)| *txg > synced);
+            itxs.is_empty()
+        };
+        if on_disk(&mut itxs) {
+            return Ok(());
+        }
+        let first = match chain.tail {
+            Some(tail) => tail,
+            None => {
+                // waits for a txg, which has most of it then
+                let first = self.begin(chain)?;
+                if on_disk(&mut itxs) {
+                    return Ok(());
+                }
+                first
+            }
+        };
+        let source = self.source.read().as_ref().and_then(std::sync::Weak::upgrade);
+        let burst = Filler::burst(&itxs);
+        let mut filler = Filler::new(source.as_deref(), &self.stats, &chain.bursts, self.max_block, chain.seq);
+        let blocks = filler.fill(first.bp.lsize(), itxs);
+        let (seq, touched, owed) = (filler.seq, filler.touched, filler.owed);
+        chain.seq = seq;
+        chain.bursts.done(burst.0, burst.1);
+        self.owe(owed);
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        self.issue(chain, first, blocks, touched)
+    }
+
+    /// Makes the first block of a chain, and waits until the header leads to it.
+    fn begin(&self, chain: &mut Chain) -> Result<Placed, Error> {
+        if chain.closed {
+            return Err(self.unusable("it is closed"));
+        }
+        if !self.lwbs.lock().is_empty() {
+            return Err(self.unusable("the one before is not freed yet"));
+        }
+        let header = self.device.header()?;
+        if needs_replay(&header) {
+            return Err(self.unusable("it is not replayed"));
+        }
+        let left_behind = if header.log.is_hole() { Vec::new() } else { self.device.left_behind()? };
+        let env = self.device.env();
+        let identity = [env.random_u64(), env.random_u64(), self.device.objset(), 1];
+        let txg = {
+            let tx = self.device.open()?;
+            let first = self.device.allocate(&tx, ZIL_MIN_BLKSZ, identity)?;
+            self.lwbs.lock().begin(tx.txg(), &first, left_behind);
+            chain.tail = Some(first);
+            self.device.created(&tx);
+            tx.txg()
+        };
+        self.device.wait_synced(txg)?;
+        chain.tail.ok_or_else(|| self.unusable("it has no block"))
+    }
+
+    /// Chains filled blocks up and writes them.
+    fn issue(&self, chain: &mut Chain, first: Placed, blocks: Vec<Filled>, mut touched: Touched) -> Result<(), Error> {
+        let (places, tail) = self.places(chain, first, &blocks)?;
+        chain.tail = Some(tail);
+        let nexts = places.iter().skip(1).chain([&tail]);
+        let mut writes = Vec::with_capacity(blocks.len());
+        for ((block, place), next) in blocks.into_iter().zip(&places).zip(nexts) {
+            touched.block(&place.bp);
+            writes.push((place.bp, self.seal(block.bytes, place, &next.bp)));
+        }
+        let clock = self.device.env();
+        let started = clock.instant();
+        let flushed = self.device.write(writes).and_then(|()| {
+            let Touched { vdevs, all } = &touched;
+            self.device.flush((!all).then_some(vdevs))
+        });
+        chain.latency = (chain.latency * 7 + started.elapsed()) / 8;
+        let mut lwbs = self.lwbs.lock();
+        lwbs.written();
+        if flushed.is_err() {
+            // what is on the devices is not known: the chain ends, and nothing is written behind it
+            lwbs.end();
+            chain.tail = None;
+        }
+        flushed
+    }
+
+    /// Gives each block its place: the first has one, the others are allocated as large as they are; and one more for what comes next.
+    fn places(&self, chain: &Chain, first: Placed, blocks: &[Filled]) -> Result<(Vec<Placed>, Placed), Error> {
+        let tx = self.device.open()?;
+        let mut places = vec![first];
+        let tail = self.allocate(&tx, &mut places, blocks, chain.bursts.predict());
+        let mut lwbs = self.lwbs.lock();
+        match tail {
+            Ok(tail) => {
+                places.iter().skip(1).chain([&tail]).for_each(|place| lwbs.push(tx.txg(), place));
+                lwbs.writing(blocks.iter().map(|block| block.last));
+                Ok((places, tail))
+            }
+            Err(error) => {
+                lwbs.give_up(tx.txg(), places.get(1..).unwrap_or_default());
+                Err(error)
+            }
+        }
+    }
+
+    fn allocate(&self, tx: &Tx, places: &mut Vec<Placed>, blocks: &[Filled], next: Plan) -> Result<Placed, Error> {
+        let mut identity = places.last().map_or([0; 4], |first| first.bp.cksum());
+        for block in blocks.iter().skip(1) {
+            identity = successor(identity);
+            let size = (block.bytes.len() as u64).next_multiple_of(ZIL_MIN_BLKSZ);
+            places.push(self.device.allocate(tx, size, identity)?);
+        }
+        identity = successor(identity);
+        let of = |size| self.device.allocate(tx, size, identity);
+        of(next.best).or_else(|_| of(next.min)).or_else(|_| of(ZIL_MIN_BLKSZ))
+    }
+
+    /// Puts the chain structure in front of the records.
+    fn seal(&self, mut bytes: Vec<u8>, place: &Placed, next: &BlkPtr) -> Vec<u8> {
+        let used = bytes.len().max(ZIL_CHAIN_SIZE) as u64;
+        bytes.resize(used.next_multiple_of(ZIL_MIN_BLKSZ) as usize, 0);
+        let raw = next.encode(Endian::Little);
+        if let Some(to) = bytes.get_mut(NEXT_AT..NEXT_AT + raw.len()) {
+            to.copy_from_slice(&raw);
+        }
+        put_u64(&mut bytes, NUSED_AT, used);
+        let PlaceStats { count, bytes: records, write, alloc } =
+            if place.slog { &self.stats.slog } else { &self.stats.normal };
+        count.add(1);
+        records.add(used);
+        write.add(bytes.len() as u64);
+        alloc.add(place.bp.lsize());
+        debug_assert_eq!(block_seq(next), block_seq(&place.bp).wrapping_add(1));
+        bytes
+    }
+}

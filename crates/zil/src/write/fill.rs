@@ -1,0 +1,275 @@
+//! Changes become records in blocks (OpenZFS: `zil_lwb_assign`, `zil_lwb_commit`).
+//!
+//! First the blocks of indirect writes are written, many at a time, as only then it is known which of them are copied instead. Then
+//! records are laid out, and data is copied straight into its block. Where a block of the chain lies is decided later, when
+//! it is known how much is in each; only the first one has its place, and size.
+
+use std::collections::BTreeSet;
+
+use base::{Endian, Txg};
+use dmu::Error as DmuError;
+use ondisk::BlkPtr;
+use ondisk::zil::{TxType, WRITE_RECORD_SIZE, ZIL_CHAIN_SIZE};
+
+use super::bursts::Bursts;
+use super::itx::{BLKPTR_AT, LENGTH_AT, OFFSET_AT, RECLEN_AT, SEQ_AT, TXG_AT, TXTYPE_AT, WORD, put_u64};
+use super::policy::max_log_data;
+use super::{BlockGot, Got, Itx, ItxData, WriteSource, ZilStats};
+use crate::pump;
+
+/// A block of the log with its records, which has perhaps no place yet.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    /// The block: room for the chain structure, then records.
+    pub(crate) bytes: Vec<u8>,
+    /// The latest txg of its records.
+    pub(crate) last: Txg,
+    /// How large it may become.
+    limit: usize,
+}
+
+impl Filled {
+    fn new(limit: u64) -> Filled {
+        let limit = usize::try_from(limit).unwrap_or(0).max(ZIL_CHAIN_SIZE);
+        let mut bytes = Vec::with_capacity(limit);
+        bytes.resize(ZIL_CHAIN_SIZE, 0);
+        Filled { bytes, last: Txg(0), limit }
+    }
+
+    fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.bytes.len()) as u64
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.len() <= ZIL_CHAIN_SIZE
+    }
+}
+
+/// Vdevs that something was written to.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    pub(crate) vdevs: BTreeSet<u64>,
+    /// It cannot be told which: all.
+    pub(crate) all: bool,
+}
+
+impl Touched {
+    pub(crate) fn block(&mut self, bp: &BlkPtr) {
+        if bp.is_hole() || bp.is_embedded() {
+            return;
+        }
+        for dva in bp.dvas() {
+            self.vdevs.insert(dva.vdev());
+            // the pieces of a gang block lie anywhere
+            self.all |= dva.is_gang();
+        }
+    }
+}
+
+/// Writes records.
+pub(crate) struct Filler<'a> {
+    pub(crate) source: Option<&'a dyn WriteSource>,
+    pub(crate) stats: &'a ZilStats,
+    pub(crate) bursts: &'a Bursts,
+    pub(crate) max_block: u64,
+    /// The last sequence number that a record got.
+    pub(crate) seq: u64,
+    /// Where data was written beside the log.
+    pub(crate) touched: Touched,
+    /// This txg must be on disk: it holds what cannot be logged.
+    pub(crate) owed: Txg,
+    /// Blocks that are full.
+    full: Vec<Filled>,
+    /// The block that is being filled.
+    open: Filled,
+    /// Bytes that are still to come.
+    left: u64,
+    longest: u64,
+}
+
+impl<'a> Filler<'a> {
+    pub(crate) fn new(
+        source: Option<&'a dyn WriteSource>,
+        stats: &'a ZilStats,
+        bursts: &'a Bursts,
+        max_block: u64,
+        seq: u64,
+    ) -> Filler<'a> {
+        let (touched, owed, open) = (Touched::default(), Txg(0), Filled::new(0));
+        Filler { source, stats, bursts, max_block, seq, touched, owed, full: Vec::new(), open, left: 0, longest: 0 }
+    }
+
+    fn owe(&mut self, txg: Txg) {
+        self.owed = self.owed.max(txg);
+    }
+
+    /// Lays out `itxs` in blocks, the first of which has `first` bytes. None if nothing is left to be logged.
+    pub(crate) fn fill(&mut self, first: u64, itxs: Vec<(Txg, Itx)>) -> Vec<Filled> {
+        let itxs = self.indirect(itxs);
+        self.left = itxs.iter().map(|(_, itx)| itx.full_size()).sum();
+        self.longest = itxs.iter().map(|(_, itx)| itx.record.len() as u64).max().unwrap_or(0);
+        self.open = Filled::new(first);
+        for (txg, itx) in itxs {
+            let size = itx.full_size();
+            let after = self.left.saturating_sub(size);
+            self.record(txg, &itx);
+            self.left = after;
+        }
+        let mut blocks = std::mem::take(&mut self.full);
+        if !self.open.is_empty() {
+            blocks.push(std::mem::replace(&mut self.open, Filled::new(0)));
+        }
+        blocks
+    }
+
+    /// Bytes that the itxs of the last [`Filler::fill`] took, and the longest record: a burst.
+    pub(crate) fn burst(itxs: &[(Txg, Itx)]) -> (u64, u64) {
+        let longest = itxs.iter().map(|(_, itx)| itx.record.len() as u64).max().unwrap_or(0);
+        (itxs.iter().map(|(_, itx)| itx.full_size()).sum(), longest)
+    }
+
+    /// Writes the blocks of indirect writes, and makes ordinary records of all of these.
+    fn indirect(&mut self, itxs: Vec<(Txg, Itx)>) -> Vec<(Txg, Itx)> {
+        let wanted: Vec<(Txg, u64, ItxData)> = itxs
+            .iter()
+            .filter(|(_, itx)| matches!(itx.data, ItxData::Indirect { .. }))
+            .map(|(txg, itx)| (*txg, itx.object.unwrap_or(0), itx.data))
+            .collect();
+        if wanted.is_empty() {
+            return itxs;
+        }
+        let source = self.source;
+        let mut got = pump::all(wanted, |(txg, object, data)| match (source, data) {
+            (Some(source), ItxData::Indirect { offset, len, generation }) => {
+                source.write_block(*object, *generation, *offset, *len, *txg)
+            }
+            _ => Ok(BlockGot::Gone),
+        })
+        .into_iter();
+        let itxs = itxs.into_iter();
+        itxs.filter_map(|(txg, itx)| match itx.data {
+            ItxData::Indirect { .. } => self.pointed(txg, itx, got.next()?).map(|itx| (txg, itx)),
+            _ => Some((txg, itx)),
+        })
+        .collect()
+    }
+
+    fn pointed(&mut self, txg: Txg, mut itx: Itx, got: Result<BlockGot, DmuError>) -> Option<Itx> {
+        let ItxData::Indirect { offset, len, generation } = itx.data else { return Some(itx) };
+        let pointer = match got {
+            Ok(BlockGot::Block(bp)) => {
+                self.touched.block(&bp);
+                bp
+            }
+            Ok(BlockGot::Already) => {
+                self.owe(txg);
+                put_u64(&mut itx.record, TXTYPE_AT, TxType::Write2 as u64);
+                BlkPtr::HOLE
+            }
+            Ok(BlockGot::Copy) => {
+                itx.data = ItxData::NeedCopy { offset, len, generation };
+                return Some(itx);
+            }
+            Ok(BlockGot::Gone) => return None,
+            Err(_) => {
+                self.owe(txg);
+                return None;
+            }
+        };
+        self.stats.itx_indirect_count.add(1);
+        self.stats.itx_indirect_bytes.add(len);
+        let raw = pointer.encode(Endian::Little);
+        if let Some(place) = itx.record.get_mut(BLKPTR_AT..BLKPTR_AT + raw.len()) {
+            place.copy_from_slice(&raw);
+        }
+        itx.data = ItxData::InRecord;
+        Some(itx)
+    }
+
+    /// The block that a record goes into next, which has room for `need` bytes of it at once, and `data` behind that may be cut.
+    fn room(&mut self, need: u64, data: u64) -> &mut Filled {
+        let left = self.open.left();
+        let most = max_log_data(self.max_block, WRITE_RECORD_SIZE).max(1);
+        // cutting is worth a little waste, if it saves a piece
+        let cut = need + data > left
+            && left < self.bursts.waste_max()
+            && (data.is_multiple_of(most) || left < need + data % most);
+        if need + data.min(WORD) > left || cut {
+            let planned = self.bursts.plan(self.left.max(need), self.longest).best;
+            let limit = self.bursts.block_of(planned.max(need + data.min(WORD)));
+            self.full.push(std::mem::replace(&mut self.open, Filled::new(limit)));
+        }
+        &mut self.open
+    }
+
+    fn record(&mut self, txg: Txg, itx: &Itx) {
+        match itx.data {
+            ItxData::NeedCopy { offset, len, generation } => self.copied(txg, itx, offset, len, generation),
+            _ => {
+                let seq = self.seq + 1;
+                let block = self.room(itx.record.len() as u64, 0);
+                push(block, txg, seq, &itx.record);
+                self.seq = seq;
+                self.stats.itx_count.add(1);
+                let data = itx.record.len().saturating_sub(WRITE_RECORD_SIZE) as u64;
+                let write = itx.record.first() == Some(&(TxType::Write as u8));
+                if write && data > 0 {
+                    self.stats.itx_copied_count.add(1);
+                    self.stats.itx_copied_bytes.add(data);
+                }
+            }
+        }
+    }
+
+    /// A write whose data is copied now, in as many records as blocks have room for.
+    fn copied(&mut self, txg: Txg, itx: &Itx, offset: u64, len: u64, generation: u64) {
+        let (Some(source), Some(object)) = (self.source, itx.object) else { return };
+        let (mut at, end) = (offset, offset.saturating_add(len));
+        let head = itx.record.len() as u64;
+        while at < end {
+            let seq = self.seq + 1;
+            let (rest, stats) = (end - at, self.stats);
+            let block = self.room(head, rest.next_multiple_of(WORD));
+            let now = rest.min(block.left().saturating_sub(head) / WORD * WORD);
+            if now == 0 {
+                return self.owe(txg);
+            }
+            let start = block.bytes.len();
+            let before = block.last;
+            push(block, txg, seq, &itx.record);
+            let data = start + itx.record.len();
+            block.bytes.resize(data + now as usize, 0);
+            let buf = block.bytes.get_mut(data..).unwrap_or_default();
+            let got = source.copy(object, generation, at, buf);
+            if !matches!(got, Ok(Got::Data)) {
+                block.bytes.truncate(start);
+                block.last = before;
+                if got.is_err() {
+                    self.owe(txg);
+                }
+                return;
+            }
+            block.bytes.resize(block.bytes.len().next_multiple_of(WORD as usize), 0);
+            let reclen = (block.bytes.len() - start) as u64;
+            let record = block.bytes.get_mut(start..).unwrap_or_default();
+            put_u64(record, RECLEN_AT, reclen);
+            put_u64(record, OFFSET_AT, at);
+            put_u64(record, LENGTH_AT, now);
+            self.seq = seq;
+            stats.itx_count.add(1);
+            stats.itx_needcopy_count.add(1);
+            stats.itx_needcopy_bytes.add(now);
+            at += now;
+            self.left = self.left.saturating_sub(now);
+        }
+    }
+}
+
+fn push(block: &mut Filled, txg: Txg, seq: u64, record: &[u8]) {
+    let at = block.bytes.len();
+    block.bytes.extend_from_slice(record);
+    block.last = block.last.max(txg);
+    let record = block.bytes.get_mut(at..).unwrap_or_default();
+    put_u64(record, TXG_AT, txg.0);
+    put_u64(record, SEQ_AT, seq);
+}
