@@ -4,10 +4,11 @@
 //! |---|---|---|
 //! | `zfs/arcstats` | the cache | reading, writing |
 //! | `zfs/dmu_tx` | transactions, and why they waited | writing |
+//! | `zfs/zil` | intent logs: who asked, what was written where | writing |
 //! | `zfs/POOL/txgs` | the last txgs: nanoseconds in each state | writing |
 //! | `zfs/POOL/log_spacemaps` | the logs of space changes, and what they cost an import | reading, writing |
 //!
-//! OpenZFS has one cache and one `dmu_tx` for all pools, here each pool has its own. The logs of space changes have no kstat there; their
+//! OpenZFS has one cache, one `dmu_tx` and one `zil` for all pools, here each pool has its own. The logs of space changes have no kstat there; their
 //! figures have the names of `spa_unflushed_stats_t` where it has them. A figure that is not kept is left out, never zero.
 
 use std::fmt;
@@ -129,7 +130,8 @@ impl Spa {
         let arc = Kstat::global("arcstats", self.zio().arc().stats().named().to_vec());
         let txgs = Kstat::of_pool(self.name(), "txgs", txgs(self.txgs()));
         let logs = Kstat::of_pool(self.name(), "log_spacemaps", KstatData::Named(self.log_figures()));
-        vec![arc, dmu_tx(self.txgs()), txgs, logs]
+        let zil = Kstat::global("zil", self.zil_stats.named());
+        vec![arc, dmu_tx(self.txgs()), zil, txgs, logs]
     }
 
     fn log_figures(&self) -> Vec<(&'static str, u64)> {

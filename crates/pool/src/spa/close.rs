@@ -18,6 +18,7 @@ impl Spa {
         if self.thread.lock().is_none() {
             return Ok(());
         }
+        self.close_logs();
         let synced = self.sync();
         self.txgs.stop();
         if let Some(thread) = self.thread.lock().take() {

@@ -1,7 +1,7 @@
 //! The live object sets of datasets, and their part of a sync (OpenZFS: `dsl_dataset_sync`, `dmu_objset_sync`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Txg, tunable};
@@ -9,6 +9,7 @@ use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
 use ondisk::dsl::{DslDatasetPhys, dir_keys};
 use ondisk::{BlkPtr, ObjectType};
 use parking_lot::{Mutex, RwLock};
+use zil::write::Zil;
 
 use crate::deadlist::Deadlist;
 use crate::dsl::{Pending, Refusal, ResumeSlots, Room};
@@ -43,6 +44,8 @@ pub(crate) struct Head {
     pub(crate) resume: ResumeSlots,
     /// Held while its log is replayed.
     pub(crate) replay: Mutex<()>,
+    /// Its log, once somebody asked for it.
+    pub(crate) zil: OnceLock<Arc<Zil>>,
 }
 
 impl Head {
@@ -55,16 +58,18 @@ impl Head {
             room: Mutex::default(),
             resume: ResumeSlots::default(),
             replay: Mutex::default(),
+            zil: OnceLock::new(),
         })
     }
 
     fn is_dirty(&self) -> bool {
-        (0..TXGS).any(|txg| self.objset.is_dirty(Txg(txg)))
+        (0..TXGS).any(|txg| self.objset.is_dirty(Txg(txg))) || self.zil.get().is_some_and(|zil| zil.is_busy())
     }
 
     /// Whether only the list of heads knows it; the list is locked.
     fn is_unused(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1 && Arc::strong_count(&self.objset) == 1
+        let log_unused = self.zil.get().is_none_or(|zil| Arc::strong_count(zil) == 1);
+        Arc::strong_count(self) == 1 && Arc::strong_count(&self.objset) == 1 && log_unused
     }
 }
 

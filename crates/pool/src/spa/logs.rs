@@ -118,10 +118,15 @@ impl Spa {
     }
 
     /// Runs `work`, which replays the log of an open dataset, while nobody else does the same.
-    pub fn replaying<R>(&self, objset: &Objset, work: impl FnOnce() -> R) -> R {
+    pub fn replaying<R>(self: &Arc<Self>, objset: &Arc<Objset>, work: impl FnOnce() -> R) -> R {
         let head = self.heads.get(objset.id());
         let _alone = head.as_ref().map(|head| head.replay.lock());
-        work()
+        // what is replayed is not logged again
+        let log = self.zil(objset);
+        log.set_replaying(true);
+        let result = work();
+        log.set_replaying(false);
+        result
     }
 
     /// How far the replays of this pool's logs are.

@@ -73,6 +73,7 @@ impl Spa {
         self.space.sync_done(next.txg);
         record.sync_ns = started.elapsed().as_nanos() as u64;
         self.txgs.done(record);
+        self.clean_logs(next.txg);
         Ok(())
     }
 
@@ -90,6 +91,7 @@ impl Spa {
             let pass = self.pass.fetch_add(1, Ordering::Relaxed) + 1;
             let mos = self.live_mos()?;
             if pass == 1 {
+                self.sync_logs(tx)?;
                 self.run_tasks(&mos, tx, true);
                 self.clones.apply(tx.txg(), Some(&self.dedup))?;
             }

@@ -203,6 +203,17 @@ impl Txgs {
         Ok(Some(Tx::held(open, self.clone())))
     }
 
+    /// A place in the open txg at once, whatever is dirty and whoever is still in the txg before: for the intent log, which changes no object.
+    pub(crate) fn assign_now(self: &Arc<Self>) -> Result<Tx, Error> {
+        let mut state = self.state.lock();
+        if let Some(failed) = &state.failed {
+            return Err(Error::Suspended(failed.clone()));
+        }
+        let open = state.open;
+        state.holds[slot(open)] += 1;
+        Ok(Tx::held(open, self.clone()))
+    }
+
     fn delay(&self, dirty: u64, from: u64, max: u64) {
         if dirty <= from || dirty >= max {
             return;

@@ -1,0 +1,162 @@
+//! Intent logs that are written: what they write to, and their part in a txg.
+//!
+//! The log of a dataset is made when somebody first asks for it, and lives in the dataset's head. It writes outside of txgs: blocks are
+//! allocated with a place in the open one, go to the devices at once, and only the devices that got something are flushed. The sync of
+//! each txg moves the header on and frees what is behind ([`Spa::sync_logs`]). When the pool is closed chains end, and nothing of them stays.
+//!
+//! A head that is evicted (rolled back, destroyed, its key unloaded) leaves its header behind, with the one block that waits for content.
+//! It is freed with the dataset, or when another chain begins.
+//!
+//! OpenZFS: `zil.c`, `zio_alloc_zil`.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use base::{Env, Txg, tunable};
+use dmu::{Objset, Tx};
+use ondisk::{BlkPtr, ObjsetType, ZilHeader};
+use space::Class;
+use zil::write::{LogDevice, LogPlaces, Placed, Zil};
+use zio::Bookmark;
+
+use crate::Error;
+use crate::spa::Spa;
+use crate::spa::heads::Head;
+
+/// The feature of logs with records of extended attributes.
+const ZILSAXATTR: &str = "zilsaxattr";
+
+/// The pool, for the log of one dataset. (The pool leads to the log: so it is not held.)
+struct DatasetLog {
+    spa: Weak<Spa>,
+    id: u64,
+}
+
+fn refused(error: Error) -> zil::Error {
+    zil::Error::Pool(Box::new(error))
+}
+
+impl DatasetLog {
+    fn spa(&self) -> Result<Arc<Spa>, zil::Error> {
+        self.spa.upgrade().ok_or_else(|| refused(Error::Closed))
+    }
+
+    fn head(&self, spa: &Spa) -> Result<Arc<Head>, zil::Error> {
+        spa.heads.get(self.id).ok_or_else(|| refused(Error::Closed))
+    }
+
+    fn bookmark(&self, seq: u64) -> Bookmark {
+        Bookmark { objset: self.id, object: 0, level: Bookmark::ZIL_LEVEL, blkid: seq }
+    }
+}
+
+impl LogDevice for DatasetLog {
+    fn objset(&self) -> u64 {
+        self.id
+    }
+
+    fn env(&self) -> Env {
+        self.spa.upgrade().map(|spa| spa.env().clone()).unwrap_or_default()
+    }
+
+    fn header(&self) -> Result<ZilHeader, zil::Error> {
+        Ok(self.head(&*self.spa()?)?.objset.phys().zil_header.clone())
+    }
+
+    fn left_behind(&self) -> Result<Vec<BlkPtr>, zil::Error> {
+        let spa = self.spa()?;
+        let head = self.head(&spa)?;
+        let created = spa.live_mos().and_then(|mos| mos.dataset_phys(self.id)).map_err(refused)?.creation_txg;
+        // who came from a snapshot may have the header that it was taken with
+        let own = head.objset.phys().zil_header.log.birth() > created;
+        Ok(if own { zil::claim::blocks_of(&head.objset) } else { Vec::new() })
+    }
+
+    fn open(&self) -> Result<Tx, zil::Error> {
+        self.spa()?.txgs.assign_now().map_err(refused)
+    }
+
+    fn synced(&self) -> Txg {
+        self.spa.upgrade().map_or(Txg(0), |spa| spa.txgs.synced())
+    }
+
+    fn wait_synced(&self, txg: Txg) -> Result<(), zil::Error> {
+        self.spa()?.txgs.wait_synced(txg).map_err(refused)
+    }
+
+    fn allocate(&self, tx: &Tx, size: u64, identity: [u64; 4]) -> Result<Placed, zil::Error> {
+        let spa = self.spa()?;
+        let encrypt = self.head(&spa)?.policy.read().encrypt;
+        let seq = identity.last().copied().unwrap_or(0);
+        let bp = spa.zio.allocate_log(tx.txg(), &self.bookmark(seq), size, identity, encrypt)?;
+        spa.txgs.note_work();
+        let slog = bp.dvas().any(|dva| spa.tree().top(dva.vdev()).is_some_and(|top| top.config().is_log));
+        Ok(Placed { bp, slog })
+    }
+
+    fn created(&self, tx: &Tx) {
+        let Ok(spa) = self.spa() else { return };
+        let is_zpl = self.head(&spa).is_ok_and(|head| head.objset.phys().os_type == ObjsetType::Zfs);
+        let enabled = spa.live_mos().and_then(|mos| spa.feature_enabled(&mos, ZILSAXATTR));
+        if is_zpl && matches!(enabled, Ok(true)) {
+            spa.use_dataset_feature(tx, self.id, ZILSAXATTR);
+        }
+    }
+
+    fn write(&self, blocks: Vec<(BlkPtr, Vec<u8>)>) -> Result<(), zil::Error> {
+        Ok(self.spa()?.zio.write_log(&self.bookmark(0), blocks)?)
+    }
+
+    fn flush(&self, vdevs: Option<&BTreeSet<u64>>) -> Result<(), zil::Error> {
+        if tunable::ZIL_NOCACHEFLUSH.get() != 0 {
+            return Ok(());
+        }
+        let spa = self.spa()?;
+        let flushed = match vdevs {
+            Some(vdevs) => spa.tree().flush_tops(vdevs),
+            None => spa.tree().flush(),
+        };
+        flushed.map_err(|error| refused(error.into()))
+    }
+
+    fn places(&self) -> LogPlaces {
+        let Ok(spa) = self.spa() else { return LogPlaces::default() };
+        let has = |class| spa.space.manager().has_class(class);
+        let special = || self.head(&spa).map_or(0, |head| head.policy.read().special_small);
+        LogPlaces { slog: has(Class::Log), special_small: has(Class::Special).then(special) }
+    }
+}
+
+impl Spa {
+    /// The log of a dataset that is open ([`Spa::objset`]), made on the first call.
+    #[must_use]
+    pub fn zil(self: &Arc<Self>, objset: &Arc<Objset>) -> Arc<Zil> {
+        let id = objset.id();
+        let make = || Zil::new(Arc::new(DatasetLog { spa: Arc::downgrade(self), id }), self.zil_stats.clone());
+        // of what is not open nothing can be logged: commits wait for txgs
+        self.heads.get(id).map_or_else(make, |head| head.zil.get_or_init(make).clone())
+    }
+
+    /// What the logs have to do with this txg, before the datasets are written.
+    pub(crate) fn sync_logs(&self, tx: &Tx) -> Result<(), Error> {
+        for head in self.heads.all() {
+            let Some(synced) = head.zil.get().and_then(|zil| zil.sync(tx.txg())) else { continue };
+            if let Some(header) = synced.header {
+                head.objset.set_zil_header(tx, header)?;
+            }
+            self.frees.add(synced.free);
+        }
+        Ok(())
+    }
+
+    /// The logs of changes that are on disk with `synced` are forgotten.
+    pub(crate) fn clean_logs(&self, synced: Txg) {
+        self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.clean(synced));
+    }
+
+    /// Ends all logs; the next txg frees what they have.
+    pub(crate) fn close_logs(&self) {
+        self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.close());
+        self.txgs.note_work();
+    }
+}
