@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use base::counter::Counter;
 use base::{Guid, Txg};
@@ -24,6 +24,8 @@ pub struct Leaf {
     pub(crate) write_errors: Counter,
     /// Whether something was written that may not be on stable storage.
     unflushed: AtomicBool,
+    /// Held over a flush: who comes meanwhile has perhaps written what it brings to stable storage, and waits.
+    flushing: Mutex<()>,
     dtl: Dtl,
 }
 
@@ -40,6 +42,7 @@ impl Leaf {
             checksum_errors: Counter::new(),
             write_errors: Counter::new(),
             unflushed: AtomicBool::new(false),
+            flushing: Mutex::new(()),
             dtl: Dtl::default(),
         }
     }
@@ -102,9 +105,10 @@ impl Leaf {
         })
     }
 
-    /// Brings to stable storage what was written.
+    /// Brings to stable storage what was written. Any number of threads may write and flush.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let Some(device) = &self.device else { return Ok(()) };
+        let _alone = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.unflushed.swap(false, Ordering::AcqRel) {
             return Ok(());
         }

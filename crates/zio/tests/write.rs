@@ -544,13 +544,13 @@ fn blocks_of_the_intent_log_are_written_once_their_place_is_known() {
         let mut block = vec![0; 16 << 10];
         block[8..136].copy_from_slice(&next.encode(Endian::Little));
         block[136..144].copy_from_slice(&184u64.to_le_bytes());
-        pool.zio.write_log(&bp, &bm, block.clone()).unwrap();
+        pool.zio.write_log(&bm, vec![(bp, block[..4096].to_vec())]).unwrap();
         let back = pool.zio.read(&bp, &bm).unwrap();
         assert_eq!(back[..144], block[..144]);
         assert!(back[184..].iter().all(|b| *b == 0));
         // one that was never written is no part of the chain
         assert!(pool.zio.read(&next, &bm).is_err());
-        assert!(matches!(pool.zio.write_log(&next, &bm, block), Err(Error::BadRequest { .. })));
+        assert!(matches!(pool.zio.write_log(&bm, vec![(next, block)]), Err(Error::BadRequest { .. })));
         assert!(matches!(allocate(1000), Err(Error::BadRequest { .. })));
     }
 }

@@ -16,6 +16,7 @@
 //!
 //! OpenZFS: `zio_vdev_io_start`, `vdev_queue_aggregate`, `vdev_mirror_io_start`, `vdev_raidz_io_start_write`.
 
+use std::collections::BTreeSet;
 use std::io::IoSlice;
 
 use base::tunable::ZFS_VDEV_AGGREGATION_LIMIT;
@@ -259,6 +260,17 @@ impl VdevTree {
     /// [`Error::Flush`] for the first leaf that fails. As in OpenZFS, a caller may go on: the leaf's next writes will tell.
     pub fn flush(&self) -> Result<(), Error> {
         let writable: Vec<&Leaf> = self.leaves().iter().map(|leaf| &**leaf).filter(|leaf| leaf.is_writable()).collect();
+        tasks::map(writable, Leaf::flush).into_iter().collect()
+    }
+
+    /// Brings what was written to these top-level vdevs to stable storage.
+    ///
+    /// # Errors
+    /// As [`VdevTree::flush`].
+    pub fn flush_tops(&self, tops: &BTreeSet<u64>) -> Result<(), Error> {
+        let leaves = tops.iter().filter_map(|id| self.top(*id)).flat_map(|top| top.config().leaves());
+        let writable = leaves.filter_map(|config| self.leaf(config.guid)).filter(|leaf| leaf.is_writable());
+        let writable: Vec<&Leaf> = writable.map(|leaf| &**leaf).collect();
         tasks::map(writable, Leaf::flush).into_iter().collect()
     }
 

@@ -75,15 +75,35 @@ impl Zio {
         Ok(bp)
     }
 
-    /// Writes a block of the intent log: `block` has the chain structure, which names the next block and says how many bytes are in use, and the
-    /// records. It is encrypted if its pointer says so, and sealed. With the devices when this returns, not flushed.
+    /// Writes blocks of one intent log, all at once: each has the chain structure, which names the next block and says how many bytes are in
+    /// use, and the records. It may be shorter than its place, as long as what is in use is there. Blocks are encrypted if their pointers
+    /// say so, and sealed. With the devices when this returns, not flushed.
     ///
     /// # Errors
-    /// [`Error::Write`]; [`Error::Encode`] if the block is none of an intent log; [`Error::KeyNotLoaded`]; [`Error::BadRequest`] for a length that is
-    /// not the pointer's.
-    pub fn write_log(&self, bp: &BlkPtr, bm: &Bookmark, mut block: Vec<u8>) -> Result<(), Error> {
+    /// [`Error::Write`]; [`Error::Encode`] if a block is none of an intent log; [`Error::KeyNotLoaded`]; [`Error::BadRequest`] for a length that does
+    /// not fit the pointer.
+    pub fn write_log(&self, bm: &Bookmark, mut blocks: Vec<(BlkPtr, Vec<u8>)>) -> Result<(), Error> {
         let bm = *bm;
-        if block.len() as u64 != bp.psize() {
+        for (bp, block) in &mut blocks {
+            self.seal_log(bp, &bm, block)?;
+        }
+        // what misses a device is noted with the txg in which its place was allocated
+        for run in blocks.chunk_by(|(a, _), (b, _)| a.birth_physical() == b.birth_physical()) {
+            let birth = run.first().map_or(Txg(0), |(bp, _)| bp.birth_physical());
+            let mut writes = Vec::with_capacity(run.len());
+            for (bp, block) in run {
+                writes.extend(bp.dvas().map(|dva| BlockWrite { dva, data: block }));
+            }
+            let written = self.tree().write(birth, &writes);
+            written.map_err(|source| Error::Write { bm, source: Box::new(source) })?;
+        }
+        Ok(())
+    }
+
+    fn seal_log(&self, bp: &BlkPtr, bm: &Bookmark, block: &mut Vec<u8>) -> Result<(), Error> {
+        let bm = *bm;
+        let len = block.len() as u64;
+        if len > bp.psize() || len == 0 || !len.is_multiple_of(UNIT) {
             return Err(Error::BadRequest {
                 bm,
                 what: "a block of the intent log has another size than its pointer says",
@@ -93,13 +113,15 @@ impl Zio {
         let mut mac = None;
         if bp.uses_crypt() {
             let key = self.keys().key(bm.objset).ok_or(Error::KeyNotLoaded { bm })?;
-            let sealed = key.encrypt_zil_block(bp.salt(), bp.iv(), &mut block, bp.endian());
+            let sealed = key.encrypt_zil_block(bp.salt(), bp.iv(), block, bp.endian());
             mac = Some(sealed.map_err(encode)?);
         }
         let kind = ChecksumKind::from_u8(bp.checksum()).unwrap_or(ChecksumKind::Zilog2);
-        embedded::seal_zil(&mut block, kind, &bp.cksum(), mac, bp.endian()).map_err(encode)?;
-        let writes: Vec<BlockWrite<'_>> = bp.dvas().map(|dva| BlockWrite { dva, data: &block }).collect();
-        let written = self.tree().write(bp.birth_physical(), &writes);
-        written.map(drop).map_err(|source| Error::Write { bm, source: Box::new(source) })
+        embedded::seal_zil(block, kind, &bp.cksum(), mac, bp.endian()).map_err(encode)?;
+        // with parity the whole block is read, and must fit together
+        if bp.dvas().any(|dva| dva.asize() > bp.psize()) {
+            block.resize(usize::try_from(bp.psize()).unwrap_or(0), 0);
+        }
+        Ok(())
     }
 }
