@@ -46,6 +46,7 @@ pub(crate) mod space;
 mod sync;
 mod task;
 mod txg;
+mod zilog;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,6 +58,7 @@ use dmu::{Objset, Tx, UsedBy};
 use ondisk::Uberblock;
 use parking_lot::{Mutex, RwLock};
 use vdev::VdevTree;
+use zil::write::ZilStats;
 use zio::Zio;
 
 use crate::alloc::PoolSpace;
@@ -108,6 +110,8 @@ pub struct Spa {
     pub(crate) frees: frees::Frees,
     /// Logs that were claimed and are not replayed yet, as far as they are kept.
     logs: Mutex<BTreeMap<u64, zil::Log>>,
+    /// What all logs did.
+    pub(crate) zil_stats: Arc<ZilStats>,
     replay_meter: zil::replay::Meter,
     /// Deduplicated blocks.
     dedup: Arc<LiveTables>,
@@ -165,6 +169,7 @@ impl Spa {
             tasks: Default::default(),
             frees: Default::default(),
             logs: Default::default(),
+            zil_stats: Default::default(),
             replay_meter: Default::default(),
             dedup,
             clones,
