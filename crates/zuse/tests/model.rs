@@ -1,5 +1,6 @@
-//! Random operations on files and datasets, against a model in memory: ZUSE_OPS of them, with seed ZUSE_SEED. Now and then the pool is killed
-//! (its device is copied as it is) and must come back as the model was when the txg that is found was closed.
+//! Random operations on files and datasets, against a model in memory: ZUSE_OPS of them (100,000; a million is a matter of minutes), with
+//! seed ZUSE_SEED. Now and then the pool is killed (its device is copied as it is) and must come back as the model was when the txg that is
+//! found was closed.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -17,8 +18,11 @@ use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
 use zpl::{FileSystem, Kind, UsedByBonus};
 use zuse::{Files, Go, Item, Pool, Step, base, pool, vdev, walk, zpl};
 
-/// Bytes of the pool.
-const SIZE: u64 = 256 << 20;
+/// Bytes of the pool: there are two of them, and each kill copies one.
+const SIZE: u64 = 192 << 20;
+/// Operations of which one is a kill, one an import, and some are on datasets.
+const ROUND: usize = 2000;
+const OPS: u64 = 100_000;
 /// Files in a file system, and bytes in a file, at most.
 const FILES_MAX: usize = 120;
 const BYTES_MAX: u64 = 300_000;
@@ -117,6 +121,8 @@ fn shown(fs: &FileSystem) -> Shown {
 struct Run {
     env: Env,
     device: Arc<MemoryDevice>,
+    /// Where the next kill copies the device: bytes that are touched already cost no new memory.
+    spare: Arc<MemoryDevice>,
     pool: Pool,
     open: BTreeMap<String, Files>,
     world: World,
@@ -130,6 +136,19 @@ fn hooks() -> Hooks {
     Hooks { env: Env::seeded(1), used_by: Some(Arc::new(UsedByBonus)) }
 }
 
+fn device() -> Arc<MemoryDevice> {
+    Arc::new(MemoryDevice::writable(SIZE).named("memory"))
+}
+
+/// Makes one device what the other is.
+fn copy_device(from: &MemoryDevice, to: &MemoryDevice) {
+    let mut buf = vec![0; 4 << 20];
+    for at in (0..SIZE).step_by(buf.len()) {
+        from.read_at(at, &mut buf).unwrap();
+        to.write_at(at, &buf).unwrap();
+    }
+}
+
 fn candidate(device: &Arc<MemoryDevice>) -> Candidate {
     scan_devices(vec![(PathBuf::from("memory"), device.clone() as Arc<dyn Device>)]).pop().unwrap()
 }
@@ -141,7 +160,7 @@ fn import(device: &Arc<MemoryDevice>) -> Pool {
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let device = Arc::new(MemoryDevice::writable(SIZE).named("memory"));
+        let device = device();
         let spec = VdevSpec::parse(&["memory".to_owned()]).unwrap();
         let find = |_: &str| Some(device.clone() as Arc<dyn Device>);
         let new = layout(&spec, &find, LayoutOptions::default(), &hooks().env).unwrap();
@@ -157,6 +176,7 @@ impl Run {
         let mut run = Run {
             env: Env::seeded(seed),
             device,
+            spare: self::device(),
             pool,
             open: BTreeMap::new(),
             world,
@@ -172,9 +192,10 @@ impl Run {
         (self.env.random_u64() % n.max(1) as u64) as usize
     }
 
-    fn pick<T: Clone>(&self, all: impl IntoIterator<Item = T>) -> Option<T> {
-        let all: Vec<T> = all.into_iter().collect();
-        all.get(self.below(all.len())).cloned()
+    fn pick<T>(&self, all: impl IntoIterator<Item = T>) -> Option<T> {
+        let mut all: Vec<T> = all.into_iter().collect();
+        let n = self.below(all.len());
+        (n < all.len()).then(|| all.swap_remove(n))
     }
 
     fn count(&mut self, what: &'static str) {
@@ -202,11 +223,11 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.below(1000) {
-            0..6 => self.dataset_step(),
-            6 => self.again(),
-            7 => self.kill(),
-            8 => self.synced(),
+        match self.below(ROUND) {
+            0..8 => self.dataset_step(),
+            8 => self.again(),
+            9 => self.kill(),
+            10 => self.synced(),
             _ => self.file_step(),
         }
     }
@@ -228,7 +249,7 @@ impl Run {
     }
 
     fn one(&mut self, zfs: &Zfs, files: &Files, tree: &mut Tree) {
-        let any = self.pick(tree.names.keys().cloned());
+        let any = self.pick(tree.names.keys()).cloned();
         let id = |path: &[u8]| files.stat(path).unwrap().0;
         match (self.below(100), any) {
             (0..25, _) | (_, None) if tree.names.len() < FILES_MAX => self.create(files, tree),
@@ -287,10 +308,10 @@ impl Run {
 
     /// A name in a directory that is there; it may be taken.
     fn new_name(&self, tree: &Tree) -> Vec<u8> {
-        let dirs = tree.names.keys().filter(|name| tree.is_dir(name)).cloned();
-        let dir = self.pick(dirs.chain([Vec::new()])).unwrap();
+        let dirs = tree.names.keys().filter(|name| tree.is_dir(name)).map(Vec::as_slice);
+        let dir = self.pick(dirs.chain([b"".as_slice()])).unwrap();
         let name = format!("n{}", self.below(60)).into_bytes();
-        if dir.is_empty() { name } else { [dir, name].join(&b'/') }
+        if dir.is_empty() { name } else { [dir, &name].join(&b'/') }
     }
 
     fn create(&mut self, files: &Files, tree: &mut Tree) {
@@ -439,10 +460,10 @@ impl Run {
     /// The pool as its device has it at this moment is what goes on.
     fn kill(&mut self) {
         self.count("kill");
-        let image = self.device.snapshot();
+        copy_device(&self.device, &self.spare);
         self.open.clear();
         self.pool.export().unwrap();
-        self.device = Arc::new(MemoryDevice::writable_from(image).named("memory"));
+        std::mem::swap(&mut self.device, &mut self.spare);
         let found = pool::Pool::open(&candidate(&self.device), &pool::OpenOptions::default()).unwrap();
         let found = found.uberblock().txg.0;
         self.pool = import(&self.device);
@@ -473,7 +494,7 @@ fn random_operations_leave_what_the_model_says() {
     // where a kill leads must not depend on the clock
     base::tunable::set("zfs_txg_timeout", "3600").unwrap();
     let mut run = Run::new(number("ZUSE_SEED", 1));
-    for _ in 0..number("ZUSE_OPS", 5000) {
+    for _ in 0..number("ZUSE_OPS", OPS) {
         run.step();
     }
     run.again();
