@@ -33,9 +33,13 @@ impl Place {
     }
 
     fn make(&self) -> Pool {
-        let image = self.devices().join("a");
-        let size = if files() > 10_000 { 6 << 30 } else { 1 << 30 };
-        Pool::create_new("t", &[image.to_str().unwrap()], size).unwrap()
+        self.make_named("t")
+    }
+
+    fn make_named(&self, name: &str) -> Pool {
+        let image = self.devices().join(name);
+        let size = if files() > 10_000 { 8 << 30 } else { 1 << 30 };
+        Pool::create_new(name, &[image.to_str().unwrap()], size).unwrap()
     }
 
     /// Lets the pool go, has it judged, and opens it again.
@@ -162,7 +166,7 @@ fn a_tree_as_an_archive_and_from_pool_to_pool() {
     archiver.finish().unwrap();
     let mut expected = listed_host(&place.tree);
 
-    let other = Pool::in_memory("other", 512 << 20).unwrap();
+    let other = place.make_named("other");
     for dataset in ["other/tar", "other/node", "other/deep"] {
         other.create(dataset, &[]).unwrap();
     }
