@@ -82,7 +82,9 @@ impl Control {
                 Err(e) => return Err(e.into()),
             }
         }
-        self.spa.release(&holds)?;
+        for (name, tag) in self.spa.release(&holds)? {
+            missing.insert(format!("{name}#{tag}"), ENOENT);
+        }
         Ok(missing)
     }
 

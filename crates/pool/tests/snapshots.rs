@@ -256,8 +256,10 @@ fn holds_keep_snapshots_and_the_last_one_lets_go() {
     let view = spa.view().unwrap();
     assert!(view.dataset("t@b").is_err() && view.dataset("t@a").unwrap().is_defer_destroyed());
     drop(view);
-    assert_eq!(spa.release(&[pair("t@a", "three")]).unwrap_err().errno(), 3);
-    spa.release(&[pair("t@a", "one")]).unwrap();
+    // what is not held keeps nothing else from being released, and is told
+    let missing = [pair("t@a", "three"), pair("t@gone", "one")];
+    assert_eq!(spa.release(&[missing[0].clone(), pair("t@a", "one"), missing[1].clone()]).unwrap(), missing);
+    assert_eq!(spa.release(&[pair("t", "one"), pair("t@a", "two")]).unwrap_err().errno(), 22);
     let spa = check(dir.path(), spa);
     spa.release(&[pair("t@a", "two")]).unwrap();
     assert!(spa.view().unwrap().dataset("t@a").is_err());

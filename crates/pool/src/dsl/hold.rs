@@ -64,10 +64,7 @@ impl Spa {
 
     fn check_hold(&self, mos: &Mos, name: &str, tag: &str) -> Result<Live, Error> {
         let snap = self.check_tag(mos, name, tag)?;
-        match mos.zap_if(snap.phys.userrefs_obj)?.map(|list| list.lookup_u64(tag)).transpose()?.flatten() {
-            Some(_) => Err(refused(name, Refusal::TagExists)),
-            None => Ok(snap),
-        }
+        if held_by(mos, &snap, tag)? { Err(refused(name, Refusal::TagExists)) } else { Ok(snap) }
     }
 
     fn check_tag(&self, mos: &Mos, name: &str, tag: &str) -> Result<Live, Error> {
@@ -83,25 +80,26 @@ impl Spa {
         self.find_snapshot(mos, name)
     }
 
-    /// Releases holds, all of them or none. A snapshot that was to be destroyed once nobody needs it goes with its last hold, if
-    /// it has no clones.
+    /// Releases holds; gives those that are not there, which keep nobody else's from being released (OpenZFS:
+    /// `dsl_dataset_user_release_check`). A snapshot that was to be destroyed once nobody needs it goes with its last hold, if it has no
+    /// clones.
     ///
     /// # Errors
-    /// [`Error::Many`], with an error for each that cannot be released: [`Error::NoSuchDataset`], [`Refusal::NotSnapshot`],
-    /// [`Refusal::NoSuchTag`].
-    pub fn release(self: &Arc<Self>, holds: &[(String, String)]) -> Result<(), Error> {
+    /// [`Error::Many`], with an error for each that cannot be released, as [`Refusal::NotSnapshot`]: then none is.
+    pub fn release(self: &Arc<Self>, holds: &[(String, String)]) -> Result<Vec<(String, String)>, Error> {
         let holds = holds.to_vec();
         self.sync_task(move |cx| cx.spa.release_all(cx, &holds))
     }
 
-    fn release_all(&self, cx: &TaskCx<'_>, holds: &[(String, String)]) -> Result<(), Error> {
-        let (mut found, mut failed) = (BTreeMap::new(), Vec::new());
+    fn release_all(&self, cx: &TaskCx<'_>, holds: &[(String, String)]) -> Result<Vec<(String, String)>, Error> {
+        let (mut found, mut failed, mut missing) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (name, tag) in holds {
-            match self.check_release(cx.mos, name, tag) {
-                Ok(snap) => {
+            match self.find_held(cx.mos, name, tag) {
+                Ok(Some(snap)) => {
                     let (_, tags) = found.entry(snap.id).or_insert_with(|| (name, BTreeSet::new()));
                     tags.insert(tag);
                 }
+                Ok(None) => missing.push((name.clone(), tag.clone())),
                 Err(error) => failed.push((name.clone(), error)),
             }
         }
@@ -120,16 +118,23 @@ impl Spa {
                 self.destroy_of_dir(cx.mos, cx.tx, vec![Doomed { name: name.clone(), snap }])?;
             }
         }
-        Ok(())
+        Ok(missing)
     }
 
-    fn check_release(&self, mos: &Mos, name: &str, tag: &str) -> Result<Live, Error> {
-        let snap = self.check_tag(mos, name, tag)?;
-        match mos.zap_if(snap.phys.userrefs_obj)?.map(|list| list.lookup_u64(tag)).transpose()?.flatten() {
-            Some(_) => Ok(snap),
-            None => Err(refused(name, Refusal::NoSuchTag)),
-        }
+    /// The snapshot, if it is there and held so.
+    fn find_held(&self, mos: &Mos, name: &str, tag: &str) -> Result<Option<Live>, Error> {
+        let snap = match self.check_tag(mos, name, tag) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            checked => checked?,
+        };
+        Ok(held_by(mos, &snap, tag)?.then_some(snap))
     }
+}
+
+/// Whether a hold of this tag is on a snapshot.
+fn held_by(mos: &Mos, snap: &Live, tag: &str) -> Result<bool, Error> {
+    let list = mos.zap_if(snap.phys.userrefs_obj)?;
+    Ok(list.map(|list| list.lookup_u64(tag)).transpose()?.flatten().is_some())
 }
 
 /// Whether a snapshot was to go once nobody needs it, and nobody does.
