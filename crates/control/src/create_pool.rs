@@ -27,7 +27,7 @@ impl Control {
     ) -> Result<Control, Failed> {
         let mut props = Props::decode(Some(root))?;
         let (key, _) = new_key(&mut props, hidden)?;
-        let populate = fill_fs(&mut props, None, caller, hooks.env.now_s())?;
+        let populate = fill_fs(&mut props, None, caller, hooks.env.now())?;
         let is_limit = |(name, _): &(String, Value)| LIMITS.contains(&name.as_str());
         let (limits, fs_props): (Vec<_>, Vec<_>) = props.values.into_iter().partition(is_limit);
         let wrapping = key.as_ref().map(|key| key.wrapping.clone());

@@ -48,7 +48,7 @@ impl Control {
             Kind::Filesystem => parent.zpl_props()?,
             _ => return Err(Error::WrongParent(name.to_owned())),
         };
-        fill_fs(props, inherited.as_ref(), self.caller, self.spa.env().now_s())
+        fill_fs(props, inherited.as_ref(), self.caller, self.spa.env().now())
     }
 
     fn parent(&self, name: &str) -> Result<Dataset, Error> {
@@ -120,7 +120,7 @@ impl Control {
 }
 
 /// What fills a new file system. What is fixed for good is taken out of its properties; the rest is as `above` has it.
-pub(crate) fn fill_fs(props: &mut Props, above: Option<&ZplProps>, caller: Caller, now_s: u64) -> Result<Init, Error> {
+pub(crate) fn fill_fs(props: &mut Props, above: Option<&ZplProps>, caller: Caller, now: Duration) -> Result<Init, Error> {
     let mut pick = |key: &str| {
         let inherited = || above.and_then(|zpl| zpl.get(key));
         props.take_number(key).or_else(inherited).unwrap_or(0)
@@ -137,7 +137,7 @@ pub(crate) fn fill_fs(props: &mut Props, above: Option<&ZplProps>, caller: Calle
         casesensitivity,
         uid: caller.uid.into(),
         gid: caller.gid.into(),
-        now: Duration::from_secs(now_s),
+        now,
         ..default
     };
     if fs.version != default.version {

@@ -43,17 +43,15 @@ impl Control {
     pub(crate) fn load_key(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let hidden = require_list(input, "hidden_args")?;
         let key = wrapping_key(Some(hidden))?.ok_or_else(|| Error::Invalid("no key is given".to_owned()))?;
-        let view = self.spa.view()?;
-        if input.contains("noop") {
-            view.check_key(name, &key)?;
-        } else {
-            view.load_key(name, &key)?;
-        }
-        Ok(NvList::new())
+        let done = match input.contains("noop") {
+            true => self.spa.view()?.check_key(name, &key),
+            false => self.spa.load_key(name, &key).map(drop),
+        };
+        self.done(done)
     }
 
     pub(crate) fn unload_key(&self, name: &str) -> Result<NvList, Failed> {
-        self.done(self.spa.view()?.unload_key(name))
+        self.done(self.spa.unload_key(name))
     }
 
     pub(crate) fn change_key(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
