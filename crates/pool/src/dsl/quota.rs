@@ -153,12 +153,12 @@ impl Spa {
                     return Ok(tx);
                 }
                 Verdict::Wait => self.sync()?,
-                Verdict::Refuse(why) => return Err(self.over(&head, why)),
+                Verdict::Refuse(why) => return Err(self.over_limit(&head, why)),
             }
         }
     }
 
-    fn over(&self, head: &Head, why: Refusal) -> Error {
+    fn over_limit(&self, head: &Head, why: Refusal) -> Error {
         let name = self.live_mos().and_then(|mos| mos.full_name(self.name(), &mos.live(head.id)?));
         refused(&name.unwrap_or_else(|_| head.id.to_string()), why)
     }
