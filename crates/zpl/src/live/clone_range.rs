@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use base::tunable;
 use dmu::{Settled, Tx};
+use ondisk::BlkPtr;
 use zio::Payload;
 
 use super::io::{MAX_SIZE, clear_setid, expect_file};
@@ -78,6 +79,7 @@ impl Zfs {
             return Err(Refusal::FileTooLarge.of(to.0));
         }
         let same = from.0 == to.0 && source.fs().objset().id() == self.fs().objset().id();
+        self.may_write(&output, to.1, false)?;
         if same && from.1 < to.1.saturating_add(len) && to.1 < from.1.saturating_add(len) {
             return Err(Refusal::Invalid("a range over itself").of(to.0));
         }
@@ -165,8 +167,9 @@ impl Zfs {
         block: u64,
     ) -> Result<Cloned, Error> {
         let same = Arc::ptr_eq(input, output);
-        // by number, so that two that copy crosswise do not wait for each other
-        let first = (!same && input.id() < output.id()).then(|| input.content.read());
+        // by number, so that two that copy crosswise do not wait for each other; two file systems have files of one number
+        let place = |node: &Znode| (node.object().objset().id(), node.id());
+        let first = (!same && place(input) < place(output)).then(|| input.content.read());
         let _output = output.content.write();
         let _input = (!same && first.is_none()).then(|| input.content.read());
         if input.object().block_size() != block || !self.fit_block_size(tx, output, block, part.to)? {
@@ -182,21 +185,24 @@ impl Zfs {
             }
         }
         let object = output.object();
-        for (n, bp) in pointers.into_iter().enumerate() {
+        for (n, bp) in pointers.iter().enumerate() {
             let blkid = part.to / block + n as u64;
-            match bp {
+            match *bp {
                 Some(bp) => object.write_stored(tx, blkid, Payload::Clone(bp))?,
                 None if blkid < object.nblocks() => object.free_range(tx, blkid * block, block)?,
                 None => {}
             }
         }
-        let now = self.now();
+        let (now, before) = (self.now(), output.attrs());
         output.edit(self, tx, |attrs| {
             attrs.size = attrs.size.max(part.to.saturating_add(part.len));
             content_modified(attrs, now);
             clear_setid(attrs, cred);
             Ok(())
         })?;
+        self.log_mode(tx, output, &before);
+        let pointers: Vec<BlkPtr> = pointers.into_iter().map(|bp| bp.unwrap_or(BlkPtr::HOLE)).collect();
+        self.log_clone(tx, output, part.to, part.len, block, &pointers);
         Ok(Cloned::Done)
     }
 
