@@ -3,6 +3,7 @@
 use base::Txg;
 
 use crate::dsl::Refusal;
+use crate::spa::VdevRefusal;
 
 /// Why a pool could not be opened, or something in it not be found or read.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,9 @@ pub enum Error {
     /// The pool uses features that are needed to read it and not known here.
     #[error("the pool uses features that are not supported here: {}", .0.join(", "))]
     Features(Vec<String>),
+    /// The vdevs of the pool stay as they are.
+    #[error(transparent)]
+    Vdevs(VdevRefusal),
     /// Whole top-level vdevs are missing.
     #[error("top-level vdevs are missing: {}", .0.join(", "))]
     MissingVdevs(Vec<String>),
@@ -230,6 +234,7 @@ impl Error {
             Error::NoSuchDataset { .. } => ENOENT,
             Error::NoSpace => ENOSPC,
             Error::Refused { why, .. } => why.errno(),
+            Error::Vdevs(why) => why.errno(),
             Error::Many(all) => all.first().map_or(EIO, |(_, error)| error.errno()),
             Error::ReadOnlyDataset { .. } | Error::NotWritable(_) => EROFS,
             Error::InUseByHost { .. } | Error::Resilvering => EBUSY,

@@ -82,7 +82,7 @@ pub use pool::{LoadInfo, Pool};
 pub use prop::{PropValue, Source, Value};
 pub use spa::{
     CreateOptions, DmuTxStats, Hooks, ImportOptions, Place, Populate, ScrubRange, ScrubResult, Spa, Target, TaskCx,
-    TxgRecord, Txgs,
+    TxgRecord, Txgs, VdevRefusal,
 };
 pub use space_stats::{ClassSpace, SpaceStats};
 pub use userspace::{SpaceKind, UserId, ZplProps};

@@ -31,6 +31,12 @@ impl KeyRing {
         self.keys.write().remove(&objset).is_some()
     }
 
+    /// Takes in all keys of another ring: that of the same pool, opened before.
+    pub fn extend(&self, other: &KeyRing) {
+        self.keys.write().extend(other.keys.read().iter().map(|(id, key)| (*id, key.clone())));
+        self.wrapping.write().extend(other.wrapping.read().iter().map(|(id, key)| (*id, key.clone())));
+    }
+
     /// Keeps the key that wraps those of the datasets under the encryption root in directory `root`.
     pub fn insert_wrapping(&self, root: u64, key: WrappingKey) {
         self.wrapping.write().insert(root, key);

@@ -9,6 +9,7 @@
 //! Locks: that of the sync state is held by the sync thread over a pass; allocations and frees never take it. OpenZFS: `metaslab.c`,
 //! `spa_log_spacemap.c`, `spa_preferred_class`.
 
+mod forget;
 mod open;
 mod store;
 
@@ -32,6 +33,7 @@ use zio::{AllocError, AllocRequest, SpaceSource, Zio};
 use crate::mos::Mos;
 use crate::spa::Spa;
 use crate::{Error, Pool};
+pub(crate) use forget::forget_vdev;
 use store::{Features, Store, TopObjects};
 
 /// Share of the special class, in percent, that small blocks of data leave to metadata (OpenZFS:
@@ -141,7 +143,9 @@ impl PoolSpace {
         this.counts_obsolete.store(pool.feature_enabled("obsolete_counts"), Relaxed);
         for top in tree.tops().iter().filter(|top| top.is_concrete()) {
             let stored = stored.remove(&open::number(top)?).unwrap_or_default();
-            let spec = open::top_space(&tree, top, pool.vdev_class(top).into(), stored, histograms)?;
+            let mut spec = open::top_space(&tree, top, pool.vdev_class(top).into(), stored, histograms)?;
+            // a log that is not there: logs are put elsewhere
+            spec.allocatable &= !pool.load_info().missing_tops.contains(&top.id());
             this.state.lock().tops.insert(spec.id, open::objects(top));
             this.manager.add_top(spec, Txg(0));
         }

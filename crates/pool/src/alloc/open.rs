@@ -22,7 +22,7 @@ use crate::{Error, Pool};
 /// Blocks of logs that are in memory at a time.
 const WINDOW_BLOCKS: u64 = 512;
 /// More metaslabs than any vdev has.
-const METASLABS_MAX: u64 = 1 << 18;
+pub(super) const METASLABS_MAX: u64 = 1 << 18;
 
 impl From<AllocClass> for Class {
     fn from(class: AllocClass) -> Class {

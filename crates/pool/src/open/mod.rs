@@ -23,7 +23,7 @@ use nvlist::NvList;
 use ondisk::Uberblock;
 use ondisk::label::key;
 use vdev::import::Candidate;
-use vdev::{VdevConfig, VdevState, VdevTree};
+use vdev::{Device, VdevConfig, VdevState, VdevTree};
 use zio::Zio;
 
 pub(crate) use features::load as load_features;
@@ -80,6 +80,14 @@ impl Default for OpenOptions {
     }
 }
 
+/// What vdevs a pool shall have, if not those that its MOS says.
+pub(crate) struct Shape {
+    /// The configuration as the MOS shall hold it, but for objects that are yet to be made.
+    pub(crate) config: NvList,
+    /// The devices of leaves that are new.
+    pub(crate) devices: HashMap<Guid, Arc<dyn Device>>,
+}
+
 /// What one state of a pool leads to.
 struct Loaded {
     uberblock: Uberblock,
@@ -97,6 +105,15 @@ impl Pool {
     /// [`Error::NoUberblock`] if no state fits; [`Error::Unreadable`] if none can be read; [`Error::Features`],
     /// [`Error::Version`], [`Error::MissingVdevs`], [`Error::NoCheckpoint`].
     pub fn open(candidate: &Candidate, options: &OpenOptions) -> Result<Arc<Pool>, Error> {
+        Pool::open_shaped(candidate, options, None)
+    }
+
+    /// As [`Pool::open`], with other vdevs than the MOS says.
+    pub(crate) fn open_shaped(
+        candidate: &Candidate,
+        options: &OpenOptions,
+        shape: Option<&Shape>,
+    ) -> Result<Arc<Pool>, Error> {
         features::check_labels(candidate)?;
         let provisional = candidate.vdev_config()?;
         let states = uberblocks::choose(candidate, options.txg)?;
@@ -104,7 +121,7 @@ impl Pool {
         let mut first: Option<(Txg, Error)> = None;
         for uberblock in states.into_iter().take(TRIES_MAX) {
             let txg = uberblock.txg;
-            match load(candidate, &provisional, uberblock, options)
+            match load(candidate, &provisional, uberblock, (options, shape))
                 .and_then(|l| l.finish(candidate, options, &mut info))
             {
                 Ok(pool) => return Ok(pool),
@@ -131,12 +148,14 @@ fn load(
     candidate: &Candidate,
     provisional: &VdevConfig,
     uberblock: Uberblock,
-    options: &OpenOptions,
+    (options, shape): (&OpenOptions, Option<&Shape>),
 ) -> Result<Loaded, Error> {
     check_version(&uberblock)?;
     // the first look: through the labels' tree, with a small cache
-    let zio =
-        Arc::new(Zio::new(Arc::new(open_tree(candidate, provisional, &uberblock)?), options.arc_bytes.min(64 << 20)));
+    let zio = Arc::new(Zio::new(
+        Arc::new(open_tree(candidate, provisional, &uberblock, None)?),
+        options.arc_bytes.min(64 << 20),
+    ));
     let mut mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
     let mut uberblock = uberblock;
     if options.checkpoint {
@@ -150,9 +169,10 @@ fn load(
     if Guid(guid) != candidate.guid {
         return Err(Error::corrupt(config_object, format!("the MOS belongs to the pool with guid {guid}")));
     }
+    let config = shape.map_or(config, |shape| shape.config.clone());
     // the second look: through the MOS's tree
     let trusted = VdevConfig::parse(config.require_nvlist(key::VDEV_TREE).map_err(config_error)?)?;
-    let zio = Arc::new(Zio::new(Arc::new(open_tree(candidate, &trusted, &uberblock)?), options.arc_bytes));
+    let zio = Arc::new(Zio::new(Arc::new(open_tree(candidate, &trusted, &uberblock, shape)?), options.arc_bytes));
     let mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
     vdevs::load_mappings(&mos, &zio)?;
     let features = features::load(&mos, uberblock.version)?;
@@ -178,13 +198,19 @@ fn check_version(uberblock: &Uberblock) -> Result<(), Error> {
     }
 }
 
-fn open_tree(candidate: &Candidate, config: &VdevConfig, uberblock: &Uberblock) -> Result<VdevTree, Error> {
-    let devices: HashMap<Guid, _> = [&candidate.devices, &candidate.stale, &candidate.spares, &candidate.l2cache]
+fn open_tree(
+    candidate: &Candidate,
+    config: &VdevConfig,
+    uberblock: &Uberblock,
+    shape: Option<&Shape>,
+) -> Result<VdevTree, Error> {
+    let mut devices: HashMap<Guid, _> = [&candidate.devices, &candidate.stale, &candidate.spares, &candidate.l2cache]
         .into_iter()
         .rev()
         .flatten()
         .map(|found| (found.guid, found.device.clone()))
         .collect();
+    devices.extend(shape.into_iter().flat_map(|shape| shape.devices.clone()));
     let tree = VdevTree::open(config, &|leaf| devices.get(&leaf).cloned())?;
     for top in tree.tops().iter().filter(|top| top.config().raidz_expanding) {
         tree.set_reflow_offset(top.id(), uberblock.reflow_offset(), uberblock.reflow_scratch_state());

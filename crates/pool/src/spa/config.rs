@@ -128,12 +128,7 @@ pub(crate) fn new_config(name: &str, guid: u64, version: u64, txg: Txg, vdev_tre
     nv.insert(key::POOL_TXG, txg.0);
     nv.insert(key::POOL_GUID, guid);
     nv.insert(key::ERRATA, 0u64);
-    let tops = vdev_tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]);
-    let sizes = tops.iter().filter(|top| top.get_u64(key::IS_LOG) != Some(1)).filter_map(|top| {
-        top.get_u64(key::MIN_ALLOC).or_else(|| top.get_u64(key::ASHIFT).and_then(|a| 1u64.checked_shl(a as u32)))
-    });
-    let (min, max) = sizes.fold((u64::MAX, 0), |(min, max), n| (min.min(n), max.max(n)));
-    if max > 0 {
+    if let Some((min, max)) = smallest_allocations(&vdev_tree) {
         nv.insert(key::MIN_ALLOC, min);
         nv.insert(key::MAX_ALLOC, max);
     }
@@ -143,10 +138,39 @@ pub(crate) fn new_config(name: &str, guid: u64, version: u64, txg: Txg, vdev_tre
     }
     nv.insert(key::HOSTNAME, host.as_str());
     nv.insert("com.delphix:has_per_vdev_zaps", nvlist::Value::Boolean);
-    nv.insert(key::VDEV_CHILDREN, tops.len() as u64);
+    nv.insert(key::VDEV_CHILDREN, vdev_tree.get_nvlist_array(key::CHILDREN).map_or(0, <[_]>::len) as u64);
     nv.insert(key::VDEV_TREE, vdev_tree);
     nv.insert(key::FEATURES_FOR_READ, NvList::new());
     nv
+}
+
+/// The smallest and the largest of the smallest allocations of top-level vdevs.
+fn smallest_allocations(vdev_tree: &NvList) -> Option<(u64, u64)> {
+    let tops = vdev_tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]);
+    let is_data = |top: &&NvList| top.get_u64(key::IS_LOG) != Some(1) && top.get_str(key::TYPE) != Some("hole");
+    let sizes = tops.iter().filter(is_data).filter_map(|top| {
+        top.get_u64(key::MIN_ALLOC).or_else(|| top.get_u64(key::ASHIFT).and_then(|a| 1u64.checked_shl(a as u32)))
+    });
+    let (min, max) = sizes.fold((u64::MAX, 0), |(min, max), n| (min.min(n), max.max(n)));
+    (max > 0).then_some((min, max))
+}
+
+/// Brings up to date what a configuration says of its top-level vdevs (OpenZFS: `vdev_top_config_generate`).
+pub(crate) fn describe_tops(nv: &mut NvList) {
+    let Some(tree) = nv.get_nvlist(key::VDEV_TREE) else { return };
+    let tops = tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]);
+    let count = tops.len() as u64;
+    let holes = tops.iter().filter(|top| top.get_str(key::TYPE) == Some("hole"));
+    let holes: Vec<u64> = holes.filter_map(|top| top.get_u64(key::ID)).collect();
+    // older pools do not tell
+    if let Some((min, max)) = smallest_allocations(tree).filter(|_| nv.contains(key::MIN_ALLOC)) {
+        nv.insert(key::MIN_ALLOC, min);
+        nv.insert(key::MAX_ALLOC, max);
+    }
+    if !holes.is_empty() {
+        nv.insert(key::HOLE_ARRAY, holes);
+    }
+    nv.insert(key::VDEV_CHILDREN, count);
 }
 
 /// This machine: its hostid (as OpenZFS finds it: the tunable `spl_hostid`, else `/etc/hostid`, else 0) and its name.

@@ -107,7 +107,7 @@ impl Spa {
         let vdev_tree = new.vdev_tree;
         let guid = vdev_tree.get_u64(key::GUID).unwrap_or(0);
         let nv = config::new_config(&options.name, guid, VERSION, TXG_INITIAL, vdev_tree);
-        init_labels(&nv, &new.devices)?;
+        init_labels(&nv, &new.devices, TXG_INITIAL)?;
         let parsed = VdevConfig::parse(nv.get_nvlist(key::VDEV_TREE).unwrap_or(&NvList::new()))?;
         let tree = Arc::new(VdevTree::open(&parsed, &|leaf: Guid| new.devices.get(&leaf).cloned())?);
         let zio = Arc::new(Zio::new(tree, options.arc_bytes));
@@ -204,7 +204,6 @@ impl Spa {
         self.aux_list(&mos, tx, key::L2CACHE, l2cache)?;
         self.construct_zaps(&mos, tx)?;
         self.space.init_vdevs(&mos, tx, self)?;
-        self.count_vdev_features(&mos, tx)?;
         for (name, value) in &options.props {
             self.put_prop(&mos, tx, name, value)?;
         }
@@ -241,19 +240,24 @@ impl Spa {
         Ok(())
     }
 
-    fn aux_list(&self, mos: &Mos, tx: &Tx, name: &str, devices: &[NvList]) -> Result<(), Error> {
-        if devices.is_empty() {
-            return Ok(());
-        }
-        let id = mos.new_nvlist(tx)?;
-        mos.root_zap()?.add_u64(tx, name, id)?;
+    /// Sets the list of the pool's spares or caches (OpenZFS: `spa_sync_aux_dev`). There is none before there were any.
+    pub(crate) fn aux_list(&self, mos: &Mos, tx: &Tx, name: &str, devices: &[NvList]) -> Result<(), Error> {
+        let id = match mos.number(name)? {
+            Some(id) => id,
+            None if devices.is_empty() => return Ok(()),
+            None => {
+                let id = mos.new_nvlist(tx)?;
+                mos.root_zap()?.add_u64(tx, name, id)?;
+                id
+            }
+        };
         let mut list = NvList::new();
         list.insert(name, nvlist::Value::NvListArray(devices.to_vec()));
         mos.put_nvlist(tx, id, &list)
     }
 
     /// Makes the ZAPs of vdevs that have none (OpenZFS: `vdev_construct_zaps`).
-    fn construct_zaps(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+    pub(crate) fn construct_zaps(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let all = Zap::create_link(tx, &mos.root_zap()?, "com.delphix:vdev_zap_map", OTN_ZAP_METADATA)?;
         let one = |vdev: &mut NvList, name: &str| -> Result<u64, Error> {
             let id = mos.new_zap(tx, OTN_ZAP_METADATA)?;
@@ -262,26 +266,28 @@ impl Spa {
             Ok(id)
         };
         let mut tree = self.config.lock().nv.get_nvlist(key::VDEV_TREE).cloned().unwrap_or_default();
-        if self.feature_enabled(mos, "vdev_zaps_v2")? {
+        if !tree.contains(key::VDEV_ROOT_ZAP) && self.feature_enabled(mos, "vdev_zaps_v2")? {
             one(&mut tree, key::VDEV_ROOT_ZAP)?;
             self.feature_increment(mos, tx, "vdev_zaps_v2")?;
         }
-        for top in tree.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten() {
+        let gone = |top: &NvList| matches!(top.get_str(key::TYPE), Some("hole" | "missing" | "indirect"));
+        let new = |top: &&mut NvList| !top.contains(key::VDEV_TOP_ZAP) && !gone(top);
+        for top in tree.get_nvlist_array_mut(key::CHILDREN).into_iter().flatten().filter(new) {
             leaf_zaps(top, &one)?;
             let zap = one(top, key::VDEV_TOP_ZAP)?;
             if let Some(nvlist::Value::String(bias)) = top.remove(key::ALLOCATION_BIAS) {
                 let bias = bias.to_string();
                 mos.zap(zap)?.add_value(tx, "org.zfsonlinux:allocation_bias", &ZapValue::from_text(&bias))?;
-                self.feature_increment(mos, tx, "allocation_classes")?;
+                if bias != "log" {
+                    self.feature_increment(mos, tx, "allocation_classes")?;
+                }
+            }
+            if top.get_str(key::TYPE) == Some("draid") {
+                self.feature_increment(mos, tx, "draid")?;
             }
         }
         self.edit_config(|nv| nv.insert(key::VDEV_TREE, tree));
         Ok(())
-    }
-
-    fn count_vdev_features(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
-        let draids = self.tree().tops().iter().filter(|top| top.config().kind == vdev::VdevType::Draid).count();
-        (0..draids).try_for_each(|_| self.feature_increment(mos, tx, "draid"))
     }
 }
 
@@ -309,7 +315,7 @@ fn reopen(devices: &HashMap<Guid, Arc<dyn Device>>, import: ImportOptions, hooks
 }
 
 /// Writes the labels of spares and caches: they are in no pool's tree, and their labels name no pool.
-fn init_aside(new: &NewPool) -> Result<(), Error> {
+pub(crate) fn init_aside(new: &NewPool) -> Result<(), Error> {
     let spares = new.spares.iter().map(|list| (list, vdev::label::AuxUse::Spare));
     let caches =
         new.l2cache.iter().map(|list| (list, vdev::label::AuxUse::L2cache(list.get_u64(key::ASHIFT).unwrap_or(9))));
@@ -323,14 +329,15 @@ fn init_aside(new: &NewPool) -> Result<(), Error> {
     Ok(())
 }
 
-fn init_labels(nv: &NvList, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<(), Error> {
+/// Writes the first labels of `devices`, which are leaves of the pool that `nv` configures, added in `txg`.
+pub(crate) fn init_labels(nv: &NvList, devices: &HashMap<Guid, Arc<dyn Device>>, txg: Txg) -> Result<(), Error> {
     let none = NvList::new();
     let tree = nv.get_nvlist(key::VDEV_TREE).unwrap_or(&none);
     for top in tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]) {
         let parsed = VdevConfig::parse(top)?;
         for leaf in parsed.leaves() {
             if let Some(device) = devices.get(&leaf.guid) {
-                let config = vdev::label::initial_config(nv, top, leaf.guid, TXG_INITIAL);
+                let config = vdev::label::initial_config(nv, top, leaf.guid, txg);
                 vdev::label::init(&**device, &config)?;
             }
         }

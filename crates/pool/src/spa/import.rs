@@ -12,7 +12,7 @@ use crate::alloc::PoolSpace;
 use crate::feature::State;
 use crate::mos::Mos;
 use crate::names::Names;
-use crate::open::{self, AllocBias};
+use crate::open::{self, AllocBias, Shape};
 use crate::spa::config::{self, Config, PoolState};
 use crate::spa::multihost;
 use crate::spa::{Hooks, Parts, Spa};
@@ -85,12 +85,7 @@ impl Spa {
         let newest = open::newest(candidate);
         check_writable(&pool, options, newest)?;
         check_alone(&pool, options, &hooks.env)?;
-        let uberblock = pool.uberblock().clone();
-        let zio = pool.zio().clone();
-        zio.set_env(hooks.env.clone());
-        let mos = Objset::open_writable(zio.clone(), 0, &uberblock.rootbp)?;
-        let space = PoolSpace::open(&pool, &Mos::open(mos.clone())?)?;
-        zio.set_space(space.clone());
+        let uberblock = pool.uberblock();
         let mut nv = pool.config().clone();
         let exported = nv.get_u64(key::POOL_STATE) != Some(PoolState::Active as u64);
         let (id, host) = config::host();
@@ -111,24 +106,7 @@ impl Spa {
         if options.open.checkpoint {
             txgs = Txg(newest.0 + 1);
         }
-        let spa = Spa::assemble(Parts {
-            name: pool.name().to_string(),
-            guid: pool.guid(),
-            hooks,
-            zio,
-            mos,
-            space,
-            last: txgs,
-            config: Config::new(nv, changed),
-            uberblock,
-            view: Some(pool.clone()),
-            view_base: ViewBase::of(&pool),
-        })?;
-        for feature in pool.features() {
-            if let Some(def) = feature.def {
-                spa.apply_feature(def.name, feature.state == State::Active);
-            }
-        }
+        let spa = Spa::to_write(&pool, hooks, Config::new(nv, changed), txgs)?;
         if let Some(props) = spa.live_mos()?.named_zap("pool_props")? {
             spa.multihost.set(props.lookup_u64("multihost")? == Some(1), &spa.txgs)?;
         }
@@ -146,6 +124,63 @@ impl Spa {
         spa.close_claimed(&claimed);
         spa.destroy_inconsistent()?;
         Ok(spa)
+    }
+
+    /// The pool that `candidate` is with other vdevs, before anything of it runs: its first txg shall say so in the MOS.
+    pub(crate) fn import_shaped(
+        candidate: &Candidate,
+        options: &ImportOptions,
+        hooks: Hooks,
+        shape: &Shape,
+    ) -> Result<Arc<Spa>, Error> {
+        let pool = Pool::open_shaped(candidate, &options.open, Some(shape))?;
+        if let Some((txg, why)) = pool.load_info().skipped.first() {
+            return Err(Error::NeedsRewind { txg: *txg, why: why.clone(), back: pool.uberblock().txg });
+        }
+        let last = pool.uberblock().txg;
+        Spa::to_write(&pool, hooks, Config::new(shape.config.clone(), true), last)
+    }
+
+    /// The pool that `pool` shows, to be written.
+    fn to_write(pool: &Arc<Pool>, hooks: Hooks, config: Config, last: Txg) -> Result<Arc<Spa>, Error> {
+        let uberblock = pool.uberblock().clone();
+        let zio = pool.zio().clone();
+        zio.set_env(hooks.env.clone());
+        let mos = Objset::open_writable(zio.clone(), 0, &uberblock.rootbp)?;
+        let space = PoolSpace::open(pool, &Mos::open(mos.clone())?)?;
+        zio.set_space(space.clone());
+        let spa = Spa::assemble(Parts {
+            name: pool.name().to_string(),
+            guid: pool.guid(),
+            hooks,
+            zio,
+            mos,
+            space,
+            last,
+            config,
+            uberblock,
+            view: Some(pool.clone()),
+            view_base: ViewBase::of(pool),
+        })?;
+        for feature in pool.features() {
+            if let Some(def) = feature.def {
+                spa.apply_feature(def.name, feature.state == State::Active);
+            }
+        }
+        Ok(spa)
+    }
+
+    /// How the pool is opened once more, as it is open now.
+    pub(crate) fn import_again(&self) -> ImportOptions {
+        let own = &self.view_base.options;
+        let open = OpenOptions {
+            name: Some(self.name.clone()),
+            missing_log_ok: own.missing_log_ok,
+            altroot: own.altroot.clone(),
+            arc_bytes: own.arc_bytes,
+            ..OpenOptions::default()
+        };
+        ImportOptions { open, temporary_name: true, again: true, ..ImportOptions::default() }
     }
 
     /// The pool as its last synced txg left it.

@@ -24,6 +24,7 @@
 //!
 //! OpenZFS: `spa.c`, `txg.c`, `dsl_pool.c`, `dsl_synctask.c`, `spa_config.c`.
 
+mod add;
 mod checkpoint;
 mod close;
 mod config;
@@ -41,6 +42,7 @@ pub(crate) mod mosw;
 mod multihost;
 mod policy;
 mod props;
+mod remove_log;
 mod scan;
 pub(crate) mod space;
 mod sync;
@@ -67,6 +69,7 @@ use crate::ddt::LiveTables;
 use crate::mos::Mos;
 use crate::{Error, Pool};
 
+pub use add::VdevRefusal;
 pub use create::{CreateOptions, Populate};
 pub use import::ImportOptions;
 pub use scan::{Place, ScrubRange, ScrubResult, Target};

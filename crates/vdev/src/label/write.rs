@@ -318,7 +318,9 @@ fn flush_data(tree: &VdevTree, txg: Txg) -> Result<(), Error> {
             failed = failed.or(Some(error));
         }
     }
-    let survives = || tree.tops().iter().all(|top| !top.is_concrete() || survives(tree, top.config(), &lost));
+    // what was only in an intent log is elsewhere now
+    let needed = |top: &TopVdev| top.is_concrete() && !top.config().is_log;
+    let survives = || tree.tops().iter().all(|top| !needed(top) || survives(tree, top.config(), &lost));
     match failed {
         Some(error) if !survives() => Err(error),
         _ => Ok(()),

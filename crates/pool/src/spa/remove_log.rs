@@ -1,0 +1,130 @@
+//! Devices that a pool can do without: logs, spares, caches (OpenZFS: `spa_vdev_remove`, `spa_vdev_remove_log`).
+//!
+//! Before a log device goes, everything is on the other devices, and no log has a block on it. What the MOS kept about its space goes with it, in
+//! the txg that puts a hole in its place; what logs of space changes still say about it is passed over when they are read. To move data
+//! off a vdev is not in this version.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Guid, Txg};
+use nvlist::NvList;
+use ondisk::label::key;
+use vdev::{TopVdev, VdevType};
+
+use crate::Error;
+use crate::open::Shape;
+use crate::spa::Spa;
+use crate::spa::add::{VdevRefusal, hole};
+
+/// What a guid stands for.
+enum Found<'a> {
+    /// One of the list of this name.
+    Aside(&'static str, NvList),
+    Log(&'a TopVdev),
+}
+
+impl Spa {
+    /// Removes the log, spare or cache with this guid. Gives the pool, opened anew: this one is closed.
+    ///
+    /// # Errors
+    /// [`Error::Vdevs`] and [`Refusal::Busy`](crate::Refusal::Busy), then nothing was done; when devices cannot be written, then the pool is closed.
+    pub fn remove_vdev(self: &Arc<Self>, guid: Guid) -> Result<Arc<Spa>, Error> {
+        if self.feature_active(&self.live_mos()?, "zpool_checkpoint")? {
+            return Err(Error::Vdevs(VdevRefusal::Checkpoint));
+        }
+        match self.removable(guid)? {
+            Found::Aside(name, list) => self.remove_aside(name, guid, list.get_str(key::PATH).unwrap_or("-")),
+            Found::Log(top) => self.remove_log(top),
+        }
+    }
+
+    fn removable(&self, guid: Guid) -> Result<Found<'_>, Error> {
+        let view = self.view()?;
+        let of = |list: Vec<NvList>| list.into_iter().find(|device| device.get_u64(key::GUID) == Some(guid.0));
+        let refuse = |why| Err(Error::Vdevs(why));
+        if let Some(spare) = of(view.spares()?) {
+            return match self.tree().leaf(guid) {
+                Some(_) => refuse(VdevRefusal::Busy),
+                None if spare.get_str(key::TYPE) == Some("dspare") => refuse(VdevRefusal::DistributedSpare),
+                None => Ok(Found::Aside(key::SPARES, spare)),
+            };
+        }
+        if let Some(cache) = of(view.l2cache()?) {
+            return Ok(Found::Aside(key::L2CACHE, cache));
+        }
+        let top = self.tree().tops().iter().find(|top| top.config().walk().any(|vdev| vdev.guid == guid));
+        match top {
+            None => refuse(VdevRefusal::NoDevice),
+            Some(top) if top.guid() != guid => refuse(VdevRefusal::NotSupported),
+            Some(top) if top.config().is_log => Ok(Found::Log(top)),
+            Some(top) => refuse(self.why_data_stays(top)?),
+        }
+    }
+
+    /// Why the data of a vdev cannot be moved (OpenZFS: `spa_vdev_remove_top_check`).
+    fn why_data_stays(&self, top: &TopVdev) -> Result<VdevRefusal, Error> {
+        if !top.is_concrete() || !self.feature_enabled(&self.live_mos()?, "device_removal")? {
+            return Ok(VdevRefusal::NotSupported);
+        }
+        let own = self.space.vdev_figures(top.id());
+        if self.space.available(false) < own.dspace {
+            return Ok(VdevRefusal::NoSpace);
+        }
+        let has_parity = |top: &TopVdev| {
+            top.is_concrete() && top.config().walk().any(|v| matches!(v.kind, VdevType::Raidz | VdevType::Draid))
+        };
+        match self.common_ashift().is_none() || self.tree().tops().iter().any(has_parity) {
+            true => Ok(VdevRefusal::NotAlike),
+            false => Ok(VdevRefusal::NotSupported),
+        }
+    }
+
+    fn remove_aside(self: &Arc<Self>, name: &'static str, guid: Guid, path: &str) -> Result<Arc<Spa>, Error> {
+        let kind = if name == key::SPARES { "spare" } else { "l2cache" };
+        let what = format!("{} vdev ({kind}) {path}", self.name());
+        self.sync_task(move |cx| {
+            let mut list = cx.aux(name)?;
+            list.retain(|device| device.get_u64(key::GUID) != Some(guid.0));
+            cx.spa.aux_list(cx.mos, cx.tx, name, &list)?;
+            cx.spa.log_internal(cx.mos, cx.tx, "vdev remove", &what)
+        })?;
+        Ok(self.clone())
+    }
+
+    fn remove_log(self: &Arc<Self>, top: &TopVdev) -> Result<Arc<Spa>, Error> {
+        self.check_unused()?;
+        self.end_logs()?;
+        let (id, config) = (top.id(), top.config().clone());
+        let figures = self.space.vdev_figures(id);
+        if figures.alloc > figures.deferred {
+            return Err(Error::Vdevs(VdevRefusal::LogBusy));
+        }
+        let mut old = NvList::new();
+        let new = self.reshaped_config(|children| {
+            if let Some(child) = children.iter_mut().find(|child| child.get_u64(key::ID) == Some(id)) {
+                old = std::mem::replace(child, hole(id));
+            }
+        });
+        let path = config.path.clone().unwrap_or_else(|| "-".to_string());
+        let what = format!("{} vdev (log) {path}", self.name());
+        let spa = self.reshape(Shape { config: new.clone(), devices: HashMap::new() }, |cx| {
+            crate::alloc::forget_vdev(cx, &config)?;
+            cx.spa.log_internal(cx.mos, cx.tx, "vdev remove", &what)
+        })?;
+        for leaf in config.leaves() {
+            if let Some(device) = self.tree().leaf(leaf.guid).and_then(|leaf| leaf.device()) {
+                // it is part of the pool no more; what it says is nobody's concern if it cannot be written
+                let label = vdev::label::initial_config(&new, &old, leaf.guid, Txg(0));
+                let _unwritten = vdev::label::init(&**device, &label);
+            }
+        }
+        Ok(spa)
+    }
+
+    /// Brings to disk what intent logs hold, and ends them (OpenZFS: `spa_reset_logs`).
+    fn end_logs(&self) -> Result<(), Error> {
+        self.close_logs();
+        self.sync()
+    }
+}
