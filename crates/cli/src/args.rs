@@ -23,6 +23,11 @@ pub(crate) const SIZE: char = '\u{e005}';
 /// `--types`.
 pub(crate) const TYPES: char = '\u{e006}';
 
+/// `--allow-in-use`, `--allow-replication-mismatch`, `--allow-ashift-mismatch`.
+pub(crate) const ALLOW_IN_USE: char = '\u{e007}';
+pub(crate) const ALLOW_REPLICATION: char = '\u{e008}';
+pub(crate) const ALLOW_ASHIFT: char = '\u{e009}';
+
 /// What is wrong with the options; the texts are OpenZFS's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Bad {

@@ -25,6 +25,7 @@ mod props;
 mod quotas;
 mod snapshots;
 mod streams;
+mod vdevs;
 
 pub use control::{Caller, Control};
 pub use error::{Error, Failed};

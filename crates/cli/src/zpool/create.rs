@@ -57,7 +57,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         )));
     }
     let new = NewVdevs::find(words, options.size)?;
-    new.check(options.force)?;
+    new.check(None, options.force)?;
     if new.spec.tops.is_empty() {
         return Err(failed("invalid vdev specification: at least one toplevel vdev must be specified"));
     }
@@ -313,7 +313,7 @@ fn make(
 }
 
 /// What goes wrong with a device, in OpenZFS's words.
-fn of_device(e: &vdev::Error) -> String {
+pub(super) fn of_device(e: &vdev::Error) -> String {
     match e {
         vdev::Error::BelowMinimum { .. } => "one or more devices is less than the minimum size (64M)".to_owned(),
         vdev::Error::TooSmall { .. } => "one or more devices is less than the minimum size (64M)".to_owned(),

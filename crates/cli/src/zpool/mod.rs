@@ -1,6 +1,7 @@
 //! `zpool`.
 
 mod activity;
+mod add;
 mod checkpoint;
 mod clear;
 mod create;
@@ -14,6 +15,7 @@ mod labelclear;
 mod list;
 mod newdevs;
 mod reason;
+mod remove;
 mod scrub;
 mod set;
 mod show;

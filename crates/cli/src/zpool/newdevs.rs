@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::Guid;
+use nvlist::NvList;
 use ondisk::label::key;
-use vdev::create::{DraidSpec, Group, InUse, TopSpec, VdevSpec, complaint, in_use_path, replication};
+use vdev::create::{Bias, DraidSpec, Group, InUse, TopSpec, VdevSpec, complaint, in_use_path, replication};
 use vdev::{Device, DeviceKind, FileDevice};
 
+use super::vdevs::Class;
 use crate::error::{Failure, cause, failed};
 use crate::{pools, state, writable};
 
@@ -69,8 +71,9 @@ impl NewVdevs {
         Ok(NewVdevs { spec, missing })
     }
 
-    /// Refuses devices that are in use, and vdevs that do not fit each other; `force` overrides what it can.
-    pub(super) fn check(&self, force: bool) -> Result<(), Failure> {
+    /// Refuses devices that are in use, and vdevs that do not fit each other, or those of `pool` (its `vdev_tree`); `force` overrides what it
+    /// can.
+    pub(super) fn check(&self, pool: Option<&NvList>, force: bool) -> Result<(), Failure> {
         let imported: HashSet<u64> = state::all()?.into_iter().map(|pool| pool.guid).collect();
         let mut lines = Vec::new();
         for (path, as_spare) in self.spec.paths().filter(|(path, _)| !self.missing.contains_key(*path)) {
@@ -78,9 +81,9 @@ impl NewVdevs {
             lines.extend(found.and_then(|found| refusal(path, found, &imported, as_spare, force)));
         }
         if lines.is_empty() && !force {
-            lines = replication(None, &self.spec, &|path| self.look(path));
+            lines = replication(pool, &self.spec, &|path| self.look(path));
         }
-        if lines.is_empty() {
+        if lines.is_empty() && pool.is_none() {
             lines.extend(self.spec.require_normal().err().map(|e| e.to_string()));
         }
         if lines.is_empty() { Ok(()) } else { Err(failed(complaint(&lines, force))) }
@@ -122,23 +125,60 @@ impl NewVdevs {
 
     /// The layout as `-n` shows it (OpenZFS: `print_vdev_tree` and its like).
     pub(super) fn show(&self, pool: &str) -> String {
+        self.show_beside(pool, &|_| String::new())
+    }
+
+    /// The same, with the lines that each section has already.
+    pub(super) fn show_beside(&self, pool: &str, there: &dyn Fn(Section) -> String) -> String {
         let mut text = String::new();
-        let sections = [None, Some("dedup"), Some("special"), Some("log")];
-        for bias in sections {
-            let mut tops = self.spec.tops.iter().filter(|top| top.bias.map(|b| b.name()) == bias).peekable();
-            if tops.peek().is_some() {
-                let title = bias.map_or(pool, |bias| if bias == "log" { "logs" } else { bias });
-                text += &format!("\t{title}\n");
+        for section in Section::ALL {
+            let lines = there(section) + &self.lines_of(section);
+            if !lines.is_empty() {
+                text += &format!("\t{}\n{lines}", section.title(pool));
             }
-            tops.for_each(|top| text += &show_top(top));
-        }
-        for (title, paths) in [("cache", &self.spec.l2cache), ("spares", &self.spec.spares)] {
-            if !paths.is_empty() {
-                text += &format!("\t{title}\n");
-            }
-            paths.iter().for_each(|path| text += &format!("\t  {}\n", shown(path)));
         }
         text
+    }
+
+    fn lines_of(&self, section: Section) -> String {
+        let aside = |paths: &[String]| paths.iter().map(|path| format!("\t  {}\n", shown(path))).collect();
+        let bias = match section {
+            Section::Cache => return aside(&self.spec.l2cache),
+            Section::Spares => return aside(&self.spec.spares),
+            Section::Tops(Class::Normal) => None,
+            Section::Tops(Class::Dedup) => Some(Bias::Dedup),
+            Section::Tops(Class::Special) => Some(Bias::Special),
+            Section::Tops(Class::Logs) => Some(Bias::Log),
+        };
+        self.spec.tops.iter().filter(|top| top.bias == bias).map(show_top).collect()
+    }
+}
+
+/// A part of a layout as it is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    Tops(Class),
+    Cache,
+    Spares,
+}
+
+impl Section {
+    const ALL: [Section; 6] = [
+        Section::Tops(Class::Normal),
+        Section::Tops(Class::Dedup),
+        Section::Tops(Class::Special),
+        Section::Tops(Class::Logs),
+        Section::Cache,
+        Section::Spares,
+    ];
+
+    fn title(self, pool: &str) -> &str {
+        match self {
+            Section::Tops(Class::Normal) => pool,
+            Section::Tops(class) => class.title(),
+            Section::Cache => "cache",
+            Section::Spares => "spares",
+        }
     }
 }
 

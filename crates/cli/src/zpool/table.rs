@@ -1,10 +1,13 @@
 //! The commands of `zpool`, with their options.
 
 use super::{
-    checkpoint, clear, create, destroy, export, get, history, import, labelclear, list, scrub, set, status, sync,
-    upgrade, version,
+    add, checkpoint, clear, create, destroy, export, get, history, import, labelclear, list, remove, scrub, set,
+    status, sync, upgrade, version,
 };
-use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER, REWIND_TO_CHECKPOINT, SIZE, TYPES};
+use crate::args::{
+    ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER,
+    REWIND_TO_CHECKPOINT, SIZE, TYPES,
+};
 use crate::command::Command;
 
 const J: &[Long] = &[("json", 'j')];
@@ -15,6 +18,11 @@ const STATUS: &[Long] = &[
     ("json-int", JSON_INT),
     ("json-flat-vdevs", JSON_FLAT_VDEVS),
     ("json-pool-key-guid", JSON_POOL_KEY_GUID),
+];
+const ADD: &[Long] = &[
+    ("allow-in-use", ALLOW_IN_USE),
+    ("allow-replication-mismatch", ALLOW_REPLICATION),
+    ("allow-ashift-mismatch", ALLOW_ASHIFT),
 ];
 const CREATE: &[Long] = &[("size", SIZE)];
 const CONDENSE: &[Long] = &[("type", 't'), ("all", 'a'), ("cancel", 'c'), ("wait", 'w'), ("types", TYPES)];
@@ -48,15 +56,15 @@ pub(super) static GROUPS: &[&[Command]] = &[
             name: "add",
             usage: "\tadd [-afgLnP] [-o property=value] <pool> <vdev> ...\n",
             options: "fgLno:P",
-            longs: &[],
-            run: None,
+            longs: ADD,
+            run: Some(add::run),
         },
         Command {
             name: "remove",
             usage: "\tremove [-npsw] <pool> <device> ...\n",
             options: "npsw",
             longs: &[],
-            run: None,
+            run: Some(remove::run),
         },
     ],
     &[Command {

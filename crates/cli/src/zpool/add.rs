@@ -1,0 +1,127 @@
+//! `zpool add`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use control::{Caller, Control};
+use ondisk::label::key;
+use pool::{Pool, Value};
+use vdev::create::layout;
+
+use super::create::of_device;
+use super::newdevs::{NewVdevs, Section};
+use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
+use crate::args::{ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::props::Said;
+use crate::props::pool::{self as pool_props, When};
+use crate::state::{self, Imported};
+use crate::{pools, writable};
+
+/// What is overridden.
+struct Allowed {
+    in_use: bool,
+    ashift: bool,
+}
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let args = &call.args;
+    let mut said: Vec<Said> = Vec::new();
+    for text in args.values('o').map(|text| text.to_string_lossy().into_owned()) {
+        let (name, value) = text.split_once('=').ok_or_else(|| usage("missing '=' for -o option"))?;
+        if name != "ashift" {
+            return Err(usage(""));
+        }
+        pool_props::add(&mut said, name, value).map_err(usage)?;
+    }
+    let operands = args.names();
+    let Some((name, words)) = operands.split_first() else { return Err(usage("missing pool name argument")) };
+    if words.is_empty() {
+        return Err(usage("missing vdev specification"));
+    }
+    let force = args.has('f');
+    if force && [ALLOW_IN_USE, ALLOW_REPLICATION, ALLOW_ASHIFT].into_iter().any(|flag| args.has(flag)) {
+        return Err(usage(
+            "'-f' option is not allowed with '--allow-replication-mismatch', '--allow-ashift-mismatch', or \
+             '--allow-in-use'",
+        ));
+    }
+    let allowed = Allowed { in_use: force || args.has(ALLOW_IN_USE), ashift: force || args.has(ALLOW_ASHIFT) };
+    let record = pools::find(name)?;
+    let pool = pools::open(&record)?;
+    let doing = format!("cannot add to '{name}'");
+    let ashift = ashift(&pool, &said).map_err(|why| failed(format!("{doing}: {why}")))?;
+    let new = NewVdevs::find(words, None)?;
+    // the two are one question there: what one option allows the other does
+    new.check(pool.config().get_nvlist(key::VDEV_TREE), allowed.in_use || args.has(ALLOW_REPLICATION))?;
+    if args.has('n') {
+        print!("would update '{name}' to the following configuration:\n\n{}", show(&pool, &new, NameFlags::of(args))?);
+        return Ok(0);
+    }
+    add(record, &new, ashift, &allowed, &doing)?;
+    Ok(0)
+}
+
+/// The sector size that was asked for, else that of the pool's property.
+fn ashift(pool: &Arc<Pool>, said: &[Said]) -> Result<Option<u64>, String> {
+    let values = pool_props::check(said, When::Create, pool.name(), pool.version())?;
+    let asked = values.iter().find_map(|(_, value)| value.number());
+    let own = || match pool.prop("ashift").ok().flatten()?.value {
+        Value::Number(n) => Some(n),
+        Value::String(_) => None,
+    };
+    Ok(asked.or_else(own).filter(|ashift| *ashift != 0))
+}
+
+fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed, doing: &str) -> Result<(), Failure> {
+    let cannot = |why: String| failed(format!("{doing}: {why}"));
+    if new.has_duplicates() {
+        return Err(cannot("one or more vdevs refer to the same device".to_owned()));
+    }
+    let spa = writable::open(&record, doing)?;
+    let opened = new.open().map_err(|e| cannot(of_device(&e)))?;
+    let laid_out = layout(&new.spec, &|path| opened.device(path), spa.layout_options(ashift), spa.env());
+    let laid_out = laid_out.map_err(|e| cannot(of_device(&e)))?;
+    let mut control = Control::new(spa, caller());
+    control.add_vdevs(laid_out, allowed.ashift).map_err(|e| cannot(why(&e)))?;
+    opened.keep();
+    let mut record = record;
+    record.devices.extend(new.spec.paths().map(|(path, _)| PathBuf::from(path)));
+    let remembered = state::remember(&record);
+    writable::close(control.spa(), doing)?;
+    remembered
+}
+
+pub(super) fn caller() -> Caller {
+    Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
+}
+
+/// What went wrong, in OpenZFS's words.
+pub(super) fn why(e: &control::Failed) -> String {
+    match &*e.error {
+        control::Error::Pool(pool::Error::Refused { why: pool::Refusal::Busy, .. }) => "pool is busy".to_owned(),
+        control::Error::Pool(e) => writable::why(e),
+        other => other.to_string(),
+    }
+}
+
+/// What the pool would be like.
+fn show(pool: &Arc<Pool>, new: &NewVdevs, flags: NameFlags) -> Result<String, Failure> {
+    let vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
+    let line = |vdev: &Vdev, depth: usize| format!("\t{:depth$}{}\n", "", vdev.name(pool.name(), flags));
+    fn below(vdev: &Vdev, depth: usize, line: &dyn Fn(&Vdev, usize) -> String) -> String {
+        let children = vdev.children.iter().map(|child| below(child, depth + 2, line));
+        line(vdev, depth) + &children.collect::<String>()
+    }
+    let tops = |class: Class| -> String {
+        let tops = vdevs.root.of_class(class).filter(|top| !top.is_hidden());
+        tops.map(|top| below(top, 2, &line)).collect()
+    };
+    let there = |section| match section {
+        Section::Tops(class) => tops(class),
+        Section::Cache => vdevs.l2cache.iter().map(|vdev| line(vdev, 2)).collect(),
+        Section::Spares => vdevs.spares.iter().map(|vdev| line(vdev, 2)).collect(),
+    };
+    Ok(new.show_beside(pool.name(), &there))
+}
