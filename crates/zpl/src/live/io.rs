@@ -191,7 +191,7 @@ impl Zfs {
     }
 
     /// What flags forbid to who has the file open for writing.
-    fn may_write(&self, node: &Znode, start: u64, appends: bool) -> Result<(), Error> {
+    pub(super) fn may_write(&self, node: &Znode, start: u64, appends: bool) -> Result<(), Error> {
         let (flags, size) = node.with_attrs(|attrs| (attrs.flags, attrs.size));
         let within = flags.has(FileFlags::APPENDONLY) && !appends && start < size;
         if flags.has(FileFlags::IMMUTABLE) || within { Err(Refusal::NotPermitted.of(node.id())) } else { Ok(()) }
