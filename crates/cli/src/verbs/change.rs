@@ -1,4 +1,4 @@
-//! `zuse put`, `mkdir`, `rm`, `mv`, `ln`: single files of a file system, changed.
+//! `zuse put`, `mkdir`, `rm`, `mv`, `ln`: single files of a file system, changed; and `put` into a volume.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,6 +8,7 @@ use zuse::{Error, Files, Importer, Silent, Target};
 
 use super::Session;
 use super::session::{Found, base_name, file_target};
+use super::volume;
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
 
@@ -58,8 +59,12 @@ fn each(
 
 pub(super) fn put(parsed: &Parsed) -> Outcome {
     let [operand] = parsed.operands.as_slice() else { return Err(usage("one target is expected")) };
-    let target = file_target(operand)?;
+    let target = Target::parse(operand.as_bytes()).map_err(|e| usage(e.to_string()))?;
     Session::run(parsed, |session| {
+        if let Some(volume) = session.volume(&target)? {
+            return volume::put(&volume, &target);
+        }
+        let target = file_target(operand)?;
         let files = session.files(&target)?;
         files.write_from(target.path(), io::stdin().lock()).map_err(|e| told(&target, &e))?;
         Ok(0)

@@ -9,6 +9,7 @@ use zuse::{Imported, Importer, Target};
 
 use super::progress::Narrator;
 use super::session::{Found, base_name, file_target, is_target};
+use super::volume;
 use super::{DATASETS, Session};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -66,6 +67,9 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
     }
     let dest = file_target(dest)?;
     Session::run(parsed, |session| {
+        if let Some(volume) = session.volume(&dest)? {
+            return volume::copy(session, parsed, sources, &dest, &volume);
+        }
         let files = session.files(&dest)?;
         let into_dir = files.directory(dest.path()).is_ok();
         if sources.len() > 1 && !into_dir {

@@ -12,6 +12,9 @@ mod session;
 mod stat;
 mod tar;
 mod verify;
+mod volume;
+mod with_log;
+mod zil;
 
 use std::ffi::OsString;
 
@@ -92,8 +95,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "put",
-        usage: "put POOL[/FS]:/PATH",
-        about: "write standard input to a file",
+        usage: "put POOL[/FS]:/PATH | POOL/VOLUME",
+        about: "write standard input to a file, or to a volume from its first byte on",
         options: "",
         longs: &[],
         run: change::put,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::Txg;
 use pool::{Dataset, ImportOptions, KeyStatus, Kind, ListOptions, OpenOptions, Pool, Spa};
 use vdev::import::Candidate;
-use zpl::live::Zfs;
+use zpl::live::{Volume, Zfs};
 use zpl::{Control, Follow, Node, Resolver};
 use zuse::{Files, Target};
 
@@ -140,6 +140,24 @@ impl Session {
         for (name, spa) in self.writing {
             let closed = if exported { spa.export() } else { spa.close() };
             if let Err(e) = closed {
+    /// The volume that a target names, to be changed; `None` if it names something in a file system.
+    pub(super) fn volume(&mut self, target: &Target) -> Result<Option<Volume>, Failure> {
+        let cannot = |why: &dyn std::fmt::Display| failed(format!("{target}: {why}"));
+        let spa = self.writable(target.pool())?;
+        let dataset = self.dataset(target)?;
+        if dataset.head_kind().map_err(|e| cannot(&e))? != Kind::Volume {
+            return Ok(None);
+        }
+        if dataset.is_snapshot() {
+            return Err(cannot(&"a snapshot cannot be changed"));
+        }
+        if !target.path().is_empty() {
+            return Err(cannot(&"a volume has no files"));
+        }
+        self.check_key(target, &dataset)?;
+        Ok(Some(Volume::open(&spa, dataset.name()).map_err(|e| cannot(&e))?))
+    }
+
                 result = Err(failed(format!("cannot close '{name}': {}", writable::why(&e))));
             }
         }
