@@ -37,14 +37,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     pub(crate) fn new(max_block: u64) -> Chain {
-        Chain {
-            tail: None,
-            seq: 0,
-            bursts: Bursts::new(max_block),
-            latency: Duration::ZERO,
-            crowd: 0,
-            closed: false,
-        }
+        Chain { tail: None, seq: 0, bursts: Bursts::new(max_block), latency: Duration::ZERO, crowd: 0, closed: false }
     }
 
     pub(crate) fn close(&mut self) {

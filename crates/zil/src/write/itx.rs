@@ -65,7 +65,9 @@ impl Itx {
         let Ok(header) = RecordHeader::decode(&self.record, Endian::Little) else { return false };
         let len = self.record.len() as u64;
         let bare = header.kind() == Some(TxType::Write) && self.record.len() == WRITE_RECORD_SIZE;
-        header.reclen == len && len.is_multiple_of(WORD) && (self.data == ItxData::InRecord || bare && self.object.is_some())
+        header.reclen == len
+            && len.is_multiple_of(WORD)
+            && (self.data == ItxData::InRecord || bare && self.object.is_some())
     }
 
     /// Bytes that it takes in the log (OpenZFS: `zil_itx_full_size`).

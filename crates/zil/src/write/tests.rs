@@ -1,0 +1,450 @@
+//! The log over a pool in memory: what is committed can be walked, whoever fails.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::{Env, Txg};
+use dmu::{Objset, Tx};
+use nvlist::NvList;
+use ondisk::zil::{Record, TxType, Write};
+use ondisk::{BlkPtr, Dva, ZilHeader};
+use parking_lot::{Condvar, Mutex};
+use vdev::{MemoryDevice, VdevConfig, VdevTree};
+use zio::{AllocError, AllocRequest, Bookmark, SpaceSource, Zio};
+
+use super::*;
+use crate::{ChainEnd, read_log};
+
+const ID: u64 = 77;
+const SIZE: u64 = 64 << 20;
+
+/// Places one behind the other.
+#[derive(Default)]
+struct Bump {
+    at: AtomicU64,
+    full: AtomicBool,
+}
+
+impl SpaceSource for Bump {
+    fn allocate(&self, req: &AllocRequest<'_>) -> Result<Dva, AllocError> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(AllocError::NoSpace);
+        }
+        Ok(Dva::new(0, self.at.fetch_add(req.psize, Ordering::Relaxed), req.psize, false))
+    }
+
+    fn release(&self, _: &Dva, _: Txg) {}
+
+    fn free(&self, _: Txg, _: &Dva, _: Txg) {}
+
+    fn asize(&self, _: u64, psize: u64) -> u64 {
+        psize
+    }
+}
+
+/// A pool with one dataset, whose txgs are synced by who waits for them.
+struct Memory {
+    zio: Arc<Zio>,
+    space: Arc<Bump>,
+    objset: Arc<Objset>,
+    synced: AtomicU64,
+    zil: Mutex<Weak<Zil>>,
+    freed: Mutex<Vec<BlkPtr>>,
+    written: AtomicU64,
+    flushed: Mutex<Vec<BTreeSet<u64>>>,
+    broken: AtomicBool,
+    gate: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Memory {
+    fn sync(&self) {
+        let txg = Txg(self.synced.load(Ordering::Relaxed) + 1);
+        if let Some(zil) = self.zil.lock().upgrade() {
+            let done = zil.sync(txg).unwrap_or_default();
+            if let Some(header) = done.header {
+                self.objset.set_zil_header(&Tx::syncing(txg), header).unwrap();
+            }
+            self.freed.lock().extend(done.free);
+            self.synced.store(txg.0, Ordering::Relaxed);
+            zil.clean(txg);
+        }
+    }
+
+    fn tx(&self) -> Tx {
+        Tx::syncing(Txg(self.synced.load(Ordering::Relaxed) + 1))
+    }
+}
+
+impl LogDevice for Memory {
+    fn objset(&self) -> u64 {
+        ID
+    }
+
+    fn env(&self) -> Env {
+        Env::system()
+    }
+
+    fn header(&self) -> Result<ZilHeader, Error> {
+        Ok(self.objset.phys().zil_header.clone())
+    }
+
+    fn left_behind(&self) -> Result<Vec<BlkPtr>, Error> {
+        Ok(crate::claim::blocks_of(&self.objset))
+    }
+
+    fn open(&self) -> Result<Tx, Error> {
+        Ok(self.tx())
+    }
+
+    fn synced(&self) -> Txg {
+        Txg(self.synced.load(Ordering::Relaxed))
+    }
+
+    fn wait_synced(&self, txg: Txg) -> Result<(), Error> {
+        while self.synced() < txg {
+            self.sync();
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, tx: &Tx, size: u64, identity: [u64; 4]) -> Result<Placed, Error> {
+        let bm = Bookmark { objset: ID, object: 0, level: Bookmark::ZIL_LEVEL, blkid: 0 };
+        Ok(Placed { bp: self.zio.allocate_log(tx.txg(), &bm, size, identity, false)?, slog: false })
+    }
+
+    fn created(&self, _: &Tx) {}
+
+    fn write(&self, blocks: Vec<(BlkPtr, Vec<u8>)>) -> Result<(), Error> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(Error::Unusable { objset: ID, what: "broken" });
+        }
+        self.written.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+        Ok(self.zio.write_log(&Bookmark::default(), blocks)?)
+    }
+
+    fn flush(&self, vdevs: Option<&BTreeSet<u64>>) -> Result<(), Error> {
+        self.flushed.lock().push(vdevs.cloned().unwrap_or_default());
+        let mut open = self.gate.lock();
+        while !*open {
+            self.opened.wait(&mut open);
+        }
+        Ok(())
+    }
+
+    fn places(&self) -> LogPlaces {
+        LogPlaces::default()
+    }
+}
+
+fn tree() -> VdevTree {
+    let mut leaf = NvList::new();
+    leaf.insert("type", "file");
+    leaf.insert("path", "/memory");
+    for (name, value) in [("id", 0), ("guid", 2), ("ashift", 9), ("asize", SIZE - (5 << 20))] {
+        leaf.insert(name, value);
+    }
+    let mut root = NvList::new();
+    root.insert("type", "root");
+    root.insert("id", 0u64);
+    root.insert("guid", 1u64);
+    root.insert("children", vec![leaf]);
+    let device = Arc::new(MemoryDevice::writable(SIZE));
+    VdevTree::open(&VdevConfig::parse(&root).unwrap(), &|_| Some(device.clone())).unwrap()
+}
+
+fn log() -> (Arc<Memory>, Arc<Zil>) {
+    let zio = Arc::new(Zio::new(Arc::new(tree()), 1 << 20));
+    let space = Arc::new(Bump::default());
+    zio.set_space(space.clone());
+    let memory = Arc::new(Memory {
+        objset: Objset::open_writable(zio.clone(), ID, &BlkPtr::HOLE).unwrap(),
+        zio,
+        space,
+        synced: AtomicU64::new(10),
+        zil: Mutex::default(),
+        freed: Mutex::default(),
+        written: AtomicU64::new(0),
+        flushed: Mutex::default(),
+        broken: AtomicBool::new(false),
+        gate: Mutex::new(true),
+        opened: Condvar::new(),
+    });
+    let zil = Zil::new(memory.clone(), Arc::default());
+    *memory.zil.lock() = Arc::downgrade(&zil);
+    (memory, zil)
+}
+
+/// As [`log`], with a chain that is there.
+fn begun() -> (Arc<Memory>, Arc<Zil>) {
+    let (memory, zil) = log();
+    truncate(&memory, &zil, 1, true);
+    zil.commit(None).unwrap();
+    assert_eq!(memory.written.load(Ordering::Relaxed), 0, "the txg that began the chain had all");
+    (memory, zil)
+}
+
+fn truncate(memory: &Memory, zil: &Zil, foid: u64, sync: bool) {
+    let record = Record::Truncate { foid, offset: foid * 10, length: 1 }.encode(TxType::Truncate);
+    zil.assign(&memory.tx(), Itx { record, object: Some(foid), sync, data: ItxData::InRecord });
+}
+
+fn write(memory: &Memory, zil: &Zil, foid: u64, offset: u64, len: u64, data: ItxData) {
+    let write = Write { foid, offset, length: len, blkptr: BlkPtr::HOLE, data: None };
+    let record = Record::Write(write).encode(TxType::Write);
+    zil.assign(&memory.tx(), Itx { record, object: Some(foid), sync: false, data });
+}
+
+/// The objects that the records of the log name, in order.
+fn logged(memory: &Memory) -> Vec<u64> {
+    let log = read_log(&memory.objset);
+    assert!(matches!(log.summary.end, ChainEnd::NotWritten(_) | ChainEnd::Hole), "{:?}", log.summary.end);
+    let seqs: Vec<u64> = log.records().map(|record| record.header.seq).collect();
+    assert!(seqs.is_sorted_by(|a, b| a < b), "{seqs:?}");
+    let of = |record: Record<'_>| match record {
+        Record::Truncate { foid, .. } => foid,
+        Record::Write(write) => write.foid,
+        other => panic!("{other:?}"),
+    };
+    log.records().map(|record| of(record.decode().unwrap())).collect()
+}
+
+/// A file whose byte at `n` is the low byte of `n` / 7; there is none under number 9.
+struct File;
+
+fn content(offset: u64, buf: &mut [u8]) {
+    buf.iter_mut().zip(offset..).for_each(|(byte, n)| *byte = (n / 7) as u8);
+}
+
+impl WriteSource for File {
+    fn copy(&self, object: u64, _: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
+        match object {
+            8 => return Err(dmu::Error::NoObject { objset: ID, object }),
+            9 => return Ok(Got::Gone),
+            _ => content(offset, buf),
+        }
+        Ok(Got::Data)
+    }
+
+    fn write_block(&self, object: u64, _: u64, _: u64, _: u64, txg: Txg) -> Result<BlockGot, dmu::Error> {
+        let mut bp = BlkPtr::HOLE;
+        let dva = Dva::new(object, 0, 512, false);
+        (bp.words[0], bp.words[1], bp.words[10]) = (dva.word0, dva.word1, txg.0);
+        Ok(match object {
+            20 => BlockGot::Block(bp),
+            21 => BlockGot::Already,
+            22 => BlockGot::Copy,
+            _ => BlockGot::Gone,
+        })
+    }
+}
+
+#[test]
+fn what_is_committed_is_in_the_chain_in_order_and_goes_with_its_txg() {
+    let (memory, zil) = begun();
+    assert_eq!(logged(&memory), []);
+    truncate(&memory, &zil, 5, true);
+    truncate(&memory, &zil, 3, false);
+    truncate(&memory, &zil, 4, false);
+    truncate(&memory, &zil, 5, true);
+    zil.commit(Some(4)).unwrap();
+    assert_eq!(logged(&memory), [5, 5, 4], "what waits for its object comes last, that of others not at all");
+    zil.commit(Some(4)).unwrap();
+    assert_eq!(memory.flushed.lock().len(), 1, "there is nothing new");
+    truncate(&memory, &zil, 3, true);
+    zil.commit(None).unwrap();
+    assert_eq!(logged(&memory), [5, 5, 4, 3, 3]);
+    assert!(memory.flushed.lock().iter().all(|vdevs| vdevs.iter().eq([&0])));
+    memory.sync();
+    assert_eq!(logged(&memory), []);
+    assert_eq!(memory.freed.lock().len(), 2);
+    assert!(!zil.is_busy());
+    truncate(&memory, &zil, 6, true);
+    zil.commit(None).unwrap();
+    assert_eq!(logged(&memory), [6], "the chain goes on");
+    zil.close();
+    memory.sync();
+    assert_eq!(memory.objset.phys().zil_header, ZilHeader::empty());
+    assert_eq!(memory.freed.lock().len(), 4, "that without content, too");
+}
+
+#[test]
+fn a_long_write_is_cut_over_blocks_and_can_be_put_together() {
+    let (memory, zil) = begun();
+    let source: Arc<dyn WriteSource> = Arc::new(File);
+    zil.set_source(Arc::downgrade(&source));
+    let data = |offset, len| ItxData::NeedCopy { offset, len, generation: 1 };
+    truncate(&memory, &zil, 2, false);
+    write(&memory, &zil, 2, 1001, 300_003, data(1001, 300_003));
+    write(&memory, &zil, 9, 0, 5000, data(0, 5000));
+    zil.commit(None).unwrap();
+    let log = read_log(&memory.objset);
+    let mut at = 1001;
+    for record in log.records().skip(1) {
+        let Record::Write(write) = record.decode().unwrap() else { panic!("{record:?}") };
+        let mut expected = vec![0; write.length as usize];
+        content(at, &mut expected);
+        assert_eq!((write.foid, write.offset), (2, at));
+        assert!(write.data.unwrap() == expected);
+        at += write.length;
+    }
+    assert_eq!(at, 301_004);
+    assert!(log.summary.blocks >= 4, "a small block, and three of at most 128 KiB: {}", log.summary.blocks);
+    assert_eq!(memory.flushed.lock().len(), 1, "all blocks share one flush");
+    assert_eq!(zil.stats.itx_needcopy_bytes.get(), 300_003);
+    // the next one is expected to be like it
+    assert_eq!(zil.commit(None).is_ok(), true);
+    memory.sync();
+    (0..8).for_each(|_| {
+        write(&memory, &zil, 2, 0, 6000, data(0, 6000));
+        zil.commit(None).unwrap();
+    });
+    let blocks = memory.written.load(Ordering::Relaxed);
+    write(&memory, &zil, 2, 0, 6000, data(0, 6000));
+    zil.commit(None).unwrap();
+    assert_eq!(memory.written.load(Ordering::Relaxed), blocks + 1);
+}
+
+#[test]
+fn many_who_wait_share_a_flush() {
+    let (memory, zil) = begun();
+    *memory.gate.lock() = false;
+    std::thread::scope(|scope| {
+        truncate(&memory, &zil, 100, true);
+        let first = scope.spawn(|| zil.commit(Some(100)).unwrap());
+        while memory.flushed.lock().is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let late: Vec<_> = (0..16)
+            .map(|n| {
+                let (memory, zil) = (&memory, &zil);
+                scope.spawn(move || {
+                    truncate(memory, zil, n, false);
+                    zil.commit(Some(n)).unwrap();
+                })
+            })
+            .collect();
+        while zil.pending.lock().waiting() < 16 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!first.is_finished() && late.iter().all(|thread| !thread.is_finished()));
+        *memory.gate.lock() = true;
+        memory.opened.notify_all();
+    });
+    assert_eq!(memory.flushed.lock().len(), 2);
+    let mut all = logged(&memory);
+    all.sort_unstable();
+    assert!(all.iter().copied().eq((0..16).chain([100])), "{all:?}");
+    assert_eq!(zil.stats.commit_writer_count.get(), 3, "with the one that began the chain");
+}
+
+#[test]
+fn what_cannot_be_logged_is_waited_for() {
+    let (memory, zil) = begun();
+    let source: Arc<dyn WriteSource> = Arc::new(File);
+    zil.set_source(Arc::downgrade(&source));
+    let txg = memory.tx().txg();
+    // the file cannot be read: the others are logged
+    write(&memory, &zil, 8, 0, 100, ItxData::NeedCopy { offset: 0, len: 100, generation: 1 });
+    truncate(&memory, &zil, 3, true);
+    zil.commit(None).unwrap();
+    assert_eq!(memory.synced(), txg);
+    assert_eq!(memory.written.load(Ordering::Relaxed), 1);
+    // no space: the chain stays as it is
+    memory.space.full.store(true, Ordering::Relaxed);
+    truncate(&memory, &zil, 4, true);
+    zil.commit(None).unwrap();
+    assert_eq!((memory.synced().0, logged(&memory)), (txg.0 + 1, vec![]));
+    memory.space.full.store(false, Ordering::Relaxed);
+    truncate(&memory, &zil, 5, true);
+    zil.commit(None).unwrap();
+    assert_eq!((memory.synced().0, logged(&memory)), (txg.0 + 1, vec![5]));
+    // a device fails: the chain ends, and another begins
+    memory.broken.store(true, Ordering::Relaxed);
+    truncate(&memory, &zil, 6, true);
+    zil.commit(None).unwrap();
+    assert_eq!(memory.objset.phys().zil_header, ZilHeader::empty());
+    memory.broken.store(false, Ordering::Relaxed);
+    truncate(&memory, &zil, 7, true);
+    zil.commit(None).unwrap();
+    truncate(&memory, &zil, 8, true);
+    zil.commit(None).unwrap();
+    assert_eq!(logged(&memory), [8]);
+    // what is longer than any block
+    let now = memory.synced();
+    let record = Record::AclV0 { foid: 1, count: 0, aces: &vec![0; 200 << 10] }.encode(TxType::AclV0);
+    zil.assign(&memory.tx(), Itx { record, object: None, sync: true, data: ItxData::InRecord });
+    zil.commit(None).unwrap();
+    assert_eq!(memory.synced().0, now.0 + 1);
+    assert_eq!(zil.stats.commit_stall_count.get(), 2);
+}
+
+#[test]
+fn nothing_is_logged_of_what_is_gone_or_not_to_be_logged() {
+    let (memory, zil) = begun();
+    truncate(&memory, &zil, 3, false);
+    truncate(&memory, &zil, 4, false);
+    zil.forget(3);
+    zil.commit(None).unwrap();
+    assert_eq!(logged(&memory), [4]);
+    zil.set_policy(ZilPolicy { sync: SyncMode::Disabled, ..ZilPolicy::default() });
+    truncate(&memory, &zil, 5, true);
+    zil.commit(None).unwrap();
+    zil.set_policy(ZilPolicy::default());
+    zil.set_replaying(true);
+    truncate(&memory, &zil, 6, true);
+    zil.set_replaying(false);
+    zil.commit(None).unwrap();
+    assert_eq!(logged(&memory), [4]);
+}
+
+#[test]
+fn blocks_in_their_place_are_pointed_at_and_flushed() {
+    let (memory, zil) = begun();
+    let source: Arc<dyn WriteSource> = Arc::new(File);
+    zil.set_source(Arc::downgrade(&source));
+    for object in 20..24 {
+        write(&memory, &zil, object, 0, 512, ItxData::Indirect { offset: 0, len: 512, generation: 1 });
+    }
+    let txg = memory.tx().txg();
+    zil.commit(Some(20)).unwrap();
+    assert_eq!(memory.flushed.lock().last().cloned().unwrap(), BTreeSet::from([0, 20]));
+    let log = read_log(&memory.objset);
+    let Record::Write(first) = log.records().next().unwrap().decode().unwrap() else { panic!() };
+    assert_eq!((first.data, first.blkptr.dva(0).vdev(), first.blkptr.birth()), (None, 20, txg));
+    assert!(memory.synced() < txg);
+    zil.commit(None).unwrap();
+    assert_eq!(memory.synced(), txg, "a block that is being synced is waited for");
+    let (memory, zil) = begun();
+    zil.set_source(Arc::downgrade(&source));
+    for object in [22, 23] {
+        write(&memory, &zil, object, 0, 512, ItxData::Indirect { offset: 0, len: 512, generation: 1 });
+    }
+    zil.commit(None).unwrap();
+    let log = read_log(&memory.objset);
+    let Record::Write(only) = log.records().next().unwrap().decode().unwrap() else { panic!() };
+    assert_eq!((only.foid, only.data.map(<[u8]>::len), log.summary.records), (22, Some(512), 1));
+}
+
+#[test]
+fn how_a_write_is_logged() {
+    use WriteState::{Copied, Indirect, NeedCopy};
+    let (latency, max) = (LogBias::Latency, 128 << 10);
+    let none = LogPlaces::default();
+    let of = |places, len, block, commit| policy::write_state(latency, places, max, len, block, commit);
+    assert_eq!(of(none, 4096, 131_072, true), Copied);
+    assert_eq!(of(none, 8192, 131_072, true), NeedCopy, "beyond zil_maxcopied");
+    assert_eq!(of(none, 4096, 131_072, false), NeedCopy);
+    assert_eq!(of(none, 131_072, 131_072, true), Indirect);
+    assert_eq!(of(none, 32_768, 131_072, true), NeedCopy, "less than half of the block");
+    assert_eq!(of(none, 32_768, 131_072, false), Indirect);
+    let slog = LogPlaces { slog: true, ..none };
+    assert_eq!(of(slog, 131_072, 131_072, true), NeedCopy);
+    let special = LogPlaces { special_small: Some(32_768), ..none };
+    assert_eq!(of(special, 131_072, 131_072, true), NeedCopy);
+    assert_eq!(of(special, 32_768, 32_768, true), Indirect);
+    assert_eq!(policy::write_state(LogBias::Throughput, slog, max, 1, 512, true), Indirect);
+}
