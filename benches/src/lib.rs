@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod pool;
+pub mod streams;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
