@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use crate::{traversal, watchdog};
+use crate::watchdog;
 
 /// The command of one of the judge's tools (`zdb`, `zstream`, `ztest`), or `None` where the judge is not installed.
 ///
@@ -33,12 +33,7 @@ pub fn tool(name: &str) -> Option<Command> {
 #[must_use]
 pub fn run(name: &str, args: &[&str]) -> Option<Output> {
     let mut command = tool(name)?;
-    let output = match name {
-        "zdb" if traversal::is_asked_for(args) => traversal::run(&command, args),
-        _ => {
-            command.args(args);
-            watchdog::output(command, watchdog::PATIENCE)
-        }
-    };
+    command.args(args);
+    let output = watchdog::output(command, watchdog::PATIENCE);
     Some(output.unwrap_or_else(|e| panic!("{name} {}: {e}", args.join(" "))))
 }

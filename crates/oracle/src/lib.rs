@@ -7,5 +7,4 @@
 pub mod fixtures;
 pub mod judge;
 pub mod said;
-mod traversal;
 mod watchdog;

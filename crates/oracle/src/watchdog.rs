@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A tool that runs, and is killed when its time is over or when nobody waits for it any more.
-pub(crate) struct Watched {
+struct Watched {
     child: Child,
     group: Pid,
     /// Gone when the tool has ended; the watchdog then ends too, and says whether it had to bite.
@@ -27,7 +27,7 @@ pub(crate) struct Watched {
 
 impl Watched {
     /// Starts a tool without input; its outputs are for [`Watched::pipes`].
-    pub(crate) fn start(mut command: Command, patience: Duration) -> io::Result<Watched> {
+    fn start(mut command: Command, patience: Duration) -> io::Result<Watched> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.process_group(0).spawn()?;
         let group = Pid::from_child(&child);
@@ -41,18 +41,18 @@ impl Watched {
     }
 
     /// Where it writes to: standard output and standard error, once.
-    pub(crate) fn pipes(&mut self) -> io::Result<(ChildStdout, ChildStderr)> {
+    fn pipes(&mut self) -> io::Result<(ChildStdout, ChildStderr)> {
         let pipes = self.child.stdout.take().zip(self.child.stderr.take());
         pipes.ok_or_else(|| io::Error::other("the pipes were taken before"))
     }
 
     /// Ends it now.
-    pub(crate) fn kill(&self) -> io::Result<()> {
+    fn kill(&self) -> io::Result<()> {
         kill_process_group(self.group, Signal::KILL).map_err(io::Error::from)
     }
 
     /// Waits for its end. [`io::ErrorKind::TimedOut`] if the watchdog ended it.
-    pub(crate) fn wait(mut self) -> io::Result<ExitStatus> {
+    fn wait(mut self) -> io::Result<ExitStatus> {
         waitid(WaitId::Pid(self.group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
         if self.is_bitten() {
             let overdue = format!("no end after {} s: killed", self.patience.as_secs());
@@ -90,7 +90,7 @@ pub(crate) fn output(command: Command, patience: Duration) -> io::Result<Output>
 }
 
 /// Reads a pipe to its end on the side.
-pub(crate) fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<io::Result<Vec<u8>>> {
+fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<io::Result<Vec<u8>>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         pipe.read_to_end(&mut bytes).map(|_| bytes)
@@ -98,7 +98,7 @@ pub(crate) fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<io::Re
 }
 
 /// What [`collect`] has read.
-pub(crate) fn collected(reader: JoinHandle<io::Result<Vec<u8>>>) -> io::Result<Vec<u8>> {
+fn collected(reader: JoinHandle<io::Result<Vec<u8>>>) -> io::Result<Vec<u8>> {
     reader.join().map_err(|_| io::Error::other("the reader of a tool's output"))?
 }
 
