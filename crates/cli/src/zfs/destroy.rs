@@ -34,21 +34,20 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         recurse: has('r') || has('R'),
         clones: has('R'),
     };
-    let operands = call.args.names();
-    let name = match operands.as_slice() {
-        [] => return Err(usage("missing dataset argument")),
-        [name] => name,
-        _ => return Err(usage("too many arguments")),
-    };
+    let name = &only_operand(call)?;
     Session::run(|session| {
         if !options.dry_run {
             session.reach(name)?;
         }
-        match name.split_once('@') {
+        let done = match name.split_once('@') {
             Some((head, spec)) => destroy_snaps::run(session, head, spec, options),
             None if name.contains('#') => bookmark(session, name, options),
             None => head(session, name, options),
-        }
+        };
+        // some may have gone before a failure
+        let freed = session.wait_freed();
+        let status = done?;
+        freed.map(|()| status)
     })
 }
 
@@ -222,6 +221,16 @@ pub(super) fn destroy_snapshots(session: &Session, snaps: NvList, defer: bool) -
 fn is_held(name: &str) -> bool {
     let view = pools::of_dataset(name).ok().flatten();
     view.is_some_and(|view| view.dataset(name).and_then(|ds| ds.userrefs()).is_ok_and(|refs| refs > 0))
+}
+
+/// The one dataset that a command takes.
+pub(super) fn only_operand(call: &Call<'_>) -> Result<String, Failure> {
+    let mut operands = call.args.names();
+    match (operands.pop(), operands.is_empty()) {
+        (None, _) => Err(usage("missing dataset argument")),
+        (Some(name), true) => Ok(name),
+        (Some(_), false) => Err(usage("too many arguments")),
+    }
 }
 
 /// The pool that a name is in.

@@ -10,7 +10,7 @@ use super::session::Session;
 use super::words::{BAD_TYPE, errno, standard};
 use super::{dependents, set};
 use crate::command::Call;
-use crate::error::{Failure, Outcome, failed, usage};
+use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 
 /// So many younger snapshots are listed.
@@ -19,12 +19,7 @@ const LISTED_MAX: usize = 32;
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let clones = call.args.has('R');
     let recurse = clones || call.args.has('r');
-    let operands = call.args.names();
-    let name = match operands.as_slice() {
-        [] => return Err(usage("missing dataset argument")),
-        [name] => name,
-        _ => return Err(usage("too many arguments")),
-    };
+    let name = &destroy::only_operand(call)?;
     Session::run(|session| {
         let snap = session.open(name, Types::SNAPSHOTS)?;
         let (head, _) = name.split_once('@').unwrap_or((name, ""));

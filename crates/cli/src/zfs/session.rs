@@ -1,16 +1,18 @@
 //! The pools that one command changes.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use control::{Caller, Control, Failed, Ioc};
 use nvlist::NvList;
-use pool::Dataset;
+use pool::{Dataset, Spa};
 
 use super::destroy::pool_of;
 use super::select;
 use crate::error::{Failure, Outcome, failed};
 use crate::keys::{self, RootKey};
 use crate::names::{self, Types};
+use crate::verbs::progress::bar;
 use crate::{pools, state, writable};
 
 /// Pools open for a change, each from its first use to the end of the command.
@@ -106,6 +108,15 @@ impl Session {
         select::open_dataset(name, types)
     }
 
+    /// Waits until what was destroyed is freed, as nothing would do it between commands; a bar tells how far it is where someone looks. Who
+    /// breaks it off leaves the rest to the next command that changes the pool.
+    pub(super) fn wait_freed(&self) -> Result<(), Failure> {
+        self.open.borrow().iter().try_for_each(|control| {
+            let spa = control.spa();
+            free_all(spa).map_err(|e| failed(format!("cannot free space in '{}': {}", spa.name(), writable::why(&e))))
+        })
+    }
+
     fn close(&self, good: bool) -> Result<(), Failure> {
         let mut result = Ok(());
         for control in self.open.borrow_mut().drain(..) {
@@ -122,4 +133,20 @@ impl Session {
         }
         result
     }
+}
+
+fn free_all(spa: &Arc<Spa>) -> Result<(), pool::Error> {
+    let freeing = || -> Result<u64, pool::Error> { Ok(spa.view()?.space()?.freeing) };
+    if !spa.is_freeing() {
+        return Ok(());
+    }
+    let total = freeing()?;
+    let bar = bar(total, false);
+    bar.set_message(format!("freeing in {}", spa.name()));
+    while spa.is_freeing() {
+        spa.sync()?;
+        bar.set_position(total.saturating_sub(freeing()?));
+    }
+    bar.finish_and_clear();
+    Ok(())
 }
