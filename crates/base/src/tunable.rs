@@ -47,11 +47,14 @@ tunables! {
         "how many combinations of segment copies to try for a split block of a removed device";
     ZFS_MAX_RECORDSIZE = "zfs_max_recordsize", 16 << 20, "largest block that is read, in bytes";
     ZFS_SEND_QUEUE_LENGTH = "zfs_send_queue_length", 16 << 20, "what a send reads ahead of its output, in bytes";
+    ZFS_SEND_NO_PREFETCH_QUEUE_LENGTH = "zfs_send_no_prefetch_queue_length", 1 << 20,
+        "blocks of pointers and of dnodes that a send reads at once, in bytes";
     ZFS_SEND_CORRUPT_DATA = "zfs_send_corrupt_data", 0, "send a pattern in place of blocks that cannot be read, instead of failing";
     ZFS_SEND_UNMODIFIED_SPILL_BLOCKS = "zfs_send_unmodified_spill_blocks", 1, "send spill blocks again though they did not change";
     ZFS_OVERRIDE_ESTIMATE_RECORDSIZE = "zfs_override_estimate_recordsize", 0, "block size for estimates of streams; 0 takes the property's";
     ZFS_RECV_QUEUE_LENGTH = "zfs_recv_queue_length", 16 << 20, "what a receive reads ahead of what it writes, in bytes";
     ZFS_RECV_WRITE_BATCH_SIZE = "zfs_recv_write_batch_size", 1 << 20, "bytes of a received object that share a transaction, up to 32 MiB";
+    ZFS_DISABLE_IVSET_GUID_CHECK = "zfs_disable_ivset_guid_check", 0, "raw increments are received whatever their base's set of IVs is";
     ZFS_DIRTY_DATA_MAX = "zfs_dirty_data_max", 256 << 20, "most dirty data in memory, in bytes";
     ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", 20, "dirty data, in percent of the most, that starts a txg sync";
     ZFS_DELAY_MIN_DIRTY_PERCENT = "zfs_delay_min_dirty_percent", 60, "dirty data, in percent of the most, from which writers are slowed";

@@ -74,6 +74,23 @@ pub(crate) struct KeyPlan {
     root: Result<u64, String>,
 }
 
+/// How a key is given, as a key object says it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyForm {
+    /// Number of the `keyformat`.
+    pub(crate) format: u64,
+    /// Rounds of PBKDF2.
+    pub(crate) iters: u64,
+    /// Salt of PBKDF2.
+    pub(crate) salt: u64,
+}
+
+impl KeyPlan {
+    fn form(&self) -> KeyForm {
+        KeyForm { format: self.format, iters: self.iters, salt: self.salt }
+    }
+}
+
 fn check_key(name: &str, key: &NewKey) -> Result<(), Error> {
     let passphrase = key.keyformat == KeyFormat::Passphrase;
     if passphrase && (key.salt == 0 || key.pbkdf2_iters < ITERS_MIN) {
@@ -105,7 +122,14 @@ impl Mos {
     }
 
     /// Stores wrapped keys (OpenZFS: `dsl_crypto_key_sync_impl`).
-    fn put_wrapped(&self, tx: &Tx, object: u64, wrapped: &WrappedKey, plan: &KeyPlan, root: u64) -> Result<(), Error> {
+    pub(crate) fn put_wrapped(
+        &self,
+        tx: &Tx,
+        object: u64,
+        wrapped: &WrappedKey,
+        form: KeyForm,
+        root: u64,
+    ) -> Result<(), Error> {
         let zap = self.zap(object)?;
         zap.update_u64(tx, "DSL_CRYPTO_SUITE", wrapped.suite as u64)?;
         zap.update_u64(tx, "DSL_CRYPTO_ROOT_DDOBJ", root)?;
@@ -119,9 +143,9 @@ impl Mos {
         for (name, bytes) in fields {
             zap.update_value(tx, name, &ZapValue::from_bytes(bytes))?;
         }
-        zap.update_u64(tx, "keyformat", plan.format)?;
-        zap.update_u64(tx, "pbkdf2salt", plan.salt)?;
-        Ok(zap.update_u64(tx, "pbkdf2iters", plan.iters)?)
+        zap.update_u64(tx, "keyformat", form.format)?;
+        zap.update_u64(tx, "pbkdf2salt", form.salt)?;
+        Ok(zap.update_u64(tx, "pbkdf2iters", form.iters)?)
     }
 }
 
@@ -278,7 +302,7 @@ impl TaskCx<'_> {
             Ok(root) => *root,
             Err(_) => dir,
         };
-        mos.put_wrapped(tx, object, &self.wrap(&key, &plan)?, &plan, root)?;
+        mos.put_wrapped(tx, object, &self.wrap(&key, &plan)?, plan.form(), root)?;
         let zap = mos.zap(object)?;
         zap.add_u64(tx, "DSL_CRYPTO_REFCOUNT", 1)?;
         zap.add_u64(tx, "DSL_CRYPTO_VERSION", KEY_VERSION)?;
@@ -395,7 +419,7 @@ impl TaskCx<'_> {
                 (Some(plan), Some(old)) => {
                     let wrong = |source| Error::Key { name: dir.to_string(), source };
                     let wrapped = self.wrap(&info.wrapped.unwrap(old).map_err(wrong)?, plan)?;
-                    mos.put_wrapped(tx, info.object, &wrapped, plan, step.to)?;
+                    mos.put_wrapped(tx, info.object, &wrapped, plan.form(), step.to)?;
                 }
                 _ => mos.zap(info.object)?.update_u64(tx, "DSL_CRYPTO_ROOT_DDOBJ", step.to)?,
             }

@@ -175,9 +175,13 @@ impl Spa {
             return self.replace_all(cx, req, (head, encrypted));
         }
         let base = self.base_below(mos, req, head, encrypted)?;
+        if let Some(raw) = req.raw_head()? {
+            self.check_raw(mos, req, &raw, dir, Some(base.id))?;
+        }
         let ivset_diverged =
             encrypted && !req.is_raw() && mos.extra(base.id, keys::RAW_RECEIVED)?.is_some_and(|n| n != 0);
         let clone = cx.clone_snapshot(&base, dir, CLONE)?;
+        self.without_key(req, clone.id);
         if !req.is_raw() {
             cx.zero_zil(&clone)?;
         }
@@ -272,7 +276,16 @@ impl Spa {
             return req.refuse(Refusal::KeyUnavailable);
         }
         self.check_base(mos, req, &origin)?;
+        let raw = req.raw_head()?;
+        if let Some(raw) = &raw {
+            let base = (!full).then_some(origin.id);
+            self.check_raw(mos, req, raw, origin.phys.dir_obj, base)?;
+        }
         let clone = cx.clone_snapshot(&origin, parent, tail)?;
+        if let Some(raw) = &raw {
+            cx.put_raw_keys(clone.phys.dir_obj, clone.id, raw)?;
+        }
+        self.without_key(req, clone.id);
         if !req.is_raw() {
             cx.zero_zil(&clone)?;
         }
@@ -282,23 +295,33 @@ impl Spa {
     /// A new dataset, empty. A raw one gets key and object set with its key data.
     fn new_receiving(&self, cx: &TaskCx<'_>, req: &RecvBegin, place: (u64, &str)) -> Result<u64, Error> {
         let (parent, tail) = place;
-        let key = match req.is_raw() {
-            true => None,
-            false => self.key_of_new(cx.mos, &req.fs, parent, req.key.clone(), req.without_key)?,
+        let raw = req.raw_head()?;
+        let key = match raw {
+            Some(_) => None,
+            None => self.key_of_new(cx.mos, &req.fs, parent, req.key.clone(), req.without_key)?,
         };
         if key.is_some() && req.has(stream::EMBED_DATA) {
             return req.refuse(Refusal::Invalid("an encrypted dataset has no embedded blocks"));
         }
-        if req.is_raw() {
-            return req.refuse(Refusal::Unsupported);
-        }
         let dir = cx.new_dir(parent, tail)?;
         let id = self.create_head(cx.mos, cx.tx, dir, self.origin_snapshot(cx.mos)?)?;
+        if let Some(raw) = &raw {
+            cx.put_raw_keys(dir, id, raw)?;
+            cx.fill_raw(req, id, dir, raw)?;
+            return Ok(id);
+        }
         if let Some(key) = key {
             cx.put_key(dir, id, key)?;
         }
         cx.fill(&cx.mos.live(id)?, req.os_type(), Box::new(|_, _| Ok(())))?;
         Ok(id)
+    }
+
+    /// What is received raw is not authenticated before it is whole, whether or not a key is loaded.
+    fn without_key(&self, req: &RecvBegin, id: u64) {
+        if req.is_raw() {
+            self.zio().keys().remove(id);
+        }
     }
 
     /// Notes in the dataset what it is: half received, how to go on, and what features its stream has.
@@ -409,6 +432,10 @@ impl Spa {
         let own_base = base != 0 && req.begin.fromguid != Guid(0);
         let diverged = own_base && !req.is_raw() && mos.extra(base, keys::RAW_RECEIVED)?.is_some_and(|n| n != 0);
         let base = if own_base { base } else { 0 };
+        if let Some(raw) = req.raw_head()? {
+            self.check_raw(mos, req, &raw, ds.phys.dir_obj, Some(base).filter(|base| *base != 0))?;
+            self.without_key(req, ds.id);
+        }
         Ok(Begun { id: ds.id, new_fs, base, resumed: Some(at), ivset_diverged: diverged })
     }
 

@@ -48,7 +48,10 @@ impl Spa {
             let req = req.clone();
             move |cx| cx.spa.begin_receive(cx, &req)
         })?;
-        let objset = self.open_head(&self.live_mos()?, begun.id, &req.fs);
+        let objset = match req.raw_head()? {
+            Some(raw) => self.open_raw(begun.id, &raw),
+            None => self.open_head(&self.live_mos()?, begun.id, &req.fs),
+        };
         match objset {
             Ok(objset) => Ok(Receiving { spa: self.clone(), req, begun, objset }),
             Err(error) => {
@@ -184,6 +187,10 @@ impl Spa {
         }
         let received = mos.live(begun.id)?;
         self.log_live(mos, tx, &received, "finish receiving", &format!("snap={}", req.snap))?;
+        let raw = req.raw_head()?;
+        if let Some(raw) = &raw {
+            cx.end_raw(req, begun, raw)?;
+        }
         if !begun.new_fs {
             self.take_over(cx, req, &received, &target)?;
         }
@@ -192,6 +199,9 @@ impl Spa {
             phys.guid = req.begin.toguid;
             phys.flags &= !DslDatasetPhys::FLAG_INCONSISTENT;
         })?;
+        if let Some(raw) = &raw {
+            cx.mark_raw(id, raw)?;
+        }
         mos.edit_dataset(tx, target.id, |phys| phys.flags &= !DslDatasetPhys::FLAG_INCONSISTENT)?;
         if begun.new_fs && mos.extra(target.id, keys::RESUME_TOGUID)?.is_some() {
             let zap = mos.zap(target.id)?;

@@ -106,6 +106,12 @@ pub enum Refusal {
     /// A raw stream whose base has other IVs (`ZFS_ERR_FROM_IVSET_GUID_MISMATCH`).
     #[error("IV set guid mismatch")]
     IvsetMismatch,
+    /// A raw stream whose keys are not those of the dataset (EACCES).
+    #[error("encryption key does not match existing key")]
+    OtherKey,
+    /// A raw stream with a cipher that is not known (`ZFS_ERR_CRYPTO_NOTSUP`).
+    #[error("the cipher of the stream is not known")]
+    CryptoUnsupported,
     /// A full stream is resumed into a dataset that has something already (`ZFS_ERR_RESUME_EXISTS`).
     #[error("resuming a full stream into an existing dataset needs force")]
     ResumeExists,
@@ -132,7 +138,7 @@ impl Refusal {
             Refusal::NoSuchTag | Refusal::NoSnapshot => 3,
             Refusal::TagTooLong | Refusal::ValueTooLong => 7,
             Refusal::TryAgain => 11,
-            Refusal::KeyUnavailable | Refusal::KeyLocation | Refusal::EncryptionRoot => 13,
+            Refusal::KeyUnavailable | Refusal::KeyLocation | Refusal::EncryptionRoot | Refusal::OtherKey => 13,
             Refusal::Busy | Refusal::Held | Refusal::HasSnapshots | Refusal::Inconsistent => 16,
             Refusal::Exists
             | Refusal::HasClones
@@ -157,6 +163,7 @@ impl Refusal {
             Refusal::NotAncestor => 1039,
             Refusal::LargeBlocks => 1041,
             Refusal::ResumeExists => 1047,
+            Refusal::CryptoUnsupported => 1048,
         }
     }
 }

@@ -181,6 +181,9 @@ impl Check {
         } else {
             ensure(r.compressed_size == 0, || "compressed size must be zero when uncompressed".into())?;
         }
+        if self.raw() {
+            stored(r.compressed_size, r.logical_size, r.compressiontype)?;
+        }
         no_overflow("offset and logical size", r.offset, r.logical_size)?;
         valid_type("type", r.object_type)?;
         ensure(r.checksumtype < CHECKSUM_FUNCTIONS, || format!("invalid checksum type {}", r.checksumtype))
@@ -197,9 +200,10 @@ impl Check {
         if self.raw() {
             ensure(r.compressed_size != 0, || "payload size must be non-zero on raw streams".into())?;
             self.compression(r.compressiontype)?;
-            return ensure(r.length >= r.compressed_size, || {
+            ensure(r.length >= r.compressed_size, || {
                 format!("logical size {} < compressed size {}", r.length, r.compressed_size)
-            });
+            })?;
+            return stored(r.compressed_size, r.length, r.compressiontype);
         }
         ensure(r.compressed_size == 0, || "compressed size must be zero on non-raw streams".into())?;
         ensure(r.compressiontype == 0, || "compression type must be zero when uncompressed".into())
@@ -233,6 +237,18 @@ impl Check {
         })?;
         ensure(r.firstobj <= MAX_OBJECT - DNODES_PER_BLOCK, || "extends past DN_MAX_OBJECT".into())
     }
+}
+
+/// A block that is written as it is: it fills sectors, and is as long as it is if it is not compressed.
+fn stored(psize: u64, lsize: u64, compress: u8) -> Checked {
+    let compress = Compress::from_u8(compress).filter(|_| compress != 0);
+    let compress = compress.ok_or_else(|| Fault::Invalid("compression of a raw block".into()))?;
+    ensure(psize.is_multiple_of(MINBLOCKSIZE) && lsize.is_multiple_of(MINBLOCKSIZE), || {
+        format!("sizes {psize} and {lsize} of a raw block are not multiples of 512")
+    })?;
+    ensure(compress != Compress::Off || psize == lsize, || {
+        format!("size {psize} of a raw block of {lsize} bytes that is not compressed")
+    })
 }
 
 /// A bonus of a type that may be empty (OpenZFS: `DMU_OTN_UINT64_METADATA`).

@@ -22,6 +22,7 @@ mod check;
 mod error;
 mod object;
 mod queue;
+mod raw;
 mod source;
 mod swap;
 mod writer;

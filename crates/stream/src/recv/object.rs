@@ -12,8 +12,8 @@ use ondisk::send::Object as ObjectRecord;
 use ondisk::{DnodePhys, ObjectType};
 
 use super::check::nblkptr;
-use super::swap;
 use super::writer::{Fault, has_spill, type_of};
+use super::{raw, swap};
 
 /// The generation of a file: in its attributes, behind their header; in an old znode.
 const SA_GEN: usize = 16;
@@ -32,6 +32,7 @@ pub(super) struct Existing {
     pub(super) full: bool,
     pub(super) spill: bool,
     pub(super) order: Endian,
+    pub(super) raw: bool,
 }
 
 /// Makes or changes the object of a record; `bonus` is its payload.
@@ -60,23 +61,32 @@ pub(super) fn put(
             if make_room(objset, tx, r)? {
                 return Ok(Fate::AfterSync);
             }
-            match objset.claim_object(tx, r.object, &shape(r)) {
+            match objset.claim_object(tx, r.object, &shape(r, stream)) {
                 Ok(object) => object,
                 Err(dmu::Error::Exists { .. }) => return Ok(Fate::AfterSync),
                 Err(error) => return Err(error.into()),
             }
         }
     };
-    bonus.truncate(r.bonuslen as usize);
-    swap::to_ours(r.bonus_type, stream.order, bonus).map_err(Fault::Invalid)?;
-    object.set_bonus(tx, bonus)?;
+    if stream.raw {
+        raw::shape(tx, r, &object)?;
+        object.set_raw_bonus(tx, r.bonuslen as usize, bonus)?;
+    } else {
+        bonus.truncate(r.bonuslen as usize);
+        swap::to_ours(r.bonus_type, stream.order, bonus).map_err(Fault::Invalid)?;
+        object.set_bonus(tx, bonus)?;
+    }
     object.set_checksum(tx, r.checksumtype)?;
     object.set_compress(tx, r.compress)?;
     Ok(Fate::There(object.reload()?))
 }
 
-fn shape(r: &ObjectRecord) -> NewObject {
+fn shape(r: &ObjectRecord, stream: Existing) -> NewObject {
+    // the rest is told by raw streams only
+    let (indirect_shift, nblkptr) = if stream.raw { (r.indblkshift, r.nblkptr) } else { (0, 0) };
     NewObject {
+        indirect_shift,
+        nblkptr,
         object_type: type_of(r.object_type),
         block_size: r.blksz.into(),
         bonus_type: type_of(r.bonus_type),
@@ -101,12 +111,12 @@ fn make_room(objset: &Arc<Objset>, tx: &Tx, r: &ObjectRecord) -> Result<bool, Fa
 /// Makes the object that is there into that of the record; `false` if it must be made anew.
 fn reuse(tx: &Tx, r: &ObjectRecord, bonus: &[u8], stream: Existing, object: &Object) -> Result<bool, Fault> {
     let old = object.phys();
-    if old.slots() != usize::from(r.dn_slots.max(1)) {
+    if old.slots() != usize::from(r.dn_slots.max(1)) || (stream.raw && !raw::fits(r, object)) {
         return Ok(false);
     }
     let pointers = usize::from(nblkptr(r.bonus_type, r.bonuslen, r.dn_slots.max(1)));
     let (now, wanted) = (object.block_size(), u64::from(r.blksz));
-    let resize = now != wanted && is_other(r, bonus, stream, object)?;
+    let resize = !stream.raw && now != wanted && is_other(r, bonus, stream, object)?;
     // fewer pointers: another object
     if pointers < old.blkptr.len() {
         return Ok(false);
@@ -117,6 +127,7 @@ fn reuse(tx: &Tx, r: &ObjectRecord, bonus: &[u8], stream: Existing, object: &Obj
     let (kind, bonus_type) = (type_of(r.object_type), type_of(r.bonus_type));
     let changed = kind != old.object_type
         || (resize && now != wanted)
+        || (stream.raw && now != wanted)
         || bonus_type != old.bonus_type
         || r.bonuslen as usize != old.bonus.len();
     let keeps_spill = stream.spill && has_spill(r.flags);

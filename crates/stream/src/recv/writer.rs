@@ -7,7 +7,8 @@ use ::base::Endian;
 use codec::{Compress, decompress};
 use dmu::{Object, Objset, Tx};
 use ondisk::send::{
-    self, DRR_FLAG_SPILL_BLOCK, DRR_OBJECT_SPILL, DRR_SPILL_UNMODIFIED, Record, RecordType, Spill, Write, WriteEmbedded,
+    self, DRR_FLAG_SPILL_BLOCK, DRR_OBJECT_SPILL, DRR_SPILL_UNMODIFIED, ObjectRange, Record, RecordType, Spill, Write,
+    WriteEmbedded,
 };
 use ondisk::{EmbeddedType, ObjectType};
 use pool::{Receiving, ResumePoint};
@@ -15,7 +16,7 @@ use zio::{Buf, Payload};
 
 use super::object::{self, Fate};
 use super::queue::{Batch, Item, Queue, Whole};
-use super::{Error, Progress, swap};
+use super::{Error, Progress, raw, swap};
 
 /// Objects that one transaction frees.
 const FREED_AT_ONCE: usize = 1000;
@@ -34,6 +35,10 @@ pub(super) struct Writer<'a> {
     /// Byte order of the stream.
     order: Endian,
     spill: bool,
+    /// Blocks come as they are stored.
+    raw: bool,
+    /// How the next objects' block of dnodes is encrypted.
+    range: Option<ObjectRange>,
     /// The stream is no increment: what is there is none of its objects.
     full: bool,
     /// Bytes of earlier streams that this one goes on from.
@@ -53,6 +58,8 @@ impl<'a> Writer<'a> {
             progress,
             order,
             spill: begin.flags & DRR_FLAG_SPILL_BLOCK != 0,
+            raw: begin.features() & send::feature::RAW != 0,
+            range: None,
             full: begin.fromguid.0 == 0,
             before: receiving.resumed().map_or(0, |at| at.bytes),
             last: (0, 0),
@@ -120,9 +127,14 @@ impl<'a> Writer<'a> {
             Record::Object(r) => {
                 self.max_object = self.max_object.max(r.object);
                 self.open = None;
-                let existing = object::Existing { full: self.full, spill: self.spill, order: self.order };
+                let (full, spill, order, raw) = (self.full, self.spill, self.order, self.raw);
+                let existing = object::Existing { full, spill, order, raw };
                 return Ok(match object::put(self.objset, tx, r, &mut item.payload, existing)? {
                     Fate::There(object) => {
+                        // not before: a block of dnodes without objects is a hole
+                        if let Some(range) = self.range.take() {
+                            raw::range(self.objset, tx, &range, self.order)?;
+                        }
                         self.open = Some(object);
                         Step::Done
                     }
@@ -138,7 +150,11 @@ impl<'a> Writer<'a> {
             Record::Redact(r) => self.free(tx, r.object, r.offset, r.length)?,
             Record::WriteEmbedded(r) => self.embedded(tx, r, &item.payload)?,
             Record::Spill(r) => self.spill(tx, r, std::mem::take(&mut item.payload))?,
-            Record::ObjectRange(_) | Record::Begin(_) | Record::End(_) | Record::WriteByref(_) => {
+            Record::ObjectRange(r) => {
+                self.max_object = self.max_object.max(r.firstobj);
+                self.range = Some(r.clone());
+            }
+            Record::Begin(_) | Record::End(_) | Record::WriteByref(_) => {
                 return Err(Fault::Invalid("out of place".into()));
             }
         }
@@ -160,8 +176,11 @@ impl<'a> Writer<'a> {
             return Err(Fault::Invalid(format!("it goes back from object {object} offset {offset} to {at:?}")));
         }
         self.last = at;
-        let order = self.order;
+        let (order, raw) = (self.order, self.raw);
         let object = self.object(r.object)?;
+        if raw {
+            return raw_write(object, tx, r, raw::write(r, order, payload)?);
+        }
         let compressed = Compress::from_u8(r.compressiontype).filter(|_| r.compressiontype != 0);
         let size = object.block_size();
         let whole = (size == r.logical_size && r.offset.is_multiple_of(size)).then(|| r.offset / size);
@@ -216,6 +235,10 @@ impl<'a> Writer<'a> {
         if self.spill && r.flags & DRR_SPILL_UNMODIFIED != 0 {
             return Ok(());
         }
+        if self.raw {
+            let block = raw::spill(r, self.order, payload)?;
+            return Ok(self.object(r.object)?.set_spill_stored(tx, block)?);
+        }
         swap::to_ours(r.object_type, self.order, &mut payload).map_err(Fault::Invalid)?;
         Ok(self.object(r.object)?.set_spill(tx, payload)?)
     }
@@ -244,6 +267,15 @@ impl<'a> Writer<'a> {
             }
         }
     }
+}
+
+/// A block as it is stored takes the place of a whole block.
+fn raw_write(object: &Object, tx: &Tx, r: &Write, block: Payload) -> Result<(), Fault> {
+    let size = object.block_size();
+    if size != r.logical_size || !r.offset.is_multiple_of(size) {
+        return Err(Fault::Invalid(format!("{} bytes at {} are no block of {size}", r.logical_size, r.offset)));
+    }
+    Ok(object.write_stored(tx, r.offset / size, block)?)
 }
 
 /// Where a resumed stream begins if this record is the last one.

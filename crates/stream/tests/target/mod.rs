@@ -7,11 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::{Env, Guid};
+use codec::crypt::WrappingKey;
 use ondisk::send::DRR_FLAG_CLONE;
 use oracle::{fixtures, judge};
-use pool::{CreateOptions, Hooks, ImportOptions, ListOptions, Spa};
+use pool::{CreateOptions, Hooks, ImportOptions, KeyFormat, ListOptions, Spa};
 use serde_json::Value;
 use stream::recv::{Error, Progress, Received, RecvArgs, receive};
+use stream::send::{Base, SendFlags, send};
 use stream::{Reader, Record};
 use tempfile::TempDir;
 use vdev::create::{LayoutOptions, VdevSpec, layout};
@@ -113,6 +115,51 @@ impl Target {
         snapshots.filter(|snap| snap.guid() == guid).map(|snap| snap.name().to_owned()).next()
     }
 
+    /// Receives a package: each dataset of it below `fs`, as it stands below `top` at the sender.
+    pub(crate) fn receive_package(&self, bytes: &[u8], top: &str, fs: &str) -> Result<Vec<String>, Error> {
+        let mut reader = Reader::new(bytes);
+        let mut all = Vec::new();
+        while let Some(entry) = reader.next_record()? {
+            let payload = entry.payload.to_vec();
+            let Record::Begin(begin) = entry.header.record else { continue };
+            if begin.hdrtype() != 1 {
+                continue;
+            }
+            let name = String::from_utf8_lossy(begin.name()).into_owned();
+            let target = format!("{fs}{}", name.strip_prefix(top).unwrap());
+            let args = RecvArgs { target: target.clone(), ..RecvArgs::default() };
+            receive(self.spa(), &mut reader, &begin, &payload, &args, &Progress::default())?;
+            all.push(target);
+        }
+        Ok(all)
+    }
+
+    /// Loads the key of an encryption root from a file of a fixture.
+    pub(crate) fn load_key(&self, fixture: &str, root: &str, file: &str) -> usize {
+        let secret = std::fs::read(fixtures::dir(fixture).join("keys").join(file)).unwrap();
+        let (_, info) = self.spa().view().unwrap().encryption_root(root).unwrap();
+        let key = match info.keyformat.unwrap() {
+            KeyFormat::Raw => WrappingKey::from_raw(&secret),
+            KeyFormat::Hex => WrappingKey::from_hex(std::str::from_utf8(&secret).unwrap().trim_end()),
+            KeyFormat::Passphrase => {
+                WrappingKey::from_passphrase(secret.trim_ascii_end(), info.pbkdf2_salt, info.pbkdf2_iters)
+            }
+        };
+        self.spa().load_key(root, &key.unwrap()).unwrap()
+    }
+
+    /// What is sent raw of a snapshot.
+    pub(crate) fn send_raw(&self, to: &str, from: Option<&str>) -> Vec<u8> {
+        let view = self.spa().view().unwrap();
+        let to = view.dataset(to).unwrap();
+        let base = from.map(|from| Base::of_snapshot(&view.dataset(from).unwrap(), &to).unwrap());
+        let flags =
+            SendFlags { embed: false, large_block: false, compress: false, raw: true, resume: None, saved: None };
+        let mut out = Vec::new();
+        send(&to, base.as_ref(), &flags, &mut out, &Default::default()).unwrap();
+        out
+    }
+
     /// Whether there is such a dataset or snapshot.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.spa().view().unwrap().dataset(name).is_ok()
@@ -126,20 +173,26 @@ impl Target {
         wanted: &dyn Fn(&str) -> bool,
         truth_of: &dyn Fn(&str) -> Option<String>,
     ) -> usize {
-        let mut truth: BTreeMap<String, HashMap<Vec<u8>, Value>> = BTreeMap::new();
-        for line in fixtures::json_lines(fixture, "recv/files.jsonl.zst") {
-            let files = truth.entry(line["dataset"].as_str().unwrap().to_owned()).or_default();
-            files.insert(describe::path_of(&line["path"]), line);
-        }
+        let truth = truth(fixture, "recv");
+        // snapshots that the kernel module had not mounted
+        let unseen = |name: &str, files: &Files| name.contains('@') && files.len() == 1;
+        let pairs = truth.keys().filter(|name| *name != POOL && wanted(name)).filter_map(|name| {
+            let files = &truth[&truth_of(name).unwrap_or_else(|| name.clone())];
+            (!unseen(name, files)).then(|| (name.clone(), files.clone()))
+        });
+        self.compare_all(fixture, pairs)
+    }
+
+    /// Compares datasets with others that were at the sender: (here, there).
+    pub(crate) fn compare_source(&self, fixture: &str, pairs: &[(&str, &str)]) -> usize {
+        let truth = truth(fixture, "source");
+        self.compare_all(fixture, pairs.iter().map(|(here, there)| ((*here).to_owned(), truth[*there].clone())))
+    }
+
+    fn compare_all(&self, fixture: &str, pairs: impl Iterator<Item = (String, Files)>) -> usize {
         let view = self.spa().view().unwrap();
         let (mut files, mut differences) = (0, Vec::new());
-        for name in truth.keys().filter(|name| *name != POOL && wanted(name)) {
-            let truth = truth[&truth_of(name).unwrap_or_else(|| name.clone())].clone();
-            // snapshots that the kernel module had not mounted
-            if name.contains('@') && truth.len() == 1 {
-                continue;
-            }
-            let name = name.clone();
+        for (name, truth) in pairs {
             let fs = FileSystem::open(&view.dataset(&name).unwrap_or_else(|e| panic!("{e}"))).unwrap();
             let mut tree = Tree { dataset: &name, truth, seen: HashSet::new(), out: &mut differences };
             let root = fs.root_node().unwrap();
@@ -166,6 +219,19 @@ impl Target {
         volume.reader().read_to_end(&mut data).unwrap();
         describe::hex(&Sha256::digest(&data))
     }
+}
+
+/// The files of a dataset as they are told, by path.
+type Files = HashMap<Vec<u8>, Value>;
+
+/// What a fixture tells of its datasets; `side` is the source, or what was received.
+fn truth(fixture: &str, side: &str) -> BTreeMap<String, Files> {
+    let mut truth: BTreeMap<String, Files> = BTreeMap::new();
+    for line in fixtures::json_lines(fixture, &format!("{side}/files.jsonl.zst")) {
+        let files = truth.entry(line["dataset"].as_str().unwrap().to_owned()).or_default();
+        files.insert(describe::path_of(&line["path"]), line);
+    }
+    truth
 }
 
 struct Tree<'a> {

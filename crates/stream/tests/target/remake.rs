@@ -26,7 +26,11 @@ pub(crate) fn boundaries(parts: &[Part]) -> Vec<usize> {
 
 /// A stream of these records.
 pub(crate) fn stream_of(parts: &[Part]) -> Vec<u8> {
-    let e = Endian::Little;
+    stream_in(parts, Endian::Little)
+}
+
+/// A stream of these records, as a machine of that order writes it.
+pub(crate) fn stream_in(parts: &[Part], e: Endian) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), Fletcher4::new());
     for (header, payload) in parts {
         let mut header = header.clone();
@@ -40,7 +44,7 @@ pub(crate) fn stream_of(parts: &[Part]) -> Vec<u8> {
         sum.update(&buf[..CHECKSUM_OFFSET], e);
         if !matches!(header.record, Record::Begin(_)) {
             for (place, word) in buf[CHECKSUM_OFFSET..].chunks_mut(8).zip(sum.value()) {
-                place.copy_from_slice(&word.to_le_bytes());
+                place.copy_from_slice(&e.put_u64(word));
             }
         }
         sum.update(&buf[CHECKSUM_OFFSET..], e);
@@ -61,13 +65,16 @@ pub(crate) fn resumed_at(parts: &[Part], object: u64, offset: u64) -> Vec<u8> {
         Record::WriteEmbedded(r) => (r.object, r.offset) >= (object, offset),
         Record::Free(r) => (r.object, r.offset) >= (object, offset),
         Record::Spill(r) => r.object >= object,
+        // the block of dnodes that the object stands in
+        Record::ObjectRange(r) => r.firstobj + r.numslots > object,
         _ => false,
     };
     let mut kept: Vec<Part> = parts.iter().filter(|(header, _)| wanted(&header.record)).cloned().collect();
     if let Record::Begin(begin) = &mut kept[0].0.record {
         begin.versioninfo |= feature::RESUMING << 2;
     }
-    let mut list = nvlist::NvList::new();
+    let before = &parts[0].1;
+    let mut list = if before.is_empty() { nvlist::NvList::new() } else { nvlist::NvList::unpack(before).unwrap() };
     list.insert("resume_object", object);
     list.insert("resume_offset", offset);
     let mut packed = list.pack(nvlist::Encoding::Xdr, Endian::Little).unwrap();

@@ -1,0 +1,69 @@
+//! What is particular to raw streams: blocks as they are stored, with the numbers of their encryption; dnodes of exactly the shape that they
+//! have at the sender, for MACs cover it (OpenZFS: the `rwa->raw` parts of `receive_object`, `flush_write_batch_impl` and `receive_spill`).
+
+use ::base::{Endian, bytes};
+use codec::Compress;
+use dmu::{Object, Objset, Tx};
+use ondisk::send::{CryptParams, DRR_RAW_BYTESWAP, Object as ObjectRecord, ObjectRange, Spill, Write};
+use zio::{Buf, Payload};
+
+use super::writer::Fault;
+
+/// The order of what a record holds: that of the stream, unless its flag says that the sender had it in the other one.
+fn order_of(order: Endian, flags: u8) -> Endian {
+    match (order, flags & DRR_RAW_BYTESWAP != 0) {
+        (Endian::Little, false) | (Endian::Big, true) => Endian::Little,
+        _ => Endian::Big,
+    }
+}
+
+fn params(crypt: &CryptParams) -> zio::CryptParams {
+    let salt = bytes::u64(&crypt.salt, 0, Endian::Little).unwrap_or(0);
+    zio::CryptParams { salt, iv: crypt.iv, mac: crypt.mac }
+}
+
+/// The block of a WRITE record.
+pub(super) fn write(r: &Write, order: Endian, payload: Vec<u8>) -> Result<Payload, Fault> {
+    stored(payload, r.logical_size, r.compressiontype, &r.crypt, order_of(order, r.flags))
+}
+
+/// The block of a SPILL record.
+pub(super) fn spill(r: &Spill, order: Endian, payload: Vec<u8>) -> Result<Payload, Fault> {
+    stored(payload, r.length, r.compressiontype, &r.crypt, order_of(order, r.flags))
+}
+
+fn stored(bytes: Vec<u8>, lsize: u64, compress: u8, crypt: &CryptParams, byteorder: Endian) -> Result<Payload, Fault> {
+    let compress = Compress::from_u8(compress).filter(|_| compress != 0);
+    let compress = compress.ok_or_else(|| Fault::Invalid("a raw block without its compression".into()))?;
+    let crypt = Some(params(crypt));
+    Ok(Payload::Stored { bytes: Buf::from(bytes), lsize, compress, crypt, byteorder })
+}
+
+/// How a block of dnodes is encrypted; it is told when the first of its objects comes, as a block without any is a hole.
+pub(super) fn range(objset: &Objset, tx: &Tx, r: &ObjectRange, order: Endian) -> Result<(), Fault> {
+    Ok(objset.set_dnode_crypt(tx, r.firstobj, params(&r.crypt), order_of(order, r.flags))?)
+}
+
+/// Whether what is there can become the object of the record: its tree keeps size and shape of its blocks, or has none.
+pub(super) fn fits(r: &ObjectRecord, object: &Object) -> bool {
+    let old = object.phys();
+    let slots = usize::from(r.dn_slots.max(1));
+    let shift = r.indblkshift == 0 || old.indblkshift == r.indblkshift || old.nlevels <= 1;
+    old.slots() == slots && old.blkptr.len() == usize::from(r.nblkptr) && shift && old.nlevels <= r.nlevels
+}
+
+/// Makes the tree of an object, that was there or is new, into that of the record.
+pub(super) fn shape(tx: &Tx, r: &ObjectRecord, object: &Object) -> Result<(), Fault> {
+    let (size, old) = (u64::from(r.blksz), object.phys());
+    let shift = if r.indblkshift == 0 { old.indblkshift } else { r.indblkshift };
+    if object.block_size() != size || old.indblkshift != shift {
+        // a raw stream always has blocks as they are: it is another object
+        object.free_range(tx, 0, u64::MAX)?;
+        object.set_maxblkid(tx, 0)?;
+        object.set_block_size(tx, size, shift)?;
+    } else if let Some(end) = r.maxblkid.checked_add(1).and_then(|blocks| blocks.checked_mul(size)) {
+        object.free_range(tx, end, u64::MAX)?;
+    }
+    object.set_levels(tx, r.nlevels)?;
+    Ok(object.set_maxblkid(tx, r.maxblkid)?)
+}
