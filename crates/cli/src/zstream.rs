@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 
-use stream::dump::{Dumper, Options, Outcome as Walk};
+use nvlist::JsonStyle;
+use stream::dump::{Dumper, Options, Outcome as Walk, json_lines};
 
 use crate::args;
 use crate::command::report;
@@ -15,8 +16,8 @@ use crate::error::{Outcome, cause, failed};
 const USAGE: &str = "usage: zstream command args ...
 Available commands are:
 
-\tzstream dump [-vCd] FILE
-\t... | zstream dump [-vCd]
+\tzstream dump [-vCdj] FILE
+\t... | zstream dump [-vCdj]
 
 \tzstream decompress [-v] [OBJECT,OFFSET[,TYPE]] ...
 
@@ -24,7 +25,7 @@ Available commands are:
 
 \tzstream recompress [-l level] TYPE
 
-\tzstream token resume_token
+\tzstream token [-j] resume_token
 
 \tzstream redup [-v] FILE | ...
 ";
@@ -63,7 +64,7 @@ fn usage() -> u8 {
 }
 
 fn dump(args: &[OsString]) -> Outcome {
-    let parsed = match args::parse(":vCd", &[], args) {
+    let parsed = match args::parse(":vCdj", &[("json", 'j')], args) {
         Ok(parsed) => parsed,
         Err(bad) => {
             eprintln!("{bad}");
@@ -71,6 +72,7 @@ fn dump(args: &[OsString]) -> Outcome {
         }
     };
     let data = parsed.has('d');
+    let json = parsed.has('j');
     let options = Options {
         verbose: data || parsed.has('v'),
         checksums: data || parsed.count('v') > 1,
@@ -82,23 +84,27 @@ fn dump(args: &[OsString]) -> Outcome {
             let name = path.to_string_lossy();
             let file =
                 File::open(path).map_err(|e| failed(format!("Error while opening file '{name}': {}", cause(&e))))?;
-            dump_from(file, &options)
+            dump_from(file, &options, json)
         }
         None if io::stdin().is_terminal() => Err(failed(
             "Error: The send stream is a binary format and can not be read from a\n\
              terminal.  Standard input must be redirected, or a file must be\n\
              specified as a command-line argument.",
         )),
-        None => dump_from(io::stdin().lock(), &options),
+        None => dump_from(io::stdin().lock(), &options, json),
     }
 }
 
 /// The exit status is OpenZFS's, with one exception: a bad checksum is 1 (in 2.4 it is 0, in the version after it 1).
 /// That a stream is cut off is a remark, as in the version after 2.4: dumps of cut streams are what debugging needs.
-fn dump_from(input: impl Read, options: &Options) -> Outcome {
+/// With `json` all records are told, a line each.
+fn dump_from(input: impl Read, options: &Options, json: bool) -> Outcome {
     let input = BufReader::with_capacity(READ_BYTES, input);
     let mut out = BufWriter::with_capacity(READ_BYTES, io::stdout().lock());
-    let walked = Dumper::new(&mut out, io::stderr(), options).run(input);
+    let walked = match json {
+        true => json_lines(input, options.ignore_checksums, &mut out),
+        false => Dumper::new(&mut out, io::stderr(), options).run(input),
+    };
     out.flush()?;
     match walked {
         Ok(Walk::UnknownType | Walk::BadChecksum) => Ok(1),
@@ -113,12 +119,23 @@ fn dump_from(input: impl Read, options: &Options) -> Outcome {
 }
 
 fn token(args: &[OsString]) -> Outcome {
-    let Some(token) = args.first() else {
+    let parsed = match args::parse(":j", &[("json", 'j')], args) {
+        Ok(parsed) => parsed,
+        Err(bad) => {
+            eprintln!("{bad}");
+            return Ok(usage());
+        }
+    };
+    let Some(token) = parsed.operands.first() else {
         eprintln!("Need to pass the resume token");
         return Ok(usage());
     };
     let list = stream::token::decode(&token.to_string_lossy())
         .map_err(|e| failed(format!("Unable to parse resume token: {e}")))?;
-    io::stdout().lock().write_all(list.dump(5).as_bytes())?;
+    let text = match parsed.has('j') {
+        true => list.to_json_style(JsonStyle::Plain) + "\n",
+        false => list.dump(5),
+    };
+    io::stdout().lock().write_all(text.as_bytes())?;
     Ok(0)
 }

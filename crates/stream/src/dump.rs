@@ -4,6 +4,8 @@
 //! and summed up; a record whose checksum is wrong ends the walk, and so does an unknown type, which has no summary.
 //! What OpenZFS 2.4 passes over in silence (a cut) or without an exit status (a bad checksum) is said in [`Outcome`].
 
+mod json;
+
 use std::io::{Read, Write};
 
 use nvlist::NvList;
@@ -12,6 +14,8 @@ use ondisk::send::{Begin, CryptParams, Object, Record, RecordType, Spill, Write 
 use crate::nvprint;
 use crate::reader::{Found, Step};
 use crate::{Error, Header, Reader};
+
+pub use json::json_lines;
 
 /// What to print.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,23 +1,37 @@
-//! How far a send is, a line a second (OpenZFS: `send_progress_thread`).
+//! How far a send or receive is: lines on standard error, each second or when SIGUSR1 comes (OpenZFS: `send_progress_thread`); where someone
+//! looks, a bar.
 
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::fs;
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
 use jiff::Zoned;
 use pool::prop::{nicebytes, nicenum};
+use signal_hook::consts::SIGUSR1;
+use signal_hook::iterator::Signals;
 use stream::send::Progress;
 
 /// How often a line comes.
 const EVERY: Duration = Duration::from_secs(1);
+/// How often the bar moves.
+const MOVES: Duration = Duration::from_millis(100);
 
-/// How lines look.
-#[derive(Clone, Copy, Debug)]
+/// How lines look, and what else is told.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Style {
+    /// `-v`: each second.
+    pub(super) lines: bool,
+    /// `-V`: the process's name tells how far it is.
+    pub(super) title: bool,
     /// Tabs and plain numbers.
     pub(super) parsable: bool,
     /// From 2 on, blocks too.
     pub(super) verbosity: usize,
+    /// Bytes that the stream will have, about; 0 if nobody asked.
+    pub(super) size: u64,
 }
 
 impl Style {
@@ -34,22 +48,115 @@ impl Style {
             (false, false) => format!("{time}   {:>5}   {name}", nicebytes(bytes)),
         }
     }
+
+    /// Whether a line comes each second: with numbers for programs, and with blocks, also beside a title.
+    fn every_second(self) -> bool {
+        self.lines || (self.title && (self.parsable || self.verbosity >= 2))
+    }
+
+    /// What the process is called; 15 bytes at most are kept of it.
+    fn name(self, bytes: u64) -> String {
+        let percent = bytes.checked_div(self.size / 100).unwrap_or(100).min(100);
+        format!("zfs send {percent}%")
+    }
+
+    fn has_bar(self) -> bool {
+        self.lines && self.verbosity < 2 && !self.parsable && std::io::stderr().is_terminal()
+    }
 }
 
-/// Does `work`, and meanwhile tells on standard error how far it is.
-pub(super) fn shown<R>(style: Option<Style>, name: &str, progress: &Progress, work: impl FnOnce() -> R) -> R {
-    let Some(style) = style else { return work() };
-    if !style.parsable {
+/// Does `work`, and meanwhile tells how far it is.
+pub(super) fn shown<R>(style: Style, name: &str, progress: &Progress, work: impl FnOnce() -> R) -> R {
+    let bar = style.has_bar().then(|| crate::verbs::progress::bar(style.size, false));
+    if style.lines && !style.parsable && bar.is_none() {
         eprintln!("{}", style.heading(name));
     }
+    let (ask, asked) = channel::<()>();
+    // without the signal there are still the lines
+    let signals = Signals::new([SIGUSR1]).ok();
+    let handle = signals.as_ref().map(Signals::handle);
+    std::thread::scope(|scope| {
+        if let Some(mut signals) = signals {
+            let ask = ask.clone();
+            scope.spawn(move || signals.forever().take_while(|_| ask.send(()).is_ok()).for_each(drop));
+        }
+        let watch = Watch { style, name, progress, bar };
+        scope.spawn(move || watch.run(&asked));
+        let result = work();
+        // both threads end when nobody can ask any more
+        drop(ask);
+        if let Some(handle) = handle {
+            handle.close();
+        }
+        result
+    })
+}
+
+/// Who tells of a send.
+struct Watch<'a> {
+    style: Style,
+    name: &'a str,
+    progress: &'a Progress,
+    bar: Option<ProgressBar>,
+}
+
+impl Watch<'_> {
+    fn run(&self, asked: &Receiver<()>) {
+        let step = if self.bar.is_some() { MOVES } else { EVERY };
+        let mut next = Instant::now() + step;
+        loop {
+            match asked.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(()) => self.tell(),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    next += step;
+                    self.step();
+                }
+            }
+        }
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn step(&self) {
+        let bytes = self.progress.bytes.load(Ordering::Relaxed);
+        if self.style.title {
+            // of use where it works
+            let _ = fs::write("/proc/self/comm", self.style.name(bytes));
+        }
+        match &self.bar {
+            Some(bar) => bar.set_position(bytes),
+            None if self.style.every_second() => self.tell(),
+            None => {}
+        }
+    }
+
+    fn tell(&self) {
+        let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let time = Zoned::now().strftime("%H:%M:%S").to_string();
+        let line = self.style.line(&time, read(&self.progress.bytes), read(&self.progress.blocks), self.name);
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            None => eprintln!("{line}"),
+        }
+    }
+}
+
+/// Does `work`, and meanwhile, if that is wanted and someone looks, draws how many bytes came.
+pub(super) fn drawn<R>(wanted: bool, name: &str, bytes: &AtomicU64, work: impl FnOnce() -> R) -> R {
+    if !wanted || !std::io::stderr().is_terminal() {
+        return work();
+    }
+    let bar = crate::verbs::progress::bar(0, false);
+    bar.set_message(name.to_owned());
     let (done, end) = channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            while end.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                let (bytes, blocks) = (progress.bytes.load(Ordering::Relaxed), progress.blocks.load(Ordering::Relaxed));
-                let time = Zoned::now().strftime("%H:%M:%S").to_string();
-                eprintln!("{}", style.line(&time, bytes, blocks, name));
+            while end.recv_timeout(MOVES) == Err(RecvTimeoutError::Timeout) {
+                bar.set_position(bytes.load(Ordering::Relaxed));
             }
+            bar.finish_and_clear();
         });
         let result = work();
         drop(done);
@@ -63,13 +170,23 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_openzfs() {
-        let plain = Style { parsable: false, verbosity: 1 };
+        let plain = Style { verbosity: 1, ..Style::default() };
         assert_eq!(plain.heading("a@s"), "TIME        SENT   SNAPSHOT a@s");
         assert_eq!(plain.line("01:02:03", 1 << 20, 9, "a@s"), "01:02:03      1M   a@s");
-        let blocks = Style { parsable: false, verbosity: 2 };
+        let blocks = Style { verbosity: 2, ..Style::default() };
         assert_eq!(blocks.heading("a@s"), "TIME        SENT      BLOCKS    SNAPSHOT a@s");
         assert_eq!(blocks.line("01:02:03", 1536, 9, "a@s"), "01:02:03   1.50K           9    a@s");
-        let tabs = Style { parsable: true, verbosity: 1 };
+        let tabs = Style { parsable: true, verbosity: 1, ..Style::default() };
         assert_eq!(tabs.line("01:02:03", 1536, 9, "a@s"), "01:02:03\t1536\ta@s");
+    }
+
+    #[test]
+    fn the_name_of_the_process_tells_percents() {
+        let style = Style { title: true, size: 1000, ..Style::default() };
+        assert_eq!(style.name(455), "zfs send 45%");
+        assert_eq!(style.name(2000), "zfs send 100%");
+        // what is not known is done
+        assert_eq!(Style { size: 0, ..style }.name(455), "zfs send 100%");
+        assert!(!style.every_second() && Style { parsable: true, ..style }.every_second());
     }
 }

@@ -28,6 +28,7 @@ struct Options {
     verbosity: usize,
     parsable: bool,
     progress: bool,
+    title: bool,
     dry: bool,
     replicate: bool,
     all: bool,
@@ -92,6 +93,7 @@ fn options(call: &Call<'_>) -> Result<Options, Failure> {
         verbosity: args.count('v').max(told),
         parsable: args.has('P'),
         progress: args.has('v'),
+        title: args.has('V'),
         dry: args.has('n'),
         replicate: args.has('R'),
         all: args.has('I'),
@@ -168,7 +170,7 @@ impl Start {
         })
     }
 
-    /// How long the stream will be. Where no account is kept it is made, and thrown away.
+    /// How long the stream will be. Where no account is kept it is counted.
     fn estimate(&self, to: &Dataset, flags: &SendFlags, sent: u64) -> Result<u64, Failure> {
         let cannot = |e: &dyn std::fmt::Display| failed(format!("warning: cannot send '{}': {e}", to.name()));
         let written: Option<Space> = match self {
@@ -177,10 +179,8 @@ impl Start {
             Start::Mark(from) => match to.written_since_bookmark(from) {
                 Ok(space) => Some(space),
                 Err(_) => {
-                    let progress = Progress::default();
                     let base = self.base(to)?;
-                    stream::send::send(to, base.as_ref(), flags, &mut io::sink(), &progress).map_err(|e| cannot(&e))?;
-                    return Ok(progress.bytes.into_inner());
+                    return stream::send::measure(to, base.as_ref(), flags).map_err(|e| cannot(&e));
                 }
             },
         };
@@ -230,15 +230,20 @@ fn total(size: u64, parsable: bool, package: bool) -> String {
     }
 }
 
-/// Sends one stream; a failure is in OpenZFS's words. `key` is what it says of a key that is not there.
-fn stream_to(
-    out: &mut File,
-    to: &Dataset,
-    start: &Start,
-    options: &Options,
-    flags: &SendFlags,
-    key: &str,
-) -> Result<(), Failure> {
+/// One stream of what is sent.
+struct Stream<'a> {
+    to: &'a Dataset,
+    start: &'a Start,
+    flags: &'a SendFlags,
+    /// Bytes that it will have, about; 0 if nobody asked.
+    size: u64,
+    /// What OpenZFS says of a key that is not there.
+    key: &'static str,
+}
+
+/// Sends one stream; a failure is in OpenZFS's words.
+fn stream_to(out: &mut File, stream: &Stream<'_>, options: &Options) -> Result<(), Failure> {
+    let Stream { to, start, flags, size, key } = *stream;
     let name = to.name();
     let cannot = |why: &str| failed(format!("warning: cannot send '{name}': {why}"));
     let locked = to.key_status().map_err(|e| failed(said(&e, name)))? == KeyStatus::Unavailable;
@@ -247,8 +252,13 @@ fn stream_to(
     }
     let base = start.base(to)?;
     let progress = Progress::default();
-    let style =
-        options.progress.then_some(progress::Style { parsable: options.parsable, verbosity: options.verbosity });
+    let style = progress::Style {
+        lines: options.progress,
+        title: options.title,
+        parsable: options.parsable,
+        verbosity: options.verbosity,
+        size,
+    };
     let sent = progress::shown(style, name, &progress, || stream::send::send(to, base.as_ref(), flags, out, &progress));
     sent.map_err(|e| match (&e, e.errno()) {
         (stream::send::Error::LargeMicrozap { .. } | stream::send::Error::OldKeys { .. }, _) => cannot(&e.to_string()),

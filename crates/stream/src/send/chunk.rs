@@ -16,7 +16,7 @@ use zio::{Bookmark, Stage, Zio};
 use super::{Error, OURS};
 
 /// Bytes of a chunk, if no single record is longer.
-const CHUNK: usize = 1 << 20;
+pub(super) const CHUNK: usize = 1 << 20;
 /// Stands in for what cannot be read, if that is wanted (OpenZFS: "zfs badd bloc").
 const BAD_BLOCK: u64 = 0x02f5_badd_b10c;
 const WORD: u64 = 4;
@@ -85,14 +85,27 @@ pub(super) struct Worker {
 }
 
 impl Chunk {
-    /// Makes it empty, keeping its memory.
+    /// Makes it empty, keeping its memory, but not that of a block larger than it.
     pub(super) fn clear(&mut self) {
         self.used = 0;
         self.pieces.clear();
+        if self.buf.len() > 2 * CHUNK {
+            self.buf = Vec::new();
+        }
+    }
+
+    /// Bytes that it takes in memory.
+    pub(super) fn memory(&self) -> u64 {
+        self.buf.len() as u64
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
+    }
+
+    /// Bytes of the stream.
+    pub(super) fn len(&self) -> usize {
+        self.used
     }
 
     /// Whether so many bytes more go in. An empty one takes anything.

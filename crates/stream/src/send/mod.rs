@@ -3,7 +3,7 @@
 //! # The few ideas
 //! * **Three stages, the unit a megabyte.** A traversal ([`traverse`]) finds what is newer than the base and lays records out in chunks
 //!   ([`records`], [`chunk`]); workers read the payloads into their places and sum them; the caller's thread joins the sums and writes.
-//!   Chunks are used again, so memory is bounded by `zfs_send_queue_length`, whatever the dataset's size.
+//!   What was laid out and is not yet written has at most `zfs_send_queue_length` bytes ([`budget`]), whatever the dataset's size.
 //! * **Past the cache.** A block is copied from the ARC if it is there, else read straight into the chunk that is written; the ARC is neither
 //!   filled nor stirred. Within a chunk blocks are read in the order of their places, through a window: neighbours are one I/O.
 //! * **A sum once.** See [`chunk`].
@@ -16,6 +16,7 @@
 
 mod base_of;
 mod begin;
+mod budget;
 mod chunk;
 mod error;
 mod estimate;
@@ -23,19 +24,22 @@ mod records;
 mod traverse;
 
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::base::{Endian, Guid, Txg, tunable};
 use codec::fletcher::Fletcher4;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use ondisk::send::{End, Header, Record};
+use dmu::Objset;
+use ondisk::send::{Begin, End, Header, Record};
 use pool::Dataset;
 use zio::Zio;
 
 pub use base_of::Base;
-use chunk::{Chunk, Worker};
+use budget::{Budget, Writing};
+use chunk::{CHUNK, Chunk, Worker};
 pub use error::Error;
-pub use estimate::estimate;
+pub use estimate::{estimate, measure};
 use records::Scribe;
 pub use traverse::ResumeAt;
 use traverse::Traversal;
@@ -44,6 +48,9 @@ use traverse::Traversal;
 pub(crate) const OURS: Endian = Endian::Little;
 /// Chunks in flight at least, so that all stages have work.
 const CHUNKS_MIN: u64 = 4;
+
+/// Who takes chunks that are full, and gives others for them.
+type Emit<'a> = &'a mut dyn FnMut(Chunk) -> Result<Chunk, Error>;
 
 /// What a stream may carry (OpenZFS: `lzc_send_flags`).
 #[derive(Clone, Debug, Default)]
@@ -92,16 +99,15 @@ pub fn send(
     out: &mut dyn Write,
     progress: &Progress,
 ) -> Result<(), Error> {
-    let features = begin::features(to, flags)?;
-    let (begin, payload) = begin::begin(to, base, flags, features)?;
-    let (objset, toguid) = (to.objset()?, begin.toguid);
-    let zio = to.pool().zio();
+    let plan = Plan::new(to, base, flags)?;
+    let (zio, toguid) = (to.pool().zio(), plan.begin.toguid);
     let mut sum = Fletcher4::new();
-    let depth = (tunable::ZFS_SEND_QUEUE_LENGTH.get() >> 20).max(CHUNKS_MIN) as usize;
-    let (in_order, ordered) = bounded(depth);
+    let budget = Budget::new(tunable::ZFS_SEND_QUEUE_LENGTH.get().max(CHUNKS_MIN * CHUNK as u64));
+    let (in_order, ordered) = unbounded();
     let (give, work) = unbounded::<Job>();
     let (recycle, spare) = unbounded();
     std::thread::scope(|scope| {
+        let budget = &budget;
         for _ in 0..::base::tasks::width() {
             let work = work.clone();
             scope.spawn(move || fill_chunks(zio, &work));
@@ -109,42 +115,30 @@ pub fn send(
         drop(work);
         let traversal = scope.spawn(move || {
             let mut emit = |chunk: Chunk| -> Result<Chunk, Error> {
+                if !budget.take(chunk.memory()) {
+                    return Err(Error::Stopped);
+                }
                 let (done, filled) = bounded(1);
                 in_order.send(filled).map_err(|_| Error::Stopped)?;
                 give.send(Job { chunk, done }).map_err(|_| Error::Stopped)?;
-                Ok(spare.try_recv().unwrap_or_default())
+                let mut spare: Chunk = spare.try_recv().unwrap_or_default();
+                spare.clear();
+                Ok(spare)
             };
-            let mut scribe = Scribe {
-                objset: to.id(),
-                toguid,
-                features,
-                from: base.map_or(Txg(0), |base| base.txg),
-                max_object: records::max_object(&objset.phys().meta_dnode),
-                resume: flags.resume.unwrap_or_default(),
-                unmodified_spills: tunable::ZFS_SEND_UNMODIFIED_SPILL_BLOCKS.get() != 0,
-                pending: None,
-                chunk: Chunk::default(),
-                emit: &mut emit,
-            };
-            let len = payload.len() as u64;
-            scribe.put(Record::Begin(begin), &payload, None, len)?;
-            let traversal = Traversal {
-                objset: &objset,
-                from: scribe.from,
-                resume: scribe.resume,
-                raw: features & ondisk::send::feature::RAW != 0,
-                encrypted: to.is_encrypted()?,
-                left: AtomicU64::new(traverse::most_blocks(zio)),
-            };
-            traversal.run(&mut |range| {
+            let visited = || {
                 progress.blocks.fetch_add(1, Ordering::Relaxed);
-                scribe.take(range)
-            })?;
-            scribe.flush()?;
-            scribe.finish()
+            };
+            plan.traverse(&mut emit, &visited)
         });
-        let written = write_chunks(&ordered, &recycle, &mut sum, out, progress);
-        drop(ordered);
+        let written = {
+            let _writing = Writing(budget);
+            let mut written = |chunk: Chunk| {
+                budget.give(chunk.memory());
+                // the traversal may have come to its end
+                drop(recycle.send(chunk));
+            };
+            write_chunks(ordered, &mut written, &mut sum, out, progress)
+        };
         let traversed = traversal.join().unwrap_or(Err(Error::Stopped));
         // the first cause: a writer that stops makes the traversal stop
         written.and(traversed)
@@ -157,6 +151,58 @@ pub fn send(
     last.put(&end.encode(OURS), &[], None, 0);
     last.fill(zio, &mut Worker::default())?;
     write(last.seal(&mut sum), out, progress)
+}
+
+/// What a stream will be, before a block was visited.
+struct Plan<'a> {
+    to: &'a Dataset,
+    objset: Arc<Objset>,
+    from: Txg,
+    flags: &'a SendFlags,
+    features: u64,
+    begin: Begin,
+    payload: Vec<u8>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(to: &'a Dataset, base: Option<&Base>, flags: &'a SendFlags) -> Result<Plan<'a>, Error> {
+        let features = begin::features(to, flags)?;
+        let (begin, payload) = begin::begin(to, base, flags, features)?;
+        let from = base.map_or(Txg(0), |base| base.txg);
+        Ok(Plan { to, objset: to.objset()?, from, flags, features, begin, payload })
+    }
+
+    /// Gives the whole stream but END to `emit`, in chunks; `visited` is called for each range.
+    fn traverse(self, emit: Emit<'_>, visited: &dyn Fn()) -> Result<(), Error> {
+        let mut scribe = Scribe {
+            objset: self.to.id(),
+            toguid: self.begin.toguid,
+            features: self.features,
+            from: self.from,
+            max_object: records::max_object(&self.objset.phys().meta_dnode),
+            resume: self.flags.resume.unwrap_or_default(),
+            unmodified_spills: tunable::ZFS_SEND_UNMODIFIED_SPILL_BLOCKS.get() != 0,
+            pending: None,
+            chunk: Chunk::default(),
+            emit,
+        };
+        let len = self.payload.len() as u64;
+        scribe.put(Record::Begin(self.begin), &self.payload, None, len)?;
+        let traversal = Traversal {
+            objset: &self.objset,
+            from: scribe.from,
+            resume: scribe.resume,
+            raw: self.features & ondisk::send::feature::RAW != 0,
+            encrypted: self.to.is_encrypted()?,
+            left: AtomicU64::new(traverse::most_blocks(self.to.pool().zio())),
+        };
+        traversal.run(&mut |range| {
+            visited();
+            scribe.take(range)
+        })?;
+        scribe.flush()?;
+        scribe.finish()
+    }
 }
 
 /// A chunk to be filled, and who waits for it.
@@ -175,8 +221,8 @@ fn fill_chunks(zio: &Zio, work: &Receiver<Job>) {
 }
 
 fn write_chunks(
-    ordered: &Receiver<Receiver<Result<Chunk, Error>>>,
-    recycle: &Sender<Chunk>,
+    ordered: Receiver<Receiver<Result<Chunk, Error>>>,
+    written: &mut dyn FnMut(Chunk),
     sum: &mut Fletcher4,
     out: &mut dyn Write,
     progress: &Progress,
@@ -186,9 +232,7 @@ fn write_chunks(
         if !chunk.is_empty() {
             write(chunk.seal(sum), out, progress)?;
         }
-        chunk.clear();
-        // the traversal may have come to its end
-        let _ = recycle.send(chunk);
+        written(chunk);
     }
     Ok(())
 }

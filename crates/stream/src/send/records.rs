@@ -13,7 +13,7 @@ use zio::{Bookmark, Stage};
 
 use super::chunk::{Chunk, Fill};
 use super::traverse::{DNODES_PER_BLOCK, OBJECT_END, Range, ResumeAt};
-use super::{Error, OURS};
+use super::{Emit, Error, OURS};
 
 /// The largest block that every receiver takes (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const OLD_MAXBLOCKSIZE: u64 = 128 << 10;
@@ -38,7 +38,7 @@ pub(super) struct Scribe<'a> {
     pub(super) pending: Option<Record>,
     pub(super) chunk: Chunk,
     /// Who takes chunks that are full.
-    pub(super) emit: &'a mut dyn FnMut(Chunk) -> Result<Chunk, Error>,
+    pub(super) emit: Emit<'a>,
 }
 
 impl Scribe<'_> {

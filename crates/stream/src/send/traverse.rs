@@ -16,8 +16,6 @@ use super::Error;
 
 /// Dnodes of a block as streams count them (OpenZFS: `DNODES_PER_BLOCK`).
 pub(super) const DNODES_PER_BLOCK: u64 = 32;
-/// Blocks of pointers or dnodes that are read ahead at once.
-const READ_AHEAD: usize = 16;
 /// What `length` says of a hole that reaches to the end of its object (OpenZFS: `DMU_OBJECT_END`).
 pub(super) const OBJECT_END: u64 = u64::MAX;
 
@@ -103,8 +101,9 @@ impl Traversal<'_> {
     /// Visits pointers of one level that stand side by side, `first` the block of the first one.
     fn siblings(&self, of: &Of<'_>, pointers: &[BlkPtr], level: u8, first: u64, sink: Sink<'_>) -> Result<(), Error> {
         let is_parent = level > 0 || of.object == 0;
-        for (n, some) in pointers.chunks(READ_AHEAD).enumerate() {
-            let first = first.saturating_add((n * READ_AHEAD) as u64);
+        let at_once = self.read_ahead(pointers);
+        for (n, some) in pointers.chunks(at_once).enumerate() {
+            let first = first.saturating_add((n * at_once) as u64);
             let mut below: Vec<Option<Result<Buf, zio::Error>>> = Vec::new();
             if is_parent {
                 let wanted = some.iter().enumerate().map(|(n, bp)| (first.saturating_add(n as u64), bp)).collect();
@@ -118,6 +117,12 @@ impl Traversal<'_> {
             }
         }
         Ok(())
+    }
+
+    /// How many of these blocks of pointers or dnodes are read at once.
+    fn read_ahead(&self, pointers: &[BlkPtr]) -> usize {
+        let largest = pointers.iter().map(BlkPtr::lsize).max().unwrap_or(0).max(1);
+        usize::try_from(base::tunable::ZFS_SEND_NO_PREFETCH_QUEUE_LENGTH.get() / largest).unwrap_or(usize::MAX).max(1)
     }
 
     /// Reads a block of pointers or dnodes, if it is of interest.

@@ -17,6 +17,7 @@ use crate::error::{Failure, failed};
 use crate::names::{self, Types};
 use crate::zfs::ancestors;
 use crate::zfs::destroy::pool_of;
+use crate::zfs::progress;
 use crate::zfs::select::{self, said};
 use crate::zfs::words::of_property;
 
@@ -138,7 +139,8 @@ impl Receive<'_> {
         }
         let control = self.session.control(&fs)?;
         let progress = stream::recv::Progress::default();
-        let received = match control.receive(&request, input, begin, &opening.payload, &progress) {
+        let receive = || control.receive(&request, input, begin, &opening.payload, &progress);
+        let received = match progress::drawn(self.options.verbose, &target, &progress.bytes, receive) {
             Ok((received, errors)) => {
                 tell_props(&fs, &errors);
                 received

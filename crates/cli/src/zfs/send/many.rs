@@ -5,7 +5,7 @@ use std::io::Write;
 use pool::Dataset;
 use stream::package::{Gathered, Plan, Step, What, conclusion, header};
 
-use super::{Options, Start, line, output, stream_to, tell, total};
+use super::{Options, Start, Stream, line, output, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
 use crate::zfs::select;
@@ -78,9 +78,7 @@ fn send(options: &Options, head: &Dataset, what: What) -> Outcome {
     let opening = header(&top, &to, options.holds, listed.then_some(&gathered)).map_err(|e| cannot(&e))?;
     let plan = gathered.steps().map_err(|e| cannot(&e))?;
     plan.unsent.iter().for_each(|unsent| eprintln!("{unsent}"));
-    if options.verbosity > 0 {
-        announce(options, &plan)?;
-    }
+    let sizes = if options.verbosity > 0 { announce(options, &plan)? } else { Vec::new() };
     if plan.steps.is_empty() {
         return Err(failed(""));
     }
@@ -90,8 +88,10 @@ fn send(options: &Options, head: &Dataset, what: What) -> Outcome {
     }
     let mut out = output()?;
     out.write_all(&opening)?;
-    let sent = plan.steps.iter().try_for_each(|step| {
-        stream_to(&mut out, &step.to, &start(step), options, &options.stream, "source key must be loaded")
+    let sizes = sizes.into_iter().chain(std::iter::repeat(0));
+    let sent = plan.steps.iter().zip(sizes).try_for_each(|(step, size)| {
+        let (start, key) = (start(step), "source key must be loaded");
+        stream_to(&mut out, &Stream { to: &step.to, start: &start, flags: &options.stream, size, key }, options)
     });
     // also after a failure: what came before it is whole
     let closed = out.write_all(&conclusion());
@@ -104,15 +104,16 @@ fn start(step: &Step) -> Start {
     step.from.clone().map_or(Start::Nothing, Start::Snapshot)
 }
 
-/// The sizes of all streams. A clone's first is told as a full one, as OpenZFS does.
-fn announce(options: &Options, plan: &Plan) -> Result<(), Failure> {
-    let mut sum = 0u64;
+/// Tells, and gives, the sizes of all streams. A clone's first is told as a full one, as OpenZFS does.
+fn announce(options: &Options, plan: &Plan) -> Result<Vec<u64>, Failure> {
+    let mut sizes = Vec::new();
     for step in &plan.steps {
         let start = if step.from_origin { Start::Nothing } else { start(step) };
         let size = start.estimate(&step.to, &options.stream, 0)?;
         let from = step.from.as_ref().filter(|_| !step.from_origin).map(Dataset::short_name);
         tell(options, &line(step.to.name(), from, size, options.parsable))?;
-        sum = sum.saturating_add(size);
+        sizes.push(size);
     }
-    tell(options, &total(sum, options.parsable, true))
+    tell(options, &total(sizes.iter().copied().fold(0, u64::saturating_add), options.parsable, true))?;
+    Ok(sizes)
 }

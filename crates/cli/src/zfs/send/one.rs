@@ -4,7 +4,7 @@ use std::io::Write;
 
 use stream::package::{Gathered, What, conclusion, header};
 
-use super::{Options, Start, line, output, start, stream_to, tell, total};
+use super::{Options, Start, Stream, line, output, start, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::zfs::select;
@@ -18,8 +18,9 @@ pub(super) fn run(options: Options, name: &str) -> Outcome {
     };
     let package = options.props || options.holds || options.backup;
     let opening = if package { Some(opening(&options, &to)?) } else { None };
+    let mut size = 0;
     if options.verbosity > 0 {
-        let size = start.estimate(&to, &options.stream, 0)?;
+        size = start.estimate(&to, &options.stream, 0)?;
         if options.progress || options.parsable {
             tell(&options, &line(to.name(), from.as_deref(), size, options.parsable))?;
             tell(&options, &total(size, options.parsable, false))?;
@@ -30,7 +31,8 @@ pub(super) fn run(options: Options, name: &str) -> Outcome {
     }
     let mut out = output()?;
     out.write_all(opening.as_deref().unwrap_or_default())?;
-    stream_to(&mut out, &to, &start, &options, &options.stream, "dataset key must be loaded")?;
+    let stream = Stream { to: &to, start: &start, flags: &options.stream, size, key: "dataset key must be loaded" };
+    stream_to(&mut out, &stream, &options)?;
     if package {
         out.write_all(&conclusion())?;
     }

@@ -5,7 +5,7 @@ use nvlist::NvList;
 use pool::Dataset;
 use stream::send::{ResumeAt, Saved, SendFlags};
 
-use super::{Options, Start, line, output, stream_to, tell, total};
+use super::{Options, Start, Stream, line, output, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::pools;
@@ -132,8 +132,9 @@ fn rest(options: &Options, list: &NvList, at: &Token, to: &Dataset, flags: SendF
         return Err(failed("cannot resume send: making redacted streams is not in this version of Zuse"));
     }
     let start = from(at, to)?;
+    let mut size = 0;
     if options.verbosity > 0 {
-        let size = start.estimate(to, &flags, at.bytes)?;
+        size = start.estimate(to, &flags, at.bytes)?;
         let from = match &start {
             Start::Nothing => None,
             Start::Snapshot(from) => Some(from.name()),
@@ -147,6 +148,7 @@ fn rest(options: &Options, list: &NvList, at: &Token, to: &Dataset, flags: SendF
     if options.dry {
         return Ok(0);
     }
-    stream_to(&mut output()?, to, &start, options, &flags, "source key must be loaded")?;
+    let stream = Stream { to, start: &start, flags: &flags, size, key: "source key must be loaded" };
+    stream_to(&mut output()?, &stream, options)?;
     Ok(0)
 }
