@@ -17,6 +17,7 @@ mod keys;
 mod names;
 mod pools;
 mod props;
+mod replay;
 mod state;
 mod users;
 mod verbs;

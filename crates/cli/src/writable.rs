@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use pool::{Hooks, ImportOptions, OpenOptions, Spa};
 use vdev::import::Candidate;
-use vdev::{Device, FileDevice};
+use vdev::{Device, FileDevice, Latency};
 use zpl::UsedByBonus;
 
 use crate::error::{Failure, failed};
@@ -112,7 +112,7 @@ pub(crate) fn lock_paths(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> 
 
 fn try_lock(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> {
     let open = |path: &PathBuf| -> Result<Opened, vdev::Error> {
-        Ok((path.clone(), Arc::new(FileDevice::open_read_write(path)?)))
+        Ok((path.clone(), Latency::as_tuned(Arc::new(FileDevice::open_read_write(path)?))))
     };
     paths.iter().map(open).collect()
 }

@@ -3,13 +3,14 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::Endian;
+use base::{Endian, Txg};
 use dmu::Objset;
 use ondisk::zil::{ChainBlock, RawRecord, Records, Write, block_seq, is_successor};
 use ondisk::{BlkPtr, ZilHeader};
 use zio::{Bookmark, Buf};
 
 use crate::Error;
+use crate::claim::needs_replay;
 
 /// The header's flag that its `claim_lr_seq` counts (OpenZFS: `ZIL_CLAIM_LR_SEQ_VALID`).
 pub(crate) const CLAIM_LR_SEQ_VALID: u64 = 2;
@@ -104,6 +105,21 @@ impl Log {
     pub fn readable_bytes(&self) -> Option<u64> {
         let readable = self.blocks.iter().all(|block| !block.sealed);
         readable.then(|| self.blocks.iter().map(|block| block.bp.lsize()).sum())
+    }
+
+    /// The records that a replay would do, none of which a synced txg holds, each with whether its body is ciphertext. `synced` is the last
+    /// synced txg, which counts for a log that is not claimed.
+    pub fn due(&self, synced: Txg) -> impl Iterator<Item = (RawRecord<'_>, bool)> {
+        let (header, claimed) = (&self.header, self.header.claim_txg.0 != 0);
+        let first = if claimed { header.claim_txg } else { Txg(synced.0.saturating_add(1)) };
+        let limit = if claimed && !needs_replay(header) { 0 } else { self.summary.records };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let all = self.blocks.iter().flat_map(|block| {
+            let sealed = block.sealed;
+            block.records().map_while(Result::ok).map(move |record| (record, sealed))
+        });
+        let replayed = header.replay_seq;
+        all.take(limit).filter(move |(record, _)| record.header.seq > replayed && record.header.txg >= first)
     }
 
     /// The records that belong to the log, in order.

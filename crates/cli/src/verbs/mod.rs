@@ -33,6 +33,9 @@ const DATASETS: char = '\u{e012}';
 /// `--rewind-to-checkpoint`.
 pub(crate) const CHECKPOINT: char = args::REWIND_TO_CHECKPOINT;
 
+/// `--with-log`.
+const WITH_LOG: char = '\u{e013}';
+
 /// A verb.
 struct Verb {
     name: &'static str,
@@ -52,18 +55,18 @@ const COMMON_LONGS: &[Long] = &[("rewind-to-checkpoint", CHECKPOINT)];
 const VERBS: &[Verb] = &[
     Verb {
         name: "ls",
-        usage: "ls [-alR] [--json] [--sha256] TARGET ...",
+        usage: "ls [-alR] [--json] [--sha256] [--with-log] TARGET ...",
         about: "list files; with --json one object a line, all attributes",
         options: "alRj",
-        longs: &[("json", JSON), ("sha256", SHA256)],
+        longs: &[("json", JSON), ("sha256", SHA256), ("with-log", WITH_LOG)],
         run: ls::run,
     },
     Verb {
         name: "cat",
-        usage: "cat TARGET ...",
+        usage: "cat [--with-log] TARGET ...",
         about: "write files, or whole volumes, to standard output",
         options: "",
-        longs: &[],
+        longs: &[("with-log", WITH_LOG)],
         run: cat::run,
     },
     Verb {
@@ -76,12 +79,12 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "cp",
-        usage: "cp [-aqr] [--datasets] SOURCE ... DEST",
+        usage: "cp [-aqr] [--datasets] [--with-log] SOURCE ... DEST",
         about: "copy files and trees with owner, mode, times, links, holes, xattrs and ACLs: out of a pool (TARGET ... PATH),\n\
                 \t\tinto one (PATH|TARGET ... POOL[/FS]:/PATH), within one and between two; with --datasets a dataset\n\
                 \t\tand all below it to the host (volumes become files)",
         options: "aqrR",
-        longs: &[("archive", 'a'), ("datasets", DATASETS), ("recursive", 'r'), ("quiet", 'q')],
+        longs: &[("archive", 'a'), ("datasets", DATASETS), ("recursive", 'r'), ("quiet", 'q'), ("with-log", WITH_LOG)],
         run: cp::run,
     },
     Verb {
@@ -142,6 +145,14 @@ const VERBS: &[Verb] = &[
         run: verify::run,
     },
     Verb {
+        name: "zil",
+        usage: "zil ls [-j] POOL | DATASET ...",
+        about: "list what intent logs hold and no synced txg does: the records that the next import will replay",
+        options: "j",
+        longs: &[("json", JSON)],
+        run: zil::run,
+    },
+    Verb {
         name: "kstat",
         usage: "kstat [-j] [POOL ...]",
         about: "figures of pools under OpenZFS's names: cache, logs of space changes",
@@ -178,6 +189,7 @@ fn usage_of(verb: &Verb) -> String {
          \t\t\tnothing written but by verbs that change files, which leave the pool exported\n\
          \t-L file:///KEY\ta key for encrypted datasets (may be repeated; each encryption root takes the one that fits)\n\
          \t-T TXG\t\tthe pool as it was at that txg\n\
+         \t--with-log\tthe pool as it will be when its intent logs are replayed: done in memory, nothing is written\n\
          \t--rewind-to-checkpoint\n\
          Exit status: 0 all went well, 1 something failed or is damaged, 2 bad usage.\n",
         verb.usage, verb.about

@@ -13,7 +13,7 @@ use zuse::{Files, Target};
 
 use crate::args::Parsed;
 use crate::error::{Failure, failed, usage};
-use crate::verbs::CHECKPOINT;
+use crate::verbs::{CHECKPOINT, WITH_LOG};
 use crate::{keys, pools, writable};
 
 /// The pools that a command opened.
@@ -23,8 +23,11 @@ pub(crate) struct Session {
     keys: Vec<String>,
     txg: Option<Txg>,
     checkpoint: bool,
+    with_log: bool,
     open: Vec<(String, Arc<Pool>)>,
     writing: Vec<(String, Arc<Spa>)>,
+    /// Pools whose logs are replayed in memory: they live as long as they are read.
+    in_memory: Vec<Arc<Spa>>,
     file_systems: Vec<(String, Files)>,
 }
 
@@ -50,6 +53,7 @@ impl Session {
             keys: parsed.values('L').map(|v| v.to_string_lossy().into_owned()).collect(),
             txg,
             checkpoint: parsed.has(CHECKPOINT),
+            with_log: parsed.has(WITH_LOG),
             ..Session::default()
         })
     }
@@ -68,7 +72,9 @@ impl Session {
         if let Some((_, pool)) = self.open.iter().find(|(n, _)| n == name) {
             return Ok(Arc::clone(pool));
         }
-        let pool = if self.devices.is_empty() {
+        let pool = if self.with_log {
+            self.open_with_log(name)?
+        } else if self.devices.is_empty() {
             let missing =
                 || failed(format!("cannot open '{name}': no such pool (import it, or say with -d where it is)"));
             pools::of_dataset(name)?.ok_or_else(missing)?
@@ -86,6 +92,9 @@ impl Session {
         }
         if self.txg.is_some() || self.checkpoint {
             return Err(usage("an older state of a pool can only be read"));
+        }
+        if self.with_log {
+            return Err(usage("what is seen with --with-log can only be read"));
         }
         let doing = format!("cannot open '{name}'");
         let mut remembered = Vec::new();
@@ -131,15 +140,6 @@ impl Session {
         Ok(files)
     }
 
-    /// Writes what was changed, and closes the pools.
-    fn close(mut self) -> Result<(), Failure> {
-        self.file_systems.clear();
-        self.open.clear();
-        let exported = !self.devices.is_empty();
-        let mut result = Ok(());
-        for (name, spa) in self.writing {
-            let closed = if exported { spa.export() } else { spa.close() };
-            if let Err(e) = closed {
     /// The volume that a target names, to be changed; `None` if it names something in a file system.
     pub(super) fn volume(&mut self, target: &Target) -> Result<Option<Volume>, Failure> {
         let cannot = |why: &dyn std::fmt::Display| failed(format!("{target}: {why}"));
@@ -158,6 +158,15 @@ impl Session {
         Ok(Some(Volume::open(&spa, dataset.name()).map_err(|e| cannot(&e))?))
     }
 
+    /// Writes what was changed, and closes the pools.
+    fn close(mut self) -> Result<(), Failure> {
+        self.file_systems.clear();
+        self.open.clear();
+        let exported = !self.devices.is_empty();
+        let mut result = Ok(());
+        for (name, spa) in self.writing {
+            let closed = if exported { spa.export() } else { spa.close() };
+            if let Err(e) = closed {
                 result = Err(failed(format!("cannot close '{name}': {}", writable::why(&e))));
             }
         }
@@ -197,6 +206,31 @@ impl Session {
             eprintln!("warning: top-level devices {:?} are missing; what lies there is lost", info.missing_tops);
         }
         Ok(pool)
+    }
+
+    /// Opens a pool as it is with its logs replayed, in memory.
+    fn open_with_log(&mut self, name: &str) -> Result<Arc<Pool>, Failure> {
+        if self.txg.is_some() || self.checkpoint {
+            return Err(usage("the intent logs of an older state of a pool are gone"));
+        }
+        let (candidate, shown, remembered) = if self.devices.is_empty() {
+            let record = pools::find(name)?;
+            (pools::candidate(&record)?, Some(record.name.clone()), record.keys)
+        } else {
+            (self.candidate(name)?, None, Vec::new())
+        };
+        let shown = shown.filter(|name| *name != candidate.name);
+        let keys = |pool: &Arc<Pool>| {
+            for (root, location) in &remembered {
+                if let Err(Failure::Failed(why)) = keys::load(pool, root, Some(location)) {
+                    eprintln!("warning: {why}");
+                }
+            }
+            self.provide_keys(pool)
+        };
+        let (spa, view) = super::with_log::open(&candidate, shown, keys)?;
+        self.in_memory.push(spa);
+        Ok(view)
     }
 
     /// Finds the key of an encrypted dataset, if it is not loaded: among those of `-L`, at its `keylocation`, or by asking. If

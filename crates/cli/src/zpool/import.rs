@@ -22,7 +22,7 @@ use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
 use crate::state::{self, Imported};
-use crate::{host, keys, names, pools, writable};
+use crate::{host, keys, names, pools, replay, writable};
 
 /// Vdevs are not nested deeper than this.
 const VDEV_DEPTH_MAX: usize = 8;
@@ -38,6 +38,8 @@ struct Options {
     rewind: bool,
     dry_run: bool,
     load_keys: bool,
+    /// Not `-N`: logs are replayed.
+    mount: bool,
     temporary_name: bool,
     key_location: Option<String>,
     txg: Option<u64>,
@@ -102,6 +104,7 @@ fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {
         rewind: args.has('F'),
         dry_run: args.has('n'),
         load_keys: args.has('l'),
+        mount: !args.has('N'),
         temporary_name: args.has('t'),
         key_location: args.text('L'),
         txg: None,
@@ -346,6 +349,8 @@ fn import_writable(
     };
     let status = if options.load_keys { load_keys(&view, &mut record, options)? } else { 0 };
     let remembered = state::remember(&record);
+    // as the mounting of file systems does it; what cannot be opened now can be later
+    let status = if options.mount && !replay::all(&spa)? { 1 } else { status };
     for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
         spa.set_prop(&name, value).map_err(|e| cannot(writable::why(&e)))?;
     }

@@ -11,6 +11,7 @@ use ondisk::label::{self as layout, key};
 use super::FoundDevice;
 use crate::device::{Device, FileDevice};
 use crate::label::{Label, read_label};
+use crate::latency::Latency;
 
 /// Devices are mostly waited for: more threads than cores.
 const THREADS: usize = 8;
@@ -31,7 +32,7 @@ pub(super) fn all(paths: &[PathBuf]) -> Vec<FoundDevice> {
                     paths.get(n).map(|path| (n, path))
                 } {
                     let Ok(file) = FileDevice::open_read_only(path) else { continue };
-                    if let Some(device) = device(path.clone(), Arc::new(file)) {
+                    if let Some(device) = device(path.clone(), Latency::as_tuned(Arc::new(file))) {
                         found.lock().unwrap_or_else(PoisonError::into_inner).push((n, device));
                     }
                 }

@@ -1,0 +1,50 @@
+//! The replay of a pool's intent logs, with its progress for who looks on.
+
+use std::sync::Arc;
+
+use pool::Spa;
+use zpl::live::{ReplayProgress, replay_all};
+
+use crate::error::{Failure, failed};
+use crate::verbs::progress;
+
+/// Replays all logs of a pool whose datasets have their keys. Whether all could be opened; what could not is told on standard error.
+pub(crate) fn all(spa: &Arc<Spa>) -> Result<bool, Failure> {
+    let bar = progress::bar(0, false);
+    let mut watch = |progress: &ReplayProgress| {
+        bar.set_position(progress.bytes_done);
+        bar.set_message(line(progress));
+    };
+    let done = replay_all(spa, &mut watch).map_err(|e| failed(format!("cannot replay the intent logs: {e}")));
+    bar.finish_and_clear();
+    let mut whole = true;
+    for (name, opened) in done? {
+        if let Err(why) = opened {
+            eprintln!("cannot replay the intent log of '{name}': {why}");
+            whole = false;
+        }
+    }
+    Ok(whole)
+}
+
+fn line(progress: &ReplayProgress) -> String {
+    let ReplayProgress { logs, logs_done, records, records_done, left, .. } = progress;
+    let left = left.map_or(String::new(), |left| format!(", {} s left", left.as_secs()));
+    format!("intent logs: {logs_done} of {logs}, {records_done} of {records} records{left}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_line_tells_the_time_only_when_it_is_known() {
+        let mut progress =
+            ReplayProgress { logs: 3, logs_done: 1, records: 700, records_done: 20, ..Default::default() };
+        assert_eq!(line(&progress), "intent logs: 1 of 3, 20 of 700 records");
+        progress.left = Some(Duration::from_millis(4200));
+        assert_eq!(line(&progress), "intent logs: 1 of 3, 20 of 700 records, 4 s left");
+    }
+}

@@ -1,0 +1,45 @@
+//! Pools as they would be if their intent logs were replayed (`--with-log`).
+//!
+//! The pool is imported and its logs are replayed, all of it in earnest, on devices that keep in memory what is written to them: the real ones
+//! are only read. So what is seen is exactly what the next import will make of the logs. The changes may take as much memory as the
+//! cache (`zfs_arc_max`).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::tunable;
+use pool::{ImportOptions, OpenOptions, Pool, Spa};
+use vdev::import::Candidate;
+use vdev::{Device, Overlay, Room};
+
+use crate::error::{Failure, failed};
+use crate::{replay, writable};
+
+/// Opens `candidate` with its logs replayed in memory. `keys` loads the keys that are at hand. Nothing of the pool counts any more when
+/// what is given is dropped.
+pub(super) fn open(
+    candidate: &Candidate,
+    name: Option<String>,
+    keys: impl FnOnce(&Arc<Pool>) -> Result<(), Failure>,
+) -> Result<(Arc<Spa>, Arc<Pool>), Failure> {
+    let cannot = |why: String| failed(format!("cannot open '{}': {why}", candidate.name));
+    let room = Room::new(tunable::ZFS_ARC_MAX.get());
+    let over = |device: &vdev::import::FoundDevice| -> (PathBuf, Arc<dyn Device>) {
+        (device.path.clone(), Arc::new(Overlay::new(device.device.clone(), room.clone())))
+    };
+    let mut devices: Vec<_> = candidate.devices.iter().map(over).collect();
+    let aside = candidate.spares.iter().chain(&candidate.l2cache);
+    devices.extend(aside.map(|device| (device.path.clone(), device.device.clone())));
+    let again = vdev::import::scan_devices(devices).into_iter().find(|found| found.guid == candidate.guid);
+    let again = again.ok_or_else(|| cannot("its devices are not there any more".to_owned()))?;
+    let temporary_name = name.is_some();
+    let open = OpenOptions { name, arc_bytes: tunable::ZFS_ARC_MAX.get(), ..OpenOptions::default() };
+    // nobody else can see it: whoever uses the pool is not disturbed
+    let options = ImportOptions { open, again: true, force: true, temporary_name, ..ImportOptions::default() };
+    let why = |e: &pool::Error| cannot(writable::why(e));
+    let spa = Spa::import(&again, &options, writable::hooks()).map_err(|e| why(&e))?;
+    keys(&spa.view().map_err(|e| why(&e))?)?;
+    replay::all(&spa)?;
+    let view = spa.view().map_err(|e| why(&e))?;
+    Ok((spa, view))
+}

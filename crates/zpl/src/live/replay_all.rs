@@ -1,0 +1,112 @@
+//! All logs of a pool, replayed side by side, for an import (OpenZFS: file systems are replayed as they are mounted, volumes as they are made
+//! known).
+//!
+//! Each dataset is opened as its user would open it, so what its user finds is done. Datasets know nothing of each other; their
+//! changes meet in the txgs of the pool.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use pool::{Dataset, KeyStatus, Kind, ListOptions, Spa};
+
+use super::{Volume, Zfs};
+use crate::Error;
+
+/// Datasets that are replayed at a time.
+const DATASETS: usize = 8;
+/// How often is told how far it is.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// How far the replay of a pool's logs is. Of logs that are not begun, nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplayProgress {
+    /// Logs.
+    pub logs: u64,
+    /// Of them, those that are done.
+    pub logs_done: u64,
+    /// Records of the logs that were begun.
+    pub records: u64,
+    /// Of them, those that are done.
+    pub records_done: u64,
+    /// Bytes of these records, and of the blocks that they point at.
+    pub bytes: u64,
+    /// Of them, those of records that are done.
+    pub bytes_done: u64,
+    /// How long the rest will take, going by the bytes; `None` if that cannot be told yet.
+    pub left: Option<Duration>,
+}
+
+impl ReplayProgress {
+    fn of(spa: &Spa, logs: u64, logs_done: u64, took: Duration) -> ReplayProgress {
+        let meter = spa.replay_meter();
+        let (bytes, bytes_done) = (meter.bytes.get(), meter.bytes_done.get());
+        let known = meter.logs.get() >= logs && bytes_done > 0;
+        let left = known.then(|| took.mul_f64(bytes.saturating_sub(bytes_done) as f64 / bytes_done as f64));
+        let (records, records_done) = (meter.records.get(), meter.records_done.get());
+        ReplayProgress { logs, logs_done, records, records_done, bytes, bytes_done, left }
+    }
+}
+
+/// Replays the logs of all datasets of a pool that have something to replay, and whose keys are loaded, and tells `watch` how far it is. Gives the
+/// datasets, each with the error that it could not be opened by. What ended a replay before its time stands in the pool's history.
+///
+/// # Errors
+/// When the datasets cannot be listed.
+pub fn replay_all(
+    spa: &Arc<Spa>,
+    watch: &mut dyn FnMut(&ReplayProgress),
+) -> Result<Vec<(String, Result<(), Error>)>, Error> {
+    let due = due(spa)?;
+    if due.is_empty() {
+        return Ok(Vec::new());
+    }
+    let begun = Instant::now();
+    let (next, done, changed) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Condvar::new());
+    let work = || {
+        while let (n, Some((name, kind))) = {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            (n, due.get(n))
+        } {
+            let opened = match kind {
+                Kind::Volume => Volume::open(spa, name).map(drop),
+                _ => Zfs::open(spa, name).map(drop),
+            };
+            done.lock().push((n, opened));
+            changed.notify_all();
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = DATASETS.min(due.len());
+        let spawn = || std::thread::Builder::new().name("zil-replay-all".to_owned()).spawn_scoped(scope, work);
+        // this thread only watches, unless it is the only one
+        if (0..threads).filter_map(|_| spawn().ok()).count() == 0 {
+            work();
+        }
+        let mut finished = done.lock();
+        while finished.len() < due.len() {
+            changed.wait_for(&mut finished, TELL_EVERY);
+            let progress = ReplayProgress::of(spa, due.len() as u64, finished.len() as u64, begun.elapsed());
+            MutexGuard::unlocked(&mut finished, || watch(&progress));
+        }
+    });
+    let mut done = done.into_inner();
+    done.sort_unstable_by_key(|(n, _)| *n);
+    Ok(due.into_iter().map(|(name, _)| name).zip(done.into_iter().map(|(_, opened)| opened)).collect())
+}
+
+/// The datasets with something to replay, and what each is.
+fn due(spa: &Spa) -> Result<Vec<(String, Kind)>, Error> {
+    let view = spa.view()?;
+    let all = view.list(view.name(), &ListOptions::DATASETS)?;
+    let heads: Vec<&Dataset> = all.iter().filter_map(|entry| entry.dataset()).collect();
+    // one that cannot be read cannot be replayed either; who opens it is told
+    let look = |dataset: &Dataset| {
+        let header = dataset.objset().ok()?.phys().zil_header.clone();
+        let here = dataset.key_status().ok()? != KeyStatus::Unavailable;
+        let due = here && zil::claim::needs_replay(&header);
+        due.then(|| Some((dataset.name().to_owned(), dataset.kind().ok()?))).flatten()
+    };
+    Ok(base::tasks::map(heads, look).into_iter().flatten().collect())
+}
