@@ -171,6 +171,29 @@ impl Acl {
         if (aces.len() as u64) < count { Err(bad("shorter than its entries")) } else { Ok(aces) }
     }
 
+    /// Decodes `count` entries as callers give them and the intent log has them: as the old form, with two GUIDs more in object entries
+    /// (OpenZFS: `ace_t`, `ace_object_t`).
+    ///
+    /// # Errors
+    /// [`Error::BadAcl`] if there are fewer bytes, or too many entries.
+    pub(crate) fn decode_given(buf: &[u8], count: u64, e: Endian) -> Result<Vec<Ace>, Error> {
+        let mut rest = buf;
+        let mut aces = Vec::new();
+        for _ in 0..count.min(MAX_ENTRIES + 1) {
+            let mut ace = *Acl::decode_old(rest, 1, e)?.first().ok_or(Error::BadAcl { object: 0, why: "no entry" })?;
+            let object_entry = matches!(ace.kind, AceType::Other(5..=8));
+            if object_entry {
+                ace.object_types =
+                    bytes::array(rest, 12).zip(bytes::array(rest, 28)).map(|(own, inherited)| [own, inherited]);
+            }
+            rest = rest
+                .get(if object_entry { 44 } else { 12 }..)
+                .ok_or(Error::BadAcl { object: 0, why: "shorter than its entries" })?;
+            aces.push(ace);
+        }
+        if count > MAX_ENTRIES { Err(Error::BadAcl { object: 0, why: "too many entries" }) } else { Ok(aces) }
+    }
+
     /// Decodes `count` entries of the newer form.
     ///
     /// # Errors

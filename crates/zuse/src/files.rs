@@ -13,7 +13,8 @@ const EEXIST: i32 = 17;
 const PIECE: usize = 4 << 20;
 
 /// A file system that is open for writing. Paths are relative to its root; symbolic links in a path are followed, except the last name's.
-/// Changes are seen at once, and are on disk after [`crate::Pool::sync`], or a few seconds later. Cheap to clone.
+/// Changes are seen at once, and are on disk a few seconds later, or after [`Files::fsync`], [`Files::sync`] or [`crate::Pool::sync`]. Cheap to
+/// clone.
 ///
 /// ```
 /// # fn main() -> Result<(), zuse::Error> {
@@ -116,6 +117,24 @@ impl Files {
             self.zfs.write(&self.cred, id, at, &buf).map_err(Error::at(path))?;
             at += n as u64;
         }
+    }
+
+    /// Waits until a file's contents and attributes, and all names of the file system, are on stable storage; links are followed. They go to the
+    /// intent log, which takes much less than a sync of the pool.
+    ///
+    /// # Errors
+    /// As [`Files::stat`]; when the pool is suspended.
+    pub fn fsync(&self, path: &[u8]) -> Result<(), Error> {
+        let (id, _) = self.stat_with(path, Follow::Always)?;
+        self.zfs.fsync(id).map_err(Error::at(path))
+    }
+
+    /// As [`Files::fsync`], for all files of the file system.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.zfs.sync().map_err(Error::at(b""))
     }
 
     /// A file without contents: a new one, or one that is cut.

@@ -45,7 +45,7 @@ const OWNERS: u32 = 0x10 | 0x100 | 0x4_0000 | 0x8_0000;
 const WRITE_ACL_AND_OWNER: u32 = 0x4_0000 | 0x8_0000;
 
 /// Flags that a caller may set of a list (OpenZFS: `V4_ACL_WIDE_FLAGS`).
-const V4_WIDE: u64 = FileFlags::ACL_AUTO_INHERIT.0 | FileFlags::ACL_DEFAULTED.0 | FileFlags::ACL_PROTECTED.0;
+pub(crate) const V4_WIDE: u64 = FileFlags::ACL_AUTO_INHERIT.0 | FileFlags::ACL_DEFAULTED.0 | FileFlags::ACL_PROTECTED.0;
 /// All flags of a file that tell of its list (OpenZFS: `ZFS_ACL_WIDE_FLAGS`), and that nobody is denied execution.
 pub(crate) const ACL_WIDE: u64 = V4_WIDE
     | FileFlags::ACL_TRIVIAL.0
@@ -349,13 +349,7 @@ pub fn list_of_mode(kind: Kind, mode: u32) -> Vec<u8> {
 pub(crate) fn encode(aces: &[Ace]) -> Vec<u8> {
     let mut out = Vec::with_capacity(aces.len() * 16);
     for ace in aces {
-        let kind = match ace.kind {
-            AceType::Allow => 0u16,
-            AceType::Deny => 1,
-            AceType::Audit => 2,
-            AceType::Alarm => 3,
-            AceType::Other(n) => n,
-        };
+        let kind = number_of(ace.kind);
         out.extend_from_slice(&kind.to_ne_bytes());
         out.extend_from_slice(&ace.flags.to_ne_bytes());
         out.extend_from_slice(&ace.mask.to_ne_bytes());
@@ -373,6 +367,37 @@ pub(crate) fn encode(aces: &[Ace]) -> Vec<u8> {
         }
     }
     out
+}
+
+/// The entries as callers give them, and the intent log has them: who, mask, flags, type, 12 bytes; two GUIDs more in object entries (OpenZFS:
+/// `ace_t`, `ace_object_t`).
+pub(crate) fn encode_given(aces: &[Ace]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(aces.len() * 12);
+    for ace in aces {
+        let kind = number_of(ace.kind);
+        let id = match ace.who {
+            Who::User(id) | Who::NamedGroup(id) => id.posix_id(),
+            Who::Owner | Who::Group | Who::Everyone => u32::MAX,
+        };
+        out.extend_from_slice(&id.to_ne_bytes());
+        out.extend_from_slice(&ace.mask.to_ne_bytes());
+        out.extend_from_slice(&ace.flags.to_ne_bytes());
+        out.extend_from_slice(&kind.to_ne_bytes());
+        if matches!(kind, 5..=8) {
+            out.extend_from_slice(ace.object_types.unwrap_or_default().as_flattened());
+        }
+    }
+    out
+}
+
+const fn number_of(kind: AceType) -> u16 {
+    match kind {
+        AceType::Allow => 0,
+        AceType::Deny => 1,
+        AceType::Audit => 2,
+        AceType::Alarm => 3,
+        AceType::Other(n) => n,
+    }
 }
 
 #[cfg(test)]
@@ -397,6 +422,8 @@ mod tests {
             relatime: true,
             readonly: false,
             sync: 0,
+            logbias: 0,
+            logs_sa_xattrs: true,
         }
     }
 
@@ -425,6 +452,10 @@ mod tests {
         let bytes = encode(&aces);
         assert_eq!(bytes.len(), 8 + 16 + 48 + 16);
         assert_eq!(Acl::decode(&bytes, 4, Endian::NATIVE).unwrap(), aces);
+        let given = encode_given(&aces);
+        assert_eq!(given.len(), 12 + 12 + 44 + 12);
+        assert_eq!(Acl::decode_given(&given, 4, Endian::NATIVE).unwrap(), aces);
+        assert!(Acl::decode_given(&given[..79], 4, Endian::NATIVE).is_err());
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Contents of files: reading, writing, waiting for the disk (OpenZFS: `zfs_read`, `zfs_write`, `zfs_grow_blocksize`, `zfs_fsync`,
-//! `zfs_statvfs`).
+//! Contents of files: reading, writing (OpenZFS: `zfs_read`, `zfs_write`, `zfs_grow_blocksize`, `zfs_statvfs`).
 //!
 //! A read takes no lock of its own and allocates nothing: it borrows a cursor, which remembers the blocks of pointers that it came through
 //! last. A write goes in chunks of whole blocks, each with a place in a txg of its own, so that one large write does not hold up
@@ -14,7 +13,7 @@ use dmu::{BlockCursor, Tx};
 use parking_lot::Mutex;
 
 use super::znode::content_modified;
-use super::{Cred, Refusal, SMALL_CHANGE, SYNC_DISABLED, StatFs, Zfs, Znode};
+use super::{Cred, Refusal, SMALL_CHANGE, StatFs, Zfs, Znode};
 use crate::{Attrs, Error, FileFlags, Kind};
 
 /// The largest size of a file (Linux: `MAX_LFS_FILESIZE`).
@@ -143,6 +142,18 @@ impl Zfs {
         self.write_node(cred, &node, Some(offset), data).map(|_| ())
     }
 
+    /// Writes at an offset, or at the end, and waits until it is on stable storage (`O_DSYNC`); gives where that was. With `sync=disabled` it does
+    /// not wait.
+    ///
+    /// # Errors
+    /// As [`Zfs::write`] and [`Zfs::fsync`].
+    pub fn write_sync(&self, cred: &Cred, id: u64, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
+        let node = self.znode(id)?;
+        let at = self.write_awaited(cred, &node, offset, data, true)?;
+        self.fsync(id)?;
+        Ok(at)
+    }
+
     /// Writes at the end of a file; gives where that was.
     ///
     /// # Errors
@@ -157,6 +168,18 @@ impl Zfs {
     /// # Errors
     /// As [`Zfs::write`].
     pub fn write_node(&self, cred: &Cred, node: &Arc<Znode>, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
+        self.write_awaited(cred, node, offset, data, false)
+    }
+
+    /// As [`Zfs::write_node`]; `awaited` tells that the caller is going to wait for it.
+    fn write_awaited(
+        &self,
+        cred: &Cred,
+        node: &Arc<Znode>,
+        offset: Option<u64>,
+        data: &[u8],
+        awaited: bool,
+    ) -> Result<u64, Error> {
         expect_file(node)?;
         let start = offset.unwrap_or_else(|| node.with_attrs(|attrs| attrs.size));
         if data.is_empty() {
@@ -180,7 +203,9 @@ impl Zfs {
                 let _content = node.content.write();
                 // the end may have moved since it was looked at
                 let at = place.map_or(at, |_| node.with_attrs(|attrs| attrs.size));
-                self.write_chunk(tx, node, cred, at, now, end.max(at.saturating_add(rest.len() as u64)))?;
+                let end = end.max(at.saturating_add(rest.len() as u64));
+                self.write_chunk(tx, node, cred, at, now, end)?;
+                self.log_write(tx, node, at, now, awaited);
                 Ok(at)
             })?;
             first = first.or(Some(at));
@@ -231,13 +256,15 @@ impl Zfs {
             }
             return Err(failed.into());
         }
-        let now = self.now();
+        let (now, before) = (self.now(), node.attrs());
         node.edit(self, tx, |attrs| {
             attrs.size = attrs.size.max(chunk_end);
             content_modified(attrs, now);
             clear_setid(attrs, cred);
             Ok(())
-        })
+        })?;
+        self.log_mode(tx, node, &before);
+        Ok(())
     }
 
     /// Makes the block of a file of one block as large as a file of `end` bytes needs it (OpenZFS: `zfs_rangelock_cb`, `zfs_write`,
@@ -256,19 +283,6 @@ impl Zfs {
             object.set_block_size(tx, wanted, 0)?;
         }
         Ok(())
-    }
-
-    /// Waits until what was changed in a file is on disk; with `sync=disabled` it does not. All waiting of a caller for his data goes
-    /// through here.
-    ///
-    /// # Errors
-    /// ENOENT if there is no such file; EIO if the pool is suspended.
-    pub fn fsync(&self, id: u64) -> Result<(), Error> {
-        self.znode(id)?;
-        match self.settings().sync {
-            SYNC_DISABLED => Ok(()),
-            _ => Ok(self.spa().sync()?),
-        }
     }
 
     /// Space and objects of the file system.

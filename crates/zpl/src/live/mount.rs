@@ -110,8 +110,16 @@ impl Vfs for Zfs {
         Zfs::list_xattrs(self, cred, id)
     }
 
+    fn write_sync(&self, cred: &Cred, id: u64, offset: Option<u64>, data: &[u8]) -> Result<u64, Error> {
+        Zfs::write_sync(self, cred, id, offset, data)
+    }
+
     fn fsync(&self, id: u64) -> Result<(), Error> {
         Zfs::fsync(self, id)
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        Zfs::sync(self)
     }
 
     fn statfs(&self) -> Result<StatFs, Error> {

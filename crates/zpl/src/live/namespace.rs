@@ -8,7 +8,7 @@ use dmu::Tx;
 use super::access::{self, Perms};
 use super::names::{NAME_MAX, entry_word, is_dots};
 use super::znode::{content_modified, state_changed};
-use super::{Cred, NewFile, Open, Refusal, SMALL_CHANGE, Zfs, Znode};
+use super::{Cred, NewFile, Open, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
 use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
 
 /// Links that a file can have: what Linux shows of the number.
@@ -113,6 +113,7 @@ impl Zfs {
             self.check(cred, &dir, to_add(new.kind))?;
             let birth = self.plan_new(cred, &dir, new)?;
             let node = self.make_node(tx, &birth)?;
+            node.set_nascent(true);
             let named = self.init_posix_acl(tx, cred, &dir, &node).and_then(|()| {
                 zap.add_u64(tx, name, entry_word(node.id(), new.kind))?;
                 self.note_long_name(tx, name);
@@ -121,6 +122,13 @@ impl Zfs {
             if let Err(error) = named {
                 self.unmake_node(tx, &node)?;
                 return Err(error);
+            }
+            node.set_nascent(false);
+            self.log_create(tx, &dir, &node, name, new.target, birth.list());
+            self.log_first_xattrs(tx, &node)?;
+            if let Some((atime, mtime)) = new.times {
+                let set = SetAttr { atime: Some(atime), mtime: Some(mtime), ..SetAttr::default() };
+                self.log_setattr(tx, &node, &set, &node.attrs());
             }
             self.entries_changed(tx, &dir, Delta::plus(new.kind), self.now())?;
             Ok((node.id(), node.attrs()))
@@ -160,6 +168,7 @@ impl Zfs {
                 zap.remove(tx, name)?;
                 return Err(error);
             }
+            self.log_link(tx, &dir, &node, name);
             self.entries_changed(tx, &dir, Delta::plus(Kind::File), now)?;
             Ok(node.attrs())
         })
@@ -209,6 +218,7 @@ impl Zfs {
             self.check_delete(cred, &dir, &node)?;
             zap.remove(tx, &entry.name)?;
             self.drop_link(tx, &node)?;
+            self.log_remove(tx, &dir, &node, &entry.name);
             self.entries_changed(tx, &dir, Delta::minus(Kind::File), self.now())
         })
     }
@@ -244,6 +254,7 @@ impl Zfs {
                 }
                 zap.remove(tx, &entry.name)?;
                 self.drop_link(tx, &node)?;
+                self.log_remove(tx, &dir, &node, &entry.name);
                 return self.entries_changed(tx, &dir, Delta::minus(Kind::Directory), self.now());
             }
         })

@@ -188,6 +188,11 @@ fn owners_and_mode(cred: &Cred, parent: &Attrs, new: &NewFile<'_>) -> (Owners, u
 }
 
 impl Birth<'_> {
+    /// The list, if it says more than the mode.
+    pub(super) fn list(&self) -> Option<&NewAcl> {
+        Some(&self.acl).filter(|acl| acl.flags & FileFlags::ACL_TRIVIAL.0 == 0)
+    }
+
     /// With number, time and generation that a log has recorded.
     pub(super) fn recorded_as(self, recorded: Recorded) -> Self {
         Birth { now: recorded.crtime, recorded: Some(recorded), ..self }

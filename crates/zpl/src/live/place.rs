@@ -141,7 +141,7 @@ impl Shared {
     pub(super) fn join(&self) -> Held {
         let (spa, tx) = (self.spa, self.tx.clone());
         let shared = Some(tx.clone());
-        let place = Place { spa, objset: self.objset, netfree: true, tx: shared, left: 0, depth: 1, batch: false };
+        let place = Place { objset: self.objset, netfree: true, tx: shared, depth: 1, ..Place::new(spa) };
         PLACES.with_borrow_mut(|places| places.insert(0, place));
         Held { spa, tx }
     }

@@ -230,7 +230,7 @@ impl Zfs {
             self.drop_link(tx, &target.node)?;
             at_to = at_to.and(Delta::minus(target.kind));
         }
-        match whiteout {
+        match &whiteout {
             Some(whiteout) => {
                 let word = entry_word(whiteout.id(), Kind::CharDevice);
                 from.dir()?.update_u64(tx, &source.entry.name, word)?;
@@ -238,6 +238,11 @@ impl Zfs {
             }
             None => drop(from.dir()?.remove(tx, &source.entry.name)?),
         }
+        if let Some(gone) = target.as_ref().filter(|target| target.node.is_unlinked()) {
+            self.log().forget(gone.node.id());
+        }
+        let form = (plan.mode, whiteout.as_deref());
+        self.log_rename(tx, (from, &source.entry.name), (to, to_name), &source.node, form);
         self.renamed(tx, &source.node, to, now)?;
         self.directories_changed(tx, (from, at_from), (to, at_to), now)
     }
@@ -258,6 +263,7 @@ impl Zfs {
         let (from, now) = (source.dir, self.now());
         to.dir()?.update_u64(tx, &target.entry.name, entry_word(source.node.id(), source.kind))?;
         from.dir()?.update_u64(tx, &source.entry.name, entry_word(target.node.id(), target.kind))?;
+        self.log_rename(tx, (from, &source.entry.name), (to, &target.entry.name), &source.node, (plan.mode, None));
         self.renamed(tx, &source.node, to, now)?;
         self.renamed(tx, &target.node, from, now)?;
         let gains = Delta::plus(target.kind).and(Delta::minus(source.kind));

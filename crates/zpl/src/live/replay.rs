@@ -29,17 +29,17 @@ use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, SetAttr, Settings,
 use crate::{Ace, Acl, Error, FileFlags, Kind, Time, decode_dxattr};
 
 /// Fields of a change of attributes that count (Linux: `ATTR_*`).
-const ATTR_MODE: u64 = 0x1;
-const ATTR_UID: u64 = 0x2;
-const ATTR_GID: u64 = 0x4;
-const ATTR_SIZE: u64 = 0x8;
-const ATTR_ATIME: u64 = 0x10;
-const ATTR_MTIME: u64 = 0x20;
+pub(super) const ATTR_MODE: u64 = 0x1;
+pub(super) const ATTR_UID: u64 = 0x2;
+pub(super) const ATTR_GID: u64 = 0x4;
+pub(super) const ATTR_SIZE: u64 = 0x8;
+pub(super) const ATTR_ATIME: u64 = 0x10;
+pub(super) const ATTR_MTIME: u64 = 0x20;
 /// Further attributes: that the time of creation counts, and the project (OpenZFS: `XAT0_*`).
-const XAT_CREATETIME: u32 = 0x1;
-const XAT_PROJID: u32 = 0x4_0000;
+pub(super) const XAT_CREATETIME: u32 = 0x1;
+pub(super) const XAT_PROJID: u32 = 0x4_0000;
 /// Further attributes that are flags of a file.
-const XAT_FLAGS: [(u32, FileFlags); 14] = [
+pub(super) const XAT_FLAGS: [(u32, FileFlags); 14] = [
     (0x2, FileFlags::ARCHIVE),
     (0x4, FileFlags::SYSTEM),
     (0x8, FileFlags::READONLY),
@@ -157,7 +157,7 @@ impl Zfs {
                 self.play_acl(tx, *foid, Acl::decode_old(aces, *count, entry.endian)?, None)
             }
             Record::Acl { foid, acl } => {
-                let aces = Acl::decode(acl.aces, acl.count, entry.endian)?;
+                let aces = Acl::decode_given(acl.aces, acl.count, entry.endian)?;
                 self.play_acl(tx, *foid, aces, Some(acl.flags))
             }
             Record::SetSaXattr { foid, name, value } => self.play_sa_xattr(tx, *foid, name, *value),
@@ -195,7 +195,7 @@ impl Zfs {
             self.setattr(&Cred::ROOT, new.foid, &set)?;
         }
         if let Some(acl) = &new.acl {
-            let aces = Acl::decode(acl.aces, acl.count, entry.endian)?;
+            let aces = Acl::decode_given(acl.aces, acl.count, entry.endian)?;
             self.play_acl(tx, new.foid, aces, Some(acl.flags))?;
         }
         Ok(())

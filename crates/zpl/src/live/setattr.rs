@@ -206,6 +206,7 @@ impl Zfs {
             }
             Ok(())
         })?;
+        self.log_setattr(tx, node, &SetAttr { size: None, ..*set }, &before);
         if set.mode.is_some() && self.settings().acltype == ACLTYPE_POSIX && before.kind() != Kind::Symlink {
             self.chmod_posix(tx, node, mode)?;
         }
@@ -236,7 +237,9 @@ impl Zfs {
                 attrs.flags.0 = attrs.flags.0 & !acl::ACL_WIDE | new.flags;
                 state_changed(attrs, now);
                 Ok(())
-            })
+            })?;
+            self.log_acl(tx, &node, &new);
+            Ok(())
         })?;
         Ok(node.attrs())
     }

@@ -292,11 +292,24 @@ pub trait Vfs: Send + Sync {
     /// When they cannot be read.
     fn list_xattrs(&self, cred: &Cred, id: u64) -> Result<Vec<Vec<u8>>, Error>;
 
-    /// Waits until what was changed is on disk.
+    /// Writes at an offset, or at the end, and waits until it is on stable storage, as a file that is open with `O_SYNC` is written; gives where that
+    /// was.
+    ///
+    /// # Errors
+    /// As [`Vfs::write`] and [`Vfs::fsync`].
+    fn write_sync(&self, cred: &Cred, id: u64, offset: Option<u64>, data: &[u8]) -> Result<u64, Error>;
+
+    /// Waits until what was changed in a file, and all names, are on stable storage.
     ///
     /// # Errors
     /// EIO if the pool is suspended.
     fn fsync(&self, id: u64) -> Result<(), Error>;
+
+    /// As [`Vfs::fsync`], for all files.
+    ///
+    /// # Errors
+    /// As [`Vfs::fsync`].
+    fn sync(&self) -> Result<(), Error>;
 
     /// Space and objects.
     ///

@@ -177,7 +177,7 @@ impl Zfs {
     }
 
     /// The packed list of a file, decoded: stored names and values in order.
-    fn packed_xattrs(&self, node: &Znode) -> Result<Vec<Xattr>, Error> {
+    pub(super) fn packed_xattrs(&self, node: &Znode) -> Result<Vec<Xattr>, Error> {
         let sa = node.sa(self)?;
         match sa.get(Attr::Dxattr).filter(|packed| !packed.is_empty()) {
             None => Ok(Vec::new()),
@@ -208,7 +208,7 @@ impl Zfs {
             XattrMode::Replace if !in_list && in_dir.is_empty() => return Err(Refusal::NoAttribute.of(node.id())),
             _ => {}
         }
-        packed.retain(|(stored, _)| !is_it(stored));
+        let gone: Vec<Vec<u8>> = packed.extract_if(.., |(stored, _)| is_it(stored)).map(|(stored, _)| stored).collect();
         let rest = packed.len();
         packed.push((name.to_vec(), value.to_vec()));
         let bytes = pack(node, &packed)?;
@@ -217,7 +217,10 @@ impl Zfs {
             for stored in in_dir {
                 self.remove_hidden(tx, node, &stored)?;
             }
-            return self.set_packed(tx, node, bytes);
+            self.set_packed(tx, node, bytes)?;
+            self.log_gone(tx, node, gone.iter().filter(|stored| *stored != name));
+            self.log_sa_xattr(tx, node, name, Some(value));
+            return Ok(());
         }
         for stored in in_dir.iter().filter(|stored| *stored != name) {
             self.remove_hidden(tx, node, stored)?;
@@ -226,27 +229,35 @@ impl Zfs {
         if in_list {
             packed.truncate(rest);
             let bytes = pack(node, &packed)?;
-            return self.set_packed(tx, node, bytes);
+            self.set_packed(tx, node, bytes)?;
+            self.log_gone(tx, node, gone.iter());
+            return Ok(());
         }
         self.changed(tx, node)
+    }
+
+    /// Logs that attributes went from the packed list.
+    fn log_gone<'a>(&self, tx: &Tx, node: &Znode, names: impl Iterator<Item = &'a Vec<u8>>) {
+        names.for_each(|stored| self.log_sa_xattr(tx, node, stored, None));
     }
 
     /// Takes an attribute from wherever it is; tells whether it was there. `content` is held.
     fn drop_xattr(&self, tx: &Tx, node: &Arc<Znode>, name: &[u8]) -> Result<bool, Error> {
         let mut packed = self.packed_xattrs(node)?;
         let in_dir = self.hidden_names(node, name)?;
-        let before = packed.len();
-        packed.retain(|(stored, _)| linux_name(stored).is_none_or(|shown| shown != name));
+        let is_it = |stored: &[u8]| linux_name(stored).is_some_and(|shown| shown == name);
+        let gone: Vec<Vec<u8>> = packed.extract_if(.., |(stored, _)| is_it(stored)).map(|(stored, _)| stored).collect();
         for stored in &in_dir {
             self.remove_hidden(tx, node, stored)?;
         }
-        if packed.len() < before {
+        if !gone.is_empty() {
             let bytes = pack(node, &packed)?;
             self.set_packed(tx, node, bytes)?;
+            self.log_gone(tx, node, gone.iter());
         } else if !in_dir.is_empty() {
             self.changed(tx, node)?;
         }
-        Ok(packed.len() < before || !in_dir.is_empty())
+        Ok(!gone.is_empty() || !in_dir.is_empty())
     }
 
     fn set_packed(&self, tx: &Tx, node: &Znode, bytes: Vec<u8>) -> Result<(), Error> {
@@ -291,7 +302,7 @@ impl Zfs {
     fn put_posix_access(&self, tx: &Tx, cred: &Cred, node: &Arc<Znode>, acl: Option<&PosixAcl>) -> Result<(), Error> {
         let name = PosixAcl::ACCESS.as_bytes();
         if let Some(acl) = acl {
-            let now = self.now();
+            let (now, before) = (self.now(), node.attrs());
             node.edit(self, tx, |attrs| {
                 let mode = mode_with(attrs, acl, cred);
                 if mode != attrs.mode {
@@ -299,6 +310,7 @@ impl Zfs {
                 }
                 Ok(())
             })?;
+            self.log_mode(tx, node, &before);
         }
         match acl.filter(|acl| !acl.mode().1) {
             Some(acl) => self.put_xattr(tx, cred, node, name, &acl.encode(), XattrMode::Set),

@@ -40,7 +40,9 @@ impl Zfs {
         let value = self.znode(entry.object)?;
         dir.dir()?.remove(tx, stored)?;
         self.count_entry(tx, &dir, -1)?;
-        self.drop_link(tx, &value)
+        self.drop_link(tx, &value)?;
+        self.log_remove(tx, &dir, &value, stored);
+        Ok(())
     }
 
     /// Writes a value into the hidden directory, which is made if it is not there.
@@ -66,7 +68,10 @@ impl Zfs {
             attrs.size = 0;
             Ok(())
         })?;
-        self.write_chunk(tx, &file, &Cred::ROOT, 0, value, value.len() as u64)
+        self.write_chunk(tx, &file, &Cred::ROOT, 0, value, value.len() as u64)?;
+        self.log_truncate(tx, &file, 0, 0);
+        self.log_write(tx, &file, 0, value, false);
+        Ok(())
     }
 
     fn count_entry(&self, tx: &Tx, dir: &Znode, change: i64) -> Result<(), Error> {
@@ -87,6 +92,7 @@ impl Zfs {
             return Err(error.into());
         }
         self.count_entry(tx, dir, 1)?;
+        self.log_create(tx, dir, &file, stored, &[], None);
         Ok(file)
     }
 
@@ -108,6 +114,7 @@ impl Zfs {
             attrs.xattr_dir = dir.id();
             Ok(())
         })?;
+        self.log_mkxattr(tx, node, &dir);
         Ok(dir)
     }
 }

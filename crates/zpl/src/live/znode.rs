@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use dmu::sa::{Attr, SaAttrs, SaValue, words};
@@ -25,6 +26,10 @@ pub struct Znode {
     pub(crate) content: RwLock<()>,
     /// Who reads it, and where.
     pub(super) streams: Mutex<super::prefetch::Streams>,
+    /// It is being made, and has no name yet.
+    nascent: AtomicBool,
+    /// The last txg with something that the intent log does not have.
+    missed: AtomicU64,
     state: RwLock<State>,
 }
 
@@ -34,6 +39,8 @@ struct State {
     unlinked: bool,
     /// How many hold it open.
     opens: u64,
+    /// Of them, for writes that are waited for.
+    syncs: u64,
 }
 
 impl Znode {
@@ -45,7 +52,9 @@ impl Znode {
             names: RwLock::default(),
             content: RwLock::default(),
             streams: Mutex::default(),
-            state: RwLock::new(State { attrs, unlinked, opens: 0 }),
+            nascent: AtomicBool::new(false),
+            missed: AtomicU64::new(0),
+            state: RwLock::new(State { attrs, unlinked, opens: 0, syncs: 0 }),
         }
     }
 
@@ -82,6 +91,31 @@ impl Znode {
     #[must_use]
     pub fn is_unlinked(&self) -> bool {
         self.state.read().unlinked
+    }
+
+    /// Whether it has no name: any more, or yet.
+    pub(super) fn is_nameless(&self) -> bool {
+        self.nascent.load(Ordering::Relaxed) || self.is_unlinked()
+    }
+
+    /// Says whether the file is being made.
+    pub(super) fn set_nascent(&self, nascent: bool) {
+        self.nascent.store(nascent, Ordering::Relaxed);
+    }
+
+    /// Something of the file is not in the intent log.
+    pub(super) fn miss(&self, tx: &Tx) {
+        self.missed.fetch_max(tx.txg().0, Ordering::Relaxed);
+    }
+
+    /// The last txg that has such.
+    pub(super) fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody holds it open for writes that are waited for.
+    pub(super) fn writes_sync(&self) -> bool {
+        self.state.read().syncs > 0
     }
 
     /// The names of a directory.
@@ -228,7 +262,7 @@ impl Nodes {
         &self.0[(id % SHARDS as u64) as usize]
     }
 
-    fn get(&self, id: u64) -> Option<Arc<Znode>> {
+    pub(super) fn get(&self, id: u64) -> Option<Arc<Znode>> {
         self.shard(id).files.read().get(&id).cloned()
     }
 
@@ -280,7 +314,7 @@ impl Zfs {
             }
             state.opens += 1;
         }
-        Ok(Open { zfs: self.clone(), node })
+        Ok(Open { zfs: self.clone(), node, sync: false })
     }
 }
 
@@ -288,6 +322,7 @@ impl Zfs {
 pub struct Open {
     zfs: Zfs,
     node: Arc<Znode>,
+    sync: bool,
 }
 
 impl Open {
@@ -302,6 +337,16 @@ impl Open {
     pub fn id(&self) -> u64 {
         self.node.id()
     }
+
+    /// The same for synchronous writes (`O_SYNC`, `O_DSYNC`): while it is held, whoever waits for the log has what is written to the file
+    /// in it. To wait for each write is for the writer: [`Vfs::write_sync`](super::Vfs::write_sync).
+    #[must_use]
+    pub fn synchronous(mut self) -> Open {
+        if !std::mem::replace(&mut self.sync, true) {
+            self.node.state.write().syncs += 1;
+        }
+        self
+    }
 }
 
 impl Drop for Open {
@@ -309,6 +354,7 @@ impl Drop for Open {
         let last = {
             let mut state = self.node.state.write();
             state.opens = state.opens.saturating_sub(1);
+            state.syncs = state.syncs.saturating_sub(self.sync.into());
             state.opens == 0 && state.unlinked
         };
         if last {

@@ -1,17 +1,22 @@
 //! Volumes that are written (OpenZFS: `zvol_write`, `zvol_discard`, `zvol_set_volsize`).
 //!
 //! A volume is one object of equal blocks. A write goes in chunks of whole blocks, each with a place in a txg of its own; a discard frees
-//! whole blocks and makes zeros of parts, in pieces. The size stands in a ZAP beside the data, and in the property `volsize`.
+//! whole blocks and makes zeros of parts, in pieces. The size stands in a ZAP beside the data, and in the property `volsize`. Writes and
+//! discards go to the intent log, all of them with each flush (OpenZFS: `zvol_log_write`, `zvol_log_truncate`, `zvol_get_data`).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use base::Txg;
 use dmu::{Object, Objset, Zap};
+use ondisk::zil::{Record, TxType};
 use parking_lot::RwLock;
-use pool::{PropSource, Spa, Value};
+use pool::{Dataset, PropSource, Spa, Value};
+use zil::write::{BlockGot, Got, WriteSource, ZilPolicy};
 
 use super::io::chunk;
+use super::log::{self, Log, Piece};
 use super::place::Held;
-use super::{Refusal, SMALL_CHANGE, SYNC_DISABLED, replay, replay_volume};
+use super::{Refusal, SMALL_CHANGE, replay, replay_volume};
 use crate::{Error, Zvol};
 
 const PROPERTIES_OBJECT: u64 = 2;
@@ -25,11 +30,44 @@ pub struct Volume {
     spa: Arc<Spa>,
     name: String,
     objset: Arc<Objset>,
-    data: Object,
+    body: Arc<Body>,
     properties: Zap,
     block: u64,
+    log: Arc<Log>,
+}
+
+/// What is in a volume.
+struct Body {
+    spa: Arc<Spa>,
+    data: Object,
     /// The size; held for writing by who changes blocks, and the size itself.
     size: RwLock<u64>,
+}
+
+impl WriteSource for Body {
+    fn copy(&self, _object: u64, _generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
+        let size = self.size.read();
+        if offset >= *size {
+            return Ok(Got::Gone);
+        }
+        self.data.read(offset, buf)?;
+        Ok(Got::Data)
+    }
+
+    fn write_block(
+        &self,
+        _object: u64,
+        _generation: u64,
+        offset: u64,
+        _len: u64,
+        txg: Txg,
+    ) -> Result<BlockGot, dmu::Error> {
+        let size = self.size.read();
+        if offset >= *size {
+            return Ok(BlockGot::Gone);
+        }
+        log::write_block(&self.spa, &self.data, offset, txg)
+    }
 }
 
 impl Volume {
@@ -47,13 +85,26 @@ impl Volume {
         let done = spa
             .replaying(&objset, || zil::replay::replay(&objset, spa.take_log(&objset), &player, spa.replay_meter()))?;
         replay::tell(spa, name, done.as_ref())?;
-        Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, data, properties, block, size })
+        let body = Arc::new(Body { spa: spa.clone(), data, size });
+        let log = Log::new(spa);
+        let weak: Weak<Body> = Arc::downgrade(&body);
+        log.begin(spa.zil(&objset), weak, policy(&dataset)?);
+        Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, body, properties, block, log })
+    }
+
+    /// Reads the properties of the log anew: some have been changed.
+    ///
+    /// # Errors
+    /// When the dataset cannot be read.
+    pub fn reload_settings(&self) -> Result<(), Error> {
+        self.log.set_policy(policy(&self.spa.view()?.dataset_by_id(self.objset.id())?)?);
+        Ok(())
     }
 
     /// Bytes (property `volsize`).
     #[must_use]
     pub fn size(&self) -> u64 {
-        *self.size.read()
+        *self.body.size.read()
     }
 
     /// Bytes of a block (property `volblocksize`).
@@ -67,10 +118,10 @@ impl Volume {
     /// # Errors
     /// When a block cannot be read.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        let size = self.size.read();
+        let size = self.body.size.read();
         let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = left.min(buf.len());
-        self.data.read(offset, buf.get_mut(..len).unwrap_or_default())?;
+        self.body.data.read(offset, buf.get_mut(..len).unwrap_or_default())?;
         Ok(len)
     }
 
@@ -79,6 +130,19 @@ impl Volume {
     /// # Errors
     /// ENXIO behind the end, where nothing is written; EDQUOT, ENOSPC.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.write_awaited(offset, data, false)
+    }
+
+    /// Writes at `offset`, and waits until it is on stable storage (FUA).
+    ///
+    /// # Errors
+    /// As [`Volume::write`] and [`Volume::flush`].
+    pub fn write_sync(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.write_awaited(offset, data, true)?;
+        self.flush()
+    }
+
+    fn write_awaited(&self, offset: u64, data: &[u8], awaited: bool) -> Result<(), Error> {
         self.check_range(offset, data.len() as u64)?;
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
@@ -87,14 +151,26 @@ impl Volume {
             // what is changed in part is read before the place is taken
             for edge in [at, at.saturating_add(now.len() as u64)] {
                 if edge.checked_rem(self.block).unwrap_or(0) != 0 {
-                    self.data.block(edge / self.block)?;
+                    self.body.data.block(edge / self.block)?;
                 }
             }
             let bytes = SMALL_CHANGE.max(now.len() as u64 + 2 * self.block);
             let place = Held::begin(&self.spa, &self.objset, bytes, false)?;
-            let size = self.size.write();
+            let size = self.body.size.write();
             self.fits(*size, at, now.len() as u64)?;
-            self.data.write(&place, at, now)?;
+            self.body.data.write(&place, at, now)?;
+            let piece = Piece {
+                object: self.body.data.id(),
+                generation: 0,
+                offset: at,
+                data: now,
+                block_size: self.block,
+                awaited,
+                sync: true,
+            };
+            self.log.put_write(&place, &piece);
+            drop(size);
+            place.finish()?;
             at = at.saturating_add(now.len() as u64);
             rest = later;
         }
@@ -111,9 +187,14 @@ impl Volume {
         while at < end {
             let piece = (end - at).min(DISCARD);
             let place = Held::begin(&self.spa, &self.objset, SMALL_CHANGE.max(2 * self.block), true)?;
-            let size = self.size.write();
+            let size = self.body.size.write();
             self.fits(*size, at, piece)?;
-            self.data.free_range(&place, at, piece)?;
+            self.body.data.free_range(&place, at, piece)?;
+            let id = self.body.data.id();
+            let record = Record::Truncate { foid: id, offset: at, length: piece };
+            self.log.put(&place, TxType::Truncate, &record, Some(id), true);
+            drop(size);
+            place.finish()?;
             at = at.saturating_add(piece);
         }
         Ok(())
@@ -122,13 +203,10 @@ impl Volume {
     /// Waits until what was written is on disk; with `sync=disabled` it does not. All waiting for a volume goes through here.
     ///
     /// # Errors
-    /// EIO if the pool is suspended.
+    /// EIO if the pool is suspended; EBUSY within an operation.
     pub fn flush(&self) -> Result<(), Error> {
-        let dataset = self.spa.view()?.dataset_by_id(self.objset.id())?;
-        match dataset.prop("sync")?.and_then(|prop| prop.value.number()) {
-            Some(SYNC_DISABLED) => Ok(()),
-            _ => Ok(self.spa.sync()?),
-        }
+        self.reload_settings()?;
+        self.log.commit_all()
     }
 
     /// Gives the volume another size, a multiple of its blocks; what lies behind is freed.
@@ -140,7 +218,7 @@ impl Volume {
         self.spa.set_props(&self.name, &value, PropSource::Local)?;
         let stored = self.properties.lookup_u64("size")?;
         let stored = stored.ok_or(Error::Missing { object: PROPERTIES_OBJECT, what: "size" })?;
-        *self.size.write() = stored;
+        *self.body.size.write() = stored;
         Ok(())
     }
 
@@ -150,8 +228,16 @@ impl Volume {
 
     fn fits(&self, size: u64, offset: u64, len: u64) -> Result<(), Error> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= size);
-        if inside { Ok(()) } else { Err(Refusal::NoData.of(self.data.id())) }
+        if inside { Ok(()) } else { Err(Refusal::NoData.of(self.body.data.id())) }
     }
+}
+
+/// What the properties of a volume say to its log.
+fn policy(dataset: &Dataset) -> Result<ZilPolicy, Error> {
+    let number = |name: &str| -> Result<u64, Error> {
+        Ok(dataset.prop(name)?.and_then(|prop| prop.value.number()).unwrap_or(0))
+    };
+    Ok(log::policy_of(number("sync")?, number("logbias")?))
 }
 
 impl std::fmt::Debug for Volume {

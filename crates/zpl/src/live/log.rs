@@ -1,0 +1,295 @@
+//! The way of changes into the intent log, and who waits for them (OpenZFS: `zfs_log.c`, `zfs_get_data`, `zfs_fsync`).
+//!
+//! Each operation hands its record to the log behind its last change, while what orders the changes is still locked ([`log_names`](super::log_names),
+//! [`log_files`](super::log_files)): so the order of records is that of changes. Names are in every commit; what concerns one file alone waits
+//! for a commit of that file, or of all.
+//!
+//! What cannot be logged is *missed*: an attribute without the feature `zilsaxattr`, or without a value. Who then
+//! waits for the file, or for all files, waits for the txg. So does everybody for what was changed under `sync=disabled`, when that ends.
+//!
+//! A commit may wait for a txg. So nobody may hold a place meanwhile: within a batch the shared place is given back first, and
+//! `sync=always` is seen to when an operation, or the batch, is over.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::Txg;
+use dmu::{Object, SyncedBlock, Tx};
+use ondisk::zil::{Record, TxType};
+use pool::Spa;
+use zil::write::{BlockGot, Got, Itx, ItxData, LogBias, SyncMode, WriteSource, WriteState, Zil, ZilPolicy};
+
+use super::{Inner, Refusal, Settings, Zfs, Znode, place};
+use crate::{Error, FileFlags};
+
+/// Files that stand above a hidden one: its directory, and whose that is.
+const OWNERS_MAX: usize = 3;
+
+/// The log of a dataset as its changes see it.
+pub(super) struct Log {
+    spa: Arc<Spa>,
+    /// None before the log that was found is replayed: a replay is not logged.
+    zil: OnceLock<Arc<Zil>>,
+    /// The last txg with something of one file that the log does not have.
+    missed: AtomicU64,
+    /// The last txg of which the log has nothing.
+    blind: AtomicU64,
+}
+
+/// A piece of a write on its way.
+pub(super) struct Piece<'a> {
+    pub(super) object: u64,
+    pub(super) generation: u64,
+    pub(super) offset: u64,
+    pub(super) data: &'a [u8],
+    pub(super) block_size: u64,
+    /// Whether somebody is about to wait for it.
+    pub(super) awaited: bool,
+    /// Whether every commit takes it.
+    pub(super) sync: bool,
+}
+
+impl Log {
+    pub(super) fn new(spa: &Arc<Spa>) -> Arc<Log> {
+        Arc::new(Log { spa: spa.clone(), zil: OnceLock::new(), missed: AtomicU64::new(0), blind: AtomicU64::new(0) })
+    }
+
+    /// Begins to log: what was found is replayed.
+    pub(super) fn begin(&self, zil: Arc<Zil>, source: Weak<dyn WriteSource>, policy: ZilPolicy) {
+        zil.set_source(source);
+        zil.set_policy(policy);
+        let _ = self.zil.set(zil);
+    }
+
+    pub(super) fn set_policy(&self, policy: ZilPolicy) {
+        let Some(zil) = self.zil.get() else { return };
+        let before = zil.policy();
+        zil.set_policy(policy);
+        if before.sync == SyncMode::Disabled && policy.sync != SyncMode::Disabled {
+            self.blind.fetch_max(self.spa.txgs().open().0, Ordering::Relaxed);
+        }
+    }
+
+    /// The log, if changes go there.
+    fn zil(&self) -> Option<&Arc<Zil>> {
+        self.zil.get().filter(|zil| zil.logs())
+    }
+
+    pub(super) fn logs(&self) -> bool {
+        self.zil().is_some()
+    }
+
+    /// Bytes of block pointers that a record can have behind `head` bytes.
+    pub(super) fn room_behind(&self, head: u64) -> u64 {
+        self.zil().map_or(0, |zil| zil.max_record().saturating_sub(head))
+    }
+
+    /// Hands a record over. With `sync` every commit takes it, else one of its object.
+    pub(super) fn put(self: &Arc<Self>, tx: &Tx, kind: TxType, record: &Record<'_>, object: Option<u64>, sync: bool) {
+        let Some(zil) = self.zil() else { return };
+        zil.assign(tx, Itx { record: record.encode(kind), object, sync, data: ItxData::InRecord });
+        self.owe(zil);
+    }
+
+    /// Hands a write over: in one record, or one a block if blocks are pointed at.
+    pub(super) fn put_write(self: &Arc<Self>, tx: &Tx, piece: &Piece<'_>) {
+        let Some(zil) = self.zil() else { return };
+        let Piece { object, generation, block_size, sync, .. } = *piece;
+        let state = zil.write_state(piece.data.len() as u64, block_size, piece.awaited);
+        let (mut offset, mut rest) = (piece.offset, piece.data);
+        while !rest.is_empty() {
+            let in_block = block_size.saturating_sub(offset.checked_rem(block_size).unwrap_or(0));
+            let take = match state {
+                WriteState::Indirect => usize::try_from(in_block).unwrap_or(usize::MAX).clamp(1, rest.len()),
+                WriteState::Copied | WriteState::NeedCopy => rest.len(),
+            };
+            let (now, later) = rest.split_at_checked(take).unwrap_or((rest, &[]));
+            let len = now.len() as u64;
+            let data = match state {
+                WriteState::Copied => ItxData::InRecord,
+                WriteState::NeedCopy => ItxData::NeedCopy { offset, len, generation },
+                WriteState::Indirect => ItxData::Indirect { offset, len, generation },
+            };
+            let copied = (state == WriteState::Copied).then_some(now);
+            let record =
+                ondisk::zil::Write { foid: object, offset, length: len, blkptr: ondisk::BlkPtr::HOLE, data: copied };
+            let record = Record::Write(record).encode(TxType::Write);
+            zil.assign(tx, Itx { record, object: Some(object), sync, data });
+            (offset, rest) = (offset.saturating_add(len), later);
+        }
+        self.owe(zil);
+    }
+
+    /// Something of a file is not in the log.
+    pub(super) fn miss(self: &Arc<Self>, tx: &Tx) {
+        if let Some(zil) = self.zil() {
+            self.missed.fetch_max(tx.txg().0, Ordering::Relaxed);
+            self.owe(zil);
+        }
+    }
+
+    /// Drops what waits for a commit of a file that has no name any more.
+    pub(super) fn forget(&self, object: u64) {
+        if let Some(zil) = self.zil() {
+            zil.forget(object);
+        }
+    }
+
+    /// With `sync=always` whoever holds the place in the txg waits for the log when he is done.
+    fn owe(self: &Arc<Self>, zil: &Zil) {
+        if zil.policy().sync == SyncMode::Always {
+            place::owe(&self.spa, self);
+        }
+    }
+
+    /// Waits for the changes of one file and all names, or for all changes; `missed` is the last txg of which the log lacks something of the
+    /// file.
+    ///
+    /// # Errors
+    /// EBUSY within an operation; EIO if the pool is suspended.
+    pub(super) fn commit(&self, object: Option<u64>, missed: u64) -> Result<(), Error> {
+        if !place::give_back(&self.spa) {
+            return Err(Refusal::Busy.of(object.unwrap_or(0)));
+        }
+        let missed = missed.max(self.blind.load(Ordering::Relaxed));
+        match self.zil.get() {
+            Some(zil) if missed <= self.spa.txgs().synced().0 => Ok(zil.commit(object)?),
+            Some(zil) if zil.policy().sync == SyncMode::Disabled => Ok(()),
+            _ => Ok(self.spa.sync()?),
+        }
+    }
+
+    /// As [`Log::commit`] for all.
+    ///
+    /// # Errors
+    /// As [`Log::commit`].
+    pub(super) fn commit_all(&self) -> Result<(), Error> {
+        self.commit(None, self.missed.load(Ordering::Relaxed))
+    }
+}
+
+/// What the properties say to the log.
+pub(super) fn policy_of(sync: u64, logbias: u64) -> ZilPolicy {
+    let sync = match sync {
+        1 => SyncMode::Always,
+        super::SYNC_DISABLED => SyncMode::Disabled,
+        _ => SyncMode::Standard,
+    };
+    ZilPolicy { sync, logbias: if logbias == 1 { LogBias::Throughput } else { LogBias::Latency } }
+}
+
+impl Settings {
+    pub(super) fn log_policy(&self) -> ZilPolicy {
+        policy_of(self.sync, self.logbias)
+    }
+}
+
+/// Writes the block at `offset` to its place.
+pub(super) fn write_block(spa: &Spa, object: &Object, offset: u64, txg: Txg) -> Result<BlockGot, dmu::Error> {
+    let Some(policy) = spa.write_policy(object.objset()) else { return Ok(BlockGot::Copy) };
+    let blkid = offset.checked_div(object.block_size()).unwrap_or(0);
+    Ok(match object.sync_block(blkid, txg, &policy)? {
+        SyncedBlock::Written(bp) => BlockGot::Block(bp),
+        SyncedBlock::Already => BlockGot::Already,
+        SyncedBlock::Gone => BlockGot::Gone,
+        SyncedBlock::Copy => BlockGot::Copy,
+    })
+}
+
+impl Inner {
+    /// The file that a record was about, if it still is the same and has a name.
+    fn logged(&self, id: u64, generation: u64) -> Result<Option<Arc<Znode>>, dmu::Error> {
+        let node = match self.nodes.get(id) {
+            Some(node) => node,
+            // it is not taken in: it may be about to be freed
+            None => match self.fs.node(id) {
+                Ok(node) => Arc::new(Znode::new(node.object().clone(), node.attrs().clone())),
+                Err(Error::Dmu(error)) if !error.is_not_found() => return Err(error),
+                Err(_) => return Ok(None),
+            },
+        };
+        let same = node.with_attrs(|attrs| attrs.generation == generation);
+        Ok(Some(node).filter(|node| same && !node.is_unlinked()))
+    }
+}
+
+impl WriteSource for Inner {
+    fn copy(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
+        let Some(node) = self.logged(object, generation)? else { return Ok(Got::Gone) };
+        let _content = node.content.read();
+        // what was cut off is not worth logging
+        if offset >= node.with_attrs(|attrs| attrs.size) {
+            return Ok(Got::Gone);
+        }
+        node.object().read(offset, buf)?;
+        Ok(Got::Data)
+    }
+
+    fn write_block(
+        &self,
+        object: u64,
+        generation: u64,
+        offset: u64,
+        len: u64,
+        txg: Txg,
+    ) -> Result<BlockGot, dmu::Error> {
+        let Some(node) = self.logged(object, generation)? else { return Ok(BlockGot::Gone) };
+        let _content = node.content.read();
+        if offset >= node.with_attrs(|attrs| attrs.size) {
+            return Ok(BlockGot::Gone);
+        }
+        // blocks may have become larger since; then the record is still within one
+        let size = node.object().block_size();
+        if offset.checked_rem(size).is_none_or(|skip| skip.saturating_add(len) > size) {
+            return Ok(BlockGot::Copy);
+        }
+        write_block(&self.spa, node.object(), offset, txg)
+    }
+}
+
+impl Zfs {
+    pub(super) fn log(&self) -> &Arc<Log> {
+        &self.0.log
+    }
+
+    /// Whether nothing of a file is logged: it has no name, or belongs to a file that has none.
+    pub(super) fn is_unlogged(&self, node: &Znode) -> bool {
+        if !self.log().logs() || node.is_nameless() {
+            return true;
+        }
+        let owner_of = |attrs: &crate::Attrs| attrs.flags.has(FileFlags::XATTR).then_some(attrs.parent);
+        let mut owner = node.with_attrs(owner_of);
+        for _ in 0..OWNERS_MAX {
+            let Some(id) = owner else { return false };
+            match self.znode(id) {
+                Ok(above) if !above.is_nameless() => owner = above.with_attrs(owner_of),
+                _ => return true,
+            }
+        }
+        true
+    }
+
+    /// Waits until what was changed in a file, and all names, are on stable storage; with `sync=disabled` it does not. All waiting of a caller
+    /// for his data goes through here and [`Zfs::sync`]. Within [`Zfs::batch`] the shared place in the txg is given back first.
+    ///
+    /// # Errors
+    /// ENOENT if there is no such file; EIO if the pool is suspended; EBUSY within an operation.
+    pub fn fsync(&self, id: u64) -> Result<(), Error> {
+        let node = self.znode(id)?;
+        match self.settings().sync {
+            super::SYNC_DISABLED => Ok(()),
+            _ => self.log().commit(Some(id), node.missed()),
+        }
+    }
+
+    /// As [`Zfs::fsync`], for all files.
+    ///
+    /// # Errors
+    /// EIO if the pool is suspended; EBUSY within an operation.
+    pub fn sync(&self) -> Result<(), Error> {
+        match self.settings().sync {
+            super::SYNC_DISABLED => Ok(()),
+            _ => self.log().commit_all(),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Records of what is in a file and of its attributes (OpenZFS: `zfs_log_write`, `zfs_log_truncate`, `zfs_log_setattr`, `zfs_log_setsaxattr`,
+//! `zfs_log_acl`, `zfs_log_clone_range`). They wait for a commit of the file, unless it is open for synchronous writes.
+
+use dmu::Tx;
+use ondisk::BlkPtr;
+use ondisk::zil::{AttrPart, Record, SetAttr as Logged, TxType};
+
+use super::acl::{self, NewAcl};
+use super::log::Piece;
+use super::log_names::{acl_part, pair};
+use super::replay::{
+    ATTR_ATIME, ATTR_GID, ATTR_MODE, ATTR_MTIME, ATTR_SIZE, ATTR_UID, XAT_CREATETIME, XAT_FLAGS, XAT_PROJID,
+};
+use super::{SetAttr, Zfs, Znode};
+use crate::{Attrs, FileFlags};
+
+/// The bit of the mask that says that further attributes follow (OpenZFS on Linux: `ATTR_XVATTR`).
+const ATTR_XVATTR: u64 = 1 << 31;
+/// Bytes of a CLONE_RANGE before its pointers (OpenZFS: `lr_clone_range_t`), and of a pointer.
+const CLONE_HEAD: u64 = 72;
+const BLKPTR: u64 = 128;
+
+impl Zfs {
+    /// Hands over a record of one file.
+    fn log_file(&self, tx: &Tx, node: &Znode, kind: TxType, record: &Record<'_>) {
+        self.log().put(tx, kind, record, Some(node.id()), node.writes_sync());
+    }
+
+    /// WRITE; `awaited` says that the caller will wait for it. A value of an extended attribute is in every commit, as its name is.
+    pub(super) fn log_write(&self, tx: &Tx, node: &Znode, offset: u64, data: &[u8], awaited: bool) {
+        if self.is_unlogged(node) {
+            return;
+        }
+        let (generation, hidden) = node.with_attrs(|attrs| (attrs.generation, attrs.flags.has(FileFlags::XATTR)));
+        let always = self.settings().sync == super::SYNC_ALWAYS;
+        let piece = Piece {
+            object: node.id(),
+            generation,
+            offset,
+            data,
+            block_size: node.object().block_size(),
+            awaited: awaited || always,
+            sync: hidden || node.writes_sync(),
+        };
+        self.log().put_write(tx, &piece);
+    }
+
+    /// TRUNCATE: a hole.
+    pub(super) fn log_truncate(&self, tx: &Tx, node: &Znode, offset: u64, length: u64) {
+        if !self.is_unlogged(node) {
+            let sync = node.writes_sync() || node.with_attrs(|attrs| attrs.flags.has(FileFlags::XATTR));
+            let record = Record::Truncate { foid: node.id(), offset, length };
+            self.log().put(tx, TxType::Truncate, &record, Some(node.id()), sync);
+        }
+    }
+
+    /// SETATTR of what `set` asks for, of which the file's attributes tell what came of it; `before` are those that it had. A mode that changed
+    /// along goes along.
+    pub(super) fn log_setattr(&self, tx: &Tx, node: &Znode, set: &SetAttr, before: &Attrs) {
+        if self.is_unlogged(node) {
+            return;
+        }
+        let now = node.attrs();
+        let given = |given: bool, bit: u64| if given { bit } else { 0 };
+        let attrs = further(set, before, &now);
+        let mask = given(set.mode.is_some() || now.mode != before.mode, ATTR_MODE)
+            | given(set.uid.is_some(), ATTR_UID)
+            | given(set.gid.is_some(), ATTR_GID)
+            | given(set.size.is_some(), ATTR_SIZE)
+            | given(set.atime.is_some() || set.touch, ATTR_ATIME)
+            | given(set.mtime.is_some() || set.touch, ATTR_MTIME)
+            | given(attrs.is_some(), ATTR_XVATTR);
+        if mask == 0 {
+            return;
+        }
+        let record = Logged {
+            foid: node.id(),
+            mask,
+            mode: now.mode.into(),
+            uid: now.uid().into(),
+            gid: now.gid().into(),
+            size: now.size,
+            atime: pair(now.atime),
+            mtime: pair(now.mtime),
+            attrs: attrs.as_ref().map(Further::part),
+            domains: Vec::new(),
+        };
+        self.log_file(tx, node, TxType::Setattr, &Record::SetAttr(record));
+    }
+
+    /// SETATTR of a mode that changed on the way.
+    pub(super) fn log_mode(&self, tx: &Tx, node: &Znode, before: &Attrs) {
+        if node.with_attrs(|attrs| attrs.mode) != before.mode {
+            self.log_setattr(tx, node, &SetAttr::default(), before);
+        }
+    }
+
+    /// SETSAXATTR, by the stored name. An empty value stands for none in a record, so it cannot be logged.
+    pub(super) fn log_sa_xattr(&self, tx: &Tx, node: &Znode, name: &[u8], value: Option<&[u8]>) {
+        if self.is_unlogged(node) {
+            return;
+        }
+        if !self.settings().logs_sa_xattrs || value.is_some_and(<[u8]>::is_empty) {
+            node.miss(tx);
+            self.log().miss(tx);
+            return;
+        }
+        let record = Record::SetSaXattr { foid: node.id(), name, value };
+        self.log_file(tx, node, TxType::Setsaxattr, &record);
+    }
+
+    /// ACL.
+    pub(super) fn log_acl(&self, tx: &Tx, node: &Znode, new: &NewAcl) {
+        if !self.is_unlogged(node) {
+            let aces = acl::encode_given(&new.aces);
+            let record = Record::Acl { foid: node.id(), acl: acl_part(new, &aces) };
+            self.log_file(tx, node, TxType::Acl, &record);
+        }
+    }
+
+    /// CLONE_RANGE: `len` bytes from `offset` on are these blocks now; as many records as it takes.
+    pub(super) fn log_clone(&self, tx: &Tx, node: &Znode, offset: u64, len: u64, blksz: u64, bps: &[BlkPtr]) {
+        if self.is_unlogged(node) {
+            return;
+        }
+        let most = usize::try_from(self.log().room_behind(CLONE_HEAD) / BLKPTR).unwrap_or(usize::MAX).max(1);
+        let (mut at, mut left) = (offset, len);
+        for bps in bps.chunks(most) {
+            let length = left.min((bps.len() as u64).saturating_mul(blksz));
+            let record = Record::CloneRange { foid: node.id(), offset: at, length, blksz, bps: bps.to_vec() };
+            self.log_file(tx, node, TxType::CloneRange, &record);
+            (at, left) = (at.saturating_add(length), left.saturating_sub(length));
+        }
+    }
+}
+
+/// Attributes beyond those of POSIX, as a record has them.
+struct Further {
+    asked: u32,
+    flags: u64,
+    crtime: [u64; 2],
+    stamp: [u8; 32],
+}
+
+/// What is changed of them, if anything.
+fn further(set: &SetAttr, before: &Attrs, now: &Attrs) -> Option<Further> {
+    let mut out = Further { asked: 0, flags: 0, crtime: [0; 2], stamp: [0; 32] };
+    let differs = |flag: FileFlags| (before.flags.0 ^ now.flags.0) & flag.0 != 0;
+    for (bit, flag) in XAT_FLAGS.into_iter().filter(|(_, flag)| set.flags.is_some() && differs(*flag)) {
+        out.asked |= bit;
+        out.flags |= if now.flags.has(flag) { u64::from(bit) } else { 0 };
+    }
+    if set.crtime.is_some() {
+        out.asked |= XAT_CREATETIME;
+        out.crtime = pair(now.crtime);
+    }
+    if let Some(projid) = set.projid {
+        out.asked |= XAT_PROJID;
+        out.stamp.iter_mut().zip(projid.to_le_bytes()).for_each(|(to, from)| *to = from);
+    }
+    (out.asked != 0).then_some(out)
+}
+
+impl Further {
+    fn part(&self) -> AttrPart<'_> {
+        AttrPart { bitmap: vec![self.asked, 0, 0], attrs: self.flags, crtime: self.crtime, scanstamp: &self.stamp }
+    }
+}

@@ -1,0 +1,160 @@
+//! Records of names that come, change and go (OpenZFS: `zfs_log_create`, `zfs_log_symlink`, `zfs_log_link`, `zfs_log_remove`,
+//! `zfs_log_rename`). Every commit takes them.
+
+use dmu::Tx;
+use ondisk::zil::{AclPart, Create, Record, Rename, TxType, Whiteout};
+
+use super::acl::{self, NewAcl};
+use super::{RenameMode, Zfs, Znode};
+use crate::{Attrs, Error, Kind};
+
+/// Seconds and nanoseconds, as records tell times.
+pub(super) fn pair(time: crate::Time) -> [u64; 2] {
+    [time.sec.cast_unsigned(), time.nsec.into()]
+}
+
+/// Slots of the dnode of a new file.
+fn slots(node: &Znode) -> u64 {
+    node.object().phys().slots() as u64
+}
+
+/// A list in a record.
+pub(super) fn acl_part<'a>(new: &NewAcl, aces: &'a [u8]) -> AclPart<'a> {
+    let flags = new.flags & acl::V4_WIDE;
+    AclPart { count: new.aces.len() as u64, flags, aces, fuids: Vec::new(), domains: Vec::new() }
+}
+
+fn create<'a>(dir: &Znode, node: &Znode, attrs: &Attrs, name: &'a [u8]) -> Create<'a> {
+    Create {
+        doid: dir.id(),
+        foid: node.id(),
+        slots: slots(node),
+        mode: attrs.mode.into(),
+        uid: attrs.uid().into(),
+        gid: attrs.gid().into(),
+        generation: attrs.generation,
+        crtime: pair(attrs.crtime),
+        rdev: attrs.rdev.unwrap_or(0),
+        attrs: None,
+        acl: None,
+        domains: Vec::new(),
+        name,
+        link: None,
+    }
+}
+
+impl Zfs {
+    /// CREATE, MKDIR, SYMLINK. A list that is not the mode's own goes along.
+    pub(super) fn log_create(
+        &self,
+        tx: &Tx,
+        dir: &Znode,
+        node: &Znode,
+        name: &[u8],
+        link: &[u8],
+        list: Option<&NewAcl>,
+    ) {
+        if self.is_unlogged(dir) {
+            return;
+        }
+        let attrs = node.attrs();
+        let (is_dir, is_link) = (attrs.kind() == Kind::Directory, attrs.kind() == Kind::Symlink);
+        let aces = list.map(|list| acl::encode_given(&list.aces));
+        let acl = list.zip(aces.as_deref()).map(|(list, aces)| acl_part(list, aces)).filter(|_| !is_link);
+        let kind = match (is_dir, acl.is_some()) {
+            _ if is_link => TxType::Symlink,
+            (false, false) => TxType::Create,
+            (false, true) => TxType::CreateAcl,
+            (true, false) => TxType::Mkdir,
+            (true, true) => TxType::MkdirAcl,
+        };
+        let record = Create { acl, link: is_link.then_some(link), ..create(dir, node, &attrs, name) };
+        self.log().put(tx, kind, &Record::Create(record), None, true);
+    }
+
+    /// MKXATTR: the hidden directory of a file.
+    pub(super) fn log_mkxattr(&self, tx: &Tx, node: &Znode, dir: &Znode) {
+        if !self.is_unlogged(node) {
+            let record = create(node, dir, &dir.attrs(), b"");
+            self.log().put(tx, TxType::Mkxattr, &Record::Create(record), None, true);
+        }
+    }
+
+    /// Extended attributes that a new file has got before its name.
+    pub(super) fn log_first_xattrs(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
+        if self.is_unlogged(node) {
+            return Ok(());
+        }
+        for (name, value) in self.packed_xattrs(node)? {
+            self.log_sa_xattr(tx, node, &name, Some(&value));
+        }
+        let hidden = node.with_attrs(|attrs| attrs.xattr_dir);
+        if hidden == 0 {
+            return Ok(());
+        }
+        let dir = self.znode(hidden)?;
+        self.log_mkxattr(tx, node, &dir);
+        for entry in self.fs().read_dir(hidden)? {
+            let entry = entry?;
+            let value = self.znode(entry.object)?;
+            self.log_create(tx, &dir, &value, &entry.name, &[], None);
+            let len = usize::try_from(value.with_attrs(|attrs| attrs.size)).unwrap_or(usize::MAX);
+            self.log_write(tx, &value, 0, &value.object().read_vec(0, len)?, false);
+        }
+        Ok(())
+    }
+
+    /// LINK.
+    pub(super) fn log_link(&self, tx: &Tx, dir: &Znode, node: &Znode, name: &[u8]) {
+        if !self.is_unlogged(dir) {
+            let record = Record::Link { doid: dir.id(), link_obj: node.id(), name };
+            self.log().put(tx, TxType::Link, &record, None, true);
+        }
+    }
+
+    /// REMOVE, RMDIR. What only a commit of the file would log is forgotten with its last name: its number may soon be another's.
+    pub(super) fn log_remove(&self, tx: &Tx, dir: &Znode, node: &Znode, name: &[u8]) {
+        if self.is_unlogged(dir) {
+            return;
+        }
+        if node.is_unlinked() {
+            self.log().forget(node.id());
+        }
+        let kind = if node.kind() == Kind::Directory { TxType::Rmdir } else { TxType::Remove };
+        self.log().put(tx, kind, &Record::Remove { doid: dir.id(), name }, None, true);
+    }
+
+    /// RENAME and its forms. The data of the file that moves comes first.
+    pub(super) fn log_rename(
+        &self,
+        tx: &Tx,
+        (from, name): (&Znode, &[u8]),
+        (to, to_name): (&Znode, &[u8]),
+        node: &Znode,
+        (mode, whiteout): (RenameMode, Option<&Znode>),
+    ) {
+        if self.is_unlogged(from) {
+            return;
+        }
+        let whiteout = whiteout.map(|new| {
+            let attrs = new.attrs();
+            Whiteout {
+                foid: new.id(),
+                slots: slots(new),
+                mode: attrs.mode.into(),
+                uid: attrs.uid().into(),
+                gid: attrs.gid().into(),
+                generation: attrs.generation,
+                crtime: pair(attrs.crtime),
+                rdev: attrs.rdev.unwrap_or(0),
+            }
+        });
+        let kind = match mode {
+            RenameMode::Exchange => TxType::RenameExchange,
+            RenameMode::Whiteout => TxType::RenameWhiteout,
+            RenameMode::Replace | RenameMode::NoReplace => TxType::Rename,
+        };
+        let record = Rename { sdoid: from.id(), tdoid: to.id(), src: name, dst: to_name, whiteout };
+        self.log().put(tx, kind, &Record::Rename(record), Some(node.id()), true);
+    }
+}

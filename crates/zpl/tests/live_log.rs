@@ -1,0 +1,302 @@
+//! What a commit of the intent log has promised is there after a power cut.
+#![allow(clippy::unwrap_used)]
+
+mod power;
+
+use power::{ROOT, Rig, tree};
+use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Volume, XattrMode, Zfs};
+use zpl::{Ace, AceType, FileFlags, Fuid, Kind, PosixAce, PosixAcl, PosixTag, Time, Who};
+
+fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        (word >> 32) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn make(zfs: &Zfs, dir: u64, name: &str, new: &NewFile<'_>) -> u64 {
+    zfs.create(&ROOT, dir, name.as_bytes(), new).unwrap().0
+}
+
+fn file(zfs: &Zfs, dir: u64, name: &str, data: &[u8]) -> u64 {
+    let id = make(zfs, dir, name, &NewFile::new(Kind::File, 0o644));
+    zfs.write(&ROOT, id, 0, data).unwrap();
+    id
+}
+
+fn dir(zfs: &Zfs, above: u64, name: &str) -> u64 {
+    make(zfs, above, name, &NewFile::new(Kind::Directory, 0o755))
+}
+
+fn set(zfs: &Zfs, id: u64, set: SetAttr) {
+    zfs.setattr(&ROOT, id, &set).unwrap();
+}
+
+/// What is on disk before the log begins: some files, and a chain that has begun.
+fn prepare(zfs: &Zfs) {
+    let root = zfs.fs().root();
+    let old = dir(zfs, root, "old");
+    for (n, len) in [(0, 100), (1, 300_000), (2, 5000), (3, 131_072), (4, 10)] {
+        file(zfs, old, &format!("f{n}"), &bytes(len, n));
+    }
+    dir(zfs, old, "gone");
+    zfs.fsync(old).unwrap();
+}
+
+/// Some of everything.
+fn operate(zfs: &Zfs) {
+    let root = zfs.fs().root();
+    let id = |path: &[u8]| zfs.fs().resolve_from(root, path, zpl::Follow::Parents).unwrap().id();
+    let old = id(b"old");
+    // new files of all kinds
+    let d = dir(zfs, root, "d");
+    let e = dir(zfs, d, "e");
+    file(zfs, d, "small", b"some words");
+    file(zfs, d, "empty", b"");
+    let large = file(zfs, d, "large", &bytes(700_000, 10));
+    zfs.write(&ROOT, large, 1_000_000, &bytes(50_000, 11)).unwrap();
+    zfs.append(&ROOT, large, &bytes(70_000, 12)).unwrap();
+    make(zfs, e, "link", &NewFile::symlink(b"../small"));
+    make(zfs, e, "pipe", &NewFile::new(Kind::Fifo, 0o600));
+    make(zfs, e, "null", &NewFile::device(Kind::CharDevice, 0o666, 1, 3));
+    let times = (Time { sec: 5, nsec: 6 }, Time { sec: 7, nsec: 8 });
+    make(zfs, e, "dated", &NewFile { times: Some(times), ..NewFile::new(Kind::File, 0o640) });
+    let user = Cred { uid: 1000, gid: 100, groups: vec![] };
+    set(zfs, e, SetAttr { mode: Some(0o2777), gid: Some(55), ..SetAttr::default() });
+    zfs.create(&user, e, b"users", &NewFile::new(Kind::File, 0o600)).unwrap();
+    zfs.create(&user, e, b"users-dir", &NewFile::new(Kind::Directory, 0o700)).unwrap();
+    // names
+    zfs.link(&ROOT, id(b"old/f0"), d, b"hard").unwrap();
+    zfs.unlink(&ROOT, old, b"f4").unwrap();
+    zfs.rmdir(&ROOT, old, b"gone").unwrap();
+    file(zfs, d, "short-lived", b"not for long");
+    zfs.unlink(&ROOT, d, b"short-lived").unwrap();
+    zfs.rename(&ROOT, old, b"f2", d, b"small", RenameMode::Replace).unwrap();
+    file(zfs, e, "x", b"x");
+    zfs.rename(&ROOT, e, b"x", old, b"f3", RenameMode::Exchange).unwrap();
+    file(zfs, e, "y", b"y");
+    zfs.rename(&ROOT, e, b"y", e, b"z", RenameMode::Whiteout).unwrap();
+    zfs.rename(&ROOT, d, b"e", root, b"E", RenameMode::NoReplace).unwrap();
+    // contents
+    let f1 = id(b"old/f1");
+    zfs.write(&ROOT, f1, 5, b"five").unwrap();
+    zfs.punch(&ROOT, f1, 10_000..200_000).unwrap();
+    set(zfs, f1, SetAttr { size: Some(150_000), ..SetAttr::default() });
+    set(zfs, f1, SetAttr { size: Some(400_000), ..SetAttr::default() });
+    // attributes
+    let small = id(b"d/small");
+    set(zfs, small, SetAttr { mode: Some(0o4755), uid: Some(7), gid: Some(8), ..SetAttr::default() });
+    zfs.write(&Cred { uid: 7, gid: 8, groups: vec![] }, small, 0, b"no more setuid").unwrap();
+    let flags = FileFlags(zfs.getattr(small).unwrap().flags.0 | FileFlags::NODUMP.0);
+    let (crtime, mtime) = (Some(Time { sec: 1, nsec: 2 }), Some(Time { sec: 3, nsec: 4 }));
+    set(zfs, small, SetAttr { flags: Some(flags), crtime, mtime, ..SetAttr::default() });
+    set(zfs, d, SetAttr { projid: Some(77), ..SetAttr::default() });
+    // extended attributes: small, replaced, removed, too large for the packed list
+    for (name, len) in [("user.a", 10), ("user.b", 300), ("user.c", 20), ("trusted.big", 40_000), ("user.b", 301)] {
+        zfs.set_xattr(&ROOT, small, name.as_bytes(), &bytes(len, 20), XattrMode::Set).unwrap();
+    }
+    zfs.remove_xattr(&ROOT, small, b"user.c").unwrap();
+    zfs.set_xattr(&ROOT, d, b"user.gone", &bytes(35_000, 1), XattrMode::Set).unwrap();
+    zfs.set_xattr(&ROOT, d, b"user.gone", b"small now", XattrMode::Set).unwrap();
+    // a file that is open and has no name is not there
+    let nameless = file(zfs, d, "nameless", b"nobody");
+    let open = zfs.hold(nameless).unwrap();
+    zfs.unlink(&ROOT, d, b"nameless").unwrap();
+    zfs.write(&ROOT, nameless, 0, &bytes(100_000, 3)).unwrap();
+    zfs.sync().unwrap();
+    drop(open);
+}
+
+fn posix_lists(zfs: &Zfs) {
+    let list = |perm| {
+        let ace = |tag, perm| PosixAce { tag, perm };
+        let tags = [(PosixTag::UserObj, 7), (PosixTag::User(5), perm), (PosixTag::GroupObj, 5), (PosixTag::Mask, 7)];
+        PosixAcl(tags.into_iter().chain([(PosixTag::Other, 0)]).map(|(tag, perm)| ace(tag, perm)).collect()).encode()
+    };
+    let d = dir(zfs, zfs.fs().root(), "lists");
+    zfs.set_xattr(&ROOT, d, b"system.posix_acl_default", &list(6), XattrMode::Set).unwrap();
+    let id = file(zfs, d, "heir", b"of the directory");
+    dir(zfs, d, "heirs");
+    zfs.set_xattr(&ROOT, id, b"system.posix_acl_access", &list(4), XattrMode::Set).unwrap();
+    set(zfs, id, SetAttr { mode: Some(0o640), ..SetAttr::default() });
+}
+
+fn nfs4_lists(zfs: &Zfs) {
+    let d = dir(zfs, zfs.fs().root(), "lists");
+    let ace = |who, flags, mask| Ace { kind: AceType::Allow, flags, mask, who, object_types: None };
+    let aces = vec![
+        ace(Who::User(Fuid(1000)), 0x3, 0x1f_01ff),
+        ace(Who::NamedGroup(Fuid(100)), 0x40 | 0x1, 0x1),
+        ace(Who::Owner, 0x1000, 0x1f_01ff),
+        ace(Who::Everyone, 0x4000, 0x12_0088),
+    ];
+    zfs.set_acl(&ROOT, d, aces).unwrap();
+    let id = file(zfs, d, "heir", b"of the directory");
+    dir(zfs, d, "heirs");
+    set(zfs, id, SetAttr { mode: Some(0o600), ..SetAttr::default() });
+}
+
+/// What differs between two trees.
+fn differences(before: &Zfs, after: &Zfs) -> Vec<String> {
+    let (before, after) = (tree(before), tree(after));
+    let paths: std::collections::BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    let differ = paths.into_iter().filter(|path| before.get(*path) != after.get(*path));
+    differ.map(|path| format!("{path}:\n  {:?}\n  {:?}", before.get(path), after.get(path))).collect()
+}
+
+const KINDS: [(&str, &[(&str, u64)], bool); 6] = [
+    ("t/posix", &[("acltype", 1), ("xattr", 2), ("dnodesize", 2048)], false),
+    ("t/dirs", &[("xattr", 1), ("acltype", 1), ("atime", 0)], false),
+    ("t/nfs4", &[("acltype", 2), ("aclinherit", 3), ("aclmode", 3)], false),
+    ("t/secret", &[("compression", 15)], true),
+    ("t/through", &[("logbias", 1), ("recordsize", 16 << 10)], false),
+    ("t/always", &[("sync", 1)], false),
+];
+
+fn all_operations(words: &[&str]) {
+    let rig = Rig::new(words);
+    let all: Vec<Zfs> = KINDS.iter().map(|(name, props, key)| rig.file_system(name, props, *key)).collect();
+    let off = rig.file_system("t/off", &[("sync", 2)], false);
+    all.iter().chain([&off]).for_each(prepare);
+    rig.spa.sync().unwrap();
+    let synced = rig.spa.txgs().synced();
+    for zfs in &all {
+        match zfs.settings().acltype {
+            1 => posix_lists(zfs),
+            2 => nfs4_lists(zfs),
+            _ => {}
+        }
+        operate(zfs);
+    }
+    operate(&off);
+    assert_eq!(rig.spa.txgs().synced(), synced, "commits go to the log alone");
+    let after = rig.after_cut(&["t/secret"], true);
+    if let Some(logs) = &after.logs {
+        for kind in ["TX_CREATE ", "TX_RENAME_WHITEOUT", "TX_SETSAXATTR", "TX_MKXATTR", "TX_ACL_ACL", "TX_WRITE "] {
+            assert!(logs.contains(kind), "{kind}: {logs}");
+        }
+    }
+    for (zfs, (name, ..)) in all.iter().zip(KINDS) {
+        let found = differences(zfs, &after.open(name));
+        assert!(found.is_empty(), "{name}: {}", found.join("\n"));
+    }
+    // without a log there is what was on disk
+    assert!(after.open("t/off").fs().lookup(off.fs().root(), b"d").unwrap().is_none());
+    after.close();
+}
+
+#[test]
+fn every_operation_is_replayed() {
+    all_operations(&["/a"]);
+}
+
+#[test]
+fn every_operation_is_replayed_from_log_devices() {
+    all_operations(&["/a", "log", "/b"]);
+}
+
+#[test]
+fn a_commit_of_one_file_brings_its_data_and_all_names() {
+    let rig = Rig::new(&["/a"]);
+    let zfs = rig.file_system("t/f", &[], false);
+    prepare(&zfs);
+    rig.spa.sync().unwrap();
+    let root = zfs.fs().root();
+    let (one, other) = (file(&zfs, root, "one", &bytes(40_000, 1)), file(&zfs, root, "other", &bytes(40_000, 2)));
+    zfs.fsync(one).unwrap();
+    zfs.write(&ROOT, one, 0, b"not waited for").unwrap();
+    // one that is written synchronously, by itself and by who holds it so
+    let third = file(&zfs, root, "third", b"");
+    zfs.write_sync(&ROOT, third, Some(0), &bytes(9000, 3)).unwrap();
+    let fourth = file(&zfs, root, "fourth", b"");
+    let held = zfs.hold(fourth).unwrap().synchronous();
+    zfs.write(&ROOT, fourth, 0, b"in the next commit").unwrap();
+    drop(held);
+    zfs.write_sync(&ROOT, third, None, b"appended").unwrap();
+    let after = rig.after_cut(&[], false);
+    let found = after.open("t/f");
+    let read = |name: &[u8]| {
+        let id = found.fs().lookup(root, name).unwrap().unwrap().object;
+        let mut data = vec![0; 100_000];
+        let len = found.read(id, 0, &mut data).unwrap();
+        data.truncate(len);
+        data
+    };
+    assert!(read(b"one") == bytes(40_000, 1) && read(b"other").is_empty());
+    assert!(read(b"third") == [&bytes(9000, 3)[..], b"appended"].concat());
+    assert_eq!(read(b"fourth"), b"in the next commit");
+    assert_eq!(other, found.fs().lookup(root, b"other").unwrap().unwrap().object);
+    drop(found);
+    after.close();
+}
+
+#[test]
+fn a_commit_within_a_batch_gives_the_place_back() {
+    let rig = Rig::new(&["/a"]);
+    let zfs = rig.file_system("t/f", &[("sync", 1)], false);
+    let root = zfs.fs().root();
+    let id = zfs
+        .batch(|| {
+            let (id, _) = zfs.create(&ROOT, root, b"a", &NewFile::new(Kind::File, 0o644))?;
+            zfs.write(&ROOT, id, 0, b"first")?;
+            zfs.fsync(id)?;
+            zfs.write(&ROOT, id, 0, b"again")?;
+            rig.spa.txgs().synced();
+            Ok(id)
+        })
+        .unwrap();
+    let busy = zfs.change(1000, |_| zfs.fsync(id));
+    assert_eq!(busy.unwrap_err().errno(), 16);
+    let after = rig.after_cut(&[], false);
+    assert!(differences(&zfs, &after.open("t/f")).is_empty());
+}
+
+#[test]
+fn what_the_log_cannot_have_waits_for_the_txg() {
+    let rig = Rig::new(&["/a"]);
+    let zfs = rig.file_system("t/f", &[("xattr", 2)], false);
+    let id = file(&zfs, zfs.fs().root(), "a", b"data");
+    zfs.set_xattr(&ROOT, id, b"user.flag", b"", XattrMode::Set).unwrap();
+    zfs.fsync(id).unwrap();
+    let off = rig.file_system("t/off", &[("sync", 2)], false);
+    file(&off, off.fs().root(), "before", b"unlogged");
+    rig.spa.set_props("t/off", &[("sync".to_string(), pool::Value::Number(0))], pool::PropSource::Local).unwrap();
+    off.reload_settings().unwrap();
+    let later = file(&off, off.fs().root(), "later", b"logged");
+    off.fsync(later).unwrap();
+    let after = rig.after_cut(&[], false);
+    assert!(differences(&zfs, &after.open("t/f")).is_empty());
+    assert!(differences(&off, &after.open("t/off")).is_empty());
+}
+
+#[test]
+fn volumes_have_what_was_flushed() {
+    let rig = Rig::new(&["/a"]);
+    let (size, block) = (4u64 << 20, 16u64 << 10);
+    rig.volume("t/v", size, block);
+    let volume = Volume::open(&rig.spa, "t/v").unwrap();
+    volume.write(0, &bytes(size as usize, 1)).unwrap();
+    volume.flush().unwrap();
+    rig.spa.sync().unwrap();
+    let synced = rig.spa.txgs().synced();
+    volume.write(1000, &bytes(3000, 2)).unwrap();
+    volume.write(block * 8, &bytes(block as usize * 20, 3)).unwrap();
+    volume.discard(block * 3, block * 2 + 700).unwrap();
+    volume.write(block * 4, b"in the hole").unwrap();
+    volume.flush().unwrap();
+    volume.write_sync(size - 9, b"the end.\n").unwrap();
+    assert_eq!(rig.spa.txgs().synced(), synced);
+    let mut wanted = vec![0; size as usize];
+    volume.read(0, &mut wanted).unwrap();
+    let after = rig.after_cut(&[], true);
+    let found = Volume::open(after.spa.as_ref().unwrap(), "t/v").unwrap();
+    let mut got = vec![0; size as usize];
+    found.read(0, &mut got).unwrap();
+    assert!(got == wanted);
+    drop(found);
+    after.close();
+}

@@ -1,0 +1,201 @@
+//! A pool in memory whose devices can be copied at any moment: what a power cut leaves of it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use base::{Env, tunable};
+use codec::crypt::{Suite, WrappingKey};
+use ondisk::ObjsetType;
+use oracle::judge;
+use pool::{CreateOptions, Hooks, ImportOptions, KeyFormat, NewDataset, NewKey, Spa, Value, WithoutKey};
+use tempfile::TempDir;
+use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::{Device, FileDevice, MemoryDevice};
+use zpl::create::{FsProps, create_fs, create_volume};
+use zpl::live::{Cred, Zfs};
+use zpl::{Kind, Node};
+
+const SIZE: u64 = 160 << 20;
+
+pub(crate) struct Rig {
+    devices: BTreeMap<String, MemoryDevice>,
+    pub(crate) spa: Arc<Spa>,
+}
+
+/// What was found after the cut, imported.
+pub(crate) struct After {
+    dir: TempDir,
+    pub(crate) spa: Option<Arc<Spa>>,
+    /// What zdb says of the logs.
+    pub(crate) logs: Option<String>,
+}
+
+fn hooks() -> Hooks {
+    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
+}
+
+fn key() -> WrappingKey {
+    WrappingKey::from_raw(&[7; 32]).unwrap()
+}
+
+impl Rig {
+    /// A pool `t` of these devices. No txg is synced but on demand.
+    pub(crate) fn new(words: &[&str]) -> Rig {
+        tunable::ZFS_TXG_TIMEOUT.set(3600);
+        let words: Vec<String> = words.iter().map(|word| (*word).to_string()).collect();
+        let devices = Mutex::new(BTreeMap::new());
+        let open = |path: &str| -> Option<Arc<dyn Device>> {
+            let device = MemoryDevice::writable(SIZE).named(path);
+            devices.lock().unwrap().insert(path.to_string(), device.clone());
+            Some(Arc::new(device))
+        };
+        let options = LayoutOptions { ashift: Some(9), ..LayoutOptions::default() };
+        let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks().env).unwrap();
+        let mut create = CreateOptions::new("t");
+        create.populate = Some(Box::new(move |objset, tx| create_fs(objset, tx, &FsProps::default())));
+        let spa = Spa::create(new, create, hooks()).unwrap();
+        Rig { devices: devices.into_inner().unwrap(), spa }
+    }
+
+    /// A file system with these properties, encrypted perhaps.
+    pub(crate) fn file_system(&self, name: &str, props: &[(&str, u64)], encrypted: bool) -> Zfs {
+        let key = encrypted.then(|| NewKey {
+            cipher: Suite::Aes256Gcm,
+            keyformat: KeyFormat::Raw,
+            keylocation: "prompt".to_string(),
+            wrapping: key(),
+            pbkdf2_iters: 0,
+            salt: 0,
+        });
+        let props = props.iter().map(|(name, value)| ((*name).to_string(), Value::Number(*value))).collect();
+        let new = NewDataset {
+            name: name.to_string(),
+            os_type: ObjsetType::Zfs,
+            props,
+            key,
+            without_key: WithoutKey::Inherit,
+        };
+        let init = Box::new(move |objset: &_, tx: &_| create_fs(objset, tx, &FsProps::default()));
+        self.spa.create_dataset(new, init).unwrap();
+        Zfs::open(&self.spa, name).unwrap()
+    }
+
+    pub(crate) fn volume(&self, name: &str, size: u64, block: u64) {
+        let props = [("volsize", size), ("volblocksize", block)];
+        let new = NewDataset {
+            name: name.to_string(),
+            os_type: ObjsetType::Zvol,
+            props: props.iter().map(|(name, value)| ((*name).to_string(), Value::Number(*value))).collect(),
+            key: None,
+            without_key: WithoutKey::Inherit,
+        };
+        let init = Box::new(move |objset: &_, tx: &_| create_volume(objset, tx, size, block));
+        self.spa.create_dataset(new, init).unwrap();
+    }
+
+    /// The pool as it is on the devices now, imported, with the keys of these datasets.
+    pub(crate) fn after_cut(&self, keys: &[&str], judged: bool) -> After {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files: Vec<PathBuf> = Vec::new();
+        for (name, device) in &self.devices {
+            let path = dir.path().join(Path::new(name).file_name().unwrap());
+            std::fs::write(&path, device.snapshot()).unwrap();
+            files.push(path);
+        }
+        let at = dir.path().display().to_string();
+        let logs = if judged { judge::run("zdb", &["-e", "-p", &at, "-ivvvvv", "t"]) } else { None };
+        let logs = logs.map(|out| {
+            let text = String::from_utf8_lossy(&out.stdout).into_owned();
+            assert!(out.status.success(), "{text}\n{}", String::from_utf8_lossy(&out.stderr));
+            text
+        });
+        let open = |path: PathBuf| -> (PathBuf, Arc<dyn Device>) {
+            let device = Arc::new(FileDevice::open_read_write(&path).unwrap());
+            (path, device)
+        };
+        let found = vdev::import::scan_devices(files.into_iter().map(open).collect());
+        let options = ImportOptions { force: true, ..ImportOptions::default() };
+        let spa = Spa::import(found.first().unwrap(), &options, hooks()).unwrap();
+        for name in keys {
+            spa.load_key(name, &key()).unwrap();
+        }
+        After { dir, spa: Some(spa), logs }
+    }
+}
+
+impl After {
+    pub(crate) fn open(&self, name: &str) -> Zfs {
+        Zfs::open(self.spa.as_ref().unwrap(), name).unwrap()
+    }
+
+    /// Exports the pool and has it judged.
+    pub(crate) fn close(mut self) {
+        let spa = self.spa.take().unwrap();
+        spa.export().unwrap();
+        drop(spa);
+        let dir = self.dir.path().display().to_string();
+        let Some(out) = judge::run("zdb", &["-e", "-p", &dir, "-bcc", "t"]) else { return };
+        let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success() && text.contains("No leaks"), "{text}\n{trouble}");
+    }
+}
+
+/// All files of a file system, by path: what a replay must bring back, in words.
+pub(crate) fn tree(zfs: &Zfs) -> BTreeMap<String, String> {
+    let mut out = BTreeMap::new();
+    walk(zfs, "", zfs.fs().root(), &mut out);
+    out
+}
+
+fn walk(zfs: &Zfs, path: &str, id: u64, out: &mut BTreeMap<String, String>) {
+    let node = zfs.fs().node(id).unwrap();
+    out.insert(path.to_string(), told(zfs, &node));
+    if node.kind() != Kind::Directory {
+        return;
+    }
+    for entry in zfs.fs().read_dir(id).unwrap() {
+        let entry = entry.unwrap();
+        walk(zfs, &format!("{path}/{}", String::from_utf8_lossy(&entry.name)), entry.object, out);
+    }
+}
+
+fn told(zfs: &Zfs, node: &Node) -> String {
+    let a = zfs.getattr(node.id()).unwrap();
+    // the root is not made by the log
+    let born = if a.parent == node.id() { (0, a.crtime) } else { (a.generation, a.crtime) };
+    let mut xattrs = node.xattrs().unwrap();
+    xattrs.sort();
+    let xattrs: Vec<_> =
+        xattrs.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), sum(v), v.len())).collect();
+    let acl = node.acl().unwrap().show(zfs.fs().fuids().unwrap());
+    let content = match node.kind() {
+        Kind::File => {
+            let mut data = vec![0; a.size as usize];
+            zfs.read(node.id(), 0, &mut data).unwrap();
+            format!("{:x}", sum(&data))
+        }
+        Kind::Symlink => String::from_utf8_lossy(&node.target().unwrap()).into_owned(),
+        _ => String::new(),
+    };
+    format!(
+        "#{} {:o} {}:{} size {} links {} in {} born {born:?} flags {:x} project {:?} rdev {:?} {content} {xattrs:?} {acl}",
+        node.id(),
+        a.mode,
+        a.owner.0,
+        a.group.0,
+        a.size,
+        a.links,
+        a.parent,
+        a.flags.0,
+        a.projid,
+        a.rdev
+    )
+}
+
+pub(crate) fn sum(data: &[u8]) -> u64 {
+    data.iter()
+        .fold(data.len() as u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3).rotate_left(5))
+}
+
+pub(crate) const ROOT: Cred = Cred::ROOT;
