@@ -23,12 +23,15 @@
 //! set. Extended attributes in a hidden directory go the same way: the directory is put in the set when its file is freed.
 //!
 //! # Intent log
-//! There is none yet. Each operation has one point, behind its last change and before its place is given back, where a record belongs.
+//! Each operation hands its record over behind its last change, while what orders the changes is still locked: see [`log`].
 
 mod access;
 mod acl;
 mod clone_range;
 mod io;
+mod log;
+mod log_files;
+mod log_names;
 mod mount;
 mod names;
 mod namespace;
@@ -55,6 +58,7 @@ mod zvol;
 
 use std::sync::Arc;
 
+use base::tunable;
 use dmu::{Tx, Zap};
 use parking_lot::{Mutex, RwLock};
 use pool::Spa;
@@ -97,6 +101,7 @@ struct Inner {
     fetcher: prefetch::Fetcher,
     /// Limits of users, groups and projects.
     quotas: quota::Quotas,
+    log: Arc<log::Log>,
 }
 
 /// Properties of the dataset that say how files are made and changed, as numbers of the property table.
@@ -124,8 +129,14 @@ pub struct Settings {
     pub readonly: bool,
     /// `sync`: 0 standard, 1 always, 2 disabled.
     pub sync: u64,
+    /// `logbias`: 0 latency, 1 throughput.
+    pub logbias: u64,
+    /// Whether extended attributes that are system attributes are logged (feature `zilsaxattr`).
+    pub logs_sa_xattrs: bool,
 }
 
+/// Value of the property `sync`: every operation waits for the disk.
+pub(crate) const SYNC_ALWAYS: u64 = 1;
 /// Value of the property `sync`: who waits for the disk does not.
 pub(crate) const SYNC_DISABLED: u64 = 2;
 /// Record sizes at most without and with feature `large_blocks` (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`, `SPA_MAXBLOCKSIZE`).
@@ -158,6 +169,8 @@ impl Settings {
             relatime: number("relatime", 1)? != 0,
             readonly: number("readonly", 0)? != 0,
             sync: number("sync", 0)?,
+            logbias: number("logbias", 0)?,
+            logs_sa_xattrs: tunable::ZFS_ZIL_SAXATTR.get() != 0 && dataset.pool().feature_enabled("zilsaxattr"),
         })
     }
 }
@@ -196,10 +209,13 @@ impl Zfs {
             cursors: io::Cursors::default(),
             fetcher: prefetch::Fetcher::default(),
             quotas: quota::Quotas::default(),
+            log: log::Log::new(spa),
             fs,
         }));
         // no limit counts for what was promised
         let _replayed = zfs.replay()?;
+        let source: std::sync::Weak<Inner> = Arc::downgrade(&zfs.0);
+        zfs.log().begin(spa.zil(zfs.fs().objset()), source, zfs.settings().log_policy());
         zfs.load_quotas()?;
         if !zfs.settings().readonly {
             zfs.drain()?;
@@ -237,7 +253,9 @@ impl Zfs {
     /// When the dataset cannot be read.
     pub fn reload_settings(&self) -> Result<(), Error> {
         let dataset = self.0.spa.view()?.dataset_by_id(self.0.fs.objset().id())?;
-        *self.0.settings.write() = Arc::new(Settings::of(&dataset)?);
+        let settings = Settings::of(&dataset)?;
+        self.0.log.set_policy(settings.log_policy());
+        *self.0.settings.write() = Arc::new(settings);
         Ok(())
     }
 
@@ -255,16 +273,12 @@ impl Zfs {
     }
 
     /// Runs one operation that dirties about `bytes` bytes, with a place in the open txg; within [`Zfs::batch`] with the shared one. No
-    /// lock may be held. Files that nobody holds any more are freed afterwards.
+    /// lock may be held. Files that nobody holds any more are freed afterwards; with `sync=always` it is in the log then.
     ///
     /// # Errors
     /// Those of the operation; when there is no room, or the pool is suspended.
     pub fn change<R>(&self, bytes: u64, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {
-        let place = self.place(bytes, false)?;
-        let done = work(&place);
-        drop(place);
-        self.reap();
-        done
+        self.finish(self.place(bytes, false)?, work)
     }
 
     /// As [`Zfs::change`], for what frees more than it takes: some of the room that is kept back is for it.
@@ -272,23 +286,26 @@ impl Zfs {
     /// # Errors
     /// As [`Zfs::change`].
     pub fn change_freeing<R>(&self, bytes: u64, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {
-        let place = self.place(bytes, true)?;
-        let done = work(&place);
-        drop(place);
-        self.reap();
-        done
+        self.finish(self.place(bytes, true)?, work)
     }
 
-    /// Runs many operations that share places in txgs. A power cut may come between any two of them, as without a batch. Nothing in it may
-    /// wait for a sync.
+    fn finish<R>(&self, place: Held, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {
+        let done = work(&place);
+        let logged = place.finish();
+        self.reap();
+        done.and_then(|done| logged.map(|()| done))
+    }
+
+    /// Runs many operations that share places in txgs. A power cut may come between any two of them, as without a batch; `sync=always` counts
+    /// for all of them together. Nothing in it may wait for a sync, but for what [`Zfs::fsync`] and [`Zfs::sync`] wait for.
     ///
     /// # Errors
     /// Those of `work`.
     pub fn batch<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
         let batch = Batch::begin(&self.0.spa);
         let done = work();
-        drop(batch);
-        done
+        let logged = batch.finish();
+        done.and_then(|done| logged.map(|()| done))
     }
 
     fn place(&self, bytes: u64, netfree: bool) -> Result<Held, Error> {
