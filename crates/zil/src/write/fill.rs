@@ -161,8 +161,8 @@ impl<'a> Filler<'a> {
                 self.touched.block(&bp);
                 bp
             }
+            // the record before has it, in this commit or an older one
             Ok(BlockGot::Already) => {
-                self.owe(txg);
                 put_u64(&mut itx.record, TXTYPE_AT, TxType::Write2 as u64);
                 BlkPtr::HOLE
             }

@@ -39,7 +39,7 @@ pub enum Got {
 pub enum BlockGot {
     /// It is with the devices, not flushed; may be a hole.
     Block(BlkPtr),
-    /// The txg is being synced: it is waited for (and logged as WRITE2).
+    /// An older record points at it, and it has not changed since: only a larger size is logged (as WRITE2).
     Already,
     /// It cannot be done for this block: its data is to be copied.
     Copy,
