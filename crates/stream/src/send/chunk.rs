@@ -181,7 +181,7 @@ impl Fill {
                 }
                 Ok(None)
             }
-            Err(error) => Err(Error::Zio(error)),
+            Err(error) => Err(Error::Unreadable(error)),
         }
     }
 

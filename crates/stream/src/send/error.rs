@@ -10,9 +10,12 @@ pub enum Error {
     /// An object cannot be read.
     #[error(transparent)]
     Dmu(#[from] dmu::Error),
-    /// A block cannot be read.
+    /// A block of pointers or dnodes cannot be read.
     #[error(transparent)]
     Zio(zio::Error),
+    /// A block of data cannot be read (EIO, whatever is wrong with it).
+    #[error(transparent)]
+    Unreadable(zio::Error),
     /// The BEGIN record's list cannot be packed.
     #[error(transparent)]
     NvList(#[from] nvlist::Error),
