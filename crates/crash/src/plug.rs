@@ -78,18 +78,13 @@ impl Plug {
         if self.pulled.load(Ordering::Acquire) { Err(io::Error::other("there is no power")) } else { Ok(()) }
     }
 
-    /// Counts a write; the last one pulls the plug.
+    /// Counts a write that was made; the last one pulls the plug, and so is not safe.
     fn count(&self) -> io::Result<()> {
-        self.check()?;
         let down = |left: u64| left.checked_sub(1);
-        match self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, down) {
-            Ok(1) => {
-                self.pull()?;
-                self.check()
-            }
-            Ok(_) => Ok(()),
-            Err(_) => self.check(),
+        if self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, down) == Ok(1) {
+            self.pull()?;
         }
+        self.check()
     }
 
     fn pull(&self) -> io::Result<()> {
@@ -159,13 +154,14 @@ impl Device for PluggedDevice {
     }
 
     fn write_vectored_at(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
-        self.plug.count()?;
         let mut bytes = vec![0; data.iter().map(|piece| piece.len()).sum()];
         let mut pending = self.pending.lock();
         self.plug.check()?;
         self.device.read_at(offset, &mut bytes)?;
         pending.push(Before { offset, bytes });
-        self.device.write_vectored_at(offset, data)
+        self.device.write_vectored_at(offset, data)?;
+        drop(pending);
+        self.plug.count()
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -221,11 +217,11 @@ mod tests {
 
             let now = contents(&medium);
             assert!(now[1536..4096].iter().all(|&b| b == 1), "what was flushed is there");
-            assert!(now[8192..8704].iter().all(|&b| b == 0), "the write that found no power never was");
+            assert!([0, 4].contains(&now[8192]), "the write that found no power is there or not");
             let sector = |n: usize| now[n * 512];
             assert!([1, 2].contains(&sector(0)) && [1, 2, 3].contains(&sector(1)) && [1, 3].contains(&sector(2)));
             let loss = plug.loss().expect("the power has gone");
-            assert_eq!((loss.pending, loss.sectors), (2, 4));
+            assert_eq!((loss.pending, loss.sectors), (3, 5));
             kept |= sector(1) == 3;
             gone |= sector(1) == 1;
         }

@@ -220,7 +220,9 @@ fn replay() -> Result<()> {
     for n in 0..WRITES {
         let (at, id) = (random.random_u64() % 8_000_000, ids[n as usize % ids.len()]);
         files.zfs().write(&Cred::ROOT, id, at, &[n as u8; 512])?;
-        files.zfs().fsync(id)?;
+        if n % 16 == 15 {
+            files.zfs().sync()?;
+        }
     }
     // the power goes
     let image = Arc::new(memory.snapshot());
