@@ -10,6 +10,7 @@ use dmu::{NewObject, Object, Objset, Tx, Zap};
 use ondisk::ObjectType;
 use pool::{Dataset, Spa};
 use zpl::MASTER_NODE_OBJ;
+use zpl::live::change_objects;
 
 use crate::Error;
 
@@ -51,10 +52,9 @@ impl Objects {
         let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
         let table = match master.lookup_u64(TABLE)? {
             Some(id) => Zap::open(objset.object(id)?)?,
-            None => {
-                let tx = spa.tx(TABLE_BYTES)?;
-                Zap::create_link(&tx, &master, TABLE, ObjectType::ZAP_OTHER)?
-            }
+            None => change_objects(spa, &objset, TABLE_BYTES, |tx| {
+                Zap::create_link(tx, &master, TABLE, ObjectType::ZAP_OTHER)
+            })?,
         };
         Ok(Objects { spa: Some(spa.clone()), table })
     }
@@ -83,15 +83,16 @@ impl Objects {
         self.table.object().objset()
     }
 
-    /// Makes changes that reach the disk together, or not at all; `bytes` is about how much they write. Readers of the same object set see
-    /// them at once. A change cannot be taken back: check first, change then.
+    /// Makes changes that reach the disk together, or not at all; `bytes` is about how much they write. Within [`zpl::live::Zfs::change`]
+    /// they are a part of that change. Readers of the same object set see them at once. A change cannot be taken back: check first,
+    /// change then.
     ///
     /// # Errors
-    /// When there is no room, or the pool is suspended or open for reading; what `work` gives.
+    /// When there is no room in the pool or within the quotas of the dataset, or the pool is suspended or open for reading; what `work` gives.
     pub fn change<R>(&self, bytes: u64, work: impl FnOnce(&Tx) -> Result<R, dmu::Error>) -> Result<R, Error> {
         let read_only = || pool::Error::ReadOnlyDataset { name: format!("dataset {}", self.objset().id()) };
-        let tx = self.spa.as_ref().ok_or_else(read_only)?.tx(bytes)?;
-        Ok(work(&tx)?)
+        let spa = self.spa.as_ref().ok_or_else(read_only)?;
+        Ok(change_objects(spa, self.objset(), bytes, work)?)
     }
 
     /// Makes an object with blocks of `block_size` bytes and enters it in the table.
@@ -112,5 +113,53 @@ impl Objects {
     pub fn get(&self, name: &str) -> Result<Option<Object>, Error> {
         let id = self.table.lookup_u64(name)?;
         Ok(id.map(|id| self.objset().object(id)).transpose()?)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::Pool;
+
+    #[test]
+    fn a_change_within_one_of_files_is_a_part_of_it() {
+        let pool = Pool::in_memory("t", 128 << 20).unwrap();
+        let (files, objects) = (pool.files("t").unwrap(), pool.objects("t").unwrap());
+        let spa = files.zfs().spa().clone();
+        let syncer = files
+            .zfs()
+            .change(1 << 16, |tx| {
+                // another txg is open by the time of the inner change
+                let syncing = spa.clone();
+                let syncer = std::thread::spawn(move || syncing.sync());
+                while spa.txgs().open() == tx.txg() {
+                    std::thread::yield_now();
+                }
+                let inner = objects.change(1 << 16, |tx| objects.table().add_u64(tx, "a", 1).map(|()| tx.txg()));
+                assert_eq!(inner.unwrap(), tx.txg());
+                Ok(syncer)
+            })
+            .unwrap();
+        syncer.join().unwrap().unwrap();
+        pool.export().unwrap();
+    }
+
+    #[test]
+    fn changes_keep_within_the_quota_of_the_dataset() {
+        let pool = Pool::in_memory("t", 128 << 20).unwrap();
+        pool.create("t/small", &[("quota", pool::Value::Number(1 << 20))]).unwrap();
+        let objects = pool.objects("t/small").unwrap();
+        let full = (0..8u64).find_map(|n| {
+            let done = objects.change(1 << 20, |tx| {
+                let object = objects.create(tx, &n.to_string(), 128 << 10)?;
+                // nothing that compresses
+                let noise = (0..64 << 10).map(|m: u64| (m ^ n << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                object.write(tx, 0, &noise.flat_map(|word| (word ^ word >> 29).to_ne_bytes()).collect::<Vec<u8>>())
+            });
+            pool.sync().unwrap();
+            done.err()
+        });
+        assert_eq!(full.map(|e| e.errno()), Some(122));
+        pool.export().unwrap();
     }
 }

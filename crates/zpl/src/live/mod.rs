@@ -59,7 +59,7 @@ mod zvol;
 use std::sync::Arc;
 
 use base::tunable;
-use dmu::{Tx, Zap};
+use dmu::{Objset, Tx, Zap};
 use parking_lot::{Mutex, RwLock};
 use pool::Spa;
 
@@ -179,6 +179,21 @@ impl Settings {
 fn record_size(dataset: &pool::Dataset, wanted: u64) -> u64 {
     let most = if dataset.pool().feature_enabled("large_blocks") { MAX_BLOCK } else { OLD_MAX_BLOCK };
     1 << wanted.clamp(512, most).ilog2()
+}
+
+/// Changes objects of `objset` that are no files, with a place in the open txg as [`Zfs::change`] takes one: within the quotas of the
+/// dataset, and within an operation on files as a part of it. No lock may be held.
+///
+/// # Errors
+/// Those of `work`; when there is no room, or the pool is suspended.
+pub fn change_objects<R>(
+    spa: &Arc<Spa>,
+    objset: &Arc<Objset>,
+    bytes: u64,
+    work: impl FnOnce(&Tx) -> Result<R, dmu::Error>,
+) -> Result<R, Error> {
+    let place = Held::begin(spa, objset, bytes, false)?;
+    Ok(work(&place)?)
 }
 
 impl Zfs {
