@@ -280,7 +280,8 @@ fn lists_are_inherited(scratch: &Scratch) {
 
 #[test]
 fn what_is_rarely_asked_for_works_and_lasts() {
-    let mut scratch = Scratch::new();
+    // a write of a record of 16 MiB is let in where there is room for several of it
+    let mut scratch = Scratch::sized(512 << 20);
     file_systems_share_blocks(&scratch);
     lists_are_inherited(&scratch);
     let (big, data) = records_may_be_of_sixteen_mebibytes(&scratch);

@@ -21,7 +21,7 @@ use zuse::{Files, Go, Item, Pool, Step, base, pool, vdev, walk, zpl};
 /// Bytes of the pool: there are two of them, and each kill copies one.
 const SIZE: u64 = 192 << 20;
 /// Operations of which one is a kill, one an import, and some are on datasets.
-const ROUND: usize = 2000;
+const ROUND: usize = 3000;
 const OPS: u64 = 100_000;
 /// Files in a file system, and bytes in a file, at most.
 const FILES_MAX: usize = 120;

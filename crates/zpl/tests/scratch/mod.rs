@@ -34,12 +34,22 @@ impl Scratch {
         Scratch::tuned(fixed, props, |_| {})
     }
 
+    /// As [`Scratch::new`], with so many bytes.
+    #[allow(dead_code, reason = "not all tests use it")]
+    pub(crate) fn sized(size: u64) -> Scratch {
+        Scratch::make(size, FsProps::default(), &[], |_| {})
+    }
+
     /// As [`Scratch::with`], of a pool that `tune` changes.
     pub(crate) fn tuned(fixed: FsProps, props: &[(&str, u64)], tune: impl FnOnce(&mut CreateOptions)) -> Scratch {
+        Scratch::make(SIZE, fixed, props, tune)
+    }
+
+    fn make(size: u64, fixed: FsProps, props: &[(&str, u64)], tune: impl FnOnce(&mut CreateOptions)) -> Scratch {
         let dir = tempfile::tempdir().unwrap();
         let spec = VdevSpec::parse(&[dir.path().join("a").display().to_string()]).unwrap();
         let open = |path: &str| -> Option<Arc<dyn Device>> {
-            Some(Arc::new(FileDevice::create(Path::new(path), SIZE).unwrap()))
+            Some(Arc::new(FileDevice::create(Path::new(path), size).unwrap()))
         };
         let options = LayoutOptions { ashift: Some(9), ..LayoutOptions::default() };
         let new = layout(&spec, &open, options, &hooks().env).unwrap();
