@@ -1,6 +1,6 @@
 //! `zfs destroy fs@a,b%c`: snapshots by name and by range.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use nvlist::NvList;
 use pool::prop::nicebytes;
@@ -101,7 +101,9 @@ impl Gather<'_> {
 
 /// The places of the snapshots that `spec` names, oldest first: `a,b%c,%d`. What is not there is passed over.
 fn choose(names: &[&str], spec: &str) -> Vec<usize> {
-    let place = |name: &str| names.iter().position(|n| *n == name);
+    // ten thousand may be named one by one
+    let places: HashMap<&str, usize> = names.iter().enumerate().map(|(n, name)| (*name, n)).collect();
+    let place = |name: &str| places.get(name).copied();
     let mut chosen = Vec::new();
     for part in spec.split(',') {
         let Some((first, last)) = part.split_once('%') else {

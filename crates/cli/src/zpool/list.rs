@@ -7,13 +7,13 @@ use nvlist::NvList;
 use pool::Pool;
 use pool::prop::{POOL, format_pool, nicenum};
 
+use super::status_json::print_pools;
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use super::{Repeat, describe, json_key, timestamp};
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
-use crate::columns::{self, Cell, Column, Lister, Of, Style, number_or_text, property_json};
+use crate::columns::{self, Cell, Column, Lister, Of, Style, property_json};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::json;
 use crate::pools::{self, stdout};
 
 const DEFAULT: &str = "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
@@ -216,15 +216,7 @@ fn print_json(call: &Call<'_>, names: &[String], columns: &[Column], options: &O
         all.insert(json_key(pool, options.by_guid), item);
         Ok(())
     })?;
-    if status != 0 {
-        return Ok(status);
-    }
-    let mut schema = json::schema(call);
-    schema.insert("pools", all);
-    if let Some(stamp) = timestamp(call)? {
-        schema.insert("time", number_or_text(&stamp, options.as_int));
-    }
-    json::print(&schema)
+    if status != 0 { Ok(status) } else { print_pools(call, all, options.as_int) }
 }
 
 fn vdevs_json(pool: &str, vdevs: &Vdevs, columns: &[Column], options: &Options) -> NvList {

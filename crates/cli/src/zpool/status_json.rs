@@ -66,13 +66,15 @@ pub(super) fn print(call: &Call<'_>, names: &[String], options: &Options) -> Out
         }
         Ok(())
     })?;
-    if status != 0 {
-        return Ok(status);
-    }
+    if status != 0 { Ok(status) } else { print_pools(call, all, numbers.as_int) }
+}
+
+/// Prints what is told of pools, with the time if it is asked for.
+pub(super) fn print_pools(call: &Call<'_>, pools: NvList, as_int: bool) -> Outcome {
     let mut schema = json::schema(call);
-    schema.insert("pools", all);
+    schema.insert("pools", pools);
     if let Some(stamp) = timestamp(call)? {
-        schema.insert("time", number_or_text(&stamp, numbers.as_int));
+        schema.insert("time", number_or_text(&stamp, as_int));
     }
     json::print(&schema)
 }
