@@ -167,10 +167,27 @@ fn compression_that_saves_too_little_is_not_used() {
     let bp = write_one(&pool12, &CX, req(data.clone(), props.clone()));
     assert_eq!((bp.compression(), bp.psize()), (Compress::Lz4 as u8, 4096));
     assert_reads(&pool12, &bp, &BM, &data);
-    // from the eighth pass on a block of this txg keeps its size
+    // from the eighth pass on a block of this txg that has outgrown its place keeps its size
     let late = WriteCx { txg: TXG, pass: 8 };
-    let bp = write_one(&pool12, &late, WriteReq { orig: bp, ..req(data.clone(), props) });
+    let bp = write_one(&pool12, &late, WriteReq { orig: bp, ..req(noise(8192, 9), props) });
     assert_eq!((bp.compression(), bp.psize()), (Compress::Off as u8, 8192));
+}
+
+#[test]
+fn a_block_that_shrinks_in_a_later_pass_stays_where_it_is() {
+    let pool = pool();
+    let props = WriteProps { compress: Compress::Lz4, object_type: ObjectType::SPACE_MAP, ..WriteProps::default() };
+    let mut data = noise(16 << 10, 1);
+    data[3000..].fill(0);
+    let old = write_one(&pool, &CX, req(data.clone(), props.clone()));
+    let (mut bp, taken) = (old, pool.allocated());
+    for pass in [2, 5, 8, 20] {
+        data[..1000 + pass as usize].fill(pass as u8);
+        bp = write_one(&pool, &WriteCx { txg: TXG, pass }, WriteReq { orig: bp, ..req(data.clone(), props.clone()) });
+        assert_eq!((bp.dva(0), bp.psize()), (old.dva(0), old.psize()), "pass {pass}");
+        assert_reads(&pool, &bp, &BM, &data);
+    }
+    assert_eq!(pool.allocated(), taken);
 }
 
 #[test]

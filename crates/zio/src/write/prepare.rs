@@ -190,6 +190,15 @@ impl Batch<'_> {
         !orig.is_hole() && orig.birth() == self.cx.txg
     }
 
+    /// The bytes at the place that a block keeps if what it has become still fits there: that of an earlier pass of this sync. (The same salt and
+    /// initialisation vector must not serve twice.)
+    fn home(&self, props: &WriteProps, orig: &BlkPtr) -> Option<usize> {
+        let stays = u64::from(self.cx.pass) >= tunable::ZFS_SYNC_PASS_REWRITE.get()
+            && self.is_rewrite(orig)
+            && !(orig.is_embedded() || orig.is_dedup() || props.encrypt || props.dedup.is_some());
+        usize::try_from(orig.psize()).ok().filter(|_| stays)
+    }
+
     fn squeeze(&self, props: &WriteProps, orig: &BlkPtr, data: Buf) -> Squeezed {
         let lsize = data.len();
         let as_is = |data: Buf| {
@@ -197,9 +206,10 @@ impl Batch<'_> {
             let (compress, endian) = (Compress::Off, Endian::Little);
             Squeezed::Body(Body { stored: data, logical, lsize, compress, endian, crypt: None })
         };
-        // or the sync of a txg would never come to an end: what compresses anew changes its size
+        // or the sync of a txg would never come to an end: what compresses anew changes its size, and moves
+        let home = self.home(props, orig).filter(|psize| *psize <= lsize);
         let late = u64::from(self.cx.pass) >= tunable::ZFS_SYNC_PASS_DONT_COMPRESS.get() && self.is_rewrite(orig);
-        if props.compress == Compress::Off || late {
+        if props.compress == Compress::Off || (late && home.is_none()) {
             return as_is(data);
         }
         let has_fill = matches!(props.object_type, ObjectType::DNODE | ObjectType::OBJSET);
@@ -222,6 +232,11 @@ impl Batch<'_> {
             return Squeezed::Embed(packed);
         }
         let rounded = self.grain.round_up(packed.len());
+        let rounded = match home {
+            Some(psize) if rounded <= psize => psize,
+            _ if late => return as_is(data),
+            _ => rounded,
+        };
         if rounded >= lsize {
             return as_is(data);
         }
