@@ -21,6 +21,7 @@ mod accounting;
 mod alloc;
 mod cx;
 mod dnode;
+mod free_long;
 mod objset;
 mod policy;
 mod ranges;

@@ -220,6 +220,7 @@ impl Objset {
         let Some(dnode) = object.live() else { return Ok(()) };
         let (slots, forgotten) = self.change(tx, dnode, |state| {
             let slots = state.newest.slots();
+            Object::charge_freed(tx, &state.synced, state.newest.maxblkid.saturating_add(1));
             let Some((dirty, _)) = state.dirty(tx.txg()) else { return Err(object.out_of_turn(tx)) };
             dirty.clear();
             dirty.spill = None;

@@ -185,6 +185,11 @@ impl Object {
     /// # Errors
     /// When a block at the edge cannot be read.
     pub fn free_range(&self, tx: &Tx, offset: u64, len: u64) -> Result<(), Error> {
+        self.free_counted(tx, offset, len, u64::MAX)
+    }
+
+    /// As [`Object::free_range`], where no more than `most` blocks are no holes.
+    pub(crate) fn free_counted(&self, tx: &Tx, offset: u64, len: u64, most: u64) -> Result<(), Error> {
         let (size, nblocks) = (self.block_size(), self.nblocks());
         let end = offset.saturating_add(len);
         let past = size.saturating_mul(nblocks);
@@ -207,9 +212,11 @@ impl Object {
         if range.is_empty() || (to_end && first >= nblocks) {
             return Ok(());
         }
+        let freed = range.end.min(nblocks).saturating_sub(range.start).min(most);
         let forgotten = self.objset().change(tx, self.dnode()?, |state| {
             let counted = tx.hold().is_some();
             let mut forgotten = 0;
+            Object::charge_freed(tx, &state.synced, freed);
             for dirty in state.slots.iter_mut().flatten().filter(|dirty| dirty.txg >= tx.txg()) {
                 let size = dirty.head.datablksz();
                 let bytes = (dirty.free(range.clone()) * size).min(dirty.bytes);

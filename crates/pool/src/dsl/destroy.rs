@@ -30,9 +30,7 @@ use crate::{Error, errlog};
 const RECEIVE: &str = "%recv";
 /// The reference count of a key (OpenZFS: `DSL_CRYPTO_KEY_REFCOUNT`).
 const KEY_REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
-/// Bytes of a file that are freed in one txg where no background does it.
-const FREED_AT_ONCE: u64 = 1 << 30;
-/// Objects that are freed in one txg there.
+/// Objects that are freed in one txg where no background does it.
 const OBJECTS_AT_ONCE: usize = 4096;
 
 impl Spa {
@@ -116,11 +114,8 @@ impl Spa {
         let mut freed = 0;
         for object in objset.objects() {
             let object = object?;
-            let mut size = object.nblocks().saturating_mul(object.block_size());
-            while size > FREED_AT_ONCE {
-                size -= FREED_AT_ONCE;
-                object.free_range(&self.tx_netfree(1)?, size, u64::MAX)?;
-                self.sync()?;
+            while let Some(piece) = object.last_piece(0..u64::MAX)?.filter(|piece| piece.start > 0) {
+                object.free_piece(&self.tx_netfree(1)?, &piece, u64::MAX)?;
             }
             objset.free_object(&self.tx_netfree(1)?, object.id())?;
             freed += 1;

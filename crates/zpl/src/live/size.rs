@@ -11,11 +11,8 @@ use dmu::Tx;
 
 use super::io::{MAX_SIZE, clear_setid, expect_file};
 use super::znode::content_modified;
-use super::{Cred, Refusal, SMALL_CHANGE, Zfs, Znode};
+use super::{Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
 use crate::{Error, FileFlags};
-
-/// Blocks of pointers whose subtrees one place frees at most.
-const PIECE_INDIRECT: u64 = 256;
 
 impl Zfs {
     /// Makes a file shorter or longer; what is new is a hole. Permissions have been asked for.
@@ -41,7 +38,7 @@ impl Zfs {
             } else {
                 self.grow_first_block(tx, node, size)?;
             }
-            let now = self.now();
+            let (now, before) = (self.now(), node.attrs());
             node.edit(self, tx, |attrs| {
                 attrs.size = size;
                 content_modified(attrs, now);
@@ -50,7 +47,9 @@ impl Zfs {
                 }
                 clear_setid(attrs, cred);
                 Ok(())
-            })
+            })?;
+            self.log_setattr(tx, node, &SetAttr { size: Some(size), ..SetAttr::default() }, &before);
+            Ok(())
         };
         let bytes = SMALL_CHANGE.max(2 * node.object().block_size());
         if size < old { self.change_freeing(bytes, change) } else { self.change(bytes, change) }
@@ -78,12 +77,15 @@ impl Zfs {
             let size = node.with_attrs(|attrs| attrs.size);
             let len = if end == size { u64::MAX } else { end - range.start };
             node.object().free_range(tx, range.start, len)?;
-            let now = self.now();
+            let (now, before) = (self.now(), node.attrs());
             node.edit(self, tx, |attrs| {
                 content_modified(attrs, now);
                 clear_setid(attrs, cred);
                 Ok(())
-            })
+            })?;
+            self.log_mode(tx, &node, &before);
+            self.log_truncate(tx, &node, range.start, end - range.start);
+            Ok(())
         })
     }
 
@@ -104,23 +106,13 @@ impl Zfs {
 
     /// Frees all but the front of a long range.
     fn free_pieces(&self, node: &Znode, range: Range<u64>) -> Result<(), Error> {
-        let (object, block) = (node.object(), node.object().block_size());
-        let per_indirect = 1u64 << object.phys().fanout_shift().min(20);
-        let piece = block.saturating_mul(per_indirect).saturating_mul(PIECE_INDIRECT).max(1);
-        let mut end = range.end;
-        while end - range.start > piece {
-            let start = (end - 1) / piece * piece;
-            if start <= range.start {
-                break;
-            }
-            // what is a hole already needs no place
-            if object.next_data(start)?.is_some_and(|data| data < end) {
-                self.change_freeing(SMALL_CHANGE, |tx| {
-                    let _content = node.content.write();
-                    Ok(object.free_range(tx, start, end - start)?)
-                })?;
-            }
-            end = start;
+        let (object, mut end) = (node.object(), range.end);
+        while let Some(piece) = object.last_piece(range.start..end)?.filter(|piece| piece.start > range.start) {
+            self.change_freeing(SMALL_CHANGE, |tx| {
+                let _content = node.content.write();
+                Ok(object.free_piece(tx, &piece, end)?)
+            })?;
+            end = piece.start;
         }
         Ok(())
     }

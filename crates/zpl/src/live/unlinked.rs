@@ -8,9 +8,6 @@ use super::place::Held;
 use super::{SMALL_CHANGE, Zfs, Znode};
 use crate::{DirEntry, Error, FileFlags, Kind};
 
-/// Blocks of pointers that one transaction frees at most (OpenZFS: `DMU_MAX_ACCESS` bytes of them, half).
-const PIECE_INDIRECT: u64 = 256;
-
 impl Zfs {
     /// Enters a file that has just lost its last name in the unlinked set.
     pub(super) fn unlinked_add(&self, tx: &Tx, node: &Arc<Znode>) -> Result<(), Error> {
@@ -72,20 +69,13 @@ impl Zfs {
         Ok(())
     }
 
-    /// Frees the blocks of a file from its end, in pieces.
+    /// Frees the blocks of a file from its end, in pieces; the first one goes with the file.
     fn free_contents(&self, object: &Object) -> Result<(), Error> {
-        let phys = object.reload()?;
-        let per_indirect = 1u64 << phys.phys().fanout_shift().min(20);
-        let piece = object.block_size().saturating_mul(per_indirect).saturating_mul(PIECE_INDIRECT);
-        loop {
-            let len = object.block_size().saturating_mul(object.nblocks());
-            if len <= piece || piece == 0 {
-                return Ok(());
-            }
-            let start = (len - 1) / piece * piece;
+        while let Some(piece) = object.last_piece(0..u64::MAX)?.filter(|piece| piece.start > 0) {
             let place = self.place(SMALL_CHANGE, true)?;
-            object.free_range(&place, start, u64::MAX)?;
+            object.free_piece(&place, &piece, u64::MAX)?;
         }
+        Ok(())
     }
 
     /// Empties a hidden directory of extended attributes.

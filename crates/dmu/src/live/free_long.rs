@@ -1,0 +1,59 @@
+//! Freeing much, in steps: an object may have more blocks than a txg can hold the pointers of (OpenZFS: `dmu_free_long_range`,
+//! `get_next_chunk`, `zfs_per_txg_dirty_frees_percent`).
+//!
+//! Whoever frees much frees the [last piece](Object::last_piece) that has data, with a place in a txg of its own, and so on. What a piece costs a
+//! sync counts as dirty data, so that the pool closes txgs, and makes who frees wait, as it does for writers.
+
+use std::ops::Range;
+
+use ondisk::{BlkPtr, DnodePhys};
+
+use super::Tx;
+use crate::{Error, Object};
+
+/// Blocks of pointers whose subtrees one piece has at most (OpenZFS: `DMU_MAX_ACCESS` bytes of them, half).
+const PIECE_INDIRECT: u64 = 256;
+/// Bytes of memory that a sync takes for each block that it frees: its pointer on three lists.
+const BLOCK_COST: u64 = 3 * size_of::<BlkPtr>() as u64;
+
+impl Object {
+    /// The last piece of `range`, in bytes, that has any data; holes behind it are left out. `None` if there is none.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    pub fn last_piece(&self, range: Range<u64>) -> Result<Option<Range<u64>>, Error> {
+        let size = self.block_size();
+        let per_indirect = 1u64 << self.phys().fanout_shift().min(20);
+        let piece = size.saturating_mul(per_indirect).saturating_mul(PIECE_INDIRECT).max(1);
+        let mut end = range.end.min(size.saturating_mul(self.nblocks()));
+        // a hole may be as long as offsets go: the longer the one so far, the larger the step
+        let mut step = piece;
+        while end > range.start {
+            let start = (end.saturating_sub(step).div_ceil(piece) * piece).max(range.start);
+            match self.next_data(start)?.filter(|data| *data < end) {
+                Some(_) if step == piece => return Ok(Some(start..end)),
+                Some(_) => step = (step / 2).max(piece),
+                None => {
+                    end = start;
+                    step = step.saturating_mul(2);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Frees the [last piece](Object::last_piece) and the hole behind it, up to byte `upto`.
+    ///
+    /// # Errors
+    /// As [`Object::free_range`].
+    pub fn free_piece(&self, tx: &Tx, piece: &Range<u64>, upto: u64) -> Result<(), Error> {
+        let blocks = piece.end.saturating_sub(piece.start).div_ceil(self.block_size().max(1));
+        self.free_counted(tx, piece.start, upto.saturating_sub(piece.start), blocks)
+    }
+
+    /// Counts what a sync has to remember of up to `blocks` blocks that are freed.
+    pub(crate) fn charge_freed(tx: &Tx, synced: &DnodePhys, blocks: u64) {
+        let there: u64 = synced.blkptr.iter().filter(|bp| !bp.is_hole()).map(|bp| bp.fill().max(1)).sum();
+        tx.dirtied(blocks.min(there).saturating_mul(BLOCK_COST));
+    }
+}
