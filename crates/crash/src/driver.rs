@@ -68,6 +68,21 @@ impl Driver {
         &self.model
     }
 
+    pub(crate) fn model_mut(&mut self) -> &mut Model {
+        &mut self.model
+    }
+
+    /// The txg of the last change.
+    pub(crate) fn txg(&self) -> u64 {
+        self.txg
+    }
+
+    /// What the model is now, the pool was at the end of `txg`.
+    pub(crate) fn reached(&mut self, txg: u64) {
+        self.txg = self.txg.max(txg);
+        self.history.keep(self.txg, &self.model);
+    }
+
     /// The pool.
     #[must_use]
     pub fn spa(&self) -> &Arc<Spa> {
@@ -154,7 +169,7 @@ impl Driver {
         (0..3).try_for_each(|_| self.free_object(&tx))
     }
 
-    fn note(&mut self, what: impl FnOnce() -> String) {
+    pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
         if self.trace.len() >= TRACE {
             self.trace.pop_front();
         }

@@ -36,6 +36,7 @@
 //! store that does it right.
 #![forbid(unsafe_code)]
 
+mod chores;
 pub mod compare;
 mod cut;
 mod driver;

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Objects of one object set, by number. A clone shares what does not change.
+/// Objects of one object set, by number, and what descends from it. A clone shares what does not change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Model {
     /// The objects.
     pub objects: BTreeMap<u64, Arc<Thing>>,
+    /// Its snapshots.
+    pub snapshots: BTreeMap<&'static str, Arc<Model>>,
+    /// File systems below it: the snapshot that each was cloned from, and what is in it.
+    pub datasets: BTreeMap<&'static str, (Option<&'static str>, Arc<Model>)>,
 }
 
 /// An object.

@@ -10,6 +10,7 @@ use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::import::{Candidate, scan_devices};
 use zuse::verify::{Options, inspect};
 
+use crate::chores::{check_datasets, scrub};
 use crate::compare::{Context, Result, compare};
 use crate::driver::{Driver, Limits};
 use crate::model::{History, Model};
@@ -19,6 +20,10 @@ use crate::{Recording, Rng, State, Tape};
 pub const NAME: &str = "crash";
 /// The cache of a pool: large enough for what is hot, small enough for some blocks to leave it.
 const ARC_BYTES: u64 = 16 << 20;
+/// How often, in percent of the steps of a run, something is done to the pool as a whole.
+const CHORES_PCT: u64 = 12;
+/// How often, in percent, what a cut left is scrubbed after it went on.
+const SCRUB_PCT: u64 = 20;
 /// LZ4 as block pointers name it.
 const LZ4: u8 = 15;
 
@@ -152,6 +157,7 @@ fn check_pool(pool: &Arc<Pool>, model: &Model) -> Result<Census> {
     let objset = dataset.objset().context(|| "root object set".to_string())?;
     let txg = pool.uberblock().txg;
     compare(&objset, model).context(|| format!("opened at txg {txg}"))?;
+    check_datasets(pool, model).context(|| format!("opened at txg {txg}"))?;
     for (feature, used) in [("large_dnode", model.has_large_dnodes()), ("large_blocks", model.has_large_blocks())] {
         let active = dataset.feature_active(feature).context(|| feature.to_string())?;
         if used && !(active && pool.feature_active(feature)) {
@@ -192,6 +198,10 @@ pub fn record(shape: &Shape, run: &Run) -> Result<(Tape<u64>, History)> {
     let told = |driver: &Driver, what: String| format!("{}: {what}\n{}", shape.name, driver.trace());
     for step in 1..=run.steps {
         driver.step().map_err(|what| told(&driver, what))?;
+        if driver.rng().percent(CHORES_PCT) {
+            let txg = driver.chore().map_err(|what| told(&driver, what))?;
+            recording.promise(txg, driver.spa().uberblock().txg.0);
+        }
         let pause = driver.rng().percent(20);
         if pause || step == run.steps || step % run.reopen_every == 0 {
             let txg = driver.sync().map_err(|what| told(&driver, what))?;
@@ -255,6 +265,9 @@ fn go_on(devices: &[Arc<dyn Device>], seed: u64, model: Model) -> Result<()> {
     driver.compare().context(|| "live".to_string())?;
     let done = driver.step().and_then(|()| driver.step()).and_then(|()| driver.sync());
     done.map_err(|what| format!("{what}\n{}", driver.trace()))?;
+    if driver.rng().percent(SCRUB_PCT) {
+        scrub(driver.spa(), true)?;
+    }
     driver.spa().export().context(|| "export".to_string())?;
     let checked = check_read_only(devices, driver.model());
     checked.map(drop).map_err(|what| format!("a txg later: {what}\n{}", driver.trace()))

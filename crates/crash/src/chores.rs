@@ -1,0 +1,172 @@
+//! What is done to the pool as a whole while it is worked on: snapshots, file systems, clones, their destruction, scrubs.
+//!
+//! A chore begins when all is on disk and nothing is being freed, so that it is known in which txg it happens: the open one. Names are
+//! few, so that a check can ask for each of them whether it is there.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use ondisk::{ObjectType, ObjsetType};
+use pool::{NewDataset, Pool, Spa, WithoutKey};
+use zuse::{ScrubOptions, Scrubbed};
+
+use crate::compare::{Context, Result, compare};
+use crate::driver::Driver;
+use crate::model::{Data, Model, Thing};
+use crate::pools::NAME;
+
+/// Names of snapshots of the root file system, of file systems, and of clones.
+const SNAPSHOTS: [&str; 3] = ["s0", "s1", "s2"];
+const FILE_SYSTEMS: [&str; 2] = ["f0", "f1"];
+const CLONES: [&str; 2] = ["c0", "c1"];
+/// Bytes of a block of the object in a new file system, and how many it has at most.
+const BLOCK: u64 = 4096;
+const BLOCKS: u64 = 24;
+
+fn full(name: &str, between: char) -> String {
+    format!("{NAME}{between}{name}")
+}
+
+impl Driver {
+    /// Does something to the pool as a whole. Tells the txg from which on it is safe.
+    ///
+    /// # Errors
+    /// What the pool refused.
+    pub fn chore(&mut self) -> Result<u64> {
+        self.sync()?;
+        let spa = self.spa().clone();
+        spa.wait_freed().context(|| "wait for frees".to_string())?;
+        let txg = spa.txgs().open().0;
+        match self.rng().below(8) {
+            0..3 => self.snapshot(&spa)?,
+            3 => self.destroy_snapshot(&spa)?,
+            4 => self.file_system(&spa)?,
+            5 => self.clone_snapshot(&spa)?,
+            6 => self.destroy_dataset(&spa)?,
+            _ => {
+                scrub(&spa, self.rng().percent(50))?;
+                return Ok(self.txg());
+            }
+        }
+        if spa.txgs().synced().0 >= txg {
+            self.reached(txg);
+        }
+        Ok(self.txg())
+    }
+
+    fn snapshot(&mut self, spa: &Arc<Spa>) -> Result<()> {
+        let name = *self.rng().pick(&SNAPSHOTS);
+        if self.model().snapshots.contains_key(name) {
+            return Ok(());
+        }
+        self.note(|| format!("snapshot {name}"));
+        spa.snapshot(&[full(name, '@')], &[]).context(|| format!("snapshot {name}"))?;
+        let model = self.model_mut();
+        let taken = Model { objects: model.objects.clone(), ..Model::default() };
+        model.snapshots.insert(name, Arc::new(taken));
+        Ok(())
+    }
+
+    fn destroy_snapshot(&mut self, spa: &Arc<Spa>) -> Result<()> {
+        let name = *self.rng().pick(&SNAPSHOTS);
+        let cloned = self.model().datasets.values().any(|(origin, _)| *origin == Some(name));
+        if cloned || !self.model().snapshots.contains_key(name) {
+            return Ok(());
+        }
+        self.note(|| format!("destroy snapshot {name}"));
+        spa.destroy_snapshots(&[full(name, '@')], false).context(|| format!("destroy snapshot {name}"))?;
+        self.model_mut().snapshots.remove(name);
+        Ok(())
+    }
+
+    /// A file system with one object, which is written in the txg after the one that it is made in.
+    fn file_system(&mut self, spa: &Arc<Spa>) -> Result<()> {
+        let name = *self.rng().pick(&FILE_SYSTEMS);
+        if self.model().datasets.contains_key(name) {
+            return Ok(());
+        }
+        self.note(|| format!("create {name}"));
+        let new = NewDataset {
+            name: full(name, '/'),
+            os_type: ObjsetType::Zfs,
+            props: Vec::new(),
+            key: None,
+            without_key: WithoutKey::Inherit,
+        };
+        let made = spa.txgs().open().0;
+        spa.create_dataset(new, Box::new(|_, _| Ok(()))).context(|| format!("create {name}"))?;
+        self.model_mut().datasets.insert(name, (None, Arc::default()));
+        self.reached(made);
+        let dataset = spa.view().and_then(|view| view.dataset(&full(name, '/'))).context(|| name.to_string())?;
+        let objset = spa.objset(&dataset).context(|| name.to_string())?;
+        let mut data = Data { block_size: BLOCK, slots: 1, ..Data::default() };
+        let mut bytes = vec![0; (self.rng().below(BLOCKS) * BLOCK) as usize + 100];
+        self.rng().fill(&mut bytes);
+        data.write(0, &bytes);
+        let tx = spa.tx(bytes.len() as u64).context(|| format!("tx in {name}"))?;
+        let new = dmu::NewObject { object_type: ObjectType(0x80), block_size: BLOCK, ..dmu::NewObject::default() };
+        let object = objset.alloc_object(&tx, &new).context(|| format!("object of {name}"))?;
+        object.write(&tx, 0, &bytes).context(|| format!("write into {name}"))?;
+        let written = tx.txg().0;
+        drop(tx);
+        spa.sync().context(|| "sync".to_string())?;
+        let objects = [(object.id(), Arc::new(Thing::Data(data)))].into_iter().collect();
+        self.model_mut().datasets.insert(name, (None, Arc::new(Model { objects, ..Model::default() })));
+        self.reached(written);
+        Ok(())
+    }
+
+    fn clone_snapshot(&mut self, spa: &Arc<Spa>) -> Result<()> {
+        let (name, origin) = (*self.rng().pick(&CLONES), *self.rng().pick(&SNAPSHOTS));
+        let Some(content) = self.model().snapshots.get(origin).cloned() else { return Ok(()) };
+        if self.model().datasets.contains_key(name) {
+            return Ok(());
+        }
+        self.note(|| format!("clone {origin} to {name}"));
+        let made = spa.clone_dataset(&full(origin, '@'), &full(name, '/'), Vec::new());
+        made.context(|| format!("clone {origin} to {name}"))?;
+        self.model_mut().datasets.insert(name, (Some(origin), content));
+        Ok(())
+    }
+
+    fn destroy_dataset(&mut self, spa: &Arc<Spa>) -> Result<()> {
+        let name = *self.rng().pick(&[FILE_SYSTEMS, CLONES].concat());
+        if !self.model().datasets.contains_key(name) {
+            return Ok(());
+        }
+        self.note(|| format!("destroy {name}"));
+        spa.destroy_head(&full(name, '/')).context(|| format!("destroy {name}"))?;
+        self.model_mut().datasets.remove(name);
+        Ok(())
+    }
+}
+
+/// Scrubs, to the end or not at all: then it waits to be gone on with. Nothing may be found lost.
+pub(crate) fn scrub(spa: &Arc<Spa>, whole: bool) -> Result<()> {
+    let options = ScrubOptions { threads: 1, range: pool::ScrubRange::default() };
+    let done = zuse::scrub(spa, &options, &AtomicBool::new(!whole), &|_, _| {}).context(|| "scrub".to_string())?;
+    match done {
+        Scrubbed::Whole(tally) if tally.lost_blocks > 0 => Err(format!("a scrub: {} blocks lost", tally.lost_blocks)),
+        Scrubbed::Stopped if whole => Err("a scrub did not come to its end".to_string()),
+        _ => Ok(()),
+    }
+}
+
+/// The pool must have the snapshots and file systems that `model` has, with what is in them, and no others.
+pub(crate) fn check_datasets(pool: &Arc<Pool>, model: &Model) -> Result<()> {
+    let snapshots = SNAPSHOTS.map(|name| (full(name, '@'), model.snapshots.get(name)));
+    let others = FILE_SYSTEMS.iter().chain(&CLONES);
+    let datasets = others.map(|name| (full(name, '/'), model.datasets.get(name).map(|(_, content)| content)));
+    for (name, wanted) in snapshots.into_iter().chain(datasets) {
+        match (pool.dataset(&name), wanted) {
+            (Err(_), None) => {}
+            (Ok(_), None) => return Err(format!("{name} is there")),
+            (Err(why), Some(_)) => return Err(format!("{name} is missing: {why}")),
+            (Ok(found), Some(wanted)) => {
+                let objset = found.objset().context(|| name.clone())?;
+                compare(&objset, wanted).context(|| name.clone())?;
+            }
+        }
+    }
+    Ok(())
+}
