@@ -1,0 +1,241 @@
+//! `zfs receive` and `zfs send` option by option, with streams of the OpenZFS kernel module.
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/lab.rs"]
+mod lab;
+mod support;
+
+use std::collections::BTreeSet;
+
+use lab::{Lab, receive_all, records, streams};
+
+/// The streams of `stbasic-a` by name, without ending.
+fn basic(name: &str) -> Vec<u8> {
+    streams("stbasic-a").remove(&format!("{name}.zstream")).unwrap()
+}
+
+/// A command that is not used as it should be.
+fn misused(lab: &Lab, line: &str, says: &str) {
+    let ran = lab.run(line, b"");
+    assert!(ran.code == 2 && ran.err.contains(says), "{line}: {} {}", ran.code, ran.err);
+}
+
+#[test]
+fn names_of_what_is_received() {
+    let lab = Lab::new("tank");
+    let full = basic("full");
+    let dry = lab.ok("zfs receive -n -v tank/x", &full);
+    assert_eq!(String::from_utf8(dry).unwrap(), "would receive full stream of srca/fs@1 into tank/x@1\n");
+    lab.fails("zfs list tank/x", b"", "dataset does not exist");
+    let told = String::from_utf8(lab.ok("zfs receive -v -d tank", &full)).unwrap();
+    assert!(told.starts_with("receiving full stream of srca/fs@1 into tank/fs@1\nreceived 1.09M stream in "), "{told}");
+    assert!(told.ends_with("/sec)\n"), "{told}");
+    lab.ok("zfs create tank/e", b"");
+    lab.ok("zfs receive -e tank/e", &full);
+    lab.ok("zfs receive -M -u tank/named@other", &full);
+    let names = lab.text("zfs list -H -r -t all -o name tank");
+    let wanted =
+        ["tank", "tank/e", "tank/e/fs", "tank/e/fs@1", "tank/fs", "tank/fs@1", "tank/named", "tank/named@other"];
+    let mut found: Vec<&str> = names.lines().collect();
+    found.sort_unstable();
+    assert_eq!(found, wanted);
+    assert_eq!(lab.text("zfs get -H -o value mounted tank/named"), "no\n");
+    lab.fails("zfs receive -d tank/no", &full, "cannot receive: specified fs (tank/no) does not exist");
+    lab.fails("zfs receive -e tank/e/fs@1", &full, "cannot receive: invalid argument - snapshot not allowed with -e");
+    lab.fails("zfs receive nopool/a", &full, "cannot open 'nopool': no such pool");
+    misused(&lab, "zfs receive -d -e tank", "invalid option combination: -d and -e are mutually exclusive");
+    misused(&lab, "zfs receive", "missing snapshot argument");
+    misused(&lab, "zfs receive tank/a tank/b", "too many arguments");
+    misused(&lab, "zfs receive -A -n tank/a", "invalid option");
+}
+
+#[test]
+fn what_changed_since_needs_force() {
+    let lab = Lab::new("tank");
+    lab.ok("zfs receive tank/a", &basic("full"));
+    let (increment, package) = (basic("incr-1-2"), basic("incrI-2-4"));
+    lab.ok("zfs snapshot tank/a@mine", b"");
+    let file = lab.dir.path().join("file");
+    std::fs::write(&file, b"new").unwrap();
+    lab.ok(&format!("cp {} tank/a:/new", file.display()), b"");
+    lab.fails(
+        "zfs receive tank/a",
+        &increment,
+        "cannot receive incremental stream: destination tank/a has been modified\nsince most recent snapshot",
+    );
+    lab.ok("zfs receive -F tank/a", &increment);
+    assert_eq!(lab.text("zfs list -H -r -t snapshot -o name tank/a"), "tank/a@1\ntank/a@2\n");
+    // what a package brings and is there already is passed over
+    lab.ok("zfs receive tank/a", &package);
+    let again = lab.ok("zfs receive -v tank/a", &package);
+    let again = String::from_utf8(again).unwrap();
+    assert!(again.contains("snap tank/a@3 already exists; ignoring\n"), "{again}");
+    lab.fails("zfs receive tank/b", &increment, "destination 'tank/b' does not exist");
+    lab.ok("zfs receive tank/b", &basic("empty-full"));
+    let says = "cannot receive incremental stream: most recent snapshot of tank/b does not\nmatch incremental source";
+    lab.fails("zfs receive tank/b", &increment, says);
+    lab.fails("zfs receive -F tank/a", &basic("full"), "destination has snapshots (eg. tank/a@1)");
+    lab.ok("zfs create tank/c", b"");
+    lab.fails("zfs receive tank/c", &basic("full"), "destination 'tank/c' exists\nmust specify -F to overwrite it");
+    lab.ok("zfs receive -F tank/c", &basic("full"));
+    lab.judge("tank");
+}
+
+#[test]
+fn properties_and_holds_that_come_along() {
+    let lab = Lab::new("tank");
+    lab.ok("zfs receive tank/a", &basic("full-ph"));
+    lab.ok("zfs receive -h tank/b", &basic("full-ph"));
+    let holds = lab.text("zfs holds -H tank/a@2");
+    assert!(holds.starts_with("tank/a@2\t"), "{holds}");
+    assert_eq!(lab.text("zfs holds -H tank/b@2"), "");
+    let sources = "zfs get -H -s received -o property,value all";
+    let came = lab.text(&format!("{sources} tank/a"));
+    let (name, value) = came.lines().next().unwrap().split_once('\t').unwrap();
+    let get = |dataset: &str, what: &str| lab.text(&format!("zfs get -H -o {what} {name} {dataset}"));
+    // -x: it came, and is not in force; what is said wins over what came
+    lab.ok(&format!("zfs receive -x {name} tank/x"), &basic("full-p"));
+    assert_ne!(get("tank/x", "source"), "received\n");
+    assert_eq!(get("tank/x", "received"), format!("{value}\n"));
+    lab.ok("zfs receive -o test:a=b -o atime=on tank/o", &basic("full-p"));
+    let said = lab.text("zfs get -H -s local -o property,value all tank/o");
+    assert!(said.contains("test:a\tb\n") && said.contains("atime\ton\n"), "{said}");
+    misused(&lab, "zfs receive -o test:a=b -x test:a tank/p", "property 'test:a' specified multiple times");
+    misused(&lab, "zfs receive -x a=b tank/p", "invalid property name: '='");
+    lab.fails("zfs receive -o used=1 tank/p", &basic("full"), "cannot receive: invalid property 'used'");
+    // -b sends what came, not what was set here since
+    lab.ok("zfs set test:mine=1 tank/a", b"");
+    lab.ok("zfs receive tank/sent-p", &lab.ok("zfs send -p tank/a@2", b""));
+    lab.ok("zfs receive tank/sent-b", &lab.ok("zfs send -b tank/a@2", b""));
+    assert_eq!(lab.text("zfs get -H -o value test:mine tank/sent-p"), "1\n");
+    assert_eq!(lab.text("zfs get -H -o value test:mine tank/sent-b"), "-\n");
+    let sorted = |text: String| text.lines().map(str::to_owned).collect::<BTreeSet<String>>();
+    assert_eq!(sorted(lab.text(&format!("{sources} tank/sent-b"))), sorted(came));
+    // -h sends holds
+    lab.ok("zfs receive tank/sent-h", &lab.ok("zfs send -h tank/a@2", b""));
+    assert_eq!(lab.text("zfs holds -H tank/sent-h@2").replace("sent-h", "a"), holds);
+}
+
+#[test]
+fn interrupted_receives() {
+    let lab = Lab::new("recva");
+    let all = streams("stresume-a");
+    let cut = &all["full-truncated.zstream"];
+    // without -s nothing stays
+    lab.fails("zfs receive recva/gone", cut, "cannot receive new filesystem stream: incomplete stream");
+    lab.fails("zfs list recva/gone", b"", "dataset does not exist");
+    let ran = lab.run("zfs receive -s recva/r", cut);
+    let says = "cannot receive new filesystem stream: Partially received snapshot is saved.\n\
+                A resuming stream can be generated on the sending system by running:\n    zfs send -t 1-";
+    assert!(ran.code == 1 && ran.err.contains(says), "{}", ran.err);
+    let token = lab.text("zfs get -H -o value receive_resume_token recva/r").trim_end().to_owned();
+    let json = lab.text(&format!("zstream token -j {token}"));
+    assert!(json.contains("\"toname\":\"srca/r@1\""), "{json}");
+    lab.fails(
+        &format!("zfs send -t {token}"),
+        b"",
+        "cannot resume send: 'srca/r@1' used in the initial send no longer exists",
+    );
+    lab.fails("zfs send -t 1-2-3", b"", "cannot resume send: ");
+    lab.fails(
+        "zfs receive -s recva/r",
+        &all["incr.zstream"],
+        "destination recva/r contains partially-complete state from \"zfs receive -s\".",
+    );
+    // what was received of it can be sent as it is, to be resumed elsewhere
+    let saved = lab.ok("zfs send -S recva/r", b"");
+    lab.fails("zfs receive -s recva/copy", &saved, "Partially received snapshot is saved.");
+    misused(&lab, "zfs send -S recva/r@1", "saved send must specify the dataset with partially-received state");
+    lab.ok("zfs receive -A recva/r", b"");
+    lab.ok("zfs receive -A recva/copy", b"");
+    assert_eq!(lab.text("zfs list -H -r -o name recva"), "recva\n");
+    lab.fails("zfs receive -A recva", b"", "'recva' does not have any resumable receive state to abort");
+}
+
+#[test]
+fn packages_of_all_kinds() {
+    let lab = receive_all("strepl-a");
+    lab.add("other");
+    let heads = |top: &str| lab.text(&format!("zfs list -H -r -o name {top}"));
+    let all = heads("recva/R");
+    let below = all.lines().nth(1).unwrap().to_owned();
+    // -X leaves a dataset out, with what is below it
+    let package = lab.ok(&format!("zfs send -R -X {below} recva/R@r4"), b"");
+    lab.ok("zfs receive -u -d other", &package);
+    let received = heads("other");
+    let left_out = below.replacen("recva", "other", 1);
+    assert!(received.contains("other/R\n") && !received.contains(&left_out), "{received}");
+    lab.fails(
+        &format!("zfs send -X {below} recva/R@r4"),
+        b"",
+        "Cannot specify dataset exclusion (-X) on a non-recursive send.",
+    );
+    misused(&lab, "zfs send -s recva/R@r4", "skip-missing flag can only be used in conjunction with replicate");
+    misused(&lab, "zfs send", "missing snapshot argument");
+    // -s passes over what has no such snapshot
+    lab.ok("zfs snapshot recva/R@single", b"");
+    lab.fails("zfs send -R recva/R@single", b"", "does not exist");
+    let single = lab.ok("zfs send -R -s recva/R@single", b"");
+    lab.ok("zfs receive -u other/single", &single);
+    // -I sends what is between, -i jumps
+    let snaps = lab.text("zfs list -H -t snapshot -o name recva/R");
+    let names: Vec<&str> = snaps.lines().filter_map(|name| name.split('@').nth(1)).collect();
+    let (first, last) = (names[0], names[names.len() - 1]);
+    lab.ok("zfs receive -u other/i", &lab.ok(&format!("zfs send recva/R@{first}"), b""));
+    lab.ok("zfs receive -u other/i", &lab.ok(&format!("zfs send -I @{first} recva/R@{last}"), b""));
+    assert_eq!(lab.text("zfs list -H -t snapshot -o name other/i").lines().count(), names.len());
+    lab.ok("zfs receive -u other/j", &lab.ok(&format!("zfs send recva/R@{first}"), b""));
+    lab.ok("zfs receive -u other/j", &lab.ok(&format!("zfs send -i {first} recva/R@{last}"), b""));
+    assert_eq!(lab.text("zfs list -H -t snapshot -o name other/j").lines().count(), 2);
+    // raw, of what is not encrypted: all that can be sent as it is
+    let raw = lab.ok(&format!("zfs send -w recva/R@{last}"), b"");
+    assert!(raw == lab.ok(&format!("zfs send -Lec recva/R@{last}"), b""));
+}
+
+/// Streams of a fixture are received; what is sent of the datasets `again` is the stream that made them.
+fn received_and_sent_again(fixture: &str, again: &[(&str, &str)]) {
+    let lab = receive_all(fixture);
+    let all = streams(fixture);
+    for (name, options) in again {
+        let (ours, theirs) = (lab.ok(&format!("zfs send {options}"), b""), &all[&format!("{name}.zstream")]);
+        let (ours, theirs) = (records(&lab, &ours), records(&lab, theirs));
+        assert!(ours == theirs, "{fixture} {name}: {} records, not {}", ours.len(), theirs.len());
+    }
+}
+
+#[test]
+fn compressed_embedded_and_large_blocks() {
+    let again = [("r8-c", "-c recva/c8@1"), ("r8-c-incr", "-c -i @1 recva/c8@2"), ("r1m-Lc", "-Lc recva/lc1m@1")];
+    received_and_sent_again("stcomp-a", &again);
+}
+
+#[test]
+fn many_files_and_odd_ones() {
+    received_and_sent_again("stmany-a", &[("full", "recva/a@1"), ("incr", "-i @1 recva/a@2")]);
+    received_and_sent_again("stspecial-a", &[("full", "recva/a@1")]);
+}
+
+#[test]
+fn volumes_and_redacted_streams() {
+    received_and_sent_again("stzvol-a", &[("v8K-full", "recva/v8K@1"), ("v16K-c", "-c recva/vc16K@2")]);
+    received_and_sent_again("stredact-a", &[]);
+}
+
+#[test]
+fn a_stream_as_json() {
+    let lab = Lab::new("tank");
+    let full = basic("full");
+    let lines = String::from_utf8(lab.ok("zstream dump -j", &full)).unwrap();
+    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (summary, records) = lines.split_last().unwrap();
+    let count = |kind: &str| records.iter().filter(|line| line["type"] == kind).count();
+    let text = String::from_utf8(lab.ok("zstream dump", &full)).unwrap();
+    for kind in ["BEGIN", "END", "OBJECT", "FREEOBJECTS", "WRITE", "FREE", "SPILL"] {
+        assert!(text.contains(&format!("Total DRR_{kind} records = {} (", count(kind))), "{kind}: {text}");
+    }
+    assert_eq!(records[0]["toname"], "srca/fs@1");
+    assert_eq!((&summary["outcome"], &summary["length"]), (&"complete".into(), &full.len().into()));
+    let cut = lab.ok("zstream dump -j", &full[..full.len() / 2]);
+    let last = String::from_utf8(cut).unwrap().lines().last().unwrap().to_owned();
+    assert!(last.contains("\"outcome\":\"cut off\""), "{last}");
+}
