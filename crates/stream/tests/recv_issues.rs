@@ -6,10 +6,11 @@ mod target;
 
 use ondisk::send::{FreeObjects, feature};
 use stream::recv::RecvArgs;
+use stream::send::SendFlags;
 use stream::{Header, Record};
 use support::stream_of;
 use target::Target;
-use target::remake::{Part, parts, stream_of as remade};
+use target::remake::{Part, boundaries, parts, resumed_at, stream_of as remade};
 
 const PLAIN: fn() -> RecvArgs = RecvArgs::default;
 
@@ -86,5 +87,63 @@ fn issue_14285_a_huge_payload() {
     let mut bytes = stream_of("stbasic-a", "empty-full");
     bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     assert_eq!(target.receive(&bytes, "recva/x", &PLAIN()).unwrap_err().errno(), 34);
+    target.close();
+}
+
+/// OpenZFS 15927: a stream that was cut exactly where an object begins goes on there, and nothing of it is lost.
+#[test]
+fn issue_15927_resumed_where_an_object_begins() {
+    let mut target = Target::new();
+    let bytes = stream_of("stbasic-a", "full");
+    let all = parts(&bytes);
+    let ends = boundaries(&all);
+    let resumable = || RecvArgs { resumable: true, ..PLAIN() };
+    let objects = (0..all.len()).filter(|n| matches!(all[*n].0.record, Record::Object(_)));
+    let objects: Vec<usize> = objects.skip(3).step_by(17).take(6).collect();
+    let mut rest = bytes.clone();
+    for (n, object) in objects.iter().enumerate() {
+        // before its record, and behind it
+        let cut = ends[object + n % 2];
+        let done = bytes.len() - rest.len().min(bytes.len());
+        let at = cut.saturating_sub(done).clamp(ends[1], rest.len() - 1);
+        assert_eq!(target.receive(&rest[..at], "recva/a", &resumable()).unwrap_err().errno(), 1040);
+        let token = target.spa().view().unwrap().dataset("recva/a").unwrap().receive_resume_token().unwrap();
+        let list = stream::token::decode(&token.unwrap()).unwrap();
+        rest = resumed_at(&all, list.get_u64("object").unwrap(), list.get_u64("offset").unwrap());
+    }
+    target.receive(&rest, "recva/a", &resumable()).unwrap();
+    assert!(target.compare("stbasic-a", &|name| name == "recva/a@1", &|_| None) > 10);
+    target.close();
+}
+
+/// Compressed blocks are written as they came: what is sent again is the same, whatever the target would have compressed with.
+#[test]
+fn compressed_blocks_are_not_compressed_again() {
+    let mut target = Target::new();
+    let flags =
+        |large_block, embed| SendFlags { embed, large_block, compress: true, raw: false, resume: None, saved: None };
+    for (name, fs, flags) in [
+        ("r8-c", "r8", flags(false, false)),
+        ("r1m-Lc", "r1m", flags(true, false)),
+        ("gz-Lec", "gz", flags(true, true)),
+    ] {
+        let bytes = stream_of("stcomp-a", name);
+        target.receive(&bytes, &format!("recva/{fs}"), &PLAIN()).unwrap();
+        let blocks = |bytes: &[u8]| -> Vec<Part> {
+            parts(bytes).into_iter().filter(|(header, _)| matches!(header.record, Record::Write(_))).collect()
+        };
+        let (theirs, ours) = (blocks(&bytes), blocks(&target.send_as(&format!("recva/{fs}@1"), None, &flags)));
+        assert_eq!(ours.len(), theirs.len(), "{name}");
+        let mut compressed = 0;
+        for (our, their) in ours.iter().zip(&theirs) {
+            let (Record::Write(a), Record::Write(b)) = (&our.0.record, &their.0.record) else { continue };
+            if b.compressiontype != 0 {
+                assert_eq!((a.object, a.offset, a.compressiontype), (b.object, b.offset, b.compressiontype), "{name}");
+                assert!(our.1 == their.1, "{name}: {b:?}");
+                compressed += 1;
+            }
+        }
+        assert!(compressed > 0, "{name}");
+    }
     target.close();
 }

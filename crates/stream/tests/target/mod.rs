@@ -40,11 +40,15 @@ fn hooks() -> Hooks {
 
 impl Target {
     pub(crate) fn new() -> Target {
+        Target::on(&|device| Arc::new(device))
+    }
+
+    /// A pool whose device is what `wrap` makes of a file.
+    pub(crate) fn on(wrap: &dyn Fn(FileDevice) -> Arc<dyn Device>) -> Target {
         let dir = tempfile::tempdir().unwrap();
         let spec = VdevSpec::parse(&[dir.path().join("a").display().to_string()]).unwrap();
-        let open = |path: &str| -> Option<Arc<dyn Device>> {
-            Some(Arc::new(FileDevice::create(Path::new(path), SIZE).unwrap()))
-        };
+        let open =
+            |path: &str| -> Option<Arc<dyn Device>> { Some(wrap(FileDevice::create(Path::new(path), SIZE).unwrap())) };
         let new = layout(&spec, &open, LayoutOptions { ashift: Some(9), ..LayoutOptions::default() }, &hooks().env);
         let mut create = CreateOptions::new(POOL);
         create.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));
@@ -63,6 +67,18 @@ impl Target {
         let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_write(&path).unwrap());
         let found = vdev::import::scan_devices(vec![(path, device)]);
         self.spa = Some(Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap());
+    }
+
+    /// The pool as another machine finds it that gets the device: what was not synced is lost.
+    pub(crate) fn crash(&mut self) {
+        drop(self.spa.take());
+        let (path, copy) = (self.dir.path().join("a"), self.dir.path().join("b"));
+        std::fs::copy(&path, &copy).unwrap();
+        std::fs::rename(&copy, &path).unwrap();
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_write(&path).unwrap());
+        let found = vdev::import::scan_devices(vec![(path, device)]);
+        let options = ImportOptions { force: true, ..ImportOptions::default() };
+        self.spa = Some(Spa::import(found.first().unwrap(), &options, hooks()).unwrap());
     }
 
     /// Exports the pool and has it judged: every block is found, none is lost, every object can be read.
@@ -148,15 +164,18 @@ impl Target {
         self.spa().load_key(root, &key.unwrap()).unwrap()
     }
 
-    /// What is sent raw of a snapshot.
-    pub(crate) fn send_raw(&self, to: &str, from: Option<&str>) -> Vec<u8> {
+    /// What is sent of a snapshot, raw or not.
+    pub(crate) fn send(&self, to: &str, from: Option<&str>, raw: bool) -> Vec<u8> {
+        let flags = SendFlags { embed: false, large_block: false, compress: false, raw, resume: None, saved: None };
+        self.send_as(to, from, &flags)
+    }
+
+    pub(crate) fn send_as(&self, to: &str, from: Option<&str>, flags: &SendFlags) -> Vec<u8> {
         let view = self.spa().view().unwrap();
         let to = view.dataset(to).unwrap();
         let base = from.map(|from| Base::of_snapshot(&view.dataset(from).unwrap(), &to).unwrap());
-        let flags =
-            SendFlags { embed: false, large_block: false, compress: false, raw: true, resume: None, saved: None };
         let mut out = Vec::new();
-        send(&to, base.as_ref(), &flags, &mut out, &Default::default()).unwrap();
+        send(&to, base.as_ref(), flags, &mut out, &Default::default()).unwrap();
         out
     }
 
