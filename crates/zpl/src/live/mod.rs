@@ -233,6 +233,7 @@ impl Zfs {
         zfs.log().begin(spa.zil(zfs.fs().objset()), source, zfs.settings().log_policy());
         zfs.load_quotas()?;
         if !zfs.settings().readonly {
+            spa.upgrade_accounting(&objset)?;
             zfs.drain()?;
         }
         Ok(zfs)
