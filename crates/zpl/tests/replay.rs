@@ -14,7 +14,7 @@ use oracle::{fixtures, judge};
 use pool::{Hooks, ImportOptions, Kind, ListOptions, OpenOptions, Pool, Spa};
 use support::{Fixture, Touched, compare_replayed, touched_in};
 use vdev::{Device, FileDevice};
-use zpl::live::{Volume, Zfs};
+use zpl::live::{ReplayProgress, Volume, Zfs, replay_all};
 
 const FIXTURES: [&str; 2] = ["zil-a", "zilslog-a"];
 
@@ -152,12 +152,39 @@ fn replayed_pools_are_what_the_kernel_made_of_them() {
 }
 
 #[test]
-fn priming_changes_nothing_but_the_time() {
-    tunable::ZIL_REPLAY_PRIME.set(0);
+fn priming_and_width_change_nothing_but_the_time() {
+    // (primed, at a time): as OpenZFS does it, and each by itself; both together is the default
+    for (name, prime, width) in
+        [("zil-a", 0, 0), ("zilslog-a", 0, 0), ("zil-a", 1, 0), ("zilslog-a", 0, 32), ("zil-a", 0, 3)]
+    {
+        let tunables = (tunable::ZIL_REPLAY_PRIME.get(), tunable::ZIL_REPLAY_PARALLEL.get());
+        tunable::ZIL_REPLAY_PRIME.set(prime);
+        tunable::ZIL_REPLAY_PARALLEL.set(width);
+        let pools = Pools::new(name);
+        let done = pools.replay(i64::MAX);
+        tunable::ZIL_REPLAY_PRIME.set(tunables.0);
+        tunable::ZIL_REPLAY_PARALLEL.set(tunables.1);
+        done.unwrap_or_else(|e| panic!("{name}, {prime}, {width}: {e}"));
+        pools.check();
+    }
+}
+
+#[test]
+fn all_logs_are_replayed_side_by_side_and_it_is_told_how_far() {
     let pools = Pools::new("zil-a");
-    let done = pools.replay(i64::MAX);
-    tunable::ZIL_REPLAY_PRIME.set(1);
-    done.unwrap();
+    let spa = pools.import(i64::MAX, OpenOptions::default()).unwrap();
+    support::load_keys(pools.name, &spa.view().unwrap());
+    let mut last = ReplayProgress::default();
+    let done = replay_all(&spa, &mut |progress| {
+        assert!(progress.records_done >= last.records_done && progress.bytes_done <= progress.bytes);
+        last = *progress;
+    });
+    let names: Vec<String> = done.unwrap().into_iter().map(|(name, opened)| opened.map(|()| name).unwrap()).collect();
+    assert_eq!(names, ["zila/a", "zila/b", "zila/enc", "zila/vol"]);
+    assert_eq!((last.logs, last.logs_done, last.records), (4, 4, last.records_done));
+    assert!(last.records > 300 && last.bytes == last.bytes_done, "{last:?}");
+    assert!(replay_all(&spa, &mut |_| ()).unwrap().is_empty(), "once is enough");
+    spa.export().unwrap();
     pools.check();
 }
 
