@@ -264,6 +264,13 @@ impl SpaceManager {
         balance(&tops);
     }
 
+    /// No new blocks go to a vdev any more: it does not take them.
+    pub fn retire(&self, vdev: u32) {
+        let mut tops = self.tops.write();
+        tops.classes.iter_mut().for_each(|class| class.groups.retain(|(top, _)| top.id != vdev));
+        balance(&tops);
+    }
+
     /// Whether a class has any vdev.
     #[must_use]
     pub fn has_class(&self, class: Class) -> bool {

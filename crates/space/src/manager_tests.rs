@@ -243,3 +243,15 @@ fn allocations_per_second() {
         println!("fragmented {fragmented}: {:.1} M/s one by one, {:.1} M/s in runs of 64", single / 1e6, many / 1e6);
     }
 }
+
+#[test]
+fn what_a_log_device_does_not_take_goes_elsewhere() {
+    let mgr = manager([top(0, Class::Normal, 16, 24), top(1, Class::Log, 4, 24)]);
+    assert_eq!(mgr.allocate(&request(Class::Log), 4096).unwrap().vdev(), 1);
+    mgr.retire(1);
+    assert!(!mgr.has_class(Class::Log));
+    assert_eq!(mgr.allocate(&request(Class::Log), 4096).unwrap().vdev(), 0);
+    // what is there is still its
+    mgr.free(1, 0, 4096, false).unwrap();
+    assert_eq!(mgr.vdevs(), [0, 1]);
+}

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::spa::TaskCx;
 
 /// The ZAP of all ZAPs of vdevs.
-const ALL_VDEV_ZAPS: &str = "com.delphix:vdev_zap_map";
+pub(crate) const ALL_VDEV_ZAPS: &str = "com.delphix:vdev_zap_map";
 
 /// Frees the metaslab array, the space maps, the missed txgs and the ZAPs of a top-level vdev, on which nothing is allocated.
 pub(crate) fn forget_vdev(cx: &TaskCx<'_>, top: &VdevConfig) -> Result<(), Error> {

@@ -33,8 +33,9 @@ use zio::{AllocError, AllocRequest, SpaceSource, Zio};
 use crate::mos::Mos;
 use crate::spa::Spa;
 use crate::{Error, Pool};
-pub(crate) use forget::forget_vdev;
 use store::{Features, Store, TopObjects};
+
+pub(crate) use forget::{ALL_VDEV_ZAPS, forget_vdev};
 
 /// Share of the special class, in percent, that small blocks of data leave to metadata (OpenZFS:
 /// `zfs_special_class_metadata_reserve_pct`).

@@ -13,7 +13,7 @@ use vdev::create::NewPool;
 use vdev::{Device, VdevConfig, VdevTree};
 use zio::Zio;
 
-use crate::alloc::PoolSpace;
+use crate::alloc::{ALL_VDEV_ZAPS, PoolSpace};
 use crate::bpobj::Bpobj;
 use crate::dsl::{NewKey, WithoutKey};
 use crate::feature;
@@ -258,7 +258,10 @@ impl Spa {
 
     /// Makes the ZAPs of vdevs that have none (OpenZFS: `vdev_construct_zaps`).
     pub(crate) fn construct_zaps(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
-        let all = Zap::create_link(tx, &mos.root_zap()?, "com.delphix:vdev_zap_map", OTN_ZAP_METADATA)?;
+        let all = match mos.named_zap(ALL_VDEV_ZAPS)? {
+            Some(all) => all,
+            None => Zap::create_link(tx, &mos.root_zap()?, ALL_VDEV_ZAPS, OTN_ZAP_METADATA)?,
+        };
         let one = |vdev: &mut NvList, name: &str| -> Result<u64, Error> {
             let id = mos.new_zap(tx, OTN_ZAP_METADATA)?;
             all.add_int(tx, id, id)?;

@@ -104,7 +104,13 @@ impl LogDevice for DatasetLog {
     }
 
     fn write(&self, blocks: Vec<(BlkPtr, Vec<u8>)>) -> Result<(), zil::Error> {
-        Ok(self.spa()?.zio.write_log(&self.bookmark(0), blocks)?)
+        let spa = self.spa()?;
+        let vdevs: BTreeSet<u64> = blocks.iter().flat_map(|(bp, _)| bp.dvas()).map(|dva| dva.vdev()).collect();
+        let written = spa.zio.write_log(&self.bookmark(0), blocks);
+        if let Err(zio::Error::Write { .. }) = &written {
+            spa.retire_logs(&vdevs);
+        }
+        Ok(written?)
     }
 
     fn flush(&self, vdevs: Option<&BTreeSet<u64>>) -> Result<(), zil::Error> {
@@ -152,6 +158,13 @@ impl Spa {
     /// The logs of changes that are on disk with `synced` are forgotten.
     pub(crate) fn clean_logs(&self, synced: Txg) {
         self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.clean(synced));
+    }
+
+    /// Log devices of these that do not take what is written are not asked again: logs are put elsewhere until the pool is opened anew.
+    fn retire_logs(&self, vdevs: &BTreeSet<u64>) {
+        let is_log = |id: &&u64| self.tree().top(**id).is_some_and(|top| top.config().is_log);
+        let ids = vdevs.iter().filter(is_log).filter_map(|id| u32::try_from(*id).ok());
+        ids.for_each(|id| self.space.manager().retire(id));
     }
 
     /// Ends all logs; the next txg frees what they have.

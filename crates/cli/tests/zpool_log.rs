@@ -1,0 +1,149 @@
+//! Devices that come to a pool and go, above all those of intent logs. OpenZFS's `zdb` judges what is on them.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use oracle::judge;
+use support::Session;
+
+/// A folder for devices, and what is imported from it.
+struct Lab {
+    dir: tempfile::TempDir,
+    session: Session,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        Lab { dir: tempfile::tempdir().unwrap(), session: Session::empty() }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Sparse files of 64 MiB.
+    fn files(&self, names: &str) {
+        for name in names.split(' ') {
+            std::fs::File::create(self.path(name)).unwrap().set_len(64 << 20).unwrap();
+        }
+    }
+
+    /// A command line in which `/x` is device x of this lab.
+    fn words(&self, line: &str) -> Vec<String> {
+        line.split(' ').map(|word| word.strip_prefix('/').map_or(word.to_owned(), |name| self.path(name))).collect()
+    }
+
+    fn ok(&self, line: &str) -> String {
+        let words = self.words(line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.session.ok(&words)
+    }
+
+    fn fails(&self, line: &str, code: i32, says: &str) {
+        let words = self.words(line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.session.fails(&words, code, &says.replace("DIR", self.dir.path().to_str().unwrap()));
+    }
+
+    /// Exports the pool, looks at it with OpenZFS's `zdb`, and imports it again. What the configuration says.
+    fn judged(&self) -> Option<String> {
+        self.ok("zpool export tank");
+        let place = self.dir.path().display().to_string();
+        let said = judge::run("zdb", &["-e", "-p", &place, "-bccCd", "tank"]);
+        let said = said.map(|output| {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success() && text.contains("No leaks"), "{all}");
+            text
+        });
+        self.ok("zpool import -d / tank");
+        said
+    }
+}
+
+/// What `zdb -C` says of a top-level vdev.
+fn child(said: &str, id: usize) -> String {
+    let from = said.split(&format!("children[{id}]:")).nth(1).unwrap();
+    from.split("children[").next().unwrap().to_owned()
+}
+
+#[test]
+fn logs_come_and_go() {
+    let lab = Lab::new();
+    lab.files("a b l m n");
+    lab.ok("zpool create -m none tank /a");
+    lab.fails("zpool add tank", 2, "missing vdev specification");
+    lab.fails("zpool add tank log /a", 1, "/a is part of active pool 'tank'");
+    lab.fails(
+        "zpool add -o ashift=12 tank log /l",
+        1,
+        "adding devices with different physical sector sizes is not allowed",
+    );
+    let shown = lab.ok("zpool add -n tank log mirror /l /m");
+    let want = "would update 'tank' to the following configuration:\n\n\ttank\n\t  DIR/a\n\tlogs\n\t  mirror\n\t    DIR/l\n\t    DIR/m\n";
+    assert_eq!(shown, want.replace("DIR", lab.dir.path().to_str().unwrap()));
+    assert_eq!(lab.ok("zpool add tank log mirror /l /m"), "");
+    let status = lab.ok("zpool status tank");
+    assert!(status.contains("\tlogs\t\n") && status.contains("mirror-1"), "{status}");
+    if let Some(said) = lab.judged() {
+        assert!(child(&said, 1).contains("is_log: 1"), "{said}");
+        assert!(said.contains("vdev_children: 2"), "{said}");
+    }
+    lab.fails("zpool remove tank /a", 1, "cannot remove DIR/a: out of space");
+    lab.fails("zpool remove tank /l", 1, "cannot remove DIR/l: operation not supported on this type of pool");
+    lab.fails("zpool remove tank /x", 1, "cannot remove DIR/x: no such device in pool");
+    assert_eq!(lab.ok("zpool remove -n tank mirror-1"), "Memory that will be used after removing mirror-1: 0\n");
+    assert_eq!(lab.ok("zpool remove tank mirror-1"), "");
+    assert!(!lab.ok("zpool status tank").contains("logs"));
+    // the number is not given again; the devices are free
+    assert_eq!(lab.ok("zpool add tank log /l"), "");
+    assert_eq!(lab.ok("zpool add tank /b spare /m cache /n"), "");
+    let status = lab.ok("zpool status tank");
+    for part in ["logs", "/l", "/b", "cache", "/n", "spares", "/m"] {
+        assert!(status.contains(part), "{part}: {status}");
+    }
+    if let Some(said) = lab.judged() {
+        assert!(child(&said, 1).contains("type: 'hole'") && child(&said, 1).contains("is_hole: 1"), "{said}");
+        assert!(child(&said, 2).contains("is_log: 1") && child(&said, 3).contains("is_log: 0"), "{said}");
+        assert!(said.contains("hole_array[0]: 1") && said.contains("vdev_children: 4"), "{said}");
+    }
+    for device in ["/l", "/m", "/n"] {
+        assert_eq!(lab.ok(&format!("zpool remove tank {device}")), "");
+    }
+    let status = lab.ok("zpool status tank");
+    assert!(!["logs", "cache", "spares"].into_iter().any(|part| status.contains(part)), "{status}");
+    lab.fails("zpool remove tank /b", 1, "cannot remove DIR/b: out of space");
+    let history = lab.ok("zpool history -i tank");
+    let dir = lab.dir.path().display();
+    for line in [
+        "vdev remove tank vdev (log) -".to_owned(),
+        format!("vdev remove tank vdev (log) {dir}/l"),
+        format!("vdev remove tank vdev (spare) {dir}/m"),
+        format!("vdev remove tank vdev (l2cache) {dir}/n"),
+        format!("zpool add tank {dir}/b spare {dir}/m cache {dir}/n"),
+        "zpool remove tank mirror-1".to_owned(),
+    ] {
+        assert!(history.contains(&line), "{line}: {history}");
+    }
+    lab.judged();
+}
+
+#[test]
+fn a_pool_goes_on_without_its_log_device() {
+    let lab = Lab::new();
+    lab.files("a l");
+    lab.ok("zpool create -m none tank /a log /l");
+    lab.ok("zpool export tank");
+    std::fs::rename(lab.path("l"), lab.path("gone")).unwrap();
+    std::fs::write(lab.path("gone"), b"").unwrap();
+    lab.fails("zpool import -d / tank", 1, "cannot import 'tank': one or more devices is currently unavailable");
+    lab.ok("zpool import -m -d / tank");
+    let status = lab.ok("zpool status tank");
+    assert!(status.contains("UNAVAIL"), "{status}");
+    lab.ok("zfs create tank/fs");
+    // its guid is its name now
+    let guid = status.lines().find(|line| line.contains("UNAVAIL")).and_then(|l| l.split_whitespace().next());
+    assert_eq!(lab.ok(&format!("zpool remove tank {}", guid.unwrap())), "");
+    assert!(!lab.ok("zpool status tank").contains("UNAVAIL"));
+    lab.judged();
+}
