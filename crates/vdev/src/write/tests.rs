@@ -23,6 +23,9 @@ struct Watched {
     writes: AtomicUsize,
     broken: AtomicBool,
     bad: Mutex<Vec<Range<u64>>>,
+    /// Flushes that began; they end when this is false.
+    flushes: AtomicUsize,
+    slow: AtomicBool,
 }
 
 impl Device for Watched {
@@ -46,6 +49,13 @@ impl Device for Watched {
         for piece in data {
             self.disk.lock().unwrap().write(at, piece);
             at += piece.len() as u64;
+        }
+        Ok(())
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        while self.slow.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
         Ok(())
     }
@@ -382,4 +392,31 @@ fn a_side_that_is_striped_is_written_anew() {
     // both sides take a block, and one is enough
     write(&bench.without(&[0, 1]), Txg(2), &blocks).unwrap();
     assert!(write(&bench.without(&[0, 1, 3, 4]), Txg(2), &blocks).is_err());
+}
+
+#[test]
+fn only_the_devices_that_were_named_are_flushed_and_a_flush_waits_for_the_one_under_way() {
+    let mut other = leaf(1);
+    other.insert(key::ID, 1u64);
+    let bench = Bench::new(vec![leaf(0), other], 2);
+    let tree = bench.without(&[]);
+    let on = |vdev| Dva::new(vdev, 0, 512, false);
+    let write = |vdev| tree.write(Txg(5), &[BlockWrite { dva: on(vdev), data: &[1; 512] }]).unwrap();
+    let flushes = || bench.disks.iter().map(|disk| disk.flushes.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    (0..2).for_each(|vdev| drop(write(vdev)));
+    tree.flush_tops(&BTreeSet::from([1])).unwrap();
+    assert_eq!(flushes(), [0, 1]);
+    bench.disks[0].slow.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| tree.flush_tops(&BTreeSet::from([0])).unwrap());
+        while flushes() != [1, 1] {
+            std::thread::yield_now();
+        }
+        // what was written is not on stable storage yet, though somebody else sees to it
+        let second = scope.spawn(|| tree.flush().unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!first.is_finished() && !second.is_finished());
+        bench.disks[0].slow.store(false, Ordering::Relaxed);
+    });
+    assert_eq!(flushes(), [1, 1], "one flush was enough for both");
 }
