@@ -21,12 +21,14 @@ use zuse::{Files, Go, Item, Pool, Step, base, pool, vdev, walk, zpl};
 /// Bytes of the pool: there are two of them, and each kill copies one.
 const SIZE: u64 = 192 << 20;
 /// Operations of which one is a kill, one an import, and some are on datasets.
-const ROUND: usize = 3000;
+const ROUND: usize = 2000;
 const OPS: u64 = 100_000;
 /// Files in a file system, and bytes in a file, at most.
 const FILES_MAX: usize = 120;
 const BYTES_MAX: u64 = 300_000;
 const SNAPSHOTS_MAX: usize = 5;
+/// Bytes that an operation dirties at most: with more, the pool would sync for room every few operations.
+const CHANGE_MAX: u64 = 256 << 10;
 const CLONES_MAX: usize = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -239,7 +241,7 @@ impl Run {
         let zfs = files.zfs().clone();
         // the operation is in one txg, and that is known
         let txg = zfs
-            .change(1 << 20, |tx| {
+            .change(CHANGE_MAX, |tx| {
                 self.one(&zfs, &files, Arc::make_mut(&mut tree));
                 Ok(tx.txg().0)
             })
