@@ -128,3 +128,45 @@ impl Drop for Writing<'_> {
         self.0.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Batch, Queue, Reading, Whole, Writing};
+
+    #[test]
+    fn what_waits_is_bounded_and_one_batch_of_any_size_goes_through() {
+        const LIMIT: u64 = 100;
+        let queue = Queue::new(LIMIT);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _end = Reading(&queue);
+                for n in 0..200u64 {
+                    let memory = if n % 50 == 7 { 10 * LIMIT } else { 30 + n % 40 };
+                    assert!(queue.put(Batch { memory, dirties: n, ..Batch::default() }));
+                }
+                queue.end(Ok(Whole::at_end()));
+            });
+            let mut next = 0;
+            while let Ok(batch) = queue.take() {
+                let state = queue.state.lock();
+                let waiting: u64 = state.batches.iter().map(|batch| batch.memory).sum();
+                assert_eq!(waiting, state.memory);
+                assert!(waiting <= LIMIT || state.batches.len() == 1, "{waiting}");
+                assert_eq!(batch.dirties, next);
+                next += 1;
+            }
+            assert_eq!(next, 200);
+        });
+    }
+
+    #[test]
+    fn who_reads_stops_when_nobody_writes_any_more() {
+        let queue = Queue::new(1);
+        drop(Writing(&queue));
+        assert!(!queue.put(Batch::default()));
+        // an error that came first is not hidden by what comes later
+        queue.end(Err(super::Error::Stopped));
+        queue.end(Ok(Whole::at_end()));
+        assert!(matches!(queue.take(), Err(Err(_))));
+    }
+}
