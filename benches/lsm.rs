@@ -35,6 +35,9 @@ struct Row {
     meta_mb: f64,
     sync_ms: f64,
     import_ms: f64,
+    /// Blocks of the logs that the import reads, and how long Zuse thinks beforehand that this takes.
+    log_blocks: u64,
+    estimate_ms: f64,
 }
 
 #[allow(clippy::expect_used)]
@@ -43,8 +46,19 @@ fn main() {
     drop(std::fs::create_dir_all(&dir));
     let (ops, txgs, size) = (number("ops", 1000), number("txgs", 30), number("vsize", 1 << 30));
     println!(
-        "{:<26}{:>8}{:>5}{:>12}{:>9}{:>8}{:>11}{:>12}{:>10}{:>11}",
-        "", "ms", "ibs", "ops/CPU s", "pass 1", "passes", "writes/txg", "meta MB/txg", "sync ms", "import ms"
+        "{:<26}{:>8}{:>5}{:>12}{:>9}{:>8}{:>11}{:>12}{:>10}{:>11}{:>10}{:>12}",
+        "",
+        "ms",
+        "ibs",
+        "ops/CPU s",
+        "pass 1",
+        "passes",
+        "writes/txg",
+        "meta MB/txg",
+        "sync ms",
+        "import ms",
+        "log blks",
+        "logs est ms"
     );
     base::tunable::set("zfs_keep_log_spacemaps_at_export", "1").expect("a tunable");
     for ms in option("ms", "500,5000").split(',').filter_map(|n| n.parse::<u64>().ok()) {
@@ -71,8 +85,18 @@ fn main() {
 
 fn print(row: &Row, ibs: u8) {
     println!(
-        "{:<26}{:>8}{ibs:>5}{:>12.0}{:>8.0}%{:>8}{:>11.0}{:>12.3}{:>10.1}{:>11.1}",
-        row.who, row.ms, row.per_cpu, row.pass1, row.passes, row.writes, row.meta_mb, row.sync_ms, row.import_ms
+        "{:<26}{:>8}{ibs:>5}{:>12.0}{:>8.0}%{:>8}{:>11.0}{:>12.3}{:>10.1}{:>11.1}{:>10}{:>12.1}",
+        row.who,
+        row.ms,
+        row.per_cpu,
+        row.pass1,
+        row.passes,
+        row.writes,
+        row.meta_mb,
+        row.sync_ms,
+        row.import_ms,
+        row.log_blocks,
+        row.estimate_ms
     );
 }
 
@@ -140,6 +164,7 @@ fn measure(
     let records: Vec<_> = spa.txgs().history().into_iter().filter(|r| r.txg > first.0).collect();
     let sum = |f: &dyn Fn(&::pool::TxgRecord) -> u64| records.iter().map(f).sum::<u64>();
     let count = work.txgs as f64;
+    let logs = spa.space().log_stats();
     let row = Row {
         who: format!("zuse lsm={} delay={}", u8::from(shape.log_spacemap), work.delay),
         ms: shape.vdevs as u64 * (shape.size >> shape.ms_shift),
@@ -150,6 +175,8 @@ fn measure(
         meta_mb: ((after.1 - before.1) as f64 - (work.ops * work.txgs * per_block) as f64) / 1e6 / count,
         sync_ms: sum(&|r| r.sync_ns) as f64 / 1e6 / records.len().max(1) as f64,
         import_ms: 0.0,
+        log_blocks: logs.log_blocks,
+        estimate_ms: logs.import_seconds * 1e3,
     };
     spa.export().expect("export");
     row
@@ -195,5 +222,7 @@ fn theirs(dir: &std::path::Path, shape: &Shape, work: &Work) -> Option<Row> {
         meta_mb: field("meta_MB/txg"),
         sync_ms: sync,
         import_ms: import * 1e3,
+        log_blocks: 0,
+        estimate_ms: f64::NAN,
     })
 }
