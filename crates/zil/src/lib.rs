@@ -15,11 +15,11 @@
 //!   in clear for claiming, are all there is ([`LogBlock::sealed`]).
 //!
 //! # Invariants
-//! Read-only. A block's content is valid at one sequence number alone (it names its successor's), so a walk cannot go in circles:
+//! Only [`write`](mod@write) writes. A block's content is valid at one sequence number alone (it names its successor's), so a walk cannot go in circles:
 //! it ends after as many blocks as the pool holds.
 //!
 //! # Callers
-//! `zdb -i` ([`list`]); an import, which [claims](claim); who opens a dataset for changes, and [replays](replay). OpenZFS: `zil.c`, `zdb_il.c`.
+//! `zdb -i` ([`list`]); an import, which [claims](claim); who opens a dataset for changes, and [replays](replay), then [writes](mod@write). OpenZFS: `zil.c`, `zdb_il.c`.
 #![forbid(unsafe_code)]
 
 mod chain;
