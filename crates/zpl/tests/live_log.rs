@@ -3,6 +3,8 @@
 
 mod power;
 
+use std::collections::BTreeMap;
+
 use power::{ROOT, Rig, tree};
 use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Volume, XattrMode, Zfs};
 use zpl::{Ace, AceType, FileFlags, Fuid, Kind, PosixAce, PosixAcl, PosixTag, Time, Who};
@@ -82,6 +84,9 @@ fn operate(zfs: &Zfs) {
     zfs.rename(&ROOT, e, b"y", e, b"z", RenameMode::Whiteout).unwrap();
     zfs.rename(&ROOT, d, b"e", root, b"E", RenameMode::NoReplace).unwrap();
     // contents
+    let shared = file(zfs, d, "shared", b"");
+    let source = id(b"old/f1");
+    assert_eq!(zfs.copy_range(&ROOT, (source, 0), (shared, 0), 262_144).unwrap(), 262_144);
     let f1 = id(b"old/f1");
     zfs.write(&ROOT, f1, 5, b"five").unwrap();
     zfs.punch(&ROOT, f1, 10_000..200_000).unwrap();
@@ -176,7 +181,15 @@ fn all_operations(words: &[&str]) {
     let later = rig.spa.txgs().synced();
     let after = rig.after_cut(&["t/secret"], true);
     if let Some(logs) = &after.logs {
-        for kind in ["TX_CREATE ", "TX_RENAME_WHITEOUT", "TX_SETSAXATTR", "TX_MKXATTR", "TX_ACL_ACL", "TX_WRITE "] {
+        for kind in [
+            "TX_CLONE_RANGE",
+            "TX_CREATE ",
+            "TX_RENAME_WHITEOUT",
+            "TX_SETSAXATTR",
+            "TX_MKXATTR",
+            "TX_ACL_ACL",
+            "TX_WRITE ",
+        ] {
             assert!(logs.contains(kind), "{kind}: {logs}");
         }
     }
@@ -300,4 +313,83 @@ fn volumes_have_what_was_flushed() {
     assert!(got == wanted);
     drop(found);
     after.close();
+}
+
+/// What a file should have, and whether all of it was committed.
+#[derive(Clone, Default)]
+struct Promise {
+    data: Vec<u8>,
+    kept: bool,
+}
+
+#[test]
+fn whatever_is_done_what_was_committed_is_there() {
+    for seed in 1..=5u64 {
+        let rig = Rig::new(&["/a"]);
+        let zfs = rig.file_system("t/f", &[("recordsize", 16 << 10)], false);
+        prepare(&zfs);
+        rig.spa.sync().unwrap();
+        let dirs = [zfs.fs().root(), dir(&zfs, zfs.fs().root(), "sub")];
+        let mut now: BTreeMap<(u64, String), Promise> = BTreeMap::new();
+        let mut committed = BTreeMap::new();
+        let dice = bytes(600, seed);
+        for roll in dice.as_chunks::<6>().0 {
+            let [what, which, a, b, c, d] = roll.map(usize::from);
+            let key = (dirs[which % 2], format!("n{}", which / 2 % 5));
+            let other = (dirs[a % 2], format!("n{}", a / 2 % 5));
+            let id = |(dir, name): &(u64, String)| zfs.fs().lookup(*dir, name.as_bytes()).unwrap().unwrap().object;
+            match (what % 16, now.contains_key(&key)) {
+                (_, false) => {
+                    file(&zfs, key.0, &key.1, b"");
+                    now.insert(key, Promise::default());
+                }
+                (0..8, true) => {
+                    let data = bytes(b * 300 + 1, (c * d) as u64);
+                    zfs.write(&ROOT, id(&key), (c * 100) as u64, &data).unwrap();
+                    let file = now.get_mut(&key).unwrap();
+                    let end = c * 100 + data.len();
+                    file.data.resize(file.data.len().max(end), 0);
+                    file.data[c * 100..end].copy_from_slice(&data);
+                    file.kept = false;
+                }
+                (8, true) => {
+                    set(&zfs, id(&key), SetAttr { size: Some((b * 200) as u64), ..SetAttr::default() });
+                    let file = now.get_mut(&key).unwrap();
+                    file.data.resize(b * 200, 0);
+                    file.kept = false;
+                }
+                (9, true) => {
+                    zfs.unlink(&ROOT, key.0, key.1.as_bytes()).unwrap();
+                    now.remove(&key);
+                }
+                (10, true) if key != other => {
+                    zfs.rename(&ROOT, key.0, key.1.as_bytes(), other.0, other.1.as_bytes(), RenameMode::Replace)
+                        .unwrap();
+                    let file = now.remove(&key).unwrap();
+                    now.insert(other, file);
+                }
+                _ => {
+                    zfs.fsync(id(&key)).unwrap();
+                    now.get_mut(&key).unwrap().kept = true;
+                    committed = now.clone();
+                }
+            }
+        }
+        let after = rig.after_cut(&[], false);
+        let found = after.open("t/f");
+        for dir in dirs {
+            let names = found.fs().read_dir(dir).unwrap().map(|entry| entry.unwrap().name);
+            let mut names: Vec<_> = names.filter(|name| name.starts_with(b"n")).collect();
+            names.sort();
+            let wanted: Vec<_> =
+                committed.keys().filter(|key| key.0 == dir).map(|key| key.1.clone().into_bytes()).collect();
+            assert_eq!(names, wanted, "seed {seed}");
+        }
+        for ((dir, name), file) in committed.iter().filter(|(_, file)| file.kept) {
+            let id = found.fs().lookup(*dir, name.as_bytes()).unwrap().unwrap().object;
+            let mut data = vec![0; 200_000];
+            let len = found.read(id, 0, &mut data).unwrap();
+            assert!(data[..len] == file.data, "seed {seed}: {name}: {len} of {} bytes", file.data.len());
+        }
+    }
 }
