@@ -396,9 +396,12 @@ fn a_side_that_is_striped_is_written_anew() {
 
 #[test]
 fn only_the_devices_that_were_named_are_flushed_and_a_flush_waits_for_the_one_under_way() {
-    let mut other = leaf(1);
-    other.insert(key::ID, 1u64);
-    let bench = Bench::new(vec![leaf(0), other], 2);
+    let top = |n| {
+        let mut top = leaf(n);
+        top.insert(key::ASHIFT, 9u64);
+        top
+    };
+    let bench = Bench::new(vec![top(0), top(1)], 2);
     let tree = bench.without(&[]);
     let on = |vdev| Dva::new(vdev, 0, 512, false);
     let write = |vdev| tree.write(Txg(5), &[BlockWrite { dva: on(vdev), data: &[1; 512] }]).unwrap();
