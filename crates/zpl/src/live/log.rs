@@ -75,6 +75,11 @@ impl Log {
         self.zil.get().filter(|zil| zil.logs())
     }
 
+    /// Whether what was found in the log is replayed.
+    pub(super) fn has_begun(&self) -> bool {
+        self.zil.get().is_some()
+    }
+
     pub(super) fn logs(&self) -> bool {
         self.zil().is_some()
     }

@@ -207,7 +207,9 @@ impl Zfs {
             Ok(())
         })?;
         self.log_setattr(tx, node, &SetAttr { size: None, ..*set }, &before);
-        if set.mode.is_some() && self.settings().acltype == ACLTYPE_POSIX && before.kind() != Kind::Symlink {
+        // in a log the list has records of its own, which may be replayed at the same time
+        let posix = self.settings().acltype == ACLTYPE_POSIX && self.log().has_begun();
+        if set.mode.is_some() && posix && before.kind() != Kind::Symlink {
             self.chmod_posix(tx, node, mode)?;
         }
         Ok(())
