@@ -40,6 +40,7 @@ mod chores;
 pub mod compare;
 mod cut;
 mod driver;
+pub mod fsynced;
 pub mod model;
 mod overlay;
 mod plug;

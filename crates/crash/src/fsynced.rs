@@ -1,0 +1,353 @@
+//! Files under power cuts: what `fsync` promised must be there after the log is replayed, and what comes behind it must be a consistent rest.
+//!
+//! A run is a sequence of operations on a file system, one after the other. Two things are kept of it: the tree of names after each
+//! operation, and every content that each file has had. A log has all changes of names in order, and the changes of each file in
+//! order; those of a file nobody waited for may be missing. So after a cut
+//!
+//! * the names are those after some operation: at the earliest the last one that was promised, at the latest the last one begun;
+//! * the content of each file is one that it had: at the earliest the one promised. A change on its way may be there in part: each byte of
+//!   the file is then one of the content before it, or of the one after.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::Env;
+use pool::{Hooks, ImportOptions, OpenOptions, Spa};
+use vdev::Device;
+use zuse::zpl::live::{Cred, NewFile, RenameMode, SetAttr, Vfs, Zfs};
+use zuse::zpl::{Kind, Node, UsedByBonus};
+
+use crate::compare::{Context, Result};
+use crate::pools::{NAME, Shape, find, open, verify_all};
+use crate::{Recording, Rng, State, Tape};
+
+/// The file system that is worked on.
+const FS: &str = "fs";
+/// Directories.
+const DIRS: u64 = 3;
+/// Files at most.
+const FILES: usize = 10;
+/// Bytes of a file at most.
+const SIZE: u64 = 96 << 10;
+/// Bytes of one write at most.
+const WRITE: u64 = 40 << 10;
+/// Bytes of the cache of a pool.
+const ARC_BYTES: u64 = 16 << 20;
+
+/// What a name leads to: a file by its number in the run, or a directory.
+type Names = BTreeMap<String, Option<usize>>;
+
+/// What a file has contained: after which operation, and what.
+type Versions = Vec<(usize, Arc<Vec<u8>>)>;
+
+/// How an operation went.
+type Done = std::result::Result<(), zuse::zpl::Error>;
+
+/// What was promised: all names after this operation, and of each file at least this version.
+#[derive(Clone, Debug, Default)]
+pub struct Promised {
+    op: usize,
+    versions: BTreeMap<usize, usize>,
+}
+
+/// What a run did.
+#[derive(Debug, Default)]
+pub struct Journal {
+    /// After each operation; the first is the empty file system.
+    names: Vec<Names>,
+    /// How many events there were when each operation began.
+    begun: Vec<usize>,
+    files: Vec<Versions>,
+}
+
+/// A run under way.
+struct Work {
+    zfs: Zfs,
+    rng: Rng,
+    dirs: Vec<(String, u64)>,
+    /// Path and object of each file that has a name, by its number.
+    live: BTreeMap<usize, (String, u64)>,
+    journal: Journal,
+    promised: Promised,
+}
+
+fn hooks(seed: u64) -> Hooks {
+    Hooks { env: Env::seeded(seed), used_by: Some(Arc::new(UsedByBonus)) }
+}
+
+fn import(devices: &[Arc<dyn Device>], seed: u64) -> Result<Arc<Spa>> {
+    let candidate = find(devices).ok_or("there is no pool to import")?;
+    let open = OpenOptions { arc_bytes: ARC_BYTES, ..OpenOptions::default() };
+    let options = ImportOptions { open, force: true, ..ImportOptions::default() };
+    Spa::import(&candidate, &options, hooks(seed)).context(|| "import".to_string())
+}
+
+/// Makes a pool with a file system, and does `steps` operations on it, on tape. The tape ends while the pool is open.
+///
+/// # Errors
+/// What went wrong.
+pub fn record(shape: &Shape, seed: u64, steps: u64) -> Result<(Tape<Promised>, Journal)> {
+    let recording = Recording::new(&shape.disks()?, 512 << 20);
+    let devices = recording.devices();
+    shape.create(&devices, seed)?.export().context(|| "export".to_string())?;
+    let spa = import(&devices, seed)?;
+    let fs = format!("{NAME}/{FS}");
+    let props = [("recordsize", pool::Value::Number(16 << 10))];
+    zuse::Pool::of_spa(spa.clone()).create(&fs, &props).context(|| "create".to_string())?;
+    let zfs = Zfs::open(&spa, &fs).context(|| "open".to_string())?;
+    let mut dirs = vec![(String::new(), zfs.fs().root())];
+    for n in 1..DIRS {
+        let (name, new) = (format!("d{n}"), NewFile::new(Kind::Directory, 0o755));
+        let made = zfs.create(&Cred::ROOT, zfs.fs().root(), name.as_bytes(), &new).context(|| name.clone())?;
+        dirs.push((format!("{name}/"), made.0));
+    }
+    spa.sync().context(|| "sync".to_string())?;
+    let names = (1..DIRS).map(|n| (format!("d{n}"), None)).collect();
+    let journal = Journal { names: vec![names], begun: vec![recording.events()], files: Vec::new() };
+    let (live, promised) = (BTreeMap::new(), Promised::default());
+    recording.promise(0, promised.clone());
+    let mut work = Work { zfs, rng: Rng::new(seed), dirs, live, journal, promised };
+    for step in 0..steps {
+        work.step(&recording).context(|| format!("{}, seed {seed}, step {step}", shape.name))?;
+    }
+    let journal = work.journal;
+    Ok((recording.finish(), journal))
+}
+
+impl Work {
+    fn step(&mut self, recording: &Recording<Promised>) -> Done {
+        let names = self.journal.names.last().cloned().unwrap_or_default();
+        self.journal.begun.push(recording.events());
+        let op = self.journal.names.len();
+        self.journal.names.push(names);
+        match self.rng.below(100) {
+            0..15 => self.create(op)?,
+            15..50 => self.write(op)?,
+            50..56 => self.truncate(op)?,
+            56..66 => self.rename()?,
+            66..72 => self.unlink()?,
+            72..94 => self.fsync(recording)?,
+            94..97 => self.all(recording, |zfs| zfs.sync())?,
+            _ => self.all(recording, |zfs| Ok(zfs.spa().sync()?))?,
+        }
+        Ok(())
+    }
+
+    fn names(&mut self) -> &mut Names {
+        // there is the first from the beginning on
+        let last = self.journal.names.len() - 1;
+        &mut self.journal.names[last]
+    }
+
+    fn any(&self) -> Option<(usize, String, u64)> {
+        let all: Vec<_> = self.live.iter().map(|(file, (path, id))| (*file, path.clone(), *id)).collect();
+        (!all.is_empty()).then(|| self.rng.pick(&all).clone())
+    }
+
+    /// A directory and a name in it, that may be taken.
+    fn place(&self) -> (u64, String, String) {
+        let (above, dir) = self.rng.pick(&self.dirs).clone();
+        let name = format!("f{}", self.rng.below(12));
+        (dir, name.clone(), above + &name)
+    }
+
+    fn at(&self, path: &str) -> (u64, String) {
+        let (dir, name) = path.rsplit_once('/').map_or(("", path), |(dir, name)| (dir, name));
+        let above = self.dirs.iter().find(|(prefix, _)| prefix.trim_end_matches('/') == dir);
+        (above.map_or(0, |(_, id)| *id), name.to_string())
+    }
+
+    fn create(&mut self, op: usize) -> Done {
+        let (dir, name, path) = self.place();
+        if self.live.len() >= FILES || self.names().contains_key(&path) {
+            return Ok(());
+        }
+        let (id, _) = self.zfs.create(&Cred::ROOT, dir, name.as_bytes(), &NewFile::new(Kind::File, 0o644))?;
+        let file = self.journal.files.len();
+        self.journal.files.push(vec![(op, Arc::default())]);
+        self.live.insert(file, (path.clone(), id));
+        self.names().insert(path, Some(file));
+        Ok(())
+    }
+
+    fn write(&mut self, op: usize) -> Done {
+        let Some((file, _, id)) = self.any() else { return Ok(()) };
+        let mut content = self.content(file);
+        let small = self.rng.percent(60);
+        let len = 1 + self.rng.below(if small { 600 } else { WRITE });
+        let append = self.rng.percent(50);
+        let at = if append { content.len() as u64 } else { self.rng.below(SIZE - len) }.min(SIZE - len);
+        let mut data = vec![0; len as usize];
+        self.rng.fill(&mut data);
+        self.zfs.write(&Cred::ROOT, id, at, &data)?;
+        let end = (at + len) as usize;
+        content.resize(content.len().max(end), 0);
+        content[at as usize..end].copy_from_slice(&data);
+        self.journal.files[file].push((op, Arc::new(content)));
+        Ok(())
+    }
+
+    fn truncate(&mut self, op: usize) -> Done {
+        let Some((file, _, id)) = self.any() else { return Ok(()) };
+        let size = self.rng.below(SIZE);
+        self.zfs.setattr(&Cred::ROOT, id, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+        let mut content = self.content(file);
+        content.resize(size as usize, 0);
+        self.journal.files[file].push((op, Arc::new(content)));
+        Ok(())
+    }
+
+    fn rename(&mut self) -> Done {
+        let Some((file, path, id)) = self.any() else { return Ok(()) };
+        let ((from, old), (to, new, target)) = (self.at(&path), self.place());
+        if path == target {
+            return Ok(());
+        }
+        Vfs::rename(&self.zfs, &Cred::ROOT, from, old.as_bytes(), to, new.as_bytes(), RenameMode::Replace)?;
+        let names = self.names();
+        names.remove(&path);
+        if let Some(Some(gone)) = names.insert(target.clone(), Some(file)) {
+            self.live.remove(&gone);
+        }
+        self.live.insert(file, (target, id));
+        Ok(())
+    }
+
+    fn unlink(&mut self) -> Done {
+        let Some((file, path, _)) = self.any() else { return Ok(()) };
+        let (dir, name) = self.at(&path);
+        self.zfs.unlink(&Cred::ROOT, dir, name.as_bytes())?;
+        self.live.remove(&file);
+        self.names().remove(&path);
+        Ok(())
+    }
+
+    fn fsync(&mut self, recording: &Recording<Promised>) -> Done {
+        let Some((file, _, id)) = self.any() else { return Ok(()) };
+        self.zfs.fsync(id)?;
+        self.promised.op = self.journal.names.len() - 1;
+        self.promised.versions.insert(file, self.journal.files[file].len() - 1);
+        recording.promise(0, self.promised.clone());
+        Ok(())
+    }
+
+    fn all(&mut self, recording: &Recording<Promised>, work: impl FnOnce(&Zfs) -> Done) -> Done {
+        work(&self.zfs)?;
+        self.promised.op = self.journal.names.len() - 1;
+        let last = self.journal.files.iter().map(|versions| versions.len() - 1);
+        self.promised.versions = last.enumerate().collect();
+        recording.promise(0, self.promised.clone());
+        Ok(())
+    }
+
+    fn content(&self, file: usize) -> Vec<u8> {
+        self.journal.files[file].last().map(|(_, bytes)| bytes.to_vec()).unwrap_or_default()
+    }
+}
+
+/// Checks what a cut left: imported, the log replayed.
+///
+/// # Errors
+/// What was lost, or is wrong.
+pub fn check(state: &State<'_, Promised>, journal: &Journal) -> Result<()> {
+    let devices = state.devices();
+    let Some(promised) = state.promised.map(|promise| &promise.payload) else {
+        // the pool was being made
+        return Ok(());
+    };
+    let begun = journal.begun.partition_point(|events| *events <= state.cut.at).saturating_sub(1);
+    let spa = import(&devices, state.cut.seed)?;
+    let zfs = Zfs::open(&spa, &format!("{NAME}/{FS}")).context(|| "open, replaying".to_string())?;
+    let found = tree(&zfs)?;
+    compare(&found, journal, promised, begun)?;
+    drop(zfs);
+    spa.export().context(|| "export".to_string())?;
+    drop(spa);
+    verify_all(&open(&devices)?).map(drop)
+}
+
+/// Path and content of all files; `None` for directories.
+fn tree(zfs: &Zfs) -> Result<BTreeMap<String, Option<Vec<u8>>>> {
+    let mut all = BTreeMap::new();
+    let mut open = vec![(String::new(), zfs.fs().root())];
+    while let Some((above, dir)) = open.pop() {
+        let entries = zfs.fs().read_dir(dir).context(|| format!("/{above}"))?;
+        for entry in entries {
+            let entry = entry.context(|| format!("/{above}"))?;
+            let path = above.clone() + &String::from_utf8_lossy(&entry.name);
+            let node = zfs.fs().node(entry.object).context(|| path.clone())?;
+            if node.kind() == Kind::Directory {
+                open.push((format!("{path}/"), node.id()));
+                all.insert(path, None);
+            } else {
+                all.insert(path.clone(), Some(content(&node).context(|| path)?));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn content(node: &Node) -> std::result::Result<Vec<u8>, zuse::zpl::Error> {
+    let mut bytes = vec![0; node.size() as usize];
+    let len = node.read(0, &mut bytes)?;
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+fn compare(
+    found: &BTreeMap<String, Option<Vec<u8>>>,
+    journal: &Journal,
+    promised: &Promised,
+    begun: usize,
+) -> Result<()> {
+    let span = promised.op..=begun.max(promised.op);
+    let fits = |names: &&Names| names.keys().eq(found.keys());
+    let mut why = format!("the names are those after none of the operations {span:?}: {:?}", found.keys());
+    for names in journal.names.get(span).unwrap_or_default().iter().filter(fits) {
+        match contents(found, names, journal, promised, begun) {
+            Ok(()) => return Ok(()),
+            Err(what) => why = what,
+        }
+    }
+    Err(why)
+}
+
+fn contents(
+    found: &BTreeMap<String, Option<Vec<u8>>>,
+    names: &Names,
+    journal: &Journal,
+    promised: &Promised,
+    begun: usize,
+) -> Result<()> {
+    for ((path, bytes), file) in found.iter().zip(names.values()) {
+        let (Some(bytes), Some(file)) = (bytes, file) else {
+            if bytes.is_some() != file.is_some() {
+                return Err(format!("{path} is of another kind"));
+            }
+            continue;
+        };
+        let least = promised.versions.get(file).copied().unwrap_or(0);
+        let versions = journal.files.get(*file).map(Vec::as_slice).unwrap_or_default();
+        let known = versions.get(least..).unwrap_or_default();
+        let known: Vec<&[u8]> =
+            known.iter().filter(|(op, _)| *op <= begun).map(|(_, bytes)| bytes.as_slice()).collect();
+        let whole = known.iter().any(|version| version == bytes);
+        if !whole && !known.windows(2).any(|pair| is_between(bytes, pair[0], pair[1])) {
+            let sizes: Vec<usize> = known.iter().map(|version| version.len()).collect();
+            return Err(format!(
+                "{path} (file {file}) of {} bytes is none of its {} versions from the promised one on: {sizes:?}",
+                bytes.len(),
+                known.len()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a change from `old` to `new` that was made in part can have left `bytes`.
+fn is_between(bytes: &[u8], old: &[u8], new: &[u8]) -> bool {
+    let (short, long) = (old.len().min(new.len()), old.len().max(new.len()));
+    let at = |content: &[u8], n: usize| content.get(n).copied().unwrap_or(0);
+    (short..=long).contains(&bytes.len())
+        && bytes.iter().enumerate().all(|(n, byte)| [at(old, n), at(new, n)].contains(byte))
+}
