@@ -5,8 +5,9 @@
 //! order; those of a file nobody waited for may be missing. So after a cut
 //!
 //! * the names are those after some operation: at the earliest the last one that was promised, at the latest the last one begun;
-//! * the content of each file is one that it had: at the earliest the one promised. A change on its way may be there in part: each byte of
-//!   the file is then one of the content before it, or of the one after.
+//! * the content of each file is one that it had: at the earliest the one promised. Changes on their way may be there in part, and a record
+//!   of an early one may have brought bytes of a later one, as it takes them when it is written: each byte of the file is then that of some
+//!   content from the promised one on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -332,7 +333,7 @@ fn contents(
         let known: Vec<&[u8]> =
             known.iter().filter(|(op, _)| *op <= begun).map(|(_, bytes)| bytes.as_slice()).collect();
         let whole = known.iter().any(|version| version == bytes);
-        if !whole && !known.windows(2).any(|pair| is_between(bytes, pair[0], pair[1])) {
+        if !whole && !is_mix(bytes, &known) {
             let sizes: Vec<usize> = known.iter().map(|version| version.len()).collect();
             return Err(format!(
                 "{path} (file {file}) of {} bytes is none of its {} versions from the promised one on: {sizes:?}",
@@ -344,10 +345,10 @@ fn contents(
     Ok(())
 }
 
-/// Whether a change from `old` to `new` that was made in part can have left `bytes`.
-fn is_between(bytes: &[u8], old: &[u8], new: &[u8]) -> bool {
-    let (short, long) = (old.len().min(new.len()), old.len().max(new.len()));
-    let at = |content: &[u8], n: usize| content.get(n).copied().unwrap_or(0);
-    (short..=long).contains(&bytes.len())
-        && bytes.iter().enumerate().all(|(n, byte)| [at(old, n), at(new, n)].contains(byte))
+/// Whether changes that were made in part can have left `bytes`: each byte is that of some version.
+fn is_mix(bytes: &[u8], versions: &[&[u8]]) -> bool {
+    let sizes = || versions.iter().map(|version| version.len());
+    let span = sizes().min().unwrap_or(0)..=sizes().max().unwrap_or(0);
+    let known = |n: usize, byte: &u8| versions.iter().any(|version| version.get(n).copied().unwrap_or(0) == *byte);
+    span.contains(&bytes.len()) && bytes.iter().enumerate().all(|(n, byte)| known(n, byte))
 }
