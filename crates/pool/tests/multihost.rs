@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base::{Env, tunable};
 use oracle::judge;
-use pool::{CreateOptions, Error, Hooks, ImportOptions, Spa, Value};
+use pool::{CreateOptions, Error, Hooks, ImportOptions, OpenOptions, Pool, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
@@ -19,6 +19,11 @@ fn import(devices: &[Arc<MemoryDevice>], force: bool) -> Result<Arc<Spa>, Error>
     let found = devices.iter().map(|d| (PathBuf::from(d.name()), d.clone() as Arc<dyn Device>)).collect();
     let candidates = vdev::import::scan_devices(found);
     Spa::import(candidates.first().unwrap(), &ImportOptions { force, ..ImportOptions::default() }, hooks())
+}
+
+fn read(devices: &[Arc<MemoryDevice>]) -> Arc<Pool> {
+    let found = devices.iter().map(|d| (PathBuf::from(d.name()), d.clone() as Arc<dyn Device>)).collect();
+    Pool::open(vdev::import::scan_devices(found).first().unwrap(), &OpenOptions::default()).unwrap()
 }
 
 /// The best uberblock that a device has.
@@ -57,6 +62,8 @@ fn a_pool_belongs_to_one_machine() {
         Err(Error::ActiveElsewhere { id: 0xa, .. }) => {}
         other => panic!("{other:?}"),
     }
+    // it is not read by another one either, nor watched by who only wants to look
+    assert!(matches!(read(&devices).watch_others(&hooks().env), Err(Error::ActiveElsewhere { id: 0xa, .. })));
     tunable::SPL_HOSTID.set(0);
     if std::fs::metadata("/etc/hostid").is_err() {
         assert!(matches!(import(&devices, true), Err(Error::NoHostid)));
@@ -65,6 +72,10 @@ fn a_pool_belongs_to_one_machine() {
     // the owner dies: after a while, and if it is wished, the pool is another's
     drop(owner);
     tunable::SPL_HOSTID.set(0xb);
+    let (started, before) = (Instant::now(), devices[0].snapshot());
+    read(&devices).watch_others(&hooks().env).unwrap();
+    assert!(started.elapsed() > Duration::from_millis(900), "it was not watched for long enough");
+    assert!(devices[0].snapshot() == before, "a pool that is read was written");
     // who sees only one leg of the mirror does not get it: a third machine may see the other
     assert!(matches!(import(&devices[..1], true), Err(Error::ClaimNotWritten { .. })));
     assert!(matches!(import(&devices, false), Err(Error::InUseByHost { id: 0xa, .. })));

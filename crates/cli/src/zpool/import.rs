@@ -273,6 +273,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     if !options.read_only() {
         return import_writable(candidate, &pool, record, props, options);
     }
+    pool.watch_others(&writable::hooks().env).map_err(|e| cannot(e.to_string()))?;
     for (txg, why) in &pool.load_info().skipped {
         eprintln!("warning: '{name}': txg {txg} cannot be used: {why}");
     }

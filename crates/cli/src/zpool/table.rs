@@ -1,7 +1,7 @@
 //! The commands of `zpool`, with their options.
 
 use super::{
-    add, checkpoint, clear, create, destroy, export, get, history, import, labelclear, list, remove, scrub, set,
+    add, checkpoint, clear, create, ddtprune, destroy, export, get, history, import, labelclear, list, remove, scrub, set,
     status, sync, upgrade, version,
 };
 use crate::args::{
@@ -82,7 +82,13 @@ pub(super) static GROUPS: &[&[Command]] = &[
             longs: &[("discard", 'd'), ("wait", 'w')],
             run: Some(checkpoint::run),
         },
-        Command { name: "prefetch", usage: "\tprefetch [-t <type>] <pool>\n", options: "t:", longs: &[], run: None },
+        Command {
+            name: "prefetch",
+            usage: "\tprefetch [-t <type>] <pool>\n",
+            options: "t:",
+            longs: &[],
+            run: Some(ddtprune::prefetch),
+        },
     ],
     &[
         Command {
@@ -273,6 +279,6 @@ pub(super) static GROUPS: &[&[Command]] = &[
         usage: "\tddtprune -d|-p <amount> <pool>\n",
         options: "d:p:",
         longs: &[],
-        run: None,
+        run: Some(ddtprune::run),
     }],
 ];

@@ -12,14 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Txg;
 use codec::ChecksumKind;
-use dmu::{Objset, Tx, Zap};
+use dmu::{Objset, Tx};
 use ondisk::BlkPtr;
 use ondisk::ddt::DdtKey;
 use parking_lot::Mutex;
 use zio::{DedupTable, Found, TableError, Zio};
 
+use super::quota::Quota;
 use super::table::{Live, LiveTable, STATS};
-use super::{CHECKSUMS, Class, Table};
+use super::{CHECKSUMS, Table};
 use crate::Error;
 use crate::mos::Mos;
 
@@ -77,7 +78,8 @@ impl std::fmt::Debug for TableSync<'_> {
 #[derive(Debug)]
 pub struct LiveTables {
     fast: AtomicBool,
-    tables: Mutex<BTreeMap<u8, LiveTable>>,
+    quota: Quota,
+    pub(super) tables: Mutex<BTreeMap<u8, LiveTable>>,
 }
 
 impl LiveTables {
@@ -95,12 +97,30 @@ impl LiveTables {
                 }
             }
         }
-        Ok(LiveTables { fast: AtomicBool::new(false), tables: Mutex::new(tables) })
+        let live = LiveTables { fast: AtomicBool::new(false), quota: Quota::open(&view)?, tables: Mutex::new(tables) };
+        live.note_size(&view)?;
+        Ok(live)
     }
 
     /// Says whether new tables may be fast ones (feature `fast_dedup` is enabled).
     pub fn set_fast(&self, fast: bool) {
         self.fast.store(fast, Ordering::Relaxed);
+    }
+
+    /// Sets the quota of all tables: bytes, 0 for none, all ones for what the devices of their own hold (property `dedup_table_quota`).
+    pub fn set_quota(&self, bytes: u64) {
+        self.quota.set_limit(bytes);
+    }
+
+    /// Tells how full the devices are that the tables have to themselves: bytes allocated, bytes there are. `None`: there are none.
+    pub fn note_class(&self, class: Option<(u64, u64)>) {
+        self.quota.note_class(class);
+    }
+
+    fn note_size(&self, mos: &Mos) -> Result<(), Error> {
+        let sizes = self.tables.lock().values().map(|table| table.dspace(mos)).collect::<Result<Vec<_>, _>>()?;
+        self.quota.note_size(sizes.into_iter().fold(0, u64::saturating_add));
+        Ok(())
     }
 
     /// Entries in the logs, which are yet to be put into the ZAPs.
@@ -121,15 +141,14 @@ impl LiveTables {
             return Ok(None);
         };
         let key = DdtKey::of(bp);
-        let (stores, flat): (Vec<(Class, Zap)>, bool) = {
+        let (stores, flat) = {
             let mut tables = self.tables.lock();
             let table = tables.entry(kind as u8).or_insert_with(|| LiveTable::new(kind));
             table.configure(self.fast.load(Ordering::Relaxed));
             if table.recall(&key) {
                 return Ok(Some(work(table)));
             }
-            let stores = Class::ALL.into_iter().zip(&table.stores);
-            (stores.filter_map(|(class, store)| Some((class, store.as_ref()?.zap.clone()))).collect(), table.flat())
+            (table.zaps(), table.flat())
         };
         // read without the lock: others go on meanwhile
         let found = LiveTable::look_up(&stores, &key, flat)?;
@@ -168,7 +187,7 @@ impl LiveTables {
                 flush_log(table, cx)?;
             }
         }
-        Ok(())
+        self.note_size(cx.mos)
     }
 }
 
@@ -221,7 +240,9 @@ impl DedupTable for LiveTables {
         let Some(slot) = slot else { return Ok(Found::Ordinary) };
         let Some((slot, have)) = slot else { return Ok(Found::Missing) };
         if have == 0 {
-            return Ok(Found::Missing);
+            // what the table knows in another number of copies is no new entry
+            let new = self.tables.lock().get(&bp.checksum()).is_none_or(|table| table.is_new(&key));
+            return Ok(if new && self.quota.is_over() { Found::Ordinary } else { Found::Missing });
         }
         if have < usize::from(copies) {
             return Ok(Found::Ordinary);

@@ -81,6 +81,11 @@ impl Logs {
         self.active.entries.is_empty() && self.flushing.entries.is_empty()
     }
 
+    /// The objects that there are.
+    pub(super) fn objects(&self) -> impl Iterator<Item = u64> {
+        [self.active.object, self.flushing.object].into_iter().filter(|id| *id != 0)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.active.entries.len() + self.flushing.entries.len()
     }

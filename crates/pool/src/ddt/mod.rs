@@ -9,6 +9,8 @@
 mod encode;
 mod live;
 mod log;
+mod prune;
+mod quota;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -26,6 +28,7 @@ use crate::mos::{self, Mos};
 use crate::{Error, Pool};
 
 pub use live::{FeatureUse, LiveTables, TableSync};
+pub use prune::Prune;
 
 /// Checksums that dedup may use, by number.
 const CHECKSUMS: [u8; 5] = [8, 11, 12, 13, 14];

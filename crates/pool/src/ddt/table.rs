@@ -13,7 +13,7 @@ use vdev::VdevTree;
 use super::encode::{class_number, key_words, packed};
 use super::live::TableSync;
 use super::log::Logs;
-use super::{Class, FLAG_FLAT, FLAG_LOG, Store, decode, stat_of};
+use super::{Class, FLAG_FLAT, FLAG_LOG, Store, decode, stat_of, used_bytes};
 use crate::Error;
 use crate::mos::Mos;
 
@@ -88,6 +88,29 @@ impl LiveTable {
 
     pub(super) fn flat(&self) -> bool {
         self.fast == Some(true)
+    }
+
+    /// Its ZAPs.
+    pub(super) fn zaps(&self) -> Vec<(Class, Zap)> {
+        let stores = Class::ALL.into_iter().zip(&self.stores);
+        stores.filter_map(|(class, store)| Some((class, store.as_ref()?.zap.clone()))).collect()
+    }
+
+    /// Bytes that the table takes on disk.
+    pub(super) fn dspace(&self, mos: &Mos) -> Result<u64, Error> {
+        let zaps = self.stores.iter().flatten().map(|store| store.zap.object().id());
+        let mut sum = 0u64;
+        for id in zaps.chain(self.logs.objects()) {
+            sum = sum.saturating_add(used_bytes(&mos.object(id)?));
+        }
+        Ok(sum)
+    }
+
+    /// Whether nothing is known of content that was asked for.
+    pub(super) fn is_new(&self, key: &DdtKey) -> bool {
+        self.live
+            .get(key)
+            .is_none_or(|live| live.stored.is_none() && live.value.slots.iter().all(|slot| slot.phys_birth == Txg(0)))
     }
 
     pub(super) fn empty_value(&self) -> DdtValue {

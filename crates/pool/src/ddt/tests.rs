@@ -363,3 +363,71 @@ fn clones_keep_their_block_until_the_last_is_freed() {
         assert!(!pool.clones.release(pool.txg, &shared).unwrap());
     }
 }
+
+#[test]
+fn a_table_over_its_quota_takes_no_new_content() {
+    for fast in [false, true] {
+        let mut pool = Small::new(fast);
+        let known: Vec<BlkPtr> = (0..50).map(|n| pool.write(content(n), 1)).collect();
+        pool.sync();
+        pool.sync();
+        let fits = |pool: &Small, n| {
+            let bp = pool.write(content(n), 1);
+            assert!(pool.is_allocated(&bp));
+            bp.is_dedup()
+        };
+        pool.tables.set_quota(1);
+        assert!(!fits(&pool, 1000) && !fits(&pool, 1000), "fast {fast}: new content");
+        let again = pool.write(content(7), 1);
+        assert!(again.is_dedup() && again.dva(0) == known[7].dva(0), "fast {fast}: content that is known");
+        // the size is known after the pool was opened again, too
+        pool.sync();
+        pool.reopen(fast);
+        pool.tables.set_quota(1);
+        assert!(!fits(&pool, 1001));
+        for quota in [0, 1 << 30, u64::MAX] {
+            pool.tables.set_quota(quota);
+            assert!(fits(&pool, quota.wrapping_add(2000)), "quota {quota}");
+        }
+        // automatic: as much as the devices of the tables hold
+        pool.tables.note_class(Some((849, 1000)));
+        assert!(fits(&pool, 3000));
+        pool.tables.note_class(Some((850, 1000)));
+        assert!(!fits(&pool, 3001));
+        pool.tables.note_class(Some((90 << 30, 100 << 30)));
+        assert!(fits(&pool, 3002));
+        pool.tables.note_class(None);
+        assert!(fits(&pool, 3003));
+    }
+}
+
+#[test]
+fn pruned_entries_leave_ordinary_blocks() {
+    let mut pool = Small::new(true);
+    let one: Vec<BlkPtr> = (0..20).map(|n| pool.write(content(n), 1)).collect();
+    let two: Vec<BlkPtr> = (0..10).map(|n| pool.write(content(n), 1)).collect();
+    let keys: Vec<DdtKey> = one.iter().map(DdtKey::of).collect();
+    let prune = |pool: &Small| pool.tables.forget_stored(ChecksumKind::Sha256, &keys).unwrap();
+    pool.sync();
+    assert_eq!(prune(&pool), 0, "what the log has is new");
+    (0..12).for_each(|_| pool.sync());
+    assert_eq!(pool.tables.logged(), 0);
+    // one of them is wanted in this very txg
+    let wanted = pool.write(content(10), 1);
+    assert_eq!(prune(&pool), 9);
+    pool.sync();
+    (0..12).for_each(|_| pool.sync());
+    let left = pool.stored();
+    assert_eq!((left.len(), left[&DdtKey::of(&wanted)]), (11, 2));
+    assert!(one.iter().all(|bp| pool.is_allocated(bp)), "a block went with its entry");
+    // the same content is new content now; freeing the older block does not touch it
+    let new = pool.write(content(15), 1);
+    assert!(new.is_dedup() && new.dva(0) != one[15].dva(0));
+    pool.sync();
+    for bp in one.iter().chain(&two).chain([&wanted]) {
+        pool.zio.free(pool.txg, bp).unwrap();
+    }
+    (0..30).for_each(|_| pool.sync());
+    assert!(one.iter().all(|bp| !pool.is_allocated(bp)) && pool.is_allocated(&new));
+    assert_eq!(pool.stored().into_values().collect::<Vec<_>>(), [1]);
+}

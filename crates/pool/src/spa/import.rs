@@ -237,14 +237,32 @@ impl Spa {
 
 /// Where multihost protection is on: whether nobody else writes the pool (OpenZFS: `spa_activity_check_required`).
 fn check_alone(pool: &Pool, options: &ImportOptions, env: &Env) -> Result<(), Error> {
-    let state = pool.config().get_u64(key::POOL_STATE);
-    let (own, _) = config::host();
-    let left_by_us = state == Some(PoolState::Exported as u64) && own != 0 && pool.host().0 == Some(own.into());
-    if options.again || options.rewind || left_by_us || state == Some(PoolState::Destroyed as u64) {
+    if options.again || options.rewind {
         return Ok(());
     }
-    let back = options.open.checkpoint || options.open.txg.is_some();
-    multihost::take(pool.tree(), (!back).then(|| pool.uberblock()), pool.host(), env)
+    pool.check_alone(true, env)
+}
+
+impl Pool {
+    /// Where multihost protection is on: watches for a while whether another machine writes the pool, which is to be imported for reading
+    /// (OpenZFS: `spa_ld_activity_check`).
+    ///
+    /// # Errors
+    /// [`Error::ActiveElsewhere`]; [`Error::NoHostid`].
+    pub fn watch_others(&self, env: &Env) -> Result<(), Error> {
+        self.check_alone(false, env)
+    }
+
+    fn check_alone(&self, to_write: bool, env: &Env) -> Result<(), Error> {
+        let state = self.config().get_u64(key::POOL_STATE);
+        let (own, _) = config::host();
+        let left_by_us = state == Some(PoolState::Exported as u64) && own != 0 && self.host().0 == Some(own.into());
+        if left_by_us || state == Some(PoolState::Destroyed as u64) {
+            return Ok(());
+        }
+        let back = self.options.checkpoint || self.options.txg.is_some();
+        multihost::take(self.tree(), (!back).then(|| self.uberblock()), self.host(), to_write, env)
+    }
 }
 
 /// Whether the pool can be written here, and by us.

@@ -117,7 +117,7 @@ pub struct Spa {
     pub(crate) zil_stats: Arc<ZilStats>,
     replay_meter: zil::replay::Meter,
     /// Deduplicated blocks.
-    dedup: Arc<LiveTables>,
+    pub(crate) dedup: Arc<LiveTables>,
     /// Cloned blocks.
     clones: Arc<LiveClones>,
     /// The largest sector, and what a byte may come to.

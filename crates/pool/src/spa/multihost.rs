@@ -12,6 +12,8 @@
 //! 2. [`claim`]: ten times a number of chance is written to all devices and must be the best after an interval. Two
 //!    machines that watched at the same time see each other here.
 //!
+//! Who imports a pool for reading watches it as well, and claims nothing: what another machine writes meanwhile would be read wrongly.
+//!
 //! The time to watch comes from the disk; one that is absurd is refused, not waited for.
 
 use std::collections::BTreeSet;
@@ -198,12 +200,17 @@ fn config(delay: Duration, seq: u16) -> MmpConfig {
     MmpConfig::on(nanos(delay).max(1), interval().as_millis() as u64, fail_intervals(), seq)
 }
 
-/// The leaves that can be written and have labels of their own, with their top-level vdevs.
-fn labelled(tree: &VdevTree) -> impl Iterator<Item = (&TopVdev, &Leaf)> {
+/// The leaves that have labels of their own, with their top-level vdevs.
+fn with_labels(tree: &VdevTree) -> impl Iterator<Item = (&TopVdev, &Leaf)> {
     tree.tops().iter().filter(|top| top.is_concrete()).flat_map(move |top| {
         let leaves = top.config().leaves().filter(|leaf| leaf.kind != VdevType::DraidSpare);
-        leaves.filter_map(move |leaf| Some((top, &**tree.leaf(leaf.guid)?))).filter(|(_, leaf)| leaf.is_writable())
+        leaves.filter_map(move |leaf| Some((top, &**tree.leaf(leaf.guid)?)))
     })
+}
+
+/// Those of them that can be written.
+fn labelled(tree: &VdevTree) -> impl Iterator<Item = (&TopVdev, &Leaf)> {
+    with_labels(tree).filter(|(_, leaf)| leaf.is_writable())
 }
 
 fn write(top: &TopVdev, leaf: &Leaf, uberblock: &Uberblock, label: usize) -> bool {
@@ -217,7 +224,7 @@ fn best(tree: &VdevTree) -> Option<Uberblock> {
         let device = leaf.device()?;
         read_uberblocks(&**device, top.ashift().into()).into_iter().next()
     };
-    labelled(tree).filter_map(of).max_by_key(Uberblock::rank)
+    with_labels(tree).filter_map(of).max_by_key(Uberblock::rank)
 }
 
 /// How long to watch a pool whose best uberblock says `mmp`.
@@ -233,6 +240,7 @@ fn watch_time(mmp: &MmpConfig) -> Duration {
 }
 
 /// Makes sure that nobody else writes the pool; see the head of this file. `opened` is the uberblock that was opened, if it is to be the best.
+/// `to_write`: whether the pool is claimed as well; who only reads it needs to know that nobody writes.
 ///
 /// # Errors
 /// [`Error::ActiveElsewhere`]; [`Error::NoHostid`] if this machine has no number that others could know it by; when the claim cannot be
@@ -241,6 +249,7 @@ pub(crate) fn take(
     tree: &VdevTree,
     opened: Option<&Uberblock>,
     owner: (Option<u64>, Option<&str>),
+    to_write: bool,
     env: &Env,
 ) -> Result<(), Error> {
     let Some(seen) = best(tree) else { return Ok(()) };
@@ -251,7 +260,7 @@ pub(crate) fn take(
     let active =
         || Error::ActiveElsewhere { host: owner.1.unwrap_or("<unknown>").to_string(), id: owner.0.unwrap_or(0) };
     let moved = opened.is_some_and(|opened| seen.rank() > opened.rank());
-    if moved || !watch(tree, &seen, &mmp, env)? || !claim(tree, &seen, &mmp, env)? {
+    if moved || !watch(tree, &seen, &mmp, env)? || (to_write && !claim(tree, &seen, &mmp, env)?) {
         return Err(active());
     }
     Ok(())

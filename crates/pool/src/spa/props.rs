@@ -60,6 +60,9 @@ impl Spa {
         if name == "multihost" {
             self.multihost.set(value.number() == Some(1), &self.txgs)?;
         }
+        if name == "dedup_table_quota" {
+            self.dedup.set_quota(value.number().unwrap_or(u64::MAX));
+        }
         let props = match mos.number("pool_props")? {
             Some(id) => mos.zap(id)?,
             None => {

@@ -133,6 +133,8 @@ impl Spa {
         let cx =
             TableSync { mos, tx, zio: &self.zio, features: &features, pass, now_s: self.env().now_s(), last: false };
         self.clones.sync(&cx)?;
+        let own = [space::Class::Dedup, space::Class::Special].into_iter().find(|c| self.space.manager().has_class(*c));
+        self.dedup.note_class(own.map(|class| self.space.figures(class)).map(|own| (own.alloc, own.space)));
         self.dedup.sync(&cx)
     }
 

@@ -1,0 +1,81 @@
+//! `zpool ddtprune`: old entries of dedup tables are forgotten. `zpool prefetch`: tables are read.
+
+use pool::ddt::Prune;
+
+use crate::command::Call;
+use crate::error::{Outcome, failed, usage};
+use crate::{pools, writable};
+
+const DAY_S: u64 = 86_400;
+/// What can be read ahead.
+const PREFETCH_TYPES: [&str; 2] = ["ddt", "brt"];
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let args = &call.args;
+    let what = match (args.text('d'), args.text('p')) {
+        (Some(_), Some(_)) => return Err(usage("-p cannot be combined with -d option")),
+        (Some(days), None) => {
+            let days = number(&days).and_then(|days| days.checked_mul(DAY_S));
+            Prune::Age(days.ok_or_else(|| usage("invalid days value"))?)
+        }
+        (None, Some(percent)) => {
+            let percent = number(&percent).filter(|percent| *percent <= 100);
+            Prune::Percent(percent.ok_or_else(|| usage("invalid percentage value"))?)
+        }
+        (None, None) => return Err(usage("missing amount option (-d|-p <value>)")),
+    };
+    let names = args.names();
+    let name = match names.as_slice() {
+        [] => return Err(usage("missing pool argument")),
+        [name] => name.clone(),
+        _ => return Err(usage("too many arguments")),
+    };
+    let (status, _) = pools::for_each_record(&[name], |record| {
+        let doing = format!("cannot prune dedup table on '{}'", record.name);
+        writable::change(record, &doing, |spa| spa.prune_dedup(what)).map(|_pruned| ())
+    })?;
+    Ok(status)
+}
+
+/// A number above 0, in one of the ways that C writes numbers.
+fn number(text: &str) -> Option<u64> {
+    let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None if text.len() > 1 && text.starts_with('0') => u64::from_str_radix(text, 8),
+        None => text.parse(),
+    };
+    parsed.ok().filter(|number| *number > 0)
+}
+
+/// There is no cache that outlives a command: what can be had of this is that the tables are read, and that one that cannot be is told.
+pub(super) fn prefetch(call: &Call<'_>) -> Outcome {
+    let args = &call.args;
+    let names = args.names();
+    let name = match names.as_slice() {
+        [] => return Err(usage("missing pool name argument")),
+        [name] => name.clone(),
+        _ => return Err(usage("too many arguments")),
+    };
+    let wanted = args.text('t');
+    if wanted.as_ref().is_some_and(|kind| !PREFETCH_TYPES.contains(&kind.as_str())) {
+        return Err(usage("unsupported prefetch type"));
+    }
+    let is_wanted = |kind: &str| wanted.as_deref().is_none_or(|wanted| wanted == kind);
+    let (status, _) = pools::for_each_record(&[name], |record| {
+        let pool = pools::open(record)?;
+        let cannot =
+            |kind: &str, why: pool::Error| failed(format!("cannot prefetch {kind} in '{}': {why}", record.name));
+        if is_wanted("ddt") {
+            let read = pool.ddts().and_then(|all| all.iter().try_for_each(|table| table.for_each(&mut |_| Ok(()))));
+            read.map_err(|why| cannot("ddt", why))?;
+        }
+        if is_wanted("brt") {
+            let read = pool.brts().and_then(|all| {
+                all.iter().try_for_each(|table| table.entries()?.try_for_each(|entry| entry.map(|_| ())))
+            });
+            read.map_err(|why| cannot("brt", why))?;
+        }
+        Ok(())
+    })?;
+    Ok(status)
+}
