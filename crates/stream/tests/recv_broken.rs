@@ -165,6 +165,20 @@ fn issue_10320_a_failing_device_fails_the_receive() {
     }
 }
 
+/// A pool whose device has failed lets it go when it is dropped, as soon as the error was told: nobody finds it busy.
+#[test]
+fn a_failed_pool_lets_its_devices_go() {
+    let left = Arc::new(AtomicI64::new(i64::MAX));
+    let mut target = Target::on(&|inner| Arc::new(Failing { inner, left: left.clone() }));
+    target.receive(&stream_of("stbasic-a", "empty-full"), "recva/a", &RecvArgs::default()).unwrap();
+    for round in 0..40 {
+        left.store(round % 9, Ordering::Relaxed);
+        target.spa().snapshot(&[format!("recva/a@{round}")], &[]).unwrap_err();
+        target.crash_on(&|inner| Arc::new(Failing { inner, left: left.clone() }));
+        assert!(!target.has(&format!("recva/a@{round}")));
+    }
+}
+
 /// Streams with right sums and wrong fields.
 #[test]
 fn a_lying_stream_is_refused_or_harmless() {

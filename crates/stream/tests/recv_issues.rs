@@ -5,6 +5,8 @@ mod support;
 mod target;
 
 use ondisk::send::{FreeObjects, feature};
+use oracle::fixtures;
+use pool::{OpenOptions, Pool};
 use stream::recv::RecvArgs;
 use stream::send::SendFlags;
 use stream::{Header, Record};
@@ -145,5 +147,200 @@ fn compressed_blocks_are_not_compressed_again() {
         }
         assert!(compressed > 0, "{name}");
     }
+    target.close();
+}
+
+const WHOLE: SendFlags =
+    SendFlags { embed: true, large_block: true, compress: true, raw: false, resume: None, saved: None };
+
+/// A file of one large block whose size is no power of two, sent to who takes no large blocks: its last piece is shorter than the others.
+#[test]
+fn issues_12778_17829_and_18749_the_last_piece_of_a_split_block_is_short() {
+    let mut target = Target::new();
+    for (name, base) in [("r1m-Lc", None), ("r1m-Lc-incr", Some("recva/x@1"))] {
+        target.receive(&stream_of("stcomp-a", name), "recva/x", &PLAIN()).unwrap();
+        let to = if base.is_some() { "recva/x@2" } else { "recva/x@1" };
+        for (compress, copy) in [(false, "recva/plain"), (true, "recva/packed")] {
+            let split = target.send_as(to, base, &SendFlags { large_block: false, compress, ..WHOLE });
+            let short = |(header, _): &Part| match &header.record {
+                Record::Write(w) => w.offset > 0 && w.logical_size < 128 << 10 && w.offset.is_multiple_of(128 << 10),
+                _ => false,
+            };
+            assert!(base.is_some() || parts(&split).iter().filter(|part| short(part)).count() > 2, "{name}");
+            target.receive(&split, copy, &PLAIN()).unwrap();
+        }
+    }
+    target.compare_source(
+        "stcomp-a",
+        &[
+            ("recva/plain@1", "srca/r1m@1"),
+            ("recva/plain@2", "srca/r1m@2"),
+            ("recva/packed@1", "srca/r1m@1"),
+            ("recva/packed@2", "srca/r1m@2"),
+        ],
+    );
+    target.close();
+}
+
+/// A directory in large blocks: the target's dataset uses the feature, once, however many such streams come.
+#[test]
+fn issues_18143_and_18144_large_microzaps_are_in_use_once_a_stream_had_them() {
+    let images = fixtures::unpack("lmz-a");
+    let full = {
+        let path = images.images().remove(0);
+        let device: std::sync::Arc<dyn vdev::Device> =
+            std::sync::Arc::new(vdev::FileDevice::open_read_only(&path).unwrap());
+        let found = vdev::import::scan_devices(vec![(path, device)]);
+        let pool = Pool::open(found.first().unwrap(), &OpenOptions::default()).unwrap();
+        let mut out = Vec::new();
+        let head = pool.dataset("lmza/d").unwrap();
+        stream::send::send(&head, None, &WHOLE, &mut out, &stream::send::Progress::default()).unwrap();
+        out
+    };
+    let mut target = Target::new();
+    let uses = |target: &Target, name: &str| {
+        target.spa().view().unwrap().dataset(name).unwrap().feature_active("large_microzap").unwrap()
+    };
+    for copy in ["recva/a", "recva/b"] {
+        target.receive(&full, copy, &PLAIN()).unwrap();
+        assert!(uses(&target, copy) && uses(&target, &format!("{copy}@--head--")));
+    }
+    target.again();
+    target.spa().snapshot(&["recva/a@2".to_owned()], &[]).unwrap();
+    let increment = target.send_as("recva/a@2", Some("recva/a@--head--"), &WHOLE);
+    target.receive(&increment, "recva/b", &PLAIN()).unwrap();
+    assert!(uses(&target, "recva/b@2"));
+    // zdb counts the datasets that use it
+    target.close();
+}
+
+/// Sizes beyond 32 bits are not cut to what is left of them.
+#[test]
+fn issue_18623_sizes_that_do_not_fit() {
+    let mut target = Target::new();
+    let all = parts(&stream_of("stcomp-a", "r1m-Lc"));
+    type Change = fn(&mut Record) -> bool;
+    let changes: [(i32, Change); 3] = [
+        (34, |record| match record {
+            Record::Write(w) if w.compressiontype != 0 => {
+                w.logical_size |= 1 << 32;
+                true
+            }
+            _ => false,
+        }),
+        (34, |record| match record {
+            Record::Write(w) if w.compressiontype != 0 => {
+                (w.logical_size, w.compressed_size) = (1 << 33, (1 << 32) | w.compressed_size);
+                true
+            }
+            _ => false,
+        }),
+        (22, |record| match record {
+            Record::FreeObjects(f) => {
+                (f.firstobj, f.numobjs) = (1 << 63, (1 << 63) + 1);
+                true
+            }
+            _ => false,
+        }),
+    ];
+    for (n, (errno, change)) in changes.into_iter().enumerate() {
+        let mut changed = all.clone();
+        assert!(changed.iter_mut().any(|(header, _)| change(&mut header.record)), "{n}");
+        // the sums are right as far as the record; behind it the stream is read no more
+        let error = target.receive(&remade(&changed), "recva/new", &PLAIN()).unwrap_err();
+        assert_eq!(error.errno(), errno, "{n}: {error}");
+        assert!(!target.has("recva/new"));
+    }
+    target.close();
+}
+
+/// A stream that is refused leaves an encrypted target its key.
+#[test]
+fn issue_18961_what_is_refused_takes_no_key_away() {
+    let mut target = Target::new();
+    target.receive(&stream_of("stenc-a", "e-w"), "recva/e", &PLAIN()).unwrap();
+    target.load_key("stenc-a", "recva/e", "pass.txt");
+    let embedded = stream_of("stcomp-a", "gz-Lec-incr");
+    for refused in [&embedded, &stream_of("stbasic-a", "full"), &stream_of("stenc-a", "k-w-incr")] {
+        for force in [false, true] {
+            assert!(target.receive(refused, "recva/e", &RecvArgs { force, ..PLAIN() }).is_err());
+        }
+    }
+    target.compare_source("stenc-a", &[("recva/e@1", "srca/e@1")]);
+    let plain = target.send("recva/e@1", None, false);
+    target.receive(&plain, "recva/p", &PLAIN()).unwrap();
+    target.compare_source("stenc-a", &[("recva/p@1", "srca/e@1")]);
+    target.close();
+}
+
+/// A backup server: encrypted targets receive, while snapshots are listed, files are read, and old snapshots go.
+#[test]
+fn issues_11679_12001_12270_and_14321_receives_while_others_work() {
+    let mut target = Target::new();
+    let raw = ["e-w", "e-w-incr"].map(|name| stream_of("stenc-a", name));
+    target.receive(&raw[0], "recva/top", &PLAIN()).unwrap();
+    target.load_key("stenc-a", "recva/top", "pass.txt");
+    let basic = ["full", "incr-1-2"].map(|name| stream_of("stbasic-a", name));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (target, done) = (&target, &done);
+        scope.spawn(move || {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let view = target.spa().view().unwrap();
+                for entry in view.list("recva", &pool::ListOptions::DATASETS).unwrap() {
+                    let Some(head) = entry.dataset() else { continue };
+                    let names: Vec<String> =
+                        head.snapshots().into_iter().flatten().map(|s| s.name().to_owned()).collect();
+                    if head.name().ends_with("old") && names.len() > 1 {
+                        // it may be in use, or gone
+                        drop(target.spa().destroy_snapshots(&names[..1], false));
+                    }
+                    // what is under way cannot be read as a file system yet
+                    drop(zpl::FileSystem::open(head).map(|fs| fs.root_node().map(drop)));
+                }
+            }
+        });
+        let received = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for n in 0..4 {
+                // below an encrypted dataset: encrypted with its key
+                for fs in [format!("recva/top/{n}"), format!("recva/{n}old")] {
+                    basic.iter().for_each(|stream| drop(target.receive(stream, &fs, &PLAIN()).unwrap()));
+                }
+                raw.iter().for_each(|stream| drop(target.receive(stream, &format!("recva/raw{n}"), &PLAIN()).unwrap()));
+            }
+        }));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        received.unwrap();
+    });
+    assert!(target.spa().view().unwrap().dataset("recva/top/3").unwrap().is_encrypted().unwrap());
+    let copies: Vec<String> = (0..4).map(|n| format!("recva/top/{n}@2")).collect();
+    let pairs: Vec<(&str, &str)> = copies.iter().map(|copy| (copy.as_str(), "srca/fs@2")).collect();
+    target.compare_source("stbasic-a", &pairs);
+    for n in 0..4 {
+        target.load_key("stenc-a", &format!("recva/raw{n}"), "pass.txt");
+        target.compare_source("stenc-a", &[(&format!("recva/raw{n}@2"), "srca/e@2")]);
+    }
+    target.close();
+}
+
+/// Blocks that do not get smaller in larger sectors keep their compression: who is sent them knows it.
+#[test]
+fn issue_12770_compressed_blocks_in_larger_sectors() {
+    let mut target = Target::with_ashift(12);
+    target.receive(&stream_of("stcomp-a", "r8-c"), "recva/a", &PLAIN()).unwrap();
+    let packed = target.send_as("recva/a@1", None, &SendFlags { embed: false, ..WHOLE });
+    let compressed = |(header, _): &Part| match &header.record {
+        Record::Write(w) => w.compressiontype != 0,
+        _ => false,
+    };
+    assert!(parts(&packed).iter().filter(|part| compressed(part)).count() > 20);
+    target.receive(&packed, "recva/b", &PLAIN()).unwrap();
+    let small = Target::new();
+    small.receive(&packed, "recva/a", &PLAIN()).unwrap();
+    let back = small.send_as("recva/a@1", None, &SendFlags { embed: false, ..WHOLE });
+    target.receive(&back, "recva/c", &PLAIN()).unwrap();
+    small.compare_source("stcomp-a", &[("recva/a@1", "srca/r8@1")]);
+    let copies = ["recva/a@1", "recva/b@1", "recva/c@1"];
+    target.compare_source("stcomp-a", &copies.map(|copy| (copy, "srca/r8@1")));
     target.close();
 }

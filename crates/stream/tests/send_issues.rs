@@ -4,10 +4,14 @@
 mod support;
 mod target;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nvlist::NvList;
+use ondisk::dsl::RedactEntry;
+use ondisk::send::feature;
 use oracle::fixtures;
 use pool::{Dataset, OpenOptions, Pool};
 use stream::recv::RecvArgs;
@@ -15,6 +19,7 @@ use stream::send::{Base, Progress, SendFlags, measure, send};
 use stream::{Reader, Record};
 use support::stream_of;
 use target::Target;
+use target::remake::{parts, stream_of as remade};
 use vdev::{Device, FileDevice};
 
 const PLAIN: SendFlags =
@@ -138,25 +143,152 @@ fn issue_16701_spill_blocks() {
     assert!(!theirs.is_empty() && spills(&ours) == theirs, "{} spills, not {}", spills(&ours).len(), theirs.len());
 }
 
-/// A dataset that was received redacted, sent again: all that is there, to the last block.
-#[test]
-fn issue_18477_the_last_block_of_a_redacted_dataset() {
-    let target = Target::new();
-    let stream = stream_of("stredact-a", "redacted");
-    target.receive(&stream, "recva/a", &RecvArgs::default()).unwrap();
-    let view = target.spa().view().unwrap();
-    let ours = sent(&view.dataset("recva/a@base").unwrap(), None, &PLAIN).unwrap();
-    let blocks = |stream: &[u8]| -> Vec<(u64, u64)> {
-        let of =
-            |(record, _)| if let Record::Write(write) = record { Some((write.object, write.offset)) } else { None };
-        records(stream).into_iter().filter_map(of).collect()
+/// What a stream writes, and what it leaves empty: (object, offset, length). Neighbours are one.
+fn ranges(stream: &[u8]) -> (Vec<(u64, u64, u64)>, Vec<(u64, u64, u64)>) {
+    let (mut written, mut empty) = (Vec::new(), Vec::new());
+    let add = |to: &mut Vec<(u64, u64, u64)>, (object, offset, length): (u64, u64, u64)| match to.last_mut() {
+        Some(last) if last.0 == object && last.1.checked_add(last.2) == Some(offset) => {
+            last.2 = last.2.saturating_add(length)
+        }
+        _ => to.push((object, offset, length)),
     };
-    let theirs = blocks(&stream);
-    assert!(theirs.len() > 30, "{theirs:?}");
-    assert_eq!(blocks(&ours), theirs);
+    for (record, _) in records(stream) {
+        match record {
+            Record::Write(r) => add(&mut written, (r.object, r.offset, r.logical_size)),
+            Record::Free(r) => add(&mut empty, (r.object, r.offset, r.length)),
+            Record::Redact(r) => add(&mut empty, (r.object, r.offset, r.length)),
+            _ => {}
+        }
+    }
+    (written, empty)
 }
 
-/// A block that cannot be read ends the stream, without END; or, if that is wanted, is sent as a pattern.
+/// A dataset that was received redacted, sent again: all that is there, to the last block. What was redacted is a hole, as the kernel module makes it,
+/// and the stream says that it is redacted.
+#[test]
+fn a_redacted_dataset_sent_again() {
+    let mut target = Target::new();
+    let stream = stream_of("stredact-a", "redacted");
+    target.receive(&stream, "recva/a", &RecvArgs::default()).unwrap();
+    let ours = target.send("recva/a@base", None, false);
+    let ((our_blocks, our_holes), (their_blocks, their_holes)) = (ranges(&ours), ranges(&stream));
+    assert!(their_blocks.len() > 15, "{their_blocks:?}");
+    assert_eq!(our_blocks, their_blocks);
+    let within = |hole: &(u64, u64, u64), all: &[(u64, u64, u64)]| {
+        let (mut at, end) = (hole.1, hole.1.saturating_add(hole.2));
+        let reaches = |at: u64| {
+            let here = all.iter().filter(|(object, start, _)| *object == hole.0 && *start <= at);
+            here.map(|(_, start, len)| start.saturating_add(*len)).max().filter(|end| *end > at)
+        };
+        while let Some(next) = reaches(at).filter(|_| at < end) {
+            at = next;
+        }
+        at >= end
+    };
+    let redacted = redacted_in(&stream);
+    assert!(redacted.len() > 3, "{redacted:?}");
+    assert!(redacted.iter().all(|hole| within(hole, &our_holes)), "{redacted:?} {our_holes:?}");
+    assert!(their_holes.iter().filter(|hole| hole.2 < u64::MAX).all(|hole| within(hole, &our_holes)));
+    let begin_of = |stream: &[u8]| {
+        let (Record::Begin(begin), payload) = records(stream).remove(0) else { panic!("a stream") };
+        (
+            begin.features() & feature::REDACTED,
+            NvList::unpack(&payload).unwrap().get_u64_array("redact_snaps").map(<[u64]>::to_vec),
+        )
+    };
+    assert_eq!(begin_of(&ours), begin_of(&stream));
+    target.close();
+}
+
+/// The ranges of the REDACT records of a stream.
+fn redacted_in(stream: &[u8]) -> Vec<(u64, u64, u64)> {
+    let of = |(record, _)| match record {
+        Record::Redact(r) => Some((r.object, r.offset, r.length)),
+        _ => None,
+    };
+    records(stream).into_iter().filter_map(of).collect()
+}
+
+/// OpenZFS 18477 and 10374, from a redaction bookmark: the blocks that were left out come, however old they are, and the last one of a file too.
+#[test]
+fn issues_18477_and_10374_what_was_redacted_comes_with_the_next_stream() {
+    let mut target = Target::new();
+    for name in ["redacted", "incr-from-redact-bookmark"] {
+        target.receive(&stream_of("stredact-a", name), "recva/a", &RecvArgs::default()).unwrap();
+    }
+    // the whole of it, and a copy that lacks what a list names: all blocks, some, the last ones, of files with several
+    let (whole, snaps) = (target.send("recva/a@next", None, false), vec![77, 78]);
+    let mut blocks: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    for (record, _) in records(&whole) {
+        if let Record::Write(r) = record
+            && r.object_type == u32::from(ondisk::ObjectType::PLAIN_FILE_CONTENTS.0)
+        {
+            blocks.entry(r.object).or_default().push((r.offset / r.logical_size, r.logical_size));
+        }
+    }
+    let mut redacted = Vec::new();
+    for (n, (object, blocks)) in blocks.iter().enumerate() {
+        let chosen = match n % 3 {
+            0 => &blocks[..],
+            1 => &blocks[blocks.len() - 1..],
+            _ => continue,
+        };
+        redacted.extend(chosen.iter().map(|(blkid, size)| RedactEntry {
+            object: *object,
+            blkid: *blkid,
+            count: 1,
+            size: *size,
+        }));
+    }
+    assert!(redacted.len() > 10, "{redacted:?}");
+    let lacks = |record: &Record| match record {
+        Record::Write(r) => redacted.iter().any(|e| (e.object, e.blkid * e.size) == (r.object, r.offset)),
+        _ => false,
+    };
+    let mut lacking = parts(&whole);
+    lacking.retain(|(header, _)| !lacks(&header.record));
+    let Record::Begin(begin) = &mut lacking[0].0.record else { panic!("a stream") };
+    begin.versioninfo |= feature::REDACTED << 2;
+    let mut list = NvList::new();
+    list.insert("redact_snaps", snaps.clone());
+    lacking[0].1 = list.pack(nvlist::Encoding::Xdr, base::Endian::Little).unwrap();
+    target.receive(&remade(&lacking), "recva/lacking", &RecvArgs::default()).unwrap();
+
+    target.spa().snapshot(&["recva/a@last".to_owned()], &[]).unwrap();
+    let view = target.spa().view().unwrap();
+    let (from, to) = (view.dataset("recva/a@next").unwrap(), view.dataset("recva/a@last").unwrap());
+    let of_snapshot = Base::of_snapshot(&from, &to).unwrap();
+    let base = Base { redact_snaps: Some(snaps), redacted: redacted.clone(), ..of_snapshot };
+    let mut increment = Vec::new();
+    send(&to, Some(&base), &PLAIN, &mut increment, &Progress::default()).unwrap();
+    let sent = records(&increment).into_iter().filter(|(record, _)| lacks(record)).count();
+    assert_eq!(sent, redacted.len());
+    drop((from, to, view));
+    target.receive(&increment, "recva/lacking", &RecvArgs::default()).unwrap();
+    let files =
+        target.compare_source("stredact-a", &[("recva/lacking@last", "srca/r@next"), ("recva/a@last", "srca/r@next")]);
+    assert!(files > 10, "{files}");
+    target.close();
+}
+
+/// A bookmark of a redacted snapshot says which streams fit it.
+#[test]
+fn a_bookmark_of_a_redacted_snapshot() {
+    let mut target = Target::new();
+    target.receive(&stream_of("stredact-a", "redacted"), "recva/a", &RecvArgs::default()).unwrap();
+    target.spa().bookmark(&[("recva/a#mark".to_owned(), "recva/a@base".to_owned())]).unwrap();
+    target.receive(&stream_of("stredact-a", "incr-from-redact-bookmark"), "recva/a", &RecvArgs::default()).unwrap();
+    let view = target.spa().view().unwrap();
+    let (to, from) = (view.dataset("recva/a@next").unwrap(), view.dataset("recva/a@base").unwrap());
+    let base = Base::of_bookmark(&view.bookmark("recva/a#mark").unwrap(), &to).unwrap();
+    assert!(base.redact_snaps.is_some() && base.redact_snaps == from.redact_snaps().unwrap(), "{base:?}");
+    assert!(base.redacted.is_empty());
+    drop((to, from, view));
+    target.close();
+}
+
+/// A block that cannot be read ends the stream, without END; or, if that is wanted, is sent as a pattern. OpenZFS 9453: then there is no buffer to be
+/// given back.
 #[test]
 fn what_cannot_be_read_is_no_whole_stream() {
     let images = fixtures::unpack_private("frag-a");
@@ -212,4 +344,34 @@ fn neighbours_are_one_read() {
     let is_write = |(record, _): &(Record, Vec<u8>)| matches!(record, Record::Write(_));
     let blocks = streams.iter().map(|stream| records(stream).into_iter().filter(is_write).count() as u64).sum::<u64>();
     assert!(blocks > 100 && reads < blocks / 2, "{blocks} blocks, {reads} reads");
+}
+
+/// An encrypted dataset, sent as it is and in the clear, many times and at the same time: its key can be unloaded afterwards, and is gone then.
+#[test]
+fn issues_12014_and_17340_a_send_leaves_no_key_behind() {
+    let mut target = Target::new();
+    for name in ["e-w", "e-w-incr"] {
+        target.receive(&stream_of("stenc-a", name), "recva/e", &RecvArgs::default()).unwrap();
+    }
+    let raw = target.send("recva/e@2", Some("recva/e@1"), true);
+    target.load_key("stenc-a", "recva/e", "pass.txt");
+    let plain = target.send("recva/e@2", Some("recva/e@1"), false);
+    std::thread::scope(|scope| {
+        for n in 0..6 {
+            let (target, raw, plain) = (&target, &raw, &plain);
+            scope.spawn(move || {
+                let again = target.send("recva/e@2", Some("recva/e@1"), n % 2 == 0);
+                assert!(again == *if n % 2 == 0 { raw } else { plain });
+            });
+        }
+    });
+    target.spa().unload_key("recva/e").unwrap();
+    {
+        let view = target.spa().view().unwrap();
+        assert_eq!(sent(&view.dataset("recva/e@2").unwrap(), None, &PLAIN).unwrap_err().errno(), 13);
+    }
+    assert!(target.send("recva/e@2", Some("recva/e@1"), true) == raw);
+    target.load_key("stenc-a", "recva/e", "pass.txt");
+    assert!(target.send("recva/e@2", Some("recva/e@1"), false) == plain);
+    target.close();
 }

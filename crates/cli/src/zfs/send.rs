@@ -160,14 +160,12 @@ enum Start {
 
 impl Start {
     fn base(&self, to: &Dataset) -> Result<Option<Base>, Failure> {
-        Ok(match self {
-            Start::Nothing => None,
-            Start::Snapshot(from) => {
-                let base = Base::of_snapshot(from, to);
-                Some(base.map_err(|e| failed(format!("warning: cannot send '{}': {e}", to.name())))?)
-            }
-            Start::Mark(from) => Some(Base::of_bookmark(from, to)),
-        })
+        let base = match self {
+            Start::Nothing => return Ok(None),
+            Start::Snapshot(from) => Base::of_snapshot(from, to),
+            Start::Mark(from) => Base::of_bookmark(from, to),
+        };
+        base.map(Some).map_err(|e| failed(format!("warning: cannot send '{}': {e}", to.name())))
     }
 
     /// How long the stream will be. Where no account is kept it is counted.

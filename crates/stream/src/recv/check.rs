@@ -277,3 +277,20 @@ fn free(object: u64, offset: u64, length: u64) -> Checked {
     object_id(object)?;
     if length == u64::MAX { Ok(()) } else { no_overflow("offset and length", offset, length) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OpenZFS 18773: the pointers of a dnode of several slots beside an old znode; with too few the object passed for another one.
+    #[test]
+    fn issue_18773_block_pointers_of_large_dnodes() {
+        let znode = u32::from(ObjectType::ZNODE.0);
+        for (len, slots, pointers) in
+            [(0, 1, 3), (64, 1, 3), (192, 1, 2), (264, 1, 1), (320, 1, 1), (264, 2, 3), (832, 2, 1), (264, 32, 3)]
+        {
+            assert_eq!(nblkptr(znode, len, slots), pointers, "{len} bytes in {slots} slots");
+        }
+        assert_eq!(nblkptr(u32::from(ObjectType::SA.0), 168, 4), 1);
+    }
+}

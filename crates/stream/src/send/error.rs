@@ -60,6 +60,12 @@ pub enum Error {
         /// The dataset.
         name: String,
     },
+    /// The redaction that made the bookmark was interrupted (EINVAL).
+    #[error("'{name}': its redaction list is not complete")]
+    Unfinished {
+        /// The bookmark.
+        name: String,
+    },
     /// Another stage of the send has failed, and tells why.
     #[error("the send was stopped")]
     Stopped,
@@ -71,6 +77,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         const EINTR: i32 = 4;
         const EIO: i32 = 5;
+        const EINVAL: i32 = 22;
         const EPIPE: i32 = 32;
         const ENOTSUP: i32 = 95;
         const ZFS_ERR_STREAM_LARGE_MICROZAP: i32 = 1051;
@@ -80,6 +87,7 @@ impl Error {
             Error::Output(e) => e.raw_os_error().unwrap_or(EPIPE),
             Error::LargeMicrozap { .. } => ZFS_ERR_STREAM_LARGE_MICROZAP,
             Error::ForeignOrder { .. } | Error::OldKeys { .. } => ENOTSUP,
+            Error::Unfinished { .. } => EINVAL,
             Error::Stopped => EINTR,
             _ => EIO,
         }

@@ -31,6 +31,7 @@ use ::base::{Endian, Guid, Txg, tunable};
 use codec::fletcher::Fletcher4;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dmu::Objset;
+use ondisk::dsl::RedactEntry;
 use ondisk::send::{Begin, End, Header, Record};
 use pool::Dataset;
 use zio::Zio;
@@ -158,6 +159,7 @@ struct Plan<'a> {
     to: &'a Dataset,
     objset: Arc<Objset>,
     from: Txg,
+    redacted: &'a [RedactEntry],
     flags: &'a SendFlags,
     features: u64,
     begin: Begin,
@@ -165,11 +167,12 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(to: &'a Dataset, base: Option<&Base>, flags: &'a SendFlags) -> Result<Plan<'a>, Error> {
+    fn new(to: &'a Dataset, base: Option<&'a Base>, flags: &'a SendFlags) -> Result<Plan<'a>, Error> {
         let features = begin::features(to, flags)?;
         let (begin, payload) = begin::begin(to, base, flags, features)?;
         let from = base.map_or(Txg(0), |base| base.txg);
-        Ok(Plan { to, objset: to.objset()?, from, flags, features, begin, payload })
+        let redacted = base.map_or(&[][..], |base| &base.redacted);
+        Ok(Plan { to, objset: to.objset()?, from, redacted, flags, features, begin, payload })
     }
 
     /// Gives the whole stream but END to `emit`, in chunks; `visited` is called for each range.
@@ -191,6 +194,7 @@ impl<'a> Plan<'a> {
         let traversal = Traversal {
             objset: &self.objset,
             from: scribe.from,
+            redacted: self.redacted,
             resume: scribe.resume,
             raw: self.features & ondisk::send::feature::RAW != 0,
             encrypted: self.to.is_encrypted()?,

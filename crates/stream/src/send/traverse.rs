@@ -2,13 +2,15 @@
 //!
 //! Blocks of pointers and dnodes are read past the cache, those that lie below one parent several at a time. A hole of any level is one range.
 //! Holes without a birth are visited too: an object's number may have been used again, and then nobody knows since when they are
-//! holes (OpenZFS: `send_holes_without_birth_time`).
+//! holes (OpenZFS: `send_holes_without_birth_time`). After a redacted send the blocks that it left out are sent, however old they are (OpenZFS:
+//! `PREVIOUSLY_REDACTED`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Txg, tasks};
 use dmu::Objset;
+use ondisk::dsl::RedactEntry;
 use ondisk::{BLKPTR_SIZE, BlkPtr, DNODE_SIZE, DnodePhys, ObjectType};
 use zio::{Bookmark, Buf, Zio};
 
@@ -55,6 +57,8 @@ pub(super) struct Traversal<'a> {
     pub(super) objset: &'a Arc<Objset>,
     /// Blocks born later are of interest.
     pub(super) from: Txg,
+    /// Older blocks that are of interest, ascending.
+    pub(super) redacted: &'a [RedactEntry],
     pub(super) resume: ResumeAt,
     /// The stream carries what is encrypted as it is.
     pub(super) raw: bool,
@@ -127,7 +131,8 @@ impl Traversal<'_> {
 
     /// Reads a block of pointers or dnodes, if it is of interest.
     fn read_parent(&self, of: &Of<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Option<Result<Buf, zio::Error>> {
-        if bp.is_hole() || bp.is_redacted() || bp.birth_logical() <= self.from || self.is_done(of, level, blkid) {
+        let old = bp.birth_logical() <= self.from && !self.was_redacted(of, level, blkid);
+        if bp.is_hole() || bp.is_redacted() || old || self.is_done(of, level, blkid) {
             return None;
         }
         let bm = self.bookmark(of, level, blkid);
@@ -142,6 +147,29 @@ impl Traversal<'_> {
     /// Blocks of data below a pointer of this level.
     fn span(of: &Of<'_>, level: u8) -> u64 {
         1u64.checked_shl(u32::from(level) * of.dnode.fanout_shift()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the receiver was not given some of the blocks below a pointer.
+    fn was_redacted(&self, of: &Of<'_>, level: u8, blkid: u64) -> bool {
+        if self.redacted.is_empty() {
+            return false;
+        }
+        let span = Self::span(of, level);
+        let first = span.saturating_mul(blkid);
+        if of.object != 0 {
+            return self.lacks(of.object, first, first.saturating_add(span));
+        }
+        let per_block = of.dnode.datablksz() >> ondisk::DNODE_SHIFT;
+        let (first, end) = (first.saturating_mul(per_block), first.saturating_add(span).saturating_mul(per_block));
+        let at = self.redacted.partition_point(|entry| entry.object < first);
+        self.redacted.get(at).is_some_and(|entry| entry.object < end)
+    }
+
+    /// Whether the receiver was not given some block of an object between `first` and `end`.
+    fn lacks(&self, object: u64, first: u64, end: u64) -> bool {
+        let before = |entry: &RedactEntry| (entry.object, entry.blkid.saturating_add(entry.count)) <= (object, first);
+        let at = self.redacted.partition_point(before);
+        self.redacted.get(at).is_some_and(|entry| entry.object == object && entry.blkid < end)
     }
 
     /// Whether all below this block was sent before the interruption (OpenZFS: `resume_skip_check`).
@@ -173,7 +201,10 @@ impl Traversal<'_> {
         sink: Sink<'_>,
     ) -> Result<(), Error> {
         let birth = bp.birth_logical();
-        if (birth.0 != 0 && birth <= self.from) || self.is_done(of, level, blkid) {
+        let old = birth.0 != 0 && birth <= self.from;
+        // what was left out and is a hole here is one at the receiver
+        let unwanted = old && (bp.is_hole() || bp.is_redacted() || !self.was_redacted(of, level, blkid));
+        if unwanted || self.is_done(of, level, blkid) {
             return Ok(());
         }
         self.check(of, bp)?;
@@ -190,7 +221,7 @@ impl Traversal<'_> {
             None => Err(Error::Forged { object: of.object }),
         };
         match (level, of.object) {
-            (0, 0) => self.dnodes(bp, blkid, &read(block)?, sink),
+            (0, 0) => self.dnodes(bp, blkid, old, &read(block)?, sink),
             (0, object) => {
                 let block_size = of.dnode.datablksz();
                 let Some(offset) = blkid.checked_mul(block_size) else { return Ok(()) };
@@ -235,10 +266,13 @@ impl Traversal<'_> {
         })
     }
 
-    fn dnodes(&self, bp: &BlkPtr, blkid: u64, block: &[u8], sink: Sink<'_>) -> Result<(), Error> {
+    /// A block of dnodes; of an `old` one the objects are there at the receiver, and only what it was not given of them is sent.
+    fn dnodes(&self, bp: &BlkPtr, blkid: u64, old: bool, block: &[u8], sink: Sink<'_>) -> Result<(), Error> {
         let slots = (block.len() / DNODE_SIZE) as u64;
         let first = blkid.saturating_mul(slots);
-        sink(Range::Dnodes { bp: *bp, first, slots })?;
+        if !old {
+            sink(Range::Dnodes { bp: *bp, first, slots })?;
+        }
         let mut slot = 0;
         while slot < slots {
             let object = first.saturating_add(slot);
@@ -247,6 +281,12 @@ impl Traversal<'_> {
             let dnode = DnodePhys::decode(rest, bp.endian()).map_err(format)?;
             slot += dnode.slots() as u64;
             if object < self.resume.object || object == 0 {
+                continue;
+            }
+            if old {
+                if dnode.object_type != ObjectType::NONE && self.lacks(object, 0, u64::MAX) {
+                    self.tree(&Of { object, dnode: &dnode }, sink)?;
+                }
                 continue;
             }
             if dnode.object_type == ObjectType::NONE {

@@ -45,11 +45,21 @@ impl Target {
 
     /// A pool whose device is what `wrap` makes of a file.
     pub(crate) fn on(wrap: &dyn Fn(FileDevice) -> Arc<dyn Device>) -> Target {
+        Target::made(wrap, 9)
+    }
+
+    /// A pool whose sectors are of this size, a power of two.
+    pub(crate) fn with_ashift(ashift: u64) -> Target {
+        Target::made(&|device| Arc::new(device), ashift)
+    }
+
+    fn made(wrap: &dyn Fn(FileDevice) -> Arc<dyn Device>, ashift: u64) -> Target {
         let dir = tempfile::tempdir().unwrap();
         let spec = VdevSpec::parse(&[dir.path().join("a").display().to_string()]).unwrap();
         let open =
             |path: &str| -> Option<Arc<dyn Device>> { Some(wrap(FileDevice::create(Path::new(path), SIZE).unwrap())) };
-        let new = layout(&spec, &open, LayoutOptions { ashift: Some(9), ..LayoutOptions::default() }, &hooks().env);
+        let new =
+            layout(&spec, &open, LayoutOptions { ashift: Some(ashift), ..LayoutOptions::default() }, &hooks().env);
         let mut create = CreateOptions::new(POOL);
         create.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));
         let spa = Spa::create(new.unwrap(), create, hooks()).unwrap();
@@ -69,13 +79,17 @@ impl Target {
         self.spa = Some(Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap());
     }
 
-    /// The pool as another machine finds it that gets the device: what was not synced is lost.
+    /// The pool as another machine finds it that gets the device, or this one after a restart: what was not synced is lost.
     pub(crate) fn crash(&mut self) {
+        self.crash_on(&|device| Arc::new(device));
+    }
+
+    /// As [`Target::crash`], on what `wrap` makes of the file.
+    pub(crate) fn crash_on(&mut self, wrap: &dyn Fn(FileDevice) -> Arc<dyn Device>) {
+        // with the pool its devices are let go
         drop(self.spa.take());
-        let (path, copy) = (self.dir.path().join("a"), self.dir.path().join("b"));
-        std::fs::copy(&path, &copy).unwrap();
-        std::fs::rename(&copy, &path).unwrap();
-        let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_write(&path).unwrap());
+        let path = self.dir.path().join("a");
+        let device = wrap(FileDevice::open_read_write(&path).unwrap());
         let found = vdev::import::scan_devices(vec![(path, device)]);
         let options = ImportOptions { force: true, ..ImportOptions::default() };
         self.spa = Some(Spa::import(found.first().unwrap(), &options, hooks()).unwrap());
