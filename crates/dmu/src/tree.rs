@@ -46,6 +46,11 @@ impl Indirect {
         raw.map_or(BlkPtr::HOLE, |raw| BlkPtr::from_bytes(raw, self.endian))
     }
 
+    /// All pointers.
+    pub(crate) fn pointers(&self) -> Vec<BlkPtr> {
+        BlkPtr::decode_all(&self.buf, self.endian)
+    }
+
     /// Number of pointers.
     pub(crate) fn len(&self) -> u64 {
         (self.buf.len() / BLKPTR_SIZE) as u64

@@ -111,6 +111,7 @@ impl BlkPtr {
     }
 
     /// Decodes a pointer whose length is known.
+    #[inline]
     #[must_use]
     pub fn from_bytes(raw: &[u8; BLKPTR_SIZE], endian: Endian) -> Self {
         let mut words = [0; 16];
@@ -121,12 +122,33 @@ impl BlkPtr {
     }
 
     /// Encodes the pointer.
+    #[inline]
     #[must_use]
     pub fn encode(&self, endian: Endian) -> [u8; BLKPTR_SIZE] {
         let mut raw = [0; BLKPTR_SIZE];
         for (chunk, word) in raw.as_chunks_mut::<8>().0.iter_mut().zip(self.words) {
             *chunk = endian.put_u64(word);
         }
+        raw
+    }
+
+    /// Decodes the pointers of an indirect block; a piece at the end that is no pointer is left out. Holes without a birth cost next to nothing.
+    #[must_use]
+    pub fn decode_all(raw: &[u8], endian: Endian) -> Vec<BlkPtr> {
+        let raw = raw.as_chunks::<BLKPTR_SIZE>().0;
+        let mut pointers = vec![BlkPtr::HOLE; raw.len()];
+        let filled = pointers.iter_mut().zip(raw).filter(|(_, raw)| **raw != [0; BLKPTR_SIZE]);
+        filled.for_each(|(bp, raw)| *bp = BlkPtr::from_bytes(raw, endian));
+        pointers
+    }
+
+    /// Encodes the pointers of an indirect block.
+    #[must_use]
+    pub fn encode_all(pointers: &[BlkPtr], endian: Endian) -> Vec<u8> {
+        let mut raw = vec![0; pointers.len() * BLKPTR_SIZE];
+        let filled =
+            raw.as_chunks_mut::<BLKPTR_SIZE>().0.iter_mut().zip(pointers).filter(|(_, bp)| **bp != BlkPtr::HOLE);
+        filled.for_each(|(raw, bp)| *raw = bp.encode(endian));
         raw
     }
 
@@ -429,3 +451,7 @@ impl fmt::Debug for BlkPtr {
         )
     }
 }
+
+#[cfg(test)]
+#[path = "blkptr_tests.rs"]
+mod tests;
