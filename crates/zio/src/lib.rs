@@ -60,6 +60,6 @@ pub use stats::{ReadStats, Stats};
 pub use suspect::Suspect;
 pub use verify::{Scratch, VerifyReport};
 pub use write::{
-    AllocError, AllocRequest, CloneTable, CryptParams, DedupTable, Found, Payload, SpaceSource, TableError, WriteCx,
-    WriteProps, WriteReq,
+    AllocError, AllocRequest, CloneTable, CryptParams, DedupTable, Found, HeldWrites, Payload, SpaceSource, TableError,
+    WriteCx, WriteProps, WriteReq,
 };

@@ -28,6 +28,14 @@ pub struct Stats {
     pub written: Counter,
     /// Their bytes.
     pub written_bytes: Counter,
+    /// Runs of neighbouring blocks of the MOS among them: as many writes on vdevs of one leaf.
+    pub written_mos: Counter,
+    /// Allocated bytes of these.
+    pub written_mos_bytes: Counter,
+    /// Runs of neighbouring blocks of other metadata, with indirect blocks of data.
+    pub written_metadata: Counter,
+    /// Allocated bytes of these.
+    pub written_metadata_bytes: Counter,
     leaves: Mutex<BTreeMap<Guid, ReadStats>>,
 }
 

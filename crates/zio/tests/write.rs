@@ -14,7 +14,7 @@ use common::{BM, key, text};
 use ondisk::{BlkPtr, EmbeddedType, ObjectType};
 use proptest::prelude::*;
 use vdev::ReadCx;
-use zio::{Bookmark, Buf, CryptParams, Error, Payload, Scratch, WriteCx, WriteProps, WriteReq};
+use zio::{Bookmark, Buf, CryptParams, Error, HeldWrites, Payload, Scratch, WriteCx, WriteProps, WriteReq};
 
 const TXG: Txg = Txg(100);
 const CX: WriteCx = WriteCx { txg: TXG, pass: 1 };
@@ -383,6 +383,35 @@ fn a_moved_block_keeps_its_birth_and_a_clone_its_place() {
     let clone = write_one(&pool, &later, WriteReq { payload: Payload::Clone(old), ..req([], WriteProps::default()) });
     assert_eq!((clone.dva(0), clone.birth_logical(), clone.birth_physical()), (old.dva(0), Txg(105), TXG));
     assert_reads(&pool, &clone, &BM, &text(8192));
+}
+
+#[test]
+fn small_batches_are_held_and_go_out_side_by_side() {
+    let pool = pool();
+    let bm = Bookmark { objset: 0, ..BM };
+    let props = WriteProps { object_type: ObjectType::DNODE, ..WriteProps::default() };
+    let batch = |data: &[u8]| vec![WriteReq { bm, ..req(data, props.clone()) }];
+    let write = |data: &[u8], held: &mut HeldWrites| pool.zio.write_or_hold(&CX, batch(data), held).unwrap()[0];
+    let small = [noise(4096, 1), noise(16384, 2), noise(512, 3)];
+    let mut held = HeldWrites::default();
+    let pointers = small.each_ref().map(|data| write(data, &mut held));
+    assert_eq!(pool.zio.stats().written.get(), 0);
+    // a large one does not wait
+    let large = noise(2 << 20, 4);
+    let bp = write(&large, &mut held);
+    assert_eq!((pool.zio.stats().written.get(), pool.zio.stats().written_mos.get()), (1, 1));
+    assert_reads(&pool, &bp, &bm, &large);
+    pool.zio.write_held(&CX, held).unwrap();
+    assert_eq!((pool.zio.stats().written.get(), pool.zio.stats().written_mos.get()), (4, 2));
+    pointers.iter().zip(&small).for_each(|(bp, data)| assert_reads(&pool, bp, &bm, data));
+
+    let taken = pool.allocated();
+    let mut held = HeldWrites::default();
+    write(&small[0], &mut held);
+    assert!(pool.allocated() > taken);
+    pool.zio.drop_held(&CX, held);
+    assert_eq!(pool.allocated(), taken);
+    assert_eq!(pool.zio.stats().written.get(), 4);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::Endian;
 use codec::Compress;
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
-use zio::{Bookmark, Buf, CryptParams, Payload, WriteReq};
+use zio::{Bookmark, Buf, CryptParams, HeldWrites, Payload, WriteCx, WriteReq};
 
 use super::dnode::{Block, Dirty, LiveDnode, slot_of};
 use super::objset::{is_special, meta_levels};
@@ -110,7 +110,13 @@ impl Objset {
         let mut phys = (*root.phys).clone();
         let left = frozen.iter().map(|frozen| frozen.dirty.bytes).sum();
         let mut undirty = Undirty { cx, hold: txg.hold.clone(), left };
-        let mut writer = Writer { zio: self.zio(), objset: self.id(), cx, books: std::mem::take(books) };
+        let mut writer = Writer {
+            zio: self.zio(),
+            objset: self.id(),
+            cx,
+            books: std::mem::take(books),
+            held: HeldWrites::default(),
+        };
         let only_log = frozen.is_empty() && txg.flags.is_none() && !root.bp.is_hole();
         let result = (|| {
             if only_log {
@@ -123,6 +129,8 @@ impl Objset {
             self.write_root(live, &mut writer, txg, &root, phys, false)
         })();
         *books = writer.books;
+        // none, unless it failed
+        self.zio().drop_held(&WriteCx { txg: cx.txg, pass: cx.pass }, writer.held);
         match result {
             Ok(root) => {
                 undirty.give(u64::MAX);
@@ -314,8 +322,10 @@ impl Objset {
             Payload::Logical(Buf::from(data))
         };
         let req = WriteReq { bm, props, payload, orig: root.bp, fill };
-        let bps = self.zio().write(&writer.write_cx(), vec![req])?;
+        let write_cx = writer.write_cx();
+        let bps = self.zio().write_or_hold(&write_cx, vec![req], &mut writer.held)?;
         let bp = bps.first().copied().ok_or_else(|| self.refused(0, "number of root blocks", 0))?;
+        self.zio().write_held(&write_cx, std::mem::take(&mut writer.held))?;
         writer.books.replace(&root.bp, &bp);
         // MACs are made on the way down
         if writer.cx.policy.encrypt && raw.is_none() {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use base::bytes::with_bits;
 use base::{Endian, Txg};
-use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType, SECTOR_SHIFT};
-use zio::{Bookmark, Buf, Payload, WriteCx, WriteReq, Zio};
+use ondisk::{BlkPtr, DnodePhys, ObjectType, SECTOR_SHIFT};
+use zio::{Bookmark, Buf, HeldWrites, Payload, WriteCx, WriteReq, Zio};
 
 use super::dnode::{Block, Placed};
 use super::{SyncCx, WritePolicy};
@@ -64,6 +64,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) objset: u64,
     pub(crate) cx: &'a SyncCx<'a>,
     pub(crate) books: Books,
+    /// Small batches, to be written together when the root block is there.
+    pub(crate) held: HeldWrites,
 }
 
 /// Which pointer a written block goes to.
@@ -103,8 +105,7 @@ impl Job {
             let pointers = if orig.is_hole() {
                 vec![BlkPtr::HOLE; 1 << self.fanout_shift()]
             } else {
-                let block = self.tree(cx).read_indirect(&orig, level, blkid)?;
-                (0..block.len()).map(|n| block.pointer(n)).collect()
+                self.tree(cx).read_indirect(&orig, level, blkid)?.pointers()
             };
             if let Some(edits) = self.edits.get_mut(slot) {
                 edits.insert(blkid, Edit { orig, pointers });
@@ -334,8 +335,7 @@ impl<'a> Writer<'a> {
                     continue;
                 }
                 let fill = edit.pointers.iter().filter(|bp| !bp.is_hole()).map(BlkPtr::fill).sum();
-                let mut data = Vec::with_capacity(edit.pointers.len() * BLKPTR_SIZE);
-                edit.pointers.iter().for_each(|bp| data.extend_from_slice(&bp.encode(Endian::Little)));
+                let data = BlkPtr::encode_all(&edit.pointers, Endian::Little);
                 let bm = Bookmark { objset: self.objset, object: job.object, level, blkid };
                 let payload = Payload::Logical(Buf::from(data));
                 reqs.push(WriteReq { bm, props: props.clone(), payload, orig: edit.orig, fill });
@@ -350,7 +350,7 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         let origs: Vec<BlkPtr> = reqs.iter().map(|req| req.orig).collect();
-        let bps = self.zio.write(&self.write_cx(), reqs)?;
+        let bps = self.zio.write_or_hold(&self.write_cx(), reqs, &mut self.held)?;
         for ((place, orig), bp) in places.into_iter().zip(origs).zip(bps) {
             let Some(job) = jobs.get_mut(place.job) else { break };
             job.settle(self, &orig, &bp);

@@ -11,6 +11,8 @@
 //!
 //! Uncompressed data is written from the caller's buffer, which then stays in the cache: it is not copied.
 //!
+//! Small batches can be [held](HeldWrites): the levels of a tree then go to the devices together, neighbours as one write.
+//!
 //! If anything fails, the whole batch fails, and everything that was allocated for it is given back. Blocks that were overwritten in place stay
 //! overwritten: nobody reads them before the txg is committed.
 mod free;
@@ -30,6 +32,7 @@ use ondisk::{BlkPtr, EmbeddedType, ObjectType};
 
 use crate::{Bookmark, Buf};
 
+pub use pump::HeldWrites;
 pub(crate) use side::WriteSide;
 pub use space::{AllocError, AllocRequest, SpaceSource};
 pub use tables::{CloneTable, DedupTable, Found, TableError};

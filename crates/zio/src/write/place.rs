@@ -39,10 +39,28 @@ pub(crate) struct Chunk {
     pub(crate) writes: Vec<Planned>,
 }
 
+impl Chunk {
+    /// Adds another chunk.
+    pub(crate) fn append(&mut self, more: Chunk) {
+        let (blocks, headers) = (self.blocks.len(), self.headers.len());
+        self.blocks.extend(more.blocks);
+        self.headers.extend(more.headers);
+        let behind = |planned: Planned| {
+            let from = match planned.from {
+                From::Block(n, at, len) => From::Block(blocks + n, at, len),
+                From::Header(n) => From::Header(headers + n),
+            };
+            Planned { from, ..planned }
+        };
+        self.writes.extend(more.writes.into_iter().map(behind));
+    }
+}
+
 /// A block with its place.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub(crate) bm: Bookmark,
+    pub(crate) metadata: bool,
     pub(crate) stored: Buf,
     /// What the cache shall have, and under which name.
     pub(crate) cache: Option<(ArcKey, Buf)>,
@@ -57,6 +75,16 @@ pub(crate) struct Undo {
     pub(crate) inserted: Vec<BlkPtr>,
     pub(crate) references: Vec<BlkPtr>,
     pub(crate) cached: Vec<ArcKey>,
+}
+
+impl Undo {
+    /// Adds what another batch took.
+    pub(crate) fn append(&mut self, more: Undo) {
+        self.dvas.extend(more.dvas);
+        self.inserted.extend(more.inserted);
+        self.references.extend(more.references);
+        self.cached.extend(more.cached);
+    }
 }
 
 /// Places the blocks of one batch.
@@ -199,7 +227,8 @@ impl<'a> Placer<'a> {
             self.undo.cached.push(*key);
         }
         let overwritten = key.filter(|_| overwritten);
-        self.chunk.blocks.push(Placed { bm: block.bm, stored: block.stored, cache, overwritten });
+        let metadata = block.props.level > 0 || block.props.object_type.is_metadata();
+        self.chunk.blocks.push(Placed { bm: block.bm, metadata, stored: block.stored, cache, overwritten });
     }
 
     /// Places one block by itself.

@@ -14,6 +14,19 @@ use crate::{Error, Zio};
 
 /// Bytes of logical blocks in a chunk, about.
 const CHUNK: usize = 8 << 20;
+/// Batches of no more bytes are held if the caller wants it.
+const HOLD: usize = 1 << 20;
+
+/// Blocks that have their places, but are not written yet.
+///
+/// The levels of a tree are batches of their own, as each has the checksums of the one below. But most have few blocks, and the allocator puts
+/// batch behind batch: written together they are one write where each would be one.
+#[must_use = "it is to be written or dropped"]
+#[derive(Debug, Default)]
+pub struct HeldWrites {
+    chunk: Chunk,
+    undo: Undo,
+}
 
 impl Zio {
     /// Writes a batch of blocks; gives their pointers, in the order of `reqs`. When it returns, the blocks are with the devices (not flushed).
@@ -27,19 +40,76 @@ impl Zio {
     pub fn write(&self, cx: &WriteCx, reqs: Vec<WriteReq>) -> Result<Vec<BlkPtr>, Error> {
         let Some(bm) = reqs.first().map(|req| req.bm) else { return Ok(Vec::new()) };
         let space = self.write.space().ok_or(Error::ReadOnly { bm })?;
-        let batch = Batch {
-            zio: self,
-            cx: *cx,
-            grain: self.grain(),
-            dedup: self.write.dedup(),
-            hole_birth: self.write.hole_birth(),
-        };
+        let batch = self.batch(cx);
         let mut placer = Placer::new(&batch, space.clone());
         let done = self.pump(&batch, &mut placer, reqs);
         if done.is_err() {
             self.undo(mem::take(&mut placer.undo), &*space, cx.txg);
         }
         done
+    }
+
+    /// As [`Zio::write`], but a small batch only gets its places: it is written with `held`, together with others that lie beside it. Until
+    /// [`Zio::write_held`] its blocks cannot be read.
+    ///
+    /// # Errors
+    /// As [`Zio::write`].
+    pub fn write_or_hold(
+        &self,
+        cx: &WriteCx,
+        reqs: Vec<WriteReq>,
+        held: &mut HeldWrites,
+    ) -> Result<Vec<BlkPtr>, Error> {
+        let bytes: usize = reqs.iter().map(|req| bytes_of(&req.payload)).sum();
+        // what is in the dedup table is looked at by whoever writes the same
+        if bytes > HOLD || reqs.iter().any(|req| req.props.dedup.is_some()) {
+            return self.write(cx, reqs);
+        }
+        let Some(bm) = reqs.first().map(|req| req.bm) else { return Ok(Vec::new()) };
+        let space = self.write.space().ok_or(Error::ReadOnly { bm })?;
+        let batch = self.batch(cx);
+        let mut placer = Placer::new(&batch, space.clone());
+        let done = advance(&batch, &mut placer, reqs);
+        if done.is_err() {
+            self.undo(mem::take(&mut placer.undo), &*space, cx.txg);
+            return done;
+        }
+        held.chunk.append(mem::take(&mut placer.chunk));
+        held.undo.append(mem::take(&mut placer.undo));
+        done
+    }
+
+    /// Writes what is held. When it returns, all of it is with the devices (not flushed).
+    ///
+    /// # Errors
+    /// [`Error::Write`]. Nothing of it is then allocated any more.
+    pub fn write_held(&self, cx: &WriteCx, held: HeldWrites) -> Result<(), Error> {
+        let HeldWrites { chunk, undo } = held;
+        if chunk.writes.is_empty() {
+            return Ok(());
+        }
+        let done = self.write_chunk(cx.txg, chunk);
+        if done.is_err() {
+            self.drop_held(cx, HeldWrites { chunk: Chunk::default(), undo });
+        }
+        done
+    }
+
+    /// Gives the places of what is held back.
+    pub fn drop_held(&self, cx: &WriteCx, held: HeldWrites) {
+        if let Some(space) = self.write.space() {
+            self.undo(held.undo, &*space, cx.txg);
+        }
+    }
+
+    fn batch(&self, cx: &WriteCx) -> Batch<'_> {
+        Batch {
+            zio: self,
+            cx: *cx,
+            grain: self.grain(),
+            dedup: self.write.dedup(),
+            hole_birth: self.write.hole_birth(),
+        }
     }
 
     fn pump(&self, batch: &Batch<'_>, placer: &mut Placer<'_>, reqs: Vec<WriteReq>) -> Result<Vec<BlkPtr>, Error> {
@@ -98,6 +168,7 @@ impl Zio {
         }
         self.stats().written.add(writes.len() as u64);
         self.stats().written_bytes.add(writes.iter().map(|write| write.data.len() as u64).sum());
+        self.count_metadata(&chunk);
         for block in &chunk.blocks {
             if let Some(key) = &block.overwritten {
                 self.arc().remove(key);
@@ -107,6 +178,33 @@ impl Zio {
             }
         }
         Ok(())
+    }
+
+    /// Counts the runs of neighbours among the metadata of a chunk. A run is of the MOS if its first block is.
+    fn count_metadata(&self, chunk: &Chunk) {
+        let mut places: Vec<(u64, u64, u64, bool)> = Vec::new();
+        for planned in &chunk.writes {
+            let mos = match planned.from {
+                From::Block(n, ..) => chunk.blocks.get(n).filter(|block| block.metadata).map(|b| b.bm.objset == 0),
+                From::Header(_) => Some(false),
+            };
+            let dva = planned.dva;
+            places.extend(mos.map(|mos| (dva.vdev(), dva.offset(), dva.asize(), mos)));
+        }
+        places.sort_unstable();
+        let mut behind = None;
+        for (vdev, offset, asize, mos) in places {
+            let stats = self.stats();
+            let starts = u64::from(behind != Some((vdev, offset)));
+            behind = Some((vdev, offset + asize));
+            let (writes, bytes) = if mos {
+                (&stats.written_mos, &stats.written_mos_bytes)
+            } else {
+                (&stats.written_metadata, &stats.written_metadata_bytes)
+            };
+            writes.add(starts);
+            bytes.add(asize);
+        }
     }
 
     /// Finds the block for which the devices failed, by writing each by itself.
@@ -179,15 +277,19 @@ impl Iterator for Chunks {
         let mut bytes = 0;
         let fits = self.rest.as_slice().iter().take_while(|req| {
             let fits = bytes < CHUNK;
-            bytes += match &req.payload {
-                Payload::Logical(data) => data.len(),
-                Payload::Stored { bytes, .. } => bytes.len(),
-                Payload::Embedded { .. } | Payload::Clone(_) => 128,
-            };
+            bytes += bytes_of(&req.payload);
             fits
         });
         let count = fits.count();
         (count > 0).then(|| self.rest.by_ref().take(count).collect())
+    }
+}
+
+fn bytes_of(payload: &Payload) -> usize {
+    match payload {
+        Payload::Logical(data) => data.len(),
+        Payload::Stored { bytes, .. } => bytes.len(),
+        Payload::Embedded { .. } | Payload::Clone(_) => 128,
     }
 }
 
