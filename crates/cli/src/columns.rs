@@ -16,6 +16,8 @@ pub(crate) enum Of {
     Dataset,
     /// `zpool`.
     Pool,
+    /// `zpool get` for vdevs.
+    Vdev,
 }
 
 /// A property that was asked for.
@@ -134,6 +136,7 @@ pub(crate) fn column(name: &str, of: Of) -> Option<Column> {
     let native = match of {
         Of::Dataset => pool::prop::find(name),
         Of::Pool => pool::prop::find_pool(name),
+        Of::Vdev => pool::prop::find_vdev(name),
     };
     if let Some(def) = native {
         return Some(Column::native(def));
@@ -144,6 +147,7 @@ pub(crate) fn column(name: &str, of: Of) -> Option<Column> {
             let feature = name.strip_prefix("feature@").is_some_and(|f| pool::feature::by_name(f).is_some());
             feature || name.starts_with("unsupported@") || pool::prop::is_user_property(name)
         }
+        Of::Vdev => pool::prop::is_user_property(name),
     };
     possible.then(|| Column::other(name))
 }

@@ -176,6 +176,7 @@ sessions! {
     roots 25,
     snapshots 20,
     usage 30,
+    vdevs 30,
     volumes 20,
 }
 

@@ -58,6 +58,7 @@ mod space_stats;
 mod spacemap;
 mod stored;
 mod userspace;
+mod vdev_prop;
 mod vdev_stats;
 
 pub use alloc::PoolSpace;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use base::Txg;
 use ondisk::spacemap::SpaceMapHeader;
+pub use space::Class as AllocClass;
 use space::log::{MetaslabChanges, Unflushed, VdevChanges, decode_log};
 use space::{MapGeometry, RangeTree};
 use vdev::{TopVdev, VdevType};
@@ -25,23 +26,6 @@ const METASLABS_MAX: u64 = 1 << 18;
 const EMBEDDED_SLOG_MIN_MS: usize = 64;
 /// How fragmented free segments are, by size: 512 bytes, 1 KiB, … 512 MiB (OpenZFS: `zfs_frag_table`).
 const FRAGMENTATION: [u64; 21] = [100, 99, 97, 93, 88, 83, 77, 71, 64, 57, 50, 43, 36, 29, 23, 17, 12, 7, 3, 1, 0];
-
-/// What kind of blocks a metaslab is for (OpenZFS: `metaslab_class_t`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-pub enum AllocClass {
-    /// Everything else.
-    Normal,
-    /// Intent logs, on a device of their own.
-    Log,
-    /// Metadata and small blocks.
-    Special,
-    /// Dedup tables.
-    Dedup,
-    /// Intent logs, in a metaslab of a normal vdev.
-    EmbeddedLog,
-    /// Intent logs, in a metaslab of a special vdev.
-    SpecialEmbeddedLog,
-}
 
 /// One metaslab (OpenZFS: `metaslab_t`). Sizes and offsets in bytes.
 #[derive(Clone, Debug)]

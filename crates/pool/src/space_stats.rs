@@ -207,7 +207,13 @@ impl Pool {
     }
 
     fn expandsize(&self) -> u64 {
-        let growth = |top: &TopVdev| {
+        let normal = self.tree().tops().iter().filter(|t| t.is_concrete() && self.vdev_class(t) == AllocClass::Normal);
+        normal.map(|top| self.growth(top.id())).fold(0, u64::saturating_add)
+    }
+
+    /// What the devices of a top-level vdev have grown by, in whole metaslabs.
+    pub(crate) fn growth(&self, top: u64) -> u64 {
+        let of = |top: &TopVdev| {
             let config = top.config();
             let unit = u32::try_from(config.ms_shift)
                 .ok()
@@ -216,12 +222,11 @@ impl Pool {
             let most = self.max_asize(config)?;
             Some(most.checked_sub(config.asize)? / unit * unit)
         };
-        let normal = self.tree().tops().iter().filter(|t| t.is_concrete() && self.vdev_class(t) == AllocClass::Normal);
-        normal.filter_map(growth).fold(0, u64::saturating_add)
+        self.tree().top(top).and_then(of).unwrap_or(0)
     }
 
     /// What a vdev could have for its size, by the sizes of its devices.
-    fn max_asize(&self, config: &VdevConfig) -> Option<u64> {
+    pub(crate) fn max_asize(&self, config: &VdevConfig) -> Option<u64> {
         let children = || config.children.iter().map(|c| self.max_asize(c));
         match config.kind {
             VdevType::Disk | VdevType::File => {

@@ -13,6 +13,8 @@ pub(crate) enum Of {
     Dataset,
     /// A pool's.
     Pool,
+    /// A vdev's.
+    Vdev,
 }
 
 /// The value that `text` stands for. `name` is the property's name as it was said.
@@ -32,6 +34,8 @@ fn number_of(def: &PropDef, of: Of, name: &str, text: &str) -> Result<u64, Strin
     let no_quota = |n: u64, what: &str| if n == 0 { Err(format!("use 'none' to disable {what}")) } else { Ok(n) };
     match (text, of, def.name) {
         ("none", Of::Dataset, "filesystem_limit" | "snapshot_limit") => Ok(u64::MAX),
+        // no threshold
+        ("none", Of::Vdev, _) if def.default_number() == u64::MAX => Ok(u64::MAX),
         ("none", _, _) => Ok(0),
         ("auto", Of::Pool, "dedup_table_quota") => Ok(u64::MAX),
         ("auto", Of::Dataset, "refreservation") => Err(format!("'{name}=auto' only allowed on volumes")),

@@ -8,13 +8,15 @@ use pool::Pool;
 use pool::prop::{POOL, format_pool};
 
 use super::list::cell;
+use super::vdev_props::{self, Wanted};
 use super::{describe, json_key};
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::json;
 use crate::pools::{self, stdout};
-use crate::{json, state};
+use crate::state::{self, Imported};
 
 const FIELDS: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
 
@@ -35,9 +37,12 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         return Err(usage("missing property argument"));
     }
     let properties = names.remove(0);
-    check_pools(&names)?;
-    let columns = columns::parse(&properties, Of::Pool).map_err(usage)?;
     let style = Style { scripted: args.has('H'), parsable: args.has('p') || as_int };
+    if let Some((pool, vdevs)) = vdevs_of(&names)? {
+        let wanted = Wanted { properties: &properties, fields, style, json: as_json.then_some(as_int) };
+        return vdev_props::get(call, &pool, &vdevs, wanted);
+    }
+    let columns = columns::parse(&properties, Of::Pool).map_err(usage)?;
 
     if as_json {
         let mut all = NvList::new();
@@ -79,20 +84,18 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     Ok(status)
 }
 
-/// A first operand that is no pool, and vdevs behind a pool, have messages of their own.
-fn check_pools(names: &[String]) -> Result<(), Failure> {
-    let Some((first, rest)) = names.split_first() else { return Ok(()) };
-    if state::find(first)?.is_none() {
+/// The pool and its vdevs, if the operands are that; `None` if all are pools.
+fn vdevs_of(names: &[String]) -> Result<Option<(Imported, Vec<String>)>, Failure> {
+    let Some((first, rest)) = names.split_first() else { return Ok(None) };
+    let Some(record) = state::find(first)? else {
         return Err(failed(format!("Cannot get properties of {first}: no such pool available.")));
-    }
+    };
     for name in rest {
         if state::find(name)?.is_none() {
-            return Err(failed(format!(
-                "Expected a list of pools, but got '{name}': properties of vdevs are not in this version of Zuse"
-            )));
+            return Ok(Some((record, rest.to_vec())));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// The properties of a pool that are to be shown; all of them for `None`.

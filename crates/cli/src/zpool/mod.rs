@@ -24,6 +24,7 @@ mod status_json;
 mod sync;
 mod table;
 mod upgrade;
+mod vdev_props;
 mod vdevs;
 
 use std::ffi::OsString;

@@ -1,15 +1,13 @@
 //! `zpool remove`: logs, spares and caches. Data is not moved off vdevs in this version.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use control::Control;
-use pool::Pool;
 
 use super::add::{caller, why};
-use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
+use super::vdevs::{Class, Vdevs};
 use crate::command::Call;
-use crate::error::{Failure, Outcome, failed, usage};
+use crate::error::{Outcome, failed, usage};
 use crate::state::{self, Imported};
 use crate::{pools, writable};
 
@@ -42,7 +40,7 @@ fn tell_memory(record: &Imported, devices: &[String], parsable: bool) -> Outcome
     let pool = pools::open(record)?;
     for device in devices {
         let cannot = |why: &str| failed(format!("cannot determine indirect size of {device}: {why}"));
-        let (vdev, aside) = find(&pool, device)?.ok_or_else(|| cannot("no such device in pool"))?;
+        let (vdev, aside) = Vdevs::find(&pool, device)?.ok_or_else(|| cannot("no such device in pool"))?;
         if !aside && vdev.class != Class::Logs {
             return Err(cannot("indirect size not available"));
         }
@@ -61,7 +59,7 @@ fn remove(mut record: Imported, devices: &[String]) -> Outcome {
     let mut control = Control::new(writable::open(&record, &format!("cannot remove {first}"))?, caller());
     let mut status = 0;
     for device in devices {
-        let removed = find(&pool, device)?.ok_or_else(|| "no such device in pool".to_owned());
+        let removed = Vdevs::find(&pool, device)?.ok_or_else(|| "no such device in pool".to_owned());
         let removed = removed.and_then(|(vdev, _)| control.remove_vdev(vdev.guid).map(|()| vdev).map_err(|e| why(&e)));
         match removed {
             Err(why) => {
@@ -80,19 +78,4 @@ fn remove(mut record: Imported, devices: &[String]) -> Outcome {
         writable::close(control.spa(), &format!("cannot remove {first}"))?;
     }
     Ok(status)
-}
-
-/// The vdev that an operand means: by guid, path or name; whether it is a spare or a cache.
-fn find(pool: &Arc<Pool>, wanted: &str) -> Result<Option<(Vdev, bool)>, Failure> {
-    let vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
-    let flags = NameFlags::default();
-    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-    let is = |vdev: &&Vdev| {
-        vdev.guid.0.to_string() == wanted
-            || vdev.name(pool.name(), flags) == wanted
-            || vdev.path.as_deref().is_some_and(|path| path == wanted || base(path) == wanted)
-    };
-    let aside = vdevs.spares.iter().chain(&vdevs.l2cache).find(is).map(|vdev| (vdev.clone(), true));
-    let inside = vdevs.root.walk().into_iter().find(|vdev| !vdev.is_hidden() && is(vdev));
-    Ok(aside.or_else(|| inside.map(|vdev| (vdev.clone(), false))))
 }

@@ -14,16 +14,19 @@ use crate::{pools, state, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let operands = call.args.names();
-    let (said, name) = match operands.as_slice() {
+    let (said, name, vdev) = match operands.as_slice() {
         [] => return Err(usage("missing property=value argument")),
         [_] => return Err(usage("missing pool name")),
-        [said, name] => (said, name),
-        [_, _, _] => return Err(failed("properties of vdevs are not in this version of Zuse")),
+        [said, name] => (said, name, None),
+        [said, name, vdev] => (said, name, Some(vdev)),
         _ => return Err(usage("too many pool names")),
     };
     let (property, value) = said.split_once('=').ok_or_else(|| usage("missing value in property=value argument"))?;
     let record = state::find(name)?.ok_or_else(|| failed(format!("cannot open '{name}': is not a pool")))?;
-    set(&record, property, value)?;
+    match vdev {
+        None => set(&record, property, value)?,
+        Some(vdev) => super::vdev_props::set(&record, vdev, property, value)?,
+    }
     Ok(0)
 }
 

@@ -56,6 +56,9 @@ impl Class {
     }
 }
 
+/// What the root is called where it is a vdev among others.
+pub(super) const ROOT: &str = "root-0";
+
 /// A vdev with all below it.
 #[derive(Clone, Debug)]
 pub(super) struct Vdev {
@@ -207,6 +210,22 @@ impl Vdevs {
     pub(super) fn of_tree(tree: &VdevTree, devices: &HashMap<Guid, String>) -> Vdevs {
         let root = make(tree.config(), &tree.status(), tree, devices);
         Vdevs { root, l2cache: Vec::new(), spares: Vec::new() }
+    }
+
+    /// The vdev that an operand means, by guid, path or name; whether it is a spare or a cache.
+    pub(super) fn find(pool: &Arc<Pool>, wanted: &str) -> Result<Option<(Vdev, bool)>, Failure> {
+        let vdevs = Vdevs::of_pool(pool, &crate::pools::devices(pool))?;
+        let flags = NameFlags::default();
+        let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+        let is = |vdev: &&Vdev| {
+            vdev.guid.0.to_string() == wanted
+                || (vdev.kind != VdevType::Root && vdev.name(pool.name(), flags) == wanted)
+                || (vdev.kind == VdevType::Root && wanted == ROOT)
+                || vdev.path.as_deref().is_some_and(|path| path == wanted || base(path) == wanted)
+        };
+        let aside = vdevs.spares.iter().chain(&vdevs.l2cache).find(is).map(|vdev| (vdev.clone(), true));
+        let inside = vdevs.root.walk().into_iter().find(|vdev| !vdev.is_hidden() && is(vdev));
+        Ok(aside.or_else(|| inside.map(|vdev| (vdev.clone(), false))))
     }
 
     /// The width that all names need.

@@ -144,7 +144,7 @@ impl PoolSpace {
         this.counts_obsolete.store(pool.feature_enabled("obsolete_counts"), Relaxed);
         for top in tree.tops().iter().filter(|top| top.is_concrete()) {
             let stored = stored.remove(&open::number(top)?).unwrap_or_default();
-            let mut spec = open::top_space(&tree, top, pool.vdev_class(top).into(), stored, histograms)?;
+            let mut spec = open::top_space(&tree, top, pool.vdev_class(top), stored, histograms)?;
             // a log that is not there: logs are put elsewhere
             spec.allocatable &= !pool.load_info().missing_tops.contains(&top.id());
             this.state.lock().tops.insert(spec.id, open::objects(top));

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use base::{Txg, tasks};
+use ondisk::label::key;
 use ondisk::spacemap::SpaceMapHeader;
 use space::flush::{LogSpace, MetaslabId};
 use space::log::{LogChange, MetaslabChanges, decode_log};
@@ -14,7 +15,6 @@ use space::{Class, Layout, MapGeometry, MapInfo, Metaslab, TopSpace};
 use vdev::{TopVdev, VdevTree, VdevType};
 
 use super::store::{TopObjects, UNFLUSHED_TXGS};
-use crate::metaslab::AllocClass;
 use crate::mos::Mos;
 use crate::spacemap::SpaceMap;
 use crate::{Error, Pool};
@@ -23,19 +23,6 @@ use crate::{Error, Pool};
 const WINDOW_BLOCKS: u64 = 512;
 /// More metaslabs than any vdev has.
 pub(super) const METASLABS_MAX: u64 = 1 << 18;
-
-impl From<AllocClass> for Class {
-    fn from(class: AllocClass) -> Class {
-        match class {
-            AllocClass::Normal => Class::Normal,
-            AllocClass::Log => Class::Log,
-            AllocClass::Special => Class::Special,
-            AllocClass::Dedup => Class::Dedup,
-            AllocClass::EmbeddedLog => Class::EmbeddedLog,
-            AllocClass::SpecialEmbeddedLog => Class::SpecialEmbeddedLog,
-        }
-    }
-}
 
 /// How blocks lie on a vdev of the tree.
 struct TreeLayout {
@@ -122,7 +109,7 @@ pub(super) fn top_space(
         ms_shift: config.ms_shift as u32,
         metaslabs,
         data_children,
-        allocatable: !config.removing,
+        allocatable: !config.removing && config.raw.get_u64(key::NON_ALLOCATING).unwrap_or(0) == 0,
         layout: Box::new(TreeLayout { tree: tree.clone(), id: top.id() }),
     })
 }

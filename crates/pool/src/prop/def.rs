@@ -12,6 +12,8 @@ pub const VOL: TypeMask = 4;
 pub const POOL: TypeMask = 8;
 /// Bookmarks.
 pub const BOOK: TypeMask = 16;
+/// Vdevs.
+pub const VDEV: TypeMask = 32;
 /// File systems, volumes and snapshots.
 pub const DS: TypeMask = FS | VOL | SNAP;
 

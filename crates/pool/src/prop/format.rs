@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{PropKind, Value, find, find_pool};
+use super::{PropKind, Value, find, find_pool, find_vdev};
 
 /// `n` in at most five characters: 512, 1.50K, 12.3M; exact multiples without a fraction (OpenZFS: `zfs_nicenum`).
 #[must_use]
@@ -134,6 +134,37 @@ pub fn format_pool(name: &str, value: &Value, parsable: bool) -> String {
     }
 }
 
+/// What `zpool get` prints for `value` of the vdev property `name` (OpenZFS: `zpool_get_vdev_prop_value`).
+#[must_use]
+pub fn format_vdev(name: &str, value: &Value, parsable: bool) -> String {
+    let n = match value {
+        Value::String(s) => return s.clone(),
+        Value::Number(n) => *n,
+    };
+    let Some(def) = find_vdev(name) else { return n.to_string() };
+    if let PropKind::Index { .. } = def.kind {
+        return def.index_name(n).unwrap_or("-").to_string();
+    }
+    match def.name {
+        "expandsize" if n == 0 => "-".to_string(),
+        "state" if !parsable => vdev_state(n).to_string(),
+        "fragmentation" if n == u64::MAX => "-".to_string(),
+        // the percents of fragmentation have their sign for scripts too
+        "fragmentation" => format!("{n}%"),
+        "capacity" if !parsable => format!("{n}%"),
+        "guid" | "ashift" | "parity" | "numchildren" => n.to_string(),
+        _ if def.default_number() == u64::MAX && n == u64::MAX => "-".to_string(),
+        _ if def.default_number() == u64::MAX || parsable => n.to_string(),
+        _ => nicenum(n),
+    }
+}
+
+/// OpenZFS: `zpool_state_to_name`.
+fn vdev_state(n: u64) -> &'static str {
+    const NAMES: [&str; 8] = ["UNKNOWN", "OFFLINE", "OFFLINE", "REMOVED", "UNAVAIL", "FAULTED", "DEGRADED", "ONLINE"];
+    usize::try_from(n).ok().and_then(|n| NAMES.get(n)).copied().unwrap_or("UNKNOWN")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,6 +207,15 @@ mod tests {
         assert_eq!(format_pool("capacity", &n(12), false), "12%");
         assert_eq!(format_pool("version", &n(5000), true), "-");
         assert_eq!(format_pool("dedup_table_quota", &n(u64::MAX), true), "auto");
+        assert_eq!(format_vdev("fragmentation", &n(3), true), "3%");
+        assert_eq!(format_vdev("size", &n(2048), false), "2K");
+        assert_eq!(format_vdev("checksum_n", &n(u64::MAX), true), "-");
+        assert_eq!(format_vdev("checksum_n", &n(4096), false), "4096");
+        assert_eq!(
+            (format_vdev("state", &n(4), false), format_vdev("state", &n(4), true)),
+            ("UNAVAIL".into(), "4".into())
+        );
+        assert_eq!(format_vdev("failfast", &n(2), false), "inherit");
     }
 
     #[test]

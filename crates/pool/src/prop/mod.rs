@@ -1,6 +1,6 @@
 //! Properties: what there is, what a value is, and how it is printed.
 //!
-//! [`DATASET`] and [`POOL`] are tables of the native properties. A value is a number or text ([`Value`]) with the place that it
+//! [`DATASET`], [`POOL`] and [`VDEV`] are tables of the native properties. A value is a number or text ([`Value`]) with the place that it
 //! comes from ([`Source`]). How a dataset comes to its values is in `crate::resolve` (what is stored, and inheritance) and
 //! `crate::native` (what is computed); [`format()`] turns a value into what the commands print.
 
@@ -8,13 +8,16 @@ mod dataset_table;
 mod def;
 mod format;
 mod pool_table;
+mod vdev_table;
 
 use std::fmt;
 
 pub use dataset_table::DATASET;
-pub use def::{Attr, BOOK, DS, FS, POOL as POOL_TYPE, PropDef, PropKind, SNAP, TypeMask, VOL};
-pub use format::{date, format, format_pool, nicebytes, nicenum, ratio};
+pub use def::{Attr, BOOK, DS, FS, POOL as POOL_TYPE, PropDef, PropKind, SNAP, TypeMask, VDEV as VDEV_TYPE, VOL};
+pub use format::{date, format, format_pool, format_vdev, nicebytes, nicenum, ratio};
 pub use pool_table::POOL;
+pub(crate) use vdev_table::THIRD;
+pub use vdev_table::VDEV;
 
 /// The value of a property.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,6 +125,12 @@ pub fn find_pool(name: &str) -> Option<&'static PropDef> {
     POOL.iter().find(|p| p.name == name).or_else(|| POOL.iter().find(|p| p.column.to_ascii_lowercase() == name))
 }
 
+/// The native vdev property of this name.
+#[must_use]
+pub fn find_vdev(name: &str) -> Option<&'static PropDef> {
+    VDEV.iter().find(|p| p.name == name).or_else(|| VDEV.iter().find(|p| p.column.to_ascii_lowercase() == name))
+}
+
 /// Commands take the heading of a column, in small letters, for its name.
 fn by_column(name: &str) -> Option<&'static PropDef> {
     DATASET.iter().find(|p| p.column.to_ascii_lowercase() == name)
@@ -142,7 +151,8 @@ mod tests {
     fn the_tables_are_whole() {
         assert_eq!(DATASET.len(), 106);
         assert_eq!(POOL.len(), 40);
-        for table in [DATASET, POOL] {
+        assert_eq!(VDEV.len(), 60);
+        for table in [DATASET, POOL, VDEV] {
             for (n, p) in table.iter().enumerate() {
                 assert!(!p.name.is_empty() && table.iter().skip(n + 1).all(|q| q.name != p.name), "{}", p.name);
                 if let PropKind::Index { default, .. } = p.kind {

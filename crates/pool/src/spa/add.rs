@@ -73,6 +73,12 @@ pub enum VdevRefusal {
     /// Other sectors than those of the pool (`ZFS_ERR_ASHIFT_MISMATCH`).
     #[error("adding devices with different physical sector sizes is not allowed")]
     SectorSize,
+    /// Such a vdev does not have the property (ENOTSUP).
+    #[error("property not supported for this vdev")]
+    NotSettable,
+    /// A property's value that this vdev cannot have (EINVAL).
+    #[error("Invalid argument")]
+    BadValue,
 }
 
 impl VdevRefusal {
@@ -82,9 +88,9 @@ impl VdevRefusal {
         match self {
             VdevRefusal::NoDevice => 2,
             VdevRefusal::Busy | VdevRefusal::LogBusy => 16,
-            VdevRefusal::NotAlike | VdevRefusal::ParityBesideRemoved => 22,
+            VdevRefusal::NotAlike | VdevRefusal::ParityBesideRemoved | VdevRefusal::BadValue => 22,
             VdevRefusal::NoSpace => 28,
-            VdevRefusal::NotSupported | VdevRefusal::DistributedSpare => 95,
+            VdevRefusal::NotSupported | VdevRefusal::DistributedSpare | VdevRefusal::NotSettable => 95,
             VdevRefusal::Checkpoint => 1024,
             VdevRefusal::SectorSize => 1050,
         }

@@ -1,0 +1,210 @@
+//! `zpool get` and `zpool set` for vdevs.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use nvlist::NvList;
+use pool::prop::{self, PropValue, Source, VDEV, format_vdev};
+use pool::{Pool, Value};
+
+use super::describe;
+use super::status_json::describe_vdev;
+use super::vdevs::{NameFlags, ROOT, Vdev, Vdevs};
+use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::pools::{self, stdout};
+use crate::props::values::{self, Of as ValueOf, TEXT_MAX};
+use crate::state::{self, Imported};
+use crate::{json, writable};
+
+/// All vdevs of the pool.
+const ALL: &str = "all-vdevs";
+
+/// What is to be told, and how.
+pub(super) struct Wanted<'a> {
+    pub(super) properties: &'a str,
+    pub(super) fields: Vec<Field>,
+    pub(super) style: Style,
+    /// As JSON; whether with numbers as such.
+    pub(super) json: Option<bool>,
+}
+
+/// A vdev by the name that it is shown by; its class where it is a spare or a cache.
+struct Named {
+    name: String,
+    vdev: Vdev,
+    aside: Option<&'static str>,
+}
+
+pub(super) fn get(call: &Call<'_>, record: &Imported, operands: &[String], wanted: Wanted<'_>) -> Outcome {
+    let pool = pools::open(record)?;
+    let vdevs = resolve(&pool, operands)?;
+    let asked = columns::parse(wanted.properties, Of::Vdev).map_err(usage)?;
+    let all = asked.is_none();
+    let mut columns =
+        asked.unwrap_or_else(|| VDEV.iter().filter(|def| def.visible).map(Column::native).collect::<Vec<_>>());
+    if all {
+        for name in user_props(&pool, &vdevs)? {
+            columns.push(Column::other(&name));
+        }
+    }
+    match wanted.json {
+        Some(as_int) => print_json(call, &pool, &vdevs, &columns, as_int),
+        None => print(&pool, &vdevs, &columns, wanted),
+    }
+}
+
+fn print(pool: &Arc<Pool>, vdevs: &[Named], columns: &[Column], wanted: Wanted<'_>) -> Outcome {
+    let parsable = wanted.style.parsable;
+    let mut getter = Getter::new(wanted.fields, wanted.style);
+    getter.expect(columns);
+    for Named { name, vdev, .. } in vdevs {
+        getter.expect_name(name);
+        for (mut column, cell) in cells(pool, vdev, columns, parsable)? {
+            getter.add(name, &mut column, cell);
+        }
+    }
+    let mut out = stdout();
+    getter.print(&mut out)?;
+    out.flush()?;
+    Ok(0)
+}
+
+fn print_json(call: &Call<'_>, pool: &Arc<Pool>, vdevs: &[Named], columns: &[Column], as_int: bool) -> Outcome {
+    let mut list = NvList::new();
+    for Named { name, vdev, aside } in vdevs {
+        let mut properties = NvList::new();
+        for (column, cell) in cells(pool, vdev, columns, as_int || call.args.has('p'))? {
+            properties.insert(&column.name, property_json(&cell, as_int));
+        }
+        let about = describe_vdev(pool.name(), vdev, NameFlags::default(), as_int, *aside);
+        let mut item = NvList::new();
+        item.insert("name", name.as_str());
+        item.insert("type", "VDEV");
+        for (key, value) in about.iter().filter(|(key, _)| *key != "name") {
+            item.insert(key, value.clone());
+        }
+        item.insert("properties", properties);
+        list.insert(name, item);
+    }
+    let mut schema = json::schema(call);
+    schema.insert("pool", describe(pool, false, as_int));
+    schema.insert("vdevs", list);
+    json::print(&schema)
+}
+
+/// The vdevs that the operands mean.
+fn resolve(pool: &Arc<Pool>, operands: &[String]) -> Result<Vec<Named>, Failure> {
+    if let [all] = operands
+        && all == ALL
+    {
+        return every(pool);
+    }
+    let mut found = Vec::new();
+    for operand in operands {
+        let name = if operand == "root" { ROOT } else { operand };
+        let Some((vdev, aside)) = Vdevs::find(pool, name)? else { return Err(unresolved(pool, operands)) };
+        found.push(Named { name: name.to_owned(), vdev, aside: aside.then_some("spare") });
+    }
+    Ok(found)
+}
+
+/// The root, spares, caches, and all below the root, each before what it holds (OpenZFS: `for_each_vdev_cb`).
+fn every(pool: &Arc<Pool>) -> Result<Vec<Named>, Failure> {
+    fn add(into: &mut Vec<Named>, pool: &str, vdev: &Vdev) {
+        into.push(Named { name: vdev.name(pool, NameFlags::default()), vdev: vdev.clone(), aside: None });
+        vdev.children.iter().filter(|child| !child.is_hidden()).for_each(|child| add(into, pool, child));
+    }
+    let vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
+    let mut all = vec![Named { name: ROOT.to_owned(), vdev: vdevs.root.clone(), aside: None }];
+    for (members, class) in [(&vdevs.spares, "spare"), (&vdevs.l2cache, "l2cache")] {
+        for vdev in members {
+            let name = vdev.name(pool.name(), NameFlags::default());
+            all.push(Named { name, vdev: vdev.clone(), aside: Some(class) });
+        }
+    }
+    vdevs.root.children.iter().filter(|top| !top.is_hidden()).for_each(|top| add(&mut all, pool.name(), top));
+    Ok(all)
+}
+
+/// What each operand is, where not all are vdevs of the pool.
+fn unresolved(pool: &Arc<Pool>, operands: &[String]) -> Failure {
+    let mut text = format!("Expected a list of vdevs in \"{}\", but got:\n", pool.name());
+    for name in operands {
+        let is_vdev = |pool: &Arc<Pool>| matches!(Vdevs::find(pool, name), Ok(Some(_)));
+        let elsewhere = || {
+            let records = state::all().unwrap_or_default();
+            records.iter().filter_map(|record| pools::open(record).ok()).any(|pool| is_vdev(&pool))
+        };
+        let what = match () {
+            () if matches!(state::find(name), Ok(Some(_))) => "pool",
+            () if is_vdev(pool) => "vdev in this pool",
+            () if elsewhere() => "vdev in another pool",
+            () => "unknown",
+        };
+        text.push_str(&format!("\t{name} ({what})\n"));
+    }
+    usage(text)
+}
+
+/// The user properties that any of these vdevs has.
+fn user_props(pool: &Arc<Pool>, vdevs: &[Named]) -> Result<Vec<String>, Failure> {
+    let mut names: Vec<String> = Vec::new();
+    for Named { name: of, vdev, .. } in vdevs {
+        let has = pool.vdev_user_props(vdev.guid).map_err(|e| cannot_get(pool, of, &e))?;
+        for (name, _) in has {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn cannot_get(pool: &Pool, vdev: &str, why: &pool::Error) -> Failure {
+    failed(format!("cannot get vdev properties for {vdev} in {}: {why}", pool.name()))
+}
+
+/// The properties that a vdev has of those that are wanted.
+fn cells(pool: &Arc<Pool>, vdev: &Vdev, columns: &[Column], parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
+    let trouble = |e: pool::Error| cannot_get(pool, &vdev.name(pool.name(), NameFlags::default()), &e);
+    let own = pool.vdev_user_props(vdev.guid).map_err(trouble)?;
+    let mut cells = Vec::new();
+    for column in columns {
+        let value = match column.native {
+            Some(def) => pool.vdev_prop(vdev.guid, def.name).map_err(trouble)?,
+            None => {
+                let set = own.iter().find(|(name, _)| *name == column.name).map(|(_, value)| value.clone());
+                Some(set.unwrap_or(PropValue { source: Source::Default, ..PropValue::text("-") }))
+            }
+        };
+        if let Some(value) = value {
+            let text = format_vdev(&column.name, &value.value, parsable);
+            cells.push((column.clone(), Cell { text, source: value.source, received: None }));
+        }
+    }
+    Ok(cells)
+}
+
+pub(super) fn set(record: &Imported, vdev: &str, property: &str, text: &str) -> Result<(), Failure> {
+    let view = pools::open(record)?;
+    let name = if vdev == "root" { ROOT } else { vdev };
+    let Some((found, _)) = Vdevs::find(&view, name)? else {
+        return Err(failed(format!("cannot find '{name}' in '{}': device not in pool", record.name)));
+    };
+    let doing = format!("cannot set property {property} for {name} on {}", record.name);
+    let (property, value) = check(property, text).map_err(|why| failed(format!("{doing}: {why}")))?;
+    writable::change(record, &doing, |spa| spa.set_vdev_prop(found.guid, property, value))
+}
+
+/// Checks a property and gives its value (OpenZFS: `zpool_valid_proplist`).
+fn check<'a>(name: &'a str, text: &str) -> Result<(&'a str, Value), String> {
+    match prop::find_vdev(name) {
+        Some(def) if def.is_read_only() => Err(format!("'{name}' is readonly")),
+        Some(def) => Ok((def.name, values::parse(def, ValueOf::Vdev, name, text)?)),
+        None if !prop::is_user_property(name) => Err(format!("invalid property: '{name}'")),
+        None if text.len() >= TEXT_MAX => Err(format!("property value '{text}' is too long")),
+        None => Ok((name, Value::String(text.to_owned()))),
+    }
+}
