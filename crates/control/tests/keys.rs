@@ -1,0 +1,98 @@
+//! Keys loaded and unloaded by requests to a pool that is open for writing.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::Env;
+use control::{Caller, Control, Ioc};
+use nvlist::{NvList, Value};
+use pool::{CreateOptions, Hooks, Spa};
+use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::{Device, FileDevice};
+use zpl::create::{FsProps, create_fs};
+use zpl::live::Zfs;
+
+const DONE: i32 = 0;
+const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
+const EINVAL: i32 = 22;
+
+fn pool(dir: &Path) -> Control {
+    let spec = VdevSpec::parse(&[dir.join("a").display().to_string()]).unwrap();
+    let open = |path: &str| -> Option<Arc<dyn Device>> {
+        Some(Arc::new(FileDevice::create(Path::new(path), 96 << 20).unwrap()))
+    };
+    let hooks = Hooks { env: Env::seeded(3), used_by: Some(Arc::new(zpl::UsedByBonus)) };
+    let new = layout(&spec, &open, LayoutOptions::default(), &hooks.env).unwrap();
+    let mut options = CreateOptions::new("t");
+    options.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));
+    Control::new(Spa::create(new, options, hooks).unwrap(), Caller::default())
+}
+
+/// The errno of a request.
+fn ask(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> i32 {
+    control.call(ioc, name, input).map_or_else(|failed| failed.errno, |_| DONE)
+}
+
+fn with_key(key: &[u8]) -> NvList {
+    let (mut hidden, mut input) = (NvList::new(), NvList::new());
+    hidden.insert("wkeydata", Value::Uint8Array(key.to_vec()));
+    input.insert("hidden_args", hidden);
+    input
+}
+
+fn status(control: &Control, name: &str) -> u64 {
+    let view = control.spa().view().unwrap();
+    view.dataset(name).unwrap().prop("keystatus").unwrap().unwrap().value.number().unwrap()
+}
+
+#[test]
+fn a_key_is_checked_loaded_and_forgotten() {
+    const UNAVAILABLE: u64 = 1;
+    const AVAILABLE: u64 = 2;
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let (key, wrong) = (with_key(&[7; 32]), with_key(&[8; 32]));
+    let mut props = NvList::new();
+    props.insert("encryption", 1u64);
+    props.insert("keyformat", 1u64);
+    let mut create = key.clone();
+    create.insert("type", 2i32);
+    create.insert("props", props);
+    assert_eq!(ask(&control, Ioc::Create, "t/e", &create), 0);
+    let mut plain = NvList::new();
+    plain.insert("type", 2i32);
+    assert_eq!(ask(&control, Ioc::Create, "t/e/below", &plain), 0);
+    assert_eq!(ask(&control, Ioc::Create, "t/plain", &plain), 0);
+
+    let none = NvList::new();
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &key), EEXIST, "the key is there since the file system is");
+    // what is in use keeps its key
+    let zfs = Zfs::open(control.spa(), "t/e/below").unwrap();
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e", &none), EBUSY);
+    drop(zfs);
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e/below", &none), EINVAL);
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e", &none), 0);
+    assert_eq!((status(&control, "t/e"), status(&control, "t/e/below")), (UNAVAILABLE, UNAVAILABLE));
+    assert!(Zfs::open(control.spa(), "t/e/below").is_err());
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e", &none), EACCES);
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/plain", &none), EINVAL);
+
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &wrong), EACCES);
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &with_key(&[7; 31])), EINVAL);
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/e/below", &key), EINVAL);
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/plain", &key), EINVAL);
+    let noop = |key: &NvList| {
+        let mut input = key.clone();
+        input.insert("noop", Value::Boolean);
+        ask(&control, Ioc::LoadKey, "t/e", &input)
+    };
+    assert_eq!((noop(&wrong), noop(&key)), (EACCES, 0));
+    assert_eq!(status(&control, "t/e"), UNAVAILABLE, "it was only checked");
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &key), 0);
+    assert_eq!((noop(&key), status(&control, "t/e/below")), (0, AVAILABLE));
+    let zfs = Zfs::open(control.spa(), "t/e/below").unwrap();
+    assert!(zfs.getattr(zfs.fs().root()).is_ok());
+}
