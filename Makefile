@@ -1,4 +1,4 @@
-# make demo   reads a real raidz pool with a dead and a corrupt disk, copies every file out, checks every digest
+# make demo   takes /usr/share (or DIR=…) through a power cut, a backup and a corrupt disk, with zdb as the judge
 # make test   runs every test, with OpenZFS's own tools as the judge
 # make nightly  cuts the power a hundred thousand times
 # make bench  measures Zuse beside its peers
@@ -16,7 +16,7 @@ build: setup
 	cargo build --release --bin zuse
 
 demo: setup
-	@scripts/demo
+	@scripts/demo $(DIR)
 
 test: judge
 	scripts/test
