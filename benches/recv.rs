@@ -83,9 +83,7 @@ fn receive_file(spa: &Arc<Spa>, path: &Path, target: String) {
     let mut reader = Reader::new(BufReader::with_capacity(1 << 20, File::open(path).expect("a stream")));
     let first = reader.next_record().expect("a stream").expect("a record");
     let payload = first.payload.to_vec();
-    let Record::Begin(mut begin) = first.header.record else { return };
-    // the peer's bare object sets are of no kind that Zuse receives: they pass for volumes
-    begin.objset_type = u64::from(ondisk::ObjsetType::Zvol) as u32;
+    let Record::Begin(begin) = first.header.record else { return };
     let args = RecvArgs { target, ..RecvArgs::default() };
     receive(spa, &mut reader, &begin, &payload, &args, &Progress::default()).expect("a snapshot");
     spa.sync().expect("sync");

@@ -84,7 +84,7 @@ impl RecvBegin {
     }
 
     pub(crate) fn os_type(&self) -> ObjsetType {
-        if self.begin.objset_type == 3 { ObjsetType::Zvol } else { ObjsetType::Zfs }
+        ObjsetType::from(u64::from(self.begin.objset_type))
     }
 
     pub(crate) fn refuse<T>(&self, why: Refusal) -> Result<T, Error> {
@@ -112,8 +112,9 @@ impl Spa {
         if req.begin.hdrtype() != 1 {
             return req.refuse(Refusal::Invalid("a package of streams is no stream"));
         }
-        if !matches!(req.begin.objset_type, 2 | 3) {
-            return req.refuse(Refusal::Invalid("the stream holds neither a file system nor a volume"));
+        // what else there is holds objects of other programs: `zfs receive` does not take it, the engine does
+        if !matches!(req.os_type(), ObjsetType::Zfs | ObjsetType::Zvol | ObjsetType::Other) {
+            return req.refuse(Refusal::Invalid("the stream holds no set of objects that is known"));
         }
         if req.flag(DRR_FLAG_CLONE) && req.origin.is_none() && !req.has(stream::RESUMING) {
             return req.refuse(Refusal::Invalid("the stream of a clone needs its origin"));

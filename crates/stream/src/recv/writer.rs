@@ -147,6 +147,7 @@ impl<'a> Writer<'a> {
             }
             Record::Write(r) => self.write(tx, r, std::mem::take(&mut item.payload))?,
             Record::Free(r) => self.free(tx, r.object, r.offset, r.length)?,
+            // a hole, as OpenZFS makes it (`receive_redact`): it reads as zeros, and the next stream from the bookmark fills it
             Record::Redact(r) => self.free(tx, r.object, r.offset, r.length)?,
             Record::WriteEmbedded(r) => self.embedded(tx, r, &item.payload)?,
             Record::Spill(r) => self.spill(tx, r, std::mem::take(&mut item.payload))?,

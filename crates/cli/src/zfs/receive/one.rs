@@ -21,7 +21,8 @@ use crate::zfs::progress;
 use crate::zfs::select::{self, said};
 use crate::zfs::words::of_property;
 
-/// A stream's objects are those of a volume (OpenZFS: `DMU_OST_ZVOL`).
+/// What a stream's objects make (OpenZFS: `DMU_OST_ZFS`, `DMU_OST_ZVOL`).
+const OST_ZFS: u32 = 2;
 const OST_ZVOL: u32 = 3;
 /// No encryption (OpenZFS: `ZIO_CRYPT_OFF`).
 const CRYPT_OFF: u64 = 2;
@@ -61,6 +62,8 @@ struct Sort {
     resuming: bool,
     /// It makes a dataset.
     new_fs: bool,
+    /// It goes on with one that does.
+    resumes_new: bool,
     incremental: bool,
 }
 
@@ -92,8 +95,13 @@ impl Receive<'_> {
         let origin = self.origin(&target, begin.flags & DRR_FLAG_CLONE != 0, begin.fromguid)?;
         let resuming = has(feature::RESUMING);
         let new = begin.fromguid.0 == 0 || origin.is_some();
-        let sort =
-            Sort { raw: has(feature::RAW), resuming, new_fs: new && !resuming, incremental: begin.fromguid.0 != 0 };
+        let sort = Sort {
+            raw: has(feature::RAW),
+            resuming,
+            new_fs: new && !resuming,
+            resumes_new: new && resuming,
+            incremental: begin.fromguid.0 != 0,
+        };
         self.find_moved(&mut target, sort, &opening.name(), sent, told.parent_snap, begin.fromguid)?;
         let fs = target.split('@').next().unwrap_or("").to_owned();
         let kind = if begin.objset_type == OST_ZVOL { Kind::Volume } else { Kind::Filesystem };
@@ -112,6 +120,9 @@ impl Receive<'_> {
             std::io::stdout().flush()?;
         }
         let top = self.top.get_or_insert_with(|| fs.clone()) == &fs;
+        if !matches!(begin.objset_type, OST_ZFS | OST_ZVOL) {
+            return Err(failed(format!("{}: invalid record type: 0x{}", sort.doing(), begin.objset_type)));
+        }
         if self.options.dry {
             return skip(input);
         }
@@ -309,6 +320,8 @@ impl Receive<'_> {
                         .to_owned(),
                 );
             }
+        } else if sort.resumes_new && !head.is_inconsistent() && !self.options.force {
+            return cannot(format!("Resuming recv on existing destination '{name}'\nmust specify -F to overwrite it"));
         } else if !encrypted && sort.raw && !head.is_inconsistent() {
             return cannot("cannot perform raw receive on top of existing unencrypted dataset".to_owned());
         }

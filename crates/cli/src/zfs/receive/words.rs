@@ -65,8 +65,11 @@ pub(super) fn words(e: &Failed, tried: &Tried<'_>) -> Failure {
             "IV set guid missing. See errata 4 at https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER.".to_owned(),
         ),
         IVSET_MISMATCH => bad_stream(
-            "IV set guid mismatch. See the 'zfs receive' man page section\n discussing the limitations of raw encrypted send \
-             streams."
+            "IV set guid mismatch. The incremental source snapshot on the\ndestination no longer has the IV set it was sent \
+             with, most commonly\nbecause it was received as a non-raw (plain) stream. Raw replication\ncan be resumed by \
+             rolling the destination back to the most recent\nsnapshot that was received raw and taking the raw \
+             incremental from\nthere, or by receiving a new full raw (zfs send -w) stream. See the\n'zfs receive' man \
+             page section discussing the limitations of raw\nencrypted send streams."
                 .to_owned(),
         ),
         SPILL_FLAG_MISSING => bad_stream(
@@ -82,19 +85,17 @@ pub(super) fn words(e: &Failed, tried: &Tried<'_>) -> Failure {
 
 /// The stream ended too early, or was changed on its way. What came before that may be kept.
 fn broken(e: &Failed, tried: &Tried<'_>) -> String {
-    let cut = e.errno == TRUNCATED;
     let fs = tried.target.split('@').next().unwrap_or("");
     let token = tried
         .resumable
         .then(|| crate::pools::of_dataset(fs).ok()??.dataset(fs).ok()?.receive_resume_token().ok()?)
         .flatten();
-    match (token, cut) {
-        (Some(token), _) => format!(
-            "{}Partially received snapshot is saved.\nA resuming stream can be generated on the sending system by \
-             running:\n    zfs send -t {token}",
-            if cut { "" } else { "checksum mismatch or incomplete stream.\n" }
+    match token {
+        Some(token) => format!(
+            "checksum mismatch or incomplete stream.\nPartially received snapshot is saved.\nA resuming stream can be \
+             generated on the sending system by running:\n    zfs send -t {token}"
         ),
-        (None, true) => format!("incomplete stream ({})", e.error),
-        (None, false) => format!("checksum mismatch or incomplete stream ({})", e.error),
+        None if e.errno == TRUNCATED => format!("incomplete stream ({})", e.error),
+        None => format!("checksum mismatch ({})", e.error),
     }
 }
