@@ -5,6 +5,7 @@ mod add;
 mod checkpoint;
 mod clear;
 mod create;
+mod ddtprune;
 mod dedup;
 mod destroy;
 mod export;
