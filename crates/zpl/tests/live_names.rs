@@ -5,7 +5,7 @@ mod scratch;
 
 use scratch::Scratch;
 use zpl::create::FsProps;
-use zpl::live::{Cred, NewFile, RenameMode, Zfs};
+use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Zfs};
 use zpl::{FileFlags, Kind};
 
 const ROOT: Cred = Cred::ROOT;
@@ -263,6 +263,37 @@ fn renames_do_what_they_may() {
     scratch.again();
     let zfs = scratch.zfs();
     assert_eq!(names(&zfs, e), ["again", "empty", "g"]);
+}
+
+#[test]
+fn a_directory_that_hands_on_its_project_takes_files_of_it_alone() {
+    use RenameMode::{Exchange, Replace};
+    let scratch = Scratch::new();
+    let zfs = scratch.zfs();
+    let root = zfs.fs().root();
+    let set = |id, projid, flags| zfs.setattr(&ROOT, id, &SetAttr { projid, flags, ..SetAttr::default() }).unwrap();
+    let with = |id, flag: FileFlags| Some(FileFlags(zfs.getattr(id).unwrap().flags.0 | flag.0));
+    let stranger = file(&zfs, root, "stranger");
+    let d = mkdir(&zfs, root, "d");
+    let early = file(&zfs, d, "early");
+    set(d, Some(7), with(d, FileFlags::PROJINHERIT));
+    let own = file(&zfs, d, "own");
+    assert_eq!(errno(mv(&zfs, (root, "stranger"), (d, "x"), Replace)), 18);
+    assert_eq!(errno(mv(&zfs, (root, "stranger"), (d, "own"), Exchange)), 18);
+    // within the directory nothing moves into it, whoever's it is
+    mv(&zfs, (d, "early"), (d, "renamed"), Replace).unwrap();
+    // out of it anything goes, and by exchange what comes for it is not looked at; what comes in hands on what it gets
+    mv(&zfs, (d, "own"), (root, "out"), Replace).unwrap();
+    mv(&zfs, (root, "out"), (d, "own"), Replace).unwrap();
+    assert!(zfs.getattr(own).unwrap().flags.has(FileFlags::PROJINHERIT));
+    mv(&zfs, (d, "renamed"), (root, "stranger"), Exchange).unwrap();
+    let found = |dir, name: &str| zfs.lookup(&ROOT, dir, name.as_bytes()).unwrap().0;
+    assert_eq!((found(root, "stranger"), found(d, "renamed")), (early, stranger));
+    let other = file(&zfs, root, "other");
+    set(other, Some(7), None);
+    mv(&zfs, (root, "other"), (d, "x"), Replace).unwrap();
+    set(other, None, with(other, FileFlags::AV_QUARANTINED));
+    assert_eq!(errno(mv(&zfs, (d, "x"), (d, "y"), Replace)), 13);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 use crate::{Ace, AceType, Acl, Attrs, FileFlags, Kind, PosixAcl, PosixTag, Who};
 
+use super::acl::is_valid;
 use super::{Cred, Refusal};
 
 /// What somebody wants to do with a file, as NFSv4 names it (OpenZFS: `ACE_*`).
@@ -113,7 +114,10 @@ pub(crate) fn may_set_gid_bit(cred: &Cred, gid: u32) -> bool {
 pub(crate) fn check(cred: &Cred, attrs: &Attrs, list: List<'_>, wanted: Perms) -> Result<(), Refusal> {
     check_flags(cred, attrs, wanted)?;
     let missing = match list {
-        List::Nfs4(acl) => by_aces(cred, attrs, acl, wanted).err(),
+        List::Nfs4(acl) => {
+            let said = by_aces(cred, attrs, acl, wanted);
+            Some(Perms(said.open | said.denied)).filter(|missing| missing.0 != 0)
+        }
         List::Mode | List::Posix(_) => by_mode(cred, attrs, list, wanted),
     };
     match missing {
@@ -191,33 +195,40 @@ fn posix_gives(cred: &Cred, attrs: &Attrs, acl: &PosixAcl, want: u16) -> bool {
     false
 }
 
-/// Walks an NFSv4 list: the first entry that speaks of a permission decides it (OpenZFS: `zfs_zaccess_aces_check`).
-///
-/// # Errors
-/// What is denied, or given by no entry.
-fn by_aces(cred: &Cred, attrs: &Attrs, acl: &Acl, wanted: Perms) -> Result<(), Perms> {
-    let (mut open, mut denied) = (wanted.0 & !Perms::SYNCHRONIZE.0, 0);
+/// What an NFSv4 list says of some permissions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Said {
+    /// Those that an entry denies.
+    denied: u32,
+    /// Those that no entry speaks of.
+    open: u32,
+}
+
+/// Walks an NFSv4 list: the first entry that speaks of a permission decides it (OpenZFS: `zfs_zaccess_aces_check`, which takes entries that
+/// log or alarm for such that allow; here they decide nothing).
+fn by_aces(cred: &Cred, attrs: &Attrs, acl: &Acl, wanted: Perms) -> Said {
+    let mut said = Said { denied: 0, open: wanted.0 & !Perms::SYNCHRONIZE.0 };
     // an owner always reads the list and the attributes
     if cred.uid == attrs.uid() {
-        open &= !(Perms::READ_ACL.0 | Perms::READ_ATTRIBUTES.0);
+        said.open &= !(Perms::READ_ACL.0 | Perms::READ_ATTRIBUTES.0);
     }
-    for ace in &acl.aces {
+    for ace in acl.aces.iter().filter(|ace| is_valid(ace)) {
         let inherit_only = ace.flags & 0x8 != 0 && attrs.kind() == Kind::Directory;
-        let spoken = ace.mask & open;
+        let spoken = ace.mask & said.open;
         if inherit_only || spoken == 0 || !is_about(cred, attrs, ace) {
             continue;
         }
         match ace.kind {
-            AceType::Deny => denied |= spoken,
+            AceType::Deny => said.denied |= spoken,
             AceType::Allow => {}
             AceType::Audit | AceType::Alarm | AceType::Other(_) => continue,
         }
-        open &= !spoken;
-        if open == 0 {
+        said.open &= !spoken;
+        if said.open == 0 {
             break;
         }
     }
-    if open | denied == 0 { Ok(()) } else { Err(Perms(open | denied)) }
+    said
 }
 
 fn is_about(cred: &Cred, attrs: &Attrs, ace: &Ace) -> bool {
@@ -265,31 +276,28 @@ pub(crate) fn check_delete(cred: &Cred, dir: Guarded<'_>, file: Guarded<'_>) -> 
         return Err(Refusal::NotPermitted);
     }
     check_flags(cred, dir.attrs, Perms::WRITE_DATA.and(Perms::DELETE_CHILD))?;
+    // whoever finds the file goes through the directory
+    check(cred, dir.attrs, dir.list, Perms::EXECUTE)?;
     if let List::Nfs4(acl) = file.list {
-        match deletes(cred, file.attrs, acl) {
-            Some(true) => return Ok(()),
-            Some(false) if !cred.is_root() => return Err(Refusal::Denied),
+        let said = by_aces(cred, file.attrs, acl, Perms::DELETE);
+        match said {
+            Said { denied: 0, open: 0 } => return Ok(()),
+            Said { denied: 1.., .. } if !cred.is_root() => return Err(Refusal::Denied),
             _ => {}
         }
     }
     match dir.list {
         // either of the two is enough, unless one is denied
-        List::Nfs4(_) => {
-            let child = check(cred, dir.attrs, dir.list, Perms::DELETE_CHILD);
-            child.or_else(|_| check(cred, dir.attrs, dir.list, Perms::WRITE_DATA))?;
+        List::Nfs4(acl) => {
+            let either = Perms::DELETE_CHILD.and(Perms::WRITE_DATA);
+            let said = by_aces(cred, dir.attrs, acl, either);
+            if (said.denied != 0 || said.open == either.0) && !cred.is_root() {
+                return Err(Refusal::Denied);
+            }
         }
-        list => check(cred, dir.attrs, list, Perms::WRITE_DATA.and(Perms::EXECUTE))?,
+        list => check(cred, dir.attrs, list, Perms::WRITE_DATA)?,
     }
     check_sticky(cred, dir.attrs, file.attrs)
-}
-
-/// What an NFSv4 list says of [`Perms::DELETE`] to the caller, if anything.
-fn deletes(cred: &Cred, attrs: &Attrs, acl: &Acl) -> Option<bool> {
-    let spoken = acl.aces.iter().find(|ace| {
-        let decides = matches!(ace.kind, AceType::Allow | AceType::Deny);
-        decides && ace.mask & Perms::DELETE.0 != 0 && is_about(cred, attrs, ace)
-    });
-    spoken.map(|ace| ace.kind == AceType::Allow)
 }
 
 /// In a directory with the sticky bit only owners remove: of the file, of the directory, or root (Linux: `check_sticky`).
@@ -426,5 +434,32 @@ mod tests {
         let forbids = Acl { aces: vec![ace(AceType::Deny, Who::Everyone, Perms::DELETE.0)], is_trivial: false };
         assert_eq!(remove(1, open, &plain, List::Nfs4(&forbids)), Err(Refusal::Denied));
         assert_eq!(remove(0, dir, &attrs(0o100_644, FileFlags::IMMUTABLE), List::Mode), Err(Refusal::NotPermitted));
+        // what is left to new files alone says nothing, and nobody removes what he cannot look up
+        let left = Acl { aces: vec![Ace { flags: 0x9, ..gives.aces[0] }], is_trivial: false };
+        assert_eq!(remove(1, dir, &attrs(0o040_755, FileFlags(0)), List::Nfs4(&left)), Err(Refusal::Denied));
+        assert_eq!(remove(1, 0o040_754, &plain, List::Nfs4(&gives)), Err(Refusal::Denied));
+    }
+
+    #[test]
+    fn of_writing_and_removing_one_is_enough_unless_one_is_denied() {
+        let (file, mut dir) = (attrs(0o100_644, FileFlags(0)), attrs(0o040_700, FileFlags(0)));
+        dir.owner = Fuid(2000);
+        let remove = |uid, dir: &Attrs, entries: &[(AceType, Perms)]| {
+            let aces = entries.iter().map(|(kind, mask)| ace(*kind, Who::Everyone, mask.0)).collect();
+            let acl = Acl { aces, is_trivial: false };
+            let dir = Guarded { attrs: dir, list: List::Nfs4(&acl) };
+            check_delete(&cred(uid, 1), dir, Guarded { attrs: &file, list: List::Mode })
+        };
+        let (allow, deny) = (AceType::Allow, AceType::Deny);
+        let pass = (allow, Perms::EXECUTE);
+        assert_eq!(remove(1, &dir, &[pass, (allow, Perms::WRITE_DATA)]), Ok(()));
+        assert_eq!(remove(1, &dir, &[pass, (allow, Perms::DELETE_CHILD)]), Ok(()));
+        assert_eq!(remove(1, &dir, &[pass]), Err(Refusal::Denied));
+        assert_eq!(remove(1, &dir, &[(allow, Perms::WRITE_DATA)]), Err(Refusal::Denied));
+        let half = [pass, (deny, Perms::DELETE_CHILD), (allow, Perms::WRITE_DATA)];
+        assert_eq!(remove(1, &dir, &half), Err(Refusal::Denied));
+        assert_eq!(remove(0, &dir, &half), Ok(()));
+        dir.mode |= 0o1000;
+        assert_eq!(remove(1, &dir, &[pass, (allow, Perms::WRITE_DATA)]), Err(Refusal::NotPermitted));
     }
 }

@@ -30,6 +30,11 @@ const INHERITABLE: u16 = FILE_INHERIT | DIRECTORY_INHERIT;
 const OWNER: u16 = 0x1000;
 const GROUP: u16 = 0x2040;
 const EVERYONE: u16 = 0x4000;
+const NAMED_GROUP: u16 = 0x40;
+/// Which of the flags tell whom an entry is about.
+const ABOUT_WHOM: u16 = OWNER | GROUP | EVERYONE | NAMED_GROUP;
+/// The last type that a file server can set, the alarm with a condition for objects (OpenZFS: `MAX_ACE_TYPE`).
+const TYPE_MAX: u16 = 16;
 
 const READ_DATA: u32 = 0x1;
 const WRITE_DATA: u32 = 0x2;
@@ -161,8 +166,13 @@ fn object_flag(ace: &Ace) -> u64 {
 }
 
 /// Whether the type of an entry fits whom it is about (OpenZFS: `zfs_acl_valid_ace_type`).
-fn is_valid(ace: &Ace) -> bool {
-    !matches!(ace.kind, AceType::Other(4 | 17..))
+pub(super) fn is_valid(ace: &Ace) -> bool {
+    match ace.kind {
+        AceType::Allow | AceType::Deny | AceType::Audit | AceType::Alarm => {
+            matches!(ace.flags & ABOUT_WHOM, 0 | NAMED_GROUP | OWNER | GROUP | EVERYONE)
+        }
+        AceType::Other(kind) => kind <= TYPE_MAX,
+    }
 }
 
 /// Takes over what the list of the directory leaves to a new file. Tells whether the mode is to be put in as well (OpenZFS:
@@ -288,7 +298,7 @@ fn plain(kind: AceType, who: Who, mask: u32) -> Ace {
         Who::Group => GROUP,
         Who::Everyone => EVERYONE,
         Who::User(_) => 0,
-        Who::NamedGroup(_) => 0x40,
+        Who::NamedGroup(_) => NAMED_GROUP,
     };
     Ace { kind, flags, mask, who, object_types: None }
 }
@@ -529,6 +539,15 @@ mod tests {
         ];
         let new = of_list(aces, 0, Kind::File, 0o104_000, ME).unwrap();
         assert_eq!((new.mode, new.flags), (0o104_755, 0));
+        let of = |kind, flags| of_list(vec![Ace { kind, ..by_name(5, 1, flags) }], 0, Kind::File, 0, ME).is_ok();
+        for kind in 4..=16 {
+            assert!(of(AceType::Other(kind), 0), "{kind}");
+        }
+        assert!(!of(AceType::Other(17), 0) && !of(AceType::Other(u16::MAX), 0));
+        for kind in [AceType::Allow, AceType::Deny, AceType::Audit, AceType::Alarm] {
+            // the group without its sign, and two at once
+            assert!(of(kind, 0) && !of(kind, 0x2000) && !of(kind, OWNER | EVERYONE), "{kind:?}");
+        }
         let odd = Ace { flags: INHERIT_ONLY, ..by_name(5, 1, 0) };
         assert!(of_list(vec![odd], 0, Kind::File, 0, ME).is_err());
         assert!(of_list(Vec::new(), 0, Kind::File, 0, ME).is_err());
