@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use base::bytes::with_bits;
 use base::{Endian, Txg};
-use nvlist::NvList;
 use ondisk::{BLKPTR_SIZE, BlkPtr, DNODE_SIZE, DnodePhys, Dva, ObjectType, VDEV_LABEL_START_SIZE};
-use vdev::{MemoryDevice, VdevConfig, VdevTree};
+use vdev::{MemoryDevice, VdevTree};
 use zio::Zio;
 
 use crate::Objset;
@@ -106,19 +105,8 @@ impl Disk {
         let mut image = vec![0; VDEV_LABEL_START_SIZE as usize];
         image.extend(self.data);
         image.resize(image.len().next_multiple_of(256 << 10) + (1 << 20), 0);
-        let mut leaf = NvList::new();
-        leaf.insert("type", "file");
-        leaf.insert("path", "/memory");
-        for (name, value) in [("id", 0), ("guid", 2), ("ashift", 9), ("asize", (image.len() - (4 << 20)) as u64)] {
-            leaf.insert(name, value);
-        }
-        let mut root = NvList::new();
-        root.insert("type", "root");
-        root.insert("id", 0u64);
-        root.insert("guid", 1u64);
-        root.insert("children", vec![leaf]);
-        let device = Arc::new(MemoryDevice::new(image));
-        let tree = VdevTree::open(&VdevConfig::parse(&root).unwrap(), &|_| Some(device.clone())).unwrap();
+        let asize = (image.len() - (4 << 20)) as u64;
+        let tree = VdevTree::of_one(Arc::new(MemoryDevice::new(image)), asize).unwrap();
         Arc::new(Zio::new(Arc::new(tree), 1 << 20))
     }
 

@@ -3,12 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
+use base::Endian;
 use base::bytes::with_bits;
-use base::{Endian, Guid};
 use dmu::{Object, Objset};
-use nvlist::NvList;
 use ondisk::{BlkPtr, DnodePhys, Dva, ObjectType, VDEV_LABEL_START_SIZE};
-use vdev::{Device, VdevConfig, VdevTree};
+use vdev::{Device, VdevTree};
 use zio::Zio;
 
 const DEVICE_BYTES: u64 = 64 << 20;
@@ -42,20 +41,8 @@ impl Device for Bytes {
 /// Never, on a sound library.
 #[must_use]
 pub(crate) fn objset(bytes: Vec<u8>) -> Arc<Objset> {
-    let mut leaf = NvList::new();
-    leaf.insert("type", "file");
-    leaf.insert("path", "bytes");
-    for (name, value) in [("id", 0), ("guid", 2), ("ashift", 9), ("asize", DEVICE_BYTES - (5 << 20))] {
-        leaf.insert(name, value);
-    }
-    let mut root = NvList::new();
-    root.insert("type", "root");
-    root.insert("id", 0u64);
-    root.insert("guid", 1u64);
-    root.insert("children", vec![leaf]);
     let device: Arc<dyn Device> = Arc::new(Bytes(bytes));
-    let config = VdevConfig::parse(&root).expect("a good configuration");
-    let tree = VdevTree::open(&config, &|_: Guid| Some(device.clone())).expect("a good tree");
+    let tree = VdevTree::of_one(device, DEVICE_BYTES - (5 << 20)).expect("a good tree");
     Objset::open(Arc::new(Zio::new(Arc::new(tree), 1 << 20)), 1, &BlkPtr::HOLE).expect("an empty object set")
 }
 

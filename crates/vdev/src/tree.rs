@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use base::{Guid, Txg};
+use nvlist::NvList;
 use ondisk::Dva;
 use ondisk::indirect::IndirectMapping;
+use ondisk::label::key;
 
 use crate::config::{VdevConfig, VdevType};
 use crate::device::Device;
@@ -144,6 +146,26 @@ impl VdevTree {
         }
         let by_guid = leaves.iter().map(|leaf: &Arc<Leaf>| (leaf.guid(), leaf.index())).collect();
         Ok(VdevTree { config: config.clone(), tops, leaves, by_guid })
+    }
+
+    /// The tree of a pool that is one device of 512-byte sectors and `asize` allocatable bytes, whatever its labels say: to read and write
+    /// blocks that were made in memory.
+    ///
+    /// # Errors
+    /// None that the device could be the cause of.
+    pub fn of_one(device: Arc<dyn Device>, asize: u64) -> Result<VdevTree, Error> {
+        let mut leaf = NvList::new();
+        leaf.insert(key::TYPE, VdevType::File.name());
+        leaf.insert(key::PATH, device.name());
+        for (name, value) in [(key::ID, 0), (key::GUID, 2), (key::ASHIFT, 9), (key::ASIZE, asize)] {
+            leaf.insert(name, value);
+        }
+        let mut root = NvList::new();
+        root.insert(key::TYPE, VdevType::Root.name());
+        root.insert(key::ID, 0u64);
+        root.insert(key::GUID, 1u64);
+        root.insert(key::CHILDREN, vec![leaf]);
+        VdevTree::open(&VdevConfig::parse(&root)?, &|_| Some(device.clone()))
     }
 
     /// The configuration that it was opened with.

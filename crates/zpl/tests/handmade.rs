@@ -9,7 +9,7 @@ use base::{Endian, Txg};
 use dmu::Objset;
 use nvlist::{Encoding, NvList};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, Dva, ObjectType, VDEV_LABEL_START_SIZE};
-use vdev::{MemoryDevice, VdevConfig, VdevTree};
+use vdev::{MemoryDevice, VdevTree};
 use zio::Zio;
 use zpl::{AceType, Error, FileSystem, Follow, Fuid, Kind, Who};
 
@@ -132,20 +132,8 @@ fn dnode(endian: Endian, object_type: ObjectType, bonus: (ObjectType, Vec<u8>), 
 }
 
 fn zio_over(image: Vec<u8>) -> Arc<Zio> {
-    let mut leaf = NvList::new();
-    leaf.insert("type", "file");
-    leaf.insert("path", "/memory");
     let asize = image.len() as u64 - VDEV_LABEL_START_SIZE;
-    for (name, value) in [("id", 0), ("guid", 2), ("ashift", 9), ("asize", asize)] {
-        leaf.insert(name, value);
-    }
-    let mut root = NvList::new();
-    root.insert("type", "root");
-    root.insert("id", 0u64);
-    root.insert("guid", 1u64);
-    root.insert("children", vec![leaf]);
-    let device = Arc::new(MemoryDevice::new(image));
-    let tree = VdevTree::open(&VdevConfig::parse(&root).unwrap(), &|_| Some(device.clone())).unwrap();
+    let tree = VdevTree::of_one(Arc::new(MemoryDevice::new(image)), asize).unwrap();
     Arc::new(Zio::new(Arc::new(tree), 1 << 20))
 }
 

@@ -102,23 +102,15 @@ impl SaAttrs {
             .ok_or_else(|| object.corrupt("attribute layout, not registered,", header.layout.into()))?;
         let base = self.data.len();
         self.data.extend_from_slice(buf);
-        let (mut at, mut variable) = (SaHeader::data_offset(layout.variable), 0);
-        for field in &layout.fields {
-            let len = match usize::from(field.length) {
-                0 => {
-                    variable += 1;
-                    header.length(buf, variable - 1).unwrap_or(usize::MAX)
-                }
-                len => len,
-            };
-            let value =
-                self.data.get_mut(base..).and_then(|data| data.get_mut(at..)).and_then(|data| data.get_mut(..len));
-            let value = value.ok_or_else(|| object.corrupt("length of an attribute", len as u64))?;
-            field.swap.to_native(value, header.endian);
-            if let Some(attr) = field.attr.filter(|attr| self.get(*attr).is_none()) {
-                self.put(attr, base + at, len);
+        for place in layout.places(&header, buf) {
+            let (field, place) = place.map_err(|len| object.corrupt("length of an attribute", len as u64))?;
+            let (at, len) = (base + place.start, place.len());
+            if let Some(value) = self.data.get_mut(at..at + len) {
+                field.swap.to_native(value, header.endian);
             }
-            at = (at + len).next_multiple_of(8);
+            if let Some(attr) = field.attr.filter(|attr| self.get(*attr).is_none()) {
+                self.put(attr, at, len);
+            }
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! The registry and the layouts of an object set.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
 use ondisk::ObjectType;
-use ondisk::sa::{SA_LAYOUT_EMPTY, SaRegistration, SaSwap};
+use ondisk::sa::{SA_LAYOUT_EMPTY, SaHeader, SaRegistration, SaSwap};
 
 use super::{Attr, SaAttrs};
 use crate::{Error, Object, Objset, Zap};
@@ -54,6 +55,29 @@ pub(super) struct Layout {
     pub(super) fields: Vec<Field>,
     /// How many fields have their length in the header.
     pub(super) variable: usize,
+}
+
+impl Layout {
+    /// The attributes of a buffer of this layout, each with its place. The length of one that does not fit ends the walk, as an error.
+    pub(super) fn places<'a>(
+        &'a self,
+        header: &'a SaHeader,
+        buf: &'a [u8],
+    ) -> impl Iterator<Item = Result<(&'a Field, Range<usize>), usize>> + 'a {
+        let (mut at, mut variable) = (SaHeader::data_offset(self.variable), 0);
+        self.fields.iter().map(move |field| {
+            let len = match usize::from(field.length) {
+                0 => {
+                    variable += 1;
+                    header.length(buf, variable - 1).unwrap_or(usize::MAX)
+                }
+                len => len,
+            };
+            let place = at..at.checked_add(len).filter(|end| *end <= buf.len()).ok_or(len)?;
+            at = place.end.next_multiple_of(8);
+            Ok((field, place))
+        })
+    }
 }
 
 /// One attribute of a layout.

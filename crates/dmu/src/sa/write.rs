@@ -188,21 +188,12 @@ impl SaTable {
             .layout(header.layout)
             .ok_or_else(|| object.corrupt("attribute layout, not registered,", header.layout.into()))?;
         taken.in_place = header.endian == Endian::Little;
-        let (mut at, mut variable) = (SaHeader::data_offset(layout.variable), 0);
-        for field in &layout.fields {
-            let len = match usize::from(field.length) {
-                0 => {
-                    variable += 1;
-                    header.length(buf, variable - 1).unwrap_or(usize::MAX)
-                }
-                len => len,
-            };
-            let value = buf.get(at..).and_then(|rest| rest.get(..len));
-            let mut value = value.ok_or_else(|| object.corrupt("length of an attribute", len as u64))?.to_vec();
+        for place in layout.places(&header, buf) {
+            let (field, place) = place.map_err(|len| object.corrupt("length of an attribute", len as u64))?;
+            taken.starts.push(place.start);
+            let mut value = buf.get(place).unwrap_or_default().to_vec();
             to_little(field.swap, &mut value, header.endian);
             taken.pieces.push(Piece { number: field.number, variable: field.length == 0, value });
-            taken.starts.push(at);
-            at = (at + len).next_multiple_of(8);
         }
         Ok(taken)
     }

@@ -8,7 +8,7 @@ use base::Txg;
 use dmu::{NewZap, Objset, Tx, Zap};
 use nvlist::NvList;
 use ondisk::{ObjsetType, bpobj::BpobjPhys};
-use vdev::{MemoryDevice, VdevConfig, VdevTree};
+use vdev::{MemoryDevice, VdevTree};
 
 use super::*;
 use crate::deadlist::Deadlist;
@@ -16,19 +16,7 @@ use crate::history;
 
 fn mos() -> (Mos, Tx) {
     const SIZE: u64 = 64 << 20;
-    let mut leaf = NvList::new();
-    leaf.insert("type", "file");
-    leaf.insert("path", "/memory");
-    for (name, value) in [("id", 0), ("guid", 2), ("ashift", 9), ("asize", SIZE - (5 << 20))] {
-        leaf.insert(name, value);
-    }
-    let mut root = NvList::new();
-    root.insert("type", "root");
-    root.insert("id", 0u64);
-    root.insert("guid", 1u64);
-    root.insert("children", vec![leaf]);
-    let device = Arc::new(MemoryDevice::writable(SIZE));
-    let tree = VdevTree::open(&VdevConfig::parse(&root).unwrap(), &|_| Some(device.clone())).unwrap();
+    let tree = VdevTree::of_one(Arc::new(MemoryDevice::writable(SIZE)), SIZE - (5 << 20)).unwrap();
     let zio = Arc::new(zio::Zio::new(Arc::new(tree), 8 << 20));
     let tx = Tx::syncing(Txg(10));
     let objset = Objset::create(zio, 0, ObjsetType::Meta, 0, &tx).unwrap();

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use base::{Env, Txg};
 use dmu::{Objset, Tx};
-use nvlist::NvList;
 use ondisk::zil::{Record, TxType, Write};
 use ondisk::{BlkPtr, Dva, ZilHeader};
 use parking_lot::{Condvar, Mutex};
-use vdev::{MemoryDevice, VdevConfig, VdevTree};
+use vdev::{MemoryDevice, VdevTree};
 use zio::{AllocError, AllocRequest, Bookmark, SpaceSource, Zio};
 
 use super::*;
@@ -141,19 +140,7 @@ impl LogDevice for Memory {
 }
 
 fn tree() -> VdevTree {
-    let mut leaf = NvList::new();
-    leaf.insert("type", "file");
-    leaf.insert("path", "/memory");
-    for (name, value) in [("id", 0), ("guid", 2), ("ashift", 9), ("asize", SIZE - (5 << 20))] {
-        leaf.insert(name, value);
-    }
-    let mut root = NvList::new();
-    root.insert("type", "root");
-    root.insert("id", 0u64);
-    root.insert("guid", 1u64);
-    root.insert("children", vec![leaf]);
-    let device = Arc::new(MemoryDevice::writable(SIZE));
-    VdevTree::open(&VdevConfig::parse(&root).unwrap(), &|_| Some(device.clone())).unwrap()
+    VdevTree::of_one(Arc::new(MemoryDevice::writable(SIZE)), SIZE - (5 << 20)).unwrap()
 }
 
 fn log() -> (Arc<Memory>, Arc<Zil>) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use base::{Endian, Txg};
 use ondisk::{BlkPtr, Dva, ObjectType};
 use parking_lot::Mutex;
-use vdev::{MemoryDevice, VdevConfig, VdevTree};
+use vdev::{MemoryDevice, VdevTree};
 use zio::{AllocError, AllocRequest, SpaceSource, Zio};
 
 use crate::{BlockOwner, Object, Objset, SyncCx, Tx, TxHold, UsedBy, Visit, Walk, WritePolicy};
@@ -124,19 +124,7 @@ pub(crate) struct TestPool {
 impl TestPool {
     pub(crate) fn new() -> TestPool {
         const SIZE: u64 = 512 << 20;
-        let mut leaf = nvlist::NvList::new();
-        leaf.insert("type", "file");
-        leaf.insert("path", "/memory");
-        for (name, value) in [("id", 0), ("guid", 2), ("ashift", 9), ("asize", SIZE - (5 << 20))] {
-            leaf.insert(name, value);
-        }
-        let mut root = nvlist::NvList::new();
-        root.insert("type", "root");
-        root.insert("id", 0u64);
-        root.insert("guid", 1u64);
-        root.insert("children", vec![leaf]);
-        let device = Arc::new(MemoryDevice::writable(SIZE));
-        let tree = VdevTree::open(&VdevConfig::parse(&root).unwrap(), &|_| Some(device.clone())).unwrap();
+        let tree = VdevTree::of_one(Arc::new(MemoryDevice::writable(SIZE)), SIZE - (5 << 20)).unwrap();
         let zio = Arc::new(Zio::new(Arc::new(tree), 8 << 20));
         let fail_after = Arc::new(AtomicI64::new(-1));
         let next = AtomicU64::new(0);
