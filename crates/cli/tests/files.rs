@@ -31,9 +31,7 @@ fn cat(session: &Session, target: &str) -> String {
 /// Exports the pool; zdb must find it in order.
 fn judged(session: &Session, dir: &Path) {
     session.ok(&["zpool", "export", "t"]);
-    let Some(out) = judge::run("zdb", &["-e", "-p", dir.to_str().unwrap(), "-bcc", "t"]) else { return };
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && text.contains("No leaks"), "{text}");
+    judge::no_leaks(dir, "t");
 }
 
 #[test]

@@ -41,7 +41,5 @@ fn images_become_volumes() {
     s.fails(&["put", "t/v@s"], 1, "a snapshot cannot be changed");
 
     s.ok(&["zpool", "export", "t"]);
-    let Some(out) = judge::run("zdb", &["-e", "-p", dir.path().to_str().unwrap(), "-bcc", "t"]) else { return };
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && text.contains("No leaks"), "{text}");
+    judge::no_leaks(dir.path(), "t");
 }

@@ -1,6 +1,6 @@
 //! OpenZFS's own tools, as judges of what Zuse says.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::watchdog;
@@ -36,4 +36,14 @@ pub fn run(name: &str, args: &[&str]) -> Option<Output> {
     command.args(args);
     let output = watchdog::output(command, watchdog::PATIENCE);
     Some(output.unwrap_or_else(|e| panic!("{name} {}: {e}", args.join(" "))))
+}
+
+/// Has zdb look at the exported pool `pool` on the devices in `dir`: every block is found and can be read, no space is lost.
+///
+/// # Panics
+/// If that is not so; as [`run`].
+pub fn no_leaks(dir: &Path, pool: &str) {
+    let Some(out) = run("zdb", &["-e", "-p", &dir.display().to_string(), "-bcc", pool]) else { return };
+    let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && text.contains("No leaks"), "{pool}: {text}\n{trouble}");
 }

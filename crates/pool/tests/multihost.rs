@@ -102,8 +102,5 @@ fn a_pool_belongs_to_one_machine() {
 
     let dir = tempfile::tempdir().unwrap();
     devices.iter().for_each(|d| std::fs::write(dir.path().join(d.name()), d.snapshot()).unwrap());
-    if let Some(out) = judge::run("zdb", &["-e", "-p", &dir.path().display().to_string(), "-bcc", "t"]) {
-        let text = String::from_utf8_lossy(&out.stdout);
-        assert!(out.status.success() && text.contains("No leaks"), "{text}{}", String::from_utf8_lossy(&out.stderr));
-    }
+    judge::no_leaks(dir.path(), "t");
 }

@@ -48,9 +48,7 @@ fn import(dir: &Path) -> Arc<Spa> {
 
 /// zdb finds every block, and no space without one.
 fn judged(dir: &Path) {
-    let Some(out) = judge::run("zdb", &["-e", "-p", &dir.display().to_string(), "-bcc", "t"]) else { return };
-    let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && text.contains("No leaks"), "{text}\n{trouble}");
+    judge::no_leaks(dir, "t");
 }
 
 fn object(spa: &Arc<Spa>, block_size: u64) -> Object {

@@ -505,7 +505,5 @@ fn random_operations_leave_what_the_model_says() {
     run.pool.export().unwrap();
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a"), run.device.snapshot()).unwrap();
-    let Some(out) = judge::run("zdb", &["-e", "-p", dir.path().to_str().unwrap(), "-bcc", "m"]) else { return };
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && text.contains("No leaks"), "{text}");
+    judge::no_leaks(dir.path(), "m");
 }

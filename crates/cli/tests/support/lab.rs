@@ -75,10 +75,7 @@ impl Lab {
     /// Exports the pool; the judge finds no leak in it.
     pub fn judge(&self, pool: &str) {
         self.ok(&format!("zpool export {pool}"), b"");
-        let dir = self.dir.path().to_str().unwrap();
-        let Some(out) = judge::run("zdb", &["-e", "-p", dir, "-bcc", pool]) else { return };
-        let text = String::from_utf8_lossy(&out.stdout);
-        assert!(out.status.success() && text.contains("No leaks"), "{text}\n{}", String::from_utf8_lossy(&out.stderr));
+        judge::no_leaks(self.dir.path(), pool);
     }
 }
 

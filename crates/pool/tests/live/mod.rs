@@ -139,11 +139,8 @@ impl Live {
 }
 
 fn judge_dir(dir: &Path) {
-    let path = dir.display().to_string();
-    let Some(out) = judge::run("zdb", &["-e", "-p", &path, "-bcc", "t"]) else { return };
-    let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && text.contains("No leaks"), "{text}\n{trouble}");
-    let Some(out) = judge::run("zdb", &["-e", "-p", &path, "-dddd", "t"]) else { return };
+    judge::no_leaks(dir, "t");
+    let Some(out) = judge::run("zdb", &["-e", "-p", &dir.display().to_string(), "-dddd", "t"]) else { return };
     let trouble = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success() && !trouble.contains("rror"), "{trouble}");
 }

@@ -100,10 +100,7 @@ impl Target {
         let spa = self.spa.take().unwrap();
         spa.export().unwrap();
         drop(spa);
-        let dir = self.dir.path().display().to_string();
-        let Some(out) = judge::run("zdb", &["-e", "-p", &dir, "-bcc", POOL]) else { return };
-        let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-        assert!(out.status.success() && text.contains("No leaks"), "{text}\n{trouble}");
+        judge::no_leaks(self.dir.path(), POOL);
     }
 
     /// Receives the streams of a package, or the one stream that it is, into `fs`; each snapshot gets the name that it has in the stream.

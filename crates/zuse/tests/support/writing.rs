@@ -115,9 +115,7 @@ pub(crate) fn same(found: &Listing, expected: &Listing, what: &str) {
 
 /// zdb finds every block, and no space without one.
 pub(crate) fn judged(dir: &Path, pool: &str) {
-    let Some(out) = judge::run("zdb", &["-e", "-p", &dir.display().to_string(), "-bcc", pool]) else { return };
-    let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && text.contains("No leaks"), "{text}\n{trouble}");
+    judge::no_leaks(dir, pool);
 }
 
 /// Makes a tree of about `files` files of all kinds, the same for the same seed.
