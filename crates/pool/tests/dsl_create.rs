@@ -173,3 +173,18 @@ fn reservations_count_all_the_way_up() {
     live.file("t/a/b", 1 << 20, 1);
     live.judged();
 }
+
+#[test]
+fn values_that_need_nothing_of_the_pool_are_taken_by_one_without_features() {
+    let live = Live::with(|create| create.features.clear());
+    live.fs("t/a");
+    // OpenZFS takes it for a pool without special vdevs, too
+    live.set("t/a", "special_small_blocks", 4096).unwrap();
+    live.set("t/a", "snapshot_limit", u64::MAX).unwrap();
+    assert_eq!(why(live.set("t/a", "snapshot_limit", 5)), Refusal::Unsupported);
+    assert_eq!(why(live.set("t/a", "compression", 15)), Refusal::Unsupported);
+    let counts =
+        |live: &Live| live.view().features().iter().filter(|f| f.state == pool::feature::State::Active).count();
+    assert_eq!(counts(&live), 0);
+    live.judged();
+}

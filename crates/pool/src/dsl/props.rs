@@ -132,6 +132,9 @@ impl Spa {
     /// Values that need a feature of the pool (OpenZFS: `zfs_check_settable`).
     fn check_feature(&self, mos: &Mos, name: &str, value: &Value) -> Result<(), Error> {
         let Some(n) = value.number() else { return Ok(()) };
+        if self.uberblock().version < version_for(name, n) {
+            return Err(refused(name, Refusal::Unsupported));
+        }
         let feature = match (name, n) {
             ("compression", 15) => "lz4_compress",
             ("compression", n) if n & 0x7f == ZSTD => "zstd_compress",
@@ -144,8 +147,7 @@ impl Spa {
             },
             ("recordsize", n) if n > 128 << 10 => "large_blocks",
             ("dnodesize", n) if n != 0 => "large_dnode",
-            ("special_small_blocks", n) if n != 0 => "allocation_classes",
-            ("filesystem_limit" | "snapshot_limit", _) => "filesystem_limits",
+            ("filesystem_limit" | "snapshot_limit", n) if n != NO_LIMIT => "filesystem_limits",
             ("longname", 1) => "longname",
             _ => return Ok(()),
         };
@@ -243,7 +245,10 @@ impl Spa {
                 mos.edit_dir(tx, dir, |dir| dir.quota = quota)
             }
             "reservation" => mos.set_reservation(tx, dir, mos.prop_number(dir, name)?),
-            "filesystem_limit" | "snapshot_limit" => self.activate_limits(mos, tx, dir),
+            // nothing has to be counted for the sake of no limit
+            "filesystem_limit" | "snapshot_limit" if mos.prop_number(dir, name)? != NO_LIMIT => {
+                self.activate_limits(mos, tx, dir)
+            }
             _ => Ok(()),
         }
     }
@@ -274,6 +279,23 @@ impl TaskCx<'_> {
     }
 }
 
+/// The limit of file systems or snapshots that is none.
+const NO_LIMIT: u64 = u64::MAX;
+
+/// The version of pools from which on they can have this value of a property (OpenZFS: `zfs_check_settable`).
+fn version_for(name: &str, n: u64) -> u64 {
+    match (name, n) {
+        ("copies", _) => 2,
+        ("compression", 5..=13) => 5,
+        ("compression", 14) => 20,
+        ("aclinherit", PASSTHROUGH_X) => 14,
+        ("dedup", _) => 21,
+        _ => 0,
+    }
+}
+
+/// The number of passthrough-x among the values of `aclinherit`.
+const PASSTHROUGH_X: u64 = 5;
 /// The number of zstd among compressions.
 const ZSTD: u64 = 16;
 

@@ -61,9 +61,6 @@ pub enum Refusal {
     /// The key is loaded already (EEXIST).
     #[error("key already loaded")]
     KeyLoaded,
-    /// No hold of this tag (ESRCH).
-    #[error("no such tag on this dataset")]
-    NoSuchTag,
     /// A hold of this tag is there (EEXIST).
     #[error("tag already exists on this dataset")]
     TagExists,
@@ -135,7 +132,7 @@ impl Refusal {
     pub const fn errno(self) -> i32 {
         match self {
             Refusal::NoParent => 2,
-            Refusal::NoSuchTag | Refusal::NoSnapshot => 3,
+            Refusal::NoSnapshot => 3,
             Refusal::TagTooLong | Refusal::ValueTooLong => 7,
             Refusal::TryAgain => 11,
             Refusal::KeyUnavailable | Refusal::KeyLocation | Refusal::EncryptionRoot | Refusal::OtherKey => 13,
