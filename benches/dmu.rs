@@ -1,4 +1,4 @@
-//! `cargo bench -p zuse-benches --bench dmu [-- mb=1024 rounds=3]`: blocks written and read through the DMU, in order and at random,
+//! `cargo bench -p zuse-benches --bench dmu [-- mb=1024 rounds=3 kib=8,128,1024]`: blocks written and read through the DMU, in order and at random,
 //! beside OpenZFS's own engine in the same run.
 //!
 //! Prints blocks per CPU second (all threads of the process) for blocks of 8 KiB, 128 KiB and 1 MiB, with lz4 and without
@@ -25,7 +25,9 @@ fn main() {
     let (bytes, rounds) = (number("mb", 1024) << 20, number("rounds", 3));
     println!("thousand blocks per CPU second, median of {rounds} rounds");
     println!("{:<10}{:<6}{:<12}{:>10}{:>10}{:>8}", "block", "comp", "", "zuse", "libzpool", "ratio");
-    for block in [8 << 10, 128 << 10, 1 << 20] {
+    let sizes = std::env::args().find_map(|a| Some(a.strip_prefix("kib=")?.to_string()));
+    let sizes = sizes.unwrap_or("8,128,1024".to_string());
+    for block in sizes.split(',').filter_map(|kib| Some(kib.parse::<u64>().ok()? << 10)) {
         for lz4 in [true, false] {
             let (mut ours, mut theirs) = ([const { Vec::new() }; 4], [const { Vec::new() }; 4]);
             for _ in 0..rounds {
@@ -37,7 +39,7 @@ fn main() {
                 let (ours, theirs) = (median(ours), median(theirs));
                 let comp = if lz4 { "lz4" } else { "off" };
                 println!(
-                    "{:<10}{comp:<6}{phase:<12}{:>10.1}{:>10.1}{:>7.1}x",
+                    "{:<10}{comp:<6}{phase:<12}{:>10.2}{:>10.2}{:>7.1}x",
                     format!("{} KiB", block >> 10),
                     ours / 1e3,
                     theirs / 1e3,

@@ -2,7 +2,11 @@
 //! half-full pool, with and without log space maps, beside OpenZFS's own engine in the same run.
 //!
 //! Prints one table: overwrites per CPU second, the share of pass 1 in the sync, passes, writes and metadata bytes a txg, and how long
-//! the import of the pool takes, its log as it was. With the log, metadata writes a txg should not grow with the number of metaslabs.
+//! the import of the pool takes, its log as it was. Of the writes, those of the MOS (space maps, logs, and all else that belongs to the pool) and
+//! of other metadata (dnodes, and the indirect blocks of data) stand apart: the former should not grow with the number of metaslabs.
+//!
+//! `log=1000` makes the log of the last row as long, in blocks, by letting nothing be flushed, and imports that pool; 131072 is the most that the
+//! tunables allow by default, and takes hours to make. `logops=10000`: overwrites a txg meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +36,10 @@ struct Row {
     pass1: f64,
     passes: u64,
     writes: f64,
+    /// Of these, of the MOS; of other metadata.
+    mos_writes: f64,
+    meta_writes: f64,
+    mos_mb: f64,
     meta_mb: f64,
     sync_ms: f64,
     import_ms: f64,
@@ -46,7 +54,7 @@ fn main() {
     drop(std::fs::create_dir_all(&dir));
     let (ops, txgs, size) = (number("ops", 1000), number("txgs", 30), number("vsize", 1 << 30));
     println!(
-        "{:<26}{:>8}{:>5}{:>12}{:>9}{:>8}{:>11}{:>12}{:>10}{:>11}{:>10}{:>12}",
+        "{:<26}{:>8}{:>5}{:>12}{:>9}{:>8}{:>11}{:>8}{:>8}{:>9}{:>12}{:>10}{:>11}{:>10}{:>12}",
         "",
         "ms",
         "ibs",
@@ -54,6 +62,9 @@ fn main() {
         "pass 1",
         "passes",
         "writes/txg",
+        "of MOS",
+        "of meta",
+        "MOS MB",
         "meta MB/txg",
         "sync ms",
         "import ms",
@@ -80,18 +91,65 @@ fn main() {
             }
         }
     }
+    let blocks = number("log", 100);
+    if blocks > 0 {
+        long_log(&dir, size, blocks, number("logops", 10_000));
+    }
     drop(std::fs::remove_dir_all(&dir));
+}
+
+/// How long the import of a pool takes with a log of about `blocks` blocks, where nothing was ever flushed.
+#[allow(clippy::expect_used)]
+fn long_log(dir: &std::path::Path, size: u64, blocks: u64, ops: u64) {
+    let limits = ["log_block_min", "log_block_max", "log_txg_max", "max_mem_amt", "max_mem_ppm"];
+    let limits = limits.map(|name| format!("zfs_unflushed_{name}"));
+    limits.iter().for_each(|name| base::tunable::set(name, "1000000000000").expect("a tunable"));
+    base::tunable::set("zfs_min_metaslabs_to_flush", "0").expect("a tunable");
+    let shape = Shape {
+        vdevs: VDEVS,
+        size,
+        lz4: true,
+        log_spacemap: true,
+        ms_shift: u64::from((size * VDEVS as u64 / 1000).ilog2()),
+    };
+    let (spa, traffic) = bench::make(dir, &shape);
+    let (objset, object) = bench::object(&spa, BLOCK as u64, 14);
+    let (start, mut state, before) = (Instant::now(), 1, traffic.written().1);
+    // a quarter of the pool
+    let count = size * VDEVS as u64 / 4 / 2560;
+    while spa.space().log_stats().log_blocks < blocks {
+        overwrite(&spa, &object, count, ops, &mut state);
+    }
+    let logs = spa.space().log_stats();
+    let made = start.elapsed().as_secs_f64();
+    let written = (traffic.written().1 - before) as f64 / 1e9;
+    spa.export().expect("export");
+    drop((object, objset, spa));
+    let (start, cpu) = (Instant::now(), process_cpu_seconds());
+    let spa = bench::import(dir, &shape);
+    let (wall, cpu) = (start.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
+    println!(
+        "a log of {} blocks in {} logs, nothing flushed ({ops} overwrites a txg, {written:.1} GB written in {made:.0} s): \
+         import {wall:.2} s, {cpu:.2} CPU s; thought beforehand {:.2} s",
+        logs.log_blocks, logs.logs, logs.import_seconds
+    );
+    let again = spa.space().log_stats();
+    println!("after it {} blocks in {} logs; thought now {:.2} s", again.log_blocks, again.logs, again.import_seconds);
+    spa.export().expect("export");
 }
 
 fn print(row: &Row, ibs: u8) {
     println!(
-        "{:<26}{:>8}{ibs:>5}{:>12.0}{:>8.0}%{:>8}{:>11.0}{:>12.3}{:>10.1}{:>11.1}{:>10}{:>12.1}",
+        "{:<26}{:>8}{ibs:>5}{:>12.0}{:>8.0}%{:>8}{:>11.0}{:>8.1}{:>8.1}{:>9.3}{:>12.3}{:>10.1}{:>11.1}{:>10}{:>12.1}",
         row.who,
         row.ms,
         row.per_cpu,
         row.pass1,
         row.passes,
         row.writes,
+        row.mos_writes,
+        row.meta_writes,
+        row.mos_mb,
         row.meta_mb,
         row.sync_ms,
         row.import_ms,
@@ -157,9 +215,18 @@ fn measure(
     per_block: u64,
     state: &mut u64,
 ) -> Row {
-    let (cpu, wall, before, first) = (process_cpu_seconds(), Instant::now(), traffic.written(), spa.txgs().synced());
+    let stats = spa.zio().stats();
+    let metadata = || {
+        let counters =
+            [&stats.written_mos, &stats.written_mos_bytes, &stats.written_metadata].map(base::counter::Counter::get);
+        counters.map(|n| n as f64)
+    };
+    let (cpu, before, first) = (process_cpu_seconds(), traffic.written(), spa.txgs().synced());
+    let metadata_before = metadata();
     (0..work.txgs).for_each(|_| overwrite(spa, object, blocks, work.ops, state));
-    let (cpu, _wall) = (process_cpu_seconds() - cpu, wall.elapsed());
+    let cpu = process_cpu_seconds() - cpu;
+    let [mos_writes, mos_bytes, meta_writes] = metadata();
+    let [mos_writes_before, mos_bytes_before, meta_writes_before] = metadata_before;
     let after = traffic.written();
     let records: Vec<_> = spa.txgs().history().into_iter().filter(|r| r.txg > first.0).collect();
     let sum = |f: &dyn Fn(&::pool::TxgRecord) -> u64| records.iter().map(f).sum::<u64>();
@@ -172,6 +239,9 @@ fn measure(
         pass1: 100.0 * sum(&|r| r.first_pass_ns) as f64 / sum(&|r| r.sync_ns).max(1) as f64,
         passes: records.iter().map(|r| u64::from(r.passes)).max().unwrap_or(0),
         writes: (after.0 - before.0) as f64 / count,
+        mos_writes: (mos_writes - mos_writes_before) / count,
+        meta_writes: (meta_writes - meta_writes_before) / count,
+        mos_mb: (mos_bytes - mos_bytes_before) / 1e6 / count,
         meta_mb: ((after.1 - before.1) as f64 - (work.ops * work.txgs * per_block) as f64) / 1e6 / count,
         sync_ms: sum(&|r| r.sync_ns) as f64 / 1e6 / records.len().max(1) as f64,
         import_ms: 0.0,
@@ -219,6 +289,9 @@ fn theirs(dir: &std::path::Path, shape: &Shape, work: &Work) -> Option<Row> {
         pass1: field("pass1_share"),
         passes: field("maxpass") as u64,
         writes: field("wr_ops/txg"),
+        mos_writes: f64::NAN,
+        meta_writes: f64::NAN,
+        mos_mb: f64::NAN,
         meta_mb: field("meta_MB/txg"),
         sync_ms: sync,
         import_ms: import * 1e3,
