@@ -375,3 +375,24 @@ fn issues_12014_and_17340_a_send_leaves_no_key_behind() {
     assert!(target.send("recva/e@2", Some("recva/e@1"), false) == plain);
     target.close();
 }
+
+/// Large blocks of one size, sent to who takes none: each part is of its own block, whichever worker reads it, however chunks cut the blocks.
+#[test]
+fn the_parts_of_split_blocks_are_not_mixed_up() {
+    let mut target = Target::new();
+    target.receive(&stream_of("stcomp-a", "r1m-L"), "recva/a", &RecvArgs::default()).unwrap();
+    let whole = records(&target.send_as("recva/a@1", None, &SendFlags { large_block: true, ..PLAIN }));
+    let large =
+        whole.iter().filter(|(record, _)| matches!(record, Record::Write(w) if w.logical_size == 1 << 20)).count();
+    assert!(large > 2, "{large}");
+    let contents = |records: &[(Record, Vec<u8>)]| -> Vec<u8> {
+        let data = records.iter().filter(|(record, _)| matches!(record, Record::Write(_)));
+        data.flat_map(|(_, payload)| payload.clone()).collect()
+    };
+    let wanted = contents(&whole);
+    for round in 0..30 {
+        let split = records(&target.send("recva/a@1", None, false));
+        assert!(contents(&split) == wanted, "round {round}");
+    }
+    target.close();
+}

@@ -82,6 +82,8 @@ pub(super) struct Worker {
     window: WindowSource,
     /// A block that is sent in parts.
     split: Vec<u8>,
+    /// Which one it is: the next part may be that of another block, when this worker gets not all chunks.
+    split_of: Option<BlkPtr>,
 }
 
 impl Chunk {
@@ -186,13 +188,15 @@ impl Fill {
     }
 
     fn read_good(&self, zio: &Zio, worker: &mut Worker, body: &mut [u8]) -> Result<(), zio::Error> {
-        let Worker { window, split } = worker;
+        let Worker { window, split, split_of } = worker;
         let cx = ReadCx { mode: ReadMode::Normal, source: window, heal: false };
         let Some(first) = self.part else { return zio.read_into(&self.bp, &self.bm, self.stage, &cx, body) };
         // parts come in order, and mostly in one chunk
-        if first == 0 || split.len() as u64 != self.bp.lsize() {
+        if *split_of != Some(self.bp) {
+            *split_of = None;
             split.resize(usize::try_from(self.bp.lsize()).unwrap_or(0), 0);
             zio.read_into(&self.bp, &self.bm, self.stage, &cx, split)?;
+            *split_of = Some(self.bp);
         }
         let first = usize::try_from(first).unwrap_or(usize::MAX);
         if let Some(part) = split.get(first..first.saturating_add(body.len())) {
