@@ -172,8 +172,9 @@ fn a_failed_pool_lets_its_devices_go() {
     let mut target = Target::on(&|inner| Arc::new(Failing { inner, left: left.clone() }));
     target.receive(&stream_of("stbasic-a", "empty-full"), "recva/a", &RecvArgs::default()).unwrap();
     for round in 0..40 {
-        left.store(round % 9, Ordering::Relaxed);
+        left.store(round % 4, Ordering::Relaxed);
         target.spa().snapshot(&[format!("recva/a@{round}")], &[]).unwrap_err();
+        left.store(i64::MAX, Ordering::Relaxed);
         target.crash_on(&|inner| Arc::new(Failing { inner, left: left.clone() }));
         assert!(!target.has(&format!("recva/a@{round}")));
     }

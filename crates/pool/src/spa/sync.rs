@@ -47,6 +47,8 @@ impl Spa {
                     return;
                 }
                 let synced = if inline { base::tasks::inline(|| spa.sync_txg(next)) } else { spa.sync_txg(next) };
+                // who is told of the end may open the devices again at once
+                drop(spa);
                 if let Err(error) = synced {
                     txgs.fail(Arc::new(error));
                     return;
