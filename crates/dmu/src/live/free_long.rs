@@ -54,6 +54,6 @@ impl Object {
     /// Counts what a sync has to remember of up to `blocks` blocks that are freed.
     pub(crate) fn charge_freed(tx: &Tx, synced: &DnodePhys, blocks: u64) {
         let there: u64 = synced.blkptr.iter().filter(|bp| !bp.is_hole()).map(|bp| bp.fill().max(1)).sum();
-        tx.dirtied(blocks.min(there).saturating_mul(BLOCK_COST));
+        tx.burdened(blocks.min(there).saturating_mul(BLOCK_COST));
     }
 }

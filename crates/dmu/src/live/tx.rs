@@ -13,6 +13,10 @@ pub trait TxHold: Send + Sync {
     fn dirtied(&self, txg: Txg, bytes: u64);
     /// So many bytes of `txg` have been written, or need not be any more.
     fn undirtied(&self, txg: Txg, bytes: u64);
+    /// The sync of `txg` will keep so many bytes more in memory until it is on disk. They count as dirty, and end with the txg.
+    fn burdened(&self, txg: Txg, bytes: u64) {
+        self.dirtied(txg, bytes);
+    }
 }
 
 /// A place in a txg: what is changed with it reaches the disk with that txg, or not at all (OpenZFS: `dmu_tx_t`). Dropping it
@@ -53,6 +57,13 @@ impl Tx {
     pub fn dirtied(&self, bytes: u64) {
         if let Some(hold) = self.hold.as_ref().filter(|_| bytes > 0) {
             hold.dirtied(self.txg, bytes);
+        }
+    }
+
+    /// Says that the sync will have so many bytes more to keep in memory.
+    pub fn burdened(&self, bytes: u64) {
+        if let Some(hold) = self.hold.as_ref().filter(|_| bytes > 0) {
+            hold.burdened(self.txg, bytes);
         }
     }
 

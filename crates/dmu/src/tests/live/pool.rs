@@ -110,6 +110,10 @@ impl TxHold for Holds {
     fn undirtied(&self, _: Txg, bytes: u64) {
         self.dirty.fetch_sub(bytes as i64, Ordering::SeqCst);
     }
+
+    fn burdened(&self, _: Txg, _: u64) {
+        // ends with the txg: nothing that could be left
+    }
 }
 
 /// The pool and what is kept about one object set of it.
