@@ -287,6 +287,37 @@ fn what_the_log_cannot_have_waits_for_the_txg() {
     assert!(differences(&off, &after.open("t/off")).is_empty());
 }
 
+/// OpenZFS replays a block that is pointed at as a whole: if the write has not moved the end of the file, but the end lies in the block, it moves to
+/// the block's end. So such a write is not logged that way.
+#[test]
+fn a_write_before_the_end_of_the_file_is_not_pointed_at_if_the_end_is_in_its_block() {
+    let rig = Rig::new(&["/a"]);
+    let zfs = rig.file_system("t/f", &[("logbias", 1), ("recordsize", 16 << 10)], false);
+    let root = zfs.fs().root();
+    let (one, many) = (file(&zfs, root, "one", &bytes(5000, 1)), file(&zfs, root, "many", &bytes(40_000, 2)));
+    zfs.sync().unwrap();
+    rig.spa.sync().unwrap();
+    let pointed = |id, offset, len: usize| {
+        let count = || {
+            let kstats = rig.spa.kstats();
+            let figure = |name: &str| kstats.iter().find(|k| k.name == "zil").and_then(|k| k.get(name)).unwrap();
+            (figure("zil_itx_indirect_count"), figure("zil_itx_needcopy_count"))
+        };
+        let before = count();
+        zfs.write(&ROOT, id, offset, &bytes(len, 3)).unwrap();
+        zfs.fsync(id).unwrap();
+        (count().0 - before.0, count().1 - before.1)
+    };
+    assert_eq!(pointed(one, 0, 10), (0, 1));
+    assert_eq!(pointed(one, 4000, 1000), (0, 1), "it ends where the file ends");
+    assert_eq!(pointed(one, 4000, 1001), (1, 0), "the file grows");
+    assert_eq!(pointed(many, 33_000, 100), (0, 1));
+    assert_eq!(pointed(many, 16_384, 20_000), (1, 1), "a whole block, and a part of the last one");
+    assert_eq!(pointed(many, 39_000, 20_000), (2, 0));
+    let after = rig.after_cut(&[], false);
+    assert!(differences(&zfs, &after.open("t/f")).is_empty());
+}
+
 #[test]
 fn volumes_have_what_was_flushed() {
     let rig = Rig::new(&["/a"]);

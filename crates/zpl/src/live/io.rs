@@ -204,8 +204,9 @@ impl Zfs {
                 // the end may have moved since it was looked at
                 let at = place.map_or(at, |_| node.with_attrs(|attrs| attrs.size));
                 let end = end.max(at.saturating_add(rest.len() as u64));
+                let before = node.with_attrs(|attrs| attrs.size);
                 self.write_chunk(tx, node, cred, at, now, end)?;
-                self.log_write(tx, node, at, now, awaited);
+                self.log_write(tx, node, at, now, before, awaited);
                 Ok(at)
             })?;
             first = first.or(Some(at));

@@ -43,10 +43,23 @@ pub(super) struct Piece<'a> {
     pub(super) offset: u64,
     pub(super) data: &'a [u8],
     pub(super) block_size: u64,
+    /// Where the file ended before; a volume has no end.
+    pub(super) end: Option<u64>,
     /// Whether somebody is about to wait for it.
     pub(super) awaited: bool,
     /// Whether every commit takes it.
     pub(super) sync: bool,
+}
+
+impl Piece<'_> {
+    /// Whether the `len` bytes from `offset` on may be pointed at. OpenZFS replays the block as a whole: if the write has not moved the end of
+    /// the file, and the end lies in the block (or may come to, as the one block of a file grows), it would move to the block's end.
+    fn may_point(&self, offset: u64, len: u64) -> bool {
+        let Some(end) = self.end else { return true };
+        let into = offset.checked_rem(self.block_size).unwrap_or(0);
+        let block_end = (offset - into).saturating_add(self.block_size);
+        offset.saturating_add(len) > end || (block_end <= end && end > self.block_size)
+    }
 }
 
 impl Log {
@@ -113,7 +126,8 @@ impl Log {
             let data = match state {
                 WriteState::Copied => ItxData::InRecord,
                 WriteState::NeedCopy => ItxData::NeedCopy { offset, len, generation },
-                WriteState::Indirect => ItxData::Indirect { offset, len, generation },
+                WriteState::Indirect if piece.may_point(offset, len) => ItxData::Indirect { offset, len, generation },
+                WriteState::Indirect => ItxData::NeedCopy { offset, len, generation },
             };
             let copied = (state == WriteState::Copied).then_some(now);
             let record =

@@ -26,8 +26,8 @@ impl Zfs {
         self.log().put(tx, kind, record, Some(node.id()), node.writes_sync());
     }
 
-    /// WRITE; `awaited` says that the caller will wait for it. A value of an extended attribute is in every commit, as its name is.
-    pub(super) fn log_write(&self, tx: &Tx, node: &Znode, offset: u64, data: &[u8], awaited: bool) {
+    /// WRITE to a file that ended at `end` before; `awaited` says that the caller will wait for it. A value of an extended attribute is in every commit, as its name is.
+    pub(super) fn log_write(&self, tx: &Tx, node: &Znode, offset: u64, data: &[u8], end: u64, awaited: bool) {
         if self.is_unlogged(node) {
             return;
         }
@@ -39,6 +39,7 @@ impl Zfs {
             offset,
             data,
             block_size: node.object().block_size(),
+            end: Some(end),
             awaited: awaited || always,
             sync: hidden || node.writes_sync(),
         };

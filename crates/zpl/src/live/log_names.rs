@@ -99,7 +99,7 @@ impl Zfs {
             let value = self.znode(entry.object)?;
             self.log_create(tx, &dir, &value, &entry.name, &[], None);
             let len = usize::try_from(value.with_attrs(|attrs| attrs.size)).unwrap_or(usize::MAX);
-            self.log_write(tx, &value, 0, &value.object().read_vec(0, len)?, false);
+            self.log_write(tx, &value, 0, &value.object().read_vec(0, len)?, 0, false);
         }
         Ok(())
     }

@@ -70,7 +70,7 @@ impl Zfs {
         })?;
         self.write_chunk(tx, &file, &Cred::ROOT, 0, value, value.len() as u64)?;
         self.log_truncate(tx, &file, 0, 0);
-        self.log_write(tx, &file, 0, value, false);
+        self.log_write(tx, &file, 0, value, 0, false);
         Ok(())
     }
 

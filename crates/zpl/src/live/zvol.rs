@@ -165,6 +165,7 @@ impl Volume {
                 offset: at,
                 data: now,
                 block_size: self.block,
+                end: None,
                 awaited,
                 sync: true,
             };
