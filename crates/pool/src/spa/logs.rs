@@ -86,6 +86,29 @@ impl Spa {
         let _busy = self.heads.evict(&ids, || ());
     }
 
+    /// Gives up all logs that have nothing to replay: each is a block that waits for content, left behind by a crash (OpenZFS: `zil_reset`).
+    pub(crate) fn end_empty_logs(&self) -> Result<(), Error> {
+        let (pool, mos) = (self.view()?, self.live_mos()?);
+        let logs = unclaimed(&pool)?;
+        let objsets: Vec<_> = logs.iter().map(|log| log.objset.clone()).collect();
+        let tx = self.txgs.assign()?;
+        let mut ended = Vec::new();
+        for (log, found) in logs.iter().zip(survey(&objsets, pool.uberblock().txg)) {
+            if found.is_some() {
+                continue;
+            }
+            // who came from a snapshot may have the header that it was taken with
+            let own = log.objset.phys().zil_header.log.birth() > mos.dataset_phys(log.id)?.creation_txg;
+            let blocks = if own { zil::claim::blocks_of(&log.objset) } else { Vec::new() };
+            self.give_up(&mos, &tx, log, blocks)?;
+            ended.push(log.id);
+        }
+        drop(tx);
+        self.sync()?;
+        self.close_claimed(&ended);
+        Ok(())
+    }
+
     fn give_up(&self, mos: &Mos, tx: &Tx, log: &Unclaimed, blocks: Vec<BlkPtr>) -> Result<(), Error> {
         self.frees.add(blocks);
         self.set_log(mos, tx, log, ZilHeader::empty())

@@ -125,6 +125,7 @@ impl Spa {
     /// Brings to disk what intent logs hold, and ends them (OpenZFS: `spa_reset_logs`).
     fn end_logs(&self) -> Result<(), Error> {
         self.close_logs();
-        self.sync()
+        self.sync()?;
+        self.end_empty_logs()
     }
 }

@@ -122,6 +122,9 @@ impl LogDevice for DatasetLog {
             Some(vdevs) => spa.tree().flush_tops(vdevs),
             None => spa.tree().flush(),
         };
+        if let (Err(_), Some(vdevs)) = (&flushed, vdevs) {
+            spa.retire_logs(vdevs);
+        }
         flushed.map_err(|error| refused(error.into()))
     }
 

@@ -38,20 +38,25 @@ fn hooks() -> Hooks {
     Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
 }
 
-fn key() -> WrappingKey {
+pub(crate) fn key() -> WrappingKey {
     WrappingKey::from_raw(&[7; 32]).unwrap()
 }
 
 impl Rig {
     /// A pool `t` of these devices. No txg is synced but on demand.
     pub(crate) fn new(words: &[&str]) -> Rig {
+        Rig::with(words, &|device| Arc::new(device))
+    }
+
+    /// The same; the pool sees its devices through `wrap`.
+    pub(crate) fn with(words: &[&str], wrap: &dyn Fn(MemoryDevice) -> Arc<dyn Device>) -> Rig {
         tunable::ZFS_TXG_TIMEOUT.set(3600);
         let words: Vec<String> = words.iter().map(|word| (*word).to_string()).collect();
         let devices = Mutex::new(BTreeMap::new());
         let open = |path: &str| -> Option<Arc<dyn Device>> {
             let device = MemoryDevice::writable(SIZE).named(path);
             devices.lock().unwrap().insert(path.to_string(), device.clone());
-            Some(Arc::new(device))
+            Some(wrap(device))
         };
         let options = LayoutOptions { ashift: Some(9), ..LayoutOptions::default() };
         let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks().env).unwrap();

@@ -1,0 +1,234 @@
+//! Where logs lie: on a device that fails, one that is removed, a special one; and indirect writes in pieces.
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)] // what is tested elsewhere
+mod power;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::{Guid, tunable};
+use pool::Spa;
+use power::{ROOT, Rig, tree};
+use vdev::{Device, MemoryDevice};
+use zpl::Kind;
+use zpl::live::{NewFile, Zfs};
+
+fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        (word >> 32) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// A file that is safe when this returns.
+fn commit(zfs: &Zfs, name: &str, len: usize) -> u64 {
+    let (id, _) = zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
+    zfs.write(&ROOT, id, 0, &bytes(len, id)).unwrap();
+    zfs.fsync(id).unwrap();
+    id
+}
+
+fn kstat(spa: &Arc<Spa>, name: &str) -> u64 {
+    spa.kstats().iter().find(|k| k.name == "zil").and_then(|k| k.get(name)).unwrap()
+}
+
+/// The top-level vdev that is a log.
+fn log(spa: &Arc<Spa>) -> Guid {
+    spa.tree().tops().iter().find(|top| top.config().is_log).unwrap().guid()
+}
+
+/// A device that does not take what is written, or flushes nothing, from some moment on.
+#[derive(Debug)]
+struct Tired {
+    inner: MemoryDevice,
+    writes: Arc<AtomicBool>,
+    flushes: Arc<AtomicBool>,
+}
+
+impl Tired {
+    fn works(switch: &AtomicBool) -> io::Result<()> {
+        if switch.load(Ordering::Relaxed) { Ok(()) } else { Err(io::Error::other("the device has failed")) }
+    }
+}
+
+impl Device for Tired {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        Tired::works(&self.writes)?;
+        self.inner.write_at(offset, data)
+    }
+    fn flush(&self) -> io::Result<()> {
+        Tired::works(&self.flushes)?;
+        self.inner.flush()
+    }
+    fn is_writable(&self) -> bool {
+        true
+    }
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+}
+
+/// The log device stops to take writes, or to flush, while the pool is open: the commit that meets it waits for a txg, those behind it go elsewhere.
+fn fails(flushes_only: bool) {
+    let (writes, flushes) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
+    let wrap = |inner: MemoryDevice| -> Arc<dyn Device> {
+        let is_log = inner.name() == "/log";
+        let (writes, flushes) = (writes.clone(), flushes.clone());
+        if is_log { Arc::new(Tired { inner, writes, flushes }) } else { Arc::new(inner) }
+    };
+    let rig = Rig::with(&["/a", "log", "/log"], &wrap);
+    let zfs = rig.file_system("t/f", &[], false);
+    commit(&zfs, "first", 100);
+    commit(&zfs, "second", 200_000);
+    assert!(kstat(&rig.spa, "zil_itx_metaslab_slog_count") >= 1);
+    assert_eq!(kstat(&rig.spa, "zil_commit_error_count"), 0);
+    writes.store(flushes_only, Ordering::Relaxed);
+    flushes.store(false, Ordering::Relaxed);
+    let synced = rig.spa.txgs().synced();
+    commit(&zfs, "when it fails", 50_000);
+    assert!(rig.spa.txgs().synced() > synced, "a txg has it");
+    assert!(kstat(&rig.spa, "zil_commit_stall_count") >= 1);
+    // a chain begins on the other device
+    commit(&zfs, "the next", 50_000);
+    let (synced, others) = (rig.spa.txgs().synced(), kstat(&rig.spa, "zil_itx_metaslab_normal_count"));
+    for n in 0..5 {
+        commit(&zfs, &format!("after that {n}"), 30_000 * n);
+    }
+    assert_eq!(rig.spa.txgs().synced(), synced, "no commit waits any more");
+    assert!(kstat(&rig.spa, "zil_itx_metaslab_normal_count") >= others + 5);
+    let after = rig.after_cut(&[], false);
+    assert_eq!(tree(&zfs), tree(&after.open("t/f")));
+    after.close();
+    rig.spa.sync().unwrap();
+    drop(zfs);
+    rig.spa.export().unwrap();
+}
+
+#[test]
+fn a_log_device_that_fails_its_writes() {
+    fails(false);
+}
+
+#[test]
+fn a_log_device_that_does_not_flush() {
+    fails(true);
+}
+
+#[test]
+fn a_log_device_is_removed_while_it_has_records() {
+    let rig = Rig::new(&["/a", "log", "mirror", "/b", "/c"]);
+    let zfs = rig.file_system("t/f", &[], false);
+    commit(&zfs, "first", 100);
+    rig.spa.sync().unwrap();
+    let synced = rig.spa.txgs().synced();
+    commit(&zfs, "in the log", 200_000);
+    assert_eq!(rig.spa.txgs().synced(), synced);
+    let before = tree(&zfs);
+    // whoever holds a file system holds the pool
+    assert_eq!(rig.spa.remove_vdev(log(&rig.spa)).unwrap_err().errno(), 16);
+    commit(&zfs, "still safe", 3000);
+    assert_ne!(before, tree(&zfs));
+    let before = tree(&zfs);
+    drop(zfs);
+    let spa = rig.spa.remove_vdev(log(&rig.spa)).unwrap();
+    let zfs = Zfs::open(&spa, "t/f").unwrap();
+    assert_eq!(tree(&zfs), before);
+    commit(&zfs, "elsewhere", 200_000);
+    assert_eq!(kstat(&spa, "zil_itx_metaslab_slog_count"), 0);
+    let after = rig.after_cut(&[], false);
+    assert_eq!(tree(&zfs), tree(&after.open("t/f")));
+    after.close();
+}
+
+#[test]
+fn a_log_device_with_records_that_nobody_has_replayed_stays() {
+    let rig = Rig::new(&["/a", "log", "/b"]);
+    let (plain, secret) = (rig.file_system("t/f", &[], false), rig.file_system("t/secret", &[], true));
+    for zfs in [&plain, &secret] {
+        commit(zfs, "first", 100);
+        rig.spa.sync().unwrap();
+        commit(zfs, "in the log", 200_000);
+    }
+    let after = rig.after_cut(&[], false);
+    let spa = after.spa.clone().unwrap();
+    assert_eq!(spa.remove_vdev(log(&spa)).unwrap_err().errno(), 16);
+    assert_eq!(tree(&plain), tree(&after.open("t/f")));
+    // the key of the other was never there
+    assert_eq!(spa.remove_vdev(log(&spa)).unwrap_err().errno(), 16);
+    spa.load_key("t/secret", &power::key()).unwrap();
+    assert_eq!(tree(&secret), tree(&after.open("t/secret")));
+    let spa = spa.remove_vdev(log(&spa)).unwrap();
+    assert_eq!(tree(&plain), tree(&Zfs::open(&spa, "t/f").unwrap()));
+    spa.export().unwrap();
+}
+
+#[test]
+fn a_special_device_has_the_log() {
+    let rig = Rig::new(&["/a", "special", "/b"]);
+    let all =
+        [rig.file_system("t/f", &[], false), rig.file_system("t/small", &[("special_small_blocks", 131_072)], false)];
+    for zfs in &all {
+        commit(zfs, "first", 100);
+        rig.spa.sync().unwrap();
+        for n in 0..5 {
+            commit(zfs, &format!("n{n}"), n * 70_000);
+        }
+    }
+    let after = rig.after_cut(&[], true);
+    if let Some(logs) = &after.logs {
+        // every block of the logs is on the second vdev
+        let blocks = logs.lines().filter(|line| line.contains("ZIL intent log") || line.contains("zilog2"));
+        assert!(blocks.clone().count() > 0 && blocks.clone().all(|line| line.contains("DVA[0]=<1:")), "{logs}");
+    }
+    for (zfs, name) in all.iter().zip(["t/f", "t/small"]) {
+        assert_eq!(tree(zfs), tree(&after.open(name)));
+    }
+    after.close();
+}
+
+#[test]
+fn indirect_writes_may_be_gang_blocks() {
+    tunable::METASLAB_FORCE_GANGING.set(100 << 10);
+    tunable::METASLAB_FORCE_GANGING_PCT.set(100);
+    let rig = Rig::new(&["/a", "log", "/b"]);
+    let through = [("logbias", 1)];
+    let all = [rig.file_system("t/f", &through, false), rig.file_system("t/secret", &through, true)];
+    for zfs in &all {
+        commit(zfs, "first", 100);
+        rig.spa.sync().unwrap();
+        let synced = rig.spa.txgs().synced();
+        let id = commit(zfs, "large", 1 << 20);
+        zfs.write(&ROOT, id, 100_000, &bytes(200_000, 5)).unwrap();
+        zfs.fsync(id).unwrap();
+        assert_eq!(rig.spa.txgs().synced(), synced);
+    }
+    let after = rig.after_cut(&["t/secret"], true);
+    if let Some(logs) = &after.logs {
+        assert!(logs.matches("gang").count() >= 8, "{logs}");
+    }
+    for (zfs, name) in all.iter().zip(["t/f", "t/secret"]) {
+        assert_eq!(tree(zfs), tree(&after.open(name)));
+    }
+    after.close();
+    // in the pool that goes on the sync takes these blocks as they are
+    let before: Vec<_> = all.iter().map(tree).collect();
+    rig.spa.sync().unwrap();
+    let after = rig.after_cut(&["t/secret"], false);
+    for (before, name) in before.iter().zip(["t/f", "t/secret"]) {
+        assert_eq!(*before, tree(&after.open(name)));
+    }
+    after.close();
+    tunable::METASLAB_FORCE_GANGING_PCT.set(0);
+}
