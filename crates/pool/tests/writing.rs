@@ -220,7 +220,7 @@ fn a_full_pool() {
     let spa = make(dir.path(), "a", 12, |_| {});
     let data = bytes(1 << 20, 5);
     let file = object(&spa, 128 << 10);
-    let keep = object(&spa, 128 << 10);
+    let (keep, small) = (object(&spa, 128 << 10), object(&spa, 16 << 10));
     keep.write(&spa.tx(1 << 20).unwrap(), 0, &data).unwrap();
     let mut full = false;
     for n in 0..2000u64 {
@@ -234,6 +234,15 @@ fn a_full_pool() {
         }
     }
     assert!(full);
+    let mut at = 0;
+    while let Ok(tx) = spa.tx(16 << 10) {
+        small.write(&tx, at, &data[..16 << 10]).unwrap();
+        at += 16 << 10;
+    }
+    // what takes room is refused before anything is changed, and the pool goes on
+    for _ in 0..3 {
+        assert!(matches!(spa.snapshot(&["t@s".to_string()], &[]), Err(pool::Error::NoSpace)));
+    }
     // what frees goes on
     file.free_range(&spa.tx_netfree(1 << 20).unwrap(), 0, 40 << 20).unwrap();
     spa.sync().unwrap();
@@ -245,7 +254,7 @@ fn a_full_pool() {
     spa.sync().unwrap();
     let id = keep.id();
     spa.export().unwrap();
-    drop((spa, file, keep));
+    drop((spa, file, keep, small));
     judged(dir.path());
     let spa = import(dir.path());
     let again = spa.view().unwrap().dataset("t").unwrap().objset().unwrap().object(id).unwrap();

@@ -182,7 +182,7 @@ impl Spa {
     /// [`Refusal::NameTooLong`], [`Error::NoSuchDataset`], [`Error::InvalidName`]. [`Error::FeatureDisabled`].
     pub fn bookmark(self: &Arc<Self>, new: &[(String, String)]) -> Result<(), Error> {
         let new = new.to_vec();
-        self.sync_task(move |cx| cx.spa.bookmark_all(cx, &new))
+        self.growing_task(new.len(), move |cx| cx.spa.bookmark_all(cx, &new))
     }
 
     fn bookmark_all(&self, cx: &TaskCx<'_>, new: &[(String, String)]) -> Result<(), Error> {

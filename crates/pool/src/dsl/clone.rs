@@ -8,6 +8,7 @@ use ondisk::{ObjectType, ZilHeader};
 
 use crate::deadlist::Deadlist;
 use crate::dsl::Refusal;
+use crate::dsl::create::NEW_BLOCKS;
 use crate::dsl::lookup::{Live, check_name, refused};
 use crate::prop::FS;
 use crate::spa::heads::Head;
@@ -26,7 +27,7 @@ impl Spa {
             return Err(refused(name, Refusal::CrossPool));
         }
         let (origin, name) = (origin.to_string(), name.to_string());
-        self.sync_task(move |cx| {
+        self.growing_task(NEW_BLOCKS, move |cx| {
             let from = cx.spa.find_snapshot(cx.mos, &origin)?;
             let (parent, tail) = cx.spa.check_new(cx.mos, &name)?;
             cx.spa.check_new_props(cx.mos, parent, FS | crate::prop::VOL, &props)?;

@@ -13,6 +13,9 @@ use crate::spa::heads::Head;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
+/// Blocks of metadata that a new dataset takes, about (OpenZFS: `dmu_objset_create`).
+pub(super) const NEW_BLOCKS: usize = 5;
+
 /// Fills the empty object set of a new dataset, in the txg that makes it.
 pub type Init = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<(), dmu::Error> + Send>;
 
@@ -42,7 +45,7 @@ impl Spa {
         check_name(&new.name)?;
         let mut new = new;
         let key = new.key.take();
-        self.sync_task(move |cx| {
+        self.growing_task(NEW_BLOCKS, move |cx| {
             let (parent, tail) = cx.spa.check_new(cx.mos, &new.name)?;
             let kind = if new.os_type == ObjsetType::Zvol { VOL } else { FS };
             cx.spa.check_new_props(cx.mos, parent, kind, &new.props)?;

@@ -26,7 +26,7 @@ impl Spa {
     /// [`Refusal::TagTooLong`], [`Refusal::TagExists`]. [`Refusal::Unsupported`] for a pool before version 18.
     pub fn hold(self: &Arc<Self>, holds: &[(String, String)]) -> Result<(), Error> {
         let holds = holds.to_vec();
-        self.sync_task(move |cx| cx.spa.hold_all(cx, &holds))
+        self.growing_task(holds.len(), move |cx| cx.spa.hold_all(cx, &holds))
     }
 
     fn hold_all(&self, cx: &TaskCx<'_>, holds: &[(String, String)]) -> Result<(), Error> {

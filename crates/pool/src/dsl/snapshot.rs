@@ -30,6 +30,9 @@ pub(super) const VERSION_UNIQUE_ACCURATE: u64 = 9;
 /// From this version on snapshots have properties (OpenZFS: `SPA_VERSION_SNAP_PROPS`).
 const VERSION_SNAP_PROPS: u64 = 12;
 
+/// Blocks of metadata that a snapshot takes, about (OpenZFS: `dsl_dataset_snapshot`).
+const SNAPSHOT_BLOCKS: usize = 3;
+
 /// One snapshot of a call, all checks passed.
 struct Wanted {
     name: String,
@@ -48,7 +51,7 @@ impl Spa {
         check_props(names, props)?;
         loop {
             let (names, props) = (names.to_vec(), props.to_vec());
-            if self.sync_task(move |cx| cx.spa.snapshot_all(cx, &names, &props))? {
+            if self.growing_task(names.len() * SNAPSHOT_BLOCKS, move |cx| cx.spa.snapshot_all(cx, &names, &props))? {
                 return Ok(());
             }
         }

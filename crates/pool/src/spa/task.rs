@@ -27,6 +27,9 @@ impl std::fmt::Debug for TaskCx<'_> {
     }
 }
 
+/// Bytes of a block that a task writes, on the average (OpenZFS: `DST_AVG_BLKSHIFT`).
+const TASK_BLOCK: u64 = 16 << 10;
+
 type Job = Box<dyn FnOnce(&TaskCx<'_>) + Send>;
 
 /// Tasks that wait, by the txg that they go into.
@@ -61,6 +64,21 @@ impl Spa {
         work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         self.task(false, work)
+    }
+
+    /// As [`Spa::sync_task`], for work that writes `blocks` blocks of metadata more: the room for them is set aside first, as for
+    /// data (OpenZFS: `ZFS_SPACE_CHECK_NORMAL`).
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; as [`Spa::sync_task`].
+    pub(crate) fn growing_task<R: Send + 'static>(
+        self: &Arc<Self>,
+        blocks: usize,
+        work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        // what is set aside stays so until the txg is on disk
+        drop(self.tx(blocks as u64 * TASK_BLOCK)?);
+        self.sync_task(work)
     }
 
     /// As [`Spa::sync_task`], before anything else of the txg is written (OpenZFS: `dsl_early_sync_task`).
