@@ -52,7 +52,7 @@ fn main() {
 }
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() }
+    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
 }
 
 /// Random numbers that repeat.

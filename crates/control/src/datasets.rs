@@ -120,7 +120,12 @@ impl Control {
 }
 
 /// What fills a new file system. What is fixed for good is taken out of its properties; the rest is as `above` has it.
-pub(crate) fn fill_fs(props: &mut Props, above: Option<&ZplProps>, caller: Caller, now: Duration) -> Result<Init, Error> {
+pub(crate) fn fill_fs(
+    props: &mut Props,
+    above: Option<&ZplProps>,
+    caller: Caller,
+    now: Duration,
+) -> Result<Init, Error> {
     let mut pick = |key: &str| {
         let inherited = || above.and_then(|zpl| zpl.get(key));
         props.take_number(key).or_else(inherited).unwrap_or(0)

@@ -164,11 +164,14 @@ fn page_bytes(who: u64, page: u64, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// Compares what is there with a promise. `read` gives bytes of a file: path, offset, length at most.
+/// Gives bytes of a file: path, offset, length at most.
+pub type Read<'a> = dyn Fn(&str, u64, usize) -> io::Result<Vec<u8>> + 'a;
+
+/// Compares what is there with a promise.
 ///
 /// # Errors
 /// What is not as it was promised.
-pub fn check(promised: &Promised, read: &dyn Fn(&str, u64, usize) -> io::Result<Vec<u8>>) -> Result<(), String> {
+pub fn check(promised: &Promised, read: &Read<'_>) -> Result<(), String> {
     match *promised {
         Promised::Journal(who, records) => check_journal(who, records, read),
         Promised::Message(who, number) => {
@@ -189,7 +192,7 @@ pub fn check(promised: &Promised, read: &dyn Fn(&str, u64, usize) -> io::Result<
 }
 
 /// All records that were promised, and behind them whole records, or the first part of one.
-fn check_journal(who: u64, records: u64, read: &dyn Fn(&str, u64, usize) -> io::Result<Vec<u8>>) -> Result<(), String> {
+fn check_journal(who: u64, records: u64, read: &Read<'_>) -> Result<(), String> {
     let path = journal_path(who);
     for number in 0.. {
         let found = read(&path, number * RECORD as u64, RECORD).map_err(|e| format!("{path}: {e}"))?;

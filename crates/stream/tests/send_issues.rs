@@ -143,10 +143,13 @@ fn issue_16701_spill_blocks() {
     assert!(!theirs.is_empty() && spills(&ours) == theirs, "{} spills, not {}", spills(&ours).len(), theirs.len());
 }
 
-/// What a stream writes, and what it leaves empty: (object, offset, length). Neighbours are one.
-fn ranges(stream: &[u8]) -> (Vec<(u64, u64, u64)>, Vec<(u64, u64, u64)>) {
+/// Object, offset, length.
+type Range = (u64, u64, u64);
+
+/// What a stream writes, and what it leaves empty. Neighbours are one.
+fn ranges(stream: &[u8]) -> (Vec<Range>, Vec<Range>) {
     let (mut written, mut empty) = (Vec::new(), Vec::new());
-    let add = |to: &mut Vec<(u64, u64, u64)>, (object, offset, length): (u64, u64, u64)| match to.last_mut() {
+    let add = |to: &mut Vec<Range>, (object, offset, length): Range| match to.last_mut() {
         Some(last) if last.0 == object && last.1.checked_add(last.2) == Some(offset) => {
             last.2 = last.2.saturating_add(length)
         }

@@ -4,6 +4,7 @@
 //! back, the device beneath is only read. What an overlay may hold is bounded; beyond it writes fail.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,13 +96,14 @@ impl Device for Overlay {
         let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
         for page in offset / PAGE..end.div_ceil(PAGE) {
             let (within, part) = meet(page, offset, end);
-            if !pages.contains_key(&page) {
-                if !self.room.take(PAGE) {
+            let bytes = match pages.entry(page) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(_) if !self.room.take(PAGE) => {
                     return Err(io::Error::new(io::ErrorKind::OutOfMemory, "more changes than may be kept in memory"));
                 }
-                pages.insert(page, self.original(page)?);
-            }
-            let to = pages.get_mut(&page).and_then(|bytes| bytes.get_mut(within));
+                Entry::Vacant(new) => new.insert(self.original(page)?),
+            };
+            let to = bytes.get_mut(within);
             if let (Some(to), Some(from)) = (to, data.get(part)) {
                 to.copy_from_slice(from);
             }

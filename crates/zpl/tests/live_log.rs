@@ -153,7 +153,10 @@ fn differences(before: &Zfs, after: &Zfs) -> Vec<String> {
     differ.map(|path| format!("{path}:\n  {:?}\n  {:?}", before.get(path), after.get(path))).collect()
 }
 
-const KINDS: [(&str, &[(&str, u64)], bool); 6] = [
+/// Name, properties, whether it is encrypted.
+type Sort = (&'static str, &'static [(&'static str, u64)], bool);
+
+const KINDS: [Sort; 6] = [
     ("t/posix", &[("acltype", 1), ("xattr", 2), ("dnodesize", 2048)], false),
     ("t/dirs", &[("xattr", 1), ("acltype", 1), ("atime", 0)], false),
     ("t/nfs4", &[("acltype", 2), ("aclinherit", 3), ("aclmode", 3)], false),

@@ -1,8 +1,8 @@
 //! The commands of `zpool`, with their options.
 
 use super::{
-    add, checkpoint, clear, create, ddtprune, destroy, export, get, history, import, labelclear, list, remove, scrub, set,
-    status, sync, upgrade, version,
+    add, checkpoint, clear, create, ddtprune, destroy, export, get, history, import, labelclear, list, remove, scrub,
+    set, status, sync, upgrade, version,
 };
 use crate::args::{
     ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER,

@@ -8,9 +8,9 @@ use ondisk::{BlkPtr, ObjsetPhys, ZilHeader};
 use parking_lot::{Mutex, RwLock};
 use zio::CryptParams;
 
-use super::{RawObjset, TxHold};
 use super::alloc::Alloc;
 use super::dnode::{LiveDnode, TXG_SLOTS, slot_of};
+use super::{RawObjset, TxHold};
 use crate::objset::Root;
 
 const SHARDS: usize = 32;

@@ -73,6 +73,7 @@ impl Object {
     }
 
     /// The block, if it is there to be written.
+    #[allow(clippy::result_large_err)]
     fn pick(&self, state: &State, blkid: u64, txg: Txg, policy: &WritePolicy) -> Result<Pick, SyncedBlock> {
         let Some(dirty) = layer(state, txg) else { return Err(SyncedBlock::Copy) };
         if dirty.gone {

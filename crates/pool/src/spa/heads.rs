@@ -1,8 +1,8 @@
 //! The live object sets of datasets, and their part of a sync (OpenZFS: `dsl_dataset_sync`, `dmu_objset_sync`).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use base::{Txg, tunable};
 use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};

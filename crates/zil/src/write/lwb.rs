@@ -122,9 +122,8 @@ impl Lwbs {
             let over = lwb.state == State::Done || (ending && lwb.state == State::New);
             over && lwb.alloc <= txg && lwb.last <= txg
         };
-        while let Some(lwb) = self.list.pop_front_if(|lwb| due(lwb)) {
-            synced.free.push(lwb.bp);
-        }
+        let over = self.list.iter().take_while(|lwb| due(lwb)).count();
+        synced.free.extend(self.list.drain(..over).map(|lwb| lwb.bp));
         let log = self.list.front().map_or(BlkPtr::HOLE, |lwb| lwb.bp);
         let known = self.header.unwrap_or(BlkPtr::HOLE);
         if log != known {

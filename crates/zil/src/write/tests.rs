@@ -283,7 +283,7 @@ fn a_long_write_is_cut_over_blocks_and_can_be_put_together() {
     assert_eq!(memory.flushed.lock().len(), 1, "all blocks share one flush");
     assert_eq!(zil.stats.itx_needcopy_bytes.get(), 300_003);
     // the next one is expected to be like it
-    assert_eq!(zil.commit(None).is_ok(), true);
+    zil.commit(None).unwrap();
     memory.sync();
     (0..8).for_each(|_| {
         write(&memory, &zil, 2, 0, 6000, data(0, 6000));

@@ -69,7 +69,7 @@ pub use access::Perms;
 pub use acl::list_of_mode;
 use place::{Batch, Held};
 pub use refusal::Refusal;
-pub use replay_all::{ReplayProgress, replay_all};
+pub use replay_all::{ReplayProgress, ReplayedDataset, replay_all};
 pub use vfs::{Cred, NewFile, RenameMode, SetAttr, StatFs, Vfs, XattrMode};
 pub use znode::{Open, Znode};
 pub use zvol::Volume;

@@ -49,15 +49,15 @@ impl ReplayProgress {
     }
 }
 
+/// A dataset, and the error that it could not be opened by.
+pub type ReplayedDataset = (String, Result<(), Error>);
+
 /// Replays the logs of all datasets of a pool that have something to replay, and whose keys are loaded, and tells `watch` how far it is. Gives the
 /// datasets, each with the error that it could not be opened by. What ended a replay before its time stands in the pool's history.
 ///
 /// # Errors
 /// When the datasets cannot be listed.
-pub fn replay_all(
-    spa: &Arc<Spa>,
-    watch: &mut dyn FnMut(&ReplayProgress),
-) -> Result<Vec<(String, Result<(), Error>)>, Error> {
+pub fn replay_all(spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Result<Vec<ReplayedDataset>, Error> {
     let due = due(spa)?;
     if due.is_empty() {
         return Ok(Vec::new());
