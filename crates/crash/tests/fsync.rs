@@ -1,6 +1,6 @@
 //! Power cuts while programs wait for the disk: all that `fsync` promised is there when the log is replayed.
 //!
-//! `ZUSE_FSYNC_CUTS` sets how many cuts there are in all, `ZUSE_SEED` the seed of the first run; `ZUSE_CUT` is the seed of one cut, to see it
+//! `ZUSE_CUTS` sets how many cuts there are in all, `ZUSE_SEED` the seed of the first run; `ZUSE_CUT` is the seed of one cut, to see it
 //! again.
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ fn cut(shape: &Shape) {
     base::tunable::ZFS_TXG_TIMEOUT.set(600);
     let first = number_from_env("ZUSE_SEED", 1);
     let one: Option<u64> = std::env::var("ZUSE_CUT").ok().and_then(|cut| cut.parse().ok());
-    let mut left = number_from_env("ZUSE_FSYNC_CUTS", CUTS).div_ceil(SHAPES.len() as u64);
+    let mut left = number_from_env("ZUSE_CUTS", CUTS).div_ceil(SHAPES.len() as u64);
     for seed in first.. {
         let (tape, journal) = record(shape, seed, STEPS).unwrap();
         let count = left.min(CUTS_OF_A_TAPE);
