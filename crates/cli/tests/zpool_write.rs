@@ -415,8 +415,21 @@ fn a_scrub_is_recorded() {
     lab.fails("zpool scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub\n");
     lab.fails("zpool scrub -p tank", 1, "cannot pause scrubbing tank: there is no active scrub\n");
     lab.fails("zpool scrub -s -p tank", 2, "-s and -p are mutually exclusive\n");
+    let refused = "invalid option combination: start/end date is available only with normal scrub\n";
+    lab.fails("zpool scrub -C -S 2025-01-01 tank", 2, refused);
+    lab.fails("zpool scrub -S 2025-01-03 -E 2025-01-01 tank", 2, "end date has to be later than start date\n");
+    lab.fails("zpool scrub -E yesterday tank", 2, "Failed to parse the date.\n");
     lab.ok("zpool scrub -w tank");
     lab.ok("zpool scrub -C tank");
+    lab.ok("zpool scrub -S 2025-01-01 -E 2039-01-01 tank");
+    // no block is known to be damaged
+    assert_eq!(lab.ok("zpool scrub -e tank"), "");
+    lab.fails("zpool ddtprune tank", 2, "missing amount option (-d|-p <value>)\n");
+    lab.fails("zpool ddtprune -d 0 tank", 2, "invalid days value\n");
+    lab.fails("zpool ddtprune -p 101 tank", 2, "invalid percentage value\n");
+    lab.ok("zpool ddtprune -p 100 tank");
+    lab.ok("zpool prefetch tank");
+    lab.fails("zpool prefetch -t arc tank", 2, "unsupported prefetch type\n");
     lab.ok("zpool sync tank");
     let status = lab.ok("zpool status tank");
     assert!(status.contains("scan: scrub repaired 0B in 00:00:0") && status.contains("with 0 errors"), "{status}");

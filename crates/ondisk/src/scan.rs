@@ -38,6 +38,52 @@ pub enum ScanState {
     Unknown(u64),
 }
 
+impl ScanFunc {
+    fn from_number(n: u64) -> Self {
+        match n {
+            0 => ScanFunc::None,
+            1 => ScanFunc::Scrub,
+            2 => ScanFunc::Resilver,
+            3 => ScanFunc::ErrorScrub,
+            n => ScanFunc::Unknown(n),
+        }
+    }
+
+    fn number(self) -> u64 {
+        match self {
+            ScanFunc::None => 0,
+            ScanFunc::Scrub => 1,
+            ScanFunc::Resilver => 2,
+            ScanFunc::ErrorScrub => 3,
+            ScanFunc::Unknown(n) => n,
+        }
+    }
+}
+
+impl ScanState {
+    fn from_number(n: u64) -> Self {
+        match n {
+            0 => ScanState::None,
+            1 => ScanState::Scanning,
+            2 => ScanState::Finished,
+            3 => ScanState::Canceled,
+            4 => ScanState::ErrorScrubbing,
+            n => ScanState::Unknown(n),
+        }
+    }
+
+    fn number(self) -> u64 {
+        match self {
+            ScanState::None => 0,
+            ScanState::Scanning => 1,
+            ScanState::Finished => 2,
+            ScanState::Canceled => 3,
+            ScanState::ErrorScrubbing => 4,
+            ScanState::Unknown(n) => n,
+        }
+    }
+}
+
 /// The record `scan` of the MOS directory (OpenZFS: `dsl_scan_phys_t`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScanPhys {
@@ -92,21 +138,8 @@ impl ScanPhys {
     pub fn from_words(words: &[u64]) -> Result<Self, Error> {
         let w = |n: usize| words.get(n).copied().ok_or(Error::short("scan state", Self::WORDS * 8, words.len() * 8));
         Ok(ScanPhys {
-            func: match w(0)? {
-                0 => ScanFunc::None,
-                1 => ScanFunc::Scrub,
-                2 => ScanFunc::Resilver,
-                3 => ScanFunc::ErrorScrub,
-                n => ScanFunc::Unknown(n),
-            },
-            state: match w(1)? {
-                0 => ScanState::None,
-                1 => ScanState::Scanning,
-                2 => ScanState::Finished,
-                3 => ScanState::Canceled,
-                4 => ScanState::ErrorScrubbing,
-                n => ScanState::Unknown(n),
-            },
+            func: ScanFunc::from_number(w(0)?),
+            state: ScanState::from_number(w(1)?),
             queue_obj: w(2)?,
             min_txg: Txg(w(3)?),
             max_txg: Txg(w(4)?),
@@ -129,21 +162,7 @@ impl ScanPhys {
     /// The words of the ZAP value.
     #[must_use]
     pub fn to_words(&self) -> [u64; Self::WORDS] {
-        let func = match self.func {
-            ScanFunc::None => 0,
-            ScanFunc::Scrub => 1,
-            ScanFunc::Resilver => 2,
-            ScanFunc::ErrorScrub => 3,
-            ScanFunc::Unknown(n) => n,
-        };
-        let state = match self.state {
-            ScanState::None => 0,
-            ScanState::Scanning => 1,
-            ScanState::Finished => 2,
-            ScanState::Canceled => 3,
-            ScanState::ErrorScrubbing => 4,
-            ScanState::Unknown(n) => n,
-        };
+        let (func, state) = (self.func.number(), self.state.number());
         let [ddt0, ddt1, ddt2, ddt3] = self.ddt_bookmark;
         let [objset, object, level, blkid] = self.bookmark;
         [
@@ -171,6 +190,74 @@ impl ScanPhys {
             level,
             blkid,
             self.flags,
+        ]
+    }
+}
+
+/// The record `error_scrub` of the MOS directory (OpenZFS: `dsl_errorscrub_phys_t`).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ErrorScrubPhys {
+    /// What it does; [`ScanFunc::None`] where nothing is to be told.
+    pub func: ScanFunc,
+    /// How far it is.
+    pub state: ScanState,
+    /// Place in the list of errors; 0 is its beginning.
+    pub cursor: u64,
+    /// Seconds since 1970.
+    pub start_time: u64,
+    /// Seconds since 1970.
+    pub end_time: u64,
+    /// Blocks that are still to be read.
+    pub to_examine: u64,
+    /// Blocks read.
+    pub examined: u64,
+    /// Errors found.
+    pub errors: u64,
+    /// It waits to be gone on with.
+    pub paused: bool,
+}
+
+impl ErrorScrubPhys {
+    /// Words stored.
+    pub const WORDS: usize = 9;
+
+    /// From the words of the ZAP value.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`].
+    pub fn from_words(words: &[u64]) -> Result<Self, Error> {
+        let short = Error::short("error scrub state", Self::WORDS * 8, words.len() * 8);
+        let Some([func, state, cursor, start_time, end_time, to_examine, examined, errors, paused]) =
+            words.first_chunk::<{ Self::WORDS }>()
+        else {
+            return Err(short);
+        };
+        Ok(ErrorScrubPhys {
+            func: ScanFunc::from_number(*func),
+            state: ScanState::from_number(*state),
+            cursor: *cursor,
+            start_time: *start_time,
+            end_time: *end_time,
+            to_examine: *to_examine,
+            examined: *examined,
+            errors: *errors,
+            paused: *paused != 0,
+        })
+    }
+
+    /// The words of the ZAP value.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; Self::WORDS] {
+        [
+            self.func.number(),
+            self.state.number(),
+            self.cursor,
+            self.start_time,
+            self.end_time,
+            self.to_examine,
+            self.examined,
+            self.errors,
+            self.paused.into(),
         ]
     }
 }
@@ -240,5 +327,10 @@ mod tests {
         assert_eq!((s.func, s.state, s.errors, s.flags), (ScanFunc::Scrub, ScanState::Scanning, 13, 23));
         assert_eq!(s.to_words().to_vec(), words);
         assert!(ScanPhys::from_words(&words[..23]).is_err());
+        let words = [3, 4, 5, 6, 7, 8, 9, 10, 1];
+        let s = ErrorScrubPhys::from_words(&words).unwrap();
+        assert_eq!((s.func, s.state, s.errors), (ScanFunc::ErrorScrub, ScanState::ErrorScrubbing, 10));
+        assert_eq!(s.to_words(), words);
+        assert!(ErrorScrubPhys::from_words(&words[..8]).is_err());
     }
 }

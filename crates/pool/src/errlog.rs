@@ -44,36 +44,35 @@ impl Pool {
     /// When the MOS cannot be read.
     pub fn errlog(&self) -> Result<Vec<ErrorEntry>, Error> {
         let by_head = self.feature_enabled("head_errlog");
-        let mut all = Vec::new();
-        for (key, last) in [(LAST, true), (SCRUB, false)] {
-            let Some(id) = self.mos.number(key)?.filter(|id| *id != 0) else { continue };
-            for (name, value) in mos::named_entries(&self.mos.zap(id)?)? {
-                let broken = || Error::corrupt(id, format!("error log entry '{name}'"));
-                if !by_head {
-                    let [objset, object, level, blkid] = numbers(&name).ok_or_else(broken)?;
-                    all.push(ErrorEntry { objset, object, level: level as i64, blkid, birth: None, last });
-                    continue;
-                }
-                let head = u64::from_str_radix(&name, 16).map_err(|_| broken())?;
-                for (inner, _) in mos::named_entries(&self.mos.zap(value.first())?)? {
-                    let [object, level, blkid, birth] = numbers(&inner).ok_or_else(broken)?;
-                    all.push(ErrorEntry {
-                        objset: head,
-                        object,
-                        level: level as i64,
-                        blkid,
-                        birth: Some(Txg(birth)),
-                        last,
-                    });
-                }
-            }
-        }
+        let mut all = read(&self.mos, LAST, by_head)?;
+        all.append(&mut read(&self.mos, SCRUB, by_head)?);
         all.sort();
         all.dedup_by(|a, b| {
             (a.objset, a.object, a.level, a.blkid, a.birth) == (b.objset, b.object, b.level, b.blkid, b.birth)
         });
         Ok(all)
     }
+}
+
+/// The entries of the log `which`.
+pub(crate) fn read(mos: &Mos, which: &str, by_head: bool) -> Result<Vec<ErrorEntry>, Error> {
+    let (mut all, last) = (Vec::new(), which == LAST);
+    let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { return Ok(all) };
+    for (name, value) in mos::named_entries(&mos.zap(id)?)? {
+        let broken = || Error::corrupt(id, format!("error log entry '{name}'"));
+        if !by_head {
+            let [objset, object, level, blkid] = numbers(&name).ok_or_else(broken)?;
+            all.push(ErrorEntry { objset, object, level: level as i64, blkid, birth: None, last });
+            continue;
+        }
+        let head = u64::from_str_radix(&name, 16).map_err(|_| broken())?;
+        for (inner, _) in mos::named_entries(&mos.zap(value.first())?)? {
+            let [object, level, blkid, birth] = numbers(&inner).ok_or_else(broken)?;
+            let birth = Some(Txg(birth));
+            all.push(ErrorEntry { objset: head, object, level: level as i64, blkid, birth, last });
+        }
+    }
+    Ok(all)
 }
 
 /// The name of an entry, of its four numbers.

@@ -3,7 +3,7 @@
 use base::Txg;
 
 use crate::dsl::Refusal;
-use crate::spa::VdevRefusal;
+use crate::spa::{ScrubRefusal, VdevRefusal};
 
 /// Why a pool could not be opened, or something in it not be found or read.
 #[derive(Debug, thiserror::Error)]
@@ -133,6 +133,9 @@ pub enum Error {
     /// A device is being brought up to date (EBUSY).
     #[error("currently resilvering")]
     Resilvering,
+    /// Blocks are being read already (EBUSY).
+    #[error(transparent)]
+    Scrubbing(ScrubRefusal),
     /// There is a checkpoint already, or the last one is being discarded (EEXIST).
     #[error("checkpoint exists")]
     CheckpointExists,
@@ -237,7 +240,7 @@ impl Error {
             Error::Vdevs(why) => why.errno(),
             Error::Many(all) => all.first().map_or(EIO, |(_, error)| error.errno()),
             Error::ReadOnlyDataset { .. } | Error::NotWritable(_) => EROFS,
-            Error::InUseByHost { .. } | Error::Resilvering => EBUSY,
+            Error::InUseByHost { .. } | Error::Resilvering | Error::Scrubbing(_) => EBUSY,
             Error::ActiveElsewhere { .. } => EREMOTEIO,
             Error::NoHostid => ENXIO,
             Error::ClaimNotWritten { .. } => ENODEV,

@@ -7,8 +7,10 @@
 //! While a slice lasts its txg stays open: what is repaired must be what the pool still has there. As soon as the txg is wanted,
 //! since it is old or full or somebody waits for it, the slice comes to its end.
 //!
-//! A block that is deduplicated or cloned is read once. Chains of intent logs are not read: they live shorter than a scrub.
+//! A block that is deduplicated or cloned is read once. Intent logs are read that were claimed and wait to be replayed; others live shorter
+//! than a scrub.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -143,11 +145,12 @@ impl Scrub<'_> {
     }
 }
 
-fn entry(damage: &Damage) -> ErrorEntry {
+pub(crate) fn entry(damage: &Damage) -> ErrorEntry {
     ErrorEntry {
         objset: damage.bm.objset,
         object: damage.bm.object,
-        level: damage.bm.level.into(),
+        // root blocks and logs have levels below 0
+        level: damage.bm.level.cast_signed().into(),
         blkid: damage.bm.blkid,
         birth: Some(damage.birth),
         last: true,
@@ -240,7 +243,50 @@ impl Walked<'_, '_> {
             }
             Walk::Into
         });
+        if next.is_none() && target.dataset != 0 {
+            self.log(&objset, target);
+        }
         Ok(next)
+    }
+
+    /// Reads an intent log that waits to be replayed, and the blocks that its records lead to (OpenZFS: `dsl_scan_zil`). The last block of a chain
+    /// was perhaps never written: it is read if it has records.
+    fn log(&mut self, objset: &Arc<Objset>, target: &Target) {
+        let (claim, last) = {
+            let header = &objset.phys().zil_header;
+            (header.claim_txg, header.claim_blk_seq)
+        };
+        if claim == Txg(0) {
+            return;
+        }
+        let mut perhaps = None;
+        zil::walk(objset, &mut |step| {
+            match step {
+                zil::Step::Block(bp) => {
+                    let seq = bp.words[15];
+                    perhaps = (bp.birth() > target.after)
+                        .then_some((*bp, Bookmark::new(objset.id(), 0, Bookmark::ZIL_LEVEL, seq)));
+                    if seq < last
+                        && let Some((bp, bm)) = perhaps.take()
+                    {
+                        self.feed(&bp, &bm);
+                    }
+                }
+                zil::Step::Record { record, .. } => {
+                    if let Some((bp, bm)) = perhaps.take() {
+                        self.feed(&bp, &bm);
+                    }
+                    let pointers = record.clear_blkptrs().unwrap_or_default();
+                    // what was born before the claim is in the file as well
+                    for bp in
+                        pointers.iter().filter(|bp| !bp.is_hole() && bp.birth() >= claim && bp.birth() > target.after)
+                    {
+                        self.feed(bp, &Bookmark::new(objset.id(), 0, Bookmark::ZIL_LEVEL, record.header.seq));
+                    }
+                }
+            }
+            ControlFlow::Continue(())
+        });
     }
 
     fn feed(&mut self, bp: &ondisk::BlkPtr, bm: &Bookmark) {

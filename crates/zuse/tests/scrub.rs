@@ -61,9 +61,7 @@ fn damage(path: &Path) {
 }
 
 fn judge(dir: &Path) {
-    let Some(out) = oracle::judge::run("zdb", &["-e", "-p", &dir.display().to_string(), "-bcc", "t"]) else { return };
-    let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && text.contains("No leaks"), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    oracle::judge::no_leaks(dir, "t");
 }
 
 fn clean(spa: &Arc<Spa>) -> bool {
@@ -112,7 +110,72 @@ fn what_is_lost_is_listed_and_a_pause_is_told() {
     let view = spa.view().unwrap();
     assert!(view.scan().unwrap().unwrap().errors > 0);
     assert!(!view.errlog().unwrap().is_empty());
+    assert_eq!(view.error_scrub().unwrap(), None);
     spa.export().unwrap();
+}
+
+/// Those that are lost stay; those that were repaired, overwritten or freed are errors no more.
+#[test]
+fn only_errors_are_scrubbed() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), &["a"]);
+    let errors = |spa: &Arc<Spa>| spa.view().unwrap().errlog().unwrap();
+    let again = |spa: &Arc<Spa>, stop| zuse::error_scrub(spa, 1, &AtomicBool::new(stop), &|_, _| {});
+    fill(&spa);
+    spa.snapshot(&["t@1".to_string()], &[]).unwrap();
+    assert!(again(&spa, false).unwrap().is_none(), "there are no errors");
+    spa.export().unwrap();
+    drop(spa);
+    let whole = std::fs::read(dir.path().join("a")).unwrap();
+    damage(&dir.path().join("a"));
+    let spa = import(dir.path());
+    scrub(&spa, false);
+    let lost = errors(&spa);
+    assert!(lost.len() > 100, "{}", lost.len());
+
+    // it was begun, and begins anew
+    assert!(matches!(again(&spa, true).unwrap(), Some(Scrubbed::Stopped)));
+    assert_eq!(errors(&spa), lost);
+    let unfinished = zuse::scrub(
+        &spa,
+        &ScrubOptions { threads: 1, range: pool::ScrubRange::default() },
+        &AtomicBool::new(false),
+        &|_, _| {},
+    );
+    assert!(unfinished.unwrap_err().to_string().starts_with("currently error scrubbing;"));
+    let Some(Scrubbed::Whole(tally)) = again(&spa, false).unwrap() else { panic!("stopped") };
+    assert_eq!((tally.lost_blocks, tally.copies), (lost.len() as u64, 0), "other blocks were read");
+    assert_eq!(errors(&spa), lost, "what is lost stays an error");
+    let record = spa.view().unwrap().error_scrub().unwrap().unwrap();
+    assert_eq!((record.state, record.to_examine), (ScanState::Finished, 0));
+    assert_eq!((record.examined, record.errors), (lost.len() as u64, lost.len() as u64));
+
+    // a part of the device comes back
+    let middle = 8 << 20;
+    spa.export().unwrap();
+    drop(spa);
+    let file = std::fs::OpenOptions::new().write(true).open(dir.path().join("a")).unwrap();
+    file.write_all_at(&whole[5 << 20..middle], 5 << 20).unwrap();
+    let spa = import(dir.path());
+    again(&spa, false).unwrap();
+    let left = errors(&spa);
+    assert!(!left.is_empty() && left.len() < lost.len(), "{} of {}", left.len(), lost.len());
+    assert!(left.iter().all(|entry| lost.contains(entry)));
+    // and what only a snapshot has is looked for there
+    let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
+    let tx = spa.tx(0).unwrap();
+    let objects: std::collections::BTreeSet<u64> = left.iter().map(|entry| entry.object).collect();
+    objects.iter().for_each(|object| objset.free_object(&tx, *object).unwrap());
+    drop(tx);
+    spa.sync().unwrap();
+    again(&spa, false).unwrap();
+    assert_eq!(errors(&spa), left);
+    spa.destroy_snapshots(&["t@1".to_string()], false).unwrap();
+    spa.wait_freed().unwrap();
+    again(&spa, false).unwrap();
+    assert_eq!(errors(&spa), []);
+    spa.export().unwrap();
+    judge(dir.path());
 }
 
 /// A scrub that was begun, and has everything behind it up to `dataset`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dmu::Zap;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use ondisk::scan::{RebuildPhys, ScanFunc, ScanPhys, ScanState};
+use ondisk::scan::{ErrorScrubPhys, RebuildPhys, ScanFunc, ScanPhys, ScanState};
 use pool::Pool;
 use pool::prop::{nicebytes, nicenum};
 use vdev::VdevType;
@@ -61,6 +61,7 @@ pub(super) struct Checkpoint {
 #[derive(Clone, Debug)]
 pub(super) struct Activity {
     pub(super) scan: Option<ScanPhys>,
+    pub(super) error_scrub: Option<ErrorScrubPhys>,
     /// (top-level vdev, its rebuild).
     pub(super) rebuilds: Vec<(u64, RebuildPhys)>,
     pub(super) removal: Option<Removal>,
@@ -79,6 +80,7 @@ impl Activity {
         }
         Ok(Activity {
             scan: pool.scan().map_err(trouble)?,
+            error_scrub: pool.error_scrub().map_err(trouble)?,
             rebuilds,
             removal: removal(pool).map_err(trouble)?,
             expansion: expansion(pool).map_err(trouble)?,
@@ -120,7 +122,11 @@ impl Activity {
     fn scan_lines(&self, name: &dyn Fn(u64) -> String) -> String {
         let mut text = String::new();
         let scan = self.scan.as_ref();
-        if let Some(scrub) = scan.filter(|s| s.func == ScanFunc::Scrub) {
+        let scrub = scan.filter(|s| s.func == ScanFunc::Scrub);
+        let later = |errors: &&ErrorScrubPhys| errors.start_time >= scan.map_or(0, |scan| scan.start_time);
+        if let Some(errors) = self.error_scrub.as_ref().filter(later) {
+            text.push_str(&error_scrub_text(errors));
+        } else if let Some(scrub) = scrub {
             text.push_str(&scan_text(scrub));
         }
         let resilver = scan.filter(|s| s.func == ScanFunc::Resilver);
@@ -171,6 +177,27 @@ fn percent(part: u64, whole: u64) -> String {
         (_, 0) => "inf".to_owned(),
         _ => format!("{:.2}", 100.0 * part as f64 / whole as f64),
     }
+}
+
+/// What an error scrub came to (OpenZFS: `print_err_scrub_status`).
+fn error_scrub_text(scrub: &ErrorScrubPhys) -> String {
+    let examined = scrub.examined;
+    let text = match scrub.state {
+        ScanState::Finished => {
+            let took = scrub.end_time.wrapping_sub(scrub.start_time);
+            let (days, hours, minutes, seconds) = (took / 86400, took / 3600 % 24, took / 60 % 60, took % 60);
+            let end = ctime(scrub.end_time);
+            format!("scrubbed {examined} error blocks in {days} days {hours:02}:{minutes:02}:{seconds:02} on {end}\n")
+        }
+        ScanState::Canceled => format!("error scrub canceled on {}\n", ctime(scrub.end_time)),
+        _ => {
+            let begun = if scrub.paused { "error scrub paused, started" } else { "error scrub in progress since" };
+            let done = percent(examined, scrub.to_examine.saturating_add(examined));
+            let start = ctime(scrub.start_time);
+            format!("{begun} {start}\n\t{done}% done, issued I/O for {examined} error blocks\n")
+        }
+    };
+    format!(" scrub: {text}")
 }
 
 fn scan_text(scan: &ScanPhys) -> String {

@@ -72,7 +72,7 @@ use crate::{Error, Pool};
 pub use add::VdevRefusal;
 pub use create::{CreateOptions, Populate};
 pub use import::ImportOptions;
-pub use scan::{Place, ScrubRange, ScrubResult, Target};
+pub use scan::{Nearest, Place, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use task::TaskCx;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
 
@@ -118,6 +118,8 @@ pub struct Spa {
     replay_meter: zil::replay::Meter,
     /// Deduplicated blocks.
     pub(crate) dedup: Arc<LiveTables>,
+    /// When the time of a txg was last noted.
+    times: scan::LastNoted,
     /// Cloned blocks.
     clones: Arc<LiveClones>,
     /// The largest sector, and what a byte may come to.
@@ -160,6 +162,7 @@ impl Spa {
             name,
             guid,
             worst: worst_case(zio.tree()),
+            times: scan::LastNoted::default(),
             multihost: multihost::Multihost::new(zio.tree().clone(), hooks.env.clone()),
             hooks,
             zio,

@@ -112,6 +112,7 @@ impl Spa {
                     return Ok((false, 0));
                 }
                 self.sync_deferred_frees(&mos, tx)?;
+                self.sync_times(&mos, tx)?;
             }
             self.book_mos(&mos, tx)?;
             self.sync_frees(&mos, tx)?;

@@ -10,7 +10,9 @@
 //! Each txg that changed anything [settles](Place::settle) the record: what was destroyed hands on to what came after it, and where a
 //! snapshot was taken, it comes first, for its blocks may be freed from the head. So no record leads to what is not there.
 
+mod errors;
 mod place;
+mod times;
 
 use std::sync::Arc;
 
@@ -22,7 +24,10 @@ use crate::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, ErrorEntry, Pool, errlog};
 
+pub use errors::ScrubRefusal;
 pub use place::{Place, Target};
+pub(crate) use times::LastNoted;
+pub use times::Nearest;
 
 /// The record of the MOS directory.
 const SCAN: &str = "scan";
@@ -53,7 +58,7 @@ impl Spa {
     /// Records that a scrub begins, which will see about `to_examine` bytes; an unfinished one goes on where it was, over the range that it had.
     ///
     /// # Errors
-    /// [`Error::Resilvering`]; when the pool is suspended.
+    /// [`Error::Resilvering`]; [`Error::Scrubbing`] while an error scrub is not finished; when the pool is suspended.
     pub fn scrub_begin(self: &Arc<Self>, to_examine: u64, range: ScrubRange) -> Result<(), Error> {
         self.sync_task(move |cx| {
             if let Some(mut phys) = running(cx.mos)? {
@@ -63,6 +68,7 @@ impl Spa {
                 phys.flags &= !ScanPhys::FLAG_SCRUB_PAUSED;
                 return put(cx.mos, cx.tx, &phys);
             }
+            errors::forget(cx)?;
             let phys = ScanPhys {
                 func: ScanFunc::Scrub,
                 state: ScanState::Scanning,
@@ -114,7 +120,9 @@ impl Spa {
     /// When the pool is suspended.
     pub fn scrub_pause(self: &Arc<Self>) -> Result<bool, Error> {
         self.sync_task(move |cx| {
-            let Some(mut phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return Ok(false) };
+            let Some(mut phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else {
+                return errors::pause(cx);
+            };
             phys.flags |= ScanPhys::FLAG_SCRUB_PAUSED;
             put(cx.mos, cx.tx, &phys)?;
             Ok(true)
@@ -139,7 +147,7 @@ impl Spa {
     /// When the pool is suspended.
     pub fn scrub_cancel(self: &Arc<Self>) -> Result<bool, Error> {
         self.sync_task(|cx| {
-            let Some(phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return Ok(false) };
+            let Some(phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return errors::cancel(cx) };
             end(cx, phys, ScanState::Canceled)?;
             Ok(true)
         })
