@@ -3,7 +3,8 @@
 //!
 //! An entry names a block of a file system and the txg that it was born in. It is looked for in the file system, then in its snapshots, from the
 //! newest to those that are older than the block; where it is found, it and all below it are read. One that is found nowhere was freed or
-//! overwritten, and is no error any more. One that cannot be looked for, since the way to it is damaged, stays one.
+//! overwritten, and is no error any more. One that cannot be looked for, since the way to it is damaged, stays one; so does a block of an intent
+//! log, which no entry tells the place of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,6 +22,9 @@ use crate::verify::{Damage, Error, Options, Tally};
 
 /// Entries that are looked for while one txg is open (OpenZFS: `zfs_scrub_error_blocks_per_txg`).
 const PER_TXG: usize = 1 << 12;
+
+/// The level of a block of an intent log, as the list has it.
+const LOG_LEVEL: i64 = Bookmark::ZIL_LEVEL.cast_signed() as i64;
 
 /// Reads the blocks in the pool's list of errors. `progress` as in [`crate::scrub()`]; when `stop` becomes true the error scrub pauses. `None`:
 /// the list is empty.
@@ -81,8 +85,12 @@ struct Search<'a> {
 impl Search<'_> {
     fn all(&mut self, entries: &[ErrorEntry]) -> Result<(), Error> {
         for group in entries.chunk_by(|a, b| a.objset == b.objset) {
-            let mut wanted = Wanted::of(group);
             let id = group.first().map_or(0, |entry| entry.objset);
+            let (trees, logs): (Vec<_>, Vec<_>) = group.iter().cloned().partition(|entry| entry.level != LOG_LEVEL);
+            let mut wanted = Wanted::of(&trees);
+            if id != 0 && self.view.dataset_phys(id).is_ok() {
+                self.seen.lost.extend(logs);
+            }
             if id == 0 {
                 self.objset(self.view.mos(), &self.view.mos().rootbp(), &mut wanted);
             } else if self.view.dataset_phys(id).is_ok() {
