@@ -59,7 +59,7 @@ fn the_first_block_grows_with_the_file_up_to_the_record_size() {
     cut(&zfs, extended, 1 << 40);
     assert_eq!((block(large), block(extended)), (16384, 16384));
     assert_eq!(all(&zfs, id), model);
-    zfs.fsync(id).unwrap();
+    zfs.spa().sync().unwrap();
     assert_eq!(all(&zfs, id), model);
     drop(zfs);
     scratch.again();
@@ -88,7 +88,7 @@ fn large_records_and_large_writes_come_back() {
             back.extend_from_slice(&buf[..n]);
         }
         assert!(back == data);
-        zfs.fsync(id).unwrap();
+        zfs.spa().sync().unwrap();
     }
     drop(zfs);
     scratch.again();
@@ -140,7 +140,7 @@ fn holes_are_found_before_and_after_the_sync() {
         assert_eq!(zfs.seek_data(id, 31 * 4096).unwrap_err().errno(), 6);
         assert_eq!(zfs.getattr(id).unwrap().size, 40 * 4096);
         assert!(all(&zfs, id) == model);
-        zfs.fsync(id).unwrap();
+        zfs.spa().sync().unwrap();
     }
     // what is dirty counts as data at once
     zfs.write(&ROOT, id, 5 * 4096, &[1]).unwrap();
@@ -156,13 +156,13 @@ fn space_is_told_and_given_back() {
     let id = file(&zfs, "f");
     let before = zfs.statfs().unwrap();
     zfs.write(&ROOT, id, 0, &noise(3, 8 << 20)).unwrap();
-    zfs.fsync(id).unwrap();
+    zfs.spa().sync().unwrap();
     let full = zfs.statfs().unwrap();
     assert!(full.bfree + 60 <= before.bfree && full.frsize == 128 << 10 && full.namelen == 255);
     assert!(full.files - full.ffree > before.files - before.ffree || full.files - full.ffree >= 1);
     cut(&zfs, id, 0);
-    zfs.fsync(id).unwrap();
-    zfs.fsync(id).unwrap();
+    zfs.spa().sync().unwrap();
+    zfs.spa().sync().unwrap();
     assert!(zfs.statfs().unwrap().bfree + 4 >= before.bfree);
     drop(zfs);
     scratch.close();
