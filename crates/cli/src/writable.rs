@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use control::Caller;
 use pool::{Hooks, ImportOptions, OpenOptions, Spa};
 use vdev::import::Candidate;
 use vdev::{Device, FileDevice, Latency};
@@ -30,6 +31,11 @@ type Opened = (PathBuf, Arc<dyn Device>);
 /// What pools that are written are told by the rooms above them.
 pub(crate) fn hooks() -> Hooks {
     Hooks { used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() }
+}
+
+/// Whom requests to a pool come from.
+pub(crate) fn caller() -> Caller {
+    Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
 }
 
 /// Opens a remembered pool for a change. `doing` begins the message of a failure: `cannot export 'tank'`.

@@ -145,20 +145,23 @@ impl Lanes {
     }
 }
 
-/// Cuts records into windows, by the bytes that each may dirty.
-pub(crate) fn windows(bytes: impl Iterator<Item = u64>) -> Vec<Range<usize>> {
-    let mut all = Vec::new();
-    let (mut start, mut sum, mut end) = (0, 0u64, 0);
-    for (n, bytes) in bytes.enumerate() {
-        if n > start && (n - start >= WINDOW_RECORDS || sum.saturating_add(bytes) > WINDOW_BYTES) {
-            all.push(start..n);
-            (start, sum) = (n, 0);
-        }
-        sum = sum.saturating_add(bytes);
-        end = n + 1;
-    }
-    if end > start {
+/// How many records the first window has, by the bytes that each may dirty.
+pub(crate) fn window(bytes: impl Iterator<Item = u64>) -> usize {
+    let mut sum = 0u64;
+    let fits = |(n, bytes): &(usize, u64)| {
+        sum = sum.saturating_add(*bytes);
+        *n == 0 || (*n < WINDOW_RECORDS && sum <= WINDOW_BYTES)
+    };
+    bytes.enumerate().take_while(fits).count()
+}
+
+/// Cuts records into windows.
+pub(crate) fn windows(bytes: &[u64]) -> Vec<Range<usize>> {
+    let (mut all, mut start) = (Vec::new(), 0);
+    while let Some(rest) = bytes.get(start..).filter(|rest| !rest.is_empty()) {
+        let end = start + window(rest.iter().copied());
         all.push(start..end);
+        start = end;
     }
     all
 }

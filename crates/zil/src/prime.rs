@@ -120,7 +120,7 @@ fn dnodes(objset: &Arc<Objset>, objects: BTreeSet<u64>) {
 
 /// Which records the windows of a replay will leave out, as long as no record fails.
 fn superseded(objset: &Arc<Objset>, due: &[Due<'_>]) -> HashSet<usize> {
-    let windows = plan::windows(due.iter().map(|due| due.bytes));
+    let windows = plan::windows(&due.iter().map(|due| due.bytes).collect::<Vec<_>>());
     let within = |window: Range<usize>| {
         let found = replay::superseded(objset, due.get(window.clone()).unwrap_or_default());
         found.into_iter().map(move |n| window.start + n)

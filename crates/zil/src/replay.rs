@@ -229,8 +229,7 @@ impl<R: Replayer> Replay<'_, R> {
     fn run(&self, due: &[Due<'_>], done: &mut Replayed<R::Error>) -> Result<(), R::Error> {
         let (mut rest, mut most) = (due, usize::MAX);
         while !rest.is_empty() {
-            let len =
-                plan::windows(rest.iter().map(|due| due.bytes)).first().map_or(1, |window| window.len().min(most));
+            let len = plan::window(rest.iter().map(|due| due.bytes)).min(most);
             let (now, later) = rest.split_at_checked(len).unwrap_or((rest, &[]));
             let place = match self.replayer.window(now.iter().map(|due| due.bytes).sum()) {
                 // where little room is left fewer may fit

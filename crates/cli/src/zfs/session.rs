@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use control::{Caller, Control, Failed, Ioc};
+use control::{Control, Failed, Ioc};
 use nvlist::NvList;
 use pool::{Dataset, Spa};
 
@@ -66,8 +66,7 @@ impl Session {
         let Some(record) = state::find(name)? else { return Ok(None) };
         let spa = writable::open(&record, &format!("cannot open '{name}'"))?;
         pools::writing(&spa);
-        let caller = Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() };
-        let control = Control::new(spa, caller);
+        let control = Control::new(spa, writable::caller());
         self.open.borrow_mut().push(control.clone());
         let view = control.spa().view().map_err(|e| failed(format!("cannot open '{name}': {e}")))?;
         for (root, location) in &record.keys {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use control::{Caller, Control};
+use control::Control;
 use ondisk::label::key;
 use pool::{Pool, Value};
 use vdev::create::layout;
@@ -83,7 +83,7 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
     let opened = new.open().map_err(|e| cannot(of_device(&e)))?;
     let laid_out = layout(&new.spec, &|path| opened.device(path), spa.layout_options(ashift), spa.env());
     let laid_out = laid_out.map_err(|e| cannot(of_device(&e)))?;
-    let mut control = Control::new(spa, caller());
+    let mut control = Control::new(spa, writable::caller());
     control.add_vdevs(laid_out, allowed.ashift).map_err(|e| cannot(why(&e)))?;
     opened.keep();
     let mut record = record;
@@ -91,10 +91,6 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
     let remembered = state::remember(&record);
     writable::close(control.spa(), doing)?;
     remembered
-}
-
-pub(super) fn caller() -> Caller {
-    Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
 }
 
 /// What went wrong, in OpenZFS's words.

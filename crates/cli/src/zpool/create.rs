@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use base::{Env, tunable};
-use control::{Caller, Control};
+use control::Control;
 use nvlist::{NvList, Value as Nv};
 use pool::feature::{self, FEATURES};
 use pool::{CreateOptions, Hooks, Kind, Value};
@@ -303,7 +303,7 @@ fn make(
     key: Option<&Material>,
     hooks: Hooks,
 ) -> Result<Control, String> {
-    let caller = Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() };
+    let caller = writable::caller();
     let hidden = key.map(Material::hidden);
     Control::create_pool(new, options, root, hidden.as_ref(), (hooks, caller)).map_err(|e| match (e.errno, *e.error) {
         (ENOSPC, _) => "one or more devices is out of space".to_owned(),

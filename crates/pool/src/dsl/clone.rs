@@ -11,7 +11,6 @@ use crate::dsl::Refusal;
 use crate::dsl::create::NEW_BLOCKS;
 use crate::dsl::lookup::{Live, check_name, refused};
 use crate::prop::FS;
-use crate::spa::heads::Head;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
@@ -67,9 +66,7 @@ impl TaskCx<'_> {
             return Ok(());
         }
         objset.set_zil_header(self.tx, ZilHeader::empty())?;
-        let policy = spa.policy_of(mos, phys.dir_obj)?;
-        spa.heads.insert(Head::new(objset, policy, mos.prop_number(phys.dir_obj, "refreservation")?));
-        Ok(())
+        spa.add_head(mos, objset, phys.dir_obj).map(drop)
     }
 
     /// The ZAP in which directory `dir` lists the heads that were cloned of its snapshots.

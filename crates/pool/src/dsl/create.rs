@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use dmu::{Objset, Tx, WritePolicy};
+use dmu::{Objset, Tx};
 use ondisk::ObjsetType;
 
 use crate::dsl::lookup::{Live, check_name, refused, split_parent};
 use crate::dsl::{NewKey, Refusal, WithoutKey};
 use crate::mos::Mos;
 use crate::prop::{FS, VOL};
-use crate::spa::heads::Head;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
@@ -110,9 +109,7 @@ impl TaskCx<'_> {
         let flags = if accounted { spa.accounting_flags(mos)? } else { 0 };
         let objset = Objset::create(spa.zio().clone(), ds.id, os_type, flags, self.tx)?;
         init(&objset, self.tx)?;
-        let policy: WritePolicy = spa.policy_of(mos, ds.phys.dir_obj)?;
-        let reserved = mos.prop_number(ds.phys.dir_obj, "refreservation")?;
-        spa.heads.insert(Head::new(objset, policy, reserved));
+        spa.add_head(mos, objset, ds.phys.dir_obj)?;
         if accounted {
             for name in ["userobj_accounting", "project_quota"] {
                 if spa.feature_enabled(mos, name)? {

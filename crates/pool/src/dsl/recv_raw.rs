@@ -16,7 +16,7 @@ use crate::dsl::props::Put;
 use crate::dsl::recv::{Begun, RecvBegin};
 use crate::dsl::{Refusal, crypt::KeyForm};
 use crate::mos::Mos;
-use crate::spa::heads::{Head, OTN_ZAP_METADATA};
+use crate::spa::heads::OTN_ZAP_METADATA;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
@@ -159,9 +159,7 @@ impl Spa {
                 let mos = self.live_mos()?;
                 let phys = mos.dataset_phys(id)?;
                 let objset = Objset::open_writable(self.zio().clone(), id, &phys.bp)?;
-                let policy = self.policy_of(&mos, phys.dir_obj)?;
-                let reserved = mos.prop_number(phys.dir_obj, "refreservation")?;
-                self.heads.insert(Head::new(objset, policy, reserved)).objset.clone()
+                self.add_head(&mos, objset, phys.dir_obj)?.objset.clone()
             }
         };
         let tx = self.tx(0)?;
@@ -193,9 +191,7 @@ impl TaskCx<'_> {
     pub(crate) fn fill_raw(&self, req: &RecvBegin, id: u64, dir: u64, raw: &RawHead) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
         let objset = Objset::create_raw(spa.zio().clone(), id, req.os_type(), &raw.objset, self.tx)?;
-        let policy = spa.policy_of(mos, dir)?;
-        spa.heads.insert(Head::new(objset, policy, mos.prop_number(dir, "refreservation")?));
-        Ok(())
+        spa.add_head(mos, objset, dir).map(drop)
     }
 
     /// Before the end of a raw receive: keys are stored, and whoever opens the dataset does so with its key.

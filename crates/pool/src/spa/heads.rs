@@ -181,9 +181,13 @@ impl Spa {
         if !to_replay {
             check_replayed(&objset, name)?;
         }
-        let policy = self.policy_of(mos, phys.dir_obj)?;
-        let reserved = mos.prop_number(phys.dir_obj, "refreservation")?;
-        Ok(self.heads.insert(Head::new(objset, policy, reserved)).objset.clone())
+        Ok(self.add_head(mos, objset, phys.dir_obj)?.objset.clone())
+    }
+
+    /// Keeps an object set open for writing, as the properties of its directory `dir` have it.
+    pub(crate) fn add_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Head>, Error> {
+        let policy = self.policy_of(mos, dir)?;
+        Ok(self.heads.insert(Head::new(objset, policy, mos.prop_number(dir, "refreservation")?)))
     }
 
     /// What changed in the properties of directory `dir` changes how open heads in it, and below it, are written.

@@ -17,7 +17,6 @@ use zil::replay::Meter;
 
 use crate::mos::Mos;
 use crate::spa::Spa;
-use crate::spa::heads::Head;
 use crate::{Dataset, Error, ListOptions, Pool};
 
 /// A dataset with a log that is not claimed.
@@ -97,10 +96,7 @@ impl Spa {
             if found.is_some() {
                 continue;
             }
-            // who came from a snapshot may have the header that it was taken with
-            let own = log.objset.phys().zil_header.log.birth() > mos.dataset_phys(log.id)?.creation_txg;
-            let blocks = if own { zil::claim::blocks_of(&log.objset) } else { Vec::new() };
-            self.give_up(&mos, &tx, log, blocks)?;
+            self.give_up(&mos, &tx, log, own_blocks(&mos, &log.objset)?)?;
             ended.push(log.id);
         }
         drop(tx);
@@ -116,12 +112,7 @@ impl Spa {
 
     fn set_log(&self, mos: &Mos, tx: &Tx, log: &Unclaimed, header: ZilHeader) -> Result<(), Error> {
         let objset = Objset::open_writable(self.zio.clone(), log.id, &mos.dataset_phys(log.id)?.bp)?;
-        let head = self.heads.insert(Head::new(
-            objset,
-            self.policy_of(mos, log.dir)?,
-            mos.prop_number(log.dir, "refreservation")?,
-        ));
-        head.objset.set_zil_header(tx, header)?;
+        self.add_head(mos, objset, log.dir)?.objset.set_zil_header(tx, header)?;
         self.txgs.note_work();
         Ok(())
     }
@@ -184,6 +175,12 @@ impl Spa {
             Ok(())
         })
     }
+}
+
+/// The blocks of a log that are its dataset's own: who came from a snapshot may have the header that it was taken with.
+pub(crate) fn own_blocks(mos: &Mos, objset: &Arc<Objset>) -> Result<Vec<BlkPtr>, Error> {
+    let own = objset.phys().zil_header.log.birth() > mos.dataset_phys(objset.id())?.creation_txg;
+    Ok(if own { zil::claim::blocks_of(objset) } else { Vec::new() })
 }
 
 /// Refuses what is not replayed.

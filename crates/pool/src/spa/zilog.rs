@@ -22,6 +22,7 @@ use zio::Bookmark;
 use crate::Error;
 use crate::spa::Spa;
 use crate::spa::heads::Head;
+use crate::spa::logs::own_blocks;
 
 /// The feature of logs with records of extended attributes.
 const ZILSAXATTR: &str = "zilsaxattr";
@@ -66,10 +67,7 @@ impl LogDevice for DatasetLog {
     fn left_behind(&self) -> Result<Vec<BlkPtr>, zil::Error> {
         let spa = self.spa()?;
         let head = self.head(&spa)?;
-        let created = spa.live_mos().and_then(|mos| mos.dataset_phys(self.id)).map_err(refused)?.creation_txg;
-        // who came from a snapshot may have the header that it was taken with
-        let own = head.objset.phys().zil_header.log.birth() > created;
-        Ok(if own { zil::claim::blocks_of(&head.objset) } else { Vec::new() })
+        spa.live_mos().and_then(|mos| own_blocks(&mos, &head.objset)).map_err(refused)
     }
 
     fn open(&self) -> Result<Tx, zil::Error> {

@@ -103,11 +103,10 @@ impl<'a> Filler<'a> {
         self.owed = self.owed.max(txg);
     }
 
-    /// Lays out `itxs` in blocks, the first of which has `first` bytes. None if nothing is left to be logged.
+    /// Lays out `itxs` in blocks, the first of which has `first` bytes. No block if nothing is left to be logged.
     pub(crate) fn fill(&mut self, first: u64, itxs: Vec<(Txg, Itx)>) -> Vec<Filled> {
         let itxs = self.indirect(itxs);
-        self.left = itxs.iter().map(|(_, itx)| itx.full_size()).sum();
-        self.longest = itxs.iter().map(|(_, itx)| itx.record.len() as u64).max().unwrap_or(0);
+        (self.left, self.longest) = Filler::burst(&itxs);
         self.open = Filled::new(first);
         for (txg, itx) in itxs {
             let size = itx.full_size();
@@ -122,7 +121,7 @@ impl<'a> Filler<'a> {
         blocks
     }
 
-    /// Bytes that the itxs of the last [`Filler::fill`] took, and the longest record: a burst.
+    /// Bytes that `itxs` take, and the longest record: a burst.
     pub(crate) fn burst(itxs: &[(Txg, Itx)]) -> (u64, u64) {
         let longest = itxs.iter().map(|(_, itx)| itx.record.len() as u64).max().unwrap_or(0);
         (itxs.iter().map(|(_, itx)| itx.full_size()).sum(), longest)
