@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+/// That of the `zuse` binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The peer's driver, `zpeer`: `$ZPEER`, or what `peer/build-peer target/peer` made.
 #[must_use]
 pub fn zpeer() -> Option<PathBuf> {

@@ -31,6 +31,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// Blocks are allocated by one thread and freed by another, many thousands a second: with the C library's allocator the two wait for its
+/// locks, and a large block's memory goes back to the system each time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let program = args.next().unwrap_or_default();

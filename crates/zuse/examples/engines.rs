@@ -18,6 +18,10 @@ use zuse::zpl::live::{Cred, NewFile};
 use zuse::zpl::{Kind, UsedByBonus};
 use zuse::{Files, Pool};
 
+/// That of the `zuse` binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 /// Bytes of a pool.

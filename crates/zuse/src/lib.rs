@@ -16,6 +16,9 @@
 //! Damage is data here, not an error: it goes to a [`Report`], and the work goes on with what is left. An error is what ends
 //! the work: the destination is full, the output is closed.
 //!
+//! A program that moves much data should choose an allocator (`#[global_allocator]`) that keeps freed memory and lets one thread free what another
+//! allocated without a lock, as the `zuse` command does with `mimalloc`: with glibc's, large blocks are written and received at half the speed.
+//!
 //! Names and trees come from the pool and may lie: names that are no names are refused, and a copy touches the host only
 //! through descriptors of directories that it made itself, following no symbolic link.
 #![forbid(unsafe_code)]
