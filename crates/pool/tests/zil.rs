@@ -273,3 +273,29 @@ fn logs_of_datasets_that_change_behind_their_backs() {
         assert!(text.contains("No leaks"), "{text}");
     }
 }
+
+/// A snapshot's root block has the log that its dataset had then. A clone has none of it, though its key is not at hand.
+#[test]
+fn a_clone_made_without_its_key_has_no_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), "a");
+    let fs = Fs::open(&spa, "t/e");
+    fs.work();
+    spa.snapshot(&["t/e@s".to_owned()], &[]).unwrap();
+    drop(fs);
+    let header = |name: &str| {
+        let objset = spa.view().unwrap().dataset(name).unwrap().objset().unwrap();
+        objset.phys().zil_header.clone()
+    };
+    assert_ne!(header("t/e@s"), ZilHeader::empty());
+    spa.unload_key("t/e").unwrap();
+    spa.clone_dataset("t/e@s", "t/c", Vec::new()).unwrap();
+    spa.sync().unwrap();
+    assert_eq!(header("t/c"), ZilHeader::empty());
+    spa.load_key("t/e", &key().wrapping).unwrap();
+    Fs::open(&spa, "t/c").work();
+    spa.export().unwrap();
+    if let Some(text) = zdb(dir.path(), "-bcc") {
+        assert!(text.contains("No leaks"), "{text}");
+    }
+}
