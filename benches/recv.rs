@@ -1,5 +1,5 @@
 //! `cargo bench -p zuse-benches --bench recv [-- blocks=1000000 files=100000 rounds=5]`: the streams of the benchmark `send` received into new pools,
-//! with batches of several sizes (`zfs_recv_write_batch_size`), beside OpenZFS's own engine, in turn.
+//! with batches of several sizes (`zfs_recv_write_batch_size`), or of `batch=N` bytes alone, beside OpenZFS's own engine, in turn.
 //!
 //! Prints blocks per CPU second and per second of wall time, and the peak of the process's memory; medians. The pools that are sent, and the
 //! streams, are kept in `$ZUSE_BENCH_DIR` (`target/bench`) for the next time.
@@ -33,7 +33,8 @@ fn main() {
     make_streams(&source);
     println!("median of {rounds} rounds in turn; thousand blocks a second, MB");
     println!("{:<18}{:>9}{:>12}  {:<9}{:>10}{:>9}{:>10}", "", "blocks", "batch", "", "CPU s", "wall s", "peak MB");
-    for batch in BATCHES {
+    let only = option("batch", u64::MAX);
+    for batch in BATCHES.into_iter().filter(|batch| only == u64::MAX || only == *batch) {
         let (mut of_zuse, mut of_peer) = (vec![Vec::new(); SENT.len()], vec![Vec::new(); SENT.len()]);
         for _ in 0..rounds {
             add(&mut of_zuse, ours(&source, batch));

@@ -81,12 +81,12 @@ impl<'a, O: Write, E: Write> Dumper<'a, O, E> {
         if self.options.ignore_checksums {
             reader = reader.without_checksums();
         }
-        let mut bad_end = false;
+        let (mut bad_end, mut stale) = (false, Stale::default());
         let outcome = loop {
             match reader.step()? {
                 Step::Record(found) => {
                     bad_end |= found.end_mismatch.is_some();
-                    self.record(&found, reader.payload(found.need)).map_err(Error::Output)?;
+                    self.record(&found, stale.take(reader.payload(&found), found.need)).map_err(Error::Output)?;
                 }
                 Step::Eof { torn: 0, open: false, .. } if bad_end => break Outcome::BadChecksum,
                 Step::Eof { torn: 0, open: false, .. } => break Outcome::Complete,
@@ -289,4 +289,21 @@ fn spill(out: &mut impl Write, r: &Spill, size: usize) -> std::io::Result<()> {
     write!(out, "SPILL block for object = {} length = {} flags = {} ", r.object, r.length, r.flags)?;
     write!(out, "compression type = {} compressed_size = {} ", r.compressiontype, r.compressed_size)?;
     writeln!(out, "payload_size = {size} {}", crypt(&r.crypt))
+}
+
+/// The buffer that OpenZFS reads payloads to: where a stream is cut off, the rest of what is shown is of earlier ones.
+#[derive(Default)]
+struct Stale(Vec<u8>);
+
+impl Stale {
+    /// A payload of `need` bytes, of which these are there.
+    fn take(&mut self, have: &[u8], need: usize) -> &[u8] {
+        if self.0.len() < need {
+            self.0.resize(need, 0);
+        }
+        if let Some(to) = self.0.get_mut(..have.len()) {
+            to.copy_from_slice(have);
+        }
+        self.0.get(..need).unwrap_or(&[])
+    }
 }

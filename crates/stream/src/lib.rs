@@ -1,8 +1,9 @@
 //! Send streams: the row of records that `zfs send` writes, and the tools that look into one.
 //!
-//! * [`Reader`] walks a stream record by record, in either byte order, over any [`std::io::Read`]. One buffer holds the
-//!   payload at hand and is used again for the next, so memory is bounded by the largest block (16 MiB) or the largest
-//!   nvlist that the tunables allow, whatever the stream's length and whatever its headers claim.
+//! * [`Reader`] walks a stream record by record, in either byte order, over any [`std::io::Read`]. It reads pieces of a megabyte, in which
+//!   records and payloads are looked at where they stand; a receive keeps them there until they are written. Pieces are used again, so memory is
+//!   bounded by what is kept and the largest block (16 MiB), or the largest nvlist that the tunables allow, whatever the stream's length and whatever
+//!   its headers claim.
 //! * The running fletcher4 is taken over every byte as it passes. [`Reader::next_record`] refuses a record whose sum is
 //!   wrong, a substream whose END does not agree, and a stream that stops in the middle; `zstream dump` shows such a
 //!   stream as far as it goes, so [`dump::Dumper`] works on the lenient walk below it.
@@ -18,6 +19,7 @@
 //! Called by the `cli` (`zstream`). OpenZFS: `cmd/zstream`, `libzfs_sendrecv.c`.
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod dump;
 pub mod edit;
 mod error;

@@ -1,13 +1,15 @@
 //! The walk over the records of a stream.
 
-use std::io::{self, Read};
+use std::io::Read;
 
 use base::{Endian, tunable};
 use codec::fletcher::Fletcher4;
 use ondisk::SPA_MAXBLOCKSIZE;
-use ondisk::send::{CHECKSUM_OFFSET, DMU_BACKUP_MAGIC, DRR_NUMTYPES, Header, RECORD_SIZE, Record};
+use ondisk::send::{CHECKSUM_OFFSET, DMU_BACKUP_MAGIC, DRR_NUMTYPES, Header, RECORD_SIZE, Record, RecordType};
+use zio::Buf;
 
 use crate::Error;
+use crate::ahead::Ahead;
 
 /// Takes the records of a stream, one after the other.
 ///
@@ -21,16 +23,15 @@ use crate::Error;
 /// ```
 #[derive(Debug)]
 pub struct Reader<R> {
-    input: R,
+    input: Ahead<R>,
     /// Known from the first record on.
     endian: Option<Endian>,
     verify: bool,
     sum: Fletcher4,
-    /// The sum at the end of the record before.
-    before: [u64; 4],
+    /// Bytes that were taken last and are not in the sum yet: the sum in a record, its payload and the next record are summed in one go.
+    unsummed: usize,
     /// Bytes of whole records and payloads that were read, the record that ended the walk included.
     offset: u64,
-    payload: Vec<u8>,
     /// Substreams that have begun and not ended: what makes an end of input an early one.
     open: bool,
 }
@@ -48,9 +49,10 @@ pub struct Entry<'a> {
 
 /// What the lenient walk met.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // nearly every one is the large one
 pub(crate) enum Step {
-    /// A record; its payload is in the buffer.
-    Record(Box<Found>),
+    /// A record; its payload can be looked at.
+    Record(Found),
     /// The input ended: `torn` bytes of a record that is not whole came first.
     Eof { offset: u64, torn: u64, open: bool },
     /// The sum in a record is not that of what came before: the walk ends here.
@@ -63,7 +65,7 @@ pub(crate) enum Step {
 pub(crate) struct Found {
     pub(crate) offset: u64,
     pub(crate) header: Header,
-    /// Bytes of payload that the record claims; the buffer holds as many.
+    /// Bytes of payload that the record claims.
     pub(crate) need: usize,
     /// Bytes of payload that were there. Fewer than `need`: the stream is cut off.
     pub(crate) have: usize,
@@ -72,19 +74,10 @@ pub(crate) struct Found {
 }
 
 impl<R: Read> Reader<R> {
-    /// A reader that verifies checksums. `input` need not be buffered for payloads, but records are small: a
-    /// [`io::BufReader`] around a file or socket pays.
+    /// A reader that verifies checksums. It reads in large pieces: `input` need not be buffered.
     pub fn new(input: R) -> Self {
-        Reader {
-            input,
-            endian: None,
-            verify: true,
-            sum: Fletcher4::new(),
-            before: [0; 4],
-            offset: 0,
-            payload: Vec::new(),
-            open: false,
-        }
+        let (input, sum) = (Ahead::new(input), Fletcher4::new());
+        Reader { input, endian: None, verify: true, sum, unsummed: 0, offset: 0, open: false }
     }
 
     /// Leaves the checksums unverified.
@@ -110,7 +103,7 @@ impl<R: Read> Reader<R> {
     /// [`Error::BadMagic`] if this is no stream; [`Error::Checksum`], [`Error::Truncated`], [`Error::UnknownType`],
     /// [`Error::TooLarge`] if it is broken; [`Error::Io`].
     pub fn next_record(&mut self) -> Result<Option<Entry<'_>>, Error> {
-        let found = match self.step()? {
+        let Found { offset, header, need, have, end_mismatch } = match self.step()? {
             Step::Record(found) => found,
             Step::Eof { torn: 0, open: false, .. } => return Ok(None),
             Step::Eof { offset, torn, .. } => {
@@ -119,75 +112,92 @@ impl<R: Read> Reader<R> {
             Step::Mismatch { offset, computed, found } => return Err(Error::Checksum { offset, computed, found }),
             Step::UnknownType { offset, kind } => return Err(Error::UnknownType { offset, kind }),
         };
-        let Found { offset, header, need, have, end_mismatch } = *found;
         if have < need {
             return Err(Error::Truncated { offset, need: need as u64, have: have as u64 });
         }
         if let (Some(computed), Record::End(end)) = (end_mismatch, &header.record) {
             return Err(Error::Checksum { offset, computed, found: end.checksum });
         }
-        Ok(Some(Entry { offset, header, payload: self.payload.get(..need).unwrap_or(&[]) }))
+        Ok(Some(Entry { offset, header, payload: self.input.around(need, 0) }))
     }
 
-    /// The payload buffer as far as the record at hand claims; bytes that were not there are those of an earlier one.
-    pub(crate) fn payload(&self, need: usize) -> &[u8] {
-        self.payload.get(..need).unwrap_or(&[])
+    /// The payload of the record at hand.
+    pub(crate) fn payload(&self, found: &Found) -> &[u8] {
+        self.input.around(found.have, 0)
+    }
+
+    /// The payload of the record that was taken last, `len` bytes, to be kept: it shares the memory of all that was read with it.
+    pub(crate) fn shared(&self, len: usize) -> Buf {
+        self.input.taken(len)
     }
 
     /// One record of the lenient walk: errors are only what stops any reader.
     pub(crate) fn step(&mut self) -> Result<Step, Error> {
         let offset = self.offset;
-        let mut buf = [0; RECORD_SIZE];
-        let have = self.fill(&mut buf)?;
-        if have < RECORD_SIZE {
+        let have = self.want(RECORD_SIZE)?;
+        let Some(buf) = self.input.around(0, have).first_chunk::<RECORD_SIZE>() else {
             // OpenZFS reads a record in two parts, and counts the first one where it is whole
             self.offset += if have >= CHECKSUM_OFFSET { CHECKSUM_OFFSET as u64 } else { 0 };
+            self.take(have);
             return Ok(Step::Eof { offset, torn: have as u64, open: self.open });
-        }
+        };
         let e = match self.endian {
             Some(e) => e,
-            None => byte_order(&buf)?,
+            None => byte_order(buf)?,
         };
         let first = self.endian.replace(e).is_none();
 
-        let kind = Header::record_type(&buf, e).map_err(|source| Error::Record { offset, source })?;
+        let kind = Header::record_type(buf, e).map_err(|source| Error::Record { offset, source })?;
         if first && kind != 0 {
             return Err(Error::BadMagic { found: kind.into() });
         }
         self.offset += RECORD_SIZE as u64;
-        if let Some((computed, found)) = self.sum_record(&buf, kind, e) {
+        let header = Header::decode(buf, e);
+        // what END tells is the sum before it
+        let before = (self.verify && kind == RecordType::End as u32).then(|| self.sum_up(e));
+        let mismatch = self.sum_record(kind, e);
+        self.input.take(RECORD_SIZE);
+        self.unsummed = if self.verify { RECORD_SIZE - CHECKSUM_OFFSET } else { 0 };
+        if let Some((computed, found)) = mismatch {
             return Ok(Step::Mismatch { offset, computed, found });
         }
         if kind >= DRR_NUMTYPES {
             return Ok(Step::UnknownType { offset, kind });
         }
-        let header = Header::decode(&buf, e).map_err(|source| Error::Record { offset, source })?;
+        let header = header.map_err(|source| Error::Record { offset, source })?;
         let need = payload_limit(&header, offset)?;
-        let have = self.take_payload(need, e)?;
+        let have = self.want(need)?;
+        self.take(have);
+        if have == need {
+            self.offset += need as u64;
+            if !need.is_multiple_of(4) {
+                // the sum is over words, and those of the next record begin anew
+                self.sum_up(e);
+            }
+        }
 
         let mut end_mismatch = None;
         match &header.record {
             Record::Begin(_) => self.open = true,
             Record::End(end) => {
                 self.open = false;
-                end_mismatch = (self.verify && end.checksum != self.before).then_some(self.before);
-                self.sum = Fletcher4::new();
+                end_mismatch = before.filter(|before| end.checksum != *before);
+                (self.sum, self.unsummed) = (Fletcher4::new(), 0);
             }
             _ => {}
         }
-        self.before = self.sum.value();
-        Ok(Step::Record(Box::new(Found { offset, header, need, have, end_mismatch })))
+        Ok(Step::Record(Found { offset, header, need, have, end_mismatch }))
     }
 
-    /// Takes a record into the running sum. A mismatch gives (computed, found).
-    fn sum_record(&mut self, buf: &[u8; RECORD_SIZE], kind: u32, e: Endian) -> Option<([u64; 4], [u64; 4])> {
+    /// Takes a record, which is next, into the running sum, all but the sum that it carries. A mismatch gives (computed, found).
+    fn sum_record(&mut self, kind: u32, e: Endian) -> Option<([u64; 4], [u64; 4])> {
         if !self.verify {
             return None;
         }
-        let (fields, stored) = buf.split_at(CHECKSUM_OFFSET);
-        self.sum.update(fields, e);
+        let bytes = self.input.around(self.unsummed, RECORD_SIZE);
+        let (before, stored) = bytes.split_at_checked(self.unsummed + CHECKSUM_OFFSET)?;
+        self.sum.update(before, e);
         let computed = self.sum.value();
-        self.sum.update(stored, e);
         let mut found = [0; 4];
         for (to, from) in found.iter_mut().zip(base::bytes::u64s(stored, e)) {
             *to = from;
@@ -196,61 +206,30 @@ impl<R: Read> Reader<R> {
         (kind != 0 && found != [0; 4] && found != computed).then_some((computed, found))
     }
 
-    fn take_payload(&mut self, need: usize, e: Endian) -> Result<usize, Error> {
-        if need > self.payload.len() {
-            self.grow(need)
-        } else {
-            let mut buf = std::mem::take(&mut self.payload);
-            let have = buf.get_mut(..need).map_or(Ok(0), |to| self.fill(to));
-            self.payload = buf;
-            have
-        }
-        .inspect(|have| {
-            if *have == need {
-                self.offset += need as u64;
-                if self.verify {
-                    self.sum.update(self.payload.get(..need).unwrap_or(&[]), e);
-                }
-            }
-        })
+    /// The sum of all that was taken.
+    fn sum_up(&mut self, e: Endian) -> [u64; 4] {
+        self.sum.update(self.input.around(self.unsummed, 0), e);
+        self.unsummed = 0;
+        self.sum.value()
     }
 
-    /// Reads a payload larger than any before: memory is taken as the bytes come, not as the header claims.
-    fn grow(&mut self, need: usize) -> Result<usize, Error> {
-        const STEP: usize = 1 << 20;
-        let mut have = 0;
-        while have < need {
-            let end = need.min(have + STEP);
-            let mut buf = std::mem::take(&mut self.payload);
-            if buf.len() < end {
-                buf.resize(end, 0);
-            }
-            let want = end - have;
-            let got = buf.get_mut(have..end).map_or(Ok(0), |to| self.fill(to));
-            self.payload = buf;
-            let got = got?;
-            have += got;
-            if got < want {
-                // the dump shows the whole claimed length
-                self.payload.resize(need.max(self.payload.len()), 0);
-                break;
-            }
+    /// Reads until `need` bytes can be taken; gives how many there are of them, fewer only at the end of the input.
+    fn want(&mut self, need: usize) -> Result<usize, Error> {
+        if self.input.len() < need
+            && let Some(e) = self.endian
+        {
+            // what was taken goes when more is read
+            self.sum_up(e);
         }
-        Ok(have)
+        let read = self.input.want(need);
+        read.map_err(|source| Error::Io { offset: self.offset + self.input.len() as u64, source })
     }
 
-    /// Fills `buf` as far as the input goes.
-    fn fill(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
-        let mut have = 0;
-        while let Some(rest) = buf.get_mut(have..).filter(|rest| !rest.is_empty()) {
-            match self.input.read(rest) {
-                Ok(0) => break,
-                Ok(n) => have += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(Error::Io { offset: self.offset + have as u64, source }),
-            }
+    fn take(&mut self, n: usize) {
+        self.input.take(n);
+        if self.verify {
+            self.unsummed += n;
         }
-        Ok(have)
     }
 }
 

@@ -1,10 +1,17 @@
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// The bytes of a block, shared: the cache and any number of readers hold the same memory. Cloning is a counter.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Buf(Arc<Vec<u8>>);
+///
+/// It may be a [part](Buf::part) of a larger one, all of which then stays in memory as long as it does.
+#[derive(Clone)]
+pub struct Buf {
+    bytes: Arc<Vec<u8>>,
+    /// Which of them.
+    start: usize,
+    end: usize,
+}
 
 impl Buf {
     /// `n` zeros.
@@ -13,28 +20,58 @@ impl Buf {
         Buf::from(vec![0; n])
     }
 
-    /// The bytes, to be changed in place; a copy is made first if somebody else holds them.
+    /// A part of it, which shares its memory; `None` if it does not have these bytes.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Option<Buf> {
+        self.get(range.clone())?;
+        let (start, end) = (self.start + range.start, self.start + range.end);
+        Some(Buf { bytes: Arc::clone(&self.bytes), start, end })
+    }
+
+    /// The bytes, to be changed in place; a copy is made first if somebody else holds them, or if there are more.
     #[must_use]
     pub fn make_mut(&mut self) -> &mut Vec<u8> {
-        Arc::make_mut(&mut self.0)
+        if !self.is_whole() {
+            *self = Buf::from(self.to_vec());
+        }
+        // what changes the length changes what is behind it
+        self.end = usize::MAX;
+        Arc::make_mut(&mut self.bytes)
+    }
+
+    /// The bytes, to be changed in place, if nobody else holds them.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        let range = self.range();
+        Arc::get_mut(&mut self.bytes)?.get_mut(range)
     }
 
     /// Whether both are the same memory: one was cloned from the other, and neither has been changed since.
     #[must_use]
     pub fn is(&self, other: &Buf) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.bytes, &other.bytes) && self.range() == other.range()
     }
 
-    /// The bytes as a vector of the caller's own: without a copy if nobody else holds them.
+    /// The bytes as a vector of the caller's own: without a copy if nobody else holds them, and they are no part.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
-        Arc::try_unwrap(self.0).unwrap_or_else(|shared| shared.to_vec())
+        if !self.is_whole() {
+            return self.to_vec();
+        }
+        Arc::try_unwrap(self.bytes).unwrap_or_else(|shared| shared.to_vec())
+    }
+
+    fn is_whole(&self) -> bool {
+        self.range() == (0..self.bytes.len())
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.start..self.end.min(self.bytes.len())
     }
 }
 
 impl From<Vec<u8>> for Buf {
     fn from(v: Vec<u8>) -> Buf {
-        Buf(Arc::new(v))
+        Buf { bytes: Arc::new(v), start: 0, end: usize::MAX }
     }
 }
 
@@ -42,9 +79,17 @@ impl Deref for Buf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        self.bytes.get(self.range()).unwrap_or(&[])
     }
 }
+
+impl PartialEq for Buf {
+    fn eq(&self, other: &Buf) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Buf {}
 
 impl AsRef<[u8]> for Buf {
     fn as_ref(&self) -> &[u8] {
@@ -55,5 +100,30 @@ impl AsRef<[u8]> for Buf {
 impl fmt::Debug for Buf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buf({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::Buf;
+
+    #[test]
+    fn a_part_is_as_a_buffer_of_its_own() {
+        let mut whole = Buf::from((0..100).collect::<Vec<u8>>());
+        let part = whole.part(10..20).unwrap();
+        assert!(whole.part(90..101).is_none() && part.part(0..11).is_none());
+        assert_eq!(part.part(2..4).unwrap()[..], [12, 13]);
+        assert!(whole.get_mut().is_none() && !part.is(&whole) && part.is(&part.clone()));
+        // a change leaves the others alone, and may change the length
+        let mut changed = part.clone();
+        changed.make_mut().push(7);
+        assert_eq!((changed.len(), changed[0], changed[10], part.len()), (11, 10, 7, 10));
+        assert_eq!(part.clone().into_vec(), (10..20).collect::<Vec<u8>>());
+        whole.make_mut().truncate(5);
+        assert_eq!((whole.len(), &part[..2]), (5, &[10, 11][..]));
+        drop(part);
+        whole.get_mut().unwrap().fill(3);
+        assert_eq!(whole, Buf::from(vec![3; 5]));
     }
 }

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use zio::{Buf, Payload};
 
 use super::ranges::RangeSet;
+use super::stored::Packed;
 
 /// Places for txgs that live at the same time.
 pub(crate) const TXG_SLOTS: usize = 4;
@@ -67,7 +68,9 @@ pub(crate) struct Dirty {
 pub(crate) enum Block {
     /// As its readers see it, in little-endian order.
     Data(Buf),
-    /// In stored form.
+    /// Compressed.
+    Packed(Packed),
+    /// In another stored form.
     Stored(Box<Payload>),
 }
 

@@ -29,6 +29,7 @@ mod raw;
 mod read;
 mod settled;
 mod state;
+mod stored;
 mod sync;
 mod sync_block;
 mod tree_write;

@@ -85,7 +85,7 @@ impl Object {
     pub(crate) fn decoded(&self, block: Block, blkid: u64) -> Result<Buf, Error> {
         let payload = match block {
             Block::Data(buf) => return Ok(buf),
-            Block::Stored(payload) => *payload,
+            stored => Payload::from(stored),
         };
         let bm = Bookmark { objset: self.objset().id(), object: self.id(), level: 0, blkid };
         match payload {

@@ -85,7 +85,7 @@ impl Object {
         let data = match dirty.blocks.get(&blkid) {
             Some(Block::Data(data)) => data.clone(),
             None if dirty.freed.end_of(blkid).is_some() => return Err(SyncedBlock::Gone),
-            Some(Block::Stored(_)) | None => return Err(SyncedBlock::Copy),
+            Some(_) | None => return Err(SyncedBlock::Copy),
         };
         let mut props = policy.props(Some(&dirty.head), 0, false);
         if props.dedup.is_some() {

@@ -281,7 +281,7 @@ impl<'a> Writer<'a> {
                     *job.pointer(self, 0, blkid)? = placed.bp;
                     continue;
                 }
-                reqs.push(WriteReq { bm, props: props.clone(), payload: payload(block), orig, fill });
+                reqs.push(WriteReq { bm, props: props.clone(), payload: block.into(), orig, fill });
                 places.push(Place { job: n, level: 0, blkid });
                 if bytes >= BATCH_BYTES {
                     self.write(jobs, std::mem::take(&mut reqs), std::mem::take(&mut places))?;
@@ -307,7 +307,7 @@ impl<'a> Writer<'a> {
                 let bm = Bookmark { objset: self.objset, object: job.object, level: 0, blkid: Bookmark::SPILL_BLKID };
                 let props = self.cx.policy.props(Some(&job.dn), 0, true);
                 job.dn.flags |= DnodePhys::FLAG_SPILL_BLKPTR;
-                Some(WriteReq { bm, props, payload: payload(block), orig, fill: 1 })
+                Some(WriteReq { bm, props, payload: block.into(), orig, fill: 1 })
             }
             Some(None) => {
                 job.settle(self, &orig, &BlkPtr::HOLE);
@@ -365,13 +365,6 @@ impl<'a> Writer<'a> {
 
     pub(crate) fn write_cx(&self) -> WriteCx {
         WriteCx { txg: self.cx.txg, pass: self.cx.pass }
-    }
-}
-
-fn payload(block: Block) -> Payload {
-    match block {
-        Block::Data(buf) => Payload::Logical(buf),
-        Block::Stored(payload) => *payload,
     }
 }
 

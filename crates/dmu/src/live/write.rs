@@ -53,9 +53,10 @@ impl Object {
     ///
     /// # Errors
     /// [`Error::Refused`] if its length is not the block size.
-    pub fn write_block(&self, tx: &Tx, blkid: u64, data: Vec<u8>) -> Result<(), Error> {
+    pub fn write_block(&self, tx: &Tx, blkid: u64, data: impl Into<Buf>) -> Result<(), Error> {
+        let data = data.into();
         let size = data.len() as u64;
-        self.put(tx, blkid, Block::Data(Buf::from(data)), size)
+        self.put(tx, blkid, Block::Data(data), size)
     }
 
     /// Writes a block in stored form: compressed, encrypted, embedded, or a clone.
@@ -63,8 +64,8 @@ impl Object {
     /// # Errors
     /// [`Error::Refused`] if its logical size is not the block size.
     pub fn write_stored(&self, tx: &Tx, blkid: u64, payload: Payload) -> Result<(), Error> {
-        let size = logical_size(&payload);
-        self.put(tx, blkid, Block::Stored(Box::new(payload)), size)
+        let size = payload.lsize();
+        self.put(tx, blkid, Block::from(payload), size)
     }
 
     fn put(&self, tx: &Tx, blkid: u64, block: Block, size: u64) -> Result<(), Error> {
@@ -73,13 +74,18 @@ impl Object {
             if size != state.newest.datablksz() {
                 return Err(self.refused("length of a block", size));
             }
-            self.extend(state, tx, blkid)?;
-            self.insert(state, tx, blkid, block)
+            self.put_block(state, tx, blkid, block)
         })?;
         if fresh {
             tx.dirtied(size);
         }
         Ok(())
+    }
+
+    /// Puts in a block, wherever it is. Tells whether it is the first one there.
+    pub(super) fn put_block(&self, state: &mut State, tx: &Tx, blkid: u64, block: Block) -> Result<bool, Error> {
+        self.extend(state, tx, blkid)?;
+        self.insert(state, tx, blkid, block)
     }
 
     /// Puts a block into the layer of the txg. Tells whether it is the first one there.
@@ -337,8 +343,8 @@ impl Object {
     /// # Errors
     /// As [`Object::set_spill`].
     pub fn set_spill_stored(&self, tx: &Tx, payload: Payload) -> Result<(), Error> {
-        let size = logical_size(&payload);
-        self.spill_block(tx, Block::Stored(Box::new(payload)), size)
+        let size = payload.lsize();
+        self.spill_block(tx, Block::from(payload), size)
     }
 
     fn spill_block(&self, tx: &Tx, block: Block, size: u64) -> Result<(), Error> {
@@ -447,12 +453,4 @@ enum Step<R> {
     Done(R, u64),
     /// Its content must be read first.
     Read(Found),
-}
-
-fn logical_size(payload: &Payload) -> u64 {
-    match payload {
-        Payload::Logical(buf) => buf.len() as u64,
-        Payload::Stored { lsize, .. } | Payload::Embedded { lsize, .. } => *lsize,
-        Payload::Clone(bp) => bp.lsize(),
-    }
 }

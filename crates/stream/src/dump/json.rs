@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use nvlist::{JsonStyle, NvList};
 use ondisk::send::{Begin, CryptParams, Object, Record, RecordType, Spill, Write as WriteRecord, WriteByref};
 
-use super::{Outcome, SUMMARY, hex};
+use super::{Outcome, SUMMARY, Stale, hex};
 use crate::reader::{Found, Step};
 use crate::{Error, Reader};
 
@@ -20,7 +20,7 @@ pub fn json_lines<R: Read>(input: R, ignore_checksums: bool, out: &mut impl Writ
     if ignore_checksums {
         reader = reader.without_checksums();
     }
-    let (mut records, mut payload, mut bad_end) = (0u64, 0u64, false);
+    let (mut records, mut payload, mut bad_end, mut stale) = (0u64, 0u64, false, Stale::default());
     let mut print = |list: &NvList| writeln!(out, "{}", list.to_json_style(JsonStyle::Plain)).map_err(Error::Output);
     let outcome = loop {
         match reader.step()? {
@@ -28,7 +28,7 @@ pub fn json_lines<R: Read>(input: R, ignore_checksums: bool, out: &mut impl Writ
                 bad_end |= found.end_mismatch.is_some();
                 records += 1;
                 payload = payload.saturating_add(found.need as u64);
-                print(&record(&found, reader.payload(found.need)))?;
+                print(&record(&found, stale.take(reader.payload(&found), found.need)))?;
             }
             Step::Eof { torn: 0, open: false, .. } if bad_end => break Outcome::BadChecksum,
             Step::Eof { torn: 0, open: false, .. } => break Outcome::Complete,

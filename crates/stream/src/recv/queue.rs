@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use ondisk::send::Record;
 use parking_lot::{Condvar, Mutex};
+use zio::Buf;
 
 use super::Error;
 
@@ -11,7 +12,7 @@ use super::Error;
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) record: Record,
-    pub(super) payload: Vec<u8>,
+    pub(super) payload: Buf,
     /// Where it begins in the stream.
     pub(super) offset: u64,
     /// Bytes of the stream up to its end.

@@ -23,20 +23,20 @@ fn params(crypt: &CryptParams) -> zio::CryptParams {
 }
 
 /// The block of a WRITE record.
-pub(super) fn write(r: &Write, order: Endian, payload: Vec<u8>) -> Result<Payload, Fault> {
+pub(super) fn write(r: &Write, order: Endian, payload: Buf) -> Result<Payload, Fault> {
     stored(payload, r.logical_size, r.compressiontype, &r.crypt, order_of(order, r.flags))
 }
 
 /// The block of a SPILL record.
-pub(super) fn spill(r: &Spill, order: Endian, payload: Vec<u8>) -> Result<Payload, Fault> {
+pub(super) fn spill(r: &Spill, order: Endian, payload: Buf) -> Result<Payload, Fault> {
     stored(payload, r.length, r.compressiontype, &r.crypt, order_of(order, r.flags))
 }
 
-fn stored(bytes: Vec<u8>, lsize: u64, compress: u8, crypt: &CryptParams, byteorder: Endian) -> Result<Payload, Fault> {
+fn stored(bytes: Buf, lsize: u64, compress: u8, crypt: &CryptParams, byteorder: Endian) -> Result<Payload, Fault> {
     let compress = Compress::from_u8(compress).filter(|_| compress != 0);
     let compress = compress.ok_or_else(|| Fault::Invalid("a raw block without its compression".into()))?;
     let crypt = Some(params(crypt));
-    Ok(Payload::Stored { bytes: Buf::from(bytes), lsize, compress, crypt, byteorder })
+    Ok(Payload::Stored { bytes, lsize, compress, crypt, byteorder })
 }
 
 /// How a block of dnodes is encrypted; it is told when the first of its objects comes, as a block without any is a hole.

@@ -3,7 +3,8 @@
 use std::io::Read;
 
 use ::base::{Guid, tunable};
-use ondisk::send::Record;
+use ondisk::send::{Record, feature};
+use zio::Buf;
 
 use super::Error;
 use super::check::Check;
@@ -51,15 +52,25 @@ fn gather<R: Read>(
             return Ok(Whole::at_end());
         }
         check.record(&record, offset)?;
-        let payload = entry.payload.to_vec();
+        let len = entry.payload.len();
+        let stays = is_stored(&record, check);
+        let payload = if stays { reader.shared(len) } else { Buf::from(entry.payload.to_vec()) };
         let cost = cost(&record);
         batch.dirties = batch.dirties.saturating_add(cost);
-        batch.memory = batch.memory.saturating_add(payload.len() as u64 + ITEM_COST);
+        batch.memory = batch.memory.saturating_add(len as u64 + ITEM_COST);
         batch.items.push(Item { record, payload, offset, end: reader.offset().saturating_sub(from) });
-        if batch.dirties >= most && !queue.put(std::mem::take(batch)) {
-            return Err(Error::Stopped);
+        if batch.dirties >= most {
+            let next = Batch { items: Vec::with_capacity(batch.items.len()), ..Batch::default() };
+            if !queue.put(std::mem::replace(batch, next)) {
+                return Err(Error::Stopped);
+            }
         }
     }
+}
+
+/// Whether the payload is what will be written, and then is gone: it need not be copied out of what was read.
+fn is_stored(record: &Record, check: &Check) -> bool {
+    matches!(record, Record::Write(r) if check.has(feature::RAW) || r.compressiontype != 0)
 }
 
 /// Bytes that a record dirties, about.

@@ -88,30 +88,28 @@ impl<'a> Writer<'a> {
     fn apply(&mut self, batch: Batch) -> Result<(), Error> {
         let frees = |item: &Item| matches!(item.record, Record::Free(_) | Record::FreeObjects(_) | Record::Redact(_));
         let netfree = batch.items.iter().all(frees);
-        let mut items = batch.items.into_iter().peekable();
-        let mut waited = false;
-        while items.peek().is_some() {
+        let (mut items, mut waited) = (batch.items, false);
+        let mut rest = items.as_mut_slice();
+        while !rest.is_empty() {
             let tx = self.receiving.spa().dataset_tx(self.objset, batch.dirties, netfree)?;
             let mut reached = None;
-            while let Some(item) = items.peek_mut() {
-                let (offset, kind) = (item.offset, item.record.kind());
-                let step = self.record(&tx, item).map_err(|fault| fault.at(offset, kind))?;
-                if matches!(step, Step::AfterSync) {
-                    break;
-                }
+            while !rest.is_empty() {
+                let count = self.some(&tx, rest)?;
+                let (done, left) = std::mem::take(&mut rest).split_at_mut(count);
+                rest = left;
+                let Some(last) = done.last() else { break };
                 waited = false;
-                let point = resume_point(&item.record).map(|(object, offset)| (object, offset, item.end));
-                reached = point.or(reached);
-                self.progress.bytes.store(item.end, Ordering::Relaxed);
-                self.progress.records.fetch_add(1, Ordering::Relaxed);
-                items.next();
+                let point = |item: &Item| resume_point(&item.record).map(|(object, at)| (object, at, item.end));
+                reached = done.iter().rev().find_map(point).or(reached);
+                self.progress.bytes.store(last.end, Ordering::Relaxed);
+                self.progress.records.fetch_add(count as u64, Ordering::Relaxed);
             }
             if let Some((object, offset, end)) = reached {
                 let bytes = self.before.saturating_add(end);
                 self.receiving.note(&tx, ResumePoint { object, offset, bytes });
             }
             drop(tx);
-            if let Some(item) = items.peek() {
+            if let Some(item) = rest.first() {
                 if std::mem::replace(&mut waited, true) {
                     let fault = Fault::Invalid("its number is taken".into());
                     return Err(fault.at(item.offset, item.record.kind()));
@@ -122,6 +120,56 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Applies the first ones of `items`, and tells how many: none, if what the first one replaces must be gone from disk before.
+    fn some(&mut self, tx: &Tx, items: &mut [Item]) -> Result<usize, Error> {
+        let run = self.stored_run(items);
+        if run > 1 {
+            self.write_run(tx, items.get_mut(..run).unwrap_or_default())?;
+            return Ok(run);
+        }
+        let Some(item) = items.first_mut() else { return Ok(0) };
+        let (offset, kind) = (item.offset, item.record.kind());
+        match self.record(tx, item).map_err(|fault| fault.at(offset, kind))? {
+            Step::Done => Ok(1),
+            Step::AfterSync => Ok(0),
+        }
+    }
+
+    /// How many records from the first on are blocks of one object as they are stored, in order.
+    fn stored_run(&mut self, items: &[Item]) -> usize {
+        let Some(Record::Write(first)) = items.first().map(|item| &item.record) else { return 0 };
+        let id = first.object;
+        let Ok(size) = self.object(id).map(Object::block_size) else { return 0 };
+        let (raw, mut last) = (self.raw, self.last);
+        let fits = |item: &&Item| {
+            let Record::Write(r) = &item.record else { return false };
+            let stored = raw || (r.compressiontype != 0 && Compress::from_u8(r.compressiontype).is_some());
+            let whole = r.logical_size == size && r.offset.is_multiple_of(size);
+            let ascends = (r.object, r.offset) >= std::mem::replace(&mut last, (r.object, r.offset));
+            r.object == id && stored && whole && ascends
+        };
+        items.iter().take_while(fits).count()
+    }
+
+    /// Writes what [`Writer::stored_run`] has counted.
+    fn write_run(&mut self, tx: &Tx, items: &mut [Item]) -> Result<(), Error> {
+        let mut blocks = Vec::with_capacity(items.len());
+        let (order, raw) = (self.order, self.raw);
+        for item in &mut *items {
+            let Record::Write(r) = &item.record else { continue };
+            let bytes = std::mem::replace(&mut item.payload, Buf::zeros(0));
+            let block = block_of(r, bytes, order, raw).map_err(|fault| fault.at(item.offset, RecordType::Write))?;
+            blocks.push((r.offset.checked_div(r.logical_size).unwrap_or(0), block));
+            self.last = (r.object, r.offset);
+        }
+        let id = self.last.0;
+        let written = match self.object(id) {
+            Ok(object) => object.write_stored_run(tx, blocks).map_err(|(n, error)| (n, Fault::Dmu(error))),
+            Err(fault) => Err((0, fault)),
+        };
+        written.map_err(|(n, fault)| fault.at(items.get(n).map_or(0, |item| item.offset), RecordType::Write))
+    }
+
     fn record(&mut self, tx: &Tx, item: &mut Item) -> Result<Step, Fault> {
         match &item.record {
             Record::Object(r) => {
@@ -129,7 +177,7 @@ impl<'a> Writer<'a> {
                 self.open = None;
                 let (full, spill, order, raw) = (self.full, self.spill, self.order, self.raw);
                 let existing = object::Existing { full, spill, order, raw };
-                return Ok(match object::put(self.objset, tx, r, &mut item.payload, existing)? {
+                return Ok(match object::put(self.objset, tx, r, item.payload.make_mut(), existing)? {
                     Fate::There(object) => {
                         // not before: a block of dnodes without objects is a hole
                         if let Some(range) = self.range.take() {
@@ -145,12 +193,12 @@ impl<'a> Writer<'a> {
                 self.open = None;
                 self.free_range_of_objects(tx, r.firstobj, r.firstobj.saturating_add(r.numobjs))?;
             }
-            Record::Write(r) => self.write(tx, r, std::mem::take(&mut item.payload))?,
+            Record::Write(r) => self.write(tx, r, std::mem::replace(&mut item.payload, Buf::zeros(0)))?,
             Record::Free(r) => self.free(tx, r.object, r.offset, r.length)?,
             // a hole, as OpenZFS makes it (`receive_redact`): it reads as zeros, and the next stream from the bookmark fills it
             Record::Redact(r) => self.free(tx, r.object, r.offset, r.length)?,
             Record::WriteEmbedded(r) => self.embedded(tx, r, &item.payload)?,
-            Record::Spill(r) => self.spill(tx, r, std::mem::take(&mut item.payload))?,
+            Record::Spill(r) => self.spill(tx, r, std::mem::replace(&mut item.payload, Buf::zeros(0)))?,
             Record::ObjectRange(r) => {
                 self.max_object = self.max_object.max(r.firstobj);
                 self.range = Some(r.clone());
@@ -170,7 +218,7 @@ impl<'a> Writer<'a> {
         self.open.as_ref().ok_or_else(|| Fault::Invalid("no object".into()))
     }
 
-    fn write(&mut self, tx: &Tx, r: &Write, mut payload: Vec<u8>) -> Result<(), Fault> {
+    fn write(&mut self, tx: &Tx, r: &Write, mut payload: Buf) -> Result<(), Fault> {
         let at = (r.object, r.offset);
         if at < self.last {
             let (object, offset) = self.last;
@@ -180,23 +228,18 @@ impl<'a> Writer<'a> {
         let (order, raw) = (self.order, self.raw);
         let object = self.object(r.object)?;
         if raw {
-            return raw_write(object, tx, r, raw::write(r, order, payload)?);
+            return raw_write(object, tx, r, block_of(r, payload, order, raw)?);
         }
         let compressed = Compress::from_u8(r.compressiontype).filter(|_| r.compressiontype != 0);
         let size = object.block_size();
         let whole = (size == r.logical_size && r.offset.is_multiple_of(size)).then(|| r.offset / size);
         match (whole, compressed) {
-            (Some(blkid), Some(compress)) => {
-                let (bytes, lsize) = (Buf::from(payload), r.logical_size);
-                // only bytes of files are sent compressed: they have no order
-                let byteorder = Endian::Little;
-                object.write_stored(tx, blkid, Payload::Stored { bytes, lsize, compress, crypt: None, byteorder })?;
-            }
+            (Some(blkid), Some(_)) => object.write_stored(tx, blkid, block_of(r, payload, order, raw)?)?,
             (None, Some(compress)) => {
                 object.write(tx, r.offset, &expand(compress, &payload, r.logical_size)?)?;
             }
             (whole, None) => {
-                swap::to_ours(r.object_type, order, &mut payload).map_err(Fault::Invalid)?;
+                swap::to_ours(r.object_type, order, payload.make_mut()).map_err(Fault::Invalid)?;
                 match whole {
                     Some(blkid) => object.write_block(tx, blkid, payload)?,
                     None => object.write(tx, r.offset, &payload)?,
@@ -232,7 +275,7 @@ impl<'a> Writer<'a> {
         Ok(self.object(object)?.free_range(tx, offset, length)?)
     }
 
-    fn spill(&mut self, tx: &Tx, r: &Spill, mut payload: Vec<u8>) -> Result<(), Fault> {
+    fn spill(&mut self, tx: &Tx, r: &Spill, mut payload: Buf) -> Result<(), Fault> {
         if self.spill && r.flags & DRR_SPILL_UNMODIFIED != 0 {
             return Ok(());
         }
@@ -240,8 +283,8 @@ impl<'a> Writer<'a> {
             let block = raw::spill(r, self.order, payload)?;
             return Ok(self.object(r.object)?.set_spill_stored(tx, block)?);
         }
-        swap::to_ours(r.object_type, self.order, &mut payload).map_err(Fault::Invalid)?;
-        Ok(self.object(r.object)?.set_spill(tx, payload)?)
+        swap::to_ours(r.object_type, self.order, payload.make_mut()).map_err(Fault::Invalid)?;
+        Ok(self.object(r.object)?.set_spill(tx, payload.into_vec())?)
     }
 
     fn free_range_of_objects(&mut self, tx: &Tx, first: u64, end: u64) -> Result<(), Fault> {
@@ -268,6 +311,18 @@ impl<'a> Writer<'a> {
             }
         }
     }
+}
+
+/// The block of a WRITE record that has it as it is stored.
+fn block_of(r: &Write, bytes: Buf, order: Endian, raw: bool) -> Result<Payload, Fault> {
+    if raw {
+        return raw::write(r, order, bytes);
+    }
+    let compress = Compress::from_u8(r.compressiontype);
+    let compress = compress.ok_or_else(|| Fault::Invalid(format!("compression type {}", r.compressiontype)))?;
+    // only bytes of files are sent compressed: they have no order
+    let byteorder = Endian::Little;
+    Ok(Payload::Stored { bytes, lsize: r.logical_size, compress, crypt: None, byteorder })
 }
 
 /// A block as it is stored takes the place of a whole block.

@@ -140,6 +140,18 @@ pub enum Payload {
     Clone(BlkPtr),
 }
 
+impl Payload {
+    /// Bytes of the logical block.
+    #[must_use]
+    pub fn lsize(&self) -> u64 {
+        match self {
+            Payload::Logical(data) => data.len() as u64,
+            Payload::Stored { lsize, .. } | Payload::Embedded { lsize, .. } => *lsize,
+            Payload::Clone(bp) => bp.lsize(),
+        }
+    }
+}
+
 /// One block to be written.
 #[derive(Clone, Debug)]
 pub struct WriteReq {

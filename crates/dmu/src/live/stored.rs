@@ -1,0 +1,79 @@
+//! Blocks that come in stored form: how they wait for their sync, and how many are put in at once.
+
+use base::Endian;
+use codec::Compress;
+use zio::{Buf, Payload};
+
+use super::Tx;
+use super::dnode::Block;
+use crate::{Error, Object};
+
+/// A compressed block, in little room: a receive has hundreds of thousands of them wait.
+#[derive(Clone)]
+pub(crate) struct Packed {
+    bytes: Buf,
+    lsize: u32,
+    compress: Compress,
+    byteorder: Endian,
+}
+
+impl From<Payload> for Block {
+    fn from(payload: Payload) -> Block {
+        match payload {
+            Payload::Stored { bytes, lsize, compress, crypt: None, byteorder } if lsize <= u64::from(u32::MAX) => {
+                Block::Packed(Packed { bytes, lsize: lsize as u32, compress, byteorder })
+            }
+            Payload::Logical(data) => Block::Data(data),
+            other => Block::Stored(Box::new(other)),
+        }
+    }
+}
+
+impl From<Packed> for Payload {
+    fn from(block: Packed) -> Payload {
+        let Packed { bytes, lsize, compress, byteorder } = block;
+        Payload::Stored { bytes, lsize: lsize.into(), compress, crypt: None, byteorder }
+    }
+}
+
+impl From<Block> for Payload {
+    fn from(block: Block) -> Payload {
+        match block {
+            Block::Data(buf) => Payload::Logical(buf),
+            Block::Packed(packed) => packed.into(),
+            Block::Stored(payload) => *payload,
+        }
+    }
+}
+
+impl Object {
+    /// Writes blocks in stored form, as [`Object::write_stored`] does one, all in one go: less work for each.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the logical size of one is not the block size, with how many before it were written.
+    pub fn write_stored_run(&self, tx: &Tx, blocks: Vec<(u64, Payload)>) -> Result<(), (usize, Error)> {
+        let dnode = self.live().ok_or((0, Error::ReadOnly { objset: self.objset().id(), object: self.id() }))?;
+        let (mut done, mut bytes, mut refused) = (0, 0, None);
+        let changed = self.objset().change(tx, dnode, |state| {
+            let size = state.newest.datablksz();
+            for (blkid, payload) in blocks {
+                let put = match payload.lsize() == size {
+                    true => self.put_block(state, tx, blkid, Block::from(payload)),
+                    false => Err(self.refused("length of a block", payload.lsize())),
+                };
+                match put {
+                    Ok(fresh) => bytes += if fresh { size } else { 0 },
+                    Err(error) => {
+                        refused = Some((done, error));
+                        break;
+                    }
+                }
+                done += 1;
+            }
+            Ok(())
+        });
+        changed.map_err(|error| (0, error))?;
+        tx.dirtied(bytes);
+        refused.map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,164 @@
+//! Reading ahead: input in large pieces, which those who keep a part of one share with the reader.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::ops::Range;
+
+use zio::Buf;
+
+/// Bytes of the first piece.
+const FIRST: usize = 64 << 10;
+/// Bytes of a piece, at most, unless one payload is longer.
+const MOST: usize = 1 << 20;
+/// Pieces that are kept to be filled again, once nobody has a part of them any more.
+const SPARE: usize = 128;
+
+/// What was read and not yet taken, in one piece.
+#[derive(Debug)]
+pub(crate) struct Ahead<R> {
+    input: R,
+    piece: Buf,
+    /// From here on it is not taken, up to `end`.
+    at: usize,
+    end: usize,
+    /// The length of the next piece. It follows what a read gives, or a slow pipe would leave most of each piece empty.
+    next: usize,
+    spare: VecDeque<Buf>,
+}
+
+impl<R: Read> Ahead<R> {
+    pub(crate) fn new(input: R) -> Self {
+        Ahead { input, piece: Buf::zeros(0), at: 0, end: 0, next: FIRST, spare: VecDeque::new() }
+    }
+
+    /// Bytes that can be taken without reading.
+    pub(crate) fn len(&self) -> usize {
+        self.end - self.at
+    }
+
+    /// Reads until `need` bytes can be taken; gives how many there are of them, fewer only at the end of the input. Memory is taken
+    /// as the bytes come, not as `need` claims.
+    pub(crate) fn want(&mut self, need: usize) -> io::Result<usize> {
+        while self.len() < need {
+            let outgrown = self.at > 0 && need > self.piece.len() - self.at;
+            if self.end == self.piece.len() || outgrown || self.piece.get_mut().is_none() {
+                self.turn(need);
+            }
+            let Some(room) = self.piece.get_mut().and_then(|piece| piece.get_mut(self.end..)) else { break };
+            let full = room.len();
+            match self.input.read(room) {
+                Ok(0) => break,
+                Ok(n) => {
+                    self.end += n;
+                    if n == full {
+                        self.next = (self.next * 2).min(MOST);
+                    } else if n < full / 4 {
+                        self.next = (self.next / 2).max(FIRST);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(need.min(self.len()))
+    }
+
+    /// Goes on in another piece, to which is moved what is not taken yet.
+    fn turn(&mut self, need: usize) {
+        let have = self.len();
+        let size = need.min(2 * have).max(self.next);
+        let again = self.spare.iter_mut().position(|piece| piece.len() >= size && piece.get_mut().is_some());
+        let mut piece = again.and_then(|n| self.spare.remove(n)).unwrap_or_else(|| Buf::zeros(size));
+        let left = self.piece.get(self.at..self.end).unwrap_or(&[]);
+        if let Some(to) = piece.get_mut().and_then(|piece| piece.get_mut(..have)) {
+            to.copy_from_slice(left);
+        }
+        (self.at, self.end) = (0, have);
+        let before = std::mem::replace(&mut self.piece, piece);
+        if (FIRST..=MOST).contains(&before.len()) && self.spare.len() < SPARE {
+            self.spare.push_back(before);
+        }
+    }
+
+    /// Takes `n` bytes of those that can be.
+    pub(crate) fn take(&mut self, n: usize) {
+        self.at = (self.at + n).min(self.end);
+    }
+
+    /// The `behind` bytes that were taken last, and the `before` next ones. No more may be asked for than the piece has: what was taken before the
+    /// last read may be gone.
+    pub(crate) fn around(&self, behind: usize, before: usize) -> &[u8] {
+        self.piece.get(self.span(behind, before)).unwrap_or(&[])
+    }
+
+    /// The `n` bytes that were taken last, sharing the memory of their piece.
+    pub(crate) fn taken(&self, n: usize) -> Buf {
+        self.piece.part(self.span(n, 0)).unwrap_or_else(|| Buf::zeros(0))
+    }
+
+    fn span(&self, behind: usize, before: usize) -> Range<usize> {
+        self.at.saturating_sub(behind)..self.at.saturating_add(before).min(self.end)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Gives at most so many bytes a read.
+    struct Drip(io::Cursor<Vec<u8>>, usize);
+
+    impl Read for Drip {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            let n = buf.len().min(self.1);
+            self.0.read(buf.get_mut(..n).unwrap_or(&mut []))
+        }
+    }
+
+    fn bytes(n: usize) -> Vec<u8> {
+        (0..n as u32).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn all_comes_in_order_and_what_is_kept_does_not_change() {
+        let all = bytes(2 << 20);
+        for drip in [1 << 12, 70_000, usize::MAX] {
+            let mut ahead = Ahead::new(Drip(io::Cursor::new(all.clone()), drip));
+            let (mut at, mut kept) = (0, Vec::new());
+            for n in 0.. {
+                let need = [312, 5000, 0, 2560, 200_000, 312, 3 << 20].get(n % 7).copied().unwrap_or(0);
+                let have = ahead.want(need).unwrap();
+                assert_eq!(have, need.min(all.len() - at));
+                assert_eq!(ahead.around(0, have), &all[at..at + have]);
+                ahead.take(have);
+                at += have;
+                if n % 3 == 0 {
+                    kept.push((at, ahead.taken(have)));
+                }
+                if kept.len() > 9 {
+                    kept.remove(n % 7);
+                }
+                assert!(kept.iter().all(|(end, part)| part[..] == all[end - part.len()..*end]));
+                if have < need {
+                    break;
+                }
+            }
+            assert_eq!((at, ahead.want(1).unwrap()), (all.len(), 0));
+        }
+    }
+
+    #[test]
+    fn a_claim_takes_no_memory_and_pieces_are_filled_again() {
+        let mut ahead = Ahead::new(io::Cursor::new(bytes(1000)));
+        assert_eq!(ahead.want(1 << 30).unwrap(), 4000);
+        assert!(ahead.piece.len() <= FIRST);
+        let mut ahead = Ahead::new(io::Cursor::new(bytes(16 << 20)));
+        for _ in 0..(60 << 20) / 100_000 {
+            ahead.want(100_000).unwrap();
+            ahead.take(100_000);
+            drop(ahead.taken(100_000));
+        }
+        assert!(ahead.spare.len() < 9, "{}", ahead.spare.len());
+    }
+}
