@@ -237,13 +237,19 @@ pub fn write_config(device: &dyn Device, config: &NvList, which: &[usize]) -> Re
     Ok(())
 }
 
+/// Bytes at each end of a device in which other systems keep their marks (OpenZFS: `zero_label` of `zpool`).
+const MARKS: u64 = 4096;
+
 /// Makes a device part of a pool: writes `config` to all four labels, an empty boot environment, and a ring without uberblocks, and
-/// flushes. The pad in front of them, which may hold a boot block, stays.
+/// flushes. What marks another file system or a partition table at the ends of the device goes, so that nobody takes it for that any more.
 ///
 /// # Errors
 /// [`Error::TooSmall`], [`Error::LabelTooLarge`], [`Error::Write`], [`Error::Flush`].
 pub fn init(device: &dyn Device, config: &NvList) -> Result<(), Error> {
     write_config(device, config, &[0, 1, 2, 3])?;
+    for end in [0, device.size().saturating_sub(MARKS)] {
+        write(device, end, &[0; MARKS as usize])?;
+    }
     for index in 0..layout::LABELS {
         let label = place(device, index)?;
         for (at, len) in [(layout::BOOTENV_OFFSET, layout::BOOTENV_SIZE), (layout::RING_OFFSET, layout::RING_SIZE)] {
