@@ -1,5 +1,5 @@
-//! `cargo bench -p zuse-benches --bench send [-- blocks=1000000 files=100000 rounds=5]`: `send -c -e -L` of cold pools, beside OpenZFS's own
-//! engine, in turn: a file of blocks of 8 KiB that compress to 2.5 KiB, to /dev/null and to a pipe, a tenth of it changed in clumps and
+//! `cargo bench -p zuse-benches --bench send [-- blocks=1000000 files=100000 rounds=5 only=0]`: `send -c -e -L` of cold pools, beside OpenZFS's own
+//! engine, in turn (`only` the nth of them): a file of blocks of 8 KiB that compress to 2.5 KiB, to /dev/null and to a pipe, a tenth of it changed in clumps and
 //! scattered, and many small files.
 //!
 //! Prints blocks per CPU second and per second of wall time, the peak of the process's memory, and what the ARC held before and after; medians. The
@@ -35,7 +35,11 @@ fn main() {
         "", "blocks", "", "CPU s", "wall s", "peak MB", "ARC before", "ARC after"
     );
     let full = SENT.first().map(|sent| (sent, Out::Pipe));
-    for (sent, out) in SENT.iter().map(|sent| (sent, Out::Null)).chain(full) {
+    let only = usize::try_from(option("only", u64::MAX)).unwrap_or(usize::MAX);
+    for (nth, (sent, out)) in SENT.iter().map(|sent| (sent, Out::Null)).chain(full).enumerate() {
+        if only != usize::MAX && only != nth {
+            continue;
+        }
         let (mut of_zuse, mut of_peer) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             of_zuse.push(ours(&source, sent, out));

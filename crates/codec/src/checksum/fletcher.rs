@@ -23,6 +23,8 @@ mod tests;
 const STEP4: usize = 32;
 /// Bytes that one step of the four lanes of fletcher2 takes; a lane takes a pair of words.
 const STEP2: usize = 64;
+/// What times three is one, modulo 2^64.
+const THIRD: u64 = 0xaaaa_aaaa_aaaa_aaab;
 
 /// fletcher4 of `data`, whose 32-bit words are of order `endian`; a tail of less than four bytes is left out.
 #[must_use]
@@ -70,24 +72,25 @@ impl Fletcher4 {
             self.append(join4(&lanes), 8 * steps.len() as u64);
             tail
         };
+        let [mut a, mut b, mut c, mut d] = self.sums;
         for word in tail.as_chunks::<4>().0 {
-            let [a, b, c, d] = &mut self.sums;
-            *a = a.wrapping_add(u64::from(endian.u32(*word)));
-            *b = b.wrapping_add(*a);
-            *c = c.wrapping_add(*b);
-            *d = d.wrapping_add(*c);
+            a = a.wrapping_add(u64::from(endian.u32(*word)));
+            b = b.wrapping_add(a);
+            c = c.wrapping_add(b);
+            d = d.wrapping_add(c);
         }
+        self.sums = [a, b, c, d];
     }
 
     /// Takes in a span of `words` 32-bit words whose own fletcher4 is `span`.
     pub fn append(&mut self, span: Cksum, words: u64) {
-        let n = u128::from(words);
-        // Only the sums modulo 2^64 matter; a stream stays far below the 2^42 words at which `tet` would overflow.
-        let tri = (n.wrapping_mul(n + 1) / 2) as u64;
-        let tet = (n.wrapping_mul(n + 1).wrapping_mul(n + 2) / 6) as u64;
+        let mul = u64::wrapping_mul;
+        let next = words.wrapping_add(1);
+        // words and the next number, the even one halved; a third of their product with the one after is exact modulo 2^64, too
+        let tri = if words.is_multiple_of(2) { mul(words / 2, next) } else { mul(words, words / 2 + 1) };
+        let tet = mul(mul(tri, words.wrapping_add(2)), THIRD);
         let [a, b, c, d] = self.sums;
         let [a2, b2, c2, d2] = span;
-        let mul = u64::wrapping_mul;
         self.sums = [
             a.wrapping_add(a2),
             b.wrapping_add(mul(words, a)).wrapping_add(b2),

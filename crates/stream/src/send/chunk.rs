@@ -137,7 +137,7 @@ impl Chunk {
     /// Reads all payloads, in the order of their places, and sums everything.
     pub(super) fn fill(&mut self, zio: &Zio, worker: &mut Worker) -> Result<(), Error> {
         let mut order: Vec<usize> = (0..self.pieces.len()).collect();
-        order.sort_by_key(|n| self.pieces.get(*n).and_then(|piece| piece.fill.as_ref()).map(Fill::place));
+        order.sort_by_cached_key(|n| self.pieces.get(*n).and_then(|piece| piece.fill.as_ref()).map(Fill::place));
         for n in order {
             let Some(piece) = self.pieces.get_mut(n) else { continue };
             let (head, body) = self.buf.get_mut(piece.at..).unwrap_or_default().split_at_mut(RECORD_SIZE);
@@ -146,7 +146,7 @@ impl Chunk {
                 Some(fill) => fill.read(zio, worker, body)?,
                 None => None,
             };
-            piece.head = fletcher4(head.get(..CHECKSUM_OFFSET).unwrap_or_default(), OURS);
+            piece.head = sum_of_record(head.get(..CHECKSUM_OFFSET).unwrap_or_default());
             piece.body = proved.unwrap_or_else(|| fletcher4(body, OURS));
         }
         Ok(())
@@ -171,6 +171,16 @@ impl Chunk {
         }
         self.buf.get(..self.used).unwrap_or_default()
     }
+}
+
+/// The sum of a record up to its checksum. Most are shorter than their place, and zeros need no summing.
+fn sum_of_record(head: &[u8]) -> [u64; 4] {
+    let words = head.as_chunks::<8>().0;
+    let zeros = words.iter().rev().take_while(|word| **word == [0; 8]).count();
+    let mut sum = Fletcher4::new();
+    sum.update(words.get(..words.len() - zeros).unwrap_or_default().as_flattened(), OURS);
+    sum.append([0; 4], 2 * zeros as u64);
+    sum.value()
 }
 
 impl Fill {
@@ -203,5 +213,20 @@ impl Fill {
             body.copy_from_slice(part);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_at_the_end_of_a_record_count() {
+        let mut record = [0; CHECKSUM_OFFSET];
+        assert_eq!(sum_of_record(&record), fletcher4(&record, OURS));
+        for last in [0, 7, 100, CHECKSUM_OFFSET - 1] {
+            record[last] = 5;
+            assert_eq!(sum_of_record(&record), fletcher4(&record, OURS));
+        }
     }
 }

@@ -3,7 +3,9 @@
 //! # The few ideas
 //! * **Three stages, the unit a megabyte.** A traversal ([`traverse`]) finds what is newer than the base and lays records out in chunks
 //!   ([`records`], [`chunk`]); workers read the payloads into their places and sum them; the caller's thread joins the sums and writes.
-//!   What was laid out and is not yet written has at most `zfs_send_queue_length` bytes ([`budget`]), whatever the dataset's size.
+//!   What was laid out and is not yet written has at most `zfs_send_queue_length` bytes ([`line`]), whatever the dataset's size.
+//! * **One write a chunk.** Records and payloads stand in the chunk as in the stream, so that nothing is gathered when it is written: a vectored write
+//!   of pieces where they were read would save a copy out of the window, and cost as much (docs/performance.md).
 //! * **Past the cache.** A block is copied from the ARC if it is there, else read straight into the chunk that is written; the ARC is neither
 //!   filled nor stirred. Within a chunk blocks are read in the order of their places, through a window: neighbours are one I/O.
 //! * **A sum once.** See [`chunk`].
@@ -16,10 +18,10 @@
 
 mod base_of;
 mod begin;
-mod budget;
 mod chunk;
 mod error;
 mod estimate;
+mod line;
 mod records;
 mod traverse;
 
@@ -29,7 +31,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::base::{Endian, Guid, Txg, tunable};
 use codec::fletcher::Fletcher4;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dmu::Objset;
 use ondisk::dsl::RedactEntry;
 use ondisk::send::{Begin, End, Header, Record};
@@ -37,10 +38,10 @@ use pool::Dataset;
 use zio::Zio;
 
 pub use base_of::Base;
-use budget::{Budget, Writing};
 use chunk::{CHUNK, Chunk, Worker};
 pub use error::Error;
 pub use estimate::{estimate, measure};
+use line::{LaysOut, Line, Writes};
 use records::Scribe;
 pub use traverse::ResumeAt;
 use traverse::Traversal;
@@ -103,42 +104,22 @@ pub fn send(
     let plan = Plan::new(to, base, flags)?;
     let (zio, toguid) = (to.pool().zio(), plan.begin.toguid);
     let mut sum = Fletcher4::new();
-    let budget = Budget::new(tunable::ZFS_SEND_QUEUE_LENGTH.get().max(CHUNKS_MIN * CHUNK as u64));
-    let (in_order, ordered) = unbounded();
-    let (give, work) = unbounded::<Job>();
-    let (recycle, spare) = unbounded();
+    let line = Line::new(tunable::ZFS_SEND_QUEUE_LENGTH.get().max(CHUNKS_MIN * CHUNK as u64));
     std::thread::scope(|scope| {
-        let budget = &budget;
+        let line = &line;
         for _ in 0..::base::tasks::width() {
-            let work = work.clone();
-            scope.spawn(move || fill_chunks(zio, &work));
+            scope.spawn(move || fill_chunks(zio, line));
         }
-        drop(work);
         let traversal = scope.spawn(move || {
-            let mut emit = |chunk: Chunk| -> Result<Chunk, Error> {
-                if !budget.take(chunk.memory()) {
-                    return Err(Error::Stopped);
-                }
-                let (done, filled) = bounded(1);
-                in_order.send(filled).map_err(|_| Error::Stopped)?;
-                give.send(Job { chunk, done }).map_err(|_| Error::Stopped)?;
-                let mut spare: Chunk = spare.try_recv().unwrap_or_default();
-                spare.clear();
-                Ok(spare)
-            };
+            let _ends = LaysOut(line);
             let visited = || {
                 progress.blocks.fetch_add(1, Ordering::Relaxed);
             };
-            plan.traverse(&mut emit, &visited)
+            plan.traverse(&mut |chunk| line.put(chunk).ok_or(Error::Stopped), &visited)
         });
         let written = {
-            let _writing = Writing(budget);
-            let mut written = |chunk: Chunk| {
-                budget.give(chunk.memory());
-                // the traversal may have come to its end
-                drop(recycle.send(chunk));
-            };
-            write_chunks(ordered, &mut written, &mut sum, out, progress)
+            let _writes = Writes(line);
+            write_chunks(line, &mut sum, out, progress)
         };
         let traversed = traversal.join().unwrap_or(Err(Error::Stopped));
         // the first cause: a writer that stops makes the traversal stop
@@ -209,34 +190,20 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A chunk to be filled, and who waits for it.
-struct Job {
-    chunk: Chunk,
-    done: Sender<Result<Chunk, Error>>,
-}
-
-fn fill_chunks(zio: &Zio, work: &Receiver<Job>) {
+fn fill_chunks(zio: &Zio, line: &Line) {
     let mut worker = Worker::default();
-    for Job { mut chunk, done } in work {
-        let filled = chunk.fill(zio, &mut worker);
-        // nobody waits any more after an error
-        let _ = done.send(filled.map(|()| chunk));
+    while let Some(taken) = line.take() {
+        taken.fill(|chunk| chunk.fill(zio, &mut worker));
     }
 }
 
-fn write_chunks(
-    ordered: Receiver<Receiver<Result<Chunk, Error>>>,
-    written: &mut dyn FnMut(Chunk),
-    sum: &mut Fletcher4,
-    out: &mut dyn Write,
-    progress: &Progress,
-) -> Result<(), Error> {
-    for filled in ordered {
-        let mut chunk = filled.recv().map_err(|_| Error::Stopped)??;
+fn write_chunks(line: &Line, sum: &mut Fletcher4, out: &mut dyn Write, progress: &Progress) -> Result<(), Error> {
+    while let Some(filled) = line.next() {
+        let mut chunk = filled?;
         if !chunk.is_empty() {
             write(chunk.seal(sum), out, progress)?;
         }
-        written(chunk);
+        line.written(chunk);
     }
     Ok(())
 }

@@ -1,0 +1,257 @@
+//! Chunks on their way: one thread lays them out, several fill them, one writes them in the order in which they were laid out.
+//!
+//! All that is between the stages is one lock and three conditions, each for one kind of waiting: it is taken a few times a megabyte, and who
+//! waits sleeps at once instead of turning round and round for a while.
+
+use std::collections::VecDeque;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Error;
+use super::chunk::Chunk;
+
+/// A chunk that is not yet written.
+enum Slot {
+    Waiting(Chunk),
+    /// A worker has it.
+    Taken,
+    Filled(Result<Chunk, Error>),
+}
+
+#[derive(Default)]
+struct State {
+    /// In the order of the stream.
+    slots: VecDeque<Slot>,
+    /// The number of the first one.
+    first: u64,
+    /// The number of the first one that no worker has had.
+    waiting: u64,
+    /// What was written, for use again.
+    spare: Vec<Chunk>,
+    /// Bytes of memory, from when a chunk was laid out until it is written.
+    held: u64,
+    /// No chunk comes any more.
+    ended: bool,
+    /// Nobody writes any more.
+    closed: bool,
+}
+
+/// See the head of this file. What it holds is at most `limit` bytes, or one chunk.
+pub(super) struct Line {
+    state: Mutex<State>,
+    room: Condvar,
+    work: Condvar,
+    filled: Condvar,
+    limit: u64,
+}
+
+impl Line {
+    pub(super) fn new(limit: u64) -> Line {
+        let (room, work, filled) = Default::default();
+        Line { state: Mutex::default(), room, work, filled, limit }
+    }
+
+    /// Adds a chunk, when there is room for it, and gives an empty one; `None`: nobody writes any more.
+    pub(super) fn put(&self, chunk: Chunk) -> Option<Chunk> {
+        let bytes = chunk.memory();
+        let mut state = self.state.lock();
+        while !state.closed && state.held > 0 && state.held.saturating_add(bytes) > self.limit {
+            self.room.wait(&mut state);
+        }
+        if state.closed {
+            return None;
+        }
+        state.held = state.held.saturating_add(bytes);
+        state.slots.push_back(Slot::Waiting(chunk));
+        let spare = state.spare.pop();
+        drop(state);
+        self.work.notify_one();
+        let mut spare = spare.unwrap_or_default();
+        spare.clear();
+        Some(spare)
+    }
+
+    /// A chunk to be filled; `None`: there is nothing more to do.
+    pub(super) fn take(&self) -> Option<Taken<'_>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            let number = state.waiting;
+            let at = usize::try_from(number.saturating_sub(state.first)).unwrap_or(usize::MAX);
+            if let Some(slot) = state.slots.get_mut(at) {
+                let Slot::Waiting(chunk) = std::mem::replace(slot, Slot::Taken) else { return None };
+                state.waiting += 1;
+                return Some(Taken { line: self, number, chunk: Some(chunk), filled: Err(Error::Stopped) });
+            }
+            if state.ended {
+                return None;
+            }
+            self.work.wait(&mut state);
+        }
+    }
+
+    fn give_back(&self, number: u64, filled: Result<Chunk, Error>) {
+        let mut state = self.state.lock();
+        let at = usize::try_from(number.saturating_sub(state.first)).unwrap_or(usize::MAX);
+        if let Some(slot) = state.slots.get_mut(at) {
+            *slot = Slot::Filled(filled);
+        }
+        drop(state);
+        if at == 0 {
+            self.filled.notify_one();
+        }
+    }
+
+    /// The next chunk to be written; `None`: that was all.
+    pub(super) fn next(&self) -> Option<Result<Chunk, Error>> {
+        let mut state = self.state.lock();
+        loop {
+            match state.slots.pop_front() {
+                Some(Slot::Filled(filled)) => {
+                    state.first += 1;
+                    return Some(filled);
+                }
+                Some(slot) => state.slots.push_front(slot),
+                None if state.ended => return None,
+                None => {}
+            }
+            self.filled.wait(&mut state);
+        }
+    }
+
+    /// A chunk was written.
+    pub(super) fn written(&self, chunk: Chunk) {
+        let mut state = self.state.lock();
+        state.held = state.held.saturating_sub(chunk.memory());
+        state.spare.push(chunk);
+        drop(state);
+        self.room.notify_one();
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock());
+        for condition in [&self.room, &self.work, &self.filled] {
+            condition.notify_all();
+        }
+    }
+}
+
+/// A chunk that a worker has. Gone without being filled, it stops the send.
+pub(super) struct Taken<'a> {
+    line: &'a Line,
+    number: u64,
+    chunk: Option<Chunk>,
+    filled: Result<Chunk, Error>,
+}
+
+impl Taken<'_> {
+    /// Gives it back, filled by `fill`.
+    pub(super) fn fill(mut self, fill: impl FnOnce(&mut Chunk) -> Result<(), Error>) {
+        if let Some(mut chunk) = self.chunk.take() {
+            self.filled = fill(&mut chunk).map(|()| chunk);
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.line.give_back(self.number, std::mem::replace(&mut self.filled, Err(Error::Stopped)));
+    }
+}
+
+/// Says, whatever becomes of the traversal, that no chunk comes any more.
+pub(super) struct LaysOut<'a>(pub(super) &'a Line);
+
+impl Drop for LaysOut<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.ended = true);
+    }
+}
+
+/// Says, whatever becomes of the writer, that nobody writes any more.
+pub(super) struct Writes<'a>(pub(super) &'a Line);
+
+impl Drop for Writes<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.closed = true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::send::RECORD_SIZE;
+
+    use super::super::chunk::CHUNK;
+    use super::*;
+
+    /// A chunk of one record, whose payload is `len` times `byte`.
+    fn chunk(byte: u8, len: usize) -> Chunk {
+        let mut chunk = Chunk::default();
+        chunk.put(&[byte; RECORD_SIZE], &vec![byte; len], None, len);
+        chunk
+    }
+
+    #[test]
+    fn chunks_are_written_in_order_and_no_more_is_held_than_may_be() {
+        let line = Line::new(3 * CHUNK as u64);
+        let lens = [1000, 4 * CHUNK, 5, 6, 7, 8, 9, 2 * CHUNK, 11, 12];
+        std::thread::scope(|scope| {
+            for worker in 0..2 {
+                let line = &line;
+                scope.spawn(move || {
+                    while let Some(taken) = line.take() {
+                        // one is slow
+                        (0..worker * 1000).for_each(|_| std::hint::spin_loop());
+                        taken.fill(|_| Ok(()));
+                    }
+                });
+            }
+            scope.spawn(|| {
+                let _ends = LaysOut(&line);
+                for (n, len) in (0..).zip(lens) {
+                    assert!(line.put(chunk(n, len)).is_some_and(|chunk| chunk.is_empty()));
+                }
+            });
+            let _writes = Writes(&line);
+            for len in lens {
+                // what is larger than the limit goes alone
+                let state = line.state.lock();
+                assert!(state.held <= 3 * CHUNK as u64 || state.slots.len() == 1, "{}", state.held);
+                drop(state);
+                let chunk = line.next().map(|chunk| chunk.map_err(|_| ()));
+                let Some(Ok(chunk)) = chunk else { panic!("a chunk") };
+                assert_eq!(chunk.len(), RECORD_SIZE + len);
+                line.written(chunk);
+            }
+            assert!(line.next().is_none());
+        });
+        assert_eq!(line.state.lock().held, 0);
+    }
+
+    #[test]
+    fn who_waits_is_told_that_nobody_writes() {
+        let line = Line::new(1);
+        assert!(line.put(chunk(1, 0)).is_some());
+        std::thread::scope(|scope| {
+            let lays_out = scope.spawn(|| line.put(chunk(2, 0)).is_none());
+            let works = scope.spawn(|| {
+                while let Some(taken) = line.take() {
+                    taken.fill(|_| Ok(()));
+                }
+            });
+            drop(Writes(&line));
+            assert!(lays_out.join().is_ok_and(|told| told));
+            assert!(works.join().is_ok());
+        });
+    }
+
+    #[test]
+    fn a_worker_that_goes_stops_the_send() {
+        let line = Line::new(1);
+        assert!(line.put(chunk(1, 0)).is_some());
+        drop(line.take());
+        assert!(matches!(line.next(), Some(Err(Error::Stopped))));
+    }
+}
