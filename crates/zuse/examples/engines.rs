@@ -6,14 +6,14 @@ use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use zuse::base::{Env, tunable};
 use zuse::nvlist::NvList;
 use zuse::pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
 use zuse::stream::{Reader, Record, recv, send};
 use zuse::vdev::create::{LayoutOptions, VdevSpec, layout};
-use zuse::vdev::{Device, MemoryDevice, import};
+use zuse::vdev::{Device, Latency, MemoryDevice, import};
 use zuse::zpl::live::{Cred, NewFile};
 use zuse::zpl::{Kind, UsedByBonus};
 use zuse::{Files, Pool};
@@ -36,18 +36,16 @@ fn main() -> Result<()> {
     replay()
 }
 
-/// Memory that counts what is written, and takes its time for what is read.
+/// Memory that counts what is written.
 #[derive(Debug)]
 struct Medium {
     memory: MemoryDevice,
     writes: AtomicU64,
-    /// Nanoseconds that a read takes.
-    latency: u64,
 }
 
 impl Medium {
-    fn new(memory: MemoryDevice, latency: Duration) -> Arc<Medium> {
-        Arc::new(Medium { memory, writes: AtomicU64::new(0), latency: latency.as_nanos() as u64 })
+    fn new(memory: MemoryDevice) -> Arc<Medium> {
+        Arc::new(Medium { memory, writes: AtomicU64::new(0) })
     }
 }
 
@@ -57,9 +55,6 @@ impl Device for Medium {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        if self.latency > 0 {
-            std::thread::sleep(Duration::from_nanos(self.latency));
-        }
         self.memory.read_at(offset, buf)
     }
 
@@ -135,7 +130,7 @@ fn nvlists() -> Result<()> {
         rate(3 * PAIRS, start) / 1e6
     );
     const SNAPSHOTS: u64 = 1_000;
-    let pool = make(&Medium::new(MemoryDevice::writable(256 << 20), Duration::ZERO), true)?;
+    let pool = make(&Medium::new(MemoryDevice::writable(256 << 20)), true)?;
     let names: Vec<String> = (0..SNAPSHOTS).map(|n| format!("tank/fs@auto-{n:06}")).collect();
     names.iter().try_for_each(|name| pool.snapshot(name))?;
     let start = Instant::now();
@@ -146,7 +141,7 @@ fn nvlists() -> Result<()> {
 
 fn streams() -> Result<()> {
     const BLOCKS: u64 = 60_000;
-    let pool = make(&Medium::new(MemoryDevice::writable(SIZE), Duration::ZERO), true)?;
+    let pool = make(&Medium::new(MemoryDevice::writable(SIZE)), true)?;
     file(&pool.files("tank/fs")?, "file", BLOCKS)?;
     pool.snapshot("tank/fs@now")?;
     let view = pool.view()?;
@@ -162,7 +157,7 @@ fn streams() -> Result<()> {
     );
     for batch in ["0", "1048576"] {
         tunable::set("zfs_recv_write_batch_size", batch)?;
-        let target = make(&Medium::new(MemoryDevice::writable(SIZE), Duration::ZERO), true)?;
+        let target = make(&Medium::new(MemoryDevice::writable(SIZE)), true)?;
         let mut reader = Reader::new(stream.as_slice());
         let start = Instant::now();
         let args = recv::RecvArgs { target: "tank/copy@now".to_owned(), ..recv::RecvArgs::default() };
@@ -186,7 +181,7 @@ fn space_maps() -> Result<()> {
     tunable::set("zfs_vdev_default_ms_shift", "17")?;
     tunable::set("zfs_vdev_default_ms_count", &METASLABS.to_string())?;
     for logs in [false, true] {
-        let medium = Medium::new(MemoryDevice::writable(SIZE), Duration::ZERO);
+        let medium = Medium::new(MemoryDevice::writable(SIZE));
         let pool = make(&medium, logs)?;
         let files = pool.files("tank/fs")?;
         let id = file(&files, "file", BLOCKS)?;
@@ -212,12 +207,14 @@ fn space_maps() -> Result<()> {
 /// A log of synchronous writes to many places, replayed on a device on which each read takes a while.
 fn replay() -> Result<()> {
     const WRITES: u64 = 1500;
-    const LATENCY: Duration = Duration::from_millis(2);
+    /// Milliseconds of a read or write of the device, and how many it does at a time.
+    const LATENCY: u64 = 2;
+    const DEPTH: u64 = 64;
     tunable::set("zfs_vdev_default_ms_shift", "29")?;
     // no txg shall take what the log has
     tunable::set("zfs_txg_timeout", "3600")?;
     let memory = MemoryDevice::writable(SIZE);
-    let pool = make(&Medium::new(memory.clone(), Duration::ZERO), true)?;
+    let pool = make(&Medium::new(memory.clone()), true)?;
     let files = pool.files("tank/fs")?;
     let ids = (0..30).map(|n| file(&files, &format!("file-{n}"), 1000)).collect::<Result<Vec<u64>>>()?;
     let random = Env::seeded(9);
@@ -230,13 +227,13 @@ fn replay() -> Result<()> {
     }
     // the power goes
     let image = Arc::new(memory.snapshot());
-    let ways = [("one by one, as it is read", "0", "0"), ("primed", "1", "0"), ("primed, and in parallel", "1", "1")];
+    let ways = [("one by one, as it is read", "0", "0"), ("primed", "1", "0"), ("primed, and in parallel", "1", "32")];
     for (n, (told, prime, parallel)) in ways.into_iter().enumerate() {
         tunable::set("zil_replay_prime", prime)?;
         tunable::set("zil_replay_parallel", parallel)?;
-        let medium = Medium::new(MemoryDevice::writable_from(image.to_vec()), LATENCY);
+        let memory = MemoryDevice::writable_from(image.to_vec());
+        let device: Arc<dyn Device> = Arc::new(Latency::new(Arc::new(memory), LATENCY, DEPTH));
         let start = Instant::now();
-        let device: Arc<dyn Device> = medium;
         let found = import::scan_devices(vec![(PathBuf::from("memory"), device)]);
         let found = found.first().ok_or("no pool")?;
         let options = ImportOptions { force: true, ..ImportOptions::default() };
@@ -244,8 +241,7 @@ fn replay() -> Result<()> {
         replayed.files("tank/fs")?;
         let label = if n == 0 { "replay        " } else { "              " };
         println!(
-            "  {label}{WRITES} writes of 30 files, {} ms a read, {told}: {:.2} s",
-            LATENCY.as_millis(),
+            "  {label}{WRITES} writes of 30 files, {LATENCY} ms an access, {told}: {:.2} s",
             start.elapsed().as_secs_f64()
         );
     }
