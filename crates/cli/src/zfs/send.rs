@@ -175,8 +175,9 @@ impl Start {
             Start::Nothing => None,
             Start::Snapshot(from) => Some(to.written_since(from).map_err(|e| cannot(&e))?),
             Start::Mark(from) => match to.written_since_bookmark(from) {
-                Ok(space) => Some(space),
-                Err(_) => {
+                // what a redacted send left out is in no account
+                Ok(space) if from.phys().redaction_obj == 0 => Some(space),
+                _ => {
                     let base = self.base(to)?;
                     return stream::send::measure(to, base.as_ref(), flags).map_err(|e| cannot(&e));
                 }
@@ -275,7 +276,13 @@ fn start(from: &str, to: &Dataset) -> Result<Start, Failure> {
         let mark = to.pool().bookmark(from);
         let mark = mark.map_err(|_| cannot(&format!("incremental source ({from}) does not exist")))?;
         let earlier = to.is_later_than_mark(&mark).map_err(|e| failed(said(&e, from)))?;
-        return if earlier { Ok(Start::Mark(mark)) } else { Err(cannot("not an earlier snapshot from the same fs")) };
+        // from a redaction bookmark of the snapshot itself: what the redacted send left out
+        let completes = mark.phys().redaction_obj != 0 && mark.phys().guid == to.guid();
+        return if earlier || completes {
+            Ok(Start::Mark(mark))
+        } else {
+            Err(cannot("not an earlier snapshot from the same fs"))
+        };
     }
     let from = select::open_dataset(from, Types::ALL)?;
     let earlier = to.is_later_than(&from).map_err(|e| failed(said(&e, from.name())))?;

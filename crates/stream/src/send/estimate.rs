@@ -7,8 +7,21 @@ use pool::{Dataset, Space};
 use super::chunk::Chunk;
 use super::{Base, Error, Plan, SendFlags};
 
-/// Bytes that a stream will have, as OpenZFS estimates it: from the space that is new, as if all blocks had the size that the properties give.
+/// What OpenZFS takes for the block size of every volume: it asks for the property, and that is kept in no list of properties
+/// (OpenZFS: `ZVOL_DEFAULT_BLOCKSIZE`).
+const VOLUME_BLOCK: u64 = 16 << 10;
+
+/// Bytes that a stream will have, as OpenZFS estimates it: from the space that is new, as if all blocks had the size that the property `recordsize` gives now.
 /// `written` is what was written since the base ([`Dataset::written_since`]); without it all that is referenced counts.
+///
+/// | stream | space that counts |
+/// |---|---|
+/// | full: without flags, `-L`, `-e`, `-p` | uncompressed bytes that the snapshot refers to |
+/// | full: `-c`, `-w` | the same, compressed |
+/// | `-i` a snapshot, or a bookmark that keeps account | the same, of what was written since |
+/// | `-i` any other bookmark, that of a redacted send too | none: [`measure`] counts what would be sent |
+/// | `-R`, `-I` | the sum of all streams; the headers around them are left out |
+/// | `-t` | as the stream that it goes on with, less the bytes that are there |
 ///
 /// # Errors
 /// When properties cannot be read.
@@ -16,9 +29,9 @@ pub fn estimate(to: &Dataset, written: Option<Space>, flags: &SendFlags) -> Resu
     let phys = to.phys();
     let (uncompressed, compressed) =
         written.map_or((phys.uncompressed_bytes, phys.compressed_bytes), |space| (space.uncomp, space.comp));
-    let name = if to.head_kind()? == pool::Kind::Volume { "volblocksize" } else { "recordsize" };
     let block = match base::tunable::ZFS_OVERRIDE_ESTIMATE_RECORDSIZE.get() {
-        0 => to.prop(name)?.and_then(|prop| prop.value.number()).unwrap_or(128 << 10),
+        0 if to.head_kind()? == pool::Kind::Volume => VOLUME_BLOCK,
+        0 => to.head()?.prop("recordsize")?.and_then(|prop| prop.value.number()).unwrap_or(128 << 10),
         size => size,
     };
     let size = if flags.compress || flags.raw { compressed } else { uncompressed };

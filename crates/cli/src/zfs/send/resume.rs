@@ -104,34 +104,78 @@ fn find(at: &Token) -> Result<Dataset, Failure> {
     let cannot = |why: String| failed(format!("cannot resume send: {why}"));
     let gone = || cannot(format!("'{}' used in the initial send no longer exists", at.to_name));
     let pool = pools::of_dataset(&at.to_name)?.ok_or_else(gone)?;
+    // a copy that was received into the same pool has the guid, too
+    let named = pool.dataset(&at.to_name).ok();
+    if let Some(to) = named.as_ref().filter(|to| to.guid().0 == at.to_guid) {
+        return Ok(to.clone());
+    }
     match pool.dataset_by_guid(Guid(at.to_guid)).map_err(|e| cannot(e.to_string()))? {
         Some(to) => Ok(to),
-        None if pool.dataset(&at.to_name).is_ok() => {
+        None if named.is_some() => {
             Err(cannot(format!("'{}' is no longer the same snapshot used in the initial send", at.to_name)))
         }
         None => Err(gone()),
     }
 }
 
-fn from(at: &Token, to: &Dataset) -> Result<Start, Failure> {
+/// Where the stream began: in the past of what is sent, for a copy of it elsewhere in the pool has the same guid, but was born in another txg.
+/// `redacted` says with respect to which snapshots the start must be redacted.
+fn from(at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Start, Failure> {
     if at.from_guid == 0 {
         return Ok(Start::Nothing);
     }
     let cannot = |why: String| failed(format!("cannot resume send: {why}"));
-    let failed = |e: pool::Error| cannot(e.to_string());
-    if let Some(from) = to.pool().dataset_by_guid(Guid(at.from_guid)).map_err(failed)? {
-        return Ok(Start::Snapshot(from));
+    let found = start(at, to, redacted).map_err(|e| cannot(e.to_string()))?;
+    found.ok_or_else(|| cannot(format!("incremental source {:#x} no longer exists", at.from_guid)))
+}
+
+fn start(at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Option<Start>, pool::Error> {
+    let (mut head, mut limit) = (to.head()?, u64::MAX);
+    loop {
+        if let Some(start) = start_in(&head, at, to, redacted)? {
+            return Ok(Some(start));
+        }
+        // origins grow older
+        let origin = head.origin()?.filter(|origin| origin.phys().creation_txg.0 < limit);
+        let Some(origin) = origin else { return Ok(None) };
+        limit = origin.phys().creation_txg.0;
+        head = origin.head()?;
     }
-    let marks = to.head().and_then(|head| head.bookmarks()).map_err(failed)?;
-    let mark = marks.into_iter().find(|mark| mark.phys().guid.0 == at.from_guid);
-    mark.map(Start::Mark).ok_or_else(|| cannot(format!("incremental source {:#x} no longer exists", at.from_guid)))
+}
+
+/// The start among the snapshots and bookmarks of `head`: what is redacted as the stream's start was; else a snapshot before a bookmark.
+fn start_in(head: &Dataset, at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Option<Start>, pool::Error> {
+    let snapshot = head.snapshots()?.into_iter().find(|snapshot| snapshot.guid().0 == at.from_guid);
+    let snapshot = snapshot.filter(|snapshot| to.is_later_than(snapshot).is_ok_and(|later| later));
+    let mut marks = head.bookmarks()?;
+    marks.retain(|mark| mark.phys().guid.0 == at.from_guid);
+    let Some(wanted) = redacted else {
+        marks.sort_by_key(|mark| mark.phys().redaction_obj != 0);
+        return Ok(snapshot.map(Start::Snapshot).or_else(|| marks.into_iter().next().map(Start::Mark)));
+    };
+    for mark in marks {
+        if mark.redaction_header()?.is_some_and(|header| same(&header.snaps, wanted)) {
+            return Ok(Some(Start::Mark(mark)));
+        }
+    }
+    let Some(snapshot) = snapshot else { return Ok(None) };
+    Ok(snapshot.redact_snaps()?.is_some_and(|snaps| same(&snaps, wanted)).then_some(Start::Snapshot(snapshot)))
+}
+
+/// Whether two lists name the same snapshots.
+fn same(some: &[u64], others: &[u64]) -> bool {
+    some.len() == others.len() && some.iter().all(|guid| others.contains(guid))
 }
 
 fn rest(options: &Options, list: &NvList, at: &Token, to: &Dataset, flags: SendFlags) -> Outcome {
-    if list.contains("redact_snaps") {
-        return Err(failed("cannot resume send: making redacted streams is not in this version of Zuse"));
+    if let Some(wanted) = list.get_u64_array("redact_snaps") {
+        // what was received redacted is sent on as it is
+        let own = to.redact_snaps().map_err(|e| failed(format!("cannot resume send: {e}")))?;
+        if !own.is_some_and(|own| same(&own, wanted)) {
+            return Err(failed("cannot resume send: making redacted streams is not in this version of Zuse"));
+        }
     }
-    let start = from(at, to)?;
+    let start = from(at, to, list.get_u64_array("book_redact_snaps"))?;
     let mut size = 0;
     if options.verbosity > 0 {
         size = start.estimate(to, &flags, at.bytes)?;

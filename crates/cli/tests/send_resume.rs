@@ -1,0 +1,113 @@
+//! Sends that go on, in one pool: what was sent and what was received have the same guids there; and what was received redacted.
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/lab.rs"]
+mod lab;
+mod support;
+
+use base::Endian;
+use codec::fletcher::fletcher4;
+use codec::{Compress, compress};
+use lab::{Lab, records, streams};
+use nvlist::{Encoding, NvList};
+
+/// A dataset with two snapshots, one file in each of them alone.
+fn two_snapshots(lab: &Lab, name: &str) {
+    lab.ok(&format!("zfs create {name}"), b"");
+    lab.ok(&format!("put {name}:/first"), &[1; 100_000]);
+    lab.ok(&format!("zfs snapshot {name}@1"), b"");
+}
+
+fn token(lab: &Lab, name: &str) -> String {
+    lab.text(&format!("zfs get -H -o value receive_resume_token {name}")).trim_end().to_owned()
+}
+
+/// Receives the start of a stream, up to `per_mille` of it, and the rest by its token.
+fn received_in_two(lab: &Lab, stream: &[u8], per_mille: usize, into: &str) {
+    lab.fails(&format!("zfs receive -s -u {into}"), &stream[..stream.len() * per_mille / 1000], "zfs send -t 1-");
+    let rest = lab.ok(&format!("zfs send -t {}", token(lab, into)), b"");
+    lab.ok(&format!("zfs receive -s -u {into}"), &rest);
+}
+
+/// The copy has a snapshot of the base's guid, too, born later: from there on, what was written between would be missing.
+#[test]
+fn an_increment_goes_on_from_its_own_base_and_not_from_a_copy_of_it() {
+    let lab = Lab::new("tank");
+    for (from, copy) in [("tank/a", "tank/z"), ("tank/y", "tank/b")] {
+        two_snapshots(&lab, from);
+        let full = lab.ok(&format!("zfs send {from}@1"), b"");
+        lab.ok(&format!("put {from}:/between"), &[7; 300_000]);
+        lab.ok("zpool sync tank", b"");
+        lab.ok(&format!("zfs receive -u {copy}"), &full);
+        lab.ok(&format!("put {from}:/last"), &[2; 400_000]);
+        lab.ok(&format!("zfs snapshot {from}@2"), b"");
+        let increment = lab.ok(&format!("zfs send -i @1 {from}@2"), b"");
+        received_in_two(&lab, &increment, 100, copy);
+        assert!(lab.ok(&format!("cat {copy}@2:/between"), b"") == [7; 300_000], "{from} {copy}");
+        let (ours, theirs) = (lab.ok(&format!("zfs send -i @1 {copy}@2"), b""), increment);
+        assert_eq!(records(&lab, &ours).len(), records(&lab, &theirs).len());
+    }
+    lab.judge("tank");
+}
+
+/// What was received redacted is sent on, also from where it stopped, and says that it is redacted.
+#[test]
+fn a_redacted_dataset_is_sent_on_in_pieces() {
+    let lab = Lab::new("tank");
+    let all = streams("stredact-a");
+    lab.ok("zfs receive -u tank/a", &all["redacted.zstream"]);
+    let snaps = |name: &str| lab.text(&format!("zfs get -H -o value redact_snaps {name}"));
+    assert_ne!(snaps("tank/a"), "-\n");
+    let whole = lab.ok("zfs send tank/a@base", b"");
+    received_in_two(&lab, &whole, 500, "tank/b");
+    assert_eq!(snaps("tank/b"), snaps("tank/a"));
+    assert_eq!(records(&lab, &lab.ok("zfs send tank/b@base", b"")), records(&lab, &whole));
+    // what is there of it can be sent before it is whole
+    lab.fails("zfs receive -s -u tank/c", &whole[..whole.len() / 2], "zfs send -t 1-");
+    let part = lab.ok("zfs send -S tank/c", b"");
+    lab.fails("zfs receive -s -u tank/d", &part, "zfs send -t 1-");
+    assert_eq!(snaps("tank/d"), snaps("tank/a"));
+
+    // from a bookmark of the redacted snapshot
+    lab.ok("zfs bookmark tank/a@base #mark", b"");
+    lab.ok("zfs receive -u tank/a", &all["incr-from-redact-bookmark.zstream"]);
+    let increment = lab.ok("zfs send -i #mark tank/a@next", b"");
+    received_in_two(&lab, &increment, 600, "tank/b");
+    assert_eq!(records(&lab, &lab.ok("zfs send -i @base tank/b@next", b"")).len(), records(&lab, &increment).len());
+    // from the bookmark to its own snapshot: what was redacted, which a bookmark of a redacted snapshot does not know
+    let none = lab.ok("zfs send -i #mark tank/a@base", b"");
+    assert!(none.len() < 2000, "{}", none.len());
+    // no account says how long that is: it is counted
+    let told = lab.text("zfs send -nP -i #mark tank/a@next");
+    assert!(told.ends_with(&format!("\nsize\t{}\n", increment.len())), "{told} {}", increment.len());
+    lab.judge("tank");
+}
+
+/// A token with other words in it.
+fn changed(token: &str, change: impl FnOnce(&mut NvList)) -> String {
+    let mut list = stream::token::decode(token).unwrap();
+    change(&mut list);
+    let packed = list.pack(Encoding::Native, Endian::NATIVE).unwrap();
+    let deflated = compress(Compress::Gzip6, None, &packed, packed.len() + 128).unwrap();
+    let hex: String = deflated.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("1-{:x}-{:x}-{hex}", fletcher4(&deflated, Endian::NATIVE)[0], packed.len())
+}
+
+/// A stream that began at a redaction bookmark does not go on from a snapshot of the same guid: the blocks that were redacted would not come.
+#[test]
+fn a_redacted_start_is_found_again_or_nothing() {
+    let lab = Lab::new("tank");
+    two_snapshots(&lab, "tank/a");
+    lab.ok("zfs receive -u tank/b", &lab.ok("zfs send tank/a@1", b""));
+    lab.ok("put tank/a:/last", &[2; 400_000]);
+    lab.ok("zfs snapshot tank/a@2", b"");
+    let increment = lab.ok("zfs send -i @1 tank/a@2", b"");
+    lab.fails("zfs receive -s -u tank/b", &increment[..increment.len() / 2], "zfs send -t 1-");
+    let token = token(&lab, "tank/b");
+    let from = changed(&token, |list| list.insert("book_redact_snaps", vec![77u64]));
+    let guid: u64 = lab.text("zfs get -Hp -o value guid tank/a@1").trim_end().parse().unwrap();
+    lab.fails(&format!("zfs send -t {from}"), b"", &format!("incremental source {guid:#x} no longer exists"));
+    let to = changed(&token, |list| list.insert("redact_snaps", vec![77u64]));
+    lab.fails(&format!("zfs send -t {to}"), b"", "cannot resume send: making redacted streams is not in this version");
+    lab.ok(&format!("zfs send -t {token}"), b"");
+}
