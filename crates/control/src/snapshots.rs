@@ -50,42 +50,24 @@ impl Control {
 
     /// Holds what is there; what is not is told.
     pub(crate) fn hold(&self, input: &NvList) -> Result<NvList, Failed> {
-        let mut missing = NvList::new();
         let mut holds = Vec::new();
-        let view = self.spa.view()?;
         for (name, tag) in require_list(input, "holds")? {
             let tag = tag.as_str().ok_or_else(|| Error::Invalid(format!("tag for '{name}' is no text")))?;
             self.check_snapshots(&[name.to_owned()])?;
-            match view.dataset(name) {
-                Ok(_) => holds.push((name.to_owned(), tag.to_owned())),
-                Err(e) if e.is_not_found() => missing.insert(name, ENOENT),
-                Err(e) => return Err(e.into()),
-            }
+            holds.push((name.to_owned(), tag.to_owned()));
         }
-        self.spa.hold(&holds)?;
-        Ok(missing)
+        Ok(told_missing(self.spa.hold(&holds)?))
     }
 
     /// Releases what is there; what is not is told.
     pub(crate) fn release(&self, input: &NvList) -> Result<NvList, Failed> {
-        let mut missing = NvList::new();
         let mut holds = Vec::new();
-        let view = self.spa.view()?;
         for (name, tags) in input {
             self.check_snapshots(&[name.to_owned()])?;
-            match view.dataset(name) {
-                Ok(_) => {
-                    let tags = tags.as_nvlist().map(names).unwrap_or_default();
-                    holds.extend(tags.into_iter().map(|tag| (name.to_owned(), tag)));
-                }
-                Err(e) if e.is_not_found() => missing.insert(name, ENOENT),
-                Err(e) => return Err(e.into()),
-            }
+            let tags = tags.as_nvlist().ok_or_else(|| Error::Invalid(format!("tags of '{name}' are no list")))?;
+            holds.extend(names(tags).into_iter().map(|tag| (name.to_owned(), tag)));
         }
-        for (name, tag) in self.spa.release(&holds)? {
-            missing.insert(format!("{name}#{tag}"), ENOENT);
-        }
-        Ok(missing)
+        Ok(told_missing(self.spa.release(&holds)?))
     }
 
     pub(crate) fn space_snaps(&self, last: &str, input: &NvList) -> Result<NvList, Failed> {
@@ -109,4 +91,10 @@ impl Control {
         }
         Ok(())
     }
+}
+
+fn told_missing(missing: Vec<String>) -> NvList {
+    let mut out = NvList::new();
+    missing.into_iter().for_each(|name| out.insert(name, ENOENT));
+    out
 }

@@ -235,6 +235,38 @@ fn what_is_gone_already_is_passed_over() {
     drop(check(dir.path(), spa));
 }
 
+/// Of some hundred in one call one cannot be: none is made, none destroyed.
+#[test]
+fn one_bad_name_among_many_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path());
+    let all: Vec<String> = (0..300).map(|n| format!("t/f{n:03}@s")).collect();
+    std::thread::scope(|scope| {
+        for some in all.chunks(38) {
+            scope.spawn(|| some.iter().for_each(|name| child(&spa, name.split('@').next().unwrap())));
+        }
+    });
+    let count = || {
+        let view = spa.view().unwrap();
+        all.iter().filter(|name| view.dataset(name).is_ok()).count()
+    };
+    for bad in ["t/gone@s", "t/f007@t", "t/f007@s/t"] {
+        let mut names = all.clone();
+        names.insert(200, bad.to_owned());
+        let Error::Many(why) = spa.snapshot(&names, &[]).unwrap_err() else { panic!("{bad}") };
+        assert!(why.len() == 1 && count() == 0, "{bad}");
+    }
+    spa.snapshot(&all, &[]).unwrap();
+    assert_eq!(count(), 300);
+    spa.hold(&[("t/f123@s".to_owned(), "x".to_owned())]).unwrap();
+    let Error::Many(why) = spa.destroy_snapshots(&all, false).unwrap_err() else { panic!() };
+    assert!(why.len() == 1 && why[0].0 == "t/f123@s" && count() == 300);
+    spa.release(&[("t/f123@s".to_owned(), "x".to_owned())]).unwrap();
+    spa.destroy_snapshots(&all, false).unwrap();
+    assert_eq!(count(), 0);
+    drop(check(dir.path(), spa));
+}
+
 #[test]
 fn holds_keep_snapshots_and_the_last_one_lets_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -245,6 +277,15 @@ fn holds_keep_snapshots_and_the_last_one_lets_go() {
     spa.hold(&[pair("t@a", "one"), pair("t@a", "two")]).unwrap();
     assert_eq!(spa.hold(&[pair("t@b", "x"), pair("t@a", "one")]).unwrap_err().errno(), 17);
     assert_eq!(spa.hold(&[pair("t@b", &"x".repeat(256))]).unwrap_err().errno(), 7);
+    // what is not there keeps nothing else from being held, and is told; not so what cannot be held
+    assert_eq!(spa.hold(&[pair("t@gone", "x"), pair("t@b", "y"), pair("t/no@b", "x")]).unwrap(), ["t@gone", "t/no@b"]);
+    assert_eq!(spa.hold(&[pair("t@gone", "x")]).unwrap(), ["t@gone"]);
+    let Error::Many(why) = spa.hold(&[pair("t@gone", "x"), pair("t@b", "x"), pair("t@a", "one")]).unwrap_err() else {
+        panic!()
+    };
+    let why: Vec<_> = why.iter().map(|(name, e)| (name.as_str(), e.errno())).collect();
+    assert_eq!(why, [("t@a", 17), ("t@gone", 2)]);
+    assert_eq!(spa.release(&[pair("t@b", "y")]).unwrap(), [""; 0]);
     let view = spa.view().unwrap();
     assert_eq!(view.dataset("t@b").unwrap().userrefs().unwrap(), 0);
     assert_eq!(view.dataset("t@a").unwrap().holds().unwrap().len(), 2);
@@ -257,8 +298,8 @@ fn holds_keep_snapshots_and_the_last_one_lets_go() {
     assert!(view.dataset("t@b").is_err() && view.dataset("t@a").unwrap().is_defer_destroyed());
     drop(view);
     // what is not held keeps nothing else from being released, and is told
-    let missing = [pair("t@a", "three"), pair("t@gone", "one")];
-    assert_eq!(spa.release(&[missing[0].clone(), pair("t@a", "one"), missing[1].clone()]).unwrap(), missing);
+    let all = [pair("t@a", "three"), pair("t@a", "one"), pair("t@gone", "one"), pair("t@gone", "two")];
+    assert_eq!(spa.release(&all).unwrap(), ["t@a#three", "t@gone"]);
     assert_eq!(spa.release(&[pair("t", "one"), pair("t@a", "two")]).unwrap_err().errno(), 22);
     let spa = check(dir.path(), spa);
     spa.release(&[pair("t@a", "two")]).unwrap();

@@ -19,28 +19,32 @@ const TAG_MAX: usize = 255;
 const VERSION_USERREFS: u64 = 18;
 
 impl Spa {
-    /// Holds snapshots: each with a tag of its own, all of them or none.
+    /// Holds snapshots: each with a tag of its own, all that are there or none. Gives those that are not there, which keep nothing else from
+    /// being held (OpenZFS: `dsl_dataset_user_hold_check`).
     ///
     /// # Errors
-    /// [`Error::Many`], with an error for each snapshot that cannot be held: [`Error::NoSuchDataset`], [`Refusal::NotSnapshot`],
-    /// [`Refusal::TagTooLong`], [`Refusal::TagExists`]. [`Refusal::Unsupported`] for a pool before version 18.
-    pub fn hold(self: &Arc<Self>, holds: &[(String, String)]) -> Result<(), Error> {
+    /// [`Error::Many`], with an error for each snapshot that cannot be held: [`Refusal::NotSnapshot`], [`Refusal::TagTooLong`],
+    /// [`Refusal::TagExists`], and behind these [`Error::NoSuchDataset`]. [`Refusal::Unsupported`] for a pool before version 18.
+    pub fn hold(self: &Arc<Self>, holds: &[(String, String)]) -> Result<Vec<String>, Error> {
         let holds = holds.to_vec();
         self.growing_task(holds.len(), move |cx| cx.spa.hold_all(cx, &holds))
     }
 
-    fn hold_all(&self, cx: &TaskCx<'_>, holds: &[(String, String)]) -> Result<(), Error> {
+    fn hold_all(&self, cx: &TaskCx<'_>, holds: &[(String, String)]) -> Result<Vec<String>, Error> {
         let (mut found, mut failed, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let mut missing = Vec::new();
         for (name, tag) in holds {
             match self.check_hold(cx.mos, name, tag) {
                 Ok(snap) if !seen.insert((snap.id, tag)) => {
                     failed.push((name.clone(), refused(name, Refusal::TagExists)));
                 }
                 Ok(snap) => found.push((name, snap, tag)),
+                Err(error) if error.is_not_found() => missing.push((name.clone(), error)),
                 Err(error) => failed.push((name.clone(), error)),
             }
         }
         if !failed.is_empty() {
+            failed.extend(missing);
             return Err(Error::Many(failed));
         }
         let now = self.env().now_s();
@@ -59,7 +63,7 @@ impl Spa {
             let what = format!("tag={tag} temp=0 refs={}", list.count());
             self.log_named(cx.mos, cx.tx, "hold", (name, snap.id), &what)?;
         }
-        Ok(())
+        Ok(missing.into_iter().map(|(name, _)| name).collect())
     }
 
     fn check_hold(&self, mos: &Mos, name: &str, tag: &str) -> Result<Live, Error> {
@@ -80,30 +84,33 @@ impl Spa {
         self.find_snapshot(mos, name)
     }
 
-    /// Releases holds; gives those that are not there, which keep nobody else's from being released (OpenZFS:
+    /// Releases holds; gives what is not there, snapshots and holds (`snapshot#tag`), which keeps nothing else from being released (OpenZFS:
     /// `dsl_dataset_user_release_check`). A snapshot that was to be destroyed once nobody needs it goes with its last hold, if it has no
     /// clones.
     ///
     /// # Errors
-    /// [`Error::Many`], with an error for each that cannot be released, as [`Refusal::NotSnapshot`]: then none is.
-    pub fn release(self: &Arc<Self>, holds: &[(String, String)]) -> Result<Vec<(String, String)>, Error> {
+    /// [`Error::Many`], with an error for each that cannot be released, as [`Refusal::NotSnapshot`], and behind these what is not there: then
+    /// none is.
+    pub fn release(self: &Arc<Self>, holds: &[(String, String)]) -> Result<Vec<String>, Error> {
         let holds = holds.to_vec();
         self.sync_task(move |cx| cx.spa.release_all(cx, &holds))
     }
 
-    fn release_all(&self, cx: &TaskCx<'_>, holds: &[(String, String)]) -> Result<Vec<(String, String)>, Error> {
-        let (mut found, mut failed, mut missing) = (BTreeMap::new(), Vec::new(), Vec::new());
+    fn release_all(&self, cx: &TaskCx<'_>, holds: &[(String, String)]) -> Result<Vec<String>, Error> {
+        let (mut found, mut failed, mut missing) = (BTreeMap::new(), Vec::new(), BTreeSet::new());
         for (name, tag) in holds {
             match self.find_held(cx.mos, name, tag) {
                 Ok(Some(snap)) => {
                     let (_, tags) = found.entry(snap.id).or_insert_with(|| (name, BTreeSet::new()));
                     tags.insert(tag);
                 }
-                Ok(None) => missing.push((name.clone(), tag.clone())),
+                Ok(None) => _ = missing.insert(format!("{name}#{tag}")),
+                Err(error) if error.is_not_found() => _ = missing.insert(name.clone()),
                 Err(error) => failed.push((name.clone(), error)),
             }
         }
         if !failed.is_empty() {
+            failed.extend(missing.into_iter().map(|name| (name.clone(), Error::NoSuchDataset { name })));
             return Err(Error::Many(failed));
         }
         for (id, (name, tags)) in found {
@@ -118,15 +125,12 @@ impl Spa {
                 self.destroy_of_dir(cx.mos, cx.tx, vec![Doomed { name: name.clone(), snap }])?;
             }
         }
-        Ok(missing)
+        Ok(missing.into_iter().collect())
     }
 
-    /// The snapshot, if it is there and held so.
+    /// The snapshot, if it is held so.
     fn find_held(&self, mos: &Mos, name: &str, tag: &str) -> Result<Option<Live>, Error> {
-        let snap = match self.check_tag(mos, name, tag) {
-            Err(error) if error.is_not_found() => return Ok(None),
-            checked => checked?,
-        };
+        let snap = self.check_tag(mos, name, tag)?;
         Ok(held_by(mos, &snap, tag)?.then_some(snap))
     }
 }

@@ -1,0 +1,65 @@
+//! Holds by requests: of lists in which something is missing.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::Env;
+use control::{Caller, Control, Ioc};
+use nvlist::{NvList, Value};
+use pool::{CreateOptions, Hooks, Spa};
+use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::{Device, FileDevice};
+use zpl::create::{FsProps, create_fs};
+
+const ENOENT: i32 = 2;
+const EEXIST: i32 = 17;
+
+fn pool(dir: &Path) -> Control {
+    let spec = VdevSpec::parse(&[dir.join("a").display().to_string()]).unwrap();
+    let open = |path: &str| -> Option<Arc<dyn Device>> {
+        Some(Arc::new(FileDevice::create(Path::new(path), 96 << 20).unwrap()))
+    };
+    let hooks = Hooks { env: Env::seeded(3), used_by: Some(Arc::new(zpl::UsedByBonus)) };
+    let new = layout(&spec, &open, LayoutOptions::default(), &hooks.env).unwrap();
+    let mut options = CreateOptions::new("t");
+    options.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));
+    Control::new(Spa::create(new, options, hooks).unwrap(), Caller::default())
+}
+
+fn list(pairs: &[(&str, Value)]) -> NvList {
+    let mut list = NvList::new();
+    pairs.iter().for_each(|(name, value)| list.insert(*name, value.clone()));
+    list
+}
+
+fn holds(pairs: &[(&str, &str)]) -> NvList {
+    let pairs: Vec<(&str, Value)> = pairs.iter().map(|(name, tag)| (*name, (*tag).into())).collect();
+    list(&[("holds", list(&pairs).into())])
+}
+
+fn tags(tags: &[&str]) -> Value {
+    list(&tags.iter().map(|tag| (*tag, ().into())).collect::<Vec<_>>()).into()
+}
+
+#[test]
+fn what_is_missing_keeps_nothing_from_being_held_or_released() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    control.spa().snapshot(&["t@a".to_owned()], &[]).unwrap();
+    let held = || control.spa().view().unwrap().dataset("t@a").unwrap().userrefs().unwrap();
+    let gone = list(&[("t@gone", ENOENT.into())]);
+    let ask = |ioc, input: &NvList| control.call(ioc, "t", input);
+    assert_eq!(ask(Ioc::Hold, &holds(&[("t@gone", "x"), ("t@a", "x")])).unwrap(), gone);
+    assert_eq!(held(), 1);
+    assert_eq!(ask(Ioc::Hold, &holds(&[("t@gone", "x")])).unwrap(), gone);
+    // one that cannot be held is another matter; what is missing is told nevertheless
+    let failed = ask(Ioc::Hold, &holds(&[("t@gone", "x"), ("t@a", "x")])).unwrap_err();
+    assert_eq!(failed.errno, EEXIST);
+    assert_eq!(failed.out.get("t@gone"), Some(&ENOENT.into()));
+    assert_eq!(failed.out.get("t@a"), Some(&EEXIST.into()));
+    let missing = list(&[("t@a#y", ENOENT.into()), ("t@gone", ENOENT.into())]);
+    let input = list(&[("t@gone", tags(&["x", "y"])), ("t@a", tags(&["x", "y"]))]);
+    assert_eq!(ask(Ioc::Release, &input).unwrap(), missing);
+    assert_eq!(held(), 0);
+}
