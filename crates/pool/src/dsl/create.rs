@@ -58,7 +58,7 @@ impl Spa {
             let ds = cx.mos.live(id)?;
             cx.spa.store_new_props(cx.mos, cx.tx, &ds, &new.props)?;
             cx.fill(&ds, new.os_type, init)?;
-            cx.spa.log_live(cx.mos, cx.tx, &ds, "create", " ")
+            cx.spa.log_named(cx.mos, cx.tx, "create", (&new.name, id), " ")
         })
     }
 

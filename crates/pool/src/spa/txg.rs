@@ -180,8 +180,8 @@ impl Txgs {
             }
             if full {
                 waited = true;
-                state.wanted = state.wanted.max(state.open);
-                self.changed.notify_all();
+                let open = state.open;
+                self.want(&mut state, open);
             }
             self.changed.wait(&mut state);
         }
@@ -252,9 +252,16 @@ impl Txgs {
             if let Some(failed) = &state.failed {
                 return Err(Error::Suspended(failed.clone()));
             }
-            state.wanted = state.wanted.max(txg);
-            self.changed.notify_all();
+            self.want(&mut state, txg);
             self.changed.wait(&mut state);
+        }
+    }
+
+    /// Has a txg synced soon. Who asks again while they wait wakes nobody: those who wait would wake each other without end.
+    fn want(&self, state: &mut State, txg: Txg) {
+        if state.wanted < txg {
+            state.wanted = txg;
+            self.changed.notify_all();
         }
     }
 
