@@ -10,6 +10,7 @@
 //!   content from the promised one on.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::Env;
@@ -44,11 +45,34 @@ type Versions = Vec<(usize, Arc<Vec<u8>>)>;
 /// How an operation went.
 type Done = std::result::Result<(), zuse::zpl::Error>;
 
-/// What was promised: all names after this operation, and of each file at least this version.
+/// How far a run is safe: all names after this operation, and of each file at least this version.
 #[derive(Clone, Debug, Default)]
-pub struct Promised {
+pub(crate) struct Kept {
     op: usize,
     versions: BTreeMap<usize, usize>,
+}
+
+/// What was promised.
+#[derive(Clone, Debug, Default)]
+pub struct Promised {
+    /// By a log or a txg.
+    pub(crate) kept: Kept,
+    /// By a txg.
+    pub(crate) synced: Kept,
+    /// Whether the log device that comes and goes is part of the pool.
+    pub(crate) slog: Slog,
+}
+
+/// A log device that comes and goes, as what was promised has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Slog {
+    /// It is no part of the pool.
+    #[default]
+    Out,
+    /// It is being added or removed.
+    Changing,
+    /// It is part of the pool.
+    In,
 }
 
 /// What a run did.
@@ -59,28 +83,41 @@ pub struct Journal {
     /// How many events there were when each operation began.
     begun: Vec<usize>,
     files: Vec<Versions>,
+    /// The events of each time that a log device came or went.
+    pub changes: Vec<Range<usize>>,
 }
 
 /// A run under way.
-struct Work {
-    zfs: Zfs,
-    rng: Rng,
+pub(crate) struct Work {
+    pub(crate) zfs: Zfs,
+    pub(crate) book: Book,
+}
+
+/// What is known of a run.
+pub(crate) struct Book {
+    pub(crate) rng: Rng,
     dirs: Vec<(String, u64)>,
     /// Path and object of each file that has a name, by its number.
     live: BTreeMap<usize, (String, u64)>,
-    journal: Journal,
-    promised: Promised,
+    pub(crate) journal: Journal,
+    pub(crate) promised: Promised,
 }
 
 fn hooks(seed: u64) -> Hooks {
     Hooks { env: Env::seeded(seed), used_by: Some(Arc::new(UsedByBonus)) }
 }
 
-fn import(devices: &[Arc<dyn Device>], seed: u64) -> Result<Arc<Spa>> {
+/// Opens the pool on these devices for writing; `missing_log_ok`: without a log device that is gone.
+pub(crate) fn import(devices: &[Arc<dyn Device>], seed: u64, missing_log_ok: bool) -> Result<Arc<Spa>> {
     let candidate = find(devices).ok_or("there is no pool to import")?;
-    let open = OpenOptions { arc_bytes: ARC_BYTES, ..OpenOptions::default() };
+    let open = OpenOptions { arc_bytes: ARC_BYTES, missing_log_ok, ..OpenOptions::default() };
     let options = ImportOptions { open, force: true, ..ImportOptions::default() };
     Spa::import(&candidate, &options, hooks(seed)).context(|| "import".to_string())
+}
+
+/// Opens the file system; its log is replayed.
+pub(crate) fn enter(spa: &Arc<Spa>) -> Result<Zfs> {
+    Zfs::open(spa, &format!("{NAME}/{FS}")).context(|| "open, replaying".to_string())
 }
 
 /// Makes a pool with a file system, and does `steps` operations on it, on tape. The tape ends while the pool is open.
@@ -89,84 +126,98 @@ fn import(devices: &[Arc<dyn Device>], seed: u64) -> Result<Arc<Spa>> {
 /// What went wrong.
 pub fn record(shape: &Shape, seed: u64, steps: u64) -> Result<(Tape<Promised>, Journal)> {
     let recording = Recording::new(&shape.disks()?, 512 << 20);
-    let devices = recording.devices();
-    shape.create(&devices, seed)?.export().context(|| "export".to_string())?;
-    let spa = import(&devices, seed)?;
-    let fs = format!("{NAME}/{FS}");
-    let props = [("recordsize", pool::Value::Number(16 << 10))];
-    zuse::Pool::of_spa(spa.clone()).create(&fs, &props).context(|| "create".to_string())?;
-    let zfs = Zfs::open(&spa, &fs).context(|| "open".to_string())?;
-    let mut dirs = vec![(String::new(), zfs.fs().root())];
-    for n in 1..DIRS {
-        let (name, new) = (format!("d{n}"), NewFile::new(Kind::Directory, 0o755));
-        let made = zfs.create(&Cred::ROOT, zfs.fs().root(), name.as_bytes(), &new).context(|| name.clone())?;
-        dirs.push((format!("{name}/"), made.0));
-    }
-    spa.sync().context(|| "sync".to_string())?;
-    let names = (1..DIRS).map(|n| (format!("d{n}"), None)).collect();
-    let journal = Journal { names: vec![names], begun: vec![recording.events()], files: Vec::new() };
-    let (live, promised) = (BTreeMap::new(), Promised::default());
-    recording.promise(0, promised.clone());
-    let mut work = Work { zfs, rng: Rng::new(seed), dirs, live, journal, promised };
+    let mut work = Work::begin(shape, &recording, seed)?;
     for step in 0..steps {
         work.step(&recording).context(|| format!("{}, seed {seed}, step {step}", shape.name))?;
     }
-    let journal = work.journal;
-    Ok((recording.finish(), journal))
+    Ok((recording.finish(), work.into_journal()))
 }
 
 impl Work {
-    fn step(&mut self, recording: &Recording<Promised>) -> Done {
-        let names = self.journal.names.last().cloned().unwrap_or_default();
-        self.journal.begun.push(recording.events());
-        let op = self.journal.names.len();
-        self.journal.names.push(names);
-        match self.rng.below(100) {
+    /// Makes a pool with a file system; what there is then is promised.
+    pub(crate) fn begin(shape: &Shape, recording: &Recording<Promised>, seed: u64) -> Result<Work> {
+        let devices = recording.devices();
+        shape.create(&devices, seed)?.export().context(|| "export".to_string())?;
+        // guids that were not drawn before
+        let spa = import(&devices, seed | 1 << 63, false)?;
+        let props = [("recordsize", pool::Value::Number(16 << 10))];
+        zuse::Pool::of_spa(spa.clone()).create(&format!("{NAME}/{FS}"), &props).context(|| "create".to_string())?;
+        let zfs = enter(&spa)?;
+        let mut dirs = vec![(String::new(), zfs.fs().root())];
+        for n in 1..DIRS {
+            let (name, new) = (format!("d{n}"), NewFile::new(Kind::Directory, 0o755));
+            let made = zfs.create(&Cred::ROOT, zfs.fs().root(), name.as_bytes(), &new).context(|| name.clone())?;
+            dirs.push((format!("{name}/"), made.0));
+        }
+        spa.sync().context(|| "sync".to_string())?;
+        let names = (1..DIRS).map(|n| (format!("d{n}"), None)).collect();
+        let journal = Journal { names: vec![names], begun: vec![recording.events()], ..Journal::default() };
+        let (live, promised) = (BTreeMap::new(), Promised::default());
+        recording.promise(0, promised.clone());
+        Ok(Work { zfs, book: Book { rng: Rng::new(seed), dirs, live, journal, promised } })
+    }
+
+    /// The end of a run.
+    pub(crate) fn into_journal(self) -> Journal {
+        self.book.journal
+    }
+
+    /// Does an operation.
+    pub(crate) fn step(&mut self, recording: &Recording<Promised>) -> Done {
+        let names = self.book.journal.names.last().cloned().unwrap_or_default();
+        self.book.journal.begun.push(recording.events());
+        let op = self.book.journal.names.len();
+        self.book.journal.names.push(names);
+        match self.book.rng.below(100) {
             0..15 => self.create(op)?,
             15..50 => self.write(op)?,
             50..56 => self.truncate(op)?,
             56..66 => self.rename()?,
             66..72 => self.unlink()?,
             72..94 => self.fsync(recording)?,
-            94..97 => self.all(recording, |zfs| zfs.sync())?,
-            _ => self.all(recording, |zfs| Ok(zfs.spa().sync()?))?,
+            94..97 => self.commit(recording)?,
+            _ => {
+                self.zfs.spa().sync()?;
+                self.book.synced();
+                recording.promise(0, self.book.promised.clone());
+            }
         }
         Ok(())
     }
 
     fn names(&mut self) -> &mut Names {
         // there is the first from the beginning on
-        let last = self.journal.names.len() - 1;
-        &mut self.journal.names[last]
+        let last = self.book.journal.names.len() - 1;
+        &mut self.book.journal.names[last]
     }
 
     fn any(&self) -> Option<(usize, String, u64)> {
-        let all: Vec<_> = self.live.iter().map(|(file, (path, id))| (*file, path.clone(), *id)).collect();
-        (!all.is_empty()).then(|| self.rng.pick(&all).clone())
+        let all: Vec<_> = self.book.live.iter().map(|(file, (path, id))| (*file, path.clone(), *id)).collect();
+        (!all.is_empty()).then(|| self.book.rng.pick(&all).clone())
     }
 
     /// A directory and a name in it, that may be taken.
     fn place(&self) -> (u64, String, String) {
-        let (above, dir) = self.rng.pick(&self.dirs).clone();
-        let name = format!("f{}", self.rng.below(12));
+        let (above, dir) = self.book.rng.pick(&self.book.dirs).clone();
+        let name = format!("f{}", self.book.rng.below(12));
         (dir, name.clone(), above + &name)
     }
 
     fn at(&self, path: &str) -> (u64, String) {
         let (dir, name) = path.rsplit_once('/').map_or(("", path), |(dir, name)| (dir, name));
-        let above = self.dirs.iter().find(|(prefix, _)| prefix.trim_end_matches('/') == dir);
+        let above = self.book.dirs.iter().find(|(prefix, _)| prefix.trim_end_matches('/') == dir);
         (above.map_or(0, |(_, id)| *id), name.to_string())
     }
 
     fn create(&mut self, op: usize) -> Done {
         let (dir, name, path) = self.place();
-        if self.live.len() >= FILES || self.names().contains_key(&path) {
+        if self.book.live.len() >= FILES || self.names().contains_key(&path) {
             return Ok(());
         }
         let (id, _) = self.zfs.create(&Cred::ROOT, dir, name.as_bytes(), &NewFile::new(Kind::File, 0o644))?;
-        let file = self.journal.files.len();
-        self.journal.files.push(vec![(op, Arc::default())]);
-        self.live.insert(file, (path.clone(), id));
+        let file = self.book.journal.files.len();
+        self.book.journal.files.push(vec![(op, Arc::default())]);
+        self.book.live.insert(file, (path.clone(), id));
         self.names().insert(path, Some(file));
         Ok(())
     }
@@ -174,27 +225,27 @@ impl Work {
     fn write(&mut self, op: usize) -> Done {
         let Some((file, _, id)) = self.any() else { return Ok(()) };
         let mut content = self.content(file);
-        let small = self.rng.percent(60);
-        let len = 1 + self.rng.below(if small { 600 } else { WRITE });
-        let append = self.rng.percent(50);
-        let at = if append { content.len() as u64 } else { self.rng.below(SIZE - len) }.min(SIZE - len);
+        let small = self.book.rng.percent(60);
+        let len = 1 + self.book.rng.below(if small { 600 } else { WRITE });
+        let append = self.book.rng.percent(50);
+        let at = if append { content.len() as u64 } else { self.book.rng.below(SIZE - len) }.min(SIZE - len);
         let mut data = vec![0; len as usize];
-        self.rng.fill(&mut data);
+        self.book.rng.fill(&mut data);
         self.zfs.write(&Cred::ROOT, id, at, &data)?;
         let end = (at + len) as usize;
         content.resize(content.len().max(end), 0);
         content[at as usize..end].copy_from_slice(&data);
-        self.journal.files[file].push((op, Arc::new(content)));
+        self.book.journal.files[file].push((op, Arc::new(content)));
         Ok(())
     }
 
     fn truncate(&mut self, op: usize) -> Done {
         let Some((file, _, id)) = self.any() else { return Ok(()) };
-        let size = self.rng.below(SIZE);
+        let size = self.book.rng.below(SIZE);
         self.zfs.setattr(&Cred::ROOT, id, &SetAttr { size: Some(size), ..SetAttr::default() })?;
         let mut content = self.content(file);
         content.resize(size as usize, 0);
-        self.journal.files[file].push((op, Arc::new(content)));
+        self.book.journal.files[file].push((op, Arc::new(content)));
         Ok(())
     }
 
@@ -208,9 +259,9 @@ impl Work {
         let names = self.names();
         names.remove(&path);
         if let Some(Some(gone)) = names.insert(target.clone(), Some(file)) {
-            self.live.remove(&gone);
+            self.book.live.remove(&gone);
         }
-        self.live.insert(file, (target, id));
+        self.book.live.insert(file, (target, id));
         Ok(())
     }
 
@@ -218,7 +269,7 @@ impl Work {
         let Some((file, path, _)) = self.any() else { return Ok(()) };
         let (dir, name) = self.at(&path);
         self.zfs.unlink(&Cred::ROOT, dir, name.as_bytes())?;
-        self.live.remove(&file);
+        self.book.live.remove(&file);
         self.names().remove(&path);
         Ok(())
     }
@@ -226,23 +277,36 @@ impl Work {
     fn fsync(&mut self, recording: &Recording<Promised>) -> Done {
         let Some((file, _, id)) = self.any() else { return Ok(()) };
         self.zfs.fsync(id)?;
-        self.promised.op = self.journal.names.len() - 1;
-        self.promised.versions.insert(file, self.journal.files[file].len() - 1);
-        recording.promise(0, self.promised.clone());
+        self.book.promised.kept.op = self.book.journal.names.len() - 1;
+        self.book.promised.kept.versions.insert(file, self.book.journal.files[file].len() - 1);
+        recording.promise(0, self.book.promised.clone());
         Ok(())
     }
 
-    fn all(&mut self, recording: &Recording<Promised>, work: impl FnOnce(&Zfs) -> Done) -> Done {
-        work(&self.zfs)?;
-        self.promised.op = self.journal.names.len() - 1;
-        let last = self.journal.files.iter().map(|versions| versions.len() - 1);
-        self.promised.versions = last.enumerate().collect();
-        recording.promise(0, self.promised.clone());
+    /// All is in the log, and promised.
+    pub(crate) fn commit(&mut self, recording: &Recording<Promised>) -> Done {
+        self.zfs.sync()?;
+        self.book.promised.kept = self.book.all();
+        recording.promise(0, self.book.promised.clone());
         Ok(())
     }
 
     fn content(&self, file: usize) -> Vec<u8> {
-        self.journal.files[file].last().map(|(_, bytes)| bytes.to_vec()).unwrap_or_default()
+        self.book.journal.files[file].last().map(|(_, bytes)| bytes.to_vec()).unwrap_or_default()
+    }
+}
+
+impl Book {
+    /// All that was done.
+    fn all(&self) -> Kept {
+        let last = self.journal.files.iter().map(|versions| versions.len() - 1);
+        Kept { op: self.journal.names.len() - 1, versions: last.enumerate().collect() }
+    }
+
+    /// A txg has all that was done.
+    pub(crate) fn synced(&mut self) {
+        self.promised.kept = self.all();
+        self.promised.synced = self.all();
     }
 }
 
@@ -256,15 +320,18 @@ pub fn check(state: &State<'_, Promised>, journal: &Journal) -> Result<()> {
         // the pool was being made
         return Ok(());
     };
-    let begun = journal.begun.partition_point(|events| *events <= state.cut.at).saturating_sub(1);
-    let spa = import(&devices, state.cut.seed)?;
-    let zfs = Zfs::open(&spa, &format!("{NAME}/{FS}")).context(|| "open, replaying".to_string())?;
-    let found = tree(&zfs)?;
-    compare(&found, journal, promised, begun)?;
-    drop(zfs);
+    let spa = import(&devices, state.cut.seed, false)?;
+    check_files(&spa, journal, &promised.kept, state.cut.at)?;
     spa.export().context(|| "export".to_string())?;
     drop(spa);
     verify_all(&open(&devices)?).map(drop)
+}
+
+/// Compares the files of a pool, after their log was replayed, with what was promised when `at` events had happened.
+pub(crate) fn check_files(spa: &Arc<Spa>, journal: &Journal, kept: &Kept, at: usize) -> Result<()> {
+    let begun = journal.begun.partition_point(|events| *events <= at).saturating_sub(1);
+    let zfs = enter(spa)?;
+    compare(&tree(&zfs)?, journal, kept, begun)
 }
 
 /// Path and content of all files; `None` for directories.
@@ -295,17 +362,12 @@ fn content(node: &Node) -> std::result::Result<Vec<u8>, zuse::zpl::Error> {
     Ok(bytes)
 }
 
-fn compare(
-    found: &BTreeMap<String, Option<Vec<u8>>>,
-    journal: &Journal,
-    promised: &Promised,
-    begun: usize,
-) -> Result<()> {
-    let span = promised.op..=begun.max(promised.op);
+fn compare(found: &BTreeMap<String, Option<Vec<u8>>>, journal: &Journal, kept: &Kept, begun: usize) -> Result<()> {
+    let span = kept.op..=begun.max(kept.op);
     let fits = |names: &&Names| names.keys().eq(found.keys());
     let mut why = format!("the names are those after none of the operations {span:?}: {:?}", found.keys());
     for names in journal.names.get(span).unwrap_or_default().iter().filter(fits) {
-        match contents(found, names, journal, promised, begun) {
+        match contents(found, names, journal, kept, begun) {
             Ok(()) => return Ok(()),
             Err(what) => why = what,
         }
@@ -317,7 +379,7 @@ fn contents(
     found: &BTreeMap<String, Option<Vec<u8>>>,
     names: &Names,
     journal: &Journal,
-    promised: &Promised,
+    kept: &Kept,
     begun: usize,
 ) -> Result<()> {
     for ((path, bytes), file) in found.iter().zip(names.values()) {
@@ -327,7 +389,7 @@ fn contents(
             }
             continue;
         };
-        let least = promised.versions.get(file).copied().unwrap_or(0);
+        let least = kept.versions.get(file).copied().unwrap_or(0);
         let versions = journal.files.get(*file).map(Vec::as_slice).unwrap_or_default();
         let known = versions.get(least..).unwrap_or_default();
         let known: Vec<&[u8]> =

@@ -49,6 +49,7 @@ pub mod promises;
 mod recording;
 mod rng;
 mod run;
+pub mod slog;
 pub mod toy;
 
 pub use compare::compare;

@@ -96,8 +96,20 @@ pub fn import(devices: &[Arc<dyn Device>], seed: u64) -> Result<Arc<Spa>> {
 /// # Errors
 /// When there is none; those of the pool.
 pub fn open(devices: &[Arc<dyn Device>]) -> Result<Arc<Pool>> {
+    open_as(devices, false)
+}
+
+/// As [`open`], although a log device is gone.
+///
+/// # Errors
+/// When there is none; those of the pool.
+pub fn open_without_log(devices: &[Arc<dyn Device>]) -> Result<Arc<Pool>> {
+    open_as(devices, true)
+}
+
+fn open_as(devices: &[Arc<dyn Device>], missing_log_ok: bool) -> Result<Arc<Pool>> {
     let candidate = find(devices).ok_or("there is no pool to open")?;
-    let options = OpenOptions { arc_bytes: ARC_BYTES, ..OpenOptions::default() };
+    let options = OpenOptions { arc_bytes: ARC_BYTES, missing_log_ok, ..OpenOptions::default() };
     let pool = Pool::open(&candidate, &options).context(|| "open".to_string())?;
     match pool.load_info().skipped.as_slice() {
         [] => Ok(pool),

@@ -8,7 +8,7 @@
 //! order of the log ([`Survey::claim`]). Nothing is on disk before the first txg is, so a crash leaves a log that is not claimed.
 //! No key is needed: pointers stand in clear.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -58,6 +58,7 @@ pub struct Survey {
     first: Txg,
     lost: Option<zio::Error>,
     blocks: Vec<LogBlock>,
+    vdevs: BTreeSet<u64>,
 }
 
 /// A place on a device, by which a block is known.
@@ -75,11 +76,12 @@ impl Survey {
         let first = Txg(synced.0.saturating_add(1));
         let (mut items, mut seen, mut known) = (Vec::new(), Mark::default(), HashSet::new());
         let mut young = |bp: &BlkPtr| bp.birth() >= first && !bp.is_embedded() && known.insert(place(bp));
-        let mut blocks = Vec::new();
+        let (mut blocks, mut vdevs) = (Vec::new(), BTreeSet::new());
         let mut keep = |bp: &BlkPtr, data, sealed| blocks.push(LogBlock { bp: *bp, sealed, data });
         let mut visit = |step: Step<'_>| {
             match step {
                 Step::Block(bp) => {
+                    vdevs.insert(bp.dva(0).vdev());
                     if young(bp) {
                         items.push(Item { before: seen, wants: Wants::Block(*bp) });
                     }
@@ -103,7 +105,7 @@ impl Survey {
             _ => None,
         };
         let nothing = items.is_empty() && lost.is_none() && seen.blocks <= 1 && seen.records == 0;
-        (!nothing).then_some(Survey { header, items, seen, first, lost, blocks })
+        (!nothing).then_some(Survey { header, items, seen, first, lost, blocks, vdevs })
     }
 
     /// The error by which a device that should have the next block gave nothing at all: more may have been promised than can be seen.
@@ -116,6 +118,12 @@ impl Survey {
     #[must_use]
     pub fn is_lost_whole(&self) -> bool {
         self.lost.is_some() && self.seen.records == 0 && self.seen.blocks <= 1
+    }
+
+    /// The top-level vdevs that blocks of its chain lie on.
+    #[must_use]
+    pub fn vdevs(&self) -> &BTreeSet<u64> {
+        &self.vdevs
     }
 
     /// The log's first block.

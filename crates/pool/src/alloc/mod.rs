@@ -291,6 +291,22 @@ impl PoolSpace {
         u32::try_from(top).map(|id| self.manager.vdev_figures(id)).unwrap_or_default()
     }
 
+    /// Frees all of a top-level vdev: of a log, when no log has a block on it. Before the first pass of a txg.
+    pub(crate) fn free_vdev(&self, top: u64) -> Result<(), Error> {
+        let id = u32::try_from(top).map_err(|_| space::AllocError::Nowhere { vdev: top, offset: 0 })?;
+        for ms in (0..).take(self.manager.metaslab_count(id)) {
+            if self.manager.with((id, ms), |ms| ms.allocated()) == Some(0) {
+                continue;
+            }
+            self.manager.load((id, ms))?;
+            let allocated = self.manager.with((id, ms), |ms| ms.condensed()).flatten().unwrap_or_default();
+            for range in allocated.iter() {
+                self.manager.free(top, range.start, range.end - range.start, false)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The class that a block should lie in (OpenZFS: `spa_preferred_class`).
     fn preferred_class(&self, req: &AllocRequest<'_>) -> Class {
         let has = |class| self.manager.has_class(class);

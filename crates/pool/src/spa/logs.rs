@@ -5,12 +5,14 @@
 //! is taken before the thread that syncs runs, and the first txg writes that down, with the headers that say how far each log was taken. A
 //! dataset whose log holds records is then opened for changes only by who replays it ([`Spa::objset_to_replay`]).
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{Txg, tunable};
 use dmu::{Objset, Tx};
 use ondisk::{BlkPtr, ZilHeader};
+use vdev::TopVdev;
 use zil::Log;
 use zil::claim::{Survey, needs_replay, survey};
 use zil::replay::Meter;
@@ -19,12 +21,22 @@ use crate::mos::Mos;
 use crate::spa::Spa;
 use crate::{Dataset, Error, ListOptions, Pool};
 
-/// A dataset with a log that is not claimed.
-struct Unclaimed {
+/// A dataset with a log.
+struct Logged {
     id: u64,
     name: String,
     dir: u64,
     objset: Arc<Objset>,
+}
+
+impl Logged {
+    fn is_unclaimed(&self) -> bool {
+        self.objset.phys().zil_header.claim_txg == Txg(0)
+    }
+
+    fn begins_on(&self, vdevs: &BTreeSet<u64>) -> bool {
+        vdevs.contains(&self.objset.phys().zil_header.log.dva(0).vdev())
+    }
 }
 
 impl Spa {
@@ -34,8 +46,9 @@ impl Spa {
     /// # Errors
     /// When a part of a log cannot be read for want of a device; then nothing was done.
     pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error> {
-        let logs = unclaimed(pool)?;
-        if logs.is_empty() {
+        let (logs, claimed): (Vec<Logged>, Vec<Logged>) = with_logs(pool)?.into_iter().partition(Logged::is_unclaimed);
+        let gone = if missing_ok { gone_logs(pool) } else { BTreeSet::new() };
+        if logs.is_empty() && gone.is_empty() {
             return Ok(Vec::new());
         }
         let (mos, synced) = (self.live_mos()?, pool.uberblock().txg);
@@ -48,7 +61,7 @@ impl Spa {
             return Ok(logs.iter().map(|log| log.id).collect());
         }
         let objsets: Vec<_> = logs.iter().map(|log| log.objset.clone()).collect();
-        let found: Vec<(Unclaimed, Survey)> =
+        let found: Vec<(Logged, Survey)> =
             logs.into_iter().zip(survey(&objsets, synced)).filter_map(|(log, found)| Some((log, found?))).collect();
         if let Some((log, lost)) =
             found.iter().find_map(|(log, found)| Some((log, found.lost()?))).filter(|_| !missing_ok)
@@ -59,11 +72,19 @@ impl Spa {
             );
             return Err(Error::NotWritable(why));
         }
+        let (lost, claimed): (Vec<Logged>, Vec<Logged>) = claimed.into_iter().partition(|log| log.begins_on(&gone));
+        let free = unused(gone, &found, &claimed);
+        free.iter().try_for_each(|vdev| self.space.free_vdev(*vdev))?;
+        let head = |bp: &BlkPtr| if free.contains(&bp.dva(0).vdev()) { Vec::new() } else { vec![*bp] };
         let mut changed = Vec::new();
+        for log in lost {
+            self.give_up(&mos, &tx, &log, head(&log.objset.phys().zil_header.log))?;
+            changed.push(log.id);
+        }
         let mut room = tunable::ZFS_ARC_MAX.get() / 4;
         for (log, found) in found {
             if found.is_lost_whole() {
-                self.give_up(&mos, &tx, &log, vec![*found.head()])?;
+                self.give_up(&mos, &tx, &log, head(found.head()))?;
             } else {
                 let mut take = |bp: &BlkPtr| self.zio.claim(tx.txg(), bp).is_ok();
                 let claimed = found.claim(&mut take, &mut |bp| self.clones.add(tx.txg(), bp));
@@ -105,12 +126,12 @@ impl Spa {
         Ok(())
     }
 
-    fn give_up(&self, mos: &Mos, tx: &Tx, log: &Unclaimed, blocks: Vec<BlkPtr>) -> Result<(), Error> {
+    fn give_up(&self, mos: &Mos, tx: &Tx, log: &Logged, blocks: Vec<BlkPtr>) -> Result<(), Error> {
         self.frees.add(blocks);
         self.set_log(mos, tx, log, ZilHeader::empty())
     }
 
-    fn set_log(&self, mos: &Mos, tx: &Tx, log: &Unclaimed, header: ZilHeader) -> Result<(), Error> {
+    fn set_log(&self, mos: &Mos, tx: &Tx, log: &Logged, header: ZilHeader) -> Result<(), Error> {
         let objset = Objset::open_writable(self.zio.clone(), log.id, &mos.dataset_phys(log.id)?.bp)?;
         self.add_head(mos, objset, log.dir)?.objset.set_zil_header(tx, header)?;
         self.txgs.note_work();
@@ -191,8 +212,36 @@ pub(crate) fn check_replayed(objset: &Objset, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The datasets whose logs are not claimed. One that cannot be read has no log that can be, nor one that a receive has left incomplete.
-fn unclaimed(pool: &Arc<Pool>) -> Result<Vec<Unclaimed>, Error> {
+/// Log devices that are not there.
+fn gone_logs(pool: &Pool) -> BTreeSet<u64> {
+    let tops = pool.zio().tree().tops().iter().filter(|top| top.config().is_log).map(TopVdev::id);
+    tops.filter(|id| pool.load_info().missing_tops.contains(id)).collect()
+}
+
+/// Those of `gone` on which no log has a block but those that are lost whole. What lies there besides the first blocks of these is known to
+/// nobody: it is freed with them, else it would never be, and such a device could not be removed.
+fn unused(mut gone: BTreeSet<u64>, found: &[(Logged, Survey)], claimed: &[Logged]) -> BTreeSet<u64> {
+    if gone.is_empty() {
+        return gone;
+    }
+    for (_, found) in found.iter().filter(|(_, found)| !found.is_lost_whole()) {
+        gone.retain(|vdev| !found.vdevs().contains(vdev));
+    }
+    for bp in claimed.iter().flat_map(|log| zil::claim::blocks_of(&log.objset)) {
+        gone.remove(&bp.dva(0).vdev());
+    }
+    gone
+}
+
+/// The datasets whose logs are not claimed.
+fn unclaimed(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
+    let mut logs = with_logs(pool)?;
+    logs.retain(Logged::is_unclaimed);
+    Ok(logs)
+}
+
+/// The datasets that have logs. One that cannot be read has no log that can be, nor one that a receive has left incomplete.
+fn with_logs(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
     let entries = pool.list(pool.name(), &ListOptions::DATASETS)?;
     let heads: Vec<&Dataset> = entries.iter().filter_map(|entry| entry.dataset()).collect();
     let open = |dataset: &Dataset| {
@@ -201,10 +250,9 @@ fn unclaimed(pool: &Arc<Pool>) -> Result<Vec<Unclaimed>, Error> {
             return None;
         }
         let objset = Objset::open(pool.zio().clone(), dataset.id(), &phys.bp).ok()?;
-        let header = &objset.phys().zil_header;
-        let open = !header.log.is_hole() && header.claim_txg == Txg(0);
+        let has_log = !objset.phys().zil_header.log.is_hole();
         let (id, name, dir) = (dataset.id(), dataset.name().to_string(), phys.dir_obj);
-        open.then_some(Unclaimed { id, name, dir, objset })
+        has_log.then_some(Logged { id, name, dir, objset })
     };
     Ok(base::tasks::map(heads, open).into_iter().flatten().collect())
 }

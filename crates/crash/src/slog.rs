@@ -1,0 +1,169 @@
+//! Power cuts while a log device is added to a pool and removed from it.
+//!
+//! A run works on files as in [`fsynced`](crate::fsynced), and now and then the pool gets a log device or loses it; at times its process is
+//! killed before, so that a log waits to be replayed meanwhile. What a cut leaves is imported in one of two ways:
+//!
+//! * With all devices. That must do without `-m`, and nothing is lost, whether the change had come to its end or not.
+//! * With the log device gone. Where the pool had been told to have none, nothing is lost. Where it had been promised, the pool must ask for
+//!   `-m`, and may lose what only the log had. When the device comes back, the pool takes it.
+
+use std::sync::Arc;
+
+use control::{Caller, Control};
+use pool::Spa;
+use vdev::Device;
+use vdev::create::{VdevSpec, layout};
+
+use crate::compare::{Context, Result};
+use crate::fsynced::{Journal, Promised, Slog, Work, check_files, enter, import};
+use crate::pools::{Shape, open, open_without_log, verify_all};
+use crate::{Recording, Rng, State, Tape};
+
+/// Operations between two changes.
+const STEPS: u64 = 14;
+/// How often a device comes or goes.
+const CHANGES: u64 = 4;
+/// How often, in percent, the process is killed before.
+const KILLED_PCT: u64 = 40;
+/// How often, in percent, the log device is gone after a cut.
+const GONE_PCT: u64 = 40;
+
+/// A pool and the log device that it gets.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The pool at first.
+    pub shape: Shape,
+    /// What is added, as `zpool add` takes it.
+    pub log: &'static str,
+}
+
+impl Setting {
+    fn spec(&self) -> Result<VdevSpec> {
+        let words: Vec<String> = self.log.split_whitespace().map(str::to_owned).collect();
+        VdevSpec::parse(&words).context(|| self.log.to_string())
+    }
+
+    fn is_log(&self, device: &str) -> Result<bool> {
+        Ok(self.spec()?.paths().any(|(path, _)| path == device))
+    }
+
+    fn add(&self, spa: Arc<Spa>, devices: &[Arc<dyn Device>]) -> Result<Arc<Spa>> {
+        let find = |path: &str| devices.iter().find(|device| device.name() == path).cloned();
+        let options = spa.layout_options(Some(self.shape.ashift));
+        let new = layout(&self.spec()?, &find, options, spa.env()).context(|| "layout".to_string())?;
+        let mut control = Control::new(spa, Caller::default());
+        control.add_vdevs(new, false).map_err(|e| format!("add: {}", e.error))?;
+        Ok(control.spa().clone())
+    }
+
+    /// Adds the log device if there is none, else removes it.
+    fn change(&self, spa: Arc<Spa>, devices: &[Arc<dyn Device>]) -> Result<Arc<Spa>> {
+        let Some(guid) = spa.tree().tops().iter().find(|top| top.config().is_log).map(|top| top.guid()) else {
+            return self.add(spa, devices);
+        };
+        let mut control = Control::new(spa, Caller::default());
+        control.remove_vdev(guid).map_err(|e| format!("remove: {}", e.error))?;
+        Ok(control.spa().clone())
+    }
+}
+
+/// Works on a pool whose log device comes and goes, on tape. The tape ends while the pool is open.
+///
+/// # Errors
+/// What went wrong.
+pub fn record(setting: &Setting, seed: u64) -> Result<(Tape<Promised>, Journal)> {
+    let shape = &setting.shape;
+    let mut disks = shape.disks()?;
+    disks.extend(setting.spec()?.paths().map(|(path, _)| (path.to_owned(), shape.size)));
+    let recording = Recording::new(&disks, 512 << 20);
+    let mut work = Work::begin(shape, &recording, seed)?;
+    for round in 0..=CHANGES {
+        if round > 0 {
+            work =
+                change(setting, work, &recording, seed + round).context(|| format!("seed {seed}, change {round}"))?;
+        }
+        for step in 0..STEPS {
+            work.step(&recording).context(|| format!("{}, seed {seed}, {round}, step {step}", shape.name))?;
+        }
+    }
+    Ok((recording.finish(), work.into_journal()))
+}
+
+fn change(setting: &Setting, mut work: Work, recording: &Recording<Promised>, seed: u64) -> Result<Work> {
+    let killed = work.book.rng.percent(KILLED_PCT);
+    if killed {
+        work.commit(recording).context(|| "commit".to_string())?;
+    }
+    let Work { zfs, mut book } = work;
+    let mut spa = zfs.spa().clone();
+    drop(zfs);
+    if killed {
+        drop(spa);
+        spa = import(&recording.devices(), seed | 1 << 62, false)?;
+    }
+    let adds = book.promised.slog == Slog::Out;
+    book.promised.slog = Slog::Changing;
+    let begin = recording.events();
+    recording.promise(0, book.promised.clone());
+    let spa = setting.change(spa, &recording.devices())?;
+    book.promised.slog = if adds { Slog::In } else { Slog::Out };
+    if !(adds && killed) {
+        // no log is left
+        book.synced();
+    }
+    recording.promise(0, book.promised.clone());
+    book.journal.changes.push(begin..recording.events());
+    Ok(Work { zfs: enter(&spa)?, book })
+}
+
+/// Checks what a cut left.
+///
+/// # Errors
+/// What was lost, or is wrong.
+pub fn check(state: &State<'_, Promised>, setting: &Setting, journal: &Journal) -> Result<()> {
+    let Some(promised) = state.promised.map(|promise| &promise.payload) else {
+        // the pool was being made
+        return Ok(());
+    };
+    let rng = Rng::new(state.cut.seed);
+    let devices = state.devices();
+    if rng.percent(GONE_PCT) {
+        without(state, setting, journal, promised).context(|| "without the log device".to_string())?;
+        // it comes back
+        let spa = import(&devices, state.cut.seed, false)?;
+        drop(enter(&spa)?);
+        return leave(&spa, &devices).context(|| "the log device is back".to_string());
+    }
+    let spa = import(&devices, state.cut.seed, false)?;
+    check_files(&spa, journal, &promised.kept, state.cut.at)?;
+    if rng.percent(50) {
+        return leave(&spa, &devices);
+    }
+    let spa = setting.change(spa, &devices)?;
+    check_files(&spa, journal, &promised.kept, state.cut.at)?;
+    leave(&spa, &devices).context(|| "after another change".to_string())
+}
+
+fn leave(spa: &Arc<Spa>, devices: &[Arc<dyn Device>]) -> Result<()> {
+    spa.export().context(|| "export".to_string())?;
+    verify_all(&open(devices)?).map(drop)
+}
+
+fn without(state: &State<'_, Promised>, setting: &Setting, journal: &Journal, promised: &Promised) -> Result<()> {
+    let mut devices = state.devices();
+    let mut gone = Vec::new();
+    for device in &devices {
+        gone.push(setting.is_log(&device.name())?);
+    }
+    let mut gone = gone.into_iter();
+    devices.retain(|_| gone.next() == Some(false));
+    let (spa, kept) = match (import(&devices, state.cut.seed, false), promised.slog) {
+        (Ok(_), Slog::In) => return Err("the pool was imported without -m".to_string()),
+        (Ok(spa), _) => (spa, &promised.kept),
+        (Err(why), Slog::Out) => return Err(why),
+        (Err(_), _) => (import(&devices, state.cut.seed, true).context(|| "with -m".to_string())?, &promised.synced),
+    };
+    check_files(&spa, journal, kept, state.cut.at)?;
+    spa.export().context(|| "export".to_string())?;
+    verify_all(&open_without_log(&devices)?).map(drop)
+}
