@@ -289,3 +289,63 @@ fn only_what_is_new_is_scrubbed() {
     assert!(tally.bytes < 1 << 20, "{} bytes", tally.bytes);
     spa.export().unwrap();
 }
+
+/// A pool that OpenZFS left with full logs, claimed by an import, on a private copy.
+fn with_logs() -> (oracle::fixtures::Unpacked, Arc<Spa>) {
+    let images = oracle::fixtures::unpack_private("zil-a");
+    let spa = import_forced(&images);
+    (images, spa)
+}
+
+fn import_forced(images: &oracle::fixtures::Unpacked) -> Arc<Spa> {
+    let open = |path: std::path::PathBuf| {
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_write(&path).unwrap());
+        (path, device)
+    };
+    let found = vdev::import::scan_devices(images.images().into_iter().map(open).collect());
+    let options = ImportOptions { force: true, ..ImportOptions::default() };
+    Spa::import(found.first().unwrap(), &options, hooks()).unwrap()
+}
+
+/// The blocks of a claimed log that hold records: sequence number, place on the device, size.
+fn log_blocks(spa: &Arc<Spa>, name: &str) -> (u64, Vec<(u64, u64, u64)>) {
+    let objset = spa.view().unwrap().dataset(name).unwrap().objset().unwrap();
+    let header = objset.phys().zil_header.clone();
+    assert!(header.claim_txg.0 > 0, "the log waits");
+    let mut blocks = Vec::new();
+    zil::walk(&objset, &mut |step| {
+        if let zil::Step::Block(bp) = step {
+            blocks.push((bp.words[15], bp.dva(0).offset(), bp.dva(0).asize()));
+        }
+        std::ops::ControlFlow::Continue(())
+    });
+    blocks.retain(|(seq, ..)| *seq < header.claim_blk_seq);
+    (objset.id(), blocks)
+}
+
+#[test]
+fn a_log_that_waits_to_be_replayed_is_scrubbed() {
+    let (images, spa) = with_logs();
+    let (id, blocks) = log_blocks(&spa, "zila/a");
+    assert!(blocks.len() > 2, "{blocks:?}");
+    let Scrubbed::Whole(whole) = scrub(&spa, false) else { panic!("stopped") };
+    assert_eq!((whole.lost_blocks, spa.view().unwrap().errlog().unwrap().len()), (0, 0));
+    spa.export().unwrap();
+    drop(spa);
+
+    // a block in the midst of the chain: nothing else leads there, nor to what is behind it
+    let &(seq, offset, size) = &blocks[blocks.len() / 2];
+    let device = std::fs::OpenOptions::new().write(true).open(&images.images()[0]).unwrap();
+    device.write_all_at(&vec![0xa5; size as usize], offset + (4 << 20)).unwrap();
+    let spa = import_forced(&images);
+    let Scrubbed::Whole(tally) = scrub(&spa, false) else { panic!("stopped") };
+    assert_eq!(tally.lost_blocks, 1, "{tally:?}");
+    assert!(tally.bytes < whole.bytes, "{} and {} bytes", tally.bytes, whole.bytes);
+    let errors = spa.view().unwrap().errlog().unwrap();
+    let told: Vec<_> = errors.iter().map(|e| (e.objset, e.object, e.level, e.blkid)).collect();
+    assert_eq!(told, [(id, 0, -2, seq)]);
+    // it stays an error for a scrub of errors, and goes with the log
+    zuse::error_scrub(&spa, 1, &AtomicBool::new(false), &|_, _| {}).unwrap();
+    assert_eq!(spa.view().unwrap().errlog().unwrap().len(), 1);
+    spa.export().unwrap();
+}

@@ -12,7 +12,7 @@ use ondisk::label::key;
 use crate::Error;
 use crate::bpobj_write::EmptyCount;
 use crate::ddt::FeatureUse;
-use crate::feature::{self, Feature};
+use crate::feature::{self, Feature, State};
 use crate::mos::Mos;
 use crate::spa::Spa;
 use crate::spa::heads::OTN_ZAP_METADATA;
@@ -99,15 +99,17 @@ impl Spa {
                 config.dirty = true;
             }
         }
-        self.apply_feature(def.name, count > 0);
+        self.apply_feature(def.name, if count > 0 { State::Active } else { State::Enabled });
         Ok(())
     }
 
-    /// What the engine does differently while a feature is active.
-    pub(crate) fn apply_feature(&self, name: &str, active: bool) {
+    /// What the engine does differently while a feature is active, and for dedup tables, while it is enabled.
+    pub(crate) fn apply_feature(&self, name: &str, state: State) {
+        let active = state == State::Active;
         match name {
             "hole_birth" => self.zio.set_hole_birth(active),
             "dynamic_gang_header" => self.zio.set_dynamic_gang(active),
+            "fast_dedup" => self.dedup.set_fast(state != State::Disabled),
             _ => {}
         }
     }

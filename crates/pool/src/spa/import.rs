@@ -164,7 +164,7 @@ impl Spa {
         })?;
         for feature in pool.features() {
             if let Some(def) = feature.def {
-                spa.apply_feature(def.name, feature.state == State::Active);
+                spa.apply_feature(def.name, feature.state);
             }
         }
         Ok(spa)
