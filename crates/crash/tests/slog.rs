@@ -37,7 +37,8 @@ fn cut(setting: &Setting) {
         let (tape, journal) = record(setting, seed).unwrap();
         let count = left.min(CUTS_OF_A_TAPE);
         // most of them in the midst of a change
-        let chosen = |cut: &Cut| cut.seed % 5 == 0 || journal.changes.iter().any(|change| change.contains(&cut.at));
+        let chosen =
+            |cut: &Cut| cut.seed.is_multiple_of(5) || journal.changes.iter().any(|change| change.contains(&cut.at));
         let cuts: Vec<Cut> = match one {
             Some(cut) => vec![Cut::draw(&tape, cut)],
             None => (seed << 32..).map(|n| Cut::draw(&tape, n)).filter(chosen).take(count as usize).collect(),
