@@ -427,3 +427,21 @@ fn whatever_is_done_what_was_committed_is_there() {
         }
     }
 }
+
+/// What is dirty already costs nothing again: a small pool goes on for as long with one txg as a large one.
+#[test]
+fn many_small_writes_to_the_same_blocks_need_no_txg() {
+    let rig = Rig::new(&["/a"]);
+    let zfs = rig.file_system("t/fs", &[], false);
+    let id = file(&zfs, zfs.fs().root(), "f", &bytes(1 << 20, 1));
+    zfs.fsync(id).unwrap();
+    rig.spa.sync().unwrap();
+    let synced = rig.spa.txgs().synced();
+    for n in 0..1000u64 {
+        zfs.write(&ROOT, id, n % 256 * 4096, &bytes(4096, n)).unwrap();
+        zfs.fsync(id).unwrap();
+    }
+    assert_eq!(rig.spa.txgs().synced(), synced);
+    // eight blocks, with what leads to them, and the log's own
+    assert!(rig.spa.txgs().reserved() < 8 << 20, "{}", rig.spa.txgs().reserved());
+}

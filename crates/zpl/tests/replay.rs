@@ -191,9 +191,10 @@ fn all_logs_are_replayed_side_by_side_and_it_is_told_how_far() {
 #[test]
 fn a_power_cut_in_a_replay_leaves_the_rest_to_the_next() {
     let pools = Pools::new("zil-a");
-    // what is dirty is written at once: a replay takes many txgs
-    let percent = tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get();
+    // what is dirty is written at once, and waited for where it is much: a replay takes many txgs
+    let (percent, most) = (tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get(), tunable::ZFS_DIRTY_DATA_MAX.get());
     tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.set(0);
+    tunable::ZFS_DIRTY_DATA_MAX.set(0);
     let (mut cuts, mut halves) = (0, 0);
     // each try gets further: claims, then some of the logs, then the export
     for writes in (1..).map(|n: i64| 20 + n * 10) {
@@ -204,6 +205,7 @@ fn a_power_cut_in_a_replay_leaves_the_rest_to_the_next() {
         halves += pools.half_replayed();
     }
     tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.set(percent);
+    tunable::ZFS_DIRTY_DATA_MAX.set(most);
     assert!(cuts >= 4 && halves >= 2, "{cuts} cuts, {halves} logs that were left half replayed");
     pools.check();
 }

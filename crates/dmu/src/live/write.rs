@@ -269,19 +269,25 @@ impl Object {
         if self.block_size() != size && self.nblocks() == 1 && self.block(0)?.is_some() {
             self.modify_block(tx, 0, |_| ())?;
         }
-        self.objset().change(tx, dnode, |state| {
+        let grown = self.objset().change(tx, dnode, |state| {
             let levels = state.newest.nlevels.max(state.min_levels);
             let shift_changes = indirect_shift != 0 && indirect_shift != state.newest.indblkshift;
             if state.newest.datablksz() == size && !shift_changes {
-                return Ok(());
+                return Ok(0);
             }
             if state.newest.maxblkid != 0 || (shift_changes && levels > 1) {
                 return Err(self.refused("block size of an object of several blocks", size));
             }
+            let more = if tx.hold().is_some() { size.saturating_sub(state.newest.datablksz()) } else { 0 };
+            let mut grown = 0;
             for dirty in state.slots.iter_mut().flatten().filter(|dirty| dirty.txg >= tx.txg()) {
                 dirty.unplace(0);
                 if let Some(Block::Data(buf)) = dirty.blocks.get_mut(&0) {
                     buf.make_mut().resize(usize::try_from(size).unwrap_or(0), 0);
+                    if dirty.txg == tx.txg() {
+                        dirty.bytes += more;
+                        grown = more;
+                    }
                 }
             }
             state.reshape(tx.txg(), |dn| {
@@ -290,8 +296,10 @@ impl Object {
                     dn.indblkshift = indirect_shift;
                 }
             });
-            Ok(())
-        })
+            Ok(grown)
+        })?;
+        tx.dirtied(grown);
+        Ok(())
     }
 
     /// Replaces the bonus buffer; its length may change.

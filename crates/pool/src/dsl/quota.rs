@@ -1,7 +1,7 @@
 //! How much may be written: quotas and reservations, of directories and of datasets (OpenZFS: `dsl_dir_tempreserve_space`,
 //! `dsl_dataset_check_quota`, `dsl_dir_space_available`, `dsl_dir_set_reservation`).
 //!
-//! What the last synced txg left is known exactly; what is on its way is counted by what each transaction said it would write. A
+//! What the last synced txg left is known exactly; what is on its way is counted by what each transaction said it would write, and dirtied in the end. A
 //! transaction is refused when the exact figure is at the quota: so one may go beyond it, and who goes beyond it with what is on its way
 //! waits until that is on disk, and is judged by the exact figure then.
 //!
@@ -19,9 +19,9 @@ use parking_lot::Mutex;
 use crate::dsl::Refusal;
 use crate::dsl::lookup::{Live, refused};
 use crate::mos::{self, Mos};
-use crate::spa::Spa;
 use crate::spa::heads::Head;
 use crate::spa::space::{Delta, Used, parent_delta};
+use crate::spa::{Aside, Spa};
 use crate::{Bpobj, Error};
 
 /// Deeper nesting than OpenZFS allows is followed no further.
@@ -68,6 +68,12 @@ pub(crate) struct Pending(Mutex<[(Txg, u64); TXGS]>);
 impl Pending {
     fn after(&self, synced: Txg) -> u64 {
         self.0.lock().iter().filter(|(txg, _)| *txg > synced).map(|(_, bytes)| bytes).sum()
+    }
+
+    fn unbook(&self, txg: Txg, bytes: u64) {
+        if let Some(slot) = self.0.lock().iter_mut().find(|slot| slot.0 == txg) {
+            slot.1 = slot.1.saturating_sub(bytes);
+        }
     }
 
     fn book(&self, txg: Txg, bytes: u64) {
@@ -127,11 +133,21 @@ impl Room {
         Verdict::Go
     }
 
-    fn book(&self, txg: Txg, bytes: u64) {
+    /// A transaction begins that may dirty so many bytes.
+    pub(crate) fn book(&self, txg: Txg, bytes: u64) {
+        self.each(|pending| pending.book(txg, bytes));
+    }
+
+    /// So many bytes of them it did not dirty.
+    pub(crate) fn unbook(&self, txg: Txg, bytes: u64) {
+        self.each(|pending| pending.unbook(txg, bytes));
+    }
+
+    fn each(&self, work: impl Fn(&Pending)) {
         if self.refquota != 0 || self.reserved != 0 {
-            self.pending.book(txg, bytes);
+            work(&self.pending);
         }
-        self.levels.iter().for_each(|level| level.pending.book(txg, bytes));
+        self.levels.iter().for_each(|level| work(&level.pending));
     }
 }
 
@@ -142,16 +158,12 @@ impl Spa {
     /// # Errors
     /// [`Error::Refused`] with [`Refusal::Quota`] (EDQUOT) or [`Refusal::NoSpace`]; else as [`Spa::tx`].
     pub fn dataset_tx(&self, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Tx, Error> {
-        let reserve = || if netfree { self.tx_netfree(bytes) } else { self.tx(bytes) };
-        let Some(head) = self.heads.get(objset.id()) else { return reserve() };
+        let reserve = |room| self.reserve(Aside { bytes, keeps: false, room }, netfree);
+        let Some(head) = self.heads.get(objset.id()) else { return reserve(None) };
         loop {
             let room = self.room(&head)?;
             match room.verdict(bytes, netfree) {
-                Verdict::Go => {
-                    let tx = reserve()?;
-                    room.book(tx.txg(), bytes);
-                    return Ok(tx);
-                }
+                Verdict::Go => return reserve(Some(room)),
                 Verdict::Wait => self.sync()?,
                 Verdict::Refuse(why) => return Err(self.over_limit(&head, why)),
             }

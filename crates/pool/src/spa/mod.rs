@@ -74,6 +74,7 @@ pub use create::{CreateOptions, Populate};
 pub use import::ImportOptions;
 pub use scan::{Nearest, Place, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use task::TaskCx;
+pub(crate) use txg::Aside;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
 
 /// What upper rooms tell a pool that is written.
@@ -250,7 +251,7 @@ impl Spa {
     /// # Errors
     /// [`Error::NoSpace`] if so much is not free any more, [`Error::Suspended`].
     pub fn tx(&self, bytes: u64) -> Result<Tx, Error> {
-        self.reserve(bytes, false)
+        self.reserve(Aside { bytes, ..Aside::default() }, false)
     }
 
     /// As [`Spa::tx`], for changes that free more than they take: they may use half of what is kept back (OpenZFS:
@@ -259,22 +260,22 @@ impl Spa {
     /// # Errors
     /// As [`Spa::tx`].
     pub fn tx_netfree(&self, bytes: u64) -> Result<Tx, Error> {
-        self.reserve(bytes, true)
+        self.reserve(Aside { bytes, ..Aside::default() }, true)
     }
 
     /// Refuses what the pool has no room for. What is not yet on disk counts at its worst, so a refusal may be too early: then everything
     /// is written first, and the figures are exact. What one transaction takes beyond them is covered by what is kept back.
-    fn reserve(&self, bytes: u64, netfree: bool) -> Result<Tx, Error> {
-        let bytes = bytes.max(1 << self.worst.0);
+    pub(crate) fn reserve(&self, aside: Aside, netfree: bool) -> Result<Tx, Error> {
+        let aside = || Aside { bytes: aside.bytes.max(1 << self.worst.0), room: aside.room.clone(), ..aside };
         let free = || self.space.available(netfree);
         let worst = |pending: u64| free() >= pending.saturating_mul(self.worst.1);
-        if let Some(tx) = self.txgs.assign_if(bytes, &worst)? {
+        if let Some(tx) = self.txgs.assign_if(aside(), &worst)? {
             return Ok(tx);
         }
         if self.txgs.reserved() > 0 {
             self.sync()?;
         }
-        if let Some(tx) = self.txgs.assign_if(bytes, &|pending| free() >= pending.saturating_mul(ALONE))? {
+        if let Some(tx) = self.txgs.assign_if(aside(), &|pending| free() >= pending.saturating_mul(ALONE))? {
             return Ok(tx);
         }
         self.txgs.stats.no_space.add(1);
@@ -299,7 +300,7 @@ impl Spa {
 }
 
 /// Copies of a block at most.
-const COPIES_MAX: u64 = 3;
+pub(crate) const COPIES_MAX: u64 = 3;
 /// What a byte comes to on disk at least, for this check: blocks of pointers above it, and their copies.
 const INFLATION_MIN: u64 = 6;
 

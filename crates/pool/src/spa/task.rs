@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::Error;
 use crate::mos::Mos;
-use crate::spa::Spa;
+use crate::spa::{Aside, Spa};
 
 /// What a sync task works with.
 pub struct TaskCx<'a> {
@@ -77,7 +77,7 @@ impl Spa {
         work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         // what is set aside stays so until the txg is on disk
-        drop(self.tx(blocks as u64 * TASK_BLOCK)?);
+        drop(self.reserve(Aside { bytes: blocks as u64 * TASK_BLOCK, keeps: true, room: None }, false)?);
         self.sync_task(work)
     }
 

@@ -9,10 +9,13 @@
 //! transaction is delayed, along a hyperbola that goes to infinity at the bound: writers settle at the speed of the devices and
 //! never hit a wall.
 //!
+//! A transaction sets the most that it may dirty aside before it begins. When it ends it keeps what it did dirty: a block that was dirty in the
+//! txg before is written once, however often it changes (OpenZFS: `dsl_dir_tempreserve_clear`, `dnode_willuse_space`).
+//!
 //! OpenZFS: `txg.c`, `dmu_tx.c` (`dmu_tx_delay`), `dsl_pool.c` (`dsl_pool_need_dirty_delay`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::counter::Counter;
@@ -21,6 +24,7 @@ use dmu::{Tx, TxHold};
 use parking_lot::{Condvar, Mutex};
 
 use crate::Error;
+use crate::dsl::Room;
 
 /// Txgs that can be alive at a time, with one more for what is being freed of the last.
 const TXG_SIZE: usize = 4;
@@ -28,6 +32,8 @@ const TXG_SIZE: usize = 4;
 const DELAY_MAX: Duration = Duration::from_millis(100);
 /// How many txgs the history keeps.
 const HISTORY_MAX: usize = 100;
+/// What a transaction that dirties anything keeps at least, as what leads to a small block is written with it.
+const KEPT_MIN: u64 = 16 << 10;
 
 const fn slot(txg: Txg) -> usize {
     (txg.0 % TXG_SIZE as u64) as usize
@@ -67,6 +73,53 @@ pub struct TxgRecord {
     pub first_pass_ns: u64,
 }
 
+/// What a transaction sets aside.
+#[derive(Default)]
+pub(crate) struct Aside {
+    /// The most bytes that it may dirty.
+    pub(crate) bytes: u64,
+    /// Whether all of them count until the txg is on disk, whatever it dirties.
+    pub(crate) keeps: bool,
+    /// The limits of a dataset that count them, too.
+    pub(crate) room: Option<Arc<Room>>,
+}
+
+/// A transaction's place in a txg.
+struct Place {
+    txgs: Arc<Txgs>,
+    aside: Aside,
+    /// Bytes that it dirtied and nobody had before.
+    dirtied: AtomicU64,
+}
+
+impl TxHold for Place {
+    fn release(&self, txg: Txg) {
+        let kept = match self.dirtied.load(Ordering::Relaxed) {
+            _ if self.aside.keeps => u64::MAX,
+            0 => 0,
+            dirtied => dirtied.max(KEPT_MIN),
+        };
+        let unused = self.aside.bytes.saturating_sub(kept);
+        if let Some(room) = self.aside.room.as_ref().filter(|_| unused > 0) {
+            room.unbook(txg, unused);
+        }
+        self.txgs.leave(txg, unused);
+    }
+
+    fn dirtied(&self, txg: Txg, bytes: u64) {
+        self.dirtied.fetch_add(bytes, Ordering::Relaxed);
+        self.txgs.dirtied(txg, bytes);
+    }
+
+    fn undirtied(&self, txg: Txg, bytes: u64) {
+        self.txgs.undirtied(txg, bytes);
+    }
+
+    fn burdened(&self, txg: Txg, bytes: u64) {
+        self.txgs.burdened(txg, bytes);
+    }
+}
+
 struct State {
     open: Txg,
     open_since: Instant,
@@ -75,7 +128,8 @@ struct State {
     wanted: Txg,
     holds: [u64; TXG_SIZE],
     dirty: [u64; TXG_SIZE],
-    /// Bytes that writers reserved; they count until the txg is on disk and the space maps know them.
+    /// Bytes that transactions set aside, and that those that are over dirtied; they count until the txg is on disk and the space maps know
+    /// them.
     reserved: [u64; TXG_SIZE],
     /// Bytes dirtied in all, for the history.
     dirtied: [u64; TXG_SIZE],
@@ -158,14 +212,14 @@ impl Txgs {
 
     /// A place in the open txg for who brings no data along. Waits where too much is dirty.
     pub(crate) fn assign(self: &Arc<Self>) -> Result<Tx, Error> {
-        match self.assign_if(0, &|_| true)? {
+        match self.assign_if(Aside::default(), &|_| true)? {
             Some(tx) => Ok(tx),
             None => Err(Error::NoSpace),
         }
     }
 
-    /// A place in the open txg for about `bytes` bytes, if `fits` says so of all that is reserved and not yet on disk, these included.
-    pub(crate) fn assign_if(self: &Arc<Self>, bytes: u64, fits: &dyn Fn(u64) -> bool) -> Result<Option<Tx>, Error> {
+    /// A place in the open txg with what is set `aside`, if `fits` says so of all that is reserved and not yet on disk, this included.
+    pub(crate) fn assign_if(self: &Arc<Self>, aside: Aside, fits: &dyn Fn(u64) -> bool) -> Result<Option<Tx>, Error> {
         let (max, from) = limits();
         // who waits here must not hold up the txg: the place comes after
         self.delay(self.dirty(), from, max);
@@ -189,18 +243,38 @@ impl Txgs {
             return Err(Error::Suspended(failed.clone()));
         }
         let pending: u64 = state.reserved.iter().sum();
-        if !fits(pending.saturating_add(bytes)) {
+        if !fits(pending.saturating_add(aside.bytes)) {
             return Ok(None);
         }
         let open = state.open;
         state.holds[slot(open)] += 1;
-        state.reserved[slot(open)] += bytes;
+        state.reserved[slot(open)] += aside.bytes;
         drop(state);
+        if let Some(room) = &aside.room {
+            room.book(open, aside.bytes);
+        }
         self.stats.assigned.add(1);
         if waited {
             self.stats.dirty_over_max.add(1);
         }
-        Ok(Some(Tx::held(open, self.clone())))
+        Ok(Some(Tx::held(open, Arc::new(Place { txgs: self.clone(), aside, dirtied: AtomicU64::new(0) }))))
+    }
+
+    /// So many bytes more are taken in `txg`, which is not closed yet.
+    pub(crate) fn set_aside(&self, txg: Txg, bytes: u64) {
+        self.state.lock().reserved[slot(txg)] += bytes;
+    }
+
+    /// A transaction of `txg` is over; `unused` bytes that it set aside count no more.
+    fn leave(&self, txg: Txg, unused: u64) {
+        let mut state = self.state.lock();
+        let reserved = &mut state.reserved[slot(txg)];
+        *reserved = reserved.saturating_sub(unused);
+        let holds = &mut state.holds[slot(txg)];
+        *holds = holds.saturating_sub(1);
+        if *holds == 0 && txg < state.open {
+            self.changed.notify_all();
+        }
     }
 
     /// A place in the open txg at once, whatever is dirty and whoever is still in the txg before: for the intent log, which changes no object.
@@ -340,12 +414,7 @@ fn limits() -> (u64, u64) {
 
 impl TxHold for Txgs {
     fn release(&self, txg: Txg) {
-        let mut state = self.state.lock();
-        let holds = &mut state.holds[slot(txg)];
-        *holds = holds.saturating_sub(1);
-        if *holds == 0 && txg < state.open {
-            self.changed.notify_all();
-        }
+        self.leave(txg, 0);
     }
 
     fn dirtied(&self, txg: Txg, bytes: u64) {

@@ -20,9 +20,9 @@ use zil::write::{LogDevice, LogPlaces, Placed, Zil};
 use zio::Bookmark;
 
 use crate::Error;
-use crate::spa::Spa;
 use crate::spa::heads::Head;
 use crate::spa::logs::own_blocks;
+use crate::spa::{COPIES_MAX, Spa};
 
 /// The feature of logs with records of extended attributes.
 const ZILSAXATTR: &str = "zilsaxattr";
@@ -89,6 +89,10 @@ impl LogDevice for DatasetLog {
         let bp = spa.zio.allocate_log(tx.txg(), &self.bookmark(seq), size, identity, encrypt)?;
         spa.txgs.note_work();
         let slog = bp.dvas().any(|dva| spa.tree().top(dva.vdev()).is_some_and(|top| top.config().is_log));
+        if !slog {
+            // the space maps tell of it only when its txg is on disk
+            spa.txgs.set_aside(tx.txg(), size.div_ceil(COPIES_MAX));
+        }
         Ok(Placed { bp, slog })
     }
 
