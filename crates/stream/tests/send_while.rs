@@ -155,7 +155,10 @@ impl<F: FnMut()> Read for Halfway<'_, F> {
         {
             then();
         }
-        self.bytes.read(into)
+        // what is read ahead does not go past the half
+        let most = if self.then.is_some() { self.bytes.len() - self.half } else { into.len() };
+        let most = most.min(into.len());
+        self.bytes.read(&mut into[..most])
     }
 }
 
