@@ -5,7 +5,6 @@
 //! streams, are kept in `$ZUSE_BENCH_DIR` (`target/bench`) for the next time.
 
 use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -81,7 +80,7 @@ fn make_streams(source: &Source) {
 
 #[allow(clippy::expect_used)]
 fn receive_file(spa: &Arc<Spa>, path: &Path, target: String) {
-    let mut reader = Reader::new(BufReader::with_capacity(1 << 20, File::open(path).expect("a stream")));
+    let mut reader = Reader::new(File::open(path).expect("a stream"));
     let first = reader.next_record().expect("a stream").expect("a record");
     let payload = first.payload.to_vec();
     let Record::Begin(begin) = first.header.record else { return };

@@ -67,7 +67,7 @@ impl<R: Read> Ahead<R> {
     fn turn(&mut self, need: usize) {
         let have = self.len();
         let size = need.min(2 * have).max(self.next);
-        let again = self.spare.iter_mut().position(|piece| piece.len() >= size && piece.get_mut().is_some());
+        let again = self.spare.iter_mut().rposition(|piece| piece.len() >= size && piece.get_mut().is_some());
         let mut piece = again.and_then(|n| self.spare.remove(n)).unwrap_or_else(|| Buf::zeros(size));
         let left = self.piece.get(self.at..self.end).unwrap_or(&[]);
         if let Some(to) = piece.get_mut().and_then(|piece| piece.get_mut(..have)) {

@@ -10,7 +10,7 @@ mod renames;
 mod words;
 
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal};
+use std::io::{self, IsTerminal};
 
 use nvlist::NvList;
 use ondisk::send::{Begin, feature};
@@ -23,8 +23,6 @@ use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
 use props::Said;
 
-/// Bytes that are read at once; larger payloads go past this buffer.
-const READ_BYTES: usize = 1 << 20;
 /// A package of streams (OpenZFS: `DMU_COMPOUNDSTREAM`).
 const COMPOUND: u8 = 2;
 
@@ -45,7 +43,7 @@ struct Options {
     said: Said,
 }
 
-type Input = Reader<BufReader<File>>;
+type Input = Reader<File>;
 
 /// A receive on its way.
 struct Receive<'a> {
@@ -134,7 +132,7 @@ impl Opening {
 impl Receive<'_> {
     fn run(mut self) -> Outcome {
         let stdin = rustix::io::dup(io::stdin()).map_err(io::Error::from)?;
-        let mut input = Reader::new(BufReader::with_capacity(READ_BYTES, File::from(stdin)));
+        let mut input = Reader::new(File::from(stdin));
         self.check_target()?;
         let Some(opening) = next(&mut input)? else {
             return Err(failed("cannot receive: failed to read from stream"));

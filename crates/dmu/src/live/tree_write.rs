@@ -270,6 +270,10 @@ impl<'a> Writer<'a> {
             let spill = self.spill(job);
             let props = self.cx.policy.props(Some(&job.dn), 0, false);
             let leaves = std::mem::take(&mut job.leaves);
+            let most = BATCH_BYTES.checked_div(job.dn.datablksz()).unwrap_or(0);
+            let more = leaves.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+            reqs.reserve(more);
+            places.reserve(more);
             for (blkid, block, fill) in leaves {
                 let Some(job) = jobs.get_mut(n) else { break };
                 let orig = *job.pointer(self, 0, blkid)?;

@@ -48,6 +48,7 @@ pub(super) fn put(
         Err(error) if error.is_not_found() => None,
         Err(error) => return Err(error.into()),
     };
+    let is_new = existing.is_none();
     let object = match existing {
         Some(object) => match reuse(tx, r, bonus, stream, &object)? {
             true => object,
@@ -76,8 +77,10 @@ pub(super) fn put(
         swap::to_ours(r.bonus_type, stream.order, bonus).map_err(Fault::Invalid)?;
         object.set_bonus(tx, bonus)?;
     }
-    object.set_checksum(tx, r.checksumtype)?;
-    object.set_compress(tx, r.compress)?;
+    if !is_new {
+        object.set_checksum(tx, r.checksumtype)?;
+        object.set_compress(tx, r.compress)?;
+    }
     Ok(Fate::There(object.reload()?))
 }
 
@@ -92,6 +95,8 @@ fn shape(r: &ObjectRecord, stream: Existing) -> NewObject {
         bonus_type: type_of(r.bonus_type),
         bonus_len: r.bonuslen as usize,
         slots: usize::from(r.dn_slots.max(1)),
+        checksum: r.checksumtype,
+        compress: r.compress,
         ..NewObject::default()
     }
 }

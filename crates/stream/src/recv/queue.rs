@@ -43,6 +43,10 @@ impl Whole {
     }
 }
 
+/// The share of the limit that makes it worth the while to wake who waits, for batches or for room (OpenZFS: `zfs_recv_queue_ff`): a thread that is
+/// woken for each batch costs as much as the batch.
+const WAKE_SHARE: u64 = 20;
+
 #[derive(Default)]
 struct State {
     batches: VecDeque<Batch>,
@@ -68,6 +72,8 @@ impl Queue {
     pub(super) fn put(&self, batch: Batch) -> bool {
         let mut state = self.state.lock();
         while !state.closed && state.memory > 0 && state.memory.saturating_add(batch.memory) > self.limit {
+            // or both would wait
+            self.changed.notify_all();
             self.changed.wait(&mut state);
         }
         if state.closed {
@@ -75,7 +81,9 @@ impl Queue {
         }
         state.memory = state.memory.saturating_add(batch.memory);
         state.batches.push_back(batch);
-        self.changed.notify_all();
+        if state.memory >= self.limit / WAKE_SHARE {
+            self.changed.notify_all();
+        }
         true
     }
 
@@ -91,7 +99,9 @@ impl Queue {
         loop {
             if let Some(batch) = state.batches.pop_front() {
                 state.memory = state.memory.saturating_sub(batch.memory);
-                self.changed.notify_all();
+                if state.memory <= self.limit - self.limit / WAKE_SHARE {
+                    self.changed.notify_all();
+                }
                 return Ok(batch);
             }
             if let Some(ending) = state.ending.take() {

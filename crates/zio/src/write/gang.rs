@@ -24,7 +24,7 @@ struct Part {
 
 impl Placer<'_> {
     /// Places a block in pieces; its pointer then leads to the header.
-    pub(crate) fn place_gang(&mut self, block: Prepared) -> Result<BlkPtr, Error> {
+    pub(crate) fn place_gang(&mut self, block: Box<Prepared>) -> Result<BlkPtr, Error> {
         let mut bp = block.bp;
         self.split(&block, &mut bp, Part { from: 0, len: block.stored.len() }, 0)?;
         self.keep(block, &bp, false);

@@ -56,6 +56,28 @@ impl Chunk {
     }
 }
 
+/// The addresses of a block, while it gets them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Home {
+    dvas: [Dva; 3],
+    len: usize,
+    /// It does not get all: it becomes a gang block.
+    gang: bool,
+}
+
+impl Home {
+    fn dvas(&self) -> &[Dva] {
+        self.dvas.get(..self.len).unwrap_or(&[])
+    }
+
+    fn push(&mut self, dva: Dva) {
+        if let Some(place) = self.dvas.get_mut(self.len) {
+            *place = dva;
+            self.len += 1;
+        }
+    }
+}
+
 /// A block with its place.
 #[derive(Debug)]
 pub(crate) struct Placed {
@@ -107,18 +129,18 @@ impl<'a> Placer<'a> {
     /// Places `outcomes`; gives their pointers in order, and leaves the writes in [`Placer::chunk`].
     pub(crate) fn place(&mut self, outcomes: Vec<Outcome>) -> Result<Vec<BlkPtr>, Error> {
         let mut pointers = vec![BlkPtr::HOLE; outcomes.len()];
-        let mut run: Vec<(usize, Prepared)> = Vec::new();
+        let mut run: Vec<(usize, Box<Prepared>)> = Vec::with_capacity(outcomes.len());
         for (n, outcome) in outcomes.into_iter().enumerate() {
             let done = match outcome {
                 Outcome::Done(bp) => bp,
                 Outcome::Place(block) if is_nop(&block, self.batch) => block.orig,
-                Outcome::Place(block) if self.is_in_place(&block) => self.rewrite(*block)?,
+                Outcome::Place(block) if self.is_in_place(&block) => self.rewrite(block)?,
                 Outcome::Place(block) if block.bp.is_dedup() => {
                     self.allocate_run(std::mem::take(&mut run), &mut pointers)?;
-                    self.deduplicate(*block)?
+                    self.deduplicate(block)?
                 }
                 Outcome::Place(block) => {
-                    run.push((n, *block));
+                    run.push((n, block));
                     continue;
                 }
             };
@@ -150,16 +172,18 @@ impl<'a> Placer<'a> {
     }
 
     /// Gives places to blocks in order: the first copies of all together, then the second ones.
-    fn allocate_run(&mut self, run: Vec<(usize, Prepared)>, pointers: &mut [BlkPtr]) -> Result<(), Error> {
-        let mut homes: Vec<Vec<Dva>> = run.iter().map(|_| Vec::new()).collect();
-        let mut gang = vec![false; run.len()];
+    fn allocate_run(&mut self, run: Vec<(usize, Box<Prepared>)>, pointers: &mut [BlkPtr]) -> Result<(), Error> {
+        let mut homes = vec![Home::default(); run.len()];
         for copy in 0..3u8 {
-            let mut waiting: Vec<usize> = (0..run.len())
-                .filter(|n| gang.get(*n) == Some(&false) && run.get(*n).is_some_and(|(_, b)| copies(b) > copy))
-                .collect();
+            let wants = |(n, ((_, block), home)): (usize, (&(usize, Box<Prepared>), &Home))| {
+                (!home.gang && copies(block) > copy).then_some(n)
+            };
+            let mut waiting: Vec<usize> = run.iter().zip(&homes).enumerate().filter_map(wants).collect();
             while !waiting.is_empty() {
-                let requests: Vec<AllocRequest<'_>> =
-                    waiting.iter().filter_map(|n| Some(self.request(&run.get(*n)?.1, copy, homes.get(*n)?))).collect();
+                let requests: Vec<AllocRequest<'_>> = waiting
+                    .iter()
+                    .filter_map(|n| Some(self.request(&run.get(*n)?.1, copy, homes.get(*n)?.dvas())))
+                    .collect();
                 let given = self.space.allocate_many(&requests);
                 drop(requests);
                 if given.is_empty() {
@@ -168,27 +192,26 @@ impl<'a> Placer<'a> {
                 }
                 let served = given.len().clamp(1, waiting.len());
                 for (n, answer) in waiting.drain(..served).zip(given) {
-                    let (Some((_, block)), Some(home), Some(gang)) = (run.get(n), homes.get_mut(n), gang.get_mut(n))
-                    else {
-                        continue;
-                    };
+                    let (Some((_, block)), Some(home)) = (run.get(n), homes.get_mut(n)) else { continue };
                     match answer {
                         Ok(dva) => {
                             self.undo.dvas.push(dva);
                             home.push(dva);
                         }
-                        Err(AllocError::NoSpace) => *gang = true,
+                        Err(AllocError::NoSpace) => home.gang = true,
                         Err(AllocError::Failed(reason)) => return Err(Error::Space { bm: block.bm, reason }),
                     }
                 }
             }
         }
-        for (((n, block), home), gang) in run.into_iter().zip(homes).zip(gang) {
-            let bp = if gang {
-                self.give_back(&home);
+        self.chunk.blocks.reserve(run.len());
+        self.chunk.writes.reserve(run.len());
+        for ((n, block), home) in run.into_iter().zip(homes) {
+            let bp = if home.gang {
+                self.give_back(home.dvas());
                 self.place_gang(block)?
             } else {
-                self.put(block, &home)
+                self.put(block, home.dvas())
             };
             if let Some(slot) = pointers.get_mut(n) {
                 *slot = bp;
@@ -208,7 +231,7 @@ impl<'a> Placer<'a> {
     }
 
     /// Notes the writes of a block that lies at `home`, and completes its pointer.
-    fn put(&mut self, block: Prepared, home: &[Dva]) -> BlkPtr {
+    fn put(&mut self, block: Box<Prepared>, home: &[Dva]) -> BlkPtr {
         let mut bp = block.bp;
         let (at, len) = (self.chunk.blocks.len(), block.stored.len());
         for (n, dva) in home.iter().enumerate() {
@@ -220,19 +243,21 @@ impl<'a> Placer<'a> {
     }
 
     /// Puts the bytes of a block where the writer finds them.
-    pub(crate) fn keep(&mut self, block: Prepared, bp: &BlkPtr, overwritten: bool) {
+    pub(crate) fn keep(&mut self, block: Box<Prepared>, bp: &BlkPtr, overwritten: bool) {
+        // taken apart where it is: it is large
+        let Prepared { bm, props, stored, logical, .. } = *block;
         let key = ArcKey::of(bp);
-        let cache = key.zip(block.logical.filter(|_| block.props.cache));
+        let cache = key.zip(logical.filter(|_| props.cache));
         if let Some((key, _)) = &cache {
             self.undo.cached.push(*key);
         }
         let overwritten = key.filter(|_| overwritten);
-        let metadata = block.props.level > 0 || block.props.object_type.is_metadata();
-        self.chunk.blocks.push(Placed { bm: block.bm, metadata, stored: block.stored, cache, overwritten });
+        let metadata = props.level > 0 || props.object_type.is_metadata();
+        self.chunk.blocks.push(Placed { bm, metadata, stored, cache, overwritten });
     }
 
     /// Places one block by itself.
-    fn place_one(&mut self, block: Prepared) -> Result<BlkPtr, Error> {
+    fn place_one(&mut self, block: Box<Prepared>) -> Result<BlkPtr, Error> {
         let mut pointers = [BlkPtr::HOLE];
         self.allocate_run(vec![(0, block)], &mut pointers)?;
         let [bp] = pointers;
@@ -252,7 +277,7 @@ impl<'a> Placer<'a> {
             && orig.psize() == block.stored.len() as u64
     }
 
-    fn rewrite(&mut self, block: Prepared) -> Result<BlkPtr, Error> {
+    fn rewrite(&mut self, block: Box<Prepared>) -> Result<BlkPtr, Error> {
         let mut bp = block.bp;
         pointer::set_dedup(&mut bp, false);
         for n in 0..3 {
@@ -270,7 +295,7 @@ impl<'a> Placer<'a> {
     }
 
     /// Takes a reference to the same content, or puts new content into the table.
-    fn deduplicate(&mut self, mut block: Prepared) -> Result<BlkPtr, Error> {
+    fn deduplicate(&mut self, mut block: Box<Prepared>) -> Result<BlkPtr, Error> {
         let Some(table) = self.batch.dedup.clone() else { return self.place_one(block) };
         let (txg, bm) = (self.batch.cx.txg, block.bm);
         let failed = |source| Error::Table { bm, source };

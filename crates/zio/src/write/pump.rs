@@ -8,7 +8,7 @@ use ondisk::BlkPtr;
 use vdev::{BlockWrite, VdevType};
 
 use super::place::{Chunk, From, Placer, Undo};
-use super::prepare::{Batch, Grain};
+use super::prepare::{Batch, Grain, Secrets};
 use super::{Payload, SpaceSource, WriteCx, WriteReq};
 use crate::{Error, Zio};
 
@@ -114,6 +114,11 @@ impl Zio {
 
     fn pump(&self, batch: &Batch<'_>, placer: &mut Placer<'_>, reqs: Vec<WriteReq>) -> Result<Vec<BlkPtr>, Error> {
         let txg = batch.cx.txg;
+        if reqs.iter().map(|req| bytes_of(&req.payload)).sum::<usize>() <= CHUNK {
+            let pointers = advance(batch, placer, reqs)?;
+            self.write_chunk(txg, mem::take(&mut placer.chunk))?;
+            return Ok(pointers);
+        }
         let mut pointers = Vec::with_capacity(reqs.len());
         let mut chunks = Chunks { rest: reqs.into_iter() };
         let Some(first) = chunks.next() else { return Ok(pointers) };
@@ -261,7 +266,12 @@ impl Zio {
 
 /// Prepares and places a chunk; its writes are then in the placer.
 fn advance(batch: &Batch<'_>, placer: &mut Placer<'_>, chunk: Vec<WriteReq>) -> Result<Vec<BlkPtr>, Error> {
-    let prepared = tasks::map(batch.secrets(chunk), |(req, secrets)| batch.prepare(req, &secrets));
+    let prepared = if chunk.iter().any(|req| req.props.encrypt) {
+        tasks::map(batch.secrets(chunk), |(req, secrets)| batch.prepare(req, &secrets))
+    } else {
+        let none = Secrets::default();
+        tasks::map(chunk, |req| batch.prepare(req, &none))
+    };
     placer.place(prepared.into_iter().collect::<Result<_, _>>()?)
 }
 
