@@ -5,8 +5,14 @@
 //! the import of the pool takes, its log as it was. Of the writes, those of the MOS (space maps, logs, and all else that belongs to the pool) and
 //! of other metadata (dnodes, and the indirect blocks of data) stand apart: the former should not grow with the number of metaslabs.
 //!
+//! `msize=1048576 ms=1000,4000,12000` lets the pool grow with the number of metaslabs, whose size stays the same: `ms` times `msize` bytes. Such a
+//! pool is filled to four fifths, and then blocks here and there are freed until it is half full: its free space is in pieces of a few
+//! blocks. The peer has no such mode.
+//!
 //! `log=1000` makes the log of the last row as long, in blocks, by letting nothing be flushed, and imports that pool; 131072 is the most that the
-//! tunables allow by default, and takes hours to make. `logops=10000`: overwrites a txg meanwhile.
+//! tunables allow by default. `logops=10000`: overwrites a txg meanwhile. `logblk=4096`: the size of these blocks; with that their number is
+//! that of entries, not of bytes that nobody has. `logsecs=360` ends the making of the log. Each overwrite is two entries there, as the
+//! pool is in pieces.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +25,8 @@ use dmu::Object;
 
 const BLOCK: usize = 8192;
 const VDEVS: usize = 4;
+/// Bytes that a block takes on disk.
+const PER_BLOCK: u64 = 2560;
 
 fn option(name: &str, or: &str) -> String {
     std::env::args().find_map(|a| Some(a.strip_prefix(name)?.strip_prefix('=')?.to_string())).unwrap_or(or.to_string())
@@ -46,15 +54,17 @@ struct Row {
     /// Blocks of the logs that the import reads, and how long Zuse thinks beforehand that this takes.
     log_blocks: u64,
     estimate_ms: f64,
+    /// Metaslabs whose changes were written to their own maps, a txg.
+    flushed: f64,
 }
 
 #[allow(clippy::expect_used)]
 fn main() {
     let dir = std::env::var_os("ZUSE_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into).join("zuse-lsm");
     drop(std::fs::create_dir_all(&dir));
-    let (ops, txgs, size) = (number("ops", 1000), number("txgs", 30), number("vsize", 1 << 30));
+    let (ops, txgs, msize) = (number("ops", 1000), number("txgs", 30), number("msize", 0));
     println!(
-        "{:<26}{:>8}{:>5}{:>12}{:>9}{:>8}{:>11}{:>8}{:>8}{:>9}{:>12}{:>10}{:>11}{:>10}{:>12}",
+        "{:<26}{:>8}{:>5}{:>12}{:>9}{:>8}{:>11}{:>8}{:>8}{:>9}{:>12}{:>10}{:>11}{:>10}{:>12}{:>9}",
         "",
         "ms",
         "ibs",
@@ -69,10 +79,12 @@ fn main() {
         "sync ms",
         "import ms",
         "log blks",
-        "logs est ms"
+        "logs est ms",
+        "flushed"
     );
     base::tunable::set("zfs_keep_log_spacemaps_at_export", "1").expect("a tunable");
     for ms in option("ms", "500,5000").split(',').filter_map(|n| n.parse::<u64>().ok()) {
+        let size = if msize > 0 { ms * msize / VDEVS as u64 } else { number("vsize", 1 << 30) };
         for ibs in option("ibs", "14").split(',').filter_map(|n| n.parse::<u8>().ok()) {
             for lsm in [true, false] {
                 let shape = Shape {
@@ -82,10 +94,10 @@ fn main() {
                     log_spacemap: lsm,
                     ms_shift: u64::from((size * VDEVS as u64 / ms).ilog2()),
                 };
-                let work = Work { ops, txgs, ibs, delay: number("delay", 0), fill: 50 };
+                let work = Work { ops, txgs, ibs, delay: number("delay", 0), fill: 50, in_pieces: msize > 0 };
                 let row = ours(&dir, &shape, &work);
                 print(&row, ibs);
-                if let Some(row) = theirs(&dir, &shape, &work) {
+                if let Some(row) = theirs(&dir, &shape, &work).filter(|_| msize == 0) {
                     print(&row, ibs);
                 }
             }
@@ -93,7 +105,7 @@ fn main() {
     }
     let blocks = number("log", 100);
     if blocks > 0 {
-        long_log(&dir, size, blocks, number("logops", 10_000));
+        long_log(&dir, number("vsize", 1 << 30), blocks, number("logops", 10_000));
     }
     drop(std::fs::remove_dir_all(&dir));
 }
@@ -112,35 +124,52 @@ fn long_log(dir: &std::path::Path, size: u64, blocks: u64, ops: u64) {
         log_spacemap: true,
         ms_shift: u64::from((size * VDEVS as u64 / 1000).ilog2()),
     };
+    let block = option("logblk", "131072");
+    base::tunable::set("zfs_log_sm_blksz", &block).expect("a tunable");
     let (spa, traffic) = bench::make(dir, &shape);
     let (objset, object) = bench::object(&spa, BLOCK as u64, 14);
+    let all = Blocks::fill(&spa, object, size * VDEVS as u64, 50, true);
     let (start, mut state, before) = (Instant::now(), 1, traffic.written().1);
-    // a quarter of the pool
-    let count = size * VDEVS as u64 / 4 / 2560;
-    while spa.space().log_stats().log_blocks < blocks {
-        overwrite(&spa, &object, count, ops, &mut state);
+    while spa.space().log_stats().log_blocks < blocks && start.elapsed().as_secs() < number("logsecs", 3600) {
+        all.overwrite(&spa, ops, &mut state);
     }
     let logs = spa.space().log_stats();
     let made = start.elapsed().as_secs_f64();
     let written = (traffic.written().1 - before) as f64 / 1e9;
     spa.export().expect("export");
-    drop((object, objset, spa));
-    let (start, cpu) = (Instant::now(), process_cpu_seconds());
-    let spa = bench::import(dir, &shape);
-    let (wall, cpu) = (start.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
+    drop((all, objset, spa));
     println!(
-        "a log of {} blocks in {} logs, nothing flushed ({ops} overwrites a txg, {written:.1} GB written in {made:.0} s): \
-         import {wall:.2} s, {cpu:.2} CPU s; thought beforehand {:.2} s",
+        "a log of {} blocks of {block} in {} logs, nothing flushed ({ops} overwrites a txg, {written:.1} GB written in {made:.0} s); \
+         thought beforehand {:.2} s",
         logs.log_blocks, logs.logs, logs.import_seconds
     );
+    let spa = timed_import(dir, &shape, "import");
     let again = spa.space().log_stats();
     println!("after it {} blocks in {} logs; thought now {:.2} s", again.log_blocks, again.logs, again.import_seconds);
+    base::tunable::set("zfs_keep_log_spacemaps_at_export", "0").expect("a tunable");
     spa.export().expect("export");
+    drop(spa);
+    timed_import(dir, &shape, "import with nothing logged").export().expect("export");
+}
+
+fn timed_import(dir: &std::path::Path, shape: &Shape, what: &str) -> Arc<Spa> {
+    let (start, cpu, memory) = (Instant::now(), process_cpu_seconds(), resident_mb());
+    let spa = bench::import(dir, shape);
+    let (wall, cpu) = (start.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
+    println!("{what}: {wall:.2} s, {cpu:.2} CPU s, resident {memory:.0} MB before, {:.0} MB after", resident_mb());
+    spa
+}
+
+/// What this process has in memory.
+fn resident_mb() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
 fn print(row: &Row, ibs: u8) {
     println!(
-        "{:<26}{:>8}{ibs:>5}{:>12.0}{:>8.0}%{:>8}{:>11.0}{:>8.1}{:>8.1}{:>9.3}{:>12.3}{:>10.1}{:>11.1}{:>10}{:>12.1}",
+        "{:<26}{:>8}{ibs:>5}{:>12.0}{:>8.0}%{:>8}{:>11.0}{:>8.1}{:>8.1}{:>9.3}{:>12.3}{:>10.1}{:>11.1}{:>10}{:>12.1}{:>9.1}",
         row.who,
         row.ms,
         row.per_cpu,
@@ -154,7 +183,8 @@ fn print(row: &Row, ibs: u8) {
         row.sync_ms,
         row.import_ms,
         row.log_blocks,
-        row.estimate_ms
+        row.estimate_ms,
+        row.flushed
     );
 }
 
@@ -164,39 +194,73 @@ struct Work {
     ibs: u8,
     delay: u64,
     fill: u64,
+    in_pieces: bool,
 }
 
-#[allow(clippy::expect_used)]
-fn overwrite(spa: &Arc<Spa>, object: &Object, blocks: u64, ops: u64, state: &mut u64) {
-    for _ in 0..ops {
-        *state = mix(*state);
-        let mut block = vec![0; BLOCK];
-        bench::fill(&mut block, *state);
-        let tx = spa.tx(BLOCK as u64).expect("tx");
-        object.write_block(&tx, *state % blocks, block).expect("write");
+/// An object whose blocks are those with a number, or in a pool in pieces those of them that were not freed.
+struct Blocks {
+    object: Object,
+    count: u64,
+    in_pieces: bool,
+}
+
+impl Blocks {
+    /// Of a pool of `size` bytes, filled in percent.
+    #[allow(clippy::expect_used)]
+    fn fill(spa: &Arc<Spa>, object: Object, size: u64, percent: u64, in_pieces: bool) -> Blocks {
+        let percent = if in_pieces { percent * 8 / 5 } else { percent };
+        let all = Blocks { object, count: size * percent / 100 / PER_BLOCK, in_pieces };
+        for blkid in 0..all.count {
+            let mut block = vec![0; BLOCK];
+            bench::fill(&mut block, blkid * 1_000_003 + 1);
+            let tx = spa.tx(BLOCK as u64).expect("tx");
+            all.object.write_block(&tx, blkid, block).expect("write");
+        }
+        spa.sync().expect("sync");
+        for blkid in (0..all.count).filter(|blkid| !all.is_there(*blkid)) {
+            let tx = spa.tx_netfree(BLOCK as u64).expect("tx");
+            all.object.free_range(&tx, blkid * BLOCK as u64, BLOCK as u64).expect("free");
+        }
+        // what was freed can be used two txgs later
+        (0..3).for_each(|_| spa.sync().expect("sync"));
+        all
     }
-    spa.sync().expect("sync");
+
+    fn is_there(&self, blkid: u64) -> bool {
+        !self.in_pieces || mix(blkid) % 8 < 5
+    }
+
+    #[allow(clippy::expect_used)]
+    fn overwrite(&self, spa: &Arc<Spa>, ops: u64, state: &mut u64) {
+        for _ in 0..ops {
+            *state = mix(*state);
+            let mut block = vec![0; BLOCK];
+            bench::fill(&mut block, *state);
+            let tx = spa.tx(BLOCK as u64).expect("tx");
+            let first = *state % self.count;
+            let blkid = (first..self.count).find(|blkid| self.is_there(*blkid)).unwrap_or(0);
+            self.object.write_block(&tx, blkid, block).expect("write");
+        }
+        spa.sync().expect("sync");
+    }
 }
 
 #[allow(clippy::expect_used)]
 fn ours(dir: &std::path::Path, shape: &Shape, work: &Work) -> Row {
     let (spa, traffic) = bench::make(dir, shape);
     let (objset, object) = bench::object(&spa, BLOCK as u64, work.ibs);
-    let per_block = 2560;
-    let blocks = shape.size * shape.vdevs as u64 * work.fill / 100 / per_block;
-    for blkid in 0..blocks {
-        let mut block = vec![0; BLOCK];
-        bench::fill(&mut block, blkid * 1_000_003 + 1);
-        let tx = spa.tx(BLOCK as u64).expect("tx");
-        object.write_block(&tx, blkid, block).expect("write");
-    }
-    spa.sync().expect("sync");
+    let blocks = Blocks::fill(&spa, object, shape.size * shape.vdevs as u64, work.fill, work.in_pieces);
     let mut state = 1;
-    let aging = (blocks * 6 / 100).div_ceil(work.ops);
-    (0..aging).for_each(|_| overwrite(&spa, &object, blocks, work.ops, &mut state));
+    // many at a time where there are many
+    let ops = if work.in_pieces { work.ops * 20 } else { work.ops };
+    let aging = (blocks.count * 6 / 100).div_ceil(ops);
+    (0..aging).for_each(|_| blocks.overwrite(&spa, ops, &mut state));
+    if work.in_pieces {
+        (0..work.txgs).for_each(|_| blocks.overwrite(&spa, work.ops, &mut state));
+    }
     traffic.write_delay_us.store(work.delay, Ordering::Relaxed);
-    let row = measure(&spa, &traffic, &object, blocks, work, shape, per_block, &mut state);
-    drop((object, objset, spa));
+    let row = measure(&spa, &traffic, &blocks, work, shape, &mut state);
+    drop((blocks, objset, spa));
     let start = Instant::now();
     let spa = bench::import(dir, shape);
     let import_ms = start.elapsed().as_secs_f64() * 1e3;
@@ -204,17 +268,8 @@ fn ours(dir: &std::path::Path, shape: &Shape, work: &Work) -> Row {
     Row { import_ms, ..row }
 }
 
-#[allow(clippy::expect_used, clippy::too_many_arguments)]
-fn measure(
-    spa: &Arc<Spa>,
-    traffic: &Traffic,
-    object: &Object,
-    blocks: u64,
-    work: &Work,
-    shape: &Shape,
-    per_block: u64,
-    state: &mut u64,
-) -> Row {
+#[allow(clippy::expect_used)]
+fn measure(spa: &Arc<Spa>, traffic: &Traffic, blocks: &Blocks, work: &Work, shape: &Shape, state: &mut u64) -> Row {
     let stats = spa.zio().stats();
     let metadata = || {
         let counters =
@@ -223,7 +278,8 @@ fn measure(
     };
     let (cpu, before, first) = (process_cpu_seconds(), traffic.written(), spa.txgs().synced());
     let metadata_before = metadata();
-    (0..work.txgs).for_each(|_| overwrite(spa, object, blocks, work.ops, state));
+    let flushed = spa.space().log_stats().flushes_total;
+    (0..work.txgs).for_each(|_| blocks.overwrite(spa, work.ops, state));
     let cpu = process_cpu_seconds() - cpu;
     let [mos_writes, mos_bytes, meta_writes] = metadata();
     let [mos_writes_before, mos_bytes_before, meta_writes_before] = metadata_before;
@@ -242,11 +298,12 @@ fn measure(
         mos_writes: (mos_writes - mos_writes_before) / count,
         meta_writes: (meta_writes - meta_writes_before) / count,
         mos_mb: (mos_bytes - mos_bytes_before) / 1e6 / count,
-        meta_mb: ((after.1 - before.1) as f64 - (work.ops * work.txgs * per_block) as f64) / 1e6 / count,
+        meta_mb: ((after.1 - before.1) as f64 - (work.ops * work.txgs * PER_BLOCK) as f64) / 1e6 / count,
         sync_ms: sum(&|r| r.sync_ns) as f64 / 1e6 / records.len().max(1) as f64,
         import_ms: 0.0,
         log_blocks: logs.log_blocks,
         estimate_ms: logs.import_seconds * 1e3,
+        flushed: (logs.flushes_total - flushed) as f64 / count,
     };
     spa.export().expect("export");
     row
@@ -297,5 +354,6 @@ fn theirs(dir: &std::path::Path, shape: &Shape, work: &Work) -> Option<Row> {
         import_ms: import * 1e3,
         log_blocks: 0,
         estimate_ms: f64::NAN,
+        flushed: f64::NAN,
     })
 }

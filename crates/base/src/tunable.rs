@@ -78,6 +78,7 @@ tunables! {
     ZFS_UNFLUSHED_LOG_BLOCK_MAX = "zfs_unflushed_log_block_max", 131_072, "most blocks of space-map logs";
     ZFS_UNFLUSHED_LOG_TXG_MAX = "zfs_unflushed_log_txg_max", 1000, "most txgs that a metaslab stays unflushed";
     ZFS_MAX_LOGSM_SUMMARY_LENGTH = "zfs_max_logsm_summary_length", 10, "rows of the summary of space-map logs";
+    ZFS_LOG_SM_BLKSZ = "zfs_log_sm_blksz", 128 << 10, "size of a block of a space-map log, in bytes: a power of two from 4 KiB to 1 MiB";
     ZFS_MIN_METASLABS_TO_FLUSH = "zfs_min_metaslabs_to_flush", 1, "least metaslabs flushed in a txg";
     ZFS_MIN_METASLABS_TO_CONDENSE_PCT = "zfs_min_metaslabs_to_condense_pct", 5, "least metaslabs, in percent, flushed in a txg while condensing on request";
     ZFS_MAX_LOG_WALKING = "zfs_max_log_walking", 5, "space-map logs whose sizes are averaged to tell the next one's";

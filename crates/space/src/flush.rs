@@ -123,7 +123,7 @@ impl LogSpace {
     /// Without logs. `physical_memory`: bytes of the machine.
     #[must_use]
     pub fn new(physical_memory: u64) -> Self {
-        let (read_rate, block_size) = (READ_RATE, LOG_BLOCK_SIZE);
+        let (read_rate, block_size) = (READ_RATE, log_block_size());
         LogSpace { physical_memory, read_rate, block_size, ..LogSpace::default() }
     }
 
@@ -451,8 +451,11 @@ impl LogSpace {
     }
 }
 
-/// Bytes of a block of a log (OpenZFS: `zfs_log_sm_blksz`).
-pub const LOG_BLOCK_SIZE: u64 = 128 << 10;
+/// Bytes of a block of a new log.
+#[must_use]
+pub fn log_block_size() -> u64 {
+    tunable::ZFS_LOG_SM_BLKSZ.get().clamp(4 << 10, 1 << 20).next_power_of_two()
+}
 
 fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)

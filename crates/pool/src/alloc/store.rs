@@ -9,7 +9,7 @@ use base::{Txg, tunable};
 use dmu::{NewObject, Tx};
 use ondisk::ObjectType;
 use ondisk::spacemap::{Action, SPACE_MAP_HEADER_SIZE, SPACE_MAP_HEADER_V0_SIZE, SpaceMapHeader};
-use space::flush::{LOG_BLOCK_SIZE, MetaslabId};
+use space::flush::{MetaslabId, log_block_size};
 use space::{Encoder, MapGeometry, MapInfo, MapStore, RangeTree};
 
 use crate::Error;
@@ -260,7 +260,7 @@ impl MapStore for Store<'_> {
                 id
             }
         };
-        let map = self.new_map(LOG_BLOCK_SIZE)?;
+        let map = self.new_map(log_block_size())?;
         self.mos.zap(zap)?.add_int(self.tx, txg.0, map.object)?;
         Ok(map)
     }
