@@ -6,6 +6,7 @@
 //! * [`Txg`], [`Guid`], [`ObjectId`]: numbers that must not be mixed up.
 //! * [`tunable`]: one table of the numbers that a user may set, under OpenZFS's names.
 //! * [`counter`]: kstat-style counters.
+//! * [`Versioned`]: a lock that tells, without being taken, whether what it guards has changed.
 //! * [`Env`]: clock and randomness, which can be seeded; [`tasks`]: batches of work on all cores.
 //!
 //! Nothing here does I/O. Every other crate uses this one; it uses none of them.
@@ -18,7 +19,9 @@ mod env;
 mod ids;
 pub mod tasks;
 pub mod tunable;
+mod versioned;
 
 pub use endian::Endian;
 pub use env::Env;
 pub use ids::{Guid, ObjectId, Txg};
+pub use versioned::{Versioned, VersionedWriteGuard};

@@ -4,7 +4,7 @@ use base::{Endian, bytes};
 use ondisk::BlkPtr;
 use zio::Buf;
 
-use crate::live::LiveCache;
+use crate::live::{LiveCache, Seen};
 use crate::tree::{Child, LevelCache};
 use crate::{Error, Object};
 
@@ -120,10 +120,10 @@ impl BlockCursor {
     }
 
     fn read_blocks(&mut self, mut offset: u64, mut buf: &mut [u8], uncached: bool) -> Result<(), Error> {
-        let size = self.object.block_size();
         if self.object.live().is_some() {
             return self.read_live_blocks(offset, buf, uncached);
         }
+        let size = self.object.block_size();
         while !buf.is_empty() {
             let Some(blkid) = offset.checked_div(size) else { break };
             let skip = offset % size;
@@ -164,22 +164,23 @@ impl BlockCursor {
 
     /// As [`BlockCursor::read`], of an object of a writable set.
     fn read_live_blocks(&mut self, mut offset: u64, mut buf: &mut [u8], uncached: bool) -> Result<(), Error> {
-        let size = self.object.block_size();
+        let BlockCursor { object, live: cache, .. } = self;
+        let Some(live) = object.live() else { return Ok(()) };
         while !buf.is_empty() {
+            let Seen { block_size: size, nblocks, .. } = cache.see(live);
             let Some(blkid) = offset.checked_div(size) else { break };
-            if blkid >= self.object.nblocks() {
+            if blkid >= nblocks {
                 break;
             }
             let skip = usize::try_from(offset % size).unwrap_or(usize::MAX);
             let take = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(skip).min(buf.len());
             let (now, rest) = buf.split_at_mut(take);
-            let block = if uncached { self.block_uncached(blkid)? } else { self.block(blkid)? };
-            match block {
+            match object.live_block(live, blkid, cache, uncached)? {
                 Some((data, _)) => {
                     // the block size may have grown since it was asked for: the block is then longer
                     let part = data.get(skip..).and_then(|data| data.get(..take));
                     now.copy_from_slice(
-                        part.ok_or_else(|| self.object.corrupt("length of a data block", data.len() as u64))?,
+                        part.ok_or_else(|| object.corrupt("length of a data block", data.len() as u64))?,
                     );
                 }
                 None => now.fill(0),

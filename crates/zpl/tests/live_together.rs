@@ -5,6 +5,7 @@
 mod scratch;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -111,6 +112,43 @@ impl Worker<'_> {
 /// Each thread writes every fourth stretch of a file, none of which is a whole block.
 const STRETCH: usize = 1500;
 const STRETCHES: usize = 160;
+
+/// A read takes no lock if nobody changes the file meanwhile; who does is seen as a whole or not at all.
+#[test]
+fn a_read_sees_a_write_as_a_whole_and_no_end_that_never_was() {
+    const LEN: usize = 5 * BLOCK as usize + 100;
+    let mut scratch = Scratch::with(FsProps::default(), &[("recordsize", BLOCK)]);
+    let zfs = scratch.zfs();
+    let (id, done) = (file(&zfs, "both"), AtomicBool::new(false));
+    zfs.write(&ROOT, id, 0, &[0; LEN]).unwrap();
+    let reads = std::thread::scope(|scope| {
+        let reader = || {
+            let (open, mut buf, mut reads) = (zfs.hold(id).unwrap(), vec![0; 2 * LEN], 0);
+            while !done.load(Ordering::Relaxed) {
+                let n = zfs.read_node(open.node(), 0, &mut buf).unwrap();
+                assert!(n == LEN || n == 2 * LEN || n == 10, "{n}");
+                assert!(buf[..n].iter().all(|byte| *byte == buf[0]), "{n} bytes of several writes");
+                reads += 1;
+            }
+            reads
+        };
+        let readers = [scope.spawn(reader), scope.spawn(reader)];
+        for n in 1..120u8 {
+            zfs.write(&ROOT, id, 0, &vec![n; if n % 3 == 0 { 2 * LEN } else { LEN }]).unwrap();
+            let size = |size| zfs.setattr(&ROOT, id, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+            // the rest of a longer write before is gone before the next shorter one
+            size(10);
+            if n % 10 == 0 {
+                scratch.spa().sync().unwrap();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        readers.map(|reader| reader.join().unwrap()).iter().sum::<u64>()
+    });
+    assert!(reads > 0);
+    drop(zfs);
+    scratch.close();
+}
 
 #[test]
 fn writers_in_one_file_system_do_not_disturb_each_other() {

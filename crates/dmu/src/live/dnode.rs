@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{Txg, Versioned};
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
-use parking_lot::RwLock;
 use zio::{Buf, Payload};
 
 use super::ranges::RangeSet;
@@ -22,7 +21,7 @@ pub(crate) fn slot_of(txg: Txg) -> usize {
 /// An object of a writable set that somebody uses or has changed. All handles of the object share it.
 pub(crate) struct LiveDnode {
     pub(crate) id: u64,
-    pub(crate) state: RwLock<State>,
+    pub(crate) state: Versioned<State>,
 }
 
 /// The layers of a dnode, old to new: `synced`, `syncing`, `slots` by txg.
@@ -98,7 +97,7 @@ impl LiveDnode {
     pub(crate) fn new(id: u64, phys: Arc<DnodePhys>) -> LiveDnode {
         let state =
             State { synced: phys.clone(), newest: phys, syncing: None, slots: Default::default(), min_levels: 1 };
-        LiveDnode { id, state: RwLock::new(state) }
+        LiveDnode { id, state: Versioned::new(state) }
     }
 
     /// The dnode as of the last sync.
@@ -125,6 +124,11 @@ impl State {
 
     pub(crate) fn is_freed(&self) -> bool {
         self.newest.object_type == ObjectType::NONE
+    }
+
+    /// Whether it is on disk, all of it.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.is_freed() && self.layers().next().is_none() && self.synced.object_type != ObjectType::NONE
     }
 
     /// Where the newest content of block `blkid` is.

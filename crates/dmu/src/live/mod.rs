@@ -37,7 +37,7 @@ mod tx;
 mod write;
 
 pub(crate) use dnode::{Found, LiveDnode};
-pub(crate) use read::LiveCache;
+pub(crate) use read::{LiveCache, Seen};
 pub(crate) use state::Live;
 
 pub use cx::{BlockOwner, NewObject, NoOwner, Owner, SyncCx, UsedBy};

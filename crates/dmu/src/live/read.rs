@@ -48,6 +48,16 @@ impl Object {
         cache: &mut LiveCache,
         uncached: bool,
     ) -> Result<Option<(Buf, Endian)>, Error> {
+        let seen = cache.see(live);
+        if let Some(dn) = cache.dn.as_ref().filter(|_| seen.settled) {
+            if blkid >= seen.nblocks {
+                return Ok(None);
+            }
+            let got = self.block_on_disk(dn, &mut cache.cache, blkid, uncached);
+            if got.is_ok() || live.state.is(seen.version) {
+                return got;
+            }
+        }
         for last in (0..RETRIES).rev() {
             let found = live.state.read().find(blkid);
             let dn = match found {
@@ -57,18 +67,28 @@ impl Object {
                 Found::Hole { .. } | Found::End => return Ok(None),
                 Found::Below(dn) => dn,
             };
-            let tree = self.tree_of(&dn);
-            let got = cache.of(&dn).pointer(&tree, 0, blkid).and_then(|child| match child {
-                Child::Block(bp) if uncached => Ok(Some((tree.read_data_uncached(&bp, blkid)?, bp.endian()))),
-                Child::Block(bp) => Ok(Some((tree.read_data(&bp, blkid)?, bp.endian()))),
-                Child::Hole { .. } | Child::End => Ok(None),
-            });
-            match got {
+            match self.block_on_disk(&dn, cache.of(&dn), blkid, uncached) {
                 Err(_) if last > 0 && !Arc::ptr_eq(&live.synced(), &dn) => {}
                 other => return other,
             }
         }
         Ok(None)
+    }
+
+    /// A block of the tree that is on disk.
+    fn block_on_disk(
+        &self,
+        dn: &DnodePhys,
+        cache: &mut LevelCache,
+        blkid: u64,
+        uncached: bool,
+    ) -> Result<Option<(Buf, Endian)>, Error> {
+        let tree = self.tree_of(dn);
+        match cache.pointer(&tree, 0, blkid)? {
+            Child::Block(bp) if uncached => Ok(Some((tree.read_data_uncached(&bp, blkid)?, bp.endian()))),
+            Child::Block(bp) => Ok(Some((tree.read_data(&bp, blkid)?, bp.endian()))),
+            Child::Hole { .. } | Child::End => Ok(None),
+        }
     }
 
     /// The newest spill block.
@@ -173,11 +193,22 @@ impl Object {
     }
 }
 
-/// Indirect blocks of the tree that is on disk; forgotten when another one is.
+/// Indirect blocks of the tree that is on disk, forgotten when another one is; and what was seen of the dnode last.
 #[derive(Default)]
 pub(crate) struct LiveCache {
     dn: Option<Arc<DnodePhys>>,
     cache: LevelCache,
+    seen: Option<Seen>,
+}
+
+/// A dnode as it was found. As long as its version stays, its lock need not be taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen {
+    version: u64,
+    /// All of it is on disk: the tree at hand is the newest.
+    settled: bool,
+    pub(crate) nblocks: u64,
+    pub(crate) block_size: u64,
 }
 
 impl LiveCache {
@@ -186,7 +217,26 @@ impl LiveCache {
         if !self.dn.as_ref().is_some_and(|own| Arc::ptr_eq(own, dn)) {
             self.dn = Some(dn.clone());
             self.cache = LevelCache::default();
+            self.seen = None;
         }
         &mut self.cache
+    }
+
+    /// The shape of the dnode now.
+    pub(crate) fn see(&mut self, live: &LiveDnode) -> Seen {
+        if let Some(seen) = self.seen.filter(|seen| live.state.is(seen.version)) {
+            return seen;
+        }
+        let state = live.state.read();
+        let settled = state.is_settled();
+        if settled {
+            self.of(&state.synced);
+        }
+        let (nblocks, block_size) = (state.newest.maxblkid.saturating_add(1), state.newest.datablksz());
+        // nobody writes while the lock is held: there is a version
+        let version = live.state.version().unwrap_or(u64::MAX);
+        let seen = Seen { version, settled, nblocks, block_size };
+        self.seen = Some(seen);
+        seen
     }
 }

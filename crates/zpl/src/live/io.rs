@@ -1,7 +1,7 @@
 //! Contents of files: reading, writing (OpenZFS: `zfs_read`, `zfs_write`, `zfs_grow_blocksize`, `zfs_statvfs`).
 //!
-//! A read takes no lock of its own and allocates nothing: it borrows a cursor, which remembers the blocks of pointers that it came through
-//! last. A write goes in chunks of whole blocks, each with a place in a txg of its own, so that one large write does not hold up
+//! A read takes no lock of its own and allocates nothing: it borrows a [reader](super::readers), and reads again with the lock if the contents
+//! have changed meanwhile. A write goes in chunks of whole blocks, each with a place in a txg of its own, so that one large write does not hold up
 //! a txg; what a chunk changes of a block at its edge is read before the place is taken. Other readers see a chunk as a whole.
 //!
 //! The first block of a file grows with the file, up to the record size: in steps of 512 bytes while it is the only one. A second
@@ -9,9 +9,10 @@
 
 use std::sync::Arc;
 
-use dmu::{BlockCursor, Tx};
-use parking_lot::Mutex;
+use dmu::Tx;
 
+use super::readers::{Look, Reader};
+use super::times::Times;
 use super::znode::content_modified;
 use super::{Cred, Refusal, SMALL_CHANGE, StatFs, Zfs, Znode};
 use crate::{Attrs, Error, FileFlags, Kind};
@@ -28,40 +29,6 @@ const S_ISGID: u32 = 0o2000;
 const DNODE_SHIFT: u32 = 9;
 /// How many objects a file system may have (OpenZFS: `DN_MAX_OBJECT`).
 const MAX_OBJECTS: u64 = 1 << 48;
-
-const SHARDS: usize = 16;
-/// Cursors that a shard keeps.
-const KEEP: usize = 4;
-
-/// Cursors of the files that were read last. They pin blocks of pointers, so there are few.
-#[derive(Default)]
-pub(super) struct Cursors([Mutex<Vec<(u64, BlockCursor)>>; SHARDS]);
-
-impl Cursors {
-    fn shard(&self, id: u64) -> &Mutex<Vec<(u64, BlockCursor)>> {
-        // a remainder
-        #[allow(clippy::indexing_slicing)]
-        &self.0[(id % SHARDS as u64) as usize]
-    }
-
-    /// A cursor over the file, which nobody else has. Numbers of objects are used again: the generation tells the files apart.
-    fn take(&self, node: &Znode, generation: u64) -> BlockCursor {
-        let mut kept = self.shard(node.id()).lock();
-        let found = kept.iter().position(|(of, cursor)| *of == generation && cursor.object().id() == node.id());
-        match found {
-            Some(at) => kept.swap_remove(at).1,
-            None => node.object().cursor(),
-        }
-    }
-
-    fn put(&self, generation: u64, cursor: BlockCursor) {
-        let mut kept = self.shard(cursor.object().id()).lock();
-        if kept.len() >= KEEP {
-            kept.remove(0);
-        }
-        kept.push((generation, cursor));
-    }
-}
 
 /// Checks that a file has contents.
 pub(crate) fn expect_file(node: &Znode) -> Result<(), Error> {
@@ -82,6 +49,23 @@ pub(crate) fn clear_setid(attrs: &mut Attrs, cred: &Cred) {
     attrs.mode &= !(S_ISUID | if runs { S_ISGID } else { 0 });
 }
 
+/// Reads what there is now; gives how much that is.
+fn read_now(reader: &mut Reader, node: &Znode, offset: u64, buf: &mut [u8]) -> Result<(usize, Times), Error> {
+    let Look { kind, size, flags, times } = reader.look(node);
+    if kind != Kind::File {
+        expect_file(node)?;
+    }
+    if flags.has(FileFlags::AV_QUARANTINED) {
+        return Err(Refusal::Denied.of(node.id()));
+    }
+    let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let len = left.min(buf.len());
+    if let Some(part) = buf.get_mut(..len).filter(|part| !part.is_empty()) {
+        reader.cursor.read(offset, part)?;
+    }
+    Ok((len, times))
+}
+
 impl Zfs {
     /// Reads from a file; gives the number of bytes, less than asked for only at the end.
     ///
@@ -96,34 +80,35 @@ impl Zfs {
     /// # Errors
     /// As [`Zfs::read`].
     pub fn read_node(&self, node: &Znode, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        let content = node.content.read();
-        let (kind, size, generation, flags) =
-            node.with_attrs(|attrs| (attrs.kind(), attrs.size, attrs.generation, attrs.flags));
-        if kind != Kind::File {
-            expect_file(node)?;
+        self.0.readers.with(node, |reader| {
+            let (len, times) = self.read_as(reader, node, offset, buf)?;
+            if len > 0 {
+                self.accessed(node, &times);
+            }
+            Ok(len)
+        })
+    }
+
+    /// Reads without the lock, and once more with it if somebody has changed the contents meanwhile.
+    fn read_as(&self, reader: &mut Reader, node: &Znode, offset: u64, buf: &mut [u8]) -> Result<(usize, Times), Error> {
+        let Look { kind, size, .. } = reader.look(node);
+        let len = size.saturating_sub(offset).min(buf.len() as u64);
+        if kind == Kind::File && len > 0 {
+            self.read_ahead(node, offset, len, size);
         }
-        if flags.has(FileFlags::AV_QUARANTINED) {
-            return Err(Refusal::Denied.of(node.id()));
+        if let Some(version) = node.content.version() {
+            let done = read_now(reader, node, offset, buf);
+            if node.content.is(version) {
+                return done;
+            }
         }
-        let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let len = left.min(buf.len());
-        let Some(part) = buf.get_mut(..len).filter(|part| !part.is_empty()) else { return Ok(0) };
-        self.read_ahead(node, offset, len as u64, size);
-        let mut cursor = self.0.cursors.take(node, generation);
-        let done = cursor.read(offset, part);
-        self.0.cursors.put(generation, cursor);
-        drop(content);
-        done?;
-        self.accessed(node);
-        Ok(len)
+        let _content = node.content.read();
+        read_now(reader, node, offset, buf)
     }
 
     /// Stamps the time of last access, if it is due. A read does not fail because of it.
-    fn accessed(&self, node: &Znode) {
-        let (settings, now) = (self.settings(), self.now());
-        if !node.with_attrs(|attrs| super::times::atime_is_due(&settings, attrs, now)) {
-            return;
-        }
+    fn accessed(&self, node: &Znode, times: &Times) {
+        let Some(now) = self.0.atime.due(times, || self.now()) else { return };
         let stamp = |tx: &Tx| {
             node.edit(self, tx, |attrs| {
                 attrs.atime = now;

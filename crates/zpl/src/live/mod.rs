@@ -41,6 +41,7 @@ mod place;
 mod posix;
 mod prefetch;
 mod quota;
+mod readers;
 mod refusal;
 mod rename;
 mod replay;
@@ -86,6 +87,7 @@ struct Inner {
     name: String,
     fs: FileSystem,
     settings: RwLock<Arc<Settings>>,
+    atime: times::AtimePolicy,
     nodes: znode::Nodes,
     /// The unlinked set.
     unlinked: Zap,
@@ -95,8 +97,8 @@ struct Inner {
     moving: Mutex<()>,
     /// Whether files have projects (feature `project_quota`).
     projects: bool,
-    /// Cursors of the files that were read last.
-    cursors: io::Cursors,
+    /// Readers of the files that were read last.
+    readers: readers::Readers,
     /// Threads that read ahead.
     fetcher: prefetch::Fetcher,
     /// Limits of users, groups and projects.
@@ -212,16 +214,18 @@ impl Zfs {
         let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
         let unlinked = master.lookup_u64("DELETE_QUEUE")?;
         let unlinked = unlinked.ok_or(Error::Missing { object: MASTER_NODE_OBJ, what: "DELETE_QUEUE" })?;
+        let settings = Settings::of(&dataset)?;
         let zfs = Zfs(Arc::new(Inner {
             spa: spa.clone(),
             name: name.to_string(),
-            settings: RwLock::new(Arc::new(Settings::of(&dataset)?)),
+            atime: times::AtimePolicy::new(&settings),
+            settings: RwLock::new(Arc::new(settings)),
             nodes: znode::Nodes::default(),
             unlinked: Zap::open(objset.object(unlinked)?)?,
             reap: Mutex::default(),
             moving: Mutex::default(),
             projects: view.feature_enabled("project_quota"),
-            cursors: io::Cursors::default(),
+            readers: readers::Readers::default(),
             fetcher: prefetch::Fetcher::default(),
             quotas: quota::Quotas::default(),
             log: log::Log::new(spa),
@@ -271,8 +275,13 @@ impl Zfs {
         let dataset = self.0.spa.view()?.dataset_by_id(self.0.fs.objset().id())?;
         let settings = Settings::of(&dataset)?;
         self.0.log.set_policy(settings.log_policy());
-        *self.0.settings.write() = Arc::new(settings);
+        self.set_settings(settings);
         Ok(())
+    }
+
+    fn set_settings(&self, settings: Settings) {
+        self.0.atime.set(&settings);
+        *self.0.settings.write() = Arc::new(settings);
     }
 
     /// Whether files have projects.

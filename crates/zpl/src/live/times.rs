@@ -1,20 +1,62 @@
 //! When the time of last access changes (OpenZFS: `zfs_relatime_need_update`).
 
-use crate::{Attrs, Time};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::Settings;
+use crate::{Attrs, Time};
 
 /// How old the time of last access is at most under `relatime`, seconds: a day.
 const RELATIME_MAX_AGE: i64 = 24 * 60 * 60;
 
-/// Whether a read at `now` changes the time of last access: always under `atime=on`, under `relatime=on` when the file has
-/// changed since, or after a day.
-pub(crate) fn atime_is_due(settings: &Settings, attrs: &Attrs, now: Time) -> bool {
-    if !settings.atime || settings.readonly {
-        return false;
+const NEVER: u8 = 0;
+const RELATIVE: u8 = 1;
+const ALWAYS: u8 = 2;
+
+/// What the properties say of the time of last access, for readers, who take no lock for it.
+pub(super) struct AtimePolicy(AtomicU8);
+
+impl AtimePolicy {
+    pub(super) fn new(settings: &Settings) -> AtimePolicy {
+        let policy = AtimePolicy(AtomicU8::new(NEVER));
+        policy.set(settings);
+        policy
     }
-    !settings.relatime
-        || attrs.mtime >= attrs.atime
-        || attrs.ctime >= attrs.atime
-        || now.sec.saturating_sub(attrs.atime.sec) >= RELATIME_MAX_AGE
+
+    pub(super) fn set(&self, settings: &Settings) {
+        let policy = match (settings.atime && !settings.readonly, settings.relatime) {
+            (false, _) => NEVER,
+            (true, true) => RELATIVE,
+            (true, false) => ALWAYS,
+        };
+        self.0.store(policy, Ordering::Relaxed);
+    }
+
+    /// Whether a read at `now` changes the time of last access: always under `atime=on`, under `relatime=on` when the file has
+    /// changed since, or after a day. Gives the time then.
+    pub(super) fn due(&self, times: &Times, now: impl FnOnce() -> Time) -> Option<Time> {
+        let policy = self.0.load(Ordering::Relaxed);
+        if policy == NEVER {
+            return None;
+        }
+        let now = now();
+        let due = policy == ALWAYS
+            || times.mtime >= times.atime
+            || times.ctime >= times.atime
+            || now.sec.saturating_sub(times.atime.sec) >= RELATIME_MAX_AGE;
+        due.then_some(now)
+    }
+}
+
+/// The times that count for it.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    atime: Time,
+    mtime: Time,
+    ctime: Time,
+}
+
+impl Times {
+    pub(super) fn of(attrs: &Attrs) -> Times {
+        Times { atime: attrs.atime, mtime: attrs.mtime, ctime: attrs.ctime }
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use base::Versioned;
 use dmu::sa::{Attr, SaAttrs, SaValue, words};
 use dmu::{Object, Tx, Zap};
 use parking_lot::{Mutex, RwLock};
@@ -16,6 +17,9 @@ const SHARDS: usize = 32;
 /// Files that a shard keeps though nobody uses them.
 const KEEP: usize = 512;
 
+/// That of the next [`Znode`].
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
 /// A file in use (OpenZFS: `znode_t`). Its locks are those of the order in [`live`](super).
 pub struct Znode {
     object: Object,
@@ -23,14 +27,16 @@ pub struct Znode {
     /// Of a directory: held for writing while its names change.
     pub(crate) names: RwLock<()>,
     /// Of a file: held for writing by who changes its contents as a whole, for reading by who relies on them.
-    pub(crate) content: RwLock<()>,
+    pub(crate) content: Versioned<()>,
     /// Who reads it, and where.
     pub(super) streams: Mutex<super::prefetch::Streams>,
     /// It is being made, and has no name yet.
     nascent: AtomicBool,
     /// The last txg with something that the intent log does not have.
     missed: AtomicU64,
-    state: RwLock<State>,
+    state: Versioned<State>,
+    /// No other has this number, not even one of the same file.
+    number: u64,
 }
 
 struct State {
@@ -50,11 +56,12 @@ impl Znode {
             object,
             zap: OnceLock::new(),
             names: RwLock::default(),
-            content: RwLock::default(),
+            content: Versioned::default(),
             streams: Mutex::default(),
             nascent: AtomicBool::new(false),
             missed: AtomicU64::new(0),
-            state: RwLock::new(State { attrs, unlinked, opens: 0, syncs: 0 }),
+            state: Versioned::new(State { attrs, unlinked, opens: 0, syncs: 0 }),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
         }
     }
 
@@ -79,6 +86,22 @@ impl Znode {
     /// Something of the attributes, without a copy of all.
     pub fn with_attrs<R>(&self, look: impl FnOnce(&Attrs) -> R) -> R {
         look(&self.state.read().attrs)
+    }
+
+    /// Which one this is of all that there ever were in memory.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The attributes, as they were looked at last if nothing has changed since.
+    pub(super) fn look<R: Copy>(&self, last: &mut Option<(u64, R)>, look: impl FnOnce(&Attrs) -> R) -> R {
+        if let Some((_, seen)) = last.filter(|(version, _)| self.state.is(*version)) {
+            return seen;
+        }
+        let state = self.state.read();
+        let seen = look(&state.attrs);
+        *last = self.state.version().map(|version| (version, seen));
+        seen
     }
 
     /// What kind of file.
