@@ -512,6 +512,41 @@ mod tests {
         assert!(named(&x).iter().all(|(_, mask, _)| mask & EXECUTE == 0));
     }
 
+    /// What shall be logged or raise an alarm stays in lists, and goes on to new files, as it is; it gives nobody anything, but an entry
+    /// behind it that speaks of the same is not heard in the mode.
+    #[test]
+    fn entries_that_log_and_alarm_are_kept_and_inherited() {
+        const SUCCESSFUL: u16 = 0x10;
+        const FAILED: u16 = 0x20;
+        let all = 0x1f_01ff;
+        let audit = Ace { kind: AceType::Audit, ..by_name(5, all, SUCCESSFUL | FILE_INHERIT | DIRECTORY_INHERIT) };
+        let alarm = Ace { kind: AceType::Alarm, ..by_name(6, all, FAILED | FILE_INHERIT) };
+        let mode = of_new_file(&settings(rule::DISCARD, rule::RESTRICTED), None, Kind::Directory, 0o040_755, ME);
+        let given: Vec<Ace> = [audit, alarm].into_iter().chain(mode.aces).collect();
+        let set = of_list(given.clone(), 0, Kind::Directory, 0o040_000, ME).unwrap();
+        assert_eq!((&set.aces, set.mode), (&given, 0o040_755));
+        assert_eq!(set.flags & (FileFlags::INHERIT_ACE.0 | FileFlags::ACL_TRIVIAL.0), FileFlags::INHERIT_ACE.0);
+        let parent = Acl { aces: set.aces, is_trivial: false };
+        assert_eq!(Acl::decode(&encode(&parent.aces), parent.aces.len() as u64, Endian::NATIVE).unwrap(), parent.aces);
+        // rules that take rights from those who are allowed something take none from these
+        for how in [rule::NOALLOW, rule::RESTRICTED, rule::PASSTHROUGH_X] {
+            let new = |kind, mode| of_new_file(&settings(rule::GROUPMASK, how), Some(&parent), kind, mode, ME);
+            let (file, dir) = (new(Kind::File, 0o100_640), new(Kind::Directory, 0o040_750));
+            let some = |new: &NewAcl| -> Vec<Ace> {
+                new.aces.iter().filter(|ace| matches!(ace.kind, AceType::Audit | AceType::Alarm)).copied().collect()
+            };
+            let stays = |ace: Ace, flags| Ace { flags: flags | INHERITED, ..ace };
+            assert_eq!(some(&file), [stays(audit, SUCCESSFUL), stays(alarm, FAILED)], "{how}");
+            assert_eq!(some(&dir), [stays(audit, audit.flags), stays(alarm, alarm.flags | INHERIT_ONLY)], "{how}");
+            assert_eq!((file.mode, dir.mode), (0o100_640, 0o040_750), "{how}");
+        }
+        let everyone = Ace { kind: AceType::Audit, ..plain(AceType::Allow, Who::Everyone, READ_DATA) };
+        let hides = vec![everyone, plain(AceType::Allow, Who::Everyone, READ_DATA | WRITE_DATA)];
+        assert_eq!(of_list(hides, 0, Kind::File, 0o100_000, ME).unwrap().mode, 0o100_222);
+        let chmod = of_chmod(&settings(rule::GROUPMASK, rule::RESTRICTED), &parent, 0, Kind::Directory, 0o040_700, ME);
+        assert_eq!(chmod.aces.iter().filter(|ace| [audit, alarm].contains(ace)).count(), 2);
+    }
+
     #[test]
     fn chmod_keeps_drops_or_trims_entries_as_aclmode_says() {
         let old = of_new_file(&settings(rule::PASSTHROUGH, rule::RESTRICTED), None, Kind::File, 0o100_644, ME);

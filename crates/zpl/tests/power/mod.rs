@@ -155,10 +155,7 @@ impl After {
         let spa = self.spa.take().unwrap();
         spa.export().unwrap();
         drop(spa);
-        let dir = self.dir.path().display().to_string();
-        let Some(out) = judge::run("zdb", &["-e", "-p", &dir, "-bcc", "t"]) else { return };
-        let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-        assert!(out.status.success() && text.contains("No leaks"), "{text}\n{trouble}");
+        judge::no_leaks(self.dir.path(), "t");
     }
 }
 
