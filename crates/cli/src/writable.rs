@@ -136,6 +136,14 @@ pub(crate) fn busy(pool: &str, e: &vdev::Error) -> Failure {
     }
 }
 
+/// As [`why`], of a request.
+pub(crate) fn why_failed(failed: &control::Failed) -> String {
+    match &*failed.error {
+        control::Error::Pool(e) => why(e),
+        other => other.to_string(),
+    }
+}
+
 /// An error in OpenZFS's words, where it has some (OpenZFS: `zpool_standard_error_fmt`).
 pub(crate) fn why(e: &pool::Error) -> String {
     match e {

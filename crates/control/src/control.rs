@@ -99,6 +99,8 @@ impl Control {
             Ioc::UnloadKey => self.unload_key(name),
             Ioc::ChangeKey => self.change_key(name, input),
             Ioc::WaitFs => self.wait_fs(name, input),
+            Ioc::PoolScrub => self.pool_scrub(input),
+            Ioc::DdtPrune => self.ddt_prune(input),
         }
     }
 

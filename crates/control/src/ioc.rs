@@ -54,6 +54,12 @@ pub enum Ioc {
     ChangeKey,
     /// Waits for an activity to end: `wait_activity` 0 is the queue of deleted files. Answers with `wait_waited`.
     WaitFs,
+    /// Of a pool: begins a scrub or goes on with one, `scan_type` 1 of all, 3 of the list of errors, stops it (0), or pauses it (`scan_command` 1);
+    /// with `scan_command` 2 of what is newer than the last, or between `scan_date_start` and `scan_date_end`. Who asks reads the blocks
+    /// then.
+    PoolScrub,
+    /// Of a pool: forgets entries of dedup tables, `ddt_prune_unit` 1 those of an age in seconds, 2 so many in a hundred: `ddt_prune_amount`.
+    DdtPrune,
 }
 
 /// A key of a request.
@@ -107,6 +113,8 @@ impl Ioc {
             Ioc::UnloadKey => "unload-key",
             Ioc::ChangeKey => "change-key",
             Ioc::WaitFs => "wait_fs",
+            Ioc::PoolScrub => "scrub",
+            Ioc::DdtPrune => "zpool_ddt_prune",
         }
     }
 
@@ -143,6 +151,18 @@ impl Ioc {
             Ioc::LoadKey => const { &[must("hidden_args", NvList), may("noop", Boolean)] },
             Ioc::ChangeKey => const { &[may("crypt_cmd", Uint64), may("hidden_args", NvList), may("props", NvList)] },
             Ioc::WaitFs => const { &[must("wait_activity", Int32)] },
+            Ioc::PoolScrub => {
+                const {
+                    &[
+                        must("scan_type", Uint64),
+                        must("scan_command", Uint64),
+                        may("scan_flags", Uint64),
+                        may("scan_date_start", Uint64),
+                        may("scan_date_end", Uint64),
+                    ]
+                }
+            }
+            Ioc::DdtPrune => const { &[must("ddt_prune_unit", Int32), must("ddt_prune_amount", Uint64)] },
         })
     }
 

@@ -25,6 +25,7 @@ mod props;
 mod quotas;
 mod snapshots;
 mod streams;
+mod upkeep;
 mod vdevs;
 
 pub use control::{Caller, Control};

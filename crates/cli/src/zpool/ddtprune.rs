@@ -1,26 +1,30 @@
 //! `zpool ddtprune`: old entries of dedup tables are forgotten. `zpool prefetch`: tables are read.
 
-use pool::ddt::Prune;
+use control::{Control, Ioc};
+use nvlist::NvList;
 
 use crate::command::Call;
 use crate::error::{Outcome, failed, usage};
 use crate::{pools, writable};
 
 const DAY_S: u64 = 86_400;
+/// Units of a request.
+const AGE: i32 = 1;
+const PERCENTAGE: i32 = 2;
 /// What can be read ahead.
 const PREFETCH_TYPES: [&str; 2] = ["ddt", "brt"];
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let args = &call.args;
-    let what = match (args.text('d'), args.text('p')) {
+    let (unit, amount) = match (args.text('d'), args.text('p')) {
         (Some(_), Some(_)) => return Err(usage("-p cannot be combined with -d option")),
         (Some(days), None) => {
             let days = number(&days).and_then(|days| days.checked_mul(DAY_S));
-            Prune::Age(days.ok_or_else(|| usage("invalid days value"))?)
+            (AGE, days.ok_or_else(|| usage("invalid days value"))?)
         }
         (None, Some(percent)) => {
             let percent = number(&percent).filter(|percent| *percent <= 100);
-            Prune::Percent(percent.ok_or_else(|| usage("invalid percentage value"))?)
+            (PERCENTAGE, percent.ok_or_else(|| usage("invalid percentage value"))?)
         }
         (None, None) => return Err(usage("missing amount option (-d|-p <value>)")),
     };
@@ -32,7 +36,13 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     };
     let (status, _) = pools::for_each_record(&[name], |record| {
         let doing = format!("cannot prune dedup table on '{}'", record.name);
-        writable::change(record, &doing, |spa| spa.prune_dedup(what)).map(|_pruned| ())
+        let control = Control::new(writable::open(record, &doing)?, writable::caller());
+        let mut input = NvList::new();
+        input.insert("ddt_prune_unit", unit);
+        input.insert("ddt_prune_amount", amount);
+        let done = control.call(Ioc::DdtPrune, &record.name, &input);
+        done.map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?;
+        writable::close(control.spa(), &doing)
     })?;
     Ok(status)
 }

@@ -2,15 +2,20 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use control::{Control, Failed, Ioc};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use pool::{Nearest, ScrubRange};
+use nvlist::NvList;
+use pool::ScrubRange;
 use zuse::{ScrubOptions, Scrubbed};
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::state::Imported;
 use crate::{pools, writable};
+
+/// There is nothing in the list of errors.
+const ECANCELED: i32 = 125;
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,24 +71,46 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 fn one(record: &Imported, what: What) -> Result<(), Failure> {
     let name = &record.name;
     match what {
-        What::Run(blocks) => scrub(record, Some(blocks), &format!("cannot scrub {name}")),
-        What::Errors => scrub(record, None, &format!("cannot scrub {name}")),
-        What::Stop => {
-            let doing = format!("cannot cancel scrubbing {name}");
-            let was = writable::change(record, &doing, |spa| spa.scrub_cancel())?;
-            if was { Ok(()) } else { Err(failed(format!("{doing}: there is no active scrub"))) }
-        }
-        What::Pause => {
-            let doing = format!("cannot pause scrubbing {name}");
-            let was = writable::change(record, &doing, |spa| spa.scrub_pause())?;
-            if was { Ok(()) } else { Err(failed(format!("{doing}: there is no active scrub"))) }
-        }
+        What::Run(_) | What::Errors => scrub(record, what, &format!("cannot scrub {name}")),
+        What::Stop => stop(record, what, &format!("cannot cancel scrubbing {name}")),
+        What::Pause => stop(record, what, &format!("cannot pause scrubbing {name}")),
     }
 }
 
-/// Scrubs `blocks`; without any, what is in the list of errors.
-fn scrub(record: &Imported, blocks: Option<Blocks>, doing: &str) -> Result<(), Failure> {
-    let spa = writable::open(record, doing)?;
+/// The request for it: type, command, dates.
+fn request(what: What) -> NvList {
+    let (kind, command, (start, end)) = match what {
+        What::Run(Blocks::Written(start, end)) => (1u64, 0u64, (start, end)),
+        What::Run(Blocks::New) => (1, 2, (None, None)),
+        What::Errors => (3, 0, (None, None)),
+        What::Pause => (1, 1, (None, None)),
+        What::Stop => (0, 0, (None, None)),
+    };
+    let mut input = NvList::new();
+    input.insert("scan_type", kind);
+    input.insert("scan_command", command);
+    if start.is_some() || end.is_some() {
+        input.insert("scan_date_start", start.unwrap_or(0));
+        input.insert("scan_date_end", end.unwrap_or(0));
+    }
+    input
+}
+
+fn stop(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
+    let control = Control::new(writable::open(record, doing)?, writable::caller());
+    let done = control.call(Ioc::PoolScrub, &record.name, &request(what));
+    done.map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?;
+    writable::close(control.spa(), doing)
+}
+
+/// Scrubs: the request begins it, then the blocks are read here.
+fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
+    let control = Control::new(writable::open(record, doing)?, writable::caller());
+    let spa = control.spa();
+    match control.call(Ioc::PoolScrub, &record.name, &request(what)) {
+        Err(Failed { errno: ECANCELED, .. }) => return writable::close(spa, doing),
+        begun => begun.map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?,
+    };
     let cannot = |why: String| failed(format!("{doing}: {why}"));
     let total = spa.view().and_then(|view| view.space()).map_or(0, |space| space.allocated);
     let bar = crate::verbs::progress::bar(total, false);
@@ -96,31 +123,17 @@ fn scrub(record: &Imported, blocks: Option<Blocks>, doing: &str) -> Result<(), F
         }
     };
     let stop = AtomicBool::new(false);
-    let scrubbed = match blocks {
-        Some(blocks) => {
-            let range = spa.view().and_then(|view| range_of(&view, blocks)).map_err(|e| cannot(e.to_string()))?;
-            zuse::scrub(&spa, &ScrubOptions { threads, range }, &stop, &progress).map(Some)
+    let scrubbed = match what {
+        What::Errors => zuse::error_scrub(spa, threads, &stop, &progress),
+        // it has its range
+        _ => {
+            let options = ScrubOptions { threads, range: ScrubRange::default() };
+            zuse::scrub(spa, &options, &stop, &progress).map(Some)
         }
-        None => zuse::error_scrub(&spa, threads, &stop, &progress),
     };
     bar.finish_and_clear();
     match scrubbed.map_err(|e| cannot(e.to_string()))? {
-        None | Some(Scrubbed::Whole(_) | Scrubbed::Stopped) => writable::close(&spa, doing),
-    }
-}
-
-/// The txgs that blocks were written in, as far as times were noted: rather too many than too few.
-fn range_of(view: &pool::Pool, blocks: Blocks) -> Result<ScrubRange, pool::Error> {
-    let at = |time: Option<u64>, nearest| {
-        let noted = time.map(|time| view.txg_at(time, nearest)).transpose();
-        noted.map(Option::flatten)
-    };
-    match blocks {
-        Blocks::New => Ok(ScrubRange { after: view.last_scrubbed_txg()?, upto: None }),
-        Blocks::Written(start, end) => {
-            let after = at(start, Nearest::Before)?.unwrap_or_default();
-            Ok(ScrubRange { after, upto: at(end, Nearest::After)? })
-        }
+        None | Some(Scrubbed::Whole(_) | Scrubbed::Stopped) => writable::close(spa, doing),
     }
 }
 

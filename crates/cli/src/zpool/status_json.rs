@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nvlist::{NvList, NvString};
 use ondisk::ddt::DdtStat;
-use ondisk::scan::{ScanFunc, ScanState};
+use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
 use pool::Pool;
 use pool::prop::{nicebytes, nicenum};
 use vdev::{VdevAux, VdevState, VdevType};
@@ -307,28 +307,31 @@ fn activity(item: &mut NvList, facts: &Facts, options: &Options, numbers: Number
     }
 }
 
+fn func_word(func: ScanFunc) -> &'static str {
+    match func {
+        ScanFunc::Scrub => "SCRUB",
+        ScanFunc::Resilver => "RESILVER",
+        ScanFunc::ErrorScrub => "ERRORSCRUB",
+        _ => "NONE",
+    }
+}
+
+fn state_word(state: ScanState) -> &'static str {
+    match state {
+        ScanState::Scanning => "SCANNING",
+        ScanState::Finished => "FINISHED",
+        ScanState::Canceled => "CANCELED",
+        ScanState::ErrorScrubbing => "ERRORSCRUBBING",
+        _ => "NONE",
+    }
+}
+
 fn scan(activity: &Activity, facts: &Facts, options: &Options, numbers: Numbers) -> NvList {
     let mut list = NvList::new();
-    if let Some(scan) = &activity.scan {
-        list.insert(
-            "function",
-            match scan.func {
-                ScanFunc::Scrub => "SCRUB",
-                ScanFunc::Resilver => "RESILVER",
-                ScanFunc::ErrorScrub => "ERRORSCRUB",
-                _ => "NONE",
-            },
-        );
-        list.insert(
-            "state",
-            match scan.state {
-                ScanState::Scanning => "SCANNING",
-                ScanState::Finished => "FINISHED",
-                ScanState::Canceled => "CANCELED",
-                ScanState::ErrorScrubbing => "ERRORSCRUBBING",
-                _ => "NONE",
-            },
-        );
+    let none = activity.error_scrub.as_ref().map(|_| ScanPhys::default());
+    if let Some(scan) = activity.scan.as_ref().or(none.as_ref()) {
+        list.insert("function", func_word(scan.func));
+        list.insert("state", state_word(scan.state));
         numbers.time(&mut list, "start_time", scan.start_time);
         numbers.time(&mut list, "end_time", scan.end_time);
         let amounts = [
@@ -347,6 +350,16 @@ fn scan(activity: &Activity, facts: &Facts, options: &Options, numbers: Numbers)
         numbers.plain(&mut list, "scrub_spent_paused", 0);
         numbers.bytes(&mut list, "issued_bytes_per_scan", 0);
         numbers.bytes(&mut list, "issued", scan.examined);
+        if let Some(errors) = activity.error_scrub.as_ref().filter(|errors| errors.start_time > scan.start_time) {
+            list.insert("err_scrub_func", func_word(errors.func));
+            list.insert("err_scrub_state", state_word(errors.state));
+            numbers.time(&mut list, "err_scrub_start_time", errors.start_time);
+            numbers.time(&mut list, "err_scrub_end_time", errors.end_time);
+            numbers.count(&mut list, "err_scrub_examined", errors.examined);
+            numbers.count(&mut list, "err_scrub_to_examine", errors.to_examine);
+            // nobody notes when: the pass has stood still since it was begun
+            numbers.plain(&mut list, "err_scrub_pause", if errors.paused { errors.start_time } else { 0 });
+        }
     }
     let mut rebuilds = NvList::new();
     for (top, rebuild) in &activity.rebuilds {

@@ -1,0 +1,105 @@
+//! What keeps a pool in order: scrubs, old entries of dedup tables.
+
+use nvlist::NvList;
+use pool::ddt::Prune;
+use pool::{Nearest, ScrubRange};
+
+use crate::{Control, Error, Failed};
+
+/// OpenZFS: `pool_scan_func_t`.
+const SCAN_NONE: u64 = 0;
+const SCAN_SCRUB: u64 = 1;
+const SCAN_RESILVER: u64 = 2;
+const SCAN_ERRORSCRUB: u64 = 3;
+/// OpenZFS: `pool_scrub_cmd_t`.
+const NORMAL: u64 = 0;
+const PAUSE: u64 = 1;
+const FROM_LAST_TXG: u64 = 2;
+/// OpenZFS: `zpool_ddt_prune_unit_t`.
+const PRUNE_AGE: i32 = 1;
+const PRUNE_PERCENTAGE: i32 = 2;
+/// Nothing to be stopped.
+const ENOENT: i32 = 2;
+/// Nothing to be done.
+const ECANCELED: i32 = 125;
+
+/// What a scrub is asked to do, all checked.
+struct Scan {
+    kind: u64,
+    command: u64,
+    start: u64,
+    end: u64,
+}
+
+impl Scan {
+    /// OpenZFS: `zfs_scan_ioc_validate`.
+    fn decode(input: &NvList) -> Result<Scan, Error> {
+        let number = |key| input.get_u64(key).unwrap_or(0);
+        let scan = Scan {
+            kind: number("scan_type"),
+            command: number("scan_command"),
+            start: number("scan_date_start"),
+            end: number("scan_date_end"),
+        };
+        let (dated, flags) = (scan.start != 0 || scan.end != 0, number("scan_flags"));
+        let sound = scan.kind <= SCAN_ERRORSCRUB
+            && scan.command <= FROM_LAST_TXG
+            && flags == 0
+            && (!dated || (scan.kind == SCAN_SCRUB && scan.command == NORMAL))
+            && (scan.command != FROM_LAST_TXG || scan.kind == SCAN_SCRUB)
+            && (scan.kind != SCAN_NONE || scan.command == NORMAL)
+            && (scan.kind != SCAN_RESILVER || scan.command == NORMAL);
+        if sound { Ok(scan) } else { Err(Error::Invalid("a scan that makes no sense".to_owned())) }
+    }
+}
+
+impl Control {
+    /// Begins a scrub, or goes on with one: to read the blocks is for who asked. Pauses or stops it.
+    pub(crate) fn pool_scrub(&self, input: &NvList) -> Result<NvList, Failed> {
+        let scan = Scan::decode(input)?;
+        match scan {
+            Scan { command: PAUSE, .. } => under_way(self.spa.scrub_pause()?),
+            Scan { kind: SCAN_NONE, .. } => under_way(self.spa.scrub_cancel()?),
+            Scan { kind: SCAN_ERRORSCRUB, .. } => match self.spa.error_scrub_begin()? {
+                Some(_) => Ok(NvList::new()),
+                None => Err(nothing(ECANCELED, "no errors are known")),
+            },
+            Scan { kind: SCAN_SCRUB, .. } => {
+                let view = self.spa.view()?;
+                self.done(self.spa.scrub_begin(view.space()?.allocated, range(&view, &scan)?))
+            }
+            _ => Err(Error::Invalid("a resilver goes on by itself".to_owned()).into()),
+        }
+    }
+
+    /// Forgets old entries of dedup tables.
+    pub(crate) fn ddt_prune(&self, input: &NvList) -> Result<NvList, Failed> {
+        let amount = input.get_u64("ddt_prune_amount").unwrap_or(0);
+        let what = match input.get_i32("ddt_prune_unit") {
+            Some(PRUNE_AGE) if amount < self.spa.env().now_s() => Prune::Age(amount),
+            Some(PRUNE_PERCENTAGE) if (1..=100).contains(&amount) => Prune::Percent(amount),
+            _ => return Err(Error::Invalid("unit and amount make no sense".to_owned()).into()),
+        };
+        self.done(self.spa.prune_dedup(what).map(drop))
+    }
+}
+
+/// The txgs that blocks were written in, as far as times were noted: rather too many than too few.
+fn range(view: &pool::Pool, scan: &Scan) -> Result<ScrubRange, pool::Error> {
+    let at = |time: u64, nearest| match time {
+        0 => Ok(None),
+        time => view.txg_at(time, nearest),
+    };
+    if scan.command == FROM_LAST_TXG {
+        return Ok(ScrubRange { after: view.last_scrubbed_txg()?, upto: None });
+    }
+    Ok(ScrubRange { after: at(scan.start, Nearest::Before)?.unwrap_or_default(), upto: at(scan.end, Nearest::After)? })
+}
+
+fn under_way(was: bool) -> Result<NvList, Failed> {
+    if was { Ok(NvList::new()) } else { Err(nothing(ENOENT, "there is no active scrub")) }
+}
+
+fn nothing(errno: i32, why: &str) -> Failed {
+    Failed { errno, out: Box::default(), error: Box::new(Error::Invalid(why.to_owned())) }
+}
