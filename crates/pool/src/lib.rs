@@ -87,4 +87,5 @@ pub use spa::{
 };
 pub use space_stats::{ClassSpace, SpaceStats};
 pub use userspace::{SpaceKind, UserId, ZplProps};
+pub use vdev_prop::VdevProps;
 pub use vdev_stats::VdevSpace;

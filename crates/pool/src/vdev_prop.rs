@@ -40,53 +40,127 @@ impl Found {
     }
 }
 
-impl Pool {
-    /// The native property `name` of the vdev, spare or cache with this guid; `None` for what is no property, and for what such a vdev does
-    /// not have and that is not shown for it.
+/// The properties of one vdev, spare or cache. What is set was read when it was made.
+pub struct VdevProps<'a> {
+    pool: &'a Pool,
+    found: Found,
+    stored: Vec<(String, Value)>,
+}
+
+impl VdevProps<'_> {
+    /// The native property `name`; `None` for what is no property, and for what such a vdev does not have and that is not shown for it.
     ///
     /// # Errors
-    /// [`Error::Vdevs`] if there is no such vdev; when the MOS cannot be read.
-    pub fn vdev_prop(&self, vdev: Guid, name: &str) -> Result<Option<PropValue>, Error> {
+    /// When the MOS cannot be read.
+    pub fn get(&self, name: &str) -> Result<Option<PropValue>, Error> {
         let Some(def) = prop::find_vdev(name) else { return Ok(None) };
-        let found = self.find_vdev(vdev)?;
+        let (pool, found) = (self.pool, &self.found);
         let text = |text: Option<String>| match text {
             Some(text) => PropValue::text(text),
             None => set_nowhere(def),
         };
         let raw = |key: &str| text(found.config.raw.get_str(key).map(str::to_owned));
         Ok(Some(match def.name {
-            "name" => text(Some(self.kernel_name(&found.config))),
+            "name" => text(Some(pool.kernel_name(&found.config))),
             "path" => text(found.config.path.clone()),
             "devid" => raw("devid"),
             "physpath" => raw("phys_path"),
             "encpath" => raw("vdev_enc_sysfs_path"),
             "fru" => raw("fru"),
-            "parent" => text(found.parent.as_ref().map(|parent| self.kernel_name(parent))),
+            "parent" => text(found.parent.as_ref().map(|parent| pool.kernel_name(parent))),
             "children" => {
-                let names: Vec<String> = found.config.children.iter().map(|c| self.kernel_name(c)).collect();
+                let names: Vec<String> = found.config.children.iter().map(|c| pool.kernel_name(c)).collect();
                 text(Some(names.join(",")).filter(|_| !names.is_empty()))
             }
-            "comment" => match self.vdev_stored(&found.config, def.name)? {
-                Some(Value::String(text)) => PropValue { source: Source::Local, ..PropValue::text(text) },
+            "comment" => match self.stored(def.name) {
+                Some(Value::String(text)) => PropValue { source: Source::Local, ..PropValue::text(text.clone()) },
                 _ => set_nowhere(def),
             },
-            _ => return self.vdev_number(def, &found),
+            _ => return self.number(def),
         }))
     }
 
-    /// The user properties of a vdev, by their names: texts in its ZAP (OpenZFS shows its allocation bias among them).
+    /// The user properties, by their names: texts in its ZAP (OpenZFS shows its allocation bias among them).
+    #[must_use]
+    pub fn user(&self) -> Vec<(String, PropValue)> {
+        let texts = self.stored.iter().filter_map(|(name, value)| Some((name, value.text()?)));
+        let own = texts.filter(|(name, _)| prop::find_vdev(name).is_none());
+        own.map(|(name, text)| (name.clone(), PropValue { source: Source::Local, ..PropValue::text(text) })).collect()
+    }
+
+    fn stored(&self, name: &str) -> Option<&Value> {
+        self.stored.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// A property that is a number, or one of some words.
+    fn number(&self, def: &'static PropDef) -> Result<Option<PropValue>, Error> {
+        let (pool, found, config) = (self.pool, &self.found, &self.found.config);
+        let leaf = config.children.is_empty() && !found.is_root();
+        let shape = found.top.and_then(|top| pool.tree().top(top)).map(|top| top.config());
+        let striped = |config: &VdevConfig| matches!(config.kind, VdevType::Raidz | VdevType::Draid);
+        let number = match def.name {
+            "allocating" if found.top.is_some() && !found.is_top() => THIRD,
+            "failfast" => return Ok(Some(self.failfast(def))),
+            "autosit" if !striped(config) => return Ok(None),
+            "raidz_expanding" if config.kind != VdevType::Raidz => return Ok(None),
+            "raidz_expanding" => u64::from(config.raidz_expanding),
+            "sit_out" if leaf && shape.is_some_and(striped) => 0,
+            "sit_out" => return Ok(None),
+            "trim_support" if !leaf => return Ok(Some(PropValue::text("-"))),
+            "alloc_bias" if !found.is_top() => return Ok(None),
+            "alloc_bias" => match found.top.and_then(|top| pool.tree().top(top)).map(|top| pool.vdev_class(top)) {
+                Some(AllocClass::Log) => 1,
+                Some(AllocClass::Special) => 2,
+                Some(AllocClass::Dedup) => 3,
+                _ => 0,
+            },
+            "failure_domain" | "failure_group" => match shape.and_then(|top| place_in_groups(top, config.guid)) {
+                Some((domain, group)) => {
+                    if def.name == "failure_domain" {
+                        domain
+                    } else {
+                        group
+                    }
+                }
+                None => return Ok(Some(set_nowhere(def))),
+            },
+            // nothing tells
+            "bootsize" => return Ok(Some(set_nowhere(def))),
+            _ if def.is_read_only() => pool.vdev_fact(def.name, found)?,
+            _ => {
+                let n = self.stored(def.name).and_then(Value::number).unwrap_or(def.default_number());
+                let source = if n == def.default_number() { Source::Default } else { Source::Local };
+                return Ok(Some(PropValue { source, ..PropValue::computed(n) }));
+            }
+        };
+        Ok(Some(PropValue::computed(number)))
+    }
+
+    fn failfast(&self, def: &'static PropDef) -> PropValue {
+        let found = &self.found;
+        let unset = if found.is_root() { def.default_number() } else { THIRD };
+        let n = self.stored(def.name).and_then(Value::number).unwrap_or(unset);
+        let default = n == THIRD || (found.is_root() && n == def.default_number());
+        let source = if default { Source::Default } else { Source::Local };
+        PropValue { source, ..PropValue::computed(n) }
+    }
+}
+
+impl Pool {
+    /// The properties of the vdev, spare or cache with this guid.
     ///
     /// # Errors
-    /// As [`Pool::vdev_prop`].
-    pub fn vdev_user_props(&self, vdev: Guid) -> Result<Vec<(String, PropValue)>, Error> {
-        let Some(zap) = self.mos.zap_if(zap_of(&self.find_vdev(vdev)?.config))? else { return Ok(Vec::new()) };
-        let mut all = Vec::new();
-        for (name, value) in mos::named_entries(&zap)? {
-            if let Some(text) = value.str().filter(|_| prop::find_vdev(&name).is_none()) {
-                all.push((name, PropValue { source: Source::Local, ..PropValue::text(text) }));
+    /// [`Error::Vdevs`] if there is no such vdev; when the MOS cannot be read.
+    pub fn vdev_props(&self, vdev: Guid) -> Result<VdevProps<'_>, Error> {
+        let found = self.find_vdev(vdev)?;
+        let mut stored = Vec::new();
+        if let Some(zap) = self.mos.zap_if(zap_of(&found.config))? {
+            for (name, value) in mos::named_entries(&zap)? {
+                let text = value.str().map(|text| Value::String(text.to_owned()));
+                stored.extend(text.or_else(|| value.u64().map(Value::Number)).map(|value| (name, value)));
             }
         }
-        Ok(all)
+        Ok(VdevProps { pool: self, found, stored })
     }
 
     fn find_vdev(&self, vdev: Guid) -> Result<Found, Error> {
@@ -120,66 +194,6 @@ impl Pool {
             None if config.kind == VdevType::Root => self.name().to_owned(),
             None => format!("{}-{}", config.kind.name(), config.id),
         }
-    }
-
-    fn vdev_stored(&self, config: &VdevConfig, name: &str) -> Result<Option<Value>, Error> {
-        let Some(zap) = self.mos.zap_if(zap_of(config))? else { return Ok(None) };
-        Ok(zap.lookup(name)?.and_then(|value| match value.str() {
-            Some(text) => Some(Value::String(text.to_owned())),
-            None => value.u64().map(Value::Number),
-        }))
-    }
-
-    /// A property that is a number, or one of some words.
-    fn vdev_number(&self, def: &'static PropDef, found: &Found) -> Result<Option<PropValue>, Error> {
-        let config = &found.config;
-        let leaf = config.children.is_empty() && !found.is_root();
-        let shape = found.top.and_then(|top| self.tree().top(top)).map(|top| top.config());
-        let striped = |config: &VdevConfig| matches!(config.kind, VdevType::Raidz | VdevType::Draid);
-        let number = match def.name {
-            "allocating" if found.top.is_some() && !found.is_top() => THIRD,
-            "failfast" => return self.failfast(def, found).map(Some),
-            "autosit" if !striped(config) => return Ok(None),
-            "raidz_expanding" if config.kind != VdevType::Raidz => return Ok(None),
-            "raidz_expanding" => u64::from(config.raidz_expanding),
-            "sit_out" if leaf && shape.is_some_and(striped) => 0,
-            "sit_out" => return Ok(None),
-            "trim_support" if !leaf => return Ok(Some(PropValue::text("-"))),
-            "alloc_bias" if !found.is_top() => return Ok(None),
-            "alloc_bias" => match found.top.and_then(|top| self.tree().top(top)).map(|top| self.vdev_class(top)) {
-                Some(AllocClass::Log) => 1,
-                Some(AllocClass::Special) => 2,
-                Some(AllocClass::Dedup) => 3,
-                _ => 0,
-            },
-            "failure_domain" | "failure_group" => match shape.and_then(|top| place_in_groups(top, config.guid)) {
-                Some((domain, group)) => {
-                    if def.name == "failure_domain" {
-                        domain
-                    } else {
-                        group
-                    }
-                }
-                None => return Ok(Some(set_nowhere(def))),
-            },
-            // nothing tells
-            "bootsize" => return Ok(Some(set_nowhere(def))),
-            _ if def.is_read_only() => self.vdev_fact(def.name, found)?,
-            _ => {
-                let n = self.vdev_stored(config, def.name)?.and_then(|v| v.number()).unwrap_or(def.default_number());
-                let source = if n == def.default_number() { Source::Default } else { Source::Local };
-                return Ok(Some(PropValue { source, ..PropValue::computed(n) }));
-            }
-        };
-        Ok(Some(PropValue::computed(number)))
-    }
-
-    fn failfast(&self, def: &'static PropDef, found: &Found) -> Result<PropValue, Error> {
-        let unset = if found.is_root() { def.default_number() } else { THIRD };
-        let n = self.vdev_stored(&found.config, def.name)?.and_then(|v| v.number()).unwrap_or(unset);
-        let default = n == THIRD || (found.is_root() && n == def.default_number());
-        let source = if default { Source::Default } else { Source::Local };
-        Ok(PropValue { source, ..PropValue::computed(n) })
     }
 
     /// What is computed. Operations and bytes are counted nowhere across commands.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nvlist::NvList;
 use pool::prop::{self, PropValue, Source, VDEV, format_vdev};
-use pool::{Pool, Value};
+use pool::{Pool, Value, VdevProps};
 
 use super::describe;
 use super::status_json::describe_vdev;
@@ -37,16 +37,28 @@ struct Named {
     aside: Option<&'static str>,
 }
 
+/// A vdev with what is set of it.
+struct Handle<'a> {
+    named: &'a Named,
+    props: VdevProps<'a>,
+    user: Vec<(String, PropValue)>,
+}
+
 pub(super) fn get(call: &Call<'_>, record: &Imported, operands: &[String], wanted: Wanted<'_>) -> Outcome {
     let pool = pools::open(record)?;
     let vdevs = resolve(&pool, operands)?;
+    let handles = vdevs.iter().map(|named| {
+        let props = pool.vdev_props(named.vdev.guid).map_err(|e| cannot_get(&pool, &named.name, &e))?;
+        Ok(Handle { named, user: props.user(), props })
+    });
+    let vdevs = handles.collect::<Result<Vec<Handle<'_>>, Failure>>()?;
     let asked = columns::parse(wanted.properties, Of::Vdev).map_err(usage)?;
     let all = asked.is_none();
     let mut columns =
         asked.unwrap_or_else(|| VDEV.iter().filter(|def| def.visible).map(Column::native).collect::<Vec<_>>());
     if all {
-        for name in user_props(&pool, &vdevs)? {
-            columns.push(Column::other(&name));
+        for name in user_props(&vdevs) {
+            columns.push(Column::other(name));
         }
     }
     match wanted.json {
@@ -55,13 +67,14 @@ pub(super) fn get(call: &Call<'_>, record: &Imported, operands: &[String], wante
     }
 }
 
-fn print(pool: &Arc<Pool>, vdevs: &[Named], columns: &[Column], wanted: Wanted<'_>) -> Outcome {
+fn print(pool: &Pool, vdevs: &[Handle<'_>], columns: &[Column], wanted: Wanted<'_>) -> Outcome {
     let parsable = wanted.style.parsable;
     let mut getter = Getter::new(wanted.fields, wanted.style);
     getter.expect(columns);
-    for Named { name, vdev, .. } in vdevs {
+    for handle in vdevs {
+        let name = &handle.named.name;
         getter.expect_name(name);
-        for (mut column, cell) in cells(pool, vdev, columns, parsable)? {
+        for (mut column, cell) in cells(pool, handle, columns, parsable)? {
             getter.add(name, &mut column, cell);
         }
     }
@@ -71,11 +84,12 @@ fn print(pool: &Arc<Pool>, vdevs: &[Named], columns: &[Column], wanted: Wanted<'
     Ok(0)
 }
 
-fn print_json(call: &Call<'_>, pool: &Arc<Pool>, vdevs: &[Named], columns: &[Column], as_int: bool) -> Outcome {
+fn print_json(call: &Call<'_>, pool: &Arc<Pool>, vdevs: &[Handle<'_>], columns: &[Column], as_int: bool) -> Outcome {
     let mut list = NvList::new();
-    for Named { name, vdev, aside } in vdevs {
+    for handle in vdevs {
+        let Named { name, vdev, aside } = handle.named;
         let mut properties = NvList::new();
-        for (column, cell) in cells(pool, vdev, columns, as_int || call.args.has('p'))? {
+        for (column, cell) in cells(pool, handle, columns, as_int || call.args.has('p'))? {
             properties.insert(&column.name, property_json(&cell, as_int));
         }
         let about = describe_vdev(pool.name(), vdev, NameFlags::default(), as_int, *aside);
@@ -149,17 +163,14 @@ fn unresolved(pool: &Arc<Pool>, operands: &[String]) -> Failure {
 }
 
 /// The user properties that any of these vdevs has.
-fn user_props(pool: &Arc<Pool>, vdevs: &[Named]) -> Result<Vec<String>, Failure> {
-    let mut names: Vec<String> = Vec::new();
-    for Named { name: of, vdev, .. } in vdevs {
-        let has = pool.vdev_user_props(vdev.guid).map_err(|e| cannot_get(pool, of, &e))?;
-        for (name, _) in has {
-            if !names.contains(&name) {
-                names.push(name);
-            }
+fn user_props<'a>(vdevs: &'a [Handle<'_>]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in vdevs.iter().flat_map(|handle| &handle.user) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
         }
     }
-    Ok(names)
+    names
 }
 
 fn cannot_get(pool: &Pool, vdev: &str, why: &pool::Error) -> Failure {
@@ -167,15 +178,14 @@ fn cannot_get(pool: &Pool, vdev: &str, why: &pool::Error) -> Failure {
 }
 
 /// The properties that a vdev has of those that are wanted.
-fn cells(pool: &Arc<Pool>, vdev: &Vdev, columns: &[Column], parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
-    let trouble = |e: pool::Error| cannot_get(pool, &vdev.name(pool.name(), NameFlags::default()), &e);
-    let own = pool.vdev_user_props(vdev.guid).map_err(trouble)?;
+fn cells(pool: &Pool, handle: &Handle<'_>, columns: &[Column], parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
+    let trouble = |e: pool::Error| cannot_get(pool, &handle.named.vdev.name(pool.name(), NameFlags::default()), &e);
     let mut cells = Vec::new();
     for column in columns {
         let value = match column.native {
-            Some(def) => pool.vdev_prop(vdev.guid, def.name).map_err(trouble)?,
+            Some(def) => handle.props.get(def.name).map_err(trouble)?,
             None => {
-                let set = own.iter().find(|(name, _)| *name == column.name).map(|(_, value)| value.clone());
+                let set = handle.user.iter().find(|(name, _)| *name == column.name).map(|(_, value)| value.clone());
                 Some(set.unwrap_or(PropValue { source: Source::Default, ..PropValue::text("-") }))
             }
         };
