@@ -11,7 +11,6 @@ mod support;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use oracle::judge;
 use support::Session;
@@ -103,16 +102,6 @@ fn answer(session: &Session, dir: &str, line: &str) -> String {
     text
 }
 
-fn judge(dir: &Path, pool: &str) {
-    let Some(zdb) = judge::tool("zdb") else { return };
-    let mut timed = Command::new("timeout");
-    timed.arg("60").arg(zdb.get_program()).arg("-e").arg("-p").arg(dir).args(["-bcc", pool]);
-    let output = timed.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let said = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("No leaks"), "{pool}: {said}");
-}
-
 /// Plays a session again; how many lines were typed.
 fn play(name: &str) -> usize {
     let path = folder().join(format!("{name}.txt"));
@@ -147,7 +136,7 @@ fn play(name: &str) -> usize {
     }
     for pool in session.ok(&["zpool", "list", "-Ho", "name"]).lines() {
         session.ok(&["zpool", "export", pool]);
-        judge(lab.path(), pool);
+        judge::no_leaks(lab.path(), pool);
     }
     typed
 }

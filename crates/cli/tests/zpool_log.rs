@@ -1,48 +1,17 @@
 //! Devices that come to a pool and go, above all those of intent logs. OpenZFS's `zdb` judges what is on them.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/devices.rs"]
+mod devices;
 mod support;
 
+use devices::Lab;
 use oracle::judge;
-use support::Session;
-
-/// A folder for devices, and what is imported from it.
-struct Lab {
-    dir: tempfile::TempDir,
-    session: Session,
-}
 
 impl Lab {
-    fn new() -> Lab {
-        Lab { dir: tempfile::tempdir().unwrap(), session: Session::empty() }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.dir.path().join(name).to_str().unwrap().to_owned()
-    }
-
     /// Sparse files of 64 MiB.
     fn files(&self, names: &str) {
-        for name in names.split(' ') {
-            std::fs::File::create(self.path(name)).unwrap().set_len(64 << 20).unwrap();
-        }
-    }
-
-    /// A command line in which `/x` is device x of this lab.
-    fn words(&self, line: &str) -> Vec<String> {
-        line.split(' ').map(|word| word.strip_prefix('/').map_or(word.to_owned(), |name| self.path(name))).collect()
-    }
-
-    fn ok(&self, line: &str) -> String {
-        let words = self.words(line);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        self.session.ok(&words)
-    }
-
-    fn fails(&self, line: &str, code: i32, says: &str) {
-        let words = self.words(line);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        self.session.fails(&words, code, &says.replace("DIR", self.dir.path().to_str().unwrap()));
+        names.split(' ').for_each(|name| drop(self.file(name, 64)));
     }
 
     /// Exports the pool, looks at it with OpenZFS's `zdb`, and imports it again. What the configuration says.

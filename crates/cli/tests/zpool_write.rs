@@ -1,78 +1,26 @@
 //! `zpool` on pools that it makes and changes. OpenZFS's `zdb` judges what is on the devices.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/devices.rs"]
+mod devices;
 mod support;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use oracle::judge;
+use base::Env;
+use devices::Lab;
+use oracle::judge::no_leaks;
 use support::Session;
 
 /// The least size of a device.
 const SIZE: &str = "64M";
 
-/// A folder for devices, and what is imported from it.
-struct Lab {
-    dir: tempfile::TempDir,
-    session: Session,
-}
-
 impl Lab {
-    fn new() -> Lab {
-        Lab { dir: tempfile::tempdir().unwrap(), session: Session::empty() }
-    }
-
-    fn dir(&self) -> &str {
-        self.dir.path().to_str().unwrap()
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.dir.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// A sparse file of so many MiB.
-    fn file(&self, name: &str, mib: u64) -> String {
-        let file = std::fs::File::create(self.dir.path().join(name)).unwrap();
-        file.set_len(mib << 20).unwrap();
-        self.path(name)
-    }
-
-    /// A command line in which `/x` is device x of this lab.
-    fn words(&self, line: &str) -> Vec<String> {
-        line.split(' ').map(|word| word.strip_prefix('/').map_or(word.to_owned(), |name| self.path(name))).collect()
-    }
-
-    fn ok(&self, line: &str) -> String {
-        let words = self.words(line);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        self.session.ok(&words)
-    }
-
-    fn fails(&self, line: &str, code: i32, says: &str) {
-        let words = self.words(line);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        self.session.fails(&words, code, &says.replace("DIR", self.dir()));
-    }
-
     /// Makes a pool `tank`, with devices as long as needed.
     fn create(&self, line: &str) {
         assert_eq!(self.ok(&format!("zpool create -m none --size {SIZE} {line}")), "", "{line}");
     }
-
-    /// Exports a pool; OpenZFS finds nothing wrong with it.
-    fn export_and_judge(&self, pool: &str) {
-        self.ok(&format!("zpool export {pool}"));
-        judge(self.dir.path(), pool);
-    }
-}
-
-fn judge(dir: &Path, pool: &str) {
-    let place = dir.display().to_string();
-    let Some(output) = judge::run("zdb", &["-e", "-p", &place, "-bcc", pool]) else { return };
-    let text = String::from_utf8_lossy(&output.stdout);
-    let said = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("No leaks"), "{pool}: {said}");
 }
 
 /// What is at the front of a device.
@@ -324,7 +272,7 @@ fn a_temporary_name_does_not_get_to_the_devices() {
     lab.session.ok(&["zpool", "import", "-d", &dir, "-t", "tank", "later"]);
     lab.ok("zpool set comment=y later");
     lab.ok("zpool export later");
-    judge(lab.dir.path(), "tank");
+    no_leaks(lab.dir.path(), "tank");
 }
 
 #[test]
@@ -374,7 +322,7 @@ fn a_pool_of_another_host_needs_force() {
     // it is ours now
     session.ok(&["zpool", "import", "-d", &images, "logsma"]);
     session.ok(&["zpool", "export", "logsma"]);
-    judge(Path::new(&images), "logsma");
+    no_leaks(Path::new(&images), "logsma");
 }
 
 #[test]
@@ -386,7 +334,7 @@ fn pools_of_openzfs_are_changed() {
         session.ok(&["zpool", "set", "comment=by Zuse", &pool]);
         session.ok(&["zpool", "condense", "-t", "log_spacemap", &pool]);
         session.ok(&["zpool", "export", &pool]);
-        judge(Path::new(&images), &pool);
+        no_leaks(Path::new(&images), &pool);
     }
 }
 
@@ -434,6 +382,37 @@ fn a_scrub_is_recorded() {
     let status = lab.ok("zpool status tank");
     assert!(status.contains("scan: scrub repaired 0B in 00:00:0") && status.contains("with 0 errors"), "{status}");
     lab.export_and_judge("tank");
+}
+
+#[test]
+fn an_error_scrub_is_told_as_json() {
+    let lab = Lab::new();
+    lab.create("tank /a");
+    let mut content = [0; 4096];
+    Env::seeded(5).fill_random(&mut content);
+    std::fs::write(lab.path("one"), content).unwrap();
+    lab.ok("cp -q /one tank:/one");
+    let mut device = std::fs::read(lab.path("a")).unwrap();
+    let at = device.windows(512).position(|bytes| bytes == &content[..512]).unwrap();
+    device[at] ^= 1;
+    std::fs::write(lab.path("a"), &device).unwrap();
+    lab.ok("zpool scrub tank");
+    assert!(!lab.ok("zpool status -j tank").contains("err_scrub"));
+    // the times are whole seconds
+    std::thread::sleep(Duration::from_millis(1100));
+    lab.ok("zpool scrub -e tank");
+    let told = lab.ok("zpool status -j --json-int tank");
+    for part in [
+        "\"err_scrub_func\":\"ERRORSCRUB\"",
+        "\"err_scrub_state\":\"FINISHED\"",
+        "\"err_scrub_examined\":1",
+        "\"err_scrub_to_examine\":0",
+        "\"err_scrub_pause\":0",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let history = lab.ok("zpool history -i tank");
+    assert!(history.contains("ioctl scrub") && history.contains("scan_type: 3"), "{history}");
 }
 
 #[test]
