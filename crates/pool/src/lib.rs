@@ -82,8 +82,8 @@ pub use open::{AllocBias, OpenOptions};
 pub use pool::{LoadInfo, Pool};
 pub use prop::{PropValue, Source, Value};
 pub use spa::{
-    CreateOptions, DmuTxStats, Hooks, ImportOptions, Nearest, Place, Populate, ScrubRange, ScrubRefusal, ScrubResult,
-    Spa, Target, TaskCx, TxgRecord, Txgs, VdevRefusal,
+    CreateOptions, DmuTxStats, Hooks, ImportOptions, Nearest, Place, Populate, PropsWatch, ScrubRange, ScrubRefusal,
+    ScrubResult, Spa, Target, TaskCx, TxgRecord, Txgs, VdevRefusal,
 };
 pub use space_stats::{ClassSpace, SpaceStats};
 pub use userspace::{SpaceKind, UserId, ZplProps};

@@ -282,7 +282,6 @@ fn what_the_log_cannot_have_waits_for_the_txg() {
     let off = rig.file_system("t/off", &[("sync", 2)], false);
     file(&off, off.fs().root(), "before", b"unlogged");
     rig.spa.set_props("t/off", &[("sync".to_string(), pool::Value::Number(0))], pool::PropSource::Local).unwrap();
-    off.reload_settings().unwrap();
     let later = file(&off, off.fs().root(), "later", b"logged");
     off.fsync(later).unwrap();
     let after = rig.after_cut(&[], false);

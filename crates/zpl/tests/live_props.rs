@@ -102,7 +102,6 @@ fn nobody_waits_where_sync_is_disabled() {
     scratch.spa().sync().unwrap();
     let synced = || scratch.spa().uberblock().txg;
     let waits = || {
-        zfs.reload_settings().unwrap();
         zfs.append(&ROOT, id, b"x").unwrap();
         let before = synced();
         zfs.fsync(id).unwrap();
@@ -113,6 +112,20 @@ fn nobody_waits_where_sync_is_disabled() {
     assert!(!waits());
     set(&scratch, "sync", 0);
     assert!(waits());
+}
+
+/// Properties count at once for who has the file system open, those above it too.
+#[test]
+fn a_file_system_that_is_open_knows_what_its_properties_became() {
+    let scratch = Scratch::new();
+    let zfs = scratch.zfs();
+    let id = make(&zfs, "f");
+    set(&scratch, "recordsize", 8192);
+    assert_eq!(zfs.settings().recordsize, 8192);
+    set(&scratch, "readonly", 1);
+    assert_eq!(zfs.append(&ROOT, id, b"x").unwrap_err().errno(), 30);
+    scratch.spa().inherit_prop("t", "readonly", false).unwrap();
+    zfs.append(&ROOT, id, b"x").unwrap();
 }
 
 #[test]

@@ -192,6 +192,7 @@ impl Spa {
 
     /// What changed in the properties of directory `dir` changes how open heads in it, and below it, are written.
     pub(crate) fn refresh_heads(&self, mos: &Mos, dir: u64) -> Result<(), Error> {
+        self.note_props_changed();
         for head in self.heads.all() {
             let own = mos.dataset_phys(head.id)?.dir_obj;
             if own != dir && !mos.is_below(own, dir)? {

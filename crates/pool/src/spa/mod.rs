@@ -48,6 +48,7 @@ pub(crate) mod space;
 mod sync;
 mod task;
 mod txg;
+mod watch;
 mod zilog;
 
 use std::collections::BTreeMap;
@@ -76,6 +77,7 @@ pub use scan::{Nearest, Place, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use task::TaskCx;
 pub(crate) use txg::Aside;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
+pub use watch::PropsWatch;
 
 /// What upper rooms tell a pool that is written.
 #[derive(Clone)]
@@ -112,6 +114,7 @@ pub struct Spa {
     pub(crate) heads: heads::Heads,
     tasks: task::Tasks,
     pub(crate) frees: frees::Frees,
+    watches: watch::Watches,
     /// Logs that were claimed and are not replayed yet, as far as they are kept.
     logs: Mutex<BTreeMap<u64, zil::Log>>,
     /// What all logs did.
@@ -175,6 +178,7 @@ impl Spa {
             heads: Default::default(),
             tasks: Default::default(),
             frees: Default::default(),
+            watches: Default::default(),
             logs: Default::default(),
             zil_stats: Default::default(),
             replay_meter: Default::default(),

@@ -104,6 +104,7 @@ impl Spa {
             place.txg()
         };
         let synced = self.txgs.wait_synced(txg);
+        self.tell_props_changed();
         match told.try_recv() {
             Ok(Err(error)) => Err(error),
             Ok(Ok(result)) => synced.map(|()| result),

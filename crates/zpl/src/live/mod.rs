@@ -62,7 +62,7 @@ use std::sync::Arc;
 use base::tunable;
 use dmu::{Objset, Tx, Zap};
 use parking_lot::{Mutex, RwLock};
-use pool::Spa;
+use pool::{PropsWatch, Spa};
 
 use crate::{Error, FileSystem, MASTER_NODE_OBJ, Time};
 
@@ -198,6 +198,17 @@ pub fn change_objects<R>(
     Ok(work(&place)?)
 }
 
+impl PropsWatch for Inner {
+    /// A dataset that cannot be read goes on by what it was told last.
+    fn props_changed(&self) {
+        let dataset = self.spa.view().and_then(|view| view.dataset_by_id(self.fs.objset().id()));
+        let Some(settings) = dataset.ok().and_then(|dataset| Settings::of(&dataset).ok()) else { return };
+        self.log.set_policy(settings.log_policy());
+        self.atime.set(&settings);
+        *self.settings.write() = Arc::new(settings);
+    }
+}
+
 impl Zfs {
     /// The file system `name`, open for writing: its files of which only an open handle was left before a crash are freed.
     ///
@@ -234,6 +245,7 @@ impl Zfs {
         // no limit counts for what was promised
         let _replayed = zfs.replay()?;
         let source: std::sync::Weak<Inner> = Arc::downgrade(&zfs.0);
+        spa.watch_props(source.clone());
         zfs.log().begin(spa.zil(zfs.fs().objset()), source, zfs.settings().log_policy());
         zfs.load_quotas()?;
         if !zfs.settings().readonly {
@@ -265,23 +277,6 @@ impl Zfs {
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
         self.0.settings.read().clone()
-    }
-
-    /// Reads the properties anew: some have been changed.
-    ///
-    /// # Errors
-    /// When the dataset cannot be read.
-    pub fn reload_settings(&self) -> Result<(), Error> {
-        let dataset = self.0.spa.view()?.dataset_by_id(self.0.fs.objset().id())?;
-        let settings = Settings::of(&dataset)?;
-        self.0.log.set_policy(settings.log_policy());
-        self.set_settings(settings);
-        Ok(())
-    }
-
-    fn set_settings(&self, settings: Settings) {
-        self.0.atime.set(&settings);
-        *self.0.settings.write() = Arc::new(settings);
     }
 
     /// Whether files have projects.

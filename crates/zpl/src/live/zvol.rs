@@ -10,7 +10,7 @@ use base::Txg;
 use dmu::{Object, Objset, Zap};
 use ondisk::zil::{Record, TxType};
 use parking_lot::RwLock;
-use pool::{Dataset, PropSource, Spa, Value};
+use pool::{Dataset, PropSource, PropsWatch, Spa, Value};
 use zil::write::{BlockGot, Got, WriteSource, ZilPolicy};
 
 use super::io::chunk;
@@ -33,7 +33,6 @@ pub struct Volume {
     body: Arc<Body>,
     properties: Zap,
     block: u64,
-    log: Arc<Log>,
 }
 
 /// What is in a volume.
@@ -42,6 +41,18 @@ struct Body {
     data: Object,
     /// The size; held for writing by who changes blocks, and the size itself.
     size: RwLock<u64>,
+    log: Arc<Log>,
+    /// Its dataset.
+    id: u64,
+}
+
+impl PropsWatch for Body {
+    /// A dataset that cannot be read goes on by what it was told last.
+    fn props_changed(&self) {
+        if let Some(policy) = self.spa.view().ok().and_then(|view| policy(&view.dataset_by_id(self.id).ok()?).ok()) {
+            self.log.set_policy(policy);
+        }
+    }
 }
 
 impl WriteSource for Body {
@@ -85,20 +96,11 @@ impl Volume {
         let done = spa
             .replaying(&objset, || zil::replay::replay(&objset, spa.take_log(&objset), &player, spa.replay_meter()))?;
         replay::tell(spa, name, done.as_ref())?;
-        let body = Arc::new(Body { spa: spa.clone(), data, size });
-        let log = Log::new(spa);
+        let body = Arc::new(Body { spa: spa.clone(), data, size, log: Log::new(spa), id: objset.id() });
         let weak: Weak<Body> = Arc::downgrade(&body);
-        log.begin(spa.zil(&objset), weak, policy(&dataset)?);
-        Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, body, properties, block, log })
-    }
-
-    /// Reads the properties of the log anew: some have been changed.
-    ///
-    /// # Errors
-    /// When the dataset cannot be read.
-    pub fn reload_settings(&self) -> Result<(), Error> {
-        self.log.set_policy(policy(&self.spa.view()?.dataset_by_id(self.objset.id())?)?);
-        Ok(())
+        spa.watch_props(weak.clone());
+        body.log.begin(spa.zil(&objset), weak, policy(&dataset)?);
+        Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, body, properties, block })
     }
 
     /// Bytes (property `volsize`).
@@ -169,7 +171,7 @@ impl Volume {
                 awaited,
                 sync: true,
             };
-            self.log.put_write(&place, &piece);
+            self.body.log.put_write(&place, &piece);
             drop(size);
             place.finish()?;
             at = at.saturating_add(now.len() as u64);
@@ -193,7 +195,7 @@ impl Volume {
             self.body.data.free_range(&place, at, piece)?;
             let id = self.body.data.id();
             let record = Record::Truncate { foid: id, offset: at, length: piece };
-            self.log.put(&place, TxType::Truncate, &record, Some(id), true);
+            self.body.log.put(&place, TxType::Truncate, &record, Some(id), true);
             drop(size);
             place.finish()?;
             at = at.saturating_add(piece);
@@ -206,8 +208,7 @@ impl Volume {
     /// # Errors
     /// EIO if the pool is suspended; EBUSY within an operation.
     pub fn flush(&self) -> Result<(), Error> {
-        self.reload_settings()?;
-        self.log.commit_all()
+        self.body.log.commit_all()
     }
 
     /// Gives the volume another size, a multiple of its blocks; what lies behind is freed.
