@@ -191,17 +191,28 @@ impl LiveTables {
     }
 }
 
-/// Changes of a fast table: to its log. Its ZAPs are not touched, but what they count is no longer the truth.
+/// Changes of a fast table: to its log. Its ZAPs are not touched, but what they count is no longer the truth. A block without references goes at
+/// once, with its entry: OpenZFS leaves both until the log is flushed, and until then `zdb` takes the block for leaked.
 fn sync_log(table: &mut LiveTable, cx: &TableSync<'_>, dirty: Vec<(DdtKey, Live)>) -> Result<(), Error> {
     let mut entries = Vec::with_capacity(dirty.len());
     for (key, mut live) in dirty {
         table.uncount(cx.zio.tree(), &key, &live);
-        live.value.slots.iter_mut().for_each(|slot| slot.class_start = cx.now_s);
-        entries.push((key, (live.stored, live.value)));
+        if live.value.total_refcnt() > 0 {
+            live.value.slots.iter_mut().for_each(|slot| slot.class_start = cx.now_s);
+            entries.push((key, (live.stored, live.value)));
+            continue;
+        }
+        table.flush_entry(cx, &key, live.value, live.stored)?;
+        if table.logs.find(&key).is_some() {
+            entries.push((key, (None, table.empty_value())));
+        }
     }
-    let names = table.names(cx.mos)?;
-    table.logs.append(cx, table.checksum, &names, entries)?;
-    table.put_stats(cx)
+    if !entries.is_empty() {
+        let names = table.names(cx.mos)?;
+        table.logs.append(cx, table.checksum, &names, entries)?;
+    }
+    table.put_stats(cx)?;
+    table.clean_up(cx)
 }
 
 /// Changes of a traditional table: to its ZAPs.
