@@ -10,6 +10,7 @@ use ondisk::{BlkPtr, ZilHeader};
 use zio::{Bookmark, Buf};
 
 use crate::Error;
+use crate::ahead::{Ahead, bookmark};
 use crate::claim::needs_replay;
 
 /// The header's flag that its `claim_lr_seq` counts (OpenZFS: `ZIL_CLAIM_LR_SEQ_VALID`).
@@ -136,10 +137,8 @@ struct ReadBlock {
 }
 
 /// Reads one block and tests that it continues the chain.
-fn read_block(objset: &Objset, bp: &BlkPtr, sealed: bool) -> Result<ReadBlock, ChainEnd> {
-    let bm = Bookmark { objset: objset.id(), object: 0, level: Bookmark::ZIL_LEVEL, blkid: block_seq(bp) };
-    let zio = objset.zio();
-    let data = if sealed { zio.read_noauth(bp, &bm) } else { zio.read_uncached(bp, &bm) };
+fn read_block(objset: &Objset, ahead: &mut Ahead<'_>, bp: &BlkPtr, sealed: bool) -> Result<ReadBlock, ChainEnd> {
+    let data = if sealed { objset.zio().read_noauth(bp, &bookmark(objset, bp)) } else { ahead.read(bp) };
     let data = data.map_err(ChainEnd::NotWritten)?;
     let block = ChainBlock::decode(&data, bp.checksum(), bp.endian()).map_err(|_| ChainEnd::BrokenLink)?;
     if !is_successor(bp, &block.next) {
@@ -171,7 +170,7 @@ pub(crate) fn walk_as(
     let claim_blk_seq = if claimed { header.claim_blk_seq } else { u64::MAX };
     let claim_lr_seq = if claimed && header.flags & CLAIM_LR_SEQ_VALID != 0 { header.claim_lr_seq } else { u64::MAX };
     let mut sum = Summary { blocks: 0, records: 0, max_blk_seq: 0, max_lr_seq: 0, end: ChainEnd::Hole };
-    let mut bp = header.log;
+    let (mut bp, mut ahead) = (header.log, Ahead::new(objset));
     while !bp.is_hole() {
         let seq = block_seq(&bp);
         if seq > claim_blk_seq {
@@ -187,7 +186,7 @@ pub(crate) fn walk_as(
             keep(&bp, None, sealed);
             return sum.ended(ChainEnd::Claimed);
         }
-        let block = match read_block(objset, &bp, sealed) {
+        let block = match read_block(objset, &mut ahead, &bp, sealed) {
             Ok(block) => block,
             Err(end) => {
                 keep(&bp, None, sealed);

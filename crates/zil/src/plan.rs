@@ -22,14 +22,16 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
+use base::tunable;
 use ondisk::zil::{Record, TxType};
 
 use crate::replay::object_of;
 
 /// The most records of a window.
 const WINDOW_RECORDS: usize = 1024;
-/// The most bytes that the records of a window may dirty, by their own account; one record alone may dirty more.
-const WINDOW_BYTES: u64 = 32 << 20;
+/// The bytes that the records of a window may dirty at least, by their own account, which knows nothing of what two of them have in common; one
+/// record alone may dirty more.
+const WINDOW_BYTES_MIN: u64 = 32 << 20;
 /// The most later writes that one is held against.
 const LATER_MAX: usize = 64;
 
@@ -148,9 +150,11 @@ impl Lanes {
 /// How many records the first window has, by the bytes that each may dirty.
 pub(crate) fn window(bytes: impl Iterator<Item = u64>) -> usize {
     let mut sum = 0u64;
+    // what is dirty in one window counts as that of any other transaction
+    let most = (tunable::ZFS_DIRTY_DATA_MAX.get() / 4).max(WINDOW_BYTES_MIN);
     let fits = |(n, bytes): &(usize, u64)| {
         sum = sum.saturating_add(*bytes);
-        *n == 0 || (*n < WINDOW_RECORDS && sum <= WINDOW_BYTES)
+        *n == 0 || (*n < WINDOW_RECORDS && sum <= most)
     };
     bytes.enumerate().take_while(fits).count()
 }

@@ -92,8 +92,8 @@ pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
             blocks.push((object.clone(), blkid));
         }
     }
-    pump::all(blocks, |(object, blkid)| drop(object.block(*blkid)));
-    let found = pump::all(names.into_iter().collect(), |(dir, name)| {
+    pump::cached(blocks, |(object, blkid)| drop(object.block(*blkid)));
+    let found = pump::cached(names.into_iter().collect(), |(dir, name)| {
         let zap = Zap::open(objset.object(*dir).ok()?).ok()?;
         Some(zap.lookup_u64(name).ok()?? & OBJECT_MASK)
     });
@@ -104,7 +104,7 @@ pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
     };
     let mut data: Vec<(u64, BlkPtr)> = data.into_iter().take_while(fits).collect();
     data.sort_unstable_by_key(|(_, bp)| (bp.dva(0).vdev(), bp.dva(0).offset()));
-    pump::all(data, |(object, bp)| {
+    pump::cached(data, |(object, bp)| {
         let bm = Bookmark { objset: objset.id(), object: *object, level: Bookmark::ZIL_LEVEL, blkid: 0 };
         drop(objset.zio().read(bp, &bm));
     });
@@ -115,7 +115,7 @@ fn dnodes(objset: &Arc<Objset>, objects: BTreeSet<u64>) {
     let per_block = objset.dnodes_per_block();
     let mut ids: Vec<u64> = objects.into_iter().collect();
     ids.dedup_by_key(|id| id.checked_div(per_block));
-    pump::all(ids, |id| drop(objset.object(*id)));
+    pump::cached(ids, |id| drop(objset.object(*id)));
 }
 
 /// Which records the windows of a replay will leave out, as long as no record fails.

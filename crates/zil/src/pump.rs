@@ -4,10 +4,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Reads that are under way at a time, at most.
 const DEPTH: usize = 64;
+/// The same of reads into the cache, which bounds them: as many as far devices take.
+const DEPTH_CACHED: usize = 256;
 
 /// `work` of each item, in order of the items, on as many threads as keep devices busy.
 pub(crate) fn all<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = items.len().min(DEPTH);
+    at_most(DEPTH, items, work)
+}
+
+/// As [`all`], for work that leaves what it reads in the cache, no more than has room there.
+pub(crate) fn cached<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    at_most(DEPTH_CACHED, items, work)
+}
+
+fn at_most<T: Sync, R: Send>(depth: usize, items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = items.len().min(depth);
     if threads < 2 || base::tasks::width() == 1 {
         return items.iter().map(work).collect();
     }

@@ -289,7 +289,8 @@ fn an_indirect_write_of_a_part_counts_with_its_whole_block() {
 
 #[test]
 fn windows_are_bounded_and_hold_all() {
-    let bytes = [1, WINDOW_BYTES, 1, 1, WINDOW_BYTES * 2, 5];
+    let most = (base::tunable::ZFS_DIRTY_DATA_MAX.get() / 4).max(WINDOW_BYTES_MIN);
+    let bytes = [1, most, 1, 1, most * 2, 5];
     assert_eq!(windows(&bytes), [0..1, 1..2, 2..4, 4..5, 5..6]);
     assert_eq!(windows(&[1; WINDOW_RECORDS + 1]), [0..WINDOW_RECORDS, WINDOW_RECORDS..WINDOW_RECORDS + 1]);
     assert!(windows(&[]).is_empty());

@@ -106,7 +106,8 @@ impl Replayer for Player<'_> {
 
     fn bytes(&self, record: &Record<'_>) -> u64 {
         let data = match record {
-            Record::Write(write) => write.length.saturating_add(2 * self.0.settings().recordsize),
+            // the blocks that it touches; they may be larger than new ones are
+            Record::Write(write) => blocks_of(write, self.0.settings().recordsize.max(write.blkptr.lsize())),
             Record::Truncate { .. } | Record::CloneRange { .. } | Record::SetAttr(_) => {
                 2 * self.0.settings().recordsize
             }
@@ -134,6 +135,12 @@ impl Replayer for Player<'_> {
     fn finish(&self, blocks: Vec<BlkPtr>) -> Result<(), Error> {
         Ok(self.0.spa().destroy_log(self.0.fs().objset(), blocks)?)
     }
+}
+
+/// Bytes of the blocks of `size` bytes that a write touches.
+fn blocks_of(write: &Write<'_>, size: u64) -> u64 {
+    let into = write.offset.checked_rem(size).unwrap_or(0);
+    into.saturating_add(write.length).checked_next_multiple_of(size.max(1)).unwrap_or(u64::MAX)
 }
 
 fn time([sec, nsec]: [u64; 2]) -> Time {
