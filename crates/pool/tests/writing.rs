@@ -214,6 +214,24 @@ fn without_features() {
     judged(dir.path());
 }
 
+/// What a txg freed is not handed out before two more are synced. Who overwrites more than is free waits for them.
+#[test]
+fn a_pool_that_is_overwritten_faster_than_space_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), "a", 12, |_| {});
+    let (data, file) = (bytes(1 << 20, 5), object(&spa, 128 << 10));
+    let blocks = (spa.space().available(false) >> 20) * 11 / 20;
+    for round in 0..3 {
+        for n in 0..blocks {
+            let tx = spa.tx(1 << 20).unwrap_or_else(|e| panic!("round {round}, {n} of {blocks} MiB: {e}"));
+            file.write(&tx, n << 20, &data).unwrap();
+        }
+    }
+    spa.export().unwrap();
+    drop((spa, file));
+    judged(dir.path());
+}
+
 #[test]
 fn a_full_pool() {
     let dir = tempfile::tempdir().unwrap();

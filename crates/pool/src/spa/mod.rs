@@ -56,6 +56,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 
+use ::space::{Class, DEFER_TXGS};
 use base::{Env, Guid, Txg};
 use dmu::{Objset, Tx, UsedBy};
 use ondisk::Uberblock;
@@ -279,8 +280,17 @@ impl Spa {
         if self.txgs.reserved() > 0 {
             self.sync()?;
         }
-        if let Some(tx) = self.txgs.assign_if(aside(), &|pending| free() >= pending.saturating_mul(ALONE))? {
-            return Ok(tx);
+        let enough = |pending: u64| free() >= pending.saturating_mul(ALONE);
+        for _ in 0..=DEFER_TXGS {
+            if let Some(tx) = self.txgs.assign_if(aside(), &enough)? {
+                return Ok(tx);
+            }
+            // what was freed just now is handed out some txgs later (OpenZFS: `dsl_dir_tempreserve_impl` waits for it as well)
+            let soon = free().saturating_add(self.space.figures(Class::Normal).ddeferred);
+            if soon < aside().bytes.saturating_mul(ALONE) {
+                break;
+            }
+            self.sync()?;
         }
         self.txgs.stats.no_space.add(1);
         Err(Error::NoSpace)
