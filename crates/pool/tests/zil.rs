@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use base::{Env, Txg, tunable};
 use codec::crypt::{Suite, WrappingKey};
@@ -272,40 +271,34 @@ fn logs_of_datasets_that_change_behind_their_backs() {
     judge::no_leaks(dir.path(), "t");
 }
 
-/// A device that knows how many reads it had at a time.
+/// A device that knows how many reads it had.
 #[derive(Debug)]
-struct Crowd {
-    file: FileDevice,
-    now: AtomicUsize,
-    most: AtomicUsize,
-}
+struct Counted(FileDevice, AtomicUsize);
 
-impl Device for Crowd {
+impl Device for Counted {
     fn size(&self) -> u64 {
-        self.file.size()
+        self.0.size()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(2));
-        self.now.fetch_sub(1, Ordering::SeqCst);
-        self.file.read_at(offset, buf)
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.read_at(offset, buf)
     }
 
     fn name(&self) -> String {
-        self.file.name()
+        self.0.name()
     }
 }
 
-/// Blocks of a long log lie at even distances: they are read before the pointers to them are known.
+/// Blocks of a log lie behind one another: a walk takes few reads for many of them.
 #[test]
 fn a_chain_is_read_ahead_of_its_pointers() {
     let dir = tempfile::tempdir().unwrap();
-    let spa = make(dir.path(), "a log l");
+    let spa = make(dir.path(), "raidz a b c");
     let fs = Fs::open(&spa, "t/p");
     fs.begin();
     for n in 0..60 {
-        fs.write(n * BLOCK, &content(1000), ItxData::InRecord);
+        fs.write(n * BLOCK, &content(1000 + 300 * n), ItxData::InRecord);
         fs.zil.commit(Some(fs.file.id())).unwrap();
     }
     let left = crash(dir.path());
@@ -313,27 +306,26 @@ fn a_chain_is_read_ahead_of_its_pointers() {
     spa.close().unwrap();
     let look = |prime: u64| {
         tunable::ZIL_REPLAY_PRIME.set(prime);
-        let mut crowds = Vec::new();
+        let mut all = Vec::new();
         let devices = std::fs::read_dir(left.path()).unwrap().map(|entry| {
             let path = entry.unwrap().path();
-            let file = FileDevice::open_read_only(&path).unwrap();
-            let crowd = Arc::new(Crowd { file, now: AtomicUsize::new(0), most: AtomicUsize::new(0) });
-            crowds.push(crowd.clone());
-            let device: Arc<dyn Device> = crowd;
+            let counted = Arc::new(Counted(FileDevice::open_read_only(&path).unwrap(), AtomicUsize::new(0)));
+            all.push(counted.clone());
+            let device: Arc<dyn Device> = counted;
             (path, device)
         });
         let found = vdev::import::scan_devices(devices.collect());
         let pool = pool::Pool::open(found.first().unwrap(), &pool::OpenOptions::default()).unwrap();
         let objset = pool.dataset("t/p").unwrap().objset().unwrap();
-        crowds.iter().for_each(|crowd| crowd.most.store(0, Ordering::SeqCst));
+        let reads = || all.iter().map(|device| device.1.load(Ordering::Relaxed)).sum::<usize>();
+        let before = reads();
         let seen = zil::walk(&objset, &mut |_| std::ops::ControlFlow::Continue(()));
-        let most = crowds.iter().map(|crowd| crowd.most.load(Ordering::SeqCst)).max();
-        (seen.blocks, seen.records, seen.max_blk_seq, most.unwrap())
+        ((seen.blocks, seen.records, seen.max_blk_seq), reads() - before)
     };
     let (ahead, one_by_one) = (look(1), look(0));
     tunable::ZIL_REPLAY_PRIME.set(1);
-    assert_eq!((ahead.0, ahead.1, ahead.2), (one_by_one.0, one_by_one.1, one_by_one.2));
-    assert!(ahead.0 >= 60 && ahead.3 >= 8 && one_by_one.3 == 1, "{ahead:?} {one_by_one:?}");
+    assert!(ahead.0 == one_by_one.0 && ahead.0.0 >= 60, "{ahead:?} {one_by_one:?}");
+    assert!(one_by_one.1 >= 60 && ahead.1 <= one_by_one.1 / 4, "{ahead:?} {one_by_one:?}");
 }
 
 /// A snapshot's root block has the log that its dataset had then. A clone has none of it, though its key is not at hand.

@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::{Endian, Txg};
+use base::{Endian, Txg, tunable};
 use dmu::Objset;
 use ondisk::zil::{ChainBlock, RawRecord, Records, Write, block_seq, is_successor};
 use ondisk::{BlkPtr, ZilHeader};
-use zio::{Bookmark, Buf};
+use vdev::{DirectSource, LeafSource, ReadCx, WindowSource};
+use zio::{Bookmark, Buf, Stage};
 
 use crate::Error;
-use crate::ahead::{Ahead, bookmark};
 use crate::claim::needs_replay;
 
 /// The header's flag that its `claim_lr_seq` counts (OpenZFS: `ZIL_CLAIM_LR_SEQ_VALID`).
@@ -137,9 +137,18 @@ struct ReadBlock {
 }
 
 /// Reads one block and tests that it continues the chain.
-fn read_block(objset: &Objset, ahead: &mut Ahead<'_>, bp: &BlkPtr, sealed: bool) -> Result<ReadBlock, ChainEnd> {
-    let data = if sealed { objset.zio().read_noauth(bp, &bookmark(objset, bp)) } else { ahead.read(bp) };
-    let data = data.map_err(ChainEnd::NotWritten)?;
+fn read_block(objset: &Objset, source: &dyn LeafSource, bp: &BlkPtr, sealed: bool) -> Result<ReadBlock, ChainEnd> {
+    let bm = Bookmark { objset: objset.id(), object: 0, level: Bookmark::ZIL_LEVEL, blkid: block_seq(bp) };
+    let stage = if sealed { Stage::Stored } else { Stage::Logical };
+    let mut data = Buf::zeros(usize::try_from(stage.size(bp)).unwrap_or(0));
+    let read = match data.get_mut() {
+        // no log is compressed
+        Some(buf) if !sealed || bp.psize() == bp.lsize() => {
+            objset.zio().read_into(bp, &bm, stage, &ReadCx { source, ..ReadCx::NORMAL }, buf)
+        }
+        _ => objset.zio().read_noauth(bp, &bm).map(|read| data = read),
+    };
+    read.map_err(ChainEnd::NotWritten)?;
     let block = ChainBlock::decode(&data, bp.checksum(), bp.endian()).map_err(|_| ChainEnd::BrokenLink)?;
     if !is_successor(bp, &block.next) {
         return Err(ChainEnd::BrokenLink);
@@ -170,7 +179,9 @@ pub(crate) fn walk_as(
     let claim_blk_seq = if claimed { header.claim_blk_seq } else { u64::MAX };
     let claim_lr_seq = if claimed && header.flags & CLAIM_LR_SEQ_VALID != 0 { header.claim_lr_seq } else { u64::MAX };
     let mut sum = Summary { blocks: 0, records: 0, max_blk_seq: 0, max_lr_seq: 0, end: ChainEnd::Hole };
-    let (mut bp, mut ahead) = (header.log, Ahead::new(objset));
+    let window = WindowSource::default();
+    let source: &dyn LeafSource = if tunable::ZIL_REPLAY_PRIME.get() == 0 { &DirectSource } else { &window };
+    let mut bp = header.log;
     while !bp.is_hole() {
         let seq = block_seq(&bp);
         if seq > claim_blk_seq {
@@ -186,7 +197,7 @@ pub(crate) fn walk_as(
             keep(&bp, None, sealed);
             return sum.ended(ChainEnd::Claimed);
         }
-        let block = match read_block(objset, &mut ahead, &bp, sealed) {
+        let block = match read_block(objset, source, &bp, sealed) {
             Ok(block) => block,
             Err(end) => {
                 keep(&bp, None, sealed);

@@ -9,8 +9,8 @@
 //!   the end is an unwritten or stale block: its checksum, seeded with {guid, guid, object set, sequence}, does not match, or
 //!   its own next pointer does not carry the sequence plus one. Nothing of that is an error: it is [`ChainEnd`].
 //! * **[`walk`] streams**: block pointer, then its records, one block in memory. [`read_log`] keeps all of it.
-//! * **A chain is read ahead**: pointers are guessed from the ones before, and what lies there is read along. A guess counts only if the chain then
-//!   has that very pointer.
+//! * **A chain is read ahead**: the blocks of a log mostly lie behind one another, so what is read is a window of the device, in which the
+//!   next blocks are found once the pointers to them are known.
 //! * **A claimed log has a known end** (the header's highest block and record sequence): records beyond it were written by a
 //!   chain that this pool does not continue.
 //! * **Encrypted logs** are decrypted if the dataset's key is loaded; else the records' headers and block pointers, which stand
@@ -24,7 +24,6 @@
 //! `zdb -i` ([`list`]); an import, which [claims](claim); who opens a dataset for changes, and [replays](replay), then [writes](mod@write). OpenZFS: `zil.c`, `zdb_il.c`.
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod chain;
 pub mod claim;
 mod error;
