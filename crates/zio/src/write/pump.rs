@@ -1,10 +1,12 @@
 //! Batches in chunks: while one is on its way to the devices, the next is prepared.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak, mpsc};
 use std::{mem, thread};
 
 use base::{Txg, tasks};
 use ondisk::BlkPtr;
+use parking_lot::Mutex;
 use vdev::{BlockWrite, VdevType};
 
 use super::place::{Chunk, From, Placer, Undo};
@@ -16,6 +18,8 @@ use crate::{Error, Zio};
 const CHUNK: usize = 8 << 20;
 /// Batches of no more bytes are held if the caller wants it.
 const HOLD: usize = 1 << 20;
+/// Chunks that are on their way at a time, at most.
+const WRITERS: usize = 8;
 
 /// Blocks that have their places, but are not written yet.
 ///
@@ -135,24 +139,20 @@ impl Zio {
             return Ok(pointers);
         }
         thread::scope(|scope| {
-            let (queue, waiting) = mpsc::sync_channel::<Chunk>(1);
-            let writer = scope.spawn(move || waiting.into_iter().try_for_each(|chunk| self.write_chunk(txg, chunk)));
+            let mut writers = Writers::new(scope, |chunk| self.write_chunk(txg, chunk));
             let feed = || {
-                // a writer that failed has hung up; it tells why
-                let mut going = queue.send(mem::take(&mut placer.chunk)).is_ok();
+                let mut going = writers.give(mem::take(&mut placer.chunk));
                 for chunk in chunks {
                     if !going {
                         break;
                     }
                     pointers.extend(advance(batch, placer, chunk)?);
-                    going = queue.send(mem::take(&mut placer.chunk)).is_ok();
+                    going = writers.give(mem::take(&mut placer.chunk));
                 }
                 Ok(())
             };
             let fed = feed();
-            drop(queue);
-            let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            written.and(fed)
+            writers.finish().and(fed)
         })?;
         Ok(pointers)
     }
@@ -273,6 +273,71 @@ fn advance(batch: &Batch<'_>, placer: &mut Placer<'_>, chunk: Vec<WriteReq>) -> 
         tasks::map(chunk, |req| batch.prepare(req, &none))
     };
     placer.place(prepared.into_iter().collect::<Result<_, _>>()?)
+}
+
+/// Threads that write chunks: one, and one more each time that chunks come faster than they go, as they do where each write takes long, however
+/// many are under way (OpenZFS: `zfs_vdev_async_write_max_active`).
+struct Writers<'scope, 'env, F> {
+    scope: &'scope thread::Scope<'scope, 'env>,
+    write: F,
+    queue: mpsc::SyncSender<Chunk>,
+    /// The threads' own: without any left, nothing can be given.
+    waiting: Weak<Mutex<mpsc::Receiver<Chunk>>>,
+    failed: Arc<AtomicBool>,
+    threads: Vec<thread::ScopedJoinHandle<'scope, Result<(), Error>>>,
+}
+
+impl<'scope, 'env, F> Writers<'scope, 'env, F>
+where
+    F: Fn(Chunk) -> Result<(), Error> + Copy + Send + 'scope,
+{
+    fn new(scope: &'scope thread::Scope<'scope, 'env>, write: F) -> Self {
+        let (queue, waiting) = mpsc::sync_channel(1);
+        let waiting = Arc::new(Mutex::new(waiting));
+        let failed = Arc::default();
+        let mut writers =
+            Writers { scope, write, queue, waiting: Arc::downgrade(&waiting), failed, threads: Vec::new() };
+        writers.begin(waiting);
+        writers
+    }
+
+    fn begin(&mut self, waiting: Arc<Mutex<mpsc::Receiver<Chunk>>>) {
+        let (write, failed) = (self.write, self.failed.clone());
+        self.threads.push(self.scope.spawn(move || {
+            let mut done = Ok(());
+            let next = || waiting.lock().recv();
+            while let Ok(chunk) = next() {
+                // what comes behind a failure is undone with the rest
+                if !failed.load(Ordering::Relaxed) {
+                    done = write(chunk).inspect_err(|_| failed.store(true, Ordering::Relaxed));
+                }
+            }
+            done
+        }));
+    }
+
+    /// Hands over a chunk; `false` if one has failed, and there is no use in going on.
+    fn give(&mut self, chunk: Chunk) -> bool {
+        let given = match self.queue.try_send(chunk) {
+            Err(mpsc::TrySendError::Full(chunk)) => {
+                let waiting = self.waiting.upgrade().filter(|_| self.threads.len() < WRITERS);
+                waiting.into_iter().for_each(|waiting| self.begin(waiting));
+                self.queue.send(chunk).is_ok()
+            }
+            tried => tried.is_ok(),
+        };
+        given && !self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Waits for all chunks; gives the failure, if there was one.
+    fn finish(self) -> Result<(), Error> {
+        drop(self.queue);
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        let all: Vec<Result<(), Error>> = self.threads.into_iter().map(join).collect();
+        all.into_iter().collect()
+    }
 }
 
 /// Cuts a batch.
