@@ -85,10 +85,17 @@ pub fn replay_all(spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Res
             work();
         }
         let mut finished = done.lock();
-        while finished.len() < due.len() {
-            changed.wait_for(&mut finished, TELL_EVERY);
-            let progress = ReplayProgress::of(spa, due.len() as u64, finished.len() as u64, begun.elapsed());
+        loop {
+            let seen = finished.len();
+            let progress = ReplayProgress::of(spa, due.len() as u64, seen as u64, begun.elapsed());
             MutexGuard::unlocked(&mut finished, || watch(&progress));
+            // the last word is that all is done, whenever that was
+            if seen == due.len() {
+                break;
+            }
+            if finished.len() == seen {
+                changed.wait_for(&mut finished, TELL_EVERY);
+            }
         }
     });
     let mut done = done.into_inner();
