@@ -6,6 +6,7 @@
 mod lab;
 mod support;
 
+use base::Env;
 use lab::Lab;
 use oracle::judge;
 
@@ -14,14 +15,9 @@ const BLOCK: usize = 8192;
 
 /// Blocks of their own.
 fn content(blocks: usize, seed: u64) -> Vec<u8> {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        (word >> 32) as u8
-    };
-    (0..blocks * BLOCK).map(|_| next()).collect()
+    let mut out = vec![0; blocks * BLOCK];
+    Env::seeded(seed).fill_random(&mut out);
+    out
 }
 
 /// A pool with these numbers of blocks: unique, and in two files.

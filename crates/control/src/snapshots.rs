@@ -5,8 +5,8 @@ use nvlist::NvList;
 use crate::decode::{Props, names, require_list, require_str};
 use crate::{Control, Error, Failed};
 
-/// No such dataset.
-const ENOENT: i32 = 2;
+/// What is asked for is not there: a dataset, a scrub.
+pub(crate) const ENOENT: i32 = 2;
 
 impl Control {
     pub(crate) fn snapshot(&self, input: &NvList) -> Result<NvList, Failed> {

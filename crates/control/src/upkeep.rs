@@ -4,6 +4,7 @@ use nvlist::NvList;
 use pool::ddt::Prune;
 use pool::{Nearest, ScrubRange};
 
+use crate::snapshots::ENOENT;
 use crate::{Control, Error, Failed};
 
 /// OpenZFS: `pool_scan_func_t`.
@@ -18,8 +19,6 @@ const FROM_LAST_TXG: u64 = 2;
 /// OpenZFS: `zpool_ddt_prune_unit_t`.
 const PRUNE_AGE: i32 = 1;
 const PRUNE_PERCENTAGE: i32 = 2;
-/// Nothing to be stopped.
-const ENOENT: i32 = 2;
 /// Nothing to be done.
 const ECANCELED: i32 = 125;
 

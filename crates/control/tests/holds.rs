@@ -1,31 +1,14 @@
 //! Holds by requests: of lists in which something is missing.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::sync::Arc;
+mod support;
 
-use base::Env;
-use control::{Caller, Control, Ioc};
+use control::Ioc;
 use nvlist::{NvList, Value};
-use pool::{CreateOptions, Hooks, Spa};
-use vdev::create::{LayoutOptions, VdevSpec, layout};
-use vdev::{Device, FileDevice};
-use zpl::create::{FsProps, create_fs};
+use support::pool;
 
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
-
-fn pool(dir: &Path) -> Control {
-    let spec = VdevSpec::parse(&[dir.join("a").display().to_string()]).unwrap();
-    let open = |path: &str| -> Option<Arc<dyn Device>> {
-        Some(Arc::new(FileDevice::create(Path::new(path), 96 << 20).unwrap()))
-    };
-    let hooks = Hooks { env: Env::seeded(3), used_by: Some(Arc::new(zpl::UsedByBonus)) };
-    let new = layout(&spec, &open, LayoutOptions::default(), &hooks.env).unwrap();
-    let mut options = CreateOptions::new("t");
-    options.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));
-    Control::new(Spa::create(new, options, hooks).unwrap(), Caller::default())
-}
 
 fn list(pairs: &[(&str, Value)]) -> NvList {
     let mut list = NvList::new();

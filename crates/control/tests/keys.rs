@@ -1,16 +1,11 @@
 //! Keys loaded and unloaded by requests to a pool that is open for writing.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::sync::Arc;
+mod support;
 
-use base::Env;
-use control::{Caller, Control, Ioc};
+use control::{Control, Ioc};
 use nvlist::{NvList, Value};
-use pool::{CreateOptions, Hooks, Spa};
-use vdev::create::{LayoutOptions, VdevSpec, layout};
-use vdev::{Device, FileDevice};
-use zpl::create::{FsProps, create_fs};
+use support::pool;
 use zpl::live::Zfs;
 
 const DONE: i32 = 0;
@@ -18,18 +13,6 @@ const EACCES: i32 = 13;
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
-
-fn pool(dir: &Path) -> Control {
-    let spec = VdevSpec::parse(&[dir.join("a").display().to_string()]).unwrap();
-    let open = |path: &str| -> Option<Arc<dyn Device>> {
-        Some(Arc::new(FileDevice::create(Path::new(path), 96 << 20).unwrap()))
-    };
-    let hooks = Hooks { env: Env::seeded(3), used_by: Some(Arc::new(zpl::UsedByBonus)) };
-    let new = layout(&spec, &open, LayoutOptions::default(), &hooks.env).unwrap();
-    let mut options = CreateOptions::new("t");
-    options.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));
-    Control::new(Spa::create(new, options, hooks).unwrap(), Caller::default())
-}
 
 /// The errno of a request.
 fn ask(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> i32 {

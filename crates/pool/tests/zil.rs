@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::{Env, Txg, tunable};
 use codec::crypt::{Suite, WrappingKey};
@@ -13,7 +12,7 @@ use ondisk::{BlkPtr, ObjectType, ObjsetType, ZilHeader};
 use oracle::judge;
 use pool::{CreateOptions, Hooks, ImportOptions, KeyFormat, NewDataset, NewKey, Spa, WithoutKey};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
-use vdev::{Device, FileDevice};
+use vdev::{Counted, Device, FileDevice};
 use zil::write::{BlockGot, Got, Itx, ItxData, WriteSource, Zil};
 
 const SIZE: u64 = 128 << 20;
@@ -271,25 +270,6 @@ fn logs_of_datasets_that_change_behind_their_backs() {
     judge::no_leaks(dir.path(), "t");
 }
 
-/// A device that knows how many reads it had.
-#[derive(Debug)]
-struct Counted(FileDevice, AtomicUsize);
-
-impl Device for Counted {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.read_at(offset, buf)
-    }
-
-    fn name(&self) -> String {
-        self.0.name()
-    }
-}
-
 /// Blocks of a log lie behind one another: a walk takes few reads for many of them.
 #[test]
 fn a_chain_is_read_ahead_of_its_pointers() {
@@ -309,7 +289,7 @@ fn a_chain_is_read_ahead_of_its_pointers() {
         let mut all = Vec::new();
         let devices = std::fs::read_dir(left.path()).unwrap().map(|entry| {
             let path = entry.unwrap().path();
-            let counted = Arc::new(Counted(FileDevice::open_read_only(&path).unwrap(), AtomicUsize::new(0)));
+            let counted = Arc::new(Counted::new(Arc::new(FileDevice::open_read_only(&path).unwrap())));
             all.push(counted.clone());
             let device: Arc<dyn Device> = counted;
             (path, device)
@@ -317,7 +297,7 @@ fn a_chain_is_read_ahead_of_its_pointers() {
         let found = vdev::import::scan_devices(devices.collect());
         let pool = pool::Pool::open(found.first().unwrap(), &pool::OpenOptions::default()).unwrap();
         let objset = pool.dataset("t/p").unwrap().objset().unwrap();
-        let reads = || all.iter().map(|device| device.1.load(Ordering::Relaxed)).sum::<usize>();
+        let reads = || all.iter().map(|device| device.reads()).sum::<u64>();
         let before = reads();
         let seen = zil::walk(&objset, &mut |_| std::ops::ControlFlow::Continue(()));
         ((seen.blocks, seen.records, seen.max_blk_seq), reads() - before)

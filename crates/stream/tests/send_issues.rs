@@ -7,7 +7,6 @@ mod target;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use nvlist::NvList;
 use ondisk::dsl::RedactEntry;
@@ -20,41 +19,24 @@ use stream::{Reader, Record};
 use support::stream_of;
 use target::Target;
 use target::remake::{parts, stream_of as remade};
-use vdev::{Device, FileDevice};
+use vdev::{Counted, Device, FileDevice};
 
 const PLAIN: SendFlags =
     SendFlags { embed: false, large_block: false, compress: false, raw: false, resume: None, saved: None };
 const ALL: SendFlags = SendFlags { embed: true, large_block: true, compress: true, ..PLAIN };
 const RAW: SendFlags = SendFlags { raw: true, ..PLAIN };
 
-/// A device that counts reads.
-#[derive(Debug)]
-struct Counting(FileDevice, Arc<AtomicU64>);
-
-impl Device for Counting {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.read_at(offset, buf)
-    }
-
-    fn name(&self) -> String {
-        self.0.name()
-    }
-}
-
-/// Opens the pool of some images; reads are counted.
-fn open(images: &fixtures::Unpacked) -> (Arc<Pool>, Arc<AtomicU64>) {
-    let reads = Arc::new(AtomicU64::new(0));
-    let device = |path: &Path| -> Arc<dyn Device> {
-        Arc::new(Counting(FileDevice::open_read_only(path).unwrap(), reads.clone()))
+/// Opens the pool of some images, on devices whose reads are counted.
+fn open(images: &fixtures::Unpacked) -> (Arc<Pool>, Vec<Arc<Counted>>) {
+    let mut all = Vec::new();
+    let mut device = |path: &Path| -> Arc<dyn Device> {
+        let counted = Arc::new(Counted::new(Arc::new(FileDevice::open_read_only(path).unwrap())));
+        all.push(counted.clone());
+        counted
     };
     let devices = images.images().into_iter().map(|path| (path.clone(), device(&path))).collect();
     let found = vdev::import::scan_devices(devices);
-    (Pool::open(found.first().unwrap(), &OpenOptions::default()).unwrap(), reads)
+    (Pool::open(found.first().unwrap(), &OpenOptions::default()).unwrap(), all)
 }
 
 fn sent(to: &Dataset, from: Option<&Dataset>, flags: &SendFlags) -> Result<Vec<u8>, stream::send::Error> {
@@ -337,13 +319,14 @@ fn what_cannot_be_read_is_no_whole_stream() {
 #[test]
 fn neighbours_are_one_read() {
     let images = fixtures::unpack("comp-a");
-    let (pool, reads) = open(&images);
+    let (pool, devices) = open(&images);
+    let reads = || devices.iter().map(|device| device.reads()).sum::<u64>();
     let heads = pool.list(pool.name(), &pool::ListOptions::DATASETS).unwrap();
     let heads: Vec<&Dataset> = heads.iter().filter_map(|entry| entry.dataset()).collect();
     heads.iter().for_each(|to| drop(to.objset().unwrap()));
-    let before = reads.load(Ordering::Relaxed);
+    let before = reads();
     let streams: Vec<Vec<u8>> = heads.iter().map(|to| sent(to, None, &ALL).unwrap()).collect();
-    let reads = reads.load(Ordering::Relaxed) - before;
+    let reads = reads() - before;
     let is_write = |(record, _): &(Record, Vec<u8>)| matches!(record, Record::Write(_));
     let blocks = streams.iter().map(|stream| records(stream).into_iter().filter(is_write).count() as u64).sum::<u64>();
     assert!(blocks > 100 && reads < blocks / 2, "{blocks} blocks, {reads} reads");

@@ -50,6 +50,7 @@
 mod columns;
 mod config;
 mod config_list;
+mod counted;
 pub mod create;
 mod device;
 mod draid;
@@ -76,6 +77,7 @@ mod tree;
 mod write;
 
 pub use config::{VdevConfig, VdevType};
+pub use counted::Counted;
 pub use device::{Device, DeviceKind, FileDevice, MemoryDevice};
 pub use error::Error;
 pub use latency::Latency;

@@ -5,20 +5,9 @@ mod power;
 
 use std::collections::BTreeMap;
 
-use power::{ROOT, Rig, tree};
+use power::{ROOT, Rig, bytes, tree};
 use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Volume, XattrMode, Zfs};
 use zpl::{Ace, AceType, FileFlags, Fuid, Kind, PosixAce, PosixAcl, PosixTag, Time, Who};
-
-fn bytes(len: usize, seed: u64) -> Vec<u8> {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        (word >> 32) as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
 
 fn make(zfs: &Zfs, dir: u64, name: &str, new: &NewFile<'_>) -> u64 {
     zfs.create(&ROOT, dir, name.as_bytes(), new).unwrap().0

@@ -10,21 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Guid, tunable};
 use pool::Spa;
-use power::{ROOT, Rig, tree};
+use power::{ROOT, Rig, bytes, tree};
 use vdev::{Device, MemoryDevice};
 use zpl::Kind;
 use zpl::live::{NewFile, Zfs};
-
-fn bytes(len: usize, seed: u64) -> Vec<u8> {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        (word >> 32) as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
 
 /// A file that is safe when this returns.
 fn commit(zfs: &Zfs, name: &str, len: usize) -> u64 {

@@ -2,10 +2,9 @@
 //! `make bench` measures the same at length, beside OpenZFS's own engine.
 
 use std::error::Error;
-use std::io::{self, IoSlice};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use zuse::base::{Env, tunable};
@@ -13,7 +12,7 @@ use zuse::nvlist::NvList;
 use zuse::pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
 use zuse::stream::{Reader, Record, recv, send};
 use zuse::vdev::create::{LayoutOptions, VdevSpec, layout};
-use zuse::vdev::{Device, Latency, MemoryDevice, import};
+use zuse::vdev::{Counted, Device, Latency, MemoryDevice, import};
 use zuse::zpl::live::{Cred, NewFile};
 use zuse::zpl::{Kind, UsedByBonus};
 use zuse::{Files, Pool};
@@ -36,53 +35,18 @@ fn main() -> Result<()> {
     replay()
 }
 
-/// Memory that counts what is written.
-#[derive(Debug)]
-struct Medium {
-    memory: MemoryDevice,
-    writes: AtomicU64,
-}
-
-impl Medium {
-    fn new(memory: MemoryDevice) -> Arc<Medium> {
-        Arc::new(Medium { memory, writes: AtomicU64::new(0) })
-    }
-}
-
-impl Device for Medium {
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.write_vectored_at(offset, &[IoSlice::new(data)])
-    }
-
-    fn write_vectored_at(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.memory.write_vectored_at(offset, data)
-    }
-
-    fn is_writable(&self) -> bool {
-        true
-    }
-
-    fn name(&self) -> String {
-        self.memory.name()
-    }
+/// A new device in memory, of which is known how many writes it had.
+fn memory(size: u64) -> Arc<Counted> {
+    Arc::new(Counted::new(Arc::new(MemoryDevice::writable(size))))
 }
 
 fn hooks() -> Hooks {
     Hooks { used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() }
 }
 
-/// A pool `tank` on `medium`, with or without a log of space maps.
-fn make(medium: &Arc<Medium>, log_spacemap: bool) -> Result<Pool> {
-    let open = |_: &str| -> Option<Arc<dyn Device>> { Some(medium.clone()) };
+/// A pool `tank` on `device`, with or without a log of space maps.
+fn make(device: Arc<dyn Device>, log_spacemap: bool) -> Result<Pool> {
+    let open = |_: &str| Some(device.clone());
     let spec = VdevSpec::parse(&["memory".to_owned()])?;
     let new = layout(&spec, &open, LayoutOptions::default(), &Env::system())?;
     let mut options = CreateOptions::new("tank");
@@ -130,7 +94,7 @@ fn nvlists() -> Result<()> {
         rate(3 * PAIRS, start) / 1e6
     );
     const SNAPSHOTS: u64 = 1_000;
-    let pool = make(&Medium::new(MemoryDevice::writable(256 << 20)), true)?;
+    let pool = make(memory(256 << 20), true)?;
     let names: Vec<String> = (0..SNAPSHOTS).map(|n| format!("tank/fs@auto-{n:06}")).collect();
     names.iter().try_for_each(|name| pool.snapshot(name))?;
     let start = Instant::now();
@@ -141,7 +105,7 @@ fn nvlists() -> Result<()> {
 
 fn streams() -> Result<()> {
     const BLOCKS: u64 = 60_000;
-    let pool = make(&Medium::new(MemoryDevice::writable(SIZE)), true)?;
+    let pool = make(memory(SIZE), true)?;
     file(&pool.files("tank/fs")?, "file", BLOCKS)?;
     pool.snapshot("tank/fs@now")?;
     let view = pool.view()?;
@@ -160,7 +124,7 @@ fn streams() -> Result<()> {
     );
     for batch in ["0", "1048576"] {
         tunable::set("zfs_recv_write_batch_size", batch)?;
-        let target = make(&Medium::new(MemoryDevice::writable(SIZE)), true)?;
+        let target = make(memory(SIZE), true)?;
         let mut reader = Reader::new(stream.as_slice());
         let start = Instant::now();
         let args = recv::RecvArgs { target: "tank/copy@now".to_owned(), ..recv::RecvArgs::default() };
@@ -184,12 +148,12 @@ fn space_maps() -> Result<()> {
     tunable::set("zfs_vdev_default_ms_shift", "17")?;
     tunable::set("zfs_vdev_default_ms_count", &METASLABS.to_string())?;
     for logs in [false, true] {
-        let medium = Medium::new(MemoryDevice::writable(SIZE));
-        let pool = make(&medium, logs)?;
+        let device = memory(SIZE);
+        let pool = make(device.clone(), logs)?;
         let files = pool.files("tank/fs")?;
         let id = file(&files, "file", BLOCKS)?;
         let random = Env::seeded(7);
-        let (before, start) = (medium.writes.load(Ordering::Relaxed), Instant::now());
+        let (before, start) = (device.writes(), Instant::now());
         for _ in 0..TXGS {
             for _ in 0..OVERWRITES {
                 let seed = random.random_u64();
@@ -197,7 +161,7 @@ fn space_maps() -> Result<()> {
             }
             pool.sync()?;
         }
-        let writes = (medium.writes.load(Ordering::Relaxed) - before) / TXGS;
+        let writes = (device.writes() - before) / TXGS;
         let told = if logs { "              with log space maps   " } else { "space maps    an append to every map" };
         println!(
             "  {told}: {:.1} ms and {writes} writes a txg of {OVERWRITES} random overwrites",
@@ -217,7 +181,7 @@ fn replay() -> Result<()> {
     // no txg shall take what the log has
     tunable::set("zfs_txg_timeout", "3600")?;
     let memory = MemoryDevice::writable(SIZE);
-    let pool = make(&Medium::new(memory.clone()), true)?;
+    let pool = make(Arc::new(memory.clone()), true)?;
     let files = pool.files("tank/fs")?;
     let ids = (0..30).map(|n| file(&files, &format!("file-{n}"), 1000)).collect::<Result<Vec<u64>>>()?;
     let random = Env::seeded(9);

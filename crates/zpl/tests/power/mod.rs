@@ -34,6 +34,13 @@ pub(crate) struct After {
     pub(crate) logs: Option<String>,
 }
 
+/// Bytes that do not compress.
+pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut out = vec![0; len];
+    Env::seeded(seed).fill_random(&mut out);
+    out
+}
+
 fn hooks() -> Hooks {
     Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
 }
