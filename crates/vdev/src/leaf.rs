@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use base::counter::Counter;
@@ -24,6 +24,10 @@ pub struct Leaf {
     pub(crate) write_errors: Counter,
     /// Whether something was written that may not be on stable storage.
     unflushed: AtomicBool,
+    /// Flushes that failed, of any reason, and those of them that a txg is known to have survived. The system tells only once of what it could not
+    /// bring to stable storage: whoever is told, what others have written may be lost.
+    failed_flushes: AtomicU64,
+    settled_flushes: AtomicU64,
     /// Held over a flush: who comes meanwhile has perhaps written what it brings to stable storage, and waits.
     flushing: Mutex<()>,
     dtl: Dtl,
@@ -42,6 +46,8 @@ impl Leaf {
             checksum_errors: Counter::new(),
             write_errors: Counter::new(),
             unflushed: AtomicBool::new(false),
+            failed_flushes: AtomicU64::new(0),
+            settled_flushes: AtomicU64::new(0),
             flushing: Mutex::new(()),
             dtl: Dtl::default(),
         }
@@ -98,11 +104,16 @@ impl Leaf {
         let device = self.device.as_ref().ok_or(Error::NoDevice { leaf: self.guid })?;
         let written = device.write_vectored_at(offset, data);
         // also when it failed: a part of it may be there
-        self.unflushed.store(true, Ordering::Release);
+        self.wrote();
         written.map_err(|source| {
             let len = data.iter().map(|piece| piece.len() as u64).sum();
             Error::Write { device: device.name(), offset, len, source }
         })
+    }
+
+    /// Notes that something was written past [`Leaf::write`].
+    pub(crate) fn wrote(&self) {
+        self.unflushed.store(true, Ordering::Release);
     }
 
     /// Brings to stable storage what was written. Any number of threads may write and flush.
@@ -113,9 +124,25 @@ impl Leaf {
             return Ok(());
         }
         device.flush().map_err(|source| {
-            self.unflushed.store(true, Ordering::Release);
+            self.wrote();
+            self.failed_flushes.fetch_add(1, Ordering::AcqRel);
             Error::Flush { device: device.name(), source }
         })
+    }
+
+    /// How many flushes have failed so far.
+    pub(crate) fn failed_flushes(&self) -> u64 {
+        self.failed_flushes.load(Ordering::Acquire)
+    }
+
+    /// Whether of so many flushes that failed some came after the last txg that was brought to its end.
+    pub(crate) fn is_unsettled(&self, failed: u64) -> bool {
+        failed != self.settled_flushes.load(Ordering::Acquire)
+    }
+
+    /// A txg has ended in spite of so many flushes that failed.
+    pub(crate) fn settle_flushes(&self, failed: u64) {
+        self.settled_flushes.store(failed, Ordering::Release);
     }
 
     /// Whether the leaf missed the txg `birth` (OpenZFS: `vdev_dtl_contains(DTL_MISSING)`).

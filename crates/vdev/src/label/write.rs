@@ -223,18 +223,25 @@ fn write(device: &dyn Device, offset: u64, data: &[u8]) -> Result<(), Error> {
     })
 }
 
+/// What became of each copy of something that several labels of a device are to hold.
+type Copies = Vec<Result<(), Error>>;
+
 /// Writes `config` to the labels `which` of a device.
 ///
 /// # Errors
-/// [`Error::TooSmall`], [`Error::LabelTooLarge`], [`Error::Write`].
+/// [`Error::LabelTooLarge`]; [`Error::TooSmall`], [`Error::Write`] if a label could not be written; the others are.
 pub fn write_config(device: &dyn Device, config: &NvList, which: &[usize]) -> Result<(), Error> {
-    let mut area = pack(config, Endian::Little, &device.name())?;
-    for index in which {
+    let area = pack(config, Endian::Little, &device.name())?;
+    write_areas(device, area, which).into_iter().collect()
+}
+
+fn write_areas(device: &dyn Device, mut area: Vec<u8>, which: &[usize]) -> Copies {
+    let each = |index: &usize| {
         let offset = place(device, *index)? + layout::CONFIG_OFFSET;
         seal_label(&mut area, offset, Endian::Little);
-        write(device, offset, &area)?;
-    }
-    Ok(())
+        write(device, offset, &area)
+    };
+    which.iter().map(each).collect()
 }
 
 /// Bytes at each end of a device in which other systems keep their marks (OpenZFS: `zero_label` of `zpool`).
@@ -296,10 +303,11 @@ pub fn clear(device: &dyn Device) -> Result<usize, Error> {
 /// without, up to three vdevs get the uberblock. Can be called again after an error.
 ///
 /// # Errors
-/// [`Error::LabelNotWritten`] if no leaf of a top-level vdev (of logs, nobody minds) took its label, or no leaf at all the uberblock;
+/// [`Error::LabelNotWritten`] if no leaf of a top-level vdev (of logs, nobody minds) took its label, or no leaf at all the uberblock. A
+/// leaf has four labels so that it can do without some: one copy of a pair of labels is enough, and one of the uberblock.
 /// [`Error::Flush`] if data that was written may be lost; [`Error::LabelTooLarge`].
 pub fn commit(tree: &VdevTree, config: Option<&PoolLabel<'_>>, ub: &Uberblock) -> Result<(), Error> {
-    flush_data(tree, ub.txg)?;
+    let flushed = flush_data(tree, ub.txg)?;
     if let Some(config) = config {
         write_round(tree, config, &[0, 2])?;
     }
@@ -307,40 +315,46 @@ pub fn commit(tree: &VdevTree, config: Option<&PoolLabel<'_>>, ub: &Uberblock) -
     if let Some(config) = config {
         write_round(tree, config, &[1, 3])?;
     }
+    flushed.into_iter().for_each(|(leaf, failed)| leaf.settle_flushes(failed));
     Ok(())
 }
 
-/// Flushes what the txg wrote. A leaf that fails missed the txg.
-fn flush_data(tree: &VdevTree, txg: Txg) -> Result<(), Error> {
+/// Flushes what the txg wrote. A leaf that fails missed the txg, and so did one that failed for whoever else flushed it since the last. Gives
+/// each leaf with the flushes that have failed up to now.
+fn flush_data(tree: &VdevTree, txg: Txg) -> Result<Vec<(&Leaf, u64)>, Error> {
     let leaves: Vec<&Leaf> = tree.leaves().iter().map(|leaf| &**leaf).filter(|leaf| leaf.is_writable()).collect();
-    let flushed = tasks::map(leaves.clone(), Leaf::flush);
-    let mut lost = Vec::new();
+    let flushed = tasks::map(leaves, |leaf| (leaf, leaf.flush(), leaf.failed_flushes()));
     let mut failed = None;
-    for (leaf, flushed) in leaves.into_iter().zip(flushed) {
-        if let Err(error) = flushed {
+    for (leaf, _, failures) in &flushed {
+        if leaf.is_unsettled(*failures) {
             leaf.write_errors.add(1);
             leaf.miss(txg);
-            lost.push(leaf.guid());
-            failed = failed.or(Some(error));
+            failed = failed.or(Some(leaf.name()));
         }
     }
     // what was only in an intent log is elsewhere now
     let needed = |top: &TopVdev| top.is_concrete() && !top.config().is_log;
-    let survives = || tree.tops().iter().all(|top| !needed(top) || survives(tree, top.config(), &lost));
+    let survives = || tree.tops().iter().all(|top| !needed(top) || survives(tree, top.config(), txg));
     match failed {
-        Some(error) if !survives() => Err(error),
-        _ => Ok(()),
+        Some(device) if !survives() => {
+            let error = flushed.into_iter().find_map(|(_, flushed, _)| flushed.err());
+            let before = || std::io::Error::other("an earlier flush failed");
+            Err(error.unwrap_or_else(|| Error::Flush { device, source: before() }))
+        }
+        _ => Ok(flushed.into_iter().map(|(leaf, _, failures)| (leaf, failures)).collect()),
     }
 }
 
-/// Whether everything on a vdev is there without the leaves in `lost`.
-fn survives(tree: &VdevTree, vdev: &VdevConfig, lost: &[Guid]) -> bool {
-    let gone = vdev.children.iter().filter(|child| !survives(tree, child, lost)).count() as u64;
+/// Whether everything on a vdev is there without the leaves that missed a part of the txg. Which part each missed is not known here, so that
+/// two that fail count as if it were the same.
+fn survives(tree: &VdevTree, vdev: &VdevConfig, txg: Txg) -> bool {
+    let gone = vdev.children.iter().filter(|child| !survives(tree, child, txg)).count() as u64;
     match vdev.kind {
         VdevType::Raidz | VdevType::Draid => gone <= vdev.nparity,
-        VdevType::DraidSpare => true,
+        // it lies on the others, and one of them has failed
+        VdevType::DraidSpare => false,
         _ if vdev.children.is_empty() => {
-            !lost.contains(&vdev.guid) && tree.leaf(vdev.guid).is_some_and(|leaf| leaf.is_writable())
+            tree.leaf(vdev.guid).is_some_and(|leaf| leaf.is_writable() && !leaf.misses(txg))
         }
         _ => gone < vdev.children.len() as u64,
     }
@@ -360,12 +374,8 @@ fn write_round(tree: &VdevTree, config: &PoolLabel<'_>, which: &[usize]) -> Resu
         jobs.extend(labelled(tree, top).map(|leaf| (n, *list, leaf)));
     }
     let done = tasks::map(jobs, |(n, list, leaf)| {
-        let Some(device) = leaf.device() else { return Ok((n, false)) };
-        let written = write_config(&**device, &leaf_config(config.pool, list, leaf.guid()), which);
-        match written {
-            Err(e @ Error::LabelTooLarge { .. } | e @ Error::Nvlist(_)) => Err(e),
-            result => Ok((n, settled(leaf, result))),
-        }
+        let area = pack(&leaf_config(config.pool, list, leaf.guid()), Endian::Little, &leaf.name())?;
+        Ok::<_, Error>((n, settled(leaf, |device| write_areas(device, area, which))))
     });
     let mut good = vec![0; tops.len()];
     for result in done {
@@ -392,10 +402,7 @@ fn write_uberblocks(tree: &VdevTree, everywhere: bool, ub: &Uberblock) -> Result
     }
     let jobs: Vec<(u64, &Leaf)> =
         tops.iter().flat_map(|top| labelled(tree, top).map(|leaf| (u64::from(top.ashift()), leaf))).collect();
-    let done = tasks::map(jobs, |(ashift, leaf)| {
-        let Some(device) = leaf.device() else { return false };
-        settled(leaf, write_uberblock(&**device, ashift, ub, uberblock_slot(ub, ashift)))
-    });
+    let done = tasks::map(jobs, |(ashift, leaf)| settled(leaf, |device| write_uberblock(device, ashift, ub)));
     if done.contains(&true) {
         Ok(())
     } else {
@@ -403,18 +410,14 @@ fn write_uberblocks(tree: &VdevTree, everywhere: bool, ub: &Uberblock) -> Result
     }
 }
 
-/// Writes `ub` into slot `slot` of the rings of all four labels of a device, whose top-level vdev has this ashift.
-///
-/// # Errors
-/// [`Error::TooSmall`], [`Error::Write`] if a label could not be written; the others are.
-pub fn write_uberblock(device: &dyn Device, ashift: u64, ub: &Uberblock, slot: usize) -> Result<(), Error> {
-    let within = (slot as u64) << layout::uberblock_shift(ashift);
-    let mut outcome = Ok(());
-    for index in 0..layout::LABELS {
+/// Writes `ub` into its slot of the rings of all four labels of a device, whose top-level vdev has this ashift.
+fn write_uberblock(device: &dyn Device, ashift: u64, ub: &Uberblock) -> Copies {
+    let within = (uberblock_slot(ub, ashift) as u64) << layout::uberblock_shift(ashift);
+    let each = |index| {
         let offset = place(device, index)? + layout::RING_OFFSET + within;
-        outcome = outcome.and(write(device, offset, &encode_uberblock(ub, ashift, offset)));
-    }
-    outcome
+        write(device, offset, &encode_uberblock(ub, ashift, offset))
+    };
+    (0..layout::LABELS).map(each).collect()
 }
 
 /// Writes `ub` into the slot of label `index` that the sync leaves alone, so that other hosts see that the pool is in use.
@@ -427,12 +430,14 @@ pub fn write_heartbeat(device: &dyn Device, ashift: u64, ub: &Uberblock, index: 
     write(device, offset, &encode_uberblock(ub, ashift, offset))
 }
 
-/// Whether a leaf took what it was given, and has it on stable storage.
-fn settled(leaf: &Leaf, written: Result<(), Error>) -> bool {
-    let flushed = leaf.device().is_some_and(|device| device.flush().is_ok());
-    let good = written.is_ok() && flushed;
-    if !good {
-        leaf.write_errors.add(1);
-    }
-    good
+/// Whether a leaf took a copy of what it was given, and has it on stable storage.
+fn settled(leaf: &Leaf, write: impl FnOnce(&dyn Device) -> Copies) -> bool {
+    let Some(device) = leaf.device() else { return false };
+    let before = leaf.failed_flushes();
+    let copies = write(&**device);
+    leaf.wrote();
+    let flushed = leaf.flush().is_ok() && leaf.failed_flushes() == before;
+    let failed = copies.iter().filter(|copy| copy.is_err()).count();
+    leaf.write_errors.add(failed as u64 + u64::from(!flushed));
+    flushed && failed < copies.len()
 }
