@@ -160,7 +160,7 @@ fn random_reads(zfs: &Zfs, id: u64, hot: u64, reads: u64) {
 }
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
+    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() }
 }
 
 #[allow(clippy::expect_used)]

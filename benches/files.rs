@@ -38,7 +38,7 @@ fn main() {
 fn make() -> Arc<Spa> {
     let spec = VdevSpec::parse(&["/memory".to_string()]).expect("spec");
     let open = |_: &str| -> Option<Arc<dyn Device>> { Some(Arc::new(MemoryDevice::writable(SIZE))) };
-    let hooks = Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) };
+    let hooks = Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() };
     let new = layout(&spec, &open, LayoutOptions { ashift: Some(12), ..LayoutOptions::default() }, &hooks.env);
     let mut create = CreateOptions::new("z");
     create.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));

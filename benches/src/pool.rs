@@ -129,7 +129,7 @@ pub fn make(dir: &Path, shape: &Shape) -> (Arc<Spa>, Arc<Traffic>) {
     let mut create = CreateOptions::new("z");
     create.features.retain(|name| shape.log_spacemap || *name != "log_spacemap");
     create.fs_props.push(("compression".to_string(), Value::Number(if shape.lz4 { 15 } else { 2 })));
-    let spa = Spa::create(new, create, Hooks { env, used_by: None }).expect("pool");
+    let spa = Spa::create(new, create, Hooks { env, used_by: None, ..Hooks::default() }).expect("pool");
     (spa, traffic)
 }
 
@@ -151,7 +151,7 @@ pub fn import(dir: &Path, shape: &Shape) -> Arc<Spa> {
     };
     let found = vdev::import::scan_devices(files(dir, shape).into_iter().map(open).collect());
     let found = found.first().expect("a pool");
-    Spa::import(found, &ImportOptions::default(), Hooks { env: Env::system(), used_by: None }).expect("import")
+    Spa::import(found, &ImportOptions::default(), Hooks { env: Env::system(), used_by: None, ..Hooks::default() }).expect("import")
 }
 
 /// The object set of the pool's root dataset, and a new object in it.

@@ -104,7 +104,7 @@ pub(crate) struct Book {
 }
 
 fn hooks(seed: u64) -> Hooks {
-    Hooks { env: Env::seeded(seed), used_by: Some(Arc::new(UsedByBonus)) }
+    Hooks { env: Env::seeded(seed), used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() }
 }
 
 /// Opens the pool on these devices for writing; `missing_log_ok`: without a log device that is gone.

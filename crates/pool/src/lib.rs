@@ -69,7 +69,8 @@ pub use dataset::{Dataset, Hold, Kind};
 pub use deadlist::Deadlist;
 pub use dir::Dir;
 pub use dsl::{
-    ChangeKey, Init, NewDataset, NewKey, PropSource, Receiving, RecvBegin, Refusal, ResumePoint, WithoutKey,
+    ChangeKey, HeldElsewhere, Init, LongHold, NewDataset, NewKey, PropSource, Receiving, RecvBegin, Refusal,
+    ResumePoint, WithoutKey,
 };
 pub use errlog::ErrorEntry;
 pub use error::Error;

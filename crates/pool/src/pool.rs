@@ -1,6 +1,6 @@
 //! The open pool.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Guid, Txg};
 use dmu::Objset;
@@ -16,6 +16,7 @@ use crate::feature::{FeatureState, State};
 use crate::metaslab::SpaceState;
 use crate::mos::Mos;
 use crate::names::Names;
+use crate::spa::Spa;
 use crate::{Error, OpenOptions};
 
 /// What was noticed while the pool was opened, beyond what its vdevs' status tells.
@@ -52,6 +53,8 @@ pub struct Pool {
     pub(crate) names: Names,
     pub(crate) space_state: OnceLock<Arc<SpaceState>>,
     pub(crate) adjusted: OnceLock<u64>,
+    /// Who writes the pool that this is a view of; nobody, if it is open for reading.
+    pub(crate) spa: Weak<Spa>,
 }
 
 impl Pool {

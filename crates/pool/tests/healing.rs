@@ -16,7 +16,7 @@ const BLOCK: usize = 128 << 10;
 const FRONT: u64 = 4 << 20;
 
 fn make(words: &str, count: usize) -> (Arc<Spa>, Vec<Arc<MemoryDevice>>) {
-    let hooks = Hooks { env: Env::seeded(1), used_by: None };
+    let hooks = Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() };
     let devices: Vec<_> =
         (0..count).map(|n| Arc::new(MemoryDevice::writable(64 << 20).named(format!("d{n}")))).collect();
     let words: Vec<String> = words.split(' ').map(str::to_string).collect();

@@ -30,7 +30,7 @@ fn make(dir: &Path, logs: bool) -> Arc<Spa> {
     let mut create = CreateOptions::new("t");
     create.features.retain(|name| logs || *name != "log_spacemap");
     create.fs_props.push(("compression".to_string(), Value::Number(LZ4)));
-    Spa::create(new, create, Hooks { env, used_by: None }).unwrap()
+    Spa::create(new, create, Hooks { env, used_by: None, ..Hooks::default() }).unwrap()
 }
 
 fn object(spa: &Arc<Spa>) -> Object {

@@ -12,7 +12,7 @@ use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::seeded(1), used_by: None }
+    Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() }
 }
 
 fn import(devices: &[Arc<MemoryDevice>], force: bool) -> Result<Arc<Spa>, Error> {

@@ -16,7 +16,7 @@ use vdev::{Device, FileDevice};
 const SIZE: u64 = 128 << 20;
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::seeded(1), used_by: None }
+    Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() }
 }
 
 fn make_with(dir: &Path, tune: impl FnOnce(&mut CreateOptions)) -> Arc<Spa> {

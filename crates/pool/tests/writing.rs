@@ -15,7 +15,7 @@ use vdev::{Device, FileDevice};
 const SIZE: u64 = 128 << 20;
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::seeded(1), used_by: None }
+    Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() }
 }
 
 /// Makes the pool `t` in `dir`; words that are no keyword are names of files.

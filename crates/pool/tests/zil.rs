@@ -20,7 +20,7 @@ const SIZE: u64 = 128 << 20;
 const BLOCK: u64 = 128 << 10;
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::seeded(1), used_by: None }
+    Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() }
 }
 
 fn key() -> NewKey {

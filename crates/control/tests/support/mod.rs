@@ -16,7 +16,7 @@ pub(crate) fn pool(dir: &Path) -> Control {
     let open = |path: &str| -> Option<Arc<dyn Device>> {
         Some(Arc::new(FileDevice::create(Path::new(path), 96 << 20).unwrap()))
     };
-    let hooks = Hooks { env: Env::seeded(3), used_by: Some(Arc::new(zpl::UsedByBonus)) };
+    let hooks = Hooks { env: Env::seeded(3), used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() };
     let new = layout(&spec, &open, LayoutOptions::default(), &hooks.env).unwrap();
     let mut options = CreateOptions::new("t");
     options.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));

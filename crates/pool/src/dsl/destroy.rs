@@ -49,7 +49,7 @@ impl Spa {
             })?;
             self.free_objects(&name)?;
         }
-        let name = name.to_string();
+        let (name, _frozen) = (name.to_string(), self.freeze_holds());
         self.sync_task(move |cx| cx.spa.destroy_named(cx, &name))
     }
 
@@ -91,10 +91,25 @@ impl Spa {
         if children.count() > received {
             return Err(refused(name, Refusal::HasChildren));
         }
-        if self.heads.in_use(&[head.id]) {
+        if self.heads.in_use(&[head.id]) || self.is_held_elsewhere(head.phys.guid) {
             return Err(refused(name, Refusal::Busy));
         }
+        if let Some(origin) = self.origin_due_without(mos, &head)?.filter(|origin| !self.doom(origin)) {
+            return Err(refused(&mos.full_name(self.name(), &origin)?, Refusal::Busy));
+        }
         Ok(head)
+    }
+
+    /// The origin of a clone, if it was to be destroyed and the clone is all that keeps it.
+    fn origin_due_without(&self, mos: &Mos, clone: &Live) -> Result<Option<Live>, Error> {
+        let id = clone.phys.prev_snap_obj;
+        if id == 0 || Some(id) == self.origin_snapshot(mos)? {
+            return Ok(None);
+        }
+        let origin = mos.live(id)?;
+        let num_children = origin.phys.num_children.saturating_sub(1);
+        let due = is_due(mos, &DslDatasetPhys { num_children, ..origin.phys.clone() })?;
+        Ok(due.then_some(origin))
     }
 
     fn begin_destroy(&self, cx: &TaskCx<'_>, name: &str) -> Result<(), Error> {

@@ -93,13 +93,13 @@ impl Spa {
     /// are only marked, and go when the last hold and clone does.
     ///
     /// # Errors
-    /// [`Error::Many`], with an error for each name that cannot be: [`Refusal::Held`], [`Refusal::HasClones`],
-    /// [`Refusal::NotSnapshot`], [`Refusal::Unsupported`].
+    /// [`Error::Many`], with an error for each name that cannot be: [`Refusal::Busy`] while it is read, [`Refusal::Held`],
+    /// [`Refusal::HasClones`], [`Refusal::NotSnapshot`], [`Refusal::Unsupported`].
     pub fn destroy_snapshots(self: &Arc<Self>, names: &[String], defer: bool) -> Result<(), Error> {
         if names.is_empty() {
             return Ok(());
         }
-        let names = names.to_vec();
+        let (names, _frozen) = (names.to_vec(), self.freeze_holds());
         self.sync_task(move |cx| cx.spa.destroy_listed(cx, &names, defer))
     }
 
@@ -153,6 +153,9 @@ impl Spa {
     pub(crate) fn check_doomed(&self, mos: &Mos, one: &Doomed, defer: bool) -> Result<bool, Error> {
         let phys = &one.snap.phys;
         let held = mos.zap_if(phys.userrefs_obj)?.is_some_and(|holds| holds.count() > 0);
+        if !self.doom(&one.snap) {
+            return Err(refused(&one.name, Refusal::Busy));
+        }
         let why = match (held, phys.num_children > 1) {
             _ if defer && self.uberblock().version < VERSION_USERREFS => Refusal::Unsupported,
             (false, false) => return Ok(true),

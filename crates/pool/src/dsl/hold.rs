@@ -89,10 +89,11 @@ impl Spa {
     /// clones.
     ///
     /// # Errors
-    /// [`Error::Many`], with an error for each that cannot be released, as [`Refusal::NotSnapshot`], and behind these what is not there: then
+    /// [`Error::Many`], with an error for each that cannot be released, as [`Refusal::NotSnapshot`], or [`Refusal::Busy`] for one that would go and is
+    /// read, and behind these what is not there: then
     /// none is.
     pub fn release(self: &Arc<Self>, holds: &[(String, String)]) -> Result<Vec<String>, Error> {
-        let holds = holds.to_vec();
+        let (holds, _frozen) = (holds.to_vec(), self.freeze_holds());
         self.sync_task(move |cx| cx.spa.release_all(cx, &holds))
     }
 
@@ -107,6 +108,13 @@ impl Spa {
                 Ok(None) => _ = missing.insert(format!("{name}#{tag}")),
                 Err(error) if error.is_not_found() => _ = missing.insert(name.clone()),
                 Err(error) => failed.push((name.clone(), error)),
+            }
+        }
+        for (id, (name, tags)) in &found {
+            let snap = cx.mos.live(*id)?;
+            let others = cx.mos.zap(snap.phys.userrefs_obj)?.count() > tags.len() as u64;
+            if !others && is_deferred(&snap.phys) && !self.doom(&snap) {
+                failed.push(((*name).clone(), refused(name, Refusal::Busy)));
             }
         }
         if !failed.is_empty() {
@@ -144,5 +152,10 @@ fn held_by(mos: &Mos, snap: &Live, tag: &str) -> Result<bool, Error> {
 /// Whether a snapshot was to go once nobody needs it, and nobody does.
 pub(super) fn is_due(mos: &Mos, phys: &DslDatasetPhys) -> Result<bool, Error> {
     let held = mos.zap_if(phys.userrefs_obj)?.is_some_and(|list| list.count() > 0);
-    Ok(phys.flags & DslDatasetPhys::FLAG_DEFER_DESTROY != 0 && phys.num_children <= 1 && !held)
+    Ok(is_deferred(phys) && !held)
+}
+
+/// Whether a snapshot was to go, and nothing but tags can keep it.
+fn is_deferred(phys: &DslDatasetPhys) -> bool {
+    phys.flags & DslDatasetPhys::FLAG_DEFER_DESTROY != 0 && phys.num_children <= 1
 }

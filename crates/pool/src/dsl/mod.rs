@@ -14,7 +14,8 @@
 //!   reserved beyond that with `child_rsrv`. Whatever changes one of them changes all directories above.
 //!
 //! # In memory
-//! Heads that are open for writing stand in [`Heads`](crate::spa). What changes a head's blocks behind its back (rollback, swap, destroy) evicts it
+//! Heads that are open for writing stand in [`Heads`](crate::spa); what somebody reads for long has [`LongHold`]s, and is not destroyed meanwhile.
+//! What changes a head's blocks behind its back (rollback, swap, destroy) evicts it
 //! first; whoever still has its object set finds it stale. What changes its properties gives it a new [`WritePolicy`](dmu::WritePolicy).
 //!
 //! # A crash
@@ -34,6 +35,7 @@ mod destroy_snapshot;
 mod estimate;
 mod hold;
 mod livelist;
+mod long_hold;
 mod lookup;
 mod promote;
 mod props;
@@ -54,6 +56,8 @@ mod volume;
 
 pub use create::{Init, NewDataset};
 pub use crypt::{ChangeKey, NewKey, WithoutKey};
+pub(crate) use long_hold::LongHolds;
+pub use long_hold::{HeldElsewhere, LongHold};
 pub use props::PropSource;
 pub(crate) use quota::{Pending, Room};
 pub(crate) use recv::ResumeSlots;

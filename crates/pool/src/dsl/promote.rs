@@ -56,9 +56,9 @@ impl Spa {
     /// # Errors
     /// [`Error::Many`] with each snapshot or bookmark whose name is taken ([`Refusal::Exists`]); [`Error::Refused`]:
     /// [`Refusal::NotClone`], [`Refusal::CrossPool`] for one that cannot be promoted, [`Refusal::EncryptionRoot`], [`Refusal::NoSpace`],
-    /// [`Refusal::NameTooLong`].
+    /// [`Refusal::NameTooLong`], [`Refusal::Busy`] while one of the snapshots that move is read.
     pub fn promote(self: &Arc<Self>, name: &str) -> Result<(), Error> {
-        let name = name.to_string();
+        let (name, _frozen) = (name.to_string(), self.freeze_holds());
         self.sync_task(move |cx| {
             let step = cx.spa.plan_promotion(cx.mos, &name)?;
             cx.spa.check_names(cx.mos, &name, &step)?;
@@ -90,6 +90,9 @@ impl Spa {
         let origin_head = mos.live(above.head_dataset_obj)?;
         self.check_promote_keys(mos, name, dir, origin_dir)?;
         let moved = mos.chain(origin.id, above.origin_obj)?;
+        if moved.iter().any(|snap| self.is_long_held(snap)) {
+            return Err(refused(name, Refusal::Busy));
+        }
         let own = mos.chain(clone.id, origin.id)?;
         let left = mos.chain(origin_head.id, origin.id)?;
         let first_own = own.last().cloned().ok_or_else(|| refused(name, Refusal::NotClone))?;

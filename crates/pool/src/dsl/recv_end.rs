@@ -149,7 +149,9 @@ impl Receiving {
         let Receiving { spa, req, begun, objset } = self;
         drop(objset);
         let (name, resumable) = (name_of(&req, &begun), req.resumable);
+        let frozen = spa.freeze_holds();
         let ended = spa.sync_task(move |cx| cx.spa.end_receive(cx, &req, &begun));
+        drop(frozen);
         if ended.is_err() && !resumable {
             // the first error counts, not what comes of cleaning up
             let _ = spa.destroy_head(&name);
@@ -221,6 +223,9 @@ impl Spa {
         let doomed = if req.force { self.after_base(mos, req, received, target)? } else { Vec::new() };
         self.check_swap(mos, received, target, req.force)
             .map_err(|why| why.unwrap_or_else(|why| refused(&req.fs, why)))?;
+        if self.is_held_elsewhere(target.phys.guid) {
+            return Err(refused(&req.fs, Refusal::Busy));
+        }
         self.heads.evict(&[received.id, target.id], || ()).map_err(|why| refused(&req.fs, why))?;
         self.destroy_of_dir(mos, cx.tx, doomed)?;
         cx.swap(&mos.live(received.id)?, &mos.live(target.id)?)

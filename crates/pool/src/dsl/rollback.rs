@@ -21,13 +21,16 @@ impl Spa {
     /// [`Error::NoSuchDataset`]; [`Error::Refused`]: [`Refusal::NoSnapshot`], [`Refusal::NotLatest`] if there are newer snapshots than `to`, or
     /// bookmarks, [`Refusal::Busy`] while it is in use, [`Refusal::TryAgain`], [`Refusal::Quota`], [`Refusal::NoSpace`].
     pub fn rollback(self: &Arc<Self>, fs: &str, to: Option<&str>) -> Result<String, Error> {
-        let (fs, to) = (fs.to_string(), to.map(str::to_owned));
+        let (fs, to, _frozen) = (fs.to_string(), to.map(str::to_owned), self.freeze_holds());
         self.sync_task(move |cx| {
             let (spa, mos, tx) = (cx.spa, cx.mos, cx.tx);
             let head = spa.find_head(mos, &fs)?;
             let snap = spa.check_rollback(mos, &fs, &head, to.as_deref())?;
             if snap.phys.creation_txg >= tx.txg() {
                 return Err(refused(&fs, Refusal::TryAgain));
+            }
+            if spa.is_held_elsewhere(head.phys.guid) {
+                return Err(refused(&fs, Refusal::Busy));
             }
             spa.heads.evict(&[head.id], || ()).map_err(|why| refused(&fs, why))?;
             let clone = cx.clone_snapshot(&snap, head.phys.dir_obj, CLONE)?;

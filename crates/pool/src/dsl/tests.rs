@@ -18,7 +18,7 @@ use crate::{CreateOptions, Error, Hooks, ImportOptions, Spa};
 const SIZE: u64 = 64 << 20;
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::system(), used_by: None }
+    Hooks { env: Env::system(), used_by: None, ..Hooks::default() }
 }
 
 fn pool() -> (Arc<Spa>, Arc<dyn Device>) {

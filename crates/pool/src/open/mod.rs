@@ -15,7 +15,7 @@ mod vdevs;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::{Guid, Txg, tunable};
 use dmu::Objset;
@@ -261,6 +261,7 @@ impl Loaded {
             names: Names::default(),
             space_state: OnceLock::new(),
             adjusted: OnceLock::new(),
+            spa: Weak::new(),
         };
         pool.origin_snap_obj = origin_snap(&pool)?;
         Ok(Arc::new(pool))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::{Txg, tunable};
+use base::{Guid, Txg, tunable};
 use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
 use ondisk::dsl::{DslDatasetPhys, dir_keys};
 use ondisk::{BlkPtr, ObjectType};
@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use zil::write::Zil;
 
 use crate::deadlist::Deadlist;
-use crate::dsl::{Pending, Refusal, ResumeSlots, Room};
+use crate::dsl::{LongHolds, Pending, Refusal, ResumeSlots, Room};
 use crate::feature;
 use crate::mos::Mos;
 use crate::spa::Spa;
@@ -79,6 +79,8 @@ pub(crate) struct Heads {
     open: Mutex<BTreeMap<u64, Arc<Head>>>,
     /// What is on its way to datasets and directories.
     pending: Mutex<BTreeMap<u64, Arc<Pending>>>,
+    /// What somebody reads for long.
+    long_holds: Arc<LongHolds>,
     /// The size of the pool as its root directory sees it, after which txg.
     pub(crate) size: Mutex<Option<(Txg, u64)>>,
 }
@@ -105,6 +107,10 @@ impl Heads {
         all.entry(id).or_default().clone()
     }
 
+    pub(crate) fn long_holds(&self) -> &Arc<LongHolds> {
+        &self.long_holds
+    }
+
     fn dirty(&self, txg: Txg) -> Vec<Arc<Head>> {
         self.open.lock().values().filter(|head| head.objset.is_dirty(txg)).cloned().collect()
     }
@@ -120,7 +126,8 @@ impl Heads {
     /// [`Refusal::Busy`] if one of them is in use; then nothing was done.
     pub(crate) fn evict(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
         let mut all = self.open.lock();
-        if ids.iter().filter_map(|id| all.get(id)).any(|head| !head.is_unused()) {
+        let held = ids.iter().any(|id| self.long_holds.is_held(*id));
+        if held || ids.iter().filter_map(|id| all.get(id)).any(|head| !head.is_unused()) {
             return Err(Refusal::Busy);
         }
         for id in ids {
@@ -130,16 +137,21 @@ impl Heads {
         Ok(())
     }
 
-    /// Whether somebody uses one of these, or it is dirty.
+    /// Whether somebody uses one of these.
     pub(crate) fn in_use(&self, ids: &[u64]) -> bool {
         let all = self.open.lock();
-        ids.iter().filter_map(|id| all.get(id)).any(|head| !head.is_unused())
+        let held = ids.iter().any(|id| self.long_holds.is_held(*id));
+        held || ids.iter().filter_map(|id| all.get(id)).any(|head| !head.is_unused())
     }
 
     /// As [`Heads::in_use`], or with changes that are not on disk yet.
     pub(crate) fn in_use_or_dirty(&self, ids: &[u64]) -> bool {
-        let all = self.open.lock();
-        ids.iter().filter_map(|id| all.get(id)).any(|head| !head.is_unused() || head.is_dirty())
+        ids.iter().any(|id| self.long_holds.is_held(*id) || self.is_open_or_dirty(*id))
+    }
+
+    /// Whether somebody has it open for a change, or has changed it, and that is not on disk yet.
+    pub(crate) fn is_open_or_dirty(&self, id: u64) -> bool {
+        self.open.lock().get(&id).is_some_and(|head| !head.is_unused() || head.is_dirty())
     }
 }
 
@@ -159,6 +171,7 @@ impl Spa {
             return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
         }
         if let Some(head) = self.heads.get(dataset.id()) {
+            self.check_not_owned(head.id, dataset.guid(), dataset.name())?;
             check_replayed(&head.objset, dataset.name())?;
             return Ok(head.objset.clone());
         }
@@ -181,7 +194,16 @@ impl Spa {
         if !to_replay {
             check_replayed(&objset, name)?;
         }
-        Ok(self.add_head(mos, objset, phys.dir_obj)?.objset.clone())
+        let head = self.add_head(mos, objset, phys.dir_obj)?;
+        // who comes to hold it from here on finds it open
+        self.check_not_owned(id, phys.guid, name)?;
+        Ok(head.objset.clone())
+    }
+
+    /// Whether a head can be opened for a change: nobody reads it as it is.
+    fn check_not_owned(&self, id: u64, guid: Guid, name: &str) -> Result<(), Error> {
+        let held = self.heads.long_holds().is_held(id) || self.is_held_elsewhere(guid);
+        if held { Err(Error::Refused { name: name.to_string(), why: Refusal::Busy }) } else { Ok(()) }
     }
 
     /// Keeps an object set open for writing, as the properties of its directory `dir` have it.

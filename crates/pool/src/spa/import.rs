@@ -229,6 +229,7 @@ impl Spa {
             names: Names::default(),
             space_state: OnceLock::new(),
             adjusted: OnceLock::new(),
+            spa: self.this.clone(),
         };
         pool.origin_snap_obj = open::origin_snap(&pool)?;
         Ok(Arc::new(pool))

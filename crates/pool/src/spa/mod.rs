@@ -52,8 +52,8 @@ mod watch;
 mod zilog;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use ::space::{Class, DEFER_TXGS};
@@ -68,6 +68,7 @@ use zio::Zio;
 use crate::alloc::PoolSpace;
 use crate::brt::LiveClones;
 use crate::ddt::LiveTables;
+use crate::dsl::HeldElsewhere;
 use crate::mos::Mos;
 use crate::{Error, Pool};
 
@@ -87,11 +88,13 @@ pub struct Hooks {
     pub env: Env,
     /// Whose the objects of file systems are.
     pub used_by: Option<Arc<dyn UsedBy + Send + Sync>>,
+    /// What other processes read for long.
+    pub held_elsewhere: Option<Arc<dyn HeldElsewhere>>,
 }
 
 impl Default for Hooks {
     fn default() -> Self {
-        Hooks { env: Env::system(), used_by: None }
+        Hooks { env: Env::system(), used_by: None, held_elsewhere: None }
     }
 }
 
@@ -103,6 +106,8 @@ impl std::fmt::Debug for Hooks {
 
 /// A pool that is open for writing (OpenZFS: `spa_t`).
 pub struct Spa {
+    /// What its views know of it.
+    this: Weak<Spa>,
     name: String,
     guid: Guid,
     hooks: Hooks,
@@ -163,7 +168,8 @@ impl Spa {
         let clones = Arc::new(LiveClones::open(mos.clone())?);
         zio.set_dedup(dedup.clone());
         zio.set_clones(clones.clone());
-        Ok(Arc::new(Spa {
+        Ok(Arc::new_cyclic(|this| Spa {
+            this: this.clone(),
             name,
             guid,
             worst: worst_case(zio.tree()),
@@ -238,6 +244,10 @@ impl Spa {
     /// Whether it is known whose the objects of file systems are.
     pub(crate) fn hooks_used_by(&self) -> bool {
         self.hooks.used_by.is_some()
+    }
+
+    pub(crate) fn held_elsewhere(&self) -> Option<&dyn HeldElsewhere> {
+        self.hooks.held_elsewhere.as_deref()
     }
 
     /// The uberblock of the last synced txg.

@@ -144,6 +144,7 @@ impl Spa {
     fn run_tasks(self: &Arc<Self>, mos: &Mos, tx: &Tx, early: bool) {
         for task in self.tasks.take(tx.txg(), early) {
             task(&TaskCx { spa: self, mos, tx });
+            self.heads.long_holds().settle();
         }
     }
 

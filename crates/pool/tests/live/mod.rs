@@ -8,7 +8,9 @@ use base::Env;
 use dmu::{NewObject, Object};
 use ondisk::{ObjectType, ObjsetType};
 use oracle::judge;
-use pool::{CreateOptions, Error, Hooks, ImportOptions, NewDataset, Pool, Refusal, Spa, Value, WithoutKey};
+use pool::{
+    CreateOptions, Error, HeldElsewhere, Hooks, ImportOptions, NewDataset, Pool, Refusal, Spa, Value, WithoutKey,
+};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
 
@@ -21,7 +23,7 @@ pub struct Live {
 }
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::seeded(1), used_by: None }
+    Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() }
 }
 
 impl Live {
@@ -30,16 +32,25 @@ impl Live {
     }
 
     pub fn with(tune: impl FnOnce(&mut CreateOptions)) -> Live {
+        Live::made(tune, hooks())
+    }
+
+    /// A pool of which other processes read something.
+    pub fn hooked(held_elsewhere: Option<Arc<dyn HeldElsewhere>>) -> Live {
+        Live::made(|_| {}, Hooks { held_elsewhere, ..hooks() })
+    }
+
+    fn made(tune: impl FnOnce(&mut CreateOptions), hooks: Hooks) -> Live {
         let dir = tempfile::tempdir().unwrap();
         let words = [dir.path().join("a").display().to_string()];
         let open = |path: &str| -> Option<Arc<dyn Device>> {
             Some(Arc::new(FileDevice::create(Path::new(path), SIZE).unwrap()))
         };
         let options = LayoutOptions { ashift: Some(12), ..LayoutOptions::default() };
-        let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks().env).unwrap();
+        let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks.env).unwrap();
         let mut create = CreateOptions::new("t");
         tune(&mut create);
-        let spa = Spa::create(new, create, hooks()).unwrap();
+        let spa = Spa::create(new, create, hooks).unwrap();
         Live { dir, spa }
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Target {
 }
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
+    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() }
 }
 
 impl Target {

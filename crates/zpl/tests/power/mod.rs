@@ -42,7 +42,7 @@ pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
 }
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
+    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() }
 }
 
 pub(crate) fn key() -> WrappingKey {

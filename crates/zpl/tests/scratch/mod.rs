@@ -20,7 +20,7 @@ pub(crate) struct Scratch {
 }
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
+    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() }
 }
 
 impl Scratch {

@@ -1,0 +1,142 @@
+//! Long holds: what somebody reads for long is not destroyed meanwhile (OpenZFS: `dsl_dataset_long_hold`).
+//!
+//! A hold is in memory, and ends with who has it; it is not one of the tags that users give ([`Spa::hold`]). A head that is held is owned: nobody
+//! opens it for a change, nor may it have changes that are not on disk (OpenZFS: `dsl_dataset_own`). Other processes, that read the pool from its
+//! devices, tell of their holds in a way that this room does not know: [`HeldElsewhere`], a hook.
+//!
+//! A sync task that destroys a snapshot *dooms* it first: whoever comes to hold it from then on is told that it is gone. By the end of the task the
+//! MOS says so itself.
+//!
+//! Taken by who sends and who compares. Respected, with EBUSY, by who destroys, promotes, rolls back, releases the last tag, ends a receive; a new name or
+//! property does not disturb a reader.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base::Guid;
+use parking_lot::Mutex;
+
+use crate::dsl::Refusal;
+use crate::dsl::lookup::{Live, refused};
+use crate::spa::Spa;
+use crate::{Dataset, Error};
+
+/// What other processes read, of the pool that is written here.
+pub trait HeldElsewhere: Send + Sync {
+    /// Whether another process holds the dataset with this guid.
+    fn is_held(&self, dataset: Guid) -> bool;
+    /// Until what it gives is dropped, no other process comes to hold anything: what is looked at and then destroyed is on disk before it
+    /// can be held.
+    fn freeze(&self) -> Box<dyn Any>;
+}
+
+/// The long holds on datasets of a pool, by their objects.
+#[derive(Default)]
+pub(crate) struct LongHolds(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    held: BTreeMap<u64, usize>,
+    doomed: BTreeSet<u64>,
+}
+
+impl LongHolds {
+    pub(crate) fn is_held(&self, id: u64) -> bool {
+        self.0.lock().held.contains_key(&id)
+    }
+
+    /// `None` if it is about to go.
+    fn hold(self: &Arc<Self>, id: u64) -> Option<LongHold> {
+        let mut state = self.0.lock();
+        if state.doomed.contains(&id) {
+            return None;
+        }
+        *state.held.entry(id).or_default() += 1;
+        Some(LongHold(Some((self.clone(), id))))
+    }
+
+    /// From now on nobody can hold it. `false` if somebody does.
+    fn doom(&self, id: u64) -> bool {
+        let mut state = self.0.lock();
+        let free = !state.held.contains_key(&id);
+        if free {
+            state.doomed.insert(id);
+        }
+        free
+    }
+
+    /// What was doomed is gone, or stays after all.
+    pub(crate) fn settle(&self) {
+        self.0.lock().doomed.clear();
+    }
+}
+
+/// A dataset that somebody reads for long; it ends when dropped.
+#[must_use]
+pub struct LongHold(Option<(Arc<LongHolds>, u64)>);
+
+impl Drop for LongHold {
+    fn drop(&mut self) {
+        let Some((holds, id)) = &self.0 else { return };
+        let mut state = holds.0.lock();
+        if let Some(count) = state.held.get_mut(id) {
+            *count -= 1;
+            if *count == 0 {
+                state.held.remove(id);
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for LongHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "long hold on {:?}", self.0.as_ref().map(|(_, id)| *id))
+    }
+}
+
+impl Dataset {
+    /// Holds the dataset for as long as it is read: see [`LongHold`]. Of a pool that is open for reading only nothing is destroyed by this process, and
+    /// the hold is none.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDataset`] if it was destroyed since it was looked up; [`Refusal::Busy`] for a head that is open, or has changed since.
+    pub fn long_hold(&self) -> Result<LongHold, Error> {
+        self.pool().spa.upgrade().map_or(Ok(LongHold(None)), |spa| spa.long_hold(self))
+    }
+}
+
+impl Spa {
+    fn long_hold(&self, dataset: &Dataset) -> Result<LongHold, Error> {
+        let (id, name) = (dataset.id(), dataset.name());
+        let hold = self.heads.long_holds().hold(id).ok_or_else(|| Error::no_dataset(name))?;
+        let now = self.live_mos()?.dataset_phys(id).map_err(|_| Error::no_dataset(name))?;
+        if now.guid != dataset.guid() || now.is_snapshot() != dataset.is_snapshot() {
+            return Err(Error::no_dataset(name));
+        }
+        let changed = || self.heads.is_open_or_dirty(id) || now.bp != dataset.phys().bp;
+        if !dataset.is_snapshot() && changed() {
+            return Err(refused(name, Refusal::Busy));
+        }
+        Ok(hold)
+    }
+
+    /// Whether this process or another reads the dataset.
+    pub(crate) fn is_long_held(&self, dataset: &Live) -> bool {
+        self.heads.long_holds().is_held(dataset.id) || self.is_held_elsewhere(dataset.phys.guid)
+    }
+
+    pub(crate) fn is_held_elsewhere(&self, dataset: Guid) -> bool {
+        self.held_elsewhere().is_some_and(|others| others.is_held(dataset))
+    }
+
+    /// Says, in a sync task, that a snapshot is to go; `false` if somebody reads it.
+    pub(crate) fn doom(&self, snap: &Live) -> bool {
+        !self.is_held_elsewhere(snap.phys.guid) && self.heads.long_holds().doom(snap.id)
+    }
+
+    /// No other process comes to hold anything until this is dropped.
+    pub(crate) fn freeze_holds(&self) -> Option<Box<dyn Any>> {
+        self.held_elsewhere().map(HeldElsewhere::freeze)
+    }
+}
