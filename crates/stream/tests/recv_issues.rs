@@ -6,7 +6,7 @@ mod target;
 
 use ondisk::send::{FreeObjects, feature};
 use oracle::fixtures;
-use pool::{OpenOptions, Pool};
+use pool::{NewDataset, OpenOptions, Pool, WithoutKey};
 use stream::recv::RecvArgs;
 use stream::send::SendFlags;
 use stream::{Header, Record};
@@ -342,5 +342,63 @@ fn issue_12770_compressed_blocks_in_larger_sectors() {
     small.compare_source("stcomp-a", &[("recva/a@1", "srca/r8@1")]);
     let copies = ["recva/a@1", "recva/b@1", "recva/c@1"];
     target.compare_source("stcomp-a", &copies.map(|copy| (copy, "srca/r8@1")));
+    target.close();
+}
+
+/// A stream that does something when so many bytes of it were read.
+struct Meanwhile<'a> {
+    bytes: &'a [u8],
+    left: usize,
+    work: Option<Box<dyn FnOnce() + Send + 'a>>,
+}
+
+impl std::io::Read for Meanwhile<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        if self.left == 0
+            && let Some(work) = self.work.take()
+        {
+            work();
+        }
+        let max = if self.left == 0 { buf.len() } else { buf.len().min(self.left) };
+        let n = self.bytes.read(&mut buf[..max])?;
+        self.left = self.left.saturating_sub(n);
+        Ok(n)
+    }
+}
+
+/// A new dataset that gets another name while it is received: it is the one that gets the snapshot, or goes, not another that has its name now.
+#[test]
+fn a_dataset_may_be_renamed_while_it_is_received() {
+    let mut target = Target::new();
+    let whole = stream_of("stbasic-a", "full");
+    for (bytes, fits) in [(&whole[..], true), (&whole[..whole.len() - 100], false)] {
+        let (first, second) = if fits { ("recva/a", "recva/b") } else { ("recva/c", "recva/d") };
+        let work = Box::new(|| {
+            target.spa().rename(first, second).unwrap();
+            let new = NewDataset {
+                name: first.to_owned(),
+                os_type: ondisk::ObjsetType::Zfs,
+                props: Vec::new(),
+                key: None,
+                without_key: WithoutKey::Inherit,
+            };
+            target.spa().create_dataset(new, Box::new(|_, _| Ok(()))).unwrap();
+        });
+        let input = Meanwhile { bytes, left: bytes.len() / 2, work: Some(work) };
+        let received = target.receive_from(input, first, &PLAIN());
+        assert_eq!(received.is_ok(), fits, "{received:?}");
+        let view = target.spa().view().unwrap();
+        assert!(view.dataset(first).unwrap().snapshots().unwrap().is_empty());
+        let snapshots = |name: &str| view.dataset(name).map(|ds| (ds.is_inconsistent(), ds.snapshots().unwrap().len()));
+        assert_eq!(snapshots(second).ok(), fits.then_some((false, 1)));
+    }
+    // what an increment goes into, until it takes its target's place
+    let bytes = stream_of("stbasic-a", "incr-1-2");
+    let work = Box::new(|| target.spa().rename("recva/b/%recv", "recva/b/other").unwrap());
+    let input = Meanwhile { bytes: &bytes, left: bytes.len() / 2, work: Some(work) };
+    target.receive_from(input, "recva/b", &PLAIN()).unwrap();
+    let b = target.spa().view().unwrap().dataset("recva/b").unwrap();
+    assert_eq!((b.snapshots().unwrap().len(), b.children().unwrap().len()), (2, 0));
+    drop(b);
     target.close();
 }

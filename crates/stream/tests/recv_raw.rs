@@ -14,6 +14,8 @@ use stream::recv::RecvArgs;
 use support::stream_of;
 use target::Target;
 use target::remake::{Part, boundaries, parts, resumed_at, stream_in, stream_of as remade};
+use zpl::Kind;
+use zpl::live::{Cred, NewFile, Vfs, Zfs};
 
 const PLAIN: fn() -> RecvArgs = RecvArgs::default;
 
@@ -220,5 +222,71 @@ fn issues_8758_and_18784_a_plain_increment_parts_the_sets_of_ivs() {
     assert_eq!(target.receive(&raw, "recva/copy", &PLAIN()).unwrap_err().errno(), 1035);
     let plain = target.send("recva/source@3", Some("recva/source@2"), false);
     assert!(!target.receive(&plain, "recva/copy", &PLAIN()).unwrap()[0].ivset_diverged);
+    target.close();
+}
+
+/// A snapshot that is taken while a log is in use has that log in its root block. It is none of what is received raw on top: neither an end
+/// nor a new log frees its blocks, which may be somebody else's by now.
+#[test]
+fn a_raw_increment_has_nothing_of_the_log_that_its_base_was_taken_with() {
+    let mut target = Target::new();
+    target.receive(&stream_of("stenc-a", "e-w"), "recva/e", &PLAIN()).unwrap();
+    target.load_key("stenc-a", "recva/e", "pass.txt");
+    let write = |target: &Target, byte: u8| {
+        let fs = Zfs::open(target.spa(), "recva/e").unwrap();
+        let file = NewFile::new(Kind::File, 0o644);
+        let (id, _) = fs.create(&Cred::ROOT, fs.root(), &[b'a' + byte], &file).unwrap();
+        for n in 0..4 {
+            fs.write(&Cred::ROOT, id, n * 8192, &[byte; 8192]).unwrap();
+            fs.fsync(id).unwrap();
+        }
+        fs
+    };
+    let snapshot = |target: &Target, name: &str| target.spa().snapshot(&[format!("recva/e@{name}")], &[]).unwrap();
+    let fs = write(&target, 1);
+    snapshot(&target, "base");
+    drop(fs);
+    let fs = write(&target, 2);
+    snapshot(&target, "next");
+    drop(fs);
+    let view = target.spa().view().unwrap();
+    let header = view.dataset("recva/e@base").unwrap().objset().unwrap().phys().zil_header.clone();
+    assert!(!header.log.is_hole(), "the snapshot has a log");
+    drop(view);
+    let raw = target.send("recva/e@next", Some("recva/e@base"), true);
+    target.spa().destroy_snapshots(&["recva/e@next".to_string()], false).unwrap();
+    target.spa().rollback("recva/e", Some("recva/e@base")).unwrap();
+    target.receive(&raw[..raw.len() / 2], "recva/e", &PLAIN()).unwrap_err();
+    target.again();
+    target.receive(&raw, "recva/e", &PLAIN()).unwrap();
+    let header =
+        |name: &str| target.spa().view().unwrap().dataset(name).unwrap().objset().unwrap().phys().zil_header.clone();
+    assert_eq!(header("recva/e"), ondisk::ZilHeader::empty());
+    target.load_key("stenc-a", "recva/e", "pass.txt");
+    drop(write(&target, 3));
+    target.close();
+}
+
+/// The sender's user changed the key. It is stored with the snapshot, or not at all.
+#[test]
+fn a_raw_increment_that_is_refused_in_the_end_leaves_the_key_as_it_was() {
+    let mut target = Target::new();
+    target.receive(&stream_of("stenc-a", "e-w"), "recva/e", &PLAIN()).unwrap();
+    target.load_key("stenc-a", "recva/e", "pass.txt");
+    let iters = |target: &Target| target.spa().view().unwrap().encryption_root("recva/e").unwrap().1.pbkdf2_iters;
+    let before = iters(&target);
+    let mut parts = parts(&stream_of("stenc-a", "e-w-incr"));
+    let mut list = nvlist::NvList::unpack(&parts[0].1).unwrap();
+    list.get_nvlist_mut("crypt_keydata").unwrap().insert("pbkdf2iters", before + 1);
+    let mut packed = list.pack(nvlist::Encoding::Xdr, Endian::Little).unwrap();
+    packed.resize(packed.len().next_multiple_of(8), 0);
+    parts[0].1 = packed;
+    let held = Zfs::open(target.spa(), "recva/e").unwrap();
+    let force = RecvArgs { force: true, ..RecvArgs::default() };
+    let error = target.receive(&remade(&parts), "recva/e", &force).unwrap_err();
+    assert_eq!((error.errno(), iters(&target)), (16, before), "{error}");
+    drop(held);
+    target.again();
+    target.load_key("stenc-a", "recva/e", "pass.txt");
     target.close();
 }

@@ -4,11 +4,9 @@ use dmu::Tx;
 use ondisk::dsl::dir_keys;
 
 use crate::Error;
+use crate::dsl::quota::DEPTH_MAX;
 use crate::mos::Mos;
 use crate::spa::Spa;
-
-/// Levels of directories at most; OpenZFS allows 50.
-const DEPTH_MAX: usize = 128;
 
 impl Mos {
     /// The number with which object `id` was extended under `key`; `None` if it was not.
@@ -23,7 +21,7 @@ impl Mos {
     /// the first that keeps none (OpenZFS: `dsl_fs_ss_count_adjust`).
     pub(crate) fn adjust_count(&self, tx: &Tx, dir: u64, key: &str, by: i64) -> Result<(), Error> {
         let mut dir = dir;
-        for _ in 0..DEPTH_MAX {
+        for _ in 0..=DEPTH_MAX {
             let Some(count) = (if dir == 0 || by == 0 { None } else { self.extra(dir, key)? }) else { return Ok(()) };
             self.zap(dir)?.update_u64(tx, key, count.saturating_add_signed(by))?;
             dir = self.dir_phys(dir)?.parent_obj;

@@ -71,6 +71,9 @@ impl Spa {
         }
         let mut dir = mos.number("root_dataset")?.ok_or_else(missing)?;
         for part in parts {
+            if part.starts_with('$') {
+                return Err(Error::InvalidName { name: name.to_string(), why: "a directory of the pool's own" });
+            }
             let children = mos.zap_if(mos.dir_phys(dir)?.child_dir_zapobj)?.ok_or_else(missing)?;
             dir = children.lookup_u64(part)?.ok_or_else(missing)?;
         }
@@ -109,6 +112,19 @@ impl Mos {
     /// The dataset in object `id`, as it is now.
     pub(crate) fn live(&self, id: u64) -> Result<Live, Error> {
         Ok(Live { id, phys: self.dataset_phys(id)? })
+    }
+
+    /// The dataset that stands before `ds` in its chain of snapshots.
+    pub(crate) fn before(&self, ds: &Live) -> Result<Option<Live>, Error> {
+        let id = ds.phys.prev_snap_obj;
+        if id == 0 {
+            return Ok(None);
+        }
+        let before = self.live(id)?;
+        if ds.phys.is_snapshot() && before.phys.creation_txg >= ds.phys.creation_txg {
+            return Err(Error::corrupt(id, "the chain of snapshots does not go back in time"));
+        }
+        Ok(Some(before))
     }
 
     /// The object of snapshot `snap` of a head.

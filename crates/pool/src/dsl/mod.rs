@@ -59,7 +59,7 @@ pub use crypt::{ChangeKey, NewKey, WithoutKey};
 pub(crate) use long_hold::LongHolds;
 pub use long_hold::{HeldElsewhere, LongHold};
 pub use props::PropSource;
-pub(crate) use quota::{Pending, Room};
+pub(crate) use quota::{DEPTH_MAX, Pending, Room};
 pub(crate) use recv::ResumeSlots;
 pub use recv::{RecvBegin, ResumePoint};
 pub use recv_end::Receiving;

@@ -185,15 +185,10 @@ fn referred(ds: &Live) -> Space {
 impl Mos {
     /// Datasets from `last` back to, but without, `until`.
     fn chain(&self, last: u64, until: u64) -> Result<Vec<Live>, Error> {
-        let mut all: Vec<Live> = Vec::new();
-        let mut at = last;
-        while at != until && at != 0 {
-            let ds = self.live(at)?;
-            let newer = all.last().filter(|newer| newer.phys.is_snapshot());
-            if newer.is_some_and(|newer| ds.phys.creation_txg >= newer.phys.creation_txg) {
-                return Err(Error::corrupt(at, "the chain of snapshots does not go back in time"));
-            }
-            at = ds.phys.prev_snap_obj;
+        let mut all = Vec::new();
+        let mut at = Some(self.live(last)?);
+        while let Some(ds) = at.filter(|ds| ds.id != until) {
+            at = self.before(&ds)?;
             all.push(ds);
         }
         Ok(all)

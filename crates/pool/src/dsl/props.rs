@@ -389,7 +389,10 @@ impl Mos {
         let def = def_of(name);
         let inheritable = def.is_none_or(PropDef::is_inheritable);
         let mut at = dir;
-        while at != 0 {
+        for _ in 0..=quota::DEPTH_MAX {
+            if at == 0 {
+                return Ok(None);
+            }
             let phys = self.dir_phys(at)?;
             if let Some(zap) = self.zap_if(phys.props_zapobj)?
                 && let Some(value) = effective(&zap, def, name)?
@@ -398,7 +401,7 @@ impl Mos {
             }
             at = if inheritable { phys.parent_obj } else { 0 };
         }
-        Ok(None)
+        Err(Error::corrupt(dir, "directories are nested too deeply"))
     }
 
     /// As [`Mos::prop`], of a property that is a number; its default if it is set nowhere.

@@ -183,9 +183,7 @@ impl Spa {
             encrypted && !req.is_raw() && mos.extra(base.id, keys::RAW_RECEIVED)?.is_some_and(|n| n != 0);
         let clone = cx.clone_snapshot(&base, dir, CLONE)?;
         self.without_key(req, clone.id);
-        if !req.is_raw() {
-            cx.zero_zil(&clone)?;
-        }
+        cx.zero_zil(&clone)?;
         Ok(Begun { id: clone.id, new_fs: false, base: base.id, resumed: None, ivset_diverged })
     }
 
@@ -214,19 +212,15 @@ impl Spa {
         if encrypted && req.has(stream::EMBED_DATA) {
             return req.refuse(Refusal::Invalid("an encrypted dataset has no embedded blocks"));
         }
-        let mut id = head.phys.prev_snap_obj;
+        let mut before = mos.before(head)?;
         let from = loop {
-            if id == 0 {
+            let Some(snap) = before.filter(|snap| snap.phys.dir_obj == head.phys.dir_obj) else {
                 return req.refuse(Refusal::NoBase);
-            }
-            let snap = mos.live(id)?;
-            if snap.phys.dir_obj != head.phys.dir_obj {
-                return req.refuse(Refusal::NoBase);
-            }
+            };
             if snap.phys.guid == req.begin.fromguid {
                 break snap;
             }
-            id = snap.phys.prev_snap_obj;
+            before = mos.before(&snap)?;
         };
         self.check_base(mos, req, &from)?;
         if req.force {
@@ -287,9 +281,7 @@ impl Spa {
             cx.put_raw_keys(clone.phys.dir_obj, clone.id, raw)?;
         }
         self.without_key(req, clone.id);
-        if !req.is_raw() {
-            cx.zero_zil(&clone)?;
-        }
+        cx.zero_zil(&clone)?;
         Ok(Begun { id: clone.id, new_fs: true, base: origin.id, resumed: None, ivset_diverged: false })
     }
 

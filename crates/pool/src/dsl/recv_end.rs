@@ -13,6 +13,7 @@ use crate::dsl::Refusal;
 use crate::dsl::destroy_snapshot::Doomed;
 use crate::dsl::lookup::{Live, NAME_MAX, refused};
 use crate::dsl::recv::{Begun, CLONE, RecvBegin, ResumePoint};
+use crate::dsl::recv_raw::RawHead;
 use crate::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 
@@ -55,10 +56,9 @@ impl Spa {
         match objset {
             Ok(objset) => Ok(Receiving { spa: self.clone(), req, begun, objset }),
             Err(error) => {
-                let name = name_of(&req, &begun);
                 // what was interrupted before stays what it was
                 if begun.resumed.is_none() {
-                    self.destroy_head(&name)?;
+                    self.destroy_received(&begun)?;
                 }
                 Err(error)
             }
@@ -82,10 +82,12 @@ impl Spa {
         }
         self.destroy_head(fs)
     }
-}
 
-fn name_of(req: &RecvBegin, begun: &Begun) -> String {
-    if begun.new_fs { req.fs.clone() } else { format!("{}/{CLONE}", req.fs) }
+    /// Destroys what was received, whatever its name is by now.
+    fn destroy_received(self: &Arc<Self>, begun: &Begun) -> Result<(), Error> {
+        let mos = self.live_mos()?;
+        self.destroy_head(&mos.full_name(self.name(), &mos.live(begun.id)?)?)
+    }
 }
 
 impl Receiving {
@@ -148,13 +150,12 @@ impl Receiving {
     pub fn finish(self) -> Result<(), Error> {
         let Receiving { spa, req, begun, objset } = self;
         drop(objset);
-        let (name, resumable) = (name_of(&req, &begun), req.resumable);
-        let frozen = spa.freeze_holds();
+        let (resumable, frozen) = (req.resumable, spa.freeze_holds());
         let ended = spa.sync_task(move |cx| cx.spa.end_receive(cx, &req, &begun));
         drop(frozen);
         if ended.is_err() && !resumable {
             // the first error counts, not what comes of cleaning up
-            let _ = spa.destroy_head(&name);
+            let _ = spa.destroy_received(&begun);
         }
         ended
     }
@@ -172,29 +173,39 @@ impl Receiving {
         if keep && req.resumable && whole {
             return Ok(());
         }
-        spa.destroy_head(&name_of(&req, &begun))
+        spa.destroy_received(&begun)
     }
 }
 
 impl Spa {
     fn end_receive(&self, cx: &TaskCx<'_>, req: &RecvBegin, begun: &Begun) -> Result<(), Error> {
         let (mos, tx) = (cx.mos, cx.tx);
-        let target = self.find_head(mos, &req.fs)?;
-        let full = format!("{}@{}", req.fs, req.snap);
+        let received = mos.live(begun.id)?;
+        let target = if begun.new_fs { received.clone() } else { self.find_head(mos, &req.fs)? };
+        let full = format!("{}@{}", mos.full_name(self.name(), &target)?, req.snap);
         if full.len() > NAME_MAX {
             return Err(refused(&full, Refusal::NameTooLong));
         }
         if mos.snapshot_id(&target.phys, &req.snap)?.is_some() {
             return Err(refused(&full, Refusal::Exists));
         }
-        let received = mos.live(begun.id)?;
-        self.log_live(mos, tx, &received, "finish receiving", &format!("snap={}", req.snap))?;
+        self.check_room_of_snapshot(mos, &full, &target)?;
         let raw = req.raw_head()?;
-        if let Some(raw) = &raw {
-            cx.end_raw(req, begun, raw)?;
+        let doomed = match begun.new_fs {
+            true => Vec::new(),
+            false => self.check_take_over(mos, req, raw.as_ref(), (&received, &target))?,
+        };
+        if raw.is_some() || !begun.new_fs {
+            // whoever opens the dataset finds it as it is then, and does so with its key
+            self.heads.evict(&[received.id, target.id], || ()).map_err(|why| refused(&req.fs, why))?;
         }
+        self.log_live(mos, tx, &received, "finish receiving", &format!("snap={}", req.snap))?;
         if !begun.new_fs {
-            self.take_over(cx, req, &received, &target)?;
+            if let Some(raw) = &raw {
+                cx.put_raw_keys(received.phys.dir_obj, received.id, raw)?;
+            }
+            self.destroy_of_dir(mos, tx, doomed)?;
+            cx.swap(&mos.live(received.id)?, &mos.live(target.id)?)?;
         }
         let id = self.snapshot_head(mos, tx, &mos.live(target.id)?, &req.snap, req.begin.creation_time)?;
         mos.edit_dataset(tx, id, |phys| {
@@ -212,34 +223,41 @@ impl Spa {
             }
         }
         if !begun.new_fs {
-            self.destroy_checked(cx, &format!("{}/{CLONE}", req.fs), &mos.live(begun.id)?)?;
+            let received = mos.live(begun.id)?;
+            self.destroy_checked(cx, &mos.full_name(self.name(), &received)?, &received)?;
         }
         Ok(())
     }
 
-    /// The target gets what was received for it.
-    fn take_over(&self, cx: &TaskCx<'_>, req: &RecvBegin, received: &Live, target: &Live) -> Result<(), Error> {
-        let mos = cx.mos;
+    /// Whether the target can get what was received for it. Gives its snapshots that go then.
+    fn check_take_over(
+        &self,
+        mos: &Mos,
+        req: &RecvBegin,
+        raw: Option<&RawHead>,
+        (received, target): (&Live, &Live),
+    ) -> Result<Vec<Doomed>, Error> {
         let doomed = if req.force { self.after_base(mos, req, received, target)? } else { Vec::new() };
+        if let Some(raw) = raw {
+            self.check_raw(mos, req, raw, received.phys.dir_obj, None)?;
+        }
         self.check_swap(mos, received, target, req.force)
             .map_err(|why| why.unwrap_or_else(|why| refused(&req.fs, why)))?;
         if self.is_held_elsewhere(target.phys.guid) {
             return Err(refused(&req.fs, Refusal::Busy));
         }
-        self.heads.evict(&[received.id, target.id], || ()).map_err(|why| refused(&req.fs, why))?;
-        self.destroy_of_dir(mos, cx.tx, doomed)?;
-        cx.swap(&mos.live(received.id)?, &mos.live(target.id)?)
+        Ok(doomed)
     }
 
     /// The target's snapshots after the one that the stream goes on from: they can go.
     fn after_base(&self, mos: &Mos, req: &RecvBegin, received: &Live, target: &Live) -> Result<Vec<Doomed>, Error> {
-        let (mut doomed, mut id) = (Vec::new(), target.phys.prev_snap_obj);
-        while id != received.phys.prev_snap_obj {
-            let snap = if id == 0 { None } else { Some(mos.live(id)?) };
+        let (mut doomed, mut at) = (Vec::new(), target.clone());
+        while at.phys.prev_snap_obj != received.phys.prev_snap_obj {
+            let snap = mos.before(&at)?;
             let Some(snap) = snap.filter(|snap| snap.phys.dir_obj == target.phys.dir_obj) else {
                 return req.refuse(Refusal::Invalid("what was received does not descend from the target"));
             };
-            id = snap.phys.prev_snap_obj;
+            at = snap.clone();
             let one = Doomed { name: mos.full_name(self.name(), &snap)?, snap };
             self.check_doomed(mos, &one, false)?;
             doomed.push(one);

@@ -13,7 +13,7 @@ use nvlist::NvList;
 use ondisk::dsl::{dataset_keys, dir_keys};
 
 use crate::dsl::props::Put;
-use crate::dsl::recv::{Begun, RecvBegin};
+use crate::dsl::recv::RecvBegin;
 use crate::dsl::{Refusal, crypt::KeyForm};
 use crate::mos::Mos;
 use crate::spa::heads::OTN_ZAP_METADATA;
@@ -192,16 +192,6 @@ impl TaskCx<'_> {
         let (spa, mos) = (self.spa, self.mos);
         let objset = Objset::create_raw(spa.zio().clone(), id, req.os_type(), &raw.objset, self.tx)?;
         spa.add_head(mos, objset, dir).map(drop)
-    }
-
-    /// Before the end of a raw receive: keys are stored, and whoever opens the dataset does so with its key.
-    pub(crate) fn end_raw(&self, req: &RecvBegin, begun: &Begun, raw: &RawHead) -> Result<(), Error> {
-        let dir = self.mos.dataset_phys(begun.id)?.dir_obj;
-        if !begun.new_fs {
-            self.spa.check_raw(self.mos, req, raw, dir, None)?;
-            self.put_raw_keys(dir, begun.id, raw)?;
-        }
-        self.spa.heads.evict(&[begun.id], || ()).or_else(|why| req.refuse(why))
     }
 
     /// The snapshot that was made: it has the set of IVs of the sender's.

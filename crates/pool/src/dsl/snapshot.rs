@@ -104,13 +104,19 @@ impl Spa {
         if head.phys.flags & DslDatasetPhys::FLAG_INCONSISTENT != 0 {
             return Err(refused(name, Refusal::Inconsistent));
         }
-        // what is the snapshot's own must have room beside what the head reserves for writing everything again
+        self.check_room_of_snapshot(mos, name, &head)?;
+        Ok(head)
+    }
+
+    /// What is the own of a snapshot, `name`, must have room beside what its head reserves for writing everything again (OpenZFS:
+    /// `dsl_dataset_snapshot_reserve_space`).
+    pub(super) fn check_room_of_snapshot(&self, mos: &Mos, name: &str, head: &Live) -> Result<(), Error> {
         let reserved = mos.prop_number(head.phys.dir_obj, "refreservation")?;
         let more = head.phys.unique_bytes.min(reserved);
         if more > 0 && more > self.space_available(mos, head.phys.dir_obj, None)? {
             return Err(refused(name, Refusal::NoSpace));
         }
-        Ok(head)
+        Ok(())
     }
 
     /// Makes the snapshot `short` of `head`, and gives its object (OpenZFS: `dsl_dataset_snapshot_sync_impl`). All is checked; the

@@ -1,18 +1,20 @@
 //! What needs two tasks in one txg, or a state that only a crash leaves.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Env, Txg};
+use base::{Env, Guid, Txg};
 use dmu::NewObject;
+use ondisk::send::Begin;
 use ondisk::{ObjectType, ObjsetType};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
 use super::*;
 use crate::errlog::{self, ErrorEntry};
+use crate::spa::space::{Delta, Used};
 use crate::{CreateOptions, Error, Hooks, ImportOptions, Spa};
 
 const SIZE: u64 = 64 << 20;
@@ -145,4 +147,72 @@ fn heads_that_parted_at_other_snapshots_do_not_change_places() {
         let why = refusal(spa.swap_heads("t/a/c", "t/a", force));
         assert_eq!(why, Refusal::Invalid("the two heads do not have the same last snapshot"));
     }
+}
+
+/// Runs what must come to an end, whatever is on disk.
+fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(work()));
+    told.recv_timeout(Duration::from_secs(60)).expect("goes on for ever")
+}
+
+#[test]
+fn directories_in_a_circle_are_corrupt() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    create(&spa, "t/a/b").unwrap();
+    let ended = ends(move || {
+        spa.sync_task(|cx| {
+            let a = cx.spa.find_dir(cx.mos, "t/a")?;
+            let b = cx.spa.find_dir(cx.mos, "t/a/b")?;
+            cx.mos.edit_dir(cx.tx, a, |dir| dir.parent_obj = b)?;
+            let more = Delta { used: 512, ..Delta::default() };
+            let all = [cx.mos.prop(b, "atime").map(drop), cx.mos.did_use(cx.tx, b, Used::Head, more)];
+            // the pool is to be closed
+            let root = cx.spa.find_dir(cx.mos, "t")?;
+            cx.mos.edit_dir(cx.tx, a, |dir| dir.parent_obj = root)?;
+            Ok(all)
+        })
+    });
+    let ended = ended.unwrap();
+    assert!(ended.iter().all(|result| matches!(result, Err(Error::Corrupt { .. }))), "{ended:?}");
+}
+
+#[test]
+fn snapshots_in_a_circle_are_corrupt() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    spa.snapshot(&["t/a@1".to_string()], &[]).unwrap();
+    spa.snapshot(&["t/a@2".to_string()], &[]).unwrap();
+    let begin = Begin {
+        magic: 0,
+        versioninfo: 1,
+        creation_time: 0,
+        objset_type: 2,
+        flags: 0,
+        toguid: Guid(6),
+        fromguid: Guid(5),
+        toname: Box::new([0; 256]),
+    };
+    let req = RecvBegin {
+        fs: "t/a".to_string(),
+        snap: "new".to_string(),
+        origin: None,
+        force: true,
+        resumable: false,
+        begin,
+        list: nvlist::NvList::new(),
+        key: None,
+        without_key: WithoutKey::Inherit,
+    };
+    let ended = ends(move || {
+        spa.sync_task(|cx| {
+            let snap = cx.spa.find_snapshot(cx.mos, "t/a@1")?;
+            let last = cx.spa.find_snapshot(cx.mos, "t/a@2")?.id;
+            cx.mos.edit_dataset(cx.tx, snap.id, |phys| phys.prev_snap_obj = last)
+        })
+        .unwrap();
+        spa.receive_begin(req)
+    });
+    assert!(matches!(ended, Err(Error::Corrupt { .. })), "{ended:?}");
 }

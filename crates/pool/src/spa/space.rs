@@ -14,6 +14,7 @@ use ondisk::dsl::{DslDirPhys, UsedBreakdown};
 
 use crate::Error;
 use crate::bpobj::Space;
+use crate::dsl::DEPTH_MAX;
 use crate::mos::Mos;
 
 /// Sums over blocks, in bytes; differences may be negative.
@@ -214,7 +215,10 @@ impl Mos {
         to: Used,
     ) -> Result<(), Error> {
         let (mut id, mut delta, mut to_new, mut from, mut to) = (id, delta, to_new, from, to);
-        while id != 0 && !(delta.is_zero() && to_new == 0) {
+        for _ in 0..=DEPTH_MAX {
+            if id == 0 || (delta.is_zero() && to_new == 0) {
+                return Ok(());
+            }
             let (parent, noticed) = self.edit_dir(tx, id, |dir| {
                 let noticed = parent_delta(dir.reserved, dir.used_bytes, delta.used);
                 shift(&mut dir.used_bytes, delta.used);
@@ -232,7 +236,7 @@ impl Mos {
             delta.used = noticed;
             (id, from, to) = (parent, Used::ChildRsrv, Used::Child);
         }
-        Ok(())
+        Err(Error::corrupt(id, "directories are nested too deeply"))
     }
 
     /// Moves use within directory `id` from one kind to another.
