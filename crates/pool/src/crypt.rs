@@ -180,8 +180,8 @@ impl Pool {
         Ok((dir, info))
     }
 
-    /// Loads the key of the encryption root `name`: all datasets under it can be read from now on. Gives their number, snapshots
-    /// included.
+    /// Loads the key of the encryption root `name`: the datasets under it that it opens can be read from now on. Gives their number,
+    /// snapshots included.
     ///
     /// # Errors
     /// [`Error::Key`] if it is not the right key; else as [`Pool::encryption_root`].
@@ -190,7 +190,8 @@ impl Pool {
         let mut opened = root.unwrap_and_register(&info, key)?;
         self.under_root(root.id(), &mut |dir, info| {
             if dir.id() != root.id() {
-                opened += dir.unwrap_and_register(info, key)?;
+                // one that it does not open keeps no other from being opened
+                opened += dir.unwrap_and_register(info, key).unwrap_or(0);
             }
             Ok(())
         })?;

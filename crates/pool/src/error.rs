@@ -148,10 +148,10 @@ pub enum Error {
     /// The pool was closed meanwhile (EIO).
     #[error("the pool was closed")]
     Closed,
-    /// A snapshot cannot be changed (EROFS).
+    /// A snapshot cannot be changed, nor the size of a read-only volume (EROFS).
     #[error("'{name}' is read-only")]
     ReadOnlyDataset {
-        /// The snapshot.
+        /// The snapshot or volume.
         name: String,
     },
     /// The pool can only be opened for reading (EROFS).

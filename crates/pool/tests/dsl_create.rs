@@ -92,6 +92,8 @@ fn a_volume_keeps_its_space_and_changes_its_size() {
     assert_eq!(live.get("t/v", "volsize").0, 1 << 20);
     assert!(live.view().dataset("t/v").unwrap().referenced() < 2 << 20);
     assert!(matches!(why(live.set("t/v", "volsize", 1000)), Refusal::Invalid(_)));
+    live.set("t/v", "readonly", 1).unwrap();
+    assert_eq!(live.set("t/v", "volsize", 2 << 20).unwrap_err().errno(), 30);
     live.set("t/v", "refreservation", 0).unwrap();
     let v = live.view().dataset("t/v").unwrap();
     assert_eq!((v.used_by_refreservation(), v.used()), (Some(0), v.referenced()));

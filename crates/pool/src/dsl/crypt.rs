@@ -4,15 +4,16 @@
 //! encryption root, whose directory it names. Clones share the object of their origin. To make a dataset under a root, and to wrap it
 //! anew, the root's key must be loaded: the ring of keys keeps it for that.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use codec::crypt::{DatasetKey, KEY_VERSION, Suite, WrappedKey, WrappingKey};
 use dmu::{Tx, ZapValue};
 use ondisk::dsl::dir_keys;
 
+use crate::dsl::Refusal;
 use crate::dsl::lookup::{Live, refused};
 use crate::dsl::props::Put;
-use crate::dsl::{Refusal, quota};
 use crate::mos::{self, Mos};
 use crate::spa::heads::OTN_ZAP_METADATA;
 use crate::spa::{Spa, TaskCx};
@@ -377,13 +378,13 @@ impl TaskCx<'_> {
     fn change_keys(&self, ds: &Live, step: &KeyChange) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         let dir = ds.phys.dir_obj;
+        let changed = self.keys_of_heirs(dir, step)?;
         if let Some(location) = &step.location {
             let value = location.clone().map(Value::String);
             let put = value.as_ref().map_or(Put::Revert, Put::Local);
             spa.store_prop(mos, tx, ds, "keylocation", put)?;
         }
-        let old = spa.zio().keys().wrapping(step.from);
-        self.rewrap_below(dir, step, old.as_ref(), false, 0)?;
+        self.store_keys(step, &changed)?;
         let keys = spa.zio().keys();
         if step.from == dir && step.to != dir {
             keys.remove_wrapping(dir);
@@ -394,45 +395,29 @@ impl TaskCx<'_> {
         spa.log_live(mos, tx, ds, "change key", " ")
     }
 
-    /// Changes the keys of directory `dir` and of all that inherit them, clones of theirs included, whose key object is their
-    /// origin's (OpenZFS: `spa_keystore_change_key_sync_impl`).
-    pub(crate) fn rewrap_below(
-        &self,
-        dir: u64,
-        step: &KeyChange,
-        old: Option<&WrappingKey>,
-        clone: bool,
-        depth: usize,
-    ) -> Result<(), Error> {
-        if depth > quota::DEPTH_MAX {
-            return Err(Error::corrupt(dir, "directories are nested too deeply"));
-        }
+    /// The keys of directory `dir` and of all that inherit them, wrapped anew; `None` where they stay as they are. All can be unwrapped, or
+    /// none is given.
+    fn keys_of_heirs(&self, dir: u64, step: &KeyChange) -> Result<Vec<(u64, Option<WrappedKey>)>, Error> {
+        let old = self.spa.zio().keys().wrapping(step.from);
+        let heirs = self.mos.heirs(dir, step.from, self.spa.origin_snapshot(self.mos)?)?;
+        let changed = heirs.into_iter().map(|info| {
+            let wrong = |source| Error::Key { name: dir.to_string(), source };
+            let wrapped = match (&step.plan, &old) {
+                (Some(plan), Some(old)) => Some(self.wrap(&info.wrapped.unwrap(old).map_err(wrong)?, plan)?),
+                _ => None,
+            };
+            Ok((info.object, wrapped))
+        });
+        changed.collect()
+    }
+
+    fn store_keys(&self, step: &KeyChange, changed: &[(u64, Option<WrappedKey>)]) -> Result<(), Error> {
         let (mos, tx) = (self.mos, self.tx);
-        let Some(info) = mos.key_info(dir)? else { return Ok(()) };
-        let phys = mos.dir_phys(dir)?;
-        let is_clone = phys.origin_obj != 0 && Some(phys.origin_obj) != self.spa.origin_snapshot(mos)?;
-        if !clone {
-            if info.root_dir != step.from || is_clone {
-                return Ok(());
+        for (object, wrapped) in changed {
+            match (wrapped, &step.plan) {
+                (Some(wrapped), Some(plan)) => mos.put_wrapped(tx, *object, wrapped, plan.form(), step.to)?,
+                _ => mos.zap(*object)?.update_u64(tx, "DSL_CRYPTO_ROOT_DDOBJ", step.to)?,
             }
-            match (&step.plan, old) {
-                (Some(plan), Some(old)) => {
-                    let wrong = |source| Error::Key { name: dir.to_string(), source };
-                    let wrapped = self.wrap(&info.wrapped.unwrap(old).map_err(wrong)?, plan)?;
-                    mos.put_wrapped(tx, info.object, &wrapped, plan.form(), step.to)?;
-                }
-                _ => mos.zap(info.object)?.update_u64(tx, "DSL_CRYPTO_ROOT_DDOBJ", step.to)?,
-            }
-        }
-        for (name, child) in mos::named_entries(&mos.zap(phys.child_dir_zapobj)?)? {
-            if !name.starts_with(['$', '%']) {
-                self.rewrap_below(child.first(), step, old, false, depth + 1)?;
-            }
-        }
-        let Some(clones) = mos.zap_if(phys.clones)? else { return Ok(()) };
-        let heads = clones.entries()?.map(|entry| Ok(entry?.value.first())).collect::<Result<Vec<_>, Error>>()?;
-        for head in heads {
-            self.rewrap_below(mos.dataset_phys(head)?.dir_obj, step, old, true, depth + 1)?;
         }
         Ok(())
     }
@@ -440,11 +425,40 @@ impl TaskCx<'_> {
     /// Moves the root of keys from directory `from` to `to`, its clone that is promoted; no key changes.
     pub(crate) fn move_root(&self, from: u64, to: u64) -> Result<(), Error> {
         let step = KeyChange { from, to, plan: None, location: None };
+        self.store_keys(&step, &self.keys_of_heirs(from, &step)?)?;
         let keys = self.spa.zio().keys();
         if let Some(key) = keys.wrapping(from) {
             keys.insert_wrapping(to, key);
             keys.remove_wrapping(from);
         }
-        self.rewrap_below(from, &step, None, false, 0)
+        Ok(())
+    }
+}
+
+impl Mos {
+    /// The keys of directory `dir` and of all that inherit them from directory `root`, below clones of theirs as well: a clone has the key object
+    /// of its origin (OpenZFS: `spa_keystore_change_key_sync_impl`). `origin` is the snapshot that all descends from.
+    fn heirs(&self, dir: u64, root: u64, origin: Option<u64>) -> Result<Vec<KeyInfo>, Error> {
+        let (mut heirs, mut seen, mut todo) = (Vec::new(), BTreeSet::new(), vec![(dir, false)]);
+        while let Some((dir, by_origin)) = todo.pop() {
+            let Some(info) = self.key_info(dir)?.filter(|_| seen.insert((dir, by_origin))) else { continue };
+            let phys = self.dir_phys(dir)?;
+            let is_clone = phys.origin_obj != 0 && Some(phys.origin_obj) != origin;
+            if !by_origin {
+                if info.root_dir != root || is_clone {
+                    continue;
+                }
+                heirs.push(info);
+            }
+            let children = mos::named_entries(&self.zap(phys.child_dir_zapobj)?)?;
+            let children = children.into_iter().filter(|(name, _)| !name.starts_with(['$', '%']));
+            todo.extend(children.map(|(_, child)| (child.first(), false)));
+            if let Some(clones) = self.zap_if(phys.clones)? {
+                for entry in clones.entries()? {
+                    todo.push((self.dataset_phys(entry?.value.first())?.dir_obj, true));
+                }
+            }
+        }
+        Ok(heirs)
     }
 }

@@ -22,6 +22,9 @@ impl Spa {
         let dataset = self.view()?.dataset(name)?;
         let invalid = |why| refused("volsize", Refusal::Invalid(why));
         let (_, block) = dataset.volume_size()?.ok_or_else(|| invalid("not a volume"))?;
+        if dataset.prop("readonly")?.is_some_and(|prop| prop.value.number() == Some(1)) {
+            return Err(Error::ReadOnlyDataset { name: name.to_string() });
+        }
         match size.number() {
             None | Some(0) => Err(invalid("volume size cannot be zero")),
             Some(size) if size % block != 0 => Err(invalid("volume size must be a multiple of the volume block size")),
