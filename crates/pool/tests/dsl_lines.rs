@@ -307,3 +307,87 @@ fn a_promoted_clone_of_an_encryption_root_becomes_the_root() {
     encrypted(&live, "t/c/g", None).unwrap();
     live.judged();
 }
+
+#[test]
+fn a_key_is_changed_of_all_that_inherit_it_or_of_none() {
+    let live = Live::new();
+    encrypted(&live, "t/e", Some(key(1))).unwrap();
+    encrypted(&live, "t/e/a", None).unwrap();
+    encrypted(&live, "t/e/b", Some(key(2))).unwrap();
+    let id = live.file("t/e/a", MIB, 1);
+    // said to be under a root whose key it is not wrapped with: so does a receive of raw streams
+    live.spa.change_key("t/e/b", ChangeKey::ForceInherit).unwrap();
+    for change in [ChangeKey::NewRoot(key(3)), ChangeKey::NewRoot(key(4))] {
+        assert!(matches!(live.spa.change_key("t/e", change), Err(Error::Key { .. })));
+    }
+    let live = live.judged_and_back();
+    assert!(live.spa.load_key("t/e", &key(3).wrapping).is_err());
+    live.spa.load_key("t/e", &key(1).wrapping).unwrap();
+    assert_eq!(live.read("t/e/a", id, MIB), bytes(MIB, 1));
+    live.judged();
+}
+
+/// `$MOS`, `$FREE` and `$ORIGIN` are directories of the pool's own.
+#[test]
+fn special_directories_cannot_be_named() {
+    let live = Live::new();
+    live.fs("t/a");
+    let special = ["t/$FREE", "t/$MOS", "t/$ORIGIN"];
+    let invalid = |result: Result<(), Error>| matches!(result, Err(Error::InvalidName { .. }));
+    for name in special {
+        assert!(invalid(live.spa.rename(name, "t/b")), "{name}");
+        assert!(invalid(live.spa.rename("t/a", &format!("{name}/a"))), "{name}");
+        assert!(invalid(live.spa.promote(name)), "{name}");
+        assert!(invalid(live.spa.destroy_head(name)), "{name}");
+        assert!(invalid(live.set(name, "quota", 1 << 20)), "{name}");
+        assert!(invalid(live.spa.rollback(name, None).map(drop)), "{name}");
+        assert!(invalid(live.spa.rename_snapshot(name, "$ORIGIN", "x", false)), "{name}");
+    }
+    let snapshot = "t/$ORIGIN@s".to_string();
+    assert!(live.spa.snapshot(&[snapshot], &[]).is_err());
+    let origin = "t/$ORIGIN@$ORIGIN".to_string();
+    assert!(invalid(live.spa.clone_dataset(&origin, "t/b", Vec::new())));
+    assert!(live.spa.destroy_snapshots(std::slice::from_ref(&origin), false).is_err());
+    assert!(live.spa.hold(&[(origin, "tag".to_string())]).is_err());
+    live.judged();
+}
+
+/// What is received while a scrub is under way takes its target's place: it is read as the target, or what was read of it counts there.
+#[test]
+fn a_scrub_follows_heads_that_change_places() {
+    for in_mind in [false, true] {
+        let live = Live::new();
+        live.fs("t/a");
+        let id = live.file("t/a", 2 * MIB, 1);
+        snap(&live, "t/a@1");
+        clone(&live, "t/a@1", "t/a/new").unwrap();
+        live.write("t/a/new", id, 0, MIB, 2);
+        live.spa.scrub_begin(0, pool::ScrubRange::default()).unwrap();
+        let head = |name: &str| live.view().dataset(name).unwrap();
+        let mut place = live.view().scrub_place().unwrap().unwrap();
+        while let Some(target) = place.target(&live.view()).unwrap() {
+            let last = target.dataset == head("t/a").id();
+            place.done(&live.view()).unwrap();
+            if last {
+                break;
+            }
+        }
+        let tell = |place| live.spa.scrub_progress(place, pool::ScrubResult::default(), Vec::new()).unwrap();
+        tell(place.clone());
+        live.spa.swap_heads("t/a/new", "t/a", false).unwrap();
+        live.spa.destroy_head("t/a/new").unwrap();
+        if in_mind {
+            // who reads had not looked again
+            tell(place);
+        }
+        let mut place = live.view().scrub_place().unwrap().unwrap();
+        let mut rest = Vec::new();
+        while let Some(target) = place.target(&live.view()).unwrap() {
+            rest.push(target.root);
+            place.done(&live.view()).unwrap();
+        }
+        assert!(rest.contains(&head("t/a").phys().bp), "{in_mind}");
+        live.spa.scrub_cancel().unwrap();
+        live.judged();
+    }
+}

@@ -119,9 +119,9 @@ impl TaskCx<'_> {
         let of_head = Deadlist::open(mos, head.phys.deadlist_obj)?;
         let everything = Txg(u64::MAX);
         let origin = clone.phys.prev_snap_obj;
-        if origin != 0 {
-            let since = mos.dataset_phys(origin)?.prev_snap_txg;
-            let unique = of_clone.space_range(since, everything)?.used;
+        // a clone that is rolled back does not follow the snapshot that it was made of: what that has alone stays the same
+        if let Some(snap) = mos.before(&head)?.filter(|snap| snap.phys.next_snap_obj == head.id) {
+            let unique = of_clone.space_range(snap.phys.prev_snap_txg, everything)?.used;
             mos.edit_dataset(tx, origin, |phys| phys.unique_bytes = unique)?;
         }
         let grown = total(&clone, of_clone.space()).minus(total(&head, of_head.space()));
@@ -143,6 +143,7 @@ impl TaskCx<'_> {
         self.exchange(&clone, &head)?;
         mos.did_use(tx, head.phys.dir_obj, Used::Refrsrv, unused)?;
         self.swap_remap_lists(clone.id, head.id)?;
+        spa.scan_swapped(mos, tx, clone.id, head.id)?;
         if origin != 0 {
             spa.recount_marks(mos, tx, head.id, &mos.live(origin)?)?;
         }

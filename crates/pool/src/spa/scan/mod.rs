@@ -8,7 +8,8 @@
 //!
 //! # Datasets that change meanwhile
 //! Each txg that changed anything [settles](Place::settle) the record: what was destroyed hands on to what came after it, and where a
-//! snapshot was taken, it comes first, for its blocks may be freed from the head. So no record leads to what is not there.
+//! snapshot was taken, it comes first, for its blocks may be freed from the head. So no record leads to what is not there. Where heads change
+//! places, as at the end of a receive, so do they in the record.
 
 mod errors;
 mod place;
@@ -99,7 +100,8 @@ impl Spa {
         self.sync_task(move |cx| {
             // it may have been stopped
             let Some(now) = running(cx.mos)?.filter(|now| now.func == ScanFunc::Scrub) else { return Ok(()) };
-            let mut place = place;
+            // of what went meanwhile the record knows what became of it
+            let mut place = if place.is_whole(cx.mos) { place } else { Place::load(cx.mos, now.clone())? };
             place.phys = ScanPhys {
                 queue_obj: now.queue_obj,
                 flags: now.flags,
@@ -151,6 +153,14 @@ impl Spa {
             end(cx, phys, ScanState::Canceled)?;
             Ok(true)
         })
+    }
+
+    /// Two heads have changed places (OpenZFS: `dsl_scan_ds_clone_swapped`).
+    pub(crate) fn scan_swapped(&self, mos: &Mos, tx: &Tx, one: u64, other: u64) -> Result<(), Error> {
+        let Some(phys) = running(mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return Ok(()) };
+        let mut place = Place::load(mos, phys)?;
+        place.swap(one, other);
+        place.put(mos, tx)
     }
 
     /// The record of a scrub under way follows what happened to datasets in this txg.

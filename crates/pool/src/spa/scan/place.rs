@@ -1,6 +1,6 @@
 //! The place where a scrub is: a block of a dataset, and the datasets behind it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::Txg;
 use dmu::Tx;
@@ -129,13 +129,16 @@ impl Place {
             return Ok(());
         }
         let phys = mos.dataset_phys(dataset)?;
-        if phys.next_snap_obj != 0 {
-            self.queue.insert(phys.next_snap_obj, phys.creation_txg);
-        }
+        let mut next = vec![phys.next_snap_obj];
         if let Some(clones) = mos.zap_if(phys.next_clones_obj)? {
-            for (_, clone) in mos::named_entries(&clones)? {
-                self.queue.insert(clone.first(), phys.creation_txg);
+            next.extend(mos::named_entries(&clones)?.iter().map(|(_, clone)| clone.first()));
+        }
+        for id in next.into_iter().filter(|id| *id != 0) {
+            let after = mos.dataset_phys(id)?;
+            if after.is_snapshot() && after.creation_txg <= phys.creation_txg {
+                return Err(Error::corrupt(id, "the chain of snapshots does not go on in time"));
             }
+            self.queue.insert(id, phys.creation_txg);
         }
         Ok(())
     }
@@ -144,24 +147,44 @@ impl Place {
     fn queue_all(&mut self, pool: &Pool) -> Result<(), Error> {
         let mos = &pool.mos;
         let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
-        let mut dirs = vec![root];
+        let (mut dirs, mut seen) = (vec![root], BTreeSet::new());
         while let Some(dir) = dirs.pop() {
+            if !seen.insert(dir) {
+                return Err(Error::corrupt(dir, "a directory that has two names"));
+            }
             let phys = mos.dir_phys(dir)?;
             if let Some(children) = mos.zap_if(phys.child_dir_zapobj)? {
                 dirs.extend(mos::named_entries(&children)?.iter().map(|(_, id)| id.first()));
             }
-            let mut first = phys.head_dataset_obj;
-            while let Some(before) = Some(mos.dataset_phys(first)?.prev_snap_obj).filter(|id| *id != 0) {
-                if mos.dataset_phys(before)?.dir_obj != dir {
-                    break;
-                }
+            if phys.head_dataset_obj == 0 {
+                continue;
+            }
+            let mut first = mos.live(phys.head_dataset_obj)?;
+            while let Some(before) = mos.before(&first)?.filter(|before| before.phys.dir_obj == dir) {
                 first = before;
             }
-            if first != 0 {
-                self.queue.insert(first, Txg(0));
-            }
+            self.queue.insert(first.id, Txg(0));
         }
         Ok(())
+    }
+
+    /// Two heads have changed places: what of the one was read is of the other now.
+    pub(super) fn swap(&mut self, one: u64, other: u64) {
+        match &mut self.phys.bookmark[0] {
+            id if *id == one => *id = other,
+            id if *id == other => *id = one,
+            _ => {}
+        }
+        let txgs = (self.queue.remove(&one), self.queue.remove(&other));
+        self.queue.extend(txgs.0.map(|txg| (other, txg)));
+        self.queue.extend(txgs.1.map(|txg| (one, txg)));
+    }
+
+    /// Whether all datasets that it names are there.
+    pub(super) fn is_whole(&self, mos: &Mos) -> bool {
+        let now = self.phys.bookmark[0];
+        let now = (now != 0 && now != NO_DATASET).then_some(now);
+        self.queue.keys().copied().chain(now).all(|id| dataset(mos, id).is_some())
     }
 
     /// Makes the place one of `mos`, in which datasets may have come and gone. `before` is the state that had all of them. Whether
@@ -219,7 +242,8 @@ fn stands(mos: &Mos, id: u64, txg: Txg) -> Option<u64> {
     let mut at = id;
     let mut phys = dataset(mos, at)?;
     while txg != Txg(0) && phys.prev_snap_txg > txg {
-        let Some(older) = dataset(mos, phys.prev_snap_obj) else { break };
+        let older = dataset(mos, phys.prev_snap_obj).filter(|older| older.prev_snap_txg < phys.prev_snap_txg);
+        let Some(older) = older else { break };
         at = std::mem::replace(&mut phys, older).prev_snap_obj;
     }
     Some(at)
