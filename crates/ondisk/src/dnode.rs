@@ -60,8 +60,8 @@ impl DnodePhys {
     /// Decodes the dnode at the front of `buf`, which may hold more dnodes behind it.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if its slots reach beyond `buf`; [`Error::Invalid`] for impossible levels, pointer counts, block
-    /// sizes or bonus lengths. A free slot decodes (type NONE, no pointers).
+    /// [`Error::Truncated`] if its slots reach beyond `buf`; [`Error::Invalid`] for impossible levels, pointer counts, sizes of
+    /// blocks or bonus lengths. A free slot decodes (type NONE, no pointers).
     pub fn decode(buf: &[u8], endian: Endian) -> Result<Self, Error> {
         let what = "dnode";
         let bad = |field, value: u64| Error::Invalid { what, field, value };
@@ -100,7 +100,8 @@ impl DnodePhys {
         if dn.nlevels == 0 || dn.nlevels > 16 {
             return Err(bad("number of levels", dn.nlevels.into()));
         }
-        if dn.nlevels > 1 && !(10..=17).contains(&dn.indblkshift) {
+        // also of one that has no indirect blocks yet: it may grow
+        if !(10..=17).contains(&dn.indblkshift) {
             return Err(bad("indirect block shift", dn.indblkshift.into()));
         }
         if u64::from(dn.datablkszsec) << 9 > crate::SPA_MAXBLOCKSIZE {

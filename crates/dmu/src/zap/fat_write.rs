@@ -146,7 +146,7 @@ impl Fat {
                 Outcome::Exists => return Err(to.exists(show(key, word_keys))),
                 Outcome::Put { put: Put::Done, new, .. } => {
                     if new {
-                        self.header.num_entries += 1;
+                        self.header.num_entries = self.header.num_entries.saturating_add(1);
                         self.dirty = true;
                     }
                     return Ok(());
@@ -211,8 +211,8 @@ impl Fat {
         if !self.points(first, count, blkid) {
             return Err(to.object.corrupt("pointer to a ZAP leaf that is split, not to block", blkid));
         }
-        let new = self.take_blocks(1);
-        self.header.num_leafs += 1;
+        let new = self.take_blocks(to, 1)?;
+        self.header.num_leafs = self.header.num_leafs.saturating_add(1);
         to.write(new, high)?;
         to.write(blkid, low)?;
         self.set_pointers(to, first, count, new)
@@ -222,11 +222,12 @@ impl Fat {
         Error::TooManyCollisions { objset: to.object.objset().id(), object: to.object.id() }
     }
 
-    fn take_blocks(&mut self, count: u64) -> u64 {
+    fn take_blocks(&mut self, to: &Target<'_>, count: u64) -> Result<u64, Error> {
         let first = self.header.freeblk;
-        self.header.freeblk += count;
+        let behind = first.checked_add(count);
+        self.header.freeblk = behind.ok_or_else(|| to.object.corrupt("first free block of a ZAP", first))?;
         self.dirty = true;
-        first
+        Ok(first)
     }
 
     /// Has the pointers from `first` on at hand.
@@ -303,7 +304,10 @@ impl Fat {
             self.load(to, n * per_block, per_block.min(pointers))?;
         }
         let numblks = (old.numblks * 2).max(1);
-        let blk = if old.nextblk != 0 { old.nextblk } else { self.take_blocks(numblks) };
+        let blk = if old.nextblk != 0 { old.nextblk } else { self.take_blocks(to, numblks)? };
+        if blk.checked_add(numblks).is_none() {
+            return Err(to.object.corrupt("start of a ZAP's next pointer table", blk));
+        }
         let before = self.table.take().unwrap_or_default();
         let mut after = std::collections::HashMap::new();
         for (n, words) in &before {
@@ -351,7 +355,7 @@ impl Fat {
                 if header.prefix & 1 == 0 { (blkid, sibling, theirs) } else { (sibling, blkid, mine) };
             self.set_pointers(to, range, count, stays)?;
             to.free(goes, 1, self.header.block_size)?;
-            if goes + 1 == self.header.freeblk {
+            if goes.checked_add(1) == Some(self.header.freeblk) {
                 self.header.freeblk = goes;
             }
             self.header.num_leafs = self.header.num_leafs.saturating_sub(1);

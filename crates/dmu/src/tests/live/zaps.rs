@@ -148,3 +148,24 @@ fn attributes_change_txg_by_txg() {
     let more = [(Attr::Symlink, Cow::Owned(vec![0; 65_535])), (Attr::DaclAces, Cow::Owned(vec![0; 65_528])), long];
     assert!(table.update(&tx, &files[0].0, &more).is_err());
 }
+
+/// What the header of a fat ZAP says of its blocks is believed only as far as it can be.
+#[test]
+fn a_header_that_cannot_be_is_an_error_when_the_zap_grows() {
+    // first free block, leaves, entries; start of the table that is being made
+    for words in [&[7, 8, 9][..], &[8], &[9], &[5]] {
+        let pool = TestPool::new();
+        let tx = pool.tx(10);
+        let os = Objset::create(pool.zio.clone(), 5, ObjsetType::Zfs, 0, &tx).unwrap();
+        let object = {
+            let zap = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
+            zap.add_value(&tx, "fat", &ZapValue::from_bytes(b"it is")).unwrap();
+            zap.object().clone()
+        };
+        let edit = |block: &mut [u8]| words.iter().for_each(|n| block[n * 8..n * 8 + 8].fill(0xff));
+        object.modify_block(&tx, 0, edit).unwrap();
+        let zap = Zap::open(object).unwrap();
+        let added = (0..40_000).find_map(|n| zap.add_u64(&tx, format!("name {n}"), n).err());
+        assert_eq!(added.is_some(), words.contains(&7) || words.contains(&5), "{words:?}");
+    }
+}
