@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::Arc;
 
 use base::{Guid, Txg};
 use nvlist::NvList;
@@ -192,6 +193,32 @@ fn space_is_deflated_as_openzfs_does() {
     // 128 KiB take 48 sectors of 4 KiB on raidz1 of three: 131072 / 384 = 341 for each 512 bytes
     assert_eq!(deflated(raidz(1, 12, (0..3).map(leaf).collect()), 3), 2048 * 341);
     assert_eq!(deflated(draid(1, 2, 0, 4, (0..4).map(leaf).collect()), 4), 2048 * 341);
+}
+
+#[test]
+fn a_device_is_one_leaf_and_is_written_only_if_it_is_large_enough() {
+    let with_metaslabs = |mut top: NvList, asize: u64| {
+        top.insert(key::ASIZE, asize);
+        top.insert(key::METASLAB_SHIFT, 24u64);
+        VdevConfig::parse(&TestPool::new(top, 0).config).unwrap()
+    };
+    let labels = (4 << 20) + (512 << 10);
+    let present = |config: &VdevConfig, device: MemoryDevice| {
+        let device: Arc<dyn Device> = Arc::new(device);
+        let tree = VdevTree::open(config, &|_| Some(device.clone())).unwrap();
+        tree.leaves().iter().filter(|leaf| leaf.device().is_some()).count()
+    };
+    // of 65 MiB of a mirror four metaslabs are used, of a raidz a third each
+    let pair = with_metaslabs(mirror(0, 0..2), 65 << 20);
+    let three = with_metaslabs(raidz(1, 12, (0..3).map(leaf).collect()), 97 << 20);
+    for (config, leaves, share) in [(pair, 2, 64 << 20), (three, 3, 32 << 20)] {
+        assert_eq!(present(&config, MemoryDevice::writable(share + labels)), leaves);
+        assert_eq!(present(&config, MemoryDevice::writable(share + labels - 1)), 0);
+        assert_eq!(present(&config, MemoryDevice::new(vec![0; 1 << 20])), leaves);
+    }
+    // two vdevs of the same leaf
+    let twice = TestPool::with_tops(vec![mirror(0, 0..1), mirror(1, 0..2)], 0).config;
+    assert_eq!(present(&VdevConfig::parse(&twice).unwrap(), MemoryDevice::writable(64 << 20)), 2);
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! The vdevs of an open pool.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use base::{Guid, Txg};
 use nvlist::NvList;
-use ondisk::Dva;
 use ondisk::indirect::IndirectMapping;
-use ondisk::label::key;
+use ondisk::label::{LABEL_SIZE, key};
+use ondisk::{Dva, VDEV_LABEL_START_SIZE};
 
 use crate::config::{VdevConfig, VdevType};
 use crate::device::Device;
@@ -126,9 +127,34 @@ impl Shape {
     }
 }
 
+/// Bytes of the metaslabs of a top-level vdev.
+fn metaslab_bytes(top: &VdevConfig) -> u64 {
+    let shift = u32::try_from(top.ms_shift).unwrap_or(u32::MAX);
+    let count = if shift == 0 { None } else { top.asize.checked_shr(shift) };
+    count.map_or(0, |count| count << shift)
+}
+
+/// Notes how much of the `bytes` of a vdev each leaf below has, at least (OpenZFS: `vdev_get_min_asize`). The depth is that of a configuration.
+fn leaf_shares(vdev: &VdevConfig, bytes: u64, shares: &mut HashMap<Guid, u64>) {
+    if vdev.kind.is_leaf() {
+        shares.insert(vdev.guid, bytes);
+    }
+    let each = match vdev.kind {
+        VdevType::Raidz | VdevType::Draid => bytes.div_ceil(vdev.children.len().max(1) as u64),
+        _ => bytes,
+    };
+    vdev.children.iter().for_each(|child| leaf_shares(child, each, shares));
+}
+
+/// Bytes between the labels of a device of `size` bytes.
+const fn room_for_blocks(size: u64) -> u64 {
+    (size - size % LABEL_SIZE).saturating_sub(VDEV_LABEL_START_SIZE + 2 * LABEL_SIZE)
+}
+
 impl VdevTree {
     /// Opens the vdevs of the root `config`; `found` gives the device of a leaf. Leaves without a device count as missing, and so may whole top-level vdevs:
-    /// what can be read is read, and [`VdevTree::status`] tells the rest.
+    /// what can be read is read, and [`VdevTree::status`] tells the rest. A device that has become too small for the vdev's metaslabs is only read:
+    /// the labels at its end would be written over blocks. Opened for writing, it counts as missing.
     ///
     /// # Errors
     /// [`Error::Config`] for a configuration that cannot be.
@@ -136,13 +162,21 @@ impl VdevTree {
         if config.kind != VdevType::Root {
             return Err(Error::config(config.guid, "not the root of a pool"));
         }
+        let mut shares = HashMap::new();
+        config.children.iter().for_each(|top| leaf_shares(top, metaslab_bytes(top), &mut shares));
+        // a device is one leaf, whatever a configuration says
+        let shares = RefCell::new(shares);
+        let found = |guid| {
+            let share = shares.borrow_mut().remove(&guid)?;
+            found(guid).filter(|device| !device.is_writable() || room_for_blocks(device.size()) >= share)
+        };
         let mut leaves = Vec::new();
         let mut tops = Vec::with_capacity(config.children.len());
         for (id, child) in config.children.iter().enumerate() {
             if child.id != id as u64 {
                 return Err(Error::config(child.guid, format!("number {} in place {id}", child.id)));
             }
-            tops.push(TopVdev::open(child, found, &mut leaves)?);
+            tops.push(TopVdev::open(child, &found, &mut leaves)?);
         }
         let by_guid = leaves.iter().map(|leaf: &Arc<Leaf>| (leaf.guid(), leaf.index())).collect();
         Ok(VdevTree { config: config.clone(), tops, leaves, by_guid })

@@ -23,6 +23,8 @@ use crate::{Error, Pool};
 const WINDOW_BLOCKS: u64 = 512;
 /// More metaslabs than any vdev has.
 pub(super) const METASLABS_MAX: u64 = 1 << 18;
+/// More metaslabs than any pool has: each takes some hundred bytes of memory.
+const POOL_METASLABS_MAX: u64 = 1 << 21;
 
 /// How blocks lie on a vdev of the tree.
 struct TreeLayout {
@@ -133,7 +135,12 @@ pub(super) fn objects(top: &TopVdev) -> TopObjects {
 /// All that the MOS says of the pool's space: per vdev, and the logs.
 pub(super) fn read(pool: &Pool, mos: &Mos) -> Result<(BTreeMap<u32, Stored>, LogSpace), Error> {
     let mut vdevs = BTreeMap::new();
-    for top in pool.tree().tops().iter().filter(|top| top.is_concrete()) {
+    let tops = || pool.tree().tops().iter().filter(|top| top.is_concrete());
+    let metaslabs = tops().try_fold(0, |sum, top| Ok::<u64, Error>(sum + metaslab_count(top)?))?;
+    if metaslabs > POOL_METASLABS_MAX {
+        return Err(Error::corrupt(0, format!("the pool has {metaslabs} metaslabs")));
+    }
+    for top in tops() {
         vdevs.insert(number(top)?, read_top(mos, top)?);
     }
     let shifts: BTreeMap<u32, u32> = pool
