@@ -70,6 +70,25 @@ pub trait Device: Send + Sync + Debug {
         Ok(())
     }
 
+    /// Writes as [`Device::write_at`] does, and returns when that is on stable storage, where another machine sees it; of what else was
+    /// written nothing is known.
+    ///
+    /// # Errors
+    /// As [`Device::write_at`] and [`Device::flush`].
+    fn write_through_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_at(offset, data)?;
+        self.flush()
+    }
+
+    /// Forgets what this machine keeps of a range in memory, so that the next read tells what another one has written there.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+
     /// Whether [`Device::write_at`] can work at all.
     fn is_writable(&self) -> bool {
         false
@@ -152,7 +171,12 @@ impl FileDevice {
             lock(&file, path)?;
         }
         let kind = if is_block { block_kind(&file) } else { DeviceKind::FILE };
-        Ok(FileDevice { file, size, path: path.to_owned(), writable, kind })
+        let device = FileDevice { file, size, path: path.to_owned(), writable, kind };
+        if is_block {
+            // another machine may have had the device since it was last looked at here
+            let _kept = device.forget(0, size);
+        }
+        Ok(device)
     }
 
     fn open_file(path: &Path, writable: bool) -> io::Result<(File, u64, bool)> {
@@ -282,6 +306,30 @@ impl Device for FileDevice {
 
     fn flush(&self) -> io::Result<()> {
         if self.writable { self.file.sync_data() } else { Ok(()) }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn write_through_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+        if !self.writable {
+            return Err(read_only());
+        }
+        within(self.size, offset, data.len())?;
+        // with all that others have written on its way, a flush could take long
+        match pwritev2(&self.file, &[IoSlice::new(data)], offset, ReadWriteFlags::DSYNC) {
+            Ok(done) if done == data.len() => Ok(()),
+            Ok(_) | Err(Errno::INTR | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                self.write_at(offset, data)?;
+                self.flush()
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
+        let Some(len) = std::num::NonZeroU64::new(len) else { return Ok(()) };
+        Ok(rustix::fs::fadvise(&self.file, offset, Some(len), rustix::fs::Advice::DontNeed)?)
     }
 
     fn is_writable(&self) -> bool {
@@ -418,7 +466,7 @@ mod tests {
         own.read_at(0, &mut magic).unwrap();
         assert_eq!(&magic, b"\x7fELF");
         assert!(own.read_at(own.size() - 3, &mut magic).is_err());
-        assert!(own.write_at(0, b"x").is_err());
+        assert!(own.write_at(0, b"x").is_err() && own.write_through_at(0, b"x").is_err());
     }
 
     #[test]
@@ -434,6 +482,9 @@ mod tests {
         let pieces = [IoSlice::new(b"abc"), IoSlice::new(b""), IoSlice::new(b"defg")];
         first.write_vectored_at(100, &pieces).unwrap();
         first.flush().unwrap();
+        first.write_through_at(103, b"defg").unwrap();
+        first.forget(0, 4096).unwrap();
+        assert!(first.write_through_at((1 << 20) - 3, b"defg").is_err());
         assert!(first.write_vectored_at((1 << 20) - 6, &pieces).is_err());
         let mut buf = [0; 7];
         first.read_at(100, &mut buf).unwrap();

@@ -73,6 +73,14 @@ impl Device for Latency {
         self.slowly(|device| device.flush())
     }
 
+    fn write_through_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.slowly(|device| device.write_through_at(offset, data))
+    }
+
+    fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.device.forget(offset, len)
+    }
+
     fn is_writable(&self) -> bool {
         self.device.is_writable()
     }

@@ -116,6 +116,17 @@ impl Leaf {
         self.unflushed.store(true, Ordering::Release);
     }
 
+    /// Writes to its device, to where other machines see it at once.
+    pub(crate) fn write_through(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let device = self.device.as_ref().ok_or(Error::NoDevice { leaf: self.guid })?;
+        device.write_through_at(offset, data).map_err(|source| {
+            self.wrote();
+            // the system may tell so of what others wrote
+            self.failed_flushes.fetch_add(1, Ordering::AcqRel);
+            Error::Write { device: device.name(), offset, len: data.len() as u64, source }
+        })
+    }
+
     /// Brings to stable storage what was written. Any number of threads may write and flush.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let Some(device) = &self.device else { return Ok(()) };

@@ -14,6 +14,8 @@
 //!
 //! Who imports a pool for reading watches it as well, and claims nothing: what another machine writes meanwhile would be read wrongly.
 //!
+//! Machines that share devices do not share memory: what is written goes to the device at once, and what is looked for is read from there.
+//!
 //! The time to watch comes from the disk; one that is absurd is refused, not waited for.
 
 use std::collections::BTreeSet;
@@ -24,7 +26,7 @@ use std::time::{Duration, Instant};
 use base::{Env, Guid, tunable};
 use ondisk::{MmpConfig, Uberblock};
 use parking_lot::{Condvar, Mutex};
-use vdev::label::{read_uberblocks, write_heartbeat};
+use vdev::label::{read_uberblocks_anew, write_heartbeat};
 use vdev::{Leaf, TopVdev, VdevConfig, VdevTree, VdevType};
 
 use crate::Error;
@@ -160,6 +162,10 @@ impl Multihost {
             if !state.on || state.stop {
                 continue;
             }
+            // a pool that is suspended is another machine's to take
+            if txgs.failed().is_some() {
+                return;
+            }
             let silence = interval().saturating_mul(u32::try_from(fail_intervals()).unwrap_or(u32::MAX));
             if !silence.is_zero() && state.last.elapsed() > silence {
                 let ms = state.last.elapsed().as_millis() as u64;
@@ -214,15 +220,14 @@ fn labelled(tree: &VdevTree) -> impl Iterator<Item = (&TopVdev, &Leaf)> {
 }
 
 fn write(top: &TopVdev, leaf: &Leaf, uberblock: &Uberblock, label: usize) -> bool {
-    let device = leaf.device();
-    device.is_some_and(|device| write_heartbeat(&**device, top.ashift().into(), uberblock, label).is_ok())
+    write_heartbeat(leaf, top.ashift().into(), uberblock, label).is_ok()
 }
 
 /// The best uberblock on any device now.
 fn best(tree: &VdevTree) -> Option<Uberblock> {
     let of = |(top, leaf): (&TopVdev, &Leaf)| {
         let device = leaf.device()?;
-        read_uberblocks(&**device, top.ashift().into()).into_iter().next()
+        read_uberblocks_anew(&**device, top.ashift().into()).into_iter().next()
     };
     with_labels(tree).filter_map(of).max_by_key(Uberblock::rank)
 }
@@ -312,8 +317,7 @@ fn claim(tree: &VdevTree, seen: &Uberblock, mmp: &MmpConfig, env: &Env) -> Resul
 fn write_claim(tree: &VdevTree, uberblock: &Uberblock) -> Result<(), Error> {
     for top in tree.tops().iter().filter(|top| top.is_concrete()) {
         let own = labelled(tree).filter(|(of, _)| of.id() == top.id());
-        let flushed = |leaf: &Leaf| leaf.device().is_some_and(|device| device.flush().is_ok());
-        let took = own.filter(|(_, leaf)| write(top, leaf, uberblock, 0) && flushed(leaf));
+        let took = own.filter(|(_, leaf)| write(top, leaf, uberblock, 0));
         let took: BTreeSet<Guid> = took.map(|(_, leaf)| leaf.guid()).collect();
         if !is_seen_by_all(top.config(), &took) && !top.config().is_log {
             return Err(Error::ClaimNotWritten { vdev: top.guid() });

@@ -147,6 +147,16 @@ pub fn read_uberblocks(dev: &dyn Device, ashift: u64) -> Vec<Uberblock> {
     all
 }
 
+/// As [`read_uberblocks`], of a device that another machine may be writing: what this one keeps of it in memory does not count.
+#[must_use]
+pub fn read_uberblocks_anew(dev: &dyn Device, ashift: u64) -> Vec<Uberblock> {
+    for offset in (0..layout::LABELS).filter_map(|label| place(dev, label).ok()) {
+        // what cannot be forgotten is read as it was
+        let _kept = dev.forget(offset + layout::RING_OFFSET, layout::RING_SIZE as u64);
+    }
+    read_uberblocks(dev, ashift)
+}
+
 /// Puts the best uberblock first (highest txg, then latest, then highest multihost sequence) and drops repetitions.
 pub fn sort_uberblocks(all: &mut Vec<Uberblock>) {
     all.sort_by_key(|ub| std::cmp::Reverse(ub.rank()));

@@ -420,14 +420,15 @@ fn write_uberblock(device: &dyn Device, ashift: u64, ub: &Uberblock) -> Copies {
     (0..layout::LABELS).map(each).collect()
 }
 
-/// Writes `ub` into the slot of label `index` that the sync leaves alone, so that other hosts see that the pool is in use.
+/// Writes `ub` into the slot of label `index` of a leaf that the sync leaves alone, to where other hosts see that the pool is in use.
 ///
 /// # Errors
-/// [`Error::TooSmall`], [`Error::Write`].
-pub fn write_heartbeat(device: &dyn Device, ashift: u64, ub: &Uberblock, index: usize) -> Result<(), Error> {
+/// [`Error::TooSmall`], [`Error::Write`], [`Error::NoDevice`].
+pub fn write_heartbeat(leaf: &Leaf, ashift: u64, ub: &Uberblock, index: usize) -> Result<(), Error> {
+    let device = leaf.device().ok_or(Error::NoDevice { leaf: leaf.guid() })?;
     let within = ((layout::uberblock_count(ashift) - MMP_SLOTS) as u64) << layout::uberblock_shift(ashift);
-    let offset = place(device, index)? + layout::RING_OFFSET + within;
-    write(device, offset, &encode_uberblock(ub, ashift, offset))
+    let offset = place(&**device, index)? + layout::RING_OFFSET + within;
+    leaf.write_through(offset, &encode_uberblock(ub, ashift, offset))
 }
 
 /// Whether a leaf took a copy of what it was given, and has it on stable storage.
