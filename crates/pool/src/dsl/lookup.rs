@@ -1,5 +1,7 @@
 //! Names and numbers in the MOS as it is while a txg is synced (OpenZFS: `dsl_dir_hold`, `dsl_dataset_hold`).
 
+use std::collections::BTreeMap;
+
 use dmu::{MatchMode, Tx};
 use ondisk::dsl::{DslDatasetPhys, DslDirPhys};
 
@@ -140,6 +142,12 @@ impl Mos {
     pub(crate) fn snapshot_name(&self, snap: &Live) -> Result<String, Error> {
         let head = self.dataset_phys(self.dir_phys(snap.phys.dir_obj)?.head_dataset_obj)?;
         self.name_of(head.snapnames_zapobj, snap.id)
+    }
+
+    /// The names of all snapshots of a head, by their objects.
+    pub(crate) fn snapshot_names(&self, head: &DslDatasetPhys) -> Result<BTreeMap<u64, String>, Error> {
+        let named = mos::named_entries(&self.zap(head.snapnames_zapobj)?)?;
+        Ok(named.into_iter().map(|(name, id)| (id.first(), name)).collect())
     }
 
     /// The full name of directory `id`, in the pool `pool`.

@@ -113,7 +113,11 @@ impl Spa {
         };
         let in_snaps = (sum(&moved, since)?.wrapping_add(sum(&own, since)?), sum(&left, origin.phys.creation_txg)?);
         let unique = dead(&first_own, origin.phys.prev_snap_txg)?.used;
-        let named = |ds: Live| Ok::<_, Error>((ds.clone(), mos.snapshot_name(&ds)?));
+        let mut names = mos.snapshot_names(&origin_head.phys)?;
+        let named = |ds: Live| {
+            let name = names.remove(&ds.id).ok_or_else(|| Error::corrupt(ds.id, "a snapshot without a name"))?;
+            Ok::<_, Error>((ds, name))
+        };
         let moved = moved.into_iter().map(named).collect::<Result<Vec<_>, _>>()?;
         Ok(Promotion {
             clone,

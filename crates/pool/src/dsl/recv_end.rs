@@ -251,14 +251,19 @@ impl Spa {
 
     /// The target's snapshots after the one that the stream goes on from: they can go.
     fn after_base(&self, mos: &Mos, req: &RecvBegin, received: &Live, target: &Live) -> Result<Vec<Doomed>, Error> {
+        if target.phys.prev_snap_obj == received.phys.prev_snap_obj {
+            return Ok(Vec::new());
+        }
         let (mut doomed, mut at) = (Vec::new(), target.clone());
+        let (fs, mut names) = (mos.full_name(self.name(), target)?, mos.snapshot_names(&target.phys)?);
         while at.phys.prev_snap_obj != received.phys.prev_snap_obj {
             let snap = mos.before(&at)?;
             let Some(snap) = snap.filter(|snap| snap.phys.dir_obj == target.phys.dir_obj) else {
                 return req.refuse(Refusal::Invalid("what was received does not descend from the target"));
             };
             at = snap.clone();
-            let one = Doomed { name: mos.full_name(self.name(), &snap)?, snap };
+            let short = names.remove(&snap.id).ok_or_else(|| Error::corrupt(snap.id, "a snapshot without a name"))?;
+            let one = Doomed { name: format!("{fs}@{short}"), snap };
             self.check_doomed(mos, &one, false)?;
             doomed.push(one);
         }
