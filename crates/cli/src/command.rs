@@ -23,6 +23,13 @@ pub(crate) struct Command {
     pub(crate) run: Option<fn(&Call<'_>) -> Outcome>,
 }
 
+impl Command {
+    /// Whether its option `-c` runs scripts.
+    fn runs_scripts(&self) -> bool {
+        self.options.starts_with("c:")
+    }
+}
+
 /// A command that is called.
 pub(crate) struct Call<'a> {
     /// Which.
@@ -45,8 +52,8 @@ pub(crate) struct Tool {
     pub(crate) epilogue: fn(Option<&str>, &mut dyn Write) -> io::Result<()>,
 }
 
-/// Commands without an implementation that make sense without an argument.
-const BARE: [&str; 5] = ["events", "iostat", "mount", "sync", "upgrade"];
+/// The command without an implementation that makes sense without an argument.
+const BARE: &str = "events";
 
 impl Tool {
     /// Runs the tool with the arguments after its name; the exit status.
@@ -88,7 +95,12 @@ impl Tool {
     }
 
     fn call(&self, command: &'static Command, rest: &[OsString]) -> Outcome {
-        let args = args::parse(command.options, command.longs, rest).map_err(|bad| match bad {
+        let parsed = args::parse(command.options, command.longs, rest);
+        // -c alone asks which scripts there are
+        if parsed.as_ref().is_err_and(|bad| command.runs_scripts() && *bad == Bad::Unknown("c".to_owned())) {
+            return crate::zpool::list_scripts(command.name);
+        }
+        let args = parsed.map_err(|bad| match bad {
             // whichever option lacks its argument
             Bad::NoValue(_) if command.name == "create" && self.name == "zfs" => {
                 Failure::Usage("missing size argument".to_owned())
@@ -97,7 +109,7 @@ impl Tool {
         })?;
         match command.run {
             Some(run) => run(&Call { command, tool: self.name, args }),
-            None if rest.is_empty() && !BARE.contains(&command.name) => Err(Failure::Usage(String::new())),
+            None if rest.is_empty() && command.name != BARE => Err(Failure::Usage(String::new())),
             None => Err(failed(format!("'{} {}' is not in this version of Zuse", self.name, command.name))),
         }
     }

@@ -12,6 +12,7 @@ mod columns;
 mod command;
 mod error;
 mod host;
+mod iostats;
 mod json;
 mod keys;
 mod names;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     }
     let name = Path::new(&program).file_name().unwrap_or(OsStr::new("zuse"));
     let status = part_of(name, &args).unwrap_or_else(|| zuse(&args));
+    iostats::publish();
     ExitCode::from(status)
 }
 

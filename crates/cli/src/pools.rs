@@ -11,8 +11,8 @@ use pool::{OpenOptions, Pool, Spa};
 use vdev::import::Candidate;
 
 use crate::error::{Failure, failed};
-use crate::keys;
 use crate::state::{self, Imported};
+use crate::{iostats, keys};
 
 /// A pool that the command has opened.
 struct Open {
@@ -70,7 +70,8 @@ pub(crate) fn open(imported: &Imported) -> Result<Arc<Pool>, Failure> {
     if let Some(pool) = seen {
         return Ok(pool);
     }
-    let candidate = candidate(imported)?;
+    let mut candidate = candidate(imported)?;
+    iostats::watch(&mut candidate);
     let pool = Pool::open(&candidate, &options(imported))
         .map_err(|e| failed(format!("cannot open '{}': {e}", imported.name)))?;
     for (root, location) in &imported.keys {
@@ -82,6 +83,11 @@ pub(crate) fn open(imported: &Imported) -> Result<Arc<Pool>, Failure> {
     let opened = Open { record: imported.clone(), pool: pool.clone(), devices };
     OPEN.with_borrow_mut(|open| open.push(opened));
     Ok(pool)
+}
+
+/// Pools that are only read are opened anew from now on: they may have changed since.
+pub(crate) fn look_again() {
+    OPEN.with_borrow_mut(Vec::clear);
 }
 
 /// Where each device of a candidate was found, spares and cache devices included.

@@ -3,7 +3,8 @@
 //! A folder, `$ZUSE_STATE` (else `$XDG_STATE_HOME/zuse`, else `~/.local/state/zuse`), holds a file `GUID.json` for each imported
 //! pool: the name it was imported under, its devices, the options of the import, and where keys are that can be read again
 //! without asking (`file://`). Keys themselves are never stored. A file is replaced as a whole, so that a reader sees the old
-//! one or the new one. OpenZFS: `/etc/zfs/zpool.cache`, and what the kernel knows.
+//! one or the new one. Beside it, `GUID.io` has what was read and written since the import ([`iostats`](crate::iostats)).
+//! OpenZFS: `/etc/zfs/zpool.cache`, and what the kernel knows.
 
 use std::fs;
 use std::io::{self, Write};
@@ -41,7 +42,7 @@ pub(crate) struct Imported {
 }
 
 /// The folder of the state.
-fn folder() -> Result<PathBuf, Failure> {
+pub(crate) fn folder() -> Result<PathBuf, Failure> {
     let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(dir) = from("ZUSE_STATE") {
         return Ok(dir);
@@ -106,8 +107,14 @@ pub(crate) fn remember(pool: &Imported) -> Result<(), Failure> {
     })
 }
 
+/// Whether a pool is imported.
+pub(crate) fn is_remembered(guid: u64) -> bool {
+    folder().is_ok_and(|dir| dir.join(format!("{guid}.json")).exists())
+}
+
 /// Forgets a pool.
 pub(crate) fn forget(guid: u64) -> Result<(), Failure> {
+    crate::iostats::forget(base::Guid(guid));
     let path = folder()?.join(format!("{guid}.json"));
     match fs::remove_file(&path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(trouble(&path, &e)),

@@ -17,8 +17,8 @@ use vdev::{Device, FileDevice, Latency};
 use zpl::UsedByBonus;
 
 use crate::error::{Failure, failed};
-use crate::pools;
 use crate::state::Imported;
+use crate::{iostats, pools};
 
 /// How long a command waits for another one to be done with the pool.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -95,10 +95,12 @@ pub(crate) fn lock(found: &Candidate) -> Result<Candidate, vdev::Error> {
     devices.extend(aside.map(|device| (device.path.clone(), device.device.clone())));
     let again = vdev::import::scan_devices(devices).into_iter().find(|candidate| candidate.guid == found.guid);
     // whoever held the lock before may have destroyed it
-    again.ok_or_else(|| vdev::Error::Open {
+    let mut again = again.ok_or_else(|| vdev::Error::Open {
         path: paths.first().map(|path| path.display().to_string()).unwrap_or_default(),
         source: std::io::ErrorKind::NotFound.into(),
-    })
+    })?;
+    iostats::watch(&mut again);
+    Ok(again)
 }
 
 /// Opens devices for writing, all of them or none; waits for another writer to be done.
@@ -114,6 +116,12 @@ pub(crate) fn lock_paths(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> 
             done => return done,
         }
     }
+}
+
+/// Whether another process has the pool open for a change.
+pub(crate) fn is_used(record: &Imported) -> bool {
+    let devices = record.devices.iter().filter(|path| path.exists());
+    devices.into_iter().any(|path| matches!(FileDevice::open_read_write(path), Err(vdev::Error::Busy { .. })))
 }
 
 fn try_lock(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> {

@@ -157,6 +157,7 @@ sessions! {
     create 30,
     destroy 20,
     holds 15,
+    iostat 30,
     keys 20,
     names 20,
     props 30,

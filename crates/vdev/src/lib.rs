@@ -77,7 +77,7 @@ mod tree;
 mod write;
 
 pub use config::{VdevConfig, VdevType};
-pub use counted::Counted;
+pub use counted::{Counted, IoCounters, IoFigures, LATENCY_BUCKETS};
 pub use device::{Device, DeviceKind, FileDevice, MemoryDevice};
 pub use error::Error;
 pub use latency::Latency;

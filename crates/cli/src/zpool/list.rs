@@ -49,6 +49,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
     let mut done = 0;
     loop {
+        pools::look_again();
         let status = match as_json {
             true => print_json(call, &names, &columns, &options)?,
             false => print(call, &names, &columns, &options, done == 0)?,

@@ -12,11 +12,15 @@ mod export;
 mod get;
 mod history;
 mod import;
+mod iostat;
+mod iostat_table;
 mod labelclear;
+mod leaf_work;
 mod list;
 mod newdevs;
 mod reason;
 mod remove;
+mod scripts;
 mod scrub;
 mod set;
 mod show;
@@ -27,6 +31,7 @@ mod table;
 mod upgrade;
 mod vdev_props;
 mod vdevs;
+mod wait;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -40,6 +45,8 @@ use crate::columns::number_or_text;
 use crate::command::{Call, Tool};
 use crate::error::{Failure, Outcome, usage};
 use crate::pools;
+
+pub(crate) use scripts::list as list_scripts;
 
 const TOOL: Tool = Tool { name: "zpool", groups: table::GROUPS, aliases: &[], epilogue };
 

@@ -9,13 +9,17 @@ use vdev::{VdevAux, VdevState, VdevType};
 
 use super::activity::Activity;
 use super::dedup::Dedup;
+use super::leaf_work::Work;
 use super::reason::{self, Reason};
+use super::scripts::{self, Scripts};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use super::{Repeat, status_json, timestamp};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, POWER};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::iostats::{self, Record};
 use crate::pools::{self, stdout};
+use crate::state;
 
 /// How the command was called.
 pub(super) struct Options {
@@ -32,6 +36,16 @@ pub(super) struct Options {
     pub(super) trim: bool,
 }
 
+impl Options {
+    /// What is told of the work on devices.
+    pub(super) fn work(&self) -> impl Iterator<Item = Work> {
+        [(self.initialize, Work::Initialize), (self.trim, Work::Trim)]
+            .into_iter()
+            .filter(|(told, _)| *told)
+            .map(|(_, work)| work)
+    }
+}
+
 /// All that is said about a pool.
 pub(super) struct Facts {
     pub(super) pool: Arc<Pool>,
@@ -39,6 +53,7 @@ pub(super) struct Facts {
     pub(super) activity: Activity,
     pub(super) errors: Vec<ErrorEntry>,
     pub(super) reason: Reason,
+    pub(super) record: Record,
 }
 
 impl Facts {
@@ -47,7 +62,8 @@ impl Facts {
         let activity = Activity::of(pool)?;
         let errors = pool.errlog().map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
         let reason = reason::of_pool(pool, &vdevs, &activity, errors.len(), None);
-        Ok(Facts { pool: pool.clone(), vdevs, activity, errors, reason })
+        let record = iostats::record(pool.guid());
+        Ok(Facts { pool: pool.clone(), vdevs, activity, errors, reason, record })
     }
 }
 
@@ -76,16 +92,16 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             return Err(usage(format!("{text} only works with '-j' option")));
         }
     }
-    if args.has('c') {
-        return Err(failed("Can't run -c: scripts on devices are not in this version of Zuse"));
-    }
+    let scripts = scripts::wanted(args)?;
     let mut names = args.names();
     let repeat = Repeat::take(&mut names)?;
-    let mut done = 0;
+    let (mut done, mut first) = (0, true);
     loop {
+        pools::look_again();
+        let scripts = scripts.as_ref().map(|scripts| run_scripts(scripts, &names)).transpose()?;
         let status = match as_json {
-            true => status_json::print(call, &names, &options)?,
-            false => print(call, &names, &options)?,
+            true => status_json::print(call, &names, &options, scripts.as_ref())?,
+            false => print(call, &names, &options, scripts.as_ref(), &mut first)?,
         };
         done += 1;
         if status != 0 || !repeat.again(done) {
@@ -94,37 +110,56 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
 }
 
-fn print(call: &Call<'_>, names: &[String], options: &Options) -> Outcome {
+/// Runs scripts on all devices of the pools that are shown.
+fn run_scripts(scripts: &str, names: &[String]) -> Result<Scripts, Failure> {
+    let known: Vec<String> = names.iter().filter(|name| matches!(state::find(name), Ok(Some(_)))).cloned().collect();
+    let mut all = Vec::new();
+    if names.is_empty() || !known.is_empty() {
+        pools::for_each(&known, |pool| {
+            all.push((pool.clone(), Vdevs::of_pool(pool, &pools::devices(pool))?));
+            Ok(())
+        })?;
+    }
+    Ok(Scripts::run(scripts, &all, &|_| true))
+}
+
+/// Prints the pools. `first` is whether nothing was printed before: else a blank line stands between.
+fn print(call: &Call<'_>, names: &[String], options: &Options, scripts: Option<&Scripts>, first: &mut bool) -> Outcome {
     let mut out = stdout();
     if let Some(stamp) = timestamp(call)? {
         writeln!(out, "{stamp}")?;
     }
-    let (mut count, mut first) = (0, true);
+    let mut count = 0;
     let (status, _) = pools::for_each(names, |pool| {
         count += 1;
         let facts = Facts::of(pool)?;
         if options.explain && facts.reason.is_healthy() {
             if !names.is_empty() {
                 writeln!(out, "pool '{}' is healthy", pool.name())?;
-                first = false;
+                *first = false;
             }
             return Ok(());
         }
-        if !std::mem::replace(&mut first, false) {
+        if !std::mem::replace(first, false) {
             writeln!(out)?;
         }
-        print_pool(&mut out, &facts, options)
+        print_pool(&mut out, &facts, options, scripts)
     })?;
     if names.is_empty() && count == 0 && status == 0 {
         eprintln!("no pools available");
-    } else if options.explain && first && names.is_empty() {
+    } else if options.explain && *first && names.is_empty() {
         writeln!(out, "all pools are healthy")?;
     }
     out.flush()?;
     Ok(status)
 }
 
-fn print_pool(out: &mut impl Write, facts: &Facts, options: &Options) -> Result<(), Failure> {
+fn print_pool(
+    out: &mut impl Write,
+    facts: &Facts,
+    options: &Options,
+    scripts: Option<&Scripts>,
+) -> Result<(), Failure> {
     let pool = &facts.pool;
     let name = pool.name();
     writeln!(out, "  pool: {name}\n state: {}", facts.vdevs.root.state.name())?;
@@ -142,7 +177,7 @@ fn print_pool(out: &mut impl Write, facts: &Facts, options: &Options) -> Result<
     out.write_all(facts.activity.lines(&top_name).as_bytes())?;
 
     let width = facts.vdevs.width(name, options.names).max(10);
-    let table = Table { pool: name, options, width };
+    let table = Table { pool, options, width, record: &facts.record, scripts };
     table.print(out, &facts.vdevs)?;
     writeln!(out)?;
     if facts.errors.is_empty() {
@@ -160,9 +195,11 @@ fn print_pool(out: &mut impl Write, facts: &Facts, options: &Options) -> Result<
 
 /// The table of vdevs.
 struct Table<'a> {
-    pool: &'a str,
+    pool: &'a Arc<Pool>,
     options: &'a Options,
     width: usize,
+    record: &'a Record,
+    scripts: Option<&'a Scripts>,
 }
 
 impl Table<'_> {
@@ -173,7 +210,7 @@ impl Table<'_> {
         for (_, title) in more.iter().filter(|(wanted, _)| *wanted) {
             write!(out, " {title:>5}")?;
         }
-        writeln!(out)?;
+        writeln!(out, "{}", self.scripts.map(Scripts::titles).unwrap_or_default())?;
         self.vdev(out, &vdevs.root, 0, false)?;
         for class in Class::SECTIONS {
             let mut members = vdevs.root.of_class(class).peekable();
@@ -202,7 +239,7 @@ impl Table<'_> {
         }
         let leaf = vdev.children.is_empty();
         let state = if spare && vdev.state == VdevState::Healthy { "AVAIL" } else { vdev.state.name() };
-        let name = vdev.name(self.pool, self.options.names);
+        let name = vdev.name(self.pool.name(), self.options.names);
         let width = self.width.saturating_sub(depth);
         write!(out, "\t{:depth$}{name:<width$}  {state:<8}", "")?;
         if !spare {
@@ -211,7 +248,7 @@ impl Table<'_> {
                 write!(out, " {:>5}", number(n))?;
             }
             if self.options.slow {
-                let text = if leaf || self.options.parsable { "0" } else { "-" };
+                let text = if leaf || self.options.parsable { number(slow(self.record, vdev)) } else { "-".to_owned() };
                 write!(out, " {text:>5}")?;
             }
             if self.options.power {
@@ -244,15 +281,21 @@ impl Table<'_> {
         } else if vdev.non_allocating {
             text.push_str("  (non-allocating)");
         }
-        let device = vdev.children.is_empty() && vdev.kind != VdevType::Root;
-        if device && self.options.initialize {
-            text.push_str("  (uninitialized)");
+        if let Some(scripts) = self.scripts {
+            text.push_str(&scripts.cells(self.pool.name(), vdev));
         }
-        if device && self.options.trim {
-            text.push_str("  (untrimmed)");
+        let device = vdev.children.is_empty() && vdev.kind != VdevType::Root;
+        for work in self.options.work().filter(|_| device) {
+            // what cannot be read is as if it had not been done
+            text.push_str(&work.remark(&work.on(self.pool, vdev).unwrap_or_default()));
         }
         text
     }
+}
+
+/// How many operations of a device were slow since the import.
+pub(super) fn slow(record: &Record, vdev: &Vdev) -> u64 {
+    record.devices.get(&vdev.guid).map_or(0, |io| io.read.slow.saturating_add(io.write.slow))
 }
 
 /// The names of damaged files; of what has none, the numbers.

@@ -11,13 +11,16 @@ use vdev::{VdevAux, VdevState, VdevType};
 
 use super::activity::{Activity, ctime};
 use super::dedup::Dedup;
-use super::status::{Facts, Options, damaged};
+use super::leaf_work::Work;
+use super::scripts::Scripts;
+use super::status::{Facts, Options, damaged, slow};
 use super::vdevs::{Class, NameFlags, Vdev};
 use super::{describe, json_key, timestamp};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::number_or_text;
 use crate::command::Call;
 use crate::error::{Failure, Outcome};
+use crate::iostats::Record;
 use crate::{json, pools};
 
 /// How numbers are shown.
@@ -54,14 +57,14 @@ impl Numbers {
     }
 }
 
-pub(super) fn print(call: &Call<'_>, names: &[String], options: &Options) -> Outcome {
+pub(super) fn print(call: &Call<'_>, names: &[String], options: &Options, scripts: Option<&Scripts>) -> Outcome {
     let args = &call.args;
     let numbers = Numbers { parsable: options.parsable, as_int: args.has(JSON_INT) };
     let mut all = NvList::new();
     let (status, _) = pools::for_each(names, |pool| {
         let facts = Facts::of(pool)?;
         if !(options.explain && facts.reason.is_healthy()) {
-            let item = pool_json(&facts, options, numbers, args.has(JSON_FLAT_VDEVS))?;
+            let item = pool_json(&facts, options, numbers, args.has(JSON_FLAT_VDEVS), scripts)?;
             all.insert(json_key(pool, args.has(JSON_POOL_KEY_GUID)), item);
         }
         Ok(())
@@ -79,7 +82,13 @@ pub(super) fn print_pools(call: &Call<'_>, pools: NvList, as_int: bool) -> Outco
     json::print(&schema)
 }
 
-fn pool_json(facts: &Facts, options: &Options, numbers: Numbers, flat: bool) -> Result<NvList, Failure> {
+fn pool_json(
+    facts: &Facts,
+    options: &Options,
+    numbers: Numbers,
+    flat: bool,
+    scripts: Option<&Scripts>,
+) -> Result<NvList, Failure> {
     let pool = &facts.pool;
     let mut item = describe(pool, false, numbers.as_int);
     let (status, action) = facts.reason.status();
@@ -92,7 +101,7 @@ fn pool_json(facts: &Facts, options: &Options, numbers: Numbers, flat: bool) -> 
     }
     activity(&mut item, facts, options, numbers);
 
-    let writer = Writer { pool: pool.name(), options, numbers, flat };
+    let writer = Writer { pool, options, numbers, flat, record: &facts.record, scripts };
     let mut vdevs = NvList::new();
     writer.vdev(&mut vdevs, &facts.vdevs.root, 0, None, false);
     let mut sections = NvList::new();
@@ -158,10 +167,12 @@ const fn aux(aux: VdevAux) -> &'static str {
 
 /// Writes vdevs.
 struct Writer<'a> {
-    pool: &'a str,
+    pool: &'a Arc<Pool>,
     options: &'a Options,
     numbers: Numbers,
     flat: bool,
+    record: &'a Record,
+    scripts: Option<&'a Scripts>,
 }
 
 impl Writer<'_> {
@@ -182,9 +193,9 @@ impl Writer<'_> {
         if self.options.unhealthy && depth > 0 && vdev.leaves().iter().all(healthy) {
             return;
         }
-        let name = vdev.name(self.pool, self.options.names);
+        let name = vdev.name(self.pool.name(), self.options.names);
         let class = if spare { Some("spare") } else { None };
-        let mut list = describe_vdev(self.pool, vdev, self.options.names, self.numbers.as_int, class);
+        let mut list = describe_vdev(self.pool.name(), vdev, self.options.names, self.numbers.as_int, class);
         if let Some(parent) = parent.filter(|_| self.flat) {
             list.insert("parent", parent);
         }
@@ -197,6 +208,9 @@ impl Writer<'_> {
             self.amounts(&mut list, vdev, leaf);
         }
         self.remarks(&mut list, vdev, leaf);
+        if let Some(scripts) = self.scripts {
+            scripts.describe(self.pool.name(), vdev, &mut list);
+        }
 
         let mut children = NvList::new();
         for child in vdev.children.iter().filter(|c| !c.is_hidden() && (depth > 0 || c.class == Class::Normal)) {
@@ -228,7 +242,7 @@ impl Writer<'_> {
             self.numbers.bytes(list, "checkpoint_space", n);
         }
         if leaf {
-            self.numbers.count(list, "slow_ios", 0);
+            self.numbers.count(list, "slow_ios", slow(self.record, vdev));
         }
         if self.options.power {
             list.insert("power_state", "-");
@@ -250,11 +264,29 @@ impl Writer<'_> {
         } else if vdev.non_allocating {
             self.numbers.plain(list, "noalloc", 1);
         }
-        if leaf && self.options.initialize {
-            list.insert("init_state", "UNINITIALIZED");
+        for work in self.options.work().filter(|_| leaf) {
+            self.work(list, vdev, work);
         }
-        if leaf && self.options.trim {
-            list.insert("trim_state", "UNTRIMMED");
+    }
+}
+
+impl Writer<'_> {
+    fn work(&self, list: &mut NvList, vdev: &Vdev, work: Work) {
+        let progress = work.on(self.pool, vdev).unwrap_or_default();
+        let ([state, done, whole, time, errors], none) = match work {
+            Work::Initialize => {
+                (["init_state", "initialized", "to_initialize", "init_time", "init_errors"], "UNINITIALIZED")
+            }
+            Work::Trim => (["trim_state", "trimmed", "to_trim", "trim_time", "trim_errors"], "UNTRIMMED"),
+        };
+        list.insert(state, progress.state_name().unwrap_or(none));
+        if progress.state_name().is_some() {
+            self.numbers.bytes(list, done, progress.done);
+            self.numbers.bytes(list, whole, progress.size);
+            self.numbers.time(list, time, progress.time);
+            self.numbers.count(list, errors, 0);
+        }
+        if work == Work::Trim {
             self.numbers.plain(list, "trim_notsup", 0);
         }
     }

@@ -1,8 +1,8 @@
 //! The commands of `zpool`, with their options.
 
 use super::{
-    add, checkpoint, clear, create, ddtprune, destroy, export, get, history, import, labelclear, list, remove, scrub,
-    set, status, sync, upgrade, version,
+    add, checkpoint, clear, create, ddtprune, destroy, export, get, history, import, iostat, labelclear, list, remove,
+    scrub, set, status, sync, upgrade, version, wait,
 };
 use crate::args::{
     ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION, JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, Long, POWER,
@@ -109,7 +109,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
             ),
             options: "c:gLPT:vyhplqrwnH",
             longs: &[],
-            run: None,
+            run: Some(iostat::run),
         },
         Command {
             name: "status",
@@ -272,7 +272,7 @@ pub(super) static GROUPS: &[&[Command]] = &[
         usage: "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n",
         options: "HpT:t:",
         longs: &[],
-        run: None,
+        run: Some(wait::run),
     }],
     &[Command {
         name: "ddtprune",

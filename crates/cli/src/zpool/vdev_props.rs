@@ -118,7 +118,9 @@ fn resolve(pool: &Arc<Pool>, operands: &[String]) -> Result<Vec<Named>, Failure>
     let mut found = Vec::new();
     for operand in operands {
         let name = if operand == "root" { ROOT } else { operand };
-        let Some((vdev, aside)) = Vdevs::find(pool, name)? else { return Err(unresolved(pool, operands)) };
+        let Some((vdev, aside)) = Vdevs::find(pool, name)? else {
+            return Err(unresolved(pool, "a list of vdevs", operands));
+        };
         found.push(Named { name: name.to_owned(), vdev, aside: aside.then_some("spare") });
     }
     Ok(found)
@@ -142,9 +144,9 @@ fn every(pool: &Arc<Pool>) -> Result<Vec<Named>, Failure> {
     Ok(all)
 }
 
-/// What each operand is, where not all are vdevs of the pool.
-fn unresolved(pool: &Arc<Pool>, operands: &[String]) -> Failure {
-    let mut text = format!("Expected a list of vdevs in \"{}\", but got:\n", pool.name());
+/// What each operand is, where not all are what was `expected` of them.
+pub(super) fn unresolved(pool: &Arc<Pool>, expected: &str, operands: &[String]) -> Failure {
+    let mut text = format!("Expected {expected} in \"{}\", but got:\n", pool.name());
     for name in operands {
         let is_vdev = |pool: &Arc<Pool>| matches!(Vdevs::find(pool, name), Ok(Some(_)));
         let elsewhere = || {

@@ -170,7 +170,7 @@ pub(super) fn strip_dev(path: &str) -> &str {
 }
 
 /// A whole disk without the partition that OpenZFS made on it.
-fn strip_partition(path: &str) -> &str {
+pub(super) fn strip_partition(path: &str) -> &str {
     let digits = path.trim_end_matches(|c: char| c.is_ascii_digit());
     if digits.len() == path.len() {
         return path;

@@ -1,0 +1,114 @@
+//! Whether a device was initialized or trimmed: `zpool status -i`, `-t`. OpenZFS does that; what came of it is in the ZAP of the leaf.
+//!
+//! OpenZFS: `vdev_initialize_load`, `vdev_trim_load`, `print_status_initialize`, `print_status_trim`.
+
+use std::sync::Arc;
+
+use dmu::Zap;
+use pool::Pool;
+
+use super::activity::ctime;
+use super::vdevs::Vdev;
+
+/// What is done to all free space of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Initialize,
+    Trim,
+}
+
+/// States of it (OpenZFS: `vdev_initializing_state_t`, `vdev_trim_state_t`, whose numbers are the same).
+const ACTIVE: u64 = 1;
+const SUSPENDED: u64 = 3;
+const COMPLETE: u64 = 4;
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub(super) state: u64,
+    /// When that began or ended.
+    pub(super) time: u64,
+    /// Bytes from the front of the device that have been seen.
+    pub(super) done: u64,
+    /// Bytes of the device.
+    pub(super) size: u64,
+}
+
+impl Work {
+    /// What it is called in the ZAP: its state, its time, where it goes on.
+    const fn keys(self) -> [&'static str; 3] {
+        match self {
+            Work::Initialize => [
+                "com.delphix:vdev_initialize_state",
+                "com.delphix:vdev_initialize_action_time",
+                "com.delphix:next_offset_to_initialize",
+            ],
+            Work::Trim => [
+                "org.zfsonlinux:vdev_trim_state",
+                "org.zfsonlinux:vdev_trim_action_time",
+                "org.zfsonlinux:next_offset_to_trim",
+            ],
+        }
+    }
+
+    /// How far it is on a leaf.
+    pub(super) fn on(self, pool: &Arc<Pool>, vdev: &Vdev) -> Result<Progress, pool::Error> {
+        let config = pool.tree().config().walk().find(|config| config.guid == vdev.guid);
+        let Some(zap) = config.map(|config| config.leaf_zap).filter(|zap| zap.0 != 0) else {
+            return Ok(Progress::default());
+        };
+        let zap = Zap::open(pool.mos().object(zap.0)?)?;
+        let [state, time, done] = self.keys().map(|key| zap.lookup_u64(key));
+        Ok(Progress {
+            state: state?.unwrap_or(0),
+            time: time?.unwrap_or(0),
+            done: done?.unwrap_or(0),
+            size: vdev.device_size.unwrap_or(0),
+        })
+    }
+
+    /// What stands behind the line of a leaf.
+    pub(super) fn remark(self, progress: &Progress) -> String {
+        let done = match self {
+            Work::Initialize => "initialized",
+            Work::Trim => "trimmed",
+        };
+        let what = match progress.state {
+            ACTIVE => "started at",
+            SUSPENDED => "suspended, started at",
+            COMPLETE => "completed at",
+            _ => return format!("  (un{done})"),
+        };
+        let percent = match progress.state {
+            COMPLETE => 100,
+            _ => u128::from(progress.done) * 100 / (u128::from(progress.size) + 1),
+        };
+        format!("  ({percent}% {done}, {what} {})", ctime(progress.time))
+    }
+}
+
+impl Progress {
+    /// Its state as JSON has it; `None` if there never was any.
+    pub(super) fn state_name(&self) -> Option<&'static str> {
+        let state = usize::try_from(self.state).ok().filter(|state| *state != 0)?;
+        ["NONE", "ACTIVE", "CANCELED", "SUSPENDED", "COMPLETE"].get(state).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_openzfs_has_done_is_told_in_its_words() {
+        let progress = |state| Progress { state, time: 0, done: 30, size: 100 };
+        assert_eq!(Work::Initialize.remark(&progress(0)), "  (uninitialized)");
+        assert_eq!(Work::Trim.remark(&progress(2)), "  (untrimmed)");
+        let told = Work::Trim.remark(&progress(3));
+        assert!(told.starts_with("  (29% trimmed, suspended, started at "), "{told}");
+        let told = Work::Initialize.remark(&progress(4));
+        assert!(told.starts_with("  (100% initialized, completed at ") && told.ends_with(" 1970)"), "{told}");
+        assert_eq!(progress(4).state_name(), Some("COMPLETE"));
+        assert_eq!(progress(9).state_name(), None);
+    }
+}

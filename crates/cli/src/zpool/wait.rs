@@ -1,0 +1,164 @@
+//! `zpool wait`: returns when what is going on in a pool is over.
+//!
+//! There is no daemon: what goes on is the work of another command, which is waited for. Space that one left to be freed, or a checkpoint that it
+//! left to be discarded, is dealt with here. A scrub that nobody runs, or what OpenZFS began and this version cannot go on with, would be waited
+//! for without end: that is said.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
+use pool::Pool;
+use pool::prop::nicenum;
+use vdev::VdevType;
+
+use super::activity::{Activity, REBUILD_ACTIVE};
+use super::{Repeat, timestamp};
+use crate::command::Call;
+use crate::error::{Failure, Outcome, failed, usage};
+use crate::pools::{self, stdout};
+use crate::state::Imported;
+use crate::writable;
+
+/// What can be waited for, in the order of the columns.
+const ACTIVITIES: [&str; 10] =
+    ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand", "condense"];
+const DISCARD: usize = 0;
+const FREE: usize = 1;
+const REPLACE: usize = 3;
+const REMOVE: usize = 4;
+const RESILVER: usize = 5;
+const SCRUB: usize = 6;
+const EXPAND: usize = 8;
+/// A removal or an expansion that goes on (OpenZFS: `DSS_SCANNING`).
+const SCANNING: u64 = 1;
+/// How often it is looked whether the other command is done.
+const LOOK: Duration = Duration::from_millis(200);
+/// A pool that frees nothing in so many txgs has other troubles.
+const IDLE_TXGS_MAX: usize = 100;
+
+/// Bytes that each activity has before it; at least one while it goes on.
+type Left = [u64; ACTIVITIES.len()];
+
+pub(super) fn run(call: &Call<'_>) -> Outcome {
+    let args = &call.args;
+    let mut wanted = [true; ACTIVITIES.len()];
+    if let Some(words) = args.text('t') {
+        wanted = [false; ACTIVITIES.len()];
+        for word in words.split(',') {
+            let known = ACTIVITIES.iter().zip(&mut wanted).find(|(name, _)| **name == word);
+            *known.ok_or_else(|| usage(format!("invalid activity '{word}'")))?.1 = true;
+        }
+    }
+    let mut operands = args.names();
+    let repeat = Repeat::take(&mut operands)?;
+    let name = match operands.as_slice() {
+        _ if repeat.count.is_some() => return Err(usage("too many arguments")),
+        [] => return Err(usage("missing 'pool' argument")),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    let record = pools::find(name)?;
+    let every = repeat.interval.map(Duration::from_secs_f64);
+    let (mut row, mut next) = (0, Instant::now());
+    loop {
+        pools::look_again();
+        let left = left(&pools::open(&record)?)?;
+        if let Some(every) = every.filter(|_| Instant::now() >= next) {
+            print(call, &wanted, &left, row)?;
+            row += 1;
+            next += every;
+        }
+        if !is_any(&wanted, &left) {
+            return Ok(0);
+        }
+        if writable::is_used(&record) {
+            std::thread::sleep(LOOK);
+            continue;
+        }
+        // who had it may have come to the end meanwhile
+        pools::look_again();
+        let left = self::left(&pools::open(&record)?)?;
+        if is_any(&wanted, &left) {
+            finish(&record, &wanted, &left)?;
+        }
+    }
+}
+
+fn is_any(wanted: &[bool], left: &Left) -> bool {
+    wanted.iter().zip(left).any(|(wanted, left)| *wanted && *left > 0)
+}
+
+/// What each activity has before it.
+fn left(pool: &Arc<Pool>) -> Result<Left, Failure> {
+    let mut left = [0; ACTIVITIES.len()];
+    let activity = Activity::of(pool)?;
+    let space = pool.space().map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
+    left[FREE] = space.freeing;
+    left[DISCARD] = activity.checkpoint.as_ref().filter(|c| c.discarding).map_or(0, |c| c.space.max(1));
+    let removal = activity.removal.as_ref().filter(|r| r.state == SCANNING);
+    left[REMOVE] = removal.map_or(0, |r| r.to_copy.saturating_sub(r.copied).max(1));
+    let expansion = activity.expansion.as_ref().filter(|e| e.state == SCANNING);
+    left[EXPAND] = expansion.map_or(0, |e| e.to_reflow.saturating_sub(e.reflowed).max(1));
+    let runs = |s: &&ScanPhys| s.state == ScanState::Scanning && s.flags & ScanPhys::FLAG_SCRUB_PAUSED == 0;
+    if let Some(scan) = activity.scan.as_ref().filter(runs) {
+        let at = if scan.func == ScanFunc::Scrub { SCRUB } else { RESILVER };
+        left[at] = scan.to_examine.saturating_sub(scan.examined).max(1);
+    }
+    if activity.rebuilds.iter().any(|(_, rebuild)| rebuild.state == REBUILD_ACTIVE) {
+        left[RESILVER] = left[RESILVER].max(1);
+    }
+    if pool.tree().config().walk().any(|vdev| matches!(vdev.kind, VdevType::Replacing | VdevType::Spare)) {
+        left[REPLACE] = left[RESILVER];
+    }
+    Ok(left)
+}
+
+/// Does what a command can do that nobody else is at.
+fn finish(record: &Imported, wanted: &[bool], before: &Left) -> Result<(), Failure> {
+    let other = (0..ACTIVITIES.len()).find(|n| wanted[*n] && before[*n] > 0 && *n != FREE && *n != DISCARD);
+    if let Some(activity) = other {
+        return Err(failed(format!(
+            "cannot wait for {} in '{}': nobody is at it, and only a command of its own would go on with it",
+            ACTIVITIES[activity], record.name
+        )));
+    }
+    let doing = format!("cannot wait for activity in '{}'", record.name);
+    let spa = writable::open(record, &doing)?;
+    let trouble = |e: pool::Error| failed(format!("{doing}: {}", writable::why(&e)));
+    let (mut last, mut idle) = (*before, 0);
+    while is_any(wanted, &last) && idle < IDLE_TXGS_MAX {
+        spa.sync().map_err(trouble)?;
+        let now = left(&spa.view().map_err(trouble)?)?;
+        idle = if now == last { idle + 1 } else { 0 };
+        last = now;
+    }
+    spa.close().map_err(trouble)?;
+    if idle < IDLE_TXGS_MAX { Ok(()) } else { Err(failed(format!("{doing}: nothing moves on"))) }
+}
+
+/// A line of what is left (OpenZFS: `print_wait_status_row`).
+fn print(call: &Call<'_>, wanted: &[bool], left: &Left, row: usize) -> Result<(), Failure> {
+    let (scripted, exact) = (call.args.has('H'), call.args.has('p'));
+    let shown = || (0..ACTIVITIES.len()).filter(|n| wanted[*n]);
+    let width = |n: usize| ACTIVITIES[n].len().max(6) + 2;
+    let mut out = stdout();
+    if let Some(stamp) = timestamp(call)? {
+        writeln!(out, "{stamp}")?;
+    }
+    if row == 0 && !scripted {
+        shown().try_for_each(|n| write!(out, "{:>width$}", ACTIVITIES[n].to_ascii_uppercase(), width = width(n)))?;
+        writeln!(out)?;
+    }
+    for n in shown() {
+        let text = if exact { left[n].to_string() } else { nicenum(left[n]) };
+        match scripted {
+            true => write!(out, "{}{text}", if n == 0 { "" } else { "\t" })?,
+            false => write!(out, "{text:>width$}", width = width(n))?,
+        }
+    }
+    writeln!(out)?;
+    out.flush()?;
+    Ok(())
+}

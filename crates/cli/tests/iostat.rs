@@ -1,0 +1,275 @@
+//! `zpool iostat`, scripts on devices (`-c`), and `zpool wait`: what other commands do.
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/devices.rs"]
+mod devices;
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use devices::Lab;
+use support::cells;
+
+/// A pool with a mirror and a log, and some bytes in it.
+fn busy_pool() -> Lab {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank mirror /a /b log /c");
+    lab.ok("zfs create tank/files");
+    let put = lab.session.feed(&["put", "tank/files:/data"], &vec![7; 4 << 20]);
+    assert_eq!((put.code, put.err.as_str()), (0, ""));
+    lab
+}
+
+/// The numbers of a line of `-Hp`.
+fn numbers(row: &[&str]) -> Vec<u64> {
+    row.iter().skip(1).map(|cell| cell.parse().unwrap()).collect()
+}
+
+#[test]
+fn what_all_commands_did_since_the_import_is_told() {
+    let lab = busy_pool();
+    let text = lab.ok("zpool iostat -Hpv tank");
+    let rows = cells(&text);
+    let names: Vec<&str> = rows.iter().map(|row| row[0].rsplit('/').next().unwrap()).collect();
+    assert_eq!(names, ["tank", "mirror-0", "a", "b", "c"]);
+    let figures: Vec<Vec<u64>> = rows.iter().map(|row| numbers(row)).collect();
+    let (pool, mirror, a, b, log) = (&figures[0], &figures[1], &figures[2], &figures[3], &figures[4]);
+    assert!(pool[0] > 0 && pool[0] == mirror[0] && pool[1] == mirror[1], "{text}");
+    assert_eq!((a[0], a[1]), (0, 0), "{text}");
+    // each leaf is counted; rounding may take one each
+    for column in 2..6 {
+        let sum = a[column] + b[column] + log[column];
+        assert!(pool[column] >= sum && pool[column] <= sum + 3, "{text}");
+    }
+    assert!(a[3] > 0 && a[5] > 0, "{text}");
+
+    // whoever looks does nothing, and the import is the beginning
+    let histogram = |lab: &Lab| -> u64 {
+        let text = lab.ok("zpool iostat -Hpw tank");
+        let rows = cells(&text);
+        rows.iter().filter(|row| row.len() == 12).map(|row| numbers(row)[2..4].iter().sum::<u64>()).sum()
+    };
+    let before = histogram(&lab);
+    assert!(before > 10, "{before}");
+    assert_eq!(histogram(&lab), before);
+    lab.ok("zfs snapshot tank/files@s");
+    let after = histogram(&lab);
+    assert!(after > before, "{after}");
+    lab.ok("zpool export tank");
+    lab.session.ok(&["zpool", "import", "-d", lab.dir(), "tank"]);
+    assert!(histogram(&lab) < after);
+}
+
+#[test]
+fn later_lines_tell_of_what_happened_since() {
+    let lab = busy_pool();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_zuse"))
+        .args(["zpool", "iostat", "-Hpy", "tank", "3", "1"])
+        .env("ZUSE_STATE", lab.session.state())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let put = lab.session.feed(&["put", "tank/files:/more"], &vec![9; 8 << 20]);
+    assert_eq!(put.code, 0, "{put:?}");
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().unwrap(), &mut text).unwrap();
+    assert!(child.wait().unwrap().success());
+    let rows = cells(&text);
+    assert_eq!(rows.len(), 1, "{text}");
+    let figures = numbers(&rows[0]);
+    assert!(figures[3] > 0 && figures[5] > 0, "{text}");
+    assert_eq!(
+        lab.ok("zpool iostat -Hpy tank 0.1 2").lines().next().map(|line| numbers(&cells(line)[0])[2..].to_vec()),
+        Some(vec![0; 4])
+    );
+}
+
+#[test]
+fn the_table_is_that_of_openzfs() {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank mirror /a /b log /c cache /d special mirror /e /f");
+    let text = lab.ok("zpool iostat -v tank");
+    let lines: Vec<&str> = text.lines().collect();
+    let width = lab.path("a").len() + 4;
+    assert_eq!(lines[0], format!("{:width$}    capacity     operations     bandwidth ", ""));
+    assert_eq!(lines[1], format!("{:<width$}  alloc   free   read  write   read  write", "pool"));
+    assert_eq!(lines[2], format!("{}{}", "-".repeat(width), "  -----".repeat(6)));
+    let names: Vec<String> = lines[3..].iter().map(|line| line.get(..width).unwrap().trim_end().to_owned()).collect();
+    let leaf = |name: &str, depth: usize| format!("{:depth$}{}", "", lab.path(name));
+    let wanted = [
+        "tank".to_owned(),
+        "  mirror-0".to_owned(),
+        leaf("a", 4),
+        leaf("b", 4),
+        "special".to_owned(),
+        "  mirror-2".to_owned(),
+        leaf("e", 4),
+        leaf("f", 4),
+        "logs".to_owned(),
+        leaf("c", 2),
+        "cache".to_owned(),
+        leaf("d", 2),
+        "-".repeat(width),
+    ];
+    assert_eq!(names, wanted);
+    let (section, mirror) = (lines[7], lines[4]);
+    assert_eq!(section.split_whitespace().collect::<Vec<_>>(), ["special", "-", "-", "-", "-", "-", "-"]);
+    assert!(!mirror.contains(" -"), "{mirror}");
+
+    // chosen ones stand at the left
+    let chosen = lab.ok("zpool iostat tank mirror-0 /c");
+    let names: Vec<&str> = chosen.lines().skip(3).map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["mirror-0", &lab.path("c"), &"-".repeat(width)]);
+    assert!(chosen.contains("\nvdev"), "{chosen}");
+    let guid = lab.ok("zpool get -Hpo value guid tank mirror-0");
+    assert!(lab.ok(&format!("zpool iostat -gH {}", guid.trim())).starts_with(guid.trim()));
+    assert_eq!(lab.ok("zpool iostat -l tank").lines().nth(1).unwrap().split_whitespace().count(), 18);
+    // headings once, a time above each line
+    assert_eq!(lab.ok("zpool iostat -Td tank 0.01 2").lines().count(), 7);
+}
+
+#[test]
+fn scripts_run_on_each_device() {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank mirror /a /b log /c");
+    let scripts = lab.dir.path().join("scripts");
+    std::fs::create_dir(&scripts).unwrap();
+    let script = |name: &str, text: &str| {
+        let path = scripts.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    script(
+        "size",
+        "if [ \"$1\" = -h ]; then echo \"Show the size.\"; exit; fi\necho name=${VDEV_PATH##*/}; echo pool=$POOL_NAME; echo name=twice",
+    );
+    script("odd", "case $VDEV_UPATH in */b) echo extra; echo unread=1;; *) exit 3;; esac");
+    script("environment", "echo variables=$(env | grep -c -v '^\\(_\\|PWD\\|SHLVL\\|OLDPWD\\)=')");
+    let run = |words: &[&str], set: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zuse"));
+        command.args(words).env("ZUSE_STATE", lab.session.state()).env("ZPOOL_SCRIPTS_PATH", &scripts);
+        command.env("ZPOOL_SCRIPTS_AS_ROOT", "yes").env_remove("ZPOOL_SCRIPTS_ENABLED");
+        command.envs(set.iter().copied());
+        let out = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (out.status.code().unwrap(), text(&out.stdout), text(&out.stderr))
+    };
+    let (code, text, err) = run(&["zpool", "status", "-c", "size,../x,odd,nothing,environment", "tank"], &[]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let line = |text: &str, name: &str| text.lines().find(|l| l.trim_start().starts_with(name)).unwrap().to_owned();
+    assert!(line(&text, "NAME").ends_with(" CKSUM  name  pool  variables"), "{text}");
+    assert!(line(&text, "mirror-0").ends_with("     0"), "{text}");
+    assert!(line(&text, &lab.path("a")).ends_with("     0     a  tank          5"), "{text}");
+    assert!(line(&text, &lab.path("b")).ends_with("     0     b  tank          5  extra"), "{text}");
+
+    let (_, text, _) = run(&["zpool", "iostat", "-c", "size", "tank"], &[]);
+    assert!(line(&text, "pool").ends_with("  write  name  pool"), "{text}");
+    assert!(
+        line(&text, &lab.path("c")).ends_with("  c  tank") || line(&text, &lab.path("c")).ends_with("   c  tank"),
+        "{text}"
+    );
+    let (_, text, _) = run(&["zpool", "iostat", "-c", "size", "tank", &lab.path("a")], &[]);
+    assert_eq!(text.lines().count(), 5, "{text}");
+    let (_, json, _) = run(&["zpool", "status", "-j", "-c", "odd,size", "tank"], &[]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let leaf = &json["pools"]["tank"]["vdevs"]["tank"]["vdevs"]["mirror-0"]["vdevs"][&lab.path("b")];
+    assert_eq!((&leaf["name"], &leaf["extra_1"]), (&"b".into(), &"extra".into()), "{json:#}");
+
+    let (code, text, _) = run(&["zpool", "status", "-c"], &[]);
+    assert_eq!(code, 0);
+    assert!(
+        text.starts_with("Available 'zpool status -c' commands:\n")
+            && text.contains("  size            Show the size.\n"),
+        "{text}"
+    );
+    let (code, _, err) = run(&["zpool", "iostat", "-c", "size", "-c", "odd"], &[]);
+    assert_eq!((code, err.as_str()), (1, "Can't set -c flag twice\n"));
+    let (code, _, err) = run(&["zpool", "status", "-c", "size"], &[("ZPOOL_SCRIPTS_ENABLED", "0")]);
+    assert_eq!((code, err.as_str()), (1, "Can't run -c, disabled by ZPOOL_SCRIPTS_ENABLED.\n"));
+    if std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
+        let (code, _, err) = run(&["zpool", "status", "-c", "size"], &[("ZPOOL_SCRIPTS_AS_ROOT", "no")]);
+        let says = "Can't run -c with root privileges unless ZPOOL_SCRIPTS_AS_ROOT is set.\n";
+        assert_eq!((code, err.as_str()), (1, says));
+    }
+}
+
+#[test]
+fn repeated_commands_see_what_changed() {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank /a");
+    let child = Command::new(env!("CARGO_BIN_EXE_zuse"))
+        .args(["zpool", "list", "-Hpo", "allocated", "tank", "2", "2"])
+        .env("ZUSE_STATE", lab.session.state())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    lab.ok("zfs create tank/x");
+    assert_eq!(lab.session.feed(&["put", "tank/x:/data"], &vec![7; 1 << 20]).code, 0);
+    let out = child.wait_with_output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    let sizes: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(sizes.len() == 2 && sizes[1] > sizes[0], "{text}");
+}
+
+#[test]
+fn status_tells_of_slow_operations_and_of_work_on_devices() {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank mirror /a /b");
+    let told = lab.ok("zpool status -sit tank");
+    let end = |name: &str| {
+        let line = told.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        line.split_once("ONLINE").map_or(line, |(_, end)| end).to_owned()
+    };
+    assert!(end("NAME").ends_with(" CKSUM  SLOW"), "{told}");
+    assert_eq!(end("mirror-0"), "       0     0     0     -");
+    assert_eq!(end(&lab.path("a")), "       0     0     0     0  (uninitialized)  (untrimmed)");
+    let json = lab.session.json(&["zpool", "status", "-j", "-it", "tank"]);
+    let leaf = &json["pools"]["tank"]["vdevs"]["tank"]["vdevs"]["mirror-0"]["vdevs"][&lab.path("a")];
+    assert_eq!((&leaf["init_state"], &leaf["trim_state"]), (&"UNINITIALIZED".into(), &"UNTRIMMED".into()));
+
+    // a blank line stands between two times
+    let once = lab.ok("zpool status tank");
+    assert_eq!(lab.ok("zpool status tank 0.01 2"), format!("{once}\n{once}"));
+    assert_eq!(lab.ok("zpool status -x 0.01 2"), "all pools are healthy\n".repeat(2));
+    assert!(!lab.ok("zpool status -e tank").contains("mirror-0"));
+}
+
+#[test]
+fn another_command_is_waited_for() {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank /a");
+    lab.ok("zfs create -o compression=off tank/files");
+    assert_eq!(lab.session.feed(&["put", "tank/files:/data"], &vec![7; 8 << 20]).code, 0);
+    let scrub = || {
+        let child = Command::new(env!("CARGO_BIN_EXE_zuse"))
+            .args(["-o", "vdev_latency_ms=20", "zpool", "scrub", "tank"])
+            .env("ZUSE_STATE", lab.session.state())
+            .spawn()
+            .unwrap();
+        let begun = std::time::Instant::now();
+        while !lab.ok("zpool status tank").contains("scrub in progress") {
+            assert!(begun.elapsed() < Duration::from_secs(120), "the scrub does not begin");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child
+    };
+    let mut child = scrub();
+    let told = lab.ok("zpool wait -t scrub tank 60");
+    assert!(told.starts_with("   SCRUB\n") && told.lines().count() == 2, "{told}");
+    assert!(lab.ok("zpool status tank").contains("scrub repaired 0B"), "{told}");
+    assert!(child.wait().unwrap().success());
+
+    // one that nobody runs has no end
+    let mut child = scrub();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    lab.fails("zpool wait tank", 1, "cannot wait for scrub in 'tank': nobody is at it");
+    assert_eq!(lab.ok("zpool wait -t free,discard tank"), "");
+    lab.ok("zpool scrub tank");
+    assert_eq!(lab.ok("zpool wait tank"), "");
+    lab.export_and_judge("tank");
+}
