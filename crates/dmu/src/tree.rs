@@ -46,9 +46,11 @@ impl Indirect {
         raw.map_or(BlkPtr::HOLE, |raw| BlkPtr::from_bytes(raw, self.endian))
     }
 
-    /// All pointers.
+    /// Its pointers up to the last that is not empty.
     pub(crate) fn pointers(&self) -> Vec<BlkPtr> {
-        BlkPtr::decode_all(&self.buf, self.endian)
+        let used = self.buf.as_chunks().0.iter().rposition(|raw| *raw != [0; BLKPTR_SIZE]);
+        let end = used.map_or(0, |last| (last + 1) * BLKPTR_SIZE);
+        BlkPtr::decode_all(self.buf.get(..end).unwrap_or(&self.buf), self.endian)
     }
 
     /// Number of pointers.

@@ -320,6 +320,14 @@ impl<'a> Leaf<'a> {
         hash.checked_shr(64 - u32::from(self.header.prefix_len)).unwrap_or(0) == self.header.prefix
     }
 
+    /// The first hash that belongs behind this leaf; `None` if it is the last.
+    #[must_use]
+    pub fn behind(&self) -> Option<u64> {
+        let below = 64 - u32::from(self.header.prefix_len);
+        let span = 1u64.checked_shl(below)?;
+        self.header.prefix.checked_shl(below)?.checked_add(span)
+    }
+
     /// The entries of chain `n`, with their chunk numbers. A chain that is longer than there are chunks, or leads to a chunk
     /// that is no entry, ends with an error.
     pub fn chain(&self, n: usize) -> impl Iterator<Item = Result<(u16, LeafEntry), Error>> + use<'a> {
@@ -406,6 +414,16 @@ impl<'a> Leaf<'a> {
         Ok(out)
     }
 
+    /// The first integer of an entry's value, 0 if it has none.
+    ///
+    /// # Errors
+    /// As [`Leaf::array`].
+    pub fn first_int(&self, entry: &LeafEntry) -> Result<u64, Error> {
+        let Some(piece) = self.pieces(entry.value_chunk, entry.value_len()).next() else { return Ok(0) };
+        let bytes = piece?.iter().take(entry.value_intlen.into());
+        Ok(bytes.fold(0, |int, byte| int << 8 | u64::from(*byte)))
+    }
+
     /// Whether the array that begins in chunk `first` is `expected`. A broken array is not.
     #[must_use]
     pub fn array_is(&self, first: u16, mut expected: &[u8]) -> bool {
@@ -421,13 +439,25 @@ impl<'a> Leaf<'a> {
     /// # Errors
     /// As [`Leaf::array`].
     pub fn name(&self, entry: &LeafEntry, word_keys: bool) -> Result<Vec<u8>, Error> {
-        let ints = usize::from(entry.name_numints);
-        if word_keys {
-            return self.array(entry.name_chunk, ints * 8);
-        }
-        let mut name = self.array(entry.name_chunk, ints)?;
-        name.truncate(bytes::until_nul(&name).len());
+        let mut name = Vec::new();
+        self.name_into(entry, word_keys, &mut name)?;
         Ok(name)
+    }
+
+    /// As [`Leaf::name`], in place of what `name` holds.
+    ///
+    /// # Errors
+    /// As [`Leaf::array`].
+    pub fn name_into(&self, entry: &LeafEntry, word_keys: bool, name: &mut Vec<u8>) -> Result<(), Error> {
+        name.clear();
+        let ints = usize::from(entry.name_numints);
+        for piece in self.pieces(entry.name_chunk, if word_keys { ints * 8 } else { ints }) {
+            name.extend_from_slice(piece?);
+        }
+        if !word_keys {
+            name.truncate(bytes::until_nul(name).len());
+        }
+        Ok(())
     }
 
     /// The name of an entry as it is stored, with its NUL; with `word_keys` as [`Leaf::name`].

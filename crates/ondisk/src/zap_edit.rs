@@ -126,6 +126,12 @@ pub fn micro_entry(name: &[u8], value: u64, cd: u32) -> Option<[u8; MZAP_ENT_LEN
     Some(out)
 }
 
+/// Gives all entries of a micro ZAP's block the value `value`. The block is little-endian.
+pub fn fill_micro(block: &mut [u8], value: u64) {
+    let entries = block.as_chunks_mut::<MZAP_ENT_LEN>().0.iter_mut().skip(1);
+    entries.filter(|entry| entry[MZAP_ENT_LEN - MZAP_NAME_LEN] != 0).for_each(|entry| put(entry, 0, &E.put_u64(value)));
+}
+
 /// A value to be stored: integers of one size, their bytes big-endian.
 #[derive(Clone, Copy, Debug)]
 pub struct LeafValue<'a> {
@@ -456,6 +462,35 @@ impl<'a> LeafMut<'a> {
         }
         self.block.copy_from_slice(&low);
         Ok(high)
+    }
+
+    /// Gives all entries, whose values must be numbers of 64 bits, the value `value`. Tells how many there are.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the leaf is broken, or another value in it.
+    pub fn fill(&mut self, value: u64) -> Result<u64, Error> {
+        let leaf = self.view()?;
+        let mut values = Vec::with_capacity(usize::from(leaf.header.nentries).min(self.capacity()));
+        for chain in 0..leaf.hash_entries() {
+            for found in leaf.chain(chain) {
+                let (_, entry) = found?;
+                if !leaf.holds(entry.hash) || leaf.chain_of(entry.hash) != chain {
+                    return Err(bad("hash of an entry", entry.hash));
+                }
+                if (entry.value_intlen, entry.value_numints) != (8, 1) {
+                    return Err(bad("length of a number", entry.value_len() as u64));
+                }
+                if self.kind(entry.value_chunk) != Some(CHUNK_ARRAY) {
+                    return Err(bad("array chunk", entry.value_chunk.into()));
+                }
+                values.push(entry.value_chunk);
+            }
+        }
+        for chunk in &values {
+            let at = self.chunk_at(*chunk) + 1;
+            put(self.block, at, &value.to_be_bytes());
+        }
+        Ok(values.len() as u64)
     }
 
     /// Sets the prefix: when two siblings become one.

@@ -12,7 +12,7 @@ use ondisk::dsl::{DeadlistPhys, dir_keys};
 use ondisk::{BlkPtr, ObjectType};
 
 use crate::bpobj::{Bpobj, Space};
-use crate::mos::{self, Mos};
+use crate::mos::Mos;
 use crate::{Dataset, Dir, Error};
 
 /// A deadlist or livelist.
@@ -38,12 +38,14 @@ impl Deadlist {
             return Ok(Deadlist { mos: mos.clone(), id, body: Body::Old(Bpobj::open(mos, id)?) });
         }
         let phys = Mos::bonus(&object, DeadlistPhys::decode)?;
+        let zap = mos.zap(id)?;
         let mut lists = Vec::new();
-        for (key, value) in mos::named_entries(&mos.zap(id)?)? {
-            let txg = u64::from_str_radix(&key, 16)
-                .map_err(|_| Error::corrupt(id, format!("deadlist key '{key}' is no number")))?;
-            lists.push((Txg(txg), value.first()));
-        }
+        zap.for_each_number(&mut |key: &[u8], list| {
+            let txg = str::from_utf8(key).ok().and_then(|key| u64::from_str_radix(key, 16).ok());
+            let broken = || Error::corrupt(id, format!("deadlist key '{}' is no number", key.escape_ascii()));
+            lists.push((Txg(txg.ok_or_else(broken)?), list));
+            Ok::<(), Error>(())
+        })?;
         lists.sort_unstable();
         Ok(Deadlist { mos: mos.clone(), id, body: Body::Keyed { phys, lists } })
     }

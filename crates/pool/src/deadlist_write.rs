@@ -1,7 +1,8 @@
 //! Deadlists that change (OpenZFS: `dsl_deadlist.c`, the writing half). Only the thread that syncs does so.
 //!
 //! The deadlist of the n-th snapshot has n keys, nearly all with the shared empty list. So whatever concerns many keys is one change:
-//! a deadlist is made of all its keys at once ([`Deadlist::create_with`]), and put in a new order at once ([`Deadlist::rebuild`]).
+//! a deadlist is made of all its keys at once ([`Deadlist::create_with`]), put in a new order at once ([`Deadlist::rebuild`]), and made of another one
+//! by its blocks ([`Deadlist::succeed`]).
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,25 @@ use crate::bpobj::{Bpobj, Space};
 use crate::bpobj_write::{EmptyCount, LIST_BLOCK, create_empties, create_empty, drop_empties, drop_empty, empty_list};
 use crate::deadlist::{Body, Deadlist};
 use crate::mos::Mos;
+use crate::spa::mosw::SMALL_INDIRECT_SHIFT;
 
 const OURS: Endian = Endian::Little;
 /// From so many changed keys on, the ZAP of a deadlist is written anew.
 const REWRITE_MIN: usize = 32;
+
+/// A new deadlist.
+const NEW: NewZap = NewZap {
+    object_type: ObjectType::DEADLIST,
+    id: None,
+    normflags: 0,
+    flags: 0,
+    block_shift: 0,
+    indirect_shift: SMALL_INDIRECT_SHIFT,
+    bonus_type: ObjectType::DEADLIST_HDR,
+    bonus_len: DeadlistPhys::SIZE,
+    slots: 0,
+    salt: 0,
+};
 
 /// What a deadlist shall hold: its keys, and the lists of each, none of them the shared empty one.
 pub(crate) type Lists = BTreeMap<Txg, Vec<u64>>;
@@ -26,14 +42,33 @@ pub(crate) type Lists = BTreeMap<Txg, Vec<u64>>;
 impl Deadlist {
     /// Makes a deadlist without keys.
     pub(crate) fn create(mos: &Mos, tx: &Tx) -> Result<u64, Error> {
-        let new = NewZap {
-            object_type: ObjectType::DEADLIST,
-            bonus_type: ObjectType::DEADLIST_HDR,
-            bonus_len: DeadlistPhys::SIZE,
-            ..NewZap::default()
-        };
-        let zap = Zap::create_with(tx, &mos.objset, &new)?;
+        let zap = Zap::create_with(tx, &mos.objset, &NEW)?;
         zap.object().set_bonus(tx, &DeadlistPhys::default().encode(OURS))?;
+        Ok(zap.object().id())
+    }
+
+    /// The deadlist of what follows a snapshot that takes over deadlist `old`: the keys of that one and `more`, all lists empty (OpenZFS:
+    /// `dsl_deadlist_clone`, `dsl_deadlist_add_key`). `last_snapshot` as for [`Deadlist::clone_with`].
+    pub(crate) fn succeed(
+        (mos, tx): (&Mos, &Tx),
+        old: u64,
+        last_snapshot: u64,
+        more: &[Txg],
+        count: &mut EmptyCount<'_>,
+    ) -> Result<u64, Error> {
+        let is_old = mos.object(old)?.phys().object_type == ObjectType::BPOBJ;
+        if is_old || count(0)?.is_none() {
+            return Deadlist::open(mos, old)?.clone_with(tx, Txg(u64::MAX), last_snapshot, more, count);
+        }
+        let empty = create_empty(mos, tx, count)?;
+        let zap = mos.zap(old)?.create_like(tx, &NEW, empty)?;
+        zap.object().set_bonus(tx, &DeadlistPhys::default().encode(OURS))?;
+        more.iter().try_for_each(|key| zap.update_int(tx, key.0, empty))?;
+        match zap.count() {
+            0 => drop_empty(mos, tx, count)?,
+            1 => {}
+            keys => drop(count(keys as i64 - 1)?),
+        }
         Ok(zap.object().id())
     }
 
@@ -280,11 +315,6 @@ impl Deadlist {
         let empties = create_empties(&self.mos, tx, keys.len(), count)?;
         let lists: Vec<(Txg, u64)> = keys.into_iter().zip(empties).collect();
         Deadlist::create_with(&self.mos, tx, &lists)
-    }
-
-    /// [`Deadlist::clone_with`] of a deadlist that has keys, and no more.
-    pub(crate) fn clone_until(&self, tx: &Tx, until: Txg, count: &mut EmptyCount<'_>) -> Result<u64, Error> {
-        self.clone_with(tx, until, 0, &[], count)
     }
 
     /// The txgs of the snapshots before each of a chain (OpenZFS: `dsl_deadlist_regenerate`).

@@ -2,7 +2,8 @@
 //!
 //! A [`Job`] takes one dnode from what is on disk to what shall be. The jobs of a batch go together: blocks are freed, trees grow
 //! taller, all new leaves are written, then all indirect blocks of level 1 that changed, and so on up. Nothing of the old tree is
-//! touched. Indirect blocks that have a change below them are kept decoded in [`Job::edits`].
+//! touched. Indirect blocks that have a change below them are kept decoded in [`Job::edits`], without the holes at their end: most objects have few
+//! blocks, and an indirect block has room for a thousand pointers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use base::bytes::with_bits;
 use base::{Endian, Txg};
-use ondisk::{BlkPtr, DnodePhys, ObjectType, SECTOR_SHIFT};
+use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType, SECTOR_SHIFT};
 use zio::{Bookmark, Buf, HeldWrites, Payload, WriteCx, WriteReq, Zio};
 
 use super::dnode::{Block, Placed};
@@ -18,7 +19,7 @@ use super::{SyncCx, WritePolicy};
 use crate::Error;
 use crate::tree::Tree;
 
-/// Leaves are written in batches of about so many bytes; the pool is told of each.
+/// Blocks of a level are written in batches of about so many bytes; the pool is told of each of leaves.
 const BATCH_BYTES: u64 = 64 << 20;
 
 /// One dnode on its way to disk.
@@ -45,7 +46,25 @@ pub(crate) struct Job {
 /// An indirect block that changes.
 struct Edit {
     orig: BlkPtr,
+    /// Up to the last that is not empty; those behind it are.
     pointers: Vec<BlkPtr>,
+}
+
+impl Edit {
+    /// Pointer `n`, to be changed.
+    fn pointer(&mut self, n: usize) -> Option<&mut BlkPtr> {
+        if self.pointers.len() <= n {
+            self.pointers.resize(n + 1, BlkPtr::HOLE);
+        }
+        self.pointers.get_mut(n)
+    }
+
+    /// The block of `size` bytes.
+    fn encode(&self, size: usize) -> Vec<u8> {
+        let mut raw = BlkPtr::encode_all(&self.pointers, Endian::Little);
+        raw.resize(size, 0);
+        raw
+    }
 }
 
 /// Blocks born and killed, in order.
@@ -102,10 +121,9 @@ impl Job {
         }
         if !self.edits.get(slot).is_some_and(|edits| edits.contains_key(&blkid)) {
             let orig = *self.pointer(cx, level, blkid)?;
-            let pointers = if orig.is_hole() {
-                vec![BlkPtr::HOLE; 1 << self.fanout_shift()]
-            } else {
-                self.tree(cx).read_indirect(&orig, level, blkid)?.pointers()
+            let pointers = match orig.is_hole() {
+                true => Vec::new(),
+                false => self.tree(cx).read_indirect(&orig, level, blkid)?.pointers(),
             };
             if let Some(edits) = self.edits.get_mut(slot) {
                 edits.insert(blkid, Edit { orig, pointers });
@@ -129,7 +147,7 @@ impl Job {
         } else {
             let shift = self.fanout_shift();
             let index = blkid & ((1 << shift) - 1);
-            self.edit(cx, level + 1, blkid >> shift)?.pointers.get_mut(index as usize)
+            self.edit(cx, level + 1, blkid >> shift)?.pointer(index as usize)
         };
         found.ok_or(corrupt)
     }
@@ -152,9 +170,7 @@ impl Job {
         self.dn.nlevels = levels;
         if pointers.iter().any(|bp| *bp != BlkPtr::HOLE) {
             let edit = self.edit(cx, from, 0)?;
-            for (place, bp) in edit.pointers.iter_mut().zip(pointers) {
-                *place = bp;
-            }
+            edit.pointers = pointers;
         }
         Ok(())
     }
@@ -325,12 +341,14 @@ impl<'a> Writer<'a> {
 
     /// Writes all changed indirect blocks of a level. One that has become all holes is a hole itself.
     fn indirect(&mut self, jobs: &mut [Job], level: u8) -> Result<(), Error> {
-        let (mut reqs, mut places) = (Vec::new(), Vec::new());
+        let (mut reqs, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
         for n in 0..jobs.len() {
             let Some(job) = jobs.get_mut(n) else { break };
             let Some(edits) = job.edits.get_mut(usize::from(level) - 1).map(std::mem::take) else { continue };
             let props = self.cx.policy.props(Some(&job.dn), level, false);
+            let size = BLKPTR_SIZE << job.fanout_shift();
             for (blkid, edit) in edits {
+                let Some(job) = jobs.get_mut(n) else { break };
                 if edit.pointers.iter().all(BlkPtr::is_hole) {
                     job.settle(self, &edit.orig, &BlkPtr::HOLE);
                     let new =
@@ -339,11 +357,15 @@ impl<'a> Writer<'a> {
                     continue;
                 }
                 let fill = edit.pointers.iter().filter(|bp| !bp.is_hole()).map(BlkPtr::fill).sum();
-                let data = BlkPtr::encode_all(&edit.pointers, Endian::Little);
                 let bm = Bookmark { objset: self.objset, object: job.object, level, blkid };
-                let payload = Payload::Logical(Buf::from(data));
+                let payload = Payload::Logical(Buf::from(edit.encode(size)));
                 reqs.push(WriteReq { bm, props: props.clone(), payload, orig: edit.orig, fill });
                 places.push(Place { job: n, level, blkid });
+                bytes += size as u64;
+                if bytes >= BATCH_BYTES {
+                    self.write(jobs, std::mem::take(&mut reqs), std::mem::take(&mut places))?;
+                    bytes = 0;
+                }
             }
         }
         self.write(jobs, reqs, places)

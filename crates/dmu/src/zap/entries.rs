@@ -1,6 +1,7 @@
 //! The entries of a ZAP in the order of its cursor: by hash, then by collision differentiator.
 
 use super::fat::{self, Fat, LeafBlock};
+use super::like;
 use super::micro::{self, Micro};
 use super::value::{ZapEntry, ZapValue};
 use super::{Body, Zap};
@@ -74,19 +75,13 @@ impl Run {
         let object = zap.object();
         let leaf = block.view(object)?;
         let mut places = Vec::with_capacity(usize::from(leaf.header.nentries).min(leaf.chunk_count()));
-        for chain in 0..leaf.hash_entries() {
-            for found in leaf.chain(chain) {
-                let (chunk, entry) = found.map_err(|source| object.format(source))?;
-                if !leaf.holds(entry.hash) || leaf.chain_of(entry.hash) != chain {
-                    return Err(object.corrupt("hash of a ZAP entry", entry.hash));
-                }
-                places.push((entry.hash, entry.cd, chunk));
-            }
+        for found in like::entries(object, leaf) {
+            let (chunk, entry) = found?;
+            places.push((entry.hash, entry.cd, chunk));
         }
         places.sort_unstable();
         let next = places.partition_point(|(hash, cd, _)| (*hash, *cd) < at);
-        let len = u32::from(leaf.header.prefix_len);
-        let behind = 1u64.checked_shl(64 - len).and_then(|span| (leaf.header.prefix << (64 - len)).checked_add(span));
+        let behind = leaf.behind();
         Ok(Run { places, next, behind, block })
     }
 }

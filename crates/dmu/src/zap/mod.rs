@@ -8,6 +8,7 @@ mod entries;
 mod fat;
 mod fat_write;
 pub(crate) mod hash;
+mod like;
 mod live;
 mod micro;
 mod micro_write;

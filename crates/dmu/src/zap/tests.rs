@@ -352,3 +352,61 @@ fn a_hundred_thousand_entries_take_little_time() {
     assert_eq!(zap.count(), 100_000);
     assert!(start.elapsed().as_secs() < 20);
 }
+
+/// A ZAP made of another one has its names with the one value, goes on from there, and nothing is shared.
+#[test]
+fn a_zap_made_like_another_has_its_names_and_one_value() {
+    let deep = NewZap {
+        object_type: ObjectType::ZAP_OTHER,
+        flags: FatHeader::FLAG_HASH64,
+        block_shift: 10,
+        ..NewZap::default()
+    };
+    let plain = NewZap { object_type: ObjectType::ZAP_OTHER, ..NewZap::default() };
+    for (new, count) in [(plain, 0), (plain, 5), (plain, 2047), (plain, 2048), (plain, 9000), (deep, 0), (deep, 6000)] {
+        let (os, tx) = objset();
+        let zap = Zap::create_with(&tx, &os, &new).unwrap();
+        let mut model = Model::new();
+        let gone = |n: &u64| n % 7 == 3;
+        for n in 0..count + 40 {
+            zap.add_u64(&tx, format!("{n:x}"), n).unwrap();
+        }
+        // leaves that were joined again, and places that are free
+        for n in (0..count + 40).filter(|n| gone(n) || *n >= count) {
+            assert!(zap.remove(&tx, format!("{n:x}")).unwrap());
+        }
+        model.extend((0..count).filter(|n| !gone(n)).map(|n| (format!("{n:x}").into_bytes(), ZapValue::from_u64(n))));
+        let mut numbers = Model::new();
+        zap.for_each_number(|name, n| {
+            assert!(numbers.insert(name.to_vec(), ZapValue::from_u64(n)).is_none());
+            Ok::<(), Error>(())
+        })
+        .unwrap();
+        assert!(numbers == model);
+        let bonus =
+            NewZap { object_type: ObjectType::DEADLIST, bonus_type: ObjectType::DEADLIST_HDR, bonus_len: 320, ..plain };
+        let like = zap.create_like(&tx, &bonus, 77).unwrap();
+        assert_eq!((like.kind(), like.object().phys().object_type), (zap.kind(), ObjectType::DEADLIST));
+        assert_eq!(like.object().bonus().len(), 320);
+        let mut same: Model = model.keys().map(|name| (name.clone(), ZapValue::from_u64(77))).collect();
+        let like = check(like, &same);
+        for n in 0..3000u64 {
+            like.update_u64(&tx, format!("more {n}"), n).unwrap();
+            same.insert(format!("more {n}").into_bytes(), ZapValue::from_u64(n));
+        }
+        check(like, &same);
+        check(zap, &model);
+    }
+}
+
+#[test]
+fn values_that_are_no_numbers_are_no_model() {
+    let (os, tx) = objset();
+    let zap = Zap::create(&tx, &os, ObjectType::ZAP_OTHER).unwrap();
+    zap.add_u64(&tx, "number", 1).unwrap();
+    zap.add_value(&tx, "text", &ZapValue::from_text("text")).unwrap();
+    let objects = || (1..64).filter(|id| os.object(*id).is_ok()).count();
+    let before = objects();
+    assert!(zap.create_like(&tx, &NewZap { object_type: ObjectType::ZAP_OTHER, ..NewZap::default() }, 7).is_err());
+    assert_eq!(objects(), before);
+}

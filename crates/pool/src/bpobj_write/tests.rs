@@ -112,7 +112,7 @@ fn deadlists_sort_by_birth_and_share_an_empty_list() {
     list.insert_many(&tx, &blocks, &mut count).unwrap();
     assert_eq!((uses.get(), list.space(), open(id).space()), (1, space_of(&blocks), space_of(&blocks)));
     assert_eq!(births(&open(id)), [(0, 2), (10, 2), (20, 0), (30, 2)]);
-    let other = open(list.clone_until(&tx, Txg(30), &mut count).unwrap());
+    let other = open(list.clone_with(&tx, Txg(30), 0, &[], &mut count).unwrap());
     assert_eq!((births(&other), uses.get()), (vec![(0, 0), (10, 0), (20, 0)], 4));
     let mut other = other;
     other.insert_many(&tx, &[pointer(15, 1)], &mut count).unwrap();
@@ -160,6 +160,13 @@ fn a_deadlist_of_many_keys_is_made_and_emptied_at_once() {
     let mut list = open(id);
     assert_eq!((list.lists().len(), uses.get()), (5000, 5000));
     list.insert_many(&tx, &[pointer(1, 1), pointer(2500, 2), pointer(5000, 3)], &mut count).unwrap();
+    // what follows has the same keys and more, and nothing in them
+    let next = Deadlist::succeed((&mos, &tx), id, 0, &[Txg(4999), Txg(9000)], &mut count).unwrap();
+    let keys_of = |id| open(id).lists().into_iter().map(|(key, _)| key).collect::<Vec<Txg>>();
+    assert_eq!(keys_of(next), keys.iter().copied().chain([Txg(9000)]).collect::<Vec<Txg>>());
+    assert_eq!((open(next).empties(empty_list(&mos).unwrap()), open(next).space()), (5001, Space::default()));
+    assert_eq!(uses.get(), 4997 + 5001);
+    open(next).free(&tx, &mut count).unwrap();
     let id = list.remove_keys(&tx, &keys[1..], &mut count).unwrap();
     assert_eq!((open(id).lists().len(), uses.get()), (1, 0));
     assert_eq!(all(&open(id).list(open(id).lists()[0].1).unwrap()), [1, 2500, 5000]);

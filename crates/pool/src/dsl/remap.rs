@@ -85,9 +85,8 @@ impl Spa {
     }
 
     fn new_remap_list(&self, mos: &Mos, tx: &Tx, next: &Live) -> Result<Deadlist, Error> {
-        let like = Deadlist::open(mos, next.phys.deadlist_obj)?;
         let id = self.with_empty_bpobj(mos, tx, |count| {
-            like.clone_with(tx, Txg(u64::MAX), next.phys.prev_snap_obj, &[], count)
+            Deadlist::succeed((mos, tx), next.phys.deadlist_obj, next.phys.prev_snap_obj, &[], count)
         })?;
         self.zapify(mos, tx, next.id)?.add_u64(tx, REMAP_DEADLIST, id)?;
         self.feature_increment(mos, tx, "obsolete_counts")?;

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::{Guid, Txg};
+use base::Guid;
 use dmu::Tx;
 use ondisk::ObjectType;
 use ondisk::dsl::{DslDatasetPhys, dataset_keys, dir_keys};
@@ -134,9 +134,8 @@ impl Spa {
         }
         let mut keys = vec![old.prev_snap_txg];
         keys.extend(mos.bookmark_keys(head.id, old.prev_snap_txg)?);
-        let deadlist = Deadlist::open(mos, old.deadlist_obj)?;
         let next = self.with_empty_bpobj(mos, tx, |count| {
-            deadlist.clone_with(tx, Txg(u64::MAX), old.prev_snap_obj, &keys, count)
+            Deadlist::succeed((mos, tx), old.deadlist_obj, old.prev_snap_obj, &keys, count)
         })?;
         self.hand_over_extras(mos, tx, head, id)?;
         let accurate = self.uberblock().version >= VERSION_UNIQUE_ACCURATE;

@@ -1,7 +1,7 @@
 //! New directories and datasets (OpenZFS: `dsl_dir_create_sync`, `dsl_dataset_create_sync_dd`, `dsl_dataset_snapshot_sync_impl`).
 
 use base::Guid;
-use dmu::{NewZap, Tx, Zap};
+use dmu::{NewObject, NewZap, Tx, Zap};
 use ondisk::dsl::{DslDatasetPhys, DslDirPhys};
 use ondisk::{BlkPtr, ObjectType};
 
@@ -10,7 +10,7 @@ use crate::deadlist::Deadlist;
 use crate::mos::Mos;
 use crate::spa::Spa;
 use crate::spa::create::TXG_INITIAL;
-use crate::spa::mosw::OURS;
+use crate::spa::mosw::{OURS, SMALL_INDIRECT_SHIFT};
 
 /// Names of snapshots are compared without case where that is asked for (OpenZFS: `U8_TEXTPREP_TOUPPER`).
 const TOUPPER: u64 = 2;
@@ -27,7 +27,18 @@ impl Spa {
             ..DslDirPhys::default()
         };
         let bonus = blank.encode(OURS);
-        let id = mos.new_object(tx, ObjectType::DSL_DIR, 0, Some((ObjectType::DSL_DIR, &bonus)))?.id();
+        let object = mos.objset.alloc_object(
+            tx,
+            &NewObject {
+                object_type: ObjectType::DSL_DIR,
+                indirect_shift: SMALL_INDIRECT_SHIFT,
+                bonus_type: ObjectType::DSL_DIR,
+                bonus_len: bonus.len(),
+                ..NewObject::default()
+            },
+        )?;
+        object.set_bonus(tx, &bonus)?;
+        let id = object.id();
         match parent {
             Some((parent, name)) => {
                 let children = mos.dir_phys(parent)?.child_dir_zapobj;
@@ -127,11 +138,8 @@ impl Spa {
         };
         let bonus = snap.encode(OURS);
         let id = mos.new_object(tx, ObjectType::DSL_DATASET, 0, Some((ObjectType::DSL_DATASET, &bonus)))?.id();
-        let deadlist = Deadlist::open(mos, head_phys.deadlist_obj)?;
         let next = self.with_empty_bpobj(mos, tx, |count| {
-            let next = deadlist.clone_until(tx, base::Txg(u64::MAX), count)?;
-            Deadlist::open(mos, next)?.add_key(tx, snap.creation_txg, count)?;
-            Ok(next)
+            Deadlist::succeed((mos, tx), head_phys.deadlist_obj, 0, &[snap.creation_txg], count)
         })?;
         mos.edit_dataset(tx, head, |head| {
             (head.prev_snap_obj, head.prev_snap_txg, head.deadlist_obj) = (id, snap.creation_txg, next);

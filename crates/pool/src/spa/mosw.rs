@@ -12,6 +12,10 @@ use crate::mos::{DIRECTORY_OBJECT, Mos};
 /// Blocks of packed configurations (OpenZFS: `SPA_CONFIG_BLOCKSIZE`).
 const CONFIG_BLOCKSIZE: u64 = 1 << 14;
 
+/// log2 of the size of indirect blocks of objects that have few blocks, where there can be many such objects: room for 128 pointers. (OpenZFS has
+/// 17 there as everywhere: 128 KiB of zeros in memory for two pointers.)
+pub(crate) const SMALL_INDIRECT_SHIFT: u8 = 14;
+
 /// What we write is little-endian.
 pub(crate) const OURS: Endian = Endian::Little;
 
