@@ -134,6 +134,12 @@ impl Tree<'_> {
         }
     }
 
+    /// Reads a data block that will be changed.
+    pub(crate) fn read_data_to_change(&self, bp: &BlkPtr, blkid: u64) -> Result<Buf, Error> {
+        self.check_data(bp)?;
+        Ok(self.zio.read_to_change(bp, &self.bookmark(0, blkid))?)
+    }
+
     /// Reads a data block that shall not take a place in the cache.
     pub(crate) fn read_data_uncached(&self, bp: &BlkPtr, blkid: u64) -> Result<Buf, Error> {
         self.check_data(bp)?;

@@ -41,6 +41,8 @@ pub struct Zio {
 pub(crate) enum Caching {
     Use,
     Bypass,
+    /// The block is about to be replaced: it is taken out, and not put in.
+    Take,
 }
 
 impl Zio {
@@ -132,6 +134,15 @@ impl Zio {
         self.read_logical(bp, bm, Caching::Bypass, false)
     }
 
+    /// As [`Zio::read`], for who changes the block and writes it elsewhere: the cache gives its copy up, which can then be changed
+    /// in place if nobody else holds it (OpenZFS: `arc_release`).
+    ///
+    /// # Errors
+    /// As [`Zio::read`].
+    pub fn read_to_change(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
+        self.read_logical(bp, bm, Caching::Take, false)
+    }
+
     /// As [`Zio::read`], but of an encrypted or authenticated block without using a key: what is encrypted comes as
     /// ciphertext. Of use for dnode blocks, in which only bonus buffers are encrypted (OpenZFS: the NOAUTH read of
     /// `dmu_objset_hold_flags` without decryption).
@@ -179,6 +190,7 @@ impl Zio {
         let cached = key.and_then(|key| match caching {
             Caching::Use => self.arc.get(&key),
             Caching::Bypass => self.arc.peek(&key),
+            Caching::Take => self.arc.take(&key),
         });
         // a hostile pointer may share the place of a block of another size
         if let Some(data) = cached.filter(|data| data.len() as u64 == bp.lsize()) {

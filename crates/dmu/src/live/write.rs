@@ -137,7 +137,7 @@ impl Object {
                     let read = match tree.pointer(0, blkid)? {
                         crate::tree::Child::Block(bp) => {
                             self.check_order(&dn, bp.endian())?;
-                            Some(tree.read_data(&bp, blkid)?)
+                            Some(tree.read_data_to_change(&bp, blkid)?)
                         }
                         _ => None,
                     };
@@ -172,10 +172,10 @@ impl Object {
         let size = usize::try_from(state.newest.datablksz()).unwrap_or(0);
         let mut data = match (state.find(blkid), base) {
             (Found::Dirty(Block::Data(buf)), _) => buf.to_vec(),
-            (Found::Dirty(_), Some((None, Some(buf)))) => buf.to_vec(),
+            (Found::Dirty(_), Some((None, Some(buf)))) => buf.into_vec(),
             (Found::Hole { .. } | Found::End, _) => Vec::new(),
             (Found::Below(now), Some((Some(then), buf))) if Arc::ptr_eq(&now, &then) => {
-                buf.map(|buf| buf.to_vec()).unwrap_or_default()
+                buf.map(Buf::into_vec).unwrap_or_default()
             }
             (found, _) => return Ok(Step::Read(found)),
         };

@@ -164,6 +164,13 @@ impl ArcCache {
         self.shard(hash)?.lock().peek(key, hash)
     }
 
+    /// The data of `key`, which the cache forgets: whoever changes a block replaces it.
+    #[must_use]
+    pub fn take(&self, key: &ArcKey) -> Option<Buf> {
+        let hash = key.hash(self.secret);
+        self.shard(hash)?.lock().take(key, hash)
+    }
+
     /// Keeps `data` under `key`. If it is there already (two readers missed at once) the older copy stays.
     pub fn insert(&self, key: &ArcKey, data: &Buf) {
         let hash = key.hash(self.secret);

@@ -60,6 +60,12 @@ impl Shard {
         data
     }
 
+    pub(super) fn take(&mut self, key: &ArcKey, hash: u64) -> Option<Buf> {
+        let data = self.get(key, hash)?;
+        self.remove(key, hash);
+        Some(data)
+    }
+
     pub(super) fn insert(&mut self, key: &ArcKey, hash: u64, data: &Buf) {
         let size = data.len() as u64;
         if size.saturating_add(OVERHEAD) > self.limit {

@@ -193,3 +193,21 @@ fn many_threads_stay_within_the_limit() {
     arc.clear();
     assert_eq!(arc.stats().size, 0);
 }
+
+#[test]
+fn who_changes_a_block_gets_it_without_a_copy() {
+    let cache = ArcCache::new(1 << 20);
+    let (block, room) = (data(7, 8192), data(7, 8192));
+    let place = block.as_ptr();
+    cache.insert(&key(1), &block);
+    cache.insert(&key(2), &room);
+    drop(block);
+    let taken = cache.take(&key(1)).unwrap();
+    assert!(cache.peek(&key(1)).is_none() && cache.take(&key(1)).is_none(), "it is forgotten");
+    assert_eq!(taken.into_vec().as_ptr(), place, "nobody else holds it");
+    // who reads it meanwhile keeps what it was
+    let mut changed = cache.take(&key(2)).unwrap().into_vec();
+    changed.fill(9);
+    assert_eq!(room, data(7, 8192));
+    assert_eq!(cache.stats().size, 0);
+}
