@@ -15,6 +15,7 @@ mod host;
 mod iostats;
 mod json;
 mod keys;
+mod long_holds;
 mod names;
 mod pools;
 mod props;

@@ -17,6 +17,7 @@ use vdev::{Device, FileDevice, Latency};
 use zpl::UsedByBonus;
 
 use crate::error::{Failure, failed};
+use crate::long_holds::OtherCommands;
 use crate::state::Imported;
 use crate::{iostats, pools};
 
@@ -30,7 +31,8 @@ type Opened = (PathBuf, Arc<dyn Device>);
 
 /// What pools that are written are told by the rooms above them.
 pub(crate) fn hooks() -> Hooks {
-    Hooks { used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() }
+    let held_elsewhere = Some(Arc::new(OtherCommands) as _);
+    Hooks { used_by: Some(Arc::new(UsedByBonus)), held_elsewhere, ..Hooks::default() }
 }
 
 /// Whom requests to a pool come from.

@@ -124,7 +124,7 @@ fn a_head_that_is_read_is_not_changed() {
 /// Another process, that says what it reads; each look must be at a time when it cannot come to read more.
 #[derive(Default)]
 struct Others {
-    held: Mutex<BTreeSet<Guid>>,
+    held: Mutex<BTreeSet<u64>>,
     frozen: Arc<Mutex<usize>>,
     unfrozen_looks: Mutex<usize>,
 }
@@ -138,12 +138,12 @@ impl Drop for Frozen {
 }
 
 impl HeldElsewhere for Others {
-    fn is_held(&self, dataset: Guid) -> bool {
+    fn is_held(&self, _pool: Guid, id: u64) -> bool {
         *self.unfrozen_looks.lock().unwrap() += usize::from(*self.frozen.lock().unwrap() == 0);
-        self.held.lock().unwrap().contains(&dataset)
+        self.held.lock().unwrap().contains(&id)
     }
 
-    fn freeze(&self) -> Box<dyn Any> {
+    fn freeze(&self, _pool: Guid) -> Box<dyn Any> {
         *self.frozen.lock().unwrap() += 1;
         Box::new(Frozen(self.frozen.clone()))
     }
@@ -157,7 +157,7 @@ fn what_another_process_reads_is_not_destroyed() {
     live.file("t/a", 300_000, 1);
     let (snap, head) = (snapshot(&live, "t/a@1"), live.view().dataset("t/a").unwrap());
     clone(&live, "t/a@1", "t/b");
-    *others.held.lock().unwrap() = [snap.guid(), head.guid()].into();
+    *others.held.lock().unwrap() = [snap.id(), head.id()].into();
     *others.unfrozen_looks.lock().unwrap() = 0;
     busy(live.spa.promote("t/b"));
     live.spa.destroy_head("t/b").unwrap();
@@ -165,7 +165,7 @@ fn what_another_process_reads_is_not_destroyed() {
     assert_eq!(why(live.spa.rollback("t/a", None)), Refusal::Busy);
     assert_eq!(*others.unfrozen_looks.lock().unwrap(), 0);
     assert_eq!(why(live.spa.objset(&head)), Refusal::Busy);
-    others.held.lock().unwrap().remove(&snap.guid());
+    others.held.lock().unwrap().remove(&snap.id());
     destroy(&live, "t/a@1", false).unwrap();
     assert_eq!(why(live.spa.destroy_head("t/a")), Refusal::Busy);
     others.held.lock().unwrap().clear();

@@ -135,7 +135,7 @@ struct Run {
 }
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::seeded(1), used_by: Some(Arc::new(UsedByBonus)) }
+    Hooks { env: Env::seeded(1), used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() }
 }
 
 fn device() -> Arc<MemoryDevice> {

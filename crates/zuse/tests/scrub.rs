@@ -18,7 +18,7 @@ use zuse::verify::{Options, verify};
 use zuse::{ScrubOptions, Scrubbed};
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::seeded(1), used_by: None }
+    Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() }
 }
 
 fn make(dir: &Path, words: &[&str]) -> Arc<Spa> {

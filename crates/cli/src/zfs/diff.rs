@@ -18,6 +18,7 @@ use zpl::{FileFlags, FileSystem, Kind, Time};
 use super::select::open_dataset;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::long_holds::Looking;
 use crate::names::{self, Types};
 use crate::pools::stdout;
 
@@ -53,7 +54,10 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         [from, to] => (from.as_str(), Some(to.as_str())),
         _ => return Err(usage("too many arguments")),
     };
+    let looking = Looking::at(if from.starts_with('@') { to.unwrap_or(from) } else { from });
     let (from, to) = resolve(from, to)?;
+    let snapshots = [&from, &to].into_iter().filter(|dataset| dataset.is_snapshot());
+    let _held = looking.and_then(|looking| looking.hold(snapshots));
     let unable = |why: String| failed(format!("Unable to obtain diffs: {why}"));
     if !to.is_later_than(&from).map_err(|e| unable(e.to_string()))? {
         return Err(unable("\n   Not an earlier snapshot from the same fs".to_owned()));

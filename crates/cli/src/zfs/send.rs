@@ -9,6 +9,7 @@ mod resume;
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::Ordering;
 
 use pool::prop::{nicebytes, nicenum};
 use pool::{Bookmark, Dataset, KeyStatus, Space};
@@ -19,7 +20,9 @@ use super::select::{self, said};
 use super::words::{errno, of_errno};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::long_holds::Looking;
 use crate::names::{self, Types};
+use crate::pools;
 
 /// What the options say (OpenZFS: `sendflags_t`).
 #[derive(Clone, Debug, Default)]
@@ -188,6 +191,11 @@ impl Start {
     }
 }
 
+/// What is sent is held from before it is looked up, so that nobody destroys it; what is not sent is not.
+fn looking(options: &Options, dataset: &str) -> Option<Looking> {
+    if options.dry { None } else { Looking::at(dataset) }
+}
+
 /// Standard output without a buffer: what is written to it comes in megabytes.
 fn output() -> Result<File, Failure> {
     Ok(File::from(rustix::io::dup(io::stdout()).map_err(io::Error::from)?))
@@ -230,6 +238,7 @@ fn total(size: u64, parsable: bool, package: bool) -> String {
 }
 
 /// One stream of what is sent.
+#[derive(Clone, Copy)]
 struct Stream<'a> {
     to: &'a Dataset,
     start: &'a Start,
@@ -241,7 +250,35 @@ struct Stream<'a> {
 }
 
 /// Sends one stream; a failure is in OpenZFS's words.
+///
+/// What stands around a snapshot is looked up when its turn comes, in the state of the pool that was opened. While a package was sent so far, that state may
+/// have been overwritten: then the pool is opened anew, where what is held still is.
 fn stream_to(out: &mut File, stream: &Stream<'_>, options: &Options) -> Result<(), Failure> {
+    let progress = Progress::default();
+    let failure = match attempt(out, stream, options, &progress) {
+        Err(failure) if progress.bytes.load(Ordering::Relaxed) == 0 => failure,
+        done => return done,
+    };
+    let Some((to, start)) = anew(stream) else { return Err(failure) };
+    attempt(out, &Stream { to: &to, start: &start, ..*stream }, options, &progress)
+}
+
+/// The datasets of a stream in the pool as it is by now; `None` if it is as it was, or lacks them.
+fn anew(stream: &Stream<'_>) -> Option<(Dataset, Start)> {
+    pools::look_again();
+    let pool = pools::of_dataset(stream.to.name()).ok()??;
+    if pool.uberblock().txg == stream.to.pool().uberblock().txg {
+        return None;
+    }
+    let start = match stream.start {
+        Start::Nothing => Start::Nothing,
+        Start::Snapshot(from) => Start::Snapshot(pool.dataset_by_id(from.id()).ok()?),
+        Start::Mark(from) => Start::Mark(pool.bookmark(from.name()).ok()?),
+    };
+    Some((pool.dataset_by_id(stream.to.id()).ok()?, start))
+}
+
+fn attempt(out: &mut File, stream: &Stream<'_>, options: &Options, progress: &Progress) -> Result<(), Failure> {
     let Stream { to, start, flags, size, key } = *stream;
     let name = to.name();
     let cannot = |why: &str| failed(format!("warning: cannot send '{name}': {why}"));
@@ -250,7 +287,6 @@ fn stream_to(out: &mut File, stream: &Stream<'_>, options: &Options) -> Result<(
         return Err(cannot(key));
     }
     let base = start.base(to)?;
-    let progress = Progress::default();
     let style = progress::Style {
         lines: options.progress,
         title: options.title,
@@ -258,7 +294,7 @@ fn stream_to(out: &mut File, stream: &Stream<'_>, options: &Options) -> Result<(
         verbosity: options.verbosity,
         size,
     };
-    let sent = progress::shown(style, name, &progress, || stream::send::send(to, base.as_ref(), flags, out, &progress));
+    let sent = progress::shown(style, name, progress, || stream::send::send(to, base.as_ref(), flags, out, progress));
     sent.map_err(|e| match (&e, e.errno()) {
         (stream::send::Error::LargeMicrozap { .. } | stream::send::Error::OldKeys { .. }, _) => cannot(&e.to_string()),
         (stream::send::Error::Output(source), _) => cannot(&cause(source)),

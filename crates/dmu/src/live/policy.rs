@@ -53,6 +53,8 @@ pub struct WritePolicy {
     pub hole_birth: bool,
     /// Data blocks up to this many bytes go to the special class; 0 for none (property `special_small_blocks`).
     pub special_small: u64,
+    /// Data does not stay in the cache once it is written: nobody is about to read it (OpenZFS: `DMU_UNCACHEDIO`, and its *lightweight* writes).
+    pub uncached: bool,
 }
 
 impl WritePolicy {
@@ -144,6 +146,7 @@ impl WritePolicy {
         props.nopwrite =
             self.nopwrite && props.dedup.is_none() && for_nopwrite(props.checksum) && props.compress != Compress::Off;
         props.gang_copies += u8::from(self.redundant_metadata == RedundantMetadata::All);
+        props.cache = !self.uncached;
     }
 }
 
@@ -164,6 +167,7 @@ impl Default for WritePolicy {
             embed: true,
             hole_birth: true,
             special_small: 0,
+            uncached: false,
         }
     }
 }

@@ -91,7 +91,7 @@ impl Spa {
         if children.count() > received {
             return Err(refused(name, Refusal::HasChildren));
         }
-        if self.heads.in_use(&[head.id]) || self.is_held_elsewhere(head.phys.guid) {
+        if self.heads.in_use(&[head.id]) || self.is_held_elsewhere(head.id) {
             return Err(refused(name, Refusal::Busy));
         }
         if let Some(origin) = self.origin_due_without(mos, &head)?.filter(|origin| !self.doom(origin)) {

@@ -22,13 +22,14 @@ use crate::dsl::lookup::{Live, refused};
 use crate::spa::Spa;
 use crate::{Dataset, Error};
 
-/// What other processes read, of the pool that is written here.
+/// What other processes read, of a pool that is written here.
 pub trait HeldElsewhere: Send + Sync {
-    /// Whether another process holds the dataset with this guid.
-    fn is_held(&self, dataset: Guid) -> bool;
-    /// Until what it gives is dropped, no other process comes to hold anything: what is looked at and then destroyed is on disk before it
-    /// can be held.
-    fn freeze(&self) -> Box<dyn Any>;
+    /// Whether another process holds the dataset in object `id` of the pool. (Its guid would not tell: a snapshot that was received has that of the one
+    /// that was sent.)
+    fn is_held(&self, pool: Guid, id: u64) -> bool;
+    /// Until what it gives is dropped, no other process comes to hold anything in the pool: what is looked at and then destroyed is so on disk before
+    /// it could be held.
+    fn freeze(&self, pool: Guid) -> Box<dyn Any>;
 }
 
 /// The long holds on datasets of a pool, by their objects.
@@ -123,20 +124,20 @@ impl Spa {
 
     /// Whether this process or another reads the dataset.
     pub(crate) fn is_long_held(&self, dataset: &Live) -> bool {
-        self.heads.long_holds().is_held(dataset.id) || self.is_held_elsewhere(dataset.phys.guid)
+        self.heads.long_holds().is_held(dataset.id) || self.is_held_elsewhere(dataset.id)
     }
 
-    pub(crate) fn is_held_elsewhere(&self, dataset: Guid) -> bool {
-        self.held_elsewhere().is_some_and(|others| others.is_held(dataset))
+    pub(crate) fn is_held_elsewhere(&self, id: u64) -> bool {
+        self.held_elsewhere().is_some_and(|others| others.is_held(self.guid(), id))
     }
 
     /// Says, in a sync task, that a snapshot is to go; `false` if somebody reads it.
     pub(crate) fn doom(&self, snap: &Live) -> bool {
-        !self.is_held_elsewhere(snap.phys.guid) && self.heads.long_holds().doom(snap.id)
+        !self.is_held_elsewhere(snap.id) && self.heads.long_holds().doom(snap.id)
     }
 
     /// No other process comes to hold anything until this is dropped.
     pub(crate) fn freeze_holds(&self) -> Option<Box<dyn Any>> {
-        self.held_elsewhere().map(HeldElsewhere::freeze)
+        self.held_elsewhere().map(|others| others.freeze(self.guid()))
     }
 }

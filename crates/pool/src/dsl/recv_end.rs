@@ -28,7 +28,8 @@ const RESUME_KEYS: [&str; 7] = [
     keys::RESUME_REDACT_BOOKMARK_SNAPS,
 ];
 
-/// A dataset that is being received (OpenZFS: `dmu_recv_cookie_t`). Ends with [`Receiving::finish`] or [`Receiving::abandon`]; if it is dropped, the
+/// A dataset that is being received (OpenZFS: `dmu_recv_cookie_t`). What is received does not stay in the cache: nobody is about to read it, and it would
+/// put out what others read. Ends with [`Receiving::finish`] or [`Receiving::abandon`]; if it is dropped, the
 /// dataset stays as one that is half received.
 #[derive(Debug)]
 pub struct Receiving {
@@ -54,7 +55,10 @@ impl Spa {
             None => self.open_head(&self.live_mos()?, begun.id, &req.fs),
         };
         match objset {
-            Ok(objset) => Ok(Receiving { spa: self.clone(), req, begun, objset }),
+            Ok(objset) => {
+                self.set_uncached(begun.id, true);
+                Ok(Receiving { spa: self.clone(), req, begun, objset })
+            }
             Err(error) => {
                 // what was interrupted before stays what it was
                 if begun.resumed.is_none() {
@@ -150,9 +154,10 @@ impl Receiving {
     pub fn finish(self) -> Result<(), Error> {
         let Receiving { spa, req, begun, objset } = self;
         drop(objset);
-        let (resumable, frozen) = (req.resumable, spa.freeze_holds());
+        let (resumable, id, frozen) = (req.resumable, begun.id, spa.freeze_holds());
         let ended = spa.sync_task(move |cx| cx.spa.end_receive(cx, &req, &begun));
         drop(frozen);
+        spa.set_uncached(id, false);
         if ended.is_err() && !resumable {
             // the first error counts, not what comes of cleaning up
             let _ = spa.destroy_received(&begun);
@@ -169,6 +174,7 @@ impl Receiving {
         drop(objset);
         // the state is on disk, and nothing is on its way any more
         spa.sync()?;
+        spa.set_uncached(begun.id, false);
         let whole = !spa.live_mos()?.dataset_phys(begun.id)?.bp.is_hole();
         if keep && req.resumable && whole {
             return Ok(());
@@ -243,7 +249,7 @@ impl Spa {
         }
         self.check_swap(mos, received, target, req.force)
             .map_err(|why| why.unwrap_or_else(|why| refused(&req.fs, why)))?;
-        if self.is_held_elsewhere(target.phys.guid) {
+        if self.is_held_elsewhere(target.id) {
             return Err(refused(&req.fs, Refusal::Busy));
         }
         Ok(doomed)

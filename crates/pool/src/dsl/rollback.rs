@@ -29,7 +29,7 @@ impl Spa {
             if snap.phys.creation_txg >= tx.txg() {
                 return Err(refused(&fs, Refusal::TryAgain));
             }
-            if spa.is_held_elsewhere(head.phys.guid) {
+            if spa.is_held_elsewhere(head.id) {
                 return Err(refused(&fs, Refusal::Busy));
             }
             spa.heads.evict(&[head.id], || ()).map_err(|why| refused(&fs, why))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::{Guid, Txg, tunable};
+use base::{Txg, tunable};
 use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
 use ondisk::dsl::{DslDatasetPhys, dir_keys};
 use ondisk::{BlkPtr, ObjectType};
@@ -171,7 +171,7 @@ impl Spa {
             return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
         }
         if let Some(head) = self.heads.get(dataset.id()) {
-            self.check_not_owned(head.id, dataset.guid(), dataset.name())?;
+            self.check_not_owned(head.id, dataset.name())?;
             check_replayed(&head.objset, dataset.name())?;
             return Ok(head.objset.clone());
         }
@@ -196,13 +196,13 @@ impl Spa {
         }
         let head = self.add_head(mos, objset, phys.dir_obj)?;
         // who comes to hold it from here on finds it open
-        self.check_not_owned(id, phys.guid, name)?;
+        self.check_not_owned(id, name)?;
         Ok(head.objset.clone())
     }
 
     /// Whether a head can be opened for a change: nobody reads it as it is.
-    fn check_not_owned(&self, id: u64, guid: Guid, name: &str) -> Result<(), Error> {
-        let held = self.heads.long_holds().is_held(id) || self.is_held_elsewhere(guid);
+    fn check_not_owned(&self, id: u64, name: &str) -> Result<(), Error> {
+        let held = self.heads.long_holds().is_held(id) || self.is_held_elsewhere(id);
         if held { Err(Error::Refused { name: name.to_string(), why: Refusal::Busy }) } else { Ok(()) }
     }
 
@@ -220,11 +220,21 @@ impl Spa {
             if own != dir && !mos.is_below(own, dir)? {
                 continue;
             }
-            *head.policy.write() = self.policy_of(mos, own)?;
+            let policy = self.policy_of(mos, own)?;
+            let mut now = head.policy.write();
+            *now = WritePolicy { uncached: now.uncached, ..policy };
+            drop(now);
             head.reserved.store(mos.prop_number(own, "refreservation")?, Ordering::Relaxed);
             *head.room.lock() = None;
         }
         Ok(())
+    }
+
+    /// Whether what is written to an open head stays out of the cache from now on.
+    pub(crate) fn set_uncached(&self, id: u64, uncached: bool) {
+        if let Some(head) = self.heads.get(id) {
+            head.policy.write().uncached = uncached;
+        }
     }
 
     /// Writes all datasets that are dirty in this txg, and books what they grew by.

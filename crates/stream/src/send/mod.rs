@@ -89,8 +89,8 @@ pub struct Progress {
     pub blocks: AtomicU64,
 }
 
-/// Writes the stream that brings a receiver from `base` (nothing, if there is none) to `to`, a snapshot, or a head that does not change
-/// meanwhile.
+/// Writes the stream that brings a receiver from `base` (nothing, if there is none) to `to`, a snapshot or a head, which is
+/// [held](Dataset::long_hold) meanwhile.
 ///
 /// # Errors
 /// [`Error::Output`] if the other end is gone; what cannot be read or sent. Nothing that follows an error is a whole stream.
@@ -101,6 +101,7 @@ pub fn send(
     out: &mut dyn Write,
     progress: &Progress,
 ) -> Result<(), Error> {
+    let _held = to.long_hold()?;
     let plan = Plan::new(to, base, flags)?;
     let (zio, toguid) = (to.pool().zio(), plan.begin.toguid);
     let mut sum = Fletcher4::new();

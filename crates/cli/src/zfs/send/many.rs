@@ -5,8 +5,9 @@ use std::io::Write;
 use pool::Dataset;
 use stream::package::{Gathered, Plan, Step, What, conclusion, header};
 
-use super::{Options, Start, Stream, line, output, stream_to, tell, total};
+use super::{Options, Start, Stream, line, looking, output, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::long_holds::Looking;
 use crate::names::Types;
 use crate::zfs::select;
 
@@ -17,6 +18,7 @@ pub(super) fn run(mut options: Options, name: &str) -> Outcome {
     let Some((fs, snap)) = name.split_once('@') else {
         return Err(failed("Error: Unsupported flag with filesystem or bookmark."));
     };
+    let looking = looking(&options, name);
     let head = select::open_dataset(fs, Types::HEADS)?;
     let from_origin = shorten(&mut options, &head)?;
     if options.replicate && options.from.is_none() {
@@ -43,7 +45,7 @@ pub(super) fn run(mut options: Options, name: &str) -> Outcome {
         exclude: options.exclude.clone(),
         from_origin,
     };
-    send(&options, &head, what)
+    send(&options, &head, what, looking)
 }
 
 /// The start as the part after the `@`; whether it is the origin of the clone that is sent.
@@ -67,7 +69,7 @@ fn shorten(options: &mut Options, head: &Dataset) -> Result<bool, Failure> {
     Ok(false)
 }
 
-fn send(options: &Options, head: &Dataset, what: What) -> Outcome {
+fn send(options: &Options, head: &Dataset, what: What, looking: Option<Looking>) -> Outcome {
     let (top, to) = (head.name().to_owned(), what.to.clone());
     let cannot = |e: &dyn std::fmt::Display| failed(format!("{e}\nwarning: cannot send '{top}@{to}': backup failed"));
     let listed = options.replicate || options.props || options.holds;
@@ -77,6 +79,8 @@ fn send(options: &Options, head: &Dataset, what: What) -> Outcome {
     }
     let opening = header(&top, &to, options.holds, listed.then_some(&gathered)).map_err(|e| cannot(&e))?;
     let plan = gathered.steps().map_err(|e| cannot(&e))?;
+    let _held =
+        looking.and_then(|looking| looking.hold(plan.steps.iter().flat_map(|step| step.from.iter().chain([&step.to]))));
     plan.unsent.iter().for_each(|unsent| eprintln!("{unsent}"));
     let sizes = if options.verbosity > 0 { announce(options, &plan)? } else { Vec::new() };
     if plan.steps.is_empty() {

@@ -4,18 +4,20 @@ use std::io::Write;
 
 use stream::package::{Gathered, What, conclusion, header};
 
-use super::{Options, Start, Stream, line, output, start, stream_to, tell, total};
+use super::{Options, Start, Stream, line, looking, output, start, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::zfs::select;
 
 pub(super) fn run(options: Options, name: &str) -> Outcome {
     let from = options.from.as_deref().map(|from| full_name(from, name));
+    let looking = looking(&options, name);
     let to = select::open_dataset(name, Types::ALL)?;
     let start = match &from {
         Some(from) => start(from, &to)?,
         None => Start::Nothing,
     };
+    let _held = looking.and_then(|looking| looking.hold([&to]));
     let package = options.props || options.holds || options.backup;
     let opening = if package { Some(opening(&options, &to)?) } else { None };
     let mut size = 0;

@@ -5,7 +5,7 @@ use nvlist::NvList;
 use pool::Dataset;
 use stream::send::{ResumeAt, Saved, SendFlags};
 
-use super::{Options, Start, Stream, line, output, stream_to, tell, total};
+use super::{Options, Start, Stream, line, looking, output, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::pools;
@@ -18,14 +18,18 @@ pub(super) fn run(options: &Options, token: &str) -> Outcome {
     let list = stream::token::decode(token).map_err(|e| failed(format!("cannot resume send: {e}")))?;
     contents(options, &list)?;
     let at = Token::new(&list).ok_or_else(|| failed("cannot resume send: resume token is corrupt"))?;
+    let looking = looking(options, &at.to_name);
     let to = find(&at)?;
+    let _held = looking.and_then(|looking| looking.hold([&to]));
     rest(options, &list, &at, &to, at.flags(&options.stream, &list))
 }
 
 pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outcome {
     let cannot = |why: &str| failed(format!("saved send failed: {why}"));
+    let looking = looking(options, name);
     let head = select::open_dataset(name, Types::HEADS)?;
     let receiving = receiving(&head).map_err(|e| cannot(&e.to_string()))?;
+    let _held = looking.and_then(|looking| looking.hold([&receiving]));
     let state = receiving.resume_state().map_err(|e| cannot(&e.to_string()))?;
     let Some(mut list) = state else { return Err(failed("")) };
     let (mut object, mut offset, mut bytes) = (0, 0, 0);
