@@ -1,4 +1,8 @@
 //! Reading ahead: input in large pieces, which those who keep a part of one share with the reader.
+//!
+//! A part that is kept keeps its whole piece in memory. So parts are shared only as long as at least half of the piece before was kept; else they are
+//! copied out. However a stream mixes what is kept with what is not, the memory of the pieces is thus no more than about four times
+//! that of the parts: to each piece of which little is kept belongs one of which half was.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -24,11 +28,16 @@ pub(crate) struct Ahead<R> {
     /// The length of the next piece. It follows what a read gives, or a slow pipe would leave most of each piece empty.
     next: usize,
     spare: VecDeque<Buf>,
+    /// Bytes of the piece that were asked to be kept, as parts or copies.
+    kept: usize,
+    /// Most of the piece before was kept: parts of this one are shared.
+    shares: bool,
 }
 
 impl<R: Read> Ahead<R> {
     pub(crate) fn new(input: R) -> Self {
-        Ahead { input, piece: Buf::zeros(0), at: 0, end: 0, next: FIRST, spare: VecDeque::new() }
+        let (piece, spare) = (Buf::zeros(0), VecDeque::new());
+        Ahead { input, piece, at: 0, end: 0, next: FIRST, spare, kept: 0, shares: true }
     }
 
     /// Bytes that can be taken without reading.
@@ -74,6 +83,7 @@ impl<R: Read> Ahead<R> {
             to.copy_from_slice(left);
         }
         (self.at, self.end) = (0, have);
+        self.shares = std::mem::take(&mut self.kept) >= self.piece.len() / 2;
         let before = std::mem::replace(&mut self.piece, piece);
         if (FIRST..=MOST).contains(&before.len()) && self.spare.len() < SPARE {
             self.spare.push_back(before);
@@ -91,9 +101,11 @@ impl<R: Read> Ahead<R> {
         self.piece.get(self.span(behind, before)).unwrap_or(&[])
     }
 
-    /// The `n` bytes that were taken last, sharing the memory of their piece.
-    pub(crate) fn taken(&self, n: usize) -> Buf {
-        self.piece.part(self.span(n, 0)).unwrap_or_else(|| Buf::zeros(0))
+    /// The `n` bytes that were taken last, to be kept: they share the memory of their piece if it is kept for the most part.
+    pub(crate) fn taken(&mut self, n: usize) -> Buf {
+        self.kept = self.kept.saturating_add(n);
+        let part = if self.shares { self.piece.part(self.span(n, 0)) } else { None };
+        part.unwrap_or_else(|| Buf::from(self.around(n, 0).to_vec()))
     }
 
     fn span(&self, behind: usize, before: usize) -> Range<usize> {
@@ -146,6 +158,41 @@ mod tests {
             }
             assert_eq!((at, ahead.want(1).unwrap()), (all.len(), 0));
         }
+    }
+
+    /// A kept part of 2,500 bytes every `every` bytes; how much of them is copied, and the pieces in use.
+    fn keeping(every: &[usize]) -> (usize, usize) {
+        let mut ahead = Ahead::new(io::Cursor::new(bytes(16 << 20)));
+        let (mut kept, mut copied) = (Vec::new(), 0);
+        for every in every.iter().cycle() {
+            let need = every - 2500;
+            if ahead.want(need).unwrap() < need {
+                break;
+            }
+            ahead.take(need);
+            if ahead.want(2500).unwrap() < 2500 {
+                break;
+            }
+            ahead.take(2500);
+            copied += usize::from(!ahead.shares);
+            kept.push(ahead.taken(2500));
+        }
+        ahead.spare.iter_mut().for_each(|piece| assert!(piece.len() <= MOST));
+        let pinned = ahead.spare.iter_mut().filter_map(|piece| if piece.get_mut().is_none() { Some(()) } else { None });
+        (copied * 100 / kept.len(), pinned.count())
+    }
+
+    #[test]
+    fn a_piece_is_not_kept_for_a_small_part_of_it() {
+        // one block a piece: 64 blocks, and not 64 pieces
+        let (copied, pinned) = keeping(&[1 << 20]);
+        assert!(copied > 90 && pinned <= 2, "{copied} % copied, {pinned} pieces");
+        // blocks and their records: nothing is copied
+        assert_eq!(keeping(&[2812]).0, 0);
+        // with as much beside them that is not kept, too
+        assert_eq!(keeping(&[4000]).0, 0);
+        let (copied, pinned) = keeping(&[5100, 10_000, 8000]);
+        assert!(copied > 90 && pinned <= 2, "{copied} % copied, {pinned} pieces");
     }
 
     #[test]

@@ -126,8 +126,8 @@ impl<R: Read> Reader<R> {
         self.input.around(found.have, 0)
     }
 
-    /// The payload of the record that was taken last, `len` bytes, to be kept: it shares the memory of all that was read with it.
-    pub(crate) fn shared(&self, len: usize) -> Buf {
+    /// The payload of the record that was taken last, `len` bytes, to be kept: where much of what was read is, it is not copied.
+    pub(crate) fn kept(&mut self, len: usize) -> Buf {
         self.input.taken(len)
     }
 

@@ -23,8 +23,7 @@ impl Object {
     /// When an indirect block cannot be read.
     pub fn last_piece(&self, range: Range<u64>) -> Result<Option<Range<u64>>, Error> {
         let size = self.block_size();
-        let per_indirect = 1u64 << self.phys().fanout_shift().min(20);
-        let piece = size.saturating_mul(per_indirect).saturating_mul(PIECE_INDIRECT).max(1);
+        let piece = self.piece_len();
         let mut end = range.end.min(size.saturating_mul(self.nblocks()));
         // a hole may be as long as offsets go: the longer the one so far, the larger the step
         let mut step = piece;
@@ -51,9 +50,51 @@ impl Object {
         self.free_counted(tx, piece.start, upto.saturating_sub(piece.start), blocks)
     }
 
+    /// Whether `range`, in bytes, may have more than one piece: whoever frees it at once may have a sync remember more than a txg has room for.
+    #[must_use]
+    pub fn is_long(&self, range: &Range<u64>) -> bool {
+        let end = range.end.min(self.block_size().saturating_mul(self.nblocks()));
+        let first = range.start.checked_div(self.piece_len()).unwrap_or(0);
+        end > range.start && (end - 1).checked_div(self.piece_len()).unwrap_or(0) > first
+    }
+
+    /// Frees all of `range` but its first piece, the last piece first, each with a place that `place` gives.
+    ///
+    /// # Errors
+    /// As [`Object::last_piece`] and [`Object::free_range`]; what `place` says.
+    pub fn free_long<E: From<Error>>(
+        &self,
+        range: Range<u64>,
+        mut place: impl FnMut() -> Result<Tx, E>,
+    ) -> Result<(), E> {
+        let mut end = range.end;
+        while let Some(piece) = self.last_piece(range.start..end)?.filter(|piece| piece.start > range.start) {
+            self.free_piece(&place()?, &piece, end)?;
+            end = piece.start;
+        }
+        Ok(())
+    }
+
+    /// How many blocks of `range`, in bytes, are on disk, at most.
+    #[must_use]
+    pub fn blocks_within(&self, range: &Range<u64>) -> u64 {
+        let blocks = range.end.saturating_sub(range.start).div_ceil(self.block_size().max(1));
+        blocks.min(filled(self.phys()))
+    }
+
+    /// Bytes of a piece.
+    fn piece_len(&self) -> u64 {
+        let per_indirect = 1u64 << self.phys().fanout_shift().min(20);
+        self.block_size().saturating_mul(per_indirect).saturating_mul(PIECE_INDIRECT).max(1)
+    }
+
     /// Counts what a sync has to remember of up to `blocks` blocks that are freed.
     pub(crate) fn charge_freed(tx: &Tx, synced: &DnodePhys, blocks: u64) {
-        let there: u64 = synced.blkptr.iter().filter(|bp| !bp.is_hole()).map(|bp| bp.fill().max(1)).sum();
-        tx.burdened(blocks.min(there).saturating_mul(BLOCK_COST));
+        tx.burdened(blocks.min(filled(synced)).saturating_mul(BLOCK_COST));
     }
+}
+
+/// Blocks of data below a dnode.
+fn filled(dn: &DnodePhys) -> u64 {
+    dn.blkptr.iter().filter(|bp| !bp.is_hole()).map(|bp| bp.fill().max(1)).fold(0, u64::saturating_add)
 }

@@ -3,6 +3,8 @@
 //! An object that is there may be the same one, changed, or another one that has got its number since. The record does not say so. The contents go if the
 //! structure tells that it is another; they stay if only the block size grew because this stream, unlike the one before, has large blocks.
 
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ::base::{Endian, bytes};
@@ -24,16 +26,50 @@ pub(super) enum Fate {
     There(Object),
     /// The old one is freed; its slots can be used once that is on disk.
     AfterSync,
+    /// This object must go, from this byte on, and has more than a transaction can free.
+    TooLong(u64, u64),
 }
 
 /// What the stream says of objects that may be there.
 #[derive(Clone, Copy)]
-pub(super) struct Existing {
+pub(super) struct Existing<'a> {
     pub(super) full: bool,
     pub(super) spill: bool,
     pub(super) order: Endian,
     pub(super) raw: bool,
+    pub(super) freeing: &'a Freeing,
 }
+
+/// What one transaction frees.
+#[derive(Default)]
+pub(super) struct Freeing {
+    /// Blocks so far.
+    pub(super) blocks: Cell<u64>,
+    /// An object that was long: what is left of it is short.
+    pub(super) cleared: Option<u64>,
+}
+
+impl Freeing {
+    /// Counts what is freed of an object from byte `from` on; `false` if it is too much for one transaction.
+    pub(super) fn fits(&self, object: &Object, range: &Range<u64>) -> bool {
+        if self.cleared != Some(object.id()) && object.is_long(range) {
+            return false;
+        }
+        self.blocks.set(self.blocks.get().saturating_add(object.blocks_within(range)));
+        true
+    }
+}
+
+/// What becomes of an object that is there.
+enum Reuse {
+    Kept,
+    /// It must be made anew.
+    Anew,
+    TooLong,
+}
+
+/// All of an object.
+pub(super) const ALL: Range<u64> = 0..u64::MAX;
 
 /// Makes or changes the object of a record; `bonus` is its payload.
 pub(super) fn put(
@@ -41,7 +77,7 @@ pub(super) fn put(
     tx: &Tx,
     r: &ObjectRecord,
     bonus: &mut Vec<u8>,
-    stream: Existing,
+    stream: Existing<'_>,
 ) -> Result<Fate, Fault> {
     let existing = match objset.object(r.object) {
         Ok(object) => Some(object),
@@ -51,16 +87,16 @@ pub(super) fn put(
     let is_new = existing.is_none();
     let object = match existing {
         Some(object) => match reuse(tx, r, bonus, stream, &object)? {
-            true => object,
-            false => {
+            Reuse::Kept => object,
+            Reuse::TooLong => return Ok(Fate::TooLong(r.object, 0)),
+            Reuse::Anew => {
                 objset.free_object(tx, r.object)?;
-                make_room(objset, tx, r)?;
-                return Ok(Fate::AfterSync);
+                return Ok(make_room(objset, tx, r, stream.freeing)?.unwrap_or(Fate::AfterSync));
             }
         },
         None => {
-            if make_room(objset, tx, r)? {
-                return Ok(Fate::AfterSync);
+            if let Some(fate) = make_room(objset, tx, r, stream.freeing)? {
+                return Ok(fate);
             }
             match objset.claim_object(tx, r.object, &shape(r, stream)) {
                 Ok(object) => object,
@@ -70,6 +106,9 @@ pub(super) fn put(
         }
     };
     if stream.raw {
+        if let Some(from) = raw::cut(r, &object).filter(|from| !stream.freeing.fits(&object, &(*from..u64::MAX))) {
+            return Ok(Fate::TooLong(r.object, from));
+        }
         raw::shape(tx, r, &object)?;
         object.set_raw_bonus(tx, r.bonuslen as usize, bonus)?;
     } else {
@@ -84,7 +123,7 @@ pub(super) fn put(
     Ok(Fate::There(object.reload()?))
 }
 
-fn shape(r: &ObjectRecord, stream: Existing) -> NewObject {
+fn shape(r: &ObjectRecord, stream: Existing<'_>) -> NewObject {
     // the rest is told by raw streams only
     let (indirect_shift, nblkptr) = if stream.raw { (r.indblkshift, r.nblkptr) } else { (0, 0) };
     NewObject {
@@ -101,32 +140,39 @@ fn shape(r: &ObjectRecord, stream: Existing) -> NewObject {
     }
 }
 
-/// Frees objects that stand in the further slots of a large dnode. Tells whether there were any.
-fn make_room(objset: &Arc<Objset>, tx: &Tx, r: &ObjectRecord) -> Result<bool, Fault> {
-    let (mut at, mut any) = (r.object, false);
+/// Frees objects that stand in the further slots of a large dnode. `None` if there were none.
+fn make_room(objset: &Arc<Objset>, tx: &Tx, r: &ObjectRecord, freeing: &Freeing) -> Result<Option<Fate>, Fault> {
+    let (mut at, mut any) = (r.object, None);
     let end = r.object.saturating_add(r.dn_slots.max(1).into());
     while at.saturating_add(1) < end {
         let Some(id) = objset.next_object(at)?.filter(|id| *id < end) else { break };
+        if !freeing.fits(&objset.object(id)?, &ALL) {
+            return Ok(Some(Fate::TooLong(id, 0)));
+        }
         objset.free_object(tx, id)?;
-        (at, any) = (id, true);
+        (at, any) = (id, Some(Fate::AfterSync));
     }
     Ok(any)
 }
 
-/// Makes the object that is there into that of the record; `false` if it must be made anew.
-fn reuse(tx: &Tx, r: &ObjectRecord, bonus: &[u8], stream: Existing, object: &Object) -> Result<bool, Fault> {
+/// Makes the object that is there into that of the record.
+fn reuse(tx: &Tx, r: &ObjectRecord, bonus: &[u8], stream: Existing<'_>, object: &Object) -> Result<Reuse, Fault> {
     let old = object.phys();
+    let anew = || Ok(if stream.freeing.fits(object, &ALL) { Reuse::Anew } else { Reuse::TooLong });
     if old.slots() != usize::from(r.dn_slots.max(1)) || (stream.raw && !raw::fits(r, object)) {
-        return Ok(false);
+        return anew();
     }
     let pointers = usize::from(nblkptr(r.bonus_type, r.bonuslen, r.dn_slots.max(1)));
     let (now, wanted) = (object.block_size(), u64::from(r.blksz));
     let resize = !stream.raw && now != wanted && is_other(r, bonus, stream, object)?;
     // fewer pointers: another object
     if pointers < old.blkptr.len() {
-        return Ok(false);
+        return anew();
     }
     if resize {
+        if !stream.freeing.fits(object, &ALL) {
+            return Ok(Reuse::TooLong);
+        }
         object.free_range(tx, 0, u64::MAX)?;
     }
     let (kind, bonus_type) = (type_of(r.object_type), type_of(r.bonus_type));
@@ -149,11 +195,11 @@ fn reuse(tx: &Tx, r: &ObjectRecord, bonus: &[u8], stream: Existing, object: &Obj
     if resize {
         object.set_block_size(tx, wanted, 0)?;
     }
-    Ok(true)
+    Ok(Reuse::Kept)
 }
 
 /// Whether an object with another block size is another object, or the same one whose blocks were sent in pieces until now.
-fn is_other(r: &ObjectRecord, bonus: &[u8], stream: Existing, object: &Object) -> Result<bool, Fault> {
+fn is_other(r: &ObjectRecord, bonus: &[u8], stream: Existing<'_>, object: &Object) -> Result<bool, Fault> {
     let old = object.phys();
     let file = ObjectType::PLAIN_FILE_CONTENTS;
     if stream.full || type_of(r.object_type) != file || old.object_type != file || object.nblocks() <= 1 {

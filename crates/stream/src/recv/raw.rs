@@ -52,17 +52,27 @@ pub(super) fn fits(r: &ObjectRecord, object: &Object) -> bool {
     old.slots() == slots && old.blkptr.len() == usize::from(r.nblkptr) && shift && old.nlevels <= r.nlevels
 }
 
+/// From which byte on what is in an object goes: all of it if it is another one, as a raw stream always has blocks as they are; else what is behind the end
+/// that the record tells.
+pub(super) fn cut(r: &ObjectRecord, object: &Object) -> Option<u64> {
+    let (size, shift) = (u64::from(r.blksz), object.phys().indblkshift);
+    if object.block_size() != size || (r.indblkshift != 0 && r.indblkshift != shift) {
+        return Some(0);
+    }
+    r.maxblkid.checked_add(1).and_then(|blocks| blocks.checked_mul(size))
+}
+
 /// Makes the tree of an object, that was there or is new, into that of the record.
 pub(super) fn shape(tx: &Tx, r: &ObjectRecord, object: &Object) -> Result<(), Fault> {
-    let (size, old) = (u64::from(r.blksz), object.phys());
-    let shift = if r.indblkshift == 0 { old.indblkshift } else { r.indblkshift };
-    if object.block_size() != size || old.indblkshift != shift {
-        // a raw stream always has blocks as they are: it is another object
-        object.free_range(tx, 0, u64::MAX)?;
+    let old = object.phys().indblkshift;
+    let shift = if r.indblkshift == 0 { old } else { r.indblkshift };
+    let from = cut(r, object);
+    if let Some(from) = from {
+        object.free_range(tx, from, u64::MAX)?;
+    }
+    if from == Some(0) {
         object.set_maxblkid(tx, 0)?;
-        object.set_block_size(tx, size, shift)?;
-    } else if let Some(end) = r.maxblkid.checked_add(1).and_then(|blocks| blocks.checked_mul(size)) {
-        object.free_range(tx, end, u64::MAX)?;
+        object.set_block_size(tx, r.blksz.into(), shift)?;
     }
     object.set_levels(tx, r.nlevels)?;
     Ok(object.set_maxblkid(tx, r.maxblkid)?)

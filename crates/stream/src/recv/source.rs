@@ -54,7 +54,7 @@ fn gather<R: Read>(
         check.record(&record, offset)?;
         let len = entry.payload.len();
         let stays = is_stored(&record, check);
-        let payload = if stays { reader.shared(len) } else { Buf::from(entry.payload.to_vec()) };
+        let payload = if stays { reader.kept(len) } else { Buf::from(entry.payload.to_vec()) };
         let cost = cost(&record);
         batch.dirties = batch.dirties.saturating_add(cost);
         batch.memory = batch.memory.saturating_add(len as u64 + ITEM_COST);

@@ -1,5 +1,6 @@
 //! The writing thread: applies batches, each in one transaction (OpenZFS: `receive_process_record` and what it calls).
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,18 +15,31 @@ use ondisk::{EmbeddedType, ObjectType};
 use pool::{Receiving, ResumePoint};
 use zio::{Buf, Payload};
 
-use super::object::{self, Fate};
+use super::object::{self, Fate, Freeing};
 use super::queue::{Batch, Item, Queue, Whole};
 use super::{Error, Progress, raw, swap};
 
 /// Objects that one transaction frees.
 const FREED_AT_ONCE: usize = 1000;
+/// Blocks that one transaction frees, before another one goes on (OpenZFS: `zfs_per_txg_dirty_frees_percent`).
+const BLOCKS_FREED_AT_ONCE: u64 = 1 << 16;
+/// Bytes that a piece of what is freed dirties, about.
+const SMALL_CHANGE: u64 = 1 << 10;
 
 /// Whether a record was applied.
 enum Step {
     Done,
-    /// What it replaces must be gone from disk first.
-    AfterSync,
+    Not(Pause),
+}
+
+/// What comes between one transaction and the next.
+enum Pause {
+    /// Nothing: the first one has freed enough.
+    No,
+    /// What is replaced must be gone from disk.
+    Sync,
+    /// This object goes, from this byte to that, and has more than one transaction can free.
+    Free(u64, Range<u64>),
 }
 
 pub(super) struct Writer<'a> {
@@ -48,6 +62,10 @@ pub(super) struct Writer<'a> {
     max_object: u64,
     /// The object of the last record.
     open: Option<Object>,
+    /// What the transaction at hand frees.
+    freeing: Freeing,
+    /// Up to here the objects of a FREEOBJECTS record are freed.
+    freed_objects: Option<u64>,
 }
 
 impl<'a> Writer<'a> {
@@ -65,6 +83,8 @@ impl<'a> Writer<'a> {
             last: (0, 0),
             max_object: 0,
             open: None,
+            freeing: Freeing::default(),
+            freed_objects: None,
         }
     }
 
@@ -92,46 +112,78 @@ impl<'a> Writer<'a> {
         let mut rest = items.as_mut_slice();
         while !rest.is_empty() {
             let tx = self.receiving.spa().dataset_tx(self.objset, batch.dirties, netfree)?;
-            let mut reached = None;
-            while !rest.is_empty() {
-                let count = self.some(&tx, rest)?;
-                let (done, left) = std::mem::take(&mut rest).split_at_mut(count);
-                rest = left;
-                let Some(last) = done.last() else { break };
-                waited = false;
-                let point = |item: &Item| resume_point(&item.record).map(|(object, at)| (object, at, item.end));
-                reached = done.iter().rev().find_map(point).or(reached);
-                self.progress.bytes.store(last.end, Ordering::Relaxed);
-                self.progress.records.fetch_add(count as u64, Ordering::Relaxed);
-            }
-            if let Some((object, offset, end)) = reached {
+            let (count, pause) = self.in_one(&tx, rest)?;
+            let (done, left) = std::mem::take(&mut rest).split_at_mut(count);
+            rest = left;
+            if let Some((object, offset, end)) = done.iter().rev().find_map(resume_point_of) {
                 let bytes = self.before.saturating_add(end);
                 self.receiving.note(&tx, ResumePoint { object, offset, bytes });
             }
             drop(tx);
-            if let Some(item) = rest.first() {
-                if std::mem::replace(&mut waited, true) {
-                    let fault = Fault::Invalid("its number is taken".into());
-                    return Err(fault.at(item.offset, item.record.kind()));
+            waited &= count == 0;
+            let (cleared, first) = (self.freeing.cleared.filter(|_| count == 0), rest.first());
+            self.freeing = Freeing { cleared, ..Freeing::default() };
+            match (pause, first) {
+                (Pause::Sync, Some(item)) => {
+                    if std::mem::replace(&mut waited, true) {
+                        let fault = Fault::Invalid("its number is taken".into());
+                        return Err(fault.at(item.offset, item.record.kind()));
+                    }
+                    self.receiving.spa().sync()?;
                 }
-                self.receiving.spa().sync()?;
+                (Pause::Free(object, range), Some(item)) => {
+                    let (offset, kind) = (item.offset, item.record.kind());
+                    self.free_long(object, range, |source| Error::Apply { offset, kind, source })?;
+                }
+                _ => {}
             }
         }
         Ok(())
     }
 
-    /// Applies the first ones of `items`, and tells how many: none, if what the first one replaces must be gone from disk before.
-    fn some(&mut self, tx: &Tx, items: &mut [Item]) -> Result<usize, Error> {
+    /// Applies the first ones of `items` in one transaction; how many, and what comes before the others.
+    fn in_one(&mut self, tx: &Tx, items: &mut [Item]) -> Result<(usize, Pause), Error> {
+        let mut done = 0;
+        while let Some(rest) = items.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let count = match self.some(tx, rest)? {
+                Ok(count) => count,
+                Err(pause) => return Ok((done, pause)),
+            };
+            done += count;
+            let Some(last) = items.get(done.saturating_sub(1)) else { break };
+            self.progress.bytes.store(last.end, Ordering::Relaxed);
+            self.progress.records.fetch_add(count as u64, Ordering::Relaxed);
+            if self.freeing.blocks.get() >= BLOCKS_FREED_AT_ONCE {
+                return Ok((done, Pause::No));
+            }
+        }
+        Ok((done, Pause::No))
+    }
+
+    /// Frees much of an object, with transactions of its own, so that little is left of it.
+    fn free_long(&mut self, id: u64, range: Range<u64>, failed: impl Fn(dmu::Error) -> Error) -> Result<(), Error> {
+        let (spa, objset) = (self.receiving.spa(), self.objset);
+        let mut place = || spa.dataset_tx(objset, SMALL_CHANGE, true).map_err(Freed::Pool);
+        let freed = objset.object(id).map_err(Freed::Dmu).and_then(|object| object.free_long(range, &mut place));
+        self.freeing.cleared = Some(id);
+        freed.map_err(|error| match error {
+            Freed::Pool(error) => error.into(),
+            Freed::Dmu(source) => failed(source),
+        })
+    }
+
+    /// Applies the first ones of `items`, and tells how many; or what must come before the first.
+    fn some(&mut self, tx: &Tx, items: &mut [Item]) -> Result<Result<usize, Pause>, Error> {
         let run = self.stored_run(items);
         if run > 1 {
             self.write_run(tx, items.get_mut(..run).unwrap_or_default())?;
-            return Ok(run);
+            return Ok(Ok(run));
         }
-        let Some(item) = items.first_mut() else { return Ok(0) };
+        let Some(item) = items.first_mut() else { return Ok(Ok(0)) };
         let (offset, kind) = (item.offset, item.record.kind());
         match self.record(tx, item).map_err(|fault| fault.at(offset, kind))? {
-            Step::Done => Ok(1),
-            Step::AfterSync => Ok(0),
+            Step::Done => Ok(Ok(1)),
+            Step::Not(pause) => Ok(Err(pause)),
         }
     }
 
@@ -176,7 +228,7 @@ impl<'a> Writer<'a> {
                 self.max_object = self.max_object.max(r.object);
                 self.open = None;
                 let (full, spill, order, raw) = (self.full, self.spill, self.order, self.raw);
-                let existing = object::Existing { full, spill, order, raw };
+                let existing = object::Existing { full, spill, order, raw, freeing: &self.freeing };
                 return Ok(match object::put(self.objset, tx, r, item.payload.make_mut(), existing)? {
                     Fate::There(object) => {
                         // not before: a block of dnodes without objects is a hole
@@ -186,17 +238,22 @@ impl<'a> Writer<'a> {
                         self.open = Some(object);
                         Step::Done
                     }
-                    Fate::AfterSync => Step::AfterSync,
+                    Fate::AfterSync => Step::Not(Pause::Sync),
+                    Fate::TooLong(id, from) => Step::Not(Pause::Free(id, from..u64::MAX)),
                 });
             }
             Record::FreeObjects(r) => {
-                self.open = None;
-                self.free_range_of_objects(tx, r.firstobj, r.firstobj.saturating_add(r.numobjs))?;
+                let first = self.freed_objects.unwrap_or(r.firstobj.max(1) - 1);
+                let (at, pause) = self.free_some_objects(tx, first, r.firstobj.saturating_add(r.numobjs))?;
+                self.freed_objects = pause.is_some().then_some(at);
+                if let Some(pause) = pause {
+                    return Ok(Step::Not(pause));
+                }
             }
             Record::Write(r) => self.write(tx, r, std::mem::replace(&mut item.payload, Buf::zeros(0)))?,
-            Record::Free(r) => self.free(tx, r.object, r.offset, r.length)?,
+            Record::Free(r) => return self.free(tx, r.object, r.offset, r.length),
             // a hole, as OpenZFS makes it (`receive_redact`): it reads as zeros, and the next stream from the bookmark fills it
-            Record::Redact(r) => self.free(tx, r.object, r.offset, r.length)?,
+            Record::Redact(r) => return self.free(tx, r.object, r.offset, r.length),
             Record::WriteEmbedded(r) => self.embedded(tx, r, &item.payload)?,
             Record::Spill(r) => self.spill(tx, r, std::mem::replace(&mut item.payload, Buf::zeros(0)))?,
             Record::ObjectRange(r) => {
@@ -271,8 +328,15 @@ impl<'a> Writer<'a> {
         Ok(object.write(tx, r.offset, &data)?)
     }
 
-    fn free(&mut self, tx: &Tx, object: u64, offset: u64, length: u64) -> Result<(), Fault> {
-        Ok(self.object(object)?.free_range(tx, offset, length)?)
+    fn free(&mut self, tx: &Tx, object: u64, offset: u64, length: u64) -> Result<Step, Fault> {
+        self.object(object)?;
+        let Some(open) = &self.open else { return Ok(Step::Done) };
+        let range = offset..offset.saturating_add(length);
+        if !self.freeing.fits(open, &range) {
+            return Ok(Step::Not(Pause::Free(object, range)));
+        }
+        open.free_range(tx, offset, length)?;
+        Ok(Step::Done)
     }
 
     fn spill(&mut self, tx: &Tx, r: &Spill, mut payload: Buf) -> Result<(), Fault> {
@@ -287,27 +351,37 @@ impl<'a> Writer<'a> {
         Ok(self.object(r.object)?.set_spill(tx, payload.into_vec())?)
     }
 
-    fn free_range_of_objects(&mut self, tx: &Tx, first: u64, end: u64) -> Result<(), Fault> {
-        let mut at = first.max(1) - 1;
-        while let Some(id) = self.objset.next_object(at)?.filter(|id| *id < end) {
+    /// Frees objects behind `at` and below `end`, as many as one transaction takes. Gives up to where, and what comes before the others, if there are more.
+    fn free_some_objects(&mut self, tx: &Tx, mut at: u64, end: u64) -> Result<(u64, Option<Pause>), Fault> {
+        self.open = None;
+        for _ in 0..FREED_AT_ONCE {
+            let Some(id) = self.objset.next_object(at)?.filter(|id| *id < end) else { return Ok((at, None)) };
+            if self.freeing.blocks.get() >= BLOCKS_FREED_AT_ONCE {
+                break;
+            }
+            if !self.freeing.fits(&self.objset.object(id)?, &object::ALL) {
+                return Ok((at, Some(Pause::Free(id, object::ALL))));
+            }
             self.objset.free_object(tx, id)?;
             at = id;
         }
-        Ok(())
+        Ok((at, Some(Pause::No)))
     }
 
-    /// Frees what a stream does not have, a bounded number a transaction.
+    /// Frees objects that the stream does not have.
     fn free_objects(&mut self, first: u64, end: u64) -> Result<(), Error> {
         let failed = |source| Error::Apply { offset: 0, kind: RecordType::End, source };
         let mut at = first.max(1) - 1;
         loop {
             let tx = self.receiving.spa().dataset_tx(self.objset, FREED_AT_ONCE as u64 * 512, true)?;
-            for _ in 0..FREED_AT_ONCE {
-                match self.objset.next_object(at).map_err(failed)?.filter(|id| *id < end) {
-                    Some(id) => self.objset.free_object(&tx, id).map_err(failed)?,
-                    None => return Ok(()),
-                }
-                at = at.saturating_add(1);
+            let freed = self.free_some_objects(&tx, at, end).map_err(|fault| fault.at(0, RecordType::End))?;
+            drop(tx);
+            self.freeing = Freeing::default();
+            at = freed.0;
+            match freed.1 {
+                None => return Ok(()),
+                Some(Pause::Free(id, range)) => self.free_long(id, range, failed)?,
+                Some(_) => {}
             }
         }
     }
@@ -332,6 +406,11 @@ fn raw_write(object: &Object, tx: &Tx, r: &Write, block: Payload) -> Result<(), 
         return Err(Fault::Invalid(format!("{} bytes at {} are no block of {size}", r.logical_size, r.offset)));
     }
     Ok(object.write_stored(tx, r.offset / size, block)?)
+}
+
+/// [`resume_point`], with the bytes of the stream up to there.
+fn resume_point_of(item: &Item) -> Option<(u64, u64, u64)> {
+    resume_point(&item.record).map(|(object, at)| (object, at, item.end))
 }
 
 /// Where a resumed stream begins if this record is the last one.
@@ -361,6 +440,18 @@ fn expand(compress: Compress, bytes: &[u8], size: u64) -> Result<Vec<u8>, Fault>
     }
     decompress(compress, bytes, &mut data).map_err(Fault::Decompress)?;
     Ok(data)
+}
+
+/// Why something is not freed.
+enum Freed {
+    Pool(pool::Error),
+    Dmu(dmu::Error),
+}
+
+impl From<dmu::Error> for Freed {
+    fn from(error: dmu::Error) -> Freed {
+        Freed::Dmu(error)
+    }
 }
 
 /// Why a record cannot be applied.
