@@ -101,6 +101,8 @@ impl Device for Overlay {
                 Entry::Vacant(_) if !self.room.take(PAGE) => {
                     return Err(io::Error::new(io::ErrorKind::OutOfMemory, "more changes than may be kept in memory"));
                 }
+                // of a page that is all written nothing stays
+                Entry::Vacant(new) if within.len() == PAGE as usize => new.insert(Box::new([0; PAGE as usize])),
                 Entry::Vacant(new) => new.insert(self.original(page)?),
             };
             let to = bytes.get_mut(within);

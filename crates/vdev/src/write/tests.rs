@@ -26,6 +26,11 @@ struct Watched {
     /// Flushes that began; they end when this is false.
     flushes: AtomicUsize,
     slow: AtomicBool,
+    /// Each write takes so long.
+    write_ms: AtomicUsize,
+    /// Writes that are under way, and the most that were at a time.
+    under_way: AtomicUsize,
+    most: AtomicUsize,
 }
 
 impl Device for Watched {
@@ -40,6 +45,9 @@ impl Device for Watched {
     }
     fn write_vectored_at(&self, offset: u64, data: &[io::IoSlice<'_>]) -> io::Result<()> {
         self.writes.fetch_add(1, Ordering::Relaxed);
+        self.most.fetch_max(self.under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        std::thread::sleep(std::time::Duration::from_millis(self.write_ms.load(Ordering::Relaxed) as u64));
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
         let end = offset + data.iter().map(|d| d.len() as u64).sum::<u64>();
         let hit = self.bad.lock().unwrap().iter().any(|r| r.start < end && offset < r.end);
         if hit || self.broken.load(Ordering::Relaxed) {
@@ -272,6 +280,28 @@ fn neighbours_go_out_in_one_write() {
     let report = write(&both.without(&[]), Txg(1), &blocks).unwrap();
     assert_eq!((report.writes, report.bytes), (16, 16 << 20));
     read(&both.without(&[]), ReadCx::SCRUB, Txg(1), &blocks).unwrap();
+}
+
+#[test]
+fn a_leaf_whose_writes_take_long_has_several_at_a_time() {
+    let bench = Bench::new(vec![mirror(0, 0..2)], 2);
+    let [slow, _] = &bench.disks[..] else { panic!("two") };
+    slow.write_ms.store(10, Ordering::Relaxed);
+    let tree = bench.without(&[]);
+    let blocks = lay(&tree, 0, &[128 << 10; 96], Txg(1));
+    assert_eq!(write(&tree, Txg(1), &blocks).unwrap().writes, 24);
+    assert_eq!(bench.writes(), [12, 12]);
+    let most = slow.most.load(Ordering::Relaxed);
+    assert!((2..=8).contains(&most) || base::tasks::width() == 1, "{most}");
+    read(&tree, ReadCx::SCRUB, Txg(1), &blocks).unwrap();
+    // what fails of them is told in order
+    let labels = 4 << 20;
+    for at in [9u64 << 20, 3 << 20] {
+        slow.bad.lock().unwrap().push(labels + at..labels + at + 512);
+    }
+    let report = write(&tree, Txg(1), &blocks).unwrap();
+    let [fault] = &report.faults[..] else { panic!("{report:?}") };
+    assert_eq!((fault.offset, fault.len), (labels + (3 << 20), 256 << 10));
 }
 
 #[test]
