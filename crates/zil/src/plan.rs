@@ -85,10 +85,10 @@ impl Joins {
     }
 }
 
-/// The lanes of a window: records that wait, by their numbers, and objects of which one is under way.
+/// The lanes of a window: records that wait, by their numbers, and objects of which some are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
-    waiting: HashMap<u64, VecDeque<usize>>,
+    waiting: HashMap<u64, Vec<usize>>,
     /// Objects with a record that can begin.
     ready: VecDeque<u64>,
     busy: HashSet<u64>,
@@ -98,31 +98,26 @@ impl Lanes {
     /// Puts record `n` at the end of the lane of `object`.
     pub(crate) fn push(&mut self, object: u64, n: usize) {
         let lane = self.waiting.entry(object).or_default();
-        lane.push_back(n);
+        lane.push(n);
         if lane.len() == 1 && !self.busy.contains(&object) {
             self.ready.push_back(object);
         }
     }
 
     /// Objects with a record that can begin.
-    #[cfg(test)]
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// A record that can begin, and its object.
-    pub(crate) fn take(&mut self) -> Option<(u64, usize)> {
+    /// The records of a lane that can begin, and its object.
+    pub(crate) fn take(&mut self) -> Option<(u64, Vec<usize>)> {
         let object = self.ready.pop_front()?;
-        let lane = self.waiting.get_mut(&object)?;
-        let n = lane.pop_front()?;
-        if lane.is_empty() {
-            self.waiting.remove(&object);
-        }
+        let lane = self.waiting.remove(&object)?;
         self.busy.insert(object);
-        Some((object, n))
+        Some((object, lane))
     }
 
-    /// The record of `object` that was under way is done.
+    /// The records of `object` that were under way are done.
     pub(crate) fn done(&mut self, object: u64) {
         self.busy.remove(&object);
         if self.waiting.contains_key(&object) {
@@ -130,7 +125,7 @@ impl Lanes {
         }
     }
 
-    /// The record of `object` that was under way failed: what waits behind it is not done.
+    /// A record of `object` that was under way failed: what waits behind it is not done.
     pub(crate) fn failed(&mut self, object: u64) {
         self.busy.remove(&object);
         self.waiting.remove(&object);

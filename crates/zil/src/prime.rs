@@ -29,8 +29,8 @@ struct Plan<'a> {
     objects: BTreeSet<u64>,
     /// Stretches that are written, by object.
     writes: BTreeMap<u64, Vec<(u64, u64)>>,
-    /// Entries that are looked up.
-    names: BTreeSet<(u64, &'a [u8])>,
+    /// Entries that are looked up, by directory.
+    names: BTreeMap<u64, BTreeSet<&'a [u8]>>,
     /// Blocks that indirect writes point at, and of which object.
     data: Vec<(u64, BlkPtr)>,
 }
@@ -69,7 +69,18 @@ impl<'a> Plan<'a> {
 
     fn name(&mut self, dir: u64, name: &'a [u8]) {
         self.objects.insert(dir);
-        self.names.insert((dir, name));
+        self.names.entry(dir).or_default().insert(name);
+    }
+
+    /// The entries, first one of each directory: these are what waits.
+    fn entries(&self) -> Vec<(u64, &'a [u8])> {
+        let ranked = |(dir, names): (&u64, &BTreeSet<&'a [u8]>)| {
+            let dir = *dir;
+            names.iter().enumerate().map(move |(rank, name)| (rank, dir, *name)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<(usize, u64, &[u8])> = self.names.iter().flat_map(ranked).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, dir, name)| (dir, name)).collect()
     }
 }
 
@@ -77,7 +88,9 @@ impl<'a> Plan<'a> {
 pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
     dnodes(objset, due.iter().filter_map(|due| object_of(due.record.as_ref()?)).collect());
     let superseded = if merges { superseded(objset, due) } else { HashSet::new() };
-    let Plan { objects, writes, names, data } = Plan::of(due, &superseded);
+    let plan = Plan::of(due, &superseded);
+    let entries = plan.entries();
+    let Plan { objects, writes, data, .. } = plan;
     dnodes(objset, objects);
     let mut left = tunable::ZFS_ARC_MAX.get() / 2;
     let mut blocks = Vec::new();
@@ -92,8 +105,8 @@ pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
             blocks.push((object.clone(), blkid));
         }
     }
-    pump::cached(blocks, |(object, blkid)| drop(object.block(*blkid)));
-    let found = pump::cached(names.into_iter().collect(), |(dir, name)| {
+    pump::ahead(blocks, |(object, blkid)| drop(object.block(*blkid)));
+    let found = pump::ahead(entries, |(dir, name)| {
         let zap = Zap::open(objset.object(*dir).ok()?).ok()?;
         Some(zap.lookup_u64(name).ok()?? & OBJECT_MASK)
     });
@@ -104,7 +117,7 @@ pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
     };
     let mut data: Vec<(u64, BlkPtr)> = data.into_iter().take_while(fits).collect();
     data.sort_unstable_by_key(|(_, bp)| (bp.dva(0).vdev(), bp.dva(0).offset()));
-    pump::cached(data, |(object, bp)| {
+    pump::ahead(data, |(object, bp)| {
         let bm = Bookmark { objset: objset.id(), object: *object, level: Bookmark::ZIL_LEVEL, blkid: 0 };
         drop(objset.zio().read(bp, &bm));
     });
@@ -115,7 +128,7 @@ fn dnodes(objset: &Arc<Objset>, objects: BTreeSet<u64>) {
     let per_block = objset.dnodes_per_block();
     let mut ids: Vec<u64> = objects.into_iter().collect();
     ids.dedup_by_key(|id| id.checked_div(per_block));
-    pump::cached(ids, |id| drop(objset.object(*id)));
+    pump::ahead(ids, |id| drop(objset.object(*id)));
 }
 
 /// Which records the windows of a replay will leave out, as long as no record fails.

@@ -38,6 +38,7 @@ use ondisk::{BlkPtr, ZilHeader};
 use crate::chain::{Log, read_log};
 use crate::claim::{REPLAY_NEEDED, needs_replay};
 use crate::plan::{self, Step};
+use crate::pump::Pace;
 use crate::window::{self, Ran};
 use crate::{Error, data_of, prime};
 
@@ -162,8 +163,10 @@ pub(crate) struct Replay<'a, R> {
     pub(crate) objset: &'a Arc<Objset>,
     pub(crate) replayer: &'a R,
     meter: &'a Meter,
-    /// Records that are done at a time.
+    /// Records that are done at a time, at most.
     pub(crate) width: usize,
+    /// How long they take.
+    pub(crate) pace: Pace,
 }
 
 /// Replays the log of `objset`, if it was claimed, and gives it up. `None` if there was nothing to replay. `log` is
@@ -196,12 +199,8 @@ pub fn replay<R: Replayer>(
         meter.logs.add(1);
         meter.records.add(due.len() as u64);
         meter.bytes.add(bytes);
-        // numbers that were freed can be used again
-        replayer.sync()?;
-        let replay = Replay { objset, replayer, meter, width: width() };
-        if tunable::ZIL_REPLAY_PRIME.get() != 0 {
-            prime::prime(objset, &due, replay.width > 1);
-        }
+        let replay = Replay { objset, replayer, meter, width: width(), pace: Pace::default() };
+        replay.prepare(&due)?;
         replay.run(&due, &mut done)?;
         meter.logs_done.add(1);
     }
@@ -226,6 +225,25 @@ fn due_of<'a, R: Replayer>(raw: RawRecord<'a>, replayer: &R) -> Due<'a> {
 }
 
 impl<R: Replayer> Replay<'_, R> {
+    /// Waits for a txg, so that numbers that were freed can be used again; meanwhile what the records read is read ahead.
+    fn prepare(&self, due: &[Due<'_>]) -> Result<(), R::Error> {
+        if tunable::ZIL_REPLAY_PRIME.get() == 0 {
+            return self.replayer.sync();
+        }
+        let prime = || prime::prime(self.objset, due, self.width > 1);
+        if base::tasks::width() == 1 {
+            prime();
+            return self.replayer.sync();
+        }
+        std::thread::scope(|scope| {
+            let primed = std::thread::Builder::new().name("zil-prime".to_owned()).spawn_scoped(scope, prime);
+            let synced = self.replayer.sync();
+            // without it all is only read later
+            drop(primed);
+            synced
+        })
+    }
+
     fn run(&self, due: &[Due<'_>], done: &mut Replayed<R::Error>) -> Result<(), R::Error> {
         let (mut rest, mut most) = (due, usize::MAX);
         while !rest.is_empty() {

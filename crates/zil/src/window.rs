@@ -2,14 +2,23 @@
 //!
 //! The calling thread goes through the records in order: a record of an object goes into its lane, a fence waits for the lanes that it joins and
 //! is done by the caller itself, who works in the lanes while it waits. Other threads work in the lanes. A lane is worked in by one
-//! thread at a time. With one thread all is done in order.
+//! thread at a time, who takes all that waits in it. With one thread all is done in order.
+//!
+//! There are as many threads as there are cores, and more where records wait for devices ([`Pace`](crate::pump::Pace)).
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Scope;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::plan::{Joins, Lanes};
+use crate::pump;
 use crate::replay::{Due, Replay, Replayer};
+
+/// Of quick records, so many lanes that can begin are worth a thread.
+const LANES_WORTH: usize = 8;
 
 /// How a window went.
 #[derive(Debug)]
@@ -30,21 +39,17 @@ pub(crate) fn run<R: Replayer>(
     superseded: &HashSet<usize>,
 ) -> Ran<R::Error> {
     let lanes: HashSet<u64> = now.iter().filter_map(|due| due.step().lane()).collect();
-    let threads = replay.width.min(lanes.len());
-    let crew = Crew { replay, place, now, superseded, state: Mutex::default(), changed: Condvar::new() };
-    if threads < 2 {
+    let most = replay.width.min(lanes.len());
+    let (threads, did) = (AtomicUsize::new(1), AtomicUsize::new(0));
+    let (state, changed) = (Mutex::default(), Condvar::new());
+    let crew = Crew { replay, place, now, superseded, most, threads, did, state, changed };
+    if most < 2 {
         return crew.in_order();
     }
     std::thread::scope(|scope| {
-        for _ in 1..threads {
-            // with fewer threads it only takes longer
-            if std::thread::Builder::new().name("zil-replay".to_owned()).spawn_scoped(scope, || crew.work()).is_err() {
-                break;
-            }
-        }
         // also if this thread panics, the others must end
         let _closing = Closing(&crew);
-        crew.lead()
+        crew.lead(scope)
     })
 }
 
@@ -53,6 +58,11 @@ struct Crew<'a, 'd, R: Replayer> {
     place: &'a R::Window,
     now: &'a [Due<'d>],
     superseded: &'a HashSet<usize>,
+    /// Threads that there can be, and that there are.
+    most: usize,
+    threads: AtomicUsize,
+    /// Records that are done, or failed.
+    did: AtomicUsize,
     state: Mutex<State<R::Error>>,
     /// The state changed.
     changed: Condvar,
@@ -81,7 +91,7 @@ impl<R: Replayer> Drop for Closing<'_, '_, '_, R> {
     }
 }
 
-/// A record of a lane that is under way. Given up, what waits behind it is not done.
+/// Records of a lane that are under way. Given up, what waits behind them is not done.
 struct UnderWay<'a, 'c, 'd, R: Replayer> {
     crew: &'a Crew<'c, 'd, R>,
     object: u64,
@@ -115,19 +125,20 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
     }
 
     /// Goes through the records, and comes back when all that was begun is done.
-    fn lead(&self) -> Ran<R::Error> {
-        let mut fence = None;
-        for (n, due) in self.now.iter().enumerate() {
-            if let Some(object) = due.step().lane() {
-                self.state.lock().lanes.push(object, n);
-                self.changed.notify_one();
+    fn lead<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Ran<R::Error> {
+        let (mut fence, mut n) = (None, 0);
+        while let Some(due) = self.now.get(n) {
+            let behind = n + self.push_from(n);
+            if behind > n {
+                n = behind;
+                self.grow(scope);
                 continue;
             }
             let joins = match &due.record {
                 Some(record) => Joins::of(record, |dir, name| self.replay.replayer.file_of(dir, name)),
                 None => Joins::All,
             };
-            self.help_until(&joins);
+            self.help_until(scope, &joins);
             if self.state.lock().lost.is_some() {
                 break;
             }
@@ -135,8 +146,10 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
                 fence = Some(n);
                 break;
             }
+            n += 1;
         }
-        self.help_until(&Joins::All);
+        self.changed.notify_all();
+        self.help_until(scope, &Joins::All);
         match (self.state.lock().lost.take(), fence) {
             (Some((n, error)), _) => Ran::Lost(n, error),
             (None, Some(n)) => Ran::Fence(n),
@@ -144,37 +157,63 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
         }
     }
 
+    /// Puts the records from `n` to the next fence into their lanes. Gives how many these are.
+    fn push_from(&self, n: usize) -> usize {
+        let (mut state, mut count) = (self.state.lock(), 0);
+        while let Some(object) = self.now.get(n + count).and_then(|due| due.step().lane()) {
+            state.lanes.push(object, n + count);
+            count += 1;
+        }
+        // for little that is quick nobody needs to wake
+        if state.lanes.ready() >= LANES_WORTH || !self.replay.pace.is_quick() {
+            self.changed.notify_all();
+        }
+        count
+    }
+
     /// Works in the lanes until those that are joined are empty.
-    fn help_until(&self, joins: &Joins) {
+    fn help_until<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, joins: &Joins) {
         let mut state = self.state.lock();
         while !state.lanes.is_clear(joins) {
-            state = self.next(state);
+            state = self.next(scope, state);
         }
     }
 
-    fn work(&self) {
+    fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         let mut state = self.state.lock();
         while !state.closed {
-            state = self.next(state);
+            state = self.next(scope, state);
         }
     }
 
-    /// Does a record of a lane if one can begin; else waits until something changes.
-    fn next<'s>(&'s self, mut state: MutexGuard<'s, State<R::Error>>) -> MutexGuard<'s, State<R::Error>> {
-        let Some((object, n)) = state.lanes.take() else {
+    /// Does what waits in a lane if one can begin; else waits until something changes.
+    fn next<'s, 'scope: 's>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        mut state: MutexGuard<'s, State<R::Error>>,
+    ) -> MutexGuard<'s, State<R::Error>> {
+        let Some((object, lane)) = state.lanes.take() else {
             self.changed.wait(&mut state);
             return state;
         };
         drop(state);
         let mut under_way = UnderWay { crew: self, object, good: false };
-        if let Some(due) = self.now.get(n) {
-            match self.one(n, due).or_else(|_| self.one(n, due)) {
-                Ok(()) => under_way.good = true,
-                Err(error) => self.lose(n, error),
-            }
-        }
+        under_way.good = lane.into_iter().all(|n| {
+            let Some(due) = self.now.get(n) else { return false };
+            let done = self.one(n, due).or_else(|_| self.one(n, due)).map_err(|error| self.lose(n, error));
+            self.grow(scope);
+            done.is_ok()
+        });
         drop(under_way);
         self.state.lock()
+    }
+
+    /// Begins as many threads as the records that are left are worth.
+    fn grow<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let left = self.now.len().saturating_sub(self.did.load(Ordering::Relaxed));
+        pump::grow(&self.threads, self.replay.pace.threads(left, self.most), || {
+            std::thread::Builder::new().name("zil-replay".to_owned()).spawn_scoped(scope, || self.work(scope)).is_ok()
+        });
     }
 
     fn lose(&self, n: usize, error: R::Error) {
@@ -185,6 +224,10 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
     }
 
     fn one(&self, n: usize, due: &Due<'d>) -> Result<(), R::Error> {
-        self.replay.one(self.place, due, self.superseded.contains(&n))
+        let begun = Instant::now();
+        let done = self.replay.one(self.place, due, self.superseded.contains(&n));
+        self.replay.pace.saw(begun);
+        self.did.fetch_add(1, Ordering::Relaxed);
+        done
     }
 }

@@ -189,7 +189,7 @@ fn side_by_side(model: &mut Model, changes: &[Change], mut choose: impl FnMut(us
     let begun = model.clone();
     let left_out = superseded(&steps, |id| begun.block(id));
     let mut lanes = Lanes::default();
-    let (mut next, mut under_way): (usize, Vec<(u64, usize)>) = (0, Vec::new());
+    let (mut next, mut under_way): (usize, Vec<(u64, VecDeque<usize>)>) = (0, Vec::new());
     let mut failed = None;
     loop {
         let step = steps.get(next).filter(|_| failed.is_none());
@@ -205,9 +205,13 @@ fn side_by_side(model: &mut Model, changes: &[Change], mut choose: impl FnMut(us
         let mut choice = choose(choices);
         if choice < busy {
             // it ends, and only now can others see it
-            let (object, n) = under_way.swap_remove(choice);
+            let (object, lane) = &mut under_way[choice];
+            let n = lane.pop_front().unwrap();
             assert!(model.apply(&changes[n], left_out.contains(&n)));
-            lanes.done(object);
+            if lane.is_empty() {
+                lanes.done(*object);
+                under_way.swap_remove(choice);
+            }
             continue;
         }
         choice -= busy;
@@ -222,7 +226,7 @@ fn side_by_side(model: &mut Model, changes: &[Change], mut choose: impl FnMut(us
             }
             next += 1;
         } else {
-            under_way.extend(lanes.take());
+            under_way.extend(lanes.take().map(|(object, lane)| (object, lane.into())));
         }
     }
 }

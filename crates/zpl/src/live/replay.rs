@@ -87,21 +87,29 @@ pub(super) fn tell(spa: &Arc<Spa>, name: &str, done: Option<&Replayed<Error>>) -
 
 struct Player<'a>(&'a Zfs);
 
+/// A place in a txg for a window of records.
+struct Window {
+    place: Shared,
+    /// When it was taken: files have this time of change from the writes of the window, so that their attributes change once.
+    begun: Time,
+}
+
 impl Replayer for Player<'_> {
     type Error = Error;
-    type Window = Shared;
+    type Window = Window;
 
-    fn window(&self, bytes: u64) -> Result<Shared, Error> {
-        Shared::begin(self.0.spa(), self.0.fs().objset(), bytes)
+    fn window(&self, bytes: u64) -> Result<Window, Error> {
+        let place = Shared::begin(self.0.spa(), self.0.fs().objset(), bytes)?;
+        Ok(Window { place, begun: self.0.now() })
     }
 
-    fn tx(window: &Shared) -> &Tx {
-        window.tx()
+    fn tx(window: &Window) -> &Tx {
+        window.place.tx()
     }
 
-    fn apply(&self, window: &Shared, entry: &Entry<'_>) -> Result<(), Error> {
-        let place = window.join();
-        self.0.play(&place, entry)
+    fn apply(&self, window: &Window, entry: &Entry<'_>) -> Result<(), Error> {
+        let place = window.place.join();
+        self.0.play(&place, entry, window.begun)
     }
 
     fn bytes(&self, record: &Record<'_>) -> u64 {
@@ -148,7 +156,7 @@ fn time([sec, nsec]: [u64; 2]) -> Time {
 }
 
 impl Zfs {
-    fn play(&self, tx: &Tx, entry: &Entry<'_>) -> Result<(), Error> {
+    fn play(&self, tx: &Tx, entry: &Entry<'_>, begun: Time) -> Result<(), Error> {
         match entry.record {
             Record::Commit => Ok(()),
             Record::Create(new) if entry.kind == TxType::Mkxattr => self.play_hidden_dir(tx, new),
@@ -157,7 +165,7 @@ impl Zfs {
             Record::Remove { doid, name } => self.unlink(&Cred::ROOT, *doid, name),
             Record::Link { doid, link_obj, name } => self.link(&Cred::ROOT, *link_obj, *doid, name).map(|_| ()),
             Record::Rename(rename) => self.play_rename(rename, entry.kind),
-            Record::Write(write) => self.play_write(tx, write, entry),
+            Record::Write(write) => self.play_write(tx, write, entry, begun),
             Record::Truncate { foid, offset, length } => self.play_truncate(*foid, *offset, *length),
             Record::SetAttr(set) => self.play_setattr(tx, set, entry.endian),
             Record::AclV0 { foid, count, aces } => {
@@ -233,7 +241,7 @@ impl Zfs {
     /// WRITE, and WRITE2, which says that the data is on disk and may lie behind the end of the file. An indirect write brings a whole block:
     /// all of it is written, as the record of a later part of it may have come too late for one of its own; the end of the file is that of the
     /// record.
-    fn play_write(&self, tx: &Tx, write: &Write<'_>, entry: &Entry<'_>) -> Result<(), Error> {
+    fn play_write(&self, tx: &Tx, write: &Write<'_>, entry: &Entry<'_>, begun: Time) -> Result<(), Error> {
         let node = self.znode(write.foid)?;
         super::io::expect_file(&node)?;
         let _content = node.content.write();
@@ -251,10 +259,9 @@ impl Zfs {
             self.grow_first_block(tx, &node, size.max(at.saturating_add(data.len() as u64)))?;
             node.object().write(tx, at, data)?;
         }
-        let now = self.now();
         node.edit(self, tx, |attrs| {
             attrs.size = attrs.size.max(end);
-            content_modified(attrs, now);
+            content_modified(attrs, begun);
             Ok(())
         })
     }
