@@ -38,12 +38,43 @@ pub fn run(name: &str, args: &[&str]) -> Option<Output> {
     Some(output.unwrap_or_else(|e| panic!("{name} {}: {e}", args.join(" "))))
 }
 
+/// What zdb says of the blocks of a pool (`-bcc`).
+pub struct Blocks {
+    /// Every block was found once, and no space is lost.
+    pub none_lost: bool,
+    /// zdb could read all of them, and had nothing else to complain of.
+    pub all_read: bool,
+    /// What it printed.
+    pub said: String,
+}
+
+impl Blocks {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn are_good(&self) -> bool {
+        self.none_lost && self.all_read
+    }
+}
+
+/// Has zdb look at all blocks of the exported pool `pool` on the devices in `dir`; `None` where the judge is not installed.
+///
+/// # Panics
+/// As [`run`].
+#[must_use]
+pub fn blocks(dir: &Path, pool: &str) -> Option<Blocks> {
+    let out = run("zdb", &["-e", "-p", &dir.display().to_string(), "-bcc", pool])?;
+    let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let told: Vec<&str> = text.lines().chain(trouble.lines()).filter(|line| !line.contains("loading")).collect();
+    let said = format!("{pool}: zdb: {}\n{}", out.status, told.join("\n"));
+    Some(Blocks { none_lost: text.contains("No leaks"), all_read: out.status.success(), said })
+}
+
 /// Has zdb look at the exported pool `pool` on the devices in `dir`: every block is found and can be read, no space is lost.
 ///
 /// # Panics
 /// If that is not so; as [`run`].
 pub fn no_leaks(dir: &Path, pool: &str) {
-    let Some(out) = run("zdb", &["-e", "-p", &dir.display().to_string(), "-bcc", pool]) else { return };
-    let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && text.contains("No leaks"), "{pool}: {text}\n{trouble}");
+    if let Some(blocks) = blocks(dir, pool) {
+        assert!(blocks.are_good(), "{}", blocks.said);
+    }
 }

@@ -75,13 +75,6 @@ fn worked_on(dir: &Path, logs: bool) -> Arc<Spa> {
     spa
 }
 
-fn judged(dir: &Path) {
-    let path = dir.display().to_string();
-    let Some(out) = judge::run("zdb", &["-e", "-p", &path, "-b", "t"]) else { return };
-    let (text, trouble) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success() && text.contains("No leaks"), "{text}\n{trouble}");
-}
-
 #[test]
 fn a_sync_without_logs_comes_to_an_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -90,5 +83,5 @@ fn a_sync_without_logs_comes_to_an_end() {
     println!("{passes} passes");
     spa.export().unwrap();
     drop(spa);
-    judged(dir.path());
+    judge::no_leaks(dir.path(), "t");
 }
