@@ -1,8 +1,12 @@
-//! `cargo bench -p zuse-benches --bench fsync [-- writers=1,8,64 seconds=3 gib=8]`: writes of 4 KiB, each made safe before the next begins, beside those
-//! of the host's file system in the same run.
+//! `cargo bench -p zuse-benches --bench fsync [-- writers=1,8,64 seconds=3 rounds=3 gib=2 sparse=0]`: writes of 4 KiB, each made safe before the
+//! next begins, beside those of the host's file system in the same run.
 //!
 //! Each writer is a thread with a file of 16 MiB of its own, which exists, and writes to the next place in it: to a file of a pool in a file on the disk,
-//! with `write` and `fsync` and real flushes; and to a plain file beside that, with `pwrite` and `fdatasync`. Zuse and the host take turns.
+//! with `write` and `fsync` and real flushes; and to a plain file beside that, with `pwrite` and `fdatasync`. Zuse and the host take turns; told
+//! are the medians of the rounds.
+//!
+//! The pool's file is written whole before, as the plain ones are, so that it is to the host what a disk is. With `sparse=1` it is not: then the
+//! host's file system finds a place for each block of the log, and commits its own journal with it.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -27,12 +31,25 @@ fn text(name: &str, or: &str) -> String {
     std::env::args().find_map(given).unwrap_or_else(|| or.to_owned())
 }
 
+fn number(name: &str, or: u64) -> u64 {
+    text(name, "").parse().unwrap_or(or)
+}
+
+/// What one round of all writers gave.
+struct Round {
+    zuse: f64,
+    host: f64,
+    cpu_us: f64,
+    batches: f64,
+    txgs: u64,
+}
+
 #[allow(clippy::expect_used)]
 fn main() {
     let dir = std::env::var_os("ZUSE_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from).join("zuse-fsync");
     std::fs::create_dir_all(&dir).expect("directory");
-    let seconds: u64 = text("seconds", "3").parse().unwrap_or(3);
-    let spa = make(&dir.join("pool"), text("gib", "8").parse().unwrap_or(8) << 30);
+    let (seconds, rounds) = (number("seconds", 3).max(1), number("rounds", 3).max(1));
+    let spa = make(&dir.join("pool"), number("gib", 2) << 30, number("sparse", 0) != 0);
     let zfs = Zfs::open(&spa, "f").expect("file system");
     println!(
         "{:>8}{:>14}{:>12}{:>10}{:>10}{:>14}",
@@ -40,28 +57,44 @@ fn main() {
     );
     for writers in text("writers", "1,8,64").split(',').filter_map(|text| text.parse().ok()) {
         let (ids, files) = (ours(&zfs, writers), plain(&dir, writers));
-        let (cpu, batches, txg) = (process_cpu_seconds(), batches(&spa), spa.txgs().synced());
-        let zuse = run(writers, seconds, &|writer, at, data| {
-            let id = ids[writer];
-            zfs.write(&Cred::ROOT, id, at, data).expect("write");
-            zfs.fsync(id).expect("fsync");
-        });
-        let (cpu, txgs) = (process_cpu_seconds() - cpu, spa.txgs().synced().0 - txg.0);
-        let batches = (self::batches(&spa) - batches) / seconds;
-        let host = run(writers, seconds, &|writer, at, data| {
-            files[writer].write_all_at(data, at).expect("write");
-            files[writer].sync_data().expect("sync");
-        });
+        let all: Vec<Round> = (0..rounds).map(|_| round(&zfs, &ids, &files, seconds)).collect();
+        let of = |value: &dyn Fn(&Round) -> f64| median(all.iter().map(value).collect());
         println!(
-            "{writers:>8}{:>14.0}{:>12.1}{batches:>10}{txgs:>10}{:>14.0}",
-            zuse as f64 / seconds as f64,
-            cpu * 1e6 / zuse.max(1) as f64,
-            host as f64 / seconds as f64
+            "{writers:>8}{:>14.0}{:>12.1}{:>10.0}{:>10}{:>14.0}",
+            of(&|round| round.zuse),
+            of(&|round| round.cpu_us),
+            of(&|round| round.batches),
+            all.iter().map(|round| round.txgs).sum::<u64>(),
+            of(&|round| round.host)
         );
     }
     drop(zfs);
     spa.close().expect("close");
     drop(std::fs::remove_dir_all(&dir));
+}
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(0.0)
+}
+
+#[allow(clippy::expect_used)]
+fn round(zfs: &Zfs, ids: &[u64], files: &[std::fs::File], seconds: u64) -> Round {
+    let spa = zfs.spa();
+    let (cpu, batches, txg) = (process_cpu_seconds(), batches(spa), spa.txgs().synced());
+    let zuse = run(ids.len(), seconds, &|writer, at, data| {
+        let id = ids[writer];
+        zfs.write(&Cred::ROOT, id, at, data).expect("write");
+        zfs.fsync(id).expect("fsync");
+    });
+    let (cpu, txgs) = (process_cpu_seconds() - cpu, spa.txgs().synced().0 - txg.0);
+    let batches = self::batches(spa) - batches;
+    let host = run(files.len(), seconds, &|writer, at, data| {
+        files[writer].write_all_at(data, at).expect("write");
+        files[writer].sync_data().expect("sync");
+    });
+    let each = |count: u64| count as f64 / seconds as f64;
+    Round { zuse: each(zuse), host: each(host), cpu_us: cpu * 1e6 / zuse.max(1) as f64, batches: each(batches), txgs }
 }
 
 /// Batches of commits that were written so far.
@@ -91,11 +124,23 @@ fn run(writers: usize, seconds: u64, work: &(dyn Fn(usize, u64, &[u8]) + Sync)) 
     count.into_inner()
 }
 
+/// A file of zeros that all have their place.
+fn fill(path: &Path, size: u64) -> std::io::Result<()> {
+    let (file, zeros) = (std::fs::OpenOptions::new().write(true).open(path)?, vec![0; FILE as usize]);
+    (0..size / FILE).try_for_each(|n| file.write_all_at(&zeros, n * FILE))?;
+    file.sync_all()
+}
+
 #[allow(clippy::expect_used)]
-fn make(path: &Path, size: u64) -> Arc<Spa> {
-    let hooks = Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) };
-    let open =
-        |path: &str| -> Option<Arc<dyn Device>> { Some(Arc::new(FileDevice::create(Path::new(path), size).ok()?)) };
+fn make(path: &Path, size: u64, sparse: bool) -> Arc<Spa> {
+    let hooks = Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() };
+    let open = |path: &str| -> Option<Arc<dyn Device>> {
+        let file = FileDevice::create(Path::new(path), size).ok()?;
+        if !sparse {
+            fill(Path::new(path), size).ok()?;
+        }
+        Some(Arc::new(file))
+    };
     let spec = VdevSpec::parse(&[path.display().to_string()]).expect("file");
     let new = layout(&spec, &open, LayoutOptions { ashift: Some(12), ..LayoutOptions::default() }, &hooks.env);
     let mut create = CreateOptions::new("f");

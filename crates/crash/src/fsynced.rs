@@ -24,7 +24,7 @@ use crate::pools::{NAME, Shape, find, open, verify_all};
 use crate::{Recording, Rng, State, Tape};
 
 /// The file system that is worked on.
-const FS: &str = "fs";
+pub(crate) const FS: &str = "fs";
 /// Directories.
 const DIRS: u64 = 3;
 /// Files at most.

@@ -51,6 +51,7 @@ mod rng;
 mod run;
 pub mod slog;
 pub mod toy;
+pub mod writers;
 
 pub use compare::compare;
 pub use cut::{Cut, Cutter, Fate, Loss, Tear};

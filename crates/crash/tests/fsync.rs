@@ -6,7 +6,7 @@
 
 use crash::fsynced::{check, record};
 use crash::pools::Shape;
-use crash::{Cut, number_from_env, report, try_cuts};
+use crash::{Cut, number_from_env, report, try_cuts, writers};
 
 const SHAPES: [Shape; 3] = [
     Shape { name: "in_pool", vdevs: "d0", size: 64 << 20, ashift: 9, without: &[] },
@@ -58,6 +58,22 @@ fn log_device() {
 #[test]
 fn mirrored_log() {
     cut(&SHAPES[2]);
+}
+
+/// Several who wait at a time: blocks of the log are on their way together, and become safe in order.
+#[test]
+fn several_writers() {
+    base::tunable::ZFS_TXG_TIMEOUT.set(600);
+    let first = number_from_env("ZUSE_SEED", 1);
+    for (n, shape) in SHAPES.iter().enumerate() {
+        let tape = writers::record(shape, first + n as u64, 40).unwrap();
+        let count = number_from_env("ZUSE_CUTS", CUTS).div_ceil(SHAPES.len() as u64).min(CUTS_OF_A_TAPE);
+        let cuts = (0..count).map(|n| Cut::draw(&tape, n)).collect();
+        let failures = try_cuts(&tape, cuts, 2, &writers::check);
+        // threads make another tape each time
+        let again = |cut| format!("cut {cut} of a tape of {}", shape.name);
+        assert!(failures.is_empty(), "{}: {}", shape.name, report(&failures, &again));
+    }
 }
 
 /// What this is worth: were the flush of a commit forgotten, it would be noticed.

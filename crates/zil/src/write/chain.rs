@@ -1,7 +1,5 @@
-//! The chain that commits write, and the one that writes (OpenZFS: `zl_issuer_lock`, `zil_create`, `zil_lwb_write_close`,
-//! `zil_lwb_write_issue`).
-
-use std::time::Duration;
+//! The chain that commits write: what is logged gets its place in it, and then goes to the devices (OpenZFS: `zl_issuer_lock`, `zil_create`,
+//! `zil_lwb_write_close`, `zil_lwb_write_issue`).
 
 use base::{Endian, Txg};
 use dmu::Tx;
@@ -20,7 +18,7 @@ use crate::claim::needs_replay;
 const NEXT_AT: usize = 8;
 const NUSED_AT: usize = 136;
 
-/// What who commits works with; its lock makes them take turns, and is held over their I/O.
+/// What who commits works with; its lock makes them take turns.
 #[derive(Debug)]
 pub(crate) struct Chain {
     /// The block that is filled next; `None` before a chain begins, and when one is given up.
@@ -28,21 +26,33 @@ pub(crate) struct Chain {
     /// The last sequence number of a record.
     seq: u64,
     bursts: Bursts,
-    /// How long the last write took, and how many waited for it.
-    pub(crate) latency: Duration,
-    pub(crate) crowd: usize,
     /// No chain begins any more.
-    closed: bool,
+    pub(crate) closed: bool,
 }
 
 impl Chain {
     pub(crate) fn new(max_block: u64) -> Chain {
-        Chain { tail: None, seq: 0, bursts: Bursts::new(max_block), latency: Duration::ZERO, crowd: 0, closed: false }
+        Chain { tail: None, seq: 0, bursts: Bursts::new(max_block), closed: false }
     }
 
     pub(crate) fn close(&mut self) {
         (self.tail, self.closed) = (None, true);
     }
+}
+
+/// Blocks that have their places in the chain, and are on their way to the devices.
+pub(crate) struct Flight {
+    writes: Vec<(BlkPtr, Vec<u8>)>,
+    touched: Touched,
+    /// Their number, for [`Lwbs::landed`](super::lwb::Lwbs::landed).
+    pub(crate) batch: u64,
+}
+
+/// Places of blocks, and of the one behind them.
+struct Places {
+    blocks: Vec<Placed>,
+    tail: Placed,
+    batch: u64,
 }
 
 /// The identity of the block behind the one with `identity`.
@@ -58,15 +68,18 @@ impl Zil {
         Error::Unusable { objset: self.device.objset(), what }
     }
 
-    /// Writes what was changed after the last synced txg, and waits until it is on stable storage.
-    pub(crate) fn write_batch(&self, chain: &mut Chain, mut itxs: Vec<(Txg, Itx)>) -> Result<(), Error> {
+    /// Gives what was changed after the last synced txg its place in the chain. Nothing if all of that is on disk.
+    pub(crate) fn prepare(&self, chain: &mut Chain, mut itxs: Vec<(Txg, Itx)>) -> Result<Option<Flight>, Error> {
         let on_disk = |itxs: &mut Vec<(Txg, Itx)>| {
             let synced = self.device.synced();
             itxs.retain(|(txg, _)| *txg > synced);
             itxs.is_empty()
         };
         if on_disk(&mut itxs) {
-            return Ok(());
+            return Ok(None);
+        }
+        if self.lwbs.lock().is_ending() {
+            chain.tail = None;
         }
         let first = match chain.tail {
             Some(tail) => tail,
@@ -74,7 +87,7 @@ impl Zil {
                 // waits for a txg, which has most of it then
                 let first = self.begin(chain)?;
                 if on_disk(&mut itxs) {
-                    return Ok(());
+                    return Ok(None);
                 }
                 first
             }
@@ -88,9 +101,16 @@ impl Zil {
         chain.bursts.done(burst.0, burst.1);
         self.owe(owed);
         if blocks.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        self.issue(chain, first, blocks, touched)
+        self.link(chain, first, blocks, touched).map(Some)
+    }
+
+    /// Brings blocks to stable storage.
+    pub(crate) fn write_out(&self, flight: &mut Flight) -> Result<(), Error> {
+        self.device.write(std::mem::take(&mut flight.writes))?;
+        let Touched { vdevs, all } = &flight.touched;
+        self.device.flush((!all).then_some(vdevs))
     }
 
     /// Makes the first block of a chain, and waits until the header leads to it.
@@ -120,47 +140,48 @@ impl Zil {
         chain.tail.ok_or_else(|| self.unusable("it has no block"))
     }
 
-    /// Chains filled blocks up and writes them.
-    fn issue(&self, chain: &mut Chain, first: Placed, blocks: Vec<Filled>, mut touched: Touched) -> Result<(), Error> {
-        let (places, tail) = self.places(chain, first, &blocks)?;
-        chain.tail = Some(tail);
-        let nexts = places.iter().skip(1).chain([&tail]);
+    /// Chains filled blocks up.
+    fn link(
+        &self,
+        chain: &mut Chain,
+        first: Placed,
+        blocks: Vec<Filled>,
+        mut touched: Touched,
+    ) -> Result<Flight, Error> {
+        let places = self.places(chain, first, &blocks)?;
+        chain.tail = Some(places.tail);
+        let nexts = places.blocks.iter().skip(1).chain([&places.tail]);
         let mut writes = Vec::with_capacity(blocks.len());
-        for ((block, place), next) in blocks.into_iter().zip(&places).zip(nexts) {
+        for ((block, place), next) in blocks.into_iter().zip(&places.blocks).zip(nexts) {
             touched.block(&place.bp);
             writes.push((place.bp, self.seal(block.bytes, place, &next.bp)));
         }
-        let clock = self.device.env();
-        let started = clock.instant();
-        let flushed = self.device.write(writes).and_then(|()| {
-            let Touched { vdevs, all } = &touched;
-            self.device.flush((!all).then_some(vdevs))
-        });
-        chain.latency = (chain.latency * 7 + started.elapsed()) / 8;
-        let mut lwbs = self.lwbs.lock();
-        lwbs.written();
-        if flushed.is_err() {
-            // what is on the devices is not known: the chain ends, and nothing is written behind it
-            lwbs.end();
-            chain.tail = None;
-        }
-        flushed
+        Ok(Flight { writes, touched, batch: places.batch })
     }
 
     /// Gives each block its place: the first has one, the others are allocated as large as they are; and one more for what comes next.
-    fn places(&self, chain: &Chain, first: Placed, blocks: &[Filled]) -> Result<(Vec<Placed>, Placed), Error> {
+    fn places(&self, chain: &Chain, first: Placed, filled: &[Filled]) -> Result<Places, Error> {
         let tx = self.device.open()?;
-        let mut places = vec![first];
-        let tail = self.allocate(&tx, &mut places, blocks, chain.bursts.predict());
+        let txg = tx.txg();
+        let mut blocks = vec![first];
+        let tail = self.allocate(&tx, &mut blocks, filled, chain.bursts.predict());
         let mut lwbs = self.lwbs.lock();
+        // a batch that is on its way may have failed meanwhile
+        let tail = match tail {
+            Ok(tail) if lwbs.is_ending() => {
+                blocks.push(tail);
+                Err(self.unusable("it has just been given up"))
+            }
+            tail => tail,
+        };
         match tail {
             Ok(tail) => {
-                places.iter().skip(1).chain([&tail]).for_each(|place| lwbs.push(tx.txg(), place));
-                lwbs.writing(blocks.iter().map(|block| block.last));
-                Ok((places, tail))
+                blocks.iter().skip(1).chain([&tail]).for_each(|place| lwbs.push(txg, place));
+                let batch = lwbs.writing(filled.iter().map(|block| block.last));
+                Ok(Places { blocks, tail, batch })
             }
             Err(error) => {
-                lwbs.give_up(tx.txg(), places.get(1..).unwrap_or_default());
+                lwbs.give_up(txg, blocks.get(1..).unwrap_or_default());
                 Err(error)
             }
         }

@@ -155,6 +155,12 @@ impl<'a> Filler<'a> {
 
     fn pointed(&mut self, txg: Txg, mut itx: Itx, got: Result<BlockGot, DmuError>) -> Option<Itx> {
         let ItxData::Indirect { offset, len, generation } = itx.data else { return Some(itx) };
+        if matches!(got, Ok(BlockGot::Copy)) {
+            itx.data = ItxData::NeedCopy { offset, len, generation };
+            return Some(itx);
+        }
+        self.stats.itx_indirect_count.add(1);
+        self.stats.itx_indirect_bytes.add(len);
         let pointer = match got {
             Ok(BlockGot::Block(bp)) => {
                 self.touched.block(&bp);
@@ -165,18 +171,17 @@ impl<'a> Filler<'a> {
                 put_u64(&mut itx.record, TXTYPE_AT, TxType::Write2 as u64);
                 BlkPtr::HOLE
             }
-            Ok(BlockGot::Copy) => {
-                itx.data = ItxData::NeedCopy { offset, len, generation };
-                return Some(itx);
+            // OpenZFS counts what it then leaves out
+            Ok(_) => {
+                self.stats.itx_count.add(1);
+                return None;
             }
-            Ok(BlockGot::Gone) => return None,
             Err(_) => {
+                self.stats.itx_count.add(1);
                 self.owe(txg);
                 return None;
             }
         };
-        self.stats.itx_indirect_count.add(1);
-        self.stats.itx_indirect_bytes.add(len);
         let raw = pointer.encode(Endian::Little);
         if let Some(place) = itx.record.get_mut(BLKPTR_AT..BLKPTR_AT + raw.len()) {
             place.copy_from_slice(&raw);
@@ -210,11 +215,10 @@ impl<'a> Filler<'a> {
                 push(block, txg, seq, &itx.record);
                 self.seq = seq;
                 self.stats.itx_count.add(1);
-                let data = itx.record.len().saturating_sub(WRITE_RECORD_SIZE) as u64;
-                let write = itx.record.first() == Some(&(TxType::Write as u8));
-                if write && data > 0 {
+                if itx.record.first() == Some(&(TxType::Write as u8)) && itx.record.len() > WRITE_RECORD_SIZE {
                     self.stats.itx_copied_count.add(1);
-                    self.stats.itx_copied_bytes.add(data);
+                    let len = base::bytes::u64(&itx.record, LENGTH_AT, Endian::Little);
+                    self.stats.itx_copied_bytes.add(len.unwrap_or(0));
                 }
             }
         }
@@ -239,6 +243,9 @@ impl<'a> Filler<'a> {
             let data = start + itx.record.len();
             block.bytes.resize(data + now as usize, 0);
             let buf = block.bytes.get_mut(data..).unwrap_or_default();
+            stats.itx_count.add(1);
+            stats.itx_needcopy_count.add(1);
+            stats.itx_needcopy_bytes.add(now.next_multiple_of(WORD));
             let got = source.copy(object, generation, at, buf);
             if !matches!(got, Ok(Got::Data)) {
                 block.bytes.truncate(start);
@@ -255,9 +262,6 @@ impl<'a> Filler<'a> {
             put_u64(record, OFFSET_AT, at);
             put_u64(record, LENGTH_AT, now);
             self.seq = seq;
-            stats.itx_count.add(1);
-            stats.itx_needcopy_count.add(1);
-            stats.itx_needcopy_bytes.add(now);
             at += now;
             self.left = self.left.saturating_sub(now);
         }

@@ -2,6 +2,9 @@
 //!
 //! A block can be freed in the sync of a txg when its records belong to this txg or earlier ones, and its place was allocated in one of
 //! these. The header then leads to the block behind it. The last block of the list has a place and no content: the next commit fills it.
+//!
+//! Several batches of blocks may be on their way at a time. They become safe in the order of the chain; where one fails, so do all behind it,
+//! and the chain ends. Then blocks are freed once nobody writes them any more.
 
 use std::collections::VecDeque;
 
@@ -25,8 +28,8 @@ struct Lwb {
 enum State {
     /// Without content.
     New,
-    /// On its way to the devices.
-    Writing,
+    /// On its way to the devices, with the batch of this number.
+    Writing(u64),
     /// On stable storage, or given up.
     Done,
 }
@@ -35,6 +38,8 @@ enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Lwbs {
     list: VecDeque<Lwb>,
+    /// Batches that were put on their way.
+    batches: u64,
     /// The chain begins in this txg; blocks of the one before go with it.
     begun: Option<(Txg, Vec<BlkPtr>)>,
     /// Places that were allocated for nothing, and when.
@@ -67,19 +72,24 @@ impl Lwbs {
         self.list.push_back(Lwb { bp: block.bp, alloc: txg, last: Txg(0), state: State::New });
     }
 
-    /// Blocks get content: those without any from the front on, with the latest txg of their records.
-    pub(crate) fn writing(&mut self, lasts: impl Iterator<Item = Txg>) {
+    /// Blocks get content: those without any from the front on, with the latest txg of their records. Gives the number of their batch.
+    pub(crate) fn writing(&mut self, lasts: impl Iterator<Item = Txg>) -> u64 {
+        self.batches += 1;
         let new = self.list.iter_mut().filter(|lwb| lwb.state == State::New);
         for (lwb, last) in new.zip(lasts) {
-            (lwb.last, lwb.state) = (last, State::Writing);
+            (lwb.last, lwb.state) = (last, State::Writing(self.batches));
         }
+        self.batches
     }
 
-    /// What was on its way is there, or given up.
-    pub(crate) fn written(&mut self) {
-        for lwb in self.list.iter_mut().filter(|lwb| lwb.state == State::Writing) {
+    /// Nobody writes the blocks of batch `batch` any more, nor those of the ones before: they are on stable storage, if it `worked`. Whether
+    /// the chain leads to them: it ends where the first batch failed.
+    pub(crate) fn landed(&mut self, batch: u64, worked: bool) -> bool {
+        for lwb in self.list.iter_mut().filter(|lwb| matches!(lwb.state, State::Writing(of) if of <= batch)) {
             lwb.state = State::Done;
         }
+        self.ending |= !worked;
+        !self.ending
     }
 
     /// Places that nothing leads to are freed.
@@ -90,6 +100,11 @@ impl Lwbs {
     /// The chain ends here; no block is pushed until another begins.
     pub(crate) fn end(&mut self) {
         self.ending = true;
+    }
+
+    /// Whether the chain ends: no block may follow.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending
     }
 
     /// Whether nothing of a chain is left.
@@ -161,7 +176,7 @@ mod tests {
             lwbs.writing([Txg(last)].into_iter());
         }
         assert_eq!(freed(&mut lwbs, 6), (vec![], None), "on their way");
-        lwbs.written();
+        assert!(lwbs.landed(3, true));
         assert_eq!(freed(&mut lwbs, 6), (vec![1], Some(2)), "what is behind stays");
         assert_eq!(freed(&mut lwbs, 7), (vec![2, 3], Some(4)));
         assert_eq!(freed(&mut lwbs, 8), (vec![], None));
@@ -175,7 +190,7 @@ mod tests {
         assert_eq!(freed(&mut lwbs, 5), (vec![], Some(1)));
         lwbs.push(Txg(7), &block(2));
         lwbs.writing([Txg(6)].into_iter());
-        lwbs.written();
+        assert!(lwbs.landed(1, true));
         lwbs.end();
         lwbs.give_up(Txg(8), &[block(50)]);
         assert_eq!(freed(&mut lwbs, 6), (vec![1], Some(2)));
@@ -183,5 +198,28 @@ mod tests {
         assert!(!lwbs.is_empty());
         assert_eq!(freed(&mut lwbs, 8), (vec![50], None));
         assert!(lwbs.is_empty());
+    }
+    #[test]
+    fn behind_a_batch_that_failed_nothing_counts_and_nothing_is_freed_while_it_is_written() {
+        let mut lwbs = Lwbs::default();
+        lwbs.begin(Txg(5), &block(1), vec![]);
+        assert_eq!(freed(&mut lwbs, 5), (vec![], Some(1)));
+        let batches: Vec<u64> = [2, 3, 4]
+            .into_iter()
+            .map(|n| {
+                lwbs.push(Txg(6), &block(n));
+                lwbs.writing([Txg(6)].into_iter())
+            })
+            .collect();
+        assert!(lwbs.landed(batches[0], true));
+        assert_eq!(freed(&mut lwbs, 6), (vec![1], Some(2)), "the others are on their way");
+        assert!(!lwbs.landed(batches[1], false));
+        assert!(lwbs.is_ending());
+        assert_eq!(freed(&mut lwbs, 7), (vec![2], Some(3)), "one of them still is");
+        assert!(!lwbs.landed(batches[2], true), "it is behind the end of the chain");
+        assert_eq!(freed(&mut lwbs, 8), (vec![3, 4], Some(0)));
+        lwbs.begin(Txg(9), &block(7), vec![]);
+        let batch = lwbs.writing([Txg(9)].into_iter());
+        assert!(lwbs.landed(batch, true), "another chain has begun");
     }
 }

@@ -3,8 +3,9 @@
 //! # The few ideas
 //! * **A change is a record in memory first** ([`Zil::assign`]), in a list of its txg; what changes one object only may wait in a list of
 //!   the object until somebody wants that object to be safe. Most records are never written: their txg is on disk before anybody asks.
-//! * **A commit is done by one for many.** Who commits first leads: it waits for its turn, and then writes the records of all who came
-//!   meanwhile, in one batch of blocks with one flush. The others follow: they sleep until that is done ([`Zil::commit`]).
+//! * **A commit is done by one for many** (`commit`). Who commits first leads: he gives the records of all who came meanwhile their places in
+//!   the chain, and writes their blocks with one flush. The others follow: they sleep until that is done ([`Zil::commit`]).
+//! * **Several batches may be on their way at a time**: a flush that takes long does not hold up the next. They become safe in order.
 //! * **The next block is allocated before it is needed**, and its size guessed (`bursts`), for its address is part of the block before. All
 //!   blocks of a batch are therefore known before one is written, and go to the devices together.
 //! * **Where the log fails, a txg helps.** Whatever cannot be logged is noted as *owed*: commits return when that txg is on disk.
@@ -16,27 +17,27 @@
 //! a chain holds nothing when it comes to disk, with a txg; the last one always holds nothing.
 //!
 //! # A crash
-//! Finds a chain that ends at the block that was never, or not wholly, written. What was returned from a commit is before it. Blocks that are
-//! younger than the last txg on disk are free to its space maps: a claim takes them.
+//! Finds a chain that ends at the first block that was never, or not wholly, written. What was returned from a commit is before it; behind it
+//! there may be whole blocks of later batches, which nobody finds, and nobody was promised. Blocks that are younger than the last txg on
+//! disk are free to its space maps: a claim takes them.
 //!
 //! # Locks
-//! The chain's (one commit at a time, over its I/O) → that of what is pending, and that of the blocks, both for moments only; neither is
-//! held with the other. The thread that syncs takes the latter two alone, and so never waits for a commit.
+//! The chain's (one leader at a time, until his blocks have their places) → that of what is pending, and that of the blocks, both for moments
+//! only; neither is held with the other. The thread that syncs takes the latter two alone, and so never waits for a commit; who writes
+//! blocks, or waits for the batch before his, holds none.
 //!
 //! OpenZFS: `zil.c`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
-use base::{Txg, tunable};
+use base::Txg;
 use dmu::Tx;
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::Error;
-
 mod bursts;
 mod chain;
+mod commit;
 mod device;
 mod fill;
 mod itx;
@@ -57,14 +58,14 @@ pub use stats::{PlaceStats, ZilStats};
 
 use chain::Chain;
 use lwb::Lwbs;
-use pending::{Batch, Part, Pending};
+use pending::Pending;
 
 /// The log of one dataset that is open for writing (OpenZFS: `zilog_t`).
 pub struct Zil {
     device: Arc<dyn LogDevice>,
     stats: Arc<ZilStats>,
     pending: Mutex<Pending>,
-    /// Somebody joined the batch that a leader is about to close.
+    /// Somebody joined the batch that a leader is about to close, or another is over.
     joined: Condvar,
     chain: Mutex<Chain>,
     lwbs: Mutex<Lwbs>,
@@ -108,69 +109,13 @@ impl Zil {
         }
     }
 
-    /// Waits until all changes of `object`, and all that do not wait for a commit of their object, are on stable storage; with `None` all
-    /// changes. The caller must hold neither a place in a txg nor a lock that a [`WriteSource`] takes.
-    ///
-    /// # Errors
-    /// When the pool is suspended: neither the log nor a txg could be written.
-    pub fn commit(&self, object: Option<u64>) -> Result<(), Error> {
-        if !self.logs() {
-            return Ok(());
-        }
-        self.stats.commit_count.add(1);
-        let part = self.pending.lock().join(object);
-        match part {
-            Part::Nothing => {}
-            Part::Lead => self.lead(),
-            Part::Follow(batch) => {
-                self.joined.notify_one();
-                batch.wait();
-            }
-        }
-        let owed = Txg(self.owed.load(Ordering::Acquire));
-        if owed <= self.device.synced() {
-            return Ok(());
-        }
-        self.stats.commit_error_count.add(1);
-        self.device.wait_synced(owed)
-    }
-
-    /// Writes the next batch, when the one before is written.
-    fn lead(&self) {
-        let mut chain = self.chain.lock();
-        self.gather(&chain);
-        let taken = self.pending.lock().take();
-        let _over = Over { zil: self, batch: taken.batch };
-        self.stats.commit_writer_count.add(1);
-        chain.crowd = taken.waiters;
-        if self.write_batch(&mut chain, taken.itxs).is_err() {
-            self.stall();
-        }
-    }
-
-    /// Where many commit at a time, waits a little for those who have just been told of the last batch and will be back.
-    fn gather(&self, chain: &Chain) {
-        let device = self.device.env();
-        if chain.crowd < 2 || device.is_seeded() {
-            return;
-        }
-        let percent = u32::try_from(tunable::ZFS_COMMIT_TIMEOUT_PCT.get().min(100)).unwrap_or(0);
-        let until: Instant = device.instant() + chain.latency * percent / 100;
-        let mut pending = self.pending.lock();
-        while pending.waiting() < chain.crowd && !self.joined.wait_until(&mut pending, until).timed_out() {}
-    }
-
-    /// What was to be logged is waited for with its txg, before the next batch tries (OpenZFS: `zil_commit_writer_stall`).
-    fn stall(&self) {
-        self.stats.commit_stall_count.add(1);
-        // nobody can get a place only if nothing is ever synced again: waiting tells
-        let txg = self.device.open().map_or(Txg(u64::MAX), |tx| tx.txg());
-        self.owe(txg);
-        let _told_to_who_waits = self.device.wait_synced(txg);
-    }
-
     fn owe(&self, txg: Txg) {
         self.owed.fetch_max(txg.0, Ordering::AcqRel);
+    }
+
+    /// The txg that must be on disk before a commit returns.
+    fn owed(&self) -> Txg {
+        Txg(self.owed.load(Ordering::Acquire))
     }
 
     /// Whether changes are logged: not while the log is replayed, nor with `sync=disabled`.
@@ -224,12 +169,6 @@ impl Zil {
         policy::write_state(self.policy.read().logbias, places, self.max_block, len, block_size, sync)
     }
 
-    /// Ends the chain: the next txg frees it, and no other begins. Waits for a commit that is under way. Commits then wait for txgs.
-    pub fn close(&self) {
-        self.chain.lock().close();
-        self.lwbs.lock().end();
-    }
-
     /// Whether it keeps anything that is not on disk, or not yet freed.
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -246,21 +185,6 @@ impl Zil {
     /// What is on disk with `synced` needs no log any more (OpenZFS: `zil_clean`).
     pub fn clean(&self, synced: Txg) {
         self.pending.lock().clean(synced);
-    }
-}
-
-/// The end of a batch, however it comes.
-struct Over<'a> {
-    zil: &'a Zil,
-    batch: Option<Arc<Batch>>,
-}
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.zil.pending.lock().written();
-        if let Some(batch) = &self.batch {
-            batch.finish();
-        }
     }
 }
 
