@@ -261,6 +261,36 @@ fn a_commit_within_a_batch_gives_the_place_back() {
     assert!(differences(&zfs, &after.open("t/f")).is_empty());
 }
 
+/// OpenZFS commits once, at the end of a write, however long it is.
+#[test]
+fn a_long_write_waits_once_with_sync_always() {
+    let rig = Rig::new(&["/a"]);
+    let zfs = rig.file_system("t/f", &[("sync", 1)], false);
+    let id = make(&zfs, zfs.fs().root(), "long", &NewFile::new(Kind::File, 0o644));
+    rig.volume("t/v", 32 << 20, 16 << 10);
+    rig.spa.set_props("t/v", &[("sync".to_string(), pool::Value::Number(1))], pool::PropSource::Local).unwrap();
+    let volume = Volume::open(&rig.spa, "t/v").unwrap();
+    let commits = || {
+        let kstats = rig.spa.kstats();
+        kstats.iter().find(|k| k.name == "zil").and_then(|k| k.get("zil_commit_count")).unwrap()
+    };
+    let before = commits();
+    zfs.write(&ROOT, id, 1000, &bytes(13 << 20, 1)).unwrap();
+    assert_eq!(commits() - before, 1);
+    volume.write(5000, &bytes(13 << 20, 2)).unwrap();
+    assert_eq!(commits() - before, 2);
+    zfs.batch(|| zfs.write(&ROOT, id, 0, &bytes(9 << 20, 3))).unwrap();
+    assert_eq!(commits() - before, 3);
+    let after = rig.after_cut(&[], false);
+    assert!(differences(&zfs, &after.open("t/f")).is_empty());
+    let found = Volume::open(after.spa.as_ref().unwrap(), "t/v").unwrap();
+    let mut read = vec![0; 13 << 20];
+    found.read(5000, &mut read).unwrap();
+    assert!(read == bytes(13 << 20, 2));
+    drop(found);
+    after.close();
+}
+
 #[test]
 fn what_the_log_cannot_have_waits_for_the_txg() {
     let rig = Rig::new(&["/a"]);

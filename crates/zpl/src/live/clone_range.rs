@@ -12,7 +12,7 @@ use ondisk::BlkPtr;
 use zio::Payload;
 
 use super::io::{MAX_SIZE, clear_setid, expect_file};
-use super::place::Held;
+use super::place::{Held, Owed};
 use super::znode::content_modified;
 use super::{Cred, Refusal, SMALL_CHANGE, Zfs, Znode};
 use crate::{Error, FileFlags};
@@ -85,7 +85,10 @@ impl Zfs {
         }
         let mut rest = Stretch { from: from.1, to: to.1, len };
         if self.may_clone(source)? {
-            let done = self.clone_blocks(cred, &input, &output, rest)?;
+            let mut owed = Owed::default();
+            let done = self.clone_blocks(cred, &input, &output, rest, &mut owed);
+            let logged = owed.settle();
+            let done = done.and_then(|done| logged.map(|()| done))?;
             rest = Stretch { from: rest.from + done, to: rest.to + done, len: rest.len - done };
         }
         self.copy_bytes(cred, source, &input, &output, rest)?;
@@ -121,7 +124,14 @@ impl Zfs {
     }
 
     /// Clones whole blocks from the front of a stretch; gives how many bytes.
-    fn clone_blocks(&self, cred: &Cred, input: &Arc<Znode>, output: &Arc<Znode>, all: Stretch) -> Result<u64, Error> {
+    fn clone_blocks(
+        &self,
+        cred: &Cred,
+        input: &Arc<Znode>,
+        output: &Arc<Znode>,
+        all: Stretch,
+        owed: &mut Owed,
+    ) -> Result<u64, Error> {
         let block = input.object().block_size();
         let sizes = || (input.with_attrs(|attrs| attrs.size), output.with_attrs(|attrs| attrs.size));
         let mut done = 0;
@@ -139,7 +149,7 @@ impl Zfs {
             }
             self.check_block_quota(output)?;
             let bytes = SMALL_CHANGE + part.len.div_ceil(block.max(1)) * 256 + 2 * output.object().block_size();
-            match self.change(bytes, |tx| self.clone_now(tx, cred, input, output, part, block))? {
+            match self.change_owing(bytes, owed, |tx| self.clone_now(tx, cred, input, output, part, block))? {
                 Cloned::Done => done += part.len,
                 Cloned::Pending if tunable::ZFS_BCLONE_WAIT_DIRTY.get() != 0 && !Held::any(self.spa()) => {
                     self.spa().sync()?;

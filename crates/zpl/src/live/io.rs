@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use dmu::Tx;
 
+use super::place::Owed;
 use super::readers::{Look, Reader};
 use super::times::Times;
 use super::znode::content_modified;
@@ -173,6 +174,16 @@ impl Zfs {
         let end = start.checked_add(data.len() as u64).filter(|end| *end <= MAX_SIZE);
         let end = end.ok_or_else(|| Refusal::FileTooLarge.of(node.id()))?;
         self.may_write(node, start, offset.is_none())?;
+        let mut owed = Owed::default();
+        let written = self.write_chunks(cred, node, &Write { offset, start, end, data, awaited }, &mut owed);
+        // what was written of a write that failed is waited for, too
+        let logged = owed.settle();
+        written.and_then(|first| logged.map(|()| first))
+    }
+
+    /// Writes chunk by chunk; gives where the first one is.
+    fn write_chunks(&self, cred: &Cred, node: &Arc<Znode>, write: &Write<'_>, owed: &mut Owed) -> Result<u64, Error> {
+        let Write { offset, start, end, data, awaited } = *write;
         let mut rest = data;
         let mut first = None;
         let mut at = start;
@@ -184,7 +195,7 @@ impl Zfs {
             self.warm(node, at, now.len() as u64)?;
             let bytes = (now.len() as u64).saturating_add(2 * node.object().block_size()).max(SMALL_CHANGE);
             let place = (offset.is_none() && first.is_none()).then_some(at);
-            at = self.change(bytes, |tx| {
+            at = self.change_owing(bytes, owed, |tx| {
                 let _content = node.content.write();
                 // the end may have moved since it was looked at
                 let at = place.map_or(at, |_| node.with_attrs(|attrs| attrs.size));
@@ -293,6 +304,18 @@ impl Zfs {
             namelen: if settings.longname { 1023 } else { 255 },
         })
     }
+}
+
+/// A write on its way into chunks.
+struct Write<'a> {
+    /// Where it goes; `None` for the end of the file.
+    offset: Option<u64>,
+    /// Where it begins and ends, if the end of the file stays where it is.
+    start: u64,
+    end: u64,
+    data: &'a [u8],
+    /// Whether its caller is going to wait for it.
+    awaited: bool,
 }
 
 /// How much of a write one chunk takes: up to the end of a block.

@@ -68,7 +68,7 @@ use crate::{Error, FileSystem, MASTER_NODE_OBJ, Time};
 
 pub use access::Perms;
 pub use acl::list_of_mode;
-use place::{Batch, Held};
+use place::{Batch, Held, Owed};
 pub use refusal::Refusal;
 pub use replay_all::{ReplayProgress, ReplayedDataset, replay_all};
 pub use vfs::{Cred, NewFile, RenameMode, SetAttr, StatFs, Vfs, XattrMode};
@@ -307,6 +307,20 @@ impl Zfs {
     /// As [`Zfs::change`].
     pub fn change_freeing<R>(&self, bytes: u64, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {
         self.finish(self.place(bytes, true)?, work)
+    }
+
+    /// As [`Zfs::change`], as a part of an operation that waits at its end for what it owes.
+    fn change_owing<R>(
+        &self,
+        bytes: u64,
+        owed: &mut Owed,
+        work: impl FnOnce(&Tx) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let place = self.place(bytes, false)?;
+        let done = work(&place);
+        place.finish_owing(owed);
+        self.reap();
+        done
     }
 
     fn finish<R>(&self, place: Held, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {

@@ -6,7 +6,8 @@
 //! A place is taken within the quotas and reservations of one dataset. So operations of a batch on another dataset take another place, and
 //! those that take room do not share one that was taken for freeing.
 //!
-//! Who must wait for a log (`sync=always`) does so when the place is given back: the log may wait for its txg.
+//! Who must wait for a log (`sync=always`) does so when the place is given back: the log may wait for its txg. An operation of several places
+//! waits once, at its end ([`Owed`]).
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -112,10 +113,34 @@ impl Held {
     /// # Errors
     /// EIO if the pool is suspended.
     pub(super) fn finish(self) -> Result<(), Error> {
+        let mut owed = Owed::default();
+        self.finish_owing(&mut owed);
+        owed.settle()
+    }
+
+    /// Gives the place back; `owed` has the logs that are to be waited for later.
+    pub(super) fn finish_owing(self, owed: &mut Owed) {
         let last = |place: &mut Place| place.depth <= 1 && !place.batch;
-        let owed = with(self.spa, |place| if last(place) { std::mem::take(&mut place.owed) } else { Vec::new() });
-        drop(self);
-        owed.unwrap_or_default().iter().try_for_each(|log| log.commit_all())
+        let logs = with(self.spa, |place| if last(place) { std::mem::take(&mut place.owed) } else { Vec::new() });
+        for log in logs.unwrap_or_default() {
+            if !owed.0.iter().any(|known| Arc::ptr_eq(known, &log)) {
+                owed.0.push(log);
+            }
+        }
+    }
+}
+
+/// The logs that an operation waits for when it is over.
+#[derive(Default)]
+pub(super) struct Owed(Vec<Arc<Log>>);
+
+impl Owed {
+    /// Waits for them.
+    ///
+    /// # Errors
+    /// EIO if the pool is suspended.
+    pub(super) fn settle(self) -> Result<(), Error> {
+        self.0.iter().try_for_each(|log| log.commit_all())
     }
 }
 

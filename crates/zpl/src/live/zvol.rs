@@ -15,7 +15,7 @@ use zil::write::{BlockGot, Got, WriteSource, ZilPolicy};
 
 use super::io::chunk;
 use super::log::{self, Log, Piece};
-use super::place::Held;
+use super::place::{Held, Owed};
 use super::{Refusal, SMALL_CHANGE, replay, replay_volume};
 use crate::{Error, Zvol};
 
@@ -146,6 +146,14 @@ impl Volume {
 
     fn write_awaited(&self, offset: u64, data: &[u8], awaited: bool) -> Result<(), Error> {
         self.check_range(offset, data.len() as u64)?;
+        let mut owed = Owed::default();
+        let written = self.write_chunks(offset, data, awaited, &mut owed);
+        // what was written of a write that failed is waited for, too
+        let logged = owed.settle();
+        written.and(logged)
+    }
+
+    fn write_chunks(&self, offset: u64, data: &[u8], awaited: bool, owed: &mut Owed) -> Result<(), Error> {
         let (mut at, mut rest) = (offset, data);
         while !rest.is_empty() {
             let len = chunk(at, rest.len(), self.block, CHUNK);
@@ -173,7 +181,7 @@ impl Volume {
             };
             self.body.log.put_write(&place, &piece);
             drop(size);
-            place.finish()?;
+            place.finish_owing(owed);
             at = at.saturating_add(now.len() as u64);
             rest = later;
         }
@@ -186,6 +194,13 @@ impl Volume {
     /// ENXIO behind the end; when a block at the edge cannot be read.
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check_range(offset, len)?;
+        let mut owed = Owed::default();
+        let freed = self.discard_pieces(offset, len, &mut owed);
+        let logged = owed.settle();
+        freed.and(logged)
+    }
+
+    fn discard_pieces(&self, offset: u64, len: u64, owed: &mut Owed) -> Result<(), Error> {
         let (mut at, end) = (offset, offset.saturating_add(len));
         while at < end {
             let piece = (end - at).min(DISCARD);
@@ -197,7 +212,7 @@ impl Volume {
             let record = Record::Truncate { foid: id, offset: at, length: piece };
             self.body.log.put(&place, TxType::Truncate, &record, Some(id), true);
             drop(size);
-            place.finish()?;
+            place.finish_owing(owed);
             at = at.saturating_add(piece);
         }
         Ok(())
