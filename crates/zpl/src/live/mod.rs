@@ -247,6 +247,8 @@ impl Zfs {
         let source: std::sync::Weak<Inner> = Arc::downgrade(&zfs.0);
         spa.watch_props(source.clone());
         zfs.log().begin(spa.zil(zfs.fs().objset()), source, zfs.settings().log_policy());
+        // what was set during the replay, which may have taken long
+        zfs.0.props_changed();
         zfs.load_quotas()?;
         if !zfs.settings().readonly {
             spa.upgrade_accounting(&objset)?;

@@ -100,6 +100,8 @@ impl Volume {
         let weak: Weak<Body> = Arc::downgrade(&body);
         spa.watch_props(weak.clone());
         body.log.begin(spa.zil(&objset), weak, policy(&dataset)?);
+        // what was set during the replay, which may have taken long
+        body.props_changed();
         Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, body, properties, block })
     }
 
