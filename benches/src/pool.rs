@@ -151,7 +151,8 @@ pub fn import(dir: &Path, shape: &Shape) -> Arc<Spa> {
     };
     let found = vdev::import::scan_devices(files(dir, shape).into_iter().map(open).collect());
     let found = found.first().expect("a pool");
-    Spa::import(found, &ImportOptions::default(), Hooks { env: Env::system(), used_by: None, ..Hooks::default() }).expect("import")
+    Spa::import(found, &ImportOptions::default(), Hooks { env: Env::system(), used_by: None, ..Hooks::default() })
+        .expect("import")
 }
 
 /// The object set of the pool's root dataset, and a new object in it.
