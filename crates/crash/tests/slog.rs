@@ -63,10 +63,9 @@ fn judge<P>(name: &str, cut: &Cut, cutter: &mut Cutter<'_, P>) {
     for device in cutter.build(cut) {
         device.write_to(&dir.path().join(device.name())).unwrap();
     }
-    let path = dir.path().display().to_string();
-    let Some(output) = oracle::judge::run("zdb", &["-e", "-p", &path, "-bcc", NAME]) else { return };
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && text.contains("No leaks"), "{name}: {cut}: zdb: {}\n{text}", output.status);
+    if let Some(blocks) = oracle::judge::blocks(dir.path(), NAME) {
+        assert!(blocks.are_good(), "{name}: {cut}: {}", blocks.said);
+    }
 }
 
 #[test]

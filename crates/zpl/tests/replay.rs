@@ -105,12 +105,7 @@ impl Pools {
 
     /// What zdb, the list of files and the sums of the volumes say.
     fn check(&self) {
-        let dir = self.images.dir.display().to_string();
-        if let Some(out) = judge::run("zdb", &["-e", "-p", &dir, "-bcc", &self.pool]) {
-            let text = String::from_utf8_lossy(&out.stdout);
-            let trouble = String::from_utf8_lossy(&out.stderr);
-            assert!(text.contains("No leaks") && out.status.success(), "{}: {text}\n{trouble}", self.name);
-        }
+        judge::no_leaks(&self.images.dir, &self.pool);
         let fixture = Fixture::of(self.name, self.images.clone());
         let compared = compare_replayed(&fixture, &self.touched);
         assert!(compared.differences.is_empty(), "{compared}: {:#?}", compared.differences);

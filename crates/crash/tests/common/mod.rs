@@ -1,7 +1,6 @@
 //! What the tests of this crate share: pools under a model, and pools under power cuts.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -172,15 +171,8 @@ fn judge(shape: &Shape, tape: &Tape<u64>, cuts: &[Cut]) {
         for device in cutter.build(cut) {
             device.write_to(&dir.path().join(vdev::Device::name(&*device))).unwrap();
         }
-        zdb_agrees(dir.path()).unwrap_or_else(|what| panic!("{}: {cut}: {what}", shape.name));
+        if let Some(blocks) = oracle::judge::blocks(dir.path(), NAME) {
+            assert!(blocks.are_good(), "{}: {cut}: {}", shape.name, blocks.said);
+        }
     }
-}
-
-fn zdb_agrees(dir: &Path) -> Result<(), String> {
-    let Some(output) = oracle::judge::run("zdb", &["-e", "-p", &dir.display().to_string(), "-bcc", NAME]) else {
-        return Ok(());
-    };
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let good = output.status.success() && text.contains("No leaks");
-    if good { Ok(()) } else { Err(format!("zdb: {}\n{text}", output.status)) }
 }
