@@ -12,10 +12,11 @@
 //! than that of the long log would be: `full` tells.
 //!
 //! `peer`: 4 KiB into random blocks of 8 KiB of 1.6 GB, as `zpeer zilmk` does, and what that and `zpeer zilreplay` take; both with files on one disk, in the
-//! same run.
+//! same run. Each replay is a process of its own (`kinds=kept file=PATH`), as with the peer: memory that was never touched costs more than anything else.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use ::pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
@@ -55,6 +56,8 @@ enum Load {
     Link,
     Mix,
     Peer,
+    /// A pool of `Peer`, in a file.
+    Kept,
 }
 
 impl Load {
@@ -64,6 +67,7 @@ impl Load {
             "link" => Load::Link,
             "mix" => Load::Mix,
             "peer" => Load::Peer,
+            "kept" => Load::Kept,
             _ => return None,
         })
     }
@@ -79,6 +83,7 @@ fn main() {
     for kind in kinds.split(',') {
         match Load::of(kind) {
             Some(Load::Peer) => peer(),
+            Some(Load::Kept) => kept(),
             Some(load) => table(kind, load),
             None => eprintln!("no kind: {kind}"),
         }
@@ -131,7 +136,9 @@ fn rounds(pool: &Crashed, ms: u64, depth: u64, prime: u64, width: u64) -> Took {
     tunable::ZIL_REPLAY_PRIME.set(prime);
     tunable::ZIL_REPLAY_PARALLEL.set(width);
     let all: Vec<Took> = (0..number("rounds", 1).max(1)).map(|_| pool.replayed(ms, depth)).collect();
-    assert!(all.iter().all(|took| took.records == pool.records), "all of the log is replayed");
+    for took in &all {
+        assert_eq!(took.records, pool.records, "all of the log is replayed");
+    }
     let of = |field: fn(&Took) -> f64| median(all.iter().map(field).collect());
     Took {
         records: pool.records,
@@ -142,7 +149,7 @@ fn rounds(pool: &Crashed, ms: u64, depth: u64, prime: u64, width: u64) -> Took {
 }
 
 fn hooks() -> Hooks {
-    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)) }
+    Hooks { env: Env::system(), used_by: Some(Arc::new(zpl::UsedByBonus)), ..Hooks::default() }
 }
 
 /// Random numbers that repeat.
@@ -178,11 +185,12 @@ impl Crashed {
     fn new(load: Load, records: u64, path: Option<&Path>) -> Crashed {
         let size = 16 << 30;
         let device: Arc<dyn Device> = match path {
-            Some(path) => Arc::new(NoFlush(FileDevice::create(path, 40 << 30).expect("file"))),
+            Some(path) => Arc::new(FileDevice::create(path, 40 << 30).expect("file")),
             None => Arc::new(MemoryDevice::writable(size)),
         };
+        let powered = Arc::new(Powered { device: device.clone(), lost: AtomicBool::new(false) });
         let spec = VdevSpec::parse(&["/memory".to_string()]).expect("spec");
-        let open = |_: &str| Some(device.clone());
+        let open = |_: &str| Some(powered.clone() as Arc<dyn Device>);
         let new = layout(&spec, &open, LayoutOptions { ashift: Some(12), ..LayoutOptions::default() }, &hooks().env);
         let mut create = CreateOptions::new(NAME);
         let recordsize = if load == Load::Peer { 8 << 10 } else { 128 << 10 };
@@ -205,8 +213,9 @@ impl Crashed {
         change(&zfs, load, records, &found, every);
         let took = (process_cpu_seconds() - cpu, begun.elapsed().as_secs_f64());
         assert_eq!(spa.txgs().synced(), synced, "all is in the log");
+        powered.lost.store(true, Ordering::Release);
         let mut crashed = Crashed { device, records, commits: took };
-        // nobody writes to the device any more, as the pool is never closed
+        // a pool that is closed would wait for its last txg
         std::mem::forget((zfs, spa));
         tunable::ZFS_TXG_TIMEOUT.set(5);
         // as OpenZFS has it on a machine of 40 GiB
@@ -282,7 +291,7 @@ fn change(zfs: &Zfs, load: Load, records: u64, found: &Found, every: u64) {
     let mut made = Vec::new();
     for n in 0..records {
         let what = match load {
-            Load::Write | Load::Peer => 0,
+            Load::Write | Load::Peer | Load::Kept => 0,
             Load::Link => 6,
             Load::Mix => random.below(10),
         };
@@ -317,25 +326,37 @@ fn change(zfs: &Zfs, load: Load, records: u64, found: &Found, every: u64) {
     zfs.sync().expect("commit");
 }
 
-/// As the peer's files do, it takes a flush for done.
+/// A device that can lose its power: what is written then does not arrive. As with the peer's files, a flush is taken for done.
 #[derive(Debug)]
-struct NoFlush(FileDevice);
+struct Powered {
+    device: Arc<dyn Device>,
+    lost: AtomicBool,
+}
 
-impl Device for NoFlush {
+impl Powered {
+    fn keep(&self, write: impl FnOnce(&dyn Device) -> std::io::Result<()>) -> std::io::Result<()> {
+        if self.lost.load(Ordering::Acquire) {
+            return Err(std::io::Error::other("no power"));
+        }
+        write(&*self.device)
+    }
+}
+
+impl Device for Powered {
     fn size(&self) -> u64 {
-        self.0.size()
+        self.device.size()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.0.read_at(offset, buf)
+        self.device.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-        self.0.write_at(offset, data)
+        self.keep(|device| device.write_at(offset, data))
     }
 
     fn write_vectored_at(&self, offset: u64, data: &[std::io::IoSlice<'_>]) -> std::io::Result<()> {
-        self.0.write_vectored_at(offset, data)
+        self.keep(|device| device.write_vectored_at(offset, data))
     }
 
     fn flush(&self) -> std::io::Result<()> {
@@ -347,7 +368,26 @@ impl Device for NoFlush {
     }
 
     fn name(&self) -> String {
-        self.0.name()
+        self.device.name()
+    }
+}
+
+fn told(what: &str, records: u64, cpu: f64, wall: f64) {
+    let of = |seconds| records as f64 / seconds / 1e3;
+    println!("peer    zuse {what}: {:.1} k per CPU s, {:.1} k per s", of(cpu), of(wall));
+}
+
+/// The replay of the log of a pool in a file, which stays as it is.
+#[allow(clippy::expect_used)]
+fn kept() {
+    let file = FileDevice::open_read_only(Path::new(&text("file", ""))).expect("file");
+    let crashed = Crashed { device: Arc::new(file), records: number("peer_records", 30_000), commits: (0.0, 0.0) };
+    tunable::ZFS_DIRTY_DATA_MAX.set(4 << 30);
+    for (way, prime, width) in [("serial", 0, 0), ("primed", 1, 0), ("parallel", 1, 32)] {
+        if asked(way) {
+            let took = rounds(&crashed, 0, 32, prime, width);
+            told(way, took.records, took.cpu, took.replay);
+        }
     }
 }
 
@@ -359,14 +399,13 @@ fn peer() {
     let path = dir.join("ours");
     let ours = Crashed::new(Load::Peer, records, Some(&path));
     let (cpu, wall) = ours.commits;
-    let told = |what: &str, cpu: f64, wall: f64| {
-        let of = |seconds| records as f64 / seconds / 1e3;
-        println!("peer    zuse {what}: {:.1} k per CPU s, {:.1} k per s", of(cpu), of(wall));
-    };
-    told("commits", cpu, wall);
-    for (way, prime, width) in [("serial", 0, 0), ("primed", 1, 0), ("parallel", 1, 32)] {
-        let took = rounds(&ours, 0, 32, prime, width);
-        told(way, took.cpu, took.replay);
+    told("commits", records, cpu, wall);
+    // as the peer: each in a process that has no memory yet
+    for way in ["serial", "primed", "parallel"] {
+        let (file, records) = (format!("file={}", path.display()), format!("peer_records={records}"));
+        let way = format!("ways={way}");
+        let run = std::env::current_exe().map(std::process::Command::new);
+        drop(run.and_then(|mut run| run.args(["kinds=kept", &file, &records, &way]).status()));
     }
     drop(ours);
     drop(std::fs::remove_file(&path));
