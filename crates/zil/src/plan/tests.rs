@@ -206,8 +206,8 @@ fn side_by_side(model: &mut Model, changes: &[Change], mut choose: impl FnMut(us
         if choice < busy {
             // it ends, and only now can others see it
             let (object, lane) = &mut under_way[choice];
-            let n = lane.pop_front().unwrap();
-            assert!(model.apply(&changes[n], left_out.contains(&n)));
+            let done = lane.pop_front().map(|n| model.apply(&changes[n], left_out.contains(&n)));
+            assert_eq!(done, Some(true));
             if lane.is_empty() {
                 lanes.done(*object);
                 under_way.swap_remove(choice);

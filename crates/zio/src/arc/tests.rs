@@ -204,7 +204,8 @@ fn who_changes_a_block_gets_it_without_a_copy() {
     drop(block);
     let taken = cache.take(&key(1)).unwrap();
     assert!(cache.peek(&key(1)).is_none() && cache.take(&key(1)).is_none(), "it is forgotten");
-    assert_eq!(taken.into_vec().as_ptr(), place, "nobody else holds it");
+    let taken = taken.into_vec();
+    assert_eq!(taken.as_ptr(), place, "nobody else holds it");
     // who reads it meanwhile keeps what it was
     let mut changed = cache.take(&key(2)).unwrap().into_vec();
     changed.fill(9);
