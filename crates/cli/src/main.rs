@@ -7,6 +7,10 @@
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub)]
 
+// its macros are for all that follow
+#[macro_use]
+mod out;
+
 mod args;
 mod columns;
 mod command;
@@ -49,7 +53,7 @@ fn main() -> ExitCode {
     let name = Path::new(&program).file_name().unwrap_or(OsStr::new("zuse"));
     let status = part_of(name, &args).unwrap_or_else(|| zuse(&args));
     iostats::publish();
-    ExitCode::from(status)
+    ExitCode::from(out::finish(status))
 }
 
 /// Takes the part of a tool of OpenZFS, if `name` is one.
