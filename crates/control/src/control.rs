@@ -54,8 +54,8 @@ impl Control {
     /// Does what is asked. After it the change is on disk, and [`Spa::view`] shows it.
     ///
     /// # Errors
-    /// [`Failed`], with OpenZFS's errno, and that of each thing of several. Nothing was changed then, but by [`Ioc::Create`] and
-    /// [`Ioc::SetProp`] with quotas of users, which are files' matter and come last.
+    /// [`Failed`], with OpenZFS's errno, and that of each thing of several. Nothing was changed then, but by [`Ioc::SetProp`] with quotas of
+    /// users, which are files' matter and come last.
     pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
         ioc.check(input)?;
         self.check_pool(name)?;

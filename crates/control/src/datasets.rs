@@ -35,9 +35,18 @@ impl Control {
             _ => return Err(Error::Invalid("neither a file system nor a volume".to_owned()).into()),
         };
         let (key, without_key) = new_key(&mut props, input.get_nvlist("hidden_args"))?;
-        let new = NewDataset { name: name.to_owned(), os_type, props: props.values, key, without_key };
+        let values = std::mem::take(&mut props.values);
+        let new = NewDataset { name: name.to_owned(), os_type, props: values, key, without_key };
         self.spa.create_dataset(new, init)?;
-        self.set_quotas(name, &props.quotas)?;
+        self.finish_new(name, &props)
+    }
+
+    /// Sets in a new dataset what it must be there for; if that cannot be, it goes again.
+    fn finish_new(&self, name: &str, props: &Props) -> Result<NvList, Failed> {
+        if let Err(e) = self.set_quotas(name, &props.quotas) {
+            self.spa.destroy_head(name)?;
+            return Err(e.into());
+        }
         Ok(NvList::new())
     }
 
@@ -59,15 +68,14 @@ impl Control {
 
     pub(crate) fn clone_from(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let origin = require_str(input, "origin")?;
-        let props = Props::decode(input.get_nvlist("props"))?;
+        let mut props = Props::decode(input.get_nvlist("props"))?;
         if name.contains(['@', '%', '#']) || !origin.contains('@') {
             return Err(Error::Invalid(format!("'{origin}' cannot be cloned as '{name}'")).into());
         }
         self.check_pool(origin)?;
         check_settable(&self.spa, &props.values)?;
-        self.spa.clone_dataset(origin, name, props.values)?;
-        self.set_quotas(name, &props.quotas)?;
-        Ok(NvList::new())
+        self.spa.clone_dataset(origin, name, std::mem::take(&mut props.values))?;
+        self.finish_new(name, &props)
     }
 
     pub(crate) fn promote(&self, name: &str) -> Result<NvList, Failed> {
