@@ -145,3 +145,138 @@ fn archives_of_others() {
     s.fails(&["tar", "-x", "t:/none"], 1, "t:/none");
     judged(&s, dir.path());
 }
+
+#[test]
+fn a_copy_leaves_devices_alone_and_stays_where_it_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    assert_eq!(s.feed(&["put", "t:/f"], b"data").code, 0);
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let pipe = at("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    symlink("pipe", at("to-pipe")).unwrap();
+    s.fails(&["cp", "t:/f", &pipe], 1, "neither a file nor a directory");
+    s.fails(&["cp", "t:/f", &at("to-pipe")], 1, "neither a file nor a directory");
+    s.ok(&["zfs", "create", "-V", "1M", "t/v"]);
+    s.fails(&["cp", "t/v", &pipe], 1, "neither a file nor a directory");
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&std::fs::symlink_metadata(&pipe).unwrap().file_type()));
+    // what a link leads to is replaced, and the link stays
+    std::fs::write(at("file"), "old").unwrap();
+    symlink("file", at("to-file")).unwrap();
+    done(&s, &["cp", "-q", "t:/f", &at("to-file")]);
+    assert!(Path::new(&at("to-file")).is_symlink());
+    assert_eq!(std::fs::read(at("file")).unwrap(), b"data");
+    // the last name of `w/..` is none that could lead out of the destination
+    s.ok(&["mkdir", "-p", "t:/q/w"]);
+    std::fs::create_dir_all(at("dest/sub")).unwrap();
+    done(&s, &["cp", "-aq", "t:/q/w/..", &at("dest/sub")]);
+    assert!(Path::new(&at("dest/sub/w")).is_dir() && !Path::new(&at("dest/w")).exists());
+    judged(&s, dir.path());
+}
+
+#[test]
+fn a_link_with_a_slash_does_not_remove_what_it_leads_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    s.ok(&["mkdir", "t:/d"]);
+    assert_eq!(s.feed(&["put", "t:/d/keep"], b"kept").code, 0);
+    s.ok(&["ln", "-s", "d", "t:/link"]);
+    s.fails(&["rm", "-r", "t:/link/"], 1, "Not a directory");
+    s.fails(&["rm", "t:/link/"], 1, "Not a directory");
+    s.fails(&["rm", "t:/d/"], 1, "Is a directory");
+    assert_eq!(cat(&s, "t:/d/keep"), "kept");
+    s.ok(&["rm", "-r", "t:/link"]);
+    assert_eq!(cat(&s, "t:/d/keep"), "kept");
+    s.ok(&["rm", "-r", "t:/d/"]);
+    judged(&s, dir.path());
+}
+
+#[test]
+fn a_move_to_another_dataset_does_not_mix_directories() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    for (name, text) in [("t/x", "new"), ("t/y", "old")] {
+        s.ok(&["zfs", "create", "-u", name]);
+        s.ok(&["mkdir", &format!("{name}:/d")]);
+        assert_eq!(s.feed(&["put", &format!("{name}:/d/f")], text.as_bytes()).code, 0);
+    }
+    assert_eq!(s.feed(&["put", "t/y:/file"], b"file").code, 0);
+    s.fails(&["mv", "t/x:/d", "t/y:/"], 1, "Directory not empty");
+    s.fails(&["mv", "t/x:/d", "t/y:/file"], 1, "Not a directory");
+    assert_eq!(cat(&s, "t/y:/file"), "file");
+    assert_eq!((cat(&s, "t/x:/d/f"), cat(&s, "t/y:/d/f")), ("new".into(), "old".into()));
+    s.ok(&["rm", "t/y:/d/f"]);
+    s.ok(&["mv", "t/x:/d", "t/y:/"]);
+    assert_eq!(cat(&s, "t/y:/d/f"), "new");
+    judged(&s, dir.path());
+}
+
+#[test]
+fn archives_with_links_to_themselves_and_sizes_that_are_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    let mut made = tar::Builder::new(Vec::new());
+    let mut add = |path: &str, kind: tar::EntryType, size: u64, data: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_path(path).unwrap();
+        header.set_size(size);
+        header.set_mode(0o755);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        if kind == tar::EntryType::Link {
+            header.set_link_name(path).unwrap();
+        }
+        header.set_cksum();
+        made.append(&header, data).unwrap();
+    };
+    add("a", tar::EntryType::Regular, 5, b"hello");
+    add("a", tar::EntryType::Link, 0, b"");
+    // no data follow, whatever it says
+    add("dir", tar::EntryType::Directory, 4096, b"");
+    add("b", tar::EntryType::Regular, 3, b"abc");
+    let run = s.feed(&["tar", "-x", "t:/"], &made.into_inner().unwrap());
+    assert!(run.code == 0 && run.err.contains("copied 4 files"), "{run:?}");
+    assert_eq!((cat(&s, "t:/a"), cat(&s, "t:/b")), ("hello".into(), "abc".into()));
+    judged(&s, dir.path());
+}
+
+#[test]
+fn owners_and_set_id_bits_are_those_of_the_source() {
+    if std::process::Command::new("id").arg("-u").output().unwrap().stdout != b"0\n" {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    let at = |name: &str| dir.path().join(name);
+    let mode = |path: &Path, mode: u32| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    // a directory gives its group on to what a user makes in it, but not to what is copied
+    std::fs::create_dir(at("shared")).unwrap();
+    std::os::unix::fs::chown(at("shared"), None, Some(100)).unwrap();
+    mode(&at("shared"), 0o2775);
+    std::fs::write(at("empty"), "").unwrap();
+    std::fs::write(at("tool"), "#!").unwrap();
+    mode(&at("tool"), 0o6755);
+    let (empty, tool) = (at("empty"), at("tool"));
+    done(&s, &["cp", "-aq", at("shared").to_str().unwrap(), "t:/"]);
+    done(&s, &["cp", "-aq", empty.to_str().unwrap(), tool.to_str().unwrap(), "t:/shared"]);
+    let stat = s.ok(&["stat", "t:/shared/empty"]);
+    assert!(stat.contains("Gid: 0"), "{stat}");
+    assert!(s.ok(&["stat", "t:/shared/tool"]).contains("6755"));
+    s.ok(&["zpool", "export", "t"]);
+    // who cannot give a file its owner must not lend his own rights with it
+    mode(dir.path(), 0o755);
+    mode(&at("a"), 0o644);
+    std::fs::create_dir(at("home")).unwrap();
+    mode(&at("home"), 0o777);
+    let zuse = dir.path().join("zuse");
+    std::fs::copy(env!("CARGO_BIN_EXE_zuse"), &zuse).unwrap();
+    let mut command = std::process::Command::new(&zuse);
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    std::os::unix::process::CommandExt::gid(&mut command, 65534);
+    let out = command.current_dir(at("home")).args(["cp", "-d"]).arg(at("a")).args(["t:/shared/tool", "."]).output();
+    let (out, copied) = (out.unwrap(), at("home/tool").metadata());
+    let copied = copied.unwrap_or_else(|e| panic!("{e}: {out:?}"));
+    assert_eq!((copied.uid(), copied.mode() & 0o7777), (65534, 0o755));
+}

@@ -85,6 +85,26 @@ fn with_log_shows_what_a_replay_makes_and_writes_nothing() {
 }
 
 #[test]
+fn what_is_moved_or_copied_in_a_pool_has_what_its_log_held() {
+    let images = fixtures::unpack_private(FIXTURE);
+    let (plain, shown) = (listing(&images, "zila/a", &[]), listing(&images, "zila/a", &["--with-log"]));
+    // files that the log has changed since they were synced
+    let told = |lines: &BTreeMap<String, Vec<Value>>, path: &String| lines.get(path).map(|line| line[6].clone());
+    let is_file = |path: &&String| shown[*path][0] == "f" && !path.contains(['\\', '{']);
+    let changed = |path: &&String| plain.contains_key(*path) && told(&plain, path) != told(&shown, path);
+    let changed: Vec<String> = shown.keys().filter(is_file).filter(changed).cloned().collect();
+    let path = changed.first().expect("the log changes a file").trim_matches('"').to_owned();
+    let want = good(&images, "cat", &["--with-log", &format!("zila/a:/{path}")]);
+    for dest in ["zila/a:/copied", "zila/b:/copied"] {
+        let again = fixtures::unpack_private(FIXTURE);
+        good(&again, "cp", &["-q", &format!("zila/a:/{path}"), dest]);
+        assert!(good(&again, "cat", &[dest]) == want, "{path} to {dest}");
+    }
+    good(&images, "mv", &[&format!("zila/a:/{path}"), "zila/b:/moved"]);
+    assert!(good(&images, "cat", &["zila/b:/moved"]) == want, "{path}");
+}
+
+#[test]
 fn zil_ls_lists_what_zdb_lists() {
     let images = fixtures::unpack(FIXTURE);
     // of each dataset the numbers and types of its records, as OpenZFS's zdb saw them

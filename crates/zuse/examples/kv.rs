@@ -84,8 +84,10 @@ fn run(args: &[&str]) -> Result<bool, Error> {
     let store = Store::open(path)?;
     match (*verb, rest) {
         ("set", pairs) if !pairs.is_empty() => {
-            let pairs: Vec<_> = pairs.iter().filter_map(|pair| pair.split_once('=')).collect();
-            store.commit(&pairs.iter().map(|(key, value)| (*key, Some(*value))).collect::<Vec<_>>())?;
+            let changes: Option<Vec<_>> =
+                pairs.iter().map(|pair| pair.split_once('=').map(|(key, value)| (key, Some(value)))).collect();
+            let Some(changes) = changes else { return Ok(false) };
+            store.commit(&changes)?;
         }
         ("del", keys) => store.commit(&keys.iter().map(|key| (*key, None)).collect::<Vec<_>>())?,
         ("get", [key, snapshot @ ..]) => match store.get(key, snapshot.first().copied())? {

@@ -11,13 +11,22 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use zuse::{Copier, Error, Importer, Pool, Silent};
+use zuse::{Copier, Error, Importer, Pool, Report};
 
 /// The pool, and the file system in it.
 const POOL: &str = "versions";
 const TREE: &str = "versions/tree";
 /// Bytes of a new pool's file: sparse, it takes what is stored.
 const SIZE: u64 = 1 << 30;
+
+/// Tells what is not kept.
+struct Told;
+
+impl Report for Told {
+    fn lost(&mut self, path: &[u8], what: &str) {
+        eprintln!("versions: {}: {what}", String::from_utf8_lossy(path));
+    }
+}
 
 fn open(path: &str) -> Result<Pool, Error> {
     if Path::new(path).exists() {
@@ -34,13 +43,22 @@ fn commit(pool: &Pool, folder: &str, version: &str) -> Result<(), Error> {
     for old in files.read_dir(b"")? {
         files.remove_all(&old.name)?;
     }
-    let mut report = Silent;
+    let mut report = Told;
     let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
     importer.host(Path::new(folder), b"")?;
     let done = importer.finish()?;
+    whole(done.failed)?;
     pool.snapshot(&format!("{TREE}@{version}"))?;
     println!("{version}: {} files, {} bytes", done.files, done.bytes);
     Ok(())
+}
+
+/// A version without some of its files is none.
+fn whole(missing: u64) -> Result<(), Error> {
+    match missing {
+        0 => Ok(()),
+        n => Err(std::io::Error::other(format!("{n} files are incomplete or missing")).into()),
+    }
 }
 
 /// The versions, the oldest first, with what only they hold.
@@ -61,9 +79,9 @@ fn show(pool: &Pool, version: &str, path: &str) -> Result<(), Error> {
 
 fn restore(pool: &Pool, version: &str, to: &str) -> Result<(), Error> {
     let root = pool.file_system(&format!("{TREE}@{version}"))?.root_node()?;
-    let done = Copier::new(&mut Silent).copy_tree(root, Path::new(to))?;
+    let done = Copier::new(&mut Told).copy_tree(root, Path::new(to))?;
     println!("{} files, {} bytes", done.files, done.bytes);
-    Ok(())
+    whole(done.damaged)
 }
 
 fn run(args: &[&str]) -> Result<bool, Error> {

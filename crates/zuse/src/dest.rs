@@ -149,7 +149,8 @@ pub fn apply(parent: BorrowedFd<'_>, name: Option<&[u8]>, kind: FileType, meta: 
     let mut not_kept = HashSet::new();
     let path = OsStr::from_bytes(name.unwrap_or(b"."));
     let owner = (rustix::fs::Uid::from_raw(meta.uid), rustix::fs::Gid::from_raw(meta.gid));
-    match fs::chownat(parent, path, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW) {
+    let owned = fs::chownat(parent, path, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW);
+    match owned {
         Ok(()) => {}
         // an ordinary user copies as an ordinary user
         Err(rustix::io::Errno::PERM) if !rustix::process::geteuid().is_root() => {}
@@ -157,7 +158,9 @@ pub fn apply(parent: BorrowedFd<'_>, name: Option<&[u8]>, kind: FileType, meta: 
     }
     set_xattrs(parent, name, kind, meta, &mut not_kept)?;
     if kind != FileType::Symlink {
-        fs::chmodat(parent, path, Mode::from_raw_mode(meta.mode & 0o7777), AtFlags::empty())?;
+        // whoever runs a file with a set-id bit gets the rights of its owner: no other one than in the pool may lend them
+        let kept = if owned.is_ok() { 0o7777 } else { 0o1777 };
+        fs::chmodat(parent, path, Mode::from_raw_mode(meta.mode & kept), AtFlags::empty())?;
     }
     let spec = |(sec, nsec): (i64, u32)| Timespec { tv_sec: sec, tv_nsec: nsec.min(999_999_999).into() };
     let times = Timestamps { last_access: spec(meta.atime), last_modification: spec(meta.mtime) };

@@ -22,6 +22,12 @@ pub enum Error {
     /// The words for new vdevs make none.
     #[error(transparent)]
     Layout(#[from] vdev::create::SpecError),
+    /// A device for a new pool holds another one, or something else (EBUSY).
+    #[error("{why}")]
+    InUse {
+        /// What it holds.
+        why: String,
+    },
     /// A path in a pool.
     #[error("{}: {source}", String::from_utf8_lossy(path))]
     At {
@@ -85,6 +91,7 @@ impl Error {
             Error::Files(e) | Error::At { source: e, .. } => e.errno(),
             Error::Objects(e) if e.is_not_found() => 2,
             Error::Objects(_) | Error::Devices(_) => 5,
+            Error::InUse { .. } => 16,
             Error::Layout(_) | Error::SeveralPools { .. } => 22,
             Error::Host { source, .. } => source.raw_os_error().unwrap_or(5),
             Error::NoPool { .. } => 2,

@@ -83,10 +83,13 @@ impl Files {
     /// The whole contents of a file; links are followed.
     ///
     /// # Errors
-    /// As [`Files::stat`]; EISDIR.
+    /// As [`Files::stat`]; EISDIR; if memory does not suffice.
     pub fn read(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
         let (id, attrs) = self.stat_with(path, Follow::Always)?;
-        let mut data = vec![0; usize::try_from(attrs.size).unwrap_or(usize::MAX)];
+        let mut data = Vec::new();
+        // a file may be larger than memory
+        let len = usize::try_from(attrs.size).ok().filter(|len| data.try_reserve_exact(*len).is_ok());
+        data.resize(len.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?, 0);
         let n = self.zfs.read(id, 0, &mut data).map_err(Error::at(path))?;
         data.truncate(n);
         Ok(data)
@@ -214,12 +217,19 @@ impl Files {
         renamed.map_err(Error::at(from))
     }
 
-    /// Removes a file that is no directory.
+    /// Removes a file that is no directory. A link is removed, and not what it leads to.
     ///
     /// # Errors
-    /// ENOENT, EISDIR.
+    /// ENOENT, EISDIR; ENOTDIR if the path ends in a slash.
     pub fn remove_file(&self, path: &[u8]) -> Result<(), Error> {
         let (dir, name) = self.place(path)?;
+        if path.ends_with(b"/") {
+            let (id, attrs) = self.zfs.lookup(&self.cred, dir, &name).map_err(Error::at(path))?;
+            return Err(Error::at(path)(match attrs.kind() {
+                Kind::Directory => zpl::Error::IsDirectory { object: id },
+                _ => zpl::Error::NotDirectory { name: path.to_vec() },
+            }));
+        }
         self.zfs.unlink(&self.cred, dir, &name).map_err(Error::at(path))
     }
 
@@ -232,13 +242,14 @@ impl Files {
         self.zfs.rmdir(&self.cred, dir, &name).map_err(Error::at(path))
     }
 
-    /// Removes a file, or a directory with all in it; gives how many files that were.
+    /// Removes a file, or a directory with all in it; gives how many files that were. A link is removed, and not what it leads to.
     ///
     /// # Errors
-    /// ENOENT.
+    /// ENOENT; ENOTDIR if the path of something else than a directory ends in a slash.
     pub fn remove_all(&self, path: &[u8]) -> Result<u64, Error> {
         let (dir, name) = self.place(path)?;
-        let (id, attrs) = self.stat(path)?;
+        // what has the name: a path with a slash behind a link would lead past it
+        let (id, attrs) = self.zfs.lookup(&self.cred, dir, &name).map_err(Error::at(path))?;
         if attrs.kind() != Kind::Directory {
             self.remove_file(path)?;
             return Ok(1);

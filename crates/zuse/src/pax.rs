@@ -65,8 +65,10 @@ impl<W: Write> Archive<W> {
             self.head(EntryType::Regular, entry, size, Vec::new())?;
             return Ok(size);
         }
-        let mut map = format!("{}\n", data.len());
-        for (start, len) in data {
+        // GNU tar makes a file as long as its map says: a hole at the end is told by an empty range behind it
+        let end = data.last().is_none_or(|(start, len)| start + len < size).then_some((size, 0));
+        let mut map = format!("{}\n", data.len() + usize::from(end.is_some()));
+        for (start, len) in data.iter().chain(&end) {
             map.push_str(&format!("{start}\n{len}\n"));
         }
         map.extend(std::iter::repeat_n('\0', padding(map.len() as u64)));
@@ -247,6 +249,23 @@ mod tests {
         assert_eq!(time((-2, 250_000_000)), b"-1.750000000");
         assert_eq!(time((5, 1)), b"5.000000001");
         assert_eq!(time((-2, 0)), b"-2");
+    }
+
+    #[test]
+    fn a_hole_at_the_end_is_in_the_map() {
+        let map_of = |data: &[(u64, u64)]| {
+            let mut archive = Archive::new(Vec::new());
+            let total = archive.begin_file(&Entry::default(), 9000, data).unwrap();
+            let stored: u64 = data.iter().map(|(_, len)| len).sum();
+            assert_eq!(total, 512 + stored);
+            let bytes = archive.finish().unwrap();
+            // behind the extended header, its data, and the header
+            let map = bytes.get(3 * BLOCK..4 * BLOCK).unwrap();
+            String::from_utf8(map.to_vec()).unwrap().trim_end_matches('\0').to_owned()
+        };
+        assert_eq!(map_of(&[(0, 10)]), "2\n0\n10\n9000\n0\n");
+        assert_eq!(map_of(&[]), "1\n9000\n0\n");
+        assert_eq!(map_of(&[(8000, 1000)]), "1\n8000\n1000\n");
     }
 
     #[test]

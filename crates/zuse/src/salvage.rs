@@ -45,8 +45,9 @@ pub fn read_past_damage(node: &Node, sink: &mut dyn FnMut(Chunk<'_>) -> io::Resu
                 continue;
             }
         };
-        // if the end of the stretch cannot be told, go block by block
-        let end = node.next_hole(start).unwrap_or(start).clamp(start.saturating_add(1), size);
+        // if the end of the stretch cannot be told, the next piece is one, with its holes
+        let piece = || start.saturating_add(READ_SIZE.max(node.block_size()));
+        let end = node.next_hole(start).unwrap_or_else(|_| piece()).clamp(start.saturating_add(1), size);
         at = read_stretch(node, start..end, &mut buf, sink)?;
     }
     Ok(())

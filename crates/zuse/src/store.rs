@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::Env;
 use ondisk::ObjsetType;
 use pool::{CreateOptions, Dataset, Hooks, ImportOptions, ListOptions, OpenOptions, Populate, Spa, Value};
-use vdev::create::{LayoutOptions, VdevSpec, layout};
+use vdev::create::{LayoutOptions, VdevSpec, in_use_path, layout};
 use vdev::import::{Candidate, scan, scan_devices};
 use vdev::{Device, FileDevice, MemoryDevice};
 use zpl::create::{FsProps, create_fs, create_volume};
@@ -86,13 +86,20 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Layout`], [`Error::Devices`].
+    /// [`Error::InUse`] if there is a pool, or a file system, on one of them; [`Error::Layout`], [`Error::Devices`].
     pub fn create_new(name: &str, vdevs: &[&str], file_size: u64) -> Result<Pool, Error> {
         let words: Vec<String> = vdevs.iter().map(|word| (*word).to_owned()).collect();
         let spec = VdevSpec::parse(&words)?;
+        let is_there = |path: &str| Path::new(path).exists();
+        for (path, _) in spec.paths().filter(|(path, _)| is_there(path)) {
+            let found = in_use_path(Path::new(path))?;
+            if let Some(why) = found.and_then(|found| found.refusal(path, true, false, false)) {
+                return Err(Error::InUse { why });
+            }
+        }
         let open = |(path, _): (&str, bool)| -> Result<(String, Arc<dyn Device>), vdev::Error> {
             let file = Path::new(path);
-            let device = match file.exists() {
+            let device = match is_there(path) {
                 true => FileDevice::open_read_write(file)?,
                 false => FileDevice::create(file, file_size)?,
             };

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
+use zpl::{Kind, Node};
 use zuse::{Error, Files, Importer, Silent, Target};
 
 use super::Session;
@@ -143,9 +144,13 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
     if source.dataset == to.dataset {
         return from.rename(source.path(), to.path()).map_err(|e| told(source, &e));
     }
+    session.look_again(source.pool())?;
     let Found::File(node) = session.find(source)? else {
         return Err(failed(format!("{source}: not a file")));
     };
+    if let Some(why) = in_the_way(&node, into, to) {
+        return Err(failed(format!("{to}: {why}")));
+    }
     let (dir, name) = super::cp_in::place(into, to, None)?;
     let mut report = Silent;
     let mut importer = Importer::new(into.zfs(), dir, &mut report);
@@ -161,6 +166,15 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
     // the copy is on disk before the source goes
     into.zfs().spa().sync().map_err(|e| failed(format!("{to}: {e}")))?;
     from.remove_all(source.path()).map(drop).map_err(|e| told(source, &e))
+}
+
+/// What has a name already and does not give way to `node`, as in a rename.
+fn in_the_way(node: &Node, into: &Files, to: &Target) -> Option<&'static str> {
+    let (_, there) = into.stat(to.path()).ok()?;
+    match there.kind() {
+        Kind::Directory => into.read_dir(to.path()).is_ok_and(|all| !all.is_empty()).then_some("Directory not empty"),
+        _ => (node.kind() == Kind::Directory).then_some("Not a directory"),
+    }
 }
 
 pub(super) fn ln(parsed: &Parsed) -> Outcome {

@@ -74,8 +74,23 @@ struct Job {
 /// Where a source goes: into an existing directory under its own name; else it becomes the destination. A dataset's root
 /// (a target that ends in `:/`) becomes the destination in any case, as `cp -a root/. dest` would.
 fn place(source: &Target, dest: &Path) -> PathBuf {
-    let root = source.path.as_ref().is_some_and(Vec::is_empty);
-    if is_dir(dest) && !root { dest.join(std::ffi::OsStr::from_bytes(&base_name(source))) } else { dest.to_owned() }
+    let name = base_name(source);
+    let root = source.path.as_ref().is_some_and(Vec::is_empty) || name == b"..";
+    if is_dir(dest) && !root { dest.join(std::ffi::OsStr::from_bytes(&name)) } else { dest.to_owned() }
+}
+
+/// Where a file goes: what is there is replaced, at the end of a link. A device or pipe is left alone.
+fn settle(to: &Path) -> Result<PathBuf, Failure> {
+    // nothing there, or a link to nothing
+    let Ok(there) = std::fs::metadata(to) else { return Ok(to.to_owned()) };
+    if !there.is_file() && !there.is_dir() {
+        let shown = to.display();
+        return Err(failed(format!("{shown}: neither a file nor a directory ('zuse cat' writes to standard output)")));
+    }
+    match to.is_symlink() {
+        true => to.canonicalize().map_err(|e| failed(format!("{}: {e}", to.display()))),
+        false => Ok(to.to_owned()),
+    }
 }
 
 /// A job for the dataset and each below it; snapshots are copied when they are named.
@@ -105,7 +120,9 @@ fn copy(session: &mut Session, job: &Job, recursive: bool, narrator: &mut Narrat
     let cannot = |e: std::io::Error| failed(format!("{}: {e}", job.to.display()));
     let found = session.find(&job.source)?;
     let mut copier = Copier::new(narrator);
-    let (parent, name) = split(&job.to)?;
+    let is_tree = matches!(&found, Found::File(node) if node.kind() == FileKind::Directory);
+    let to = if is_tree { job.to.clone() } else { settle(&job.to)? };
+    let (parent, name) = split(&to)?;
     if !is_dir(&parent) {
         return Err(failed(format!("{}: no such directory", parent.display())));
     }

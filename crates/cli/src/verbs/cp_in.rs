@@ -75,7 +75,8 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
         if sources.len() > 1 && !into_dir {
             return Err(failed(format!("{dest}: not a directory")));
         }
-        let (found, mut status, total) = find(session, sources, ['a', 'r', 'R'].iter().any(|flag| parsed.has(*flag)))?;
+        let recursive = ['a', 'r', 'R'].iter().any(|flag| parsed.has(*flag));
+        let (found, mut status, total) = find(session, sources, &dest, recursive)?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
         let mut done = Imported::default();
         for source in found {
@@ -116,13 +117,18 @@ fn shares(source: &Target, dest: &Target) -> bool {
 fn find<'a>(
     session: &mut Session,
     sources: &'a [OsString],
+    dest: &Target,
     recursive: bool,
 ) -> Result<(Vec<Source<'a>>, u8, u64), Failure> {
     let (mut found, mut status, mut total) = (Vec::new(), 0, 0);
     for operand in sources {
         let source = if is_target(operand) {
             let target = file_target(operand)?;
-            let node = session.find(&target).and_then(|found| match found {
+            let ready = match shares(&target, dest) {
+                true => session.files(&target).and_then(|_| session.look_again(target.pool())),
+                false => Ok(()),
+            };
+            let node = ready.and_then(|()| session.find(&target)).and_then(|found| match found {
                 Found::File(node) => Ok(node),
                 Found::Volume(_) => Err(failed(format!("{target} is a volume"))),
                 Found::Control(_) => {

@@ -140,6 +140,17 @@ impl Session {
         Ok(files)
     }
 
+    /// What is looked for in a pool that is written is found as it is now: with what the logs held that were replayed since it was opened.
+    pub(super) fn look_again(&mut self, pool: &str) -> Result<(), Failure> {
+        let Some((_, spa)) = self.writing.iter().find(|(name, _)| name == pool) else { return Ok(()) };
+        let cannot = |e: pool::Error| failed(format!("cannot read '{pool}': {}", writable::why(&e)));
+        spa.sync().map_err(cannot)?;
+        let view = spa.view().map_err(cannot)?;
+        self.open.retain(|(name, _)| name != pool);
+        self.open.push((pool.to_owned(), view));
+        Ok(())
+    }
+
     /// The volume that a target names, to be changed; `None` if it names something in a file system.
     pub(super) fn volume(&mut self, target: &Target) -> Result<Option<Volume>, Failure> {
         let cannot = |why: &dyn std::fmt::Display| failed(format!("{target}: {why}"));

@@ -72,6 +72,13 @@ pub struct Importer<'a> {
     done: Imported,
 }
 
+/// A file that was made.
+struct Made {
+    id: u64,
+    /// It has owner, mode and times already: its directory gave it no other group or mode.
+    as_told: bool,
+}
+
 /// A large file that is being written.
 #[derive(Debug)]
 pub struct Streaming {
@@ -135,7 +142,7 @@ impl<'a> Importer<'a> {
         self.report.file(path);
         let made = self.make(path, &item);
         let made = self.tolerate(path, made)?.flatten();
-        Ok(made.map(|id| Streaming { path: path.to_vec(), id, item, end: 0 }))
+        Ok(made.map(|made| Streaming { path: path.to_vec(), id: made.id, item, end: 0 }))
     }
 
     /// Writes a piece of a file that was begun. Pieces come in order; what lies between them is a hole.
@@ -161,7 +168,7 @@ impl<'a> Importer<'a> {
             if let Some(size) = cut {
                 zfs.setattr(&self.cred, file.id, &SetAttr { size: Some(size), ..SetAttr::default() })?;
             }
-            self.attributes(&file.path, file.id, &file.item, true)
+            self.attributes(&file.path, file.id, &file.item, false)
         });
         self.tolerate(&file.path, done).map(drop)
     }
@@ -230,13 +237,11 @@ impl<'a> Importer<'a> {
             Waiting::Link(to) => {
                 self.report.file(path);
                 let id = self.find(&to)?;
-                self.name(path, |zfs, cred, dir, name| zfs.link(cred, id, dir, name).map(drop))?;
-                self.done.files += 1;
-                Ok(())
+                self.link_to(path, id)
             }
             Waiting::File(item, data) => {
                 self.report.file(path);
-                let Some(id) = self.make(path, &item)? else { return Ok(()) };
+                let Some(Made { id, as_told }) = self.make(path, &item)? else { return Ok(()) };
                 if !data.is_empty() {
                     self.zfs.write(&self.cred, id, 0, &data)?;
                     self.done.bytes += data.len() as u64;
@@ -247,7 +252,7 @@ impl<'a> Importer<'a> {
                         self.unfinished.insert(path.to_vec(), item.meta);
                         Ok(())
                     }
-                    _ => self.attributes(path, id, &item, !data.is_empty()),
+                    _ => self.attributes(path, id, &item, as_told && data.is_empty()),
                 }
             }
         }
@@ -266,18 +271,17 @@ impl<'a> Importer<'a> {
     }
 
     /// Makes a file without its data and attributes. `None` if it is there under another name and now has this one too.
-    fn make(&mut self, path: &[u8], item: &Item) -> Result<Option<u64>, zpl::Error> {
+    fn make(&mut self, path: &[u8], item: &Item) -> Result<Option<Made>, zpl::Error> {
         if path.is_empty() {
             let kind = self.zfs.getattr(self.root)?.kind();
             return if item.kind == Kind::Directory && kind == Kind::Directory {
-                Ok(Some(self.root))
+                Ok(Some(Made { id: self.root, as_told: false }))
             } else {
                 Err(zpl::Error::NotDirectory { name: b"/".to_vec() })
             };
         }
         if let Some(id) = item.link.and_then(|link| self.links.get(&link)).copied() {
-            self.name(path, |zfs, cred, dir, name| zfs.link(cred, id, dir, name).map(drop))?;
-            self.done.files += 1;
+            self.link_to(path, id)?;
             return Ok(None);
         }
         let time = |(sec, nsec): (i64, u32)| Time { sec, nsec };
@@ -287,9 +291,16 @@ impl<'a> Importer<'a> {
             times: Some((time(item.meta.atime), time(item.meta.mtime))),
             ..NewFile::new(item.kind, item.meta.mode)
         };
-        let (id, fresh) = match item.kind {
-            Kind::Directory => self.directory(path, &new)?,
-            _ => (self.name(path, |zfs, cred, dir, name| zfs.create(cred, dir, name, &new).map(|(id, _)| id))?, true),
+        let (id, fresh, as_told) = match item.kind {
+            Kind::Directory => {
+                let (id, fresh) = self.directory(path, &new)?;
+                (id, fresh, false)
+            }
+            _ => {
+                let (id, attrs) = self.name(path, |zfs, cred, dir, name| zfs.create(cred, dir, name, &new))?;
+                let (is, told) = ((attrs.uid(), attrs.gid(), attrs.mode & 0o7777), &item.meta);
+                (id, true, is == (told.uid, told.gid, told.mode & 0o7777))
+            }
         };
         if let Some(link) = item.link {
             self.links.insert(link, id);
@@ -298,7 +309,20 @@ impl<'a> Importer<'a> {
             self.dirs.insert(path.to_vec(), id);
         }
         self.done.files += u64::from(fresh);
-        Ok(Some(id))
+        Ok(Some(Made { id, as_told }))
+    }
+
+    /// Gives a file that is there the name `path` too; it may have it already.
+    fn link_to(&mut self, path: &[u8], id: u64) -> Result<(), zpl::Error> {
+        let (dir, name) = self.place(path)?;
+        if self.zfs.getattr(id)?.kind() == Kind::Directory {
+            return Err(zpl::Error::IsDirectory { object: id });
+        }
+        if !self.zfs.lookup(&self.cred, dir, name).is_ok_and(|(there, _)| there == id) {
+            self.name(path, |zfs, cred, dir, name| zfs.link(cred, id, dir, name).map(drop))?;
+        }
+        self.done.files += 1;
+        Ok(())
     }
 
     /// Makes a directory, or takes the one that is there.
@@ -383,26 +407,28 @@ impl<'a> Importer<'a> {
             self.dirs.remove(path);
         }
         match (id, meta) {
-            (Some(id), Some(meta)) => self.attributes(path, id, &Item::new(Kind::Directory, meta), true),
+            (Some(id), Some(meta)) => self.attributes(path, id, &Item::new(Kind::Directory, meta), false),
             _ => Ok(()),
         }
     }
 
-    /// Gives a file its extended attributes, owner, mode and times; the last in the end, since each of the others changes them. A file that
-    /// was only made has mode and times already.
-    fn attributes(&mut self, path: &[u8], id: u64, item: &Item, written: bool) -> Result<(), zpl::Error> {
+    /// Gives a file its extended attributes, owner, mode and times; the last in the end, since each of the others changes them. A file
+    /// that is `finished` needs attributes only.
+    fn attributes(&mut self, path: &[u8], id: u64, item: &Item, finished: bool) -> Result<(), zpl::Error> {
         let meta = &item.meta;
         for (name, value) in &meta.xattrs {
             match self.zfs.set_xattr(&self.cred, id, name, value, XattrMode::Set) {
                 Err(e) if ends_all(&e) => return Err(e),
                 Err(e) => {
-                    let what = format!("attribute {}: {e}", String::from_utf8_lossy(name));
+                    // without the number of the file: what many files meet is told once
+                    let why = std::io::Error::from_raw_os_error(e.errno());
+                    let what = format!("attribute {}: {why}", String::from_utf8_lossy(name));
                     self.report.not_kept(path, &what);
                 }
                 Ok(()) => {}
             }
         }
-        if !written && meta.xattrs.is_empty() && (meta.uid, meta.gid) == (self.cred.uid, self.cred.gid) {
+        if finished && meta.xattrs.is_empty() {
             return Ok(());
         }
         let time = |(sec, nsec): (i64, u32)| Some(Time { sec, nsec });

@@ -128,12 +128,20 @@ fn gnu_map(input: &mut impl Read, header: &Header) -> io::Result<Vec<(u64, u64)>
 }
 
 impl Entry {
-    /// Bytes that follow the header.
+    /// Bytes that follow the header. Some archives tell the size of a directory or of a link's target, and none follow.
     pub(super) fn stored(&self) -> io::Result<u64> {
-        match self.records.number("size")? {
-            Some(size) => Ok(size),
-            None => self.header.entry_size(),
+        use EntryType::{Block, Char, Directory, Fifo, Symlink};
+        if matches!(self.header.entry_type(), Directory | Symlink | Char | Block | Fifo) {
+            return Ok(0);
         }
+        let size = match self.records.number("size")? {
+            Some(size) => size,
+            None => self.header.entry_size()?,
+        };
+        if i64::try_from(size).is_err() {
+            return Err(malformed("size"));
+        }
+        Ok(size)
     }
 
     /// The path: of a sparse file it has a record of its own.

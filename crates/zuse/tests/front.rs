@@ -1,0 +1,83 @@
+//! What a program may do wrong with the library without losing anything.
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use zuse::zpl::live::SetAttr;
+use zuse::{Chunk, Copier, Pool, Silent, pool::Value, read_past_damage};
+
+const SIZE: u64 = 128 << 20;
+
+#[test]
+fn a_new_pool_does_not_take_the_devices_of_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a").display().to_string();
+    let make = || Pool::create_new("t", &[&path], SIZE);
+    let pool = make().unwrap();
+    pool.files("t").unwrap().write(b"f", b"data").unwrap();
+    assert_eq!(make().unwrap_err().errno(), 16, "while it is open");
+    pool.export().unwrap();
+    drop(pool);
+    let refused = make().unwrap_err();
+    assert!(refused.errno() == 16 && refused.to_string().contains("part of exported pool 't'"), "{refused}");
+    let again = Pool::open(&[&path], None).unwrap();
+    assert_eq!(again.file_system("t").unwrap().resolve(b"f").unwrap().size(), 4);
+}
+
+#[test]
+fn a_file_larger_than_memory_is_an_error() {
+    let pool = Pool::in_memory("t", SIZE).unwrap();
+    let files = pool.files("t").unwrap();
+    files.write(b"f", b"x").unwrap();
+    let (id, _) = files.stat(b"f").unwrap();
+    let long = SetAttr { size: Some(1 << 60), ..SetAttr::default() };
+    files.zfs().setattr(&zuse::zpl::live::Cred::ROOT, id, &long).unwrap();
+    assert!(files.read(b"f").unwrap_err().to_string().contains("memory"));
+    pool.export().unwrap();
+}
+
+/// Overwrites all copies of the indirect block `blkid` of the first level of a file.
+fn damage(image: &Path, file: &zuse::zpl::Node, blkid: u64) {
+    let pointer = file.object().blkptr(1, blkid).unwrap().unwrap();
+    let device = std::fs::OpenOptions::new().write(true).open(image).unwrap();
+    for dva in pointer.dvas() {
+        device.write_all_at(&[0xa5; 512], dva.offset() + zuse::ondisk::VDEV_LABEL_START_SIZE).unwrap();
+    }
+}
+
+/// The end of the data before a damaged indirect block cannot be told; it is read in large pieces nevertheless.
+#[test]
+fn what_stands_before_damage_is_not_read_byte_by_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a");
+    let pool = Pool::create_new("t", &[image.to_str().unwrap()], SIZE).unwrap();
+    pool.create("t/fs", &[("recordsize", Value::Number(512)), ("compression", Value::Number(2))]).unwrap();
+    let data: Vec<u8> = (0..900_000u32).map(|n| (n / 7 + 1) as u8).collect();
+    pool.files("t/fs").unwrap().write(b"f", &data).unwrap();
+    pool.export().unwrap();
+    let open = || Pool::open(&[&image], None).unwrap().file_system("t/fs").unwrap();
+    let node = open().resolve(b"f").unwrap();
+    let span = node.block_size() << node.object().phys().fanout_shift();
+    assert!(span < 900_000 && node.object().phys().nlevels == 3, "{span}");
+    damage(&image, &node, 1);
+    let node = open().resolve(b"f").unwrap();
+    let (mut pieces, mut lost, mut seen) = (0, Vec::new(), Vec::new());
+    read_past_damage(&node, &mut |chunk| {
+        match chunk {
+            Chunk::Data { offset, bytes } => {
+                assert_eq!(offset, seen.len() as u64);
+                seen.extend_from_slice(bytes);
+                pieces += 1;
+            }
+            Chunk::Lost { range, .. } => lost.push(range),
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert!(seen == data[..span as usize] && pieces <= 2 * span / node.block_size(), "{pieces} pieces");
+    assert_eq!((lost.len(), lost.first()), (1, Some(&(span..900_000))));
+    let out = dir.path().join("out");
+    assert_eq!(Copier::new(&mut Silent).copy_file(&node, dir.path(), b"out").unwrap().damaged, 1);
+    assert_eq!(std::fs::read(out).unwrap()[..span as usize], data[..span as usize]);
+}
