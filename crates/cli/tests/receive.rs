@@ -264,3 +264,23 @@ fn a_stream_as_json() {
     let last = String::from_utf8(cut).unwrap().lines().last().unwrap().to_owned();
     assert!(last.contains("\"outcome\":\"cut off\""), "{last}");
 }
+
+/// The snapshot that a package starts from has another name here, and its own name is taken: what is below its dataset stays where it is.
+#[test]
+fn what_is_in_its_place_is_not_moved_for_ever() {
+    let lab = Lab::new("tank");
+    for command in ["zfs create -u tank/a", "zfs create -u tank/a/c", "zfs snapshot -r tank/a@1"] {
+        lab.ok(command, b"");
+    }
+    let first = lab.ok("zfs send -R tank/a@1", b"");
+    lab.ok("zfs receive -u tank/r", &first);
+    for command in ["zfs rename tank/r@1 tank/r@old", "zfs snapshot tank/r@1", "zfs snapshot -r tank/a@2"] {
+        lab.ok(command, b"");
+    }
+    let next = lab.ok("zfs send -R -i @1 tank/a@2", b"");
+    let ran = lab.run("zfs receive -v -u tank/r", &next);
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert!(!String::from_utf8_lossy(&ran.out).contains("attempting rename tank/r/c"));
+    assert_eq!(lab.text("zfs list -H -o name -r tank/r"), "tank/r\ntank/r/c\n");
+    lab.judge("tank");
+}

@@ -15,6 +15,9 @@ use crate::zfs::ancestors;
 use crate::zfs::destroy::pool_of;
 use crate::zfs::select::{self, said};
 
+/// Passes for each dataset and snapshot: it is put aside, and to its place, and promoted. More would be going in a circle.
+const PASSES_EACH: usize = 4;
+
 /// How a pass went.
 #[derive(Default)]
 struct Pass {
@@ -44,7 +47,7 @@ impl Receive<'_> {
     pub(super) fn renames(&self, top: &str, list: &NvList) -> Result<bool, Failure> {
         let (Some(fss), Some(from)) = (list.get_nvlist("fss"), list.get_str("fromsnap")) else { return Ok(true) };
         // each pass does one thing at least
-        loop {
+        for passes in 1.. {
             if !ancestors::exists(top)? {
                 return Ok(true);
             }
@@ -57,13 +60,15 @@ impl Receive<'_> {
                     break;
                 }
             }
-            if !(pass.again && pass.progress) {
+            let things: usize = all.iter().map(|local| 1 + local.snaps.len()).sum();
+            if !(pass.again && pass.progress) || passes > PASSES_EACH * things {
                 return Ok(!pass.again);
             }
             if self.options.verbose {
                 println!("another pass:");
             }
         }
+        Ok(false)
     }
 
     fn dataset(
@@ -118,8 +123,10 @@ impl Receive<'_> {
             return Ok(());
         }
         let above = all.iter().find(|one| one.snaps.iter().any(|snap| snap.guid() == Guid(parent)));
-        match above.zip(last(sent)) {
-            Some((above, last)) => self.rename(name, &format!("{}/{last}", above.head.name()), pass)?,
+        match above.zip(last(sent)).map(|(above, last)| format!("{}/{last}", above.head.name())) {
+            // the dataset above it has the snapshot under another name
+            Some(to) if to == name => {}
+            Some(to) => self.rename(name, &to, pass)?,
             None => {
                 pass.again = true;
                 if self.options.verbose {
