@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use zuse::zpl::live::SetAttr;
-use zuse::{Chunk, Copier, Pool, Silent, pool::Value, read_past_damage};
+use zuse::{Chunk, Copier, Importer, Pool, Silent, pool::Value, read_past_damage};
 
 const SIZE: u64 = 128 << 20;
 
@@ -34,6 +34,21 @@ fn a_file_larger_than_memory_is_an_error() {
     let long = SetAttr { size: Some(1 << 60), ..SetAttr::default() };
     files.zfs().setattr(&zuse::zpl::live::Cred::ROOT, id, &long).unwrap();
     assert!(files.read(b"f").unwrap_err().to_string().contains("memory"));
+    pool.export().unwrap();
+}
+
+/// Files of sysfs say that they have a page, and have a line.
+#[test]
+fn a_file_shorter_than_it_said_is_as_long_as_it_is() {
+    let host = Path::new("/sys/kernel/uevent_seqnum");
+    let pool = Pool::in_memory("t", SIZE).unwrap();
+    let files = pool.files("t").unwrap();
+    let mut report = Silent;
+    let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
+    importer.host(host, b"f").unwrap();
+    assert_eq!(importer.finish().unwrap().failed, 0);
+    let copied = files.read(b"f").unwrap();
+    assert!(copied.ends_with(b"\n") && copied.len() < 100, "{} bytes", copied.len());
     pool.export().unwrap();
 }
 

@@ -54,8 +54,11 @@ impl Importer<'_> {
                 let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buf.len());
                 let part = buf.get_mut(..want).unwrap_or_default();
                 match read_full(file, part, at) {
-                    // it has become shorter meanwhile
-                    Ok(0) => break 'file,
+                    // it is shorter than it said, or has become so
+                    Ok(0) => {
+                        to.item.size = at;
+                        break 'file;
+                    }
                     Ok(n) => {
                         self.write(&mut to, at, part.get(..n).unwrap_or_default())?;
                         at += n as u64;
