@@ -199,6 +199,7 @@ mod tests {
         assert_eq!(freed(&mut lwbs, 8), (vec![50], None));
         assert!(lwbs.is_empty());
     }
+
     #[test]
     fn behind_a_batch_that_failed_nothing_counts_and_nothing_is_freed_while_it_is_written() {
         let mut lwbs = Lwbs::default();
