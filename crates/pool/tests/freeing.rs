@@ -35,10 +35,11 @@ fn a_large_object_is_freed_over_many_txgs() {
     let (first, before) = (live.spa.txgs().synced(), live.view().space().unwrap().allocated);
     let object = object.reload().unwrap();
     let mut pieces = 0;
-    while let Some(piece) = object.last_piece(0..u64::MAX).unwrap().filter(|piece| piece.start > 0) {
-        object.free_piece(&live.spa.tx_netfree(1).unwrap(), &piece, u64::MAX).unwrap();
+    let place = || {
         pieces += 1;
-    }
+        live.spa.tx_netfree(1)
+    };
+    object.free_long(0..u64::MAX, place).unwrap();
     objset.free_object(&live.spa.tx_netfree(1).unwrap(), object.id()).unwrap();
     live.spa.sync().unwrap();
     live.spa.sync().unwrap();

@@ -4,6 +4,7 @@
 //! Whoever frees much frees the [last piece](Object::last_piece) that has data, with a place in a txg of its own, and so on. What a piece costs a
 //! sync counts as dirty data, so that the pool closes txgs, and makes who frees wait, as it does for writers.
 
+use std::borrow::Borrow;
 use std::ops::Range;
 
 use ondisk::{BlkPtr, DnodePhys};
@@ -62,14 +63,14 @@ impl Object {
     ///
     /// # Errors
     /// As [`Object::last_piece`] and [`Object::free_range`]; what `place` says.
-    pub fn free_long<E: From<Error>>(
+    pub fn free_long<P: Borrow<Tx>, E: From<Error>>(
         &self,
         range: Range<u64>,
-        mut place: impl FnMut() -> Result<Tx, E>,
+        mut place: impl FnMut() -> Result<P, E>,
     ) -> Result<(), E> {
         let mut end = range.end;
         while let Some(piece) = self.last_piece(range.start..end)?.filter(|piece| piece.start > range.start) {
-            self.free_piece(&place()?, &piece, end)?;
+            self.free_piece(place()?.borrow(), &piece, end)?;
             end = piece.start;
         }
         Ok(())

@@ -129,9 +129,7 @@ impl Spa {
         let mut freed = 0;
         for object in objset.objects() {
             let object = object?;
-            while let Some(piece) = object.last_piece(0..u64::MAX)?.filter(|piece| piece.start > 0) {
-                object.free_piece(&self.tx_netfree(1)?, &piece, u64::MAX)?;
-            }
+            object.free_long(0..u64::MAX, || self.tx_netfree(1))?;
             objset.free_object(&self.tx_netfree(1)?, object.id())?;
             freed += 1;
             if freed % OBJECTS_AT_ONCE == 0 {

@@ -27,18 +27,13 @@ impl Spa {
             ..DslDirPhys::default()
         };
         let bonus = blank.encode(OURS);
-        let object = mos.objset.alloc_object(
-            tx,
-            &NewObject {
-                object_type: ObjectType::DSL_DIR,
-                indirect_shift: SMALL_INDIRECT_SHIFT,
-                bonus_type: ObjectType::DSL_DIR,
-                bonus_len: bonus.len(),
-                ..NewObject::default()
-            },
-        )?;
-        object.set_bonus(tx, &bonus)?;
-        let id = object.id();
+        let what = NewObject {
+            object_type: ObjectType::DSL_DIR,
+            indirect_shift: SMALL_INDIRECT_SHIFT,
+            bonus_type: ObjectType::DSL_DIR,
+            ..NewObject::default()
+        };
+        let id = mos.new_object_as(tx, what, &bonus)?.id();
         match parent {
             Some((parent, name)) => {
                 let children = mos.dir_phys(parent)?.child_dir_zapobj;

@@ -126,8 +126,7 @@ impl Heads {
     /// [`Refusal::Busy`] if one of them is in use; then nothing was done.
     pub(crate) fn evict(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
         let mut all = self.open.lock();
-        let held = ids.iter().any(|id| self.long_holds.is_held(*id));
-        if held || ids.iter().filter_map(|id| all.get(id)).any(|head| !head.is_unused()) {
+        if self.any_used(&all, ids) {
             return Err(Refusal::Busy);
         }
         for id in ids {
@@ -139,9 +138,12 @@ impl Heads {
 
     /// Whether somebody uses one of these.
     pub(crate) fn in_use(&self, ids: &[u64]) -> bool {
-        let all = self.open.lock();
+        self.any_used(&self.open.lock(), ids)
+    }
+
+    fn any_used(&self, open: &BTreeMap<u64, Arc<Head>>, ids: &[u64]) -> bool {
         let held = ids.iter().any(|id| self.long_holds.is_held(*id));
-        held || ids.iter().filter_map(|id| all.get(id)).any(|head| !head.is_unused())
+        held || ids.iter().filter_map(|id| open.get(id)).any(|head| !head.is_unused())
     }
 
     /// As [`Heads::in_use`], or with changes that are not on disk yet.

@@ -67,12 +67,14 @@ impl Mos {
         bonus: Option<(ObjectType, &[u8])>,
     ) -> Result<Object, Error> {
         let (bonus_type, bytes) = bonus.unwrap_or((ObjectType::NONE, &[]));
-        let object = self.objset.alloc_object(
-            tx,
-            &NewObject { object_type, block_size, bonus_type, bonus_len: bytes.len(), ..NewObject::default() },
-        )?;
-        if !bytes.is_empty() {
-            object.set_bonus(tx, bytes)?;
+        self.new_object_as(tx, NewObject { object_type, block_size, bonus_type, ..NewObject::default() }, bytes)
+    }
+
+    /// A new object as `what` says, with these bytes in its bonus buffer.
+    pub(crate) fn new_object_as(&self, tx: &Tx, what: NewObject, bonus: &[u8]) -> Result<Object, Error> {
+        let object = self.objset.alloc_object(tx, &NewObject { bonus_len: bonus.len(), ..what })?;
+        if !bonus.is_empty() {
+            object.set_bonus(tx, bonus)?;
         }
         Ok(object)
     }

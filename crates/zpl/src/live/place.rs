@@ -9,6 +9,7 @@
 //! Who must wait for a log (`sync=always`) does so when the place is given back: the log may wait for its txg. An operation of several places
 //! waits once, at its end ([`Owed`]).
 
+use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -200,6 +201,12 @@ impl Deref for Held {
     type Target = Tx;
 
     fn deref(&self) -> &Tx {
+        &self.tx
+    }
+}
+
+impl Borrow<Tx> for Held {
+    fn borrow(&self) -> &Tx {
         &self.tx
     }
 }

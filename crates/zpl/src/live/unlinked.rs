@@ -71,11 +71,7 @@ impl Zfs {
 
     /// Frees the blocks of a file from its end, in pieces; the first one goes with the file.
     fn free_contents(&self, object: &Object) -> Result<(), Error> {
-        while let Some(piece) = object.last_piece(0..u64::MAX)?.filter(|piece| piece.start > 0) {
-            let place = self.place(SMALL_CHANGE, true)?;
-            object.free_piece(&place, &piece, u64::MAX)?;
-        }
-        Ok(())
+        object.free_long(0..u64::MAX, || self.place(SMALL_CHANGE, true))
     }
 
     /// Empties a hidden directory of extended attributes.
