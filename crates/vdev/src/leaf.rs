@@ -141,6 +141,11 @@ impl Leaf {
         })
     }
 
+    /// What to say where a flush failed for somebody else.
+    pub(crate) fn failed_before(&self) -> Error {
+        Error::Flush { device: self.name(), source: std::io::Error::other("an earlier flush failed") }
+    }
+
     /// How many flushes have failed so far.
     pub(crate) fn failed_flushes(&self) -> u64 {
         self.failed_flushes.load(Ordering::Acquire)

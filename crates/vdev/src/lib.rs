@@ -27,7 +27,8 @@
 //! [`VdevTree::write`] takes a batch of blocks. Each is turned into pieces on leaves by the same maps that reads use; the pieces of a leaf are
 //! sorted, and neighbours go out together. A leaf that is not there or fails gets the txg into its DTL, and a block is lost only when it
 //! has less left than its redundancy covers. [`ReadCx::heal`] lets a read overwrite what it found wrong; with [`ReadMode::Scrub`] that is
-//! a resilver, as leaves that missed a block's txg are rewritten.
+//! a resilver, as leaves that missed a block's txg are rewritten. A leaf that does not flush has missed what was written, too
+//! ([`VdevTree::flush_written`]).
 //!
 //! [`label::commit`] makes a txg the pool's state: data is flushed, then labels and uberblocks are written in an order that a crash at any
 //! point leaves with one whole state. [`create`] makes the configuration of new vdevs.
@@ -88,7 +89,7 @@ pub use report::{FaultKind, LeafFault, ReadReport};
 pub use source::{DirectSource, LeafSource, ReadCx, ReadMode, WindowSource};
 pub use status::{VdevAux, VdevState, VdevStatus};
 pub use tree::{TopVdev, VdevTree};
-pub use write::{BlockWrite, WriteReport};
+pub use write::{BlockWrite, Flushes, WriteReport, Written};
 
 #[cfg(test)]
 mod tests;

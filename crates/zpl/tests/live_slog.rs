@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Guid, tunable};
+use parking_lot::RwLock;
 use pool::Spa;
 use power::{ROOT, Rig, bytes, tree};
 use vdev::{Device, MemoryDevice};
@@ -32,17 +33,32 @@ fn log(spa: &Arc<Spa>) -> Guid {
     spa.tree().tops().iter().find(|top| top.config().is_log).unwrap().guid()
 }
 
-/// A device that does not take what is written, or flushes nothing, from some moment on.
+/// Written by who sets tunables that change where logs lie, read by who counts blocks there.
+static PLACES: RwLock<()> = RwLock::new(());
+
+/// What a device does not do any more.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fault {
+    Writes,
+    Flushes,
+    Both,
+}
+
+/// A device that does not take what is written, or flushes nothing, from some moment on. What it takes and does not flush is lost.
 #[derive(Debug)]
 struct Tired {
     inner: MemoryDevice,
-    writes: Arc<AtomicBool>,
-    flushes: Arc<AtomicBool>,
+    fault: Option<Fault>,
+    broken: Arc<AtomicBool>,
 }
 
 impl Tired {
-    fn works(switch: &AtomicBool) -> io::Result<()> {
-        if switch.load(Ordering::Relaxed) { Ok(()) } else { Err(io::Error::other("the device has failed")) }
+    fn has(&self, fault: Fault) -> bool {
+        self.broken.load(Ordering::Relaxed) && (self.fault == Some(fault) || self.fault == Some(Fault::Both))
+    }
+
+    fn works(&self, fault: Fault) -> io::Result<()> {
+        if self.has(fault) { Err(io::Error::other("the device has failed")) } else { Ok(()) }
     }
 }
 
@@ -54,11 +70,11 @@ impl Device for Tired {
         self.inner.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        Tired::works(&self.writes)?;
-        self.inner.write_at(offset, data)
+        self.works(Fault::Writes)?;
+        if self.has(Fault::Flushes) { Ok(()) } else { self.inner.write_at(offset, data) }
     }
     fn flush(&self) -> io::Result<()> {
-        Tired::works(&self.flushes)?;
+        self.works(Fault::Flushes)?;
         self.inner.flush()
     }
     fn is_writable(&self) -> bool {
@@ -69,22 +85,26 @@ impl Device for Tired {
     }
 }
 
-/// The log device stops to take writes, or to flush, while the pool is open: the commit that meets it waits for a txg, those behind it go elsewhere.
-fn fails(flushes_only: bool) {
-    let (writes, flushes) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(true)));
+/// A pool, some of whose devices will break when the switch is set.
+fn rig(words: &[&str], faults: &[(&str, Fault)]) -> (Rig, Arc<AtomicBool>) {
+    let broken = Arc::new(AtomicBool::new(false));
     let wrap = |inner: MemoryDevice| -> Arc<dyn Device> {
-        let is_log = inner.name() == "/log";
-        let (writes, flushes) = (writes.clone(), flushes.clone());
-        if is_log { Arc::new(Tired { inner, writes, flushes }) } else { Arc::new(inner) }
+        let fault = faults.iter().find(|(name, _)| *name == inner.name()).map(|(_, fault)| *fault);
+        Arc::new(Tired { inner, fault, broken: broken.clone() })
     };
-    let rig = Rig::with(&["/a", "log", "/log"], &wrap);
+    (Rig::with(words, &wrap), broken)
+}
+
+/// The log has lost its devices while the pool is open: the commit that meets it waits for a txg, those behind it go elsewhere.
+fn fails(words: &[&str], faults: &[(&str, Fault)]) {
+    let _places = PLACES.read();
+    let (rig, broken) = rig(words, faults);
     let zfs = rig.file_system("t/f", &[], false);
     commit(&zfs, "first", 100);
     commit(&zfs, "second", 200_000);
     assert!(kstat(&rig.spa, "zil_itx_metaslab_slog_count") >= 1);
     assert_eq!(kstat(&rig.spa, "zil_commit_error_count"), 0);
-    writes.store(flushes_only, Ordering::Relaxed);
-    flushes.store(false, Ordering::Relaxed);
+    broken.store(true, Ordering::Relaxed);
     let synced = rig.spa.txgs().synced();
     commit(&zfs, "when it fails", 50_000);
     assert!(rig.spa.txgs().synced() > synced, "a txg has it");
@@ -105,14 +125,90 @@ fn fails(flushes_only: bool) {
     rig.spa.export().unwrap();
 }
 
+/// A device breaks and the others have all that it had: no commit waits for a txg, and the log stays where it is.
+fn holds(words: &[&str], fault: (&str, Fault), props: &[(&str, u64)]) {
+    let place = if words.contains(&"log") { "zil_itx_metaslab_slog_count" } else { "zil_itx_metaslab_normal_count" };
+    let _places = PLACES.read();
+    let (rig, broken) = rig(words, &[fault]);
+    let zfs = rig.file_system("t/f", props, false);
+    commit(&zfs, "first", 100);
+    commit(&zfs, "second", 200_000);
+    let (synced, logged) = (rig.spa.txgs().synced(), kstat(&rig.spa, place));
+    broken.store(true, Ordering::Relaxed);
+    for n in 0..5 {
+        commit(&zfs, &format!("after that {n}"), 30_000 * n + 100);
+    }
+    assert_eq!(rig.spa.txgs().synced(), synced, "no commit waits");
+    assert_eq!(kstat(&rig.spa, "zil_commit_error_count"), 0);
+    assert!(kstat(&rig.spa, place) >= logged + 5, "the log is where it was");
+    let leaf = rig.spa.tree().leaves().iter().find(|leaf| leaf.name() == fault.0).unwrap().clone();
+    assert!(!leaf.dtl().is_empty(), "it is known what the device missed");
+    // what is read is what the others have
+    let after = rig.after_cut(&[], false);
+    assert_eq!(tree(&zfs), tree(&after.open("t/f")));
+    after.close();
+    rig.spa.sync().unwrap();
+    commit(&zfs, "in another txg", 50_000);
+    let after = rig.after_cut(&[], false);
+    assert_eq!(tree(&zfs), tree(&after.open("t/f")));
+    after.close();
+    drop(zfs);
+    rig.spa.export().unwrap();
+}
+
+const FAULTS: [Fault; 3] = [Fault::Writes, Fault::Flushes, Fault::Both];
+
 #[test]
-fn a_log_device_that_fails_its_writes() {
-    fails(false);
+fn a_log_device_that_fails_its_writes_or_does_not_flush() {
+    FAULTS.iter().for_each(|fault| fails(&["/a", "log", "/log"], &[("/log", *fault)]));
 }
 
 #[test]
-fn a_log_device_that_does_not_flush() {
-    fails(true);
+fn a_log_mirror_does_with_one_of_its_devices() {
+    FAULTS.iter().for_each(|fault| holds(&["/a", "log", "mirror", "/b", "/c"], ("/b", *fault), &[]));
+}
+
+#[test]
+fn a_log_mirror_whose_devices_all_fail() {
+    let all = [(Fault::Flushes, Fault::Flushes), (Fault::Writes, Fault::Both)];
+    // one does not have what the other may lose
+    for (b, c) in all.into_iter().chain([(Fault::Writes, Fault::Flushes)]) {
+        fails(&["/a", "log", "mirror", "/b", "/c"], &[("/b", b), ("/c", c)]);
+    }
+}
+
+#[test]
+fn a_log_among_the_data_does_without_a_device() {
+    for fault in FAULTS {
+        holds(&["mirror", "/a", "/b"], ("/b", fault), &[]);
+        holds(&["raidz", "/a", "/b", "/c"], ("/a", fault), &[("logbias", 1)]);
+    }
+}
+
+/// Of two log devices, the one that works goes on being one.
+#[test]
+fn a_log_device_is_not_given_up_for_the_fault_of_another() {
+    let _places = PLACES.read();
+    let (rig, broken) = rig(&["/a", "log", "/b", "/c"], &[("/b", Fault::Flushes)]);
+    let zfs = rig.file_system("t/f", &[], false);
+    for n in 0..4 {
+        commit(&zfs, &format!("before {n}"), 300_000);
+    }
+    broken.store(true, Ordering::Relaxed);
+    for n in 0..8 {
+        commit(&zfs, &format!("when it fails {n}"), 300_000);
+    }
+    let (synced, logged) = (rig.spa.txgs().synced(), kstat(&rig.spa, "zil_itx_metaslab_slog_count"));
+    for n in 0..4 {
+        commit(&zfs, &format!("after that {n}"), 300_000);
+    }
+    assert_eq!(rig.spa.txgs().synced(), synced, "no commit waits any more");
+    assert!(kstat(&rig.spa, "zil_itx_metaslab_slog_count") >= logged + 4);
+    let after = rig.after_cut(&[], false);
+    assert_eq!(tree(&zfs), tree(&after.open("t/f")));
+    after.close();
+    drop(zfs);
+    rig.spa.export().unwrap();
 }
 
 #[test]
@@ -189,6 +285,7 @@ fn a_special_device_has_the_log() {
 
 #[test]
 fn indirect_writes_may_be_gang_blocks() {
+    let _places = PLACES.write();
     tunable::METASLAB_FORCE_GANGING.set(100 << 10);
     tunable::METASLAB_FORCE_GANGING_PCT.set(100);
     let rig = Rig::new(&["/a", "log", "/b"]);

@@ -9,13 +9,13 @@
 //!
 //! OpenZFS: `zil.c`, `zio_alloc_zil`.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use base::{Env, Txg, tunable};
 use dmu::{Objset, Tx};
 use ondisk::{BlkPtr, ObjsetType, ZilHeader};
 use space::Class;
+use vdev::{Flushes, Written};
 use zil::write::{LogDevice, LogPlaces, Placed, Zil};
 use zio::Bookmark;
 
@@ -107,25 +107,27 @@ impl LogDevice for DatasetLog {
 
     fn write(&self, blocks: Vec<(BlkPtr, Vec<u8>)>) -> Result<(), zil::Error> {
         let spa = self.spa()?;
-        let vdevs: BTreeSet<u64> = blocks.iter().flat_map(|(bp, _)| bp.dvas()).map(|dva| dva.vdev()).collect();
+        let tops = blocks.iter().flat_map(|(bp, _)| bp.dvas()).map(|dva| dva.vdev()).collect();
+        let births = blocks.iter().map(|(bp, _)| bp.birth_physical()).collect();
         let written = spa.zio.write_log(&self.bookmark(0), blocks);
         if let Err(zio::Error::Write { .. }) = &written {
-            spa.retire_logs(&vdevs);
+            spa.retire_logs(&Written { tops, births, all: false });
         }
         Ok(written?)
     }
 
-    fn flush(&self, vdevs: Option<&BTreeSet<u64>>) -> Result<(), zil::Error> {
+    fn flushes(&self) -> Flushes {
+        self.spa.upgrade().map(|spa| spa.tree().flushes()).unwrap_or_default()
+    }
+
+    fn flush(&self, written: &Written, before: &Flushes) -> Result<(), zil::Error> {
         if tunable::ZIL_NOCACHEFLUSH.get() != 0 {
             return Ok(());
         }
         let spa = self.spa()?;
-        let flushed = match vdevs {
-            Some(vdevs) => spa.tree().flush_tops(vdevs),
-            None => spa.tree().flush(),
-        };
-        if let (Err(_), Some(vdevs)) = (&flushed, vdevs) {
-            spa.retire_logs(vdevs);
+        let flushed = spa.tree().flush_written(written, before);
+        if flushed.is_err() {
+            spa.retire_logs(written);
         }
         flushed.map_err(|error| refused(error.into()))
     }
@@ -165,11 +167,11 @@ impl Spa {
         self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.clean(synced));
     }
 
-    /// Log devices of these that do not take what is written are not asked again: logs are put elsewhere until the pool is opened anew.
-    fn retire_logs(&self, vdevs: &BTreeSet<u64>) {
-        let is_log = |id: &&u64| self.tree().top(**id).is_some_and(|top| top.config().is_log);
-        let ids = vdevs.iter().filter(is_log).filter_map(|id| u32::try_from(*id).ok());
-        ids.for_each(|id| self.space.manager().retire(id));
+    /// Log devices that have not kept what was `written` are not asked again: logs are put elsewhere until the pool is opened anew.
+    fn retire_logs(&self, written: &Written) {
+        let tops = written.tops.iter().filter_map(|id| self.tree().top(*id));
+        let lost = tops.filter(|top| top.config().is_log && !self.tree().has_all(top, &written.births));
+        lost.filter_map(|top| u32::try_from(top.id()).ok()).for_each(|id| self.space.manager().retire(id));
     }
 
     /// Ends all logs; the next txg frees what they have.

@@ -11,7 +11,7 @@ use ondisk::{BlkPtr, Dva, MmpConfig, Uberblock};
 use super::*;
 use crate::stripe::physical;
 use crate::test_pool::{LEAF_GUID, TestPool, leaf, mirror, missed, raidz};
-use crate::{BlockWrite, MemoryDevice, VdevConfig, VdevTree};
+use crate::{BlockWrite, MemoryDevice, VdevConfig, VdevTree, Written};
 
 /// What happened to which disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,18 +275,37 @@ fn a_flush_that_failed_for_somebody_else_is_not_forgotten() {
     let tree = bench.open_with(&once);
     write_block(&tree, 5);
     // as the intent log does it: the system has told of what it lost, and does not do so again
-    assert!(tree.flush_tops(&[0].into()).is_err());
+    assert!(tree.flush().is_err());
     assert!(matches!(bench.commit(&tree, 5, true), Err(Error::Flush { .. })));
     assert!(matches!(bench.commit(&tree, 5, true), Err(Error::Flush { .. })));
     // where it is elsewhere as well the txg is good, and the next one has nothing to do with it
     let bench = Bench::new(vec![mirror(0, 0..2)], 2);
     let tree = bench.open_with(&once);
     write_block(&tree, 5);
-    assert!(tree.flush_tops(&[0].into()).is_err());
+    assert!(tree.flush().is_err());
     bench.commit(&tree, 5, true).unwrap();
     write_block(&tree, 6);
     bench.commit(&tree, 6, true).unwrap();
     assert_eq!(tree.dirty_dtls(), [(Guid(LEAF_GUID), missed(5, 6))]);
+}
+
+#[test]
+fn a_flush_that_failed_for_somebody_else_lost_what_was_written_before() {
+    let written = |txg| Written { tops: [0].into(), births: [Txg(txg)].into(), all: false };
+    for (disks, safe) in [(1, false), (2, true)] {
+        let bench = Bench::new(vec![mirror(0, 0..disks)], disks);
+        let tree = bench.open_with(&[Wrong { bad_flushes: 1, ..Wrong::default() }]);
+        let before = tree.flushes();
+        write_block(&tree, 5);
+        assert!(tree.flush().is_err());
+        assert_eq!(tree.flush_written(&written(5), &before).is_ok(), safe);
+        assert_eq!(tree.dirty_dtls(), [(Guid(LEAF_GUID), missed(5, 6))]);
+        // not what is written later
+        let before = tree.flushes();
+        write_block(&tree, 6);
+        tree.flush_written(&written(6), &before).unwrap();
+        assert!(tree.dirty_dtls().is_empty());
+    }
 }
 
 #[test]

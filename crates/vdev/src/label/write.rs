@@ -6,6 +6,8 @@
 //!
 //! OpenZFS: `vdev_config_sync`, `vdev_label_sync_list`, `vdev_uberblock_sync_list`, `vdev_label_init`, `spa_config_generate`.
 
+use std::collections::BTreeSet;
+
 use base::{Endian, Guid, Txg, tasks};
 use codec::embedded::seal_label;
 use nvlist::{Encoding, NvList};
@@ -13,11 +15,10 @@ use ondisk::Uberblock;
 use ondisk::label::{self as layout, key};
 
 use super::{decode_config, place};
-use crate::config::VdevConfig;
 use crate::device::Device;
 use crate::stripe::physical;
 use crate::tree::{TopVdev, VdevTree};
-use crate::{Error, Leaf, VdevType};
+use crate::{Error, Leaf};
 
 /// Vdevs that get the uberblock when the configuration did not change (OpenZFS: `SPA_SYNC_MIN_VDEVS`).
 const SYNC_VDEVS: usize = 3;
@@ -329,34 +330,19 @@ fn flush_data(tree: &VdevTree, txg: Txg) -> Result<Vec<(&Leaf, u64)>, Error> {
         if leaf.is_unsettled(*failures) {
             leaf.write_errors.add(1);
             leaf.miss(txg);
-            failed = failed.or(Some(leaf.name()));
+            failed = failed.or(Some(*leaf));
         }
     }
     // what was only in an intent log is elsewhere now
     let needed = |top: &TopVdev| top.is_concrete() && !top.config().is_log;
-    let survives = || tree.tops().iter().all(|top| !needed(top) || survives(tree, top.config(), txg));
+    let births = BTreeSet::from([txg]);
+    let survives = || tree.tops().iter().all(|top| !needed(top) || tree.has_all(top, &births));
     match failed {
-        Some(device) if !survives() => {
+        Some(failed) if !survives() => {
             let error = flushed.into_iter().find_map(|(_, flushed, _)| flushed.err());
-            let before = || std::io::Error::other("an earlier flush failed");
-            Err(error.unwrap_or_else(|| Error::Flush { device, source: before() }))
+            Err(error.unwrap_or_else(|| failed.failed_before()))
         }
         _ => Ok(flushed.into_iter().map(|(leaf, _, failures)| (leaf, failures)).collect()),
-    }
-}
-
-/// Whether everything on a vdev is there without the leaves that missed a part of the txg. Which part each missed is not known here, so that
-/// two that fail count as if it were the same.
-fn survives(tree: &VdevTree, vdev: &VdevConfig, txg: Txg) -> bool {
-    let gone = vdev.children.iter().filter(|child| !survives(tree, child, txg)).count() as u64;
-    match vdev.kind {
-        VdevType::Raidz | VdevType::Draid => gone <= vdev.nparity,
-        // it lies on the others, and one of them has failed
-        VdevType::DraidSpare => false,
-        _ if vdev.children.is_empty() => {
-            tree.leaf(vdev.guid).is_some_and(|leaf| leaf.is_writable() && !leaf.misses(txg))
-        }
-        _ => gone < vdev.children.len() as u64,
     }
 }
 

@@ -16,7 +16,6 @@
 //!
 //! OpenZFS: `zio_vdev_io_start`, `vdev_queue_aggregate`, `vdev_mirror_io_start`, `vdev_raidz_io_start_write`.
 
-use std::collections::BTreeSet;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -31,6 +30,10 @@ use crate::report::{FaultKind, LeafFault};
 use crate::stripe::{Column, Extent, StripeMap, physical};
 use crate::tree::{Geometry, Shape, Striped, TopVdev, VdevTree};
 use crate::{Error, Leaf, gf};
+
+mod flush;
+
+pub use flush::{Flushes, Written};
 
 /// The largest sector.
 const SECTOR_MAX: usize = 1 << 16;
@@ -249,26 +252,6 @@ impl VdevTree {
     pub fn repair(&self, leaf: Guid, offset: u64, data: &[u8]) -> Result<(), Error> {
         let leaf = self.leaf(leaf).filter(|l| l.is_writable()).ok_or(Error::NoDevice { leaf })?;
         leaf.write(offset, &[IoSlice::new(data)]).inspect_err(|_| leaf.write_errors.add(1))
-    }
-
-    /// Brings everything that was written to stable storage, on all leaves at the same time.
-    ///
-    /// # Errors
-    /// [`Error::Flush`] for the first leaf that fails. As in OpenZFS, a caller may go on: the leaf's next writes will tell.
-    pub fn flush(&self) -> Result<(), Error> {
-        let writable: Vec<&Leaf> = self.leaves().iter().map(|leaf| &**leaf).filter(|leaf| leaf.is_writable()).collect();
-        tasks::map(writable, Leaf::flush).into_iter().collect()
-    }
-
-    /// Brings what was written to these top-level vdevs to stable storage.
-    ///
-    /// # Errors
-    /// As [`VdevTree::flush`].
-    pub fn flush_tops(&self, tops: &BTreeSet<u64>) -> Result<(), Error> {
-        let leaves = tops.iter().filter_map(|id| self.top(*id)).flat_map(|top| top.config().leaves());
-        let writable = leaves.filter_map(|config| self.leaf(config.guid)).filter(|leaf| leaf.is_writable());
-        let writable: Vec<&Leaf> = writable.map(|leaf| &**leaf).collect();
-        tasks::map(writable, Leaf::flush).into_iter().collect()
     }
 
     /// The DTLs of the leaves that missed something since this was last asked: each is to be written to the pool, whole.

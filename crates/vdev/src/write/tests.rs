@@ -437,11 +437,15 @@ fn only_the_devices_that_were_named_are_flushed_and_a_flush_waits_for_the_one_un
     let write = |vdev| tree.write(Txg(5), &[BlockWrite { dva: on(vdev), data: &[1; 512] }]).unwrap();
     let flushes = || bench.disks.iter().map(|disk| disk.flushes.load(Ordering::Relaxed)).collect::<Vec<_>>();
     (0..2).for_each(|vdev| drop(write(vdev)));
-    tree.flush_tops(&BTreeSet::from([1])).unwrap();
+    let flush = |vdev| {
+        let written = Written { tops: BTreeSet::from([vdev]), births: BTreeSet::from([Txg(5)]), all: false };
+        tree.flush_written(&written, &tree.flushes()).unwrap();
+    };
+    flush(1);
     assert_eq!(flushes(), [0, 1]);
     bench.disks[0].slow.store(true, Ordering::Relaxed);
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| tree.flush_tops(&BTreeSet::from([0])).unwrap());
+        let first = scope.spawn(|| flush(0));
         while flushes() != [1, 1] {
             std::thread::yield_now();
         }

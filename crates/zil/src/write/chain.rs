@@ -5,9 +5,10 @@ use base::{Endian, Txg};
 use dmu::Tx;
 use ondisk::BlkPtr;
 use ondisk::zil::{ZIL_CHAIN_SIZE, ZIL_MIN_BLKSZ, block_seq};
+use vdev::{Flushes, Written};
 
 use super::bursts::{Bursts, Plan};
-use super::fill::{Filled, Filler, Touched};
+use super::fill::{self, Filled, Filler};
 use super::itx::put_u64;
 use super::stats::PlaceStats;
 use super::{Itx, Placed, Zil};
@@ -40,10 +41,15 @@ impl Chain {
     }
 }
 
+/// Blocks and where they go.
+type Writes = Vec<(BlkPtr, Vec<u8>)>;
+
 /// Blocks that have their places in the chain, and are on their way to the devices.
 pub(crate) struct Flight {
-    writes: Vec<(BlkPtr, Vec<u8>)>,
-    touched: Touched,
+    writes: Writes,
+    written: Written,
+    /// Flushes that had failed before any of it was written.
+    before: Flushes,
     /// Their number, for [`Lwbs::landed`](super::lwb::Lwbs::landed).
     pub(crate) batch: u64,
 }
@@ -94,23 +100,24 @@ impl Zil {
         };
         let source = self.source.read().as_ref().and_then(std::sync::Weak::upgrade);
         let burst = Filler::burst(&itxs);
+        let before = self.device.flushes();
         let mut filler = Filler::new(source.as_deref(), &self.stats, &chain.bursts, self.max_block, chain.seq);
         let blocks = filler.fill(first.bp.lsize(), itxs);
-        let (seq, touched, owed) = (filler.seq, filler.touched, filler.owed);
+        let (seq, written, owed) = (filler.seq, filler.written, filler.owed);
         chain.seq = seq;
         chain.bursts.done(burst.0, burst.1);
         self.owe(owed);
         if blocks.is_empty() {
             return Ok(None);
         }
-        self.link(chain, first, blocks, touched).map(Some)
+        let (writes, written, batch) = self.link(chain, first, blocks, written)?;
+        Ok(Some(Flight { writes, written, before, batch }))
     }
 
     /// Brings blocks to stable storage.
     pub(crate) fn write_out(&self, flight: &mut Flight) -> Result<(), Error> {
         self.device.write(std::mem::take(&mut flight.writes))?;
-        let Touched { vdevs, all } = &flight.touched;
-        self.device.flush((!all).then_some(vdevs))
+        self.device.flush(&flight.written, &flight.before)
     }
 
     /// Makes the first block of a chain, and waits until the header leads to it.
@@ -146,17 +153,17 @@ impl Zil {
         chain: &mut Chain,
         first: Placed,
         blocks: Vec<Filled>,
-        mut touched: Touched,
-    ) -> Result<Flight, Error> {
+        mut written: Written,
+    ) -> Result<(Writes, Written, u64), Error> {
         let places = self.places(chain, first, &blocks)?;
         chain.tail = Some(places.tail);
         let nexts = places.blocks.iter().skip(1).chain([&places.tail]);
         let mut writes = Vec::with_capacity(blocks.len());
         for ((block, place), next) in blocks.into_iter().zip(&places.blocks).zip(nexts) {
-            touched.block(&place.bp);
+            fill::note(&mut written, &place.bp);
             writes.push((place.bp, self.seal(block.bytes, place, &next.bp)));
         }
-        Ok(Flight { writes, touched, batch: places.batch })
+        Ok((writes, written, places.batch))
     }
 
     /// Gives each block its place: the first has one, the others are allocated as large as they are; and one more for what comes next.

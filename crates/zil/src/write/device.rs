@@ -1,10 +1,9 @@
 //! What the log writes to.
 
-use std::collections::BTreeSet;
-
 use base::{Env, Txg};
 use dmu::Tx;
 use ondisk::{BlkPtr, ZilHeader};
+use vdev::{Flushes, Written};
 
 use super::LogPlaces;
 use crate::Error;
@@ -68,11 +67,14 @@ pub trait LogDevice: Send + Sync {
     /// When one of them cannot be read again.
     fn write(&self, blocks: Vec<(BlkPtr, Vec<u8>)>) -> Result<(), Error>;
 
-    /// Brings what was written to these top-level vdevs to stable storage; `None` for all.
+    /// Flushes that have failed up to now: later ones may lose what is written from now on.
+    fn flushes(&self) -> Flushes;
+
+    /// Brings what was `written` since `before` to stable storage.
     ///
     /// # Errors
-    /// When a device fails.
-    fn flush(&self, vdevs: Option<&BTreeSet<u64>>) -> Result<(), Error>;
+    /// When some of it may be lost.
+    fn flush(&self, written: &Written, before: &Flushes) -> Result<(), Error>;
 
     /// Where log blocks and data can lie.
     fn places(&self) -> LogPlaces;

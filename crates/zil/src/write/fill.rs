@@ -4,12 +4,11 @@
 //! records are laid out, and data is copied straight into its block. Where a block of the chain lies is decided later, when
 //! it is known how much is in each; only the first one has its place, and size.
 
-use std::collections::BTreeSet;
-
 use base::{Endian, Txg};
 use dmu::Error as DmuError;
 use ondisk::BlkPtr;
 use ondisk::zil::{TxType, WRITE_RECORD_SIZE, ZIL_CHAIN_SIZE};
+use vdev::Written;
 
 use super::bursts::Bursts;
 use super::itx::{BLKPTR_AT, LENGTH_AT, OFFSET_AT, RECLEN_AT, SEQ_AT, TXG_AT, TXTYPE_AT, WORD, put_u64};
@@ -45,24 +44,16 @@ impl Filled {
     }
 }
 
-/// Vdevs that something was written to.
-#[derive(Debug, Default)]
-pub(crate) struct Touched {
-    pub(crate) vdevs: BTreeSet<u64>,
-    /// It cannot be told which: all.
-    pub(crate) all: bool,
-}
-
-impl Touched {
-    pub(crate) fn block(&mut self, bp: &BlkPtr) {
-        if bp.is_hole() || bp.is_embedded() {
-            return;
-        }
-        for dva in bp.dvas() {
-            self.vdevs.insert(dva.vdev());
-            // the pieces of a gang block lie anywhere
-            self.all |= dva.is_gang();
-        }
+/// Notes that a block was written.
+pub(crate) fn note(written: &mut Written, bp: &BlkPtr) {
+    if bp.is_hole() || bp.is_embedded() {
+        return;
+    }
+    written.births.insert(bp.birth_physical());
+    for dva in bp.dvas() {
+        written.tops.insert(dva.vdev());
+        // the pieces of a gang block lie anywhere
+        written.all |= dva.is_gang();
     }
 }
 
@@ -75,7 +66,7 @@ pub(crate) struct Filler<'a> {
     /// The last sequence number that a record got.
     pub(crate) seq: u64,
     /// Where data was written beside the log.
-    pub(crate) touched: Touched,
+    pub(crate) written: Written,
     /// This txg must be on disk: it holds what cannot be logged.
     pub(crate) owed: Txg,
     /// Blocks that are full.
@@ -95,8 +86,8 @@ impl<'a> Filler<'a> {
         max_block: u64,
         seq: u64,
     ) -> Filler<'a> {
-        let (touched, owed, open) = (Touched::default(), Txg(0), Filled::new(0));
-        Filler { source, stats, bursts, max_block, seq, touched, owed, full: Vec::new(), open, left: 0, longest: 0 }
+        let (written, owed, open) = (Written::default(), Txg(0), Filled::new(0));
+        Filler { source, stats, bursts, max_block, seq, written, owed, full: Vec::new(), open, left: 0, longest: 0 }
     }
 
     fn owe(&mut self, txg: Txg) {
@@ -163,7 +154,7 @@ impl<'a> Filler<'a> {
         self.stats.itx_indirect_bytes.add(len);
         let pointer = match got {
             Ok(BlockGot::Block(bp)) => {
-                self.touched.block(&bp);
+                note(&mut self.written, &bp);
                 bp
             }
             // the record before has it, in this commit or an older one

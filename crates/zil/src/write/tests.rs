@@ -11,7 +11,7 @@ use dmu::{Objset, Tx};
 use ondisk::zil::{Record, TxType, Write};
 use ondisk::{BlkPtr, Dva, ZilHeader};
 use parking_lot::{Condvar, Mutex};
-use vdev::{MemoryDevice, VdevTree};
+use vdev::{Flushes, MemoryDevice, VdevTree, Written};
 use zio::{AllocError, AllocRequest, Bookmark, SpaceSource, Zio};
 
 use super::*;
@@ -141,10 +141,14 @@ impl LogDevice for Memory {
         Ok(self.zio.write_log(&Bookmark::default(), blocks)?)
     }
 
-    fn flush(&self, vdevs: Option<&BTreeSet<u64>>) -> Result<(), Error> {
+    fn flushes(&self) -> Flushes {
+        Flushes::default()
+    }
+
+    fn flush(&self, written: &Written, _: &Flushes) -> Result<(), Error> {
         let number = {
             let mut flushed = self.flushed.lock();
-            flushed.push(vdevs.cloned().unwrap_or_default());
+            flushed.push(written.tops.clone());
             flushed.len() - 1
         };
         let mut held = self.held.lock();
