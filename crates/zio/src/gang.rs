@@ -123,9 +123,11 @@ pub(crate) fn for_each_piece(
 
 /// Bytes of the headers of `bp` as they would be written now.
 pub(crate) fn header_size(source: &Source<'_>, bp: &BlkPtr) -> usize {
-    if !source.dynamic_gang {
-        return GANG_HEADER_SIZE;
-    }
+    if source.dynamic_gang { largest_header(source, bp) } else { GANG_HEADER_SIZE }
+}
+
+/// Bytes that the headers of `bp` can have: all that is allocated for them anyhow.
+pub(crate) fn largest_header(source: &Source<'_>, bp: &BlkPtr) -> usize {
     let smallest = bp.dvas().filter_map(|dva| source.tree.top(dva.vdev()).map(min_alloc)).min();
     let size = smallest.filter(|n| *n <= SPA_MAXBLOCKSIZE && n.is_multiple_of(512));
     size.and_then(|n| usize::try_from(n).ok()).unwrap_or(0).max(GANG_HEADER_SIZE)

@@ -303,6 +303,11 @@ fn blocks_too_large_for_any_range_are_ganged() {
             assert_eq!(bp.is_gang(), data.len() > 8192);
             assert_reads(&pool, bp, &BM, data);
         }
+        // more pointers would have saved a level, where more are possible
+        assert_eq!(pool.zio.take_outgrown_gangs(), !dynamic && ashift > 9);
+        assert!(!pool.zio.take_outgrown_gangs());
+        let pieces = |bp| pool.zio.gang_members(bp, &BM).unwrap().len();
+        assert_eq!((pieces(&bps[1]), pieces(&bps[2])), if dynamic { (2, 16) } else { (2, 3 + 9 + 18) }, "large pieces");
         let members = pool.zio.gang_members(&bps[3], &BM).unwrap();
         assert_eq!(members.iter().any(BlkPtr::is_gang), !dynamic || (1 << 20) / 31 > 8192);
         // the addresses of a gang count what lies below them; header copies have none

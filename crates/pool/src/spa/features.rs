@@ -3,6 +3,8 @@
 //! Refcounts stand in two ZAPs of the MOS, by whether an unknown feature keeps readers out; those that are needed to read the
 //! MOS stand in the labels as well while they are active.
 
+use std::sync::atomic::Ordering;
+
 use base::Endian;
 use dmu::{Owner, Tx, UsedBy};
 use nvlist::Value;
@@ -21,6 +23,8 @@ const FOR_READ: &str = "features_for_read";
 const FOR_WRITE: &str = "features_for_write";
 const DESCRIPTIONS: &str = "feature_descriptions";
 const ENABLED_TXG: &str = "feature_enabled_txg";
+/// The feature by which headers of gang blocks may be larger than 512 bytes.
+const GANG_HEADERS: &str = "dynamic_gang_header";
 
 fn list_of(def: &Feature) -> &'static str {
     if def.readonly_compatible() { FOR_WRITE } else { FOR_READ }
@@ -108,10 +112,19 @@ impl Spa {
         let active = state == State::Active;
         match name {
             "hole_birth" => self.zio.set_hole_birth(active),
-            "dynamic_gang_header" => self.zio.set_dynamic_gang(active),
+            GANG_HEADERS => self.large_gang_headers.store(active, Ordering::Relaxed),
             "fast_dedup" => self.dedup.set_fast(state != State::Disabled),
             _ => {}
         }
+    }
+
+    /// Has headers of gang blocks be as large as the devices allow, once blocks were met for which they were too small (OpenZFS: the end of
+    /// `zio_write_gang_block`). They grow when the txg is on disk: the intent log may need blocks that are written before.
+    pub(crate) fn grow_gang_headers(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        let grow = self.zio.take_outgrown_gangs()
+            && self.feature_enabled(mos, GANG_HEADERS)?
+            && !self.feature_active(mos, GANG_HEADERS)?;
+        if grow { self.feature_increment(mos, tx, GANG_HEADERS) } else { Ok(()) }
     }
 
     /// One use more of feature `name` (OpenZFS: `spa_feature_incr`).

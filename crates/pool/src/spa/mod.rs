@@ -52,7 +52,7 @@ mod watch;
 mod zilog;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -140,6 +140,8 @@ pub struct Spa {
     view_base: import::ViewBase,
     /// The pass of the sync that runs.
     pass: AtomicU64,
+    /// Whether headers of gang blocks may be large in txgs to come.
+    large_gang_headers: AtomicBool,
     multihost: Arc<multihost::Multihost>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -195,6 +197,7 @@ impl Spa {
             view: RwLock::new(view),
             view_base,
             pass: Default::default(),
+            large_gang_headers: Default::default(),
             thread: Mutex::new(None),
         }))
     }

@@ -11,6 +11,7 @@ use ondisk::Uberblock;
 use crate::Error;
 use crate::ddt::TableSync;
 use crate::mos::Mos;
+use crate::spa::create::VERSION;
 use crate::spa::features::Uses;
 use crate::spa::space::{Gather, Used};
 use crate::spa::task::TaskCx;
@@ -103,6 +104,7 @@ impl Spa {
             if pass == 1 {
                 self.run_tasks(&mos, tx, false);
                 self.sync_scan(&mos, tx)?;
+                self.grow_gang_headers(&mos, tx)?;
                 // what tasks changed in datasets, and the configuration that they changed
                 self.sync_heads(&mos, tx)?;
                 self.sync_config(&mos, tx)?;
@@ -187,6 +189,7 @@ impl Spa {
         uberblock.timestamp = self.env().now_s();
         uberblock.guid_sum = base::Guid(self.tree().config().walk().fold(0, |sum, v| sum.wrapping_add(v.guid.0)));
         uberblock.endian = mosw::OURS;
+        uberblock.software_version = VERSION;
         uberblock.checkpoint_txg = Txg(0);
         uberblock.mmp = Some(self.multihost.stamp());
         // the pool may have become another machine's while this was written
@@ -196,6 +199,7 @@ impl Spa {
         self.commit_uberblock(&uberblock)?;
         self.multihost.synced(&uberblock);
         *self.uberblock.lock() = uberblock;
+        self.zio.set_dynamic_gang(self.large_gang_headers.load(Ordering::Relaxed));
         Ok(())
     }
 }

@@ -1,4 +1,8 @@
-//! Writing gang blocks: when no range is large enough, in pieces, with a header that points at them.
+//! Writing gang blocks: when no range is large enough, in pieces, with a header that points at them. Pieces are as large as space allows; a
+//! piece becomes a gang again when there is no room for it and the header has no pointers for smaller ones. That is noted, as
+//! larger headers may help (feature `dynamic_gang_header`, which is the pool's to turn on). OpenZFS: `zio_write_gang_block`.
+
+use std::sync::atomic::Ordering;
 
 use base::Endian;
 use base::bytes;
@@ -13,7 +17,7 @@ use super::prepare::Prepared;
 use super::{AllocError, AllocRequest};
 use crate::Error;
 use crate::checksum::uses_mac;
-use crate::gang::{MAX_DEPTH, header_size, read_header, size_of};
+use crate::gang::{MAX_DEPTH, header_size, largest_header, read_header, size_of};
 
 /// A part of a block: where it begins, how many bytes.
 #[derive(Clone, Copy)]
@@ -43,14 +47,23 @@ impl Placer<'_> {
         for (n, dva) in home.iter().enumerate() {
             pointer::set_dva(bp, n, Dva::new(dva.vdev(), dva.offset(), dva.asize(), true));
         }
-        let size = header_size(&self.batch.zio.source(&ReadCx::NORMAL), bp);
+        let source = self.batch.zio.source(&ReadCx::NORMAL);
+        let size = header_size(&source, bp);
+        let could_grow = size < largest_header(&source, bp);
         let capacity = GangHeader::capacity(size);
         let mut header = GangHeader { blkptrs: Vec::with_capacity(capacity) };
-        let mut rest = part;
+        let (mut rest, mut most) = (part, part.len);
         while rest.len > 0 {
             let left = capacity.saturating_sub(header.blkptrs.len()).max(1);
-            let len = self.batch.grain.round_up(rest.len.div_ceil(left).next_multiple_of(512)).min(rest.len);
-            let piece = self.piece(block, Part { from: rest.from, len }, depth)?;
+            let least = self.batch.grain.round_up(rest.len.div_ceil(left).next_multiple_of(512)).min(rest.len);
+            let piece = match self.largest_piece(block, rest, least, &mut most)? {
+                Some(piece) => piece,
+                None => {
+                    self.batch.zio.write.outgrown.fetch_or(could_grow, Ordering::Relaxed);
+                    self.nested(block, Part { from: rest.from, len: least }, depth + 1)?
+                }
+            };
+            let len = usize::try_from(piece.psize()).unwrap_or(rest.len).min(rest.len);
             for (whole, dva) in home.iter_mut().zip(piece.dvas()) {
                 *whole = Dva::new(whole.vdev(), whole.offset(), whole.asize().saturating_add(dva.asize()), true);
             }
@@ -63,19 +76,43 @@ impl Placer<'_> {
         self.put_header(block, bp, &header, size)
     }
 
-    /// One piece: a block by itself, or a gang again.
-    fn piece(&mut self, block: &Prepared, part: Part, depth: u32) -> Result<BlkPtr, Error> {
-        let mut bp = self.piece_pointer(block, part)?;
-        match self.homes(block, part.len, copies(block), Role::Piece)? {
-            Some(home) => {
-                let at = self.chunk.blocks.len();
-                for (n, dva) in home.iter().enumerate() {
-                    pointer::set_dva(&mut bp, n, *dva);
-                    self.chunk.writes.push(Planned { dva: *dva, from: From::Block(at, part.from, part.len) });
-                }
+    /// The largest piece at the front of `rest` that finds a place: by halves from below `most`, the size that found none, down to `least`.
+    /// `None` if there is no place for that either.
+    fn largest_piece(
+        &mut self,
+        block: &Prepared,
+        rest: Part,
+        least: usize,
+        most: &mut usize,
+    ) -> Result<Option<BlkPtr>, Error> {
+        loop {
+            let half = self.batch.grain.round_up((*most / 2).next_multiple_of(512));
+            let part = Part { from: rest.from, len: half.min(rest.len).max(least) };
+            if let Some(home) = self.homes(block, part.len, copies(block), Role::Piece)? {
+                return Ok(Some(self.piece(block, part, &home)?));
             }
-            None => self.split(block, &mut bp, part, depth + 1)?,
+            if part.len == least {
+                return Ok(None);
+            }
+            *most = part.len;
         }
+    }
+
+    /// A piece that lies at `home`.
+    fn piece(&mut self, block: &Prepared, part: Part, home: &[Dva]) -> Result<BlkPtr, Error> {
+        let mut bp = self.piece_pointer(block, part)?;
+        let at = self.chunk.blocks.len();
+        for (n, dva) in home.iter().enumerate() {
+            pointer::set_dva(&mut bp, n, *dva);
+            self.chunk.writes.push(Planned { dva: *dva, from: From::Block(at, part.from, part.len) });
+        }
+        Ok(bp)
+    }
+
+    /// A piece that is a gang again.
+    fn nested(&mut self, block: &Prepared, part: Part, depth: u32) -> Result<BlkPtr, Error> {
+        let mut bp = self.piece_pointer(block, part)?;
+        self.split(block, &mut bp, part, depth)?;
         Ok(bp)
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct WriteSide {
     /// Whether there is a source of space.
     writable: AtomicBool,
     no_hole_birth: AtomicBool,
+    /// Whether headers of gang blocks had too few pointers, where larger ones had fit.
+    pub(crate) outgrown: AtomicBool,
     /// Salt in use and blocks left for it, by guid of the key.
     salts: Mutex<HashMap<u64, (u64, u64)>>,
     /// Held from the look into the dedup table until what is missing there has been put in.
@@ -37,6 +39,7 @@ impl Default for WriteSide {
             env: RwLock::new(Env::system()),
             writable: AtomicBool::new(false),
             no_hole_birth: AtomicBool::new(false),
+            outgrown: AtomicBool::new(false),
             salts: Mutex::default(),
             dedup_order: Mutex::new(()),
         }
@@ -102,6 +105,12 @@ impl Zio {
     /// Says whether feature `hole_birth` is active (it is taken to be): whether holes are told when they came to be.
     pub fn set_hole_birth(&self, active: bool) {
         self.write.no_hole_birth.store(!active, Ordering::Relaxed);
+    }
+
+    /// Whether, since this was last asked, a gang block took more levels than with headers as large as the devices allow: feature
+    /// `dynamic_gang_header` would be of use.
+    pub fn take_outgrown_gangs(&self) -> bool {
+        self.write.outgrown.swap(false, Ordering::Relaxed)
     }
 
     /// Lets go of space and tables (they usually hold this object in turn).
