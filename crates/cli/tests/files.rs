@@ -280,3 +280,59 @@ fn owners_and_set_id_bits_are_those_of_the_source() {
     let copied = copied.unwrap_or_else(|e| panic!("{e}: {out:?}"));
     assert_eq!((copied.uid(), copied.mode() & 0o7777), (65534, 0o755));
 }
+
+#[test]
+fn names_of_one_file_in_several_operands_stay_names_of_one_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    let at = |name: &str| dir.path().join(name);
+    let path = |name: &str| at(name).to_str().unwrap().to_owned();
+    for folder in ["x", "y", "z", "z/x"] {
+        std::fs::create_dir(at(folder)).unwrap();
+    }
+    std::fs::write(at("x/one"), "one").unwrap();
+    std::fs::hard_link(at("x/one"), at("y/two")).unwrap();
+    std::fs::hard_link(at("x/one"), at("three")).unwrap();
+    std::fs::write(at("z/x/one"), "another").unwrap();
+    std::fs::hard_link(at("x/one"), at("z/four")).unwrap();
+    let inode = |target: &str| {
+        let told = s.ok(&["stat", target]);
+        let (_, inode) = told.split_once("Inode: ").unwrap();
+        inode.split_whitespace().next().unwrap().to_owned()
+    };
+    s.ok(&["mkdir", "t:/in"]);
+    done(&s, &["cp", "-aq", &path("x"), &path("y"), &path("three"), "t:/in"]);
+    let one = inode("t:/in/x/one");
+    assert_eq!((inode("t:/in/y/two"), inode("t:/in/three")), (one.clone(), one));
+    // what was replaced is nobody's other name
+    s.ok(&["mkdir", "t:/over"]);
+    done(&s, &["cp", "-aq", &path("x"), &path("z/x"), &path("z/four"), "t:/over"]);
+    assert_eq!((cat(&s, "t:/over/x/one"), cat(&s, "t:/over/four")), ("another".into(), "one".into()));
+
+    std::fs::create_dir(at("out")).unwrap();
+    done(&s, &["cp", "-aq", "t:/in/x", "t:/in/three", "t:/in/y", &path("out")]);
+    let inode = |name: &str| at(name).metadata().unwrap().ino();
+    let one = inode("out/x/one");
+    assert_eq!((inode("out/y/two"), inode("out/three")), (one, one));
+    done(&s, &["cp", "-aq", "t:/in/x", "t:/over/x", "t:/in/three", &path("out")]);
+    assert_eq!(std::fs::read(at("out/x/one")).unwrap(), b"another");
+    assert_eq!(std::fs::read(at("out/three")).unwrap(), b"one");
+    judged(&s, dir.path());
+}
+
+#[test]
+fn files_that_say_they_are_empty_are_read_to_their_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    // the last is long, where the kernel has it
+    let there =
+        ["/proc/version", "/proc/filesystems", "/proc/kallsyms"].into_iter().filter(|path| Path::new(path).exists());
+    let all: Vec<_> = there.map(|path| (path, std::fs::read(path).unwrap())).collect();
+    assert!(all.len() >= 2 && all.iter().all(|(path, _)| std::fs::metadata(path).unwrap().len() == 0));
+    for (path, right) in all {
+        done(&s, &["cp", "-q", path, "t:/"]);
+        let name = format!("t:/{}", path.rsplit('/').next().unwrap());
+        assert!(s.ok(&["cat", &name]).as_bytes() == right, "{path}");
+    }
+    judged(&s, dir.path());
+}

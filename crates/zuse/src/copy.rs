@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::FileType;
 use zpl::{Kind, Node, Time, Zvol};
@@ -24,18 +25,21 @@ pub struct Copied {
     pub damaged: u64,
 }
 
-/// Copies trees into one directory of the host. Hard links are kept among all files copied by one `Copier` from one file
-/// system into one root.
+/// Copies trees and files to the host. Hard links are kept among all files that one `Copier` copies; they must come from one file system, unless
+/// [`Copier::forget_links`] is called in between.
 pub struct Copier<'a> {
     report: &'a mut dyn Report,
-    links: HashMap<u64, Vec<u8>>,
+    /// Files with several names: the root and the path of what each became.
+    links: HashMap<u64, (Arc<OwnedFd>, Vec<u8>)>,
+    /// Where the last single file went.
+    dir: Option<(PathBuf, Arc<OwnedFd>)>,
     done: Copied,
 }
 
 impl<'a> Copier<'a> {
     /// A copier that tells `report` what happens.
     pub fn new(report: &'a mut dyn Report) -> Self {
-        Copier { report, links: HashMap::new(), done: Copied::default() }
+        Copier { report, links: HashMap::new(), dir: None, done: Copied::default() }
     }
 
     /// What was done so far.
@@ -44,15 +48,18 @@ impl<'a> Copier<'a> {
         self.done
     }
 
+    /// What comes from now on are other files than those that came so far: it comes from elsewhere, or may replace some of them.
+    pub fn forget_links(&mut self) {
+        self.links.clear();
+    }
+
     /// Copies the contents of the directory `from` into `to`, which is made if it is not there and gets the attributes of
     /// `from`.
     ///
     /// # Errors
     /// What the host says of `to` itself, or that it is full; trouble with single files goes to the report.
     pub fn copy_tree(&mut self, from: Node, to: &Path) -> io::Result<Copied> {
-        let root = dest::open_root(to)?;
-        self.links.clear();
-        self.tree(from, root)?;
+        self.tree(from, dest::open_root(to)?)?;
         Ok(self.done)
     }
 
@@ -61,9 +68,13 @@ impl<'a> Copier<'a> {
     /// # Errors
     /// What the host says of `dir`, or that it is full.
     pub fn copy_file(&mut self, from: &Node, dir: &Path, name: &[u8]) -> io::Result<Copied> {
-        let root = dest::open_root(dir)?;
-        self.links.clear();
-        self.leaf(root.as_fd(), root.as_fd(), name, name, from)?;
+        // many single files go to one directory, which is opened once
+        let root = match self.dir.take() {
+            Some((path, root)) if path == dir => root,
+            _ => Arc::new(dest::open_root(dir)?),
+        };
+        self.dir = Some((dir.to_owned(), root.clone()));
+        self.leaf(&root, root.as_fd(), name, name, from)?;
         Ok(self.done)
     }
 
@@ -73,9 +84,7 @@ impl<'a> Copier<'a> {
     /// As [`Copier::copy_tree`].
     pub fn copy_dir(&mut self, from: Node, dir: &Path, name: &[u8]) -> io::Result<Copied> {
         let parent = dest::open_root(dir)?;
-        let root = dest::make_dir(parent.as_fd(), name)?;
-        self.links.clear();
-        self.tree(from, root)?;
+        self.tree(from, dest::make_dir(parent.as_fd(), name)?)?;
         Ok(self.done)
     }
 
@@ -113,16 +122,17 @@ impl<'a> Copier<'a> {
     }
 
     fn tree(&mut self, from: Node, root: OwnedFd) -> io::Result<()> {
+        let root = Arc::new(root);
         // the directories that are open, from the root down
         let mut open: Vec<OwnedFd> = Vec::new();
         walk(from, false, &mut |step| {
             match step {
                 Step::Enter { path: b"", .. } => {}
                 Step::Enter { path, node } => {
-                    let parent = open.last().unwrap_or(&root);
+                    let parent = open.last().unwrap_or(&*root);
                     self.report.file(path);
                     if node.kind() != Kind::Directory {
-                        self.leaf(root.as_fd(), parent.as_fd(), path, last_name(path), node)?;
+                        self.leaf(&root, parent.as_fd(), path, last_name(path), node)?;
                         return Ok(Go::Over);
                     }
                     match dest::make_dir(parent.as_fd(), last_name(path)) {
@@ -135,7 +145,7 @@ impl<'a> Copier<'a> {
                 }
                 Step::Leave { path, node } => {
                     let dir = open.pop();
-                    let fd = dir.as_ref().unwrap_or(&root).as_fd();
+                    let fd = dir.as_ref().unwrap_or(&*root).as_fd();
                     self.finish(fd, None, path, node)?;
                 }
                 Step::Lost { path, why } => self.lose(path, &why.to_string()),
@@ -147,16 +157,16 @@ impl<'a> Copier<'a> {
 
     fn leaf(
         &mut self,
-        root: BorrowedFd<'_>,
+        root: &Arc<OwnedFd>,
         parent: BorrowedFd<'_>,
         path: &[u8],
         name: &[u8],
         node: &Node,
     ) -> io::Result<()> {
         if node.attrs().links > 1
-            && let Some(first) = self.links.get(&node.id())
+            && let Some((root, first)) = self.links.get(&node.id())
         {
-            return match dest::make_link(root, first, parent, name) {
+            return match dest::make_link(root.as_fd(), first, parent, name) {
                 Ok(()) => {
                     self.done.files += 1;
                     Ok(())
@@ -179,7 +189,7 @@ impl<'a> Copier<'a> {
             return self.trouble(path, &e);
         }
         if node.attrs().links > 1 {
-            self.links.insert(node.id(), path.to_vec());
+            self.links.insert(node.id(), (root.clone(), path.to_vec()));
         }
         self.finish(parent, Some(name), path, node)
     }

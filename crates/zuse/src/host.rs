@@ -8,7 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub enum Contents {
     None,
     /// All of a small file.
     Whole(Vec<u8>),
-    /// A large or sparse file, open at its beginning.
+    /// A large or sparse file, open at its beginning; of size 0, one that says so and has more (as in `/proc`).
     Open(File),
 }
 
@@ -271,9 +271,14 @@ fn describe(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<(Item, Contents)> {
     if item.size > WHOLE_MAX || sparse {
         return Ok((item, Contents::Open(file)));
     }
+    // one that grows meanwhile is read as long as it was; one that says it is empty, as those of /proc do, may not be
+    let most = if item.size == 0 { WHOLE_MAX + 1 } else { item.size };
     let mut data = Vec::with_capacity(item.size as usize);
-    // one that grows meanwhile is read as long as it was
-    file.by_ref().take(item.size).read_to_end(&mut data)?;
+    file.by_ref().take(most).read_to_end(&mut data)?;
+    if data.len() as u64 > WHOLE_MAX {
+        file.rewind()?;
+        return Ok((item, Contents::Open(file)));
+    }
     item.size = data.len() as u64;
     Ok((item, Contents::Whole(data)))
 }
@@ -371,7 +376,7 @@ pub fn data_segments(file: &File, size: u64) -> io::Result<Vec<(u64, u64)>> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use std::io::{Seek, SeekFrom, Write};
+    use std::io::{SeekFrom, Write};
 
     #[test]
     fn a_tree_comes_in_order_with_all_that_it_has() {

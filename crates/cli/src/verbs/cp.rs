@@ -1,11 +1,12 @@
 //! `zuse cp` out of a pool, to the host.
 
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use pool::{Kind, ListOptions};
 use zpl::Kind as FileKind;
-use zuse::{Copied, Copier, Target};
+use zuse::{Copier, Target};
 
 use super::progress::Narrator;
 use super::session::{Found, base_name, is_dir, is_target};
@@ -40,14 +41,14 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         total += session.dataset(&job.source).map_or(0, |ds| ds.phys().uncompressed_bytes);
     }
     let mut narrator = Narrator::new(total, parsed.has('q'));
-    let mut done = Copied::default();
+    let mut copier = Copier::new(&mut narrator);
+    let mut links = LinkScope::default();
     for job in jobs {
-        match copy(&mut session, &job, recursive, &mut narrator) {
-            Ok(copied) => {
-                done.files += copied.files;
-                done.bytes += copied.bytes;
-                done.damaged += copied.damaged;
-            }
+        if links.is_new(Some(&job.source.dataset), job.to != dest && !parsed.has(DATASETS), &job.to) {
+            copier.forget_links();
+        }
+        match copy(&mut session, &job, recursive, &mut copier) {
+            Ok(()) => {}
             Err(Failure::Failed(message)) => {
                 eprintln!("zuse cp: {message}");
                 status = 1;
@@ -55,6 +56,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
             Err(other) => return Err(other),
         }
     }
+    let done = copier.done();
     narrator.finish();
     if !parsed.has('q') {
         eprintln!("copied {} files, {} bytes of data", done.files, done.bytes);
@@ -64,6 +66,27 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         status = 1;
     }
     Ok(status)
+}
+
+/// Among which operands files may be links of each other: those of one file system that go to names of their own in one directory.
+#[derive(Default)]
+pub(super) struct LinkScope {
+    from: Option<Option<String>>,
+    taken: HashSet<PathBuf>,
+}
+
+impl LinkScope {
+    /// Whether no file of the next operand is one that came before. `from` is its dataset, `None` the host; `alone` whether it has `to` to itself.
+    pub(super) fn is_new(&mut self, from: Option<&str>, alone: bool, to: &Path) -> bool {
+        let other = self.from.as_ref().is_none_or(|last| last.as_deref() != from) || !alone || self.taken.contains(to);
+        if other {
+            self.taken.clear();
+        }
+        // whatever comes after one that is spread over the directory may replace its files
+        self.from = alone.then(|| from.map(str::to_owned));
+        self.taken.insert(to.to_owned());
+        other
+    }
 }
 
 struct Job {
@@ -116,10 +139,9 @@ fn datasets(session: &mut Session, source: &Target, dest: &Path) -> Result<Vec<J
     Ok(jobs)
 }
 
-fn copy(session: &mut Session, job: &Job, recursive: bool, narrator: &mut Narrator) -> Result<Copied, Failure> {
+fn copy(session: &mut Session, job: &Job, recursive: bool, copier: &mut Copier<'_>) -> Result<(), Failure> {
     let cannot = |e: std::io::Error| failed(format!("{}: {e}", job.to.display()));
     let found = session.find(&job.source)?;
-    let mut copier = Copier::new(narrator);
     let is_tree = matches!(&found, Found::File(node) if node.kind() == FileKind::Directory);
     let to = if is_tree { job.to.clone() } else { settle(&job.to)? };
     let (parent, name) = split(&to)?;
@@ -127,15 +149,15 @@ fn copy(session: &mut Session, job: &Job, recursive: bool, narrator: &mut Narrat
         return Err(failed(format!("{}: no such directory", parent.display())));
     }
     match found {
-        Found::Volume(volume) => copier.copy_volume(&volume, &parent, &name).map_err(cannot),
+        Found::Volume(volume) => copier.copy_volume(&volume, &parent, &name).map(drop).map_err(cannot),
         Found::Control(_) => {
             Err(failed(format!("{}: name a snapshot (FS@SNAP), not the control directory", job.source)))
         }
         Found::File(node) if node.kind() != FileKind::Directory => {
-            copier.copy_file(&node, &parent, &name).map_err(cannot)
+            copier.copy_file(&node, &parent, &name).map(drop).map_err(cannot)
         }
         Found::File(_) if !recursive => Err(failed(format!("{} is a directory (-a copies it)", job.source))),
-        Found::File(node) => copier.copy_tree(*node, &job.to).map_err(cannot),
+        Found::File(node) => copier.copy_tree(*node, &job.to).map(drop).map_err(cannot),
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use zpl::{Kind, Node};
 use zuse::{Imported, Importer, Target};
 
+use super::cp::LinkScope;
 use super::progress::Narrator;
 use super::session::{Found, base_name, file_target, is_target};
 use super::volume;
@@ -31,6 +32,14 @@ impl Source<'_> {
                 let contents = bytes == b"." || bytes.ends_with(b"/.") || bytes.ends_with(b"/..") || bytes == b"..";
                 path.file_name().filter(|_| !contents).map(|name| name.as_bytes().to_vec())
             }
+        }
+    }
+
+    /// The dataset that it is in, if it is in one.
+    fn dataset(&self) -> Option<&str> {
+        match self {
+            Source::Host(_) => None,
+            Source::Pool(target, _) => Some(&target.dataset),
         }
     }
 
@@ -78,31 +87,39 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
         let recursive = ['a', 'r', 'R'].iter().any(|flag| parsed.has(*flag));
         let (found, mut status, total) = find(session, sources, &dest, recursive)?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
-        let mut done = Imported::default();
+        let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut narrator);
+        let mut links = LinkScope::default();
         for source in found {
-            let (dir, name) = place(&files, &dest, into_dir.then(|| source.name()).flatten())?;
-            let mut importer = Importer::new(files.zfs(), dir, &mut narrator);
+            let own = source.name();
+            let (dir, name) = place(&files, &dest, own.clone().filter(|_| into_dir))?;
             let shown = source.shown();
             if source.is_at(&files, &dest, dir, &name) {
                 eprintln!("zuse cp: {shown} and the destination are the same file");
                 status = 1;
                 continue;
             }
+            let to = Path::new(OsStr::from_bytes(&name));
+            if links.is_new(source.dataset(), into_dir && own.is_some(), to) {
+                importer.forget_links();
+            }
+            let ready = importer.go_to(dir);
             let copied = match source {
+                _ if ready.is_err() => ready,
                 Source::Host(path) => importer.host(path, &name),
                 Source::Pool(target, node) if shares(&target, &dest) => {
-                    session.files(&target).map(|from| importer.share(from.zfs(), *node, &name))?
+                    let from = session.files(&target)?;
+                    importer.share(from.zfs(), *node, &name)
                 }
                 Source::Pool(_, node) => importer.node(*node, &name),
             };
             // what came before a failure is there
             let finished = importer.finish();
-            add(&mut done, importer.done());
             if let Err(e) = copied.and(finished.map(drop)) {
                 eprintln!("zuse cp: {shown}: {e}");
                 status = 1;
             }
         }
+        let done = importer.done();
         narrator.finish();
         Ok(summary("cp", parsed, &done).max(status))
     })
@@ -183,12 +200,6 @@ pub(super) fn place(files: &zuse::Files, dest: &Target, name: Option<Vec<u8>>) -
         None => (&b""[..], path),
     };
     Ok((files.directory(parent).map_err(cannot)?, last.strip_prefix(b"/").unwrap_or(last).to_vec()))
-}
-
-pub(super) fn add(to: &mut Imported, more: Imported) {
-    to.files += more.files;
-    to.bytes += more.bytes;
-    to.failed += more.failed;
 }
 
 /// Says what was done; the exit status.

@@ -108,6 +108,23 @@ impl<'a> Importer<'a> {
         }
     }
 
+    /// From now on puts files below directory `root`; what was put so far is finished. Files that come again under another name become hard
+    /// links of what they became before.
+    ///
+    /// # Errors
+    /// As [`Importer::put`].
+    pub fn go_to(&mut self, root: u64) -> Result<(), Error> {
+        self.finish()?;
+        self.root = root;
+        self.dirs = HashMap::from([(Vec::new(), root)]);
+        Ok(())
+    }
+
+    /// What comes from now on are other files than those that came so far: it comes from elsewhere, or may replace some of them.
+    pub fn forget_links(&mut self) {
+        self.links.clear();
+    }
+
     /// Puts a file with all its data; a directory or other file without data has none.
     ///
     /// # Errors

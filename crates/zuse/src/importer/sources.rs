@@ -48,7 +48,11 @@ impl Importer<'_> {
     fn host_file(&mut self, path: &[u8], item: Item, file: &std::fs::File, buf: &mut [u8]) -> Result<(), Error> {
         let size = item.size;
         let Some(mut to) = self.begin(path, item)? else { return Ok(()) };
-        let segments = data_segments(file, size).unwrap_or_else(|_| vec![(0, size)]);
+        let segments = match size {
+            // it does not say where it ends
+            0 => vec![(0, u64::MAX)],
+            size => data_segments(file, size).unwrap_or_else(|_| vec![(0, size)]),
+        };
         'file: for (mut at, end) in segments {
             while at < end {
                 let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buf.len());
@@ -65,6 +69,7 @@ impl Importer<'_> {
                     }
                     Err(e) => {
                         self.failed(path, &format!("at byte {at}: {e}"));
+                        to.item.size = size.max(at);
                         break 'file;
                     }
                 }
