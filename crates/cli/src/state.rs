@@ -3,7 +3,8 @@
 //! A folder, `$ZUSE_STATE` (else `$XDG_STATE_HOME/zuse`, else `~/.local/state/zuse`), holds a file `GUID.json` for each imported
 //! pool: the name it was imported under, its devices, the options of the import, and where keys are that can be read again
 //! without asking (`file://`). Keys themselves are never stored. A file is replaced as a whole, so that a reader sees the old
-//! one or the new one. Beside it, `GUID.io` has what was read and written since the import ([`iostats`](crate::iostats)).
+//! one or the new one. Beside it, `GUID.io` has what was read and written since the import, and what failed ([`iostats`](crate::iostats)).
+//! Whoever gives a pool a name holds the lock of the file `.names`.
 //! OpenZFS: `/etc/zfs/zpool.cache`, and what the kernel knows.
 
 use std::fs;
@@ -105,6 +106,21 @@ pub(crate) fn remember(pool: &Imported) -> Result<(), Failure> {
         drop(fs::remove_file(&new));
         trouble(&path, &e)
     })
+}
+
+/// While it is held, no other command gives a pool its name: two that import or make pools cannot take the same.
+pub(crate) struct Names {
+    _lock: fs::File,
+}
+
+/// Waits until no other command imports or makes a pool.
+pub(crate) fn lock_names() -> Result<Names, Failure> {
+    let dir = folder()?;
+    fs::create_dir_all(&dir).map_err(|e| trouble(&dir, &e))?;
+    let path = dir.join(".names");
+    let open = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let locked = open.and_then(|lock| lock.lock().map(|()| lock));
+    Ok(Names { _lock: locked.map_err(|e| trouble(&path, &e))? })
 }
 
 /// Whether a pool is imported.

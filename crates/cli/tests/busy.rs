@@ -35,6 +35,33 @@ fn a_command_waits_for_another_to_be_done() {
 }
 
 #[test]
+fn two_pools_that_are_imported_at_a_time_do_not_take_one_name() {
+    let (elsewhere, _first, a) = pool();
+    elsewhere.ok(&["zpool", "export", "tank"]);
+    let (session, _second, b) = pool();
+    session.ok(&["zpool", "export", "tank"]);
+    let images = || [&a, &b].map(|device| std::fs::read(device).unwrap());
+    for extra in [&["-o", "readonly=on"][..], &[]] {
+        let before = images();
+        let slowly = ["-o", "vdev_latency_ms=10", "zpool", "import", "-N"];
+        let import = |device: &str| session.run(&[&slowly[..], extra, &["-d", device, "tank"]].concat());
+        let runs = std::thread::scope(|scope| {
+            [&a, &b].map(|device| scope.spawn(|| import(device))).map(|thread| thread.join().unwrap())
+        });
+        let (done, refused) = if runs[0].code == 0 { (0, 1) } else { (1, 0) };
+        assert_eq!((runs[done].code, runs[done].err.as_str()), (0, ""));
+        assert_eq!(runs[refused].code, 1, "both were imported");
+        assert!(
+            runs[refused].err.starts_with("cannot import 'tank': a pool with that name already exists"),
+            "{runs:?}"
+        );
+        assert!(images()[refused] == before[refused], "the other pool was changed");
+        assert_eq!(session.ok(&["zpool", "list", "-H", "-o", "name"]), "tank\n");
+        session.ok(&["zpool", "export", "tank"]);
+    }
+}
+
+#[test]
 fn who_keeps_a_pool_busy_is_told() {
     let (session, _dir, device) = pool();
     let other = FileDevice::open_read_write(Path::new(&device)).unwrap();

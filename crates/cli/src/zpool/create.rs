@@ -165,9 +165,11 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     check_versions(&props, &root, &features).map_err(cannot)?;
     let encrypts = enabled_with(&features).contains(&"encryption");
     let visible = options.temporary.as_deref().unwrap_or(name);
-    if state::find(visible)?.is_some() {
-        return Err(cannot("pool already exists".to_owned()));
-    }
+    let check_name = || match state::find(visible)? {
+        Some(_) => Err(cannot("pool already exists".to_owned())),
+        None => Ok(()),
+    };
+    check_name()?;
     let domains = |top: &vdev::create::TopSpec| match top.group {
         Group::Draid(draid) => draid.nchildren != top.paths.len() as u64,
         _ => false,
@@ -187,6 +189,9 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     let devices: Vec<PathBuf> = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
     let key = keys::for_new_pool(&mut root, encrypts).map_err(cannot)?;
     let create = pool_options(name, options, features, props);
+    // the key may have been waited for
+    let names = state::lock_names()?;
+    check_name()?;
     let control = make(laid_out, create, &root, key.as_ref(), hooks).map_err(cannot)?;
     let spa = control.spa();
     opened.keep();
@@ -202,6 +207,7 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
         ..Imported::default()
     };
     let remembered = state::remember(&record);
+    drop(names);
     writable::close(spa, &doing)?;
     remembered?;
     let location = key.as_ref().map(|_| root.get_str("keylocation"));

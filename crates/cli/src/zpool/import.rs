@@ -22,7 +22,7 @@ use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
 use crate::state::{self, Imported};
-use crate::{host, keys, names, pools, replay, writable};
+use crate::{host, iostats, keys, names, pools, replay, writable};
 
 /// Vdevs are not nested deeper than this.
 const VDEV_DEPTH_MAX: usize = 8;
@@ -241,9 +241,12 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     let name = new_name.unwrap_or(&candidate.name).to_owned();
     let cannot = |why: String| failed(format!("cannot import '{name}': {why}"));
     names::check_new_pool(&name).map_err(&cannot)?;
-    if state::find(&name)?.is_some() {
+    let reserved = state::lock_names()?;
+    if state::all()?.iter().any(|other| other.name == name || other.guid == candidate.guid.0) {
         return Err(cannot("a pool with that name already exists".to_owned()));
     }
+    // what a command has left behind that ended after the last export
+    iostats::forget(candidate.guid);
     let props = pool_props::check(&options.props, When::Import, &candidate.name, candidate.version)
         .map_err(|why| failed(format!("cannot import pool '{}': {why}", candidate.name)))?;
     let record = Imported {
@@ -271,7 +274,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     }
     let pool = opened.map_err(|e| cannot(e.to_string()))?;
     if !options.read_only() {
-        return import_writable(candidate, &pool, record, props, options);
+        return import_writable(candidate, &pool, record, reserved, props, options);
     }
     pool.watch_others(&writable::hooks().env).map_err(|e| cannot(e.to_string()))?;
     for (txg, why) in &pool.load_info().skipped {
@@ -281,9 +284,9 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         return Ok(0);
     }
     let mut record = Imported { load_guid: pool.load_guid(), ..record };
-    let status = if options.load_keys { load_keys(&pool, &mut record, options)? } else { 0 };
     state::remember(&record)?;
-    Ok(status)
+    drop(reserved);
+    load_keys(&pool, &mut record, options)
 }
 
 fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {
@@ -298,11 +301,12 @@ fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {
     ))
 }
 
-/// Imports a pool for reading and writing. `seen` is the pool as it is on its devices.
+/// Imports a pool for reading and writing, under a name that is reserved. `seen` is the pool as it is on its devices.
 fn import_writable(
     candidate: &Candidate,
     seen: &Arc<Pool>,
     record: Imported,
+    reserved: state::Names,
     props: Vec<(String, pool::Value)>,
     options: &Options,
 ) -> Outcome {
@@ -348,8 +352,9 @@ fn import_writable(
         load_guid: view.load_guid(),
         ..record
     };
-    let status = if options.load_keys { load_keys(&view, &mut record, options)? } else { 0 };
     let remembered = state::remember(&record);
+    drop(reserved);
+    let status = load_keys(&view, &mut record, options)?;
     // as the mounting of file systems does it; what cannot be opened now can be later
     let status = if options.mount && !replay::all(&spa)? { 1 } else { status };
     for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
@@ -424,9 +429,12 @@ fn devices_of(candidate: &Candidate) -> Vec<PathBuf> {
     paths
 }
 
-/// Loads the keys of all encryption roots; those in files are remembered by their location. A failure is told, and does not
+/// Loads the keys of all encryption roots, if that is wanted; those in files are remembered by their location. A failure is told, and does not
 /// undo the import.
 fn load_keys(pool: &Arc<Pool>, record: &mut Imported, options: &Options) -> Outcome {
+    if !options.load_keys {
+        return Ok(0);
+    }
     let trouble = |e: pool::Error| failed(format!("cannot open '{}': {e}", pool.name()));
     let mut status = 0;
     for entry in pool.list(pool.name(), &ListOptions::DATASETS).map_err(trouble)? {
@@ -449,6 +457,9 @@ fn load_keys(pool: &Arc<Pool>, record: &mut Imported, options: &Options) -> Outc
             }
             Err(other) => return Err(other),
         }
+    }
+    if !record.keys.is_empty() {
+        state::remember(record)?;
     }
     Ok(status)
 }
