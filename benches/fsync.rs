@@ -1,4 +1,4 @@
-//! `cargo bench -p zuse-benches --bench fsync [-- writers=1,8,64 seconds=3 rounds=3 gib=2 sparse=0]`: writes of 4 KiB, each made safe before the
+//! `cargo bench -p zuse-benches --bench fsync [-- writers=1,8,64 seconds=3 rounds=3 gib=2 sparse=0 every=0 pause=50]`: writes of 4 KiB, each made safe before the
 //! next begins, beside those of the host's file system in the same run.
 //!
 //! Each writer is a thread with a file of 16 MiB of its own, which exists, and writes to the next place in it: to a file of a pool in a file on the disk,
@@ -7,6 +7,8 @@
 //!
 //! The pool's file is written whole before, as the plain ones are, so that it is to the host what a disk is. With `sparse=1` it is not: then the
 //! host's file system finds a place for each block of the log, and commits its own journal with it.
+//!
+//! With `every=20`, each twentieth flush of the pool's device takes `pause` milliseconds longer.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -33,6 +35,49 @@ fn text(name: &str, or: &str) -> String {
 
 fn number(name: &str, or: u64) -> u64 {
     text(name, "").parse().unwrap_or(or)
+}
+
+/// A device whose flushes are slow at times.
+#[derive(Debug)]
+struct Moody {
+    file: FileDevice,
+    every: u64,
+    pause: Duration,
+    flushes: AtomicU64,
+}
+
+impl Device for Moody {
+    fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.file.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.file.write_at(offset, data)
+    }
+
+    fn write_vectored_at(&self, offset: u64, data: &[std::io::IoSlice<'_>]) -> std::io::Result<()> {
+        self.file.write_vectored_at(offset, data)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        let number = self.flushes.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.every != 0 && number.is_multiple_of(self.every) {
+            std::thread::sleep(self.pause);
+        }
+        self.file.flush()
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> String {
+        self.file.name()
+    }
 }
 
 /// What one round of all writers gave.
@@ -139,7 +184,8 @@ fn make(path: &Path, size: u64, sparse: bool) -> Arc<Spa> {
         if !sparse {
             fill(Path::new(path), size).ok()?;
         }
-        Some(Arc::new(file))
+        let (every, pause) = (number("every", 0), Duration::from_millis(number("pause", 50)));
+        Some(Arc::new(Moody { file, every, pause, flushes: AtomicU64::new(0) }))
     };
     let spec = VdevSpec::parse(&[path.display().to_string()]).expect("file");
     let new = layout(&spec, &open, LayoutOptions { ashift: Some(12), ..LayoutOptions::default() }, &hooks.env);
