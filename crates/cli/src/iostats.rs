@@ -1,22 +1,22 @@
-//! What commands did with the devices of imported pools since the import: what a kernel would count.
+//! What commands did with the devices of imported pools since the import, and what went wrong: what a kernel would count.
 //!
-//! A command opens the pool itself, and what it counts goes with it. So that `zpool iostat` can tell of all of them, each adds it to a record
+//! A command opens the pool itself, and what it counts goes with it. So that `zpool iostat` and `status` can tell of all of them, each adds it to a record
 //! beside that of the import, `GUID.io` in the same folder: once a second while it runs, and at its end. Who looks meanwhile sees the work go
 //! on; who is killed leaves out his last second. A record that cannot be written is no reason for a command to fail. Not counted are programs
 //! that open pools through the library, and those that only look at the figures.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use base::{Env, Guid};
 use serde_json::{Map, Value, json};
 use vdev::import::Candidate;
-use vdev::{Counted, IoCounters, IoFigures};
+use vdev::{Counted, IoCounters, IoFigures, PoolErrors, VdevErrors};
 
 use crate::state;
 
@@ -61,14 +61,59 @@ pub(crate) struct Record {
     pub(crate) since: Duration,
     /// The devices, by leaf.
     pub(crate) devices: HashMap<Guid, Io>,
+    /// The vdevs that have failed.
+    pub(crate) errors: BTreeMap<Guid, VdevErrors>,
 }
 
-/// A device of this process, and what was told of it.
+/// A pool that this process has opened, and what was told of it.
 struct Watched {
     pool: Guid,
+    devices: Vec<Device>,
+    errors: Arc<PoolErrors>,
+    told: BTreeMap<Guid, VdevErrors>,
+}
+
+struct Device {
     leaf: Guid,
     counters: Arc<IoCounters>,
     told: Io,
+}
+
+/// What is to be added to a record.
+#[derive(Default)]
+struct News {
+    devices: Vec<(Guid, Io)>,
+    errors: Vec<(Guid, VdevErrors)>,
+}
+
+impl Watched {
+    /// What came since it was last told.
+    fn take_news(&mut self, news: &mut News) {
+        for device in &mut self.devices {
+            let now = Io::of(&device.counters);
+            let new = now.since(&device.told);
+            if !new.is_idle() {
+                news.devices.push((device.leaf, new));
+                device.told = now;
+            }
+        }
+        let errors = self.errors.figures();
+        news.errors.extend(self.untold(&errors));
+        self.told = errors;
+    }
+
+    /// What of these errors was not told.
+    fn untold(&self, errors: &BTreeMap<Guid, VdevErrors>) -> Vec<(Guid, VdevErrors)> {
+        let told = |vdev| self.told.get(vdev).copied().unwrap_or_default();
+        let new = errors.iter().map(|(vdev, errors)| (*vdev, errors.since(&told(vdev))));
+        new.filter(|(_, new)| !new.is_none()).collect()
+    }
+
+    /// Whether there can be more to tell.
+    fn is_open(&self) -> bool {
+        let counted = self.devices.iter().any(|device| Arc::strong_count(&device.counters) > 1);
+        counted || Arc::strong_count(&self.errors) > 1 || self.errors.may_grow()
+    }
 }
 
 static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
@@ -78,13 +123,14 @@ static BEGUN: OnceLock<Duration> = OnceLock::new();
 
 /// From now on the devices of a pool that is about to be opened are counted.
 pub(crate) fn watch(candidate: &mut Candidate) {
-    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut devices = Vec::new();
     for found in &mut candidate.devices {
         let counted = Arc::new(Counted::new(found.device.clone()));
-        let counters = counted.counters().clone();
-        watched.push(Watched { pool: candidate.guid, leaf: found.guid, counters, told: Io::default() });
+        devices.push(Device { leaf: found.guid, counters: counted.counters().clone(), told: Io::default() });
         found.device = counted;
     }
+    let (pool, errors) = (candidate.guid, candidate.errors.clone());
+    watched().push(Watched { pool, devices, errors, told: BTreeMap::new() });
     BEGUN.get_or_init(|| {
         // it ends with the process, which publishes the rest itself
         std::thread::spawn(|| {
@@ -107,30 +153,46 @@ pub(crate) fn publish() {
     if QUIET.load(Ordering::Relaxed) {
         return;
     }
-    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut news: HashMap<Guid, Vec<(Guid, Io)>> = HashMap::new();
-    for one in watched.iter_mut() {
-        let now = Io::of(&one.counters);
-        let new = now.since(&one.told);
-        if !new.is_idle() {
-            news.entry(one.pool).or_default().push((one.leaf, new));
-            one.told = now;
-        }
-    }
-    // closed devices have been told of for the last time
-    watched.retain(|one| Arc::strong_count(&one.counters) > 1);
+    let mut watched = watched();
+    let mut news: HashMap<Guid, News> = HashMap::new();
+    // closed pools are told of for the last time
+    watched.retain_mut(|one| {
+        let again = one.is_open();
+        one.take_news(news.entry(one.pool).or_default());
+        again
+    });
     for (pool, new) in news {
         // a pool that is not imported any more, or not yet, has no record
-        if state::is_remembered(pool.0) {
+        if (!new.devices.is_empty() || !new.errors.is_empty()) && state::is_remembered(pool.0) {
             let _told = add(pool, new);
         }
     }
 }
 
-/// The record of a pool; an empty one if there is none.
+/// The record of a pool, an empty one if there is none, with the errors that this process has met and not told of yet.
 pub(crate) fn record(pool: Guid) -> Record {
+    let watched = watched();
     let text = path(pool).and_then(|path| read(&mut File::open(path).ok()?));
-    text.and_then(|text| decode(&text)).unwrap_or_else(|| Record { since: now(), ..Record::default() })
+    let known = text.and_then(|text| decode(&text));
+    let mut record = known.unwrap_or_else(|| Record { since: now(), ..Record::default() });
+    let untold = watched.iter().filter(|one| one.pool == pool).flat_map(|one| one.untold(&one.errors.figures()));
+    for (vdev, new) in untold {
+        record.errors.entry(vdev).or_default().add(&new);
+    }
+    record
+}
+
+/// Forgets the errors of those vdevs of a pool that are `meant`, and that operations of theirs were slow (OpenZFS: `vdev_clear`).
+pub(crate) fn clear(pool: Guid, meant: impl Fn(Guid) -> bool) {
+    for one in watched().iter_mut().filter(|one| one.pool == pool) {
+        one.told.extend(one.errors.figures().into_iter().filter(|(vdev, _)| meant(*vdev)));
+    }
+    let _cleared = update(pool, |record| {
+        record.errors.retain(|vdev, _| !meant(*vdev));
+        for (_, io) in record.devices.iter_mut().filter(|(leaf, _)| meant(**leaf)) {
+            (io.read.slow, io.write.slow) = (0, 0);
+        }
+    });
 }
 
 /// Forgets the record of a pool.
@@ -145,6 +207,10 @@ pub(crate) fn now() -> Duration {
     Env::system().now()
 }
 
+fn watched() -> MutexGuard<'static, Vec<Watched>> {
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn path(pool: Guid) -> Option<PathBuf> {
     Some(state::folder().ok()?.join(format!("{}.io", pool.0)))
 }
@@ -155,16 +221,25 @@ fn read(file: &mut File) -> Option<String> {
     Some(text)
 }
 
-/// Adds to the record of a pool; one process after the other.
-fn add(pool: Guid, new: Vec<(Guid, Io)>) -> Option<()> {
+fn add(pool: Guid, new: News) -> Option<()> {
+    update(pool, |record| {
+        for (leaf, io) in new.devices {
+            record.devices.entry(leaf).or_default().add(&io);
+        }
+        for (vdev, errors) in new.errors {
+            record.errors.entry(vdev).or_default().add(&errors);
+        }
+    })
+}
+
+/// Changes the record of a pool; one process after the other.
+fn update(pool: Guid, change: impl FnOnce(&mut Record)) -> Option<()> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path(pool)?).ok()?;
     file.lock().ok()?;
     let before = read(&mut file).and_then(|text| decode(&text));
     let since = || BEGUN.get().copied().unwrap_or_else(now);
     let mut record = before.unwrap_or_else(|| Record { since: since(), ..Record::default() });
-    for (leaf, io) in new {
-        record.devices.entry(leaf).or_default().add(&io);
-    }
+    change(&mut record);
     let text = encode(&record).to_string();
     file.seek(SeekFrom::Start(0)).ok()?;
     file.write_all(text.as_bytes()).ok()?;
@@ -178,7 +253,9 @@ fn encode(record: &Record) -> Value {
         .iter()
         .map(|(leaf, io)| (leaf.0.to_string(), json!([figures(&io.read), figures(&io.write)])))
         .collect();
-    json!({ "since_ns": record.since.as_nanos() as u64, "devices": devices })
+    let errors = |(vdev, e): (&Guid, &VdevErrors)| (vdev.0.to_string(), json!([e.read, e.write, e.checksum]));
+    let errors: Map<String, Value> = record.errors.iter().map(errors).collect();
+    json!({ "since_ns": record.since.as_nanos() as u64, "devices": devices, "errors": errors })
 }
 
 fn decode(text: &str) -> Option<Record> {
@@ -192,9 +269,15 @@ fn decode(text: &str) -> Option<Record> {
         let io = Io { read: figures(io.get(0)?)?, write: figures(io.get(1)?)? };
         Some((Guid(leaf.parse().ok()?), io))
     };
+    let errors = |(vdev, counts): (&String, &Value)| {
+        let count = |n: usize| counts.get(n)?.as_u64();
+        let errors = VdevErrors { read: count(0)?, write: count(1)?, checksum: count(2)? };
+        Some((Guid(vdev.parse().ok()?), errors))
+    };
     Some(Record {
         since: Duration::from_nanos(value.get("since_ns")?.as_u64()?),
         devices: value.get("devices")?.as_object()?.iter().map(device).collect::<Option<_>>()?,
+        errors: value.get("errors")?.as_object()?.iter().map(errors).collect::<Option<_>>()?,
     })
 }
 
@@ -207,11 +290,21 @@ mod tests {
     fn a_record_is_read_as_it_was_written() {
         let figures = |n: u64| IoFigures { operations: n, bytes: n << 40, slow: 1, latency: vec![0, n, u64::MAX] };
         let io = Io { read: figures(3), write: figures(4) };
-        let record = Record { since: Duration::from_nanos(1 << 60), devices: HashMap::from([(Guid(u64::MAX), io)]) };
+        let record = Record {
+            since: Duration::from_nanos(1 << 60),
+            devices: HashMap::from([(Guid(u64::MAX), io)]),
+            errors: BTreeMap::from([(Guid(7), VdevErrors { read: 1, write: u64::MAX, checksum: 3 })]),
+        };
         assert_eq!(decode(&encode(&record).to_string()), Some(record));
-        for bad in
-            ["", "{}", r#"{"since_ns":1,"devices":{"x":[[1,2,3],[1,2,3]]}}"#, r#"{"since_ns":1,"devices":{"1":[[1]]}}"#]
-        {
+        assert!(decode(r#"{"since_ns":1,"devices":{},"errors":{"1":[1,2,3]}}"#).is_some());
+        for bad in [
+            "",
+            "{}",
+            r#"{"since_ns":1,"devices":{"x":[[1,2,3],[1,2,3]]},"errors":{}}"#,
+            r#"{"since_ns":1,"devices":{"1":[[1]]},"errors":{}}"#,
+            r#"{"since_ns":1,"devices":{},"errors":{"1":[1,-2,3]}}"#,
+            r#"{"since_ns":1,"devices":{}}"#,
+        ] {
             assert_eq!(decode(bad), None, "{bad}");
         }
     }

@@ -1,4 +1,4 @@
-//! `zpool iostat`, scripts on devices (`-c`), and `zpool wait`: what other commands do.
+//! `zpool iostat`, errors in `zpool status`, scripts on devices (`-c`), and `zpool wait`: what other commands do.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/devices.rs"]
@@ -236,6 +236,94 @@ fn status_tells_of_slow_operations_and_of_work_on_devices() {
     assert_eq!(lab.ok("zpool status tank 0.01 2"), format!("{once}\n{once}"));
     assert_eq!(lab.ok("zpool status -x 0.01 2"), "all pools are healthy\n".repeat(2));
     assert!(!lab.ok("zpool status -e tank").contains("mirror-0"));
+}
+
+/// Destroys what a device holds of a file that was filled with this byte.
+fn damage(device: &str, filled: u8) {
+    let mut bytes = std::fs::read(device).unwrap();
+    let mut hit = 0;
+    // between the labels, in each record once
+    for sector in bytes[4 << 20..].chunks_mut(64 << 10).map(|record| &mut record[8 << 10..9 << 10]) {
+        if sector.iter().all(|byte| *byte == filled) {
+            sector[..512].fill(!filled);
+            hit += 1;
+        }
+    }
+    assert!(hit > 10, "{hit}");
+    std::fs::write(device, bytes).unwrap();
+}
+
+/// READ, WRITE and CKSUM of the pool, its vdev and the leaves.
+fn errors(lab: &Lab) -> Vec<[u64; 3]> {
+    let text = lab.ok("zpool status -p tank");
+    let lines = text.lines().filter(|line| line.contains("ONLINE") && !line.contains("state:"));
+    let numbers = |line: &str| -> Vec<u64> { line.split_whitespace().filter_map(|word| word.parse().ok()).collect() };
+    lines.map(|line| numbers(line).try_into().unwrap()).collect()
+}
+
+#[test]
+fn errors_of_all_commands_are_told_until_they_are_cleared() {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank mirror /a /b");
+    lab.ok("zfs create -o compression=off tank/files");
+    assert_eq!(lab.session.feed(&["put", "tank/files:/data"], &vec![7; 6 << 20]).code, 0);
+    lab.ok("zfs snapshot tank/files@s");
+    let none = vec![[0; 3]; 4];
+    assert_eq!(errors(&lab), none);
+    damage(&lab.path("b"), 7);
+    assert_eq!(lab.ok("zpool status -x"), "all pools are healthy\n");
+    lab.ok("zpool scrub tank");
+    let told = lab.ok("zpool status -x");
+    for words in ["One or more devices has experienced an unrecoverable error.", "msg/ZFS-8000-9P", "'zpool clear'"] {
+        assert!(told.contains(words), "{told}");
+    }
+    let scrubbed = errors(&lab);
+    assert_eq!(scrubbed[..3], none[..3], "{told}");
+    assert!(scrubbed[3] == [0, 0, 48], "{scrubbed:?}");
+    assert_eq!(errors(&lab), scrubbed);
+    let json = lab.session.json(&["zpool", "status", "-j", "--json-int", "tank"]);
+    let leaf = &json["pools"]["tank"]["vdevs"]["tank"]["vdevs"]["mirror-0"]["vdevs"][&lab.path("b")];
+    assert_eq!(leaf["checksum_errors"], scrubbed[3][2]);
+    let property = lab.ok("zpool get -Hp -o value checksum_errors tank /b");
+    assert_eq!(property.trim().parse(), Ok(scrubbed[3][2]));
+    let unhealthy = lab.ok("zpool status -e tank");
+    assert!(unhealthy.contains(&lab.path("b")) && !unhealthy.contains(&lab.path("a")), "{unhealthy}");
+
+    // one device is cleared alone; what is above it is cleared with all below
+    lab.ok("zpool clear tank /a");
+    assert_eq!(errors(&lab), scrubbed);
+    lab.fails("zpool clear tank /c", 1, "cannot clear errors for DIR/c: no such device in pool");
+    lab.ok("zpool clear tank mirror-0");
+    assert_eq!(errors(&lab), none);
+    assert_eq!(lab.ok("zpool status -x"), "all pools are healthy\n");
+
+    // those that only read count what they meet
+    damage(&lab.path("b"), 7);
+    let sent = lab.session.run(&["zfs", "send", "tank/files@s"]);
+    assert_eq!((sent.code, sent.err.as_str()), (0, ""));
+    let read = errors(&lab);
+    assert!(read[3][2] > 0 && read[3][2] < scrubbed[3][2], "{read:?}");
+    lab.ok("zpool scrub tank");
+    assert_eq!(errors(&lab)[3][2], read[3][2] + scrubbed[3][2]);
+    lab.ok("zpool clear tank");
+    assert_eq!(errors(&lab), none);
+
+    // what was counted can be lost, and is no reason to fail; an export ends it
+    damage(&lab.path("a"), 7);
+    lab.ok("zpool scrub tank");
+    assert!(errors(&lab)[2][2] > 0);
+    let entries = std::fs::read_dir(lab.session.state()).unwrap().map(|entry| entry.unwrap().path());
+    let record = entries.into_iter().find(|path| path.extension().is_some_and(|end| end == "io")).unwrap();
+    let kept = std::fs::read(&record).unwrap();
+    std::fs::write(&record, &kept[..kept.len() / 2]).unwrap();
+    assert_eq!(errors(&lab), none);
+    std::fs::write(&record, &kept).unwrap();
+    lab.ok("zpool export tank");
+    assert!(!record.exists());
+    std::fs::write(&record, &kept).unwrap();
+    lab.session.ok(&["zpool", "import", "-d", lab.dir(), "tank"]);
+    assert_eq!(errors(&lab), none);
+    lab.export_and_judge("tank");
 }
 
 #[test]

@@ -214,9 +214,9 @@ impl Pool {
             "psize" if config.kind.is_leaf() => {
                 self.max_asize(config).map_or(0, |n| n + VDEV_LABEL_START_SIZE + VDEV_LABEL_END_SIZE)
             }
-            "read_errors" => errors(|status| status.read_errors),
-            "write_errors" => errors(|status| status.write_errors),
-            "checksum_errors" => errors(|status| status.checksum_errors),
+            "read_errors" => errors(|status| status.errors.read),
+            "write_errors" => errors(|status| status.errors.write),
+            "checksum_errors" => errors(|status| status.errors.checksum),
             "expandsize" => found.top.filter(|_| found.is_top()).map_or(0, |top| self.growth(top)),
             "fragmentation" => match found.top.filter(|_| found.is_top()) {
                 Some(top) => self.vdev_fragmentation(top)?.unwrap_or(u64::MAX),

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use base::counter::Counter;
 use base::{Guid, Txg};
 
 use crate::Error;
 use crate::config::VdevConfig;
 use crate::device::Device;
+use crate::errors::ErrorCounters;
 
 /// A leaf vdev (OpenZFS: a `vdev_t` of type disk or file).
 #[derive(Debug)]
@@ -19,9 +19,7 @@ pub struct Leaf {
     pub(crate) index: usize,
     pub(crate) config: VdevConfig,
     pub(crate) device: Option<Arc<dyn Device>>,
-    pub(crate) read_errors: Counter,
-    pub(crate) checksum_errors: Counter,
-    pub(crate) write_errors: Counter,
+    pub(crate) errors: Arc<ErrorCounters>,
     /// Whether something was written that may not be on stable storage.
     unflushed: AtomicBool,
     /// Flushes that failed, of any reason, and those of them that a txg is known to have survived. The system tells only once of what it could not
@@ -42,9 +40,7 @@ impl Leaf {
             index,
             config: own,
             device,
-            read_errors: Counter::new(),
-            checksum_errors: Counter::new(),
-            write_errors: Counter::new(),
+            errors: Arc::default(),
             unflushed: AtomicBool::new(false),
             failed_flushes: AtomicU64::new(0),
             settled_flushes: AtomicU64::new(0),

@@ -42,7 +42,12 @@ impl<'a> Request<'a> {
         buf: &mut [u8],
         check: &mut Check<'_>,
     ) -> Result<(), Error> {
-        self.read_shape(top, &top.shape, offset, buf, check)
+        let read = self.read_shape(top, &top.shape, offset, buf, check);
+        read.inspect_err(|e| {
+            if self.cx.counts {
+                top.count_unreadable(e)
+            }
+        })
     }
 
     fn read_shape(
@@ -231,7 +236,7 @@ impl<'a> Request<'a> {
             let healed = LeafFault { leaf: leaf.guid(), kind, offset: place, len: right.len() as u64 };
             self.report.healed.push(healed);
         } else {
-            leaf.write_errors.add(1);
+            leaf.errors.write.add(1);
         }
     }
 
@@ -245,9 +250,9 @@ impl<'a> Request<'a> {
     /// Notes a fault and counts it for its leaf.
     pub(crate) fn blame(&self, faults: &mut Faults, leaf: &Leaf, kind: FaultKind, offset: u64, len: usize) {
         match kind {
-            FaultKind::Io => leaf.read_errors.add(1),
-            FaultKind::Checksum => leaf.checksum_errors.add(1),
-            FaultKind::Missing => {}
+            FaultKind::Io if self.cx.counts => leaf.errors.read.add(1),
+            FaultKind::Checksum if self.cx.counts => leaf.errors.checksum.add(1),
+            _ => {}
         }
         faults.push(LeafFault { leaf: leaf.guid(), kind, offset, len: len as u64 });
     }

@@ -3,6 +3,7 @@
 use base::Guid;
 
 use crate::config::{VdevConfig, VdevType};
+use crate::errors::VdevErrors;
 use crate::tree::VdevTree;
 
 /// The state of a vdev (OpenZFS: `vdev_state_t`). Greater is better.
@@ -83,12 +84,8 @@ pub struct VdevStatus {
     pub state: VdevState,
     /// Why.
     pub aux: VdevAux,
-    /// Failed reads of this leaf since the pool was opened.
-    pub read_errors: u64,
-    /// Failed writes of this leaf since the pool was opened.
-    pub write_errors: u64,
-    /// Reads of this leaf that gave wrong bytes since the pool was opened.
-    pub checksum_errors: u64,
+    /// What went wrong on it since the pool was opened.
+    pub errors: VdevErrors,
     /// Whether it holds intent logs only.
     pub is_log: bool,
     /// The vdevs below.
@@ -130,9 +127,7 @@ impl VdevTree {
             name: config.name(),
             state,
             aux,
-            read_errors: leaf.map_or(0, |l| l.read_errors.get()),
-            write_errors: leaf.map_or(0, |l| l.write_errors.get()),
-            checksum_errors: leaf.map_or(0, |l| l.checksum_errors.get()),
+            errors: self.errors_of(config.guid),
             is_log: config.is_log,
             children,
         }

@@ -31,7 +31,7 @@ fn a_mirror_reads_from_any_good_side_and_blames_the_bad() {
     pool.disks[1].flip(START + 512, 1);
     let tree = pool.open();
     assert_eq!(wrong(&read(&tree, &ReadCx::NORMAL, 512, Txg(1), &right).unwrap()), [0, 1]);
-    assert_eq!(tree.leaf(Guid(LEAF_GUID)).unwrap().checksum_errors.get(), 1);
+    assert_eq!(tree.leaf(Guid(LEAF_GUID)).unwrap().errors.checksum.get(), 1);
     let report = read(&tree, &ReadCx::SCRUB, 512, Txg(1), &right).unwrap();
     assert_eq!((wrong(&report), report.copies_checked), (vec![0, 1], 1));
     // the bad ones missed the txg: they are not asked, and not blamed

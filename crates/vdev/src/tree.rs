@@ -14,6 +14,7 @@ use ondisk::{Dva, VDEV_LABEL_START_SIZE};
 use crate::config::{VdevConfig, VdevType};
 use crate::device::Device;
 use crate::draid::Draid;
+use crate::errors::ErrorCounters;
 use crate::node::Node;
 use crate::raidz::Raidz;
 use crate::read::Request;
@@ -44,6 +45,7 @@ pub struct TopVdev {
     config: VdevConfig,
     ashift: u32,
     deflate_ratio: u64,
+    pub(crate) errors: Arc<ErrorCounters>,
     pub(crate) shape: Shape,
 }
 
@@ -296,7 +298,8 @@ impl TopVdev {
         if !absent && !ASHIFT.contains(&config.ashift) {
             return Err(Error::config(config.guid, format!("ashift {}", config.ashift)));
         }
-        let mut top = TopVdev { config: config.clone(), ashift: config.ashift as u32, deflate_ratio: 0, shape };
+        let (config, ashift) = (config.clone(), config.ashift as u32);
+        let mut top = TopVdev { config, ashift, deflate_ratio: 0, errors: Arc::default(), shape };
         if !absent {
             // a fixed formula: blocks that exist were accounted by it
             top.deflate_ratio = DEFLATE_BLOCK / (top.psize_to_asize_at(DEFLATE_BLOCK, Txg(0)) >> 9).max(1);

@@ -82,7 +82,8 @@ impl Zio {
     /// # Errors
     /// As [`Zio::verify_block`].
     pub fn mend(&self, suspect: &Suspect, scratch: &mut Scratch) -> Result<u32, Error> {
-        let cx = ReadCx { heal: true, ..ReadCx::SCRUB };
+        // whoever suspected it has counted what is wrong
+        let cx = ReadCx { heal: true, counts: false, ..ReadCx::SCRUB };
         let report = self.verify_block(&suspect.bp, &suspect.bm, &cx, scratch)?;
         if report.healed > 0 {
             self.stats().mended.add(1);

@@ -1,13 +1,15 @@
-//! `zpool clear`: devices that were given up are tried again.
-//!
-//! Errors are counted while a command runs, and are gone with it; what stays are the states that a pool's configuration holds.
+//! `zpool clear`: errors are forgotten, and devices that were given up are tried again.
+
+use std::collections::HashSet;
 
 use base::Guid;
+use ondisk::label::key;
 
+use super::vdevs::{Vdev, Vdevs};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::state::Imported;
-use crate::{pools, writable};
+use crate::{iostats, pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -23,19 +25,24 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
     let name = device.unwrap_or(&record.name);
     let doing = format!("cannot clear errors for {name}");
+    let vdev = device.map(|wanted| find(record, wanted, &doing)).transpose()?;
     let spa = writable::open(record, &doing)?;
-    let guid = match device {
-        None => None,
-        Some(wanted) => {
-            let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-            let is = |leaf: &vdev::Leaf| {
-                leaf.guid().0.to_string() == wanted
-                    || leaf.path().is_some_and(|path| path == wanted || base(path) == wanted)
-            };
-            let found = spa.tree().leaves().iter().find(|leaf| is(leaf)).map(|leaf| leaf.guid());
-            Some(found.ok_or_else(|| failed(format!("{doing}: no such device in pool")))?)
-        }
-    };
-    spa.clear(guid.map(|Guid(guid)| guid)).map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
-    writable::close(&spa, &doing)
+    let guid = vdev.as_ref().map(|vdev| vdev.guid.0);
+    spa.clear(guid).map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+    writable::close(&spa, &doing)?;
+    let below: Option<HashSet<Guid>> = vdev.map(|vdev| vdev.walk().iter().map(|vdev| vdev.guid).collect());
+    iostats::clear(spa.guid(), |vdev| below.as_ref().is_none_or(|below| below.contains(&vdev)));
+    Ok(())
+}
+
+/// The vdev that is meant. A spare has nothing that could be cleared.
+fn find(record: &Imported, wanted: &str, doing: &str) -> Result<Vdev, Failure> {
+    let cannot = |why: &str| failed(format!("{doing}: {why}"));
+    let pool = pools::open(record)?;
+    let (vdev, _) = Vdevs::find(&pool, wanted)?.ok_or_else(|| cannot("no such device in pool"))?;
+    let spares = pool.spares().map_err(|e| cannot(&writable::why(&e)))?;
+    if spares.iter().any(|spare| spare.get_u64(key::GUID) == Some(vdev.guid.0)) {
+        return Err(cannot("device is reserved as a hot spare"));
+    }
+    Ok(vdev)
 }

@@ -290,8 +290,7 @@ pub(super) fn of_vdevs(vdevs: &Vdevs, imported: bool, errors: usize) -> Reason {
     if imported && errors > 0 {
         return Reason::CorruptData;
     }
-    let errors_seen =
-        |v: &&super::vdevs::Vdev| v.state == VdevState::Degraded || v.read_errors > 0 || v.checksum_errors > 0;
+    let errors_seen = |v: &&super::vdevs::Vdev| v.state == VdevState::Degraded || !v.errors.is_none();
     if faulted {
         Reason::FaultedDevReplicated
     } else if missing {

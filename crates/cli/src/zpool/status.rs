@@ -58,11 +58,12 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) fn of(pool: &Arc<Pool>) -> Result<Facts, Failure> {
-        let vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
+        let mut vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
         let activity = Activity::of(pool)?;
         let errors = pool.errlog().map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
-        let reason = reason::of_pool(pool, &vdevs, &activity, errors.len(), None);
         let record = iostats::record(pool.guid());
+        vdevs.set_errors(&record.errors);
+        let reason = reason::of_pool(pool, &vdevs, &activity, errors.len(), None);
         Ok(Facts { pool: pool.clone(), vdevs, activity, errors, reason, record })
     }
 }
@@ -228,13 +229,8 @@ impl Table<'_> {
         Ok(())
     }
 
-    fn is_healthy(vdev: &Vdev) -> bool {
-        let fine = |v: &&Vdev| v.state == VdevState::Healthy && v.read_errors == 0 && v.checksum_errors == 0;
-        vdev.leaves().iter().all(fine)
-    }
-
     fn vdev(&self, out: &mut impl Write, vdev: &Vdev, depth: usize, spare: bool) -> io::Result<()> {
-        if self.options.unhealthy && depth > 0 && Self::is_healthy(vdev) {
+        if self.options.unhealthy && depth > 0 && vdev.is_well() {
             return Ok(());
         }
         let leaf = vdev.children.is_empty();
@@ -244,7 +240,7 @@ impl Table<'_> {
         write!(out, "\t{:depth$}{name:<width$}  {state:<8}", "")?;
         if !spare {
             let number = |n: u64| if self.options.parsable { n.to_string() } else { nicenum(n) };
-            for n in [vdev.read_errors, 0, vdev.checksum_errors] {
+            for n in [vdev.errors.read, vdev.errors.write, vdev.errors.checksum] {
                 write!(out, " {:>5}", number(n))?;
             }
             if self.options.slow {

@@ -189,8 +189,7 @@ impl Writer<'_> {
     }
 
     fn vdev(&self, into: &mut NvList, vdev: &Vdev, depth: usize, parent: Option<&str>, spare: bool) {
-        let healthy = |v: &&Vdev| v.state == VdevState::Healthy && v.read_errors == 0 && v.checksum_errors == 0;
-        if self.options.unhealthy && depth > 0 && vdev.leaves().iter().all(healthy) {
+        if self.options.unhealthy && depth > 0 && vdev.is_well() {
             return;
         }
         let name = vdev.name(self.pool.name(), self.options.names);
@@ -235,9 +234,9 @@ impl Writer<'_> {
         for (key, n) in amounts.into_iter().filter(|(_, n)| *n > 0) {
             self.numbers.bytes(list, key, n);
         }
-        self.numbers.count(list, "read_errors", vdev.read_errors);
-        self.numbers.count(list, "write_errors", 0);
-        self.numbers.count(list, "checksum_errors", vdev.checksum_errors);
+        self.numbers.count(list, "read_errors", vdev.errors.read);
+        self.numbers.count(list, "write_errors", vdev.errors.write);
+        self.numbers.count(list, "checksum_errors", vdev.errors.checksum);
         if let Some(n) = space.map(|s| s.checkpoint).filter(|n| *n > 0) {
             self.numbers.bytes(list, "checkpoint_space", n);
         }

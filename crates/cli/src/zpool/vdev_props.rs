@@ -6,6 +6,7 @@ use std::sync::Arc;
 use nvlist::NvList;
 use pool::prop::{self, PropValue, Source, VDEV, format_vdev};
 use pool::{Pool, Value, VdevProps};
+use vdev::VdevErrors;
 
 use super::describe;
 use super::status_json::describe_vdev;
@@ -16,7 +17,7 @@ use crate::error::{Failure, Outcome, failed, usage};
 use crate::pools::{self, stdout};
 use crate::props::values::{self, Of as ValueOf, TEXT_MAX};
 use crate::state::{self, Imported};
-use crate::{json, writable};
+use crate::{iostats, json, writable};
 
 /// All vdevs of the pool.
 const ALL: &str = "all-vdevs";
@@ -182,10 +183,11 @@ fn cannot_get(pool: &Pool, vdev: &str, why: &pool::Error) -> Failure {
 /// The properties that a vdev has of those that are wanted.
 fn cells(pool: &Pool, handle: &Handle<'_>, columns: &[Column], parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
     let trouble = |e: pool::Error| cannot_get(pool, &handle.named.vdev.name(pool.name(), NameFlags::default()), &e);
+    let errors = iostats::record(pool.guid()).errors.get(&handle.named.vdev.guid).copied().unwrap_or_default();
     let mut cells = Vec::new();
     for column in columns {
         let value = match column.native {
-            Some(def) => handle.props.get(def.name).map_err(trouble)?,
+            Some(def) => handle.props.get(def.name).map_err(trouble)?.map(|found| counted(found, def.name, &errors)),
             None => {
                 let set = handle.user.iter().find(|(name, _)| *name == column.name).map(|(_, value)| value.clone());
                 Some(set.unwrap_or(PropValue { source: Source::Default, ..PropValue::text("-") }))
@@ -197,6 +199,17 @@ fn cells(pool: &Pool, handle: &Handle<'_>, columns: &[Column], parsable: bool) -
         }
     }
     Ok(cells)
+}
+
+/// A property of a vdev; errors are those that all commands have met.
+fn counted(found: PropValue, property: &str, errors: &VdevErrors) -> PropValue {
+    let count = match property {
+        "read_errors" => errors.read,
+        "write_errors" => errors.write,
+        "checksum_errors" => errors.checksum,
+        _ => return found,
+    };
+    PropValue { value: Value::Number(count), ..found }
 }
 
 pub(super) fn set(record: &Imported, vdev: &str, property: &str, text: &str) -> Result<(), Failure> {

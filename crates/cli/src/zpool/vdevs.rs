@@ -1,13 +1,13 @@
 //! The vdevs of a pool as commands show them: names, states, space.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use base::Guid;
 use nvlist::NvList;
 use ondisk::label::key;
 use pool::{AllocClass, Pool, VdevSpace};
-use vdev::{VdevAux, VdevConfig, VdevState, VdevStatus, VdevTree, VdevType};
+use vdev::{VdevAux, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree, VdevType};
 
 use crate::error::{Failure, failed};
 
@@ -66,8 +66,7 @@ pub(super) struct Vdev {
     pub(super) guid: Guid,
     pub(super) state: VdevState,
     pub(super) aux: VdevAux,
-    pub(super) read_errors: u64,
-    pub(super) checksum_errors: u64,
+    pub(super) errors: VdevErrors,
     pub(super) class: Class,
     /// Where the device is, or was last seen.
     pub(super) path: Option<String>,
@@ -147,6 +146,16 @@ impl Vdev {
         self.walk().into_iter().filter(|v| v.children.is_empty() && v.kind != VdevType::Root).collect()
     }
 
+    /// Whether nothing is wrong with its leaves.
+    pub(super) fn is_well(&self) -> bool {
+        self.leaves().iter().all(|leaf| leaf.state == VdevState::Healthy && leaf.errors.is_none())
+    }
+
+    fn set_errors(&mut self, errors: &BTreeMap<Guid, VdevErrors>) {
+        self.errors = errors.get(&self.guid).copied().unwrap_or_default();
+        self.children.iter_mut().for_each(|child| child.set_errors(errors));
+    }
+
     /// The width that the names of this and all below need.
     pub(super) fn width(&self, pool: &str, flags: NameFlags, depth: usize) -> usize {
         let own = self.name(pool, flags).len() + depth;
@@ -212,6 +221,12 @@ impl Vdevs {
         Vdevs { root, l2cache: Vec::new(), spares: Vec::new() }
     }
 
+    /// What went wrong on them is this, whoever met it.
+    pub(super) fn set_errors(&mut self, errors: &BTreeMap<Guid, VdevErrors>) {
+        let aside = self.l2cache.iter_mut().chain(&mut self.spares);
+        aside.chain([&mut self.root]).for_each(|vdev| vdev.set_errors(errors));
+    }
+
     /// The vdev that an operand means, by guid, path or name; whether it is a spare or a cache.
     pub(super) fn find(pool: &Arc<Pool>, wanted: &str) -> Result<Option<(Vdev, bool)>, Failure> {
         let vdevs = Vdevs::of_pool(pool, &crate::pools::devices(pool))?;
@@ -261,8 +276,7 @@ fn make(config: &VdevConfig, status: &VdevStatus, tree: &VdevTree, devices: &Has
         guid: config.guid,
         state: status.state,
         aux: status.aux,
-        read_errors: status.read_errors,
-        checksum_errors: status.checksum_errors,
+        errors: status.errors,
         class: if config.is_log { Class::Logs } else { Class::Normal },
         path: devices.get(&config.guid).cloned().or_else(|| config.path.clone()),
         phys_path: text("phys_path"),
@@ -290,8 +304,7 @@ fn aside(list: &NvList, devices: &HashMap<Guid, String>) -> Vdev {
         guid,
         state: if there { VdevState::Healthy } else { VdevState::CantOpen },
         aux: if there { VdevAux::None } else { VdevAux::OpenFailed },
-        read_errors: 0,
-        checksum_errors: 0,
+        errors: VdevErrors::default(),
         class: Class::Normal,
         path: here.cloned().or_else(|| text(key::PATH)),
         phys_path: text("phys_path"),

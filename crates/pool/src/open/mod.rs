@@ -172,7 +172,9 @@ fn load(
     let config = shape.map_or(config, |shape| shape.config.clone());
     // the second look: through the MOS's tree
     let trusted = VdevConfig::parse(config.require_nvlist(key::VDEV_TREE).map_err(config_error)?)?;
-    let zio = Arc::new(Zio::new(Arc::new(open_tree(candidate, &trusted, &uberblock, shape)?), options.arc_bytes));
+    let tree = Arc::new(open_tree(candidate, &trusted, &uberblock, shape)?);
+    candidate.errors.follow(&tree);
+    let zio = Arc::new(Zio::new(tree, options.arc_bytes));
     let mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
     vdevs::load_mappings(&mos, &zio)?;
     let features = features::load(&mos, uberblock.version)?;

@@ -107,9 +107,10 @@ impl Spa {
     }
 }
 
-/// Forgets that vdevs were given up, below `vdev`.
+/// Forgets that vdevs were given up: `vdev` and all below, or the device with what is below it.
 fn forgive(vdev: &mut NvList, device: Option<u64>) {
-    if device.is_none() || device == vdev.get_u64(key::GUID) {
+    let device = device.filter(|device| Some(*device) != vdev.get_u64(key::GUID));
+    if device.is_none() {
         for state in [key::FAULTED, key::DEGRADED, key::AUX_STATE] {
             vdev.remove_all(state);
         }

@@ -199,7 +199,7 @@ impl Fill {
 
     fn read_good(&self, zio: &Zio, worker: &mut Worker, body: &mut [u8]) -> Result<(), zio::Error> {
         let Worker { window, split, split_of } = worker;
-        let cx = ReadCx { mode: ReadMode::Normal, source: window, heal: false };
+        let cx = ReadCx { mode: ReadMode::Normal, source: window, heal: false, counts: true };
         let Some(first) = self.part else { return zio.read_into(&self.bp, &self.bm, self.stage, &cx, body) };
         // parts come in order, and mostly in one chunk
         if *split_of != Some(self.bp) {

@@ -1,6 +1,7 @@
 //! Putting the tree of a pool together from the labels of its devices.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use base::{Guid, Txg};
 use nvlist::NvList;
@@ -99,6 +100,7 @@ fn pool(guid: Guid, devices: Vec<FoundDevice>, spares: &[FoundDevice], l2cache: 
         stale,
         spares: spares.to_vec(),
         l2cache: l2cache.to_vec(),
+        errors: Arc::default(),
     })
 }
 

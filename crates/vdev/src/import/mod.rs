@@ -19,6 +19,7 @@ use ondisk::label::key;
 use crate::Error;
 use crate::config::VdevConfig;
 use crate::device::Device;
+use crate::errors::PoolErrors;
 use crate::label::Label;
 
 /// The state of a pool, as its newest label tells it.
@@ -101,6 +102,8 @@ pub struct Candidate {
     pub spares: Vec<FoundDevice>,
     /// Cache devices that the scan met, as for spares.
     pub l2cache: Vec<FoundDevice>,
+    /// What goes wrong on its vdevs once it is opened.
+    pub errors: Arc<PoolErrors>,
 }
 
 impl Candidate {

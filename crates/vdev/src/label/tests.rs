@@ -333,7 +333,7 @@ fn a_disk_does_with_less_than_four_labels() {
             ..layout::offset(size, labels.end - 1).unwrap() + layout::LABEL_SIZE;
         let tree = bench.open_with(&[Wrong { bad, ..Wrong::default() }]);
         bench.commit(&tree, txg, true).unwrap();
-        assert!(tree.leaves()[0].write_errors.get() > 0);
+        assert!(tree.leaves()[0].errors.write.get() > 0);
         let found = read_labels(&bench.memories[0]);
         let new: Vec<usize> = found.iter().flatten().filter(|l| l.txg() == Txg(txg)).map(|l| l.index).collect();
         assert_eq!(new, (0..4).filter(|n| !labels.contains(n)).collect::<Vec<_>>());

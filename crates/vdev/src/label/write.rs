@@ -328,7 +328,7 @@ fn flush_data(tree: &VdevTree, txg: Txg) -> Result<Vec<(&Leaf, u64)>, Error> {
     let mut failed = None;
     for (leaf, _, failures) in &flushed {
         if leaf.is_unsettled(*failures) {
-            leaf.write_errors.add(1);
+            leaf.errors.write.add(1);
             leaf.miss(txg);
             failed = failed.or(Some(*leaf));
         }
@@ -425,6 +425,6 @@ fn settled(leaf: &Leaf, write: impl FnOnce(&dyn Device) -> Copies) -> bool {
     leaf.wrote();
     let flushed = leaf.flush().is_ok() && leaf.failed_flushes() == before;
     let failed = copies.iter().filter(|copy| copy.is_err()).count();
-    leaf.write_errors.add(failed as u64 + u64::from(!flushed));
+    leaf.errors.write.add(failed as u64 + u64::from(!flushed));
     flushed && failed < copies.len()
 }

@@ -33,7 +33,7 @@ impl<'a> Cell<'a> {
     /// How suspect the bytes in place are: old ones first, then those of leaves that were wrong before.
     pub(super) fn suspicion(&self) -> (Rank, u64) {
         let copy = self.used.and_then(|n| self.copies.get(n));
-        copy.map_or((Rank::Fresh, 0), |c| (c.rank, c.leaf.checksum_errors.get()))
+        copy.map_or((Rank::Fresh, 0), |c| (c.rank, c.leaf.errors.checksum.get()))
     }
 }
 

@@ -80,7 +80,9 @@ impl Repair<'_, '_> {
     }
 
     fn wrong(&self, leaf: &Leaf, column: &Column) -> crate::LeafFault {
-        leaf.checksum_errors.add(1);
+        if self.request.cx.counts {
+            leaf.errors.checksum.add(1);
+        }
         crate::LeafFault {
             leaf: leaf.guid(),
             kind: FaultKind::Checksum,

@@ -74,7 +74,7 @@ fn survive(
     absent.dedup();
     assert_eq!(blamed(FaultKind::Missing), absent, "{case}");
     for leaf in &touched {
-        assert!(tree.leaf(Guid(*leaf)).unwrap().checksum_errors.get() > 0);
+        assert!(tree.leaf(Guid(*leaf)).unwrap().errors.checksum.get() > 0);
     }
 }
 
@@ -321,7 +321,7 @@ fn a_leaf_that_missed_the_txg_is_the_last_resort() {
     let tree = bench.open();
     tree.set_dtl(Guid(LEAF_GUID + 1), missed(40, 60));
     assert!(read(&tree, &ReadCx::NORMAL, 0, Txg(50), &right).unwrap().is_clean());
-    assert_eq!(tree.leaf(Guid(LEAF_GUID + 1)).unwrap().checksum_errors.get(), 0);
+    assert_eq!(tree.leaf(Guid(LEAF_GUID + 1)).unwrap().errors.checksum.get(), 0);
     // it did not really miss it, and another disk is gone
     bench.disks[1].flip(column.offset, 1);
     bench.gone = vec![2];

@@ -202,7 +202,7 @@ impl VdevTree {
             };
             leaf.miss(txg);
             let errors = of_leaf.iter().filter(|m| m.1 == FaultKind::Io).count();
-            leaf.write_errors.add(errors as u64);
+            leaf.errors.write.add(errors as u64);
             let kind = if errors > 0 { FaultKind::Io } else { FaultKind::Missing };
             let len = of_leaf.iter().map(|m| m.3).sum();
             report.faults.push(LeafFault { leaf: leaf.guid(), kind, offset: first.2, len });
@@ -215,6 +215,9 @@ impl VdevTree {
             let lost: Vec<(u32, u64)> = of_block.iter().map(|f| (f.1, f.2)).collect();
             let mut planner = Planner { tree: self, txg, part: 0, plan: Plan::default(), lost: &lost };
             planner.block(number, block);
+            if let Some(top) = self.top(block.dva.vdev()) {
+                top.count_unwritable(planner.plan.errors.len() as u64);
+            }
             first_error = first_error.or(planner.plan.errors.into_iter().next());
         }
         match first_error {
@@ -251,7 +254,7 @@ impl VdevTree {
     /// [`Error::NoDevice`] if the leaf cannot be written at all, [`Error::Write`] if it fails now, which is counted.
     pub fn repair(&self, leaf: Guid, offset: u64, data: &[u8]) -> Result<(), Error> {
         let leaf = self.leaf(leaf).filter(|l| l.is_writable()).ok_or(Error::NoDevice { leaf })?;
-        leaf.write(offset, &[IoSlice::new(data)]).inspect_err(|_| leaf.write_errors.add(1))
+        leaf.write(offset, &[IoSlice::new(data)]).inspect_err(|_| leaf.errors.write.add(1))
     }
 
     /// The DTLs of the leaves that missed something since this was last asked: each is to be written to the pool, whole.

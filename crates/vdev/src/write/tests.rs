@@ -22,6 +22,7 @@ struct Watched {
     disk: Mutex<Disk>,
     writes: AtomicUsize,
     broken: AtomicBool,
+    unreadable: AtomicBool,
     bad: Mutex<Vec<Range<u64>>>,
     /// Flushes that began; they end when this is false.
     flushes: AtomicUsize,
@@ -38,7 +39,10 @@ impl Device for Watched {
         1 << 30
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.disk.lock().unwrap().read_at(offset, buf)
+        match self.unreadable.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("unreadable")),
+            false => self.disk.lock().unwrap().read_at(offset, buf),
+        }
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.write_vectored_at(offset, &[io::IoSlice::new(data)])
@@ -313,8 +317,8 @@ fn a_leaf_that_fails_is_noted_and_too_many_are_an_error() {
     let report = write(&tree, Txg(7), &blocks).unwrap();
     let kinds: Vec<_> = report.faults.iter().map(|f| (f.leaf.0 - LEAF_GUID, f.kind)).collect();
     assert_eq!(kinds, [(1, FaultKind::Io), (4, FaultKind::Missing)]);
-    assert!(tree.leaves()[1].write_errors.get() >= 1);
-    assert_eq!(tree.leaves()[4].write_errors.get(), 0);
+    assert!(tree.leaves()[1].errors.write.get() >= 1);
+    assert_eq!(tree.leaves()[4].errors.write.get(), 0);
     assert_eq!(tree.dirty_dtls(), [(Guid(101), missed(7, 8)), (Guid(104), missed(7, 8))]);
     read(&tree, ReadCx::NORMAL, Txg(7), &blocks).unwrap();
     // a third one, for one block only
@@ -334,6 +338,45 @@ fn a_leaf_that_fails_is_noted_and_too_many_are_an_error() {
     assert!(
         TestPool::new(mirror(0, 0..2), 2).open().write(Txg(1), &[BlockWrite { dva: dva(0), data: &[0; 512] }]).is_err()
     );
+}
+
+#[test]
+fn what_all_devices_together_fail_at_counts_for_their_vdev() {
+    let bench = Bench::new(vec![mirror(0, 0..2)], 2);
+    let tree = bench.without(&[]);
+    let log = PoolErrors::default();
+    log.follow(&tree);
+    // the mirror, its sides
+    let errors = || {
+        let status = tree.status();
+        assert!(status.errors.is_none());
+        let told = status.walk().skip(1).map(|vdev| (vdev.errors.read, vdev.errors.write, vdev.errors.checksum));
+        told.collect::<Vec<_>>()
+    };
+    let blocks = lay(&tree, 0, &[4096], Txg(7));
+    bench.disks[0].broken.store(true, Ordering::Relaxed);
+    write(&tree, Txg(7), &blocks).unwrap();
+    assert_eq!(errors(), [(0, 0, 0), (0, 1, 0), (0, 0, 0)]);
+    bench.disks[0].broken.store(false, Ordering::Relaxed);
+    write(&tree, Txg(8), &blocks).unwrap();
+    bench.flip(0, (4 << 20) + 7);
+    bench.disks[1].unreadable.store(true, Ordering::Relaxed);
+    read(&tree, ReadCx::NORMAL, Txg(8), &blocks).unwrap_err();
+    assert_eq!(errors(), [(1, 0, 0), (0, 1, 1), (1, 0, 0)]);
+    // wrong bytes are the fault of who holds them, and what was counted does not count again
+    bench.disks[1].unreadable.store(false, Ordering::Relaxed);
+    bench.flip(1, (4 << 20) + 7);
+    read(&tree, ReadCx { counts: false, ..ReadCx::SCRUB }, Txg(8), &blocks).unwrap_err();
+    assert_eq!(errors(), [(1, 0, 0), (0, 1, 1), (1, 0, 0)]);
+    read(&tree, ReadCx::NORMAL, Txg(8), &blocks).unwrap_err();
+    assert_eq!(errors(), [(1, 0, 0), (0, 1, 2), (1, 0, 1)]);
+    bench.disks.iter().for_each(|disk| disk.broken.store(true, Ordering::Relaxed));
+    write(&tree, Txg(9), &blocks).unwrap_err();
+    assert_eq!(errors(), [(1, 1, 0), (0, 2, 2), (1, 1, 1)]);
+    assert_eq!(log.figures().get(&Guid(LEAF_GUID)), Some(&VdevErrors { read: 0, write: 2, checksum: 2 }));
+    assert!(log.may_grow());
+    drop(tree);
+    assert!(!log.may_grow());
 }
 
 #[test]

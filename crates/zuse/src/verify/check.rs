@@ -96,7 +96,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, heal: bool, progress: &(dyn Fn(u64, u64) + Sync)) -> Tally {
     let source = WindowSource::new(WINDOW);
-    let cx = ReadCx { mode: ReadMode::Scrub, source: &source, heal: false };
+    // what is not right is looked at once more, and counts then
+    let cx = ReadCx { mode: ReadMode::Scrub, source: &source, heal: false, counts: false };
     let mut scratch = Scratch::default();
     let mut tally = Tally::default();
     let mut order: Vec<(u64, u32)> = Vec::new();

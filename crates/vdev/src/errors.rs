@@ -1,0 +1,129 @@
+//! How often vdevs failed, as `zpool status` shows it.
+//!
+//! A leaf counts what its device failed to read or write, and wrong bytes. A top-level vdev of several devices counts the blocks that it could not read
+//! or write because devices failed; where bytes were wrong, only leaves are to blame. The root counts nothing.
+//!
+//! OpenZFS: `vs_read_errors`, `vs_write_errors` and `vs_checksum_errors` of `vdev_stat_t`, as `zio_done` and `zio_checksum_verify` count them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::Guid;
+use base::counter::Counter;
+
+use crate::report::FaultKind;
+use crate::tree::{Shape, TopVdev, VdevTree};
+use crate::{Error, LeafFault};
+
+/// The counters of one vdev.
+#[derive(Debug, Default)]
+pub(crate) struct ErrorCounters {
+    pub(crate) read: Counter,
+    pub(crate) write: Counter,
+    pub(crate) checksum: Counter,
+}
+
+impl ErrorCounters {
+    pub(crate) fn figures(&self) -> VdevErrors {
+        VdevErrors { read: self.read.get(), write: self.write.get(), checksum: self.checksum.get() }
+    }
+}
+
+/// How often a vdev failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VdevErrors {
+    /// Reads that failed.
+    pub read: u64,
+    /// Writes that failed.
+    pub write: u64,
+    /// Reads that gave wrong bytes.
+    pub checksum: u64,
+}
+
+impl VdevErrors {
+    /// Whether there were none.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == VdevErrors::default()
+    }
+
+    /// These and `other` together.
+    pub fn add(&mut self, other: &VdevErrors) {
+        self.read = self.read.saturating_add(other.read);
+        self.write = self.write.saturating_add(other.write);
+        self.checksum = self.checksum.saturating_add(other.checksum);
+    }
+
+    /// What came since `before`.
+    #[must_use]
+    pub fn since(&self, before: &VdevErrors) -> VdevErrors {
+        VdevErrors {
+            read: self.read.saturating_sub(before.read),
+            write: self.write.saturating_sub(before.write),
+            checksum: self.checksum.saturating_sub(before.checksum),
+        }
+    }
+}
+
+/// The errors of the vdevs of a pool, whoever opened it; they outlive its trees.
+#[derive(Debug, Default)]
+pub struct PoolErrors(Mutex<Vec<(Guid, Arc<ErrorCounters>)>>);
+
+impl PoolErrors {
+    /// Takes notice of the vdevs of one more tree.
+    pub fn follow(&self, tree: &VdevTree) {
+        let leaves = tree.leaves().iter().map(|leaf| (leaf.guid(), leaf.errors.clone()));
+        let tops = tree.tops().iter().map(|top| (top.guid(), top.errors.clone()));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(leaves.chain(tops));
+    }
+
+    /// The vdevs that have failed until now.
+    #[must_use]
+    pub fn figures(&self) -> BTreeMap<Guid, VdevErrors> {
+        let mut sums: BTreeMap<Guid, VdevErrors> = BTreeMap::new();
+        for (guid, counters) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let figures = counters.figures();
+            if !figures.is_none() {
+                sums.entry(*guid).or_default().add(&figures);
+            }
+        }
+        sums
+    }
+
+    /// Whether a tree can still add to them.
+    #[must_use]
+    pub fn may_grow(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(_, one)| Arc::strong_count(one) > 1)
+    }
+}
+
+impl VdevTree {
+    /// What went wrong on a leaf, or on a top-level vdev.
+    pub(crate) fn errors_of(&self, guid: Guid) -> VdevErrors {
+        let top = || self.tops().iter().find(|top| top.guid() == guid).map(|top| &top.errors);
+        self.leaf(guid).map(|leaf| &leaf.errors).or_else(top).map(|errors| errors.figures()).unwrap_or_default()
+    }
+}
+
+impl TopVdev {
+    /// Counts a block that could not be read, if it was devices that failed (OpenZFS: `vdev_mirror_worst_error`, `vdev_raidz_worst_error`).
+    pub(crate) fn count_unreadable(&self, error: &Error) {
+        let any_failed = error.faults().iter().any(|fault: &LeafFault| fault.kind == FaultKind::Io);
+        let all_failed = matches!(error, Error::TooFewDevices { .. });
+        if any_failed && (all_failed || !matches!(self.shape, Shape::Striped(_))) && self.has_children() {
+            self.errors.read.add(1);
+        }
+    }
+
+    /// Counts blocks that could not be written because devices failed.
+    pub(crate) fn count_unwritable(&self, blocks: u64) {
+        if self.has_children() {
+            self.errors.write.add(blocks);
+        }
+    }
+
+    /// A leaf counts for itself.
+    fn has_children(&self) -> bool {
+        !self.config().children.is_empty()
+    }
+}
