@@ -31,7 +31,7 @@ type Opened = (PathBuf, Arc<dyn Device>);
 
 /// What pools that are written are told by the rooms above them.
 pub(crate) fn hooks() -> Hooks {
-    let held_elsewhere = Some(Arc::new(OtherCommands) as _);
+    let held_elsewhere = Some(Arc::new(OtherCommands::default()) as _);
     Hooks { used_by: Some(Arc::new(UsedByBonus)), held_elsewhere, ..Hooks::default() }
 }
 

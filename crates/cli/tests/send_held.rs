@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use support::Session;
@@ -87,6 +87,40 @@ fn a_file_system_is_not_changed_while_another_command_sends_it() {
     session.fails(&["zfs", "rollback", "tank/a@2"], 1, BUSY);
     rest(sending);
     assert_eq!(put().code, 0);
+}
+
+/// A command that writes a file for as long as its input comes; by now it has opened the file system.
+fn writing(session: &Session, path: &str, bytes: &[u8]) -> Child {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_zuse"))
+        .args(["put", path])
+        .env("ZUSE_STATE", session.state())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.as_mut().unwrap().write_all(bytes).unwrap();
+    child
+}
+
+#[test]
+fn a_file_system_that_another_command_has_open_is_not_sent() {
+    let (session, _dir, bytes) = pool();
+    let alone = whole(&session, &["zfs", "send", "tank/a/b"]);
+    let mut writes = writing(&session, "tank/a:/file", &bytes);
+    let busy = "warning: cannot send 'tank/a': target is busy; if a filesystem, it must not be mounted";
+    session.fails(&["zfs", "send", "tank/a"], 1, busy);
+    session.fails(&["zfs", "send", "-i", "@1", "tank/a"], 1, busy);
+    // its snapshots are, and others
+    assert!(whole(&session, &["zfs", "send", "tank/a@1"]) != alone);
+    assert!(whole(&session, &["zfs", "send", "tank/a/b"]) == alone);
+    drop(writes.stdin.take());
+    assert!(writes.wait().unwrap().success());
+    whole(&session, &["zfs", "send", "tank/a"]);
+    // a command that was killed has nothing open
+    let mut writes = writing(&session, "tank/a/b:/file", &bytes);
+    session.fails(&["zfs", "send", "tank/a/b"], 1, "target is busy");
+    writes.kill().unwrap();
+    writes.wait().unwrap();
+    whole(&session, &["zfs", "send", "tank/a/b"]);
 }
 
 #[test]

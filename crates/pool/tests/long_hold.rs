@@ -127,6 +127,7 @@ struct Others {
     held: Mutex<BTreeSet<u64>>,
     frozen: Arc<Mutex<usize>>,
     unfrozen_looks: Mutex<usize>,
+    opened: Mutex<BTreeSet<u64>>,
 }
 
 struct Frozen(Arc<Mutex<usize>>);
@@ -147,6 +148,10 @@ impl HeldElsewhere for Others {
         *self.frozen.lock().unwrap() += 1;
         Box::new(Frozen(self.frozen.clone()))
     }
+
+    fn opened(&self, _pool: Guid, id: u64) {
+        self.opened.lock().unwrap().insert(id);
+    }
 }
 
 #[test]
@@ -157,6 +162,9 @@ fn what_another_process_reads_is_not_destroyed() {
     live.file("t/a", 300_000, 1);
     let (snap, head) = (snapshot(&live, "t/a@1"), live.view().dataset("t/a").unwrap());
     clone(&live, "t/a@1", "t/b");
+    // what was opened here is told to the others, and nothing else
+    let opened = |name| others.opened.lock().unwrap().contains(&live.view().dataset(name).unwrap().id());
+    assert!(opened("t/a") && !opened("t/b"));
     *others.held.lock().unwrap() = [snap.id(), head.id()].into();
     *others.unfrozen_looks.lock().unwrap() = 0;
     busy(live.spa.promote("t/b"));

@@ -20,7 +20,7 @@ use super::select::{self, said};
 use super::words::{errno, of_errno};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::long_holds::Looking;
+use crate::long_holds::{Held, Looking};
 use crate::names::{self, Types};
 use crate::pools;
 
@@ -194,6 +194,23 @@ impl Start {
 /// What is sent is held from before it is looked up, so that nobody destroys it; what is not sent is not.
 fn looking(options: &Options, dataset: &str) -> Option<Looking> {
     if options.dry { None } else { Looking::at(dataset) }
+}
+
+/// Holds what was looked up. A head that another command has open is not sent (OpenZFS: `dsl_dataset_own`); else it is looked up again, for it may have
+/// changed until it was held.
+fn held(looking: Option<Looking>, to: Dataset) -> Result<(Option<Held>, Dataset), Failure> {
+    let held = looking.and_then(|looking| looking.hold([&to]));
+    let Some(own) = held.as_ref().filter(|_| !to.is_snapshot()) else { return Ok((held, to)) };
+    let name = to.name();
+    if own.is_open_elsewhere(&to) {
+        let why = "target is busy; if a filesystem, it must not be mounted";
+        return Err(failed(format!("warning: cannot send '{name}': {why}")));
+    }
+    pools::look_again();
+    let gone = || failed(format!("cannot open '{name}': dataset does not exist"));
+    let pool = pools::of_dataset(name)?.ok_or_else(gone)?;
+    let now = pool.dataset_by_id(to.id()).map_err(|e| failed(said(&e, name)))?;
+    Ok((held, now))
 }
 
 /// Standard output without a buffer: what is written to it comes in megabytes.

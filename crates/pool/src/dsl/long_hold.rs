@@ -2,7 +2,7 @@
 //!
 //! A hold is in memory, and ends with who has it; it is not one of the tags that users give ([`Spa::hold`]). A head that is held is owned: nobody
 //! opens it for a change, nor may it have changes that are not on disk (OpenZFS: `dsl_dataset_own`). Other processes, that read the pool from its
-//! devices, tell of their holds in a way that this room does not know: [`HeldElsewhere`], a hook.
+//! devices, tell of their holds, and are told of the heads that are open here, in a way that this room does not know: [`HeldElsewhere`], a hook.
 //!
 //! A sync task that destroys a snapshot *dooms* it first: whoever comes to hold it from then on is told that it is gone. By the end of the task the
 //! MOS says so itself.
@@ -22,7 +22,7 @@ use crate::dsl::lookup::{Live, refused};
 use crate::spa::Spa;
 use crate::{Dataset, Error};
 
-/// What other processes read, of a pool that is written here.
+/// What other processes read, of a pool that is written here, and what they are told of it.
 pub trait HeldElsewhere: Send + Sync {
     /// Whether another process holds the dataset in object `id` of the pool. (Its guid would not tell: a snapshot that was received has that of the one
     /// that was sent.)
@@ -30,6 +30,9 @@ pub trait HeldElsewhere: Send + Sync {
     /// Until what it gives is dropped, no other process comes to hold anything in the pool: what is looked at and then destroyed is so on disk before
     /// it could be held.
     fn freeze(&self, pool: Guid) -> Box<dyn Any>;
+    /// The head in object `id` is open for changes from now on, until this is dropped, which it is when the pool is closed: no other process is to read
+    /// it as it is. Told before it is asked whether one does.
+    fn opened(&self, pool: Guid, id: u64);
 }
 
 /// The long holds on datasets of a pool, by their objects.

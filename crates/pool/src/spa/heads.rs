@@ -222,6 +222,9 @@ impl Spa {
             if own != dir && !mos.is_below(own, dir)? {
                 continue;
             }
+        if let Some(others) = self.held_elsewhere() {
+            others.opened(self.guid(), objset.id());
+        }
             let policy = self.policy_of(mos, own)?;
             let mut now = head.policy.write();
             *now = WritePolicy { uncached: now.uncached, ..policy };

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use stream::package::{Gathered, What, conclusion, header};
 
-use super::{Options, Start, Stream, line, looking, output, start, stream_to, tell, total};
+use super::{Options, Start, Stream, held, line, looking, output, start, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::zfs::select;
@@ -13,11 +13,11 @@ pub(super) fn run(options: Options, name: &str) -> Outcome {
     let from = options.from.as_deref().map(|from| full_name(from, name));
     let looking = looking(&options, name);
     let to = select::open_dataset(name, Types::ALL)?;
+    let (_held, to) = held(looking, to)?;
     let start = match &from {
         Some(from) => start(from, &to)?,
         None => Start::Nothing,
     };
-    let _held = looking.and_then(|looking| looking.hold([&to]));
     let package = options.props || options.holds || options.backup;
     let opening = if package { Some(opening(&options, &to)?) } else { None };
     let mut size = 0;

@@ -5,7 +5,7 @@ use nvlist::NvList;
 use pool::Dataset;
 use stream::send::{ResumeAt, Saved, SendFlags};
 
-use super::{Options, Start, Stream, line, looking, output, stream_to, tell, total};
+use super::{Options, Start, Stream, held, line, looking, output, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 use crate::pools;
@@ -29,7 +29,7 @@ pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outco
     let looking = looking(options, name);
     let head = select::open_dataset(name, Types::HEADS)?;
     let receiving = receiving(&head).map_err(|e| cannot(&e.to_string()))?;
-    let _held = looking.and_then(|looking| looking.hold([&receiving]));
+    let (_held, receiving) = held(looking, receiving)?;
     let state = receiving.resume_state().map_err(|e| cannot(&e.to_string()))?;
     let Some(mut list) = state else { return Err(failed("")) };
     let (mut object, mut offset, mut bytes) = (0, 0, 0);
