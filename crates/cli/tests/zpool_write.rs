@@ -357,6 +357,47 @@ fn features_are_enabled_later() {
 }
 
 #[test]
+fn a_pool_of_version_28_is_changed_and_then_gets_features() {
+    let session = Session::on_copy("legacy-a");
+    let (images, pool) = (session.images(), session.pool());
+    let judged_and_back = || {
+        session.ok(&["zpool", "export", &pool]);
+        no_leaks(Path::new(&images), &pool);
+        session.ok(&["zpool", "import", "-d", &images, &pool]);
+    };
+    session.ok(&["zpool", "import", "-d", &images, "-f", &pool]);
+    session.ok(&["zfs", "create", &format!("{pool}/new")]);
+    for name in ["a", "b", "c"] {
+        session.ok(&["mkdir", &format!("{pool}/new:/{name}")]);
+        session.ok(&["zfs", "snapshot", &format!("{pool}/new@{name}")]);
+    }
+    session.ok(&["zfs", "destroy", &format!("{pool}/new@b")]);
+    session.ok(&["zfs", "clone", &format!("{pool}/new@c"), &format!("{pool}/clone")]);
+    session.ok(&["zfs", "promote", &format!("{pool}/clone")]);
+    judged_and_back();
+    assert_eq!(session.ok(&["zpool", "get", "-H", "-o", "value", "version", &pool]), "28\n");
+
+    session.ok(&["zpool", "set", "compatibility=legacy", &pool]);
+    let refused = session.run(&["zpool", "upgrade", &pool]);
+    assert_eq!(refused.err, "Upgrade not performed because 'compatibility' property set to 'legacy'.\n");
+    session.ok(&["zpool", "set", "compatibility=off", &pool]);
+    let upgraded = session.ok(&["zpool", "upgrade", &pool]);
+    let first = format!(
+        "This system supports ZFS pool feature flags.\n\n\
+         Successfully upgraded '{pool}' from version 28 to feature flags.\n\
+         Enabled the following features on '{pool}':\n  async_destroy\n"
+    );
+    assert!(upgraded.starts_with(&first), "{upgraded}");
+    assert_eq!(session.ok(&["zpool", "get", "-H", "-o", "value", "version", &pool]), "-\n");
+    session.ok(&["zfs", "create", "-o", "compression=zstd", "-o", "checksum=blake3", &format!("{pool}/newer")]);
+    session.ok(&["mkdir", &format!("{pool}/newer:/d")]);
+    session.ok(&["zfs", "destroy", "-R", &format!("{pool}/clone@c")]);
+    judged_and_back();
+    assert_eq!(session.ok(&["zpool", "get", "-H", "-o", "value", "feature@blake3", &pool]), "active\n");
+    assert!(session.ok(&["zpool", "history", "-i", &pool]).contains("set version=5000"));
+}
+
+#[test]
 fn a_scrub_is_recorded() {
     let lab = Lab::new();
     lab.create("tank raidz /a /b /c");

@@ -112,28 +112,25 @@ fn missing(pool: &Pool) -> Result<Vec<&'static str>, Failure> {
 /// Enables what can be; whether that was anything.
 fn upgrade(record: &Imported, tell: bool) -> Result<bool, Failure> {
     let pool = pools::open(record)?;
-    if pool.version() < VERSION_FEATURES {
-        return Err(failed(format!(
-            "cannot set property for '{}': pools without feature flags are not upgraded by this version of Zuse",
-            record.name
-        )));
+    let old = pool.version();
+    if old < VERSION_FEATURES && pool.config().get_str("compatibility") == Some("legacy") {
+        return Err(failed("Upgrade not performed because 'compatibility' property set to 'legacy'."));
     }
     let wanted = missing(&pool)?;
-    if wanted.is_empty() {
+    if wanted.is_empty() && old == VERSION_FEATURES {
         if tell {
             println!("Pool '{}' already has all supported and requested features enabled.", record.name);
         }
         return Ok(false);
     }
-    let doing = format!("cannot set property for '{}'", record.name);
-    writable::change(record, &doing, |spa| {
-        for name in &wanted {
-            spa.set_prop(&format!("feature@{name}"), pool::Value::String("enabled".to_owned()))?;
-        }
-        Ok(())
-    })?;
-    println!("Enabled the following features on '{}':", record.name);
-    wanted.iter().for_each(|name| println!("  {name}"));
+    writable::change(record, &format!("cannot set property for '{}'", record.name), |spa| spa.upgrade(&wanted))?;
+    if old < VERSION_FEATURES {
+        println!("Successfully upgraded '{}' from version {old} to feature flags.", record.name);
+    }
+    if !wanted.is_empty() {
+        println!("Enabled the following features on '{}':", record.name);
+        wanted.iter().for_each(|name| println!("  {name}"));
+    }
     println!();
     Ok(true)
 }

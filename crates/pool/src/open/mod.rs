@@ -34,6 +34,7 @@ pub(crate) use vdevs::alloc_biases;
 use crate::feature::FeatureState;
 use crate::mos::Mos;
 use crate::names::Names;
+use crate::spa::create::CHECKSUM_SALT;
 use crate::{Error, LoadInfo, Pool};
 
 /// States that are tried before the pool is given up.
@@ -180,7 +181,7 @@ fn load(
     let features = features::load(&mos, uberblock.version)?;
     let active = |name: &str| features::is_active(&features, name);
     zio.set_dynamic_gang(active("dynamic_gang_header"));
-    if let Some(salt) = mos.directory.lookup("org.illumos:checksum_salt")? {
+    if let Some(salt) = mos.directory.lookup(CHECKSUM_SALT)? {
         let salt = salt.as_bytes().and_then(|b| b.try_into().ok());
         zio.set_salt(salt.ok_or_else(|| Error::corrupt(1, "the checksum salt has a wrong length"))?);
     }

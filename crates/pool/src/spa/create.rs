@@ -28,7 +28,9 @@ use crate::{Error, OpenOptions};
 /// The txg that makes a pool.
 pub(crate) const TXG_INITIAL: Txg = vdev::create::TXG_INITIAL;
 /// The version of pools with features.
-const VERSION: u64 = 5000;
+pub(crate) const VERSION: u64 = 5000;
+/// Where the salt of checksums stands in the MOS directory.
+pub(crate) const CHECKSUM_SALT: &str = "org.illumos:checksum_salt";
 /// Blocks of the list of what is freed in the background: the largest of old.
 const FREE_BPOBJ_BLOCK: u64 = 128 << 10;
 /// Blocks of the list of deferred frees.
@@ -196,10 +198,7 @@ impl Spa {
         let sync_bpobj = Bpobj::create(&mos, tx, SYNC_BPOBJ_BLOCK)?;
         mos.object(sync_bpobj)?.set_compress(tx, codec::Compress::Off as u8)?;
         zap.add_u64(tx, super::frees::SYNC_BPOBJ, sync_bpobj)?;
-        let mut salt = [0; 32];
-        self.env().fill_random(&mut salt);
-        zap.add_value(tx, "org.illumos:checksum_salt", &ZapValue::from_bytes(&salt))?;
-        self.zio.set_salt(salt);
+        self.put_salt(&zap, tx)?;
         self.aux_list(&mos, tx, key::SPARES, spares)?;
         self.aux_list(&mos, tx, key::L2CACHE, l2cache)?;
         self.construct_zaps(&mos, tx)?;
@@ -207,6 +206,15 @@ impl Spa {
         for (name, value) in &options.props {
             self.put_prop(&mos, tx, name, value)?;
         }
+        Ok(())
+    }
+
+    /// Gives the pool the salt that its checksums take.
+    pub(crate) fn put_salt(&self, root: &Zap, tx: &Tx) -> Result<(), Error> {
+        let mut salt = [0; 32];
+        self.env().fill_random(&mut salt);
+        root.add_value(tx, CHECKSUM_SALT, &ZapValue::from_bytes(&salt))?;
+        self.zio.set_salt(salt);
         Ok(())
     }
 

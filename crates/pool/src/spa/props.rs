@@ -8,7 +8,7 @@ use ondisk::label::key;
 
 use crate::mos::Mos;
 use crate::spa::Spa;
-use crate::spa::create::stored;
+use crate::spa::create::{CHECKSUM_SALT, VERSION, stored};
 use crate::{Error, Value, feature, prop};
 
 impl Spa {
@@ -21,21 +21,34 @@ impl Spa {
         self.sync_task(move |cx| cx.spa.put_prop(cx.mos, cx.tx, &name, &value))
     }
 
-    /// Enables all features that `zpool upgrade` enables; gives those that were new.
+    /// Gives a pool of a version before features its lists of features, and enables those of these names, in one txg; gives the version that it
+    /// had.
     ///
     /// # Errors
-    /// When the pool is suspended.
-    pub fn upgrade(self: &Arc<Self>) -> Result<Vec<&'static str>, Error> {
-        self.sync_task(|cx| {
-            let mut new = Vec::new();
-            for def in feature::FEATURES.iter().filter(|def| !def.not_by_upgrade()) {
-                if super::features::refcount(cx.mos, def)?.is_none() {
-                    cx.spa.feature_enable(cx.mos, cx.tx, def)?;
-                    new.push(def.name);
-                }
+    /// [`Error::Features`] for a name that is none; when the pool is suspended.
+    pub fn upgrade(self: &Arc<Self>, names: &[&str]) -> Result<u64, Error> {
+        let names: Vec<String> = names.iter().map(|name| format!("feature@{name}")).collect();
+        self.sync_task(move |cx| {
+            let old = cx.spa.uberblock().version;
+            if old < VERSION {
+                cx.spa.start_features(cx.mos, cx.tx)?;
             }
-            Ok(new)
+            for name in &names {
+                cx.spa.put_prop(cx.mos, cx.tx, name, &Value::String("enabled".to_owned()))?;
+            }
+            Ok(old)
         })
+    }
+
+    /// From this txg on the pool has feature flags (OpenZFS: `spa_sync_version`, `spa_sync_upgrades`).
+    fn start_features(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        super::features::create_lists(mos, tx)?;
+        if mos.directory.lookup(CHECKSUM_SALT)?.is_none() {
+            self.put_salt(&mos.root_zap()?, tx)?;
+        }
+        self.edit_config(|nv| nv.insert(key::VERSION, VERSION));
+        self.uberblock.lock().version = VERSION;
+        self.log_internal(mos, tx, "set", &format!("version={VERSION}"))
     }
 
     pub(crate) fn put_prop(&self, mos: &Mos, tx: &Tx, name: &str, value: &Value) -> Result<(), Error> {
