@@ -45,8 +45,8 @@ pub use cursor::BlockCursor;
 pub use destroyed::{DESTROYED_OBJSET, Ended, walk_destroyed};
 pub use error::Error;
 pub use live::{
-    BlockOwner, NewObject, NoOwner, Owner, RawObjset, RedundantMetadata, Settled, SyncCx, SyncedBlock, Tx, TxHold,
-    UsedBy, WritePolicy,
+    BlockOwner, NewObject, NoOwner, Owner, PrimaryCache, RawObjset, RedundantMetadata, Settled, SyncCx, SyncedBlock,
+    Tx, TxHold, UsedBy, WritePolicy,
 };
 pub use object::Object;
 pub use objset::{Objects, Objset, Special};

@@ -41,7 +41,7 @@ pub(crate) use read::{LiveCache, Seen};
 pub(crate) use state::Live;
 
 pub use cx::{BlockOwner, NewObject, NoOwner, Owner, SyncCx, UsedBy};
-pub use policy::{RedundantMetadata, WritePolicy};
+pub use policy::{PrimaryCache, RedundantMetadata, WritePolicy};
 pub use raw::RawObjset;
 pub use settled::Settled;
 pub use sync_block::SyncedBlock;

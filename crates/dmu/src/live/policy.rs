@@ -18,6 +18,18 @@ pub enum RedundantMetadata {
     None,
 }
 
+/// What the cache keeps of a dataset (property `primarycache`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PrimaryCache {
+    /// All of it.
+    #[default]
+    All,
+    /// What is no content of files or volumes.
+    Metadata,
+    /// Nothing.
+    None,
+}
+
 /// Indirect blocks from this level on have one copy more under `redundant_metadata=most` (OpenZFS:
 /// `zfs_redundant_metadata_most_ditto_level`).
 const MOST_DITTO_LEVEL: u8 = 2;
@@ -53,7 +65,9 @@ pub struct WritePolicy {
     pub hole_birth: bool,
     /// Data blocks up to this many bytes go to the special class; 0 for none (property `special_small_blocks`).
     pub special_small: u64,
-    /// Data does not stay in the cache once it is written: nobody is about to read it (OpenZFS: `DMU_UNCACHEDIO`, and its *lightweight* writes).
+    /// What stays in the cache once it is written.
+    pub primary_cache: PrimaryCache,
+    /// Data does not in any case: nobody is about to read it (OpenZFS: `DMU_UNCACHEDIO`, and its *lightweight* writes).
     pub uncached: bool,
 }
 
@@ -89,6 +103,11 @@ impl WritePolicy {
             Some(dn) if !metadata => self.data(dn, &mut props),
             _ => self.metadata(object_type, level, spill, &mut props),
         }
+        props.cache = match self.primary_cache {
+            PrimaryCache::All => metadata || !self.uncached,
+            PrimaryCache::Metadata => metadata,
+            PrimaryCache::None => false,
+        };
         if self.encrypt {
             if object_type.is_encrypted() {
                 props.copies = props.copies.min(DVAS - 1);
@@ -146,7 +165,6 @@ impl WritePolicy {
         props.nopwrite =
             self.nopwrite && props.dedup.is_none() && for_nopwrite(props.checksum) && props.compress != Compress::Off;
         props.gang_copies += u8::from(self.redundant_metadata == RedundantMetadata::All);
-        props.cache = !self.uncached;
     }
 }
 
@@ -167,6 +185,7 @@ impl Default for WritePolicy {
             embed: true,
             hole_birth: true,
             special_small: 0,
+            primary_cache: PrimaryCache::All,
             uncached: false,
         }
     }

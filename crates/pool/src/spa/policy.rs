@@ -1,7 +1,7 @@
 //! How a dataset's blocks are written, by its properties (OpenZFS: `checksum_changed_cb` and the like).
 
 use codec::{ChecksumKind, Compress};
-use dmu::{RedundantMetadata, WritePolicy};
+use dmu::{PrimaryCache, RedundantMetadata, WritePolicy};
 use ondisk::dsl::dir_keys;
 
 use crate::Error;
@@ -52,6 +52,11 @@ impl Spa {
             },
             encrypt: mos.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.is_some(),
             special_small: number("special_small_blocks")?,
+            primary_cache: match number("primarycache")? {
+                0 => PrimaryCache::None,
+                1 => PrimaryCache::Metadata,
+                _ => PrimaryCache::All,
+            },
             ..plain
         })
     }
