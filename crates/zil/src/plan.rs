@@ -168,14 +168,17 @@ pub(crate) fn windows(bytes: &[u64]) -> Vec<Range<usize>> {
 /// Which records of a window are writes all of whose bytes are written again. `block` tells the size of an object's blocks if that is settled.
 pub(crate) fn superseded(steps: &[Step<'_, '_>], block: impl Fn(u64) -> Option<u64>) -> HashSet<usize> {
     // sizes are asked for only where it matters: that may be a read
-    let candidates = covered(steps, &|_, _| true);
+    let candidates = covered(steps, &|_| Some(1));
     let objects: HashSet<u64> = candidates.iter().filter_map(|n| steps.get(*n)?.lane()).collect();
     let sizes: HashMap<u64, u64> = objects.into_iter().filter_map(|id| Some((id, block(id)?))).collect();
-    covered(steps, &|object, bytes| sizes.get(&object).is_some_and(|size| is_whole(bytes, *size)))
+    if sizes.is_empty() {
+        return HashSet::new();
+    }
+    covered(steps, &|object| sizes.get(&object).copied())
 }
 
-/// Writes all of whose bytes are within one later write that `counts`.
-fn covered(steps: &[Step<'_, '_>], counts: &dyn Fn(u64, &Range<u64>) -> bool) -> HashSet<usize> {
+/// Writes all of whose bytes are within one later write of whole blocks. `block` tells how large these are; nothing of objects that do not count.
+fn covered(steps: &[Step<'_, '_>], block: &dyn Fn(u64) -> Option<u64>) -> HashSet<usize> {
     let mut found = HashSet::new();
     // later writes up to the next fence, by object
     let mut later: HashMap<u64, Vec<Range<u64>>> = HashMap::new();
@@ -184,6 +187,7 @@ fn covered(steps: &[Step<'_, '_>], counts: &dyn Fn(u64, &Range<u64>) -> bool) ->
             later.clear();
             continue;
         };
+        let Some(size) = block(object) else { continue };
         let Some(bytes) = bytes_of(step) else {
             later.remove(&object);
             continue;
@@ -191,7 +195,7 @@ fn covered(steps: &[Step<'_, '_>], counts: &dyn Fn(u64, &Range<u64>) -> bool) ->
         let writes = later.entry(object).or_default();
         if writes.iter().any(|write| write.start <= bytes.start && bytes.end <= write.end) {
             found.insert(n);
-        } else if writes.len() < LATER_MAX && counts(object, &bytes) {
+        } else if writes.len() < LATER_MAX && is_whole(&bytes, size) {
             writes.push(bytes);
         }
     }

@@ -21,6 +21,8 @@ const THREAD_NS: u64 = 200_000;
 const MEAN_OF: u64 = 32;
 /// Work that takes longer than this waits for devices.
 const QUICK_NS: u64 = 50_000;
+/// So many quick pieces are told of together.
+const TOLD: usize = 16;
 /// After so many pieces it is known whether they are quick.
 const TRIED: usize = 128;
 
@@ -32,10 +34,15 @@ impl Pace {
     /// A piece of work that began at `begun` is done. Gives the nanoseconds that it took.
     pub(crate) fn saw(&self, begun: Instant) -> u64 {
         let took = begun.elapsed().as_nanos() as u64;
+        self.saw_many(1, took);
+        took
+    }
+
+    /// So many pieces of work are done, in `took` nanoseconds together.
+    fn saw_many(&self, count: u64, took: u64) {
         let mean = self.0.load(Ordering::Relaxed);
         // who is overtaken here is not counted
-        self.0.store(mean - mean / MEAN_OF + took / MEAN_OF, Ordering::Relaxed);
-        took
+        self.0.store(mean - mean / MEAN_OF * count.min(MEAN_OF) + took / MEAN_OF, Ordering::Relaxed);
     }
 
     /// Whether it did not wait for devices.
@@ -48,6 +55,36 @@ impl Pace {
         let (mean, cores) = (self.0.load(Ordering::Relaxed), base::tasks::width() as u64);
         let useful = (mean / CORE_NS).max(cores).min(mean.saturating_mul(left as u64) / THREAD_NS);
         usize::try_from(useful).unwrap_or(usize::MAX).min(left).min(most).max(1)
+    }
+}
+
+/// What one thread did, before it tells the others: a word that all write with each piece costs more than a quick piece does.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    count: usize,
+    spent_ns: u64,
+    last: Instant,
+}
+
+impl Tally {
+    /// From now on.
+    pub(crate) fn new() -> Tally {
+        Tally { count: 0, spent_ns: 0, last: Instant::now() }
+    }
+
+    /// A piece is done. Gives how many have been since it told last, if it is time to tell: after some that are quick, or one that is not.
+    pub(crate) fn did(&mut self, pace: &Pace) -> Option<usize> {
+        let now = Instant::now();
+        self.spent_ns += now.duration_since(self.last).as_nanos() as u64;
+        (self.count, self.last) = (self.count + 1, now);
+        (self.count >= TOLD || self.spent_ns >= QUICK_NS).then(|| self.tell(pace))
+    }
+
+    /// Tells what was not told yet.
+    pub(crate) fn tell(&mut self, pace: &Pace) -> usize {
+        let count = std::mem::take(&mut self.count);
+        pace.saw_many(count as u64, std::mem::take(&mut self.spent_ns));
+        count
     }
 }
 

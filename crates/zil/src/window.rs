@@ -14,7 +14,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::plan::{Joins, Lanes};
-use crate::pump;
+use crate::pump::{self, Tally};
 use crate::replay::{Due, Replay, Replayer};
 
 /// Of quick records, so many lanes that can begin are worth a thread.
@@ -142,10 +142,13 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
             if self.state.lock().lost.is_some() {
                 break;
             }
+            let begun = Instant::now();
             if self.one(n, due).is_err() {
                 fence = Some(n);
                 break;
             }
+            self.replay.pace.saw(begun);
+            self.did.fetch_add(1, Ordering::Relaxed);
             n += 1;
         }
         self.changed.notify_all();
@@ -198,12 +201,17 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
         };
         drop(state);
         let mut under_way = UnderWay { crew: self, object, good: false };
+        let mut tally = Tally::new();
         under_way.good = lane.into_iter().all(|n| {
             let Some(due) = self.now.get(n) else { return false };
             let done = self.one(n, due).or_else(|_| self.one(n, due)).map_err(|error| self.lose(n, error));
-            self.grow(scope);
+            if let Some(count) = tally.did(&self.replay.pace) {
+                self.did.fetch_add(count, Ordering::Relaxed);
+                self.grow(scope);
+            }
             done.is_ok()
         });
+        self.did.fetch_add(tally.tell(&self.replay.pace), Ordering::Relaxed);
         drop(under_way);
         self.state.lock()
     }
@@ -224,10 +232,6 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
     }
 
     fn one(&self, n: usize, due: &Due<'d>) -> Result<(), R::Error> {
-        let begun = Instant::now();
-        let done = self.replay.one(self.place, due, self.superseded.contains(&n));
-        self.replay.pace.saw(begun);
-        self.did.fetch_add(1, Ordering::Relaxed);
-        done
+        self.replay.one(self.place, due, self.superseded.contains(&n))
     }
 }
