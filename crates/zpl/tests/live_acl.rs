@@ -59,6 +59,13 @@ fn posix_lists_and_modes_go_together() {
     zfs.set_xattr(&ROOT, id, ACCESS, &small.encode(), XattrMode::Set).unwrap();
     assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), 61);
     assert_eq!(zfs.getattr(id).unwrap().mode, 0o100_644);
+    // without the attribute, and not by another list, the mode stays what the mask made of it; so does OpenZFS (`zpl_set_posix_acl`)
+    let id = make(&zfs, zfs.fs().root(), "g", Kind::File, 0o604);
+    zfs.set_xattr(&ROOT, id, ACCESS, &some_list().encode(), XattrMode::Set).unwrap();
+    zfs.remove_xattr(&ROOT, id, ACCESS).unwrap();
+    assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), 61);
+    assert_eq!(zfs.getattr(id).unwrap().mode, 0o100_760);
+    zfs.remove_xattr(&ROOT, id, ACCESS).unwrap();
     assert_eq!(errno(zfs.set_xattr(&ROOT, id, ACCESS, b"no list", XattrMode::Set)), 22);
     assert_eq!(errno(zfs.set_xattr(&ROOT, id, DEFAULT, &some_list().encode(), XattrMode::Set)), 13);
     drop(zfs);
