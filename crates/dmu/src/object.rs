@@ -139,6 +139,18 @@ impl Object {
         maxblkid.saturating_add(1)
     }
 
+    /// Data blocks that can be there: one for each id, but no more than the pool has room for. Whoever believes a length bounds it by this.
+    #[must_use]
+    pub fn most_blocks(&self) -> u64 {
+        self.nblocks().min(self.zio().most_blocks())
+    }
+
+    /// Bytes of [`Object::most_blocks`].
+    #[must_use]
+    pub fn most_bytes(&self) -> u64 {
+        self.most_blocks().saturating_mul(self.block_size())
+    }
+
     /// Block `blkid`; `None` for a hole or beyond the end.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
 use zio::{Bookmark, Buf, Zio};
 
 use crate::live::Live;
-use crate::tree::{Child, MAX_EMPTY_BLOCKS, SharedCache, Tree, most_blocks};
+use crate::tree::{Child, MAX_EMPTY_BLOCKS, SharedCache, Tree};
 
 use crate::{BlockCursor, Error, Object};
 
@@ -226,7 +226,7 @@ impl Objset {
     pub fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
         let phys = self.root().phys.clone();
         let meta = Object::new(self.clone(), Special::MetaDnode.id(), phys.meta_dnode.clone());
-        Objects { cursor: BlockCursor::new(meta), next: Some(first.max(1)), block: None, left: most_blocks(&self.zio) }
+        Objects { cursor: BlockCursor::new(meta), next: Some(first.max(1)), block: None, left: self.zio.most_blocks() }
     }
 
     /// Objects that a block of dnodes has room for; 0 in a set without a meta-dnode.

@@ -102,10 +102,15 @@ impl Disk {
 
     /// The device, ready to be read.
     pub(crate) fn zio(self) -> Arc<Zio> {
+        let size = image_size(self.data.len());
+        self.zio_of((size - (4 << 20)) as u64)
+    }
+
+    /// The same in a pool that claims to have `asize` bytes.
+    pub(crate) fn zio_of(self, asize: u64) -> Arc<Zio> {
         let mut image = vec![0; VDEV_LABEL_START_SIZE as usize];
         image.extend(self.data);
-        image.resize(image.len().next_multiple_of(256 << 10) + (1 << 20), 0);
-        let asize = (image.len() - (4 << 20)) as u64;
+        image.resize(image_size(image.len() - VDEV_LABEL_START_SIZE as usize), 0);
         let tree = VdevTree::of_one(Arc::new(MemoryDevice::new(image)), asize).unwrap();
         Arc::new(Zio::new(Arc::new(tree), 1 << 20))
     }
@@ -114,6 +119,11 @@ impl Disk {
     pub(crate) fn open(self, root: &BlkPtr) -> Arc<Objset> {
         Objset::open(self.zio(), 5, root).unwrap()
     }
+}
+
+/// Bytes of a device with room for `data` bytes of blocks.
+fn image_size(data: usize) -> usize {
+    (VDEV_LABEL_START_SIZE as usize + data).next_multiple_of(256 << 10) + (1 << 20)
 }
 
 fn fill(t: ObjectType, block: &[u8]) -> u64 {

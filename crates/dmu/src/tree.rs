@@ -14,13 +14,6 @@ use crate::Error;
 /// How many indirect blocks without any data in them a search passes before it calls the tree corrupt: OpenZFS writes none.
 pub(crate) const MAX_EMPTY_BLOCKS: u32 = 1 << 16;
 
-/// How many blocks there can be in a pool: each takes at least a sector. A tree with more of them than this (and some more, as a
-/// device may have grown since its size was written) leads to the same ones again and again.
-pub(crate) fn most_blocks(zio: &Zio) -> u64 {
-    let bytes: u64 = zio.tree().tops().iter().fold(0, |sum, top| sum.saturating_add(top.config().asize));
-    if bytes == 0 { u64::MAX } else { (bytes / 256).saturating_add(1 << 16) }
-}
-
 /// What stands at a place of the tree.
 #[derive(Clone, Copy)]
 pub(crate) enum Child {

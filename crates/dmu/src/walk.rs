@@ -7,7 +7,7 @@ use ondisk::{BlkPtr, DnodePhys};
 use zio::{Bookmark, Zio};
 
 use crate::objset::{decode_slot, slots, special_dnode};
-use crate::tree::{Tree, most_blocks};
+use crate::tree::Tree;
 use crate::{Error, Object, Objset, Special};
 
 /// One block pointer on a walk.
@@ -84,12 +84,14 @@ struct Walker<'a, 'v> {
 
 impl<'a, 'v> Walker<'a, 'v> {
     fn new(zio: &'a Zio, objset: u64, visit: Visitor<'v>) -> Self {
-        Walker { zio, objset, visit, into_dnodes: false, left: most_blocks(zio) }
+        Walker { zio, objset, visit, into_dnodes: false, left: zio.most_blocks() }
     }
 
     fn spend(&mut self, tree: &Tree<'_>) -> Result<(), Error> {
-        self.left =
-            self.left.checked_sub(1).ok_or_else(|| tree.corrupt("number of indirect blocks", most_blocks(self.zio)))?;
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or_else(|| tree.corrupt("number of indirect blocks", self.zio.most_blocks()))?;
         Ok(())
     }
 

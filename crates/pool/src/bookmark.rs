@@ -122,7 +122,7 @@ impl Bookmark {
         let Some(header) = self.redaction_header()? else { return Ok(None) };
         let id = self.phys.redaction_obj;
         let object = self.dataset.pool().mos.object(id)?;
-        let stored = object.nblocks().saturating_mul(object.block_size()) / RedactEntry::SIZE as u64;
+        let stored = object.most_bytes() / RedactEntry::SIZE as u64;
         if header.num_entries > stored.min(REDACT_ENTRIES_MAX) {
             return Err(Error::corrupt(id, format!("redaction list claims {} entries", header.num_entries)));
         }

@@ -97,7 +97,7 @@ impl Bpobj {
             return Ok(Vec::new());
         }
         let list = self.mos.object(self.phys.subobjs)?;
-        let stored = list.nblocks().saturating_mul(list.block_size()) / 8;
+        let stored = list.most_bytes() / 8;
         if self.phys.num_subobjs > stored.min(SUBOBJS_MAX) {
             return Err(Error::corrupt(self.id(), format!("list claims {} lists below it", self.phys.num_subobjs)));
         }
@@ -131,10 +131,10 @@ impl Bpobj {
         Ok(())
     }
 
-    fn visit_own(&self, visit: &mut dyn FnMut(&BlkPtr) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn visit_own(&self, visit: &mut dyn FnMut(&BlkPtr) -> Result<(), Error>) -> Result<(), Error> {
         let per_block = self.object.block_size() / BLKPTR_SIZE as u64;
         let mut left = self.phys.num_blkptrs;
-        if per_block == 0 || left.div_ceil(per_block) > self.object.nblocks() {
+        if per_block == 0 || left.div_ceil(per_block) > self.object.most_blocks() {
             if left == 0 {
                 return Ok(());
             }
@@ -160,8 +160,10 @@ impl Bpobj {
 pub(crate) fn bptree_entries(mos: &Mos, id: u64) -> Result<Vec<BptreeEntry>, Error> {
     let object = mos.object(id)?;
     let phys = Mos::bonus(&object, BptreePhys::decode)?;
-    let stored = object.nblocks().saturating_mul(object.block_size()) / BptreeEntry::SIZE as u64;
-    if phys.begin > phys.end || phys.end > stored {
+    let stored = object.most_bytes() / BptreeEntry::SIZE as u64;
+    // each has a root block of its own
+    let most = mos.objset.zio().most_blocks();
+    if phys.begin > phys.end || phys.end > stored || phys.end - phys.begin > most {
         return Err(Error::corrupt(
             id,
             format!("entries {} to {} of {stored} are to be destroyed", phys.begin, phys.end),

@@ -330,7 +330,10 @@ impl Bpobj {
             mos.objset.free_object(tx, self.phys.subobjs)?;
         }
         if few_lists && self.object.nblocks() <= 1 {
-            self.own_pointers(&mut |bp| stored.extend_from_slice(&bp.encode(OURS)))?;
+            self.visit_own(&mut |bp| {
+                stored.extend_from_slice(&bp.encode(OURS));
+                Ok(())
+            })?;
             mos.objset.free_object(tx, id)?;
             return Ok(self.phys.num_freed);
         }
@@ -341,17 +344,6 @@ impl Bpobj {
         }
         below.push(id);
         Ok(0)
-    }
-
-    fn own_pointers(&self, visit: &mut dyn FnMut(&BlkPtr)) -> Result<(), Error> {
-        let mut left = self.phys.num_blkptrs as usize;
-        for blkid in 0..self.object.nblocks() {
-            let Some((block, endian)) = self.object.block_with_endian(blkid)? else { continue };
-            let pointers = block.as_chunks::<BLKPTR_SIZE>().0.iter().take(left);
-            left -= pointers.len();
-            pointers.for_each(|raw| visit(&BlkPtr::from_bytes(raw, endian)));
-        }
-        Ok(())
     }
 
     /// Adds lists to those below. The header is for the caller to store.

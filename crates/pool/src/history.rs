@@ -67,6 +67,10 @@ impl Pool {
 pub(crate) fn read(mos: &Mos, id: u64) -> Result<(Vec<HistoryRecord>, u64), Error> {
     let object = mos.object(id)?;
     let phys = Mos::bonus(&object, HistoryPhys::decode)?;
+    let length = phys.pool_create_len.saturating_add(phys.eof - phys.bof);
+    if length > object.most_bytes().min(SIZE_MAX) {
+        return Err(Error::corrupt(id, format!("history claims {length} bytes")));
+    }
     let read = |at: u64, len: u64| -> Result<Vec<u8>, Error> {
         // up to the end of the ring, and on behind the first record
         let start = phys.log_to_phys(at);

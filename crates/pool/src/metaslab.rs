@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::Txg;
 use ondisk::spacemap::SpaceMapHeader;
 pub use space::Class as AllocClass;
-use space::log::{MetaslabChanges, Unflushed, VdevChanges, decode_log};
+use space::log::{MetaslabChanges, Unflushed, VdevChanges};
 use space::{MapGeometry, RangeTree};
 use vdev::{TopVdev, VdevType};
 
@@ -154,7 +154,7 @@ impl Pool {
         let mut unflushed = Unflushed::new(changes);
         for (txg, object) in self.log_space_maps()? {
             let log = SpaceMap::open(&self.mos, object)?;
-            let entries = decode_log(txg, &log.header, log.blocks()?).map_err(|e| log.error(e))?;
+            let entries = log.log_entries(txg)?;
             unflushed.apply(txg, &entries).map_err(|e| log.error(e))?;
         }
         let mut vdevs = BTreeMap::new();
@@ -295,10 +295,7 @@ impl Pool {
         let geometry = MapGeometry { start: 0, size: vdev.config().asize, shift: vdev.ashift() };
         // the map logs frees only
         let mut held = RangeTree::new();
-        for change in space::SpaceMapReader::new(&map.header, geometry, map.blocks()?) {
-            let range = change.map_err(|e| map.error(e))?.range;
-            held.add(range).map_err(|e| map.error(e))?;
-        }
+        map.for_each(geometry, &mut |change| held.add(change.range).map_err(|e| map.error(e)))?;
         Ok(held)
     }
 

@@ -60,7 +60,7 @@ impl Mos {
         let object = self.object(id)?;
         let len = base::bytes::u64(object.bonus(), 0, object.endian())
             .ok_or_else(|| Error::corrupt(id, format!("{what}: no length in the bonus buffer")))?;
-        let stored = object.nblocks().saturating_mul(object.block_size());
+        let stored = object.most_bytes();
         if len > stored.min(tunable::ZFS_MAX_NVLIST_BYTES.get()) {
             return Err(Error::corrupt(id, format!("{what}: length {len} is more than there is")));
         }
@@ -73,7 +73,7 @@ impl Mos {
     /// The `u64` words that an array object holds, all of them, at most `limit`.
     pub(crate) fn words(&self, id: u64, limit: u64) -> Result<Vec<u64>, Error> {
         let object = self.object(id)?;
-        let stored = object.nblocks().saturating_mul(object.block_size()) / 8;
+        let stored = object.most_bytes() / 8;
         Ok(object.read_u64s(0, stored.min(limit) as usize)?)
     }
 

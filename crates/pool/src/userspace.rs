@@ -192,7 +192,7 @@ fn domains(objset: &Arc<Objset>, master: &Zap) -> Result<HashMap<u64, String>, E
     let Some(id) = master.lookup_u64("FUID")?.filter(|id| *id != 0) else { return Ok(HashMap::new()) };
     let object = objset.object(id)?;
     let size = base::bytes::u64(object.bonus(), 0, object.endian()).unwrap_or(0);
-    let stored = object.nblocks().saturating_mul(object.block_size());
+    let stored = object.most_bytes();
     if size == 0 {
         return Ok(HashMap::new());
     }

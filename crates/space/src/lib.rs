@@ -37,7 +37,7 @@ mod sync;
 pub use allocatable::FreeSpace;
 pub use encode::{Encoder, add_to_histogram, optimal_length};
 pub use error::{AllocError, Error};
-pub use load::{MapGeometry, SpaceMapReader, load_free, load_metaslab};
+pub use load::{Change, MapGeometry, SpaceMapReader, load_free, load_metaslab};
 pub use manager::{Class, Layout, SpaceFigures, SpaceManager, SpaceRequest, TopSpace};
 pub use metaslab::{DEFER_TXGS, MapInfo, Metaslab, MetaslabLoader, PassWork, SpaceDelta};
 pub use ondisk::spacemap::{Action, Entry, SpaceMapHeader};

@@ -68,6 +68,23 @@ impl Zio {
         &self.tree
     }
 
+    /// Bytes that there can be for blocks: as many as the configuration says, but no more than the devices have, for anybody can write a
+    /// configuration. A device that is missing counts as the largest that is there.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        let told = self.tree.tops().iter().fold(0u64, |sum, top| sum.saturating_add(top.config().asize));
+        let sizes = || self.tree.leaves().iter().map(|leaf| leaf.device().map(|device| device.size()));
+        let largest = sizes().flatten().max().unwrap_or(0);
+        told.min(sizes().fold(0, |sum, size| sum.saturating_add(size.unwrap_or(largest))))
+    }
+
+    /// How many blocks there can be: each takes at least a sector. A tree with more of them than this (and some more, as a device may have
+    /// grown since its size was written) leads to the same ones again and again.
+    #[must_use]
+    pub fn most_blocks(&self) -> u64 {
+        (self.room() / 256).saturating_add(1 << 16)
+    }
+
     /// The keys of encrypted datasets.
     #[must_use]
     pub fn keys(&self) -> &KeyRing {

@@ -51,7 +51,7 @@ impl FuidTable {
         let holder = objset.object(object)?;
         let size =
             bytes::u64(holder.bonus(), 0, holder.endian()).ok_or(Error::Missing { object, what: "FUID table size" })?;
-        let room = holder.nblocks().saturating_mul(holder.block_size()).min(MAX_TABLE_BYTES);
+        let room = holder.most_bytes().min(MAX_TABLE_BYTES);
         if size == 0 {
             return Ok(FuidTable::default());
         }

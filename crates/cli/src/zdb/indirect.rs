@@ -66,7 +66,7 @@ fn phys(pool: &Arc<Pool>, id: u64) -> Result<MappingPhys, Failure> {
 fn births(pool: &Arc<Pool>, id: u64) -> Result<Vec<BirthEntry>, Failure> {
     let object = pool.mos().object(id).map_err(|e| broken(id, &e))?;
     let count = bytes::u64(object.bonus(), 0, object.endian()).unwrap_or(0);
-    let stored = object.nblocks().saturating_mul(object.block_size()) / BIRTH_ENTRY_SIZE as u64;
+    let stored = object.most_bytes() / BIRTH_ENTRY_SIZE as u64;
     if count > stored {
         return Err(broken(id, &format!("claims {count} births")));
     }
@@ -82,7 +82,7 @@ fn obsolete_counts(pool: &Arc<Pool>, phys: &MappingPhys) -> Result<Vec<u32>, Fai
         return Ok(Vec::new());
     }
     let object = pool.mos().object(id).map_err(|e| broken(id, &e))?;
-    let stored = object.nblocks().saturating_mul(object.block_size()) / 4;
+    let stored = object.most_bytes() / 4;
     let len = phys.num_entries.min(stored) as usize * 4;
     let raw = object.read_vec(0, len).map_err(|e| broken(id, &e))?;
     let order = object.endian();

@@ -74,7 +74,7 @@ impl Map {
         let mut at = 0;
         while at < words_in_all {
             let count = per_block.min(words_in_all - at) as usize;
-            if at / per_block >= self.object.nblocks() {
+            if at / per_block >= self.object.most_blocks() {
                 return Err(broken("is shorter than its header says"));
             }
             let words = self.object.read_u64s(at, count).map_err(|e| broken(&e.to_string()))?;

@@ -115,3 +115,24 @@ fn a_tree_of_one_block_again_and_again_ends() {
     });
     assert!(told > 0, "more blocks than the pool has room for");
 }
+
+#[test]
+fn a_pool_that_claims_more_than_its_devices_have_hides_no_circle() {
+    let mut disk = Disk::new(Endian::Little);
+    let mut bp = disk.write(&[0; 1024], ObjectType::PLAIN_FILE_CONTENTS, 1, 1);
+    for level in 2..=8 {
+        let block: Vec<u8> = (0..8).flat_map(|_| bp.encode(Endian::Little)).collect();
+        bp = disk.write(&block, ObjectType::PLAIN_FILE_CONTENTS, level, 1);
+    }
+    let mut dn = crate::testing::dnode(ObjectType::PLAIN_FILE_CONTENTS, Endian::Little);
+    (dn.indblkshift, dn.nlevels, dn.maxblkid, dn.blkptr) = (10, 9, u64::MAX, vec![bp]);
+    let root = disk.objset(&[(1, dn)]);
+    let object = crate::Objset::open(disk.zio_of(1 << 60), 5, &root).unwrap().object(1).unwrap();
+    assert!(object.most_blocks() < 1 << 20);
+    let mut told = 0;
+    object.walk(&mut |visit| {
+        told += u64::from(visit.damage.is_some());
+        Walk::Into
+    });
+    assert!(told > 0, "more blocks than the device has room for");
+}

@@ -10,7 +10,7 @@ use base::{Txg, tasks};
 use ondisk::label::key;
 use ondisk::spacemap::SpaceMapHeader;
 use space::flush::{LogSpace, MetaslabId};
-use space::log::{LogChange, MetaslabChanges, decode_log};
+use space::log::{LogChange, MetaslabChanges};
 use space::{Class, Layout, MapGeometry, MapInfo, Metaslab, TopSpace};
 use vdev::{TopVdev, VdevTree, VdevType};
 
@@ -210,10 +210,7 @@ fn replay(
     shifts: &BTreeMap<u32, u32>,
     window: Vec<(Txg, SpaceMap)>,
 ) -> Result<(), Error> {
-    let decoded = tasks::map(window, |(txg, log)| {
-        let entries = decode_log(txg, &log.header, log.blocks()?).map_err(|e| log.error(e))?;
-        Ok::<_, Error>((txg, log.object.id(), entries))
-    });
+    let decoded = tasks::map(window, |(txg, log)| Ok::<_, Error>((txg, log.object.id(), log.log_entries(txg)?)));
     let mut dealt: BTreeMap<MetaslabId, Vec<LogChange>> = BTreeMap::new();
     for log in decoded {
         let (txg, object, entries) = log?;

@@ -5,18 +5,31 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use base::Txg;
-use dmu::{NewZap, Objset, Tx, Zap};
+use dmu::{NewObject, NewZap, Objset, Tx, Zap};
 use nvlist::NvList;
-use ondisk::{ObjsetType, bpobj::BpobjPhys};
+use ondisk::ObjsetType;
+use ondisk::bpobj::{BpobjPhys, BptreePhys};
+use ondisk::history::HistoryPhys;
+use ondisk::spacemap::SpaceMapHeader;
+use space::MapGeometry;
 use vdev::{MemoryDevice, VdevTree};
 
 use super::*;
+use crate::bpobj::bptree_entries;
 use crate::deadlist::Deadlist;
 use crate::history;
+use crate::spacemap::SpaceMap;
+
+/// Bytes of the device.
+const SIZE: u64 = 64 << 20;
 
 fn mos() -> (Mos, Tx) {
-    const SIZE: u64 = 64 << 20;
-    let tree = VdevTree::of_one(Arc::new(MemoryDevice::writable(SIZE)), SIZE - (5 << 20)).unwrap();
+    mos_of(SIZE - (5 << 20))
+}
+
+/// A MOS in a pool that claims to have `asize` bytes.
+fn mos_of(asize: u64) -> (Mos, Tx) {
+    let tree = VdevTree::of_one(Arc::new(MemoryDevice::writable(SIZE)), asize).unwrap();
     let zio = Arc::new(zio::Zio::new(Arc::new(tree), 8 << 20));
     let tx = Tx::syncing(Txg(10));
     let objset = Objset::create(zio, 0, ObjsetType::Meta, 0, &tx).unwrap();
@@ -194,4 +207,38 @@ fn the_history_keeps_its_first_record_and_the_newest() {
         }
     }
     assert!(lost > 0);
+}
+
+#[test]
+fn lengths_that_no_device_could_hold_are_refused_at_once() {
+    const FAR: u64 = 1 << 52;
+    let (mos, tx) = mos_of(1 << 60);
+    // as long as it says that it is, and empty but for its end
+    let sparse = |object_type, bonus: &[u8]| {
+        let new = NewObject { object_type, block_size: LIST_BLOCK, bonus_type: object_type, ..NewObject::default() };
+        let object = mos.objset.alloc_object(&tx, &NewObject { bonus_len: bonus.len(), ..new }).unwrap();
+        object.set_bonus(&tx, bonus).unwrap();
+        object.write(&tx, FAR, &[1]).unwrap();
+        object.id()
+    };
+    let refused = |id: u64, read: Result<(), Error>, claim: u64| {
+        let said = read.unwrap_err().to_string();
+        assert!(said.contains(&format!("object {id}")) && said.contains(&claim.to_string()), "{said}");
+    };
+
+    let phys = BpobjPhys { num_blkptrs: FAR / 128, ..BpobjPhys::default() };
+    let list = sparse(ObjectType::BPOBJ, &phys.encode(OURS, BpobjPhys::SIZE_V2));
+    refused(list, Bpobj::open(&mos, list).unwrap().for_each(&mut |_| Ok(())), FAR / 128);
+
+    let phys = BptreePhys { begin: 0, end: 1 << 20, bytes: 0, comp: 0, uncomp: 0 };
+    let trees = sparse(ObjectType::UINT64_OTHER, &phys.encode(OURS));
+    refused(trees, bptree_entries(&mos, trees).map(drop), 1 << 20);
+
+    let phys = HistoryPhys { phys_max_off: FAR, eof: FAR, ..HistoryPhys::default() };
+    let ring = sparse(ObjectType::SPA_HISTORY, &phys.encode(OURS));
+    refused(ring, history::read(&mos, ring).map(drop), FAR);
+
+    let header = SpaceMapHeader { length: SIZE + 8, histogram: Some([0; 32]), ..SpaceMapHeader::default() };
+    let map = sparse(ObjectType::SPACE_MAP, &header.encode(OURS));
+    refused(map, SpaceMap::open(&mos, map).unwrap().load(MapGeometry::LOG).map(drop), SIZE + 8);
 }

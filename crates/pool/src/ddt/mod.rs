@@ -284,7 +284,7 @@ impl Table {
             return Err(Error::corrupt(log.object, format!("dedup log of version {}", log.header.version)));
         }
         let blocks = log.header.length.div_ceil(object.block_size().max(1));
-        if blocks > object.nblocks() {
+        if blocks > object.most_blocks() {
             return Err(Error::corrupt(log.object, format!("dedup log claims {} bytes", log.header.length)));
         }
         for blkid in 0..blocks {

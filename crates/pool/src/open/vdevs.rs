@@ -54,7 +54,7 @@ fn load_mapping(mos: &Mos, tree: &VdevTree, top: &vdev::TopVdev) -> Result<(), E
     }
     let object = mos.object(id)?;
     let phys = Mos::bonus(&object, MappingPhys::decode)?;
-    let stored = object.nblocks().saturating_mul(object.block_size()) / MAPPING_ENTRY_SIZE as u64;
+    let stored = object.most_bytes() / MAPPING_ENTRY_SIZE as u64;
     if phys.num_entries > stored.min(MAPPING_ENTRIES_MAX) {
         return Err(Error::corrupt(id, format!("mapping claims {} entries", phys.num_entries)));
     }

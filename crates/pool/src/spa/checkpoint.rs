@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::Txg;
 use ondisk::Uberblock;
-use space::{MapGeometry, SpaceMapReader};
+use space::MapGeometry;
 
 use crate::Error;
 use crate::spa::{Spa, TaskCx};
@@ -89,11 +89,11 @@ fn discard(cx: &TaskCx<'_>, id: u64) -> Result<(), Error> {
     let Some(object) = zap.lookup_u64(CHECKPOINT_SM)?.filter(|object| *object != 0) else { return Ok(()) };
     let map = SpaceMap::open(cx.mos, object)?;
     let geometry = MapGeometry { start: 0, size: top.config().asize, shift: top.ashift() };
-    for change in SpaceMapReader::new(&map.header, geometry, map.blocks()?) {
-        let range = change.map_err(|e| map.error(e))?.range;
+    map.for_each(geometry, &mut |change| {
+        let range = change.range;
         let freed = cx.spa.space.manager().free(id, range.start, range.end - range.start, false);
-        freed.map_err(|e| Error::corrupt(object, format!("checkpointed space {range:x?}: {e}")))?;
-    }
+        freed.map_err(|e| Error::corrupt(object, format!("checkpointed space {range:x?}: {e}")))
+    })?;
     zap.remove(cx.tx, CHECKPOINT_SM)?;
     cx.mos.objset.free_object(cx.tx, object)?;
     if map.header.histogram.is_some() {

@@ -52,13 +52,13 @@ impl Claims {
     pub(crate) fn new(pool: &Pool) -> Claims {
         let mut vdevs = Vec::new();
         for top in pool.tree().tops() {
-            let concrete = top.is_concrete();
-            vdevs.push(concrete.then(|| Claimed {
+            let size = top.config().asize.min(pool.zio().room());
+            vdevs.push(top.is_concrete().then(|| Claimed {
                 vdev: top.id(),
                 guid: top.guid(),
                 ashift: top.ashift(),
-                size: top.config().asize,
-                bits: Bitmap::new(top.config().asize >> top.ashift()),
+                size,
+                bits: Bitmap::new(size >> top.ashift()),
             }));
         }
         Claims { vdevs, outside: 0, shared: 0 }

@@ -73,7 +73,7 @@ pub(super) fn header(cx: &mut Cx<'_>, object: &Object, bonus: &Bonus) -> io::Res
         return Ok(());
     }
     let pointers = stored_bytes(object) / BLKPTR_SIZE as u64;
-    for blkid in 0..blocks(cx, object, phys.num_blkptrs.min(pointers)) {
+    for blkid in 0..blocks(object, phys.num_blkptrs.min(pointers)) {
         let Some(block) = pointers_of(cx, object, blkid, phys.num_blkptrs) else {
             return writeln!(cx.out, "got error 5 from dmu_read");
         };
@@ -86,9 +86,9 @@ pub(super) fn header(cx: &mut Cx<'_>, object: &Object, bonus: &Bonus) -> io::Res
 }
 
 /// How many blocks hold `pointers` pointers.
-fn blocks(cx: &Cx<'_>, object: &Object, pointers: u64) -> u64 {
+fn blocks(object: &Object, pointers: u64) -> u64 {
     let per_block = object.block_size() / BLKPTR_SIZE as u64;
-    if per_block == 0 { 0 } else { pointers.div_ceil(per_block).min(object.nblocks()).min(cx.most_blocks()) }
+    if per_block == 0 { 0 } else { pointers.div_ceil(per_block).min(object.most_blocks()) }
 }
 
 /// The pointers in block `blkid` of a list of `count`; a hole holds none, whatever the count says. `None` if it cannot be read.
@@ -197,7 +197,7 @@ fn summary(cx: &mut Cx<'_>, list: &List, name: &str, depth: usize, seen: &mut Ha
 
 /// Prints all pointers, the last first.
 fn pointers(cx: &mut Cx<'_>, list: &List, depth: usize, seen: &mut HashSet<u64>) -> io::Result<()> {
-    for blkid in (0..blocks(cx, &list.object, list.phys.num_blkptrs)).rev() {
+    for blkid in (0..blocks(&list.object, list.phys.num_blkptrs)).rev() {
         let Some(block) = pointers_of(cx, &list.object, blkid, list.phys.num_blkptrs) else { return Ok(()) };
         for bp in block.iter().rev() {
             let text = tree::compact(cx, bp, livelist_entry_is_free(bp));

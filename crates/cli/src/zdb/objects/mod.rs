@@ -81,9 +81,7 @@ impl<'a> Cx<'a> {
 
     /// More blocks than the pool has room for: what goes on longer leads in circles.
     fn most_blocks(&self) -> u64 {
-        let tops = self.pool.tree().tops();
-        let bytes = tops.iter().fold(0u64, |sum, top| sum.saturating_add(top.config().asize));
-        (bytes / 256).saturating_add(1 << 16)
+        self.pool.zio().most_blocks()
     }
 
     fn status(&self) -> u8 {

@@ -143,7 +143,7 @@ fn by_object(cx: &mut Cx<'_>, object: &Object, viewer: Viewer) -> io::Result<()>
 
 /// Bytes of an object as its dnode has them.
 pub(super) fn stored_bytes(object: &Object) -> u64 {
-    object.nblocks().saturating_mul(object.block_size())
+    object.most_bytes()
 }
 
 fn words(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
