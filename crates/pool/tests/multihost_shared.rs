@@ -117,9 +117,9 @@ fn best(medium: &MemoryDevice) -> (base::Txg, u64, u64) {
     vdev::label::read_uberblocks(medium, 12).first().unwrap().rank()
 }
 
-fn import(device: Arc<dyn Device>) -> Result<Arc<Spa>, Error> {
+fn import(device: Arc<dyn Device>, rewind: bool) -> Result<Arc<Spa>, Error> {
     let candidates = vdev::import::scan_devices(vec![(PathBuf::from("disk"), device)]);
-    Spa::import(&candidates[0], &ImportOptions { force: true, ..ImportOptions::default() }, hooks())
+    Spa::import(&candidates[0], &ImportOptions { force: true, rewind, ..ImportOptions::default() }, hooks())
 }
 
 #[test]
@@ -142,13 +142,15 @@ fn signs_of_life_go_to_the_device_and_are_read_from_there() {
         assert!(waited.elapsed() < Duration::from_secs(20), "no sign of life reaches the device");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // though the other machine has read the labels before
+    // though the other machine has read the labels before, or would go back to an older txg
     tunable::SPL_HOSTID.set(0xb);
-    let other = Seen::new(&medium);
-    other.read_at(0, &mut vec![0; LABELS as usize]).unwrap();
-    match import(other) {
-        Err(Error::ActiveElsewhere { id: 0xa, .. }) => {}
-        got => panic!("{got:?}"),
+    for rewind in [false, true] {
+        let other = Seen::new(&medium);
+        other.read_at(0, &mut vec![0; LABELS as usize]).unwrap();
+        match import(other, rewind) {
+            Err(Error::ActiveElsewhere { id: 0xa, .. }) => {}
+            got => panic!("{rewind} {got:?}"),
+        }
     }
 
     // a pool that is suspended gives no signs any more: it may be taken
@@ -160,5 +162,5 @@ fn signs_of_life_go_to_the_device_and_are_read_from_there() {
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(best(&medium), last, "a suspended pool gives signs of life");
     tunable::SPL_HOSTID.set(0xb);
-    import(Seen::new(&medium)).unwrap().export().unwrap();
+    import(Seen::new(&medium), false).unwrap().export().unwrap();
 }

@@ -22,6 +22,9 @@ use crate::{Error, LoadInfo, OpenOptions, Pool};
 const TXG_MAX: u64 = 1 << 62;
 /// For so many txgs nothing that was freed is handed out again (OpenZFS: `TXG_DEFER_SIZE`).
 const TXG_DEFER_SIZE: u64 = 2;
+/// From this version on deadlists are sorted by birth, directories list their clones and what is destroyed is freed in the background
+/// (OpenZFS: `SPA_VERSION_DIR_CLONES`): older pools are read.
+const VERSION_DIR_CLONES: u64 = 26;
 
 /// How a pool is opened for writing.
 #[derive(Clone, Debug, Default)]
@@ -238,10 +241,10 @@ impl Spa {
 
 /// Where multihost protection is on: whether nobody else writes the pool (OpenZFS: `spa_activity_check_required`).
 fn check_alone(pool: &Pool, options: &ImportOptions, env: &Env) -> Result<(), Error> {
-    if options.again || options.rewind {
+    if options.again {
         return Ok(());
     }
-    pool.check_alone(true, env)
+    pool.check_alone(true, options.rewind, env)
 }
 
 impl Pool {
@@ -251,17 +254,18 @@ impl Pool {
     /// # Errors
     /// [`Error::ActiveElsewhere`]; [`Error::NoHostid`].
     pub fn watch_others(&self, env: &Env) -> Result<(), Error> {
-        self.check_alone(false, env)
+        self.check_alone(false, false, env)
     }
 
-    fn check_alone(&self, to_write: bool, env: &Env) -> Result<(), Error> {
+    /// `rewind`: an older state than the newest may have been opened.
+    fn check_alone(&self, to_write: bool, rewind: bool, env: &Env) -> Result<(), Error> {
         let state = self.config().get_u64(key::POOL_STATE);
         let (own, _) = config::host();
         let left_by_us = state == Some(PoolState::Exported as u64) && own != 0 && self.host().0 == Some(own.into());
         if left_by_us || state == Some(PoolState::Destroyed as u64) {
             return Ok(());
         }
-        let back = self.options.checkpoint || self.options.txg.is_some();
+        let back = rewind || self.options.checkpoint || self.options.txg.is_some();
         multihost::take(self.tree(), (!back).then(|| self.uberblock()), self.host(), to_write, env)
     }
 }
@@ -285,6 +289,10 @@ fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(
     }
     let uberblock = pool.uberblock();
     let refuse = |why: &str| Err(Error::NotWritable(why.to_string()));
+    if uberblock.version < VERSION_DIR_CLONES {
+        let (is, from) = (uberblock.version, VERSION_DIR_CLONES);
+        return refuse(&format!("it is of version {is}, and those from version {from} on are written"));
+    }
     if uberblock.txg.0 >= TXG_MAX {
         return refuse("its txg is beyond all that can be");
     }
