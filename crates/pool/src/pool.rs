@@ -177,6 +177,14 @@ impl Pool {
         Mos::bonus(&self.mos.object(id)?, DslDatasetPhys::decode)
     }
 
+    /// The snapshot that stands before dataset `id` in its chain, by its object.
+    ///
+    /// # Errors
+    /// When one of the two cannot be read, or the chain does not go back in time.
+    pub fn snapshot_before(&self, id: u64) -> Result<Option<(u64, DslDatasetPhys)>, Error> {
+        Ok(self.mos.before(&self.mos.live(id)?)?.map(|before| (before.id, before.phys)))
+    }
+
     pub(crate) fn deadlist_of(&self, phys: &DslDatasetPhys) -> Result<Option<Deadlist>, Error> {
         match phys.deadlist_obj {
             0 => Ok(None),

@@ -182,3 +182,17 @@ fn what_another_process_reads_is_not_destroyed() {
     drop((snap, head));
     live.judged();
 }
+
+/// In an old pool the objects go before the name does.
+#[test]
+fn nobody_begins_to_read_what_is_being_destroyed() {
+    let others = Arc::new(Others::default());
+    let live = Live::hooked_with(|create| create.features.clear(), Some(others.clone()));
+    live.fs("t/a");
+    live.file("t/a", 300_000, 1);
+    live.spa.sync().unwrap();
+    *others.unfrozen_looks.lock().unwrap() = 0;
+    live.spa.destroy_head("t/a").unwrap();
+    assert_eq!((*others.unfrozen_looks.lock().unwrap(), *others.frozen.lock().unwrap()), (0, 0));
+    live.judged();
+}

@@ -41,15 +41,14 @@ impl Spa {
     /// [`Error::NoSuchDataset`]; [`Error::Refused`]: [`Refusal::Busy`], [`Refusal::HasSnapshots`], [`Refusal::HasChildren`],
     /// [`Refusal::Invalid`] for the pool's own dataset.
     pub fn destroy_head(self: &Arc<Self>, name: &str) -> Result<(), Error> {
+        let (name, _frozen) = (name.to_string(), self.freeze_holds());
         if !self.feature_enabled(&self.live_mos()?, "async_destroy")? {
-            let name = name.to_string();
             self.sync_task({
                 let name = name.clone();
                 move |cx| cx.spa.begin_destroy(cx, &name)
             })?;
             self.free_objects(&name)?;
         }
-        let (name, _frozen) = (name.to_string(), self.freeze_holds());
         self.sync_task(move |cx| cx.spa.destroy_named(cx, &name))
     }
 
@@ -148,7 +147,7 @@ impl Spa {
             None => None,
         };
         let ids: Vec<u64> = received.iter().map(|live| live.id).chain([head.id]).collect();
-        self.heads.evict(&ids, || ()).map_err(|why| refused(name, why))?;
+        self.heads.evict(&ids).map_err(|why| refused(name, why))?;
         if let Some(received) = received {
             self.destroy_checked(cx, &left_over, &received)?;
         }

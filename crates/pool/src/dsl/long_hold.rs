@@ -5,7 +5,7 @@
 //! devices, tell of their holds, and are told of the heads that are open here, in a way that this room does not know: [`HeldElsewhere`], a hook.
 //!
 //! A sync task that destroys a snapshot *dooms* it first: whoever comes to hold it from then on is told that it is gone. By the end of the task the
-//! MOS says so itself.
+//! MOS says so itself. So it does with a head that it takes from its users, to change or destroy it: that one is busy for as long as the task lasts.
 //!
 //! Taken by who sends and who compares. Respected, with EBUSY, by who destroys, promotes, rolls back, releases the last tag, ends a receive; a new name or
 //! property does not disturb a reader.
@@ -50,7 +50,7 @@ impl LongHolds {
         self.0.lock().held.contains_key(&id)
     }
 
-    /// `None` if it is about to go.
+    /// `None` if it is about to go, or to change.
     fn hold(self: &Arc<Self>, id: u64) -> Option<LongHold> {
         let mut state = self.0.lock();
         if state.doomed.contains(&id) {
@@ -61,7 +61,7 @@ impl LongHolds {
     }
 
     /// From now on nobody can hold it. `false` if somebody does.
-    fn doom(&self, id: u64) -> bool {
+    pub(crate) fn doom(&self, id: u64) -> bool {
         let mut state = self.0.lock();
         let free = !state.held.contains_key(&id);
         if free {
@@ -70,7 +70,7 @@ impl LongHolds {
         free
     }
 
-    /// What was doomed is gone, or stays after all.
+    /// What was doomed is gone or changed, or stays after all.
     pub(crate) fn settle(&self) {
         self.0.lock().doomed.clear();
     }
@@ -113,7 +113,10 @@ impl Dataset {
 impl Spa {
     fn long_hold(&self, dataset: &Dataset) -> Result<LongHold, Error> {
         let (id, name) = (dataset.id(), dataset.name());
-        let hold = self.heads.long_holds().hold(id).ok_or_else(|| Error::no_dataset(name))?;
+        let hold = self.heads.long_holds().hold(id).ok_or_else(|| match dataset.is_snapshot() {
+            true => Error::no_dataset(name),
+            false => refused(name, Refusal::Busy),
+        })?;
         let now = self.live_mos()?.dataset_phys(id).map_err(|_| Error::no_dataset(name))?;
         if now.guid != dataset.guid() || now.is_snapshot() != dataset.is_snapshot() {
             return Err(Error::no_dataset(name));

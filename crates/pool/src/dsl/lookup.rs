@@ -123,7 +123,8 @@ impl Mos {
             return Ok(None);
         }
         let before = self.live(id)?;
-        if ds.phys.is_snapshot() && before.phys.creation_txg >= ds.phys.creation_txg {
+        let older = !ds.phys.is_snapshot() || before.phys.creation_txg < ds.phys.creation_txg;
+        if !before.phys.is_snapshot() || !older {
             return Err(Error::corrupt(id, "the chain of snapshots does not go back in time"));
         }
         Ok(Some(before))

@@ -216,3 +216,38 @@ fn snapshots_in_a_circle_are_corrupt() {
     });
     assert!(matches!(ended, Err(Error::Corrupt { .. })), "{ended:?}");
 }
+
+#[test]
+fn a_head_that_a_task_is_about_to_change_is_not_held() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    let head = spa.view().unwrap().dataset("t/a").unwrap();
+    let id = head.id();
+    let held = spa.sync_task(move |cx| {
+        cx.spa.heads.evict(&[id]).expect("nobody uses it");
+        Ok(head.long_hold().map(drop))
+    });
+    assert_eq!(refusal(held.unwrap()), Refusal::Busy);
+    // nothing came of it
+    drop(spa.view().unwrap().dataset("t/a").unwrap().long_hold().unwrap());
+}
+
+/// Whoever follows the chain comes to its end.
+#[test]
+fn a_chain_of_snapshots_that_does_not_go_back_is_not_followed() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    spa.snapshot(&["t/a@1".to_string()], &[]).unwrap();
+    spa.snapshot(&["t/a@2".to_string()], &[]).unwrap();
+    for (name, before) in [("t/a", "t/a"), ("t/a@1", "t/a@2"), ("t/a@1", "t/a@1"), ("t/a@2", "t/a")] {
+        let followed = spa.sync_task(move |cx| {
+            let (of, before) = (cx.spa.find(cx.mos, name)?, cx.spa.find(cx.mos, before)?);
+            let set = |to| cx.mos.edit_dataset(cx.tx, of.id, |phys| phys.prev_snap_obj = to);
+            set(before.id)?;
+            let followed = cx.mos.before(&cx.mos.live(of.id)?).map(|before| before.map(|live| live.id));
+            set(of.phys.prev_snap_obj)?;
+            Ok(followed)
+        });
+        assert!(matches!(followed.unwrap(), Err(Error::Corrupt { .. })), "{name}");
+    }
+}

@@ -119,12 +119,23 @@ impl Heads {
         self.open.lock().values().cloned().collect()
     }
 
-    /// Forgets heads whose blocks are about to change behind their backs, or whose key is; what is dirty in them is lost. Runs
-    /// `then` before anybody can open them again.
+    /// Forgets heads whose blocks a sync task is about to change behind their backs; what is dirty in them is lost. Nobody comes to hold them
+    /// before the task is over.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] if one of them is in use.
+    pub(crate) fn evict(&self, ids: &[u64]) -> Result<(), Refusal> {
+        if !ids.iter().all(|id| self.long_holds.doom(*id)) {
+            return Err(Refusal::Busy);
+        }
+        self.close(ids, || ())
+    }
+
+    /// Forgets heads; what is dirty in them is lost. Runs `then` before anybody can open them again.
     ///
     /// # Errors
     /// [`Refusal::Busy`] if one of them is in use; then nothing was done.
-    pub(crate) fn evict(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
+    pub(crate) fn close(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
         let mut all = self.open.lock();
         if self.any_used(&all, ids) {
             return Err(Refusal::Busy);
@@ -211,6 +222,9 @@ impl Spa {
     /// Keeps an object set open for writing, as the properties of its directory `dir` have it.
     pub(crate) fn add_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Head>, Error> {
         let policy = self.policy_of(mos, dir)?;
+        if let Some(others) = self.held_elsewhere() {
+            others.opened(self.guid(), objset.id());
+        }
         Ok(self.heads.insert(Head::new(objset, policy, mos.prop_number(dir, "refreservation")?)))
     }
 
@@ -222,9 +236,6 @@ impl Spa {
             if own != dir && !mos.is_below(own, dir)? {
                 continue;
             }
-        if let Some(others) = self.held_elsewhere() {
-            others.opened(self.guid(), objset.id());
-        }
             let policy = self.policy_of(mos, own)?;
             let mut now = head.policy.write();
             *now = WritePolicy { uncached: now.uncached, ..policy };

@@ -103,7 +103,7 @@ impl Spa {
     pub(crate) fn close_claimed(&self, ids: &[u64]) {
         let ids: Vec<u64> = ids.iter().copied().filter(|id| !self.zio.keys().contains(*id)).collect();
         // who has one open already has its key
-        let _busy = self.heads.evict(&ids, || ());
+        let _busy = self.heads.close(&ids, || ());
     }
 
     /// Gives up all logs that have nothing to replay: each is a block that waits for content, left behind by a crash (OpenZFS: `zil_reset`).

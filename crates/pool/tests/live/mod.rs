@@ -37,7 +37,12 @@ impl Live {
 
     /// A pool of which other processes read something.
     pub fn hooked(held_elsewhere: Option<Arc<dyn HeldElsewhere>>) -> Live {
-        Live::made(|_| {}, Hooks { held_elsewhere, ..hooks() })
+        Live::hooked_with(|_| {}, held_elsewhere)
+    }
+
+    /// Both of these.
+    pub fn hooked_with(tune: impl FnOnce(&mut CreateOptions), held_elsewhere: Option<Arc<dyn HeldElsewhere>>) -> Live {
+        Live::made(tune, Hooks { held_elsewhere, ..hooks() })
     }
 
     fn made(tune: impl FnOnce(&mut CreateOptions), hooks: Hooks) -> Live {
