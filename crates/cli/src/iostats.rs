@@ -172,7 +172,12 @@ pub(crate) fn publish() {
 /// The record of a pool, an empty one if there is none, with the errors that this process has met and not told of yet.
 pub(crate) fn record(pool: Guid) -> Record {
     let watched = watched();
-    let text = path(pool).and_then(|path| read(&mut File::open(path).ok()?));
+    let text = path(pool).and_then(|path| {
+        let mut file = File::open(path).ok()?;
+        // whoever writes it is waited for
+        let _locked = file.lock_shared();
+        read(&mut file)
+    });
     let known = text.and_then(|text| decode(&text));
     let mut record = known.unwrap_or_else(|| Record { since: now(), ..Record::default() });
     let untold = watched.iter().filter(|one| one.pool == pool).flat_map(|one| one.untold(&one.errors.figures()));
