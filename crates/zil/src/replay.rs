@@ -14,6 +14,11 @@
 //! Within a window records may be done in any order that the [plan](crate::plan) allows: no crash can come between them. After a crash the
 //! replay goes on behind the mark, here or with OpenZFS, and does nothing twice.
 //!
+//! # Records that free much
+//! A discard of a whole volume is one record, and may free more than a txg can remember. Such a record begins a window of its own, and before that
+//! most of what it frees is freed in pieces, each with a place of its own. Meanwhile the record stays due: after a crash the next replay frees the
+//! rest, as nothing behind the record was begun.
+//!
 //! # Records that fail
 //! A record of names ends its window: all before it are done, nothing behind it was begun. It is tried once more when all before it is on
 //! disk, as numbers of objects freed in a txg cannot be used again before; if it fails again, the replay ends there, as with OpenZFS. Any
@@ -25,13 +30,14 @@
 //! a common object are done side by side, [`ZIL_REPLAY_PARALLEL`](tunable::ZIL_REPLAY_PARALLEL) at a time; and what is written again before anybody
 //! could read it is not written before. With 0, records are done one after the other.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::counter::Counter;
 use base::{Endian, Txg, tunable};
-use dmu::{Objset, Tx};
+use dmu::{Object, Objset, Tx};
 use ondisk::zil::{RawRecord, Record, TxType};
 use ondisk::{BlkPtr, ZilHeader};
 
@@ -84,6 +90,9 @@ pub trait Replayer: Sync {
 
     /// How many bytes a record dirties, at most, about.
     fn bytes(&self, record: &Record<'_>) -> u64;
+
+    /// What a record frees of which object, in bytes, if that is [long](Object::is_long).
+    fn frees_long(&self, record: &Record<'_>) -> Option<(Object, Range<u64>)>;
 
     /// The file of a name, if there is one. `None` if more than the file changes when it loses the name, or if that cannot be told.
     fn file_of(&self, dir: u64, name: &[u8]) -> Option<Option<u64>>;
@@ -155,6 +164,15 @@ impl<'a> Due<'a> {
             _ => 0,
         };
         self.raw.header.reclen.saturating_add(block)
+    }
+}
+
+/// A place for a piece of what a record frees.
+struct PiecePlace<R: Replayer>(R::Window);
+
+impl<R: Replayer> Borrow<Tx> for PiecePlace<R> {
+    fn borrow(&self) -> &Tx {
+        R::tx(&self.0)
     }
 }
 
@@ -248,6 +266,13 @@ impl<R: Replayer> Replay<'_, R> {
         let (mut rest, mut most) = (due, usize::MAX);
         while !rest.is_empty() {
             let len = plan::window(rest.iter().map(|due| due.bytes)).min(most);
+            let len = match self.free_ahead(rest.get(..len).unwrap_or(rest)) {
+                Ok(len) => len,
+                Err(error) => {
+                    done.failed = rest.first().map(|due| (due.raw.header.seq, due.raw.header.txtype, error));
+                    return Ok(());
+                }
+            };
             let (now, later) = rest.split_at_checked(len).unwrap_or((rest, &[]));
             let place = match self.replayer.window(now.iter().map(|due| due.bytes).sum()) {
                 // where little room is left fewer may fit
@@ -280,6 +305,19 @@ impl<R: Replayer> Replay<'_, R> {
             }
         }
         Ok(())
+    }
+
+    /// If the first record of a window frees much, frees most of that. Gives how many of the records the window can have.
+    fn free_ahead(&self, now: &[Due<'_>]) -> Result<usize, R::Error> {
+        let long = |due: &Due<'_>| due.record.as_ref().and_then(|record| self.replayer.frees_long(record));
+        match now.iter().enumerate().find_map(|(n, due)| Some((n, long(due)?))) {
+            None => Ok(now.len()),
+            Some((0, (object, range))) => {
+                object.free_long(range, || self.replayer.window(0).map(PiecePlace::<R>))?;
+                Ok(1)
+            }
+            Some((n, _)) => Ok(n),
+        }
     }
 
     /// Does the records of one window, and sets the mark in its txg.

@@ -6,11 +6,12 @@
 //! finds that one.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Endian, bytes};
-use dmu::Tx;
 use dmu::sa::Attr;
+use dmu::{Object, Tx};
 use nvlist::{Encoding, NvList, Value};
 use ondisk::BlkPtr;
 use ondisk::zil::{AttrPart, Create, Record, Rename, SetAttr as Logged, TxType, Write};
@@ -122,6 +123,18 @@ impl Replayer for Player<'_> {
             _ => 2 * SMALL_CHANGE,
         };
         data.saturating_add(2 * SMALL_CHANGE)
+    }
+
+    fn frees_long(&self, record: &Record<'_>) -> Option<(Object, Range<u64>)> {
+        let (id, range) = match record {
+            Record::Truncate { foid, offset, length: 0 } => (*foid, *offset..u64::MAX),
+            Record::Truncate { foid, offset, length } => (*foid, *offset..offset.saturating_add(*length)),
+            Record::SetAttr(set) if set.mask & ATTR_SIZE != 0 => (set.foid, set.size..u64::MAX),
+            _ => return None,
+        };
+        // what cannot be found or is no file fails when it is replayed
+        let node = self.0.znode(id).ok().filter(|node| super::io::expect_file(node).is_ok())?;
+        node.object().is_long(&range).then(|| (node.object().clone(), range))
     }
 
     fn file_of(&self, dir: u64, name: &[u8]) -> Option<Option<u64>> {

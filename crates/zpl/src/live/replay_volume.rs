@@ -1,5 +1,6 @@
 //! How a volume does again what its intent log says (OpenZFS: `zvol_replay_write`, `zvol_replay_truncate`, `zvol_replay_clone_range`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use dmu::{Object, Objset, Tx};
@@ -47,6 +48,12 @@ impl Replayer for Player<'_> {
     fn bytes(&self, record: &Record<'_>) -> u64 {
         let data = if let Record::Write(write) = record { write.length } else { 0 };
         data.saturating_add(SMALL_CHANGE + 2 * self.block)
+    }
+
+    fn frees_long(&self, record: &Record<'_>) -> Option<(Object, Range<u64>)> {
+        let Record::Truncate { offset, length, .. } = record else { return None };
+        let range = *offset..offset.saturating_add(*length);
+        self.data.is_long(&range).then(|| (self.data.clone(), range))
     }
 
     fn file_of(&self, _dir: u64, _name: &[u8]) -> Option<Option<u64>> {
