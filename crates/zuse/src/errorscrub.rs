@@ -5,23 +5,25 @@
 //! newest to those that are older than the block; where it is found, it and all below it are read. One that is found nowhere was freed or
 //! overwritten, and is no error any more. One that cannot be looked for, since the way to it is damaged, stays one; so does a block of an intent
 //! log, which no entry tells the place of.
+//!
+//! It goes in slices, as a scrub does: what lies below an entry may be much. A search that a slice did not end goes on in the next one, where it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::Txg;
+use base::{Guid, Txg};
 use dmu::{Objset, Visit, Walk};
 use ondisk::BlkPtr;
 use pool::{ErrorEntry, Pool, Spa};
 use zio::Bookmark;
 
-use crate::scrub::Scrubbed;
+use crate::scrub::{Behind, Limit, Scrubbed, may_end_at};
 use crate::verify::check::{Feeder, check};
 use crate::verify::{Damage, Error, Options, Tally};
 
-/// Entries that are looked for while one txg is open (OpenZFS: `zfs_scrub_error_blocks_per_txg`).
-const PER_TXG: usize = 1 << 12;
+/// Entries that are looked for together, at most.
+const AT_ONCE: usize = 1 << 12;
 
 /// The level of a block of an intent log, as the list has it.
 const LOG_LEVEL: i64 = Bookmark::ZIL_LEVEL.cast_signed() as i64;
@@ -39,35 +41,64 @@ pub fn error_scrub(
 ) -> Result<Option<Scrubbed>, Error> {
     let Some(mut entries) = spa.error_scrub_begin()? else { return Ok(None) };
     entries.sort();
+    let groups = entries.chunks(AT_ONCE).flat_map(|some| some.chunk_by(|a, b| a.objset == b.objset));
+    let mut searches = groups.map(Search::new);
     let reading = Options { dataset: None, threads, heal: true };
-    let mut sum = Tally::default();
-    for entries in entries.chunks(PER_TXG) {
+    let mut scrub = Scrub { spa, reading, stop, progress, sum: Tally::default() };
+    let mut now = searches.next();
+    while now.is_some() {
         if stop.load(Ordering::Relaxed) {
             spa.scrub_pause()?;
             return Ok(Some(Scrubbed::Stopped));
         }
-        let still = spa.tx_netfree(0)?;
-        let view = spa.view()?;
-        let mut seen = Seen::default();
-        let (searched, tally) = check(view.zio(), &reading, progress, |feeder| {
-            let mut search = Search { view: &view, feeder, seen: &mut seen };
-            search.all(entries)
+        scrub.slice(&mut now, &mut searches)?;
+    }
+    spa.error_scrub_finish()?;
+    Ok(Some(Scrubbed::Whole(Box::new(scrub.sum))))
+}
+
+struct Scrub<'a> {
+    spa: &'a Arc<Spa>,
+    reading: Options,
+    stop: &'a AtomicBool,
+    progress: &'a (dyn Fn(u64, u64) + Sync),
+    sum: Tally,
+}
+
+impl Scrub<'_> {
+    /// Goes on with the search that is under way, and then with the next ones, while the txg is not wanted.
+    fn slice(&mut self, now: &mut Option<Search>, searches: &mut impl Iterator<Item = Search>) -> Result<(), Error> {
+        let still = self.spa.tx_netfree(0)?;
+        let view = self.spa.view()?;
+        let wanted = || self.spa.txgs().open() > still.txg();
+        let mut limit = Limit::new(&wanted, self.stop);
+        let (mut seen, mut examined) = (Seen::default(), 0);
+        let checked = check(view.zio(), &self.reading, self.progress, |feeder| {
+            let mut cx = Cx { view: &view, feeder, seen: &mut seen, limit: &mut limit };
+            while let Some(search) = now {
+                if !search.go(&mut cx) {
+                    break;
+                }
+                examined += search.entries;
+                *now = searches.next();
+                if cx.limit.reached() {
+                    break;
+                }
+            }
         });
         drop(still);
-        searched?;
+        let ((), tally) = checked?;
         let Seen { mut lost, unreachable } = seen;
         // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
         let known: BTreeSet<Bookmark> = tally.damage.iter().map(|damage| damage.bm).collect();
         let unreachable = unreachable.iter().filter(|damage| !known.contains(&damage.bm));
         lost.extend(tally.damage.iter().chain(unreachable).map(crate::scrub::entry));
-        sum.add(tally);
-        spa.error_scrub_progress(entries.len() as u64, lost)?;
+        self.sum.add(tally);
+        Ok(self.spa.error_scrub_progress(examined, lost)?)
     }
-    spa.error_scrub_finish()?;
-    Ok(Some(Scrubbed::Whole(Box::new(sum))))
 }
 
-/// What a search came to, besides the blocks that are read.
+/// What a slice came to, besides the blocks that are read.
 #[derive(Default)]
 struct Seen {
     /// Entries that stay errors without having been read.
@@ -76,78 +107,119 @@ struct Seen {
     unreachable: Vec<Damage>,
 }
 
-struct Search<'a> {
+/// What a slice works with.
+struct Cx<'a, 'l> {
     view: &'a Arc<Pool>,
     feeder: &'a mut Feeder,
     seen: &'a mut Seen,
+    limit: &'a mut Limit<'l>,
 }
 
-impl Search<'_> {
-    fn all(&mut self, entries: &[ErrorEntry]) -> Result<(), Error> {
-        for group in entries.chunk_by(|a, b| a.objset == b.objset) {
-            let id = group.first().map_or(0, |entry| entry.objset);
-            let (trees, logs): (Vec<_>, Vec<_>) = group.iter().cloned().partition(|entry| entry.level != LOG_LEVEL);
-            let mut wanted = Wanted::of(&trees);
-            if id != 0 && self.view.dataset_phys(id).is_ok() {
-                self.seen.lost.extend(logs);
-            }
-            if id == 0 {
-                self.objset(self.view.mos(), &self.view.mos().rootbp(), &mut wanted);
-            } else if self.view.dataset_phys(id).is_ok() {
-                // one that is gone took its errors with it
-                self.dataset(id, &mut wanted)?;
-            }
+/// The search for entries of one file system, and how far it is.
+struct Search {
+    /// The file system; 0 is the MOS.
+    head: u64,
+    entries: u64,
+    wanted: Wanted,
+    /// Those of its log.
+    logs: Vec<ErrorEntry>,
+    /// Where it is: the file system or one of its snapshots, by object and guid.
+    at: (u64, Guid),
+    /// The block there to go on with.
+    from: Option<Bookmark>,
+}
+
+impl Search {
+    fn new(entries: &[ErrorEntry]) -> Search {
+        let head = entries.first().map_or(0, |entry| entry.objset);
+        let (logs, trees): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(|entry| entry.level == LOG_LEVEL);
+        Search { head, entries: entries.len() as u64, wanted: Wanted::of(&trees), logs, at: (0, Guid(0)), from: None }
+    }
+
+    /// Goes on until the limit is reached or the search is over. Whether it is.
+    fn go(&mut self, cx: &mut Cx<'_, '_>) -> bool {
+        if self.head == 0 {
+            let mos = cx.view.mos();
+            return self.tree(mos, &mos.rootbp(), cx);
         }
-        Ok(())
+        // one that is gone took its errors with it
+        let Ok(head) = cx.view.dataset_phys(self.head) else { return true };
+        cx.seen.lost.append(&mut self.logs);
+        // what a snapshot shared that was destroyed since is in others
+        if !cx.view.dataset_phys(self.at.0).is_ok_and(|phys| phys.guid == self.at.1) {
+            self.wanted.find_again();
+            (self.at, self.from) = ((self.head, head.guid), None);
+        }
+        self.datasets(cx).unwrap_or_else(|_| {
+            // nobody can tell whether these are still wrong
+            cx.seen.lost.extend(self.wanted.take_all());
+            true
+        })
     }
 
     /// Looks in a dataset, and in the snapshots behind it for what it does not have.
-    fn dataset(&mut self, mut id: u64, wanted: &mut Wanted) -> Result<(), Error> {
+    fn datasets(&mut self, cx: &mut Cx<'_, '_>) -> Result<bool, Error> {
         loop {
-            let phys = self.view.dataset_phys(id)?;
+            let id = self.at.0;
+            let phys = cx.view.dataset_phys(id)?;
             if !phys.bp.is_hole() {
-                match Objset::open(self.view.zio().clone(), id, &phys.bp) {
-                    Ok(objset) => self.objset(&objset, &phys.bp, wanted),
-                    Err(_) => {
-                        let root = Bookmark::root(id);
-                        self.feeder.add(&phys.bp, &root);
-                        self.seen.lost.extend(wanted.take_all());
+                match Objset::open(cx.view.zio().clone(), id, &phys.bp) {
+                    Ok(objset) if !self.tree(&objset, &phys.bp, cx) => return Ok(false),
+                    Ok(_) => {}
+                    Err(error) => {
+                        cx.feeder.add_in_step(&phys.bp, &Bookmark::root(id));
+                        return Err(error.into());
                     }
                 }
             }
-            wanted.forget_found();
+            self.wanted.forget_found();
             // what has no birth is of this very dataset
-            wanted.keep(|entry| entry.birth.is_some_and(|birth| birth <= phys.prev_snap_txg));
-            if wanted.is_empty() || phys.prev_snap_obj == 0 {
-                return Ok(());
+            self.wanted.keep(|entry| entry.birth.is_some_and(|birth| birth <= phys.prev_snap_txg));
+            if self.wanted.is_empty() {
+                return Ok(true);
             }
-            id = phys.prev_snap_obj;
+            let Some((before, phys)) = cx.view.snapshot_before(id)? else { return Ok(true) };
+            self.at = (before, phys.guid);
+            if cx.limit.reached() {
+                return Ok(false);
+            }
         }
     }
 
-    fn objset(&mut self, objset: &Arc<Objset>, root: &BlkPtr, wanted: &mut Wanted) {
-        if wanted.takes_root(root) {
-            self.feeder.add(root, &Bookmark::root(objset.id()));
+    /// Looks in one tree. Whether it came to its end.
+    fn tree(&mut self, objset: &Arc<Objset>, root: &BlkPtr, cx: &mut Cx<'_, '_>) -> bool {
+        let mut behind = self.from.take().map(Behind::new);
+        let (wanted, from) = (&mut self.wanted, &mut self.from);
+        if behind.is_none() && wanted.takes_root(root) {
+            cx.feeder.add_in_step(root, &Bookmark::root(objset.id()));
         }
         objset.walk(&mut |at| {
             if at.level == Bookmark::ROOT_LEVEL {
                 return Walk::Into;
+            }
+            if behind.as_mut().is_some_and(|behind| behind.is(at)) {
+                return Walk::Skip;
+            }
+            if may_end_at(at) && cx.limit.reached() {
+                *from = Some(*at.bookmark);
+                return Walk::Stop;
             }
             let step = wanted.step(at);
             if let Some(why) = at.damage {
                 if step.read {
                     let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { crate::verify::EIO };
                     let (bm, birth) = (*at.bookmark, at.bp.birth_physical());
-                    self.seen.unreachable.push(Damage { bm, birth, why: why.to_string(), errno });
+                    cx.seen.unreachable.push(Damage { bm, birth, why: why.to_string(), errno });
                 }
-                self.seen.lost.extend(wanted.behind(at));
+                cx.seen.lost.extend(wanted.behind(at));
                 return Walk::Skip;
             }
             if step.read && !at.bp.is_hole() && !at.bp.is_embedded() {
-                self.feeder.add(at.bp, at.bookmark);
+                cx.feeder.add_in_step(at.bp, at.bookmark);
             }
             if step.into { Walk::Into } else { Walk::Skip }
         });
+        self.from.is_none()
     }
 }
 
@@ -211,6 +283,11 @@ impl Wanted {
     fn keep(&mut self, keep: impl Fn(&ErrorEntry) -> bool) {
         self.0.values_mut().for_each(|all| all.retain(|want| keep(&want.entry)));
         self.0.retain(|_, all| !all.is_empty());
+    }
+
+    /// The search begins anew.
+    fn find_again(&mut self) {
+        self.0.values_mut().flatten().for_each(|want| want.found = false);
     }
 
     fn forget_found(&mut self) {

@@ -28,8 +28,6 @@ use crate::verify::{Damage, Error, Options, Tally};
 const SLICE_MIN: Duration = Duration::from_millis(100);
 /// And at most so long, so that it is recorded how far it is.
 const SLICE_MAX: Duration = Duration::from_secs(5);
-/// Bytes that are handed to the readers together: what the end of a slice may have to wait for.
-const BATCH_BYTES: u64 = 32 << 20;
 /// The clock is looked at after so many blocks.
 const BLOCKS_PER_LOOK: u64 = 32;
 
@@ -113,22 +111,22 @@ impl Scrub<'_> {
         let view = self.spa.view()?;
         let Some(mut place) = view.scrub_place()? else { return Ok(Slice::Gone) };
         let wanted = || self.spa.txgs().open() > still.txg();
-        let mut limit = Limit { wanted: &wanted, stop: self.stop, begun: Instant::now(), looks: 0, passed: 0 };
+        let mut limit = Limit::new(&wanted, self.stop);
         let mut unreachable = Vec::new();
         let shared = &mut self.shared;
-        let (walked, mut tally) = check(view.zio(), &self.reading, self.progress, |feeder| {
+        let checked = check(view.zio(), &self.reading, self.progress, |feeder| {
             let mut slice = Walked {
                 view: &view,
                 feeder,
                 shared,
                 limit: &mut limit,
                 cloning: view.feature_active("block_cloning"),
-                bytes: 0,
                 unreachable: &mut unreachable,
             };
             slice.go(&mut place)
         });
         drop(still);
+        let (walked, mut tally) = checked?;
         let whole = walked?;
         // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
         unreachable.retain(|d| tally.damage.iter().all(|known| known.bm != d.bm));
@@ -158,7 +156,7 @@ pub(crate) fn entry(damage: &Damage) -> ErrorEntry {
 }
 
 /// When a slice is over.
-struct Limit<'a> {
+pub(crate) struct Limit<'a> {
     wanted: &'a dyn Fn() -> bool,
     stop: &'a AtomicBool,
     begun: Instant,
@@ -167,8 +165,12 @@ struct Limit<'a> {
     passed: u64,
 }
 
-impl Limit<'_> {
-    fn reached(&mut self) -> bool {
+impl<'a> Limit<'a> {
+    pub(crate) fn new(wanted: &'a dyn Fn() -> bool, stop: &'a AtomicBool) -> Limit<'a> {
+        Limit { wanted, stop, begun: Instant::now(), looks: 0, passed: 0 }
+    }
+
+    pub(crate) fn reached(&mut self) -> bool {
         let first = self.passed == 0;
         self.passed += 1;
         self.looks += 1;
@@ -188,8 +190,6 @@ struct Walked<'a, 'l> {
     limit: &'a mut Limit<'l>,
     /// Blocks of data may have several pointers.
     cloning: bool,
-    /// Bytes handed on since the last batch.
-    bytes: u64,
     unreachable: &'a mut Vec<Damage>,
 }
 
@@ -225,7 +225,7 @@ impl Walked<'_, '_> {
             }
         };
         let mut next = None;
-        let mut behind = Behind { from: target.from, first_object: None };
+        let mut behind = Behind::new(target.from);
         objset.walk(&mut |at| {
             if at.bp.is_hole() || at.bp.birth() <= target.after || behind.is(at) {
                 return Walk::Skip;
@@ -296,12 +296,7 @@ impl Walked<'_, '_> {
         if (bp.is_dedup() || (self.cloning && bm.level == 0)) && self.shared.block(self.view, bp, bm) == Claim::Again {
             return;
         }
-        self.feeder.add(bp, bm);
-        self.bytes += bp.dvas().map(|dva| dva.asize()).fold(0, u64::saturating_add);
-        if self.bytes >= BATCH_BYTES {
-            self.bytes = 0;
-            self.feeder.flush();
-        }
+        self.feeder.add_in_step(bp, bm);
     }
 
     fn damaged(&mut self, bm: &Bookmark, birth: Txg, why: &dmu::Error) {
@@ -316,20 +311,24 @@ fn is_accounting(bm: &Bookmark) -> bool {
 }
 
 /// Whether a scrub can go on from this block: one of data or of dnodes.
-fn may_end_at(at: &Visit<'_>) -> bool {
+pub(crate) fn may_end_at(at: &Visit<'_>) -> bool {
     at.level == 0 && !is_accounting(at.bookmark) && at.bookmark.blkid != Bookmark::SPILL_BLKID
 }
 
 /// What lies before the block that a slice begins with (OpenZFS: `zbookmark_subtree_completed`).
-struct Behind {
+pub(crate) struct Behind {
     from: Bookmark,
     /// The first object that the slice is about, once the blocks of dnodes tell how many are in each.
     first_object: Option<u64>,
 }
 
 impl Behind {
+    pub(crate) fn new(from: Bookmark) -> Behind {
+        Behind { from, first_object: None }
+    }
+
     /// Whether this block and all below it come before. Blocks above the first one do not.
-    fn is(&mut self, at: &Visit<'_>) -> bool {
+    pub(crate) fn is(&mut self, at: &Visit<'_>) -> bool {
         let bm = at.bookmark;
         let beginning = self.from.object == 0 && self.from.blkid == 0;
         if beginning || at.level == Bookmark::ROOT_LEVEL || is_accounting(bm) {

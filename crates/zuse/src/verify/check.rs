@@ -8,10 +8,12 @@ use ondisk::BlkPtr;
 use vdev::{ReadCx, ReadMode, WindowSource};
 use zio::{Bookmark, Scratch, Zio};
 
-use super::{Damage, Options, Tally};
+use super::{Damage, Error, Options, Tally};
 
 /// Blocks of a batch: 22 MB of pointers and places.
 const BATCH: usize = 128 << 10;
+/// Bytes that are handed on together by who waits for them: what the end of a slice of a scrub may have to wait for.
+const BATCH_BYTES: u64 = 32 << 20;
 /// The largest window on a leaf.
 const WINDOW: usize = 4 << 20;
 
@@ -28,6 +30,8 @@ const ALL: u8 = u8::MAX;
 /// Takes blocks, and hands them to the threads in batches.
 pub(crate) struct Feeder {
     batch: Vec<Item>,
+    /// Of the batch, as far as it was added in step.
+    bytes: u64,
     to: Sender<Vec<Item>>,
 }
 
@@ -44,6 +48,15 @@ impl Feeder {
         }
     }
 
+    /// As [`Feeder::add`], with so little on its way at a time that it is read soon.
+    pub(crate) fn add_in_step(&mut self, bp: &BlkPtr, bm: &Bookmark) {
+        self.add(bp, bm);
+        self.bytes += bp.dvas().map(|dva| dva.asize()).fold(0, u64::saturating_add);
+        if self.bytes >= BATCH_BYTES {
+            self.flush();
+        }
+    }
+
     fn push(&mut self, item: Item) {
         self.batch.push(item);
         if self.batch.len() == BATCH {
@@ -53,6 +66,7 @@ impl Feeder {
 
     /// Hands on what was added.
     pub(crate) fn flush(&mut self) {
+        self.bytes = 0;
         if self.batch.is_empty() {
             return;
         }
@@ -63,31 +77,40 @@ impl Feeder {
 }
 
 /// Runs `produce`, and checks what it feeds on `threads` threads. `progress` is called from these with the bytes of each batch.
+///
+/// # Errors
+/// Where not even one thread can be had.
 pub(crate) fn check<T>(
     zio: &Zio,
     options: &Options,
     progress: &(dyn Fn(u64, u64) + Sync),
     produce: impl FnOnce(&mut Feeder) -> T,
-) -> (T, Tally) {
+) -> Result<(T, Tally), Error> {
     let total = Mutex::new(Tally::default());
     let (to, from) = bounded::<Vec<Item>>(1);
     let result = thread::scope(|scope| {
-        for _ in 0..options.threads.max(1) {
+        for n in 0..options.threads.max(1) {
             let from = from.clone();
-            scope.spawn(|| {
+            let work = || {
                 let tally = checker(zio, &from, options.heal, progress);
                 drop(from);
                 lock(&total).add(tally);
-            });
+            };
+            match thread::Builder::new().name("check".to_owned()).spawn_scoped(scope, work) {
+                Ok(_) => {}
+                Err(source) if n == 0 => return Err(pool::Error::Thread { source }),
+                // fewer do
+                Err(_) => break,
+            }
         }
         drop(from);
-        let mut feeder = Feeder { batch: Vec::with_capacity(BATCH), to };
+        let mut feeder = Feeder { batch: Vec::with_capacity(BATCH), bytes: 0, to };
         let result = produce(&mut feeder);
         feeder.flush();
-        result
+        Ok(result)
     });
     let tally = std::mem::take(&mut *lock(&total));
-    (result, tally)
+    Ok((result?, tally))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

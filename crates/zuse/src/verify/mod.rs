@@ -237,7 +237,7 @@ pub fn inspect(
     let mut claims = Claims::new(pool);
     let (mut blocks, mut embedded) = (0, 0);
     let (mut misplaced, mut unreachable) = (Vec::new(), Vec::new());
-    let (walked, mut tally) = check::check(pool.zio(), options, progress, |feeder| {
+    let checked = check::check(pool.zio(), options, progress, |feeder| {
         visit_blocks(pool, options.dataset.as_ref(), &mut |block| {
             let wanted = each(block);
             if let Some(why) = block.damage {
@@ -268,6 +268,7 @@ pub fn inspect(
             }
         })
     });
+    let (walked, mut tally) = checked?;
     walked?;
     // an unreadable indirect block is both unreachable for the walk and wrong for the check
     let known: std::collections::BTreeSet<Bookmark> = tally.damage.iter().map(|d| d.bm).collect();
