@@ -1,5 +1,6 @@
 //! The files of a file system by path, as `std::fs` has those of the host.
 
+use std::collections::HashSet;
 use std::io::{self, Read};
 
 use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Vfs, Zfs};
@@ -245,7 +246,7 @@ impl Files {
     /// Removes a file, or a directory with all in it; gives how many files that were. A link is removed, and not what it leads to.
     ///
     /// # Errors
-    /// ENOENT; ENOTDIR if the path of something else than a directory ends in a slash.
+    /// ENOENT; ENOTDIR if the path of something else than a directory ends in a slash; ELOOP where a damaged directory holds one that it is in.
     pub fn remove_all(&self, path: &[u8]) -> Result<u64, Error> {
         let (dir, name) = self.place(path)?;
         // what has the name: a path with a slash behind a link would lead past it
@@ -257,9 +258,15 @@ impl Files {
         let mut removed = 1;
         // a directory is removed when it comes up a second time: then it is empty
         let mut stack = vec![(dir, name, id, false)];
+        let mut known = HashSet::from([id]);
+        let mut above = dir;
+        while known.insert(above) {
+            above = self.zfs.getattr(above).map_err(Error::at(path))?.parent;
+        }
         while let Some((dir, name, id, empty)) = stack.pop() {
             if empty {
                 self.zfs.rmdir(&self.cred, dir, &name).map_err(Error::at(path))?;
+                known.remove(&id);
                 continue;
             }
             stack.push((dir, name, id, true));
@@ -267,6 +274,10 @@ impl Files {
             let entries = entries.collect::<Result<Vec<DirEntry>, _>>().map_err(Error::at(path))?;
             removed += entries.len() as u64;
             let (dirs, files): (Vec<_>, Vec<_>) = entries.into_iter().partition(|e| e.kind == Kind::Directory);
+            // nothing is taken out of a tree that has no end
+            if let Some(again) = dirs.iter().find(|dir| !known.insert(dir.object)) {
+                return Err(Error::at(path)(zpl::Error::Loop { name: again.name.clone() }));
+            }
             let unlink = || files.iter().try_for_each(|file| self.zfs.unlink(&self.cred, id, &file.name));
             self.zfs.batch(unlink).map_err(Error::at(path))?;
             stack.extend(dirs.into_iter().map(|dir| (id, dir.name, dir.object, false)));

@@ -96,3 +96,25 @@ fn what_stands_before_damage_is_not_read_byte_by_byte() {
     assert_eq!(Copier::new(&mut Silent).copy_file(&node, dir.path(), b"out").unwrap().damaged, 1);
     assert_eq!(std::fs::read(out).unwrap()[..span as usize], data[..span as usize]);
 }
+
+/// A damaged directory that stands in itself, or in one below it, is not gone through for ever, nor is what is in it taken away.
+#[test]
+fn a_directory_that_holds_itself_is_not_removed() {
+    const DIRECTORY: u64 = 4 << 60;
+    let pool = Pool::in_memory("t", SIZE).unwrap();
+    let files = pool.files("t").unwrap();
+    files.create_dir_all(b"a/b", 0o755).unwrap();
+    files.write(b"a/b/keep", b"kept").unwrap();
+    let (above, below) = (files.stat(b"a").unwrap().0, files.stat(b"a/b").unwrap().0);
+    for id in [above, below, files.fs().root()] {
+        let spa = files.zfs().spa();
+        let entries = dmu::Zap::open(files.fs().objset().object(below).unwrap()).unwrap();
+        entries.add_u64(&spa.tx(1 << 20).unwrap(), b"loop", DIRECTORY | id).unwrap();
+        let refused = files.remove_all(b"a").unwrap_err();
+        assert_eq!(refused.errno(), 40, "{refused}");
+        assert_eq!(files.read(b"a/b/keep").unwrap(), b"kept");
+        entries.remove(&spa.tx(1 << 20).unwrap(), b"loop").unwrap();
+    }
+    assert_eq!(files.remove_all(b"a").unwrap(), 3);
+    pool.export().unwrap();
+}

@@ -69,7 +69,7 @@ impl Importer<'_> {
                     }
                     Err(e) => {
                         self.failed(path, &format!("at byte {at}: {e}"));
-                        to.item.size = size.max(at);
+                        to.item.size = to.end;
                         break 'file;
                     }
                 }
@@ -165,6 +165,8 @@ impl Importer<'_> {
                 self.done.bytes += bytes;
                 self.report.bytes(bytes);
             }
+            // what was not copied is not filled up with zeros
+            to.item.size = to.end;
             return self.end(to);
         }
         let mut ended = Ok(());
