@@ -55,3 +55,17 @@ fn a_large_object_is_freed_over_many_txgs() {
     assert!(after + BLOCKS * 4096 / 2 < before, "{before} bytes, then {after}");
     live.judged();
 }
+
+/// A damaged dnode may say that more blocks are below it than there can be.
+#[test]
+fn what_is_freed_by_its_own_account_has_no_end() {
+    let live = Live::new();
+    let tx = live.spa.tx_netfree(1).unwrap();
+    let txg = tx.txg();
+    tx.burdened(u64::MAX);
+    tx.burdened(u64::MAX);
+    drop(tx);
+    // who comes next waits until it is on disk
+    assert!(live.spa.tx_netfree(1).unwrap().txg() > txg);
+    live.judged();
+}

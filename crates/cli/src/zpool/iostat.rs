@@ -136,7 +136,7 @@ fn watch(call: &Call<'_>, options: &Options, wanted: &Wanted, repeat: Repeat) ->
             table.print(call, &seen, &before, head, skip)?;
             if skip {
                 before = seen;
-                std::thread::sleep(Duration::from_secs_f64(repeat.interval.unwrap_or(0.0)));
+                std::thread::sleep(repeat.interval.unwrap_or_default());
                 continue;
             }
         }

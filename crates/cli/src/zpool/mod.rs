@@ -36,6 +36,7 @@ mod wait;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nvlist::NvList;
 use pool::Pool;
@@ -134,11 +135,14 @@ fn json_key(pool: &Pool, by_guid: bool) -> String {
     if by_guid { pool.guid().to_string() } else { pool.name().to_owned() }
 }
 
+/// A hundred years.
+const INTERVAL_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// How often a command is to be repeated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Repeat {
-    /// Seconds between two times; `None`: once.
-    interval: Option<f64>,
+    /// The time between two times; `None`: once.
+    interval: Option<Duration>,
     /// How many times; `None`: for ever.
     count: Option<u64>,
 }
@@ -153,13 +157,13 @@ impl Repeat {
             return Err(usage("interval cannot be zero"));
         }
         names.pop();
-        repeat.interval = Some(number);
+        repeat.interval = Some(seconds(number));
         if let Some(before) = last(names) {
             if before <= 0.0 {
                 return Err(usage("interval cannot be zero"));
             }
             names.pop();
-            repeat.interval = Some(before);
+            repeat.interval = Some(seconds(before));
             repeat.count = Some(number as u64);
         }
         Ok(repeat)
@@ -171,9 +175,14 @@ impl Repeat {
         if self.count.is_some_and(|count| done >= count) {
             return false;
         }
-        std::thread::sleep(std::time::Duration::from_secs_f64(interval));
+        std::thread::sleep(interval);
         true
     }
+}
+
+/// So many seconds, or for ever as far as anybody lives to see.
+fn seconds(number: f64) -> Duration {
+    Duration::try_from_secs_f64(number).unwrap_or(INTERVAL_MAX).min(INTERVAL_MAX)
 }
 
 /// The time now as an option `-T` wants it: `u` seconds since 1970, `d` a date.
@@ -199,8 +208,9 @@ mod tests {
             (repeat.map(|r| (r.interval, r.count)), names.len())
         };
         assert_eq!(take(&["tank"]), (Some((None, None)), 1));
-        assert_eq!(take(&["tank", "5"]), (Some((Some(5.0), None)), 1));
-        assert_eq!(take(&["tank", "5", "2"]), (Some((Some(5.0), Some(2))), 1));
+        assert_eq!(take(&["tank", "5"]), (Some((Some(Duration::from_secs(5)), None)), 1));
+        assert_eq!(take(&["tank", "0.5", "2"]), (Some((Some(Duration::from_millis(500)), Some(2))), 1));
+        assert_eq!(take(&["1e20"]), (Some((Some(INTERVAL_MAX), None)), 0));
         assert_eq!(take(&["0"]).0, None);
     }
 }

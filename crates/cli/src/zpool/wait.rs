@@ -60,7 +60,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("too many arguments")),
     };
     let record = pools::find(name)?;
-    let every = repeat.interval.map(Duration::from_secs_f64);
+    let every = repeat.interval;
     let (mut row, mut next) = (0, Instant::now());
     loop {
         pools::look_again();

@@ -140,7 +140,7 @@ struct State {
 
 impl State {
     fn dirty_total(&self) -> u64 {
-        self.dirty.iter().sum()
+        self.dirty.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 }
 
@@ -421,9 +421,11 @@ impl TxHold for Txgs {
         let share = tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get().min(100) * (limits().0 / 100);
         let mut state = self.state.lock();
         let before = state.dirty_total();
-        state.dirty[slot(txg)] += bytes;
-        state.dirtied[slot(txg)] += bytes;
-        if before < share && before + bytes >= share {
+        // a dnode from disk may say that any number of blocks is below it
+        let at = slot(txg);
+        state.dirty[at] = state.dirty[at].saturating_add(bytes);
+        state.dirtied[at] = state.dirtied[at].saturating_add(bytes);
+        if before < share && before.saturating_add(bytes) >= share {
             self.changed.notify_all();
         }
     }

@@ -141,7 +141,10 @@ fn records<R: Read + Send>(
     let queue = Queue::new(tunable::ZFS_RECV_QUEUE_LENGTH.get());
     let (shared, toguid) = (&queue, begin.toguid);
     std::thread::scope(|scope| {
-        scope.spawn(move || source::read_records(reader, from, toguid, &check, shared));
+        std::thread::Builder::new()
+            .name("recv-read".to_owned())
+            .spawn_scoped(scope, move || source::read_records(reader, from, toguid, &check, shared))
+            .map_err(|source| pool::Error::Thread { source })?;
         let _close = Writing(shared);
         Writer::new(receiving, begin, order, progress).run(shared)
     })

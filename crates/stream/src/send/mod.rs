@@ -89,6 +89,10 @@ pub struct Progress {
     pub blocks: AtomicU64,
 }
 
+fn thread(name: &str) -> std::thread::Builder {
+    std::thread::Builder::new().name(name.to_owned())
+}
+
 /// Writes the stream that brings a receiver from `base` (nothing, if there is none) to `to`, a snapshot or a head, which is
 /// [held](Dataset::long_hold) meanwhile.
 ///
@@ -108,16 +112,24 @@ pub fn send(
     let line = Line::new(tunable::ZFS_SEND_QUEUE_LENGTH.get().max(CHUNKS_MIN * CHUNK as u64));
     std::thread::scope(|scope| {
         let line = &line;
-        for _ in 0..::base::tasks::width() {
-            scope.spawn(move || fill_chunks(zio, line));
+        // who fills chunks ends with who lays them out, even if that one never begins
+        let ends = LaysOut(line);
+        for n in 0..::base::tasks::width() {
+            match thread("send-fill").spawn_scoped(scope, move || fill_chunks(zio, line)) {
+                Err(source) if n == 0 => return Err(pool::Error::Thread { source }.into()),
+                // fewer do
+                Err(_) => break,
+                Ok(_) => {}
+            }
         }
-        let traversal = scope.spawn(move || {
-            let _ends = LaysOut(line);
+        let traversal = thread("send-traverse").spawn_scoped(scope, move || {
+            let _ends = ends;
             let visited = || {
                 progress.blocks.fetch_add(1, Ordering::Relaxed);
             };
             plan.traverse(&mut |chunk| line.put(chunk).ok_or(Error::Stopped), &visited)
         });
+        let traversal = traversal.map_err(|source| pool::Error::Thread { source })?;
         let written = {
             let _writes = Writes(line);
             write_chunks(line, &mut sum, out, progress)

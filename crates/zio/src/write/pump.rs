@@ -276,7 +276,7 @@ fn advance(batch: &Batch<'_>, placer: &mut Placer<'_>, chunk: Vec<WriteReq>) -> 
 }
 
 /// Threads that write chunks: one, and one more each time that chunks come faster than they go, as they do where each write takes long, however
-/// many are under way (OpenZFS: `zfs_vdev_async_write_max_active`).
+/// many are under way (OpenZFS: `zfs_vdev_async_write_max_active`). Where no thread can be had, who gives a chunk writes it.
 struct Writers<'scope, 'env, F> {
     scope: &'scope thread::Scope<'scope, 'env>,
     write: F,
@@ -285,6 +285,8 @@ struct Writers<'scope, 'env, F> {
     waiting: Weak<Mutex<mpsc::Receiver<Chunk>>>,
     failed: Arc<AtomicBool>,
     threads: Vec<thread::ScopedJoinHandle<'scope, Result<(), Error>>>,
+    /// How what was written without a thread went.
+    own: Result<(), Error>,
 }
 
 impl<'scope, 'env, F> Writers<'scope, 'env, F>
@@ -295,15 +297,15 @@ where
         let (queue, waiting) = mpsc::sync_channel(1);
         let waiting = Arc::new(Mutex::new(waiting));
         let failed = Arc::default();
-        let mut writers =
-            Writers { scope, write, queue, waiting: Arc::downgrade(&waiting), failed, threads: Vec::new() };
+        let (threads, own) = (Vec::new(), Ok(()));
+        let mut writers = Writers { scope, write, queue, waiting: Arc::downgrade(&waiting), failed, threads, own };
         writers.begin(waiting);
         writers
     }
 
     fn begin(&mut self, waiting: Arc<Mutex<mpsc::Receiver<Chunk>>>) {
         let (write, failed) = (self.write, self.failed.clone());
-        self.threads.push(self.scope.spawn(move || {
+        let work = move || {
             let mut done = Ok(());
             let next = || waiting.lock().recv();
             while let Ok(chunk) = next() {
@@ -313,11 +315,17 @@ where
                 }
             }
             done
-        }));
+        };
+        // with fewer it takes longer
+        self.threads.extend(thread::Builder::new().name("zio-write".to_owned()).spawn_scoped(self.scope, work).ok());
     }
 
     /// Hands over a chunk; `false` if one has failed, and there is no use in going on.
     fn give(&mut self, chunk: Chunk) -> bool {
+        if self.threads.is_empty() {
+            self.own = (self.write)(chunk);
+            return self.own.is_ok();
+        }
         let given = match self.queue.try_send(chunk) {
             Err(mpsc::TrySendError::Full(chunk)) => {
                 let waiting = self.waiting.upgrade().filter(|_| self.threads.len() < WRITERS);
@@ -336,7 +344,7 @@ where
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         let all: Vec<Result<(), Error>> = self.threads.into_iter().map(join).collect();
-        all.into_iter().collect()
+        all.into_iter().chain([self.own]).collect()
     }
 }
 
