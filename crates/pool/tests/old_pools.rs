@@ -7,10 +7,15 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 
+use base::Txg;
 use codec::crypt::WrappingKey;
-use oracle::judge;
-use pool::{Entry, ListOptions, OpenOptions, Pool};
+use ondisk::Uberblock;
+use oracle::{fixtures, judge};
+use pool::{Entry, Hooks, ImportOptions, ListOptions, OpenOptions, Pool, Spa};
+use vdev::{Device, FileDevice};
 
 #[test]
 fn old_and_foreign_pools_open_and_list_what_zdb_lists() {
@@ -88,4 +93,39 @@ fn old_and_foreign_pools_open_and_list_what_zdb_lists() {
         assert_eq!(ours, theirs);
     }
     println!("{by_version:?}");
+}
+
+#[test]
+fn a_pool_older_than_version_26_is_read_and_not_written() {
+    let unpacked = fixtures::unpack_private("legacy-a");
+    let scan = || {
+        let images = std::fs::read_dir(&unpacked.dir).unwrap().map(|entry| entry.unwrap().path());
+        let open = |path: PathBuf| -> (PathBuf, Arc<dyn Device>) {
+            let device = FileDevice::open_read_write(&path).unwrap();
+            (path, Arc::new(device))
+        };
+        vdev::import::scan_devices(images.map(open).collect()).remove(0)
+    };
+    for (version, written) in [(25, false), (26, true)] {
+        let candidate = scan();
+        let pool = Pool::open(&candidate, &OpenOptions::default()).unwrap();
+        let older = Uberblock { version, txg: Txg(pool.uberblock().txg.0 + 1), ..pool.uberblock().clone() };
+        vdev::label::commit(pool.tree(), None, &older).unwrap();
+        drop((pool, candidate));
+        let candidate = scan();
+        let pool = Pool::open(&candidate, &OpenOptions::default()).unwrap();
+        assert_eq!(pool.version(), version);
+        assert!(pool.list(pool.name(), &ListOptions::ALL).unwrap().len() > 3);
+        drop(pool);
+        let options = ImportOptions { force: true, ..ImportOptions::default() };
+        match Spa::import(&candidate, &options, Hooks::default()) {
+            Ok(spa) => spa.export().unwrap(),
+            Err(error) => {
+                assert!(error.to_string().ends_with("it is of version 25, and those from version 26 on are written"), "{error}");
+                assert!(!written);
+                continue;
+            }
+        }
+        assert!(written);
+    }
 }
