@@ -212,6 +212,34 @@ fn a_move_to_another_dataset_does_not_mix_directories() {
 }
 
 #[test]
+fn a_move_that_would_lose_attributes_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    s.ok(&["zfs", "create", "-u", "t/x"]);
+    s.ok(&["zfs", "create", "-u", "-o", "xattr=off", "t/y"]);
+    let mut made = tar::Builder::new(Vec::new());
+    made.append_pax_extensions([("SCHILY.xattr.user.note", b"dear".as_slice())]).unwrap();
+    let mut header = tar::Header::new_ustar();
+    header.set_path("f").unwrap();
+    header.set_size(4);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_cksum();
+    made.append(&header, b"data".as_slice()).unwrap();
+    let run = s.feed(&["tar", "-x", "t/x:/"], &made.into_inner().unwrap());
+    assert_eq!(run.code, 0, "{run:?}");
+    let moved = s.run(&["mv", "t/x:/f", "t/y:/"]);
+    assert!(moved.code == 1 && moved.err.contains("not kept (1 file): attribute user.note"), "{moved:?}");
+    assert_eq!(cat(&s, "t/x:/f"), "data");
+    s.ok(&["zfs", "set", "xattr=sa", "t/y"]);
+    s.ok(&["mv", "t/x:/f", "t/y:/"]);
+    assert_eq!((s.ok(&["ls", "t/x"]).as_str(), cat(&s, "t/y:/f").as_str()), ("", "data"));
+    judged(&s, dir.path());
+}
+
+#[test]
 fn archives_with_links_to_themselves_and_sizes_that_are_none() {
     let dir = tempfile::tempdir().unwrap();
     let s = pool(dir.path());

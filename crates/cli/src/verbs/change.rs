@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 use zpl::{Kind, Node};
-use zuse::{Error, Files, Importer, Silent, Target};
+use zuse::{Error, Files, Importer, Target};
 
 use super::Session;
+use super::progress::Narrator;
 use super::session::{Found, base_name, file_target};
 use super::volume;
 use crate::args::Parsed;
@@ -152,16 +153,20 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
         return Err(failed(format!("{to}: {why}")));
     }
     let (dir, name) = super::cp_in::place(into, to, None)?;
-    let mut report = Silent;
-    let mut importer = Importer::new(into.zfs(), dir, &mut report);
+    let mut narrator = Narrator::new(0, true);
+    let mut importer = Importer::new(into.zfs(), dir, &mut narrator);
     let copied = match source.pool() == to.pool() {
         true => importer.share(from.zfs(), *node, &name),
         false => importer.node(*node, &name),
     };
-    copied.map_err(|e| told(to, &e))?;
-    let done = importer.finish().map_err(|e| told(to, &e))?;
+    let done = copied.and_then(|()| importer.finish());
+    let whole = narrator.finish();
+    let done = done.map_err(|e| told(to, &e))?;
     if done.failed > 0 {
         return Err(failed(format!("{source}: {} file(s) could not be copied; nothing was removed", done.failed)));
+    }
+    if !whole {
+        return Err(failed(format!("{source}: not all of it was kept; nothing was removed")));
     }
     // the copy is on disk before the source goes
     into.zfs().spa().sync().map_err(|e| failed(format!("{to}: {e}")))?;

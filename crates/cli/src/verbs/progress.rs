@@ -34,12 +34,13 @@ impl Narrator {
         Narrator { bar: bar(total, quiet), not_kept: Default::default(), lost: 0 }
     }
 
-    /// Ends the bar and says what was not kept.
-    pub(super) fn finish(self) {
+    /// Ends the bar and says what was not kept. Whether all was.
+    pub(super) fn finish(self) -> bool {
         self.bar.finish_and_clear();
         for (what, count) in &self.not_kept {
             eprintln!("not kept ({count} file{}): {what}", if *count == 1 { "" } else { "s" });
         }
+        self.not_kept.is_empty()
     }
 }
 
