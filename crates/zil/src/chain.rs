@@ -101,13 +101,6 @@ pub struct Log {
 }
 
 impl Log {
-    /// Bytes that it takes in memory; `None` if something in it is ciphertext, for want of the key.
-    #[must_use]
-    pub fn readable_bytes(&self) -> Option<u64> {
-        let readable = self.blocks.iter().all(|block| !block.sealed);
-        readable.then(|| self.blocks.iter().map(|block| block.bp.lsize()).sum())
-    }
-
     /// The records that a replay would do, none of which a synced txg holds, each with whether its body is ciphertext. `synced` is the last
     /// synced txg, which counts for a log that is not claimed.
     pub fn due(&self, synced: Txg) -> impl Iterator<Item = (RawRecord<'_>, bool)> {

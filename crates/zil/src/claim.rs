@@ -11,6 +11,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Txg;
 use dmu::Objset;
@@ -57,8 +58,23 @@ pub struct Survey {
     seen: Mark,
     first: Txg,
     lost: Option<zio::Error>,
-    blocks: Vec<LogBlock>,
+    kept: Kept,
     vdevs: BTreeSet<u64>,
+}
+
+/// The blocks of a log, for as long as there is room for all of them and none is ciphertext.
+struct Kept(Option<Vec<LogBlock>>);
+
+impl Kept {
+    fn add(&mut self, block: LogBlock, room: &AtomicU64) {
+        let Some(all) = &mut self.0 else { return };
+        let take = |left: u64| left.checked_sub(block.bp.lsize());
+        if !block.sealed && room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            return all.push(block);
+        }
+        room.fetch_add(all.iter().map(|block| block.bp.lsize()).sum(), Ordering::Relaxed);
+        self.0 = None;
+    }
 }
 
 /// A place on a device, by which a block is known.
@@ -68,7 +84,7 @@ fn place(bp: &BlkPtr) -> (u64, u64) {
 
 impl Survey {
     /// Walks the log of `objset`.
-    fn walk(objset: &Arc<Objset>, synced: Txg) -> Option<Survey> {
+    fn walk(objset: &Arc<Objset>, synced: Txg, room: &AtomicU64) -> Option<Survey> {
         let header = objset.phys().zil_header.clone();
         if header.log.is_hole() || header.claim_txg.0 != 0 {
             return None;
@@ -76,8 +92,8 @@ impl Survey {
         let first = Txg(synced.0.saturating_add(1));
         let (mut items, mut seen, mut known) = (Vec::new(), Mark::default(), HashSet::new());
         let mut young = |bp: &BlkPtr| bp.birth() >= first && !bp.is_embedded() && known.insert(place(bp));
-        let (mut blocks, mut vdevs) = (Vec::new(), BTreeSet::new());
-        let mut keep = |bp: &BlkPtr, data, sealed| blocks.push(LogBlock { bp: *bp, sealed, data });
+        let (mut kept, mut vdevs) = (Kept(Some(Vec::new())), BTreeSet::new());
+        let mut keep = |bp: &BlkPtr, data, sealed| kept.add(LogBlock { bp: *bp, sealed, data }, room);
         let mut visit = |step: Step<'_>| {
             match step {
                 Step::Block(bp) => {
@@ -105,7 +121,7 @@ impl Survey {
             _ => None,
         };
         let nothing = items.is_empty() && lost.is_none() && seen.blocks <= 1 && seen.records == 0;
-        (!nothing).then_some(Survey { header, items, seen, first, lost, blocks, vdevs })
+        (!nothing).then_some(Survey { header, items, seen, first, lost, kept, vdevs })
     }
 
     /// The error by which a device that should have the next block gave nothing at all: more may have been promised than can be seen.
@@ -139,9 +155,13 @@ impl Survey {
     }
 
     /// Takes the space of all that is not the pool's yet, with `take`, and a reference with `refer` for each block that a clone names. Gives
-    /// the log with the header that says so. It ends where `take` first says no.
+    /// the header that says so, and the log if it was kept. It ends where `take` first says no.
     #[must_use]
-    pub fn claim(self, take: &mut dyn FnMut(&BlkPtr) -> bool, refer: &mut dyn FnMut(&BlkPtr)) -> Log {
+    pub fn claim(
+        self,
+        take: &mut dyn FnMut(&BlkPtr) -> bool,
+        refer: &mut dyn FnMut(&BlkPtr),
+    ) -> (ZilHeader, Option<Log>) {
         let mut seen = self.seen;
         for item in &self.items {
             let good = match &item.wants {
@@ -165,19 +185,23 @@ impl Survey {
             flags: self.header.flags | replay | CLAIM_LR_SEQ_VALID,
             ..self.header
         };
-        let mut blocks = self.blocks;
-        blocks.retain(|block| block.seq() <= seen.blk_seq);
-        let (max_blk_seq, max_lr_seq, end) = (seen.blk_seq, seen.lr_seq, ChainEnd::Claimed);
-        let summary = Summary { blocks: seen.blocks, records: seen.records, max_blk_seq, max_lr_seq, end };
-        Log { header, blocks, summary }
+        let log = self.kept.0.map(|mut blocks| {
+            blocks.retain(|block| block.seq() <= seen.blk_seq);
+            let (max_blk_seq, max_lr_seq, end) = (seen.blk_seq, seen.lr_seq, ChainEnd::Claimed);
+            let summary = Summary { blocks: seen.blocks, records: seen.records, max_blk_seq, max_lr_seq, end };
+            Log { header: header.clone(), blocks, summary }
+        });
+        (header, log)
     }
 }
 
 /// Walks the logs of `objsets`, side by side; `synced` is the last synced txg. `None` where there is nothing to claim: no log, one that was
-/// claimed before, or one without records all of whose blocks are known.
+/// claimed before, or one without records all of whose blocks are known. Logs that can be replayed as they are kept in memory, up to `room` bytes of
+/// them; a replay reads the others again.
 #[must_use]
-pub fn survey(objsets: &[Arc<Objset>], synced: Txg) -> Vec<Option<Survey>> {
-    let mut all = pump::all(objsets.to_vec(), |objset| Survey::walk(objset, synced));
+pub fn survey(objsets: &[Arc<Objset>], synced: Txg, room: u64) -> Vec<Option<Survey>> {
+    let room = AtomicU64::new(room);
+    let mut all = pump::all(objsets.to_vec(), |objset| Survey::walk(objset, synced, &room));
     check_data(objsets, &mut all);
     all
 }

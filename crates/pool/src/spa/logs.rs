@@ -61,8 +61,8 @@ impl Spa {
             return Ok(logs.iter().map(|log| log.id).collect());
         }
         let objsets: Vec<_> = logs.iter().map(|log| log.objset.clone()).collect();
-        let found: Vec<(Logged, Survey)> =
-            logs.into_iter().zip(survey(&objsets, synced)).filter_map(|(log, found)| Some((log, found?))).collect();
+        let found = logs.into_iter().zip(survey(&objsets, synced, tunable::ZFS_ARC_MAX.get() / 4));
+        let found: Vec<(Logged, Survey)> = found.filter_map(|(log, found)| Some((log, found?))).collect();
         if let Some((log, lost)) =
             found.iter().find_map(|(log, found)| Some((log, found.lost()?))).filter(|_| !missing_ok)
         {
@@ -81,18 +81,14 @@ impl Spa {
             self.give_up(&mos, &tx, &log, head(&log.objset.phys().zil_header.log))?;
             changed.push(log.id);
         }
-        let mut room = tunable::ZFS_ARC_MAX.get() / 4;
         for (log, found) in found {
             if found.is_lost_whole() {
                 self.give_up(&mos, &tx, &log, head(found.head()))?;
             } else {
                 let mut take = |bp: &BlkPtr| self.zio.claim(tx.txg(), bp).is_ok();
-                let claimed = found.claim(&mut take, &mut |bp| self.clones.add(tx.txg(), bp));
-                self.set_log(&mos, &tx, &log, claimed.header.clone())?;
-                if let Some(left) = claimed.readable_bytes().and_then(|bytes| room.checked_sub(bytes)) {
-                    room = left;
-                    self.logs.lock().insert(log.id, claimed);
-                }
+                let (header, kept) = found.claim(&mut take, &mut |bp| self.clones.add(tx.txg(), bp));
+                self.set_log(&mos, &tx, &log, header)?;
+                self.logs.lock().extend(kept.map(|kept| (log.id, kept)));
             }
             changed.push(log.id);
         }
@@ -113,7 +109,7 @@ impl Spa {
         let objsets: Vec<_> = logs.iter().map(|log| log.objset.clone()).collect();
         let tx = self.txgs.assign()?;
         let mut ended = Vec::new();
-        for (log, found) in logs.iter().zip(survey(&objsets, pool.uberblock().txg)) {
+        for (log, found) in logs.iter().zip(survey(&objsets, pool.uberblock().txg, 0)) {
             if found.is_some() {
                 continue;
             }
