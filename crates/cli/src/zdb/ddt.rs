@@ -65,7 +65,7 @@ fn show_table(out: &mut dyn Write, pool: &Arc<Pool>, table: &Table, verbosity: u
             continue;
         }
         writeln!(out, "{} contents:\n", store.name)?;
-        for entry in table.stored_entries_from(store).map_err(trouble)? {
+        for entry in table.stored_entries_from(store, 0).map_err(trouble)? {
             let (cursor, entry) = entry.map_err(trouble)?;
             show_entry(out, table.checksum, &entry, cursor)?;
         }

@@ -227,18 +227,19 @@ impl Table {
         &'a self,
         store: &'a Store,
     ) -> Result<impl Iterator<Item = Result<Entry, Error>> + 'a, Error> {
-        Ok(self.stored_entries_from(store)?.map(|entry| entry.map(|(_, entry)| entry)))
+        Ok(self.stored_entries_from(store, 0)?.map(|entry| entry.map(|(_, entry)| entry)))
     }
 
-    /// As [`Table::stored_entries`], each with the cursor that stands behind it, as zdb shows it.
+    /// As [`Table::stored_entries`], from a cursor on, each with the cursor that stands behind it, as zdb shows it.
     ///
     /// # Errors
     /// As there.
     pub fn stored_entries_from<'a>(
         &'a self,
         store: &'a Store,
+        cookie: u64,
     ) -> Result<impl Iterator<Item = Result<(u64, Entry), Error>> + 'a, Error> {
-        Ok(store.zap.entries()?.map(move |entry| {
+        Ok(store.zap.entries_from(cookie)?.map(move |entry| {
             let entry = entry?;
             let key = entry.key();
             let words: [u64; 5] =

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use codec::ChecksumKind;
 use ondisk::ddt::{DdtKey, DdtPhys};
 
+use super::table::LiveTable;
 use super::{Class, LiveTables, Table};
 use crate::spa::Spa;
 use crate::{Error, Pool};
 
-/// Entries that are forgotten in one txg (OpenZFS: `zfs_ddt_prunes_per_txg`).
+/// Entries that are looked at, and forgotten if they are old, at a time (OpenZFS: `zfs_ddt_prunes_per_txg`).
 const PER_TXG: usize = 50_000;
 /// Ages are counted by powers of two of an hour (OpenZFS: `HIST_BINS`).
 const BINS: usize = 31;
@@ -43,18 +44,20 @@ impl Spa {
             Prune::Age(age) => now.saturating_sub(age),
             Prune::Percent(percent) => cutoff_of(&view, percent, now)?,
         };
+        let flat = view.ddts()?.into_iter().filter(|table| table.flat).map(|table| table.checksum);
         let mut pruned = 0;
-        for table in view.ddts()? {
-            let mut old = Vec::new();
-            for_each_unique(&table, &mut |key, since| {
-                if since < cutoff {
-                    old.push(*key);
+        for checksum in flat.collect::<Vec<_>>() {
+            let mut at = Some(0);
+            while let Some(from) = at {
+                // of txgs that are long over nothing need be left to read
+                let view = self.view()?;
+                let (old, behind) = old_entries(&view, checksum, (from, PER_TXG), cutoff)?;
+                at = behind;
+                if old.is_empty() {
+                    continue;
                 }
-            })?;
-            for keys in old.chunks(PER_TXG) {
-                let (keys, checksum) = (keys.to_vec(), table.checksum);
                 pruned += self.sync_task(move |cx| {
-                    let gone = cx.spa.dedup.forget_stored(checksum, &keys)?;
+                    let gone = cx.spa.dedup.forget_stored(checksum, &old)?;
                     cx.spa.log_internal(cx.mos, cx.tx, "ddt prune", &format!("entries={gone}"))?;
                     Ok(gone)
                 })?;
@@ -62,6 +65,32 @@ impl Spa {
         }
         Ok(pruned)
     }
+}
+
+/// Of the next `most` entries of one reference, from a cursor on, those that have it since before `cutoff`; and the cursor behind them all, `None` at
+/// the end.
+fn old_entries(
+    view: &Pool,
+    checksum: ChecksumKind,
+    (from, most): (u64, usize),
+    cutoff: u64,
+) -> Result<(Vec<DdtKey>, Option<u64>), Error> {
+    let (mut old, mut behind) = (Vec::new(), from);
+    let tables = view.ddts()?;
+    let Some(table) = tables.iter().find(|table| table.checksum == checksum) else { return Ok((old, None)) };
+    let Some(store) = table.stores.iter().find(|store| store.class == Class::Unique) else { return Ok((old, None)) };
+    for (n, entry) in table.stored_entries_from(store, from)?.enumerate() {
+        if n == most {
+            // a hostile table may have no end
+            return Ok((old, Some(behind).filter(|behind| *behind > from)));
+        }
+        let (next, entry) = entry?;
+        behind = next;
+        if entry.value.slots.first().is_some_and(|slot| slot.class_start < cutoff) {
+            old.push(entry.key);
+        }
+    }
+    Ok((old, None))
 }
 
 /// Gives each entry of one reference with the second since which it has it.
@@ -112,16 +141,23 @@ fn age_of(bins: &[u64; BINS], percent: u64) -> u64 {
 impl LiveTables {
     /// Forgets entries of one reference that the ZAPs of the table have, but not those that changed meanwhile. How many.
     pub(super) fn forget_stored(&self, checksum: ChecksumKind, keys: &[DdtKey]) -> Result<u64, Error> {
+        let number = checksum as u8;
+        let (stores, flat, keys) = {
+            let tables = self.tables.lock();
+            let Some(table) = tables.get(&number) else { return Ok(0) };
+            let keys: Vec<DdtKey> = keys.iter().filter(|key| table.is_at_rest(key)).copied().collect();
+            (table.zaps(), table.flat(), keys)
+        };
+        // writers go on meanwhile; the ZAPs are changed by this thread alone
+        let found = keys.into_iter().map(|key| Ok((key, LiveTable::look_up(&stores, &key, flat)?)));
+        let found: Vec<_> = found.collect::<Result<_, Error>>()?;
         let mut tables = self.tables.lock();
-        let Some(table) = tables.get_mut(&(checksum as u8)) else { return Ok(0) };
-        let stores = table.zaps();
+        let Some(table) = tables.get_mut(&number) else { return Ok(0) };
         let mut gone = 0;
-        for key in keys.iter().filter(|key| !table.live.contains_key(key)).copied().collect::<Vec<_>>() {
-            if table.logs.find(&key).is_some() {
+        for (key, found) in found {
+            if !matches!(found, Some((Class::Unique, _))) || !table.is_at_rest(&key) {
                 continue;
             }
-            let found = super::table::LiveTable::look_up(&stores, &key, table.flat())?;
-            let Some((Class::Unique, _)) = found else { continue };
             table.learn(key, found);
             if let Some(live) = table.live.get_mut(&key) {
                 // without an address there is no block to be freed
@@ -131,6 +167,13 @@ impl LiveTables {
             }
         }
         Ok(gone)
+    }
+}
+
+impl LiveTable {
+    /// Whether the ZAPs have the last word on content, as nobody uses it and no log has it.
+    fn is_at_rest(&self, key: &DdtKey) -> bool {
+        !self.live.contains_key(key) && self.logs.find(key).is_none()
     }
 }
 
