@@ -6,7 +6,7 @@ use std::time::Instant;
 use base::Guid;
 use control::Ioc;
 use nvlist::{NvList, Value as Nv};
-use ondisk::send::{DRR_FLAG_CLONE, feature};
+use ondisk::send::{Begin, DRR_FLAG_CLONE, feature};
 use pool::prop::nicebytes;
 use pool::{Dataset, Kind};
 
@@ -68,6 +68,19 @@ struct Sort {
 }
 
 impl Sort {
+    /// `clone`: the dataset begins as a clone here.
+    fn of(begin: &Begin, clone: bool) -> Sort {
+        let has = |flag: u64| begin.features() & flag != 0;
+        let (resuming, new) = (has(feature::RESUMING), begin.fromguid.0 == 0 || clone);
+        Sort {
+            raw: has(feature::RAW),
+            resuming,
+            new_fs: new && !resuming,
+            resumes_new: new && resuming,
+            incremental: begin.fromguid.0 != 0,
+        }
+    }
+
     fn doing(self) -> &'static str {
         match (self.new_fs, self.resuming) {
             (true, _) => "cannot receive new filesystem stream",
@@ -88,20 +101,11 @@ impl Receive<'_> {
     ) -> Result<(), Failure> {
         let begun = Instant::now();
         let begin = &opening.begin;
-        let has = |flag: u64| begin.features() & flag != 0;
         let recursive = package.is_some_and(|list| !list.contains("not_recursive"));
         let told = Told::new(package.and_then(|list| list.get_nvlist("fss")), begin.toguid.0, self.keeps_holds());
         let mut target = self.name_for(&opening.name(), sent, recursive)?;
         let origin = self.origin(&target, begin.flags & DRR_FLAG_CLONE != 0, begin.fromguid)?;
-        let resuming = has(feature::RESUMING);
-        let new = begin.fromguid.0 == 0 || origin.is_some();
-        let sort = Sort {
-            raw: has(feature::RAW),
-            resuming,
-            new_fs: new && !resuming,
-            resumes_new: new && resuming,
-            incremental: begin.fromguid.0 != 0,
-        };
+        let sort = Sort::of(begin, origin.is_some());
         self.find_moved(&mut target, sort, &opening.name(), sent, told.parent_snap, begin.fromguid)?;
         let fs = target.split('@').next().unwrap_or("").to_owned();
         let kind = if begin.objset_type == OST_ZVOL { Kind::Volume } else { Kind::Filesystem };
@@ -110,15 +114,7 @@ impl Receive<'_> {
             Some(head) => self.check_existing(head, sort, kind)?,
             None => self.check_new(&target, sort)?,
         }
-        if self.options.verbose {
-            println!(
-                "{} {} stream of {} into {target}",
-                if self.options.dry { "would receive" } else { "receiving" },
-                if sort.incremental { "incremental" } else { "full" },
-                opening.name()
-            );
-            std::io::stdout().flush()?;
-        }
+        self.announce(&opening.name(), &target, sort)?;
         let top = self.top.get_or_insert_with(|| fs.clone()) == &fs;
         if !matches!(begin.objset_type, OST_ZFS | OST_ZVOL) {
             return Err(failed(format!("{}: invalid record type: 0x{}", sort.doing(), begin.objset_type)));
@@ -126,28 +122,8 @@ impl Receive<'_> {
         if self.options.dry {
             return skip(input);
         }
-        let mut props = told.props.clone().unwrap_or_default();
         let into = Into { name: &fs, kind, may_have_key: sort.new_fs && !sort.raw, top };
-        let (mut local, key) = self.options.said.local(&into, &mut props)?;
-        if sort.new_fs && !sort.raw && told.props.is_some() && !local.contains("encryption") {
-            // only what is not encrypted is sent with properties, but raw
-            local.insert("encryption", CRYPT_OFF);
-        }
-        let mut request = NvList::new();
-        request.insert("snapname", &target);
-        request.insert("props", props);
-        request.insert("localprops", local);
-        if let Some(origin) = &origin {
-            request.insert("origin", origin);
-        }
-        for (key, on) in [("force", self.options.force), ("resumable", self.options.resumable)] {
-            if on {
-                request.insert(key, ());
-            }
-        }
-        if let Some(key) = &key {
-            request.insert("hidden_args", key.hidden());
-        }
+        let request = self.request(&target, &into, &told, origin.as_deref())?;
         let control = self.session.control(&fs)?;
         let progress = stream::recv::Progress::default();
         let receive = || control.receive(&request, input, begin, &opening.payload, &progress);
@@ -179,12 +155,7 @@ impl Receive<'_> {
         };
         self.finish_snapshot(&target, &told)?;
         if received.ivset_diverged {
-            eprintln!(
-                "Warning: the snapshot '{target}' is based on was received as a raw stream, but\nthis incremental is not \
-                 raw; it re-encrypts the data with a new IV set,\nso a later raw (zfs send -w) incremental based on it \
-                 will fail with an\nIV set guid mismatch. Send this incremental raw as well to keep raw\nreplication \
-                 working."
-            );
+            warn_of_iv_sets(&target);
         }
         if self.options.verbose {
             let seconds = begun.elapsed().as_secs_f64().max(1e-9);
@@ -192,6 +163,46 @@ impl Receive<'_> {
             println!("received {} stream in {seconds:.2} seconds ({}/sec)", nicebytes(received.bytes), nicebytes(rate));
         }
         Ok(())
+    }
+
+    /// Says what is about to be done.
+    fn announce(&self, name: &str, target: &str, sort: Sort) -> Result<(), Failure> {
+        if self.options.verbose {
+            println!(
+                "{} {} stream of {} into {target}",
+                if self.options.dry { "would receive" } else { "receiving" },
+                if sort.incremental { "incremental" } else { "full" },
+                name
+            );
+            std::io::stdout().flush()?;
+        }
+        Ok(())
+    }
+
+    /// What is asked of the pool.
+    fn request(&self, target: &str, into: &Into<'_>, told: &Told, origin: Option<&str>) -> Result<NvList, Failure> {
+        let mut props = told.props.clone().unwrap_or_default();
+        let (mut local, key) = self.options.said.local(into, &mut props)?;
+        if into.may_have_key && told.props.is_some() && !local.contains("encryption") {
+            // only what is not encrypted is sent with properties, but raw
+            local.insert("encryption", CRYPT_OFF);
+        }
+        let mut request = NvList::new();
+        request.insert("snapname", target);
+        request.insert("props", props);
+        request.insert("localprops", local);
+        if let Some(origin) = origin {
+            request.insert("origin", origin);
+        }
+        for (key, on) in [("force", self.options.force), ("resumable", self.options.resumable)] {
+            if on {
+                request.insert(key, ());
+            }
+        }
+        if let Some(key) = &key {
+            request.insert("hidden_args", key.hidden());
+        }
+        Ok(request)
     }
 
     fn keeps_holds(&self) -> bool {
@@ -383,4 +394,12 @@ fn tell_props(fs: &str, errors: &NvList) {
             eprintln!("cannot receive {name} property on {fs}: {}", of_property(name, &e, *n));
         }
     }
+}
+
+fn warn_of_iv_sets(target: &str) {
+    eprintln!(
+        "Warning: the snapshot '{target}' is based on was received as a raw stream, but\nthis incremental is not raw; it \
+         re-encrypts the data with a new IV set,\nso a later raw (zfs send -w) incremental based on it will fail with \
+         an\nIV set guid mismatch. Send this incremental raw as well to keep raw\nreplication working."
+    );
 }
