@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::Error;
 
@@ -123,6 +123,8 @@ pub struct FileDevice {
     path: PathBuf,
     writable: bool,
     kind: DeviceKind,
+    /// Whose turn it is to write a regular file: file systems let one in at a time, and those who wait there use the processor.
+    turn: Mutex<()>,
 }
 
 /// Linux's `O_NONBLOCK`: opening something that turns out to be a FIFO must not wait for its writer.
@@ -158,7 +160,7 @@ impl FileDevice {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(open)?;
         file.set_len(size).map_err(open)?;
         lock(&file, path)?;
-        Ok(FileDevice { file, size, path: path.to_owned(), writable: true, kind: DeviceKind::FILE })
+        Ok(FileDevice { file, size, path: path.to_owned(), writable: true, kind: DeviceKind::FILE, turn: Mutex::new(()) })
     }
 
     fn open(path: &Path, writable: bool) -> Result<FileDevice, Error> {
@@ -171,7 +173,7 @@ impl FileDevice {
             lock(&file, path)?;
         }
         let kind = if is_block { block_kind(&file) } else { DeviceKind::FILE };
-        let device = FileDevice { file, size, path: path.to_owned(), writable, kind };
+        let device = FileDevice { file, size, path: path.to_owned(), writable, kind, turn: Mutex::new(()) };
         if is_block {
             // another machine may have had the device since it was last looked at here
             let _kept = device.forget(0, size);
@@ -205,6 +207,10 @@ impl FileDevice {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        (!self.kind.is_block).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -269,6 +275,7 @@ impl Device for FileDevice {
             return Err(read_only());
         }
         within(self.size, offset, data.len())?;
+        let _turn = self.turn();
         self.file.write_all_at(data, offset)
     }
 
@@ -280,6 +287,7 @@ impl Device for FileDevice {
             return Err(read_only());
         }
         within(self.size, offset, data.iter().map(|piece| piece.len()).sum())?;
+        let _turn = self.turn();
         let mut at = offset;
         for pieces in data.chunks(PIECES_MAX) {
             let len: usize = pieces.iter().map(|piece| piece.len()).sum();
