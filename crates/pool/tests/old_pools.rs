@@ -121,7 +121,10 @@ fn a_pool_older_than_version_26_is_read_and_not_written() {
         match Spa::import(&candidate, &options, Hooks::default()) {
             Ok(spa) => spa.export().unwrap(),
             Err(error) => {
-                assert!(error.to_string().ends_with("it is of version 25, and those from version 26 on are written"), "{error}");
+                assert!(
+                    error.to_string().ends_with("it is of version 25, and those from version 26 on are written"),
+                    "{error}"
+                );
                 assert!(!written);
                 continue;
             }

@@ -160,7 +160,14 @@ impl FileDevice {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(open)?;
         file.set_len(size).map_err(open)?;
         lock(&file, path)?;
-        Ok(FileDevice { file, size, path: path.to_owned(), writable: true, kind: DeviceKind::FILE, turn: Mutex::new(()) })
+        Ok(FileDevice {
+            file,
+            size,
+            path: path.to_owned(),
+            writable: true,
+            kind: DeviceKind::FILE,
+            turn: Mutex::new(()),
+        })
     }
 
     fn open(path: &Path, writable: bool) -> Result<FileDevice, Error> {
