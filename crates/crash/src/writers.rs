@@ -1,8 +1,8 @@
 //! Several programs under power cuts, each of which waits for the disk after each write: what one was promised is there, however far the others are.
 //!
-//! Each writer has a file, writes a piece of it, waits, and goes on. Its devices dawdle, each call for another time: so blocks of the log that
-//! were written later are often flushed earlier, and a cut leaves holes in the chain. A piece is one record: after a cut a file holds the
-//! pieces up to the one promised, or one more.
+//! Each writer has a file, writes a piece of it, waits, and goes on. Its devices dawdle, each call for another time: so writers share batches
+//! of all sizes, whose blocks come to the devices in any order, and a cut leaves holes in the chain. A piece is one record: after a cut a file
+//! holds the pieces up to the one promised, or one more.
 
 use std::io;
 use std::sync::Arc;

@@ -60,7 +60,7 @@ fn mirrored_log() {
     cut(&SHAPES[2]);
 }
 
-/// Several who wait at a time: blocks of the log are on their way together, and become safe in order.
+/// Several who wait at a time, and share batches of blocks of the log.
 #[test]
 fn several_writers() {
     base::tunable::ZFS_TXG_TIMEOUT.set(600);

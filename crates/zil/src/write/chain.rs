@@ -1,6 +1,8 @@
 //! The chain that commits write: what is logged gets its place in it, and then goes to the devices (OpenZFS: `zl_issuer_lock`, `zil_create`,
 //! `zil_lwb_write_close`, `zil_lwb_write_issue`).
 
+use std::time::Duration;
+
 use base::{Endian, Txg};
 use dmu::Tx;
 use ondisk::BlkPtr;
@@ -19,7 +21,7 @@ use crate::claim::needs_replay;
 const NEXT_AT: usize = 8;
 const NUSED_AT: usize = 136;
 
-/// What who commits works with; its lock makes them take turns.
+/// What who commits works with; its lock makes them take turns, and is held over their I/O.
 #[derive(Debug)]
 pub(crate) struct Chain {
     /// The block that is filled next; `None` before a chain begins, and when one is given up.
@@ -27,38 +29,28 @@ pub(crate) struct Chain {
     /// The last sequence number of a record.
     seq: u64,
     bursts: Bursts,
+    /// How long a write and its flush took lately, and how many waited for them.
+    pub(crate) latency: Duration,
+    pub(crate) crowd: usize,
     /// No chain begins any more.
     pub(crate) closed: bool,
 }
 
 impl Chain {
     pub(crate) fn new(max_block: u64) -> Chain {
-        Chain { tail: None, seq: 0, bursts: Bursts::new(max_block), closed: false }
-    }
-
-    pub(crate) fn close(&mut self) {
-        (self.tail, self.closed) = (None, true);
+        Chain { tail: None, seq: 0, bursts: Bursts::new(max_block), latency: Duration::ZERO, crowd: 0, closed: false }
     }
 }
 
 /// Blocks and where they go.
 type Writes = Vec<(BlkPtr, Vec<u8>)>;
 
-/// Blocks that have their places in the chain, and are on their way to the devices.
+/// Blocks that have their places in the chain.
 pub(crate) struct Flight {
     writes: Writes,
     written: Written,
     /// Flushes that had failed before any of it was written.
     before: Flushes,
-    /// Their number, for [`Lwbs::landed`](super::lwb::Lwbs::landed).
-    pub(crate) batch: u64,
-}
-
-/// Places of blocks, and of the one behind them.
-struct Places {
-    blocks: Vec<Placed>,
-    tail: Placed,
-    batch: u64,
 }
 
 /// The identity of the block behind the one with `identity`.
@@ -84,9 +76,6 @@ impl Zil {
         if on_disk(&mut itxs) {
             return Ok(None);
         }
-        if self.lwbs.lock().is_ending() {
-            chain.tail = None;
-        }
         let first = match chain.tail {
             Some(tail) => tail,
             None => {
@@ -103,21 +92,38 @@ impl Zil {
         let before = self.device.flushes();
         let mut filler = Filler::new(source.as_deref(), &self.stats, &chain.bursts, self.max_block, chain.seq);
         let blocks = filler.fill(first.bp.lsize(), itxs);
-        let (seq, written, owed) = (filler.seq, filler.written, filler.owed);
+        let (seq, mut written, owed) = (filler.seq, filler.written, filler.owed);
         chain.seq = seq;
         chain.bursts.done(burst.0, burst.1);
         self.owe(owed);
         if blocks.is_empty() {
             return Ok(None);
         }
-        let (writes, written, batch) = self.link(chain, first, blocks, written)?;
-        Ok(Some(Flight { writes, written, before, batch }))
+        let writes = self.link(chain, first, blocks, &mut written)?;
+        Ok(Some(Flight { writes, written, before }))
     }
 
     /// Brings blocks to stable storage.
-    pub(crate) fn write_out(&self, flight: &mut Flight) -> Result<(), Error> {
-        self.device.write(std::mem::take(&mut flight.writes))?;
-        self.device.flush(&flight.written, &flight.before)
+    pub(crate) fn fly(&self, chain: &mut Chain, flight: Flight) -> Result<(), Error> {
+        let started = self.device.env().instant();
+        self.device.write(flight.writes)?;
+        self.device.flush(&flight.written, &flight.before)?;
+        chain.latency = (chain.latency * 7 + started.elapsed()) / 8;
+        self.lwbs.lock().written();
+        Ok(())
+    }
+
+    /// Ends the chain: the next txg frees it.
+    pub(crate) fn end(&self, chain: &mut Chain) {
+        chain.tail = None;
+        self.lwbs.lock().end();
+    }
+
+    /// Ends the chain: the next txg frees it, and no other begins. Waits for a commit that is under way. Commits then wait for txgs.
+    pub fn close(&self) {
+        let mut chain = self.chain.lock();
+        chain.closed = true;
+        self.end(&mut chain);
     }
 
     /// Makes the first block of a chain, and waits until the header leads to it.
@@ -125,14 +131,18 @@ impl Zil {
         if chain.closed {
             return Err(self.unusable("it is closed"));
         }
-        if !self.lwbs.lock().is_empty() {
+        let (is_free, frees_itself) = {
+            let lwbs = self.lwbs.lock();
+            (lwbs.is_empty(), lwbs.has_header())
+        };
+        if !is_free {
             return Err(self.unusable("the one before is not freed yet"));
         }
         let header = self.device.header()?;
         if needs_replay(&header) {
             return Err(self.unusable("it is not replayed"));
         }
-        let left_behind = if header.log.is_hole() { Vec::new() } else { self.device.left_behind()? };
+        let left_behind = if frees_itself || header.log.is_hole() { Vec::new() } else { self.device.left_behind()? };
         let env = self.device.env();
         let identity = [env.random_u64(), env.random_u64(), self.device.objset(), 1];
         let txg = {
@@ -153,42 +163,33 @@ impl Zil {
         chain: &mut Chain,
         first: Placed,
         blocks: Vec<Filled>,
-        mut written: Written,
-    ) -> Result<(Writes, Written, u64), Error> {
-        let places = self.places(chain, first, &blocks)?;
-        chain.tail = Some(places.tail);
-        let nexts = places.blocks.iter().skip(1).chain([&places.tail]);
+        written: &mut Written,
+    ) -> Result<Writes, Error> {
+        let (places, tail) = self.places(chain, first, &blocks)?;
+        chain.tail = Some(tail);
+        let nexts = places.iter().skip(1).chain([&tail]);
         let mut writes = Vec::with_capacity(blocks.len());
-        for ((block, place), next) in blocks.into_iter().zip(&places.blocks).zip(nexts) {
-            fill::note(&mut written, &place.bp);
+        for ((block, place), next) in blocks.into_iter().zip(&places).zip(nexts) {
+            fill::note(written, &place.bp);
             writes.push((place.bp, self.seal(block.bytes, place, &next.bp)));
         }
-        Ok((writes, written, places.batch))
+        Ok(writes)
     }
 
     /// Gives each block its place: the first has one, the others are allocated as large as they are; and one more for what comes next.
-    fn places(&self, chain: &Chain, first: Placed, filled: &[Filled]) -> Result<Places, Error> {
+    fn places(&self, chain: &Chain, first: Placed, blocks: &[Filled]) -> Result<(Vec<Placed>, Placed), Error> {
         let tx = self.device.open()?;
-        let txg = tx.txg();
-        let mut blocks = vec![first];
-        let tail = self.allocate(&tx, &mut blocks, filled, chain.bursts.predict());
+        let mut places = vec![first];
+        let tail = self.allocate(&tx, &mut places, blocks, chain.bursts.predict());
         let mut lwbs = self.lwbs.lock();
-        // a batch that is on its way may have failed meanwhile
-        let tail = match tail {
-            Ok(tail) if lwbs.is_ending() => {
-                blocks.push(tail);
-                Err(self.unusable("it has just been given up"))
-            }
-            tail => tail,
-        };
         match tail {
             Ok(tail) => {
-                blocks.iter().skip(1).chain([&tail]).for_each(|place| lwbs.push(txg, place));
-                let batch = lwbs.writing(filled.iter().map(|block| block.last));
-                Ok(Places { blocks, tail, batch })
+                places.iter().skip(1).chain([&tail]).for_each(|place| lwbs.push(tx.txg(), place));
+                lwbs.writing(blocks.iter().map(|block| block.last));
+                Ok((places, tail))
             }
             Err(error) => {
-                lwbs.give_up(txg, blocks.get(1..).unwrap_or_default());
+                lwbs.give_up(tx.txg(), places.get(1..).unwrap_or_default());
                 Err(error)
             }
         }

@@ -1,50 +1,36 @@
-//! Commits: who leads and who follows, and in which order batches become safe.
+//! Commits: who leads and who follows.
 //!
-//! A leader has the chain to himself while what he takes gets its place in it, and gives it back before his blocks go to the devices: so the
-//! next batch need not wait for one that takes long. (It waits for as long as is usual: to write all at once would make blocks many and small,
-//! and costs more than it gains where all come back together.) Each flushes for itself; but none is over, and nobody who waits for it is told,
-//! before the ones before it are: the chain is whole up to whatever was promised. A batch behind one that failed has failed, too, for no
-//! reader will come that far.
+//! One batch is on its way at a time. Its leader has the chain to himself until it is over, however long that takes; all who come meanwhile are in
+//! the next one. (To begin that earlier brings nothing: it is not safe before the one in front of it is, and a device flushes once at a time.)
 
 use std::sync::Arc;
 
 use base::{Txg, tunable};
+use parking_lot::MutexGuard;
 
 use super::Zil;
-use super::chain::{Chain, Flight};
+use super::chain::Chain;
 use super::pending::{Batch, Part, Taken};
 use crate::Error;
 
-/// A batch that is closed and not over. However it comes to its end, the ones before it are over first; if its records are not in the log
-/// then, their txg is waited for.
+/// A batch that is closed and not over.
 struct Closed<'a> {
     zil: &'a Zil,
+    chain: MutexGuard<'a, Chain>,
     batch: Arc<Batch>,
-    before: Option<Arc<Batch>>,
-    waiters: usize,
     /// Whether its records are in the log, or no more needed there.
     safe: bool,
 }
 
-impl Closed<'_> {
-    /// Waits for the ones before.
-    fn its_turn(&mut self) {
-        if let Some(before) = self.before.take() {
-            before.wait();
-        }
-    }
-}
-
 impl Drop for Closed<'_> {
+    /// However it comes to its end: if it is not safe, nobody knows what is on the devices. Then nothing is written behind it, and its txg is waited
+    /// for.
     fn drop(&mut self) {
-        self.its_turn();
         if !self.safe {
+            self.zil.end(&mut self.chain);
             self.zil.owe(self.zil.now());
         }
-        let now = self.zil.device.env().instant();
-        self.zil.pending.lock().over(&self.batch, self.waiters, now);
-        // a leader may have waited for it
-        self.zil.joined.notify_one();
+        self.zil.pending.lock().over();
         self.batch.end(self.safe);
     }
 }
@@ -79,51 +65,36 @@ impl Zil {
         self.device.wait_synced(owed).inspect_err(|_| self.stats.commit_crash_count.add(1))
     }
 
-    /// Writes the next batch. Whether it is in the log.
+    /// Writes the next batch, when the one before is over. Whether it is in the log.
     fn lead(&self) -> bool {
-        let (mut closed, flight) = {
-            let mut chain = self.chain.lock();
-            self.gather();
-            let Taken { itxs, batch, before, waiters } = self.pending.lock().take(self.device.env().instant());
-            let closed = Closed { zil: self, batch, before, waiters, safe: false };
-            self.stats.commit_writer_count.add(1);
-            let flight = self.prepare(&mut chain, itxs).unwrap_or_else(|_| {
-                self.stall(&chain);
-                None
-            });
-            (closed, flight)
-        };
-        closed.safe = match flight {
-            Some(flight) => self.fly(flight, &mut closed),
-            None => true,
+        let chain = self.chain.lock();
+        self.gather(&chain);
+        let Taken { itxs, batch, waiters } = self.pending.lock().take();
+        let mut closed = Closed { zil: self, chain, batch, safe: false };
+        self.stats.commit_writer_count.add(1);
+        // one who stays away is not missed for long
+        closed.chain.crowd = waiters.max(closed.chain.crowd - closed.chain.crowd.div_ceil(8));
+        closed.safe = match self.prepare(&mut closed.chain, itxs) {
+            Ok(Some(flight)) => self.fly(&mut closed.chain, flight).is_ok(),
+            Ok(None) => true,
+            Err(_) => {
+                self.stall(&closed.chain);
+                true
+            }
         };
         closed.safe
     }
 
-    /// Where many commit at a time, waits a little for others to join.
-    fn gather(&self) {
+    /// Where many commit at a time, waits a little for those who have just been told of the last batch and will be back.
+    fn gather(&self, chain: &Chain) {
         let clock = self.device.env();
-        if clock.is_seeded() {
+        if chain.crowd < 2 || clock.is_seeded() {
             return;
         }
         let percent = u32::try_from(tunable::ZFS_COMMIT_TIMEOUT_PCT.get().min(100)).unwrap_or(0);
-        let since = clock.instant();
+        let until = clock.instant() + chain.latency * percent / 100;
         let mut pending = self.pending.lock();
-        while let Some(until) = pending.patience(since, percent).filter(|until| *until > clock.instant()) {
-            self.joined.wait_until(&mut pending, until);
-        }
-    }
-
-    /// Brings a batch to stable storage, and tells whether the chain leads to it. Where it does not, nobody knows what is on the devices.
-    fn fly(&self, mut flight: Flight, closed: &mut Closed<'_>) -> bool {
-        let clock = self.device.env();
-        let started = clock.instant();
-        let worked = self.write_out(&mut flight).is_ok();
-        if worked {
-            self.pending.lock().took(started.elapsed());
-        }
-        closed.its_turn();
-        self.lwbs.lock().landed(flight.batch, worked)
+        while pending.waiting() < chain.crowd && !self.joined.wait_until(&mut pending, until).timed_out() {}
     }
 
     /// What was to be logged is waited for with its txg, before the next batch tries (OpenZFS: `zil_commit_writer_stall`).
@@ -139,16 +110,5 @@ impl Zil {
     fn now(&self) -> Txg {
         // nobody can get a place only if nothing is ever synced again: waiting tells
         self.device.open().map_or(Txg(u64::MAX), |tx| tx.txg())
-    }
-
-    /// Ends the chain: the next txg frees it, and no other begins. Waits for commits that are under way. Commits then wait for txgs.
-    pub fn close(&self) {
-        let mut chain = self.chain.lock();
-        chain.close();
-        let last = self.pending.lock().last();
-        if let Some(last) = last {
-            last.wait();
-        }
-        self.lwbs.lock().end();
     }
 }

@@ -2,9 +2,6 @@
 //!
 //! A block can be freed in the sync of a txg when its records belong to this txg or earlier ones, and its place was allocated in one of
 //! these. The header then leads to the block behind it. The last block of the list has a place and no content: the next commit fills it.
-//!
-//! Several batches of blocks may be on their way at a time. They become safe in the order of the chain; where one fails, so do all behind it,
-//! and the chain ends. Then blocks are freed once nobody writes them any more.
 
 use std::collections::VecDeque;
 
@@ -28,9 +25,9 @@ struct Lwb {
 enum State {
     /// Without content.
     New,
-    /// On its way to the devices, with the batch of this number.
-    Writing(u64),
-    /// On stable storage, or given up.
+    /// On its way to the devices.
+    Writing,
+    /// On stable storage.
     Done,
 }
 
@@ -38,8 +35,6 @@ enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Lwbs {
     list: VecDeque<Lwb>,
-    /// Batches that were put on their way.
-    batches: u64,
     /// The chain begins in this txg; blocks of the one before go with it.
     begun: Option<(Txg, Vec<BlkPtr>)>,
     /// Places that were allocated for nothing, and when.
@@ -72,24 +67,19 @@ impl Lwbs {
         self.list.push_back(Lwb { bp: block.bp, alloc: txg, last: Txg(0), state: State::New });
     }
 
-    /// Blocks get content: those without any from the front on, with the latest txg of their records. Gives the number of their batch.
-    pub(crate) fn writing(&mut self, lasts: impl Iterator<Item = Txg>) -> u64 {
-        self.batches += 1;
+    /// Blocks get content: those without any from the front on, with the latest txg of their records.
+    pub(crate) fn writing(&mut self, lasts: impl Iterator<Item = Txg>) {
         let new = self.list.iter_mut().filter(|lwb| lwb.state == State::New);
         for (lwb, last) in new.zip(lasts) {
-            (lwb.last, lwb.state) = (last, State::Writing(self.batches));
+            (lwb.last, lwb.state) = (last, State::Writing);
         }
-        self.batches
     }
 
-    /// Nobody writes the blocks of batch `batch` any more, nor those of the ones before: they are on stable storage, if it `worked`. Whether
-    /// the chain leads to them: it ends where the first batch failed.
-    pub(crate) fn landed(&mut self, batch: u64, worked: bool) -> bool {
-        for lwb in self.list.iter_mut().filter(|lwb| matches!(lwb.state, State::Writing(of) if of <= batch)) {
+    /// What was on its way is on stable storage.
+    pub(crate) fn written(&mut self) {
+        for lwb in self.list.iter_mut().filter(|lwb| lwb.state == State::Writing) {
             lwb.state = State::Done;
         }
-        self.ending |= !worked;
-        !self.ending
     }
 
     /// Places that nothing leads to are freed.
@@ -97,19 +87,19 @@ impl Lwbs {
         self.unused.extend(blocks.iter().map(|block| (txg, block.bp)));
     }
 
-    /// The chain ends here; no block is pushed until another begins.
+    /// The chain ends here: nobody writes a block of it any more, and none is pushed until another begins.
     pub(crate) fn end(&mut self) {
         self.ending = true;
-    }
-
-    /// Whether the chain ends: no block may follow.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.ending
     }
 
     /// Whether nothing of a chain is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty() && self.unused.is_empty()
+    }
+
+    /// Whether this log has written the header: what that leads to is in this list then, or freed from it.
+    pub(crate) fn has_header(&self) -> bool {
+        self.header.is_some()
     }
 
     /// Whether there is more than a block that waits for content.
@@ -133,10 +123,7 @@ impl Lwbs {
             begun => synced.free.extend(begun.into_iter().flat_map(|(_, left_behind)| left_behind)),
         }
         let ending = self.ending;
-        let due = |lwb: &Lwb| {
-            let over = lwb.state == State::Done || (ending && lwb.state == State::New);
-            over && lwb.alloc <= txg && lwb.last <= txg
-        };
+        let due = |lwb: &Lwb| (ending || lwb.state == State::Done) && lwb.alloc <= txg && lwb.last <= txg;
         let over = self.list.iter().take_while(|lwb| due(lwb)).count();
         synced.free.extend(self.list.drain(..over).map(|lwb| lwb.bp));
         let log = self.list.front().map_or(BlkPtr::HOLE, |lwb| lwb.bp);
@@ -176,7 +163,7 @@ mod tests {
             lwbs.writing([Txg(last)].into_iter());
         }
         assert_eq!(freed(&mut lwbs, 6), (vec![], None), "on their way");
-        assert!(lwbs.landed(3, true));
+        lwbs.written();
         assert_eq!(freed(&mut lwbs, 6), (vec![1], Some(2)), "what is behind stays");
         assert_eq!(freed(&mut lwbs, 7), (vec![2, 3], Some(4)));
         assert_eq!(freed(&mut lwbs, 8), (vec![], None));
@@ -190,7 +177,7 @@ mod tests {
         assert_eq!(freed(&mut lwbs, 5), (vec![], Some(1)));
         lwbs.push(Txg(7), &block(2));
         lwbs.writing([Txg(6)].into_iter());
-        assert!(lwbs.landed(1, true));
+        lwbs.written();
         lwbs.end();
         lwbs.give_up(Txg(8), &[block(50)]);
         assert_eq!(freed(&mut lwbs, 6), (vec![1], Some(2)));
@@ -201,26 +188,17 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_batch_that_failed_nothing_counts_and_nothing_is_freed_while_it_is_written() {
+    fn what_could_not_be_written_goes_with_the_end_of_the_chain() {
         let mut lwbs = Lwbs::default();
         lwbs.begin(Txg(5), &block(1), vec![]);
         assert_eq!(freed(&mut lwbs, 5), (vec![], Some(1)));
-        let batches: Vec<u64> = [2, 3, 4]
-            .into_iter()
-            .map(|n| {
-                lwbs.push(Txg(6), &block(n));
-                lwbs.writing([Txg(6)].into_iter())
-            })
-            .collect();
-        assert!(lwbs.landed(batches[0], true));
-        assert_eq!(freed(&mut lwbs, 6), (vec![1], Some(2)), "the others are on their way");
-        assert!(!lwbs.landed(batches[1], false));
-        assert!(lwbs.is_ending());
-        assert_eq!(freed(&mut lwbs, 7), (vec![2], Some(3)), "one of them still is");
-        assert!(!lwbs.landed(batches[2], true), "it is behind the end of the chain");
-        assert_eq!(freed(&mut lwbs, 8), (vec![3, 4], Some(0)));
-        lwbs.begin(Txg(9), &block(7), vec![]);
-        let batch = lwbs.writing([Txg(9)].into_iter());
-        assert!(lwbs.landed(batch, true), "another chain has begun");
+        lwbs.push(Txg(6), &block(2));
+        lwbs.writing([Txg(6)].into_iter());
+        assert_eq!(freed(&mut lwbs, 6), (vec![], None), "on its way");
+        lwbs.end();
+        assert_eq!(freed(&mut lwbs, 7), (vec![1, 2], Some(0)));
+        lwbs.begin(Txg(8), &block(7), vec![]);
+        lwbs.writing([Txg(8)].into_iter());
+        assert_eq!(freed(&mut lwbs, 8), (vec![], Some(7)), "another chain has begun");
     }
 }

@@ -3,9 +3,9 @@
 //! # The few ideas
 //! * **A change is a record in memory first** ([`Zil::assign`]), in a list of its txg; what changes one object only may wait in a list of
 //!   the object until somebody wants that object to be safe. Most records are never written: their txg is on disk before anybody asks.
-//! * **A commit is done by one for many** (`commit`). Who commits first leads: he gives the records of all who came meanwhile their places in
-//!   the chain, and writes their blocks with one flush. The others follow: they sleep until that is done ([`Zil::commit`]).
-//! * **Several batches may be on their way at a time**: a flush that takes long does not hold up the next. They become safe in order.
+//! * **A commit is done by one for many** (`commit`). Who commits first leads: he waits until the batch before is over, and then
+//!   writes the records of all who came meanwhile, in one batch of blocks with one flush. The others follow: they sleep until that is done
+//!   ([`Zil::commit`]).
 //! * **The next block is allocated before it is needed**, and its size guessed (`bursts`), for its address is part of the block before. All
 //!   blocks of a batch are therefore known before one is written, and go to the devices together.
 //! * **Where the log fails, a txg helps.** Whatever cannot be logged is noted as *owed*: commits return when that txg is on disk.
@@ -18,13 +18,12 @@
 //!
 //! # A crash
 //! Finds a chain that ends at the first block that was never, or not wholly, written. What was returned from a commit is before it; behind it
-//! there may be whole blocks of later batches, which nobody finds, and nobody was promised. Blocks that are younger than the last txg on
+//! there may be whole blocks of the same batch, which nobody finds, and nobody was promised. Blocks that are younger than the last txg on
 //! disk are free to its space maps: a claim takes them.
 //!
 //! # Locks
-//! The chain's (one leader at a time, until his blocks have their places) → that of what is pending, and that of the blocks, both for moments
-//! only; neither is held with the other. The thread that syncs takes the latter two alone, and so never waits for a commit; who writes
-//! blocks, or waits for the batch before his, holds none.
+//! The chain's (one leader at a time, over his I/O) → that of what is pending, and that of the blocks, both for moments only; neither is held
+//! with the other. The thread that syncs takes the latter two alone, and so never waits for a commit.
 //!
 //! OpenZFS: `zil.c`.
 
@@ -65,7 +64,7 @@ pub struct Zil {
     device: Arc<dyn LogDevice>,
     stats: Arc<ZilStats>,
     pending: Mutex<Pending>,
-    /// Somebody joined the batch that a leader is about to close, or another is over.
+    /// Somebody joined the batch that a leader is about to close.
     joined: Condvar,
     chain: Mutex<Chain>,
     lwbs: Mutex<Lwbs>,

@@ -2,15 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use base::Txg;
 use parking_lot::{Condvar, Mutex};
 
 use super::Itx;
-
-/// A batch that is on its way for so many times the usual time is not waited for by the next one.
-const SLOW: u32 = 2;
 
 /// Those who share one flush.
 #[derive(Default)]
@@ -69,17 +65,8 @@ pub(crate) struct Pending {
     /// Who will be in the next batch; `None` as long as nobody waits.
     next: Option<Arc<Batch>>,
     waiting: usize,
-    /// The batch that was closed last, until it is over: all before it are over then.
-    last: Option<Arc<Batch>>,
-    /// How many wait for batches that are closed.
-    flying: usize,
-    /// When a batch was closed last, and when one was over.
-    closed: Option<Instant>,
-    over: Option<Instant>,
-    /// How many waited at a time lately.
-    crowd: usize,
-    /// How long a write and its flush took lately.
-    latency: Duration,
+    /// The batch that is closed and not over.
+    closed: Option<Arc<Batch>>,
 }
 
 /// Somebody's part in a commit.
@@ -96,8 +83,6 @@ pub(crate) enum Part {
 pub(crate) struct Taken {
     pub(crate) itxs: Vec<(Txg, Itx)>,
     pub(crate) batch: Arc<Batch>,
-    /// The batch before, if it is not over yet.
-    pub(crate) before: Option<Arc<Batch>>,
     pub(crate) waiters: usize,
 }
 
@@ -148,7 +133,7 @@ impl Pending {
             return Part::Follow(batch.clone());
         }
         if self.txgs.values().all(|itxs| itxs.sync.is_empty()) {
-            return self.last.as_ref().map_or(Part::Nothing, |batch| Part::Follow(batch.clone()));
+            return self.closed.as_ref().map_or(Part::Nothing, |batch| Part::Follow(batch.clone()));
         }
         self.next = Some(Arc::default());
         self.waiting = 1;
@@ -156,53 +141,24 @@ impl Pending {
     }
 
     /// How many are in the next batch.
-    #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Until when the next batch, whose leader came at `since`, should wait for more to join it. While another is on its way: for
-    /// the end of that, so that few blocks carry many, unless it is slow. Else for those who have just been told and will be back, `percent` of
-    /// the usual time.
-    pub(crate) fn patience(&self, since: Instant, percent: u32) -> Option<Instant> {
-        if self.flying > 0 {
-            return Some(self.closed? + self.latency * SLOW);
-        }
-        let missing = self.crowd >= 2 && self.waiting < self.crowd;
-        missing.then(|| self.over.map_or(since, |over| over.max(since)) + self.latency * percent / 100)
-    }
-
-    /// The batch that was closed last, unless it is over.
-    pub(crate) fn last(&self) -> Option<Arc<Batch>> {
-        self.last.clone()
-    }
-
     /// Closes the batch and takes what it waits for: txg by txg, in order (OpenZFS: `zil_get_commit_list`).
-    pub(crate) fn take(&mut self, now: Instant) -> Taken {
+    pub(crate) fn take(&mut self) -> Taken {
         let of = |(txg, itxs): (&Txg, &mut Itxs)| {
             let txg = *txg;
             std::mem::take(&mut itxs.sync).into_iter().map(move |itx| (txg, itx)).collect::<Vec<_>>()
         };
         let itxs = self.txgs.iter_mut().flat_map(of).collect();
         let batch = self.next.take().unwrap_or_default();
-        let before = self.last.replace(batch.clone());
-        let waiters = std::mem::take(&mut self.waiting);
-        self.flying += waiters;
-        self.closed = Some(now);
-        // one who stays away is not missed for long
-        self.crowd = self.flying.max(self.crowd - self.crowd.div_ceil(8));
-        Taken { itxs, batch, before, waiters }
+        self.closed = Some(batch.clone());
+        Taken { itxs, batch, waiters: std::mem::take(&mut self.waiting) }
     }
 
-    /// A batch for which `waiters` waited is over, and all before it.
-    pub(crate) fn over(&mut self, batch: &Arc<Batch>, waiters: usize, now: Instant) {
-        self.flying = self.flying.saturating_sub(waiters);
-        self.over = Some(now);
-        self.last.take_if(|last| Arc::ptr_eq(last, batch));
-    }
-
-    /// A write and its flush took `time`.
-    pub(crate) fn took(&mut self, time: Duration) {
-        self.latency = (self.latency * 7 + time) / 8;
+    /// The batch that was closed is over.
+    pub(crate) fn over(&mut self) {
+        self.closed = None;
     }
 }
