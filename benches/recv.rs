@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ::pool::Spa;
 use benches::pool::{self as bench, Shape};
-use benches::streams::{Cost, PERCENT, SENT, Sent, Source, cost, figure, kept, option};
+use benches::streams::{Cost, PERCENT, SENT, Sent, Source, cost, figure, kept, option, touched, warm};
 use benches::{median, run_peer, zpeer};
 use stream::recv::{Progress, RecvArgs, receive};
 use stream::{Reader, Record};
@@ -19,10 +19,16 @@ use stream::{Reader, Record};
 const BATCHES: [u64; 5] = [0, 8 << 10, 128 << 10, 1 << 20, 8 << 20];
 const SHAPE: Shape = Shape { vdevs: 1, size: 16 << 30, lz4: true, log_spacemap: true, ms_shift: 0 };
 
+/// GiB of memory that are at hand when either begins: the pool's file and the process take less, with a million blocks.
+const WARM: u64 = 8;
+
 /// Blocks per CPU second, per second, peak MB.
 type Figures = [f64; 3];
 
 fn main() {
+    if touched() {
+        return;
+    }
     let (blocks, files, rounds) = (option("blocks", 50_000), option("files", 5000), option("rounds", 3));
     let Some(peer) = zpeer() else {
         println!("recv: skipped; it needs the peer, that makes its pools (peer/build-peer target/peer)");
@@ -36,7 +42,9 @@ fn main() {
     for batch in BATCHES.into_iter().filter(|batch| only == u64::MAX || only == *batch) {
         let (mut of_zuse, mut of_peer) = (vec![Vec::new(); SENT.len()], vec![Vec::new(); SENT.len()]);
         for _ in 0..rounds {
+            warm(WARM);
             add(&mut of_zuse, ours(&source, batch));
+            warm(WARM);
             add(&mut of_peer, theirs(&peer, &source, batch));
         }
         for ((sent, zuse), libzpool) in SENT.iter().zip(&of_zuse).zip(&of_peer) {

@@ -155,6 +155,25 @@ pub fn option(name: &str, or: u64) -> u64 {
     std::env::args().find_map(|a| a.strip_prefix(name)?.strip_prefix('=')?.parse().ok()).unwrap_or(or)
 }
 
+/// Before a clock starts: what others wrote is on its disk, and the machine has as many GiB at hand (a process of its own touches them and ends). A
+/// virtual machine gives what is freed back to its host, and a GiB touched anew costs up to seconds of CPU time, whoever touches it.
+pub fn warm(gib: u64) {
+    rustix::fs::sync();
+    let toucher =
+        std::env::current_exe().map(|own| std::process::Command::new(own).arg(format!("touch={gib}")).status());
+    drop(toucher);
+}
+
+/// What the process of [`warm`] does; whether this is one.
+#[must_use]
+pub fn touched() -> bool {
+    let gib = option("touch", 0);
+    let mut memory = vec![0_u8; (gib as usize) << 30];
+    memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
+    gib > 0
+}
+
 /// Where pools are kept from run to run: `$ZUSE_BENCH_DIR`, or `target/bench`.
 #[must_use]
 pub fn kept() -> PathBuf {
