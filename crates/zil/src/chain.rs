@@ -16,6 +16,9 @@ use crate::claim::needs_replay;
 /// The header's flag that its `claim_lr_seq` counts (OpenZFS: `ZIL_CLAIM_LR_SEQ_VALID`).
 pub(crate) const CLAIM_LR_SEQ_VALID: u64 = 2;
 
+/// The most that one read of a long log brings: its blocks lie in a row mostly, each tells where the next one is, and devices may be slow to answer.
+const WINDOW_MAX: usize = 8 << 20;
+
 /// What a walk comes by.
 #[derive(Debug)]
 pub enum Step<'a> {
@@ -172,7 +175,7 @@ pub(crate) fn walk_as(
     let claim_blk_seq = if claimed { header.claim_blk_seq } else { u64::MAX };
     let claim_lr_seq = if claimed && header.flags & CLAIM_LR_SEQ_VALID != 0 { header.claim_lr_seq } else { u64::MAX };
     let mut sum = Summary { blocks: 0, records: 0, max_blk_seq: 0, max_lr_seq: 0, end: ChainEnd::Hole };
-    let window = WindowSource::default();
+    let window = WindowSource::new(WINDOW_MAX);
     let source: &dyn LeafSource = if tunable::ZIL_REPLAY_PRIME.get() == 0 { &DirectSource } else { &window };
     let mut bp = header.log;
     while !bp.is_hole() {
