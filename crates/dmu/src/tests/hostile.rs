@@ -1,7 +1,7 @@
 //! Mutated dnodes, indirect blocks, ZAPs and attributes give errors, never a panic or a hang.
 
 use base::Endian;
-use ondisk::{BLKPTR_SIZE, ObjectType};
+use ondisk::{BLKPTR_SIZE, BlkPtr, ObjectType};
 
 use super::zaps::{fat, micro};
 use crate::testing::{Disk, Rng};
@@ -93,10 +93,8 @@ fn mutated_fat_zaps_do_no_harm() {
     }
 }
 
-#[test]
-fn a_tree_of_one_block_again_and_again_ends() {
-    // a level-1 block without data, shared by every pointer above it: 8 to the 6th of them
-    let mut disk = Disk::new(Endian::Little);
+/// Object 1 of a set: a level-1 block without data, shared by every pointer above it, 8 to the 6th of them.
+fn one_block_again_and_again(disk: &mut Disk) -> BlkPtr {
     let mut bp = disk.write(&[0; 1024], ObjectType::PLAIN_FILE_CONTENTS, 1, 1);
     for level in 2..=8 {
         let block: Vec<u8> = (0..8).flat_map(|_| bp.encode(Endian::Little)).collect();
@@ -104,7 +102,13 @@ fn a_tree_of_one_block_again_and_again_ends() {
     }
     let mut dn = crate::testing::dnode(ObjectType::PLAIN_FILE_CONTENTS, Endian::Little);
     (dn.indblkshift, dn.nlevels, dn.maxblkid, dn.blkptr) = (10, 9, u64::MAX, vec![bp]);
-    let root = disk.objset(&[(1, dn)]);
+    disk.objset(&[(1, dn)])
+}
+
+#[test]
+fn a_tree_of_one_block_again_and_again_ends() {
+    let mut disk = Disk::new(Endian::Little);
+    let root = one_block_again_and_again(&mut disk);
     let object = disk.open(&root).object(1).unwrap();
     assert!(object.next_data(0).is_err());
     assert_eq!(object.next_hole(0).unwrap(), 0);
@@ -119,14 +123,7 @@ fn a_tree_of_one_block_again_and_again_ends() {
 #[test]
 fn a_pool_that_claims_more_than_its_devices_have_hides_no_circle() {
     let mut disk = Disk::new(Endian::Little);
-    let mut bp = disk.write(&[0; 1024], ObjectType::PLAIN_FILE_CONTENTS, 1, 1);
-    for level in 2..=8 {
-        let block: Vec<u8> = (0..8).flat_map(|_| bp.encode(Endian::Little)).collect();
-        bp = disk.write(&block, ObjectType::PLAIN_FILE_CONTENTS, level, 1);
-    }
-    let mut dn = crate::testing::dnode(ObjectType::PLAIN_FILE_CONTENTS, Endian::Little);
-    (dn.indblkshift, dn.nlevels, dn.maxblkid, dn.blkptr) = (10, 9, u64::MAX, vec![bp]);
-    let root = disk.objset(&[(1, dn)]);
+    let root = one_block_again_and_again(&mut disk);
     let object = crate::Objset::open(disk.zio_of(1 << 60), 5, &root).unwrap().object(1).unwrap();
     assert!(object.most_blocks() < 1 << 20);
     let mut told = 0;
