@@ -10,14 +10,10 @@ use std::sync::Arc;
 
 use ::pool::Spa;
 use benches::pool::{self as bench, Shape};
-use benches::{median, mix, process_cpu_seconds, run_peer, zpeer};
+use benches::{median, mix, number, process_cpu_seconds, run_peer, zpeer};
 use dmu::Object;
 
 const PHASES: [&str; 4] = ["write", "read", "randread", "randwrite"];
-
-fn number(name: &str, or: u64) -> u64 {
-    std::env::args().find_map(|a| a.strip_prefix(name)?.strip_prefix('=')?.parse().ok()).unwrap_or(or)
-}
 
 fn main() {
     let dir = std::env::var_os("ZUSE_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into).join("zuse-dmu");

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use ::pool::{CreateOptions, Hooks, ImportOptions, Spa};
 use base::Env;
-use benches::{median, process_cpu_seconds};
+use benches::{median, number, process_cpu_seconds};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
 use zpl::Kind;
@@ -28,10 +28,6 @@ const PIECES: u64 = 64;
 /// What is read at random: all of it in the ARC.
 const HOT: u64 = 256 << 20;
 const THREADS: u64 = 2;
-
-fn number(name: &str, or: u64) -> u64 {
-    std::env::args().find_map(|a| a.strip_prefix(name)?.strip_prefix('=')?.parse().ok()).unwrap_or(or)
-}
 
 #[allow(clippy::expect_used)]
 fn main() {

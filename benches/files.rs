@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ::pool::{CreateOptions, Hooks, Spa};
 use base::Env;
-use benches::{median, process_cpu_seconds};
+use benches::{median, number, process_cpu_seconds};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 use zpl::Kind;
@@ -17,10 +17,6 @@ use zpl::live::{Cred, NewFile, Zfs};
 
 const SIZE: u64 = 4 << 30;
 const PER_DIRECTORY: u64 = 10_000;
-
-fn number(name: &str, or: u64) -> u64 {
-    std::env::args().find_map(|a| a.strip_prefix(name)?.strip_prefix('=')?.parse().ok()).unwrap_or(or)
-}
 
 fn main() {
     let (files, rounds) = (number("files", 100_000), number("rounds", 3));

@@ -20,21 +20,13 @@ use std::time::Instant;
 
 use ::pool::Spa;
 use benches::pool::{self as bench, Shape, Traffic};
-use benches::{mix, process_cpu_seconds, run_peer, zpeer};
+use benches::{mix, number, process_cpu_seconds, run_peer, text, zpeer};
 use dmu::Object;
 
 const BLOCK: usize = 8192;
 const VDEVS: usize = 4;
 /// Bytes that a block takes on disk.
 const PER_BLOCK: u64 = 2560;
-
-fn option(name: &str, or: &str) -> String {
-    std::env::args().find_map(|a| Some(a.strip_prefix(name)?.strip_prefix('=')?.to_string())).unwrap_or(or.to_string())
-}
-
-fn number(name: &str, or: u64) -> u64 {
-    option(name, &or.to_string()).parse().unwrap_or(or)
-}
 
 struct Row {
     who: String,
@@ -83,9 +75,9 @@ fn main() {
         "flushed"
     );
     base::tunable::set("zfs_keep_log_spacemaps_at_export", "1").expect("a tunable");
-    for ms in option("ms", "500,5000").split(',').filter_map(|n| n.parse::<u64>().ok()) {
+    for ms in text("ms", "500,5000").split(',').filter_map(|n| n.parse::<u64>().ok()) {
         let size = if msize > 0 { ms * msize / VDEVS as u64 } else { number("vsize", 1 << 30) };
-        for ibs in option("ibs", "14").split(',').filter_map(|n| n.parse::<u8>().ok()) {
+        for ibs in text("ibs", "14").split(',').filter_map(|n| n.parse::<u8>().ok()) {
             for lsm in [true, false] {
                 let shape = Shape {
                     vdevs: VDEVS,
@@ -124,7 +116,7 @@ fn long_log(dir: &std::path::Path, size: u64, blocks: u64, ops: u64) {
         log_spacemap: true,
         ms_shift: u64::from((size * VDEVS as u64 / 1000).ilog2()),
     };
-    let block = option("logblk", "131072");
+    let block = text("logblk", "131072");
     base::tunable::set("zfs_log_sm_blksz", &block).expect("a tunable");
     let (spa, traffic) = bench::make(dir, &shape);
     let (objset, object) = bench::object(&spa, BLOCK as u64, 14);

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use benches::streams::{kept, option};
-use benches::{mix, zuse};
+use benches::streams::kept;
+use benches::{mix, number, zuse};
 
 /// Bytes of a pool's file beyond what goes in.
 const SPARE_GIB: u64 = 8;
@@ -124,7 +124,7 @@ fn main() {
         println!("pipe: skipped; it needs the program (cargo build --release -p zuse-cli)");
         return;
     };
-    let gib = option("volume", 1);
+    let gib = number("volume", 1);
     let tree = std::env::args().find_map(|arg| arg.strip_prefix("tree=").map(PathBuf::from));
     let tree = tree.unwrap_or_else(|| PathBuf::from("/usr/share"));
     let zuse = Zuse { binary, dir: kept().join("pipe") };

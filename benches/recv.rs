@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use ::pool::Spa;
 use benches::pool::{self as bench, Shape};
-use benches::streams::{Cost, PERCENT, SENT, Sent, Source, cost, figure, kept, option, touched, warm};
-use benches::{median, run_peer, zpeer};
+use benches::streams::{Cost, PERCENT, SENT, Sent, Source, cost, figure, kept, touched, warm};
+use benches::{median, number, run_peer, zpeer};
 use stream::recv::{Progress, RecvArgs, receive};
 use stream::{Reader, Record};
 
@@ -29,7 +29,7 @@ fn main() {
     if touched() {
         return;
     }
-    let (blocks, files, rounds) = (option("blocks", 50_000), option("files", 5000), option("rounds", 3));
+    let (blocks, files, rounds) = (number("blocks", 50_000), number("files", 5000), number("rounds", 3));
     let Some(peer) = zpeer() else {
         println!("recv: skipped; it needs the peer, that makes its pools (peer/build-peer target/peer)");
         return;
@@ -38,7 +38,7 @@ fn main() {
     make_streams(&source);
     println!("median of {rounds} rounds in turn; thousand blocks a second, MB");
     println!("{:<18}{:>9}{:>12}  {:<9}{:>10}{:>9}{:>10}", "", "blocks", "batch", "", "CPU s", "wall s", "peak MB");
-    let only = option("batch", u64::MAX);
+    let only = number("batch", u64::MAX);
     for batch in BATCHES.into_iter().filter(|batch| only == u64::MAX || only == *batch) {
         let (mut of_zuse, mut of_peer) = (vec![Vec::new(); SENT.len()], vec![Vec::new(); SENT.len()]);
         for _ in 0..rounds {

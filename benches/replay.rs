@@ -22,7 +22,7 @@ use std::time::Instant;
 use ::pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
 use base::{Env, tunable};
 use benches::streams::{touched, warm};
-use benches::{median, process_cpu_seconds, run_peer, zpeer};
+use benches::{median, process_cpu_seconds, run_peer, text, zpeer};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice, Latency, MemoryDevice, Overlay, Room};
 use zpl::Kind;
@@ -39,11 +39,6 @@ const PEER_FILE: u64 = 64 << 20;
 
 /// GiB of memory that are at hand when either replays.
 const WARM: u64 = 4;
-
-fn text(name: &str, or: &str) -> String {
-    let given = |a: String| Some(a.strip_prefix(name)?.strip_prefix('=')?.to_owned());
-    std::env::args().find_map(given).unwrap_or_else(|| or.to_owned())
-}
 
 fn numbers(name: &str, or: &str) -> Vec<u64> {
     text(name, or).split(',').filter_map(|text| text.parse().ok()).collect()

@@ -9,8 +9,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use benches::streams::{PERCENT, SENT, Sent, Source, cost, figure, kept, option};
-use benches::{median, run_peer, zpeer};
+use benches::streams::{PERCENT, SENT, Sent, Source, cost, figure, kept};
+use benches::{median, number, run_peer, zpeer};
 
 /// Where a stream goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum Out {
 type Figures = [f64; 5];
 
 fn main() {
-    let (blocks, files, rounds) = (option("blocks", 50_000), option("files", 5000), option("rounds", 3));
+    let (blocks, files, rounds) = (number("blocks", 50_000), number("files", 5000), number("rounds", 3));
     let Some(peer) = zpeer() else {
         println!("send: skipped; it needs the peer, that makes its pools (peer/build-peer target/peer)");
         return;
@@ -35,7 +35,7 @@ fn main() {
         "", "blocks", "", "CPU s", "wall s", "peak MB", "ARC before", "ARC after"
     );
     let full = SENT.first().map(|sent| (sent, Out::Pipe));
-    let only = usize::try_from(option("only", u64::MAX)).unwrap_or(usize::MAX);
+    let only = usize::try_from(number("only", u64::MAX)).unwrap_or(usize::MAX);
     for (nth, (sent, out)) in SENT.iter().map(|sent| (sent, Out::Null)).chain(full).enumerate() {
         if only != usize::MAX && only != nth {
             continue;

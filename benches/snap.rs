@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use ::pool::{NewDataset, Spa, WithoutKey};
 use benches::pool::{self as bench, Shape};
-use benches::{mix, process_cpu_seconds, run_peer, zpeer};
+use benches::{mix, number, process_cpu_seconds, run_peer, zpeer};
 use dmu::Object;
 use ondisk::ObjsetType;
 
@@ -23,11 +23,6 @@ const BATCH: u64 = 100;
 const MAKERS: u64 = 64;
 /// Blocks of the file that changes.
 const BLOCKS: u64 = 20_000;
-
-fn number(name: &str, or: u64) -> u64 {
-    let of = |arg: String| arg.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
-    std::env::args().find_map(of).unwrap_or(or)
-}
 
 fn main() {
     let dir = std::env::var_os("ZUSE_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into).join("zuse-snap");

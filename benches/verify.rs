@@ -7,15 +7,10 @@
 
 use std::path::{Path, PathBuf};
 
-use benches::{median, run_peer, timed, zpeer, zuse};
-
-fn option(name: &str, or: u64) -> u64 {
-    let given = std::env::args().find_map(|a| a.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
-    given.unwrap_or(or)
-}
+use benches::{median, number, run_peer, timed, zpeer, zuse};
 
 fn main() {
-    let (rounds, blocks) = (option("rounds", 5), option("blocks", 1_000_000));
+    let (rounds, blocks) = (number("rounds", 5), number("blocks", 1_000_000));
     let (Some(peer), Some(zuse)) = (zpeer(), zuse()) else {
         println!("verify: skipped; it needs target/release/zuse and the peer (scripts/bench makes both)");
         return;

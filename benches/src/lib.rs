@@ -51,6 +51,19 @@ pub fn run_peer(zpeer: &PathBuf, args: &[&str]) -> Vec<PeerResult> {
     results.map(fields).collect()
 }
 
+/// What the command line says of `name=…`.
+#[must_use]
+pub fn text(name: &str, or: &str) -> String {
+    let given = |arg: String| Some(arg.strip_prefix(name)?.strip_prefix('=')?.to_owned());
+    std::env::args().find_map(given).unwrap_or_else(|| or.to_owned())
+}
+
+/// As [`text`], a number.
+#[must_use]
+pub fn number(name: &str, or: u64) -> u64 {
+    text(name, "").parse().unwrap_or(or)
+}
+
 /// Seconds of CPU time that this thread has used. Other work on the machine does not count (though it shares the caches).
 #[must_use]
 pub fn cpu_seconds() -> f64 {

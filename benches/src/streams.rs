@@ -149,12 +149,6 @@ pub fn figure(result: &crate::PeerResult, key: &str) -> f64 {
     result.get(key).and_then(|v| v.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// A number that the command line gives as `name=…`.
-#[must_use]
-pub fn option(name: &str, or: u64) -> u64 {
-    std::env::args().find_map(|a| a.strip_prefix(name)?.strip_prefix('=')?.parse().ok()).unwrap_or(or)
-}
-
 /// Before a clock starts: what others wrote is on its disk, and the machine has as many GiB at hand (a process of its own touches them and ends). A
 /// virtual machine gives what is freed back to its host, and a GiB touched anew costs up to seconds of CPU time, whoever touches it.
 pub fn warm(gib: u64) {
@@ -167,7 +161,7 @@ pub fn warm(gib: u64) {
 /// What the process of [`warm`] does; whether this is one.
 #[must_use]
 pub fn touched() -> bool {
-    let gib = option("touch", 0);
+    let gib = crate::number("touch", 0);
     let mut memory = vec![0_u8; (gib as usize) << 30];
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     std::hint::black_box(&memory);
