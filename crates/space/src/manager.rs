@@ -651,7 +651,7 @@ impl SpaceManager {
         const MOST: u64 = 128 << 30;
         let space = self.rdspace();
         let embedded = self.figures(Class::EmbeddedLog).dspace + self.figures(Class::SpecialEmbeddedLog).dspace;
-        let slop = (space >> tunable::SPA_SLOP_SHIFT.get().min(63)).min(MOST);
+        let slop = (space >> tunable::SPA_SLOP_SHIFT.get().clamp(1, 31)).min(MOST);
         (slop - embedded.min(slop / 2)).max((space / 2).min(LEAST))
     }
 

@@ -94,7 +94,7 @@ impl<'a> Store<'a> {
         } else {
             &tunable::ZFS_METASLAB_SM_BLKSZ_NO_LOG
         };
-        tunable.get().next_power_of_two().clamp(512, 16 << 20)
+        tunable.get().clamp(512, 16 << 20).next_power_of_two()
     }
 
     fn new_map(&mut self, block_size: u64) -> Result<MapInfo, Error> {

@@ -113,13 +113,15 @@ pub fn metaslab_shift(asize: u64) -> u64 {
     } else {
         default_shift
     };
-    if shift <= MS_SHIFT_MAX {
+    let shift = if shift <= MS_SHIFT_MAX {
         shift.max(MS_SHIFT_MIN)
     } else if asize >> MS_SHIFT_MAX > limit {
         bits(asize / limit)
     } else {
         MS_SHIFT_MAX
-    }
+    };
+    // one at least
+    shift.min(bits(asize).saturating_sub(1))
 }
 
 /// A device that is to be a leaf.

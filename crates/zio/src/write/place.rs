@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::tunable;
 use codec::{ChecksumKind, Checksummer};
 use ondisk::{BlkPtr, Dva};
 
@@ -86,7 +85,7 @@ pub(crate) struct Placed {
     pub(crate) stored: Buf,
     /// What the cache shall have, and under which name.
     pub(crate) cache: Option<(ArcKey, Buf)>,
-    /// The cache may have what was there before, under the same name.
+    /// Under which name the cache may have what was there before.
     pub(crate) overwritten: Option<ArcKey>,
 }
 
@@ -245,13 +244,13 @@ impl<'a> Placer<'a> {
     /// Puts the bytes of a block where the writer finds them.
     pub(crate) fn keep(&mut self, block: Box<Prepared>, bp: &BlkPtr, overwritten: bool) {
         // taken apart where it is: it is large
-        let Prepared { bm, props, stored, logical, .. } = *block;
+        let Prepared { bm, props, orig, stored, logical, .. } = *block;
         let key = ArcKey::of(bp);
         let cache = key.zip(logical.filter(|_| props.cache));
         if let Some((key, _)) = &cache {
             self.undo.cached.push(*key);
         }
-        let overwritten = key.filter(|_| overwritten);
+        let overwritten = ArcKey::of(&orig).filter(|_| overwritten);
         let metadata = props.level > 0 || props.object_type.is_metadata();
         self.chunk.blocks.push(Placed { bm, metadata, stored, cache, overwritten });
     }
@@ -266,9 +265,8 @@ impl<'a> Placer<'a> {
 
     /// Whether the block takes the place of the one that it replaces, which was written in an earlier pass of this sync.
     fn is_in_place(&self, block: &Prepared) -> bool {
-        let cx = &self.batch.cx;
         let orig = &block.orig;
-        u64::from(cx.pass) >= tunable::ZFS_SYNC_PASS_REWRITE.get()
+        self.batch.stays_in_place()
             && self.batch.is_rewrite(orig)
             && !orig.is_embedded()
             && !orig.is_dedup()

@@ -12,6 +12,10 @@ use super::{CryptParams, DedupTable, Payload, WriteCx, WriteProps, WriteReq};
 use crate::checksum::uses_mac;
 use crate::{Bookmark, Buf, Error, KeySource, Zio};
 
+/// The first pass of a sync that overwrites in place, at the earliest and at the latest.
+const REWRITE_EARLIEST: u64 = 2;
+const REWRITE_LATEST: u64 = 16;
+
 /// How finely space is handed out (OpenZFS: `spa_min_alloc`, `spa_gcd_alloc`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grain {
@@ -190,10 +194,16 @@ impl Batch<'_> {
         !orig.is_hole() && orig.birth() == self.cx.txg
     }
 
+    /// Whether this pass overwrites blocks of the txg in place. The first never does, as a snapshot may have been taken since they were written;
+    /// and if late ones did not, a sync would not come to its end.
+    pub(crate) fn stays_in_place(&self) -> bool {
+        u64::from(self.cx.pass) >= tunable::ZFS_SYNC_PASS_REWRITE.get().clamp(REWRITE_EARLIEST, REWRITE_LATEST)
+    }
+
     /// The bytes at the place that a block keeps if what it has become still fits there: that of an earlier pass of this sync. (The same salt and
     /// initialisation vector must not serve twice.)
     fn home(&self, props: &WriteProps, orig: &BlkPtr) -> Option<usize> {
-        let stays = u64::from(self.cx.pass) >= tunable::ZFS_SYNC_PASS_REWRITE.get()
+        let stays = self.stays_in_place()
             && self.is_rewrite(orig)
             && !(orig.is_embedded() || orig.is_dedup() || props.encrypt || props.dedup.is_some());
         usize::try_from(orig.psize()).ok().filter(|_| stays)
