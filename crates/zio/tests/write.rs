@@ -14,7 +14,7 @@ use common::{BM, key, text};
 use ondisk::{BlkPtr, EmbeddedType, ObjectType};
 use proptest::prelude::*;
 use vdev::ReadCx;
-use zio::{Bookmark, Buf, CryptParams, Error, HeldWrites, Payload, Scratch, WriteCx, WriteProps, WriteReq};
+use zio::{ArcKey, Bookmark, Buf, CryptParams, Error, HeldWrites, Payload, Scratch, WriteCx, WriteProps, WriteReq};
 
 const TXG: Txg = Txg(100);
 const CX: WriteCx = WriteCx { txg: TXG, pass: 1 };
@@ -322,6 +322,21 @@ fn blocks_too_large_for_any_range_are_ganged() {
             assert!(pool.zio.claim(Txg(102), bp).is_err());
         }
     }
+}
+
+#[test]
+fn what_a_slow_reader_of_an_earlier_pass_keeps_is_not_taken_for_what_the_block_is_now() {
+    let pool = pool();
+    let props = WriteProps { object_type: ObjectType::SPACE_MAP, ..WriteProps::default() };
+    let old = write_one(&pool, &CX, req(noise(16 << 10, 1), props.clone()));
+    let read = pool.zio.read(&old, &BM).unwrap();
+    let pass2 = WriteCx { txg: TXG, pass: 2 };
+    let new = write_one(&pool, &pass2, WriteReq { orig: old, ..req(noise(16 << 10, 2), props) });
+    assert_eq!(new.dva(0), old.dva(0));
+    // what is new did not stay in the cache for long, and then the reader comes
+    pool.zio.arc().clear();
+    pool.zio.arc().insert(&ArcKey::of(&old).unwrap(), &read);
+    assert_reads(&pool, &new, &BM, &noise(16 << 10, 2));
 }
 
 #[test]

@@ -10,8 +10,9 @@
 //! lists are chained through it by index, and a hash table maps keys to indices. The cache is split in shards by the hash of
 //! the key, each with its own lock and its share of the limit, so that readers seldom meet.
 //!
-//! A block is known by the first DVA and the physical birth of its pointer: the same in every snapshot and clone. Nothing in
-//! a cached block ever changes, so there is no invalidation but [`ArcCache::remove`] and [`ArcCache::clear`].
+//! A block is known by the first DVA, the physical birth and the checksum of its pointer: the same in every snapshot and clone. Nothing in
+//! a cached block ever changes, so there is no invalidation but [`ArcCache::remove`] and [`ArcCache::clear`]. The checksum is there for the
+//! blocks that a later pass of a sync overwrites in place: a reader of what they were may be slow to put it in.
 
 mod shard;
 mod slab;
@@ -34,6 +35,8 @@ pub struct ArcKey {
     pub dva: Dva,
     /// Its physical birth.
     pub birth: Txg,
+    /// The first word of its checksum.
+    pub sum: u64,
     /// Whether the data is the block of an encrypted dataset as it is stored, read without the key.
     pub noauth: bool,
 }
@@ -45,6 +48,7 @@ impl ArcKey {
         (!bp.is_hole() && !bp.is_embedded()).then(|| ArcKey {
             dva: bp.dva(0),
             birth: bp.birth_physical(),
+            sum: bp.cksum()[0],
             noauth: false,
         })
     }
@@ -56,7 +60,7 @@ impl ArcKey {
             (wide >> 64) as u64 ^ wide as u64
         };
         let place = folded(self.dva.word1 ^ secret.0, self.dva.word0 ^ 0x9e37_79b9_7f4a_7c15);
-        folded(place ^ self.birth.0 ^ (u64::from(self.noauth) << 63), secret.1 | 1)
+        folded(place ^ self.birth.0 ^ self.sum ^ (u64::from(self.noauth) << 63), secret.1 | 1)
     }
 }
 
