@@ -2,6 +2,7 @@
 //! OpenZFS's own zdb finds every header and piece.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -150,4 +151,33 @@ fn headers_stay_small_without_the_feature_or_in_small_sectors() {
     lives("a", 12, false, false);
     lives("raidz1 a b c", 13, false, false);
     lives("a", 9, true, false);
+}
+
+/// Bytes of labels and boot area in front of what an address counts from.
+const FRONT: u64 = 4 << 20;
+
+#[test]
+fn a_gang_block_whose_headers_are_lost_can_be_freed() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), "a", 12, true);
+    let (lost, kept) = (write(&spa, 1), write(&spa, 2));
+    let device = std::fs::OpenOptions::new().write(true).open(dir.path().join("a")).unwrap();
+    let view = spa.view().unwrap();
+    let object = view.dataset("t").unwrap().objset().unwrap().object(lost).unwrap();
+    for dva in object.blkptr(0, 0).unwrap().unwrap().dvas() {
+        device.write_all_at(&[0xa5; 4096], FRONT + dva.offset()).unwrap();
+    }
+    drop((object, view));
+    free(&spa, lost);
+    assert!(read(&spa, kept) == content(2));
+    // the others' space is there again
+    let last = write(&spa, 3);
+    spa.export().unwrap();
+    drop(spa);
+
+    let spa = import(dir.path());
+    assert!(read(&spa, kept) == content(2) && read(&spa, last) == content(3));
+    free(&spa, kept);
+    free(&spa, last);
+    spa.export().unwrap();
 }

@@ -28,6 +28,8 @@ pub trait BlockOwner {
     fn born(&self, bp: &BlkPtr);
     /// A block is no longer part of the dataset.
     fn killed(&self, bp: &BlkPtr);
+    /// A block of pointers goes that cannot be read: what lies below it is no longer part of the dataset, and stays allocated.
+    fn stranded(&self, _: &BlkPtr) {}
     /// An object was written whose dnode takes more than one slot: feature `large_dnode` is in use.
     fn large_dnode(&self) {}
     /// The space of a block that counts against its object, in bytes: with raidz less than what is allocated (OpenZFS:

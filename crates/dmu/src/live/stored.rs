@@ -53,6 +53,11 @@ impl Object {
     /// [`Error::Refused`] if the logical size of one is not the block size, with how many before it were written.
     pub fn write_stored_run(&self, tx: &Tx, blocks: Vec<(u64, Payload)>) -> Result<(), (usize, Error)> {
         let dnode = self.live().ok_or((0, Error::ReadOnly { objset: self.objset().id(), object: self.id() }))?;
+        for run in blocks.chunk_by(|(a, _), (b, _)| a.checked_add(1) == Some(*b)) {
+            if let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) {
+                self.check_above(*first..last.saturating_add(1)).map_err(|error| (0, error))?;
+            }
+        }
         let (mut done, mut bytes, mut refused) = (0, 0, None);
         let changed = self.objset().change(tx, dnode, |state| {
             let size = state.newest.datablksz();

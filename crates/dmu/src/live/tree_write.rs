@@ -202,15 +202,21 @@ impl Job {
         Ok(())
     }
 
-    /// Kills a block and all below it. The depth is bounded by the levels of a dnode, which every pointer tells.
+    /// Kills a block and all below it, as far as that can be told. The depth is bounded by the levels of a dnode, which every pointer tells.
     fn kill(&mut self, cx: &mut Writer<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Result<(), Error> {
         if bp.is_hole() {
             return Ok(());
         }
         if level > 0 {
-            let block = self.tree(cx).read_indirect(bp, level, blkid)?;
-            for n in 0..block.len() {
-                self.kill(cx, &block.pointer(n), level - 1, blkid.saturating_mul(block.len()).saturating_add(n))?;
+            // a sync that failed over it would fail again and again
+            match self.tree(cx).read_indirect(bp, level, blkid) {
+                Err(_) => cx.cx.owner.stranded(bp),
+                Ok(block) => {
+                    for n in 0..block.len() {
+                        let child = blkid.saturating_mul(block.len()).saturating_add(n);
+                        self.kill(cx, &block.pointer(n), level - 1, child)?;
+                    }
+                }
             }
         }
         self.settle(cx, bp, &BlkPtr::HOLE);

@@ -26,9 +26,10 @@ impl Object {
     /// When a block that is changed in part cannot be read; [`Error::Refused`] for a second block behind one whose size is no power of two.
     pub fn write(&self, tx: &Tx, mut offset: u64, mut data: &[u8]) -> Result<(), Error> {
         let size = self.block_size();
-        if offset.checked_add(data.len() as u64).is_none() {
+        let Some(end) = offset.checked_add(data.len() as u64) else {
             return Err(self.refused("offset of a write", offset));
-        }
+        };
+        self.check_above(offset.checked_div(size).unwrap_or(0)..end.div_ceil(size.max(1)))?;
         while !data.is_empty() {
             let Some(blkid) = offset.checked_div(size) else { return Err(self.refused("block size", size)) };
             let skip = (offset % size) as usize;
@@ -56,6 +57,7 @@ impl Object {
     pub fn write_block(&self, tx: &Tx, blkid: u64, data: impl Into<Buf>) -> Result<(), Error> {
         let data = data.into();
         let size = data.len() as u64;
+        self.check_above(blkid..blkid.saturating_add(1))?;
         self.put(tx, blkid, Block::Data(data), size)
     }
 
@@ -65,6 +67,7 @@ impl Object {
     /// [`Error::Refused`] if its logical size is not the block size.
     pub fn write_stored(&self, tx: &Tx, blkid: u64, payload: Payload) -> Result<(), Error> {
         let size = payload.lsize();
+        self.check_above(blkid..blkid.saturating_add(1))?;
         self.put(tx, blkid, Block::from(payload), size)
     }
 
@@ -208,6 +211,10 @@ impl Object {
         if first > last {
             return self.zero_part(tx, last, (offset % size) as usize..(end % size) as usize);
         }
+        self.check_edge(first)?;
+        if !to_end {
+            self.check_edge(last)?;
+        }
         if !offset.is_multiple_of(size) {
             self.zero_part(tx, first - 1, (offset % size) as usize..size as usize)?;
         }
@@ -241,6 +248,36 @@ impl Object {
             hold.undirtied(tx.txg(), forgotten);
         }
         Ok(())
+    }
+
+    /// Whether the blocks of pointers above these blocks can be read, as their sync must: who changes them is told, not the pool (OpenZFS:
+    /// `dmu_tx_check_ioerr`).
+    pub(super) fn check_above(&self, blocks: Range<u64>) -> Result<(), Error> {
+        let Some(dnode) = self.live() else { return Ok(()) };
+        self.on_synced(dnode, |dn| {
+            let (tree, mut at) = (self.tree_of(dn), blocks.start);
+            while dn.nlevels > 1 && at < blocks.end && at <= dn.maxblkid {
+                tree.pointer(0, at)?;
+                let Some(next) = tree.after(1, at) else { break };
+                at = next;
+            }
+            Ok(())
+        })
+    }
+
+    /// The same for who frees from block `edge` on, or up to it: blocks of pointers that the edge goes through are changed.
+    fn check_edge(&self, edge: u64) -> Result<(), Error> {
+        let Some(dnode) = self.live() else { return Ok(()) };
+        self.on_synced(dnode, |dn| {
+            let tree = self.tree_of(dn);
+            let goes_through =
+                |level: &u8| edge & (1u64.checked_shl(tree.span_shift(*level)).unwrap_or(0).wrapping_sub(1)) != 0;
+            let Some(level) = (1..=tree.top()).find(goes_through).filter(|_| edge <= dn.maxblkid) else {
+                return Ok(());
+            };
+            tree.pointer(level - 1, edge >> tree.span_shift(level - 1).min(63))?;
+            Ok(())
+        })
     }
 
     /// Zeros a part of a block, unless it is a hole.

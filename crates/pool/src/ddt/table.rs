@@ -16,6 +16,7 @@ use super::log::Logs;
 use super::{Class, FLAG_FLAT, FLAG_LOG, Store, decode, stat_of, used_bytes};
 use crate::Error;
 use crate::mos::Mos;
+use crate::spa::frees::free_if_known;
 
 /// A ZAP of metadata (OpenZFS: `DMU_OTN_ZAP_METADATA`).
 pub(super) const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
@@ -245,7 +246,7 @@ impl LiveTable {
             if slot.phys_birth != Txg(0) && (slot.refcnt == 0 || ditto) {
                 let block = pointer(self.checksum, key, slot);
                 *slot = DdtPhys::default();
-                cx.zio.free(cx.tx.txg(), &block)?;
+                free_if_known(cx.zio, cx.tx.txg(), &block)?;
             }
         }
         let refcnt = value.total_refcnt();

@@ -3,10 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::tunable;
+use base::{Txg, tunable};
 use dmu::Tx;
 use ondisk::BlkPtr;
 use parking_lot::Mutex;
+use zio::Zio;
 
 use crate::Error;
 use crate::bpobj::Bpobj;
@@ -56,6 +57,15 @@ impl Frees {
 /// Where the list of deferred frees stands in the MOS directory.
 pub(crate) const SYNC_BPOBJ: &str = "sync_bplist";
 
+/// Frees a block. `false`: it is a gang block, and nobody can tell where its pieces are; then it stays allocated. A pool with such a block is better
+/// off than one that stops whenever the block is dropped.
+pub(crate) fn free_if_known(zio: &Zio, txg: Txg, bp: &BlkPtr) -> Result<bool, zio::Error> {
+    match zio.free(txg, bp) {
+        Err(zio::Error::Checksum { .. } | zio::Error::Io { .. }) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
 impl Spa {
     /// Frees what this pass dropped. In a pool without logs of space changes a late pass puts it on the list of the next txg instead:
     /// else each free would dirty another space map.
@@ -66,7 +76,7 @@ impl Spa {
         }
         let pass = self.pass.load(Ordering::Relaxed);
         if pass < tunable::ZFS_SYNC_PASS_DEFERRED_FREE.get() || self.feature_active(mos, "log_spacemap")? {
-            return blocks.iter().try_for_each(|bp| Ok(self.zio.free(tx.txg(), bp)?));
+            return self.give_back(mos, tx, &blocks);
         }
         self.deferred(mos)?.append_many(tx, &blocks)
     }
@@ -88,6 +98,18 @@ impl Spa {
             Ok(())
         })?;
         list.clear(tx)?;
-        blocks.iter().try_for_each(|bp| Ok(self.zio.free(tx.txg(), bp)?))
+        self.give_back(mos, tx, &blocks)
+    }
+
+    fn give_back(&self, mos: &Mos, tx: &Tx, blocks: &[BlkPtr]) -> Result<(), Error> {
+        let mut stranded = 0u64;
+        for bp in blocks {
+            stranded += u64::from(!free_if_known(&self.zio, tx.txg(), bp)?);
+        }
+        if stranded == 0 {
+            return Ok(());
+        }
+        let what = format!("{stranded} gang blocks stay allocated: no copy of their headers can be read");
+        self.log_internal(mos, tx, "free", &what)
     }
 }

@@ -315,6 +315,13 @@ impl Spa {
             self.append_livelist(mos, tx, id, tally.live.clone())?;
             self.tend_livelist(mos, tx, head.id)?;
         }
+        if tally.stranded > 0 {
+            let what = format!(
+                "dataset {}: what is below {} blocks of pointers stays allocated: they cannot be read",
+                head.id, tally.stranded
+            );
+            self.log_internal(mos, tx, "free", &what)?;
+        }
         mos.count_killed(tx, head.id, &tally.killed_of_marks)?;
         self.frees.add(tally.free.iter().copied());
         self.activate_dataset_features(mos, tx, head, &tally)

@@ -73,6 +73,8 @@ pub(crate) struct Tally {
     pub(crate) killed_of_marks: Vec<(Txg, Delta)>,
     /// Features that a new block needs, by checksum and compression number and size.
     pub(crate) large: bool,
+    /// Blocks of pointers that went with what nobody can tell is below them.
+    pub(crate) stranded: u64,
     /// A dnode of more than one slot.
     pub(crate) large_dnode: bool,
     pub(crate) checksums: u32,
@@ -131,6 +133,10 @@ impl BlockOwner for Gather<'_> {
             tally.checksums |= 1u32.checked_shl(bp.checksum().into()).unwrap_or(0);
         }
         tally.compressions |= 1u32.checked_shl(bp.compression().into()).unwrap_or(0);
+    }
+
+    fn stranded(&self, _: &BlkPtr) {
+        self.tally.borrow_mut().stranded += 1;
     }
 
     fn large_dnode(&self) {
