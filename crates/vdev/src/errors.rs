@@ -1,7 +1,9 @@
 //! How often vdevs failed, as `zpool status` shows it.
 //!
-//! A leaf counts what its device failed to read or write, and wrong bytes. A top-level vdev of several devices counts the blocks that it could not read
-//! or write because devices failed; where bytes were wrong, only leaves are to blame. The root counts nothing.
+//! A leaf counts what its device failed to read or write, and wrong bytes. A vdev of several devices, top-level or below (a spare or replacing, a
+//! distributed spare), counts what it could not read or write because devices failed. Wrong bytes are counted where checksums tell: on leaves,
+//! and within a raidz or dRAID on its children, whatever they are. The root counts nothing; cache devices and idle spares are neither read nor
+//! written but for their labels, which are no blocks.
 //!
 //! OpenZFS: `vs_read_errors`, `vs_write_errors` and `vs_checksum_errors` of `vdev_stat_t`, as `zio_done` and `zio_checksum_verify` count them.
 
@@ -74,7 +76,8 @@ impl PoolErrors {
     pub fn follow(&self, tree: &VdevTree) {
         let leaves = tree.leaves().iter().map(|leaf| (leaf.guid(), leaf.errors.clone()));
         let tops = tree.tops().iter().map(|top| (top.guid(), top.errors.clone()));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(leaves.chain(tops));
+        let groups = tree.tops().iter().flat_map(TopVdev::groups);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(leaves.chain(tops).chain(groups));
     }
 
     /// The vdevs that have failed until now.
@@ -98,14 +101,34 @@ impl PoolErrors {
 }
 
 impl VdevTree {
-    /// What went wrong on a leaf, or on a top-level vdev.
+    /// What went wrong on a vdev.
     pub(crate) fn errors_of(&self, guid: Guid) -> VdevErrors {
-        let top = || self.tops().iter().find(|top| top.guid() == guid).map(|top| &top.errors);
-        self.leaf(guid).map(|leaf| &leaf.errors).or_else(top).map(|errors| errors.figures()).unwrap_or_default()
+        let top = || self.tops().iter().find(|top| top.guid() == guid).map(|top| top.errors.clone());
+        let group =
+            || self.tops().iter().flat_map(TopVdev::groups).find(|(own, _)| *own == guid).map(|(_, errors)| errors);
+        let found = self.leaf(guid).map(|leaf| leaf.errors.clone()).or_else(top).or_else(group);
+        found.map(|errors| errors.figures()).unwrap_or_default()
     }
 }
 
 impl TopVdev {
+    /// The groups below it, with their counters.
+    fn groups(&self) -> Vec<(Guid, Arc<ErrorCounters>)> {
+        fn below(shape: &Shape, out: &mut Vec<(Guid, Arc<ErrorCounters>)>) {
+            match shape {
+                Shape::Copies(node) => node.groups(out),
+                Shape::Striped(striped) => striped.children.iter().for_each(|child| child.groups(out)),
+                Shape::Sides(sides) => sides.iter().for_each(|side| below(side, out)),
+                Shape::Indirect(_) | Shape::Gone => {}
+            }
+        }
+        let mut groups = Vec::new();
+        below(&self.shape, &mut groups);
+        // a top-level vdev counts for itself
+        groups.retain(|(guid, _)| *guid != self.guid());
+        groups
+    }
+
     /// Counts a block that could not be read, if it was devices that failed (OpenZFS: `vdev_mirror_worst_error`, `vdev_raidz_worst_error`).
     pub(crate) fn count_unreadable(&self, error: &Error) {
         let any_failed = error.faults().iter().any(|fault: &LeafFault| fault.kind == FaultKind::Io);

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::config::{VdevConfig, VdevType};
 use crate::device::Device;
 use crate::draid::Draid;
+use crate::errors::ErrorCounters;
 use crate::{Error, Leaf};
 
 /// Distributed spares standing in for children that are distributed spares themselves, and so on, at most.
@@ -19,7 +20,7 @@ pub(crate) enum Node {
     /// A device.
     Leaf(Arc<Leaf>),
     /// Mirror, replacing or spare: each child holds everything.
-    Group(Vec<Node>),
+    Group(Group),
     /// A distributed spare: at each offset some other child of the dRAID. The leaf is only its name and its missed txgs.
     DraidSpare {
         /// Its number.
@@ -29,6 +30,26 @@ pub(crate) enum Node {
     },
     /// Nothing.
     Missing,
+}
+
+/// A mirror, replacing or spare.
+#[derive(Debug)]
+pub(crate) struct Group {
+    guid: Guid,
+    /// Those of a top-level vdev are its own, and these stay empty.
+    errors: Arc<ErrorCounters>,
+    children: Vec<Node>,
+}
+
+/// What became of something that was asked of a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was done, or need not be.
+    Done,
+    /// The device failed.
+    Failed,
+    /// The bytes were wrong or old, or there is no device.
+    Useless,
 }
 
 /// How far a copy is to be trusted before its checksum is known. Less is better.
@@ -77,7 +98,8 @@ impl Node {
             VdevType::DraidSpare => Node::DraidSpare { id: config.spare_id, leaf: leaf(None) },
             kind if kind.is_mirror_like() => {
                 let children = config.children.iter().map(|c| Node::open(c, found, leaves));
-                Node::Group(children.collect::<Result<_, _>>()?)
+                let children = children.collect::<Result<_, _>>()?;
+                Node::Group(Group { guid: config.guid, errors: Arc::default(), children })
             }
             VdevType::Missing | VdevType::Hole => Node::Missing,
             kind => return Err(Error::config(config.guid, format!("a {} below a top-level vdev", kind.name()))),
@@ -92,6 +114,81 @@ impl Node {
             copies.sort_by_key(|c| c.rank);
         }
         copies
+    }
+
+    /// Its own counters: those of a leaf, also of a distributed spare, or of a group.
+    pub(crate) fn errors(&self) -> Option<&Arc<ErrorCounters>> {
+        match self {
+            Node::Leaf(leaf) | Node::DraidSpare { leaf, .. } => Some(&leaf.errors),
+            Node::Group(group) => Some(&group.errors),
+            Node::Missing => None,
+        }
+    }
+
+    /// The groups of this and below, with their counters.
+    pub(crate) fn groups(&self, out: &mut Vec<(Guid, Arc<ErrorCounters>)>) {
+        if let Node::Group(group) = self {
+            out.push((group.guid, group.errors.clone()));
+            group.children.iter().for_each(|child| child.groups(out));
+        }
+    }
+
+    /// Lets groups and distributed spares `count` what failed on all that is below them, if devices are to blame; `outcome` tells what became of it on each
+    /// leaf at device offset `offset` (OpenZFS: `vdev_mirror_worst_error`, and what `zio_done` counts).
+    pub(crate) fn count_failed(
+        &self,
+        spares: Option<SpareRoom<'_>>,
+        offset: u64,
+        outcome: &dyn Fn(&Leaf) -> Outcome,
+        count: &dyn Fn(&ErrorCounters),
+    ) -> Outcome {
+        self.outcome(spares, offset, SPARE_CHAIN_MAX, outcome, count)
+    }
+
+    /// The same for the children of a top-level vdev, which counts for itself.
+    pub(crate) fn count_failed_below(
+        &self,
+        offset: u64,
+        outcome: &dyn Fn(&Leaf) -> Outcome,
+        count: &dyn Fn(&ErrorCounters),
+    ) {
+        if let Node::Group(group) = self {
+            for child in &group.children {
+                child.count_failed(None, offset, outcome, count);
+            }
+        }
+    }
+
+    fn outcome(
+        &self,
+        spares: Option<SpareRoom<'_>>,
+        offset: u64,
+        chain: usize,
+        of_leaf: &dyn Fn(&Leaf) -> Outcome,
+        count: &dyn Fn(&ErrorCounters),
+    ) -> Outcome {
+        let (errors, outcome) = match self {
+            Node::Leaf(leaf) => return of_leaf(leaf),
+            Node::Missing => return Outcome::Useless,
+            Node::Group(group) => {
+                let children = group.children.iter().map(|child| child.outcome(spares, offset, chain, of_leaf, count));
+                let best = children.fold(Outcome::Useless, |all, one| match (all, one) {
+                    (Outcome::Done, _) | (_, Outcome::Done) => Outcome::Done,
+                    (Outcome::Failed, _) | (_, Outcome::Failed) => Outcome::Failed,
+                    _ => Outcome::Useless,
+                });
+                (&group.errors, best)
+            }
+            Node::DraidSpare { id, leaf } => {
+                let child = spares.and_then(|room| room.children.get(room.draid.spare_child(*id, offset)?));
+                let (Some(child), Some(chain)) = (child, chain.checked_sub(1)) else { return Outcome::Useless };
+                (&leaf.errors, child.outcome(spares, offset, chain, of_leaf, count))
+            }
+        };
+        if outcome == Outcome::Failed {
+            count(errors);
+        }
+        outcome
     }
 
     fn collect<'a>(
@@ -116,8 +213,8 @@ impl Node {
                 };
                 out.push(Copy { leaf, rank: own.max(at_least) });
             }
-            Node::Group(children) => {
-                for child in children {
+            Node::Group(group) => {
+                for child in &group.children {
                     child.collect(spares, offset, birth, at_least, chain, out);
                 }
             }

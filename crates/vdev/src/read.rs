@@ -6,7 +6,8 @@ use base::Txg;
 use smallvec::SmallVec;
 
 use crate::config::VdevType;
-use crate::node::{Copies, Node, Rank};
+use crate::errors::ErrorCounters;
+use crate::node::{Copies, Node, Outcome, Rank};
 use crate::report::{FaultKind, LeafFault, ReadReport};
 use crate::source::{ReadCx, ReadMode};
 use crate::stripe::physical;
@@ -171,7 +172,10 @@ impl<'a> Request<'a> {
                 self.blame(&mut faults, copy.leaf, kind, place, buf.len());
             }
         }
-        let Some(good) = good else { return Err(failed(top, offset, buf.len(), faults)) };
+        let Some(good) = good else {
+            self.count_groups(top, copies, None, place, &faults);
+            return Err(failed(top, offset, buf.len(), faults));
+        };
         for fault in &faults {
             self.heal_fault(*fault, buf);
         }
@@ -181,17 +185,48 @@ impl<'a> Request<'a> {
             for copy in copies.iter().take(good).filter(|c| c.rank == Rank::Stale) {
                 self.heal(copy.leaf, FaultKind::Missing, place, buf);
             }
-            self.compare_copies(copies, good + 1, place, buf, check);
+            self.compare_copies(copies, good + 1, place, None, buf, check);
         }
+        self.count_groups(top, copies, Some(good), place, &[]);
         Ok(())
     }
 
-    /// Compares the copies from number `from` on with the right bytes, and reports what is wrong or not there.
+    /// Lets the groups below a mirror count what none of their leaves could give. Faults that were made good are in the report already.
+    fn count_groups(&self, top: &TopVdev, copies: &Copies<'a>, good: Option<usize>, place: u64, faults: &[LeafFault]) {
+        let Shape::Copies(node) = &top.shape else { return };
+        let of_leaf = |leaf: &Leaf| self.outcome(leaf, copies, good, place, faults);
+        if self.cx.counts && !(faults.is_empty() && self.report.repaired.is_empty()) {
+            node.count_failed_below(place, &of_leaf, &|errors| errors.read.add(1));
+        }
+    }
+
+    /// What became of reading a leaf at `place`, one of `copies` of which number `good` is right.
+    pub(crate) fn outcome(
+        &self,
+        leaf: &Leaf,
+        copies: &Copies<'_>,
+        good: Option<usize>,
+        place: u64,
+        faults: &[LeafFault],
+    ) -> Outcome {
+        let is_here = |fault: &&LeafFault| fault.leaf == leaf.guid() && fault.offset == place;
+        if let Some(fault) = faults.iter().chain(&self.report.repaired).find(is_here) {
+            return if fault.kind == FaultKind::Io { Outcome::Failed } else { Outcome::Useless };
+        }
+        let number = copies.iter().position(|copy| copy.leaf.guid() == leaf.guid());
+        let fresh = number.and_then(|n| copies.get(n)).is_some_and(|copy| copy.rank == Rank::Fresh);
+        // without a fault it was right, or nobody asked
+        if fresh || (good.is_some() && number == good) { Outcome::Done } else { Outcome::Useless }
+    }
+
+    /// Compares the copies from number `from` on with the right bytes, and reports what is wrong or not there. Wrong bytes count for `column`, if there
+    /// is one, else for their leaf.
     pub(crate) fn compare_copies(
         &mut self,
         copies: &Copies<'a>,
         from: usize,
         place: u64,
+        column: Option<&ErrorCounters>,
         right: &[u8],
         check: &mut Check<'_>,
     ) {
@@ -210,7 +245,7 @@ impl<'a> Request<'a> {
                 None => self.report.copies_checked += 1,
                 Some(kind) => {
                     let mut faults = Faults::new();
-                    self.blame(&mut faults, copy.leaf, kind, place, len);
+                    self.blame_within(&mut faults, column.unwrap_or(&copy.leaf.errors), copy.leaf, kind, place, len);
                     self.report.repaired.extend(faults);
                     self.heal(copy.leaf, kind, place, right);
                 }
@@ -249,9 +284,22 @@ impl<'a> Request<'a> {
 
     /// Notes a fault and counts it for its leaf.
     pub(crate) fn blame(&self, faults: &mut Faults, leaf: &Leaf, kind: FaultKind, offset: u64, len: usize) {
+        self.blame_within(faults, &leaf.errors, leaf, kind, offset, len);
+    }
+
+    /// The same where wrong bytes are counted by the vdev of which the checksum tells.
+    pub(crate) fn blame_within(
+        &self,
+        faults: &mut Faults,
+        judged: &ErrorCounters,
+        leaf: &Leaf,
+        kind: FaultKind,
+        offset: u64,
+        len: usize,
+    ) {
         match kind {
             FaultKind::Io if self.cx.counts => leaf.errors.read.add(1),
-            FaultKind::Checksum if self.cx.counts => leaf.errors.checksum.add(1),
+            FaultKind::Checksum if self.cx.counts => judged.checksum.add(1),
             _ => {}
         }
         faults.push(LeafFault { leaf: leaf.guid(), kind, offset, len: len as u64 });

@@ -250,12 +250,12 @@ impl<'r, 'a> Repair<'r, 'a> {
                 for (c, leaf) in cells {
                     let (Some(leaf), Some(column)) = (leaf, self.column(r, c)) else { continue };
                     if seen.insert(leaf.guid()) {
-                        let (offset, size) = (column.offset, column.size);
-                        self.request.blame(&mut self.faults, leaf, FaultKind::Checksum, offset, size);
+                        self.wrong(leaf, &column);
                     }
                 }
             }
         }
+        self.count_groups();
         read::failed(self.top, self.offset, self.block.len(), self.faults)
     }
 }

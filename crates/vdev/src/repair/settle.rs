@@ -3,11 +3,12 @@
 use super::Repair;
 use super::row::Cell;
 use super::search::Patch;
+use crate::node::Node;
 use crate::report::FaultKind;
 use crate::stripe::Column;
 use crate::{Error, Leaf, gf, scratch};
 
-impl Repair<'_, '_> {
+impl<'a> Repair<'_, 'a> {
     /// Reports what was found: the corrections in `patch` are applied, so the block is right.
     pub(super) fn settle(mut self, patch: Patch) -> Result<(), Error> {
         for (r, c, error) in patch.corrections() {
@@ -15,8 +16,7 @@ impl Repair<'_, '_> {
             if let (Some(leaf), Some(column)) = (leaf, self.column(*r, *c))
                 && error.iter().any(|b| *b != 0)
             {
-                let fault = self.wrong(leaf, &column);
-                self.faults.push(fault);
+                self.wrong(leaf, &column);
             }
         }
         for r in 0..self.rows.len() {
@@ -34,8 +34,24 @@ impl Repair<'_, '_> {
         if self.request.heals {
             self.heal();
         }
+        self.count_groups();
         self.request.report.repaired.extend(self.faults);
         Ok(())
+    }
+
+    /// Lets children that are groups count the columns that none of their leaves could give.
+    pub(super) fn count_groups(&self) {
+        if !self.request.cx.counts {
+            return;
+        }
+        for (row, cells) in self.map.rows.iter().zip(&self.rows) {
+            for (column, cell) in row.columns.iter().zip(&cells.cells).filter(|(column, _)| column.size != 0) {
+                let Some(node) = self.striped.children.get(column.child) else { continue };
+                let of_leaf =
+                    |leaf: &Leaf| self.request.outcome(leaf, &cell.copies, cell.used, column.offset, &self.faults);
+                node.count_failed(self.striped.spare_room(), column.offset, &of_leaf, &|errors| errors.read.add(1));
+            }
+        }
     }
 
     /// Overwrites what was found wrong, or could not be read; in scrub mode also what is known to be old.
@@ -75,20 +91,15 @@ impl Repair<'_, '_> {
         }
     }
 
-    fn fresh_leaf(&self, r: usize, c: usize) -> Option<&Leaf> {
+    fn fresh_leaf(&self, r: usize, c: usize) -> Option<&'a Leaf> {
         self.rows.get(r)?.cells.get(c)?.fresh_leaf()
     }
 
-    fn wrong(&self, leaf: &Leaf, column: &Column) -> crate::LeafFault {
-        if self.request.cx.counts {
-            leaf.errors.checksum.add(1);
-        }
-        crate::LeafFault {
-            leaf: leaf.guid(),
-            kind: FaultKind::Checksum,
-            offset: column.offset,
-            len: column.size as u64,
-        }
+    /// Notes wrong bytes of a leaf; the child that the column is on counts them.
+    pub(super) fn wrong(&mut self, leaf: &Leaf, column: &Column) {
+        let child = self.striped.children.get(column.child).and_then(Node::errors).unwrap_or(&leaf.errors);
+        let (offset, size) = (column.offset, column.size);
+        self.request.blame_within(&mut self.faults, child, leaf, FaultKind::Checksum, offset, size);
     }
 
     /// Compares the parity that was read with that of the right data, and puts the right one in place.
@@ -109,8 +120,7 @@ impl Repair<'_, '_> {
                 continue;
             }
             if let Some(leaf) = self.fresh_leaf(r, c) {
-                let fault = self.wrong(leaf, &column);
-                self.faults.push(fault);
+                self.wrong(leaf, &column);
             }
             gf::add(self.place(r, c), &syndrome);
         }
@@ -125,7 +135,8 @@ impl Repair<'_, '_> {
             let (copies, tried) = (cell.copies.clone(), cell.tried);
             if tried < copies.len() {
                 let right = self.place(r, c).to_vec();
-                self.request.compare_copies(&copies, tried, column.offset, &right, &mut |_| false);
+                let child = self.striped.children.get(column.child).and_then(Node::errors).map(|errors| &**errors);
+                self.request.compare_copies(&copies, tried, column.offset, child, &right, &mut |_| false);
             }
         }
     }
@@ -142,8 +153,7 @@ impl Repair<'_, '_> {
                 self.request.cx.source.read(copy.leaf, offset, bytes).is_err() || bytes.iter().all(|b| *b == 0)
             });
             if !zero {
-                let fault = self.wrong(copy.leaf, &Column { offset, size: column.pad, ..column });
-                self.faults.push(fault);
+                self.wrong(copy.leaf, &Column { offset, size: column.pad, ..column });
             }
         }
     }

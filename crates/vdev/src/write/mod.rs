@@ -25,7 +25,7 @@ use base::tunable::ZFS_VDEV_AGGREGATION_LIMIT;
 use base::{Guid, Txg, tasks};
 use ondisk::Dva;
 
-use crate::node::{Node, Rank, SpareRoom};
+use crate::node::{Node, Outcome, Rank, SpareRoom};
 use crate::report::{FaultKind, LeafFault};
 use crate::stripe::{Column, Extent, StripeMap, physical};
 use crate::tree::{Geometry, Shape, Striped, TopVdev, VdevTree};
@@ -380,16 +380,16 @@ impl<'a> Planner<'a> {
 
     fn shape_below(&mut self, shape: &'a Shape, place: Place, data: &[u8]) -> bool {
         match shape {
-            Shape::Copies(node) => self.copies(
-                node,
-                None,
-                place,
-                physical(place.offset),
-                &[
-                    (Source::Block(0), data.len()),
-                    (Source::Zero, data.len().next_multiple_of(1 << place.ashift) - data.len()),
-                ],
-            ),
+            Shape::Copies(node) => {
+                let at = physical(place.offset);
+                let filled = data.len().next_multiple_of(1 << place.ashift) - data.len();
+                let sources = [(Source::Block(0), data.len()), (Source::Zero, filled)];
+                let good = self.copies(node, None, place, at, &sources);
+                if !self.lost.is_empty() {
+                    node.count_failed_below(at, &|leaf| self.outcome(leaf, at), &|errors| errors.write.add(1));
+                }
+                good
+            }
             Shape::Striped(striped) => self.striped(striped, place, data),
             // every side, and one is enough
             Shape::Sides(sides) => sides.iter().fold(false, |good, side| self.shape_below(side, place, data) | good),
@@ -409,7 +409,7 @@ impl<'a> Planner<'a> {
         let mut good = false;
         for copy in &node.copies(spares, at, self.txg) {
             let index = copy.leaf.index() as u32;
-            let can = copy.rank <= Rank::Stale && copy.leaf.is_writable() && !self.lost.contains(&(index, at));
+            let can = copy.rank <= Rank::Stale && self.outcome(copy.leaf, at) == Outcome::Done;
             if !can {
                 let len = sources.iter().map(|(_, len)| *len as u64).sum();
                 self.plan.missing.push((index, at, len));
@@ -423,6 +423,15 @@ impl<'a> Planner<'a> {
             }
         }
         good
+    }
+
+    /// What becomes of writing to a leaf at device offset `at`.
+    fn outcome(&self, leaf: &Leaf, at: u64) -> Outcome {
+        match leaf.is_writable() {
+            true if self.lost.contains(&(leaf.index() as u32, at)) => Outcome::Failed,
+            true => Outcome::Done,
+            false => Outcome::Useless,
+        }
     }
 
     fn push(&mut self, leaf: u32, offset: u64, block: u32, source: Source, len: usize, optional: bool) {
@@ -459,7 +468,11 @@ impl<'a> Planner<'a> {
                 };
                 let Some(node) = striped.children.get(column.child) else { continue };
                 let sources = [(source, column.size), (Source::Zero, column.pad)];
-                let there = self.copies(node, striped.spare_room(), place, column.offset, &sources);
+                let (room, at) = (striped.spare_room(), column.offset);
+                let there = self.copies(node, room, place, at, &sources);
+                if !self.lost.is_empty() {
+                    node.count_failed(room, at, &|leaf| self.outcome(leaf, at), &|errors| errors.write.add(1));
+                }
                 // padding alone carries nothing
                 lost += usize::from(!there && column.size != 0);
             }

@@ -16,6 +16,8 @@ use proptest::prelude::*;
 use crate::test_pool::{Disk, LEAF_GUID, TestPool, block, draid, group, indirect, leaf, mirror, missed, raidz};
 use crate::*;
 
+mod count;
+
 /// A disk that can be written, counts how often, and can be told to fail.
 #[derive(Debug, Default)]
 struct Watched {
