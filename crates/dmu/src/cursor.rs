@@ -5,7 +5,7 @@ use ondisk::BlkPtr;
 use zio::Buf;
 
 use crate::live::{LiveCache, Seen};
-use crate::tree::{Child, LevelCache};
+use crate::tree::{Child, Interest, LevelCache};
 use crate::{Error, Object};
 
 /// Reads blocks of one object. It keeps the last indirect block of each level, so a sequential reader pays one look into the
@@ -49,13 +49,25 @@ impl BlockCursor {
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
     pub fn block(&mut self, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
+        self.block_for(blkid, Interest::Whole)
+    }
+
+    fn block_for(&mut self, blkid: u64, interest: Interest) -> Result<Option<(Buf, Endian)>, Error> {
         if let Some(live) = self.object.live() {
-            return self.object.live_block(live, blkid, &mut self.live, false);
+            return self.object.live_block(live, blkid, &mut self.live, interest);
         }
         match self.blkptr(blkid)? {
-            Some(bp) => Ok(Some((self.object.tree().read_data(&bp, blkid)?, bp.endian()))),
+            Some(bp) => Ok(Some((self.object.tree().read_data(&bp, blkid, interest)?, bp.endian()))),
             None => Ok(None),
         }
+    }
+
+    /// As [`Object::fetch`].
+    ///
+    /// # Errors
+    /// When the block, or an indirect block above it, cannot be read.
+    pub fn fetch(&mut self, blkid: u64) -> Result<(), Error> {
+        self.block_for(blkid, Interest::Ahead).map(|_| ())
     }
 
     /// Like [`BlockCursor::block`], without a place in the cache for the block.
@@ -63,13 +75,7 @@ impl BlockCursor {
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
     pub fn block_uncached(&mut self, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
-        if let Some(live) = self.object.live() {
-            return self.object.live_block(live, blkid, &mut self.live, true);
-        }
-        match self.blkptr(blkid)? {
-            Some(bp) => Ok(Some((self.object.tree().read_data_uncached(&bp, blkid)?, bp.endian()))),
-            None => Ok(None),
-        }
+        self.block_for(blkid, Interest::Past)
     }
 
     /// The first data block from `blkid` on that is not a hole.
@@ -108,7 +114,15 @@ impl BlockCursor {
     /// # Errors
     /// When a block in the range cannot be read; `buf` then holds what came before it.
     pub fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        self.read_blocks(offset, buf, false)
+        self.read_before(offset, buf, u64::MAX)
+    }
+
+    /// As [`BlockCursor::read`], of contents that end at byte `end`: nobody will read what is behind it.
+    ///
+    /// # Errors
+    /// As [`BlockCursor::read`].
+    pub fn read_before(&mut self, offset: u64, buf: &mut [u8], end: u64) -> Result<(), Error> {
+        self.read_blocks(offset, buf, Some(end))
     }
 
     /// Like [`BlockCursor::read`], without places in the cache for the data.
@@ -116,12 +130,13 @@ impl BlockCursor {
     /// # Errors
     /// As [`BlockCursor::read`].
     pub fn read_uncached(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        self.read_blocks(offset, buf, true)
+        self.read_blocks(offset, buf, None)
     }
 
-    fn read_blocks(&mut self, mut offset: u64, mut buf: &mut [u8], uncached: bool) -> Result<(), Error> {
+    /// Reads for whoever will read up to an end, or past the cache.
+    fn read_blocks(&mut self, mut offset: u64, mut buf: &mut [u8], end: Option<u64>) -> Result<(), Error> {
         if self.object.live().is_some() {
-            return self.read_live_blocks(offset, buf, uncached);
+            return self.read_live_blocks(offset, buf, end);
         }
         let size = self.object.block_size();
         while !buf.is_empty() {
@@ -130,14 +145,14 @@ impl BlockCursor {
             let (child, take) = {
                 let tree = self.object.tree();
                 let child = self.cache.pointer(&tree, 0, blkid)?;
-                let end = match child {
+                let behind = match child {
                     Child::Block(_) => blkid.checked_add(1),
                     Child::Hole { level, .. } => tree.after(level, blkid),
                     Child::End => None,
                 };
                 // a hole is as long as what it stands over; the last one has no end
-                let end = end.and_then(|end| end.checked_mul(size)).unwrap_or(u64::MAX);
-                (child, usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len()))
+                let behind = behind.and_then(|behind| behind.checked_mul(size)).unwrap_or(u64::MAX);
+                (child, usize::try_from(behind.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len()))
             };
             if take == 0 {
                 break;
@@ -146,8 +161,7 @@ impl BlockCursor {
             match child {
                 Child::Block(bp) => {
                     let tree = self.object.tree();
-                    let data =
-                        if uncached { tree.read_data_uncached(&bp, blkid)? } else { tree.read_data(&bp, blkid)? };
+                    let data = tree.read_data(&bp, blkid, interest(offset, take, size, end))?;
                     let part = usize::try_from(skip).ok().and_then(|skip| data.get(skip..)?.get(..take));
                     now.copy_from_slice(
                         part.ok_or_else(|| self.object.corrupt("length of a data block", data.len() as u64))?,
@@ -163,7 +177,7 @@ impl BlockCursor {
     }
 
     /// As [`BlockCursor::read`], of an object of a writable set.
-    fn read_live_blocks(&mut self, mut offset: u64, mut buf: &mut [u8], uncached: bool) -> Result<(), Error> {
+    fn read_live_blocks(&mut self, mut offset: u64, mut buf: &mut [u8], end: Option<u64>) -> Result<(), Error> {
         let BlockCursor { object, live: cache, .. } = self;
         let Some(live) = object.live() else { return Ok(()) };
         while !buf.is_empty() {
@@ -175,7 +189,7 @@ impl BlockCursor {
             let skip = usize::try_from(offset % size).unwrap_or(usize::MAX);
             let take = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(skip).min(buf.len());
             let (now, rest) = buf.split_at_mut(take);
-            match object.live_block(live, blkid, cache, uncached)? {
+            match object.live_block(live, blkid, cache, interest(offset, take, size, end))? {
                 Some((data, _)) => {
                     // the block size may have grown since it was asked for: the block is then longer
                     let part = data.get(skip..).and_then(|data| data.get(..take));
@@ -215,5 +229,18 @@ impl BlockCursor {
         }
         out.resize(count, 0);
         Ok(out)
+    }
+}
+
+/// What a reader of `take` bytes from `offset` on wants of their block, of `size` bytes, who will read up to `end` (OpenZFS: `DMU_PARTIAL_FIRST`,
+/// `DMU_PARTIAL_MORE`).
+fn interest(offset: u64, take: usize, size: u64, end: Option<u64>) -> Interest {
+    let Some(end) = end else { return Interest::Past };
+    let skip = offset.checked_rem(size).unwrap_or(0);
+    let size = size.min(end.saturating_sub(offset - skip));
+    match skip {
+        _ if skip.saturating_add(take as u64) >= size => Interest::Whole,
+        0 => Interest::Ahead,
+        _ => Interest::Part,
     }
 }

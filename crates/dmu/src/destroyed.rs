@@ -9,9 +9,9 @@ use base::Txg;
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjsetPhys};
 use zio::{Bookmark, Zio};
 
-use crate::Error;
 use crate::objset::{Special, decode_slot, slots, special_dnode};
-use crate::tree::Tree;
+use crate::tree::{Interest, Tree};
+use crate::{Error, PrimaryCache};
 
 /// The object set of bookmarks in trees that are destroyed (OpenZFS: `ZB_DESTROYED_OBJSET`).
 pub const DESTROYED_OBJSET: u64 = u64::MAX;
@@ -135,7 +135,7 @@ impl Destroyed<'_> {
 
     /// The spill block goes first: OpenZFS takes it for visited when it goes on within an object.
     fn dnode(&mut self, object: u64, dn: &DnodePhys) -> Walked {
-        let tree = Tree { zio: self.zio, objset: DESTROYED_OBJSET, object, dn };
+        let tree = Tree { zio: self.zio, caches: PrimaryCache::All, objset: DESTROYED_OBJSET, object, dn };
         let before = match self.resume {
             Some(resume) if resume.object == 0 => object / self.dnodes_per_block < resume.blkid,
             Some(resume) => object <= resume.object,
@@ -187,7 +187,7 @@ impl Destroyed<'_> {
 
     /// The objects in a block of dnodes.
     fn objects(&mut self, tree: &Tree<'_>, bp: &BlkPtr, blkid: u64) -> Walked {
-        let block = tree.read_data(bp, blkid).map_err(|e| Self::damaged(tree, 0, blkid, e))?;
+        let block = tree.read_data(bp, blkid, Interest::Whole).map_err(|e| Self::damaged(tree, 0, blkid, e))?;
         let first = blkid.saturating_mul((block.len() / DNODE_SIZE) as u64);
         for slot in slots(&block) {
             let object = first.saturating_add(slot as u64);

@@ -8,8 +8,8 @@ use ondisk::{BlkPtr, DnodePhys};
 use zio::{Bookmark, Buf, Zio};
 
 use crate::live::{Found, LiveCache, LiveDnode};
-use crate::tree::{Child, Tree};
-use crate::{BlockCursor, Error, Objset};
+use crate::tree::{Child, Interest, Tree};
+use crate::{BlockCursor, Error, Objset, PrimaryCache};
 
 /// An object of an object set (OpenZFS: `dnode_t`): a sparse array of equal blocks under a dnode. Cheap to clone.
 #[derive(Clone)]
@@ -114,7 +114,9 @@ impl Object {
         match &dn.spill {
             Some(bp) if !bp.is_hole() => {
                 let bm = Bookmark { objset: self.objset.id(), object: self.id, level: 0, blkid: Bookmark::SPILL_BLKID };
-                Ok(Some((self.zio().read(bp, &bm)?, bp.endian())))
+                let cached = self.objset.primary_cache() != PrimaryCache::None;
+                let buf = if cached { self.zio().read(bp, &bm)? } else { self.zio().read_once(bp, &bm, true)? };
+                Ok(Some((buf, bp.endian())))
             }
             _ => Ok(None),
         }
@@ -164,13 +166,25 @@ impl Object {
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
     pub fn block_with_endian(&self, blkid: u64) -> Result<Option<(Buf, Endian)>, Error> {
+        self.block_for(blkid, Interest::Whole)
+    }
+
+    fn block_for(&self, blkid: u64, interest: Interest) -> Result<Option<(Buf, Endian)>, Error> {
         if let Some(live) = &self.live {
-            return self.live_block(live, blkid, &mut LiveCache::default(), false);
+            return self.live_block(live, blkid, &mut LiveCache::default(), interest);
         }
         match self.tree().pointer(0, blkid)? {
-            Child::Block(bp) => Ok(Some((self.tree().read_data(&bp, blkid)?, bp.endian()))),
+            Child::Block(bp) => Ok(Some((self.tree().read_data(&bp, blkid, interest)?, bp.endian()))),
             Child::Hole { .. } | Child::End => Ok(None),
         }
+    }
+
+    /// Reads block `blkid` for somebody who will come for it soon: it is then at hand, even if it is not to be cached.
+    ///
+    /// # Errors
+    /// When it, or an indirect block above it, cannot be read.
+    pub fn fetch(&self, blkid: u64) -> Result<(), Error> {
+        self.block_for(blkid, Interest::Ahead).map(|_| ())
     }
 
     /// Block `blkid`, without a place in the cache for it; indirect blocks are cached.
@@ -178,13 +192,7 @@ impl Object {
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
     pub fn block_uncached(&self, blkid: u64) -> Result<Option<Buf>, Error> {
-        if let Some(live) = &self.live {
-            return Ok(self.live_block(live, blkid, &mut LiveCache::default(), true)?.map(|(buf, _)| buf));
-        }
-        match self.tree().pointer(0, blkid)? {
-            Child::Block(bp) => Ok(Some(self.tree().read_data_uncached(&bp, blkid)?)),
-            Child::Hole { .. } | Child::End => Ok(None),
-        }
+        Ok(self.block_for(blkid, Interest::Past)?.map(|(buf, _)| buf))
     }
 
     /// The byte order in which block `blkid` was written; `None` for a hole.
@@ -255,7 +263,7 @@ impl Object {
     }
 
     pub(crate) fn tree(&self) -> Tree<'_> {
-        Tree { zio: self.objset.zio(), objset: self.objset.id(), object: self.id, dn: &self.phys }
+        self.objset.tree(self.id, &self.phys)
     }
 
     pub(crate) fn corrupt(&self, what: &'static str, value: u64) -> Error {

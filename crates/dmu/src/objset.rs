@@ -2,15 +2,16 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use base::{Endian, bytes};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
 use zio::{Bookmark, Buf, Zio};
 
 use crate::live::Live;
-use crate::tree::{Child, MAX_EMPTY_BLOCKS, SharedCache, Tree};
+use crate::tree::{Child, Interest, MAX_EMPTY_BLOCKS, SharedCache, Tree};
 
-use crate::{BlockCursor, Error, Object};
+use crate::{BlockCursor, Error, Object, PrimaryCache};
 
 /// The objects that stand in the object set block itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +49,8 @@ pub struct Objset {
     /// As opened; of a writable set `live` has what counts.
     root: Root,
     live: Option<Box<Live>>,
+    /// [`PrimaryCache`], as a number.
+    caches: AtomicU8,
 }
 
 /// The root block that is on disk.
@@ -107,7 +110,27 @@ impl Objset {
     }
 
     pub(crate) fn assemble(zio: Arc<Zio>, id: u64, root: Root, live: Option<Box<Live>>) -> Objset {
-        Objset { zio, id, root, live }
+        Objset { zio, id, root, live, caches: AtomicU8::new(PrimaryCache::All as u8) }
+    }
+
+    /// What is cached of what is read from it: all, unless told otherwise.
+    #[must_use]
+    pub fn primary_cache(&self) -> PrimaryCache {
+        match self.caches.load(Ordering::Relaxed) {
+            n if n == PrimaryCache::None as u8 => PrimaryCache::None,
+            n if n == PrimaryCache::Metadata as u8 => PrimaryCache::Metadata,
+            _ => PrimaryCache::All,
+        }
+    }
+
+    /// Says what is cached of what is read from here on.
+    pub fn set_primary_cache(&self, caches: PrimaryCache) {
+        self.caches.store(caches as u8, Ordering::Relaxed);
+    }
+
+    /// The tree under `dn`, the dnode of `object`.
+    pub(crate) fn tree<'a>(&'a self, object: u64, dn: &'a DnodePhys) -> Tree<'a> {
+        Tree { zio: &self.zio, caches: self.primary_cache(), objset: self.id, object, dn }
     }
 
     pub(crate) fn live(&self) -> Option<&Live> {
@@ -203,7 +226,7 @@ impl Objset {
                 id = blkid.saturating_mul(per_block);
             }
             let Child::Block(bp) = root.meta.pointer(&tree, 0, blkid)? else { return Ok(None) };
-            let buf = tree.read_data(&bp, blkid)?;
+            let buf = tree.read_data(&bp, blkid, Interest::Whole)?;
             let wanted = usize::try_from(id % per_block).unwrap_or(usize::MAX);
             if let Some(slot) = slots(&buf).find(|slot| *slot >= wanted) {
                 return Ok(blkid.saturating_mul(per_block).checked_add(slot as u64));
@@ -236,14 +259,14 @@ impl Objset {
     }
 
     pub(crate) fn meta_tree<'a>(&'a self, root: &'a Root) -> Tree<'a> {
-        Tree { zio: &self.zio, objset: self.id, object: Special::MetaDnode.id(), dn: &root.phys.meta_dnode }
+        self.tree(Special::MetaDnode.id(), &root.phys.meta_dnode)
     }
 
     pub(crate) fn dnode(&self, root: &Root, id: u64) -> Result<Option<DnodePhys>, Error> {
         let tree = self.meta_tree(root);
         let Some(blkid) = id.checked_div(root.dnodes_per_block()) else { return Ok(None) };
         let Child::Block(bp) = root.meta.pointer(&tree, 0, blkid)? else { return Ok(None) };
-        let buf = tree.read_data(&bp, blkid)?;
+        let buf = tree.read_data(&bp, blkid, Interest::Whole)?;
         let wanted = usize::try_from(id % root.dnodes_per_block()).unwrap_or(usize::MAX);
         if slots(&buf).take_while(|slot| *slot <= wanted).last() != Some(wanted) {
             return Ok(None);

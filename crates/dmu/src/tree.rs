@@ -9,7 +9,7 @@ use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType};
 use parking_lot::Mutex;
 use zio::{Bookmark, Buf, Zio};
 
-use crate::Error;
+use crate::{Error, PrimaryCache};
 
 /// How many indirect blocks without any data in them a search passes before it calls the tree corrupt: OpenZFS writes none.
 pub(crate) const MAX_EMPTY_BLOCKS: u32 = 1 << 16;
@@ -52,10 +52,24 @@ impl Indirect {
     }
 }
 
+/// What whoever reads a data block is going to do with it, as far as the cache has to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Interest {
+    /// Use it up.
+    Whole,
+    /// Read its front, and the rest soon; or all of it soon. It stays at hand, even if it is not to be cached.
+    Ahead,
+    /// Read a part that is not its front: if it was at hand it stays so.
+    Part,
+    /// Read it past the cache, whatever the property says.
+    Past,
+}
+
 /// A dnode's tree and what is needed to read it.
 #[derive(Clone, Copy)]
 pub(crate) struct Tree<'a> {
     pub(crate) zio: &'a Zio,
+    pub(crate) caches: PrimaryCache,
     pub(crate) objset: u64,
     pub(crate) object: u64,
     pub(crate) dn: &'a DnodePhys,
@@ -107,7 +121,9 @@ impl Tree<'_> {
         if bp.level() != level {
             return Err(self.corrupt("level in a block pointer", bp.level().into()));
         }
-        let buf = self.zio.read(bp, &self.bookmark(level, blkid))?;
+        let bm = self.bookmark(level, blkid);
+        let cached = self.caches.keeps(self.dn.object_type, level);
+        let buf = if cached { self.zio.read(bp, &bm)? } else { self.zio.read_once(bp, &bm, true)? };
         if buf.len() as u64 != 1u64.checked_shl(self.dn.indblkshift.into()).unwrap_or(0) {
             return Err(self.corrupt("size of an indirect block", buf.len() as u64));
         }
@@ -115,13 +131,20 @@ impl Tree<'_> {
     }
 
     /// Reads a data block.
-    pub(crate) fn read_data(&self, bp: &BlkPtr, blkid: u64) -> Result<Buf, Error> {
+    pub(crate) fn read_data(&self, bp: &BlkPtr, blkid: u64, interest: Interest) -> Result<Buf, Error> {
         self.check_data(bp)?;
         let bm = self.bookmark(0, blkid);
-        match self.zio.read(bp, &bm) {
+        let cached = self.caches.keeps(self.dn.object_type, 0);
+        let read = match interest {
+            Interest::Past => return Ok(self.zio.read_uncached(bp, &bm)?),
+            _ if cached => self.zio.read(bp, &bm),
+            Interest::Ahead => self.zio.read_staged(bp, &bm),
+            Interest::Whole | Interest::Part => self.zio.read_once(bp, &bm, interest == Interest::Whole),
+        };
+        match read {
             // the shape of dnodes can be read without a key; their bonus buffers are ciphertext
             Err(zio::Error::KeyNotLoaded { .. }) if bp.object_type() == ObjectType::DNODE => {
-                Ok(self.zio.read_noauth(bp, &bm)?)
+                Ok(if cached { self.zio.read_noauth(bp, &bm)? } else { self.zio.read_noauth_uncached(bp, &bm)? })
             }
             other => Ok(other?),
         }
@@ -131,12 +154,6 @@ impl Tree<'_> {
     pub(crate) fn read_data_to_change(&self, bp: &BlkPtr, blkid: u64) -> Result<Buf, Error> {
         self.check_data(bp)?;
         Ok(self.zio.read_to_change(bp, &self.bookmark(0, blkid))?)
-    }
-
-    /// Reads a data block that shall not take a place in the cache.
-    pub(crate) fn read_data_uncached(&self, bp: &BlkPtr, blkid: u64) -> Result<Buf, Error> {
-        self.check_data(bp)?;
-        Ok(self.zio.read_uncached(bp, &self.bookmark(0, blkid))?)
     }
 
     fn check_data(&self, bp: &BlkPtr) -> Result<(), Error> {

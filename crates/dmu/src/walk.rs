@@ -7,8 +7,8 @@ use ondisk::{BlkPtr, DnodePhys};
 use zio::{Bookmark, Zio};
 
 use crate::objset::{decode_slot, slots, special_dnode};
-use crate::tree::Tree;
-use crate::{Error, Object, Objset, Special};
+use crate::tree::{Interest, Tree};
+use crate::{Error, Object, Objset, PrimaryCache, Special};
 
 /// One block pointer on a walk.
 pub struct Visit<'a> {
@@ -42,7 +42,7 @@ impl Object {
     /// not. An unreadable indirect block is reported to the visitor ([`Visit::damage`]) and the walk goes on beside it.
     /// Gives whether the walk came to its end ([`Walk::Stop`] was not asked for).
     pub fn walk(&self, visit: Visitor<'_>) -> bool {
-        let mut walker = Walker::new(self.zio(), self.objset().id(), visit);
+        let mut walker = Walker::new(self.objset(), visit);
         walker.dnode(self.id(), &self.on_disk()).is_continue()
     }
 }
@@ -60,7 +60,7 @@ impl Objset {
             Walk::Skip => return true,
             Walk::Stop => return false,
         }
-        let mut walker = Walker::new(self.zio(), self.id(), visit);
+        let mut walker = Walker::new(self, visit);
         for which in Special::ALL {
             let Some(dn) = special_dnode(&phys, which) else { continue };
             walker.into_dnodes = which == Special::MetaDnode;
@@ -74,6 +74,7 @@ impl Objset {
 
 struct Walker<'a, 'v> {
     zio: &'a Zio,
+    caches: PrimaryCache,
     objset: u64,
     visit: Visitor<'v>,
     /// Whether data blocks of the object under way are dnodes whose trees are to be walked as well.
@@ -83,8 +84,10 @@ struct Walker<'a, 'v> {
 }
 
 impl<'a, 'v> Walker<'a, 'v> {
-    fn new(zio: &'a Zio, objset: u64, visit: Visitor<'v>) -> Self {
-        Walker { zio, objset, visit, into_dnodes: false, left: zio.most_blocks() }
+    fn new(objset: &'a Objset, visit: Visitor<'v>) -> Self {
+        let zio = objset.zio();
+        let caches = objset.primary_cache();
+        Walker { zio, caches, objset: objset.id(), visit, into_dnodes: false, left: zio.most_blocks() }
     }
 
     fn spend(&mut self, tree: &Tree<'_>) -> Result<(), Error> {
@@ -96,7 +99,7 @@ impl<'a, 'v> Walker<'a, 'v> {
     }
 
     fn dnode(&mut self, object: u64, dn: &DnodePhys) -> ControlFlow<()> {
-        let tree = Tree { zio: self.zio, objset: self.objset, object, dn };
+        let tree = Tree { zio: self.zio, caches: self.caches, objset: self.objset, object, dn };
         for (n, bp) in dn.blkptr.iter().enumerate() {
             self.block(&tree, bp, tree.top(), n as u64)?;
         }
@@ -149,7 +152,7 @@ impl<'a, 'v> Walker<'a, 'v> {
 
     fn dnode_block(&mut self, tree: &Tree<'_>, bp: &BlkPtr, blkid: u64) -> Result<ControlFlow<()>, Error> {
         self.spend(tree)?;
-        let block = tree.read_data(bp, blkid)?;
+        let block = tree.read_data(bp, blkid, Interest::Whole)?;
         let first = blkid.saturating_mul((block.len() / ondisk::DNODE_SIZE) as u64);
         self.into_dnodes = false;
         let mut flow = ControlFlow::Continue(());

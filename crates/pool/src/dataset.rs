@@ -9,6 +9,7 @@ use ondisk::dsl::{DslDatasetPhys, dataset_keys};
 
 use crate::mos::{self, Mos};
 use crate::prop::{FS, SNAP, TypeMask, VOL};
+use crate::spa::primary_cache;
 use crate::stored::StoredProps;
 use crate::{Dir, Error, Pool, feature};
 
@@ -57,6 +58,8 @@ pub(crate) struct DatasetInner {
     /// The object as a ZAP, if it was extended.
     extension: Option<Zap>,
     objset: OnceLock<Arc<Objset>>,
+    /// Set when the object set has been told what is cached of it.
+    told: OnceLock<()>,
     props: OnceLock<Arc<StoredProps>>,
 }
 
@@ -96,6 +99,7 @@ impl Dataset {
             phys,
             extension,
             objset: OnceLock::new(),
+            told: OnceLock::new(),
             props: OnceLock::new(),
         };
         Ok(Dataset { inner: Arc::new(inner) })
@@ -170,6 +174,19 @@ impl Dataset {
     /// # Errors
     /// When its root block cannot be read.
     pub fn objset(&self) -> Result<Arc<Objset>, Error> {
+        let objset = self.root()?;
+        self.inner.told.get_or_init(|| {
+            // what cannot be read of its properties makes its contents no less readable
+            let set = self.setting("primarycache").ok().flatten().and_then(|set| set.value.number());
+            if let Some(value) = set {
+                objset.set_primary_cache(primary_cache(value));
+            }
+        });
+        Ok(objset)
+    }
+
+    /// Its object set, for who only looks at the root block.
+    fn root(&self) -> Result<Arc<Objset>, Error> {
         if let Some(objset) = self.inner.objset.get() {
             return Ok(objset.clone());
         }
@@ -199,7 +216,7 @@ impl Dataset {
     /// # Errors
     /// When its root block cannot be read.
     pub fn head_kind(&self) -> Result<Kind, Error> {
-        Ok(match self.objset()?.phys().os_type {
+        Ok(match self.root()?.phys().os_type {
             ObjsetType::Zfs => Kind::Filesystem,
             ObjsetType::Zvol => Kind::Volume,
             _ => Kind::Other,

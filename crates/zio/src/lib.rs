@@ -9,7 +9,7 @@
 //!
 //! **Three ways past or through the cache.** [`Zio::read`] uses and fills the [`ArcCache`]; [`Zio::read_uncached`] takes a
 //! cached copy if there is one, without touching its place, and else leaves no trace (a send of terabytes must not wash the
-//! cache out); [`Zio::read_raw`] gives the stored bytes, ciphertext and compressed data as they are, checksum verified.
+//! cache out), and [`Zio::read_once`] and [`Zio::read_staged`] do so for what a property keeps out of the cache; [`Zio::read_raw`] gives the stored bytes, ciphertext and compressed data as they are, checksum verified.
 //!
 //! **Scrubbing.** [`Zio::verify_block`] reads every copy, gang header and gang member of a block, never the cache, and
 //! allocates nothing per block: it works in a [`Scratch`] that the calling thread keeps.

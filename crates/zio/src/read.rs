@@ -41,6 +41,12 @@ pub struct Zio {
 pub(crate) enum Caching {
     Use,
     Bypass,
+    /// The block is not to be cached: one that waits is used up, if this is the last read of it.
+    Once {
+        last: bool,
+    },
+    /// The block is not to be cached: it waits for its reader.
+    Stage,
     /// The block is about to be replaced: it is taken out, and not put in.
     Take,
 }
@@ -151,6 +157,24 @@ impl Zio {
         self.read_logical(bp, bm, Caching::Bypass, false)
     }
 
+    /// As [`Zio::read`], of a block that is not to be cached. One that waits in the cache is taken from there, and is forgotten if this is the
+    /// `last` that is read of it.
+    ///
+    /// # Errors
+    /// As [`Zio::read`].
+    pub fn read_once(&self, bp: &BlkPtr, bm: &Bookmark, last: bool) -> Result<Buf, Error> {
+        self.read_logical(bp, bm, Caching::Once { last }, false)
+    }
+
+    /// As [`Zio::read`], of a block that is not to be cached: it waits for its reader, who comes with [`Zio::read_once`] or
+    /// [`Zio::read_to_change`].
+    ///
+    /// # Errors
+    /// As [`Zio::read`].
+    pub fn read_staged(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
+        self.read_logical(bp, bm, Caching::Stage, false)
+    }
+
     /// As [`Zio::read`], for who changes the block and writes it elsewhere: the cache gives its copy up, which can then be changed
     /// in place if nobody else holds it (OpenZFS: `arc_release`).
     ///
@@ -207,6 +231,8 @@ impl Zio {
         let cached = key.and_then(|key| match caching {
             Caching::Use => self.arc.get(&key),
             Caching::Bypass => self.arc.peek(&key),
+            Caching::Once { last } => self.arc.use_up(&key, last),
+            Caching::Stage => self.arc.use_up(&key, false),
             Caching::Take => self.arc.take(&key),
         });
         // a hostile pointer may share the place of a block of another size
@@ -214,8 +240,10 @@ impl Zio {
             return Ok(data);
         }
         let data = Buf::from(self.read_miss(bp, bm, noauth)?);
-        if let (Some(key), Caching::Use) = (key, caching) {
-            self.arc.insert(&key, &data);
+        match (key, caching) {
+            (Some(key), Caching::Use) => self.arc.insert(&key, &data),
+            (Some(key), Caching::Stage) => self.arc.stage(&key, &data),
+            _ => {}
         }
         Ok(data)
     }

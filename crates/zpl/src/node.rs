@@ -131,7 +131,7 @@ impl Node {
         let left = self.size().saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         let part = buf.get_mut(..len).unwrap_or_default();
-        self.object.read(offset, part)?;
+        self.object.cursor().read_before(offset, part, self.size())?;
         Ok(len)
     }
 

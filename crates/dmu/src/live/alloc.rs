@@ -10,7 +10,7 @@ use base::Txg;
 
 use crate::Error;
 use crate::objset::{Root, slots};
-use crate::tree::{Child, Tree};
+use crate::tree::{Child, Interest, Tree};
 
 /// Objects freed since the last look from the bottom that make another worth it (OpenZFS: `dmu_rescan_dnode_threshold`).
 const RESCAN_FREED: u64 = 512;
@@ -146,7 +146,7 @@ impl Alloc {
             take(0, 1);
         }
         if let Child::Block(bp) = root.meta.pointer(tree, 0, blkid)? {
-            let buf = tree.read_data(&bp, blkid)?;
+            let buf = tree.read_data(&bp, blkid, Interest::Whole)?;
             for slot in slots(&buf) {
                 take(slot, 1 + usize::from(base::bytes::u8(&buf, slot * ondisk::DNODE_SIZE + 12).unwrap_or(0)));
             }

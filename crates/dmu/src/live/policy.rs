@@ -30,6 +30,18 @@ pub enum PrimaryCache {
     None,
 }
 
+impl PrimaryCache {
+    /// Whether a block of `level` of an object of type `object_type` is cached.
+    #[must_use]
+    pub fn keeps(self, object_type: ObjectType, level: u8) -> bool {
+        match self {
+            PrimaryCache::All => true,
+            PrimaryCache::Metadata => level > 0 || object_type.is_metadata(),
+            PrimaryCache::None => false,
+        }
+    }
+}
+
 /// Indirect blocks from this level on have one copy more under `redundant_metadata=most` (OpenZFS:
 /// `zfs_redundant_metadata_most_ditto_level`).
 const MOST_DITTO_LEVEL: u8 = 2;
@@ -65,7 +77,7 @@ pub struct WritePolicy {
     pub hole_birth: bool,
     /// Data blocks up to this many bytes go to the special class; 0 for none (property `special_small_blocks`).
     pub special_small: u64,
-    /// What stays in the cache once it is written.
+    /// What stays in the cache once it is written or read.
     pub primary_cache: PrimaryCache,
     /// Data does not in any case: nobody is about to read it (OpenZFS: `DMU_UNCACHEDIO`, and its *lightweight* writes).
     pub uncached: bool,
@@ -103,11 +115,8 @@ impl WritePolicy {
             Some(dn) if !metadata => self.data(dn, &mut props),
             _ => self.metadata(object_type, level, spill, &mut props),
         }
-        props.cache = match self.primary_cache {
-            PrimaryCache::All => metadata || !self.uncached,
-            PrimaryCache::Metadata => metadata,
-            PrimaryCache::None => false,
-        };
+        let keeps = self.primary_cache;
+        props.cache = if metadata { keeps != PrimaryCache::None } else { keeps == PrimaryCache::All && !self.uncached };
         if self.encrypt {
             if object_type.is_encrypted() {
                 props.copies = props.copies.min(DVAS - 1);

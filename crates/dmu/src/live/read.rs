@@ -11,8 +11,8 @@ use ondisk::DnodePhys;
 use zio::{Bookmark, Buf, Payload};
 
 use super::dnode::{Block, Found, LiveDnode};
-use crate::tree::{Child, LevelCache, Tree};
-use crate::{Error, Object};
+use crate::tree::{Child, Interest, LevelCache, Tree};
+use crate::{Error, Object, PrimaryCache};
 
 /// How often a reader looks again because the tree changed under it.
 const RETRIES: u32 = 64;
@@ -46,14 +46,14 @@ impl Object {
         live: &LiveDnode,
         blkid: u64,
         cache: &mut LiveCache,
-        uncached: bool,
+        interest: Interest,
     ) -> Result<Option<(Buf, Endian)>, Error> {
         let seen = cache.see(live);
         if let Some(dn) = cache.dn.as_ref().filter(|_| seen.settled) {
             if blkid >= seen.nblocks {
                 return Ok(None);
             }
-            let got = self.block_on_disk(dn, &mut cache.cache, blkid, uncached);
+            let got = self.block_on_disk(dn, &mut cache.cache, blkid, interest);
             if got.is_ok() || live.state.is(seen.version) {
                 return got;
             }
@@ -67,7 +67,7 @@ impl Object {
                 Found::Hole { .. } | Found::End => return Ok(None),
                 Found::Below(dn) => dn,
             };
-            match self.block_on_disk(&dn, cache.of(&dn), blkid, uncached) {
+            match self.block_on_disk(&dn, cache.of(&dn), blkid, interest) {
                 Err(_) if last > 0 && !Arc::ptr_eq(&live.synced(), &dn) => {}
                 other => return other,
             }
@@ -81,12 +81,11 @@ impl Object {
         dn: &DnodePhys,
         cache: &mut LevelCache,
         blkid: u64,
-        uncached: bool,
+        interest: Interest,
     ) -> Result<Option<(Buf, Endian)>, Error> {
         let tree = self.tree_of(dn);
         match cache.pointer(&tree, 0, blkid)? {
-            Child::Block(bp) if uncached => Ok(Some((tree.read_data_uncached(&bp, blkid)?, bp.endian()))),
-            Child::Block(bp) => Ok(Some((tree.read_data(&bp, blkid)?, bp.endian()))),
+            Child::Block(bp) => Ok(Some((tree.read_data(&bp, blkid, interest)?, bp.endian()))),
             Child::Hole { .. } | Child::End => Ok(None),
         }
     }
@@ -110,7 +109,10 @@ impl Object {
         let bm = Bookmark { objset: self.objset().id(), object: self.id(), level: 0, blkid };
         match payload {
             Payload::Logical(buf) => Ok(buf),
-            Payload::Clone(bp) => Ok(self.zio().read(&bp, &bm)?),
+            Payload::Clone(bp) if self.objset().primary_cache() == PrimaryCache::All => {
+                Ok(self.zio().read(&bp, &bm)?)
+            }
+            Payload::Clone(bp) => Ok(self.zio().read_uncached(&bp, &bm)?),
             Payload::Stored { bytes, lsize, compress, crypt: None, .. }
             | Payload::Embedded { bytes, lsize, compress, .. } => {
                 if compress == codec::Compress::Off {
@@ -189,7 +191,7 @@ impl Object {
     }
 
     pub(crate) fn tree_of<'a>(&'a self, dn: &'a DnodePhys) -> Tree<'a> {
-        Tree { zio: self.zio(), objset: self.objset().id(), object: self.id(), dn }
+        self.objset().tree(self.id(), dn)
     }
 }
 

@@ -19,7 +19,7 @@ use super::state::{Live, TxgState};
 use super::tree_write::{Books, Fate, Job, Writer};
 use super::{SyncCx, TxHold, accounting, raw};
 use crate::objset::{Root, slots};
-use crate::tree::{Child, LevelCache, Tree};
+use crate::tree::{Child, Interest, LevelCache, Tree};
 use crate::{Error, Objset};
 
 /// A dnode whose changes are being written.
@@ -178,7 +178,7 @@ impl Objset {
                 continue;
             }
             let mut block = match there {
-                Child::Block(bp) if bp.endian() == Endian::Little => tree.read_data(&bp, blkid)?.into_vec(),
+                Child::Block(bp) if bp.endian() == Endian::Little => tree.read_data(&bp, blkid, Interest::Whole)?.into_vec(),
                 Child::Block(_) => return Err(self.refused(0, "byte order of a block of dnodes", blkid)),
                 Child::Hole { .. } | Child::End => vec![0; usize::try_from(old.datablksz()).unwrap_or(0)],
             };

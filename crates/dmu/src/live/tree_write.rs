@@ -102,7 +102,7 @@ impl Job {
     }
 
     fn tree<'a>(&'a self, cx: &Writer<'a>) -> Tree<'a> {
-        Tree { zio: cx.zio, objset: cx.objset, object: self.object, dn: &self.dn }
+        Tree { zio: cx.zio, caches: cx.cx.policy.primary_cache, objset: cx.objset, object: self.object, dn: &self.dn }
     }
 
     fn fanout_shift(&self) -> u32 {

@@ -8,7 +8,7 @@ use zio::Buf;
 
 use super::norm::Wanted;
 use super::value::{FatStats, ZapMatch, ZapValue};
-use crate::tree::{Child, SharedCache};
+use crate::tree::{Child, Interest, SharedCache};
 use crate::{Error, Object};
 
 /// An open fat ZAP.
@@ -89,7 +89,7 @@ impl Fat {
         }
         let tree = object.tree();
         match self.cache.pointer(&tree, 0, blkid)? {
-            Child::Block(bp) => Ok(Some((tree.read_data(&bp, blkid)?, bp.endian()))),
+            Child::Block(bp) => Ok(Some((tree.read_data(&bp, blkid, Interest::Whole)?, bp.endian()))),
             Child::Hole { .. } | Child::End => Ok(None),
         }
     }

@@ -50,6 +50,7 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn new(objset: Arc<Objset>, policy: WritePolicy, reserved: u64) -> Arc<Head> {
+        objset.set_primary_cache(policy.primary_cache);
         Arc::new(Head {
             id: objset.id(),
             objset,
@@ -238,6 +239,7 @@ impl Spa {
             }
             let policy = self.policy_of(mos, own)?;
             let mut now = head.policy.write();
+            head.objset.set_primary_cache(policy.primary_cache);
             *now = WritePolicy { uncached: now.uncached, ..policy };
             drop(now);
             head.reserved.store(mos.prop_number(own, "refreservation")?, Ordering::Relaxed);

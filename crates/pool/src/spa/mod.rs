@@ -71,6 +71,7 @@ use crate::ddt::LiveTables;
 use crate::dsl::HeldElsewhere;
 use crate::mos::Mos;
 use crate::{Error, Pool};
+pub(crate) use policy::primary_cache;
 
 pub use add::VdevRefusal;
 pub use create::{CreateOptions, Populate};

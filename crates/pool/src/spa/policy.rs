@@ -52,11 +52,7 @@ impl Spa {
             },
             encrypt: mos.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.is_some(),
             special_small: number("special_small_blocks")?,
-            primary_cache: match number("primarycache")? {
-                0 => PrimaryCache::None,
-                1 => PrimaryCache::Metadata,
-                _ => PrimaryCache::All,
-            },
+            primary_cache: primary_cache(number("primarycache")?),
             ..plain
         })
     }
@@ -72,5 +68,14 @@ impl Spa {
             hole_birth: self.feature_active(mos, "hole_birth")?,
             ..policy
         })
+    }
+}
+
+/// A value of property `primarycache`.
+pub(crate) fn primary_cache(value: u64) -> PrimaryCache {
+    match value {
+        0 => PrimaryCache::None,
+        1 => PrimaryCache::Metadata,
+        _ => PrimaryCache::All,
     }
 }

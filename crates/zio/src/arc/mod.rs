@@ -5,6 +5,9 @@
 //! MRU list moves up or down. Eviction takes from the MRU list while that is over `p`, else from the MFU list. So one long
 //! sequential read cannot wash out what is read again and again, and a change of habit is followed.
 //!
+//! A fifth list holds what is not to be cached (property `primarycache`) but was read before its reader came for it, or in part: it is forgotten
+//! when it has been read. What nobody comes for goes in the order in which it came, as the list has a quarter of the limit.
+//!
 //! Sizes are bytes. The limit holds always, the book-keeping of live and ghost entries included; a block that would not fit
 //! in its shard is not kept. Every operation is O(1) (an insertion evicts as many blocks as it must): entries live in a slab,
 //! lists are chained through it by index, and a hash table maps keys to indices. The cache is split in shards by the hash of
@@ -87,7 +90,7 @@ pub struct ArcStats {
     pub mfu_ghost_hits: u64,
     /// Blocks evicted.
     pub deleted: u64,
-    /// Look-ups of readers that go past the cache, which found data.
+    /// Look-ups of readers that go past the cache, which found data; those of blocks that are not to be cached.
     pub uncached_hits: u64,
     /// Entries, ghosts included.
     pub hash_elements: u64,
@@ -97,6 +100,8 @@ pub struct ArcStats {
     pub c_max: u64,
     /// The target for the MRU list.
     pub p: u64,
+    /// Bytes of data that waits for its only reader.
+    pub uncached_size: u64,
     /// Bytes of data seen once.
     pub mru_size: u64,
     /// Bytes of data seen again.
@@ -110,7 +115,7 @@ pub struct ArcStats {
 impl ArcStats {
     /// Names and values, as `arcstats` lists them.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 17] {
+    pub fn named(&self) -> [(&'static str, u64); 18] {
         [
             ("hits", self.hits),
             ("misses", self.misses),
@@ -125,6 +130,7 @@ impl ArcStats {
             ("c", self.c_max),
             ("c_max", self.c_max),
             ("p", self.p),
+            ("uncached_size", self.uncached_size),
             ("mru_size", self.mru_size),
             ("mfu_size", self.mfu_size),
             ("mru_ghost_size", self.mru_ghost_size),
@@ -166,6 +172,29 @@ impl ArcCache {
     pub fn peek(&self, key: &ArcKey) -> Option<Buf> {
         let hash = key.hash(self.secret);
         self.shard(hash)?.lock().peek(key, hash)
+    }
+
+    /// The data of `key`, for a reader after whom it is not to be cached: what waited for it is forgotten, if this was the `last` that it reads of
+    /// it. What is cached for others keeps its place.
+    #[must_use]
+    pub fn use_up(&self, key: &ArcKey, last: bool) -> Option<Buf> {
+        let hash = key.hash(self.secret);
+        self.shard(hash)?.lock().use_up(key, hash, last)
+    }
+
+    /// How much may wait for its reader, about.
+    #[must_use]
+    pub fn stage_room(&self) -> u64 {
+        let each = self.shards.first().map_or(0, |shard| shard.lock().stage_room());
+        each.saturating_mul(self.shards.len() as u64)
+    }
+
+    /// Has `data`, which is not to be cached, wait for its reader.
+    pub fn stage(&self, key: &ArcKey, data: &Buf) {
+        let hash = key.hash(self.secret);
+        if let Some(shard) = self.shard(hash) {
+            shard.lock().stage(key, hash, data);
+        }
     }
 
     /// The data of `key`, which the cache forgets: whoever changes a block replaces it.

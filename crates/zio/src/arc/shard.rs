@@ -8,6 +8,8 @@ use crate::Buf;
 
 /// Ghosts may take this part of the limit in real memory.
 const GHOST_PART: u64 = 16;
+/// Blocks that wait for their only reader may take this part of the limit.
+const UNCACHED_PART: u64 = 4;
 
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -43,11 +45,14 @@ impl Shard {
             State::Mfu => self.stats.mfu_hits += 1,
             State::MruGhost => self.stats.mru_ghost_hits += 1,
             State::MfuGhost => self.stats.mfu_ghost_hits += 1,
+            State::Uncached => self.stats.uncached_hits += 1,
             State::Free => {}
         }
         if data.is_some() {
             self.stats.hits += 1;
-            self.slab.put(index, State::Mfu);
+            // what waited for somebody else is seen for the first time
+            let first = entry.state == State::Uncached;
+            self.slab.put(index, if first { State::Mru } else { State::Mfu });
         } else {
             self.stats.misses += 1;
         }
@@ -58,6 +63,20 @@ impl Shard {
         let data = self.slab.get(self.find(key, hash)?)?.data.clone();
         self.stats.uncached_hits += u64::from(data.is_some());
         data
+    }
+
+    pub(super) fn use_up(&mut self, key: &ArcKey, hash: u64, last: bool) -> Option<Buf> {
+        let found = self.find(key, hash).and_then(|n| Some((n, self.slab.get(n)?)));
+        let Some((index, state, data)) = found.and_then(|(n, e)| Some((n, e.state, e.data.clone()?))) else {
+            self.stats.misses += 1;
+            return None;
+        };
+        self.stats.hits += 1;
+        self.stats.uncached_hits += 1;
+        if last && state == State::Uncached {
+            self.forget(index);
+        }
+        Some(data)
     }
 
     pub(super) fn take(&mut self, key: &ArcKey, hash: u64) -> Option<Buf> {
@@ -74,6 +93,7 @@ impl Shard {
         let known = self.find(key, hash);
         match known.and_then(|n| Some((n, self.slab.get(n)?.state))) {
             Some((_, State::Mru | State::Mfu | State::Free)) => {}
+            Some((index, State::Uncached)) => self.slab.put(index, State::Mru),
             Some((index, ghost)) => {
                 self.adapt(ghost, size);
                 self.make_room(size, ghost);
@@ -88,6 +108,29 @@ impl Shard {
                 self.add(key, hash, data, State::Mru);
             }
         }
+    }
+
+    pub(super) fn stage_room(&self) -> u64 {
+        self.limit / UNCACHED_PART
+    }
+
+    pub(super) fn stage(&mut self, key: &ArcKey, hash: u64, data: &Buf) {
+        let size = data.len() as u64;
+        if size.saturating_add(OVERHEAD) > self.limit {
+            return;
+        }
+        if let Some(index) = self.find(key, hash) {
+            if self.slab.get(index).is_some_and(|e| e.data.is_some()) {
+                return;
+            }
+            self.forget(index);
+        }
+        let room = self.stage_room();
+        while self.slab.bytes(State::Uncached) + size > room && self.drop_oldest(State::Uncached) {
+            self.stats.deleted += 1;
+        }
+        self.make_room(size, State::Uncached);
+        self.add(key, hash, data, State::Uncached);
     }
 
     fn add(&mut self, key: &ArcKey, hash: u64, data: &Buf, state: State) {
@@ -110,7 +153,8 @@ impl Shard {
     /// Bytes in use, book-keeping included.
     fn size(&self) -> u64 {
         let entries = self.table.len() as u64;
-        self.slab.bytes(State::Mru) + self.slab.bytes(State::Mfu) + entries * OVERHEAD
+        let data = [State::Mru, State::Mfu, State::Uncached].map(|state| self.slab.bytes(state));
+        data.iter().sum::<u64>() + entries * OVERHEAD
     }
 
     /// Evicts until `size` more bytes fit, for a block that comes from `from`.
@@ -124,8 +168,8 @@ impl Shard {
                 Some((State::Mru, index)) => self.slab.put(index, State::MruGhost),
                 Some((_, index)) => self.slab.put(index, State::MfuGhost),
                 None => {
-                    // no data left: the ghosts alone take the room
-                    if !self.drop_ghost() {
+                    // the ghosts alone take the room, and what waits to be read
+                    if !self.drop_ghost() && !self.drop_oldest(State::Uncached) {
                         return;
                     }
                     continue;
@@ -202,6 +246,7 @@ impl Shard {
         sum.size += self.size();
         sum.c_max += self.limit;
         sum.p += self.p;
+        sum.uncached_size += self.slab.bytes(State::Uncached);
         sum.mru_size += self.slab.bytes(State::Mru);
         sum.mfu_size += self.slab.bytes(State::Mfu);
         sum.mru_ghost_size += self.slab.bytes(State::MruGhost);

@@ -6,7 +6,7 @@ use crate::Buf;
 /// "No entry".
 pub(super) const NIL: u32 = u32::MAX;
 
-/// The four lists of the cache, and the chain of free slab entries.
+/// The lists of the cache, and the chain of free slab entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Mru = 0,
@@ -14,6 +14,7 @@ pub(super) enum State {
     MruGhost = 2,
     MfuGhost = 3,
     Free = 4,
+    Uncached = 5,
 }
 
 /// One entry. A ghost has no data; `size` is what it had.
@@ -42,12 +43,12 @@ const EMPTY: List = List { newest: NIL, oldest: NIL, bytes: 0, count: 0 };
 #[derive(Debug)]
 pub(super) struct Slab {
     entries: Vec<Entry>,
-    lists: [List; 5],
+    lists: [List; 6],
 }
 
 impl Slab {
     pub(super) const fn new() -> Self {
-        Slab { entries: Vec::new(), lists: [EMPTY; 5] }
+        Slab { entries: Vec::new(), lists: [EMPTY; 6] }
     }
 
     pub(super) fn get(&self, index: u32) -> Option<&Entry> {
@@ -92,7 +93,7 @@ impl Slab {
         self.unlink(index);
         if let Some(entry) = self.entries.get_mut(index as usize) {
             entry.state = state;
-            if !matches!(state, State::Mru | State::Mfu) {
+            if !matches!(state, State::Mru | State::Mfu | State::Uncached) {
                 entry.data = None;
             }
         }

@@ -212,3 +212,44 @@ fn who_changes_a_block_gets_it_without_a_copy() {
     assert_eq!(room, data(7, 8192));
     assert_eq!(cache.stats().size, 0);
 }
+
+#[test]
+fn what_waits_for_its_reader_goes_with_him() {
+    let arc = ArcCache::new(1 << 20);
+    arc.stage(&key(1), &data(1, 8192));
+    arc.stage(&key(2), &data(2, 8192));
+    arc.insert(&key(3), &data(3, 8192));
+    assert_eq!((arc.stats().uncached_size, arc.stats().mru_size), (16384, 8192));
+    // a reader of a part leaves it there, the last takes it
+    assert_eq!(arc.use_up(&key(1), false), Some(data(1, 8192)));
+    assert_eq!(arc.use_up(&key(1), true), Some(data(1, 8192)));
+    assert_eq!(arc.use_up(&key(1), true), None);
+    // what is cached for others stays, where it was
+    assert_eq!(arc.use_up(&key(3), true), Some(data(3, 8192)));
+    // and others may come to cache what waits
+    assert_eq!(arc.get(&key(2)), Some(data(2, 8192)));
+    let stats = arc.stats();
+    assert_eq!((stats.uncached_size, stats.mru_size, stats.mfu_size), (0, 16384, 0));
+    assert_eq!((stats.hits, stats.misses, stats.uncached_hits), (4, 1, 4));
+}
+
+#[test]
+fn what_nobody_comes_for_takes_a_part_of_the_room_and_goes_in_its_order() {
+    let limit = 64 << 10;
+    let arc = ArcCache::new(limit);
+    for n in 0..100 {
+        arc.stage(&key(n), &data(n, 4096));
+        let stats = arc.stats();
+        assert!(stats.uncached_size <= arc.stage_room() && stats.size <= limit, "{stats:?}");
+    }
+    assert!(arc.peek(&key(0)).is_none() && arc.peek(&key(99)).is_some());
+    // it does not keep from the cache what is to be cached, and the other way round
+    for n in 200..300 {
+        arc.insert(&key(n), &data(n, 4096));
+        assert!(arc.stats().size <= limit);
+    }
+    assert!(arc.peek(&key(299)).is_some() && arc.peek(&key(99)).is_some());
+    arc.stage(&key(400), &data(4, 40 << 10));
+    assert!(arc.peek(&key(400)).is_some() && arc.stats().size <= limit, "one may be larger than that part");
+    assert_eq!(arc.stats().uncached_size, 40 << 10);
+}

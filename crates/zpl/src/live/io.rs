@@ -62,7 +62,7 @@ fn read_now(reader: &mut Reader, node: &Znode, offset: u64, buf: &mut [u8]) -> R
     let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
     let len = left.min(buf.len());
     if let Some(part) = buf.get_mut(..len).filter(|part| !part.is_empty()) {
-        reader.cursor.read(offset, part)?;
+        reader.cursor.read_before(offset, part, size)?;
     }
     Ok((len, times))
 }
@@ -228,7 +228,7 @@ impl Zfs {
             end.checked_rem(size).filter(|skip| *skip != 0).map(|_| end),
         ];
         for edge in edges.into_iter().flatten() {
-            object.block(edge.checked_div(size).unwrap_or(0))?;
+            object.fetch(edge.checked_div(size).unwrap_or(0))?;
         }
         Ok(())
     }

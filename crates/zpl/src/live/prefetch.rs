@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use base::tunable;
-use dmu::Object;
+use dmu::{Object, PrimaryCache};
 use parking_lot::{Condvar, Mutex};
 
 use super::{Zfs, Znode};
@@ -94,6 +94,8 @@ pub(super) struct Streams {
     all: Vec<Stream>,
     reads: u64,
     pieces: VecDeque<Arc<Piece>>,
+    /// Bytes to be ahead at most, if that is less than for others.
+    most: Option<u64>,
 }
 
 impl Streams {
@@ -113,7 +115,7 @@ impl Streams {
             let bytes = len.saturating_mul(size);
             let more =
                 if stream.distance < min { (stream.distance * 2).max(bytes).min(min) } else { stream.distance + bytes };
-            stream.distance = more.min(tunable::ZFETCH_MAX_DISTANCE.get());
+            stream.distance = more.min(tunable::ZFETCH_MAX_DISTANCE.get()).min(self.most.unwrap_or(u64::MAX));
             let from = stream.ahead.max(blocks.end);
             let to = blocks.end.saturating_add(stream.distance.div_ceil(size)).min(end);
             stream.ahead = stream.ahead.max(to);
@@ -258,7 +260,7 @@ fn work(shared: &Shared) {
         if piece.begin(Stage::Running) {
             let mut cursor = object.cursor();
             for blkid in piece.blocks.clone() {
-                let _ = cursor.block(blkid);
+                let _ = cursor.fetch(blkid);
             }
             piece.finish();
         }
@@ -276,6 +278,7 @@ impl Zfs {
         let (held, pieces) = {
             let mut streams = node.streams.lock();
             let held = streams.pieces_of(&blocks);
+            streams.most = self.stage_room(node);
             let wanted = streams.note(blocks, size, file_size.div_ceil(size));
             let pieces = cut(wanted, size);
             streams.pieces.extend(pieces.iter().cloned());
@@ -285,6 +288,14 @@ impl Zfs {
             self.0.fetcher.fetch(node.object(), &pieces);
         }
         held.iter().for_each(|piece| piece.claim());
+    }
+}
+
+impl Zfs {
+    /// What is not cached waits for its reader in a part of the cache, which should not overflow before he comes.
+    fn stage_room(&self, node: &Znode) -> Option<u64> {
+        let objset = node.object().objset();
+        (objset.primary_cache() != PrimaryCache::All).then(|| objset.zio().arc().stage_room() / 2)
     }
 }
 

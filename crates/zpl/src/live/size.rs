@@ -99,7 +99,7 @@ impl Zfs {
     fn warm_edge(&self, node: &Znode, at: u64) -> Result<(), Error> {
         let size = node.object().block_size();
         if at.checked_rem(size).unwrap_or(0) != 0 {
-            node.object().block(at / size)?;
+            node.object().fetch(at / size)?;
         }
         Ok(())
     }

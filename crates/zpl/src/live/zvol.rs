@@ -163,7 +163,7 @@ impl Volume {
             // what is changed in part is read before the place is taken
             for edge in [at, at.saturating_add(now.len() as u64)] {
                 if edge.checked_rem(self.block).unwrap_or(0) != 0 {
-                    self.body.data.block(edge / self.block)?;
+                    self.body.data.fetch(edge / self.block)?;
                 }
             }
             let bytes = SMALL_CHANGE.max(now.len() as u64 + 2 * self.block);
