@@ -6,21 +6,21 @@
 //! overwritten, and is no error any more. One that cannot be looked for, since the way to it is damaged, stays one; so does a block of an intent
 //! log, which no entry tells the place of.
 //!
-//! It goes in slices, as a scrub does: what lies below an entry may be much. A search that a slice did not end goes on in the next one, where it was.
+//! It goes in [slices](crate::slices), as a scrub does: what lies below an entry may be much. A search that a slice did not end goes on in the next one, where it was.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use base::{Guid, Txg};
 use dmu::{Objset, Visit, Walk};
 use ondisk::BlkPtr;
-use pool::{ErrorEntry, Pool, Spa};
+use pool::{ErrorEntry, Spa};
 use zio::Bookmark;
 
-use crate::scrub::{Behind, Limit, Scrubbed, may_end_at};
-use crate::verify::check::{Feeder, check};
-use crate::verify::{Damage, Error, Options, Tally};
+use crate::scrub::{Behind, Scrubbed, may_end_at};
+use crate::slices::{Slice, Slices, entry};
+use crate::verify::Error;
 
 /// Entries that are looked for together, at most.
 const AT_ONCE: usize = 1 << 12;
@@ -43,76 +43,49 @@ pub fn error_scrub(
     entries.sort();
     let groups = entries.chunks(AT_ONCE).flat_map(|some| some.chunk_by(|a, b| a.objset == b.objset));
     let mut searches = groups.map(Search::new);
-    let reading = Options { dataset: None, threads, heal: true };
-    let mut scrub = Scrub { spa, reading, stop, progress, sum: Tally::default() };
+    let mut slices = Slices::new(spa, threads, stop, progress);
     let mut now = searches.next();
     while now.is_some() {
-        if stop.load(Ordering::Relaxed) {
-            spa.scrub_pause()?;
+        if slices.is_stopped()? {
             return Ok(Some(Scrubbed::Stopped));
         }
-        scrub.slice(&mut now, &mut searches)?;
+        slice(&mut slices, &mut now, &mut searches)?;
     }
     spa.error_scrub_finish()?;
-    Ok(Some(Scrubbed::Whole(Box::new(scrub.sum))))
+    Ok(Some(slices.whole()))
 }
 
-struct Scrub<'a> {
-    spa: &'a Arc<Spa>,
-    reading: Options,
-    stop: &'a AtomicBool,
-    progress: &'a (dyn Fn(u64, u64) + Sync),
-    sum: Tally,
-}
-
-impl Scrub<'_> {
-    /// Goes on with the search that is under way, and then with the next ones, while the txg is not wanted.
-    fn slice(&mut self, now: &mut Option<Search>, searches: &mut impl Iterator<Item = Search>) -> Result<(), Error> {
-        let still = self.spa.tx_netfree(0)?;
-        let view = self.spa.view()?;
-        let wanted = || self.spa.txgs().open() > still.txg();
-        let mut limit = Limit::new(&wanted, self.stop);
-        let (mut seen, mut examined) = (Seen::default(), 0);
-        let checked = check(view.zio(), &self.reading, self.progress, |feeder| {
-            let mut cx = Cx { view: &view, feeder, seen: &mut seen, limit: &mut limit };
-            while let Some(search) = now {
-                if !search.go(&mut cx) {
-                    break;
-                }
-                examined += search.entries;
-                *now = searches.next();
-                if cx.limit.reached() {
-                    break;
-                }
+/// Goes on with the search that is under way, and then with the next ones, while the txg is not wanted.
+fn slice(
+    slices: &mut Slices<'_>,
+    now: &mut Option<Search>,
+    searches: &mut impl Iterator<Item = Search>,
+) -> Result<(), Error> {
+    let (mut lost, mut examined) = (Vec::new(), 0);
+    let sliced = slices.slice(|slice| {
+        let mut cx = Cx { slice, lost: &mut lost };
+        while let Some(search) = now {
+            if !search.go(&mut cx) {
+                break;
             }
-        });
-        drop(still);
-        let ((), tally) = checked?;
-        let Seen { mut lost, unreachable } = seen;
-        // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
-        let known: BTreeSet<Bookmark> = tally.damage.iter().map(|damage| damage.bm).collect();
-        let unreachable = unreachable.iter().filter(|damage| !known.contains(&damage.bm));
-        lost.extend(tally.damage.iter().chain(unreachable).map(crate::scrub::entry));
-        self.sum.add(tally);
-        Ok(self.spa.error_scrub_progress(examined, lost)?)
-    }
-}
-
-/// What a slice came to, besides the blocks that are read.
-#[derive(Default)]
-struct Seen {
-    /// Entries that stay errors without having been read.
-    lost: Vec<ErrorEntry>,
-    /// Blocks of pointers among those that were read, and cannot be followed.
-    unreachable: Vec<Damage>,
+            examined += search.entries;
+            *now = searches.next();
+            if cx.slice.limit.reached() {
+                break;
+            }
+        }
+    })?;
+    // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
+    lost.extend(sliced.tally.damage.iter().chain(&sliced.unreachable).map(entry));
+    slices.add(sliced.tally);
+    Ok(slices.spa.error_scrub_progress(examined, lost)?)
 }
 
 /// What a slice works with.
-struct Cx<'a, 'l> {
-    view: &'a Arc<Pool>,
-    feeder: &'a mut Feeder,
-    seen: &'a mut Seen,
-    limit: &'a mut Limit<'l>,
+struct Cx<'s, 'a, 'l> {
+    slice: &'s mut Slice<'a, 'l>,
+    /// Entries that stay errors without having been read.
+    lost: &'s mut Vec<ErrorEntry>,
 }
 
 /// The search for entries of one file system, and how far it is.
@@ -137,37 +110,37 @@ impl Search {
     }
 
     /// Goes on until the limit is reached or the search is over. Whether it is.
-    fn go(&mut self, cx: &mut Cx<'_, '_>) -> bool {
+    fn go(&mut self, cx: &mut Cx<'_, '_, '_>) -> bool {
         if self.head == 0 {
-            let mos = cx.view.mos();
+            let mos = cx.slice.view.mos();
             return self.tree(mos, &mos.rootbp(), cx);
         }
         // one that is gone took its errors with it
-        let Ok(head) = cx.view.dataset_phys(self.head) else { return true };
-        cx.seen.lost.append(&mut self.logs);
+        let Ok(head) = cx.slice.view.dataset_phys(self.head) else { return true };
+        cx.lost.append(&mut self.logs);
         // what a snapshot shared that was destroyed since is in others
-        if !cx.view.dataset_phys(self.at.0).is_ok_and(|phys| phys.guid == self.at.1) {
+        if !cx.slice.view.dataset_phys(self.at.0).is_ok_and(|phys| phys.guid == self.at.1) {
             self.wanted.find_again();
             (self.at, self.from) = ((self.head, head.guid), None);
         }
         self.datasets(cx).unwrap_or_else(|_| {
             // nobody can tell whether these are still wrong
-            cx.seen.lost.extend(self.wanted.take_all());
+            cx.lost.extend(self.wanted.take_all());
             true
         })
     }
 
     /// Looks in a dataset, and in the snapshots behind it for what it does not have.
-    fn datasets(&mut self, cx: &mut Cx<'_, '_>) -> Result<bool, Error> {
+    fn datasets(&mut self, cx: &mut Cx<'_, '_, '_>) -> Result<bool, Error> {
         loop {
             let id = self.at.0;
-            let phys = cx.view.dataset_phys(id)?;
+            let phys = cx.slice.view.dataset_phys(id)?;
             if !phys.bp.is_hole() {
-                match Objset::open(cx.view.zio().clone(), id, &phys.bp) {
+                match Objset::open(cx.slice.view.zio().clone(), id, &phys.bp) {
                     Ok(objset) if !self.tree(&objset, &phys.bp, cx) => return Ok(false),
                     Ok(_) => {}
                     Err(error) => {
-                        cx.feeder.add_in_step(&phys.bp, &Bookmark::root(id));
+                        cx.slice.feeder.add_in_step(&phys.bp, &Bookmark::root(id));
                         return Err(error.into());
                     }
                 }
@@ -178,20 +151,20 @@ impl Search {
             if self.wanted.is_empty() {
                 return Ok(true);
             }
-            let Some((before, phys)) = cx.view.snapshot_before(id)? else { return Ok(true) };
+            let Some((before, phys)) = cx.slice.view.snapshot_before(id)? else { return Ok(true) };
             self.at = (before, phys.guid);
-            if cx.limit.reached() {
+            if cx.slice.limit.reached() {
                 return Ok(false);
             }
         }
     }
 
     /// Looks in one tree. Whether it came to its end.
-    fn tree(&mut self, objset: &Arc<Objset>, root: &BlkPtr, cx: &mut Cx<'_, '_>) -> bool {
+    fn tree(&mut self, objset: &Arc<Objset>, root: &BlkPtr, cx: &mut Cx<'_, '_, '_>) -> bool {
         let mut behind = self.from.take().map(Behind::new);
         let (wanted, from) = (&mut self.wanted, &mut self.from);
         if behind.is_none() && wanted.takes_root(root) {
-            cx.feeder.add_in_step(root, &Bookmark::root(objset.id()));
+            cx.slice.feeder.add_in_step(root, &Bookmark::root(objset.id()));
         }
         objset.walk(&mut |at| {
             if at.level == Bookmark::ROOT_LEVEL {
@@ -200,22 +173,20 @@ impl Search {
             if behind.as_mut().is_some_and(|behind| behind.is(at)) {
                 return Walk::Skip;
             }
-            if may_end_at(at) && cx.limit.reached() {
+            if may_end_at(at) && cx.slice.limit.reached() {
                 *from = Some(*at.bookmark);
                 return Walk::Stop;
             }
             let step = wanted.step(at);
             if let Some(why) = at.damage {
                 if step.read {
-                    let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { crate::verify::EIO };
-                    let (bm, birth) = (*at.bookmark, at.bp.birth_physical());
-                    cx.seen.unreachable.push(Damage { bm, birth, why: why.to_string(), errno });
+                    cx.slice.damaged(at.bookmark, at.bp.birth_physical(), why);
                 }
-                cx.seen.lost.extend(wanted.behind(at));
+                cx.lost.extend(wanted.behind(at));
                 return Walk::Skip;
             }
             if step.read && !at.bp.is_hole() && !at.bp.is_embedded() {
-                cx.feeder.add_in_step(at.bp, at.bookmark);
+                cx.slice.feeder.add_in_step(at.bp, at.bookmark);
             }
             if step.into { Walk::Into } else { Walk::Skip }
         });

@@ -38,6 +38,7 @@ pub mod pax;
 mod report;
 mod salvage;
 mod scrub;
+mod slices;
 mod store;
 mod target;
 mod untar;

@@ -1,35 +1,24 @@
 //! Scrub: every block of a pool is read, all copies and all parity, and what is wrong is made right (OpenZFS: `dsl_scan.c`).
 //!
-//! It goes in slices. A slice begins where the [record](pool::Place) of the pool says, walks on from there, and waits until all that it met
+//! It goes in [slices](crate::slices). A slice begins where the [record](pool::Place) of the pool says, walks on from there, and waits until all that it met
 //! was read; then the pool records how far it is and what is lost. So a scrub that was paused, or cut off, goes on where it was, by Zuse or
 //! by OpenZFS.
-//!
-//! While a slice lasts its txg stays open: what is repaired must be what the pool still has there. As soon as the txg is wanted,
-//! since it is old or full or somebody waits for it, the slice comes to its end.
 //!
 //! A block that is deduplicated or cloned is read once. Intent logs are read that were claimed and wait to be replayed; others live shorter
 //! than a scrub.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
 use base::Txg;
 use dmu::{Objset, Visit, Walk};
-use pool::{ErrorEntry, Place, Pool, ScrubRange, ScrubResult, Spa, Target};
+use pool::{Place, ScrubRange, ScrubResult, Spa, Target};
 use zio::Bookmark;
 
-use crate::verify::check::{Feeder, check};
+use crate::slices::{Slice, Slices, entry};
 use crate::verify::claims::{Claim, Claims};
-use crate::verify::{Damage, Error, Options, Tally};
-
-/// A slice lasts at least so long, however much its txg is wanted (OpenZFS: `zfs_scrub_min_time_ms`, where 750 ms of each sync are the scrub's).
-const SLICE_MIN: Duration = Duration::from_millis(100);
-/// And at most so long, so that it is recorded how far it is.
-const SLICE_MAX: Duration = Duration::from_secs(5);
-/// The clock is looked at after so many blocks.
-const BLOCKS_PER_LOOK: u64 = 32;
+use crate::verify::{Error, Tally};
 
 /// How a scrub ended.
 #[derive(Debug)]
@@ -62,146 +51,73 @@ pub fn scrub(
 ) -> Result<Scrubbed, Error> {
     let view = spa.view()?;
     spa.scrub_begin(view.space()?.allocated, options.range)?;
-    let mut scrub = Scrub {
-        spa,
-        reading: Options { dataset: None, threads: options.threads, heal: true },
-        stop,
-        progress,
-        shared: Claims::new(&view),
-        sum: Tally::default(),
-    };
+    let mut shared = Claims::new(&view);
     drop(view);
+    let mut slices = Slices::new(spa, options.threads, stop, progress);
     loop {
-        if stop.load(Ordering::Relaxed) {
-            spa.scrub_pause()?;
+        if slices.is_stopped()? {
             return Ok(Scrubbed::Stopped);
         }
-        match scrub.slice()? {
-            Slice::More => {}
-            Slice::End => break,
-            Slice::Gone => return Ok(Scrubbed::Stopped),
+        match slice(&mut slices, &mut shared)? {
+            End::More => {}
+            End::Whole => break,
+            End::Gone => return Ok(Scrubbed::Stopped),
         }
     }
     spa.scrub_finish()?;
-    Ok(Scrubbed::Whole(Box::new(scrub.sum)))
+    Ok(slices.whole())
 }
 
-enum Slice {
+/// How a slice ended.
+enum End {
     /// There is more to read.
     More,
     /// Everything was read.
-    End,
+    Whole,
     /// The pool has no scrub that runs.
     Gone,
 }
 
-struct Scrub<'a> {
-    spa: &'a Arc<Spa>,
-    reading: Options,
-    stop: &'a AtomicBool,
-    progress: &'a (dyn Fn(u64, u64) + Sync),
-    /// Blocks that others may share, as far as they were read.
-    shared: Claims,
-    sum: Tally,
-}
-
-impl Scrub<'_> {
-    fn slice(&mut self) -> Result<Slice, Error> {
-        let still = self.spa.tx_netfree(0)?;
-        let view = self.spa.view()?;
-        let Some(mut place) = view.scrub_place()? else { return Ok(Slice::Gone) };
-        let wanted = || self.spa.txgs().open() > still.txg();
-        let mut limit = Limit::new(&wanted, self.stop);
-        let mut unreachable = Vec::new();
-        let shared = &mut self.shared;
-        let checked = check(view.zio(), &self.reading, self.progress, |feeder| {
-            let mut slice = Walked {
-                view: &view,
-                feeder,
-                shared,
-                limit: &mut limit,
-                cloning: view.feature_active("block_cloning"),
-                unreachable: &mut unreachable,
-            };
-            slice.go(&mut place)
-        });
-        drop(still);
-        let (walked, mut tally) = checked?;
-        let whole = walked?;
-        // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
-        unreachable.retain(|d| tally.damage.iter().all(|known| known.bm != d.bm));
-        unreachable.into_iter().for_each(|d| tally.lost(d));
-        let since = ScrubResult {
-            examined: tally.bytes,
-            repaired: tally.leaves.values().map(|leaf| leaf.bytes).sum(),
-            errors: tally.lost_blocks,
-        };
-        let lost = tally.damage.iter().map(entry).collect();
-        self.sum.add(tally);
-        self.spa.scrub_progress(place, since, lost)?;
-        Ok(if whole { Slice::End } else { Slice::More })
-    }
-}
-
-pub(crate) fn entry(damage: &Damage) -> ErrorEntry {
-    ErrorEntry {
-        objset: damage.bm.objset,
-        object: damage.bm.object,
-        // root blocks and logs have levels below 0
-        level: damage.bm.level.cast_signed().into(),
-        blkid: damage.bm.blkid,
-        birth: Some(damage.birth),
-        last: true,
-    }
-}
-
-/// When a slice is over.
-pub(crate) struct Limit<'a> {
-    wanted: &'a dyn Fn() -> bool,
-    stop: &'a AtomicBool,
-    begun: Instant,
-    looks: u64,
-    /// Places at which it might have ended. It passes one at least, so that each slice gets on.
-    passed: u64,
-}
-
-impl<'a> Limit<'a> {
-    pub(crate) fn new(wanted: &'a dyn Fn() -> bool, stop: &'a AtomicBool) -> Limit<'a> {
-        Limit { wanted, stop, begun: Instant::now(), looks: 0, passed: 0 }
-    }
-
-    pub(crate) fn reached(&mut self) -> bool {
-        let first = self.passed == 0;
-        self.passed += 1;
-        self.looks += 1;
-        if first || !self.looks.is_multiple_of(BLOCKS_PER_LOOK) {
-            return false;
-        }
-        let lasted = self.begun.elapsed();
-        lasted >= SLICE_MAX || self.stop.load(Ordering::Relaxed) || (lasted >= SLICE_MIN && (self.wanted)())
-    }
+/// Makes the next slice. `shared`: blocks that others may share, as far as they were read.
+fn slice(slices: &mut Slices<'_>, shared: &mut Claims) -> Result<End, Error> {
+    let sliced = slices.slice(|slice| {
+        let Some(mut place) = slice.view.scrub_place()? else { return Ok(None) };
+        let cloning = slice.view.feature_active("block_cloning");
+        let whole = Walked { slice, shared, cloning }.go(&mut place)?;
+        Ok::<_, Error>(Some((place, whole)))
+    })?;
+    let Some((place, whole)) = sliced.walked? else { return Ok(End::Gone) };
+    let mut tally = sliced.tally;
+    // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
+    sliced.unreachable.into_iter().for_each(|d| tally.lost(d));
+    let since = ScrubResult {
+        examined: tally.bytes,
+        repaired: tally.leaves.values().map(|leaf| leaf.bytes).sum(),
+        errors: tally.lost_blocks,
+    };
+    let lost = tally.damage.iter().map(entry).collect();
+    slices.add(tally);
+    slices.spa.scrub_progress(place, since, lost)?;
+    Ok(if whole { End::Whole } else { End::More })
 }
 
 /// The walk of a slice.
-struct Walked<'a, 'l> {
-    view: &'a Arc<Pool>,
-    feeder: &'a mut Feeder,
-    shared: &'a mut Claims,
-    limit: &'a mut Limit<'l>,
+struct Walked<'s, 'a, 'l> {
+    slice: &'s mut Slice<'a, 'l>,
+    shared: &'s mut Claims,
     /// Blocks of data may have several pointers.
     cloning: bool,
-    unreachable: &'a mut Vec<Damage>,
 }
 
-impl Walked<'_, '_> {
+impl Walked<'_, '_, '_> {
     /// Goes on from `place`, until the limit is reached or everything was met. Whether it was.
     fn go(&mut self, place: &mut Place) -> Result<bool, Error> {
-        while let Some(target) = place.target(self.view)? {
+        while let Some(target) = place.target(self.slice.view)? {
             if let Some(next) = self.tree(&target)? {
                 place.reached(&next);
                 return Ok(false);
             }
-            place.done(self.view)?;
+            place.done(self.slice.view)?;
         }
         Ok(true)
     }
@@ -212,15 +128,15 @@ impl Walked<'_, '_> {
             return Ok(None);
         }
         let objset = match target.dataset {
-            0 => Ok(self.view.mos().clone()),
-            id => Objset::open(self.view.zio().clone(), id, &target.root),
+            0 => Ok(self.slice.view.mos().clone()),
+            id => Objset::open(self.slice.view.zio().clone(), id, &target.root),
         };
         let objset = match objset {
             Ok(objset) => objset,
             Err(why) => {
                 let bm = Bookmark::root(target.dataset);
                 self.feed(&target.root, &bm);
-                self.damaged(&bm, target.root.birth_physical(), &why);
+                self.slice.damaged(&bm, target.root.birth_physical(), &why);
                 return Ok(None);
             }
         };
@@ -231,10 +147,10 @@ impl Walked<'_, '_> {
                 return Walk::Skip;
             }
             if let Some(why) = at.damage {
-                self.damaged(at.bookmark, at.bp.birth_physical(), why);
+                self.slice.damaged(at.bookmark, at.bp.birth_physical(), why);
                 return Walk::Skip;
             }
-            if may_end_at(at) && self.limit.reached() {
+            if may_end_at(at) && self.slice.limit.reached() {
                 next = Some(*at.bookmark);
                 return Walk::Stop;
             }
@@ -293,15 +209,12 @@ impl Walked<'_, '_> {
         if bp.is_embedded() {
             return;
         }
-        if (bp.is_dedup() || (self.cloning && bm.level == 0)) && self.shared.block(self.view, bp, bm) == Claim::Again {
+        if (bp.is_dedup() || (self.cloning && bm.level == 0))
+            && self.shared.block(self.slice.view, bp, bm) == Claim::Again
+        {
             return;
         }
-        self.feeder.add_in_step(bp, bm);
-    }
-
-    fn damaged(&mut self, bm: &Bookmark, birth: Txg, why: &dmu::Error) {
-        let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { crate::verify::EIO };
-        self.unreachable.push(Damage { bm: *bm, birth, why: why.to_string(), errno });
+        self.slice.feeder.add_in_step(bp, bm);
     }
 }
 
