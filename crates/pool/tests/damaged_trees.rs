@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use base::Env;
-use dmu::{NewObject, Object};
+use dmu::{NewObject, Object, Walk};
 use ondisk::ObjectType;
-use pool::{CreateOptions, Hooks, Spa};
+use pool::{CreateOptions, Hooks, ImportOptions, PropSource, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
@@ -114,4 +114,90 @@ fn who_frees_a_part_of_what_is_below_it_is_told() {
     pool.object.free_range(&pool.spa.tx(1 << 20).unwrap(), at, len).expect_err("a few blocks");
     pool.object.free_range(&pool.spa.tx(1 << 20).unwrap(), at, u64::MAX).expect_err("to the end");
     pool.goes_on();
+}
+
+#[test]
+fn objects_are_made_beside_a_lost_block_of_dnodes() {
+    let hooks = || Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() };
+    let device = MemoryDevice::writable(64 << 20).named("d".to_string());
+    let open = |_: &str| -> Option<Arc<dyn Device>> { Some(Arc::new(device.clone())) };
+    let options = LayoutOptions { ashift: Some(12), ..LayoutOptions::default() };
+    let new = layout(&VdevSpec::parse(&["d".to_string()]).unwrap(), &open, options, &hooks().env).unwrap();
+    let spa = Spa::create(new, CreateOptions::new("t"), hooks()).unwrap();
+    // 32 dnodes to a block
+    let make = |spa: &Arc<Spa>| {
+        let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
+        let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: 512, ..NewObject::default() };
+        let made = (0..100).map(|_| objset.alloc_object(&spa.tx(1 << 16).unwrap(), &new).unwrap().id()).collect();
+        spa.sync().unwrap();
+        made
+    };
+    let first: Vec<u64> = make(&spa);
+    let mut lost = None;
+    spa.view().unwrap().dataset("t").unwrap().objset().unwrap().walk(&mut |at| {
+        if at.bookmark.object == 0 && at.level == 0 && at.bookmark.blkid == 2 {
+            lost = Some(*at.bp);
+        }
+        Walk::Into
+    });
+    for dva in lost.unwrap().dvas() {
+        device.write_at(FRONT + dva.offset(), &[0xa5; BLOCK]).unwrap();
+    }
+    spa.export().unwrap();
+    drop(spa);
+
+    let found = vdev::import::scan_devices(vec![("d".into(), Arc::new(device.clone()))]);
+    let spa = Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap();
+    let second: Vec<u64> = make(&spa);
+    assert!(second.iter().all(|id| !first.contains(id) && !(64..96).contains(id)), "{second:?}");
+    spa.export().unwrap();
+}
+
+#[test]
+fn blocks_of_a_dedup_table_that_is_lost_are_freed_and_written_by_its_pool() {
+    let hooks = || Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() };
+    let device = MemoryDevice::writable(64 << 20).named("d".to_string());
+    let open = |_: &str| -> Option<Arc<dyn Device>> { Some(Arc::new(device.clone())) };
+    let options = LayoutOptions { ashift: Some(12), ..LayoutOptions::default() };
+    let new = layout(&VdevSpec::parse(&["d".to_string()]).unwrap(), &open, options, &hooks().env).unwrap();
+    let mut create = CreateOptions::new("t");
+    // its entries stand in the table at once
+    create.features.retain(|name| *name != "fast_dedup");
+    let spa = Spa::create(new, create, hooks()).unwrap();
+    spa.set_props("t", &[("dedup".to_string(), Value::Number(1))], PropSource::Local).unwrap();
+    let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
+    let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: BLOCK as u64, ..NewObject::default() };
+    let write = |spa: &Arc<Spa>, object: &Object, seed| {
+        object.write(&spa.tx(1 << 20).unwrap(), 0, &content(seed)).unwrap();
+        spa.sync().unwrap();
+    };
+    let object = objset.alloc_object(&spa.tx(1 << 16).unwrap(), &new).unwrap();
+    write(&spa, &object, 1);
+    let view = spa.view().unwrap();
+    for store in view.ddts().unwrap().iter().flat_map(|table| &table.stores) {
+        let zap = view.mos().object(store.object).unwrap();
+        for leaf in (1..zap.nblocks()).filter_map(|n| zap.blkptr(0, n).unwrap()) {
+            for dva in leaf.dvas() {
+                device.write_at(FRONT + dva.offset(), &[0xa5; BLOCK]).unwrap();
+            }
+        }
+    }
+    let id = object.id();
+    drop((view, object, objset));
+    spa.export().unwrap();
+    drop(spa);
+
+    let found = vdev::import::scan_devices(vec![("d".into(), Arc::new(device.clone()))]);
+    let spa = Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap();
+    let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
+    // all of it is overwritten, by the same and by others
+    let object = objset.object(id).unwrap();
+    write(&spa, &object, 1);
+    write(&spa, &object, 2);
+    objset.free_object(&spa.tx(1 << 16).unwrap(), id).unwrap();
+    let other = objset.alloc_object(&spa.tx(1 << 16).unwrap(), &new).unwrap();
+    write(&spa, &other, 3);
+    spa.zio().arc().clear();
+    assert!(other.read_vec(0, BLOCKS * BLOCK).unwrap() == content(3));
+    spa.export().unwrap();
 }

@@ -1,8 +1,8 @@
 //! Numbers for new objects (OpenZFS: `dmu_object.c`).
 //!
 //! A cursor goes up through the blocks of dnodes and takes what is free. At each boundary between indirect blocks of the meta-dnode
-//! it goes on to one that is a quarter full at most; it begins again at the bottom when many objects have been freed. What txgs that are
-//! not on disk yet have allocated or freed is in `pending`: neither is free.
+//! it goes on to one that is a quarter full at most; it begins again at the bottom when many objects have been freed. What cannot be read is
+//! passed over. What txgs that are not on disk yet have allocated or freed is in `pending`: neither is free.
 
 use std::collections::BTreeMap;
 
@@ -54,10 +54,17 @@ impl Alloc {
             return Err(tree.corrupt("size of blocks of dnodes", tree.dn.datablksz()));
         }
         loop {
-            self.leave_full_region(tree, root, per_block)?;
+            self.leave_full_region(tree, root, per_block);
             let blkid = self.next / per_block;
             let from = (self.next % per_block) as usize;
-            let taken = self.taken(tree, root, blkid)?;
+            let taken = match self.taken(tree, root, blkid) {
+                Ok(taken) => taken,
+                Err(error) => {
+                    // nobody can tell what is free there
+                    self.next = behind_damage(tree, root, blkid).ok_or(error)?.saturating_mul(per_block);
+                    continue;
+                }
+            };
             let free = taken.windows(slots).skip(from).position(|run| !run.contains(&true));
             if let Some(place) = free {
                 let place = place + from;
@@ -72,21 +79,20 @@ impl Alloc {
     }
 
     /// At the boundary of an indirect block: goes on to one that is sparse.
-    fn leave_full_region(&mut self, tree: &Tree<'_>, root: &Root, per_block: u64) -> Result<(), Error> {
+    fn leave_full_region(&mut self, tree: &Tree<'_>, root: &Root, per_block: u64) {
         let region = per_block << tree.dn.fanout_shift().min(16);
         if !self.next.is_multiple_of(region) {
-            return Ok(());
+            return;
         }
         if std::mem::take(&mut self.rescan) {
             (self.next, self.freed) = (0, 0);
         }
         while tree.top() > 0 {
-            match root.meta.pointer(tree, 1, self.next / region)? {
-                Child::Block(bp) if bp.fill() > region / 4 => self.next += region,
+            match root.meta.pointer(tree, 1, self.next / region) {
+                Ok(Child::Block(bp)) if bp.fill() > region / 4 => self.next += region,
                 _ => break,
             }
         }
-        Ok(())
     }
 
     /// Takes a given number.
@@ -157,4 +163,10 @@ impl Alloc {
         }
         Ok(taken)
     }
+}
+
+/// The first block of dnodes behind what cannot be read at `blkid`: behind the block itself, or all below a block of pointers.
+fn behind_damage(tree: &Tree<'_>, root: &Root, blkid: u64) -> Option<u64> {
+    let is_known = |level: &u8| root.meta.pointer(tree, *level, blkid >> tree.span_shift(*level).min(63)).is_ok();
+    tree.after((0..=tree.top()).find(is_known)?, blkid)
 }

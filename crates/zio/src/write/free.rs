@@ -12,7 +12,7 @@ impl Zio {
     /// else every place of it is freed, gang headers and pieces included. Holes and embedded blocks have none.
     ///
     /// # Errors
-    /// A gang header or a table cannot be read: nothing is freed.
+    /// A gang header ([`Error::Checksum`], [`Error::Io`]) or a table ([`Error::Table`]) cannot be read: nothing is freed.
     pub fn free(&self, txg: Txg, bp: &BlkPtr) -> Result<(), Error> {
         self.free_of(txg, bp, &Bookmark::default())
     }

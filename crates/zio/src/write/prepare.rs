@@ -306,8 +306,9 @@ impl Batch<'_> {
         let sum = self.zio.sums().compute(shape.checksum, &body.stored, body.endian).map_err(encode)?;
         let truncated = uses_mac(&bp);
         pointer::set_cksum(&mut bp, shape.checksum, sum, truncated);
-        if let Some(table) = dedup {
-            table.load(&bp).map_err(|source| Error::Table { bm, source })?;
+        // of what cannot be looked up nobody knows whether it is there: an ordinary block will do
+        if dedup.is_some_and(|table| table.load(&bp).is_err()) {
+            pointer::set_dedup(&mut bp, false);
         }
         let Body { stored, logical, .. } = body;
         Ok(Outcome::Place(Box::new(Prepared { bm, props, orig, bp, stored, logical })))
