@@ -5,6 +5,10 @@ use pool::Value;
 
 use crate::Error;
 
+/// Bytes that the name of a property, and its value, may have (OpenZFS: `ZAP_MAXNAMELEN`, `ZAP_MAXVALUELEN`, each with an end).
+const NAME_MAX: usize = 255;
+const VALUE_MAX: usize = 8191;
+
 /// Quotas of users and their like: families with their numbers (OpenZFS: `zfs_userquota_prop_t`).
 const QUOTA_FAMILIES: [(u64, &str); 6] = [
     (1, "userquota"),
@@ -42,10 +46,16 @@ impl Props {
     pub(crate) fn decode(list: Option<&NvList>) -> Result<Props, Error> {
         let mut props = Props::default();
         for (name, value) in list.into_iter().flatten() {
+            if name.len() > NAME_MAX {
+                return Err(Error::NameTooLong(name.to_owned()));
+            }
             match value {
                 Nv::Uint64(n) => props.values.push((name.to_owned(), Value::Number(*n))),
                 Nv::String(text) => {
                     let text = text.to_str().ok_or_else(|| Error::Invalid(format!("value of '{name}' is no text")))?;
+                    if text.len() > VALUE_MAX {
+                        return Err(Error::ValueTooLong(name.to_owned()));
+                    }
                     props.values.push((name.to_owned(), Value::String(text.to_owned())));
                 }
                 Nv::Uint64Array(array) => props.quotas.push(quota(name, array)?),

@@ -54,6 +54,12 @@ pub enum Error {
     /// Names of several pools, or a pool other than that asked (EXDEV).
     #[error("'{0}' is in another pool")]
     OtherPool(String),
+    /// The name of a property that is longer than any can be (ENAMETOOLONG).
+    #[error("the name of property '{0}' is too long")]
+    NameTooLong(String),
+    /// The value of a property that is longer than any can be (E2BIG).
+    #[error("the value of property '{0}' is too long")]
+    ValueTooLong(String),
     /// The parent is no file system (`ZFS_ERR_WRONG_PARENT`).
     #[error("parent of '{0}' is not a filesystem")]
     WrongParent(String),
@@ -67,10 +73,12 @@ impl Error {
             Error::Pool(e) => e.errno(),
             Error::Zpl(e) => e.errno(),
             Error::Receive(e) => e.errno(),
+            Error::ValueTooLong(_) => 7,
             Error::OtherPool(_) => 18,
             Error::Invalid(_) => 22,
             Error::ReadOnly => 30,
             Error::OutOfRange(_) => 34,
+            Error::NameTooLong(_) => 36,
             Error::NotSupported(_) => 95,
             Error::UnknownKey { .. } => 1030,
             Error::MissingKey { .. } => 1031,

@@ -10,7 +10,7 @@ use crate::Error;
 pub enum Ioc {
     /// Of a pool: writes `message` into its history.
     LogHistory,
-    /// Of a pool: waits until all that was changed is on disk.
+    /// Of a pool: waits until all that was changed is on disk; `force` changes nothing, as all that waits goes to disk at once.
     PoolSync,
     /// Of a pool: takes a checkpoint.
     PoolCheckpoint,
@@ -62,6 +62,9 @@ pub enum Ioc {
     DdtPrune,
 }
 
+/// The key that every request may have.
+const OPTIONAL: &str = "optional";
+
 /// A key of a request.
 struct Key {
     name: &'static str,
@@ -73,7 +76,7 @@ struct Key {
 enum Keys {
     /// These keys.
     Named(&'static [Key]),
-    /// Names of things, each with a value of this type.
+    /// Names of things, one at least, each with a value of this type.
     Things(DataType),
 }
 
@@ -133,7 +136,7 @@ impl Ioc {
         use DataType::{Boolean, BooleanValue, Int32, NvList, String, Uint64};
         Keys::Named(match self {
             Ioc::LogHistory => const { &[must("message", String)] },
-            Ioc::PoolSync => const { &[may("force", BooleanValue)] },
+            Ioc::PoolSync => const { &[must("force", BooleanValue)] },
             Ioc::PoolCheckpoint | Ioc::PoolDiscardCheckpoint | Ioc::Destroy | Ioc::Promote | Ioc::UnloadKey => &[],
             Ioc::Create => const { &[must("type", Int32), may("props", NvList), may("hidden_args", NvList)] },
             Ioc::Clone => const { &[must("origin", String), may("props", NvList), may("hidden_args", NvList)] },
@@ -166,19 +169,21 @@ impl Ioc {
         })
     }
 
-    /// Whether `input` holds what this request takes, and nothing else.
+    /// Whether `input` holds what this request takes, and nothing else but a list `optional`: what it holds may be passed over.
     pub(crate) fn check(self, input: &NvList) -> Result<(), Error> {
         let named = match self.keys() {
             Keys::Named(named) => named,
             Keys::Things(kind) => {
                 return match input.iter().find(|(_, value)| value.data_type() != kind) {
                     Some((name, _)) => Err(Error::KeyType { ioc: self.name(), key: name.to_owned() }),
+                    None if input.is_empty() => Err(Error::MissingKey { ioc: self.name(), key: "<name>" }),
                     None => Ok(()),
                 };
             }
         };
         for (name, value) in input {
             match named.iter().find(|key| key.name == name) {
+                None if name == OPTIONAL && value.data_type() == DataType::NvList => {}
                 None => return Err(Error::UnknownKey { ioc: self.name(), key: name.to_owned() }),
                 Some(key) if key.kind != value.data_type() => {
                     return Err(Error::KeyType { ioc: self.name(), key: name.to_owned() });

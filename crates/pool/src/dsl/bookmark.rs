@@ -360,6 +360,7 @@ impl Spa {
         let (mut due, mut seen) = (Vec::new(), BTreeSet::new());
         for name in names {
             let (fs, short) = split_bookmark(name)?;
+            check_component(name, short)?;
             let head = match self.find_head(cx.mos, fs) {
                 Ok(head) => head,
                 Err(error) if error.is_not_found() => continue,

@@ -1,0 +1,192 @@
+//! The keys of each request against OpenZFS's tables (`zfs_ioctl.c`: `zfs_keys_*` and `zfs_ioctl_register`): what is not there, missing or of
+//! another type is refused with the numbers that `zfs_check_input_nvpairs` has for it, before anything else is looked at.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use control::{Control, Ioc};
+use nvlist::{DataType, NvList, Value};
+use support::pool;
+
+const UNAVAIL: i32 = 1030;
+const REQUIRED: i32 = 1031;
+const BADTYPE: i32 = 1032;
+
+/// A key: its name, its type, whether it may be missing.
+type Key = (&'static str, DataType, bool);
+
+/// The requests that OpenZFS registers with a list of keys: its name in the history, what the call is about, and the keys.
+const LISTS: &[(Ioc, &str, &str, &[Key])] = {
+    use DataType::{Boolean, BooleanValue, Int32, NvList, String, Uint64};
+    &[
+        (Ioc::Snapshot, "snapshot", "t", &[("snaps", NvList, false), ("props", NvList, true)]),
+        (Ioc::LogHistory, "log_history", "t", &[("message", String, false)]),
+        (Ioc::SpaceSnaps, "space_snaps", "t@none", &[("firstsnap", String, false)]),
+        (
+            Ioc::Create,
+            "create",
+            "t/none",
+            &[("type", Int32, false), ("props", NvList, true), ("hidden_args", NvList, true)],
+        ),
+        (
+            Ioc::Clone,
+            "clone",
+            "t/none",
+            &[("origin", String, false), ("props", NvList, true), ("hidden_args", NvList, true)],
+        ),
+        (Ioc::DestroySnaps, "destroy_snaps", "t", &[("snaps", NvList, false), ("defer", Boolean, true)]),
+        (Ioc::Hold, "hold", "t", &[("holds", NvList, false), ("cleanup_fd", Int32, true)]),
+        (Ioc::Rollback, "rollback", "t/none", &[("target", String, true)]),
+        (Ioc::LoadKey, "load-key", "t", &[("hidden_args", NvList, false), ("noop", Boolean, true)]),
+        (Ioc::UnloadKey, "unload-key", "t", &[]),
+        (
+            Ioc::ChangeKey,
+            "change-key",
+            "t",
+            &[("crypt_cmd", Uint64, true), ("hidden_args", NvList, true), ("props", NvList, true)],
+        ),
+        (Ioc::PoolSync, "sync", "t", &[("force", BooleanValue, false)]),
+        (Ioc::PoolCheckpoint, "zpool_checkpoint", "t", &[]),
+        (Ioc::PoolDiscardCheckpoint, "zpool_discard_checkpoint", "t", &[]),
+        (Ioc::WaitFs, "wait_fs", "t", &[("wait_activity", Int32, false)]),
+        (
+            Ioc::PoolScrub,
+            "scrub",
+            "t",
+            &[
+                ("scan_type", Uint64, false),
+                ("scan_command", Uint64, false),
+                ("scan_flags", Uint64, true),
+                ("scan_date_start", Uint64, true),
+                ("scan_date_end", Uint64, true),
+            ],
+        ),
+        (
+            Ioc::DdtPrune,
+            "zpool_ddt_prune",
+            "t",
+            &[("ddt_prune_unit", Int32, false), ("ddt_prune_amount", Uint64, false)],
+        ),
+    ]
+};
+
+/// Those whose keys are names of things, of which there must be one.
+const THINGS: &[(Ioc, &str, &str, DataType)] = &[
+    (Ioc::Bookmark, "bookmark", "t#none", DataType::String),
+    (Ioc::DestroyBookmarks, "destroy_bookmarks", "t#none", DataType::Boolean),
+    (Ioc::Release, "release", "t@none", DataType::NvList),
+];
+
+/// Something of a type that no request of this test can do much with.
+fn value(kind: DataType) -> Value {
+    match kind {
+        DataType::Boolean => ().into(),
+        DataType::BooleanValue => false.into(),
+        DataType::Int32 => 77i32.into(),
+        DataType::Uint64 => 77u64.into(),
+        DataType::String => "t@none".into(),
+        _ => NvList::new().into(),
+    }
+}
+
+/// A value of another type.
+fn other(kind: DataType) -> Value {
+    if kind == DataType::Uint64 { 77i32.into() } else { 77u64.into() }
+}
+
+fn list(keys: &[Key]) -> NvList {
+    let mut list = NvList::new();
+    keys.iter().for_each(|(name, kind, _)| list.insert(*name, value(*kind)));
+    list
+}
+
+fn errno(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> i32 {
+    control.call(ioc, name, input).map_or_else(|failed| failed.errno, |_| 0)
+}
+
+fn with(list: &NvList, name: &str, value: Value) -> NvList {
+    let mut list = list.clone();
+    list.insert(name, value);
+    list
+}
+
+fn without(list: &NvList, name: &str) -> NvList {
+    let mut list = list.clone();
+    list.remove(name);
+    list
+}
+
+#[test]
+fn each_request_takes_the_keys_that_openzfs_has_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    for (ioc, known_as, name, keys) in LISTS {
+        let ask = |input: &NvList| errno(&control, *ioc, name, input);
+        assert_eq!(ioc.name(), *known_as);
+        let all = list(keys);
+        assert!(!(UNAVAIL..=BADTYPE).contains(&ask(&all)), "{ioc:?} with all: {}", ask(&all));
+        assert_eq!(ask(&with(&all, "unheard-of", value(DataType::String))), UNAVAIL, "{ioc:?}");
+        for (key, kind, optional) in *keys {
+            assert_eq!(ask(&with(&all, key, other(*kind))), BADTYPE, "{ioc:?} {key}");
+            let errno = ask(&without(&all, key));
+            assert!(if *optional { errno != REQUIRED } else { errno == REQUIRED }, "{ioc:?} {key}: {errno}");
+        }
+        // what a newer program could do without
+        let errno = ask(&with(&all, "optional", value(DataType::NvList)));
+        assert!(!(UNAVAIL..=BADTYPE).contains(&errno), "{ioc:?}: {errno}");
+        assert_eq!(ask(&with(&all, "optional", value(DataType::String))), UNAVAIL, "{ioc:?}");
+    }
+    for (ioc, known_as, thing, kind) in THINGS {
+        let ask = |input: &NvList| errno(&control, *ioc, "t", input);
+        assert_eq!(ioc.name(), *known_as);
+        assert_eq!(ask(&NvList::new()), REQUIRED, "{ioc:?}");
+        assert_eq!(ask(&with(&NvList::new(), thing, other(*kind))), BADTYPE, "{ioc:?}");
+        let errno = ask(&with(&NvList::new(), thing, value(*kind)));
+        assert!(!(UNAVAIL..=BADTYPE).contains(&errno), "{ioc:?}: {errno}");
+    }
+}
+
+#[test]
+fn names_of_other_pools_and_of_no_kind_are_told_apart() {
+    const EINVAL: i32 = 22;
+    const EXDEV: i32 = 18;
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let names = |names: &[&str], kind| {
+        let mut list = NvList::new();
+        names.iter().for_each(|name| list.insert(*name, value(kind)));
+        list
+    };
+    let snaps = |all: &[&str]| with(&NvList::new(), "snaps", names(all, DataType::Boolean).into());
+    let ask = |ioc, input: &NvList| errno(&control, ioc, "t", input);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t"])), EINVAL);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t@"])), EINVAL);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t@a/b"])), EINVAL);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["other@a"])), EXDEV);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["tt@a"])), EXDEV);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t@a", "t@b"])), EXDEV);
+    assert_eq!(ask(Ioc::DestroySnaps, &snaps(&["other@a"])), EXDEV);
+    assert_eq!(ask(Ioc::DestroySnaps, &snaps(&["t@none"])), 0, "what is not there is passed over");
+    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["t"], DataType::Boolean)), EINVAL);
+    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["t#"], DataType::Boolean)), EINVAL);
+    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["other#a"], DataType::Boolean)), EXDEV);
+    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["t#none"], DataType::Boolean)), 0);
+}
+
+#[test]
+fn properties_of_users_have_lengths() {
+    const E2BIG: i32 = 7;
+    const EINVAL: i32 = 22;
+    const ENAMETOOLONG: i32 = 36;
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let snaps = with(&NvList::new(), "snaps", with(&NvList::new(), "t@a", ().into()).into());
+    let errno = |name: &str, value: &str| {
+        let props = with(&NvList::new(), name, value.into());
+        errno(&control, Ioc::Snapshot, "t", &with(&snaps, "props", props.into()))
+    };
+    assert_eq!(errno("compression", "on"), EINVAL);
+    assert_eq!(errno(&format!("a:{}", "b".repeat(254)), "c"), ENAMETOOLONG);
+    assert_eq!(errno("a:b", &"c".repeat(8192)), E2BIG);
+    assert_eq!(errno(&format!("a:{}", "b".repeat(253)), &"c".repeat(8191)), 0);
+}
