@@ -112,6 +112,13 @@ pub(crate) fn record(pool: &Pool) -> Option<Imported> {
     state::all().ok()?.into_iter().find(|record| record.guid == pool.guid().0)
 }
 
+/// Whether another command has changed an open pool, or taken it away, since it was opened.
+pub(crate) fn is_changed(pool: &Pool) -> bool {
+    let Some(record) = record(pool) else { return true };
+    let now = candidate(&record).ok().and_then(|found| Pool::open(&found, &options(&record)).ok());
+    now.is_some_and(|now| now.uberblock().txg > pool.uberblock().txg)
+}
+
 /// Opens all imported pools. One that does not open is reported, and the others are there.
 pub(crate) fn open_all() -> Result<(Vec<Arc<Pool>>, bool), Failure> {
     let mut whole = true;

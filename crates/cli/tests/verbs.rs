@@ -139,7 +139,7 @@ fn bad_usage_is_status_2_and_what_is_not_there_is_1() {
         (&["verify", "a", "b"], 2, "too many arguments"),
         (&["ls", "nopool"], 1, "no such pool"),
         (&["ls", "lmza/nofs"], 1, "dataset does not exist"),
-        (&["cat", "lmza:/nofile"], 1, "no such file or directory"),
+        (&["cat", "lmza:/nofile"], 1, "No such file or directory"),
     ] {
         let out = zuse(&images, args[0], &args[1..]);
         let said = text(&out.stderr);

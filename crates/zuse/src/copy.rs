@@ -25,12 +25,18 @@ pub struct Copied {
     pub damaged: u64,
 }
 
-/// Copies trees and files to the host. Hard links are kept among all files that one `Copier` copies; they must come from one file system, unless
-/// [`Copier::forget_links`] is called in between.
+/// A file of the host: device and inode.
+type HostId = (u64, u64);
+
+/// Copies trees and files to the host. Hard links are kept among all files that one `Copier` copies; if they come from several file systems,
+/// [`Copier::come_from`] tells which one the next are of.
 pub struct Copier<'a> {
     report: &'a mut dyn Report,
-    /// Files with several names: the root and the path of what each became.
-    links: HashMap<u64, (Arc<OwnedFd>, Vec<u8>)>,
+    /// Which file system the files are of.
+    origin: u32,
+    /// Files with several names: the root and the path of what each became, and the other way round.
+    links: HashMap<(u32, u64), (Arc<OwnedFd>, Vec<u8>)>,
+    linked: HashMap<HostId, (u32, u64)>,
     /// Where the last single file went.
     dir: Option<(PathBuf, Arc<OwnedFd>)>,
     done: Copied,
@@ -39,7 +45,7 @@ pub struct Copier<'a> {
 impl<'a> Copier<'a> {
     /// A copier that tells `report` what happens.
     pub fn new(report: &'a mut dyn Report) -> Self {
-        Copier { report, links: HashMap::new(), dir: None, done: Copied::default() }
+        Copier { report, origin: 0, links: HashMap::new(), linked: HashMap::new(), dir: None, done: Copied::default() }
     }
 
     /// What was done so far.
@@ -48,9 +54,9 @@ impl<'a> Copier<'a> {
         self.done
     }
 
-    /// What comes from now on are other files than those that came so far: it comes from elsewhere, or may replace some of them.
-    pub fn forget_links(&mut self) {
-        self.links.clear();
+    /// From now on files come from `origin`, a number for each file system: only files of one origin are names of each other.
+    pub fn come_from(&mut self, origin: u32) {
+        self.origin = origin;
     }
 
     /// Copies the contents of the directory `from` into `to`, which is made if it is not there and gets the attributes of
@@ -94,6 +100,7 @@ impl<'a> Copier<'a> {
     /// What the host says.
     pub fn copy_volume(&mut self, from: &Zvol, dir: &Path, name: &[u8]) -> io::Result<Copied> {
         let root = dest::open_root(dir)?;
+        self.displace(root.as_fd(), name)?;
         let file = dest::make_file(root.as_fd(), name)?;
         self.report.file(name);
         file.set_len(from.size())?;
@@ -163,16 +170,20 @@ impl<'a> Copier<'a> {
         name: &[u8],
         node: &Node,
     ) -> io::Result<()> {
-        if node.attrs().links > 1
-            && let Some((root, first)) = self.links.get(&node.id())
-        {
-            return match dest::make_link(root.as_fd(), first, parent, name) {
+        if let Err(e) = self.displace(parent, name) {
+            return self.trouble(path, &e);
+        }
+        let several = node.attrs().links > 1;
+        if several && let Some((root, first)) = self.links.get(&(self.origin, node.id())) {
+            match dest::make_link(root.as_fd(), first, parent, name) {
                 Ok(()) => {
                     self.done.files += 1;
-                    Ok(())
+                    return Ok(());
                 }
-                Err(e) => self.trouble(path, &e),
-            };
+                // another file system of the host, or one name too many: a file of its own
+                Err(e) if matches!(e.kind(), io::ErrorKind::CrossesDevices | io::ErrorKind::TooManyLinks) => {}
+                Err(e) => return self.trouble(path, &e),
+            }
         }
         let made = match node.kind() {
             Kind::File => self.data(parent, path, name, node),
@@ -188,10 +199,29 @@ impl<'a> Copier<'a> {
         if let Err(e) = made {
             return self.trouble(path, &e);
         }
-        if node.attrs().links > 1 {
-            self.links.insert(node.id(), (root.clone(), path.to_vec()));
+        if several && let Ok(id) = dest::identity(parent, name) {
+            let file = (self.origin, node.id());
+            self.links.insert(file, (root.clone(), path.to_vec()));
+            self.linked.insert(id, file);
         }
         self.finish(parent, Some(name), path, node)
+    }
+
+    /// What has a name gives way: if it was copied before, nothing becomes another name of it any more.
+    fn displace(&mut self, parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        if self.linked.is_empty() {
+            return Ok(());
+        }
+        match dest::identity(parent, name) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+            Ok(id) => {
+                if let Some(file) = self.linked.remove(&id) {
+                    self.links.remove(&file);
+                }
+                Ok(())
+            }
+        }
     }
 
     fn data(&mut self, parent: BorrowedFd<'_>, path: &[u8], name: &[u8], node: &Node) -> io::Result<()> {

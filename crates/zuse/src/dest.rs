@@ -125,6 +125,16 @@ pub fn make_link(root: BorrowedFd<'_>, first: &[u8], parent: BorrowedFd<'_>, nam
     Ok(fs::linkat(root, OsStr::from_bytes(first), parent, OsStr::from_bytes(name), AtFlags::empty())?)
 }
 
+/// What an entry of a directory is: device and inode.
+///
+/// # Errors
+/// What the host says.
+pub fn identity(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<(u64, u64)> {
+    check_name(name)?;
+    let stat = fs::statat(parent, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
 fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     match fs::unlinkat(parent, OsStr::from_bytes(name), AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::{self, Read};
 
-use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Vfs, Zfs};
+use zpl::live::{Cred, NewFile, Refusal, RenameMode, SetAttr, Vfs, Zfs};
 use zpl::{Attrs, DirEntry, FileSystem, Follow, Kind};
 
 use crate::Error;
@@ -12,6 +12,8 @@ use crate::importer::split;
 const EEXIST: i32 = 17;
 /// Bytes that are written at a time.
 const PIECE: usize = 4 << 20;
+/// Links that are followed one after another (Linux: `MAXSYMLINKS`).
+const LINKS_MAX: u32 = 40;
 
 /// A file system that is open for writing. Paths are relative to its root; symbolic links in a path are followed, except the last name's.
 /// Changes are seen at once, and are on disk a few seconds later, or after [`Files::fsync`], [`Files::sync`] or [`crate::Pool::sync`]. Cheap to
@@ -157,9 +159,12 @@ impl Files {
     /// Makes a file of any kind; gives its object number.
     ///
     /// # Errors
-    /// EEXIST; ENOENT if its directory is not there.
+    /// EEXIST; ENOENT if its directory is not there; EISDIR or ENOTDIR if the path ends in a slash and what is made is no directory.
     pub fn make(&self, path: &[u8], new: &NewFile<'_>) -> Result<u64, Error> {
         let (dir, name) = self.place(path)?;
+        if new.kind != Kind::Directory {
+            self.check_slash(path, dir, &name)?;
+        }
         let made = self.zfs.create(&self.cred, dir, &name, new);
         Ok(made.map_err(Error::at(path))?.0)
     }
@@ -169,6 +174,11 @@ impl Files {
     /// # Errors
     /// As [`Files::make`].
     pub fn create_dir(&self, path: &[u8], mode: u32) -> Result<u64, Error> {
+        let dots = matches!(split(path.strip_suffix(b"/").unwrap_or(path)).1, b"" | b"." | b"..");
+        if dots {
+            let id = self.directory(path)?;
+            return Err(Error::at(path)(Refusal::Exists.of(id)));
+        }
         self.make(path, &NewFile::new(Kind::Directory, mode))
     }
 
@@ -181,6 +191,7 @@ impl Files {
         let mut id = self.fs().root();
         for part in ends.filter_map(|end| path.get(..end)).filter(|part| !part.is_empty() && !part.ends_with(b"/")) {
             id = match self.create_dir(part, mode) {
+                // `.` and `..` too
                 Err(e) if e.errno() == EEXIST => self.directory(part)?,
                 made => made?,
             };
@@ -203,6 +214,7 @@ impl Files {
     pub fn hard_link(&self, path: &[u8], new: &[u8]) -> Result<(), Error> {
         let (id, _) = self.stat(path)?;
         let (dir, name) = self.place(new)?;
+        self.check_slash(new, dir, &name)?;
         self.zfs.link(&self.cred, id, dir, &name).map_err(Error::at(new))?;
         Ok(())
     }
@@ -210,10 +222,17 @@ impl Files {
     /// Renames a file; what has the new name goes.
     ///
     /// # Errors
-    /// ENOENT; ENOTEMPTY, EISDIR, ENOTDIR by what is in the way; EINVAL for a directory into itself.
+    /// ENOENT; ENOTEMPTY, EISDIR, ENOTDIR by what is in the way; ENOTDIR if a path ends in a slash and what is renamed is no directory;
+    /// EINVAL for a directory into itself.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Error> {
         let (dir, name) = self.place(from)?;
         let (to_dir, to_name) = self.place(to)?;
+        if let Some(path) = [from, to].into_iter().find(|path| path.ends_with(b"/")) {
+            let (_, attrs) = self.zfs.lookup(&self.cred, dir, &name).map_err(Error::at(from))?;
+            if attrs.kind() != Kind::Directory {
+                return Err(Error::at(path)(zpl::Error::NotDirectory { name: path.to_vec() }));
+            }
+        }
         let renamed = Vfs::rename(&self.zfs, &self.cred, dir, &name, to_dir, &to_name, RenameMode::Replace);
         renamed.map_err(Error::at(from))
     }
@@ -309,13 +328,51 @@ impl Files {
         }
     }
 
+    /// Where the links end that begin with `name` in the directory `dir`, its last name followed too: a directory and a name, that of a file
+    /// or of nothing.
+    ///
+    /// # Errors
+    /// ELOOP; ENOENT, ENOTDIR on the way.
+    pub fn end_of_links(&self, dir: u64, name: &[u8]) -> Result<(u64, Vec<u8>), Error> {
+        let (mut dir, mut name) = (dir, name.to_vec());
+        for _ in 0..LINKS_MAX {
+            let at = |e| Error::at(&name)(e);
+            let Some(entry) = self.fs().lookup(dir, &name).map_err(at)? else { return Ok((dir, name)) };
+            let node = self.fs().node(entry.object).map_err(Error::at(&name))?;
+            if node.kind() != Kind::Symlink {
+                return Ok((dir, name));
+            }
+            let target = node.target().map_err(Error::at(&name))?;
+            let (parent, last) = split(target.strip_suffix(b"/").unwrap_or(&target));
+            let start = if target.starts_with(b"/") { self.fs().root() } else { dir };
+            let parent = self.fs().resolve_from(start, parent, Follow::Always).map_err(Error::at(&name))?;
+            if last.is_empty() || last == b"." || last == b".." {
+                return Err(Error::at(&name)(zpl::Error::IsDirectory { object: parent.id() }));
+            }
+            (dir, name) = (parent.id(), last.to_vec());
+        }
+        Err(Error::at(&name)(zpl::Error::Loop { name: name.clone() }))
+    }
+
+    /// What is no directory gets no name that ends in a slash.
+    fn check_slash(&self, path: &[u8], dir: u64, name: &[u8]) -> Result<(), Error> {
+        if !path.ends_with(b"/") {
+            return Ok(());
+        }
+        let there = self.zfs.lookup(&self.cred, dir, name).ok();
+        Err(Error::at(path)(match there {
+            Some((_, attrs)) if attrs.kind() != Kind::Directory => zpl::Error::NotDirectory { name: path.to_vec() },
+            _ => zpl::Error::IsDirectory { object: dir },
+        }))
+    }
+
     /// The directory in which a path's last name is, and that name.
     fn place(&self, path: &[u8]) -> Result<(u64, Vec<u8>), Error> {
         let trimmed = path.strip_suffix(b"/").unwrap_or(path);
         let (parent, name) = split(trimmed);
         if name.is_empty() || name == b"." || name == b".." {
-            let invalid = io::Error::from(io::ErrorKind::InvalidInput);
-            return Err(Error::host(String::from_utf8_lossy(path).into_owned())(invalid));
+            let refusal = Refusal::Invalid("it is no name of its own");
+            return Err(Error::at(path)(refusal.of(self.fs().root())));
         }
         Ok((self.directory(parent)?, name.to_vec()))
     }

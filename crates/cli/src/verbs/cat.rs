@@ -28,6 +28,9 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
         }
     }
     out.flush()?;
+    if status != 0 {
+        session.tell_changes();
+    }
     Ok(status)
 }
 

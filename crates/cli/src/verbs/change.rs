@@ -9,7 +9,7 @@ use zuse::{Error, Files, Importer, Target};
 
 use super::Session;
 use super::progress::Narrator;
-use super::session::{Found, base_name, file_target};
+use super::session::{Found, base_name, file_target, strerror};
 use super::volume;
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -24,13 +24,6 @@ fn told(target: &Target, e: &Error) -> Failure {
     }
 }
 
-fn strerror(e: &zpl::Error) -> String {
-    match e {
-        zpl::Error::Dmu(_) | zpl::Error::Pool(_) => e.to_string(),
-        e => crate::error::cause(&io::Error::from_raw_os_error(e.errno())),
-    }
-}
-
 /// Does something for each operand, and tells of each that fails.
 fn each(
     verb: &str,
@@ -39,7 +32,7 @@ fn each(
     work: impl Fn(&Files, &Target) -> Result<(), Error>,
 ) -> Outcome {
     if operands.is_empty() {
-        return Err(usage("missing target argument"));
+        return if verb == "rm" && parsed.has('f') { Ok(0) } else { Err(usage("missing target argument")) };
     }
     let targets = operands.iter().map(|o| file_target(o)).collect::<Result<Vec<_>, _>>()?;
     Session::run(parsed, |session| {
@@ -149,6 +142,9 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
     let Found::File(node) = session.find(source)? else {
         return Err(failed(format!("{source}: not a file")));
     };
+    if to.path().ends_with(b"/") && node.kind() != Kind::Directory {
+        return Err(failed(format!("{to}: Not a directory")));
+    }
     if let Some(why) = in_the_way(&node, into, to) {
         return Err(failed(format!("{to}: {why}")));
     }
@@ -185,13 +181,35 @@ fn in_the_way(node: &Node, into: &Files, to: &Target) -> Option<&'static str> {
 pub(super) fn ln(parsed: &Parsed) -> Outcome {
     let [from, new] = parsed.operands.as_slice() else { return Err(usage("a file and a name are expected")) };
     let link = file_target(new)?;
+    let new = std::slice::from_ref(new);
     if parsed.has('s') {
         let text = from.as_bytes();
-        return each("ln", parsed, std::slice::from_ref(new), |files, link| files.symlink(text, link.path()).map(drop));
+        return each("ln", parsed, new, |files, link| {
+            let path = into_directory(files, link.path(), last_of(text));
+            files.symlink(text, &path).map(drop)
+        });
     }
     let first = file_target(from)?;
     if first.dataset != link.dataset {
         return Err(failed(format!("{link}: a link cannot lead to another dataset")));
     }
-    each("ln", parsed, std::slice::from_ref(new), |files, link| files.hard_link(first.path(), link.path()))
+    each("ln", parsed, new, |files, link| {
+        let path = into_directory(files, link.path(), last_of(first.path()));
+        files.hard_link(first.path(), &path)
+    })
+}
+
+/// The last name of a path.
+fn last_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|b| *b == b'/').find(|part| !part.is_empty()).unwrap_or(b"")
+}
+
+/// `path`, or `name` in it if it is a directory.
+fn into_directory(files: &Files, path: &[u8], name: &[u8]) -> Vec<u8> {
+    let base = path.strip_suffix(b"/").unwrap_or(path);
+    match files.directory(path) {
+        Ok(_) if base.is_empty() => name.to_vec(),
+        Ok(_) => [base, b"/", name].concat(),
+        Err(_) => path.to_vec(),
+    }
 }

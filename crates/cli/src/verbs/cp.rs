@@ -1,6 +1,5 @@
 //! `zuse cp` out of a pool, to the host.
 
-use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +11,7 @@ use super::progress::Narrator;
 use super::session::{Found, base_name, is_dir, is_target};
 use super::{DATASETS, Session};
 use crate::args::Parsed;
-use crate::error::{Failure, Outcome, failed, usage};
+use crate::error::{Failure, Outcome, cause, failed, usage};
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut session = Session::new(parsed)?;
@@ -42,11 +41,9 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     }
     let mut narrator = Narrator::new(total, parsed.has('q'));
     let mut copier = Copier::new(&mut narrator);
-    let mut links = LinkScope::default();
+    let mut origins = Origins::default();
     for job in jobs {
-        if links.is_new(Some(&job.source.dataset), job.to != dest && !parsed.has(DATASETS), &job.to) {
-            copier.forget_links();
-        }
+        copier.come_from(origins.number(Some(&job.source.dataset)));
         match copy(&mut session, &job, recursive, &mut copier) {
             Ok(()) => {}
             Err(Failure::Failed(message)) => {
@@ -63,29 +60,25 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     }
     if done.damaged > 0 {
         eprintln!("zuse cp: {} file(s) are incomplete or missing", done.damaged);
+        session.tell_changes();
         status = 1;
     }
     Ok(status)
 }
 
-/// Among which operands files may be links of each other: those of one file system that go to names of their own in one directory.
+/// Where operands come from, by number: files of one origin may be names of each other.
 #[derive(Default)]
-pub(super) struct LinkScope {
-    from: Option<Option<String>>,
-    taken: HashSet<PathBuf>,
-}
+pub(super) struct Origins(Vec<Option<String>>);
 
-impl LinkScope {
-    /// Whether no file of the next operand is one that came before. `from` is its dataset, `None` the host; `alone` whether it has `to` to itself.
-    pub(super) fn is_new(&mut self, from: Option<&str>, alone: bool, to: &Path) -> bool {
-        let other = self.from.as_ref().is_none_or(|last| last.as_deref() != from) || !alone || self.taken.contains(to);
-        if other {
-            self.taken.clear();
-        }
-        // whatever comes after one that is spread over the directory may replace its files
-        self.from = alone.then(|| from.map(str::to_owned));
-        self.taken.insert(to.to_owned());
-        other
+impl Origins {
+    /// The number of a dataset, or of the host, which is `None`.
+    pub(super) fn number(&mut self, origin: Option<&str>) -> u32 {
+        let known = self.0.iter().position(|known| known.as_deref() == origin);
+        let place = known.unwrap_or_else(|| {
+            self.0.push(origin.map(str::to_owned));
+            self.0.len() - 1
+        });
+        u32::try_from(place).unwrap_or(u32::MAX)
     }
 }
 
@@ -140,10 +133,16 @@ fn datasets(session: &mut Session, source: &Target, dest: &Path) -> Result<Vec<J
 }
 
 fn copy(session: &mut Session, job: &Job, recursive: bool, copier: &mut Copier<'_>) -> Result<(), Failure> {
-    let cannot = |e: std::io::Error| failed(format!("{}: {e}", job.to.display()));
+    let cannot = |e: std::io::Error| failed(format!("{}: {}", job.to.display(), cause(&e)));
     let found = session.find(&job.source)?;
-    let is_tree = matches!(&found, Found::File(node) if node.kind() == FileKind::Directory);
-    let to = if is_tree { job.to.clone() } else { settle(&job.to)? };
+    let kind = match &found {
+        Found::File(node) => node.kind(),
+        _ => FileKind::File,
+    };
+    if kind != FileKind::Directory && job.to.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(failed(format!("{}: not a directory", job.to.display())));
+    }
+    let to = if kind == FileKind::File { settle(&job.to)? } else { job.to.clone() };
     let (parent, name) = split(&to)?;
     if !is_dir(&parent) {
         return Err(failed(format!("{}: no such directory", parent.display())));

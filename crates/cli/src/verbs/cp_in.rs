@@ -7,13 +7,14 @@ use std::path::Path;
 use zpl::{Kind, Node};
 use zuse::{Imported, Importer, Target};
 
-use super::cp::LinkScope;
+use super::cp::Origins;
 use super::progress::Narrator;
+use super::session::strerror;
 use super::session::{Found, base_name, file_target, is_target};
 use super::volume;
 use super::{DATASETS, Session};
 use crate::args::Parsed;
-use crate::error::{Failure, Outcome, failed, usage};
+use crate::error::{Failure, Outcome, cause, failed, usage};
 
 /// Where a file comes from.
 enum Source<'a> {
@@ -47,6 +48,14 @@ impl Source<'_> {
         match self {
             Source::Host(path) => std::fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) || self.name().is_none(),
             Source::Pool(_, node) => node.kind() == Kind::Directory,
+        }
+    }
+
+    /// Whether it is a file with contents.
+    fn is_data(&self) -> bool {
+        match self {
+            Source::Host(path) => std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file()),
+            Source::Pool(_, node) => node.kind() == Kind::File,
         }
     }
 
@@ -88,21 +97,29 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
         let (found, mut status, total) = find(session, sources, &dest, recursive)?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
         let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut narrator);
-        let mut links = LinkScope::default();
+        let mut origins = Origins::default();
         for source in found {
-            let own = source.name();
-            let (dir, name) = place(&files, &dest, own.clone().filter(|_| into_dir))?;
+            let (dir, name) = place(&files, &dest, source.name().filter(|_| into_dir))?;
             let shown = source.shown();
+            if !into_dir && !source.is_dir() && dest.path().ends_with(b"/") {
+                return Err(failed(format!("{dest}: not a directory")));
+            }
+            // what a link leads to is replaced, and the link stays
+            let end = if source.is_data() { files.end_of_links(dir, &name).map(Some) } else { Ok(None) };
+            let (dir, name) = match end {
+                Ok(end) => end.unwrap_or((dir, name)),
+                Err(e) => {
+                    eprintln!("zuse cp: {dest}: {}", why(&e));
+                    status = 1;
+                    continue;
+                }
+            };
             if source.is_at(&files, &dest, dir, &name) {
                 eprintln!("zuse cp: {shown} and the destination are the same file");
                 status = 1;
                 continue;
             }
-            let to = Path::new(OsStr::from_bytes(&name));
-            if links.is_new(source.dataset(), into_dir && own.is_some(), to) {
-                importer.forget_links();
-            }
-            let ready = importer.go_to(dir);
+            let ready = importer.go_to(dir).and_then(|()| importer.come_from(origins.number(source.dataset())));
             let copied = match source {
                 _ if ready.is_err() => ready,
                 Source::Host(path) => importer.host(path, &name),
@@ -115,7 +132,7 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
             // what came before a failure is there
             let finished = importer.finish();
             if let Err(e) = copied.and(finished.map(drop)) {
-                eprintln!("zuse cp: {shown}: {e}");
+                eprintln!("zuse cp: {shown}: {}", why(&e));
                 status = 1;
             }
         }
@@ -123,6 +140,14 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
         narrator.finish();
         Ok(summary("cp", parsed, &done).max(status))
     })
+}
+
+/// What is wrong with an operand, which is named already.
+pub(super) fn why(e: &zuse::Error) -> String {
+    match e {
+        zuse::Error::Host { source, .. } => cause(source),
+        other => other.to_string(),
+    }
 }
 
 /// Whether blocks can be shared: within a pool, with a file system that is open for changes too.
@@ -189,7 +214,12 @@ fn find<'a>(
 /// The directory that something goes into, and its name there: `name` in the destination, or else what the destination says. An empty name is
 /// the directory itself.
 pub(super) fn place(files: &zuse::Files, dest: &Target, name: Option<Vec<u8>>) -> Result<(u64, Vec<u8>), Failure> {
-    let cannot = |e: zuse::Error| failed(format!("{}:/{e}", dest.dataset));
+    let cannot = |e: zuse::Error| match e {
+        zuse::Error::At { path, source } => {
+            failed(format!("{}:/{}: {}", dest.dataset, String::from_utf8_lossy(&path), strerror(&source)))
+        }
+        e => failed(format!("{dest}: {e}")),
+    };
     let path = dest.path();
     let path = path.strip_suffix(b"/").unwrap_or(path);
     if name.is_some() || files.directory(path).is_ok() {

@@ -131,7 +131,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "ln",
         usage: "ln POOL[/FS]:/FILE POOL[/FS]:/NAME | ln -s TEXT POOL[/FS]:/NAME",
-        about: "give a file one more name; with -s make a symbolic link",
+        about: "give a file one more name, or its own in a directory; with -s make a symbolic link",
         options: "s",
         longs: &[("symbolic", 's')],
         run: change::ln,
@@ -173,6 +173,10 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> Option<u8> {
     let longs: Vec<Long> = COMMON_LONGS.iter().chain(verb.longs).copied().collect();
     let outcome = args::parse(&spec, &longs, args).map_err(Failure::from).and_then(|parsed| (verb.run)(&parsed));
     Some(outcome.unwrap_or_else(|failure| {
+        let failure = match failure {
+            Failure::Failed(why) if !why.is_empty() => Failure::Failed(format!("zuse {name}: {why}")),
+            other => other,
+        };
         let status = report(&failure);
         if matches!(failure, Failure::Usage(_)) {
             eprint!("{}", usage_of(verb));

@@ -58,15 +58,20 @@ impl Report for Narrator {
     fn lost(&mut self, path: &[u8], what: &str) {
         self.lost += 1;
         let shown = if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) };
-        self.bar.suspend(|| eprintln!("lost: {shown}: {what}"));
+        self.bar.suspend(|| eprintln!("lost: {shown}: {}", words(what)));
     }
 
     fn failed(&mut self, path: &[u8], what: &str) {
         let shown = if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) };
-        self.bar.suspend(|| eprintln!("not copied: {shown}: {what}"));
+        self.bar.suspend(|| eprintln!("not copied: {shown}: {}", words(what)));
     }
 
     fn not_kept(&mut self, _path: &[u8], what: &str) {
-        *self.not_kept.entry(what.to_owned()).or_default() += 1;
+        *self.not_kept.entry(words(what).to_owned()).or_default() += 1;
     }
+}
+
+/// What the system says without Rust's number behind it.
+fn words(what: &str) -> &str {
+    what.split(" (os error").next().unwrap_or(what)
 }

@@ -16,6 +16,8 @@ use crate::error::{Failure, failed, usage};
 use crate::verbs::{CHECKPOINT, WITH_LOG};
 use crate::{keys, pools, writable};
 
+const EIO: i32 = 5;
+
 /// The pools that a command opened.
 #[derive(Default)]
 pub(crate) struct Session {
@@ -169,6 +171,14 @@ impl Session {
         Ok(Some(Volume::open(&spa, dataset.name()).map_err(|e| cannot(&e))?))
     }
 
+    /// Where something could not be read, says which pools another command has changed since they were opened.
+    pub(super) fn tell_changes(&self) {
+        let read = self.open.iter().filter(|(name, _)| !self.writing.iter().any(|(written, _)| written == name));
+        for (name, _) in read.filter(|(_, pool)| self.devices.is_empty() && !self.with_log && pools::is_changed(pool)) {
+            eprintln!("'{name}' was changed meanwhile: what is read of a file system is not held as a snapshot is");
+        }
+    }
+
     /// Writes what was changed, and closes the pools.
     fn close(mut self) -> Result<(), Failure> {
         self.file_systems.clear();
@@ -287,7 +297,11 @@ impl Session {
         let pool = self.pool(target.pool())?;
         // with -d a pool may be named by its guid, or its name may differ from what was asked for
         let name = format!("{}{}", pool.name(), target.dataset.get(target.pool().len()..).unwrap_or(""));
-        let dataset = pool.dataset(&name).map_err(|e| failed(format!("cannot open '{}': {e}", target.dataset)))?;
+        let dataset = pool.dataset(&name).map_err(|e| {
+            let why = e.to_string();
+            let why = why.strip_prefix(&format!("cannot open '{name}': ")).unwrap_or(&why);
+            failed(format!("cannot open '{}': {why}", target.dataset))
+        })?;
         self.provide_key(&pool, &dataset)?;
         Ok(dataset)
     }
@@ -304,7 +318,7 @@ impl Session {
     pub(crate) fn find(&mut self, target: &Target) -> Result<Found, Failure> {
         let dataset = self.dataset(target)?;
         self.check_key(target, &dataset)?;
-        let cannot = |e: zpl::Error| failed(format!("{target}: {e}"));
+        let cannot = |e: zpl::Error| failed(format!("{target}: {}", strerror(&e)));
         if dataset.head_kind().map_err(|e| failed(format!("{target}: {e}")))? == Kind::Volume {
             if !target.path().is_empty() {
                 return Err(failed(format!("{target}: '{}' is a volume, and has no files", target.dataset)));
@@ -316,6 +330,15 @@ impl Session {
             zpl::Found::Node(node) => Ok(Found::File(node)),
             zpl::Found::Control(control) => Ok(Found::Control(control)),
         }
+    }
+}
+
+/// What the system calls an error of a file; the path stands in front of it.
+pub(super) fn strerror(e: &zpl::Error) -> String {
+    match e {
+        zpl::Error::Dmu(_) | zpl::Error::Pool(_) | zpl::Error::Log(_) => e.to_string(),
+        e if e.errno() == EIO => e.to_string(),
+        e => crate::error::cause(&std::io::Error::from_raw_os_error(e.errno())),
     }
 }
 

@@ -65,6 +65,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     narrator.finish();
     if damaged > 0 {
         eprintln!("zuse tar: {damaged} file(s) are incomplete or missing");
+        session.tell_changes();
         status = 1;
     }
     Ok(status)

@@ -55,6 +55,26 @@ enum Waiting {
 }
 
 /// Puts files below a directory of a file system.
+///
+/// ```
+/// # fn main() -> Result<(), zuse::Error> {
+/// # let pool = zuse::Pool::in_memory("tank", 128 << 20)?;
+/// use zuse::dest::Meta;
+/// use zuse::zpl::Kind;
+/// use zuse::{Importer, Item, Silent};
+///
+/// let files = pool.files("tank")?;
+/// let mut report = Silent;
+/// let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
+/// let meta = Meta { mode: 0o640, uid: 1000, mtime: (1, 5), ..Meta::default() };
+/// importer.put(b"dir/file", Item { size: 4, ..Item::new(Kind::File, meta) }, b"data".to_vec())?;
+/// assert_eq!(importer.finish()?.failed, 0);
+/// assert_eq!(files.read(b"dir/file")?, b"data");
+/// assert_eq!(files.stat(b"dir/file")?.1.uid(), 1000);
+/// # drop(files);
+/// # pool.export()
+/// # }
+/// ```
 pub struct Importer<'a> {
     zfs: Zfs,
     root: u64,
@@ -64,7 +84,15 @@ pub struct Importer<'a> {
     dirs: HashMap<Vec<u8>, u64>,
     /// What directories get when all is in them, by path.
     unfinished: HashMap<Vec<u8>, Meta>,
-    links: HashMap<LinkId, u64>,
+    /// Where the files come from: those of different origins are never one.
+    origin: u32,
+    /// What files with several names became, and the other way round.
+    links: HashMap<(u32, LinkId), u64>,
+    linked: HashMap<u64, (u32, LinkId)>,
+    /// A directory takes the place of another file.
+    displaces: bool,
+    /// A directory that could not be made: what is in it is passed over.
+    refused: Option<Vec<u8>>,
     /// The file system, in the same pool, with whose files blocks are shared.
     shared: Option<Zfs>,
     queue: Vec<(Vec<u8>, Waiting)>,
@@ -100,7 +128,11 @@ impl<'a> Importer<'a> {
             report,
             dirs: HashMap::from([(Vec::new(), root)]),
             unfinished: HashMap::new(),
+            origin: 0,
             links: HashMap::new(),
+            linked: HashMap::new(),
+            displaces: false,
+            refused: None,
             shared: None,
             queue: Vec::new(),
             queued_bytes: 0,
@@ -109,7 +141,7 @@ impl<'a> Importer<'a> {
     }
 
     /// From now on puts files below directory `root`; what was put so far is finished. Files that come again under another name become hard
-    /// links of what they became before.
+    /// links of what they became before, if that is there still.
     ///
     /// # Errors
     /// As [`Importer::put`].
@@ -117,12 +149,18 @@ impl<'a> Importer<'a> {
         self.finish()?;
         self.root = root;
         self.dirs = HashMap::from([(Vec::new(), root)]);
+        self.refused = None;
         Ok(())
     }
 
-    /// What comes from now on are other files than those that came so far: it comes from elsewhere, or may replace some of them.
-    pub fn forget_links(&mut self) {
-        self.links.clear();
+    /// From now on files come from `origin`, a number for each file system and one for the host: only files of one origin are names of each other.
+    ///
+    /// # Errors
+    /// As [`Importer::put`].
+    pub fn come_from(&mut self, origin: u32) -> Result<(), Error> {
+        self.flush()?;
+        self.origin = origin;
+        Ok(())
     }
 
     /// Puts a file with all its data; a directory or other file without data has none.
@@ -280,11 +318,21 @@ impl<'a> Importer<'a> {
         match done {
             Ok(done) => Ok(Some(done)),
             Err(e) if ends_all(&e) => Err(Error::at(path)(e)),
+            Err(zpl::Error::IsDirectory { .. }) => {
+                self.failed(path, "a directory has this name");
+                Ok(None)
+            }
             Err(e) => {
                 self.failed(path, &e.to_string());
                 Ok(None)
             }
         }
+    }
+
+    /// Whether something is in a directory that was refused.
+    fn is_passed_over(&self, path: &[u8]) -> bool {
+        let below = |top: &Vec<u8>| path.strip_prefix(top.as_slice()).is_some_and(|rest| rest.starts_with(b"/"));
+        self.refused.as_ref().is_some_and(below)
     }
 
     /// Makes a file without its data and attributes. `None` if it is there under another name and now has this one too.
@@ -297,7 +345,11 @@ impl<'a> Importer<'a> {
                 Err(zpl::Error::NotDirectory { name: b"/".to_vec() })
             };
         }
-        if let Some(id) = item.link.and_then(|link| self.links.get(&link)).copied() {
+        if self.is_passed_over(path) {
+            return Ok(None);
+        }
+        let link = item.link.map(|link| (self.origin, link));
+        if let Some(id) = link.and_then(|link| self.links.get(&link)).copied() {
             self.link_to(path, id)?;
             return Ok(None);
         }
@@ -319,8 +371,9 @@ impl<'a> Importer<'a> {
                 (id, true, is == (told.uid, told.gid, told.mode & 0o7777))
             }
         };
-        if let Some(link) = item.link {
+        if let Some(link) = link {
             self.links.insert(link, id);
+            self.linked.insert(id, link);
         }
         if item.kind == Kind::Directory {
             self.dirs.insert(path.to_vec(), id);
@@ -352,7 +405,11 @@ impl<'a> Importer<'a> {
                 if attrs.kind() == Kind::Directory {
                     return Ok((id, false));
                 }
-                self.zfs.unlink(&self.cred, dir, name)?;
+                if !self.displaces {
+                    self.refused = Some(path.to_vec());
+                    return Err(zpl::Error::NotDirectory { name: name.to_vec() });
+                }
+                self.displace(dir, name, id, attrs.links)?;
                 Ok((self.zfs.create(&self.cred, dir, name, new)?.0, true))
             }
             Err(e) => Err(e),
@@ -372,11 +429,22 @@ impl<'a> Importer<'a> {
                 if attrs.kind() == Kind::Directory {
                     return Err(zpl::Error::IsDirectory { object: id });
                 }
-                self.zfs.unlink(&self.cred, dir, name)?;
+                self.displace(dir, name, id, attrs.links)?;
                 give(&self.zfs, &self.cred, dir, name)
             }
             done => done,
         }
+    }
+
+    /// Takes a name from what has it; what has no other one is nobody's link any more.
+    fn displace(&mut self, dir: u64, name: &[u8], id: u64, links: u64) -> Result<(), zpl::Error> {
+        self.zfs.unlink(&self.cred, dir, name)?;
+        if links <= 1
+            && let Some(link) = self.linked.remove(&id)
+        {
+            self.links.remove(&link);
+        }
+        Ok(())
     }
 
     /// The directory of a path, made if it is not there, and the last name.

@@ -84,7 +84,9 @@ impl Importer<'_> {
     /// What the input says; as [`Importer::put`].
     pub fn tar(&mut self, input: impl Read, to: &[u8]) -> Result<(), Error> {
         let mut buf = vec![0; PIECE];
-        read_tar(input, &mut |path, entered, data| {
+        // as others take archives
+        self.displaces = true;
+        let read = read_tar(input, &mut |path, entered, data| {
             let path = join(to, path);
             match entered {
                 Entered::Item(item) => self.tar_file(&path, *item, data, &mut buf),
@@ -94,7 +96,11 @@ impl Importer<'_> {
                     Ok(())
                 }
             }
-        })
+        });
+        // what waits is from the archive still
+        let flushed = self.flush();
+        self.displaces = false;
+        read.and(flushed)
     }
 
     fn tar_file(&mut self, path: &[u8], item: Item, data: &mut TarData<'_>, buf: &mut [u8]) -> Result<(), Error> {
@@ -162,8 +168,9 @@ impl Importer<'_> {
             let copied = self.zfs.copy_range_from(&self.cred, &live, (node.id(), 0), (to.id, 0), size);
             if let Some(bytes) = self.tolerate(path, copied)? {
                 to.end = bytes;
-                self.done.bytes += bytes;
-                self.report.bytes(bytes);
+                let data = data_bytes(node, bytes);
+                self.done.bytes += data;
+                self.report.bytes(data);
             }
             // what was not copied is not filled up with zeros
             to.item.size = to.end;
@@ -188,6 +195,18 @@ impl Importer<'_> {
         }
         self.end(to)
     }
+}
+
+/// How much of the first `size` bytes of a file is no hole.
+fn data_bytes(node: &Node, size: u64) -> u64 {
+    let (mut at, mut data) = (0, 0);
+    while at < size {
+        let Ok(Some(start)) = node.next_data(at) else { break };
+        let end = node.next_hole(start).unwrap_or(size).min(size);
+        data += end.saturating_sub(start);
+        at = end.max(start + 1);
+    }
+    data
 }
 
 /// Whether a file has a hole before its end.

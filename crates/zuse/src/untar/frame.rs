@@ -9,6 +9,8 @@ use zpl::PosixAcl;
 
 /// A map of a sparse file longer than this is nonsense.
 const SEGMENTS_MAX: usize = 1 << 20;
+/// So are more records that hold for all entries.
+const GLOBAL_MAX: usize = 1024;
 /// So is a header with more to say.
 const EXTENSION_MAX: u64 = 64 << 20;
 const BLOCK: usize = 512;
@@ -30,9 +32,9 @@ pub(super) struct Entry {
     map: Vec<(u64, u64)>,
 }
 
-/// The next entry that is a file; `None` at the end.
-pub(super) fn next_entry(input: &mut impl Read) -> io::Result<Option<Entry>> {
-    let (mut records, mut long_path, mut long_link) = (Records(Vec::new()), None, None);
+/// The next entry that is a file; `None` at the end. `global` is what holds for all entries from where it stands.
+pub(super) fn next_entry(input: &mut impl Read, global: &mut Records) -> io::Result<Option<Entry>> {
+    let (mut records, mut long_path, mut long_link) = (Records::default(), None, None);
     loop {
         let mut header = Header::new_old();
         if !read_block(input, header.as_mut_bytes())? || header.as_bytes().iter().all(|b| *b == 0) {
@@ -49,12 +51,12 @@ pub(super) fn next_entry(input: &mut impl Read) -> io::Result<Option<Entry>> {
         }
         match header.entry_type() {
             EntryType::XHeader => records = Records::parse(&extension(input, &header)?)?,
-            EntryType::XGlobalHeader => drop(extension(input, &header)?),
+            EntryType::XGlobalHeader => global.add(Records::parse(&extension(input, &header)?)?)?,
             EntryType::GNULongName => long_path = Some(until_nul(extension(input, &header)?)),
             EntryType::GNULongLink => long_link = Some(until_nul(extension(input, &header)?)),
             _ => {
                 let map = gnu_map(input, &header)?;
-                return Ok(Some(Entry { header, records, long_path, long_link, map }));
+                return Ok(Some(Entry { header, records: records.over(global), long_path, long_link, map }));
             }
         }
     }
@@ -184,6 +186,7 @@ impl Entry {
 }
 
 /// The records of a PAX header.
+#[derive(Default)]
 pub(super) struct Records(pub(super) Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Records {
@@ -202,6 +205,27 @@ impl Records {
             data = rest;
         }
         Ok(Records(all))
+    }
+
+    /// Takes in what a later header for all entries says.
+    fn add(&mut self, later: Records) -> io::Result<()> {
+        for (name, value) in later.0 {
+            self.0.retain(|(known, _)| *known != name);
+            self.0.push((name, value));
+        }
+        match self.0.len() {
+            0..=GLOBAL_MAX => Ok(()),
+            _ => Err(malformed("global header")),
+        }
+    }
+
+    /// These records, and where they say nothing, what holds for all entries; an empty value there is none.
+    fn over(self, global: &Records) -> Records {
+        let told = |name: &[u8]| self.0.iter().any(|(known, _)| known == name);
+        let all = global.0.iter().filter(|(name, value)| !value.is_empty() && !told(name));
+        let mut over: Vec<_> = all.cloned().collect();
+        over.extend(self.0);
+        Records(over)
     }
 
     /// The value of the last record of that name.

@@ -15,7 +15,7 @@ use zpl::Kind;
 
 use crate::dest::Meta;
 use crate::item::Item;
-use frame::{Entry, malformed, next_entry, padding, skip};
+use frame::{Entry, Records, malformed, next_entry, padding, skip};
 
 /// What an entry of an archive is.
 #[derive(Debug)]
@@ -65,7 +65,8 @@ pub type Visit<'v, E> = dyn FnMut(&[u8], Entered, &mut TarData<'_>) -> Result<()
 /// # Errors
 /// What `visit` gives; what the input says, or `InvalidData` if it is no archive.
 pub fn read_tar<E: From<io::Error>>(mut input: impl Read, visit: &mut Visit<'_, E>) -> Result<(), E> {
-    while let Some(entry) = next_entry(&mut input)? {
+    let mut global = Records::default();
+    while let Some(entry) = next_entry(&mut input, &mut global)? {
         // what the visitor leaves is read past
         let stored = entry.stored()?;
         let mut data = (&mut input).take(stored);
@@ -108,17 +109,23 @@ impl Entry {
             _ => return Ok(Entered::Foreign("an entry of a kind that is no file")),
         };
         let id = |name: &str, field: io::Result<u64>| match records.number(name)? {
-            Some(id) => Ok::<u32, io::Error>(id as u32),
-            None => field.map(|id| id as u32),
+            Some(id) => Ok::<u64, io::Error>(id),
+            None => field,
+        };
+        // cut short they would be somebody else's, such as root's
+        let (uid, gid) = (id("uid", header.uid())?, id("gid", header.gid())?);
+        let (Ok(uid), Ok(gid)) = (u32::try_from(uid), u32::try_from(gid)) else {
+            return Ok(Entered::Foreign("its owner has a number that no owner can have"));
         };
         let mtime = match records.time("mtime")? {
             Some(mtime) => mtime,
             None => (header.mtime()?.cast_signed(), 0),
         };
         let meta = Meta {
-            uid: id("uid", header.uid())?,
-            gid: id("gid", header.gid())?,
-            mode: header.mode()? & 0o7777,
+            uid,
+            gid,
+            // where there are links they have all the same
+            mode: if kind == Kind::Symlink { 0o777 } else { header.mode()? & 0o7777 },
             atime: records.time("atime")?.unwrap_or(mtime),
             mtime,
             xattrs: records.xattrs(),
