@@ -47,9 +47,17 @@ pub(crate) fn open(record: &Imported, doing: &str) -> Result<Arc<Spa>, Failure> 
     }
     let candidate = lock(&pools::candidate(record)?).map_err(|e| busy(&record.name, &e))?;
     // a name given for good is on the devices since the import; a temporary one must not get there
-    let open = OpenOptions { name: None, ..pools::options(record) };
-    let options = ImportOptions { open, again: true, ..ImportOptions::default() };
-    Spa::import(&candidate, &options, hooks()).map_err(|e| failed(format!("{doing}: {}", why(&e))))
+    let temporary_name = record.name != record.name_on_disk;
+    let name = temporary_name.then(|| record.name.clone());
+    let open = OpenOptions { name, ..pools::options(record) };
+    let options = ImportOptions { open, temporary_name, again: true, ..ImportOptions::default() };
+    Spa::import(&candidate, &options, hooks()).map_err(|e| match e {
+        pool::Error::Closed => failed(format!(
+            "{doing}: it was exported or destroyed by another system or user ('zpool export {}' forgets it)",
+            record.name
+        )),
+        e => failed(format!("{doing}: {}", why(&e))),
+    })
 }
 
 /// Ends a change: what was done goes into the history, all of it to the devices.

@@ -1,5 +1,11 @@
 //! `zpool checkpoint`: a state to go back to, made or given up.
 
+use std::sync::Arc;
+
+use control::{Control, Failed, Ioc};
+use nvlist::NvList;
+use pool::Spa;
+
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::state::Imported;
@@ -21,7 +27,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 fn make(record: &Imported) -> Result<(), Failure> {
     let doing = format!("cannot checkpoint '{}'", record.name);
     let spa = writable::open(record, &doing)?;
-    spa.checkpoint().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+    ask(&spa, Ioc::PoolCheckpoint).map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?;
     writable::close(&spa, &doing)
 }
 
@@ -29,9 +35,13 @@ fn make(record: &Imported) -> Result<(), Failure> {
 fn discard(record: &Imported) -> Result<(), Failure> {
     let doing = format!("cannot discard checkpoint in '{}'", record.name);
     let spa = writable::open(record, &doing)?;
-    spa.discard_checkpoint().map_err(|e| match e {
-        pool::Error::NoCheckpoint => failed(format!("{doing}: checkpoint does not exist")),
-        other => failed(format!("{doing}: {}", writable::why(&other))),
+    ask(&spa, Ioc::PoolDiscardCheckpoint).map_err(|e| match &*e.error {
+        control::Error::Pool(pool::Error::NoCheckpoint) => failed(format!("{doing}: checkpoint does not exist")),
+        _ => failed(format!("{doing}: {}", writable::why_failed(&e))),
     })?;
     writable::close(&spa, &doing)
+}
+
+fn ask(spa: &Arc<Spa>, ioc: Ioc) -> Result<(), Failed> {
+    Control::new(Arc::clone(spa), writable::caller()).call(ioc, spa.name(), &NvList::new()).map(drop)
 }

@@ -1,6 +1,8 @@
 //! `zpool export`: marks a pool as one that any machine may import, and forgets it. Of a pool that was imported read-only nothing on its devices
 //! changes.
 
+use vdev::import::PoolState;
+
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::state::{self, Imported};
@@ -22,10 +24,15 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
 fn export(record: &Imported, hard: bool) -> Result<(), Failure> {
     let doing = format!("cannot export '{}'", record.name);
-    if !record.readonly && !hard {
+    if !record.readonly && !hard && !is_left(record) {
         let spa = writable::open(record, &doing)?;
         let exported = writable::log(&spa).and_then(|()| spa.export());
         exported.map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
     }
     state::forget(record.guid)
+}
+
+/// Whether another system or user has imported the pool since, and left it: there is nothing to be done then but to forget it.
+fn is_left(record: &Imported) -> bool {
+    pools::candidate(record).is_ok_and(|found| matches!(found.state, PoolState::Exported | PoolState::Destroyed))
 }
