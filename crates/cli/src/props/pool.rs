@@ -23,7 +23,7 @@ const COMMENT_MAX: usize = 32;
 /// The version of pools with features.
 const VERSION_FEATURES: u64 = 5000;
 /// The newest version before them.
-const VERSION_BEFORE: u64 = 28;
+pub(crate) const VERSION_BEFORE: u64 = 28;
 /// Names longer than this do not fit a ZAP (OpenZFS: `ZAP_MAXNAMELEN`).
 const NAME_MAX: usize = 256;
 

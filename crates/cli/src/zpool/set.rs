@@ -42,9 +42,24 @@ fn set(record: &Imported, property: &str, text: &str) -> Result<(), Failure> {
             ("bootfs", Value::String(dataset)) => bootfs(&view, dataset, &doing)?,
             _ => value,
         };
+        if let ("version", Value::Number(version)) = (name.as_str(), &value) {
+            set_version(record, &view, *version, &doing)?;
+        }
         if !pool_props::is_transient(&name) {
             writable::change(record, &doing, |spa| spa.set_prop(&name, value))?;
         }
+    }
+    Ok(())
+}
+
+/// A pool of a version before features gets a later one of those; features come by `zpool upgrade`, or with the first that is enabled (OpenZFS:
+/// `spa_prop_validate`).
+fn set_version(record: &Imported, view: &Pool, version: u64, doing: &str) -> Result<(), Failure> {
+    if version > pool_props::VERSION_BEFORE {
+        return Err(failed(format!("{doing}: Invalid argument")));
+    }
+    if version != view.version() {
+        writable::change(record, doing, |spa| spa.upgrade(version, &[]))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use pool::feature::{FEATURES, Feature, State};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::props::compat::Compat;
-use crate::props::pool::LATER;
+use crate::props::pool::{LATER, VERSION_BEFORE};
 use crate::state::{self, Imported};
 use crate::{pools, writable};
 
@@ -16,7 +16,7 @@ use crate::{pools, writable};
 const VERSION_FEATURES: u64 = 5000;
 
 /// What each version before features brought.
-const VERSIONS: [&str; 28] = [
+const VERSIONS: [&str; VERSION_BEFORE as usize] = [
     "Initial ZFS version",
     "Ditto blocks (replicated metadata)",
     "Hot spares and double parity RAID-Z",
@@ -50,17 +50,11 @@ const VERSIONS: [&str; 28] = [
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
     let (all, show) = (call.args.has('a'), call.args.has('v'));
-    if let Some(version) = call.args.text('V') {
-        if !version.parse::<u64>().is_ok_and(|n| matches!(n, 1..=28 | VERSION_FEATURES)) {
-            return Err(usage(format!("invalid version '{version}'")));
-        }
-        if !all && names.is_empty() {
-            return Err(usage("-V option is incompatible with other arguments"));
-        }
-        if version != "5000" {
-            return Err(failed("pools are upgraded to feature flags only, in this version of Zuse"));
-        }
+    let said = call.args.text('V').map(|version| parse_version(&version)).transpose()?;
+    if said.is_some() && !all && names.is_empty() {
+        return Err(usage("-V option is incompatible with other arguments"));
     }
+    let version = said.unwrap_or(VERSION_FEATURES);
     if show && (all || !names.is_empty()) {
         return Err(usage("-v option is incompatible with other arguments"));
     }
@@ -73,12 +67,17 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         return Ok(0);
     }
     if all {
-        return upgrade_all();
+        return upgrade_all(version);
     }
     if names.is_empty() {
         return list();
     }
-    Ok(pools::for_each_record(&names, |record| upgrade(record, true).map(drop))?.0)
+    Ok(pools::for_each_record(&names, |record| upgrade_one(record, version))?.0)
+}
+
+fn parse_version(text: &str) -> Result<u64, Failure> {
+    let version = text.parse::<u64>().ok().filter(|n| matches!(*n, 1..=VERSION_BEFORE | VERSION_FEATURES));
+    version.ok_or_else(|| usage(format!("invalid version '{text}'")))
 }
 
 fn versions() -> String {
@@ -109,23 +108,41 @@ fn missing(pool: &Pool) -> Result<Vec<&'static str>, Failure> {
     Ok(disabled(pool).filter(|def| !def.not_by_upgrade() && compat.allows(def)).map(|def| def.name).collect())
 }
 
-/// Enables what can be; whether that was anything.
-fn upgrade(record: &Imported, tell: bool) -> Result<bool, Failure> {
+/// Upgrades a pool that was named, or tells that there is nothing to do.
+fn upgrade_one(record: &Imported, version: u64) -> Result<(), Failure> {
+    let name = &record.name;
+    if name == "log" {
+        return Err(failed(
+            "'log' is now a reserved word\nPool 'log' must be renamed using export and import to upgrade.",
+        ));
+    }
+    let old = pools::open(record)?.version();
+    if old > version {
+        println!("Pool '{name}' is already formatted using more current version '{old}'.\n");
+    } else if old == version && version != VERSION_FEATURES {
+        println!("Pool '{name}' is already formatted using version {version}.\n");
+    } else if !upgrade(record, version)? {
+        println!("Pool '{name}' already has all supported and requested features enabled.");
+    }
+    Ok(())
+}
+
+/// Brings a pool to `version`, and if that has features enables what can be; whether that was anything.
+fn upgrade(record: &Imported, version: u64) -> Result<bool, Failure> {
     let pool = pools::open(record)?;
     let old = pool.version();
-    if old < VERSION_FEATURES && pool.config().get_str("compatibility") == Some("legacy") {
+    if old < version && pool.config().get_str("compatibility") == Some("legacy") {
         return Err(failed("Upgrade not performed because 'compatibility' property set to 'legacy'."));
     }
-    let wanted = missing(&pool)?;
-    if wanted.is_empty() && old == VERSION_FEATURES {
-        if tell {
-            println!("Pool '{}' already has all supported and requested features enabled.", record.name);
-        }
+    let wanted = if version >= VERSION_FEATURES { missing(&pool)? } else { Vec::new() };
+    if wanted.is_empty() && old >= version {
         return Ok(false);
     }
-    writable::change(record, &format!("cannot set property for '{}'", record.name), |spa| spa.upgrade(&wanted))?;
-    if old < VERSION_FEATURES {
-        println!("Successfully upgraded '{}' from version {old} to feature flags.", record.name);
+    let doing = format!("cannot set property for '{}'", record.name);
+    writable::change(record, &doing, |spa| spa.upgrade(version, &wanted))?;
+    if old < version {
+        let now = if version >= VERSION_FEATURES { "feature flags".to_owned() } else { format!("version {version}") };
+        println!("Successfully upgraded '{}' from version {old} to {now}.", record.name);
     }
     if !wanted.is_empty() {
         println!("Enabled the following features on '{}':", record.name);
@@ -135,17 +152,21 @@ fn upgrade(record: &Imported, tell: bool) -> Result<bool, Failure> {
     Ok(true)
 }
 
-fn upgrade_all() -> Outcome {
+fn upgrade_all(version: u64) -> Outcome {
     let mut any = false;
     let (status, _) = pools::for_each_record(&[], |record| {
-        any |= upgrade(record, false)?;
+        any |= upgrade(record, version)?;
         Ok(())
     })?;
     if status == 0 && !any {
-        print!(
-            "All pools are already formatted using feature flags.\n\n\
-             Every feature flags pool already has all supported and requested features enabled.\n"
-        );
+        if version >= VERSION_FEATURES {
+            print!(
+                "All pools are already formatted using feature flags.\n\n\
+                 Every feature flags pool already has all supported and requested features enabled.\n"
+            );
+        } else {
+            println!("All pools are already formatted with version {version} or higher.");
+        }
     }
     Ok(status)
 }

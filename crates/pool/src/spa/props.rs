@@ -12,27 +12,30 @@ use crate::spa::create::{CHECKSUM_SALT, VERSION, stored};
 use crate::{Error, Value, feature, prop};
 
 impl Spa {
-    /// Sets a property; the caller has checked name and value. `feature@NAME` enables a feature whatever the value.
+    /// Sets a property; the caller has checked name and value. `feature@NAME` enables a feature whatever the value, and gives a pool of a
+    /// version before features its lists of features.
     ///
     /// # Errors
     /// When the pool is suspended.
     pub fn set_prop(self: &Arc<Self>, name: &str, value: Value) -> Result<(), Error> {
         let name = name.to_string();
-        self.sync_task(move |cx| cx.spa.put_prop(cx.mos, cx.tx, &name, &value))
+        self.sync_task(move |cx| {
+            if name.starts_with("feature@") {
+                cx.spa.raise_version(cx.mos, cx.tx, VERSION)?;
+            }
+            cx.spa.put_prop(cx.mos, cx.tx, &name, &value)
+        })
     }
 
-    /// Gives a pool of a version before features its lists of features, and enables those of these names, in one txg; gives the version that it
-    /// had.
+    /// Brings a pool of an older version to `version`, which is one that there is, and enables the features of these names, in one txg; gives the
+    /// version that it had.
     ///
     /// # Errors
     /// [`Error::Features`] for a name that is none; when the pool is suspended.
-    pub fn upgrade(self: &Arc<Self>, names: &[&str]) -> Result<u64, Error> {
+    pub fn upgrade(self: &Arc<Self>, version: u64, names: &[&str]) -> Result<u64, Error> {
         let names: Vec<String> = names.iter().map(|name| format!("feature@{name}")).collect();
         self.sync_task(move |cx| {
-            let old = cx.spa.uberblock().version;
-            if old < VERSION {
-                cx.spa.start_features(cx.mos, cx.tx)?;
-            }
+            let old = cx.spa.raise_version(cx.mos, cx.tx, version)?;
             for name in &names {
                 cx.spa.put_prop(cx.mos, cx.tx, name, &Value::String("enabled".to_owned()))?;
             }
@@ -40,15 +43,23 @@ impl Spa {
         })
     }
 
-    /// From this txg on the pool has feature flags (OpenZFS: `spa_sync_version`, `spa_sync_upgrades`).
-    fn start_features(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
-        super::features::create_lists(mos, tx)?;
-        if mos.directory.lookup(CHECKSUM_SALT)?.is_none() {
-            self.put_salt(&mos.root_zap()?, tx)?;
+    /// From this txg on the pool is of `version`, unless it is already of that or a later one; gives the version that it had. Between the versions
+    /// that are written and those with features, versions are but numbers (OpenZFS: `spa_sync_version`, `spa_sync_upgrades`).
+    fn raise_version(&self, mos: &Mos, tx: &Tx, version: u64) -> Result<u64, Error> {
+        let old = self.uberblock().version;
+        if old >= version {
+            return Ok(old);
         }
-        self.edit_config(|nv| nv.insert(key::VERSION, VERSION));
-        self.uberblock.lock().version = VERSION;
-        self.log_internal(mos, tx, "set", &format!("version={VERSION}"))
+        if version >= VERSION {
+            super::features::create_lists(mos, tx)?;
+            if mos.directory.lookup(CHECKSUM_SALT)?.is_none() {
+                self.put_salt(&mos.root_zap()?, tx)?;
+            }
+        }
+        self.edit_config(|nv| nv.insert(key::VERSION, version));
+        self.uberblock.lock().version = version;
+        self.log_internal(mos, tx, "set", &format!("version={version}"))?;
+        Ok(old)
     }
 
     pub(crate) fn put_prop(&self, mos: &Mos, tx: &Tx, name: &str, value: &Value) -> Result<(), Error> {
