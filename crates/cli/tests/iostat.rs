@@ -361,3 +361,24 @@ fn another_command_is_waited_for() {
     assert_eq!(lab.ok("zpool wait tank"), "");
     lab.export_and_judge("tank");
 }
+
+#[test]
+fn a_device_that_was_away_is_not_blamed_for_what_it_missed() {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank mirror /a /b");
+    lab.ok("zpool export tank");
+    std::fs::rename(lab.path("a"), lab.path("away")).unwrap();
+    std::fs::create_dir(lab.path("x")).unwrap();
+    std::fs::rename(lab.path("away"), lab.path("x/a")).unwrap();
+    lab.ok("zpool import -d / tank");
+    lab.ok("zpool set comment=missed tank");
+    lab.ok("zpool export tank");
+    std::fs::rename(lab.path("x/a"), lab.path("a")).unwrap();
+    lab.ok("zpool import -d / tank");
+    for line in ["zpool set comment=seen tank", "zpool status tank"] {
+        lab.ok(line);
+    }
+    let status = lab.ok("zpool status -p tank");
+    let a = status.lines().find(|line| line.trim().starts_with(&lab.path("a"))).unwrap().to_owned();
+    assert_eq!(a.split_whitespace().skip(1).collect::<Vec<_>>(), ["ONLINE", "0", "0", "0"], "{status}");
+}

@@ -176,6 +176,8 @@ fn load(
     let tree = Arc::new(open_tree(candidate, &trusted, &uberblock, shape)?);
     candidate.errors.follow(&tree);
     let zio = Arc::new(Zio::new(tree, options.arc_bytes));
+    // a device that was away is not expected to have what it missed: as far as that can be read before removed vdevs are known
+    let _known = vdevs::load_dtls(&mos, &zio);
     let mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
     vdevs::load_mappings(&mos, &zio)?;
     let features = features::load(&mos, uberblock.version)?;
