@@ -357,47 +357,6 @@ fn features_are_enabled_later() {
 }
 
 #[test]
-fn a_pool_of_version_28_is_changed_and_then_gets_features() {
-    let session = Session::on_copy("legacy-a");
-    let (images, pool) = (session.images(), session.pool());
-    let judged_and_back = || {
-        session.ok(&["zpool", "export", &pool]);
-        no_leaks(Path::new(&images), &pool);
-        session.ok(&["zpool", "import", "-d", &images, &pool]);
-    };
-    session.ok(&["zpool", "import", "-d", &images, "-f", &pool]);
-    session.ok(&["zfs", "create", &format!("{pool}/new")]);
-    for name in ["a", "b", "c"] {
-        session.ok(&["mkdir", &format!("{pool}/new:/{name}")]);
-        session.ok(&["zfs", "snapshot", &format!("{pool}/new@{name}")]);
-    }
-    session.ok(&["zfs", "destroy", &format!("{pool}/new@b")]);
-    session.ok(&["zfs", "clone", &format!("{pool}/new@c"), &format!("{pool}/clone")]);
-    session.ok(&["zfs", "promote", &format!("{pool}/clone")]);
-    judged_and_back();
-    assert_eq!(session.ok(&["zpool", "get", "-H", "-o", "value", "version", &pool]), "28\n");
-
-    session.ok(&["zpool", "set", "compatibility=legacy", &pool]);
-    let refused = session.run(&["zpool", "upgrade", &pool]);
-    assert_eq!(refused.err, "Upgrade not performed because 'compatibility' property set to 'legacy'.\n");
-    session.ok(&["zpool", "set", "compatibility=off", &pool]);
-    let upgraded = session.ok(&["zpool", "upgrade", &pool]);
-    let first = format!(
-        "This system supports ZFS pool feature flags.\n\n\
-         Successfully upgraded '{pool}' from version 28 to feature flags.\n\
-         Enabled the following features on '{pool}':\n  async_destroy\n"
-    );
-    assert!(upgraded.starts_with(&first), "{upgraded}");
-    assert_eq!(session.ok(&["zpool", "get", "-H", "-o", "value", "version", &pool]), "-\n");
-    session.ok(&["zfs", "create", "-o", "compression=zstd", "-o", "checksum=blake3", &format!("{pool}/newer")]);
-    session.ok(&["mkdir", &format!("{pool}/newer:/d")]);
-    session.ok(&["zfs", "destroy", "-R", &format!("{pool}/clone@c")]);
-    judged_and_back();
-    assert_eq!(session.ok(&["zpool", "get", "-H", "-o", "value", "feature@blake3", &pool]), "active\n");
-    assert!(session.ok(&["zpool", "history", "-i", &pool]).contains("set version=5000"));
-}
-
-#[test]
 fn a_scrub_is_recorded() {
     let lab = Lab::new();
     lab.create("tank raidz /a /b /c");
@@ -528,4 +487,47 @@ fn a_state_to_go_back_to() {
     assert_eq!(lab.ok("zpool clear tank"), "");
     lab.fails("zpool clear tank nodisk", 1, "cannot clear errors for nodisk: no such device in pool");
     lab.export_and_judge("tank");
+}
+
+#[test]
+fn pools_share_a_spare_and_each_has_it_once() {
+    let lab = Lab::new();
+    lab.create("tank mirror /a /b spare /s");
+    lab.create("made /c spare /s");
+    lab.create("other /d");
+    let line = |pool: &str| {
+        let text = lab.ok(&format!("zpool status -g {pool}"));
+        text.lines().skip_while(|line| line.trim() != "spares").nth(1).map(str::trim).unwrap_or_default().to_owned()
+    };
+    let spare = line("tank");
+    assert!(spare.ends_with(" AVAIL"), "{spare}");
+    lab.fails("zpool add tank spare /s", 1, "cannot add to 'tank': one or more vdevs refer to the same device");
+    lab.ok("zpool add other spare /s");
+    lab.fails("zpool add other spare /s", 1, "cannot add to 'other': one or more vdevs refer to the same device");
+    for pool in ["tank", "made", "other"] {
+        assert_eq!(line(pool).split(' ').next(), spare.split(' ').next(), "{pool}");
+        assert!(line(pool).ends_with(" AVAIL"), "{pool}");
+    }
+    lab.fails("zpool labelclear /s", 1, "DIR/s is a member (SPARE) of pool \"made\"\n");
+    lab.ok("zpool remove other /s");
+    assert!(line("other").is_empty() && line("tank").ends_with(" AVAIL"));
+    for pool in ["tank", "made", "other"] {
+        lab.export_and_judge(pool);
+    }
+    lab.ok("zpool import -d / tank");
+    assert_eq!(line("tank").split(' ').next(), spare.split(' ').next());
+}
+
+#[test]
+fn a_pool_without_enough_devices_says_so() {
+    let lab = Lab::new();
+    lab.create("tank mirror /a /b log /c");
+    lab.ok("zpool export tank");
+    let why = "cannot import 'tank': one or more devices is currently unavailable\n";
+    for device in ["a", "b"] {
+        std::fs::remove_file(lab.path(device)).unwrap();
+    }
+    for options in ["", " -o readonly=on"] {
+        lab.fails(&format!("zpool import -d /{options} tank"), 1, why);
+    }
 }

@@ -76,13 +76,15 @@ fn ashift(pool: &Arc<Pool>, said: &[Said]) -> Result<Option<u64>, String> {
 
 fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed, doing: &str) -> Result<(), Failure> {
     let cannot = |why: String| failed(format!("{doing}: {why}"));
-    if new.has_duplicates() {
+    let shared = new.shared_spares();
+    if new.has_duplicates() || shared.iter().any(|spare| spare.pools.contains(&record.name)) {
         return Err(cannot("one or more vdevs refer to the same device".to_owned()));
     }
     let spa = writable::open(&record, doing)?;
     let opened = new.open().map_err(|e| cannot(of_device(&e)))?;
     let laid_out = layout(&new.spec, &|path| opened.device(path), spa.layout_options(ashift), spa.env());
-    let laid_out = laid_out.map_err(|e| cannot(of_device(&e)))?;
+    let mut laid_out = laid_out.map_err(|e| cannot(of_device(&e)))?;
+    shared.iter().for_each(|spare| laid_out.share_spare(&spare.path, spare.guid));
     let mut control = Control::new(spa, writable::caller());
     control.add_vdevs(laid_out, allowed.ashift).map_err(|e| cannot(why(&e)))?;
     opened.keep();

@@ -183,9 +183,11 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
                 .to_owned(),
         ));
     }
+    let shared = new.shared_spares();
     let opened = new.open().map_err(|e| cannot(of_device(&e)))?;
     let hooks = writable::hooks();
-    let laid_out = lay_out(new, &opened, &props, &hooks.env).map_err(|e| cannot(of_device(&e)))?;
+    let mut laid_out = lay_out(new, &opened, &props, &hooks.env).map_err(|e| cannot(of_device(&e)))?;
+    shared.iter().for_each(|spare| laid_out.share_spare(&spare.path, spare.guid));
     let devices: Vec<PathBuf> = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
     let key = keys::for_new_pool(&mut root, encrypts).map_err(cannot)?;
     let create = pool_options(name, options, features, props);

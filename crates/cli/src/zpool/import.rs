@@ -10,8 +10,8 @@ use std::sync::Arc;
 use nvlist::{NvList, Value};
 use ondisk::label::key;
 use pool::{ImportOptions, KeyStatus, ListOptions, OpenOptions, Pool, Spa};
-use vdev::VdevState;
 use vdev::import::{Candidate, PoolState};
+use vdev::{VdevState, VdevTree};
 
 use super::activity::ctime;
 use super::show::show;
@@ -272,7 +272,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         print!("The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{logs}\n");
         return Err(cannot("one or more devices is currently unavailable".to_owned()));
     }
-    let pool = opened.map_err(|e| cannot(e.to_string()))?;
+    let pool = opened.map_err(|e| cannot(unavailable(candidate, &e).unwrap_or_else(|| e.to_string())))?;
     if !options.read_only() {
         return import_writable(candidate, &pool, record, reserved, props, options);
     }
@@ -287,6 +287,20 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     state::remember(&record)?;
     drop(reserved);
     load_keys(&pool, &mut record, options)
+}
+
+/// What to say of a pool that does not open because too many of its devices are not there (OpenZFS: ENXIO).
+fn unavailable(candidate: &Candidate, why: &pool::Error) -> Option<String> {
+    let find = |guid| candidate.device(guid).map(|found| found.device.clone());
+    let lost = match why {
+        pool::Error::MissingVdevs(_) => true,
+        pool::Error::Unreadable { .. } => {
+            let tree = candidate.vdev_config().and_then(|config| VdevTree::open(&config, &find));
+            tree.is_ok_and(|tree| tree.status().state == VdevState::CantOpen)
+        }
+        _ => false,
+    };
+    lost.then(|| "one or more devices is currently unavailable".to_owned())
 }
 
 fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use ondisk::label::key;
 use vdev::FileDevice;
 use vdev::create::InUse;
 use vdev::label;
 
+use super::newdevs::owners;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::state;
@@ -48,11 +50,22 @@ fn check(path: &Path, force: bool) -> Result<(), Failure> {
     let shown = path.display();
     let found =
         vdev::create::in_use_path(path).map_err(|e| failed(format!("failed to check state for {shown}: {e}")))?;
+    let member = |what: &str, name: &str| {
+        let hint = if force { ". Offline the disk first to clear its label." } else { "" };
+        Err(failed(format!("{shown} is a member ({what}) of pool \"{name}\"{hint}")))
+    };
+    let aside = match &found {
+        Some(InUse::Spare { leaf }) => Some(("SPARE", owners(*leaf, key::SPARES))),
+        Some(InUse::L2cache { leaf }) => Some(("L2CACHE", owners(*leaf, key::L2CACHE))),
+        _ => None,
+    };
+    if let Some((what, pools)) = aside {
+        return pools.first().map_or(Ok(()), |name| member(what, name));
+    }
     let Some(InUse::Pool { name, guid, state, .. }) = found else { return Ok(()) };
     let imported = state::all()?.iter().any(|pool| pool.guid == guid.0);
     if imported || state == "active" {
-        let hint = if force { ". Offline the disk first to clear its label." } else { "" };
-        return Err(failed(format!("{shown} is a member (ACTIVE) of pool \"{name}\"{hint}")));
+        return member("ACTIVE", &name);
     }
     if force {
         return Ok(());

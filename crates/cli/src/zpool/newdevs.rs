@@ -26,6 +26,13 @@ pub(super) struct NewVdevs {
     missing: HashMap<String, u64>,
 }
 
+/// A spare of a command line that imported pools have already.
+pub(super) struct SharedSpare {
+    pub(super) path: String,
+    pub(super) guid: Guid,
+    pub(super) pools: Vec<String>,
+}
+
 /// The devices of new vdevs, open for writing.
 pub(super) struct Opened {
     devices: HashMap<String, Arc<dyn Device>>,
@@ -106,6 +113,18 @@ impl NewVdevs {
         };
         let mut seen = HashSet::new();
         self.spec.paths().any(|(path, _)| !seen.insert(identity(path)))
+    }
+
+    /// The spares that imported pools have already, with the identity that these know them by, and the pools.
+    pub(super) fn shared_spares(&self) -> Vec<SharedSpare> {
+        let there = self.spec.spares.iter().filter(|path| !self.missing.contains_key(*path));
+        let shared = there.filter_map(|path| match in_use_path(Path::new(path)) {
+            Ok(Some(InUse::Spare { leaf })) => {
+                Some(SharedSpare { path: path.clone(), guid: leaf, pools: owners(leaf, key::SPARES) })
+            }
+            _ => None,
+        });
+        shared.filter(|spare| !spare.pools.is_empty()).collect()
     }
 
     /// Opens the devices for writing, and locks them. Files that are missing are made.
@@ -275,22 +294,23 @@ fn refusal(path: &str, found: InUse, imported: &HashSet<u64>, as_spare: bool, fo
         }
         InUse::Spare { .. } if as_spare => return None,
         InUse::Spare { leaf } => {
-            return owner(leaf, key::SPARES).map(|pool| format!("{path} is reserved as a hot spare for pool {pool}"));
+            let pools = owners(leaf, key::SPARES);
+            return pools.first().map(|pool| format!("{path} is reserved as a hot spare for pool {pool}"));
         }
         InUse::L2cache { leaf } => {
-            return owner(leaf, key::L2CACHE).map(|pool| format!("{path} is part of active pool '{pool}'"));
+            return owners(leaf, key::L2CACHE).first().map(|pool| format!("{path} is part of active pool '{pool}'"));
         }
         other => other,
     };
     found.refusal(path, true, as_spare, force)
 }
 
-/// The imported pool that has this spare or cache.
-fn owner(leaf: Guid, list: &str) -> Option<String> {
-    let (all, _) = pools::open_all().ok()?;
-    let has = |pool: &Arc<pool::Pool>| {
+/// The imported pools that have this spare or cache.
+pub(super) fn owners(leaf: Guid, list: &str) -> Vec<String> {
+    let Ok((all, _)) = pools::open_all() else { return Vec::new() };
+    let has = |pool: &&Arc<pool::Pool>| {
         let devices = if list == key::SPARES { pool.spares() } else { pool.l2cache() };
         devices.is_ok_and(|devices| devices.iter().any(|device| device.get_u64(key::GUID) == Some(leaf.0)))
     };
-    all.iter().find(|pool| has(pool)).map(|pool| pool.name().to_owned())
+    all.iter().filter(has).map(|pool| pool.name().to_owned()).collect()
 }

@@ -60,6 +60,16 @@ pub struct NewPool {
     pub devices: HashMap<Guid, Arc<dyn Device>>,
 }
 
+impl NewPool {
+    /// Lets the spare of this path be the one that other pools know as `guid`, so that they share it (OpenZFS: `vdev_label_init` of a spare that is in use).
+    pub fn share_spare(&mut self, path: &str, guid: Guid) {
+        let Some(spare) = self.spares.iter_mut().find(|spare| spare.get_str(key::PATH) == Some(path)) else { return };
+        let device = spare.get_u64(key::GUID).and_then(|own| self.devices.remove(&Guid(own)));
+        spare.insert(key::GUID, guid.0);
+        self.devices.extend(device.map(|device| (guid, device)));
+    }
+}
+
 /// Lays out new vdevs; `device` gives the device of a path.
 ///
 /// # Errors
