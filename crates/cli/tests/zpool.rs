@@ -191,3 +191,20 @@ fn json_has_the_shape_of_openzfs() {
     assert_eq!(get["pools"][&pool]["properties"]["size"]["source"]["type"], "NONE");
     assert!(matches!(get["pools"][&pool]["pool_guid"], Value::String(_)));
 }
+
+#[test]
+fn all_properties_stand_in_columns() {
+    let session = Session::imported("basic-a");
+    let text = session.ok(&["zpool", "get", "all", &session.pool()]);
+    let mut lines = text.lines();
+    let header = lines.next().unwrap();
+    // as wide as the longest name of a feature
+    assert_eq!(
+        header.find("VALUE").unwrap() - header.find("PROPERTY").unwrap(),
+        "feature@multi_vdev_crash_dump".len() + 2
+    );
+    let value = header.find("VALUE").unwrap();
+    for line in lines {
+        assert!(line.get(value - 2..value) == Some("  ") && !line[value..].starts_with(' '), "{line}");
+    }
+}

@@ -74,6 +74,10 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let (status, _) = pools::for_each(&names, |pool| {
         getter.expect_name(pool.name());
         for (mut column, cell) in cells(pool, columns.as_deref(), style.parsable)? {
+            // with all properties come features and user properties, which are not known before
+            if columns.is_none() {
+                getter.expect(std::slice::from_ref(&column));
+            }
             getter.add(pool.name(), &mut column, cell);
         }
         Ok(())
