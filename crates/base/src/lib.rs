@@ -7,7 +7,7 @@
 //! * [`tunable`]: one table of the numbers that a user may set, under OpenZFS's names.
 //! * [`counter`]: kstat-style counters.
 //! * [`Versioned`]: a lock that tells, without being taken, whether what it guards has changed.
-//! * [`Env`]: clock and randomness, which can be seeded; [`tasks`]: batches of work on all cores.
+//! * [`Env`]: clock and randomness, which can be seeded; [`tasks`]: batches of work on all cores; [`pump`]: batches that wait for devices.
 //!
 //! Nothing here does I/O. Every other crate uses this one; it uses none of them.
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ pub mod counter;
 mod endian;
 mod env;
 mod ids;
+pub mod pump;
 pub mod tasks;
 pub mod tunable;
 mod versioned;

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
 
 thread_local! {
     static INLINE: Cell<bool> = const { Cell::new(false) };
@@ -17,6 +18,11 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, f: impl Fn(T) -> R + Sync + Send) ->
         return items.into_iter().map(f).collect();
     }
     items.into_par_iter().with_max_len(64).map(f).collect()
+}
+
+/// Sorts by what `key` says of an item, on all cores; items of one key stay in their order.
+pub fn sort_by_key<T: Send, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K + Sync) {
+    if INLINE.get() { items.sort_by_key(key) } else { items.par_sort_by_key(key) }
 }
 
 /// Runs `work` with every [`map`] of this thread done by the thread itself.

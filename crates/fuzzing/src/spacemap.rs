@@ -26,7 +26,7 @@ pub fn fuzz_spacemap(data: &[u8]) {
     let count = SpaceMapReader::new(&header, geometry, blocks()).count();
     assert!(count <= words + 1, "more changes than words");
     if let Ok(changes) = decode_log(Txg(9), &header, blocks()) {
-        apply(&changes);
+        apply(changes);
     }
 }
 
@@ -53,10 +53,10 @@ fn load(header: &SpaceMapHeader, geometry: MapGeometry, entries: &[u8], block: u
     assert!(allocated.iter().all(|r| !free.intersects(r)));
 }
 
-fn apply(changes: &[space::log::LogChange]) {
+fn apply(changes: Vec<space::log::LogChange>) {
     let vdev = |id: u32| (id, VdevChanges::new(24 + id, vec![Txg(u64::from(id) * 5); 16]));
     let mut unflushed = Unflushed::new([vdev(0), vdev(1), vdev(2)]);
-    let _ = unflushed.apply(Txg(9), changes);
+    let _ = unflushed.apply(vec![(Txg(9), changes)]);
     for vdev in (0..3).filter_map(|id| unflushed.vdev(id)) {
         for (_, changed) in vdev.iter() {
             assert!(

@@ -43,6 +43,7 @@ mod freed;
 mod history;
 mod kstat;
 mod list;
+mod logs;
 mod metaslab;
 mod mos;
 mod names;

@@ -17,6 +17,7 @@ use vdev::{TopVdev, VdevType};
 
 use crate::mos;
 use crate::open::AllocBias;
+use crate::logs;
 use crate::spacemap::SpaceMap;
 use crate::{Error, Pool};
 
@@ -152,11 +153,7 @@ impl Pool {
             changes.push((id, VdevChanges::new(top.config().ms_shift as u32, txgs)));
         }
         let mut unflushed = Unflushed::new(changes);
-        for (txg, object) in self.log_space_maps()? {
-            let log = SpaceMap::open(&self.mos, object)?;
-            let entries = log.log_entries(txg)?;
-            unflushed.apply(txg, &entries).map_err(|e| log.error(e))?;
-        }
+        logs::read(self, &self.mos, &mut unflushed)?;
         let mut vdevs = BTreeMap::new();
         for top in concrete() {
             vdevs.insert(top.id(), self.load_metaslabs(top, &unflushed)?);

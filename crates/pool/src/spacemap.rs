@@ -1,7 +1,9 @@
 //! Reading space map objects.
 
+use std::ops::Range;
+
 use base::{Endian, Txg};
-use dmu::Object;
+use dmu::{BlockCursor, Object};
 use ondisk::spacemap::SpaceMapHeader;
 use space::log::{LogChange, decode_log};
 use space::{Change, MapGeometry, RangeTree, SpaceMapReader};
@@ -28,19 +30,34 @@ impl SpaceMap {
         Error::Space { object: self.object.id(), source }
     }
 
-    /// The blocks that hold entries, given to `decode` one after another. No map is as long as the pool: of one that claims to be, nothing is
-    /// read.
+    /// How many blocks hold entries. No map is as long as the pool: one that claims to be is not read.
+    pub(crate) fn blocks(&self) -> Result<u64, Error> {
+        let length = self.header.length;
+        let count = length.div_ceil(self.object.block_size().max(1));
+        if count > self.object.most_blocks() || length > self.object.objset().zio().room() {
+            return Err(Error::corrupt(self.object.id(), format!("space map claims {length} bytes")));
+        }
+        Ok(count)
+    }
+
+    /// All blocks that hold entries, given to `decode` one after another.
     pub(crate) fn decode<T>(
         &self,
         decode: impl FnOnce(&mut dyn Iterator<Item = (Buf, Endian)>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let (id, length) = (self.object.id(), self.header.length);
-        let count = length.div_ceil(self.object.block_size().max(1));
-        if count > self.object.most_blocks() || length > self.object.objset().zio().room() {
-            return Err(Error::corrupt(id, format!("space map claims {length} bytes")));
-        }
+        self.decode_blocks(0..self.blocks()?, BlockCursor::block, decode)
+    }
+
+    /// Some blocks, read by `read` and given to `decode` one after another.
+    fn decode_blocks<T>(
+        &self,
+        blocks: Range<u64>,
+        read: impl Fn(&mut BlockCursor, u64) -> Result<Option<(Buf, Endian)>, dmu::Error>,
+        decode: impl FnOnce(&mut dyn Iterator<Item = (Buf, Endian)>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let id = self.object.id();
         let (mut cursor, mut failed) = (self.object.cursor(), None);
-        let mut blocks = (0..count).map_while(|blkid| match cursor.block(blkid) {
+        let mut blocks = blocks.map_while(|blkid| match read(&mut cursor, blkid) {
             Ok(Some(block)) => Some(block),
             Ok(None) => {
                 failed = Some(Error::corrupt(id, format!("block {blkid} of a space map is a hole")));
@@ -60,9 +77,15 @@ impl SpaceMap {
         self.decode(|blocks| space::load_metaslab(&self.header, geometry, blocks).map_err(|e| self.error(e)))
     }
 
-    /// The changes in the map, which is a log of the whole pool in `txg`.
-    pub(crate) fn log_entries(&self, txg: Txg) -> Result<Vec<LogChange>, Error> {
-        self.decode(|blocks| decode_log(txg, &self.header, blocks).map_err(|e| self.error(e)))
+    /// The changes in some blocks of the map, which is a log of the whole pool in `txg`: no entry is in two blocks. They are read this once.
+    pub(crate) fn log_entries(&self, txg: Txg, blocks: Range<u64>) -> Result<Vec<LogChange>, Error> {
+        let size = self.object.block_size();
+        let upto = |block: u64| block.saturating_mul(size).min(self.header.length);
+        let length = upto(blocks.end).saturating_sub(upto(blocks.start));
+        let header = SpaceMapHeader { length, histogram: None, ..self.header.clone() };
+        self.decode_blocks(blocks, BlockCursor::block_uncached, |blocks| {
+            decode_log(txg, &header, blocks).map_err(|e| self.error(e))
+        })
     }
 
     /// The changes in the map, in order.

@@ -9,13 +9,14 @@
 //!
 //! Vdevs that were removed (indirect, holes) have no metaslabs; entries for them are skipped.
 //!
-//! Logs must be applied in the order of their txgs. [`decode_log`] can run in parallel for all logs of an import, and
-//! [`Unflushed::apply`] in parallel for different vdevs, each over all logs in order. OpenZFS: `spa_ld_log_sm_data`.
+//! Logs must be applied in the order of their txgs. Entries are in no order of places, and one that is looked up in the sets of its metaslab finds
+//! nothing of them in the processor's caches. So [`Unflushed::apply`] takes many logs, or parts of logs, at once, sorts what they say by
+//! metaslab, and lets each metaslab take in what is its own, on all cores. OpenZFS (one entry after the other): `spa_ld_log_sm_data`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use base::{Endian, Txg};
+use base::{Endian, Txg, tasks};
 use ondisk::spacemap::{Action, SpaceMapHeader};
 
 use crate::load::Change;
@@ -134,20 +135,50 @@ impl VdevChanges {
         &self.unflushed_txgs
     }
 
-    fn apply(&mut self, txg: Txg, change: &LogChange) -> Result<(), Error> {
-        let (start, size) = (change.start, change.end - change.start);
-        let stray = Error::NoMetaslab { txg, vdev: change.vdev, start, size };
+    /// The metaslab that a change belongs to; `None` if that has it in its own map.
+    fn place(&self, txg: Txg, change: &LogChange) -> Result<Option<u64>, Error> {
+        let (vdev, start) = (change.vdev, change.start);
+        let stray = || Error::NoMetaslab { txg, vdev, start, size: change.end.saturating_sub(start) };
         let id_of = |at: u64| at.checked_shr(self.ms_shift).unwrap_or(0);
         let id = id_of(start);
-        let unflushed = usize::try_from(id).ok().and_then(|n| self.unflushed_txgs.get(n)).ok_or(stray.clone())?;
+        let unflushed = usize::try_from(id).ok().and_then(|n| self.unflushed_txgs.get(n)).ok_or_else(stray)?;
         if change.end <= start || id_of(change.end - 1) != id {
-            return Err(stray);
+            return Err(stray());
         }
-        if txg < *unflushed {
-            return Ok(());
-        }
-        self.changed.entry(id).or_default().apply(change.action, start..change.end)
+        Ok((txg >= *unflushed).then_some(id))
     }
+
+    /// The changes of all metaslabs that there are, by id, and their unflushed txgs.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<MetaslabChanges>, Vec<Txg>) {
+        let VdevChanges { mut changed, unflushed_txgs, .. } = self;
+        let ids = 0..unflushed_txgs.len() as u64;
+        (ids.map(|id| changed.remove(&id).unwrap_or_default()).collect(), unflushed_txgs)
+    }
+}
+
+/// A change and the metaslab that it belongs to.
+struct Placed {
+    vdev: u32,
+    metaslab: u64,
+    txg: Txg,
+    action: Action,
+    range: Range<u64>,
+}
+
+impl Placed {
+    const fn metaslab(&self) -> (u32, u64) {
+        (self.vdev, self.metaslab)
+    }
+}
+
+/// What is wrong with the log of a txg.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogError {
+    /// The txg.
+    pub txg: Txg,
+    /// The cause.
+    pub source: Error,
 }
 
 /// The unflushed changes of a pool (OpenZFS: `ms_unflushed_allocs` and `ms_unflushed_frees` of all metaslabs).
@@ -170,20 +201,57 @@ impl Unflushed {
         self.vdevs.get(&id)
     }
 
-    /// Applies the log of `txg`.
+    /// The changes of all vdevs, by id.
+    #[must_use]
+    pub fn into_vdevs(self) -> BTreeMap<u32, VdevChanges> {
+        self.vdevs
+    }
+
+    /// Applies logs, or parts of them, in order.
     ///
     /// # Errors
     /// [`Error::LogOrder`] if a later one was applied before; [`Error::NoMetaslab`]; [`Error::Overlap`] if something is
-    /// allocated or freed twice.
-    pub fn apply(&mut self, txg: Txg, changes: &[LogChange]) -> Result<(), Error> {
-        if txg < self.last {
-            return Err(Error::LogOrder { txg, after: self.last });
+    /// allocated or freed twice. Some of the changes are then applied.
+    pub fn apply(&mut self, logs: Vec<(Txg, Vec<LogChange>)>) -> Result<(), LogError> {
+        for (txg, _) in &logs {
+            if *txg < self.last {
+                return Err(LogError { txg: *txg, source: Error::LogOrder { txg: *txg, after: self.last } });
+            }
+            self.last = *txg;
         }
-        self.last = txg;
-        changes.iter().try_for_each(|change| match self.vdevs.get_mut(&change.vdev) {
-            Some(vdev) => vdev.apply(txg, change),
-            None => Ok(()),
-        })
+        let placed: Result<Vec<_>, LogError> =
+            tasks::map(logs, |(txg, changes)| self.place(txg, &changes)).into_iter().collect();
+        let mut placed: Vec<Placed> = placed?.into_iter().flatten().collect();
+        tasks::sort_by_key(&mut placed, Placed::metaslab);
+        let mut work = Vec::new();
+        for changes in placed.chunk_by(|a, b| a.metaslab() == b.metaslab()) {
+            let Some((vdev, id)) = changes.first().map(Placed::metaslab) else { continue };
+            let now = self.vdevs.get_mut(&vdev).and_then(|vdev| vdev.changed.remove(&id)).unwrap_or_default();
+            work.push(((vdev, id), now, changes));
+        }
+        let done = tasks::map(work, |(id, mut now, changes)| {
+            let mut apply =
+                |c: &Placed| now.apply(c.action, c.range.clone()).map_err(|source| LogError { txg: c.txg, source });
+            changes.iter().try_for_each(&mut apply).map(|()| (id, now))
+        });
+        for result in done {
+            let ((vdev, id), now) = result?;
+            self.vdevs.get_mut(&vdev).and_then(|vdev| vdev.changed.insert(id, now));
+        }
+        Ok(())
+    }
+
+    /// What of a log is not in the maps of its metaslabs.
+    fn place(&self, txg: Txg, changes: &[LogChange]) -> Result<Vec<Placed>, LogError> {
+        let mut placed = Vec::with_capacity(changes.len());
+        for change in changes {
+            let Some(vdev) = self.vdevs.get(&change.vdev) else { continue };
+            if let Some(metaslab) = vdev.place(txg, change).map_err(|source| LogError { txg, source })? {
+                let (action, range) = (change.action, change.start..change.end);
+                placed.push(Placed { vdev: change.vdev, metaslab, txg, action, range });
+            }
+        }
+        Ok(placed)
     }
 }
 

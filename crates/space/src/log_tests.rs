@@ -57,12 +57,21 @@ proptest! {
             let bytes = start * 512..(start + len) * 512;
             if *action == Action::Alloc { now.add(bytes).unwrap() } else { now.remove(bytes).unwrap() }
         }
-        let mut logs = Unflushed::new([(5, VdevChanges::new(MS_SHIFT, flushed.map(Txg).to_vec()))]);
+        let none = || Unflushed::new([(5, VdevChanges::new(MS_SHIFT, flushed.map(Txg).to_vec()))]);
+        let (mut logs, mut all) = (none(), Vec::new());
         for txg in 0..13 {
             let runs: Vec<_> = history.iter().filter(|h| h.0 == txg).map(|h| (h.1, h.2, h.3, Some(5))).collect();
             let (header, blocks) = encode(&runs, 64, e);
-            logs.apply(Txg(txg), &decode_log(Txg(txg), &header, blocks).unwrap()).unwrap();
+            let changes = decode_log(Txg(txg), &header, blocks).unwrap();
+            logs.apply(vec![(Txg(txg), changes.clone())]).unwrap();
+            all.push((Txg(txg), changes));
         }
+        // all at once, in two parts, they come to the same
+        let mut at_once = none();
+        let behind = all.split_off(4);
+        at_once.apply(all).unwrap();
+        at_once.apply(behind).unwrap();
+        prop_assert!(at_once.vdev(5).unwrap().iter().eq(logs.vdev(5).unwrap().iter()));
         let mut found = RangeTree::new();
         for ms in 0..2u64 {
             let own: Vec<_> = history
@@ -93,7 +102,7 @@ proptest! {
             prop_assert!(SpaceMapReader::new(&header, geometry, blocks()).count() <= 65);
         }
         if let Ok(changes) = decode_log(Txg(1), &header, blocks()) {
-            let _ = Unflushed::new([(0, VdevChanges::new(shift, vec![Txg(0); 4]))]).apply(Txg(1), &changes);
+            let _ = Unflushed::new([(0, VdevChanges::new(shift, vec![Txg(0); 4]))]).apply(vec![(Txg(1), changes)]);
         }
     }
 }
@@ -119,11 +128,15 @@ fn contradictions_are_errors() {
     assert!(matches!(decode_log(Txg(3), &header, blocks), Err(Error::NoVdev { txg: Txg(3) })));
 
     let mut logs = Unflushed::new([(1, VdevChanges::new(MS_SHIFT, vec![Txg(0); 2]))]);
-    let change = |vdev, start, end| [LogChange { vdev, action: a, start, end }];
-    logs.apply(Txg(5), &change(1, 0, 512)).unwrap();
-    logs.apply(Txg(5), &change(9, 0, 512)).unwrap();
-    assert!(matches!(logs.apply(Txg(4), &[]), Err(Error::LogOrder { .. })));
-    assert!(matches!(logs.apply(Txg(6), &change(1, 0, 512)), Err(Error::Overlap { .. })));
-    assert!(matches!(logs.apply(Txg(6), &change(1, 16000, 17000)), Err(Error::NoMetaslab { .. })));
-    assert!(matches!(logs.apply(Txg(6), &change(1, 1 << 20, (1 << 20) + 512)), Err(Error::NoMetaslab { .. })));
+    let mut apply = |txg, vdev, start, end| {
+        let applied = logs.apply(vec![(Txg(txg), vec![LogChange { vdev, action: a, start, end }])]);
+        applied.map_err(|e| (e.txg.0, e.source))
+    };
+    apply(5, 1, 0, 512).unwrap();
+    apply(5, 9, 0, 512).unwrap();
+    assert!(matches!(apply(4, 1, 512, 1024), Err((4, Error::LogOrder { .. }))));
+    assert!(matches!(apply(6, 1, 0, 512), Err((6, Error::Overlap { .. }))));
+    assert!(matches!(apply(6, 1, 16000, 17000), Err((6, Error::NoMetaslab { .. }))));
+    assert!(matches!(apply(6, 1, 1 << 20, (1 << 20) + 512), Err((6, Error::NoMetaslab { .. }))));
+    assert!(matches!(apply(6, 1, 512, 0), Err((6, Error::NoMetaslab { .. }))));
 }

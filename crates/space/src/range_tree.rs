@@ -60,7 +60,16 @@ impl RangeTree {
     /// Whether any of `range` is in the set.
     #[must_use]
     pub fn intersects(&self, range: Range<u64>) -> bool {
-        self.overlaps(range).next().is_some()
+        self.last_overlap(&range).is_some()
+    }
+
+    /// The last segment that holds any of `range`.
+    fn last_overlap(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        if range.is_empty() {
+            return None;
+        }
+        let (s, e) = self.segments.range(..range.end).next_back()?;
+        (*e > range.start).then_some(*s..*e)
     }
 
     /// The parts of `range` that are in the set, in order.
@@ -167,8 +176,14 @@ impl RangeTree {
     /// # Errors
     /// [`Error::Overlap`] if `other` holds what was to be added to it. Both sets are then changed in part.
     pub fn remove_xor_add(&mut self, range: Range<u64>, other: &mut RangeTree) -> Result<(), Error> {
-        if !self.intersects(range.clone()) {
-            return other.add(range);
+        match self.last_overlap(&range) {
+            None => return other.add(range),
+            Some(only) if only.start <= range.start => {
+                let common = only.end.min(range.end);
+                self.remove(range.start..common)?;
+                return other.add(common..range.end);
+            }
+            Some(_) => {}
         }
         let gaps: Vec<_> = self.gaps(range.clone()).collect();
         self.clear(range);

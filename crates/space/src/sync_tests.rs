@@ -49,7 +49,7 @@ impl Disk {
         let mut logs = Unflushed::new([(vdev, VdevChanges::new(MS_SHIFT, txgs))]);
         for (txg, object) in &self.logs {
             let (header, _) = &self.objects[object];
-            logs.apply(*txg, &decode_log(*txg, header, self.blocks(*object)).unwrap()).unwrap();
+            logs.apply(vec![(*txg, decode_log(*txg, header, self.blocks(*object)).unwrap())]).unwrap();
         }
         let mut all = RangeTree::new();
         for m in 0..metaslabs {
@@ -182,7 +182,7 @@ fn space_of(store: &Store, metaslabs: u32, features: SyncFeatures) -> (SpaceMana
     let mut logs = Vec::new();
     for (txg, object) in &disk.logs {
         let (header, _) = &disk.objects[object];
-        unflushed.apply(*txg, &decode_log(*txg, header, disk.blocks(*object)).unwrap()).unwrap();
+        unflushed.apply(vec![(*txg, decode_log(*txg, header, disk.blocks(*object)).unwrap())]).unwrap();
         logs.push((*txg, *object, header.length.div_ceil(BLOCK)));
     }
     let changes = |m: u32| unflushed.vdev(0).unwrap().metaslab(u64::from(m)).cloned().unwrap_or_default();

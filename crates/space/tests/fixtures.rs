@@ -72,7 +72,8 @@ fn unflushed(mos: &Arc<Objset>) -> Unflushed {
     logs.sort_unstable();
     for (txg, id) in logs {
         let object = mos.object(id).unwrap();
-        unflushed.apply(Txg(txg), &decode_log(Txg(txg), &header(&object), blocks(&object)).unwrap()).unwrap();
+        let changes = decode_log(Txg(txg), &header(&object), blocks(&object)).unwrap();
+        unflushed.apply(vec![(Txg(txg), changes)]).unwrap();
     }
     unflushed
 }

@@ -13,14 +13,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::Txg;
+use base::{Txg, pump};
 use dmu::Objset;
 use ondisk::zil::{RawRecord, TxType, block_seq};
 use ondisk::{BlkPtr, ZilHeader};
 use zio::Bookmark;
 
 use crate::chain::{CLAIM_LR_SEQ_VALID, ChainEnd, Log, LogBlock, Step, Summary, walk, walk_as};
-use crate::pump;
 
 /// The header's flag that its log holds something to replay (OpenZFS: `ZIL_REPLAY_NEEDED`).
 pub const REPLAY_NEEDED: u64 = 1;

@@ -30,7 +30,6 @@ mod error;
 pub mod list;
 mod plan;
 mod prime;
-mod pump;
 pub mod replay;
 mod show;
 mod window;

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::tunable;
+use base::{pump, tunable};
 use dmu::{Objset, Zap};
 use ondisk::BlkPtr;
 use ondisk::zil::Record;
 use zio::Bookmark;
 
+use crate::plan;
 use crate::replay::{self, Due, object_of};
-use crate::{plan, pump};
 
 /// Entries hold the number of an object in so many low bits.
 const OBJECT_MASK: u64 = (1 << 48) - 1;
@@ -105,7 +105,7 @@ pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
             blocks.push((object.clone(), blkid));
         }
     }
-    pump::ahead(blocks, |(object, blkid)| drop(object.block(*blkid)));
+    pump::ahead(blocks, |(object, blkid)| drop(object.fetch(*blkid)));
     let found = pump::ahead(entries, |(dir, name)| {
         let zap = Zap::open(objset.object(*dir).ok()?).ok()?;
         Some(zap.lookup_u64(name).ok()?? & OBJECT_MASK)

@@ -36,6 +36,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::counter::Counter;
+use base::pump::Pace;
 use base::{Endian, Txg, tunable};
 use dmu::{Object, Objset, Tx};
 use ondisk::zil::{RawRecord, Record, TxType};
@@ -44,7 +45,6 @@ use ondisk::{BlkPtr, ZilHeader};
 use crate::chain::{Log, read_log};
 use crate::claim::{REPLAY_NEEDED, needs_replay};
 use crate::plan::{self, Step};
-use crate::pump::Pace;
 use crate::window::{self, Ran};
 use crate::{Error, data_of, prime};
 

@@ -4,17 +4,17 @@
 //! is done by the caller itself, who works in the lanes while it waits. Other threads work in the lanes. A lane is worked in by one
 //! thread at a time, who takes all that waits in it. With one thread all is done in order.
 //!
-//! There are as many threads as there are cores, and more where records wait for devices ([`Pace`](crate::pump::Pace)).
+//! There are as many threads as there are cores, and more where records wait for devices ([`Pace`](base::pump::Pace)).
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Scope;
 use std::time::Instant;
 
+use base::pump::{self, Tally};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::plan::{Joins, Lanes};
-use crate::pump::{self, Tally};
 use crate::replay::{Due, Replay, Replayer};
 
 /// Of quick records, so many lanes that can begin are worth a thread.
@@ -201,7 +201,7 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
         };
         drop(state);
         let mut under_way = UnderWay { crew: self, object, good: false };
-        let mut tally = Tally::new();
+        let mut tally = Tally::begin();
         under_way.good = lane.into_iter().all(|n| {
             let Some(due) = self.now.get(n) else { return false };
             let done = self.one(n, due).or_else(|_| self.one(n, due)).map_err(|error| self.lose(n, error));

@@ -1,7 +1,6 @@
 //! The space of an existing pool, from the MOS.
 //!
-//! Maps stay unread until their metaslabs are used. Logs are read all at once: a window of them is decoded on all cores, what they say is dealt
-//! out to the metaslabs, and each metaslab takes it in on its own.
+//! Maps stay unread until their metaslabs are used. Logs are read all at once.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -9,18 +8,16 @@ use std::time::Instant;
 use base::{Txg, tasks};
 use ondisk::label::key;
 use ondisk::spacemap::SpaceMapHeader;
-use space::flush::{LogSpace, MetaslabId};
-use space::log::{LogChange, MetaslabChanges};
+use space::flush::LogSpace;
+use space::log::{MetaslabChanges, Unflushed, VdevChanges};
 use space::{Class, Layout, MapGeometry, MapInfo, Metaslab, TopSpace};
 use vdev::{TopVdev, VdevTree, VdevType};
 
 use super::store::{TopObjects, UNFLUSHED_TXGS};
 use crate::mos::Mos;
 use crate::spacemap::SpaceMap;
-use crate::{Error, Pool};
+use crate::{Error, Pool, logs};
 
-/// Blocks of logs that are in memory at a time.
-const WINDOW_BLOCKS: u64 = 512;
 /// More metaslabs than any vdev has.
 pub(super) const METASLABS_MAX: u64 = 1 << 18;
 /// More metaslabs than any pool has: each takes some hundred bytes of memory.
@@ -140,38 +137,28 @@ pub(super) fn read(pool: &Pool, mos: &Mos) -> Result<(BTreeMap<u32, Stored>, Log
     if metaslabs > POOL_METASLABS_MAX {
         return Err(Error::corrupt(0, format!("the pool has {metaslabs} metaslabs")));
     }
+    let mut changes = Vec::new();
     for top in tops() {
-        vdevs.insert(number(top)?, read_top(mos, top)?);
+        let mut stored = read_top(mos, top)?;
+        let txgs = std::mem::take(&mut stored.unflushed_txgs);
+        changes.push((number(top)?, VdevChanges::new(top.config().ms_shift as u32, txgs)));
+        vdevs.insert(number(top)?, stored);
     }
-    let shifts: BTreeMap<u32, u32> = pool
-        .tree()
-        .tops()
-        .iter()
-        .filter_map(|top| Some((u32::try_from(top.id()).ok()?, u32::try_from(top.config().ms_shift).ok()?)))
-        .collect();
     let began = Instant::now();
-    let mut logs = Vec::new();
-    let mut window = Vec::new();
-    let (mut blocks, mut bytes) = (0, 0);
-    for (txg, object) in pool.log_space_maps()? {
-        let map = SpaceMap::open(mos, object)?;
-        let size = map.header.length.div_ceil(map.object.block_size().max(1));
-        logs.push((txg, object, size));
-        bytes += map.header.length;
-        blocks += size;
-        window.push((txg, map));
-        if blocks >= WINDOW_BLOCKS {
-            replay(&mut vdevs, &shifts, std::mem::take(&mut window))?;
-            blocks = 0;
+    let mut unflushed = Unflushed::new(changes);
+    let logs = logs::read(pool, mos, &mut unflushed)?;
+    let (seconds, bytes) = (began.elapsed().as_secs_f64(), logs.iter().map(|log| log.bytes).sum());
+    for (id, changes) in unflushed.into_vdevs() {
+        if let Some(stored) = vdevs.get_mut(&id) {
+            (stored.unflushed, stored.unflushed_txgs) = changes.into_parts();
         }
     }
-    replay(&mut vdevs, &shifts, window)?;
-    let seconds = began.elapsed().as_secs_f64();
 
     let users = vdevs.iter().flat_map(|(vdev, stored)| {
         let each = stored.unflushed_txgs.iter().zip(&stored.unflushed).zip(0u32..);
         each.filter(|((txg, _), _)| txg.0 != 0).map(|((txg, changes), ms)| ((*vdev, ms), *txg, !changes.is_empty()))
     });
+    let logs = logs.into_iter().map(|log| (log.txg, log.object, log.blocks));
     let mut space = LogSpace::load(physical_memory(), logs, users);
     let memory: u64 = vdevs.values().flat_map(|s| &s.unflushed).map(MetaslabChanges::memory).sum();
     space.memory_changed(memory as i64);
@@ -199,62 +186,9 @@ fn read_top(mos: &Mos, top: &TopVdev) -> Result<Stored, Error> {
     txgs.resize(count as usize, 0);
     Ok(Stored {
         maps: maps?,
-        unflushed: vec![MetaslabChanges::default(); count as usize],
+        unflushed: Vec::new(),
         unflushed_txgs: txgs.into_iter().map(Txg).collect(),
     })
-}
-
-/// Takes in some logs, which follow those before.
-fn replay(
-    vdevs: &mut BTreeMap<u32, Stored>,
-    shifts: &BTreeMap<u32, u32>,
-    window: Vec<(Txg, SpaceMap)>,
-) -> Result<(), Error> {
-    let decoded = tasks::map(window, |(txg, log)| Ok::<_, Error>((txg, log.object.id(), log.log_entries(txg)?)));
-    let mut dealt: BTreeMap<MetaslabId, Vec<LogChange>> = BTreeMap::new();
-    for log in decoded {
-        let (txg, object, entries) = log?;
-        for change in entries {
-            // vdevs that were removed since have nothing here
-            let (Some(stored), Some(shift)) = (vdevs.get(&change.vdev), shifts.get(&change.vdev)) else { continue };
-            let stray = || Error::Space {
-                object,
-                source: space::Error::NoMetaslab {
-                    txg,
-                    vdev: change.vdev,
-                    start: change.start,
-                    size: change.end.saturating_sub(change.start),
-                },
-            };
-            let id = change.start.checked_shr(*shift).unwrap_or(0);
-            let last = change.end.wrapping_sub(1).checked_shr(*shift).unwrap_or(u64::MAX);
-            let unflushed = usize::try_from(id).ok().and_then(|n| stored.unflushed_txgs.get(n)).ok_or_else(stray)?;
-            if change.end <= change.start || id != last {
-                return Err(stray());
-            }
-            if txg >= *unflushed {
-                dealt.entry((change.vdev, id as u32)).or_default().push(change);
-            }
-        }
-    }
-    let work: Vec<_> = dealt
-        .into_iter()
-        .filter_map(|(id, entries)| {
-            let changes = vdevs.get_mut(&id.0)?.unflushed.get_mut(id.1 as usize)?;
-            Some((id, std::mem::take(changes), entries))
-        })
-        .collect();
-    let done = tasks::map(work, |(id, mut changes, entries)| {
-        let applied = entries.iter().try_for_each(|c| changes.apply(c.action, c.start..c.end));
-        applied.map(|()| (id, changes)).map_err(|source| Error::Space { object: 0, source })
-    });
-    for result in done {
-        let (id, changes) = result?;
-        if let Some(place) = vdevs.get_mut(&id.0).and_then(|s| s.unflushed.get_mut(id.1 as usize)) {
-            *place = changes;
-        }
-    }
-    Ok(())
 }
 
 /// Bytes of memory of this machine; 4 GiB where it cannot be told.

@@ -4,7 +4,7 @@
 //! records are laid out, and data is copied straight into its block. Where a block of the chain lies is decided later, when
 //! it is known how much is in each; only the first one has its place, and size.
 
-use base::{Endian, Txg};
+use base::{Endian, Txg, pump};
 use dmu::Error as DmuError;
 use ondisk::BlkPtr;
 use ondisk::zil::{TxType, WRITE_RECORD_SIZE, ZIL_CHAIN_SIZE};
@@ -14,7 +14,6 @@ use super::bursts::Bursts;
 use super::itx::{BLKPTR_AT, LENGTH_AT, OFFSET_AT, RECLEN_AT, SEQ_AT, TXG_AT, TXTYPE_AT, WORD, put_u64};
 use super::policy::max_log_data;
 use super::{BlockGot, Got, Itx, ItxData, WriteSource, ZilStats};
-use crate::pump;
 
 /// A block of the log with its records, which has perhaps no place yet.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Many reads at a time, where it is devices that a log's work waits for.
+//! Many reads at a time, where it is devices that work waits for.
 //!
 //! Of reads that wait for a device far away hundreds can wait together; one that finds its block in memory only costs a core. And each thread costs,
 //! too, above all the memory that it begins with. So there are as many threads as that is worth which was done lately: its [`Pace`] tells.
@@ -28,11 +28,11 @@ const TRIED: usize = 128;
 
 /// How long a piece of work took lately.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(AtomicU64);
+pub struct Pace(AtomicU64);
 
 impl Pace {
     /// A piece of work that began at `begun` is done. Gives the nanoseconds that it took.
-    pub(crate) fn saw(&self, begun: Instant) -> u64 {
+    pub fn saw(&self, begun: Instant) -> u64 {
         let took = begun.elapsed().as_nanos() as u64;
         self.saw_many(1, took);
         took
@@ -46,13 +46,13 @@ impl Pace {
     }
 
     /// Whether it did not wait for devices.
-    pub(crate) fn is_quick(&self) -> bool {
+    pub fn is_quick(&self) -> bool {
         self.0.load(Ordering::Relaxed) < QUICK_NS
     }
 
     /// How many threads `left` pieces of work are worth, no more than `most`.
-    pub(crate) fn threads(&self, left: usize, most: usize) -> usize {
-        let (mean, cores) = (self.0.load(Ordering::Relaxed), base::tasks::width() as u64);
+    pub fn threads(&self, left: usize, most: usize) -> usize {
+        let (mean, cores) = (self.0.load(Ordering::Relaxed), crate::tasks::width() as u64);
         let useful = (mean / CORE_NS).max(cores).min(mean.saturating_mul(left as u64) / THREAD_NS);
         usize::try_from(useful).unwrap_or(usize::MAX).min(left).min(most).max(1)
     }
@@ -60,7 +60,7 @@ impl Pace {
 
 /// What one thread did, before it tells the others: a word that all write with each piece costs more than a quick piece does.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub struct Tally {
     count: usize,
     spent_ns: u64,
     last: Instant,
@@ -68,12 +68,12 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// From now on.
-    pub(crate) fn new() -> Tally {
+    pub fn begin() -> Tally {
         Tally { count: 0, spent_ns: 0, last: Instant::now() }
     }
 
     /// A piece is done. Gives how many have been since it told last, if it is time to tell: after some that are quick, or one that is not.
-    pub(crate) fn did(&mut self, pace: &Pace) -> Option<usize> {
+    pub fn did(&mut self, pace: &Pace) -> Option<usize> {
         let now = Instant::now();
         self.spent_ns += now.duration_since(self.last).as_nanos() as u64;
         (self.count, self.last) = (self.count + 1, now);
@@ -81,7 +81,7 @@ impl Tally {
     }
 
     /// Tells what was not told yet.
-    pub(crate) fn tell(&mut self, pace: &Pace) -> usize {
+    pub fn tell(&mut self, pace: &Pace) -> usize {
         let count = std::mem::take(&mut self.count);
         pace.saw_many(count as u64, std::mem::take(&mut self.spent_ns));
         count
@@ -89,13 +89,13 @@ impl Tally {
 }
 
 /// `work` of each item, in order of the items, on as many threads as keep devices busy.
-pub(crate) fn all<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn all<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     Pump::new(&items, work, DEPTH, false).run()
 }
 
 /// As [`all`], for work that is done ahead: it leaves what it reads in the cache, no more than has room there. Where that turns out to be
 /// quick nobody needs it ahead, and the rest is not done.
-pub(crate) fn ahead<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn ahead<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     Pump::new(&items, work, DEPTH_CACHED, true).run()
 }
 
@@ -116,7 +116,7 @@ struct Pump<'a, T, R, F> {
 impl<'a, T: Sync, R: Send, F: Fn(&T) -> R + Sync> Pump<'a, T, R, F> {
     fn new(items: &'a [T], work: F, most: usize, leaves: bool) -> Self {
         // a thread that does everything itself does it in order
-        let most = if base::tasks::width() == 1 { 1 } else { most };
+        let most = if crate::tasks::width() == 1 { 1 } else { most };
         let (pace, spent_ns) = (Pace::default(), AtomicU64::new(0));
         let (next, threads) = (AtomicUsize::new(0), AtomicUsize::new(1));
         Pump { items, work, most, leaves, pace, spent_ns, next, threads, done: Mutex::default() }
@@ -151,13 +151,13 @@ impl<'a, T: Sync, R: Send, F: Fn(&T) -> R + Sync> Pump<'a, T, R, F> {
     fn grow<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, n: usize) {
         let wanted = self.pace.threads(self.items.len().saturating_sub(n), self.most);
         grow(&self.threads, wanted, || {
-            std::thread::Builder::new().name("zil-read".to_owned()).spawn_scoped(scope, || self.go(scope)).is_ok()
+            std::thread::Builder::new().name("read".to_owned()).spawn_scoped(scope, || self.go(scope)).is_ok()
         });
     }
 }
 
 /// Begins threads until there are as many as are `wanted`. Where one cannot be had, with fewer it only takes longer.
-pub(crate) fn grow(threads: &AtomicUsize, wanted: usize, begin: impl Fn() -> bool) {
+pub fn grow(threads: &AtomicUsize, wanted: usize, begin: impl Fn() -> bool) {
     let one_more = |there: usize| (there < wanted).then_some(there + 1);
     while threads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok() && begin() {}
 }
