@@ -1,5 +1,6 @@
-//! `cargo bench -p zuse-benches --bench lsm [-- ops=1000 txgs=60 ms=500,5000 delay=200]`: random overwrites of 8 KiB on an aged,
-//! half-full pool, with and without log space maps, beside OpenZFS's own engine in the same run.
+//! `cargo bench -p zuse-benches --bench lsm [-- ops=1000,10000 txgs=60 ms=500,5000 ibs=14,17 delay=200]`: random overwrites of 8 KiB on an
+//! aged, half-full pool, with and without log space maps, beside OpenZFS's own engine in the same run. Each pool is measured with every number of
+//! overwrites a txg, first without and then with the delay that a write takes (microseconds). `peersecs=300` ends a run of the peer that takes longer.
 //!
 //! Prints one table: overwrites per CPU second, the share of pass 1 in the sync, passes, writes and metadata bytes a txg, and how long
 //! the import of the pool takes, its log as it was. Of the writes, those of the MOS (space maps, logs, and all else that belongs to the pool) and
@@ -9,19 +10,23 @@
 //! pool is filled to four fifths, and then blocks here and there are freed until it is half full: its free space is in pieces of a few
 //! blocks. The peer has no such mode.
 //!
-//! `log=1000` makes the log of the last row as long, in blocks, by letting nothing be flushed, and imports that pool; 131072 is the most that the
-//! tunables allow by default. `logops=10000`: overwrites a txg meanwhile. `logblk=4096`: the size of these blocks; with that their number is
-//! that of entries, not of bytes that nobody has. `logsecs=360` ends the making of the log. Each overwrite is two entries there, as the
-//! pool is in pieces.
+//! `log=131072` makes a log of that many blocks (the most that the tunables allow by default) by letting nothing be flushed, and imports that pool.
+//! Its entries are real, of space that is allocated and freed, but nothing is written there. `logblk=4096`: the size of its blocks; with that their
+//! number is that of entries, not of bytes that nobody has. `logops=40000`: blocks freed, and others allocated, in a txg. `logsecs=600` ends the making;
+//! `logsize=4294967296`: bytes of each of the four files, nearly all of them holes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ::pool::Spa;
+use base::Txg;
 use benches::pool::{self as bench, Shape, Traffic};
-use benches::{mix, number, process_cpu_seconds, run_peer, text, zpeer};
+use benches::{PeerResult, mix, number, process_cpu_seconds, run_peer, text, zpeer};
 use dmu::Object;
+use ondisk::Dva;
+use space::{Class, SpaceRequest};
 
 const BLOCK: usize = 8192;
 const VDEVS: usize = 4;
@@ -32,6 +37,9 @@ struct Row {
     who: String,
     /// Metaslabs.
     ms: u64,
+    /// log2 of the indirect blocks; overwrites a txg.
+    ibs: u8,
+    ops: u64,
     per_cpu: f64,
     pass1: f64,
     passes: u64,
@@ -54,12 +62,17 @@ struct Row {
 fn main() {
     let dir = std::env::var_os("ZUSE_BENCH_DIR").map_or_else(std::env::temp_dir, Into::into).join("zuse-lsm");
     drop(std::fs::create_dir_all(&dir));
-    let (ops, txgs, msize) = (number("ops", 1000), number("txgs", 30), number("msize", 0));
+    let (txgs, msize) = (number("txgs", 30), number("msize", 0));
+    let list =
+        |name: &str, or: &str| -> Vec<u64> { text(name, or).split(',').filter_map(|n| n.parse().ok()).collect() };
+    let ops = list("ops", "1000");
+    let delays: Vec<u64> = [0].into_iter().chain(Some(number("delay", 0)).filter(|delay| *delay > 0)).collect();
     println!(
-        "{:<26}{:>8}{:>5}{:>12}{:>9}{:>8}{:>11}{:>8}{:>8}{:>9}{:>12}{:>10}{:>11}{:>10}{:>12}{:>9}",
+        "{:<26}{:>8}{:>5}{:>7}{:>12}{:>9}{:>8}{:>11}{:>8}{:>8}{:>9}{:>12}{:>10}{:>11}{:>10}{:>12}{:>9}",
         "",
         "ms",
         "ibs",
+        "ops",
         "ops/CPU s",
         "pass 1",
         "passes",
@@ -75,10 +88,10 @@ fn main() {
         "flushed"
     );
     base::tunable::set("zfs_keep_log_spacemaps_at_export", "1").expect("a tunable");
-    for ms in text("ms", "500,5000").split(',').filter_map(|n| n.parse::<u64>().ok()) {
+    for ms in list("ms", "500,5000") {
         let size = if msize > 0 { ms * msize / VDEVS as u64 } else { number("vsize", 1 << 30) };
-        for ibs in text("ibs", "14").split(',').filter_map(|n| n.parse::<u8>().ok()) {
-            for lsm in [true, false] {
+        for ibs in list("ibs", "14") {
+            for lsm in list("lsm", "1,0").into_iter().map(|lsm| lsm > 0) {
                 let shape = Shape {
                     vdevs: VDEVS,
                     size,
@@ -86,18 +99,21 @@ fn main() {
                     log_spacemap: lsm,
                     ms_shift: u64::from((size * VDEVS as u64 / ms).ilog2()),
                 };
-                let work = Work { ops, txgs, ibs, delay: number("delay", 0), fill: 50, in_pieces: msize > 0 };
-                let row = ours(&dir, &shape, &work);
-                print(&row, ibs);
-                if let Some(row) = theirs(&dir, &shape, &work).filter(|_| msize == 0) {
-                    print(&row, ibs);
+                let works = |ops: &[u64]| -> Vec<Work> {
+                    let of = |ops: u64| delays.iter().map(move |delay| (ops, *delay));
+                    let work = |(ops, delay)| Work { ops, txgs, ibs: ibs as u8, delay, fill: 50, in_pieces: msize > 0 };
+                    ops.iter().copied().flat_map(of).map(work).collect()
+                };
+                ours(&dir, &shape, &works(&ops)).iter().for_each(print);
+                for ops in ops.iter().filter(|_| msize == 0) {
+                    theirs(&dir, &shape, &works(&[*ops])).iter().for_each(print);
                 }
             }
         }
     }
     let blocks = number("log", 100);
     if blocks > 0 {
-        long_log(&dir, number("vsize", 1 << 30), blocks, number("logops", 10_000));
+        long_log(&dir, number("logsize", 4 << 30), blocks, number("logops", 40_000));
     }
     drop(std::fs::remove_dir_all(&dir));
 }
@@ -109,31 +125,27 @@ fn long_log(dir: &std::path::Path, size: u64, blocks: u64, ops: u64) {
     let limits = limits.map(|name| format!("zfs_unflushed_{name}"));
     limits.iter().for_each(|name| base::tunable::set(name, "1000000000000").expect("a tunable"));
     base::tunable::set("zfs_min_metaslabs_to_flush", "0").expect("a tunable");
-    let shape = Shape {
-        vdevs: VDEVS,
-        size,
-        lz4: true,
-        log_spacemap: true,
-        ms_shift: u64::from((size * VDEVS as u64 / 1000).ilog2()),
-    };
+    let all = size * VDEVS as u64;
+    let shape = Shape { vdevs: VDEVS, size, lz4: true, log_spacemap: true, ms_shift: u64::from((all / 1000).ilog2()) };
     let block = text("logblk", "131072");
     base::tunable::set("zfs_log_sm_blksz", &block).expect("a tunable");
     let (spa, traffic) = bench::make(dir, &shape);
-    let (objset, object) = bench::object(&spa, BLOCK as u64, 14);
-    let all = Blocks::fill(&spa, object, size * VDEVS as u64, 50, true);
-    let (start, mut state, before) = (Instant::now(), 1, traffic.written().1);
-    while spa.space().log_stats().log_blocks < blocks && start.elapsed().as_secs() < number("logsecs", 3600) {
-        all.overwrite(&spa, ops, &mut state);
+    let start = Instant::now();
+    let mut churn = Churn::fill(&spa, all);
+    while spa.space().log_stats().log_blocks < blocks && start.elapsed().as_secs() < number("logsecs", 600) {
+        churn.turn(&spa, ops);
     }
     let logs = spa.space().log_stats();
     let made = start.elapsed().as_secs_f64();
-    let written = (traffic.written().1 - before) as f64 / 1e9;
     spa.export().expect("export");
-    drop((all, objset, spa));
+    drop((churn, spa));
     println!(
-        "a log of {} blocks of {block} in {} logs, nothing flushed ({ops} overwrites a txg, {written:.1} GB written in {made:.0} s); \
+        "a log of {} blocks of {block} in {} logs, nothing flushed ({ops} blocks freed and allocated a txg, {:.1} GB written in {made:.0} s); \
          thought beforehand {:.2} s",
-        logs.log_blocks, logs.logs, logs.import_seconds
+        logs.log_blocks,
+        logs.logs,
+        traffic.written().1 as f64 / 1e9,
+        logs.import_seconds
     );
     let spa = timed_import(dir, &shape, "import");
     let again = spa.space().log_stats();
@@ -142,6 +154,70 @@ fn long_log(dir: &std::path::Path, size: u64, blocks: u64, ops: u64) {
     spa.export().expect("export");
     drop(spa);
     timed_import(dir, &shape, "import with nothing logged").export().expect("export");
+}
+
+/// Space that comes and goes with nothing in it, to have the entries of a log without the writes of what they stand for. It is half of the
+/// pool, in pieces.
+struct Churn {
+    held: Vec<Dva>,
+    state: u64,
+}
+
+impl Churn {
+    const SIZE: u64 = 1024;
+
+    /// Allocates four fifths of `size` bytes, and frees three eighths of them here and there.
+    #[allow(clippy::expect_used)]
+    fn fill(spa: &Arc<Spa>, size: u64) -> Churn {
+        let mut churn = Churn { held: Vec::new(), state: 1 };
+        for _ in 0..10 {
+            let tx = spa.tx(1).expect("tx");
+            churn.allocate(spa, tx.txg(), size / Self::SIZE * 8 / 100);
+            drop(tx);
+            spa.sync().expect("sync");
+        }
+        let (mut n, mut gone) = (0, Vec::new());
+        churn.held.retain(|dva| {
+            n += 1;
+            let stays = mix(n) % 8 < 5;
+            gone.extend((!stays).then_some(*dva));
+            stays
+        });
+        Churn::free(spa, &gone);
+        // what was freed can be used two txgs later
+        (0..3).for_each(|_| spa.sync().expect("sync"));
+        churn
+    }
+
+    /// A txg in which `ops` blocks are freed, at random, and as many allocated.
+    #[allow(clippy::expect_used)]
+    fn turn(&mut self, spa: &Arc<Spa>, ops: u64) {
+        let tx = spa.tx(1).expect("tx");
+        let pick = |churn: &mut Churn| {
+            churn.state = mix(churn.state);
+            churn.held.swap_remove(churn.state as usize % churn.held.len())
+        };
+        let gone: Vec<Dva> = (0..ops).map(|_| pick(self)).collect();
+        self.allocate(spa, tx.txg(), ops);
+        Churn::free(spa, &gone);
+        drop(tx);
+        spa.sync().expect("sync");
+    }
+
+    #[allow(clippy::expect_used)]
+    fn allocate(&mut self, spa: &Arc<Spa>, txg: Txg, count: u64) {
+        let request = SpaceRequest { class: Class::Normal, txg, hint: 1, avoid: &[], gang: false };
+        let sizes = vec![Self::SIZE; count as usize];
+        spa.space().manager().allocate_many(&request, &sizes, &mut self.held).expect("space");
+    }
+
+    /// In the txg that is synced next; none is under way.
+    #[allow(clippy::expect_used)]
+    fn free(spa: &Arc<Spa>, gone: &[Dva]) {
+        for dva in gone {
+            spa.space().manager().free(dva.vdev(), dva.offset(), dva.asize(), false).expect("allocated");
+        }
+    }
 }
 
 fn timed_import(dir: &std::path::Path, shape: &Shape, what: &str) -> Arc<Spa> {
@@ -159,11 +235,13 @@ fn resident_mb() -> f64 {
     line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
-fn print(row: &Row, ibs: u8) {
+fn print(row: &Row) {
     println!(
-        "{:<26}{:>8}{ibs:>5}{:>12.0}{:>8.0}%{:>8}{:>11.0}{:>8.1}{:>8.1}{:>9.3}{:>12.3}{:>10.1}{:>11.1}{:>10}{:>12.1}{:>9.1}",
+        "{:<26}{:>8}{:>5}{:>7}{:>12.0}{:>8.0}%{:>8}{:>11.0}{:>8.1}{:>8.1}{:>9.3}{:>12.3}{:>10.1}{:>11.1}{:>10}{:>12.1}{:>9.1}",
         row.who,
         row.ms,
+        row.ibs,
+        row.ops,
         row.per_cpu,
         row.pass1,
         row.passes,
@@ -237,8 +315,10 @@ impl Blocks {
     }
 }
 
+/// One pool, measured with each of `works`, which differ in overwrites a txg and in the delay.
 #[allow(clippy::expect_used)]
-fn ours(dir: &std::path::Path, shape: &Shape, work: &Work) -> Row {
+fn ours(dir: &std::path::Path, shape: &Shape, works: &[Work]) -> Vec<Row> {
+    let Some(work) = works.first() else { return Vec::new() };
     let (spa, traffic) = bench::make(dir, shape);
     let (objset, object) = bench::object(&spa, BLOCK as u64, work.ibs);
     let blocks = Blocks::fill(&spa, object, shape.size * shape.vdevs as u64, work.fill, work.in_pieces);
@@ -250,18 +330,24 @@ fn ours(dir: &std::path::Path, shape: &Shape, work: &Work) -> Row {
     if work.in_pieces {
         (0..work.txgs).for_each(|_| blocks.overwrite(&spa, work.ops, &mut state));
     }
-    traffic.write_delay_us.store(work.delay, Ordering::Relaxed);
-    let row = measure(&spa, &traffic, &blocks, work, shape, &mut state);
+    let mut rows: Vec<Row> =
+        works.iter().map(|work| measure(&spa, &traffic, &blocks, work, shape, &mut state)).collect();
+    traffic.write_delay_us.store(0, Ordering::Relaxed);
+    spa.export().expect("export");
     drop((blocks, objset, spa));
     let start = Instant::now();
     let spa = bench::import(dir, shape);
     let import_ms = start.elapsed().as_secs_f64() * 1e3;
     spa.export().expect("export");
-    Row { import_ms, ..row }
+    if let Some(last) = rows.last_mut() {
+        last.import_ms = import_ms;
+    }
+    rows
 }
 
 #[allow(clippy::expect_used)]
 fn measure(spa: &Arc<Spa>, traffic: &Traffic, blocks: &Blocks, work: &Work, shape: &Shape, state: &mut u64) -> Row {
+    traffic.write_delay_us.store(work.delay, Ordering::Relaxed);
     let stats = spa.zio().stats();
     let metadata = || {
         let counters =
@@ -280,9 +366,11 @@ fn measure(spa: &Arc<Spa>, traffic: &Traffic, blocks: &Blocks, work: &Work, shap
     let sum = |f: &dyn Fn(&::pool::TxgRecord) -> u64| records.iter().map(f).sum::<u64>();
     let count = work.txgs as f64;
     let logs = spa.space().log_stats();
-    let row = Row {
+    Row {
         who: format!("zuse lsm={} delay={}", u8::from(shape.log_spacemap), work.delay),
         ms: shape.vdevs as u64 * (shape.size >> shape.ms_shift),
+        ibs: work.ibs,
+        ops: work.ops,
         per_cpu: (work.ops * work.txgs) as f64 / cpu,
         pass1: 100.0 * sum(&|r| r.first_pass_ns) as f64 / sum(&|r| r.sync_ns).max(1) as f64,
         passes: records.iter().map(|r| u64::from(r.passes)).max().unwrap_or(0),
@@ -292,22 +380,25 @@ fn measure(spa: &Arc<Spa>, traffic: &Traffic, blocks: &Blocks, work: &Work, shap
         mos_mb: (mos_bytes - mos_bytes_before) / 1e6 / count,
         meta_mb: ((after.1 - before.1) as f64 - (work.ops * work.txgs * PER_BLOCK) as f64) / 1e6 / count,
         sync_ms: sum(&|r| r.sync_ns) as f64 / 1e6 / records.len().max(1) as f64,
-        import_ms: 0.0,
+        import_ms: f64::NAN,
         log_blocks: logs.log_blocks,
         estimate_ms: logs.import_seconds * 1e3,
         flushed: (logs.flushes_total - flushed) as f64 / count,
-    };
-    spa.export().expect("export");
-    row
+    }
 }
 
-fn theirs(dir: &std::path::Path, shape: &Shape, work: &Work) -> Option<Row> {
-    let peer = zpeer()?;
+/// A run of the peer: `works` differ in the delay alone.
+fn theirs(dir: &std::path::Path, shape: &Shape, works: &[Work]) -> Vec<Row> {
+    let (Some(peer), Some(work)) = (zpeer(), works.first()) else { return Vec::new() };
+    let (pool_dir, pool, vdevs) = (format!("dir={}", dir.display()), "pool=l", format!("nvdev={}", shape.vdevs));
+    let keep = "tun=zfs_keep_log_spacemaps_at_export=1";
     let args = [
+        text("peersecs", "0"),
+        peer.display().to_string(),
         "lsm".to_string(),
-        format!("dir={}", dir.display()),
-        "pool=l".to_string(),
-        format!("nvdev={}", shape.vdevs),
+        pool_dir.clone(),
+        pool.to_string(),
+        vdevs.clone(),
         format!("vsize={}", shape.size),
         format!("lsm={}", u8::from(shape.log_spacemap)),
         format!("bs={BLOCK}"),
@@ -318,22 +409,31 @@ fn theirs(dir: &std::path::Path, shape: &Shape, work: &Work) -> Option<Row> {
         format!("ops={}", work.ops),
         format!("txgs={}", work.txgs),
         format!("msl={}", shape.ms_shift),
-        format!("mwrdelay={}", work.delay),
-        "tun=zfs_keep_log_spacemaps_at_export=1".to_string(),
+        format!("mwrdelay={}", works.last().map_or(0, |work| work.delay)),
+        keep.to_string(),
     ];
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let result = run_peer(&peer, &args).into_iter().next_back()?;
-    let again = ["import", args.get(1)?, args.get(2)?, args.get(3)?, "tun=zfs_keep_log_spacemaps_at_export=1"];
-    let imported = run_peer(&peer, &again);
-    let import = imported.first().and_then(|r| r.get("wall")?.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    let results = run_peer(&PathBuf::from("timeout"), &args);
+    let mut rows: Vec<Row> = results.iter().zip(works).map(|(result, work)| their_row(result, shape, work)).collect();
+    let imported = run_peer(&peer, &["import", &pool_dir, pool, &vdevs, keep]);
+    let import = imported.first().and_then(|r| r.get("wall")?.parse::<f64>().ok());
+    if let Some((last, import)) = rows.last_mut().zip(import) {
+        last.import_ms = import * 1e3;
+    }
+    rows
+}
+
+fn their_row(result: &PeerResult, shape: &Shape, work: &Work) -> Row {
     let field = |key: &str| -> f64 {
         let text = result.get(key).map_or("0", String::as_str);
         text.trim_end_matches('%').parse().unwrap_or(0.0)
     };
     let sync: f64 = result.get("sync_ms[min,med,max]").and_then(|t| t.split(',').nth(1)?.parse().ok()).unwrap_or(0.0);
-    Some(Row {
+    Row {
         who: format!("libzpool lsm={} delay={}", u8::from(shape.log_spacemap), work.delay),
         ms: field("ms") as u64,
+        ibs: work.ibs,
+        ops: work.ops,
         per_cpu: field("per_cpu"),
         pass1: field("pass1_share"),
         passes: field("maxpass") as u64,
@@ -343,9 +443,9 @@ fn theirs(dir: &std::path::Path, shape: &Shape, work: &Work) -> Option<Row> {
         mos_mb: f64::NAN,
         meta_mb: field("meta_MB/txg"),
         sync_ms: sync,
-        import_ms: import * 1e3,
+        import_ms: f64::NAN,
         log_blocks: 0,
         estimate_ms: f64::NAN,
         flushed: f64::NAN,
-    })
+    }
 }
