@@ -4,9 +4,9 @@
 mod scratch;
 
 use scratch::Scratch;
-use zpl::Kind;
 use zpl::create::FsProps;
-use zpl::live::{Cred, NewFile, XattrMode, Zfs};
+use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
+use zpl::{Kind, Time};
 
 const ROOT: Cred = Cred::ROOT;
 const SA: u64 = 2;
@@ -119,4 +119,47 @@ fn name_spaces_have_their_guards() {
     set(&zfs, link, "trusted.t", b"v");
     drop(zfs);
     scratch.close();
+}
+
+#[test]
+fn a_program_that_changes_or_gets_another_owner_loses_its_capabilities() {
+    const NAME: &str = "security.capability";
+    let user = Cred { uid: 1000, gid: 1000, groups: vec![1001] };
+    for kind in [SA, DIR] {
+        let mut scratch = Scratch::with(FsProps::default(), &[("xattr", kind)]);
+        let zfs = scratch.zfs();
+        let (id, other) = (file(&zfs, "f", 0o777), file(&zfs, "g", 0o777));
+        for file in [id, other] {
+            zfs.write(&ROOT, file, 0, &[7; 300_000]).unwrap();
+            set(&zfs, file, "security.other", b"o");
+        }
+        let attr = |set: SetAttr| zfs.setattr(&ROOT, id, &set).map(drop).unwrap();
+        let changes: [(&str, &dyn Fn()); 8] = [
+            ("write", &|| zfs.write(&user, id, 5, b"x").unwrap()),
+            ("write of root", &|| zfs.write(&ROOT, id, 5, b"x").unwrap()),
+            ("append", &|| drop(zfs.append(&user, id, b"x").unwrap())),
+            ("truncate", &|| attr(SetAttr { size: Some(200_000), ..SetAttr::default() })),
+            ("punch", &|| zfs.punch(&user, id, 0..1000).unwrap()),
+            ("copy", &|| drop(zfs.copy_range(&user, (other, 0), (id, 0), 300_000).unwrap())),
+            ("chown", &|| attr(SetAttr { uid: Some(1000), ..SetAttr::default() })),
+            ("chgrp", &|| attr(SetAttr { gid: Some(1001), ..SetAttr::default() })),
+        ];
+        for (what, change) in changes {
+            set(&zfs, id, NAME, b"cap");
+            change();
+            assert_eq!(names(&zfs, &ROOT, id), ["security.other"], "{what}");
+            // once more, now that it is known to have none
+            change();
+        }
+        // a new mode, new times and reads leave it; and that of a file that is only copied from
+        set(&zfs, id, NAME, b"cap");
+        attr(SetAttr { mode: Some(0o755), mtime: Some(Time { sec: 1, nsec: 2 }), ..SetAttr::default() });
+        zfs.read(id, 0, &mut [0; 10]).unwrap();
+        zfs.copy_range(&ROOT, (id, 0), (other, 0), 1000).unwrap();
+        zfs.write(&ROOT, id, 0, b"").unwrap();
+        assert_eq!(zfs.get_xattr(&ROOT, id, NAME.as_bytes()).unwrap(), b"cap");
+        drop(zfs);
+        scratch.again();
+        scratch.close();
+    }
 }

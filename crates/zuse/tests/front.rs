@@ -4,8 +4,10 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use zuse::zpl::live::SetAttr;
-use zuse::{Chunk, Copier, Importer, Pool, Silent, pool::Value, read_past_damage};
+use zuse::dest::Meta;
+use zuse::zpl::Kind;
+use zuse::zpl::live::{Cred, SetAttr};
+use zuse::{Chunk, Copier, Importer, Item, Pool, Silent, pool::Value, read_past_damage};
 
 const SIZE: u64 = 128 << 20;
 
@@ -32,7 +34,7 @@ fn a_file_larger_than_memory_is_an_error() {
     files.write(b"f", b"x").unwrap();
     let (id, _) = files.stat(b"f").unwrap();
     let long = SetAttr { size: Some(1 << 60), ..SetAttr::default() };
-    files.zfs().setattr(&zuse::zpl::live::Cred::ROOT, id, &long).unwrap();
+    files.zfs().setattr(&Cred::ROOT, id, &long).unwrap();
     assert!(files.read(b"f").unwrap_err().to_string().contains("memory"));
     pool.export().unwrap();
 }
@@ -49,6 +51,32 @@ fn a_file_shorter_than_it_said_is_as_long_as_it_is() {
     assert_eq!(importer.finish().unwrap().failed, 0);
     let copied = files.read(b"f").unwrap();
     assert!(copied.ends_with(b"\n") && copied.len() < 100, "{} bytes", copied.len());
+    pool.export().unwrap();
+}
+
+/// A new owner ends a program's capabilities: they are given to a copy after its owner.
+#[test]
+fn copies_of_programs_keep_their_capabilities() {
+    const NAME: &[u8] = b"security.capability";
+    let pool = Pool::in_memory("t", SIZE).unwrap();
+    let files = pool.files("t").unwrap();
+    let xattrs = vec![(NAME.to_vec(), b"cap".to_vec()), (b"user.a".to_vec(), b"a".to_vec())];
+    let meta = Meta { uid: 1000, gid: 1000, mode: 0o755, mtime: (7, 8), xattrs, ..Meta::default() };
+    let item = || Item { size: 5, ..Item::new(Kind::File, meta.clone()) };
+    let mut report = Silent;
+    let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
+    importer.put(b"whole", item(), b"whole".to_vec()).unwrap();
+    let mut begun = importer.begin(b"parts", item()).unwrap().unwrap();
+    importer.write(&mut begun, 0, b"parts").unwrap();
+    importer.end(begun).unwrap();
+    assert_eq!(importer.finish().unwrap().failed, 0);
+    for name in ["whole", "parts"] {
+        let (id, attrs) = files.stat(name.as_bytes()).unwrap();
+        assert_eq!((attrs.uid(), attrs.mode & 0o7777, attrs.mtime.sec), (1000, 0o755, 7), "{name}");
+        let zfs = files.zfs();
+        assert_eq!(zfs.get_xattr(&Cred::ROOT, id, NAME).unwrap(), b"cap", "{name}");
+        assert_eq!(zfs.get_xattr(&Cred::ROOT, id, b"user.a").unwrap(), b"a", "{name}");
+    }
     pool.export().unwrap();
 }
 

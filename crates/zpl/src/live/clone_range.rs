@@ -83,6 +83,7 @@ impl Zfs {
         if same && from.1 < to.1.saturating_add(len) && to.1 < from.1.saturating_add(len) {
             return Err(Refusal::Invalid("a range over itself").of(to.0));
         }
+        self.end_capability(&output)?;
         let mut rest = Stretch { from: from.1, to: to.1, len };
         if self.may_clone(source)? {
             let mut owed = Owed::default();

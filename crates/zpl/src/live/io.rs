@@ -174,6 +174,7 @@ impl Zfs {
         let end = start.checked_add(data.len() as u64).filter(|end| *end <= MAX_SIZE);
         let end = end.ok_or_else(|| Refusal::FileTooLarge.of(node.id()))?;
         self.may_write(node, start, offset.is_none())?;
+        self.end_capability(node)?;
         let mut owed = Owed::default();
         let written = self.write_chunks(cred, node, &Write { offset, start, end, data, awaited }, &mut owed);
         // what was written of a write that failed is waited for, too

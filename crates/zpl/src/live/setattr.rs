@@ -63,6 +63,9 @@ impl Zfs {
             self.truncate(cred, &node, size)?;
         }
         let rest = SetAttr { size: None, ..*set };
+        if plan.owners.is_some() && node.kind() == Kind::File {
+            self.end_capability(&node)?;
+        }
         if rest != SetAttr::default() {
             self.change(2 * SMALL_CHANGE, |tx| self.set_now(tx, &node, set, &plan))?;
         }

@@ -6,6 +6,7 @@
 //! grows.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use dmu::Tx;
 
@@ -19,12 +20,13 @@ impl Zfs {
     ///
     /// # Errors
     /// EISDIR, EINVAL for what is no file; EPERM for an immutable or append-only file; EFBIG.
-    pub(crate) fn truncate(&self, cred: &Cred, node: &Znode, size: u64) -> Result<(), Error> {
+    pub(crate) fn truncate(&self, cred: &Cred, node: &Arc<Znode>, size: u64) -> Result<(), Error> {
         expect_file(node)?;
         self.may_cut(node)?;
         if size > MAX_SIZE {
             return Err(Refusal::FileTooLarge.of(node.id()));
         }
+        self.end_capability(node)?;
         let old = node.with_attrs(|attrs| attrs.size);
         if size < old {
             self.warm_edge(node, size)?;
@@ -68,6 +70,7 @@ impl Zfs {
         if range.start >= end {
             return Ok(());
         }
+        self.end_capability(&node)?;
         self.warm_edge(&node, range.start)?;
         self.warm_edge(&node, end)?;
         self.free_pieces(&node, range.start..end)?;

@@ -33,6 +33,9 @@ const XATTR_OFF: u64 = 0;
 /// Value of the property `xattr`: in system attributes.
 const XATTR_SA: u64 = 2;
 
+/// What makes a program more than its caller.
+const CAPABILITY: &[u8] = b"security.capability";
+
 /// A name space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Space {
@@ -236,6 +239,26 @@ impl Zfs {
         self.changed(tx, node)
     }
 
+    /// Takes a program's capabilities away: before it is written or cut, or gets another owner, whoever does so (Linux: `file_remove_privs`,
+    /// `ATTR_KILL_PRIV`, `cap_inode_killpriv`).
+    pub(super) fn end_capability(&self, node: &Arc<Znode>) -> Result<(), Error> {
+        if node.is_plain() {
+            return Ok(());
+        }
+        {
+            let _content = node.content.read();
+            let is_it = |(stored, _): &Xattr| stored == CAPABILITY;
+            if !self.packed_xattrs(node)?.iter().any(is_it) && self.hidden_names(node, CAPABILITY)?.is_empty() {
+                node.set_plain(true);
+                return Ok(());
+            }
+        }
+        self.change(SMALL_CHANGE, |tx| {
+            let _content = node.content.write();
+            self.drop_xattr(tx, node, CAPABILITY).map(|_| ())
+        })
+    }
+
     /// Logs that attributes went from the packed list.
     fn log_gone<'a>(&self, tx: &Tx, node: &Znode, names: impl Iterator<Item = &'a Vec<u8>>) {
         names.for_each(|stored| self.log_sa_xattr(tx, node, stored, None));
@@ -261,6 +284,7 @@ impl Zfs {
     }
 
     fn set_packed(&self, tx: &Tx, node: &Znode, bytes: Vec<u8>) -> Result<(), Error> {
+        node.set_plain(false);
         let now = self.now();
         node.edit_with(self, tx, &[(Attr::Dxattr, Cow::Owned(bytes))], |attrs| {
             state_changed(attrs, now);

@@ -54,6 +54,7 @@ impl Zfs {
         stored: &[u8],
         value: &[u8],
     ) -> Result<(), Error> {
+        node.set_plain(false);
         let dir = match node.with_attrs(|attrs| attrs.xattr_dir) {
             0 => self.make_hidden_dir(tx, node, None)?,
             id => self.znode(id)?,

@@ -32,6 +32,8 @@ pub struct Znode {
     pub(super) streams: Mutex<super::prefetch::Streams>,
     /// It is being made, and has no name yet.
     nascent: AtomicBool,
+    /// It was looked for the attribute that makes a program more than its caller, and there is none (Linux: `S_NOSEC`).
+    plain: AtomicBool,
     /// The last txg with something that the intent log does not have.
     missed: AtomicU64,
     state: Versioned<State>,
@@ -59,6 +61,7 @@ impl Znode {
             content: Versioned::default(),
             streams: Mutex::default(),
             nascent: AtomicBool::new(false),
+            plain: AtomicBool::new(false),
             missed: AtomicU64::new(0),
             state: Versioned::new(State { attrs, unlinked, opens: 0, syncs: 0 }),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -124,6 +127,15 @@ impl Znode {
     /// Says whether the file is being made.
     pub(super) fn set_nascent(&self, nascent: bool) {
         self.nascent.store(nascent, Ordering::Relaxed);
+    }
+
+    /// Whether it is known to have no capabilities. Said with `content` held.
+    pub(super) fn is_plain(&self) -> bool {
+        self.plain.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_plain(&self, plain: bool) {
+        self.plain.store(plain, Ordering::Relaxed);
     }
 
     /// Something of the file is not in the intent log.

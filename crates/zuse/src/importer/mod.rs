@@ -501,18 +501,9 @@ impl<'a> Importer<'a> {
     /// that is `finished` needs attributes only.
     fn attributes(&mut self, path: &[u8], id: u64, item: &Item, finished: bool) -> Result<(), zpl::Error> {
         let meta = &item.meta;
-        for (name, value) in &meta.xattrs {
-            match self.zfs.set_xattr(&self.cred, id, name, value, XattrMode::Set) {
-                Err(e) if ends_all(&e) => return Err(e),
-                Err(e) => {
-                    // without the number of the file: what many files meet is told once
-                    let why = std::io::Error::from_raw_os_error(e.errno());
-                    let what = format!("attribute {}: {why}", String::from_utf8_lossy(name));
-                    self.report.not_kept(path, &what);
-                }
-                Ok(()) => {}
-            }
-        }
+        // a new owner ends what a program may do beyond its caller
+        let (last, first): (Vec<_>, Vec<_>) = meta.xattrs.iter().partition(|(name, _)| name == b"security.capability");
+        self.xattrs(path, id, &first)?;
         if finished && meta.xattrs.is_empty() {
             return Ok(());
         }
@@ -525,7 +516,24 @@ impl<'a> Importer<'a> {
             mtime: time(meta.mtime),
             ..SetAttr::default()
         };
-        self.zfs.setattr(&self.cred, id, &set).map(drop)
+        self.zfs.setattr(&self.cred, id, &set)?;
+        self.xattrs(path, id, &last)
+    }
+
+    fn xattrs(&mut self, path: &[u8], id: u64, xattrs: &[&(Vec<u8>, Vec<u8>)]) -> Result<(), zpl::Error> {
+        for (name, value) in xattrs {
+            match self.zfs.set_xattr(&self.cred, id, name, value, XattrMode::Set) {
+                Err(e) if ends_all(&e) => return Err(e),
+                Err(e) => {
+                    // without the number of the file: what many files meet is told once
+                    let why = std::io::Error::from_raw_os_error(e.errno());
+                    let what = format!("attribute {}: {why}", String::from_utf8_lossy(name));
+                    self.report.not_kept(path, &what);
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
     }
 }
 
