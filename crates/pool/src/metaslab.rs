@@ -15,9 +15,9 @@ use space::log::{MetaslabChanges, Unflushed, VdevChanges};
 use space::{MapGeometry, RangeTree};
 use vdev::{TopVdev, VdevType};
 
+use crate::logs;
 use crate::mos;
 use crate::open::AllocBias;
-use crate::logs;
 use crate::spacemap::SpaceMap;
 use crate::{Error, Pool};
 

@@ -178,7 +178,9 @@ impl Objset {
                 continue;
             }
             let mut block = match there {
-                Child::Block(bp) if bp.endian() == Endian::Little => tree.read_data(&bp, blkid, Interest::Whole)?.into_vec(),
+                Child::Block(bp) if bp.endian() == Endian::Little => {
+                    tree.read_data(&bp, blkid, Interest::Whole)?.into_vec()
+                }
                 Child::Block(_) => return Err(self.refused(0, "byte order of a block of dnodes", blkid)),
                 Child::Hole { .. } | Child::End => vec![0; usize::try_from(old.datablksz()).unwrap_or(0)],
             };

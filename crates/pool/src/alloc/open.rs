@@ -184,11 +184,7 @@ fn read_top(mos: &Mos, top: &TopVdev) -> Result<Stored, Error> {
         txgs = mos.words(id, count)?;
     }
     txgs.resize(count as usize, 0);
-    Ok(Stored {
-        maps: maps?,
-        unflushed: Vec::new(),
-        unflushed_txgs: txgs.into_iter().map(Txg).collect(),
-    })
+    Ok(Stored { maps: maps?, unflushed: Vec::new(), unflushed_txgs: txgs.into_iter().map(Txg).collect() })
 }
 
 /// Bytes of memory of this machine; 4 GiB where it cannot be told.
