@@ -38,7 +38,7 @@ pub struct ArcKey {
     pub dva: Dva,
     /// Its physical birth.
     pub birth: Txg,
-    /// The first word of its checksum.
+    /// The words of its checksum, folded into one: of fletcher4 the first alone is the same for blocks whose words have changed places.
     pub sum: u64,
     /// Whether the data is the block of an encrypted dataset as it is stored, read without the key.
     pub noauth: bool,
@@ -51,7 +51,7 @@ impl ArcKey {
         (!bp.is_hole() && !bp.is_embedded()).then(|| ArcKey {
             dva: bp.dva(0),
             birth: bp.birth_physical(),
-            sum: bp.cksum()[0],
+            sum: bp.cksum().iter().fold(0, |sum, word| sum.rotate_left(19) ^ word),
             noauth: false,
         })
     }
