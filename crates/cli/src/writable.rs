@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use control::Caller;
+use control::{Caller, Control, Ioc};
+use nvlist::NvList;
 use pool::{Hooks, ImportOptions, OpenOptions, Spa};
 use vdev::import::Candidate;
 use vdev::{Device, FileDevice, Latency};
@@ -65,16 +66,25 @@ pub(crate) fn close(spa: &Arc<Spa>, doing: &str) -> Result<(), Failure> {
     log(spa).and_then(|()| spa.close()).map_err(|e| failed(format!("{doing}: {}", why(&e))))
 }
 
-/// Opens a pool, changes it and closes it.
-pub(crate) fn change<R>(
-    record: &Imported,
-    doing: &str,
-    work: impl FnOnce(&Arc<Spa>) -> Result<R, pool::Error>,
-) -> Result<R, Failure> {
+/// Opens a pool, asks one thing of it, and closes it.
+pub(crate) fn request(record: &Imported, doing: &str, ioc: Ioc, input: &NvList) -> Result<NvList, Failure> {
     let spa = open(record, doing)?;
-    let result = work(&spa).map_err(|e| failed(format!("{doing}: {}", why(&e))))?;
+    let out = ask(&spa, doing, ioc, input)?;
     close(&spa, doing)?;
-    Ok(result)
+    Ok(out)
+}
+
+/// Asks one thing of an open pool.
+pub(crate) fn ask(spa: &Arc<Spa>, doing: &str, ioc: Ioc, input: &NvList) -> Result<NvList, Failure> {
+    let done = Control::new(Arc::clone(spa), caller()).call(ioc, spa.name(), input);
+    done.map_err(|e| failed(format!("{doing}: {}", why_failed(&e))))
+}
+
+/// Opens a pool, and exports or destroys it: the command line comes into its history before.
+pub(crate) fn leave(record: &Imported, doing: &str, ioc: Ioc) -> Result<(), Failure> {
+    let mut input = NvList::new();
+    input.insert("message", command_line().as_str());
+    ask(&open(record, doing)?, doing, ioc, &input).map(drop)
 }
 
 /// Writes the command line into the pool's history.

@@ -51,7 +51,8 @@ impl Control {
         self.changed.load(Ordering::Relaxed)
     }
 
-    /// Does what is asked. After it the change is on disk, and [`Spa::view`] shows it.
+    /// Does what is asked. After it the change is on disk, and [`Spa::view`] shows it; but after [`Ioc::PoolExport`] and [`Ioc::PoolDestroy`] the
+    /// pool is closed.
     ///
     /// # Errors
     /// [`Failed`], with OpenZFS's errno, and that of each thing of several. Nothing was changed then, but by [`Ioc::SetProp`] with quotas of
@@ -80,6 +81,13 @@ impl Control {
             Ioc::PoolSync => self.done(self.spa.sync()),
             Ioc::PoolCheckpoint => self.done(self.spa.checkpoint()),
             Ioc::PoolDiscardCheckpoint => self.done(self.spa.discard_checkpoint()),
+            Ioc::PoolSetProps => self.pool_set_props(input),
+            Ioc::PoolUpgrade => self.pool_upgrade(input),
+            Ioc::Clear => self.clear(input),
+            Ioc::PoolExport => self.leave(input, Spa::export),
+            Ioc::PoolDestroy => self.leave(input, Spa::destroy),
+            Ioc::PoolCondense => self.pool_condense(input),
+            Ioc::VdevSetProps => self.vdev_set_props(input),
             Ioc::Create => self.create(name, input),
             Ioc::Clone => self.clone_from(name, input),
             Ioc::Destroy => self.done(self.spa.destroy_head(name)),

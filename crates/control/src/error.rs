@@ -15,6 +15,9 @@ pub enum Error {
     /// A stream was not received.
     #[error(transparent)]
     Receive(stream::recv::Error),
+    /// The pool has no such device (ENODEV).
+    #[error("no such device in pool")]
+    NoDevice,
     /// A key that the request does not have (`ZFS_ERR_IOC_ARG_UNAVAIL`).
     #[error("{ioc}: unknown argument '{key}'")]
     UnknownKey {
@@ -75,6 +78,7 @@ impl Error {
             Error::Receive(e) => e.errno(),
             Error::ValueTooLong(_) => 7,
             Error::OtherPool(_) => 18,
+            Error::NoDevice => 19,
             Error::Invalid(_) => 22,
             Error::ReadOnly => 30,
             Error::OutOfRange(_) => 34,

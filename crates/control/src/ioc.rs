@@ -16,6 +16,21 @@ pub enum Ioc {
     PoolCheckpoint,
     /// Of a pool: gives its checkpoint up.
     PoolDiscardCheckpoint,
+    /// Of a pool: sets `props`, all of them or none. Features are `feature@NAME`, whatever the value; `bootfs` is the name of a file system.
+    PoolSetProps,
+    /// Of a pool: brings it to `version`, and enables what `props` names: features, in the same txg.
+    PoolUpgrade,
+    /// Of a pool: forgets that the device `guid`, or any, was given up.
+    Clear,
+    /// Of a pool: after `message` is in its history, marks it as one that any machine may import, and closes it.
+    PoolExport,
+    /// Of a pool: after `message` is in its history, marks it as destroyed, and closes it.
+    PoolDestroy,
+    /// Of a pool: `condense_command` `start` flushes all that is in the `condense_type` `log_spacemap`, before it answers; `cancel` finds
+    /// nothing under way then.
+    PoolCondense,
+    /// Of a pool: sets `vdevprops_set_props` of the vdev whose guid is `vdevprops_set_vdev`, all or none.
+    VdevSetProps,
     /// A new dataset: `type` (2 a file system, 3 a volume), `props`, `hidden_args` with `wkeydata`.
     Create,
     /// A new dataset from snapshot `origin`, with `props`.
@@ -97,6 +112,13 @@ impl Ioc {
             Ioc::PoolSync => "sync",
             Ioc::PoolCheckpoint => "zpool_checkpoint",
             Ioc::PoolDiscardCheckpoint => "zpool_discard_checkpoint",
+            Ioc::PoolSetProps => "pool_set_props",
+            Ioc::PoolUpgrade => "pool_upgrade",
+            Ioc::Clear => "clear",
+            Ioc::PoolExport => "pool_export",
+            Ioc::PoolDestroy => "pool_destroy",
+            Ioc::PoolCondense => "condense",
+            Ioc::VdevSetProps => "zpool_vdev_set_props",
             Ioc::Create => "create",
             Ioc::Clone => "clone",
             Ioc::Destroy => "destroy",
@@ -123,12 +145,27 @@ impl Ioc {
 
     /// Whether it changes something that belongs into the pool's history.
     pub(crate) const fn changes(self) -> bool {
-        !matches!(self, Ioc::LogHistory | Ioc::PoolSync | Ioc::SpaceSnaps | Ioc::WaitFs)
+        !matches!(
+            self,
+            Ioc::LogHistory | Ioc::PoolSync | Ioc::PoolCondense | Ioc::VdevSetProps | Ioc::SpaceSnaps | Ioc::WaitFs
+        )
     }
 
     /// Whether the history tells what was asked and answered: OpenZFS's older requests are no lists, and leave no such record.
     pub(crate) const fn is_recorded(self) -> bool {
-        let older = matches!(self, Ioc::Destroy | Ioc::Promote | Ioc::Rename | Ioc::SetProp | Ioc::InheritProp);
+        let older = matches!(
+            self,
+            Ioc::PoolSetProps
+                | Ioc::PoolUpgrade
+                | Ioc::Clear
+                | Ioc::PoolExport
+                | Ioc::PoolDestroy
+                | Ioc::Destroy
+                | Ioc::Promote
+                | Ioc::Rename
+                | Ioc::SetProp
+                | Ioc::InheritProp
+        );
         self.changes() && !older
     }
 
@@ -138,6 +175,12 @@ impl Ioc {
             Ioc::LogHistory => const { &[must("message", String)] },
             Ioc::PoolSync => const { &[must("force", BooleanValue)] },
             Ioc::PoolCheckpoint | Ioc::PoolDiscardCheckpoint | Ioc::Destroy | Ioc::Promote | Ioc::UnloadKey => &[],
+            Ioc::PoolSetProps => const { &[must("props", NvList)] },
+            Ioc::PoolUpgrade => const { &[must("version", Uint64), may("props", NvList)] },
+            Ioc::Clear => const { &[may("guid", Uint64)] },
+            Ioc::PoolExport | Ioc::PoolDestroy => const { &[may("message", String)] },
+            Ioc::PoolCondense => const { &[must("condense_command", String), must("condense_type", String)] },
+            Ioc::VdevSetProps => const { &[must("vdevprops_set_vdev", Uint64), must("vdevprops_set_props", NvList)] },
             Ioc::Create => const { &[must("type", Int32), may("props", NvList), may("hidden_args", NvList)] },
             Ioc::Clone => const { &[must("origin", String), may("props", NvList), may("hidden_args", NvList)] },
             Ioc::Snapshot => const { &[must("snaps", NvList), may("props", NvList)] },

@@ -21,6 +21,7 @@ mod decode;
 mod error;
 mod ioc;
 mod keys;
+mod pools;
 mod props;
 mod quotas;
 mod snapshots;

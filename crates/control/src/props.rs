@@ -86,7 +86,7 @@ impl Control {
 }
 
 /// A failure that tells which property it is about.
-fn tell(error: Error, props: &[(String, Value)]) -> Failed {
+pub(crate) fn tell(error: Error, props: &[(String, Value)]) -> Failed {
     let named = match &error {
         Error::Pool(pool::Error::Refused { name, .. }) | Error::NotSupported(name) | Error::OutOfRange(name) => {
             Some(name)

@@ -1,9 +1,10 @@
-//! What keeps a pool in order: scrubs, old entries of dedup tables.
+//! What keeps a pool in order: scrubs, logs of space changes, old entries of dedup tables.
 
 use nvlist::NvList;
 use pool::ddt::Prune;
 use pool::{Nearest, ScrubRange};
 
+use crate::decode::require_str;
 use crate::snapshots::ENOENT;
 use crate::{Control, Error, Failed};
 
@@ -19,6 +20,10 @@ const FROM_LAST_TXG: u64 = 2;
 /// OpenZFS: `zpool_ddt_prune_unit_t`.
 const PRUNE_AGE: i32 = 1;
 const PRUNE_PERCENTAGE: i32 = 2;
+/// What can be condensed (OpenZFS: `POOL_CONDENSE_LOG_SPACEMAP`).
+const LOG_SPACEMAP: &str = "log_spacemap";
+/// A pool whose logs are not flushed after so many txgs has other troubles.
+const CONDENSE_TXGS_MAX: usize = 10_000;
 /// Nothing to be done.
 const ECANCELED: i32 = 125;
 
@@ -69,6 +74,33 @@ impl Control {
             }
             _ => Err(Error::Invalid("a resilver goes on by itself".to_owned()).into()),
         }
+    }
+
+    /// Flushes what the logs of space changes hold, over as many txgs as it takes: nothing is under way between requests.
+    pub(crate) fn pool_condense(&self, input: &NvList) -> Result<NvList, Failed> {
+        let start = match require_str(input, "condense_command")? {
+            "start" => true,
+            "cancel" => false,
+            other => return Err(Error::Invalid(format!("'{other}' is neither 'start' nor 'cancel'")).into()),
+        };
+        if require_str(input, "condense_type")? != LOG_SPACEMAP {
+            return Err(Error::Invalid("no such condense type".to_owned()).into());
+        }
+        if !self.spa.view()?.feature_active(LOG_SPACEMAP) {
+            return Err(Error::NotSupported(LOG_SPACEMAP.to_owned()).into());
+        }
+        if !start {
+            self.spa.space().cancel_condense();
+            return Ok(NvList::new());
+        }
+        self.spa.space().condense_logs(self.spa.txgs().synced());
+        for _ in 0..CONDENSE_TXGS_MAX {
+            self.spa.sync()?;
+            if !self.spa.space().condense_progress().active {
+                break;
+            }
+        }
+        Ok(NvList::new())
     }
 
     /// Forgets old entries of dedup tables.

@@ -46,6 +46,13 @@ const LISTS: &[(Ioc, &str, &str, &[Key])] = {
             &[("crypt_cmd", Uint64, true), ("hidden_args", NvList, true), ("props", NvList, true)],
         ),
         (Ioc::PoolSync, "sync", "t", &[("force", BooleanValue, false)]),
+        (Ioc::PoolCondense, "condense", "t", &[("condense_command", String, false), ("condense_type", String, false)]),
+        (
+            Ioc::VdevSetProps,
+            "zpool_vdev_set_props",
+            "t",
+            &[("vdevprops_set_vdev", Uint64, false), ("vdevprops_set_props", NvList, false)],
+        ),
         (Ioc::PoolCheckpoint, "zpool_checkpoint", "t", &[]),
         (Ioc::PoolDiscardCheckpoint, "zpool_discard_checkpoint", "t", &[]),
         (Ioc::WaitFs, "wait_fs", "t", &[("wait_activity", Int32, false)]),

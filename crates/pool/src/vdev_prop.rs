@@ -251,24 +251,30 @@ impl Pool {
 }
 
 impl Spa {
-    /// Sets a property of the vdev with this guid; the caller has checked name and type. An empty user property is removed.
+    /// Sets properties of the vdev with this guid, in one txg; the caller has checked names and types. An empty user property is removed.
     ///
     /// # Errors
-    /// [`Error::Vdevs`] if there is no such vdev, it cannot have the property, or not this value; when the pool is suspended.
-    pub fn set_vdev_prop(self: &Arc<Self>, vdev: Guid, name: &str, value: Value) -> Result<(), Error> {
+    /// [`Error::Vdevs`] if there is no such vdev, it cannot have one of them, or not this value; when the pool is suspended.
+    pub fn set_vdev_props(self: &Arc<Self>, vdev: Guid, props: Vec<(String, Value)>) -> Result<(), Error> {
         let view = self.view()?;
         let found = view.find_vdev(vdev)?;
-        view.check_vdev_prop(&found, name, &value).map_err(Error::Vdevs)?;
-        let (id, name) = (zap_of(&found.config), name.to_owned());
+        for (name, value) in &props {
+            view.check_vdev_prop(&found, name, value).map_err(Error::Vdevs)?;
+        }
+        let id = zap_of(&found.config);
         self.sync_task(move |cx| {
-            cx.spa.put_vdev_prop(vdev, &name, &value);
             let zap = cx.mos.zap(id)?;
-            let removed = prop::is_user_property(&name) && value.text() == Some("");
-            match removed {
-                true => drop(zap.remove(cx.tx, &name)?),
-                false => zap.update_value(cx.tx, &name, &stored(&value))?,
+            for (name, value) in &props {
+                cx.spa.put_vdev_prop(vdev, name, value);
+                let removed = prop::is_user_property(name) && value.text() == Some("");
+                match removed {
+                    true => drop(zap.remove(cx.tx, name)?),
+                    false => zap.update_value(cx.tx, name, &stored(value))?,
+                }
+                let what = format!("vdev_guid={}: {name}={value}", vdev.0);
+                cx.spa.log_internal(cx.mos, cx.tx, "vdev set", &what)?;
             }
-            cx.spa.log_internal(cx.mos, cx.tx, "vdev set", &format!("vdev_guid={}: {name}={value}", vdev.0))
+            Ok(())
         })
     }
 

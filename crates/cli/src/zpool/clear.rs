@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 
 use base::Guid;
+use control::Ioc;
+use nvlist::NvList;
 use ondisk::label::key;
 
 use super::vdevs::{Vdev, Vdevs};
@@ -27,8 +29,11 @@ fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
     let doing = format!("cannot clear errors for {name}");
     let vdev = device.map(|wanted| find(record, wanted, &doing)).transpose()?;
     let spa = writable::open(record, &doing)?;
-    let guid = vdev.as_ref().map(|vdev| vdev.guid.0);
-    spa.clear(guid).map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+    let mut input = NvList::new();
+    if let Some(vdev) = &vdev {
+        input.insert("guid", vdev.guid.0);
+    }
+    writable::ask(&spa, &doing, Ioc::Clear, &input)?;
     writable::close(&spa, &doing)?;
     let below: Option<HashSet<Guid>> = vdev.map(|vdev| vdev.walk().iter().map(|vdev| vdev.guid).collect());
     iostats::clear(spa.guid(), |vdev| below.as_ref().is_none_or(|below| below.contains(&vdev)));

@@ -1,5 +1,7 @@
 //! `zpool destroy`.
 
+use control::Ioc;
+
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::{pools, state, writable};
@@ -19,9 +21,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     if record.readonly {
         return Err(failed(format!("{doing}: one or more devices is read only")));
     }
-    let spa = writable::open(&record, &doing)?;
-    let destroyed = writable::log(&spa).and_then(|()| spa.destroy());
-    destroyed.map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+    writable::leave(&record, &doing, Ioc::PoolDestroy)?;
     state::forget(record.guid)?;
     Ok(0)
 }

@@ -1,10 +1,11 @@
 //! `zpool export`: marks a pool as one that any machine may import, and forgets it. Of a pool that was imported read-only nothing on its devices
 //! changes.
 
+use control::Ioc;
 use vdev::import::PoolState;
 
 use crate::command::Call;
-use crate::error::{Failure, Outcome, failed, usage};
+use crate::error::{Failure, Outcome, usage};
 use crate::state::{self, Imported};
 use crate::{pools, writable};
 
@@ -25,9 +26,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 fn export(record: &Imported, hard: bool) -> Result<(), Failure> {
     let doing = format!("cannot export '{}'", record.name);
     if !record.readonly && !hard && !is_left(record) {
-        let spa = writable::open(record, &doing)?;
-        let exported = writable::log(&spa).and_then(|()| spa.export());
-        exported.map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+        writable::leave(record, &doing, Ioc::PoolExport)?;
     }
     state::forget(record.guid)
 }

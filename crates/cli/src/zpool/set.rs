@@ -1,7 +1,7 @@
 //! `zpool set`.
 
-use std::sync::Arc;
-
+use control::Ioc;
+use nvlist::NvList;
 use pool::feature::{self, State};
 use pool::{Pool, Value};
 
@@ -37,40 +37,24 @@ fn set(record: &Imported, property: &str, text: &str) -> Result<(), Failure> {
     let list = [(property.to_owned(), text.to_owned())];
     let checked = pool_props::check(&list, When::Set, &record.name, view.version());
     let checked = checked.map_err(|why| failed(format!("{doing}: {why}")))?;
-    for (name, value) in checked {
-        let value = match (name.as_str(), &value) {
-            ("bootfs", Value::String(dataset)) => bootfs(&view, dataset, &doing)?,
-            _ => value,
-        };
-        if let ("version", Value::Number(version)) = (name.as_str(), &value) {
-            set_version(record, &view, *version, &doing)?;
-        }
-        if !pool_props::is_transient(&name) {
-            writable::change(record, &doing, |spa| spa.set_prop(&name, value))?;
-        }
+    // what is for this opening of the pool alone is not kept in it
+    let kept = checked.into_iter().filter(|(name, _)| name == "version" || !pool_props::is_transient(name));
+    let mut props = NvList::new();
+    kept.for_each(|(name, value)| props.insert(name, value_of(value)));
+    if props.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let mut input = NvList::new();
+    input.insert("props", props);
+    writable::request(record, &doing, Ioc::PoolSetProps, &input).map(drop)
 }
 
-/// A pool of a version before features gets a later one of those; features come by `zpool upgrade`, or with the first that is enabled (OpenZFS:
-/// `spa_prop_validate`).
-fn set_version(record: &Imported, view: &Pool, version: u64, doing: &str) -> Result<(), Failure> {
-    if version > pool_props::VERSION_BEFORE {
-        return Err(failed(format!("{doing}: Invalid argument")));
+/// The value of a property, as requests have it.
+pub(super) fn value_of(value: Value) -> nvlist::Value {
+    match value {
+        Value::Number(number) => number.into(),
+        Value::String(text) => text.as_str().into(),
     }
-    if version != view.version() {
-        writable::change(record, doing, |spa| spa.upgrade(version, &[]))?;
-    }
-    Ok(())
-}
-
-/// The dataset to boot from is stored by its object.
-fn bootfs(view: &Arc<Pool>, dataset: &str, doing: &str) -> Result<Value, Failure> {
-    if dataset.is_empty() {
-        return Ok(Value::Number(0));
-    }
-    let found = view.dataset(dataset).map_err(|e| failed(format!("{doing}: {e}")))?;
-    Ok(Value::Number(found.id()))
 }
 
 /// Features must be in the set that the pool is kept to.

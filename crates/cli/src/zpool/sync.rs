@@ -1,8 +1,7 @@
 //! `zpool sync` and `zpool condense`: what is to be written is written.
 
-use std::sync::Arc;
-
-use pool::Spa;
+use control::Ioc;
+use nvlist::NvList;
 
 use crate::args::TYPES;
 use crate::command::Call;
@@ -12,33 +11,23 @@ use crate::{pools, writable};
 
 /// What can be condensed.
 const CONDENSE_TYPES: [&str; 1] = ["log_spacemap"];
-/// A pool that is not done after so many txgs has other troubles.
-const TXGS_MAX: usize = 10_000;
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
-    Ok(pools::for_each_record(&call.args.names(), sync)?.0)
+    let force = call.args.has('f');
+    Ok(pools::for_each_record(&call.args.names(), |record| sync(record, force))?.0)
 }
 
 /// Between two commands nothing is unwritten; a pool that cannot be written is told.
-fn sync(record: &Imported) -> Result<(), Failure> {
+fn sync(record: &Imported, force: bool) -> Result<(), Failure> {
     if record.readonly {
         return Ok(());
     }
     let doing = format!("sync '{}' failed", record.name);
     let spa = writable::open(record, &doing)?;
-    spa.sync().and_then(|()| spa.close()).map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))
-}
-
-/// Flushes what the logs of space changes hold, over as many txgs as it takes.
-fn flush_logs(spa: &Arc<Spa>) -> Result<(), pool::Error> {
-    spa.space().condense_logs(spa.txgs().synced());
-    for _ in 0..TXGS_MAX {
-        spa.sync()?;
-        if !spa.space().condense_progress().active {
-            break;
-        }
-    }
-    Ok(())
+    let mut input = NvList::new();
+    input.insert("force", force);
+    writable::ask(&spa, &doing, Ioc::PoolSync, &input)?;
+    spa.close().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))
 }
 
 pub(super) fn condense(call: &Call<'_>) -> Outcome {
@@ -63,7 +52,13 @@ pub(super) fn condense(call: &Call<'_>) -> Outcome {
             // it is done when the command is
             return Err(failed(format!("{doing}: operation is not in progress")));
         }
-        writable::change(record, &doing, flush_logs)
+        for kind in CONDENSE_TYPES {
+            let mut input = NvList::new();
+            input.insert("condense_command", "start");
+            input.insert("condense_type", kind);
+            writable::request(record, &doing, Ioc::PoolCondense, &input)?;
+        }
+        Ok(())
     })?;
     Ok(status)
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use control::Ioc;
+use nvlist::NvList;
 use pool::Pool;
 use pool::feature::{FEATURES, Feature, State};
 
@@ -139,7 +141,14 @@ fn upgrade(record: &Imported, version: u64) -> Result<bool, Failure> {
         return Ok(false);
     }
     let doing = format!("cannot set property for '{}'", record.name);
-    writable::change(record, &doing, |spa| spa.upgrade(version, &wanted))?;
+    let mut input = NvList::new();
+    input.insert("version", version);
+    if !wanted.is_empty() {
+        let mut props = NvList::new();
+        wanted.iter().for_each(|name| props.insert(format!("feature@{name}"), 0u64));
+        input.insert("props", props);
+    }
+    writable::request(record, &doing, Ioc::PoolUpgrade, &input)?;
     if old < version {
         let now = if version >= VERSION_FEATURES { "feature flags".to_owned() } else { format!("version {version}") };
         println!("Successfully upgraded '{}' from version {old} to {now}.", record.name);

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
+use control::Ioc;
 use nvlist::NvList;
 use pool::prop::{self, PropValue, Source, VDEV, format_vdev};
 use pool::{Pool, Value, VdevProps};
@@ -220,7 +221,11 @@ pub(super) fn set(record: &Imported, vdev: &str, property: &str, text: &str) -> 
     };
     let doing = format!("cannot set property {property} for {name} on {}", record.name);
     let (property, value) = check(property, text).map_err(|why| failed(format!("{doing}: {why}")))?;
-    writable::change(record, &doing, |spa| spa.set_vdev_prop(found.guid, property, value))
+    let (mut props, mut input) = (NvList::new(), NvList::new());
+    props.insert(property, super::set::value_of(value));
+    input.insert("vdevprops_set_vdev", found.guid.0);
+    input.insert("vdevprops_set_props", props);
+    writable::request(record, &doing, Ioc::VdevSetProps, &input).map(drop)
 }
 
 /// Checks a property and gives its value (OpenZFS: `zpool_valid_proplist`).

@@ -18,12 +18,26 @@ impl Spa {
     /// # Errors
     /// When the pool is suspended.
     pub fn set_prop(self: &Arc<Self>, name: &str, value: Value) -> Result<(), Error> {
-        let name = name.to_string();
+        self.set_pool_props(vec![(name.to_owned(), value)])
+    }
+
+    /// As [`Spa::set_prop`], several in one txg. Among them `version` may be, which is that of a pool before features.
+    ///
+    /// # Errors
+    /// As [`Spa::set_prop`].
+    pub fn set_pool_props(self: &Arc<Self>, props: Vec<(String, Value)>) -> Result<(), Error> {
         self.sync_task(move |cx| {
-            if name.starts_with("feature@") {
-                cx.spa.raise_version(cx.mos, cx.tx, VERSION)?;
+            for (name, value) in &props {
+                if name == key::VERSION {
+                    cx.spa.raise_version(cx.mos, cx.tx, value.number().unwrap_or(0))?;
+                    continue;
+                }
+                if name.starts_with("feature@") {
+                    cx.spa.raise_version(cx.mos, cx.tx, VERSION)?;
+                }
+                cx.spa.put_prop(cx.mos, cx.tx, name, value)?;
             }
-            cx.spa.put_prop(cx.mos, cx.tx, &name, &value)
+            Ok(())
         })
     }
 
