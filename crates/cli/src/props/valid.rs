@@ -180,9 +180,12 @@ fn check(def: &PropDef, name: &str, value: &Value, target: &Target<'_>) -> Resul
             if def.name == "mountpoint" {
                 check_mountpoint(text)?;
             }
-            match target.zoned && !matches!(text, "none" | "legacy") {
-                true => Err(format!("'{name}' cannot be set on dataset in a non-global zone")),
-                false => Ok(()),
+            if target.zoned && !matches!(text, "none" | "legacy") {
+                return Err(format!("'{name}' cannot be set on dataset in a non-global zone"));
+            }
+            match def.name == "mountpoint" || super::shares::are_options(def.name, text) {
+                true => Ok(()),
+                false => Err(format!("'{name}' cannot be set to invalid options")),
             }
         }
         "keylocation" => check_keylocation(text, target),

@@ -28,6 +28,25 @@ pub(super) struct Selection {
     pub(super) sort: Vec<(Column, bool)>,
 }
 
+/// A number as C reads it: with a sign, octal behind a `0`, hexadecimal behind `0x`. What does not fit is -1, which is what is left of the
+/// largest `long` in an `int`.
+fn c_int(text: &str) -> Option<i32> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (digits, radix) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if digits.starts_with('0') => (digits, 8),
+        None => (digits, 10),
+    };
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return None;
+    }
+    let number = i32::from_str_radix(digits, radix);
+    Some(number.map_or(-1, |number| if negative { -number } else { number }))
+}
+
 impl Selection {
     pub(super) fn new(types: Types) -> Selection {
         Selection { types, recurse: false, depth: None, list_snapshots: false, sort: Vec::new() }
@@ -36,7 +55,8 @@ impl Selection {
     /// Takes an option `-d`.
     pub(super) fn set_depth(&mut self, value: &OsStr) -> Result<(), Failure> {
         let text = value.to_string_lossy();
-        self.depth = Some(text.parse().map_err(|_| usage(format!("{text} is not an integer")))?);
+        let depth = c_int(&text).ok_or_else(|| usage(format!("{text} is not an integer")))?;
+        self.depth = Some(u32::try_from(depth).map_err(|_| usage("Depth can not be negative."))?);
         self.recurse = true;
         Ok(())
     }

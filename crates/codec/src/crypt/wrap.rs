@@ -48,14 +48,12 @@ impl WrappingKey {
         Ok(out)
     }
 
-    /// `keyformat=passphrase`: PBKDF2-HMAC-SHA1 with the key object's `pbkdf2salt` and `pbkdf2iters`.
+    /// `keyformat=passphrase`: PBKDF2-HMAC-SHA1 with the key object's `pbkdf2salt` and `pbkdf2iters`. A new passphrase has 8 to 512 bytes,
+    /// which is for those to check who give a dataset one: what opens an old key may be of any length.
     ///
     /// # Errors
-    /// [`Error::BadKey`] for a passphrase outside of 8 to 512 bytes, or an impossible number of iterations.
+    /// [`Error::BadKey`] for an impossible number of iterations.
     pub fn from_passphrase(passphrase: &[u8], salt: u64, iters: u64) -> Result<WrappingKey, Error> {
-        if !(8..=512).contains(&passphrase.len()) {
-            return Err(Error::BadKey("a passphrase has 8 to 512 bytes"));
-        }
         let rounds = u32::try_from(iters).ok().filter(|n| *n > 0).ok_or(Error::BadKey("impossible pbkdf2iters"))?;
         let mut out = WrappingKey(Zeroizing::new([0; 32]));
         pbkdf2::pbkdf2::<Hmac<Sha1>>(passphrase, &salt.to_le_bytes(), rounds, out.0.as_mut_slice())
