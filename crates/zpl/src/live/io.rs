@@ -24,6 +24,8 @@ pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 const CHUNK: u64 = 4 << 20;
 /// An append of up to this much is one chunk: nothing comes in between.
 const APPEND: u64 = 64 << 20;
+/// Linux's number for a want of room.
+const ENOSPC: i32 = 28;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 /// log2 of the bytes of a dnode (OpenZFS: `DNODE_SHIFT`).
@@ -182,21 +184,23 @@ impl Zfs {
         written.and_then(|first| logged.map(|()| first))
     }
 
-    /// Writes chunk by chunk; gives where the first one is.
+    /// Writes chunk by chunk, which get smaller where little room is left; gives where the first one is. An append does not: somebody else's
+    /// may come in between.
     fn write_chunks(&self, cred: &Cred, node: &Arc<Znode>, write: &Write<'_>, owed: &mut Owed) -> Result<u64, Error> {
         let Write { offset, start, end, data, awaited } = *write;
         let mut rest = data;
         let mut first = None;
         let mut at = start;
+        let mut most = if offset.is_none() { APPEND } else { CHUNK };
         while !rest.is_empty() {
-            let most = if offset.is_none() { APPEND } else { CHUNK };
-            let len = chunk(at, rest.len(), node.object().block_size().max(self.settings().recordsize), most);
+            let block = node.object().block_size().max(self.settings().recordsize);
+            let len = chunk(at, rest.len(), block, most);
             let (now, later) = rest.split_at_checked(len).unwrap_or((rest, &[]));
             self.check_block_quota(node)?;
             self.warm(node, at, now.len() as u64)?;
             let bytes = (now.len() as u64).saturating_add(2 * node.object().block_size()).max(SMALL_CHANGE);
             let place = (offset.is_none() && first.is_none()).then_some(at);
-            at = self.change_owing(bytes, owed, |tx| {
+            let done = self.change_owing(bytes, owed, |tx| {
                 let _content = node.content.write();
                 // the end may have moved since it was looked at
                 let at = place.map_or(at, |_| node.with_attrs(|attrs| attrs.size));
@@ -205,7 +209,15 @@ impl Zfs {
                 self.write_chunk(tx, node, cred, at, now, end)?;
                 self.log_write(tx, node, at, now, before, awaited);
                 Ok(at)
-            })?;
+            });
+            at = match done {
+                // what room there is may do for less
+                Err(error) if offset.is_some() && len as u64 > block && error.errno() == ENOSPC => {
+                    most = (len as u64 / 2).max(block);
+                    continue;
+                }
+                done => done?,
+            };
             first = first.or(Some(at));
             at = at.saturating_add(now.len() as u64);
             rest = later;
