@@ -298,3 +298,33 @@ fn what_goes_wrong_is_said_once() {
     }
     judged(&s, dir.path());
 }
+
+#[test]
+fn cat_follows_links() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    put(&s, "t/a:/f", "text");
+    s.ok(&["mkdir", "t/a:/d"]);
+    let links = [("one", "f"), ("d/two", "../one"), ("d/dir", ".."), ("none", "nowhere"), ("loop", "loop")];
+    for (link, target) in links {
+        let at = dir.path().join("link");
+        symlink(target, &at).unwrap();
+        s.ok(&["cp", "-aq", at.to_str().unwrap(), &format!("t/a:/{link}")]);
+        std::fs::remove_file(&at).unwrap();
+    }
+    for link in ["one", "d/two", "d/dir/d/dir/one"] {
+        assert_eq!(s.ok(&["cat", &format!("t/a:/{link}")]), "text", "{link}");
+    }
+    for (link, why) in [
+        ("none", "No such file or directory"),
+        ("loop", "Too many levels of symbolic links"),
+        ("d/dir", "is a directory"),
+        ("one/", "Not a directory"),
+    ] {
+        let run = s.run(&["cat", &format!("t/a:/{link}")]);
+        assert_eq!((run.code, run.err), (1, format!("zuse cat: t/a:/{link}: {why}\n")));
+    }
+    // who asks for the link gets it
+    assert!(s.ok(&["stat", "t/a:/one"]).contains("one -> f"));
+    judged(&s, dir.path());
+}

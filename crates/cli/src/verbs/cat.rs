@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use zpl::Node;
+use zpl::{Follow, Kind, Node};
 use zuse::{Chunk, read_past_damage};
 
 use super::Session;
@@ -15,7 +15,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut out = io::stdout().lock();
     let mut status = 0;
     for target in targets(parsed)? {
-        let trouble = match session.find(&target) {
+        let trouble = match session.find_as(&target, Follow::Always) {
             Ok(Found::File(node)) => file(&node, &mut out)?.map(|why| format!("{target}: {why}")),
             Ok(Found::Volume(volume)) => self::volume(&volume, &mut out)?.map(|why| format!("{target}: {why}")),
             Ok(Found::Control(_)) => Some(format!("{target}: is a directory")),
@@ -36,6 +36,9 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
 
 /// Writes a file up to its first damage, which it gives: half a file should not look like a whole one.
 fn file(node: &Node, out: &mut dyn Write) -> io::Result<Option<String>> {
+    if node.kind() == Kind::Directory {
+        return Ok(Some("is a directory".to_owned()));
+    }
     if let Err(why) = node.reader() {
         return Ok(Some(why.to_string()));
     }

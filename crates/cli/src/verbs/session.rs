@@ -314,8 +314,13 @@ impl Session {
         Ok(())
     }
 
-    /// What a target names.
+    /// What a target names: a symbolic link itself.
     pub(crate) fn find(&mut self, target: &Target) -> Result<Found, Failure> {
+        self.find_as(target, Follow::Parents)
+    }
+
+    /// What a target names, or what the symbolic link leads to that it names.
+    pub(crate) fn find_as(&mut self, target: &Target, follow: Follow) -> Result<Found, Failure> {
         let dataset = self.dataset(target)?;
         self.check_key(target, &dataset)?;
         let cannot = |e: zpl::Error| failed(format!("{target}: {}", strerror(&e)));
@@ -326,7 +331,7 @@ impl Session {
             return Ok(Found::Volume(zpl::Zvol::open(&dataset).map_err(cannot)?));
         }
         let resolver = Resolver::new(Arc::clone(dataset.pool()));
-        match resolver.resolve(dataset.name(), target.path(), Follow::Parents).map_err(cannot)? {
+        match resolver.resolve(dataset.name(), target.path(), follow).map_err(cannot)? {
             zpl::Found::Node(node) => Ok(Found::File(node)),
             zpl::Found::Control(control) => Ok(Found::Control(control)),
         }
