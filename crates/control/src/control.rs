@@ -9,7 +9,7 @@ use nvlist::{Encoding, NvList};
 use pool::Spa;
 
 use crate::decode::require_str;
-use crate::{Error, Failed, Ioc};
+use crate::{Error, Failed, Ioc, Look};
 
 /// Answers beyond this many bytes are not kept in the history (OpenZFS: `zfs_history_output_max`).
 const OUTPUT_MAX: i64 = 1 << 20;
@@ -93,7 +93,6 @@ impl Control {
             Ioc::Destroy => self.done(self.spa.destroy_head(name)),
             Ioc::Snapshot => self.snapshot(input),
             Ioc::DestroySnaps => self.destroy_snaps(input),
-            Ioc::SpaceSnaps => self.space_snaps(name, input),
             Ioc::Bookmark => self.bookmark(input),
             Ioc::DestroyBookmarks => self.destroy_bookmarks(input),
             Ioc::Hold => self.hold(input),
@@ -109,6 +108,18 @@ impl Control {
             Ioc::WaitFs => self.wait_fs(name, input),
             Ioc::PoolScrub => self.pool_scrub(input),
             Ioc::DdtPrune => self.ddt_prune(input),
+            Ioc::SpaceSnaps
+            | Ioc::PoolStats
+            | Ioc::PoolGetProps
+            | Ioc::VdevGetProps
+            | Ioc::ObjsetStats
+            | Ioc::DatasetListNext
+            | Ioc::SnapshotListNext
+            | Ioc::PoolPrefetch
+            | Ioc::GetHolds
+            | Ioc::GetBookmarks
+            | Ioc::GetBookmarkProps
+            | Ioc::SendSpace => Look::new(self.spa.view()?).answer(ioc, name, input),
         }
     }
 

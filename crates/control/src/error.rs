@@ -18,6 +18,9 @@ pub enum Error {
     /// The pool has no such device (ENODEV).
     #[error("no such device in pool")]
     NoDevice,
+    /// A stream cannot be made.
+    #[error(transparent)]
+    Send(stream::send::Error),
     /// A key that the request does not have (`ZFS_ERR_IOC_ARG_UNAVAIL`).
     #[error("{ioc}: unknown argument '{key}'")]
     UnknownKey {
@@ -76,6 +79,7 @@ impl Error {
             Error::Pool(e) => e.errno(),
             Error::Zpl(e) => e.errno(),
             Error::Receive(e) => e.errno(),
+            Error::Send(e) => e.errno(),
             Error::ValueTooLong(_) => 7,
             Error::OtherPool(_) => 18,
             Error::NoDevice => 19,

@@ -31,6 +31,29 @@ pub enum Ioc {
     PoolCondense,
     /// Of a pool: sets `vdevprops_set_props` of the vdev whose guid is `vdevprops_set_vdev`, all or none.
     VdevSetProps,
+    /// Of a pool: its configuration.
+    PoolStats,
+    /// Of a pool: all properties, and those of `get_props_names` that are not among all, each with `value` and `source`.
+    PoolGetProps,
+    /// Of a pool: the properties, all or `vdevprops_get_props`, of the vdev whose guid is `vdevprops_get_vdev`, each with `value` and `source`.
+    VdevGetProps,
+    /// All properties of a dataset, each with `value`, and in `source` where it is set, empty if nowhere.
+    ObjsetStats,
+    /// The datasets right below one, each with what it tells quickly (`dds_*`). OpenZFS's request gives one after the other.
+    DatasetListNext,
+    /// As that, the snapshots of a dataset, oldest first, that were taken from `snap_iter_min_txg` to `snap_iter_max_txg`.
+    SnapshotListNext,
+    /// Of a pool: reads its dedup tables (`prefetch_type` 1) or those of clones (2), so that what cannot be read is told.
+    PoolPrefetch,
+    /// The holds of a snapshot: when each was made.
+    GetHolds,
+    /// The bookmarks of a dataset, each with the properties that are asked for, or all: lists with `value`.
+    GetBookmarks,
+    /// All properties of a bookmark.
+    GetBookmarkProps,
+    /// How many bytes a stream would have, as `space`: of all, or since `from`, with what `largeblockok`, `embedok`, `compressok` and `rawok`
+    /// allow, less `bytes`.
+    SendSpace,
     /// A new dataset: `type` (2 a file system, 3 a volume), `props`, `hidden_args` with `wkeydata`.
     Create,
     /// A new dataset from snapshot `origin`, with `props`.
@@ -93,6 +116,8 @@ enum Keys {
     Named(&'static [Key]),
     /// Names of things, one at least, each with a value of this type.
     Things(DataType),
+    /// As that, or nothing.
+    Perhaps(DataType),
 }
 
 const fn must(name: &'static str, kind: DataType) -> Key {
@@ -102,6 +127,21 @@ const fn must(name: &'static str, kind: DataType) -> Key {
 const fn may(name: &'static str, kind: DataType) -> Key {
     Key { name, kind, optional: true }
 }
+
+/// Those of [`Ioc::SendSpace`].
+const SEND_SPACE: &[Key] = &[
+    may("from", DataType::String),
+    may("fromsnap", DataType::String),
+    may("largeblockok", DataType::Boolean),
+    may("embedok", DataType::Boolean),
+    may("compressok", DataType::Boolean),
+    may("rawok", DataType::Boolean),
+    may("fd", DataType::Int32),
+    may("redactbook", DataType::String),
+    may("resume_object", DataType::Uint64),
+    may("resume_offset", DataType::Uint64),
+    may("bytes", DataType::Uint64),
+];
 
 impl Ioc {
     /// The name by which it is known in a pool's history.
@@ -119,6 +159,17 @@ impl Ioc {
             Ioc::PoolDestroy => "pool_destroy",
             Ioc::PoolCondense => "condense",
             Ioc::VdevSetProps => "zpool_vdev_set_props",
+            Ioc::PoolStats => "pool_stats",
+            Ioc::PoolGetProps => "get_props",
+            Ioc::VdevGetProps => "zpool_vdev_get_props",
+            Ioc::ObjsetStats => "objset_stats",
+            Ioc::DatasetListNext => "dataset_list_next",
+            Ioc::SnapshotListNext => "snapshot_list_next",
+            Ioc::PoolPrefetch => "zpool_prefetch",
+            Ioc::GetHolds => "get_holds",
+            Ioc::GetBookmarks => "get_bookmarks",
+            Ioc::GetBookmarkProps => "get_bookmark_props",
+            Ioc::SendSpace => "send_space",
             Ioc::Create => "create",
             Ioc::Clone => "clone",
             Ioc::Destroy => "destroy",
@@ -143,12 +194,29 @@ impl Ioc {
         }
     }
 
+    /// Whether it only looks ([`Look`](crate::Look) answers it).
+    pub(crate) const fn looks(self) -> bool {
+        matches!(
+            self,
+            Ioc::SpaceSnaps
+                | Ioc::PoolStats
+                | Ioc::PoolGetProps
+                | Ioc::VdevGetProps
+                | Ioc::ObjsetStats
+                | Ioc::DatasetListNext
+                | Ioc::SnapshotListNext
+                | Ioc::PoolPrefetch
+                | Ioc::GetHolds
+                | Ioc::GetBookmarks
+                | Ioc::GetBookmarkProps
+                | Ioc::SendSpace
+        )
+    }
+
     /// Whether it changes something that belongs into the pool's history.
     pub(crate) const fn changes(self) -> bool {
-        !matches!(
-            self,
-            Ioc::LogHistory | Ioc::PoolSync | Ioc::PoolCondense | Ioc::VdevSetProps | Ioc::SpaceSnaps | Ioc::WaitFs
-        )
+        !self.looks()
+            && !matches!(self, Ioc::LogHistory | Ioc::PoolSync | Ioc::PoolCondense | Ioc::VdevSetProps | Ioc::WaitFs)
     }
 
     /// Whether the history tells what was asked and answered: OpenZFS's older requests are no lists, and leave no such record.
@@ -170,11 +238,18 @@ impl Ioc {
     }
 
     fn keys(self) -> Keys {
-        use DataType::{Boolean, BooleanValue, Int32, NvList, String, Uint64};
+        use DataType::{Boolean, BooleanValue, Int32, NvList, String, StringArray, Uint64};
         Keys::Named(match self {
             Ioc::LogHistory => const { &[must("message", String)] },
             Ioc::PoolSync => const { &[must("force", BooleanValue)] },
             Ioc::PoolCheckpoint | Ioc::PoolDiscardCheckpoint | Ioc::Destroy | Ioc::Promote | Ioc::UnloadKey => &[],
+            Ioc::PoolStats | Ioc::ObjsetStats | Ioc::DatasetListNext | Ioc::GetHolds | Ioc::GetBookmarkProps => &[],
+            Ioc::PoolGetProps => const { &[may("get_props_names", StringArray)] },
+            Ioc::VdevGetProps => const { &[must("vdevprops_get_vdev", Uint64), may("vdevprops_get_props", NvList)] },
+            Ioc::SnapshotListNext => const { &[may("snap_iter_min_txg", Uint64), may("snap_iter_max_txg", Uint64)] },
+            Ioc::PoolPrefetch => const { &[must("prefetch_type", Int32)] },
+            Ioc::GetBookmarks => return Keys::Perhaps(Boolean),
+            Ioc::SendSpace => SEND_SPACE,
             Ioc::PoolSetProps => const { &[must("props", NvList)] },
             Ioc::PoolUpgrade => const { &[must("version", Uint64), may("props", NvList)] },
             Ioc::Clear => const { &[may("guid", Uint64)] },
@@ -216,10 +291,12 @@ impl Ioc {
     pub(crate) fn check(self, input: &NvList) -> Result<(), Error> {
         let named = match self.keys() {
             Keys::Named(named) => named,
-            Keys::Things(kind) => {
+            keys @ (Keys::Things(kind) | Keys::Perhaps(kind)) => {
                 return match input.iter().find(|(_, value)| value.data_type() != kind) {
                     Some((name, _)) => Err(Error::KeyType { ioc: self.name(), key: name.to_owned() }),
-                    None if input.is_empty() => Err(Error::MissingKey { ioc: self.name(), key: "<name>" }),
+                    None if input.is_empty() && matches!(keys, Keys::Things(_)) => {
+                        Err(Error::MissingKey { ioc: self.name(), key: "<name>" })
+                    }
                     None => Ok(()),
                 };
             }

@@ -2,7 +2,7 @@
 
 use nvlist::NvList;
 
-use crate::decode::{Props, names, require_list, require_str};
+use crate::decode::{Props, names, require_list};
 use crate::{Control, Error, Failed};
 
 /// What is asked for is not there: a dataset, a scrub.
@@ -68,17 +68,6 @@ impl Control {
             holds.extend(names(tags).into_iter().map(|tag| (name.to_owned(), tag)));
         }
         Ok(told_missing(self.spa.release(&holds)?))
-    }
-
-    pub(crate) fn space_snaps(&self, last: &str, input: &NvList) -> Result<NvList, Failed> {
-        let first = require_str(input, "firstsnap")?;
-        self.check_snapshots(&[first.to_owned(), last.to_owned()])?;
-        let space = self.spa.view()?.reclaimed_by(first, last)?;
-        let mut out = NvList::new();
-        out.insert("used", space.used);
-        out.insert("compressed", space.comp);
-        out.insert("uncompressed", space.uncomp);
-        Ok(out)
     }
 
     /// Snapshots of this pool are wanted.

@@ -17,7 +17,7 @@ type Key = (&'static str, DataType, bool);
 
 /// The requests that OpenZFS registers with a list of keys: its name in the history, what the call is about, and the keys.
 const LISTS: &[(Ioc, &str, &str, &[Key])] = {
-    use DataType::{Boolean, BooleanValue, Int32, NvList, String, Uint64};
+    use DataType::{Boolean, BooleanValue, Int32, NvList, String, StringArray, Uint64};
     &[
         (Ioc::Snapshot, "snapshot", "t", &[("snaps", NvList, false), ("props", NvList, true)]),
         (Ioc::LogHistory, "log_history", "t", &[("message", String, false)]),
@@ -52,6 +52,34 @@ const LISTS: &[(Ioc, &str, &str, &[Key])] = {
             "zpool_vdev_set_props",
             "t",
             &[("vdevprops_set_vdev", Uint64, false), ("vdevprops_set_props", NvList, false)],
+        ),
+        (Ioc::PoolPrefetch, "zpool_prefetch", "t", &[("prefetch_type", Int32, false)]),
+        (Ioc::GetHolds, "get_holds", "t@none", &[]),
+        (Ioc::GetBookmarkProps, "get_bookmark_props", "t#none", &[]),
+        (Ioc::PoolGetProps, "get_props", "t", &[("get_props_names", StringArray, true)]),
+        (
+            Ioc::VdevGetProps,
+            "zpool_vdev_get_props",
+            "t",
+            &[("vdevprops_get_vdev", Uint64, false), ("vdevprops_get_props", NvList, true)],
+        ),
+        (
+            Ioc::SendSpace,
+            "send_space",
+            "t@none",
+            &[
+                ("from", String, true),
+                ("fromsnap", String, true),
+                ("largeblockok", Boolean, true),
+                ("embedok", Boolean, true),
+                ("compressok", Boolean, true),
+                ("rawok", Boolean, true),
+                ("fd", Int32, true),
+                ("redactbook", String, true),
+                ("resume_object", Uint64, true),
+                ("resume_offset", Uint64, true),
+                ("bytes", Uint64, true),
+            ],
         ),
         (Ioc::PoolCheckpoint, "zpool_checkpoint", "t", &[]),
         (Ioc::PoolDiscardCheckpoint, "zpool_discard_checkpoint", "t", &[]),
@@ -92,6 +120,7 @@ fn value(kind: DataType) -> Value {
         DataType::Int32 => 77i32.into(),
         DataType::Uint64 => 77u64.into(),
         DataType::String => "t@none".into(),
+        DataType::StringArray => Value::StringArray(vec!["t@none".into()]),
         _ => NvList::new().into(),
     }
 }

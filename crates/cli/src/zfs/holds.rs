@@ -1,9 +1,12 @@
 //! `zfs holds`.
 
 use std::io::Write;
+use std::sync::Arc;
 
+use control::{Ioc, Look};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use nvlist::NvList;
 use pool::Entry;
 
 use super::select::{Selection, said};
@@ -53,8 +56,12 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
 fn holds_of(entry: &Entry) -> Result<Vec<Line>, Failure> {
     let Entry::Dataset(ds) = entry else { return Ok(Vec::new()) };
-    let holds = ds.holds().map_err(|e| failed(said(&e, ds.name())))?;
-    Ok(holds.into_iter().map(|hold| (ds.name().to_owned(), hold.tag, hold.time)).collect())
+    let holds = Look::new(Arc::clone(ds.pool())).call(Ioc::GetHolds, ds.name(), &NvList::new());
+    let holds = holds.map_err(|e| match &*e.error {
+        control::Error::Pool(e) => failed(said(e, ds.name())),
+        e => failed(format!("cannot open '{}': {e}", ds.name())),
+    })?;
+    Ok(holds.iter().filter_map(|(tag, time)| Some((ds.name().to_owned(), tag.to_owned(), time.as_u64()?))).collect())
 }
 
 fn print(lines: &[Line], name_width: usize, scripted: bool, parsable: bool) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! `zpool ddtprune`: old entries of dedup tables are forgotten. `zpool prefetch`: tables are read.
 
-use control::{Control, Ioc};
+use control::{Control, Ioc, Look};
 use nvlist::NvList;
 
 use crate::command::Call;
@@ -72,18 +72,12 @@ pub(super) fn prefetch(call: &Call<'_>) -> Outcome {
     }
     let is_wanted = |kind: &str| wanted.as_deref().is_none_or(|wanted| wanted == kind);
     let (status, _) = pools::for_each_record(&[name], |record| {
-        let pool = pools::open(record)?;
-        let cannot =
-            |kind: &str, why: pool::Error| failed(format!("cannot prefetch {kind} in '{}': {why}", record.name));
-        if is_wanted("ddt") {
-            let read = pool.ddts().and_then(|all| all.iter().try_for_each(|table| table.for_each(&mut |_| Ok(()))));
-            read.map_err(|why| cannot("ddt", why))?;
-        }
-        if is_wanted("brt") {
-            let read = pool.brts().and_then(|all| {
-                all.iter().try_for_each(|table| table.entries()?.try_for_each(|entry| entry.map(|_| ())))
-            });
-            read.map_err(|why| cannot("brt", why))?;
+        let look = Look::new(pools::open(record)?);
+        for (number, kind) in (1i32..).zip(PREFETCH_TYPES).filter(|(_, kind)| is_wanted(kind)) {
+            let mut input = NvList::new();
+            input.insert("prefetch_type", number);
+            let done = look.call(Ioc::PoolPrefetch, &record.name, &input);
+            done.map_err(|e| failed(format!("cannot prefetch {kind} in '{}': {e}", record.name)))?;
         }
         Ok(())
     })?;

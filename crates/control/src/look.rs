@@ -1,0 +1,321 @@
+//! Requests that change nothing: they need no pool that is open for a change, and see one of its states.
+
+use std::sync::Arc;
+
+use base::Guid;
+use nvlist::{NvList, Value as Nv};
+use pool::prop::{PropValue, VDEV};
+use pool::{Bookmark, Dataset, Error as PoolError, Kind, Pool, Source, Space, Value};
+use stream::send::{Base, ResumeAt, SendFlags, estimate, measure};
+
+use crate::decode::require_str;
+use crate::{Error, Failed, Ioc};
+
+/// There is no such dataset, or nothing more to be listed.
+const ESRCH: i32 = 3;
+/// OpenZFS: `zpool_prefetch_type_t`.
+const PREFETCH_DDT: i32 = 1;
+const PREFETCH_BRT: i32 = 2;
+/// The end of a redaction list that is whole.
+const COMPLETE: (u64, u64) = (u64::MAX, u64::MAX);
+
+/// What answers requests about a state of a pool. Those that would change it are refused, as of a pool that was imported to be read.
+#[derive(Clone, Debug)]
+pub struct Look {
+    view: Arc<Pool>,
+}
+
+impl Look {
+    /// Takes requests about `view`.
+    #[must_use]
+    pub fn new(view: Arc<Pool>) -> Look {
+        Look { view }
+    }
+
+    /// Answers what is asked.
+    ///
+    /// # Errors
+    /// [`Failed`], with OpenZFS's errno; EROFS for what changes something.
+    pub fn call(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        ioc.check(input)?;
+        self.check_pool(name)?;
+        self.answer(ioc, name, input)
+    }
+
+    pub(crate) fn answer(&self, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        match ioc {
+            Ioc::SpaceSnaps => self.space_snaps(name, input),
+            Ioc::SendSpace => self.send_space(name, input),
+            Ioc::PoolPrefetch => self.pool_prefetch(input),
+            Ioc::GetHolds => self.get_holds(name),
+            Ioc::GetBookmarks => self.get_bookmarks(name, input),
+            Ioc::GetBookmarkProps => Ok(bookmark_props(&self.bookmark(name)?, &NvList::new())?),
+            Ioc::PoolStats => Ok(self.view.config().clone()),
+            Ioc::PoolGetProps => self.pool_get_props(input),
+            Ioc::VdevGetProps => self.vdev_get_props(input),
+            Ioc::ObjsetStats => self.objset_stats(name),
+            Ioc::DatasetListNext => self.dataset_list(name),
+            Ioc::SnapshotListNext => self.snapshot_list(name, input),
+            _ => Err(Error::ReadOnly.into()),
+        }
+    }
+
+    fn check_pool(&self, name: &str) -> Result<(), Error> {
+        match name.split(['/', '@', '#']).next() {
+            Some(pool) if pool == self.view.name() => Ok(()),
+            _ => Err(Error::OtherPool(name.to_owned())),
+        }
+    }
+
+    fn bookmark(&self, name: &str) -> Result<Bookmark, Error> {
+        if !name.contains('#') {
+            return Err(Error::Invalid(format!("'{name}' is not a bookmark")));
+        }
+        Ok(self.view.bookmark(name)?)
+    }
+
+    fn space_snaps(&self, last: &str, input: &NvList) -> Result<NvList, Failed> {
+        let first = require_str(input, "firstsnap")?;
+        for name in [first, last] {
+            if !name.contains('@') {
+                return Err(Error::Invalid(format!("'{name}' is not a snapshot")).into());
+            }
+            self.check_pool(name)?;
+        }
+        let space = self.view.reclaimed_by(first, last)?;
+        let mut out = NvList::new();
+        out.insert("used", space.used);
+        out.insert("compressed", space.comp);
+        out.insert("uncompressed", space.uncomp);
+        Ok(out)
+    }
+
+    /// OpenZFS looks at `from`, and not at `fromsnap`.
+    fn send_space(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let to = self.view.dataset(name)?;
+        let offset = input.get_u64("resume_offset").unwrap_or(0);
+        let flags = SendFlags {
+            embed: input.contains("embedok"),
+            large_block: input.contains("largeblockok"),
+            compress: input.contains("compressok"),
+            raw: input.contains("rawok"),
+            resume: input.get_u64("resume_object").filter(|n| *n != 0).map(|object| ResumeAt { object, offset }),
+            saved: None,
+        };
+        if input.contains("redactbook") {
+            return Err(Error::NotSupported("redactbook".to_owned()).into());
+        }
+        let sent = input.get_u64("bytes").unwrap_or(0);
+        let fast = |written: Option<Space>| estimate(&to, written, &flags).map(|size| size.saturating_sub(sent));
+        let space = match input.get_str("from") {
+            None => fast(None),
+            Some(from) => {
+                self.check_pool(from)?;
+                match (from.contains('#'), from.contains('@')) {
+                    (true, _) => {
+                        let mark = self.view.bookmark(from)?;
+                        if !to.is_later_than_mark(&mark)? {
+                            return Err(PoolError::NotEarlier { from: from.to_owned(), to: name.to_owned() }.into());
+                        }
+                        let is_own = mark.dataset().dir().id() == to.dir().id();
+                        if is_own && mark.phys().has_space() && mark.phys().redaction_obj == 0 {
+                            fast(Some(to.written_since_bookmark(&mark)?))
+                        } else {
+                            Base::of_bookmark(&mark, &to).and_then(|base| measure(&to, Some(&base), &flags))
+                        }
+                    }
+                    (false, true) => fast(Some(to.written_since(&self.view.dataset(from)?)?)),
+                    _ => return Err(Error::Invalid(format!("'{from}' is neither snapshot nor bookmark")).into()),
+                }
+            }
+        };
+        let mut out = NvList::new();
+        out.insert("space", space.map_err(Error::Send)?);
+        Ok(out)
+    }
+
+    fn pool_prefetch(&self, input: &NvList) -> Result<NvList, Failed> {
+        match input.get_i32("prefetch_type") {
+            Some(PREFETCH_DDT) => self.view.ddts()?.iter().try_for_each(|table| table.for_each(&mut |_| Ok(())))?,
+            Some(PREFETCH_BRT) => {
+                self.view
+                    .brts()?
+                    .iter()
+                    .try_for_each(|table| table.entries()?.try_for_each(|entry| entry.map(drop)))?;
+            }
+            _ => return Err(Error::Invalid("no such prefetch type".to_owned()).into()),
+        }
+        Ok(NvList::new())
+    }
+
+    fn get_holds(&self, name: &str) -> Result<NvList, Failed> {
+        let mut out = NvList::new();
+        self.view.dataset(name)?.holds()?.into_iter().for_each(|hold| out.insert(hold.tag, hold.time));
+        Ok(out)
+    }
+
+    fn get_bookmarks(&self, name: &str, wanted: &NvList) -> Result<NvList, Failed> {
+        let dataset = self.view.dataset(name)?;
+        if dataset.is_snapshot() {
+            return Err(Error::Invalid(format!("'{name}' is a snapshot")).into());
+        }
+        let mut out = NvList::new();
+        for mark in dataset.bookmarks()? {
+            out.insert(mark.short_name(), bookmark_props(&mark, wanted)?);
+        }
+        Ok(out)
+    }
+
+    fn pool_get_props(&self, input: &NvList) -> Result<NvList, Failed> {
+        let mut out = NvList::new();
+        for (name, value) in self.view.props()? {
+            out.insert(name, numbered(&value));
+        }
+        let more = match input.get("get_props_names") {
+            Some(Nv::StringArray(names)) => names.iter().filter_map(|name| name.to_str()).collect(),
+            _ => Vec::new(),
+        };
+        for name in more {
+            if let Some(value) = self.view.prop(name)? {
+                out.insert(name, numbered(&value));
+            }
+        }
+        Ok(out)
+    }
+
+    fn vdev_get_props(&self, input: &NvList) -> Result<NvList, Failed> {
+        let props = self.view.vdev_props(Guid(input.get_u64("vdevprops_get_vdev").unwrap_or(0)))?;
+        let wanted = input.get_nvlist("vdevprops_get_props");
+        let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted.contains(name));
+        let mut out = NvList::new();
+        for def in VDEV.iter().filter(|def| is_wanted(def.name)) {
+            if let Some(value) = props.get(def.name)? {
+                out.insert(def.name, numbered(&value));
+            }
+        }
+        for (name, value) in props.user().iter().filter(|(name, _)| is_wanted(name)) {
+            out.insert(name, numbered(value));
+        }
+        Ok(out)
+    }
+
+    fn objset_stats(&self, name: &str) -> Result<NvList, Failed> {
+        let dataset = self.view.dataset(name)?;
+        let mut out = NvList::new();
+        for (name, value) in dataset.props()? {
+            let mut prop = NvList::new();
+            prop.insert("value", plain(&value.value));
+            let source = match value.source {
+                Source::None | Source::Temporary => None,
+                Source::Default => Some(String::new()),
+                Source::Local => Some(dataset.name().to_owned()),
+                Source::Inherited(from) => Some(from),
+                Source::Received => Some("$recvd".to_owned()),
+            };
+            if let Some(source) = source {
+                prop.insert("source", source);
+            }
+            out.insert(name, prop);
+        }
+        Ok(out)
+    }
+
+    fn dataset_list(&self, name: &str) -> Result<NvList, Failed> {
+        let mut out = NvList::new();
+        for child in self.listed(name)?.children()? {
+            out.insert(child.name(), stats(&child)?);
+        }
+        Ok(out)
+    }
+
+    fn snapshot_list(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
+        let bound = |key: &str| input.get_u64(key).filter(|txg| *txg != 0);
+        let (min, max) = (bound("snap_iter_min_txg"), bound("snap_iter_max_txg"));
+        let mut out = NvList::new();
+        for snapshot in self.listed(name)?.snapshots()? {
+            let txg = snapshot.phys().creation_txg.0;
+            if min.is_none_or(|min| txg >= min) && max.is_none_or(|max| txg <= max) {
+                out.insert(snapshot.name(), stats(&snapshot)?);
+            }
+        }
+        Ok(out)
+    }
+
+    fn listed(&self, name: &str) -> Result<Dataset, Failed> {
+        self.view.dataset(name).map_err(|e| match e {
+            PoolError::NoSuchDataset { .. } => Failed { errno: ESRCH, ..e.into() },
+            e => e.into(),
+        })
+    }
+}
+
+/// What is wanted of a bookmark, all if nothing is said (OpenZFS: `dsl_bookmark_fetch_props`).
+fn bookmark_props(mark: &Bookmark, wanted: &NvList) -> Result<NvList, PoolError> {
+    let phys = mark.phys();
+    let mut out = NvList::new();
+    let mut add = |name: &str, value: Nv| {
+        if wanted.is_empty() || wanted.contains(name) {
+            let mut prop = NvList::new();
+            prop.insert("value", value);
+            out.insert(name, prop);
+        }
+    };
+    add("guid", phys.guid.0.into());
+    add("createtxg", phys.creation_txg.0.into());
+    add("creation", phys.creation_time.into());
+    add("ivsetguid", phys.ivset_guid.into());
+    if phys.has_space() {
+        let (logical, stored) = (phys.uncompressed_bytes_refd, phys.compressed_bytes_refd);
+        add("referenced", phys.referenced_bytes_refd.into());
+        add("logicalreferenced", logical.into());
+        add("refcompressratio", logical.saturating_mul(100).checked_div(stored).unwrap_or(100).into());
+    }
+    if let Some(list) = mark.redaction_header()? {
+        add("redact_complete", ((list.last_object, list.last_blkid) == COMPLETE).into());
+        add("redact_snaps", Nv::Uint64Array(list.snaps));
+    }
+    Ok(out)
+}
+
+/// A property of a pool or vdev: its source is a number (OpenZFS: `zprop_source_t`).
+fn numbered(value: &PropValue) -> NvList {
+    let source: u64 = match value.source {
+        Source::None => 0x1,
+        Source::Default => 0x2,
+        Source::Temporary => 0x4,
+        Source::Local => 0x8,
+        Source::Inherited(_) => 0x10,
+        Source::Received => 0x20,
+    };
+    let mut prop = NvList::new();
+    prop.insert("source", source);
+    prop.insert("value", plain(&value.value));
+    prop
+}
+
+fn plain(value: &Value) -> Nv {
+    match value {
+        Value::Number(number) => (*number).into(),
+        Value::String(text) => text.as_str().into(),
+    }
+}
+
+/// What every dataset tells quickly (OpenZFS: `dmu_objset_stats_t`).
+fn stats(dataset: &Dataset) -> Result<NvList, PoolError> {
+    let mut out = NvList::new();
+    out.insert("dds_num_clones", dataset.phys().num_children.saturating_sub(1));
+    out.insert("dds_creation_txg", dataset.phys().creation_txg.0);
+    out.insert("dds_guid", dataset.guid().0);
+    let kind: i32 = match dataset.head_kind()? {
+        Kind::Filesystem => 2,
+        Kind::Volume => 3,
+        _ => 0,
+    };
+    out.insert("dds_type", kind);
+    out.insert("dds_is_snapshot", u8::from(dataset.is_snapshot()));
+    out.insert("dds_inconsistent", u8::from(dataset.is_inconsistent()));
+    out.insert("dds_redacted", u8::from(dataset.is_redacted()?));
+    let origin = dataset.origin()?.map_or_else(String::new, |origin| origin.name().to_owned());
+    out.insert("dds_origin", origin);
+    Ok(out)
+}

@@ -1,0 +1,182 @@
+//! Requests that change nothing, of a pool that is open for a change and of a state that was opened for reading.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use control::{Control, Ioc, Look};
+use nvlist::{NvList, Value};
+use support::pool;
+
+const ENOENT: i32 = 2;
+const ESRCH: i32 = 3;
+const EXDEV: i32 = 18;
+const EINVAL: i32 = 22;
+const EROFS: i32 = 30;
+
+fn list(pairs: &[(&str, Value)]) -> NvList {
+    let mut list = NvList::new();
+    pairs.iter().for_each(|(name, value)| list.insert(*name, value.clone()));
+    list
+}
+
+/// The pool with `t/b`, `t/a`, and of that snapshots `one` and `two`, and the bookmark `mark` of `one`.
+fn filled(dir: &std::path::Path) -> Control {
+    let control = pool(dir);
+    for name in ["t/b", "t/a"] {
+        control.call(Ioc::Create, name, &list(&[("type", 2i32.into())])).unwrap();
+    }
+    for name in ["t/a@one", "t/a@two", "t/b@one"] {
+        control.call(Ioc::Snapshot, "t", &list(&[("snaps", list(&[(name, ().into())]).into())])).unwrap();
+    }
+    control.call(Ioc::Bookmark, "t", &list(&[("t/a#mark", "t/a@one".into())])).unwrap();
+    control
+}
+
+/// What both answer alike: the errno, or the list.
+fn ask(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, i32> {
+    let look = Look::new(control.spa().view().unwrap());
+    let answers = [control.call(ioc, name, input), look.call(ioc, name, input)];
+    let [one, two] = answers.map(|answer| answer.map_err(|failed| failed.errno));
+    assert_eq!(one, two, "{ioc:?} {name}");
+    one
+}
+
+fn keys(list: &NvList) -> Vec<&str> {
+    list.iter().map(|(name, _)| name).collect()
+}
+
+/// The value of a property in an answer.
+fn value<'a>(out: &'a NvList, name: &str) -> &'a Value {
+    out.get_nvlist(name).unwrap().get("value").unwrap()
+}
+
+#[test]
+fn what_looks_changes_nothing_and_what_changes_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let records = || control.spa().view().unwrap().history().unwrap().len();
+    let before = records();
+    for ioc in [Ioc::PoolStats, Ioc::PoolGetProps, Ioc::ObjsetStats, Ioc::GetHolds, Ioc::GetBookmarks] {
+        ask(&control, ioc, "t", &NvList::new()).unwrap();
+        assert_eq!(ask(&control, ioc, "other", &NvList::new()), Err(EXDEV));
+    }
+    assert_eq!((records(), control.has_changed()), (before, false));
+    let look = Look::new(control.spa().view().unwrap());
+    assert_eq!(look.call(Ioc::Destroy, "t", &NvList::new()).unwrap_err().errno, EROFS);
+}
+
+#[test]
+fn holds_are_told_with_their_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = filled(dir.path());
+    let get = |name: &str| ask(&control, Ioc::GetHolds, name, &NvList::new());
+    assert_eq!(get("t/a@one"), Ok(NvList::new()));
+    let holds = list(&[("t/a@one", "kept".into())]);
+    control.call(Ioc::Hold, "t", &list(&[("holds", holds.into())])).unwrap();
+    assert!(get("t/a@one").unwrap().get_u64("kept").is_some());
+    assert_eq!([get("t/a@none"), get("t/none@one")], [Err(ENOENT), Err(ENOENT)]);
+}
+
+#[test]
+fn bookmarks_are_told_with_what_is_wanted_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = filled(dir.path());
+    let guid = control.spa().view().unwrap().dataset("t/a@one").unwrap().guid().0;
+    let wanted = list(&[("guid", ().into()), ("redact_snaps", ().into())]);
+    let out = ask(&control, Ioc::GetBookmarks, "t/a", &wanted).unwrap();
+    assert_eq!(keys(&out), ["mark"]);
+    let mark = out.get_nvlist("mark").unwrap();
+    assert_eq!((keys(mark), value(mark, "guid")), (vec!["guid"], &guid.into()));
+    let all = ask(&control, Ioc::GetBookmarks, "t/a", &NvList::new()).unwrap();
+    let own = ask(&control, Ioc::GetBookmarkProps, "t/a#mark", &NvList::new()).unwrap();
+    assert_eq!(all.get_nvlist("mark"), Some(&own));
+    assert!(["createtxg", "creation", "ivsetguid"].iter().all(|name| own.contains(name)));
+    assert_eq!(ask(&control, Ioc::GetBookmarks, "t/a@one", &NvList::new()), Err(EINVAL));
+    assert_eq!(ask(&control, Ioc::GetBookmarkProps, "t/a", &NvList::new()), Err(EINVAL));
+    assert_eq!(ask(&control, Ioc::GetBookmarkProps, "t/a#none", &NvList::new()), Err(ENOENT));
+}
+
+#[test]
+fn properties_are_told_with_where_they_are_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = filled(dir.path());
+    let props = list(&[("atime", 0u64.into())]);
+    control.call(Ioc::SetProp, "t", &list(&[("props", props.into())])).unwrap();
+    let source = |name: &str| {
+        let out = ask(&control, Ioc::ObjsetStats, name, &NvList::new()).unwrap();
+        assert_eq!(value(&out, "atime"), &0u64.into());
+        let of = |prop: &str| out.get_nvlist(prop).unwrap().get_str("source").map(str::to_owned);
+        (of("atime"), of("recordsize"), of("guid"))
+    };
+    let expected = (Some("t".to_owned()), Some(String::new()), None);
+    assert_eq!([source("t"), source("t/a")], [expected.clone(), expected]);
+    assert_eq!(ask(&control, Ioc::ObjsetStats, "t/none", &NvList::new()), Err(ENOENT));
+
+    let pool_prop = |input: &NvList, name: &str| {
+        let out = ask(&control, Ioc::PoolGetProps, "t", input).unwrap();
+        out.get_nvlist(name).and_then(|prop| prop.get_u64("source"))
+    };
+    assert_eq!(pool_prop(&NvList::new(), "failmode"), Some(2));
+    assert_eq!(pool_prop(&NvList::new(), "dedupcached"), None);
+    let more = list(&[("get_props_names", Value::StringArray(vec!["dedupcached".into(), "no-such".into()]))]);
+    assert!(pool_prop(&more, "dedupcached").is_some());
+
+    let leaf = control.spa().tree().config().children[0].guid.0;
+    let vdev = |guid: u64, more: &[(&str, Value)]| {
+        let input = [&[("vdevprops_get_vdev", guid.into())], more].concat();
+        ask(&control, Ioc::VdevGetProps, "t", &list(&input))
+    };
+    assert_eq!(value(&vdev(leaf, &[]).unwrap(), "guid"), &leaf.into());
+    let wanted = list(&[("guid", ().into())]);
+    assert_eq!(keys(&vdev(leaf, &[("vdevprops_get_props", wanted.into())]).unwrap()), ["guid"]);
+    assert_eq!(vdev(leaf ^ 1, &[]), Err(ENOENT));
+    let config = ask(&control, Ioc::PoolStats, "t", &NvList::new()).unwrap();
+    assert_eq!(config.get_u64("pool_guid"), Some(control.spa().guid().0));
+}
+
+#[test]
+fn datasets_and_snapshots_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = filled(dir.path());
+    let below = ask(&control, Ioc::DatasetListNext, "t", &NvList::new()).unwrap();
+    assert_eq!(keys(&below), ["t/a", "t/b"]);
+    assert_eq!(below.get_nvlist("t/a").unwrap().get_i32("dds_type"), Some(2));
+    let snaps = |input: &NvList| ask(&control, Ioc::SnapshotListNext, "t/a", input).unwrap();
+    let all = snaps(&NvList::new());
+    assert_eq!(keys(&all), ["t/a@one", "t/a@two"]);
+    let txg = |name: &str| all.get_nvlist(name).unwrap().get_u64("dds_creation_txg").unwrap();
+    let from = snaps(&list(&[("snap_iter_min_txg", txg("t/a@two").into())]));
+    let upto = snaps(&list(&[("snap_iter_max_txg", txg("t/a@one").into())]));
+    assert_eq!((keys(&from), keys(&upto)), (vec!["t/a@two"], vec!["t/a@one"]));
+    for ioc in [Ioc::DatasetListNext, Ioc::SnapshotListNext] {
+        assert_eq!(ask(&control, ioc, "t/none", &NvList::new()), Err(ESRCH));
+    }
+}
+
+#[test]
+fn sizes_of_streams_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = filled(dir.path());
+    let space = |input: &[(&str, Value)]| {
+        let out = ask(&control, Ioc::SendSpace, "t/a@two", &list(input));
+        out.map(|out| out.get_u64("space").unwrap())
+    };
+    let whole = space(&[]).unwrap();
+    assert_eq!(space(&[("fromsnap", "t/a@one".into())]), Ok(whole), "as in OpenZFS it is not looked at");
+    assert_eq!(space(&[("bytes", 100u64.into())]), Ok(whole - 100));
+    let since = space(&[("from", "t/a@one".into())]).unwrap();
+    assert!(since < whole, "{since} {whole}");
+    assert!(space(&[("from", "t/a#mark".into())]).unwrap() < whole);
+    let refused = ["t/a", "t/b@one", "t/a@none", "t/a#none", "other@one"];
+    let errnos = refused.map(|from| space(&[("from", from.into())]).unwrap_err());
+    assert_eq!(errnos, [EINVAL, EXDEV, ENOENT, ENOENT, EXDEV]);
+}
+
+#[test]
+fn tables_are_read_ahead_by_their_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let prefetch = |kind: i32| ask(&control, Ioc::PoolPrefetch, "t", &list(&[("prefetch_type", kind.into())]));
+    let none = NvList::new;
+    assert_eq!([0, 1, 2, 3].map(prefetch), [Err(EINVAL), Ok(none()), Ok(none()), Err(EINVAL)]);
+}
