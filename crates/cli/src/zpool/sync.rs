@@ -47,7 +47,7 @@ pub(super) fn condense(call: &Call<'_>) -> Outcome {
         return Err(usage("-w cannot be used with -c"));
     }
     let (status, _) = pools::for_each_record(&names, |record| {
-        let doing = format!("cannot condense '{}'", record.name);
+        let doing = format!("condense '{}' failed", record.name);
         if args.has('c') {
             // it is done when the command is
             return Err(failed(format!("{doing}: operation is not in progress")));
