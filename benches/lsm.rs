@@ -415,6 +415,9 @@ fn theirs(dir: &std::path::Path, shape: &Shape, works: &[Work]) -> Vec<Row> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let results = run_peer(&PathBuf::from("timeout"), &args);
     let mut rows: Vec<Row> = results.iter().zip(works).map(|(result, work)| their_row(result, shape, work)).collect();
+    if rows.is_empty() {
+        return rows;
+    }
     let imported = run_peer(&peer, &["import", &pool_dir, pool, &vdevs, keep]);
     let import = imported.first().and_then(|r| r.get("wall")?.parse::<f64>().ok());
     if let Some((last, import)) = rows.last_mut().zip(import) {

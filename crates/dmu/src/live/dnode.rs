@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::{Txg, Versioned};
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
+use parking_lot::Mutex;
 use zio::{Buf, Payload};
 
 use super::ranges::RangeSet;
@@ -22,6 +23,8 @@ pub(crate) fn slot_of(txg: Txg) -> usize {
 pub(crate) struct LiveDnode {
     pub(crate) id: u64,
     pub(crate) state: Versioned<State>,
+    /// Blocks of pointers of level 1 that were read for a writer, a bit each, by number / 64. What was readable once is not looked up again.
+    pub(crate) readable: Mutex<BTreeMap<u64, u64>>,
 }
 
 /// The layers of a dnode, old to new: `synced`, `syncing`, `slots` by txg.
@@ -97,7 +100,7 @@ impl LiveDnode {
     pub(crate) fn new(id: u64, phys: Arc<DnodePhys>) -> LiveDnode {
         let state =
             State { synced: phys.clone(), newest: phys, syncing: None, slots: Default::default(), min_levels: 1 };
-        LiveDnode { id, state: Versioned::new(state) }
+        LiveDnode { id, state: Versioned::new(state), readable: Mutex::default() }
     }
 
     /// The dnode as of the last sync.

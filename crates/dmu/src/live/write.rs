@@ -257,7 +257,12 @@ impl Object {
         self.on_synced(dnode, |dn| {
             let (tree, mut at) = (self.tree_of(dn), blocks.start);
             while dn.nlevels > 1 && at < blocks.end && at <= dn.maxblkid {
-                tree.pointer(0, at)?;
+                let above = at >> tree.span_shift(1).min(63);
+                let (row, bit) = (above / 64, 1 << (above % 64));
+                if !dnode.readable.lock().get(&row).is_some_and(|bits| bits & bit != 0) {
+                    tree.pointer(0, at)?;
+                    *dnode.readable.lock().entry(row).or_default() |= bit;
+                }
                 let Some(next) = tree.after(1, at) else { break };
                 at = next;
             }
