@@ -259,7 +259,7 @@ impl Object {
             while dn.nlevels > 1 && at < blocks.end && at <= dn.maxblkid {
                 let above = at >> tree.span_shift(1).min(63);
                 let (row, bit) = (above / 64, 1 << (above % 64));
-                if !dnode.readable.lock().get(&row).is_some_and(|bits| bits & bit != 0) {
+                if dnode.readable.lock().get(&row).is_none_or(|bits| bits & bit == 0) {
                     tree.pointer(0, at)?;
                     *dnode.readable.lock().entry(row).or_default() |= bit;
                 }
