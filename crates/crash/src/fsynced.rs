@@ -8,6 +8,9 @@
 //! * the content of each file is one that it had: at the earliest the one promised. Changes on their way may be there in part, and a record
 //!   of an early one may have brought bytes of a later one, as it takes them when it is written: each byte of the file is then that of some
 //!   content from the promised one on.
+//!
+//! Some writes repeat whole blocks, and some files take blocks of others, so that blocks are shared: through the dedup table where the
+//! file system is [deduplicated](Storage::Dedup), by cloning in all of them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,6 +24,7 @@ use zuse::zpl::{Kind, Node, UsedByBonus};
 
 use crate::compare::{Context, Result};
 use crate::pools::{NAME, Shape, find, open, verify_all};
+use crate::storage::{RECORDSIZE, Storage, unlock};
 use crate::{Recording, Rng, State, Tape};
 
 /// The file system that is worked on.
@@ -33,6 +37,8 @@ const FILES: usize = 10;
 const SIZE: u64 = 96 << 10;
 /// Bytes of one write at most.
 const WRITE: u64 = 40 << 10;
+/// Different contents of blocks that are repeated.
+const PATTERNS: u64 = 3;
 /// Bytes of the cache of a pool.
 const ARC_BYTES: u64 = 16 << 20;
 
@@ -117,6 +123,7 @@ pub(crate) fn import(devices: &[Arc<dyn Device>], seed: u64, missing_log_ok: boo
 
 /// Opens the file system; its log is replayed.
 pub(crate) fn enter(spa: &Arc<Spa>) -> Result<Zfs> {
+    unlock(spa, &format!("{NAME}/{FS}"))?;
     Zfs::open(spa, &format!("{NAME}/{FS}")).context(|| "open, replaying".to_string())
 }
 
@@ -124,9 +131,9 @@ pub(crate) fn enter(spa: &Arc<Spa>) -> Result<Zfs> {
 ///
 /// # Errors
 /// What went wrong.
-pub fn record(shape: &Shape, seed: u64, steps: u64) -> Result<(Tape<Promised>, Journal)> {
+pub fn record(shape: &Shape, storage: Storage, seed: u64, steps: u64) -> Result<(Tape<Promised>, Journal)> {
     let recording = Recording::new(&shape.disks()?, 512 << 20);
-    let mut work = Work::begin(shape, &recording, seed)?;
+    let mut work = Work::begin(shape, storage, &recording, seed)?;
     for step in 0..steps {
         work.step(&recording).context(|| format!("{}, seed {seed}, step {step}", shape.name))?;
     }
@@ -135,13 +142,12 @@ pub fn record(shape: &Shape, seed: u64, steps: u64) -> Result<(Tape<Promised>, J
 
 impl Work {
     /// Makes a pool with a file system; what there is then is promised.
-    pub(crate) fn begin(shape: &Shape, recording: &Recording<Promised>, seed: u64) -> Result<Work> {
+    pub(crate) fn begin(shape: &Shape, storage: Storage, recording: &Recording<Promised>, seed: u64) -> Result<Work> {
         let devices = recording.devices();
         shape.create(&devices, seed)?.export().context(|| "export".to_string())?;
         // guids that were not drawn before
         let spa = import(&devices, seed | 1 << 63, false)?;
-        let props = [("recordsize", pool::Value::Number(16 << 10))];
-        zuse::Pool::of_spa(spa.clone()).create(&format!("{NAME}/{FS}"), &props).context(|| "create".to_string())?;
+        storage.create(&spa, &format!("{NAME}/{FS}"))?;
         let zfs = enter(&spa)?;
         let mut dirs = vec![(String::new(), zfs.fs().root())];
         for n in 1..DIRS {
@@ -170,7 +176,9 @@ impl Work {
         self.book.journal.names.push(names);
         match self.book.rng.below(100) {
             0..15 => self.create(op)?,
-            15..50 => self.write(op)?,
+            15..37 => self.write(op)?,
+            37..43 => self.repeat(op)?,
+            43..50 => self.clone_range(op)?,
             50..56 => self.truncate(op)?,
             56..66 => self.rename()?,
             66..72 => self.unlink()?,
@@ -232,9 +240,37 @@ impl Work {
         let mut data = vec![0; len as usize];
         self.book.rng.fill(&mut data);
         self.zfs.write(&Cred::ROOT, id, at, &data)?;
-        let end = (at + len) as usize;
-        content.resize(content.len().max(end), 0);
-        content[at as usize..end].copy_from_slice(&data);
+        put(&mut content, at as usize, &data);
+        self.book.journal.files[file].push((op, Arc::new(content)));
+        Ok(())
+    }
+
+    /// Writes whole blocks of which there are others.
+    fn repeat(&mut self, op: usize) -> Done {
+        let Some((file, _, id)) = self.any() else { return Ok(()) };
+        let mut content = self.content(file);
+        let at = self.book.rng.below(SIZE / RECORDSIZE) * RECORDSIZE;
+        let count = 1 + self.book.rng.below(3).min((SIZE - at) / RECORDSIZE - 1);
+        let data = vec![1 + self.book.rng.below(PATTERNS) as u8; (count * RECORDSIZE) as usize];
+        self.zfs.write(&Cred::ROOT, id, at, &data)?;
+        put(&mut content, at as usize, &data);
+        self.book.journal.files[file].push((op, Arc::new(content)));
+        Ok(())
+    }
+
+    /// Gives a file blocks of another one.
+    fn clone_range(&mut self, op: usize) -> Done {
+        let (Some((source, _, from)), Some((file, _, to))) = (self.any(), self.any()) else { return Ok(()) };
+        let (given, mut content) = (self.content(source), self.content(file));
+        if source == file || given.is_empty() {
+            return Ok(());
+        }
+        let first = self.book.rng.below(given.len() as u64) / RECORDSIZE * RECORDSIZE;
+        let at = self.book.rng.below(SIZE / RECORDSIZE) * RECORDSIZE;
+        let len = (SIZE - at).min(given.len() as u64 - first);
+        let copied = self.zfs.copy_range(&Cred::ROOT, (from, first), (to, at), len)?;
+        let end = (first + copied) as usize;
+        put(&mut content, at as usize, given.get(first as usize..end).unwrap_or_default());
         self.book.journal.files[file].push((op, Arc::new(content)));
         Ok(())
     }
@@ -308,6 +344,13 @@ impl Book {
         self.promised.kept = self.all();
         self.promised.synced = self.all();
     }
+}
+
+/// Puts bytes into the content of a file, which grows where they end behind it.
+fn put(content: &mut Vec<u8>, at: usize, data: &[u8]) {
+    let end = at + data.len();
+    content.resize(content.len().max(end), 0);
+    content[at..end].copy_from_slice(data);
 }
 
 /// Checks what a cut left: imported, the log replayed.

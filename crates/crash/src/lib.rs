@@ -50,6 +50,7 @@ mod recording;
 mod rng;
 mod run;
 pub mod slog;
+pub mod storage;
 pub mod toy;
 pub mod writers;
 

@@ -17,6 +17,7 @@ use vdev::create::{VdevSpec, layout};
 use crate::compare::{Context, Result};
 use crate::fsynced::{Journal, Promised, Slog, Work, check_files, enter, import};
 use crate::pools::{Shape, open, open_without_log, verify_all};
+use crate::storage::Storage;
 use crate::{Recording, Rng, State, Tape};
 
 /// Operations between two changes.
@@ -76,7 +77,7 @@ pub fn record(setting: &Setting, seed: u64) -> Result<(Tape<Promised>, Journal)>
     let mut disks = shape.disks()?;
     disks.extend(setting.spec()?.paths().map(|(path, _)| (path.to_owned(), shape.size)));
     let recording = Recording::new(&disks, 512 << 20);
-    let mut work = Work::begin(shape, &recording, seed)?;
+    let mut work = Work::begin(shape, Storage::default(), &recording, seed)?;
     for round in 0..=CHANGES {
         if round > 0 {
             work =

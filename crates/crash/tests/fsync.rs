@@ -6,6 +6,7 @@
 
 use crash::fsynced::{check, record};
 use crash::pools::Shape;
+use crash::storage::Storage;
 use crash::{Cut, number_from_env, report, try_cuts, writers};
 
 const SHAPES: [Shape; 3] = [
@@ -15,6 +16,8 @@ const SHAPES: [Shape; 3] = [
 ];
 /// Cuts in all, unless told otherwise.
 const CUTS: u64 = 2000;
+/// The tests that share them.
+const TESTS: u64 = 5;
 /// Cuts of one tape at most: then another run is recorded.
 const CUTS_OF_A_TAPE: u64 = 350;
 /// The labels at the front of a device, and the boot area.
@@ -22,21 +25,25 @@ const FRONT: u64 = 4 << 20;
 /// Operations of a run.
 const STEPS: u64 = 250;
 
-fn cut(shape: &Shape) {
+fn cut(shape: &Shape, storage: Storage) {
     base::tunable::ZFS_TXG_TIMEOUT.set(600);
     let first = number_from_env("ZUSE_SEED", 1);
     let one: Option<u64> = std::env::var("ZUSE_CUT").ok().and_then(|cut| cut.parse().ok());
-    let mut left = number_from_env("ZUSE_CUTS", CUTS).div_ceil(SHAPES.len() as u64);
+    let mut left = number_from_env("ZUSE_CUTS", CUTS).div_ceil(TESTS);
     for seed in first.. {
-        let (tape, journal) = record(shape, seed, STEPS).unwrap();
+        let (tape, journal) = record(shape, storage, seed, STEPS).unwrap();
         let count = left.min(CUTS_OF_A_TAPE);
         let cuts: Vec<Cut> = match one {
             Some(cut) => vec![Cut::draw(&tape, cut)],
             None => (0..count).map(|n| Cut::draw(&tape, seed << 32 | n)).collect(),
         };
         let failures = try_cuts(&tape, cuts, 2, &|state| check(state, &journal));
-        let again =
-            |cut| format!("ZUSE_SEED={seed} ZUSE_CUT={cut} cargo test -p zuse-crash --test fsync {}", shape.name);
+        let again = |cut| {
+            format!(
+                "ZUSE_SEED={seed} ZUSE_CUT={cut} cargo test -p zuse-crash --test fsync ({}, {storage:?})",
+                shape.name
+            )
+        };
         assert!(failures.is_empty(), "{}, seed {seed}: {}", shape.name, report(&failures, &again));
         left -= count;
         if left == 0 || one.is_some() {
@@ -47,17 +54,27 @@ fn cut(shape: &Shape) {
 
 #[test]
 fn in_pool() {
-    cut(&SHAPES[0]);
+    cut(&SHAPES[0], Storage::Plain);
 }
 
 #[test]
 fn log_device() {
-    cut(&SHAPES[1]);
+    cut(&SHAPES[1], Storage::Plain);
 }
 
 #[test]
 fn mirrored_log() {
-    cut(&SHAPES[2]);
+    cut(&SHAPES[2], Storage::Plain);
+}
+
+#[test]
+fn encrypted() {
+    cut(&SHAPES[0], Storage::Encrypted);
+}
+
+#[test]
+fn deduplicated() {
+    cut(&SHAPES[2], Storage::Dedup);
 }
 
 /// Several who wait at a time, and share batches of blocks of the log.
@@ -81,7 +98,7 @@ fn several_writers() {
 fn a_log_that_forgets_its_flush_is_found_out() {
     base::tunable::ZFS_TXG_TIMEOUT.set(600);
     for shape in [&SHAPES[0], &SHAPES[1]] {
-        let (tape, journal) = record(shape, 5, STEPS).unwrap();
+        let (tape, journal) = record(shape, Storage::Plain, 5, STEPS).unwrap();
         // labels are flushed as they should be: it is the log's flushes that are gone
         let tape = tape.without_flushes(|_, last| last < shape.size - (512 << 10) && last >= FRONT);
         let cuts = (0..150).map(|n| Cut::draw(&tape, n)).collect();
