@@ -8,6 +8,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lab::{Lab, receive_all, records, streams};
+use ondisk::send::feature;
 use oracle::{fixtures, judge};
 
 #[test]
@@ -150,6 +151,30 @@ fn streams_are_changed_on_their_way() {
     assert!(small.len() < stream.len());
     let plain = lab.ok("zstream recompress off", &small);
     assert_eq!(records(&lab, &plain), records(&lab, stream));
+    let compressed = |stream: &[u8]| {
+        let text = String::from_utf8(lab.ok("zstream dump -v", stream)).unwrap();
+        let number = |line: &str, name: &str| {
+            let (_, rest) = line.split_once(&format!(" {name} = ")).unwrap();
+            rest.split(' ').next().unwrap().to_owned()
+        };
+        let features = text.lines().find_map(|line| line.trim().strip_prefix("features = ")).unwrap().to_owned();
+        let features = u64::from_str_radix(&features, 16).unwrap();
+        let writes = text.lines().filter(|line| line.starts_with("WRITE "));
+        let kinds: BTreeSet<String> = writes.map(|line| number(line, "compression type")).collect();
+        (features & (feature::COMPRESSED | feature::LZ4 | feature::ZSTD), kinds)
+    };
+    let kinds = |list: &[&str]| list.iter().map(|kind| (*kind).to_owned()).collect();
+    assert_eq!(compressed(&plain), (0, kinds(&["0"])));
+    let zstd = lab.ok("zstream recompress zstd", &small);
+    assert_eq!(compressed(&zstd).0, feature::COMPRESSED | feature::ZSTD);
+    assert_eq!(compressed(&lab.ok("zstream recompress off", &zstd)), (0, kinds(&["0"])));
+    for (words, kind) in [("gzip-9", "13"), ("gzip-1", "5"), ("gzip", "10"), ("-l 3 gzip", "7")] {
+        let (flags, used) = compressed(&lab.ok(&format!("zstream recompress {words}"), stream));
+        assert!(flags == feature::COMPRESSED && used.contains(kind), "{words}: {flags:#x} {used:?}");
+    }
+    for words in ["gzip-0", "gzip-10", "gzip-", "-l 0 gzip"] {
+        lab.fails(&format!("zstream recompress {words}"), stream, "invalid compression type: gzip");
+    }
     lab.ok("zfs receive tank/a", &small);
     let path = lab.dir.path().join("small");
     std::fs::write(&path, &small).unwrap();

@@ -83,6 +83,28 @@ fn a_redacted_dataset_is_sent_on_in_pieces() {
     lab.judge("tank");
 }
 
+/// What programs read that drive sends: the token as OpenZFS's `nvlist_print` has it.
+#[test]
+fn a_token_is_told_as_openzfs_tells_it() {
+    let told = std::fs::read_to_string(oracle::fixtures::dir("stresume-a").join("token-1-decoded.txt")).unwrap();
+    let theirs: Vec<&str> = told.lines().take_while(|line| !line.starts_with("full send")).collect();
+    let shape = |lines: &[&str]| -> Vec<String> {
+        lines.iter().map(|line| line.split_once(" = ").map_or(*line, |(name, _)| name).to_owned()).collect()
+    };
+    let lab = Lab::new("tank");
+    two_snapshots(&lab, "tank/a");
+    let whole = lab.ok("zfs send tank/a@1", b"");
+    lab.fails("zfs receive -s -u tank/b", &whole[..whole.len() / 2], "zfs send -t 1-");
+    let token = token(&lab, "tank/b");
+    let ours = lab.text(&format!("zfs send -nvt {token}"));
+    let ours: Vec<&str> = ours.lines().take_while(|line| !line.starts_with("full send")).collect();
+    assert_eq!(shape(&ours), shape(&theirs));
+    let list = stream::token::decode(&token).unwrap();
+    let number = |name: &str| format!("\t{name} = {:#x}", list.get_u64(name).unwrap());
+    assert_eq!(ours[2..5], [number("object"), number("offset"), number("bytes")]);
+    assert_eq!(ours.last(), Some(&"\ttoname = tank/a@1"));
+}
+
 /// A token with other words in it.
 fn changed(token: &str, change: impl FnOnce(&mut NvList)) -> String {
     let mut list = stream::token::decode(token).unwrap();

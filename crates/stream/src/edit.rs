@@ -144,14 +144,18 @@ pub fn recompress(kind: Compress, level: Option<i16>) -> impl FnMut(&mut Part) -
                 if features & feature::RAW != 0 {
                     return Err(Error::Unfit { offset: *offset, why: "the stream is raw: its blocks are encrypted" });
                 }
-                let cleared = features & !(feature::COMPRESSED | feature::ZSTD);
+                // embedded blocks stay as they are: they may be compressed so
+                let kept = match features & feature::EMBED_DATA {
+                    0 => features & !(feature::COMPRESSED | feature::LZ4 | feature::ZSTD),
+                    _ => features & !feature::COMPRESSED,
+                };
                 let added = match kind {
                     Compress::Off => 0,
                     Compress::Zstd => feature::COMPRESSED | feature::ZSTD,
                     Compress::Lz4 => feature::COMPRESSED | feature::LZ4,
                     _ => feature::COMPRESSED,
                 };
-                begin.versioninfo = u64::from(begin.hdrtype()) | (cleared | added) << 2;
+                begin.versioninfo = u64::from(begin.hdrtype()) | (kept | added) << 2;
             }
             Record::Write(write) => {
                 if write.compressiontype != 0 {

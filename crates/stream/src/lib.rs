@@ -31,5 +31,6 @@ pub mod send;
 pub mod token;
 
 pub use error::Error;
+pub use nvprint::print as print_nvlist;
 pub use ondisk::send::{Header, Record, RecordType};
 pub use reader::{Entry, Reader};

@@ -1,13 +1,16 @@
-//! An nvlist as OpenZFS's `nvlist_print()` shows it: the form of `zstream dump`. (`zdb` and tokens have another:
-//! [`nvlist::NvList::dump`].)
+//! An nvlist as OpenZFS's `nvlist_print()` shows it: the form of `zstream dump`, and of a token in `zfs send -nvt`. (`zdb` and
+//! `zstream token` have another: [`nvlist::NvList::dump`].)
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
 use nvlist::{NvList, Value};
 
-/// Writes `list`, a tab a level. Its depth is bounded by the decoder.
-pub(crate) fn print(out: &mut impl Write, list: &NvList) -> io::Result<()> {
+/// Writes `list` as OpenZFS's `nvlist_print()` does, a tab a level. Its depth is bounded by the decoder.
+///
+/// # Errors
+/// Those of `out`.
+pub fn print(out: &mut impl Write, list: &NvList) -> io::Result<()> {
     level(out, list, 0)
 }
 

@@ -144,15 +144,21 @@ pub(super) fn recompress(args: &[OsString]) -> Outcome {
         Some(Ok(level)) => Some(level),
         Some(Err(_)) => return Err(failed("failed to parse level")),
     };
-    // gzip has a number of its own for each level
-    let kind = match (kind_of(&word), level) {
-        (Some(Compress::Gzip1), level) => u8::try_from(level.unwrap_or(6) + 4).ok().and_then(Compress::from_u8),
-        (kind, _) => kind,
-    };
-    match kind {
+    match recompressed_as(&word, level) {
         Some(kind) => run(None, &mut edit::recompress(kind, level)),
         None if word.is_empty() => Ok(usage()),
         None => Err(failed(format!("invalid compression type: {word}"))),
+    }
+}
+
+/// The kind that a word names. Of gzip each level is a kind of its own: `gzip-9`, or `gzip` with the level beside it.
+fn recompressed_as(word: &str, level: Option<i16>) -> Option<Compress> {
+    let gzip = |level: i16| (1..=9).contains(&level).then(|| u8::try_from(level + 4).ok()).flatten();
+    match word.strip_prefix("gzip-") {
+        Some(digit) if digit.len() == 1 => gzip(digit.parse().ok()?).and_then(Compress::from_u8),
+        Some(_) => None,
+        None if word == "gzip" => gzip(level.unwrap_or(6)).and_then(Compress::from_u8),
+        None => kind_of(word),
     }
 }
 

@@ -98,7 +98,9 @@ impl Token {
 fn contents(options: &Options, list: &NvList) -> Result<(), Failure> {
     if options.verbosity > 0 {
         tell(options, "resume token contents:\n")?;
-        tell(options, &list.dump(0))?;
+        let mut text = Vec::new();
+        stream::print_nvlist(&mut text, list)?;
+        tell(options, &String::from_utf8_lossy(&text))?;
     }
     Ok(())
 }
