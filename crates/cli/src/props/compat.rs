@@ -1,4 +1,8 @@
 //! Sets of features that the property `compatibility` names (OpenZFS: `zpool_load_compat`).
+//!
+//! A set is a file of the administrator's, else one of the distribution's, else one of those that OpenZFS comes with, which are built in ([`known`]).
+
+mod known;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -57,15 +61,24 @@ fn load_from(value: &str, folders: &[PathBuf]) -> Result<Compat, String> {
     let (mut unreadable, mut unknown) = (String::new(), String::new());
     let (mut any, mut from_administrator) = (false, false);
     for name in value.split(',').filter(|name| !name.is_empty()) {
-        let found = folders.iter().enumerate().find_map(|(n, folder)| Some((n, open(&folder.join(name))?)));
-        let Some((folder, text)) = found.and_then(|(n, text)| Some((n, text?))) else {
+        // a name is no path
+        let files = folders.iter().enumerate().filter(|_| !name.contains('/'));
+        let found = files.filter_map(|(n, folder)| Some((n, open(&folder.join(name))?))).next();
+        let own = match found {
+            None => known::features(name),
+            Some((_, None)) => None,
+            Some((folder, Some(text))) => {
+                let before = unknown.len();
+                let own = words(&text, &mut unknown);
+                from_administrator |= folder == 0 && unknown.len() > before;
+                Some(own)
+            }
+        };
+        let Some(own) = own else {
             unreadable += &format!("{name} ");
             continue;
         };
         any = true;
-        let before = unknown.len();
-        let own = words(&text, &mut unknown);
-        from_administrator |= folder == 0 && unknown.len() > before;
         compat.features.retain(|feature| own.contains(feature));
     }
     if !unreadable.is_empty() {
@@ -143,5 +156,10 @@ mod tests {
         assert_eq!(load("x,a,open").unwrap_err(), "could not read/parse feature file(s): x open ");
         assert_eq!(load("bad").unwrap_err(), "invalid feature name(s) in local compatibility files: no_such ");
         assert_eq!(load(",").unwrap_err(), "no valid compatibility files specified");
+        // a set that is built in; a file of its name stands before it
+        assert!(load("a,openzfs-2.1-linux").unwrap() == load("a").unwrap());
+        write(1, "zol-0.6.1", "bookmarks\n");
+        assert_eq!(load("zol-0.6.1").unwrap().features, ["bookmarks"]);
+        assert_eq!(load("../usr/b").unwrap_err(), "could not read/parse feature file(s): ../usr/b ");
     }
 }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use ondisk::scan::{ScanFunc, ScanState};
 use pool::Pool;
+use pool::feature::{FEATURES, Feature};
 use vdev::{VdevAux, VdevState, VdevType};
 
 use super::activity::{Activity, REBUILD_COMPLETE};
 use super::vdevs::Vdevs;
+use crate::props::compat::Compat;
 
 /// The one thing that is said about a pool: the gravest (OpenZFS: `zpool_status_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,29 +235,14 @@ pub(super) fn of_pool(
     if pool.version() < 5000 {
         return if compatibility == "legacy" { Reason::Ok } else { Reason::VersionOlder };
     }
-    let wanted = |name: &str| compatibility == "off" || requested(compatibility, name);
-    let mut upgradable = pool::feature::FEATURES.iter().filter(|f| !f.not_by_upgrade() && f.name != NEWER_FEATURE);
-    if upgradable.any(|f| wanted(f.name) && !pool.feature_enabled(f.name)) {
+    // lists that are not there ask for nothing
+    let wanted = Compat::load(compatibility).ok();
+    let wanted = |feature: &Feature| wanted.as_ref().is_some_and(|wanted| wanted.allows(feature));
+    let mut upgradable = FEATURES.iter().filter(|f| !f.not_by_upgrade() && f.name != NEWER_FEATURE);
+    if upgradable.any(|f| wanted(f) && !pool.feature_enabled(f.name)) {
         return Reason::FeatureDisabled;
     }
     Reason::Ok
-}
-
-/// Whether the lists that the property `compatibility` names ask for a feature. A list that is not there asks for none.
-fn requested(compatibility: &str, feature: &str) -> bool {
-    if compatibility == "legacy" {
-        return false;
-    }
-    let folders = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
-    compatibility.split(',').all(|file| {
-        let safe = !file.contains('/');
-        let text =
-            folders.iter().filter(|_| safe).find_map(|dir| std::fs::read_to_string(format!("{dir}/{file}")).ok());
-        text.is_some_and(|text| {
-            let words = text.lines().map(|line| line.split('#').next().unwrap_or(""));
-            words.flat_map(|line| line.split([' ', '\t', ','])).any(|word| word == feature)
-        })
-    })
 }
 
 /// A rebuild checks no checksums: a scrub should follow it.
