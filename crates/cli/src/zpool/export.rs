@@ -1,11 +1,11 @@
 //! `zpool export`: marks a pool as one that any machine may import, and forgets it. Of a pool that was imported read-only nothing on its devices
-//! changes.
+//! changes. One whose devices are gone is forgotten with `-f`.
 
 use control::Ioc;
 use vdev::import::PoolState;
 
 use crate::command::Call;
-use crate::error::{Failure, Outcome, usage};
+use crate::error::{Failure, Outcome, failed, usage};
 use crate::state::{self, Imported};
 use crate::{pools, writable};
 
@@ -19,14 +19,20 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         return Err(usage("missing pool argument"));
     }
     // -F leaves the devices alone
-    let hard = call.args.has('F');
-    Ok(pools::for_each_record(&names, |record| export(record, hard))?.0)
+    let (force, hard) = (call.args.has('f'), call.args.has('F'));
+    Ok(pools::for_each_record(&names, |record| export(record, force, hard))?.0)
 }
 
-fn export(record: &Imported, hard: bool) -> Result<(), Failure> {
-    let doing = format!("cannot export '{}'", record.name);
+fn export(record: &Imported, force: bool, hard: bool) -> Result<(), Failure> {
+    let name = &record.name;
     if !record.readonly && !hard && !is_left(record) {
-        writable::leave(record, &doing, Ioc::PoolExport)?;
+        match pools::candidate(record) {
+            // what is not there cannot be marked; it is still in use by this machine, for whoever finds it again
+            Err(Failure::Failed(_)) if force => {}
+            Err(Failure::Failed(why)) => return Err(failed(format!("{why}\n'zpool export -f {name}' forgets it"))),
+            Err(other) => return Err(other),
+            Ok(_) => writable::leave(record, &format!("cannot export '{name}'"), Ioc::PoolExport)?,
+        }
     }
     state::forget(record.guid)
 }

@@ -8,6 +8,7 @@ use pool::Pool;
 use pool::prop::{POOL, format_pool, nicenum};
 
 use super::status_json::print_pools;
+use super::unavailable::{Seen, each};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use super::{Repeat, describe, json_key, timestamp};
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
@@ -84,13 +85,22 @@ fn row(pool: &Arc<Pool>, columns: &[Column], parsable: bool) -> Result<Vec<Cell>
 
 fn print(call: &Call<'_>, names: &[String], columns: &[Column], options: &Options, first: bool) -> Outcome {
     let mut lister = Lister::new(columns.to_vec(), options.style);
-    let mut listed: Vec<(Arc<Pool>, Option<Vdevs>)> = Vec::new();
+    let mut listed: Vec<(String, Option<Vdevs>)> = Vec::new();
     let mut width = 9;
-    let (status, _) = pools::for_each(names, |pool| {
-        let vdevs = if options.verbose { Some(Vdevs::of_pool(pool, &pools::devices(pool))?) } else { None };
-        width = width.max(pool.name().len()).max(vdevs.as_ref().map_or(0, |v| v.width(pool.name(), options.names)));
-        lister.add(row(pool, columns, options.style.parsable)?);
-        listed.push((pool.clone(), vdevs));
+    let status = each(names, |pool| {
+        let (name, vdevs) = match pool {
+            Seen::Open(pool) => {
+                lister.add(row(&pool, columns, options.style.parsable)?);
+                let vdevs = options.verbose.then(|| Vdevs::of_pool(&pool, &pools::devices(&pool))).transpose()?;
+                (pool.name().to_owned(), vdevs)
+            }
+            Seen::Unavailable(pool) => {
+                lister.add(columns.iter().map(|column| pool.cell(column)).collect());
+                (pool.name, options.verbose.then_some(pool.vdevs))
+            }
+        };
+        width = width.max(name.len()).max(vdevs.as_ref().map_or(0, |v| v.width(&name, options.names)));
+        listed.push((name, vdevs));
         Ok(())
     })?;
     let mut out = stdout();
@@ -106,7 +116,7 @@ fn print(call: &Call<'_>, names: &[String], columns: &[Column], options: &Option
     for (n, (pool, vdevs)) in listed.iter().enumerate() {
         lister.print_row(&mut out, n)?;
         if let Some(vdevs) = vdevs {
-            let lines = Lines { lister: &lister, pool: pool.name(), options, width };
+            let lines = Lines { lister: &lister, pool, options, width };
             lines.pool(&mut out, vdevs)?;
         }
     }
@@ -202,19 +212,29 @@ fn vdev_value(vdev: &Vdev, property: &str, spare: bool, parsable: bool) -> Strin
 
 fn print_json(call: &Call<'_>, names: &[String], columns: &[Column], options: &Options) -> Outcome {
     let mut all = NvList::new();
-    let (status, _) = pools::for_each(names, |pool| {
+    let status = each(names, |pool| {
+        let (key, mut item, cells, name, vdevs) = match pool {
+            Seen::Open(pool) => {
+                let vdevs = options.verbose.then(|| Vdevs::of_pool(&pool, &pools::devices(&pool))).transpose()?;
+                let cells = row(&pool, columns, options.style.parsable)?;
+                let item = describe(&pool, true, options.as_int);
+                (json_key(&pool, options.by_guid), item, cells, pool.name().to_owned(), vdevs)
+            }
+            Seen::Unavailable(pool) => {
+                let cells = columns.iter().map(|column| pool.cell(column)).collect();
+                let (key, item) = (pool.key(options.by_guid), pool.describe(options.as_int));
+                (key, item, cells, pool.name, options.verbose.then_some(pool.vdevs))
+            }
+        };
         let mut properties = NvList::new();
-        let cells = row(pool, columns, options.style.parsable)?;
         for (column, cell) in columns.iter().zip(&cells).filter(|(column, _)| column.name != "name") {
             properties.insert(&column.name, property_json(cell, options.as_int));
         }
-        let mut item = describe(pool, true, options.as_int);
         item.insert("properties", properties);
-        if options.verbose {
-            let vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
-            item.insert("vdevs", vdevs_json(pool.name(), &vdevs, columns, options));
+        if let Some(vdevs) = vdevs {
+            item.insert("vdevs", vdevs_json(&name, &vdevs, columns, options));
         }
-        all.insert(json_key(pool, options.by_guid), item);
+        all.insert(key, item);
         Ok(())
     })?;
     if status != 0 { Ok(status) } else { print_pools(call, all, options.as_int) }

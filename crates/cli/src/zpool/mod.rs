@@ -28,6 +28,7 @@ mod status;
 mod status_json;
 mod sync;
 mod table;
+mod unavailable;
 mod upgrade;
 mod vdev_props;
 mod vdevs;

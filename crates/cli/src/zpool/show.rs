@@ -14,13 +14,13 @@ use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::pools;
 
 /// What is known of a candidate, as far as it opens.
-struct View {
-    vdevs: Option<Vdevs>,
+pub(super) struct View {
+    pub(super) vdevs: Option<Vdevs>,
     state: VdevState,
     aux: &'static str,
     /// The metadata is broken, not the devices.
     faulted: bool,
-    reason: Reason,
+    pub(super) reason: Reason,
     features: Vec<String>,
     comment: Option<String>,
 }
@@ -51,7 +51,7 @@ fn look(candidate: &Candidate) -> View {
 }
 
 /// A pool that does not open: what its labels and devices tell.
-fn look_at_labels(candidate: &Candidate, devices: &HashMap<Guid, String>, why: &pool::Error) -> View {
+pub(super) fn look_at_labels(candidate: &Candidate, devices: &HashMap<Guid, String>, why: &pool::Error) -> View {
     let find = |guid| candidate.device(guid).map(|d| d.device.clone());
     let tree = candidate.vdev_config().and_then(|config| VdevTree::open(&config, &find));
     let vdevs = tree.ok().map(|tree| Vdevs::of_tree(&tree, devices));

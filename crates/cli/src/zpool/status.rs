@@ -12,6 +12,7 @@ use super::dedup::Dedup;
 use super::leaf_work::Work;
 use super::reason::{self, Reason};
 use super::scripts::{self, Scripts};
+use super::unavailable::{Seen, Unavailable, each};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use super::{Repeat, status_json, timestamp};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, POWER};
@@ -131,9 +132,18 @@ fn print(call: &Call<'_>, names: &[String], options: &Options, scripts: Option<&
         writeln!(out, "{stamp}")?;
     }
     let mut count = 0;
-    let (status, _) = pools::for_each(names, |pool| {
+    let status = each(names, |pool| {
         count += 1;
-        let facts = Facts::of(pool)?;
+        let facts = match pool {
+            Seen::Open(pool) => Facts::of(&pool)?,
+            Seen::Unavailable(pool) => {
+                if !std::mem::replace(first, false) {
+                    writeln!(out)?;
+                }
+                return print_unavailable(&mut out, &pool, options);
+            }
+        };
+        let pool = &facts.pool;
         if options.explain && facts.reason.is_healthy() {
             if !names.is_empty() {
                 writeln!(out, "pool '{}' is healthy", pool.name())?;
@@ -148,11 +158,34 @@ fn print(call: &Call<'_>, names: &[String], options: &Options, scripts: Option<&
     })?;
     if names.is_empty() && count == 0 && status == 0 {
         eprintln!("no pools available");
-    } else if options.explain && *first && names.is_empty() {
+    } else if options.explain && *first && names.is_empty() && status == 0 {
         writeln!(out, "all pools are healthy")?;
     }
     out.flush()?;
     Ok(status)
+}
+
+/// Prints the state of a pool, and what can be done about it.
+fn print_state(out: &mut impl Write, name: &str, state: VdevState, reason: Reason) -> io::Result<()> {
+    writeln!(out, "  pool: {name}\n state: {}", state.name())?;
+    let (status, action) = reason.status();
+    for (title, text) in [("status", status), ("action", action)].iter().filter(|(_, text)| !text.is_empty()) {
+        write!(out, "{title}: {text}")?;
+    }
+    if let Some(id) = reason.message_id() {
+        writeln!(out, "   see: https://openzfs.github.io/openzfs-docs/msg/{id}")?;
+    }
+    Ok(())
+}
+
+fn print_unavailable(out: &mut impl Write, pool: &Unavailable, options: &Options) -> Result<(), Failure> {
+    let name = &pool.name;
+    print_state(out, name, VdevState::CantOpen, pool.reason)?;
+    let width = pool.vdevs.width(name, options.names).max(10);
+    let table = Table { name, pool: None, options, width, record: &Record::default(), scripts: None };
+    table.print(out, &pool.vdevs)?;
+    writeln!(out, "\nerrors: the pool cannot be opened: {}", pool.why)?;
+    Ok(())
 }
 
 fn print_pool(
@@ -163,14 +196,7 @@ fn print_pool(
 ) -> Result<(), Failure> {
     let pool = &facts.pool;
     let name = pool.name();
-    writeln!(out, "  pool: {name}\n state: {}", facts.vdevs.root.state.name())?;
-    let (status, action) = facts.reason.status();
-    for (title, text) in [("status", status), ("action", action)].iter().filter(|(_, text)| !text.is_empty()) {
-        write!(out, "{title}: {text}")?;
-    }
-    if let Some(id) = facts.reason.message_id() {
-        writeln!(out, "   see: https://openzfs.github.io/openzfs-docs/msg/{id}")?;
-    }
+    print_state(out, name, facts.vdevs.root.state, facts.reason)?;
     let top_name = |n: u64| {
         let vdev = usize::try_from(n).ok().and_then(|n| facts.vdevs.root.children.get(n));
         vdev.map_or_else(|| n.to_string(), |v| v.name(name, options.names))
@@ -178,7 +204,7 @@ fn print_pool(
     out.write_all(facts.activity.lines(&top_name).as_bytes())?;
 
     let width = facts.vdevs.width(name, options.names).max(10);
-    let table = Table { pool, options, width, record: &facts.record, scripts };
+    let table = Table { name, pool: Some(pool), options, width, record: &facts.record, scripts };
     table.print(out, &facts.vdevs)?;
     writeln!(out)?;
     if facts.errors.is_empty() {
@@ -196,7 +222,9 @@ fn print_pool(
 
 /// The table of vdevs.
 struct Table<'a> {
-    pool: &'a Arc<Pool>,
+    name: &'a str,
+    /// `None`: it does not open.
+    pool: Option<&'a Arc<Pool>>,
     options: &'a Options,
     width: usize,
     record: &'a Record,
@@ -235,7 +263,7 @@ impl Table<'_> {
         }
         let leaf = vdev.children.is_empty();
         let state = if spare && vdev.state == VdevState::Healthy { "AVAIL" } else { vdev.state.name() };
-        let name = vdev.name(self.pool.name(), self.options.names);
+        let name = vdev.name(self.name, self.options.names);
         let width = self.width.saturating_sub(depth);
         write!(out, "\t{:depth$}{name:<width$}  {state:<8}", "")?;
         if !spare {
@@ -278,12 +306,12 @@ impl Table<'_> {
             text.push_str("  (non-allocating)");
         }
         if let Some(scripts) = self.scripts {
-            text.push_str(&scripts.cells(self.pool.name(), vdev));
+            text.push_str(&scripts.cells(self.name, vdev));
         }
         let device = vdev.children.is_empty() && vdev.kind != VdevType::Root;
-        for work in self.options.work().filter(|_| device) {
+        for (work, pool) in self.options.work().zip(self.pool.into_iter().cycle()).filter(|_| device) {
             // what cannot be read is as if it had not been done
-            text.push_str(&work.remark(&work.on(self.pool, vdev).unwrap_or_default()));
+            text.push_str(&work.remark(&work.on(pool, vdev).unwrap_or_default()));
         }
         text
     }

@@ -14,6 +14,7 @@ use super::dedup::Dedup;
 use super::leaf_work::Work;
 use super::scripts::Scripts;
 use super::status::{Facts, Options, damaged, slow};
+use super::unavailable::{Seen, each};
 use super::vdevs::{Class, NameFlags, Vdev};
 use super::{describe, json_key, timestamp};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID};
@@ -21,13 +22,13 @@ use crate::columns::number_or_text;
 use crate::command::Call;
 use crate::error::{Failure, Outcome};
 use crate::iostats::Record;
-use crate::{json, pools};
+use crate::json;
 
 /// How numbers are shown.
 #[derive(Clone, Copy)]
-struct Numbers {
+pub(super) struct Numbers {
     parsable: bool,
-    as_int: bool,
+    pub(super) as_int: bool,
 }
 
 impl Numbers {
@@ -61,11 +62,17 @@ pub(super) fn print(call: &Call<'_>, names: &[String], options: &Options, script
     let args = &call.args;
     let numbers = Numbers { parsable: options.parsable, as_int: args.has(JSON_INT) };
     let mut all = NvList::new();
-    let (status, _) = pools::for_each(names, |pool| {
-        let facts = Facts::of(pool)?;
-        if !(options.explain && facts.reason.is_healthy()) {
-            let item = pool_json(&facts, options, numbers, args.has(JSON_FLAT_VDEVS), scripts)?;
-            all.insert(json_key(pool, args.has(JSON_POOL_KEY_GUID)), item);
+    let by_guid = args.has(JSON_POOL_KEY_GUID);
+    let status = each(names, |pool| {
+        match pool {
+            Seen::Open(pool) => {
+                let facts = Facts::of(&pool)?;
+                if !(options.explain && facts.reason.is_healthy()) {
+                    let item = pool_json(&facts, options, numbers, args.has(JSON_FLAT_VDEVS), scripts)?;
+                    all.insert(json_key(&pool, by_guid), item);
+                }
+            }
+            Seen::Unavailable(pool) => all.insert(pool.key(by_guid), pool.json(options.names, numbers)),
         }
         Ok(())
     })?;

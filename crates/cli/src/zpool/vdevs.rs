@@ -1,6 +1,7 @@
 //! The vdevs of a pool as commands show them: names, states, space.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::Guid;
@@ -163,6 +164,29 @@ impl Vdev {
     }
 }
 
+/// A vdev that cannot be opened.
+fn lost(kind: VdevType, aux: VdevAux) -> Vdev {
+    Vdev {
+        kind,
+        guid: Guid(0),
+        state: VdevState::CantOpen,
+        aux,
+        errors: VdevErrors::default(),
+        class: Class::Normal,
+        path: None,
+        phys_path: None,
+        devid: None,
+        not_present: false,
+        removing: false,
+        non_allocating: false,
+        whole_disk: false,
+        type_name: kind.name().to_owned(),
+        space: None,
+        device_size: None,
+        children: Vec::new(),
+    }
+}
+
 /// A disk by its last component, below the folders that udev has for disks.
 pub(super) fn strip_dev(path: &str) -> &str {
     const FOLDERS: [&str; 8] = [
@@ -218,6 +242,16 @@ impl Vdevs {
     /// Of a tree alone.
     pub(super) fn of_tree(tree: &VdevTree, devices: &HashMap<Guid, String>) -> Vdevs {
         let root = make(tree.config(), &tree.status(), tree, devices);
+        Vdevs { root, l2cache: Vec::new(), spares: Vec::new() }
+    }
+
+    /// Of a pool of which nothing is found: the devices that it was imported from.
+    pub(super) fn of_paths(paths: &[PathBuf]) -> Vdevs {
+        let leaf = |path: &PathBuf| {
+            let kind = if path.starts_with("/dev") { VdevType::Disk } else { VdevType::File };
+            Vdev { path: Some(path.to_string_lossy().into_owned()), ..lost(kind, VdevAux::OpenFailed) }
+        };
+        let root = Vdev { children: paths.iter().map(leaf).collect(), ..lost(VdevType::Root, VdevAux::NoReplicas) };
         Vdevs { root, l2cache: Vec::new(), spares: Vec::new() }
     }
 

@@ -137,6 +137,34 @@ pub fn scan(paths: &[PathBuf]) -> Result<Vec<Candidate>, Error> {
     Ok(assemble::pools(probe::all(&files)))
 }
 
+/// The devices among those that [`scan`] looks at which this process may not read: where nothing is found, why.
+#[must_use]
+pub fn denied(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let is_denied = |e: &std::io::Error| e.kind() == std::io::ErrorKind::PermissionDenied;
+    let mut found = Vec::new();
+    for path in paths {
+        match devices_of(path) {
+            Ok(devices) => {
+                let refused = |path: &PathBuf| std::fs::File::open(path).is_err_and(|e| is_denied(&e));
+                found.extend(devices.into_iter().filter(is_device).filter(refused));
+            }
+            Err(e) if is_denied(&e) => found.push(path.clone()),
+            Err(_) => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Whether it is what a pool can be on: to open a pipe would wait for who writes it.
+fn is_device(path: &PathBuf) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path).map_or_else(
+        |e| e.kind() == std::io::ErrorKind::PermissionDenied,
+        |meta| meta.is_file() || meta.file_type().is_block_device(),
+    )
+}
+
 /// Looks for pools among devices that are open already.
 #[must_use]
 pub fn scan_devices(devices: Vec<(PathBuf, Arc<dyn Device>)>) -> Vec<Candidate> {
