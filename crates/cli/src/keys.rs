@@ -1,31 +1,39 @@
 //! Keys of encrypted datasets: where they come from. What is done with them is the pool's matter.
 //!
-//! A key location is `prompt` (a terminal, or standard input if that is none) or a URI. There is no daemon that keeps keys: a
-//! key lives as long as the command, and only the location of a file is remembered.
+//! A key location is `prompt` (a terminal, or standard input if that is none) or a URI. Of a key that is a file the location is remembered, and each
+//! command reads it again; one that was typed is with the [`agent`](crate::agent). What a key was made of is wiped when it has been used, and a
+//! process that has seen one leaves no core dump.
 
+mod kept;
 mod new;
 mod places;
+mod prompt;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use codec::crypt::WrappingKey;
+use codec::crypt::{WrappingKey, Zeroizing};
 use pool::{KeyFormat, Pool};
-use rustix::termios::{self, LocalModes, OptionalActions};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{Failure, failed};
 
+pub(crate) use kept::{give, give_up, keep, load_kept};
 pub(crate) use new::{Material, for_new, for_new_pool, material_for, number_of};
 pub(crate) use places::{RootKey, follow, remember_change, remember_new};
 
 /// Longer than any key: what a file may make us read.
-const KEY_MAX: u64 = 4096;
+const KEY_MAX: usize = 4096;
 /// How often a key may be mistyped.
 const ATTEMPTS: u32 = 3;
 
+/// What a key is made of.
+type Secret = Zeroizing<Vec<u8>>;
+
 /// Loads the key of encryption root `root`, from `location` or where its property says. Interactive if that is `prompt`.
-pub(crate) fn load(pool: &Arc<Pool>, root: &str, location: Option<&str>) -> Result<(), Failure> {
+pub(crate) fn load(pool: &Arc<Pool>, root: &str, location: Option<&str>) -> Result<WrappingKey, Failure> {
     let key_error = |why: String| failed(format!("Key load error: {why}"));
     let dataset = pool.dataset(root).map_err(|e| failed(e.to_string()))?;
     let info = dataset.crypto().map_err(|e| key_error(e.to_string()))?;
@@ -41,9 +49,9 @@ pub(crate) fn load(pool: &Arc<Pool>, root: &str, location: Option<&str>) -> Resu
         attempt += 1;
         let tried = material(root, &location, format)
             .and_then(|bytes| wrapping_key(&bytes, format, info.pbkdf2_salt, info.pbkdf2_iters))
-            .and_then(|key| pool.load_key(root, &key).map_err(|e| refused(&e, root)));
+            .and_then(|key| pool.load_key(root, &key).map(|_| key).map_err(|e| refused(&e, root)));
         match tried {
-            Ok(_) => return Ok(()),
+            Ok(key) => return Ok(key),
             Err(why) if interactive && attempt < ATTEMPTS && format != KeyFormat::Raw => {
                 eprintln!("Key load error: {why}");
             }
@@ -86,22 +94,23 @@ fn wrapping_key(bytes: &[u8], format: KeyFormat, salt: u64, iters: u64) -> Resul
 }
 
 /// The bytes at a location.
-fn material(root: &str, location: &str, format: KeyFormat) -> Result<Vec<u8>, String> {
+fn material(root: &str, location: &str, format: KeyFormat) -> Result<Secret, String> {
+    no_core_dumps();
     if location == "prompt" {
         if !io::stdin().is_terminal() {
-            return read_key(io::stdin().lock(), format);
+            return read_key(stdin()?, format);
         }
         if format == KeyFormat::Raw {
             return Err("Cannot enter raw keys on the terminal".to_owned());
         }
         let what = if format == KeyFormat::Hex { "hex key" } else { "passphrase" };
-        return ask(&format!("Enter {what} for '{root}':"), format);
+        return prompt::ask(&format!("Enter {what} for '{root}':"), format);
     }
     match location.split_once("://") {
         Some(("file", path)) => {
             let opened = File::open(path);
             let file = opened.map_err(|e| format!("Failed to open key material file: {}", crate::error::cause(&e)))?;
-            read_key(BufReader::new(file), format)
+            read_key(file, format)
         }
         Some((scheme @ ("http" | "https"), _)) => Err(format!("No keylocation={scheme}:// back-end.")),
         Some(_) => Err("URI scheme is not supported".to_owned()),
@@ -109,30 +118,49 @@ fn material(root: &str, location: &str, format: KeyFormat) -> Result<Vec<u8>, St
     }
 }
 
+/// Standard input without a buffer, in which a key would stay, and from which the next one could not be read.
+fn stdin() -> Result<File, String> {
+    io::stdin().as_fd().try_clone_to_owned().map(File::from).map_err(|e| e.to_string())
+}
+
 /// A raw key is all there is; any other one is a line.
-fn read_key(input: impl BufRead, format: KeyFormat) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let mut input = input.take(KEY_MAX);
-    let read =
-        if format == KeyFormat::Raw { input.read_to_end(&mut bytes) } else { input.read_until(b'\n', &mut bytes) };
-    read.map_err(|e| format!("Failed to read key material: {}", crate::error::cause(&e)))?;
-    if format != KeyFormat::Raw && bytes.last() == Some(&b'\n') {
-        bytes.pop();
+fn read_key(mut input: impl Read, format: KeyFormat) -> Result<Secret, String> {
+    // with room for all: a buffer that grows leaves copies
+    let mut bytes = Zeroizing::new(Vec::with_capacity(KEY_MAX));
+    let mut byte = Zeroizing::new([0; 1]);
+    while bytes.len() < KEY_MAX {
+        match input.read(byte.as_mut_slice()) {
+            Ok(0) => break,
+            Ok(_) if format != KeyFormat::Raw && byte[0] == b'\n' => break,
+            Ok(_) => bytes.push(byte[0]),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(format!("Failed to read key material: {}", crate::error::cause(&e))),
+        }
     }
     Ok(bytes)
 }
 
-/// Asks on the terminal, without an echo.
-fn ask(prompt: &str, format: KeyFormat) -> Result<Vec<u8>, String> {
-    print!("{prompt}");
-    drop(io::stdout().flush());
-    let stdin = io::stdin();
-    let old = termios::tcgetattr(&stdin).map_err(|e| e.to_string())?;
-    let mut quiet = old.clone();
-    quiet.local_modes -= LocalModes::ECHO | LocalModes::ECHOE | LocalModes::ECHOK | LocalModes::ECHONL;
-    termios::tcsetattr(&stdin, OptionalActions::Flush, &quiet).map_err(|e| e.to_string())?;
-    let key = read_key(stdin.lock(), format);
-    let _ = termios::tcsetattr(&stdin, OptionalActions::Flush, &old);
-    println!();
-    key
+/// From now on the process leaves no core dump: keys would be in it.
+pub(crate) fn no_core_dumps() {
+    // less than any dump has; and 1, unlike 0, is heeded where dumps go to a program
+    let maximum = getrlimit(Resource::Core).maximum;
+    let none = Some(maximum.map_or(1, |maximum| maximum.min(1)));
+    // whoever may not lower it has it as low
+    let _ = setrlimit(Resource::Core, Rlimit { current: none, maximum: none });
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_a_line_and_what_follows_is_left() {
+        let mut input = io::Cursor::new(b"first\nsecond\n\nlast".to_vec());
+        for want in ["first", "second", "", "last", ""] {
+            assert_eq!(read_key(&mut input, KeyFormat::Passphrase).unwrap().as_slice(), want.as_bytes());
+        }
+        assert_eq!(read_key(&b"a\nb"[..], KeyFormat::Raw).unwrap().as_slice(), b"a\nb");
+        assert_eq!(read_key(io::repeat(7), KeyFormat::Hex).unwrap().len(), KEY_MAX);
+    }
 }

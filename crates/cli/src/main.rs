@@ -3,7 +3,7 @@
 //!
 //! Here is what stands between a person or script and the library: options ([`args`], [`command`]), output ([`columns`],
 //! [`json`]), messages ([`error`]) and the list of imported pools ([`state`], [`pools`]). A command opens the pool, does its work
-//! and closes it: there is no daemon. What a pool, property or stream *is* lives in the crates below.
+//! and closes it: there is no daemon, but for one that keeps typed keys ([`agent`]). What a pool, property or stream *is* lives in the crates below.
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub)]
 
@@ -11,6 +11,7 @@
 #[macro_use]
 mod out;
 
+mod agent;
 mod args;
 mod columns;
 mod command;
@@ -46,6 +47,9 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let program = args.next().unwrap_or_default();
     let args: Vec<OsString> = args.collect();
+    if let Some(status) = agent::run(&args) {
+        return ExitCode::from(status);
+    }
     if let Err(message) = tunables_from_environment() {
         eprintln!("ZUSE_TUNABLES: {message}");
         return ExitCode::from(2);
@@ -68,7 +72,7 @@ fn part_of(name: &OsStr, args: &[OsString]) -> Option<u8> {
     }
 }
 
-/// `zuse [-o NAME=VALUE] VERB ...`.
+/// `zuse [-o NAME=VALUE] [-L KEYLOCATION] VERB ...`.
 fn zuse(mut args: &[OsString]) -> u8 {
     loop {
         match args {
@@ -79,6 +83,10 @@ fn zuse(mut args: &[OsString]) -> u8 {
                     eprintln!("{message}");
                     return 2;
                 }
+                args = rest;
+            }
+            [flag, location, rest @ ..] if flag == "-L" => {
+                keys::give(location.to_string_lossy().into_owned());
                 args = rest;
             }
             [] => return usage(false),
@@ -108,9 +116,10 @@ fn tunables_from_environment() -> Result<(), String> {
 
 fn usage(requested: bool) -> u8 {
     let text = format!(
-        "usage: zuse [-o NAME=VALUE] ... command args ...\n\n\
+        "usage: zuse [-o NAME=VALUE] ... [-L KEYLOCATION] ... command args ...\n\n\
          \tzuse zpool | zfs | zdb | zstream ...\n\t\tas OpenZFS's tool of that name\n{}\n\
-         -o sets a tunable; so does the environment variable ZUSE_TUNABLES (NAME=VALUE,...).\n",
+         -o sets a tunable; so does the environment variable ZUSE_TUNABLES (NAME=VALUE,...).\n\
+         -L gives the command keys of encrypted datasets (file:///PATH or prompt): each encryption root takes the one that fits.\n",
         verbs::summary()
     );
     if requested {

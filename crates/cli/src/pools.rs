@@ -57,10 +57,15 @@ pub(crate) fn candidate(imported: &Imported) -> Result<Candidate, Failure> {
     let paths: Vec<PathBuf> = imported.devices.iter().filter(|path| path.exists()).cloned().collect();
     let found = vdev::import::scan(&paths).map_err(|e| gone(e.to_string()))?;
     let candidate = found.into_iter().find(|c| c.guid.0 == imported.guid);
-    candidate.ok_or_else(|| gone("its devices are not there any more".to_owned()))
+    candidate.ok_or_else(|| {
+        gone(match vdev::import::denied(&imported.devices).first() {
+            Some(path) => format!("{}: permission denied", path.display()),
+            None => "its devices are not there any more".to_owned(),
+        })
+    })
 }
 
-/// Opens a remembered pool, and loads the keys whose location is remembered.
+/// Opens a remembered pool, and loads the keys that are kept.
 pub(crate) fn open(imported: &Imported) -> Result<Arc<Pool>, Failure> {
     let writing = WRITING.with_borrow(|all| all.iter().find(|spa| spa.guid().0 == imported.guid).cloned());
     if let Some(spa) = writing {
@@ -74,11 +79,7 @@ pub(crate) fn open(imported: &Imported) -> Result<Arc<Pool>, Failure> {
     iostats::watch(&mut candidate);
     let pool = Pool::open(&candidate, &options(imported))
         .map_err(|e| failed(format!("cannot open '{}': {e}", imported.name)))?;
-    for (root, location) in &imported.keys {
-        if let Err(Failure::Failed(why)) = keys::load(&pool, root, Some(location)) {
-            eprintln!("warning: {why}");
-        }
-    }
+    keys::load_kept(&pool, imported);
     let devices = paths(&candidate);
     let opened = Open { record: imported.clone(), pool: pool.clone(), devices };
     OPEN.with_borrow_mut(|open| open.push(opened));

@@ -2,7 +2,8 @@
 //!
 //! A folder, `$ZUSE_STATE` (else `$XDG_STATE_HOME/zuse`, else `~/.local/state/zuse`), holds a file `GUID.json` for each imported
 //! pool: the name it was imported under, its devices, the options of the import, and where keys are that can be read again
-//! without asking (`file://`). Keys themselves are never stored. A file is replaced as a whole, so that a reader sees the old
+//! without asking (`file://`). Keys themselves are never stored: the folder `agent.UID` has a socket to who has those that were typed
+//! ([`agent`](crate::agent)). A file is replaced as a whole, so that a reader sees the old
 //! one or the new one. Beside it, `GUID.io` has what was read and written since the import, and what failed ([`iostats`](crate::iostats)).
 //! Whoever gives a pool a name holds the lock of the file `.names`.
 //! OpenZFS: `/etc/zfs/zpool.cache`, and what the kernel knows.
@@ -40,6 +41,8 @@ pub(crate) struct Imported {
     pub(crate) load_guid: u64,
     /// Encryption roots, and the `file://` location of their key.
     pub(crate) keys: Vec<(String, String)>,
+    /// The directories of encryption roots whose key was unloaded: no command takes it from where it is of its own accord.
+    pub(crate) unloaded: Vec<u64>,
 }
 
 /// The folder of the state.
@@ -128,9 +131,10 @@ pub(crate) fn is_remembered(guid: u64) -> bool {
     folder().is_ok_and(|dir| dir.join(format!("{guid}.json")).exists())
 }
 
-/// Forgets a pool.
+/// Forgets a pool, and its keys.
 pub(crate) fn forget(guid: u64) -> Result<(), Failure> {
     crate::iostats::forget(base::Guid(guid));
+    crate::agent::drop_pool(guid);
     let path = folder()?.join(format!("{guid}.json"));
     match fs::remove_file(&path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(trouble(&path, &e)),
@@ -152,6 +156,7 @@ fn encode(pool: &Imported) -> Value {
         "altroot": pool.altroot,
         "load_guid": pool.load_guid.to_string(),
         "keylocations": keys,
+        "unloaded": pool.unloaded,
     })
 }
 
@@ -173,6 +178,7 @@ fn decode(bytes: &[u8]) -> Option<Imported> {
         altroot: text("altroot"),
         load_guid: text("load_guid").and_then(|g| g.parse().ok()).unwrap_or(0),
         keys: keys.map(Iterator::collect).unwrap_or_default(),
+        unloaded: v.get("unloaded").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_u64).collect(),
     })
 }
 
@@ -216,6 +222,7 @@ mod tests {
             altroot: Some("/mnt".into()),
             load_guid: 1 << 63,
             keys: vec![("new/enc".into(), "file:///k".into())],
+            unloaded: vec![u64::MAX, 54],
         };
         assert_eq!(decode(encode(&pool).to_string().as_bytes()), Some(pool));
         assert_eq!(decode(b"{}"), None);

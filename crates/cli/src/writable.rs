@@ -1,15 +1,17 @@
 //! Imported pools, opened for a change.
 //!
 //! A command that changes a pool locks its devices, opens it for writing, does its work, writes its command line into the pool's history, and
-//! closes the pool, which stays in use by this machine. Two such commands wait for each other, up to a bound; commands that only read need
-//! no lock, and see the pool as its last synced txg left it.
+//! closes the pool, which stays in use by this machine. Two such commands wait for each other, as long as tunable `busy_wait` says, and who looks on
+//! is told for whom; commands that only read need no lock, and see the pool as its last synced txg left it.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::tunable::BUSY_WAIT;
 use control::{Caller, Control, Ioc};
 use nvlist::NvList;
 use pool::{Hooks, ImportOptions, OpenOptions, Spa};
@@ -22,10 +24,10 @@ use crate::long_holds::OtherCommands;
 use crate::state::Imported;
 use crate::{iostats, pools};
 
-/// How long a command waits for another one to be done with the pool.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it looks.
+/// How often a command looks whether another one is done with the pool.
 const LOOK: Duration = Duration::from_millis(20);
+/// After so long who looks on is told what it waits for.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// A device with the path that it was opened by.
 type Opened = (PathBuf, Arc<dyn Device>);
@@ -129,10 +131,17 @@ pub(crate) fn lock_paths(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> 
     sorted.sort();
     let mut seen = HashSet::new();
     sorted.retain(|path| seen.insert(path.clone()));
-    let deadline = Instant::now() + PATIENCE;
+    let (begun, patience) = (Instant::now(), Duration::from_secs(BUSY_WAIT.get()));
+    let mut told = !std::io::stderr().is_terminal();
     loop {
         match try_lock(&sorted) {
-            Err(vdev::Error::Busy { .. }) if Instant::now() < deadline => std::thread::sleep(LOOK),
+            Err(vdev::Error::Busy { path, holder }) if begun.elapsed() < patience => {
+                if !told && begun.elapsed() >= SILENT {
+                    eprintln!("waiting: {path} is in use{holder}");
+                    told = true;
+                }
+                std::thread::sleep(LOOK);
+            }
             done => return done,
         }
     }

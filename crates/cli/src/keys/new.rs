@@ -5,7 +5,8 @@ use codec::crypt::WrappingKey;
 use nvlist::{NvList, Value};
 use pool::KeyFormat;
 
-use super::{ask, material, wrapping_key};
+use super::prompt::ask;
+use super::{Secret, material, no_core_dumps, wrapping_key};
 use crate::pools;
 
 /// Property `encryption`: off.
@@ -20,6 +21,11 @@ const PASSPHRASE: std::ops::RangeInclusive<usize> = 8..=512;
 pub(crate) struct Material(WrappingKey);
 
 impl Material {
+    /// The key itself.
+    pub(super) fn wrapping_key(&self) -> &WrappingKey {
+        &self.0
+    }
+
     /// As a request takes it: what no history may hold.
     pub(crate) fn hidden(&self) -> NvList {
         let mut hidden = NvList::new();
@@ -123,7 +129,8 @@ fn check_length(passphrase: &[u8]) -> Result<(), String> {
 }
 
 /// Asks for a new key, and once more.
-fn twice(root: &str, format: KeyFormat) -> Result<Vec<u8>, String> {
+fn twice(root: &str, format: KeyFormat) -> Result<Secret, String> {
+    no_core_dumps();
     let what = if format == KeyFormat::Hex { "hex key" } else { "passphrase" };
     let (new, of) = match root {
         "" => (format!("Enter new {what}:"), String::new()),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use nvlist::NvList;
 use pool::Pool;
 
-use super::Material;
+use super::{Material, keep};
 use crate::error::Failure;
-use crate::{pools, state};
+use crate::{agent, pools, state};
 
 /// An encryption root whose key is remembered, before a command changes something.
 #[derive(Clone, Debug)]
@@ -40,28 +40,26 @@ pub(crate) fn follow(pool: &Arc<Pool>, before: Vec<RootKey>) -> Result<(), Failu
     state::remember(&record)
 }
 
-/// Remembers where the key of a new encryption root is, if that is a file: the next command reads it again.
+/// Keeps the key of a new encryption root.
 pub(crate) fn remember_new(name: &str, key: Option<&Material>, input: &NvList) -> Result<(), Failure> {
     let location = input.get_nvlist("props").and_then(|props| props.get_str("keylocation"));
     match (key, pools::of_dataset(name)?) {
-        (Some(_), Some(pool)) => remember_change(name, &pool, Some(location)),
+        (Some(key), Some(pool)) => keep(&pool, name, location.unwrap_or("prompt"), key.wrapping_key()),
         _ => Ok(()),
     }
 }
 
-/// Remembers where the key of `name` is now; `None`: it has no key of its own any more.
-pub(crate) fn remember_change(name: &str, pool: &Arc<Pool>, location: Option<Option<&str>>) -> Result<(), Failure> {
-    let Some(mut record) = pools::record(pool) else { return Ok(()) };
-    let before = record.keys.clone();
-    record.keys.retain(|(root, _)| root != name);
-    match location.flatten() {
-        Some(location) if location.starts_with("file://") => {
-            record.keys.push((name.to_owned(), location.to_owned()));
-        }
-        Some(_) => {
-            eprintln!("The key of '{name}' was not read from a file, so no later command can use it.");
-        }
-        None => {}
+/// Keeps the new key of `name`, and where it came from; `None`: it has no key of its own any more.
+pub(crate) fn remember_change(name: &str, pool: &Arc<Pool>, new: Option<(&str, &Material)>) -> Result<(), Failure> {
+    if let Some((location, key)) = new {
+        return keep(pool, name, location, key.wrapping_key());
     }
-    if record.keys == before { Ok(()) } else { state::remember(&record) }
+    let Some(mut record) = pools::record(pool) else { return Ok(()) };
+    if let Ok(dir) = pool.dir(name) {
+        // its own, if there was one: by now it is under its parent's
+        agent::drop_key(record.guid, dir.id());
+    }
+    let count = record.keys.len();
+    record.keys.retain(|(root, _)| root != name);
+    if record.keys.len() == count { Ok(()) } else { state::remember(&record) }
 }

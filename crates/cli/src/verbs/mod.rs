@@ -191,7 +191,8 @@ fn usage_of(verb: &Verb) -> String {
          A TARGET is POOL[/FS][@SNAP][:/PATH]. The pool is an imported one, or with -d one on devices:\n\
          \t-d DIR|DEVICE\twhere to look for the pool's devices (may be repeated); nothing is remembered, and\n\
          \t\t\tnothing written but by verbs that change files, which leave the pool exported\n\
-         \t-L file:///KEY\ta key for encrypted datasets (may be repeated; each encryption root takes the one that fits)\n\
+         \t-L KEYLOCATION\ta key for encrypted datasets: file:///PATH, prompt, or keylocation for the place that the dataset\n\
+         \t\t\tnames (may be repeated; each encryption root takes the one that fits)\n\
          \t-T TXG\t\tthe pool as it was at that txg\n\
          \t--with-log\tthe pool as it will be when its intent logs are replayed: done in memory, nothing is written\n\
          \t--rewind-to-checkpoint\n\

@@ -14,9 +14,11 @@ use zuse::{Files, Target};
 use crate::args::Parsed;
 use crate::error::{Failure, failed, usage};
 use crate::verbs::{CHECKPOINT, WITH_LOG};
-use crate::{keys, pools, writable};
+use crate::{keys, pools, state, writable};
 
 const EIO: i32 = 5;
+/// What `-L` says for the place that an encryption root itself names.
+const KEYLOCATION: &str = "keylocation";
 
 /// The pools that a command opened.
 #[derive(Default)]
@@ -99,21 +101,23 @@ impl Session {
             return Err(usage("what is seen with --with-log can only be read"));
         }
         let doing = format!("cannot open '{name}'");
-        let mut remembered = Vec::new();
+        let mut remembered = None;
         let spa = if self.devices.is_empty() {
-            let record = pools::find(name)?;
-            remembered.clone_from(&record.keys);
-            writable::open(&record, &doing)?
+            let record = remembered.insert(pools::find(name)?);
+            writable::open(record, &doing)?
         } else {
-            let candidate = writable::lock(&self.candidate(name)?).map_err(|e| writable::busy(name, &e))?;
+            let found = self.candidate(name)?;
+            if state::is_remembered(found.guid.0) {
+                // an export at the end would take it from the others
+                return Err(failed(format!("{doing}: the pool is imported: name it without -d")));
+            }
+            let candidate = writable::lock(&found).map_err(|e| writable::busy(name, &e))?;
             let import = Spa::import(&candidate, &ImportOptions::default(), writable::hooks());
             import.map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?
         };
         let view = spa.view().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
-        for (root, location) in &remembered {
-            if let Err(Failure::Failed(why)) = keys::load(&view, root, Some(location)) {
-                eprintln!("warning: {why}");
-            }
+        if let Some(record) = &remembered {
+            keys::load_kept(&view, record);
         }
         // from here on it is read as it was when it was opened
         self.open.retain(|(n, _)| n != name);
@@ -203,7 +207,12 @@ impl Session {
             let guids: Vec<String> = fitting.iter().map(|c| c.guid.to_string()).collect();
             return Err(cannot(format!("several pools have this name; use the number: {}", guids.join(", "))));
         }
-        fitting.pop().ok_or_else(|| cannot("no such pool on these devices".into()))
+        fitting.pop().ok_or_else(|| {
+            cannot(match vdev::import::denied(&self.devices).first() {
+                Some(path) => format!("{}: permission denied", path.display()),
+                None => "no such pool on these devices".to_owned(),
+            })
+        })
     }
 
     /// Opens a pool that is on the devices of `-d`, by name or guid.
@@ -234,18 +243,16 @@ impl Session {
         if self.txg.is_some() || self.checkpoint {
             return Err(usage("the intent logs of an older state of a pool are gone"));
         }
-        let (candidate, shown, remembered) = if self.devices.is_empty() {
+        let (candidate, record) = if self.devices.is_empty() {
             let record = pools::find(name)?;
-            (pools::candidate(&record)?, Some(record.name.clone()), record.keys)
+            (pools::candidate(&record)?, Some(record))
         } else {
-            (self.candidate(name)?, None, Vec::new())
+            (self.candidate(name)?, None)
         };
-        let shown = shown.filter(|name| *name != candidate.name);
+        let shown = record.as_ref().map(|record| record.name.clone()).filter(|name| *name != candidate.name);
         let keys = |pool: &Arc<Pool>| {
-            for (root, location) in &remembered {
-                if let Err(Failure::Failed(why)) = keys::load(pool, root, Some(location)) {
-                    eprintln!("warning: {why}");
-                }
+            if let Some(record) = &record {
+                keys::load_kept(pool, record);
             }
             self.provide_keys(pool)
         };
@@ -254,23 +261,37 @@ impl Session {
         Ok(view)
     }
 
-    /// Finds the key of an encrypted dataset, if it is not loaded: among those of `-L`, at its `keylocation`, or by asking. If
-    /// there is none, names and sizes can be seen all the same, and reading files will say that the key is not loaded.
+    /// Finds the key of an encrypted dataset, if it is not loaded: among those of `-L`, or by asking; in an imported pool also in the file that its
+    /// `keylocation` names, unless it was unloaded. A pool on devices may be anybody's: what it names is opened only if `-L keylocation` says so.
+    /// If there is no key, names and sizes can be seen all the same, and reading files will say that it is not loaded.
     fn provide_key(&self, pool: &Arc<Pool>, dataset: &Dataset) -> Result<(), Failure> {
         let broken = |e: pool::Error| failed(format!("{}: {e}", dataset.name()));
         if dataset.key_status().map_err(broken)? != KeyStatus::Unavailable {
             return Ok(());
         }
-        let Some(root) = dataset.encryption_root().map_err(broken)? else { return Ok(()) };
-        for location in &self.keys {
-            if keys::load(pool, &root, Some(location)).is_ok() {
-                return Ok(());
+        if self.with_log {
+            // with a key that came now, the old state would be seen
+            if super::with_log::is_sealed(dataset) {
+                let name = dataset.name();
+                eprintln!("warning: the intent log of '{name}' is not replayed: its key is not loaded");
             }
+            return Ok(());
+        }
+        let Some(info) = dataset.crypto().map_err(broken)? else { return Ok(()) };
+        let root = pool.dir_by_id(info.root_dir).map_err(broken)?.name().to_owned();
+        if self.try_given(pool, &root) {
+            return Ok(());
         }
         let at = pool.dataset(&root).and_then(|ds| ds.prop("keylocation")).map_err(broken)?;
         let at = at.map(|p| p.value.to_string()).unwrap_or_default();
-        let may_ask = at != "prompt" || std::io::stdin().is_terminal();
-        if may_ask && let Err(Failure::Failed(why)) = keys::load(pool, &root, None) {
+        let takes = match at.as_str() {
+            "prompt" => std::io::stdin().is_terminal(),
+            _ if self.devices.is_empty() => {
+                !pools::record(pool).is_some_and(|record| record.unloaded.contains(&info.root_dir))
+            }
+            _ => false,
+        };
+        if takes && let Err(Failure::Failed(why)) = keys::load(pool, &root, None) {
             eprintln!("warning: {root}: {why}");
         }
         if !self.keys.is_empty() && dataset.key_status().map_err(broken)? == KeyStatus::Unavailable {
@@ -279,14 +300,25 @@ impl Session {
         Ok(())
     }
 
-    /// Finds the keys of all encryption roots of a pool that are at hand without asking.
+    /// Tries the keys of `-L` on an encryption root.
+    fn try_given(&self, pool: &Arc<Pool>, root: &str) -> bool {
+        let fits = |location: &String| {
+            let location = Some(location.as_str()).filter(|location| *location != KEYLOCATION);
+            keys::load(pool, root, location).is_ok()
+        };
+        self.keys.iter().any(fits)
+    }
+
+    /// Finds the keys of all encryption roots of a pool that are given with `-L`.
     pub(crate) fn provide_keys(&self, pool: &Arc<Pool>) -> Result<(), Failure> {
+        if self.keys.is_empty() {
+            return Ok(());
+        }
         let all = pool.list(pool.name(), &ListOptions::DATASETS).map_err(|e| failed(e.to_string()))?;
         for dataset in all.iter().filter_map(pool::Entry::dataset) {
             if dataset.key_status().is_ok_and(|s| s == KeyStatus::Unavailable) {
                 let root = dataset.encryption_root().ok().flatten().unwrap_or_default();
-                let fits = |location: &String| keys::load(pool, &root, Some(location)).is_ok();
-                let _ = self.keys.iter().any(fits);
+                self.try_given(pool, &root);
             }
         }
         Ok(())
@@ -309,7 +341,11 @@ impl Session {
     fn check_key(&self, target: &Target, dataset: &Dataset) -> Result<(), Failure> {
         if dataset.key_status().is_ok_and(|s| s == KeyStatus::Unavailable) {
             let root = dataset.encryption_root().ok().flatten().unwrap_or_default();
-            return Err(failed(format!("{target}: key not loaded: give the key of '{root}' with -L file:///PATH")));
+            let at = dataset.pool().dataset(&root).ok().and_then(|root| root.prop("keylocation").ok()?);
+            let at = at.map(|at| at.value.to_string()).filter(|at| at != "prompt");
+            let there = at.map_or(String::new(), |at| format!(", or -L {KEYLOCATION} ({at})"));
+            let how = format!("give the key of '{root}' with -L file:///PATH or -L prompt{there}");
+            return Err(failed(format!("{target}: key not loaded: {how}")));
         }
         Ok(())
     }

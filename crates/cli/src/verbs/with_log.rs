@@ -8,12 +8,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::tunable;
-use pool::{ImportOptions, OpenOptions, Pool, Spa};
-use vdev::import::Candidate;
+use pool::{Dataset, ImportOptions, OpenOptions, Pool, Spa};
+use vdev::import::{Candidate, PoolState};
 use vdev::{Device, Overlay, Room};
 
 use crate::error::{Failure, failed};
 use crate::{replay, writable};
+
+/// Whether the log of a dataset without its key holds something that is not shown.
+pub(super) fn is_sealed(dataset: &Dataset) -> bool {
+    // the header can be read without the key; who reads the dataset is told if it cannot
+    let header = dataset.objset().ok().map(|objset| objset.phys().zil_header.clone());
+    header.is_some_and(|header| zil::claim::needs_replay(&header))
+}
 
 /// Opens `candidate` with its logs replayed in memory. `keys` loads the keys that are at hand. Nothing of the pool counts any more when
 /// what is given is dropped.
@@ -35,7 +42,8 @@ pub(super) fn open(
     let temporary_name = name.is_some();
     let open = OpenOptions { name, arc_bytes: tunable::ZFS_ARC_MAX.get(), ..OpenOptions::default() };
     // nobody else can see it: whoever uses the pool is not disturbed
-    let options = ImportOptions { open, again: true, force: true, temporary_name, ..ImportOptions::default() };
+    let is_open = candidate.state == PoolState::Active;
+    let options = ImportOptions { open, again: is_open, force: true, temporary_name, ..ImportOptions::default() };
     let why = |e: &pool::Error| cannot(writable::why(e));
     let spa = Spa::import(&again, &options, writable::hooks()).map_err(|e| why(&e))?;
     keys(&spa.view().map_err(|e| why(&e))?)?;

@@ -87,7 +87,8 @@ fn change(session: &Session, dataset: &Dataset, list: &[Said], load: bool, inher
             _ => "encryption failure",
         })
     })?;
-    keys::remember_change(name, dataset.pool(), (!inherit).then_some(location.as_deref()))?;
+    let new = key.as_ref().map(|key| (location.as_deref().unwrap_or("prompt"), key));
+    keys::remember_change(name, dataset.pool(), new)?;
     Ok(0)
 }
 

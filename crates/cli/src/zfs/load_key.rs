@@ -1,8 +1,8 @@
 //! `zfs load-key`, `zfs unload-key`.
 //!
-//! Nothing runs between commands that could keep a key. So `load-key` checks the key, and remembers *where it is* if that is a file
-//! (`keylocation` or `-L file:///…`): later commands read it again. A key that was typed serves this command alone, and the
-//! command says so. With `-n` nothing is remembered. `unload-key` forgets where the key is.
+//! `load-key` checks the key, and keeps it for the commands to come ([`keys::keep`]): of a file (`keylocation` or `-L file:///…`) it remembers *where
+//! it is*, and later commands read it again; a key that was typed goes to the agent. With `-n` nothing is kept. After `unload-key` no command
+//! takes the key of its own accord.
 
 use pool::{Dataset, Entry, KeyStatus};
 
@@ -93,35 +93,32 @@ fn load(dataset: &Dataset, location: Option<&str>, noop: bool) -> Result<(), Fai
     if !noop && status(dataset)? == KeyStatus::Available {
         return Err(error(format!("Key already loaded for '{name}'.")));
     }
-    keys::load(dataset.pool(), name, location)?;
+    let key = keys::load(dataset.pool(), name, location)?;
     if noop {
         return Ok(());
     }
     let stored = dataset.prop("keylocation").map_err(|e| failed(said(&e, name)))?.map(|p| p.value.to_string());
     let location = location.map(str::to_owned).or(stored).unwrap_or_default();
-    match pools::record(dataset.pool()) {
-        Some(mut record) if location.starts_with("file://") => {
-            record.keys.retain(|(root, _)| root != name);
-            record.keys.push((name.to_owned(), location));
-            state::remember(&record)
-        }
-        _ => {
-            eprintln!("The key of '{name}' is right. It was not read from a file, so no later command can use it.");
-            Ok(())
-        }
-    }
+    keys::keep(dataset.pool(), name, &location, &key)
 }
 
 fn unload(dataset: &Dataset) -> Result<(), Failure> {
     let error = |why: String| failed(format!("Key unload error: {why}"));
     let name = dataset.name();
     check_root(dataset, "unloaded", error)?;
+    let Some(mut record) = pools::record(dataset.pool()) else { return Err(error(gone(name))) };
+    let dir = dataset.dir().id();
     // a file that has gone is forgotten too
-    match pools::record(dataset.pool()) {
-        Some(mut record) if record.keys.iter().any(|(root, _)| root == name) => {
-            record.keys.retain(|(root, _)| root != name);
-            state::remember(&record)
-        }
-        _ => Err(error(format!("Key already unloaded for '{name}'."))),
+    let kept = keys::give_up(dataset.pool(), dir) || record.keys.iter().any(|(root, _)| root == name);
+    if !kept {
+        return Err(error(gone(name)));
     }
+    record.keys.retain(|(root, _)| root != name);
+    record.unloaded.retain(|other| *other != dir);
+    record.unloaded.push(dir);
+    state::remember(&record)
+}
+
+fn gone(name: &str) -> String {
+    format!("Key already unloaded for '{name}'.")
 }

@@ -69,10 +69,8 @@ impl Session {
         let control = Control::new(spa, writable::caller());
         self.open.borrow_mut().push(control.clone());
         let view = control.spa().view().map_err(|e| failed(format!("cannot open '{name}': {e}")))?;
-        for (root, location) in &record.keys {
-            if let Err(Failure::Failed(why)) = keys::load(&view, root, Some(location)) {
-                eprintln!("warning: {why}");
-            }
+        keys::load_kept(&view, &record);
+        for (root, _) in &record.keys {
             if let Ok(dir) = view.dir(root) {
                 self.keys.borrow_mut().push((record.guid, RootKey { name: root.clone(), dir: dir.id() }));
             }

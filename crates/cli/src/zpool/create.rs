@@ -212,9 +212,11 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     drop(names);
     writable::close(spa, &doing)?;
     remembered?;
-    let location = key.as_ref().map(|_| root.get_str("keylocation"));
-    match location {
-        Some(location) => keys::remember_change(visible, &pools::open(&record)?, Some(location)),
+    match &key {
+        Some(key) => {
+            let location = root.get_str("keylocation").unwrap_or("prompt");
+            keys::remember_change(visible, &pools::open(&record)?, Some((location, key)))
+        }
         None => Ok(()),
     }
 }

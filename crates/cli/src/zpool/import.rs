@@ -63,6 +63,14 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let options = options(&call.args, operands.len())?;
     let paths = paths(&call.args)?;
     let mut found = vdev::import::scan(&paths).map_err(|e| failed(format!("cannot discover pools: {e}")))?;
+    // it may be the pool that is looked for; of all devices of a machine most are others
+    let told = call.args.has('d') || operands.is_empty();
+    if found.is_empty()
+        && told
+        && let Some(path) = vdev::import::denied(&paths).first()
+    {
+        return Err(failed(format!("cannot discover pools: {}: permission denied", path.display())));
+    }
     let imported = state::all()?;
     found.retain(|c| !imported.iter().any(|i| i.guid == c.guid.0));
     found.retain(|c| (c.state == PoolState::Destroyed) == options.destroyed);
@@ -261,6 +269,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         altroot: options.prop("altroot").map(str::to_owned),
         load_guid: 0,
         keys: Vec::new(),
+        unloaded: Vec::new(),
     };
     let opened = Pool::open(candidate, &pools::options(&record));
     if is_foreign(candidate) && !options.force {
@@ -458,12 +467,10 @@ fn load_keys(pool: &Arc<Pool>, record: &mut Imported, options: &Options) -> Outc
             continue;
         }
         match keys::load(pool, dataset.name(), options.key_location.as_deref()) {
-            Ok(()) => {
+            Ok(key) => {
                 let stored = dataset.prop("keylocation").map_err(trouble)?.map(|p| p.value.to_string());
                 let location = options.key_location.clone().or(stored).unwrap_or_default();
-                if location.starts_with("file://") {
-                    record.keys.push((dataset.name().to_owned(), location));
-                }
+                keys::keep(pool, dataset.name(), &location, &key)?;
             }
             Err(Failure::Failed(why)) => {
                 eprintln!("{why}");

@@ -36,6 +36,8 @@ mod zil;
 pub use auth::{indirect_mac, verify_indirect_mac, verify_indirect_mac_any};
 pub use key::DatasetKey;
 pub use wrap::{WrappedKey, WrappingKey};
+/// Memory that is wiped when it is given up, for what keys are made of.
+pub use zeroize::Zeroizing;
 
 use crate::Error;
 

@@ -1,0 +1,163 @@
+//! Keys that were typed, kept from one command to the next.
+//!
+//! In OpenZFS the kernel keeps loaded keys. Here a process does, the agent: one for each user of a state folder. It is started with the first
+//! key, and ends with the last. `zfs load-key`, and whatever makes an encryption root whose key is no file, gives it the wrapping key (32
+//! bytes, never what was typed); every command that opens the pool asks it; `zfs unload-key`, and an export, take keys away. A key is known by the guid
+//! of its pool and by the directory of its encryption root, which keeps its number whatever its name.
+//!
+//! What guards the keys: they are in memory only, which is not swapped where the system allows that, never in a core dump, and wiped when they are
+//! given up. The socket has mode 0600, in a folder of mode 0700 that must be the user's own; and both sides ask the system who the other is
+//! (`SO_PEERCRED`): the agent answers nobody but its own user, and a command gives keys to nobody else. Messages have a fixed form and a bound, and a
+//! time to come in ([`wire`]).
+//!
+//! Who starts an agent, or takes a key away, holds the lock of the folder meanwhile. The listening socket is made by the command and handed down, so
+//! that there is no time in which the agent is not there yet; the agent removes it before it tells the last one who took a key away that it is
+//! done. An agent that was killed leaves a socket that nobody listens to: the next that brings a key replaces it.
+
+mod server;
+mod wire;
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use codec::crypt::{WrappingKey, Zeroizing};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
+
+pub(crate) use server::run;
+
+use crate::state;
+use wire::{Answer, Op, Request};
+
+/// The word that makes the program an agent.
+pub(crate) const VERB: &str = "key-agent";
+
+/// Gives the agent a key; it is started if there is none.
+pub(crate) fn put(pool: u64, root: u64, key: &WrappingKey) -> io::Result<()> {
+    let folder = Folder::make()?;
+    let _alone = folder.lock()?;
+    let request = Request { op: Op::Put, pool, root, key: Zeroizing::new(*key.as_bytes()) };
+    if let Ok(agent) = folder.connect() {
+        return ask(agent, &request).map(drop);
+    }
+    folder.start()?;
+    ask(folder.connect()?, &request).map(drop)
+}
+
+/// The keys of a pool, by the directories of their encryption roots. None if there is no agent.
+pub(crate) fn get(pool: u64) -> Vec<(u64, WrappingKey)> {
+    let agent = Folder::find().and_then(|folder| folder.connect());
+    let answer = agent.and_then(|agent| ask(agent, &Request::of(Op::Get, pool, 0)));
+    let keys = answer.map(|answer| answer.keys).unwrap_or_default();
+    keys.iter().filter_map(|(root, key)| Some((*root, WrappingKey::from_raw(key.as_slice()).ok()?))).collect()
+}
+
+/// Takes a key away. Whether it was there.
+pub(crate) fn drop_key(pool: u64, root: u64) -> bool {
+    take(&Request::of(Op::Drop, pool, root))
+}
+
+/// Takes all keys of a pool away. Whether there was one.
+pub(crate) fn drop_pool(pool: u64) -> bool {
+    take(&Request::of(Op::DropPool, pool, 0))
+}
+
+fn take(request: &Request) -> bool {
+    let Ok(folder) = Folder::find() else { return false };
+    let Ok(_alone) = folder.lock() else { return false };
+    let answer = folder.connect().and_then(|agent| ask(agent, request));
+    answer.is_ok_and(|answer| answer.done)
+}
+
+fn ask(agent: UnixStream, request: &Request) -> io::Result<Answer> {
+    request.send(&agent)?;
+    let answer = Answer::receive(&agent)?;
+    match answer.done || request.op != Op::Put {
+        true => Ok(answer),
+        false => Err(io::Error::other("the agent keeps as many keys as it may")),
+    }
+}
+
+/// Whether the other side of a connection is a process of this user.
+fn is_own(stream: &UnixStream) -> io::Result<()> {
+    match socket_peercred(stream)?.uid == geteuid() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// The agent's folder. It is held open: a socket's address has no room for a long path.
+struct Folder {
+    path: PathBuf,
+    file: File,
+}
+
+impl Folder {
+    fn path() -> io::Result<PathBuf> {
+        let state = state::folder().map_err(|_| io::ErrorKind::NotFound)?;
+        std::path::absolute(state.join(format!("agent.{}", geteuid().as_raw())))
+    }
+
+    fn find() -> io::Result<Folder> {
+        let path = Folder::path()?;
+        let file = File::open(&path)?;
+        let meta = file.metadata()?;
+        if !meta.is_dir() || meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
+            let why = format!("'{}' is not a folder that only its owner may use", path.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        Ok(Folder { path, file })
+    }
+
+    fn make() -> io::Result<Folder> {
+        let path = Folder::path()?;
+        if let Some(state) = path.parent() {
+            fs::create_dir_all(state)?;
+        }
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        Folder::find()
+    }
+
+    /// Waits until no other command starts an agent or takes a key away.
+    fn lock(&self) -> io::Result<File> {
+        let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.path.join("lock"))?;
+        file.lock()?;
+        Ok(file)
+    }
+
+    fn address(&self) -> String {
+        format!("/proc/self/fd/{}/socket", self.file.as_raw_fd())
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        let stream = UnixStream::connect(self.address())?;
+        is_own(&stream)?;
+        Ok(stream)
+    }
+
+    /// Starts an agent; whoever connects from now on is answered.
+    fn start(&self) -> io::Result<()> {
+        let socket = self.path.join("socket");
+        match fs::remove_file(&socket) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let listener = UnixListener::bind(self.address())?;
+        fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
+        // this very program, though its file may have been replaced
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("zuse").arg(VERB).arg(&socket).env_clear().current_dir(Path::new("/"));
+        command.stdin(Stdio::from(OwnedFd::from(listener))).stdout(Stdio::null()).stderr(Stdio::null());
+        // it outlives this process, which does not wait for it
+        command.spawn().map(drop)
+    }
+}

@@ -1,0 +1,124 @@
+//! The agent itself: keys by pool and encryption root, as long as there are any.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use codec::crypt::Zeroizing;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mm::MlockAllFlags;
+use rustix::process::DumpableBehavior;
+
+use super::wire::{Answer, KEYS_MAX, Op, Request};
+use super::{VERB, is_own};
+use crate::keys;
+
+/// How often it looks whether its socket is still there: without it nobody can take the keys away. And how long it waits for its first key.
+const LOOK: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// Keys by pool and encryption root.
+type Keys = BTreeMap<(u64, u64), Zeroizing<[u8; 32]>>;
+
+/// Runs the agent, if the arguments of the program are those of one: its word, and the path of the socket, which is its standard input and
+/// listened to already.
+pub(crate) fn run(args: &[OsString]) -> Option<u8> {
+    let [verb, socket] = args else { return None };
+    if verb != VERB {
+        return None;
+    }
+    let listener = io::stdin().as_fd().try_clone_to_owned().map(UnixListener::from).ok();
+    // whoever calls the word without a socket gets nothing
+    let listener = listener.filter(|listener| listener.local_addr().is_ok())?;
+    Some(u8::from(serve(&listener, &PathBuf::from(socket)).is_err()))
+}
+
+fn serve(listener: &UnixListener, socket: &Path) -> io::Result<()> {
+    // told in lists of processes; nothing depends on any of these
+    let _ = fs::write("/proc/self/comm", "zuse-key-agent");
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let _ = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
+    keys::no_core_dumps();
+    listener.set_nonblocking(true)?;
+    let mut keys = Keys::new();
+    loop {
+        if poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&LOOK)).is_ok_and(|ready| ready == 0) {
+            if keys.is_empty() || !socket.exists() {
+                return fs::remove_file(socket);
+            }
+            continue;
+        }
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => continue,
+            Err(e) => return Err(e),
+        };
+        // one that says nonsense is not answered
+        let _ = answer(&stream, &mut keys, socket);
+        if keys.is_empty() && !socket.exists() {
+            return Ok(());
+        }
+    }
+}
+
+fn answer(stream: &UnixStream, keys: &mut Keys, socket: &Path) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    is_own(stream)?;
+    let request = Request::receive(stream)?;
+    let taken = matches!(request.op, Op::Drop | Op::DropPool);
+    let answer = apply(request, keys);
+    if taken && keys.is_empty() {
+        // who brings the next key starts a new agent
+        fs::remove_file(socket)?;
+    }
+    answer.send(stream)
+}
+
+fn apply(request: Request, keys: &mut Keys) -> Answer {
+    let (pool, at) = (request.pool, (request.pool, request.root));
+    let done = match request.op {
+        Op::Put => {
+            let room = keys.len() < KEYS_MAX || keys.contains_key(&at);
+            if room {
+                keys.insert(at, request.key);
+            }
+            room
+        }
+        Op::Get => {
+            let of_pool = keys.range((pool, 0)..=(pool, u64::MAX));
+            let found = of_pool.map(|((_, root), key)| (*root, key.clone())).collect();
+            return Answer { done: true, keys: found };
+        }
+        Op::Drop => keys.remove(&at).is_some(),
+        Op::DropPool => {
+            let before = keys.len();
+            keys.retain(|(of, _), _| *of != pool);
+            keys.len() < before
+        }
+    };
+    Answer { done, keys: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_kept_by_pool_and_root_up_to_a_bound() {
+        let mut keys = Keys::new();
+        let put = |pool, root, byte| Request { key: Zeroizing::new([byte; 32]), ..Request::of(Op::Put, pool, root) };
+        let mut ask = |request| apply(request, &mut keys);
+        assert!(ask(put(1, 2, 3)).done && ask(put(1, 4, 5)).done && ask(put(2, 2, 6)).done && ask(put(1, 2, 7)).done);
+        let found: Vec<_> = ask(Request::of(Op::Get, 1, 0)).keys.iter().map(|(root, key)| (*root, key[0])).collect();
+        assert_eq!(found, [(2, 7), (4, 5)]);
+        assert!(ask(Request::of(Op::Drop, 1, 2)).done && !ask(Request::of(Op::Drop, 1, 2)).done);
+        assert!(ask(Request::of(Op::DropPool, 1, 0)).done && !ask(Request::of(Op::DropPool, 1, 0)).done);
+        assert_eq!(ask(Request::of(Op::Get, 2, 0)).keys.len(), 1);
+        let taken = (0..2 * KEYS_MAX as u64).filter(|root| ask(put(3, *root, 1)).done).count();
+        assert_eq!(taken, KEYS_MAX - 1);
+    }
+}

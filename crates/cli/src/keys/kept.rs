@@ -1,0 +1,86 @@
+//! Keys that outlive a command: those in files, by their location in the pool's record; others with the agent. And those that are given to one
+//! command alone (`zuse -L`).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use codec::crypt::WrappingKey;
+use pool::{KeyStatus, ListOptions, Pool};
+
+use super::load;
+use crate::agent;
+use crate::error::{Failure, cause};
+use crate::state::{self, Imported};
+
+/// Where keys are that were given to this command.
+static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Gives this command a key: each encryption root that has none takes the one that fits.
+pub(crate) fn give(location: String) {
+    GIVEN.lock().unwrap_or_else(PoisonError::into_inner).push(location);
+}
+
+/// Loads the keys of a pool that are loaded as far as users know, and those that are given to the command. One that is not there any more is told.
+pub(crate) fn load_kept(pool: &Arc<Pool>, record: &Imported) {
+    for (root, location) in &record.keys {
+        if let Err(Failure::Failed(why)) = load(pool, root, Some(location)) {
+            eprintln!("warning: {why}");
+        }
+    }
+    let kept = agent::get(record.guid);
+    if !kept.is_empty() {
+        super::no_core_dumps();
+    }
+    for (dir, key) in kept {
+        // one that has gone, or has another key now, needs none
+        let root = root_of(pool, dir).and_then(|root| pool.dir_by_id(root).ok());
+        let _ = root.map(|root| pool.load_key(root.name(), &key));
+    }
+    let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if !given.is_empty() {
+        load_given(pool, &given);
+    }
+}
+
+/// The encryption root of what was one when its key was kept: a clone that was promoted is the root from then on.
+fn root_of(pool: &Arc<Pool>, dir: u64) -> Option<u64> {
+    pool.dir_by_id(dir).ok()?.crypto().ok()?.map(|info| info.root_dir)
+}
+
+/// Takes the key of an encryption root from the agent. Whether it was there.
+pub(crate) fn give_up(pool: &Arc<Pool>, root: u64) -> bool {
+    drop_keys(pool, |dir| root_of(pool, dir) == Some(root))
+}
+
+fn drop_keys(pool: &Pool, mut which: impl FnMut(u64) -> bool) -> bool {
+    let guid = pool.guid().0;
+    let kept = agent::get(guid).into_iter().map(|(dir, _)| dir).filter(|dir| which(*dir));
+    kept.fold(false, |any, dir| agent::drop_key(guid, dir) || any)
+}
+
+fn load_given(pool: &Arc<Pool>, given: &[String]) {
+    let Ok(all) = pool.list(pool.name(), &ListOptions::DATASETS) else { return };
+    for dataset in all.iter().filter_map(pool::Entry::dataset) {
+        let root = dataset.encryption_root().ok().flatten();
+        if root.as_deref() == Some(dataset.name()) && dataset.key_status().is_ok_and(|s| s == KeyStatus::Unavailable) {
+            // none may fit
+            let _ = given.iter().any(|location| load(pool, dataset.name(), Some(location)).is_ok());
+        }
+    }
+}
+
+/// Keeps a key that was loaded from `location` for the commands to come.
+pub(crate) fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingKey) -> Result<(), Failure> {
+    let (Some(mut record), Ok(dir)) = (crate::pools::record(pool), pool.dir(root)) else { return Ok(()) };
+    let before = record.clone();
+    record.keys.retain(|(other, _)| other != root);
+    record.unloaded.retain(|other| *other != dir.id());
+    let of_file = location.starts_with("file://");
+    if of_file {
+        record.keys.push((root.to_owned(), location.to_owned()));
+    } else if let Err(e) = agent::put(record.guid, dir.id(), key) {
+        eprintln!("warning: the key of '{root}' cannot be kept for later commands: {}", cause(&e));
+    }
+    // an older one of it
+    drop_keys(pool, |other| (of_file || other != dir.id()) && root_of(pool, other) == Some(dir.id()));
+    if record == before { Ok(()) } else { state::remember(&record) }
+}

@@ -1,0 +1,197 @@
+//! Keys that are typed: asked for without an echo, kept from one command to the next, and given up.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
+use support::Session;
+
+const PASS: &[u8] = b"correct horse\n";
+
+/// A pool with an encrypted file system whose passphrase is asked for; its key is kept.
+fn pool() -> (Session, tempfile::TempDir) {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let device = dir.path().join("a");
+    session.ok(&["zpool", "create", "-m", "none", "--size", "64M", "tank", device.to_str().unwrap()]);
+    create(&session, "tank/e");
+    (session, dir)
+}
+
+fn create(session: &Session, name: &str) {
+    let words =
+        ["zfs", "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "-o", "pbkdf2iters=100000", name];
+    let made = session.feed(&words, PASS);
+    assert_eq!((made.code, made.err.as_str()), (0, ""));
+}
+
+fn status(session: &Session, name: &str) -> String {
+    session.ok(&["zfs", "get", "-H", "-o", "value", "keystatus", name]).trim_end().to_owned()
+}
+
+fn socket(session: &Session) -> PathBuf {
+    session.state().join(format!("agent.{}", rustix::process::geteuid().as_raw())).join("socket")
+}
+
+#[test]
+fn a_key_that_was_typed_is_there_until_it_is_unloaded() {
+    let (session, dir) = pool();
+    assert_eq!(status(&session, "tank/e"), "available");
+    session.feed(&["put", "tank/e:/f"], b"secret");
+    assert_eq!(session.ok(&["cat", "tank/e:/f"]), "secret");
+    session.ok(&["zfs", "snapshot", "tank/e@s"]);
+    session.ok(&["zfs", "rename", "tank/e", "tank/other"]);
+    assert_eq!(session.ok(&["cat", "tank/other:/f"]), "secret");
+
+    let meta = |path: PathBuf| std::fs::metadata(path).unwrap();
+    let at = meta(socket(&session));
+    assert!(at.file_type().is_socket() && at.mode() & 0o777 == 0o600, "{:o}", at.mode());
+    assert_eq!(meta(socket(&session).parent().unwrap().to_owned()).mode() & 0o777, 0o700);
+
+    session.ok(&["zfs", "unload-key", "tank/other"]);
+    assert!(!socket(&session).exists(), "nobody is left with nothing to keep");
+    assert_eq!(status(&session, "tank/other"), "unavailable");
+    session.fails(&["cat", "tank/other:/f"], 1, "key not loaded");
+    session.fails(&["zfs", "unload-key", "tank/other"], 255, "Key already unloaded for 'tank/other'.");
+    let wrong = session.feed(&["zfs", "load-key", "tank/other"], b"wrong horse\n");
+    assert!(wrong.code == 255 && wrong.err.contains("Incorrect key provided for 'tank/other'."), "{wrong:?}");
+    assert!(!socket(&session).exists());
+    let checked = session.feed(&["zfs", "load-key", "-n", "tank/other"], PASS);
+    assert_eq!((checked.code, checked.out.as_str()), (0, "1 / 1 key(s) successfully verified\n"));
+    assert_eq!(status(&session, "tank/other"), "unavailable");
+    let loaded = session.feed(&["zfs", "load-key", "tank/other"], PASS);
+    assert_eq!((loaded.code, loaded.err.as_str()), (0, ""));
+    assert_eq!(session.ok(&["cat", "tank/other:/f"]), "secret");
+    session.fails(&["zfs", "load-key", "tank/other"], 255, "Key already loaded for 'tank/other'.");
+
+    // an export gives the keys up
+    session.ok(&["zpool", "export", "tank"]);
+    assert!(!socket(&session).exists());
+    session.ok(&["zpool", "import", "-d", dir.path().to_str().unwrap(), "tank"]);
+    assert_eq!(status(&session, "tank/other"), "unavailable");
+    session.ok(&["zpool", "export", "tank"]);
+    let imported = session.feed(&["zpool", "import", "-l", "-d", dir.path().to_str().unwrap(), "tank"], PASS);
+    assert_eq!((imported.code, imported.err.as_str()), (0, ""));
+    assert_eq!(session.ok(&["cat", "tank/other:/f"]), "secret");
+    session.ok(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn a_key_follows_its_root_and_changes_with_it() {
+    let (session, _dir) = pool();
+    create(&session, "tank/second");
+    session.ok(&["zfs", "snapshot", "tank/e@s"]);
+    session.ok(&["zfs", "clone", "tank/e@s", "tank/c"]);
+    session.ok(&["zfs", "promote", "tank/c"]);
+    for name in ["tank/c", "tank/e", "tank/second"] {
+        assert_eq!(status(&session, name), "available", "{name}");
+    }
+    let changed = session.feed(&["zfs", "change-key", "tank/second"], b"battery staple\n");
+    assert_eq!((changed.code, changed.err.as_str()), (0, ""));
+    assert_eq!(status(&session, "tank/second"), "available");
+    session.ok(&["zfs", "unload-key", "tank/second"]);
+    let old = session.feed(&["zfs", "load-key", "tank/second"], PASS);
+    assert_eq!(old.code, 255);
+    // both keys come over one standard input
+    session.ok(&["zfs", "unload-key", "-a"]);
+    let both = [PASS, b"battery staple\n"].concat();
+    let loaded = session.feed(&["zfs", "load-key", "-a"], &both);
+    assert_eq!((loaded.code, loaded.out.as_str()), (0, "2 / 2 key(s) successfully loaded\n"), "{}", loaded.err);
+    session.ok(&["zpool", "destroy", "tank"]);
+    assert!(!socket(&session).exists());
+}
+
+#[test]
+fn an_unloaded_key_is_not_taken_from_its_file_again() {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("key"), [7; 32]).unwrap();
+    let key = format!("file://{}", path("key"));
+    session.ok(&["zpool", "create", "-m", "none", "--size", "64M", "tank", &path("a")]);
+    let location = format!("keylocation={key}");
+    session.ok(&["zfs", "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", &location, "tank/e"]);
+    session.feed(&["put", "tank/e:/f"], b"secret");
+    session.ok(&["zfs", "snapshot", "tank/e@s"]);
+    session.ok(&["zfs", "unload-key", "tank/e"]);
+    session.fails(&["cat", "tank/e:/f"], 1, "key not loaded");
+    session.fails(&["zfs", "send", "tank/e@s"], 1, "key must be loaded");
+    // whoever is given it has it, for once
+    assert_eq!(session.ok(&["cat", "-L", &key, "tank/e:/f"]), "secret");
+    let sent = Command::new(env!("CARGO_BIN_EXE_zuse"))
+        .args(["-L", &key, "zfs", "send", "tank/e@s"])
+        .env("ZUSE_STATE", session.state())
+        .output()
+        .unwrap();
+    assert!(sent.status.success() && sent.stdout.windows(6).any(|part| part == b"secret"), "{sent:?}");
+    assert_eq!(status(&session, "tank/e"), "unavailable");
+    session.ok(&["zfs", "load-key", "tank/e"]);
+    assert_eq!(session.ok(&["cat", "tank/e:/f"]), "secret");
+    assert!(!socket(&session).exists(), "a key in a file needs nobody to keep it");
+}
+
+#[test]
+fn nonsense_and_silence_do_not_end_the_agent() {
+    let (session, _dir) = pool();
+    let connect = || UnixStream::connect(socket(&session)).unwrap();
+    let silent = connect();
+    drop(connect());
+    let mut bad = connect();
+    std::io::Write::write_all(&mut bad, &[0xff; 4096]).unwrap();
+    drop(silent);
+    assert_eq!(status(&session, "tank/e"), "available");
+    session.ok(&["zfs", "unload-key", "tank/e"]);
+}
+
+/// A terminal: the side of who looks at it, and the command's.
+fn terminal() -> (File, File) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap();
+    let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    (File::from(master), slave)
+}
+
+#[test]
+fn the_echo_comes_back_whatever_ends_the_question() {
+    let (session, _dir) = pool();
+    let echoes = |terminal: &File| tcgetattr(terminal).unwrap().local_modes.contains(LocalModes::ECHO);
+    for signal in [Some(Signal::INT), Some(Signal::TERM), Some(Signal::HUP), Some(Signal::QUIT), None] {
+        let (mut seen, own) = terminal();
+        assert!(echoes(&own));
+        let mut child = Command::new(env!("CARGO_BIN_EXE_zuse"))
+            .args(["zfs", "create", "-o", "encryption=on", "-o", "keyformat=passphrase", "tank/x"])
+            .env("ZUSE_STATE", session.state())
+            .stdin(Stdio::from(own.try_clone().unwrap()))
+            .stdout(Stdio::from(own.try_clone().unwrap()))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut text = Vec::new();
+        let mut byte = [0];
+        while !text.ends_with(b"passphrase:") {
+            seen.read_exact(&mut byte).unwrap();
+            text.push(byte[0]);
+        }
+        assert!(!echoes(&own));
+        match signal {
+            Some(signal) => kill_process(Pid::from_child(&child), signal).unwrap(),
+            // too short
+            None => std::io::Write::write_all(&mut seen, b"x\r").unwrap(),
+        }
+        let ended = child.wait().unwrap();
+        assert_eq!(ended.signal(), signal.map(Signal::as_raw), "{ended:?}");
+        assert!(echoes(&own), "after {signal:?}");
+    }
+    assert_eq!(session.ok(&["zfs", "list", "-H", "-o", "name"]), "tank\ntank/e\n");
+    session.ok(&["zpool", "destroy", "tank"]);
+}

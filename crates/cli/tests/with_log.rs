@@ -1,0 +1,120 @@
+//! `--with-log`: what the next import will make of intent logs, of encrypted file systems and volumes too, or a word that it is not shown.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use codec::crypt::WrappingKey;
+use support::Session;
+use zpl::live::{Cred, Volume};
+
+const OLD: [u8; 16384] = [1; 16384];
+const NEW: [u8; 16384] = [2; 16384];
+
+/// A pool whose logs hold, under a key, a copy of blocks from file to file and a write of a volume; stopped with them.
+struct Stopped {
+    session: Session,
+    dir: tempfile::TempDir,
+    /// Where the key is that `keylocation` names.
+    _made: tempfile::TempDir,
+    key: PathBuf,
+}
+
+impl Stopped {
+    fn new() -> Stopped {
+        let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+        let (device, key) = (dir.path().join("a"), dir.path().join("key"));
+        std::fs::write(&key, [7; 32]).unwrap();
+        let location = format!("keylocation=file://{}", key.display());
+        session.ok(&["zpool", "create", "-m", "none", "--size", "128M", "tank", device.to_str().unwrap()]);
+        let encrypted = ["-o", "encryption=on", "-o", "keyformat=raw", "-o", &location];
+        session.ok(&[&["zfs", "create", "-o", "recordsize=16k"], &encrypted[..], &["tank/e"]].concat());
+        session.ok(&[&["zfs", "create"], &encrypted[..], &["-V", "1M", "-b", "16k", "tank/v"]].concat());
+        session.ok(&["zpool", "export", "tank"]);
+
+        let pool = zuse::Pool::open_writable(&[&device], None).unwrap();
+        let wrapping = WrappingKey::from_raw(&[7; 32]).unwrap();
+        for name in ["tank/e", "tank/v"] {
+            pool.view().unwrap().load_key(name, &wrapping).unwrap();
+        }
+        let files = pool.files("tank/e").unwrap();
+        files.write(b"source", &NEW).unwrap();
+        files.write(b"target", &OLD).unwrap();
+        let volume = Volume::open(pool.spa().unwrap(), "tank/v").unwrap();
+        // a log that begins has a txg synced
+        files.fsync(b"target").unwrap();
+        volume.write_sync(0, &OLD).unwrap();
+        pool.sync().unwrap();
+        let number = |name: &[u8]| files.stat(name).unwrap().0;
+        let (from, to) = (number(b"source"), number(b"target"));
+        files.zfs().copy_range(&Cred::ROOT, (from, 0), (to, 0), 16384).unwrap();
+        files.fsync(b"target").unwrap();
+        volume.write_sync(0, &NEW).unwrap();
+        // the power goes: what is on the device now is all there is
+        let stopped = tempfile::tempdir().unwrap();
+        std::fs::copy(&device, stopped.path().join("a")).unwrap();
+        Stopped { session, dir: stopped, _made: dir, key }
+    }
+
+    fn cat(&self, options: &[&str], target: &str) -> support::Run {
+        let images = self.dir.path().to_str().unwrap();
+        self.session.run(&[&["cat", "-d", images], options, &[target]].concat())
+    }
+}
+
+fn is(text: &str, bytes: &[u8]) -> bool {
+    text.as_bytes().get(..bytes.len()) == Some(bytes)
+}
+
+#[test]
+fn the_logs_of_encrypted_datasets_are_shown_with_their_key_only() {
+    let stopped = Stopped::new();
+    let key = format!("file://{}", stopped.key.display());
+    let before = std::fs::read(stopped.dir.path().join("a")).unwrap();
+    for target in ["tank/e:/target", "tank/v"] {
+        // without the log, the old file is what is asked for
+        let plain = stopped.cat(&["-L", &key], target);
+        assert!(plain.code == 0 && is(&plain.out, &OLD), "{target}: {}", plain.err);
+        for given in [&key, "keylocation"] {
+            let shown = stopped.cat(&["--with-log", "-L", given], target);
+            assert!(shown.code == 0 && is(&shown.out, &NEW), "{target} {given}: {}", shown.err);
+            assert_eq!(shown.err, "", "{target} {given}");
+        }
+        // what the dataset itself names is not opened unasked; nor is the old file shown as if there were no log
+        for options in [&["--with-log"][..], &[]] {
+            let refused = stopped.cat(options, target);
+            assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{target}");
+            assert!(
+                refused.err.contains("key not loaded") && refused.err.contains("-L keylocation"),
+                "{}",
+                refused.err
+            );
+            let name = target.split(':').next().unwrap();
+            let warning = format!("warning: the intent log of '{name}' is not replayed: its key is not loaded");
+            assert_eq!(refused.err.contains(&warning), !options.is_empty(), "{}", refused.err);
+        }
+    }
+    assert!(before == std::fs::read(stopped.dir.path().join("a")).unwrap());
+    // a real import makes the same of it
+    stopped.session.ok(&["zpool", "import", "-l", "-d", stopped.dir.path().to_str().unwrap(), "tank"]);
+    for target in ["tank/e:/target", "tank/v"] {
+        let real = stopped.session.run(&["cat", target]);
+        assert!(real.code == 0 && is(&real.out, &NEW), "{target}: {}", real.err);
+    }
+    stopped.session.ok(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn a_pool_that_was_exported_is_shown_as_it_is() {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let device = dir.path().join("a");
+    session.ok(&["zpool", "create", "-m", "none", "--size", "64M", "tank", device.to_str().unwrap()]);
+    session.feed(&["put", "tank:/f"], b"hi");
+    let shown =
+        |session: &Session, place: &Path| session.ok(&["ls", "--with-log", "-d", place.to_str().unwrap(), "tank:/"]);
+    assert_eq!(shown(&session, dir.path()), "f\n");
+    assert_eq!(session.ok(&["ls", "--with-log", "tank:/"]), "f\n");
+    session.ok(&["zpool", "export", "tank"]);
+    assert_eq!(shown(&session, dir.path()), "f\n");
+}
