@@ -3,6 +3,8 @@
 
 mod scratch;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use scratch::Scratch;
 use zpl::create::FsProps;
 use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
@@ -52,6 +54,55 @@ fn owners_change_what_is_theirs() {
     let zfs = scratch.zfs();
     assert_eq!(zfs.getattr(id).unwrap(), attrs);
     assert_eq!(zfs.fs().node(id).unwrap().attrs(), &attrs);
+    drop(zfs);
+    scratch.close();
+}
+
+/// What was the owner's when he asked is another's when it is done: he sets no set-user-id bit on root's file.
+#[test]
+fn a_mode_is_set_by_who_owns_the_file_then() {
+    const ROUNDS: usize = 1000;
+    let mut scratch = Scratch::new();
+    let zfs = scratch.zfs();
+    let id = file_of(&zfs, "program", 10, 0o755);
+    let none = SetAttr::default();
+    let give = |uid| zfs.setattr(&ROOT, id, &SetAttr { uid: Some(uid), ..none }).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _ = zfs.setattr(&user(10), id, &SetAttr { mode: Some(0o4755), ..none });
+            }
+        });
+        let won = (0..ROUNDS).find(|_| {
+            give(10);
+            std::thread::yield_now();
+            give(0);
+            (0..4).any(|_| {
+                std::thread::yield_now();
+                let attrs = zfs.getattr(id).unwrap();
+                attrs.uid() == 0 && attrs.mode & 0o4000 != 0
+            })
+        });
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(won, None, "root's, and set-user-id by another");
+    });
+    // nor is a change of the owner undone by one of the mode, or the other way round
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..ROUNDS).for_each(|n| {
+                let mode = 0o600 | n as u32 % 64;
+                zfs.setattr(&ROOT, id, &SetAttr { mode: Some(mode), ..none }).unwrap();
+                assert_eq!(zfs.getattr(id).unwrap().mode & 0o777, mode);
+            })
+        });
+        scope.spawn(|| {
+            (0..ROUNDS as u32).for_each(|uid| {
+                give(uid);
+                assert_eq!(zfs.getattr(id).unwrap().uid(), uid);
+            })
+        });
+    });
     drop(zfs);
     scratch.close();
 }

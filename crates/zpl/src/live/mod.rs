@@ -12,8 +12,8 @@
 //! as many places as they fill megabytes.
 //!
 //! # Lock order
-//! place in the txg → `moving` (directories that change their parent) → `names` of directories, by object number → `content` of a file →
-//! `attrs` of one znode. A place is taken first of all, as a txg that is being closed waits for its places, and nobody may wait for
+//! place in the txg → `moving` (directories that change their parent) → `names` of directories, by object number → `rights` of a file →
+//! `content` of a file → `attrs` of one znode. A place is taken first of all, as a txg that is being closed waits for its places, and nobody may wait for
 //! a new one with a lock that the holder of an old one wants. Whoever must look a name up to know which directories to lock looks again
 //! when it has them.
 //!

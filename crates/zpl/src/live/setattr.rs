@@ -1,6 +1,7 @@
 //! Attributes that users change (OpenZFS: `zfs_setattr`, `zfs_setattr_dir`; Linux: `setattr_prepare`, `notify_change`).
 //!
-//! All is checked first. The size is changed first and by itself, as it may take many places; the rest is one change. A new mode
+//! All is checked first. The size is changed first and by itself, as it may take many places; the rest is one change, which checks again with
+//! the file's `rights` held: who was the owner when he asked may not be when it is done, and a mode that he sets then is another's. A new mode
 //! rewrites the list by `aclmode` and the POSIX list with it; new owners, and a new project, also count for the hidden directory of extended
 //! attributes.
 
@@ -17,6 +18,7 @@ use super::znode::state_changed;
 use super::{Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
 use crate::{Ace, Attrs, Error, FileFlags, Fuid, Kind};
 
+const NSEC_PER_SEC: u32 = 1_000_000_000;
 const S_IFMT: u32 = 0o170_000;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
@@ -67,7 +69,11 @@ impl Zfs {
             self.end_capability(&node)?;
         }
         if rest != SetAttr::default() {
-            self.change(2 * SMALL_CHANGE, |tx| self.set_now(tx, &node, set, &plan))?;
+            self.change(2 * SMALL_CHANGE, |tx| {
+                let _rights = node.rights.lock();
+                let plan = self.plan(cred, &node, &rest)?;
+                self.set_now(tx, &node, &rest, &plan)
+            })?;
         }
         if set.uid.is_some() || set.gid.is_some() || set.projid.is_some() {
             self.set_hidden(&node)?;
@@ -83,6 +89,11 @@ impl Zfs {
             Kind::Directory if set.size.is_some() => return Err(Error::IsDirectory { object: node.id() }),
             kind if set.size.is_some() && kind != Kind::File => return refused(Refusal::Invalid("size of no file")),
             _ => {}
+        }
+        // what a log brings was checked by whoever wrote it
+        let given = [set.atime, set.mtime, set.crtime];
+        if self.log().has_begun() && given.iter().flatten().any(|time| time.nsec >= NSEC_PER_SEC) {
+            return refused(Refusal::Invalid("time with a billion nanoseconds or more"));
         }
         let fixed = attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::APPENDONLY);
         let changes = set.size.is_some() || set.uid.is_some() || set.gid.is_some() || set.mode.is_some();
@@ -209,7 +220,7 @@ impl Zfs {
             }
             Ok(())
         })?;
-        self.log_setattr(tx, node, &SetAttr { size: None, ..*set }, &before);
+        self.log_setattr(tx, node, set, &before);
         // in a log the list has records of its own, which may be replayed at the same time
         let posix = self.settings().acltype == ACLTYPE_POSIX && self.log().has_begun();
         if set.mode.is_some() && posix && before.kind() != Kind::Symlink {
@@ -227,16 +238,17 @@ impl Zfs {
         if self.settings().acltype != ACLTYPE_NFSV4 {
             return Err(Refusal::Unsupported("NFSv4 lists are off").of(id));
         }
-        let before = node.attrs();
-        if before.flags.has(FileFlags::IMMUTABLE) {
-            return Err(Refusal::NotPermitted.of(id));
-        }
-        self.check(cred, &node, Perms::WRITE_ACL)?;
-        let owners = Owners { uid: before.owner, gid: before.group };
-        let new = acl::of_list(aces, before.flags.0, before.kind(), before.mode, owners);
-        let new = new.map_err(|_| Refusal::Invalid("no list").of(id))?;
-        let now = self.now();
         self.change(2 * SMALL_CHANGE, |tx| {
+            let _rights = node.rights.lock();
+            let before = node.attrs();
+            if before.flags.has(FileFlags::IMMUTABLE) {
+                return Err(Refusal::NotPermitted.of(id));
+            }
+            self.check(cred, &node, Perms::WRITE_ACL)?;
+            let owners = Owners { uid: before.owner, gid: before.group };
+            let new = acl::of_list(aces, before.flags.0, before.kind(), before.mode, owners);
+            let new = new.map_err(|_| Refusal::Invalid("no list").of(id))?;
+            let now = self.now();
             node.edit_with(self, tx, &acl_values(&new), |attrs| {
                 attrs.mode = new.mode;
                 attrs.flags.0 = attrs.flags.0 & !acl::ACL_WIDE | new.flags;

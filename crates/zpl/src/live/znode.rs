@@ -26,6 +26,8 @@ pub struct Znode {
     zap: OnceLock<Zap>,
     /// Of a directory: held for writing while its names change.
     pub(crate) names: RwLock<()>,
+    /// Held by who changes owners, mode, flags or list, from the look at what they are to the change.
+    pub(super) rights: Mutex<()>,
     /// Of a file: held for writing by who changes its contents as a whole, for reading by who relies on them.
     pub(crate) content: Versioned<()>,
     /// Who reads it, and where.
@@ -58,6 +60,7 @@ impl Znode {
             object,
             zap: OnceLock::new(),
             names: RwLock::default(),
+            rights: Mutex::default(),
             content: Versioned::default(),
             streams: Mutex::default(),
             nascent: AtomicBool::new(false),
