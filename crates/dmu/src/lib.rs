@@ -51,4 +51,7 @@ pub use live::{
 pub use object::Object;
 pub use objset::{Objects, Objset, Special};
 pub use walk::{Visit, Walk};
-pub use zap::{Entries, FatStats, MatchMode, NewZap, Zap, ZapEntry, ZapKind, ZapMatch, ZapStats, ZapValue, normalise};
+pub use zap::{
+    Entries, FatStats, MatchMode, NewZap, Zap, ZapEntry, ZapKind, ZapMatch, ZapStats, ZapValue, normal_form_fits,
+    normalise,
+};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use dmu::sa::SaTable;
-use dmu::{Objset, Zap};
+use dmu::{Objset, Zap, normal_form_fits};
 use ondisk::ObjsetType;
 
 use crate::{Error, FuidTable, MASTER_NODE_OBJ, Node};
@@ -57,6 +57,8 @@ struct Inner {
     posix_acls: bool,
 }
 
+/// Names fold to upper case (OpenZFS: `U8_TEXTPREP_TOUPPER`).
+const TOUPPER: u64 = 0x2;
 /// Value of the property `acltype`: files have POSIX lists.
 const ACLTYPE_POSIX: u64 = 1;
 
@@ -153,6 +155,19 @@ impl FileSystem {
     #[must_use]
     pub fn normalization(&self) -> u64 {
         self.0.normalization
+    }
+
+    /// How directories compare names, as their ZAPs have it.
+    fn normflags(&self) -> u64 {
+        self.0.normalization | if self.0.case == CaseSensitivity::Sensitive { 0 } else { TOUPPER }
+    }
+
+    /// Whether OpenZFS can find a file of this name: the normal form of a name has no more room than a name.
+    #[must_use]
+    pub fn is_in_reach(&self, name: &[u8]) -> bool {
+        let flags = self.normflags();
+        let as_written = self.0.case != CaseSensitivity::Mixed || normal_form_fits(name, flags & !TOUPPER);
+        flags == 0 || (as_written && normal_form_fits(name, flags))
     }
 
     /// Whether new names must be UTF-8.

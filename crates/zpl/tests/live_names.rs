@@ -3,9 +3,10 @@
 
 mod scratch;
 
+use dmu::Zap;
 use scratch::Scratch;
 use zpl::create::FsProps;
-use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Zfs};
+use zpl::live::{Cred, NewFile, RenameMode, SetAttr, XattrMode, Zfs};
 use zpl::{FileFlags, Kind};
 
 const ROOT: Cred = Cred::ROOT;
@@ -323,4 +324,65 @@ fn a_listing_goes_on_while_the_directory_changes() {
     }
     assert!((0..3000).all(|n| seen.contains(format!("file-{n}").as_bytes())));
     assert_eq!(zfs.getattr(root).unwrap().size as usize, names(&zfs, root).len() + 2);
+}
+
+/// OpenZFS has as much room for the normal form of a name as for the name: where that is too little, it answers ENOTSUP to all that is asked
+/// of the name, and ends the replay of a log.
+#[test]
+fn names_that_openzfs_could_not_find_are_not_given() {
+    const ENOTSUP: i32 = 95;
+    let decomposed = FsProps { normalization: 0x10, utf8only: true, ..FsProps::default() };
+    let mut scratch = Scratch::with(decomposed, &[("xattr", 1)]);
+    let zfs = scratch.zfs();
+    let root = zfs.fs().root();
+    let (good, bad) = ("ö".repeat(85), "ö".repeat(110));
+    let (good, bad) = (good.as_bytes(), bad.as_bytes());
+    let file = NewFile::new(Kind::File, 0o644);
+    let (id, _) = zfs.create(&ROOT, root, good, &file).unwrap();
+    for new in [file, NewFile::new(Kind::Directory, 0o755), NewFile::symlink(b"x")] {
+        assert_eq!(errno(zfs.create(&ROOT, root, bad, &new)), ENOTSUP, "{:?}", new.kind);
+    }
+    assert_eq!(errno(zfs.link(&ROOT, id, root, bad)), ENOTSUP);
+    assert_eq!(errno(zfs.rename(&ROOT, root, good, root, bad, RenameMode::Replace)), ENOTSUP);
+    let attribute = "user.".to_owned() + &"ö".repeat(86);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, id, attribute.as_bytes(), b"1", XattrMode::Set)), ENOTSUP);
+    assert_eq!(zfs.list_xattrs(&ROOT, id).unwrap().len(), 0);
+
+    // what an older version gave is found, renamed and removed
+    let names = Zap::open(zfs.fs().objset().object(root).unwrap()).unwrap();
+    let old = "ü".repeat(110);
+    let word = names.lookup_u64(good).unwrap().unwrap();
+    zfs.change(64 << 10, |tx| {
+        names.remove(tx, good)?;
+        Ok(names.add_u64(tx, old.as_bytes(), word)?)
+    })
+    .unwrap();
+    assert_eq!(zfs.lookup(&ROOT, root, old.as_bytes()).unwrap().0, id);
+    zfs.rename(&ROOT, root, old.as_bytes(), root, b"short", RenameMode::Replace).unwrap();
+    zfs.change(64 << 10, |tx| {
+        names.remove(tx, b"short")?;
+        Ok(names.add_u64(tx, old.as_bytes(), word)?)
+    })
+    .unwrap();
+    zfs.unlink(&ROOT, root, old.as_bytes()).unwrap();
+    assert_eq!(errno(zfs.lookup(&ROOT, root, old.as_bytes()).map(drop)), 2);
+    drop((names, zfs));
+    scratch.close();
+}
+
+#[test]
+fn a_name_that_is_too_long_is_too_long_for_all_that_is_asked_of_it() {
+    const ENAMETOOLONG: i32 = 36;
+    let mut scratch = Scratch::new();
+    let zfs = scratch.zfs();
+    let (root, long) = (zfs.fs().root(), [b'n'; 256]);
+    zfs.create(&ROOT, root, &[b'n'; 255], &NewFile::new(Kind::File, 0o644)).unwrap();
+    assert_eq!(errno(zfs.create(&ROOT, root, &long, &NewFile::new(Kind::File, 0o644)).map(drop)), ENAMETOOLONG);
+    assert_eq!(errno(zfs.lookup(&ROOT, root, &long).map(drop)), ENAMETOOLONG);
+    assert_eq!(errno(zfs.unlink(&ROOT, root, &long)), ENAMETOOLONG);
+    assert_eq!(errno(zfs.rmdir(&ROOT, root, &long)), ENAMETOOLONG);
+    assert_eq!(errno(zfs.rename(&ROOT, root, &long, root, b"x", RenameMode::Replace)), ENAMETOOLONG);
+    assert_eq!(errno(zfs.lookup(&ROOT, root, b"").map(drop)), 2, "no name is not the directory itself");
+    drop(zfs);
+    scratch.close();
 }

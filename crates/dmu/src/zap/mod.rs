@@ -26,7 +26,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use ondisk::zap::{FatHeader, ZBT_MICRO};
 
 pub use entries::Entries;
-pub use norm::{MatchMode, normalise};
+pub use norm::{MatchMode, normal_form_fits, normalise};
 pub use value::{FatStats, ZapEntry, ZapMatch, ZapStats, ZapValue};
 pub use write::NewZap;
 

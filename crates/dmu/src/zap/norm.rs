@@ -14,6 +14,9 @@ const TOUPPER: u64 = 0x02;
 const CANON_DECOMP: u64 = 0x10;
 const COMPAT_DECOMP: u64 = 0x20;
 const CANON_COMP: u64 = 0x40;
+/// Room for a short and for a long name, with a NUL (OpenZFS: `ZAP_MAXNAMELEN`, `ZAP_MAXNAMELEN_NEW`).
+const SHORT_NAME: usize = 256;
+const LONG_NAME: usize = 1024;
 /// U+0345, the one combining mark with a capital.
 const YPOGEGRAMMENI: char = '\u{345}';
 const CAPITAL_IOTA: char = '\u{399}';
@@ -94,6 +97,15 @@ pub fn normalise(name: &[u8], normflags: u64) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
+/// Whether OpenZFS can work with a name: what it becomes after `normflags` must fit the room that it has for a name of this length, which is that of
+/// the longest short name, or of the longest long one (OpenZFS: `zap_name_init_str`, which answers ENOTSUP).
+#[must_use]
+pub fn normal_form_fits(name: &[u8], normflags: u64) -> bool {
+    let room = if name.len() < SHORT_NAME { SHORT_NAME } else { LONG_NAME };
+    // no character becomes longer than eighteen times itself
+    name.len() * 18 < room || normalise(name, normflags).len() < room
+}
+
 fn one_char(unit: &[u8]) -> Option<char> {
     let mut chars = std::str::from_utf8(unit).ok()?.chars();
     chars.next().filter(|_| chars.next().is_none())
@@ -166,6 +178,22 @@ mod tests {
         assert_eq!(textprep("é", 0x10), "e\u{301}");
         assert_eq!(textprep("ﬁ", 0x60), "fi");
         assert_eq!(textprep("é", 0), "é");
+    }
+
+    #[test]
+    fn a_normal_form_may_be_too_long() {
+        let umlauts = |n: usize| "ö".repeat(n);
+        // two bytes become three
+        assert!(normal_form_fits(umlauts(85).as_bytes(), 0x10));
+        assert!(!normal_form_fits(umlauts(86).as_bytes(), 0x10));
+        assert!(normal_form_fits(umlauts(127).as_bytes(), 0) && normal_form_fits(umlauts(127).as_bytes(), 0x50));
+        // a long name has more room
+        assert!(normal_form_fits(umlauts(128).as_bytes(), 0x10));
+        assert!(normal_form_fits(umlauts(341).as_bytes(), 0x10) && !normal_form_fits(umlauts(342).as_bytes(), 0x10));
+        // the most that a character becomes: 18 letters of 3
+        assert!(normal_form_fits("\u{fdfa}".repeat(7).as_bytes(), 0x20));
+        assert!(!normal_form_fits("\u{fdfa}".repeat(8).as_bytes(), 0x20));
+        assert!(normal_form_fits(&[b'x'; 255], 0x12) && normal_form_fits(b"", 0x12));
     }
 
     #[test]

@@ -47,9 +47,14 @@ impl Zfs {
         found.map(|found| DirEntry::decode(dir.id(), found.name, &found.value, 0)).transpose()
     }
 
-    /// As [`Zfs::find`]; ENOENT if there is none.
+    /// As [`Zfs::find`]; ENOENT if there is none, ENAMETOOLONG if there can be none.
     pub(super) fn must_find(&self, dir: &Znode, name: &[u8]) -> Result<DirEntry, Error> {
-        self.find(dir, name)?.ok_or_else(|| Error::not_found(name))
+        self.find(dir, name)?.ok_or_else(|| self.is_not_there(name))
+    }
+
+    /// Why a name is not found.
+    pub(super) fn is_not_there(&self, name: &[u8]) -> Error {
+        if name.len() > self.longest_name() { Error::NameTooLong { len: name.len() } } else { Error::not_found(name) }
     }
 
     /// Refuses what cannot become a name in `dir`.
@@ -70,7 +75,15 @@ impl Zfs {
         if self.fs().utf8_only() && std::str::from_utf8(name).is_err() {
             return refused(Refusal::NotUtf8);
         }
-        Ok(())
+        self.check_normal_form(dir, name)
+    }
+
+    /// Refuses a new name that OpenZFS could neither find nor remove: its normal form is too long. There may be old ones, which are found.
+    pub(super) fn check_normal_form(&self, dir: &Znode, name: &[u8]) -> Result<(), Error> {
+        match self.fs().is_in_reach(name) {
+            true => Ok(()),
+            false => Err(Refusal::Unsupported("name whose normal form is too long").of(dir.id())),
+        }
     }
 
     /// How long names may be.

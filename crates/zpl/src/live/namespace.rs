@@ -52,7 +52,8 @@ impl Zfs {
         }
         self.check(cred, &dir, Perms::EXECUTE)?;
         let id = match name {
-            b"" | b"." => dir.id(),
+            b"" => return Err(Error::not_found(name)),
+            b"." => dir.id(),
             b".." => dir.with_attrs(|attrs| attrs.parent),
             name => self.must_find(&dir, name)?.object,
         };

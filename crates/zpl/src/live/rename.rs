@@ -74,7 +74,7 @@ impl Zfs {
             self.check_new_name(&to, to_name)?;
             let _moving = (from.id() != to.id()).then(|| self.0.moving.lock());
             loop {
-                let source = self.look(&from, name)?.ok_or_else(|| Error::not_found(name))?;
+                let source = self.look(&from, name)?.ok_or_else(|| self.is_not_there(name))?;
                 let target = self.look(&to, to_name)?.filter(|target| !is_same_entry(&source, target, to_name));
                 let plan = Plan { cred, source, to: &to, to_name, target, mode, whiteout: whiteout.as_ref() };
                 let dirs = plan.directories();

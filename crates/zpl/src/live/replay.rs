@@ -203,6 +203,7 @@ impl Zfs {
             if self.find(&dir, new.name)?.is_some() {
                 return Err(Refusal::Exists.of(dir.id()));
             }
+            self.check_normal_form(&dir, new.name)?;
             let file = NewFile {
                 rdev: new.rdev,
                 target: new.link.unwrap_or(&[]),

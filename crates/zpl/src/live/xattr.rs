@@ -211,6 +211,10 @@ impl Zfs {
             XattrMode::Replace if !in_list && in_dir.is_empty() => return Err(Refusal::NoAttribute.of(node.id())),
             _ => {}
         }
+        if in_dir.is_empty() {
+            // it may come to be a file
+            self.check_normal_form(node, name)?;
+        }
         let gone: Vec<Vec<u8>> = packed.extract_if(.., |(stored, _)| is_it(stored)).map(|(stored, _)| stored).collect();
         let rest = packed.len();
         packed.push((name.to_vec(), value.to_vec()));
@@ -317,6 +321,9 @@ impl Zfs {
             return Err(Refusal::Unsupported("list of a symbolic link").of(node.id()));
         }
         self.change(2 * SMALL_CHANGE, |tx| {
+            // it changes the mode: whoever could when he asked must still be able to
+            let _rights = node.rights.lock();
+            self.may_change_xattr(cred, node, PosixAcl::ACCESS.as_bytes())?;
             let _content = node.content.write();
             self.put_posix_access(tx, cred, node, acl)
         })
@@ -347,6 +354,8 @@ impl Zfs {
             return if acl.is_some() { Err(Refusal::Denied.of(node.id())) } else { Ok(()) };
         }
         self.change(2 * SMALL_CHANGE, |tx| {
+            let _rights = node.rights.lock();
+            self.may_change_xattr(cred, node, PosixAcl::DEFAULT.as_bytes())?;
             let _content = node.content.write();
             match acl {
                 Some(acl) => {
