@@ -533,6 +533,19 @@ impl SpaceManager {
         self.tops.read().by_id.keys().copied().collect()
     }
 
+    /// All metaslabs, by vdev and number.
+    #[must_use]
+    pub fn metaslabs(&self) -> Vec<MetaslabId> {
+        let tops = self.tops.read();
+        tops.by_id.values().flat_map(|top| (0..top.metaslabs.len() as u32).map(|n| (top.id, n))).collect()
+    }
+
+    /// Whether the header of a metaslab's map [promises too much](Metaslab::promises_too_much); the map is read for it.
+    #[must_use]
+    pub fn promises_too_much(&self, (vdev, id): MetaslabId) -> bool {
+        self.with((vdev, id), |ms| ms.is_found_to_promise_too_much(vdev, &*self.loader)).unwrap_or(false)
+    }
+
     /// The class of a metaslab.
     #[must_use]
     pub fn class_of(&self, (vdev, id): MetaslabId) -> Option<Class> {

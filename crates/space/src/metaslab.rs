@@ -105,6 +105,8 @@ pub struct Metaslab {
     allocated_this_txg: u64,
     /// Free segments by size, about, while it is not loaded.
     histogram: Option<Box<[u64; HISTOGRAM_BUCKETS]>>,
+    /// Whether all that the histogram counts is free: what is guessed never gets to disk.
+    certain: bool,
     /// No run of this size or more was found since space came back.
     failed: u64,
     selected: Txg,
@@ -118,6 +120,11 @@ pub struct Metaslab {
 
 const fn slot(txg: Txg) -> usize {
     (txg.0 % TXG_SLOTS as u64) as usize
+}
+
+/// The bucket of the largest segments, and how many there are: what a metaslab is worth.
+fn largest_of(histogram: &[u64; HISTOGRAM_BUCKETS]) -> (usize, u64) {
+    histogram.iter().copied().enumerate().rev().find(|(_, count)| *count > 0).unwrap_or_default()
 }
 
 impl Metaslab {
@@ -151,6 +158,7 @@ impl Metaslab {
             allocated,
             allocated_this_txg: 0,
             histogram: histogram.filter(|_| histograms),
+            certain: true,
             failed: u64::MAX,
             selected: Txg(0),
             dirty: 0,
@@ -160,6 +168,8 @@ impl Metaslab {
             condense_wanted,
         };
         if let Some(h) = this.histogram.as_mut() {
+            // the header may count them already
+            this.certain = this.unflushed.frees.is_empty();
             add_to_histogram(h, this.unflushed.frees.histogram().into_iter(), geometry.shift);
             if allocated == 0 {
                 **h = [0; HISTOGRAM_BUCKETS];
@@ -266,6 +276,7 @@ impl Metaslab {
         if let Some(h) = self.histogram.as_mut() {
             **h = [0; HISTOGRAM_BUCKETS];
             add_to_histogram(h, free.counts().iter().map(|n| u64::from(*n)), self.geometry.shift);
+            self.certain = true;
         }
         true
     }
@@ -457,9 +468,39 @@ impl Metaslab {
         self.condense_wanted = true;
     }
 
-    /// The histogram for the header of its map: all that is free by the map, whether it may be used yet or not.
+    /// The histogram for the header of its map: all that is free, whether it may be used yet or not. `None` if that is not known for certain: then
+    /// the one that is there stays.
     #[must_use]
     pub fn header_histogram(&self) -> Option<[u64; HISTOGRAM_BUCKETS]> {
+        self.free_histogram().filter(|_| self.certain || self.free.is_some())
+    }
+
+    /// Whether the header on disk tells of larger free segments, or of more of the largest, than there are. OpenZFS asserts that it never does: what it
+    /// finds when it reads the map must be worth no less than what the header promised (`metaslab_load_impl`). Frees alone never make it so, and
+    /// to allocate a metaslab must be loaded.
+    #[must_use]
+    pub fn promises_too_much(&self) -> bool {
+        let promised = self.map.as_ref().and_then(|map| map.header.histogram.as_ref());
+        let there = self.free.as_ref().and_then(|_| self.free_histogram());
+        promised.zip(there).is_some_and(|(promised, there)| largest_of(promised) > largest_of(&there))
+    }
+
+    /// As [`Metaslab::promises_too_much`], though it is not loaded: its map is read for it. From then on its histogram is certain. A map that cannot
+    /// be read stays as it is.
+    pub fn is_found_to_promise_too_much(&mut self, vdev: u32, loader: &dyn MetaslabLoader) -> bool {
+        let promised = self.map.as_ref().and_then(|map| map.header.histogram.as_ref()).map(largest_of);
+        if self.free.is_some() || self.broken || promised.is_none_or(|(_, count)| count == 0) {
+            return self.promises_too_much();
+        }
+        let (Ok(free), Some(h)) = (self.make_free(vdev, loader), self.histogram.as_mut()) else { return false };
+        **h = [0; HISTOGRAM_BUCKETS];
+        add_to_histogram(h, free.histogram().into_iter(), self.geometry.shift);
+        self.certain = true;
+        promised > self.free_histogram().as_ref().map(largest_of)
+    }
+
+    /// What is free by size, about, whether it may be used yet or not.
+    fn free_histogram(&self) -> Option<[u64; HISTOGRAM_BUCKETS]> {
         let mut h = self.usable_histogram()?;
         let held = [&self.freed].into_iter().chain(&self.defer).filter(|t| !t.is_empty());
         held.for_each(|tree| add_to_histogram(&mut h, tree.histogram().into_iter(), self.geometry.shift));
@@ -485,7 +526,7 @@ impl Metaslab {
             return Some(0);
         }
         let (mut total, mut weighted) = (0u128, 0u128);
-        for (n, count) in self.header_histogram()?.into_iter().enumerate() {
+        for (n, count) in self.free_histogram()?.into_iter().enumerate() {
             let index = ((self.geometry.shift as usize).saturating_sub(9) + n).min(FRAGMENTATION.len() - 1);
             let space = u128::from(count) << (n as u32 + self.geometry.shift);
             total += space;
@@ -503,10 +544,13 @@ impl Metaslab {
         }
         let Some(h) = self.usable_histogram() else { return self.space_weight() };
         // the buckets of large segments count in those of the map's largest
-        h.iter().enumerate().rev().find(|(_, n)| **n > 0).map_or(0, |(n, count)| {
-            let index = n as u64 + u64::from(self.geometry.shift);
-            index << WEIGHT_INDEX_SHIFT | (*count).min((1 << WEIGHT_INDEX_SHIFT) - 1)
-        })
+        match largest_of(&h) {
+            (_, 0) => 0,
+            (n, count) => {
+                let index = n as u64 + u64::from(self.geometry.shift);
+                index << WEIGHT_INDEX_SHIFT | count.min((1 << WEIGHT_INDEX_SHIFT) - 1)
+            }
+        }
     }
 
     fn space_weight(&self) -> u64 {

@@ -6,14 +6,15 @@
 //! The log of a pass has all allocations first, then all frees: what is freed in a txg is not allocated again in it, so no other order
 //! is ever needed.
 //!
-//! A space map's header on disk is written when its entries are. With logs, its histogram is therefore as old as its last flush, while OpenZFS
-//! writes all dirty headers in each txg; it only steers which metaslabs are tried first.
+//! A space map's header on disk is written when its entries are. With logs its histogram may therefore be as old as its last flush, while OpenZFS
+//! writes all dirty headers in each txg. It steers which metaslabs are tried first, and OpenZFS trusts it never to promise more than there is: so
+//! a header whose largest segments were used up is written in the same txg. One that does not know of what was freed since does no harm.
 //!
 //! OpenZFS: `metaslab_sync`, `metaslab_flush`, `metaslab_condense`, `spa_flush_metaslabs`, `spa_generate_syncing_log_sm`.
 
 use std::collections::BTreeMap;
 
-use base::Txg;
+use base::{Txg, tasks};
 use ondisk::spacemap::Action;
 
 use crate::flush::{FlushAll, LogSpace, MetaslabId};
@@ -200,7 +201,7 @@ impl SpaceSync {
             p.store.write_header(&map)?;
         }
         ms.pass_done(work).map_err(state)?;
-        if header { write_header(p.store, ms) } else { Ok(()) }
+        if header || ms.promises_too_much() { write_header(p.store, ms) } else { Ok(()) }
     }
 
     /// Appends to a metaslab's own map; its header is written by the caller.
@@ -246,6 +247,9 @@ impl SpaceSync {
     /// most as many again: from then on they are the oldest together, and a txg writes few such blocks, however many metaslabs there are.
     /// What is flushed so early need not be flushed later, and the next targets are lower.
     fn flush<S: MapStore>(&mut self, p: &mut Pass<'_, S>) -> Result<(), S::Error> {
+        if self.logs.mode() == FlushAll::Export {
+            mend_headers(p)?;
+        }
         let mut wanted = self.logs.target(p.txg);
         let mut early = wanted.saturating_sub(1);
         while let Some((id, _)) = self.logs.next_to_flush(p.txg, wanted) {
@@ -283,9 +287,7 @@ impl SpaceSync {
     fn neighbours(&mut self, mgr: &SpaceManager, id: MetaslabId) -> Vec<MetaslabId> {
         let map = |id| mgr.with(id, |ms| ms.map.as_ref().map(|map| map.object)).flatten();
         if self.maps.is_empty() {
-            let ids =
-                mgr.vdevs().into_iter().flat_map(|vdev| (0..mgr.metaslab_count(vdev)).map(move |n| (vdev, n as u32)));
-            self.maps = ids.filter_map(|id| Some((map(id)?, id))).collect();
+            self.maps = mgr.metaslabs().into_iter().filter_map(|id| Some((map(id)?, id))).collect();
         }
         let Some(object) = map(id) else { return Vec::new() };
         self.maps.insert(object, id);
@@ -395,6 +397,15 @@ fn extend<S: MapStore>(store: &mut S, map: &mut MapInfo, encoder: Encoder) -> Re
     store.append(map, at, bytes)?;
     map.header.length += len;
     map.header.alloc += delta;
+    Ok(())
+}
+
+/// Writes the headers that promise more than there is: with log space maps older versions left them so. To know, all maps are read.
+fn mend_headers<S: MapStore>(p: &mut Pass<'_, S>) -> Result<(), S::Error> {
+    let found = tasks::map(p.mgr.metaslabs(), |id| p.mgr.promises_too_much(id).then_some(id));
+    for id in found.into_iter().flatten() {
+        p.mgr.with(id, |ms| write_header(p.store, ms)).unwrap_or(Ok(()))?;
+    }
     Ok(())
 }
 

@@ -66,6 +66,24 @@ impl Disk {
         all
     }
 
+    /// No header promises more, or larger, free segments than there are: OpenZFS asserts it when it reads the map.
+    fn check_headers(&self, allocated: &RangeTree, metaslabs: u32) {
+        let largest = |h: &[u64; 32]| h.iter().copied().enumerate().rev().find(|(_, n)| *n > 0).unwrap_or_default();
+        let free = allocated.complement(0..u64::from(metaslabs) << MS_SHIFT);
+        for ((_, m), object) in &self.arrays {
+            let range = MapGeometry::metaslab(u64::from(*m), MS_SHIFT, 9).unwrap().range();
+            let here = free.iter().map(|r| r.start.max(range.start)..r.end.min(range.end)).filter(|r| !r.is_empty());
+            let here: RangeTree = here.collect();
+            if here.total() == 1 << MS_SHIFT {
+                continue;
+            }
+            let mut there = [0; 32];
+            crate::add_to_histogram(&mut there, here.histogram().into_iter(), 9);
+            let promised = self.objects[object].0.histogram.unwrap();
+            assert!(largest(&promised) <= largest(&there), "metaslab {m}: {promised:?} {there:?}");
+        }
+    }
+
     fn metaslab(&self, vdev: u32, id: u32, changes: MetaslabChanges) -> Metaslab {
         let geometry = MapGeometry::metaslab(u64::from(id), MS_SHIFT, 9).unwrap();
         let map = self.arrays.get(&(vdev, id)).map(|o| MapInfo {
@@ -266,6 +284,7 @@ impl Sim {
         self.sync.sync_done(txg);
         self.mgr.sync_done(txg).unwrap();
         assert_eq!(self.store.0.lock().allocated(0, self.metaslabs), self.model, "txg {}", self.txg);
+        self.store.0.lock().check_headers(&self.model, self.metaslabs);
         let deferred: u64 = self.freed.iter().filter(|(t, _)| t + 2 > self.txg).map(|(_, r)| r.end - r.start).sum();
         let figures = [Class::Normal, Class::EmbeddedLog].map(|c| self.mgr.figures(c));
         let alloc: u64 = figures.iter().map(|f| f.alloc).sum();
@@ -329,6 +348,25 @@ fn what_is_on_disk_is_what_was_done() {
             }
         }
     }
+}
+
+/// Headers that promise more than there is, as older versions left them, are right when the pool is exported.
+#[test]
+fn headers_that_promise_too_much_are_mended_at_export() {
+    let mut sim = Sim::new(20, true, 23);
+    for _ in 0..40 {
+        sim.allocate(40, 8192);
+        sim.free(10);
+        sim.sync();
+    }
+    let maps: Vec<u64> = sim.store.0.lock().arrays.values().copied().collect();
+    for id in maps {
+        let mut disk = sim.store.0.lock();
+        disk.objects.get_mut(&id).unwrap().0.histogram = Some(std::array::from_fn(|n| u64::from(n <= 11) * 9));
+    }
+    sim.reload(SyncFeatures { logs: true, two_words: true });
+    sim.sync.logs.flush_all(FlushAll::Export);
+    sim.sync();
 }
 
 /// A pool that gets logs only later.
