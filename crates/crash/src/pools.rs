@@ -164,6 +164,14 @@ pub fn check_read_only(devices: &[Arc<dyn Device>], model: &Model) -> Result<Cen
     check_pool(&pool, model)
 }
 
+/// The txg that the pool is found at.
+///
+/// # Errors
+/// If it does not open.
+pub fn found_txg(devices: &[Arc<dyn Device>]) -> Result<u64> {
+    Ok(open(devices)?.uberblock().txg.0)
+}
+
 fn check_pool(pool: &Arc<Pool>, model: &Model) -> Result<Census> {
     let dataset = pool.dataset(NAME).context(|| "root file system".to_string())?;
     let objset = dataset.objset().context(|| "root object set".to_string())?;

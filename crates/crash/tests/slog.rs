@@ -57,7 +57,7 @@ fn cut(setting: &Setting) {
     }
 }
 
-/// OpenZFS's zdb finds no leak in the state as it is.
+/// OpenZFS's zdb finds no leak in the state as it is, and its engine imports it.
 fn judge<P>(name: &str, cut: &Cut, cutter: &mut Cutter<'_, P>) {
     let dir = tempfile::tempdir().unwrap();
     for device in cutter.build(cut) {
@@ -65,6 +65,7 @@ fn judge<P>(name: &str, cut: &Cut, cutter: &mut Cutter<'_, P>) {
     }
     if let Some(blocks) = oracle::judge::blocks(dir.path(), NAME) {
         assert!(blocks.are_good(), "{name}: {cut}: {}", blocks.said);
+        oracle::judge::imports_in_place(dir.path(), NAME).unwrap_or_else(|e| panic!("{name}: {cut}: {e}"));
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crash::model::{History, Model};
-use crash::pools::{Census, NAME, Run, Shape, check, check_read_only, record, reopen};
+use crash::pools::{Census, NAME, Run, Shape, check, check_read_only, found_txg, record, reopen};
 use crash::{Cut, Cutter, Driver, Limits, Rng, Tape, number_from_env, report, try_cuts};
-use vdev::{Device, MemoryDevice};
+use vdev::{Device, FileDevice, MemoryDevice};
 
 /// Transactions between two imports.
 const REOPEN_EVERY: u64 = 100;
@@ -146,7 +146,7 @@ pub(crate) fn cut(binary: &str, shape: &Shape, cuts: u64) {
         let count = left.min(CUTS_OF_A_TAPE);
         let cuts: Vec<Cut> = (0..count).map(|n| Cut::draw(&tape, seed << 32 | n)).collect();
         if seed == first {
-            judge(shape, &tape, &cuts);
+            judge(shape, &tape, &history, &cuts);
         }
         let failures = try_cuts(&tape, cuts, 2, &|state| check(state, &history));
         let again =
@@ -159,20 +159,28 @@ pub(crate) fn cut(binary: &str, shape: &Shape, cuts: u64) {
     }
 }
 
-/// Some of the states go to OpenZFS's zdb, as they are.
-fn judge(shape: &Shape, tape: &Tape<u64>, cuts: &[Cut]) {
+/// Some of the states go to OpenZFS's zdb as they are, and to its engine; what that leaves still has the contents.
+fn judge(shape: &Shape, tape: &Tape<u64>, history: &History, cuts: &[Cut]) {
     if oracle::judge::tool("zdb").is_none() {
         return;
     }
     let mut cutter = Cutter::new(tape);
-    let safe = cuts.iter().filter(|cut| tape.promised(cut.at).is_some());
-    for cut in safe.take(JUDGED as usize) {
+    let safe = cuts.iter().filter_map(|cut| Some((cut, tape.promised(cut.at)?)));
+    for (cut, promised) in safe.take(JUDGED as usize) {
         let dir = tempfile::tempdir().unwrap();
-        for device in cutter.build(cut) {
-            device.write_to(&dir.path().join(vdev::Device::name(&*device))).unwrap();
-        }
+        let overlays = cutter.build(cut);
+        let path = |device: &dyn Device| dir.path().join(device.name());
+        overlays.iter().for_each(|device| device.write_to(&path(&**device)).unwrap());
         if let Some(blocks) = oracle::judge::blocks(dir.path(), NAME) {
             assert!(blocks.are_good(), "{}: {cut}: {}", shape.name, blocks.said);
         }
+        let devices: Vec<_> = overlays.iter().map(|device| device.clone() as Arc<dyn Device>).collect();
+        let model = history.at(found_txg(&devices).unwrap().max(promised.txg));
+        oracle::judge::imports_in_place(dir.path(), NAME).unwrap_or_else(|e| panic!("{}: {cut}: {e}", shape.name));
+        let left = devices
+            .iter()
+            .map(|device| Arc::new(FileDevice::open_read_only(&path(&**device)).unwrap()) as Arc<dyn Device>);
+        let checked = check_read_only(&left.collect::<Vec<_>>(), &model);
+        checked.unwrap_or_else(|e| panic!("{}: {cut}: after an import by zhack: {e}", shape.name));
     }
 }
