@@ -7,8 +7,6 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 thread_local! {
     /// Its window and tables are kept for the thread's next block.
     static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
-    /// The compressor of the level used last.
-    static DEFLATE: RefCell<Option<(u32, Compress)>> = const { RefCell::new(None) };
 }
 
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), &'static str> {
@@ -23,18 +21,13 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), &'static str>
     })
 }
 
+/// Compresses with a compressor of its own for each block. One that is reset is not as good as new: in zlib-rs 0.6.8 `reset_keep`
+/// (`zlib-rs/src/deflate.rs`) leaves `block_open`, of which `deflate_quick` (level 1) makes its block headers. After a stream that found no room, the
+/// next one would begin without one, and nobody could read it.
 pub(super) fn compress(src: &[u8], level: u32, limit: usize) -> Option<Vec<u8>> {
-    DEFLATE.with_borrow_mut(|kept| {
-        let z = match kept {
-            Some((of, z)) if *of == level => {
-                z.reset();
-                z
-            }
-            _ => &mut kept.insert((level, Compress::new(Compression::new(level), true))).1,
-        };
-        super::in_scratch(limit, |out| match z.compress(src, out, FlushCompress::Finish) {
-            Ok(Status::StreamEnd) => usize::try_from(z.total_out()).ok(),
-            _ => None,
-        })
+    let mut z = Compress::new(Compression::new(level), true);
+    super::in_scratch(limit, |out| match z.compress(src, out, FlushCompress::Finish) {
+        Ok(Status::StreamEnd) => usize::try_from(z.total_out()).ok(),
+        _ => None,
     })
 }
