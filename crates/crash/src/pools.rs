@@ -135,7 +135,7 @@ pub struct Census {
 /// # Errors
 /// What is wrong.
 pub fn verify_all(pool: &Arc<Pool>) -> Result<Census> {
-    let options = Options { dataset: None, threads: 1, heal: false };
+    let options = Options { dataset: None, threads: 1, heal: false, expand: true };
     let mut census = Census::default();
     let summary = inspect(pool, &options, &|_, _| {}, &mut |block| {
         census.blocks += 1;

@@ -80,11 +80,11 @@ impl Zio {
     /// The caller vouches that the pointer is current, and stays so until this returns, at least in that its place is given to nobody else.
     ///
     /// # Errors
-    /// As [`Zio::verify_block`].
+    /// As [`Zio::verify_sums`].
     pub fn mend(&self, suspect: &Suspect, scratch: &mut Scratch) -> Result<u32, Error> {
         // whoever suspected it has counted what is wrong
         let cx = ReadCx { heal: true, counts: false, ..ReadCx::SCRUB };
-        let report = self.verify_block(&suspect.bp, &suspect.bm, &cx, scratch)?;
+        let report = self.verify_sums(&suspect.bp, &suspect.bm, &cx, scratch)?;
         if report.healed > 0 {
             self.stats().mended.add(1);
         }

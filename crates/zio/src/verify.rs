@@ -58,7 +58,8 @@ impl Zio {
     /// [`Scrub`](vdev::ReadMode::Scrub), else redundancy within a DVA goes unchecked; with a
     /// [`WindowSource`](vdev::WindowSource) and blocks sorted by place, reads are few and large. MACs are checked where the
     /// key is loaded, those of indirect blocks always. With [`heal`](ReadCx::heal), what is found wrong is overwritten with what is right,
-    /// on devices that are open for writing. Allocates nothing unless something is wrong or the block is a gang.
+    /// on devices that are open for writing. A compressed block is expanded as well, unless its key is missing: a good checksum says only that it is
+    /// what was written. Allocates nothing unless something is wrong or the block is a gang.
     ///
     /// # Errors
     /// [`Error::Checksum`], [`Error::Io`]: no copy is good. [`Error::Auth`], [`Error::Decompress`]: all that was read is
@@ -69,6 +70,31 @@ impl Zio {
         bm: &Bookmark,
         cx: &ReadCx<'_>,
         scratch: &mut Scratch,
+    ) -> Result<VerifyReport, Error> {
+        self.verify_as(bp, bm, cx, scratch, true)
+    }
+
+    /// As [`Zio::verify_block`], but nothing is expanded that need not be for its MAC.
+    ///
+    /// # Errors
+    /// As [`Zio::verify_block`].
+    pub fn verify_sums(
+        &self,
+        bp: &BlkPtr,
+        bm: &Bookmark,
+        cx: &ReadCx<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<VerifyReport, Error> {
+        self.verify_as(bp, bm, cx, scratch, false)
+    }
+
+    fn verify_as(
+        &self,
+        bp: &BlkPtr,
+        bm: &Bookmark,
+        cx: &ReadCx<'_>,
+        scratch: &mut Scratch,
+        expand: bool,
     ) -> Result<VerifyReport, Error> {
         let mut report = VerifyReport::default();
         validate(bp, bm)?;
@@ -84,7 +110,7 @@ impl Zio {
         let verdict = self
             .verify_stored(bp, cx, buf, &mut report)
             .map_err(|copies| Error::unreadable(bm, copies))
-            .and_then(|()| self.verify_mac(bp, bm, buf, &mut scratch.logical, &mut report));
+            .and_then(|()| self.verify_content(bp, bm, buf, (expand, &mut scratch.logical), &mut report));
         scratch.stored = stored;
         self.stats().record(&report.faults);
         report.bad_copies.iter().for_each(|copy| self.stats().record(copy.fault.leaves()));
@@ -124,25 +150,30 @@ impl Zio {
         verify_copies(&source, bp, buf, report)
     }
 
-    fn verify_mac(
+    /// Checks what the stored bytes of a block hold: its MAC as far as there is a key, and, to `expand` it, that it can be.
+    fn verify_content(
         &self,
         bp: &BlkPtr,
         bm: &Bookmark,
         buf: &mut [u8],
-        logical: &mut Vec<u8>,
+        (expand, logical): (bool, &mut Vec<u8>),
         report: &mut VerifyReport,
     ) -> Result<(), Error> {
-        if !bp.uses_crypt() {
+        let key = self.key_of(bp, bm);
+        if bp.is_encrypted() && key.is_none() {
             return Ok(());
         }
-        let key = self.key_of(bp, bm);
-        if key.is_none() && !bp.has_indirect_mac() {
+        let mac = bp.uses_crypt() && (key.is_some() || bp.has_indirect_mac());
+        if !mac && !expand {
             return Ok(());
         }
         let transform = Transform::new(bp, bm, key.as_deref(), false)?;
-        report.authenticated = true;
-        if !bp.has_indirect_mac() || transform.in_place() {
+        report.authenticated = mac;
+        if transform.in_place() {
             return transform.apply_in_place(buf);
+        }
+        if !expand && !bp.has_indirect_mac() {
+            return transform.open(buf);
         }
         let lsize = size(bp.lsize());
         if logical.len() < lsize {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use base::Txg;
+use base::{Txg, tunable};
 use pool::{ErrorEntry, Pool, Spa};
 use zio::Bookmark;
 
@@ -60,7 +60,7 @@ impl<'a> Slices<'a> {
         stop: &'a AtomicBool,
         progress: &'a (dyn Fn(u64, u64) + Sync),
     ) -> Slices<'a> {
-        let reading = Options { dataset: None, threads, heal: true };
+        let reading = Options { dataset: None, threads, heal: true, expand: tunable::ZUSE_SCRUB_DECOMPRESS.get() != 0 };
         Slices { spa, reading, stop, progress, sum: Tally::default() }
     }
 

@@ -13,7 +13,7 @@ use ondisk::scan::ScanState;
 use pool::{CreateOptions, Hooks, ImportOptions, ScrubResult, Spa};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, FileDevice};
-use zio::Bookmark;
+use zio::{Bookmark, Buf, Payload};
 use zuse::verify::{Options, verify};
 use zuse::{ScrubOptions, Scrubbed};
 
@@ -65,7 +65,7 @@ fn judge(dir: &Path) {
 }
 
 fn clean(spa: &Arc<Spa>) -> bool {
-    let options = Options { dataset: None, threads: 1, heal: false };
+    let options = Options { dataset: None, threads: 1, heal: false, expand: true };
     verify(&spa.view().unwrap(), &options, &|_, _| {}).unwrap().is_clean()
 }
 
@@ -347,5 +347,43 @@ fn a_log_that_waits_to_be_replayed_is_scrubbed() {
     // it stays an error for a scrub of errors, and goes with the log
     zuse::error_scrub(&spa, 1, &AtomicBool::new(false), &|_, _| {}).unwrap();
     assert_eq!(spa.view().unwrap().errlog().unwrap().len(), 1);
+    spa.export().unwrap();
+}
+
+/// A good checksum says that a block is what was written, and not that anybody can read it.
+#[test]
+fn what_cannot_be_expanded_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = make(dir.path(), &["mirror", "a", "b"]);
+    fill(&spa);
+    let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
+    let tx = spa.tx(1 << 20).unwrap();
+    let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: 16 << 10, ..NewObject::default() };
+    let object = objset.alloc_object(&tx, &new).unwrap();
+    let payload = Payload::Stored {
+        bytes: Buf::from(vec![0xa5; 4096]),
+        lsize: 16 << 10,
+        compress: codec::Compress::Gzip1,
+        crypt: None,
+        byteorder: base::Endian::Little,
+    };
+    object.write_stored(&tx, 0, payload).unwrap();
+    drop(tx);
+    spa.sync().unwrap();
+
+    let view = spa.view().unwrap();
+    let look = |expand| {
+        let options = Options { dataset: None, threads: 1, heal: false, expand };
+        verify(&view, &options, &|_, _| {}).unwrap()
+    };
+    assert!(look(false).is_clean());
+    let found = look(true);
+    assert_eq!(found.tally.lost_blocks, 1);
+    let damage = found.tally.damage.first().unwrap();
+    assert_eq!((damage.bm.object, damage.bm.blkid), (object.id(), 0));
+    let Scrubbed::Whole(tally) = scrub(&spa, false) else { panic!("stopped") };
+    assert_eq!((tally.lost_blocks, tally.healed), (1, 0));
+    let listed: Vec<u64> = spa.view().unwrap().errlog().unwrap().iter().map(|entry| entry.object).collect();
+    assert_eq!(listed, [object.id()]);
     spa.export().unwrap();
 }

@@ -123,7 +123,7 @@ fn ask_file(node: &Node, path: bool, found: &mut Found) {
 }
 
 fn check(pool: &Arc<Pool>, found: &mut Found) {
-    if let Ok(summary) = verify(pool, &Options { dataset: None, threads: 1, heal: false }, &|_, _| {}) {
+    if let Ok(summary) = verify(pool, &Options { dataset: None, threads: 1, heal: false, expand: true }, &|_, _| {}) {
         found.lost += summary.tally.lost_blocks;
         let mut names = Names::new(pool);
         for damage in summary.tally.damage.iter().chain(&summary.misplaced).take(PATHS_MAX as usize) {

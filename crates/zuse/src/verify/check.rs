@@ -92,7 +92,7 @@ pub(crate) fn check<T>(
         for n in 0..options.threads.max(1) {
             let from = from.clone();
             let work = || {
-                let tally = checker(zio, &from, options.heal, progress);
+                let tally = checker(zio, &from, options, progress);
                 drop(from);
                 lock(&total).add(tally);
             };
@@ -117,7 +117,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, heal: bool, progress: &(dyn Fn(u64, u64) + Sync)) -> Tally {
+fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, options: &Options, progress: &(dyn Fn(u64, u64) + Sync)) -> Tally {
     let source = WindowSource::new(WINDOW);
     // what is not right is looked at once more, and counts then
     let cx = ReadCx { mode: ReadMode::Scrub, source: &source, heal: false, counts: false };
@@ -129,7 +129,7 @@ fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, heal: bool, progress: &(dyn Fn
         order.extend(batch.iter().enumerate().map(|(n, item)| (item.place(), n as u32)));
         order.sort_unstable();
         let before = (tally.bytes, tally.lost_blocks);
-        check_batch(zio, &batch, &order, (&cx, heal), &mut scratch, &mut tally);
+        check_batch(zio, &batch, &order, (&cx, options), &mut scratch, &mut tally);
         progress(tally.bytes - before.0, tally.lost_blocks - before.1);
     }
     tally
@@ -161,14 +161,15 @@ fn check_batch(
     zio: &Zio,
     batch: &[Item],
     order: &[(u64, u32)],
-    (cx, heal): (&ReadCx<'_>, bool),
+    (cx, options): (&ReadCx<'_>, &Options),
     scratch: &mut Scratch,
     tally: &mut Tally,
 ) {
+    let verify = if options.expand { Zio::verify_block } else { Zio::verify_sums };
     let mut suspects: Vec<&Item> = Vec::new();
     for (_, n) in order {
         let Some(item) = batch.get(*n as usize) else { continue };
-        match zio.verify_block(&item.pointer(), &item.bm, cx, scratch) {
+        match verify(zio, &item.pointer(), &item.bm, cx, scratch) {
             Ok(report) if report.is_clean() => tally.good(&report),
             _ => suspects.push(item),
         }
@@ -176,7 +177,7 @@ fn check_batch(
     suspects.sort_by_key(|item| item.bp.words);
     suspects.dedup_by_key(|item| item.bp.words);
     for item in suspects {
-        match zio.verify_block(&item.bp, &item.bm, &ReadCx { heal, ..ReadCx::SCRUB }, scratch) {
+        match verify(zio, &item.bp, &item.bm, &ReadCx { heal: options.heal, ..ReadCx::SCRUB }, scratch) {
             Ok(report) => tally.repairable(&report),
             Err(why) => tally.lost(Damage {
                 bm: item.bm,

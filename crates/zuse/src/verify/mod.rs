@@ -60,6 +60,8 @@ pub struct Options {
     pub threads: usize,
     /// Whether what is wrong and can be told right is overwritten: a scrub. The pool must be open for writing.
     pub heal: bool,
+    /// Whether blocks are expanded, which tells that they can be read; else only their checksums are looked at.
+    pub expand: bool,
 }
 
 /// A block of which no copy is good, or below which nothing can be reached.
