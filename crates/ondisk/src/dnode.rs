@@ -2,7 +2,7 @@
 
 use base::{Endian, bytes};
 
-use crate::{BLKPTR_SIZE, BlkPtr, Error, ObjectType};
+use crate::{BLKPTR_SIZE, BlkPtr, Error, ObjectType, byteswap};
 
 /// log2 of the smallest dnode.
 pub const DNODE_SHIFT: u32 = 9;
@@ -160,6 +160,16 @@ impl DnodePhys {
             put(self.size() - BLKPTR_SIZE, &spill.encode(e));
         }
         out
+    }
+
+    /// The dnode as it stands in a little-endian block: its bonus buffer is turned over if it is of the other order.
+    ///
+    /// # Errors
+    /// As [`byteswap::to_little`].
+    pub fn into_little(mut self) -> Result<Self, Error> {
+        byteswap::to_little(self.bonus_type, self.endian, &mut self.bonus)?;
+        self.endian = Endian::Little;
+        Ok(self)
     }
 
     /// Slots of 512 bytes that the dnode takes.

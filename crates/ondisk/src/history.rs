@@ -87,6 +87,22 @@ impl HistoryPhys {
         Ok(p)
     }
 
+    /// As [`HistoryPhys::decode`]. A first record that is said to be as long as the ring, or longer, is none: it was written over a ring that
+    /// had gone round. Nobody knows where its records begin; the next one is the first.
+    ///
+    /// # Errors
+    /// As [`HistoryPhys::decode`].
+    pub fn decode_mended(buf: &[u8], e: Endian) -> Result<Self, Error> {
+        let mut raw: [u8; Self::SIZE] = bytes::array(buf, 0).ok_or(Error::short("pool history", 40, buf.len()))?;
+        let word = |n: usize| bytes::u64(&raw, n * 8, e).unwrap_or(0);
+        if word(0) >= word(1) && word(1) > 0 {
+            let eof = e.put_u64(word(3));
+            raw[..8].fill(0);
+            raw[16..24].copy_from_slice(&eof);
+        }
+        Self::decode(&raw, e)
+    }
+
     /// Bytes of the bonus buffer.
     pub const SIZE: usize = 40;
 
@@ -123,6 +139,18 @@ mod tests {
         assert_eq!(p.log_to_phys(1099), 1099);
         assert_eq!(p.log_to_phys(1100), 100);
         assert_eq!(p.log_to_phys(2400), 400);
+    }
+
+    #[test]
+    fn a_ring_without_length_begins_anew() {
+        for (len, eof) in [(5000u64, 5000u64), (1100, 1100), (5000, 5800)] {
+            let buf: Vec<u8> = [len, 1100, len, eof, 3].iter().flat_map(|w: &u64| w.to_le_bytes()).collect();
+            let p = HistoryPhys { pool_create_len: 0, phys_max_off: 1100, bof: eof, eof, records_lost: 3 };
+            assert_eq!(HistoryPhys::decode_mended(&buf, Endian::Little), Ok(p));
+        }
+        let right: Vec<u8> = [100, 1100, 1500, 2400, 3].iter().flat_map(|w: &u64| w.to_le_bytes()).collect();
+        assert_eq!(HistoryPhys::decode_mended(&right, Endian::Little), HistoryPhys::decode(&right, Endian::Little));
+        assert!(HistoryPhys::decode_mended(&right[..39], Endian::Little).is_err());
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod uberblock;
 
 pub mod bpobj;
 pub mod brt;
+pub mod byteswap;
 pub mod ddt;
 pub mod dsl;
 pub mod gang;

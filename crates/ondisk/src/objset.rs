@@ -165,6 +165,22 @@ impl ObjsetPhys {
         })
     }
 
+    /// The root block of a set of the other order, as it is written from here on.
+    ///
+    /// # Errors
+    /// As [`DnodePhys::into_little`].
+    pub fn into_little(self) -> Result<Self, Error> {
+        let turned = |dn: Option<DnodePhys>| dn.map(DnodePhys::into_little).transpose();
+        Ok(ObjsetPhys {
+            meta_dnode: self.meta_dnode.into_little()?,
+            userused: turned(self.userused)?,
+            groupused: turned(self.groupused)?,
+            projectused: turned(self.projectused)?,
+            endian: Endian::Little,
+            ..self
+        })
+    }
+
     /// Encodes the block, in its own byte order, into `size` bytes: 1024, or 2048 with room for the dnodes of users and groups, or
     /// 4096 with that of projects as well. What finds no room is left out.
     #[must_use]

@@ -1,8 +1,8 @@
 //! Changing blocks of a ZAP in place (OpenZFS: `zap_leaf.c`, and the encoders of `zap_fat.c` and `zap_micro.c`).
 //!
 //! Blocks that are changed are little-endian. A block that came from a machine of the other order is turned over first
-//! ([`to_little`]): headers, leaves and micro ZAPs tell their order by their first word; a block of the pointer table does not,
-//! and whoever read it must know.
+//! ([`to_little`]): headers, leaves and micro ZAPs tell their order by their first word. A block of the pointer table does not; that is turned
+//! by [`byteswap`](crate::byteswap), as any block is before it is changed.
 
 use base::{Endian, bytes};
 
@@ -36,8 +36,8 @@ fn swap(buf: &mut [u8], at: usize, width: usize) {
     }
 }
 
-/// Turns every word of a block (a header with its table, or a block of a pointer table) to the other order.
-pub fn swap_words(block: &mut [u8]) {
+/// Turns every word of a header with its table to the other order.
+fn swap_words(block: &mut [u8]) {
     block.as_chunks_mut::<8>().0.iter_mut().for_each(|word| word.reverse());
 }
 

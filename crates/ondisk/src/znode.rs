@@ -81,37 +81,44 @@ fn swap(buf: &mut [u8], at: usize, width: usize) {
 /// Turns a bonus buffer of type ZNODE of order `from` into the order of this machine, in place. What stands behind the
 /// structure is bytes.
 pub fn znode_to_native(bonus: &mut [u8], from: Endian) {
-    if from.is_native() {
-        return;
+    if !from.is_native() {
+        turn_znode(bonus, from);
     }
+}
+
+/// Turns a bonus buffer of type ZNODE of order `from` into the other order, in place.
+pub fn turn_znode(bonus: &mut [u8], from: Endian) {
+    let version = bytes::u16(bonus, ZNODE_ACL_OFFSET + 12, from);
     for at in (0..=ZNODE_ACL_OFFSET).step_by(8) {
         swap(bonus, at, 8);
     }
     for (at, width) in [(8, 4), (12, 2), (14, 2)] {
         swap(bonus, ZNODE_ACL_OFFSET + at, width);
     }
-    let version = bytes::u16(bonus, ZNODE_ACL_OFFSET + 12, Endian::NATIVE);
     if let Some(aces) = bonus.get_mut(ZNODE_ACL_OFFSET + ACE_DATA..ZNODE_PHYS_SIZE) {
         match version {
-            Some(ACL_VERSION_FUID) => acl_to_native(aces, from),
-            _ => old_acl_to_native(aces, from),
+            Some(ACL_VERSION_FUID) => turn_acl(aces, from),
+            _ => turn_old_acl(aces),
         }
     }
 }
 
-/// Turns access control entries (ZPL 3 and later; OpenZFS: `zfs_ace_t`) into the order of this machine, in place. Entries vary in
-/// size: those for owner, group and everyone have no id.
+/// Turns access control entries (ZPL 3 and later; OpenZFS: `zfs_ace_t`) into the order of this machine, in place.
 pub fn acl_to_native(aces: &mut [u8], from: Endian) {
-    if from.is_native() {
-        return;
+    if !from.is_native() {
+        turn_acl(aces, from);
     }
+}
+
+/// Turns access control entries of order `from` into the other order, in place. Entries vary in size: those for owner, group and everyone have no id.
+pub fn turn_acl(aces: &mut [u8], from: Endian) {
     let mut rest = aces;
     while rest.len() >= ACE_HEADER {
+        let ace_type = bytes::u16(rest, 0, from).unwrap_or(0);
+        let flags = bytes::u16(rest, 2, from).unwrap_or(0);
         for (at, width) in [(0, 2), (2, 2), (4, 4)] {
             swap(rest, at, width);
         }
-        let ace_type = bytes::u16(rest, 0, Endian::NATIVE).unwrap_or(0);
-        let flags = bytes::u16(rest, 2, Endian::NATIVE).unwrap_or(0);
         let size = ace_size(ace_type, flags);
         if size > ACE_HEADER {
             swap(rest, ACE_HEADER, 8);
@@ -133,9 +140,13 @@ pub const fn ace_size(ace_type: u16, flags: u16) -> usize {
 
 /// Turns access control entries of ZPL before 3 (OpenZFS: `zfs_oldace_t`) into the order of this machine, in place.
 pub fn old_acl_to_native(aces: &mut [u8], from: Endian) {
-    if from.is_native() {
-        return;
+    if !from.is_native() {
+        turn_old_acl(aces);
     }
+}
+
+/// Turns access control entries of ZPL before 3 into the other order, in place.
+pub fn turn_old_acl(aces: &mut [u8]) {
     for ace in aces.as_chunks_mut::<OLD_ACE_SIZE>().0 {
         for (at, width) in [(0, 4), (4, 4), (8, 2), (10, 2)] {
             swap(ace, at, width);

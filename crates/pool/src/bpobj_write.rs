@@ -6,9 +6,9 @@
 //! With feature `empty_bpobj` all empty lists are one object, which the feature counts: [`EmptyCount`].
 
 use base::Endian;
-use dmu::{NewObject, Object, Tx};
+use dmu::{NewObject, Tx};
 use ondisk::bpobj::{BpobjPhys, list_entry, livelist_entry_is_free};
-use ondisk::{BLKPTR_SIZE, BlkPtr, ObjectType, zap_edit};
+use ondisk::{BLKPTR_SIZE, BlkPtr, ObjectType};
 
 use crate::Error;
 use crate::bpobj::{Bpobj, DEPTH_MAX, Space};
@@ -184,7 +184,7 @@ impl Bpobj {
 
     /// Puts pointers, encoded, behind the last one, and counts them. The header is for the caller to store.
     fn append_stored(&mut self, tx: &Tx, stored: &[u8]) -> Result<(), Error> {
-        append_to(&self.object, tx, self.phys.num_blkptrs.saturating_mul(BLKPTR_SIZE as u64), stored)?;
+        self.object.write(tx, self.phys.num_blkptrs.saturating_mul(BLKPTR_SIZE as u64), stored)?;
         self.phys.num_blkptrs += (stored.len() / BLKPTR_SIZE) as u64;
         Ok(())
     }
@@ -358,27 +358,10 @@ impl Bpobj {
         };
         self.phys.subobjs = object.id();
         let stored: Vec<u8> = ids.iter().flat_map(|id| OURS.put_u64(*id)).collect();
-        append_to(&object, tx, self.phys.num_subobjs.saturating_mul(8), &stored)?;
+        object.write(tx, self.phys.num_subobjs.saturating_mul(8), &stored)?;
         self.phys.num_subobjs += ids.len() as u64;
         Ok(())
     }
-}
-
-/// Writes words behind those of an array that end at `at`; a block of the other byte order is turned over first.
-fn append_to(object: &Object, tx: &Tx, at: u64, stored: &[u8]) -> Result<(), Error> {
-    let size = object.block_size();
-    if size == 0 || stored.is_empty() {
-        return Ok(());
-    }
-    let blkid = at / size;
-    if !at.is_multiple_of(size)
-        && let Some((block, Endian::Big)) = object.block_with_endian(blkid)?
-    {
-        let mut turned = block.to_vec();
-        zap_edit::swap_words(&mut turned);
-        object.write_block(tx, blkid, turned)?;
-    }
-    Ok(object.write(tx, at, stored)?)
 }
 
 #[cfg(test)]

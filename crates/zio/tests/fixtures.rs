@@ -194,7 +194,7 @@ impl Echo {
         let bytes = from.read_raw(bp, bm).unwrap();
         let stored = if bp.is_embedded() {
             let kind = bp.embedded_type().unwrap();
-            Payload::Embedded { bytes, lsize: bp.lsize(), compress, kind }
+            Payload::Embedded { bytes, lsize: bp.lsize(), compress, kind, byteorder: bp.endian() }
         } else {
             Payload::Stored { bytes, lsize: bp.lsize(), compress, crypt: mac, byteorder: bp.endian() }
         };

@@ -141,9 +141,11 @@ fn little_data_stands_in_the_pointer() {
         lsize: 5,
         compress: Compress::Off,
         kind: EmbeddedType::Data,
+        byteorder: Endian::Big,
     };
     let bp = write_one(&pool, &CX, WriteReq { payload, ..req([], props) });
     assert_eq!(&pool.zio.read_raw(&bp, &BM).unwrap()[..], b"hello");
+    assert_eq!(bp.endian(), Endian::Big);
     assert_eq!(pool.zio.write(&CX, vec![]).unwrap(), vec![]);
 }
 

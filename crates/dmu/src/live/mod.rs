@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //! A dnode's lock is never held over I/O. Changes of one object come in the order of their txgs ([`Tx`]); one that comes late is put under, and
-//! into, what newer txgs hold. A number freed is not given again before that is on disk. What is written is little-endian; sets and
-//! blocks in the other order are read, not changed (but for files' bytes).
+//! into, what newer txgs hold. A number freed is not given again before that is on disk. What is written is little-endian; what is
+//! in the other order is turned over when it is taken in hand to be changed: root blocks and dnodes when they are opened, blocks when they are read.
 //!
 //! # After a crash
 //! Nothing of the old trees is touched, so the last root block finds all as it was.

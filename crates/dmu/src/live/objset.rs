@@ -23,15 +23,15 @@ const MAX_OBJECT: u128 = 1 << 48;
 const MAX_SLOTS: usize = 32;
 
 impl Objset {
-    /// Opens the object set under `rootbp` for changes; a hole is an empty set.
+    /// Opens the object set under `rootbp` for changes; a hole is an empty set. What is in the other byte order is turned over as it changes.
     ///
     /// # Errors
-    /// As [`Objset::open`]; [`Error::Refused`] for a set in the other byte order, which is only read.
+    /// As [`Objset::open`].
     pub fn open_writable(zio: Arc<Zio>, dataset_id: u64, rootbp: &BlkPtr) -> Result<Arc<Objset>, Error> {
         let mut root = Objset::read_root(&zio, dataset_id, rootbp)?;
-        if !rootbp.is_hole() && rootbp.endian() != Endian::Little {
-            let what = "byte order of a writable object set";
-            return Err(Error::Refused { objset: dataset_id, object: 0, what, value: 1 });
+        if root.phys.endian != Endian::Little {
+            let format = |source| Error::Format { objset: dataset_id, object: 0, source };
+            root = Root::new(*rootbp, (*root.phys).clone().into_little().map_err(format)?);
         }
         let fresh = root.phys.meta_dnode.object_type == ObjectType::NONE;
         if fresh {
@@ -84,6 +84,7 @@ impl Objset {
             projectused: None,
             endian: Endian::Little,
         };
+        let _ = tx.begin_change();
         let root = Root::new(BlkPtr::HOLE, phys);
         let fixed = Root { bp: BlkPtr::HOLE, phys: root.phys.clone(), meta: Default::default() };
         let alloc = Alloc::fresh(root.dnodes_per_block());
@@ -244,6 +245,7 @@ impl Objset {
     /// [`Error::ReadOnly`].
     pub fn set_zil_header(&self, tx: &Tx, header: ZilHeader) -> Result<(), Error> {
         let live = self.writable(0)?;
+        let _ = tx.begin_change();
         live.txg(tx.txg()).lock().zil = Some(header.clone());
         Arc::make_mut(&mut *live.newest.write()).zil_header = header;
         Ok(())
@@ -255,6 +257,7 @@ impl Objset {
     /// [`Error::ReadOnly`].
     pub fn set_flags(&self, tx: &Tx, flags: u64) -> Result<(), Error> {
         let live = self.writable(0)?;
+        let _ = tx.begin_change();
         live.txg(tx.txg()).lock().flags = Some(flags);
         Arc::make_mut(&mut *live.newest.write()).flags = flags;
         Ok(())
@@ -281,6 +284,7 @@ impl Objset {
                 None => self.dnode(&root, id)?,
             };
             let Some(phys) = phys else { return Err(missing) };
+            let phys = phys.into_little().map_err(|source| Error::Format { objset: self.id(), object: id, source })?;
             if let Some(dnode) = live.admit(&root, LiveDnode::new(id, Arc::new(phys))) {
                 break dnode;
             }
@@ -326,6 +330,9 @@ impl Objset {
             let mut state = dnode.state.write();
             if state.is_freed() {
                 return Err(Error::NoObject { objset: self.id(), object: dnode.id });
+            }
+            if !tx.begin_change() {
+                return Err(self.refused(dnode.id, "change that was to fail, in txg", tx.txg().0));
             }
             let size = if tx.hold().is_some() { state.newest.size() as u64 } else { 0 };
             let Some((dirty, fresh)) = state.dirty(tx.txg()) else {

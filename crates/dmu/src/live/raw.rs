@@ -101,6 +101,7 @@ impl Objset {
     /// [`Error::ReadOnly`].
     pub fn set_dnode_crypt(&self, tx: &Tx, first: u64, crypt: CryptParams, order: Endian) -> Result<(), Error> {
         let live = self.writable(first)?;
+        let _ = tx.begin_change();
         let blkid = first.checked_div(self.dnodes_per_block()).unwrap_or(0);
         live.txg(tx.txg()).lock().dnode_crypt.insert(blkid, (crypt, order));
         Ok(())

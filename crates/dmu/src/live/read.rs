@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use base::Endian;
-use ondisk::DnodePhys;
+use ondisk::{DnodePhys, ObjectType, byteswap};
 use zio::{Bookmark, Buf, Payload};
 
 use super::dnode::{Block, Found, LiveDnode};
@@ -109,22 +109,31 @@ impl Object {
         let bm = Bookmark { objset: self.objset().id(), object: self.id(), level: 0, blkid };
         match payload {
             Payload::Logical(buf) => Ok(buf),
-            Payload::Clone(bp) if self.objset().primary_cache() == PrimaryCache::All => {
-                Ok(self.zio().read(&bp, &bm)?)
+            Payload::Clone(bp) => {
+                let kept = self.objset().primary_cache() == PrimaryCache::All;
+                let buf = if kept { self.zio().read(&bp, &bm)? } else { self.zio().read_uncached(&bp, &bm)? };
+                self.turned(self.phys().object_type, bp.endian(), buf)
             }
-            Payload::Clone(bp) => Ok(self.zio().read_uncached(&bp, &bm)?),
-            Payload::Stored { bytes, lsize, compress, crypt: None, .. }
-            | Payload::Embedded { bytes, lsize, compress, .. } => {
+            Payload::Stored { bytes, lsize, compress, crypt: None, byteorder }
+            | Payload::Embedded { bytes, lsize, compress, byteorder, .. } => {
                 if compress == codec::Compress::Off {
-                    return Ok(bytes);
+                    return self.turned(self.phys().object_type, byteorder, bytes);
                 }
                 let mut out = vec![0; usize::try_from(lsize).unwrap_or(0)];
                 codec::decompress(compress, &bytes, &mut out)
                     .map_err(|_| self.corrupt("block in stored form that does not expand,", blkid))?;
-                Ok(Buf::from(out))
+                self.turned(self.phys().object_type, byteorder, Buf::from(out))
             }
             Payload::Stored { .. } => Err(self.refused("reading of an encrypted block before it is on disk", blkid)),
         }
+    }
+
+    /// A block that was read, little-endian (OpenZFS keeps no block in memory in the order of another machine).
+    pub(crate) fn turned(&self, object_type: ObjectType, from: Endian, mut block: Buf) -> Result<Buf, Error> {
+        if from != Endian::Little && !byteswap::is_orderless(object_type) {
+            byteswap::to_little(object_type, from, block.make_mut()).map_err(|source| self.format(source))?;
+        }
+        Ok(block)
     }
 
     /// The first block from `from` on that is data, or that is none.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base::Endian;
 use codec::Compress;
-use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
+use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys, byteswap};
 use zio::{Bookmark, Buf, CryptParams, HeldWrites, Payload, WriteCx, WriteReq};
 
 use super::dnode::{Block, Dirty, LiveDnode, slot_of};
@@ -20,7 +20,7 @@ use super::tree_write::{Books, Fate, Job, Writer};
 use super::{SyncCx, TxHold, accounting, raw};
 use crate::objset::{Root, slots};
 use crate::tree::{Child, Interest, LevelCache, Tree};
-use crate::{Error, Objset};
+use crate::{Error, Objset, Special};
 
 /// A dnode whose changes are being written.
 pub(crate) struct Frozen {
@@ -178,10 +178,13 @@ impl Objset {
                 continue;
             }
             let mut block = match there {
-                Child::Block(bp) if bp.endian() == Endian::Little => {
-                    tree.read_data(&bp, blkid, Interest::Whole)?.into_vec()
+                Child::Block(bp) => {
+                    let mut block = tree.read_data(&bp, blkid, Interest::Whole)?.into_vec();
+                    byteswap::to_little(ObjectType::DNODE, bp.endian(), &mut block).map_err(|source| {
+                        Error::Format { objset: self.id(), object: Special::MetaDnode.id(), source }
+                    })?;
+                    block
                 }
-                Child::Block(_) => return Err(self.refused(0, "byte order of a block of dnodes", blkid)),
                 Child::Hole { .. } | Child::End => vec![0; usize::try_from(old.datablksz()).unwrap_or(0)],
             };
             for one in members {

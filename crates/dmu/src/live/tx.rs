@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::Txg;
 
@@ -26,19 +27,23 @@ pub struct Tx {
     txg: Txg,
     hold: Option<Arc<dyn TxHold>>,
     syncing: bool,
+    /// Something was changed with it, or a change was begun.
+    used: AtomicBool,
+    /// Changes left until one fails.
+    left: AtomicU64,
 }
 
 impl Tx {
     /// The place of the thread that syncs `txg`: its changes belong to the txg that is being written.
     #[must_use]
     pub fn syncing(txg: Txg) -> Tx {
-        Tx { txg, hold: None, syncing: true }
+        Tx { txg, hold: None, syncing: true, used: AtomicBool::new(false), left: AtomicU64::new(u64::MAX) }
     }
 
     /// A place in the open txg, given back to `hold` in the end.
     #[must_use]
     pub fn held(txg: Txg, hold: Arc<dyn TxHold>) -> Tx {
-        Tx { txg, hold: Some(hold), syncing: false }
+        Tx { txg, hold: Some(hold), syncing: false, used: AtomicBool::new(false), left: AtomicU64::new(u64::MAX) }
     }
 
     /// The txg.
@@ -65,6 +70,29 @@ impl Tx {
         if let Some(hold) = self.hold.as_ref().filter(|_| bytes > 0) {
             hold.burdened(self.txg, bytes);
         }
+    }
+
+    /// Whether anything was changed with it, or may have been: a change that failed half-way counts.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Has all changes fail but the first `changes`: to see what comes of it.
+    pub fn fail_after(&self, changes: u64) {
+        self.left.store(changes, Ordering::Relaxed);
+    }
+
+    /// A change begins. `false`: it is to fail.
+    pub(crate) fn begin_change(&self) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if left != u64::MAX {
+            self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        }
+        if left > 0 {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        left > 0
     }
 
     pub(crate) fn hold(&self) -> Option<&Arc<dyn TxHold>> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::Endian;
-use ondisk::{BlkPtr, ByteswapClass, DnodePhys, ObjectType};
+use ondisk::{BlkPtr, DnodePhys, ObjectType};
 use zio::{Buf, Payload};
 
 use super::Tx;
@@ -123,7 +123,7 @@ impl Object {
     /// Changes a block in place, reading it first if need be. `change` must not use this object.
     ///
     /// # Errors
-    /// When the block cannot be read, or is in the other byte order and not of bytes.
+    /// When the block cannot be read, or is in the other byte order and of a type that is not known.
     pub fn modify_block<R>(&self, tx: &Tx, blkid: u64, change: impl FnOnce(&mut [u8]) -> R) -> Result<R, Error> {
         let dnode = self.dnode()?;
         let (mut change, mut base) = (Some(change), None);
@@ -139,8 +139,8 @@ impl Object {
                     let tree = self.tree_of(&dn);
                     let read = match tree.pointer(0, blkid)? {
                         crate::tree::Child::Block(bp) => {
-                            self.check_order(&dn, bp.endian())?;
-                            Some(tree.read_data_to_change(&bp, blkid)?)
+                            let block = tree.read_data_to_change(&bp, blkid)?;
+                            Some(self.turned(dn.object_type, bp.endian(), block)?)
                         }
                         _ => None,
                     };
@@ -479,13 +479,6 @@ impl Object {
 
     fn dnode(&self) -> Result<&Arc<LiveDnode>, Error> {
         self.live().ok_or(Error::ReadOnly { objset: self.objset().id(), object: self.id() })
-    }
-
-    fn check_order(&self, dn: &DnodePhys, endian: Endian) -> Result<(), Error> {
-        if endian != Endian::Little && dn.object_type.byteswap_class() != Some(ByteswapClass::Uint8) {
-            return Err(self.refused("byte order of a block to be changed", 1));
-        }
-        Ok(())
     }
 
     pub(crate) fn refused(&self, what: &'static str, value: u64) -> Error {

@@ -1,6 +1,6 @@
 //! Fat ZAPs: from a hash by the pointer table to a leaf.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use base::{Endian, bytes};
 use ondisk::zap::{FatHeader, Leaf, LeafEntry};
@@ -20,8 +20,6 @@ pub(super) struct Fat {
     cache: SharedCache,
     /// What is known of the pointer table while the ZAP may change, by block; `None` when it may not.
     pub(super) table: Option<HashMap<u64, Vec<u64>>>,
-    /// Blocks of the pointer table that stand on disk in the other byte order.
-    pub(super) foreign: HashSet<u64>,
     /// The header is to be written.
     pub(super) dirty: bool,
 }
@@ -42,15 +40,7 @@ impl LeafBlock {
 impl Fat {
     pub(super) fn parse(block0: Buf, endian: Endian) -> Result<Fat, ondisk::Error> {
         let header = FatHeader::decode(&block0, endian)?;
-        Ok(Fat {
-            header,
-            block0,
-            endian,
-            cache: SharedCache::default(),
-            table: None,
-            foreign: HashSet::new(),
-            dirty: false,
-        })
+        Ok(Fat { header, block0, endian, cache: SharedCache::default(), table: None, dirty: false })
     }
 
     /// A ZAP that may change: nothing of block 0 is kept but what is decoded.
@@ -74,7 +64,6 @@ impl Fat {
             endian: Endian::Little,
             cache: SharedCache::default(),
             table: Some(HashMap::from([(0, pointers)])),
-            foreign: HashSet::new(),
             dirty: false,
         }
     }

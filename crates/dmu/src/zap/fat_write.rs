@@ -111,7 +111,6 @@ impl Fat {
         if self.dirty {
             let header = self.header;
             to.modify(0, |block| {
-                zap_edit::to_little(block);
                 header.encode_into(block);
                 Ok(())
             })?;
@@ -241,9 +240,6 @@ impl Fat {
                 .table_block(to.object, n)?
                 .ok_or_else(|| to.object.corrupt("block of a ZAP's pointer table, a hole,", n))?;
             let words = base::bytes::u64s(&block, endian).collect();
-            if endian == Endian::Big {
-                self.foreign.insert(n);
-            }
             self.table.get_or_insert_default().insert(n, words);
         }
         Ok(())
@@ -272,13 +268,9 @@ impl Fat {
             let start = if embedded { words.len() } else { 0 } + within;
             if embedded {
                 to.modify(0, |block| {
-                    zap_edit::to_little(block);
                     store(block, start, here, blkid);
                     Ok(())
                 })?;
-            } else if self.foreign.contains(&n) {
-                to.write(self.header.ptrtbl.blk + n, encode(words))?;
-                self.foreign.remove(&n);
             } else {
                 to.modify(self.header.ptrtbl.blk + n, |block| {
                     store(block, start, here, blkid);
@@ -322,7 +314,6 @@ impl Fat {
             to.free(old.blk, old.numblks, self.header.block_size)?;
         }
         self.table = Some(after);
-        self.foreign.clear();
         let table = &mut self.header.ptrtbl;
         (table.blk, table.numblks, table.shift) = (blk, numblks, old.shift + 1);
         (table.nextblk, table.blks_copied) = (0, 0);

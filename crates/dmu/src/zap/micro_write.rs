@@ -48,7 +48,6 @@ impl Micro {
             None => debug_assert!(false, "a slot outside the block"),
         };
         to.modify(0, |block| {
-            zap_edit::to_little(block);
             store(block);
             Ok(())
         })?;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use base::{Txg, tunable};
 use dmu::{Ended, NewObject, Object, Tx};
 use ondisk::bpobj::{BptreeEntry, BptreePhys};
-use ondisk::{BlkPtr, ObjectType, zap_edit};
+use ondisk::{BlkPtr, ObjectType};
 use zio::Bookmark;
 
 use crate::Error;
@@ -235,16 +235,7 @@ impl Spa {
     }
 }
 
-/// Writes entry `n`. It may straddle two blocks; one in the other byte order is turned over first.
+/// Writes entry `n`.
 fn put_entry(object: &Object, tx: &Tx, n: u64, entry: &BptreeEntry) -> Result<(), Error> {
-    let size = BptreeEntry::SIZE as u64;
-    let (start, block_size) = (n.saturating_mul(size), object.block_size().max(1));
-    for blkid in start / block_size..=(start + size - 1) / block_size {
-        if let Some((block, base::Endian::Big)) = object.block_with_endian(blkid)? {
-            let mut turned = block.to_vec();
-            zap_edit::swap_words(&mut turned);
-            object.write_block(tx, blkid, turned)?;
-        }
-    }
-    Ok(object.write(tx, start, &entry.encode(OURS))?)
+    Ok(object.write(tx, n.saturating_mul(BptreeEntry::SIZE as u64), &entry.encode(OURS))?)
 }

@@ -24,7 +24,6 @@ mod object;
 mod queue;
 mod raw;
 mod source;
-mod swap;
 mod writer;
 
 use std::io::Read;

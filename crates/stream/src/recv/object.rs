@@ -14,8 +14,8 @@ use ondisk::send::Object as ObjectRecord;
 use ondisk::{DnodePhys, ObjectType};
 
 use super::check::nblkptr;
-use super::writer::{Fault, has_spill, type_of};
-use super::{raw, swap};
+use super::raw;
+use super::writer::{Fault, has_spill, to_ours, type_of};
 
 /// The generation of a file: in its attributes, behind their header; in an old znode.
 const SA_GEN: usize = 16;
@@ -113,7 +113,7 @@ pub(super) fn put(
         object.set_raw_bonus(tx, r.bonuslen as usize, bonus)?;
     } else {
         bonus.truncate(r.bonuslen as usize);
-        swap::to_ours(r.bonus_type, stream.order, bonus).map_err(Fault::Invalid)?;
+        to_ours(r.bonus_type, stream.order, bonus)?;
         object.set_bonus(tx, bonus)?;
     }
     if !is_new {

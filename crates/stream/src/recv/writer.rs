@@ -11,13 +11,13 @@ use ondisk::send::{
     self, DRR_FLAG_SPILL_BLOCK, DRR_OBJECT_SPILL, DRR_SPILL_UNMODIFIED, ObjectRange, Record, RecordType, Spill, Write,
     WriteEmbedded,
 };
-use ondisk::{EmbeddedType, ObjectType};
+use ondisk::{EmbeddedType, ObjectType, byteswap};
 use pool::{Receiving, ResumePoint};
 use zio::{Buf, Payload};
 
 use super::object::{self, Fate, Freeing};
 use super::queue::{Batch, Item, Queue, Whole};
-use super::{Error, Progress, raw, swap};
+use super::{Error, Progress, raw};
 
 /// Objects that one transaction frees.
 const FREED_AT_ONCE: usize = 1000;
@@ -293,10 +293,12 @@ impl<'a> Writer<'a> {
         match (whole, compressed) {
             (Some(blkid), Some(_)) => object.write_stored(tx, blkid, block_of(r, payload, order, raw)?)?,
             (None, Some(compress)) => {
-                object.write(tx, r.offset, &expand(compress, &payload, r.logical_size)?)?;
+                let mut data = expand(compress, &payload, r.logical_size)?;
+                to_ours(r.object_type, order, &mut data)?;
+                object.write(tx, r.offset, &data)?;
             }
             (whole, None) => {
-                swap::to_ours(r.object_type, order, payload.make_mut()).map_err(Fault::Invalid)?;
+                to_ours(r.object_type, order, payload.make_mut())?;
                 match whole {
                     Some(blkid) => object.write_block(tx, blkid, payload)?,
                     None => object.write(tx, r.offset, &payload)?,
@@ -313,17 +315,20 @@ impl<'a> Writer<'a> {
             let data = expand(compress, bytes, r.lsize.into())?;
             return Ok(self.object(r.object)?.set_spill(tx, data)?);
         }
+        let order = self.order;
         let object = self.object(r.object)?;
         let size = object.block_size();
         let compress = Compress::from_u8(r.compression).unwrap_or(Compress::Off);
         let bytes = payload.get(..r.psize as usize).unwrap_or(payload);
         let lsize = u64::from(r.lsize);
         if size == r.length && lsize == r.length && r.offset.is_multiple_of(size) {
-            let payload =
-                Payload::Embedded { bytes: Buf::from(bytes.to_vec()), lsize, compress, kind: EmbeddedType::Data };
+            // what is compressed cannot be turned over: the pointer says in which order it is
+            let (bytes, kind) = (Buf::from(bytes.to_vec()), EmbeddedType::Data);
+            let payload = Payload::Embedded { bytes, lsize, compress, kind, byteorder: order };
             return Ok(object.write_stored(tx, r.offset / size, payload)?);
         }
         let mut data = expand(compress, bytes, lsize)?;
+        to_ours(object.phys().object_type.0.into(), order, &mut data)?;
         data.resize(usize::try_from(r.length).unwrap_or(data.len()), 0);
         Ok(object.write(tx, r.offset, &data)?)
     }
@@ -347,7 +352,7 @@ impl<'a> Writer<'a> {
             let block = raw::spill(r, self.order, payload)?;
             return Ok(self.object(r.object)?.set_spill_stored(tx, block)?);
         }
-        swap::to_ours(r.object_type, self.order, payload.make_mut()).map_err(Fault::Invalid)?;
+        to_ours(r.object_type, self.order, payload.make_mut())?;
         Ok(self.object(r.object)?.set_spill(tx, payload.into_vec())?)
     }
 
@@ -394,9 +399,7 @@ fn block_of(r: &Write, bytes: Buf, order: Endian, raw: bool) -> Result<Payload, 
     }
     let compress = Compress::from_u8(r.compressiontype);
     let compress = compress.ok_or_else(|| Fault::Invalid(format!("compression type {}", r.compressiontype)))?;
-    // only bytes of files are sent compressed: they have no order
-    let byteorder = Endian::Little;
-    Ok(Payload::Stored { bytes, lsize: r.logical_size, compress, crypt: None, byteorder })
+    Ok(Payload::Stored { bytes, lsize: r.logical_size, compress, crypt: None, byteorder: order })
 }
 
 /// A block as it is stored takes the place of a whole block.
@@ -481,6 +484,17 @@ impl Fault {
 /// Whether an OBJECT record says that there is a spill block.
 pub(super) fn has_spill(flags: u8) -> bool {
     flags & DRR_OBJECT_SPILL != 0
+}
+
+/// Changes what a record holds from the stream's order to the one that is written.
+pub(super) fn to_ours(object_type: u32, order: Endian, data: &mut [u8]) -> Result<(), Fault> {
+    let kind = type_of(object_type);
+    // blocks of dnodes do not travel as data
+    if order != Endian::Little && matches!(kind, ObjectType::DNODE | ObjectType::OBJSET) {
+        return Err(Fault::Invalid(format!("{} in the other byte order", kind.name())));
+    }
+    byteswap::to_little(kind, order, data)
+        .map_err(|_| Fault::Invalid(format!("{} in the other byte order", kind.name())))
 }
 
 /// The type that a record names.

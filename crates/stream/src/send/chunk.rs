@@ -8,8 +8,8 @@
 use base::{Endian, tunable};
 use codec::ChecksumKind;
 use codec::fletcher::{Fletcher4, fletcher4};
-use ondisk::BlkPtr;
 use ondisk::send::{CHECKSUM_OFFSET, RECORD_SIZE, RecordType};
+use ondisk::{BlkPtr, byteswap};
 use vdev::{ReadCx, ReadMode, WindowSource};
 use zio::{Bookmark, Stage, Zio};
 
@@ -197,15 +197,28 @@ impl Fill {
         }
     }
 
+    /// Turns over what another machine wrote: a stream is in one order, unless it is raw.
+    fn turn(&self, block: &mut [u8]) -> Result<(), zio::Error> {
+        if self.stage != Stage::Logical {
+            return Ok(());
+        }
+        byteswap::to_little(self.bp.object_type(), self.bp.endian(), block)
+            .map_err(|source| zio::Error::BadPointer { bm: self.bm, source })
+    }
+
     fn read_good(&self, zio: &Zio, worker: &mut Worker, body: &mut [u8]) -> Result<(), zio::Error> {
         let Worker { window, split, split_of } = worker;
         let cx = ReadCx { mode: ReadMode::Normal, source: window, heal: false, counts: true };
-        let Some(first) = self.part else { return zio.read_into(&self.bp, &self.bm, self.stage, &cx, body) };
+        let Some(first) = self.part else {
+            zio.read_into(&self.bp, &self.bm, self.stage, &cx, body)?;
+            return self.turn(body);
+        };
         // parts come in order, and mostly in one chunk
         if *split_of != Some(self.bp) {
             *split_of = None;
             split.resize(usize::try_from(self.bp.lsize()).unwrap_or(0), 0);
             zio.read_into(&self.bp, &self.bm, self.stage, &cx, split)?;
+            self.turn(split)?;
             *split_of = Some(self.bp);
         }
         let first = usize::try_from(first).unwrap_or(usize::MAX);

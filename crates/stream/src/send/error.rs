@@ -42,12 +42,6 @@ pub enum Error {
         /// The object.
         object: u64,
     },
-    /// Metadata in the other byte order can only be sent raw (ENOTSUP).
-    #[error("object {object} was written on a machine of the other byte order: only a raw stream can carry it")]
-    ForeignOrder {
-        /// The object.
-        object: u64,
-    },
     /// The dataset has directories in blocks above 128 KiB (ZFS_ERR_STREAM_LARGE_MICROZAP).
     #[error("source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate stream")]
     LargeMicrozap {
@@ -86,7 +80,7 @@ impl Error {
             Error::Zio(e) => e.errno(),
             Error::Output(e) => e.raw_os_error().unwrap_or(EPIPE),
             Error::LargeMicrozap { .. } => ZFS_ERR_STREAM_LARGE_MICROZAP,
-            Error::ForeignOrder { .. } | Error::OldKeys { .. } => ENOTSUP,
+            Error::OldKeys { .. } => ENOTSUP,
             Error::Unfinished { .. } => EINVAL,
             Error::Stopped => EINTR,
             _ => EIO,

@@ -8,7 +8,7 @@ use ondisk::send::{
     CryptParams, DRR_CHECKSUM_DEDUP, DRR_OBJECT_SPILL, DRR_RAW_BYTESWAP, DRR_SPILL_UNMODIFIED, DdtKey, Free,
     FreeObjects, Header, Object, ObjectRange, RECORD_SIZE, Record, Redact, Spill, Write, WriteEmbedded, feature,
 };
-use ondisk::{BlkPtr, DnodePhys, EmbeddedType, ObjectType};
+use ondisk::{BlkPtr, DnodePhys, EmbeddedType, ObjectType, byteswap};
 use zio::{Bookmark, Stage};
 
 use super::chunk::{Chunk, Fill};
@@ -146,9 +146,6 @@ impl Scribe<'_> {
     }
 
     fn object(&mut self, object: u64, dnode: &DnodePhys, bonus: &[u8], swapped: bool) -> Result<(), Error> {
-        if swapped && !self.has(feature::RAW) {
-            return Err(Error::ForeignOrder { object });
-        }
         self.flush()?;
         let raw = self.has(feature::RAW);
         let mut record = Object {
@@ -224,9 +221,6 @@ impl Scribe<'_> {
         let bm = Bookmark::new(self.objset, object, 0, offset / size.max(1));
         let split = size > OLD_MAXBLOCKSIZE && !self.has(feature::LARGE_BLOCKS);
         let raw = self.has(feature::RAW);
-        if bp.endian() != OURS && !raw && !is_bytes(kind) {
-            return Err(Error::ForeignOrder { object });
-        }
         if split {
             for part in (0..size).step_by(OLD_MAXBLOCKSIZE as usize) {
                 let len = OLD_MAXBLOCKSIZE.min(size - part);
@@ -283,6 +277,8 @@ impl Scribe<'_> {
     fn may_embed(&self, bp: &BlkPtr) -> bool {
         bp.embedded_type() == Some(EmbeddedType::Data)
             && self.has(feature::EMBED_DATA)
+            // the stream does not tell the order of what is in a pointer
+            && (bp.endian() == OURS || byteswap::is_orderless(bp.object_type()))
             && (bp.compression() < COMPRESS_LEGACY || self.has(feature::LZ4))
             && (bp.compression() != COMPRESS_ZSTD || self.has(feature::ZSTD))
     }
@@ -310,11 +306,6 @@ impl Scribe<'_> {
 /// The objects that a set with this meta-dnode can have (OpenZFS: `dump_freeobjects`).
 pub(super) fn max_object(meta: &DnodePhys) -> u64 {
     DNODES_PER_BLOCK.saturating_mul(meta.maxblkid.saturating_add(1))
-}
-
-/// Plain bytes are the same in both orders.
-fn is_bytes(kind: ObjectType) -> bool {
-    matches!(kind, ObjectType::PLAIN_FILE_CONTENTS | ObjectType::ZVOL)
 }
 
 /// How a block was encrypted, for a raw stream.

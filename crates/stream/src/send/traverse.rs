@@ -293,7 +293,10 @@ impl Traversal<'_> {
                 sink(Range::NoObjects { first: object, count: 1 })?;
                 continue;
             }
-            let bonus = self.bonus(&dnode, rest);
+            let mut bonus = self.bonus(&dnode, rest);
+            if !self.raw {
+                ondisk::byteswap::to_little(dnode.bonus_type, bp.endian(), &mut bonus).map_err(format)?;
+            }
             let dnode = Box::new(dnode);
             sink(Range::Object { object, dnode: dnode.clone(), bonus, swapped: bp.endian() != super::OURS })?;
             self.tree(&Of { object, dnode: &dnode }, sink)?;

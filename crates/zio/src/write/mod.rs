@@ -135,6 +135,8 @@ pub enum Payload {
         compress: Compress,
         /// Data, or a block that a redacted send left out.
         kind: EmbeddedType,
+        /// Order of the content.
+        byteorder: Endian,
     },
     /// A clone of this block: nothing is written, the pointer is born again.
     Clone(BlkPtr),

@@ -34,15 +34,19 @@ pub(crate) fn hole(object_type: ObjectType, level: u8, lsize: usize, birth: Opti
     bp
 }
 
+/// What stands in a pointer.
+pub(crate) struct Embedded<'a> {
+    /// As stored.
+    pub(crate) payload: &'a [u8],
+    pub(crate) lsize: usize,
+    pub(crate) compress: Compress,
+    pub(crate) kind: EmbeddedType,
+    pub(crate) byteorder: Endian,
+}
+
 /// A pointer that holds `payload`, at most [`EMBEDDED_MAX`] bytes.
-pub(crate) fn embedded(
-    props: &WriteProps,
-    payload: &[u8],
-    lsize: usize,
-    compress: Compress,
-    kind: EmbeddedType,
-    txg: Txg,
-) -> BlkPtr {
+pub(crate) fn embedded(props: &WriteProps, what: &Embedded<'_>, txg: Txg) -> BlkPtr {
+    let Embedded { payload, lsize, compress, kind, byteorder } = *what;
     let number = match kind {
         EmbeddedType::Data => 0,
         EmbeddedType::Reserved => 1,
@@ -64,7 +68,7 @@ pub(crate) fn embedded(
         (40, 8, number.into()),
         (48, 8, props.object_type.0.into()),
         (56, 5, props.level.into()),
-        (63, 1, 1),
+        (63, 1, u64::from(byteorder == Endian::Little)),
     ]);
     bp.words[BIRTH_LOGICAL] = txg.0;
     bp

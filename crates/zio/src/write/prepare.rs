@@ -131,12 +131,13 @@ impl Batch<'_> {
                 }
                 return Ok(Outcome::Done(self.clone_of(bp)));
             }
-            Payload::Embedded { bytes, lsize, compress, kind } => {
+            Payload::Embedded { bytes, lsize, compress, kind, byteorder } => {
                 let lsize = bounded(&bm, lsize)?;
                 if bytes.is_empty() || bytes.len() > EMBEDDED_MAX {
                     return Err(Error::BadRequest { bm, what: "an embedded block has 1 to 112 bytes" });
                 }
-                return Ok(Outcome::Done(pointer::embedded(&props, &bytes, lsize, compress, kind, self.cx.txg)));
+                let what = pointer::Embedded { payload: &bytes, lsize, compress, kind, byteorder };
+                return Ok(Outcome::Done(pointer::embedded(&props, &what, self.cx.txg)));
             }
             Payload::Logical(data) => {
                 let size = bounded(&bm, data.len() as u64)?;
@@ -147,8 +148,9 @@ impl Batch<'_> {
                     Squeezed::Zero => return Ok(Outcome::Done(self.hole(&props, &orig, size))),
                     Squeezed::Embed(bytes) => {
                         let (compress, kind) = (props.compress, EmbeddedType::Data);
-                        let bp = pointer::embedded(&props, &bytes, size, compress, kind, self.cx.txg);
-                        return Ok(Outcome::Done(bp));
+                        let byteorder = Endian::Little;
+                        let what = pointer::Embedded { payload: &bytes, lsize: size, compress, kind, byteorder };
+                        return Ok(Outcome::Done(pointer::embedded(&props, &what, self.cx.txg)));
                     }
                     Squeezed::Body(body) => body,
                 }

@@ -1,14 +1,14 @@
-use ::base::Endian;
-use ondisk::zap::{Leaf, MicroZap, ZAP_LEAF_MAGIC, ZBT_LEAF, ZBT_MICRO};
-use ondisk::{ObjectType, zap};
+use base::{Endian, Txg};
 
-use super::to_ours;
+use super::to_little;
+use crate::zap::{self, Leaf, MicroZap, ZAP_LEAF_MAGIC, ZBT_LEAF, ZBT_MICRO};
+use crate::{BlkPtr, DNODE_SIZE, DnodePhys, Dva, ObjectType};
 
-const ZAP: u32 = 21;
+const ZAP: ObjectType = ObjectType::MASTER_NODE;
 
 fn swapped(object_type: ObjectType, data: &[u8]) -> Vec<u8> {
     let mut ours = data.to_vec();
-    to_ours(object_type.0.into(), Endian::Big, &mut ours).unwrap_or_else(|e| panic!("{e}"));
+    to_little(object_type, Endian::Big, &mut ours).unwrap_or_else(|e| panic!("{e}"));
     ours
 }
 
@@ -29,7 +29,7 @@ fn micro() -> Vec<u8> {
 #[test]
 fn a_micro_zap_says_the_same_in_both_orders() {
     let theirs = micro();
-    let ours = swapped(ObjectType(ZAP as u8), &theirs);
+    let ours = swapped(ZAP, &theirs);
     let of = |block: &[u8], order| -> Vec<(u64, u32, Vec<u8>)> {
         let zap = MicroZap::parse(block, order).unwrap_or_else(|e| panic!("{e}"));
         (0..zap.capacity()).filter_map(|n| zap.entry(n)).map(|e| (e.value, e.cd, e.name.to_vec())).collect()
@@ -72,7 +72,7 @@ fn leaf() -> Vec<u8> {
 #[test]
 fn a_leaf_says_the_same_in_both_orders() {
     let theirs = leaf();
-    let ours = swapped(ObjectType(ZAP as u8), &theirs);
+    let ours = swapped(ZAP, &theirs);
     let of = |block: &[u8], order| {
         let leaf = Leaf::parse(block, order).unwrap_or_else(|e| panic!("{e}"));
         let entry = leaf.entry(0).unwrap_or_else(|e| panic!("{e}"));
@@ -93,6 +93,61 @@ fn words_are_turned_and_bytes_are_not() {
     assert_eq!(swapped(ObjectType(0x83), &data)[..8], [7, 6, 5, 4, 3, 2, 1, 0]);
     assert_eq!(swapped(ObjectType(0x82), &data)[..4], [3, 2, 1, 0]);
     let mut same = data.clone();
-    assert!(to_ours(u32::from(ObjectType::DNODE.0), Endian::Big, &mut same).is_err());
-    assert!(to_ours(u32::from(ObjectType::DNODE.0), Endian::Little, &mut same).is_ok());
+    for unknown in [ObjectType::OBJSET, ObjectType(100), ObjectType(0x9f)] {
+        assert!(to_little(unknown, Endian::Big, &mut same).is_err());
+        assert!(to_little(unknown, Endian::Little, &mut same).is_ok());
+    }
+    assert_eq!(same, data);
+}
+
+/// A dnode with pointers, a bonus buffer of words and perhaps a spill block.
+fn a_dnode(endian: Endian, extra_slots: u8, spill: bool) -> DnodePhys {
+    let mut bp = BlkPtr::HOLE;
+    let dva = Dva::new(3, 0x1000, 0x2000, false);
+    (bp.words[0], bp.words[1], bp.words[10]) = (dva.word0, dva.word1, Txg(77).0);
+    DnodePhys {
+        object_type: ObjectType::DSL_DIR,
+        indblkshift: 17,
+        nlevels: 1,
+        bonus_type: ObjectType::DSL_DIR,
+        checksum: 0,
+        compress: 3,
+        flags: DnodePhys::FLAG_USED_BYTES | if spill { DnodePhys::FLAG_SPILL_BLKPTR } else { 0 },
+        datablkszsec: 0x0102,
+        extra_slots,
+        maxblkid: 0x0102_0304,
+        used: 0x0506,
+        blkptr: vec![bp],
+        bonus: (1u64..9).flat_map(|n| endian.put_u64(n)).collect(),
+        spill: spill.then_some(bp),
+        pad: [7; 35],
+        endian,
+    }
+}
+
+#[test]
+fn a_block_of_dnodes_says_the_same_in_both_orders() {
+    let of = |order| {
+        let mut block = a_dnode(order, 0, false).encode();
+        block.extend([0; DNODE_SIZE]);
+        block.extend(a_dnode(order, 2, true).encode());
+        block.extend(a_dnode(order, 0, true).encode());
+        block
+    };
+    assert_eq!(swapped(ObjectType::DNODE, &of(Endian::Big)), of(Endian::Little));
+    // one that says that it is longer than the block, and one of nonsense
+    let mut cut = of(Endian::Big);
+    cut[12] = 200;
+    let _ = swapped(ObjectType::DNODE, &cut);
+    for len in 0..40 {
+        let _ = swapped(ObjectType::DNODE, &vec![0xff; len * 64]);
+    }
+}
+
+#[test]
+fn a_dnode_that_is_turned_is_as_its_writer_meant_it() {
+    let turned = a_dnode(Endian::Big, 1, true).into_little().unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(turned, a_dnode(Endian::Little, 1, true));
+    let unknown = DnodePhys { bonus_type: ObjectType(100), ..a_dnode(Endian::Big, 0, false) };
+    assert!(unknown.into_little().is_err());
 }
