@@ -59,14 +59,14 @@ impl Pool {
     /// When the history cannot be read.
     pub fn history_records_lost(&self) -> Result<u64, Error> {
         let Some(id) = self.mos.number("history")?.filter(|id| *id != 0) else { return Ok(0) };
-        Ok(Mos::bonus(&self.mos.object(id)?, HistoryPhys::decode)?.records_lost)
+        Ok(Mos::bonus(&self.mos.object(id)?, HistoryPhys::decode_mended)?.records_lost)
     }
 }
 
 /// All records of the history in object `id`, oldest first, and how many were overwritten.
 pub(crate) fn read(mos: &Mos, id: u64) -> Result<(Vec<HistoryRecord>, u64), Error> {
     let object = mos.object(id)?;
-    let phys = Mos::bonus(&object, HistoryPhys::decode)?;
+    let phys = Mos::bonus(&object, HistoryPhys::decode_mended)?;
     let length = phys.pool_create_len.saturating_add(phys.eof - phys.bof);
     if length > object.most_bytes().min(SIZE_MAX) {
         return Err(Error::corrupt(id, format!("history claims {length} bytes")));
@@ -93,7 +93,7 @@ pub(crate) fn read(mos: &Mos, id: u64) -> Result<(Vec<HistoryRecord>, u64), Erro
 }
 
 /// Where the history stands in the MOS directory.
-const HISTORY: &str = "history";
+pub(crate) const HISTORY: &str = "history";
 /// Blocks of the history (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const BLOCK: u64 = 128 << 10;
 /// The history has a thousandth of the pool, within these bounds.
@@ -120,14 +120,16 @@ pub(crate) fn create(mos: &Mos, tx: &Tx) -> Result<u64, Error> {
 }
 
 /// Adds a record; the oldest go if there is no room (OpenZFS: `spa_history_log_sync`). The first record of a command, the pool's
-/// creation, is kept for ever with all before it. Host name, time and user are for the caller to put into the list.
+/// creation, is kept for ever with all before it: unless records were lost before it, or it would leave the ring little room, for then it is
+/// no creation (ztest's pools have no commands). OpenZFS looks at neither, and then has a ring of no length. Host name, time and user are for the
+/// caller to put into the list.
 pub(crate) fn append(mos: &Mos, tx: &Tx, list: &NvList) -> Result<(), Error> {
     let id = match mos.number(HISTORY)?.filter(|id| *id != 0) {
         Some(id) => id,
         None => create(mos, tx)?,
     };
     let object = mos.object(id)?;
-    let mut phys = Mos::bonus(&object, HistoryPhys::decode)?;
+    let mut phys = Mos::bonus(&object, HistoryPhys::decode_mended)?;
     let packed = list.pack(Encoding::Native, Endian::Little);
     let packed = packed.map_err(|source| Error::Nvlist { what: "history record", source })?;
     let mut record = (packed.len() as u64).to_le_bytes().to_vec();
@@ -143,7 +145,8 @@ pub(crate) fn append(mos: &Mos, tx: &Tx, list: &NvList) -> Result<(), Error> {
         object.write(tx, phys.pool_create_len, back)?;
     }
     phys.eof += record.len() as u64;
-    if phys.pool_create_len == 0 && list.get_str("history command").is_some() {
+    let from_the_start = phys.bof == 0 && phys.records_lost == 0 && phys.eof <= phys.phys_max_off / 2;
+    if phys.pool_create_len == 0 && from_the_start && list.get_str("history command").is_some() {
         (phys.pool_create_len, phys.bof) = (phys.eof, phys.eof);
     }
     Ok(object.set_bonus(tx, &phys.encode(Endian::Little))?)

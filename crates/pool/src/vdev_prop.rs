@@ -260,6 +260,7 @@ impl Spa {
         let found = view.find_vdev(vdev)?;
         for (name, value) in &props {
             view.check_vdev_prop(&found, name, value).map_err(Error::Vdevs)?;
+            crate::spa::check_prop_room(name, value)?;
         }
         let id = zap_of(&found.config);
         self.sync_task(move |cx| {

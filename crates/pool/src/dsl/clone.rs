@@ -43,6 +43,8 @@ impl TaskCx<'_> {
     /// A clone of snapshot `origin` below directory `parent`.
     pub(crate) fn clone_snapshot(&self, origin: &Live, parent: u64, name: &str) -> Result<Live, Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
+        // what cannot be read is not cloned: the log in its root block must be left out
+        Objset::open(spa.zio().clone(), origin.id, &origin.phys.bp)?;
         let dir = self.new_dir(parent, name)?;
         let id = spa.create_head(mos, tx, dir, Some(origin.id))?;
         self.share_key(origin, dir, id)?;

@@ -157,13 +157,14 @@ impl Spa {
     /// OpenZFS: `dsl_destroy_head_sync_impl`.
     pub(crate) fn destroy_checked(&self, cx: &TaskCx<'_>, name: &str, head: &Live) -> Result<(), Error> {
         let (mos, tx, dir) = (cx.mos, cx.tx, head.phys.dir_obj);
+        let at_once = self.blocks_at_once(mos, head)?;
         self.drop_refreservation(mos, tx, head)?;
         let origin = self.leave_origin(mos, tx, head)?;
         let deadlist = Deadlist::open(mos, head.phys.deadlist_obj)?;
         self.with_empty_bpobj(mos, tx, |count| deadlist.free(tx, count))?;
         self.drop_remap_list(mos, tx, head.id)?;
         self.free_log(head)?;
-        let how = self.hand_over(mos, tx, head)?;
+        let how = self.hand_over(mos, tx, head, at_once)?;
         let what = format!("({how}, mintxg={})", head.phys.prev_snap_txg);
         self.log_named(mos, tx, "destroy", (name, head.id), &what)?;
         mos.edit_dir(tx, dir, |dir| dir.head_dataset_obj = 0)?;
@@ -215,7 +216,13 @@ impl Spa {
     }
 
     /// The blocks of a head are handed over to who frees them, with their space. Gives how.
-    fn hand_over(&self, mos: &Mos, tx: &Tx, head: &Live) -> Result<&'static str, Error> {
+    fn hand_over(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        head: &Live,
+        at_once: Option<(Vec<BlkPtr>, Delta)>,
+    ) -> Result<&'static str, Error> {
         let (id, since) = (head.phys.dir_obj, head.phys.prev_snap_txg);
         let dir = mos.dir_phys(id)?;
         let (used, comp, uncomp) = (dir.used_bytes as i64, dir.compressed_bytes as i64, dir.uncompressed_bytes as i64);
@@ -228,29 +235,35 @@ impl Spa {
             let freed = Delta { used: own.used as i64, comp: own.comp as i64, uncomp: own.uncomp as i64 };
             self.did_use_free(mos, tx, freed)?;
             "livelist"
-        } else if self.feature_enabled(mos, "async_destroy")? {
+        } else if let Some((blocks, sum)) = at_once {
+            self.frees.add(blocks);
+            space = sum;
+            "synchronous"
+        } else {
             self.add_destroyed_tree(mos, tx, &head.phys.bp, since, space)?;
             "bptree"
-        } else {
-            space = self.free_at_once(mos, &head.phys.bp, since)?;
-            "synchronous"
         };
         mos.did_use(tx, id, Used::Head, Delta::default().minus(space))?;
         Ok(how)
     }
 
-    fn free_at_once(&self, mos: &Mos, bp: &BlkPtr, since: Txg) -> Result<Delta, Error> {
+    /// The blocks of a head that are freed with it, as no background does it: all are found before anything changes. A tree that is damaged stays.
+    fn blocks_at_once(&self, mos: &Mos, head: &Live) -> Result<Option<(Vec<BlkPtr>, Delta)>, Error> {
+        let by_livelist = mos.extra(head.phys.dir_obj, dir_keys::LIVELIST)?.is_some();
+        if by_livelist || self.feature_enabled(mos, "async_destroy")? {
+            return Ok(None);
+        }
         let (mut blocks, mut sum): (Vec<BlkPtr>, _) = (Vec::new(), Delta::default());
+        let (bp, since) = (&head.phys.bp, head.phys.prev_snap_txg);
         let ended = dmu::walk_destroyed(self.zio(), bp, since, None, &mut || true, &mut |bp| {
             sum.add(Delta::of(mos, bp));
             if !bp.is_embedded() {
                 blocks.push(*bp);
             }
         });
-        self.frees.add(blocks);
         match ended {
             dmu::Ended::Damaged(_, error) => Err(error.into()),
-            dmu::Ended::Done | dmu::Ended::Paused(_) => Ok(sum),
+            dmu::Ended::Done | dmu::Ended::Paused(_) => Ok(Some((blocks, sum))),
         }
     }
 

@@ -10,6 +10,7 @@ use dmu::{Tx, Zap};
 use ondisk::ObjectType;
 
 use crate::dsl::lookup::{Live, refused};
+use crate::dsl::volume::Resize;
 use crate::dsl::{Refusal, quota};
 use crate::mos::Mos;
 use crate::prop::{self, FS, PropDef, SNAP, TypeMask, VOL};
@@ -23,6 +24,9 @@ const NAME_MAX: usize = 256;
 const TEXT_MAX: usize = 8192;
 /// In the list of a dataset's properties: some of them came with a stream (OpenZFS: `ZPROP_HAS_RECVD`).
 const HAS_RECEIVED: &str = "$hasrecvd";
+
+/// What is put behind the name of a value that came with a stream (OpenZFS: `ZPROP_RECVD_SUFFIX`).
+const RECEIVED: &str = "$recvd";
 
 /// Where new values come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,12 +71,10 @@ impl Spa {
                 })
                 .collect();
             cx.spa.check_props(cx.mos, &ds, &puts)?;
-            cx.apply_props(&ds, &puts)
-        })?;
-        match volsize {
-            Some((objset, size)) => self.resize_volume(&objset, size),
-            None => Ok(()),
-        }
+            let resize = volsize.map(|(objset, size)| Resize::new(&objset, size)).transpose()?;
+            cx.apply_props(&ds, &puts)?;
+            resize.map_or(Ok(()), |resize| resize.apply(cx.tx))
+        })
     }
 
     /// Unsets property `prop`: the value above, or the default, counts. With `received`, a value that came with a stream counts.
@@ -176,7 +178,7 @@ impl Spa {
     /// Stores one property, without its effects.
     pub(crate) fn store_prop(&self, mos: &Mos, tx: &Tx, ds: &Live, name: &str, put: Put<'_>) -> Result<(), Error> {
         let Some(zap) = own_props(mos, tx, ds, put)? else { return Ok(()) };
-        let (inherit, received, iuv) = (format!("{name}$inherit"), format!("{name}$recvd"), format!("{name}$iuv"));
+        let (inherit, received, iuv) = (format!("{name}$inherit"), format!("{name}{RECEIVED}"), format!("{name}$iuv"));
         match put {
             Put::Local(value) => {
                 zap.remove(tx, &inherit)?;
@@ -198,7 +200,8 @@ impl Spa {
             Put::Inherit => {
                 zap.remove(tx, name)?;
                 zap.remove(tx, &iuv)?;
-                if zap.lookup(HAS_RECEIVED)?.is_some() {
+                // under a name for which there is no room nothing was received
+                if inherit.len() < NAME_MAX && zap.lookup(HAS_RECEIVED)?.is_some() {
                     zap.update_u64(tx, &inherit, 0)?;
                 }
             }
@@ -330,8 +333,17 @@ fn ignored_by_older(name: &str, value: &Value) -> Option<u64> {
     new.then(|| def_of(name).map_or(0, PropDef::default_number))
 }
 
+/// Whether a snapshot can be made with this user property.
+pub(super) fn check_user_prop(name: &str, value: &Value) -> Result<(), Refusal> {
+    match prop::is_user_property(name) {
+        true => check_one(name, &Put::Local(value), SNAP),
+        false => Err(Refusal::Invalid("only user properties can be set on snapshots")),
+    }
+}
+
 fn check_one(name: &str, put: &Put<'_>, kind: TypeMask) -> Result<(), Refusal> {
-    if name.len() >= NAME_MAX {
+    let suffix = if matches!(put, Put::Received(_)) { RECEIVED.len() } else { 0 };
+    if name.len() + suffix >= NAME_MAX {
         return Err(Refusal::NameTooLong);
     }
     if let Put::Local(Value::String(text)) | Put::Received(Value::String(text)) = put

@@ -92,6 +92,9 @@ impl RecvBegin {
     }
 }
 
+/// Snapshots that a stream can be redacted with respect to: as many numbers as a ZAP keeps under a name.
+const REDACT_SNAPS_MAX: usize = 1024;
+
 impl Spa {
     pub(crate) fn begin_receive(&self, cx: &TaskCx<'_>, req: &RecvBegin) -> Result<Begun, Error> {
         self.check_stream(cx.mos, req)?;
@@ -140,6 +143,10 @@ impl Spa {
             if !self.feature_enabled(mos, name)? {
                 return Err(Error::FeatureDisabled(name.to_string()));
             }
+        }
+        let too_many = |name: &str| req.list.get_u64_array(name).is_some_and(|guids| guids.len() > REDACT_SNAPS_MAX);
+        if too_many("redact_snaps") || too_many("redact_from_snaps") {
+            return req.refuse(Refusal::Invalid("the stream is redacted with respect to too many snapshots"));
         }
         if req.is_raw() && req.has(stream::EMBED_DATA) {
             return req.refuse(Refusal::Invalid("a raw stream with embedded blocks"));

@@ -38,6 +38,8 @@ const CHECKSUM_FUNCTIONS: u64 = 15;
 const CRYPT_FUNCTIONS: u64 = 9;
 const PASSPHRASE: u64 = 3;
 const KEY_FORMATS: u64 = 4;
+/// Bytes of a block of dnodes; there are no others (OpenZFS: `DNODE_BLOCK_SIZE`).
+const DNODE_BLOCK: u64 = 16 << 10;
 
 impl RecvBegin {
     /// What a raw stream says of keys and object set; `None` of another stream.
@@ -93,7 +95,7 @@ impl RecvBegin {
             return Err(broken());
         }
         let pointers = list.get_u64("mdn_nblkptr");
-        if block_size > ondisk::SPA_MAXBLOCKSIZE || !(12..=17).contains(&indirect_shift) || pointers != Some(3) {
+        if block_size != DNODE_BLOCK || !(12..=17).contains(&indirect_shift) || pointers != Some(3) {
             return self.refuse(Refusal::Unsupported);
         }
         let nlevels = below("mdn_nlevels", 17)?;

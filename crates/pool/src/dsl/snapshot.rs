@@ -16,9 +16,10 @@ use crate::Error;
 use crate::deadlist::Deadlist;
 use crate::dsl::Refusal;
 use crate::dsl::lookup::{Live, NAME_MAX, check_component, refused, split_snapshot};
+use crate::dsl::props::check_user_prop;
 use crate::feature::FEATURES;
 use crate::mos::Mos;
-use crate::prop::{self, Value};
+use crate::prop::Value;
 use crate::spa::mosw::OURS;
 use crate::spa::space::{Delta, Used};
 use crate::spa::{Spa, TaskCx};
@@ -48,7 +49,7 @@ impl Spa {
     /// [`Refusal::Inconsistent`], [`Refusal::NoSpace`], [`Refusal::CrossPool`] for a second snapshot of the same file system,
     /// [`Error::NoSuchDataset`], [`Error::InvalidName`].
     pub fn snapshot(self: &Arc<Self>, names: &[String], props: &[(String, Value)]) -> Result<(), Error> {
-        check_props(names, props)?;
+        check_props(props)?;
         loop {
             let (names, props) = (names.to_vec(), props.to_vec());
             if self.growing_task(names.len() * SNAPSHOT_BLOCKS, move |cx| cx.spa.snapshot_all(cx, &names, &props))? {
@@ -226,12 +227,8 @@ fn follow_prev(mos: &Mos, tx: &Tx, prev: u64, head: u64, new: u64) -> Result<(),
 }
 
 /// Snapshots have user properties only.
-fn check_props(names: &[String], props: &[(String, Value)]) -> Result<(), Error> {
-    let name = names.first().map_or("", String::as_str);
-    match props.iter().all(|(prop, _)| prop::is_user_property(prop)) {
-        true => Ok(()),
-        false => Err(refused(name, Refusal::Invalid("only user properties can be set on snapshots"))),
-    }
+fn check_props(props: &[(String, Value)]) -> Result<(), Error> {
+    props.iter().try_for_each(|(prop, value)| check_user_prop(prop, value).map_err(|why| refused(prop, why)))
 }
 
 fn set_snapshot_props(mos: &Mos, tx: &Tx, id: u64, props: &[(String, Value)]) -> Result<(), Error> {

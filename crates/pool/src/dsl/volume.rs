@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dmu::{Objset, Zap};
+use dmu::{Object, Objset, Tx, Zap};
 
 use crate::dsl::Refusal;
 use crate::dsl::lookup::refused;
@@ -13,8 +13,6 @@ use crate::{Error, Value};
 const DATA: u64 = 1;
 /// The object of its properties (OpenZFS: `ZVOL_ZAP_OBJ`).
 const PROPERTIES: u64 = 2;
-/// What a change of the size dirties, in bytes: a block of properties, and pointers where data is cut off.
-const RESIZE_BYTES: u64 = 1 << 20;
 
 impl Spa {
     /// The live object set of volume `name`, if it can have this size.
@@ -32,14 +30,27 @@ impl Spa {
             Some(_) => self.objset(&dataset),
         }
     }
+}
 
-    /// Gives a volume another size. What lies beyond is freed.
-    pub(crate) fn resize_volume(&self, objset: &Arc<Objset>, size: u64) -> Result<(), Error> {
-        let tx = self.dataset_tx(objset, RESIZE_BYTES, true)?;
-        Zap::open(objset.object(PROPERTIES)?)?.update_u64(&tx, "size", size)?;
-        objset.object(DATA)?.free_range(&tx, size, u64::MAX)?;
-        let txg = tx.txg();
-        drop(tx);
-        self.wait_synced(txg)
+/// A change of a volume's size, of which all is at hand that it needs.
+pub(crate) struct Resize {
+    properties: Zap,
+    data: Object,
+    size: u64,
+}
+
+impl Resize {
+    /// Gives the volume `size` bytes.
+    pub(crate) fn new(objset: &Arc<Objset>, size: u64) -> Result<Resize, Error> {
+        let (properties, data) = (Zap::open(objset.object(PROPERTIES)?)?, objset.object(DATA)?);
+        // the block that the end goes through is read now: nothing may fail later
+        data.block(size / data.block_size().max(1))?;
+        Ok(Resize { properties, data, size })
+    }
+
+    /// Does so in the txg of `tx`. What lies beyond is freed.
+    pub(crate) fn apply(&self, tx: &Tx) -> Result<(), Error> {
+        self.properties.update_u64(tx, "size", self.size)?;
+        Ok(self.data.free_range(tx, self.size, u64::MAX)?)
     }
 }

@@ -19,7 +19,8 @@ impl Spa {
         record.insert("history command", command);
         record.insert("history who", u64::from(rustix::process::getuid().as_raw()));
         record.insert("history zone", "linux");
-        self.sync_task(move |cx| cx.spa.put_history(cx.mos, cx.tx, record))
+        // a record that cannot be written is no reason to stop the pool
+        self.sync_task(move |cx| Ok(cx.spa.put_history(cx.mos, cx.tx, record)))?
     }
 
     /// Records a request with what it was asked and answered. Nobody waits for it, and what does not fit the history is left out
@@ -39,7 +40,7 @@ impl Spa {
         record.insert("history internal str", what);
         record.insert("internal_name", event);
         record.insert("history txg", tx.txg().0);
-        self.put_history(mos, tx, record)
+        self.note_history(mos, tx, record)
     }
 
     /// Records what was done to a dataset: its full name and its object (OpenZFS: `spa_history_log_internal_ds`).
@@ -57,7 +58,15 @@ impl Spa {
         record.insert("history internal str", what);
         record.insert("internal_name", event);
         record.insert("history txg", tx.txg().0);
-        self.put_history(mos, tx, record)
+        self.note_history(mos, tx, record)
+    }
+
+    /// Records what a task has done. What was done is done, whether it can be told or not (OpenZFS ignores the errors of its history, too).
+    fn note_history(&self, mos: &Mos, tx: &Tx, record: NvList) -> Result<(), Error> {
+        match self.put_history(mos, tx, record) {
+            Err(_) if mos.number(history::HISTORY)?.is_some() => Ok(()),
+            done => done,
+        }
     }
 
     fn put_history(&self, mos: &Mos, tx: &Tx, mut record: NvList) -> Result<(), Error> {

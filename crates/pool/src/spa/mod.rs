@@ -76,6 +76,7 @@ pub(crate) use policy::primary_cache;
 pub use add::VdevRefusal;
 pub use create::{CreateOptions, Populate};
 pub use import::ImportOptions;
+pub(crate) use props::check_prop_room;
 pub use scan::{Nearest, Place, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use task::TaskCx;
 pub(crate) use txg::Aside;
@@ -141,6 +142,8 @@ pub struct Spa {
     view_base: import::ViewBase,
     /// The pass of the sync that runs.
     pass: AtomicU64,
+    /// Changes that the next task may make before it is to fail, for tests; [`u64::MAX`] for any number.
+    task_fault: AtomicU64,
     /// Whether headers of gang blocks may be large in txgs to come.
     large_gang_headers: AtomicBool,
     multihost: Arc<multihost::Multihost>,
@@ -198,6 +201,7 @@ impl Spa {
             view: RwLock::new(view),
             view_base,
             pass: Default::default(),
+            task_fault: AtomicU64::new(u64::MAX),
             large_gang_headers: Default::default(),
             thread: Mutex::new(None),
         }))

@@ -6,6 +6,7 @@ use dmu::Tx;
 use ondisk::ObjectType;
 use ondisk::label::key;
 
+use crate::dsl::Refusal;
 use crate::mos::Mos;
 use crate::spa::Spa;
 use crate::spa::create::{CHECKSUM_SALT, VERSION, stored};
@@ -26,6 +27,9 @@ impl Spa {
     /// # Errors
     /// As [`Spa::set_prop`].
     pub fn set_pool_props(self: &Arc<Self>, props: Vec<(String, Value)>) -> Result<(), Error> {
+        for (name, value) in &props {
+            check_prop_room(name, value)?;
+        }
         self.sync_task(move |cx| {
             for (name, value) in &props {
                 if name == key::VERSION {
@@ -47,6 +51,9 @@ impl Spa {
     /// # Errors
     /// [`Error::Features`] for a name that is none; when the pool is suspended.
     pub fn upgrade(self: &Arc<Self>, version: u64, names: &[&str]) -> Result<u64, Error> {
+        if let Some(name) = names.iter().find(|name| feature::by_name(name).is_none()) {
+            return Err(Error::Features(vec![(*name).to_string()]));
+        }
         let names: Vec<String> = names.iter().map(|name| format!("feature@{name}")).collect();
         self.sync_task(move |cx| {
             let old = cx.spa.raise_version(cx.mos, cx.tx, version)?;
@@ -82,6 +89,10 @@ impl Spa {
             self.feature_enable(mos, tx, def)?;
             return self.log_internal(mos, tx, "set", &format!("feature@{name}=enabled"));
         }
+        // what can fail comes first
+        if name == "multihost" {
+            self.multihost.set(value.number() == Some(1), &self.txgs)?;
+        }
         let shown = value.text().map_or_else(|| value.number().unwrap_or(0).to_string(), str::to_owned);
         self.log_internal(mos, tx, "set", &format!("{name}={shown}"))?;
         if let (key::COMMENT | key::COMPATIBILITY, Value::String(text)) = (name, value) {
@@ -94,9 +105,6 @@ impl Spa {
                 }
             });
             return Ok(());
-        }
-        if name == "multihost" {
-            self.multihost.set(value.number() == Some(1), &self.txgs)?;
         }
         if name == "dedup_table_quota" {
             self.dedup.set_quota(value.number().unwrap_or(u64::MAX));
@@ -115,5 +123,21 @@ impl Spa {
             return Ok(());
         }
         Ok(props.update_value(tx, name, &stored(value))?)
+    }
+}
+
+/// Whether there is room for a property, and whether a feature is one: nothing may fail once something is changed.
+pub(crate) fn check_prop_room(name: &str, value: &Value) -> Result<(), Error> {
+    /// OpenZFS: `ZAP_MAXNAMELEN`, `ZAP_MAXVALUELEN`.
+    const LONGEST: (usize, usize) = (256, 8192);
+    if name.len() >= LONGEST.0 {
+        return Err(Error::Refused { name: name.to_string(), why: Refusal::NameTooLong });
+    }
+    if value.text().is_some_and(|text| text.len() >= LONGEST.1) {
+        return Err(Error::Refused { name: name.to_string(), why: Refusal::ValueTooLong });
+    }
+    match name.strip_prefix("feature@") {
+        Some(feature) if feature::by_name(feature).is_none() => Err(Error::Features(vec![feature.to_string()])),
+        _ => Ok(()),
     }
 }

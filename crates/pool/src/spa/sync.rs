@@ -95,14 +95,14 @@ impl Spa {
             let mos = self.live_mos()?;
             if pass == 1 {
                 self.sync_logs(tx)?;
-                self.run_tasks(&mos, tx, true);
+                self.run_tasks(&mos, tx, true)?;
                 self.clones.apply(tx.txg(), Some(&self.dedup))?;
             }
             self.sync_dtls(&mos, tx)?;
             self.sync_config(&mos, tx)?;
             self.sync_heads(&mos, tx)?;
             if pass == 1 {
-                self.run_tasks(&mos, tx, false);
+                self.run_tasks(&mos, tx, false)?;
                 self.sync_scan(&mos, tx)?;
                 self.grow_gang_headers(&mos, tx)?;
                 // what tasks changed in datasets, and the configuration that they changed
@@ -128,7 +128,7 @@ impl Spa {
                 return Ok((true, first));
             }
             if pass >= PASSES_MAX {
-                return Err(Error::corrupt(0, format!("txg {} does not converge", tx.txg())));
+                return Err(Error::Endless { txg: tx.txg(), passes: pass });
             }
         }
     }
@@ -143,11 +143,19 @@ impl Spa {
         self.dedup.sync(&cx)
     }
 
-    fn run_tasks(self: &Arc<Self>, mos: &Mos, tx: &Tx, early: bool) {
+    /// Runs the tasks of the txg. One that failed after it had changed something ends the sync.
+    fn run_tasks(self: &Arc<Self>, mos: &Mos, tx: &Tx, early: bool) -> Result<(), Error> {
         for task in self.tasks.take(tx.txg(), early) {
-            task(&TaskCx { spa: self, mos, tx });
+            let own = Tx::syncing(tx.txg());
+            own.fail_after(self.task_fault.swap(u64::MAX, Ordering::Relaxed));
+            let done = task(&TaskCx { spa: self, mos, tx: &own });
             self.heads.long_holds().settle();
+            if let Some(error) = done.err().filter(|_| own.is_used()) {
+                self.txgs.fail(error.clone());
+                return Err(Error::Suspended(error));
+            }
         }
+        Ok(())
     }
 
     fn sync_mos(&self, mos: &Mos, tx: &Tx, pass: u64) -> Result<(), Error> {

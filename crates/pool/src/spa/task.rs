@@ -1,6 +1,11 @@
 //! Sync tasks: changes of the MOS, made by the thread that syncs (OpenZFS: `dsl_synctask.c`).
+//!
+//! A task checks first. Once it has changed anything it must come to its end: half of it on disk would be damage that no uberblock goes back from.
+//! So each task has a place of its own in the txg, which knows whether anything was changed with it ([`Tx::is_used`]). An error before that is
+//! the answer to who asked. One after it suspends the pool before the uberblock: what is on disk stays the txg before, and whoever waits is told.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use base::Txg;
@@ -30,7 +35,11 @@ impl std::fmt::Debug for TaskCx<'_> {
 /// Bytes of a block that a task writes, on the average (OpenZFS: `DST_AVG_BLKSHIFT`).
 const TASK_BLOCK: u64 = 16 << 10;
 
-type Job = Box<dyn FnOnce(&TaskCx<'_>) + Send>;
+/// The work of a task. Gives its error if it failed.
+type Job = Box<dyn FnOnce(&TaskCx<'_>) -> Result<(), Arc<Error>> + Send>;
+
+/// What a task comes to, for who waits: the error may be needed twice.
+type Told<R> = Result<R, Arc<Error>>;
 
 /// Tasks that wait, by the txg that they go into.
 #[derive(Default)]
@@ -55,10 +64,10 @@ impl Tasks {
 
 impl Spa {
     /// Runs `work` in the next sync and waits until its txg is on disk. `work` must check all that can be checked before it changes
-    /// anything: an error that it returns after a change does not undo the change.
+    /// anything: an error that it returns after a change suspends the pool, and nothing of the txg comes to disk.
     ///
     /// # Errors
-    /// What `work` returned, or [`Error::Suspended`].
+    /// What `work` returned before it changed anything; [`Error::Suspended`].
     pub fn sync_task<R: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
@@ -89,33 +98,49 @@ impl Spa {
         self.task(true, work)
     }
 
+    /// Has the next task fail once it has made so many changes: to see what comes of it.
+    pub fn fail_next_task(&self, changes: u64) {
+        self.task_fault.store(changes, Ordering::Relaxed);
+    }
+
     fn task<R: Send + 'static>(
         self: &Arc<Self>,
         early: bool,
         work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
-        let (tell, told) = mpsc::channel();
+        let (tell, told) = mpsc::channel::<Told<R>>();
         let txg = {
             // the place keeps the txg open until the task is in its list
             let place = self.txgs.assign()?;
-            let job: Job = Box::new(move |cx| drop(tell.send(work(cx))));
+            let job: Job = Box::new(move |cx| {
+                let done = work(cx).map_err(Arc::new);
+                let failed = done.as_ref().err().cloned().map_or(Ok(()), Err);
+                drop(tell.send(done));
+                failed
+            });
             self.tasks.0.lock().push(Waiting { txg: place.txg(), early, job });
             self.txgs.note_work();
             place.txg()
         };
         let synced = self.txgs.wait_synced(txg);
         self.tell_props_changed();
-        match told.try_recv() {
-            Ok(Err(error)) => Err(error),
-            Ok(Ok(result)) => synced.map(|()| result),
-            Err(_) => Err(synced.err().unwrap_or(Error::Closed)),
+        match (told.try_recv(), synced) {
+            (Ok(Ok(result)), synced) => synced.map(|()| result),
+            // who alone has the error: nothing was changed
+            (Ok(Err(error)), Ok(())) => Err(Arc::try_unwrap(error).unwrap_or_else(Error::Suspended)),
+            (_, Err(suspended)) => Err(suspended),
+            (Err(_), Ok(())) => Err(Error::Closed),
         }
     }
 
     /// Runs `work` in the next sync; nobody waits for it (OpenZFS: `dsl_sync_task_nowait`).
     pub(crate) fn later(self: &Arc<Self>, work: impl FnOnce(&TaskCx<'_>) + Send + 'static) -> Result<(), Error> {
         let place = self.txgs.assign()?;
-        self.tasks.0.lock().push(Waiting { txg: place.txg(), early: false, job: Box::new(work) });
+        let job: Job = Box::new(move |cx| {
+            work(cx);
+            Ok(())
+        });
+        self.tasks.0.lock().push(Waiting { txg: place.txg(), early: false, job });
         self.txgs.note_work();
         Ok(())
     }
@@ -123,9 +148,9 @@ impl Spa {
     /// Marks, in the txg of `tx`, that dataset `id` uses feature `name` (OpenZFS: `ds_feature_activation`). Does not wait.
     pub fn use_dataset_feature(self: &Arc<Self>, tx: &Tx, id: u64, name: &'static str) {
         let job: Job = Box::new(move |cx| {
-            if let Err(error) = cx.spa.activate_dataset_feature(cx.mos, cx.tx, id, name) {
-                cx.spa.txgs.fail(Arc::new(error));
-            }
+            let done = cx.spa.activate_dataset_feature(cx.mos, cx.tx, id, name).map_err(Arc::new);
+            // what uses the feature is in the txg already
+            done.inspect_err(|error| cx.spa.txgs.fail(error.clone()))
         });
         self.tasks.0.lock().push(Waiting { txg: tx.txg(), early: false, job });
         self.txgs.note_work();
