@@ -36,6 +36,7 @@ mod deadlist;
 mod deadlist_write;
 mod dir;
 mod dsl;
+mod errata;
 mod errlog;
 mod error;
 pub mod feature;
@@ -73,6 +74,7 @@ pub use dsl::{
     ChangeKey, HeldElsewhere, Init, LongHold, NewDataset, NewKey, PropSource, Receiving, RecvBegin, Refusal,
     ResumePoint, WithoutKey,
 };
+pub use errata::Erratum;
 pub use errlog::ErrorEntry;
 pub use error::Error;
 pub use feature::FeatureState;

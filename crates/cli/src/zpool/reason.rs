@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ondisk::scan::{ScanFunc, ScanState};
-use pool::Pool;
 use pool::feature::{FEATURES, Feature};
+use pool::{Erratum, Pool};
 use vdev::{VdevAux, VdevState, VdevType};
 
 use super::activity::{Activity, REBUILD_COMPLETE};
@@ -35,7 +35,7 @@ pub(super) enum Reason {
     RemovedDev,
     Rebuilding,
     RebuildScrub,
-    Errata(u64),
+    Errata(Erratum),
 }
 
 impl Reason {
@@ -137,7 +137,15 @@ impl Reason {
                 "Mismatch between pool hostid and system hostid on imported pool.\n\tThis pool was previously imported into a system with a different hostid,\n\tand then was verbatim imported into this system.\n",
                 "Export this pool on all systems on which it is imported.\n\tThen import it to correct the mismatch.\n",
             ),
-            Reason::Errata(_) => ("Errata detected.\n", ""),
+            Reason::Errata(Erratum::OldKeys) => (
+                "Errata #3 detected.\n\tExisting encrypted datasets contain an on-disk incompatibility\n\t which needs to be corrected.\n",
+                "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones. 'zfs mount -o ro' can\n\tbe used to temporarily mount existing encrypted datasets readonly.\n",
+            ),
+            // so it says
+            Reason::Errata(Erratum::NoIvset) => (
+                "Errata #4 detected.\n\tExisting encrypted snapshots and bookmarks contain an on-disk\n\tincompatibility. This may cause on-disk corruption if they are used\n\twith 'zfs recv'.\n",
+                "To correct theissue, enable the bookmark_v2 feature. No additional\n\taction is needed if there are no encrypted snapshots or bookmarks.\n\tIf preservingthe encrypted snapshots and bookmarks is required, use\n\ta non-raw send to backup and restore them. Alternately, they may be\n\tremoved to resolve the incompatibility.\n",
+            ),
         }
     }
 
@@ -167,7 +175,7 @@ impl Reason {
             Reason::HostidMismatch => "The pool was last accessed by another system.\n".to_owned(),
             Reason::FaultedDevReplicated | Reason::FaultedDev => "One or more devices are faulted.\n".to_owned(),
             Reason::Resilvering | Reason::Rebuilding => "One or more devices were being resilvered.\n".to_owned(),
-            Reason::Errata(n) => format!("Errata #{n} detected.\n"),
+            Reason::Errata(which) => format!("Errata #{} detected.\n", which as u64),
             Reason::RemovedDev | Reason::FailingDev | Reason::RebuildScrub => String::new(),
         }
     }
@@ -180,6 +188,20 @@ impl Reason {
                 "{by_name}, though\n\t{indent}some features will not be available without an explicit 'zpool upgrade'.\n"
             ),
             (VdevState::Healthy, Reason::HostidMismatch) => format!("{by_name} and\n\t{indent}the '-f' flag.\n"),
+            (VdevState::Healthy, Reason::Errata(Erratum::OldKeys)) => format!(
+                "Existing encrypted datasets contain an on-disk incompatibility, which\n\
+                 \t{indent}needs to be corrected. Backup these datasets to new encrypted datasets\n\
+                 \t{indent}and destroy the old ones.\n"
+            ),
+            (VdevState::Healthy, Reason::Errata(Erratum::NoIvset)) => format!(
+                "Existing encrypted snapshots and bookmarks contain an on-disk\n\
+                 \t{indent}incompatibility. This may cause on-disk corruption if they are used\n\
+                 \t{indent}with 'zfs recv'. To correct the issue, enable the bookmark_v2 feature.\n\
+                 \t{indent}No additional action is needed if there are no encrypted snapshots or\n\
+                 \t{indent}bookmarks. If preserving the encrypted snapshots and bookmarks is\n\
+                 \t{indent}required, use a non-raw send to backup and restore them. Alternately,\n\
+                 \t{indent}they may be removed to resolve the incompatibility.\n"
+            ),
             (VdevState::Healthy, _) => format!("{by_name}.\n"),
             (VdevState::Degraded, _) => format!(
                 "The pool can be imported despite missing or damaged devices.  The\n\
@@ -228,8 +250,8 @@ pub(super) fn of_pool(
     if by_vdevs != Reason::Ok {
         return by_vdevs;
     }
-    if let Some(errata) = pool.config().get_u64("errata").filter(|n| *n != 0) {
-        return Reason::Errata(errata);
+    if let Ok(Some(erratum)) = pool.erratum() {
+        return Reason::Errata(erratum);
     }
     let compatibility = pool.config().get_str("compatibility").filter(|_| importing.is_none()).unwrap_or("off");
     if pool.version() < 5000 {

@@ -11,14 +11,15 @@ use ondisk::{BlkPtr, ObjectType};
 use parking_lot::{Mutex, RwLock};
 use zil::write::Zil;
 
+use crate::crypt::KeyInfo;
 use crate::deadlist::Deadlist;
 use crate::dsl::{LongHolds, Pending, Refusal, ResumeSlots, Room};
-use crate::feature;
 use crate::mos::Mos;
 use crate::spa::Spa;
 use crate::spa::logs::check_replayed;
 use crate::spa::space::{Delta, Gather, Tally, Used, parent_delta};
 use crate::{Dataset, Error};
+use crate::{errata, feature};
 
 /// A ZAP of metadata that says its own kind (OpenZFS: `DMU_OTN_ZAP_METADATA`).
 pub(crate) const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
@@ -200,8 +201,13 @@ impl Spa {
     /// As [`Spa::open_head`], though its intent log is not replayed if it is opened `to_replay` it.
     pub(crate) fn open_head_as(&self, mos: &Mos, id: u64, name: &str, to_replay: bool) -> Result<Arc<Objset>, Error> {
         let phys = mos.dataset_phys(id)?;
-        let encrypted = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?.is_some();
-        if encrypted && !self.zio.keys().contains(id) {
+        let key = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?;
+        if let Some(key) = key
+            && errata::is_old(&KeyInfo::load(mos, key)?)
+        {
+            return Err(Error::ReadOnlyDataset { name: name.to_string() });
+        }
+        if key.is_some() && !self.zio.keys().contains(id) {
             return Err(Error::Refused { name: name.to_string(), why: Refusal::KeyUnavailable });
         }
         let objset = Objset::open_writable(self.zio.clone(), id, &phys.bp)?;
