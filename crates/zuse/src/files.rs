@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use zpl::live::{Cred, NewFile, Refusal, RenameMode, SetAttr, Vfs, Zfs};
 use zpl::{Attrs, DirEntry, FileSystem, Follow, Kind};
 
 use crate::Error;
 use crate::importer::split;
+use crate::kept::Kept;
 
 const EEXIST: i32 = 17;
 /// Bytes that are written at a time.
@@ -16,8 +18,8 @@ const PIECE: usize = 4 << 20;
 const LINKS_MAX: u32 = 40;
 
 /// A file system that is open for writing. Paths are relative to its root; symbolic links in a path are followed, except the last name's.
-/// Changes are seen at once, and are on disk a few seconds later, or after [`Files::fsync`], [`Files::sync`] or [`crate::Pool::sync`]. Cheap to
-/// clone.
+/// Changes are seen at once, and are on disk a few seconds later, or after [`Files::fsync`], [`Files::sync`] or [`crate::Pool::sync`], or when
+/// the last handle of the [`Pool`](crate::Pool) goes, of which this is one. Cheap to clone.
 ///
 /// ```
 /// # fn main() -> Result<(), zuse::Error> {
@@ -37,19 +39,25 @@ const LINKS_MAX: u32 = 40;
 pub struct Files {
     zfs: Zfs,
     cred: Cred,
+    /// The pool, if it is one of the library's.
+    _kept: Option<Arc<Kept>>,
 }
 
 impl Files {
-    /// The files of an open file system; whoever calls may do all.
+    /// The files of an open file system; whoever calls may do all. That the pool is synced in the end is for the caller to see to.
     #[must_use]
     pub fn new(zfs: Zfs) -> Files {
-        Files { zfs, cred: Cred::ROOT }
+        Files { zfs, cred: Cred::ROOT, _kept: None }
+    }
+
+    pub(crate) fn of_pool(zfs: Zfs, kept: Arc<Kept>) -> Files {
+        Files { _kept: Some(kept), ..Files::new(zfs) }
     }
 
     /// The same files for another user.
     #[must_use]
     pub fn as_user(&self, cred: Cred) -> Files {
-        Files { zfs: self.zfs.clone(), cred }
+        Files { cred, ..self.clone() }
     }
 
     /// What stands below: operations on object numbers.

@@ -33,6 +33,7 @@ mod files;
 pub mod host;
 mod importer;
 mod item;
+mod kept;
 mod objects;
 pub mod pax;
 mod report;

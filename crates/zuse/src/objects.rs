@@ -13,6 +13,7 @@ use zpl::MASTER_NODE_OBJ;
 use zpl::live::change_objects;
 
 use crate::Error;
+use crate::kept::Kept;
 
 /// Under which the master node has the table.
 const TABLE: &str = "zuse:objects";
@@ -40,6 +41,8 @@ const TABLE_BYTES: u64 = 64 << 10;
 pub struct Objects {
     spa: Option<Arc<Spa>>,
     table: Zap,
+    /// The pool, if it is one of the library's.
+    _kept: Option<Arc<Kept>>,
 }
 
 impl Objects {
@@ -56,7 +59,11 @@ impl Objects {
                 Zap::create_link(tx, &master, TABLE, ObjectType::ZAP_OTHER)
             })?,
         };
-        Ok(Objects { spa: Some(spa.clone()), table })
+        Ok(Objects { spa: Some(spa.clone()), table, _kept: None })
+    }
+
+    pub(crate) fn of_pool(kept: &Arc<Kept>, dataset: &str) -> Result<Objects, Error> {
+        Ok(Objects { _kept: Some(kept.clone()), ..Objects::open(kept, dataset)? })
     }
 
     /// The objects of a dataset or snapshot as they are on disk.
@@ -68,7 +75,7 @@ impl Objects {
         let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
         let none = || pool::Error::NoSuchDataset { name: format!("{} ({TABLE})", dataset.name()) };
         let id = master.lookup_u64(TABLE)?.ok_or_else(none)?;
-        Ok(Objects { spa: None, table: Zap::open(objset.object(id)?)? })
+        Ok(Objects { spa: None, table: Zap::open(objset.object(id)?)?, _kept: None })
     }
 
     /// The table: names of the program's choice, with numbers of objects, or values of any kind.

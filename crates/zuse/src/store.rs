@@ -13,12 +13,16 @@ use zpl::create::{FsProps, create_fs, create_volume};
 use zpl::live::Zfs;
 use zpl::{FileSystem, UsedByBonus};
 
+use crate::kept::Kept;
 use crate::{Error, Files, Objects};
 
 /// The smallest block of a volume that OpenZFS makes by itself.
 const VOLBLOCKSIZE: u64 = 16 << 10;
 
 /// A pool that is open, for reading or for writing. Cheap to clone.
+///
+/// What was changed is written when the last handle goes: of the pool, of its [`Files`] and [`Objects`]. An error then cannot be told: who wants to
+/// know that everything is on disk calls [`Pool::sync`], or [`Pool::export`], which also lets other machines open the pool without asking.
 ///
 /// ```
 /// # fn main() -> Result<(), zuse::Error> {
@@ -36,7 +40,7 @@ pub struct Pool(Mode);
 #[derive(Clone, Debug)]
 enum Mode {
     Reading(Arc<pool::Pool>),
-    Writing(Arc<Spa>),
+    Writing(Arc<Kept>),
 }
 
 /// What pools that are written are told by the rooms above them.
@@ -66,7 +70,7 @@ impl Pool {
         let devices = found.devices.iter().map(open).collect::<Result<_, _>>()?;
         let again = scan_devices(devices).into_iter().find(|candidate| candidate.guid == found.guid);
         let candidate = again.ok_or(Error::NoPool { name: name.map(str::to_owned) })?;
-        Ok(Pool(Mode::Writing(Spa::import(&candidate, &ImportOptions::default(), hooks())?)))
+        Ok(Pool::of_spa(Spa::import(&candidate, &ImportOptions::default(), hooks())?))
     }
 
     /// Makes a pool of vdevs as `zpool create` takes them: `["mirror", "/a.img", "/b.img"]`. Files of `file_size` bytes are made of paths that do
@@ -122,7 +126,7 @@ impl Pool {
     /// A pool that was opened by other means, for writing.
     #[must_use]
     pub fn of_spa(spa: Arc<Spa>) -> Pool {
-        Pool(Mode::Writing(spa))
+        Pool(Mode::Writing(Kept::new(spa)))
     }
 
     /// The pool's name.
@@ -150,8 +154,12 @@ impl Pool {
     /// # Errors
     /// [`Error::ReadOnly`] if the pool was opened for reading.
     pub fn spa(&self) -> Result<&Arc<Spa>, Error> {
+        self.kept().map(|kept| &**kept as &Arc<Spa>)
+    }
+
+    fn kept(&self) -> Result<&Arc<Kept>, Error> {
         match &self.0 {
-            Mode::Writing(spa) => Ok(spa),
+            Mode::Writing(kept) => Ok(kept),
             Mode::Reading(pool) => Err(Error::ReadOnly { pool: pool.name().to_owned() }),
         }
     }
@@ -333,7 +341,8 @@ impl Pool {
     /// # Errors
     /// If it is none, or a snapshot; if its key is not loaded.
     pub fn files(&self, dataset: &str) -> Result<Files, Error> {
-        Ok(Files::new(Zfs::open(self.spa()?, dataset)?))
+        let kept = self.kept()?;
+        Ok(Files::of_pool(Zfs::open(kept, dataset)?, kept.clone()))
     }
 
     /// The files of a file system or snapshot as they are on disk, to be read.
@@ -349,7 +358,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::files`].
     pub fn objects(&self, dataset: &str) -> Result<Objects, Error> {
-        Objects::open(self.spa()?, dataset)
+        Objects::of_pool(self.kept()?, dataset)
     }
 
     /// The raw objects of a file system or snapshot as they are on disk, to be read.
@@ -375,7 +384,7 @@ fn make(name: &str, spec: &VdevSpec, devices: &[(String, Arc<dyn Device>)], hook
     let find = |path: &str| devices.iter().find(|(p, _)| p == path).map(|(_, device)| device.clone());
     let new = layout(spec, &find, LayoutOptions::default(), &hooks.env)?;
     let options = CreateOptions { populate: Some(new_root(&hooks.env)), ..CreateOptions::new(name) };
-    Ok(Pool(Mode::Writing(Spa::create(new, options, hooks)?)))
+    Ok(Pool::of_spa(Spa::create(new, options, hooks)?))
 }
 
 /// What fills a new file system: its root directory is of whoever runs the program.

@@ -1,0 +1,31 @@
+//! What all handles of a program on one open pool share: when the last of them goes, what they changed is written.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use pool::Spa;
+
+/// A pool that is written, as its handles have it.
+#[derive(Debug)]
+pub(crate) struct Kept(Arc<Spa>);
+
+impl Kept {
+    pub(crate) fn new(spa: Arc<Spa>) -> Arc<Kept> {
+        Arc::new(Kept(spa))
+    }
+}
+
+impl Deref for Kept {
+    type Target = Arc<Spa>;
+
+    fn deref(&self) -> &Arc<Spa> {
+        &self.0
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // nobody is left to be told: who wants to know calls `sync` or `export` before. After an export there is nothing to write
+        let _unwritten = self.0.sync();
+    }
+}
