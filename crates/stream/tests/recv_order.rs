@@ -5,11 +5,14 @@ mod support;
 mod target;
 
 use ::base::{Endian, bytes};
+use dmu::Zap;
 use ondisk::sa::SaHeader;
+use ondisk::send::{WriteEmbedded, feature};
 use ondisk::zap::{FatHeader, Leaf, MicroZap, ZBT_HEADER, ZBT_LEAF, ZBT_MICRO};
 use ondisk::{ByteswapClass, ObjectType};
 use stream::Record;
 use stream::recv::RecvArgs;
+use stream::send::SendFlags;
 use support::stream_of;
 use target::Target;
 use target::remake::{Part, parts, stream_in};
@@ -141,5 +144,100 @@ fn attributes_of_the_other_byte_order_stay_and_are_read() {
     assert!(target.compare("stbasic-a", &|name| matches!(name, "recva/a@1" | "recva/a@2"), &|_| None) > 20);
     target.again();
     target.compare("stbasic-a", &|name| name == "recva/a@2", &|_| None);
+    target.close();
+}
+
+/// Small tables stand in the pointers: what is compressed there cannot be turned over, so that the pointer must say whose order it is.
+#[test]
+fn what_stands_in_pointers_keeps_the_order_of_its_writer() {
+    let mut target = Target::new();
+    let (bytes, _) = foreign(&stream_of("stbasic-a", "full"), false);
+    let mut reader = parts(&bytes);
+    let mut small = 0;
+    for (header, payload) in &mut reader {
+        match &mut header.record {
+            Record::Begin(begin) => {
+                let features = begin.features() | feature::EMBED_DATA | feature::LZ4;
+                begin.versioninfo = u64::from(begin.hdrtype()) | features << 2;
+            }
+            Record::Write(r) if ObjectType(r.object_type as u8).is_zap() && r.offset == 0 => {
+                let Some(mut packed) = codec::compress(codec::Compress::Lz4, None, payload, 112) else { continue };
+                let (lsize, psize) = (payload.len() as u32, packed.len() as u32);
+                packed.resize(packed.len().next_multiple_of(8), 0);
+                let (object, offset, length, toguid) = (r.object, r.offset, r.logical_size, r.toguid);
+                let compression = codec::Compress::Lz4 as u8;
+                header.record = Record::WriteEmbedded(WriteEmbedded {
+                    object,
+                    offset,
+                    length,
+                    toguid,
+                    compression,
+                    etype: 0,
+                    lsize,
+                    psize,
+                });
+                *payload = packed;
+                small += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(small > 3, "{small}");
+    target.receive(&stream_in(&reader, BIG), "recva/a", &RecvArgs::default()).unwrap();
+    let is_foreign = |name: &str, target: &Target| {
+        let objset = target.spa().view().unwrap().dataset(name).unwrap().objset().unwrap();
+        let objects: Vec<_> = objset.objects().map(Result::unwrap).collect();
+        objects.iter().filter(|object| object.endian_of(0).unwrap() == Some(BIG)).count()
+    };
+    // what was written whole is ours
+    assert_eq!(is_foreign("recva/a@1", &target), small);
+    target.compare("stbasic-a", &|name| name == "recva/a@1", &|_| None);
+    // it is sent as ours: nothing tells the order of what stands in a pointer
+    for embed in [false, true] {
+        let flags = SendFlags { embed, large_block: true, compress: true, raw: false, resume: None, saved: None };
+        let sent = target.send_as("recva/a@1", None, &flags);
+        let fs = format!("recva/again-{embed}");
+        target.receive(&sent, &fs, &RecvArgs::default()).unwrap();
+        assert_eq!(is_foreign(&format!("{fs}@1"), &target), 0);
+        let names = |name: &str| {
+            let objset = target.spa().view().unwrap().dataset(name).unwrap().objset().unwrap();
+            let zaps = objset.objects().map(Result::unwrap).filter(|object| object.phys().object_type.is_zap());
+            let entries =
+                |object| Zap::open(object).unwrap().entries().unwrap().map(Result::unwrap).collect::<Vec<_>>();
+            zaps.map(entries).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&format!("{fs}@1")), names("recva/a@1"));
+    }
+    // a change in one turns it over
+    target.again();
+    let objset = target.spa().objset(&target.spa().view().unwrap().dataset("recva/a").unwrap()).unwrap();
+    let changed: Vec<u64> = {
+        let tx = target.spa().tx(1 << 20).unwrap();
+        let all = objset.objects().map(Result::unwrap).filter(|object| object.endian_of(0).unwrap() == Some(BIG));
+        let ids: Vec<u64> = all.map(|object| object.id()).collect();
+        for id in &ids {
+            let zap = Zap::open(objset.object(*id).unwrap()).unwrap();
+            zap.update_u64(&tx, "put in later", 7).unwrap();
+        }
+        ids
+    };
+    target.spa().sync().unwrap();
+    assert_eq!(changed.len(), small);
+    let now = target.spa().view().unwrap().dataset("recva/a").unwrap().objset().unwrap();
+    let then = target.spa().view().unwrap().dataset("recva/a@1").unwrap().objset().unwrap();
+    for id in changed {
+        let entries = |objset: &std::sync::Arc<dmu::Objset>| {
+            let zap = Zap::open(objset.object(id).unwrap()).unwrap();
+            let all = zap.entries().unwrap().map(Result::unwrap);
+            let mut all: Vec<_> = all.filter(|entry| entry.name != b"put in later").collect();
+            all.sort_by(|a, b| a.name.cmp(&b.name));
+            all
+        };
+        let object = now.object(id).unwrap();
+        assert_eq!(object.endian_of(0).unwrap(), Some(Endian::Little));
+        assert_eq!(Zap::open(object).unwrap().lookup_u64("put in later").unwrap(), Some(7));
+        assert_eq!(entries(&now), entries(&then), "object {id}");
+    }
+    drop(objset);
     target.close();
 }

@@ -209,6 +209,43 @@ fn the_history_keeps_its_first_record_and_the_newest() {
     assert!(lost > 0);
 }
 
+/// A pool whose history has gone round before its first command (ztest's have none): what that command would keep for ever leaves no ring.
+#[test]
+fn a_history_that_went_round_without_commands_goes_on() {
+    let (mos, tx) = mos();
+    let id = history::create(&mos, &tx).unwrap();
+    let record = |name: &str, n: u64| {
+        let mut list = NvList::new();
+        list.insert(name, format!("number {n} {}", "x".repeat(100)));
+        list.insert("history time", n);
+        list
+    };
+    let phys = || HistoryPhys::decode(mos.object(id).unwrap().bonus(), OURS).unwrap();
+    let times = || -> Vec<u64> {
+        let records = history::read(&mos, id).unwrap().0;
+        records.iter().map(|record| record.time().unwrap()).collect()
+    };
+    for n in 0..1500 {
+        history::append(&mos, &tx, &record("history internal str", n)).unwrap();
+    }
+    assert!(phys().eof > phys().phys_max_off && phys().records_lost > 0);
+    for n in 1500..3000 {
+        history::append(&mos, &tx, &record("history command", n)).unwrap();
+        assert_eq!(phys().pool_create_len, 0);
+    }
+    let last = times();
+    assert!(last.len() > 100 && last.iter().copied().eq(3000 - last.len() as u64..3000), "{last:?}");
+    // one that was damaged so goes on with its next record
+    let damaged = HistoryPhys { pool_create_len: phys().eof, bof: phys().eof, ..phys() };
+    mos.object(id).unwrap().set_bonus(&tx, &damaged.encode(OURS)).unwrap();
+    assert_eq!(times(), []);
+    for n in 0..1500 {
+        history::append(&mos, &tx, &record("history command", n)).unwrap();
+    }
+    let last = times();
+    assert!(last.len() > 100 && last.iter().copied().eq(1500 - last.len() as u64..1500), "{last:?}");
+}
+
 #[test]
 fn lengths_that_no_device_could_hold_are_refused_at_once() {
     const FAR: u64 = 1 << 52;

@@ -251,3 +251,52 @@ fn a_chain_of_snapshots_that_does_not_go_back_is_not_followed() {
         assert!(matches!(followed.unwrap(), Err(Error::Corrupt { .. })), "{name}");
     }
 }
+
+/// What early versions of ZFS left: keys of the first format, and snapshots that do not tell their set of IVs.
+#[test]
+fn errata_are_told_and_obeyed() {
+    use crate::Erratum;
+    use codec::crypt::{Suite, WrappingKey};
+    use ondisk::dsl::{dataset_keys, dir_keys};
+
+    let (spa, device) = pool();
+    let key = crate::NewKey {
+        cipher: Suite::Aes256Gcm,
+        keyformat: crate::KeyFormat::Raw,
+        keylocation: "prompt".to_string(),
+        wrapping: WrappingKey::from_raw(&[7; 32]).unwrap(),
+        pbkdf2_iters: 0,
+        salt: 0,
+    };
+    let new = NewDataset {
+        name: "t/e".to_string(),
+        os_type: ObjsetType::Zfs,
+        props: Vec::new(),
+        key: Some(key),
+        without_key: WithoutKey::Inherit,
+    };
+    spa.create_dataset(new, Box::new(|_, _| Ok(()))).unwrap();
+    spa.snapshot(&["t/e@1".to_string()], &[]).unwrap();
+    let erratum = |spa: &Arc<Spa>| spa.view().unwrap().erratum().unwrap();
+    let open = |spa: &Arc<Spa>| spa.objset(&spa.view().unwrap().dataset("t/e").unwrap()).map(drop);
+    assert_eq!(erratum(&spa), None);
+    spa.sync_task(|cx| {
+        let snap = cx.spa.find_snapshot(cx.mos, "t/e@1")?.id;
+        Ok(cx.mos.zap(snap)?.remove(cx.tx, dataset_keys::IVSET_GUID).map(drop)?)
+    })
+    .unwrap();
+    assert_eq!(erratum(&spa), Some(Erratum::NoIvset));
+    open(&spa).unwrap();
+    // the last snapshot is looked at
+    spa.snapshot(&["t/e@2".to_string()], &[]).unwrap();
+    assert_eq!(erratum(&spa), None);
+    spa.sync_task(|cx| {
+        let dir = cx.spa.find_dir(cx.mos, "t/e")?;
+        let key = cx.mos.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.expect("it is encrypted");
+        Ok(cx.mos.zap(key)?.remove(cx.tx, "DSL_CRYPTO_VERSION").map(drop)?)
+    })
+    .unwrap();
+    let spa = again(spa, &device);
+    assert_eq!(erratum(&spa), Some(Erratum::OldKeys));
+    assert!(matches!(open(&spa), Err(Error::ReadOnlyDataset { name }) if name == "t/e"));
+}

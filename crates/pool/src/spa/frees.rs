@@ -57,11 +57,17 @@ impl Frees {
 /// Where the list of deferred frees stands in the MOS directory.
 pub(crate) const SYNC_BPOBJ: &str = "sync_bplist";
 
-/// Frees a block. `false`: it is a gang block, and nobody can tell where its pieces are, or a table that counts references, and nobody can tell who
+/// Frees a block. `false`: it is a gang block, and nobody can tell where its pieces are, or its pointer cannot be, or a table that counts references, and nobody can tell who
 /// else has it; then it stays allocated. A pool with such a block is better off than one that stops whenever the block is dropped.
 pub(crate) fn free_if_known(zio: &Zio, txg: Txg, bp: &BlkPtr) -> Result<bool, zio::Error> {
     match zio.free(txg, bp) {
-        Err(zio::Error::Checksum { .. } | zio::Error::Io { .. } | zio::Error::Table { .. }) => Ok(false),
+        Err(
+            zio::Error::Checksum { .. }
+            | zio::Error::Io { .. }
+            | zio::Error::Table { .. }
+            | zio::Error::BadPointer { .. }
+            | zio::Error::Unsupported { .. },
+        ) => Ok(false),
         other => other.map(|()| true),
     }
 }
