@@ -106,6 +106,17 @@ impl Disk {
         self.zio_of((size - (4 << 20)) as u64)
     }
 
+    /// The same in a pool with so many bytes more, which can be written. Gives where they begin.
+    pub(crate) fn zio_to_write(self, more: usize) -> (Arc<Zio>, u64) {
+        let used = self.data.len().next_multiple_of(512);
+        let mut image = vec![0; VDEV_LABEL_START_SIZE as usize];
+        image.extend(self.data);
+        image.resize(image_size(used + more), 0);
+        let asize = (image.len() - (5 << 20)) as u64;
+        let tree = VdevTree::of_one(Arc::new(MemoryDevice::writable_from(image)), asize).unwrap();
+        (Arc::new(Zio::new(Arc::new(tree), 1 << 20)), used as u64)
+    }
+
     /// The same in a pool that claims to have `asize` bytes.
     pub(crate) fn zio_of(self, asize: u64) -> Arc<Zio> {
         let mut image = vec![0; VDEV_LABEL_START_SIZE as usize];

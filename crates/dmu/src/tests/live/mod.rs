@@ -3,6 +3,6 @@
 mod model;
 mod numbers;
 mod placed;
-mod pool;
+pub(super) mod pool;
 mod syncs;
 mod zaps;

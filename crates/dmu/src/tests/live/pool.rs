@@ -20,6 +20,11 @@ struct Bump {
     left: Arc<AtomicI64>,
 }
 
+/// Space behind the first `next` bytes of a device of `size`.
+pub(crate) fn space(next: u64, size: u64) -> Arc<dyn SpaceSource> {
+    Arc::new(Bump { next: AtomicU64::new(next), size, left: Arc::new(AtomicI64::new(-1)) })
+}
+
 impl SpaceSource for Bump {
     fn allocate(&self, req: &AllocRequest<'_>) -> Result<Dva, AllocError> {
         if self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
