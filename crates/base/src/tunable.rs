@@ -115,6 +115,7 @@ tunables! {
     ZFS_BCLONE_WAIT_DIRTY = "zfs_bclone_wait_dirty", 1, "whether a copy waits until its source is on disk, so that it can share blocks";
     BUSY_WAIT = "busy_wait", 60, "how long a command that changes a pool waits for another one to be done with it, in seconds";
     ZUSE_SCRUB_DECOMPRESS = "zuse_scrub_decompress", 1, "whether a scrub expands the compressed blocks that it reads, and takes those for damaged that cannot be";
+    ZUSE_CATCH_UP_MS = "zuse_catch_up_ms", 3000, "how long, about, who opens a pool for writing resilvers devices that missed writes, in ms; 0 not at all";
     ZFS_MAX_NVLIST_BYTES = "zuse_max_nvlist_bytes", 256 << 20, "largest packed nvlist that is decoded, in bytes";
 }
 

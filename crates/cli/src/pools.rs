@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{Guid, Txg};
@@ -54,15 +54,55 @@ pub(crate) fn options(pool: &Imported) -> OpenOptions {
 /// Finds a remembered pool on its devices.
 pub(crate) fn candidate(imported: &Imported) -> Result<Candidate, Failure> {
     let gone = |why: String| failed(format!("cannot open '{}': {why}", imported.name));
-    let paths: Vec<PathBuf> = imported.devices.iter().filter(|path| path.exists()).cloned().collect();
-    let found = vdev::import::scan(&paths).map_err(|e| gone(e.to_string()))?;
-    let candidate = found.into_iter().find(|c| c.guid.0 == imported.guid);
-    candidate.ok_or_else(|| {
+    let mut paths: Vec<PathBuf> = imported.devices.iter().filter(|path| path.exists()).cloned().collect();
+    let find = |paths: &[PathBuf]| -> Result<Option<Candidate>, Failure> {
+        let found = vdev::import::scan(paths).map_err(|e| gone(e.to_string()))?;
+        Ok(found.into_iter().find(|c| c.guid.0 == imported.guid))
+    };
+    let candidate = find(&paths)?;
+    let gone = || {
         gone(match vdev::import::denied(&imported.devices).first() {
             Some(path) => format!("{}: permission denied", path.display()),
             None => "its devices are not there any more".to_owned(),
         })
-    })
+    };
+    let candidate = candidate.ok_or_else(gone)?;
+    if candidate.missing.is_empty() {
+        return Ok(candidate);
+    }
+    // what was away may be back, here or there
+    paths.extend(elsewhere(imported, &candidate).into_iter().filter(|path| !imported.devices.contains(path)));
+    find(&paths)?.ok_or_else(gone)
+}
+
+/// Where devices of a pool may be that were away when it was imported, or came back under another name: where the pool says, and in the folders of
+/// those that are known. Folders of device nodes are not looked through for each command.
+fn elsewhere(imported: &Imported, candidate: &Candidate) -> Vec<PathBuf> {
+    let config = candidate.vdev_config().ok();
+    let told =
+        config.iter().flat_map(|config| config.leaves()).filter_map(|leaf| leaf.path.as_ref().map(PathBuf::from));
+    let mut paths: Vec<PathBuf> = told.filter(|path| path.exists()).collect();
+    let mut folders: Vec<&Path> = imported.devices.iter().filter_map(|path| path.parent()).collect();
+    folders.sort();
+    folders.dedup();
+    for folder in folders.into_iter().filter(|folder| !folder.starts_with("/dev")) {
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        paths.extend(entries.filter_map(|entry| Some(entry.ok()?.path())));
+    }
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// Notes where devices are that were not known.
+pub(crate) fn remember_devices(imported: &Imported, candidate: &Candidate) {
+    let new: Vec<PathBuf> = candidate.devices.iter().map(|found| found.path.clone()).collect();
+    let new: Vec<PathBuf> = new.into_iter().filter(|path| !imported.devices.contains(path)).collect();
+    if !new.is_empty() {
+        let devices = imported.devices.iter().cloned().chain(new).collect();
+        // the next command finds them as this one did
+        let _kept = state::remember(&Imported { devices, ..imported.clone() });
+    }
 }
 
 /// Opens a remembered pool, and loads the keys that are kept.

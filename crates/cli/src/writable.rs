@@ -18,6 +18,7 @@ use pool::{Hooks, ImportOptions, OpenOptions, Spa};
 use vdev::import::Candidate;
 use vdev::{Device, FileDevice, Latency};
 use zpl::UsedByBonus;
+use zuse::CaughtUp;
 
 use crate::error::{Failure, failed};
 use crate::long_holds::OtherCommands;
@@ -43,12 +44,32 @@ pub(crate) fn caller() -> Caller {
     Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
 }
 
-/// Opens a remembered pool for a change. `doing` begins the message of a failure: `cannot export 'tank'`.
+/// Opens a remembered pool for a change. `doing` begins the message of a failure: `cannot export 'tank'`. Devices that missed writes are brought up to date.
 pub(crate) fn open(record: &Imported, doing: &str) -> Result<Arc<Spa>, Failure> {
+    let spa = open_as_it_is(record, doing)?;
+    catch_up(&spa);
+    Ok(spa)
+}
+
+/// Brings devices that missed writes up to date, if that does not take long; says so if it would.
+pub(crate) fn catch_up(spa: &Arc<Spa>) {
+    let name = spa.name();
+    match zuse::catch_up(spa) {
+        Ok(CaughtUp::Yes) => {}
+        Ok(CaughtUp::No) => eprintln!(
+            "warning: devices of '{name}' have missed writes and are not up to date: use 'zpool resilver {name}' or 'zpool scrub {name}'"
+        ),
+        Err(e) => eprintln!("warning: devices of '{name}' have missed writes and cannot be resilvered: {e}"),
+    }
+}
+
+/// As [`open`], with devices as they are.
+pub(crate) fn open_as_it_is(record: &Imported, doing: &str) -> Result<Arc<Spa>, Failure> {
     if record.readonly {
         return Err(failed(format!("{doing}: pool is read-only")));
     }
     let candidate = lock(&pools::candidate(record)?).map_err(|e| busy(&record.name, &e))?;
+    pools::remember_devices(record, &candidate);
     // a name given for good is on the devices since the import; a temporary one must not get there
     let temporary_name = record.name != record.name_on_disk;
     let name = temporary_name.then(|| record.name.clone());
@@ -108,19 +129,9 @@ fn command_line() -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The pool again with the devices of its vdevs open for writing, and locked. Spares and caches, which several pools may share, stay as they
-/// are.
+/// The pool again with the devices of its vdevs open for writing, and locked ([`Candidate::lock`]); waits for another writer to be done.
 pub(crate) fn lock(found: &Candidate) -> Result<Candidate, vdev::Error> {
-    let paths: Vec<PathBuf> = found.devices.iter().map(|device| device.path.clone()).collect();
-    let mut devices = lock_paths(&paths)?;
-    let aside = found.spares.iter().chain(&found.l2cache);
-    devices.extend(aside.map(|device| (device.path.clone(), device.device.clone())));
-    let again = vdev::import::scan_devices(devices).into_iter().find(|candidate| candidate.guid == found.guid);
-    // whoever held the lock before may have destroyed it
-    let mut again = again.ok_or_else(|| vdev::Error::Open {
-        path: paths.first().map(|path| path.display().to_string()).unwrap_or_default(),
-        source: std::io::ErrorKind::NotFound.into(),
-    })?;
+    let mut again = patiently(|| found.lock())?;
     iostats::watch(&mut again);
     Ok(again)
 }
@@ -131,10 +142,15 @@ pub(crate) fn lock_paths(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> 
     sorted.sort();
     let mut seen = HashSet::new();
     sorted.retain(|path| seen.insert(path.clone()));
+    patiently(|| try_lock(&sorted))
+}
+
+/// Tries until no other writer has a device, or it took too long; who waits at a terminal is told for whom.
+fn patiently<R>(lock: impl Fn() -> Result<R, vdev::Error>) -> Result<R, vdev::Error> {
     let (begun, patience) = (Instant::now(), Duration::from_secs(BUSY_WAIT.get()));
     let mut told = !std::io::stderr().is_terminal();
     loop {
-        match try_lock(&sorted) {
+        match lock() {
             Err(vdev::Error::Busy { path, holder }) if begun.elapsed() < patience => {
                 if !told && begun.elapsed() >= SILENT {
                     eprintln!("waiting: {path} is in use{holder}");

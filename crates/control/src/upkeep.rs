@@ -58,7 +58,7 @@ impl Scan {
 }
 
 impl Control {
-    /// Begins a scrub, or goes on with one: to read the blocks is for who asked. Pauses or stops it.
+    /// Begins a scrub or a resilver, or goes on with one: to read the blocks is for who asked. Pauses a scrub or stops it.
     pub(crate) fn pool_scrub(&self, input: &NvList) -> Result<NvList, Failed> {
         let scan = Scan::decode(input)?;
         match scan {
@@ -72,7 +72,11 @@ impl Control {
                 let view = self.spa.view()?;
                 self.done(self.spa.scrub_begin(view.space()?.allocated, range(&view, &scan)?))
             }
-            _ => Err(Error::Invalid("a resilver goes on by itself".to_owned()).into()),
+            _ => {
+                let to_examine = self.spa.view()?.space()?.allocated;
+                self.spa.resilver_begin(to_examine, true)?;
+                Ok(NvList::new())
+            }
         }
     }
 

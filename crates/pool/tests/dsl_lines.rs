@@ -6,6 +6,7 @@ mod live;
 use codec::crypt::{Suite, WrappingKey};
 use live::{Live, bytes, why};
 use ondisk::ObjsetType;
+use ondisk::scan::ScanFunc;
 use pool::{ChangeKey, Error, KeyFormat, KeyStatus, NewDataset, NewKey, Refusal, WithoutKey};
 
 const MIB: usize = 1 << 20;
@@ -364,7 +365,7 @@ fn a_scrub_follows_heads_that_change_places() {
         live.write("t/a/new", id, 0, MIB, 2);
         live.spa.scrub_begin(0, pool::ScrubRange::default()).unwrap();
         let head = |name: &str| live.view().dataset(name).unwrap();
-        let mut place = live.view().scrub_place().unwrap().unwrap();
+        let mut place = live.view().scrub_place(ScanFunc::Scrub).unwrap().unwrap();
         while let Some(target) = place.target(&live.view()).unwrap() {
             let last = target.dataset == head("t/a").id();
             place.done(&live.view()).unwrap();
@@ -380,7 +381,7 @@ fn a_scrub_follows_heads_that_change_places() {
             // who reads had not looked again
             tell(place);
         }
-        let mut place = live.view().scrub_place().unwrap().unwrap();
+        let mut place = live.view().scrub_place(ScanFunc::Scrub).unwrap().unwrap();
         let mut rest = Vec::new();
         while let Some(target) = place.target(&live.view()).unwrap() {
             rest.push(target.root);

@@ -68,6 +68,12 @@ pub enum Error {
         /// `label` or `uberblock`.
         what: &'static str,
     },
+    /// Too few devices of a top-level vdev can be written.
+    #[error("too few devices of {vdev} can be written")]
+    Unwritable {
+        /// The top-level vdev.
+        vdev: String,
+    },
     /// A configuration that is too large for a label.
     #[error("{device}: a configuration of {size} bytes does not fit a label")]
     LabelTooLarge {

@@ -184,6 +184,9 @@ impl<'a> Request<'a> {
                 }
                 continue;
             }
+            if !self.may_read(copy.rank) {
+                continue;
+            }
             let mut bytes = vec![0; segment.len];
             if self.cx.source.read(copy.leaf, place, &mut bytes).is_err() {
                 if copy.rank == Rank::Fresh {

@@ -20,6 +20,11 @@ pub struct Leaf {
     pub(crate) config: VdevConfig,
     pub(crate) device: Option<Arc<dyn Device>>,
     pub(crate) errors: Arc<ErrorCounters>,
+    /// It was given up since the pool was opened.
+    faulted: AtomicBool,
+    /// Errors of writing that were judged, and repairs that could not be written.
+    judged: AtomicU64,
+    unhealed: AtomicU64,
     /// Whether something was written that may not be on stable storage.
     unflushed: AtomicBool,
     /// Flushes that failed, of any reason, and those of them that a txg is known to have survived. The system tells only once of what it could not
@@ -41,6 +46,9 @@ impl Leaf {
             config: own,
             device,
             errors: Arc::default(),
+            faulted: AtomicBool::new(false),
+            judged: AtomicU64::new(0),
+            unhealed: AtomicU64::new(0),
             unflushed: AtomicBool::new(false),
             failed_flushes: AtomicU64::new(0),
             settled_flushes: AtomicU64::new(0),
@@ -86,7 +94,43 @@ impl Leaf {
     /// Whether its device is there and may be used.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        self.device.is_some() && !self.config.is_out_of_use()
+        self.device.is_some() && !self.is_out_of_use()
+    }
+
+    /// Whether it was taken out of use, by the configuration or since the pool was opened: its bytes may be old or wrong.
+    pub(crate) fn is_out_of_use(&self) -> bool {
+        self.config.is_out_of_use() || self.is_given_up()
+    }
+
+    /// Whether it was given up since the pool was opened.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.faulted.load(Ordering::Acquire)
+    }
+
+    /// From now on it is neither written nor trusted.
+    pub(crate) fn give_up(&self) {
+        self.faulted.store(true, Ordering::Release);
+    }
+
+    /// Whether writes have failed since this was last asked, and how many in all.
+    pub(crate) fn new_write_errors(&self) -> Option<u64> {
+        let now = self.errors.write.get();
+        (self.judged.swap(now, Ordering::AcqRel) != now).then_some(now)
+    }
+
+    /// Whether writes have failed that nobody has judged.
+    pub(crate) fn has_new_write_errors(&self) -> bool {
+        self.judged.load(Ordering::Acquire) != self.errors.write.get()
+    }
+
+    /// A repair could not be written.
+    pub(crate) fn note_unhealed(&self) {
+        self.unhealed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Repairs that could not be written, or may have got lost: of these a resilver knows that it is not whole.
+    pub(crate) fn unhealed(&self) -> u64 {
+        self.unhealed.load(Ordering::Acquire).saturating_add(self.failed_flushes())
     }
 
     /// Whether its device is there, may be used, and is open for writing.
@@ -169,8 +213,10 @@ impl Leaf {
         self.dtl.ranges.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set_dtl(&self, ranges: Vec<Range<u64>>) {
+    /// Replaces the DTL with what the pool has written of it, or, if that is not `known`, with what must be taken for it.
+    pub(crate) fn set_dtl(&self, ranges: Vec<Range<u64>>, known: bool) {
         self.dtl.set(ranges);
+        self.dtl.dirty.store(!known, Ordering::Release);
     }
 
     /// Notes that it missed `txg`.
@@ -178,9 +224,25 @@ impl Leaf {
         self.dtl.add(txg);
     }
 
-    /// The DTL, if it grew since this was last asked.
+    /// The DTL, if it changed since this was last asked.
     pub(crate) fn take_dirty_dtl(&self) -> Option<Vec<Range<u64>>> {
         self.dtl.dirty.swap(false, Ordering::AcqRel).then(|| self.dtl())
+    }
+
+    /// Whether the DTL changed since it was last taken.
+    pub(crate) fn is_dtl_dirty(&self) -> bool {
+        self.dtl.dirty.load(Ordering::Acquire)
+    }
+
+    /// Whether it missed anything.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.dtl.any.load(Ordering::Acquire)
+    }
+
+    /// It has what it missed of these txgs.
+    pub(crate) fn caught_up(&self, txgs: &Range<u64>) {
+        self.dtl.remove(txgs);
     }
 }
 
@@ -231,6 +293,20 @@ impl Dtl {
         self.dirty.store(true, Ordering::Release);
     }
 
+    fn remove(&self, gone: &Range<u64>) {
+        let mut left = Vec::new();
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        for range in ranges.iter() {
+            left.push(range.start..range.end.min(gone.start));
+            left.push(range.start.max(gone.end)..range.end);
+        }
+        left.retain(|range| range.start < range.end);
+        self.any.store(!left.is_empty(), Ordering::Release);
+        *ranges = left;
+        drop(ranges);
+        self.dirty.store(true, Ordering::Release);
+    }
+
     fn contains(&self, txg: Txg) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;
@@ -261,5 +337,11 @@ mod tests {
         }
         assert_eq!(*dtl.ranges.read().unwrap(), [3..4, 7..10, 20..21]);
         assert!(dtl.dirty.load(Ordering::Relaxed) && dtl.contains(Txg(20)));
+        dtl.remove(&(8..9));
+        assert_eq!(*dtl.ranges.read().unwrap(), [3..4, 7..8, 9..10, 20..21]);
+        dtl.remove(&(0..20));
+        assert!(*dtl.ranges.read().unwrap() == [20..21] && dtl.contains(Txg(20)) && !dtl.contains(Txg(9)));
+        dtl.remove(&(20..30));
+        assert!(!dtl.contains(Txg(20)) && !dtl.any.load(Ordering::Relaxed));
     }
 }

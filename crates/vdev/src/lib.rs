@@ -71,6 +71,7 @@ mod repair;
 mod report;
 mod scratch;
 mod source;
+mod stale;
 mod status;
 mod stripe;
 #[cfg(test)]
@@ -89,6 +90,7 @@ pub use ondisk::indirect::IndirectMapping;
 pub use overlay::{Overlay, Room};
 pub use report::{FaultKind, LeafFault, ReadReport};
 pub use source::{DirectSource, LeafSource, ReadCx, ReadMode, WindowSource};
+pub use stale::{Verdict, check_writable};
 pub use status::{VdevAux, VdevState, VdevStatus};
 pub use tree::{TopVdev, VdevTree};
 pub use write::{BlockWrite, Flushes, WriteReport, Written};

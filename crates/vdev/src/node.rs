@@ -204,7 +204,7 @@ impl Node {
             Node::Leaf(leaf) => {
                 let own = if leaf.device.is_none() {
                     Rank::Absent
-                } else if leaf.config.is_out_of_use() {
+                } else if leaf.is_out_of_use() {
                     Rank::OutOfUse
                 } else if leaf.misses(birth) {
                     Rank::Stale

@@ -35,6 +35,16 @@ impl<'a> Request<'a> {
         self.cx.mode == ReadMode::Scrub
     }
 
+    /// Whether a copy of this rank may be read at all.
+    pub(crate) fn may_read(&self, rank: Rank) -> bool {
+        rank <= self.worst()
+    }
+
+    /// The worst rank that may be read.
+    pub(crate) fn worst(&self) -> Rank {
+        if self.cx.stale { Rank::OutOfUse } else { Rank::Fresh }
+    }
+
     /// Reads `buf` from byte `offset` of `top`.
     pub(crate) fn read(
         &mut self,
@@ -157,7 +167,8 @@ impl<'a> Request<'a> {
         let place = physical(offset);
         let mut faults = Faults::new();
         let mut good = None;
-        for (n, copy) in copies.iter().enumerate().filter(|(_, c)| c.rank < Rank::Absent) {
+        let worst = self.worst();
+        for (n, copy) in copies.iter().enumerate().filter(|(_, c)| c.rank <= worst) {
             let kind = match self.cx.source.read(copy.leaf, place, buf) {
                 Ok(()) if check(buf) => {
                     good = Some(n);
@@ -272,6 +283,7 @@ impl<'a> Request<'a> {
             self.report.healed.push(healed);
         } else {
             leaf.errors.write.add(1);
+            leaf.note_unhealed();
         }
     }
 

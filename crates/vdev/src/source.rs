@@ -22,8 +22,10 @@ pub struct ReadCx<'a> {
     pub source: &'a dyn LeafSource,
     /// Whether bytes that were found wrong are overwritten with the right ones, where the leaf can be written.
     pub heal: bool,
-    /// Whether faults count as errors of their vdevs: not where they were counted before.
+    /// Whether faults count as errors of their vdevs: not where they were counted before, nor where nobody knows whether there is a block.
     pub counts: bool,
+    /// Whether leaves that missed the block, or are out of use, are asked where no other gives it: only where the check tells.
+    pub stale: bool,
 }
 
 impl std::fmt::Debug for ReadCx<'_> {
@@ -35,12 +37,12 @@ impl std::fmt::Debug for ReadCx<'_> {
 impl ReadCx<'static> {
     /// Reads straight from the devices, up to the first good copy.
     pub const NORMAL: ReadCx<'static> =
-        ReadCx { mode: ReadMode::Normal, source: &DirectSource, heal: false, counts: true };
+        ReadCx { mode: ReadMode::Normal, source: &DirectSource, heal: false, counts: true, stale: true };
     /// As [`ReadCx::NORMAL`], and repairs what is wrong.
     pub const HEALING: ReadCx<'static> = ReadCx { heal: true, ..ReadCx::NORMAL };
     /// Reads straight from the devices, every copy.
     pub const SCRUB: ReadCx<'static> =
-        ReadCx { mode: ReadMode::Scrub, source: &DirectSource, heal: false, counts: true };
+        ReadCx { mode: ReadMode::Scrub, source: &DirectSource, heal: false, counts: true, stale: true };
 }
 
 /// What reads the leaves. Not `Sync`: a source may belong to one worker and keep a window of its own.

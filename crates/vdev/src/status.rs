@@ -88,6 +88,8 @@ pub struct VdevStatus {
     pub errors: VdevErrors,
     /// Whether it holds intent logs only.
     pub is_log: bool,
+    /// Whether it is a device that missed writes, and has to be resilvered.
+    pub is_stale: bool,
     /// The vdevs below.
     pub children: Vec<VdevStatus>,
 }
@@ -114,7 +116,9 @@ impl VdevTree {
     fn status_of(&self, config: &VdevConfig) -> VdevStatus {
         let children: Vec<VdevStatus> = config.children.iter().map(|child| self.status_of(child)).collect();
         let leaf = if config.children.is_empty() { self.leaf(config.guid) } else { None };
+        let given_up = leaf.is_some_and(|leaf| leaf.is_given_up());
         let (state, aux) = match config.kind {
+            VdevType::Disk | VdevType::File if given_up => (VdevState::Faulted, VdevAux::ErrExceeded),
             VdevType::Hole | VdevType::Indirect => (VdevState::Healthy, VdevAux::None),
             VdevType::Missing => (VdevState::CantOpen, VdevAux::OpenFailed),
             VdevType::Disk | VdevType::File => leaf_state(config, leaf.is_some_and(|l| l.device().is_some())),
@@ -129,18 +133,20 @@ impl VdevTree {
             aux,
             errors: self.errors_of(config.guid),
             is_log: config.is_log,
+            is_stale: state.is_readable() && leaf.is_some_and(|leaf| leaf.is_stale()),
             children,
         }
     }
 }
 
-/// OpenZFS: `vdev_propagate_state` and the state-change function of each type.
+/// OpenZFS: `vdev_propagate_state` and the state-change function of each type. There a member that missed writes is resilvered at once, and does not
+/// count; here that may have to wait for a command, and till then the vdev has less redundancy than it should have.
 fn parent_state(config: &VdevConfig, children: &[VdevStatus]) -> (VdevState, VdevAux) {
     let is_root = config.kind == VdevType::Root;
     // a pool goes on without its log devices
     let may_miss = |c: &VdevStatus| is_root && c.is_log;
     let gone = children.iter().filter(|c| !c.state.is_readable() && !may_miss(c)).count();
-    let hurt = children.iter().any(|c| c.state != VdevState::Healthy);
+    let hurt = children.iter().any(|c| c.state != VdevState::Healthy || c.is_stale);
     let width = config.children.len() as u64;
     let may_go = match config.kind {
         VdevType::Root => 0,

@@ -244,7 +244,14 @@ impl VdevTree {
     /// Tells which txgs a leaf missed (its DTL); reads avoid it for blocks born in them. Replaces what was told before.
     pub fn set_dtl(&self, leaf: Guid, ranges: Vec<Range<u64>>) {
         if let Some(leaf) = self.leaf(leaf) {
-            leaf.set_dtl(ranges);
+            leaf.set_dtl(ranges, true);
+        }
+    }
+
+    /// Tells that nobody knows which txgs a leaf missed: it counts as having missed all up to `last`, and that is to be written to the pool.
+    pub fn lose_dtl(&self, leaf: Guid, last: Txg) {
+        if let Some(leaf) = self.leaf(leaf) {
+            leaf.set_dtl(std::iter::once(0..last.0.saturating_add(1)).collect(), false);
         }
     }
 

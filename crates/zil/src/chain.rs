@@ -132,15 +132,17 @@ struct ReadBlock {
     next: BlkPtr,
 }
 
-/// Reads one block and tests that it continues the chain.
+/// Reads one block and tests that it continues the chain. Until the log is claimed nobody knows where it ends: the block behind the last
+/// one was never written, and that it is not there is no error of a device (OpenZFS: `ZIO_FLAG_SPECULATIVE`).
 fn read_block(objset: &Objset, source: &dyn LeafSource, bp: &BlkPtr, sealed: bool) -> Result<ReadBlock, ChainEnd> {
+    let counts = objset.phys().zil_header.claim_txg.0 != 0;
     let bm = Bookmark { objset: objset.id(), object: 0, level: Bookmark::ZIL_LEVEL, blkid: block_seq(bp) };
     let stage = if sealed { Stage::Stored } else { Stage::Logical };
     let mut data = Buf::zeros(usize::try_from(stage.size(bp)).unwrap_or(0));
     let read = match data.get_mut() {
         // no log is compressed
         Some(buf) if !sealed || bp.psize() == bp.lsize() => {
-            objset.zio().read_into(bp, &bm, stage, &ReadCx { source, ..ReadCx::NORMAL }, buf)
+            objset.zio().read_into(bp, &bm, stage, &ReadCx { source, counts, ..ReadCx::NORMAL }, buf)
         }
         _ => objset.zio().read_noauth(bp, &bm).map(|read| data = read),
     };

@@ -32,6 +32,11 @@ impl<'a> Check<'a> {
         self.kind.name()
     }
 
+    /// Whether it tells anything: not where checksums are off.
+    pub(crate) fn tells(&self) -> bool {
+        !matches!(self.kind, ChecksumKind::Off | ChecksumKind::Noparity)
+    }
+
     /// Tests `data`.
     ///
     /// # Errors

@@ -34,6 +34,8 @@ type Key = (u64, u64, Bookmark);
 #[derive(Default)]
 pub(crate) struct Suspects {
     found: Mutex<BTreeMap<Key, BlkPtr>>,
+    /// Blocks that some device missed and that got another pointer.
+    shared: Mutex<Vec<BlkPtr>>,
     wake: RwLock<Option<Wake>>,
 }
 
@@ -73,6 +75,18 @@ impl Zio {
     pub fn take_suspects(&self) -> Vec<Suspect> {
         let found = std::mem::take(&mut *self.suspects.found.lock());
         found.into_iter().map(|((_, _, bm), bp)| Suspect { bp, bm }).collect()
+    }
+
+    /// Notes that a block, written in an earlier txg, gets another pointer; of no interest unless a device missed it.
+    pub(crate) fn note_shared(&self, bp: &BlkPtr) {
+        if self.tree().is_missed(bp.birth_physical()) {
+            self.suspects.shared.lock().push(*bp);
+        }
+    }
+
+    /// The blocks that some device missed and that have got another pointer since this was last asked.
+    pub fn take_shared(&self) -> Vec<BlkPtr> {
+        std::mem::take(&mut *self.suspects.shared.lock())
     }
 
     /// Reads every copy of a block and overwrites what is wrong with what is right. Gives the number of places that were overwritten.

@@ -11,7 +11,7 @@
 //! * [`read_past_damage`] gives the data of one file, in order, with the ranges that are lost.
 //! * [`Copier`] is `cp -a` out of a pool, [`Importer`] into one: from the host ([`host`]), an archive ([`read_tar`]), another file system.
 //!   [`Archiver`] makes PAX archives, [`entry::line`] is a file as JSON with its digest.
-//! * [`verify::verify`] reads and checks every block of a pool; [`scrub()`] repairs it as well.
+//! * [`verify::verify`] reads and checks every block of a pool; [`scrub()`] repairs it as well; [`resilver()`] gives devices what they missed.
 //!
 //! Damage is data here, not an error: it goes to a [`Report`], and the work goes on with what is left. An error is what ends
 //! the work: the destination is full, the output is closed.
@@ -37,6 +37,7 @@ mod kept;
 mod objects;
 pub mod pax;
 mod report;
+mod resilver;
 mod salvage;
 mod scrub;
 mod slices;
@@ -55,6 +56,7 @@ pub use importer::{Imported, Importer, Streaming};
 pub use item::{Item, LinkId, stored_device};
 pub use objects::Objects;
 pub use report::{Report, Silent};
+pub use resilver::{CaughtUp, catch_up, resilver};
 pub use salvage::{Chunk, read_past_damage};
 pub use scrub::{ScrubOptions, Scrubbed, scrub};
 pub use store::Pool;

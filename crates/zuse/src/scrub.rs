@@ -1,4 +1,5 @@
-//! Scrub: every block of a pool is read, all copies and all parity, and what is wrong is made right (OpenZFS: `dsl_scan.c`).
+//! Scrub: every block of a pool is read, all copies and all parity, and what is wrong is made right (OpenZFS: `dsl_scan.c`). A
+//! [resilver](crate::resilver()) does the same with what devices missed.
 //!
 //! It goes in [slices](crate::slices). A slice begins where the [record](pool::Place) of the pool says, walks on from there, and waits until all that it met
 //! was read; then the pool records how far it is and what is lost. So a scrub that was paused, or cut off, goes on where it was, by Zuse or
@@ -13,12 +14,13 @@ use std::sync::atomic::AtomicBool;
 
 use base::Txg;
 use dmu::{Objset, Visit, Walk};
-use pool::{Place, ScrubRange, ScrubResult, Spa, Target};
+use ondisk::scan::ScanFunc;
+use pool::{ErrorEntry, Place, Pool, ScrubRange, ScrubResult, Spa, Target};
 use zio::Bookmark;
 
 use crate::slices::{Slice, Slices, entry};
 use crate::verify::claims::{Claim, Claims};
-use crate::verify::{Error, Tally};
+use crate::verify::{Damage, Error, Tally};
 
 /// How a scrub ended.
 #[derive(Debug)]
@@ -51,21 +53,55 @@ pub fn scrub(
 ) -> Result<Scrubbed, Error> {
     let view = spa.view()?;
     spa.scrub_begin(view.space()?.allocated, options.range)?;
-    let mut shared = Claims::new(&view);
     drop(view);
+    // blocks that only the checkpoint has are left out, as OpenZFS leaves them out
+    let all = !spa.view()?.feature_active("zpool_checkpoint");
     let mut slices = Slices::new(spa, options.threads, stop, progress);
-    loop {
-        if slices.is_stopped()? {
-            return Ok(Scrubbed::Stopped);
-        }
-        match slice(&mut slices, &mut shared)? {
-            End::More => {}
-            End::Whole => break,
-            End::Gone => return Ok(Scrubbed::Stopped),
+    match go_on(&mut slices, ScanFunc::Scrub)? {
+        false => Ok(Scrubbed::Stopped),
+        true => {
+            spa.scrub_finish(ScanFunc::Scrub, all)?;
+            Ok(slices.whole())
         }
     }
-    spa.scrub_finish()?;
-    Ok(slices.whole())
+}
+
+/// Makes slices of the scan under way until everything was read. Whether it was: not if it was stopped, or is gone.
+pub(crate) fn go_on(slices: &mut Slices<'_>, func: ScanFunc) -> Result<bool, Error> {
+    let mut shared = Claims::new(&*slices.spa.view()?);
+    loop {
+        if slices.is_stopped()? {
+            return Ok(false);
+        }
+        match slice(slices, &mut shared, func)? {
+            End::More => {}
+            End::Whole => return Ok(true),
+            End::Gone => return Ok(false),
+        }
+    }
+}
+
+/// Reads what only the checkpoint has of the blocks born after `range.after`, up to `range.upto`: it does not change. Whether all of it was read: not
+/// if it was stopped.
+pub(crate) fn checkpoint(slices: &mut Slices<'_>, func: ScanFunc) -> Result<bool, Error> {
+    let Some(view) = slices.spa.view()?.at_checkpoint()? else { return Ok(true) };
+    let Some(under_way) = slices.spa.view()?.scrub_place(func)? else { return Ok(false) };
+    let mut place = Place::again(&under_way);
+    let mut shared = Claims::new(&view);
+    loop {
+        if slices.is_stopped()? {
+            return Ok(false);
+        }
+        let sliced = slices
+            .slice(|slice| Walked { cloning: true, slice, shared: &mut shared, view: &view, func }.go(&mut place))?;
+        let whole = sliced.walked?;
+        let (tally, result, lost) = told(sliced.tally, sliced.unreachable, sliced.unhealed);
+        slices.add(tally);
+        slices.spa.scrub_progress(under_way.clone(), result, lost)?;
+        if whole {
+            return Ok(true);
+        }
+    }
 }
 
 /// How a slice ended.
@@ -79,32 +115,41 @@ enum End {
 }
 
 /// Makes the next slice. `shared`: blocks that others may share, as far as they were read.
-fn slice(slices: &mut Slices<'_>, shared: &mut Claims) -> Result<End, Error> {
+fn slice(slices: &mut Slices<'_>, shared: &mut Claims, func: ScanFunc) -> Result<End, Error> {
     let sliced = slices.slice(|slice| {
-        let Some(mut place) = slice.view.scrub_place()? else { return Ok(None) };
-        let cloning = slice.view.feature_active("block_cloning");
-        let whole = Walked { slice, shared, cloning }.go(&mut place)?;
+        let view = slice.view;
+        let Some(mut place) = view.scrub_place(func)? else { return Ok(None) };
+        let cloning = view.feature_active("block_cloning");
+        let whole = Walked { slice, shared, cloning, view, func }.go(&mut place)?;
         Ok::<_, Error>(Some((place, whole)))
     })?;
     let Some((place, whole)) = sliced.walked? else { return Ok(End::Gone) };
-    let mut tally = sliced.tally;
+    let (tally, result, lost) = told(sliced.tally, sliced.unreachable, sliced.unhealed);
+    slices.add(tally);
+    slices.spa.scrub_progress(place, result, lost)?;
+    Ok(if whole { End::Whole } else { End::More })
+}
+
+/// What the record of the scan is told of a slice.
+fn told(mut tally: Tally, unreachable: Vec<Damage>, unhealed: u64) -> (Tally, ScrubResult, Vec<ErrorEntry>) {
     // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
-    sliced.unreachable.into_iter().for_each(|d| tally.lost(d));
-    let since = ScrubResult {
+    unreachable.into_iter().for_each(|d| tally.lost(d));
+    let result = ScrubResult {
         examined: tally.bytes,
         repaired: tally.leaves.values().map(|leaf| leaf.bytes).sum(),
-        errors: tally.lost_blocks,
+        errors: tally.lost_blocks.saturating_add(unhealed),
     };
     let lost = tally.damage.iter().map(entry).collect();
-    slices.add(tally);
-    slices.spa.scrub_progress(place, since, lost)?;
-    Ok(if whole { End::Whole } else { End::More })
+    (tally, result, lost)
 }
 
 /// The walk of a slice.
 struct Walked<'s, 'a, 'l> {
     slice: &'s mut Slice<'a, 'l>,
     shared: &'s mut Claims,
+    /// The state of the pool that is walked: as it is, or as its checkpoint keeps it.
+    view: &'s Arc<Pool>,
+    func: ScanFunc,
     /// Blocks of data may have several pointers.
     cloning: bool,
 }
@@ -112,12 +157,12 @@ struct Walked<'s, 'a, 'l> {
 impl Walked<'_, '_, '_> {
     /// Goes on from `place`, until the limit is reached or everything was met. Whether it was.
     fn go(&mut self, place: &mut Place) -> Result<bool, Error> {
-        while let Some(target) = place.target(self.slice.view)? {
+        while let Some(target) = place.target(self.view)? {
             if let Some(next) = self.tree(&target)? {
                 place.reached(&next);
                 return Ok(false);
             }
-            place.done(self.slice.view)?;
+            place.done(self.view)?;
         }
         Ok(true)
     }
@@ -128,8 +173,8 @@ impl Walked<'_, '_, '_> {
             return Ok(None);
         }
         let objset = match target.dataset {
-            0 => Ok(self.slice.view.mos().clone()),
-            id => Objset::open(self.slice.view.zio().clone(), id, &target.root),
+            0 => Ok(self.view.mos().clone()),
+            id => Objset::open(self.view.zio().clone(), id, &target.root),
         };
         let objset = match objset {
             Ok(objset) => objset,
@@ -209,9 +254,11 @@ impl Walked<'_, '_, '_> {
         if bp.is_embedded() {
             return;
         }
-        if (bp.is_dedup() || (self.cloning && bm.level == 0))
-            && self.shared.block(self.slice.view, bp, bm) == Claim::Again
-        {
+        // a resilver is about what some device has missed
+        if self.func == ScanFunc::Resilver && !self.view.tree().is_missed(bp.birth_physical()) {
+            return;
+        }
+        if (bp.is_dedup() || (self.cloning && bm.level == 0)) && self.shared.block(self.view, bp, bm) == Claim::Again {
             return;
         }
         self.slice.feeder.add_in_step(bp, bm);

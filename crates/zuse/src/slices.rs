@@ -31,6 +31,10 @@ pub(crate) struct Slices<'a> {
     progress: &'a (dyn Fn(u64, u64) + Sync),
     /// What it has seen.
     sum: Tally,
+    /// Repairs that got lost before the slice that is made.
+    unhealed: u64,
+    /// Whether it is recorded that it waits, when it shall stop: a resilver goes on by itself.
+    pauses: bool,
 }
 
 /// One slice: what its walk works with.
@@ -50,6 +54,8 @@ pub(crate) struct Sliced<R> {
     pub(crate) tally: Tally,
     /// Blocks of pointers that cannot be followed, less those that are wrong by `tally` as well.
     pub(crate) unreachable: Vec<Damage>,
+    /// Repairs that could not be written, or may have got lost since the slice before was recorded.
+    pub(crate) unhealed: u64,
 }
 
 impl<'a> Slices<'a> {
@@ -61,20 +67,31 @@ impl<'a> Slices<'a> {
         progress: &'a (dyn Fn(u64, u64) + Sync),
     ) -> Slices<'a> {
         let reading = Options { dataset: None, threads, heal: true, expand: tunable::ZUSE_SCRUB_DECOMPRESS.get() != 0 };
-        Slices { spa, reading, stop, progress, sum: Tally::default() }
+        let unhealed = spa.tree().unhealed();
+        Slices { spa, reading, stop, progress, sum: Tally::default(), unhealed, pauses: true }
+    }
+
+    /// The same of a resilver.
+    pub(crate) fn resilver(
+        spa: &'a Arc<Spa>,
+        threads: usize,
+        stop: &'a AtomicBool,
+        progress: &'a (dyn Fn(u64, u64) + Sync),
+    ) -> Slices<'a> {
+        Slices { pauses: false, ..Slices::new(spa, threads, stop, progress) }
     }
 
     /// Whether it shall stop: then it is paused.
     pub(crate) fn is_stopped(&self) -> Result<bool, Error> {
         let stop = self.stop.load(Ordering::Relaxed);
-        if stop {
+        if stop && self.pauses {
             self.spa.scrub_pause()?;
         }
         Ok(stop)
     }
 
     /// Makes a slice of the pool as it is now: all that `walk` feeds is read when this returns.
-    pub(crate) fn slice<R>(&self, walk: impl FnOnce(&mut Slice<'_, '_>) -> R) -> Result<Sliced<R>, Error> {
+    pub(crate) fn slice<R>(&mut self, walk: impl FnOnce(&mut Slice<'_, '_>) -> R) -> Result<Sliced<R>, Error> {
         let still = self.spa.tx_netfree(0)?;
         let view = self.spa.view()?;
         let wanted = || self.spa.txgs().open() > still.txg();
@@ -87,7 +104,14 @@ impl<'a> Slices<'a> {
         let (walked, tally) = checked?;
         let known: BTreeSet<Bookmark> = tally.damage.iter().map(|damage| damage.bm).collect();
         unreachable.retain(|damage| !known.contains(&damage.bm));
-        Ok(Sliced { walked, tally, unreachable })
+        let unhealed = self.take_unhealed();
+        Ok(Sliced { walked, tally, unreachable, unhealed })
+    }
+
+    /// Repairs that could not be written, or may have got lost since this was last asked.
+    pub(crate) fn take_unhealed(&mut self) -> u64 {
+        let now = self.spa.tree().unhealed();
+        now - std::mem::replace(&mut self.unhealed, now).min(now)
     }
 
     /// Adds what a slice has seen.

@@ -7,14 +7,14 @@ use base::Env;
 use ondisk::ObjsetType;
 use pool::{CreateOptions, Dataset, Hooks, ImportOptions, ListOptions, OpenOptions, Populate, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, in_use_path, layout};
-use vdev::import::{Candidate, scan, scan_devices};
+use vdev::import::{Candidate, scan};
 use vdev::{Device, FileDevice, MemoryDevice};
 use zpl::create::{FsProps, create_fs, create_volume};
 use zpl::live::Zfs;
 use zpl::{FileSystem, UsedByBonus};
 
 use crate::kept::Kept;
-use crate::{Error, Files, Objects};
+use crate::{CaughtUp, Error, Files, Objects};
 
 /// The smallest block of a volume that OpenZFS makes by itself.
 const VOLBLOCKSIZE: u64 = 16 << 10;
@@ -58,19 +58,26 @@ impl Pool {
         Ok(Pool(Mode::Reading(pool::Pool::open(&candidate, &OpenOptions::default())?)))
     }
 
-    /// Opens the pool on these devices for writing. They are locked until it is closed.
+    /// Opens the pool on these devices for writing. They are locked until it is closed. Devices that missed writes are brought up to date if that takes a few
+    /// seconds; [`Pool::caught_up`] tells whether they are.
     ///
     /// # Errors
     /// As [`Pool::open`]; when another program or machine has the pool, or it uses features that are not written here.
     pub fn open_writable<P: AsRef<Path>>(paths: &[P], name: Option<&str>) -> Result<Pool, Error> {
-        let found = find(paths, name)?;
-        let open = |device: &vdev::import::FoundDevice| -> Result<(PathBuf, Arc<dyn Device>), vdev::Error> {
-            Ok((device.path.clone(), Arc::new(FileDevice::open_read_write(&device.path)?)))
-        };
-        let devices = found.devices.iter().map(open).collect::<Result<_, _>>()?;
-        let again = scan_devices(devices).into_iter().find(|candidate| candidate.guid == found.guid);
-        let candidate = again.ok_or(Error::NoPool { name: name.map(str::to_owned) })?;
-        Ok(Pool::of_spa(Spa::import(&candidate, &ImportOptions::default(), hooks())?))
+        let candidate = find(paths, name)?.lock()?;
+        let spa = Spa::import(&candidate, &ImportOptions::default(), hooks())?;
+        // what is not done now is told by the pool's health, and does not keep anybody from working
+        let _told = crate::catch_up(&spa);
+        Ok(Pool::of_spa(spa))
+    }
+
+    /// Whether all devices that can be written have all that they should; else [`resilver`](crate::resilver()) is to be called.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] if the pool was opened for reading.
+    pub fn caught_up(&self) -> Result<CaughtUp, Error> {
+        let stale = self.spa()?.tree().stale_leaves().next().is_some();
+        Ok(if stale { CaughtUp::No } else { CaughtUp::Yes })
     }
 
     /// Makes a pool of vdevs as `zpool create` takes them: `["mirror", "/a.img", "/b.img"]`. Files of `file_size` bytes are made of paths that do

@@ -113,7 +113,9 @@ impl Session {
             }
             let candidate = writable::lock(&found).map_err(|e| writable::busy(name, &e))?;
             let import = Spa::import(&candidate, &ImportOptions::default(), writable::hooks());
-            import.map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?
+            let spa = import.map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+            writable::catch_up(&spa);
+            spa
         };
         let view = spa.view().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
         if let Some(record) = &remembered {

@@ -365,6 +365,7 @@ fn import_writable(
     if lost {
         print!("{}", exclaim(candidate, seen, false));
     }
+    writable::catch_up(&spa);
     let view = spa.view().map_err(|e| cannot(e.to_string()))?;
     // the state that was gone back to is the newest now
     let mut record = Imported {

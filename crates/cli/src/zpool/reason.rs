@@ -31,6 +31,7 @@ pub(super) enum Reason {
     VersionOlder,
     FeatureDisabled,
     Resilvering,
+    StaleDev,
     OfflineDev,
     RemovedDev,
     Rebuilding,
@@ -85,6 +86,10 @@ impl Reason {
             Reason::FailingDev => (
                 "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.\n",
                 "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.\n",
+            ),
+            Reason::StaleDev => (
+                "One or more devices has missed writes and needs to be resilvered.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
+                "Resilver the devices using 'zpool resilver', or 'zpool scrub'.  Commands\n\tthat change the pool do so by themselves where it does not take long.\n",
             ),
             Reason::OfflineDev => (
                 "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
@@ -176,7 +181,7 @@ impl Reason {
             Reason::FaultedDevReplicated | Reason::FaultedDev => "One or more devices are faulted.\n".to_owned(),
             Reason::Resilvering | Reason::Rebuilding => "One or more devices were being resilvered.\n".to_owned(),
             Reason::Errata(which) => format!("Errata #{} detected.\n", which as u64),
-            Reason::RemovedDev | Reason::FailingDev | Reason::RebuildScrub => String::new(),
+            Reason::RemovedDev | Reason::FailingDev | Reason::RebuildScrub | Reason::StaleDev => String::new(),
         }
     }
 
@@ -306,6 +311,8 @@ pub(super) fn of_vdevs(vdevs: &Vdevs, imported: bool, errors: usize) -> Reason {
         Reason::MissingDevReplicated
     } else if broken {
         Reason::CorruptLabelReplicated
+    } else if leaves.iter().any(|v| v.stale) {
+        Reason::StaleDev
     } else if imported && leaves.iter().any(errors_seen) {
         Reason::FailingDev
     } else if leaves.iter().any(|v| v.state == VdevState::Offline) {

@@ -1,12 +1,14 @@
-//! `zpool scrub`. There is no daemon: a scrub runs as long as its command.
+//! `zpool scrub` and `zpool resilver`. There is no daemon: they run as long as the command.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use control::{Control, Failed, Ioc};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use nvlist::NvList;
-use pool::ScrubRange;
+use ondisk::scan::{ScanFunc, ScanState};
+use pool::{ScrubRange, Spa};
 use zuse::{ScrubOptions, Scrubbed};
 
 use crate::command::Call;
@@ -103,15 +105,37 @@ fn stop(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     writable::close(control.spa(), doing)
 }
 
-/// Scrubs: the request begins it, then the blocks are read here.
+/// Scrubs: the request begins it, then the blocks are read here. A resilver that is not finished comes before.
 fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
-    let control = Control::new(writable::open(record, doing)?, writable::caller());
+    let control = Control::new(writable::open_as_it_is(record, doing)?, writable::caller());
     let spa = control.spa();
+    let cannot = |why: String| failed(format!("{doing}: {why}"));
+    let begun = spa.view().and_then(|view| view.scan()).map_err(|e| cannot(writable::why(&e)))?;
+    if begun.is_some_and(|scan| scan.func == ScanFunc::Resilver && scan.state == ScanState::Scanning) {
+        read(spa, &|stop, threads, progress| zuse::resilver(spa, threads, stop, progress)).map_err(cannot)?;
+    }
     match control.call(Ioc::PoolScrub, &record.name, &request(what)) {
         Err(Failed { errno: ECANCELED, .. }) => return writable::close(spa, doing),
         begun => begun.map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?,
     };
-    let cannot = |why: String| failed(format!("{doing}: {why}"));
+    read(spa, &|stop, threads, progress| match what {
+        What::Errors => zuse::error_scrub(spa, threads, stop, progress),
+        // it has its range
+        _ => {
+            let options = ScrubOptions { threads, range: ScrubRange::default() };
+            zuse::scrub(spa, &options, stop, progress).map(Some)
+        }
+    })
+    .map_err(cannot)?;
+    writable::close(spa, doing)
+}
+
+/// What reads the blocks: until it shall stop, with so many threads, and tells how far it is.
+type Read<'r> =
+    dyn Fn(&AtomicBool, usize, &(dyn Fn(u64, u64) + Sync)) -> Result<Option<Scrubbed>, zuse::verify::Error> + 'r;
+
+/// Reads blocks, and shows on a terminal how far it is.
+fn read(spa: &Arc<Spa>, blocks: &Read<'_>) -> Result<(), String> {
     let total = spa.view().and_then(|view| view.space()).map_or(0, |space| space.allocated);
     let bar = crate::verbs::progress::bar(total, false);
     let lost = AtomicU64::new(0);
@@ -122,19 +146,30 @@ fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
             bar.set_message(format!("{} damaged", lost.fetch_add(damaged, Ordering::Relaxed) + damaged));
         }
     };
-    let stop = AtomicBool::new(false);
-    let scrubbed = match what {
-        What::Errors => zuse::error_scrub(spa, threads, &stop, &progress),
-        // it has its range
-        _ => {
-            let options = ScrubOptions { threads, range: ScrubRange::default() };
-            zuse::scrub(spa, &options, &stop, &progress).map(Some)
-        }
-    };
+    let done = blocks(&AtomicBool::new(false), threads, &progress);
     bar.finish_and_clear();
-    match scrubbed.map_err(|e| cannot(e.to_string()))? {
-        None | Some(Scrubbed::Whole(_) | Scrubbed::Stopped) => writable::close(spa, doing),
+    done.map(drop).map_err(|e| e.to_string())
+}
+
+/// `zpool resilver`: what devices missed is read and written there.
+pub(super) fn resilver(call: &Call<'_>) -> Outcome {
+    let names = call.args.names();
+    if names.is_empty() {
+        return Err(usage("missing pool name argument"));
     }
+    let one = |record: &Imported| {
+        let doing = format!("cannot restart resilver on {}", record.name);
+        let control = Control::new(writable::open_as_it_is(record, &doing)?, writable::caller());
+        let mut input = NvList::new();
+        input.insert("scan_type", 2u64);
+        input.insert("scan_command", 0u64);
+        let cannot = |why: String| failed(format!("{doing}: {why}"));
+        control.call(Ioc::PoolScrub, &record.name, &input).map_err(|e| cannot(writable::why_failed(&e)))?;
+        let spa = control.spa();
+        read(spa, &|stop, threads, progress| zuse::resilver(spa, threads, stop, progress)).map_err(cannot)?;
+        writable::close(spa, &doing)
+    };
+    Ok(pools::for_each_record(&names, one)?.0)
 }
 
 /// A time of this machine's zone, `YYYY-MM-DD HH:MM` or `YYYY-MM-DD`; with `end`, the one when that minute or day is over (OpenZFS:

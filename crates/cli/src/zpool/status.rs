@@ -300,6 +300,9 @@ impl Table<'_> {
         } else if vdev.aux != VdevAux::None {
             text.push_str(&format!("  {}", vdev.aux.message()));
         }
+        if vdev.stale {
+            text.push_str("  (awaiting resilver)");
+        }
         if vdev.removing {
             text.push_str("  (removing)");
         } else if vdev.non_allocating {

@@ -247,6 +247,9 @@ impl Writer<'_> {
         if let Some(n) = space.map(|s| s.checkpoint).filter(|n| *n > 0) {
             self.numbers.bytes(list, "checkpoint_space", n);
         }
+        if vdev.stale {
+            self.numbers.count(list, "resilver_deferred", 1);
+        }
         if leaf {
             self.numbers.count(list, "slow_ios", slow(self.record, vdev));
         }

@@ -182,7 +182,13 @@ pub(super) static GROUPS: &[&[Command]] = &[
             longs: &[],
             run: None,
         },
-        Command { name: "resilver", usage: "\tresilver <pool> ...\n", options: "", longs: &[], run: None },
+        Command {
+            name: "resilver",
+            usage: "\tresilver <pool> ...\n",
+            options: "",
+            longs: &[],
+            run: Some(scrub::resilver),
+        },
         Command {
             name: "scrub",
             usage: "\tscrub [-e | -s | -p | -C | -E | -S] [-w] <-a | <pool> [<pool> ...]>\n",

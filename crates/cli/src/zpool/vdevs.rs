@@ -74,6 +74,8 @@ pub(super) struct Vdev {
     /// The place on the bus, and the identity, if recorded.
     pub(super) phys_path: Option<String>,
     pub(super) devid: Option<String>,
+    /// It missed writes, and has to be resilvered.
+    pub(super) stale: bool,
     /// The device is not there.
     pub(super) not_present: bool,
     pub(super) removing: bool,
@@ -149,7 +151,7 @@ impl Vdev {
 
     /// Whether nothing is wrong with its leaves.
     pub(super) fn is_well(&self) -> bool {
-        self.leaves().iter().all(|leaf| leaf.state == VdevState::Healthy && leaf.errors.is_none())
+        self.leaves().iter().all(|leaf| leaf.state == VdevState::Healthy && leaf.errors.is_none() && !leaf.stale)
     }
 
     fn set_errors(&mut self, errors: &BTreeMap<Guid, VdevErrors>) {
@@ -315,6 +317,7 @@ fn make(config: &VdevConfig, status: &VdevStatus, tree: &VdevTree, devices: &Has
         path: devices.get(&config.guid).cloned().or_else(|| config.path.clone()),
         phys_path: text("phys_path"),
         devid: text("devid"),
+        stale: status.is_stale,
         not_present: gone || config.not_present,
         removing: config.removing,
         non_allocating: config.raw.get_u64(key::NON_ALLOCATING).unwrap_or(0) != 0,
@@ -343,6 +346,7 @@ fn aside(list: &NvList, devices: &HashMap<Guid, String>) -> Vdev {
         path: here.cloned().or_else(|| text(key::PATH)),
         phys_path: text("phys_path"),
         devid: text("devid"),
+        stale: false,
         not_present: false,
         removing: false,
         non_allocating: false,

@@ -326,15 +326,16 @@ impl LiveClones {
     }
 
     /// Makes references of the notes of `txg`, when its data is written and before anything is freed. Blocks of the dedup table count there
-    /// (OpenZFS: `brt_pending_apply`).
+    /// (OpenZFS: `brt_pending_apply`). Gives the blocks.
     ///
     /// # Errors
     /// When a table cannot be read.
-    pub fn apply(&self, txg: Txg, dedup: Option<&LiveTables>) -> Result<(), Error> {
+    pub fn apply(&self, txg: Txg, dedup: Option<&LiveTables>) -> Result<Vec<BlkPtr>, Error> {
         let notes = match self.state.lock().notes.get_mut(slot(txg)) {
             Some(notes) => std::mem::take(notes),
-            None => return Ok(()),
+            None => return Ok(Vec::new()),
         };
+        let blocks = notes.values().map(|(bp, _)| *bp).collect();
         for ((vdev, offset), (bp, mut times)) in notes {
             if let Some(tables) = dedup.filter(|_| bp.is_dedup()) {
                 while times > 0 && tables.clone_ref(&bp)? {
@@ -348,7 +349,7 @@ impl LiveClones {
             table.grow(top);
             table.add(offset, dsize, times)?;
         }
-        Ok(())
+        Ok(blocks)
     }
 
     /// Whether a sync has something to do.

@@ -177,7 +177,7 @@ fn load(
     candidate.errors.follow(&tree);
     let zio = Arc::new(Zio::new(tree, options.arc_bytes));
     // a device that was away is not expected to have what it missed: as far as that can be read before removed vdevs are known
-    let _known = vdevs::load_dtls(&mos, &zio);
+    vdevs::load_dtls(&mos, &zio, uberblock.txg);
     let mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
     vdevs::load_mappings(&mos, &zio)?;
     let features = features::load(&mos, uberblock.version)?;
@@ -187,7 +187,7 @@ fn load(
         let salt = salt.as_bytes().and_then(|b| b.try_into().ok());
         zio.set_salt(salt.ok_or_else(|| Error::corrupt(1, "the checksum salt has a wrong length"))?);
     }
-    vdevs::load_dtls(&mos, &zio)?;
+    vdevs::load_dtls(&mos, &zio, uberblock.txg);
     let biases = vdevs::alloc_biases(&mos, zio.tree())?;
     Ok(Loaded { uberblock, config, mos, zio, features, biases })
 }
@@ -236,6 +236,37 @@ fn checkpointed(mos: &Mos) -> Result<Uberblock, Error> {
         uberblock.checkpoint_txg = uberblock.txg;
     }
     Ok(uberblock)
+}
+
+/// The pool as its checkpoint keeps it, over the same devices; `None` if it has none.
+pub(crate) fn at_checkpoint(pool: &Pool) -> Result<Option<Arc<Pool>>, Error> {
+    let uberblock = match checkpointed(&pool.mos) {
+        Err(Error::NoCheckpoint) => return Ok(None),
+        found => found?,
+    };
+    let mos = Mos::open(Objset::open(pool.zio.clone(), 0, &uberblock.rootbp)?)?;
+    let root_dir_obj = mos.number("root_dataset")?.unwrap_or(0);
+    let mut then = Pool {
+        name: pool.name.clone(),
+        guid: pool.guid,
+        features: features::load(&mos, uberblock.version)?,
+        uberblock,
+        config: pool.config.clone(),
+        mos,
+        zio: pool.zio.clone(),
+        biases: pool.biases.clone(),
+        root_dir_obj,
+        origin_snap_obj: None,
+        options: pool.options.clone(),
+        load_info: pool.load_info.clone(),
+        load_guid: pool.load_guid,
+        names: Names::default(),
+        space_state: OnceLock::new(),
+        adjusted: OnceLock::new(),
+        spa: Weak::new(),
+    };
+    then.origin_snap_obj = origin_snap(&then)?;
+    Ok(Some(Arc::new(then)))
 }
 
 impl Loaded {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::Endian;
+use base::{Endian, Txg};
 use ondisk::indirect::{IndirectMapping, MAPPING_ENTRY_SIZE, MappingPhys};
 use space::MapGeometry;
 use vdev::VdevTree;
@@ -66,15 +66,15 @@ fn load_mapping(mos: &Mos, tree: &VdevTree, top: &vdev::TopVdev) -> Result<(), E
     Ok(())
 }
 
-/// Tells each leaf which txgs it missed. A log that cannot be read is left out: checksums tell stale data as well.
-pub(super) fn load_dtls(mos: &Mos, zio: &Zio) -> Result<(), Error> {
+/// Tells each leaf which txgs it missed, of a pool whose last txg is `last`. Where the log cannot be read, nobody knows what is missing: all.
+pub(super) fn load_dtls(mos: &Mos, zio: &Zio, last: Txg) {
     for leaf in zio.tree().config().leaves().filter(|leaf| leaf.dtl.0 != 0) {
-        let Ok(map) = SpaceMap::open(mos, leaf.dtl.0) else { continue };
-        if let Ok(missed) = map.load(MapGeometry::DTL) {
-            zio.tree().set_dtl(leaf.guid, missed.iter().collect());
+        let missed = SpaceMap::open(mos, leaf.dtl.0).and_then(|map| map.load(MapGeometry::DTL));
+        match missed {
+            Ok(missed) => zio.tree().set_dtl(leaf.guid, missed.iter().collect()),
+            Err(_) => zio.tree().lose_dtl(leaf.guid, last),
         }
     }
-    Ok(())
 }
 
 /// The classes of the top-level vdevs, by their number.

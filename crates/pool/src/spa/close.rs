@@ -19,7 +19,7 @@ impl Spa {
             return Ok(());
         }
         self.close_logs();
-        let synced = self.sync();
+        let synced = self.sync().and_then(|()| self.sync_afterthoughts());
         self.txgs.stop();
         if let Some(thread) = self.thread.lock().take() {
             // it only ends this way: an error of the sync is in `synced`

@@ -59,6 +59,14 @@ impl Spa {
         }
     }
 
+    /// Looks at the configuration of the vdev with this guid.
+    pub(crate) fn look_at_vdev(&self, guid: u64, look: &mut dyn FnMut(&NvList)) {
+        let mut config = self.config.lock();
+        if let Some(tree) = config.nv.get_nvlist_mut(key::VDEV_TREE) {
+            edit_vdev(tree, guid, &mut |vdev| look(vdev));
+        }
+    }
+
     /// Takes back that a device, or any of them, was given up (OpenZFS: `vdev_clear`). It is tried again with the next import.
     ///
     /// # Errors

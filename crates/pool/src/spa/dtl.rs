@@ -1,4 +1,7 @@
-//! What leaves missed: the txgs that a device did not get, so that it can be brought up to date later (OpenZFS: `vdev_dtl_sync`).
+//! What leaves missed: the txgs that a device did not get, so that it can be brought up to date later (OpenZFS: `vdev_dtl_sync`). And what becomes of
+//! leaves that fail (OpenZFS: `vdev_fault`, `vdev_degrade`).
+
+use std::sync::Arc;
 
 use base::{Guid, Txg};
 use dmu::{Object, Tx};
@@ -6,6 +9,7 @@ use ondisk::ObjectType;
 use ondisk::label::key;
 use ondisk::spacemap::{Action, HISTOGRAM_BUCKETS, SPACE_MAP_HEADER_SIZE, SpaceMapHeader};
 use space::{Encoder, MapGeometry};
+use vdev::Verdict;
 
 use crate::Error;
 use crate::mos::Mos;
@@ -18,8 +22,14 @@ const DTL_BLOCK: u64 = 4 << 10;
 /// The feature that maps with histograms are counted by.
 const HISTOGRAMS: &str = "spacemap_histogram";
 
+/// Why a leaf is faulted or degraded, in its configuration.
+const ERR_EXCEEDED: &str = "err_exceeded";
+
+/// A txg's own end may find that a leaf failed, and the txg that says so another one: more often than this it is not asked.
+const AFTERTHOUGHTS_MAX: usize = 4;
+
 impl Spa {
-    /// Writes the DTLs of leaves that missed something since this was last done.
+    /// Writes the DTLs of leaves that changed since this was last done.
     pub(crate) fn sync_dtls(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         for (leaf, missed) in self.tree().dirty_dtls() {
             self.sync_dtl(mos, tx, leaf, &missed)?;
@@ -30,8 +40,12 @@ impl Spa {
     fn sync_dtl(&self, mos: &Mos, tx: &Tx, leaf: Guid, missed: &[std::ops::Range<u64>]) -> Result<(), Error> {
         let mut id = 0;
         self.edit_vdev(leaf.0, &mut |vdev| id = vdev.get_u64(key::DTL).unwrap_or(0));
-        let object = match id {
-            0 => {
+        let is_map = |object: &Object| object.phys().object_type == ObjectType::SPACE_MAP;
+        // one that cannot be used any more is left alone
+        let known = if id == 0 { None } else { mos.object(id).ok().filter(is_map) };
+        let object = match known {
+            Some(object) => object,
+            None => {
                 let histograms = self.feature_enabled(mos, HISTOGRAMS)?;
                 let histogram = histograms.then_some([0; HISTOGRAM_BUCKETS]);
                 let blank = SpaceMapHeader { histogram, ..SpaceMapHeader::default() }.encode(OURS);
@@ -42,10 +56,36 @@ impl Spa {
                 }
                 object
             }
-            id => mos.object(id)?,
         };
         self.edit_vdev(leaf.0, &mut |vdev| vdev.insert(key::DTL, object.id()));
         write_map(tx, &object, missed)
+    }
+
+    /// Judges leaves whose writes have failed, and has the configuration say so from the open txg on.
+    pub(crate) fn judge_leaves(&self) {
+        for (leaf, verdict) in self.tree().judge() {
+            let state = if verdict == Verdict::Faulted { key::FAULTED } else { key::DEGRADED };
+            let mut known = false;
+            self.look_at_vdev(leaf.0, &mut |vdev| known = vdev.get_u64(state) == Some(1));
+            if !known {
+                self.edit_vdev(leaf.0, &mut |vdev| {
+                    vdev.insert(state, 1u64);
+                    vdev.insert(key::AUX_STATE, ERR_EXCEEDED);
+                });
+            }
+        }
+    }
+
+    /// What the end of the last txg came to, when nothing of it could be changed any more, goes into another one.
+    pub(crate) fn sync_afterthoughts(self: &Arc<Self>) -> Result<(), Error> {
+        for _ in 0..AFTERTHOUGHTS_MAX {
+            if !self.tree().has_dirty_dtls() && !self.tree().has_failed_writes() {
+                break;
+            }
+            self.txgs.note_work();
+            self.sync()?;
+        }
+        Ok(())
     }
 }
 
@@ -53,11 +93,64 @@ fn write_map(tx: &Tx, object: &Object, missed: &[std::ops::Range<u64>]) -> Resul
     let mut encoder = Encoder::new(MapGeometry::DTL, 0, object.block_size(), false);
     encoder.intro(Action::Alloc, 0, Txg(0));
     missed.iter().for_each(|range| encoder.run(Action::Alloc, range, None));
-    let (bytes, alloc) = encoder.finish();
+    // an empty map has no words at all
+    let (bytes, alloc) = if missed.is_empty() { Default::default() } else { encoder.finish() };
     object.free_range(tx, 0, u64::MAX)?;
-    object.write(tx, 0, &bytes)?;
+    if !bytes.is_empty() {
+        object.write(tx, 0, &bytes)?;
+    }
     // an old map has no room for a histogram
     let histogram = (object.bonus().len() >= SPACE_MAP_HEADER_SIZE).then_some([0; HISTOGRAM_BUCKETS]);
     let header = SpaceMapHeader { object: object.id(), length: bytes.len() as u64, alloc, histogram };
     Ok(object.set_bonus(tx, &header.encode(OURS))?)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use base::Env;
+    use vdev::create::{LayoutOptions, VdevSpec, layout};
+    use vdev::import::scan_devices;
+    use vdev::{Device, MemoryDevice};
+
+    use super::*;
+    use crate::{CreateOptions, Hooks, ImportOptions};
+
+    /// A log of what a device missed that cannot be read stands for everything, and is written anew.
+    #[test]
+    fn without_its_log_a_device_has_missed_everything() {
+        let devices: Vec<Arc<dyn Device>> = ["d0", "d1"]
+            .iter()
+            .map(|name| Arc::new(MemoryDevice::writable(64 << 20).named((*name).to_string())) as _)
+            .collect();
+        let hooks = || Hooks { env: Env::seeded(1), ..Hooks::default() };
+        let words = ["mirror", "d0", "d1"].map(str::to_string);
+        let open = |path: &str| devices.iter().find(|device| device.name() == path).cloned();
+        let new = layout(&VdevSpec::parse(&words).unwrap(), &open, LayoutOptions::default(), &hooks().env).unwrap();
+        let spa = Spa::create(new, CreateOptions::new("t"), hooks()).unwrap();
+        let leaf = spa.tree().leaves()[1].guid();
+        let gone = 1 << 20;
+        spa.sync_task(move |cx| {
+            cx.spa.edit_vdev(leaf.0, &mut |vdev| vdev.insert(key::DTL, gone));
+            Ok(())
+        })
+        .unwrap();
+        spa.close().unwrap();
+        drop(spa);
+
+        let all = || devices.iter().map(|device| (device.name().into(), device.clone())).collect();
+        let spa = Spa::import(&scan_devices(all())[0], &ImportOptions::default(), hooks()).unwrap();
+        let last = spa.uberblock().txg;
+        assert!(spa.tree().missed().is_some_and(|missed| missed.start == 0 && missed.end >= last.0));
+        spa.close().unwrap();
+        let config = spa.view().unwrap();
+        let id = config.tree().config().leaves().find(|config| config.guid == leaf).map(|config| config.dtl.0);
+        assert_eq!(id, Some(gone), "the tree is as it was opened");
+        drop((config, spa));
+        let spa = Spa::import(&scan_devices(all())[0], &ImportOptions::default(), hooks()).unwrap();
+        let id = spa.tree().config().leaves().find(|config| config.guid == leaf).map(|config| config.dtl.0);
+        assert!(id.is_some_and(|id| id != 0 && id != gone));
+        assert_eq!(spa.tree().missed(), Some(0..last.0 + 1));
+        spa.export().unwrap();
+    }
 }

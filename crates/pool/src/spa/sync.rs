@@ -66,6 +66,7 @@ impl Spa {
         let mut record = next.record;
         let tx = Tx::syncing(next.txg);
         self.mend_suspects();
+        self.judge_leaves();
         let (changed, first_pass_ns) = self.sync_passes(&tx)?;
         record.first_pass_ns = first_pass_ns;
         record.passes = self.pass.swap(0, Ordering::Relaxed) as u32;
@@ -96,7 +97,7 @@ impl Spa {
             if pass == 1 {
                 self.sync_logs(tx)?;
                 self.run_tasks(&mos, tx, true)?;
-                self.clones.apply(tx.txg(), Some(&self.dedup))?;
+                self.share(&mos, tx)?;
             }
             self.sync_dtls(&mos, tx)?;
             self.sync_config(&mos, tx)?;
@@ -108,7 +109,7 @@ impl Spa {
                 // what tasks changed in datasets, and the configuration that they changed
                 self.sync_heads(&mos, tx)?;
                 self.sync_config(&mos, tx)?;
-                self.clones.apply(tx.txg(), Some(&self.dedup))?;
+                self.share(&mos, tx)?;
                 self.sync_destroyed(&mos, tx)?;
                 if !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() {
                     return Ok((false, 0));
@@ -124,13 +125,21 @@ impl Spa {
             if pass == 1 {
                 first = started.elapsed().as_nanos() as u64;
             }
-            if !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() && self.frees.is_empty() {
+            // who missed something of this very txg is told in it
+            let told = !self.tree().has_dirty_dtls();
+            if told && !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() && self.frees.is_empty() {
                 return Ok((true, first));
             }
             if pass >= PASSES_MAX {
                 return Err(Error::Endless { txg: tx.txg(), passes: pass });
             }
         }
+    }
+
+    /// Blocks that were written before got more pointers.
+    fn share(self: &Arc<Self>, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        let shared = self.clones.apply(tx.txg(), Some(&self.dedup))?;
+        self.heal_shared(mos, tx, shared)
     }
 
     fn sync_tables(&self, mos: &Mos, tx: &Tx, pass: u32) -> Result<(), Error> {

@@ -7,6 +7,7 @@
 //! Nothing fails as a whole because one device is garbage. OpenZFS: `zpool_find_import_impl`, `get_configs`.
 
 mod assemble;
+mod lock;
 mod probe;
 
 use std::path::{Path, PathBuf};

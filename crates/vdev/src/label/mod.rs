@@ -12,7 +12,7 @@ use crate::Error;
 use crate::device::Device;
 pub use write::{
     AuxUse, PoolLabel, aux_config, clear, commit, encode_config, encode_uberblock, init, initial_config, leaf_config,
-    uberblock_slot, write_config, write_heartbeat,
+    probe, uberblock_slot, write_config, write_heartbeat,
 };
 
 /// What a label's configuration may be: one packed area of 112 KiB holds no more.

@@ -417,6 +417,21 @@ pub fn write_heartbeat(leaf: &Leaf, ashift: u64, ub: &Uberblock, index: usize) -
     leaf.write_through(offset, &encode_uberblock(ub, ashift, offset))
 }
 
+/// Whether a leaf can be read and written at all: a part of its labels is read, and written as it is (OpenZFS: `vdev_probe`).
+#[must_use]
+pub fn probe(leaf: &Leaf) -> bool {
+    let Some(device) = leaf.device() else { return false };
+    let rewritten = |index| {
+        let offset = place(&**device, index)? + layout::BOOTENV_OFFSET;
+        let area = super::read(&**device, offset, layout::BOOTENV_SIZE)?;
+        write(&**device, offset, &area)
+    };
+    // the first label stays whole, whatever happens
+    let any = (1..layout::LABELS).any(|index| rewritten(index).is_ok());
+    leaf.wrote();
+    any
+}
+
 /// Whether a leaf took a copy of what it was given, and has it on stable storage.
 fn settled(leaf: &Leaf, write: impl FnOnce(&dyn Device) -> Copies) -> bool {
     let Some(device) = leaf.device() else { return false };

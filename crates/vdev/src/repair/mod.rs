@@ -88,8 +88,8 @@ impl<'r, 'a> Repair<'r, 'a> {
             return self.settle(patch);
         }
         for r in 0..self.rows.len() {
-            self.load(r, Which::Data, Rank::OutOfUse);
-            self.load(r, Which::Parity, Rank::OutOfUse);
+            self.load(r, Which::Data, self.request.worst());
+            self.load(r, Which::Parity, self.request.worst());
         }
         let mut budget = Budget::new(self.block.len(), self.rows.iter().map(|row| row.stride).sum());
         if let Some(patch) = self.search(check, &mut budget) {
@@ -218,7 +218,7 @@ impl<'r, 'a> Repair<'r, 'a> {
                 let copies = cell.copies.clone();
                 for (n, copy) in copies.iter().enumerate().skip(cell.tried) {
                     let mut bytes = vec![0; column.size];
-                    let readable = copy.rank < Rank::Absent
+                    let readable = self.request.may_read(copy.rank)
                         && self.request.cx.source.read(copy.leaf, column.offset, &mut bytes).is_ok();
                     if readable && bytes != self.place(r, c) {
                         found.push(Variant { row: r, cell: c, copy: n, bytes });

@@ -302,6 +302,7 @@ impl<'a> Placer<'a> {
         match table.find(txg, &block.bp, copies(&block)).map_err(failed)? {
             Found::Hit(bp) if block.props.dedup != Some(true) || self.is_same(&block, &bp) => {
                 table.add_ref(txg, &bp);
+                zio.note_shared(&bp);
                 self.undo.references.push(bp);
                 Ok(bp)
             }

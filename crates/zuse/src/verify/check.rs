@@ -120,7 +120,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, options: &Options, progress: &(dyn Fn(u64, u64) + Sync)) -> Tally {
     let source = WindowSource::new(WINDOW);
     // what is not right is looked at once more, and counts then
-    let cx = ReadCx { mode: ReadMode::Scrub, source: &source, heal: false, counts: false };
+    let cx = ReadCx { mode: ReadMode::Scrub, source: &source, heal: false, counts: false, stale: true };
     let mut scratch = Scratch::default();
     let mut tally = Tally::default();
     let mut order: Vec<(u64, u32)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The record of a scrub (OpenZFS: `dsl_scan.c`). Who reads the blocks is above (`zuse::scrub`); here the pool is told.
+//! The record of a scrub or resilver (OpenZFS: `dsl_scan.c`). Who reads the blocks is above (`zuse::scrub`); here the pool is told.
 //!
 //! # How far a scrub is
 //! The record `scan` of the MOS directory has a bookmark: the next block to read, of the dataset under way. Another object has the datasets
@@ -13,6 +13,7 @@
 
 mod errors;
 mod place;
+mod resilver;
 mod times;
 
 use std::sync::Arc;
@@ -69,24 +70,11 @@ impl Spa {
                 phys.flags &= !ScanPhys::FLAG_SCRUB_PAUSED;
                 return put(cx.mos, cx.tx, &phys);
             }
-            errors::forget(cx)?;
-            let phys = ScanPhys {
-                func: ScanFunc::Scrub,
-                state: ScanState::Scanning,
-                min_txg: range.after,
-                cur_min_txg: range.after,
-                max_txg: range.upto.unwrap_or(cx.tx.txg()),
-                cur_max_txg: range.upto.unwrap_or(cx.tx.txg()),
-                start_time: cx.spa.env().now_s(),
-                to_examine,
-                ddt_class_max: DDT_CLASS_MAX,
-                ..ScanPhys::default()
-            };
-            Place::new(phys).put(cx.mos, cx.tx)
+            begin(cx, ScanFunc::Scrub, to_examine, range)
         })
     }
 
-    /// Records how far the scrub is and what was lost since it last told. Where datasets changed meanwhile, the place is another than that
+    /// Records how far the scrub or resilver is and what was lost since it last told. Where datasets changed meanwhile, the place is another than that
     /// which was given: who goes on begins with [`Pool::scrub_place`].
     ///
     /// # Errors
@@ -99,7 +87,7 @@ impl Spa {
     ) -> Result<(), Error> {
         self.sync_task(move |cx| {
             // it may have been stopped
-            let Some(now) = running(cx.mos)?.filter(|now| now.func == ScanFunc::Scrub) else { return Ok(()) };
+            let Some(now) = running(cx.mos)?.filter(|now| now.func == place.phys.func) else { return Ok(()) };
             // of what went meanwhile the record knows what became of it
             let mut place = if place.is_whole(cx.mos) { place } else { Place::load(cx.mos, now.clone())? };
             place.phys = ScanPhys {
@@ -131,15 +119,21 @@ impl Spa {
         })
     }
 
-    /// Records the end of the scrub: what it found lost is what the pool has lost.
+    /// Records the end of the scrub or resilver `func`: what a scrub found lost is what the pool has lost. Devices that missed writes have them now, if
+    /// nothing was lost, and if `all` was read: what only the checkpoint has included.
     ///
     /// # Errors
     /// When the pool is suspended.
-    pub fn scrub_finish(self: &Arc<Self>) -> Result<(), Error> {
+    pub fn scrub_finish(self: &Arc<Self>, func: ScanFunc, all: bool) -> Result<(), Error> {
         self.sync_task(move |cx| {
-            let Some(phys) = running(cx.mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return Ok(()) };
-            cx.mos.root_zap()?.update_u64(cx.tx, "last_scrubbed_txg", phys.max_txg.0)?;
-            end(cx, phys, ScanState::Finished)
+            let Some(phys) = running(cx.mos)?.filter(|s| s.func == func) else { return Ok(()) };
+            if func == ScanFunc::Scrub {
+                cx.mos.root_zap()?.update_u64(cx.tx, "last_scrubbed_txg", phys.max_txg.0)?;
+            }
+            let caught_up = (all && phys.errors == 0).then_some(resilver::first(&phys)..phys.max_txg.0);
+            end(cx, phys, ScanState::Finished)?;
+            // nothing can fail any more but the devices
+            caught_up.map_or(Ok(()), |txgs| resilver::caught_up(cx, &txgs))
         })
     }
 
@@ -157,7 +151,7 @@ impl Spa {
 
     /// Two heads have changed places (OpenZFS: `dsl_scan_ds_clone_swapped`).
     pub(crate) fn scan_swapped(&self, mos: &Mos, tx: &Tx, one: u64, other: u64) -> Result<(), Error> {
-        let Some(phys) = running(mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return Ok(()) };
+        let Some(phys) = running(mos)?.filter(follows_datasets) else { return Ok(()) };
         let mut place = Place::load(mos, phys)?;
         place.swap(one, other);
         place.put(mos, tx)
@@ -165,7 +159,7 @@ impl Spa {
 
     /// The record of a scrub under way follows what happened to datasets in this txg.
     pub(crate) fn sync_scan(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
-        let Some(phys) = running(mos)?.filter(|s| s.func == ScanFunc::Scrub) else { return Ok(()) };
+        let Some(phys) = running(mos)?.filter(follows_datasets) else { return Ok(()) };
         let mut place = Place::load(mos, phys)?;
         if place.settle(mos, self.view().ok().as_deref())? {
             place.put(mos, tx)?;
@@ -175,12 +169,12 @@ impl Spa {
 }
 
 impl Pool {
-    /// How far the scrub under way is; `None` if there is none, or if it is paused.
+    /// How far the scrub or resilver `func` under way is; `None` if there is none, or if it is paused.
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn scrub_place(&self) -> Result<Option<Place>, Error> {
-        let scrub = running(&self.mos)?.filter(|s| s.func == ScanFunc::Scrub);
+    pub fn scrub_place(&self, func: ScanFunc) -> Result<Option<Place>, Error> {
+        let scrub = running(&self.mos)?.filter(|s| s.func == func);
         let going = scrub.filter(|s| s.flags & ScanPhys::FLAG_SCRUB_PAUSED == 0);
         going.map(|phys| Place::load(&self.mos, phys)).transpose()
     }
@@ -191,6 +185,30 @@ fn running(mos: &Mos) -> Result<Option<ScanPhys>, Error> {
     let Some(value) = mos.root_zap()?.lookup(SCAN)? else { return Ok(None) };
     let phys = ScanPhys::from_words(&value.u64s()).map_err(|source| Error::Format { object: 1, source })?;
     Ok(Some(phys).filter(|phys| phys.state == ScanState::Scanning))
+}
+
+/// Whether a scan goes through the datasets.
+fn follows_datasets(scan: &ScanPhys) -> bool {
+    matches!(scan.func, ScanFunc::Scrub | ScanFunc::Resilver)
+}
+
+/// A new scan begins. Labels of all devices are written: those that were away have old ones (OpenZFS: `dsl_scan_setup_sync`).
+fn begin(cx: &TaskCx<'_>, func: ScanFunc, to_examine: u64, range: ScrubRange) -> Result<(), Error> {
+    errors::forget(cx)?;
+    let phys = ScanPhys {
+        func,
+        state: ScanState::Scanning,
+        min_txg: range.after,
+        cur_min_txg: range.after,
+        max_txg: range.upto.unwrap_or(cx.tx.txg()),
+        cur_max_txg: range.upto.unwrap_or(cx.tx.txg()),
+        start_time: cx.spa.env().now_s(),
+        to_examine,
+        ddt_class_max: DDT_CLASS_MAX,
+        ..ScanPhys::default()
+    };
+    cx.spa.edit_config(|_| ());
+    Place::new(phys).put(cx.mos, cx.tx)
 }
 
 fn put(mos: &Mos, tx: &Tx, phys: &ScanPhys) -> Result<(), Error> {
@@ -205,7 +223,16 @@ fn end(cx: &TaskCx<'_>, mut phys: ScanPhys, state: ScanState) -> Result<(), Erro
     phys.end_time = cx.spa.env().now_s();
     phys.flags = 0;
     put(cx.mos, cx.tx, &phys)?;
-    errlog::rotate(cx.mos, cx.tx, cx.spa.feature_enabled(cx.mos, "head_errlog")?)
+    let by_head = cx.spa.feature_enabled(cx.mos, "head_errlog")?;
+    let mut kept = match phys.func {
+        ScanFunc::Resilver => errlog::read(cx.mos, errlog::LAST, by_head)?,
+        _ => Vec::new(),
+    };
+    // a resilver has not seen everything: what was known to be lost of the rest stays so
+    let seen = |birth: Txg| state == ScanState::Finished && phys.min_txg < birth && birth <= phys.max_txg;
+    kept.retain(|entry| !entry.birth.is_some_and(seen));
+    errlog::rotate(cx.mos, cx.tx, by_head)?;
+    if kept.is_empty() { Ok(()) } else { errlog::write(cx.mos, cx.tx, errlog::LAST, &kept, by_head) }
 }
 
 /// Enters lost blocks in the log of the scrub. What a snapshot lost is listed under its head (OpenZFS: `get_head_ds`).

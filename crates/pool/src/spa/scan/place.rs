@@ -47,6 +47,13 @@ impl Place {
         Place { phys, queue: BTreeMap::new() }
     }
 
+    /// The beginning of the same scan, over another state of the pool.
+    #[must_use]
+    pub fn again(of: &Place) -> Place {
+        let (min, max) = (of.phys.min_txg, of.phys.max_txg);
+        Place::new(ScanPhys { min_txg: min, max_txg: max, cur_min_txg: min, cur_max_txg: max, ..ScanPhys::default() })
+    }
+
     /// Reads what belongs to the record.
     pub(crate) fn load(mos: &Mos, phys: ScanPhys) -> Result<Place, Error> {
         let mut queue = BTreeMap::new();

@@ -1,0 +1,119 @@
+//! Resilvers: what devices missed while they were away (OpenZFS: `vdev_resilver_needed`, `dsl_scan_restart_resilver`, `vdev_dtl_reassess`).
+//!
+//! A resilver is a scan of what was born in the txgs that devices missed. It takes the place of a scrub that is not finished. Where another device
+//! has missed something since it was begun, it begins anew, for what is behind it is missing there.
+//!
+//! # What is shared meanwhile
+//! A block that is behind the resilver's place gets another pointer, by a clone or as it is found in the dedup table; then the old pointer, which the
+//! resilver has not come to, goes. So it would never be met. Hence a block that gets another pointer while a scan runs is made whole in
+//! the same txg (OpenZFS: `dsl_scan_ddt_entry`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::Txg;
+use dmu::Tx;
+use ondisk::BlkPtr;
+use ondisk::label::key;
+use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
+use zio::{Bookmark, Scratch, Suspect};
+
+use super::{ScrubRange, begin, end, put, running};
+use crate::mos::Mos;
+use crate::spa::{Spa, TaskCx};
+use crate::{Error, Pool};
+
+impl Spa {
+    /// Records that a resilver begins, or that an unfinished one goes on; it will see about `to_examine` bytes. Whether there is anything to do: not
+    /// where no device that can be written has missed anything; nor, unless `again`, where a resilver of the same came to its end and could not read
+    /// everything.
+    ///
+    /// # Errors
+    /// [`Error::Scrubbing`] while an error scrub is not finished; when the pool is suspended.
+    pub fn resilver_begin(self: &Arc<Self>, to_examine: u64, again: bool) -> Result<bool, Error> {
+        // nothing is written where there is nothing to do
+        if !self.is_resilver_due(again)? {
+            return Ok(false);
+        }
+        self.sync_task(move |cx| {
+            let Some(missed) = cx.spa.tree().missed() else { return Ok(false) };
+            match running(cx.mos)? {
+                Some(scan) if scan.func == ScanFunc::Resilver && covers(&scan, &missed) => return Ok(true),
+                Some(scan) => end(cx, scan, ScanState::Canceled)?,
+                None => {}
+            }
+            begin(cx, ScanFunc::Resilver, to_examine, range(&missed))?;
+            Ok(true)
+        })
+    }
+
+    /// Whether [`Spa::resilver_begin`] would find something to do.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn is_resilver_due(&self, again: bool) -> Result<bool, Error> {
+        let Some(missed) = self.tree().missed() else { return Ok(false) };
+        let last = self.view()?.scan()?;
+        let in_vain = |scan: &ScanPhys| {
+            let over = scan.func == ScanFunc::Resilver && scan.state == ScanState::Finished;
+            over && covers(scan, &missed)
+        };
+        Ok(again || !last.is_some_and(|scan| in_vain(&scan)))
+    }
+
+    /// While a scan runs, `shared` blocks that a device has missed are made whole: they have got another pointer.
+    pub(crate) fn heal_shared(&self, mos: &Mos, tx: &Tx, mut shared: Vec<BlkPtr>) -> Result<(), Error> {
+        shared.extend(self.zio().take_shared());
+        shared.retain(|bp| bp.birth_physical() < tx.txg() && self.tree().is_missed(bp.birth_physical()));
+        if shared.is_empty() {
+            return Ok(());
+        }
+        let Some(mut scan) = running(mos)? else { return Ok(()) };
+        let (mut scratch, unhealed) = (Scratch::default(), self.tree().unhealed());
+        let mend = |bp: BlkPtr| self.zio().mend(&Suspect { bp, bm: Bookmark::default() }, &mut scratch);
+        let lost = shared.into_iter().map(mend).filter(Result::is_err).count() as u64;
+        let lost = lost.saturating_add(self.tree().unhealed() - unhealed);
+        if lost > 0 {
+            // so that the devices are not taken to be whole at its end
+            scan.errors = scan.errors.saturating_add(lost);
+            put(mos, tx, &scan)?;
+        }
+        Ok(())
+    }
+}
+
+impl Pool {
+    /// The pool as its checkpoint keeps it; `None` if it has none.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read, or that of the checkpoint.
+    pub fn at_checkpoint(&self) -> Result<Option<Arc<Pool>>, Error> {
+        crate::open::at_checkpoint(self)
+    }
+}
+
+/// The blocks that were missed.
+fn range(missed: &Range<u64>) -> ScrubRange {
+    ScrubRange { after: Txg(missed.start.saturating_sub(1)), upto: Some(Txg(missed.end)) }
+}
+
+/// The first txg that a scan reads the blocks of. In txg 0 nothing is born.
+pub(super) fn first(scan: &ScanPhys) -> u64 {
+    if scan.min_txg == Txg(0) { 0 } else { scan.min_txg.0.saturating_add(1) }
+}
+
+/// Whether a scan is about all of these txgs.
+fn covers(scan: &ScanPhys, missed: &Range<u64>) -> bool {
+    let range = range(missed);
+    scan.min_txg <= range.after && range.upto.is_some_and(|upto| upto <= scan.max_txg)
+}
+
+/// Takes txgs from the DTLs of the devices that were there all the while, in the txg in which a scan of them ends.
+pub(super) fn caught_up(cx: &TaskCx<'_>, txgs: &Range<u64>) -> Result<(), Error> {
+    for leaf in cx.spa.tree().caught_up(txgs) {
+        cx.spa.edit_vdev(leaf.0, &mut |vdev| {
+            vdev.remove_all(key::RESILVER_TXG);
+        });
+    }
+    cx.spa.sync_dtls(cx.mos, cx.tx)
+}

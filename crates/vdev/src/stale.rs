@@ -1,0 +1,181 @@
+//! Leaves that missed writes, and leaves that fail.
+//!
+//! A leaf that was away, or failed to write, has the txgs of it in its DTL. As long as that is not empty, what the leaf holds of these txgs may be
+//! old, and the pool has less redundancy than it should have. A resilver reads what was born in them and rewrites it; then the txgs go
+//! from the DTL ([`VdevTree::caught_up`]), if the leaf was there all the while.
+//!
+//! A leaf whose writes fail is judged once a txg ([`VdevTree::judge`]). If it failed too often, or cannot even rewrite a pad of its labels, it
+//! is given up; unless it alone has something, for then it goes on being used.
+//!
+//! OpenZFS: `vdev_dtl_reassess`, `vdev_dtl_should_excise`, `vdev_resilver_needed`, `vdev_probe`, `vdev_fault`, `vdev_dtl_required`, and of its event daemon
+//! the engine `zfs-diagnosis`.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::{Guid, Txg};
+
+use crate::config::{VdevConfig, VdevType};
+use crate::label;
+use crate::tree::{TopVdev, VdevTree};
+use crate::{Error, Leaf};
+
+/// Errors of writing, since the pool was opened, that are too many (OpenZFS: `DEFAULT_IO_N` of `zfs-diagnosis`).
+const WRITE_ERRORS_MAX: u64 = 10;
+/// A txg that no leaf has missed.
+const NEVER: Txg = Txg(u64::MAX);
+
+/// What becomes of a leaf that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is given up.
+    Faulted,
+    /// It is used on, as it alone has something.
+    Degraded,
+}
+
+impl VdevTree {
+    /// The leaves that missed something and can be brought up to date.
+    pub fn stale_leaves(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+        self.leaves().iter().filter(|leaf| leaf.is_stale() && leaf.is_writable())
+    }
+
+    /// The txgs within which they missed something (OpenZFS: `vdev_resilver_needed`).
+    #[must_use]
+    pub fn missed(&self) -> Option<Range<u64>> {
+        let of_leaf = |leaf: &Arc<Leaf>| {
+            let dtl = leaf.dtl();
+            Some(dtl.first()?.start..dtl.last()?.end)
+        };
+        self.stale_leaves().filter_map(of_leaf).reduce(|all, one| all.start.min(one.start)..all.end.max(one.end))
+    }
+
+    /// Whether one of them missed what was born in `birth`.
+    #[must_use]
+    pub fn is_missed(&self, birth: Txg) -> bool {
+        self.stale_leaves().any(|leaf| leaf.misses(birth))
+    }
+
+    /// All that was born within `txgs` was read and rewritten where it was missing, and nothing was lost. Who missed something later was not
+    /// there all the while, and keeps its DTL. Gives the leaves that have missed nothing any more.
+    pub fn caught_up(&self, txgs: &Range<u64>) -> Vec<Guid> {
+        let was_there = |leaf: &&Arc<Leaf>| leaf.dtl().last().is_some_and(|last| last.end <= txgs.end);
+        let caught_up: Vec<&Arc<Leaf>> = self.stale_leaves().filter(was_there).collect();
+        caught_up.iter().for_each(|leaf| leaf.caught_up(txgs));
+        caught_up.iter().filter(|leaf| !leaf.is_stale()).map(|leaf| leaf.guid()).collect()
+    }
+
+    /// Whether a DTL changed since [`VdevTree::dirty_dtls`] was last asked.
+    #[must_use]
+    pub fn has_dirty_dtls(&self) -> bool {
+        self.leaves().iter().any(|leaf| leaf.is_dtl_dirty())
+    }
+
+    /// How many repairs could not be written so far, or may have got lost.
+    #[must_use]
+    pub fn unhealed(&self) -> u64 {
+        self.leaves().iter().fold(0, |sum, leaf| sum.saturating_add(leaf.unhealed()))
+    }
+
+    /// Whether what is written to a top-level vdev can be read again: enough of its leaves can be written.
+    #[must_use]
+    pub fn can_be_written(&self, top: &TopVdev) -> bool {
+        self.has_all(top, &std::collections::BTreeSet::from([NEVER]))
+    }
+
+    /// Judges the leaves whose writes have failed since this was last asked.
+    #[must_use]
+    pub fn judge(&self) -> Vec<(Guid, Verdict)> {
+        let mut verdicts = Vec::new();
+        for leaf in self.leaves().iter().filter(|leaf| leaf.is_writable()) {
+            let Some(errors) = leaf.new_write_errors() else { continue };
+            if errors < WRITE_ERRORS_MAX && label::probe(leaf) {
+                continue;
+            }
+            if self.is_required(leaf.guid()) {
+                verdicts.push((leaf.guid(), Verdict::Degraded));
+            } else {
+                leaf.give_up();
+                verdicts.push((leaf.guid(), Verdict::Faulted));
+            }
+        }
+        verdicts
+    }
+
+    /// Whether there is a leaf to be judged.
+    #[must_use]
+    pub fn has_failed_writes(&self) -> bool {
+        self.leaves().iter().any(|leaf| leaf.is_writable() && leaf.has_new_write_errors())
+    }
+
+    /// Whether something would be lost without a leaf. Of logs nothing is.
+    fn is_required(&self, leaf: Guid) -> bool {
+        let of_top = |top: &&TopVdev| top.config().leaves().any(|one| one.guid == leaf);
+        let Some(top) = self.tops().iter().find(of_top) else { return false };
+        !top.config().is_log && !self.outage(top.config(), leaf).is_empty()
+    }
+
+    /// The txgs of which a vdev has not everything, were it not for leaf `without` (OpenZFS: `DTL_OUTAGE`).
+    fn outage(&self, vdev: &VdevConfig, without: Guid) -> Vec<Range<u64>> {
+        if vdev.children.is_empty() {
+            let there = self.leaf(vdev.guid).filter(|leaf| leaf.is_usable() && leaf.guid() != without);
+            return there.map_or_else(|| std::iter::once(0..u64::MAX).collect(), |leaf| leaf.dtl());
+        }
+        let needed = match vdev.kind {
+            VdevType::Raidz | VdevType::Draid => vdev.nparity.saturating_add(1),
+            _ => vdev.children.len() as u64,
+        };
+        let children: Vec<Vec<Range<u64>>> = vdev.children.iter().map(|child| self.outage(child, without)).collect();
+        covered(&children, needed)
+    }
+}
+
+/// What lies in at least `needed` of the sets.
+fn covered(sets: &[Vec<Range<u64>>], needed: u64) -> Vec<Range<u64>> {
+    let mut edges: Vec<(u64, i64)> = Vec::new();
+    for range in sets.iter().flatten() {
+        edges.extend([(range.start, 1), (range.end, -1)]);
+    }
+    edges.sort_unstable();
+    let (mut depth, mut since, mut out) = (0i64, None, Vec::new());
+    let needed = i64::try_from(needed).unwrap_or(i64::MAX);
+    for (at, step) in edges {
+        depth += step;
+        match since {
+            None if depth >= needed => since = Some(at),
+            Some(start) if depth < needed => {
+                out.push(start..at);
+                since = None;
+            }
+            _ => {}
+        }
+    }
+    out.retain(|range| range.start < range.end);
+    out
+}
+
+/// Checks that a pool can be written on the devices that are there.
+///
+/// # Errors
+/// [`Error::Unwritable`] for the first top-level vdev that cannot; of logs, nobody minds.
+pub fn check_writable(tree: &VdevTree) -> Result<(), Error> {
+    let needed = |top: &&TopVdev| top.is_concrete() && !top.config().is_log;
+    match tree.tops().iter().filter(needed).find(|top| !tree.can_be_written(top)) {
+        Some(top) => Err(Error::Unwritable { vdev: top.config().name() }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::covered;
+
+    #[test]
+    fn what_enough_children_miss_is_out() {
+        let sets = vec![vec![0..10, 20..30], vec![5..25], vec![8..9, 22..40]];
+        assert_eq!(covered(&sets, 1), [0..40]);
+        assert_eq!(covered(&sets, 2), [5..10, 20..30]);
+        assert_eq!(covered(&sets, 3), [8..9, 22..25]);
+        assert!(covered(&sets, 4).is_empty() && covered(&[], 1).is_empty());
+    }
+}
