@@ -108,11 +108,11 @@ impl VdevTree {
         self.leaves().iter().any(|leaf| leaf.is_writable() && leaf.has_new_write_errors())
     }
 
-    /// Whether something would be lost without a leaf. Of logs nothing is.
+    /// Whether something would be lost without a leaf. OpenZFS lets a log lose its last leaf; here the next import would then ask for `-m`.
     fn is_required(&self, leaf: Guid) -> bool {
         let of_top = |top: &&TopVdev| top.config().leaves().any(|one| one.guid == leaf);
         let Some(top) = self.tops().iter().find(of_top) else { return false };
-        !top.config().is_log && !self.outage(top.config(), leaf).is_empty()
+        !self.outage(top.config(), leaf).is_empty()
     }
 
     /// The txgs of which a vdev has not everything, were it not for leaf `without` (OpenZFS: `DTL_OUTAGE`).
