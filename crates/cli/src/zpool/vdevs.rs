@@ -178,6 +178,7 @@ fn lost(kind: VdevType, aux: VdevAux) -> Vdev {
         path: None,
         phys_path: None,
         devid: None,
+        stale: false,
         not_present: false,
         removing: false,
         non_allocating: false,

@@ -125,6 +125,8 @@ impl Receive<'_> {
         let into = Into { name: &fs, kind, may_have_key: sort.new_fs && !sort.raw, top };
         let request = self.request(&target, &into, &told, origin.as_deref())?;
         let control = self.session.control(&fs)?;
+        // afterwards, what was opened before may have been overwritten
+        let has_token = existing.as_ref().is_some_and(|head| head.receive_resume_token().ok().flatten().is_some());
         let progress = stream::recv::Progress::default();
         let receive = || control.receive(&request, input, begin, &opening.payload, &progress);
         let received = match progress::drawn(self.options.verbose, &target, &progress.bytes, receive) {
@@ -140,8 +142,6 @@ impl Receive<'_> {
                     }
                     return skip(input);
                 }
-                let has_token =
-                    existing.as_ref().is_some_and(|head| head.receive_resume_token().ok().flatten().is_some());
                 let tried = Tried {
                     doing: sort.doing(),
                     target: &target,
