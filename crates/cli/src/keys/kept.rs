@@ -54,7 +54,7 @@ pub(crate) fn give_up(pool: &Arc<Pool>, root: u64) -> bool {
 fn drop_keys(pool: &Pool, mut which: impl FnMut(u64) -> bool) -> bool {
     let guid = pool.guid().0;
     let kept = agent::get(guid).into_iter().map(|(dir, _)| dir).filter(|dir| which(*dir));
-    kept.fold(false, |any, dir| agent::drop_key(guid, dir) || any)
+    kept.filter(|dir| agent::drop_key(guid, *dir)).count() > 0
 }
 
 fn load_given(pool: &Arc<Pool>, given: &[String]) {

@@ -21,7 +21,7 @@ pub(super) enum Seen {
     /// It opens.
     Open(Arc<Pool>),
     /// It does not.
-    Unavailable(Unavailable),
+    Unavailable(Box<Unavailable>),
 }
 
 /// Runs `work` on the pools of these names, on all if there are none, whether they open or not. The exit status: 1 if there is no pool of some name, or
@@ -29,7 +29,7 @@ pub(super) enum Seen {
 pub(super) fn each(names: &[String], mut work: impl FnMut(Seen) -> Result<(), Failure>) -> Outcome {
     let done = pools::for_each_record(names, |record| match pools::open(record) {
         Ok(pool) => work(Seen::Open(pool)),
-        Err(Failure::Failed(why)) => work(Seen::Unavailable(Unavailable::of(record, &why))),
+        Err(Failure::Failed(why)) => work(Seen::Unavailable(Box::new(Unavailable::of(record, &why)))),
         Err(other) => Err(other),
     })?;
     Ok(done.0)
