@@ -91,7 +91,7 @@ fn a_mode_is_set_by_who_owns_the_file_then() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             (0..ROUNDS).for_each(|n| {
-                let mode = 0o600 | n as u32 % 64;
+                let mode = 0o600 | (n as u32 % 64);
                 zfs.setattr(&ROOT, id, &SetAttr { mode: Some(mode), ..none }).unwrap();
                 assert_eq!(zfs.getattr(id).unwrap().mode & 0o777, mode);
             })
