@@ -33,8 +33,9 @@ pub use times::Nearest;
 
 /// The record of the MOS directory.
 const SCAN: &str = "scan";
-/// The highest class of dedup tables that OpenZFS scrubs by table: blocks with several references (OpenZFS: `zfs_scrub_ddt_class_max`).
-const DDT_CLASS_MAX: u64 = 1;
+/// The classes of dedup tables that are scrubbed by table end here: the first, which nothing has any more (OpenZFS: `DDT_CLASS_DITTO`). Deduplicated
+/// blocks are met in the datasets.
+const DDT_CLASS_MAX: u64 = 0;
 
 /// What a scrub came to since it last told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -205,6 +206,8 @@ fn begin(cx: &TaskCx<'_>, func: ScanFunc, to_examine: u64, range: ScrubRange) ->
         start_time: cx.spa.env().now_s(),
         to_examine,
         ddt_class_max: DDT_CLASS_MAX,
+        // OpenZFS asserts that the tables are done before a dataset is under way
+        ddt_bookmark: [DDT_CLASS_MAX + 1, 0, 0, 0],
         ..ScanPhys::default()
     };
     cx.spa.edit_config(|_| ());
