@@ -115,34 +115,14 @@ fn components(name: &str) -> Result<(), String> {
     if name.is_empty() || name.ends_with(['@', '#']) { Err(empty.to_owned()) } else { Ok(()) }
 }
 
-/// A pool's name must leave room for `/$ORIGIN@$ORIGIN` behind it.
-const POOL_NAME_MAX: usize = 239;
-
 /// Why no pool is called so (OpenZFS: `pool_namecheck`).
 pub(crate) fn check_pool(name: &str) -> Result<(), String> {
-    if name.len() > POOL_NAME_MAX {
-        return Err("name is too long".to_owned());
-    }
-    if let Some(bad) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || "-_.: ".contains(*c))) {
-        return Err(format!("invalid character '{bad}' in pool name"));
-    }
-    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return Err("name must begin with a letter".to_owned());
-    }
-    if matches!(name, "mirror" | "raidz" | "draid") {
-        return Err("name is reserved".to_owned());
-    }
-    Ok(())
+    pool::check_pool_name(name).map_err(|bad| bad.to_string())
 }
 
 /// Why no new pool may be called so (OpenZFS: `zpool_name_valid`).
 pub(crate) fn check_new_pool(name: &str) -> Result<(), String> {
-    check_pool(name)?;
-    let reserved = ["mirror", "raidz", "draid", "spare"];
-    if reserved.iter().any(|r| name.starts_with(r)) || name == "log" {
-        return Err("name is reserved".to_owned());
-    }
-    Ok(())
+    pool::check_new_pool_name(name).map_err(|bad| bad.to_string())
 }
 
 #[cfg(test)]

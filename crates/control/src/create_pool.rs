@@ -25,7 +25,7 @@ impl Control {
         hidden: Option<&NvList>,
         (hooks, caller): (Hooks, Caller),
     ) -> Result<Control, Failed> {
-        let mut props = Props::decode(Some(root))?;
+        let mut props = Props::of_dataset(Some(root))?;
         let (key, _) = new_key(&mut props, hidden)?;
         let populate = fill_fs(&mut props, None, caller, hooks.env.now())?;
         let is_limit = |(name, _): &(String, Value)| LIMITS.contains(&name.as_str());

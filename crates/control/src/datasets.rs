@@ -12,7 +12,7 @@ use zpl::create::{FsProps, create_fs, create_volume};
 
 use crate::decode::{Props, require_str};
 use crate::keys::new_key;
-use crate::props::{BLOCK_MAX, BLOCK_MIN, check_settable};
+use crate::props::check_settable;
 use crate::{Caller, Control, Error, Failed};
 
 /// Numbers of kinds of datasets (OpenZFS: `dmu_objset_type_t`).
@@ -27,7 +27,7 @@ impl Control {
         if name.contains(['@', '%', '#']) {
             return Err(Error::Invalid(format!("'{name}' is not the name of a dataset")).into());
         }
-        let mut props = Props::decode(input.get_nvlist("props"))?;
+        let mut props = Props::of_dataset(input.get_nvlist("props"))?;
         check_settable(&self.spa, &props.values)?;
         let (os_type, init) = match input.get_i32("type") {
             Some(OST_ZFS) => (ObjsetType::Zfs, self.new_fs(name, &mut props)?),
@@ -68,7 +68,7 @@ impl Control {
 
     pub(crate) fn clone_from(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let origin = require_str(input, "origin")?;
-        let mut props = Props::decode(input.get_nvlist("props"))?;
+        let mut props = Props::of_dataset(input.get_nvlist("props"))?;
         if name.contains(['@', '%', '#']) || !origin.contains('@') {
             return Err(Error::Invalid(format!("'{origin}' cannot be cloned as '{name}'")).into());
         }
@@ -170,9 +170,6 @@ pub(crate) fn fill_fs(
 fn new_volume(props: &mut Props) -> Result<Init, Error> {
     let block = props.take_number("volblocksize").unwrap_or(VOLBLOCKSIZE);
     let size = props.take_number("volsize").ok_or_else(|| Error::Invalid("a volume needs a size".to_owned()))?;
-    if !block.is_power_of_two() || !(BLOCK_MIN..=BLOCK_MAX).contains(&block) {
-        return Err(Error::OutOfRange("volblocksize".to_owned()));
-    }
     if size == 0 || !size.is_multiple_of(block) || i64::try_from(size).is_err() {
         return Err(Error::Invalid("the size of a volume is a multiple of its blocks".to_owned()));
     }

@@ -1,7 +1,8 @@
 //! What is in the lists of requests.
 
 use nvlist::{NvList, Value as Nv};
-use pool::Value;
+use pool::prop::{BadValue, check_value};
+use pool::{Refusal, Value};
 
 use crate::Error;
 
@@ -61,6 +62,16 @@ impl Props {
                 Nv::Uint64Array(array) => props.quotas.push(quota(name, array)?),
                 _ => return Err(Error::Invalid(format!("value of '{name}' is neither a number nor text"))),
             }
+        }
+        Ok(props)
+    }
+
+    /// As [`Props::decode`], of a dataset: each value is one that its property can have.
+    pub(crate) fn of_dataset(list: Option<&NvList>) -> Result<Props, Error> {
+        let props = Props::decode(list)?;
+        for (name, value) in &props.values {
+            let refused = |bad: BadValue| pool::Error::Refused { name: name.clone(), why: Refusal::Invalid(bad.why()) };
+            check_value(name, value).map_err(refused)?;
         }
         Ok(props)
     }

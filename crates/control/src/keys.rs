@@ -36,6 +36,9 @@ pub(crate) fn new_key(props: &mut Props, hidden: Option<&NvList>) -> Result<(Opt
             None => Ok((None, without)),
         };
     };
+    if said == Some(CRYPT_OFF) {
+        return Err(Error::Invalid("a key for what is not encrypted".to_owned()));
+    }
     Ok((Some(key_of(cipher.unwrap_or(Suite::Aes256Gcm), wrapping, props)?), without))
 }
 
@@ -57,7 +60,7 @@ impl Control {
     pub(crate) fn change_key(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let change = match input.get_u64("crypt_cmd").unwrap_or(CMD_NONE) {
             CMD_NONE | CMD_NEW_KEY => {
-                let mut props = Props::decode(input.get_nvlist("props"))?;
+                let mut props = Props::of_dataset(input.get_nvlist("props"))?;
                 let key = wrapping_key(input.get_nvlist("hidden_args"))?;
                 let key = key.ok_or_else(|| Error::Invalid("no key is given".to_owned()))?;
                 // the cipher is the dataset's, whatever is said

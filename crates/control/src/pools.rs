@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::Guid;
 use nvlist::NvList;
-use pool::prop::{Attr, PropDef, PropKind, find_pool, find_vdev, is_user_property};
+use pool::prop::{check_kind, check_pool_value, find_vdev, is_user_property};
 use pool::{Error as PoolError, Spa, Value, VdevRefusal, feature};
 
 use crate::decode::{Props, require_list};
@@ -33,16 +33,7 @@ impl Control {
 
     /// What is stored of a property (OpenZFS: `spa_prop_validate`).
     fn check_pool_prop(&self, name: &str, value: Value) -> Result<Value, Error> {
-        if let Some(feature) = name.strip_prefix(FEATURE) {
-            feature::by_name(feature).ok_or_else(invalid)?;
-            return Ok(value);
-        }
-        let def = match find_pool(name) {
-            Some(def) if !matches!(def.attr, Attr::ReadOnly | Attr::OneTime) => def,
-            None if is_user_property(name) && value.text().is_some() => return Ok(value),
-            _ => return Err(invalid()),
-        };
-        check_kind(def, &value)?;
+        check_pool_value(name, &value).map_err(|_| invalid())?;
         match (name, &value) {
             ("version", Value::Number(version)) => {
                 let now = self.spa.view()?.version();
@@ -98,7 +89,7 @@ impl Control {
         for (name, value) in &props {
             let good = match find_vdev(name) {
                 Some(def) if def.is_read_only() => Err(invalid()),
-                Some(def) => check_kind(def, value),
+                Some(def) => check_kind(def, value).map_err(|_| invalid()),
                 None if is_user_property(name) && value.text().is_some() => Ok(()),
                 None => Err(invalid()),
             };
@@ -107,16 +98,6 @@ impl Control {
         self.spa.set_vdev_props(vdev, props.clone()).map_err(|e| tell(e.into(), &props))?;
         Ok(NvList::new())
     }
-}
-
-/// Whether a value is of the property's type, and of its words.
-fn check_kind(def: &PropDef, value: &Value) -> Result<(), Error> {
-    let good = match (&def.kind, value) {
-        (PropKind::Number { .. }, Value::Number(_)) | (PropKind::String { .. }, Value::String(_)) => true,
-        (PropKind::Index { values, .. }, Value::Number(number)) => values.iter().any(|(_, known)| known == number),
-        _ => false,
-    };
-    if good { Ok(()) } else { Err(invalid()) }
 }
 
 fn invalid() -> Error {

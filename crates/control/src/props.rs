@@ -3,15 +3,11 @@
 use std::sync::Arc;
 
 use nvlist::NvList;
+use pool::prop::BLOCK_MAX;
 use pool::{PropSource, Spa, Value};
 
 use crate::decode::{Props, require_list, require_str};
 use crate::{Control, Error, Failed};
-
-/// The largest block (OpenZFS: `SPA_MAXBLOCKSIZE`).
-pub(crate) const BLOCK_MAX: u64 = 16 << 20;
-/// The smallest block (OpenZFS: `SPA_MINBLOCKSIZE`).
-pub(crate) const BLOCK_MIN: u64 = 512;
 
 /// The feature that a value of a property needs, if any (OpenZFS: `zfs_check_settable`).
 #[must_use]
@@ -40,7 +36,7 @@ pub fn feature_of(name: &str, value: &Value) -> Option<&'static str> {
 pub(crate) fn check_settable(spa: &Arc<Spa>, props: &[(String, Value)]) -> Result<(), Error> {
     let view = spa.view()?;
     for (name, value) in props {
-        if name == "recordsize" && !(BLOCK_MIN..=BLOCK_MAX).contains(&value.number().unwrap_or(0)) {
+        if name == "recordsize" && value.number().is_none_or(|size| size > BLOCK_MAX) {
             return Err(Error::OutOfRange(name.clone()));
         }
         if feature_of(name, value).is_some_and(|feature| !view.feature_enabled(feature)) {
@@ -53,6 +49,8 @@ pub(crate) fn check_settable(spa: &Arc<Spa>, props: &[(String, Value)]) -> Resul
 impl Control {
     pub(crate) fn set_prop(&self, name: &str, input: &NvList) -> Result<NvList, Failed> {
         let mut props = Props::decode(Some(require_list(input, "props")?))?;
+        // what cannot be is told by name, and nothing is set
+        Props::of_dataset(input.get_nvlist("props")).map_err(|e| tell(e, &props.values))?;
         let defaults: Vec<(&'static str, u64)> =
             zpl::create::DEFAULT_QUOTAS.iter().filter_map(|prop| Some((*prop, props.take_number(prop)?))).collect();
         self.set_version(name, &mut props)?;

@@ -41,19 +41,24 @@ impl Control {
             key,
             without_key,
         };
+        let came = came_props(input.get_nvlist("props"));
         let received = recv::receive(self.spa(), reader, begin, payload, &args, progress).map_err(Error::Receive)?;
         self.note_change();
         let mut errors = NvList::new();
-        let mut set = |name: &str, value: Value, source| {
+        let set = |errors: &mut NvList, name: &str, value: Value, source| {
             let one = [(name.to_owned(), value)];
             let done = check_settable(self.spa(), &one).and_then(|()| Ok(self.spa().set_props(fs, &one, source)?));
             if let Err(e) = done {
                 errors.insert(name, e.errno());
             }
         };
-        let came = Props::decode(input.get_nvlist("props"))?;
-        came.values.into_iter().for_each(|(name, value)| set(&name, value, PropSource::Received));
-        local.values.into_iter().for_each(|(name, value)| set(&name, value, PropSource::Local));
+        for (name, value) in came {
+            match value {
+                Ok(value) => set(&mut errors, &name, value, PropSource::Received),
+                Err(e) => errors.insert(&name, e.errno()),
+            }
+        }
+        local.values.into_iter().for_each(|(name, value)| set(&mut errors, &name, value, PropSource::Local));
         for name in inherit {
             if let Err(e) = self.spa().inherit_prop(fs, &name, false) {
                 errors.insert(&name, e.errno());
@@ -74,6 +79,20 @@ impl Control {
     }
 }
 
+/// What came with the stream. One that cannot be keeps no other from being set.
+fn came_props(list: Option<&NvList>) -> Vec<(String, Result<Value, Error>)> {
+    let one = |(name, value): (&str, &Nv)| {
+        let mut single = NvList::new();
+        single.insert(name, value.clone());
+        match Props::of_dataset(Some(&single)) {
+            // quotas of users do not come with streams
+            Ok(props) => props.values.into_iter().next().map(|(name, value)| (name, Ok(value))),
+            Err(e) => Some((name.to_owned(), Err(e))),
+        }
+    };
+    list.into_iter().flatten().filter_map(one).collect()
+}
+
 /// What is set, and what is inherited.
 fn local_props(list: Option<&NvList>) -> Result<(Props, Vec<String>), Error> {
     let (mut set, mut inherit) = (NvList::new(), Vec::new());
@@ -83,5 +102,5 @@ fn local_props(list: Option<&NvList>) -> Result<(Props, Vec<String>), Error> {
             value => set.insert(name, value.clone()),
         }
     }
-    Ok((Props::decode(Some(&set))?, inherit))
+    Ok((Props::of_dataset(Some(&set))?, inherit))
 }

@@ -53,8 +53,9 @@ pub struct KeyInfo {
 }
 
 impl KeyFormat {
-    /// Its number in the key object.
-    pub(crate) const fn number(self) -> u64 {
+    /// Its number, in the key object and as a value of the property.
+    #[must_use]
+    pub const fn number(self) -> u64 {
         match self {
             KeyFormat::Raw => 1,
             KeyFormat::Hex => 2,

@@ -51,6 +51,7 @@ mod names;
 mod native;
 mod open;
 mod pool;
+mod pool_name;
 mod pool_prop;
 pub mod prop;
 mod resume;
@@ -84,6 +85,7 @@ pub use list::{Entry, ListOptions};
 pub use metaslab::{AllocClass, MetaslabInfo};
 pub use open::{AllocBias, OpenOptions};
 pub use pool::{LoadInfo, Pool};
+pub use pool_name::{BadPoolName, check_new_pool_name, check_pool_name};
 pub use prop::{PropValue, Source, Value};
 pub use spa::{
     CreateOptions, DmuTxStats, Hooks, ImportOptions, Nearest, Place, Populate, PropsWatch, ScrubRange, ScrubRefusal,

@@ -21,9 +21,14 @@ pub enum Follow {
     Always,
 }
 
+/// Says whether somebody may look a name up in the directory that is this object.
+pub(crate) type Search<'a> = dyn Fn(u64) -> Result<(), Error> + 'a;
+
 /// A way through directories.
 struct Walk<'a> {
     fs: &'a FileSystem,
+    /// Asked of each directory before a name is looked up in it.
+    may_search: &'a Search<'a>,
     /// The directories entered, the current one last; never empty.
     dirs: Vec<u64>,
     /// Components ahead, the next one last.
@@ -58,6 +63,7 @@ impl Walk<'_> {
     fn run(mut self, path: &[u8]) -> Result<Node, Error> {
         self.push_path(path);
         while let Some(name) = self.ahead.pop() {
+            (self.may_search)(self.here())?;
             match name.as_slice() {
                 b"." => continue,
                 b".." => {
@@ -128,8 +134,19 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::resolve`]; [`Error::Loop`] after 40 links.
     pub fn resolve_from(&self, dir: u64, path: &[u8], follow: Follow) -> Result<Node, Error> {
+        self.resolve_if(dir, path, follow, &|_| Ok(()))
+    }
+
+    /// As [`FileSystem::resolve_from`], for somebody who must be allowed to search each directory on the way, the one of the last name included.
+    pub(crate) fn resolve_if(
+        &self,
+        dir: u64,
+        path: &[u8],
+        follow: Follow,
+        may_search: &Search<'_>,
+    ) -> Result<Node, Error> {
         let start = if path.starts_with(b"/") { self.root() } else { dir };
-        Walk { fs: self, dirs: vec![start], ahead: Vec::new(), follow, links: 0 }.run(path)
+        Walk { fs: self, may_search, dirs: vec![start], ahead: Vec::new(), follow, links: 0 }.run(path)
     }
 
     /// A path of object `object`, from `/`; `<xattrdir>` stands for a hidden directory. A file with several names gives the one

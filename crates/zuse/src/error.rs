@@ -56,6 +56,20 @@ pub enum Error {
         /// Their names.
         names: Vec<String>,
     },
+    /// The name of a pool that none can have (EINVAL).
+    #[error("'{name}': {why}")]
+    PoolName {
+        /// The name.
+        name: String,
+        /// The rule that it breaks.
+        why: pool::BadPoolName,
+    },
+    /// A key that is none (EINVAL).
+    #[error("{why}")]
+    Key {
+        /// What is wrong with it.
+        why: String,
+    },
     /// A change of a pool that was opened for reading (EROFS).
     #[error("pool '{pool}' is open for reading only")]
     ReadOnly {
@@ -94,6 +108,7 @@ impl Error {
             Error::InUse { .. } => 16,
             Error::Layout(_) | Error::SeveralPools { .. } => 22,
             Error::Host { source, .. } => source.raw_os_error().unwrap_or(5),
+            Error::PoolName { .. } | Error::Key { .. } => 22,
             Error::NoPool { .. } => 2,
             Error::ReadOnly { .. } => 30,
         }

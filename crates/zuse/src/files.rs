@@ -14,6 +14,9 @@ use crate::kept::Kept;
 const EEXIST: i32 = 17;
 /// Bytes that are written at a time.
 const PIECE: usize = 4 << 20;
+/// As `access(2)` has it.
+const MAY_READ: u8 = 4;
+const MAY_SEARCH: u8 = 1;
 /// Links that are followed one after another (Linux: `MAXSYMLINKS`).
 const LINKS_MAX: u32 = 40;
 
@@ -54,7 +57,21 @@ impl Files {
         Files { _kept: Some(kept), ..Files::new(zfs) }
     }
 
-    /// The same files for another user.
+    /// The same files for another user: he reads, lists and changes what modes and lists of the file system give him, and finds what is in
+    /// directories that he may search. What [`Files::zfs`] and [`Files::fs`] give asks nobody.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), zuse::Error> {
+    /// # let pool = zuse::Pool::in_memory("tank", 128 << 20)?;
+    /// use zuse::zpl::live::Cred;
+    /// let files = pool.files("tank")?;
+    /// files.create_dir(b"private", 0o700)?;
+    /// files.write(b"private/file", b"secret")?;
+    /// let other = files.as_user(Cred { uid: 1000, gid: 1000, groups: vec![] });
+    /// assert_eq!(other.read(b"private/file").map_err(|e| e.errno()), Err(13));
+    /// # pool.export()
+    /// # }
+    /// ```
     #[must_use]
     pub fn as_user(&self, cred: Cred) -> Files {
         Files { cred, ..self.clone() }
@@ -81,7 +98,7 @@ impl Files {
     }
 
     fn stat_with(&self, path: &[u8], follow: Follow) -> Result<(u64, Attrs), Error> {
-        let node = self.fs().resolve_from(self.fs().root(), path, follow).map_err(Error::at(path))?;
+        let node = self.zfs.resolve_as(&self.cred, self.fs().root(), path, follow).map_err(Error::at(path))?;
         Ok((node.id(), self.zfs.getattr(node.id()).map_err(Error::at(path))?))
     }
 
@@ -94,12 +111,14 @@ impl Files {
     /// The whole contents of a file; links are followed.
     ///
     /// # Errors
-    /// As [`Files::stat`]; EISDIR; if memory does not suffice.
+    /// As [`Files::stat`]; EACCES, EISDIR; if memory does not suffice.
     pub fn read(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
-        let (id, attrs) = self.stat_with(path, Follow::Always)?;
+        let (id, _) = self.stat_with(path, Follow::Always)?;
+        let open = Vfs::open(&self.zfs, &self.cred, id, MAY_READ).map_err(Error::at(path))?;
+        let size = open.node().with_attrs(|attrs| attrs.size);
         let mut data = Vec::new();
         // a file may be larger than memory
-        let len = usize::try_from(attrs.size).ok().filter(|len| data.try_reserve_exact(*len).is_ok());
+        let len = usize::try_from(size).ok().filter(|len| data.try_reserve_exact(*len).is_ok());
         data.resize(len.ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?, 0);
         let n = self.zfs.read(id, 0, &mut data).map_err(Error::at(path))?;
         data.truncate(n);
@@ -345,6 +364,7 @@ impl Files {
         let (mut dir, mut name) = (dir, name.to_vec());
         for _ in 0..LINKS_MAX {
             let at = |e| Error::at(&name)(e);
+            self.zfs.access(&self.cred, dir, MAY_SEARCH).map_err(at)?;
             let Some(entry) = self.fs().lookup(dir, &name).map_err(at)? else { return Ok((dir, name)) };
             let node = self.fs().node(entry.object).map_err(Error::at(&name))?;
             if node.kind() != Kind::Symlink {
@@ -353,7 +373,7 @@ impl Files {
             let target = node.target().map_err(Error::at(&name))?;
             let (parent, last) = split(target.strip_suffix(b"/").unwrap_or(&target));
             let start = if target.starts_with(b"/") { self.fs().root() } else { dir };
-            let parent = self.fs().resolve_from(start, parent, Follow::Always).map_err(Error::at(&name))?;
+            let parent = self.zfs.resolve_as(&self.cred, start, parent, Follow::Always).map_err(Error::at(&name))?;
             if last.is_empty() || last == b"." || last == b".." {
                 return Err(Error::at(&name)(zpl::Error::IsDirectory { object: parent.id() }));
             }

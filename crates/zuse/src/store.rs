@@ -4,8 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::Env;
+use codec::crypt::Suite;
 use ondisk::ObjsetType;
-use pool::{CreateOptions, Dataset, Hooks, ImportOptions, ListOptions, OpenOptions, Populate, Spa, Value};
+use pool::{
+    CreateOptions, Dataset, Hooks, ImportOptions, ListOptions, OpenOptions, Populate, PropSource, Refusal, Spa, Value,
+    WithoutKey, check_new_pool_name, prop,
+};
 use vdev::create::{LayoutOptions, VdevSpec, in_use_path, layout};
 use vdev::import::{Candidate, scan};
 use vdev::{Device, FileDevice, MemoryDevice};
@@ -14,10 +18,13 @@ use zpl::live::Zfs;
 use zpl::{FileSystem, UsedByBonus};
 
 use crate::kept::Kept;
-use crate::{CaughtUp, Error, Files, Objects};
+use crate::{CaughtUp, Error, Files, Key, Objects};
 
-/// The smallest block of a volume that OpenZFS makes by itself.
+/// The size of a volume's blocks, unless told otherwise (OpenZFS: `ZVOL_DEFAULT_BLOCKSIZE`).
 const VOLBLOCKSIZE: u64 = 16 << 10;
+/// Values of property `encryption`: the usual cipher, and none.
+const CRYPT_ON: u64 = 1;
+const CRYPT_OFF: u64 = 2;
 
 /// A pool that is open, for reading or for writing. Cheap to clone.
 ///
@@ -99,6 +106,7 @@ impl Pool {
     /// # Errors
     /// [`Error::InUse`] if there is a pool, or a file system, on one of them; [`Error::Layout`], [`Error::Devices`].
     pub fn create_new(name: &str, vdevs: &[&str], file_size: u64) -> Result<Pool, Error> {
+        check_name(name)?;
         let words: Vec<String> = vdevs.iter().map(|word| (*word).to_owned()).collect();
         let spec = VdevSpec::parse(&words)?;
         let is_there = |path: &str| Path::new(path).exists();
@@ -108,16 +116,19 @@ impl Pool {
                 return Err(Error::InUse { why });
             }
         }
-        let open = |(path, _): (&str, bool)| -> Result<(String, Arc<dyn Device>), vdev::Error> {
+        let mut new = NewFiles::default();
+        let mut open = |(path, _): (&str, bool)| -> Result<(String, Arc<dyn Device>), vdev::Error> {
             let file = Path::new(path);
             let device = match is_there(path) {
                 true => FileDevice::open_read_write(file)?,
-                false => FileDevice::create(file, file_size)?,
+                false => new.create(file, file_size)?,
             };
             Ok((path.to_owned(), Arc::new(device)))
         };
-        let devices: Vec<_> = spec.paths().map(open).collect::<Result<_, _>>()?;
-        make(name, &spec, &devices, hooks())
+        let devices: Vec<_> = spec.paths().map(&mut open).collect::<Result<_, _>>()?;
+        let pool = make(name, &spec, &devices, hooks())?;
+        new.keep();
+        Ok(pool)
     }
 
     /// Makes a pool of `bytes` bytes of memory, which is gone with it. For tests and experiments.
@@ -222,42 +233,80 @@ impl Pool {
         Ok(all.iter().map(|snapshot| snapshot.short_name().to_owned()).collect())
     }
 
-    /// Makes a file system with these properties (numbers as the format has them, texts as they are).
+    /// Makes a file system with these properties. A property with words takes the word or its number, any other one the number or text that
+    /// the format has. Below an encrypted file system it is encrypted with the same key; for one with a key of its own see
+    /// [`Pool::create_encrypted`].
     ///
     /// # Errors
-    /// If the name is taken, its parent missing, a property no property.
+    /// If the name is taken, its parent missing, a property no property or its value none that it can have; if `encryption` is asked for and
+    /// there is no key to inherit.
     pub fn create(&self, name: &str, props: &[(&str, Value)]) -> Result<(), Error> {
-        self.make_dataset(name, ObjsetType::Zfs, props, new_root(&Env::system()))
+        self.make_fs(name, Said::new(props)?, None)
     }
 
     /// Makes a volume of `size` bytes.
     ///
     /// # Errors
-    /// As [`Pool::create`].
+    /// As [`Pool::create`]; if the size is no multiple of the block size.
     pub fn create_volume(&self, name: &str, size: u64, props: &[(&str, Value)]) -> Result<(), Error> {
-        let block = props.iter().find(|(name, _)| *name == "volblocksize").and_then(|(_, value)| value.number());
-        let block = block.unwrap_or(VOLBLOCKSIZE);
-        let mut props = props.to_vec();
-        props.push(("volsize", Value::Number(size)));
+        self.make_volume(name, size, Said::new(props)?, None)
+    }
+
+    pub(crate) fn make_fs(&self, name: &str, mut said: Said, key: Option<&Key>) -> Result<(), Error> {
+        let above = name.rsplit_once('/').and_then(|(parent, _)| self.dataset(parent).ok());
+        let above = above.map(|parent| parent.zpl_props()).transpose()?.flatten();
+        // what is fixed for good is as it is said, else as above
+        let mut pick = |name: &str| {
+            let inherited = || above.as_ref().and_then(|zpl| zpl.get(name));
+            said.take_number(name).or_else(inherited).unwrap_or(0)
+        };
+        let normalization = pick("normalization");
+        let props = FsProps {
+            normalization,
+            utf8only: pick("utf8only") != 0 || normalization != 0,
+            casesensitivity: pick("casesensitivity"),
+            ..root_of(&Env::system())
+        };
+        let props = FsProps { version: said.take_number("version").unwrap_or(props.version), ..props };
+        let init: Populate = Box::new(move |objset, tx| create_fs(objset, tx, &props));
+        self.make_dataset(name, ObjsetType::Zfs, said, key, init)
+    }
+
+    pub(crate) fn make_volume(&self, name: &str, size: u64, mut said: Said, key: Option<&Key>) -> Result<(), Error> {
+        let block = said.take_number("volblocksize").unwrap_or(VOLBLOCKSIZE);
+        said.0.retain(|(name, _)| name != "volsize");
+        said.0.extend([("volsize".to_owned(), Value::Number(size)), ("volblocksize".to_owned(), Value::Number(block))]);
         let init: Populate = Box::new(move |objset, tx| create_volume(objset, tx, size, block));
-        self.make_dataset(name, ObjsetType::Zvol, &props, init)
+        self.make_dataset(name, ObjsetType::Zvol, said, key, init)
     }
 
     fn make_dataset(
         &self,
         name: &str,
         os_type: ObjsetType,
-        props: &[(&str, Value)],
+        mut said: Said,
+        key: Option<&Key>,
         init: Populate,
     ) -> Result<(), Error> {
-        let props = props.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let new = pool::NewDataset {
-            name: name.to_owned(),
-            os_type,
-            props,
-            key: None,
-            without_key: pool::WithoutKey::Inherit,
+        let crypt = said.take_number("encryption");
+        let cipher = match crypt {
+            None | Some(CRYPT_OFF) => None,
+            Some(CRYPT_ON) => Some(Suite::Aes256Gcm),
+            Some(n) => Some(Suite::from_u64(n).ok_or_else(|| refused("encryption", "no such cipher"))?),
         };
+        if crypt == Some(CRYPT_OFF) && key.is_some() {
+            return Err(refused("encryption", "a key for what is not encrypted"));
+        }
+        if key.is_none() && said.0.iter().any(|(name, _)| name == "keylocation") {
+            return Err(refused("keylocation", "the place of a key that is not there"));
+        }
+        let without_key = match (crypt, cipher) {
+            (Some(CRYPT_OFF), _) => WithoutKey::Off,
+            (_, Some(cipher)) => WithoutKey::Cipher(cipher),
+            _ => WithoutKey::Inherit,
+        };
+        let key = key.map(|key| key.for_new(cipher.unwrap_or(Suite::Aes256Gcm), &mut said)).transpose()?;
+        let new = pool::NewDataset { name: name.to_owned(), os_type, props: said.0, key, without_key };
         Ok(self.spa()?.create_dataset(new, init)?)
     }
 
@@ -321,7 +370,7 @@ impl Pool {
         Ok(self.dataset(dataset)?.prop(prop)?.map(|prop| prop.value))
     }
 
-    /// Sets properties, all or none. A name with a colon is a property of one's own.
+    /// Sets properties, all or none: values as [`Pool::create`] takes them. A name with a colon is a property of one's own.
     ///
     /// ```
     /// # fn main() -> Result<(), zuse::Error> {
@@ -336,8 +385,7 @@ impl Pool {
     /// # Errors
     /// If a value cannot be; then none is set.
     pub fn set(&self, dataset: &str, props: &[(&str, Value)]) -> Result<(), Error> {
-        let props: Vec<_> = props.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        Ok(self.spa()?.set_props(dataset, &props, pool::PropSource::Local)?)
+        Ok(self.spa()?.set_props(dataset, &Said::new(props)?.0, PropSource::Local)?)
     }
 }
 
@@ -377,6 +425,65 @@ impl Pool {
     }
 }
 
+/// Files that were made for a pool: they go if it does not come to be.
+#[derive(Default)]
+struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    fn create(&mut self, path: &Path, size: u64) -> Result<FileDevice, vdev::Error> {
+        let device = FileDevice::create(path, size)?;
+        self.0.push(path.to_owned());
+        Ok(device)
+    }
+
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // the error that is told is the one that led here
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    check_new_pool_name(name).map_err(|why| Error::PoolName { name: name.to_owned(), why })
+}
+
+/// Properties as a program says them, each with a value that it can have: the word of a property is its number.
+#[derive(Debug, Default)]
+pub(crate) struct Said(Vec<(String, Value)>);
+
+impl Said {
+    pub(crate) fn new(props: &[(&str, Value)]) -> Result<Said, Error> {
+        let mut said = Vec::with_capacity(props.len());
+        for (name, value) in props {
+            let word = value.text().and_then(|text| prop::find(name)?.index_value(text));
+            let value = word.map_or_else(|| value.clone(), Value::Number);
+            prop::check_value(name, &value).map_err(|bad| refused(name, bad.why()))?;
+            said.push(((*name).to_owned(), value));
+        }
+        Ok(Said(said))
+    }
+
+    pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
+        let place = self.0.iter().position(|(said, _)| said == name)?;
+        Some(self.0.remove(place).1)
+    }
+
+    pub(crate) fn take_number(&mut self, name: &str) -> Option<u64> {
+        self.take(name)?.number()
+    }
+}
+
+fn refused(name: &str, why: &'static str) -> Error {
+    pool::Error::Refused { name: name.to_owned(), why: Refusal::Invalid(why) }.into()
+}
+
 fn find<P: AsRef<Path>>(paths: &[P], name: Option<&str>) -> Result<Candidate, Error> {
     let paths: Vec<PathBuf> = paths.iter().map(|path| path.as_ref().to_owned()).collect();
     let mut found = scan(&paths)?;
@@ -388,19 +495,25 @@ fn find<P: AsRef<Path>>(paths: &[P], name: Option<&str>) -> Result<Candidate, Er
 }
 
 fn make(name: &str, spec: &VdevSpec, devices: &[(String, Arc<dyn Device>)], hooks: Hooks) -> Result<Pool, Error> {
+    check_name(name)?;
     let find = |path: &str| devices.iter().find(|(p, _)| p == path).map(|(_, device)| device.clone());
     let new = layout(spec, &find, LayoutOptions::default(), &hooks.env)?;
     let options = CreateOptions { populate: Some(new_root(&hooks.env)), ..CreateOptions::new(name) };
     Ok(Pool::of_spa(Spa::create(new, options, hooks)?))
 }
 
-/// What fills a new file system: its root directory is of whoever runs the program.
+/// What fills the file system of a new pool.
 fn new_root(env: &Env) -> Populate {
-    let props = FsProps {
+    let props = root_of(env);
+    Box::new(move |objset, tx| create_fs(objset, tx, &props))
+}
+
+/// The root directory of a new file system is of whoever runs the program.
+fn root_of(env: &Env) -> FsProps {
+    FsProps {
         uid: rustix::process::getuid().as_raw().into(),
         gid: rustix::process::getgid().as_raw().into(),
         now: env.now(),
         ..FsProps::default()
-    };
-    Box::new(move |objset, tx| create_fs(objset, tx, &props))
+    }
 }

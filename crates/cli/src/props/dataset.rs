@@ -6,13 +6,6 @@ use super::Said;
 
 pub(crate) use control::feature_of;
 
-/// The largest block (OpenZFS: `SPA_MAXBLOCKSIZE`).
-pub(super) const BLOCK_MAX: u64 = 16 << 20;
-/// The smallest block.
-pub(super) const BLOCK_MIN: u64 = 512;
-/// The longest component of a mount point.
-const COMPONENT_MAX: usize = 255;
-
 /// Takes a property of an option `-O` into a list; what is wrong with it.
 pub(crate) fn add(list: &mut Vec<Said>, name: &str, value: &str) -> Result<(), String> {
     let own = match prop::find(name).filter(|def| def.is_valid_for(FS)) {
@@ -24,20 +17,6 @@ pub(crate) fn add(list: &mut Vec<Said>, name: &str, value: &str) -> Result<(), S
         return Err(format!("property '{name}' specified multiple times"));
     }
     list.push((own.to_owned(), value.to_owned()));
-    Ok(())
-}
-
-/// Whether `text` can be a mount point; what is wrong with it.
-pub(super) fn check_mountpoint(text: &str) -> Result<(), String> {
-    if matches!(text, "none" | "legacy") {
-        return Ok(());
-    }
-    if !text.starts_with('/') {
-        return Err("'mountpoint' must be an absolute path, 'none', or 'legacy'".to_owned());
-    }
-    if text.split('/').any(|component| component.len() > COMPONENT_MAX) {
-        return Err("component of 'mountpoint' is too long".to_owned());
-    }
     Ok(())
 }
 
@@ -60,14 +39,6 @@ mod tests {
             list.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
             ["compression", "userquota@0", "a:b"]
         );
-    }
-
-    #[test]
-    fn mount_points_are_absolute() {
-        assert_eq!(check_mountpoint("/a/b"), Ok(()));
-        assert_eq!(check_mountpoint("legacy"), Ok(()));
-        assert!(check_mountpoint("x").is_err());
-        assert!(check_mountpoint(&format!("/{}", "x".repeat(256))).is_err());
     }
 
     #[test]

@@ -18,8 +18,6 @@ pub(crate) enum When {
     Set,
 }
 
-/// The longest comment (OpenZFS: `ZPROP_MAX_COMMENT`).
-const COMMENT_MAX: usize = 32;
 /// The version of pools with features.
 const VERSION_FEATURES: u64 = 5000;
 /// The newest version before them.
@@ -125,10 +123,7 @@ fn check_value(def: &PropDef, value: &Value, when: When, pool: &str, version: u6
         "altroot" if !text.starts_with('/') => Err(format!("bad alternate root '{text}'")),
         "cachefile" => check_cachefile(text),
         "compatibility" => Compat::load(text).map(drop),
-        "comment" if text.bytes().any(|b| !(b' '..=b'~').contains(&b)) => {
-            Err("comment may only have printable characters".to_owned())
-        }
-        "comment" if text.len() > COMMENT_MAX => Err(format!("comment must not exceed {COMMENT_MAX} characters")),
+        "comment" => prop::check_pool_value(name, value).map_err(|bad| bad.why().to_owned()),
         "readonly" if when != When::Import => Err(format!("property '{name}' can only be set at import time")),
         "multihost" if crate::host::id() == 0 => Err("requires a non-zero system hostid".to_owned()),
         "dedupditto" => {

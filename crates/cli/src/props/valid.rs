@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use nvlist::NvList;
-use pool::prop::{self, FS, PropDef, SNAP, TypeMask, VOL, nicebytes};
+use pool::prop::{self, BLOCK_MAX, BadValue, FS, PropDef, SNAP, TypeMask, VOL, nicebytes};
 use pool::{Dataset, Kind, Value};
 
 use super::Said;
-use super::dataset::{BLOCK_MAX, BLOCK_MIN, check_mountpoint};
 use super::values::{self, Of};
 use crate::columns::is_family;
 use crate::users::{self, Who};
@@ -160,26 +159,15 @@ fn native(def: &'static PropDef, name: &str, text: &str, target: &Target<'_>) ->
 /// What a property allows beyond its type.
 fn check(def: &PropDef, name: &str, value: &Value, target: &Target<'_>) -> Result<(), String> {
     let (number, text) = (value.number().unwrap_or(0), value.text().unwrap_or(""));
+    let most = if target.large_blocks { BLOCK_MAX } else { OLD_BLOCK_MAX };
+    prop::check_value(def.name, value).map_err(|bad| words(bad, name, most))?;
     match def.name {
         "version" => match target.number("version").filter(|now| number < *now) {
             Some(now) => Err(format!("Can not downgrade; already at version {now}")),
             None => Ok(()),
         },
-        "volblocksize" | "recordsize" => {
-            let most = if target.large_blocks { BLOCK_MAX } else { OLD_BLOCK_MAX };
-            match (BLOCK_MIN..=most).contains(&number) && number.is_power_of_two() {
-                true => Ok(()),
-                false => Err(format!("'{name}' must be power of 2 from 512B to {}", nicebytes(most))),
-            }
-        }
-        "special_small_blocks" if number > BLOCK_MAX => {
-            Err(format!("invalid '{name}' property: must be between zero and {}", nicebytes(BLOCK_MAX)))
-        }
-        "mlslabel" => Err("mlslabels are unsupported".to_owned()),
+        "volblocksize" | "recordsize" if number > most => Err(words(BadValue::BlockSize, name, most)),
         "mountpoint" | "sharenfs" | "sharesmb" => {
-            if def.name == "mountpoint" {
-                check_mountpoint(text)?;
-            }
             if target.zoned && !matches!(text, "none" | "legacy") {
                 return Err(format!("'{name}' cannot be set on dataset in a non-global zone"));
             }
@@ -193,6 +181,19 @@ fn check(def: &PropDef, name: &str, value: &Value, target: &Target<'_>) -> Resul
         "volsize" => check_volsize(name, number, target),
         "copies" if number > 2 && target.is_encrypted() => Err("encrypted datasets cannot have 3 copies".to_owned()),
         _ => Ok(()),
+    }
+}
+
+/// The rule that a value breaks, of a pool whose largest block is `most`.
+fn words(bad: BadValue, name: &str, most: u64) -> String {
+    match bad {
+        BadValue::BlockSize => format!("'{name}' must be power of 2 from 512B to {}", nicebytes(most)),
+        BadValue::AboveBlockSize => {
+            format!("invalid '{name}' property: must be between zero and {}", nicebytes(BLOCK_MAX))
+        }
+        BadValue::Mountpoint => format!("'{name}' {}", bad.why()),
+        BadValue::Label | BadValue::MountpointComponent => bad.why().to_owned(),
+        _ => format!("'{name}': {}", bad.why()),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::bpobj::Space;
 use crate::deadlist::Deadlist;
 use crate::dsl::Refusal;
 use crate::dsl::destroy_snapshot::Run;
-use crate::dsl::lookup::{Live, NAME_MAX, check_component, refused};
+use crate::dsl::lookup::{Live, NAME_MAX, check_component, check_old_component, refused};
 use crate::mos::{self, Mos};
 use crate::spa::heads::OTN_ZAP_METADATA;
 use crate::spa::space::Delta;
@@ -360,7 +360,7 @@ impl Spa {
         let (mut due, mut seen) = (Vec::new(), BTreeSet::new());
         for name in names {
             let (fs, short) = split_bookmark(name)?;
-            check_component(name, short)?;
+            check_old_component(name, short)?;
             let head = match self.find_head(cx.mos, fs) {
                 Ok(head) => head,
                 Err(error) if error.is_not_found() => continue,

@@ -10,7 +10,7 @@ use crate::deadlist::Deadlist;
 use crate::dsl::Refusal;
 use crate::dsl::create::NEW_BLOCKS;
 use crate::dsl::lookup::{Live, check_name, refused};
-use crate::prop::FS;
+use crate::dsl::props::When;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
@@ -29,7 +29,8 @@ impl Spa {
         self.growing_task(NEW_BLOCKS, move |cx| {
             let from = cx.spa.find_snapshot(cx.mos, &origin)?;
             let (parent, tail) = cx.spa.check_new(cx.mos, &name)?;
-            cx.spa.check_new_props(cx.mos, parent, FS | crate::prop::VOL, &props)?;
+            let kind = cx.spa.contents_of(&from)?;
+            cx.spa.check_new_props(cx.mos, parent, (kind, When::Later), &props)?;
             let ds = cx.clone_snapshot(&from, parent, tail)?;
             cx.zero_zil(&ds)?;
             cx.spa.store_new_props(cx.mos, cx.tx, &ds, &props)?;

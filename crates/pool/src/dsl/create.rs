@@ -6,6 +6,7 @@ use dmu::{Objset, Tx};
 use ondisk::ObjsetType;
 
 use crate::dsl::lookup::{Live, check_name, refused, split_parent};
+use crate::dsl::props::When;
 use crate::dsl::{NewKey, Refusal, WithoutKey};
 use crate::mos::Mos;
 use crate::prop::{FS, VOL};
@@ -25,7 +26,7 @@ pub struct NewDataset {
     pub name: String,
     /// File system or volume.
     pub os_type: ObjsetType,
-    /// Its own properties, their syntax checked.
+    /// Its own properties. What says how it is encrypted is not among them: see `key`.
     pub props: Vec<(String, Value)>,
     /// Its key, if it is to be an encryption root.
     pub key: Option<NewKey>,
@@ -47,7 +48,7 @@ impl Spa {
         self.growing_task(NEW_BLOCKS, move |cx| {
             let (parent, tail) = cx.spa.check_new(cx.mos, &new.name)?;
             let kind = if new.os_type == ObjsetType::Zvol { VOL } else { FS };
-            cx.spa.check_new_props(cx.mos, parent, kind, &new.props)?;
+            cx.spa.check_new_props(cx.mos, parent, (kind, When::Made), &new.props)?;
             let key = cx.spa.key_of_new(cx.mos, &new.name, parent, key, new.without_key)?;
             let dir = cx.new_dir(parent, tail)?;
             let origin = cx.spa.origin_snapshot(cx.mos)?;

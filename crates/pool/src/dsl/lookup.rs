@@ -38,9 +38,18 @@ pub(crate) fn split_snapshot(name: &str) -> Result<(&str, &str), Error> {
     name.split_once('@').ok_or_else(|| refused(name, Refusal::NotSnapshot))
 }
 
-/// Whether `part` can be one part of a name: of a directory, a snapshot, a bookmark (OpenZFS: `zfs_component_namecheck`, and
-/// `entity_namecheck`, which lets `%` pass: a receive gives temporary names with it).
+/// Whether `part` can be one part of a new name: of a directory, a snapshot, a bookmark (OpenZFS: `zfs_component_namecheck`). A `%` is for
+/// names that a receive gives for a while.
 pub(crate) fn check_component(name: &str, part: &str) -> Result<(), Error> {
+    check_old_component(name, part)?;
+    match part.contains('%') {
+        true => Err(Error::InvalidName { name: name.to_string(), why: "invalid character '%' in name" }),
+        false => Ok(()),
+    }
+}
+
+/// Whether there can be a name with this part (OpenZFS: `entity_namecheck`).
+pub(crate) fn check_old_component(name: &str, part: &str) -> Result<(), Error> {
     let valid = |b: u8| b.is_ascii_alphanumeric() || b"-_.: %".contains(&b);
     let why = match part {
         "" => "a part of the name is empty",

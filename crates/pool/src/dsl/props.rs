@@ -37,6 +37,15 @@ pub enum PropSource {
     Received,
 }
 
+/// When properties are set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum When {
+    /// Of a dataset that is about to be made: what is fixed for good can be said.
+    Made,
+    /// Of a clone, which has what is fixed from its origin, or of what is there.
+    Later,
+}
+
 /// What happens to a property (OpenZFS: `zprop_source_t` of `dsl_prop_set_sync_impl`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Put<'a> {
@@ -49,8 +58,8 @@ pub(crate) enum Put<'a> {
 }
 
 impl Spa {
-    /// Sets properties of the file system, volume or snapshot `name`: all or none. Native properties must have passed the check of
-    /// their syntax; whether they apply, and fit what is there, is checked here.
+    /// Sets properties of the file system, volume or snapshot `name`: all or none. Native properties have the numbers of their words; whether
+    /// they can be, apply, and fit what is there, is checked here.
     ///
     /// # Errors
     /// [`Error::NoSuchDataset`]; [`Error::Refused`] with the property's name.
@@ -96,9 +105,11 @@ impl Spa {
 
     /// Which kind a head or snapshot is of, as a bit of the tables of properties.
     pub(crate) fn kind_of(&self, ds: &Live) -> Result<TypeMask, Error> {
-        if ds.phys.is_snapshot() {
-            return Ok(SNAP);
-        }
+        if ds.phys.is_snapshot() { Ok(SNAP) } else { self.contents_of(ds) }
+    }
+
+    /// As [`Spa::kind_of`], of a snapshot what it is a snapshot of.
+    pub(crate) fn contents_of(&self, ds: &Live) -> Result<TypeMask, Error> {
         let os_type = match self.heads.get(ds.id) {
             Some(head) => head.objset.phys().os_type,
             None => dmu::Objset::open(self.zio().clone(), ds.id, &ds.phys.bp)?.phys().os_type,
@@ -114,7 +125,7 @@ impl Spa {
     pub(crate) fn check_props(&self, mos: &Mos, ds: &Live, puts: &[(&str, Put<'_>)]) -> Result<(), Error> {
         let kind = self.kind_of(ds)?;
         for (name, put) in puts {
-            check_one(name, put, kind).map_err(|why| refused(name, why))?;
+            check_one(name, put, kind, When::Later).map_err(|why| refused(name, why))?;
             if let Put::Local(value) | Put::Received(value) = put {
                 self.check_feature(mos, name, value)?;
             }
@@ -161,17 +172,24 @@ impl Spa {
         &self,
         mos: &Mos,
         parent: u64,
-        kind: TypeMask,
+        (kind, when): (TypeMask, When),
         props: &[(String, Value)],
     ) -> Result<(), Error> {
-        for (name, value) in props.iter().filter(|(name, _)| !stands_in_contents(name)) {
-            check_one(name, &Put::Local(value), kind).map_err(|why| refused(name, why))?;
+        for (name, value) in props {
+            check_one(name, &Put::Local(value), kind, when).map_err(|why| refused(name, why))?;
             self.check_feature(mos, name, value)?;
         }
         let number = |name: &str| {
             let found = props.iter().find(|(prop, _)| prop == name);
             found.and_then(|(_, value)| value.number()).unwrap_or(0)
         };
+        let block = number("volblocksize");
+        if block != 0 && (number("volsize") == 0 || !number("volsize").is_multiple_of(block)) {
+            return Err(refused(
+                "volsize",
+                Refusal::Invalid("volume size must be a multiple of the volume block size"),
+            ));
+        }
         self.check_new_limits(mos, parent, &number)
     }
 
@@ -336,20 +354,38 @@ fn ignored_by_older(name: &str, value: &Value) -> Option<u64> {
 /// Whether a snapshot can be made with this user property.
 pub(super) fn check_user_prop(name: &str, value: &Value) -> Result<(), Refusal> {
     match prop::is_user_property(name) {
-        true => check_one(name, &Put::Local(value), SNAP),
+        true => check_one(name, &Put::Local(value), SNAP, When::Later),
         false => Err(Refusal::Invalid("only user properties can be set on snapshots")),
     }
 }
 
-fn check_one(name: &str, put: &Put<'_>, kind: TypeMask) -> Result<(), Refusal> {
+/// Whether the root file system of a new pool can have these properties; what is fixed for good comes with its contents.
+pub(crate) fn check_root_props(props: &[(String, Value)]) -> Result<(), Error> {
+    let check = |(name, value): &(String, Value)| check_one(name, &Put::Local(value), FS, When::Later);
+    props.iter().try_for_each(|prop| check(prop).map_err(|why| refused(&prop.0, why)))
+}
+
+/// What says how a dataset is encrypted: a new one is given its key, and not a property that says that there is one.
+fn is_of_key(name: &str) -> bool {
+    matches!(name, "encryption" | "keyformat" | "pbkdf2iters" | "pbkdf2salt")
+}
+
+/// Whether a list has room for a property.
+pub(crate) fn check_lengths(name: &str, value: &Value) -> Result<(), Refusal> {
+    if name.len() >= NAME_MAX {
+        return Err(Refusal::NameTooLong);
+    }
+    if value.text().is_some_and(|text| text.len() >= TEXT_MAX) { Err(Refusal::ValueTooLong) } else { Ok(()) }
+}
+
+fn check_one(name: &str, put: &Put<'_>, kind: TypeMask, when: When) -> Result<(), Refusal> {
     let suffix = if matches!(put, Put::Received(_)) { RECEIVED.len() } else { 0 };
     if name.len() + suffix >= NAME_MAX {
         return Err(Refusal::NameTooLong);
     }
-    if let Put::Local(Value::String(text)) | Put::Received(Value::String(text)) = put
-        && text.len() >= TEXT_MAX
-    {
-        return Err(Refusal::ValueTooLong);
+    if let Put::Local(value) | Put::Received(value) = put {
+        check_lengths(name, value)?;
+        prop::check_value(name, value).map_err(|bad| Refusal::Invalid(bad.why()))?;
     }
     let Some(def) = def_of(name) else {
         return if prop::is_user_property(name) { Ok(()) } else { Err(Refusal::Invalid("invalid property")) };
@@ -357,8 +393,11 @@ fn check_one(name: &str, put: &Put<'_>, kind: TypeMask) -> Result<(), Refusal> {
     if !def.is_valid_for(kind) || (kind == SNAP && matches!(put, Put::Local(_))) {
         return Err(Refusal::Invalid("property does not apply to datasets of this type"));
     }
-    // what is set once came with a stream at the time when the dataset was made
-    if def.is_read_only() || (def.is_set_once() && matches!(put, Put::Local(_))) || name == "version" {
+    if when == When::Made && is_of_key(name) {
+        return Err(Refusal::Invalid("encryption needs a key"));
+    }
+    let fixed = def.is_set_once() || name == "version";
+    if (def.is_read_only() || fixed) && !(fixed && when == When::Made) {
         return Err(Refusal::Invalid("property is readonly"));
     }
     Ok(())

@@ -13,7 +13,7 @@ use ondisk::send::{
     Begin, DRR_FLAG_CI_DATA, DRR_FLAG_CLONE, DRR_FLAG_FREERECORDS, DRR_FLAG_SPILL_BLOCK, feature as stream,
 };
 
-use crate::dsl::lookup::{Live, check_component, check_name, refused};
+use crate::dsl::lookup::{Live, NAME_MAX, check_component, check_name, refused};
 use crate::dsl::{NewKey, Refusal, WithoutKey};
 use crate::mos::Mos;
 use crate::spa::{Spa, TaskCx};
@@ -112,6 +112,9 @@ impl Spa {
 
     fn check_stream(&self, mos: &Mos, req: &RecvBegin) -> Result<(), Error> {
         check_component(&req.snap, &req.snap)?;
+        if req.fs.len() + 1 + req.snap.len() > NAME_MAX {
+            return req.refuse(Refusal::NameTooLong);
+        }
         if req.begin.hdrtype() != 1 {
             return req.refuse(Refusal::Invalid("a package of streams is no stream"));
         }

@@ -2,8 +2,9 @@
 //!
 //! [`DATASET`], [`POOL`] and [`VDEV`] are tables of the native properties. A value is a number or text ([`Value`]) with the place that it
 //! comes from ([`Source`]). How a dataset comes to its values is in `crate::resolve` (what is stored, and inheritance) and
-//! `crate::native` (what is computed); [`format()`] turns a value into what the commands print.
+//! `crate::native` (what is computed); [`check_value`] says what a value can be; [`format()`] turns one into what the commands print.
 
+mod check;
 mod dataset_table;
 mod def;
 mod format;
@@ -12,6 +13,7 @@ mod vdev_table;
 
 use std::fmt;
 
+pub use check::{BLOCK_MAX, BLOCK_MIN, BadValue, check_kind, check_pool_value, check_value};
 pub use dataset_table::DATASET;
 pub use def::{Attr, BOOK, DS, FS, POOL as POOL_TYPE, PropDef, PropKind, SNAP, TypeMask, VDEV as VDEV_TYPE, VOL};
 pub use format::{date, format, format_pool, format_vdev, nicebytes, nicenum, ratio};

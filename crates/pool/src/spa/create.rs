@@ -15,15 +15,16 @@ use zio::Zio;
 
 use crate::alloc::{ALL_VDEV_ZAPS, PoolSpace};
 use crate::bpobj::Bpobj;
-use crate::dsl::{NewKey, WithoutKey};
+use crate::dsl::{NewKey, WithoutKey, check_root_props};
 use crate::feature;
 use crate::mos::{DIRECTORY_OBJECT, Mos};
 use crate::spa::config::{self, Config};
 use crate::spa::features::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use crate::spa::heads::{Head, OTN_ZAP_METADATA};
 use crate::spa::import::{ImportOptions, ViewBase};
+use crate::spa::props::check_pool_props;
 use crate::spa::{Hooks, Parts, Spa, TaskCx, features, mosw};
-use crate::{Error, OpenOptions};
+use crate::{Error, OpenOptions, check_new_pool_name};
 
 /// The txg that makes a pool.
 pub(crate) const TXG_INITIAL: Txg = vdev::create::TXG_INITIAL;
@@ -47,9 +48,9 @@ pub struct CreateOptions {
     pub temporary_name: Option<String>,
     /// Features to enable, by name; what they depend on comes with them.
     pub features: Vec<&'static str>,
-    /// Properties of the pool, checked.
+    /// Properties of the pool.
     pub props: Vec<(String, crate::Value)>,
-    /// Properties of the root file system, checked.
+    /// Properties of the root file system, but for limits, and for what is fixed for good: `populate` and `key` know of that.
     pub fs_props: Vec<(String, crate::Value)>,
     /// The key of the root file system, if it is to be encrypted.
     pub key: Option<NewKey>,
@@ -92,8 +93,10 @@ impl Spa {
     /// Makes a pool of new vdevs. What was on the devices is lost.
     ///
     /// # Errors
-    /// When the devices cannot be written.
+    /// [`Error::InvalidName`], [`Error::Refused`] for a property that cannot be, [`Error::Features`]: then the devices are as they were. When
+    /// the devices cannot be written.
     pub fn create(new: NewPool, options: CreateOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
+        check_options(&options)?;
         let import = ImportOptions {
             open: OpenOptions {
                 name: options.temporary_name.clone(),
@@ -300,6 +303,20 @@ impl Spa {
         self.edit_config(|nv| nv.insert(key::VDEV_TREE, tree));
         Ok(())
     }
+}
+
+/// Whether there can be such a pool, as far as that can be told without its devices.
+fn check_options(options: &CreateOptions) -> Result<(), Error> {
+    for name in std::iter::once(&options.name).chain(&options.temporary_name) {
+        check_new_pool_name(name).map_err(|bad| Error::InvalidName { name: name.clone(), why: bad.why() })?;
+    }
+    let unknown = |name: &&&str| feature::by_name(name).is_none();
+    let unknown: Vec<String> = options.features.iter().filter(unknown).map(|name| (*name).to_owned()).collect();
+    if !unknown.is_empty() {
+        return Err(Error::Features(unknown));
+    }
+    check_pool_props(&options.props)?;
+    check_root_props(&options.fs_props)
 }
 
 fn leaf_zaps(vdev: &mut NvList, one: &dyn Fn(&mut NvList, &str) -> Result<u64, Error>) -> Result<(), Error> {

@@ -4,9 +4,10 @@ use codec::{ChecksumKind, Compress};
 use dmu::{PrimaryCache, RedundantMetadata, WritePolicy};
 use ondisk::dsl::dir_keys;
 
-use crate::Error;
 use crate::mos::Mos;
+use crate::prop::{self, PropDef};
 use crate::spa::Spa;
+use crate::{Error, Value};
 
 /// `on` for checksum, compression and dedup.
 const ON: u64 = 1;
@@ -19,7 +20,13 @@ const LEVEL_SHIFT: u32 = 7;
 impl Spa {
     /// The rules of the dataset in directory `dir`, as its properties are now.
     pub(crate) fn policy_of(&self, mos: &Mos, dir: u64) -> Result<WritePolicy, Error> {
-        let number = |name: &str| mos.prop_number(dir, name);
+        // a list of properties may say what no property can be: such counts as unset
+        let number = |name: &str| -> Result<u64, Error> {
+            let def = prop::find(name);
+            let n = mos.prop_number(dir, name)?;
+            let known = def.is_none_or(|def| prop::check_kind(def, &Value::Number(n)).is_ok());
+            Ok(if known { n } else { def.map_or(0, PropDef::default_number) })
+        };
         let plain = self.plain_policy(mos, WritePolicy::default())?;
         let default_compress = plain.metadata_compress;
         let (compress, complevel) = match number("compression")? {

@@ -6,18 +6,26 @@ use dmu::Tx;
 use ondisk::ObjectType;
 use ondisk::label::key;
 
-use crate::dsl::Refusal;
+use crate::dsl::{Refusal, refused};
 use crate::mos::Mos;
 use crate::spa::Spa;
 use crate::spa::create::{CHECKSUM_SALT, VERSION, stored};
 use crate::{Error, Value, feature, prop};
 
+/// Whether a pool can have all these properties.
+pub(crate) fn check_pool_props(props: &[(String, Value)]) -> Result<(), Error> {
+    for (name, value) in props {
+        prop::check_pool_value(name, value).map_err(|bad| refused(name, Refusal::Invalid(bad.why())))?;
+    }
+    Ok(())
+}
+
 impl Spa {
-    /// Sets a property; the caller has checked name and value. `feature@NAME` enables a feature whatever the value, and gives a pool of a
-    /// version before features its lists of features.
+    /// Sets a property. `feature@NAME` enables a feature whatever the value, and gives a pool of a version before features its lists of
+    /// features; `bootfs` is the object of a dataset.
     ///
     /// # Errors
-    /// When the pool is suspended.
+    /// [`Error::Refused`] for what there is not, or cannot be; when the pool is suspended.
     pub fn set_prop(self: &Arc<Self>, name: &str, value: Value) -> Result<(), Error> {
         self.set_pool_props(vec![(name.to_owned(), value)])
     }
@@ -27,6 +35,7 @@ impl Spa {
     /// # Errors
     /// As [`Spa::set_prop`].
     pub fn set_pool_props(self: &Arc<Self>, props: Vec<(String, Value)>) -> Result<(), Error> {
+        check_pool_props(&props)?;
         for (name, value) in &props {
             check_prop_room(name, value)?;
         }

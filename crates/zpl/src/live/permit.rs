@@ -2,7 +2,7 @@
 
 use super::access::{self, Guarded, List, Perms};
 use super::{Cred, Refusal, Settings, Zfs, Znode};
-use crate::{Acl, Attrs, Error, FileFlags, Kind, PosixAcl};
+use crate::{Acl, Attrs, Error, FileFlags, Follow, Kind, Node, PosixAcl};
 
 /// Values of the property `acltype`.
 pub(crate) const ACLTYPE_POSIX: u64 = 1;
@@ -85,5 +85,18 @@ impl Zfs {
     pub fn access(&self, cred: &Cred, id: u64, mask: u8) -> Result<(), Error> {
         let node = self.znode(id)?;
         self.check(cred, &node, Perms::from_rwx(mask))
+    }
+
+    /// The file at `path` below the directory `dir` (below the root, if it begins with `/`), for a caller who must be allowed to search each
+    /// directory on the way.
+    ///
+    /// # Errors
+    /// As [`FileSystem::resolve_from`](crate::FileSystem::resolve_from); EACCES.
+    pub fn resolve_as(&self, cred: &Cred, dir: u64, path: &[u8], follow: Follow) -> Result<Node, Error> {
+        // root may search all that is not in quarantine, and no directory can be
+        if cred.is_root() {
+            return self.fs().resolve_from(dir, path, follow);
+        }
+        self.fs().resolve_if(dir, path, follow, &|dir| self.check(cred, &*self.znode(dir)?, Perms::EXECUTE))
     }
 }

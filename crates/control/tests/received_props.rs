@@ -1,0 +1,105 @@
+//! Properties that come with a stream: those that cannot be are told, and the rest is set.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::Cursor;
+
+use control::{Control, Ioc};
+use nvlist::{NvList, Value as Nv};
+use ondisk::send::{Begin, Record};
+use pool::Value;
+use stream::recv::Progress;
+use stream::{Reader, send};
+use support::pool;
+
+const EINVAL: i32 = 22;
+const ERANGE: i32 = 34;
+const ENAMETOOLONG: i32 = 36;
+const E2BIG: i32 = 7;
+
+/// A stream of a new file system's first snapshot.
+fn stream_of(control: &Control) -> Vec<u8> {
+    let mut plain = NvList::new();
+    plain.insert("type", 2i32);
+    control.call(Ioc::Create, "t/from", &plain).unwrap();
+    control.spa().snapshot(&["t/from@s".to_owned()], &[]).unwrap();
+    let dataset = control.spa().view().unwrap().dataset("t/from@s").unwrap();
+    let mut out = Vec::new();
+    send::send(&dataset, None, &Default::default(), &mut out, &Default::default()).unwrap();
+    out
+}
+
+fn begin_of(reader: &mut Reader<Cursor<Vec<u8>>>) -> (Begin, Vec<u8>) {
+    let entry = reader.next_record().unwrap().unwrap();
+    let Record::Begin(begin) = &entry.header.record else { panic!("no BEGIN") };
+    (begin.clone(), entry.payload.to_vec())
+}
+
+#[test]
+fn a_hostile_list_does_not_get_into_the_pool() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let mut reader = Reader::new(Cursor::new(stream_of(&control)));
+    let (begin, payload) = begin_of(&mut reader);
+    let long = "a:".to_owned() + &"x".repeat(254);
+    let bad: [(&str, Nv, i32); 13] = [
+        ("compression", 9999u64.into(), EINVAL),
+        ("recordsize", 3000u64.into(), EINVAL),
+        ("checksum", 777u64.into(), EINVAL),
+        ("dedup", 4242u64.into(), EINVAL),
+        ("copies", "two".into(), EINVAL),
+        ("special_small_blocks", u64::MAX.into(), EINVAL),
+        ("mountpoint", "../../etc".into(), EINVAL),
+        ("used", 1u64.into(), EINVAL),
+        ("volsize", (1u64 << 20).into(), EINVAL),
+        ("a:number", 1u64.into(), EINVAL),
+        ("a:flag", Nv::Boolean, EINVAL),
+        (&long, "x".into(), ENAMETOOLONG),
+        ("a:long", "x".repeat(8192).as_str().into(), E2BIG),
+    ];
+    let mut props = NvList::new();
+    for (name, value, _) in &bad {
+        props.insert(*name, value.clone());
+    }
+    props.insert("atime", 0u64);
+    props.insert("a:b", "c");
+    let mut input = NvList::new();
+    input.insert("snapname", "t/to@s");
+    input.insert("props", props);
+    let (_, errors) = control.receive(&input, &mut reader, &begin, &payload, &Progress::default()).unwrap();
+    for (name, value, errno) in &bad {
+        let told = errors.get_i32(name);
+        assert!(told == Some(*errno) || (*errno == EINVAL && told == Some(ERANGE)), "{name}={value:?}: {told:?}");
+    }
+    assert_eq!(errors.iter().count(), bad.len());
+    let view = control.spa().view().unwrap();
+    let to = view.dataset("t/to").unwrap();
+    let value = |name: &str| to.prop(name).unwrap().map(|prop| (prop.value, prop.received));
+    assert_eq!(value("atime"), Some((Value::Number(0), Some(Value::Number(0)))));
+    assert_eq!(value("a:b").map(|value| value.0), Some(Value::String("c".into())));
+    for name in ["compression", "recordsize", "checksum", "dedup", "copies", "special_small_blocks", "mountpoint"] {
+        assert_eq!(value(name).and_then(|value| value.1), None, "{name} is stored");
+    }
+    for name in ["a:number", "a:flag", "a:long"] {
+        assert_eq!(value(name), None, "{name}");
+    }
+    control.spa().export().unwrap();
+}
+
+/// What is said with a stream is checked before anything is received.
+#[test]
+fn what_the_user_says_is_checked_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let control = pool(dir.path());
+    let mut reader = Reader::new(Cursor::new(stream_of(&control)));
+    let (begin, payload) = begin_of(&mut reader);
+    let (mut local, mut input) = (NvList::new(), NvList::new());
+    local.insert("encryption", "aes-256-gcm");
+    input.insert("snapname", "t/to@s");
+    input.insert("localprops", local);
+    let failed = control.receive(&input, &mut reader, &begin, &payload, &Progress::default()).unwrap_err();
+    assert_eq!(failed.errno, EINVAL);
+    assert!(control.spa().view().unwrap().dataset("t/to").is_err());
+    control.spa().export().unwrap();
+}
