@@ -6,7 +6,7 @@
 //! that open pools through the library, and those that only look at the figures.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -239,7 +239,7 @@ fn add(pool: Guid, new: News) -> Option<()> {
 
 /// Changes the record of a pool; one process after the other.
 fn update(pool: Guid, change: impl FnOnce(&mut Record)) -> Option<()> {
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path(pool)?).ok()?;
+    let mut file = crate::state::private().read(true).truncate(false).open(path(pool)?).ok()?;
     file.lock().ok()?;
     let before = read(&mut file).and_then(|text| decode(&text));
     let since = || BEGUN.get().copied().unwrap_or_else(now);

@@ -10,6 +10,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
@@ -60,6 +61,13 @@ fn trouble(path: &Path, e: &io::Error) -> Failure {
     failed(format!("cannot use '{}': {e}", path.display()))
 }
 
+/// How a file of the state is made: what it tells of pools and keys is for its owner.
+pub(crate) fn private() -> fs::OpenOptions {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).mode(0o600);
+    options
+}
+
 /// All imported pools, sorted by name.
 pub(crate) fn all() -> Result<Vec<Imported>, Failure> {
     let dir = folder()?;
@@ -100,7 +108,7 @@ pub(crate) fn remember(pool: &Imported) -> Result<(), Failure> {
     let path = dir.join(format!("{}.json", pool.guid));
     let new = dir.join(format!(".{}.{}", pool.guid, std::process::id()));
     let write = || -> io::Result<()> {
-        let mut file = fs::File::create(&new)?;
+        let mut file = private().truncate(true).open(&new)?;
         writeln!(file, "{:#}", encode(pool))?;
         file.sync_all()?;
         fs::rename(&new, &path)
@@ -121,7 +129,7 @@ pub(crate) fn lock_names() -> Result<Names, Failure> {
     let dir = folder()?;
     fs::create_dir_all(&dir).map_err(|e| trouble(&dir, &e))?;
     let path = dir.join(".names");
-    let open = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let open = private().truncate(false).open(&path);
     let locked = open.and_then(|lock| lock.lock().map(|()| lock));
     Ok(Names { _lock: locked.map_err(|e| trouble(&path, &e))? })
 }

@@ -133,6 +133,8 @@ const O_NONBLOCK: i32 = 0o4000;
 const O_EXCL: i32 = 0o200;
 /// Pieces of one vectored write that every system takes.
 const PIECES_MAX: usize = 1024;
+/// Permissions of a new image.
+const OWNERS: u32 = 0o600;
 
 impl FileDevice {
     /// Opens a regular file or a block device; anything else (folder, FIFO, socket, character device) is refused unopened.
@@ -151,13 +153,14 @@ impl FileDevice {
         Self::open(path, true)
     }
 
-    /// Makes a new, empty file of `size` bytes, which takes no room yet, and opens it as [`FileDevice::open_read_write`] does.
+    /// Makes a new, empty file of `size` bytes, which takes no room yet, and opens it as [`FileDevice::open_read_write`] does. Who may read an
+    /// image reads all files in it: none but its owner.
     ///
     /// # Errors
     /// [`Error::Open`], also if there is something of that name.
     pub fn create(path: &Path, size: u64) -> Result<FileDevice, Error> {
         let open = |source| Error::Open { path: path.display().to_string(), source };
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(open)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(OWNERS).open(path).map_err(open)?;
         file.set_len(size).map_err(open)?;
         lock(&file, path)?;
         Ok(FileDevice {

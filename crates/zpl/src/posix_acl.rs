@@ -78,6 +78,21 @@ impl PosixAcl {
     }
 }
 
+impl PosixAcl {
+    /// The permission bits that give nobody more than this list, for a file that cannot have it: what it keeps from somebody by name is kept from
+    /// group and others.
+    #[must_use]
+    pub fn mode_without_names(&self) -> u32 {
+        let perm = |wanted: PosixTag| self.0.iter().find(|ace| ace.tag == wanted).map(|ace| ace.perm & 7);
+        let mask = perm(PosixTag::Mask).unwrap_or(7);
+        let named = self.0.iter().filter(|ace| matches!(ace.tag, PosixTag::User(_) | PosixTag::Group(_)));
+        let all = named.fold(7, |all, ace| all & ace.perm & mask);
+        let of = |tag| perm(tag).unwrap_or(0);
+        let (group, other) = (of(PosixTag::GroupObj) & mask & all, of(PosixTag::Other) & all);
+        u32::from(of(PosixTag::UserObj)) << 6 | u32::from(group) << 3 | u32::from(other)
+    }
+}
+
 impl fmt::Display for PosixAcl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for ace in &self.0 {
@@ -102,6 +117,20 @@ impl fmt::Display for PosixAcl {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_its_names_a_list_gives_nobody_more() {
+        let mode = |aces: &[(PosixTag, u16)]| {
+            PosixAcl(aces.iter().map(|(tag, perm)| PosixAce { tag: *tag, perm: *perm }).collect()).mode_without_names()
+        };
+        use PosixTag::*;
+        // the group bits of the mode are the mask, which is no right of the group
+        assert_eq!(mode(&[(UserObj, 6), (User(1), 6), (GroupObj, 0), (Mask, 6), (Other, 0)]), 0o600);
+        // somebody who is shut out is not let in with the others
+        assert_eq!(mode(&[(UserObj, 7), (User(1), 0), (GroupObj, 5), (Mask, 7), (Other, 5)]), 0o700);
+        assert_eq!(mode(&[(UserObj, 7), (Group(1), 4), (GroupObj, 6), (Mask, 6), (Other, 6)]), 0o744);
+        assert_eq!(mode(&[(UserObj, 6), (GroupObj, 6), (Other, 4)]), 0o664);
+    }
 
     #[test]
     fn a_list_from_linux() {

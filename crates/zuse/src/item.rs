@@ -22,13 +22,15 @@ pub struct Item {
     pub size: u64,
     /// Set if the file may have other names.
     pub link: Option<LinkId>,
+    /// What of it could not be understood where it comes from, and is not here.
+    pub trouble: Option<String>,
 }
 
 impl Item {
     /// An item of a kind, with nothing else.
     #[must_use]
     pub fn new(kind: Kind, meta: Meta) -> Item {
-        Item { kind, meta, target: Vec::new(), device: (0, 0), size: 0, link: None }
+        Item { kind, meta, target: Vec::new(), device: (0, 0), size: 0, link: None, trouble: None }
     }
 
     /// What a file of a pool is. Extended attributes and the target of a link that cannot be read are missing; the second value says why.

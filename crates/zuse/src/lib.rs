@@ -45,6 +45,7 @@ mod slices;
 mod store;
 mod target;
 mod untar;
+pub mod users;
 pub mod verify;
 mod walk;
 

@@ -129,7 +129,7 @@ impl Folder {
 
     /// Waits until no other command starts an agent or takes a key away.
     fn lock(&self) -> io::Result<File> {
-        let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.path.join("lock"))?;
+        let file = crate::state::private().truncate(false).open(self.path.join("lock"))?;
         file.lock()?;
         Ok(file)
     }

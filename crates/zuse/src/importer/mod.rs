@@ -11,13 +11,16 @@
 //! # Trouble
 //! A file that cannot be put goes to the [`Report`], and the work goes on. A full or suspended pool ends it. The attributes of a directory come
 //! last, when all is in it.
+//!
+//! # Memory
+//! Does not grow with the depth of a tree: of directories it is known which object they are and what they get, and of a few where they are.
 
 mod sources;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
-use zpl::{Kind, Time};
+use zpl::{Kind, PosixAcl, Time};
 
 use crate::Error;
 use crate::dest::{Meta, check_name};
@@ -27,6 +30,8 @@ use crate::report::Report;
 /// A queue with so many files, or so many bytes, is written.
 const QUEUE_FILES: usize = 1024;
 const QUEUE_BYTES: usize = 8 << 20;
+/// Bytes of paths of directories that are remembered: all of them in usual trees, few in those that are very deep.
+const PATHS_BYTES: usize = 4 << 20;
 
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
@@ -80,10 +85,10 @@ pub struct Importer<'a> {
     root: u64,
     cred: Cred,
     report: &'a mut dyn Report,
-    /// Directories that are known, by path.
-    dirs: HashMap<Vec<u8>, u64>,
-    /// What directories get when all is in them, by path.
-    unfinished: HashMap<Vec<u8>, Meta>,
+    /// Directories that were met last, by path.
+    dirs: Paths,
+    /// What directories get when all is in them.
+    unfinished: BTreeMap<u64, Meta>,
     /// Where the files come from: those of different origins are never one.
     origin: u32,
     /// What files with several names became, and the other way round.
@@ -98,6 +103,28 @@ pub struct Importer<'a> {
     queue: Vec<(Vec<u8>, Waiting)>,
     queued_bytes: usize,
     done: Imported,
+}
+
+/// Which objects the directories at some paths are.
+#[derive(Default)]
+struct Paths {
+    known: HashMap<Vec<u8>, u64>,
+    bytes: usize,
+}
+
+impl Paths {
+    fn get(&self, path: &[u8]) -> Option<u64> {
+        self.known.get(path).copied()
+    }
+
+    fn insert(&mut self, path: &[u8], id: u64) {
+        if self.bytes + path.len() > PATHS_BYTES {
+            *self = Paths::default();
+        }
+        if self.known.insert(path.to_vec(), id).is_none() {
+            self.bytes += path.len();
+        }
+    }
 }
 
 /// A file that was made.
@@ -126,8 +153,8 @@ impl<'a> Importer<'a> {
             root,
             cred: Cred::ROOT,
             report,
-            dirs: HashMap::from([(Vec::new(), root)]),
-            unfinished: HashMap::new(),
+            dirs: Paths::default(),
+            unfinished: BTreeMap::new(),
             origin: 0,
             links: HashMap::new(),
             linked: HashMap::new(),
@@ -148,7 +175,7 @@ impl<'a> Importer<'a> {
     pub fn go_to(&mut self, root: u64) -> Result<(), Error> {
         self.finish()?;
         self.root = root;
-        self.dirs = HashMap::from([(Vec::new(), root)]);
+        self.dirs = Paths::default();
         self.refused = None;
         Ok(())
     }
@@ -168,7 +195,8 @@ impl<'a> Importer<'a> {
     /// # Errors
     /// What ends the work: a full pool, a quota, a pool that cannot be written.
     pub fn put(&mut self, path: &[u8], item: Item, data: Vec<u8>) -> Result<(), Error> {
-        self.queued_bytes += data.len();
+        let xattrs: usize = item.meta.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+        self.queued_bytes += data.len() + xattrs + item.target.len();
         self.wait(path, Waiting::File(Box::new(item), data))
     }
 
@@ -177,6 +205,7 @@ impl<'a> Importer<'a> {
     /// # Errors
     /// As [`Importer::put`].
     pub fn link(&mut self, path: &[u8], to: &[u8]) -> Result<(), Error> {
+        self.queued_bytes += to.len();
         self.wait(path, Waiting::Link(to.to_vec()))
     }
 
@@ -234,14 +263,20 @@ impl<'a> Importer<'a> {
     /// As [`Importer::put`].
     pub fn finish(&mut self) -> Result<Imported, Error> {
         self.flush()?;
-        let mut left: Vec<Vec<u8>> = self.unfinished.keys().cloned().collect();
-        // what is in a directory first
-        left.sort_unstable_by(|a, b| b.cmp(a));
-        for path in left {
-            self.leave(&path)?;
+        let mut left = std::mem::take(&mut self.unfinished).into_iter();
+        let zfs = self.zfs.clone();
+        loop {
+            let mut end = Ok(());
+            let some: Vec<(u64, Meta)> = left.by_ref().take(QUEUE_FILES).collect();
+            if some.is_empty() {
+                return Ok(self.done);
+            }
+            zfs.batch(|| {
+                end = some.into_iter().try_for_each(|(id, meta)| self.finish_left(id, meta));
+                Ok(())
+            })?;
+            end?;
         }
-        self.flush()?;
-        Ok(self.done)
     }
 
     /// What was done so far.
@@ -257,6 +292,7 @@ impl<'a> Importer<'a> {
     }
 
     fn wait(&mut self, path: &[u8], what: Waiting) -> Result<(), Error> {
+        self.queued_bytes += path.len();
         self.queue.push((path.to_vec(), what));
         if self.queue.len() >= QUEUE_FILES || self.queued_bytes >= QUEUE_BYTES {
             self.flush()?;
@@ -304,7 +340,7 @@ impl<'a> Importer<'a> {
                 }
                 match item.kind {
                     Kind::Directory => {
-                        self.unfinished.insert(path.to_vec(), item.meta);
+                        self.unfinished.insert(id, item.meta);
                         Ok(())
                     }
                     _ => self.attributes(path, id, &item, as_told && data.is_empty()),
@@ -376,7 +412,7 @@ impl<'a> Importer<'a> {
             self.linked.insert(id, link);
         }
         if item.kind == Kind::Directory {
-            self.dirs.insert(path.to_vec(), id);
+            self.dirs.insert(path, id);
         }
         self.done.files += u64::from(fresh);
         Ok(Some(Made { id, as_told }))
@@ -453,11 +489,10 @@ impl<'a> Importer<'a> {
         let impossible = |_| zpl::Error::NotFound { name: path.to_vec() };
         check_name(name).map_err(impossible)?;
         if let Some(id) = self.dirs.get(parent) {
-            return Ok((*id, name));
+            return Ok((id, name));
         }
         let mut at = self.root;
-        let mut end = 0;
-        for part in parent.split(|b| *b == b'/') {
+        for part in parent.split(|b| *b == b'/').filter(|_| !parent.is_empty()) {
             check_name(part).map_err(impossible)?;
             at = match self.zfs.lookup(&self.cred, at, part) {
                 Ok((_, attrs)) if attrs.kind() != Kind::Directory => {
@@ -470,10 +505,8 @@ impl<'a> Importer<'a> {
                 }
                 Err(e) => return Err(e),
             };
-            end += part.len();
-            self.dirs.insert(parent.get(..end).unwrap_or(parent).to_vec(), at);
-            end += 1;
         }
+        self.dirs.insert(parent, at);
         Ok((at, name))
     }
 
@@ -487,13 +520,30 @@ impl<'a> Importer<'a> {
     }
 
     fn finish_directory(&mut self, path: &[u8]) -> Result<(), zpl::Error> {
-        let (id, meta) = (self.dirs.get(path).copied(), self.unfinished.remove(path));
+        let id = match self.dirs.get(path) {
+            Some(id) => id,
+            None => self.find(path)?,
+        };
         if !path.is_empty() {
-            self.dirs.remove(path);
+            // who leaves a directory goes on in the one above
+            self.dirs.insert(split(path).0, self.zfs.getattr(id)?.parent);
         }
-        match (id, meta) {
-            (Some(id), Some(meta)) => self.attributes(path, id, &Item::new(Kind::Directory, meta), false),
-            _ => Ok(()),
+        match self.unfinished.remove(&id) {
+            Some(meta) => self.attributes(path, id, &Item::new(Kind::Directory, meta), false),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a directory that nobody has left its attributes.
+    fn finish_left(&mut self, id: u64, meta: Meta) -> Result<(), Error> {
+        let zfs = self.zfs.clone();
+        let path = || zfs.fs().path_of(id).unwrap_or_default().split_off(1);
+        // where it is matters only where there is something to tell
+        let told = if meta.xattrs.is_empty() { Vec::new() } else { path() };
+        let done = self.attributes(&told, id, &Item::new(Kind::Directory, meta), false);
+        match done {
+            Ok(()) => Ok(()),
+            Err(e) => self.tolerate(&path(), Err::<(), _>(e)).map(drop),
         }
     }
 
@@ -503,13 +553,13 @@ impl<'a> Importer<'a> {
         let meta = &item.meta;
         // a new owner ends what a program may do beyond its caller
         let (last, first): (Vec<_>, Vec<_>) = meta.xattrs.iter().partition(|(name, _)| name == b"security.capability");
-        self.xattrs(path, id, &first)?;
+        let listed = self.xattrs(path, id, &first)?;
         if finished && meta.xattrs.is_empty() {
             return Ok(());
         }
         let time = |(sec, nsec): (i64, u32)| Some(Time { sec, nsec });
         let set = SetAttr {
-            mode: (item.kind != Kind::Symlink).then_some(meta.mode),
+            mode: (item.kind != Kind::Symlink).then_some(if listed { meta.mode } else { without_list(meta) }),
             uid: Some(meta.uid),
             gid: Some(meta.gid),
             atime: time(meta.atime),
@@ -517,10 +567,12 @@ impl<'a> Importer<'a> {
             ..SetAttr::default()
         };
         self.zfs.setattr(&self.cred, id, &set)?;
-        self.xattrs(path, id, &last)
+        self.xattrs(path, id, &last).map(drop)
     }
 
-    fn xattrs(&mut self, path: &[u8], id: u64, xattrs: &[&(Vec<u8>, Vec<u8>)]) -> Result<(), zpl::Error> {
+    /// Gives a file extended attributes; tells whether its list of permissions is one of those that it has, if there is one.
+    fn xattrs(&mut self, path: &[u8], id: u64, xattrs: &[&(Vec<u8>, Vec<u8>)]) -> Result<bool, zpl::Error> {
+        let mut listed = true;
         for (name, value) in xattrs {
             match self.zfs.set_xattr(&self.cred, id, name, value, XattrMode::Set) {
                 Err(e) if ends_all(&e) => return Err(e),
@@ -529,12 +581,20 @@ impl<'a> Importer<'a> {
                     let why = std::io::Error::from_raw_os_error(e.errno());
                     let what = format!("attribute {}: {why}", String::from_utf8_lossy(name));
                     self.report.not_kept(path, &what);
+                    listed &= name != PosixAcl::ACCESS.as_bytes();
                 }
                 Ok(()) => {}
             }
         }
-        Ok(())
+        Ok(listed)
     }
+}
+
+/// The mode of a file that does not get its list: nobody may more than with it.
+fn without_list(meta: &Meta) -> u32 {
+    let list = meta.xattrs.iter().find(|(name, _)| name == PosixAcl::ACCESS.as_bytes());
+    let allowed = list.and_then(|(_, value)| PosixAcl::decode(value).ok()).map(|acl| acl.mode_without_names());
+    meta.mode & !0o777 | meta.mode & allowed.unwrap_or(0o700)
 }
 
 /// Whether an error is one that the next file would meet as well.
@@ -548,5 +608,20 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|b| *b == b'/') {
         Some(at) => (path.get(..at).unwrap_or_default(), path.get(at + 1..).unwrap_or_default()),
         None => (b"", path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_are_remembered_have_a_bound() {
+        let mut paths = Paths::default();
+        for n in 1..5000u64 {
+            paths.insert(&b"a/".repeat(n as usize), n);
+            assert!(paths.known.keys().map(Vec::len).sum::<usize>() <= PATHS_BYTES);
+        }
+        assert_eq!(paths.get(&b"a/".repeat(4999)), Some(4999));
     }
 }

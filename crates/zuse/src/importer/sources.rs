@@ -104,6 +104,9 @@ impl Importer<'_> {
     }
 
     fn tar_file(&mut self, path: &[u8], item: Item, data: &mut TarData<'_>, buf: &mut [u8]) -> Result<(), Error> {
+        if let Some(why) = &item.trouble {
+            self.failed(path, why);
+        }
         if item.kind != Kind::File || item.size == 0 {
             return self.put(path, item, Vec::new());
         }

@@ -5,7 +5,9 @@ use std::io::{self, Read};
 
 use base64::Engine;
 use tar::{EntryType, Header};
-use zpl::PosixAcl;
+use zpl::{PosixAce, PosixAcl, PosixTag};
+
+use crate::users::{Who, id_of};
 
 /// A map of a sparse file longer than this is nonsense.
 const SEGMENTS_MAX: usize = 1 << 20;
@@ -241,6 +243,13 @@ impl Records {
         self.get(name).map(|value| time(value).ok_or_else(|| malformed(name))).transpose()
     }
 
+    /// POSIX lists, by the attributes that hold them; `None` for one that makes no sense.
+    pub(super) fn lists(&self) -> Vec<(&'static str, Option<NamedAcl>)> {
+        let lists = [("SCHILY.acl.access", PosixAcl::ACCESS), ("SCHILY.acl.default", PosixAcl::DEFAULT)];
+        let found = lists.into_iter().filter_map(|(record, name)| Some((name, self.get(record)?)));
+        found.filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, NamedAcl::parse(text))).collect()
+    }
+
     pub(super) fn xattrs(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         // what two programs recorded twice is there once
         let mut all: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
@@ -251,13 +260,6 @@ impl Records {
             } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
                 let Ok(value) = base64::engine::general_purpose::STANDARD_NO_PAD.decode(trim(value)) else { continue };
                 all.entry(percent_decoded(name)).or_insert(value);
-            } else if let Some(name) = match key.as_slice() {
-                b"SCHILY.acl.access" => Some(PosixAcl::ACCESS),
-                b"SCHILY.acl.default" => Some(PosixAcl::DEFAULT),
-                _ => None,
-            } && let Some(value) = acl_value(value)
-            {
-                all.insert(name.as_bytes().to_vec(), value);
             }
         }
         let mut all: Vec<_> = all.into_iter().collect();
@@ -345,33 +347,47 @@ pub(super) fn percent_decoded(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A POSIX ACL in its text form as the value of its attribute. `None` for one that names users whose numbers it does not tell.
-pub(super) fn acl_value(text: &[u8]) -> Option<Vec<u8>> {
-    const NOBODY: u32 = u32::MAX;
-    let text = std::str::from_utf8(text).ok()?;
-    let mut out = 2u32.to_le_bytes().to_vec();
-    for line in text.split([',', '\n']) {
-        let entry = line.split('#').next().unwrap_or("").trim();
-        if entry.is_empty() {
-            continue;
+/// A POSIX list in its text form.
+pub(super) struct NamedAcl {
+    /// The list; who is not known here has no number that anybody has.
+    pub(super) acl: PosixAcl,
+    /// Those who are not known here.
+    pub(super) unknown: Vec<String>,
+}
+
+impl NamedAcl {
+    /// Who stands by name alone is looked up among those of the host.
+    fn parse(text: &[u8]) -> Option<NamedAcl> {
+        const NOBODY: u32 = u32::MAX;
+        let text = std::str::from_utf8(text).ok()?;
+        let (mut aces, mut unknown) = (Vec::new(), Vec::new());
+        for line in text.split([',', '\n']) {
+            let entry = line.split('#').next().unwrap_or("").trim();
+            if entry.is_empty() {
+                continue;
+            }
+            let mut fields = entry.split(':').map(str::trim);
+            let (tag, who, perm, number) = (fields.next()?, fields.next()?, fields.next()?, fields.next());
+            let mut id = |kind: Who| {
+                let told = number.unwrap_or(who).parse::<u32>().ok().filter(|id| *id != NOBODY);
+                let found = told.or_else(|| u32::try_from(id_of(kind, who)?).ok());
+                found.unwrap_or_else(|| {
+                    unknown.push(who.to_owned());
+                    NOBODY
+                })
+            };
+            let tag = match (tag, who) {
+                ("user" | "u", "") => PosixTag::UserObj,
+                ("user" | "u", _) => PosixTag::User(id(Who::User)),
+                ("group" | "g", "") => PosixTag::GroupObj,
+                ("group" | "g", _) => PosixTag::Group(id(Who::Group)),
+                ("mask" | "m", _) => PosixTag::Mask,
+                ("other" | "o", _) => PosixTag::Other,
+                _ => return None,
+            };
+            let bit = |letter, bit| if perm.contains(letter) { bit } else { 0u16 };
+            aces.push(PosixAce { tag, perm: bit('r', 4) | bit('w', 2) | bit('x', 1) });
         }
-        let mut fields = entry.split(':').map(str::trim);
-        let (tag, who, perm, number) = (fields.next()?, fields.next()?, fields.next()?, fields.next());
-        let id = || number.unwrap_or(who).parse::<u32>().ok();
-        let (tag, id) = match (tag, who) {
-            ("user" | "u", "") => (0x01u16, NOBODY),
-            ("user" | "u", _) => (0x02, id()?),
-            ("group" | "g", "") => (0x04, NOBODY),
-            ("group" | "g", _) => (0x08, id()?),
-            ("mask" | "m", _) => (0x10, NOBODY),
-            ("other" | "o", _) => (0x20, NOBODY),
-            _ => return None,
-        };
-        let bit = |letter, bit| if perm.contains(letter) { bit } else { 0u16 };
-        let perm = bit('r', 4) | bit('w', 2) | bit('x', 1);
-        out.extend_from_slice(&tag.to_le_bytes());
-        out.extend_from_slice(&perm.to_le_bytes());
-        out.extend_from_slice(&id.to_le_bytes());
+        Some(NamedAcl { acl: PosixAcl(aces), unknown })
     }
-    Some(out)
 }

@@ -2,7 +2,8 @@
 //!
 //! The `tar` crate decodes headers; its reader of entries takes records of text only, so the framing is here. What is read becomes an
 //! [`Item`]: ids and times in full, extended attributes (`SCHILY.xattr.`, `LIBARCHIVE.xattr.`), POSIX ACLs (`SCHILY.acl.`), and the three forms in which PAX archives
-//! hold sparse files. Owners are numbers; names of users are not looked up.
+//! hold sparse files. Owners are numbers; who stands in a list by name alone is looked up. A file whose list cannot be understood has a mode that
+//! gives nobody more than it.
 
 mod frame;
 #[cfg(test)]
@@ -11,11 +12,14 @@ mod tests;
 use std::io::{self, Read};
 
 use tar::EntryType;
-use zpl::Kind;
+use zpl::{Kind, PosixAcl};
 
 use crate::dest::Meta;
 use crate::item::Item;
 use frame::{Entry, Records, malformed, next_entry, padding, skip};
+
+/// A longer path is nonsense.
+const PATH_MAX: usize = 1 << 20;
 
 /// What an entry of an archive is.
 #[derive(Debug)]
@@ -73,6 +77,7 @@ pub fn read_tar<E: From<io::Error>>(mut input: impl Read, visit: &mut Visit<'_, 
         let (size, segments) = entry.segments(&mut data)?;
         let shown = entry.path();
         let (path, entered) = match clean(&shown) {
+            Some(path) if path.len() > PATH_MAX => (path, Entered::Foreign("its path is too long")),
             Some(path) => (path, entry.entered(size)?),
             None => (shown, Entered::Foreign("the path leads out of the archive")),
         };
@@ -88,6 +93,31 @@ fn clean(path: &[u8]) -> Option<Vec<u8>> {
     let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     let good = parts.iter().all(|part| *part != b".." && !part.contains(&0));
     good.then(|| parts.join(&b'/'))
+}
+
+/// Gives a file its lists, or as little as it would have with those that cannot be understood.
+fn add_lists(item: &mut Item, records: &Records) {
+    let meta = &mut item.meta;
+    for (name, list) in records.lists() {
+        let allowed = match list {
+            Some(list) if list.unknown.is_empty() => {
+                meta.xattrs.retain(|(known, _)| known != name.as_bytes());
+                meta.xattrs.push((name.as_bytes().to_vec(), list.acl.encode()));
+                continue;
+            }
+            Some(list) => {
+                item.trouble =
+                    Some(format!("its access list names {}, whom this system does not know", list.unknown.join(", ")));
+                if name == PosixAcl::ACCESS { list.acl.mode_without_names() } else { 0o700 }
+            }
+            None => {
+                item.trouble = Some("its access list cannot be understood".to_owned());
+                0o700
+            }
+        };
+        meta.mode &= !0o777 | allowed;
+    }
+    meta.xattrs.sort();
 }
 
 impl Entry {
@@ -131,6 +161,7 @@ impl Entry {
             xattrs: records.xattrs(),
         };
         let mut item = Item::new(kind, meta);
+        add_lists(&mut item, records);
         match kind {
             Kind::File => item.size = size,
             Kind::Symlink => item.target = self.link(),

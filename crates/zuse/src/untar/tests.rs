@@ -90,8 +90,16 @@ fn times_and_records_of_others() {
     assert_eq!(percent_decoded(b"user.a%3Db%"), b"user.a=b%");
     let records = Records(vec![(b"LIBARCHIVE.xattr.user.x".to_vec(), b"YWI=".to_vec())]);
     assert_eq!(records.xattrs(), [(b"user.x".to_vec(), b"ab".to_vec())]);
-    assert_eq!(acl_value(b"user:bob:r--"), None);
-    assert!(acl_value(b"u:bob:r--:1000").is_some());
+    let list = |text: &str| {
+        let records = Records(vec![(b"SCHILY.acl.access".to_vec(), text.as_bytes().to_vec())]);
+        records.lists().pop().unwrap().1.map(|list| (list.acl.to_string(), list.unknown))
+    };
+    assert_eq!(list("u:no-such-user:r--:1000"), Some(("user:1000:r--\n".into(), vec![])));
+    assert_eq!(list("user:root:r--,g:root:-w-"), Some(("user:0:r--\ngroup:0:-w-\n".into(), vec![])));
+    assert_eq!(list("user:no-such-user:---").unwrap().1, ["no-such-user"]);
+    // the number of nobody is that of who has none
+    assert_eq!(list("user:4294967295:rwx").unwrap().1, ["4294967295"]);
+    assert_eq!(list("user:rwx"), None);
 }
 
 #[test]
