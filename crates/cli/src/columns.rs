@@ -4,10 +4,13 @@
 //! property of a thing. Both know the widest value before they print the first line, unless the output is for a script.
 //! OpenZFS: `zprop_list_t`, `zprop_width`, `zprop_print_one_property`.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropDef, PropKind, Source};
+
+use crate::{out, shown};
 
 /// What a property belongs to: decides which table its name is looked up in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,6 +164,23 @@ pub(crate) struct Style {
     pub(crate) parsable: bool,
 }
 
+impl Style {
+    /// Output is for a program, if it is.
+    fn heed(self) {
+        if self.scripted {
+            out::for_scripts();
+        }
+    }
+}
+
+/// A value as a table has it: in one line, unless a program wants it as it is.
+pub(crate) fn in_line(text: &str) -> Cow<'_, str> {
+    match out::is_exact() || !text.contains(char::is_control) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(shown::name(text.as_bytes())),
+    }
+}
+
 /// Collects rows and prints them: a thing a row.
 #[derive(Debug)]
 pub(crate) struct Lister {
@@ -173,6 +193,7 @@ pub(crate) struct Lister {
 
 impl Lister {
     pub(crate) fn new(columns: Vec<Column>, style: Style) -> Lister {
+        style.heed();
         Lister { columns, style, rows: Vec::new(), first_width: None }
     }
 
@@ -235,7 +256,8 @@ impl Lister {
 
     /// The row `n`.
     pub(crate) fn print_row(&self, out: &mut impl Write, n: usize) -> io::Result<()> {
-        let texts: Vec<String> = self.rows.get(n).into_iter().flatten().map(|cell| cell.text.clone()).collect();
+        let texts: Vec<String> =
+            self.rows.get(n).into_iter().flatten().map(|cell| in_line(&cell.text).into_owned()).collect();
         self.line(out, &texts, |_, column| column.right(false))
     }
 
@@ -315,6 +337,7 @@ pub(crate) struct Getter {
 
 impl Getter {
     pub(crate) fn new(fields: Vec<Field>, style: Style) -> Getter {
+        style.heed();
         Getter { fields, style, rows: Vec::new(), name_width: 0, value_width: 0, property_width: 0 }
     }
 
@@ -379,6 +402,7 @@ impl Getter {
 
     fn line(&self, out: &mut impl Write, texts: &[&str], widths: &[usize]) -> io::Result<()> {
         for (n, (text, width)) in texts.iter().zip(widths).enumerate() {
+            let text = in_line(text);
             match n + 1 == texts.len() {
                 true => writeln!(out, "{text}")?,
                 false if self.style.scripted => write!(out, "{text}\t")?,

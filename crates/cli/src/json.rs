@@ -7,6 +7,7 @@ use nvlist::NvList;
 use crate::command::Call;
 use crate::error::Outcome;
 use crate::pools::stdout;
+use crate::shown;
 
 /// The list that every output begins with (OpenZFS: `zfs_json_schema(0, 1)`).
 pub(crate) fn schema(call: &Call<'_>) -> NvList {
@@ -22,7 +23,7 @@ pub(crate) fn schema(call: &Call<'_>) -> NvList {
 /// Prints a list as a line.
 pub(crate) fn print(list: &NvList) -> Outcome {
     let mut out = stdout();
-    writeln!(out, "{}", list.to_json())?;
+    writeln!(out, "{}", shown::json(&list.to_json()))?;
     out.flush()?;
     Ok(0)
 }

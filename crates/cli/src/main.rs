@@ -25,6 +25,7 @@ mod names;
 mod pools;
 mod props;
 mod replay;
+mod shown;
 mod state;
 mod users;
 mod verbs;
@@ -90,6 +91,7 @@ fn zuse(mut args: &[OsString]) -> u8 {
                 args = rest;
             }
             [] => return usage(false),
+            [word, name, rest @ ..] if word == "help" => return help(name, rest),
             [word, ..] if word == "-?" || word == "-h" || word == "--help" || word == "help" => return usage(true),
             [word, ..] if word == "-V" || word == "--version" || word == "version" => return command::version(),
             [verb, rest @ ..] => {
@@ -101,6 +103,21 @@ fn zuse(mut args: &[OsString]) -> u8 {
             }
         }
     }
+}
+
+/// `zuse help VERB`, `zuse help zpool [VERB]`.
+fn help(name: &OsStr, rest: &[OsString]) -> u8 {
+    if let Some(text) = name.to_str().and_then(verbs::help) {
+        print!("{text}");
+        return 0;
+    }
+    let has_verbs = name == "zpool" || name == "zfs";
+    let first = OsString::from(if has_verbs { "help" } else { "--help" });
+    let words: Vec<OsString> = std::iter::once(first).chain(rest.iter().filter(|_| has_verbs).cloned()).collect();
+    part_of(name, &words).unwrap_or_else(|| {
+        eprintln!("unrecognized command '{}'", name.to_string_lossy());
+        usage(false)
+    })
 }
 
 fn tunables_from_environment() -> Result<(), String> {

@@ -1,14 +1,21 @@
 //! What commands print as they go.
 //!
 //! The macros of the standard library panic where nobody reads what they print, or the disk behind it is full: in the middle of a change of
-//! a pool. These go on, and the exit status tells.
+//! a pool. These go on, and the exit status tells. What is in the text that a terminal would obey is escaped ([`shown`](crate::shown)), but for
+//! what scripts get in tables (`-H`), which is as it is.
 
 use std::fmt::Arguments;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::shown::{Shown, text};
 
 /// Why standard output could not be written the first time.
 static BROKEN: OnceLock<io::Error> = OnceLock::new();
+
+/// Whether a program reads standard output, that wants values as they are.
+static EXACT: AtomicBool = AtomicBool::new(false);
 
 macro_rules! print {
     ($($text:tt)*) => { $crate::out::print(format_args!($($text)*)) };
@@ -28,16 +35,88 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::out::complain(format_args!("{}\n", format_args!($($text)*))) };
 }
 
+/// A line over the last one, on standard error: of our own words and numbers.
+macro_rules! progress {
+    ($($text:tt)*) => { $crate::out::over(format_args!($($text)*)) };
+}
+
 /// Prints to standard output; [`finish`] tells if that cannot be.
-pub(crate) fn print(text: Arguments<'_>) {
+pub(crate) fn print(what: Arguments<'_>) {
     if BROKEN.get().is_none() {
-        note(io::stdout().write_fmt(text));
+        let what = what.to_string();
+        let what = if is_exact() { what.into() } else { text(&what) };
+        note(io::stdout().write_all(what.as_bytes()));
+    }
+}
+
+/// From now on values are printed as they are, unless somebody looks on.
+pub(crate) fn for_scripts() {
+    EXACT.store(!io::stdout().is_terminal(), Ordering::Relaxed);
+}
+
+/// Whether values are printed as they are.
+pub(crate) fn is_exact() -> bool {
+    EXACT.load(Ordering::Relaxed)
+}
+
+/// Standard output: as it is, or shown.
+pub(crate) enum Out {
+    Exact(io::StdoutLock<'static>),
+    Shown(Shown<io::StdoutLock<'static>>),
+}
+
+impl Out {
+    /// As the command was called.
+    pub(crate) fn new() -> Out {
+        let out = io::stdout().lock();
+        if is_exact() { Out::Exact(out) } else { Out::Shown(Shown::new(out)) }
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Out::Exact(out) => out.write(bytes),
+            Out::Shown(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Out::Exact(out) => out.flush(),
+            Out::Shown(out) => out.flush(),
+        }
     }
 }
 
 /// Prints to standard error. If that cannot be, there is nobody to tell.
-pub(crate) fn complain(text: Arguments<'_>) {
-    let _told = io::stderr().write_fmt(text);
+pub(crate) fn complain(what: Arguments<'_>) {
+    let what = without_numbers(&what.to_string());
+    let _told = io::stderr().write_all(text(&what).as_bytes());
+}
+
+/// Prints to standard error what moves the cursor.
+pub(crate) fn over(what: Arguments<'_>) {
+    let _told = io::stderr().write_fmt(what);
+}
+
+/// A message without the numbers that Rust puts behind what the system says: `No such file or directory (os error 2)`.
+fn without_numbers(message: &str) -> String {
+    const MARK: &str = " (os error ";
+    let mut out = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some((before, after)) = rest.split_once(MARK) {
+        out.push_str(before);
+        let digits = after.trim_start_matches(|c: char| c.is_ascii_digit());
+        match digits.strip_prefix(')') {
+            Some(end) if digits.len() < after.len() => rest = end,
+            _ => {
+                out.push_str(MARK);
+                rest = after;
+            }
+        }
+    }
+    out + rest
 }
 
 /// The exit status of a command that ends with `status`: not 0 if not all could be printed.
@@ -54,5 +133,20 @@ pub(crate) fn finish(status: u8) -> u8 {
 fn note(done: io::Result<()>) {
     if let Err(e) = done {
         BROKEN.get_or_init(|| e);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_numbers;
+
+    #[test]
+    fn numbers_of_errors_are_left_out() {
+        let e = std::io::Error::from_raw_os_error(2);
+        let words = e.to_string().replace(" (os error 2)", "");
+        assert_eq!(without_numbers(&format!("/a: {e}\n/b: {e}: more")), format!("/a: {words}\n/b: {words}: more"));
+        for text in ["plain", "x (os error )", "x (os error 2", "a (os error b) c", ""] {
+            assert_eq!(without_numbers(text), text);
+        }
     }
 }

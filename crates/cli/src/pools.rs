@@ -11,6 +11,7 @@ use pool::{OpenOptions, Pool, Spa};
 use vdev::import::Candidate;
 
 use crate::error::{Failure, failed};
+use crate::out::Out;
 use crate::state::{self, Imported};
 use crate::{iostats, keys};
 
@@ -244,7 +245,7 @@ fn missing(name: &str) -> String {
     crate::names::check_pool(name).err().unwrap_or_else(|| "no such pool".to_owned())
 }
 
-/// Buffered standard output.
-pub(crate) fn stdout() -> io::BufWriter<io::StdoutLock<'static>> {
-    io::BufWriter::with_capacity(64 << 10, io::stdout().lock())
+/// Buffered standard output, for text.
+pub(crate) fn stdout() -> io::BufWriter<Out> {
+    io::BufWriter::with_capacity(64 << 10, Out::new())
 }

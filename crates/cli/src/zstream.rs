@@ -12,6 +12,7 @@ use stream::dump::{Dumper, Options, Outcome as Walk, json_lines};
 use crate::args;
 use crate::command::report;
 use crate::error::{Outcome, cause, failed};
+use crate::out::{self, Out};
 
 const USAGE: &str = "usage: zstream command args ...
 Available commands are:
@@ -100,7 +101,10 @@ fn dump(args: &[OsString]) -> Outcome {
 /// With `json` all records are told, a line each.
 fn dump_from(input: impl Read, options: &Options, json: bool) -> Outcome {
     let input = BufReader::with_capacity(READ_BYTES, input);
-    let mut out = BufWriter::with_capacity(READ_BYTES, io::stdout().lock());
+    if json {
+        out::for_scripts();
+    }
+    let mut out = BufWriter::with_capacity(READ_BYTES, Out::new());
     let walked = match json {
         true => json_lines(input, options.ignore_checksums, &mut out),
         false => Dumper::new(&mut out, io::stderr(), options).run(input),
@@ -136,6 +140,6 @@ fn token(args: &[OsString]) -> Outcome {
         true => list.to_json_style(JsonStyle::Plain) + "\n",
         false => list.dump(5),
     };
-    io::stdout().lock().write_all(text.as_bytes())?;
+    print!("{text}");
     Ok(0)
 }

@@ -38,3 +38,22 @@ fn what_cannot_be_printed_stops_no_change_and_is_told() {
         assert!(ran.status.code() == Some(1) && said.lines().count() == 1, "{args:?}: {said}");
     }
 }
+
+#[test]
+fn help_is_where_it_is_looked_for() {
+    let session = Session::empty();
+    let verbs = ["ls", "cat", "stat", "cp", "tar", "put", "mkdir", "rm", "mv", "ln", "verify", "zil", "kstat"];
+    for verb in verbs {
+        let help = session.ok(&["help", verb]);
+        assert!(help.starts_with(&format!("usage: zuse {verb}")) && help.contains("-L KEYLOCATION"), "{verb}: {help}");
+        for option in ["-h", "--help", "-?"] {
+            assert_eq!(session.ok(&[verb, option]), help, "{verb} {option}");
+        }
+    }
+    assert_eq!(session.ok(&["help"]), session.ok(&["--help"]));
+    assert_eq!(session.ok(&["help", "zpool", "create"]), session.ok(&["zpool", "help", "create"]));
+    assert_eq!(session.ok(&["help", "zfs"]), session.ok(&["zfs", "help"]));
+    session.fails(&["help", "nonsense"], 2, "unrecognized command 'nonsense'");
+    // behind the dashes it is a name
+    session.fails(&["ls", "--", "-h"], 1, "");
+}

@@ -1,6 +1,6 @@
 //! What a user points at: `pool/fs[@snap][:/path]`.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// A dataset or snapshot, and a path in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,13 +53,22 @@ impl Target {
     }
 }
 
+/// For people: what a name has that is no text is escaped, so that a message is one line.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.dataset)?;
-        match &self.path {
-            Some(path) => write!(f, ":/{}", String::from_utf8_lossy(path)),
-            None => Ok(()),
+        let Some(path) = &self.path else { return Ok(()) };
+        f.write_str(":/")?;
+        for chunk in path.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match c.is_control() {
+                    true => write!(f, "{}", c.escape_default())?,
+                    false => f.write_char(c)?,
+                }
+            }
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
         }
+        Ok(())
     }
 }
 
@@ -72,6 +81,7 @@ mod tests {
     fn the_path_begins_at_the_first_colon_slash() {
         let t = Target::parse(b"tank/a:b@c:/x/y:/z").unwrap();
         assert_eq!((t.dataset.as_str(), t.path(), t.pool()), ("tank/a:b@c", &b"x/y:/z"[..], "tank"));
+        assert_eq!(Target::parse(b"tank:/a\nb\x1b\xff").unwrap().to_string(), "tank:/a\\nb\\u{1b}\\xff");
         assert_eq!(Target::parse(b"tank").unwrap().path, None);
         assert_eq!(Target::parse(b"tank:/").unwrap().path, Some(Vec::new()));
         assert_eq!(Target::parse(b"tank@s").unwrap().pool(), "tank");

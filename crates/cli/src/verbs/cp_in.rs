@@ -216,7 +216,7 @@ fn find<'a>(
 pub(super) fn place(files: &zuse::Files, dest: &Target, name: Option<Vec<u8>>) -> Result<(u64, Vec<u8>), Failure> {
     let cannot = |e: zuse::Error| match e {
         zuse::Error::At { path, source } => {
-            failed(format!("{}:/{}: {}", dest.dataset, String::from_utf8_lossy(&path), strerror(&source)))
+            failed(format!("{}:/{}: {}", dest.dataset, crate::shown::name(&path), strerror(&source)))
         }
         e => failed(format!("{dest}: {e}")),
     };

@@ -35,11 +35,3 @@ pub(super) fn time(t: Time, full: bool) -> String {
         Err(_) => format!("{}.{:09}", t.sec, t.nsec),
     }
 }
-
-/// A name as text for people: what is no UTF-8, and control characters, are escaped.
-pub(super) fn name(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-        _ => bytes.escape_ascii().to_string(),
-    }
-}

@@ -10,9 +10,12 @@ use super::session::{Found, targets};
 use super::{JSON, SHA256, Session, format};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome};
+use crate::out::Out;
+use crate::pools::stdout;
+use crate::shown;
 
-struct Ls<'a> {
-    out: BufWriter<io::StdoutLock<'a>>,
+struct Ls {
+    out: BufWriter<Out>,
     long: bool,
     recursive: bool,
     json: bool,
@@ -24,7 +27,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut session = Session::new(parsed)?;
     let targets = targets(parsed)?;
     let mut ls = Ls {
-        out: BufWriter::with_capacity(64 << 10, io::stdout().lock()),
+        out: stdout(),
         long: parsed.has('l'),
         recursive: parsed.has('R'),
         json: parsed.has(JSON) || parsed.has('j'),
@@ -46,7 +49,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     Ok(ls.status)
 }
 
-impl Ls<'_> {
+impl Ls {
     fn trouble(&mut self, message: &str) {
         let _ = self.out.flush();
         eprintln!("zuse ls: {message}");
@@ -65,15 +68,14 @@ impl Ls<'_> {
                     if line.get("read_error").is_some() {
                         self.status = 1;
                     }
-                    serde_json::to_writer(&mut self.out, &line)?;
-                    self.out.write_all(b"\n")?;
+                    writeln!(self.out, "{}", shown::json(&line.to_string()))?;
                     if !path.is_empty() && !recursive {
                         return Ok(Go::Over);
                     }
                 }
                 Step::Leave { .. } => {}
-                Step::Lost { path, why } => self.trouble(&format!("{target}: {}: {why}", format::name(path))),
-                Step::Refused { path, why } => self.trouble(&format!("{target}: {}: {why}", format::name(path))),
+                Step::Lost { path, why } => self.trouble(&format!("{target}: {}: {why}", crate::shown::name(path))),
+                Step::Refused { path, why } => self.trouble(&format!("{target}: {}: {why}", crate::shown::name(path))),
             }
             Ok(Go::In)
         })
@@ -100,7 +102,7 @@ impl Ls<'_> {
                         return Ok(Go::Over);
                     }
                 }
-                Step::Refused { path, why } => self.trouble(&format!("{target}: {}: {why}", format::name(path))),
+                Step::Refused { path, why } => self.trouble(&format!("{target}: {}: {why}", crate::shown::name(path))),
                 // files, and what cannot be read, were listed with their directory
                 _ => {}
             }
@@ -124,7 +126,7 @@ impl Ls<'_> {
             });
             match found {
                 Ok((entry, Some(node))) => nodes.push((entry.name, node)),
-                Ok((entry, None)) => writeln!(self.out, "{}", format::name(&entry.name))?,
+                Ok((entry, None)) => writeln!(self.out, "{}", crate::shown::name(&entry.name))?,
                 Err(why) => self.trouble(&format!("{target}: {why}")),
             }
         }
@@ -133,7 +135,7 @@ impl Ls<'_> {
 
     fn list(&mut self, nodes: &[(Vec<u8>, Node)]) -> io::Result<()> {
         if !self.long {
-            return nodes.iter().try_for_each(|(name, _)| writeln!(self.out, "{}", format::name(name)));
+            return nodes.iter().try_for_each(|(name, _)| writeln!(self.out, "{}", crate::shown::name(name)));
         }
         let size = |node: &Node| match node.attrs().device() {
             Some((major, minor)) => format!("{major}, {minor}"),
@@ -154,10 +156,12 @@ impl Ls<'_> {
                 attrs.gid(),
                 size(node),
                 format::time(attrs.mtime, false),
-                format::name(name)
+                crate::shown::name(name)
             )?;
             match node.target() {
-                Ok(target) if node.kind() == Kind::Symlink => writeln!(self.out, " -> {}", format::name(&target))?,
+                Ok(target) if node.kind() == Kind::Symlink => {
+                    writeln!(self.out, " -> {}", crate::shown::name(&target))?
+                }
                 _ => writeln!(self.out)?,
             }
         }

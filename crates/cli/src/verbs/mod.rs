@@ -165,7 +165,8 @@ const VERBS: &[Verb] = &[
 /// Runs the verb `name`, if it is one.
 pub(crate) fn run(name: &str, args: &[OsString]) -> Option<u8> {
     let verb = VERBS.iter().find(|v| v.name == name)?;
-    if args.iter().any(|a| a == "--help" || a == "-?") {
+    let mut options = args.iter().take_while(|arg| *arg != "--");
+    if options.any(|arg| arg == "--help" || arg == "-h" || arg == "-?") {
         print!("{}", usage_of(verb));
         return Some(0);
     }
@@ -183,6 +184,11 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> Option<u8> {
         }
         status
     }))
+}
+
+/// The help of the verb `name`, if it is one.
+pub(crate) fn help(name: &str) -> Option<String> {
+    VERBS.iter().find(|verb| verb.name == name).map(usage_of)
 }
 
 fn usage_of(verb: &Verb) -> String {

@@ -5,6 +5,8 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use zuse::Report;
 
+use crate::shown;
+
 /// A bar over bytes, or a count of them if `total` is 0, not known; nothing is drawn where standard error is no terminal.
 pub(crate) fn bar(total: u64, quiet: bool) -> ProgressBar {
     let bar = ProgressBar::new(total);
@@ -47,7 +49,7 @@ impl Narrator {
 impl Report for Narrator {
     fn file(&mut self, path: &[u8]) {
         if !self.bar.is_hidden() {
-            self.bar.set_message(String::from_utf8_lossy(path).into_owned());
+            self.bar.set_message(shown::name(path));
         }
     }
 
@@ -57,21 +59,16 @@ impl Report for Narrator {
 
     fn lost(&mut self, path: &[u8], what: &str) {
         self.lost += 1;
-        let shown = if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) };
-        self.bar.suspend(|| eprintln!("lost: {shown}: {}", words(what)));
+        let shown = if path.is_empty() { "/".to_owned() } else { shown::name(path) };
+        self.bar.suspend(|| eprintln!("lost: {shown}: {what}"));
     }
 
     fn failed(&mut self, path: &[u8], what: &str) {
-        let shown = if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) };
-        self.bar.suspend(|| eprintln!("not copied: {shown}: {}", words(what)));
+        let shown = if path.is_empty() { "/".to_owned() } else { shown::name(path) };
+        self.bar.suspend(|| eprintln!("not copied: {shown}: {what}"));
     }
 
     fn not_kept(&mut self, _path: &[u8], what: &str) {
-        *self.not_kept.entry(words(what).to_owned()).or_default() += 1;
+        *self.not_kept.entry(what.to_owned()).or_default() += 1;
     }
-}
-
-/// What the system says without Rust's number behind it.
-fn words(what: &str) -> &str {
-    what.split(" (os error").next().unwrap_or(what)
 }

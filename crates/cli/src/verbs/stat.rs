@@ -12,7 +12,7 @@ use crate::error::{Failure, Outcome};
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut session = Session::new(parsed)?;
-    let mut out = io::stdout().lock();
+    let mut out = crate::pools::stdout();
     let mut status = 0;
     for target in targets(parsed)? {
         match session.find(&target) {
@@ -28,6 +28,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
             Err(other) => return Err(other),
         }
     }
+    out.flush()?;
     Ok(status)
 }
 
@@ -45,7 +46,7 @@ fn stat(out: &mut dyn Write, target: &Target, node: &Node) -> io::Result<()> {
     };
     write!(out, "    File: {target}")?;
     match node.target() {
-        Ok(to) if node.kind() == Kind::Symlink => writeln!(out, " -> {}", format::name(&to))?,
+        Ok(to) if node.kind() == Kind::Symlink => writeln!(out, " -> {}", crate::shown::name(&to))?,
         _ => writeln!(out)?,
     }
     let (size, blocks, block) = (node.size(), node.blocks(), node.block_size());
@@ -69,7 +70,7 @@ fn stat(out: &mut dyn Write, target: &Target, node: &Node) -> io::Result<()> {
     match node.xattrs() {
         Ok(xattrs) => {
             for (name, value) in xattrs {
-                writeln!(out, "   Xattr: {} = {}", format::name(&name), format::name(&value))?;
+                writeln!(out, "   Xattr: {} = {}", crate::shown::name(&name), crate::shown::name(&value))?;
             }
         }
         Err(why) => writeln!(out, "   Xattr: {why}")?,

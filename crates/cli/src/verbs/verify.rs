@@ -42,15 +42,15 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     });
     bar.finish_and_clear();
     let summary = summary.map_err(|e| failed(format!("cannot verify '{}': {e}", target.dataset)))?;
-    let mut out = io::stdout().lock();
+    let mut out = crate::pools::stdout();
     let files = by_file(&pool, &summary);
     if parsed.has('j') {
-        serde_json::to_writer_pretty(&mut out, &as_json(&pool, &target.dataset, &summary, &files))
-            .map_err(io::Error::from)?;
-        writeln!(out)?;
+        let told = format!("{:#}", as_json(&pool, &target.dataset, &summary, &files));
+        writeln!(out, "{}", crate::shown::json(&told))?;
     } else {
         print(&mut out, &pool, &target.dataset, &summary, &files, parsed.has('v'))?;
     }
+    out.flush()?;
     Ok(u8::from(!summary.is_sound()))
 }
 

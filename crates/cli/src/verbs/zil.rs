@@ -8,7 +8,7 @@ use pool::{Dataset, Kind, ListOptions};
 use serde_json::{Map, Value, json};
 use zpl::FileSystem;
 
-use super::{JSON, Session, format};
+use super::{JSON, Session};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::pools::stdout;
@@ -147,8 +147,8 @@ fn line(raw: &RawRecord<'_>, sealed: bool, names: &mut Names) -> Map<String, Val
         put("broken", json!(true));
         return line;
     };
-    let text = |bytes: &[u8]| json!(format::name(bytes));
-    let of = |path: Option<Vec<u8>>| path.map_or(Value::Null, |path| json!(format::name(&path)));
+    let text = |bytes: &[u8]| json!(crate::shown::name(bytes));
+    let of = |path: Option<Vec<u8>>| path.map_or(Value::Null, |path| json!(crate::shown::name(&path)));
     match &record {
         Record::Commit => {}
         Record::Create(new) => {

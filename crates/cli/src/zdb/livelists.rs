@@ -59,7 +59,7 @@ pub(super) fn verify(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -
     for top in pool.tree().tops().iter().filter(|top| top.is_concrete()) {
         let metaslabs = pool.metaslabs(top.id()).map_err(trouble)?;
         for metaslab in metaslabs {
-            eprint!("\rverifying concrete vdev {}, metaslab {} of {} ...", top.id(), metaslab.id, metaslabs.len());
+            progress!("\rverifying concrete vdev {}, metaslab {} of {} ...", top.id(), metaslab.id, metaslabs.len());
             let mut check = Check::new(out, top.id(), metaslab);
             check.take(&mut allocs)?;
             check.map(pool, top, metaslab)?;

@@ -49,6 +49,8 @@ use options::Options;
 
 /// Runs `zdb` with the arguments after its name; the exit status.
 pub(crate) fn main(args: &[OsString]) -> u8 {
+    // bytes and streams are written as they are, but not to a terminal
+    crate::out::for_scripts();
     match Options::parse(args).and_then(|options| run(&options)) {
         Ok(status) => status,
         Err(Failure::Usage(message)) => {

@@ -37,13 +37,13 @@ impl Progress {
         for top in pool.tree().tops().iter().filter(|top| top.is_indirect()) {
             let count = whole_metaslabs(top).0;
             for n in 0..count {
-                eprint!("\rloading indirect vdev {}, metaslab {n} of {count} ...", top.id());
+                progress!("\rloading indirect vdev {}, metaslab {n} of {count} ...", top.id());
             }
         }
         for top in pool.tree().tops().iter().filter(|top| top.is_concrete()) {
             let count = pool.metaslabs(top.id()).map_err(trouble)?.len();
             for n in 0..count {
-                eprint!("\rloading concrete vdev {}, metaslab {n} of {count} ...", top.id());
+                progress!("\rloading concrete vdev {}, metaslab {n} of {count} ...", top.id());
             }
         }
         eprintln!();
@@ -64,7 +64,7 @@ impl Progress {
         let millis = self.start.elapsed().as_millis() as u64;
         let kib_per_sec = 1 + done / (1 + millis);
         let left = self.total.saturating_sub(done) / 1024 / kib_per_sec;
-        eprint!(
+        progress!(
             "\r{:>5} completed ({:4}MB/s) estimated time remaining: {}hr {:02}min {:02}sec        ",
             nicebytes(done),
             kib_per_sec / 1024,

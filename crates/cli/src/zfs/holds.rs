@@ -10,6 +10,7 @@ use nvlist::NvList;
 use pool::Entry;
 
 use super::select::{Selection, said};
+use crate::columns::in_line;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
@@ -65,12 +66,16 @@ fn holds_of(entry: &Entry) -> Result<Vec<Line>, Failure> {
 }
 
 fn print(lines: &[Line], name_width: usize, scripted: bool, parsable: bool) -> Result<(), Failure> {
+    if scripted {
+        crate::out::for_scripts();
+    }
     let tag_width = lines.iter().map(|(_, tag, _)| tag.len()).max().unwrap_or(0);
     let mut out = stdout();
     if !scripted {
         writeln!(out, "{:<name_width$}  {:<tag_width$}  TIMESTAMP", "NAME", "TAG")?;
     }
     for (name, tag, time) in lines {
+        let tag = in_line(tag);
         let when = if parsable { time.to_string() } else { date(*time) };
         match scripted {
             true => writeln!(out, "{name}\t{tag}\t{when}")?,

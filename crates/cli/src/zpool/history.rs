@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 use nvlist::NvList;
 use ondisk::history::EVENT_NAMES;
 
+use crate::columns::in_line;
 use crate::command::Call;
 use crate::error::{Outcome, failed};
 use crate::pools::{self, stdout};
@@ -56,7 +57,7 @@ fn time_of(record: &NvList) -> String {
 
 fn print_record(out: &mut impl Write, record: &NvList, style: Style) -> io::Result<()> {
     let time = time_of(record);
-    let text = |key: &str| record.get_str(key).unwrap_or("");
+    let text = |key: &str| in_line(record.get_str(key).unwrap_or(""));
     let number = |key: &str| record.get_u64(key).unwrap_or(0);
     let internal = !record.contains("history command");
     if internal && !style.internal {

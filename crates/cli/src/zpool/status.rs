@@ -16,11 +16,12 @@ use super::unavailable::{Seen, Unavailable, each};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use super::{Repeat, status_json, timestamp};
 use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, POWER};
+use crate::columns::in_line;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::iostats::{self, Record};
 use crate::pools::{self, stdout};
-use crate::state;
+use crate::{shown, state};
 
 /// How the command was called.
 pub(super) struct Options {
@@ -263,7 +264,7 @@ impl Table<'_> {
         }
         let leaf = vdev.children.is_empty();
         let state = if spare && vdev.state == VdevState::Healthy { "AVAIL" } else { vdev.state.name() };
-        let name = vdev.name(self.name, self.options.names);
+        let name = in_line(&vdev.name(self.name, self.options.names)).into_owned();
         let width = self.width.saturating_sub(depth);
         write!(out, "\t{:depth$}{name:<width$}  {state:<8}", "")?;
         if !spare {
@@ -352,7 +353,7 @@ fn path_of(pool: &Arc<Pool>, objset: u64, object: u64) -> String {
     };
     let path = zpl::FileSystem::open(&dataset).and_then(|fs| fs.path_of(object));
     match path {
-        Ok(path) => format!("{}:{}", dataset.name(), String::from_utf8_lossy(&path)),
+        Ok(path) => format!("{}:{}", dataset.name(), shown::name(&path)),
         Err(_) => format!("{}:<{object:#x}>", dataset.name()),
     }
 }

@@ -1,0 +1,84 @@
+//! Names and values that would do something to a terminal are shown as what they are, in tables, lists, messages and JSON.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use support::Session;
+
+/// A command's end, its beginning, a direction, a line of its own, and a byte that is no text.
+const EVIL: &str = "x\u{1b}[2J\u{9b}31m\u{61c}\u{202e}y\nz";
+const SHOWN: &str = "x\\x1b[2J\\xc2\\x9b31m\\xd8\\x9c\\xe2\\x80\\xaey\\nz";
+
+/// Whether text does nothing to a terminal.
+fn is_calm(text: &str) -> bool {
+    let acts = |c: char| (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{61c}' | '\u{202e}');
+    !text.chars().any(acts)
+}
+
+#[test]
+fn what_a_terminal_would_obey_is_escaped() {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let device = dir.path().join("a").to_str().unwrap().to_owned();
+    session.ok(&["zpool", "create", "-m", "none", "--size", "64M", "tank", &device]);
+    let target = format!("tank:/{EVIL}");
+    let put = session.feed(&["put", &target], b"1");
+    assert_eq!((put.code, put.err.as_str()), (0, ""));
+    assert_eq!(session.ok(&["ls", "tank:/"]), format!("{SHOWN}\n"));
+    let long = session.ok(&["ls", "-lR", "tank:/"]);
+    assert!(long.ends_with(&format!(" {SHOWN}\n")) && long.lines().count() == 2, "{long}");
+    let stat = session.ok(&["stat", &target]);
+    assert!(is_calm(&stat) && stat.lines().next().unwrap().ends_with("y\\nz"), "{stat}");
+    let lines = session.ok(&["ls", "--json", "tank:/"]);
+    assert!(is_calm(&lines) && lines.contains("\\u202e") && lines.contains("\\u009b"), "{lines}");
+    let json: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(json["path"], EVIL);
+    // messages
+    for words in [["cat", &format!("{target}-"), ""], ["rm", &format!("{target}-"), ""], ["zfs", "list", EVIL]] {
+        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+        let run = session.run(&words);
+        assert!(run.code == 1 && is_calm(&run.err), "{words:?}: {}", run.err.escape_debug());
+    }
+    // values of properties: in a table they are one line; a program gets them as they are
+    session.ok(&["zfs", "set", &format!("a:b={EVIL}"), "tank"]);
+    let table = session.ok(&["zfs", "get", "a:b", "tank"]);
+    assert!(table.lines().count() == 2 && table.contains(SHOWN), "{table}");
+    let list = session.ok(&["zfs", "list", "-o", "name,a:b"]);
+    assert!(list.lines().count() == 2 && list.contains(SHOWN), "{list}");
+    assert_eq!(session.ok(&["zfs", "get", "-H", "-o", "value", "a:b", "tank"]), format!("{EVIL}\n"));
+    let json = session.ok(&["zfs", "get", "-j", "a:b", "tank"]);
+    assert!(is_calm(&json), "{json}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["datasets"]["tank"]["properties"]["a:b"]["value"], EVIL);
+    for words in [&["zpool", "history", "tank"][..], &["zpool", "history", "-il", "tank"]] {
+        let told = session.ok(words);
+        assert!(is_calm(&told) && told.contains("\\x1b"), "{words:?}: {}", told.escape_debug());
+    }
+    // each command is one line of the history
+    let commands = session.ok(&["zpool", "history", "tank"]);
+    assert_eq!(commands.lines().filter(|line| line.contains(" zfs set ")).count(), 1);
+    assert!(commands.lines().skip(1).all(|line| line.is_empty() || line.starts_with("20")), "{commands}");
+    session.ok(&["zpool", "export", "tank"]);
+}
+
+#[test]
+fn what_the_system_says_has_no_numbers_behind_it() {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let nowhere = dir.path().join("nowhere");
+    let path = nowhere.to_str().unwrap();
+    for words in [
+        &["ls", "-d", path, "tank:/"][..],
+        &["zpool", "create", "tank", path],
+        &["zpool", "labelclear", path],
+        &["zdb", "-l", path],
+        &["zstream", "dump", path],
+        &["tar", "-x", "-f", path, "tank:/"],
+    ] {
+        let run = session.run(words);
+        assert!(run.code != 0 && !run.err.contains("os error"), "{words:?}: {}", run.err);
+    }
+    // nor where there is nothing to remember pools in
+    std::fs::write(session.state().join("1.json"), "{}").unwrap();
+    std::fs::create_dir(session.state().join("2.json")).unwrap();
+    let run = session.run(&["zpool", "list"]);
+    assert!(run.code == 1 && run.err.contains("Is a directory") && !run.err.contains("os error"), "{}", run.err);
+}
