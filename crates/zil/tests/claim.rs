@@ -124,7 +124,7 @@ fn the_end_of_a_log_is_no_error_of_a_device() {
         let pool = Pool::open(&found[0], &OpenOptions::default()).unwrap();
         let log = objset(&pool, short);
         assert!(!log.phys().zil_header.log.is_hole(), "{name}/{short} has a log");
-        let _survey = survey(&[log.clone()], pool.uberblock().txg, u64::MAX);
+        let _survey = survey(std::slice::from_ref(&log), pool.uberblock().txg, u64::MAX);
         let _log = zil::read_log(&log);
         zil::walk(&log, &mut |_| ControlFlow::Continue(()));
         assert!(found[0].errors.figures().is_empty(), "{name}/{short}: {:?}", found[0].errors.figures());
