@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,11 +74,13 @@ pub(crate) fn candidate(imported: &Imported) -> Result<Candidate, Failure> {
     }
     // what was away may be back, here or there
     paths.extend(elsewhere(imported, &candidate).into_iter().filter(|path| !imported.devices.contains(path)));
-    find(&paths)?.ok_or_else(gone)
+    // what else is there is nobody's business: without it the pool opens as well
+    Ok(find(&paths).ok().flatten().unwrap_or(candidate))
 }
 
 /// Where devices of a pool may be that were away when it was imported, or came back under another name: where the pool says, and in the folders of
-/// those that are known. Folders of device nodes are not looked through for each command.
+/// those that are known. Folders of device nodes are not looked through for each command. In a folder that others write to, a file that somebody
+/// else could have put there or changed is none: it would be given the pool's data.
 fn elsewhere(imported: &Imported, candidate: &Candidate) -> Vec<PathBuf> {
     let config = candidate.vdev_config().ok();
     let told =
@@ -86,13 +89,21 @@ fn elsewhere(imported: &Imported, candidate: &Candidate) -> Vec<PathBuf> {
     let mut folders: Vec<&Path> = imported.devices.iter().filter_map(|path| path.parent()).collect();
     folders.sort();
     folders.dedup();
+    let owners: Vec<u32> =
+        candidate.devices.iter().filter_map(|found| Some(found.path.metadata().ok()?.uid())).collect();
     for folder in folders.into_iter().filter(|folder| !folder.starts_with("/dev")) {
         let entries = std::fs::read_dir(folder).into_iter().flatten();
-        paths.extend(entries.filter_map(|entry| Some(entry.ok()?.path())));
+        paths.extend(entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_like(path, &owners)));
     }
     paths.sort();
     paths.dedup();
     paths
+}
+
+/// Whether a path leads to a regular file of one of these users that nobody else can write.
+fn is_like(path: &Path, owners: &[u32]) -> bool {
+    let same = |meta: std::fs::Metadata| meta.is_file() && meta.mode() & 0o022 == 0 && owners.contains(&meta.uid());
+    path.symlink_metadata().is_ok_and(same)
 }
 
 /// Notes where devices are that were not known.

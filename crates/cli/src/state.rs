@@ -89,6 +89,10 @@ pub(crate) fn all() -> Result<Vec<Imported>, Failure> {
             },
             // exported meanwhile
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            // as root's after `sudo`
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("warning: '{}' is the record of another user's pool", path.display());
+            }
             Err(e) => return Err(trouble(&path, &e)),
         }
     }

@@ -158,7 +158,7 @@ impl<'a> Life<'a> {
         }
         self.world.ok(&format!("zpool export {POOL}"))?;
         let images = self.world.images().display().to_string();
-        self.world.ok(&format!("zpool import --rewind-to-checkpoint -d {images} {POOL}"))?;
+        self.world.ok(&format!("zpool import -l --rewind-to-checkpoint -d {images} {POOL}"))?;
         self.model = before;
         self.compare()
     }
@@ -200,7 +200,7 @@ impl<'a> Life<'a> {
             self.judge(&self.model.seen(), &self.taken.exported)?;
         }
         let images = self.world.images().display().to_string();
-        self.world.ok(&format!("zpool import -d {images} {POOL}")).map(drop)
+        self.world.ok(&format!("zpool import -l -d {images} {POOL}")).map(drop)
     }
 
     fn compare(&mut self) -> Outcome {
@@ -263,7 +263,7 @@ impl<'a> Life<'a> {
     fn take(&self, mut copy: World, expected: &Seen, count: &AtomicU64) -> Outcome {
         let taken = copy.zhack().and_then(|()| copy.zdb()).and_then(|()| {
             let images = copy.images().display().to_string();
-            copy.ok(&format!("zpool import -d {images} {POOL}"))?;
+            copy.ok(&format!("zpool import -l -d {images} {POOL}"))?;
             copy.ok(&format!("zpool sync {POOL}"))?;
             let found = copy.look()?;
             if found == *expected { Ok(()) } else { Err(difference(expected, &found)) }

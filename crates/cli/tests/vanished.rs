@@ -91,6 +91,12 @@ fn a_device_that_may_not_be_read_is_permission_denied() {
     session.ok(&["zpool", "create", "-m", "none", "--size", "64M", "tank", path]);
     [session.state(), dir.path()].iter().for_each(|folder| chmod(folder, 0o755));
     chmod(&device, 0);
+    // a record that another user may not read is passed over
+    let (code, said) = humble(&session, &["zfs", "list", "tank"]);
+    assert!(code == Some(1) && said.starts_with("warning: ") && said.contains("dataset does not exist"), "{said}");
+    for entry in std::fs::read_dir(session.state()).unwrap() {
+        chmod(&entry.unwrap().path(), 0o644);
+    }
     let denied = format!("{path}: permission denied\n");
     for (args, doing) in [
         (&["zfs", "list", "tank"][..], "cannot open 'tank': "),

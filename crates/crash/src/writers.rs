@@ -17,6 +17,7 @@ use zuse::zpl::live::{Cred, NewFile, Zfs};
 use crate::compare::{Context, Result};
 use crate::fsynced::{FS, enter, import};
 use crate::pools::{NAME, Shape, open, verify_all};
+use crate::storage::Storage;
 use crate::{Recording, State, Tape};
 
 /// Programs.
@@ -103,7 +104,7 @@ pub fn record(shape: &Shape, seed: u64, pieces: u64) -> Result<Tape<Safe>> {
     let dawdling = |inner| -> Arc<dyn Device> { Arc::new(Dawdling { inner, calls: AtomicU64::new(seed) }) };
     let devices: Vec<_> = recording.devices().into_iter().map(dawdling).collect();
     let spa = import(&devices, seed | 1 << 63, false)?;
-    zuse::Pool::of_spa(spa.clone()).create(&format!("{NAME}/{FS}"), &[]).context(|| "create".to_string())?;
+    Storage::Plain.create(&spa, &format!("{NAME}/{FS}"))?;
     let zfs = enter(&spa)?;
     let root = zfs.fs().root();
     let mut ids = Vec::new();

@@ -55,7 +55,7 @@ pub(crate) fn read(zio: &Zio, bp: &BlkPtr) {
     }
     // a scrub asks less than a read (it does not decompress), and more than a raw read (MACs)
     match (&first, &scrub) {
-        (Ok(_), Err(e)) => panic!("it can be read, and the scrub says {e}"),
+        (Ok(_), Err(e)) => panic!("it can be read, and the scrub says {e}: {bp:?}"),
         (Err(Error::Checksum { .. } | Error::Io { .. }), Ok(_)) => {
             panic!("it cannot be read, and the scrub is content")
         }

@@ -56,6 +56,12 @@ impl VdevTree {
         self.stale_leaves().any(|leaf| leaf.misses(birth))
     }
 
+    /// Notes, of the devices that are not up to date, those that are away in `txg`, while others like them are brought up to date.
+    pub fn note_absent(&self, txg: Txg) {
+        let absent = |leaf: &&Arc<Leaf>| leaf.is_stale() && !leaf.is_writable();
+        self.leaves().iter().filter(absent).for_each(|leaf| leaf.miss(txg));
+    }
+
     /// All that was born within `txgs` was read and rewritten where it was missing, and nothing was lost. Who missed something later was not
     /// there all the while, and keeps its DTL. Gives the leaves that have missed nothing any more.
     pub fn caught_up(&self, txgs: &Range<u64>) -> Vec<Guid> {

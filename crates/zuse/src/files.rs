@@ -402,6 +402,9 @@ impl Files {
             let refusal = Refusal::Invalid("it is no name of its own");
             return Err(Error::at(path)(refusal.of(self.fs().root())));
         }
-        Ok((self.directory(parent)?, name.to_vec()))
+        let dir = self.directory(parent)?;
+        // who may not search it is not told what is in it
+        self.zfs.access(&self.cred, dir, MAY_SEARCH).map_err(Error::at(path))?;
+        Ok((dir, name.to_vec()))
     }
 }

@@ -27,5 +27,7 @@ impl Drop for Kept {
     fn drop(&mut self) {
         // nobody is left to be told: who wants to know calls `sync` or `export` before. After an export there is nothing to write
         let _unwritten = self.0.sync();
+        // the devices are closed with the last handle: who opens them next does not meet that of the sync thread
+        self.0.wait_idle();
     }
 }

@@ -157,7 +157,8 @@ impl Folder {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("zuse").arg(VERB).arg(&socket).env_clear().current_dir(Path::new("/"));
         command.stdin(Stdio::from(OwnedFd::from(listener))).stdout(Stdio::null()).stderr(Stdio::null());
-        // it outlives this process, which does not wait for it
+        // it outlives this process, which does not wait for it, and keeps nothing open that this one was given: no lock, no end of a pipe
+        close_fds::set_fds_cloexec(3, &[]);
         command.spawn().map(drop)
     }
 }

@@ -63,6 +63,9 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         return Err(unable("\n   Not an earlier snapshot from the same fs".to_owned()));
     }
 
+    if style.raw_names || style.scripted {
+        crate::out::for_scripts();
+    }
     let mut out = stdout();
     let mut differ = Differ {
         prefix: mount_point(&to)?,

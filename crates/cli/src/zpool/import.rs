@@ -318,7 +318,7 @@ fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {
          Last accessed by {} (hostid={:x}) at {}\n\
          The pool can be imported, use 'zpool import -f' to import the pool.",
         candidate.name,
-        candidate.hostname.as_deref().unwrap_or("<unknown>"),
+        crate::columns::in_line(candidate.hostname.as_deref().unwrap_or("<unknown>")),
         candidate.hostid.unwrap_or(0),
         ctime(time)
     ))

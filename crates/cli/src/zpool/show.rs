@@ -11,6 +11,7 @@ use super::activity::Activity;
 use super::import::is_foreign;
 use super::reason::{self, Reason};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
+use crate::columns::in_line;
 use crate::pools;
 
 /// What is known of a candidate, as far as it opens.
@@ -106,7 +107,7 @@ pub(super) fn show(candidate: &Candidate) -> String {
     }
     text.push_str(&format!("{indent}action: {}", view.reason.import_action(view.state, indent)));
     if let Some(comment) = &view.comment {
-        text.push_str(&format!("comment: {comment}\n"));
+        text.push_str(&format!("comment: {}\n", in_line(comment)));
     }
     if view.faulted {
         match candidate.state {
@@ -151,7 +152,7 @@ fn config(name: &str, view: &View, health: &str) -> String {
             text.push_str(&format!("\t{title}\n"));
         }
         for vdev in members {
-            text.push_str(&format!("\t  {}\n", vdev.name(name, flags)));
+            text.push_str(&format!("\t  {}\n", in_line(&vdev.name(name, flags))));
         }
     }
     for class in Class::SECTIONS {
@@ -171,6 +172,7 @@ fn line(text: &mut String, pool: &str, vdev: &Vdev, depth: usize, width: usize) 
     // in this list a missing device goes by its path
     shown.not_present = false;
     let name = shown.name(pool, NameFlags::default());
+    let name = in_line(&name);
     let aux = vdev.aux.message();
     let gap = if aux.is_empty() { "" } else { "  " };
     let room = width.saturating_sub(depth);

@@ -51,9 +51,11 @@ impl Spa {
     /// [`Error::NoCheckpoint`]; when the pool is suspended.
     pub fn discard_checkpoint(self: &Arc<Self>) -> Result<(), Error> {
         self.early_task(|cx| {
-            if !cx.mos.root_zap()?.remove(cx.tx, CHECKPOINT)? {
+            let root = cx.mos.root_zap()?;
+            if root.lookup(CHECKPOINT)?.is_none() {
                 return Err(Error::NoCheckpoint);
             }
+            root.remove(cx.tx, CHECKPOINT)?;
             cx.spa.space.set_checkpoint(None);
             let tops: Vec<u64> = cx.spa.tree().tops().iter().filter(|t| t.is_concrete()).map(|t| t.id()).collect();
             tops.into_iter().try_for_each(|top| discard(cx, top))?;

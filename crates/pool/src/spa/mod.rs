@@ -322,6 +322,11 @@ impl Spa {
         self.txgs.wait_synced(self.txgs.open())
     }
 
+    /// Waits until the sync thread is between two txgs: it then has no handle on the pool, whose devices are closed with the last one.
+    pub fn wait_idle(&self) {
+        self.txgs.wait_idle();
+    }
+
     /// Waits until txg `txg` is on disk.
     ///
     /// # Errors

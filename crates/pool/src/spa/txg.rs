@@ -134,6 +134,8 @@ struct State {
     /// Bytes dirtied in all, for the history.
     dirtied: [u64; TXG_SIZE],
     stop: bool,
+    /// The sync thread has a txg in hand, and so a handle on the pool.
+    syncing: bool,
     failed: Option<Arc<Error>>,
     history: std::collections::VecDeque<TxgRecord>,
 }
@@ -176,6 +178,7 @@ impl Txgs {
                 reserved: [0; TXG_SIZE],
                 dirtied: [0; TXG_SIZE],
                 stop: false,
+                syncing: false,
                 failed: None,
                 history: std::collections::VecDeque::new(),
             }),
@@ -342,6 +345,9 @@ impl Txgs {
     /// Waits for the next txg to write, closes and quiesces it. `None`: the pool is being closed.
     pub(crate) fn next(&self) -> Option<Quiesced> {
         let mut state = self.state.lock();
+        if std::mem::take(&mut state.syncing) {
+            self.changed.notify_all();
+        }
         loop {
             let timeout = Duration::from_secs(tunable::ZFS_TXG_TIMEOUT.get().max(1));
             let share = tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get().min(100) * (limits().0 / 100);
@@ -371,7 +377,16 @@ impl Txgs {
         }
         let quiesce_ns = closed.elapsed().as_nanos() as u64;
         let dirty = state.dirtied[slot(txg)];
+        state.syncing = true;
         Some(Quiesced { txg, record: TxgRecord { txg: txg.0, dirty, open_ns, quiesce_ns, ..TxgRecord::default() } })
+    }
+
+    /// Waits until the sync thread has no txg in hand.
+    pub(crate) fn wait_idle(&self) {
+        let mut state = self.state.lock();
+        while state.syncing && state.failed.is_none() {
+            self.changed.wait(&mut state);
+        }
     }
 
     /// `txg` is on disk.

@@ -35,6 +35,7 @@ const PATHS_BYTES: usize = 4 << 20;
 
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
+const ENOTDIR: i32 = 20;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 const EDQUOT: i32 = 122;
@@ -522,7 +523,12 @@ impl<'a> Importer<'a> {
     fn finish_directory(&mut self, path: &[u8]) -> Result<(), zpl::Error> {
         let id = match self.dirs.get(path) {
             Some(id) => id,
-            None => self.find(path)?,
+            None => match self.find(path) {
+                Ok(id) => id,
+                // it was not made, and that is told
+                Err(e) if matches!(e.errno(), ENOENT | ENOTDIR) => return Ok(()),
+                Err(e) => return Err(e),
+            },
         };
         if !path.is_empty() {
             // who leaves a directory goes on in the one above

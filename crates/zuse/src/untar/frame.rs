@@ -250,6 +250,11 @@ impl Records {
         found.filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, NamedAcl::parse(text))).collect()
     }
 
+    /// Whether there is an NFSv4 list, as tar writes it on systems that have them.
+    pub(super) fn has_nfs4_list(&self) -> bool {
+        self.get("SCHILY.acl.ace").is_some_and(|text| !text.is_empty())
+    }
+
     pub(super) fn xattrs(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         // what two programs recorded twice is there once
         let mut all: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();

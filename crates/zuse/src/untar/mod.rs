@@ -117,6 +117,10 @@ fn add_lists(item: &mut Item, records: &Records) {
         };
         meta.mode &= !0o777 | allowed;
     }
+    if records.has_nfs4_list() {
+        item.trouble = Some("its NFSv4 access list is not understood".to_owned());
+        meta.mode &= !0o777 | 0o700;
+    }
     meta.xattrs.sort();
 }
 

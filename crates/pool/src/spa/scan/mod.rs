@@ -161,6 +161,10 @@ impl Spa {
     /// The record of a scrub under way follows what happened to datasets in this txg.
     pub(crate) fn sync_scan(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let Some(phys) = running(mos)?.filter(follows_datasets) else { return Ok(()) };
+        // what a device does not get now because it is away, it does not get: that it was away must be seen in its DTL in the end
+        if mos.objset.is_dirty(tx.txg()) {
+            self.tree().note_absent(tx.txg());
+        }
         let mut place = Place::load(mos, phys)?;
         if place.settle(mos, self.view().ok().as_deref())? {
             place.put(mos, tx)?;
@@ -227,13 +231,18 @@ fn end(cx: &TaskCx<'_>, mut phys: ScanPhys, state: ScanState) -> Result<(), Erro
     phys.flags = 0;
     put(cx.mos, cx.tx, &phys)?;
     let by_head = cx.spa.feature_enabled(cx.mos, "head_errlog")?;
-    let mut kept = match phys.func {
-        ScanFunc::Resilver => errlog::read(cx.mos, errlog::LAST, by_head)?,
-        _ => Vec::new(),
+    // what was known to be lost stays so unless it was read: a resilver reads what was missed
+    let mut kept = errlog::read(cx.mos, errlog::LAST, by_head)?;
+    let seen = |birth: Option<Txg>| match (phys.func, birth) {
+        _ if state != ScanState::Finished => false,
+        (ScanFunc::Resilver, Some(birth)) => {
+            phys.min_txg < birth && birth <= phys.max_txg && cx.spa.tree().is_missed(birth)
+        }
+        (ScanFunc::Resilver, None) => false,
+        (_, Some(birth)) => phys.min_txg < birth && birth <= phys.max_txg,
+        (_, None) => phys.min_txg == Txg(0),
     };
-    // a resilver has not seen everything: what was known to be lost of the rest stays so
-    let seen = |birth: Txg| state == ScanState::Finished && phys.min_txg < birth && birth <= phys.max_txg;
-    kept.retain(|entry| !entry.birth.is_some_and(seen));
+    kept.retain(|entry| !seen(entry.birth));
     errlog::rotate(cx.mos, cx.tx, by_head)?;
     if kept.is_empty() { Ok(()) } else { errlog::write(cx.mos, cx.tx, errlog::LAST, &kept, by_head) }
 }

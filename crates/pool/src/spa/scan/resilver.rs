@@ -42,7 +42,9 @@ impl Spa {
                 Some(scan) => end(cx, scan, ScanState::Canceled)?,
                 None => {}
             }
-            begin(cx, ScanFunc::Resilver, to_examine, range(&missed))?;
+            // what is there now is gone through, however young: a clone has a pointer of later than its block
+            let upto = Txg(missed.end).max(cx.tx.txg());
+            begin(cx, ScanFunc::Resilver, to_examine, ScrubRange { upto: Some(upto), ..range(&missed) })?;
             Ok(true)
         })
     }
