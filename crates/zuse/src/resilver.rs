@@ -71,6 +71,13 @@ pub enum CaughtUp {
     No,
 }
 
+impl CaughtUp {
+    /// As the pool is now.
+    pub(crate) fn of(spa: &Spa) -> CaughtUp {
+        if spa.tree().stale_leaves().next().is_none() { CaughtUp::Yes } else { CaughtUp::No }
+    }
+}
+
 /// Brings devices that missed writes up to date, if that does not take long ([`ZUSE_CATCH_UP_MS`]); what is left then, [`resilver`] or the next call
 /// goes on with. Where a resilver could not read everything it is not tried again.
 ///
@@ -95,5 +102,5 @@ pub fn catch_up(spa: &Arc<Spa>) -> Result<CaughtUp, Error> {
             result
         })?;
     }
-    Ok(if spa.tree().stale_leaves().next().is_none() { CaughtUp::Yes } else { CaughtUp::No })
+    Ok(CaughtUp::of(spa))
 }

@@ -83,8 +83,7 @@ impl Pool {
     /// # Errors
     /// [`Error::ReadOnly`] if the pool was opened for reading.
     pub fn caught_up(&self) -> Result<CaughtUp, Error> {
-        let stale = self.spa()?.tree().stale_leaves().next().is_some();
-        Ok(if stale { CaughtUp::No } else { CaughtUp::Yes })
+        Ok(CaughtUp::of(self.spa()?))
     }
 
     /// Makes a pool of vdevs as `zpool create` takes them: `["mirror", "/a.img", "/b.img"]`. Files of `file_size` bytes are made of paths that do
