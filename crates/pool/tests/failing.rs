@@ -1,21 +1,23 @@
 //! Devices that fail writes while a pool is open: what becomes of them, of what they missed, and of what is read from them.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::Env;
-use dmu::{NewObject, Object};
+use dmu::Object;
 use nvlist::NvList;
-use ondisk::ObjectType;
 use ondisk::label::key;
 use pool::{CreateOptions, Hooks, ImportOptions, PropSource, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::import::scan_devices;
 use vdev::{Device, MemoryDevice, VdevState};
 
-const BLOCK: usize = 128 << 10;
+use common::{BLOCK, noise, object};
+
 /// Labels and boot area in front of what a DVA counts from.
 const FRONT: u64 = 4 << 20;
 
@@ -99,19 +101,6 @@ fn make(words: &str, count: usize) -> (Arc<Spa>, Vec<Arc<Weak>>) {
 fn again(devices: &[Arc<Weak>]) -> Arc<Spa> {
     let all = devices.iter().map(|d| (d.name().into(), d.clone() as Arc<dyn Device>)).collect();
     Spa::import(&scan_devices(all)[0], &ImportOptions::default(), hooks()).unwrap()
-}
-
-fn object(spa: &Arc<Spa>) -> Object {
-    let dataset = spa.view().unwrap().dataset("t").unwrap();
-    let tx = spa.tx(1 << 20).unwrap();
-    let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: BLOCK as u64, ..NewObject::default() };
-    spa.objset(&dataset).unwrap().alloc_object(&tx, &new).unwrap()
-}
-
-fn noise(blocks: usize, seed: u64) -> Vec<u8> {
-    let mut out = vec![0; blocks * BLOCK];
-    Env::seeded(seed).fill_random(&mut out);
-    out
 }
 
 fn write(spa: &Arc<Spa>, file: &Object, seed: u64) {

@@ -1,17 +1,19 @@
 //! Reads heal what they find damaged, and nothing else.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod common;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use base::Env;
-use dmu::{NewObject, Object};
-use ondisk::{BlkPtr, ObjectType};
+use ondisk::BlkPtr;
 use pool::{CreateOptions, Hooks, Pool, Spa};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
-const BLOCK: usize = 128 << 10;
+use common::{BLOCK, noise, object};
+
 /// Labels and boot area in front of what a DVA counts from.
 const FRONT: u64 = 4 << 20;
 
@@ -26,19 +28,6 @@ fn make(words: &str, count: usize) -> (Arc<Spa>, Vec<Arc<MemoryDevice>>) {
     let options = LayoutOptions { ashift: Some(12), ..LayoutOptions::default() };
     let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks.env).unwrap();
     (Spa::create(new, CreateOptions::new("t"), hooks).unwrap(), devices)
-}
-
-fn object(spa: &Arc<Spa>) -> Object {
-    let dataset = spa.view().unwrap().dataset("t").unwrap();
-    let tx = spa.tx(1 << 20).unwrap();
-    let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: BLOCK as u64, ..NewObject::default() };
-    spa.objset(&dataset).unwrap().alloc_object(&tx, &new).unwrap()
-}
-
-fn noise(blocks: usize, seed: u64) -> Vec<u8> {
-    let mut out = vec![0; blocks * BLOCK];
-    Env::seeded(seed).fill_random(&mut out);
-    out
 }
 
 fn pointer(view: &Arc<Pool>, id: u64, blkid: u64) -> BlkPtr {

@@ -5,9 +5,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use base::Env;
 use codec::crypt::WrappingKey;
+use dmu::{NewObject, Object};
+use ondisk::ObjectType;
 use oracle::fixtures;
-use pool::{KeyFormat, OpenOptions, Pool};
+use pool::{KeyFormat, OpenOptions, Pool, Spa};
 use serde_json::Value;
 
 /// Opens the one pool in a folder.
@@ -49,4 +52,22 @@ pub fn load_keys(pool: &Arc<Pool>, fixture: &str, manifest: &Value) {
         };
         assert!(pool.load_key(name, &key.unwrap()).unwrap() > 0);
     }
+}
+
+/// Bytes of the blocks that [`object`] has.
+pub const BLOCK: usize = 128 << 10;
+
+/// A new object in the root dataset of pool `t`.
+pub fn object(spa: &Arc<Spa>) -> Object {
+    let dataset = spa.view().unwrap().dataset("t").unwrap();
+    let tx = spa.tx(1 << 20).unwrap();
+    let new = NewObject { object_type: ObjectType::UINT64_OTHER, block_size: BLOCK as u64, ..NewObject::default() };
+    spa.objset(&dataset).unwrap().alloc_object(&tx, &new).unwrap()
+}
+
+/// Random bytes that fill so many blocks.
+pub fn noise(blocks: usize, seed: u64) -> Vec<u8> {
+    let mut out = vec![0; blocks * BLOCK];
+    Env::seeded(seed).fill_random(&mut out);
+    out
 }
