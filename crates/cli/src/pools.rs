@@ -74,7 +74,7 @@ pub(crate) fn candidate(imported: &Imported) -> Result<Candidate, Failure> {
     }
     // what was away may be back, here or there
     paths.extend(elsewhere(imported, &candidate).into_iter().filter(|path| !imported.devices.contains(path)));
-    // what else is there is nobody's business: without it the pool opens as well
+    // a file beside them that cannot be looked at does not stop the pool
     Ok(find(&paths).ok().flatten().unwrap_or(candidate))
 }
 
