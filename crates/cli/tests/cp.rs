@@ -242,6 +242,71 @@ fn holes_are_no_bytes_of_data() {
     judged(&s, dir.path());
 }
 
+#[test]
+fn holes_stay_holes_into_other_blocks_ciphers_and_volumes() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("key"), [7; 32]).unwrap();
+    s.ok(&["zfs", "create", "-o", "compression=off", "t/plain"]);
+    s.ok(&["zfs", "create", "-o", "compression=off", "-o", "recordsize=4K", "t/small"]);
+    let location = format!("keylocation=file://{}", path("key"));
+    s.ok(&[
+        "zfs",
+        "create",
+        "-o",
+        "encryption=on",
+        "-o",
+        "keyformat=raw",
+        "-o",
+        &location,
+        "-o",
+        "compression=off",
+        "t/key",
+    ]);
+    let sparse = |name: &str, size: u64, at: u64| {
+        let file = std::fs::File::create(path(name)).unwrap();
+        file.set_len(size).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"data", at).unwrap();
+    };
+    // more than the pool has room for, and more than can be read while anybody waits
+    for (name, size, at) in [("large", 1 << 30, 30_000_000), ("vast", 8 << 40, 7_000_000_000_000)] {
+        sparse(name, size, at);
+        s.ok(&["cp", "-aq", &path(name), "t/a:/"]);
+        for to in ["t/a:/copy", "t/b:/", "t/plain:/", "t/small:/", "t/key:/"] {
+            let to = if to.ends_with("copy") { format!("{to}-{name}") } else { format!("{to}{name}") };
+            let run = s.run(&["cp", "-a", &format!("t/a:/{name}"), &to]);
+            assert!(run.code == 0 && run.err.starts_with("copied 1 files, 131072 bytes"), "{to}: {run:?}");
+            assert_eq!(field(&s, &to, "Size"), size.to_string());
+            let blocks: u64 = field(&s, &to, "Blocks").parse().unwrap();
+            assert!(blocks < 2048, "{to}: {blocks} blocks of 512 bytes");
+        }
+        // volumes: from a file, from each other, and out
+        for volume in ["v", "w"] {
+            let volume = format!("t/{volume}{name}");
+            s.ok(&["zfs", "create", "-s", "-V", &size.to_string(), "-o", "compression=off", &volume]);
+            // what is there where the source has a hole goes
+            assert_eq!(s.feed(&["put", &volume], &[1; 1 << 20]).code, 0);
+        }
+        s.ok(&["cp", "-q", &format!("t/key:/{name}"), &format!("t/v{name}:/")]);
+        s.ok(&["cp", "-q", &format!("t/v{name}:/"), &format!("t/w{name}:/")]);
+        s.ok(&["cp", "-q", &path(name), &format!("t/v{name}:/")]);
+        s.ok(&["cp", "-q", &format!("t/w{name}:/"), &path("out")]);
+        let out = std::fs::File::open(path("out")).unwrap();
+        let segments = zuse::host::data_segments(&out, size).unwrap();
+        assert!(segments.len() == 1 && segments[0].0 <= at && segments[0].1 > at, "{segments:?}");
+        assert!(segments[0].1 - segments[0].0 <= 128 << 10, "{segments:?}");
+        let mut data = [0; 4];
+        std::os::unix::fs::FileExt::read_exact_at(&out, &mut data, at).unwrap();
+        assert_eq!(&data, b"data");
+        for volume in ["t/v", "t/w"] {
+            let used = s.ok(&["zfs", "get", "-Hpo", "value", "referenced", &format!("{volume}{name}")]);
+            assert!(used.trim().parse::<u64>().unwrap() < 2 << 20, "{volume}{name}: {used}");
+        }
+    }
+    judged(&s, dir.path());
+}
+
 /// A header of an archive.
 fn header(kind: tar::EntryType, name: &str, set: impl FnOnce(&mut tar::Header)) -> tar::Header {
     let mut header = tar::Header::new_ustar();

@@ -82,3 +82,48 @@ fn what_cannot_be_shared_is_copied() {
     drop(zfs);
     scratch.close();
 }
+
+#[test]
+fn holes_are_copied_as_holes_however_long_they_are() {
+    let mut scratch = Scratch::with(FsProps::default(), &[("recordsize", BLOCK), ("compression", 2)]);
+    let zfs = scratch.zfs();
+    let sparse = |name: &str, size: u64, at: u64| {
+        let id = file(&zfs, name);
+        zfs.write(&ROOT, id, at, b"data").unwrap();
+        zfs.setattr(&ROOT, id, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+        id
+    };
+    let kib = |id: u64| {
+        zfs.spa().sync().unwrap();
+        zfs.fs().node(id).unwrap().blocks() / 2
+    };
+    // what is not aligned cannot be cloned
+    let (part, over, fresh) = (sparse("part", 20 << 20, 10 << 20), file(&zfs, "over"), file(&zfs, "fresh"));
+    zfs.write(&ROOT, over, 0, &noise(11 << 20)).unwrap();
+    for copy in [over, fresh] {
+        assert_eq!(zfs.copy_range(&ROOT, (part, 3), (copy, 1), u64::MAX).unwrap(), (20 << 20) - 3);
+        assert!(kib(copy) < 256, "{} KiB", kib(copy));
+        let data = all(&zfs, copy);
+        assert_eq!((data.len(), data[0]), ((20 << 20) - 2, if copy == over { noise(1)[0] } else { 0 }));
+        assert!(data[(10 << 20) - 2..][..4] == *b"data");
+        assert_eq!(data[1..].iter().filter(|byte| **byte != 0).count(), 4);
+    }
+    // larger than could ever be read, cloned and copied
+    let (size, at) = (1 << 60, 1 << 59);
+    let (vast, none) = (sparse("vast", size, at), file(&zfs, "none"));
+    zfs.setattr(&ROOT, none, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
+    zfs.write(&ROOT, vast, 5, b"first").unwrap();
+    for (name, from) in [("cloned", 0), ("copied", 7)] {
+        let copy = file(&zfs, name);
+        assert_eq!(zfs.copy_range(&ROOT, (vast, from), (copy, from), u64::MAX).unwrap(), size - from);
+        assert_eq!(zfs.getattr(copy).unwrap().size, size, "{name}");
+        assert_eq!(zfs.seek_hole(copy, 0).unwrap(), BLOCK);
+        assert_eq!((zfs.seek_data(copy, BLOCK).unwrap(), zfs.seek_hole(copy, at).unwrap()), (at, at + BLOCK));
+        assert!(kib(copy) < 1024, "{name}: {} KiB", kib(copy));
+        // all of it becomes a hole
+        assert_eq!(zfs.copy_range(&ROOT, (none, from), (copy, from), u64::MAX).unwrap(), size - from);
+        assert!(zfs.seek_data(copy, BLOCK).is_err());
+    }
+    drop(zfs);
+    scratch.close();
+}

@@ -1,6 +1,7 @@
 //! `cp -a` out of a pool: owner, mode, times, links, holes, extended attributes and ACLs, past damage.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use zpl::{Kind, Node, Time, Zvol};
 
 use crate::dest::{self, Meta, NotKept};
 use crate::report::Report;
-use crate::salvage::{Chunk, read_past_damage};
+use crate::salvage::{Chunk, Contents, read_past_damage};
 use crate::walk::{Go, Step, walk};
 
 /// What a copy did.
@@ -104,25 +105,7 @@ impl<'a> Copier<'a> {
         let file = dest::make_file(root.as_fd(), name)?;
         self.report.file(name);
         file.set_len(from.size())?;
-        let mut buf = vec![0; 1 << 20];
-        let (mut at, mut lost) = (0, false);
-        while at < from.size() {
-            let len = (from.size() - at).min(buf.len() as u64) as usize;
-            let part = buf.get_mut(..len).unwrap_or_default();
-            match from.read(at, part) {
-                Ok(_) if part.iter().all(|b| *b == 0) => {}
-                Ok(_) => {
-                    dest::write_at(&file, part, at)?;
-                    self.done.bytes += len as u64;
-                }
-                Err(why) => {
-                    lost = true;
-                    self.report.lost(name, &format!("bytes {at}-{}: {why}", at + len as u64 - 1));
-                }
-            }
-            self.report.bytes(len as u64);
-            at += len as u64;
-        }
+        let lost = self.fill(&file, name, from)?;
         self.done.files += 1;
         self.done.damaged += u64::from(lost);
         Ok(self.done)
@@ -226,11 +209,18 @@ impl<'a> Copier<'a> {
 
     fn data(&mut self, parent: BorrowedFd<'_>, path: &[u8], name: &[u8], node: &Node) -> io::Result<()> {
         let file = dest::make_file(parent, name)?;
+        let damaged = self.fill(&file, path, node)?;
+        self.done.damaged += u64::from(damaged);
+        file.set_len(node.size())
+    }
+
+    /// Writes data where it was, and nothing where holes were. Whether some is lost.
+    fn fill(&mut self, file: &File, path: &[u8], from: &dyn Contents) -> io::Result<bool> {
         let mut damaged = false;
-        read_past_damage(node, &mut |chunk| {
+        read_past_damage(from, &mut |chunk| {
             match chunk {
                 Chunk::Data { offset, bytes } => {
-                    dest::write_at(&file, bytes, offset)?;
+                    dest::write_at(file, bytes, offset)?;
                     self.done.bytes += bytes.len() as u64;
                     self.report.bytes(bytes.len() as u64);
                 }
@@ -241,8 +231,7 @@ impl<'a> Copier<'a> {
             }
             Ok(())
         })?;
-        self.done.damaged += u64::from(damaged);
-        file.set_len(node.size())
+        Ok(damaged)
     }
 
     /// Gives what was made its attributes.

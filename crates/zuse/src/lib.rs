@@ -8,7 +8,7 @@
 //!
 //! * [`Target`] is `pool/fs@snap:/path`.
 //! * [`walk()`] goes through a tree depth first. It reports what cannot be read and goes on, and enters no directory twice.
-//! * [`read_past_damage`] gives the data of one file, in order, with the ranges that are lost.
+//! * [`read_past_damage`] gives the data of one file or volume, in order, with the ranges that are lost.
 //! * [`Copier`] is `cp -a` out of a pool, [`Importer`] into one: from the host ([`host`]), an archive ([`read_tar`]), another file system.
 //!   [`Archiver`] makes PAX archives, [`entry::line`] is a file as JSON with its digest.
 //! * [`verify::verify`] reads and checks every block of a pool; [`scrub()`] repairs it as well; [`resilver()`] gives devices what they missed.
@@ -60,7 +60,7 @@ pub use keys::Key;
 pub use objects::Objects;
 pub use report::{Report, Silent};
 pub use resilver::{CaughtUp, catch_up, resilver};
-pub use salvage::{Chunk, read_past_damage};
+pub use salvage::{Chunk, Contents, read_past_damage};
 pub use scrub::{ScrubOptions, Scrubbed, scrub};
 pub use store::Pool;
 pub use target::{BadTarget, Target};

@@ -1,23 +1,70 @@
-//! A file's data in order, past damage.
+//! The data of a file or volume in order, past damage.
 
 use std::io;
 use std::ops::Range;
 
-use zpl::{Error, Node};
+use dmu::Object;
+use zpl::{Error, Node, Zvol};
 
-/// A piece of a file. What lies between pieces is a hole.
+/// Bytes with holes: a file or a volume.
+pub trait Contents {
+    /// How many bytes, holes included.
+    fn size(&self) -> u64;
+    /// The object that holds them.
+    fn object(&self) -> &Object;
+    /// Reads from `offset`; gives the number of bytes, less than asked for only at the end.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
+    /// The next byte of data at or behind `offset`; `None` if only a hole follows.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    fn next_data(&self, offset: u64) -> Result<Option<u64>, Error>;
+    /// The next byte of a hole at or behind `offset`: the end at last.
+    ///
+    /// # Errors
+    /// When an indirect block cannot be read.
+    fn next_hole(&self, offset: u64) -> Result<u64, Error>;
+}
+
+macro_rules! contents {
+    ($($of:ty),*) => { $(
+        impl Contents for $of {
+            fn size(&self) -> u64 {
+                self.size()
+            }
+            fn object(&self) -> &Object {
+                self.object()
+            }
+            fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
+                self.read(offset, buf)
+            }
+            fn next_data(&self, offset: u64) -> Result<Option<u64>, Error> {
+                self.next_data(offset)
+            }
+            fn next_hole(&self, offset: u64) -> Result<u64, Error> {
+                self.next_hole(offset)
+            }
+        }
+    )* };
+}
+contents!(Node, Zvol);
+
+/// A piece of a file or volume. What lies between pieces is a hole.
 #[derive(Debug)]
 pub enum Chunk<'a> {
     /// Data.
     Data {
-        /// Where in the file.
+        /// Where it begins.
         offset: u64,
         /// The bytes.
         bytes: &'a [u8],
     },
     /// Data that is lost.
     Lost {
-        /// Which bytes of the file.
+        /// Which bytes.
         range: Range<u64>,
         /// Why.
         why: Error,
@@ -27,40 +74,40 @@ pub enum Chunk<'a> {
 /// Bytes that are read at a time: many blocks, so that the blocks are read and checked together.
 const READ_SIZE: u64 = 4 << 20;
 
-/// Gives all data of a regular file to `sink`, in order. What cannot be read is passed over in the unit that is lost: a block,
+/// Gives all data of a regular file or volume to `sink`, in order. What cannot be read is passed over in the unit that is lost: a block,
 /// or all that an unreadable indirect block leads to.
 ///
 /// # Errors
 /// What `sink` gives; damage is no error here.
-pub fn read_past_damage(node: &Node, sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>) -> io::Result<()> {
-    let size = node.size();
+pub fn read_past_damage(from: &dyn Contents, sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>) -> io::Result<()> {
+    let (size, block) = (from.size(), from.object().block_size());
     let mut buf = Vec::new();
     let mut at = 0;
     while at < size {
-        let start = match node.next_data(at) {
+        let start = match from.next_data(at) {
             Ok(Some(start)) => start,
             Ok(None) => break,
             Err(why) => {
-                at = lose(node, at, size, why, sink)?;
+                at = lose(from, at, size, why, sink)?;
                 continue;
             }
         };
         // if the end of the stretch cannot be told, the next piece is one, with its holes
-        let piece = || start.saturating_add(READ_SIZE.max(node.block_size()));
-        let end = node.next_hole(start).unwrap_or_else(|_| piece()).clamp(start.saturating_add(1), size);
-        at = read_stretch(node, start..end, &mut buf, sink)?;
+        let piece = || start.saturating_add(READ_SIZE.max(block));
+        let end = from.next_hole(start).unwrap_or_else(|_| piece()).clamp(start.saturating_add(1), size);
+        at = read_stretch(from, start..end, &mut buf, sink)?;
     }
     Ok(())
 }
 
 /// Reads a stretch of data; gives where the next one may begin.
 fn read_stretch(
-    node: &Node,
+    from: &dyn Contents,
     stretch: Range<u64>,
     buf: &mut Vec<u8>,
     sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>,
 ) -> io::Result<u64> {
-    let block = node.block_size().max(1);
+    let block = from.object().block_size().max(1);
     let mut at = stretch.start;
     // where a large read failed, its blocks are read one by one
     let mut careful_until = 0;
@@ -69,13 +116,13 @@ fn read_stretch(
         // chunks end at the boundaries of blocks
         let end = ((at / block + step.div_ceil(block)) * block).min(stretch.end);
         buf.resize((end - at) as usize, 0);
-        match node.read(at, buf) {
+        match from.read(at, buf) {
             Ok(n) => {
                 sink(Chunk::Data { offset: at, bytes: buf.get(..n).unwrap_or(&[]) })?;
                 at = end;
             }
             Err(_) if end - at > block => careful_until = end,
-            Err(why) => at = lose(node, at, node.size(), why, sink)?,
+            Err(why) => at = lose(from, at, from.size(), why, sink)?,
         }
     }
     Ok(at)
@@ -83,14 +130,14 @@ fn read_stretch(
 
 /// Reports the loss that begins at `at`; gives where reading goes on.
 fn lose(
-    node: &Node,
+    from: &dyn Contents,
     at: u64,
     size: u64,
     why: Error,
     sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>,
 ) -> io::Result<u64> {
-    let shift = u32::from(level(&why)) * node.object().phys().fanout_shift();
-    let span = node.block_size().max(1).saturating_mul(1u64.checked_shl(shift).unwrap_or(u64::MAX));
+    let shift = u32::from(level(&why)) * from.object().phys().fanout_shift();
+    let span = from.object().block_size().max(1).saturating_mul(1u64.checked_shl(shift).unwrap_or(u64::MAX));
     let end = (at / span).saturating_add(1).saturating_mul(span).min(size).max(at + 1);
     sink(Chunk::Lost { range: at..end, why })?;
     Ok(end)

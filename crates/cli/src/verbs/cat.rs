@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use zpl::{Follow, Kind, Node};
-use zuse::{Chunk, read_past_damage};
+use zuse::{Chunk, Contents, read_past_damage};
 
 use super::Session;
 use super::session::{Found, targets};
@@ -17,7 +17,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     for target in targets(parsed)? {
         let trouble = match session.find_as(&target, Follow::Always) {
             Ok(Found::File(node)) => file(&node, &mut out)?.map(|why| format!("{target}: {why}")),
-            Ok(Found::Volume(volume)) => self::volume(&volume, &mut out)?.map(|why| format!("{target}: {why}")),
+            Ok(Found::Volume(volume)) => contents(&volume, &mut out)?.map(|why| format!("{target}: {why}")),
             Ok(Found::Control(_)) => Some(format!("{target}: is a directory")),
             Err(Failure::Failed(message)) => Some(message),
             Err(other) => return Err(other),
@@ -42,9 +42,14 @@ fn file(node: &Node, out: &mut dyn Write) -> io::Result<Option<String>> {
     if let Err(why) = node.reader() {
         return Ok(Some(why.to_string()));
     }
+    contents(node, out)
+}
+
+/// As [`file`], once it is known that there is data.
+fn contents(from: &dyn Contents, out: &mut dyn Write) -> io::Result<Option<String>> {
     let mut at = 0;
     let mut damage = None;
-    read_past_damage(node, &mut |chunk| {
+    read_past_damage(from, &mut |chunk| {
         match chunk {
             _ if damage.is_some() => {}
             Chunk::Data { offset, bytes } => {
@@ -57,24 +62,9 @@ fn file(node: &Node, out: &mut dyn Write) -> io::Result<Option<String>> {
         Ok(())
     })?;
     if damage.is_none() {
-        zeros(out, node.size() - at)?;
+        zeros(out, from.size() - at)?;
     }
     Ok(damage)
-}
-
-fn volume(volume: &zpl::Zvol, out: &mut dyn Write) -> io::Result<Option<String>> {
-    let mut buf = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < volume.size() {
-        let len = (volume.size() - at).min(buf.len() as u64) as usize;
-        let part = buf.get_mut(..len).unwrap_or_default();
-        if let Err(why) = volume.read(at, part) {
-            return Ok(Some(format!("bytes {at}-{}: {why}", at + len as u64 - 1)));
-        }
-        out.write_all(part)?;
-        at += len as u64;
-    }
-    Ok(None)
 }
 
 fn zeros(out: &mut dyn Write, mut n: u64) -> io::Result<()> {

@@ -1,13 +1,16 @@
-//! Volumes that `zuse put` and `cp` write: an image from its first byte on. What is behind its end stays as it is.
+//! Volumes that `zuse put` and `cp` write: an image from its first byte on. What is behind its end stays as it is. Holes of a file or volume
+//! become holes.
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use zpl::live::Volume;
-use zuse::Target;
+use zuse::host::data_segments;
+use zuse::{Chunk, Contents, Target, read_past_damage};
 
 use super::Session;
 use super::progress::bar;
@@ -18,17 +21,19 @@ use crate::error::{Failure, Outcome, failed, usage};
 /// Bytes that are moved at a time: whole blocks of any volume.
 const PIECE: usize = 4 << 20;
 
-/// Writes what `read` gives for each offset; `told` hears of each piece. Gives the bytes.
+/// Writes what `read` gives for each offset of `range`, up to where it gives nothing; `told` hears of each piece. Gives where that is.
 fn fill(
     volume: &Volume,
     target: &Target,
+    range: Range<u64>,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<usize, Failure>,
     mut told: impl FnMut(u64),
 ) -> Result<u64, Failure> {
-    let (mut at, mut buf) = (0, vec![0; PIECE]);
+    let (mut at, mut buf) = (range.start, vec![0; PIECE]);
     loop {
+        let want = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(PIECE);
         let mut len = 0;
-        while let Some(rest) = buf.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = buf.get_mut(len..want).filter(|rest| !rest.is_empty()) {
             match read(at + len as u64, rest)? {
                 0 => break,
                 n => len += n.min(rest.len()),
@@ -43,6 +48,14 @@ fn fill(
         at += len as u64;
         told(len as u64);
     }
+}
+
+/// Makes a hole where the source has one.
+fn clear(volume: &Volume, target: &Target, hole: Range<u64>) -> Result<(), Failure> {
+    if hole.is_empty() {
+        return Ok(());
+    }
+    volume.discard(hole.start, hole.end - hole.start).map_err(|e| failed(format!("{target}: {e}")))
 }
 
 fn check_fits(volume: &Volume, target: &Target, len: u64) -> Result<(), Failure> {
@@ -61,7 +74,7 @@ pub(super) fn put(volume: &Volume, target: &Target) -> Outcome {
             done => return done.map_err(|e| failed(format!("standard input: {e}"))),
         }
     };
-    fill(volume, target, |_, buf| read(buf), |_| {})?;
+    fill(volume, target, 0..u64::MAX, |_, buf| read(buf), |_| {})?;
     Ok(0)
 }
 
@@ -74,10 +87,15 @@ pub(super) fn copy(
     volume: &Volume,
 ) -> Outcome {
     let [source] = sources else { return Err(usage("one source is expected where a volume is the destination")) };
-    let (len, read) = open(session, source)?;
+    let source = open(session, source)?;
+    let len = source.len();
     check_fits(volume, target, len)?;
     let bar = bar(len, parsed.has('q'));
-    let done = fill(volume, target, read, |n| bar.inc(n));
+    let told = |n| bar.inc(n);
+    let done = match source {
+        Source::Host { file, shown, len } => copy_host(volume, target, (&file, &shown), len, told),
+        Source::Pool { from, shown } => copy_contents(volume, target, (&*from, &shown), told),
+    };
     bar.finish_and_clear();
     let bytes = done?;
     if !parsed.has('q') {
@@ -86,32 +104,103 @@ pub(super) fn copy(
     Ok(0)
 }
 
-type ReadAt = Box<dyn FnMut(u64, &mut [u8]) -> Result<usize, Failure>>;
+/// What becomes a volume.
+enum Source {
+    /// A file of the host. A device has no length of its own here: its end is found.
+    Host { file: File, shown: String, len: u64 },
+    /// A file or volume of a pool.
+    Pool { from: Box<dyn Contents>, shown: String },
+}
 
-/// How many bytes a source has, and how they are read.
-fn open(session: &mut Session, source: &OsString) -> Result<(u64, ReadAt), Failure> {
+impl Source {
+    fn len(&self) -> u64 {
+        match self {
+            Source::Host { len, .. } => *len,
+            Source::Pool { from, .. } => from.size(),
+        }
+    }
+}
+
+fn open(session: &mut Session, source: &OsString) -> Result<Source, Failure> {
     if !is_target(source) {
         let path = Path::new(source);
         let shown = path.display().to_string();
-        let cannot = move |e: std::io::Error| failed(format!("{shown}: {}", crate::error::cause(&e)));
-        let file = File::open(path).map_err(&cannot)?;
-        let meta = file.metadata().map_err(&cannot)?;
+        let cannot = |e: io::Error| failed(format!("{shown}: {}", crate::error::cause(&e)));
+        let file = File::open(path).map_err(cannot)?;
+        let meta = file.metadata().map_err(cannot)?;
         if meta.is_dir() {
-            return Err(failed(format!("{}: a directory cannot become a volume", path.display())));
+            return Err(failed(format!("{shown}: a directory cannot become a volume")));
         }
-        // a device has no length of its own here: its end is found
-        return Ok((meta.len(), Box::new(move |at, buf| file.read_at(buf, at).map_err(&cannot))));
+        return Ok(Source::Host { file, shown, len: meta.len() });
     }
-    let from = file_target(source)?;
-    let cannot = {
-        let shown = from.to_string();
-        move |e: zpl::Error| failed(format!("{shown}: {e}"))
+    let target = file_target(source)?;
+    let shown = target.to_string();
+    match session.find(&target)? {
+        Found::Volume(volume) => Ok(Source::Pool { from: Box::new(volume), shown }),
+        Found::File(node) if node.kind() == zpl::Kind::File => Ok(Source::Pool { from: node, shown }),
+        _ => Err(failed(format!("{shown} is neither a file nor a volume"))),
+    }
+}
+
+/// Copies a file of the host; gives the bytes that are no holes.
+fn copy_host(
+    volume: &Volume,
+    target: &Target,
+    (file, shown): (&File, &str),
+    len: u64,
+    told: impl Fn(u64),
+) -> Result<u64, Failure> {
+    let segments = match len {
+        0 => vec![(0, u64::MAX)],
+        len => data_segments(file, len).unwrap_or_else(|_| vec![(0, len)]),
     };
-    match session.find(&from)? {
-        Found::Volume(volume) => Ok((volume.size(), Box::new(move |at, buf| volume.read(at, buf).map_err(&cannot)))),
-        Found::File(node) if node.kind() == zpl::Kind::File => {
-            Ok((node.size(), Box::new(move |at, buf| node.read(at, buf).map_err(&cannot))))
+    let (mut at, mut bytes) = (0, 0);
+    for (start, end) in segments {
+        clear(volume, target, at..start)?;
+        let read = |at, buf: &mut [u8]| {
+            file.read_at(buf, at).map_err(|e| failed(format!("{shown}: {}", crate::error::cause(&e))))
+        };
+        at = fill(volume, target, start..end, read, &told)?;
+        bytes += at - start;
+        if at < end {
+            // it is shorter than it was
+            return Ok(bytes);
         }
-        _ => Err(failed(format!("{from} is neither a file nor a volume"))),
     }
+    clear(volume, target, at..len)?;
+    Ok(bytes)
+}
+
+/// Copies a file or volume of a pool up to its first damage; gives the bytes that are no holes.
+fn copy_contents(
+    volume: &Volume,
+    target: &Target,
+    (from, shown): (&dyn Contents, &str),
+    told: impl Fn(u64),
+) -> Result<u64, Failure> {
+    let (mut at, mut bytes) = (0, 0);
+    let mut failure = None;
+    let copied = read_past_damage(from, &mut |chunk| {
+        let done = match chunk {
+            Chunk::Data { offset, bytes: data } => clear(volume, target, at..offset).and_then(|()| {
+                at = offset + data.len() as u64;
+                bytes += data.len() as u64;
+                told(data.len() as u64);
+                volume.write(offset, data).map_err(|e| failed(format!("{target}: {e}")))
+            }),
+            Chunk::Lost { range, why } => {
+                Err(failed(format!("{shown}: bytes {}-{}: {why}", range.start, range.end - 1)))
+            }
+        };
+        done.map_err(|e| {
+            failure = Some(e);
+            io::Error::other("the copy ends")
+        })
+    });
+    match failure {
+        Some(failure) => Err(failure),
+        None => copied.map_err(|e| failed(e.to_string())),
+    }?;
+    clear(volume, target, at..from.size())?;
+    Ok(bytes)
 }

@@ -2,7 +2,7 @@
 //!
 //! A block that is on disk is cloned: the target gets a pointer to it, and the block reference table one reference more, when the txg is
 //! synced. What cannot be shared is copied: parts of blocks, blocks of another size, files of another pool or under another key. What is
-//! not on disk yet is waited for.
+//! not on disk yet is waited for. Holes are neither read nor written: a long one takes as much time as a short one, and becomes a hole.
 
 use std::sync::Arc;
 
@@ -33,6 +33,13 @@ struct Stretch {
     len: u64,
 }
 
+impl Stretch {
+    /// What is left of it after its first `done` bytes.
+    fn behind(self, done: u64) -> Stretch {
+        Stretch { from: self.from + done, to: self.to + done, len: self.len - done }
+    }
+}
+
 /// How a try to clone ended.
 enum Cloned {
     Done,
@@ -44,7 +51,7 @@ enum Cloned {
 
 impl Zfs {
     /// Copies a range from file to file, sharing blocks where that can be; gives how many bytes: fewer than asked for only at the end of the
-    /// source.
+    /// source. Holes of the source become holes.
     ///
     /// # Errors
     /// EINVAL for ranges that overlap in one file; as [`Zfs::write`].
@@ -84,16 +91,15 @@ impl Zfs {
             return Err(Refusal::Invalid("a range over itself").of(to.0));
         }
         self.end_capability(&output)?;
-        let mut rest = Stretch { from: from.1, to: to.1, len };
+        let all = Stretch { from: from.1, to: to.1, len };
+        let mut cloned = 0;
         if self.may_clone(source)? {
             let mut owed = Owed::default();
-            let done = self.clone_blocks(cred, &input, &output, rest, &mut owed);
+            let done = self.clone_blocks(cred, &input, &output, all, &mut owed);
             let logged = owed.settle();
-            let done = done.and_then(|done| logged.map(|()| done))?;
-            rest = Stretch { from: rest.from + done, to: rest.to + done, len: rest.len - done };
+            cloned = done.and_then(|done| logged.map(|()| done))?;
         }
-        self.copy_bytes(cred, source, &input, &output, rest)?;
-        Ok(len)
+        Ok(cloned + self.copy_bytes(cred, source, &input, &output, all.behind(cloned))?)
     }
 
     /// Whether blocks of `source` may be shared with files here (OpenZFS: `zfs_clone_range_precheck`).
@@ -137,9 +143,15 @@ impl Zfs {
         let sizes = || (input.with_attrs(|attrs| attrs.size), output.with_attrs(|attrs| attrs.size));
         let mut done = 0;
         while done < all.len {
-            let left = all.len - done;
-            let part =
-                Stretch { from: all.from + done, to: all.to + done, len: left.min(BLOCKS.saturating_mul(block)) };
+            let rest = all.behind(done);
+            let part = Stretch { len: rest.len.min(BLOCKS.saturating_mul(block)), ..rest };
+            // a shorter hole takes no place of its own
+            let hole = hole_ahead(input, rest)?;
+            if hole >= part.len && hole > 0 {
+                self.copy_hole(cred, output, Stretch { len: hole, ..rest }, hole == rest.len)?;
+                done += hole;
+                continue;
+            }
             let (in_size, out_size) = sizes();
             let at_end = part.from + part.len >= in_size && part.to + part.len >= out_size;
             // the last block may be a part of one if both files end there
@@ -234,7 +246,7 @@ impl Zfs {
         Ok(object.block_size() == block)
     }
 
-    /// Copies what could not be cloned.
+    /// Copies what could not be cloned; gives how many bytes: fewer than asked for if the source has become shorter.
     fn copy_bytes(
         &self,
         cred: &Cred,
@@ -242,20 +254,60 @@ impl Zfs {
         input: &Arc<Znode>,
         output: &Arc<Znode>,
         all: Stretch,
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let most = COPY.max(input.object().block_size());
         let mut buf = vec![0; usize::try_from(most.min(all.len)).unwrap_or(0)];
-        let mut done = 0;
+        // where the data ends that is copied now
+        let (mut done, mut until) = (0, 0);
         while done < all.len {
-            let take = usize::try_from(all.len - done).unwrap_or(usize::MAX).min(buf.len());
+            let rest = all.behind(done);
+            if done >= until {
+                let hole = hole_ahead(input, rest)?;
+                if hole > 0 {
+                    self.copy_hole(cred, output, Stretch { len: hole, ..rest }, hole == rest.len)?;
+                    done += hole;
+                    continue;
+                }
+                until = done + data_ahead(input, rest)?;
+            }
+            let take = usize::try_from(until - done).unwrap_or(usize::MAX).min(buf.len());
             let Some(part) = buf.get_mut(..take) else { break };
-            let got = source.read_node(input, all.from + done, part)?;
+            let got = source.read_node(input, rest.from, part)?;
             if got == 0 {
                 break;
             }
-            self.write_node(cred, output, Some(all.to + done), part.get(..got).unwrap_or(&[]))?;
+            self.write_node(cred, output, Some(rest.to), part.get(..got).unwrap_or(&[]))?;
             done += got as u64;
         }
-        Ok(())
+        Ok(done)
     }
+
+    /// Makes a hole in the target where the source has one. What is behind the target's end is a hole already; at the `end` of a copy the target
+    /// gets its size.
+    fn copy_hole(&self, cred: &Cred, output: &Arc<Znode>, hole: Stretch, end: bool) -> Result<(), Error> {
+        let until = hole.to.saturating_add(hole.len);
+        if output.with_attrs(|attrs| attrs.size) > hole.to {
+            self.punch(cred, output.id(), hole.to..until)?;
+        }
+        if end { self.lengthen(cred, output, until) } else { Ok(()) }
+    }
+}
+
+/// How many bytes of a stretch of the source are a hole before the first byte of data; none behind its end.
+fn hole_ahead(input: &Znode, rest: Stretch) -> Result<u64, Error> {
+    let _content = input.content.read();
+    let left = input.with_attrs(|attrs| attrs.size).saturating_sub(rest.from).min(rest.len);
+    if left == 0 {
+        return Ok(0);
+    }
+    let data = input.object().next_data(rest.from)?;
+    Ok(data.map_or(left, |data| data.saturating_sub(rest.from).min(left)))
+}
+
+/// How many bytes of a stretch that begins with data come before its first hole.
+fn data_ahead(input: &Znode, rest: Stretch) -> Result<u64, Error> {
+    let _content = input.content.read();
+    let hole = input.object().next_hole(rest.from)?;
+    // what became a hole since is read as zeros
+    Ok(if hole > rest.from { rest.len.min(hole - rest.from) } else { rest.len })
 }

@@ -37,21 +37,8 @@ impl Zfs {
             let old = node.with_attrs(|attrs| attrs.size);
             if size < old {
                 node.object().free_range(tx, size, u64::MAX)?;
-            } else {
-                self.grow_first_block(tx, node, size)?;
             }
-            let (now, before) = (self.now(), node.attrs());
-            node.edit(self, tx, |attrs| {
-                attrs.size = size;
-                content_modified(attrs, now);
-                if size == 0 {
-                    attrs.flags.0 &= !FileFlags::SPARSE.0;
-                }
-                clear_setid(attrs, cred);
-                Ok(())
-            })?;
-            self.log_setattr(tx, node, &SetAttr { size: Some(size), ..SetAttr::default() }, &before);
-            Ok(())
+            self.set_size(tx, cred, node, size)
         };
         let bytes = SMALL_CHANGE.max(2 * node.object().block_size());
         if size < old { self.change_freeing(bytes, change) } else { self.change(bytes, change) }
@@ -90,6 +77,31 @@ impl Zfs {
             self.log_truncate(tx, &node, range.start, end - range.start);
             Ok(())
         })
+    }
+
+    /// Makes a file at least `size` bytes long; what is new is a hole. Whether the file may be written has been asked.
+    pub(super) fn lengthen(&self, cred: &Cred, node: &Arc<Znode>, size: u64) -> Result<(), Error> {
+        self.change(SMALL_CHANGE.max(2 * node.object().block_size()), |tx| {
+            let _content = node.content.write();
+            if node.with_attrs(|attrs| attrs.size) < size { self.set_size(tx, cred, node, size) } else { Ok(()) }
+        })
+    }
+
+    /// Gives a file a size. Its data behind it was freed; `content` is held.
+    fn set_size(&self, tx: &Tx, cred: &Cred, node: &Arc<Znode>, size: u64) -> Result<(), Error> {
+        self.grow_first_block(tx, node, size)?;
+        let (now, before) = (self.now(), node.attrs());
+        node.edit(self, tx, |attrs| {
+            attrs.size = size;
+            content_modified(attrs, now);
+            if size == 0 {
+                attrs.flags.0 &= !FileFlags::SPARSE.0;
+            }
+            clear_setid(attrs, cred);
+            Ok(())
+        })?;
+        self.log_setattr(tx, node, &SetAttr { size: Some(size), ..SetAttr::default() }, &before);
+        Ok(())
     }
 
     fn may_cut(&self, node: &Znode) -> Result<(), Error> {

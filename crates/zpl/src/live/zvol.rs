@@ -205,6 +205,11 @@ impl Volume {
     fn discard_pieces(&self, offset: u64, len: u64, owed: &mut Owed) -> Result<(), Error> {
         let (mut at, end) = (offset, offset.saturating_add(len));
         while at < end {
+            // what is a hole already needs no place
+            at = match self.body.data.next_data(at)? {
+                Some(data) if data < end => data,
+                _ => break,
+            };
             let piece = (end - at).min(DISCARD);
             let place = Held::begin(&self.spa, &self.objset, SMALL_CHANGE.max(2 * self.block), true)?;
             let size = self.body.size.write();
