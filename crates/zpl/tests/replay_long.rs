@@ -79,3 +79,37 @@ fn what_one_record_frees_is_freed_over_many_txgs() {
     drop(found);
     after.close();
 }
+
+/// OpenZFS logs a range of zeros that ends behind the file as one TRUNCATE, and its replay moves the end.
+#[test]
+fn a_hole_that_ends_behind_the_file_moves_its_end() {
+    let rig = Rig::new(&["/a"]);
+    let zfs = rig.file_system("t/f", &[("recordsize", BLOCK)], false);
+    let new = |name: &[u8]| {
+        let id = zfs.create(&ROOT, zfs.fs().root(), name, &NewFile::new(Kind::File, 0o644)).unwrap().0;
+        zfs.write(&ROOT, id, 0, &bytes(5000, 1)).unwrap();
+        id
+    };
+    let (across, at_end, behind, within) = (new(b"across"), new(b"at end"), new(b"behind"), new(b"within"));
+    rig.spa.sync().unwrap();
+    // a chain of blocks begins
+    zfs.write(&ROOT, across, 0, &bytes(5000, 1)[..100]).unwrap();
+    zfs.fsync(across).unwrap();
+    let holes = [(across, 700, 9000), (at_end, 5000, 10), (behind, 6000, 1), (within, 700, 1000)];
+    for hole in holes {
+        log(&rig.spa, "t/f", hole);
+    }
+
+    let after = rig.after_cut(&[], false);
+    let found = after.open("t/f");
+    for (id, kept, size) in [(across, 700, 9700), (at_end, 5000, 5010), (behind, 5000, 6001), (within, 700, 5000)] {
+        assert_eq!(found.getattr(id).unwrap().size, size);
+        let mut read = vec![1; 20000];
+        assert_eq!(found.read(id, 0, &mut read).unwrap(), size as usize);
+        let cut = if id == within { 1700 } else { size as usize };
+        assert!(read[..kept] == bytes(5000, 1)[..kept] && read[kept..cut].iter().all(|byte| *byte == 0), "{id}");
+        assert!(id != within || read[1700..5000] == bytes(5000, 1)[1700..]);
+    }
+    drop(found);
+    after.close();
+}

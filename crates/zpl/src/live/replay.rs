@@ -280,14 +280,15 @@ impl Zfs {
         })
     }
 
+    /// TRUNCATE: a hole. Without a length it is the new end; one that goes beyond the end makes the file longer.
     fn play_truncate(&self, id: u64, offset: u64, length: u64) -> Result<(), Error> {
         let node = self.znode(id)?;
         let size = node.with_attrs(|attrs| attrs.size);
-        match length {
-            _ if offset > size => self.truncate(&Cred::ROOT, &node, offset.saturating_add(length)),
-            0 => self.truncate(&Cred::ROOT, &node, offset),
-            _ => self.punch(&Cred::ROOT, id, offset..offset.saturating_add(length)),
+        let end = offset.saturating_add(length);
+        if length > 0 && offset < size {
+            self.punch(&Cred::ROOT, id, offset..end)?;
         }
+        if length == 0 || end > size { self.truncate(&Cred::ROOT, &node, end) } else { Ok(()) }
     }
 
     fn play_setattr(&self, tx: &Tx, from: &Logged<'_>, endian: Endian) -> Result<(), Error> {
@@ -302,7 +303,8 @@ impl Zfs {
         set.gid = given(ATTR_GID).then_some(from.gid as u32);
         set.size = given(ATTR_SIZE).then_some(from.size);
         set.atime = given(ATTR_ATIME).then_some(time(from.atime));
-        set.mtime = given(ATTR_MTIME).then_some(time(from.mtime));
+        // a record of a new size brings the time of the change, though the mask does not say so
+        set.mtime = given(ATTR_MTIME | ATTR_SIZE).then_some(time(from.mtime));
         // a file that is fixed from now on was not when the rest changed, nor is one that is so no longer
         if let Some(flags) = flags {
             node.edit(self, tx, |attrs| {

@@ -127,8 +127,19 @@ pub(crate) fn compare_replayed(fixture: &Fixture, replayed: &BTreeMap<String, To
         };
         let mounts = fixture.mounts_in(&dataset);
         let replayed = replayed.get(&dataset);
+        let (replay_began, replay_ended) = kernel_replay(&truth);
         let seen = HashSet::new();
-        let mut tree = Tree { dataset: &dataset, truth, touched, replayed, damage: &damage, seen, out: &mut out };
+        let mut tree = Tree {
+            dataset: &dataset,
+            truth,
+            touched,
+            replayed,
+            replay_began,
+            replay_ended,
+            damage: &damage,
+            seen,
+            out: &mut out,
+        };
         tree.truth.retain(|path, _| !mounts.iter().any(|mount| under(path, mount)));
         let root = fs.root_node().unwrap();
         tree.node(b".", &root, true);
@@ -138,11 +149,30 @@ pub(crate) fn compare_replayed(fixture: &Fixture, replayed: &BTreeMap<String, To
     out
 }
 
+/// The kernel's replay came minutes after the last operation, which made files just before the power went.
+const AFTER_THE_LAST_FILE: i64 = 60;
+
+/// When the kernel's replay began at the earliest, and when it had ended.
+fn kernel_replay(truth: &HashMap<Vec<u8>, Value>) -> ((i64, u32), (i64, u32)) {
+    let last = |field: &str| truth.values().map(|t| instant(&t[field])).max().unwrap_or_default();
+    let (sec, nsec) = last("btime");
+    ((sec + AFTER_THE_LAST_FILE, nsec), last("ctime"))
+}
+
+/// A time as the list has it.
+fn instant(time: &Value) -> (i64, u32) {
+    let (sec, nsec) = time.as_str().unwrap().split_once('.').unwrap();
+    (sec.parse().unwrap(), nsec.parse().unwrap())
+}
+
 struct Tree<'a> {
     dataset: &'a str,
     truth: HashMap<Vec<u8>, Value>,
     touched: Touched,
     replayed: Option<&'a Touched>,
+    /// When the kernel's replay began and ended.
+    replay_began: (i64, u32),
+    replay_ended: (i64, u32),
     damage: &'a damage::Unreadable,
     seen: HashSet<Vec<u8>>,
     out: &'a mut Compared,
@@ -211,8 +241,9 @@ impl Tree<'_> {
                 self.out.bytes += bytes;
                 if self.replayed.is_some_and(|replayed| replayed.contains(node.id())) {
                     // each compressor finds other matches
-                    for field in ["ctime", "mtime", "blocks"] {
-                        (ours[field], truth[field]) = (Value::Null, Value::Null);
+                    (ours["blocks"], truth["blocks"]) = (Value::Null, Value::Null);
+                    for field in ["ctime", "mtime"] {
+                        self.same_replay(&ours[field], &mut truth[field]);
                     }
                 }
                 let differing = describe::differing(&ours, &truth, content, node.fs().is_snapshot() && path == b".");
@@ -221,6 +252,13 @@ impl Tree<'_> {
                 }
             }
             Err(e) => self.differ(path, e),
+        }
+    }
+
+    /// A time that the kernel's replay gave is one that the replay here gives, which comes later than all that the kernel did; others are kept.
+    fn same_replay(&self, ours: &Value, truth: &mut Value) {
+        if instant(truth) >= self.replay_began && instant(ours) > self.replay_ended {
+            *truth = ours.clone();
         }
     }
 
