@@ -99,6 +99,9 @@ tunables! {
     ZFETCH_MAX_STREAMS = "zfetch_max_streams", 8, "readers of one file that are told apart";
     ZFETCH_MIN_DISTANCE = "zfetch_min_distance", 4 << 20, "bytes read ahead of a reader after which the distance grows slowly";
     ZFETCH_MAX_DISTANCE = "zfetch_max_distance", 64 << 20, "most bytes read ahead of a reader";
+    SPA_LOAD_VERIFY_METADATA = "spa_load_verify_metadata", 1, "whether an import reads the metadata that was born in the last txgs";
+    SPA_LOAD_VERIFY_DATA = "spa_load_verify_data", 1, "whether an import that may go back (-F) reads the data that was born in the last txgs, too";
+    SPA_LOAD_VERIFY_SHIFT = "spa_load_verify_shift", 4, "such an import has 1/2^n of the ARC's bytes under way at a time";
     ZIL_REPLAY_DISABLE = "zil_replay_disable", 0, "whether intent logs are thrown away instead of replayed";
     ZIL_REPLAY_PRIME = "zil_replay_prime", 1, "whether what a replay will read is read ahead, many blocks at a time";
     ZIL_REPLAY_PARALLEL = "zil_replay_parallel", 32, "records of an intent log that are replayed at a time; 0 replays one after the other";
@@ -110,6 +113,7 @@ tunables! {
     ZIL_NOCACHEFLUSH = "zil_nocacheflush", 0, "whether devices are not told to flush when an intent log was written: unsafe with volatile caches";
     ZIL_SPECIAL_IS_SLOG = "zil_special_is_slog", 1, "whether special devices are written as if they were log devices";
     ZFS_COMMIT_TIMEOUT_PCT = "zfs_commit_timeout_pct", 10, "how long an intent log that several use waits for more to write, in percent of the time that its last write took";
+    ZFS_UNLINK_SUSPEND_PROGRESS = "zfs_unlink_suspend_progress", 0, "whether files that have lost their last name stay in the unlinked set, for tests";
     ZFS_ZIL_SAXATTR = "zfs_zil_saxattr", 1, "whether changes of extended attributes that are system attributes are logged";
     ZFS_BCLONE_ENABLED = "zfs_bclone_enabled", 1, "whether a copy within a pool shares blocks";
     ZFS_BCLONE_WAIT_DIRTY = "zfs_bclone_wait_dirty", 1, "whether a copy waits until its source is on disk, so that it can share blocks";

@@ -20,7 +20,7 @@
 //! # Files without a name
 //! A file whose last name goes is entered in the *unlinked set* in the same txg, and freed when no [`Open`] holds it any more: its blocks
 //! in bounded pieces, one txg place each, then its object together with its entry in the set. After a crash [`Zfs::open`] finds it in the
-//! set. Extended attributes in a hidden directory go the same way: the directory is put in the set when its file is freed.
+//! set, and an import opens each file system whose set is not empty ([`replay_all`]). Extended attributes in a hidden directory go the same way: the directory is put in the set when its file is freed.
 //!
 //! # Intent log
 //! Each operation hands its record over behind its last change, while what orders the changes is still locked: see [`log`].
@@ -77,6 +77,9 @@ pub use zvol::Volume;
 
 /// What a change of names and attributes dirties at most, about: dnodes, leaves of ZAPs, and what is above them.
 pub(crate) const SMALL_CHANGE: u64 = 16 << 10;
+
+/// File systems of this version are written, not those of older ones.
+const WRITTEN_VERSION: u64 = 5;
 
 /// A file system that is open for writing (OpenZFS: `zfsvfs_t`). Cheap to clone.
 #[derive(Clone)]
@@ -219,7 +222,7 @@ impl Zfs {
         let dataset = view.dataset(name)?;
         let objset = spa.objset_to_replay(&dataset)?;
         let fs = FileSystem::from_objset(objset.clone(), false)?;
-        if fs.version() < 5 {
+        if fs.version() < WRITTEN_VERSION {
             return Err(Error::Version { objset: objset.id(), version: fs.version() });
         }
         let master = Zap::open(objset.object(MASTER_NODE_OBJ)?)?;
@@ -252,7 +255,7 @@ impl Zfs {
         zfs.load_quotas()?;
         if !zfs.settings().readonly {
             spa.upgrade_accounting(&objset)?;
-            zfs.drain()?;
+            zfs.drain();
         }
         Ok(zfs)
     }

@@ -1,5 +1,5 @@
 //! All logs of a pool, replayed side by side, for an import (OpenZFS: file systems are replayed as they are mounted, volumes as they are made
-//! known).
+//! known), and the files freed that have no name any more (OpenZFS: `zfs_unlinked_drain`, at the mount).
 //!
 //! Each dataset is opened as its user would open it, so what its user finds is done. Datasets know nothing of each other; their
 //! changes meet in the txgs of the pool.
@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use base::tunable;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use pool::{Dataset, KeyStatus, Kind, ListOptions, Spa};
 
-use super::{Volume, Zfs};
-use crate::Error;
+use super::{Settings, Volume, Zfs};
+use crate::{Error, FileSystem};
 
 /// Datasets that are replayed at a time.
 const DATASETS: usize = 8;
@@ -52,8 +53,16 @@ impl ReplayProgress {
 /// A dataset, and the error that it could not be opened by.
 pub type ReplayedDataset = (String, Result<(), Error>);
 
-/// Replays the logs of all datasets of a pool that have something to replay, and whose keys are loaded, and tells `watch` how far it is. Gives the
-/// datasets, each with the error that it could not be opened by. What ended a replay before its time stands in the pool's history.
+/// A dataset that an import opens.
+struct Due {
+    name: String,
+    kind: Kind,
+    /// It has a log to replay, and not only files to free.
+    log: bool,
+}
+
+/// Replays the logs of all datasets of a pool that have something to replay, and whose keys are loaded, and tells `watch` how far it is; and frees
+/// the files that have lost their last name. Gives the datasets that were opened for it, each with the error that it could not be opened by. What ended a replay before its time stands in the pool's history.
 ///
 /// # Errors
 /// When the datasets cannot be listed.
@@ -65,7 +74,7 @@ pub fn replay_all(spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Res
     let begun = Instant::now();
     let (next, done, changed) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Condvar::new());
     let work = || {
-        while let (n, Some((name, kind))) = {
+        while let (n, Some(Due { name, kind, .. })) = {
             let n = next.fetch_add(1, Ordering::Relaxed);
             (n, due.get(n))
         } {
@@ -84,10 +93,12 @@ pub fn replay_all(spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Res
         if (0..threads).filter_map(|_| spawn().ok()).count() == 0 {
             work();
         }
+        let logs = due.iter().filter(|due| due.log).count() as u64;
         let mut finished = done.lock();
         loop {
             let seen = finished.len();
-            let progress = ReplayProgress::of(spa, due.len() as u64, seen as u64, begun.elapsed());
+            let logs_done = finished.iter().filter(|(n, _)| due.get(*n).is_some_and(|due| due.log)).count() as u64;
+            let progress = ReplayProgress::of(spa, logs, logs_done, begun.elapsed());
             MutexGuard::unlocked(&mut finished, || watch(&progress));
             // the last word is that all is done, whenever that was
             if seen == due.len() {
@@ -100,11 +111,11 @@ pub fn replay_all(spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Res
     });
     let mut done = done.into_inner();
     done.sort_unstable_by_key(|(n, _)| *n);
-    Ok(due.into_iter().map(|(name, _)| name).zip(done.into_iter().map(|(_, opened)| opened)).collect())
+    Ok(due.into_iter().map(|due| due.name).zip(done.into_iter().map(|(_, opened)| opened)).collect())
 }
 
-/// The datasets with something to replay, and what each is.
-fn due(spa: &Spa) -> Result<Vec<(String, Kind)>, Error> {
+/// The datasets with something to replay or to free.
+fn due(spa: &Spa) -> Result<Vec<Due>, Error> {
     let view = spa.view()?;
     let all = view.list(view.name(), &ListOptions::DATASETS)?;
     let heads: Vec<&Dataset> = all.iter().filter_map(|entry| entry.dataset()).collect();
@@ -112,8 +123,21 @@ fn due(spa: &Spa) -> Result<Vec<(String, Kind)>, Error> {
     let look = |dataset: &Dataset| {
         let header = dataset.objset().ok()?.phys().zil_header.clone();
         let here = dataset.key_status().ok()? != KeyStatus::Unavailable;
-        let due = here && zil::claim::needs_replay(&header);
-        due.then(|| Some((dataset.name().to_owned(), dataset.kind().ok()?))).flatten()
+        let log = zil::claim::needs_replay(&header);
+        let due = here && (log || has_unlinked(dataset).unwrap_or(false));
+        due.then(|| Some(Due { name: dataset.name().to_owned(), kind: dataset.kind().ok()?, log })).flatten()
     };
     Ok(base::tasks::map(heads, look).into_iter().flatten().collect())
+}
+
+/// Whether a file system has files without a name that an opening frees.
+fn has_unlinked(dataset: &Dataset) -> Result<bool, Error> {
+    if tunable::ZFS_UNLINK_SUSPEND_PROGRESS.get() != 0
+        || dataset.kind()? != Kind::Filesystem
+        || Settings::of(dataset)?.readonly
+    {
+        return Ok(false);
+    }
+    let fs = FileSystem::open(dataset)?;
+    Ok(fs.version() >= super::WRITTEN_VERSION && !fs.delete_queue()?.is_empty())
 }

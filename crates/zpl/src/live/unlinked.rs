@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::tunable;
 use dmu::{Object, Tx};
 
 use super::place::Held;
@@ -23,10 +24,16 @@ impl Zfs {
         self.0.reap.lock().push(id);
     }
 
-    /// Frees the files that nobody holds any more. One that cannot be freed stays in the unlinked set, for the next time that the file
-    /// system is opened.
+    /// Frees the files that nobody holds any more. One that cannot be freed, or must not be for now, stays in the unlinked set, for the next time
+    /// that the file system is opened.
     pub(super) fn reap(&self) {
         if Held::any(&self.0.spa) {
+            return;
+        }
+        if tunable::ZFS_UNLINK_SUSPEND_PROGRESS.get() != 0 {
+            for id in std::mem::take(&mut *self.0.reap.lock()) {
+                self.0.nodes.remove(id);
+            }
             return;
         }
         loop {
@@ -37,12 +44,11 @@ impl Zfs {
         }
     }
 
-    /// Frees what the unlinked set holds: nobody can have it open yet.
-    pub(super) fn drain(&self) -> Result<(), Error> {
-        let queued = self.fs().delete_queue()?;
+    /// Frees what the unlinked set holds: nobody can have it open yet. A set that cannot be read is left as it is.
+    pub(super) fn drain(&self) {
+        let queued = self.fs().delete_queue().unwrap_or_default();
         self.0.reap.lock().extend(queued);
         self.reap();
-        Ok(())
     }
 
     fn free_node(&self, id: u64) -> Result<(), Error> {
