@@ -39,9 +39,9 @@ pub(crate) fn hooks() -> Hooks {
     Hooks { used_by: Some(Arc::new(UsedByBonus)), held_elsewhere, ..Hooks::default() }
 }
 
-/// Whom requests to a pool come from.
+/// Whom requests to a pool come from, and new files belong to.
 pub(crate) fn caller() -> Caller {
-    Caller { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
+    Caller { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
 /// Opens a remembered pool for a change. `doing` begins the message of a failure: `cannot export 'tank'`. Devices that missed writes are brought up to date.

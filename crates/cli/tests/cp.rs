@@ -393,3 +393,49 @@ fn cat_follows_links() {
     assert!(s.ok(&["stat", "t/a:/one"]).contains("one -> f"));
     judged(&s, dir.path());
 }
+
+/// The line that a copy ends with.
+fn counted(s: &Session, args: &[&str]) -> String {
+    let run = s.run(args);
+    assert_eq!(run.code, 1, "{run:?}");
+    run.err.lines().find(|line| line.starts_with("copied ")).unwrap().to_owned()
+}
+
+#[test]
+fn what_failed_is_not_counted_as_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    // out of a damaged pool: one file of several blocks, some of them lost, with two names
+    let lost = support::Session::imported("lost-a");
+    let out = counted(&lost, &["cp", "losta/fs:/victim", &path("victim")]);
+    assert_eq!(out, "copied 0 files, 0 bytes of data");
+    // into another pool
+    let images = lost.images();
+    let device = path("device");
+    let at = [dir.path().to_str().unwrap(), &images];
+    s.ok(&["zpool", "export", "t"]);
+    let into = counted(&s, &["cp", "-d", at[0], "-d", at[1], "losta/fs:/victim", "t:/victim"]);
+    assert_eq!(into, out, "{device}");
+    s.ok(&["zpool", "import", "-d", at[0], "t"]);
+
+    // names that a file system refuses; the directory that they are in is there
+    s.ok(&["zfs", "create", "-o", "utf8only=on", "t/u"]);
+    std::fs::create_dir(path("tree")).unwrap();
+    let odd = dir.path().join("tree").join(std::os::unix::ffi::OsStrExt::from_bytes(&b"\xff"[..]) as &std::ffi::OsStr);
+    std::fs::write(&odd, vec![1; 3 << 20]).unwrap();
+    std::fs::hard_link(&odd, dir.path().join("tree/fine")).unwrap();
+    std::fs::write(dir.path().join("tree/other"), "seven b").unwrap();
+    let bytes = (3 << 20) + 7;
+    assert_eq!(counted(&s, &["cp", "-a", &path("tree"), "t/u:/"]), format!("copied 3 files, {bytes} bytes of data"));
+
+    // the pool is full in the middle of a file
+    std::fs::write(dir.path().join("tree/other"), vec![2; 9 << 20]).unwrap();
+    s.ok(&["zfs", "create", "-o", "quota=4M", "-o", "compression=off", "t/q"]);
+    let full = counted(&s, &["cp", &path("tree/other"), "t/q:/"]);
+    assert_eq!(full, "copied 0 files, 0 bytes of data");
+    // a directory is in the way
+    s.ok(&["mkdir", "t/a:/other"]);
+    assert_eq!(counted(&s, &["cp", &path("tree/other"), "t/b:/none", "t/a:/"]), "copied 0 files, 0 bytes of data");
+    judged(&s, dir.path());
+}

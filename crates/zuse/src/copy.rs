@@ -18,14 +18,16 @@ use crate::walk::{Go, Step, walk};
 /// What a copy did.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Copied {
-    /// Files, directories, links and devices made.
+    /// Files, directories, links and devices that were made and are whole.
     pub files: u64,
-    /// Bytes of data written (holes not counted).
+    /// Bytes of their data (holes not counted).
     pub bytes: u64,
     /// Files that are incomplete or missing.
     pub damaged: u64,
 }
 
+/// What a file with several names became: the root and the path of its first name, and whether it is whole.
+type Named = (Arc<OwnedFd>, Vec<u8>, bool);
 /// A file of the host: device and inode.
 type HostId = (u64, u64);
 
@@ -35,8 +37,8 @@ pub struct Copier<'a> {
     report: &'a mut dyn Report,
     /// Which file system the files are of.
     origin: u32,
-    /// Files with several names: the root and the path of what each became, and the other way round.
-    links: HashMap<(u32, u64), (Arc<OwnedFd>, Vec<u8>)>,
+    /// Files with several names, and the other way round.
+    links: HashMap<(u32, u64), Named>,
     linked: HashMap<HostId, (u32, u64)>,
     /// Where the last single file went.
     dir: Option<(PathBuf, Arc<OwnedFd>)>,
@@ -105,9 +107,10 @@ impl<'a> Copier<'a> {
         let file = dest::make_file(root.as_fd(), name)?;
         self.report.file(name);
         file.set_len(from.size())?;
-        let lost = self.fill(&file, name, from)?;
-        self.done.files += 1;
-        self.done.damaged += u64::from(lost);
+        match self.fill(&file, name, from)? {
+            Some(bytes) => self.count(bytes),
+            None => self.done.damaged += 1,
+        }
         Ok(self.done)
     }
 
@@ -136,7 +139,7 @@ impl<'a> Copier<'a> {
                 Step::Leave { path, node } => {
                     let dir = open.pop();
                     let fd = dir.as_ref().unwrap_or(&*root).as_fd();
-                    self.finish(fd, None, path, node)?;
+                    self.finish((fd, None), path, node, Some(0))?;
                 }
                 Step::Lost { path, why } => self.lose(path, &why.to_string()),
                 Step::Refused { path, why } => self.lose(path, why),
@@ -157,10 +160,10 @@ impl<'a> Copier<'a> {
             return self.trouble(path, &e);
         }
         let several = node.attrs().links > 1;
-        if several && let Some((root, first)) = self.links.get(&(self.origin, node.id())) {
+        if several && let Some((root, first, whole)) = self.links.get(&(self.origin, node.id())) {
             match dest::make_link(root.as_fd(), first, parent, name) {
                 Ok(()) => {
-                    self.done.files += 1;
+                    self.done.files += u64::from(*whole);
                     return Ok(());
                 }
                 // another file system of the host, or one name too many: a file of its own
@@ -171,23 +174,25 @@ impl<'a> Copier<'a> {
         let made = match node.kind() {
             Kind::File => self.data(parent, path, name, node),
             Kind::Symlink => match node.target() {
-                Ok(target) => dest::make_symlink(parent, name, &target),
+                Ok(target) => dest::make_symlink(parent, name, &target).map(|()| Some(0)),
                 Err(why) => {
                     self.lose(path, &why.to_string());
                     return Ok(());
                 }
             },
-            kind => dest::make_special(parent, name, file_type(kind), node.attrs().device().unwrap_or((0, 0))),
+            kind => dest::make_special(parent, name, file_type(kind), node.attrs().device().unwrap_or((0, 0)))
+                .map(|()| Some(0)),
         };
-        if let Err(e) = made {
-            return self.trouble(path, &e);
-        }
+        let bytes = match made {
+            Ok(bytes) => bytes,
+            Err(e) => return self.trouble(path, &e),
+        };
         if several && let Ok(id) = dest::identity(parent, name) {
             let file = (self.origin, node.id());
-            self.links.insert(file, (root.clone(), path.to_vec()));
+            self.links.insert(file, (root.clone(), path.to_vec(), bytes.is_some()));
             self.linked.insert(id, file);
         }
-        self.finish(parent, Some(name), path, node)
+        self.finish((parent, Some(name)), path, node, bytes)
     }
 
     /// What has a name gives way: if it was copied before, nothing becomes another name of it any more.
@@ -207,21 +212,23 @@ impl<'a> Copier<'a> {
         }
     }
 
-    fn data(&mut self, parent: BorrowedFd<'_>, path: &[u8], name: &[u8], node: &Node) -> io::Result<()> {
+    /// Makes a file with its data. How many bytes; `None` if some are lost.
+    fn data(&mut self, parent: BorrowedFd<'_>, path: &[u8], name: &[u8], node: &Node) -> io::Result<Option<u64>> {
         let file = dest::make_file(parent, name)?;
-        let damaged = self.fill(&file, path, node)?;
-        self.done.damaged += u64::from(damaged);
-        file.set_len(node.size())
+        let bytes = self.fill(&file, path, node)?;
+        self.done.damaged += u64::from(bytes.is_none());
+        file.set_len(node.size())?;
+        Ok(bytes)
     }
 
-    /// Writes data where it was, and nothing where holes were. Whether some is lost.
-    fn fill(&mut self, file: &File, path: &[u8], from: &dyn Contents) -> io::Result<bool> {
-        let mut damaged = false;
+    /// Writes data where it was, and nothing where holes were. How many bytes; `None` if some are lost.
+    fn fill(&mut self, file: &File, path: &[u8], from: &dyn Contents) -> io::Result<Option<u64>> {
+        let (mut written, mut damaged) = (0, false);
         read_past_damage(from, &mut |chunk| {
             match chunk {
                 Chunk::Data { offset, bytes } => {
                     dest::write_at(file, bytes, offset)?;
-                    self.done.bytes += bytes.len() as u64;
+                    written += bytes.len() as u64;
                     self.report.bytes(bytes.len() as u64);
                 }
                 Chunk::Lost { range, why } => {
@@ -231,14 +238,27 @@ impl<'a> Copier<'a> {
             }
             Ok(())
         })?;
-        Ok(damaged)
+        Ok((!damaged).then_some(written))
     }
 
-    /// Gives what was made its attributes.
-    fn finish(&mut self, parent: BorrowedFd<'_>, name: Option<&[u8]>, path: &[u8], node: &Node) -> io::Result<()> {
+    /// Counts a file that is there now, with all its data.
+    fn count(&mut self, bytes: u64) {
+        self.done.files += 1;
+        self.done.bytes += bytes;
+    }
+
+    /// Gives what was made its attributes, and counts it if it is whole, with so many bytes of data.
+    fn finish(
+        &mut self,
+        (parent, name): (BorrowedFd<'_>, Option<&[u8]>),
+        path: &[u8],
+        node: &Node,
+        mut bytes: Option<u64>,
+    ) -> io::Result<()> {
         let attrs = node.attrs();
         let xattrs = node.xattrs().unwrap_or_else(|why| {
             self.lose(path, &format!("extended attributes: {why}"));
+            bytes = None;
             Vec::new()
         });
         let time = |t: Time| (t.sec, t.nsec);
@@ -250,9 +270,11 @@ impl<'a> Copier<'a> {
             mtime: time(attrs.mtime),
             xattrs,
         };
-        self.done.files += 1;
         match dest::apply(parent, name, file_type(node.kind()), &meta) {
             Ok(not_kept) => {
+                if let Some(bytes) = bytes {
+                    self.count(bytes);
+                }
                 for what in not_kept {
                     let text = match what {
                         NotKept::Xattr(name, why) => format!("attribute {}: {why}", String::from_utf8_lossy(&name)),

@@ -42,15 +42,17 @@ const LINKS_MAX: u32 = 40;
 pub struct Files {
     zfs: Zfs,
     cred: Cred,
+    /// The user and group that new files belong to, if not those of `cred`.
+    owner: Option<(u32, u32)>,
     /// The pool, if it is one of the library's.
     _kept: Option<Arc<Kept>>,
 }
 
 impl Files {
-    /// The files of an open file system; whoever calls may do all. That the pool is synced in the end is for the caller to see to.
+    /// The files of an open file system; whoever calls may do all, and new files are root's. That the pool is synced in the end is for the caller to see to.
     #[must_use]
     pub fn new(zfs: Zfs) -> Files {
-        Files { zfs, cred: Cred::ROOT, _kept: None }
+        Files { zfs, cred: Cred::ROOT, owner: None, _kept: None }
     }
 
     pub(crate) fn of_pool(zfs: Zfs, kept: Arc<Kept>) -> Files {
@@ -74,7 +76,25 @@ impl Files {
     /// ```
     #[must_use]
     pub fn as_user(&self, cred: Cred) -> Files {
-        Files { cred, ..self.clone() }
+        Files { cred, owner: None, ..self.clone() }
+    }
+
+    /// The same files, with nothing else allowed or forbidden: what is made from now on belongs to a user and group, or to the group of a directory
+    /// with the set-group-id bit.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), zuse::Error> {
+    /// # let pool = zuse::Pool::in_memory("tank", 128 << 20)?;
+    /// let files = pool.files("tank")?.owned_by(1000, 100);
+    /// files.write(b"file", b"data")?;
+    /// let (_, attrs) = files.stat(b"file")?;
+    /// assert_eq!((attrs.uid(), attrs.gid()), (1000, 100));
+    /// # pool.export()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn owned_by(&self, uid: u32, gid: u32) -> Files {
+        Files { owner: Some((uid, gid)), ..self.clone() }
     }
 
     /// What stands below: operations on object numbers.
@@ -192,7 +212,8 @@ impl Files {
         if new.kind != Kind::Directory {
             self.check_slash(path, dir, &name)?;
         }
-        let made = self.zfs.create(&self.cred, dir, &name, new);
+        let new = NewFile { owner: new.owner.or(self.owner), ..*new };
+        let made = self.zfs.create(&self.cred, dir, &name, &new);
         Ok(made.map_err(Error::at(path))?.0)
     }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
+use control::Caller;
 use zpl::{Kind, Node};
 use zuse::{Error, Files, Importer, Target};
 
@@ -13,6 +14,7 @@ use super::session::{Found, base_name, file_target, strerror};
 use super::volume;
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::writable;
 
 const ENOENT: i32 = 2;
 
@@ -150,7 +152,8 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
     }
     let (dir, name) = super::cp_in::place(into, to, None)?;
     let mut narrator = Narrator::new(0, true);
-    let mut importer = Importer::new(into.zfs(), dir, &mut narrator);
+    let Caller { uid, gid } = writable::caller();
+    let mut importer = Importer::new(into.zfs(), dir, &mut narrator).owned_by(uid, gid);
     let copied = match source.pool() == to.pool() {
         true => importer.share(from.zfs(), *node, &name),
         false => importer.node(*node, &name),

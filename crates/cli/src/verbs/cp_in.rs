@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use control::Caller;
 use zpl::{Kind, Node};
 use zuse::{Imported, Importer, Target};
 
@@ -15,6 +16,7 @@ use super::volume;
 use super::{DATASETS, Session};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::writable;
 
 /// Where a file comes from.
 enum Source<'a> {
@@ -96,7 +98,8 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
         let recursive = ['a', 'r', 'R'].iter().any(|flag| parsed.has(*flag));
         let (found, mut status, total) = find(session, sources, &dest, recursive)?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
-        let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut narrator);
+        let Caller { uid, gid } = writable::caller();
+        let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut narrator).owned_by(uid, gid);
         let mut origins = Origins::default();
         for source in found {
             let (dir, name) = place(&files, &dest, source.name().filter(|_| into_dir))?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::Txg;
+use control::Caller;
 use pool::{Dataset, ImportOptions, KeyStatus, Kind, ListOptions, OpenOptions, Pool, Spa};
 use vdev::import::Candidate;
 use zpl::live::{Volume, Zfs};
@@ -143,7 +144,8 @@ impl Session {
         if dataset.head_kind().map_err(|e| cannot(&e))? == Kind::Volume {
             return Err(cannot(&"a volume has no files"));
         }
-        let files = Files::new(Zfs::open(&spa, dataset.name()).map_err(|e| cannot(&e))?);
+        let Caller { uid, gid } = writable::caller();
+        let files = Files::new(Zfs::open(&spa, dataset.name()).map_err(|e| cannot(&e))?).owned_by(uid, gid);
         self.file_systems.push((target.dataset.clone(), files.clone()));
         Ok(files)
     }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 
+use control::Caller;
 use zuse::{Archiver, Importer};
 
 use super::Session;
@@ -10,6 +11,7 @@ use super::progress::Narrator;
 use super::session::{Found, file_target, targets};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::writable;
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
     if parsed.has('x') {
@@ -92,7 +94,8 @@ fn extract(parsed: &Parsed) -> Outcome {
         let files = session.files(&target)?;
         let dir = files.directory(target.path()).map_err(|e| failed(format!("{}:/{e}", target.dataset)))?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
-        let mut importer = Importer::new(files.zfs(), dir, &mut narrator);
+        let Caller { uid, gid } = writable::caller();
+        let mut importer = Importer::new(files.zfs(), dir, &mut narrator).owned_by(uid, gid);
         let extracted = importer.tar(BufReader::with_capacity(INPUT, input), b"");
         // what came before a failure is there
         let finished = importer.finish();

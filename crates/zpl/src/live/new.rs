@@ -177,14 +177,15 @@ impl Zfs {
 /// the bit if their maker is not in the group.
 fn owners_and_mode(cred: &Cred, parent: &Attrs, new: &NewFile<'_>) -> (Owners, u32) {
     let group_from_dir = parent.mode & S_ISGID != 0;
-    let gid = if group_from_dir { parent.group } else { Fuid(cred.gid.into()) };
+    let (uid, own_gid) = new.owner.unwrap_or((cred.uid, cred.gid));
+    let gid = if group_from_dir { parent.group } else { Fuid(own_gid.into()) };
     let mut mode = u32::from(new.kind.number()) << 12 | new.mode & 0o7777;
     if group_from_dir && new.kind == Kind::Directory {
         mode |= S_ISGID;
     } else if mode & S_ISGID != 0 && !super::access::may_set_gid_bit(cred, gid.posix_id()) {
         mode &= !S_ISGID;
     }
-    (Owners { uid: Fuid(cred.uid.into()), gid }, mode)
+    (Owners { uid: Fuid(uid.into()), gid }, mode)
 }
 
 impl Birth<'_> {

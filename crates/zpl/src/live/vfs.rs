@@ -46,25 +46,27 @@ pub struct NewFile<'a> {
     pub target: &'a [u8],
     /// Times to begin with: of access, of the last change of the contents; now if not told.
     pub times: Option<(Time, Time)>,
+    /// The user and group that it belongs to, if not to who makes it. A directory with the set-group-id bit gives its own group all the same.
+    pub owner: Option<(u32, u32)>,
 }
 
 impl NewFile<'_> {
     /// A file without more: `target` and `rdev` are for the kinds that have them.
     #[must_use]
     pub const fn new(kind: Kind, mode: u32) -> NewFile<'static> {
-        NewFile { kind, mode, rdev: 0, target: &[], times: None }
+        NewFile { kind, mode, rdev: 0, target: &[], times: None, owner: None }
     }
 
     /// A symbolic link.
     #[must_use]
     pub const fn symlink(target: &[u8]) -> NewFile<'_> {
-        NewFile { kind: Kind::Symlink, mode: 0o777, rdev: 0, target, times: None }
+        NewFile { kind: Kind::Symlink, mode: 0o777, rdev: 0, target, times: None, owner: None }
     }
 
     /// A device file.
     #[must_use]
     pub const fn device(kind: Kind, mode: u32, major: u32, minor: u32) -> NewFile<'static> {
-        NewFile { kind, mode, rdev: (major as u64) << 20 | minor as u64, target: &[], times: None }
+        NewFile { rdev: (major as u64) << 20 | minor as u64, ..NewFile::new(kind, mode) }
     }
 }
 

@@ -17,7 +17,7 @@
 
 mod sources;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
 use zpl::{Kind, PosixAcl, Time};
@@ -45,9 +45,9 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// What an importer did.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Imported {
-    /// Files of all kinds that were made, links included.
+    /// Files of all kinds that were made and are whole, links included.
     pub files: u64,
-    /// Bytes of data written, or shared with the source; holes not counted.
+    /// Bytes of their data, written or shared with the source; holes not counted.
     pub bytes: u64,
     /// Files that are not there, or not whole.
     pub failed: u64,
@@ -85,16 +85,20 @@ pub struct Importer<'a> {
     zfs: Zfs,
     root: u64,
     cred: Cred,
+    /// The user and group that directories belong to which nobody described.
+    owner: (u32, u32),
     report: &'a mut dyn Report,
     /// Directories that were met last, by path.
     dirs: Paths,
     /// What directories get when all is in them.
-    unfinished: BTreeMap<u64, Meta>,
+    unfinished: BTreeMap<u64, Unfinished>,
     /// Where the files come from: those of different origins are never one.
     origin: u32,
     /// What files with several names became, and the other way round.
     links: HashMap<(u32, LinkId), u64>,
     linked: HashMap<u64, (u32, LinkId)>,
+    /// Files that are there and not whole, by whatever name.
+    broken: HashSet<u64>,
     /// A directory takes the place of another file.
     displaces: bool,
     /// A directory that could not be made: what is in it is passed over.
@@ -128,9 +132,18 @@ impl Paths {
     }
 }
 
+/// A directory that may get more files.
+struct Unfinished {
+    meta: Meta,
+    /// It was not there before.
+    fresh: bool,
+}
+
 /// A file that was made.
 struct Made {
     id: u64,
+    /// It was not there before.
+    fresh: bool,
     /// It has owner, mode and times already: its directory gave it no other group or mode.
     as_told: bool,
 }
@@ -143,6 +156,10 @@ pub struct Streaming {
     item: Item,
     /// Behind the last byte that was written.
     end: u64,
+    /// Bytes of data so far.
+    bytes: u64,
+    /// It will not be whole.
+    spoiled: bool,
 }
 
 impl<'a> Importer<'a> {
@@ -153,12 +170,14 @@ impl<'a> Importer<'a> {
             zfs: zfs.clone(),
             root,
             cred: Cred::ROOT,
+            owner: (0, 0),
             report,
             dirs: Paths::default(),
             unfinished: BTreeMap::new(),
             origin: 0,
             links: HashMap::new(),
             linked: HashMap::new(),
+            broken: HashSet::new(),
             displaces: false,
             refused: None,
             shared: None,
@@ -166,6 +185,12 @@ impl<'a> Importer<'a> {
             queued_bytes: 0,
             done: Imported::default(),
         }
+    }
+
+    /// The same, whose directories on the way to a file that nobody described belong to a user and group, and not to root.
+    #[must_use]
+    pub fn owned_by(self, uid: u32, gid: u32) -> Importer<'a> {
+        Importer { owner: (uid, gid), ..self }
     }
 
     /// From now on puts files below directory `root`; what was put so far is finished. Files that come again under another name become hard
@@ -227,7 +252,8 @@ impl<'a> Importer<'a> {
         self.report.file(path);
         let made = self.make(path, &item);
         let made = self.tolerate(path, made)?.flatten();
-        Ok(made.map(|made| Streaming { path: path.to_vec(), id: made.id, item, end: 0 }))
+        let spoiled = item.trouble.is_some();
+        Ok(made.map(|made| Streaming { path: path.to_vec(), id: made.id, item, end: 0, bytes: 0, spoiled }))
     }
 
     /// Writes a piece of a file that was begun. Pieces come in order; what lies between them is a hole.
@@ -237,7 +263,7 @@ impl<'a> Importer<'a> {
     pub fn write(&mut self, file: &mut Streaming, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.zfs.write(&self.cred, file.id, offset, data).map_err(Error::at(&file.path))?;
         file.end = offset + data.len() as u64;
-        self.done.bytes += data.len() as u64;
+        file.bytes += data.len() as u64;
         self.report.bytes(data.len() as u64);
         Ok(())
     }
@@ -255,7 +281,23 @@ impl<'a> Importer<'a> {
             }
             self.attributes(&file.path, file.id, &file.item, false)
         });
-        self.tolerate(&file.path, done).map(drop)
+        match self.tolerate(&file.path, done)? {
+            Some(()) if !file.spoiled => self.count(file.bytes),
+            _ => drop(self.broken.insert(file.id)),
+        }
+        Ok(())
+    }
+
+    /// Notes that a file that was begun will not be whole.
+    fn spoil(&mut self, file: &mut Streaming, why: &str) {
+        file.spoiled = true;
+        self.failed(&file.path, why);
+    }
+
+    /// Counts a file that is there now, with all its data.
+    fn count(&mut self, bytes: u64) {
+        self.done.files += 1;
+        self.done.bytes += bytes;
     }
 
     /// Writes what waits, and gives all directories their attributes.
@@ -268,12 +310,12 @@ impl<'a> Importer<'a> {
         let zfs = self.zfs.clone();
         loop {
             let mut end = Ok(());
-            let some: Vec<(u64, Meta)> = left.by_ref().take(QUEUE_FILES).collect();
+            let some: Vec<(u64, Unfinished)> = left.by_ref().take(QUEUE_FILES).collect();
             if some.is_empty() {
                 return Ok(self.done);
             }
             zfs.batch(|| {
-                end = some.into_iter().try_for_each(|(id, meta)| self.finish_left(id, meta));
+                end = some.into_iter().try_for_each(|(id, left)| self.finish_left(id, left));
                 Ok(())
             })?;
             end?;
@@ -333,19 +375,23 @@ impl<'a> Importer<'a> {
             }
             Waiting::File(item, data) => {
                 self.report.file(path);
-                let Some(Made { id, as_told }) = self.make(path, &item)? else { return Ok(()) };
+                let Some(Made { id, fresh, as_told }) = self.make(path, &item)? else { return Ok(()) };
                 if !data.is_empty() {
                     self.zfs.write(&self.cred, id, 0, &data)?;
-                    self.done.bytes += data.len() as u64;
                     self.report.bytes(data.len() as u64);
                 }
-                match item.kind {
-                    Kind::Directory => {
-                        self.unfinished.insert(id, item.meta);
-                        Ok(())
-                    }
-                    _ => self.attributes(path, id, &item, as_told && data.is_empty()),
+                let whole = item.trouble.is_none();
+                if item.kind == Kind::Directory {
+                    let fresh = whole && (fresh || self.unfinished.get(&id).is_some_and(|before| before.fresh));
+                    self.unfinished.insert(id, Unfinished { meta: item.meta, fresh });
+                    return Ok(());
                 }
+                self.attributes(path, id, &item, as_told && data.is_empty())?;
+                match whole {
+                    true => self.count(data.len() as u64),
+                    false => drop(self.broken.insert(id)),
+                }
+                Ok(())
             }
         }
     }
@@ -377,7 +423,7 @@ impl<'a> Importer<'a> {
         if path.is_empty() {
             let kind = self.zfs.getattr(self.root)?.kind();
             return if item.kind == Kind::Directory && kind == Kind::Directory {
-                Ok(Some(Made { id: self.root, as_told: false }))
+                Ok(Some(Made { id: self.root, fresh: false, as_told: false }))
             } else {
                 Err(zpl::Error::NotDirectory { name: b"/".to_vec() })
             };
@@ -415,8 +461,7 @@ impl<'a> Importer<'a> {
         if item.kind == Kind::Directory {
             self.dirs.insert(path, id);
         }
-        self.done.files += u64::from(fresh);
-        Ok(Some(Made { id, as_told }))
+        Ok(Some(Made { id, fresh, as_told }))
     }
 
     /// Gives a file that is there the name `path` too; it may have it already.
@@ -428,7 +473,9 @@ impl<'a> Importer<'a> {
         if !self.zfs.lookup(&self.cred, dir, name).is_ok_and(|(there, _)| there == id) {
             self.name(path, |zfs, cred, dir, name| zfs.link(cred, id, dir, name).map(drop))?;
         }
-        self.done.files += 1;
+        if !self.broken.contains(&id) {
+            self.count(0);
+        }
         Ok(())
     }
 
@@ -501,7 +548,7 @@ impl<'a> Importer<'a> {
                 }
                 Ok((id, _)) => id,
                 Err(e) if e.errno() == ENOENT => {
-                    let new = NewFile::new(Kind::Directory, DIRECTORY_MODE);
+                    let new = NewFile { owner: Some(self.owner), ..NewFile::new(Kind::Directory, DIRECTORY_MODE) };
                     self.zfs.create(&self.cred, at, part, &new)?.0
                 }
                 Err(e) => return Err(e),
@@ -535,19 +582,26 @@ impl<'a> Importer<'a> {
             self.dirs.insert(split(path).0, self.zfs.getattr(id)?.parent);
         }
         match self.unfinished.remove(&id) {
-            Some(meta) => self.attributes(path, id, &Item::new(Kind::Directory, meta), false),
+            Some(left) => self.finish_as(path, id, left),
             None => Ok(()),
         }
     }
 
+    fn finish_as(&mut self, path: &[u8], id: u64, left: Unfinished) -> Result<(), zpl::Error> {
+        self.attributes(path, id, &Item::new(Kind::Directory, left.meta), false)?;
+        if left.fresh {
+            self.count(0);
+        }
+        Ok(())
+    }
+
     /// Gives a directory that nobody has left its attributes.
-    fn finish_left(&mut self, id: u64, meta: Meta) -> Result<(), Error> {
+    fn finish_left(&mut self, id: u64, left: Unfinished) -> Result<(), Error> {
         let zfs = self.zfs.clone();
         let path = || zfs.fs().path_of(id).unwrap_or_default().split_off(1);
         // where it is matters only where there is something to tell
-        let told = if meta.xattrs.is_empty() { Vec::new() } else { path() };
-        let done = self.attributes(&told, id, &Item::new(Kind::Directory, meta), false);
-        match done {
+        let told = if left.meta.xattrs.is_empty() { Vec::new() } else { path() };
+        match self.finish_as(&told, id, left) {
             Ok(()) => Ok(()),
             Err(e) => self.tolerate(&path(), Err::<(), _>(e)).map(drop),
         }

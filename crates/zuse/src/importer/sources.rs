@@ -68,7 +68,7 @@ impl Importer<'_> {
                         at += n as u64;
                     }
                     Err(e) => {
-                        self.failed(path, &format!("at byte {at}: {e}"));
+                        self.spoil(&mut to, &format!("at byte {at}: {e}"));
                         to.item.size = to.end;
                         break 'file;
                     }
@@ -155,9 +155,13 @@ impl Importer<'_> {
     }
 
     fn node_file(&mut self, path: &[u8], node: &Node) -> Result<(), Error> {
-        let (item, trouble) = Item::of_node(node);
+        let (mut item, trouble) = Item::of_node(node);
         if let Some(why) = trouble {
             self.failed(path, &why.to_string());
+            if item.kind == Kind::Symlink && item.target.is_empty() {
+                return Ok(());
+            }
+            item.trouble = Some(why.to_string());
         }
         let size = item.size;
         if size <= WHOLE_MAX && !(size > 0 && is_sparse(node)) {
@@ -169,11 +173,13 @@ impl Importer<'_> {
         let Some(mut to) = self.begin(path, item)? else { return Ok(()) };
         if let Some(live) = self.shared.clone().filter(|_| size > 0) {
             let copied = self.zfs.copy_range_from(&self.cred, &live, (node.id(), 0), (to.id, 0), size);
-            if let Some(bytes) = self.tolerate(path, copied)? {
-                to.end = bytes;
-                let data = data_bytes(node, bytes);
-                self.done.bytes += data;
-                self.report.bytes(data);
+            match self.tolerate(path, copied)? {
+                Some(bytes) => {
+                    to.end = bytes;
+                    to.bytes = data_bytes(node, bytes);
+                    self.report.bytes(to.bytes);
+                }
+                None => to.spoiled = true,
             }
             // what was not copied is not filled up with zeros
             to.item.size = to.end;
@@ -194,7 +200,7 @@ impl Importer<'_> {
         ended?;
         copied?;
         if !lost.is_empty() {
-            self.failed(path, &lost.join("; "));
+            self.spoil(&mut to, &lost.join("; "));
         }
         self.end(to)
     }

@@ -1,0 +1,97 @@
+//! Whose files are that a command makes: those of who runs it, as on a mounted file system.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::Session;
+
+const MODE_SETGID: u32 = 0o2775;
+
+/// Who runs the commands: somebody else than root, if the test may be that.
+fn somebody(dir: &Path) -> (u32, u32) {
+    let me = dir.metadata().unwrap();
+    if me.uid() == 0 { (1000, 1001) } else { (me.uid(), me.gid()) }
+}
+
+/// All below a directory becomes a user's.
+fn give(path: &Path, (uid, gid): (u32, u32)) {
+    chown(path, Some(uid), Some(gid)).unwrap();
+    if path.is_dir() {
+        std::fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path(), (uid, gid)));
+    }
+}
+
+/// Runs a command as a user, with a file as its input.
+fn run_as(s: &Session, (uid, gid): (u32, u32), args: &[&str], input: &Path) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zuse"));
+    command.args(args).env("ZUSE_STATE", s.state()).stdin(std::fs::File::open(input).unwrap()).stdout(Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        command.uid(uid).gid(gid);
+    }
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn new_files_belong_to_who_runs_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let image = at("device");
+    std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
+    let s = Session::empty();
+    s.ok(&["zpool", "create", "-m", "none", "t", image.to_str().unwrap()]);
+    std::fs::create_dir(at("shared")).unwrap();
+    let (uid, gid) = somebody(dir.path());
+    let other = if rustix::process::geteuid().is_root() { 5 } else { gid };
+    chown(at("shared"), None, Some(other)).unwrap();
+    std::fs::set_permissions(at("shared"), std::fs::Permissions::from_mode(MODE_SETGID)).unwrap();
+    let run = s.run(&["cp", "-aq", at("shared").to_str().unwrap(), "t:/shared"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    // two directories on the way of which the archive says nothing
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(4);
+    header.set_mode(0o640);
+    header.set_uid(77);
+    header.set_gid(78);
+    archive.append_data(&mut header, "x/y/file", &b"data"[..]).unwrap();
+    std::fs::write(at("tar"), archive.into_inner().unwrap()).unwrap();
+    give(dir.path(), (uid, gid));
+    give(s.state(), (uid, gid));
+
+    let user = (uid, gid);
+    for target in ["t:/put", "t:/shared/put"] {
+        run_as(&s, user, &["put", target], &at("tar"));
+    }
+    run_as(&s, user, &["mkdir", "-p", "t:/d/e", "t:/shared/dir"], &at("tar"));
+    run_as(&s, user, &["ln", "-s", "put", "t:/link"], &at("tar"));
+    run_as(&s, user, &["tar", "-xq", "t:/"], &at("tar"));
+    // what is there keeps its owner
+    run_as(&s, user, &["cp", "-q", "t:/x/y/file", "t:/copy"], &at("tar"));
+    run_as(&s, user, &["put", "t:/x/y/file"], &at("tar"));
+
+    let owner = |target: &str| {
+        let told = s.ok(&["stat", target]);
+        let number = |name: &str| {
+            let (_, rest) = told.split_once(name).unwrap();
+            rest.split(|c: char| !c.is_ascii_digit()).find(|word| !word.is_empty()).unwrap().parse::<u32>().unwrap()
+        };
+        (number("Uid: "), number("Gid: "))
+    };
+    for target in ["t:/put", "t:/d", "t:/d/e", "t:/link", "t:/x", "t:/x/y"] {
+        assert_eq!(owner(target), user, "{target}");
+    }
+    // the group is that of the directory
+    for target in ["t:/shared/put", "t:/shared/dir"] {
+        assert_eq!(owner(target), (uid, other), "{target}");
+    }
+    for target in ["t:/x/y/file", "t:/copy"] {
+        assert_eq!(owner(target), (77, 78), "{target}");
+    }
+    assert!(s.ok(&["ls", "-l", "t:/shared"]).contains("drwxr-sr-x"), "the directory gives its bit on");
+}
