@@ -1,5 +1,7 @@
 //! A reader of one object that remembers where it was.
 
+use std::ops::Range;
+
 use base::{Endian, bytes};
 use ondisk::BlkPtr;
 use zio::Buf;
@@ -92,10 +94,26 @@ impl BlockCursor {
     /// After an error of [`BlockCursor::next_block`], or of reading the block that it gave: the first block behind what cannot be
     /// read, where a search can go on. `None` if nothing follows.
     pub fn behind_damage(&mut self) -> Option<u64> {
-        if self.object.live().is_some() {
-            return None;
+        let end = self.damaged().end;
+        (end < self.object.nblocks()).then_some(end)
+    }
+
+    /// After an error of [`BlockCursor::next_block`]: the blocks that lie below what cannot be read. A search goes on behind them.
+    pub fn damaged(&mut self) -> Range<u64> {
+        let BlockCursor { object, cache, live } = self;
+        match object.live() {
+            Some(_) => live.damaged(object),
+            None => cache.damaged(&object.tree()),
         }
-        self.cache.behind_damage(&self.object.tree())
+    }
+
+    /// The blocks that cannot be read as block `blkid` cannot: those below an unreadable block of pointers, or this one.
+    pub fn unreachable(&mut self, blkid: u64) -> Range<u64> {
+        let BlockCursor { object, cache, .. } = self;
+        match object.live() {
+            Some(_) => LevelCache::default().unreachable(&object.tree_of(&object.on_disk()), blkid),
+            None => cache.unreachable(&object.tree(), blkid),
+        }
     }
 
     /// The first data block from `blkid` on that is a hole; `None` when all blocks up to the last are data.

@@ -25,6 +25,7 @@
 //! `pool` (MOS, datasets, verification), `zpl`, `zil`, `stream`, and `zdb` through them.
 #![forbid(unsafe_code)]
 
+mod below;
 mod cursor;
 mod destroyed;
 mod error;
@@ -41,6 +42,7 @@ mod tree;
 mod walk;
 mod zap;
 
+pub use below::Below;
 pub use cursor::BlockCursor;
 pub use destroyed::{DESTROYED_OBJSET, Ended, walk_destroyed};
 pub use error::Error;

@@ -1,6 +1,6 @@
 //! Object sets: from an object's number to its dnode.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -11,7 +11,7 @@ use zio::{Bookmark, Buf, Zio};
 use crate::live::Live;
 use crate::tree::{Child, Interest, MAX_EMPTY_BLOCKS, SharedCache, Tree};
 
-use crate::{BlockCursor, Error, Object, PrimaryCache};
+use crate::{Below, BlockCursor, Error, Object, PrimaryCache};
 
 /// The objects that stand in the object set block itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -249,7 +249,7 @@ impl Objset {
     pub fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
         let phys = self.root().phys.clone();
         let meta = Object::new(self.clone(), Special::MetaDnode.id(), phys.meta_dnode.clone());
-        Objects { cursor: BlockCursor::new(meta), next: Some(first.max(1)), block: None, left: self.zio.most_blocks() }
+        Objects { cursor: BlockCursor::new(meta), next: Some(first.max(1)), block: None, left: self.zio.most_blocks(), lost: 0..0 }
     }
 
     /// Objects that a block of dnodes has room for; 0 in a set without a meta-dnode.
@@ -325,6 +325,8 @@ pub struct Objects {
     block: Option<(u64, Buf, Endian)>,
     /// How many more blocks of dnodes there can be.
     left: u64,
+    /// Blocks of dnodes that the last error is about.
+    lost: Range<u64>,
 }
 
 impl Objects {
@@ -353,6 +355,15 @@ impl Objects {
 }
 
 impl Objects {
+    /// After an error that is about more than one dnode: the numbers that the iteration passes over.
+    #[must_use]
+    pub fn lost(&self) -> Option<Below> {
+        let per_block = self.cursor.object().objset().dnodes_per_block();
+        let end = self.lost.end.min(self.cursor.object().nblocks()).saturating_mul(per_block);
+        let first = self.lost.start.saturating_mul(per_block);
+        (first < end).then(|| Below::Objects { first, last: end - 1 })
+    }
+
     /// Of a writable set: the objects that are there now.
     fn next_live(&mut self, objset: &Arc<Objset>) -> Option<Result<Object, Error>> {
         loop {
@@ -382,6 +393,7 @@ impl Iterator for Objects {
                 Err(err) => {
                     // a block of dnodes is gone, or an indirect block: no telling how many objects
                     self.left = self.left.saturating_sub(1);
+                    self.lost = self.cursor.damaged();
                     self.next = self.cursor.behind_damage().and_then(|blkid| blkid.checked_mul(per_block));
                     return Some(Err(err));
                 }
@@ -396,6 +408,7 @@ impl Iterator for Objects {
             let id = first.saturating_add(slot as u64);
             self.next = id.checked_add(1);
             let dnode = decode_slot(buf, slot, *endian);
+            self.lost = 0..0;
             return Some(match dnode {
                 Ok(phys) => Ok(Object::new(objset, id, phys)),
                 Err(source) => Err(Error::Format { objset: objset.id(), object: id, source }),

@@ -4,6 +4,8 @@
 //! of level L−1. Block ids are counted per level: the parent of block b is block `b >> (indblkshift − 7)` one level up.
 //! Every pointer below the top says its own level; one that says another is refused, so that a hostile tree has no cycles.
 
+use std::ops::Range;
+
 use base::Endian;
 use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType};
 use parking_lot::Mutex;
@@ -275,12 +277,19 @@ impl LevelCache {
         }
     }
 
-    /// After an error of a search: the first block behind what cannot be read. `None` if nothing is.
-    pub(crate) fn behind_damage(&mut self, tree: &Tree<'_>) -> Option<u64> {
+    /// After an error of a search: the blocks below the one that cannot be read, or the one block.
+    pub(crate) fn damaged(&mut self, tree: &Tree<'_>) -> Range<u64> {
         let at = self.searched;
+        self.unreachable(tree, at)
+    }
+
+    /// The blocks that lead no further together with `blkid`: those below the lowest pointer above it that can be had.
+    pub(crate) fn unreachable(&mut self, tree: &Tree<'_>, blkid: u64) -> Range<u64> {
         let span = |level| tree.span_shift(level).min(63);
-        let found = (0..=tree.top()).find(|level| self.pointer(tree, *level, at >> span(*level)).is_ok())?;
-        tree.after(found, at).filter(|next| *next <= tree.dn.maxblkid)
+        let has = |level: &u8| self.pointer(tree, *level, blkid >> span(*level)).is_ok();
+        let level = (0..=tree.top()).find(has).unwrap_or(tree.top());
+        let first = blkid >> span(level) << span(level);
+        first..tree.after(level, blkid).unwrap_or(u64::MAX)
     }
 
     /// The highest level whose subtree begins at `blkid` and has no hole, by its fill count.

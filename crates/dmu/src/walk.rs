@@ -8,7 +8,7 @@ use zio::{Bookmark, Zio};
 
 use crate::objset::{decode_slot, slots, special_dnode};
 use crate::tree::{Interest, Tree};
-use crate::{Error, Object, Objset, PrimaryCache, Special};
+use crate::{Below, Error, Object, Objset, PrimaryCache, Special};
 
 /// One block pointer on a walk.
 pub struct Visit<'a> {
@@ -22,6 +22,14 @@ pub struct Visit<'a> {
     pub dnode: &'a DnodePhys,
     /// `None` on the way down. After [`Walk::Into`], a block whose children cannot be reached is visited once more, with the reason.
     pub damage: Option<&'a Error>,
+}
+
+impl Visit<'_> {
+    /// What is below the block, and lost with it if it is damaged.
+    #[must_use]
+    pub fn below(&self) -> Option<Below> {
+        Below::of(self.dnode, self.bookmark)
+    }
 }
 
 /// What a visitor wants next.

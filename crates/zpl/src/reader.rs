@@ -59,6 +59,8 @@ struct Plan {
     next: u64,
     end: u64,
     run_blocks: u64,
+    /// Blocks below one block of pointers: a run has only those of one, whose loss is then told once.
+    siblings: u64,
     seq: u64,
 }
 
@@ -74,12 +76,19 @@ impl Plan {
         if self.next >= self.end {
             return None;
         }
-        let (first, damage) = match self.cursor.next_block(self.next) {
-            Ok(None) => (self.end, None),
-            Ok(Some(first)) => (first, None),
-            Err(e) => (self.next, Some(e.into())),
+        let (first, last, damage) = match self.cursor.next_block(self.next) {
+            Ok(None) => (self.end, self.end, None),
+            Ok(Some(first)) => {
+                let stranger = (first / self.siblings).saturating_add(1).saturating_mul(self.siblings);
+                (first, first.saturating_add(self.run_blocks).min(stranger), None)
+            }
+            Err(e) => {
+                let lost = self.cursor.damaged();
+                let first = lost.start.max(self.next);
+                (first, lost.end.max(first.saturating_add(1)), Some(e.into()))
+            }
         };
-        let last = first.saturating_add(self.run_blocks).min(self.end);
+        let last = last.min(self.end);
         self.next = last;
         if first >= self.end {
             return None;
@@ -181,7 +190,9 @@ impl Reader {
         let block_size = object.block_size().max(512);
         let end = if range.is_empty() { 0 } else { (range.end - 1) / block_size + 1 };
         let run_blocks = (RUN_BYTES / block_size).max(1);
-        let plan = Plan { cursor: object.cursor(), next: range.start / block_size, end, run_blocks, seq: 0 };
+        let siblings = 1u64.checked_shl(object.phys().fanout_shift()).unwrap_or(u64::MAX);
+        let next = range.start / block_size;
+        let plan = Plan { cursor: object.cursor(), next, end, run_blocks, siblings, seq: 0 };
         let shared =
             Shared { plan: Mutex::new(plan), state: Mutex::default(), ready: Condvar::new(), room: Condvar::new() };
         Reader {

@@ -17,11 +17,6 @@ pub trait Contents {
     /// # Errors
     /// When a block cannot be read.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
-    /// The next byte of data at or behind `offset`; `None` if only a hole follows.
-    ///
-    /// # Errors
-    /// When an indirect block cannot be read.
-    fn next_data(&self, offset: u64) -> Result<Option<u64>, Error>;
     /// The next byte of a hole at or behind `offset`: the end at last.
     ///
     /// # Errors
@@ -40,9 +35,6 @@ macro_rules! contents {
             }
             fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
                 self.read(offset, buf)
-            }
-            fn next_data(&self, offset: u64) -> Result<Option<u64>, Error> {
-                self.next_data(offset)
             }
             fn next_hole(&self, offset: u64) -> Result<u64, Error> {
                 self.next_hole(offset)
@@ -80,18 +72,22 @@ const READ_SIZE: u64 = 4 << 20;
 /// # Errors
 /// What `sink` gives; damage is no error here.
 pub fn read_past_damage(from: &dyn Contents, sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>) -> io::Result<()> {
-    let (size, block) = (from.size(), from.object().block_size());
+    let (size, block) = (from.size(), from.object().block_size().max(1));
+    let mut cursor = from.object().cursor();
     let mut buf = Vec::new();
     let mut at = 0;
     while at < size {
-        let start = match from.next_data(at) {
-            Ok(Some(start)) => start,
+        let start = match cursor.next_block(at / block) {
+            Ok(Some(found)) => found.saturating_mul(block).max(at),
             Ok(None) => break,
             Err(why) => {
-                at = lose(from, at, size, why, sink)?;
+                at = lose(from, at, cursor.damaged(), why.into(), sink)?;
                 continue;
             }
         };
+        if start >= size {
+            break;
+        }
         // if the end of the stretch cannot be told, the next piece is one, with its holes
         let piece = || start.saturating_add(READ_SIZE.max(block));
         let end = from.next_hole(start).unwrap_or_else(|_| piece()).clamp(start.saturating_add(1), size);
@@ -122,31 +118,25 @@ fn read_stretch(
                 at = end;
             }
             Err(_) if end - at > block => careful_until = end,
-            Err(why) => at = lose(from, at, from.size(), why, sink)?,
+            Err(why) => at = lose(from, at, from.object().cursor().unreachable(at / block), why, sink)?,
         }
     }
     Ok(at)
 }
 
-/// Reports the loss that begins at `at`; gives where reading goes on.
+/// Reports the loss of `blocks` from byte `at` on; gives where reading goes on.
 fn lose(
     from: &dyn Contents,
     at: u64,
-    size: u64,
+    blocks: Range<u64>,
     why: Error,
     sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>,
 ) -> io::Result<u64> {
-    let shift = u32::from(level(&why)) * from.object().phys().fanout_shift();
-    let span = from.object().block_size().max(1).saturating_mul(1u64.checked_shl(shift).unwrap_or(u64::MAX));
-    let end = (at / span).saturating_add(1).saturating_mul(span).min(size).max(at + 1);
-    sink(Chunk::Lost { range: at..end, why })?;
-    Ok(end)
-}
-
-/// The level of the block that could not be read.
-fn level(why: &Error) -> u8 {
-    match why {
-        Error::Dmu(dmu::Error::Zio(e)) => e.bookmark().level.min(15),
-        _ => 0,
+    let (block, size) = (from.object().block_size().max(1), from.size());
+    let start = blocks.start.saturating_mul(block).max(at);
+    let end = blocks.end.saturating_mul(block).min(size).max(at.saturating_add(1));
+    if start < end {
+        sink(Chunk::Lost { range: start..end, why })?;
     }
+    Ok(end)
 }

@@ -129,7 +129,7 @@ impl Slice<'_, '_> {
     /// Notes a block of pointers that cannot be followed.
     pub(crate) fn damaged(&mut self, bm: &Bookmark, birth: Txg, why: &dmu::Error) {
         let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { EIO };
-        self.unreachable.push(Damage { bm: *bm, birth, why: why.to_string(), errno });
+        self.unreachable.push(Damage { bm: *bm, birth, why: why.to_string(), below: None, errno });
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use zuse::dest::Meta;
 use zuse::zpl::Kind;
-use zuse::zpl::live::{Cred, SetAttr};
+use zuse::verify::Options;
+use zuse::zpl::live::{Cred, NewFile, SetAttr};
 use zuse::{Chunk, Copier, Importer, Item, Pool, Silent, pool::Value, read_past_damage};
 
 const SIZE: u64 = 128 << 20;
@@ -123,6 +124,51 @@ fn what_stands_before_damage_is_not_read_byte_by_byte() {
     let out = dir.path().join("out");
     assert_eq!(Copier::new(&mut Silent).copy_file(&node, dir.path(), b"out").unwrap().damaged, 1);
     assert_eq!(std::fs::read(out).unwrap()[..span as usize], data[..span as usize]);
+}
+
+/// Holes before what cannot be read are holes, and all that one block of pointers leads to is one loss, whoever looks.
+#[test]
+fn what_one_block_leads_to_is_one_loss_and_holes_before_it_are_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a");
+    let pool = Pool::create_new("t", &[image.to_str().unwrap()], SIZE).unwrap();
+    pool.create("t/fs", &[("recordsize", Value::Number(512)), ("compression", Value::Number(2))]).unwrap();
+    let files = pool.files("t/fs").unwrap();
+    let (id, span) = (files.make(b"f", &NewFile::new(Kind::File, 0o644)).unwrap(), 512 << 10);
+    files.zfs().write(&Cred::ROOT, id, 3 * span, &vec![7; 2 * span as usize]).unwrap();
+    drop(files);
+    pool.export().unwrap();
+    let open = || Pool::open(&[&image], None).unwrap();
+    let node = open().file_system("t/fs").unwrap().resolve(b"f").unwrap();
+    assert_eq!(node.block_size() << node.object().phys().fanout_shift(), span);
+    damage(&image, &node, 3);
+    let node = open().file_system("t/fs").unwrap().resolve(b"f").unwrap();
+    let (mut lost, mut data) = (Vec::new(), 0);
+    read_past_damage(&node, &mut |chunk| {
+        match chunk {
+            Chunk::Data { bytes, .. } => data += bytes.len() as u64,
+            Chunk::Lost { range, .. } => lost.push(range),
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((lost, data), (vec![3 * span..4 * span], span));
+    let mut reader = node.reader().unwrap();
+    let (mut errors, mut data) = (0, 0);
+    loop {
+        match reader.next_piece() {
+            Ok(None) => break,
+            Ok(Some(piece)) => data += piece.data().map_or(0, <[u8]>::len) as u64,
+            Err(_) => errors += 1,
+        }
+    }
+    assert_eq!((errors, data), (1, span));
+    let pool = open();
+    let options = Options { dataset: None, threads: 1, heal: false, expand: true };
+    let found = zuse::verify::verify(&pool.view().unwrap(), &options, &|_, _| {}).unwrap();
+    let [damage] = &found.tally.damage[..] else { panic!("{:?}", found.tally) };
+    assert_eq!((damage.bm.object, damage.bm.level, damage.bm.blkid), (id, 1, 3));
+    assert_eq!(damage.below.map(|below| below.to_string()).unwrap(), "blocks 3072-4095 (bytes 1572864-2097151)");
 }
 
 /// A damaged directory that stands in itself, or in one below it, is not gone through for ever, nor is what is in it taken away.

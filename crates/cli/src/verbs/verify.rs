@@ -59,7 +59,11 @@ fn by_file(pool: &Arc<Pool>, summary: &Summary) -> BTreeMap<String, Vec<String>>
     let mut names = Names::new(pool);
     let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for damage in summary.tally.damage.iter().chain(&summary.misplaced) {
-        files.entry(names.place(&damage.bm).to_string()).or_default().push(damage.why.clone());
+        let why = match damage.below {
+            Some(below) => format!("{}; {below} cannot be reached", damage.why),
+            None => damage.why.clone(),
+        };
+        files.entry(names.place(&damage.bm).to_string()).or_default().push(why);
     }
     files
 }

@@ -4,6 +4,7 @@
 //! blocks of the old tree stay where they are for some txgs, but those that were written in the very same txg can be overwritten in
 //! place: a reader who meets an error looks again if the tree has changed.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::Endian;
@@ -231,6 +232,14 @@ impl LiveCache {
             self.seen = None;
         }
         &mut self.cache
+    }
+
+    /// As [`LevelCache::damaged`], in the tree that was searched last.
+    pub(crate) fn damaged(&mut self, object: &Object) -> Range<u64> {
+        match self.dn.clone() {
+            Some(dn) => self.cache.damaged(&object.tree_of(&dn)),
+            None => 0..1,
+        }
     }
 
     /// The shape of the dnode now.

@@ -4,8 +4,8 @@ use base::Endian;
 use ondisk::{BLKPTR_SIZE, BlkPtr, ObjectType};
 
 use super::zaps::{fat, micro};
-use crate::testing::{Disk, Rng};
-use crate::{MatchMode, Object, Walk, Zap};
+use crate::testing::{Disk, Rng, dnode};
+use crate::{Below, MatchMode, Object, Walk, Zap};
 
 /// Everything that a caller may ask of an object.
 fn use_object(object: &Object) {
@@ -132,4 +132,63 @@ fn a_pool_that_claims_more_than_its_devices_have_hides_no_circle() {
         Walk::Into
     });
     assert!(told > 0, "more blocks than the device has room for");
+}
+
+/// A block of level 2: holes, a pointer that lies about its level, `good` ones.
+fn with_one_bad_pointer(disk: &mut Disk, t: ObjectType, good: BlkPtr, fill: u64) -> BlkPtr {
+    let bad = disk.write(&[0; 1024], t, 3, fill);
+    let pointers = [BlkPtr::HOLE, BlkPtr::HOLE, bad, good, BlkPtr::HOLE, good, BlkPtr::HOLE, BlkPtr::HOLE];
+    let block: Vec<u8> = pointers.iter().flat_map(|bp| bp.encode(Endian::Little)).collect();
+    disk.write(&block, t, 2, 3 * fill)
+}
+
+#[test]
+fn what_lies_below_a_bad_pointer_is_told_of_once() {
+    let mut disk = Disk::new(Endian::Little);
+    let t = ObjectType::PLAIN_FILE_CONTENTS;
+    let leaf = disk.write(&[1; 512], t, 0, 1).encode(Endian::Little);
+    let good = disk.write(&leaf.repeat(8), t, 1, 8);
+    let mut dn = dnode(t, Endian::Little);
+    (dn.indblkshift, dn.nlevels, dn.maxblkid) = (10, 3, 63);
+    dn.blkptr = vec![with_one_bad_pointer(&mut disk, t, good, 8)];
+
+    // the same of a meta-dnode, whose blocks have 32 dnodes
+    let mut block = vec![0; 32 * 512];
+    block[5 * 512..6 * 512].copy_from_slice(&dn.encode());
+    let leaf = disk.write(&block, ObjectType::DNODE, 0, 1).encode(Endian::Little);
+    let good = disk.write(&leaf.repeat(8), ObjectType::DNODE, 1, 8);
+    let mut meta = dnode(ObjectType::DNODE, Endian::Little);
+    (meta.indblkshift, meta.nlevels, meta.maxblkid, meta.datablkszsec) = (10, 3, 47, 32);
+    meta.blkptr = vec![with_one_bad_pointer(&mut disk, ObjectType::DNODE, good, 8)];
+    let mut root = vec![0; 4096];
+    root[..512].copy_from_slice(&meta.encode());
+    root[704] = 2;
+    let root = disk.write(&root, ObjectType::OBJSET, 0, 24);
+    let os = disk.open(&root);
+
+    let mut objects = os.objects();
+    let (mut seen, mut lost) = (Vec::new(), Vec::new());
+    while let Some(found) = objects.next() {
+        match found {
+            Ok(object) => seen.push(object.id()),
+            Err(_) => lost.push(objects.lost()),
+        }
+    }
+    assert_eq!(lost, [Some(Below::Objects { first: 512, last: 767 })]);
+    let blocks = (24..32).chain(40..48);
+    assert_eq!(seen, blocks.map(|blkid| blkid * 32 + 5).collect::<Vec<u64>>());
+
+    let object = os.object(seen[0]).unwrap();
+    let mut cursor = object.cursor();
+    assert!(cursor.next_block(0).is_err());
+    assert_eq!((cursor.damaged(), cursor.behind_damage()), (16..24, Some(24)));
+    assert_eq!((cursor.next_block(24).unwrap(), cursor.next_block(32).unwrap()), (Some(24), Some(40)));
+    assert_eq!((cursor.unreachable(20), cursor.unreachable(25)), (16..24, 25..26));
+    let mut told = Vec::new();
+    object.walk(&mut |visit| {
+        told.extend(visit.damage.map(|_| visit.below()));
+        Walk::Into
+    });
+    let below = Below::Data { first: 16, last: 23, block_size: 512 };
+    assert_eq!((told, below.to_string()), (vec![Some(below)], "blocks 16-23 (bytes 8192-12287)".to_owned()));
 }

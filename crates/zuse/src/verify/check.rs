@@ -183,6 +183,7 @@ fn check_batch(
                 bm: item.bm,
                 birth: item.bp.birth_physical(),
                 why: why.to_string(),
+                below: None,
                 errno: why.errno(),
             }),
         }

@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Guid, Txg};
+use dmu::Below;
 use ondisk::ObjectType;
 use pool::{Dataset, Pool};
 use vdev::{FaultKind, LeafFault};
@@ -73,6 +74,8 @@ pub struct Damage {
     pub birth: Txg,
     /// What is wrong.
     pub why: String,
+    /// What cannot be reached for it: of a block of pointers or dnodes that cannot be read.
+    pub below: Option<Below>,
     /// The error number that OpenZFS gives for it: 52 for a wrong checksum, 5 for what cannot be read.
     pub errno: i32,
 }
@@ -244,12 +247,9 @@ pub fn inspect(
             let wanted = each(block);
             if let Some(why) = block.damage {
                 let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { EIO };
-                return unreachable.push(Damage {
-                    bm: *block.bm,
-                    birth: block.bp.birth_physical(),
-                    why: why.to_string(),
-                    errno,
-                });
+                let below = block.dnode.and_then(|dn| Below::of(dn, block.bm));
+                let (bm, birth) = (*block.bm, block.bp.birth_physical());
+                return unreachable.push(Damage { bm, birth, why: why.to_string(), below, errno });
             }
             if block.bp.is_embedded() {
                 embedded += 1;
@@ -272,11 +272,7 @@ pub fn inspect(
     });
     let (walked, mut tally) = checked?;
     walked?;
-    // an unreadable indirect block is both unreachable for the walk and wrong for the check
-    let known: std::collections::BTreeSet<Bookmark> = tally.damage.iter().map(|d| d.bm).collect();
-    unreachable.into_iter().filter(|d| !known.contains(&d.bm)).for_each(|d| tally.lost(d));
-    tally.damage.sort();
-    tally.damage.dedup_by_key(|d| d.bm);
+    add_unreachable(&mut tally, unreachable);
     let mut space = Vec::new();
     if options.dataset.is_none() {
         claims.checkpoint(pool)?;
@@ -285,11 +281,29 @@ pub fn inspect(
     Ok(Summary { blocks, embedded, shared_bytes: claims.shared, misplaced, tally, space })
 }
 
+/// Adds blocks below which nothing can be reached. One that cannot be read is among what the check found as well: that says why, the walk says what
+/// is below.
+fn add_unreachable(tally: &mut Tally, unreachable: Vec<Damage>) {
+    tally.damage.sort();
+    tally.damage.dedup_by_key(|d| d.bm);
+    let known = tally.damage.len();
+    for damage in unreachable {
+        let found = tally.damage.get(..known).unwrap_or_default().binary_search_by_key(&damage.bm, |d| d.bm);
+        match found.ok().and_then(|n| tally.damage.get_mut(n)) {
+            Some(same) => same.below = damage.below,
+            None => tally.lost(damage),
+        }
+    }
+    tally.damage.sort();
+    tally.damage.dedup_by_key(|d| d.bm);
+}
+
 /// Whether a block may rightly be met more than once: dedup'd, cloned, or claimed by an intent log that was written out since.
 fn may_be_shared(pool: &Pool, block: &Block<'_>) -> bool {
     block.bp.is_dedup() || block.role != Role::Tree || pool.feature_active("block_cloning")
 }
 
 fn misplacement(block: &Block<'_>, what: &str) -> Damage {
-    Damage { bm: *block.bm, birth: block.bp.birth_physical(), why: format!("{:?} {what}", block.bp.dva(0)), errno: EIO }
+    let why = format!("{:?} {what}", block.bp.dva(0));
+    Damage { bm: *block.bm, birth: block.bp.birth_physical(), why, below: None, errno: EIO }
 }

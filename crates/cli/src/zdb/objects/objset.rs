@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use base::Txg;
-use dmu::{Object, Objset, Special};
+use dmu::{Object, Objects, Objset, Special};
 use ondisk::ObjsetType;
 use pool::{Dataset, Pool};
 use zpl::FileSystem;
@@ -212,14 +212,23 @@ pub(super) fn each_selected(
     }
     // behind the last object there is nothing, and behind the special ones neither
     let Some(first) = at.checked_add(1).filter(|first| *first <= end) else { return Ok(()) };
-    for found in objset.objects_from(first) {
+    let mut objects = objset.objects_from(first);
+    while let Some(found) = objects.next() {
         match found {
             Ok(object) if object.id() > end => break,
             Ok(object) => visit(cx, &object)?,
-            Err(e) => cx.complain(&e),
+            Err(e) => complain(cx, &e, &objects),
         }
     }
     Ok(())
+}
+
+/// Tells of objects that cannot be listed, once for all that one block leads to.
+fn complain(cx: &mut Cx<'_>, error: &dmu::Error, objects: &Objects) {
+    match objects.lost() {
+        Some(below) => cx.complain(&format_args!("{error}; {below} cannot be listed")),
+        None => cx.complain(error),
+    }
 }
 
 fn all_objects(cx: &mut Cx<'_>, subject: &mut Subject) -> Result<(), Failure> {
@@ -231,7 +240,8 @@ fn all_objects(cx: &mut Cx<'_>, subject: &mut Subject) -> Result<(), Failure> {
         }
     }
     let (mut used, mut last) = (0u64, 0u64);
-    for found in objset.objects() {
+    let mut objects = objset.objects();
+    while let Some(found) = objects.next() {
         match found {
             Ok(object) => {
                 object::show(cx, subject, &object, &mut header, Types::ALL)?;
@@ -239,7 +249,7 @@ fn all_objects(cx: &mut Cx<'_>, subject: &mut Subject) -> Result<(), Failure> {
                 used = used.saturating_add(slots);
                 last = object.id().saturating_add(slots - 1);
             }
-            Err(e) => cx.complain(&e),
+            Err(e) => complain(cx, &e, &objects),
         }
     }
     let empty = quotient(last.saturating_sub(used) as f64 * 100.0, last as f64, 10, 6);
