@@ -151,7 +151,7 @@ pub fn verify_all(pool: &Arc<Pool>) -> Result<Census> {
     }
     let space: Vec<_> = summary.space.iter().filter(|vdev| vdev.leaked > 0 || vdev.unallocated > 0).collect();
     let (lost, repairable) = (summary.tally.lost_blocks, summary.tally.repairable);
-    let damage: Vec<_> = summary.tally.damage.iter().chain(&summary.misplaced).take(5).collect();
+    let damage: Vec<_> = summary.damage().take(5).collect();
     Err(format!("verify: {lost} blocks lost, {repairable} repairable, space {space:x?}, damage {damage:?}"))
 }
 

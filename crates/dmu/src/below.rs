@@ -53,7 +53,8 @@ impl fmt::Display for Below {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Below::Data { first, last, block_size } => {
-                let (start, end) = (first.saturating_mul(block_size), last.saturating_add(1).saturating_mul(block_size));
+                let (start, end) =
+                    (first.saturating_mul(block_size), last.saturating_add(1).saturating_mul(block_size));
                 write!(f, "blocks {first}-{last} (bytes {start}-{})", end.saturating_sub(1))
             }
             Below::Objects { first, last } => write!(f, "objects {first}-{last}"),

@@ -1,5 +1,7 @@
 //! What can go wrong above block pointers.
 
+use zio::Bookmark;
+
 /// Why an object, a ZAP or an attribute could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,6 +38,19 @@ pub enum Error {
         what: &'static str,
         /// Its value.
         value: u64,
+    },
+    /// A block pointer counts other blocks (dnodes, in the meta-dnode's tree) than lie below it.
+    #[error(
+        "object {} of dataset {}, level {}, block {}: the fill count of its pointer is {counted}, which should be {found}",
+        .bm.object, .bm.objset, .bm.shown_level(), .bm.blkid
+    )]
+    Fill {
+        /// The block that the pointer leads to.
+        bm: Bookmark,
+        /// What the pointer says.
+        counted: u64,
+        /// What is there.
+        found: u64,
     },
     /// The object is of another type than the caller needs (EINVAL).
     #[error("object {object} of dataset {objset} is of type {found:?}, not {wanted}")]

@@ -249,7 +249,13 @@ impl Objset {
     pub fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
         let phys = self.root().phys.clone();
         let meta = Object::new(self.clone(), Special::MetaDnode.id(), phys.meta_dnode.clone());
-        Objects { cursor: BlockCursor::new(meta), next: Some(first.max(1)), block: None, left: self.zio.most_blocks(), lost: 0..0 }
+        Objects {
+            cursor: BlockCursor::new(meta),
+            next: Some(first.max(1)),
+            block: None,
+            left: self.zio.most_blocks(),
+            lost: 0..0,
+        }
     }
 
     /// Objects that a block of dnodes has room for; 0 in a set without a meta-dnode.

@@ -1,9 +1,12 @@
 //! The block tree of an object, or of a whole object set, in pre-order (OpenZFS: `traverse_dataset`).
+//!
+//! A walk that counts holds each pointer's fill count against what is below it (OpenZFS: `dbuf_write_ready`; zdb: `visit_indirect`): a data
+//! block counts 1, embedded and redacted ones too, a block of dnodes as many as begin in it, a block of pointers the sum of theirs, holes none.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ondisk::{BlkPtr, DnodePhys};
+use ondisk::{BlkPtr, DnodePhys, ObjectType};
 use zio::{Bookmark, Zio};
 
 use crate::objset::{decode_slot, slots, special_dnode};
@@ -11,6 +14,7 @@ use crate::tree::{Interest, Tree};
 use crate::{Below, Error, Object, Objset, PrimaryCache, Special};
 
 /// One block pointer on a walk.
+#[derive(Clone, Copy)]
 pub struct Visit<'a> {
     /// Where the block belongs.
     pub bookmark: &'a Bookmark,
@@ -20,7 +24,8 @@ pub struct Visit<'a> {
     pub level: u8,
     /// The dnode of the object that the block belongs to (of the meta-dnode, for the root block).
     pub dnode: &'a DnodePhys,
-    /// `None` on the way down. After [`Walk::Into`], a block whose children cannot be reached is visited once more, with the reason.
+    /// `None` on the way down. After [`Walk::Into`], a block whose children cannot be reached is visited once more, with the reason; on a walk that
+    /// counts also one that is counted wrong, with [`Error::Fill`].
     pub damage: Option<&'a Error>,
 }
 
@@ -60,6 +65,15 @@ impl Objset {
     /// of its objects, then the accounting objects. Blocks of dnodes are read and decoded once. `Skip` on a block of dnodes
     /// leaves out its objects. Gives whether the walk came to its end.
     pub fn walk(self: &Arc<Self>, visit: Visitor<'_>) -> bool {
+        self.walk_all(visit, false)
+    }
+
+    /// As [`Objset::walk`]; blocks that are counted wrong are told of as damage, with [`Error::Fill`]. What is below them was visited.
+    pub fn walk_counting(self: &Arc<Self>, visit: Visitor<'_>) -> bool {
+        self.walk_all(visit, true)
+    }
+
+    fn walk_all(self: &Arc<Self>, visit: Visitor<'_>, counts: bool) -> bool {
         let bookmark = Bookmark::root(self.id());
         let (phys, root) = self.on_disk();
         let meta = &phys.meta_dnode;
@@ -68,7 +82,15 @@ impl Objset {
             Walk::Skip => return true,
             Walk::Stop => return false,
         }
-        let mut walker = Walker::new(self, visit);
+        if let Some(err) = wrong_root(&bookmark, &root, meta).filter(|_| counts) {
+            let damage = Some(&err);
+            if visit(&Visit { bookmark: &bookmark, bp: &root, level: Bookmark::ROOT_LEVEL, dnode: meta, damage })
+                == Walk::Stop
+            {
+                return false;
+            }
+        }
+        let mut walker = Walker { counts, ..Walker::new(self, visit) };
         for which in Special::ALL {
             let Some(dn) = special_dnode(&phys, which) else { continue };
             walker.into_dnodes = which == Special::MetaDnode;
@@ -80,6 +102,18 @@ impl Objset {
     }
 }
 
+/// The root block counts the objects. It counted the meta-dnode as well, once.
+fn wrong_root(bm: &Bookmark, root: &BlkPtr, meta: &DnodePhys) -> Option<Error> {
+    let (counted, found) = (root.fill(), meta.blkptr.iter().map(count_of).fold(0, u64::wrapping_add));
+    let right = counted == found || counted.checked_sub(1) == Some(found);
+    (!right).then_some(Error::Fill { bm: *bm, counted, found })
+}
+
+/// What a pointer adds to the fill count of the block that it stands in.
+fn count_of(bp: &BlkPtr) -> u64 {
+    if bp.is_hole() { 0 } else { bp.fill() }
+}
+
 struct Walker<'a, 'v> {
     zio: &'a Zio,
     caches: PrimaryCache,
@@ -87,6 +121,8 @@ struct Walker<'a, 'v> {
     visit: Visitor<'v>,
     /// Whether data blocks of the object under way are dnodes whose trees are to be walked as well.
     into_dnodes: bool,
+    /// Whether fill counts are looked at.
+    counts: bool,
     /// How many more blocks of pointers or dnodes there can be.
     left: u64,
 }
@@ -95,7 +131,7 @@ impl<'a, 'v> Walker<'a, 'v> {
     fn new(objset: &'a Objset, visit: Visitor<'v>) -> Self {
         let zio = objset.zio();
         let caches = objset.primary_cache();
-        Walker { zio, caches, objset: objset.id(), visit, into_dnodes: false, left: zio.most_blocks() }
+        Walker { zio, caches, objset: objset.id(), visit, into_dnodes: false, counts: false, left: zio.most_blocks() }
     }
 
     fn spend(&mut self, tree: &Tree<'_>) -> Result<(), Error> {
@@ -113,8 +149,11 @@ impl<'a, 'v> Walker<'a, 'v> {
         }
         if let Some(bp) = &dn.spill {
             let bookmark = tree.bookmark(0, Bookmark::SPILL_BLKID);
-            if (self.visit)(&Visit { bookmark: &bookmark, bp, level: 0, dnode: dn, damage: None }) == Walk::Stop {
-                return ControlFlow::Break(());
+            let visit = Visit { bookmark: &bookmark, bp, level: 0, dnode: dn, damage: None };
+            match (self.visit)(&visit) {
+                Walk::Stop => return ControlFlow::Break(()),
+                Walk::Into if !bp.is_hole() => return self.count(&visit, 1),
+                Walk::Into | Walk::Skip => {}
             }
         }
         ControlFlow::Continue(())
@@ -131,42 +170,60 @@ impl<'a, 'v> Walker<'a, 'v> {
         }
         let below = match level {
             0 if self.into_dnodes => self.dnode_block(tree, bp, blkid),
-            0 => return ControlFlow::Continue(()),
+            // blocks of dnodes whose objects are not wanted are not read
+            0 if tree.dn.object_type == ObjectType::DNODE => return ControlFlow::Continue(()),
+            0 => Ok(ControlFlow::Continue(1)),
             _ => self.indirect(tree, bp, level, blkid),
         };
+        let visit = Visit { bookmark: &bookmark, bp, level, dnode: tree.dn, damage: None };
         match below {
-            Ok(flow) => flow,
-            Err(err) => self.damaged(&Visit { bookmark: &bookmark, bp, level, dnode: tree.dn, damage: Some(&err) }),
+            Ok(ControlFlow::Break(())) => ControlFlow::Break(()),
+            Ok(ControlFlow::Continue(found)) => self.count(&visit, found),
+            Err(err) => self.damaged(&Visit { damage: Some(&err), ..visit }),
         }
+    }
+
+    /// Tells of a pointer that counts anything but `found`, if that is asked for.
+    fn count(&mut self, visit: &Visit<'_>, found: u64) -> ControlFlow<()> {
+        let counted = visit.bp.fill();
+        if !self.counts || counted == found {
+            return ControlFlow::Continue(());
+        }
+        let err = Error::Fill { bm: *visit.bookmark, counted, found };
+        self.damaged(&Visit { damage: Some(&err), ..*visit })
     }
 
     fn damaged(&mut self, visit: &Visit<'_>) -> ControlFlow<()> {
         if (self.visit)(visit) == Walk::Stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn indirect(&mut self, tree: &Tree<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Result<ControlFlow<()>, Error> {
+    /// Visits what is below a block of pointers; gives the sum of their fill counts.
+    fn indirect(&mut self, tree: &Tree<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Result<ControlFlow<(), u64>, Error> {
         self.spend(tree)?;
         let block = tree.read_indirect(bp, level, blkid)?;
         let first =
             blkid.checked_mul(block.len()).ok_or_else(|| tree.corrupt("block id of an indirect block", blkid))?;
+        let mut found = 0;
         for n in 0..block.len() {
-            let child = first.saturating_add(n);
-            if self.block(tree, &block.pointer(n), level - 1, child).is_break() {
+            let (child, pointer) = (first.saturating_add(n), block.pointer(n));
+            found = count_of(&pointer).wrapping_add(found);
+            if self.block(tree, &pointer, level - 1, child).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(ControlFlow::Continue(found))
     }
 
-    fn dnode_block(&mut self, tree: &Tree<'_>, bp: &BlkPtr, blkid: u64) -> Result<ControlFlow<()>, Error> {
+    /// Visits the trees of the objects in a block of dnodes; gives how many there are.
+    fn dnode_block(&mut self, tree: &Tree<'_>, bp: &BlkPtr, blkid: u64) -> Result<ControlFlow<(), u64>, Error> {
         self.spend(tree)?;
         let block = tree.read_data(bp, blkid, Interest::Whole)?;
         let first = blkid.saturating_mul((block.len() / ondisk::DNODE_SIZE) as u64);
         self.into_dnodes = false;
-        let mut flow = ControlFlow::Continue(());
+        let mut found = 0;
         for slot in slots(&block) {
             let object = first.saturating_add(slot as u64);
-            flow = match decode_slot(&block, slot, bp.endian()) {
+            let flow = match decode_slot(&block, slot, bp.endian()) {
                 Ok(dn) => self.dnode(object, &dn),
                 Err(source) => {
                     let err = Error::Format { objset: self.objset, object, source };
@@ -175,10 +232,11 @@ impl<'a, 'v> Walker<'a, 'v> {
                 }
             };
             if flow.is_break() {
-                break;
+                return Ok(ControlFlow::Break(()));
             }
+            found += 1;
         }
         self.into_dnodes = true;
-        Ok(flow)
+        Ok(ControlFlow::Continue(found))
     }
 }

@@ -34,13 +34,18 @@ impl Bookmark {
     pub const fn root(objset: u64) -> Self {
         Bookmark { objset, object: 0, level: Self::ROOT_LEVEL, blkid: 0 }
     }
+
+    /// The level as it is shown: −1 for a root block, −2 for an intent log.
+    #[must_use]
+    pub fn shown_level(&self) -> i16 {
+        if self.level >= Self::ZIL_LEVEL { i16::from(self.level) - 256 } else { i16::from(self.level) }
+    }
 }
 
 impl fmt::Display for Bookmark {
     /// As zdb prints it: `<objset, object, level, blkid>`, numbers in decimal but the block number in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = if self.level >= Self::ZIL_LEVEL { i16::from(self.level) - 256 } else { i16::from(self.level) };
-        write!(f, "<{}, {}, {level}, {:x}>", self.objset, self.object, self.blkid)
+        write!(f, "<{}, {}, {}, {:x}>", self.objset, self.object, self.shown_level(), self.blkid)
     }
 }
 

@@ -48,7 +48,7 @@ fn every_fixture_verifies_as_the_kernel_left_it() {
         let summary = verify(&pool, &options, &|_, _| {}).unwrap_or_else(|e| panic!("{name}: {e}"));
         let mut names = Names::new(&pool);
         let mut files = BTreeMap::new();
-        for damage in summary.tally.damage.iter().chain(&summary.misplaced) {
+        for damage in summary.damage() {
             *files.entry(names.place(&damage.bm).to_string()).or_default() += 1;
         }
         for vdev in &summary.space {

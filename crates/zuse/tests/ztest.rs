@@ -109,7 +109,7 @@ fn a_pool_of_ztest_is_sound_and_listed_as_zdb_lists_it() {
     let leaked: u64 = summary.space.iter().map(|vdev| vdev.leaked).sum();
     if lost || wrong || leaked != leaked_by_zdb(temp.path()) {
         let mut names = Names::new(&pool);
-        let damage = summary.tally.damage.iter().chain(&summary.misplaced);
+        let damage = summary.damage();
         damage.for_each(|d| eprintln!("{}: {}", names.place(&d.bm), d.why));
         let kept = std::env::temp_dir().join(format!("zuse-ztest-failed-{}", std::process::id()));
         fs::rename(temp.keep(), &kept).unwrap();

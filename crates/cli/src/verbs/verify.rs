@@ -58,7 +58,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
 fn by_file(pool: &Arc<Pool>, summary: &Summary) -> BTreeMap<String, Vec<String>> {
     let mut names = Names::new(pool);
     let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for damage in summary.tally.damage.iter().chain(&summary.misplaced) {
+    for damage in summary.damage() {
         let why = match damage.below {
             Some(below) => format!("{}; {below} cannot be reached", damage.why),
             None => damage.why.clone(),
@@ -123,8 +123,11 @@ fn print(
             }
         }
     }
-    if tally.lost_blocks == 0 && summary.misplaced.is_empty() {
+    if files.is_empty() && tally.lost_blocks == 0 {
         return writeln!(out, "  no damage that redundancy does not cover");
+    }
+    if !summary.miscounted.is_empty() {
+        writeln!(out, "  wrong fill counts: {} blocks", summary.miscounted.len())?;
     }
     writeln!(out, "  damaged: {} blocks in {} files or objects", tally.lost_blocks, files.len())?;
     for (file, reasons) in files.iter().take(if verbose { usize::MAX } else { SHOWN }) {
@@ -160,6 +163,7 @@ fn as_json(pool: &Arc<Pool>, name: &str, summary: &Summary, files: &BTreeMap<Str
         "shared_bytes": summary.shared_bytes,
         "repairable": tally.repairable,
         "lost": tally.lost_blocks,
+        "miscounted": summary.miscounted.len(),
         "devices": leaves.collect::<Vec<_>>(),
         "space": space.collect::<Vec<_>>(),
         "damaged": files,

@@ -242,3 +242,52 @@ fn disk_pointer(disk: &mut Disk, block: &[u8]) -> BlkPtr {
     }
     disk.write(&indirect, ObjectType::DNODE, 1, 3)
 }
+
+/// What a walk that counts says of object 1, or of the set.
+fn counted(change: impl Fn(&mut Disk, &mut DnodePhys, &mut BlkPtr), endian: Endian) -> Vec<String> {
+    let mut disk = Disk::new(endian);
+    let mut dn = sparse(&mut disk);
+    let mut none = BlkPtr::HOLE;
+    change(&mut disk, &mut dn, &mut none);
+    let mut root = disk.objset(&[(1, dn.clone()), (2, dn)]);
+    change(&mut disk, &mut dnode(ObjectType::NONE, endian), &mut root);
+    let mut told = Vec::new();
+    disk.open(&root).walk_counting(&mut |visit| {
+        told.extend(visit.damage.map(ToString::to_string).filter(|_| visit.bookmark.object < 2));
+        Walk::Into
+    });
+    told
+}
+
+#[test]
+fn a_wrong_fill_count_is_told_of_and_what_counts_one_too_many_of_old_is_not() {
+    for endian in ORDERS {
+        assert!(counted(|_, _, _| {}, endian).is_empty());
+        let one_more = |_: &mut Disk, dn: &mut DnodePhys, _: &mut BlkPtr| dn.blkptr[0].words[11] += 1;
+        let says = |block: &str, counted: u64, found: u64| {
+            format!("object {block}: the fill count of its pointer is {counted}, which should be {found}")
+        };
+        assert_eq!(counted(one_more, endian), [says("1 of dataset 5, level 3, block 0", 5, 4)]);
+        // a hole counts nothing whatever it says, embedded and redacted blocks one each, data one
+        let mixed = |disk: &mut Disk, dn: &mut DnodePhys, root: &mut BlkPtr| {
+            if root.words[6] != 0 {
+                return;
+            }
+            let t = ObjectType::PLAIN_FILE_CONTENTS;
+            let (mut hole, mut embedded, mut redacted) = (BlkPtr::HOLE, BlkPtr::HOLE, BlkPtr::HOLE);
+            (hole.words[10], hole.words[11]) = (9, 9);
+            embedded.words[6] = 1 << 39 | u64::from(endian == Endian::Little) << 63;
+            redacted.words[6] = embedded.words[6] | 2 << 40;
+            let data = disk.write(&[1; 512], t, 0, 3);
+            let pointers = [hole, embedded, redacted, data, hole, hole, hole, hole];
+            let block: Vec<u8> = pointers.iter().flat_map(|bp| bp.encode(endian)).collect();
+            dn.blkptr[0] = disk.write(&block, t, 1, 5);
+            (dn.nlevels, dn.maxblkid) = (2, 7);
+        };
+        assert_eq!(counted(mixed, endian), [says("1 of dataset 5, level 0, block 3", 3, 1)]);
+        // the set: two objects, which once were three with the meta-dnode
+        let root = |fill: u64| move |_: &mut Disk, _: &mut DnodePhys, root: &mut BlkPtr| root.words[11] = fill;
+        assert!(counted(root(3), endian).is_empty());
+        assert_eq!(counted(root(4), endian), [says("0 of dataset 5, level -1, block 0", 4, 2)]);
+    }
+}

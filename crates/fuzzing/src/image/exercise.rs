@@ -126,7 +126,7 @@ fn check(pool: &Arc<Pool>, found: &mut Found) {
     if let Ok(summary) = verify(pool, &Options { dataset: None, threads: 1, heal: false, expand: true }, &|_, _| {}) {
         found.lost += summary.tally.lost_blocks;
         let mut names = Names::new(pool);
-        for damage in summary.tally.damage.iter().chain(&summary.misplaced).take(PATHS_MAX as usize) {
+        for damage in summary.damage().take(PATHS_MAX as usize) {
             let _ = names.place(&damage.bm).to_string();
         }
     }

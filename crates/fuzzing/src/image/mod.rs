@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use overlay::Overlay;
+#[cfg(test)]
+use plain::Block;
 use plain::{Plain, seal_area};
 
 use crate::mutate::Rng;
@@ -153,4 +155,56 @@ fn alter(bytes: &mut [u8], at: usize, how: u8, with: u8) {
         }
     };
     field.iter_mut().zip(number.to_le_bytes()).for_each(|(to, from)| *to = from);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use pool::{OpenOptions, Pool};
+    use zuse::verify::{Options, Summary, verify};
+
+    use super::*;
+
+    /// Where the fill count stands in a pointer.
+    const FILL_OFFSET: usize = 88;
+
+    fn verified(image: Overlay) -> Summary {
+        let found = vdev::import::scan_devices(vec![(PathBuf::from("disk0"), Arc::new(image))]);
+        let pool = Pool::open(&found[0], &OpenOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+        let options = Options { dataset: None, threads: 1, heal: false, expand: true };
+        verify(&pool, &options, &|_, _| {}).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// What a class of blocks comes to if the pointer to one of them counts two more: the levels of the blocks that are said to be counted wrong.
+    fn miscounted(plain: &Plain, n: usize) -> Vec<u8> {
+        let mut image = Overlay::new(Arc::clone(&plain.image));
+        let Some((Some(parent), offset)) = plain.blocks[n].parents.first() else { return Vec::new() };
+        let Block { at, endian, .. } = plain.blocks[*parent];
+        let fill = endian.put_u64(plain.blocks[n].bp.words[11].wrapping_add(2));
+        image.put(at + offset + FILL_OFFSET, &fill);
+        plain.seal(&mut image, BTreeSet::from([*parent]));
+        let found = verified(image);
+        assert_eq!(found.tally.lost_blocks, 0, "{:?}", found.tally);
+        assert!(found.miscounted.is_empty() || !found.is_sound());
+        found.miscounted.iter().map(|damage| damage.bm.level).collect()
+    }
+
+    #[test]
+    fn a_changed_fill_count_behind_good_checksums_is_found() {
+        let plain = Plain::of("snaps-a");
+        let sound = verified(Overlay::new(Arc::clone(&plain.image)));
+        assert!(sound.miscounted.is_empty(), "{:?}", sound.miscounted);
+        let mut seen = BTreeSet::new();
+        for class in &plain.classes {
+            let bp = plain.blocks[class[0]].bp;
+            let root = bp.object_type() == ondisk::ObjectType::OBJSET;
+            let level = if root { zio::Bookmark::ROOT_LEVEL } else { bp.level() };
+            // a tree that is a snapshot's as well is looked at there
+            let found = class.iter().take(6).any(|n| miscounted(&plain, *n).contains(&level));
+            assert!(found, "level {level} of {:?}", bp.object_type());
+            seen.insert(level);
+        }
+        assert!(seen.len() > 3, "{seen:?}");
+    }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Block {
     /// The pointer to it, as it was when the pool was made.
     pub(crate) bp: BlkPtr,
     /// The blocks that point at it, with the place of the pointer in them; `None` is the uberblock.
-    parents: Vec<(Option<usize>, usize)>,
+    pub(crate) parents: Vec<(Option<usize>, usize)>,
 }
 
 /// A pool laid out anew.

@@ -25,7 +25,7 @@ pub enum Role {
     Destroying,
 }
 
-/// A block, or the report that those below one cannot be reached.
+/// A block, or the report that those below one cannot be reached or are counted wrong.
 #[derive(Debug)]
 pub struct Block<'a> {
     /// Where it belongs.
@@ -36,7 +36,7 @@ pub struct Block<'a> {
     pub role: Role,
     /// Type of its object (not of the pointer, which in an intent log is the log's own).
     pub object_type: ObjectType,
-    /// Set when the blocks below this one cannot be reached, and why.
+    /// Set when the blocks below this one cannot be reached, and why; or when their number is not what the pointer says ([`dmu::Error::Fill`]).
     pub damage: Option<&'a dmu::Error>,
     /// Its object, where the tree of one was followed.
     pub dnode: Option<&'a DnodePhys>,
@@ -100,7 +100,7 @@ fn visit_dataset(dataset: &Dataset, after: Txg, visit: Visitor<'_>) -> Result<()
 }
 
 fn visit_objset(objset: &Arc<Objset>, after: Txg, role: Role, visit: Visitor<'_>) {
-    objset.walk(&mut |at: &Visit<'_>| {
+    let mut visit = |at: &Visit<'_>| {
         if at.bp.is_hole() || at.bp.birth() <= after {
             return Walk::Skip;
         }
@@ -108,7 +108,14 @@ fn visit_objset(objset: &Arc<Objset>, after: Txg, role: Role, visit: Visitor<'_>
             if at.level == Bookmark::ROOT_LEVEL { ObjectType::OBJSET } else { type_of(at.dnode, at.bookmark) };
         visit(&Block { bm: at.bookmark, bp: at.bp, role, object_type, damage: at.damage, dnode: Some(at.dnode) });
         Walk::Into
-    });
+    };
+    // what is being destroyed may be free in part, and be something else by now
+    let whole = role == Role::Tree;
+    if whole {
+        objset.walk_counting(&mut visit)
+    } else {
+        objset.walk(&mut visit)
+    };
 }
 
 /// The type under which a block is counted: that of its object, and SA for a spill block.

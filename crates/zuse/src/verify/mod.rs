@@ -6,6 +6,8 @@
 //! large reads in order, and a block costs no allocation, lock or system call. Whatever is not right on this fast path is looked at
 //! once more as a whole, straight from the devices, to tell what redundancy still gives from what is lost.
 //!
+//! The walk holds each pointer's count of the blocks below it against what is there.
+//!
 //! Meanwhile each block claims its space in a bitmap. A block met twice under the same address is a dedup'd or cloned one and is
 //! read once. At the end the claims are compared with the space maps: allocated space that nobody claims is leaked; claimed space
 //! that is not allocated is worse, for it may be overwritten.
@@ -199,6 +201,8 @@ pub struct Summary {
     pub shared_bytes: u64,
     /// Blocks that overlap others, or lie on no vdev.
     pub misplaced: Vec<Damage>,
+    /// Pointers whose fill count is not the number of blocks, or dnodes, below them; the first [`MAX_DAMAGE`].
+    pub miscounted: Vec<Damage>,
     /// What reading found.
     pub tally: Tally,
     /// The space of each vdev; empty if only a dataset was verified.
@@ -206,11 +210,17 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Whether nothing is lost and the space maps agree. (Redundancy may have been needed.)
+    /// All findings about single blocks.
+    pub fn damage(&self) -> impl Iterator<Item = &Damage> {
+        self.tally.damage.iter().chain(&self.misplaced).chain(&self.miscounted)
+    }
+
+    /// Whether nothing is lost and all counts and the space maps agree. (Redundancy may have been needed.)
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.tally.lost_blocks == 0
             && self.misplaced.is_empty()
+            && self.miscounted.is_empty()
             && self.space.iter().all(|vdev| vdev.leaked == 0 && vdev.unallocated == 0)
     }
 
@@ -241,10 +251,17 @@ pub fn inspect(
 ) -> Result<Summary, Error> {
     let mut claims = Claims::new(pool);
     let (mut blocks, mut embedded) = (0, 0);
-    let (mut misplaced, mut unreachable) = (Vec::new(), Vec::new());
+    let (mut misplaced, mut miscounted, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
     let checked = check::check(pool.zio(), options, progress, |feeder| {
         visit_blocks(pool, options.dataset.as_ref(), &mut |block| {
             let wanted = each(block);
+            if let Some(why @ dmu::Error::Fill { .. }) = block.damage {
+                let (bm, birth) = (*block.bm, block.bp.birth_physical());
+                let damage = Damage { bm, birth, why: why.to_string(), below: None, errno: EIO };
+                return if miscounted.len() < MAX_DAMAGE {
+                    miscounted.push(damage)
+                };
+            }
             if let Some(why) = block.damage {
                 let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { EIO };
                 let below = block.dnode.and_then(|dn| Below::of(dn, block.bm));
@@ -278,7 +295,7 @@ pub fn inspect(
         claims.checkpoint(pool)?;
         space = claims.compare(pool)?;
     }
-    Ok(Summary { blocks, embedded, shared_bytes: claims.shared, misplaced, tally, space })
+    Ok(Summary { blocks, embedded, shared_bytes: claims.shared, misplaced, miscounted, tally, space })
 }
 
 /// Adds blocks below which nothing can be reached. One that cannot be read is among what the check found as well: that says why, the walk says what
