@@ -11,6 +11,8 @@
 #[macro_use]
 mod out;
 
+#[cfg(test)]
+mod advice;
 mod agent;
 mod args;
 mod columns;

@@ -108,14 +108,15 @@ pub(crate) fn find(name: &str) -> Result<Option<Imported>, Failure> {
 /// Remembers a pool, or what has changed about it.
 pub(crate) fn remember(pool: &Imported) -> Result<(), Failure> {
     let dir = folder()?;
-    fs::create_dir_all(&dir).map_err(|e| trouble(&dir, &e))?;
+    make(&dir)?;
     let path = dir.join(format!("{}.json", pool.guid));
     let new = dir.join(format!(".{}.{}", pool.guid, std::process::id()));
     let write = || -> io::Result<()> {
         let mut file = private().truncate(true).open(&new)?;
         writeln!(file, "{:#}", encode(pool))?;
         file.sync_all()?;
-        fs::rename(&new, &path)
+        fs::rename(&new, &path)?;
+        vdev::sync_names(&path)
     };
     write().map_err(|e| {
         drop(fs::remove_file(&new));
@@ -131,7 +132,7 @@ pub(crate) struct Names {
 /// Waits until no other command imports or makes a pool.
 pub(crate) fn lock_names() -> Result<Names, Failure> {
     let dir = folder()?;
-    fs::create_dir_all(&dir).map_err(|e| trouble(&dir, &e))?;
+    make(&dir)?;
     let path = dir.join(".names");
     let open = private().truncate(false).open(&path);
     let locked = open.and_then(|lock| lock.lock().map(|()| lock));
@@ -148,10 +149,20 @@ pub(crate) fn forget(guid: u64) -> Result<(), Failure> {
     crate::iostats::forget(base::Guid(guid));
     crate::agent::drop_pool(guid);
     let path = folder()?.join(format!("{guid}.json"));
-    match fs::remove_file(&path) {
+    match fs::remove_file(&path).and_then(|()| vdev::sync_names(&path)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(trouble(&path, &e)),
         _ => Ok(()),
     }
+}
+
+/// Makes the folder of the state, and those above it, to be there after a crash too.
+fn make(dir: &Path) -> Result<(), Failure> {
+    let new: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    let made = fs::create_dir_all(dir).and_then(|()| new.iter().try_for_each(|made| vdev::sync_names(made)));
+    made.map_err(|e| trouble(dir, &e))
 }
 
 fn encode(pool: &Imported) -> Value {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use crate::Error;
+use crate::{Error, sync_names};
 
 /// What a device is, as far as a new vdev has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,15 +154,19 @@ impl FileDevice {
     }
 
     /// Makes a new, empty file of `size` bytes, which takes no room yet, and opens it as [`FileDevice::open_read_write`] does. Who may read an
-    /// image reads all files in it: none but its owner.
+    /// image reads all files in it: none but its owner. Its name is on stable storage then; a file that cannot be used is gone again.
     ///
     /// # Errors
     /// [`Error::Open`], also if there is something of that name.
     pub fn create(path: &Path, size: u64) -> Result<FileDevice, Error> {
         let open = |source| Error::Open { path: path.display().to_string(), source };
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(OWNERS).open(path).map_err(open)?;
-        file.set_len(size).map_err(open)?;
-        lock(&file, path)?;
+        let ready = file.set_len(size).and_then(|()| sync_names(path)).map_err(open);
+        if let Err(e) = ready.and_then(|()| lock(&file, path)) {
+            // the error that is told is the one that led here
+            let _ = std::fs::remove_file(path);
+            return Err(e);
+        }
         Ok(FileDevice {
             file,
             size,
@@ -509,6 +513,9 @@ mod tests {
         assert_eq!(&buf, b"abcdefg");
         drop(first);
         FileDevice::open_read_write(&path).unwrap();
+        // no file can be that long
+        let long = dir.path().join("long");
+        assert!(FileDevice::create(&long, u64::MAX >> 1).is_err() && !long.exists());
     }
 
     #[test]

@@ -186,6 +186,13 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> Option<u8> {
     }))
 }
 
+/// The options of the verb `name`, short and long.
+#[cfg(test)]
+pub(crate) fn options(name: &str) -> Option<(String, &'static [Long])> {
+    let verb = VERBS.iter().find(|verb| verb.name == name)?;
+    Some((format!("{COMMON}{}", verb.options), verb.longs))
+}
+
 /// The help of the verb `name`, if it is one.
 pub(crate) fn help(name: &str) -> Option<String> {
     VERBS.iter().find(|verb| verb.name == name).map(usage_of)

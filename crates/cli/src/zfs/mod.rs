@@ -40,7 +40,7 @@ use pool::prop::DATASET;
 use crate::command::{Call, Tool};
 use crate::error::Outcome;
 
-const TOOL: Tool = Tool {
+pub(crate) const TOOL: Tool = Tool {
     name: "zfs",
     groups: table::GROUPS,
     aliases: &[("umount", "unmount"), ("recv", "receive"), ("snap", "snapshot")],
@@ -70,16 +70,14 @@ fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     if matches!(command, Some("load-key" | "unload-key")) {
         write!(
             out,
-            "\nNothing keeps keys between commands. A key in a file (keylocation or -L file:///...) is\n\
-             checked, and read again by each later command until unload-key; one that is typed is\n\
-             only checked.\n"
+            "\nA key in a file (keylocation or -L file:///...) is checked, and read again by each later\n\
+             command until unload-key; one that is typed is kept by a process of yours until then.\n"
         )?;
     }
     if !matches!(command, Some("set" | "get" | "inherit" | "list")) {
         return write!(
             out,
             "\nFor the property list, run: zfs set|get\n\
-             \nFor the delegated permission list, run: zfs allow|unallow\n\
              \nFor further help on a command or topic, run: zfs help [<topic>]\n"
         );
     }

@@ -50,7 +50,7 @@ use crate::pools;
 
 pub(crate) use scripts::list as list_scripts;
 
-const TOOL: Tool = Tool { name: "zpool", groups: table::GROUPS, aliases: &[], epilogue };
+pub(crate) const TOOL: Tool = Tool { name: "zpool", groups: table::GROUPS, aliases: &[], epilogue };
 
 /// Runs `zpool` with the arguments after its name; the exit status.
 pub(crate) fn main(args: &[OsString]) -> u8 {

@@ -63,7 +63,7 @@ impl Reason {
         matches!(self, Reason::Ok | Reason::VersionOlder | Reason::FeatureDisabled)
     }
 
-    /// Status and action of an imported pool. Lines after the first begin with a tab; each has its end.
+    /// Status and action of an imported pool, which names only verbs that are there (but for those that `advice.rs` lists). Lines after the first begin with a tab; each has its end.
     pub(super) const fn status(self) -> (&'static str, &'static str) {
         match self {
             Reason::Ok => ("", ""),
@@ -73,11 +73,11 @@ impl Reason {
             ),
             Reason::MissingDev => (
                 "One or more devices could not be opened.  There are insufficient\n\treplicas for the pool to continue functioning.\n",
-                "Attach the missing device and online it using 'zpool online'.\n",
+                "Attach the missing device.  The next command finds it by itself.\n",
             ),
             Reason::CorruptLabelReplicated => (
                 "One or more devices could not be used because the label is missing or\n\tinvalid.  Sufficient replicas exist for the pool to continue\n\tfunctioning in a degraded state.\n",
-                "Replace the device using 'zpool replace'.\n",
+                "Replace the device on a system with OpenZFS.\n",
             ),
             Reason::CorruptLabel => (
                 "One or more devices could not be used because the label is missing \n\tor invalid.  There are insufficient replicas for the pool to continue\n\tfunctioning.\n",
@@ -97,7 +97,7 @@ impl Reason {
             ),
             Reason::RemovedDev => (
                 "One or more devices have been removed.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
-                "Online the device using zpool online' or replace the device with\n\t'zpool replace'.\n",
+                "Online or replace the device on a system with OpenZFS.\n",
             ),
             Reason::Resilvering | Reason::Rebuilding => (
                 "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.\n",
@@ -144,7 +144,7 @@ impl Reason {
             ),
             Reason::Errata(Erratum::OldKeys) => (
                 "Errata #3 detected.\n\tExisting encrypted datasets contain an on-disk incompatibility\n\t which needs to be corrected.\n",
-                "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones. 'zfs mount -o ro' can\n\tbe used to temporarily mount existing encrypted datasets readonly.\n",
+                "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones.  'zuse cp' and 'zuse tar' read\n\texisting encrypted datasets.\n",
             ),
             // so it says
             Reason::Errata(Erratum::NoIvset) => (

@@ -1,0 +1,52 @@
+//! What a command says is done is there after a crash of the machine: the names of new files are synced, not only their contents.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+
+/// The system calls of a command that change or sync names, in order; `None` where nothing can watch them.
+fn calls(dir: &Path, state: &Path, args: &[&str]) -> Option<Vec<String>> {
+    let log = dir.join("calls");
+    let mut strace = Command::new("strace");
+    strace.args([
+        "-f",
+        "-y",
+        "-e",
+        "trace=openat,rename,renameat,renameat2,unlink,unlinkat,mkdir,fsync,fdatasync",
+        "-o",
+    ]);
+    strace.arg(&log).arg(env!("CARGO_BIN_EXE_zuse")).args(args).env("ZUSE_STATE", state);
+    let Ok(out) = strace.output() else {
+        eprintln!("skipped: there is no strace");
+        return None;
+    };
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    Some(std::fs::read_to_string(log).unwrap().lines().map(str::to_owned).collect())
+}
+
+/// Whether the directory of `name` is synced behind the last call that has `what` and the name.
+fn is_synced(calls: &[String], what: &str, name: &Path) -> bool {
+    let named = format!("{}\"", name.display());
+    let last = calls.iter().rposition(|call| call.contains(what) && call.contains(&named)).expect(what);
+    let synced = format!("<{}>)", name.parent().unwrap().display());
+    calls[last..].iter().any(|call| call.contains("fsync(") && call.contains(&synced))
+}
+
+#[test]
+fn new_names_are_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let (image, state) = (dir.join("images/a"), dir.join("deep/state"));
+    std::fs::create_dir(dir.join("images")).unwrap();
+    let path = image.to_str().unwrap();
+    let Some(create) = calls(&dir, &state, &["zpool", "create", "-m", "none", "--size", "128M", "t", path]) else {
+        return;
+    };
+    assert!(is_synced(&create, "O_CREAT", &image), "the image");
+    assert!(is_synced(&create, "mkdir", &state) && is_synced(&create, "mkdir", state.parent().unwrap()), "the state");
+    let record = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path());
+    let record = record.into_iter().find(|path| path.extension().is_some_and(|e| e == "json")).unwrap();
+    assert!(is_synced(&create, "rename", &record), "the record of the import");
+    let export = calls(&dir, &state, &["zpool", "export", "t"]).unwrap();
+    assert!(is_synced(&export, "unlink", &record), "that it is gone");
+}
