@@ -8,11 +8,14 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+#[cfg(debug_assertions)]
+pub mod behind;
 pub mod blkptr;
 mod blocks;
 pub mod codec;
 pub mod dnode;
 pub mod dxattr;
+mod exercise;
 pub mod gang;
 pub mod image;
 pub mod label;

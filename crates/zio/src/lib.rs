@@ -45,6 +45,8 @@ mod physical;
 mod read;
 mod stats;
 mod suspect;
+#[cfg(debug_assertions)]
+pub mod tamper;
 mod transform;
 mod verify;
 mod write;

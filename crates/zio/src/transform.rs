@@ -55,14 +55,20 @@ impl<'a> Transform<'a> {
     /// Makes logical data of an uncompressed block where it stands.
     pub(crate) fn apply_in_place(&self, data: &mut [u8]) -> Result<(), Error> {
         self.open(data)?;
-        self.check_indirect(data)
+        self.check_indirect(data)?;
+        #[cfg(debug_assertions)]
+        crate::tamper::block(self.bp, data);
+        Ok(())
     }
 
     /// Makes logical data of a compressed block: `stored` is decrypted in place, `out` has the logical size.
     pub(crate) fn apply(&self, stored: &mut [u8], out: &mut [u8]) -> Result<(), Error> {
         self.open(stored)?;
         decompress(self.compress, stored, out).map_err(|source| Error::Decompress { bm: *self.bm, source })?;
-        self.check_indirect(out)
+        self.check_indirect(out)?;
+        #[cfg(debug_assertions)]
+        crate::tamper::block(self.bp, out);
+        Ok(())
     }
 
     /// Decrypts or authenticates level-0 blocks, as stored.

@@ -4,7 +4,6 @@
 //! metadata, of which all checksums are put right ([`plain`]): what a hostile pool may say. Others hit labels and uberblocks, again with right
 //! checksums, or any byte of the device without.
 
-mod exercise;
 mod overlay;
 mod plain;
 
@@ -16,6 +15,7 @@ use overlay::Overlay;
 use plain::Block;
 use plain::{Plain, seal_area};
 
+use crate::exercise;
 use crate::mutate::Rng;
 
 /// The pools: each has one device.

@@ -1,16 +1,19 @@
 //! All that can be asked of a pool.
 
 use std::convert::Infallible;
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use dmu::{Objset, Zap};
 use pool::prop::{format, format_pool};
 use pool::{Dataset, Entry, Kind, ListOptions, OpenOptions, Pool, SpaceKind};
+use stream::send::{Progress, SendFlags, send};
 use vdev::Device;
 use zpl::{FileSystem, Node, Zvol};
 use zuse::verify::{Names, Options, verify};
-use zuse::{Chunk, Go, Step, read_past_damage, walk};
+use zuse::{Archiver, Chunk, Go, Silent, Step, read_past_damage, walk};
 
 /// Files beyond this size are not read.
 const READ_MAX: u64 = 1 << 20;
@@ -19,12 +22,21 @@ const FILES_MAX: u64 = 256;
 /// Files whose path is looked for: it takes a look through their whole directory.
 const PATHS_MAX: u64 = 16;
 
+/// Objects of a set, and entries of a ZAP, beyond these are not looked at.
+const OBJECTS_MAX: usize = 1000;
+const ENTRIES_MAX: usize = 1000;
+/// Datasets beyond these are not sent, and bytes of a stream or archive beyond these not taken.
+const SENT_MAX: u64 = 6;
+const OUT_MAX: usize = 2 << 20;
+
 /// What was found.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) files: u64,
     /// Blocks that verification calls lost, or files that do not read.
     pub(crate) lost: u64,
+    /// Datasets of which a stream was made.
+    sent: u64,
 }
 
 /// Opens the pools on a device and asks them for everything.
@@ -35,11 +47,21 @@ pub(crate) fn exercise(device: Arc<dyn Device>) -> Found {
     for candidate in vdev::import::scan_devices(vec![(PathBuf::from("disk0"), device)]) {
         let options = OpenOptions { arc_bytes: 16 << 20, ..OpenOptions::default() };
         if let Ok(pool) = Pool::open(&candidate, &options) {
-            ask_pool(&pool);
-            ask_datasets(&pool, &mut found);
-            check(&pool, &mut found);
+            let here = exercise_pool(&pool);
+            found.files += here.files;
+            found.lost += here.lost;
         }
     }
+    found
+}
+
+/// Asks a pool for everything.
+pub(crate) fn exercise_pool(pool: &Arc<Pool>) -> Found {
+    let mut found = Found::default();
+    ask_pool(pool);
+    ask_objects(pool.mos());
+    ask_datasets(pool, &mut found);
+    check(pool, &mut found);
     found
 }
 
@@ -50,6 +72,31 @@ fn ask_pool(pool: &Arc<Pool>) {
     let _ = (pool.history(), pool.errlog(), pool.scan(), pool.space(), pool.spares(), pool.l2cache());
     let _ = (pool.ddts().map(|t| t.len()), pool.dedup_total(), pool.brt_stats(), pool.log_space_maps());
     let _ = pool.tree().status();
+}
+
+/// Objects as such: what zdb lists.
+fn ask_objects(objset: &Arc<Objset>) {
+    for object in objset.objects().take(OBJECTS_MAX).flatten() {
+        let _ = (object.next_data(1), object.next_hole(0), object.spill().is_ok(), object.blkptr(1, 0).is_ok());
+        if let Ok(zap) = Zap::open_any(object) {
+            let first = zap.entries().ok().and_then(|entries| entries.take(ENTRIES_MAX).flatten().next());
+            let _ = (first.map(|entry| zap.lookup(&entry.name).is_ok()), zap.stats());
+        }
+    }
+}
+
+/// Takes as much as it is told to.
+struct Limited(usize);
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn ask_datasets(pool: &Arc<Pool>, found: &mut Found) {
@@ -68,7 +115,13 @@ fn ask_dataset(dataset: &Dataset, found: &mut Found) {
     }
     let _ = (dataset.holds(), dataset.clones().map(|c| c.len()), dataset.origin().map(|o| o.is_some()));
     let _ = (dataset.deadlist().map(|d| d.map(|d| d.space())), dataset.userspace(SpaceKind::UserUsed));
+    let flags = SendFlags { raw: found.sent.is_multiple_of(2), ..SendFlags::default() };
+    if found.sent < SENT_MAX {
+        let _ = send(dataset, None, &flags, &mut Limited(OUT_MAX), &Progress::default());
+        found.sent += 1;
+    }
     if let Ok(objset) = dataset.objset() {
+        ask_objects(&objset);
         zil::walk(&objset, &mut |step| {
             if let zil::Step::Record { record, .. } = step {
                 let _ = record.decode();
@@ -83,7 +136,11 @@ fn ask_dataset(dataset: &Dataset, found: &mut Found) {
             }
         }
         _ => {
-            if let Ok(root) = FileSystem::open(dataset).and_then(|fs| fs.root_node()) {
+            let Ok(fs) = FileSystem::open(dataset) else { return };
+            if let Ok(root) = fs.root_node() {
+                let _ = Archiver::new(Limited(OUT_MAX), &mut Silent).add_tree(root, b"");
+            }
+            if let Ok(root) = fs.root_node() {
                 read_files(root, found);
             }
         }
