@@ -88,8 +88,8 @@ pub use pool::{LoadInfo, Pool};
 pub use pool_name::{BadPoolName, check_new_pool_name, check_pool_name};
 pub use prop::{PropValue, Source, Value};
 pub use spa::{
-    CreateOptions, DmuTxStats, Hooks, ImportOptions, Nearest, Place, Populate, PropsWatch, ScrubRange, ScrubRefusal,
-    ScrubResult, Spa, Target, TaskCx, TxgRecord, Txgs, VdevRefusal,
+    CreateOptions, DmuTxStats, Hooks, ImportOptions, Nearest, Place, Populate, PropsWatch, Readers, ScrubRange,
+    ScrubRefusal, ScrubResult, Spa, Target, TaskCx, TxgRecord, Txgs, VdevRefusal,
 };
 pub use space_stats::{ClassSpace, SpaceStats};
 pub use userspace::{SpaceKind, UserId, ZplProps};

@@ -53,6 +53,8 @@ pub struct Pool {
     pub(crate) names: Names,
     pub(crate) space_state: OnceLock<Arc<SpaceState>>,
     pub(crate) adjusted: OnceLock<u64>,
+    /// What keeps the blocks of a view of a pool that is written.
+    pub(crate) entered: OnceLock<Arc<Txg>>,
     /// Who writes the pool that this is a view of; nobody, if it is open for reading.
     pub(crate) spa: Weak<Spa>,
 }

@@ -6,7 +6,7 @@ use base::{Endian, Txg};
 use dmu::{BlockCursor, Object};
 use ondisk::spacemap::SpaceMapHeader;
 use space::log::{LogChange, decode_log};
-use space::{Change, MapGeometry, RangeTree, SpaceMapReader};
+use space::{Change, Held, MapGeometry, RangeTree, Recent, SpaceMapReader};
 use zio::Buf;
 
 use crate::Error;
@@ -74,7 +74,12 @@ impl SpaceMap {
 
     /// The allocated bytes, by this map alone.
     pub(crate) fn load(&self, geometry: MapGeometry) -> Result<RangeTree, Error> {
-        self.decode(|blocks| space::load_metaslab(&self.header, geometry, blocks).map_err(|e| self.error(e)))
+        self.load_recent(geometry, Recent::NONE).map(|(allocated, _)| allocated)
+    }
+
+    /// The same, and what was freed in `recent` txgs.
+    pub(crate) fn load_recent(&self, geometry: MapGeometry, recent: Recent) -> Result<(RangeTree, Held), Error> {
+        self.decode(|blocks| space::load_recent(&self.header, geometry, blocks, recent).map_err(|e| self.error(e)))
     }
 
     /// The changes in some blocks of the map, which is a log of the whole pool in `txg`: no entry is in two blocks. They are read this once.

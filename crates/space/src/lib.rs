@@ -7,7 +7,7 @@
 //! metaslab is therefore its map, less the unflushed frees, plus the unflushed allocations ([`log`]).
 //!
 //! The writing side decides where blocks go ([`SpaceManager`]: classes, groups of metaslabs, allocators), what happens to freed space
-//! until it can be used again ([`Metaslab`]), and what is written down of it in each pass of a txg ([`SpaceSync`], with the
+//! until it can be used again ([`Metaslab`], [`Held`]), and what is written down of it in each pass of a txg ([`SpaceSync`], with the
 //! flushing of [`flush`]). Free space in memory is a [`FreeSpace`].
 //!
 //! The bytes of maps and logs come from the caller (`pool` reads the objects), block by block: entries do not straddle
@@ -27,6 +27,7 @@ mod encode;
 mod error;
 pub mod flush;
 mod group;
+mod held;
 mod load;
 pub mod log;
 mod manager;
@@ -37,7 +38,8 @@ mod sync;
 pub use allocatable::FreeSpace;
 pub use encode::{Encoder, add_to_histogram, optimal_length};
 pub use error::{AllocError, Error};
-pub use load::{Change, MapGeometry, SpaceMapReader, load_free, load_metaslab};
+pub use held::{Held, Recent};
+pub use load::{Change, MapGeometry, SpaceMapReader, load_free, load_metaslab, load_recent};
 pub use manager::{Class, Layout, SpaceFigures, SpaceManager, SpaceRequest, TopSpace};
 pub use metaslab::{DEFER_TXGS, MapInfo, Metaslab, MetaslabLoader, PassWork, SpaceDelta};
 pub use ondisk::spacemap::{Action, Entry, SpaceMapHeader};

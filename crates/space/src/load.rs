@@ -5,7 +5,7 @@ use std::ops::Range;
 use base::{Endian, Txg};
 use ondisk::spacemap::{self, Action, Entries, Entry, SpaceMapHeader};
 
-use crate::{Error, RangeTree};
+use crate::{Error, Held, RangeTree, Recent};
 
 /// What a space map is a map of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,17 +195,44 @@ where
     B: Iterator<Item = (T, Endian)>,
     T: AsRef<[u8]>,
 {
-    let mut allocated = RangeTree::new();
+    load_recent(header, geometry, blocks, Recent::NONE).map(|(allocated, _)| allocated)
+}
+
+/// As [`load_metaslab`]; also what was freed in `recent` txgs, and not allocated since.
+///
+/// # Errors
+/// As [`load_metaslab`].
+pub fn load_recent<B, T>(
+    header: &SpaceMapHeader,
+    geometry: MapGeometry,
+    blocks: impl IntoIterator<IntoIter = B>,
+    recent: Recent,
+) -> Result<(RangeTree, Held), Error>
+where
+    B: Iterator<Item = (T, Endian)>,
+    T: AsRef<[u8]>,
+{
+    let (mut allocated, mut held) = (RangeTree::new(), Held::default());
     for change in SpaceMapReader::new(header, geometry, blocks) {
         let change = change?;
         match change.action {
-            Action::Alloc => allocated.add(change.range)?,
-            Action::Free => allocated.remove(change.range)?,
+            Action::Alloc => {
+                if !held.is_empty() {
+                    held.take(&change.range);
+                }
+                allocated.add(change.range)?;
+            }
+            Action::Free => {
+                allocated.remove(change.range.clone())?;
+                if recent.contains(change.txg) {
+                    held.add(change.txg, change.range)?;
+                }
+            }
         }
     }
     let entries = allocated.total();
     if i64::try_from(entries) == Ok(header.alloc) {
-        Ok(allocated)
+        Ok((allocated, held))
     } else {
         Err(Error::Allocated { header: header.alloc, entries })
     }

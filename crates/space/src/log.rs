@@ -20,7 +20,7 @@ use base::{Endian, Txg, tasks};
 use ondisk::spacemap::{Action, SpaceMapHeader};
 
 use crate::load::Change;
-use crate::{Error, MapGeometry, RangeTree, SpaceMapReader};
+use crate::{Error, Held, MapGeometry, RangeTree, SpaceMapReader};
 
 /// One allocation or free of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,6 +108,7 @@ pub struct VdevChanges {
     /// The unflushed txg of each metaslab: its own map knows what was before.
     unflushed_txgs: Vec<Txg>,
     changed: BTreeMap<u64, MetaslabChanges>,
+    held: BTreeMap<u64, Held>,
 }
 
 impl VdevChanges {
@@ -115,7 +116,7 @@ impl VdevChanges {
     /// `com.delphix:ms_unflushed_phys_txgs` of the vdev's top ZAP. (Without the object every one is 0: everything counts.)
     #[must_use]
     pub const fn new(ms_shift: u32, unflushed_txgs: Vec<Txg>) -> Self {
-        VdevChanges { ms_shift, unflushed_txgs, changed: BTreeMap::new() }
+        VdevChanges { ms_shift, unflushed_txgs, changed: BTreeMap::new(), held: BTreeMap::new() }
     }
 
     /// The changes of metaslab `id`, if there are any.
@@ -148,12 +149,35 @@ impl VdevChanges {
         Ok((txg >= *unflushed).then_some(id))
     }
 
-    /// The changes of all metaslabs that there are, by id, and their unflushed txgs.
+    /// Of all metaslabs that there are, by id: what is unflushed.
     #[must_use]
-    pub fn into_parts(self) -> (Vec<MetaslabChanges>, Vec<Txg>) {
-        let VdevChanges { mut changed, unflushed_txgs, .. } = self;
-        let ids = 0..unflushed_txgs.len() as u64;
-        (ids.map(|id| changed.remove(&id).unwrap_or_default()).collect(), unflushed_txgs)
+    pub fn into_metaslabs(self) -> Vec<UnflushedMetaslab> {
+        let VdevChanges { mut changed, mut held, unflushed_txgs, .. } = self;
+        let each = (0..).zip(unflushed_txgs).map(|(id, txg)| UnflushedMetaslab {
+            txg,
+            changes: changed.remove(&id).unwrap_or_default(),
+            held: held.remove(&id).unwrap_or_default(),
+        });
+        each.collect()
+    }
+}
+
+/// What an import finds in the logs of one metaslab.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct UnflushedMetaslab {
+    /// Its unflushed txg: logs from then on count.
+    pub txg: Txg,
+    /// What is not in its own map.
+    pub changes: MetaslabChanges,
+    /// What the last txgs freed; it may have been allocated since the flush as well, and is no change then.
+    pub held: Held,
+}
+
+impl UnflushedMetaslab {
+    /// Whether a flush has something to write.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        !self.changes.is_empty() || !self.held.is_empty()
     }
 }
 
@@ -186,13 +210,20 @@ pub struct LogError {
 pub struct Unflushed {
     vdevs: BTreeMap<u32, VdevChanges>,
     last: Txg,
+    hold_after: Txg,
 }
 
 impl Unflushed {
     /// Of the pool's concrete top-level vdevs, by id.
     #[must_use]
     pub fn new(vdevs: impl IntoIterator<Item = (u32, VdevChanges)>) -> Self {
-        Unflushed { vdevs: vdevs.into_iter().collect(), last: Txg(0) }
+        Unflushed { vdevs: vdevs.into_iter().collect(), last: Txg(0), hold_after: Txg(u64::MAX) }
+    }
+
+    /// What logs later than that of `txg` freed is to be held.
+    #[must_use]
+    pub fn holding(self, txg: Txg) -> Self {
+        Unflushed { hold_after: txg, ..self }
     }
 
     /// The changes on a vdev.
@@ -226,17 +257,33 @@ impl Unflushed {
         let mut work = Vec::new();
         for changes in placed.chunk_by(|a, b| a.metaslab() == b.metaslab()) {
             let Some((vdev, id)) = changes.first().map(Placed::metaslab) else { continue };
-            let now = self.vdevs.get_mut(&vdev).and_then(|vdev| vdev.changed.remove(&id)).unwrap_or_default();
-            work.push(((vdev, id), now, changes));
+            let own = self.vdevs.get_mut(&vdev);
+            let now = own.map(|own| (own.changed.remove(&id), own.held.remove(&id))).unwrap_or_default();
+            work.push(((vdev, id), (now.0.unwrap_or_default(), now.1.unwrap_or_default()), changes));
         }
-        let done = tasks::map(work, |(id, mut now, changes)| {
-            let mut apply =
-                |c: &Placed| now.apply(c.action, c.range.clone()).map_err(|source| LogError { txg: c.txg, source });
-            changes.iter().try_for_each(&mut apply).map(|()| (id, now))
+        let after = self.hold_after;
+        let done = tasks::map(work, |(id, (mut now, mut held), changes)| {
+            let mut apply = |c: &Placed| {
+                now.apply(c.action, c.range.clone())?;
+                match c.action {
+                    Action::Free if c.txg > after => held.add(c.txg, c.range.clone()),
+                    Action::Alloc if !held.is_empty() => {
+                        held.take(&c.range);
+                        Ok(())
+                    }
+                    _ => Ok(()),
+                }
+            };
+            let mut apply = |c: &Placed| apply(c).map_err(|source| LogError { txg: c.txg, source });
+            changes.iter().try_for_each(&mut apply).map(|()| (id, now, held))
         });
         for result in done {
-            let ((vdev, id), now) = result?;
-            self.vdevs.get_mut(&vdev).and_then(|vdev| vdev.changed.insert(id, now));
+            let ((vdev, id), now, held) = result?;
+            let Some(own) = self.vdevs.get_mut(&vdev) else { continue };
+            own.changed.insert(id, now);
+            if !held.is_empty() {
+                own.held.insert(id, held);
+            }
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::flush::MetaslabId;
 use crate::group::{Effort, Group, Turn};
-use crate::metaslab::{Metaslab, MetaslabLoader, SpaceDelta, TXG_SLOTS};
+use crate::metaslab::{DEFER_TXGS, Metaslab, MetaslabLoader, SpaceDelta, TXG_SLOTS};
 use crate::{AllocError, Error};
 
 /// From how many metaslabs on a vdev sets one aside for the intent log (OpenZFS: `zfs_embedded_slog_min_ms`).
@@ -193,6 +193,10 @@ pub struct SpaceManager {
     work: [Mutex<Vec<MetaslabId>>; TXG_SLOTS],
     loaded: Mutex<Vec<MetaslabId>>,
     allocators: usize,
+    /// The last txg that is complete.
+    synced: AtomicU64,
+    /// What was freed up to this txg may be used.
+    released: AtomicU64,
 }
 
 const fn slot(txg: Txg) -> usize {
@@ -211,7 +215,21 @@ impl SpaceManager {
             work: Default::default(),
             loaded: Mutex::default(),
             allocators,
+            synced: AtomicU64::new(0),
+            released: AtomicU64::new(0),
         }
+    }
+
+    /// The pool was opened as txg `last` left it, and what was freed up to `released` may be used. Before any vdev is added.
+    pub fn opened(&self, last: Txg, released: Txg) {
+        self.synced.store(last.0, Relaxed);
+        self.released.store(released.0, Relaxed);
+    }
+
+    /// What was freed up to this txg may be used.
+    #[must_use]
+    pub fn released(&self) -> Txg {
+        Txg(self.released.load(Relaxed))
     }
 
     /// Adds a vdev. Its space counts at once, but for metaslabs that are [`added`](Metaslab::added): they count when `txg` is complete.
@@ -248,9 +266,13 @@ impl SpaceManager {
                 self.mark(&top, &mut ms, txg, false);
                 continue;
             }
-            let alloc = i64::try_from(ms.allocated()).unwrap_or(i64::MAX);
+            let deferred = i64::try_from(ms.deferred()).unwrap_or(i64::MAX);
+            let alloc = i64::try_from(ms.allocated()).unwrap_or(i64::MAX).saturating_add(deferred);
             let space = i64::try_from(ms.geometry().size).unwrap_or(i64::MAX);
-            group.account.apply(SpaceDelta { alloc, deferred: 0, space });
+            group.account.apply(SpaceDelta { alloc, deferred, space });
+            if deferred > 0 {
+                self.mark(&top, &mut ms, self.next(), false);
+            }
         }
         let mut tops = self.tops.write();
         if top.allocatable {
@@ -269,6 +291,25 @@ impl SpaceManager {
         let mut tops = self.tops.write();
         tops.classes.iter_mut().for_each(|class| class.groups.retain(|(top, _)| top.id != vdev));
         balance(&tops);
+    }
+
+    /// The txg that is complete next.
+    fn next(&self) -> Txg {
+        Txg(self.synced.load(Relaxed) + 1)
+    }
+
+    /// Loads a metaslab that may not be loaded; what turns out to be held counts from now on.
+    fn load_one(&self, top: &Top, ms: &mut Metaslab) -> Result<(), AllocError> {
+        if ms.is_loaded() {
+            return Ok(());
+        }
+        let delta = ms.load(top.id, &*self.loader, self.released())?;
+        self.loaded.lock().push((top.id, ms.id()));
+        top.group(ms.id()).account.apply(delta);
+        if ms.deferred() > 0 {
+            self.mark(top, ms, self.next(), false);
+        }
+        Ok(())
     }
 
     /// Whether a class has any vdev.
@@ -397,12 +438,11 @@ impl SpaceManager {
             let Some(cell) = top.metaslabs.get(id as usize) else { return 0 };
             let mut ms = cell.lock();
             if !ms.is_loaded() {
-                if ms.load(top.id, &*self.loader).is_err() {
+                if self.load_one(top, &mut ms).is_err() {
                     group.passivate(&ms);
                     tried.push(id);
                     continue;
                 }
-                self.loaded.lock().push((top.id, id));
                 group.update(&ms);
             }
             let got = ms.allocate(req.txg, &run.asizes, &mut run.offsets);
@@ -457,12 +497,10 @@ impl SpaceManager {
         let (top, id) = self.at(vdev, offset)?;
         let Some(cell) = top.metaslabs.get(id as usize) else { return Err(AllocError::Nowhere { vdev, offset }) };
         let mut ms = cell.lock();
-        if !ms.is_loaded() {
-            ms.load(top.id, &*self.loader)?;
-            self.loaded.lock().push((top.id, id));
-        }
+        self.load_one(&top, &mut ms)?;
         let claimed = ms.claim(txg, offset..offset.saturating_add(asize));
-        claimed.map_err(|source| AllocError::State { vdev: top.id, source })?;
+        let delta = claimed.map_err(|source| AllocError::State { vdev: top.id, source })?;
+        top.group(id).account.apply(delta);
         self.mark(&top, &mut ms, txg, true);
         top.group(id).update(&ms);
         Ok(())
@@ -558,25 +596,24 @@ impl SpaceManager {
     /// [`AllocError::Load`], [`AllocError::Nowhere`].
     pub fn load(&self, (vdev, id): MetaslabId) -> Result<(), AllocError> {
         let nowhere = AllocError::Nowhere { vdev: u64::from(vdev), offset: 0 };
-        let load = |ms: &mut Metaslab| {
-            if ms.is_loaded() {
-                return Ok(());
-            }
-            ms.load(vdev, &*self.loader)?;
-            self.loaded.lock().push((vdev, id));
-            Ok(())
-        };
-        self.with((vdev, id), load).unwrap_or(Err(nowhere))
+        let top = self.tops.read().by_id.get(&vdev).cloned().ok_or(nowhere.clone())?;
+        let cell = top.metaslabs.get(id as usize).ok_or(nowhere)?;
+        self.load_one(&top, &mut cell.lock())
     }
 
-    /// `txg` is complete: what was held back for long enough is free, figures are brought up to date, unused metaslabs unloaded.
+    /// `txg` is complete: what was held back for long enough is free, figures are brought up to date, unused metaslabs unloaded. Who reads the
+    /// pool as it was in `readers`, or later, keeps what was freed since.
     ///
     /// # Errors
     /// [`AllocError::State`] if memory and maps contradict each other.
-    pub fn sync_done(&self, txg: Txg) -> Result<(), AllocError> {
+    pub fn sync_done(&self, txg: Txg, readers: Txg) -> Result<(), AllocError> {
         let normal = self.figures(Class::Normal);
-        // with little space left nothing is held back
+        // with little space left nothing is held back but for readers
         let defer = normal.space.saturating_sub(normal.alloc) > self.slop();
+        let held = if defer { DEFER_TXGS as u64 } else { 0 };
+        let released = self.released().max(Txg(txg.0.saturating_sub(held)).min(readers));
+        self.released.store(released.0, Relaxed);
+        self.synced.store(txg.0, Relaxed);
         let mut dirty = std::mem::take(&mut *self.dirty[slot(txg)].lock());
         dirty.sort_unstable();
         let tops = self.tops.read();
@@ -586,7 +623,7 @@ impl SpaceManager {
             let mut ms = cell.lock();
             ms.dirty &= !(1 << slot(txg));
             let was_new = ms.is_new();
-            let delta = ms.sync_done(txg, defer).map_err(|source| AllocError::State { vdev, source })?;
+            let delta = ms.sync_done(txg, released).map_err(|source| AllocError::State { vdev, source })?;
             let group = top.group(id);
             group.account.apply(delta);
             if ms.deferred() > 0 {

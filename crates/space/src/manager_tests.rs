@@ -4,14 +4,14 @@ use std::time::Instant;
 
 use super::*;
 use crate::log::MetaslabChanges;
-use crate::{MapGeometry, MapInfo, RangeTree};
+use crate::{Held, MapGeometry, MapInfo, RangeTree, Recent};
 
 /// No metaslab has a map; one of a vdev 9 cannot be read.
 struct NoMaps;
 
 impl MetaslabLoader for NoMaps {
-    fn load(&self, vdev: u32, _: u32, _: &MapInfo, _: &MapGeometry) -> Result<RangeTree, String> {
-        if vdev == 9 { Err("broken".to_owned()) } else { Ok(RangeTree::new()) }
+    fn load(&self, vdev: u32, _: u32, _: &MapInfo, _: &MapGeometry, _: Recent) -> Result<(RangeTree, Held), String> {
+        if vdev == 9 { Err("broken".to_owned()) } else { Ok(Default::default()) }
     }
 }
 
@@ -168,6 +168,35 @@ fn claimed_space_is_not_given_to_others() {
 }
 
 #[test]
+fn claimed_space_may_be_held() {
+    let held = || {
+        let mut held = Held::default();
+        held.add(Txg(8), 4096..16384).unwrap();
+        held
+    };
+    let mut one = top(0, Class::Normal, 1, 20);
+    let mut changes = MetaslabChanges::default();
+    changes.frees.add(4096..16384).unwrap();
+    one.metaslabs = one.metaslabs.into_iter().map(|ms| ms.opened(Txg(9), held())).collect();
+    let mgr = SpaceManager::new(Arc::new(NoMaps));
+    mgr.opened(Txg(9), Txg(7));
+    mgr.add_top(one, Txg(0));
+    let figures = || (mgr.figures(Class::Normal).alloc, mgr.figures(Class::Normal).deferred);
+    assert_eq!(figures(), (12288, 12288));
+    let at = |txg| SpaceRequest { txg: Txg(txg), ..request(Class::Normal) };
+    let first = mgr.allocate(&at(10), 8192).unwrap();
+    assert_eq!(first.offset(), 16384, "what lies before it is too small, or held");
+    mgr.claim(0, 8192, 12288, Txg(10)).unwrap_err();
+    mgr.claim(0, 8192, 4096, Txg(10)).unwrap();
+    // the claim that was refused lets go what it met
+    assert_eq!(figures().0, figures().1);
+    mgr.start_pass(Txg(10)).unwrap();
+    mgr.sync_done(Txg(10), Txg(u64::MAX)).unwrap();
+    assert_eq!(figures().1, 0, "freed in 8, free after 10");
+    assert_eq!(mgr.allocate(&at(11), 4096).unwrap().vdev(), 0);
+}
+
+#[test]
 fn a_map_that_cannot_be_read_is_passed_over() {
     let mut broken = top(9, Class::Normal, 2, 20);
     for ms in &mut broken.metaslabs {
@@ -188,7 +217,7 @@ fn what_is_unused_is_unloaded() {
     let second = mgr.allocate(&SpaceRequest { avoid: &[dva, dva], ..request(Class::Normal) }, 4096).unwrap();
     mgr.release(0, second.offset(), 4096, Txg(5)).unwrap();
     assert_eq!(mgr.loaded_count(), 2);
-    (6..60).for_each(|t| mgr.sync_done(Txg(t)).unwrap());
+    (6..60).for_each(|t| mgr.sync_done(Txg(t), Txg(t)).unwrap());
     assert_eq!(mgr.loaded_count(), 1, "an allocator stays with one of them");
 }
 

@@ -4,14 +4,15 @@
 //!             allocate                sync of txg                     (log) flush
 //!   free ──────────────► allocating[txg] ──► allocated, in log or map ───────────► in its own map
 //!     ▲                                                      │ free
-//!     └── defer[2] ◄──────── freed ◄──────── freeing ◄───────┘
+//!     └───── held ◄───────── freed ◄──────── freeing ◄───────┘
 //!          two txgs later     sync_done        sync
 //! ```
 //!
-//! What is freed in a txg may be used again two txgs later, so that the pool can be opened as it was a txg or two ago. The free tree
-//! is in memory only while the metaslab is *loaded*; all else always is.
+//! What is freed in a txg may be used again two txgs later, or when nobody reads the pool as it was before any more ([`Held`]). The free tree
+//! is in memory only while the metaslab is *loaded*; all else always is, but for what the map of a pool that was just opened says to have been freed last:
+//! that is found when the map is first read, and nothing can be allocated before.
 //!
-//! Invariants: all sets are disjoint, but for `freed` and `defer`, which the map and the unflushed changes count as free already, and
+//! Invariants: all sets are disjoint, but for `freed` and `held`, which the map and the unflushed changes count as free already, and
 //! `allocating`, which they do not count as allocated yet. Unless it is loaded, a metaslab has nothing in `allocating`.
 //!
 //! OpenZFS: `metaslab_t`, `metaslab_sync`, `metaslab_sync_done`, `metaslab_load`, `metaslab_condense`, `metaslab_weight`.
@@ -22,10 +23,12 @@ use base::{Txg, tunable};
 use ondisk::spacemap::{Action, HISTOGRAM_BUCKETS, SpaceMapHeader};
 
 use crate::log::MetaslabChanges;
-use crate::{AllocError, Error, FreeSpace, MapGeometry, RangeTree, add_to_histogram, optimal_length};
+use crate::{AllocError, Error, FreeSpace, Held, MapGeometry, RangeTree, Recent, add_to_histogram, optimal_length};
 
-/// How long freed space is held back, in txgs (OpenZFS: `TXG_DEFER_SIZE`).
+/// How long freed space is held back at least, in txgs (OpenZFS: `TXG_DEFER_SIZE`).
 pub const DEFER_TXGS: usize = 2;
+/// Bytes of the longest entry of a map.
+const LONG_ENTRY: u64 = 16;
 /// Slots for txgs that live at a time (OpenZFS: `TXG_SIZE`).
 pub(crate) const TXG_SLOTS: usize = 4;
 /// A map of no more blocks than this is not worth a rewrite (OpenZFS: `zfs_metaslab_condense_block_threshold`).
@@ -37,11 +40,19 @@ const WEIGHT_INDEX_SHIFT: u32 = 54;
 
 /// Reads the maps of metaslabs that are loaded.
 pub trait MetaslabLoader: Send + Sync {
-    /// The allocated bytes of a metaslab by its own map, as it is now: with what was appended in the txg that is being synced.
+    /// The allocated bytes of a metaslab by its own map, as it is now: with what was appended in the txg that is being synced; and what it says was
+    /// freed in `recent` txgs.
     ///
     /// # Errors
     /// What went wrong, in words.
-    fn load(&self, vdev: u32, metaslab: u32, map: &MapInfo, geometry: &MapGeometry) -> Result<RangeTree, String>;
+    fn load(
+        &self,
+        vdev: u32,
+        metaslab: u32,
+        map: &MapInfo,
+        geometry: &MapGeometry,
+        recent: Recent,
+    ) -> Result<(RangeTree, Held), String>;
 }
 
 /// The space map object of a metaslab.
@@ -98,7 +109,9 @@ pub struct Metaslab {
     allocating: [RangeTree; TXG_SLOTS],
     freeing: RangeTree,
     freed: RangeTree,
-    defer: [RangeTree; DEFER_TXGS],
+    held: Held,
+    /// The txg that the pool was opened in, until its map was read: what was freed last before may stand there.
+    opened: Txg,
     checkpointing: RangeTree,
     /// Allocated, as of the last pass.
     allocated: u64,
@@ -116,6 +129,10 @@ pub struct Metaslab {
     new: bool,
     broken: bool,
     condense_wanted: bool,
+}
+
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
 const fn slot(txg: Txg) -> usize {
@@ -153,7 +170,8 @@ impl Metaslab {
             allocating: Default::default(),
             freeing: RangeTree::new(),
             freed: RangeTree::new(),
-            defer: Default::default(),
+            held: Held::default(),
+            opened: Txg(0),
             checkpointing: RangeTree::new(),
             allocated,
             allocated_this_txg: 0,
@@ -167,20 +185,34 @@ impl Metaslab {
             broken: false,
             condense_wanted,
         };
-        if let Some(h) = this.histogram.as_mut() {
-            // the header may count them already
-            this.certain = this.unflushed.frees.is_empty();
-            add_to_histogram(h, this.unflushed.frees.histogram().into_iter(), geometry.shift);
-            if allocated == 0 {
-                **h = [0; HISTOGRAM_BUCKETS];
-                add_to_histogram(
-                    h,
-                    [geometry.range()].into_iter().collect::<RangeTree>().histogram().into_iter(),
-                    geometry.shift,
-                );
-            }
-        }
+        this.guess_histogram();
         this
+    }
+
+    /// Of a pool that was opened in txg `opened`: with what logs say to have been freed last, and what its map may say.
+    #[must_use]
+    pub fn opened(mut self, opened: Txg, held: Held) -> Self {
+        (self.opened, self.held) = (opened, held);
+        self.guess_histogram();
+        self
+    }
+
+    /// What may be used by size, as far as that is known without its map.
+    fn guess_histogram(&mut self) {
+        let Some(h) = self.histogram.as_mut() else { return };
+        let header = self.map.as_ref().and_then(|map| map.header.histogram);
+        **h = header.unwrap_or([0; HISTOGRAM_BUCKETS]);
+        // the header may count them already
+        self.certain = self.unflushed.frees.is_empty();
+        let mut usable = self.unflushed.frees.clone();
+        if self.allocated == 0 {
+            **h = [0; HISTOGRAM_BUCKETS];
+            usable = [self.geometry.range()].into_iter().collect();
+        }
+        for range in self.held.ranges() {
+            usable.clear(range);
+        }
+        add_to_histogram(h, usable.histogram().into_iter(), self.geometry.shift);
     }
 
     /// Of a vdev that is just being added: nothing may be allocated before this txg is complete.
@@ -210,8 +242,8 @@ impl Metaslab {
 
     /// Bytes that were freed and may not be used yet.
     #[must_use]
-    pub fn deferred(&self) -> u64 {
-        self.defer.iter().map(RangeTree::total).sum()
+    pub const fn deferred(&self) -> u64 {
+        self.held.total()
     }
 
     /// Whether the free tree is in memory.
@@ -232,20 +264,25 @@ impl Metaslab {
         self.free.as_deref()
     }
 
-    /// Makes the free tree, if it is not there.
+    /// Makes the free tree, if it is not there. What was freed up to `released` is not held. By how much the figures change, by what is.
     ///
     /// # Errors
     /// [`AllocError::Load`]; the metaslab is not used from then on.
-    pub fn load(&mut self, vdev: u32, loader: &dyn MetaslabLoader) -> Result<(), AllocError> {
+    pub fn load(&mut self, vdev: u32, loader: &dyn MetaslabLoader, released: Txg) -> Result<SpaceDelta, AllocError> {
         if self.free.is_some() {
-            return Ok(());
+            return Ok(SpaceDelta::default());
         }
-        let made = self.make_free(vdev, loader);
+        let recent = Recent { after: released, upto: self.opened };
+        let made = self.make_free(vdev, loader, recent).and_then(|(mut free, found)| {
+            let newly = self.hold(&mut free, &found).map_err(|e| e.to_string())?;
+            Ok((free, newly))
+        });
         match made {
-            Ok(free) => {
+            Ok((free, newly)) => {
                 self.free = Some(Box::new(FreeSpace::new(&free, self.geometry.size, self.geometry.shift)));
                 self.failed = u64::MAX;
-                Ok(())
+                self.opened = Txg(0);
+                Ok(SpaceDelta { alloc: newly, deferred: newly, space: 0 })
             }
             Err(cause) => {
                 self.broken = true;
@@ -254,19 +291,35 @@ impl Metaslab {
         }
     }
 
-    fn make_free(&self, vdev: u32, loader: &dyn MetaslabLoader) -> Result<RangeTree, String> {
-        let mut allocated = match &self.map {
-            Some(map) if map.header.length > 0 => loader.load(vdev, self.id, map, &self.geometry)?,
-            _ => RangeTree::new(),
+    /// Holds what of `found` is still free. How many bytes that is.
+    fn hold(&mut self, free: &mut RangeTree, found: &Held) -> Result<i64, Error> {
+        let before = self.held.total();
+        for (txg, tree) in found.by_txg() {
+            for range in tree.iter() {
+                let parts: Vec<Range<u64>> = free.overlaps(range).collect();
+                for part in parts {
+                    free.remove(part.clone())?;
+                    self.held.add(txg, part)?;
+                }
+            }
+        }
+        Ok(signed(self.held.total() - before))
+    }
+
+    /// All that may be used, and what of it was freed in `recent` txgs.
+    fn make_free(&self, vdev: u32, loader: &dyn MetaslabLoader, recent: Recent) -> Result<(RangeTree, Held), String> {
+        let (mut allocated, found) = match &self.map {
+            Some(map) if map.header.length > 0 => loader.load(vdev, self.id, map, &self.geometry, recent)?,
+            _ => Default::default(),
         };
         self.unflushed.update(&mut allocated).map_err(|e| e.to_string())?;
         if allocated.total() != self.allocated {
             return Err(format!("{} bytes are allocated by the map, {} should be", allocated.total(), self.allocated));
         }
         let mut free = allocated.complement(self.geometry.range());
-        let held = [&self.freed].into_iter().chain(&self.defer).chain(&self.allocating);
-        held.flat_map(RangeTree::iter).try_for_each(|r| free.remove(r)).map_err(|e| e.to_string())?;
-        Ok(free)
+        let held = [&self.freed].into_iter().chain(&self.allocating).flat_map(RangeTree::iter);
+        held.chain(self.held.ranges()).try_for_each(|r| free.remove(r)).map_err(|e| e.to_string())?;
+        Ok((free, found))
     }
 
     /// Forgets the free tree, if nothing is being allocated and it was last used `delay` txgs before `txg`. True if it did.
@@ -308,14 +361,27 @@ impl Metaslab {
         count
     }
 
-    /// Allocates just this range, which the intent log uses (OpenZFS: `metaslab_claim_concrete`).
+    /// Allocates just this range, which the intent log uses (OpenZFS: `metaslab_claim_concrete`), though it may be held. By how much the figures
+    /// change, by what is held no more.
     ///
     /// # Errors
     /// [`Error::Absent`] if it is not free.
-    pub fn claim(&mut self, txg: Txg, range: Range<u64>) -> Result<(), Error> {
+    pub fn claim(&mut self, txg: Txg, range: Range<u64>) -> Result<SpaceDelta, Error> {
         let absent = Error::Absent { start: range.start, end: range.end };
-        self.free.as_mut().ok_or(absent.clone())?.remove(range.clone())?;
-        self.allocating.get_mut(slot(txg)).ok_or(absent)?.add(range)
+        let free = self.free.as_mut().ok_or(absent.clone())?;
+        let before = self.held.total();
+        let parts = self.held.take(&range);
+        parts.iter().try_for_each(|(_, part)| free.add(part.clone()))?;
+        if let Err(e) = free.remove(range.clone()) {
+            for (freed, part) in parts {
+                free.remove(part.clone())?;
+                self.held.add(freed, part)?;
+            }
+            return Err(e);
+        }
+        self.allocating.get_mut(slot(txg)).ok_or(absent)?.add(range)?;
+        let taken = signed(before - self.held.total());
+        Ok(SpaceDelta { alloc: -taken, deferred: -taken, space: 0 })
     }
 
     /// Undoes an allocation of `txg`, which is not written down yet.
@@ -344,8 +410,8 @@ impl Metaslab {
         }
         let taken = Error::Overlap { start: range.start, end: range.end };
         let free = self.free.as_ref().is_some_and(|f| f.intersects(&range));
-        let held = [&self.freed, &self.freeing, &self.checkpointing].into_iter().chain(&self.defer);
-        if free || held.into_iter().any(|tree| tree.intersects(range.clone())) {
+        let freed = [&self.freed, &self.freeing, &self.checkpointing];
+        if free || freed.into_iter().any(|tree| tree.intersects(range.clone())) || self.held.intersects(&range) {
             return Err(taken);
         }
         if checkpoint { self.checkpointing.add(range) } else { self.freeing.add(range) }
@@ -384,31 +450,20 @@ impl Metaslab {
         work.frees.iter().try_for_each(|r| self.freed.add(r))
     }
 
-    /// The txg is complete: what was freed two txgs before may be used. `defer`: hold back what was freed now.
+    /// The txg is complete: what was freed up to `released` may be used.
     ///
     /// # Errors
     /// [`Error::Overlap`] if it is free already.
-    pub fn sync_done(&mut self, txg: Txg, defer: bool) -> Result<SpaceDelta, Error> {
-        let held = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    pub fn sync_done(&mut self, txg: Txg, released: Txg) -> Result<SpaceDelta, Error> {
         let freed = std::mem::take(&mut self.freed);
-        let Some(slot) = self.defer.get_mut((txg.0 % DEFER_TXGS as u64) as usize) else {
-            return Ok(SpaceDelta::default());
-        };
-        let mut delta = SpaceDelta {
-            alloc: held(self.allocated_this_txg) - held(freed.total()),
-            deferred: -held(slot.total()),
-            space: 0,
-        };
-        let back = std::mem::take(slot);
-        let mut more = None;
-        if defer {
-            delta.deferred += held(freed.total());
-            *slot = freed;
-        } else {
-            more = Some(freed);
-        }
+        let before = signed(self.held.total());
+        let mut delta =
+            SpaceDelta { alloc: signed(self.allocated_this_txg) - signed(freed.total()), ..Default::default() };
+        self.held.add_all(txg, freed)?;
+        let back = self.held.release(released);
+        delta.deferred = signed(self.held.total()) - before;
         delta.alloc += delta.deferred;
-        for tree in [Some(back), more].into_iter().flatten().filter(|t| !t.is_empty()) {
+        for tree in back {
             self.failed = u64::MAX;
             if let Some(free) = self.free.as_mut() {
                 tree.iter().try_for_each(|r| free.add(r))?;
@@ -418,7 +473,7 @@ impl Metaslab {
         }
         self.allocated_this_txg = 0;
         if std::mem::take(&mut self.new) {
-            delta.space = held(self.geometry.size);
+            delta.space = signed(self.geometry.size);
         }
         Ok(delta)
     }
@@ -430,25 +485,44 @@ impl Metaslab {
         let block = map.block.max(1 << self.geometry.shift);
         let length = map.header.length;
         // a full metaslab needs but a word (OpenZFS rewrites its map whenever it changes)
-        if self.condense_wanted || (free.is_empty() && length > block) {
+        if self.condense_wanted || (free.is_empty() && self.held.is_empty() && length > block) {
             return true;
         }
-        length > CONDENSE_BLOCKS * block
-            && length
-                >= optimal_length(free, &self.geometry, map.block, two_words) * tunable::ZFS_METASLAB_CONDENSE_PCT.get()
-                    / 100
+        let (segments, txgs) = self.held.segments();
+        let held = segments as u64 * 2 * LONG_ENTRY + txgs as u64 * LONG_ENTRY;
+        let shortest = optimal_length(free, &self.geometry, map.block, two_words) + held;
+        length > CONDENSE_BLOCKS * block && length >= shortest * tunable::ZFS_METASLAB_CONDENSE_PCT.get() / 100
     }
 
-    /// What a rewritten map says to be allocated: all that happened before this txg. Before the first pass of a txg only.
+    /// What is allocated, and what a rewritten map says to be freed since: all that happened before this txg. Before the first pass of a txg only.
     #[must_use]
-    pub fn condensed(&self) -> Option<RangeTree> {
+    pub fn condensed(&self) -> Option<(RangeTree, Held)> {
         let free = self.free.as_ref()?;
-        let rest = self.defer.iter().chain(&self.allocating).flat_map(RangeTree::iter);
+        let rest = self.allocating.iter().flat_map(RangeTree::iter).chain(self.held.ranges());
         let free: RangeTree = free.iter().chain(rest).collect();
-        Some(free.complement(self.geometry.range()))
+        Some((free.complement(self.geometry.range()), self.held.clone()))
     }
 
-    /// Its map has all of its changes: after a flush or a rewrite. Gives by how much the memory of unflushed changes shrank.
+    /// What a flush appends to its own map: allocations, and frees by txg. What is held and was freed from txg `since` on, that of the flush before, has
+    /// the txg that freed it, and was allocated before; all else was freed up to `released`. From then on nothing is unflushed.
+    ///
+    /// # Errors
+    /// [`Error::Overlap`] if memory contradicts itself.
+    pub fn flush(&mut self, since: Txg, released: Txg) -> Result<(RangeTree, Held), Error> {
+        let MetaslabChanges { mut allocs, frees: mut others } = std::mem::take(&mut self.unflushed);
+        let mut frees = Held::default();
+        for (txg, tree) in self.held.by_txg().filter(|(txg, _)| *txg >= since) {
+            for range in tree.iter() {
+                others.gaps(range.clone()).try_for_each(|gap| allocs.add(gap))?;
+                others.clear(range.clone());
+                frees.add(txg, range)?;
+            }
+        }
+        frees.add_all(released, others)?;
+        Ok((allocs, frees))
+    }
+
+    /// Its map has all of its changes: after a rewrite. Gives by how much the memory of unflushed changes shrank.
     pub fn flushed(&mut self) -> i64 {
         self.condense_wanted = false;
         let memory = self.unflushed.memory() as i64;
@@ -492,7 +566,8 @@ impl Metaslab {
         if self.free.is_some() || self.broken || promised.is_none_or(|(_, count)| count == 0) {
             return self.promises_too_much();
         }
-        let (Ok(free), Some(h)) = (self.make_free(vdev, loader), self.histogram.as_mut()) else { return false };
+        let made = self.make_free(vdev, loader, Recent::NONE);
+        let (Ok((free, _)), Some(h)) = (made, self.histogram.as_mut()) else { return false };
         **h = [0; HISTOGRAM_BUCKETS];
         add_to_histogram(h, free.histogram().into_iter(), self.geometry.shift);
         self.certain = true;
@@ -502,7 +577,7 @@ impl Metaslab {
     /// What is free by size, about, whether it may be used yet or not.
     fn free_histogram(&self) -> Option<[u64; HISTOGRAM_BUCKETS]> {
         let mut h = self.usable_histogram()?;
-        let held = [&self.freed].into_iter().chain(&self.defer).filter(|t| !t.is_empty());
+        let held = [&self.freed].into_iter().chain(self.held.by_txg().map(|(_, tree)| tree)).filter(|t| !t.is_empty());
         held.for_each(|tree| add_to_histogram(&mut h, tree.histogram().into_iter(), self.geometry.shift));
         Some(h)
     }

@@ -20,7 +20,7 @@ use ondisk::spacemap::Action;
 use crate::flush::{FlushAll, LogSpace, MetaslabId};
 use crate::manager::SpaceManager;
 use crate::metaslab::{MapInfo, Metaslab};
-use crate::{AllocError, Encoder, MapGeometry};
+use crate::{AllocError, Encoder, MapGeometry, RangeTree};
 
 /// Keeps space map objects.
 pub trait MapStore {
@@ -190,8 +190,7 @@ impl SpaceSync {
             let grown = ms.logged(&work).map_err(state)?;
             self.logs.memory_changed(grown);
         } else {
-            let batches = [(Action::Alloc, &work.allocs), (Action::Free, &work.frees)];
-            self.append(p, ms, &batches)?;
+            self.append(p, ms, [(Action::Alloc, p.txg, &work.allocs), (Action::Free, p.txg, &work.frees)])?;
         }
         if !work.checkpointing.is_empty() {
             let (mut map, geometry) = p.store.checkpoint(id.0)?;
@@ -205,31 +204,33 @@ impl SpaceSync {
     }
 
     /// Appends to a metaslab's own map; its header is written by the caller.
-    fn append<S: MapStore>(
+    fn append<'t, S: MapStore>(
         &self,
         p: &mut Pass<'_, S>,
         ms: &mut Metaslab,
-        batches: &[(Action, &crate::RangeTree)],
+        batches: impl IntoIterator<Item = (Action, Txg, &'t RangeTree)>,
     ) -> Result<(), S::Error> {
         let geometry = *ms.geometry();
         let Some(map) = ms.map.as_mut() else { return Ok(()) };
         let mut encoder = Encoder::new(geometry, map.header.length, map.block, self.features.two_words);
-        for (action, tree) in batches {
-            encoder.batch(*action, p.pass, p.txg, tree, None);
+        for (action, txg, tree) in batches {
+            encoder.batch(action, p.pass, txg, tree, None);
         }
         extend(p.store, map, encoder)
     }
 
-    /// Rewrites a metaslab's map with just what is allocated; that flushes it, too.
+    /// Rewrites a metaslab's map with just what is allocated, and what was allocated and is held since it was freed; that flushes it, too.
     fn condense<S: MapStore>(
         &mut self,
         p: &mut Pass<'_, S>,
         id: MetaslabId,
         ms: &mut Metaslab,
     ) -> Result<(), S::Error> {
-        let (Some(map), Some(allocated)) = (ms.map.as_ref(), ms.condensed()) else { return Ok(()) };
+        let (Some(map), Some((allocated, held))) = (ms.map.as_ref(), ms.condensed()) else { return Ok(()) };
         ms.map = Some(p.store.truncate(id, map)?);
-        self.append(p, ms, &[(Action::Alloc, &allocated)])?;
+        let all: RangeTree = allocated.iter().chain(held.ranges()).collect();
+        let frees = held.by_txg().map(|(txg, tree)| (Action::Free, txg, tree));
+        self.append(p, ms, [(Action::Alloc, p.txg, &all)].into_iter().chain(frees))?;
         let freed = ms.flushed();
         ms.adopt_histogram();
         self.logs.memory_changed(-freed);
@@ -320,9 +321,12 @@ impl SpaceSync {
         if ms.should_condense(self.features.two_words) {
             return self.condense(p, id, ms);
         }
-        let changes = std::mem::take(&mut ms.unflushed);
-        self.logs.memory_changed(-(changes.memory() as i64));
-        self.append(p, ms, &[(Action::Alloc, &changes.allocs), (Action::Free, &changes.frees)])?;
+        self.logs.memory_changed(-(ms.unflushed.memory() as i64));
+        let since = self.logs.unflushed_txg(id).unwrap_or_default();
+        let flushed = ms.flush(since, p.mgr.released());
+        let (allocs, frees) = flushed.map_err(|source| AllocError::State { vdev: id.0, source })?;
+        let frees = frees.by_txg().map(|(txg, tree)| (Action::Free, txg, tree));
+        self.append(p, ms, [(Action::Alloc, p.txg, &allocs)].into_iter().chain(frees))?;
         write_header(p.store, ms)
     }
 

@@ -9,9 +9,9 @@ use ondisk::spacemap::SpaceMapHeader;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::log::{MetaslabChanges, Unflushed, VdevChanges, decode_log};
+use crate::log::{MetaslabChanges, Unflushed, UnflushedMetaslab, VdevChanges, decode_log};
 use crate::manager::{Class, Layout, SpaceRequest, TopSpace};
-use crate::{MetaslabLoader, RangeTree, SpaceMapReader, load_metaslab};
+use crate::{Held, MetaslabLoader, RangeTree, Recent, SpaceMapReader, load_metaslab, load_recent};
 
 const MS_SHIFT: u32 = 20;
 const BLOCK: u64 = 512;
@@ -161,9 +161,16 @@ impl MapStore for Store {
 }
 
 impl MetaslabLoader for Store {
-    fn load(&self, _: u32, _: u32, map: &MapInfo, geometry: &MapGeometry) -> Result<RangeTree, String> {
+    fn load(
+        &self,
+        _: u32,
+        _: u32,
+        map: &MapInfo,
+        geometry: &MapGeometry,
+        recent: Recent,
+    ) -> Result<(RangeTree, Held), String> {
         let disk = self.0.lock();
-        load_metaslab(&map.header, *geometry, disk.blocks(map.object)).map_err(|e| e.to_string())
+        load_recent(&map.header, *geometry, disk.blocks(map.object), recent).map_err(|e| e.to_string())
     }
 }
 
@@ -190,25 +197,37 @@ struct Sim {
     used: Vec<Range<u64>>,
     /// Freed, by txg.
     freed: Vec<(u64, Range<u64>)>,
+    /// The txg that somebody reads.
+    reader: Option<u64>,
+    /// Up to this txg less is known to be held than is: that of maps which were not read since the import.
+    vague: u64,
     seed: u64,
 }
 
-fn space_of(store: &Store, metaslabs: u32, features: SyncFeatures) -> (SpaceManager, SpaceSync) {
+/// The space as an import finds it after txg `last`.
+fn space_of(
+    store: &Store,
+    metaslabs: u32,
+    features: SyncFeatures,
+    (last, released): (Txg, Txg),
+) -> (SpaceManager, SpaceSync) {
     let disk = store.0.lock().clone();
     let txgs: Vec<Txg> = (0..metaslabs).map(|m| disk.unflushed.get(&(0, m)).copied().unwrap_or(Txg(0))).collect();
-    let mut unflushed = Unflushed::new([(0, VdevChanges::new(MS_SHIFT, txgs.clone()))]);
+    let mut unflushed = Unflushed::new([(0, VdevChanges::new(MS_SHIFT, txgs))]).holding(released);
     let mut logs = Vec::new();
     for (txg, object) in &disk.logs {
         let (header, _) = &disk.objects[object];
         unflushed.apply(vec![(*txg, decode_log(*txg, header, disk.blocks(*object)).unwrap())]).unwrap();
         logs.push((*txg, *object, header.length.div_ceil(BLOCK)));
     }
-    let changes = |m: u32| unflushed.vdev(0).unwrap().metaslab(u64::from(m)).cloned().unwrap_or_default();
-    let users = (0..metaslabs).zip(&txgs).filter(|(_, t)| t.0 != 0).map(|(m, t)| ((0, m), *t, !changes(m).is_empty()));
+    let found = unflushed.into_vdevs().remove(&0).unwrap().into_metaslabs();
+    let users = (0..).zip(&found).filter(|(_, ms)| ms.txg.0 != 0).map(|(m, ms)| ((0, m), ms.txg, ms.is_dirty()));
     let mut log_space = LogSpace::load(1 << 40, logs, users);
-    log_space.memory_changed((0..metaslabs).map(|m| changes(m).memory() as i64).sum());
+    log_space.memory_changed(found.iter().map(|ms| ms.changes.memory() as i64).sum());
     let mgr = SpaceManager::new(Arc::new(store.clone()));
-    let metaslabs = (0..metaslabs).map(|m| disk.metaslab(0, m, changes(m))).collect();
+    mgr.opened(last, released);
+    let metaslab = |(m, ms): (u32, UnflushedMetaslab)| disk.metaslab(0, m, ms.changes).opened(last, ms.held);
+    let metaslabs = (0..metaslabs).zip(found).map(metaslab).collect();
     mgr.add_top(
         TopSpace {
             id: 0,
@@ -227,8 +246,22 @@ fn space_of(store: &Store, metaslabs: u32, features: SyncFeatures) -> (SpaceMana
 impl Sim {
     fn new(metaslabs: u32, logs: bool, seed: u64) -> Sim {
         let store = Store::default();
-        let (mgr, sync) = space_of(&store, metaslabs, SyncFeatures { logs, two_words: true });
-        Sim { store, mgr, sync, metaslabs, txg: 10, model: RangeTree::new(), used: Vec::new(), freed: Vec::new(), seed }
+        let (mgr, sync) = space_of(&store, metaslabs, SyncFeatures { logs, two_words: true }, (Txg(9), Txg(7)));
+        let (model, used, freed) = (RangeTree::new(), Vec::new(), Vec::new());
+        Sim { store, mgr, sync, metaslabs, txg: 10, model, used, freed, reader: None, vague: 0, seed }
+    }
+
+    /// Whether what was freed in `txg` must not be used yet.
+    fn is_held(&self, txg: u64) -> bool {
+        txg + 2 >= self.txg || self.reader.is_some_and(|reader| txg > reader)
+    }
+
+    /// Somebody begins to read what the last txg left, or stops.
+    fn read(&mut self, begin: bool) {
+        if self.reader.is_some() && self.vague > self.txg {
+            self.vague = self.txg + 3;
+        }
+        self.reader = begin.then_some(self.txg - 1);
     }
 
     fn random(&mut self, below: u64) -> u64 {
@@ -239,10 +272,11 @@ impl Sim {
     }
 
     fn reload(&mut self, features: SyncFeatures) {
-        let (mgr, sync) = space_of(&self.store, self.metaslabs, features);
+        let last = self.txg - 1;
+        let released = self.reader.unwrap_or(u64::MAX).min(last - 2);
+        let (mgr, sync) = space_of(&self.store, self.metaslabs, features, (Txg(last), Txg(released)));
         (self.mgr, self.sync) = (mgr, sync);
-        // what was held back is not any more
-        self.freed.clear();
+        self.vague = if self.reader.is_some() { u64::MAX } else { self.txg + 3 };
     }
 
     fn allocate(&mut self, count: usize, psize: u64) -> usize {
@@ -253,8 +287,8 @@ impl Sim {
         for dva in &got {
             let range = dva.offset()..dva.offset() + dva.asize();
             self.model.add(range.clone()).expect("is free");
-            let early = self.freed.iter().find(|(t, r)| t + 2 > self.txg && r.start < range.end && range.start < r.end);
-            assert_eq!(early, None, "used again in txg {}", self.txg);
+            let early = self.freed.iter().find(|(t, r)| self.is_held(*t) && r.start < range.end && range.start < r.end);
+            assert_eq!(early, None, "used again in txg {} beside {:?}", self.txg, self.reader);
             self.used.push(range);
         }
         got.len()
@@ -282,16 +316,18 @@ impl Sim {
         }
         assert!(!self.mgr.has_work(txg));
         self.sync.sync_done(txg);
-        self.mgr.sync_done(txg).unwrap();
+        self.mgr.sync_done(txg, Txg(self.reader.unwrap_or(u64::MAX))).unwrap();
         assert_eq!(self.store.0.lock().allocated(0, self.metaslabs), self.model, "txg {}", self.txg);
         self.store.0.lock().check_headers(&self.model, self.metaslabs);
-        let deferred: u64 = self.freed.iter().filter(|(t, _)| t + 2 > self.txg).map(|(_, r)| r.end - r.start).sum();
+        let held = |t: u64| t + 2 > self.txg || self.reader.is_some_and(|reader| t > reader);
+        let deferred: u64 = self.freed.iter().filter(|(t, _)| held(*t)).map(|(_, r)| r.end - r.start).sum();
         let figures = [Class::Normal, Class::EmbeddedLog].map(|c| self.mgr.figures(c));
         let alloc: u64 = figures.iter().map(|f| f.alloc).sum();
         assert_eq!(figures.iter().map(|f| f.space).sum::<u64>(), u64::from(self.metaslabs) << MS_SHIFT);
         // near the end nothing is held back
         let held: u64 = figures.iter().map(|f| f.deferred).sum();
-        assert!(held == deferred || self.metaslabs < 64, "{held} {deferred}");
+        let vague = self.metaslabs < 64 || (self.txg < self.vague && held < deferred);
+        assert!(held == deferred || vague, "{held} {deferred}");
         assert_eq!(alloc - held, self.model.total());
         self.txg += 1;
     }
@@ -299,7 +335,7 @@ impl Sim {
     fn sync_quietly(&mut self) {
         self.sync.pass(&self.mgr, &mut self.store, Txg(self.txg), 1, false).unwrap();
         self.sync.sync_done(Txg(self.txg));
-        self.mgr.sync_done(Txg(self.txg)).unwrap();
+        self.mgr.sync_done(Txg(self.txg), Txg(u64::MAX)).unwrap();
         self.txg += 1;
     }
 
@@ -318,13 +354,14 @@ impl Sim {
     }
 }
 
-/// Random allocations and frees, with and without logs, and imports in between: what is on disk is always what is in memory.
+/// Random allocations and frees, with and without logs, imports and readers in between: what is on disk is always what is in memory, and what was freed
+/// is not used again before its time.
 #[test]
 fn what_is_on_disk_is_what_was_done() {
     for logs in [true, false] {
         for seed in 1..5u64 {
             let mut sim = Sim::new(70, logs, seed * 0x9e37_79b9);
-            for round in 0..60 {
+            for _ in 0..120 {
                 let (count, psize) = (sim.random(40) as usize, 512 << sim.random(8));
                 sim.allocate(count, psize);
                 let count = sim.random(50) as usize;
@@ -336,8 +373,11 @@ fn what_is_on_disk_is_what_was_done() {
                 if logs {
                     sim.check_stats();
                 }
-                if round % 17 == 16 {
-                    sim.reload(SyncFeatures { logs, two_words: true });
+                match sim.random(12) {
+                    0 => sim.read(true),
+                    1 => sim.read(false),
+                    2..4 => sim.reload(SyncFeatures { logs, two_words: true }),
+                    _ => {}
                 }
             }
             if logs {
@@ -456,6 +496,7 @@ fn a_full_pool_says_so_and_recovers() {
 fn long_maps_are_condensed() {
     for logs in [false, true] {
         let mut sim = Sim::new(16, logs, 11);
+        let mut condenses = 0;
         sim.allocate(60, 8192);
         for _ in 0..300 {
             sim.free(20);
@@ -465,8 +506,14 @@ fn long_maps_are_condensed() {
                 sim.sync.logs.flush_all(FlushAll::Export);
             }
             sim.sync();
+            // what is held is in the map that was rewritten
+            let rewritten = sim.sync.logs.stats().condenses_total;
+            condenses += rewritten;
+            if rewritten > 0 {
+                sim.reload(SyncFeatures { logs, two_words: true });
+            }
         }
-        assert!(sim.sync.logs.stats().condenses_total > 0, "{logs}");
+        assert!(condenses > 0, "{logs}");
         let disk = sim.store.0.lock();
         let longest = disk.arrays.values().map(|o| disk.objects[o].0.length).max().unwrap();
         assert!(longest < 16 * BLOCK, "{longest}");

@@ -113,6 +113,12 @@ pub enum Error {
         /// What is wrong with each copy.
         copies: CopyFailures,
     },
+    /// The pool is written by somebody else, who needed the space of what was freed since the state that is read here (`ESTALE`).
+    #[error("block {bm}: the pool was changed while it was read, and the space of what was freed is used again")]
+    Overtaken {
+        /// The block.
+        bm: Bookmark,
+    },
     /// The checksum is right, but the data does not decompress (OpenZFS: `EIO`).
     #[error("block {bm}: {source}")]
     Decompress {
@@ -220,6 +226,7 @@ impl Error {
             | Error::Decompress { bm, .. }
             | Error::Auth { bm, .. }
             | Error::Redacted { bm }
+            | Error::Overtaken { bm }
             | Error::BadPointer { bm, .. }
             | Error::Unsupported { bm, .. }
             | Error::ReadOnly { bm }
@@ -233,13 +240,14 @@ impl Error {
     }
 
     /// What OpenZFS on Linux returns for it: 13 `EACCES` without a key, 52 (`EBADE`, its `ECKSUM`), 28 `ENOSPC`, 30 `EROFS`, 22
-    /// `EINVAL`, else 5 `EIO`.
+    /// `EINVAL`, else 5 `EIO`; and 116 `ESTALE` where it reads what a file server would say.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
             Error::KeyNotLoaded { .. } => 13,
             Error::Checksum { .. } => 52,
             Error::ReadOnly { .. } => 30,
+            Error::Overtaken { .. } => 116,
             Error::NoSpace { .. } => 28,
             Error::BadRequest { .. } => 22,
             _ => 5,

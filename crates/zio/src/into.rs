@@ -48,7 +48,7 @@ impl Zio {
             return fill(buf, &data, bp, bm);
         }
         if stage == Stage::Stored {
-            return self.read_stored(bp, bm, cx, buf);
+            return self.read_stored(bp, bm, cx, buf).map(drop);
         }
         let uncompressed = bp.psize() == bp.lsize();
         if stage == Stage::Logical || uncompressed {
@@ -80,10 +80,6 @@ impl Zio {
     /// As [`Zio::read_noauth`].
     pub fn read_noauth_uncached(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
         self.read_logical(bp, bm, Caching::Bypass, bp.is_encrypted())
-    }
-
-    fn read_stored(&self, bp: &BlkPtr, bm: &Bookmark, cx: &ReadCx<'_>, buf: &mut [u8]) -> Result<(), Error> {
-        self.source(cx).read(bp, buf).map_err(|copies| Error::unreadable(bm, copies))
     }
 }
 

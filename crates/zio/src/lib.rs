@@ -57,7 +57,7 @@ pub use buf::Buf;
 pub use error::{CopyFailure, Error, Fault};
 pub use into::Stage;
 pub use keys::{KeyRing, KeySource};
-pub use read::Zio;
+pub use read::{ReadGuard, Zio};
 pub use stats::{ReadStats, Stats};
 pub use suspect::Suspect;
 pub use verify::{Scratch, VerifyReport};

@@ -9,6 +9,7 @@ use codec::crypt::DatasetKey;
 use ondisk::{BlkPtr, EmbeddedType, ObjectType};
 use vdev::{ReadCx, VdevTree};
 
+use crate::error::CopyFailures;
 use crate::physical::Source;
 use crate::suspect::Suspects;
 use crate::transform::Transform;
@@ -32,9 +33,19 @@ pub struct Zio {
     salted: OnceLock<Checksummer>,
     dynamic_gang: AtomicBool,
     stats: Stats,
+    guard: OnceLock<Arc<dyn ReadGuard>>,
     pub(crate) write: WriteSide,
     pub(crate) suspects: Suspects,
 }
+
+/// Tells of a pool that somebody else writes while it is read here.
+pub trait ReadGuard: Send + Sync {
+    /// Whether blocks of the state that is read may have been freed and used again.
+    fn is_overtaken(&self) -> bool;
+}
+
+/// The checksum that is none (OpenZFS: `ZIO_CHECKSUM_OFF`).
+const CHECKSUM_OFF: u8 = 2;
 
 /// What becomes of the cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,6 +74,7 @@ impl Zio {
             salted: OnceLock::new(),
             dynamic_gang: AtomicBool::new(false),
             stats: Stats::default(),
+            guard: OnceLock::new(),
             write: WriteSide::default(),
             suspects: Suspects::default(),
         }
@@ -118,6 +130,11 @@ impl Zio {
     /// Says whether feature `dynamic_gang_header` is active.
     pub fn set_dynamic_gang(&self, active: bool) {
         self.dynamic_gang.store(active, Ordering::Relaxed);
+    }
+
+    /// Says who knows whether somebody else uses the space of blocks that are read here. Only the first one counts.
+    pub fn set_guard(&self, guard: Arc<dyn ReadGuard>) {
+        self.guard.get_or_init(|| guard);
     }
 
     /// Forgets the key of dataset `objset`, and all cached data, which may be decrypted with it.
@@ -270,12 +287,46 @@ impl Zio {
 
     fn read_physical(&self, bp: &BlkPtr, bm: &Bookmark, buf: &mut [u8]) -> Result<(), Error> {
         // an ordinary read repairs nothing: its pointer may be older than the block that lies there now
-        let source = self.source(&ReadCx::NORMAL);
-        source.read(bp, buf).map_err(|copies| Error::unreadable(bm, copies))?;
-        if source.damaged.get() {
+        if self.read_stored(bp, bm, &ReadCx::NORMAL, buf)? {
             self.suspect(bp, bm);
         }
         Ok(())
+    }
+
+    /// Fills `buf` with the block as it is stored. Whether a copy was met that is bad, where another is good.
+    pub(crate) fn read_stored(
+        &self,
+        bp: &BlkPtr,
+        bm: &Bookmark,
+        cx: &ReadCx<'_>,
+        buf: &mut [u8],
+    ) -> Result<bool, Error> {
+        let read = |cx: &ReadCx<'_>| {
+            let source = self.source(cx);
+            source.read(bp, buf).map(|()| source.damaged.get())
+        };
+        self.guarded(bp, bm, cx, read, |damaged| !damaged)
+    }
+
+    /// Reads a block, with what somebody else may do meanwhile in mind ([`ReadGuard`]): that wrong bytes are a device's fault is certain only when the
+    /// block is known to be still there, so it is read again then, and counted; and bytes without a checksum are believed only then.
+    pub(crate) fn guarded<R>(
+        &self,
+        bp: &BlkPtr,
+        bm: &Bookmark,
+        cx: &ReadCx<'_>,
+        mut read: impl FnMut(&ReadCx<'_>) -> Result<R, CopyFailures>,
+        is_clean: impl FnOnce(&R) -> bool,
+    ) -> Result<R, Error> {
+        let Some(guard) = self.guard.get() else { return read(cx).map_err(|copies| Error::unreadable(bm, copies)) };
+        let got = read(&ReadCx { counts: false, heal: false, ..*cx });
+        let clean = got.as_ref().is_ok_and(is_clean);
+        match got {
+            Ok(got) if clean && bp.checksum() != CHECKSUM_OFF => Ok(got),
+            _ if guard.is_overtaken() => Err(Error::Overtaken { bm: *bm }),
+            Ok(got) if clean => Ok(got),
+            _ => read(cx).map_err(|copies| Error::unreadable(bm, copies)),
+        }
     }
 }
 

@@ -107,10 +107,13 @@ impl Zio {
             stored.resize(psize, 0);
         }
         let buf = stored.get_mut(..psize).unwrap_or_default();
+        let read = |cx: &ReadCx<'_>| {
+            report = VerifyReport::default();
+            self.verify_stored(bp, cx, buf, &mut report).map(|()| report.is_clean())
+        };
         let verdict = self
-            .verify_stored(bp, cx, buf, &mut report)
-            .map_err(|copies| Error::unreadable(bm, copies))
-            .and_then(|()| self.verify_content(bp, bm, buf, (expand, &mut scratch.logical), &mut report));
+            .guarded(bp, bm, cx, read, |clean| *clean)
+            .and_then(|_| self.verify_content(bp, bm, buf, (expand, &mut scratch.logical), &mut report));
         scratch.stored = stored;
         self.stats().record(&report.faults);
         report.bad_copies.iter().for_each(|copy| self.stats().record(copy.fault.leaves()));

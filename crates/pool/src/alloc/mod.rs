@@ -24,8 +24,8 @@ use ondisk::{Dva, ObjectType};
 use parking_lot::{Mutex, RwLock};
 use space::flush::{FlushAll, LogSpace, LogSpacemapStats, Progress};
 use space::{
-    Class, MapGeometry, MapInfo, MetaslabLoader, RangeTree, SpaceFigures, SpaceManager, SpaceRequest, SpaceSync,
-    SyncFeatures,
+    Class, DEFER_TXGS, Held, MapGeometry, MapInfo, MetaslabLoader, RangeTree, Recent, SpaceFigures, SpaceManager,
+    SpaceRequest, SpaceSync, SyncFeatures,
 };
 use vdev::VdevTree;
 use zio::{AllocError, AllocRequest, SpaceSource, Zio};
@@ -67,6 +67,8 @@ pub struct PoolSpace {
     ganged: AtomicU64,
     /// What is available, and what is for who frees: every transaction asks, and only the end of a sync changes it.
     room: [AtomicU64; 2],
+    /// Somebody was to wait for space that is held.
+    pressed: AtomicBool,
 }
 
 impl std::fmt::Debug for PoolSpace {
@@ -82,9 +84,16 @@ struct Maps {
 }
 
 impl MetaslabLoader for Maps {
-    fn load(&self, _vdev: u32, _ms: u32, map: &MapInfo, geometry: &MapGeometry) -> Result<RangeTree, String> {
+    fn load(
+        &self,
+        _vdev: u32,
+        _ms: u32,
+        map: &MapInfo,
+        geometry: &MapGeometry,
+        recent: Recent,
+    ) -> Result<(RangeTree, Held), String> {
         let mos = self.mos.read().upgrade().ok_or("the pool is closed")?;
-        open::load_map(&mos, map, *geometry).map_err(|e| e.to_string())
+        open::load_map(&mos, map, *geometry, recent).map_err(|e| e.to_string())
     }
 }
 
@@ -114,6 +123,7 @@ impl PoolSpace {
             failed: Mutex::new(None),
             ganged: AtomicU64::new(0),
             room: Default::default(),
+            pressed: AtomicBool::new(false),
         }
     }
 
@@ -123,7 +133,7 @@ impl PoolSpace {
         let this = PoolSpace::with(tree.clone(), LogSpace::new(open::physical_memory()));
         for top in tree.tops().iter().filter(|top| top.is_concrete()) {
             // features are not known yet; without a map all metaslabs are whole, and histograms hurt nobody
-            let spec = open::top_space(&tree, top, open::class_of(top), open::Stored::default(), true)?;
+            let spec = open::top_space(&tree, top, open::class_of(top), Default::default(), true)?;
             this.state.lock().tops.insert(spec.id, open::objects(top));
             this.manager.add_top(spec, Txg(0));
         }
@@ -131,11 +141,16 @@ impl PoolSpace {
         Ok(Arc::new(this))
     }
 
-    /// The space of an existing pool. `pool` is a read-only view of it; `mos` is the writable MOS.
-    pub(crate) fn open(pool: &Pool, mos: &Mos) -> Result<Arc<PoolSpace>, Error> {
+    /// The space of an existing pool. `pool` is a read-only view of it; `mos` is the writable MOS; `readers` the oldest txg that somebody reads. What
+    /// the last txgs freed is held as if the pool had been open all the time.
+    pub(crate) fn open(pool: &Pool, mos: &Mos, readers: Option<Txg>) -> Result<Arc<PoolSpace>, Error> {
         let tree = pool.zio().tree().clone();
-        let (mut stored, logs) = open::read(pool, mos)?;
+        let last = pool.uberblock().txg;
+        let deferred = Txg(last.0.saturating_sub(DEFER_TXGS as u64));
+        let released = readers.map_or(deferred, |readers| readers.min(deferred));
+        let (mut stored, logs) = open::read(pool, mos, released)?;
         let this = PoolSpace::with(tree.clone(), logs);
+        this.manager.opened(last, released);
         *this.maps.mos.write() = Arc::downgrade(&mos.objset);
         let histograms = pool.feature_enabled("spacemap_histogram");
         for top in tree.tops().iter().filter(|top| top.is_indirect()) {
@@ -144,7 +159,7 @@ impl PoolSpace {
         this.counts_obsolete.store(pool.feature_enabled("obsolete_counts"), Relaxed);
         for top in tree.tops().iter().filter(|top| top.is_concrete()) {
             let stored = stored.remove(&open::number(top)?).unwrap_or_default();
-            let mut spec = open::top_space(&tree, top, pool.vdev_class(top), stored, histograms)?;
+            let mut spec = open::top_space(&tree, top, pool.vdev_class(top), (stored, last), histograms)?;
             // a log that is not there: logs are put elsewhere
             spec.allocatable &= !pool.load_info().missing_tops.contains(&top.id());
             this.state.lock().tops.insert(spec.id, open::objects(top));
@@ -217,15 +232,25 @@ impl PoolSpace {
         store.finish()
     }
 
-    /// The txg is on disk: what it freed moves on towards being allocatable; figures of space become those of the txg. To be
-    /// called for every txg, even one that changed nothing.
-    pub(crate) fn sync_done(&self, txg: Txg) {
+    /// The txg is on disk: what it freed moves on towards being allocatable, but what was freed later than `kept`; figures of space become those of the
+    /// txg. To be called for every txg, even one that changed nothing.
+    pub(crate) fn sync_done(&self, txg: Txg, kept: Txg) {
         self.state.lock().sync.sync_done(txg);
         self.syncing.store(0, Relaxed);
-        if let Err(e) = self.manager.sync_done(txg) {
+        if let Err(e) = self.manager.sync_done(txg, kept) {
             self.fail(e.to_string());
         }
         self.note_room();
+    }
+
+    /// Space is needed: the end of the next txg lets go what is held for readers.
+    pub(crate) fn press(&self) {
+        self.pressed.store(true, Relaxed);
+    }
+
+    /// Whether it is, since this was last asked.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.pressed.swap(false, Relaxed)
     }
 
     fn fail(&self, what: String) {
@@ -299,7 +324,7 @@ impl PoolSpace {
                 continue;
             }
             self.manager.load((id, ms))?;
-            let allocated = self.manager.with((id, ms), |ms| ms.condensed()).flatten().unwrap_or_default();
+            let allocated = self.manager.with((id, ms), |ms| ms.condensed()).flatten().unwrap_or_default().0;
             for range in allocated.iter() {
                 self.manager.free(top, range.start, range.end - range.start, false)?;
             }

@@ -9,8 +9,8 @@ use base::{Txg, tasks};
 use ondisk::label::key;
 use ondisk::spacemap::SpaceMapHeader;
 use space::flush::LogSpace;
-use space::log::{MetaslabChanges, Unflushed, VdevChanges};
-use space::{Class, Layout, MapGeometry, MapInfo, Metaslab, TopSpace};
+use space::log::{Unflushed, UnflushedMetaslab, VdevChanges};
+use space::{Class, Held, Layout, MapGeometry, MapInfo, Metaslab, RangeTree, Recent, TopSpace};
 use vdev::{TopVdev, VdevTree, VdevType};
 
 use super::store::{TopObjects, UNFLUSHED_TXGS};
@@ -42,9 +42,9 @@ impl Layout for TreeLayout {
 /// What the MOS says of the metaslabs of a vdev.
 #[derive(Default)]
 pub(super) struct Stored {
-    pub(super) maps: Vec<Option<MapInfo>>,
-    pub(super) unflushed: Vec<MetaslabChanges>,
-    pub(super) unflushed_txgs: Vec<Txg>,
+    maps: Vec<Option<MapInfo>>,
+    unflushed: Vec<UnflushedMetaslab>,
+    unflushed_txgs: Vec<Txg>,
 }
 
 /// How many metaslabs a vdev has.
@@ -81,12 +81,12 @@ pub(super) fn class_of(top: &TopVdev) -> Class {
     }
 }
 
-/// A vdev with its metaslabs, for the space manager.
+/// A vdev with its metaslabs, for the space manager; what is stored of them, and the txg that it is of.
 pub(super) fn top_space(
     tree: &std::sync::Arc<VdevTree>,
     top: &TopVdev,
     class: Class,
-    stored: Stored,
+    (stored, opened): (Stored, Txg),
     histograms: bool,
 ) -> Result<TopSpace, Error> {
     let config = top.config();
@@ -94,8 +94,9 @@ pub(super) fn top_space(
     let (mut maps, mut unflushed) = (stored.maps.into_iter(), stored.unflushed.into_iter());
     let mut metaslabs = Vec::with_capacity(count as usize);
     for id in 0..count {
-        let (map, changes) = (maps.next().flatten(), unflushed.next().unwrap_or_default());
-        metaslabs.push(Metaslab::new(id as u32, geometry(top, id)?, map, changes, histograms));
+        let (map, unflushed) = (maps.next().flatten(), unflushed.next().unwrap_or_default());
+        let metaslab = Metaslab::new(id as u32, geometry(top, id)?, map, unflushed.changes, histograms);
+        metaslabs.push(metaslab.opened(opened, unflushed.held));
     }
     let children = config.children.len() as u64;
     let data_children = match config.kind {
@@ -129,8 +130,8 @@ pub(super) fn objects(top: &TopVdev) -> TopObjects {
     }
 }
 
-/// All that the MOS says of the pool's space: per vdev, and the logs.
-pub(super) fn read(pool: &Pool, mos: &Mos) -> Result<(BTreeMap<u32, Stored>, LogSpace), Error> {
+/// All that the MOS says of the pool's space: per vdev, and the logs. What was freed later than `released` is held.
+pub(super) fn read(pool: &Pool, mos: &Mos, released: Txg) -> Result<(BTreeMap<u32, Stored>, LogSpace), Error> {
     let mut vdevs = BTreeMap::new();
     let tops = || pool.tree().tops().iter().filter(|top| top.is_concrete());
     let metaslabs = tops().try_fold(0, |sum, top| Ok::<u64, Error>(sum + metaslab_count(top)?))?;
@@ -145,22 +146,22 @@ pub(super) fn read(pool: &Pool, mos: &Mos) -> Result<(BTreeMap<u32, Stored>, Log
         vdevs.insert(number(top)?, stored);
     }
     let began = Instant::now();
-    let mut unflushed = Unflushed::new(changes);
+    let mut unflushed = Unflushed::new(changes).holding(released);
     let logs = logs::read(pool, mos, &mut unflushed)?;
     let (seconds, bytes) = (began.elapsed().as_secs_f64(), logs.iter().map(|log| log.bytes).sum());
     for (id, changes) in unflushed.into_vdevs() {
         if let Some(stored) = vdevs.get_mut(&id) {
-            (stored.unflushed, stored.unflushed_txgs) = changes.into_parts();
+            stored.unflushed = changes.into_metaslabs();
         }
     }
 
     let users = vdevs.iter().flat_map(|(vdev, stored)| {
-        let each = stored.unflushed_txgs.iter().zip(&stored.unflushed).zip(0u32..);
-        each.filter(|((txg, _), _)| txg.0 != 0).map(|((txg, changes), ms)| ((*vdev, ms), *txg, !changes.is_empty()))
+        let each = stored.unflushed.iter().zip(0u32..).filter(|(ms, _)| ms.txg.0 != 0);
+        each.map(|(ms, id)| ((*vdev, id), ms.txg, ms.is_dirty()))
     });
     let logs = logs.into_iter().map(|log| (log.txg, log.object, log.blocks));
     let mut space = LogSpace::load(physical_memory(), logs, users);
-    let memory: u64 = vdevs.values().flat_map(|s| &s.unflushed).map(MetaslabChanges::memory).sum();
+    let memory: u64 = vdevs.values().flat_map(|s| &s.unflushed).map(|ms| ms.changes.memory()).sum();
     space.memory_changed(memory as i64);
     space.measured(bytes, seconds);
     Ok((vdevs, space))
@@ -195,12 +196,13 @@ pub(super) fn physical_memory() -> u64 {
     kib.map_or(4 << 30, |kib| kib << 10)
 }
 
-/// Reads the map of a metaslab, as it is now.
+/// Reads the map of a metaslab, as it is now, and what it says was freed in `recent` txgs.
 pub(super) fn load_map(
     objset: &std::sync::Arc<dmu::Objset>,
     map: &MapInfo,
     geometry: MapGeometry,
-) -> Result<space::RangeTree, Error> {
+    recent: Recent,
+) -> Result<(RangeTree, Held), Error> {
     let header = SpaceMapHeader { histogram: None, ..map.header.clone() };
-    SpaceMap { object: objset.object(map.object)?, header }.load(geometry)
+    SpaceMap { object: objset.object(map.object)?, header }.load_recent(geometry, recent)
 }

@@ -263,6 +263,7 @@ pub(crate) fn at_checkpoint(pool: &Pool) -> Result<Option<Arc<Pool>>, Error> {
         names: Names::default(),
         space_state: OnceLock::new(),
         adjusted: OnceLock::new(),
+        entered: OnceLock::new(),
         spa: Weak::new(),
     };
     then.origin_snap_obj = origin_snap(&then)?;
@@ -297,6 +298,7 @@ impl Loaded {
             names: Names::default(),
             space_state: OnceLock::new(),
             adjusted: OnceLock::new(),
+            entered: OnceLock::new(),
             spa: Weak::new(),
         };
         pool.origin_snap_obj = origin_snap(&pool)?;

@@ -150,7 +150,8 @@ impl Spa {
         let zio = pool.zio().clone();
         zio.set_env(hooks.env.clone());
         let mos = Objset::open_writable(zio.clone(), 0, &uberblock.rootbp)?;
-        let space = PoolSpace::open(pool, &Mos::open(mos.clone())?)?;
+        let readers = hooks.readers.as_ref().and_then(|readers| readers.oldest(pool.guid()));
+        let space = PoolSpace::open(pool, &Mos::open(mos.clone())?, readers)?;
         zio.set_space(space.clone());
         let spa = Spa::assemble(Parts {
             name: pool.name().to_string(),
@@ -192,6 +193,7 @@ impl Spa {
     /// When its MOS cannot be read.
     pub fn view(&self) -> Result<Arc<Pool>, Error> {
         if let Some(view) = &*self.view.read() {
+            view.entered.get_or_init(|| self.views.enter(|| view.uberblock.txg));
             return Ok(view.clone());
         }
         let made = self.make_view()?;
@@ -204,7 +206,9 @@ impl Spa {
     }
 
     fn make_view(&self) -> Result<Arc<Pool>, Error> {
-        let uberblock = self.uberblock();
+        let mut uberblock = None;
+        let entered = self.views.enter(|| uberblock.insert(self.uberblock()).txg);
+        let uberblock = uberblock.unwrap_or_else(|| self.uberblock());
         let mos = Mos::open(Objset::open(self.zio.clone(), 0, &uberblock.rootbp)?)?;
         let config_object = mos.number("config")?.unwrap_or(0);
         let config: NvList = mos.nvlist(config_object, "pool configuration")?;
@@ -233,6 +237,7 @@ impl Spa {
             space_state: OnceLock::new(),
             adjusted: OnceLock::new(),
             spa: self.this.clone(),
+            entered: OnceLock::from(entered),
         };
         pool.origin_snap_obj = open::origin_snap(&pool)?;
         Ok(Arc::new(pool))

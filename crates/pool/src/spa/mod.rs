@@ -6,7 +6,7 @@
 //!
 //! # The few ideas
 //! * **Readers have views.** [`Spa::view`] is a [`Pool`]: the pool as its last synced txg left it, with caches of its own. All that can be
-//!   asked of a pool opened for reading can be asked of a view. Live object sets, which see what is dirty, come from [`Spa::objset`].
+//!   asked of a pool opened for reading can be asked of a view, and as long as there is space nothing that it leads to is overwritten. Live object sets, which see what is dirty, come from [`Spa::objset`].
 //! * **Changes of the MOS are made by one thread.** A [sync task](Spa::sync_task) runs between the sync of the datasets and that of
 //!   the MOS; all of it is in the txg, or nothing. It checks first, and changes only when nothing can fail any more but the devices.
 //! * **A sync goes in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in
@@ -20,7 +20,7 @@
 //!
 //! # A crash
 //! The uberblock is written last, behind a flush of all that it leads to. Before it is on disk the pool is that of the txg before,
-//! whose blocks nobody has overwritten: what is freed in a txg is handed out again two txgs later at the earliest.
+//! whose blocks nobody has overwritten: what is freed in a txg is handed out again two txgs later at the earliest, whoever has the pool open then.
 //!
 //! OpenZFS: `spa.c`, `txg.c`, `dsl_pool.c`, `dsl_synctask.c`, `spa_config.c`.
 
@@ -42,6 +42,7 @@ pub(crate) mod mosw;
 mod multihost;
 mod policy;
 mod props;
+mod readers;
 mod remove_log;
 mod scan;
 pub(crate) mod space;
@@ -77,6 +78,7 @@ pub use add::VdevRefusal;
 pub use create::{CreateOptions, Populate};
 pub use import::ImportOptions;
 pub(crate) use props::check_prop_room;
+pub use readers::Readers;
 pub use scan::{Nearest, Place, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use task::TaskCx;
 pub(crate) use txg::Aside;
@@ -92,11 +94,13 @@ pub struct Hooks {
     pub used_by: Option<Arc<dyn UsedBy + Send + Sync>>,
     /// What other processes read for long.
     pub held_elsewhere: Option<Arc<dyn HeldElsewhere>>,
+    /// What other processes read now.
+    pub readers: Option<Arc<dyn Readers>>,
 }
 
 impl Default for Hooks {
     fn default() -> Self {
-        Hooks { env: Env::system(), used_by: None, held_elsewhere: None }
+        Hooks { env: Env::system(), used_by: None, held_elsewhere: None, readers: None }
     }
 }
 
@@ -139,6 +143,7 @@ pub struct Spa {
     /// What the MOS itself grew by, not yet booked.
     mos_delta: Mutex<space::Delta>,
     view: RwLock<Option<Arc<Pool>>>,
+    views: readers::Views,
     view_base: import::ViewBase,
     /// The pass of the sync that runs.
     pass: AtomicU64,
@@ -199,6 +204,7 @@ impl Spa {
             clones,
             mos_delta: Default::default(),
             view: RwLock::new(view),
+            views: Default::default(),
             view_base,
             pass: Default::default(),
             task_fault: AtomicU64::new(u64::MAX),
@@ -308,6 +314,7 @@ impl Spa {
             if soon < aside().bytes.saturating_mul(ALONE) {
                 break;
             }
+            self.space.press();
             self.sync()?;
         }
         self.txgs.stats.no_space.add(1);

@@ -74,7 +74,7 @@ impl Spa {
             self.commit(&tx)?;
             *self.view.write() = None;
         }
-        self.space.sync_done(next.txg);
+        self.space.sync_done(next.txg, self.kept_for_readers(next.txg));
         record.sync_ns = started.elapsed().as_nanos() as u64;
         self.txgs.done(record);
         self.clean_logs(next.txg);
