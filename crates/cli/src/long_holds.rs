@@ -177,7 +177,7 @@ fn files(pool: Guid, kind: &str) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Whether somebody has it locked; a lock that cannot be asked for counts as one.
-fn is_locked(file: &File) -> bool {
+pub(crate) fn is_locked(file: &File) -> bool {
     match file.try_lock_shared() {
         Ok(()) => {
             drop(file.unlock());

@@ -26,6 +26,7 @@ mod long_holds;
 mod names;
 mod pools;
 mod props;
+mod readers;
 mod replay;
 mod shown;
 mod state;

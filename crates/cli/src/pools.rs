@@ -13,6 +13,7 @@ use vdev::import::Candidate;
 
 use crate::error::{Failure, failed};
 use crate::out::Out;
+use crate::readers::Reading;
 use crate::state::{self, Imported};
 use crate::{iostats, keys};
 
@@ -127,10 +128,12 @@ pub(crate) fn open(imported: &Imported) -> Result<Arc<Pool>, Failure> {
     if let Some(pool) = seen {
         return Ok(pool);
     }
+    let reading = Reading::begin();
     let mut candidate = candidate(imported)?;
     iostats::watch(&mut candidate);
     let pool = Pool::open(&candidate, &options(imported))
         .map_err(|e| failed(format!("cannot open '{}': {e}", imported.name)))?;
+    reading.into_iter().for_each(|reading| reading.of(&pool));
     keys::load_kept(&pool, imported);
     let devices = paths(&candidate);
     let opened = Open { record: imported.clone(), pool: pool.clone(), devices };

@@ -22,6 +22,7 @@ use zuse::CaughtUp;
 
 use crate::error::{Failure, failed};
 use crate::long_holds::OtherCommands;
+use crate::readers::OtherReaders;
 use crate::state::Imported;
 use crate::{iostats, pools};
 
@@ -36,7 +37,8 @@ type Opened = (PathBuf, Arc<dyn Device>);
 /// What pools that are written are told by the rooms above them.
 pub(crate) fn hooks() -> Hooks {
     let held_elsewhere = Some(Arc::new(OtherCommands::default()) as _);
-    Hooks { used_by: Some(Arc::new(UsedByBonus)), held_elsewhere, ..Hooks::default() }
+    let readers = Some(Arc::new(OtherReaders) as _);
+    Hooks { used_by: Some(Arc::new(UsedByBonus)), held_elsewhere, readers, ..Hooks::default() }
 }
 
 /// Whom requests to a pool come from, and new files belong to.

@@ -202,8 +202,8 @@ impl Metaslab {
         let Some(h) = self.histogram.as_mut() else { return };
         let header = self.map.as_ref().and_then(|map| map.header.histogram);
         **h = header.unwrap_or([0; HISTOGRAM_BUCKETS]);
-        // the header may count them already
-        self.certain = self.unflushed.frees.is_empty();
+        // the header may count them already, and what is held
+        self.certain = self.unflushed.frees.is_empty() && self.held.is_empty();
         let mut usable = self.unflushed.frees.clone();
         if self.allocated == 0 {
             **h = [0; HISTOGRAM_BUCKETS];

@@ -359,7 +359,7 @@ impl Sim {
 #[test]
 fn what_is_on_disk_is_what_was_done() {
     for logs in [true, false] {
-        for seed in 1..5u64 {
+        for seed in 1..9u64 {
             let mut sim = Sim::new(70, logs, seed * 0x9e37_79b9);
             for _ in 0..120 {
                 let (count, psize) = (sim.random(40) as usize, 512 << sim.random(8));

@@ -14,6 +14,7 @@ use zuse::{Files, Target};
 
 use crate::args::Parsed;
 use crate::error::{Failure, failed, usage};
+use crate::readers::Reading;
 use crate::verbs::{CHECKPOINT, WITH_LOG};
 use crate::{keys, pools, state, writable};
 
@@ -222,6 +223,7 @@ impl Session {
     /// Opens a pool that is on the devices of `-d`, by name or guid.
     fn open_on_devices(&self, name: &str) -> Result<Arc<Pool>, Failure> {
         let cannot = |why: String| failed(format!("cannot open '{name}': {why}"));
+        let reading = Reading::begin();
         let candidate = self.candidate(name)?;
         let options = OpenOptions {
             txg: self.txg,
@@ -232,6 +234,7 @@ impl Session {
             ..OpenOptions::default()
         };
         let pool = Pool::open(&candidate, &options).map_err(|e| cannot(e.to_string()))?;
+        reading.into_iter().for_each(|reading| reading.of(&pool));
         let info = pool.load_info();
         for (txg, why) in &info.skipped {
             eprintln!("warning: txg {txg} cannot be used: {why}");
@@ -247,6 +250,7 @@ impl Session {
         if self.txg.is_some() || self.checkpoint {
             return Err(usage("the intent logs of an older state of a pool are gone"));
         }
+        let reading = Reading::begin();
         let (candidate, record) = if self.devices.is_empty() {
             let record = pools::find(name)?;
             (pools::candidate(&record)?, Some(record))
@@ -261,6 +265,7 @@ impl Session {
             self.provide_keys(pool)
         };
         let (spa, view) = super::with_log::open(&candidate, shown, keys)?;
+        reading.into_iter().for_each(|reading| reading.settle(spa.guid(), candidate.txg, spa.zio()));
         self.in_memory.push(spa);
         Ok(view)
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::tunable;
-use pool::{Dataset, ImportOptions, OpenOptions, Pool, Spa};
+use pool::{Dataset, Hooks, ImportOptions, OpenOptions, Pool, Spa};
 use vdev::import::{Candidate, PoolState};
 use vdev::{Device, Overlay, Room};
 
@@ -45,7 +45,8 @@ pub(super) fn open(
     let is_open = candidate.state == PoolState::Active;
     let options = ImportOptions { open, again: is_open, force: true, temporary_name, ..ImportOptions::default() };
     let why = |e: &pool::Error| cannot(writable::why(e));
-    let spa = Spa::import(&again, &options, writable::hooks()).map_err(|e| why(&e))?;
+    let hooks = Hooks { held_elsewhere: None, readers: None, ..writable::hooks() };
+    let spa = Spa::import(&again, &options, hooks).map_err(|e| why(&e))?;
     keys(&spa.view().map_err(|e| why(&e))?)?;
     replay::all(&spa)?;
     let view = spa.view().map_err(|e| why(&e))?;

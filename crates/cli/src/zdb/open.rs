@@ -8,6 +8,7 @@ use pool::{OpenOptions, Pool};
 use vdev::import::{Candidate, scan};
 
 use crate::error::{Failure, failed};
+use crate::readers::Reading;
 use crate::{pools, state};
 
 use super::options::Options;
@@ -35,6 +36,7 @@ pub(super) fn target(out: &mut dyn Write, options: &Options, target: &str) -> Re
         missing_tops_ok: options.level('A') > 1,
         ..OpenOptions::default()
     };
+    let reading = Reading::begin();
     let candidate = if options.has('e') {
         let paths = if options.paths.is_empty() { vec![PathBuf::from(DEVICES)] } else { options.paths.clone() };
         let candidate = among(&paths, name)?.ok_or_else(|| {
@@ -62,6 +64,7 @@ pub(super) fn target(out: &mut dyn Write, options: &Options, target: &str) -> Re
         None => candidate,
     };
     let pool = Pool::open(&candidate, &how).map_err(|e| cannot(&e))?;
+    reading.into_iter().for_each(|reading| reading.of(&pool));
     for (txg, why) in &pool.load_info().skipped {
         eprintln!("zdb: txg {txg} cannot be used: {why}");
     }

@@ -1,0 +1,143 @@
+//! Commands that read a pool from its devices while others write it: what they read is not used again before they end.
+//!
+//! A command that only reads takes no lock on devices, and sees the pool as the newest uberblock leaves it. From before it looks for the pool until it
+//! has closed it, there is a file of its own in the folder `readers`, beside the records of imported pools, which says what pool it reads and as of
+//! which txg; until it knows, it says all pools and txg 0. The file is locked as long as the command lives: one that nobody has locked tells nothing,
+//! and is removed. Who writes looks there at the end of each txg, and when it opens the pool, and holds what was freed later ([`pool::Readers`]).
+//!
+//! A reader that sleeps must not fill the pool. When space is needed, the writer first marks the files of the readers that it will not wait for, and only
+//! then lets their blocks be used again. A reader looks for the mark behind each read that it cannot trust: one whose checksum is wrong, or that
+//! has none. So it gets the bytes of its own txg, or an error that says why, and no device is blamed.
+//!
+//! Who cannot use the folder reads all the same, and learns from checksums alone that the pool has changed.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::{Env, Guid, Txg};
+use pool::{Pool, Readers};
+use zuse::zio::{ReadGuard, Zio};
+
+use crate::long_holds::is_locked;
+use crate::state;
+
+/// Bytes of a file: what is read, as text, and in the last byte the mark.
+const SIZE: u64 = 64;
+/// Where the mark is; 0 if there is none.
+const MARK: u64 = SIZE - 1;
+/// Who does not know yet what pool it will read.
+const ANY: Guid = Guid(0);
+
+/// A pool that this command reads, or is about to; until dropped.
+pub(crate) struct Reading {
+    path: PathBuf,
+    file: File,
+}
+
+impl Reading {
+    /// Before a pool is looked for. `None` if nothing can be told.
+    pub(crate) fn begin() -> Option<Reading> {
+        Reading::new().ok()
+    }
+
+    fn new() -> io::Result<Reading> {
+        let folder = folder()?;
+        fs::create_dir_all(&folder)?;
+        let name = format!("{:016x}", Env::system().random_u64());
+        let (path, made) = (folder.join(&name), folder.join(format!(".{name}")));
+        let file = state::private().read(true).truncate(true).open(&made)?;
+        let reading = Reading { path, file };
+        // nobody comes upon a file that is not locked yet
+        let told = reading.file.set_len(SIZE).and_then(|()| reading.file.lock());
+        let told = told.and_then(|()| reading.tell(ANY, Txg(0))).and_then(|()| fs::rename(&made, &reading.path));
+        told.inspect_err(|_| drop(fs::remove_file(&made)))?;
+        Ok(reading)
+    }
+
+    /// It is this pool, opened for reading: as long as that is in use.
+    pub(crate) fn of(self, pool: &Pool) {
+        self.settle(pool.guid(), pool.uberblock().txg, pool.zio());
+    }
+
+    /// It is this pool as `txg` left it, read through `zio`.
+    pub(crate) fn settle(self, pool: Guid, txg: Txg, zio: &Zio) {
+        // what cannot be told stays as it is: all pools
+        let _told = self.tell(pool, txg);
+        zio.set_guard(Arc::new(self));
+    }
+
+    fn tell(&self, pool: Guid, txg: Txg) -> io::Result<()> {
+        // the third number tells who reads it half written
+        let text = format!("{:016x} {:016x} {:016x}\n", pool.0, txg.0, pool.0 ^ !txg.0);
+        self.file.write_all_at(text.as_bytes(), 0)
+    }
+}
+
+impl ReadGuard for Reading {
+    fn is_overtaken(&self) -> bool {
+        is_marked(&self.file)
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        // who comes upon it finds that nobody has it locked
+        drop(fs::remove_file(&self.path));
+    }
+}
+
+/// What other commands read, for one that writes.
+pub(crate) struct OtherReaders;
+
+impl Readers for OtherReaders {
+    fn oldest(&self, pool: Guid) -> Option<Txg> {
+        files().filter_map(|path| told(&path, pool)).map(|(_, txg)| txg).min()
+    }
+
+    fn overtake(&self, pool: Guid, txg: Txg) {
+        for path in files() {
+            if let Some((file, _)) = told(&path, pool).filter(|(_, read)| *read < txg) {
+                // it is the owner's own file: that it cannot be written is not to be expected
+                let _marked = file.write_all_at(&[1], MARK);
+            }
+        }
+    }
+}
+
+/// The file of a living command that reads `pool`, or may, and is not marked; and the txg that it reads.
+fn told(path: &Path, pool: Guid) -> Option<(File, Txg)> {
+    let file = File::options().read(true).write(true).open(path).ok()?;
+    if !is_locked(&file) {
+        drop(fs::remove_file(path));
+        return None;
+    }
+    let (read, txg) = decode(&file).unwrap_or((ANY, Txg(0)));
+    ((read == pool || read == ANY) && !is_marked(&file)).then_some((file, txg))
+}
+
+fn decode(file: &File) -> Option<(Guid, Txg)> {
+    let mut bytes = [0; MARK as usize];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    let text = std::str::from_utf8(&bytes).ok()?;
+    let mut numbers = text.split([' ', '\n']).map_while(|word| u64::from_str_radix(word, 16).ok());
+    let (pool, txg, both) = (numbers.next()?, numbers.next()?, numbers.next()?);
+    (both == pool ^ !txg).then_some((Guid(pool), Txg(txg)))
+}
+
+fn is_marked(file: &File) -> bool {
+    let mut mark = [0];
+    file.read_exact_at(&mut mark, MARK).is_err() || mark != [0]
+}
+
+fn folder() -> io::Result<PathBuf> {
+    Ok(state::folder().map_err(|_| io::ErrorKind::NotFound)?.join("readers"))
+}
+
+fn files() -> impl Iterator<Item = PathBuf> {
+    let entries = folder().and_then(fs::read_dir).into_iter().flatten().flatten();
+    let is_told = |entry: &fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
+    entries.filter(is_told).map(|entry| entry.path())
+}

@@ -1,0 +1,126 @@
+//! Commands that read a file system while others free its blocks and use the space again.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use support::Session;
+
+const MIB: usize = 1 << 20;
+
+/// A pool `t` on a file of that many MiB in `dir`, with a file `f` in a file system with and in one without checksums.
+fn pool(dir: &Path, mib: u64, of: usize) -> Session {
+    let (session, image) = (Session::empty(), dir.join("device"));
+    std::fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
+    session.ok(&["zpool", "create", "-m", "none", "t", image.to_str().unwrap()]);
+    for sum in ["on", "off"] {
+        let option = format!("checksum={sum}");
+        session.ok(&["zfs", "create", "-o", "compression=off", "-o", &option, &format!("t/{sum}")]);
+        assert_eq!(session.feed(&["put", &format!("t/{sum}:/f")], &vec![b'A'; of]).code, 0);
+    }
+    session
+}
+
+/// A command that reads a file, and waits for who takes what it gives.
+struct Reader {
+    child: Child,
+    out: ChildStdout,
+}
+
+impl Reader {
+    fn of(session: &Session, file: &str) -> Reader {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_zuse"))
+            .args(["cat", file])
+            .env("ZUSE_STATE", session.state())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = child.stdout.take().unwrap();
+        out.read_exact(&mut [0; 512]).unwrap();
+        Reader { child, out }
+    }
+
+    /// The exit status, what it gave behind the first bytes, and what it said.
+    fn end(mut self) -> (i32, Vec<u8>, String) {
+        let mut rest = Vec::new();
+        self.out.read_to_end(&mut rest).unwrap();
+        drop(self.out);
+        let done = self.child.wait_with_output().unwrap();
+        (done.status.code().unwrap_or(-1), rest, String::from_utf8(done.stderr).unwrap())
+    }
+}
+
+/// No device is said to have failed.
+fn nothing_counted(session: &Session) {
+    let status = session.ok(&["zpool", "status", "-p", "t"]);
+    let rows = status.lines().filter(|line| line.contains("ONLINE") && !line.contains("state:"));
+    for row in rows {
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(words.get(2..5), Some(&["0", "0", "0"][..]), "{status}");
+    }
+}
+
+#[test]
+fn a_reader_gets_the_file_as_it_was_though_it_was_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path(), 512, 24 * MIB);
+    let readers = ["on", "off"].map(|sum| Reader::of(&s, &format!("t/{sum}:/f")));
+    for sum in ["on", "off"] {
+        s.ok(&["rm", &format!("t/{sum}:/f")]);
+    }
+    for n in 0..5 {
+        assert_eq!(s.feed(&["put", &format!("t/on:/other{n}")], &vec![b'B'; 24 * MIB]).code, 0);
+    }
+    for reader in readers {
+        let (code, rest, told) = reader.end();
+        assert_eq!((code, rest.len(), &*told), (0, 24 * MIB - 512, ""));
+        assert!(rest.iter().all(|byte| *byte == b'A'));
+    }
+    nothing_counted(&s);
+    assert!(std::fs::read_dir(s.state().join("readers")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_reader_whose_space_is_needed_is_told_and_no_device_is_blamed() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path(), 200, 30 * MIB);
+    let readers = ["on", "off"].map(|sum| Reader::of(&s, &format!("t/{sum}:/f")));
+    for sum in ["on", "off"] {
+        s.ok(&["rm", &format!("t/{sum}:/f")]);
+    }
+    let mut written = 0;
+    for n in 0..40 {
+        if s.feed(&["put", &format!("t/on:/other{n}")], &vec![b'B'; 8 * MIB]).code != 0 {
+            break;
+        }
+        written += 8;
+    }
+    assert!(written > 60, "what readers held was not given up: {written} MiB were written");
+    let mut failed = 0;
+    for reader in readers {
+        let (code, rest, told) = reader.end();
+        assert!(rest.iter().all(|byte| *byte == b'A'), "bytes of another file");
+        assert!(code == 0 || told.contains("the space of what was freed is used again"), "{told}");
+        failed += i32::from(code != 0);
+    }
+    assert!(failed > 0, "nobody was told");
+    nothing_counted(&s);
+}
+
+#[test]
+fn a_reader_that_was_killed_holds_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path(), 200, 20 * MIB);
+    let mut reader = Reader::of(&s, "t/on:/f");
+    let files = || std::fs::read_dir(s.state().join("readers")).unwrap().count();
+    assert_eq!(files(), 1);
+    reader.child.kill().unwrap();
+    reader.child.wait().unwrap();
+    assert_eq!(files(), 1);
+    s.ok(&["rm", "t/on:/f"]);
+    assert_eq!(files(), 0, "who writes removes what dead readers left");
+}
