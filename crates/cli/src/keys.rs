@@ -22,7 +22,7 @@ use crate::error::{Failure, failed};
 
 pub(crate) use kept::{give, give_up, keep, load_kept};
 pub(crate) use new::{Material, for_new, for_new_pool, material_for, number_of};
-pub(crate) use places::{RootKey, follow, remember_change, remember_new};
+pub(crate) use places::{remember_change, remember_new};
 
 /// Longer than any key: what a file may make us read.
 const KEY_MAX: usize = 4096;
@@ -91,6 +91,12 @@ fn wrapping_key(bytes: &[u8], format: KeyFormat, salt: u64, iters: u64) -> Resul
         }
         KeyFormat::Passphrase => WrappingKey::from_passphrase(bytes, salt, iters).map_err(wrong),
     }
+}
+
+/// Whether a key's place is there and no file: a pipe, a terminal, or a device, from which a read may never come back. It is opened for who asks for it.
+pub(crate) fn waits(location: &str) -> bool {
+    let path = location.strip_prefix("file://").map(std::fs::metadata);
+    path.is_some_and(|found| found.is_ok_and(|found| !found.is_file()))
 }
 
 /// The bytes at a location.

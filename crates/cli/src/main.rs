@@ -22,6 +22,7 @@ mod host;
 mod iostats;
 mod json;
 mod keys;
+mod left;
 mod long_holds;
 mod names;
 mod pools;

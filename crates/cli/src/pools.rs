@@ -15,7 +15,7 @@ use crate::error::{Failure, failed};
 use crate::out::Out;
 use crate::readers::Reading;
 use crate::state::{self, Imported};
-use crate::{iostats, keys};
+use crate::{iostats, keys, left};
 
 /// A pool that the command has opened.
 struct Open {
@@ -49,8 +49,17 @@ pub(crate) fn options(pool: &Imported) -> OpenOptions {
         checkpoint: pool.checkpoint,
         missing_log_ok: pool.missing_log,
         altroot: pool.altroot.clone(),
+        least: left::of(pool.guid),
         arc_bytes: base::tunable::ZFS_ARC_MAX.get(),
         ..OpenOptions::default()
+    }
+}
+
+/// Why a remembered pool does not open, and what can be done.
+pub(crate) fn why_not(imported: &Imported, e: &pool::Error) -> String {
+    match e {
+        pool::Error::Behind { .. } => format!("{e} ('zpool export -f {}' forgets that)", imported.name),
+        e => crate::writable::why(e),
     }
 }
 
@@ -132,7 +141,7 @@ pub(crate) fn open(imported: &Imported) -> Result<Arc<Pool>, Failure> {
     let mut candidate = candidate(imported)?;
     iostats::watch(&mut candidate);
     let pool = Pool::open(&candidate, &options(imported))
-        .map_err(|e| failed(format!("cannot open '{}': {e}", imported.name)))?;
+        .map_err(|e| failed(format!("cannot open '{}': {}", imported.name, why_not(imported, &e))))?;
     reading.into_iter().for_each(|reading| reading.of(&pool));
     keys::load_kept(&pool, imported);
     let devices = paths(&candidate);

@@ -4,7 +4,8 @@
 //! pool: the name it was imported under, its devices, the options of the import, and where keys are that can be read again
 //! without asking (`file://`). Keys themselves are never stored: the folder `agent.UID` has a socket to who has those that were typed
 //! ([`agent`](crate::agent)). A file is replaced as a whole, so that a reader sees the old
-//! one or the new one. Beside it, `GUID.io` has what was read and written since the import, and what failed ([`iostats`](crate::iostats)).
+//! one or the new one. Beside it, `GUID.io` has what was read and written since the import, and what failed ([`iostats`](crate::iostats)), and `GUID.left`
+//! the txg that was written last ([`left`](crate::left)).
 //! Whoever gives a pool a name holds the lock of the file `.names`.
 //! OpenZFS: `/etc/zfs/zpool.cache`, and what the kernel knows.
 
@@ -40,8 +41,8 @@ pub(crate) struct Imported {
     pub(crate) altroot: Option<String>,
     /// An identity of this import (OpenZFS: the property `load_guid`).
     pub(crate) load_guid: u64,
-    /// Encryption roots, and the `file://` location of their key.
-    pub(crate) keys: Vec<(String, String)>,
+    /// The directories of encryption roots, and the `file://` location of their key. Names may change, and a root may give way to its clone.
+    pub(crate) keys: Vec<(u64, String)>,
     /// The directories of encryption roots whose key was unloaded: no command takes it from where it is of its own accord.
     pub(crate) unloaded: Vec<u64>,
 }
@@ -147,6 +148,7 @@ pub(crate) fn is_remembered(guid: u64) -> bool {
 /// Forgets a pool, and its keys.
 pub(crate) fn forget(guid: u64) -> Result<(), Failure> {
     crate::iostats::forget(base::Guid(guid));
+    crate::left::forget(guid);
     crate::agent::drop_pool(guid);
     let path = folder()?.join(format!("{guid}.json"));
     match fs::remove_file(&path).and_then(|()| vdev::sync_names(&path)) {
@@ -166,7 +168,7 @@ fn make(dir: &Path) -> Result<(), Failure> {
 }
 
 fn encode(pool: &Imported) -> Value {
-    let keys: Map<String, Value> = pool.keys.iter().map(|(root, at)| (root.clone(), json!(at))).collect();
+    let keys: Map<String, Value> = pool.keys.iter().map(|(root, at)| (root.to_string(), json!(at))).collect();
     json!({
         "guid": pool.guid.to_string(),
         "name": pool.name,
@@ -188,7 +190,8 @@ fn decode(bytes: &[u8]) -> Option<Imported> {
     let text = |key: &str| v.get(key).and_then(Value::as_str).map(str::to_owned);
     let flag = |key: &str| v.get(key).and_then(Value::as_bool).unwrap_or(false);
     let keys = v.get("keylocations").and_then(Value::as_object);
-    let keys = keys.map(|keys| keys.iter().filter_map(|(root, at)| Some((root.clone(), at.as_str()?.to_owned()))));
+    let keys =
+        keys.map(|keys| keys.iter().filter_map(|(root, at)| Some((root.parse().ok()?, at.as_str()?.to_owned()))));
     Some(Imported {
         guid: text("guid")?.parse().ok()?,
         name: text("name")?,
@@ -244,7 +247,7 @@ mod tests {
             missing_log: true,
             altroot: Some("/mnt".into()),
             load_guid: 1 << 63,
-            keys: vec![("new/enc".into(), "file:///k".into())],
+            keys: vec![(54, "file:///k".into())],
             unloaded: vec![u64::MAX, 54],
         };
         assert_eq!(decode(encode(&pool).to_string().as_bytes()), Some(pool));

@@ -24,7 +24,7 @@ use crate::error::{Failure, failed};
 use crate::long_holds::OtherCommands;
 use crate::readers::OtherReaders;
 use crate::state::Imported;
-use crate::{iostats, pools};
+use crate::{iostats, left, pools};
 
 /// How often a command looks whether another one is done with the pool.
 const LOOK: Duration = Duration::from_millis(20);
@@ -38,7 +38,8 @@ type Opened = (PathBuf, Arc<dyn Device>);
 pub(crate) fn hooks() -> Hooks {
     let held_elsewhere = Some(Arc::new(OtherCommands::default()) as _);
     let readers = Some(Arc::new(OtherReaders) as _);
-    Hooks { used_by: Some(Arc::new(UsedByBonus)), held_elsewhere, readers, ..Hooks::default() }
+    let synced = Some(Arc::new(left::note) as _);
+    Hooks { used_by: Some(Arc::new(UsedByBonus)), held_elsewhere, readers, synced, ..Hooks::default() }
 }
 
 /// Whom requests to a pool come from, and new files belong to.
@@ -82,7 +83,7 @@ pub(crate) fn open_as_it_is(record: &Imported, doing: &str) -> Result<Arc<Spa>, 
             "{doing}: it was exported or destroyed by another system or user ('zpool export {}' forgets it)",
             record.name
         )),
-        e => failed(format!("{doing}: {}", why(&e))),
+        e => failed(format!("{doing}: {}", pools::why_not(record, &e))),
     })
 }
 

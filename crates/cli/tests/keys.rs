@@ -203,3 +203,60 @@ fn the_echo_comes_back_whatever_ends_the_question() {
     assert_eq!(session.ok(&["zfs", "list", "-H", "-o", "name"]), "tank\ntank/e\n");
     session.ok(&["zpool", "destroy", "tank"]);
 }
+
+/// What a pool names as the place of its key may be a pipe that nobody writes to: who only looks is not kept waiting by it.
+#[test]
+fn a_key_in_a_pipe_keeps_nobody_waiting_who_did_not_ask_for_it() {
+    let (dir, s) = (tempfile::tempdir().unwrap(), Session::empty());
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("key"), [7; 32]).unwrap();
+    let location = format!("keylocation=file://{}", path("key"));
+    s.ok(&["zpool", "create", "-m", "none", "--size", "96M", "t", &path("a")]);
+    s.ok(&["zfs", "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", &location, "t/e"]);
+    assert_eq!(s.feed(&["put", "t/e:/f"], b"secret").code, 0);
+    s.ok(&["zpool", "export", "t"]);
+    std::fs::remove_file(path("key")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(path("key")).status().unwrap().success());
+    s.ok(&["zpool", "import", "-d", &path("a"), "t"]);
+    for verb in ["ls", "cat"] {
+        let mut look = std::process::Command::new("timeout");
+        look.args(["60", env!("CARGO_BIN_EXE_zuse"), verb, "t/e:/f"]).env("ZUSE_STATE", s.state());
+        let looked = look.output().unwrap();
+        assert_eq!((looked.status.code(), &*looked.stdout), (Some(1), &b""[..]), "{verb}: {looked:?}");
+    }
+    // who asks is served
+    let given = std::thread::spawn({
+        let key = path("key");
+        move || std::fs::write(key, [7; 32]).unwrap()
+    });
+    s.ok(&["zfs", "load-key", "t/e"]);
+    given.join().unwrap();
+    assert_eq!(s.ok(&["cat", "t/e:/f"]), "secret");
+}
+
+/// Where a key is does not depend on what its root is called: a command may be killed between a rename, or a promotion, and the record of it.
+#[test]
+fn a_key_is_found_under_a_new_name_and_a_new_root() {
+    let (dir, s) = (tempfile::tempdir().unwrap(), Session::empty());
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("key"), [7; 32]).unwrap();
+    let location = format!("keylocation=file://{}", path("key"));
+    s.ok(&["zpool", "create", "-m", "none", "--size", "96M", "t", &path("a")]);
+    s.ok(&["zfs", "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", &location, "t/e"]);
+    s.ok(&["zfs", "snapshot", "t/e@s"]);
+    s.ok(&["zfs", "clone", "t/e@s", "t/c"]);
+    let record = || {
+        let files = std::fs::read_dir(s.state()).unwrap().map(|entry| entry.unwrap().path());
+        files.into_iter().find(|path| path.extension().is_some_and(|e| e == "json")).unwrap()
+    };
+    let before = std::fs::read(record()).unwrap();
+    s.ok(&["zfs", "promote", "t/c"]);
+    s.ok(&["zfs", "rename", "t/e", "t/f"]);
+    std::fs::write(record(), before).unwrap();
+    for name in ["t/c", "t/f"] {
+        assert_eq!(s.ok(&["zfs", "get", "-Ho", "value", "keystatus", name]), "available\n");
+    }
+    // unloaded, it is unloaded
+    s.ok(&["zfs", "unload-key", "t/c"]);
+    assert_eq!(s.ok(&["zfs", "get", "-Ho", "value", "keystatus", "t/f"]), "unavailable\n");
+}

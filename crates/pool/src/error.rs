@@ -130,6 +130,14 @@ pub enum Error {
         /// The newest that is good.
         back: Txg,
     },
+    /// The devices that are there were away when the pool was written last (EIO).
+    #[error("it was left in txg {left}, and no device that is there has a newer state than that of txg {found}")]
+    Behind {
+        /// The txg that was written last.
+        left: Txg,
+        /// The newest that a device has.
+        found: Txg,
+    },
     /// A device is being brought up to date (EBUSY).
     #[error("currently resilvering")]
     Resilvering,

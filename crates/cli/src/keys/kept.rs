@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use codec::crypt::WrappingKey;
 use pool::{KeyStatus, ListOptions, Pool};
 
-use super::load;
+use super::{load, waits};
 use crate::agent;
 use crate::error::{Failure, cause};
 use crate::state::{self, Imported};
@@ -21,8 +21,14 @@ pub(crate) fn give(location: String) {
 
 /// Loads the keys of a pool that are loaded as far as users know, and those that are given to the command. One that is not there any more is told.
 pub(crate) fn load_kept(pool: &Arc<Pool>, record: &Imported) {
-    for (root, location) in &record.keys {
-        if let Err(Failure::Failed(why)) = load(pool, root, Some(location)) {
+    for (dir, location) in &record.keys {
+        // one that has gone needs none
+        let Some(root) = root_of(pool, *dir).and_then(|root| pool.dir_by_id(root).ok()) else { continue };
+        if waits(location) {
+            eprintln!("warning: the key of '{}' is not read again: {location} is no file", root.name());
+            continue;
+        }
+        if let Err(Failure::Failed(why)) = load(pool, root.name(), Some(location)) {
             eprintln!("warning: {why}");
         }
     }
@@ -46,9 +52,11 @@ fn root_of(pool: &Arc<Pool>, dir: u64) -> Option<u64> {
     pool.dir_by_id(dir).ok()?.crypto().ok()?.map(|info| info.root_dir)
 }
 
-/// Takes the key of an encryption root from the agent. Whether it was there.
-pub(crate) fn give_up(pool: &Arc<Pool>, root: u64) -> bool {
-    drop_keys(pool, |dir| root_of(pool, dir) == Some(root))
+/// Takes the key of an encryption root from the agent, and the place of it from the record. Whether it was there.
+pub(crate) fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: u64) -> bool {
+    let count = record.keys.len();
+    record.keys.retain(|(dir, _)| root_of(pool, *dir).is_some_and(|now| now != root));
+    drop_keys(pool, |dir| root_of(pool, dir) == Some(root)) || record.keys.len() < count
 }
 
 fn drop_keys(pool: &Pool, mut which: impl FnMut(u64) -> bool) -> bool {
@@ -72,11 +80,11 @@ fn load_given(pool: &Arc<Pool>, given: &[String]) {
 pub(crate) fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingKey) -> Result<(), Failure> {
     let (Some(mut record), Ok(dir)) = (crate::pools::record(pool), pool.dir(root)) else { return Ok(()) };
     let before = record.clone();
-    record.keys.retain(|(other, _)| other != root);
+    record.keys.retain(|(other, _)| root_of(pool, *other).is_some_and(|now| now != dir.id()));
     record.unloaded.retain(|other| *other != dir.id());
-    let of_file = location.starts_with("file://");
+    let of_file = location.starts_with("file://") && !waits(location);
     if of_file {
-        record.keys.push((root.to_owned(), location.to_owned()));
+        record.keys.push((dir.id(), location.to_owned()));
     } else if let Err(e) = agent::put(record.guid, dir.id(), key) {
         eprintln!("warning: the key of '{root}' cannot be kept for later commands: {}", cause(&e));
     }

@@ -295,7 +295,7 @@ impl Session {
         let at = at.map(|p| p.value.to_string()).unwrap_or_default();
         let takes = match at.as_str() {
             "prompt" => std::io::stdin().is_terminal(),
-            _ if self.devices.is_empty() => {
+            _ if self.devices.is_empty() && !keys::waits(&at) => {
                 !pools::record(pool).is_some_and(|record| record.unloaded.contains(&info.root_dir))
             }
             _ => false,

@@ -45,7 +45,7 @@ pub(super) fn open(
     let is_open = candidate.state == PoolState::Active;
     let options = ImportOptions { open, again: is_open, force: true, temporary_name, ..ImportOptions::default() };
     let why = |e: &pool::Error| cannot(writable::why(e));
-    let hooks = Hooks { held_elsewhere: None, readers: None, ..writable::hooks() };
+    let hooks = Hooks { held_elsewhere: None, readers: None, synced: None, ..writable::hooks() };
     let spa = Spa::import(&again, &options, hooks).map_err(|e| why(&e))?;
     keys(&spa.view().map_err(|e| why(&e))?)?;
     replay::all(&spa)?;

@@ -109,11 +109,9 @@ fn unload(dataset: &Dataset) -> Result<(), Failure> {
     let Some(mut record) = pools::record(dataset.pool()) else { return Err(error(gone(name))) };
     let dir = dataset.dir().id();
     // a file that has gone is forgotten too
-    let kept = keys::give_up(dataset.pool(), dir) || record.keys.iter().any(|(root, _)| root == name);
-    if !kept {
+    if !keys::give_up(dataset.pool(), &mut record, dir) {
         return Err(error(gone(name)));
     }
-    record.keys.retain(|(root, _)| root != name);
     record.unloaded.retain(|other| *other != dir);
     record.unloaded.push(dir);
     state::remember(&record)

@@ -10,7 +10,7 @@ use pool::{Dataset, Spa};
 use super::destroy::pool_of;
 use super::select;
 use crate::error::{Failure, Outcome, failed};
-use crate::keys::{self, RootKey};
+use crate::keys;
 use crate::names::{self, Types};
 use crate::verbs::progress::bar;
 use crate::{pools, state, writable};
@@ -19,8 +19,6 @@ use crate::{pools, state, writable};
 #[derive(Debug, Default)]
 pub(super) struct Session {
     open: RefCell<Vec<Control>>,
-    /// Where keys are, by pool and encryption root.
-    keys: RefCell<Vec<(u64, RootKey)>>,
 }
 
 /// Where requests to a pool go.
@@ -70,11 +68,6 @@ impl Session {
         self.open.borrow_mut().push(control.clone());
         let view = control.spa().view().map_err(|e| failed(format!("cannot open '{name}': {e}")))?;
         keys::load_kept(&view, &record);
-        for (root, _) in &record.keys {
-            if let Ok(dir) = view.dir(root) {
-                self.keys.borrow_mut().push((record.guid, RootKey { name: root.clone(), dir: dir.id() }));
-            }
-        }
         Ok(Some(control))
     }
 
@@ -118,10 +111,6 @@ impl Session {
         let mut result = Ok(());
         for control in self.open.borrow_mut().drain(..) {
             let spa = control.spa();
-            let guid = spa.guid().0;
-            let before =
-                self.keys.borrow().iter().filter(|(pool, _)| *pool == guid).map(|(_, key)| key.clone()).collect();
-            result = result.and(spa.view().map_or(Ok(()), |view| keys::follow(&view, before)));
             pools::written(spa);
             let logged = if good && control.has_changed() { writable::log(spa) } else { Ok(()) };
             let closed = logged.and_then(|()| spa.close());

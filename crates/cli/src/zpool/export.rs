@@ -2,7 +2,8 @@
 //! changes. One whose devices are gone is forgotten with `-f`.
 
 use control::Ioc;
-use vdev::import::PoolState;
+use pool::Pool;
+use vdev::import::{Candidate, PoolState};
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -31,10 +32,16 @@ fn export(record: &Imported, force: bool, hard: bool) -> Result<(), Failure> {
             Err(Failure::Failed(_)) if force => {}
             Err(Failure::Failed(why)) => return Err(failed(format!("{why}\n'zpool export -f {name}' forgets it"))),
             Err(other) => return Err(other),
+            Ok(found) if force && is_behind(record, &found) => {}
             Ok(_) => writable::leave(record, &format!("cannot export '{name}'"), Ioc::PoolExport)?,
         }
     }
     state::forget(record.guid)
+}
+
+/// Whether all its devices that are there know an older state only than was written last.
+fn is_behind(record: &Imported, found: &Candidate) -> bool {
+    matches!(Pool::open(found, &pools::options(record)), Err(pool::Error::Behind { .. }))
 }
 
 /// Whether another system or user has imported the pool since, and left it: there is nothing to be done then but to forget it.

@@ -22,7 +22,7 @@ use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
 use crate::state::{self, Imported};
-use crate::{host, iostats, keys, names, pools, replay, writable};
+use crate::{host, iostats, keys, left, names, pools, replay, writable};
 
 /// Vdevs are not nested deeper than this.
 const VDEV_DEPTH_MAX: usize = 8;
@@ -255,6 +255,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     }
     // what a command has left behind that ended after the last export
     iostats::forget(candidate.guid);
+    left::forget(candidate.guid.0);
     let props = pool_props::check(&options.props, When::Import, &candidate.name, candidate.version)
         .map_err(|why| failed(format!("cannot import pool '{}': {why}", candidate.name)))?;
     let record = Imported {

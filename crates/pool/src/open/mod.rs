@@ -53,6 +53,8 @@ pub struct OpenOptions {
     pub txg: Option<Txg>,
     /// Open the state that the checkpoint keeps (`zpool import --rewind-to-checkpoint`).
     pub checkpoint: bool,
+    /// The txg in which the pool was written last, as far as is known: if no device has a state so new, those that have it are away, and the pool is not opened.
+    pub least: Option<Txg>,
     /// Open the pool though log devices are missing (`zpool import -m`).
     pub missing_log_ok: bool,
     /// Open the pool though whole top-level vdevs are missing, and read what is there.
@@ -72,6 +74,7 @@ impl Default for OpenOptions {
             name: None,
             txg: None,
             checkpoint: false,
+            least: None,
             missing_log_ok: false,
             missing_tops_ok: false,
             altroot: None,
@@ -117,7 +120,10 @@ impl Pool {
     ) -> Result<Arc<Pool>, Error> {
         features::check_labels(candidate)?;
         let provisional = candidate.vdev_config()?;
-        let states = uberblocks::choose(candidate, options.txg)?;
+        let (found, states) = uberblocks::choose(candidate, options.txg)?;
+        if let Some(left) = options.least.filter(|left| *left > found) {
+            return Err(Error::Behind { left, found });
+        }
         let mut info = LoadInfo { rewound: options.txg.is_some() || options.checkpoint, ..LoadInfo::default() };
         let mut first: Option<(Txg, Error)> = None;
         for uberblock in states.into_iter().take(TRIES_MAX) {

@@ -96,11 +96,13 @@ pub struct Hooks {
     pub held_elsewhere: Option<Arc<dyn HeldElsewhere>>,
     /// What other processes read now.
     pub readers: Option<Arc<dyn Readers>>,
+    /// Who notes that a txg is on disk.
+    pub synced: Option<Arc<dyn Fn(Guid, Txg) + Send + Sync>>,
 }
 
 impl Default for Hooks {
     fn default() -> Self {
-        Hooks { env: Env::system(), used_by: None, held_elsewhere: None, readers: None }
+        Hooks { env: Env::system(), used_by: None, held_elsewhere: None, readers: None, synced: None }
     }
 }
 

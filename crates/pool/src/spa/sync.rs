@@ -215,6 +215,9 @@ impl Spa {
         }
         self.commit_uberblock(&uberblock)?;
         self.multihost.synced(&uberblock);
+        if let Some(note) = &self.hooks.synced {
+            note(self.guid, uberblock.txg);
+        }
         *self.uberblock.lock() = uberblock;
         self.zio.set_dynamic_gang(self.large_gang_headers.load(Ordering::Relaxed));
         Ok(())

@@ -1,0 +1,46 @@
+//! A pool does not go back in time because only devices are left that were away when it was written last.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use support::Session;
+
+#[test]
+fn the_half_of_a_mirror_that_was_away_is_not_opened_alone() {
+    let (dir, s) = (tempfile::tempdir().unwrap(), Session::empty());
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let away = tempfile::tempdir().unwrap();
+    let leave = |name: &str| std::fs::rename(path(name), away.path().join(name)).unwrap();
+    let come_back = |name: &str| std::fs::rename(away.path().join(name), path(name)).unwrap();
+    s.ok(&["zpool", "create", "-m", "none", "--size", "128M", "t", "mirror", &path("a"), &path("b")]);
+    assert_eq!(s.feed(&["put", "t:/old"], b"old").code, 0);
+    leave("b");
+    assert_eq!(s.feed(&["put", "t:/new"], b"new").code, 0);
+    leave("a");
+    come_back("b");
+    let before = std::fs::read(path("b")).unwrap();
+    let says = "it was left in txg ";
+    for line in [&["ls", "t:/"][..], &["zfs", "snapshot", "t@s"], &["zpool", "export", "t"], &["zfs", "list", "t"]] {
+        let ran = s.run(line);
+        let told = ran.err.contains(says) && ran.err.contains("'zpool export -f t' forgets that");
+        assert!(ran.code != 0 && told, "{line:?}: {} {}", ran.code, ran.err);
+    }
+    let ran = s.feed(&["put", "t:/lost"], b"lost");
+    assert!(ran.code != 0 && ran.err.contains(says), "{}", ran.err);
+    assert!(s.ok(&["zpool", "status", "t"]).contains("UNAVAIL"));
+    assert!(std::fs::read(path("b")).unwrap() == before, "the older half was written");
+    // with the other all is there, and the older half is brought up to date
+    come_back("a");
+    s.ok(&["zfs", "snapshot", "t@s"]);
+    leave("a");
+    assert_eq!(s.ok(&["cat", "t@s:/new"]), "new");
+    // who knows that it is lost for good goes on with what there is
+    come_back("a");
+    leave("b");
+    s.ok(&["rm", "t:/new"]);
+    leave("a");
+    come_back("b");
+    s.ok(&["zpool", "export", "-f", "t"]);
+    s.ok(&["zpool", "import", "-d", &path("b"), "t"]);
+    assert_eq!(s.ok(&["cat", "t:/new"]), "new");
+}
