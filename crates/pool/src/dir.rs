@@ -120,8 +120,7 @@ impl Dir {
     /// When the MOS cannot be read.
     pub fn children(&self) -> Result<Vec<Dir>, Error> {
         let Some(zap) = self.pool.mos.zap_if(self.phys().child_dir_zapobj)? else { return Ok(Vec::new()) };
-        let mut entries: Vec<(String, u64)> =
-            mos::named_entries(&zap)?.into_iter().map(|(name, value)| (name, value.first())).collect();
+        let mut entries = mos::child_dirs(&zap)?;
         entries.sort_unstable();
         entries.into_iter().map(|(name, id)| self.open_child(&name, id)).collect()
     }

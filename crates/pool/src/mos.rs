@@ -1,5 +1,6 @@
 //! The meta object set: where everything of the pool that is no dataset's contents stands.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::{Endian, tunable};
@@ -101,6 +102,16 @@ impl Mos {
 pub(crate) fn text(zap: &Zap, name: &[u8]) -> Result<String, Error> {
     String::from_utf8(name.to_vec())
         .map_err(|_| Error::corrupt(zap.object().id(), format!("name {name:?} is not text")))
+}
+
+/// The directories in a list of them. One that has two names there would be gone through twice, one below it four times, and so on.
+pub(crate) fn child_dirs(zap: &Zap) -> Result<Vec<(String, u64)>, Error> {
+    let dirs: Vec<(String, u64)> = named_entries(zap)?.into_iter().map(|(name, id)| (name, id.first())).collect();
+    let mut seen = BTreeSet::new();
+    match dirs.iter().find(|(_, id)| !seen.insert(*id)) {
+        Some((_, id)) => Err(Error::corrupt(*id, "a directory that has two names")),
+        None => Ok(dirs),
+    }
 }
 
 /// All entries of a ZAP whose keys are names.

@@ -59,11 +59,10 @@ fn compare(zfs: &Zfs, dir: u64, node: &Node) -> bool {
     let cred = Cred { uid: attrs.uid(), gid: attrs.gid(), groups: Vec::new() };
     let target = if node.kind() == Kind::Symlink { node.target().unwrap() } else { Vec::new() };
     let new = NewFile {
-        kind: node.kind(),
-        mode: attrs.mode & 0o7777,
         rdev: attrs.rdev.unwrap_or(0),
         target: &target,
         times: Some((attrs.atime, attrs.mtime)),
+        ..NewFile::new(node.kind(), attrs.mode & 0o7777)
     };
     let name = format!("like {}", node.id());
     let Ok((id, _)) = zfs.create(&cred, dir, name.as_bytes(), &new) else { return false };

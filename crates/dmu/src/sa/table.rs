@@ -191,9 +191,11 @@ impl State {
             }
         }
         // the others follow in their order, as OpenZFS counts on
-        let known = state.fields.keys().max().map_or(0, |last| last.saturating_add(1));
+        let known = state.fields.keys().max().map_or(0, |last| usize::from(*last) + 1);
         let unknown = Attr::ALL.iter().filter(|attr| !state.attrs.contains_key(attr)).copied();
-        let unknown: Vec<(Attr, u16)> = unknown.zip(known.max(registry.len() as u16)..).collect();
+        // where the numbers end, they have none
+        let free = (known.max(registry.len())..).map_while(|number| u16::try_from(number).ok());
+        let unknown: Vec<(Attr, u16)> = unknown.zip(free).collect();
         state.attrs.extend(unknown);
         state.layouts.insert(SA_LAYOUT_EMPTY, Arc::new(Layout::default()));
         for (number, attrs) in layouts {
@@ -250,5 +252,15 @@ mod tests {
         assert_eq!(Attr::ALL.get(15), Some(&Attr::ZnodeAcl));
         let bytes: usize = LEGACY.iter().map(|(length, _)| usize::from(*length)).sum();
         assert_eq!(bytes, ondisk::znode::ZNODE_PHYS_SIZE);
+    }
+
+    #[test]
+    fn attributes_behind_the_last_number_have_none() {
+        let last = |number| (b"com.example:other".to_vec(), SaRegistration { number, length: 8, swap: 0 });
+        for (number, left) in [(u16::MAX, 0), (u16::MAX - 1, 1), (u16::MAX - 3, 3)] {
+            let state = State::new(&[last(number)], &[]);
+            assert_eq!(state.attrs.len(), LEGACY.len() + left);
+            assert!(state.attrs.values().filter(|n| **n >= 16).all(|n| *n > number));
+        }
     }
 }

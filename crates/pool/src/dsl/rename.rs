@@ -168,9 +168,12 @@ impl Mos {
         if depth > quota::DEPTH_MAX {
             return Err(Error::corrupt(dir, "directories are nested too deeply"));
         }
-        for (child, value) in mos::named_entries(&self.zap(self.dir_phys(dir)?.child_dir_zapobj)?)? {
-            let id = value.first();
-            let head = self.dir_phys(id)?.head_dataset_obj;
+        for (child, id) in mos::child_dirs(&self.zap(self.dir_phys(dir)?.child_dir_zapobj)?)? {
+            let phys = self.dir_phys(id)?;
+            if phys.parent_obj != dir {
+                return Err(Error::corrupt(id, "a directory that is listed in another than its parent"));
+            }
+            let head = phys.head_dataset_obj;
             if head == 0 || child.starts_with('$') {
                 continue;
             }

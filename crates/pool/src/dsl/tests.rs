@@ -15,7 +15,7 @@ use vdev::{Device, MemoryDevice};
 use super::*;
 use crate::errlog::{self, ErrorEntry};
 use crate::spa::space::{Delta, Used};
-use crate::{CreateOptions, Error, Hooks, ImportOptions, Spa};
+use crate::{CreateOptions, Error, Hooks, ImportOptions, ListOptions, Spa};
 
 const SIZE: u64 = 64 << 20;
 
@@ -176,6 +176,28 @@ fn directories_in_a_circle_are_corrupt() {
     });
     let ended = ended.unwrap();
     assert!(ended.iter().all(|result| matches!(result, Err(Error::Corrupt { .. }))), "{ended:?}");
+}
+
+#[test]
+fn directories_of_two_names_are_corrupt() {
+    const LEVELS: usize = 18;
+    let (spa, _device) = pool();
+    let name = |level: usize| format!("t{}", "/a".repeat(level));
+    (1..=LEVELS).for_each(|level| create(&spa, &name(level)).unwrap());
+    // what is at the end has 2 to the 18th names then
+    let twice = spa.sync_task(move |cx| {
+        for level in 1..=LEVELS {
+            let (parent, child) = (cx.spa.find_dir(cx.mos, &name(level - 1))?, cx.spa.find_dir(cx.mos, &name(level))?);
+            cx.mos.zap(cx.mos.dir_phys(parent)?.child_dir_zapobj)?.add_u64(cx.tx, "b", child)?;
+        }
+        let mut heads = Vec::new();
+        let found = cx.mos.heads_below(cx.spa.find_dir(cx.mos, "t")?, "t", &mut heads, 0);
+        Ok((found, heads.len()))
+    });
+    let (found, heads) = twice.unwrap();
+    assert!(matches!(found, Err(Error::Corrupt { .. })) && heads < 100, "{found:?} {heads}");
+    let listed = spa.view().unwrap().list("t", &ListOptions::ALL);
+    assert!(matches!(listed, Err(Error::Corrupt { .. })), "{:?}", listed.map(|all| all.len()));
 }
 
 #[test]

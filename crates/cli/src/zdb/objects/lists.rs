@@ -183,9 +183,11 @@ fn summary(cx: &mut Cx<'_>, list: &List, name: &str, depth: usize, seen: &mut Ha
         return Ok(());
     }
     for id in list.subobjs(cx) {
+        if !seen.insert(id) {
+            continue;
+        }
         match List::open(cx, id) {
-            Ok(sub) if seen.insert(id) => summary(cx, &sub, "subobj", depth + 1, seen)?,
-            Ok(_) => {}
+            Ok(sub) => summary(cx, &sub, "subobj", depth + 1, seen)?,
             Err(e) => {
                 cx.complain(&e);
                 writeln!(cx.out, "ERROR 2 while trying to open subobj id {id}")?;

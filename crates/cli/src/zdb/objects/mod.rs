@@ -27,6 +27,7 @@ mod viewers;
 mod zap;
 mod znode;
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -258,7 +259,9 @@ fn one_dataset(cx: &mut Cx<'_>, counts: &mut Counts, dataset: &pool::Dataset) ->
 fn children(cx: &mut Cx<'_>, dir: &pool::Dir) -> Vec<pool::Dir> {
     let Some(names) = zap::names(cx, dir.phys().child_dir_zapobj) else { return Vec::new() };
     let names = names.into_iter().filter(|name| !name.starts_with('$'));
-    names.filter_map(|name| cx.told(dir.child(&name)).flatten()).collect()
+    // each once, whatever its names
+    let mut seen = HashSet::new();
+    names.filter_map(|name| cx.told(dir.child(&name)).flatten()).filter(|dir| seen.insert(dir.id())).collect()
 }
 
 /// The deadlists of the dataset that every other one descends from, which has no name.
