@@ -45,6 +45,13 @@ fn a_pool_without_devices_is_told_and_the_other_works() {
     assert_eq!(list.first(), Some(&vec!["gone", "UNAVAIL", "-"]));
     assert_eq!(list.get(1).map(|row| &row[..2]), Some(&["here", "ONLINE"][..]));
     assert_eq!(session.json(&["zpool", "list", "-j"])["pools"]["gone"]["properties"]["health"]["value"], "UNAVAIL");
+    let got = session.ok(&["zpool", "get", "-H", "-o", "name,value", "health,size", "gone"]);
+    assert_eq!(got, "gone\tUNAVAIL\ngone\t-\n");
+    assert!(session.ok(&["zpool", "get", "-H", "all", "gone"]).contains("gone\thealth\tUNAVAIL\t-\n"));
+    assert_eq!(
+        session.json(&["zpool", "get", "-j", "health"])["pools"]["gone"]["properties"]["health"]["value"],
+        "UNAVAIL"
+    );
     assert_eq!(session.ok(&["zfs", "list", "-H", "-o", "name", "here"]), "here\n");
     let all = session.run(&["zfs", "list", "-H", "-o", "name"]);
     assert_eq!((all.code, all.out.as_str()), (1, "here\n"), "{}", all.err);

@@ -8,6 +8,7 @@ use pool::Pool;
 use pool::prop::{POOL, format_pool};
 
 use super::list::cell;
+use super::unavailable::{Seen, each};
 use super::vdev_props::{self, Wanted};
 use super::{describe, json_key};
 use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
@@ -15,7 +16,7 @@ use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::json;
-use crate::pools::{self, stdout};
+use crate::pools::stdout;
 use crate::state::{self, Imported};
 
 const FIELDS: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
@@ -46,15 +47,18 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
     if as_json {
         let mut all = NvList::new();
-        let (status, _) = pools::for_each(&names, |pool| {
+        let status = each(&names, |seen| {
             let mut list = NvList::new();
-            for (column, cell) in cells(pool, columns.as_deref(), style.parsable)? {
+            for (column, cell) in cells(&seen, columns.as_deref(), style.parsable)? {
                 list.insert(&column.name, property_json(&cell, as_int));
             }
             if !list.is_empty() {
-                let mut item = describe(pool, true, as_int);
+                let (key, mut item) = match &seen {
+                    Seen::Open(pool) => (json_key(pool, by_guid), describe(pool, true, as_int)),
+                    Seen::Unavailable(pool) => (pool.key(by_guid), pool.describe(as_int)),
+                };
                 item.insert("properties", list);
-                all.insert(json_key(pool, by_guid), item);
+                all.insert(key, item);
             }
             Ok(())
         })?;
@@ -69,16 +73,20 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let mut getter = Getter::new(fields, style);
     match &columns {
         Some(columns) => getter.expect(columns),
-        None => getter.expect(&POOL.iter().filter(|def| def.visible).map(Column::native).collect::<Vec<_>>()),
+        None => getter.expect(&all_native()),
     }
-    let (status, _) = pools::for_each(&names, |pool| {
-        getter.expect_name(pool.name());
-        for (mut column, cell) in cells(pool, columns.as_deref(), style.parsable)? {
+    let status = each(&names, |seen| {
+        let name = match &seen {
+            Seen::Open(pool) => pool.name(),
+            Seen::Unavailable(pool) => &pool.name,
+        };
+        getter.expect_name(name);
+        for (mut column, cell) in cells(&seen, columns.as_deref(), style.parsable)? {
             // with all properties come features and user properties, which are not known before
             if columns.is_none() {
                 getter.expect(std::slice::from_ref(&column));
             }
-            getter.add(pool.name(), &mut column, cell);
+            getter.add(name, &mut column, cell);
         }
         Ok(())
     })?;
@@ -102,8 +110,23 @@ fn vdevs_of(names: &[String]) -> Result<Option<(Imported, Vec<String>)>, Failure
     Ok(None)
 }
 
-/// The properties of a pool that are to be shown; all of them for `None`.
-fn cells(pool: &Arc<Pool>, columns: Option<&[Column]>, parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
+/// The columns of all properties that every pool has.
+fn all_native() -> Vec<Column> {
+    POOL.iter().filter(|def| def.visible).map(Column::native).collect()
+}
+
+/// The properties of a pool that are to be shown; all of them for `None`. Of one that does not open little is known.
+fn cells(seen: &Seen, columns: Option<&[Column]>, parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
+    match seen {
+        Seen::Open(pool) => cells_of(pool, columns, parsable),
+        Seen::Unavailable(pool) => {
+            let columns = columns.map_or_else(all_native, <[Column]>::to_vec);
+            Ok(columns.into_iter().map(|column| (column.clone(), pool.cell(&column))).collect())
+        }
+    }
+}
+
+fn cells_of(pool: &Arc<Pool>, columns: Option<&[Column]>, parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
     if let Some(columns) = columns {
         let mut cells = Vec::new();
         for column in columns {
