@@ -133,3 +133,52 @@ fn a_redacted_start_is_found_again_or_nothing() {
     lab.fails(&format!("zfs send -t {to}"), b"", "cannot resume send: making redacted streams is not in this version");
     lab.ok(&format!("zfs send -t {token}"), b"");
 }
+
+/// A volume that has arrived in part is told of as OpenZFS tells it: its contents are not looked into, so its size is that of no volume yet (`zfs_ioc_objset_stats`,
+/// `get_numeric_property`), and it has none of the properties of a file system.
+#[test]
+fn half_a_volume_is_told_as_openzfs_tells_it() {
+    let lab = Lab::new("tank");
+    lab.ok("zfs create -s -V 8M -b 32768 tank/v", b"");
+    let noise: Vec<u8> = (0..1_500_000u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+    lab.ok("put tank/v", &noise);
+    lab.ok("zfs snapshot tank/v@1", b"");
+    let full = lab.ok("zfs send tank/v@1", b"");
+    lab.ok("put tank/v", &noise[1..]);
+    lab.ok("zfs snapshot tank/v@2", b"");
+    let increment = lab.ok("zfs send -i @1 tank/v@2", b"");
+    let half = |stream: &[u8], into: &str| {
+        lab.fails(&format!("zfs receive -s {into}"), &stream[..stream.len() / 2], "zfs send -t 1-");
+    };
+    let told = |name: &str| {
+        let what = "type,volsize,volblocksize,mounted,mountpoint,canmount,recordsize,version";
+        lab.text(&format!("zfs get -Hp -o property,value,source {what} {name}"))
+    };
+    let no_files = "mounted\t-\t-\nmountpoint\t-\t-\ncanmount\t-\t-\nrecordsize\t-\t-\nversion\t-\t-\n";
+    let sized =
+        |size: &str, block: &str| format!("type\tvolume\t-\nvolsize\t{size}\nvolblocksize\t{block}\n{no_files}");
+    let (whole, begun) = (sized("8388608\tlocal", "32768\t-"), sized("0\tdefault", "16384\tdefault"));
+
+    half(&full, "tank/new");
+    assert_eq!(told("tank/new"), begun);
+    assert_eq!(lab.text("zfs list -Hpo name,type,volsize tank/new"), "tank/new\tvolume\t0\n");
+    let all = lab.text("zfs get -H -o property,value all tank/new");
+    assert!(
+        all.contains("volsize\t0\n") && all.contains("receive_resume_token\t1-") && !all.contains("mount"),
+        "{all}"
+    );
+    assert_ne!(token(&lab, "tank/new"), "-");
+    // a volume that is there already is as it was, and has the token of what comes into it
+    lab.ok("zfs receive tank/old", &full);
+    half(&increment, "tank/old");
+    assert_eq!(told("tank/old"), whole);
+    assert_eq!(told("tank/old/%recv"), begun);
+    assert!(token(&lab, "tank/old") == token(&lab, "tank/old/%recv") && token(&lab, "tank/old").starts_with("1-"));
+
+    for name in ["tank/new", "tank/old"] {
+        let rest = lab.ok(&format!("zfs send -t {}", token(&lab, name)), b"");
+        lab.ok(&format!("zfs receive -s {name}"), &rest);
+        assert_eq!((told(name), token(&lab, name)), (whole.clone(), "-".to_owned()));
+    }
+    lab.judge("tank");
+}

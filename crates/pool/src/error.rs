@@ -138,6 +138,14 @@ pub enum Error {
         /// The newest that a device has.
         found: Txg,
     },
+    /// Blocks of a state's last txgs are not there (EIO).
+    #[error("of what was written last, {metadata} blocks of metadata and {data} of data cannot be read")]
+    Unverified {
+        /// Blocks of metadata.
+        metadata: u64,
+        /// Blocks of data.
+        data: u64,
+    },
     /// A device is being brought up to date (EBUSY).
     #[error("currently resilvering")]
     Resilvering,

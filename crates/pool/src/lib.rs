@@ -83,7 +83,7 @@ pub use history::HistoryRecord;
 pub use kstat::{Kstat, KstatData};
 pub use list::{Entry, ListOptions};
 pub use metaslab::{AllocClass, MetaslabInfo};
-pub use open::{AllocBias, OpenOptions};
+pub use open::{AllocBias, LoadErrors, LoadPolicy, OpenOptions};
 pub use pool::{LoadInfo, Pool};
 pub use pool_name::{BadPoolName, check_new_pool_name, check_pool_name};
 pub use prop::{PropValue, Source, Value};

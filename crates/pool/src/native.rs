@@ -218,6 +218,8 @@ impl Dataset {
             "useraccounting" => Some(u64::from(self.has_accounting(SpaceKind::UserUsed)?)),
             "snapshots_changed" => dir.snapshots_changed()?.map(|(seconds, _)| seconds).filter(|s| *s != 0),
             "filesystem_count" | "snapshot_count" => return self.counted(name),
+            // what is half received is not looked into: it has what a new volume has
+            "volsize" | "volblocksize" if self.is_inconsistent() => return Ok(None),
             "volsize" => self.volume_size()?.map(|(size, _)| size),
             "volblocksize" => self.volume_size()?.map(|(_, block_size)| block_size),
             "encryption" | "keyformat" | "pbkdf2iters" | "pbkdf2salt" | "keyguid" | "keystatus" | "ivsetguid" => {

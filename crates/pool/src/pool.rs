@@ -17,7 +17,7 @@ use crate::metaslab::SpaceState;
 use crate::mos::Mos;
 use crate::names::Names;
 use crate::spa::Spa;
-use crate::{Error, OpenOptions};
+use crate::{Error, LoadErrors, OpenOptions};
 
 /// What was noticed while the pool was opened, beyond what its vdevs' status tells.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,8 @@ pub struct LoadInfo {
     pub guid_sum_differs: bool,
     /// Whether the state was chosen by a rewind (to a txg, or to the checkpoint).
     pub rewound: bool,
+    /// What of the last txgs cannot be read, where that was looked at ([`OpenOptions::verify`](crate::OpenOptions::verify)).
+    pub errors: LoadErrors,
 }
 
 /// A pool, open for reading (OpenZFS: `spa_t` and `dsl_pool_t`).

@@ -13,9 +13,11 @@ use std::sync::Arc;
 use base::Txg;
 use codec::crypt::WrappingKey;
 use ondisk::Uberblock;
+use ondisk::zil::{Record, TxType};
 use oracle::{fixtures, judge};
 use pool::{Entry, Hooks, ImportOptions, ListOptions, OpenOptions, Pool, Spa};
 use vdev::{Device, FileDevice};
+use zil::write::{Itx, ItxData};
 
 #[test]
 fn old_and_foreign_pools_open_and_list_what_zdb_lists() {
@@ -130,5 +132,79 @@ fn a_pool_older_than_version_26_is_read_and_not_written() {
             }
         }
         assert!(written);
+    }
+}
+
+/// Pools before version 27 have no snapshots of a dataset with a log (OpenZFS: `SPA_VERSION_FAST_SNAP`): one that is in use is ended, one that nobody has replayed
+/// makes the dataset busy. Later ones take the snapshot in any case.
+#[test]
+fn a_snapshot_beside_a_log() {
+    for version in [26, 27] {
+        let unpacked = fixtures::unpack_private("legacy-a");
+        let crashed = tempfile::tempdir().unwrap();
+        let scan = |dir: &std::path::Path| {
+            let images = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+            let open = |path: PathBuf| -> (PathBuf, Arc<dyn Device>) {
+                let device = FileDevice::open_read_write(&path).unwrap();
+                (path, Arc::new(device))
+            };
+            vdev::import::scan_devices(images.map(open).collect()).remove(0)
+        };
+        let import = |dir: &std::path::Path| {
+            let options = ImportOptions { force: true, ..ImportOptions::default() };
+            Spa::import(&scan(dir), &options, Hooks::default()).unwrap()
+        };
+        let pool = Pool::open(&scan(&unpacked.dir), &OpenOptions::default()).unwrap();
+        let older = Uberblock { version, txg: Txg(pool.uberblock().txg.0 + 1), ..pool.uberblock().clone() };
+        vdev::label::commit(pool.tree(), None, &older).unwrap();
+        drop(pool);
+
+        let spa = import(&unpacked.dir);
+        let view = spa.view().unwrap();
+        let fs = view.list(view.name(), &ListOptions::DATASETS).unwrap().into_iter().find_map(|entry| {
+            let dataset = entry.dataset()?;
+            (dataset.kind().unwrap() == pool::Kind::Filesystem && dataset.name().contains('/')).then(|| dataset.clone())
+        });
+        let fs = fs.unwrap();
+        let objset = spa.objset(&fs).unwrap();
+        let log = || {
+            let record = Record::Truncate { foid: 1 << 40, offset: 0, length: 1 }.encode(TxType::Truncate);
+            let zil = spa.zil(&objset);
+            let itx = Itx { record, object: None, sync: true, data: ItxData::InRecord };
+            zil.assign(&spa.tx(1 << 10).unwrap(), itx);
+            zil.commit(None).unwrap();
+        };
+        log();
+        let in_use = |spa: &Arc<Spa>, name: &str| {
+            let objset = spa.view().unwrap().dataset(name).unwrap().objset().unwrap();
+            !objset.phys().zil_header.log.is_hole()
+        };
+        assert!(in_use(&spa, fs.name()));
+        let snap = format!("{}@while-in-use", fs.name());
+        spa.snapshot(std::slice::from_ref(&snap), &[]).unwrap();
+        assert_eq!(in_use(&spa, &snap), version > 26, "version {version}");
+        log();
+        log();
+        for entry in std::fs::read_dir(&unpacked.dir).unwrap() {
+            let path = entry.unwrap().path();
+            std::fs::copy(&path, crashed.path().join(path.file_name().unwrap())).unwrap();
+        }
+        drop((view, objset));
+        spa.export().unwrap();
+        drop(spa);
+        judge::no_leaks(&unpacked.dir, fs.name().split('/').next().unwrap());
+
+        let spa = import(crashed.path());
+        assert!(spa.objset(&fs).is_err(), "it waits for its replay");
+        let snap = format!("{}@unreplayed", fs.name());
+        let taken = spa.snapshot(std::slice::from_ref(&snap), &[]);
+        match (version, taken) {
+            (26, Err(e)) => assert_eq!(e.errno(), 16, "{e}"),
+            (27, Ok(())) => assert!(in_use(&spa, &snap)),
+            (_, taken) => panic!("version {version}: {taken:?}"),
+        }
+        spa.export().unwrap();
+        drop(spa);
+        judge::no_leaks(crashed.path(), fs.name().split('/').next().unwrap());
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nvlist::{NvList, Value};
 use ondisk::label::key;
-use pool::{ImportOptions, KeyStatus, ListOptions, OpenOptions, Pool, Spa};
+use pool::{ImportOptions, KeyStatus, ListOptions, LoadPolicy, OpenOptions, Pool, Spa};
 use vdev::import::{Candidate, PoolState};
 use vdev::{VdevState, VdevTree};
 
@@ -272,7 +272,10 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         keys: Vec::new(),
         unloaded: Vec::new(),
     };
-    let opened = Pool::open(candidate, &pools::options(&record));
+    // who only reads a pool takes what there is
+    let verify = (!options.read_only())
+        .then(|| LoadPolicy { rewind: options.rewind || options.txg.is_some(), ..LoadPolicy::default() });
+    let opened = Pool::open(candidate, &OpenOptions { verify, ..pools::options(&record) });
     if is_foreign(candidate) && !options.force {
         return Err(in_use_elsewhere(candidate, opened.as_ref().map_or(0, |pool| pool.uberblock().timestamp)));
     }
@@ -421,8 +424,13 @@ fn rewound(candidate: &Candidate, seen: &Pool, begin: &str) -> String {
         n @ 1..=120 => format!("Approximately {n} seconds of data\n\tmust be discarded, irreversibly.  "),
         n => format!("Approximately {} minutes of data\n\tmust be discarded, irreversibly.  ", (n + 30) / 60),
     };
+    let left = match seen.load_info().errors.data {
+        0 => "",
+        1 => "After rewind, at least\n\tone persistent user-data error will remain.  ",
+        _ => "After rewind, several\n\tpersistent user-data errors will remain.  ",
+    };
     format!(
-        "{begin}\tReturning the pool to its state as of {}\n\tshould correct the problem.  {loss}Recovery can be \
+        "{begin}\tReturning the pool to its state as of {}\n\tshould correct the problem.  {loss}{left}Recovery can be \
          attempted\n\tby executing 'zpool import -F {}'.  A scrub of the pool\n\tis strongly recommended after recovery.",
         ctime(seen.uberblock().timestamp),
         candidate.name

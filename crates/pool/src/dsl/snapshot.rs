@@ -3,14 +3,17 @@
 //! A snapshot takes over what its head had: the root block as the txg's sync of datasets left it, the sums, the deadlist. The head goes
 //! on with nothing of its own, and a new deadlist: the keys of the old one and one more for the snapshot before, all of their lists
 //! empty.
+//!
+//! The header of an intent log that is in use, or waits for its replay, goes into the snapshot with the root block, and means nothing there. Pools
+//! before version 27 have no such snapshots: their logs are ended first, and one that nobody has replayed makes its dataset busy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::Guid;
-use dmu::Tx;
-use ondisk::ObjectType;
+use dmu::{Objset, Tx};
 use ondisk::dsl::{DslDatasetPhys, dataset_keys, dir_keys};
+use ondisk::{ObjectType, ZilHeader};
 
 use crate::Error;
 use crate::deadlist::Deadlist;
@@ -28,9 +31,13 @@ use crate::spa::{Spa, TaskCx};
 const UNIQUE_BITS: u32 = 56;
 /// From this version on heads keep account of what is unique to them (OpenZFS: `SPA_VERSION_UNIQUE_ACCURATE`).
 pub(super) const VERSION_UNIQUE_ACCURATE: u64 = 9;
+/// From this version on a snapshot is taken whatever the intent log does (OpenZFS: `SPA_VERSION_FAST_SNAP`).
+const VERSION_FAST_SNAP: u64 = 27;
 /// From this version on snapshots have properties (OpenZFS: `SPA_VERSION_SNAP_PROPS`).
 const VERSION_SNAP_PROPS: u64 = 12;
 
+/// So often the logs of an old pool are ended for snapshots; who commits without end makes its file system busy.
+const RESTS_MAX: u32 = 20;
 /// Blocks of metadata that a snapshot takes, about (OpenZFS: `dsl_dataset_snapshot`).
 const SNAPSHOT_BLOCKS: usize = 3;
 
@@ -46,11 +53,19 @@ impl Spa {
     ///
     /// # Errors
     /// [`Error::Many`], with an error for each name that cannot be: [`Refusal::Exists`], [`Refusal::NameTooLong`],
-    /// [`Refusal::Inconsistent`], [`Refusal::NoSpace`], [`Refusal::CrossPool`] for a second snapshot of the same file system,
+    /// [`Refusal::Inconsistent`], [`Refusal::NoSpace`], [`Refusal::Busy`] before version 27 while the intent log is not replayed, [`Refusal::CrossPool`] for a second snapshot of the same file system,
     /// [`Error::NoSuchDataset`], [`Error::InvalidName`].
     pub fn snapshot(self: &Arc<Self>, names: &[String], props: &[(String, Value)]) -> Result<(), Error> {
         check_props(props)?;
+        let mut rests = 0;
         loop {
+            if self.uberblock().version < VERSION_FAST_SNAP {
+                if rests == RESTS_MAX {
+                    return Err(refused(names.first().map_or("", String::as_str), Refusal::Busy));
+                }
+                self.rest_logs()?;
+                rests += 1;
+            }
             let (names, props) = (names.to_vec(), props.to_vec());
             if self.growing_task(names.len() * SNAPSHOT_BLOCKS, move |cx| cx.spa.snapshot_all(cx, &names, &props))? {
                 return Ok(());
@@ -59,7 +74,8 @@ impl Spa {
     }
 
     /// `false`: one of the heads has a snapshot of this very txg, which allows no second one, or another task of the txg has changed what
-    /// it holds, and that is not written yet: it must not go into a snapshot with the root block of before.
+    /// it holds, and that is not written yet: it must not go into a snapshot with the root block of before; or, in an old pool, one has begun
+    /// a log again.
     fn snapshot_all(&self, cx: &TaskCx<'_>, names: &[String], props: &[(String, Value)]) -> Result<bool, Error> {
         let version = self.uberblock().version;
         if !props.is_empty() && version < VERSION_SNAP_PROPS {
@@ -80,6 +96,17 @@ impl Spa {
         if wanted.iter().any(|one| one.head.phys.prev_snap_txg >= cx.tx.txg() || is_unwritten(one.head.id)) {
             return Ok(false);
         }
+        if version < VERSION_FAST_SNAP {
+            for one in &wanted {
+                let header = self.log_header(&one.head)?;
+                if zil::claim::needs_replay(&header) {
+                    return Err(refused(&one.name, Refusal::Busy));
+                }
+                if !header.log.is_hole() {
+                    return Ok(false);
+                }
+            }
+        }
         let now = self.env().now_s();
         for one in &wanted {
             let (_, short) = split_snapshot(&one.name)?;
@@ -90,6 +117,17 @@ impl Spa {
             self.log_named(cx.mos, cx.tx, "snapshot", (&one.name, id), " ")?;
         }
         Ok(true)
+    }
+
+    /// The header of the intent log of a head as it will be on disk with this txg.
+    fn log_header(&self, head: &Live) -> Result<ZilHeader, Error> {
+        if let Some(open) = self.heads.get(head.id) {
+            return Ok(open.objset.phys().zil_header.clone());
+        }
+        if head.phys.bp.is_hole() {
+            return Ok(ZilHeader::empty());
+        }
+        Ok(Objset::open(self.zio().clone(), head.id, &head.phys.bp)?.phys().zil_header.clone())
     }
 
     fn check_snapshot(&self, mos: &Mos, name: &str) -> Result<Live, Error> {

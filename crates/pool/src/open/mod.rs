@@ -6,12 +6,13 @@
 //! for the mapping of an older one may lie on a newer one), features, the salt of checksums, dirty time logs.
 //!
 //! The state is chosen among the uberblocks of all devices: the newest one; with a rewind, the newest one not after a txg, or the
-//! one that the checkpoint keeps. If it does not lead to a readable MOS, the next older one is tried, and what was skipped is
-//! told in [`LoadInfo`]. Nothing is written, so trying costs nothing.
+//! one that the checkpoint keeps. If it does not lead to a readable MOS, or lacks blocks of its last txgs ([`LoadPolicy`]), the next older
+//! one is tried, and what was skipped is told in [`LoadInfo`]. Nothing is written, so trying costs nothing.
 
 mod features;
 mod uberblocks;
 mod vdevs;
+mod verify;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -30,6 +31,8 @@ pub(crate) use features::load as load_features;
 pub(crate) use uberblocks::newest;
 pub use vdevs::AllocBias;
 pub(crate) use vdevs::alloc_biases;
+pub(crate) use verify::TXG_DEFER_SIZE;
+pub use verify::{LoadErrors, LoadPolicy};
 
 use crate::feature::FeatureState;
 use crate::mos::Mos;
@@ -59,6 +62,8 @@ pub struct OpenOptions {
     pub missing_log_ok: bool,
     /// Open the pool though whole top-level vdevs are missing, and read what is there.
     pub missing_tops_ok: bool,
+    /// Take only a state whose last txgs are there, as far as this says; `None` asks for no more than what opening needs.
+    pub verify: Option<LoadPolicy>,
     /// Where mountpoints are shown to be (`zpool import -R`).
     pub altroot: Option<String>,
     /// Whether the allocated space is counted. OpenZFS does not in a read-only import (its tunable
@@ -77,6 +82,7 @@ impl Default for OpenOptions {
             least: None,
             missing_log_ok: false,
             missing_tops_ok: false,
+            verify: None,
             altroot: None,
             space_maps: true,
             arc_bytes: tunable::ZFS_ARC_MAX.get(),
@@ -125,11 +131,12 @@ impl Pool {
             return Err(Error::Behind { left, found });
         }
         let mut info = LoadInfo { rewound: options.txg.is_some() || options.checkpoint, ..LoadInfo::default() };
+        let newest = states.first().map_or(Txg(0), |uberblock| uberblock.txg);
         let mut first: Option<(Txg, Error)> = None;
         for uberblock in states.into_iter().take(TRIES_MAX) {
             let txg = uberblock.txg;
             match load(candidate, &provisional, uberblock, (options, shape))
-                .and_then(|l| l.finish(candidate, options, &mut info))
+                .and_then(|l| l.finish(candidate, (options, newest), &mut info))
             {
                 Ok(pool) => return Ok(pool),
                 Err(e) if is_final(&e) => return Err(e),
@@ -277,8 +284,14 @@ pub(crate) fn at_checkpoint(pool: &Pool) -> Result<Option<Arc<Pool>>, Error> {
 }
 
 impl Loaded {
-    fn finish(self, candidate: &Candidate, options: &OpenOptions, info: &mut LoadInfo) -> Result<Arc<Pool>, Error> {
+    fn finish(
+        self,
+        candidate: &Candidate,
+        (options, newest): (&OpenOptions, Txg),
+        info: &mut LoadInfo,
+    ) -> Result<Arc<Pool>, Error> {
         info.missing_tops = missing_tops(self.zio.tree(), options)?;
+        info.errors = verify::verify((&self.mos, &self.zio), &self.uberblock, newest, options)?;
         let tree_sum = self.zio.tree().config().walk().fold(0u64, |sum, v| sum.wrapping_add(v.guid.0));
         info.guid_sum_differs = tree_sum != self.uberblock.guid_sum.0;
         let root_dir_obj = self

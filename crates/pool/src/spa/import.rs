@@ -12,7 +12,7 @@ use crate::alloc::PoolSpace;
 use crate::feature::State;
 use crate::mos::Mos;
 use crate::names::Names;
-use crate::open::{self, AllocBias, Shape};
+use crate::open::{self, AllocBias, LoadPolicy, Shape, TXG_DEFER_SIZE};
 use crate::spa::config::{self, Config, PoolState};
 use crate::spa::multihost;
 use crate::spa::{Hooks, Parts, Spa};
@@ -20,8 +20,6 @@ use crate::{Error, LoadInfo, OpenOptions, Pool};
 
 /// No pool ever gets so far; from here on numbers could overflow.
 const TXG_MAX: u64 = 1 << 62;
-/// For so many txgs nothing that was freed is handed out again (OpenZFS: `TXG_DEFER_SIZE`).
-const TXG_DEFER_SIZE: u64 = 2;
 /// From this version on deadlists are sorted by birth, directories list their clones and what is destroyed is freed in the background
 /// (OpenZFS: `SPA_VERSION_DIR_CLONES`): older pools are read.
 const VERSION_DIR_CLONES: u64 = 26;
@@ -39,6 +37,14 @@ pub struct ImportOptions {
     pub temporary_name: bool,
     /// It is open already on this machine, as far as `zpool` remembers: no new import, but the next command.
     pub again: bool,
+}
+
+impl ImportOptions {
+    /// What an import asks of a state before it takes it.
+    #[must_use]
+    pub fn load_policy(&self) -> LoadPolicy {
+        LoadPolicy { rewind: self.rewind || self.open.txg.is_some(), ..LoadPolicy::default() }
+    }
 }
 
 /// What all views of a pool have in common.
@@ -78,13 +84,15 @@ impl ViewBase {
 }
 
 impl Spa {
-    /// Opens the pool that `candidate` is for writing. Its devices must have been opened for writing.
+    /// Opens the pool that `candidate` is for writing. Its devices must have been opened for writing. Unless the pool is open already, the blocks of its
+    /// last txgs are read first, those of data as well if it may go back.
     ///
     /// # Errors
     /// As [`Pool::open`]; when another machine uses the pool; when something about it cannot be written here: it was written in
     /// another byte order, or uses features that are not known.
     pub fn import(candidate: &Candidate, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
-        let pool = Pool::open(candidate, &options.open)?;
+        let verify = options.open.verify.or_else(|| (!options.again).then(|| options.load_policy()));
+        let pool = Pool::open(candidate, &OpenOptions { verify, ..options.open.clone() })?;
         let newest = open::newest(candidate);
         check_writable(&pool, options, newest)?;
         check_alone(&pool, options, &hooks.env)?;

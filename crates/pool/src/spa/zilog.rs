@@ -174,6 +174,14 @@ impl Spa {
         lost.filter_map(|top| u32::try_from(top.id()).ok()).for_each(|id| self.space.manager().retire(id));
     }
 
+    /// Brings to disk what intent logs hold, and ends them until somebody commits again (OpenZFS: `zil_suspend`).
+    pub(crate) fn rest_logs(&self) -> Result<(), Error> {
+        self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.rest());
+        self.txgs.note_work();
+        self.sync()?;
+        self.end_empty_logs()
+    }
+
     /// Ends all logs; the next txg frees what they have.
     pub(crate) fn close_logs(&self) {
         self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.close());

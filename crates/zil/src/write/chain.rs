@@ -119,6 +119,11 @@ impl Zil {
         self.lwbs.lock().end();
     }
 
+    /// Ends the chain: the next txg frees it; the next commit begins another. Waits for a commit that is under way.
+    pub fn rest(&self) {
+        self.end(&mut self.chain.lock());
+    }
+
     /// Ends the chain: the next txg frees it, and no other begins. Waits for a commit that is under way. Commits then wait for txgs.
     pub fn close(&self) {
         let mut chain = self.chain.lock();
