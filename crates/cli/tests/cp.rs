@@ -288,6 +288,21 @@ fn holes_stay_holes_into_other_blocks_ciphers_and_volumes() {
             // what is there where the source has a hole goes
             assert_eq!(s.feed(&["put", &volume], &[1; 1 << 20]).code, 0);
         }
+        // standard input, from its position on
+        for to in [format!("t/plain:/put-{name}"), format!("t/v{name}:/")] {
+            let mut input = std::fs::File::open(path(name)).unwrap();
+            std::io::Seek::seek(&mut input, std::io::SeekFrom::Start(1 << 20)).unwrap();
+            let run = std::process::Command::new(env!("CARGO_BIN_EXE_zuse"))
+                .args(["put", &to])
+                .env("ZUSE_STATE", s.state())
+                .stdin(input)
+                .output()
+                .unwrap();
+            assert!(run.status.success(), "{to}: {run:?}");
+        }
+        let put = format!("t/plain:/put-{name}");
+        assert_eq!(field(&s, &put, "Size"), (size - (1 << 20)).to_string());
+        assert!(field(&s, &put, "Blocks").parse::<u64>().unwrap() < 2048);
         s.ok(&["cp", "-q", &format!("t/key:/{name}"), &format!("t/v{name}:/")]);
         s.ok(&["cp", "-q", &format!("t/v{name}:/"), &format!("t/w{name}:/")]);
         s.ok(&["cp", "-q", &path(name), &format!("t/v{name}:/")]);

@@ -1,13 +1,16 @@
 //! The files of a file system by path, as `std::fs` has those of the host.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use zpl::live::{Cred, NewFile, Refusal, RenameMode, SetAttr, Vfs, Zfs};
 use zpl::{Attrs, DirEntry, FileSystem, Follow, Kind};
 
 use crate::Error;
+use crate::host::Rest;
 use crate::importer::split;
 use crate::kept::Kept;
 
@@ -170,6 +173,36 @@ impl Files {
             self.zfs.write(&self.cred, id, at, &buf).map_err(Error::at(path))?;
             at += n as u64;
         }
+    }
+
+    /// As [`Files::write_from`], of an open file of the host from its position on: its holes are holes of the file then, and are not read.
+    ///
+    /// # Errors
+    /// As [`Files::write_from`].
+    pub fn write_file(&self, path: &[u8], input: &File) -> Result<u64, Error> {
+        let Some(rest) = Rest::of(input) else { return self.write_from(path, input) };
+        let id = self.emptied(path)?;
+        let mut buf = vec![0; PIECE];
+        let mut end = rest.len;
+        'all: for (mut at, until) in rest.data {
+            while at < until {
+                let want = usize::try_from(until - at).unwrap_or(PIECE).min(PIECE);
+                let n = match input.read_at(buf.get_mut(..want).unwrap_or_default(), rest.start + at) {
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                    read => read?,
+                };
+                if n == 0 {
+                    // it has become shorter
+                    end = at;
+                    break 'all;
+                }
+                self.zfs.write(&self.cred, id, at, buf.get(..n).unwrap_or_default()).map_err(Error::at(path))?;
+                at += n as u64;
+            }
+        }
+        let size = SetAttr { size: Some(end), ..SetAttr::default() };
+        self.zfs.setattr(&self.cred, id, &size).map_err(Error::at(path))?;
+        Ok(end)
     }
 
     /// Waits until a file's contents and attributes, and all names of the file system, are on stable storage; links are followed. They go to the

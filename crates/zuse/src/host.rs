@@ -8,7 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -348,6 +348,32 @@ fn xattrs(of: &Attributes<'_>) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(all)
 }
 
+/// What a regular file has from its position on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rest {
+    /// The position.
+    pub start: u64,
+    /// Bytes behind it, holes included.
+    pub len: u64,
+    /// The stretches of data, start and end, counted from the position.
+    pub data: Vec<(u64, u64)>,
+}
+
+impl Rest {
+    /// Of an open file, whose position goes to its end; `None` if it is no regular file, for those have no holes.
+    #[must_use]
+    pub fn of(mut file: &File) -> Option<Rest> {
+        let size = file.metadata().ok().filter(std::fs::Metadata::is_file)?.len();
+        let start = file.stream_position().ok()?;
+        let len = size.checked_sub(start).filter(|len| *len > 0)?;
+        let data = data_segments(file, size).unwrap_or_else(|_| vec![(0, size)]);
+        file.seek(SeekFrom::End(0)).ok()?;
+        let behind = |at: u64| at.saturating_sub(start);
+        let data = data.into_iter().map(|(from, to)| (behind(from), behind(to))).filter(|(from, to)| from < to);
+        Some(Rest { start, len, data: data.collect() })
+    }
+}
+
 /// The stretches of data of an open file: start and end. A file system that knows no holes has one.
 ///
 /// # Errors
@@ -376,7 +402,7 @@ pub fn data_segments(file: &File, size: u64) -> io::Result<Vec<(u64, u64)>> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use std::io::{SeekFrom, Write};
+    use std::io::Write;
 
     #[test]
     fn a_tree_comes_in_order_with_all_that_it_has() {

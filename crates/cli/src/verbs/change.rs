@@ -1,7 +1,9 @@
 //! `zuse put`, `mkdir`, `rm`, `mv`, `ln`: single files of a file system, changed; and `put` into a volume.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use control::Caller;
@@ -63,7 +65,8 @@ pub(super) fn put(parsed: &Parsed) -> Outcome {
         }
         let target = file_target(operand)?;
         let files = session.files(&target)?;
-        files.write_from(target.path(), io::stdin().lock()).map_err(|e| told(&target, &e))?;
+        let input = io::stdin().as_fd().try_clone_to_owned()?;
+        files.write_file(target.path(), &File::from(input)).map_err(|e| told(&target, &e))?;
         Ok(0)
     })
 }

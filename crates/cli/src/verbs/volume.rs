@@ -5,11 +5,12 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use zpl::live::Volume;
-use zuse::host::data_segments;
+use zuse::host::Rest;
 use zuse::{Chunk, Contents, Target, read_past_damage};
 
 use super::Session;
@@ -67,7 +68,13 @@ fn check_fits(volume: &Volume, target: &Target, len: u64) -> Result<(), Failure>
 
 /// `put`: standard input.
 pub(super) fn put(volume: &Volume, target: &Target) -> Outcome {
-    let mut stdin = std::io::stdin().lock();
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    if let Some(rest) = Rest::of(&input) {
+        check_fits(volume, target, rest.len)?;
+        copy_host(volume, target, (&input, "standard input"), &rest, |_| {})?;
+        return Ok(0);
+    }
+    let mut stdin = io::stdin().lock();
     let mut read = |buf: &mut [u8]| loop {
         match stdin.read(buf) {
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
@@ -93,7 +100,11 @@ pub(super) fn copy(
     let bar = bar(len, parsed.has('q'));
     let told = |n| bar.inc(n);
     let done = match source {
-        Source::Host { file, shown, len } => copy_host(volume, target, (&file, &shown), len, told),
+        Source::Host { file, shown, .. } => match Rest::of(&file) {
+            Some(rest) => copy_host(volume, target, (&file, &shown), &rest, told),
+            // a device has no length of its own here: its end is found
+            None => fill(volume, target, 0..u64::MAX, read_host(&file, &shown, 0), told),
+        },
         Source::Pool { from, shown } => copy_contents(volume, target, (&*from, &shown), told),
     };
     bar.finish_and_clear();
@@ -106,7 +117,7 @@ pub(super) fn copy(
 
 /// What becomes a volume.
 enum Source {
-    /// A file of the host. A device has no length of its own here: its end is found.
+    /// A file of the host.
     Host { file: File, shown: String, len: u64 },
     /// A file or volume of a pool.
     Pool { from: Box<dyn Contents>, shown: String },
@@ -147,28 +158,31 @@ fn copy_host(
     volume: &Volume,
     target: &Target,
     (file, shown): (&File, &str),
-    len: u64,
+    rest: &Rest,
     told: impl Fn(u64),
 ) -> Result<u64, Failure> {
-    let segments = match len {
-        0 => vec![(0, u64::MAX)],
-        len => data_segments(file, len).unwrap_or_else(|_| vec![(0, len)]),
-    };
     let (mut at, mut bytes) = (0, 0);
-    for (start, end) in segments {
+    for &(start, end) in &rest.data {
         clear(volume, target, at..start)?;
-        let read = |at, buf: &mut [u8]| {
-            file.read_at(buf, at).map_err(|e| failed(format!("{shown}: {}", crate::error::cause(&e))))
-        };
-        at = fill(volume, target, start..end, read, &told)?;
+        at = fill(volume, target, start..end, read_host(file, shown, rest.start), &told)?;
         bytes += at - start;
         if at < end {
             // it is shorter than it was
             return Ok(bytes);
         }
     }
-    clear(volume, target, at..len)?;
+    clear(volume, target, at..rest.len)?;
     Ok(bytes)
+}
+
+/// Reads a file of the host, whose byte `start` is the first.
+fn read_host(file: &File, shown: &str, start: u64) -> impl Fn(u64, &mut [u8]) -> Result<usize, Failure> {
+    move |at, buf| loop {
+        match file.read_at(buf, start + at) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            read => return read.map_err(|e| failed(format!("{shown}: {}", crate::error::cause(&e)))),
+        }
+    }
 }
 
 /// Copies a file or volume of a pool up to its first damage; gives the bytes that are no holes.
