@@ -86,13 +86,16 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
     let mut laid_out = laid_out.map_err(|e| cannot(of_device(&e)))?;
     shared.iter().for_each(|spare| laid_out.share_spare(&spare.path, spare.guid));
     let mut control = Control::new(spa, writable::caller());
-    control.add_vdevs(laid_out, allowed.ashift).map_err(|e| cannot(why(&e)))?;
+    let before = pools::find(&record.name)?;
+    let added = new.spec.paths().map(|(path, _)| PathBuf::from(path));
+    // who comes after a command that was killed must find them: what is no device of the pool is passed over
+    state::remember(&Imported { devices: before.devices.iter().cloned().chain(added).collect(), ..before.clone() })?;
+    if let Err(e) = control.add_vdevs(laid_out, allowed.ashift) {
+        state::remember(&before)?;
+        return Err(cannot(why(&e)));
+    }
     opened.keep();
-    let mut record = record;
-    record.devices.extend(new.spec.paths().map(|(path, _)| PathBuf::from(path)));
-    let remembered = state::remember(&record);
-    writable::close(control.spa(), doing)?;
-    remembered
+    writable::close(control.spa(), doing)
 }
 
 /// What went wrong, in OpenZFS's words.
