@@ -22,6 +22,9 @@ use crate::state;
 
 /// How often a command adds what it did.
 const EVERY: Duration = Duration::from_secs(1);
+/// How long a command waits for another one that has a record, and how often it looks.
+const LOCK_TRIES: u32 = 100;
+const LOCK_EVERY: Duration = Duration::from_millis(10);
 /// A record is not longer: some thousand devices.
 const RECORD_MAX: u64 = 16 << 20;
 
@@ -240,7 +243,15 @@ fn add(pool: Guid, new: News) -> Option<()> {
 /// Changes the record of a pool; one process after the other.
 fn update(pool: Guid, change: impl FnOnce(&mut Record)) -> Option<()> {
     let mut file = crate::state::private().read(true).truncate(false).open(path(pool)?).ok()?;
-    file.lock().ok()?;
+    let mut tries = 0;
+    // who was stopped in the middle of it must not stop others
+    while file.try_lock().is_err() {
+        tries += 1;
+        if tries > LOCK_TRIES {
+            return None;
+        }
+        std::thread::sleep(LOCK_EVERY);
+    }
     let before = read(&mut file).and_then(|text| decode(&text));
     let since = || BEGUN.get().copied().unwrap_or_else(now);
     let mut record = before.unwrap_or_else(|| Record { since: since(), ..Record::default() });

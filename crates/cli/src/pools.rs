@@ -10,12 +10,16 @@ use std::sync::Arc;
 use base::{Guid, Txg};
 use pool::{OpenOptions, Pool, Spa};
 use vdev::import::Candidate;
+use zuse::zio::ReadGuard;
 
 use crate::error::{Failure, failed};
 use crate::out::Out;
 use crate::readers::Reading;
 use crate::state::{self, Imported};
 use crate::{iostats, keys, left};
+
+/// How often a pool is opened that others change all the while.
+const OPEN_TRIES: u32 = 5;
 
 /// A pool that the command has opened.
 struct Open {
@@ -137,17 +141,30 @@ pub(crate) fn open(imported: &Imported) -> Result<Arc<Pool>, Failure> {
     if let Some(pool) = seen {
         return Ok(pool);
     }
-    let reading = Reading::begin();
-    let mut candidate = candidate(imported)?;
-    iostats::watch(&mut candidate);
-    let pool = Pool::open(&candidate, &options(imported))
-        .map_err(|e| failed(format!("cannot open '{}': {}", imported.name, why_not(imported, &e))))?;
+    let (candidate, pool, reading) = open_held(imported)?;
     reading.into_iter().for_each(|reading| reading.of(&pool));
     keys::load_kept(&pool, imported);
     let devices = paths(&candidate);
     let opened = Open { record: imported.clone(), pool: pool.clone(), devices };
     OPEN.with_borrow_mut(|open| open.push(opened));
     Ok(pool)
+}
+
+/// Opens a pool for reading; again if others needed the space of what was read meanwhile.
+fn open_held(imported: &Imported) -> Result<(Candidate, Arc<Pool>, Option<Reading>), Failure> {
+    let mut tries = 0;
+    loop {
+        let reading = Reading::begin();
+        let mut candidate = candidate(imported)?;
+        iostats::watch(&mut candidate);
+        let opened = Pool::open(&candidate, &options(imported));
+        tries += 1;
+        if tries < OPEN_TRIES && reading.as_ref().is_some_and(ReadGuard::is_overtaken) {
+            continue;
+        }
+        let pool = opened.map_err(|e| failed(format!("cannot open '{}': {}", imported.name, why_not(imported, &e))))?;
+        return Ok((candidate, pool, reading));
+    }
 }
 
 /// Pools that are only read are opened anew from now on: they may have changed since.

@@ -13,7 +13,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -52,7 +52,8 @@ impl Reading {
         let reading = Reading { path, file };
         // nobody comes upon a file that is not locked yet
         let told = reading.file.set_len(SIZE).and_then(|()| reading.file.lock());
-        let told = told.and_then(|()| reading.tell(ANY, Txg(0))).and_then(|()| fs::rename(&made, &reading.path));
+        let told = told.and_then(|()| reading.tell(ANY, Txg(0))).and_then(|()| give_to_owner(&folder, &reading.file));
+        let told = told.and_then(|()| fs::rename(&made, &reading.path));
         told.inspect_err(|_| drop(fs::remove_file(&made)))?;
         Ok(reading)
     }
@@ -74,6 +75,16 @@ impl Reading {
         let text = format!("{:016x} {:016x} {:016x}\n", pool.0, txg.0, pool.0 ^ !txg.0);
         self.file.write_all_at(text.as_bytes(), 0)
     }
+}
+
+/// The superuser who reads with the state of another user leaves nothing that this one cannot use.
+fn give_to_owner(folder: &Path, file: &File) -> io::Result<()> {
+    let owner = fs::metadata(folder.parent().unwrap_or(folder))?;
+    if owner.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    std::os::unix::fs::chown(folder, Some(owner.uid()), Some(owner.gid()))?;
+    std::os::unix::fs::fchown(file, Some(owner.uid()), Some(owner.gid()))
 }
 
 impl ReadGuard for Reading {

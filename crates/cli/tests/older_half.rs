@@ -5,6 +5,48 @@ mod support;
 
 use support::Session;
 
+/// Another vdev knows the newest txg, but it has nothing of what was written then.
+#[test]
+fn a_log_that_knows_the_newest_txg_does_not_make_the_older_half_new() {
+    let (dir, away, s) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Session::empty());
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let leave = |name: &str| std::fs::rename(path(name), away.path().join(name)).unwrap();
+    let come_back = |name: &str| std::fs::rename(away.path().join(name), path(name)).unwrap();
+    s.ok(&[
+        "zpool",
+        "create",
+        "-m",
+        "none",
+        "--size",
+        "128M",
+        "t",
+        "mirror",
+        &path("a"),
+        &path("b"),
+        "log",
+        &path("l"),
+    ]);
+    assert_eq!(s.feed(&["put", "t:/f"], b"old").code, 0);
+    leave("b");
+    assert_eq!(s.feed(&["put", "t:/f"], b"new").code, 0);
+    leave("a");
+    come_back("b");
+    for line in [&["cat", "t:/f"][..], &["zfs", "snapshot", "t@s"], &["zpool", "export", "t"]] {
+        let ran = s.run(line);
+        assert!(
+            ran.code != 0 && ran.err.contains("it was left in txg "),
+            "{line:?}: {} {} {}",
+            ran.code,
+            ran.out,
+            ran.err
+        );
+    }
+    s.ok(&["zpool", "export", "-f", "t"]);
+    come_back("a");
+    s.ok(&["zpool", "import", "-d", dir.path().to_str().unwrap(), "t"]);
+    assert_eq!(s.ok(&["cat", "t:/f"]), "new");
+}
+
 #[test]
 fn the_half_of_a_mirror_that_was_away_is_not_opened_alone() {
     let (dir, s) = (tempfile::tempdir().unwrap(), Session::empty());

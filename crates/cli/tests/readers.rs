@@ -111,6 +111,37 @@ fn a_reader_whose_space_is_needed_is_told_and_no_device_is_blamed() {
     nothing_counted(&s);
 }
 
+/// What was never freed but is free all the same: a state that is given up, and another pool's devices.
+#[test]
+fn a_reader_of_what_is_given_up_is_told() {
+    for again in ["rewind", "create"] {
+        let dir = tempfile::tempdir().unwrap();
+        let s = pool(dir.path(), 200, MIB);
+        let image = dir.path().join("device").display().to_string();
+        s.ok(&["zpool", "checkpoint", "t"]);
+        for sum in ["on", "off"] {
+            assert_eq!(s.feed(&["put", &format!("t/{sum}:/new")], &vec![b'A'; 20 * MIB]).code, 0);
+        }
+        let readers = ["on", "off"].map(|sum| Reader::of(&s, &format!("t/{sum}:/new")));
+        s.ok(&["zpool", "export", "t"]);
+        if again == "rewind" {
+            s.ok(&["zpool", "import", "--rewind-to-checkpoint", "-d", &image, "t"]);
+        } else {
+            s.ok(&["zpool", "create", "-f", "-m", "none", "t", &image]);
+            s.ok(&["zfs", "create", "-o", "compression=off", "t/on"]);
+        }
+        for n in 0..4 {
+            assert_eq!(s.feed(&["put", &format!("t/on:/other{n}")], &vec![b'B'; 16 * MIB]).code, 0);
+        }
+        for reader in readers {
+            let (code, rest, told) = reader.end();
+            assert!(rest.iter().all(|byte| *byte == b'A'), "{again}: bytes of another file");
+            assert!(code == 1 && told.contains("the space of what was freed is used again"), "{again}: {code} {told}");
+        }
+        nothing_counted(&s);
+    }
+}
+
 #[test]
 fn a_reader_that_was_killed_holds_nothing() {
     let dir = tempfile::tempdir().unwrap();

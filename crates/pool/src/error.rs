@@ -130,13 +130,15 @@ pub enum Error {
         /// The newest that is good.
         back: Txg,
     },
-    /// The devices that are there were away when the pool was written last (EIO).
-    #[error("it was left in txg {left}, and no device that is there has a newer state than that of txg {found}")]
+    /// The devices that are there were away when the pool was written last, or do not suffice for what was written then (EIO).
+    #[error("it was left in txg {left}, and the newest state that can be opened here is that of txg {found}{}", why.as_ref().map_or_else(String::new, |why| format!(" ({why})")))]
     Behind {
         /// The txg that was written last.
         left: Txg,
-        /// The newest that a device has.
+        /// The newest that can be opened.
         found: Txg,
+        /// Why a newer one that a device knows cannot.
+        why: Option<String>,
     },
     /// Blocks of a state's last txgs are not there (EIO).
     #[error("of what was written last, {metadata} blocks of metadata and {data} of data cannot be read")]

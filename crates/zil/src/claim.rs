@@ -240,7 +240,7 @@ fn clones(mut bps: Vec<BlkPtr>, first: Txg) -> Wants {
 
 /// Whether what a read met is how a chain ends: bytes that are not those of the next block.
 fn is_end(error: &zio::Error) -> bool {
-    !matches!(error, zio::Error::Io { .. })
+    !matches!(error, zio::Error::Io { .. } | zio::Error::Overtaken { .. })
 }
 
 /// Whether a header's log is claimed and holds what is not replayed yet.

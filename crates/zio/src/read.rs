@@ -325,7 +325,10 @@ impl Zio {
             Ok(got) if clean && bp.checksum() != CHECKSUM_OFF => Ok(got),
             _ if guard.is_overtaken() => Err(Error::Overtaken { bm: *bm }),
             Ok(got) if clean => Ok(got),
-            _ => read(cx).map_err(|copies| Error::unreadable(bm, copies)),
+            _ => match read(cx) {
+                Err(_) if guard.is_overtaken() => Err(Error::Overtaken { bm: *bm }),
+                sure => sure.map_err(|copies| Error::unreadable(bm, copies)),
+            },
         }
     }
 }

@@ -10,6 +10,7 @@ use pool::{Dataset, ImportOptions, KeyStatus, Kind, ListOptions, OpenOptions, Po
 use vdev::import::Candidate;
 use zpl::live::{Volume, Zfs};
 use zpl::{Control, Follow, Node, Resolver};
+use zuse::zio::ReadGuard;
 use zuse::{Files, Target};
 
 use crate::args::Parsed;
@@ -265,7 +266,12 @@ impl Session {
             self.provide_keys(pool)
         };
         let (spa, view) = super::with_log::open(&candidate, shown, keys)?;
-        reading.into_iter().for_each(|reading| reading.settle(spa.guid(), candidate.txg, spa.zio()));
+        if let Some(reading) = reading {
+            if reading.is_overtaken() {
+                return Err(failed(format!("cannot open '{name}': it was changed while its logs were replayed")));
+            }
+            reading.settle(spa.guid(), Txg(0), spa.zio());
+        }
         self.in_memory.push(spa);
         Ok(view)
     }

@@ -1,9 +1,9 @@
 //! `zpool export`: marks a pool as one that any machine may import, and forgets it. Of a pool that was imported read-only nothing on its devices
-//! changes. One whose devices are gone is forgotten with `-f`.
+//! changes. One that cannot be opened, as its devices are gone or know an older state only, is forgotten with `-f`.
 
 use control::Ioc;
 use pool::Pool;
-use vdev::import::{Candidate, PoolState};
+use vdev::import::PoolState;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -32,16 +32,11 @@ fn export(record: &Imported, force: bool, hard: bool) -> Result<(), Failure> {
             Err(Failure::Failed(_)) if force => {}
             Err(Failure::Failed(why)) => return Err(failed(format!("{why}\n'zpool export -f {name}' forgets it"))),
             Err(other) => return Err(other),
-            Ok(found) if force && is_behind(record, &found) => {}
+            Ok(found) if force && Pool::open(&found, &pools::options(record)).is_err() => {}
             Ok(_) => writable::leave(record, &format!("cannot export '{name}'"), Ioc::PoolExport)?,
         }
     }
     state::forget(record.guid)
-}
-
-/// Whether all its devices that are there know an older state only than was written last.
-fn is_behind(record: &Imported, found: &Candidate) -> bool {
-    matches!(Pool::open(found, &pools::options(record)), Err(pool::Error::Behind { .. }))
 }
 
 /// Whether another system or user has imported the pool since, and left it: there is nothing to be done then but to forget it.

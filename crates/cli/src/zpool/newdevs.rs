@@ -6,14 +6,16 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::Guid;
+use base::{Guid, Txg};
 use nvlist::NvList;
 use ondisk::label::key;
+use pool::Readers;
 use vdev::create::{Bias, DraidSpec, Group, InUse, TopSpec, VdevSpec, complaint, in_use_path, replication};
 use vdev::{Device, DeviceKind, FileDevice};
 
 use super::vdevs::Class;
 use crate::error::{Failure, cause, failed};
+use crate::readers::OtherReaders;
 use crate::{pools, state, writable};
 
 /// Where short names of disks are looked for.
@@ -132,6 +134,10 @@ impl NewVdevs {
         let there = self.spec.paths().map(|(path, _)| path).filter(|path| !self.missing.contains_key(*path));
         let there: Vec<PathBuf> = there.map(PathBuf::from).collect();
         let locked = writable::lock_paths(&there)?;
+        // who reads the pool that they were of is told before they are written
+        for lost in vdev::import::scan_devices(locked.clone()) {
+            OtherReaders.overtake(lost.guid, Txg(u64::MAX));
+        }
         let devices = locked.into_iter().map(|(path, device)| (path.to_string_lossy().into_owned(), device));
         let mut opened = Opened { devices: devices.collect(), made: Vec::new() };
         for (path, size) in &self.missing {

@@ -56,7 +56,7 @@ pub struct OpenOptions {
     pub txg: Option<Txg>,
     /// Open the state that the checkpoint keeps (`zpool import --rewind-to-checkpoint`).
     pub checkpoint: bool,
-    /// The txg in which the pool was written last, as far as is known: if no device has a state so new, those that have it are away, and the pool is not opened.
+    /// The txg in which the pool was written last, as far as is known: an older state is not opened, for those that have a newer one are away.
     pub least: Option<Txg>,
     /// Open the pool though log devices are missing (`zpool import -m`).
     pub missing_log_ok: bool,
@@ -126,15 +126,17 @@ impl Pool {
     ) -> Result<Arc<Pool>, Error> {
         features::check_labels(candidate)?;
         let provisional = candidate.vdev_config()?;
-        let (found, states) = uberblocks::choose(candidate, options.txg)?;
-        if let Some(left) = options.least.filter(|left| *left > found) {
-            return Err(Error::Behind { left, found });
-        }
+        let states = uberblocks::choose(candidate, options.txg)?;
+        let least = options.least.filter(|_| options.txg.is_none() && !options.checkpoint);
         let mut info = LoadInfo { rewound: options.txg.is_some() || options.checkpoint, ..LoadInfo::default() };
         let newest = states.first().map_or(Txg(0), |uberblock| uberblock.txg);
         let mut first: Option<(Txg, Error)> = None;
         for uberblock in states.into_iter().take(TRIES_MAX) {
             let txg = uberblock.txg;
+            if let Some(left) = least.filter(|left| *left > txg) {
+                let why = first.map(|(txg, e)| format!("txg {txg}: {e}"));
+                return Err(Error::Behind { left, found: txg, why });
+            }
             match load(candidate, &provisional, uberblock, (options, shape))
                 .and_then(|l| l.finish(candidate, (options, newest), &mut info))
             {

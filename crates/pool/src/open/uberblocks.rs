@@ -23,13 +23,12 @@ pub(crate) fn newest(candidate: &Candidate) -> Txg {
     all(candidate).into_iter().map(|ub| ub.txg).max().unwrap_or_default()
 }
 
-/// The newest txg that the devices know, and all their states up to `limit`, the best first, each txg once.
-pub(super) fn choose(candidate: &Candidate, limit: Option<Txg>) -> Result<(Txg, Vec<Uberblock>), Error> {
+/// All states that the devices know, up to `limit`, the best first, each txg once.
+pub(super) fn choose(candidate: &Candidate, limit: Option<Txg>) -> Result<Vec<Uberblock>, Error> {
     let mut all = all(candidate);
     if all.is_empty() {
         return Err(Error::NoUberblock("no device of the pool has a valid uberblock".to_string()));
     }
-    let newest = all.iter().map(|ub| ub.txg).max().unwrap_or_default();
     all.sort_by_key(|ub| std::cmp::Reverse(ub.rank()));
     if let Some(limit) = limit {
         all.retain(|ub| ub.txg <= limit);
@@ -39,5 +38,5 @@ pub(super) fn choose(candidate: &Candidate, limit: Option<Txg>) -> Result<(Txg, 
     }
     // of one txg the best is tried: others differ in timestamps only
     all.dedup_by_key(|ub| ub.txg);
-    Ok((newest, all))
+    Ok(all)
 }
