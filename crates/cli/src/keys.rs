@@ -20,7 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{Failure, failed};
 
-pub(crate) use kept::{give, give_up, keep, load_kept};
+pub(crate) use kept::{give, give_up, keep, load_kept, settle};
 pub(crate) use new::{Material, for_new, for_new_pool, material_for, number_of};
 pub(crate) use places::{remember_change, remember_new};
 

@@ -52,6 +52,18 @@ fn root_of(pool: &Arc<Pool>, dir: u64) -> Option<u64> {
     pool.dir_by_id(dir).ok()?.crypto().ok()?.map(|info| info.root_dir)
 }
 
+/// Where keys are is remembered by the roots of now, as those of before may go; what of them is gone is forgotten.
+pub(crate) fn settle(pool: &Arc<Pool>) -> Result<(), Failure> {
+    let Some(mut record) = crate::pools::record(pool).filter(|record| !record.keys.is_empty()) else { return Ok(()) };
+    let before = record.clone();
+    record.keys.clear();
+    for (dir, location) in &before.keys {
+        let root = root_of(pool, *dir).filter(|root| record.keys.iter().all(|(other, _)| other != root));
+        record.keys.extend(root.map(|root| (root, location.clone())));
+    }
+    if record == before { Ok(()) } else { state::remember(&record) }
+}
+
 /// Takes the key of an encryption root from the agent, and the place of it from the record. Whether it was there.
 pub(crate) fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: u64) -> bool {
     let count = record.keys.len();

@@ -111,6 +111,7 @@ impl Session {
         let mut result = Ok(());
         for control in self.open.borrow_mut().drain(..) {
             let spa = control.spa();
+            result = result.and(spa.view().map_or(Ok(()), |view| keys::settle(&view)));
             pools::written(spa);
             let logged = if good && control.has_changed() { writable::log(spa) } else { Ok(()) };
             let closed = logged.and_then(|()| spa.close());
