@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::Env;
 use dmu::{NewObject, Object, Walk};
 use ondisk::ObjectType;
-use pool::{CreateOptions, Hooks, ImportOptions, PropSource, Spa, Value};
+use pool::{CreateOptions, Hooks, ImportOptions, LoadPolicy, OpenOptions, PropSource, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
@@ -116,6 +116,12 @@ fn who_frees_a_part_of_what_is_below_it_is_told() {
     pool.goes_on();
 }
 
+/// A pool whose last txgs lack blocks is imported all the same.
+fn as_it_is() -> ImportOptions {
+    let verify = Some(LoadPolicy { max_meta_errors: u64::MAX, ..LoadPolicy::default() });
+    ImportOptions { open: OpenOptions { verify, ..OpenOptions::default() }, ..ImportOptions::default() }
+}
+
 #[test]
 fn objects_are_made_beside_a_lost_block_of_dnodes() {
     let hooks = || Hooks { env: Env::seeded(1), used_by: None, ..Hooks::default() };
@@ -147,7 +153,7 @@ fn objects_are_made_beside_a_lost_block_of_dnodes() {
     drop(spa);
 
     let found = vdev::import::scan_devices(vec![("d".into(), Arc::new(device.clone()))]);
-    let spa = Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap();
+    let spa = Spa::import(found.first().unwrap(), &as_it_is(), hooks()).unwrap();
     let second: Vec<u64> = make(&spa);
     assert!(second.iter().all(|id| !first.contains(id) && !(64..96).contains(id)), "{second:?}");
     spa.export().unwrap();
@@ -188,7 +194,7 @@ fn blocks_of_a_dedup_table_that_is_lost_are_freed_and_written_by_its_pool() {
     drop(spa);
 
     let found = vdev::import::scan_devices(vec![("d".into(), Arc::new(device.clone()))]);
-    let spa = Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap();
+    let spa = Spa::import(found.first().unwrap(), &as_it_is(), hooks()).unwrap();
     let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
     // all of it is overwritten, by the same and by others
     let object = objset.object(id).unwrap();
