@@ -118,3 +118,30 @@ fn a_pool_that_was_exported_is_shown_as_it_is() {
     session.ok(&["zpool", "export", "tank"]);
     assert_eq!(shown(&session, dir.path()), "f\n");
 }
+
+/// A pool stays imported though a command was killed: what that had promised belongs to what the next one makes of the dataset.
+#[test]
+fn a_snapshot_has_what_a_log_holds() {
+    let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
+    let (device, stopped) = (dir.path().join("a"), dir.path().join("b"));
+    session.ok(&["zpool", "create", "-m", "none", "--size", "128M", "tank", device.to_str().unwrap()]);
+    session.ok(&["zfs", "create", "tank/s"]);
+    session.ok(&["zfs", "create", "-V", "1M", "-b", "16k", "tank/v"]);
+    let pool = zuse::Pool::open_writable(&[&device], None).unwrap();
+    let (files, volume) = (pool.files("tank/s").unwrap(), Volume::open(pool.spa().unwrap(), "tank/v").unwrap());
+    files.write(b"f", &OLD).unwrap();
+    files.fsync(b"f").unwrap();
+    volume.write_sync(0, &OLD).unwrap();
+    pool.sync().unwrap();
+    files.write(b"f", &NEW).unwrap();
+    files.fsync(b"f").unwrap();
+    volume.write_sync(0, &NEW).unwrap();
+    std::fs::copy(&device, &stopped).unwrap();
+    drop((files, volume, pool));
+    std::fs::rename(&stopped, &device).unwrap();
+    session.ok(&["zfs", "snapshot", "tank/s@now", "tank/v@now"]);
+    assert!(is(&session.ok(&["cat", "tank/s@now:/f"]), &NEW), "the file");
+    assert!(is(&session.ok(&["cat", "tank/v@now"]), &NEW), "the volume");
+    session.ok(&["zpool", "export", "tank"]);
+    oracle::judge::no_leaks(dir.path(), "tank");
+}

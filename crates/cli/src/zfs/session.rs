@@ -13,7 +13,7 @@ use crate::error::{Failure, Outcome, failed};
 use crate::keys;
 use crate::names::{self, Types};
 use crate::verbs::progress::bar;
-use crate::{pools, state, writable};
+use crate::{pools, replay, state, writable};
 
 /// Pools open for a change, each from its first use to the end of the command.
 #[derive(Debug, Default)]
@@ -68,6 +68,11 @@ impl Session {
         self.open.borrow_mut().push(control.clone());
         let view = control.spa().view().map_err(|e| failed(format!("cannot open '{name}': {e}")))?;
         keys::load_kept(&view, &record);
+        if control.spa().had_logs() {
+            // a command was killed: what it has promised belongs to what is snapshotted, cloned or renamed now
+            replay::all(control.spa())?;
+            control.spa().sync().map_err(|e| failed(format!("cannot open '{name}': {}", writable::why(&e))))?;
+        }
         Ok(Some(control))
     }
 

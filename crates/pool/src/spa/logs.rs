@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::{Txg, tunable};
 use dmu::{Objset, Tx};
@@ -40,6 +41,11 @@ impl Logged {
 }
 
 impl Spa {
+    /// Whether any dataset had a log when the pool was opened: it was not closed. They are replayed when their datasets are opened.
+    pub fn had_logs(&self) -> bool {
+        self.had_logs.load(Ordering::Relaxed)
+    }
+
     /// Claims all logs of the pool that `pool` shows, in the first txg; nobody may sync yet. Gives the datasets whose headers change.
     /// `missing_ok`: what a device that is gone may have held is given up.
     ///
@@ -47,6 +53,7 @@ impl Spa {
     /// When a part of a log cannot be read for want of a device; then nothing was done.
     pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error> {
         let (logs, claimed): (Vec<Logged>, Vec<Logged>) = with_logs(pool)?.into_iter().partition(Logged::is_unclaimed);
+        self.had_logs.store(!(logs.is_empty() && claimed.is_empty()), Ordering::Relaxed);
         let gone = if missing_ok { gone_logs(pool) } else { BTreeSet::new() };
         if logs.is_empty() && gone.is_empty() {
             return Ok(Vec::new());

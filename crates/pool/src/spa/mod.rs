@@ -131,6 +131,8 @@ pub struct Spa {
     watches: watch::Watches,
     /// Logs that were claimed and are not replayed yet, as far as they are kept.
     logs: Mutex<BTreeMap<u64, zil::Log>>,
+    /// Whether there were any when the pool was opened.
+    had_logs: AtomicBool,
     /// What all logs did.
     pub(crate) zil_stats: Arc<ZilStats>,
     replay_meter: zil::replay::Meter,
@@ -200,6 +202,7 @@ impl Spa {
             frees: Default::default(),
             watches: Default::default(),
             logs: Default::default(),
+            had_logs: AtomicBool::new(false),
             zil_stats: Default::default(),
             replay_meter: Default::default(),
             dedup,
