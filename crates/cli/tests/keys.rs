@@ -204,15 +204,22 @@ fn the_echo_comes_back_whatever_ends_the_question() {
     session.ok(&["zpool", "destroy", "tank"]);
 }
 
-/// What a pool names as the place of its key may be a pipe that nobody writes to: who only looks is not kept waiting by it.
-#[test]
-fn a_key_in_a_pipe_keeps_nobody_waiting_who_did_not_ask_for_it() {
+/// A pool `t` on the file `a`, with `t/e`, whose key is in the file `key`.
+fn key_in_a_file() -> (tempfile::TempDir, Session) {
     let (dir, s) = (tempfile::tempdir().unwrap(), Session::empty());
     let path = |name: &str| dir.path().join(name).display().to_string();
     std::fs::write(path("key"), [7; 32]).unwrap();
     let location = format!("keylocation=file://{}", path("key"));
     s.ok(&["zpool", "create", "-m", "none", "--size", "96M", "t", &path("a")]);
     s.ok(&["zfs", "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", &location, "t/e"]);
+    (dir, s)
+}
+
+/// What a pool names as the place of its key may be a pipe that nobody writes to: who only looks is not kept waiting by it.
+#[test]
+fn a_key_in_a_pipe_keeps_nobody_waiting_who_did_not_ask_for_it() {
+    let (dir, s) = key_in_a_file();
+    let path = |name: &str| dir.path().join(name).display().to_string();
     assert_eq!(s.feed(&["put", "t/e:/f"], b"secret").code, 0);
     s.ok(&["zpool", "export", "t"]);
     std::fs::remove_file(path("key")).unwrap();
@@ -237,12 +244,7 @@ fn a_key_in_a_pipe_keeps_nobody_waiting_who_did_not_ask_for_it() {
 /// Where a key is does not depend on what its root is called: a command may be killed between a rename, or a promotion, and the record of it.
 #[test]
 fn a_key_is_found_under_a_new_name_and_a_new_root() {
-    let (dir, s) = (tempfile::tempdir().unwrap(), Session::empty());
-    let path = |name: &str| dir.path().join(name).display().to_string();
-    std::fs::write(path("key"), [7; 32]).unwrap();
-    let location = format!("keylocation=file://{}", path("key"));
-    s.ok(&["zpool", "create", "-m", "none", "--size", "96M", "t", &path("a")]);
-    s.ok(&["zfs", "create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", &location, "t/e"]);
+    let (_dir, s) = key_in_a_file();
     s.ok(&["zfs", "snapshot", "t/e@s"]);
     s.ok(&["zfs", "clone", "t/e@s", "t/c"]);
     let record = || {

@@ -67,8 +67,13 @@ pub(crate) fn settle(pool: &Arc<Pool>) -> Result<(), Failure> {
 /// Takes the key of an encryption root from the agent, and the place of it from the record. Whether it was there.
 pub(crate) fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: u64) -> bool {
     let count = record.keys.len();
-    record.keys.retain(|(dir, _)| root_of(pool, *dir).is_some_and(|now| now != root));
+    forget_place(pool, record, root);
     drop_keys(pool, |dir| root_of(pool, dir) == Some(root)) || record.keys.len() < count
+}
+
+/// Forgets where the key of an encryption root is, and of those that have gone.
+fn forget_place(pool: &Arc<Pool>, record: &mut Imported, root: u64) {
+    record.keys.retain(|(dir, _)| root_of(pool, *dir).is_some_and(|now| now != root));
 }
 
 fn drop_keys(pool: &Pool, mut which: impl FnMut(u64) -> bool) -> bool {
@@ -92,7 +97,7 @@ fn load_given(pool: &Arc<Pool>, given: &[String]) {
 pub(crate) fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingKey) -> Result<(), Failure> {
     let (Some(mut record), Ok(dir)) = (crate::pools::record(pool), pool.dir(root)) else { return Ok(()) };
     let before = record.clone();
-    record.keys.retain(|(other, _)| root_of(pool, *other).is_some_and(|now| now != dir.id()));
+    forget_place(pool, &mut record, dir.id());
     record.unloaded.retain(|other| *other != dir.id());
     let of_file = location.starts_with("file://") && !waits(location);
     if of_file {

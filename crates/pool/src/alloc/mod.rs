@@ -24,13 +24,14 @@ use ondisk::{Dva, ObjectType};
 use parking_lot::{Mutex, RwLock};
 use space::flush::{FlushAll, LogSpace, LogSpacemapStats, Progress};
 use space::{
-    Class, DEFER_TXGS, Held, MapGeometry, MapInfo, MetaslabLoader, RangeTree, Recent, SpaceFigures, SpaceManager,
-    SpaceRequest, SpaceSync, SyncFeatures,
+    Class, Held, MapGeometry, MapInfo, MetaslabLoader, RangeTree, Recent, SpaceFigures, SpaceManager, SpaceRequest,
+    SpaceSync, SyncFeatures,
 };
 use vdev::VdevTree;
 use zio::{AllocError, AllocRequest, SpaceSource, Zio};
 
 use crate::mos::Mos;
+use crate::open::TXG_DEFER_SIZE;
 use crate::spa::Spa;
 use crate::{Error, Pool};
 use store::{Features, Store, TopObjects};
@@ -146,7 +147,7 @@ impl PoolSpace {
     pub(crate) fn open(pool: &Pool, mos: &Mos, readers: Option<Txg>) -> Result<Arc<PoolSpace>, Error> {
         let tree = pool.zio().tree().clone();
         let last = pool.uberblock().txg;
-        let deferred = Txg(last.0.saturating_sub(DEFER_TXGS as u64));
+        let deferred = Txg(last.0.saturating_sub(TXG_DEFER_SIZE));
         let released = readers.map_or(deferred, |readers| readers.min(deferred));
         let (mut stored, logs) = open::read(pool, mos, released)?;
         let this = PoolSpace::with(tree.clone(), logs);
@@ -249,7 +250,7 @@ impl PoolSpace {
     }
 
     /// Whether it is, since this was last asked.
-    pub(crate) fn is_pressed(&self) -> bool {
+    pub(crate) fn take_pressed(&self) -> bool {
         self.pressed.swap(false, Relaxed)
     }
 

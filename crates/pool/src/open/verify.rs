@@ -22,7 +22,7 @@ use crate::Error;
 use crate::mos::Mos;
 
 /// For so many txgs nothing that was freed is handed out again.
-pub(crate) const TXG_DEFER_SIZE: u64 = 2;
+pub(crate) const TXG_DEFER_SIZE: u64 = space::DEFER_TXGS as u64;
 /// The txg before the first one of a pool (OpenZFS: `TXG_INITIAL`).
 const BEFORE_ALL: Txg = Txg(3);
 /// Blocks that are read side by side at most.

@@ -46,7 +46,7 @@ impl Spa {
     /// What was freed later than this is to stay as it is. `last` is the txg whose uberblock was just written.
     pub(crate) fn kept_for_readers(&self, last: Txg) -> Txg {
         let others = self.hooks.readers.as_deref();
-        if self.space.is_pressed() {
+        if self.space.take_pressed() {
             if let Some(others) = others {
                 others.overtake(self.guid, last);
             }
