@@ -43,7 +43,7 @@ pub fn until_nul(buf: &[u8]) -> &[u8] {
     buf.iter().position(|b| *b == 0).and_then(|n| buf.get(..n)).unwrap_or(buf)
 }
 
-/// `width` bits of `word` from bit `low`. The layout notation of FORMAT.md, `width@low`.
+/// `width` bits of `word` from bit `low`. The layout notation of docs/format.md, `width@low`.
 #[must_use]
 pub const fn bits(word: u64, low: u32, width: u32) -> u64 {
     if width >= 64 { word >> low } else { (word >> low) & ((1 << width) - 1) }

@@ -239,13 +239,13 @@ impl BlkPtr {
         self.dvas().map(|d| d.asize()).sum()
     }
 
-    /// The number of the compression algorithm (FORMAT.md §4).
+    /// The number of the compression algorithm (docs/format.md §4).
     #[must_use]
     pub const fn compression(&self) -> u8 {
         self.prop(32, 7) as u8
     }
 
-    /// The number of the checksum algorithm (FORMAT.md §3); 2, off, for an embedded block.
+    /// The number of the checksum algorithm (docs/format.md §3); 2, off, for an embedded block.
     #[must_use]
     pub const fn checksum(&self) -> u8 {
         if self.is_embedded() { 2 } else { self.prop(40, 8) as u8 }

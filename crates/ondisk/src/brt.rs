@@ -1,4 +1,4 @@
-//! The block reference table: how often cloned blocks are used (FORMAT.md §13).
+//! The block reference table: how often cloned blocks are used (docs/format.md §13.2).
 
 use base::{Endian, bytes};
 

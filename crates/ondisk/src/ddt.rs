@@ -1,4 +1,4 @@
-//! The dedup table's keys, values, statistics and log (FORMAT.md §13).
+//! The dedup table's keys, values, statistics and log (docs/format.md §13.1).
 
 use base::{Endian, Txg, bytes};
 

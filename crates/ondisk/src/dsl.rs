@@ -1,4 +1,4 @@
-//! Bonus buffers of the DSL: directories, datasets, deadlists, bookmarks, and the keys that extend them (FORMAT.md §9).
+//! Bonus buffers of the DSL: directories, datasets, deadlists, bookmarks, and the keys that extend them (docs/format.md §9).
 
 use base::{Endian, Guid, Txg, bytes};
 

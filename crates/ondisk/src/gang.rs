@@ -1,4 +1,4 @@
-//! The header of a gang block: pointers to the pieces, and a trailer (FORMAT.md §2.3; OpenZFS: `zio_gbh_phys_t`).
+//! The header of a gang block: pointers to the pieces, and a trailer (docs/format.md §2.3; OpenZFS: `zio_gbh_phys_t`).
 
 use base::Endian;
 

@@ -1,4 +1,4 @@
-//! The pool's history: a ring of records (FORMAT.md §6.1).
+//! The pool's history: a ring of records (docs/format.md §6.1).
 
 use base::{Endian, bytes};
 

@@ -1,6 +1,6 @@
 //! Every structure of the format as plain data: decoded once, in either byte order, into native integers, and encoded back.
 //!
-//! The facts are those of FORMAT.md (checked against OpenZFS 2.4). A decoder takes bytes and the [`base::Endian`] of the
+//! The facts are those of `docs/format.md` (checked against OpenZFS 2.4). A decoder takes bytes and the [`base::Endian`] of the
 //! writer, checks every length, and gives an [`Error`] that says which structure is wrong and how. Structures keep the
 //! field names of OpenZFS less the prefix. Fields whose numbers may come from a newer OpenZFS (object type, checksum,
 //! compression) are kept as raw numbers with accessors that interpret them, so that an unknown value can be shown.

@@ -1,4 +1,4 @@
-//! System attribute headers and registrations (FORMAT.md §8.1; OpenZFS: `sa_hdr_phys_t`).
+//! System attribute headers and registrations (docs/format.md §8.1; OpenZFS: `sa_hdr_phys_t`).
 //!
 //! A bonus buffer of type SA, and a spill block, begin with a header: magic, layout number and header size, then the lengths of
 //! the attributes of variable size. The header's own magic tells the byte order: a dnode may have been rewritten on a machine

@@ -1,4 +1,4 @@
-//! The state of a scrub or resilver (FORMAT.md §6.3), and of a sequential rebuild (§11).
+//! The state of a scrub or resilver (docs/format.md §6.3), and of a sequential rebuild (§11.4).
 
 use base::Txg;
 

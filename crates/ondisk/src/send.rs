@@ -2,7 +2,7 @@
 //!
 //! A stream is a row of records of 312 bytes, each followed by its payload. The record holds a type, a payload length
 //! (set in BEGIN only; elsewhere it follows from the fields: [`Record::payload_size`]), the fields of the type and, but for
-//! BEGIN, the running fletcher4 of everything before its last 32 bytes. Layout: FORMAT.md §15.
+//! BEGIN, the running fletcher4 of everything before its last 32 bytes. Layout: docs/format.md §15.
 //!
 //! A record whose numbers make no sense decodes all the same: what to refuse is the reader's matter, and a dump must show it.
 

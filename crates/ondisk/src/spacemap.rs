@@ -1,4 +1,4 @@
-//! Space maps: a header in the object's bonus, then a log of allocations and frees (FORMAT.md §10.1; OpenZFS:
+//! Space maps: a header in the object's bonus, then a log of allocations and frees (docs/format.md §10.1; OpenZFS:
 //! `space_map.h`).
 //!
 //! Offsets and runs are in units of the map's shift: the ashift of its vdev for a metaslab's map, 512 bytes for a log space

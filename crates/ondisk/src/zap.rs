@@ -1,4 +1,4 @@
-//! ZAP blocks (FORMAT.md §7; OpenZFS: `mzap_phys_t`, `zap_phys_t`, `zap_leaf_phys_t`).
+//! ZAP blocks (docs/format.md §7; OpenZFS: `mzap_phys_t`, `zap_phys_t`, `zap_leaf_phys_t`).
 //!
 //! A micro ZAP is one block of fixed entries. A fat ZAP is a header block, a table of pointers (second half of the header, or
 //! blocks of its own) indexed by the top bits of a key's hash, and leaves. A leaf is a small heap: a hash table of chains of

@@ -1,4 +1,4 @@
-//! The intent log: chain blocks and the records in them (OpenZFS: `zil_chain_t`, `lr_t` and its family; FORMAT.md §14).
+//! The intent log: chain blocks and the records in them (OpenZFS: `zil_chain_t`, `lr_t` and its family; docs/format.md §14).
 //!
 //! A log is a chain of blocks. Each holds, beside its records, the pointer to the next one, which was allocated before
 //! anything was written to it: a chain therefore always ends at a block that is not (yet) valid. Two layouts exist:

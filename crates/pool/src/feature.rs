@@ -1,4 +1,4 @@
-//! The features that OpenZFS 2.4 knows, as a table (FORMAT.md §19).
+//! The features that OpenZFS 2.4 knows, as a table (docs/format.md §19).
 //!
 //! What a pool uses is read in [`crate::open`]; here stands only what each feature means. A pool is refused when a feature is
 //! active that is not [`Feature::readonly_compatible`] and not in this table.

@@ -12,7 +12,7 @@
 //! * [`edit`]: streams changed on their way.
 //! * [`token`]: the text from which an interrupted receive goes on.
 //!
-//! A stream, in short (FORMAT.md §15): BEGIN with an nvlist, records, END. A replication stream is a compound header (BEGIN of
+//! A stream, in short (docs/format.md §15): BEGIN with an nvlist, records, END. A replication stream is a compound header (BEGIN of
 //! header type 2, END), then one such substream a snapshot, then an END of zeros. The sum starts anew after each END.
 //!
 //! Invariants: bytes are hostile, a length is compared with a limit before it is believed.

@@ -10,7 +10,7 @@
 //! * [`Gathered::steps`] the order of its streams: a dataset after its parent, a clone after its origin;
 //! * [`header()`] and [`conclusion`] the records around the streams.
 //!
-//! # The list (FORMAT.md §15.5)
+//! # The list (docs/format.md §15.5)
 //! `tosnap`, `fromsnap`, `not_recursive`, `raw`, and `fss`: by the head's guid, `name`, `parentfromsnap` (guid), `origin` (guid), `props`,
 //! `is_encroot`, `snaps` (name to guid), `snapprops`, `snapholds`.
 

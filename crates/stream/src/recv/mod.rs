@@ -16,7 +16,7 @@
 //! # A crash, or a stream that ends early
 //! Leaves the target as it was. With `resumable`, what was applied stays, and each txg saves with it how far it came.
 //!
-//! Called by `control` and `cli`. FORMAT.md §15.
+//! Called by `control` and `cli`. Format: docs/format.md §15.
 
 mod check;
 mod error;

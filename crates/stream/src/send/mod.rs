@@ -14,7 +14,7 @@
 //! Objects ascend, offsets within an object ascend, no byte is sent twice: receivers rely on it. Any error ends the stream without END, so a receiver
 //! cannot take it for whole.
 //!
-//! Called by `control` and `cli`. FORMAT.md §15.
+//! Called by `control` and `cli`. Format: docs/format.md §15.
 
 mod base_of;
 mod begin;
