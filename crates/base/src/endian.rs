@@ -11,7 +11,7 @@ impl Endian {
     /// The order of this machine.
     pub const NATIVE: Endian = if cfg!(target_endian = "little") { Endian::Little } else { Endian::Big };
 
-    /// Whether this is the order of this machine.
+    /// True if this is the order of this machine.
     #[must_use]
     pub const fn is_native(self) -> bool {
         matches!((self, Endian::NATIVE), (Endian::Little, Endian::Little) | (Endian::Big, Endian::Big))

@@ -40,7 +40,7 @@ impl Env {
         Env { seeded: Some(Arc::new(Seeded { state: AtomicU64::new(seed), clock_ns })) }
     }
 
-    /// Whether this one repeats itself.
+    /// True if this one repeats itself.
     #[must_use]
     pub fn is_seeded(&self) -> bool {
         self.seeded.is_some()

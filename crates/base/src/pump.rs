@@ -45,7 +45,7 @@ impl Pace {
         self.0.store(mean - mean / MEAN_OF * count.min(MEAN_OF) + took / MEAN_OF, Ordering::Relaxed);
     }
 
-    /// Whether it did not wait for devices.
+    /// True if it did not wait for devices.
     pub fn is_quick(&self) -> bool {
         self.0.load(Ordering::Relaxed) < QUICK_NS
     }
@@ -103,7 +103,7 @@ struct Pump<'a, T, R, F> {
     items: &'a [T],
     work: F,
     most: usize,
-    /// Whether quick work is left to others.
+    /// True if quick work is left to others.
     leaves: bool,
     pace: Pace,
     /// How long all of it took so far: where one read in a hundred waits, that is worth waiting for ahead.
@@ -142,7 +142,7 @@ impl<'a, T: Sync, R: Send, F: Fn(&T) -> R + Sync> Pump<'a, T, R, F> {
         self.done.lock().append(&mut done);
     }
 
-    /// Whether there is no use in item `n`.
+    /// True if there is no use in item `n`.
     fn is_idle(&self, n: usize) -> bool {
         self.leaves && n >= TRIED && self.spent_ns.load(Ordering::Relaxed) / (n as u64) < QUICK_NS
     }

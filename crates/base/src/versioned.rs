@@ -41,7 +41,7 @@ impl<T> Versioned<T> {
         Some(self.version.load(Ordering::Acquire)).filter(|version| version % 2 == 0)
     }
 
-    /// Whether nobody has begun to write since the version was `version`: all that was read in between is of that version.
+    /// True if nobody has begun to write since the version was `version`: all that was read in between is of that version.
     pub fn is(&self, version: u64) -> bool {
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version

@@ -60,7 +60,7 @@ pub struct Fate {
     pub tear: Tear,
     /// The sectors that they are torn into, in bytes.
     pub grain: usize,
-    /// Whether they reach the medium in another order.
+    /// True if they reach the medium in another order.
     pub reordered: bool,
 }
 

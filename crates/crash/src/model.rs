@@ -127,7 +127,7 @@ impl Model {
         self.objects.values().map(size).sum()
     }
 
-    /// Whether a dnode takes more than one slot.
+    /// True if a dnode takes more than one slot.
     #[must_use]
     pub fn has_large_dnodes(&self) -> bool {
         let slots = |thing: &Arc<Thing>| match &**thing {
@@ -137,7 +137,7 @@ impl Model {
         self.objects.values().any(|thing| slots(thing) > 1)
     }
 
-    /// Whether there is a block of more than 128 KiB.
+    /// True if there is a block of more than 128 KiB.
     #[must_use]
     pub fn has_large_blocks(&self) -> bool {
         let large =

@@ -51,7 +51,7 @@ impl Input {
         })
     }
 
-    /// Whether blocks of this kind are changed.
+    /// True if blocks of this kind are changed.
     fn concerns(&self, bp: &BlkPtr) -> bool {
         let t = bp.object_type();
         match self.class % 8 {

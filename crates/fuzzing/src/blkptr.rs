@@ -36,7 +36,7 @@ pub fn fuzz_blkptr(data: &[u8]) {
     read(&zio, &bp);
 }
 
-/// Whether a block has no checksum that says anything.
+/// True if a block has no checksum that says anything.
 fn is_unsummed(bp: &BlkPtr) -> bool {
     matches!(ChecksumKind::from_u8(bp.checksum()), Some(ChecksumKind::Off | ChecksumKind::Noparity))
 }

@@ -11,14 +11,14 @@ impl NvList {
         }
     }
 
-    /// A flag: the value of a `BooleanValue`, or true if a bare `Boolean` of the name is there.
+    /// The value of a `BooleanValue`, or true if there is a bare `Boolean` of the name.
     #[must_use]
     pub fn get_bool(&self, name: impl AsRef<[u8]>) -> Option<bool> {
         let name = name.as_ref();
         match self.get(name)? {
             Value::Boolean => Some(true),
             Value::BooleanValue(v) => Some(*v),
-            // a list that is unique by name and type may have both
+            // a list that is unique by name and type may hold both
             _ => {
                 let bare = self.get_typed(name, DataType::Boolean).map(|_| true);
                 bare.or_else(|| self.get_boolean_value(name))
@@ -32,7 +32,7 @@ impl NvList {
         self.get_string(name)?.to_str()
     }
 
-    /// As [`NvList::get_str`], or why not.
+    /// Like [`NvList::get_str`], but an error instead of `None`.
     ///
     /// # Errors
     /// There is no pair of this name, or none of this type, or it is not UTF-8.
@@ -42,7 +42,7 @@ impl NvList {
         text.ok_or_else(|| Error::NotText { name: name.into() })
     }
 
-    /// The list in an `NvList`, to be changed.
+    /// The list in an `NvList`, mutable.
     pub fn get_nvlist_mut(&mut self, name: impl AsRef<[u8]>) -> Option<&mut NvList> {
         match self.get_mut(name)? {
             Value::NvList(list) => Some(list),
@@ -50,7 +50,7 @@ impl NvList {
         }
     }
 
-    /// The lists in an `NvListArray`, to be changed.
+    /// The lists in an `NvListArray`, mutable.
     pub fn get_nvlist_array_mut(&mut self, name: impl AsRef<[u8]>) -> Option<&mut Vec<NvList>> {
         match self.get_mut(name)? {
             Value::NvListArray(lists) => Some(lists),
@@ -71,7 +71,7 @@ macro_rules! getters {
                 }
             }
 
-            #[doc = concat!("As [`NvList::", stringify!($get), "`], or why not.")]
+            #[doc = concat!("Like [`NvList::", stringify!($get), "`], but an error instead of `None`.")]
             ///
             /// # Errors
             /// There is no pair of this name, or none of this type.

@@ -1,24 +1,24 @@
-//! Many names at once.
+//! Lookup and removal of many names at once.
 //!
-//! A lookup in a list that no cache holds waits for memory three times: for the name that is asked for, for its entry in the index, for its slot.
-//! One waits for the other, and the processor sees no further than the next two or three lookups. Here a group of names takes each of
-//! these steps together. A step is a few instructions a name and depends on no other name, so that a dozen misses are
-//! under way at any time; when the pairs are looked at, they are in the nearest cache.
+//! A lookup in a list that is in no cache waits for memory three times: for the name asked for, for its entry in the index, for its slot.
+//! These three are dependent loads, and the processor sees no further than the next two or three lookups. Here a group of names takes each
+//! of these steps together. A step is a few instructions per name and names do not depend on each other, so a dozen misses are in flight at
+//! any time; when the pairs are compared, they are in the L1 cache.
 //!
-//! Whoever has all names before the first answer is needed gains: one list taken from another ([`NvList::remove_many`]), a request of ten
-//! thousand snapshots checked against those that are there ([`NvList::get_many`]).
+//! It helps callers that have all names before they need the first answer: subtracting one list from another ([`NvList::remove_many`]),
+//! checking a request of ten thousand snapshots against those that exist ([`NvList::get_many`]).
 
 use crate::index::{Guess, Place};
 use crate::{NvList, Value};
 
-/// Names that take a step together: enough for every miss that a core can have under way, few enough for its nearest cache.
+/// Names per group: enough to cover every miss that a core can have in flight, few enough for its L1 cache.
 const GROUP: usize = 32;
 
-/// Where the names of a group are, as far as a first look tells; in their order.
+/// The first guess at the position of each name of a group, in the order of the names.
 type Guesses = [Guess; GROUP];
 
 impl NvList {
-    /// As [`NvList::get`] for each of the names, in their order, and faster where the list is large.
+    /// Like [`NvList::get`] for each of the names, in their order, and faster on a large list.
     pub fn get_many<I>(&self, names: I) -> GetMany<'_, I::IntoIter>
     where
         I: IntoIterator<Item: AsRef<[u8]>>,
@@ -27,7 +27,7 @@ impl NvList {
         GetMany { list: self, names: names.into_iter(), group, found: [None; GROUP], at: 0 }
     }
 
-    /// As [`NvList::remove`] for each of the names, in their order, and faster where the list is large. Tells how many pairs are gone.
+    /// Like [`NvList::remove`] for each of the names, in their order, and faster on a large list. Returns the number of pairs removed.
     pub fn remove_many<I>(&mut self, names: I) -> usize
     where
         I: IntoIterator<Item: AsRef<[u8]>>,
@@ -43,12 +43,12 @@ impl NvList {
             for (name, guess) in group.drain(..).zip(guesses) {
                 self.remove_guessed(name.as_ref(), guess);
             }
-            // places are good until slots move
+            // places are valid until slots move
             self.tidy();
         }
     }
 
-    /// Removes the first pair of a name, which is where the guess says unless a name of this group went before.
+    /// Removes the first pair of a name. It is where the guess says, unless an earlier name of this group changed that.
     #[inline]
     fn remove_guessed(&mut self, name: &[u8], guess: Guess) {
         let place = match guess {
@@ -62,14 +62,14 @@ impl NvList {
         self.unlink(place, place.slot);
     }
 
-    /// Whether a guessed slot still holds the first pair of this name.
+    /// True if a guessed slot still holds the first pair of this name.
     #[inline(always)]
     fn is_first(&self, place: Place, name: &[u8]) -> bool {
         let slot = self.slots.get(place.slot as usize);
         slot.is_some_and(|slot| slot.value.is_some() && slot.name.get(&self.names) == name)
     }
 
-    /// The first steps of all names of a group.
+    /// The first steps (hash, index, slot) for all names of a group.
     #[inline]
     fn look<N: AsRef<[u8]>>(&self, group: &[N]) -> Guesses {
         let mut guesses = [Guess::Elsewhere; GROUP];
@@ -87,7 +87,7 @@ impl NvList {
             if let Guess::Perhaps(place) = *guess
                 && let Some(slot) = self.slots.get(place.slot as usize)
             {
-                // nearly always so; asking brings both ends of the slot near
+                // nearly always true; the test also loads both cache lines of the slot
                 let fits = slot.value.is_some() & (slot.name.len() == name.as_ref().len());
                 *guess = if fits { *guess } else { Guess::Elsewhere };
             }
@@ -96,13 +96,13 @@ impl NvList {
     }
 }
 
-/// What [`NvList::get_many`] finds.
+/// The iterator of [`NvList::get_many`].
 pub struct GetMany<'a, I: Iterator> {
     list: &'a NvList,
     names: I,
     group: Vec<I::Item>,
     found: [Option<&'a Value>; GROUP],
-    /// The next of the group to be given.
+    /// The position in the group of the next item to return.
     at: usize,
 }
 
@@ -154,7 +154,7 @@ mod tests {
     use crate::Uniqueness;
 
     fn name(i: usize) -> String {
-        // some longer than a slot holds
+        // some are longer than fits in a slot
         format!("tank/{}@{i}", "x".repeat(if i.is_multiple_of(7) { 80 } else { i % 50 }))
     }
 
@@ -185,7 +185,7 @@ mod tests {
         for uniqueness in [Uniqueness::None, Uniqueness::Name, Uniqueness::NameAndType] {
             for len in [3, 40, 5_000] {
                 let (mut one, mut many) = (list(len, uniqueness), list(len, uniqueness));
-                // names that are not there, and, side by side, names asked for two and three times
+                // absent names and, side by side, names that are asked for two and three times
                 let names: Vec<String> = (0..len * 2).step_by(3).flat_map(|i| vec![name(i); 1 + i % 3]).collect();
                 let removed = names.iter().filter(|name| one.remove(name).is_some()).count();
                 assert_eq!(many.remove_many(&names), removed);

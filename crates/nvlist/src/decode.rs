@@ -5,14 +5,14 @@ use crate::reader::{Pair, Reader, deeper};
 use crate::view::ValueRef;
 use crate::{DataType, Error, NvList, NvString, Value};
 
-/// How large a decoded list may be. A packed list that passes a limit is an error, found before the memory is taken.
+/// Bounds on a decoded list. A packed list that exceeds one is an error, found before the memory is allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Levels of lists within the outermost. OpenZFS: 100 in user space, 20 in the kernel.
+    /// Levels of lists nested in the outermost. OpenZFS: 100 in user space, 20 in the kernel.
     pub depth: usize,
-    /// Pairs, those of nested lists included.
+    /// Pairs, including those of nested lists.
     pub pairs: usize,
-    /// Heap bytes of the decoded list, as [`NvList::heap_size`] counts them (the decoder reckons up to twice as much, for growth).
+    /// Heap bytes of the decoded list, as [`NvList::heap_size`] counts them (the decoder estimates up to twice as much, for growth).
     pub bytes: usize,
 }
 
@@ -23,16 +23,16 @@ impl Default for Limits {
 }
 
 impl NvList {
-    /// Builds the list at the start of `packed`, in either encoding and byte order, within the default [`Limits`]. OpenZFS:
+    /// Decodes the list at the start of `packed`, in either encoding and byte order, within the default [`Limits`]. OpenZFS:
     /// `nvlist_unpack()`.
     ///
     /// # Errors
-    /// What is wrong with the bytes and where, or the limit that they pass. A list of unique names that has one twice is an error.
+    /// The bytes are corrupt (the error says where) or exceed a limit. A list flagged as unique by name that repeats a name is an error.
     pub fn unpack(packed: &[u8]) -> Result<NvList, Error> {
         Ok(NvList::unpack_with(packed, &Limits::default())?.0)
     }
 
-    /// As [`NvList::unpack`] within `limits`; also tells how many bytes the list took.
+    /// Like [`NvList::unpack`], within `limits`; also returns the number of bytes that the list took.
     ///
     /// # Errors
     /// As [`NvList::unpack`].
@@ -44,7 +44,7 @@ impl NvList {
     }
 }
 
-/// Builds the list whose first pair is next.
+/// Decodes the list whose first pair is next in `reader`.
 pub(crate) fn list(reader: &mut Reader<'_>, flags: u32, limits: &Limits) -> Result<NvList, Error> {
     let mut decoder = Decoder { reader, limits, pairs: 0, bytes: 0 };
     decoder.list(flags, limits.depth)
@@ -57,10 +57,10 @@ struct Decoder<'r, 'a, 'l> {
     bytes: usize,
 }
 
-/// A list's first allocations.
+/// Bytes charged for a list's first allocations.
 const LIST_COST: usize = 512;
 
-/// What a pair costs at most, less its value: a slot and a name in vectors that double, and its share of the index.
+/// Upper bound on the memory of a pair without its value: a slot and a name in vectors that double, and its share of the index.
 fn pair_cost(name: &[u8]) -> usize {
     2 * (96 + long_size(name.len())) + 40
 }
@@ -122,7 +122,7 @@ impl<'a> Decoder<'_, 'a, '_> {
     }
 
     fn lists(&mut self, pair: &Pair<'a>, depth: usize) -> Result<Value, Error> {
-        // an empty list takes 4 bytes at least, so this many bytes must be there still
+        // an empty list takes at least 4 bytes, so at least this many bytes must follow
         let needed = pair.count.saturating_mul(4);
         if needed > self.reader.left() {
             return Err(Error::Truncated {

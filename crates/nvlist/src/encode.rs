@@ -6,18 +6,18 @@ use crate::reader::{NAME_MAX, deeper, native_pair_size, native_value_offset};
 use crate::{Encoding, Error, Limits, NvList, NvString, Value};
 
 impl NvList {
-    /// The list as bytes, with the 4-byte header. `endian` is the byte order that the header names; numbers have it in the native
-    /// encoding, while XDR is big-endian always. OpenZFS: `nvlist_pack()`.
+    /// The packed list, with the 4-byte header. `endian` is the byte order that the header names; numbers have it in the native encoding,
+    /// while XDR is always big-endian. OpenZFS: `nvlist_pack()`.
     ///
     /// # Errors
-    /// A name or string holds a NUL or is too long, lists are nested deeper than the default [`Limits`], or the bytes would pass 2³¹.
+    /// A name or string holds a NUL or is too long, lists are nested deeper than the default [`Limits`], or the result would exceed 2³¹ bytes.
     pub fn pack(&self, encoding: Encoding, endian: Endian) -> Result<Vec<u8>, Error> {
         let mut packed = Vec::new();
         self.pack_into(encoding, endian, &mut packed)?;
         Ok(packed)
     }
 
-    /// As [`NvList::pack`], at the end of a buffer. After an error the buffer holds a part.
+    /// Like [`NvList::pack`], appended to a buffer. After an error the buffer holds an incomplete list.
     ///
     /// # Errors
     /// As [`NvList::pack`].
@@ -30,7 +30,7 @@ impl NvList {
         writer.word(0);
         writer.word(self.flags());
         writer.pairs(self, Limits::default().depth)?;
-        // OpenZFS's buffer has the size it reckoned, see `reader`
+        // OpenZFS allocates the size that it computed, see `reader`
         let phantom = writer.phantom;
         writer.zeros(phantom);
         writer.check_size(writer.out.len() - start, 0)
@@ -42,7 +42,7 @@ struct Writer<'o> {
     start: usize,
     xdr: bool,
     order: Endian,
-    /// Bytes that the XDR sizes so far count and that were not written.
+    /// Bytes that the XDR sizes so far include although they were not written.
     phantom: usize,
 }
 
@@ -57,7 +57,7 @@ impl Writer<'_> {
         self.out.resize(self.out.len() + count, 0);
     }
 
-    /// The pairs of a list and what ends it.
+    /// Writes the pairs of a list and its terminator.
     fn pairs(&mut self, list: &NvList, depth: usize) -> Result<(), Error> {
         for (name, value) in list.iter_bytes() {
             if name.len() > NAME_MAX {
@@ -122,7 +122,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The value, less padding to 8 and less nested lists.
+    /// Writes the value, without padding to 8 bytes and without nested lists.
     fn value(&mut self, name: &[u8], value: &Value) -> Result<(), Error> {
         match value {
             Value::Boolean => {}
@@ -168,7 +168,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// An `nvlist_t`: version, flags, a pointer, two unused words.
+    /// Writes an `nvlist_t`: version, flags, a pointer, two unused words.
     fn native_list_header(&mut self, list: &NvList) {
         self.word(0);
         self.word(list.flags());
@@ -238,7 +238,7 @@ fn lists(value: &Value) -> &[NvList] {
     }
 }
 
-/// Bytes of a value in OpenZFS's memory.
+/// Bytes of a value in OpenZFS's in-memory form.
 fn memory_size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 1,
@@ -249,11 +249,11 @@ fn memory_size(value: &Value) -> usize {
     }
 }
 
-/// What can be an element of an array.
+/// A number that can be an element of an array.
 trait Number: Copy {
     /// Bytes in memory.
     const WIDTH: usize;
-    /// The number's bits, with zeros above.
+    /// The number's bits, zero-extended.
     fn bits(self) -> u64;
 }
 

@@ -1,37 +1,37 @@
-//! What can go wrong with a list.
+//! Errors of reading, packing and lookups.
 
 use crate::{DataType, NvString};
 
-/// Why a list could not be read, packed or asked. Offsets count from the first byte of the packed list's header.
+/// The reason why a list could not be read or packed, or a lookup failed. Offsets count from the first byte of the packed list's header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The bytes end too early.
     #[error("packed nvlist is cut short at byte {offset}: {needed} more bytes are needed")]
     Truncated {
-        /// Where the missing bytes would be.
+        /// Offset of the first missing byte.
         offset: usize,
-        /// How many are missing.
+        /// Number of missing bytes.
         needed: usize,
     },
-    /// The first byte names no known encoding.
+    /// The first byte is not a known encoding.
     #[error("unknown nvlist encoding {0} (0 is native, 1 is XDR)")]
     Encoding(u8),
-    /// The second byte names no byte order.
+    /// The second byte is not a known byte order.
     #[error("unknown byte order {0} in a packed nvlist (0 is big, 1 is little)")]
     ByteOrder(u8),
-    /// A list of another version than 0.
+    /// The list's version is not 0.
     #[error("nvlist at byte {offset} has version {version}, only version 0 is known")]
     Version {
-        /// Where the version is.
+        /// Offset of the version.
         offset: usize,
-        /// What it is.
+        /// The version found.
         version: i32,
     },
     /// A pair that contradicts itself.
     #[error("corrupt nvpair at byte {offset}: {what}")]
     Pair {
-        /// Where the pair starts.
+        /// Offset of the pair.
         offset: usize,
         /// The contradiction.
         what: &'static str,
@@ -39,23 +39,23 @@ pub enum Error {
     /// A type number that does not exist.
     #[error("nvpair at byte {offset} has the unknown data type {number}")]
     Type {
-        /// Where the pair starts.
+        /// Offset of the pair.
         offset: usize,
         /// The number found.
         number: i32,
     },
-    /// A list that promises unique names has one twice.
+    /// A name occurs twice in a list flagged as unique by name.
     #[error("nvpair at byte {offset} repeats the name '{name}' in a list of unique names")]
     Duplicate {
-        /// Where the second pair starts.
+        /// Offset of the second pair.
         offset: usize,
         /// Its name.
         name: NvString,
     },
-    /// The list is larger than the caller allows (or than the format can say).
+    /// The list is larger than the caller allows (or than the format can express).
     #[error("nvlist exceeds the limit of {limit} {what}")]
     Limit {
-        /// What there is too much of.
+        /// The unit that the limit counts.
         what: &'static str,
         /// The limit.
         limit: usize,
@@ -66,7 +66,7 @@ pub enum Error {
         /// The name asked for.
         name: NvString,
     },
-    /// The pair is there with another type.
+    /// The pair exists, but has another type.
     #[error("nvpair '{name}' is a {found}, not a {expected}")]
     WrongType {
         /// The name asked for.
@@ -76,24 +76,24 @@ pub enum Error {
         /// The type found.
         found: DataType,
     },
-    /// The pair is a string, but its bytes are not UTF-8.
+    /// The value is a string, but its bytes are not UTF-8.
     #[error("nvpair '{name}' is not UTF-8 text")]
     NotText {
         /// The name asked for.
         name: NvString,
     },
-    /// The pair cannot be said in the packed form.
+    /// The pair cannot be expressed in the packed form.
     #[error("nvpair '{name}' cannot be packed: {what}")]
     Unpackable {
         /// Its name.
         name: NvString,
-        /// Why.
+        /// The reason.
         what: &'static str,
     },
 }
 
 impl Error {
-    /// The errno that OpenZFS's functions give in this case.
+    /// The errno that OpenZFS's functions return in this case.
     #[must_use]
     pub const fn errno(&self) -> i32 {
         const ENOENT: i32 = 2;

@@ -1,20 +1,20 @@
 //! The keyed hash of names.
 //!
-//! Whoever chooses names (a stream, a foreign pool) must not be able to choose collisions. So the hash is *strongly universal* under a
-//! secret random key: MULTILINEAR-HM (Lemire and Kaser, "Strongly universal string hashing is fast", 2014), the sum of `(k₁ + s₁)(k₂ + s₂)`
-//! over the pairs of 32-bit words of the name. For two different names, whatever they are, the chance that their sums agree is 2⁻³³, which is
-//! proven, not believed. No hash promises more against an adversary that does not see the key.
+//! An attacker can choose names (in a stream, in a foreign pool) but must not be able to choose collisions. So the hash is *strongly
+//! universal* under a secret random key: MULTILINEAR-HM (Lemire and Kaser, "Strongly universal string hashing is fast", 2014), the sum of
+//! `(k₁ + s₁)(k₂ + s₂)` over the pairs of 32-bit words of the name. For any two different names, the probability that their sums agree is
+//! 2⁻³³; this is proven. No hash guarantees more against an adversary who does not see the key.
 //!
-//! It is also cheap: one multiplication for eight bytes, and none waits for another. SipHash-1-3 takes three times as long for names of 16 to 50
-//! bytes, more than the whole rest of a miss. Names longer than there are keys for take SipHash-1-3 as `std` has it.
+//! It is also cheap: one multiplication per eight bytes, and the multiplications are independent. SipHash-1-3 takes three times as long for
+//! names of 16 to 50 bytes, more than all the rest of a miss. Names that are longer than the key use the SipHash-1-3 of `std`.
 //!
-//! The keys are drawn once a process from the operating system (by way of `std`'s `RandomState`). They never show: lists are in
-//! the order of insertion.
+//! The keys are drawn once per process from the operating system (through `std`'s `RandomState`). They are never visible from outside:
+//! lists are in insertion order.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
 
-/// Words of 64 bits, pairs of 32, that have keys.
+/// Number of 64-bit words (pairs of 32-bit words) that the key covers.
 const WORDS: usize = 32;
 
 /// Secret random numbers.
@@ -34,7 +34,7 @@ impl Key {
     }
 
     fn random() -> Key {
-        // SipHash of a counter under a random key: random numbers
+        // SipHash of a counter under a random key yields random numbers
         let source = RandomState::new();
         let number = |which: usize| source.hash_one(which);
         Key {
@@ -45,13 +45,14 @@ impl Key {
         }
     }
 
-    /// 32 bits that tell names apart.
+    /// The 32-bit hash of a name.
     #[inline(always)]
     pub(crate) fn hash(&self, name: &[u8]) -> u32 {
         if name.len() > 8 * WORDS {
             return self.hash_long(name);
         }
-        // The last word is the last eight bytes, whatever they share with the word before: with the length, the words still tell all.
+        // The last word is the last eight bytes, even if they overlap the word before: together with the length, the words still determine
+        // the name.
         let (words, last) = match name.last_chunk::<8>() {
             Some(last) => {
                 (name.get(..name.len() - 1).unwrap_or_default().as_chunks::<8>().0, u64::from_le_bytes(*last))
@@ -74,7 +75,7 @@ impl Key {
     }
 }
 
-/// Fewer than eight bytes as a word that, with their number, tells them all.
+/// A word made of fewer than eight bytes; together with their number it determines them all.
 #[inline(always)]
 fn short(name: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
@@ -92,8 +93,7 @@ fn product(word: u64, key: &[u64; 2]) -> u64 {
     (word & 0xffff_ffff).wrapping_add(key[0]).wrapping_mul((word >> 32).wrapping_add(key[1]))
 }
 
-/// Only the upper 33 bits of the sum are strongly universal. They are mixed, for linear probing wants more than pairs to be
-/// independent.
+/// Only the upper 33 bits of the sum are strongly universal. They are mixed because linear probing needs more than pairwise independence.
 #[inline(always)]
 fn mix(sum: u64) -> u32 {
     let bits = sum >> 31;
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn homes_spread_for_names_that_count_up() {
-        // whatever the key, the fullest of 2^12 homes for 2^12 names stays small
+        // for any key, the fullest of 2^12 homes for 2^12 names stays small
         for _ in 0..50 {
             let key = Key::random();
             for style in 0..3 {

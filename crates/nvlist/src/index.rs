@@ -1,11 +1,11 @@
-//! The hash index: from a name to its first slot.
+//! The hash index: maps a name to its first slot.
 //!
-//! A table of buckets of one cache line, seven entries each. An entry holds 32 bits of hash and a slot. A search compares seven
-//! hashes at once and nearly always goes on to one slot, or to none: it has no branch that the data could mislead, so the processor is
-//! already busy with the next lookup while memory answers this one. (The entry of a full bucket goes to the next one; each bucket
-//! counts those that passed it, so that a search knows when to stop and a removal leaves no tombstone.)
+//! A table of buckets of one cache line, seven entries each. An entry holds a 32-bit hash and a slot. A search compares seven hashes at
+//! once and nearly always continues to one slot, or to none: it has no branch that depends on the data and could be mispredicted, so the
+//! processor is already busy with the next lookup while memory answers this one. (An entry that finds its bucket full is stored in the next
+//! one; each bucket counts the entries that overflowed it, so that a search knows when to stop and a removal leaves no tombstone.)
 //!
-//! A home is given by the *upper* bits of the hash, so a table that doubles is read and written from front to back.
+//! The home bucket is given by the *upper* bits of the hash, so growing the table reads and writes it from front to back.
 
 use crate::hash::Key;
 
@@ -14,8 +14,8 @@ const WAYS: usize = 7;
 #[derive(Clone, Default)]
 #[repr(align(64))]
 struct Bucket {
-    /// Hashes, which are odd, or 0 where there is no entry; and last, twice how many entries found this bucket full and went on: an
-    /// even number, so that all eight can be compared as one.
+    /// Hashes, which are odd, or 0 for no entry. The last element is twice the number of entries that found this bucket full and
+    /// overflowed: an even number, so that all eight elements can be compared at once.
     tags: [u32; WAYS + 1],
     slots: [u32; WAYS],
 }
@@ -41,13 +41,13 @@ impl Bucket {
 #[derive(Clone)]
 pub(crate) struct Index {
     buckets: Box<[Bucket]>,
-    /// A tag shifted right by this is a home.
+    /// The shift that turns a tag into its home bucket.
     shift: u32,
     len: usize,
     key: &'static Key,
 }
 
-/// Whether a table of `buckets` may hold `len` entries: at most four a bucket, so that few are full.
+/// True if a table of `buckets` may hold `len` entries: at most four per bucket, so that few are full.
 const fn fits(len: usize, buckets: usize) -> bool {
     len <= 4 * buckets
 }
@@ -91,7 +91,7 @@ impl Index {
         (tag >> self.shift) as usize
     }
 
-    /// Where the name of this tag is, if it is anywhere: nearly always in its home, and the only one of its tag there.
+    /// The probable position of the name with this tag: nearly always in its home, and the only entry with its tag there.
     #[inline(always)]
     pub(crate) fn guess(&self, tag: u32) -> Guess {
         let bucket = self.home(tag);
@@ -106,7 +106,7 @@ impl Index {
         }
     }
 
-    /// The entry with this tag for whose slot `is` says yes.
+    /// The entry with this tag whose slot satisfies `is`.
     pub(crate) fn find(&self, tag: u32, is: impl Fn(u32) -> bool) -> Option<Place> {
         let mask = self.mask();
         let mut at = self.home(tag);
@@ -125,7 +125,7 @@ impl Index {
         }
     }
 
-    /// Adds an entry for a name that has none.
+    /// Adds an entry for a name that is not in the index.
     #[inline]
     pub(crate) fn insert(&mut self, tag: u32, slot: u32) {
         if !fits(self.len + 1, self.buckets.len()) {
@@ -168,7 +168,7 @@ impl Index {
         *self = fresh;
     }
 
-    /// Tells that slots moved, and makes the table smaller if it can be: a small one stays in the cache.
+    /// Updates the slot numbers after slots moved, and shrinks the table if it can: a small one stays in the cache.
     pub(crate) fn moved(&mut self, to: impl Fn(u32) -> u32) {
         for bucket in &mut self.buckets {
             for (_, slot) in bucket.tags.iter().zip(&mut bucket.slots).filter(|(tag, _)| **tag != 0) {
@@ -180,7 +180,7 @@ impl Index {
         }
     }
 
-    /// Lets an entry point to another slot.
+    /// Points an entry to another slot.
     #[inline]
     pub(crate) fn set_slot(&mut self, place: Place, slot: u32) {
         self.buckets[place.bucket as usize].slots[place.way as usize] = slot;
@@ -205,18 +205,18 @@ impl Index {
     }
 }
 
-/// What a first look at the index gives.
+/// The result of a first look at the index.
 #[derive(Clone, Copy)]
 pub(crate) enum Guess {
-    /// There is no such name.
+    /// The name is not in the list.
     Absent,
-    /// If the name in this slot is the one, this is it; if not, [`Index::find`] knows.
+    /// If the name in this slot is the one asked for, this is its entry; if not, [`Index::find`] must search.
     Perhaps(Place),
-    /// [`Index::find`] knows.
+    /// [`Index::find`] must search.
     Elsewhere,
 }
 
-/// Where an entry is, good until the table changes.
+/// The position of an entry, valid until the table changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     /// The slot it points to.
@@ -249,7 +249,7 @@ mod tests {
         let mut seed = 7u64;
         for step in 0..30_000u32 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // few tags, bunched at both ends: long runs, and runs around the end
+            // few tags, clustered at both ends: long runs, and runs that wrap around
             let tag = ((seed >> 33) as u32 % 900).wrapping_sub(450) << 1 | 1;
             match (index.find(tag, |_| true), step % 5) {
                 (Some(place), 0 | 1) => {

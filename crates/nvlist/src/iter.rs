@@ -1,4 +1,4 @@
-//! Walking a list, and the traits that come with it.
+//! Iteration over a list, and the related traits.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl<N: AsRef<[u8]>, V: Into<Value>> Extend<(N, V)> for NvList {
     }
 }
 
-/// A list of unique names.
+/// Builds a list of unique names.
 impl<N: AsRef<[u8]>, V: Into<Value>> FromIterator<(N, V)> for NvList {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> NvList {
         let mut list = NvList::new();

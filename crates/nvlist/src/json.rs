@@ -1,16 +1,16 @@
-//! JSON.
+//! Printing a list as JSON.
 
 use std::fmt::{self, Write};
 
 use crate::{NvList, Value};
 
-/// How a list becomes JSON.
+/// The style of the JSON output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JsonStyle {
-    /// Byte for byte what OpenZFS's `nvlist_print_json()` gives: one line, ASCII, everything else as `\uXXXX`; characters beyond the basic
-    /// plane are left out, as it does. (It stops at bytes that are not UTF-8; here they become U+FFFD.)
+    /// Byte for byte the output of OpenZFS's `nvlist_print_json()`: one line, ASCII, everything else as `\uXXXX`; characters beyond the
+    /// basic plane are left out, as OpenZFS does. (OpenZFS stops at bytes that are not UTF-8; here they become U+FFFD.)
     OpenZfs,
-    /// One line of UTF-8, nothing left out; numbers that JSON cannot say are `null`.
+    /// One line of UTF-8, nothing left out; numbers that JSON cannot express are `null`.
     Plain,
 }
 
@@ -21,7 +21,7 @@ impl NvList {
         self.to_json_style(JsonStyle::OpenZfs)
     }
 
-    /// The list as JSON in a style.
+    /// The list as JSON in the given style.
     #[must_use]
     pub fn to_json_style(&self, style: JsonStyle) -> String {
         let mut json = String::new();
@@ -33,7 +33,7 @@ impl NvList {
     /// Writes the list as JSON.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_json(&self, out: &mut impl Write, style: JsonStyle) -> fmt::Result {
         write_list(out, style, self)
     }
@@ -104,7 +104,7 @@ fn write_double<W: Write>(out: &mut W, style: JsonStyle, v: f64) -> fmt::Result 
     }
     match style {
         JsonStyle::Plain => out.write_str("null"),
-        // as C's printf has it, which is not JSON
+        // as C's printf prints it, which is not JSON
         JsonStyle::OpenZfs => {
             let sign = if v.is_sign_negative() { "-" } else { "" };
             write!(out, "{sign}{}", if v.is_nan() { "nan" } else { "inf" })

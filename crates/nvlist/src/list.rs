@@ -1,44 +1,44 @@
-//! The list itself: slots in insertion order, chains of equal names, and their upkeep.
+//! The list itself: slots in insertion order, chains of equal names, and their maintenance.
 
 use crate::index::{Guess, Index, Place};
 use crate::names::{Name, Names};
 use crate::{DataType, Iter, IterBytes, Uniqueness, Value};
 
-/// Above this many slots a list has an index; below, looking at them in a row is faster.
+/// A list with more slots than this has an index; below, a linear search is faster.
 pub(crate) const INDEX_ABOVE: usize = 24;
 
-/// No slot.
+/// The number that stands for no slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// An ordered list of named values. OpenZFS: `nvlist_t`.
 ///
-/// Names are given as `&str` or as bytes alike (`impl AsRef<[u8]>`). Getters of a type are in [`NvList::get_u64`] and its siblings.
+/// Names can be given as `&str` or as bytes (`impl AsRef<[u8]>`). Getters by type are [`NvList::get_u64`] and its siblings.
 #[derive(Clone)]
 pub struct NvList {
-    /// Pairs in the order of their insertion; `None` where one was removed.
+    /// Pairs in insertion order; the value is `None` where a pair was removed.
     pub(crate) slots: Vec<Slot>,
     /// The long names.
     pub(crate) names: Names,
-    /// The first slot of every name, when there are more slots than [`INDEX_ABOVE`].
+    /// The first slot of every name, if there are more slots than [`INDEX_ABOVE`].
     pub(crate) index: Option<Box<Index>>,
-    /// Slots that hold a pair.
+    /// Number of slots that hold a pair.
     pub(crate) live: usize,
-    /// Names that a pair has.
+    /// Number of distinct names.
     pub(crate) distinct: usize,
-    /// Bytes of names that none has any more.
+    /// Bytes of names that no pair uses any more.
     pub(crate) dead_names: usize,
     /// The flag word as it is packed.
     pub(crate) flags: u32,
 }
 
-/// A pair, linked with the other pairs of its name in the order of their insertion.
+/// A pair, linked with the other pairs of its name in insertion order.
 #[derive(Clone)]
 pub(crate) struct Slot {
     pub(crate) value: Option<Value>,
     pub(crate) name: Name,
     /// The next pair of the name, or [`NONE`].
     pub(crate) next: u32,
-    /// The one before; in the first, the last.
+    /// The previous pair of the name; in the first, the last.
     pub(crate) prev: u32,
 }
 
@@ -49,13 +49,13 @@ impl Default for NvList {
 }
 
 impl NvList {
-    /// An empty list of unique names, as nearly all are.
+    /// An empty list of unique names, the usual kind.
     #[must_use]
     pub fn new() -> NvList {
         NvList::with_flags(Uniqueness::Name)
     }
 
-    /// An empty list with a uniqueness of choice.
+    /// An empty list with the given uniqueness.
     #[must_use]
     pub fn with_flags(uniqueness: Uniqueness) -> NvList {
         NvList::with_raw_flags(uniqueness.flags())
@@ -66,7 +66,7 @@ impl NvList {
         NvList { slots: Vec::new(), names: Names::default(), index: None, live: 0, distinct: 0, dead_names: 0, flags }
     }
 
-    /// What happens to a pair whose name is added again.
+    /// The list's behaviour when a name is added again.
     #[must_use]
     pub fn uniqueness(&self) -> Uniqueness {
         Uniqueness::from_flags(self.flags)
@@ -78,19 +78,19 @@ impl NvList {
         self.flags
     }
 
-    /// Pairs in the list.
+    /// The number of pairs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.live
     }
 
-    /// Whether there is no pair.
+    /// True if the list has no pair.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.live == 0
     }
 
-    /// Heap bytes of the list and all that hangs on it.
+    /// Heap bytes of the list and everything that it owns.
     #[must_use]
     pub fn heap_size(&self) -> usize {
         let values: usize = self.slots.iter().filter_map(|s| s.value.as_ref()).map(Value::heap_size).sum();
@@ -98,12 +98,12 @@ impl NvList {
         self.slots.capacity() * size_of::<Slot>() + self.names.capacity() + index + values
     }
 
-    /// About what [`NvList::pack`] will need for a list of small values.
+    /// An estimate of the packed size of a list of small values.
     pub(crate) fn packed_size_hint(&self) -> usize {
         32 + self.names.len() + self.live * 80
     }
 
-    /// The pairs whose names are UTF-8 (a name that is not is seen by [`NvList::iter_bytes`]), in insertion order.
+    /// The pairs whose names are UTF-8, in insertion order ([`NvList::iter_bytes`] shows the others too).
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         Iter::new(self)
@@ -122,13 +122,13 @@ impl NvList {
         self.slot(name.as_ref())?.value.as_ref()
     }
 
-    /// The first pair of a name, to be changed.
+    /// The value of the first pair of a name, mutable.
     pub fn get_mut(&mut self, name: impl AsRef<[u8]>) -> Option<&mut Value> {
         let slot = self.find(name.as_ref())?.slot;
         self.slots.get_mut(slot as usize)?.value.as_mut()
     }
 
-    /// The first pair of a name and a type.
+    /// The value of the first pair of a name and a type.
     #[must_use]
     #[inline]
     pub fn get_typed(&self, name: impl AsRef<[u8]>, ty: DataType) -> Option<&Value> {
@@ -139,17 +139,17 @@ impl NvList {
         }
     }
 
-    /// Whether a pair has this name. OpenZFS: `nvlist_exists()`.
+    /// True if a pair has this name. OpenZFS: `nvlist_exists()`.
     #[must_use]
     #[inline]
     pub fn contains(&self, name: impl AsRef<[u8]>) -> bool {
         self.slot(name.as_ref()).is_some()
     }
 
-    /// Adds a pair at the end; what it replaces, the list's [`Uniqueness`] says. OpenZFS: `nvlist_add_*()`.
+    /// Adds a pair at the end; the list's [`Uniqueness`] decides which pairs it replaces. OpenZFS: `nvlist_add_*()`.
     ///
     /// # Panics
-    /// The list would pass 2³² pairs or 32 GiB of names.
+    /// The list would exceed 2³² pairs or 32 GiB of names.
     pub fn insert(&mut self, name: impl AsRef<[u8]>, value: impl Into<Value>) {
         self.insert_value(name.as_ref(), value.into());
     }
@@ -161,7 +161,7 @@ impl NvList {
         }
     }
 
-    /// Removes the first pair of a name and gives its value.
+    /// Removes the first pair of a name and returns its value.
     pub fn remove(&mut self, name: impl AsRef<[u8]>) -> Option<Value> {
         let head = self.find(name.as_ref())?;
         let value = self.unlink(head, head.slot);
@@ -178,7 +178,7 @@ impl NvList {
         value
     }
 
-    /// Removes all pairs of a name and tells how many there were. OpenZFS: `nvlist_remove_all()`.
+    /// Removes all pairs of a name and returns their number. OpenZFS: `nvlist_remove_all()`.
     pub fn remove_all(&mut self, name: impl AsRef<[u8]>) -> usize {
         let Some(mut head) = self.find(name.as_ref()) else {
             return 0;
@@ -198,7 +198,7 @@ impl NvList {
         *self = NvList::with_raw_flags(self.flags);
     }
 
-    /// Adds a pair unless its uniqueness forbids it: for decoding, where a second pair is corruption. Tells whether it was added.
+    /// Adds a pair unless the list's uniqueness forbids it: for decoding, where a second pair is corruption. Returns true if it was added.
     pub(crate) fn insert_new(&mut self, name: &[u8], value: Value) -> bool {
         let (head, tag) = self.find_to_insert(name);
         match head {
@@ -239,7 +239,7 @@ impl NvList {
             // it is at the end already
             slot.value = Some(value);
         } else if slot.next == NONE && old == head.slot {
-            // the only one of its name, as nearly always: it moves
+            // the only one of its name, nearly always the case: it moves
             slot.value = None;
             let name = slot.name;
             self.live -= 1;
@@ -249,7 +249,7 @@ impl NvList {
             self.push_slot(Slot { value: Some(value), name, next: NONE, prev: to });
             self.tidy();
         } else {
-            // others of its name stay, so that the name does
+            // other pairs of this name remain, so the name stays
             let first = if old == head.slot { slot.next } else { head.slot };
             self.unlink(head, old);
             self.append(first, value);
@@ -293,7 +293,7 @@ impl NvList {
         }
     }
 
-    /// Empties a slot and takes it out of its name's chain; with the last one the name dies.
+    /// Empties a slot and unlinks it from its name's chain; with the last pair the name is removed.
     #[inline]
     pub(crate) fn unlink(&mut self, head: Place, slot: u32) -> Option<Value> {
         let at = self.slots.get_mut(slot as usize)?;
@@ -304,7 +304,7 @@ impl NvList {
             if let Some(before) = self.slots.get_mut(prev as usize) {
                 before.next = next;
             }
-            // after the last one comes the first, which remembers the last
+            // the last pair is followed by the first, whose `prev` is the last
             let after = if next == NONE { head.slot } else { next };
             if let Some(after) = self.slots.get_mut(after as usize) {
                 after.prev = prev;
@@ -326,8 +326,8 @@ impl NvList {
         Some(value)
     }
 
-    /// The first pair of a name: [`NvList::find`] for reading, with a short way for short names. It calls nothing, so that a few lookups fit
-    /// in the processor at once and wait for memory together.
+    /// The first pair of a name: [`NvList::find`] for reading, with a fast path for short names. It calls nothing, so that a few lookups
+    /// fit in the processor at once and wait for memory together.
     #[inline]
     fn slot(&self, name: &[u8]) -> Option<&Slot> {
         if let (Some(index), true) = (self.index.as_deref(), Name::is_short(name)) {

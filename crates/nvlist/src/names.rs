@@ -1,16 +1,16 @@
-//! Names: short ones lie beside their values, long ones in an arena of their list.
+//! Names: short ones are stored beside their values, long ones in an arena of their list.
 //!
-//! Whoever finds a slot has the name in the same or the next cache line; that covers all property names and most names of snapshots.
-//! A long name's place is counted in units of 8 bytes, so that 32 bits reach 32 GiB.
+//! A lookup that finds a slot has the name in the same or the next cache line; that covers all property names and most snapshot names. The
+//! offset of a long name is counted in units of 8 bytes, so that 32 bits reach 32 GiB.
 
-/// The longest name that lies in its slot: with it, the slot has 96 bytes.
+/// The longest name stored in its slot; with it, a slot has 96 bytes.
 const INLINE: usize = 52;
 
-/// A name in a slot.
+/// The name field of a slot.
 #[derive(Clone, Copy)]
 pub(crate) struct Name {
     len: u32,
-    /// The bytes, or the place of the bytes.
+    /// The bytes, or their offset in the arena.
     bytes: [u8; INLINE],
 }
 
@@ -30,13 +30,13 @@ impl Name {
         self.len as usize
     }
 
-    /// Whether a name would lie in its slot.
+    /// True if a name is short enough for its slot.
     #[inline(always)]
     pub(crate) fn is_short(name: &[u8]) -> bool {
         name.len() <= INLINE
     }
 
-    /// Whether this is the name, for short ones.
+    /// True if this equals `name`; for short names only.
     #[inline(always)]
     pub(crate) fn is(&self, name: &[u8]) -> bool {
         match self.bytes.get(..self.len as usize) {
@@ -66,7 +66,7 @@ impl Names {
     /// A name for a slot.
     ///
     /// # Panics
-    /// The arena would pass 32 GiB.
+    /// The arena would exceed 32 GiB.
     #[inline]
     pub(crate) fn add(&mut self, name: &[u8]) -> Name {
         let mut bytes = [0; INLINE];

@@ -1,11 +1,11 @@
-//! The list as `zdb` shows it.
+//! Printing a list the way `zdb` does.
 
 use std::fmt::Display;
 
 use crate::{NvList, NvString, Value};
 
 impl NvList {
-    /// The list as text, a line a pair, as OpenZFS's `dump_nvlist()` prints it: `zdb -l` and `zdb -C` show configurations so.
+    /// The list as text, one line per pair, as OpenZFS's `dump_nvlist()` prints it; `zdb -l` and `zdb -C` print configurations this way.
     #[must_use]
     pub fn dump(&self, indent: usize) -> String {
         let mut text = String::new();
@@ -52,7 +52,7 @@ fn dump(out: &mut String, list: &NvList, indent: usize) {
                     dump(out, list, indent + 4);
                 }
             }
-            // the words of the original: it does not know these types
+            // OpenZFS's words: `dump_nvlist()` does not know these types
             Value::Hrtime(_) | Value::Double(_) | Value::BooleanArray(_) => {
                 *out += &format!("bad config type {} for {name}\n", value.data_type() as u8);
             }

@@ -1,13 +1,13 @@
-//! One pair after another out of packed bytes, without building anything.
+//! Reads one pair after another from packed bytes, without building anything.
 //!
-//! The reader is where bytes are distrusted: what it hands out has been checked against the buffer and against itself. Both encodings
-//! come out as the same [`Pair`].
+//! The reader is the trust boundary: every value that it returns has been checked against the buffer and for consistency. Both encodings
+//! yield the same [`Pair`].
 //!
-//! Two traps of XDR as OpenZFS writes it:
-//! * The encoded size counts the length word of an *empty* number array, which is not written. So the size of a pair, and of all that
-//!   contain it, runs ahead of the bytes by 4 (`phantom` here), and nothing can be skipped by its size: nested lists are walked.
-//! * Numbers of 8 and 16 bits fill a word of 32. The kernel pads them with zeros, user space extends the sign. Both are read;
-//!   the kernel's form is written, since the kernel refuses the other.
+//! Two pitfalls of XDR as OpenZFS writes it:
+//! * The encoded size includes the length word of an *empty* number array, which is not written. So the size of a pair, and of everything
+//!   that contains it, is 4 too large per such array (`phantom` here), and nothing can be skipped by its size: nested lists must be walked.
+//! * Numbers of 8 and 16 bits fill a 32-bit word. The kernel zero-extends them, user space sign-extends. Both are read; the kernel's form
+//!   is written, since the kernel refuses the other.
 
 use base::Endian;
 
@@ -19,34 +19,34 @@ pub(crate) const NATIVE_LIST: usize = 24;
 /// The longest name: its size, NUL included, is an `int16_t`.
 pub(crate) const NAME_MAX: usize = i16::MAX as usize - 1;
 
-/// Bytes of a pair in memory as OpenZFS has it, which is also its native encoding.
+/// Bytes of a pair in OpenZFS's memory, which is also its native encoding.
 pub(crate) const fn native_pair_size(name: usize, value: usize) -> usize {
     native_value_offset(name) + value.next_multiple_of(8)
 }
 
-/// Where the value starts in a native pair.
+/// Offset of the value in a native pair.
 pub(crate) const fn native_value_offset(name: usize) -> usize {
     (16 + name + 1).next_multiple_of(8)
 }
 
-/// A pair whose head has been checked, and whose value too unless it is a list.
+/// A pair whose header has been checked, and whose value too unless it contains lists.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<'a> {
-    /// Where it starts.
+    /// Offset of the pair.
     pub(crate) at: usize,
     pub(crate) name: &'a [u8],
     pub(crate) ty: DataType,
     pub(crate) count: usize,
-    /// Numbers: the elements. A string: its bytes. Strings: all of them as packed. Lists: in native form, their headers.
+    /// For numbers, the elements; for a string, its bytes; for strings, all of them as packed; for lists in native form, their headers.
     pub(crate) data: &'a [u8],
-    /// XDR: the encoded size that the pair claims.
+    /// The encoded size that the pair claims (XDR only).
     size: usize,
-    /// The reader's phantom bytes before the pair.
+    /// The reader's `phantom` before the pair.
     phantom: usize,
 }
 
 impl Pair<'_> {
-    /// Whether lists follow, which the caller must read or skip.
+    /// True if lists follow, which the caller must read or skip.
     pub(crate) fn has_lists(&self) -> bool {
         matches!(self.ty, DataType::NvList | DataType::NvListArray)
     }
@@ -61,21 +61,21 @@ impl Pair<'_> {
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Bytes that sizes so far have counted but that do not exist.
+    /// Bytes that the sizes so far include but that do not exist.
     phantom: usize,
     pub(crate) encoding: Encoding,
-    /// The writer's order, as the header says.
+    /// The writer's byte order, as the header says.
     pub(crate) endian: Endian,
 }
 
 impl<'a> Reader<'a> {
-    /// A reader past the 4-byte header.
+    /// A reader positioned after the 4-byte header.
     pub(crate) fn new(packed: &'a [u8]) -> Result<Reader<'a>, Error> {
         let (encoding, endian) = Encoding::of(packed)?;
         Ok(Reader { bytes: packed, at: 4, phantom: 0, encoding, endian })
     }
 
-    /// Where the reader is.
+    /// The reader's offset.
     pub(crate) fn offset(&self) -> usize {
         self.at
     }
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes that one number of a type takes here.
+    /// Bytes that one number of a type takes in this encoding.
     pub(crate) fn stride(&self, ty: DataType) -> usize {
         match (self.encoding, ty) {
             (Encoding::Native, _) | (_, DataType::ByteArray) => ty.width(),
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the version and flags that open a list (in native form only the outermost) and gives the flags.
+    /// Reads the version and flags that begin a list (in native form only the outermost) and returns the flags.
     pub(crate) fn list_header(&mut self) -> Result<u32, Error> {
         let offset = self.at;
         let version = self.word()?;
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
         self.word()
     }
 
-    /// Reads up to the first pair of list `which` of a pair that has lists (they must be read in order), and gives its flags.
+    /// Reads up to the first pair of list number `which` of a pair (they must be read in order), and returns that list's flags.
     pub(crate) fn nested_header(&mut self, pair: &Pair<'a>, which: usize) -> Result<u32, Error> {
         if self.encoding == Encoding::Xdr {
             return self.list_header();
@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
         Ok(self.order().u32(flags))
     }
 
-    /// Reads the next pair of a list; after its end, `None`. A pair's lists, if it has some, are still to be read.
+    /// Reads the next pair of a list; `None` after the last. Lists in the pair, if any, are still to be read.
     #[inline]
     pub(crate) fn pair(&mut self) -> Result<Option<Pair<'a>>, Error> {
         match self.encoding {
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Checks, after its lists were read, that a pair was as large as it claims.
+    /// Checks, after its lists were read, that a pair has the size that it claims.
     pub(crate) fn close(&self, pair: &Pair<'a>) -> Result<(), Error> {
         let read = self.at - pair.at + self.phantom - pair.phantom;
         if self.encoding == Encoding::Xdr && read != pair.size {
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Walks over the lists of a pair. `depth` is how many levels of lists may still open.
+    /// Skips the lists of a pair. `depth` is the number of further levels of nesting allowed.
     pub(crate) fn skip_lists(&mut self, pair: &Pair<'a>, depth: usize) -> Result<(), Error> {
         for which in 0..pair.count {
             let depth = deeper(depth)?;
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         self.close(pair)
     }
 
-    /// Walks to the end of a list.
+    /// Skips to the end of a list.
     pub(crate) fn skip_pairs(&mut self, depth: usize) -> Result<(), Error> {
         while let Some(pair) = self.pair()? {
             if pair.has_lists() {
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
         if name.len() > NAME_MAX {
             return Err(corrupt("its name is too long"));
         }
-        // the value, and the bytes it takes in memory
+        // the value, and the bytes that it takes in memory
         let (data, value) = match ty {
             DataType::NvList => (&[][..], NATIVE_LIST),
             DataType::NvListArray => (&[][..], count.saturating_mul(8 + NATIVE_LIST)),
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
         Ok(Some(pair))
     }
 
-    /// A length, the bytes, padding to 4.
+    /// Reads a length, the bytes, and padding to 4.
     #[inline]
     fn xdr_string(&mut self) -> Result<&'a [u8], Error> {
         let at = self.at;
@@ -266,7 +266,7 @@ impl<'a> Reader<'a> {
         let fits = match ty {
             DataType::BooleanValue | DataType::BooleanArray => words.all(|w| w <= 1),
             _ if ty == DataType::ByteArray => true,
-            // zero or sign above the number's own bits
+            // zero- or sign-extended
             _ if ty.width() == 1 => words.all(|w| w <= 0xff || w >= 0xffff_ff80),
             _ if ty.width() == 2 => words.all(|w| w <= 0xffff || w >= 0xffff_8000),
             _ => true,
@@ -317,12 +317,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// One level less, or the limit was reached.
+/// One level less, or an error if the limit was reached.
 pub(crate) fn deeper(depth: usize) -> Result<usize, Error> {
     depth.checked_sub(1).ok_or(Error::Limit { what: "levels of nested lists", limit: 0 })
 }
 
-/// Whether a type may have this many elements.
+/// True if a type may have this many elements.
 fn check_count(ty: DataType, count: usize) -> Result<(), &'static str> {
     let allowed = match ty {
         DataType::Boolean => count == 0,
@@ -332,7 +332,7 @@ fn check_count(ty: DataType, count: usize) -> Result<(), &'static str> {
     if allowed { Ok(()) } else { Err("its type does not have so many elements") }
 }
 
-/// The meaningful part of a native value, and the bytes that all of it takes, less the padding.
+/// The meaningful part of a native value, and the size of the whole value without padding.
 fn native_value(ty: DataType, count: usize, value: &[u8]) -> Option<(&[u8], usize)> {
     match ty {
         DataType::String => {

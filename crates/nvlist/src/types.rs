@@ -70,7 +70,7 @@ impl DataType {
         DataType::Double,
     ];
 
-    /// The type of a number on disk, if it is one.
+    /// The type with this number on disk, if there is one.
     #[must_use]
     pub fn from_number(number: i32) -> Option<DataType> {
         let at = usize::try_from(number).ok()?.checked_sub(1)?;
@@ -111,7 +111,7 @@ impl DataType {
         }
     }
 
-    /// Whether the type holds any number of elements.
+    /// True if the type holds any number of elements.
     #[must_use]
     pub const fn is_array(self) -> bool {
         matches!(
@@ -166,15 +166,15 @@ impl fmt::Display for DataType {
     }
 }
 
-/// What a list does when a name is added that it already has. OpenZFS: the flags of `nvlist_alloc()`.
+/// The behaviour of a list when a name is added that it already has. OpenZFS: the flags of `nvlist_alloc()`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Uniqueness {
-    /// Keeps both (no flag).
+    /// Both pairs are kept (no flag).
     None,
-    /// The new pair replaces all of that name and goes to the end (`NV_UNIQUE_NAME`).
+    /// The new pair replaces all pairs of that name and is appended at the end (`NV_UNIQUE_NAME`).
     #[default]
     Name,
-    /// The new pair replaces the one of that name and type and goes to the end (`NV_UNIQUE_NAME_TYPE`).
+    /// The new pair replaces the one of that name and type and is appended at the end (`NV_UNIQUE_NAME_TYPE`).
     NameAndType,
 }
 
@@ -189,7 +189,7 @@ impl Uniqueness {
         }
     }
 
-    /// What a flag word means; other bits than the two known ones are without effect.
+    /// The meaning of a flag word; bits other than the two known ones are ignored.
     #[must_use]
     pub const fn from_flags(flags: u32) -> Uniqueness {
         if flags & 1 != 0 {
@@ -213,7 +213,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// The encoding and the writer's byte order that the 4-byte header of a packed list tells.
+    /// The encoding and the writer's byte order, from the 4-byte header of a packed list.
     ///
     /// # Errors
     /// The bytes are fewer than four, or one of the two is unknown.

@@ -1,18 +1,18 @@
-//! What a list does for its own sake: making the index, and moving together when too much of it is dead.
+//! Maintenance of a list: building the index, and compaction when too much of it is dead.
 
 use crate::NvList;
 use crate::index::Index;
 use crate::list::{INDEX_ABOVE, NONE, Slot};
 
-/// Dead memory that never triggers a compaction.
+/// Dead bytes that do not yet trigger a compaction.
 const DEAD_FREE: usize = 1024;
 
-/// Memory for slots that is kept when a list shrinks: giving it back and asking again costs more than it is worth.
+/// Slot memory that is kept when a list shrinks: freeing and allocating it again would cost more than it saves.
 const KEEP: usize = 1 << 20;
 
 impl NvList {
-    /// Indexes all names. A chain runs forward through the slots, and its first names the last as the one before: so `prev >= at`
-    /// tells a first slot.
+    /// Indexes all names. A chain runs forward through the slots, and the `prev` of its first slot is its last: so `prev >= at` identifies
+    /// a first slot.
     #[cold]
     pub(crate) fn build_index(&mut self) {
         let mut index = Box::new(Index::for_len(self.distinct));
@@ -35,7 +35,7 @@ impl NvList {
         }
     }
 
-    /// Moves the pairs together, in order, where they are, and tells chains and index.
+    /// Moves the pairs together, in order and in place, and updates the chains and the index.
     #[cold]
     fn compact(&mut self) {
         let moves = Moves::of(&self.slots);
@@ -43,7 +43,7 @@ impl NvList {
         self.slots.retain_mut(|slot| {
             let live = slot.value.is_some();
             if live {
-                // nearly all are alone in their chains
+                // nearly all slots are alone in their chains
                 let alone = slot.prev == at;
                 slot.prev = if alone { to } else { moves.to(slot.prev) };
                 slot.next = if alone { NONE } else { moves.to(slot.next) };
@@ -66,7 +66,7 @@ impl NvList {
         }
     }
 
-    /// Copies the long names that are still in use. Pairs of one name share its bytes.
+    /// Copies the long names that are still in use. Pairs of the same name share its bytes.
     fn compact_names(&mut self) {
         let names = std::mem::take(&mut self.names);
         self.dead_names = 0;
@@ -83,7 +83,7 @@ impl NvList {
     }
 }
 
-/// Where the pairs go when they move together: how many are before each. A bit a slot, and a count every 64.
+/// The new slot numbers of a compaction, as the number of live slots before each: a bit per slot, and a count every 64.
 struct Moves(Vec<(u64, u32)>);
 
 impl Moves {
@@ -98,7 +98,7 @@ impl Moves {
         Moves(slots.chunks(64).map(block).collect())
     }
 
-    /// The new place of a slot that holds a pair; [`NONE`] stays.
+    /// The new number of a slot that holds a pair; [`NONE`] stays.
     fn to(&self, slot: u32) -> u32 {
         match self.0.get(slot as usize / 64) {
             Some((live, first)) => first + (live & ((1 << (slot % 64)) - 1)).count_ones(),

@@ -8,7 +8,7 @@ use crate::{DataType, NvList};
 
 /// A C string: bytes that are usually UTF-8 but need not be (attribute names, file names).
 ///
-/// The packed forms end strings with NUL, so bytes with a NUL in them cannot be packed.
+/// The packed forms terminate strings with NUL, so a string that contains a NUL cannot be packed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NvString(Box<[u8]>);
 
@@ -25,7 +25,7 @@ impl NvString {
         std::str::from_utf8(&self.0).ok()
     }
 
-    /// The text, with U+FFFD for what is not UTF-8.
+    /// The text, with U+FFFD for bytes that are not UTF-8.
     #[must_use]
     pub fn to_string_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
@@ -101,11 +101,11 @@ impl PartialEq<&str> for NvString {
 
 /// The value of a pair. OpenZFS: the data of an `nvpair_t`.
 ///
-/// `From` makes the value of the obvious type; a `Byte`, an `Hrtime` and a `ByteArray` must be named.
+/// `From` makes the value of the obvious type; `Byte`, `Hrtime` and `ByteArray` must be constructed by name.
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs)]
 pub enum Value {
-    /// Present, without a value of its own.
+    /// A name without a value.
     Boolean,
     Byte(u8),
     Int8(i8),
@@ -171,7 +171,7 @@ impl Value {
         }
     }
 
-    /// Elements, as the packed forms count them: 0 for the bare boolean, 1 for scalars, the length of arrays.
+    /// The number of elements, as the packed forms count them: 0 for the bare boolean, 1 for scalars, the length of arrays.
     #[must_use]
     pub fn element_count(&self) -> usize {
         match self {
@@ -200,7 +200,7 @@ impl Value {
         }
     }
 
-    /// The list in a value that is one.
+    /// The list, if the value is one.
     #[must_use]
     pub fn as_nvlist(&self) -> Option<&NvList> {
         match self {
@@ -225,7 +225,7 @@ impl Value {
         }
     }
 
-    /// Heap bytes behind the value.
+    /// Heap bytes that the value owns.
     pub(crate) fn heap_size(&self) -> usize {
         match self {
             Value::String(s) => s.len(),

@@ -1,4 +1,4 @@
-//! A packed list read where it lies.
+//! A packed list, read in place.
 
 use std::marker::PhantomData;
 
@@ -7,23 +7,23 @@ use base::Endian;
 use crate::reader::{Pair, Reader, deeper};
 use crate::{DataType, Encoding, Error, Limits, NvList, NvString, Uniqueness, Value};
 
-/// A packed list, borrowed: for one look into a label or a stream header, without building a list.
+/// A packed list, borrowed: for a lookup in a label or a stream header without building a list.
 ///
-/// A lookup reads pair after pair, checking each, up to the one asked for; what lies behind it is not looked at. To ask more than a few
-/// questions of a large list, [`NvList::unpack`] it.
+/// A lookup reads and checks pair after pair up to the one asked for; later pairs are not read. For more than a few lookups in a large
+/// list, use [`NvList::unpack`].
 ///
-/// If a corrupt list of unique names repeats one, the first is found here, where `unpack` refuses the list.
+/// If a corrupt list of unique names repeats one, the first is returned here, while `unpack` refuses the list.
 #[derive(Clone, Copy)]
 pub struct NvListRef<'a> {
-    /// At the first pair.
+    /// Positioned at the first pair.
     reader: Reader<'a>,
     flags: u32,
-    /// Levels of lists that may open below.
+    /// Further levels of nesting allowed.
     depth: usize,
 }
 
 impl<'a> NvListRef<'a> {
-    /// The list at the start of `packed`; what follows the list is left alone.
+    /// A view of the list at the start of `packed`; bytes after the list are ignored.
     ///
     /// # Errors
     /// The header is cut short or unknown. Pairs are checked when they are read.
@@ -33,7 +33,7 @@ impl<'a> NvListRef<'a> {
         Ok(NvListRef { reader, flags, depth: Limits::default().depth })
     }
 
-    /// How the list is packed.
+    /// The list's encoding.
     #[must_use]
     pub fn encoding(&self) -> Encoding {
         self.reader.encoding
@@ -51,16 +51,16 @@ impl<'a> NvListRef<'a> {
         Uniqueness::from_flags(self.flags)
     }
 
-    /// The pairs in order. After an error the iterator ends.
+    /// The pairs in order. The iterator ends after an error.
     #[must_use]
     pub fn pairs(&self) -> Pairs<'a> {
         Pairs { reader: self.reader, depth: self.depth, open: None, done: false }
     }
 
-    /// Checks everything, and tells how many bytes of the buffer the list takes (for a nested list: where it ends).
+    /// Checks everything, and returns the number of bytes that the list takes (for a nested list, the offset of its end).
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error found.
     pub fn check(&self) -> Result<usize, Error> {
         let mut reader = self.reader;
         reader.skip_pairs(self.depth)?;
@@ -70,7 +70,7 @@ impl<'a> NvListRef<'a> {
     /// The first pair of a name.
     ///
     /// # Errors
-    /// A pair up to and including this one is corrupt.
+    /// This pair or one before it is corrupt.
     pub fn get(&self, name: impl AsRef<[u8]>) -> Result<Option<ValueRef<'a>>, Error> {
         let name = name.as_ref();
         let found = self.pairs().find(|pair| pair.as_ref().map_or(true, |p| p.name == name));
@@ -110,7 +110,7 @@ impl<'a> NvListRef<'a> {
         })
     }
 
-    /// The list built, with the default [`Limits`].
+    /// Builds the list, with the default [`Limits`].
     ///
     /// # Errors
     /// As [`NvList::unpack`].
@@ -124,7 +124,7 @@ impl<'a> NvListRef<'a> {
 pub struct Pairs<'a> {
     reader: Reader<'a>,
     depth: usize,
-    /// The last pair, if its lists are still to be walked.
+    /// The last pair returned, if its lists are still to be skipped.
     open: Option<Pair<'a>>,
     done: bool,
 }
@@ -260,7 +260,7 @@ leaves! {
     Byte, Hrtime, Double
 }
 
-/// A number as packed: in as many bytes as it has, or in more.
+/// A number as packed: in its own width or in a wider word.
 pub(crate) trait Element: Copy {
     fn read(bytes: &[u8], order: Endian) -> Self;
 }
@@ -318,7 +318,7 @@ impl<'a, T: Element> Elements<'a, T> {
         self.data.len() / self.stride
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
@@ -354,13 +354,13 @@ impl<'a> StringsRef<'a> {
         self.count
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Their bytes, all strings together.
+    /// The total size of the strings as packed.
     pub(crate) fn size(&self) -> usize {
         self.data.len()
     }
@@ -388,26 +388,26 @@ impl<'a> StringsRef<'a> {
 /// The lists of an array, borrowed as packed.
 #[derive(Clone, Copy)]
 pub struct ListsRef<'a> {
-    /// Behind the pair's head.
+    /// Positioned after the pair's header.
     reader: Reader<'a>,
     pair: Pair<'a>,
     depth: usize,
 }
 
 impl<'a> ListsRef<'a> {
-    /// How many there should be; not yet checked.
+    /// The number that the pair claims; not yet checked.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pair.count
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pair.count == 0
     }
 
-    /// The lists in order. After an error the iterator ends.
+    /// The lists in order. The iterator ends after an error.
     pub fn iter(&self) -> impl Iterator<Item = Result<NvListRef<'a>, Error>> + use<'a> {
         let (mut reader, pair, depth) = (self.reader, self.pair, self.depth);
         let mut which = 0;

@@ -1,4 +1,4 @@
-//! Every list in the fixtures, real pools and streams that the kernel module made: reads, and packs to the same bytes.
+//! Reads every list in the fixtures (real pools and streams made by the kernel module) and packs it to the same bytes again.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use nvlist::{Encoding, Limits, NvList, NvListRef};
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 const LABEL: usize = 256 << 10;
-/// Where the configuration is in a label, and how large it can be.
+/// Offset of the configuration in a label, and its maximum size.
 const CONFIG: (usize, usize) = (16 << 10, 112 << 10);
 
 fn fixtures() -> Vec<PathBuf> {
@@ -28,7 +28,7 @@ fn with_suffix(dir: &Path, suffix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The bytes behind a `.zst` file, read as they are asked for.
+/// The decompressed bytes of a `.zst` file, read on demand.
 struct Zst {
     file: BufReader<File>,
     context: DCtx<'static>,
@@ -67,7 +67,7 @@ fn labels(image: &Path) -> Vec<Vec<u8>> {
     let mut zst = Zst::open(image);
     let mut first = vec![0; 2 * LABEL];
     zst.read_exact(&mut first).unwrap();
-    // of the rest, keep the last pieces; labels are aligned to their size from the end of the last whole one
+    // of the rest, keep the last pieces; labels are aligned to their size, counted from the end of the last whole one
     let (mut size, mut tail) = (first.len(), Vec::new());
     let mut piece = vec![0; 1 << 20];
     loop {
@@ -87,7 +87,7 @@ fn labels(image: &Path) -> Vec<Vec<u8>> {
     first.chunks(LABEL).chain(last.chunks(LABEL)).map(<[u8]>::to_vec).collect()
 }
 
-/// Reads, compares the view with the list, packs again. Gives the list.
+/// Unpacks a list, compares it with the view, packs it again, and returns it.
 fn round_trip(packed: &[u8], what: &str) -> NvList {
     let (list, consumed) = NvList::unpack_with(packed, &Limits::default()).unwrap_or_else(|e| panic!("{what}: {e}"));
     let (encoding, endian) = Encoding::of(packed).unwrap();
@@ -114,7 +114,7 @@ fn labels_pack_to_the_same_bytes() {
             for (at, label) in labels(&image).iter().enumerate() {
                 let config = &label[CONFIG.0..][..CONFIG.1];
                 let what = format!("label {at} of {}", image.display());
-                // a device that is in no pool (any more) has empty labels; a damaged one may have anything
+                // a device that is not (or no longer) in a pool has empty labels; a damaged one may contain anything
                 if config.iter().all(|b| *b == 0) {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! What hostile lists cannot do.
+//! Hostile lists cannot exhaust memory, stack or time.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn nesting_ends_at_the_limit() {
         assert!(matches!(NvList::unpack_with(&packed, &limits), Err(Error::Limit { limit: 99, .. })));
         assert!(matches!(deep(101).pack(encoding, Endian::Little), Err(Error::Limit { .. })));
     }
-    // 100,000 levels, by hand: a pair's head and a list's header, again and again
+    // 100,000 levels, by hand: a pair's header and a list's header, repeated
     let mut packed = vec![1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
     for _ in 0..100_000 {
         for word in [1u32 << 30, 48, 1, u32::from_be_bytes(*b"x\0\0\0"), 19, 1, 0, 1] {
@@ -172,7 +172,7 @@ fn memory_follows_the_pairs() {
     // about a megabyte is kept
     assert!(full > 10 << 20 && list.heap_size() < 3 << 19, "{} of {full}", list.heap_size());
     assert!(list.iter().map(|(_, v)| v.as_u64()).eq((0..100).map(|i| Some(i * 1000))));
-    // replacing over and over leaves nothing behind either
+    // repeated replacement leaves nothing behind either
     for i in 0..100_000u64 {
         list.insert(format!("name {}", i % 7 * 1000), i);
     }

@@ -1,4 +1,4 @@
-//! Random operations on a list and on a plain vector of pairs agree, in every mode of uniqueness.
+//! Random operations on a list and on a plain vector of pairs give the same results, in every mode of uniqueness.
 #![allow(clippy::unwrap_used)]
 
 use nvlist::{DataType, Encoding, Endian, Limits, NvList, NvListRef, NvString, Uniqueness, Value};
@@ -13,7 +13,7 @@ enum Op {
     Change(Vec<u8>, u64),
 }
 
-/// The list as one would write it down: every operation walks all pairs.
+/// The naive list: every operation walks all pairs.
 struct Model {
     uniqueness: Uniqueness,
     pairs: Vec<(Vec<u8>, Value)>,
@@ -142,7 +142,7 @@ proptest! {
     }
 }
 
-/// Any value at all, lists in lists included.
+/// Any value, including nested lists.
 fn value() -> impl Strategy<Value = Value> {
     fn vec<T: std::fmt::Debug>(of: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
         proptest::collection::vec(of, 0..9)
@@ -210,7 +210,7 @@ proptest! {
             for (name, value) in list.iter() {
                 prop_assert_eq!(&view.get(name).unwrap().unwrap().to_value().unwrap(), value);
             }
-            // every cut is an error, not a shorter list
+            // every truncation is an error, not a shorter list
             for cut in (0..consumed).step_by(consumed / 50 + 1) {
                 prop_assert!(NvList::unpack(&packed[..cut]).is_err());
             }

@@ -30,7 +30,7 @@ fn packs_to_the_same_bytes() {
             let (list, consumed) = NvList::unpack_with(&packed, &Default::default()).unwrap();
             let again = list.pack(encoding, Endian::Little).unwrap();
             if (name, suffix) == ("signs", "xdr") {
-                // user space extends signs of 8- and 16-bit numbers, the kernel, as we do, does not: same length, other bytes
+                // user space sign-extends 8- and 16-bit numbers; the kernel does not, and neither do we: same length, other bytes
                 assert_eq!(again.len(), packed.len());
                 assert_eq!(NvList::unpack(&again).unwrap(), list);
             } else {

@@ -45,13 +45,13 @@ impl Dva {
         bits(self.word0, 0, 24) << SECTOR_SHIFT
     }
 
-    /// Whether a gang header, not the data, lies there.
+    /// True if a gang header, not the data, lies there.
     #[must_use]
     pub const fn is_gang(&self) -> bool {
         bits(self.word1, 63, 1) != 0
     }
 
-    /// Whether this slot is unused.
+    /// True if this slot is unused.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.word0 == 0 && self.word1 == 0
@@ -171,19 +171,19 @@ impl BlkPtr {
         (0..slots).map(|n| self.dva(n)).filter(|d| !d.is_empty())
     }
 
-    /// Whether the data stands in the pointer itself.
+    /// True if the data stands in the pointer itself.
     #[must_use]
     pub const fn is_embedded(&self) -> bool {
         self.prop(39, 1) != 0
     }
 
-    /// Whether there is no data: reads as zeros.
+    /// True if there is no data: reads as zeros.
     #[must_use]
     pub const fn is_hole(&self) -> bool {
         !self.is_embedded() && self.words[0] == 0 && self.words[1] == 0
     }
 
-    /// Whether the first copy is a gang block.
+    /// True if the first copy is a gang block.
     #[must_use]
     pub fn is_gang(&self) -> bool {
         !self.is_embedded() && self.dva(0).is_gang()
@@ -203,7 +203,7 @@ impl BlkPtr {
         })
     }
 
-    /// Whether a redacted send left this block out.
+    /// True if a redacted send left this block out.
     #[must_use]
     pub fn is_redacted(&self) -> bool {
         self.embedded_type() == Some(EmbeddedType::Redacted)
@@ -269,25 +269,25 @@ impl BlkPtr {
         self.prop(61, 1) != 0
     }
 
-    /// Whether the data is encrypted (salt and IV in place of the third DVA).
+    /// True if the data is encrypted (salt and IV in place of the third DVA).
     #[must_use]
     pub const fn is_encrypted(&self) -> bool {
         self.uses_crypt() && self.level() == 0 && self.object_type().is_encrypted()
     }
 
-    /// Whether the data is in clear, with a MAC (object types that are never encrypted).
+    /// True if the data is in clear, with a MAC (object types that are never encrypted).
     #[must_use]
     pub const fn is_authenticated(&self) -> bool {
         self.uses_crypt() && self.level() == 0 && !self.object_type().is_encrypted()
     }
 
-    /// Whether this is an indirect block of an encrypted dataset, with a MAC over its children's MACs.
+    /// True if this is an indirect block of an encrypted dataset, with a MAC over its children's MACs.
     #[must_use]
     pub const fn has_indirect_mac(&self) -> bool {
         self.uses_crypt() && self.level() > 0
     }
 
-    /// Whether the block is in the dedup table.
+    /// True if the block is in the dedup table.
     #[must_use]
     pub const fn is_dedup(&self) -> bool {
         self.prop(62, 1) != 0
@@ -299,7 +299,7 @@ impl BlkPtr {
         if self.prop(63, 1) != 0 { Endian::Little } else { Endian::Big }
     }
 
-    /// Whether the block was moved by `zfs rewrite -P` (feature `physical_rewrite`).
+    /// True if the block was moved by `zfs rewrite -P` (feature `physical_rewrite`).
     #[must_use]
     pub const fn is_rewritten(&self) -> bool {
         // in an embedded block the word is payload

@@ -21,7 +21,7 @@ pub struct BpobjPhys {
     pub num_subobjs: u64,
     /// Pointers marked FREE (livelists).
     pub num_freed: u64,
-    /// Whether `comp` and `uncomp` are stored.
+    /// True if `comp` and `uncomp` are stored.
     pub have_comp: bool,
 }
 
@@ -88,7 +88,7 @@ pub fn list_entry(bp: &BlkPtr, free: bool) -> BlkPtr {
     BlkPtr { words }
 }
 
-/// Whether a pointer in a livelist says FREE instead of ALLOC (OpenZFS: `BP_GET_FREE`).
+/// True if a pointer in a livelist says FREE instead of ALLOC (OpenZFS: `BP_GET_FREE`).
 #[must_use]
 pub const fn livelist_entry_is_free(bp: &BlkPtr) -> bool {
     bp.words[11] & 1 != 0

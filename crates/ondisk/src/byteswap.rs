@@ -36,7 +36,7 @@ pub fn to_little(object_type: ObjectType, from: Endian, data: &mut [u8]) -> Resu
     Ok(())
 }
 
-/// Whether the contents of this type are the same in both orders.
+/// True if the contents of this type are the same in both orders.
 #[must_use]
 pub fn is_orderless(object_type: ObjectType) -> bool {
     object_type.byteswap_class() == Some(ByteswapClass::Uint8)

@@ -60,7 +60,7 @@ impl DdtKey {
         bytes::bits(self.prop, 32, 7) as u8
     }
 
-    /// Whether the block is encrypted.
+    /// True if the block is encrypted.
     #[must_use]
     pub const fn is_encrypted(&self) -> bool {
         bytes::bits(self.prop, 39, 1) != 0
@@ -85,7 +85,7 @@ pub struct DdtPhys {
 pub struct DdtValue {
     /// The slots, unused ones included.
     pub slots: Vec<DdtPhys>,
-    /// Whether this is the flat form of fast dedup.
+    /// True if this is the flat form of fast dedup.
     pub flat: bool,
 }
 

@@ -190,7 +190,7 @@ impl DnodePhys {
         self.size().saturating_sub(CORE + (self.blkptr.len() + usize::from(spill)) * BLKPTR_SIZE)
     }
 
-    /// Whether pointers and bonus buffer leave room for the pointer to a spill block.
+    /// True if pointers and bonus buffer leave room for the pointer to a spill block.
     #[must_use]
     pub fn fits_spill(&self) -> bool {
         CORE + (self.blkptr.len() + 1) * BLKPTR_SIZE + self.bonus.len() <= self.size()

@@ -188,7 +188,7 @@ impl DslDatasetPhys {
     /// Bytes of the bonus buffer.
     pub const SIZE: usize = 320;
 
-    /// Whether this is a snapshot (it has children counts, a head has not).
+    /// True if this is a snapshot (it has children counts, a head has not).
     #[must_use]
     pub const fn is_snapshot(&self) -> bool {
         self.num_children != 0
@@ -353,7 +353,7 @@ impl BookmarkPhys {
         })
     }
 
-    /// Whether the fields about space are there (feature `bookmark_written`).
+    /// True if the fields about space are there (feature `bookmark_written`).
     #[must_use]
     pub const fn has_space(&self) -> bool {
         self.words > 3

@@ -208,7 +208,7 @@ impl LogEntry {
         bytes::bits(self.prop, 32, 7) as u8
     }
 
-    /// Whether the buffer was prefetched.
+    /// True if the buffer was prefetched.
     #[must_use]
     pub const fn prefetch(&self) -> bool {
         bytes::bits(self.prop, 39, 1) != 0
@@ -220,7 +220,7 @@ impl LogEntry {
         (bytes::bits(self.prop, 48, 8) as u8).checked_sub(1)
     }
 
-    /// Whether the buffer is encrypted or authenticated.
+    /// True if the buffer is encrypted or authenticated.
     #[must_use]
     pub const fn protected(&self) -> bool {
         bytes::bits(self.prop, 56, 1) != 0

@@ -110,19 +110,19 @@ impl ObjectType {
         DSL_CLONES = 52; BPOBJ_SUBOBJ = 53;
     }
 
-    /// Whether the type is described by its own bits (OpenZFS: `DMU_OT_NEWTYPE`).
+    /// True if the type is described by its own bits (OpenZFS: `DMU_OT_NEWTYPE`).
     #[must_use]
     pub const fn is_self_describing(self) -> bool {
         self.0 & 0x80 != 0
     }
 
-    /// Whether this is a type that OpenZFS knows.
+    /// True if this is a type that OpenZFS knows.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         if self.is_self_describing() { (self.0 & 0x1f) < 10 } else { (self.0 as usize) < TABLE.len() }
     }
 
-    /// Whether blocks of this type are metadata (ditto copies, compressed, cached as such).
+    /// True if blocks of this type are metadata (ditto copies, compressed, cached as such).
     #[must_use]
     pub const fn is_metadata(self) -> bool {
         if self.is_self_describing() {
@@ -131,7 +131,7 @@ impl ObjectType {
         (self.0 as usize) >= TABLE.len() || TABLE[self.0 as usize].2
     }
 
-    /// Whether level-0 blocks of this type are encrypted in an encrypted dataset.
+    /// True if level-0 blocks of this type are encrypted in an encrypted dataset.
     #[must_use]
     pub const fn is_encrypted(self) -> bool {
         if self.is_self_describing() {
@@ -161,7 +161,7 @@ impl ObjectType {
         })
     }
 
-    /// Whether objects of this type are ZAPs.
+    /// True if objects of this type are ZAPs.
     #[must_use]
     pub fn is_zap(self) -> bool {
         self.byteswap_class() == Some(B::Zap)

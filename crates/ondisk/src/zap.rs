@@ -314,7 +314,7 @@ impl<'a> Leaf<'a> {
         below.checked_shr(64 - shift).unwrap_or(0) as usize
     }
 
-    /// Whether a hash belongs in this leaf.
+    /// True if a hash belongs in this leaf.
     #[must_use]
     pub fn holds(&self, hash: u64) -> bool {
         hash.checked_shr(64 - u32::from(self.header.prefix_len)).unwrap_or(0) == self.header.prefix
@@ -424,7 +424,7 @@ impl<'a> Leaf<'a> {
         Ok(bytes.fold(0, |int, byte| int << 8 | u64::from(*byte)))
     }
 
-    /// Whether the array that begins in chunk `first` is `expected`. A broken array is not.
+    /// True if the array that begins in chunk `first` is `expected`. A broken array is not.
     #[must_use]
     pub fn array_is(&self, first: u16, mut expected: &[u8]) -> bool {
         for piece in self.pieces(first, expected.len()) {

@@ -82,7 +82,7 @@ pub const fn block_seq(bp: &BlkPtr) -> u64 {
     bp.cksum()[3]
 }
 
-/// Whether `next` carries the identity that the block after `bp` must have.
+/// True if `next` carries the identity that the block after `bp` must have.
 #[must_use]
 pub fn is_successor(bp: &BlkPtr, next: &BlkPtr) -> bool {
     let mut want = bp.cksum();
@@ -194,7 +194,7 @@ impl TxType {
         }
     }
 
-    /// Whether records of this type may be logged out of order, and so may name an object that is already gone
+    /// True if records of this type may be logged out of order, and so may name an object that is already gone
     /// (OpenZFS: `TX_OOO`).
     #[must_use]
     pub const fn is_out_of_order(self) -> bool {
@@ -232,7 +232,7 @@ impl RecordHeader {
         TxType::from_number(self.txtype & !TX_CI)
     }
 
-    /// Whether names are to be matched without case (OpenZFS: `TX_CI`).
+    /// True if names are to be matched without case (OpenZFS: `TX_CI`).
     #[must_use]
     pub const fn ignores_case(&self) -> bool {
         self.txtype & TX_CI != 0

@@ -53,7 +53,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Whether nothing is wrong.
+    /// True if nothing is wrong.
     #[must_use]
     pub fn are_good(&self) -> bool {
         self.none_lost && self.all_read

@@ -50,7 +50,7 @@ fn linked(metadata: &Value) -> BTreeSet<&str> {
     seen
 }
 
-/// Whether an expression of licences can be met with those allowed. (The words of SPDX, and the `/` of old crates.)
+/// True if an expression of licences can be met with those allowed. (The words of SPDX, and the `/` of old crates.)
 fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

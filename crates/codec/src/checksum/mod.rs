@@ -91,19 +91,19 @@ impl ChecksumKind {
         }
     }
 
-    /// Whether it is keyed with the pool's salt. OpenZFS: `ZCHECKSUM_FLAG_SALTED`.
+    /// True if it is keyed with the pool's salt. OpenZFS: `ZCHECKSUM_FLAG_SALTED`.
     #[must_use]
     pub fn is_salted(self) -> bool {
         matches!(self, ChecksumKind::Skein | ChecksumKind::Edonr | ChecksumKind::Blake3)
     }
 
-    /// Whether the checksum stands inside its block (see [`embedded`]). OpenZFS: `ZCHECKSUM_FLAG_EMBEDDED`.
+    /// True if the checksum stands inside its block (see [`embedded`]). OpenZFS: `ZCHECKSUM_FLAG_EMBEDDED`.
     #[must_use]
     pub fn is_embedded(self) -> bool {
         matches!(self, ChecksumKind::Label | ChecksumKind::GangHeader | ChecksumKind::Zilog | ChecksumKind::Zilog2)
     }
 
-    /// Whether it is trusted to tell blocks apart without comparing them. OpenZFS: `ZCHECKSUM_FLAG_DEDUP`.
+    /// True if it is trusted to tell blocks apart without comparing them. OpenZFS: `ZCHECKSUM_FLAG_DEDUP`.
     #[must_use]
     pub fn is_dedup(self) -> bool {
         matches!(self, ChecksumKind::Sha256 | ChecksumKind::Sha512 | ChecksumKind::Skein | ChecksumKind::Blake3)

@@ -42,7 +42,7 @@ pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// Whether `src` compresses to at most `limit` bytes, the length word counted.
+/// True if `src` compresses to at most `limit` bytes, the length word counted.
 pub(super) fn fits(src: &[u8], limit: usize) -> bool {
     with_compressed(src, limit, |_| Some(())).is_some()
 }

@@ -55,7 +55,7 @@ pub(super) fn compress(src: &[u8], level: Option<i16>, limit: usize) -> Option<V
     encode(src, number, zstd_level, limit)
 }
 
-/// Whether LZ4 makes something of at least one of a few samples. OpenZFS compresses the whole block with LZ4 to learn
+/// True if LZ4 makes something of at least one of a few samples. OpenZFS compresses the whole block with LZ4 to learn
 /// this, which at level 3 costs a third of the time; here it is done only where no sample tells.
 fn looks_compressible(src: &[u8]) -> bool {
     const SAMPLE: usize = 2048;

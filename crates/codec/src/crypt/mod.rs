@@ -101,14 +101,14 @@ impl Suite {
         }
     }
 
-    /// Whether its mode is GCM, else CCM.
+    /// True if its mode is GCM, else CCM.
     #[must_use]
     pub fn is_gcm(self) -> bool {
         matches!(self, Suite::Aes128Gcm | Suite::Aes192Gcm | Suite::Aes256Gcm)
     }
 }
 
-/// Whether blocks and bonus buffers of this object type are encrypted in an encrypted dataset; if not, they are
+/// True if blocks and bonus buffers of this object type are encrypted in an encrypted dataset; if not, they are
 /// authenticated. OpenZFS: `DMU_OT_IS_ENCRYPTED`.
 #[must_use]
 pub fn is_encrypted_type(object_type: u8) -> bool {

@@ -23,7 +23,7 @@ const STEPS: u64 = 150;
 pub(crate) struct Work {
     /// How much it holds.
     pub(crate) limits: Limits,
-    /// Whether another thread syncs all the time.
+    /// True if another thread syncs all the time.
     pub(crate) background: bool,
 }
 
