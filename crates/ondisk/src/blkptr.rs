@@ -10,7 +10,7 @@ use crate::{Error, ObjectType, SECTOR_SHIFT};
 /// Size of a block pointer on disk.
 pub const BLKPTR_SIZE: usize = 128;
 
-/// Where one copy of a block lies (OpenZFS: `dva_t`): two words, as stored.
+/// The address of one copy of a block (OpenZFS: `dva_t`): two words, as stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Dva {
     /// vdev 24@32, grid 8@24, asize 24@0 in sectors.
@@ -39,13 +39,13 @@ impl Dva {
         bits(self.word1, 0, 63).wrapping_shl(SECTOR_SHIFT)
     }
 
-    /// The bytes allocated, parity and padding included.
+    /// The bytes allocated, including parity and padding.
     #[must_use]
     pub const fn asize(&self) -> u64 {
         bits(self.word0, 0, 24) << SECTOR_SHIFT
     }
 
-    /// True if a gang header, not the data, lies there.
+    /// True if the address is that of a gang header, not of the data.
     #[must_use]
     pub const fn is_gang(&self) -> bool {
         bits(self.word1, 63, 1) != 0
@@ -71,14 +71,14 @@ impl fmt::Display for Dva {
     }
 }
 
-/// What an embedded block pointer carries (OpenZFS: `bp_embedded_type_t`).
+/// The kind of payload in an embedded block pointer (OpenZFS: `bp_embedded_type_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EmbeddedType {
-    /// The block's data, perhaps compressed.
+    /// The block's data, possibly compressed.
     Data,
-    /// Reserved (used once by Delphix).
+    /// Reserved (formerly used by Delphix).
     Reserved,
-    /// The data was left out by a redacted send; it must not be read.
+    /// The data was omitted by a redacted send; it must not be read.
     Redacted,
     /// A number that no OpenZFS writes.
     Unknown(u8),
@@ -103,14 +103,14 @@ impl BlkPtr {
     /// Decodes the pointer at the front of `buf`.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if `buf` is shorter than 128 bytes. Contents are not judged: see [`BlkPtr::validate`].
+    /// [`Error::Truncated`] if `buf` is shorter than 128 bytes. The contents are not checked: see [`BlkPtr::validate`].
     pub fn decode(buf: &[u8], endian: Endian) -> Result<Self, Error> {
         let raw: [u8; BLKPTR_SIZE] =
             bytes::array(buf, 0).ok_or(Error::short("block pointer", BLKPTR_SIZE, buf.len()))?;
         Ok(Self::from_bytes(&raw, endian))
     }
 
-    /// Decodes a pointer whose length is known.
+    /// Decodes a pointer from an array of the right size.
     #[inline]
     #[must_use]
     pub fn from_bytes(raw: &[u8; BLKPTR_SIZE], endian: Endian) -> Self {
@@ -132,9 +132,9 @@ impl BlkPtr {
         raw
     }
 
-    /// Decodes the pointers of an indirect block; a piece at the end that is no pointer is left out.
+    /// Decodes the pointers of an indirect block; an incomplete pointer at the end is ignored.
     ///
-    /// In the machine's own order that is a copy; to look for holes first saves nothing.
+    /// In the machine's own byte order this is a copy, so checking for holes first would save nothing.
     #[must_use]
     pub fn decode_all(raw: &[u8], endian: Endian) -> Vec<BlkPtr> {
         raw.as_chunks::<BLKPTR_SIZE>().0.iter().map(|raw| BlkPtr::from_bytes(raw, endian)).collect()
@@ -171,13 +171,13 @@ impl BlkPtr {
         (0..slots).map(|n| self.dva(n)).filter(|d| !d.is_empty())
     }
 
-    /// True if the data stands in the pointer itself.
+    /// True if the data is in the pointer itself.
     #[must_use]
     pub const fn is_embedded(&self) -> bool {
         self.prop(39, 1) != 0
     }
 
-    /// True if there is no data: reads as zeros.
+    /// True if there is no data: the block reads as zeros.
     #[must_use]
     pub const fn is_hole(&self) -> bool {
         !self.is_embedded() && self.words[0] == 0 && self.words[1] == 0
@@ -203,13 +203,13 @@ impl BlkPtr {
         })
     }
 
-    /// True if a redacted send left this block out.
+    /// True if a redacted send omitted this block.
     #[must_use]
     pub fn is_redacted(&self) -> bool {
         self.embedded_type() == Some(EmbeddedType::Redacted)
     }
 
-    /// Bytes of the block as its object sees it.
+    /// The logical size of the block, as its object sees it.
     #[must_use]
     pub const fn lsize(&self) -> u64 {
         if self.is_embedded() {
@@ -221,7 +221,7 @@ impl BlkPtr {
         }
     }
 
-    /// Bytes of the block as it is stored: compressed, before parity. For an embedded block the payload's length.
+    /// The stored size of the block: compressed, before parity. For an embedded block, the payload's length.
     #[must_use]
     pub const fn psize(&self) -> u64 {
         if self.is_embedded() {
@@ -275,7 +275,7 @@ impl BlkPtr {
         self.uses_crypt() && self.level() == 0 && self.object_type().is_encrypted()
     }
 
-    /// True if the data is in clear, with a MAC (object types that are never encrypted).
+    /// True if the data is clear, with a MAC (object types that are never encrypted).
     #[must_use]
     pub const fn is_authenticated(&self) -> bool {
         self.uses_crypt() && self.level() == 0 && !self.object_type().is_encrypted()
@@ -293,7 +293,7 @@ impl BlkPtr {
         self.prop(62, 1) != 0
     }
 
-    /// The byte order of whoever wrote the block that this points to.
+    /// The byte order in which the block pointed to was written.
     #[must_use]
     pub const fn endian(&self) -> Endian {
         if self.prop(63, 1) != 0 { Endian::Little } else { Endian::Big }
@@ -312,7 +312,7 @@ impl BlkPtr {
         Txg(self.words[BIRTH_LOGICAL])
     }
 
-    /// The txg in which the block was written where it lies.
+    /// The txg in which the block was written at its present address.
     #[must_use]
     pub const fn birth_physical(&self) -> Txg {
         if self.is_embedded() {
@@ -324,13 +324,13 @@ impl BlkPtr {
         }
     }
 
-    /// The birth that decides whether a block was written after some txg (OpenZFS: `BP_GET_BIRTH`).
+    /// The birth that decides whether a block was written after a given txg (OpenZFS: `BP_GET_BIRTH`).
     #[must_use]
     pub const fn birth(&self) -> Txg {
         if self.is_rewritten() { self.birth_physical() } else { self.birth_logical() }
     }
 
-    /// Blocks of data below (dnodes, for the meta-dnode's tree).
+    /// The number of data blocks below (dnodes, for the meta-dnode's tree).
     #[must_use]
     pub const fn fill(&self) -> u64 {
         if self.is_embedded() {
@@ -372,7 +372,7 @@ impl BlkPtr {
         mac
     }
 
-    /// The payload of an embedded block: [`psize`](BlkPtr::psize) bytes of these 112 count.
+    /// The payload of an embedded block: the first [`psize`](BlkPtr::psize) of these 112 bytes are valid.
     #[must_use]
     pub fn embedded_payload(&self) -> [u8; 112] {
         let mut out = [0; 112];
@@ -383,10 +383,11 @@ impl BlkPtr {
         out
     }
 
-    /// Judges the fields that a reader relies on: sizes within 16 MiB, known algorithm numbers are the caller's matter.
+    /// Checks the fields that a reader relies on, such as sizes up to 16 MiB. Whether algorithm numbers are known is for the caller to
+    /// check.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names the first field that cannot be.
+    /// [`Error::Invalid`] names the first invalid field.
     pub fn validate(&self) -> Result<(), Error> {
         let bad = |field, value| Err(Error::Invalid { what: "block pointer", field, value });
         if self.is_hole() {

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn an_indirect_block_is_decoded_and_encoded_as_its_pointers_are() {
-    // a hole with a birth is no run of zeros
+    // a hole with a birth is not all zeros
     let mut born = BlkPtr::HOLE;
     (born.words[6], born.words[BIRTH_LOGICAL]) = (with_bits(0, 0, 16, 255), 7);
     let mut last = BlkPtr::HOLE;

@@ -9,15 +9,15 @@ use crate::{BlkPtr, Error};
 pub struct BpobjPhys {
     /// Pointers in the object itself.
     pub num_blkptrs: u64,
-    /// Space of all pointers, sub-objects included.
+    /// Space of all pointers, including those of sub-objects.
     pub bytes: u64,
     /// Compressed bytes of them.
     pub comp: u64,
     /// Uncompressed bytes of them.
     pub uncomp: u64,
-    /// The object that lists sub-objects, 0 none.
+    /// The object that lists the sub-objects, 0 if none.
     pub subobjs: u64,
-    /// How many sub-objects.
+    /// Number of sub-objects.
     pub num_subobjs: u64,
     /// Pointers marked FREE (livelists).
     pub num_freed: u64,
@@ -70,7 +70,7 @@ impl BpobjPhys {
     }
 }
 
-/// The form in which lists hold a pointer: without what can be done without, and marked FREE or not (OpenZFS: `bpobj_enqueue`).
+/// The form in which lists store a pointer: without the fields that are not needed, and marked FREE or not (OpenZFS: `bpobj_enqueue`).
 #[must_use]
 pub fn list_entry(bp: &BlkPtr, free: bool) -> BlkPtr {
     const PROP: usize = 6;
@@ -88,7 +88,7 @@ pub fn list_entry(bp: &BlkPtr, free: bool) -> BlkPtr {
     BlkPtr { words }
 }
 
-/// True if a pointer in a livelist says FREE instead of ALLOC (OpenZFS: `BP_GET_FREE`).
+/// True if a livelist entry is a FREE, false if it is an ALLOC (OpenZFS: `BP_GET_FREE`).
 #[must_use]
 pub const fn livelist_entry_is_free(bp: &BlkPtr) -> bool {
     bp.words[11] & 1 != 0
@@ -141,7 +141,7 @@ pub struct BptreeEntry {
     pub bp: BlkPtr,
     /// Only blocks born after this are freed.
     pub birth_txg: Txg,
-    /// How far the destroy came: object set, object, level, block.
+    /// The progress of the destroy: object set, object, level, block.
     pub bookmark: [u64; 4],
 }
 

@@ -1,4 +1,4 @@
-//! The block reference table: how often cloned blocks are used (docs/format.md §13.2).
+//! The block reference table: reference counts of cloned blocks (docs/format.md §13).
 
 use base::{Endian, bytes};
 
@@ -9,11 +9,11 @@ use crate::Error;
 pub struct BrtVdevPhys {
     /// ZAP: DVA offset to number of references beyond the first.
     pub mos_entries: u64,
-    /// Ranges, each with a 16-bit count of entries in the object's data.
+    /// Number of ranges; each has a 16-bit count of entries in the object's data.
     pub size: u64,
-    /// Order of those counts: 0 little, 1 big.
+    /// Byte order of those counts: 0 little, 1 big.
     pub byteorder: u64,
-    /// Entries in all.
+    /// Total number of entries.
     pub totalcount: u64,
     /// Bytes of a range, 16 MiB.
     pub rangesize: u64,

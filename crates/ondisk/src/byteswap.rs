@@ -1,8 +1,8 @@
-//! Contents of the other byte order, made little-endian (OpenZFS: `dmu_ot_byteswap`).
+//! Conversion of contents in foreign byte order to little-endian (OpenZFS: `dmu_ot_byteswap`).
 //!
-//! A block is in the order of its writer, and what is in it, is told by its object's type. What is written here is little-endian, whatever machine
-//! this is: a block of the other order that changes is turned over first, and so is what a stream or a dnode's bonus buffer holds.
-//! Attributes (SA) tell their order themselves and stay as they are.
+//! A block is in the byte order of its writer; its object's type says how its contents are laid out. Everything written here is
+//! little-endian, whatever the machine: a big-endian block is converted before it is modified, and so are the contents of a stream or of a
+//! dnode's bonus buffer. System attributes (SA) record their own byte order and stay unchanged.
 
 use base::{Endian, bytes};
 
@@ -10,10 +10,10 @@ use crate::zap::{LEAF_CHUNK_SIZE, MZAP_ENT_LEN, ZBT_LEAF, ZBT_MICRO};
 use crate::znode::{turn_acl, turn_old_acl, turn_znode};
 use crate::{BLKPTR_SIZE, ByteswapClass, DNODE_SIZE, DnodePhys, Error, ObjectType};
 
-/// Turns the contents of a block or of a bonus buffer of this type from order `from` into little-endian, in place.
+/// Converts the contents of a block or of a bonus buffer of this type from byte order `from` to little-endian, in place.
 ///
 /// # Errors
-/// [`Error::Invalid`] if it is not known how: a type of a newer OpenZFS, or a root block, which is [decoded](crate::ObjsetPhys) instead.
+/// [`Error::Invalid`] if the layout is unknown: a type of a newer OpenZFS, or a root block, which is [decoded](crate::ObjsetPhys) instead.
 pub fn to_little(object_type: ObjectType, from: Endian, data: &mut [u8]) -> Result<(), Error> {
     if from == Endian::Little {
         return Ok(());
@@ -30,13 +30,13 @@ pub fn to_little(object_type: ObjectType, from: Endian, data: &mut [u8]) -> Resu
         Some(ByteswapClass::Acl) => turn_acl(data, from),
         Some(ByteswapClass::Objset) | None => {
             let value = object_type.0.into();
-            return Err(Error::Invalid { what: "block of the other byte order", field: "type", value });
+            return Err(Error::Invalid { what: "block in foreign byte order", field: "type", value });
         }
     }
     Ok(())
 }
 
-/// True if the contents of this type are the same in both orders.
+/// True if the contents of this type are the same in both byte orders.
 #[must_use]
 pub fn is_orderless(object_type: ObjectType) -> bool {
     object_type.byteswap_class() == Some(ByteswapClass::Uint8)
@@ -46,14 +46,14 @@ fn words<const N: usize>(data: &mut [u8]) {
     data.as_chunks_mut::<N>().0.iter_mut().for_each(|word| word.reverse());
 }
 
-/// A word within `data`, turned round.
+/// Swaps a word within `data`.
 fn word(data: &mut [u8], at: usize, len: usize) {
     if let Some(word) = data.get_mut(at..at.saturating_add(len)) {
         word.reverse();
     }
 }
 
-/// A block of dnodes (OpenZFS: `dnode_buf_byteswap`). What is wrong in one stays as wrong.
+/// Swaps a block of dnodes (OpenZFS: `dnode_buf_byteswap`). Malformed dnodes stay malformed.
 fn dnodes(block: &mut [u8], from: Endian) {
     let mut at = 0;
     while let Some(rest) = block.get_mut(at..).filter(|rest| rest.len() >= DNODE_SIZE) {
@@ -67,7 +67,7 @@ fn dnodes(block: &mut [u8], from: Endian) {
     }
 }
 
-/// One dnode in all its slots.
+/// Swaps one dnode with all its slots.
 fn dnode(slot: &mut [u8], from: Endian) {
     const CORE: usize = 64;
     let byte = |n: usize| slot.get(n).copied().unwrap_or(0);
@@ -83,7 +83,7 @@ fn dnode(slot: &mut [u8], from: Endian) {
     let spill = flags & DnodePhys::FLAG_SPILL_BLKPTR != 0;
     let end = slot.len() - if spill { BLKPTR_SIZE } else { 0 };
     if let Some(place) = slot.get_mut(bonus..bonus.saturating_add(bonus_len).min(end)) {
-        // of a type that is not known it cannot be told; whoever comes for it is told
+        // the layout of an unknown type is unknown; a reader of this bonus gets the error
         let _ = to_little(bonus_type, from, place);
     }
     if let Some(spill) = slot.get_mut(end..) {
@@ -91,7 +91,7 @@ fn dnode(slot: &mut [u8], from: Endian) {
     }
 }
 
-/// A block of a ZAP (OpenZFS: `zap_byteswap`): its first word tells which kind it is.
+/// Swaps a block of a ZAP (OpenZFS: `zap_byteswap`); its first word identifies its kind.
 fn zap(block: &mut [u8], order: Endian) {
     match bytes::u64(block, 0, order) {
         Some(ZBT_MICRO) => {
@@ -105,12 +105,13 @@ fn zap(block: &mut [u8], order: Endian) {
             }
         }
         Some(ZBT_LEAF) => leaf(block),
-        // the header, and tables of pointers
+        // the header, and pointer tables
         _ => words::<8>(block),
     }
 }
 
-/// A leaf of a ZAP (OpenZFS: `zap_leaf_byteswap`): its header, the hash table, the chunks of the heap, each told by its first byte.
+/// Swaps a leaf of a ZAP (OpenZFS: `zap_leaf_byteswap`): its header, the hash table, and the chunks, whose first byte identifies their
+/// kind.
 fn leaf(block: &mut [u8]) {
     /// Bytes of the header.
     const HEADER: usize = 2 * LEAF_CHUNK_SIZE;
@@ -119,7 +120,7 @@ fn leaf(block: &mut [u8]) {
     for (at, len) in [(0, 8), (8, 8), (16, 8), (24, 4), (28, 2), (30, 2), (32, 2), (34, 2)] {
         word(block, at, len);
     }
-    // a bucket for each 32 bytes of the block
+    // one bucket per 32 bytes of the block
     let buckets = block.len() / 32 * 2;
     if let Some(table) = block.get_mut(HEADER..HEADER + buckets) {
         words::<2>(table);
@@ -133,7 +134,7 @@ fn leaf(block: &mut [u8]) {
             }
             // bytes, and the link to the next chunk
             Some(&ARRAY) => word(chunk, 22, 2),
-            // a free one has nothing but the link
+            // a free chunk has only the link
             _ => word(chunk, 22, 2),
         }
     }

@@ -88,7 +88,7 @@ fn a_leaf_says_the_same_in_both_orders() {
 fn words_are_turned_and_bytes_are_not() {
     let data: Vec<u8> = (0..16).collect();
     assert_eq!(swapped(ObjectType::PLAIN_FILE_CONTENTS, &data), data);
-    // system attributes tell their order themselves
+    // system attributes record their own byte order
     assert_eq!(swapped(ObjectType::SA, &data), data);
     assert_eq!(swapped(ObjectType(0x83), &data)[..8], [7, 6, 5, 4, 3, 2, 1, 0]);
     assert_eq!(swapped(ObjectType(0x82), &data)[..4], [3, 2, 1, 0]);
@@ -135,7 +135,7 @@ fn a_block_of_dnodes_says_the_same_in_both_orders() {
         block
     };
     assert_eq!(swapped(ObjectType::DNODE, &of(Endian::Big)), of(Endian::Little));
-    // one that says that it is longer than the block, and one of nonsense
+    // one that claims to be longer than the block, and a malformed one
     let mut cut = of(Endian::Big);
     cut[12] = 200;
     let _ = swapped(ObjectType::DNODE, &cut);

@@ -4,7 +4,7 @@ use base::{Endian, Txg, bytes};
 
 use crate::{BlkPtr, Dva, Error, SECTOR_SHIFT};
 
-/// What identifies a block (OpenZFS: `ddt_key_t`).
+/// The identity of a block in the dedup table (OpenZFS: `ddt_key_t`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct DdtKey {
     /// The checksum.
@@ -17,7 +17,7 @@ impl DdtKey {
     /// Bytes on disk.
     pub const SIZE: usize = 40;
 
-    /// From five words, as a ZAP key or a log record has them.
+    /// Builds it from five words, as in a ZAP key or a log record.
     #[must_use]
     pub const fn from_words(w: [u64; 5]) -> Self {
         DdtKey { cksum: [w[0], w[1], w[2], w[3]], prop: w[4] }
@@ -32,10 +32,10 @@ impl DdtKey {
         Ok(DdtKey { cksum: [w(0)?, w(1)?, w(2)?, w(3)?], prop: w(4)? })
     }
 
-    /// The key of the block that `bp` points to, or will: addresses do not count.
+    /// The key of the block that `bp` points to or will point to: addresses do not count.
     #[must_use]
     pub fn of(bp: &BlkPtr) -> Self {
-        // as in the pointer: without addresses it passes for a hole, which has no size
+        // sizes as in the pointer: without addresses it looks like a hole, which has no size
         let sizes = bytes::bits(bp.words[6], 0, 32);
         let prop = bytes::with_bits(0, 0, 32, sizes);
         let prop = bytes::with_bits(prop, 32, 7, bp.compression().into());
@@ -67,23 +67,23 @@ impl DdtKey {
     }
 }
 
-/// Where the copies of a block lie and how often it is used: one slot of a traditional value, or a flat value.
+/// The addresses of a block's copies and its reference count: one slot of a traditional value, or a flat value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DdtPhys {
-    /// Up to three copies. The third is salt and IV for an encrypted block.
+    /// Up to three copies. For an encrypted block the third holds salt and IV.
     pub dva: [Dva; 3],
     /// References.
     pub refcnt: u64,
     /// Txg of the write, 0 for an unused slot.
     pub phys_birth: Txg,
-    /// Flat values: when the entry came into its class, seconds since 1970.
+    /// Flat values: the time at which the entry entered its class, in seconds since 1970.
     pub class_start: u64,
 }
 
 /// The value of an entry: one flat slot, or four traditional ones (0 ditto, 1 to 3 by number of copies).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DdtValue {
-    /// The slots, unused ones included.
+    /// The slots, including unused ones.
     pub slots: Vec<DdtPhys>,
     /// True if this is the flat form of fast dedup.
     pub flat: bool,
@@ -178,13 +178,13 @@ impl DdtHistogram {
     /// Words on disk.
     pub const WORDS: usize = 512;
 
-    /// An empty one.
+    /// An empty histogram.
     #[must_use]
     pub fn empty() -> Self {
         DdtHistogram { buckets: vec![DdtStat::default(); 64] }
     }
 
-    /// From the words of the statistics ZAP.
+    /// Builds it from the words of the statistics ZAP.
     ///
     /// # Errors
     /// [`Error::Truncated`].
@@ -217,9 +217,9 @@ impl DdtHistogram {
 /// The bonus of a dedup log (OpenZFS: `ddt_log_header_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DdtLogHeader {
-    /// 1.
+    /// Always 1.
     pub version: u8,
-    /// 1 being flushed, 2 the checkpoint is valid.
+    /// 1: being flushed; 2: the checkpoint is valid.
     pub flags: u8,
     /// Bytes in the log.
     pub length: u64,
@@ -243,21 +243,21 @@ impl DdtLogHeader {
     }
 }
 
-/// One record of a dedup log: an entry as it was last changed.
+/// One record of a dedup log: an entry after its last change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DdtLogRecord {
     /// Storage type of the entry, 0 ZAP.
     pub entry_type: u8,
     /// Class: 0 ditto, 1 duplicate, 2 unique.
     pub class: u8,
-    /// Which block.
+    /// The block.
     pub key: DdtKey,
     /// Its new value.
     pub value: DdtValue,
 }
 
 impl DdtLogRecord {
-    /// Decodes the record at the front of `buf`; gives it with its length, or `None` at the end of the block's records.
+    /// Decodes the record at the front of `buf`; returns it with its length, or `None` at the end of the block's records.
     ///
     /// # Errors
     /// [`Error::Truncated`], or [`Error::Invalid`] for an unknown type or an impossible length.

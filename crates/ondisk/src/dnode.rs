@@ -43,7 +43,7 @@ pub struct DnodePhys {
     pub spill: Option<BlkPtr>,
     /// The pad bytes 13–15 and 32–63, which MACs cover.
     pub pad: [u8; 35],
-    /// The order in which the dnode was written, and so that of `bonus`.
+    /// The byte order in which the dnode was written, and so that of `bonus`.
     pub endian: Endian,
 }
 
@@ -52,7 +52,7 @@ impl DnodePhys {
     pub const FLAG_USED_BYTES: u8 = 1;
     /// The space is in the user and group accounting.
     pub const FLAG_USERUSED_ACCOUNTED: u8 = 2;
-    /// There is a spill block pointer in the last 128 bytes.
+    /// The last 128 bytes hold a spill block pointer.
     pub const FLAG_SPILL_BLKPTR: u8 = 4;
     /// The object is in the per-user object counts.
     pub const FLAG_USEROBJUSED_ACCOUNTED: u8 = 8;
@@ -60,8 +60,8 @@ impl DnodePhys {
     /// Decodes the dnode at the front of `buf`, which may hold more dnodes behind it.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if its slots reach beyond `buf`; [`Error::Invalid`] for impossible levels, pointer counts, sizes of
-    /// blocks or bonus lengths. A free slot decodes (type NONE, no pointers).
+    /// [`Error::Truncated`] if its slots extend beyond `buf`; [`Error::Invalid`] for impossible levels, pointer counts, block sizes or
+    /// bonus lengths. A free slot decodes (type NONE, no pointers).
     pub fn decode(buf: &[u8], endian: Endian) -> Result<Self, Error> {
         let what = "dnode";
         let bad = |field, value: u64| Error::Invalid { what, field, value };
@@ -100,7 +100,7 @@ impl DnodePhys {
         if dn.nlevels == 0 || dn.nlevels > 16 {
             return Err(bad("number of levels", dn.nlevels.into()));
         }
-        // also of one that has no indirect blocks yet: it may grow
+        // checked even if there are no indirect blocks yet: the object may grow
         if !(10..=17).contains(&dn.indblkshift) {
             return Err(bad("indirect block shift", dn.indblkshift.into()));
         }
@@ -162,7 +162,7 @@ impl DnodePhys {
         out
     }
 
-    /// The dnode as it stands in a little-endian block: its bonus buffer is turned over if it is of the other order.
+    /// The dnode in the form for a little-endian block: its bonus buffer is converted if it is big-endian.
     ///
     /// # Errors
     /// As [`byteswap::to_little`].
@@ -190,7 +190,7 @@ impl DnodePhys {
         self.size().saturating_sub(CORE + (self.blkptr.len() + usize::from(spill)) * BLKPTR_SIZE)
     }
 
-    /// True if pointers and bonus buffer leave room for the pointer to a spill block.
+    /// True if pointers and bonus buffer leave space for a spill block pointer.
     #[must_use]
     pub fn fits_spill(&self) -> bool {
         CORE + (self.blkptr.len() + 1) * BLKPTR_SIZE + self.bonus.len() <= self.size()
@@ -202,7 +202,7 @@ impl DnodePhys {
         u64::from(self.datablkszsec) << 9
     }
 
-    /// Pointers that an indirect block of this object holds.
+    /// log2 of the number of pointers in an indirect block of this object.
     #[must_use]
     pub fn fanout_shift(&self) -> u32 {
         u32::from(self.indblkshift).saturating_sub(7)

@@ -9,7 +9,7 @@ fn word(what: &'static str, buf: &[u8], n: usize, e: Endian) -> Result<u64, Erro
     bytes::u64(buf, n * 8, e).ok_or(Error::short(what, (n + 1) * 8, buf.len()))
 }
 
-/// What a directory's used space is for (OpenZFS: `dd_used_t`).
+/// The breakdown of a directory's used space (OpenZFS: `dd_used_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UsedBreakdown {
     /// The head dataset.
@@ -24,7 +24,7 @@ pub struct UsedBreakdown {
     pub refrsrv: u64,
 }
 
-/// A directory: a name in the hierarchy with its space accounting (OpenZFS: `dsl_dir_phys_t`). Bytes unless said.
+/// A directory: a name in the hierarchy with its space accounting (OpenZFS: `dsl_dir_phys_t`). Sizes are in bytes unless stated otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DslDirPhys {
     /// Unused by OpenZFS.
@@ -37,7 +37,7 @@ pub struct DslDirPhys {
     pub origin_obj: u64,
     /// ZAP: child name to directory object.
     pub child_dir_zapobj: u64,
-    /// Space of head, snapshots and children, reservations included.
+    /// Space of head, snapshots and children, including reservations.
     pub used_bytes: u64,
     /// The same compressed, without parity and copies.
     pub compressed_bytes: u64,
@@ -60,7 +60,7 @@ pub struct DslDirPhys {
 }
 
 impl DslDirPhys {
-    /// `used_breakdown` is kept.
+    /// `used_breakdown` is maintained.
     pub const FLAG_USED_BREAKDOWN: u64 = 1;
     /// Bytes of the bonus buffer.
     pub const SIZE: usize = 256;
@@ -129,16 +129,16 @@ impl DslDirPhys {
     }
 }
 
-/// A dataset: the head of a directory, or a snapshot (OpenZFS: `dsl_dataset_phys_t`). Bytes unless said.
+/// A dataset: the head of a directory, or a snapshot (OpenZFS: `dsl_dataset_phys_t`). Sizes are in bytes unless stated otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DslDatasetPhys {
     /// Its directory.
     pub dir_obj: u64,
-    /// The snapshot before it.
+    /// The previous snapshot.
     pub prev_snap_obj: u64,
-    /// That snapshot's txg.
+    /// The txg of the previous snapshot.
     pub prev_snap_txg: Txg,
-    /// The snapshot after it, or the head; 0 for a head.
+    /// The next snapshot, or the head; 0 for a head.
     pub next_snap_obj: u64,
     /// ZAP: snapshot name to dataset object; 0 for a snapshot.
     pub snapnames_zapobj: u64,
@@ -146,17 +146,17 @@ pub struct DslDatasetPhys {
     pub num_children: u64,
     /// Seconds since 1970.
     pub creation_time: u64,
-    /// The txg in which it was made.
+    /// The txg in which it was created.
     pub creation_txg: Txg,
     /// Blocks of the previous snapshot that this one no longer has.
     pub deadlist_obj: u64,
-    /// Space of all that it refers to.
+    /// Space of all blocks that it references.
     pub referenced_bytes: u64,
     /// The same compressed, without parity and copies.
     pub compressed_bytes: u64,
     /// The same uncompressed.
     pub uncompressed_bytes: u64,
-    /// Space that nothing else refers to.
+    /// Space that no other dataset references.
     pub unique_bytes: u64,
     /// Identifies the mounted file system, 56 bits.
     pub fsid_guid: u64,
@@ -175,20 +175,20 @@ pub struct DslDatasetPhys {
 }
 
 impl DslDatasetPhys {
-    /// Half received or half destroyed: not to be opened by users.
+    /// Partly received or partly destroyed: users must not open it.
     pub const FLAG_INCONSISTENT: u64 = 1;
     /// Cannot be promoted.
     pub const FLAG_NOPROMOTE: u64 = 2;
-    /// `unique_bytes` is kept.
+    /// `unique_bytes` is maintained.
     pub const FLAG_UNIQUE_ACCURATE: u64 = 4;
-    /// Destroyed when its last hold or clone goes.
+    /// To be destroyed when its last hold or clone is gone.
     pub const FLAG_DEFER_DESTROY: u64 = 8;
     /// The file system ignores case.
     pub const FLAG_CI_DATASET: u64 = 0x10000;
     /// Bytes of the bonus buffer.
     pub const SIZE: usize = 320;
 
-    /// True if this is a snapshot (it has children counts, a head has not).
+    /// True if this is a snapshot (a snapshot has a count of children, a head has not).
     #[must_use]
     pub const fn is_snapshot(&self) -> bool {
         self.num_children != 0
@@ -258,7 +258,7 @@ impl DslDatasetPhys {
 /// The bonus of a deadlist or livelist (OpenZFS: `dsl_deadlist_phys_t`): the space of all its lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeadlistPhys {
-    /// Bytes, parity and copies included (raidz deflated).
+    /// Bytes, including parity and copies (raidz deflated).
     pub used: u64,
     /// Compressed bytes.
     pub comp: u64,
@@ -290,26 +290,27 @@ impl DeadlistPhys {
     }
 }
 
-/// A bookmark (OpenZFS: `zfs_bookmark_phys_t`): where a snapshot was, kept after the snapshot is gone.
+/// A bookmark (OpenZFS: `zfs_bookmark_phys_t`): the position of a snapshot in the history of its dataset, kept after the snapshot is
+/// destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BookmarkPhys {
     /// Guid of the snapshot.
     pub guid: Guid,
     /// Txg of the snapshot.
     pub creation_txg: Txg,
-    /// When the snapshot was made, seconds since 1970.
+    /// Creation time of the snapshot, seconds since 1970.
     pub creation_time: u64,
     /// The redaction list object, 0 none.
     pub redaction_obj: u64,
     /// See the `FLAG_` constants.
     pub flags: u64,
-    /// What the snapshot referred to.
+    /// Space that the snapshot referenced.
     pub referenced_bytes_refd: u64,
     /// The same compressed.
     pub compressed_bytes_refd: u64,
     /// The same uncompressed.
     pub uncompressed_bytes_refd: u64,
-    /// What was freed between the snapshot and the next one.
+    /// Space that was freed between the snapshot and the next one.
     pub referenced_freed_before_next_snap: u64,
     /// The same compressed.
     pub compressed_freed_before_next_snap: u64,
@@ -317,17 +318,17 @@ pub struct BookmarkPhys {
     pub uncompressed_freed_before_next_snap: u64,
     /// Set of IVs of an encrypted snapshot.
     pub ivset_guid: u64,
-    /// How many words were stored: 3 in the oldest form.
+    /// Number of words stored: 3 in the oldest form.
     pub words: usize,
 }
 
 impl BookmarkPhys {
-    /// The "freed before next snapshot" fields count.
+    /// The "freed before next snapshot" fields are valid.
     pub const FLAG_HAS_FBN: u64 = 1;
     /// The snapshot still exists.
     pub const FLAG_SNAPSHOT_EXISTS: u64 = 2;
 
-    /// From the words of a bookmark ZAP's value: 3 at least, missing ones are 0.
+    /// Builds it from the words of a bookmark ZAP's value: at least 3, missing ones are 0.
     ///
     /// # Errors
     /// [`Error::Truncated`] for fewer than 3.
@@ -353,21 +354,21 @@ impl BookmarkPhys {
         })
     }
 
-    /// True if the fields about space are there (feature `bookmark_written`).
+    /// True if the fields about space are present (feature `bookmark_written`).
     #[must_use]
     pub const fn has_space(&self) -> bool {
         self.words > 3
     }
 }
 
-/// One entry of a redaction list (OpenZFS: `redact_block_phys_t`): blocks that a redacted send leaves out.
+/// One entry of a redaction list (OpenZFS: `redact_block_phys_t`): blocks that a redacted send omits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RedactEntry {
     /// The object.
     pub object: u64,
     /// Its first block.
     pub blkid: u64,
-    /// How many blocks.
+    /// Number of blocks.
     pub count: u64,
     /// Size of a block in bytes.
     pub size: u64,
@@ -386,7 +387,7 @@ impl RedactEntry {
         Ok(Self::from_words(&[w(0)?, w(1)?, w(2)?, w(3)?]))
     }
 
-    /// From the four words of an entry.
+    /// Builds it from the four words of an entry.
     #[must_use]
     pub const fn from_words(w: &[u64; 4]) -> Self {
         RedactEntry {
@@ -401,9 +402,9 @@ impl RedactEntry {
 /// The header of a redaction list (OpenZFS: `redaction_list_phys_t`), in the bonus or in the spill block.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RedactionListPhys {
-    /// How far an interrupted redaction came: object.
+    /// Progress of an interrupted redaction: object.
     pub last_object: u64,
-    /// How far an interrupted redaction came: block.
+    /// Progress of an interrupted redaction: block.
     pub last_blkid: u64,
     /// Entries in the object's data.
     pub num_entries: u64,
@@ -412,7 +413,7 @@ pub struct RedactionListPhys {
 }
 
 impl RedactionListPhys {
-    /// Decodes a header with as many snapshots as it says, if the bytes are there.
+    /// Decodes a header with as many snapshots as it claims, if the bytes are present.
     ///
     /// # Errors
     /// [`Error::Truncated`].
@@ -431,39 +432,39 @@ impl RedactionListPhys {
 
 /// Keys that extend a directory object (it is then a ZAP as well).
 pub mod dir_keys {
-    /// Count of file systems below, when limits are in use.
+    /// Number of file systems below, if limits are in use.
     pub const FILESYSTEM_COUNT: &str = "com.joyent:filesystem_count";
-    /// Count of snapshots below, when limits are in use.
+    /// Number of snapshots below, if limits are in use.
     pub const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
     /// The key object of an encrypted dataset.
     pub const CRYPTO_KEY_OBJ: &str = "com.datto:crypto_key_obj";
     /// The livelist of a clone.
     pub const LIVELIST: &str = "com.delphix:livelist";
-    /// When the list of snapshots last changed: seconds, nanoseconds.
+    /// Time of the last change to the list of snapshots: seconds, nanoseconds.
     pub const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
 }
 
-/// Keys that extend a dataset object (it is then a ZAP as well); active features stand there under their guids.
+/// Keys that extend a dataset object (it is then a ZAP as well); active features are recorded there under their guids.
 pub mod dataset_keys {
     /// ZAP of bookmarks.
     pub const BOOKMARK_NAMES: &str = "com.delphix:bookmarks";
     /// Resume state: guid of the incremental source.
     pub const RESUME_FROMGUID: &str = "com.delphix:resume_fromguid";
-    /// Resume state: name of the snapshot to come.
+    /// Resume state: name of the snapshot being received.
     pub const RESUME_TONAME: &str = "com.delphix:resume_toname";
-    /// Resume state: guid of the snapshot to come.
+    /// Resume state: guid of the snapshot being received.
     pub const RESUME_TOGUID: &str = "com.delphix:resume_toguid";
-    /// Resume state: object reached.
+    /// Resume state: last object received.
     pub const RESUME_OBJECT: &str = "com.delphix:resume_object";
-    /// Resume state: offset reached.
+    /// Resume state: last offset received.
     pub const RESUME_OFFSET: &str = "com.delphix:resume_offset";
     /// Resume state: bytes received.
     pub const RESUME_BYTES: &str = "com.delphix:resume_bytes";
-    /// Resume state: the stream may hold large blocks.
+    /// Resume state: the stream may contain large blocks.
     pub const RESUME_LARGEBLOCK: &str = "com.delphix:resume_largeblockok";
-    /// Resume state: the stream may hold embedded blocks.
+    /// Resume state: the stream may contain embedded blocks.
     pub const RESUME_EMBEDOK: &str = "com.delphix:resume_embedok";
-    /// Resume state: the stream may hold compressed blocks.
+    /// Resume state: the stream may contain compressed blocks.
     pub const RESUME_COMPRESSOK: &str = "com.delphix:resume_compressok";
     /// Resume state: the stream is raw.
     pub const RESUME_RAWOK: &str = "com.datto:resume_rawok";
@@ -475,7 +476,7 @@ pub mod dataset_keys {
     pub const RAW_RECEIVED: &str = "org.openzfs:raw_received";
     /// Blocks that device removal moved while a snapshot held them.
     pub const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
-    /// The raw receive of this dataset ended well (feature guid of redaction: an array of snapshot guids).
+    /// The feature `redacted_datasets` is active for this dataset: an array of the guids of its redaction snapshots.
     pub const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
 }
 

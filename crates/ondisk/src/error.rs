@@ -1,4 +1,4 @@
-/// Why bytes are not the structure that they were taken for.
+/// The reason why bytes are not a valid structure of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -9,18 +9,18 @@ pub enum Error {
         what: &'static str,
         /// Bytes needed.
         need: u64,
-        /// Bytes there.
+        /// Bytes present.
         have: u64,
     },
-    /// A magic number is neither right nor byte-swapped.
+    /// A magic number matches in neither byte order.
     #[error("{what}: bad magic number {found:#x}")]
     BadMagic {
         /// The structure.
         what: &'static str,
-        /// What stands in its place.
+        /// The number found.
         found: u64,
     },
-    /// A field holds what it cannot hold.
+    /// A field has an impossible value.
     #[error("{what}: {field} is {value}, which is not possible")]
     Invalid {
         /// The structure.
@@ -33,7 +33,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A [`Error::Truncated`] from lengths in memory.
+    /// Makes an [`Error::Truncated`] from `usize` lengths.
     #[must_use]
     pub fn short(what: &'static str, need: usize, have: usize) -> Self {
         Error::Truncated { what, need: need as u64, have: have as u64 }

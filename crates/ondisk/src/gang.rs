@@ -4,7 +4,7 @@ use base::Endian;
 
 use crate::{BLKPTR_SIZE, BlkPtr, Error};
 
-/// Size of a classic header, and the least of a dynamic one (OpenZFS: `SPA_OLD_GANGBLOCKSIZE`).
+/// Size of a classic header, and the minimum of a dynamic one (OpenZFS: `SPA_OLD_GANGBLOCKSIZE`).
 pub const GANG_HEADER_SIZE: usize = 512;
 /// Size of the trailer that holds the header's own checksum: a magic number and four words (OpenZFS: `zio_eck_t`).
 pub const TRAILER_SIZE: usize = 40;
@@ -17,13 +17,13 @@ pub struct GangHeader {
 }
 
 impl GangHeader {
-    /// How many pointers a header of `size` bytes has (OpenZFS: `gbh_nblkptrs`).
+    /// The number of pointers in a header of `size` bytes (OpenZFS: `gbh_nblkptrs`).
     #[must_use]
     pub const fn capacity(size: usize) -> usize {
         size.saturating_sub(TRAILER_SIZE) / BLKPTR_SIZE
     }
 
-    /// Decodes a whole header; its trailer is not looked at.
+    /// Decodes a whole header; its trailer is not checked.
     ///
     /// # Errors
     /// [`Error::Truncated`] below 512 bytes.

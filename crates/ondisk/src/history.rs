@@ -49,8 +49,7 @@ pub const EVENT_NAMES: [&str; 41] = [
     "pool split",
 ];
 
-/// The bonus of the history object (OpenZFS: `spa_history_phys_t`). Offsets are logical: they grow without end and are
-/// mapped into the ring.
+/// The bonus of the history object (OpenZFS: `spa_history_phys_t`). Offsets are logical: they only grow and are mapped into the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HistoryPhys {
     /// Bytes at the front that are never overwritten: the record of the pool's creation.
@@ -69,7 +68,7 @@ impl HistoryPhys {
     /// Decodes 40 bytes.
     ///
     /// # Errors
-    /// [`Error::Truncated`]; [`Error::Invalid`] when the offsets are in no order.
+    /// [`Error::Truncated`]; [`Error::Invalid`] if the offsets are out of order.
     pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
         let what = "pool history";
         let w = |n: usize| bytes::u64(buf, n * 8, e).ok_or(Error::short(what, 40, buf.len()));
@@ -87,8 +86,9 @@ impl HistoryPhys {
         Ok(p)
     }
 
-    /// As [`HistoryPhys::decode`]. A first record that is said to be as long as the ring, or longer, is none: it was written over a ring that
-    /// had gone round. Nobody knows where its records begin; the next one is the first.
+    /// Like [`HistoryPhys::decode`], but repairs one kind of damage: if the first record claims to be as long as the ring or longer, the
+    /// header was overwritten after the ring had wrapped around. The start of its records is then unknown, so the history is taken as empty
+    /// and the next record is the first.
     ///
     /// # Errors
     /// As [`HistoryPhys::decode`].
@@ -117,7 +117,7 @@ impl HistoryPhys {
         out
     }
 
-    /// Where logical offset `log` stands in the object.
+    /// The position of logical offset `log` in the object.
     #[must_use]
     pub const fn log_to_phys(&self, log: u64) -> u64 {
         let ring = self.phys_max_off.saturating_sub(self.pool_create_len);

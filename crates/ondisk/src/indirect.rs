@@ -1,5 +1,5 @@
-//! What a removed device leaves behind: the mapping of its offsets to other devices, and the txgs in which data was moved
-//! (OpenZFS: `vdev_indirect_mapping_t`, `vdev_indirect_births_t`).
+//! The remains of a removed device: the mapping of its offsets to other devices, and the txgs in which data was moved (OpenZFS:
+//! `vdev_indirect_mapping_t`, `vdev_indirect_births_t`).
 
 use base::bytes::{self, bits};
 use base::{Endian, ObjectId, Txg};
@@ -20,7 +20,7 @@ pub struct MappingPhys {
     pub bytes_mapped: u64,
     /// Entries of the object.
     pub num_entries: u64,
-    /// Object with a `u32` per entry: bytes of it no longer used. 0 if there is none (feature `obsolete_counts`).
+    /// Object with a `u32` per entry: the number of its bytes that are no longer used. 0 if there is none (feature `obsolete_counts`).
     pub counts_object: ObjectId,
 }
 
@@ -56,7 +56,7 @@ impl MappingPhys {
 pub struct MappingEntry {
     /// mark 1@63, source offset 63@0 in sectors.
     pub src_word: u64,
-    /// Where the range lies now; its asize is the length of the range.
+    /// The new address of the range; its asize is the length of the range.
     pub dst: Dva,
 }
 
@@ -107,10 +107,10 @@ pub struct IndirectMapping {
 }
 
 impl IndirectMapping {
-    /// Checks and takes entries.
+    /// Builds a mapping from entries after checking them.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if an entry is empty, runs past the end of the address space, or begins before the end of the one before it.
+    /// [`Error::Invalid`] if an entry is empty, extends past the end of the address space, or begins before the end of the previous one.
     pub fn new(entries: Vec<MappingEntry>) -> Result<Self, Error> {
         let what = "indirect mapping";
         let mut end = 0;
@@ -154,7 +154,7 @@ impl IndirectMapping {
     }
 }
 
-/// Up to which offset (exclusive) data was moved by which txg (OpenZFS: `vdev_indirect_birth_entry_phys_t`).
+/// The offset (exclusive) up to which data had been moved by a txg (OpenZFS: `vdev_indirect_birth_entry_phys_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BirthEntry {
     /// Exclusive end, in bytes on the removed device.

@@ -1,26 +1,26 @@
 //! The cache device of a pool (OpenZFS: persistent L2ARC, `l2arc_dev_hdr_phys_t` and friends).
 //!
-//! The data area of a cache device begins at 4 MiB with a header of 512 bytes. The header points at the newest two log
-//! blocks; each log block points at the one two before it (two interleaved chains, so that one can be read while the
-//! other is decoded). A log block lists up to 1022 buffers that stand in the ring before it. Magic numbers tell the byte
-//! order. The header's checksum is an embedded one and the log blocks' is in the pointer: both are the reader's matter.
+//! The data area of a cache device begins at 4 MiB with a header of 512 bytes. The header points to the newest two log blocks; each log
+//! block points to the one two before it (two interleaved chains, so that one can be read while the other is decoded). A log block lists up
+//! to 1022 buffers that precede it in the ring. Magic numbers identify the byte order. The header's checksum is embedded and the log
+//! blocks' is in the pointer; the reader checks both.
 
 use base::{Endian, Guid, Txg, bytes};
 
 use crate::{Dva, Error};
 
-/// Marks a device header: "ZFSCACHE".
+/// Magic number of a device header: "ZFSCACHE".
 pub const L2ARC_DEV_HDR_MAGIC: u64 = 0x5a46_5343_4143_4845;
-/// Marks a log block: "LOGBLKHD".
+/// Magic number of a log block: "LOGBLKHD".
 pub const L2ARC_LOG_BLK_MAGIC: u64 = 0x4c4f_4742_4c4b_4844;
-/// Bytes of the header, checksum tail included.
+/// Bytes of the header, including its checksum trailer.
 pub const DEV_HDR_SIZE: usize = 512;
 /// Bytes of a decompressed log block.
 pub const LOG_BLK_SIZE: usize = 64 << 10;
 /// Entries that a log block can hold.
 pub const LOG_BLK_MAX_ENTRIES: usize = 1022;
 
-/// How large, and how packed, what a property word describes is.
+/// The logical size that a property word encodes.
 fn lsize(prop: u64) -> u64 {
     (bytes::bits(prop, 0, 16) + 1) << 9
 }
@@ -40,18 +40,18 @@ fn magic(what: &'static str, buf: &[u8], need: usize, magic: u64) -> Result<Endi
     }
 }
 
-/// Where a log block is (OpenZFS: `l2arc_log_blkptr_t`).
+/// The pointer to a log block (OpenZFS: `l2arc_log_blkptr_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogBlkPtr {
     /// Byte offset on the device.
     pub daddr: u64,
-    /// Bytes of the buffers that the log block lists, alignment included.
+    /// Bytes of the buffers that the log block lists, including alignment.
     pub payload_asize: u64,
     /// Byte offset of the first of these buffers.
     pub payload_start: u64,
     /// Sizes, compression, checksum, as stored.
     pub prop: u64,
-    /// Checksum of the log block as it is on the device.
+    /// Checksum of the log block as stored on the device.
     pub cksum: [u64; 4],
 }
 
@@ -100,7 +100,7 @@ impl LogBlkPtr {
 pub struct DevHdr {
     /// The byte order of the writer.
     pub endian: Endian,
-    /// 1.
+    /// Always 1.
     pub version: u64,
     /// The pool.
     pub spa_guid: Guid,
@@ -108,7 +108,7 @@ pub struct DevHdr {
     pub vdev_guid: Guid,
     /// Entries that each log block holds.
     pub log_entries: u64,
-    /// Up to here, in bytes, the ring is evicted.
+    /// The byte offset up to which the ring has been evicted.
     pub evict: u64,
     /// Bit 0: the first sweep over the device is not finished.
     pub flags: u64,
@@ -120,19 +120,19 @@ pub struct DevHdr {
     pub start_lbps: [LogBlkPtr; 2],
     /// Bytes of all log blocks, aligned.
     pub lb_asize: u64,
-    /// Log blocks.
+    /// Number of log blocks.
     pub lb_count: u64,
-    /// When the device was trimmed last, seconds since 1970.
+    /// Time of the last trim of the device, seconds since 1970.
     pub trim_action_time: u64,
     /// State of that trim (0 none, 1 active, 2 cancelled, 3 suspended, 4 complete).
     pub trim_state: u64,
 }
 
 impl DevHdr {
-    /// Decodes the first 512 bytes of the data area; the magic number tells the byte order.
+    /// Decodes the first 512 bytes of the data area; the magic number identifies the byte order.
     ///
     /// # Errors
-    /// [`Error::BadMagic`] where no header is, [`Error::Truncated`].
+    /// [`Error::BadMagic`] if there is no header, [`Error::Truncated`].
     pub fn decode(buf: &[u8]) -> Result<Self, Error> {
         let what = "L2ARC device header";
         let e = magic(what, buf, DEV_HDR_SIZE, L2ARC_DEV_HDR_MAGIC)?;

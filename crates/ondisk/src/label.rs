@@ -1,9 +1,9 @@
-//! The label: where its parts lie, and the names in its configuration (OpenZFS: `vdev_label_t`, `vdev_phys_t`).
+//! The label: the positions of its parts, and the names in its configuration (OpenZFS: `vdev_label_t`, `vdev_phys_t`).
 //!
-//! Each leaf device carries four labels of 256 KiB, two at the front and two at the end, so that an update which is torn leaves
-//! one pair whole. A label holds a pad for a partition table, the boot environment, the configuration (a packed nvlist) and a ring of
-//! uberblocks. Configuration, boot environment and each uberblock end in a trailer with a checksum that is seeded with
-//! their place on the device (`codec::embedded::verify_label`).
+//! Each leaf device has four labels of 256 KiB, two at the front and two at the end, so that a torn update leaves one pair intact. A label
+//! holds a pad for a partition table, the boot environment, the configuration (a packed nvlist) and a ring of uberblocks. Configuration,
+//! boot environment and each uberblock end with a trailer whose checksum is seeded with their offset on the device
+//! (`codec::embedded::verify_label`).
 
 use base::bytes;
 
@@ -13,26 +13,26 @@ use crate::Error;
 pub const LABELS: usize = 4;
 /// Bytes of one label.
 pub const LABEL_SIZE: u64 = 256 << 10;
-/// Where the boot environment begins in a label.
+/// Offset of the boot environment in a label.
 pub const BOOTENV_OFFSET: u64 = 8 << 10;
-/// Bytes of the boot environment block, trailer included.
+/// Bytes of the boot environment block, including the trailer.
 pub const BOOTENV_SIZE: usize = 8 << 10;
-/// Where the configuration begins in a label.
+/// Offset of the configuration in a label.
 pub const CONFIG_OFFSET: u64 = 16 << 10;
-/// Bytes of the configuration, trailer included (OpenZFS: `VDEV_PHYS_SIZE`).
+/// Bytes of the configuration, including the trailer (OpenZFS: `VDEV_PHYS_SIZE`).
 pub const CONFIG_SIZE: usize = 112 << 10;
-/// Where the uberblocks begin in a label.
+/// Offset of the uberblock ring in a label.
 pub const RING_OFFSET: u64 = 128 << 10;
 /// Bytes of the ring of uberblocks.
 pub const RING_SIZE: usize = 128 << 10;
 /// Bytes of the trailer of each part.
 pub const TRAILER_SIZE: usize = 40;
-/// Bytes between the front labels and the data, free for boot loaders and for the scratch area of a RAID-Z expansion.
+/// Bytes between the front labels and the data, available to boot loaders and for the scratch area of a RAID-Z expansion.
 pub const BOOT_REGION_SIZE: u64 = 7 << 19;
-/// The smallest device that OpenZFS takes (64 MiB).
+/// The smallest device that OpenZFS accepts (64 MiB).
 pub const MIN_DEVICE_SIZE: u64 = 64 << 20;
 
-/// Where label `index` (0 to 3) begins on a device of `size` bytes; `None` if the device is too small to have it.
+/// The offset of label `index` (0 to 3) on a device of `size` bytes; `None` if the device is too small to have it.
 #[must_use]
 pub fn offset(size: u64, index: usize) -> Option<u64> {
     let aligned = size & !(LABEL_SIZE - 1);
@@ -43,24 +43,24 @@ pub fn offset(size: u64, index: usize) -> Option<u64> {
     Some(if index < 2 { place } else { aligned - LABELS as u64 * LABEL_SIZE + place })
 }
 
-/// The base-2 logarithm of the bytes of an uberblock's slot, on a top-level vdev with this ashift.
+/// log2 of the size of an uberblock slot on a top-level vdev with this ashift.
 #[must_use]
 pub fn uberblock_shift(ashift: u64) -> u32 {
     ashift.clamp(10, 13) as u32
 }
 
-/// Slots in the ring of a vdev with this ashift.
+/// Number of slots in the ring of a vdev with this ashift.
 #[must_use]
 pub fn uberblock_count(ashift: u64) -> usize {
     RING_SIZE >> uberblock_shift(ashift)
 }
 
-/// What the boot environment block of a label holds (OpenZFS: `vdev_boot_envblock_t`). Its version is big-endian always.
+/// The contents of a label's boot environment block (OpenZFS: `vdev_boot_envblock_t`). Its version is always big-endian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BootEnv {
     /// Version 0: bytes up to the first NUL, for GRUB.
     Raw(Vec<u8>),
-    /// Version 1: a packed nvlist (with what follows it in the block).
+    /// Version 1: a packed nvlist (with the rest of the block after it).
     NvList(Vec<u8>),
     /// Any other version.
     Unknown {

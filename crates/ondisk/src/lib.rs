@@ -1,9 +1,9 @@
 //! Every structure of the format as plain data: decoded once, in either byte order, into native integers, and encoded back.
 //!
-//! The facts are those of `docs/format.md` (checked against OpenZFS 2.4). A decoder takes bytes and the [`base::Endian`] of the
-//! writer, checks every length, and gives an [`Error`] that says which structure is wrong and how. Structures keep the
-//! field names of OpenZFS less the prefix. Fields whose numbers may come from a newer OpenZFS (object type, checksum,
-//! compression) are kept as raw numbers with accessors that interpret them, so that an unknown value can be shown.
+//! The facts are those of docs/format.md (checked against OpenZFS 2.4). A decoder takes bytes and the [`base::Endian`] of the writer, checks
+//! every length, and returns an [`Error`] that says which structure is wrong and how. Structures keep the field names of OpenZFS without
+//! the prefix. Fields whose numbers may come from a newer OpenZFS (object type, checksum, compression) are kept as raw numbers with
+//! accessors that interpret them, so that an unknown value can be shown.
 //!
 //! Invariants: decoding then encoding gives the same bytes; no I/O, no state, no panic on any input.
 //! Callers: every crate above; `codec` stays independent and works on the raw bytes.
@@ -48,7 +48,7 @@ pub const SECTOR_SHIFT: u32 = 9;
 pub const SPA_MINBLOCKSIZE: u64 = 512;
 /// The largest block, 16 MiB (OpenZFS: `SPA_MAXBLOCKSIZE`).
 pub const SPA_MAXBLOCKSIZE: u64 = 16 << 20;
-/// Where allocatable space begins on a leaf device: after two labels and the boot region (4 MiB).
+/// The start of allocatable space on a leaf device: after two labels and the boot region (4 MiB).
 pub const VDEV_LABEL_START_SIZE: u64 = 4 << 20;
-/// What the two labels at the end of a leaf device take (512 KiB).
+/// The size of the two labels at the end of a leaf device (512 KiB).
 pub const VDEV_LABEL_END_SIZE: u64 = 512 << 10;

@@ -7,10 +7,10 @@ use crate::{BlkPtr, DnodePhys, Error};
 /// Size of a [`ZilHeader`] on disk.
 pub const ZIL_HEADER_SIZE: usize = 192;
 
-/// What an object set holds.
+/// The kind of an object set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjsetType {
-    /// Nothing yet.
+    /// Not yet set.
     None,
     /// The meta object set of a pool.
     Meta,
@@ -50,7 +50,7 @@ impl From<u64> for ObjsetType {
     }
 }
 
-/// The head of an intent log.
+/// The header of an intent log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ZilHeader {
     /// The txg in which the log blocks were claimed, 0 if not.
@@ -61,7 +61,7 @@ pub struct ZilHeader {
     pub log: BlkPtr,
     /// Highest claimed block sequence.
     pub claim_blk_seq: u64,
-    /// 1 replay needed, 2 `claim_lr_seq` is valid.
+    /// 1: replay needed; 2: `claim_lr_seq` is valid.
     pub flags: u64,
     /// Highest claimed record sequence.
     pub claim_lr_seq: u64,
@@ -91,7 +91,7 @@ impl ZilHeader {
         ZilHeader { claim_txg, replay_seq: 0, log, claim_blk_seq: 0, flags: 0, claim_lr_seq: 0 }
     }
 
-    /// Encodes the header; what is not used is zero.
+    /// Encodes the header; unused bytes are zero.
     #[must_use]
     pub fn encode(&self, e: Endian) -> [u8; ZIL_HEADER_SIZE] {
         let mut out = [0; ZIL_HEADER_SIZE];
@@ -112,11 +112,11 @@ pub struct ObjsetPhys {
     pub meta_dnode: DnodePhys,
     /// The intent log.
     pub zil_header: ZilHeader,
-    /// What is in the set.
+    /// The kind of the set.
     pub os_type: ObjsetType,
     /// 1 user accounting complete, 2 object accounting, 4 project accounting.
     pub flags: u64,
-    /// MAC over what a raw send carries.
+    /// MAC over the parts that a raw send preserves.
     pub portable_mac: [u8; 32],
     /// MAC over the accounting objects.
     pub local_mac: [u8; 32],
@@ -126,7 +126,7 @@ pub struct ObjsetPhys {
     pub groupused: Option<DnodePhys>,
     /// Object −3, space by project.
     pub projectused: Option<DnodePhys>,
-    /// The order it was written in.
+    /// The byte order in which it was written.
     pub endian: Endian,
 }
 
@@ -141,7 +141,7 @@ impl ObjsetPhys {
     /// Decodes a 1, 2 or 4 KiB object set block.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below 1 KiB, or what a dnode in it says.
+    /// [`Error::Truncated`] below 1 KiB, or the error of a dnode in it.
     pub fn decode(buf: &[u8], e: Endian) -> Result<Self, Error> {
         if buf.len() < 1024 {
             return Err(Error::short("object set", 1024, buf.len()));
@@ -165,7 +165,7 @@ impl ObjsetPhys {
         })
     }
 
-    /// The root block of a set of the other order, as it is written from here on.
+    /// Converts the root block of a big-endian object set, as it is written from now on.
     ///
     /// # Errors
     /// As [`DnodePhys::into_little`].
@@ -181,8 +181,8 @@ impl ObjsetPhys {
         })
     }
 
-    /// Encodes the block, in its own byte order, into `size` bytes: 1024, or 2048 with room for the dnodes of users and groups, or
-    /// 4096 with that of projects as well. What finds no room is left out.
+    /// Encodes the block, in its own byte order, into `size` bytes: 1024, or 2048 with space for the dnodes of users and groups, or 4096
+    /// with space for that of projects as well. Dnodes beyond `size` are omitted.
     #[must_use]
     pub fn encode(&self, size: usize) -> Vec<u8> {
         let e = self.endian;

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// The type of an object, as stored. Types from 128 on describe themselves by bits.
+/// The type of an object, as stored. Types from 128 on are described by their own bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ObjectType(pub u8);
 
-/// How the data of an object of some type is swapped to the other byte order (OpenZFS: `dmu_object_byteswap_t`).
+/// The way in which an object type's data is byteswapped (OpenZFS: `dmu_object_byteswap_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ByteswapClass {
     /// Bytes: nothing to swap.
@@ -116,7 +116,7 @@ impl ObjectType {
         self.0 & 0x80 != 0
     }
 
-    /// True if this is a type that OpenZFS knows.
+    /// True if OpenZFS knows this type.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         if self.is_self_describing() { (self.0 & 0x1f) < 10 } else { (self.0 as usize) < TABLE.len() }
@@ -140,7 +140,7 @@ impl ObjectType {
         (self.0 as usize) < TABLE.len() && TABLE[self.0 as usize].3
     }
 
-    /// How the data is swapped between byte orders; `None` for an unknown type.
+    /// The way in which the data is byteswapped; `None` for an unknown type.
     #[must_use]
     pub const fn byteswap_class(self) -> Option<ByteswapClass> {
         if !self.is_self_describing() {

@@ -1,8 +1,8 @@
 //! System attribute headers and registrations (docs/format.md §8.1; OpenZFS: `sa_hdr_phys_t`).
 //!
-//! A bonus buffer of type SA, and a spill block, begin with a header: magic, layout number and header size, then the lengths of
-//! the attributes of variable size. The header's own magic tells the byte order: a dnode may have been rewritten on a machine
-//! of the other order without its attributes having been touched.
+//! A bonus buffer of type SA, and a spill block, begin with a header: magic, layout number and header size, then the lengths of the
+//! attributes of variable size. The header's own magic identifies the byte order: a dnode may have been rewritten on a machine of the other
+//! byte order without a change to its attributes.
 
 use base::{Endian, bytes};
 
@@ -10,24 +10,24 @@ use crate::{Error, znode};
 
 /// Magic number of a header.
 pub const SA_MAGIC: u32 = 0x2F_505A;
-/// Where the lengths of variable attributes begin; the fixed part of the header.
+/// Offset of the lengths of variable attributes; the size of the header's fixed part.
 pub const SA_LENGTHS_OFFSET: usize = 6;
 /// The number of the layout without attributes.
 pub const SA_LAYOUT_EMPTY: u16 = 1;
 
-/// How a header of attributes begins.
+/// The fixed part of an attribute header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SaHeader {
-    /// The byte order of the header and all that follows.
+    /// The byte order of the header and everything after it.
     pub endian: Endian,
-    /// Which attributes follow in which order: a number in the registry of the file system.
+    /// The layout (which attributes follow, in which order): a number in the registry of the file system.
     pub layout: u16,
-    /// Bytes of the header, as it says itself: where the first attribute begins.
+    /// The header's size as it claims: the offset of the first attribute.
     pub size: usize,
 }
 
 impl SaHeader {
-    /// Decodes a header. A magic of zero is a buffer without attributes yet; `None`.
+    /// Decodes a header; `None` if the magic is zero, which is a buffer without attributes yet.
     ///
     /// # Errors
     /// [`Error::Truncated`]; [`Error::BadMagic`].
@@ -54,14 +54,14 @@ impl SaHeader {
         bytes::u16(buf, n.checked_mul(2)?.checked_add(SA_LENGTHS_OFFSET)?, self.endian).map(usize::from)
     }
 
-    /// Where the first attribute begins in a layout with `variable` attributes of variable size.
+    /// The offset of the first attribute in a layout with `variable` attributes of variable size.
     #[must_use]
     pub fn data_offset(variable: usize) -> usize {
         variable.saturating_mul(2).saturating_add(SA_LENGTHS_OFFSET).next_multiple_of(8)
     }
 }
 
-/// How an attribute is swapped to the other byte order (OpenZFS: `sa_bswap_type_t`).
+/// The way in which an attribute is byteswapped (OpenZFS: `sa_bswap_type_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SaSwap {
     /// 64-bit words.
@@ -90,7 +90,7 @@ impl SaSwap {
         })
     }
 
-    /// Turns a value of order `from` into the order of this machine, in place.
+    /// Converts a value from byte order `from` to the order of this machine, in place.
     pub fn to_native(self, value: &mut [u8], from: Endian) {
         if from.is_native() {
             return;
@@ -108,11 +108,11 @@ impl SaSwap {
 /// An attribute's registration: the value under its name in the registry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SaRegistration {
-    /// Its number, by which layouts name it.
+    /// The number that layouts refer to.
     pub number: u16,
     /// Its length in bytes; 0 if it varies.
     pub length: u16,
-    /// How it is swapped: the raw number of a [`SaSwap`].
+    /// The way it is byteswapped: the raw number of a [`SaSwap`].
     pub swap: u8,
 }
 

@@ -4,7 +4,7 @@ use base::Txg;
 
 use crate::Error;
 
-/// What a scan does (OpenZFS: `pool_scan_func_t`).
+/// The kind of a scan (OpenZFS: `pool_scan_func_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ScanFunc {
     /// Nothing.
@@ -20,19 +20,19 @@ pub enum ScanFunc {
     Unknown(u64),
 }
 
-/// How far a scan is (OpenZFS: `dsl_scan_state_t`).
+/// The state of a scan (OpenZFS: `dsl_scan_state_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ScanState {
     /// Never ran.
     #[default]
     None,
-    /// Runs.
+    /// Running.
     Scanning,
-    /// Came to its end.
+    /// Completed.
     Finished,
-    /// Was stopped.
+    /// Stopped by the user.
     Canceled,
-    /// An error scrub runs.
+    /// An error scrub is running.
     ErrorScrubbing,
     /// A number that no OpenZFS writes.
     Unknown(u64),
@@ -87,9 +87,9 @@ impl ScanState {
 /// The record `scan` of the MOS directory (OpenZFS: `dsl_scan_phys_t`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScanPhys {
-    /// What it does.
+    /// The kind of scan.
     pub func: ScanFunc,
-    /// How far it is.
+    /// The state of the scan.
     pub state: ScanState,
     /// ZAP of datasets still to visit.
     pub queue_obj: u64,
@@ -105,7 +105,7 @@ pub struct ScanPhys {
     pub start_time: u64,
     /// Seconds since 1970.
     pub end_time: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub to_examine: u64,
     /// Bytes read.
     pub examined: u64,
@@ -115,13 +115,13 @@ pub struct ScanPhys {
     pub processed: u64,
     /// Errors found.
     pub errors: u64,
-    /// Highest dedup class that is visited by table.
+    /// Highest dedup class that is visited through its table.
     pub ddt_class_max: u64,
-    /// Place in the dedup tables: class, type, checksum, cursor.
+    /// Position in the dedup tables: class, type, checksum, cursor.
     pub ddt_bookmark: [u64; 4],
-    /// Place in the block tree: object set, object, level, block.
+    /// Position in the block tree: object set, object, level, block.
     pub bookmark: [u64; 4],
-    /// 1 visit the dataset again, 2 paused.
+    /// 1: visit the dataset again; 2: paused.
     pub flags: u64,
 }
 
@@ -197,23 +197,23 @@ impl ScanPhys {
 /// The record `error_scrub` of the MOS directory (OpenZFS: `dsl_errorscrub_phys_t`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ErrorScrubPhys {
-    /// What it does; [`ScanFunc::None`] where nothing is to be told.
+    /// The kind; [`ScanFunc::None`] if there is nothing to report.
     pub func: ScanFunc,
-    /// How far it is.
+    /// The state of the scan.
     pub state: ScanState,
-    /// Place in the list of errors; 0 is its beginning.
+    /// Position in the list of errors; 0 is its beginning.
     pub cursor: u64,
     /// Seconds since 1970.
     pub start_time: u64,
     /// Seconds since 1970.
     pub end_time: u64,
-    /// Blocks that are still to be read.
+    /// Blocks still to be read.
     pub to_examine: u64,
     /// Blocks read.
     pub examined: u64,
     /// Errors found.
     pub errors: u64,
-    /// It waits to be gone on with.
+    /// The error scrub is paused.
     pub paused: bool,
 }
 
@@ -267,7 +267,7 @@ impl ErrorScrubPhys {
 pub struct RebuildPhys {
     /// 0 none, 1 active, 2 canceled, 3 complete.
     pub state: u64,
-    /// Offset reached.
+    /// Offset up to which the vdev is rebuilt.
     pub last_offset: u64,
     /// Lowest txg missing.
     pub min_txg: u64,
@@ -279,7 +279,7 @@ pub struct RebuildPhys {
     pub end_time: u64,
     /// Milliseconds of work.
     pub scan_time_ms: u64,
-    /// Bytes looked at.
+    /// Bytes scanned.
     pub bytes_scanned: u64,
     /// Bytes read.
     pub bytes_issued: u64,

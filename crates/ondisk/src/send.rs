@@ -1,10 +1,10 @@
 //! The records of a send stream (OpenZFS: `dmu_replay_record_t`), in either byte order.
 //!
-//! A stream is a row of records of 312 bytes, each followed by its payload. The record holds a type, a payload length
-//! (set in BEGIN only; elsewhere it follows from the fields: [`Record::payload_size`]), the fields of the type and, but for
-//! BEGIN, the running fletcher4 of everything before its last 32 bytes. Layout: docs/format.md §15.
+//! A stream is a sequence of records of 312 bytes, each followed by its payload. The record holds a type, a payload length (set in BEGIN
+//! only; elsewhere it follows from the fields: [`Record::payload_size`]), the fields of the type and, except in BEGIN, the running
+//! fletcher4 of everything before its last 32 bytes. Layout: docs/format.md §15.
 //!
-//! A record whose numbers make no sense decodes all the same: what to refuse is the reader's matter, and a dump must show it.
+//! A record with nonsensical numbers still decodes: the reader decides what to refuse, and a dump must show it.
 
 use base::{Endian, Guid, bytes};
 
@@ -12,11 +12,11 @@ use crate::Error;
 
 /// Bytes of a record.
 pub const RECORD_SIZE: usize = 312;
-/// Where the running checksum stands in every record but BEGIN.
+/// Offset of the running checksum in every record but BEGIN.
 pub const CHECKSUM_OFFSET: usize = RECORD_SIZE - 32;
-/// Marks BEGIN, and the byte order of the stream.
+/// Magic number of BEGIN, which identifies the byte order of the stream.
 pub const DMU_BACKUP_MAGIC: u64 = 0x2_f5ba_cbac;
-/// How many types there are; a greater number is no record.
+/// Number of types; this number and greater ones are invalid.
 pub const DRR_NUMTYPES: u32 = 11;
 
 /// Feature flags of a stream (OpenZFS: `DMU_BACKUP_FEATURE_*`), as in [`Begin::features`].
@@ -45,7 +45,7 @@ pub mod feature {
     pub const RAW: u64 = 1 << 24;
     /// Zstandard-compressed payloads.
     pub const ZSTD: u64 = 1 << 25;
-    /// Holds are in the compound header.
+    /// The compound header contains holds.
     pub const HOLDS: u64 = 1 << 26;
     /// An incremental may switch to large blocks.
     pub const SWITCH_TO_LARGE_BLOCKS: u64 = 1 << 27;
@@ -53,7 +53,7 @@ pub mod feature {
     pub const LONGNAME: u64 = 1 << 28;
     /// Micro-ZAPs above 128 KiB.
     pub const LARGE_MICROZAP: u64 = 1 << 29;
-    /// All that OpenZFS 2.4 receives.
+    /// All features that OpenZFS 2.4 receives.
     pub const KNOWN: u64 = SA_SPILL
         | EMBED_DATA
         | LZ4
@@ -76,7 +76,7 @@ pub const DRR_FLAG_CLONE: u32 = 1 << 0;
 pub const DRR_FLAG_CI_DATA: u32 = 1 << 1;
 /// [`Begin::flags`]: a full stream has the FREE and FREEOBJECTS records that let it be received as a clone.
 pub const DRR_FLAG_FREERECORDS: u32 = 1 << 2;
-/// [`Begin::flags`]: [`DRR_OBJECT_SPILL`] and [`DRR_SPILL_UNMODIFIED`] mean something.
+/// [`Begin::flags`]: [`DRR_OBJECT_SPILL`] and [`DRR_SPILL_UNMODIFIED`] are meaningful.
 pub const DRR_FLAG_SPILL_BLOCK: u32 = 1 << 3;
 /// Flag of a record: its checksum can be used for deduplication.
 pub const DRR_CHECKSUM_DEDUP: u8 = 1 << 0;
@@ -84,7 +84,7 @@ pub const DRR_CHECKSUM_DEDUP: u8 = 1 << 0;
 pub const DRR_RAW_BYTESWAP: u8 = 1 << 1;
 /// Flag of OBJECT: the object has a spill block.
 pub const DRR_OBJECT_SPILL: u8 = 1 << 2;
-/// Flag of SPILL: sent for older receivers, the block has not changed.
+/// Flag of SPILL: sent for older receivers; the block is unchanged.
 pub const DRR_SPILL_UNMODIFIED: u8 = 1 << 2;
 
 /// A fixed-size field of a record.
@@ -166,7 +166,7 @@ impl Field for DdtKey {
     }
 }
 
-/// How a raw block was encrypted; all zero in other streams.
+/// The encryption parameters of a raw block; all zero in other streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CryptParams {
     /// Salt of the block's key.
@@ -219,13 +219,13 @@ macro_rules! record {
 }
 
 record! {
-    /// Opens a stream or substream; its payload is an nvlist.
+    /// Begins a stream or substream; its payload is an nvlist.
     Begin {
         /// [`DMU_BACKUP_MAGIC`].
         magic: u64 = 8,
         /// Header type 2@0 and feature flags 56@2.
         versioninfo: u64 = 16,
-        /// When the snapshot was made, seconds since 1970.
+        /// Creation time of the snapshot, seconds since 1970.
         creation_time: u64 = 24,
         /// Type of the object set: 2 file system, 3 volume.
         objset_type: u32 = 32,
@@ -233,7 +233,7 @@ record! {
         flags: u32 = 36,
         /// The snapshot.
         toguid: Guid = 40,
-        /// The snapshot or bookmark that this is an increment to, or 0.
+        /// The snapshot or bookmark that an incremental stream starts from, or 0.
         fromguid: Guid = 48,
         /// Name of the snapshot, NUL-terminated.
         toname: Box<[u8; 256]> = 56,
@@ -297,11 +297,11 @@ record! {
 }
 
 record! {
-    /// Objects of a range do not exist.
+    /// The objects of a range do not exist.
     FreeObjects {
         /// The first.
         firstobj: u64 = 8,
-        /// How many.
+        /// The number of objects.
         numobjs: u64 = 16,
         /// The snapshot.
         toguid: Guid = 24,
@@ -309,7 +309,7 @@ record! {
 }
 
 record! {
-    /// Data of an object; the payload is a block, or what it compressed to.
+    /// Data of an object; the payload is a block, possibly compressed.
     Write {
         /// The object.
         object: u64 = 8,
@@ -351,7 +351,7 @@ record! {
 }
 
 record! {
-    /// Closes a substream.
+    /// Ends a substream.
     End {
         /// Running checksum before this record.
         checksum: [u64; 4] = 8,
@@ -361,7 +361,7 @@ record! {
 }
 
 record! {
-    /// Data equal to an earlier WRITE (deduplicated streams, no longer made).
+    /// Data equal to an earlier WRITE (deduplicated streams, no longer produced).
     WriteByref {
         /// The object.
         object: u64 = 8,
@@ -409,7 +409,7 @@ record! {
 }
 
 record! {
-    /// A block that was embedded in its pointer; the payload is what the pointer held, padded to 8 bytes.
+    /// A block that was embedded in its pointer; the payload is the pointer's contents, padded to 8 bytes.
     WriteEmbedded {
         /// The object.
         object: u64 = 8,
@@ -431,7 +431,7 @@ record! {
 }
 
 record! {
-    /// How a block of 32 dnodes was encrypted (raw streams); stands before its OBJECT records.
+    /// The encryption parameters of a block of 32 dnodes (raw streams); precedes its OBJECT records.
     ObjectRange {
         /// First object.
         firstobj: u64 = 8,
@@ -447,7 +447,7 @@ record! {
 }
 
 record! {
-    /// Data that a redacted stream leaves out.
+    /// Data that a redacted stream omits.
     Redact {
         /// The object.
         object: u64 = 8,
@@ -505,7 +505,7 @@ pub enum Record {
     Redact(Redact),
 }
 
-/// A record with the words that all types have.
+/// A record with the words common to all types.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The payload length word: the length in BEGIN, 0 elsewhere.
@@ -517,7 +517,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The type number of a record, which may be none that is known.
+    /// The type number of a record, which may be unknown.
     ///
     /// # Errors
     /// [`Error::Truncated`].
@@ -622,7 +622,7 @@ impl Record {
 mod tests {
     use super::*;
 
-    /// Every byte its own value, so that a wrong offset shows.
+    /// A record in which every byte differs, so that a wrong offset is detected.
     fn pattern(kind: u32, e: Endian) -> Vec<u8> {
         let mut buf: Vec<u8> = (0..RECORD_SIZE).map(|n| (n * 7 + 3) as u8).collect();
         buf[..4].copy_from_slice(&e.put_u32(kind));

@@ -1,15 +1,15 @@
 //! Space maps: a header in the object's bonus, then a log of allocations and frees (docs/format.md §10.1; OpenZFS:
 //! `space_map.h`).
 //!
-//! Offsets and runs are in units of the map's shift: the ashift of its vdev for a metaslab's map, 512 bytes for a log space
-//! map, 1 for a dirty time log. An entry takes one word or two; two never straddle a block of the object.
+//! Offsets and runs are in units of the map's shift: the ashift of its vdev for a metaslab's map, 512 bytes for a log space map, 1 for a
+//! dirty time log. An entry takes one word or two; a two-word entry never straddles two blocks of the object.
 
 use base::bytes::{self, bits, with_bits};
 use base::{Endian, Txg};
 
 use crate::Error;
 
-/// Size of the header without the histogram, the least that is valid is [`SPACE_MAP_HEADER_V0_SIZE`].
+/// Size of the header with the histogram; the smallest valid header has [`SPACE_MAP_HEADER_V0_SIZE`].
 pub const SPACE_MAP_HEADER_SIZE: usize = 64 + 8 * HISTOGRAM_BUCKETS;
 /// Size of the header before feature `spacemap_histogram` (OpenZFS: `SPACE_MAP_SIZE_V0`).
 pub const SPACE_MAP_HEADER_V0_SIZE: usize = 24;
@@ -32,7 +32,7 @@ pub struct SpaceMapHeader {
     pub object: u64,
     /// Bytes of entries.
     pub length: u64,
-    /// Bytes allocated, as of the last write of this map (for a log: allocated less freed).
+    /// Bytes allocated, as of the last write of this map (for a log: allocated minus freed).
     pub alloc: i64,
     /// Free segments by size: bucket i counts those of 2^(i+shift) to 2^(i+shift+1) bytes. `None` in an old header.
     pub histogram: Option<[u64; HISTOGRAM_BUCKETS]>,
@@ -71,12 +71,12 @@ impl SpaceMapHeader {
     }
 }
 
-/// Whether space was taken or given back (OpenZFS: `maptype_t`).
+/// The kind of a space map entry (OpenZFS: `maptype_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Action {
-    /// Taken.
+    /// Space was allocated.
     Alloc,
-    /// Given back.
+    /// Space was freed.
     Free,
 }
 
@@ -89,22 +89,22 @@ impl Action {
 /// One entry of a space map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Entry {
-    /// A run of units that was taken or given back.
+    /// A run of units that was allocated or freed.
     Run {
-        /// Which of the two.
+        /// Allocated or freed.
         action: Action,
         /// Its start in units, from the start of the map.
         offset: u64,
         /// Its length in units, not 0.
         run: u64,
-        /// The top-level vdev; two-word entries name one, though only logs need it.
+        /// The top-level vdev; two-word entries have one, though only logs need it.
         vdev: Option<u32>,
         /// Words that the entry takes, 1 or 2.
         words: u8,
     },
-    /// What was being done when the entries that follow were written. With txg 0 it is padding.
+    /// The context in which the following entries were written. With txg 0 it is padding.
     Debug {
-        /// Taken or given back.
+        /// Allocated or freed.
         action: Action,
         /// The sync pass.
         pass: u16,
@@ -114,10 +114,10 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// The word that fills the end of a block where a two-word entry has no room.
+    /// The word that fills the end of a block where a two-word entry does not fit.
     pub const PADDING: Entry = Entry::Debug { action: Action::Alloc, pass: 0, txg: Txg(0) };
 
-    /// The shortest entry for a run; `None` if no entry can hold the numbers. `vdev` makes it a two-word one.
+    /// The shortest entry for a run; `None` if no entry can hold the numbers. A `vdev` requires a two-word entry.
     #[must_use]
     pub const fn for_run(action: Action, offset: u64, run: u64, vdev: Option<u32>) -> Option<Self> {
         if run == 0 || run > TWO_WORD_RUN_MAX || offset > TWO_WORD_OFFSET_MAX {
@@ -127,13 +127,13 @@ impl Entry {
         Some(Entry::Run { action, offset, run, vdev, words: if short { 1 } else { 2 } })
     }
 
-    /// Decodes the entry at the front of `words` (native order) and says how many it takes; `None` if it is cut off.
+    /// Decodes the entry at the front of `words` (native order) and returns the number of words it takes; `None` if it is truncated.
     #[must_use]
     pub fn decode(words: &[u64]) -> Option<(Self, usize)> {
         let word = *words.first()?;
         match bits(word, 62, 2) {
             2 => {
-                // action 0 and 1 are defined, of two bits
+                // of the values of these two bits, 0 and 1 are defined
                 let (action, pass) = (Action::of(bits(word, 60, 2)), bits(word, 50, 10) as u16);
                 Some((Entry::Debug { action, pass, txg: Txg(bits(word, 0, 50)) }, 1))
             }
@@ -161,7 +161,7 @@ impl Entry {
         }
     }
 
-    /// Encodes the entry: one word, or two. Numbers that do not fit are cut; [`Entry::for_run`] makes none.
+    /// Encodes the entry: one word, or two. Numbers that do not fit are truncated; [`Entry::for_run`] makes none such.
     #[must_use]
     pub fn encode(&self) -> (u64, Option<u64>) {
         let bit = |action| u64::from(action == Action::Free);
@@ -182,7 +182,7 @@ impl Entry {
     }
 }
 
-/// The entries of one block of a space map object, or of as much of it as is in use.
+/// The entries of one block of a space map object, or of the part of it that is in use.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     block: &'a [u8],
@@ -233,7 +233,7 @@ mod tests {
         let raw = header.encode(Endian::Big);
         assert_eq!((raw.len(), SpaceMapHeader::decode(&raw, Endian::Big).unwrap()), (SPACE_MAP_HEADER_SIZE, header));
         assert!(SpaceMapHeader::decode(&raw[..23], Endian::Big).is_err());
-        assert!(SpaceMapHeader::decode(&[1; 24], Endian::Big).is_err(), "length is no multiple of 8");
+        assert!(SpaceMapHeader::decode(&[1; 24], Endian::Big).is_err(), "length is not a multiple of 8");
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
             let words = entries_in.iter().map(Entry::encode).flat_map(|(a, b)| [Some(a), b]).flatten();
             let raw: Vec<u8> = words.flat_map(|w| e.put_u64(w)).collect();
             let back: Vec<Entry> = entries(&raw, e).map(Result::unwrap).collect();
-            // a two-word entry always names a vdev
+            // a two-word entry always has a vdev
             let named = |e: &Entry| match *e {
                 Entry::Run { action, offset, run, words: 2, vdev: None } => {
                     Entry::Run { action, offset, run, words: 2, vdev: Some(0) }

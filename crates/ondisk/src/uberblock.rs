@@ -4,9 +4,9 @@ use base::{Endian, Guid, Txg, bytes};
 
 use crate::{BlkPtr, Error};
 
-/// Marks an uberblock, and its byte order ("oo-ba-bloc!").
+/// Magic number of an uberblock ("oo-ba-bloc!"), which identifies its byte order.
 pub const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
-/// Marks valid multihost fields.
+/// Magic number of valid multihost fields.
 const MMP_MAGIC: u64 = 0xa11c_ea11;
 
 /// The multihost (MMP) fields of an uberblock.
@@ -22,8 +22,8 @@ impl MmpConfig {
     /// Multihost is off.
     pub const OFF: MmpConfig = MmpConfig { delay_ns: 0, config: 0 };
 
-    /// Multihost is on: the time between the last writes, what to expect of the next, and which write this is (bits beyond the width
-    /// of a field are cut off).
+    /// Multihost is on: the time between the last writes, the expected interval and tolerated failures, and the sequence number of this
+    /// write (bits beyond the width of a field are dropped).
     #[must_use]
     pub const fn on(delay_ns: u64, interval_ms: u64, fail_intervals: u64, seq: u16) -> MmpConfig {
         let config = 0b111 | (interval_ms & 0xff_ffff) << 8 | (seq as u64) << 32 | (fail_intervals & 0xffff) << 48;
@@ -48,7 +48,7 @@ impl MmpConfig {
         (self.config & 2 != 0).then(|| bytes::bits(self.config, 32, 16))
     }
 
-    /// How many missed intervals suspend the pool, if recorded.
+    /// The number of missed intervals after which the pool is suspended, if recorded.
     #[must_use]
     pub fn fail_intervals(&self) -> Option<u64> {
         (self.config & 4 != 0).then(|| bytes::bits(self.config, 48, 16))
@@ -60,7 +60,7 @@ impl MmpConfig {
 pub struct Uberblock {
     /// 1 to 28, or 5000 (features).
     pub version: u64,
-    /// The txg that this completes.
+    /// The txg that this uberblock completes.
     pub txg: Txg,
     /// Sum of the guids of all vdevs, modulo 2^64.
     pub guid_sum: Guid,
@@ -68,15 +68,15 @@ pub struct Uberblock {
     pub timestamp: u64,
     /// The MOS.
     pub rootbp: BlkPtr,
-    /// Highest version that the writer knew.
+    /// Highest pool version that the writer supported.
     pub software_version: u64,
-    /// Multihost fields, if the writer kept them.
+    /// Multihost fields, if the writer recorded them.
     pub mmp: Option<MmpConfig>,
     /// Not zero in the uberblock of a checkpoint.
     pub checkpoint_txg: Txg,
     /// RAID-Z reflow: offset 55@0 in sectors, scratch state 9@55.
     pub raidz_reflow_info: u64,
-    /// The order it was written in.
+    /// The byte order in which it was written.
     pub endian: Endian,
 }
 
@@ -84,7 +84,7 @@ impl Uberblock {
     /// Bytes of the fields.
     pub const SIZE: usize = 216;
 
-    /// Decodes an uberblock; its magic tells the byte order. The checksum of the slot is the caller's matter.
+    /// Decodes an uberblock; its magic identifies the byte order. The caller checks the checksum of the slot.
     ///
     /// # Errors
     /// [`Error::BadMagic`] (an empty slot), [`Error::Truncated`].
@@ -142,13 +142,13 @@ impl Uberblock {
         buf
     }
 
-    /// What decides between uberblocks: txg, then timestamp, then multihost sequence.
+    /// The order of preference among uberblocks: txg, then timestamp, then multihost sequence.
     #[must_use]
     pub fn rank(&self) -> (Txg, u64, u64) {
         (self.txg, self.timestamp, self.mmp.and_then(|m| m.seq()).unwrap_or(0))
     }
 
-    /// Bytes of the RAID-Z reflow that are done (per the whole expanding vdev), 0 if none runs.
+    /// Bytes that the RAID-Z reflow has completed (counted over the whole expanding vdev), 0 if none is running.
     #[must_use]
     pub const fn reflow_offset(&self) -> u64 {
         bytes::bits(self.raidz_reflow_info, 0, 55) << 9

@@ -1,10 +1,9 @@
 //! ZAP blocks (docs/format.md §7; OpenZFS: `mzap_phys_t`, `zap_phys_t`, `zap_leaf_phys_t`).
 //!
-//! A micro ZAP is one block of fixed entries. A fat ZAP is a header block, a table of pointers (second half of the header, or
-//! blocks of its own) indexed by the top bits of a key's hash, and leaves. A leaf is a small heap: a hash table of chains of
-//! *entry* chunks, each with a chain of *array* chunks for its name and one for its value. Integers of names and values are
-//! big-endian whoever wrote them; everything else is in the writer's order. The views here borrow the block and decode on
-//! demand; every chain is bounded by the number of chunks.
+//! A micro ZAP is one block of fixed entries. A fat ZAP is a header block, a table of pointers (second half of the header, or separate
+//! blocks) indexed by the top bits of a key's hash, and leaves. A leaf is a small heap: a hash table of chains of *entry* chunks, each with
+//! a chain of *array* chunks for its name and one for its value. Integers of names and values are always big-endian; everything else is in
+//! the writer's byte order. The views here borrow the block and decode on demand; every chain is bounded by the number of chunks.
 
 use base::{Endian, bytes};
 
@@ -22,7 +21,7 @@ pub const ZAP_MAGIC: u64 = 0x2_F52A_B2AB;
 pub const ZAP_LEAF_MAGIC: u32 = 0x02AB_1EAF;
 /// Size of a micro ZAP's header and of each of its entries.
 pub const MZAP_ENT_LEN: usize = 64;
-/// Longest name in a micro ZAP, its NUL included.
+/// Longest name in a micro ZAP, including its NUL.
 pub const MZAP_NAME_LEN: usize = MZAP_ENT_LEN - 8 - 4 - 2;
 /// End of a chain of chunks.
 pub const CHAIN_END: u16 = 0xffff;
@@ -73,13 +72,13 @@ impl<'a> MicroZap<'a> {
         Ok(MicroZap { salt: word(8)?, normflags: word(16)?, entries, endian })
     }
 
-    /// Number of places for entries.
+    /// Number of entry slots.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.entries.len()
     }
 
-    /// Place `n`, free or not; `None` beyond the last.
+    /// Slot `n`, free or not; `None` beyond the last.
     #[must_use]
     pub fn entry(&self, n: usize) -> Option<MicroEntry<'a>> {
         self.entries.get(n).map(|raw| MicroEntry {
@@ -90,18 +89,18 @@ impl<'a> MicroZap<'a> {
     }
 }
 
-/// Where a fat ZAP's pointers from hash to leaf stand (OpenZFS: `zap_table_phys_t`).
+/// The table of a fat ZAP that maps hashes to leaves (OpenZFS: `zap_table_phys_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PointerTable {
-    /// First block of the table; 0 when it is the second half of the header.
+    /// First block of the table; 0 if it is the second half of the header.
     pub blk: u64,
-    /// Number of its blocks; 0 when it is the second half of the header.
+    /// Number of its blocks; 0 if it is the second half of the header.
     pub numblks: u64,
     /// log2 of the number of pointers.
     pub shift: u64,
-    /// First block of the larger table that is being made, or 0.
+    /// First block of the larger table that is being built, or 0.
     pub nextblk: u64,
-    /// How many blocks have been copied to it.
+    /// Number of blocks already copied to it.
     pub blks_copied: u64,
 }
 
@@ -110,7 +109,7 @@ pub struct PointerTable {
 pub struct FatHeader {
     /// The pointer table.
     pub ptrtbl: PointerTable,
-    /// The next block to be used.
+    /// The next unused block.
     pub freeblk: u64,
     /// Number of leaves.
     pub num_leafs: u64,
@@ -137,8 +136,8 @@ impl FatHeader {
     /// Decodes block 0 of a fat ZAP.
     ///
     /// # Errors
-    /// [`Error::Truncated`]; [`Error::BadMagic`]; [`Error::Invalid`] for a block size that is no power of two, or a pointer table
-    /// in the header that has not room there.
+    /// [`Error::Truncated`]; [`Error::BadMagic`]; [`Error::Invalid`] for a block size that is not a power of two, or a pointer table
+    /// in the header that does not fit there.
     pub fn decode(block: &[u8], endian: Endian) -> Result<Self, Error> {
         let what = "ZAP header";
         let word = |n: usize| bytes::u64(block, n * 8, endian).ok_or(Error::short(what, 128, block.len()));
@@ -187,7 +186,7 @@ impl FatHeader {
         }
     }
 
-    /// Bits of a hash that count: 28 or 48.
+    /// Number of significant bits of a hash: 28 or 48.
     #[must_use]
     pub const fn hash_bits(&self) -> u32 {
         if self.flags & Self::FLAG_HASH64 != 0 { 48 } else { 28 }
@@ -203,7 +202,7 @@ impl FatHeader {
 /// The header of a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeafHeader {
-    /// The top bits that the hashes of all its entries have.
+    /// The top bits common to the hashes of all its entries.
     pub prefix: u64,
     /// Number of those bits.
     pub prefix_len: u16,
@@ -227,7 +226,7 @@ pub struct Leaf<'a> {
     endian: Endian,
 }
 
-/// An entry of a leaf: where its name and value stand.
+/// An entry of a leaf: the positions of its name and value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeafEntry {
     /// Size of the value's integers: 1, 2, 4 or 8 bytes.
@@ -260,7 +259,7 @@ impl<'a> Leaf<'a> {
     /// Looks at a block.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below 512 bytes; [`Error::BadMagic`]; [`Error::Invalid`] for a block size that is no power of two or
+    /// [`Error::Truncated`] below 512 bytes; [`Error::BadMagic`]; [`Error::Invalid`] for a block size that is not a power of two or
     /// a prefix length beyond 64.
     pub fn parse(block: &'a [u8], endian: Endian) -> Result<Self, Error> {
         let what = "ZAP leaf";
@@ -306,7 +305,7 @@ impl<'a> Leaf<'a> {
         self.chunks.len()
     }
 
-    /// The chain in which a hash stands: the bits just below the prefix.
+    /// The chain that a hash belongs to: the bits just below the prefix.
     #[must_use]
     pub fn chain_of(&self, hash: u64) -> usize {
         let below = hash.checked_shl(self.header.prefix_len.into()).unwrap_or(0);
@@ -320,7 +319,7 @@ impl<'a> Leaf<'a> {
         hash.checked_shr(64 - u32::from(self.header.prefix_len)).unwrap_or(0) == self.header.prefix
     }
 
-    /// The first hash that belongs behind this leaf; `None` if it is the last.
+    /// The first hash after this leaf's range; `None` if it is the last leaf.
     #[must_use]
     pub fn behind(&self) -> Option<u64> {
         let below = 64 - u32::from(self.header.prefix_len);
@@ -328,8 +327,8 @@ impl<'a> Leaf<'a> {
         self.header.prefix.checked_shl(below)?.checked_add(span)
     }
 
-    /// The entries of chain `n`, with their chunk numbers. A chain that is longer than there are chunks, or leads to a chunk
-    /// that is no entry, ends with an error.
+    /// The entries of chain `n`, with their chunk numbers. A chain that has more entries than there are chunks, or leads to a chunk that is
+    /// not an entry, ends with an error.
     pub fn chain(&self, n: usize) -> impl Iterator<Item = Result<(u16, LeafEntry), Error>> + use<'a> {
         let leaf = *self;
         let mut next = leaf.hash.get(n).map_or(CHAIN_END, |raw| leaf.endian.u16(*raw));
@@ -354,7 +353,7 @@ impl<'a> Leaf<'a> {
     /// The entry in chunk `n`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such chunk, it is no entry, or its integers have an impossible size.
+    /// [`Error::Invalid`] if there is no such chunk, it is not an entry, or its integers have an impossible size.
     pub fn entry(&self, n: u16) -> Result<LeafEntry, Error> {
         let bad = |field, value| Error::Invalid { what: "ZAP leaf", field, value };
         let raw = self.chunks.get(usize::from(n)).ok_or(bad("entry chunk", n.into()))?;
@@ -378,11 +377,11 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// The pieces of an array of `len` bytes that begins in chunk `first`. What the chain does not have is an error at its end.
+    /// The pieces of an array of `len` bytes that begins in chunk `first`. If the chain is too short, it ends with an error.
     fn pieces(&self, first: u16, len: usize) -> impl Iterator<Item = Result<&'a [u8], Error>> + use<'a> {
         let (chunks, endian) = (self.chunks, self.endian);
         let (mut next, mut left) = (first, len);
-        // as each piece but the last is full, the length bounds the chain
+        // every piece but the last is full, so the length bounds the chain
         std::iter::from_fn(move || {
             if left == 0 {
                 return None;
@@ -405,7 +404,7 @@ impl<'a> Leaf<'a> {
     /// The array of `len` bytes that begins in chunk `first`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the chain is shorter, or leads to a chunk that is no array.
+    /// [`Error::Invalid`] if the chain is shorter, or leads to a chunk that is not an array.
     pub fn array(&self, first: u16, len: usize) -> Result<Vec<u8>, Error> {
         let mut out = Vec::with_capacity(len.min(self.chunks.len() * LEAF_ARRAY_BYTES));
         for piece in self.pieces(first, len) {
@@ -424,7 +423,7 @@ impl<'a> Leaf<'a> {
         Ok(bytes.fold(0, |int, byte| int << 8 | u64::from(*byte)))
     }
 
-    /// True if the array that begins in chunk `first` is `expected`. A broken array is not.
+    /// True if the array that begins in chunk `first` equals `expected`; false if it is broken.
     #[must_use]
     pub fn array_is(&self, first: u16, mut expected: &[u8]) -> bool {
         for piece in self.pieces(first, expected.len()) {
@@ -444,7 +443,7 @@ impl<'a> Leaf<'a> {
         Ok(name)
     }
 
-    /// As [`Leaf::name`], in place of what `name` holds.
+    /// Like [`Leaf::name`], replacing the contents of `name`.
     ///
     /// # Errors
     /// As [`Leaf::array`].
@@ -460,7 +459,7 @@ impl<'a> Leaf<'a> {
         Ok(())
     }
 
-    /// The name of an entry as it is stored, with its NUL; with `word_keys` as [`Leaf::name`].
+    /// The name of an entry as stored, with its NUL; with `word_keys`, as [`Leaf::name`].
     ///
     /// # Errors
     /// As [`Leaf::array`].

@@ -1,8 +1,8 @@
-//! Changing blocks of a ZAP in place (OpenZFS: `zap_leaf.c`, and the encoders of `zap_fat.c` and `zap_micro.c`).
+//! Modification of ZAP blocks in place (OpenZFS: `zap_leaf.c`, and the encoders of `zap_fat.c` and `zap_micro.c`).
 //!
-//! Blocks that are changed are little-endian. A block that came from a machine of the other order is turned over first
-//! ([`to_little`]): headers, leaves and micro ZAPs tell their order by their first word. A block of the pointer table does not; that is turned
-//! by [`byteswap`](crate::byteswap), as any block is before it is changed.
+//! Modified blocks are little-endian. A big-endian block is converted first ([`to_little`]): the first word of headers, leaves and micro
+//! ZAPs identifies their byte order. A block of the pointer table has no such word; [`byteswap`](crate::byteswap) converts it, as it does
+//! any block before it is modified.
 
 use base::{Endian, bytes};
 
@@ -21,7 +21,7 @@ const PREFIX: usize = 16;
 const PREFIX_LEN: usize = 32;
 const FREELIST: usize = 34;
 const FLAGS: usize = 36;
-/// Where a free or an array chunk has its link.
+/// Offset of the link in a free or an array chunk.
 const LINK: usize = LEAF_ARRAY_BYTES + 1;
 
 fn put(buf: &mut [u8], at: usize, bytes: &[u8]) {
@@ -36,12 +36,13 @@ fn swap(buf: &mut [u8], at: usize, width: usize) {
     }
 }
 
-/// Turns every word of a header with its table to the other order.
+/// Swaps every word of a header with its table.
 fn swap_words(block: &mut [u8]) {
     block.as_chunks_mut::<8>().0.iter_mut().for_each(|word| word.reverse());
 }
 
-/// Turns a block that tells its order itself (micro ZAP, header, leaf) into little-endian, in place. What it does not know stays.
+/// Converts a block that identifies its own byte order (micro ZAP, header, leaf) to little-endian, in place. Any other block stays
+/// unchanged.
 pub fn to_little(block: &mut [u8]) {
     match bytes::u64(block, 0, Endian::Big) {
         Some(ZBT_HEADER) => swap_words(block),
@@ -79,7 +80,7 @@ fn leaf_to_little(block: &mut [u8]) {
 }
 
 impl FatHeader {
-    /// Writes the fields into block 0, little-endian; what else stands there stays.
+    /// Writes the fields into block 0, little-endian; the rest of the block stays unchanged.
     pub fn encode_into(&self, block: &mut [u8]) {
         let t = &self.ptrtbl;
         let words = [
@@ -103,7 +104,7 @@ impl FatHeader {
     }
 }
 
-/// The head of a micro ZAP's block, little-endian.
+/// The header of a micro ZAP's block, little-endian.
 #[must_use]
 pub fn micro_header(salt: u64, normflags: u64) -> [u8; 24] {
     let mut out = [0; 24];
@@ -126,7 +127,7 @@ pub fn micro_entry(name: &[u8], value: u64, cd: u32) -> Option<[u8; MZAP_ENT_LEN
     Some(out)
 }
 
-/// Gives all entries of a micro ZAP's block the value `value`. The block is little-endian.
+/// Sets all entries of a micro ZAP's block, which must be little-endian, to `value`.
 pub fn fill_micro(block: &mut [u8], value: u64) {
     let entries = block.as_chunks_mut::<MZAP_ENT_LEN>().0.iter_mut().skip(1);
     entries.filter(|entry| entry[MZAP_ENT_LEN - MZAP_NAME_LEN] != 0).for_each(|entry| put(entry, 0, &E.put_u64(value)));
@@ -148,22 +149,22 @@ pub struct LeafKey<'a> {
     pub hash: u64,
     /// A name with its NUL, or the words of a key big-endian.
     pub bytes: &'a [u8],
-    /// How many integers that is.
+    /// The number of integers in `bytes`.
     pub numints: u16,
 }
 
-/// What came of putting something into a leaf.
+/// The outcome of storing an entry or a value in a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Put {
-    /// It is there.
+    /// It was stored.
     Done,
-    /// The leaf is too full; another one may not be.
+    /// The leaf is too full; another leaf may have space.
     Full,
     /// It would not fit into an empty leaf.
     TooLarge,
 }
 
-/// A leaf that is changed in place. Little-endian.
+/// A leaf that is modified in place. Little-endian.
 pub struct LeafMut<'a> {
     block: &'a mut [u8],
 }
@@ -177,7 +178,7 @@ fn bad(field: &'static str, value: u64) -> Error {
 }
 
 impl<'a> LeafMut<'a> {
-    /// A new, empty leaf. `sorted`: chains are promised to be in the order of their collision differentiators.
+    /// A new, empty leaf. `sorted`: chains are flagged as ordered by collision differentiator.
     #[must_use]
     pub fn init(block_size: usize, prefix: u64, prefix_len: u16, sorted: bool) -> Vec<u8> {
         let mut block = vec![0; block_size];
@@ -199,7 +200,7 @@ impl<'a> LeafMut<'a> {
         block
     }
 
-    /// Takes a block in hand, whatever its order; it is little-endian afterwards.
+    /// Begins to modify a block, of either byte order; it is little-endian afterwards.
     ///
     /// # Errors
     /// As [`Leaf::parse`].
@@ -212,7 +213,7 @@ impl<'a> LeafMut<'a> {
     /// The leaf as it is now.
     ///
     /// # Errors
-    /// None that [`LeafMut::new`] did not give.
+    /// None that [`LeafMut::new`] did not return.
     pub fn view(&self) -> Result<Leaf<'_>, Error> {
         Leaf::parse(self.block, E)
     }
@@ -255,7 +256,7 @@ impl<'a> LeafMut<'a> {
         }
         let (at, next) = (self.chunk_at(n), self.half(FREELIST));
         if let Some(chunk) = self.block.get_mut(at..at + LEAF_CHUNK_SIZE) {
-            chunk.fill(0); // what is zero compresses
+            chunk.fill(0); // zeros compress
             chunk[0] = CHUNK_FREE;
         }
         self.set_half(at + LINK, next);
@@ -325,8 +326,7 @@ impl<'a> LeafMut<'a> {
         Ok(taken.iter().zip(0..).take_while(|(cd, n)| **cd == *n).count() as u32)
     }
 
-    /// Puts a new entry in. That there is none of this key yet is for the caller to know. `cd`: its collision differentiator, if
-    /// it has one already.
+    /// Inserts a new entry. The caller has checked that the key is absent. `cd`: its collision differentiator, if it already has one.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the leaf is broken.
@@ -358,7 +358,7 @@ impl<'a> LeafMut<'a> {
         Ok(Put::Done)
     }
 
-    /// Puts entry `n` into its chain: before the first one of a higher collision differentiator.
+    /// Inserts entry `n` in its chain: before the first one with a higher collision differentiator.
     fn link(&mut self, n: u16, hash: u64, cd: u32) -> Result<(), Error> {
         let leaf = self.view()?;
         let chain = leaf.chain_of(hash);
@@ -376,7 +376,7 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// Gives the entry in chunk `n` another value. `word_keys`: its name is made of words.
+    /// Replaces the value of the entry in chunk `n`. `word_keys`: its name is made of words.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the leaf is broken.
@@ -399,10 +399,10 @@ impl<'a> LeafMut<'a> {
         Ok(Put::Done)
     }
 
-    /// Takes the entry in chunk `n` out. `word_keys`: its name is made of words.
+    /// Removes the entry in chunk `n`. `word_keys`: its name is made of words.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the leaf is broken, or the entry stands in no chain.
+    /// [`Error::Invalid`] if the leaf is broken, or the entry is in no chain.
     pub fn remove(&mut self, n: u16, word_keys: bool) -> Result<(), Error> {
         let leaf = self.view()?;
         let entry = leaf.entry(n)?;
@@ -429,8 +429,8 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// Splits the leaf: entries whose next bit is 1 go to a new leaf, which is given back; both prefixes are one bit longer.
-    /// `word_keys`, `sorted`: of the ZAP.
+    /// Splits the leaf: entries whose next hash bit is 1 move to a new leaf, which is returned; both prefixes become one bit longer.
+    /// `word_keys` and `sorted` are properties of the ZAP.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the leaf is broken.
@@ -464,10 +464,10 @@ impl<'a> LeafMut<'a> {
         Ok(high)
     }
 
-    /// Gives all entries, whose values must be numbers of 64 bits, the value `value`. Tells how many there are.
+    /// Sets the values of all entries, which must be 64-bit numbers, to `value`. Returns the number of entries.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the leaf is broken, or another value in it.
+    /// [`Error::Invalid`] if the leaf is broken, or contains another kind of value.
     pub fn fill(&mut self, value: u64) -> Result<u64, Error> {
         let leaf = self.view()?;
         let mut values = Vec::with_capacity(usize::from(leaf.header.nentries).min(self.capacity()));
@@ -493,7 +493,7 @@ impl<'a> LeafMut<'a> {
         Ok(values.len() as u64)
     }
 
-    /// Sets the prefix: when two siblings become one.
+    /// Sets the prefix, when two sibling leaves are merged.
     pub fn set_prefix(&mut self, prefix: u64, prefix_len: u16) {
         put(self.block, PREFIX, &E.put_u64(prefix));
         self.set_half(PREFIX_LEN, prefix_len);

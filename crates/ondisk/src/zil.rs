@@ -1,16 +1,15 @@
 //! The intent log: chain blocks and the records in them (OpenZFS: `zil_chain_t`, `lr_t` and its family; docs/format.md §14).
 //!
-//! A log is a chain of blocks. Each holds, beside its records, the pointer to the next one, which was allocated before
-//! anything was written to it: a chain therefore always ends at a block that is not (yet) valid. Two layouts exist:
-//! `zilog2` has the chain structure in front, `zilog` (old pools) at the end.
+//! A log is a chain of blocks. Each holds, besides its records, the pointer to the next one, which was allocated before anything was
+//! written to it: a chain therefore always ends at a block that is not (yet) valid. Two layouts exist: `zilog2` has the chain structure at
+//! the front, `zilog` (old pools) at the end.
 //!
-//! The pointer's checksum words are no checksum but an identity, `{guid, guid, object set, sequence}`: the next block's
-//! must be the same with the sequence plus one ([`is_successor`]). The real checksum stands in the block's trailer and is
-//! `codec::embedded`'s business.
+//! The pointer's checksum words are not a checksum but an identity, `{guid, guid, object set, sequence}`: the next block's must be the same
+//! with the sequence plus one ([`is_successor`]). The real checksum is in the block's trailer and is handled by `codec::embedded`.
 //!
-//! Records are decoded in two steps: [`Records`] cuts a block into [`RawRecord`]s by their common headers, which are in
-//! clear even in encrypted logs; [`RawRecord::decode`] interprets one. A log that was read without its key gives only
-//! [`RawRecord::clear_blkptrs`]. [`Record::encode`] makes a record.
+//! Records are decoded in two steps: [`Records`] splits a block into [`RawRecord`]s by their common headers, which are clear even in
+//! encrypted logs; [`RawRecord::decode`] interprets one. A log that was read without its key gives only [`RawRecord::clear_blkptrs`].
+//! [`Record::encode`] makes a record.
 
 use base::{Endian, Txg, bytes};
 
@@ -21,7 +20,7 @@ mod record;
 
 pub use record::{AclPart, AttrPart, Create, Record, Rename, SetAttr, Whiteout, Write};
 
-/// Size of the chain structure, trailer included (OpenZFS: `zil_chain_t`).
+/// Size of the chain structure, including the trailer (OpenZFS: `zil_chain_t`).
 pub const ZIL_CHAIN_SIZE: usize = 184;
 /// Size of a record's common header (OpenZFS: `lr_t`).
 pub const RECORD_HEADER_SIZE: usize = 32;
@@ -34,26 +33,25 @@ pub const WRITE_RECORD_SIZE: usize = 192;
 const ZILOG: u8 = 5;
 /// Checksum number of the new layout, chain structure first.
 const ZILOG2: u8 = 9;
-/// The bit of a record's type that says that names are to be matched without case.
+/// The bit of a record's type that requests case-insensitive matching of names.
 const TX_CI: u64 = 1 << 63;
 
-/// A log block taken apart: where the chain goes on, and the bytes that hold records.
+/// A decoded log block: the pointer to the next block, and the bytes that hold records.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainBlock<'a> {
     /// The next block of the chain.
     pub next: BlkPtr,
-    /// `zc_nused` as stored; in the new layout it counts the chain structure too.
+    /// `zc_nused` as stored; in the new layout it includes the chain structure.
     pub nused: u64,
     /// The bytes in use by records.
     pub records: &'a [u8],
 }
 
 impl<'a> ChainBlock<'a> {
-    /// Takes apart the log block `buf` that was read through a pointer with checksum number `checksum`
-    /// (5 zilog, 9 zilog2), in byte order `e`.
+    /// Decodes the log block `buf` that was read through a pointer with checksum number `checksum` (5 zilog, 9 zilog2), in byte order `e`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the checksum is none of a log, or `nused` is beyond the block; [`Error::Truncated`].
+    /// [`Error::Invalid`] if the checksum is not one of a log, or `nused` is beyond the block; [`Error::Truncated`].
     pub fn decode(buf: &'a [u8], checksum: u8, e: Endian) -> Result<Self, Error> {
         let short = Error::short("log block", ZIL_CHAIN_SIZE, buf.len());
         let room = buf.len().checked_sub(ZIL_CHAIN_SIZE).ok_or(short.clone())?;
@@ -82,7 +80,7 @@ pub const fn block_seq(bp: &BlkPtr) -> u64 {
     bp.cksum()[3]
 }
 
-/// True if `next` carries the identity that the block after `bp` must have.
+/// True if `next` has the identity that the block after `bp` must have.
 #[must_use]
 pub fn is_successor(bp: &BlkPtr, next: &BlkPtr) -> bool {
     let mut want = bp.cksum();
@@ -90,10 +88,10 @@ pub fn is_successor(bp: &BlkPtr, next: &BlkPtr) -> bool {
     next.cksum() == want
 }
 
-/// What a record does (OpenZFS: `TX_*`).
+/// The type of a record (OpenZFS: `TX_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names suffice
 pub enum TxType {
     Commit = 0,
     Create = 1,
@@ -155,7 +153,7 @@ impl TxType {
         ]
     };
 
-    /// The type of number `n`, its [case-insensitive bit](RecordHeader::ignores_case) taken off.
+    /// The type with number `n`, ignoring its [case-insensitive bit](RecordHeader::ignores_case).
     #[must_use]
     pub fn from_number(n: u64) -> Option<TxType> {
         TxType::ALL.get(usize::try_from(n).ok()?).copied()
@@ -194,8 +192,7 @@ impl TxType {
         }
     }
 
-    /// True if records of this type may be logged out of order, and so may name an object that is already gone
-    /// (OpenZFS: `TX_OOO`).
+    /// True if records of this type may be logged out of order, and so may name an object that is already gone (OpenZFS: `TX_OOO`).
     #[must_use]
     pub const fn is_out_of_order(self) -> bool {
         use TxType::*;
@@ -203,12 +200,12 @@ impl TxType {
     }
 }
 
-/// What all records begin with (OpenZFS: `lr_t`).
+/// The common header of all records (OpenZFS: `lr_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordHeader {
     /// The number of the type, with the case-insensitive bit.
     pub txtype: u64,
-    /// Bytes of the whole record, header included.
+    /// Bytes of the whole record, including the header.
     pub reclen: u64,
     /// The txg that the change belonged to.
     pub txg: Txg,
@@ -226,20 +223,20 @@ impl RecordHeader {
         Ok(RecordHeader { txtype: word(0)?, reclen: word(8)?, txg: Txg(word(16)?), seq: word(24)? })
     }
 
-    /// What the record does; `None` for a number that OpenZFS 2.4 does not know.
+    /// The record's type; `None` for a number that OpenZFS 2.4 does not know.
     #[must_use]
     pub fn kind(&self) -> Option<TxType> {
         TxType::from_number(self.txtype & !TX_CI)
     }
 
-    /// True if names are to be matched without case (OpenZFS: `TX_CI`).
+    /// True if names must be matched case-insensitively (OpenZFS: `TX_CI`).
     #[must_use]
     pub const fn ignores_case(&self) -> bool {
         self.txtype & TX_CI != 0
     }
 }
 
-/// A record as it stands in its block.
+/// A record as stored in its block.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRecord<'a> {
     /// The common header.
@@ -254,14 +251,13 @@ impl<'a> RawRecord<'a> {
     /// Interprets the record.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for an unknown type or impossible counts, [`Error::Truncated`] if the record is shorter than
-    /// its type demands.
+    /// [`Error::Invalid`] for an unknown type or impossible counts, [`Error::Truncated`] if the record is shorter than its type requires.
     pub fn decode(&self) -> Result<Record<'a>, Error> {
         record::decode(self)
     }
 
-    /// The block pointers of the record that stand in clear in an encrypted log: an indirect WRITE's and those of
-    /// CLONE_RANGE. All other bytes behind the header may be ciphertext.
+    /// The block pointers of the record that are clear in an encrypted log: an indirect WRITE's and those of CLONE_RANGE. All other bytes
+    /// after the header may be ciphertext.
     ///
     /// # Errors
     /// As [`RawRecord::decode`].
@@ -270,7 +266,7 @@ impl<'a> RawRecord<'a> {
     }
 }
 
-/// The records of one block, in order. After an error there is nothing more: what follows cannot be found.
+/// The records of one block, in order. The iterator ends after an error, because the next record cannot be found.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
@@ -278,7 +274,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// The records in `buf`, as [`ChainBlock::records`] gives it.
+    /// Iterates over the records in `buf`, which is [`ChainBlock::records`].
     #[must_use]
     pub fn new(buf: &'a [u8], endian: Endian) -> Self {
         Records { rest: buf, endian }

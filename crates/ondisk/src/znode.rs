@@ -1,8 +1,8 @@
 //! The attributes of ZPL versions before 5, and access control lists (OpenZFS: `znode_phys_t`, `zfs_acl_phys_t`).
 //!
-//! The bonus buffer of type ZNODE is a fixed structure of 264 bytes: words, then an embedded ACL. What is left of the bonus
-//! buffer holds the target of a short symbolic link, or a virus scanner's stamp. The words are those that system attributes
-//! 0 to 14 later had, in the same order; the ACL is attribute 15.
+//! The bonus buffer of type ZNODE is a fixed structure of 264 bytes: words, then an embedded ACL. The rest of the bonus buffer holds the
+//! target of a short symbolic link, or a virus scanner's stamp. The words are those that later became system attributes 0 to 14, in the
+//! same order; the ACL is attribute 15.
 
 use base::{Endian, bytes};
 
@@ -10,17 +10,17 @@ use crate::Error;
 
 /// Size of the structure.
 pub const ZNODE_PHYS_SIZE: usize = 264;
-/// Where the embedded ACL begins.
+/// Offset of the embedded ACL.
 pub const ZNODE_ACL_OFFSET: usize = 176;
 /// Size of the embedded ACL.
 pub const ZNODE_ACL_SIZE: usize = 88;
-/// Where the mode stands.
+/// Offset of the mode.
 pub const ZNODE_MODE_OFFSET: usize = 72;
-/// Where the size stands.
+/// Offset of the size.
 pub const ZNODE_SIZE_OFFSET: usize = 80;
-/// Where the flags stand.
+/// Offset of the flags.
 pub const ZNODE_FLAGS_OFFSET: usize = 120;
-/// A virus scanner's stamp: 32 bytes behind the structure, if [`ZNODE_BONUS_SCANSTAMP`] is set in the flags.
+/// A virus scanner's stamp: 32 bytes after the structure, if [`ZNODE_BONUS_SCANSTAMP`] is set in the flags.
 pub const SCANSTAMP_SIZE: usize = 32;
 /// See [`SCANSTAMP_SIZE`].
 pub const ZNODE_BONUS_SCANSTAMP: u64 = 0x80;
@@ -38,7 +38,7 @@ const ACE_EVERYONE: u16 = 0x4000;
 const ACE_IDENTIFIER_GROUP: u16 = 0x0040;
 const ACE_TYPE_FLAGS: u16 = ACE_OWNER | ACE_GROUP | ACE_EVERYONE | ACE_IDENTIFIER_GROUP;
 
-/// The head of an embedded ACL (OpenZFS: `zfs_acl_phys_t`, `zfs_acl_phys_v0_t`).
+/// The header of an embedded ACL (OpenZFS: `zfs_acl_phys_t`, `zfs_acl_phys_v0_t`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ZnodeAcl {
     /// The object that holds the entries, if there are too many to embed; else 0.
@@ -49,7 +49,7 @@ pub struct ZnodeAcl {
     pub version: u16,
     /// Number of entries.
     pub count: u32,
-    /// Room for embedded entries, in the order of the structure it was decoded from.
+    /// Space for embedded entries, in the byte order of the structure it was decoded from.
     pub ace_data: [u8; ZNODE_ACL_SIZE - ACE_DATA],
 }
 
@@ -78,15 +78,15 @@ fn swap(buf: &mut [u8], at: usize, width: usize) {
     }
 }
 
-/// Turns a bonus buffer of type ZNODE of order `from` into the order of this machine, in place. What stands behind the
-/// structure is bytes.
+/// Converts a bonus buffer of type ZNODE from byte order `from` to the order of this machine, in place. The contents after the structure
+/// are bytes and stay unchanged.
 pub fn znode_to_native(bonus: &mut [u8], from: Endian) {
     if !from.is_native() {
         turn_znode(bonus, from);
     }
 }
 
-/// Turns a bonus buffer of type ZNODE of order `from` into the other order, in place.
+/// Converts a bonus buffer of type ZNODE from byte order `from` to the other, in place.
 pub fn turn_znode(bonus: &mut [u8], from: Endian) {
     let version = bytes::u16(bonus, ZNODE_ACL_OFFSET + 12, from);
     for at in (0..=ZNODE_ACL_OFFSET).step_by(8) {
@@ -103,14 +103,15 @@ pub fn turn_znode(bonus: &mut [u8], from: Endian) {
     }
 }
 
-/// Turns access control entries (ZPL 3 and later; OpenZFS: `zfs_ace_t`) into the order of this machine, in place.
+/// Converts access control entries (ZPL 3 and later; OpenZFS: `zfs_ace_t`) to the byte order of this machine, in place.
 pub fn acl_to_native(aces: &mut [u8], from: Endian) {
     if !from.is_native() {
         turn_acl(aces, from);
     }
 }
 
-/// Turns access control entries of order `from` into the other order, in place. Entries vary in size: those for owner, group and everyone have no id.
+/// Converts access control entries from byte order `from` to the other, in place. Entries vary in size: those for owner, group and everyone
+/// have no id.
 pub fn turn_acl(aces: &mut [u8], from: Endian) {
     let mut rest = aces;
     while rest.len() >= ACE_HEADER {
@@ -138,14 +139,14 @@ pub const fn ace_size(ace_type: u16, flags: u16) -> usize {
     }
 }
 
-/// Turns access control entries of ZPL before 3 (OpenZFS: `zfs_oldace_t`) into the order of this machine, in place.
+/// Converts access control entries of ZPL before 3 (OpenZFS: `zfs_oldace_t`) to the byte order of this machine, in place.
 pub fn old_acl_to_native(aces: &mut [u8], from: Endian) {
     if !from.is_native() {
         turn_old_acl(aces);
     }
 }
 
-/// Turns access control entries of ZPL before 3 into the other order, in place.
+/// Swaps access control entries of ZPL before 3 to the other byte order, in place.
 pub fn turn_old_acl(aces: &mut [u8]) {
     for ace in aces.as_chunks_mut::<OLD_ACE_SIZE>().0 {
         for (at, width) in [(0, 4), (4, 4), (8, 2), (10, 2)] {

@@ -1,4 +1,4 @@
-//! The structures of pools and datasets, fed with noise: an error or a value, never a panic, and nothing larger than its input.
+//! The structures of pools and datasets, decoded from random bytes: an error or a value, never a panic, and nothing larger than the input.
 
 use base::Endian;
 use ondisk::bpobj::{BpobjPhys, BptreeEntry, BptreePhys};
@@ -20,7 +20,7 @@ fn noise_never_panics() {
     for round in 0..20_000 {
         let len = (next() % 400) as usize;
         let mut bytes: Vec<u8> = (0..len).map(|_| next() as u8).collect();
-        // many fields are zeros or ones in earnest: mix them in
+        // many real fields are zeros or ones: mix them in
         if round % 3 == 0 {
             bytes.iter_mut().filter(|b| **b & 3 != 0).for_each(|b| *b = 0);
         }

@@ -84,7 +84,7 @@ fn a_dnode_reads_as_it_was_written_in_either_order_and_size() {
             assert_eq!(DnodePhys::decode(&bytes, e).unwrap(), dn);
             assert!(DnodePhys::decode(&bytes[..bytes.len() - 1], e).is_err());
         }
-        // an object of one block may get indirect ones: of a size that can be
+        // an object of one block may get indirect ones later, so their size must be valid
         for (indblkshift, nlevels) in [(0, 1), (9, 1), (10, 1), (17, 1), (18, 1), (255, 1), (9, 2), (18, 2)] {
             let dn = DnodePhys { indblkshift, nlevels, ..sample_dnode(e, 0) };
             assert_eq!(DnodePhys::decode(&dn.encode(), e).is_ok(), (10..=17).contains(&indblkshift), "{indblkshift}");

@@ -1,4 +1,4 @@
-//! Edon-R-512, the tweaked form of the SHA-3 submission that OpenZFS uses, salted with a block in front.
+//! Edon-R-512, the tweaked form of the SHA-3 submission that OpenZFS uses, salted with an initial block.
 //!
 //! The state is a double pipe of sixteen words. Each 128-byte block goes through four rows of quasigroup operations;
 //! one operation is two rounds of sums and rotations (orthogonal Latin squares) and a mix of their results. The digest
@@ -11,7 +11,7 @@ const BLOCK: usize = 128;
 #[derive(Clone)]
 pub(super) struct EdonR512 {
     pipe: [u64; 16],
-    /// Bits taken in so far.
+    /// Bits hashed so far.
     bits: u64,
 }
 
@@ -26,7 +26,7 @@ impl EdonR512 {
         EdonR512 { pipe, bits: 0 }
     }
 
-    /// The state after the salt block: the digest of the salt, then the digest of that digest.
+    /// The state after the salt block, which is the digest of the salt followed by the digest of that digest.
     pub(super) fn salted(salt: &[u8; 32]) -> EdonR512 {
         let first = EdonR512::new().finish(salt);
         let second = EdonR512::new().finish(&first);
@@ -41,7 +41,7 @@ impl EdonR512 {
         e
     }
 
-    /// The first half of the digest of all that went before, then `data`.
+    /// The first half of the digest of everything hashed so far followed by `data`.
     pub(super) fn finish_256(self, data: &[u8]) -> [u8; 32] {
         let d = self.finish(data);
         let mut half = [0; 32];
@@ -51,7 +51,7 @@ impl EdonR512 {
         half
     }
 
-    /// The whole digest of all that went before, then `data`.
+    /// The whole digest of everything hashed so far followed by `data`.
     pub(super) fn finish(mut self, data: &[u8]) -> [u8; 64] {
         let (blocks, tail) = data.as_chunks::<BLOCK>();
         for b in blocks {

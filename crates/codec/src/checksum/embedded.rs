@@ -1,9 +1,9 @@
-//! Blocks that carry their own checksum: labels, gang headers, intent-log blocks.
+//! Embedded checksums: labels, gang headers, intent-log blocks.
 //!
-//! A trailer of 40 bytes, {magic, four words}, stands at the end of the block (in the chain structure at the front of a
-//! `zilog2` block). Before the sum is taken, the words are set to a *verifier* that says where the block belongs, so
-//! that a stale or misplaced block with a good sum is still found out; then the sum takes the verifier's place. The
-//! trailer is in the writer's byte order, which its magic number tells. OpenZFS: `zio_eck_t`, `zio_checksum_error_impl`.
+//! A trailer of 40 bytes, {magic, four words}, is at the end of the block (in a `zilog2` block, in the chain structure at its front).
+//! Before the checksum is computed, the words are set to a *verifier* that identifies the block's position, so that a stale or misplaced
+//! block with an intact checksum is still detected; then the checksum replaces the verifier. The trailer is in the writer's byte order,
+//! which its magic number shows. OpenZFS: `zio_eck_t`, `zio_checksum_error_impl`.
 
 use base::{Endian, bytes};
 use sha2::{Digest, Sha256};
@@ -23,12 +23,12 @@ pub const ZIL_CHAIN: usize = 184;
 const ZIL_NUSED: usize = 136;
 /// Offset of the trailer within the chain structure.
 const ZIL_TRAILER: usize = 144;
-/// The bytes in use are rounded up to this before they are summed. OpenZFS: `ZIL_MIN_BLKSZ`.
+/// The bytes in use are rounded up to a multiple of this before they are summed. OpenZFS: `ZIL_MIN_BLKSZ`.
 const ZIL_ROUND: u64 = 4096;
 
-/// Checks an area of a label (an nvlist, a boot block, an uberblock) that lies at byte `offset` of its device.
+/// Checks an area of a label (an nvlist, a boot block, an uberblock) that is at byte `offset` of its device.
 ///
-/// Gives the byte order of whoever wrote it.
+/// Returns the writer's byte order.
 ///
 /// # Errors
 /// [`Error::NoTrailer`], [`Error::Checksum`].
@@ -36,8 +36,7 @@ pub fn verify_label(area: &[u8], offset: u64) -> Result<Endian, Error> {
     verify_sha256(area, [offset, 0, 0, 0], "label", ChecksumKind::Label)
 }
 
-/// Writes the trailer of a label area that will lie at byte `offset` of its device. An area too short for a trailer is
-/// left alone.
+/// Writes the trailer of a label area that will be at byte `offset` of its device. An area too short for a trailer is left unchanged.
 pub fn seal_label(area: &mut [u8], offset: u64, endian: Endian) {
     seal_sha256(area, [offset, 0, 0, 0], endian);
 }
@@ -55,13 +54,13 @@ pub fn seal_gang(header: &mut [u8], vdev: u64, offset: u64, birth: u64, endian: 
     seal_sha256(header, [vdev, offset, birth, 0], endian);
 }
 
-/// Checks an intent-log block against the checksum words of the pointer that names it (its identity: two guids, the
-/// object set, the sequence number), and gives its byte order.
+/// Checks an intent-log block against the checksum words of the pointer to it (its identity: two guids, the object set, the sequence
+/// number), and returns its byte order.
 ///
-/// With `encrypted`, the upper half of the stored sum is the MAC, and only the lower half is checked.
+/// If `encrypted`, the upper half of the stored checksum is the MAC, and only the lower half is checked.
 ///
 /// # Errors
-/// [`Error::NoTrailer`], [`Error::Checksum`], [`Error::Length`]; [`Error::Embedded`] if `kind` is none of an intent log.
+/// [`Error::NoTrailer`], [`Error::Checksum`], [`Error::Length`]; [`Error::Embedded`] if `kind` is not one of an intent log.
 pub fn verify_zil(block: &[u8], kind: ChecksumKind, verifier: &Cksum, encrypted: bool) -> Result<Endian, Error> {
     let what = "intent log block";
     let (at, end, endian) = zil_trailer(block, kind)?;
@@ -78,11 +77,11 @@ pub fn verify_zil(block: &[u8], kind: ChecksumKind, verifier: &Cksum, encrypted:
     if same { Ok(endian) } else { Err(Error::Checksum { what, kind }) }
 }
 
-/// Writes the trailer of an intent-log block (whose count of bytes in use is in place); with `mac`, that of an encrypted
-/// one, whose words 2 and 3 are the MAC.
+/// Writes the trailer of an intent-log block, whose count of bytes in use must be set; with `mac`, that of an encrypted block, whose words
+/// 2 and 3 are the MAC.
 ///
 /// # Errors
-/// [`Error::Length`] if the block is too short for what it says; [`Error::Embedded`] for another kind.
+/// [`Error::Length`] if the block is too short for its count of bytes in use; [`Error::Embedded`] for another kind.
 pub fn seal_zil(
     block: &mut [u8],
     kind: ChecksumKind,
@@ -107,7 +106,7 @@ pub fn seal_zil(
     put(block, at + 8, &sum).ok_or(short)
 }
 
-/// Where the trailer of an intent-log block is, where the summed bytes end, and the byte order.
+/// The offset of the trailer of an intent-log block, the end of the summed bytes, and the byte order.
 fn zil_trailer(block: &[u8], kind: ChecksumKind) -> Result<(usize, usize, Endian), Error> {
     let what = "intent log block";
     let short = Error::Length { what, len: block.len() };
@@ -129,7 +128,7 @@ fn zil_trailer(block: &[u8], kind: ChecksumKind) -> Result<(usize, usize, Endian
     }
 }
 
-/// The sum of an intent-log block, with the verifier in the place of the stored words.
+/// The checksum of an intent-log block, with the verifier in place of the stored words.
 fn zil_sum(block: &[u8], kind: ChecksumKind, at: usize, end: usize, verifier: &Cksum, endian: Endian) -> Option<Cksum> {
     let verifier = encode(*verifier, endian);
     let front = block.get(..at + 8)?;

@@ -1,15 +1,14 @@
 //! The fletcher sums: running sums of words, sums of the sums, modulo 2^64.
 //!
-//! fletcher4 over words w₀…w₍ₙ₋₁₎ is a = Σw, b = Σa, c = Σb, d = Σc, each taken after every word. Done as written, each
-//! word waits for the one before it. Instead, eight lanes take every eighth word and sum on their own, which is one
-//! vector operation a step; at the end the lanes are put together. Lane j's k-th word of m is word 8k + j of n = 8m, so
-//! its weight in b is n − 8k − j = 8(m − k) − j where the lane itself gave it m − k; in c the weight is the triangular
-//! number of that, in d the tetrahedral. Writing T(8y − j) and Tet(8y − j) in terms of y, T(y) and Tet(y) gives the
-//! coefficients of `join4`. Two spans are put together in the same way ([`Fletcher4::append`]), which makes the sum
-//! incremental, and lets spans of one stream be summed apart.
+//! fletcher4 over words w₀…w₍ₙ₋₁₎ is a = Σw, b = Σa, c = Σb, d = Σc, each updated after every word. Computed as written, each word waits
+//! for the one before it. Instead, each of eight lanes sums every eighth word independently, which is one vector operation per step; at the
+//! end the lanes are combined. Lane j's k-th word of m is word 8k + j of n = 8m, so its weight in b is n − 8k − j = 8(m − k) − j where the
+//! lane itself gave it m − k; in c the weight is the triangular number of that, in d the tetrahedral. Writing T(8y − j) and Tet(8y − j) in
+//! terms of y, T(y) and Tet(y) gives the coefficients of `join4`. Two spans are combined in the same way ([`Fletcher4::append`]), which
+//! makes the sum incremental and allows spans of one stream to be summed separately.
 //!
-//! The words are loaded in the order of the machine that wrote them; OpenZFS calls the foreign case `byteswap`.
-//! OpenZFS: `zfs_fletcher.c`.
+//! The words are loaded in the byte order of the machine that wrote them; OpenZFS calls the foreign case `byteswap`. OpenZFS:
+//! `zfs_fletcher.c`.
 
 use base::Endian;
 
@@ -19,14 +18,14 @@ mod kernel;
 #[cfg(test)]
 mod tests;
 
-/// Bytes that one step of the eight lanes of fletcher4 takes.
+/// Bytes that the eight lanes of fletcher4 process per step.
 const STEP4: usize = 32;
-/// Bytes that one step of the four lanes of fletcher2 takes; a lane takes a pair of words.
+/// Bytes that the four lanes of fletcher2 process per step; a lane takes a pair of words.
 const STEP2: usize = 64;
-/// What times three is one, modulo 2^64.
+/// The inverse of three modulo 2^64.
 const THIRD: u64 = 0xaaaa_aaaa_aaaa_aaab;
 
-/// fletcher4 of `data`, whose 32-bit words are of order `endian`; a tail of less than four bytes is left out.
+/// fletcher4 of `data`, whose 32-bit words are of order `endian`; a tail of less than four bytes is ignored.
 #[must_use]
 pub fn fletcher4(data: &[u8], endian: Endian) -> Cksum {
     let mut f = Fletcher4::new();
@@ -34,7 +33,7 @@ pub fn fletcher4(data: &[u8], endian: Endian) -> Cksum {
     f.value()
 }
 
-/// fletcher2 of `data`, whose 64-bit words are of order `endian`; a tail of less than sixteen bytes is left out.
+/// fletcher2 of `data`, whose 64-bit words are of order `endian`; a tail of less than sixteen bytes is ignored.
 #[must_use]
 pub fn fletcher2(data: &[u8], endian: Endian) -> Cksum {
     let mut f = Fletcher2::default();
@@ -49,22 +48,22 @@ pub struct Fletcher4 {
 }
 
 impl Fletcher4 {
-    /// The sum of nothing: zeros.
+    /// The sum of no words: zeros.
     #[must_use]
     pub fn new() -> Fletcher4 {
         Fletcher4::default()
     }
 
-    /// Goes on from a value of earlier.
+    /// Continues from an earlier value.
     #[must_use]
     pub fn resume(value: Cksum) -> Fletcher4 {
         Fletcher4 { sums: value }
     }
 
-    /// Takes in `data`, any number of 32-bit words of order `endian`; a tail of less than four bytes is left out.
+    /// Adds `data`, any number of 32-bit words of order `endian`; a tail of less than four bytes is ignored.
     pub fn update(&mut self, data: &[u8], endian: Endian) {
         let (steps, tail) = data.as_chunks::<STEP4>();
-        // Putting lanes together costs about as much as a hundred words one by one.
+        // Combining the lanes costs about as much as a hundred words one by one.
         let tail = if steps.len() < 16 {
             data
         } else {
@@ -82,7 +81,7 @@ impl Fletcher4 {
         self.sums = [a, b, c, d];
     }
 
-    /// Takes in a span of `words` 32-bit words whose own fletcher4 is `span`.
+    /// Appends a span of `words` 32-bit words whose own fletcher4 is `span`.
     pub fn append(&mut self, span: Cksum, words: u64) {
         let mul = u64::wrapping_mul;
         let next = words.wrapping_add(1);
@@ -113,7 +112,7 @@ pub(super) struct Fletcher2 {
 }
 
 impl Fletcher2 {
-    /// Takes in pairs of 64-bit words; a tail of less than sixteen bytes is left out.
+    /// Adds pairs of 64-bit words; a tail of less than sixteen bytes is ignored.
     pub(super) fn update(&mut self, data: &[u8], endian: Endian) {
         let (steps, mut tail) = data.as_chunks::<STEP2>();
         if steps.len() < 8 {
@@ -149,7 +148,7 @@ fn words_of(pair: &[u8; 16], endian: Endian) -> [u64; 2] {
     std::array::from_fn(|i| w.get(i).map_or(0, |b| endian.u64(*b)))
 }
 
-/// Eight lanes of a, b, c, d put together.
+/// Combines eight lanes of a, b, c, d.
 fn join4(lanes: &[[u64; 8]; 4]) -> Cksum {
     let [la, lb, lc, ld] = lanes;
     let mul = u64::wrapping_mul;
@@ -173,7 +172,7 @@ fn join4(lanes: &[[u64; 8]; 4]) -> Cksum {
     sums
 }
 
-/// Four lanes (of two columns each) of the two sums of fletcher2 put together.
+/// Combines four lanes (of two columns each) of the two sums of fletcher2.
 fn join2(lanes: &[[u64; 8]; 2]) -> Cksum {
     let [la, lb] = lanes;
     let mut sums = [0u64; 4];

@@ -1,4 +1,4 @@
-//! Checksums of blocks: the table of kinds, and one object a pool that computes them.
+//! Checksums of blocks: the table of kinds, and the object that computes them, one per pool.
 
 mod edonr;
 pub mod embedded;
@@ -13,13 +13,13 @@ use crate::Error;
 /// A checksum: the four words of a block pointer, decoded into native integers. OpenZFS: `zio_cksum_t`.
 pub type Cksum = [u64; 4];
 
-/// A checksum function, with the number that a block pointer gives it. OpenZFS: `enum zio_checksum`.
+/// A checksum function, with its number in a block pointer. OpenZFS: `enum zio_checksum`.
 ///
-/// `inherit` (0) and `on` (1) are property values and never stand in a block pointer.
+/// `inherit` (0) and `on` (1) are property values and never occur in a block pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ChecksumKind {
-    /// None: every block is taken as it is.
+    /// None: blocks are not checked.
     Off = 2,
     /// SHA-256 in the block's trailer, seeded with the block's offset: labels.
     Label = 3,
@@ -35,13 +35,13 @@ pub enum ChecksumKind {
     Sha256 = 8,
     /// fletcher4 in the chain structure at the block's front, over the bytes in use: intent-log blocks.
     Zilog2 = 9,
-    /// None (of old).
+    /// None (obsolete).
     Noparity = 10,
     /// SHA-512/256.
     Sha512 = 11,
     /// Skein-512-256, keyed with the pool's salt.
     Skein = 12,
-    /// Edon-R-512 cut to 256 bits, after a block made of the pool's salt.
+    /// Edon-R-512 truncated to 256 bits, with a first block made of the pool's salt.
     Edonr = 13,
     /// BLAKE3, keyed with the pool's salt.
     Blake3 = 14,
@@ -97,23 +97,23 @@ impl ChecksumKind {
         matches!(self, ChecksumKind::Skein | ChecksumKind::Edonr | ChecksumKind::Blake3)
     }
 
-    /// True if the checksum stands inside its block (see [`embedded`]). OpenZFS: `ZCHECKSUM_FLAG_EMBEDDED`.
+    /// True if the checksum is embedded in its block (see [`embedded`]). OpenZFS: `ZCHECKSUM_FLAG_EMBEDDED`.
     #[must_use]
     pub fn is_embedded(self) -> bool {
         matches!(self, ChecksumKind::Label | ChecksumKind::GangHeader | ChecksumKind::Zilog | ChecksumKind::Zilog2)
     }
 
-    /// True if it is trusted to tell blocks apart without comparing them. OpenZFS: `ZCHECKSUM_FLAG_DEDUP`.
+    /// True if dedup may trust it to identify blocks without comparing them. OpenZFS: `ZCHECKSUM_FLAG_DEDUP`.
     #[must_use]
     pub fn is_dedup(self) -> bool {
         matches!(self, ChecksumKind::Sha256 | ChecksumKind::Sha512 | ChecksumKind::Skein | ChecksumKind::Blake3)
     }
 
-    /// The half of a checksum that stands in the pointer of an encrypted or authenticated block, whose words 2 and 3
-    /// hold the MAC; those come back as zero. A weak checksum is folded, as its entropy is spread unevenly.
+    /// The half of a checksum that is kept in the pointer of an encrypted or authenticated block, whose words 2 and 3 hold the MAC; those
+    /// words are returned as zero. A weak checksum is folded, as its entropy is spread unevenly.
     ///
-    /// To verify such a block: truncate what [`Checksummer::compute`] gives, and compare words 0 and 1 with the
-    /// pointer's. Objset blocks are not truncated. OpenZFS: `zio_checksum_handle_crypt`.
+    /// To verify such a block: truncate the result of [`Checksummer::compute`], and compare words 0 and 1 with the pointer's. Objset blocks
+    /// are not truncated. OpenZFS: `zio_checksum_handle_crypt`.
     #[must_use]
     pub fn truncate(self, c: Cksum) -> Cksum {
         let [a, b, c, d] = c;
@@ -121,9 +121,9 @@ impl ChecksumKind {
     }
 }
 
-/// Computes the checksums of one pool's blocks; holds the states keyed with its salt.
+/// Computes the checksums of one pool's blocks; holds the states keyed with the pool's salt.
 ///
-/// Cheap to make, free to share between threads. OpenZFS: `spa_cksum_tmpls`.
+/// Cheap to create, shareable between threads without cost. OpenZFS: `spa_cksum_tmpls`.
 #[derive(Clone)]
 pub struct Checksummer {
     salted: Option<Salted>,
@@ -143,7 +143,7 @@ impl std::fmt::Debug for Checksummer {
 }
 
 impl Checksummer {
-    /// For a pool with this salt (32 bytes of the MOS directory entry `org.illumos:checksum_salt`), if it has one.
+    /// Creates one for a pool with this salt (32 bytes of the MOS directory entry `org.illumos:checksum_salt`), if it has one.
     #[must_use]
     pub fn new(salt: Option<[u8; 32]>) -> Checksummer {
         Checksummer {
@@ -155,12 +155,12 @@ impl Checksummer {
         }
     }
 
-    /// The checksum of `data`, a block as it stands on disk (compressed, encrypted), written by a machine of order
-    /// `endian`. The result compares with the words of the decoded block pointer. `off` gives four zeros.
+    /// The checksum of `data`, a block as stored on disk (compressed, encrypted), written by a machine of order `endian`. The result
+    /// compares with the words of the decoded block pointer. `off` gives four zeros.
     ///
     /// # Errors
-    /// [`Error::NoSalt`] without the salt that `kind` needs, [`Error::Embedded`] for the kinds that stand inside their
-    /// block, [`Error::Length`] if a fletcher is asked for a length that is no multiple of its word.
+    /// [`Error::NoSalt`] without the salt that `kind` needs, [`Error::Embedded`] for the embedded kinds, [`Error::Length`] if a fletcher is
+    /// requested for a length that is not a multiple of its word.
     pub fn compute(&self, kind: ChecksumKind, data: &[u8], endian: Endian) -> Result<Cksum, Error> {
         let salted = || self.salted.as_ref().ok_or(Error::NoSalt(kind));
         Ok(match kind {
@@ -185,13 +185,13 @@ impl Checksummer {
     }
 }
 
-/// A digest as it stands in a block pointer of order `endian`, decoded.
+/// A digest as stored in a block pointer of order `endian`, decoded.
 fn words(digest: &[u8; 32], endian: Endian) -> Cksum {
     let (w, _) = digest.as_chunks::<8>();
     std::array::from_fn(|i| w.get(i).map_or(0, |b| endian.u64(*b)))
 }
 
-/// SHA-256 as four big-endian words, whatever the machine: so it was first stored, so it stays.
+/// SHA-256 as four big-endian words on any machine: the first implementation stored it so.
 fn sha256(data: &[u8]) -> Cksum {
     words(&Sha256::digest(data).into(), Endian::Big)
 }

@@ -1,13 +1,13 @@
 //! Skein-512 with a 256-bit digest and a key (version 1.3 of the submission).
 //!
-//! Skein hashes by chaining UBI: the state is the key of Threefish-512, a block is its plaintext, the tweak says which
-//! stage this is and how many bytes went in, and the ciphertext XOR the plaintext is the next state. Stages here: key
-//! (absent when unkeyed), configuration, message, output.
+//! Skein hashes by chaining UBI: the state is the key of Threefish-512, a block is its plaintext, the tweak encodes the stage and the
+//! number of bytes processed, and the ciphertext XOR the plaintext is the next state. Stages here: key (absent when unkeyed),
+//! configuration, message, output.
 
 /// Length of a block in bytes.
 const BLOCK: usize = 64;
 
-/// Stages, as the tweak's type field.
+/// The stages, as values of the tweak's type field.
 const KEY: u64 = 0;
 const CONFIG: u64 = 4;
 const MESSAGE: u64 = 48;
@@ -16,14 +16,14 @@ const OUTPUT: u64 = 63;
 const FIRST: u64 = 1 << 62;
 const FINAL: u64 = 1 << 63;
 
-/// Skein-512-256 before its message.
+/// Skein-512-256 in the state before its message.
 #[derive(Clone)]
 pub(super) struct Skein512 {
     state: [u64; 8],
 }
 
 impl Skein512 {
-    /// With a key; the pool's salt is one.
+    /// Keyed; the pool's salt is such a key.
     pub(super) fn keyed_256(key: &[u8; 32]) -> Skein512 {
         let mut s = Skein512 { state: [0; 8] };
         s.stage(KEY, key);
@@ -70,7 +70,7 @@ impl Skein512 {
     /// One stage of UBI over `data`, zero-padded to whole blocks (at least one).
     fn stage(&mut self, kind: u64, data: &[u8]) {
         let kind = kind << 56;
-        // The last block is special, so it is kept back, even if it is whole.
+        // The last block is special, so it is held back, even if it is whole.
         let whole = data.len().saturating_sub(1) / BLOCK;
         let (front, back) = data.split_at(whole * BLOCK);
         let (blocks, _) = front.as_chunks::<BLOCK>();
@@ -104,12 +104,12 @@ fn load(block: &[u8; BLOCK]) -> [u64; 8] {
 
 /// Threefish-512: 72 rounds of four mixes, a subkey before every fourth and at the end.
 ///
-/// Subkey s is words s, s + 1, … of the nine key words, cyclically, the last three with two tweak words and s added.
-/// They are laid out first and the rounds are a loop, on purpose: unrolled and with the sums in sight, the compiler
-/// finds that all is additions, sorts their terms over many rounds, and runs at less than half the speed.
+/// Subkey s is words s, s + 1, … of the nine key words, cyclically, the last three with two tweak words and s added. They are computed
+/// first and the rounds are a loop, on purpose: with unrolled rounds and visible sums, the compiler finds that all are additions, reorders
+/// their terms across many rounds, and the code runs at less than half the speed.
 #[inline(always)]
 fn threefish(key: &[u64; 8], tweak: [u64; 2], m: &[u64; 8]) -> [u64; 8] {
-    /// The ninth key word is the parity of the others with this constant.
+    /// The ninth key word is the parity of the others and this constant.
     const PARITY: u64 = 0x1bd1_1bda_a9fc_1a22;
     let [k0, k1, k2, k3, k4, k5, k6, k7] = *key;
     let k8 = key.iter().fold(PARITY, |a, k| a ^ k);
@@ -146,8 +146,7 @@ fn sum(x: [u64; 8], k: &[u64; 8]) -> [u64; 8] {
     x
 }
 
-/// Two subkeys, each with four rounds. A round mixes the words in pairs and permutes them; here the words stay, and the
-/// pairs change.
+/// Two subkeys, each with four rounds. A round mixes the words in pairs and permutes them; here the words stay, and the pairing changes.
 #[inline(always)]
 fn eight_rounds(x: [u64; 8], k: &[u64; 8], l: &[u64; 8]) -> [u64; 8] {
     macro_rules! mix {

@@ -4,14 +4,14 @@ use std::cell::RefCell;
 
 use lz4_flex::block::{self, CompressTable};
 
-/// Sectors are seldom larger.
+/// The largest common sector size.
 const SECTOR: usize = 4096;
-/// Blocks up to this long have hashes of half the size.
+/// Blocks up to this length use hashes of half the size.
 const SMALL_MAX: usize = u16::MAX as usize - 1;
 
-/// What a thread needs to compress: made once, not for each block.
+/// A thread's compression state, allocated once and not per block.
 struct Scratch {
-    /// Where a block is compressed before it is known to fit.
+    /// The buffer that a block is compressed into before it is known to fit.
     out: Vec<u8>,
     small: Option<CompressTable>,
     large: Option<CompressTable>,
@@ -27,14 +27,14 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), &'static str>
     let body = body.get(..length).ok_or("length beyond the block")?;
     match block::decompress_into(body, dst) {
         Ok(n) if n == dst.len() => Ok(()),
-        Ok(_) => Err("LZ4 block of another size"),
+        Ok(_) => Err("LZ4 block has the wrong size"),
         Err(_) => Err("not a valid LZ4 block"),
     }
 }
 
 pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     with_compressed(src, limit, |body| {
-        // the caller fills it up to whole sectors: that must not move it
+        // the caller pads it to whole sectors: that must not reallocate it
         let mut out = Vec::with_capacity((body.len() + 4).next_multiple_of(SECTOR));
         out.extend(u32::try_from(body.len()).ok()?.to_be_bytes());
         out.extend(body);
@@ -42,12 +42,12 @@ pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// True if `src` compresses to at most `limit` bytes, the length word counted.
+/// True if `src` compresses to at most `limit` bytes, including the length word.
 pub(super) fn fits(src: &[u8], limit: usize) -> bool {
     with_compressed(src, limit, |_| Some(())).is_some()
 }
 
-/// Hands the compressed block to `then` if it fits.
+/// Passes the compressed block to `then` if it fits.
 fn with_compressed<T>(src: &[u8], limit: usize, then: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     SCRATCH.with_borrow_mut(|scratch| {
         let most = block::get_maximum_output_size(src.len());

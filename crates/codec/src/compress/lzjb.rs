@@ -1,8 +1,7 @@
 //! LZJB: Lempel–Ziv with a window of 1 KiB.
 //!
-//! A map byte tells for each of the next eight items, lowest bit first, whether it is a literal byte (0) or a match (1).
-//! A match is two bytes, high first: six bits of length − 3, ten bits of distance back. There is no end mark: the
-//! expanded size is known.
+//! A map byte says for each of the next eight items, lowest bit first, whether it is a literal byte (0) or a match (1). A match is two
+//! bytes, high first: six bits of length − 3, ten bits of distance back. There is no end marker: the expanded size is known.
 
 const MATCH_MIN: usize = 3;
 const MATCH_MAX: usize = 66;
@@ -30,7 +29,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), &'static str>
             let length = ((high >> 2) + MATCH_MIN).min(dst.len() - at);
             let distance = (high << 8 | low) & DISTANCE_MASK;
             if distance == 0 {
-                return Err("match at no distance");
+                return Err("match at distance zero");
             }
             let from = at.checked_sub(distance).ok_or("match before the start")?;
             copy_match(dst, from, at, length);
@@ -57,7 +56,7 @@ fn copy_match(dst: &mut [u8], from: usize, at: usize, length: usize) {
 
 pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     const HASHES: usize = 1024;
-    // Where the three bytes of each hash were last seen, as position + 1.
+    // The last position + 1 at which the three bytes of each hash were seen.
     let mut seen = [0u32; HASHES];
     let mut out = Vec::with_capacity(limit);
     let mut at = 0;
@@ -90,7 +89,7 @@ pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The match at `at` that the hash table knows, as (distance, length); remembers `at`.
+/// The match at `at` that the hash table knows, as (distance, length); records `at`.
 fn find_match(src: &[u8], at: usize, seen: &mut [u32; 1024]) -> Option<(usize, usize)> {
     let here = src.get(at..)?.get(..MATCH_MAX)?;
     let [a, b, c] = *here.first_chunk::<3>()?;

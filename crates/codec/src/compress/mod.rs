@@ -11,17 +11,17 @@ use std::cell::RefCell;
 
 use crate::Error;
 
-/// A compressor, with the number that a block pointer gives it. OpenZFS: `enum zio_compress`.
+/// A compressor, with its number in a block pointer. OpenZFS: `enum zio_compress`.
 ///
-/// `inherit` (0) and `on` (1) are property values and never stand in a block pointer.
+/// `inherit` (0) and `on` (1) are property values and never occur in a block pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Compress {
-    /// The block as it is.
+    /// No compression.
     Off = 2,
     /// LZJB, the old default.
     Lzjb = 3,
-    /// A block of zeros, of which nothing is stored.
+    /// A block of zeros, for which nothing is stored.
     Empty = 4,
     /// zlib, level 1.
     Gzip1 = 5,
@@ -45,7 +45,7 @@ pub enum Compress {
     Zle = 14,
     /// LZ4: the default.
     Lz4 = 15,
-    /// Zstandard, at a level that the block itself tells.
+    /// Zstandard, at a level recorded in the block's header.
     Zstd = 16,
 }
 
@@ -104,12 +104,11 @@ impl Compress {
     }
 }
 
-/// Expands the block `src`, as it stands on disk (zero padding at its end included), into `dst`, whose length is the
-/// block's logical size. OpenZFS: `zio_decompress_data`.
+/// Decompresses the block `src`, as stored on disk (including the zero padding at its end), into `dst`, whose length is the block's logical
+/// size. OpenZFS: `zio_decompress_data`.
 ///
 /// # Errors
-/// [`Error::Decompress`] if `src` is damaged or does not expand to exactly `dst.len()` bytes; `dst` then holds nothing
-/// of use.
+/// [`Error::Decompress`] if `src` is damaged or does not expand to exactly `dst.len()` bytes; the contents of `dst` are then undefined.
 pub fn decompress(kind: Compress, src: &[u8], dst: &mut [u8]) -> Result<(), Error> {
     let done = match kind {
         Compress::Off => match src.get(..dst.len()) {
@@ -132,11 +131,11 @@ pub fn decompress(kind: Compress, src: &[u8], dst: &mut [u8]) -> Result<(), Erro
     done.map_err(|why| Error::Decompress { kind, src: src.len(), dst: dst.len(), why })
 }
 
-/// Compresses the block `src` into at most `limit` bytes; `None` if it does not get that small, or if `level` is none of
-/// this compressor's. Padding to a sector is the caller's. OpenZFS: `zio_compress_data`.
+/// Compresses the block `src` into at most `limit` bytes; `None` if it does not fit, or if this compressor has no level `level`. The caller
+/// pads to a sector. OpenZFS: `zio_compress_data`.
 ///
-/// `level` is for zstd alone, in OpenZFS's numbers (1–19, 103… for the fast ones, see [`zstd_header`]); `None` is its
-/// default. [`Compress::Off`] gives `None`; [`Compress::Empty`] gives no bytes if the block is all zeros.
+/// `level` is for zstd only, in OpenZFS's numbers (1–19, 103… for the fast ones, see [`zstd_header`]); `None` is its default.
+/// [`Compress::Off`] gives `None`; [`Compress::Empty`] gives no bytes if the block is all zeros.
 #[must_use]
 pub fn compress(kind: Compress, level: Option<i16>, src: &[u8], limit: usize) -> Option<Vec<u8>> {
     match kind {
@@ -150,10 +149,10 @@ pub fn compress(kind: Compress, level: Option<i16>, src: &[u8], limit: usize) ->
     }
 }
 
-/// Runs `pack` on a buffer of `limit` bytes that the thread keeps, and gives what it wrote (as many bytes as it says) in a
-/// vector of just that size: what is kept of a block is small, what it might have needed is not.
+/// Runs `pack` on a buffer of `limit` bytes that the thread keeps, and returns the bytes that it wrote (`pack` returns their number) in a
+/// vector of exactly that size: the compressed block is kept for a while and should not hold the memory of the worst case.
 fn in_scratch(limit: usize, pack: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Vec<u8>> {
-    /// A larger buffer is not kept.
+    /// A buffer larger than this is not kept.
     const KEEP: usize = 2 << 20;
     thread_local! {
         static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

@@ -1,8 +1,8 @@
 //! ZLE: runs of zeros.
 //!
-//! A length byte n below 64 is followed by n + 1 bytes as they are; one of 64 or more stands for n − 63 zeros.
+//! A length byte n below 64 is followed by n + 1 literal bytes; one of 64 or more stands for n − 63 zeros.
 
-/// Length bytes from here on stand for zeros. OpenZFS: `ci_level` of zle.
+/// Length bytes from this value on stand for zeros. OpenZFS: `ci_level` of zle.
 const LEVEL: usize = 64;
 
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), &'static str> {

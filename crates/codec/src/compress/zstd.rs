@@ -9,21 +9,21 @@ use super::zstd_header::{self, ZstdHeader};
 
 /// OpenZFS's default level.
 const DEFAULT: u8 = 3;
-/// Blocks from this size on, at this level and above, are tried with faster compressors first, and left as they are if
-/// these find nothing. OpenZFS: `zstd_abort_size`, `zstd_cutoff_level`.
+/// Blocks of at least this size, at this level and above, are tried with faster compressors first, and are stored uncompressed if these do
+/// not shrink them. OpenZFS: `zstd_abort_size`, `zstd_cutoff_level`.
 const ABORT_SIZE: usize = 128 << 10;
 const CUTOFF_LEVEL: i32 = 3;
 
 thread_local! {
-    /// A context costs 160 KiB to set up, so each thread keeps one.
+    /// The thread's decompression context: creating one takes 160 KiB.
     static DECODER: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
-    /// A compressor's tables grow with the highest level that was asked of it.
+    /// The thread's compression context: its tables grow with the highest level used.
     static ENCODER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
 }
 
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), &'static str> {
     let header = zstd_header::parse(src).ok_or("no header")?;
-    // A level that does not exist is a sure sign of damage.
+    // An undefined level is a sure sign of damage.
     zstd_header::zstd_level(header.level).ok_or("impossible level in the header")?;
     let length = usize::try_from(header.compressed_len).map_err(|_| "impossible length")?;
     let frame = src.get(zstd_header::LEN..).and_then(|s| s.get(..length)).ok_or("length beyond the block")?;
@@ -36,7 +36,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), &'static str>
         let ctx = kept.as_mut().ok_or("out of memory")?;
         match ctx.decompress(dst, frame) {
             Ok(n) if n == dst.len() => Ok(()),
-            Ok(_) => Err("zstd frame of another size"),
+            Ok(_) => Err("zstd frame has the wrong size"),
             Err(code) => Err(zstd_safe::get_error_name(code)),
         }
     })
@@ -55,8 +55,8 @@ pub(super) fn compress(src: &[u8], level: Option<i16>, limit: usize) -> Option<V
     encode(src, number, zstd_level, limit)
 }
 
-/// True if LZ4 makes something of at least one of a few samples. OpenZFS compresses the whole block with LZ4 to learn
-/// this, which at level 3 costs a third of the time; here it is done only where no sample tells.
+/// True if LZ4 shrinks at least one of a few samples. OpenZFS compresses the whole block with LZ4 to learn this, which at level 3 costs a
+/// third of the time; here that is done only if no sample shrinks.
 fn looks_compressible(src: &[u8]) -> bool {
     const SAMPLE: usize = 2048;
     let step = (src.len() / 8).max(SAMPLE);

@@ -1,9 +1,9 @@
 //! The eight bytes in front of a zstd block, and OpenZFS's numbers for levels.
 //!
-//! First the length of the compressed bytes, a big-endian u32; then a level (8 bits) and the number of the library that
-//! wrote it (24 bits), today as a big-endian u32 with the level on top. Early writers stored that word as a C bit field, so
-//! its bytes stand in the order of their compiler; a reader finds the version's top byte, which is zero until library
-//! version 6.55.36, and knows the order by its place. OpenZFS: `zfs_zstdhdr_t`, `zfs_get_hdrmeta`.
+//! First the length of the compressed bytes, a big-endian u32; then a level (8 bits) and the version number of the library that wrote the
+//! block (24 bits), today as a big-endian u32 with the level on top. Early writers stored that word as a C bit field, so the order of its
+//! bytes depends on their compiler; a reader finds the version's top byte, which is zero until library version 6.55.36, and derives the
+//! order from its position. OpenZFS: `zfs_zstdhdr_t`, `zfs_get_hdrmeta`.
 
 /// Length of the header in bytes.
 pub const LEN: usize = 8;
@@ -11,9 +11,9 @@ pub const LEN: usize = 8;
 /// A header, decoded. OpenZFS: `zfs_zstdhdr_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZstdHeader {
-    /// Bytes of the zstd frame after the header; not checked against anything yet.
+    /// Bytes of the zstd frame after the header; not yet validated.
     pub compressed_len: u32,
-    /// Number of the zstd library that wrote it (10405 is 1.4.5).
+    /// Version number of the zstd library that wrote it (10405 is 1.4.5).
     pub version: u32,
     /// Level in OpenZFS's numbers: 1–19, or 103… (see [`zstd_level`]).
     pub level: u8,
@@ -25,7 +25,7 @@ pub fn parse(block: &[u8]) -> Option<ZstdHeader> {
     let (len, rest) = block.split_first_chunk::<4>()?;
     let raw = rest.first_chunk::<4>()?;
     let version = |a, b, c| u32::from_be_bytes([0, a, b, c]);
-    // The last zero byte decides, as in OpenZFS, which looks from the low end of the word.
+    // The last zero byte decides, as in OpenZFS, which searches from the low end of the word.
     let (level, version) = match *raw {
         [level, low, mid, 0] => (level, version(0, mid, low)),
         [low, mid, 0, level] => (level, version(0, mid, low)),
@@ -50,7 +50,7 @@ const FAST_1: u8 = 103;
 /// The fast levels in the order of their numbers.
 const FAST: [i32; 21] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 500, 1000];
 
-/// The zstd library's level for OpenZFS's number of one; `None` if there is no such number. OpenZFS: `zstd_enum_to_level`.
+/// The zstd library's level for OpenZFS's level number; `None` if the number is undefined. OpenZFS: `zstd_enum_to_level`.
 #[must_use]
 pub fn zstd_level(number: u8) -> Option<i32> {
     match number {

@@ -13,7 +13,7 @@ use crate::Error;
 
 const WHAT: &str = "block";
 
-/// One AES key, expanded, in its mode.
+/// One AES key, expanded, with its mode.
 pub(super) enum Aead {
     Ccm128(Ccm<Aes128Enc>),
     Ccm192(Ccm<Aes192Enc>),
@@ -24,7 +24,7 @@ pub(super) enum Aead {
 }
 
 impl Aead {
-    /// Expands the first bytes of `key`, as many as the suite takes.
+    /// Expands the first bytes of `key`, as many as the suite uses.
     pub(super) fn new(suite: Suite, key: &[u8; 32]) -> Result<Aead, Error> {
         Aead::with_mode(suite.is_gcm(), key.get(..suite.key_len()).unwrap_or(key))
     }
@@ -48,7 +48,7 @@ impl Aead {
         }
     }
 
-    /// Decrypts `data` in place. After an error `data` is undefined, but never unauthenticated plaintext.
+    /// Decrypts `data` in place. After an error the contents of `data` are undefined, but never unauthenticated plaintext.
     pub(super) fn decrypt(&self, iv: &[u8; 12], aad: &[u8], data: &mut [u8], mac: &[u8; 16]) -> Result<(), Error> {
         match self {
             Aead::Ccm128(c) => c.decrypt(iv, aad, data, mac),
@@ -60,7 +60,7 @@ impl Aead {
         }
     }
 
-    /// Encrypts `data` in place and gives the MAC.
+    /// Encrypts `data` in place and returns the MAC.
     pub(super) fn encrypt(&self, iv: &[u8; 12], aad: &[u8], data: &mut [u8]) -> Result<[u8; 16], Error> {
         match self {
             Aead::Ccm128(c) => c.encrypt(iv, aad, data),
@@ -96,15 +96,15 @@ fn gcm_encrypt<C: AeadInOut<NonceSize = U12, TagSize = U16>>(
     Ok(tag.into())
 }
 
-/// CCM (RFC 3610) with a 12-byte nonce and a 16-byte MAC, so the length has three bytes.
+/// CCM (RFC 3610) with a 12-byte nonce and a 16-byte MAC, so the length field has three bytes.
 ///
-/// CBC-MAC is a chain: each block of it waits for the one before. The generic crate pays a call and a reload of the
-/// key schedule for each; here one call into the cipher's backend does the whole message, and the counter blocks are
-/// done many at a time between the links of the chain.
+/// CBC-MAC is a chain: each of its blocks waits for the one before. The generic crate pays a call and a reload of the key schedule for
+/// each; here one call into the cipher's backend processes the whole message, and the counter blocks are computed many at a time,
+/// interleaved with the chain.
 pub(super) struct Ccm<C>(C);
 
 impl<C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>> Ccm<C> {
-    /// With three bytes of length.
+    /// The longest message that three bytes of length can express.
     const MAX: usize = (1 << 24) - 1;
 
     fn decrypt(&self, iv: &[u8; 12], aad: &[u8], data: &mut [u8], mac: &[u8; 16]) -> Result<(), Error> {
@@ -142,7 +142,7 @@ impl BlockCipherEncClosure for CcmPass<'_> {
     #[inline(always)]
     fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
         let CcmPass { iv, aad, data, encrypt, mac } = self;
-        // B0: flags (is there AAD, MAC length 16, length of length 3), nonce, length.
+        // B0: flags (AAD present, MAC length 16, length field of 3), nonce, length.
         let has_aad = u8::from(!aad.is_empty());
         let mut chain =
             Chain { backend, state: block::<B>((has_aad << 6) | (((16 - 2) / 2) << 3) | (3 - 1), iv, data.len()) };
@@ -197,7 +197,7 @@ struct Chain<'a, B: BlockCipherEncBackend<BlockSize = U16>> {
 }
 
 impl<B: BlockCipherEncBackend<BlockSize = U16>> Chain<'_, B> {
-    /// Takes in `data`, zero-padded to whole blocks.
+    /// Adds `data`, zero-padded to whole blocks.
     #[inline(always)]
     fn update(&mut self, data: &[u8]) {
         let (blocks, tail) = data.as_chunks::<16>();
@@ -215,7 +215,7 @@ impl<B: BlockCipherEncBackend<BlockSize = U16>> Chain<'_, B> {
         }
     }
 
-    /// Takes in the additional data: its length in two bytes or six, then itself, padded as one.
+    /// Adds the additional data: its length in two bytes or six, then itself, padded together.
     #[inline(always)]
     fn aad(&mut self, aad: &[u8]) {
         if aad.is_empty() {

@@ -1,4 +1,4 @@
-//! What is authenticated without being encrypted: block pointers, indirect blocks, object sets.
+//! Authentication without encryption: block pointers, indirect blocks, object sets.
 
 use base::{Endian, bytes};
 use hmac::Mac;
@@ -9,19 +9,19 @@ use super::key::HmacSha512;
 use super::{KEY_VERSION, same_mac};
 use crate::Error;
 
-/// What of a block pointer goes into a MAC: its portable properties as a little-endian word, its MAC, a pad word.
-/// OpenZFS: `blkptr_auth_buf_t`.
+/// The part of a block pointer that is included in a MAC: its portable properties as a little-endian word, its MAC, a pad word. OpenZFS:
+/// `blkptr_auth_buf_t`.
 pub(super) struct BpAuth {
     bytes: [u8; 32],
     len: usize,
 }
 
 impl BpAuth {
-    /// Of the pointer `bp` in a block of order `endian`.
+    /// Builds it for the pointer `bp` in a block of order `endian`.
     pub(super) fn new(bp: &[u8; BLKPTR], version: u64, endian: Endian) -> BpAuth {
         let word = |at: usize| bytes::u64(bp, at, endian).unwrap_or(0);
         let mut prop = word(48);
-        // The MAC's bytes are in the order of the pointer's own writer, who may be another than the block's.
+        // The MAC's bytes are in the order of the pointer's own writer, which may differ from the block's.
         let writer = if bytes::bits(prop, 63, 1) == 1 { Endian::Little } else { Endian::Big };
         let [low, high] = if bytes::bits(prop, 48, 8) == OBJSET { [0, 0] } else { [word(112), word(120)] };
 
@@ -45,10 +45,10 @@ impl BpAuth {
     }
 }
 
-/// Object type of an object set's block, whose pointer holds no MAC.
+/// The object type of an object set's block, whose pointer holds no MAC.
 const OBJSET: u64 = 11;
 
-/// The properties word less what a raw send does not carry over.
+/// The properties word without the bits that a raw send does not preserve.
 fn portable(prop: u64, no_dva: bool) -> u64 {
     let embedded = bytes::bits(prop, 39, 1) == 1;
     if no_dva && !embedded {
@@ -56,7 +56,7 @@ fn portable(prop: u64, no_dva: bool) -> u64 {
     }
     let mut prop = prop;
     if bytes::bits(prop, 56, 5) != 0 {
-        // An indirect block is written anew by the receiver: byte order, compression and size are its own.
+        // The receiver writes indirect blocks anew: their byte order, compression and size are its own.
         prop = bytes::with_bits(prop, 63, 1, 0);
         prop = bytes::with_bits(prop, 32, 7, 0);
         prop = bytes::with_bits(prop, 16, 16, 0);
@@ -85,8 +85,7 @@ pub fn verify_indirect_mac(version: u64, block: &[u8], endian: Endian, mac: [u8;
     same_mac(&indirect_mac(version, block, endian), &mac, "indirect block")
 }
 
-/// Checks the MAC of an indirect block of a dataset whose key format is not known, as OpenZFS does: today's, then the
-/// old one.
+/// Checks the MAC of an indirect block of a dataset whose key format is not known, as OpenZFS does: first today's format, then the old one.
 ///
 /// # Errors
 /// [`Error::Authentication`].
@@ -94,16 +93,16 @@ pub fn verify_indirect_mac_any(block: &[u8], endian: Endian, mac: [u8; 16]) -> R
     verify_indirect_mac(KEY_VERSION, block, endian, mac).or_else(|_| verify_indirect_mac(0, block, endian, mac))
 }
 
-/// An object set's block, as far as its MACs go.
+/// The parts of an object set's block that its MACs need.
 mod layout {
     pub(super) const TYPE: usize = 704;
     pub(super) const FLAGS: usize = 712;
     pub(super) const FLAG_USER_ACCOUNTED: u64 = 1;
     pub(super) const PORTABLE_MAC: usize = 720;
     pub(super) const LOCAL_MAC: usize = 752;
-    /// User, group and project accounting.
+    /// Offsets of the user, group and project accounting dnodes.
     pub(super) const USED_DNODES: [usize; 3] = [1024, 1536, 2048];
-    /// Without accounting; with users and groups; with projects too.
+    /// Sizes of the block: without accounting; with users and groups; with projects too.
     pub(super) const SIZES: [usize; 3] = [1024, 2048, 4096];
 }
 
@@ -122,7 +121,7 @@ pub(super) fn objset_macs(
     let kind = bytes::u64(objset, layout::TYPE, endian).ok_or_else(short)?;
 
     let mut h = hmac.clone();
-    // The type alone is big-endian; of the flags, none is portable.
+    // Only the type is big-endian; none of the flags is portable.
     h.update(&kind.to_be_bytes());
     h.update(&[0; 8]);
     update_dnode(&mut h, version, objset, 0, endian)?;
@@ -149,17 +148,17 @@ pub(super) fn verify_objset(hmac: &HmacSha512, version: u64, objset: &[u8], endi
     let (portable, local) = objset_macs(hmac, version, objset, endian)?;
     let stored = |at| bytes::array::<32>(objset, at).ok_or(Error::Length { what: "objset", len: objset.len() });
     same_mac(&portable, &stored(layout::PORTABLE_MAC)?, "objset (portable MAC)")?;
-    // Without complete accounting there is nothing to protect; what stands there then is no matter.
+    // Without complete accounting there is nothing to protect, and the stored MAC does not matter.
     if local == [0; 32] {
         return Ok(());
     }
     same_mac(&local, &stored(layout::LOCAL_MAC)?, "objset (local MAC)")
 }
 
-/// Takes the dnode at `at` into a MAC, in little-endian form whatever the block's order: core, then block pointers.
-/// OpenZFS: `zio_crypt_do_dnode_hmac_updates`.
+/// Adds the dnode at `at` to a MAC, in little-endian form whatever the block's order: core, then block pointers. OpenZFS:
+/// `zio_crypt_do_dnode_hmac_updates`.
 fn update_dnode(h: &mut HmacSha512, version: u64, objset: &[u8], at: usize, endian: Endian) -> Result<(), Error> {
-    let bad = Error::Malformed { what: "objset", why: "a dnode of it is impossible" };
+    let bad = Error::Malformed { what: "objset", why: "one of its dnodes is malformed" };
     let raw = objset.get(at..at + dnode::SLOT).ok_or(bad.clone())?;
     let dnode = RawDnode::parse(raw).ok_or(bad)?;
     let mut core = dnode.core();

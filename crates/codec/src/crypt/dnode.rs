@@ -1,9 +1,8 @@
-//! Dnode blocks: cores and block pointers are clear, bonus buffers of encrypted types are not.
+//! Dnode blocks: cores and block pointers stay clear, bonus buffers of encrypted types do not.
 //!
-//! Authenticated of each dnode: its core of 64 bytes as it stands on disk (flags cut to the portable one, space used
-//! zeroed), of each block pointer the [`BpAuth`] of it, the spill pointer's too, and the bonus area if it is not
-//! encrypted. The bonus area reaches to the end of the dnode, or to the spill pointer. The slots that a large dnode takes
-//! are part of it. OpenZFS: `zio_crypt_init_uios_dnode`.
+//! These parts of each dnode are authenticated: its core of 64 bytes as on disk (flags masked to the portable one, space used zeroed), the
+//! [`BpAuth`] of each block pointer including the spill pointer, and the bonus area if it is not encrypted. The bonus area extends to the
+//! end of the dnode, or to the spill pointer; the slots of a large dnode belong to it. OpenZFS: `zio_crypt_init_uios_dnode`.
 
 use base::{Endian, bytes};
 
@@ -29,11 +28,11 @@ const BONUS_LEN: usize = 10;
 const EXTRA_SLOTS: usize = 12;
 pub(super) const USED: usize = 24;
 
-/// A dnode as it stands in a block, with its parts.
+/// A dnode as stored in a block, with its parts.
 pub(super) struct RawDnode<'a> {
-    /// All its slots.
+    /// The bytes of all its slots.
     raw: &'a [u8],
-    /// Where the bonus area starts and ends.
+    /// The range of the bonus area.
     bonus: std::ops::Range<usize>,
 }
 
@@ -52,7 +51,7 @@ impl<'a> RawDnode<'a> {
         bytes::u8(self.raw, at).unwrap_or(0)
     }
 
-    /// Length in bytes, all slots.
+    /// Length in bytes, of all slots.
     pub(super) fn len(&self) -> usize {
         self.raw.len()
     }
@@ -74,19 +73,19 @@ impl<'a> RawDnode<'a> {
     }
 
     fn has_encrypted_bonus(&self) -> bool {
-        // Whether the length is zero does not depend on its byte order.
+        // Zero is the same in either byte order.
         let empty = bytes::u16(self.raw, BONUS_LEN, Endian::NATIVE).unwrap_or(0) == 0;
         !self.is_free() && !empty && is_encrypted_type(self.byte(BONUS_TYPE))
     }
 }
 
-/// Takes a dnode block apart.
+/// Splits a dnode block into its parts.
 pub(super) fn parse(block: &[u8], version: u64, endian: Endian, parts: &mut Parts) -> Result<(), Error> {
     let mut at = 0;
-    // A tail of less than a slot is no dnode; blocks have none.
+    // A tail of less than a slot is not a dnode; blocks have none.
     while let Some(rest) = block.get(at..).filter(|r| r.len() >= SLOT) {
         let dnode = RawDnode::parse(rest)
-            .ok_or(Error::Malformed { what: "encrypted dnode block", why: "a dnode reaches beyond its end" })?;
+            .ok_or(Error::Malformed { what: "encrypted dnode block", why: "a dnode extends beyond its end" })?;
         let mut core = dnode.core();
         mask_core(&mut core);
         parts.aad.extend(core);
@@ -104,7 +103,7 @@ pub(super) fn parse(block: &[u8], version: u64, endian: Endian, parts: &mut Part
     Ok(())
 }
 
-/// Cuts from a core what may differ between pools.
+/// Clears the fields of a core that may differ between pools.
 pub(super) fn mask_core(core: &mut [u8; CORE]) {
     if let Some(flags) = core.get_mut(FLAGS) {
         *flags &= FLAG_SPILL;

@@ -1,4 +1,4 @@
-//! The keys of a dataset, and what is done with them to blocks.
+//! The keys of a dataset, and the encryption and authentication of blocks with them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,20 +17,19 @@ use crate::Error;
 
 pub(super) type HmacSha512 = Hmac<Sha512>;
 
-/// Block keys that are remembered. Each import of a pool begins a new salt, so an old dataset has many, of which a
-/// reader meets few at a time.
+/// Number of block keys cached. Each import of a pool starts a new salt, so an old dataset has many, but a reader needs few at a time.
 const SALTS: usize = 64;
 
-/// The opened keys of a dataset and its clones. OpenZFS: `zio_crypt_key_t`.
+/// The unwrapped keys of a dataset and its clones. OpenZFS: `zio_crypt_key_t`.
 ///
-/// Shared between threads; the lock within is held to look up a key, not while a block is worked on.
+/// Shared between threads; the internal lock is held to look up a key, not while a block is processed.
 pub struct DatasetKey {
     suite: Suite,
     guid: u64,
     version: u64,
     master: Zeroizing<[u8; 32]>,
     hmac_key: Zeroizing<[u8; 64]>,
-    /// Keyed with `hmac_key`, before any data.
+    /// The state keyed with `hmac_key`, before any data.
     hmac: HmacSha512,
     /// Block keys by salt, oldest first.
     blocks: RwLock<VecDeque<(u64, Arc<Aead>)>>,
@@ -43,10 +42,10 @@ impl std::fmt::Debug for DatasetKey {
 }
 
 impl DatasetKey {
-    /// From the opened keys; of `master` the first [`Suite::key_len`] bytes count.
+    /// Builds it from the unwrapped keys; only the first [`Suite::key_len`] bytes of `master` count.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a version of the key format that is not known.
+    /// [`Error::Unsupported`] for an unknown version of the key format.
     pub fn new(suite: Suite, guid: u64, version: u64, master: &[u8; 32], hmac: &[u8; 64]) -> Result<DatasetKey, Error> {
         if version > super::KEY_VERSION {
             return Err(Error::Unsupported { what: "key version", value: version });
@@ -115,24 +114,24 @@ impl DatasetKey {
         Ok(key)
     }
 
-    /// Decrypts a block of data in place, as it stands on disk (compressed), all `psize` bytes of it.
+    /// Decrypts a data block in place, as stored on disk (compressed), all `psize` bytes of it.
     ///
     /// # Errors
-    /// [`Error::Authentication`] if block, MAC, IV or salt are not those that were written; `data` is then undefined.
+    /// [`Error::Authentication`] if block, MAC, IV or salt are not those that were written; the contents of `data` are then undefined.
     pub fn decrypt_data(&self, salt: u64, iv: [u8; 12], mac: [u8; 16], data: &mut [u8]) -> Result<(), Error> {
         self.block_key(salt)?.decrypt(&iv, &[], data, &mac)
     }
 
-    /// Encrypts a block of data in place and gives its MAC. An IV must never serve twice with one salt.
+    /// Encrypts a data block in place and returns its MAC. An IV must never be reused with the same salt.
     ///
     /// # Errors
-    /// [`Error::Length`] if CCM cannot take a block of this length (16 MiB).
+    /// [`Error::Length`] if the block is too long for CCM (16 MiB).
     pub fn encrypt_data(&self, salt: u64, iv: [u8; 12], data: &mut [u8]) -> Result<[u8; 16], Error> {
         self.block_key(salt)?.encrypt(&iv, &[], data)
     }
 
-    /// Decrypts the bonus buffers of a dnode block (decompressed; they are never compressed when encrypted) in place,
-    /// after checking them and all that is clear in it.
+    /// Decrypts the bonus buffers of a dnode block (decompressed; they are never compressed when encrypted) in place, after authenticating
+    /// them and the clear parts of the block.
     ///
     /// # Errors
     /// [`Error::Authentication`], [`Error::Malformed`]; the block is then as it was.
@@ -149,7 +148,7 @@ impl DatasetKey {
         Parts::crypt(block, parse, &key, &iv, Some(&mac)).map(drop).map_err(|e| at(e, "dnode block"))
     }
 
-    /// Encrypts the bonus buffers of a dnode block in place and gives the block's MAC.
+    /// Encrypts the bonus buffers of a dnode block in place and returns the block's MAC.
     ///
     /// # Errors
     /// [`Error::Malformed`].
@@ -164,8 +163,8 @@ impl DatasetKey {
         Parts::crypt(block, parse, &*self.block_key(salt)?, &iv, None)
     }
 
-    /// Decrypts an intent-log block in place; bytes beyond those in use become zero. Salt and IV are those of the pointer
-    /// that names it, the MAC is in the block ([`DatasetKey::zil_mac`]).
+    /// Decrypts an intent-log block in place; bytes beyond those in use become zero. Salt and IV are those of the pointer to it, the MAC is
+    /// in the block ([`DatasetKey::zil_mac`]).
     ///
     /// # Errors
     /// [`Error::Authentication`], [`Error::Malformed`]; the block is then as it was.
@@ -185,7 +184,7 @@ impl DatasetKey {
         Ok(())
     }
 
-    /// Encrypts an intent-log block in place and gives its MAC, which [`crate::embedded::seal_zil`] puts into it.
+    /// Encrypts an intent-log block in place and returns its MAC, which [`crate::embedded::seal_zil`] stores in it.
     ///
     /// # Errors
     /// [`Error::Malformed`].
@@ -200,7 +199,7 @@ impl DatasetKey {
         Parts::crypt(block, parse, &*self.block_key(salt)?, &iv, None)
     }
 
-    /// The MAC that an intent-log block carries in its trailer; `None` if the block is too short.
+    /// The MAC in the trailer of an intent-log block; `None` if the block is too short.
     #[must_use]
     pub fn zil_mac(block: &[u8]) -> Option<[u8; 16]> {
         zil::mac(block)
@@ -228,7 +227,7 @@ impl DatasetKey {
         auth::objset_macs(&self.hmac, self.version, objset, endian)
     }
 
-    /// Checks the MACs that stand in an object set's block.
+    /// Checks the MACs stored in an object set's block.
     ///
     /// # Errors
     /// [`Error::Authentication`], [`Error::Length`], [`Error::Malformed`].
@@ -236,8 +235,8 @@ impl DatasetKey {
         auth::verify_objset(&self.hmac, self.version, objset, endian)
     }
 
-    /// Salt and IV of a block that is to be deduplicated: they follow from its plaintext, so that equal blocks have equal
-    /// ciphertexts. OpenZFS: `zio_crypt_generate_iv_salt_dedup`.
+    /// Salt and IV of a block that is to be deduplicated: they are derived from its plaintext, so that equal blocks have equal ciphertexts.
+    /// OpenZFS: `zio_crypt_generate_iv_salt_dedup`.
     #[must_use]
     pub fn dedup_salt_iv(&self, plaintext: &[u8]) -> (u64, [u8; 12]) {
         let d = self.digest(plaintext);
@@ -251,7 +250,7 @@ impl DatasetKey {
     }
 }
 
-/// Says which kind of block failed its authentication.
+/// Adds the kind of block to an authentication error.
 fn at(e: Error, what: &'static str) -> Error {
     match e {
         Error::Authentication(_) => Error::Authentication(what),

@@ -1,25 +1,24 @@
 //! Native encryption: keys, block ciphers, message authentication codes.
 //!
-//! **Keys.** The user's 32-byte *wrapping key* (a key file, or PBKDF2 of a passphrase) opens the *key object* of an
-//! encryption root and its children: AES over {master key ‖ HMAC key}, with guid, suite and version authenticated. Blocks
-//! are never encrypted with the master key itself: each block pointer holds a salt, and HKDF-SHA512 of master key and
-//! salt is the block's AES key. A writer keeps a salt for 400 million blocks, so few keys are in use at a time, and a
-//! [`DatasetKey`] remembers the last few.
+//! **Keys.** The user's 32-byte *wrapping key* (a key file, or PBKDF2 of a passphrase) unwraps the *key object* of an encryption root and
+//! its children: AES over {master key ‖ HMAC key}, with guid, suite and version authenticated. Blocks are never encrypted with the master
+//! key itself: each block pointer holds a salt, and the block's AES key is HKDF-SHA512 of master key and salt. A writer uses a salt for 400
+//! million blocks, so few keys are in use at a time, and a [`DatasetKey`] caches the last few.
 //!
 //! **Level 0.** Three kinds of blocks, by object type:
-//! * *data*: all of it (as compressed) is encrypted;
-//! * *dnode blocks* and *intent-log blocks*: what scrub, claim and raw send must read without the key stays clear (block
-//!   pointers, record headers, dnode cores); it is authenticated, less the bits that may change on the way to another
-//!   pool, and the rest is encrypted in one go, as if it were contiguous;
+//! * *data*: the whole block (as compressed) is encrypted;
+//! * *dnode blocks* and *intent-log blocks*: the parts that scrub, claim and raw send must read without the key stay clear (block pointers,
+//!   record headers, dnode cores); they are authenticated, except the bits that may change on the way to another pool, and the rest is
+//!   encrypted in one operation, as if it were contiguous;
 //! * *authenticated only*: types that must stay readable; the MAC is HMAC-SHA512 of the block as compressed.
 //!
-//! **Above.** An indirect block's MAC is a plain SHA-512 over its children's MACs and portable properties, for it must be
-//! recomputable by a raw receive without the key. The object set's block closes the tree with two HMACs: *portable* over
-//! the meta-dnode, *local* over the accounting dnodes, which are not sent.
+//! **Above level 0.** An indirect block's MAC is a plain SHA-512 over its children's MACs and portable properties, because a raw receive
+//! must be able to recompute it without the key. The object set's block completes the tree with two HMACs: *portable* over the meta-dnode,
+//! *local* over the accounting dnodes, which are not sent.
 //!
-//! MACs, salts and IVs are byte strings, but a block pointer keeps them in words that are swapped with it: they are
-//! the words' bytes in the order that the pointer names as its writer's. Here a salt is a `u64`: its eight bytes read low
-//! byte first, as `ondisk` gives it.
+//! MACs, salts and IVs are byte strings, but a block pointer stores them in words that are byteswapped with it: they are the words' bytes
+//! in the byte order that the pointer records as its writer's. Here a salt is a `u64`: its eight bytes read low byte first, as `ondisk`
+//! returns it.
 //!
 //! Key material is wiped when dropped. OpenZFS: `zio_crypt.c`, `dsl_crypt.c`, `hkdf.c`.
 
@@ -36,13 +35,13 @@ mod zil;
 pub use auth::{indirect_mac, verify_indirect_mac, verify_indirect_mac_any};
 pub use key::DatasetKey;
 pub use wrap::{WrappedKey, WrappingKey};
-/// Memory that is wiped when it is given up, for what keys are made of.
+/// Memory that is wiped when dropped, for key material.
 pub use zeroize::Zeroizing;
 
 use crate::Error;
 
-/// Version of the key format that is written today; 0 is the one of before 0.8's release, which leaves more in the MACs.
-/// OpenZFS: `ZIO_CRYPT_KEY_CURRENT_VERSION`.
+/// Version of the key format that is written today; 0 is the format before the release of 0.8, which includes more in the MACs. OpenZFS:
+/// `ZIO_CRYPT_KEY_CURRENT_VERSION`.
 pub const KEY_VERSION: u64 = 1;
 
 /// A cipher suite, with its number in the key object. OpenZFS: `enum zio_encrypt`.
@@ -101,18 +100,18 @@ impl Suite {
         }
     }
 
-    /// True if its mode is GCM, else CCM.
+    /// True if its mode is GCM, false if it is CCM.
     #[must_use]
     pub fn is_gcm(self) -> bool {
         matches!(self, Suite::Aes128Gcm | Suite::Aes192Gcm | Suite::Aes256Gcm)
     }
 }
 
-/// True if blocks and bonus buffers of this object type are encrypted in an encrypted dataset; if not, they are
-/// authenticated. OpenZFS: `DMU_OT_IS_ENCRYPTED`.
+/// True if blocks and bonus buffers of this object type are encrypted in an encrypted dataset; if not, they are authenticated. OpenZFS:
+/// `DMU_OT_IS_ENCRYPTED`.
 #[must_use]
 pub fn is_encrypted_type(object_type: u8) -> bool {
-    /// The numbered types that are, as bits.
+    /// The encrypted ones of the numbered types, as a bit set.
     const ENCRYPTED: u64 = {
         let types = [9, 10, 18, 19, 20, 22, 23, 25, 26, 33, 34, 35, 39, 40, 44, 45, 46, 47, 49];
         let mut bits = 0u64;

@@ -1,4 +1,4 @@
-//! Blocks that are encrypted in part: which bytes are, and what of the rest is authenticated.
+//! Partly encrypted blocks: the ranges that are encrypted, and the authenticated bytes of the rest.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -6,15 +6,15 @@ use std::ops::Range;
 use super::aead::Aead;
 use crate::Error;
 
-/// How a block falls apart. Filled by the parsers of [`super::dnode`] and [`super::zil`]; kept one a thread, so that a
-/// block costs no allocation.
+/// The parts of a block. Filled by the parsers of [`super::dnode`] and [`super::zil`]; one per thread is reused, so that a block costs no
+/// allocation.
 #[derive(Default)]
 pub(super) struct Parts {
     /// The authenticated bytes, in the order and form in which the MAC takes them.
     pub(super) aad: Vec<u8>,
-    /// Where the encrypted bytes are, in order, not overlapping.
+    /// The encrypted ranges, in order, not overlapping.
     pub(super) encrypted: Vec<Range<usize>>,
-    /// The encrypted bytes as one string.
+    /// The encrypted bytes, concatenated.
     gathered: Vec<u8>,
 }
 
@@ -23,7 +23,7 @@ thread_local! {
 }
 
 impl Parts {
-    /// Decrypts or encrypts (giving the MAC) the parts of `block` that `parse` finds.
+    /// Decrypts or encrypts (returning the MAC) the parts of `block` that `parse` finds.
     pub(super) fn crypt(
         block: &mut [u8],
         parse: impl FnOnce(&[u8], &mut Parts) -> Result<(), Error>,

@@ -9,7 +9,7 @@ use super::key::DatasetKey;
 use super::{KEY_VERSION, Suite};
 use crate::Error;
 
-/// The key that a user gives: 32 bytes, wiped when dropped. OpenZFS: `dsl_wrapping_key_t`.
+/// The user's key: 32 bytes, wiped when dropped. OpenZFS: `dsl_wrapping_key_t`.
 #[derive(Clone)]
 pub struct WrappingKey(Zeroizing<[u8; 32]>);
 
@@ -28,7 +28,7 @@ impl WrappingKey {
         key.try_into().map(|k| WrappingKey(Zeroizing::new(k))).map_err(|_| Error::BadKey("a raw key has 32 bytes"))
     }
 
-    /// `keyformat=hex`: 64 hexadecimal digits of either case. A line end is the caller's to strip.
+    /// `keyformat=hex`: 64 hexadecimal digits of either case. The caller strips a line end.
     ///
     /// # Errors
     /// [`Error::BadKey`].
@@ -48,8 +48,8 @@ impl WrappingKey {
         Ok(out)
     }
 
-    /// `keyformat=passphrase`: PBKDF2-HMAC-SHA1 with the key object's `pbkdf2salt` and `pbkdf2iters`. A new passphrase has 8 to 512 bytes,
-    /// which is for those to check who give a dataset one: what opens an old key may be of any length.
+    /// `keyformat=passphrase`: PBKDF2-HMAC-SHA1 with the key object's `pbkdf2salt` and `pbkdf2iters`. A new passphrase must have 8 to 512
+    /// bytes; the caller that sets one checks that, since a passphrase that unwraps an existing key may have any length.
     ///
     /// # Errors
     /// [`Error::BadKey`] for an impossible number of iterations.
@@ -61,21 +61,21 @@ impl WrappingKey {
         Ok(out)
     }
 
-    /// Its 32 bytes, to hand on; they are not to be kept.
+    /// Its 32 bytes, to be passed on; the caller must not keep them.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// The fields of a key object that hold a dataset's keys, wrapped. OpenZFS: `dsl_crypto_key_open`.
+/// The fields of a key object that hold a dataset's wrapped keys. OpenZFS: `dsl_crypto_key_open`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrappedKey {
     /// `DSL_CRYPTO_SUITE`.
     pub suite: Suite,
     /// `DSL_CRYPTO_GUID`.
     pub guid: u64,
-    /// `DSL_CRYPTO_VERSION`; 0 if there is none.
+    /// `DSL_CRYPTO_VERSION`; 0 if the entry is absent.
     pub version: u64,
     /// `DSL_CRYPTO_IV`.
     pub iv: [u8; 12],
@@ -88,11 +88,11 @@ pub struct WrappedKey {
 }
 
 impl WrappedKey {
-    /// Opens the keys.
+    /// Unwraps the keys.
     ///
     /// # Errors
     /// [`Error::WrongKey`] if `key` is not the one they were wrapped with, or they are damaged;
-    /// [`Error::Unsupported`] for a version that is not known.
+    /// [`Error::Unsupported`] for an unknown version.
     pub fn unwrap(&self, key: &WrappingKey) -> Result<DatasetKey, Error> {
         if self.version > KEY_VERSION {
             return Err(Error::Unsupported { what: "key version", value: self.version });
@@ -110,10 +110,10 @@ impl WrappedKey {
 }
 
 impl DatasetKey {
-    /// Wraps the keys; `iv` is random, and never used before with `key`. OpenZFS: `zio_crypt_key_wrap`.
+    /// Wraps the keys; `iv` must be random, and never used before with `key`. OpenZFS: `zio_crypt_key_wrap`.
     ///
     /// # Errors
-    /// None that can be met.
+    /// None that can occur.
     pub fn wrap(&self, key: &WrappingKey, iv: [u8; 12]) -> Result<WrappedKey, Error> {
         let (suite, guid, version) = (self.suite(), self.guid(), self.version());
         let len = suite.key_len();
@@ -125,7 +125,7 @@ impl DatasetKey {
     }
 }
 
-/// Guid, suite and version as little-endian words; the oldest format has the guid alone.
+/// Guid, suite and version as little-endian words; the oldest format has only the guid.
 fn aad(suite: Suite, guid: u64, version: u64) -> Vec<u8> {
     let all = [guid, suite as u64, version];
     let n = if version == 0 { 1 } else { all.len() };

@@ -1,8 +1,8 @@
-//! Intent-log blocks: what claiming needs is clear, what users wrote is not.
+//! Intent-log blocks: the parts that claiming needs stay clear, the users' data does not.
 //!
-//! Clear and authenticated: the chain structure less its trailer, each record's common header, the block pointer of a
-//! WRITE, and the count and block pointers of a CLONE_RANGE. All other bytes of the records are encrypted. The MAC stands
-//! in words 2 and 3 of the trailer's checksum. OpenZFS: `zio_crypt_init_uios_zil`.
+//! Clear and authenticated: the chain structure without its trailer, each record's common header, the block pointer of a WRITE, and the
+//! count and block pointers of a CLONE_RANGE. All other bytes of the records are encrypted. The MAC is in words 2 and 3 of the trailer's
+//! checksum. OpenZFS: `zio_crypt_init_uios_zil`.
 
 use base::{Endian, bytes};
 
@@ -11,26 +11,26 @@ use crate::Error;
 
 /// Length of the chain structure.
 const CHAIN: usize = 184;
-/// Where its count of bytes in use is, which includes itself.
+/// Offset of its count of bytes in use, which includes the chain structure itself.
 const NUSED: usize = 136;
-/// Where its trailer is.
+/// Offset of its trailer.
 const TRAILER: usize = 144;
-/// Where the MAC is.
+/// Offset of the MAC.
 const MAC: usize = TRAILER + 8 + 16;
 
 /// Length of a record's common header: type, length, txg, sequence.
 const COMMON: usize = 32;
 const TX_WRITE: u64 = 9;
-/// The block pointer of a WRITE, within the record; data follows.
+/// Offset of the block pointer of a WRITE, within the record; data follows.
 const WRITE_BLKPTR: usize = 64;
 const WRITE_DATA: usize = 192;
 const TX_CLONE_RANGE: u64 = 24;
-/// The count of block pointers of a CLONE_RANGE, within the record; they follow.
+/// Offset of the count of block pointers of a CLONE_RANGE, within the record; they follow.
 const CLONE_NBPS: usize = 64;
 
 const WHAT: &str = "encrypted intent log block";
 
-/// Takes an intent-log block apart.
+/// Splits an intent-log block into its parts.
 pub(super) fn parse(block: &[u8], endian: Endian, parts: &mut Parts) -> Result<(), Error> {
     let bad = |why| Error::Malformed { what: WHAT, why };
     let end = used(block, endian)?;
@@ -39,7 +39,7 @@ pub(super) fn parse(block: &[u8], endian: Endian, parts: &mut Parts) -> Result<(
     while at < end {
         let record = block.get(at..end).unwrap_or_default();
         let (Some(kind), Some(len)) = (bytes::u64(record, 0, endian), bytes::u64(record, 8, endian)) else {
-            return Err(bad("a record is cut off"));
+            return Err(bad("a record is truncated"));
         };
         let record =
             usize::try_from(len).ok().and_then(|n| record.get(..n)).ok_or(bad("a record goes beyond the end"))?;
@@ -73,7 +73,7 @@ pub(super) fn used(block: &[u8], endian: Endian) -> Result<usize, Error> {
         .ok_or(Error::Malformed { what: WHAT, why: "impossible count of bytes in use" })
 }
 
-/// The MAC that stands in the block itself.
+/// The MAC stored in the block.
 pub(super) fn mac(block: &[u8]) -> Option<[u8; 16]> {
     bytes::array(block, MAC)
 }

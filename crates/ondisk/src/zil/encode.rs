@@ -1,4 +1,4 @@
-//! Records as they go into a log block: what [`Record`] decodes, the other way round, little-endian as all that is written.
+//! Encoding of log records: the inverse of decoding a [`Record`], little-endian like everything that is written.
 
 use base::Endian;
 
@@ -10,8 +10,8 @@ use crate::BlkPtr;
 const SCANSTAMP_SIZE: usize = 32;
 
 impl Record<'_> {
-    /// The record as it stands in a log block, of the type `kind`: its header tells type and length, a multiple of 8; txg and sequence number
-    /// are 0 and the log's business. The parts must be those of the type: an ACL and attributes in the forms that have them alone.
+    /// The record as stored in a log block, with type `kind`: its header holds type and length, a multiple of 8; txg and sequence number
+    /// are 0 and filled in by the log. The parts must be those of the type: an ACL and attributes only in the forms that have them.
     #[must_use]
     pub fn encode(&self, kind: TxType) -> Vec<u8> {
         let mut w = Writer(vec![0; RECORD_HEADER_SIZE]);
@@ -53,7 +53,7 @@ const fn acl_counts(acl: &AclPart<'_>) -> [u64; 5] {
     [acl.count, acl.domains.len() as u64, acl.fuids.len() as u64, acl.aces.len() as u64, acl.flags]
 }
 
-/// A record in the making.
+/// A record being built.
 struct Writer(Vec<u8>);
 
 impl Writer {

@@ -1,4 +1,4 @@
-//! What is encoded is decoded as it was.
+//! Encoded records decode to the same records.
 
 use proptest::prelude::*;
 
@@ -116,7 +116,7 @@ impl Parts {
         }
     }
 
-    /// A record of a type, with or without the data that it can do without.
+    /// A record of a type, with or without its optional data.
     fn record(&self, kind: TxType, full: bool) -> Record<'_> {
         use TxType::*;
         let (foid, offset, length) = (self.word(0), self.word(1), self.word(2));

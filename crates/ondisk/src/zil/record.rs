@@ -10,10 +10,10 @@ const ATTR_XVATTR: u64 = 1 << 31;
 /// Low bits of an object id in a record; the 8 above hold the dnode's slots less one.
 pub(super) const OBJECT_BITS: u32 = 48;
 
-/// What a record says, decoded. Names are without their NUL.
+/// A decoded record. Names are without their NUL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
-    /// A marker that lives in memory only.
+    /// A marker that exists in memory only.
     Commit,
     /// CREATE, MKDIR, MKXATTR, SYMLINK and their ACL and ATTR forms.
     Create(Create<'a>),
@@ -21,14 +21,14 @@ pub enum Record<'a> {
     Remove {
         /// The directory.
         doid: u64,
-        /// The entry that went.
+        /// The removed entry.
         name: &'a [u8],
     },
     /// LINK.
     Link {
         /// The directory.
         doid: u64,
-        /// The object that got another name.
+        /// The object that got the additional name.
         link_obj: u64,
         /// The name.
         name: &'a [u8],
@@ -64,7 +64,7 @@ pub enum Record<'a> {
         /// The list.
         acl: AclPart<'a>,
     },
-    /// SETSAXATTR: an extended attribute that lives in the system attributes.
+    /// SETSAXATTR: an extended attribute that is stored in the system attributes.
     SetSaXattr {
         /// The object.
         foid: u64,
@@ -73,11 +73,11 @@ pub enum Record<'a> {
         /// The value; `None` removes the attribute.
         value: Option<&'a [u8]>,
     },
-    /// CLONE_RANGE: the blocks of another file become part of this one.
+    /// CLONE_RANGE: blocks of another file are cloned into this one.
     CloneRange {
         /// The object.
         foid: u64,
-        /// Where the range begins.
+        /// The start of the range.
         offset: u64,
         /// Its length in bytes.
         length: u64,
@@ -99,7 +99,7 @@ pub struct Create<'a> {
     pub slots: u64,
     /// Type and permissions.
     pub mode: u64,
-    /// Owner, perhaps a FUID into [`Create::domains`].
+    /// Owner, possibly a FUID into [`Create::domains`].
     pub uid: u64,
     /// Group, as the owner.
     pub gid: u64,
@@ -113,18 +113,18 @@ pub struct Create<'a> {
     pub attrs: Option<AttrPart<'a>>,
     /// The ACL, in the ACL forms.
     pub acl: Option<AclPart<'a>>,
-    /// Domains of owner and group, where there is no ACL part to carry them.
+    /// Domains of owner and group, if there is no ACL part that contains them.
     pub domains: Vec<&'a [u8]>,
     /// The name; empty for MKXATTR.
     pub name: &'a [u8],
-    /// What a symbolic link points to.
+    /// The target of a symbolic link.
     pub link: Option<&'a [u8]>,
 }
 
 /// The optional attributes (OpenZFS: `lr_attr_t`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttrPart<'a> {
-    /// Which attributes are set (OpenZFS: `XAT_*`), as words of 32.
+    /// The set of attributes present (OpenZFS: `XAT_*`), as 32-bit words.
     pub bitmap: Vec<u32>,
     /// Values of the boolean ones (OpenZFS: `XAT0_*`).
     pub attrs: u64,
@@ -141,7 +141,7 @@ pub struct AclPart<'a> {
     pub count: u64,
     /// Flags of the list.
     pub flags: u64,
-    /// The entries as callers give them: 12 bytes each, object entries 44 (OpenZFS: `ace_t`, `ace_object_t`).
+    /// The entries in the form of the system call: 12 bytes each, object entries 44 (OpenZFS: `ace_t`, `ace_object_t`).
     pub aces: &'a [u8],
     /// FUIDs into `domains` that replace the ephemeral ids in `aces`.
     pub fuids: Vec<u64>,
@@ -152,15 +152,15 @@ pub struct AclPart<'a> {
 /// A rename (OpenZFS: `lr_rename_t`, `lr_rename_whiteout_t`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rename<'a> {
-    /// The directory that the entry leaves.
+    /// The source directory.
     pub sdoid: u64,
-    /// The directory that it comes to.
+    /// The target directory.
     pub tdoid: u64,
     /// Its old name.
     pub src: &'a [u8],
     /// Its new name.
     pub dst: &'a [u8],
-    /// The character device that takes the old name, in RENAME_WHITEOUT.
+    /// The character device that replaces the old name, in RENAME_WHITEOUT.
     pub whiteout: Option<Whiteout>,
 }
 
@@ -194,9 +194,9 @@ pub struct Write<'a> {
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Where the data is, if `data` is `None`; a hole stands for zeros.
+    /// The data's block pointer, if `data` is `None`; a hole stands for zeros.
     pub blkptr: BlkPtr,
-    /// The data, `length` bytes, when it stands in the record.
+    /// The data, `length` bytes, if it is in the record.
     pub data: Option<&'a [u8]>,
 }
 
@@ -205,12 +205,12 @@ pub struct Write<'a> {
 pub struct SetAttr<'a> {
     /// The object.
     pub foid: u64,
-    /// Which fields count. The bits are those of the writer's operating system; on Linux 1 mode, 2 uid, 4 gid, 8 size,
-    /// 0x10 atime, 0x20 mtime, 0x40 ctime.
+    /// The fields that are set. The bits are those of the writer's operating system; on Linux 1 mode, 2 uid, 4 gid, 8 size, 0x10 atime,
+    /// 0x20 mtime, 0x40 ctime.
     pub mask: u64,
     /// Type and permissions.
     pub mode: u64,
-    /// Owner, perhaps a FUID into `domains`.
+    /// Owner, possibly a FUID into `domains`.
     pub uid: u64,
     /// Group, as the owner.
     pub gid: u64,
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
-    /// `count` strings. Each takes a byte at least, so a claimed count is bounded by what is there.
+    /// Reads `count` strings. Each takes at least one byte, so a claimed count is bounded by the bytes present.
     fn texts(&mut self, count: u64) -> Result<Vec<&'a [u8]>, Error> {
         (0..count).map(|_| self.text()).collect()
     }
@@ -318,7 +318,7 @@ const fn slots(foid: u64) -> u64 {
     bytes::bits(foid, 56, 8) + 1
 }
 
-/// Domains that owner and group refer to: the index in a FUID's upper half, each once.
+/// The number of domains that owner and group refer to (the index in a FUID's upper half), each counted once.
 const fn domain_count(uid: u64, gid: u64) -> u64 {
     let (u, g) = (uid >> 32, gid >> 32);
     (u != 0) as u64 + (g != 0 && g != u) as u64
@@ -369,7 +369,7 @@ pub(super) fn clear_blkptrs(raw: &RawRecord<'_>) -> Result<Vec<BlkPtr>, Error> {
     }
 }
 
-/// A count and that many block pointers.
+/// Reads a count and that many block pointers.
 fn blkptrs(r: &mut Reader<'_>) -> Result<Vec<BlkPtr>, Error> {
     let count = r.word()?;
     let all = r.take_u64_len(count.saturating_mul(BLKPTR_SIZE as u64))?;
@@ -458,7 +458,7 @@ fn setattr<'a>(r: &mut Reader<'a>) -> Result<SetAttr<'a>, Error> {
     if set.mask & ATTR_XVATTR != 0 {
         set.attrs = Some(r.attrs()?);
     }
-    // ids that are not set hold whatever was in memory: only what is there is read, and only where it can be text
+    // ids that are not set contain uninitialised memory, so domains are read only if bytes are left, and a failure is ignored
     if !r.rest().is_empty() {
         set.domains = r.texts(domain_count(set.uid, set.gid)).unwrap_or_default();
     }

@@ -1,7 +1,7 @@
 //! The inner loops of the fletchers, compiled once for each instruction set that the machine may have.
 //!
-//! Each loop is written once over arrays of eight 64-bit lanes, which the compiler turns into vectors: one of 512 bits,
-//! two of 256 or four of 128. Which one runs is decided at run time.
+//! Each loop is written once over arrays of eight 64-bit lanes, which the compiler turns into vectors: one of 512 bits, two of 256 or four
+//! of 128. The variant is chosen at run time.
 #![allow(unsafe_code)]
 
 use base::Endian;
@@ -104,7 +104,7 @@ fn dispatch2<const BIG: bool>(steps: &[[u8; STEP2]]) -> [[u64; 8]; 2] {
     }
 }
 
-/// Elsewhere the vectors of the base instruction set (NEON on arm64) are what there is.
+/// On other machines, the base instruction set's vectors (NEON on arm64) are used.
 #[cfg(not(target_arch = "x86_64"))]
 fn dispatch4<const BIG: bool>(steps: &[[u8; STEP4]]) -> [[u64; 8]; 4] {
     sum4::<BIG>(steps)
