@@ -1,4 +1,4 @@
-//! Checked access to foreign bytes: a read beyond the end is `None`.
+//! Checked access to foreign bytes: a read beyond the end returns `None`.
 
 use crate::Endian;
 
@@ -32,7 +32,7 @@ pub fn u64(buf: &[u8], off: usize, e: Endian) -> Option<u64> {
     array(buf, off).map(|b| e.u64(b))
 }
 
-/// All whole `u64`s of `buf`, in order; a short tail is left out.
+/// All whole `u64`s of `buf`, in order; a short tail is ignored.
 pub fn u64s(buf: &[u8], e: Endian) -> impl ExactSizeIterator<Item = u64> + '_ {
     buf.as_chunks::<8>().0.iter().map(move |b| e.u64(*b))
 }
@@ -43,13 +43,13 @@ pub fn until_nul(buf: &[u8]) -> &[u8] {
     buf.iter().position(|b| *b == 0).and_then(|n| buf.get(..n)).unwrap_or(buf)
 }
 
-/// `width` bits of `word` from bit `low`. The layout notation of docs/format.md, `width@low`.
+/// `width` bits of `word` from bit `low`. docs/format.md writes this as `width@low`.
 #[must_use]
 pub const fn bits(word: u64, low: u32, width: u32) -> u64 {
     if width >= 64 { word >> low } else { (word >> low) & ((1 << width) - 1) }
 }
 
-/// `word` with `width` bits from bit `low` replaced by `value` (which is cut to `width` bits).
+/// `word` with `width` bits from bit `low` replaced by `value` (which is truncated to `width` bits).
 #[must_use]
 pub const fn with_bits(word: u64, low: u32, width: u32, value: u64) -> u64 {
     let mask = if width >= 64 { u64::MAX } else { (1 << width) - 1 };

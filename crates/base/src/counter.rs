@@ -1,4 +1,4 @@
-//! Counters in the manner of OpenZFS's kstats: cheap to add to, read by name.
+//! Counters like OpenZFS's kstats: cheap to add to, read by name.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ impl Counter {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// The value now.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

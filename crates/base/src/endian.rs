@@ -1,4 +1,4 @@
-/// The byte order of whoever wrote a structure.
+/// The byte order in which a structure was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Endian {
     /// Least significant byte first (x86, arm64).

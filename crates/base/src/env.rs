@@ -1,6 +1,6 @@
-//! The environment: clock and randomness. Everything that is not a function of its input comes from here.
+//! The environment: clock and randomness. Everything non-deterministic comes from here.
 //!
-//! A seeded environment has a clock that ticks by itself and random numbers that repeat, and [`tasks`](crate::tasks) run inline
+//! A seeded environment has a clock that advances by a fixed tick and random numbers that repeat, and [`tasks`](crate::tasks) run inline
 //! under it: the same operations then give the same bytes on disk.
 
 use std::sync::Arc;
@@ -19,9 +19,9 @@ struct Seeded {
     clock_ns: AtomicU64,
 }
 
-/// When a seeded clock begins: a round number of seconds.
+/// Start of a seeded clock: a round number of seconds.
 const SEEDED_EPOCH_S: u64 = 1_700_000_000;
-/// How far a seeded clock moves each time that it is read.
+/// The advance of a seeded clock at each reading.
 const SEEDED_TICK: Duration = Duration::from_micros(1);
 /// The step of the generator (the golden ratio in 64 bits), from Steele, Lea, Flood: "Fast splittable pseudorandom number generators".
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -33,14 +33,14 @@ impl Env {
         Env::default()
     }
 
-    /// An environment that repeats itself.
+    /// An environment that repeats: the same seed gives the same times and random numbers.
     #[must_use]
     pub fn seeded(seed: u64) -> Env {
         let clock_ns = AtomicU64::new(SEEDED_EPOCH_S * 1_000_000_000);
         Env { seeded: Some(Arc::new(Seeded { state: AtomicU64::new(seed), clock_ns })) }
     }
 
-    /// True if this one repeats itself.
+    /// True if this environment is seeded.
     #[must_use]
     pub fn is_seeded(&self) -> bool {
         self.seeded.is_some()
@@ -64,7 +64,7 @@ impl Env {
         self.now().as_secs()
     }
 
-    /// A point on a clock that only goes forward, for measuring: always the machine's.
+    /// An instant of the monotonic clock, for measuring durations: always the machine's.
     #[must_use]
     pub fn instant(&self) -> Instant {
         Instant::now()
@@ -83,7 +83,7 @@ impl Env {
         }
     }
 
-    /// Fills `buf` with random bytes; those of the system's generator are fit for keys.
+    /// Fills `buf` with random bytes; those of the system's generator are suitable for keys.
     pub fn fill_random(&self, buf: &mut [u8]) {
         if self.seeded.is_none() {
             return fill_from_system(buf);
@@ -95,10 +95,10 @@ impl Env {
     }
 }
 
-/// Without randomness nothing that is written would be safe to write: there is no way on.
+/// Panics if the system has no randomness: nothing could be written safely without it.
 #[allow(clippy::expect_used)]
 fn fill_from_system(buf: &mut [u8]) {
-    getrandom::fill(buf).expect("the system gives no randomness");
+    getrandom::fill(buf).expect("the system's random number generator failed");
 }
 
 fn mix(mut z: u64) -> u64 {

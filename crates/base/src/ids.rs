@@ -21,7 +21,7 @@ macro_rules! number {
 }
 
 number!(
-    /// A transaction group: the number of the unit in which a pool changes. 0 means "none".
+    /// The number of a transaction group, the unit in which a pool changes. 0 means "none".
     Txg, "{}"
 );
 number!(

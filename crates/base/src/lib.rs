@@ -1,15 +1,14 @@
-//! What every room needs and none should write twice.
+//! Basics that all crates share.
 //!
-//! * [`Endian`] and [`bytes`]: a pool or stream is in its writer's byte order, and each structure is decoded once, at the
-//!   edge, into native integers. Every read of foreign bytes goes through the checked accessors here: a short buffer is a
-//!   `None`, never a panic.
-//! * [`Txg`], [`Guid`], [`ObjectId`]: numbers that must not be mixed up.
+//! * [`Endian`] and [`bytes`]: a pool or stream is in its writer's byte order, and each structure is decoded once, on input, into native
+//!   integers. Every read of foreign bytes uses the checked accessors here: a short buffer is a `None`, never a panic.
+//! * [`Txg`], [`Guid`], [`ObjectId`]: newtypes for numbers that must not be mixed up.
 //! * [`tunable`]: one table of the numbers that a user may set, under OpenZFS's names.
 //! * [`counter`]: kstat-style counters.
-//! * [`Versioned`]: a lock that tells, without being taken, whether what it guards has changed.
+//! * [`Versioned`]: a lock whose version shows, without taking the lock, whether the data it guards has changed.
 //! * [`Env`]: clock and randomness, which can be seeded; [`tasks`]: batches of work on all cores; [`pump`]: batches that wait for devices.
 //!
-//! Nothing here does I/O. Every other crate uses this one; it uses none of them.
+//! Nothing here does I/O. Every other crate uses this one; it depends on none of them.
 #![forbid(unsafe_code)]
 
 pub mod bytes;

@@ -1,7 +1,8 @@
-//! Many reads at a time, where it is devices that work waits for.
+//! Many concurrent reads, for work that waits for devices.
 //!
-//! Of reads that wait for a device far away hundreds can wait together; one that finds its block in memory only costs a core. And each thread costs,
-//! too, above all the memory that it begins with. So there are as many threads as that is worth which was done lately: its [`Pace`] tells.
+//! Hundreds of reads that wait for a remote device can wait together, while a read that finds its block in memory only costs CPU time. Each
+//! thread has a cost too, above all the memory that it starts with. So the number of threads follows the recent time per item, its
+//! [`Pace`].
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::Scope;
@@ -9,48 +10,48 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// Reads that are under way at a time, at most.
+/// Maximum number of concurrent reads.
 const DEPTH: usize = 64;
-/// The same of reads into the cache, which bounds them: as many as far devices take.
+/// Maximum number of concurrent reads into the cache, which bounds them: as many as remote devices can use.
 const DEPTH_CACHED: usize = 256;
-/// What a piece of work costs a core, about: one that takes so many times as long lets as many threads go on meanwhile.
+/// Approximate CPU time of an item. An item that takes n times as long leaves its core free for n threads.
 const CORE_NS: u64 = 25_000;
-/// No thread is begun for less work than this.
+/// Work that justifies a thread; none is started for less.
 const THREAD_NS: u64 = 200_000;
-/// Each piece of work counts for so much of the mean; the others were before it.
+/// Weight of an item in the moving mean is 1 / `MEAN_OF`.
 const MEAN_OF: u64 = 32;
-/// Work that takes longer than this waits for devices.
+/// An item that takes longer than this waits for devices.
 const QUICK_NS: u64 = 50_000;
-/// So many quick pieces are told of together.
+/// Number of quick items that a thread reports together.
 const TOLD: usize = 16;
-/// After so many pieces it is known whether they are quick.
+/// Number of items after which it is known whether they are quick.
 const TRIED: usize = 128;
 
-/// How long a piece of work took lately.
+/// The moving mean of the time per item.
 #[derive(Debug, Default)]
 pub struct Pace(AtomicU64);
 
 impl Pace {
-    /// A piece of work that began at `begun` is done. Gives the nanoseconds that it took.
+    /// Records an item that started at `begun` and is now done. Returns the nanoseconds that it took.
     pub fn saw(&self, begun: Instant) -> u64 {
         let took = begun.elapsed().as_nanos() as u64;
         self.saw_many(1, took);
         took
     }
 
-    /// So many pieces of work are done, in `took` nanoseconds together.
+    /// Records `count` items that took `took` nanoseconds together.
     fn saw_many(&self, count: u64, took: u64) {
         let mean = self.0.load(Ordering::Relaxed);
-        // who is overtaken here is not counted
+        // a concurrent update may be lost: the mean is only an estimate
         self.0.store(mean - mean / MEAN_OF * count.min(MEAN_OF) + took / MEAN_OF, Ordering::Relaxed);
     }
 
-    /// True if it did not wait for devices.
+    /// True if recent items did not wait for devices.
     pub fn is_quick(&self) -> bool {
         self.0.load(Ordering::Relaxed) < QUICK_NS
     }
 
-    /// How many threads `left` pieces of work are worth, no more than `most`.
+    /// The number of threads that `left` items justify, at most `most`.
     pub fn threads(&self, left: usize, most: usize) -> usize {
         let (mean, cores) = (self.0.load(Ordering::Relaxed), crate::tasks::width() as u64);
         let useful = (mean / CORE_NS).max(cores).min(mean.saturating_mul(left as u64) / THREAD_NS);
@@ -58,7 +59,7 @@ impl Pace {
     }
 }
 
-/// What one thread did, before it tells the others: a word that all write with each piece costs more than a quick piece does.
+/// The items of one thread that it has not yet reported: updating a shared word for each item costs more than a quick item does.
 #[derive(Debug)]
 pub struct Tally {
     count: usize,
@@ -67,12 +68,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// From now on.
+    /// Starts counting now.
     pub fn begin() -> Tally {
         Tally { count: 0, spent_ns: 0, last: Instant::now() }
     }
 
-    /// A piece is done. Gives how many have been since it told last, if it is time to tell: after some that are quick, or one that is not.
+    /// Counts an item as done. Returns the number of items reported if it was time to report: after several quick ones, or a slow one.
     pub fn did(&mut self, pace: &Pace) -> Option<usize> {
         let now = Instant::now();
         self.spent_ns += now.duration_since(self.last).as_nanos() as u64;
@@ -80,7 +81,7 @@ impl Tally {
         (self.count >= TOLD || self.spent_ns >= QUICK_NS).then(|| self.tell(pace))
     }
 
-    /// Tells what was not told yet.
+    /// Reports the items not reported yet, and returns their number.
     pub fn tell(&mut self, pace: &Pace) -> usize {
         let count = std::mem::take(&mut self.count);
         pace.saw_many(count as u64, std::mem::take(&mut self.spent_ns));
@@ -88,13 +89,13 @@ impl Tally {
     }
 }
 
-/// `work` of each item, in order of the items, on as many threads as keep devices busy.
+/// The result of `work` for each item, in the order of the items, on as many threads as keep devices busy.
 pub fn all<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     Pump::new(&items, work, DEPTH, false).run()
 }
 
-/// As [`all`], for work that is done ahead: it leaves what it reads in the cache, no more than has room there. Where that turns out to be
-/// quick nobody needs it ahead, and the rest is not done.
+/// Like [`all`], for prefetching: the work leaves its blocks in the cache, at most as many as fit there. If it turns out to be quick,
+/// prefetching is of no use, and the rest is skipped.
 pub fn ahead<T: Sync, R: Send>(items: Vec<T>, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     Pump::new(&items, work, DEPTH_CACHED, true).run()
 }
@@ -103,10 +104,11 @@ struct Pump<'a, T, R, F> {
     items: &'a [T],
     work: F,
     most: usize,
-    /// True if quick work is left to others.
+    /// True if the rest is skipped when the work is quick.
     leaves: bool,
     pace: Pace,
-    /// How long all of it took so far: where one read in a hundred waits, that is worth waiting for ahead.
+    /// Total time so far. The mean of all items decides on skipping the rest, not the recent one: if only one read in a hundred waits,
+    /// prefetching is still worthwhile.
     spent_ns: AtomicU64,
     next: AtomicUsize,
     threads: AtomicUsize,
@@ -115,7 +117,7 @@ struct Pump<'a, T, R, F> {
 
 impl<'a, T: Sync, R: Send, F: Fn(&T) -> R + Sync> Pump<'a, T, R, F> {
     fn new(items: &'a [T], work: F, most: usize, leaves: bool) -> Self {
-        // a thread that does everything itself does it in order
+        // with one thread, the items are processed in order
         let most = if crate::tasks::width() == 1 { 1 } else { most };
         let (pace, spent_ns) = (Pace::default(), AtomicU64::new(0));
         let (next, threads) = (AtomicUsize::new(0), AtomicUsize::new(1));
@@ -142,12 +144,12 @@ impl<'a, T: Sync, R: Send, F: Fn(&T) -> R + Sync> Pump<'a, T, R, F> {
         self.done.lock().append(&mut done);
     }
 
-    /// True if there is no use in item `n`.
+    /// True if item `n` need not be processed.
     fn is_idle(&self, n: usize) -> bool {
         self.leaves && n >= TRIED && self.spent_ns.load(Ordering::Relaxed) / (n as u64) < QUICK_NS
     }
 
-    /// Begins as many threads as what is left behind item `n` is worth.
+    /// Starts as many threads as the items after `n` justify.
     fn grow<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, n: usize) {
         let wanted = self.pace.threads(self.items.len().saturating_sub(n), self.most);
         grow(&self.threads, wanted, || {
@@ -156,7 +158,7 @@ impl<'a, T: Sync, R: Send, F: Fn(&T) -> R + Sync> Pump<'a, T, R, F> {
     }
 }
 
-/// Begins threads until there are as many as are `wanted`. Where one cannot be had, with fewer it only takes longer.
+/// Starts threads until there are as many as `wanted`. If one cannot be started, the work only takes longer.
 pub fn grow(threads: &AtomicUsize, wanted: usize, begin: impl Fn() -> bool) {
     let one_more = |there: usize| (there < wanted).then_some(there + 1);
     while threads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok() && begin() {}
@@ -193,7 +195,7 @@ mod tests {
     #[test]
     fn what_is_quick_is_not_done_ahead() {
         let done = ahead((0..100_000u64).collect(), |n| *n);
-        // on a machine that is busy a little more
+        // on a busy machine some more are done
         assert!((TRIED..50_000).contains(&done.len()), "{}", done.len());
         assert!(done.is_sorted());
     }

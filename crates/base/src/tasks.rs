@@ -1,7 +1,7 @@
-//! Work on all cores, in batches.
+//! Batches of work on all cores.
 //!
-//! The unit is a batch of independent items whose results are wanted in the order of the items. The threads are rayon's, one per
-//! core, shared by the whole process. [`inline`] makes the calling thread do everything itself, for runs that shall repeat.
+//! The unit is a batch of independent items whose results are needed in the order of the items. The threads are rayon's, one per core,
+//! shared by the whole process. [`inline`] makes the calling thread process everything itself, for reproducible runs.
 
 use std::cell::Cell;
 
@@ -12,7 +12,8 @@ thread_local! {
     static INLINE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// `f` of each item, in order, on all cores. Few items, or a thread that works [`inline`], are done by the caller.
+/// The result of `f` for each item, in order, on all cores. The caller's thread processes the items itself if they are few or if it works
+/// [`inline`].
 pub fn map<T: Send, R: Send>(items: Vec<T>, f: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
     if items.len() < 2 || INLINE.get() {
         return items.into_iter().map(f).collect();
@@ -20,12 +21,12 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, f: impl Fn(T) -> R + Sync + Send) ->
     items.into_par_iter().with_max_len(64).map(f).collect()
 }
 
-/// Sorts by what `key` says of an item, on all cores; items of one key stay in their order.
+/// Stable sort by `key`, on all cores.
 pub fn sort_by_key<T: Send, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K + Sync) {
     if INLINE.get() { items.sort_by_key(key) } else { items.par_sort_by_key(key) }
 }
 
-/// Runs `work` with every [`map`] of this thread done by the thread itself.
+/// Runs `work` with every [`map`] of this thread processed by the thread itself.
 pub fn inline<R>(work: impl FnOnce() -> R) -> R {
     let before = INLINE.replace(true);
     let result = work();

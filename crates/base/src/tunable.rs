@@ -1,16 +1,16 @@
-//! The numbers that a user may set, under OpenZFS's names, in one table.
+//! Tunables: the numbers that a user may set, under OpenZFS's names, in one table.
 //!
-//! A tunable is an atomic: reading one is a load. `zuse -o NAME=VALUE` and the environment variable `ZUSE_TUNABLES`
-//! (`NAME=VALUE,NAME=VALUE`) set them before work begins.
+//! A tunable is an atomic, so reading one is a load. `zuse -o NAME=VALUE` and the environment variable `ZUSE_TUNABLES`
+//! (`NAME=VALUE,NAME=VALUE`) set them before work starts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One tunable: its OpenZFS name, its meaning, its value.
 #[derive(Debug)]
 pub struct Tunable {
-    /// OpenZFS's name of it, or ours where it has none.
+    /// OpenZFS's name for it, or ours if it has none.
     pub name: &'static str,
-    /// What it limits or switches, with the unit.
+    /// The quantity that it limits or the feature that it switches, with the unit.
     pub help: &'static str,
     value: AtomicU64,
 }
@@ -20,7 +20,7 @@ impl Tunable {
         Tunable { name, help, value: AtomicU64::new(value) }
     }
 
-    /// The value now.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
@@ -36,7 +36,7 @@ macro_rules! tunables {
     ($($(#[$doc:meta])* $id:ident = $name:literal, $default:expr, $help:literal;)*) => {
         $($(#[$doc])* #[doc = $help] pub static $id: Tunable = Tunable::new($name, $help, $default);)*
 
-        /// All tunables, sorted as declared.
+        /// All tunables, in the order of declaration.
         pub static ALL: &[&Tunable] = &[$(&$id),*];
     };
 }
@@ -126,7 +126,7 @@ tunables! {
 /// Sets the tunable called `name`.
 ///
 /// # Errors
-/// Says what is wrong: no such tunable, or a value that is no number.
+/// A message: no such tunable, or the value is not a number.
 pub fn set(name: &str, value: &str) -> Result<(), String> {
     let tunable = ALL.iter().find(|t| t.name == name).ok_or_else(|| format!("no tunable '{name}'"))?;
     let parsed = value.strip_prefix("0x").map_or_else(|| value.parse(), |hex| u64::from_str_radix(hex, 16));

@@ -1,8 +1,8 @@
-//! A lock that tells, without being taken, whether what it guards has changed.
+//! A lock whose version shows, without taking the lock, whether the data it guards has changed.
 //!
-//! A reader-writer lock costs each reader two writes to one line of memory, which all readers fight for. Who keeps a copy of what they found
-//! under the lock, together with its version, need not take it again while the version is the same: looking at it shares
-//! the line. The version is odd while somebody writes.
+//! A reader-writer lock costs each reader two writes to one cache line, for which all readers contend. A reader that keeps a copy of the
+//! data that it found under the lock, together with the version, need not take the lock again while the version is the same: checking it
+//! only reads the line. The version is odd while a writer holds the lock.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -22,7 +22,7 @@ impl<T> Versioned<T> {
         Versioned { version: AtomicU64::new(0), lock: RwLock::new(value) }
     }
 
-    /// Takes the lock for reading: the version stays as it is meanwhile.
+    /// Takes the lock for reading; the version does not change meanwhile.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.lock.read()
     }
@@ -31,17 +31,17 @@ impl<T> Versioned<T> {
     pub fn write(&self) -> VersionedWriteGuard<'_, T> {
         let guard = self.lock.write();
         self.version.fetch_add(1, Ordering::Relaxed);
-        // who sees a change sees the odd version
+        // a reader that sees a change also sees the odd version
         fence(Ordering::Release);
         VersionedWriteGuard { version: &self.version, guard }
     }
 
-    /// The version now; `None` while somebody writes.
+    /// The current version; `None` while a writer holds the lock.
     pub fn version(&self) -> Option<u64> {
         Some(self.version.load(Ordering::Acquire)).filter(|version| version % 2 == 0)
     }
 
-    /// True if nobody has begun to write since the version was `version`: all that was read in between is of that version.
+    /// True if no writer has started since the version was `version`: all data read in between belongs to that version.
     pub fn is(&self, version: u64) -> bool {
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(*lock.read(), 2);
     }
 
-    /// Two words that are changed together are seen together.
+    /// Two words that are changed together are never read half changed.
     #[test]
     fn who_reads_without_the_lock_notices_a_change_in_between() {
         let (lock, done) = (Versioned::new(()), AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! The committed pools and streams of `fixtures/` (its README says what is in each), and the truth beside them.
+//! The committed pools and streams of `fixtures/` (its README describes each), and the recorded truth beside them.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use serde_json::Value;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-/// The unit in which zeros are left out of an unpacked image.
+/// The unit in which zeros become holes in an unpacked image.
 const HOLE_BYTES: usize = 64 << 10;
 
 /// The folder of all fixtures.
@@ -40,10 +40,10 @@ pub fn names() -> Vec<String> {
     names
 }
 
-/// The images of a fixture, unpacked into a folder of their own, which goes away with the last clone of this.
+/// The images of a fixture, unpacked into a temporary directory that is removed with the last clone of this.
 #[derive(Debug, Clone)]
 pub struct Unpacked {
-    /// Where the `*.img` files are.
+    /// The directory of the `*.img` files.
     pub dir: PathBuf,
     _keep: Arc<tempfile::TempDir>,
 }
@@ -59,10 +59,10 @@ impl Unpacked {
     }
 }
 
-/// Unpacks the images of fixture `name`, sparsely. All who ask while someone holds the result share it: treat it as read-only.
+/// Unpacks the images of fixture `name`, sparsely. All callers share the result while one of them holds it: treat it as read-only.
 ///
 /// # Panics
-/// If there is no such fixture or no room.
+/// If there is no such fixture or no space.
 #[must_use]
 pub fn unpack(name: &str) -> Unpacked {
     type Slot = Arc<Mutex<Option<(PathBuf, Weak<tempfile::TempDir>)>>>;
@@ -71,7 +71,7 @@ pub fn unpack(name: &str) -> Unpacked {
         let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(cache.get_or_insert_default().entry(name.to_owned()).or_default())
     };
-    // the slot's own lock, so that two fixtures unpack at the same time and one fixture once
+    // a lock per fixture, so that two fixtures can be unpacked at the same time but each only once
     let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((dir, keep)) = slot.as_ref()
         && let Some(keep) = keep.upgrade()
@@ -83,7 +83,7 @@ pub fn unpack(name: &str) -> Unpacked {
     fresh
 }
 
-/// As [`unpack`], but a copy for one caller, who may damage it.
+/// Like [`unpack`], but a private copy that the caller may damage.
 ///
 /// # Panics
 /// As [`unpack`].
@@ -101,10 +101,10 @@ pub fn unpack_private(name: &str) -> Unpacked {
     Unpacked { dir: temp.path().to_owned(), _keep: Arc::new(temp) }
 }
 
-/// Decompresses one zstd file to `target`, leaving holes where it is zero.
+/// Decompresses one zstd file to `target`, leaving holes for zeros.
 ///
 /// # Errors
-/// What the file system or the decompressor says.
+/// Errors of the file system or the decompressor.
 pub fn unpack_file(source: &Path, target: &Path) -> io::Result<()> {
     let out = File::create(target)?;
     let mut end = 0u64;
@@ -135,7 +135,7 @@ pub fn read_zst(path: &Path) -> Vec<u8> {
     all
 }
 
-/// The file `path` of fixture `name` as text; a `.zst` ending is undone.
+/// The file `path` of fixture `name` as text; a `.zst` file is decompressed.
 ///
 /// # Panics
 /// If it is not there.
@@ -156,7 +156,7 @@ pub fn all_lines(name: &str, path: &str) -> Vec<String> {
     text(name, path).lines().map(str::to_owned).collect()
 }
 
-/// `manifest.json`: what the kernel module says of the pool.
+/// `manifest.json`: the kernel module's description of the pool.
 ///
 /// # Panics
 /// If it is not there or no JSON.
@@ -183,7 +183,7 @@ pub fn json(name: &str, path: &str) -> Value {
     serde_json::from_str(&text(name, path)).unwrap_or_else(|e| panic!("{name}/{path}: {e}"))
 }
 
-/// A file of a fixture with one JSON value a line.
+/// A file of a fixture with one JSON value per line.
 ///
 /// # Panics
 /// If it is not there or no JSON.
@@ -211,7 +211,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     words.iter().all(|w| *w == [0; 64]) && tail.iter().all(|b| *b == 0)
 }
 
-/// Gives the decompressed contents of `path` to `sink`, in chunks of 1 MiB (the last one is shorter).
+/// Passes the decompressed contents of `path` to `sink`, in chunks of 1 MiB (the last one is shorter).
 fn inflate(path: &Path, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let bad = |code| io::Error::other(zstd_safe::get_error_name(code));
     let mut source = BufReader::with_capacity(1 << 20, File::open(path)?);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_fixture_unpacks_to_its_size_and_is_shared() {
-        // no other test of this crate may hold it
+        // no other test of this crate may use this fixture
         let first = unpack("degmirror-a");
         let second = unpack("degmirror-a");
         assert_eq!(first.dir, second.dir);

@@ -1,4 +1,4 @@
-//! OpenZFS's own tools, as judges of what Zuse says.
+//! OpenZFS's own tools, which judge Zuse's output and pools.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,10 +9,10 @@ use crate::watchdog;
 /// The smallest device of a pool (OpenZFS: `SPA_MINDEVSIZE`).
 const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
-/// The command of one of the judge's tools (`zdb`, `zstream`, `ztest`), or `None` where the judge is not installed.
+/// The command of one of OpenZFS's tools (`zdb`, `zstream`, `ztest`), or `None` if they are not installed.
 ///
 /// # Panics
-/// In CI, where a missing judge is a failure and never a skip.
+/// In CI, where missing tools are a failure and never a skip.
 #[must_use]
 pub fn tool(name: &str) -> Option<Command> {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.judge/bin");
@@ -30,10 +30,10 @@ pub fn tool(name: &str) -> Option<Command> {
     None
 }
 
-/// Runs one of the judge's tools to its end; `None` where the judge is not installed.
+/// Runs one of OpenZFS's tools to completion; `None` if they are not installed.
 ///
 /// # Panics
-/// If the tool does not start, hangs (it is killed then), or (in CI) is missing.
+/// If the tool does not start, hangs (it is then killed), or (in CI) is missing.
 #[must_use]
 pub fn run(name: &str, args: &[&str]) -> Option<Output> {
     let mut command = tool(name)?;
@@ -42,25 +42,25 @@ pub fn run(name: &str, args: &[&str]) -> Option<Output> {
     Some(output.unwrap_or_else(|e| panic!("{name} {}: {e}", args.join(" "))))
 }
 
-/// What zdb says of the blocks of a pool (`-bcc`).
+/// zdb's verdict on the blocks of a pool (`-bcc`).
 pub struct Blocks {
-    /// Every block was found once, and no space is lost.
+    /// Every block was found exactly once, and no space is leaked.
     pub none_lost: bool,
-    /// zdb could read all of them, and had nothing else to complain of.
+    /// zdb could read all of them, and reported no other problem.
     pub all_read: bool,
-    /// What it printed.
+    /// zdb's output.
     pub said: String,
 }
 
 impl Blocks {
-    /// True if nothing is wrong.
+    /// True if zdb found no problem.
     #[must_use]
     pub fn are_good(&self) -> bool {
         self.none_lost && self.all_read
     }
 }
 
-/// Has zdb look at all blocks of the exported pool `pool` on the devices in `dir`; `None` where the judge is not installed.
+/// Lets zdb check all blocks of the exported pool `pool` on the devices in `dir`; `None` if zdb is not installed.
 ///
 /// # Panics
 /// As [`run`].
@@ -73,11 +73,11 @@ pub fn blocks(dir: &Path, pool: &str) -> Option<Blocks> {
     Some(Blocks { none_lost: text.contains("No leaks"), all_read: out.status.success(), said })
 }
 
-/// Has zdb look at the exported pool `pool` on the devices in `dir`: every block is found and can be read, no space is lost. Then OpenZFS
+/// Asserts that zdb, on the exported pool `pool` on the devices in `dir`, finds and reads every block and no leaked space, and that OpenZFS
 /// [imports it](imports) for writing.
 ///
 /// # Panics
-/// If that is not so; as [`run`].
+/// If zdb or the import finds a problem; as [`run`].
 pub fn no_leaks(dir: &Path, pool: &str) {
     if let Some(blocks) = blocks(dir, pool) {
         assert!(blocks.are_good(), "{}", blocks.said);
@@ -85,7 +85,7 @@ pub fn no_leaks(dir: &Path, pool: &str) {
     }
 }
 
-/// Has OpenZFS's own engine [import](imports_in_place) a copy of pool `pool`, whose devices are in `dir`.
+/// Lets OpenZFS's own engine [import](imports_in_place) a copy of pool `pool`, whose devices are in `dir`.
 ///
 /// # Errors
 /// What the engine or zdb said, if they object.
@@ -93,13 +93,13 @@ pub fn no_leaks(dir: &Path, pool: &str) {
 /// # Panics
 /// If the tools do not start or hang, or (in CI) are missing.
 pub fn imports(dir: &Path, pool: &str) -> Result<(), String> {
-    let copy = tempfile::tempdir().map_err(|e| format!("no room for a copy: {e}"))?;
+    let copy = tempfile::tempdir().map_err(|e| format!("no space for a copy: {e}"))?;
     copy_devices(dir, copy.path()).map_err(|e| format!("copying {}: {e}", dir.display()))?;
     imports_in_place(copy.path(), pool)
 }
 
-/// Has OpenZFS's own engine, with all of its assertions on, import pool `pool` for writing: it loads every metaslab, claims logs, syncs some
-/// txgs and exports the pool. Then zdb finds no leak in what it left. The pool may be one that a crash left.
+/// Lets OpenZFS's own engine, with all of its assertions enabled, import pool `pool` for writing: it loads every metaslab, claims logs,
+/// syncs some txgs and exports the pool. Then zdb must find no leak in the result. The pool may be in the state after a crash.
 ///
 /// # Errors
 /// What the engine or zdb said, if they object.
@@ -112,7 +112,7 @@ pub fn imports_in_place(dir: &Path, pool: &str) -> Result<(), String> {
     let Some(out) = run("zhack", &args) else { return Ok(()) };
     let said = [out.stdout, out.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    // zhack is for features, and leaves pools from before them alone; the engine itself writes them
+    // zhack refuses pools from before feature flags; OpenZFS's engine itself does write them
     if said.contains("features not enabled") {
         return Ok(());
     }
@@ -125,7 +125,7 @@ pub fn imports_in_place(dir: &Path, pool: &str) -> Result<(), String> {
     }
 }
 
-/// Copies the files of `from` that are large enough for a device, without their holes.
+/// Copies the files of `from` that are large enough for a device, keeping holes.
 fn copy_devices(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let (path, kind) = entry.and_then(|e| Ok((e.path(), e.file_type()?)))?;

@@ -1,11 +1,11 @@
-//! What zdb said of the fixtures, so that it need not be asked again.
+//! The recorded output of zdb on the fixtures, so that zdb need not run each time.
 //!
-//! The committed images never change, so zdb's answer to the same arguments does not either; and zdb takes a second of CPU time where
-//! ours takes a twentieth. `fixtures/zdb-said.txt` holds, for each call, a digest of what OpenZFS 2.4's zdb printed (as the
-//! test compares it, with the images' folder as `DIR`). Where ours has the same digest, it has the same bytes. Where it has not,
-//! or nothing is recorded, zdb itself is asked and its text compared.
+//! The committed images never change, so zdb's output for the same arguments does not either; and zdb takes a second of CPU time where ours
+//! takes a twentieth. `fixtures/zdb-said.txt` holds, for each call, a digest of the output of OpenZFS 2.4's zdb (in the form in which the
+//! test compares it, with the images' directory as `DIR`). If our output has the same digest, it has the same bytes. If it has not, or
+//! nothing is recorded, zdb itself is run and its output compared.
 //!
-//! `ZUSE_ASK=all` asks zdb each time; `ZUSE_ASK=record` does so and writes the record anew.
+//! `ZUSE_ASK=all` runs zdb each time; `ZUSE_ASK=record` does so and rewrites the record.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,22 +25,21 @@ pub struct Call<'a> {
     pub fixture: &'a str,
     /// Its images.
     pub images: &'a Unpacked,
-    /// What zdb is given.
+    /// The arguments of zdb.
     pub args: &'a [&'a str],
 }
 
 impl Call<'_> {
-    /// What zdb says, as `seen` makes it of its output, when that is not known to be `ours`; `None` when it is, or when there is neither a
-    /// record nor a judge.
+    /// zdb's output, as reduced by `seen`, if it is not known to equal `ours`; `None` if it is, or if there is neither a record nor a zdb.
     ///
     /// # Panics
-    /// Ours is not what is recorded, and there is no judge to tell what that was.
+    /// Our output differs from the record, and zdb is not installed to show the difference.
     #[must_use]
     pub fn differs(&self, ours: &str, seen: impl Fn(&Output) -> String) -> Option<String> {
         self.differs_at(self.key(), ours, seen)
     }
 
-    /// As [`Call::differs`], where `seen` takes only `part` of the output, or says it in other words: that is recorded by itself.
+    /// Like [`Call::differs`], if `seen` returns only `part` of the output or rephrases it: that part is recorded separately.
     ///
     /// # Panics
     /// As [`Call::differs`].
@@ -57,7 +56,10 @@ impl Call<'_> {
             return None;
         }
         let Some(output) = judge::run("zdb", self.args) else {
-            assert!(differs != Some(true), "{key}: not what zdb said by its record (there is no zdb here to show it)");
+            assert!(
+                differs != Some(true),
+                "{key}: differs from zdb's recorded output (zdb is not installed to show how)"
+            );
             return None;
         };
         let theirs = seen(&output);
@@ -71,7 +73,7 @@ impl Call<'_> {
         Some(theirs)
     }
 
-    /// The call as it is recorded.
+    /// The key of the call in the record.
     fn key(&self) -> String {
         let args: Vec<String> = self.args.iter().map(|arg| self.placeless(arg)).collect();
         format!("{} {}", self.fixture, args.join(" "))
@@ -82,7 +84,7 @@ impl Call<'_> {
         digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// A text that does not tell where the images are.
+    /// The text with the paths of images and fixtures replaced.
     fn placeless(&self, text: &str) -> String {
         let place = |path: &std::path::Path| path.to_string_lossy().into_owned();
         text.replace(&place(&self.images.dir), "DIR").replace(&place(&fixtures::fixture_root()), "FIXTURES")
@@ -95,7 +97,7 @@ fn path() -> PathBuf {
     fixtures::fixture_root().join("zdb-said.txt")
 }
 
-/// Lends the record: digests by call.
+/// Runs `with` on the record, a map from call to digest.
 fn record<T>(with: impl FnOnce(&mut Record) -> T) -> T {
     static RECORD: Mutex<Option<Record>> = Mutex::new(None);
     let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);

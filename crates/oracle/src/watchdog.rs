@@ -1,7 +1,7 @@
-//! Tools that may hang, and are not waited for for ever.
+//! A time limit for tools that may hang.
 //!
-//! A tool runs in a process group of its own. When its time is over the whole group is killed, so that what it started does not keep
-//! its pipes open; its reader then sees their end, and learns that the time was over.
+//! A tool runs in its own process group. At the time limit the whole group is killed, so that its child processes do not keep its pipes
+//! open; the reader then sees the end of the pipes, and learns that the limit was reached.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-/// How long a tool may take: many times what the slowest call needs on a busy machine.
+/// The time limit: many times the duration of the slowest call on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A tool that runs, and is killed when its time is over or when nobody waits for it any more.
+/// A running tool, which is killed at its time limit or when this is dropped.
 struct Watched {
     child: Child,
     group: Pid,
-    /// Gone when the tool has ended; the watchdog then ends too, and says whether it had to bite.
+    /// Dropped when the tool has ended; the watchdog thread then ends too, and reports whether it had to kill.
     ended: Option<Sender<()>>,
     dog: Option<JoinHandle<bool>>,
     patience: Duration,
@@ -33,25 +33,25 @@ impl Watched {
         let group = Pid::from_child(&child);
         let (ended, watch) = channel();
         let dog = thread::spawn(move || {
-            // the tool is not reaped before this thread is joined, so the number is its own
+            // the tool is not reaped before this thread is joined, so its process id is not reused
             let overdue = watch.recv_timeout(patience) == Err(RecvTimeoutError::Timeout);
             overdue && kill_process_group(group, Signal::KILL).is_ok()
         });
         Ok(Watched { child, group, ended: Some(ended), dog: Some(dog), patience })
     }
 
-    /// Where it writes to: standard output and standard error, once.
+    /// Its standard output and standard error; may be taken once.
     fn pipes(&mut self) -> io::Result<(ChildStdout, ChildStderr)> {
         let pipes = self.child.stdout.take().zip(self.child.stderr.take());
         pipes.ok_or_else(|| io::Error::other("the pipes were taken before"))
     }
 
-    /// Ends it now.
+    /// Kills it now.
     fn kill(&self) -> io::Result<()> {
         kill_process_group(self.group, Signal::KILL).map_err(io::Error::from)
     }
 
-    /// Waits for its end. [`io::ErrorKind::TimedOut`] if the watchdog ended it.
+    /// Waits for it to exit. [`io::ErrorKind::TimedOut`] if the watchdog killed it.
     fn wait(mut self) -> io::Result<ExitStatus> {
         waitid(WaitId::Pid(self.group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
         if self.is_bitten() {
@@ -61,7 +61,7 @@ impl Watched {
         self.child.wait()
     }
 
-    /// Sends the watchdog home; whether it had to kill.
+    /// Stops the watchdog thread; true if it had to kill.
     fn is_bitten(&mut self) -> bool {
         self.ended = None;
         self.dog.take().is_some_and(|dog| dog.join().unwrap_or(false))
@@ -71,14 +71,14 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            // after an error of its reader; if it is gone, all the better
+            // the reader failed; that the tool is already gone is fine
             let _ = self.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// Runs a tool to its end, as [`Command::output`] does.
+/// Runs a tool to completion, like [`Command::output`].
 pub(crate) fn output(command: Command, patience: Duration) -> io::Result<Output> {
     let mut tool = Watched::start(command, patience)?;
     let (mut out, err) = tool.pipes()?;
@@ -89,7 +89,7 @@ pub(crate) fn output(command: Command, patience: Duration) -> io::Result<Output>
     Ok(Output { status: tool.wait()?, stdout, stderr })
 }
 
-/// Reads a pipe to its end on the side.
+/// Reads a pipe to its end on another thread.
 fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<io::Result<Vec<u8>>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -97,7 +97,7 @@ fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<io::Result<Vec<u8
     })
 }
 
-/// What [`collect`] has read.
+/// The bytes that [`collect`] has read.
 fn collected(reader: JoinHandle<io::Result<Vec<u8>>>) -> io::Result<Vec<u8>> {
     reader.join().map_err(|_| io::Error::other("the reader of a tool's output"))?
 }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn what_hangs_is_killed_with_its_children() {
         let began = Instant::now();
-        // the pipe is the grandchild's too: it would be open for a minute
+        // the grandchild has the pipe too: it would stay open for a minute
         let hung = output(shell("sleep 60 & sleep 60; echo never"), Duration::from_millis(100));
         assert_eq!(hung.expect_err("killed").kind(), io::ErrorKind::TimedOut);
         assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());

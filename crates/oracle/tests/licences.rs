@@ -1,4 +1,4 @@
-//! The licences of dependencies: only such as `deny.toml` allows, and all that the program is linked with told in `NOTICE`.
+//! The licences of dependencies: only those that `deny.toml` allows, and `NOTICE` names everything that the program is linked with.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Vendored sources of other languages lie no deeper below a crate.
+/// Maximum depth of vendored sources of other languages below a crate.
 const DEPTH: usize = 4;
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
-/// What users build.
+/// The package that users build.
 const PROGRAM: &str = "zuse-cli";
 
 fn root() -> PathBuf {
@@ -25,12 +25,12 @@ fn metadata() -> Value {
     serde_json::from_slice(&out.stdout).unwrap()
 }
 
-/// Packages that are not ours.
+/// Third-party packages.
 fn foreign(metadata: &Value) -> Vec<&Value> {
     metadata["packages"].as_array().unwrap().iter().filter(|package| !package["source"].is_null()).collect()
 }
 
-/// The ids of what the program is linked with: what normal dependencies lead to.
+/// The ids of the packages that the program is linked with: those reachable through normal dependencies.
 fn linked(metadata: &Value) -> BTreeSet<&str> {
     let nodes = metadata["resolve"]["nodes"].as_array().unwrap();
     let nodes: BTreeMap<&str, &Value> = nodes.iter().map(|node| (node["id"].as_str().unwrap(), node)).collect();
@@ -50,7 +50,7 @@ fn linked(metadata: &Value) -> BTreeSet<&str> {
     seen
 }
 
-/// True if an expression of licences can be met with those allowed. (The words of SPDX, and the `/` of old crates.)
+/// True if a licence expression can be satisfied by the allowed ones. (SPDX syntax, and the `/` of old crates.)
 fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -123,7 +123,7 @@ fn every_dependency_has_a_licence_that_is_allowed() {
     }
 }
 
-/// The files of a crate that tell its licence, and those of what is vendored in it.
+/// The licence files of a crate and of the sources vendored in it.
 fn files(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
@@ -139,7 +139,7 @@ fn files(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The texts under which a crate is used: where there is a choice, that of MIT, else of Apache.
+/// The licence texts under which a crate is used: where there is a choice, MIT, else Apache.
 fn texts(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     files(folder, DEPTH, &mut found);
@@ -155,11 +155,11 @@ fn texts(folder: &Path) -> Vec<String> {
     }
     let text = |path: &PathBuf| String::from_utf8_lossy(&std::fs::read(path).unwrap()).replace("\r\n", "\n");
     let lines = |text: String| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_owned();
-    // of what is under the GPL or another licence, the other one is taken
+    // of a choice between the GPL and another licence, the other one is taken
     found.iter().map(text).map(lines).filter(|text| !text.contains("GNU GENERAL PUBLIC LICENSE")).collect()
 }
 
-/// What `NOTICE` should say.
+/// The expected contents of `NOTICE`.
 fn notice(metadata: &Value) -> String {
     let linked = linked(metadata);
     let mut list = String::new();
@@ -175,7 +175,7 @@ fn notice(metadata: &Value) -> String {
         let texts = texts(Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap());
         assert!(!texts.is_empty(), "{name} comes without the text of its licence");
         for text in texts {
-            // one text, however its lines are broken
+            // the same text, whatever its line breaks
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             by_text.entry(words).or_insert((text, Vec::new())).1.push(name.clone());
         }
@@ -201,7 +201,7 @@ fn notice_tells_the_licences_of_all_that_is_linked() {
     let is = std::fs::read_to_string(&path).unwrap_or_default();
     let differ = is.lines().zip(want.lines()).find(|(is, want)| is != want);
     assert!(is == want, "NOTICE is not up to date (scripts/notice writes it): {differ:?}");
-    // C that is compiled in tells for itself
+    // checks that the notices of compiled-in C code are there
     for word in ["Meta Platforms", "Daan Leijen", "* zlib-rs ", "* libmimalloc-sys ", "UNICODE LICENSE V3"] {
         assert!(want.contains(word), "{word}");
     }

@@ -1,5 +1,5 @@
-//! `check-copy FIXTURE DATASET DIR`: compares a copied-out dataset with the recorded truth of its fixture: every file's type, mode,
-//! size, link target and SHA-256, and nothing there that should not be. Prints a summary; exit status 1 on any difference.
+//! `check-copy FIXTURE DATASET DIR`: compares a copied-out dataset with the recorded truth of its fixture: every file's type, mode, size,
+//! link target and SHA-256, and that there are no extra files. Prints a summary; exit status 1 on any difference.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
             continue;
         }
         let Some(path) = line["path"].as_str() else { continue };
-        // the truth about the root of a snapshot is that of its control directory
+        // for the root of a snapshot, the record describes its control directory
         if path == "." && dataset.contains('@') {
             continue;
         }
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!wrong.is_empty()))
 }
 
-/// Bytes of content compared, or what differs.
+/// The number of bytes compared, or the difference.
 fn compare(place: &Path, truth: &Value) -> Result<u64, String> {
     let meta = fs::symlink_metadata(place).map_err(|e| e.to_string())?;
     let kind = meta.file_type();
