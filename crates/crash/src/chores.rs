@@ -1,7 +1,7 @@
-//! What is done to the pool as a whole while it is worked on: snapshots, file systems, clones, their destruction, scrubs.
+//! Pool-wide operations during a run: snapshots, file systems, clones, their destruction, scrubs.
 //!
-//! A chore begins when all is on disk and nothing is being freed, so that it is known in which txg it happens: the open one. Names are
-//! few, so that a check can ask for each of them whether it is there.
+//! A chore starts when everything is on disk and nothing is being freed, so that its txg is known: the open one. Only a few names are used,
+//! so that a check can test the existence of each.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +19,7 @@ use crate::pools::NAME;
 const SNAPSHOTS: [&str; 3] = ["s0", "s1", "s2"];
 const FILE_SYSTEMS: [&str; 2] = ["f0", "f1"];
 const CLONES: [&str; 2] = ["c0", "c1"];
-/// Bytes of a block of the object in a new file system, and how many it has at most.
+/// Block size of the object in a new file system, and its maximum number of blocks.
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 24;
 
@@ -28,10 +28,10 @@ fn full(name: &str, between: char) -> String {
 }
 
 impl Driver {
-    /// Does something to the pool as a whole. Tells the txg from which on it is safe.
+    /// Does one pool-wide operation. Returns the txg that has to be on disk for it to be safe.
     ///
     /// # Errors
-    /// What the pool refused.
+    /// The error of a refused operation.
     pub fn chore(&mut self) -> Result<u64> {
         self.sync()?;
         let spa = self.spa().clone();
@@ -79,7 +79,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A file system with one object, which is written in the txg after the one that it is made in.
+    /// Creates a file system with one object, which is written in the txg after the one that it is created in.
     fn file_system(&mut self, spa: &Arc<Spa>) -> Result<()> {
         let name = *self.rng().pick(&FILE_SYSTEMS);
         if self.model().datasets.contains_key(name) {
@@ -141,18 +141,18 @@ impl Driver {
     }
 }
 
-/// Scrubs, to the end or not at all: then it waits to be gone on with. Nothing may be found lost.
+/// Scrubs completely, or stops at once and leaves the scrub to be resumed. It must not find any block lost.
 pub(crate) fn scrub(spa: &Arc<Spa>, whole: bool) -> Result<()> {
     let options = ScrubOptions { threads: 1, range: pool::ScrubRange::default() };
     let done = zuse::scrub(spa, &options, &AtomicBool::new(!whole), &|_, _| {}).context(|| "scrub".to_string())?;
     match done {
         Scrubbed::Whole(tally) if tally.lost_blocks > 0 => Err(format!("a scrub: {} blocks lost", tally.lost_blocks)),
-        Scrubbed::Stopped if whole => Err("a scrub did not come to its end".to_string()),
+        Scrubbed::Stopped if whole => Err("a scrub did not complete".to_string()),
         _ => Ok(()),
     }
 }
 
-/// The pool must have the snapshots and file systems that `model` has, with what is in them, and no others.
+/// Checks that the pool has the snapshots and file systems of `model`, with their contents, and no others.
 pub(crate) fn check_datasets(pool: &Arc<Pool>, model: &Model) -> Result<()> {
     let snapshots = SNAPSHOTS.map(|name| (full(name, '@'), model.snapshots.get(name)));
     let others = FILE_SYSTEMS.iter().chain(&CLONES);
@@ -160,7 +160,7 @@ pub(crate) fn check_datasets(pool: &Arc<Pool>, model: &Model) -> Result<()> {
     for (name, wanted) in snapshots.into_iter().chain(datasets) {
         match (pool.dataset(&name), wanted) {
             (Err(_), None) => {}
-            (Ok(_), None) => return Err(format!("{name} is there")),
+            (Ok(_), None) => return Err(format!("{name} exists, but should not")),
             (Err(why), Some(_)) => return Err(format!("{name} is missing: {why}")),
             (Ok(found), Some(wanted)) => {
                 let objset = found.objset().context(|| name.clone())?;

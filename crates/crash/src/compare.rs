@@ -1,4 +1,4 @@
-//! An object set against the model.
+//! Comparison of an object set with the model.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use dmu::{Object, Objset, Zap, ZapValue};
 
 use crate::model::{Data, Entries, Model, Thing};
 
-/// What is different, or could not be read.
+/// The error is a description of the difference, or of a failed read.
 pub type Result<T> = std::result::Result<T, String>;
 
-/// Says where an error came from.
+/// Adds context to an error.
 pub(crate) trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }
@@ -20,7 +20,7 @@ impl<T, E: std::fmt::Display> Context<T> for std::result::Result<T, E> {
     }
 }
 
-/// Compares all objects, all their bytes, and all entries.
+/// Compares all objects with all their bytes and entries.
 ///
 /// # Errors
 /// The first difference.
@@ -46,7 +46,7 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Resu
     if found == wanted { Ok(()) } else { Err(format!("{what} is {found:?}, not {wanted:?}")) }
 }
 
-/// Compares bytes, and says where they differ.
+/// Compares bytes, and reports the first difference.
 pub(crate) fn same_bytes(what: impl FnOnce() -> String, found: &[u8], wanted: &[u8]) -> Result<()> {
     if found == wanted {
         return Ok(());
@@ -76,7 +76,7 @@ fn compare_data(object: &Object, data: &Data) -> Result<()> {
         let found = object.block(*number).context(|| format!("block {number}"))?;
         same_bytes(|| format!("block {number}"), found.as_deref().unwrap_or(&zeros), wanted)?;
     }
-    // what else there is must be zeros
+    // everything else must be zeros
     let mut at = 0;
     while let Some(found) = object.next_data(at).context(|| format!("data from {at}"))? {
         let number = found / data.block_size;
@@ -102,13 +102,13 @@ fn compare_zap(object: Object, wanted: &Entries) -> Result<()> {
         seen += 1;
     }
     same("number of entries listed", seen, wanted.entries.len())?;
-    // each by its name: some, for it is slow
+    // look up some of them by name: it is slow
     for (name, (width, ints)) in wanted.entries.iter().step_by(1 + wanted.entries.len() / 50) {
         let found = zap.lookup(name).context(|| format!("entry {name:?}"))?;
         same(&format!("entry {name:?}"), found.as_ref(), Some(&ZapValue::from_ints(*width, ints)))?;
     }
     match zap.lookup("no such name").context(|| "lookup".to_string())? {
-        Some(found) => Err(format!("an entry that never was: {found:?}")),
+        Some(found) => Err(format!("an entry that was never added: {found:?}")),
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! What a power cut leaves.
+//! The state of the devices after a power cut.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,25 +8,25 @@ use vdev::Device;
 use crate::recording::{Event, Tape};
 use crate::{Overlay, Rng};
 
-/// A power cut: so many events had happened, and the seed decides what becomes of those that were not safe.
+/// A power cut: the number of events that happened before it, and the seed that decides the fate of the writes that were not safe.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Cut {
-    /// Events of the tape that had happened.
+    /// Number of events of the tape that had happened.
     pub at: usize,
-    /// What decides the rest.
+    /// The seed for all other decisions.
     pub seed: u64,
 }
 
-/// Which pending writes are lost.
+/// The choice of pending writes that are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
-    /// None: the tape is cut, and that is all.
+    /// None: the tape is cut, and nothing else.
     Nothing,
     /// All of them.
     Everything,
-    /// Each with this many chances in a hundred.
+    /// Each with this probability in percent.
     Each(u64),
-    /// One of them, and no other.
+    /// Exactly one of them.
     One,
     /// All but one.
     AllButOne,
@@ -34,29 +34,29 @@ pub enum Loss {
     AllButDevice,
     /// One device loses all, the others keep all.
     Device,
-    /// Each device loses those after a place of its own.
+    /// Each device loses those after its own random position.
     Late,
-    /// Each device loses those before a place of its own.
+    /// Each device loses those before its own random position.
     Early,
 }
 
-/// Which of the writes that come through do so in part.
+/// The choice of surviving writes that are torn: only some of their sectors reach the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tear {
     /// None.
     None,
     /// The last few.
     Last,
-    /// Each with this many chances in a hundred.
+    /// Each with this probability in percent.
     Each(u64),
 }
 
-/// What becomes of pending writes.
+/// The fate of the pending writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fate {
-    /// Which are lost.
+    /// The lost ones.
     pub loss: Loss,
-    /// Which are torn.
+    /// The torn ones.
     pub tear: Tear,
     /// The sectors that they are torn into, in bytes.
     pub grain: usize,
@@ -64,7 +64,7 @@ pub struct Fate {
     pub reordered: bool,
 }
 
-/// How many writes are the last few.
+/// The number of writes that count as the last few.
 const LAST_FEW: usize = 3;
 
 impl Fate {
@@ -90,7 +90,8 @@ impl Fate {
 }
 
 impl Cut {
-    /// A cut of `tape`: its place and fates by the seed. Places around flushes and promises come more often than others.
+    /// Draws a cut of `tape`, with position and fate determined by the seed. Positions around flushes and promises are more frequent than
+    /// others.
     #[must_use]
     pub fn draw<P>(tape: &Tape<P>, seed: u64) -> Cut {
         let rng = Rng::new(seed);
@@ -101,9 +102,9 @@ impl Cut {
         };
         let at = match rng.below(100) {
             0..40 => Some(anywhere),
-            // all that a flush is for is pending
+            // just before a flush: all its writes are pending
             40..65 => flush(),
-            // the flush is done, and perhaps a little more
+            // just after a flush, or a few events later
             65..80 => flush().map(|at| at + 1 + rng.index(3)),
             _ if tape.promises().is_empty() => None,
             _ => Some(rng.pick(tape.promises()).at + rng.index(4)),
@@ -111,14 +112,14 @@ impl Cut {
         Cut { at: at.unwrap_or(anywhere).min(len), seed }
     }
 
-    /// What becomes of pending writes.
+    /// The fate of the pending writes.
     #[must_use]
     pub fn fate(&self) -> Fate {
         Fate::draw(&self.rng())
     }
 
     fn rng(&self) -> Rng {
-        // another sequence than that which drew the place
+        // a sequence independent of the one that drew the position
         Rng::new(self.seed ^ 0x6375_7420_6661_7465)
     }
 }
@@ -131,15 +132,15 @@ impl fmt::Display for Cut {
     }
 }
 
-/// Rebuilds states of one tape. It is fast when their places rise.
+/// Rebuilds states of one tape. It is fast if their positions ascend.
 #[derive(Debug)]
 pub struct Cutter<'a, P> {
     tape: &'a Tape<P>,
-    /// Events that were looked at.
+    /// Number of events processed.
     at: usize,
-    /// What is safe, by device.
+    /// The safe contents, by device.
     images: Vec<Arc<Vec<u8>>>,
-    /// Writes that are not, by device: their numbers.
+    /// Pending writes by device, as event numbers.
     pending: Vec<Vec<usize>>,
 }
 
@@ -151,7 +152,7 @@ impl<'a, P> Cutter<'a, P> {
         Cutter { tape, at: 0, images, pending: vec![Vec::new(); tape.start.len()] }
     }
 
-    /// The state that `cut` leaves.
+    /// The state of the devices after `cut`.
     pub fn build(&mut self, cut: &Cut) -> Vec<Arc<Overlay>> {
         self.go_to(cut.at);
         let overlays = self.tape.start.iter().zip(&self.images);
@@ -175,7 +176,7 @@ impl<'a, P> Cutter<'a, P> {
                 if torn {
                     write_torn(overlay, *offset, bytes, fate.grain, &rng);
                 } else {
-                    // the write was within the device when it was recorded
+                    // the write was within the device when it was recorded, so it cannot fail
                     let _within = overlay.write_at(*offset, bytes);
                 }
             }
@@ -196,7 +197,7 @@ impl<'a, P> Cutter<'a, P> {
         self.at = at;
     }
 
-    /// What is pending on a device is safe.
+    /// Makes the pending writes of a device safe.
     fn settle(&mut self, device: usize) {
         let writes = std::mem::take(&mut self.pending[device]);
         if writes.is_empty() {
@@ -262,7 +263,7 @@ mod tests {
 
     const SIZE: u64 = 256 << 10;
 
-    /// Noise on two devices, with a flush now and then.
+    /// A tape of random writes on two devices, with occasional flushes.
     fn noise(seed: u64) -> (Tape<()>, Vec<Vec<u8>>) {
         let rng = Rng::new(seed);
         let recording = Recording::new(&[("a".to_string(), SIZE), ("b".to_string(), SIZE)], 64 << 20);
@@ -286,7 +287,7 @@ mod tests {
         (recording.finish(), images)
     }
 
-    /// For each sector of a device, all that it may hold after a cut: its number in the list of writes, and 0 for what is safe.
+    /// For each sector of a device, all contents that it may have after a cut: first the safe one, then those of the pending writes.
     fn allowed(tape: &Tape<()>, at: usize, device: usize) -> Vec<Vec<Vec<u8>>> {
         let mut sectors = vec![vec![vec![0u8; 512]]; SIZE as usize / 512];
         for event in &tape.events()[..at] {

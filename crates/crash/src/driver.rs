@@ -1,4 +1,4 @@
-//! Random operations on the root file system of a pool, done to a model as well.
+//! Random operations on the root file system of a pool, mirrored in a model.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ const DATA_TYPES: [ObjectType; 3] = [ObjectType::PLAIN_FILE_CONTENTS, ObjectType
 const ZAP_TYPES: [ObjectType; 2] = [ObjectType(0x84), ObjectType(0xc4)];
 const BLOCK_SIZES: [u64; 8] = [512, 1024, 4096, 4096, 8192, 16 << 10, 32 << 10, 128 << 10];
 const SLOTS: [usize; 8] = [1, 1, 1, 2, 3, 4, 8, 16];
-/// Operations that are told when something is wrong.
+/// Number of recent operations listed in a failure report.
 const TRACE: usize = 30;
 
-/// How much there may be.
+/// Limits on the contents.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes in all objects together.
+    /// Total bytes of all objects.
     pub bytes: u64,
     /// Objects.
     pub objects: usize,
@@ -37,7 +37,7 @@ impl Default for Limits {
     }
 }
 
-/// Works on a pool and on a model.
+/// Applies operations to a pool and to its model.
 pub struct Driver {
     spa: Arc<Spa>,
     objset: Arc<Objset>,
@@ -52,17 +52,17 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A driver of a pool whose root file system holds what `model` does.
+    /// A driver of a pool whose root file system has the contents of `model`.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn new(spa: Arc<Spa>, model: Model, rng: Rng, limits: Limits) -> Result<Driver> {
         let objset = root(&spa)?;
         let (history, trace) = (History::default(), VecDeque::new());
         Ok(Driver { spa, objset, rng, limits, model, txg: 0, history, trace, steps: 0 })
     }
 
-    /// What must be there now.
+    /// The expected contents.
     #[must_use]
     pub fn model(&self) -> &Model {
         &self.model
@@ -77,7 +77,7 @@ impl Driver {
         self.txg
     }
 
-    /// What the model is now, the pool was at the end of `txg`.
+    /// Records that the pool at the end of `txg` had the contents that the model has now.
     pub(crate) fn reached(&mut self, txg: u64) {
         self.txg = self.txg.max(txg);
         self.history.keep(self.txg, &self.model);
@@ -95,23 +95,23 @@ impl Driver {
         &self.rng
     }
 
-    /// Ends the work, and tells what there was after each txg.
+    /// Ends the run, and returns the contents after each txg.
     #[must_use]
     pub fn into_history(mut self) -> History {
         self.history.keep(self.txg, &self.model);
         self.history
     }
 
-    /// What was done last, for the report of a failure.
+    /// The most recent operations, for the report of a failure.
     #[must_use]
     pub fn trace(&self) -> String {
         self.trace.iter().map(|line| format!("    {line}\n")).collect()
     }
 
-    /// Goes on with the same pool, opened anew: everything must be there.
+    /// Continues with the same pool after it was reopened: all contents must be there.
     ///
     /// # Errors
-    /// What is different.
+    /// The first difference.
     pub fn reopened(&mut self, spa: Arc<Spa>) -> Result<()> {
         self.objset = root(&spa)?;
         self.spa = spa;
@@ -126,7 +126,7 @@ impl Driver {
         compare(&self.objset, &self.model)
     }
 
-    /// Waits until all is on disk. Tells the txg from which on all of it is there.
+    /// Waits until everything is on disk. Returns the txg of the last change, which is then on disk.
     ///
     /// # Errors
     /// Those of the pool.
@@ -139,7 +139,7 @@ impl Driver {
     /// Does one to three operations in one transaction.
     ///
     /// # Errors
-    /// What the pool refused, or gave back wrong.
+    /// The error of a refused operation, or a wrong result.
     pub fn step(&mut self) -> Result<()> {
         self.steps += 1;
         let tx = match self.spa.tx(4 * self.limits.write) {
@@ -153,7 +153,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The changes of another txg begin: what there was belongs to the one before.
+    /// Starts a new txg: the contents so far belong to the previous one.
     fn enter(&mut self, tx: &Tx) {
         let txg = tx.txg().0;
         if txg != self.txg {
@@ -195,7 +195,7 @@ impl Driver {
         }
     }
 
-    /// An object of bytes.
+    /// A random object of bytes.
     fn any_data(&self) -> Option<(u64, Data)> {
         let of = |(id, thing): (&u64, &Arc<Thing>)| match &**thing {
             Thing::Data(_) => Some(*id),
@@ -213,7 +213,7 @@ impl Driver {
         self.objset.object(id).context(|| format!("object {id}"))
     }
 
-    /// What is written: noise, something that compresses well, next to nothing, or zeros.
+    /// Random contents: noise, well compressible bytes, a few random bytes before zeros, or zeros.
     fn bytes(&self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         match self.rng.below(10) {
@@ -268,7 +268,7 @@ impl Driver {
 
     fn insert(&mut self, id: u64, thing: Thing) -> Result<()> {
         match self.model.objects.insert(id, Arc::new(thing)) {
-            Some(_) => Err(format!("object {id} was given out, but is in use")),
+            Some(_) => Err(format!("object {id} was allocated, but is in use")),
             None => Ok(()),
         }
     }
@@ -281,7 +281,7 @@ impl Driver {
         self.objset.free_object(tx, id).context(|| format!("free {id}"))
     }
 
-    /// A place: mostly near the front, sometimes far out, where more levels are needed.
+    /// A random offset: mostly near the front, sometimes far out, where more levels are needed.
     fn place(&self) -> u64 {
         match self.rng.below(100) {
             0..85 => self.rng.below(512 << 10),
@@ -294,7 +294,7 @@ impl Driver {
         let Some((id, data)) = self.any_data() else { return Ok(()) };
         let mut offset = self.place();
         if full {
-            // over what is there
+            // over existing blocks
             let blocks: Vec<u64> = data.blocks.keys().copied().collect();
             let Some(block) = blocks.get(self.rng.index(blocks.len())) else { return Ok(()) };
             offset = block * data.block_size + self.rng.below(data.block_size);
@@ -382,16 +382,16 @@ impl Driver {
             return self.edit(id, |data| data.spill = None);
         }
         let bytes = self.bytes(512 * (self.rng.index(40) + 1));
-        // zeros would be a hole, which is no spill block
+        // zeros would be a hole, and a spill block is never a hole
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
-        // the core of the dnode, its pointers and that of the spill block, and the bonus buffer
+        // the dnode's core, its pointers, the spill pointer, and the bonus buffer
         let fits = 64 + 128 * (object.phys().blkptr.len() + 1) + data.bonus.len() <= 512 * data.slots;
         self.note(|| format!("spill of {id}: {}", bytes.len()));
         match object.set_spill(tx, bytes.clone()) {
             Ok(()) if fits => self.edit(id, |data| data.spill = Some(Arc::new(bytes))),
-            Ok(()) => Err(format!("object {id} has no room for a spill block, but takes it")),
+            Ok(()) => Err(format!("object {id} has no space for a spill block, but accepts it")),
             Err(dmu::Error::Refused { .. }) if !fits => Ok(()),
             Err(e) => Err(format!("spill of {id}: {e}")),
         }
@@ -419,7 +419,7 @@ impl Driver {
         let all: Vec<u64> = self.model.objects.iter().filter_map(of).collect();
         let Some(id) = all.get(self.rng.index(all.len())).copied() else { return Ok(()) };
         let zap = Zap::open(self.object(id)?).context(|| format!("ZAP {id}"))?;
-        // some stay small, some become large; all lose what they have now and then
+        // some ZAPs stay small, some become large; all lose their entries from time to time
         let (names, plain) = (if id % 3 == 0 { 2000 } else { 60 }, id % 2 == 0);
         let (count, removes) = (self.rng.index(if id % 3 == 0 { 150 } else { 20 }) + 1, *self.rng.pick(&[10, 30, 90]));
         self.note(|| format!("{count} changes of ZAP {id}, {removes} % of them removals"));
@@ -430,7 +430,7 @@ impl Driver {
             if self.rng.percent(removes) {
                 let removed = zap.remove(tx, &name).context(|| format!("remove {name:?} of ZAP {id}"))?;
                 if removed != there {
-                    return Err(format!("ZAP {id}: {name:?} was there: {there}, removed: {removed}"));
+                    return Err(format!("ZAP {id}: {name:?} existed: {there}, removed: {removed}"));
                 }
                 entries.entries.remove(&name);
                 continue;

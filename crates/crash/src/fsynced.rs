@@ -1,16 +1,16 @@
-//! Files under power cuts: what `fsync` promised must be there after the log is replayed, and what comes behind it must be a consistent rest.
+//! Files under power cuts: after log replay, everything that `fsync` promised must be there, and the later changes must be consistent.
 //!
-//! A run is a sequence of operations on a file system, one after the other. Two things are kept of it: the tree of names after each
-//! operation, and every content that each file has had. A log has all changes of names in order, and the changes of each file in
-//! order; those of a file nobody waited for may be missing. So after a cut
+//! A run is a sequence of operations on a file system, one after the other. The run records the tree of names after each operation, and
+//! every content that each file has had. A log has all changes of names in order, and the changes of each file in order; changes of a file
+//! without an `fsync` may be missing. So after a cut
 //!
-//! * the names are those after some operation: at the earliest the last one that was promised, at the latest the last one begun;
-//! * the content of each file is one that it had: at the earliest the one promised. Changes on their way may be there in part, and a record
-//!   of an early one may have brought bytes of a later one, as it takes them when it is written: each byte of the file is then that of some
-//!   content from the promised one on.
+//! * the names are those after some operation: at the earliest the last one promised, at the latest the last one started;
+//! * the content of each file is one that it had: at the earliest the promised one. Unfinished changes may be there in part, and a log
+//!   record of an earlier change may contain bytes of a later one, as it copies them when it is written: each byte of the file is then that
+//!   of some content from the promised one on.
 //!
-//! Some writes repeat whole blocks, and some files take blocks of others, so that blocks are shared: through the dedup table where the
-//! file system is [deduplicated](Storage::Dedup), by cloning in all of them.
+//! Some writes repeat whole blocks, and some files clone blocks of others, so that blocks are shared: through the dedup table if the file
+//! system is [deduplicated](Storage::Dedup), by cloning in all of them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,52 +27,52 @@ use crate::pools::{NAME, Shape, find, open, verify_all};
 use crate::storage::{RECORDSIZE, Storage, unlock};
 use crate::{Recording, Rng, State, Tape};
 
-/// The file system that is worked on.
+/// The name of the file system under test.
 pub(crate) const FS: &str = "fs";
-/// Directories.
+/// Number of directories.
 const DIRS: u64 = 3;
-/// Files at most.
+/// Maximum number of files.
 const FILES: usize = 10;
-/// Bytes of a file at most.
+/// Maximum size of a file.
 const SIZE: u64 = 96 << 10;
-/// Bytes of one write at most.
+/// Maximum size of one write.
 const WRITE: u64 = 40 << 10;
-/// Different contents of blocks that are repeated.
+/// Number of different contents of repeated blocks.
 const PATTERNS: u64 = 3;
-/// Bytes of the cache of a pool.
+/// Size of a pool's ARC.
 const ARC_BYTES: u64 = 16 << 20;
 
-/// What a name leads to: a file by its number in the run, or a directory.
+/// The tree of names: each name refers to a file, by its number in the run, or to a directory.
 type Names = BTreeMap<String, Option<usize>>;
 
-/// What a file has contained: after which operation, and what.
+/// The contents that a file has had, each with the operation that wrote it.
 type Versions = Vec<(usize, Arc<Vec<u8>>)>;
 
-/// How an operation went.
+/// The result of an operation.
 type Done = std::result::Result<(), zuse::zpl::Error>;
 
-/// How far a run is safe: all names after this operation, and of each file at least this version.
+/// The safe part of a run: all names after this operation, and of each file at least this version.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     op: usize,
     versions: BTreeMap<usize, usize>,
 }
 
-/// What was promised.
+/// The promises made so far.
 #[derive(Clone, Debug, Default)]
 pub struct Promised {
-    /// By a log or a txg.
+    /// The part that is safe in a log or a txg.
     pub(crate) kept: Kept,
-    /// By a txg.
+    /// The part that is safe in a txg.
     pub(crate) synced: Kept,
-    /// Whether the log device that comes and goes is part of the pool.
+    /// The state of the log device that is added and removed.
     pub(crate) slog: Slog,
 }
 
-/// A log device that comes and goes, as what was promised has it.
+/// The state of the log device that is added and removed, according to the promises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Slog {
-    /// It is no part of the pool.
+    /// It is not part of the pool.
     #[default]
     Out,
     /// It is being added or removed.
@@ -81,29 +81,29 @@ pub(crate) enum Slog {
     In,
 }
 
-/// What a run did.
+/// The record of a run's operations.
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// After each operation; the first is the empty file system.
+    /// The names after each operation; the first entry is the empty file system.
     names: Vec<Names>,
-    /// How many events there were when each operation began.
+    /// The number of events at the start of each operation.
     begun: Vec<usize>,
     files: Vec<Versions>,
-    /// The events of each time that a log device came or went.
+    /// The range of events of each addition or removal of a log device.
     pub changes: Vec<Range<usize>>,
 }
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Work {
     pub(crate) zfs: Zfs,
     pub(crate) book: Book,
 }
 
-/// What is known of a run.
+/// The bookkeeping of a run.
 pub(crate) struct Book {
     pub(crate) rng: Rng,
     dirs: Vec<(String, u64)>,
-    /// Path and object of each file that has a name, by its number.
+    /// Path and object of each file that has a name, by file number.
     live: BTreeMap<usize, (String, u64)>,
     pub(crate) journal: Journal,
     pub(crate) promised: Promised,
@@ -113,7 +113,7 @@ fn hooks(seed: u64) -> Hooks {
     Hooks { env: Env::seeded(seed), used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() }
 }
 
-/// Opens the pool on these devices for writing; `missing_log_ok`: without a log device that is gone.
+/// Imports the pool on these devices; `missing_log_ok`: even if its log device is missing.
 pub(crate) fn import(devices: &[Arc<dyn Device>], seed: u64, missing_log_ok: bool) -> Result<Arc<Spa>> {
     let candidate = find(devices).ok_or("there is no pool to import")?;
     let open = OpenOptions { arc_bytes: ARC_BYTES, missing_log_ok, ..OpenOptions::default() };
@@ -121,16 +121,16 @@ pub(crate) fn import(devices: &[Arc<dyn Device>], seed: u64, missing_log_ok: boo
     Spa::import(&candidate, &options, hooks(seed)).context(|| "import".to_string())
 }
 
-/// Opens the file system; its log is replayed.
+/// Opens the file system, which replays its log.
 pub(crate) fn enter(spa: &Arc<Spa>) -> Result<Zfs> {
     unlock(spa, &format!("{NAME}/{FS}"))?;
     Zfs::open(spa, &format!("{NAME}/{FS}")).context(|| "open, replaying".to_string())
 }
 
-/// Makes a pool with a file system, and does `steps` operations on it, on tape. The tape ends while the pool is open.
+/// Creates a pool with a file system, and runs `steps` operations on it while recording a tape. The tape ends while the pool is open.
 ///
 /// # Errors
-/// What went wrong.
+/// The first failure.
 pub fn record(shape: &Shape, storage: Storage, seed: u64, steps: u64) -> Result<(Tape<Promised>, Journal)> {
     let recording = Recording::new(&shape.disks()?, 512 << 20);
     let mut work = Work::begin(shape, storage, &recording, seed)?;
@@ -141,11 +141,11 @@ pub fn record(shape: &Shape, storage: Storage, seed: u64, steps: u64) -> Result<
 }
 
 impl Work {
-    /// Makes a pool with a file system; what there is then is promised.
+    /// Creates a pool with a file system, and promises its initial contents.
     pub(crate) fn begin(shape: &Shape, storage: Storage, recording: &Recording<Promised>, seed: u64) -> Result<Work> {
         let devices = recording.devices();
         shape.create(&devices, seed)?.export().context(|| "export".to_string())?;
-        // guids that were not drawn before
+        // another seed, so that guids differ from those already drawn
         let spa = import(&devices, seed | 1 << 63, false)?;
         storage.create(&spa, &format!("{NAME}/{FS}"))?;
         let zfs = enter(&spa)?;
@@ -163,12 +163,12 @@ impl Work {
         Ok(Work { zfs, book: Book { rng: Rng::new(seed), dirs, live, journal, promised } })
     }
 
-    /// The end of a run.
+    /// Ends the run and returns its record.
     pub(crate) fn into_journal(self) -> Journal {
         self.book.journal
     }
 
-    /// Does an operation.
+    /// Does a random operation.
     pub(crate) fn step(&mut self, recording: &Recording<Promised>) -> Done {
         let names = self.book.journal.names.last().cloned().unwrap_or_default();
         self.book.journal.begun.push(recording.events());
@@ -194,7 +194,7 @@ impl Work {
     }
 
     fn names(&mut self) -> &mut Names {
-        // there is the first from the beginning on
+        // the list is never empty: it starts with the empty file system
         let last = self.book.journal.names.len() - 1;
         &mut self.book.journal.names[last]
     }
@@ -204,7 +204,7 @@ impl Work {
         (!all.is_empty()).then(|| self.book.rng.pick(&all).clone())
     }
 
-    /// A directory and a name in it, that may be taken.
+    /// A random directory and a name in it, which may be in use.
     fn place(&self) -> (u64, String, String) {
         let (above, dir) = self.book.rng.pick(&self.book.dirs).clone();
         let name = format!("f{}", self.book.rng.below(12));
@@ -245,7 +245,7 @@ impl Work {
         Ok(())
     }
 
-    /// Writes whole blocks of which there are others.
+    /// Writes whole blocks with contents that other blocks have too.
     fn repeat(&mut self, op: usize) -> Done {
         let Some((file, _, id)) = self.any() else { return Ok(()) };
         let mut content = self.content(file);
@@ -258,7 +258,7 @@ impl Work {
         Ok(())
     }
 
-    /// Gives a file blocks of another one.
+    /// Clones blocks of another file into a file.
     fn clone_range(&mut self, op: usize) -> Done {
         let (Some((source, _, from)), Some((file, _, to))) = (self.any(), self.any()) else { return Ok(()) };
         let (given, mut content) = (self.content(source), self.content(file));
@@ -319,7 +319,7 @@ impl Work {
         Ok(())
     }
 
-    /// All is in the log, and promised.
+    /// Commits everything to the log, and promises it.
     pub(crate) fn commit(&mut self, recording: &Recording<Promised>) -> Done {
         self.zfs.sync()?;
         self.book.promised.kept = self.book.all();
@@ -333,34 +333,34 @@ impl Work {
 }
 
 impl Book {
-    /// All that was done.
+    /// Everything done so far, as safe.
     fn all(&self) -> Kept {
         let last = self.journal.files.iter().map(|versions| versions.len() - 1);
         Kept { op: self.journal.names.len() - 1, versions: last.enumerate().collect() }
     }
 
-    /// A txg has all that was done.
+    /// Records that a txg contains everything done so far.
     pub(crate) fn synced(&mut self) {
         self.promised.kept = self.all();
         self.promised.synced = self.all();
     }
 }
 
-/// Puts bytes into the content of a file, which grows where they end behind it.
+/// Writes bytes to the content of a file, extending it if necessary.
 fn put(content: &mut Vec<u8>, at: usize, data: &[u8]) {
     let end = at + data.len();
     content.resize(content.len().max(end), 0);
     content[at..end].copy_from_slice(data);
 }
 
-/// Checks what a cut left: imported, the log replayed.
+/// Checks the state after a cut: imports it, with log replay.
 ///
 /// # Errors
-/// What was lost, or is wrong.
+/// The loss or damage found.
 pub fn check(state: &State<'_, Promised>, journal: &Journal) -> Result<()> {
     let devices = state.devices();
     let Some(promised) = state.promised.map(|promise| &promise.payload) else {
-        // the pool was being made
+        // the pool was still being created
         return Ok(());
     };
     let spa = import(&devices, state.cut.seed, false)?;
@@ -370,7 +370,7 @@ pub fn check(state: &State<'_, Promised>, journal: &Journal) -> Result<()> {
     verify_all(&open(&devices)?).map(drop)
 }
 
-/// Compares the files of a pool, after their log was replayed, with what was promised when `at` events had happened.
+/// Compares the files of a pool, after log replay, with the promises at the time when `at` events had happened.
 pub(crate) fn check_files(spa: &Arc<Spa>, journal: &Journal, kept: &Kept, at: usize) -> Result<()> {
     let begun = journal.begun.partition_point(|events| *events <= at).saturating_sub(1);
     let zfs = enter(spa)?;
@@ -428,7 +428,7 @@ fn contents(
     for ((path, bytes), file) in found.iter().zip(names.values()) {
         let (Some(bytes), Some(file)) = (bytes, file) else {
             if bytes.is_some() != file.is_some() {
-                return Err(format!("{path} is of another kind"));
+                return Err(format!("{path} has the wrong kind"));
             }
             continue;
         };
@@ -450,7 +450,7 @@ fn contents(
     Ok(())
 }
 
-/// Whether changes that were made in part can have left `bytes`: each byte is that of some version.
+/// True if `bytes` can be the result of partly applied changes: each byte is that of some version.
 fn is_mix(bytes: &[u8], versions: &[&[u8]]) -> bool {
     let sizes = || versions.iter().map(|version| version.len());
     let span = sizes().min().unwrap_or(0)..=sizes().max().unwrap_or(0);

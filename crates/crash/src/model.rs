@@ -1,36 +1,36 @@
-//! What a pool's root file system must hold, in the simplest form that can be.
+//! The expected contents of a pool's root file system, in the simplest possible form.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Objects of one object set, by number, and what descends from it. A clone shares what does not change.
+/// The objects of one object set by number, with its snapshots and descendants. A clone shares what does not change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Model {
     /// The objects.
     pub objects: BTreeMap<u64, Arc<Thing>>,
-    /// Its snapshots.
+    /// The snapshots.
     pub snapshots: BTreeMap<&'static str, Arc<Model>>,
-    /// File systems below it: the snapshot that each was cloned from, and what is in it.
+    /// The file systems below it: the snapshot that each was cloned from, and its contents.
     pub datasets: BTreeMap<&'static str, (Option<&'static str>, Arc<Model>)>,
 }
 
 /// An object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Thing {
-    /// Bytes.
+    /// An object of bytes.
     Data(Data),
-    /// Names with values.
+    /// A ZAP.
     Zap(Entries),
 }
 
 /// An object of bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Data {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_size: u64,
-    /// Slots of the dnode.
+    /// Number of slots of the dnode.
     pub slots: usize,
-    /// Blocks that were written, by number; the others are zeros.
+    /// Written blocks by number; the others are zeros.
     pub blocks: BTreeMap<u64, Arc<Vec<u8>>>,
     /// The bonus buffer.
     pub bonus: Vec<u8>,
@@ -44,14 +44,14 @@ pub type Value = (u8, Vec<u64>);
 /// A ZAP.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Entries {
-    /// Slots of the dnode.
+    /// Number of slots of the dnode.
     pub slots: usize,
-    /// What it holds.
+    /// The entries by name.
     pub entries: BTreeMap<String, Value>,
 }
 
 impl Data {
-    /// The parts of blocks that a range of bytes is made of: number of the block, place in it, length.
+    /// The parts of blocks that make up a range of bytes: block number, offset in it, length.
     fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, usize, usize)> + use<> {
         let (size, end) = (self.block_size, offset.saturating_add(len));
         (offset / size..end.div_ceil(size)).map(move |block| {
@@ -71,7 +71,7 @@ impl Data {
         }
     }
 
-    /// Makes bytes zeros; `u64::MAX` is to the end.
+    /// Zeroes bytes; a `len` of `u64::MAX` means to the end.
     pub fn free(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len);
         let touched: Vec<u64> = self.blocks.range(offset / self.block_size..).map(|(block, _)| *block).collect();
@@ -90,7 +90,7 @@ impl Data {
         }
     }
 
-    /// Bytes.
+    /// Reads bytes.
     #[must_use]
     pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len);
@@ -103,7 +103,7 @@ impl Data {
         bytes
     }
 
-    /// Bytes of all blocks that are there.
+    /// Bytes of all existing blocks.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.blocks.len() as u64 * self.block_size
@@ -145,7 +145,7 @@ impl Model {
         self.objects.values().any(|thing| matches!(&**thing, Thing::Data(data) if large(data)))
     }
 
-    /// An object of bytes, to be changed.
+    /// An object of bytes, mutable.
     pub fn data(&mut self, id: u64) -> Option<&mut Data> {
         match self.objects.get_mut(&id).map(Arc::make_mut) {
             Some(Thing::Data(data)) => Some(data),
@@ -153,7 +153,7 @@ impl Model {
         }
     }
 
-    /// A ZAP, to be changed.
+    /// A ZAP, mutable.
     pub fn zap(&mut self, id: u64) -> Option<&mut Entries> {
         match self.objects.get_mut(&id).map(Arc::make_mut) {
             Some(Thing::Zap(zap)) => Some(zap),
@@ -162,19 +162,19 @@ impl Model {
     }
 }
 
-/// What the model was at the end of each txg that changed it.
+/// The model at the end of each txg that changed it.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     by_txg: BTreeMap<u64, Model>,
 }
 
 impl History {
-    /// Keeps what the model was when `txg` was closed.
+    /// Stores the model as of the end of `txg`.
     pub fn keep(&mut self, txg: u64, model: &Model) {
         self.by_txg.insert(txg, model.clone());
     }
 
-    /// What a pool holds whose last txg is `txg`; nothing before the first that was kept.
+    /// The contents of a pool whose last txg is `txg`; empty before the first stored txg.
     #[must_use]
     pub fn at(&self, txg: u64) -> Model {
         self.by_txg.range(..=txg).next_back().map_or_else(Model::default, |(_, model)| model.clone())

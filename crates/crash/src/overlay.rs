@@ -11,18 +11,18 @@ use base::counter::Counter;
 use parking_lot::RwLock;
 use vdev::Device;
 
-/// What is copied when a part of it is written.
+/// The unit of copying when a part of it is written.
 const PAGE: usize = 4096;
-/// How much is written out at a time.
+/// The unit of writing out a device.
 const CHUNK: usize = 1 << 20;
 
 type Page = Box<[u8; PAGE]>;
 
-/// An image that many share, and the pages of it that were changed here. It can be written; the image never changes.
+/// A shared image and the pages of it that were changed here. The overlay is writable; the image never changes.
 pub struct Overlay {
     name: String,
     base: Arc<Vec<u8>>,
-    /// By number of the page.
+    /// The changed pages by number.
     changed: RwLock<BTreeMap<usize, Page>>,
     writes: Counter,
 }
@@ -34,13 +34,13 @@ impl Overlay {
         Overlay { name: name.into(), base, changed: RwLock::default(), writes: Counter::new() }
     }
 
-    /// Pages that differ, or were written at least.
+    /// The number of pages that were written, whether they differ or not.
     #[must_use]
     pub fn changed_pages(&self) -> usize {
         self.changed.read().len()
     }
 
-    /// How often it was written.
+    /// The number of writes.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.writes.get()
@@ -61,7 +61,7 @@ impl Overlay {
     /// Writes the whole device into a new file, zeros as holes.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the file system.
     pub fn write_to(&self, path: &Path) -> io::Result<()> {
         let file = File::create_new(path)?;
         file.set_len(self.size())?;

@@ -1,8 +1,8 @@
-//! A plug that is pulled while a pool runs: devices with a write cache that the power takes with it.
+//! A power plug that is pulled while a pool runs: devices with a volatile write cache.
 //!
-//! The recorder of this crate keeps a whole run in memory and cuts it afterwards, at many places. Here there is one cut, of real files, of any
-//! size: a [`PluggedDevice`] writes through, and keeps what was there before of every write that no flush has made safe. When the
-//! [`Plug`] is pulled, those writes are lost, or not, sector by sector, and from then on every operation fails.
+//! The recorder of this crate keeps a whole run in memory and cuts it afterwards, at many positions. Here there is one cut, of real files
+//! of any size: a [`PluggedDevice`] writes through, and keeps the previous contents of every write that no flush has made safe. When the
+//! [`Plug`] is pulled, those writes are undone or kept, sector by sector, and from then on every operation fails.
 
 use std::collections::HashSet;
 use std::io::{self, IoSlice};
@@ -14,13 +14,13 @@ use vdev::{Device, DeviceKind};
 
 use crate::Rng;
 
-/// What a device writes as a whole, in bytes.
+/// The unit that a device writes atomically, in bytes.
 const SECTOR: usize = 512;
 
-/// The power of a set of devices, that goes at a write chosen beforehand.
+/// The power supply of a set of devices, which fails at a chosen write.
 #[derive(Debug)]
 pub struct Plug {
-    /// Writes until then.
+    /// Number of writes until then.
     left: AtomicU64,
     seed: u64,
     pulled: AtomicBool,
@@ -28,19 +28,19 @@ pub struct Plug {
     lost: Mutex<Loss>,
 }
 
-/// What a power cut did.
+/// The effect of a power cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
-    /// Writes that no flush had made safe.
+    /// Number of writes that no flush had made safe.
     pub pending: u64,
     /// Sectors of 512 bytes in them.
     pub sectors: u64,
-    /// Of these, those that never reached the medium.
+    /// Number of these that never reached the medium.
     pub lost: u64,
 }
 
 impl Plug {
-    /// A plug that is pulled at the write number `writes`, counted over all its devices; `seed` decides what is lost.
+    /// A plug that is pulled at write number `writes`, counted over all its devices; `seed` decides which sectors are lost.
     #[must_use]
     pub fn new(writes: u64, seed: u64) -> Arc<Plug> {
         Arc::new(Plug {
@@ -59,26 +59,26 @@ impl Plug {
         behind
     }
 
-    /// What was lost, if the power has gone.
+    /// The loss, if the power has failed.
     pub fn loss(&self) -> Option<Loss> {
-        // set under the lock, before anyone is told
+        // `pulled` is set under this lock, so the loss is complete once it is visible
         let lost = self.lost.lock();
         self.pulled.load(Ordering::Acquire).then_some(*lost)
     }
 
-    /// Pulls it, if it is not pulled yet.
+    /// Pulls the plug unless it is already pulled.
     pub fn pull_now(&self) {
         if self.left.swap(0, Ordering::AcqRel) > 0 {
-            // a medium that cannot be written has lost as much as it has
+            // a failure to undo writes on the medium does not matter: the power is off anyway
             let _unwritten = self.pull();
         }
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.pulled.load(Ordering::Acquire) { Err(io::Error::other("there is no power")) } else { Ok(()) }
+        if self.pulled.load(Ordering::Acquire) { Err(io::Error::other("the power is off")) } else { Ok(()) }
     }
 
-    /// Counts a write that was made; the last one pulls the plug, and so is not safe.
+    /// Counts a completed write; the last one pulls the plug, and so is not safe.
     fn count(&self) -> io::Result<()> {
         let down = |left: u64| left.checked_sub(1);
         if self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, down) == Ok(1) {
@@ -91,7 +91,7 @@ impl Plug {
         let mut lost = self.lost.lock();
         let rng = Rng::new(self.seed);
         for device in self.devices.lock().iter() {
-            // writes that are on their way are behind this lock, and find the power gone
+            // writes in progress wait for this lock, and then find the power off
             let mut pending = device.pending.lock();
             self.pulled.store(true, Ordering::Release);
             let share = *rng.pick(&[0, 10, 50, 90, 100]);
@@ -102,14 +102,15 @@ impl Plug {
     }
 }
 
-/// What a range held before a write.
+/// The contents of a range before a write.
 #[derive(Debug)]
 struct Before {
     offset: u64,
     bytes: Vec<u8>,
 }
 
-/// Takes back `share` of a hundred sectors of the writes, the last write first: a sector that a later write has reached stays as that left it.
+/// Undoes `share` percent of the sectors of the writes, last write first: a sector that a later write also covered keeps the later contents
+/// if that write reached the medium.
 fn undo(device: &dyn Device, writes: &[Before], share: u64, rng: &Rng, loss: &mut Loss) -> io::Result<()> {
     let mut reached = HashSet::new();
     for write in writes.iter().rev() {
@@ -135,7 +136,7 @@ fn undo(device: &dyn Device, writes: &[Before], share: u64, rng: &Rng, loss: &mu
 pub struct PluggedDevice {
     device: Arc<dyn Device>,
     plug: Arc<Plug>,
-    /// What was there before each write that is not safe yet, in order.
+    /// The previous contents for each write that is not safe yet, in order.
     pending: Mutex<Vec<Before>>,
 }
 
@@ -216,8 +217,8 @@ mod tests {
             device.read_at(0, &mut [0; 512]).expect_err("there is no power");
 
             let now = contents(&medium);
-            assert!(now[1536..4096].iter().all(|&b| b == 1), "what was flushed is there");
-            assert!([0, 4].contains(&now[8192]), "the write that found no power is there or not");
+            assert!(now[1536..4096].iter().all(|&b| b == 1), "flushed bytes are there");
+            assert!([0, 4].contains(&now[8192]), "the interrupted write is there or not");
             let sector = |n: usize| now[n * 512];
             assert!([1, 2].contains(&sector(0)) && [1, 2, 3].contains(&sector(1)) && [1, 3].contains(&sector(2)));
             let loss = plug.loss().expect("the power has gone");

@@ -1,4 +1,4 @@
-//! Pools for the harness: made, worked on and opened on any devices; and what must be found after a cut.
+//! Pools for the harness: creation, runs and imports on any devices, and the checks after a cut.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use crate::{Recording, Rng, State, Tape};
 
 /// The name of every pool here.
 pub const NAME: &str = "crash";
-/// The cache of a pool: large enough for what is hot, small enough for some blocks to leave it.
+/// Size of a pool's ARC: large enough for hot blocks, small enough that some are evicted.
 const ARC_BYTES: u64 = 16 << 20;
-/// How often, in percent of the steps of a run, something is done to the pool as a whole.
+/// Percentage of the steps of a run that are pool-wide operations.
 const CHORES_PCT: u64 = 12;
-/// How often, in percent, what a cut left is scrubbed after it went on.
+/// Percentage of the states after a cut that are scrubbed after they continued.
 const SCRUB_PCT: u64 = 20;
 /// LZ4 as block pointers name it.
 const LZ4: u8 = 15;
 
-/// What a pool is made of.
+/// The layout of a pool.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// What to call it.
+    /// The name of the layout.
     pub name: &'static str,
-    /// Its vdevs, as `zpool create` takes them; devices are `d0`, `d1` and so on.
+    /// Its vdevs in the syntax of `zpool create`; devices are `d0`, `d1` and so on.
     pub vdevs: &'static str,
     /// Bytes of each device.
     pub size: u64,
-    /// Base-2 logarithm of the sector size.
+    /// log2 of the sector size.
     pub ashift: u64,
-    /// Features that it shall not have.
+    /// Features that are not enabled.
     pub without: &'static [&'static str],
 }
 
@@ -50,13 +50,13 @@ impl Shape {
     /// Names and sizes of its devices.
     ///
     /// # Errors
-    /// If the words make no vdevs.
+    /// If the specification is invalid.
     pub fn disks(&self) -> Result<Vec<(String, u64)>> {
         let spec = VdevSpec::parse(&self.words()).context(|| self.name.to_string())?;
         Ok(spec.paths().map(|(path, _)| (path.to_owned(), self.size)).collect())
     }
 
-    /// Makes the pool.
+    /// Creates the pool.
     ///
     /// # Errors
     /// Those of the pool.
@@ -79,7 +79,7 @@ pub fn find(devices: &[Arc<dyn Device>]) -> Option<Candidate> {
     scan_devices(devices).into_iter().next()
 }
 
-/// Opens the pool on these devices for writing.
+/// Imports the pool on these devices for writing.
 ///
 /// # Errors
 /// When there is none; those of the pool.
@@ -91,7 +91,7 @@ pub fn import(devices: &[Arc<dyn Device>], seed: u64) -> Result<Arc<Spa>> {
     Spa::import(&candidate, &options, hooks).context(|| "import".to_string())
 }
 
-/// Opens the pool on these devices for reading. The newest state must do.
+/// Opens the pool on these devices for reading. Its newest uberblock must be usable.
 ///
 /// # Errors
 /// When there is none; those of the pool.
@@ -99,7 +99,7 @@ pub fn open(devices: &[Arc<dyn Device>]) -> Result<Arc<Pool>> {
     open_as(devices, false)
 }
 
-/// As [`open`], although a log device is gone.
+/// Like [`open`], but the log device may be missing.
 ///
 /// # Errors
 /// When there is none; those of the pool.
@@ -117,23 +117,23 @@ fn open_as(devices: &[Arc<dyn Device>], missing_log_ok: bool) -> Result<Arc<Pool
     }
 }
 
-/// What a pool is made of, so that a test can tell whether it tested anything.
+/// Counts of a pool's blocks, so that a test can check that it tested something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Census {
-    /// Pointers to blocks.
+    /// Number of block pointers.
     pub blocks: u64,
-    /// Of them, those of ganged blocks.
+    /// Those of gang blocks.
     pub ganged: u64,
-    /// Of them, those that hold their block.
+    /// Those with embedded data.
     pub embedded: u64,
-    /// Of them, those of blocks of the MOS compressed with LZ4.
+    /// Those of MOS blocks compressed with LZ4.
     pub mos_lz4: u64,
 }
 
-/// Everything in the pool must be whole, and the space maps must be right.
+/// Checks that everything in the pool is intact and that the space maps are right.
 ///
 /// # Errors
-/// What is wrong.
+/// The damage found.
 pub fn verify_all(pool: &Arc<Pool>) -> Result<Census> {
     let options = Options { dataset: None, threads: 1, heal: false, expand: true };
     let mut census = Census::default();
@@ -155,10 +155,10 @@ pub fn verify_all(pool: &Arc<Pool>) -> Result<Census> {
     Err(format!("verify: {lost} blocks lost, {repairable} repairable, space {space:x?}, damage {damage:?}"))
 }
 
-/// The pool, opened for reading, must hold what `model` does and be whole.
+/// Checks that the pool, opened for reading, has the contents of `model` and is intact.
 ///
 /// # Errors
-/// What is different or wrong.
+/// The difference or damage found.
 pub fn check_read_only(devices: &[Arc<dyn Device>], model: &Model) -> Result<Census> {
     let pool = open(devices)?;
     check_pool(&pool, model)
@@ -187,32 +187,32 @@ fn check_pool(pool: &Arc<Pool>, model: &Model) -> Result<Census> {
     verify_all(pool).context(|| format!("opened at txg {txg}"))
 }
 
-/// How a run is recorded.
+/// The parameters of a recorded run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Decides all.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Transactions.
+    /// Number of transactions.
     pub steps: u64,
-    /// Transactions between two times that the pool is exported or closed, and imported.
+    /// Number of transactions between two exports or closes, each followed by an import.
     pub reopen_every: u64,
-    /// Bytes that are written at most.
+    /// Maximum number of bytes written.
     pub tape_bytes: u64,
-    /// How much the pool holds.
+    /// Limits on the pool's contents.
     pub limits: Limits,
 }
 
-/// Makes a pool, works on it, leaves it now and then, and exports it in the end, on tape. A promise tells the txg of the last change
-/// that is safe; its payload is the txg of the uberblock.
+/// Creates a pool, runs random operations on it with occasional reopens, and exports it in the end, while recording a tape. A promise has
+/// the txg of the last safe change; its payload is the txg of the uberblock.
 ///
 /// # Errors
-/// What went wrong, with what was done before.
+/// The first failure, with the operations before it.
 pub fn record(shape: &Shape, run: &Run) -> Result<(Tape<u64>, History)> {
     let recording = Recording::new(&shape.disks()?, run.tape_bytes);
     let devices = recording.devices();
     let spa = shape.create(&devices, run.seed)?;
     recording.promise(0, spa.uberblock().txg.0);
-    // shapes do not share their luck
+    // different shapes get different seeds
     let luck = shape.name.bytes().fold(run.seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let mut driver = Driver::new(spa, Model::default(), Rng::new(luck), run.limits)?;
     let told = |driver: &Driver, what: String| format!("{}: {what}\n{}", shape.name, driver.trace());
@@ -236,10 +236,10 @@ pub fn record(shape: &Shape, run: &Run) -> Result<(Tape<u64>, History)> {
     Ok((recording.finish(), history))
 }
 
-/// Leaves the pool one way or another, and opens it again.
+/// Exports or closes the pool, and imports it again.
 ///
 /// # Errors
-/// What is not as it was.
+/// The first difference from before.
 pub fn reopen(driver: &mut Driver, devices: &[Arc<dyn Device>], seed: u64) -> Result<()> {
     let spa = driver.spa().clone();
     if driver.rng().percent(50) {
@@ -251,14 +251,14 @@ pub fn reopen(driver: &mut Driver, devices: &[Arc<dyn Device>], seed: u64) -> Re
     driver.reopened(import(devices, seed)?)
 }
 
-/// Checks what a cut left.
+/// Checks the state after a cut.
 ///
 /// # Errors
-/// What was lost, or is wrong.
+/// The loss or damage found.
 pub fn check(state: &State<'_, u64>, history: &History) -> Result<()> {
     let devices = state.devices();
     if state.promised.is_none() && open(&devices).is_err() {
-        // it was being made: there need not be a pool yet
+        // the pool was still being created and may not exist yet
         return Ok(());
     }
     let written = |state: &State<'_, u64>| state.devices.iter().map(|device| device.writes()).sum::<u64>();
@@ -278,7 +278,7 @@ pub fn check(state: &State<'_, u64>, history: &History) -> Result<()> {
     go_on(&devices, state.cut.seed, model).context(|| format!("imported at txg {found}"))
 }
 
-/// The pool goes on, and is whole afterwards.
+/// Lets the pool continue, and checks that it is intact afterwards.
 fn go_on(devices: &[Arc<dyn Device>], seed: u64, model: Model) -> Result<()> {
     let spa = import(devices, seed)?;
     let mut driver = Driver::new(spa, model, Rng::new(seed), Limits::default())?;

@@ -1,9 +1,9 @@
-//! Work that waits for the disk, and what it was promised: for a power cut of files that programs would have.
+//! Programs that call `fsync`, and a record of the completed calls: for a power cut with realistic files.
 //!
-//! Three sorts of programs, each a thread: a *journal* appends records and waits after each; a *spool* makes messages, waits, renames them
-//! into place, and waits for the name; a *table* overwrites pages anywhere in a file, and waits after each. All contents come from
-//! numbers, so a promise is a few numbers, and what is found can be told right from wrong: at least what was promised, and nothing
-//! that was never written.
+//! There are three kinds of programs, each a thread: a *journal* appends records and calls `fsync` after each; a *spool* creates messages,
+//! calls `fsync`, renames them into place, and calls `fsync` for the name; a *table* overwrites random pages of a file, and calls `fsync`
+//! after each. All contents are generated from numbers, so a promise is a few numbers, and a check can tell whether contents are valid: at
+//! least what was promised, and nothing that was never written.
 
 use std::fmt::Write as _;
 use std::io;
@@ -21,19 +21,19 @@ const PAGE: usize = 8192;
 /// Pages of a table.
 const PAGES: u64 = 512;
 
-/// What a program was told to be on disk.
+/// Contents that a completed `fsync` made safe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Promised {
-    /// So many records of the journal of this number.
+    /// The journal of this number has at least so many records: (journal, records).
     Journal(u64, u64),
-    /// The message of this spool and number, under its name.
+    /// The message exists under its name: (spool, message).
     Message(u64, u64),
-    /// The page of this table at least in this version.
+    /// The page has at least this version: (table, page, version).
     Page(u64, u64, u64),
 }
 
 impl Promised {
-    /// As a line of text.
+    /// The promise as a line of text.
     #[must_use]
     pub fn line(&self) -> String {
         match self {
@@ -58,11 +58,11 @@ impl Promised {
     }
 }
 
-/// The bytes that three numbers stand for.
+/// The contents generated from three numbers.
 fn bytes_of(what: u64, number: u64, version: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Rng::new(what ^ number.rotate_left(24) ^ version.rotate_left(48)).fill(&mut bytes);
-    // one half is text: it compresses as files do
+    // one half is text, which compresses like real files
     let mut text = String::new();
     while text.len() < len / 2 {
         let _ = write!(text, "record {number} of {what}, version {version}; ");
@@ -75,18 +75,18 @@ fn message_len(number: u64) -> usize {
     500 + (number.wrapping_mul(7919) % 12_000) as usize
 }
 
-/// How a program ends.
+/// The result of a program.
 type Failed = Result<(), Box<dyn std::error::Error>>;
 
-/// A program of the work; they are numbered from 0.
+/// A program, identified by its number from 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Program(pub u64);
 
 impl Program {
-    /// Works until something fails (as when the power goes); gives what was promised. `told` hears of each promise.
+    /// Runs until an operation fails (as it does after the power cut); returns the promises. Calls `told` after each promise.
     pub fn run(self, files: &Files, told: &dyn Fn()) -> Vec<Promised> {
         let mut kept = Vec::new();
-        // that it ends with an error is what is waited for
+        // it always ends with an error
         let _power_cut = match self.0 % 3 {
             0 => self.journal(files, &mut kept, told),
             1 => self.spool(files, &mut kept, told),
@@ -157,20 +157,20 @@ fn table_path(who: u64) -> String {
     format!("table-{who}")
 }
 
-/// A page tells its version in its first eight bytes.
+/// The contents of a page; its first eight bytes are the version.
 fn page_bytes(who: u64, page: u64, version: u64) -> Vec<u8> {
     let mut bytes = bytes_of(who, page, version, PAGE);
     bytes.iter_mut().zip(version.to_le_bytes()).for_each(|(byte, new)| *byte = new);
     bytes
 }
 
-/// Gives bytes of a file: path, offset, length at most.
+/// Reads bytes of a file: path, offset, maximum length.
 pub type Read<'a> = dyn Fn(&str, u64, usize) -> io::Result<Vec<u8>> + 'a;
 
-/// Compares what is there with a promise.
+/// Checks a promise against the contents found.
 ///
 /// # Errors
-/// What is not as it was promised.
+/// A description of the broken promise.
 pub fn check(promised: &Promised, read: &Read<'_>) -> Result<(), String> {
     match *promised {
         Promised::Journal(who, records) => check_journal(who, records, read),
@@ -184,14 +184,14 @@ pub fn check(promised: &Promised, read: &Read<'_>) -> Result<(), String> {
             let found = read(&path, page * PAGE as u64, PAGE).map_err(|e| format!("{path}: {e}"))?;
             let is = found.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
             if is < version || found != page_bytes(who, page, is) {
-                return Err(format!("{path}: page {page} is no version from {version} on"));
+                return Err(format!("{path}: page {page} is not of version {version} or later"));
             }
             Ok(())
         }
     }
 }
 
-/// All records that were promised, and behind them whole records, or the first part of one.
+/// Checks that all promised records are there, followed only by whole records or the first part of one.
 fn check_journal(who: u64, records: u64, read: &Read<'_>) -> Result<(), String> {
     let path = journal_path(who);
     for number in 0.. {

@@ -1,4 +1,4 @@
-//! What a run did to its devices, in order.
+//! A record of the writes and flushes of a run, in order.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vdev::{Device, MemoryDevice};
 
-/// What happened to a device. Its place in the log is its number.
+/// An operation on a device. Its position in the log is its number.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Event {
     /// Bytes were written.
     Write {
         /// Number of the device.
         device: usize,
-        /// Where, in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// What.
+        /// The bytes written.
         bytes: Arc<[u8]>,
     },
-    /// A flush was completed: what was written to this device before is safe.
+    /// A flush was completed: earlier writes to this device are safe.
     Flush {
         /// Number of the device.
         device: usize,
@@ -36,14 +36,14 @@ impl std::fmt::Debug for Event {
     }
 }
 
-/// What had been told to be safe.
+/// A statement by the pool that a txg is safe.
 #[derive(Debug)]
 pub struct Promise<P> {
-    /// How many events had happened.
+    /// The number of events that had happened.
     pub at: usize,
-    /// The txg that was told to be on disk.
+    /// The txg reported to be on disk.
     pub txg: u64,
-    /// What else there is to say of it.
+    /// Further information on the promise.
     pub payload: P,
 }
 
@@ -55,7 +55,7 @@ struct Log {
 }
 
 impl Log {
-    /// Does `work`, and makes it an event: no other event comes between them.
+    /// Does `work` and logs it as an event: no other event comes between them.
     fn add(&self, event: Event, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut guard = self.events.lock();
         let (events, total) = &mut *guard;
@@ -70,7 +70,7 @@ impl Log {
     }
 }
 
-/// A device in memory that keeps a record of what is done to it.
+/// An in-memory device that records the operations on it.
 #[derive(Debug)]
 pub struct RecordingDevice {
     number: usize,
@@ -93,7 +93,7 @@ impl Device for RecordingDevice {
     }
 
     fn write_vectored_at(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
-        // one write, as for a disk
+        // a single write, as on a disk
         let whole: Vec<u8> = data.iter().flat_map(|piece| piece.iter().copied()).collect();
         self.write_at(offset, &whole)
     }
@@ -111,7 +111,7 @@ impl Device for RecordingDevice {
     }
 }
 
-/// An image to begin with.
+/// The initial contents of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
     pub(crate) name: String,
@@ -126,7 +126,7 @@ impl Start {
     }
 }
 
-/// A record of a run, while it is made.
+/// A record of a run in progress.
 #[derive(Debug)]
 pub struct Recording<P> {
     start: Vec<Start>,
@@ -136,14 +136,14 @@ pub struct Recording<P> {
 }
 
 impl<P> Recording<P> {
-    /// A record of empty devices with these names and sizes in bytes, that holds `limit` bytes at most: then writes fail.
+    /// A record of empty devices with these names and sizes in bytes. It holds at most `limit` bytes; further writes fail.
     #[must_use]
     pub fn new(disks: &[(String, u64)], limit: u64) -> Recording<P> {
         let start = |(name, size): &(String, u64)| Start { name: name.clone(), size: *size as usize, bytes: None };
         Self::start(disks.iter().map(start).collect(), limit)
     }
 
-    /// A record that begins with these images.
+    /// A record that starts with these images.
     #[must_use]
     pub fn over(images: Vec<(String, Arc<Vec<u8>>)>, limit: u64) -> Recording<P> {
         let start = |(name, bytes): (String, Arc<Vec<u8>>)| Start { name, size: bytes.len(), bytes: Some(bytes) };
@@ -166,20 +166,20 @@ impl<P> Recording<P> {
         self.devices.iter().map(|device| device.clone() as Arc<dyn Device>).collect()
     }
 
-    /// Says that `txg` is safe from here on.
+    /// Records that `txg` is safe from here on.
     pub fn promise(&self, txg: u64, payload: P) {
         let mut promises = self.promises.lock();
         let at = self.log.events.lock().0.len();
         promises.push(Promise { at, txg, payload });
     }
 
-    /// Events so far.
+    /// The number of events so far.
     #[must_use]
     pub fn events(&self) -> usize {
         self.log.events.lock().0.len()
     }
 
-    /// Ends the record. Devices that still live are recorded no longer.
+    /// Ends the record. Operations on devices still in use are no longer recorded.
     #[must_use]
     pub fn finish(self) -> Tape<P> {
         let (events, _) = std::mem::take(&mut *self.log.events.lock());
@@ -196,27 +196,27 @@ pub struct Tape<P> {
 }
 
 impl<P> Tape<P> {
-    /// What happened, in order.
+    /// The events, in order.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// What had been promised, in order.
+    /// The promises, in order.
     #[must_use]
     pub fn promises(&self) -> &[Promise<P>] {
         &self.promises
     }
 
-    /// The last promise that was made when `at` events had happened.
+    /// The last promise made before `at` events had happened.
     #[must_use]
     pub fn promised(&self, at: usize) -> Option<&Promise<P>> {
         let before = self.promises.partition_point(|promise| promise.at <= at);
         self.promises.get(before.checked_sub(1)?)
     }
 
-    /// The same run with devices that skipped some flushes: to see whether anybody would notice. `skip` is told the number of the
-    /// device, and the offset of the last write to it.
+    /// The same run with devices that skipped some flushes, to test whether the harness notices. `skip` gets the number of the device, and
+    /// the offset of the last write to it.
     #[must_use]
     pub fn without_flushes(mut self, skip: impl Fn(usize, u64) -> bool) -> Tape<P> {
         let mut last = vec![0; self.start.len()];

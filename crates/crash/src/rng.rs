@@ -1,4 +1,4 @@
-//! Random choices that repeat.
+//! Reproducible random choices.
 
 use base::Env;
 
@@ -29,7 +29,7 @@ impl Rng {
         self.below(len as u64) as usize
     }
 
-    /// Whether something happens that happens so many times in a hundred.
+    /// True with a probability of `percent` percent.
     pub fn percent(&self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -39,7 +39,7 @@ impl Rng {
         &all[self.index(all.len())]
     }
 
-    /// Puts a list into any order.
+    /// Shuffles a list.
     pub fn shuffle<T>(&self, all: &mut [T]) {
         for n in (1..all.len()).rev() {
             all.swap(n, self.index(n + 1));

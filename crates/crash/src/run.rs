@@ -11,10 +11,10 @@ use vdev::Device;
 
 use crate::{Cut, Cutter, Overlay, Promise, Tape};
 
-/// How long the check of one cut may take before it counts as one that never ends.
+/// The time after which the check of one cut counts as hanging.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
 
-/// What a power cut left, and what has to be found there.
+/// The state after a power cut, and the promise to check.
 #[derive(Debug)]
 pub struct State<'a, P> {
     /// The cut.
@@ -26,7 +26,7 @@ pub struct State<'a, P> {
 }
 
 impl<P> State<'_, P> {
-    /// The devices, for whoever does not care what they are.
+    /// The devices as trait objects.
     #[must_use]
     pub fn devices(&self) -> Vec<Arc<dyn Device>> {
         self.devices.iter().map(|device| device.clone() as Arc<dyn Device>).collect()
@@ -38,11 +38,11 @@ impl<P> State<'_, P> {
 pub struct Failure {
     /// The cut.
     pub cut: Cut,
-    /// What was wrong.
+    /// A description of the failure.
     pub what: String,
 }
 
-/// Says of each failure how to see it again: `again` makes the command out of the seed of the cut.
+/// A report of the failures that says how to reproduce each: `again` makes the command from the seed of the cut.
 #[must_use]
 pub fn report(failures: &[Failure], again: &dyn Fn(u64) -> String) -> String {
     let line =
@@ -51,14 +51,14 @@ pub fn report(failures: &[Failure], again: &dyn Fn(u64) -> String) -> String {
     format!("{} cuts failed; the first:\n{first}", failures.len())
 }
 
-/// A number that the environment gives, or `default`.
+/// A number from the environment, or `default`.
 #[must_use]
 pub fn number_from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Checks each cut; a check that panics has failed. The cuts are done in the order of their places, on `threads` threads, each of
-/// which holds an image of every device. A check that hangs ends the process, and tells of which cut it was.
+/// Checks each cut; a check that panics counts as failed. The cuts are processed in the order of their positions, on `threads` threads,
+/// each of which holds an image of every device. A check that hangs ends the process with a message that names the cut.
 pub fn try_cuts<P: Sync>(
     tape: &Tape<P>,
     mut cuts: Vec<Cut>,
@@ -75,7 +75,7 @@ pub fn try_cuts<P: Sync>(
         let work = |(cuts, now)| scope.spawn(move || try_some(tape, cuts, now, check));
         let workers: Vec<_> = cuts.chunks(share).zip(&running).map(work).collect();
         for worker in workers {
-            // a worker catches what checks do; it cannot panic by itself
+            // a worker catches the panics of checks, so it does not panic itself
             failures.extend(worker.join().unwrap_or_default());
         }
         done.store(true, Ordering::Release);

@@ -1,11 +1,11 @@
 //! Power cuts while a log device is added to a pool and removed from it.
 //!
-//! A run works on files as in [`fsynced`](crate::fsynced), and now and then the pool gets a log device or loses it; at times its process is
-//! killed before, so that a log waits to be replayed meanwhile. What a cut leaves is imported in one of two ways:
+//! A run works on files as in [`fsynced`](crate::fsynced), and from time to time a log device is added to the pool or removed; sometimes
+//! the process is killed before, so that a log waits for replay meanwhile. The state after a cut is imported in one of two ways:
 //!
-//! * With all devices. That must do without `-m`, and nothing is lost, whether the change had come to its end or not.
-//! * With the log device gone. Where the pool had been told to have none, nothing is lost. Where it had been promised, the pool must ask for
-//!   `-m`, and may lose what only the log had. When the device comes back, the pool takes it.
+//! * With all devices. The import must succeed without `-m`, and nothing is lost, whether the change had completed or not.
+//! * Without the log device. If the pool had been promised to have none, nothing is lost. If it had been promised to have one, the import
+//!   must require `-m`, and may lose what only the log had. When the device comes back, the pool accepts it.
 
 use std::sync::Arc;
 
@@ -20,21 +20,21 @@ use crate::pools::{Shape, open, open_without_log, verify_all};
 use crate::storage::Storage;
 use crate::{Recording, Rng, State, Tape};
 
-/// Operations between two changes.
+/// Number of operations between two changes.
 const STEPS: u64 = 14;
-/// How often a device comes or goes.
+/// Number of additions and removals.
 const CHANGES: u64 = 4;
-/// How often, in percent, the process is killed before.
+/// Percentage of changes before which the process is killed.
 const KILLED_PCT: u64 = 40;
-/// How often, in percent, the log device is gone after a cut.
+/// Percentage of cuts after which the log device is missing.
 const GONE_PCT: u64 = 40;
 
-/// A pool and the log device that it gets.
+/// A pool and the log device that is added to it.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// The pool at first.
+    /// The initial pool.
     pub shape: Shape,
-    /// What is added, as `zpool add` takes it.
+    /// The log vdev to add, in the syntax of `zpool add`.
     pub log: &'static str,
 }
 
@@ -68,10 +68,10 @@ impl Setting {
     }
 }
 
-/// Works on a pool whose log device comes and goes, on tape. The tape ends while the pool is open.
+/// Runs on a pool while its log device is added and removed, recording a tape. The tape ends while the pool is open.
 ///
 /// # Errors
-/// What went wrong.
+/// The first failure.
 pub fn record(setting: &Setting, seed: u64) -> Result<(Tape<Promised>, Journal)> {
     let shape = &setting.shape;
     let mut disks = shape.disks()?;
@@ -109,7 +109,7 @@ fn change(setting: &Setting, mut work: Work, recording: &Recording<Promised>, se
     let spa = setting.change(spa, &recording.devices())?;
     book.promised.slog = if adds { Slog::In } else { Slog::Out };
     if !(adds && killed) {
-        // no log is left
+        // no log remains
         book.synced();
     }
     recording.promise(0, book.promised.clone());
@@ -117,20 +117,20 @@ fn change(setting: &Setting, mut work: Work, recording: &Recording<Promised>, se
     Ok(Work { zfs: enter(&spa)?, book })
 }
 
-/// Checks what a cut left.
+/// Checks the state after a cut.
 ///
 /// # Errors
-/// What was lost, or is wrong.
+/// The loss or damage found.
 pub fn check(state: &State<'_, Promised>, setting: &Setting, journal: &Journal) -> Result<()> {
     let Some(promised) = state.promised.map(|promise| &promise.payload) else {
-        // the pool was being made
+        // the pool was still being created
         return Ok(());
     };
     let rng = Rng::new(state.cut.seed);
     let devices = state.devices();
     if rng.percent(GONE_PCT) {
         without(state, setting, journal, promised).context(|| "without the log device".to_string())?;
-        // it comes back
+        // the log device comes back
         let spa = import(&devices, state.cut.seed, false)?;
         drop(enter(&spa)?);
         return leave(&spa, &devices).context(|| "the log device is back".to_string());

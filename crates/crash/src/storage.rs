@@ -1,4 +1,4 @@
-//! The file systems that are worked on under power cuts: plain, encrypted, deduplicated.
+//! The kinds of file systems under power cuts: plain, encrypted, deduplicated.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use crate::compare::{Context, Result};
 
 /// The raw key of every encrypted file system here.
 const KEY: [u8; 32] = [0x5a; 32];
-/// Bytes of a record.
+/// The recordsize.
 pub(crate) const RECORDSIZE: u64 = 16 << 10;
 /// SHA-256 as a value of `dedup` (OpenZFS: `ZIO_CHECKSUM_SHA256`).
 const DEDUP_SHA256: u64 = 8;
 
-/// How a file system stores its blocks.
+/// The way in which a file system stores its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Storage {
-    /// As by default.
+    /// With default properties.
     #[default]
     Plain,
-    /// Under a key of its own, its intent log as well.
+    /// Encrypted with its own key, including its intent log.
     Encrypted,
     /// Equal blocks are stored once.
     Dedup,
 }
 
 impl Storage {
-    /// Makes the file system `name`.
+    /// Creates the file system `name`.
     pub(crate) fn create(self, spa: &Arc<Spa>, name: &str) -> Result<()> {
         let mut props = vec![("recordsize".to_owned(), Value::Number(RECORDSIZE))];
         if self == Storage::Dedup {

@@ -1,7 +1,7 @@
-//! A store of two slots, right or wrong on purpose: what the harness is tested with.
+//! A store of two slots, correct or deliberately broken, to test the harness.
 //!
-//! A value is written beside the one before, flushed, and then made the current one by a header, which stands in one of two slots
-//! by turns, and is flushed too. A reader takes the newest header whose checksum is right.
+//! A value is written beside the previous one, flushed, and then made current by a header, which is written to two slots alternately, and
+//! flushed too. A reader takes the newest header whose checksum is valid.
 
 use std::io;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ pub const VALUE: usize = 32 << 10;
 /// Bytes of a device.
 pub const SIZE: u64 = 2 * (HEADER + VALUE) as u64;
 
-/// What the store does wrong.
+/// The bug of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bug {
-    /// Nothing.
+    /// No bug.
     None,
     /// The header is written before the value is safe.
     NoFlushBetween,
-    /// The value is called safe before the header is.
+    /// The value is reported as safe before the header is.
     NoFlushAfter,
     /// The flush goes to one device only.
     FlushesOneDevice,
-    /// The header is written over the one that is current.
+    /// The header overwrites the current one.
     OneSlot,
-    /// The value is written over the one that is current.
+    /// The value overwrites the current one.
     InPlace,
 }
 
-/// What a device holds: a generation and its value.
+/// The contents of a device: a generation and its value.
 pub type Found = Option<(u64, Vec<u8>)>;
 
 /// A value on some devices, the same on each.
@@ -43,7 +43,7 @@ pub struct Store {
     bug: Bug,
 }
 
-/// FNV-1a: a checksum is not what is tested here.
+/// FNV-1a, which suffices because the checksum is not under test.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
@@ -63,7 +63,7 @@ impl Store {
         Store { devices, generation: 0, bug }
     }
 
-    /// Makes `value` the current one, and gives its generation.
+    /// Makes `value` the current one, and returns its generation.
     ///
     /// # Errors
     /// Those of the devices.
@@ -71,14 +71,14 @@ impl Store {
         self.generation += 1;
         let slot = if self.bug == Bug::OneSlot { 0 } else { self.generation % 2 };
         let value_slot = if self.bug == Bug::InPlace { 0 } else { self.generation % 2 };
-        // each sector differs from that of the header before
+        // each sector differs from that of the previous header
         let mut header = vec![self.generation as u8; HEADER];
         header[8..16].copy_from_slice(&self.generation.to_le_bytes());
         header[16..24].copy_from_slice(&value_slot.to_le_bytes());
         let sum = checksum(&header[8..]);
         header[..8].copy_from_slice(&sum.to_le_bytes());
         for device in &self.devices {
-            // in pieces: pieces of one value can be lost apart
+            // in pieces, so that parts of one value can be lost
             for (n, piece) in value.chunks(VALUE / 4).enumerate() {
                 device.write_at(place(value_slot) + (HEADER + n * VALUE / 4) as u64, piece)?;
             }
@@ -98,7 +98,7 @@ impl Store {
         self.devices.iter().take(some).try_for_each(|device| device.flush())
     }
 
-    /// The current value of each device, with its generation; `None` where nothing was written yet.
+    /// The current value of each device, with its generation; `None` if nothing was written yet.
     ///
     /// # Errors
     /// Those of the devices.

@@ -1,8 +1,9 @@
-//! Several programs under power cuts, each of which waits for the disk after each write: what one was promised is there, however far the others are.
+//! Several programs under power cuts, each of which calls `fsync` after each write: whatever `fsync` promised to one is there, however far
+//! the others are.
 //!
-//! Each writer has a file, writes a piece of it, waits, and goes on. Its devices dawdle, each call for another time: so writers share batches
-//! of all sizes, whose blocks come to the devices in any order, and a cut leaves holes in the chain. A piece is one record: after a cut a file
-//! holds the pieces up to the one promised, or one more.
+//! Each writer has a file, writes a piece of it, calls `fsync`, and continues. The devices delay each call for a random time: so writers
+//! share batches of all sizes, whose blocks reach the devices in any order, and a cut leaves holes in the chain. A piece is one record:
+//! after a cut a file holds the pieces up to the promised one, or one more.
 
 use std::io;
 use std::sync::Arc;
@@ -20,18 +21,18 @@ use crate::pools::{NAME, Shape, open, verify_all};
 use crate::storage::Storage;
 use crate::{Recording, State, Tape};
 
-/// Programs.
+/// Number of writers.
 const WRITERS: usize = 6;
-/// Bytes of a piece, and pieces of a file; then the first is written again.
+/// Bytes of a piece, and pieces of a file; after the last the first is overwritten.
 const PIECE: usize = 3000;
 const PIECES: u64 = 16;
-/// The longest that a device thinks, in microseconds.
+/// Maximum delay of a device, in microseconds.
 const DAWDLE_US: u64 = 1500;
 
-/// How many pieces of each file are safe.
+/// The number of safe pieces of each file.
 pub type Safe = Vec<u64>;
 
-/// A device that takes its time.
+/// A device that delays each call.
 #[derive(Debug)]
 struct Dawdling {
     inner: Arc<dyn Device>,
@@ -72,13 +73,13 @@ impl Device for Dawdling {
     }
 }
 
-/// What piece number `n` of a file is: its place in it, and its bytes.
+/// Piece number `n` of a file: its offset, and its bytes.
 fn piece(file: usize, n: u64) -> (u64, Vec<u8>) {
     let byte = |at: usize| (file as u64 * 31 + n * 7 + at as u64 % 13) as u8;
     (n % PIECES * PIECE as u64, (0..PIECE).map(byte).collect())
 }
 
-/// What is in a file after `count` pieces.
+/// The contents of a file after `count` pieces.
 fn content(file: usize, count: u64) -> Vec<u8> {
     let mut all = vec![0; (count.min(PIECES) as usize) * PIECE];
     for n in count.saturating_sub(PIECES)..count {
@@ -94,10 +95,10 @@ fn name(file: usize) -> String {
     format!("f{file}")
 }
 
-/// Makes a pool, and has each writer make `pieces` pieces safe, on tape.
+/// Creates a pool, and lets each writer write and `fsync` `pieces` pieces while recording a tape.
 ///
 /// # Errors
-/// What went wrong.
+/// The first failure.
 pub fn record(shape: &Shape, seed: u64, pieces: u64) -> Result<Tape<Safe>> {
     let recording = Recording::new(&shape.disks()?, 512 << 20);
     shape.create(&recording.devices(), seed)?.export().context(|| "export".to_string())?;
@@ -136,10 +137,10 @@ fn write(zfs: &Zfs, id: u64, file: usize, pieces: u64, safe: &Mutex<Safe>, recor
     Ok(())
 }
 
-/// Checks what a cut left: imported, the log replayed.
+/// Checks the state after a cut: imports it, with log replay.
 ///
 /// # Errors
-/// What was lost, or is wrong.
+/// The loss or damage found.
 pub fn check(state: &State<'_, Safe>) -> Result<()> {
     let Some(safe) = state.promised.map(|promise| &promise.payload) else { return Ok(()) };
     let devices = state.devices();

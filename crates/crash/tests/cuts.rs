@@ -1,7 +1,7 @@
-//! Power cuts: pools of several shapes are worked on once, and cut at many places. No cut may lose what was promised, leak, or leave a
-//! pool that cannot be imported.
+//! Power cuts: pools of several shapes are recorded in one run each, and cut at many positions. No cut may lose what was promised, leak, or
+//! leave a pool that cannot be imported.
 //!
-//! `ZUSE_CUTS` sets how many cuts there are in all, `ZUSE_SEED` the seed of the run; `ZUSE_CUT` is the seed of one cut, to see it again.
+//! `ZUSE_CUTS` sets the total number of cuts, `ZUSE_SEED` the seed of the run; `ZUSE_CUT` is the seed of one cut, to reproduce it.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -24,7 +24,7 @@ const SHAPES: [Shape; 6] = [
         without: &["log_spacemap"],
     },
 ];
-/// Cuts in all, unless told otherwise.
+/// Default total number of cuts.
 const CUTS: u64 = 2000;
 
 fn cut_share(shape: &Shape) {
@@ -34,7 +34,7 @@ fn cut_share(shape: &Shape) {
 /// The labels at the front of a device, and the boot area.
 const FRONT: u64 = 4 << 20;
 
-/// What the harness is worth: were a flush forgotten, it would be noticed.
+/// Tests the harness: it notices a missing flush.
 #[test]
 fn a_pool_that_forgets_a_flush_is_found_out() {
     base::tunable::ZFS_TXG_TIMEOUT.set(600);

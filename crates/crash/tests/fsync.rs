@@ -1,7 +1,6 @@
-//! Power cuts while programs wait for the disk: all that `fsync` promised is there when the log is replayed.
+//! Power cuts while programs call `fsync`: everything that `fsync` promised is there after log replay.
 //!
-//! `ZUSE_CUTS` sets how many cuts there are in all, `ZUSE_SEED` the seed of the first run; `ZUSE_CUT` is the seed of one cut, to see it
-//! again.
+//! `ZUSE_CUTS` sets the total number of cuts, `ZUSE_SEED` the seed of the first run; `ZUSE_CUT` is the seed of one cut, to reproduce it.
 #![allow(clippy::unwrap_used)]
 
 use crash::fsynced::{check, record};
@@ -14,15 +13,15 @@ const SHAPES: [Shape; 3] = [
     Shape { name: "log_device", vdevs: "mirror d0 d1 log d2", size: 64 << 20, ashift: 12, without: &[] },
     Shape { name: "mirrored_log", vdevs: "d0 log mirror d1 d2", size: 64 << 20, ashift: 9, without: &["log_spacemap"] },
 ];
-/// Cuts in all, unless told otherwise.
+/// Default total number of cuts.
 const CUTS: u64 = 2000;
-/// The tests that share them.
+/// Number of tests that share them.
 const TESTS: u64 = 5;
-/// Cuts of one tape at most: then another run is recorded.
+/// Maximum number of cuts of one tape; then another run is recorded.
 const CUTS_OF_A_TAPE: u64 = 350;
 /// The labels at the front of a device, and the boot area.
 const FRONT: u64 = 4 << 20;
-/// Operations of a run.
+/// Number of operations of a run.
 const STEPS: u64 = 250;
 
 fn cut(shape: &Shape, storage: Storage) {
@@ -77,7 +76,7 @@ fn deduplicated() {
     cut(&SHAPES[2], Storage::Dedup);
 }
 
-/// Several who wait at a time, and share batches of blocks of the log.
+/// Several writers call `fsync` at the same time, and share batches of log blocks.
 #[test]
 fn several_writers() {
     base::tunable::ZFS_TXG_TIMEOUT.set(600);
@@ -87,19 +86,19 @@ fn several_writers() {
         let count = number_from_env("ZUSE_CUTS", CUTS).div_ceil(SHAPES.len() as u64).min(CUTS_OF_A_TAPE);
         let cuts = (0..count).map(|n| Cut::draw(&tape, n)).collect();
         let failures = try_cuts(&tape, cuts, 2, &writers::check);
-        // threads make another tape each time
+        // threads make a different tape each time
         let again = |cut| format!("cut {cut} of a tape of {}", shape.name);
         assert!(failures.is_empty(), "{}: {}", shape.name, report(&failures, &again));
     }
 }
 
-/// What this is worth: were the flush of a commit forgotten, it would be noticed.
+/// Tests the check: it notices a missing flush of a commit.
 #[test]
 fn a_log_that_forgets_its_flush_is_found_out() {
     base::tunable::ZFS_TXG_TIMEOUT.set(600);
     for shape in [&SHAPES[0], &SHAPES[1]] {
         let (tape, journal) = record(shape, Storage::Plain, 5, STEPS).unwrap();
-        // labels are flushed as they should be: it is the log's flushes that are gone
+        // labels are flushed as they should be; only the log's flushes are dropped
         let tape = tape.without_flushes(|_, last| last < shape.size - (512 << 10) && last >= FRONT);
         let cuts = (0..150).map(|n| Cut::draw(&tape, n)).collect();
         let failures = try_cuts(&tape, cuts, 2, &|state| check(state, &journal));

@@ -1,5 +1,5 @@
-//! The same under hard conditions: space maps are flushed and condensed all the time, blocks are ganged, ZAPs are split early; and
-//! vdevs of every kind.
+//! The same power cuts under stress: space maps are flushed and condensed all the time, blocks are ganged, ZAPs are split early; and vdevs
+//! of every kind.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -29,7 +29,7 @@ fn harden() {
     tunable::ZFS_UNFLUSHED_LOG_BLOCK_MIN.set(3);
     tunable::ZFS_UNFLUSHED_LOG_BLOCK_MAX.set(6);
     tunable::ZFS_UNFLUSHED_LOG_TXG_MAX.set(5);
-    // above the size of a gang header of the dRAID, which cannot be ganged itself
+    // above the size of dRAID's gang header, which cannot be ganged itself
     tunable::METASLAB_FORCE_GANGING.set(10 << 10);
     tunable::METASLAB_FORCE_GANGING_PCT.set(20);
     tunable::ZAP_MICRO_MAX_SIZE.set(4 << 10);

@@ -1,4 +1,4 @@
-//! Random operations on pools and on a model: they must agree, live, after every import, and when opened for reading.
+//! Random operations on pools and on a model: both must agree, live, after every import, and when opened for reading.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -24,7 +24,7 @@ const SHAPES: [Shape; 6] = [
     Shape { name: "full", vdevs: "d0", size: 64 << 20, ashift: 12, without: &[] },
     Shape { name: "background", vdevs: "d0 d1", size: 64 << 20, ashift: 9, without: &[] },
 ];
-/// Features of later years.
+/// Recent features, which old pools lack.
 const OLD: &[&str] = &[
     "log_spacemap",
     "spacemap_v2",
@@ -63,13 +63,13 @@ fn full() {
     assert!(seen.no_space > 0, "the pool was never full");
 }
 
-/// What is changed while the txg before is on its way to disk. (Where txgs end is a matter of time here: runs do not repeat.)
+/// Changes while the previous txg is being synced. (Here timing decides where txgs end, so runs are not reproducible.)
 #[test]
 fn background() {
     work_on("model", &SHAPES[5], 1000, Work { background: true, ..Work::default() });
 }
 
-/// What the comparison is worth: any difference is noticed.
+/// Tests the comparison: it notices any difference.
 #[test]
 fn a_wrong_model_is_noticed() {
     let devices = devices(&SHAPES[0]);

@@ -1,6 +1,8 @@
-//! Power cuts while an import claims and replays intent logs: whatever is left, the next import makes of it what the first would have made.
+//! Power cuts while an import claims and replays intent logs: from any state, the next import must produce the same result as an
+//! uninterrupted one.
 //!
-//! The pool is one that the kernel module left with full logs (fixture `zil-a`). `ZUSE_CUTS` says how many cuts are tried, `ZUSE_SEED` which.
+//! The pool is one that the kernel module left with full logs (fixture `zil-a`). `ZUSE_CUTS` sets the number of cuts, `ZUSE_SEED` their
+//! seed.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -18,7 +20,7 @@ use zpl::{FileSystem, Node, Zvol};
 const FIXTURE: &str = "zil-a";
 const POOL: &str = "zila";
 
-/// What files are: by path, all but times.
+/// The attributes of all files except times, by path.
 type Listing = BTreeMap<String, String>;
 
 fn import(devices: Vec<Arc<dyn Device>>) -> Result<Arc<Spa>, String> {
@@ -30,7 +32,7 @@ fn import(devices: Vec<Arc<dyn Device>>) -> Result<Arc<Spa>, String> {
     Spa::import(candidate, &options, hooks).map_err(|e| format!("import: {e}"))
 }
 
-/// Replays all logs but that of the dataset whose key nobody has, and lists what is there then.
+/// Replays all logs except that of the dataset whose key is unknown, and lists the files.
 fn replay(spa: &Arc<Spa>) -> Result<Listing, String> {
     for (name, opened) in zpl::live::replay_all(spa, &mut |_| ()).map_err(|e| e.to_string())? {
         opened.map_err(|e| format!("{name}: {e}"))?;
@@ -96,7 +98,7 @@ fn a_cut_at_any_write_of_a_claim_or_replay_is_made_good_by_the_next() {
     let images = fixtures::unpack(FIXTURE);
     let bytes = |path: &PathBuf| (path.display().to_string(), Arc::new(std::fs::read(path).unwrap()));
     let recording: Recording<()> = Recording::over(images.images().iter().map(bytes).collect(), 1 << 30);
-    // many txgs: a cut finds logs that are replayed in part
+    // many txgs, so that cuts find partly replayed logs
     let percent = tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get();
     tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.set(0);
     let spa = import(recording.devices()).unwrap();
@@ -120,7 +122,7 @@ fn a_cut_at_any_write_of_a_claim_or_replay_is_made_good_by_the_next() {
             return Err(difference);
         }
         match found.keys().find(|path| !whole.contains_key(*path)) {
-            Some(more) => Err(format!("{more}: more than there was")),
+            Some(more) => Err(format!("{more}: more files than before")),
             None => spa.export().map_err(|e| e.to_string()),
         }
     };

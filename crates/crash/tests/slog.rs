@@ -1,7 +1,6 @@
 //! Power cuts while a log device is added and removed: nothing that was synced or promised is lost, nothing leaks.
 //!
-//! `ZUSE_CUTS` sets how many cuts there are in all, `ZUSE_SEED` the seed of the first run; `ZUSE_CUT` is the seed of one cut, to see it
-//! again.
+//! `ZUSE_CUTS` sets the total number of cuts, `ZUSE_SEED` the seed of the first run; `ZUSE_CUT` is the seed of one cut, to reproduce it.
 #![allow(clippy::unwrap_used)]
 
 use crash::pools::{NAME, Shape};
@@ -20,11 +19,11 @@ const SETTINGS: [Setting; 3] = [
         log: "log d2",
     },
 ];
-/// Cuts in all, unless told otherwise.
+/// Default total number of cuts.
 const CUTS: u64 = 300;
-/// Cuts of one tape at most: then another run is recorded.
+/// Maximum number of cuts of one tape; then another run is recorded.
 const CUTS_OF_A_TAPE: u64 = 50;
-/// States of a run that OpenZFS's zdb judges.
+/// Number of states of a run that OpenZFS's zdb checks.
 const JUDGED: usize = 2;
 
 fn cut(setting: &Setting) {
@@ -36,7 +35,7 @@ fn cut(setting: &Setting) {
     for seed in first.. {
         let (tape, journal) = record(setting, seed).unwrap();
         let count = left.min(CUTS_OF_A_TAPE);
-        // most of them in the midst of a change
+        // most of them in the middle of a change
         let chosen =
             |cut: &Cut| cut.seed.is_multiple_of(5) || journal.changes.iter().any(|change| change.contains(&cut.at));
         let cuts: Vec<Cut> = match one {
@@ -57,7 +56,7 @@ fn cut(setting: &Setting) {
     }
 }
 
-/// OpenZFS's zdb finds no leak in the state as it is, and its engine imports it.
+/// Checks that OpenZFS's zdb finds no leak in the state as it is, and that its engine imports it.
 fn judge<P>(name: &str, cut: &Cut, cutter: &mut Cutter<'_, P>) {
     let dir = tempfile::tempdir().unwrap();
     for device in cutter.build(cut) {

@@ -1,4 +1,4 @@
-//! The harness itself: it must find what a store does wrong, and say nothing where nothing is.
+//! Tests of the harness: it must detect the bugs of a broken store, and report nothing for a correct one.
 #![allow(clippy::unwrap_used)]
 
 use crash::toy::{Bug, SIZE, Store, VALUE};
@@ -22,13 +22,13 @@ fn run(bug: Bug) -> Tape<()> {
     recording.finish()
 }
 
-/// Each device must have the promised value, or a newer one, whole.
+/// Checks that each device has the promised value, or a newer one, intact.
 fn check(state: &State<'_, ()>) -> Result<(), String> {
     let promised = state.promised.map_or(0, |promise| promise.txg);
     for (n, found) in Store::read(&state.devices()).map_err(|e| e.to_string())?.into_iter().enumerate() {
         let (generation, found) = found.unwrap_or((0, Vec::new()));
         if generation < promised {
-            return Err(format!("device {n}: {generation} is found, {promised} was promised"));
+            return Err(format!("device {n}: found {generation}, promised {promised}"));
         }
         if generation > 0 && found != value(generation) {
             return Err(format!("device {n}: the contents of {generation} are wrong"));
@@ -55,7 +55,7 @@ fn every_bug_is_found_within_a_few_hundred_cuts() {
     for bug in [Bug::NoFlushBetween, Bug::NoFlushAfter, Bug::FlushesOneDevice, Bug::OneSlot, Bug::InPlace] {
         let found = failures(bug, 400, 7);
         assert!(found.len() >= 5, "{bug:?}: only {} of 400 cuts show it", found.len());
-        // a cut alone shows it again
+        // the cut alone reproduces it
         let tape = run(bug);
         let alone = try_cuts(&tape, vec![found[0].cut], 1, &check);
         assert_eq!(alone.len(), 1, "{bug:?}: {}", found[0].cut);

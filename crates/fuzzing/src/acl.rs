@@ -1,12 +1,12 @@
-//! Access control lists: first byte form and byte order, second byte the count, then entries.
+//! Access control lists. The first byte is the form and byte order, the second the count, then entries.
 
 use base::Endian;
 use zpl::{Acl, FuidTable, PosixAcl};
 
-/// Reads bytes as NFSv4 and POSIX lists, and shows what comes of them.
+/// Decodes bytes as NFSv4 and POSIX lists, and formats the result.
 ///
 /// # Panics
-/// The library is wrong: a list has another number of entries than asked for.
+/// On a bug in the library: a list has a different number of entries than requested.
 pub fn fuzz_acl(data: &[u8]) {
     if let Ok(posix) = PosixAcl::decode(data) {
         assert_eq!(posix.to_string().lines().count(), posix.0.len());

@@ -1,8 +1,8 @@
-//! Whole pools whose blocks change between their checksums and whoever asked for them: what the maker of a hostile pool may say, on every kind of
-//! vdev, under every cipher, in every structure. Where [`image`](crate::image) lays out a few pools anew to change their bytes, this takes
-//! all fixtures as they are, and changes what is read (`zio::tamper`).
+//! Whole pools whose blocks change between the check of their checksum and the reader, which simulates anything that the maker of a hostile
+//! pool may write: on every kind of vdev, under every cipher, in every structure. While [`image`](crate::image) lays out a few pools anew
+//! to change their bytes, this uses all fixtures unchanged, and changes the data that is read (`zio::tamper`).
 //!
-//! A block is changed in the same way whenever it is read, by its address, its birth and the seed of the input.
+//! A block is changed in the same way whenever it is read, determined by its address, its birth and the seed of the input.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,23 +17,23 @@ use zio::tamper;
 use crate::exercise::exercise_pool;
 use crate::mutate::Rng;
 
-/// Where the pointers begin in a dnode.
+/// Offset of the pointers in a dnode.
 const POINTERS: usize = 64;
-/// Pointers of a pool that are put where others were.
+/// Number of the pool's own pointers that are collected to replace others.
 const STRANGERS: usize = 512;
-/// Of a thousand blocks so many are changed.
+/// Numbers of blocks in a thousand that are changed.
 const RATES: [u64; 8] = [2, 5, 10, 30, 100, 200, 500, 1000];
-/// The tamper hook is one of the process.
+/// The tamper hook is global to the process, so only one input runs at a time.
 static RUNNING: Mutex<()> = Mutex::new(());
 
-/// What an input says.
+/// A decoded input.
 #[derive(Clone, Copy)]
 struct Input {
     pool: u8,
     rate: u64,
-    /// Changes of a block at most.
+    /// Maximum number of changes per block.
     changes: usize,
-    /// Which blocks are changed.
+    /// The kind of blocks that are changed.
     class: u8,
     seed: u64,
 }
@@ -60,7 +60,7 @@ impl Input {
             2 => t == ObjectType::DNODE || t == ObjectType::OBJSET,
             3 => bp.level() == 0 && t.is_metadata(),
             4 => !t.is_metadata(),
-            // one type, and the dnodes
+            // one object type, and the dnodes
             _ => t == ObjectType::DNODE || u64::from(t.0) == self.seed % 60,
         }
     }
@@ -77,7 +77,7 @@ impl Input {
     }
 }
 
-/// Which fixture an input is about.
+/// The fixture that an input selects.
 ///
 /// # Panics
 /// If the fixtures are not there.
@@ -88,11 +88,11 @@ pub fn fixture_of(data: &[u8]) -> Option<String> {
     names.get(usize::from(input.pool) % names.len()).cloned()
 }
 
-/// Asks a pool for everything while its blocks change as `data` says: the pool, how many blocks in a thousand, how often each, which kinds, and
-/// a seed of eight bytes.
+/// Exercises a pool while its blocks change as `data` says: the pool, how many blocks in a thousand, how often each, which kinds, and a
+/// seed of eight bytes.
 ///
 /// # Panics
-/// The library is wrong.
+/// On a bug in the library.
 pub fn fuzz_behind(data: &[u8]) {
     let (Some(input), Some(fixture)) = (Input::decode(data), fixture_of(data)) else { return };
     let images = fixtures::unpack(&fixture);
@@ -104,7 +104,7 @@ pub fn fuzz_behind(data: &[u8]) {
     }
 }
 
-/// Takes the hook away at the end, also by a panic.
+/// Removes the hook when dropped, also on a panic.
 struct Tampered;
 
 impl Tampered {
@@ -120,7 +120,7 @@ impl Drop for Tampered {
     }
 }
 
-/// Opens the pool of a fixture with all keys that fit.
+/// Opens the pool of a fixture and loads all keys that match.
 fn open(fixture: &str, images: &fixtures::Unpacked) -> Option<Arc<Pool>> {
     let found = vdev::import::scan(std::slice::from_ref(&images.dir)).ok()?;
     let options = OpenOptions { arc_bytes: 16 << 20, ..OpenOptions::default() };
@@ -130,7 +130,7 @@ fn open(fixture: &str, images: &fixtures::Unpacked) -> Option<Arc<Pool>> {
     for entry in pool.list(pool.name(), &ListOptions::DATASETS).unwrap_or_default() {
         let Some(dataset) = entry.dataset() else { continue };
         let Ok(Some(info)) = dataset.crypto() else { continue };
-        // what a hostile pool asks for takes as long as it says
+        // a hostile pool may ask for any number of iterations, and each takes time
         let iters = if info.pbkdf2_iters > 1 << 20 { 1 } else { info.pbkdf2_iters };
         for bytes in &files {
             let text = String::from_utf8_lossy(bytes);
@@ -146,7 +146,7 @@ fn open(fixture: &str, images: &fixtures::Unpacked) -> Option<Arc<Pool>> {
     Some(pool)
 }
 
-/// Pointers of an unchanged pool, in the order of a walk.
+/// Pointers of an unchanged pool, in walk order.
 fn strangers(fixture: &str, images: &fixtures::Unpacked) -> Arc<Vec<BlkPtr>> {
     static KNOWN: Mutex<Option<HashMap<String, Arc<Vec<BlkPtr>>>>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ fn strangers(fixture: &str, images: &fixtures::Unpacked) -> Arc<Vec<BlkPtr>> {
     all
 }
 
-/// A number at which sizes, counts and places go wrong.
+/// A random edge value for sizes, counts and offsets.
 fn edge(rng: &mut Rng) -> u64 {
     match rng.below(10) {
         0 => 0,
@@ -188,7 +188,7 @@ fn edge(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Changes a block once: mostly a word that is not zero.
+/// Changes a block once, usually in a non-zero word.
 fn alter(rng: &mut Rng, data: &mut [u8], bp: &BlkPtr, strangers: &[BlkPtr]) {
     let used: Vec<usize> =
         data.chunks_exact(8).enumerate().filter(|(_, word)| **word != [0; 8]).map(|(n, _)| n * 8).collect();
@@ -220,7 +220,7 @@ fn alter(rng: &mut Rng, data: &mut [u8], bp: &BlkPtr, strangers: &[BlkPtr]) {
             }
         }
         _ => {
-            // a block of pointers, or dnodes
+            // a block of pointers, or of dnodes
             let place = if rng.below(2) == 0 {
                 at / BLKPTR_SIZE * BLKPTR_SIZE
             } else {

@@ -1,4 +1,4 @@
-//! Block pointers: what they say, and what reading through them does.
+//! Block pointers: their fields, and reads through them.
 
 use base::Endian;
 use codec::ChecksumKind;
@@ -9,14 +9,14 @@ use zio::{Bookmark, Error, Scratch, Zio};
 
 use crate::tape;
 
-/// Larger blocks are read seldom: they take their time.
+/// Larger blocks are read rarely, because they take long.
 const LARGE: u64 = 64 << 10;
 const OBJSET: u64 = 7;
 
-/// Reads bytes as: what to do, a block pointer, the content of a pool's devices.
+/// Takes bytes as: an operation, a block pointer, the contents of a pool's devices.
 ///
 /// # Panics
-/// The library is wrong: a pointer does not survive encoding, or the ways to read a block disagree.
+/// On a bug in the library: a pointer does not survive encoding, or the ways to read a block disagree.
 pub fn fuzz_blkptr(data: &[u8]) {
     let Some((flags, rest)) = data.split_first() else { return };
     let endian = if flags & 1 == 0 { Endian::Little } else { Endian::Big };
@@ -36,20 +36,20 @@ pub fn fuzz_blkptr(data: &[u8]) {
     read(&zio, &bp);
 }
 
-/// True if a block has no checksum that says anything.
+/// True if a block has no effective checksum.
 fn is_unsummed(bp: &BlkPtr) -> bool {
     matches!(ChecksumKind::from_u8(bp.checksum()), Some(ChecksumKind::Off | ChecksumKind::Noparity))
 }
 
-/// Reads a block in every way.
+/// Reads a block in every way that the library offers.
 pub(crate) fn read(zio: &Zio, bp: &BlkPtr) {
     let bm = Bookmark::new(OBJSET, 1, bp.level(), 0);
     let past = zio.read_uncached(bp, &bm);
     let (first, second) = (zio.read(bp, &bm), zio.read(bp, &bm));
     match (&past, &first, &second) {
         (Ok(past), Ok(first), Ok(second)) => {
-            assert!(past == first && first == second, "the cache gives other bytes");
-            assert_eq!(first.len() as u64, bp.lsize(), "a block of another size");
+            assert!(past == first && first == second, "the cache returns different bytes");
+            assert_eq!(first.len() as u64, bp.lsize(), "a block has the wrong size");
         }
         (Err(_), Err(_), Err(_)) => {}
         other => panic!("some reads fail: {other:?}"),
@@ -57,15 +57,15 @@ pub(crate) fn read(zio: &Zio, bp: &BlkPtr) {
     let raw = zio.read_raw(bp, &bm);
     let scrub = zio.verify_block(bp, &bm, &ReadCx::SCRUB, &mut Scratch::default());
     if let Ok(raw) = &raw {
-        assert!(bp.is_hole() || raw.len() as u64 == bp.psize(), "a stored block of another size");
+        assert!(bp.is_hole() || raw.len() as u64 == bp.psize(), "a stored block has the wrong size");
     }
-    // a scrub asks what a read asks, of every copy, and more than a raw read (MACs)
+    // a scrub checks all that a read checks, for every copy, and more than a raw read (MACs)
     match (&first, &scrub) {
-        // where no checksum tells copies apart, the one that the scrub expands may be another than the read's
+        // without a checksum to tell the copies apart, the scrub may decompress another copy than the read
         (Ok(_), Err(Error::Decompress { .. })) if is_unsummed(bp) => {}
-        (Ok(_), Err(e)) => panic!("it can be read, and the scrub says {e}: {:?}, {bp:?}", bp.checksum()),
+        (Ok(_), Err(e)) => panic!("the block can be read, but the scrub fails with {e}: {:?}, {bp:?}", bp.checksum()),
         (Err(Error::Checksum { .. } | Error::Io { .. }), Ok(_)) => {
-            panic!("it cannot be read, and the scrub is content")
+            panic!("the block cannot be read, but the scrub succeeds")
         }
         _ => {}
     }

@@ -1,4 +1,4 @@
-//! A pool of nothing but the blocks at hand, for targets that read through the DMU.
+//! A pool that consists of given blocks only, for targets that read through the DMU.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use zio::Zio;
 
 const DEVICE_BYTES: u64 = 64 << 20;
 
-/// Bytes behind the labels; zeros elsewhere.
+/// The contents after the labels; zeros elsewhere.
 #[derive(Debug)]
 struct Bytes(Vec<u8>);
 
@@ -38,7 +38,7 @@ impl Device for Bytes {
 /// An empty object set on a pool whose data is `bytes`.
 ///
 /// # Panics
-/// Never, on a sound library.
+/// On a bug in the library.
 #[must_use]
 pub(crate) fn objset(bytes: Vec<u8>) -> Arc<Objset> {
     let device: Arc<dyn Device> = Arc::new(Bytes(bytes));
@@ -46,7 +46,7 @@ pub(crate) fn objset(bytes: Vec<u8>) -> Arc<Objset> {
     Objset::open(Arc::new(Zio::new(Arc::new(tree), 1 << 20)), 1, &BlkPtr::HOLE).expect("an empty object set")
 }
 
-/// The pointer to `len` (a multiple of 512) of the pool's bytes from `at`, stored as they are, without a checksum.
+/// The pointer to `len` (a multiple of 512) of the pool's bytes from `at`, stored uncompressed and without a checksum.
 #[must_use]
 pub(crate) fn pointer(at: u64, len: usize, object_type: ObjectType, endian: Endian) -> BlkPtr {
     let mut bp = BlkPtr::HOLE;
@@ -72,7 +72,7 @@ pub(crate) fn object(bytes: &[u8], block_size: usize, object_type: ObjectType, e
     Object::new(objset(padded), 1, dnode(object_type, pointers, block_size, endian))
 }
 
-/// A dnode over these blocks.
+/// A dnode that points to these blocks.
 #[must_use]
 pub(crate) fn dnode(object_type: ObjectType, blkptr: Vec<BlkPtr>, block_size: usize, endian: Endian) -> DnodePhys {
     DnodePhys {

@@ -1,6 +1,6 @@
-//! Compressors, ciphers and self-checksummed blocks.
+//! Compressors, ciphers and blocks with embedded checksums.
 //!
-//! Input of a decompressor: a byte that chooses the block's size, then the block. Of the others: the block.
+//! The input of a decompressor is a byte that chooses the block's size, then the block. The input of the others is the block.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ static KEY: LazyLock<Option<DatasetKey>> =
 
 const ORDERS: [Endian; 2] = [Endian::Little, Endian::Big];
 
-/// A block either fails to expand or, whatever it expands to, can be compressed and comes back.
+/// A block either fails to decompress, or its decompressed contents survive compression.
 fn expand(kind: Compress, data: &[u8]) {
     let Some((size, block)) = data.split_first() else { return };
     let size = 512usize << (size % 6);
@@ -54,8 +54,8 @@ pub fn fuzz_zstd(data: &[u8]) {
     expand(Compress::Zstd, data);
 }
 
-/// Dnode blocks: what can be taken apart is encrypted, and decrypted to the same. (A mutated block never gets past its MAC
-/// the other way round.)
+/// Dnode blocks: a block that can be split into its parts is encrypted, and decrypted to the same bytes. (The other way round, a mutated
+/// block would never pass its MAC.)
 pub fn fuzz_crypt_dnode(data: &[u8]) {
     let Some(key) = KEY.as_ref() else { return };
     for endian in ORDERS {
@@ -69,7 +69,7 @@ pub fn fuzz_crypt_dnode(data: &[u8]) {
     }
 }
 
-/// Intent-log blocks, in the same way; the bytes beyond those in use are wiped.
+/// Intent-log blocks, in the same way; the bytes beyond those in use are zeroed.
 pub fn fuzz_crypt_zil(data: &[u8]) {
     let Some(key) = KEY.as_ref() else { return };
     for endian in ORDERS {
@@ -93,7 +93,7 @@ pub fn fuzz_crypt_objset(data: &[u8]) {
     }
 }
 
-/// Labels, gang headers and intent-log blocks: the checksum in them.
+/// Labels, gang headers and intent-log blocks: their embedded checksums.
 pub fn fuzz_embedded(data: &[u8]) {
     let _ = embedded::verify_label(data, 0);
     let _ = embedded::verify_gang(data, 1, 2, 3);

@@ -1,4 +1,4 @@
-//! Blocks of dnodes, and the objects under them. First byte the byte order, then the block, which is the pool's data as well.
+//! Blocks of dnodes, and the objects under them. The first byte is the byte order, then the block, which is the pool's data as well.
 
 use base::Endian;
 use dmu::{Object, Walk};
@@ -6,13 +6,13 @@ use ondisk::{DNODE_SIZE, DnodePhys, ObjectType};
 
 use crate::blocks;
 
-/// Visits at most.
+/// Maximum number of visits of a walk.
 const VISITS: usize = 2000;
 
-/// Decodes every slot; what decodes is encoded again, read, searched and walked.
+/// Decodes every slot; a dnode that decodes is encoded again, read, searched and walked.
 ///
 /// # Panics
-/// The library is wrong: a dnode does not survive encoding.
+/// On a bug in the library: a dnode does not survive encoding.
 pub fn fuzz_dnode(data: &[u8]) {
     let Some((how, block)) = data.split_first() else { return };
     let endian = if how & 1 == 0 { Endian::Little } else { Endian::Big };

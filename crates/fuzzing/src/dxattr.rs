@@ -1,11 +1,11 @@
-//! Extended attributes in system attributes, and tables of domains: packed lists both.
+//! Extended attributes in system attributes, and FUID domain tables: both are packed nvlists.
 
 use zpl::{FuidTable, decode_dxattr, linux_name};
 
-/// Reads bytes as the attribute `ZPL_DXATTR` and as a FUID table.
+/// Decodes bytes as the attribute `ZPL_DXATTR` and as a FUID table.
 ///
 /// # Panics
-/// The library is wrong.
+/// On a bug in the library.
 pub fn fuzz_dxattr(data: &[u8]) {
     if let Ok(attributes) = decode_dxattr(data) {
         let total: usize = attributes.iter().map(|(_, value)| value.len()).sum();

@@ -1,4 +1,4 @@
-//! All that can be asked of a pool.
+//! Calls every query that the library offers on a pool.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -15,31 +15,31 @@ use zpl::{FileSystem, Node, Zvol};
 use zuse::verify::{Names, Options, verify};
 use zuse::{Archiver, Chunk, Go, Silent, Step, read_past_damage, walk};
 
-/// Files beyond this size are not read.
+/// Files larger than this are not read.
 const READ_MAX: u64 = 1 << 20;
-/// Files and damages beyond these are not looked at.
+/// Files and damage reports beyond these are ignored.
 const FILES_MAX: u64 = 256;
-/// Files whose path is looked for: it takes a look through their whole directory.
+/// Number of files whose path is looked up, which searches their whole directory.
 const PATHS_MAX: u64 = 16;
 
-/// Objects of a set, and entries of a ZAP, beyond these are not looked at.
+/// Objects of a set, and entries of a ZAP, beyond these are ignored.
 const OBJECTS_MAX: usize = 1000;
 const ENTRIES_MAX: usize = 1000;
-/// Datasets beyond these are not sent, and bytes of a stream or archive beyond these not taken.
+/// Datasets beyond these are not sent; a stream or archive is stopped after this many bytes.
 const SENT_MAX: u64 = 6;
 const OUT_MAX: usize = 2 << 20;
 
-/// What was found.
+/// Counts of an exercise, to show that it did something.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) files: u64,
-    /// Blocks that verification calls lost, or files that do not read.
+    /// Blocks that verification reports as lost, or files that cannot be read.
     pub(crate) lost: u64,
-    /// Datasets of which a stream was made.
+    /// Datasets that were sent.
     sent: u64,
 }
 
-/// Opens the pools on a device and asks them for everything.
+/// Opens the pools on a device and exercises them.
 pub(crate) fn exercise(device: Arc<dyn Device>) -> Found {
     let mut found = Found::default();
     let _ = vdev::label::read_labels(&*device);
@@ -55,7 +55,7 @@ pub(crate) fn exercise(device: Arc<dyn Device>) -> Found {
     found
 }
 
-/// Asks a pool for everything.
+/// Exercises a pool.
 pub(crate) fn exercise_pool(pool: &Arc<Pool>) -> Found {
     let mut found = Found::default();
     ask_pool(pool);
@@ -74,7 +74,7 @@ fn ask_pool(pool: &Arc<Pool>) {
     let _ = pool.tree().status();
 }
 
-/// Objects as such: what zdb lists.
+/// Lists objects as zdb does.
 fn ask_objects(objset: &Arc<Objset>) {
     for object in objset.objects().take(OBJECTS_MAX).flatten() {
         let _ = (object.next_data(1), object.next_hole(0), object.spill().is_ok(), object.blkptr(1, 0).is_ok());
@@ -85,7 +85,7 @@ fn ask_objects(objset: &Arc<Objset>) {
     }
 }
 
-/// Takes as much as it is told to.
+/// A writer that fails after a number of bytes.
 struct Limited(usize);
 
 impl Write for Limited {
@@ -160,7 +160,7 @@ fn read_files(root: Node, found: &mut Found) {
             Step::Lost { .. } => found.lost += 1,
             Step::Leave { .. } | Step::Refused { .. } => {}
         }
-        // a directory may claim millions of entries; what all say, a few hundred say
+        // a directory may claim millions of entries; a few hundred exercise the same code
         Ok(if found.files - start < FILES_MAX { Go::In } else { Go::Over })
     });
 }
@@ -175,7 +175,7 @@ fn ask_file(node: &Node, path: bool, found: &mut Found) {
             found.lost += u64::from(matches!(chunk, Chunk::Lost { .. }));
             Ok(())
         });
-        assert!(done.is_ok(), "reading says {done:?}");
+        assert!(done.is_ok(), "reading fails: {done:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Gang headers: the structure, and blocks that are put together after hostile ones.
+//! Gang headers: the structure, and blocks assembled from hostile headers.
 
 use base::Endian;
 use base::bytes::with_bits;
@@ -8,11 +8,11 @@ use ondisk::{BlkPtr, Dva};
 
 use crate::{blkptr, tape};
 
-/// Reads bytes as: what to do, the size of the gang block in sectors, its header, what else is on the device. The header is given
-/// a right checksum, or it would not be looked at.
+/// Takes bytes as: an operation, the size of the gang block in sectors, its header, the rest of the device. The header is given a valid
+/// checksum, or it would be refused at once.
 ///
 /// # Panics
-/// The library is wrong: see [`blkptr::fuzz_blkptr`]; or a header does not survive encoding.
+/// On a bug in the library: see [`blkptr::fuzz_blkptr`]; or a header does not survive encoding.
 pub fn fuzz_gang(data: &[u8]) {
     let [flags, sectors, rest @ ..] = data else { return };
     let endian = if flags & 1 == 0 { Endian::Little } else { Endian::Big };

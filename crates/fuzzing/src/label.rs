@@ -1,4 +1,4 @@
-//! Labels: bytes as the configuration of a label that is sealed properly, on a device that has nothing else; and as a ring of uberblocks.
+//! Labels: bytes as the configuration of a properly sealed label, on a device that has nothing else; and as a ring of uberblocks.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,13 +36,13 @@ impl Device for OneLabel {
     }
 }
 
-/// Finds a pool on a device with this configuration, and reads uberblocks and labels from it.
+/// Scans for a pool on a device with this configuration, and reads uberblocks and labels from it.
 ///
 /// # Panics
-/// The library is wrong: what it found does not hang together.
+/// On a bug in the library: the result is inconsistent.
 pub fn fuzz_label(data: &[u8]) {
     let endian = if data.len().is_multiple_of(2) { Endian::Little } else { Endian::Big };
-    // a short area says as much as a whole one, and its checksum costs less
+    // a short area tests as much as a whole one, and its checksum costs less
     let mut area = data.to_vec();
     area.resize(data.len() + layout::TRAILER_SIZE, 0);
     seal_label(&mut area, 0x4000, endian);
@@ -61,7 +61,7 @@ pub fn fuzz_label(data: &[u8]) {
     assert!(label::read_uberblocks(&*device, 9).is_empty());
     let found = import::scan_devices(vec![(PathBuf::from("a"), Arc::clone(&device)), (PathBuf::from("b"), device)]);
     for pool in found {
-        let config = pool.vdev_config().expect("a pool that was found has a tree");
+        let config = pool.vdev_config().expect("a candidate pool has a vdev tree");
         assert_eq!(pool.devices.len() + pool.stale.len(), 1, "one leaf, found twice");
         // a hostile tree may repeat a guid
         let present = config.leaves().filter(|leaf| pool.devices.iter().any(|d| d.guid == leaf.guid)).count();

@@ -1,7 +1,7 @@
 //! The bodies of the fuzz targets.
 //!
-//! A body is a plain function of bytes that may do anything but panic, hang or take more memory than it allows itself. `fuzz/` wraps each for
-//! libFuzzer (`cargo fuzz run NAME`); the test of this crate replays `fuzz/corpus/NAME/` and seeded mutations of it wherever tests run.
+//! A body is a plain function of bytes that may do anything but panic, hang or exceed its memory limits. `fuzz/` wraps each for libFuzzer
+//! (`cargo fuzz run NAME`); the tests of this crate replay `fuzz/corpus/NAME/` and seeded mutations of it wherever tests run.
 //!
 //! A new target is a module here, a line in [`TARGETS`], a file in `fuzz/fuzz_targets/` and a few small real seeds in `fuzz/corpus/`.
 
@@ -29,10 +29,10 @@ pub mod vdev_config;
 pub mod zap;
 pub mod zil;
 
-/// A body.
+/// The body of a target.
 pub type Body = fn(&[u8]);
 
-/// Every target: its name, which is that of its corpus directory, and its body.
+/// Every target: its name, which is also that of its corpus directory, and its body.
 pub const TARGETS: &[(&str, Body)] = &[
     ("acl", acl::fuzz_acl),
     ("blkptr", blkptr::fuzz_blkptr),

@@ -1,10 +1,10 @@
-//! Seeded mutations: a poor man's fuzzer that runs everywhere and gives the same inputs each time.
+//! Seeded mutations: a simple fuzzer that runs everywhere and produces the same inputs each time.
 
 /// A small generator of pseudo-random numbers (SplitMix64).
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator of a seed.
+    /// A generator with this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Rng {
         Rng(seed)
@@ -24,7 +24,7 @@ impl Rng {
     }
 }
 
-/// Numbers at which lengths and counts go wrong.
+/// Edge values for lengths and counts.
 const EDGES: [u64; 16] = [
     0,
     1,
@@ -44,7 +44,7 @@ const EDGES: [u64; 16] = [
     u64::MAX,
 ];
 
-/// Changes `data` in one to four ways, with pieces of `other` among them.
+/// Changes `data` in one to four ways, some of them with pieces of `other`.
 pub fn mutate(rng: &mut Rng, data: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..=rng.below(4) {
         once(rng, data, other);
@@ -94,7 +94,7 @@ fn word(data: &[u8], at: usize) -> u64 {
     data[at..].iter().take(4).fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// Writes a number of 1 to 8 bytes in either order.
+/// Writes a number of 1 to 8 bytes in either byte order.
 fn put(rng: &mut Rng, data: &mut [u8], at: usize, number: u64) {
     let width = 1 << rng.below(4);
     let bytes = if rng.below(2) == 0 { number.to_le_bytes() } else { (number << (64 - 8 * width)).to_be_bytes() };

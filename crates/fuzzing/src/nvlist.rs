@@ -1,13 +1,13 @@
-//! Packed lists: the decoder, the view, and what a decoded list can do.
+//! Packed nvlists: the decoder, the view, and the operations of a decoded list.
 
 use ::nvlist::{Encoding, Error, JsonStyle, Limits, NvList, NvListRef, ValueRef};
 
 const LIMITS: Limits = Limits { depth: 32, pairs: 20_000, bytes: 16 << 20 };
 
-/// Reads bytes as a packed list.
+/// Decodes bytes as a packed nvlist.
 ///
 /// # Panics
-/// The library is wrong: the decoder and the view disagree, a list passes its limits, or it does not survive packing.
+/// On a bug in the library: the decoder and the view disagree, a list exceeds its limits, or it does not survive packing.
 pub fn fuzz_nvlist(data: &[u8]) {
     let view = NvListRef::new(data).and_then(|view| view.check().map(|end| (view, end)));
     match (NvList::unpack_with(data, &LIMITS), view) {
@@ -16,7 +16,7 @@ pub fn fuzz_nvlist(data: &[u8]) {
             walk(&view, 64);
             exercise(data, list);
         }
-        // the decoder minds more than the view does, and has narrower limits
+        // the decoder is stricter than the view, and has narrower limits
         (Err(Error::Limit { .. } | Error::Duplicate { .. }), Ok((view, _))) => walk(&view, 64),
         (Err(_), Err(_)) => {
             if let Ok(view) = NvListRef::new(data) {
@@ -29,7 +29,7 @@ pub fn fuzz_nvlist(data: &[u8]) {
     }
 }
 
-/// Looks at everything that the view shows, down to a depth.
+/// Visits everything in the view, down to a depth.
 fn walk(view: &NvListRef<'_>, depth: usize) {
     for pair in view.pairs().map_while(Result::ok) {
         match pair.value {
@@ -46,7 +46,7 @@ fn walk(view: &NvListRef<'_>, depth: usize) {
 
 fn exercise(data: &[u8], mut list: NvList) {
     assert!(list.heap_size() <= LIMITS.bytes, "{} bytes of heap", list.heap_size());
-    // what was read can be packed, to the same bytes ever after
+    // a decoded list can be packed, and packs to the same bytes from then on
     let Ok((encoding, endian)) = Encoding::of(data) else {
         return;
     };

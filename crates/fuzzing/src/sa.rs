@@ -1,4 +1,4 @@
-//! Attributes of files. First byte: bit 0 the byte order, bit 1 a file before ZPL 5; then the length of the bonus buffer (16 bits,
+//! System attributes of files. First byte: bit 0 the byte order, bit 1 a file before ZPL 5; then the length of the bonus buffer (16 bits,
 //! little-endian), the bonus buffer, the spill block.
 
 use base::Endian;
@@ -11,10 +11,10 @@ use crate::blocks;
 
 const MAX_BONUS: usize = 16 << 10;
 
-/// Decodes the attributes by OpenZFS's usual layouts.
+/// Decodes the attributes with OpenZFS's usual layouts.
 ///
 /// # Panics
-/// The library is wrong: a present attribute has no value.
+/// On a bug in the library: a present attribute has no value.
 pub fn fuzz_sa(data: &[u8]) {
     let [how, low, high, rest @ ..] = data else { return };
     let endian = if how & 1 == 0 { Endian::Little } else { Endian::Big };
@@ -39,7 +39,7 @@ pub fn fuzz_sa(data: &[u8]) {
     }
 }
 
-/// Numbers, lengths and kinds as OpenZFS registers them, and layouts that it makes.
+/// The attribute registrations (numbers, lengths, byteswap kinds) and layouts that OpenZFS creates.
 fn table() -> SaTable {
     let variable = |attr| matches!(attr, Attr::Symlink | Attr::DaclAces | Attr::Dxattr);
     let registry = Attr::ALL.iter().skip(16).enumerate().map(|(n, attr)| {

@@ -1,14 +1,14 @@
-//! Space maps: headers, entries, the sets that they make, the logs.
+//! Space maps: headers, entries, the resulting range sets, the logs.
 
 use base::{Endian, Txg, bytes};
 use ondisk::spacemap::{self, Entry};
 use space::log::{Unflushed, VdevChanges, decode_log};
 use space::{MapGeometry, SpaceMapHeader, SpaceMapReader, load_free, load_metaslab};
 
-/// Reads bytes as: what to do, the header's bonus (24 bytes), blocks of entries.
+/// Takes bytes as: an operation, the header's bonus (24 bytes), blocks of entries.
 ///
 /// # Panics
-/// The library is wrong: entries or headers do not survive encoding, allocated and free space do not make the whole, a log
+/// On a bug in the library: entries or headers do not survive encoding, allocated and free space do not make the whole, a log
 /// leaves sets that overlap.
 pub fn fuzz_spacemap(data: &[u8]) {
     let Some((flags, rest)) = data.split_first() else { return };
@@ -30,14 +30,14 @@ pub fn fuzz_spacemap(data: &[u8]) {
     }
 }
 
-/// What decodes encodes to the same words.
+/// A decoded entry encodes to the same words.
 fn round_trip(entries: &[u8], endian: Endian) {
     let words: Vec<u64> = bytes::u64s(entries, endian).collect();
     let mut at = 0;
     while let Some((entry, taken)) = words.get(at..).and_then(Entry::decode) {
         let (first, second) = entry.encode();
         let same = |n: usize, mask: u64| words.get(at + n).map(|w| w & mask);
-        // two-word entries have two spare bits; a debug entry's action has one that means nothing
+        // two-word entries have two spare bits; a debug entry's action has one unused bit
         let mask = if matches!(entry, Entry::Run { words: 1, .. }) { u64::MAX } else { !(3 << 60) };
         assert_eq!(same(0, mask), Some(first & mask), "{entry:?}");
         assert!(second.is_none() || same(1, u64::MAX) == second, "{entry:?}");

@@ -5,8 +5,7 @@ use std::io::sink;
 use stream::dump::{Dumper, Options};
 use stream::{Header, Reader, Record};
 
-/// A send stream: read strictly, read without checksums, shown in every way. A record that decodes is encoded to what decodes
-/// to it.
+/// A send stream: read strictly, read without checksums, dumped in every way. A record that decodes survives encoding.
 pub fn fuzz_stream(data: &[u8]) {
     let mut strict = Reader::new(data);
     let whole = loop {
@@ -20,12 +19,12 @@ pub fn fuzz_stream(data: &[u8]) {
     while let Ok(Some(entry)) = lenient.next_record() {
         let bytes = entry.header.encode(base::Endian::Big);
         let again = Header::decode(&bytes, base::Endian::Big).expect("an encoded record");
-        // in BEGIN the place of the sum belongs to the name, whose bytes have no order
+        // in BEGIN the bytes of the checksum belong to the name, which has no byte order
         let begin = matches!(again.record, Record::Begin(_));
         assert!(again.record == entry.header.record && (begin || again.checksum == entry.header.checksum));
     }
     for ignore_checksums in [false, true] {
-        // the data of a cut stream is shown as long as it claims to be: megabytes of text, each time
+        // the data of a truncated stream is dumped in its claimed length: megabytes of text, each time
         let all = Options { verbose: true, checksums: true, data: whole, ignore_checksums };
         for options in [all, Options { ignore_checksums, ..Options::default() }] {
             let _ = Dumper::new(sink(), sink(), &options).run(data);

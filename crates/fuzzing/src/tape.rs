@@ -1,4 +1,4 @@
-//! A pool whose one device repeats the fuzzer's bytes for ever.
+//! A pool whose devices repeat the fuzzer's bytes endlessly.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -37,7 +37,7 @@ impl Device for Tape {
     }
 }
 
-/// Two top-level vdevs of one device each, both with `bytes` from the start of their space on.
+/// Opens a pool of two top-level vdevs of one device each, both with `bytes` from the start of their space on.
 pub(crate) fn pool(bytes: &[u8]) -> Zio {
     static CONFIG: OnceLock<VdevConfig> = OnceLock::new();
     let config = CONFIG.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Vdev trees: bytes as a packed configuration (of a label or of the MOS), a tree of devices made from it, and blocks read through that.
+//! Vdev trees: bytes as a packed configuration (of a label or of the MOS), a vdev tree built from it, and blocks read through that.
 
 use std::cell::Cell;
 use std::io;
@@ -10,12 +10,12 @@ use ondisk::Dva;
 use ondisk::indirect::{IndirectMapping, MappingEntry};
 use vdev::{Device, ReadCx, VdevConfig, VdevTree};
 
-/// What one packed configuration may be.
+/// Limits of a packed configuration.
 const LIMITS: Limits = Limits { depth: 20, pairs: 1 << 12, bytes: 4 << 20 };
-/// Guesses at a block after which it is taken as right.
+/// Number of reconstruction attempts after which a block is accepted.
 const CHECKS_MAX: u32 = 24;
 
-/// A device of 1 TiB whose every byte depends on its place.
+/// A device of 1 TiB whose every byte depends on its offset.
 #[derive(Debug)]
 struct Noise(u64);
 
@@ -39,7 +39,7 @@ impl Device for Noise {
 /// Opens the tree that the bytes describe and reads from each top-level vdev.
 ///
 /// # Panics
-/// The library is wrong: an allocation is smaller than what it holds.
+/// On a bug in the library: an allocation is smaller than what it holds.
 pub fn fuzz_vdev_config(data: &[u8]) {
     let Ok((list, _)) = NvList::unpack_with(data, &LIMITS) else { return };
     let top = list.get_nvlist(ondisk::label::key::VDEV_TREE).unwrap_or(&list);

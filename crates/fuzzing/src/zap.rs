@@ -1,4 +1,4 @@
-//! ZAPs of up to three blocks. First byte the byte order, second log2 of the block size, then the blocks.
+//! ZAPs of up to three blocks. The first byte is the byte order, the second log2 of the block size, then the blocks.
 
 use base::Endian;
 use dmu::{MatchMode, Zap, normalise};
@@ -6,13 +6,13 @@ use ondisk::ObjectType;
 
 use crate::blocks;
 
-/// Entries looked at one by one.
+/// Number of entries that are looked up.
 const LOOKED_UP: usize = 40;
 
 /// Opens, lists, looks up, continues from cookies, counts.
 ///
 /// # Panics
-/// The library is wrong: a cookie leads back.
+/// On a bug in the library: a cookie leads backwards.
 pub fn fuzz_zap(data: &[u8]) {
     let [how, shift, rest @ ..] = data else { return };
     let endian = if how & 1 == 0 { Endian::Little } else { Endian::Big };
@@ -22,9 +22,9 @@ pub fn fuzz_zap(data: &[u8]) {
     for entry in entries.map_while(Result::ok).take(LOOKED_UP) {
         let again = zap.entries_from(entry.cookie).ok().and_then(|mut from| from.next());
         if let Some(Ok(found)) = again {
-            // what OpenZFS does not make (more bits of a hash, a differentiator that a cookie cannot hold) may come again
+            // entries that OpenZFS does not make (more hash bits, a differentiator that a cookie cannot hold) may be returned again
             let sound = entry.cd < 0xffff && entry.hash.trailing_zeros() >= 36;
-            assert!(!sound || (found.hash, found.cd) >= (entry.hash, entry.cd), "a cookie leads back");
+            assert!(!sound || (found.hash, found.cd) >= (entry.hash, entry.cd), "a cookie leads backwards");
         }
         let _ = zap.lookup(&entry.name);
         let _ = zap.lookup_norm(&entry.name, MatchMode::Normalize);

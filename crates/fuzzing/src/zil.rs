@@ -1,12 +1,12 @@
-//! Intent-log blocks: first byte the layout and byte order, then a block.
+//! Intent-log blocks. The first byte is the layout and byte order, then a block.
 
 use base::Endian;
 use ondisk::zil::{ChainBlock, Record, Records};
 
-/// Reads bytes as a log block, and as bare records.
+/// Decodes bytes as a log block, and as bare records.
 ///
 /// # Panics
-/// The library is wrong: records overlap or go beyond their block.
+/// On a bug in the library: records overlap or extend beyond their block.
 pub fn fuzz_zil(data: &[u8]) {
     let Some((how, block)) = data.split_first() else { return };
     let endian = if how & 1 == 0 { Endian::Little } else { Endian::Big };

@@ -1,5 +1,5 @@
-//! All fixtures with blocks that change behind their checksums. The corpus and seeded inputs: `ZUSE_BEHIND` says how many (200 unless told),
-//! `ZUSE_BEHIND_FROM` where to begin, to come back to one.
+//! All fixtures with blocks that change behind their checksums. The inputs are the corpus and seeded ones: `ZUSE_BEHIND` sets their number
+//! (200 by default), `ZUSE_BEHIND_FROM` the first seed, to repeat one.
 #![allow(clippy::unwrap_used)]
 #![cfg(debug_assertions)]
 
@@ -12,7 +12,7 @@ use fuzzing::mutate::Rng;
 use oracle::fixtures;
 use support::{corpus, number, run, watch};
 
-/// The input of a seed: pool, rate, changes of a block, class of blocks, and a seed of its own.
+/// The input of a seed: pool, rate, changes per block, class of blocks, and its own seed.
 fn input(seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed.wrapping_mul(0x1_0003));
     let mut data = rng.next_u64().to_le_bytes()[..4].to_vec();
@@ -25,7 +25,7 @@ fn blocks_that_change_behind_their_checksums_do_no_harm() {
     watch("behind");
     let (count, from) = (number("ZUSE_BEHIND", 200), number("ZUSE_BEHIND_FROM", 0));
     let seeded = (from..from + count).map(|seed| (format!("seed {seed}"), input(seed)));
-    // by fixture, so that each is unpacked once
+    // grouped by fixture, so that each is unpacked once
     let mut inputs: BTreeMap<String, Vec<(String, Vec<u8>)>> = BTreeMap::new();
     for (what, data) in corpus("behind").into_iter().chain(seeded) {
         inputs.entry(fixture_of(&data).unwrap()).or_default().push((what, data));

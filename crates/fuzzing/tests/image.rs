@@ -1,5 +1,5 @@
-//! Whole pools with hostile contents. The corpus and seeded changes: `ZUSE_IMAGES` says how many (150 unless told; ten thousand take
-//! some ten minutes), `ZUSE_IMAGES_FROM` where to begin, to come back to one.
+//! Whole pools with hostile contents. The inputs are the corpus and seeded changes: `ZUSE_IMAGES` sets their number (150 by default; ten
+//! thousand take some ten minutes), `ZUSE_IMAGES_FROM` the first seed, to repeat one.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -25,7 +25,7 @@ fn hostile_pools_do_no_harm() {
     watch("image");
     let (count, from) = (number("ZUSE_IMAGES", 150), number("ZUSE_IMAGES_FROM", 0));
     let mut wrong = Vec::new();
-    // the pools themselves, unchanged; making them takes memory of its own
+    // the unchanged pools first: building them takes memory that must not count against an input
     (0..5).for_each(|which| fuzz_image(&[which]));
     for (path, data) in corpus("image") {
         wrong.extend(run("image", fuzz_image, &data, &path));

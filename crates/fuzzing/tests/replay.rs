@@ -1,5 +1,5 @@
-//! Every corpus, and mutations of it: `ZUSE_MUTATIONS` says how many for each target (100,000 unless told; a million take a minute or two).
-//! `ZUSE_FUZZ_TARGETS=nvlist,zap` keeps to some.
+//! Every corpus, and mutations of it: `ZUSE_MUTATIONS` sets their number for each target (100,000 by default; a million take a minute or
+//! two). `ZUSE_FUZZ_TARGETS=nvlist,zap` selects targets.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -22,7 +22,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     files.into_iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// Runs a body; if it panics or takes long, keeps the input where it can be found.
+/// Runs a body; if it panics or takes too long, saves the input to a file.
 fn run(target: &str, body: Body, data: &[u8], what: &str) {
     let start = Instant::now();
     let done = catch_unwind(AssertUnwindSafe(|| body(data)));

@@ -1,8 +1,9 @@
-//! `power-cut run POOL DATASET PROMISES WRITES SEED PATH…`: opens the pool on these devices, lets six programs work that wait for the disk after
-//! everything they write, and takes the power away at the write number WRITES: of what no flush had made safe, sectors are lost as
-//! SEED has it. What the programs had been promised is written to PROMISES.
+//! `power-cut run POOL DATASET PROMISES WRITES SEED PATH…`: imports the pool on these devices, runs six programs that call `fsync` after
+//! every write, and cuts the power at write number WRITES: sectors of writes that no flush had made safe are lost as SEED decides. The
+//! completed `fsync`s are written to PROMISES.
 //!
-//! `power-cut check POOL DATASET PROMISES PATH…`: opens the pool for reading, and compares. Exit status 1 if any promise was broken.
+//! `power-cut check POOL DATASET PROMISES PATH…`: opens the pool for reading, and compares its files with PROMISES. Exit status 1 if any
+//! promise was broken.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -19,9 +20,9 @@ use zpl::UsedByBonus;
 use zuse::pool::{Hooks, ImportOptions, Spa};
 use zuse::zpl;
 
-/// Programs at work.
+/// Number of programs.
 const PROGRAMS: u64 = 6;
-/// The power goes at the latest after so long.
+/// The power is cut after this time at the latest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
 fn open(pool: &str, plug: &Arc<Plug>, paths: &[&str]) -> Result<Arc<Spa>> {
     let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
     let found = scan(&paths)?.into_iter().find(|candidate| candidate.name == pool);
-    let found = found.ok_or_else(|| format!("no pool '{pool}' there"))?;
+    let found = found.ok_or_else(|| format!("no pool '{pool}' on these devices"))?;
     let behind = |device: &FoundDevice| -> Result<(PathBuf, Arc<dyn Device>)> {
         let file = Arc::new(FileDevice::open_read_write(&device.path)?);
         Ok((device.path.clone(), plug.device(file) as Arc<dyn Device>))
@@ -93,14 +94,11 @@ fn run(pool: &str, dataset: &str, promises: &str, plug: Arc<Plug>, paths: &[&str
     std::fs::write(promises, text)?;
     let loss = plug.loss().unwrap_or_default();
     println!(
-        "{PROGRAMS} programs were promised {count} times in {took:.1} s that all is safe ({:.0} a second); then the power went",
+        "{PROGRAMS} programs completed {count} fsyncs in {took:.1} s ({:.0} a second); then the power was cut",
         count as f64 / took
     );
-    println!(
-        "of {} writes that were on their way, {} of {} sectors never reached a disk",
-        loss.pending, loss.lost, loss.sectors
-    );
-    // as after a power cut: nobody closes anything
+    println!("of {} unflushed writes, {} of {} sectors never reached a disk", loss.pending, loss.lost, loss.sectors);
+    // as after a power cut, nothing is closed
     std::process::exit(0)
 }
 
@@ -121,6 +119,6 @@ fn verify(pool: &str, dataset: &str, promises: &str, paths: &[&str]) -> Result<b
     let broken: Vec<String> = promised.iter().filter_map(|promise| check(promise, &read).err()).collect();
     broken.iter().for_each(|what| println!("  BROKEN {what}"));
     let records: u64 = promised.iter().map(|p| if let Promised::Journal(_, n) = p { *n } else { 1 }).sum();
-    println!("  {records} records, messages and pages were promised; {} are not there", broken.len());
+    println!("  {records} records, messages and pages were fsynced; {} are missing or wrong", broken.len());
     Ok(broken.is_empty() && !promised.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: pools under a model, and pools under power cuts.
+//! Shared code of the tests of this crate: pools under a model, and pools under power cuts.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use crash::pools::{Census, NAME, Run, Shape, check, check_read_only, found_txg, 
 use crash::{Cut, Cutter, Driver, Limits, Rng, Tape, number_from_env, report, try_cuts};
 use vdev::{Device, FileDevice, MemoryDevice};
 
-/// Transactions between two imports.
+/// Number of transactions between two imports.
 const REOPEN_EVERY: u64 = 100;
-/// Cuts of one tape at most: then another run is recorded.
+/// Maximum number of cuts of one tape; then another run is recorded.
 const CUTS_OF_A_TAPE: u64 = 2000;
-/// States of a shape that OpenZFS's zdb judges.
+/// Number of states of a shape that OpenZFS's zdb checks.
 const JUDGED: u64 = 3;
-/// Transactions of a run that is cut.
+/// Number of transactions of a run that is cut.
 const STEPS: u64 = 150;
 
-/// How a pool is worked on.
+/// The kind of work on a pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// How much it holds.
+    /// Limits on its contents.
     pub(crate) limits: Limits,
     /// True if another thread syncs all the time.
     pub(crate) background: bool,
 }
 
-/// What happened in a run, so that a test can tell whether it tested anything.
+/// Counts of events in a run, so that a test can check that it tested something.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// Transactions that were refused for want of space.
+    /// Transactions refused for lack of space.
     pub(crate) no_space: u64,
     /// Ganged blocks.
     pub(crate) ganged: u64,
@@ -89,13 +89,13 @@ fn some_steps(driver: &mut Driver, steps: u64, work: &Work) -> Result<(), String
 fn model(shape: &Shape, seed: u64, steps: u64, work: &Work) -> Result<Seen, String> {
     let devices = devices(shape);
     let spa = shape.create(&devices, seed)?;
-    // shapes do not share their luck
+    // different shapes get different seeds
     let luck = shape.name.bytes().fold(seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let mut driver = Driver::new(spa, Model::default(), Rng::new(luck), work.limits)?;
     let mut seen = Seen::default();
     for round in 0..steps.div_ceil(REOPEN_EVERY) {
         let done = some_steps(&mut driver, REOPEN_EVERY, work).and_then(|()| {
-            // all is safe: a reader sees it, whether the pool is open or not
+            // everything is safe: a reader sees it, whether the pool is open or not
             driver.sync()?;
             seen.add(&driver, check_read_only(&devices, driver.model())?);
             reopen(&mut driver, &devices, seed + round)
@@ -107,7 +107,7 @@ fn model(shape: &Shape, seed: u64, steps: u64, work: &Work) -> Result<Seen, Stri
     Ok(seen)
 }
 
-/// Works on a pool of this shape. The test must have the name of the shape.
+/// Runs random operations on a pool of this shape. The test must have the name of the shape.
 pub(crate) fn work_on(binary: &str, shape: &Shape, steps: u64, work: Work) -> Seen {
     base::tunable::ZFS_TXG_TIMEOUT.set(600);
     let (seed, steps) = (number_from_env("ZUSE_SEED", 1), number_from_env("ZUSE_MODEL_OPS", steps));
@@ -129,7 +129,7 @@ pub(crate) fn tape(binary: &str, shape: &Shape, seed: u64) -> (Tape<u64>, Histor
     record(shape, &run(seed)).unwrap_or_else(|what| panic!("the run itself failed: {what}\n    again: {}", again()))
 }
 
-/// Cuts runs on a pool of this shape so often in all. The test must have the name of the shape.
+/// Checks `cuts` cuts in total, of runs on a pool of this shape. The test must have the name of the shape.
 pub(crate) fn cut(binary: &str, shape: &Shape, cuts: u64) {
     base::tunable::ZFS_TXG_TIMEOUT.set(600);
     let first = number_from_env("ZUSE_SEED", 1);
@@ -159,7 +159,7 @@ pub(crate) fn cut(binary: &str, shape: &Shape, cuts: u64) {
     }
 }
 
-/// Some of the states go to OpenZFS's zdb as they are, and to its engine; what that leaves still has the contents.
+/// Lets OpenZFS's zdb check some of the states as they are, and its engine import them; afterwards they must still have the contents.
 fn judge(shape: &Shape, tape: &Tape<u64>, history: &History, cuts: &[Cut]) {
     if oracle::judge::tool("zdb").is_none() {
         return;

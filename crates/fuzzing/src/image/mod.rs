@@ -1,8 +1,8 @@
-//! Whole pools, changed in a few places: opened, listed, verified, read.
+//! Whole pools with a few changed bytes: opened, listed, verified, read.
 //!
-//! The input is a byte that chooses a real pool, and changes of eight bytes each: what to do, where, with what. Most go to the *contents* of
-//! metadata, of which all checksums are put right ([`plain`]): what a hostile pool may say. Others hit labels and uberblocks, again with right
-//! checksums, or any byte of the device without.
+//! The input is a byte that chooses a real pool, and changes of eight bytes each: what to do, where, with what. Most change the *contents*
+//! of metadata, and all checksums above are recomputed ([`plain`]), as the maker of a hostile pool would. Others change labels and
+//! uberblocks, also with valid checksums, or any byte of the device without.
 
 mod overlay;
 mod plain;
@@ -23,10 +23,10 @@ const FIXTURES: [&str; 5] = ["lmz-a", "dedup-a", "posix-a", "snaps-a", "bclone-a
 
 /// Bytes of a change.
 const CHANGE: usize = 8;
-/// Changes beyond these are not made.
+/// Changes beyond this number are ignored.
 const CHANGES_MAX: usize = 32;
 
-/// Numbers at which sizes, counts and places go wrong.
+/// Edge values for sizes, counts and offsets.
 const EDGES: [u64; 16] = [
     0,
     1,
@@ -46,10 +46,10 @@ const EDGES: [u64; 16] = [
     u64::MAX,
 ];
 
-/// Reads a pool that is changed as `data` says.
+/// Exercises a pool that is changed as `data` says.
 ///
 /// # Panics
-/// The library is wrong.
+/// On a bug in the library.
 pub fn fuzz_image(data: &[u8]) {
     static PLAIN: [OnceLock<Plain>; FIXTURES.len()] = [const { OnceLock::new() }; FIXTURES.len()];
     let Some((which, changes)) = data.split_first() else { return };
@@ -101,7 +101,7 @@ fn apply(plain: &Plain, image: &mut Overlay, change: [u8; CHANGE], changed: &mut
             let n = class[usize::from(s1) % class.len()];
             let block = &plain.blocks[n];
             if kind == 3 {
-                // a pointer that leads elsewhere, without a checksum: loops as well
+                // a pointer to another block, without a checksum: this also makes loops
                 let other = &plain.blocks[usize::from(position) % plain.blocks.len()];
                 let mut bp = if a & 1 == 0 { other.bp } else { block.bp };
                 (bp.words[0], bp.words[1]) = (other.bp.words[0], other.bp.words[1]);
@@ -120,7 +120,7 @@ fn apply(plain: &Plain, image: &mut Overlay, change: [u8; CHANGE], changed: &mut
     }
 }
 
-/// Changes one of the words that are not zero, or one beside it.
+/// Changes a non-zero word, or the one next to it.
 fn edit(image: &mut Overlay, at: usize, len: usize, position: u16, how: u8, with: u8) {
     let mut bytes = image.get(at, len);
     let words = bytes.as_chunks::<8>().0.iter().enumerate().filter(|(_, w)| **w != [0; 8]);
@@ -133,7 +133,7 @@ fn edit(image: &mut Overlay, at: usize, len: usize, position: u16, how: u8, with
     }
 }
 
-/// Changes bytes from `at` on.
+/// Changes the bytes from `at` on.
 fn alter(bytes: &mut [u8], at: usize, how: u8, with: u8) {
     let rest = bytes.get_mut(at..).unwrap_or(&mut []);
     let width = 1usize << (how >> 3 & 3);
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the fill count stands in a pointer.
+    /// Offset of the fill count in a pointer.
     const FILL_OFFSET: usize = 88;
 
     fn verified(image: Overlay) -> Summary {
@@ -176,7 +176,7 @@ mod tests {
         verify(&pool, &options, &|_, _| {}).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// What a class of blocks comes to if the pointer to one of them counts two more: the levels of the blocks that are said to be counted wrong.
+    /// The levels of the blocks that verification reports as miscounted if the fill count in the pointer to block `n` is two too large.
     fn miscounted(plain: &Plain, n: usize) -> Vec<u8> {
         let mut image = Overlay::new(Arc::clone(&plain.image));
         let Some((Some(parent), offset)) = plain.blocks[n].parents.first() else { return Vec::new() };
@@ -200,7 +200,7 @@ mod tests {
             let bp = plain.blocks[class[0]].bp;
             let root = bp.object_type() == ondisk::ObjectType::OBJSET;
             let level = if root { zio::Bookmark::ROOT_LEVEL } else { bp.level() };
-            // a tree that is a snapshot's as well is looked at there
+            // a tree shared with a snapshot is checked with the snapshot
             let found = class.iter().take(6).any(|n| miscounted(&plain, *n).contains(&level));
             assert!(found, "level {level} of {:?}", bp.object_type());
             seen.insert(level);

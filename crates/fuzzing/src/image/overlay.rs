@@ -1,4 +1,4 @@
-//! A device with changes on top of bytes that are shared.
+//! A device with changes on top of shared bytes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
-    /// Over `base`, whose length is a multiple of 4 KiB.
+    /// An overlay over `base`, whose length is a multiple of 4 KiB.
     pub(crate) fn new(base: Arc<Vec<u8>>) -> Overlay {
         Overlay { base, pages: BTreeMap::new() }
     }
@@ -29,7 +29,7 @@ impl Overlay {
         self.pages.get(&n).map_or(&self.base[n * PAGE..(n + 1) * PAGE], Vec::as_slice)
     }
 
-    /// Fills `buf`; the range lies within.
+    /// Fills `buf`; the range must be within the device.
     pub(crate) fn read(&self, mut at: usize, mut buf: &mut [u8]) {
         while !buf.is_empty() {
             let from = &self.page(at / PAGE)[at % PAGE..];
@@ -46,7 +46,7 @@ impl Overlay {
         buf
     }
 
-    /// Changes bytes; the range lies within.
+    /// Changes bytes; the range must be within the device.
     pub(crate) fn put(&mut self, mut at: usize, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let base = &self.base;

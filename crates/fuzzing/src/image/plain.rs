@@ -1,8 +1,8 @@
-//! A real pool with its metadata laid out anew, uncompressed, so that any byte of it can be changed and every checksum above be
-//! put right: up the block trees to the uberblock. Hostile contents behind good checksums come of that.
+//! A real pool whose metadata is laid out anew, uncompressed, so that any byte of it can be changed and every checksum above be recomputed,
+//! up the block trees to the uberblock. The result is hostile contents behind valid checksums.
 //!
-//! The new blocks lie in the largest stretch that the space maps call free (so these no longer agree; nothing minds but
-//! verification, which says so). Data of files and volumes stays where and as it is.
+//! The new blocks are in the largest stretch that the space maps call free (so the space maps no longer agree; only verification notices,
+//! and reports it). Data of files and volumes stays unchanged.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -18,24 +18,24 @@ use zio::{Bookmark, Zio};
 
 use super::overlay::Overlay;
 
-/// Block addresses count from here.
+/// The device offset that block addresses count from.
 const DATA_START: usize = 4 << 20;
 const ROOTBP_OFFSET: usize = 40;
 const CKSUM_OFFSET: usize = 96;
-/// Numbers of the checksum and of the compression in a pointer.
+/// Numbers of the checksum and the compression algorithm in a pointer.
 const FLETCHER4: u64 = 7;
 const OFF: u64 = 2;
 
 /// A block of the new layout.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Where in the image.
+    /// Offset in the image.
     pub(crate) at: usize,
     pub(crate) len: usize,
     pub(crate) endian: Endian,
-    /// The pointer to it, as it was when the pool was made.
+    /// The pointer to it, as of the new layout.
     pub(crate) bp: BlkPtr,
-    /// The blocks that point at it, with the place of the pointer in them; `None` is the uberblock.
+    /// The blocks that point to it, with the offset of the pointer in them; `None` is the uberblock.
     pub(crate) parents: Vec<(Option<usize>, usize)>,
 }
 
@@ -47,9 +47,9 @@ pub(crate) struct Plain {
     pub(crate) blocks: Vec<Block>,
     /// Blocks by type and level.
     pub(crate) classes: Vec<Vec<usize>>,
-    /// The slots of the uberblock in all labels: place and length.
+    /// The slots of the uberblock in all labels: offset and length.
     pub(crate) uberblocks: Vec<(usize, usize)>,
-    /// The configurations of all labels.
+    /// The configurations of all labels: offset and length.
     pub(crate) labels: Vec<(usize, usize)>,
 }
 
@@ -57,7 +57,7 @@ impl Plain {
     /// Lays out the pool of a fixture that has one device.
     ///
     /// # Panics
-    /// If the fixture is not there, or not fit.
+    /// If the fixture is missing or unsuitable.
     pub(crate) fn of(fixture: &str) -> Plain {
         let packed = oracle::fixtures::dir(fixture).join("disk0.img.zst");
         let image = Arc::new(oracle::fixtures::read_zst(&packed));
@@ -73,7 +73,7 @@ impl Plain {
             }
             at = range.end;
         }
-        // and what lies behind the last allocation, up to the labels at the end
+        // and the space after the last allocation, up to the labels at the end
         let end = (image.len() - DATA_START) as u64 - 2 * label::LABEL_SIZE;
         if end.saturating_sub(at) > free.end - free.start {
             free = at..end;
@@ -92,7 +92,7 @@ impl Plain {
         let device = Overlay::new(Arc::new(out.clone()));
         let place = |index| label::offset(size, index).unwrap_or(0);
         let mut uberblocks = Vec::new();
-        // the ring of a device with the smallest slots shows every slot of larger ones as well
+        // read with the smallest slot size, the ring shows every slot of larger ones as well
         for ashift in [9, 12] {
             let len = 1usize << label::uberblock_shift(ashift);
             for slot in vdev::label::read_uberblock_slots(&device, ashift) {
@@ -100,7 +100,7 @@ impl Plain {
                 if slot.ub == *uberblock {
                     uberblocks.push((at, len));
                 } else {
-                    // an older state would be opened in place of one that is broken
+                    // remove older uberblocks: one would be opened in place of a broken one
                     out[at..at + len].fill(0);
                 }
             }
@@ -122,7 +122,7 @@ impl Plain {
         plain
     }
 
-    /// Puts the checksums right above changed blocks, and the uberblock's.
+    /// Recomputes the checksums above changed blocks, and the uberblock's.
     pub(crate) fn seal(&self, image: &mut Overlay, mut changed: BTreeSet<usize>) {
         let mut data = Vec::new();
         while let Some(block) = changed.pop_first().and_then(|n| self.blocks.get(n)) {
@@ -147,7 +147,7 @@ impl Plain {
     }
 }
 
-/// Puts the checksum of an area of a label right.
+/// Recomputes the checksum of an area of a label.
 pub(crate) fn seal_area(image: &mut Overlay, at: usize, len: usize) {
     let mut area = image.get(at, len);
     embedded::seal_label(&mut area, at as u64, Endian::NATIVE);
@@ -159,12 +159,12 @@ struct Maker<'a> {
     out: Vec<u8>,
     free: std::ops::Range<usize>,
     blocks: Vec<Block>,
-    /// What was copied, by its old address and birth.
+    /// The copied blocks, by old address and birth.
     done: HashMap<(u64, u64), usize>,
 }
 
 impl Maker<'_> {
-    /// Copies a block of an object of type `object` with all below; `None` for what stays as it is.
+    /// Copies a block of an object of type `object` with everything below it; `None` if it stays unchanged.
     fn copy(&mut self, bp: &BlkPtr, bm: Bookmark, object: ObjectType) -> Option<usize> {
         let data = bp.level() == 0
             && matches!(object, ObjectType::PLAIN_FILE_CONTENTS | ObjectType::ZVOL | ObjectType::INTENT_LOG);
@@ -203,12 +203,12 @@ impl Maker<'_> {
     }
 }
 
-/// The same pointer to an uncompressed block at `dva`, under fletcher4.
+/// The pointer `bp`, changed to an uncompressed block at `dva` under fletcher4.
 fn plain_pointer(bp: &BlkPtr, dva: Dva) -> BlkPtr {
     let mut new = *bp;
     new.words[..6].copy_from_slice(&[dva.word0, dva.word1, 0, 0, 0, 0]);
     let logical = bp.words[6] & 0xffff;
-    // the logical size stays; stored size, compression, checksum and the dedup bit do not
+    // the logical size stays; stored size, compression, checksum and the dedup bit change
     let replaced = 0xffff << 16 | 0x7f << 32 | 0xff << 40 | 1 << 62;
     new.words[6] = (bp.words[6] & !replaced) | logical << 16 | OFF << 32 | FLETCHER4 << 40;
     new
@@ -216,7 +216,7 @@ fn plain_pointer(bp: &BlkPtr, dva: Dva) -> BlkPtr {
 
 type Child = (usize, BlkPtr, Bookmark, ObjectType);
 
-/// The pointers in a block: place, pointer, what it leads to.
+/// The pointers in a block: offset, pointer, position of the child.
 fn pointers(bytes: &[u8], bp: &BlkPtr, bm: Bookmark, object: ObjectType) -> Vec<Child> {
     let endian = bp.endian();
     let mut found = Vec::new();
@@ -242,7 +242,7 @@ fn pointers(bytes: &[u8], bp: &BlkPtr, bm: Bookmark, object: ObjectType) -> Vec<
             add(at + dnode.size() - 128, bm, ObjectType::SA);
         }
         if dnode.bonus_type == ObjectType::DSL_DATASET {
-            // the dataset's root pointer, behind sixteen words
+            // the dataset's root pointer, after sixteen words
             add(at + 64 + dnode.blkptr.len() * 128 + 128, bm, ObjectType::OBJSET);
         }
         dnode.slots()

@@ -1,4 +1,4 @@
-//! What inputs that are whole pools may take: time, memory, and never a panic.
+//! Limits for inputs that are whole pools: time, memory, and never a panic.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use fuzzing::Body;
 
-/// What an input may take, on a machine that has other work.
+/// The time that an input may take, on a machine that has other work.
 const SLOW: Duration = Duration::from_secs(20);
-/// After this it hangs.
+/// The time after which an input counts as hanging.
 const HANGS: Duration = Duration::from_secs(120);
-/// Memory that an input may take at its peak, beyond what stays: a pool of this size needs some 150 MB, mostly batches of verification.
+/// The peak memory that an input may take, beyond the memory in use before: a pool of this size needs some 150 MB, mostly for verification
+/// batches.
 const MEMORY: u64 = 512 << 20;
 
 /// The input that is running, for the watchdog.
@@ -37,16 +38,16 @@ pub(crate) fn watch(target: &'static str) {
     });
 }
 
-/// A line of `/proc/self/status`, in bytes.
+/// The value of a line of `/proc/self/status`, in bytes.
 fn memory(line: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kib = status.lines().find_map(|l| l.strip_prefix(line)?.trim_start_matches(':').trim().strip_suffix(" kB"));
     kib.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// Runs an input; what is wrong with it, if anything.
+/// Runs an input; returns the problem found, if any.
 pub(crate) fn run(target: &str, body: Body, data: &[u8], what: &str) -> Option<String> {
-    // the peak counts from here
+    // reset the peak
     let _ = fs::write("/proc/self/clear_refs", "5");
     let before = memory("VmRSS");
     let start = Instant::now();
@@ -64,7 +65,7 @@ pub(crate) fn run(target: &str, body: Body, data: &[u8], what: &str) -> Option<S
     Some(format!("{what} {wrong}; the input is {}: {data:02x?}", keep(target, data).display()))
 }
 
-/// The corpus of a target: the names of its files, and what is in them.
+/// The corpus of a target: file names and contents.
 pub(crate) fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
@@ -72,7 +73,7 @@ pub(crate) fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     files.iter().map(|path| (path.display().to_string(), fs::read(path).unwrap())).collect()
 }
 
-/// A number from the environment.
+/// A number from the environment, or `or`.
 pub(crate) fn number(name: &str, or: u64) -> u64 {
     std::env::var(name).map_or(or, |n| n.parse().unwrap())
 }
