@@ -13,13 +13,14 @@ use zio::{Bookmark, Buf, Stage};
 use crate::Error;
 use crate::claim::needs_replay;
 
-/// The header's flag that its `claim_lr_seq` counts (OpenZFS: `ZIL_CLAIM_LR_SEQ_VALID`).
+/// The header flag which says that `claim_lr_seq` is valid (OpenZFS: `ZIL_CLAIM_LR_SEQ_VALID`).
 pub(crate) const CLAIM_LR_SEQ_VALID: u64 = 2;
 
-/// The most that one read of a long log brings: its blocks lie in a row mostly, each tells where the next one is, and devices may be slow to answer.
+/// The largest read-ahead window, in bytes. Blocks of a log are mostly contiguous, each names the next, and devices may be slow
+/// to answer.
 const WINDOW_MAX: usize = 8 << 20;
 
-/// What a walk comes by.
+/// An item that a walk visits.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// A block of the chain, before it is read. The last one of a chain is usually not (yet) written.
@@ -28,49 +29,49 @@ pub enum Step<'a> {
     Record {
         /// The record.
         record: RawRecord<'a>,
-        /// Its body is ciphertext, for the key is not loaded.
+        /// True if its body is ciphertext because the key is not loaded.
         sealed: bool,
     },
 }
 
-/// Why a walk ended.
+/// The reason why a walk ended.
 #[derive(Debug)]
 pub enum ChainEnd {
-    /// There is no (further) block.
+    /// No (further) block exists.
     Hole,
     /// The next block was never written, or belongs to another log: the usual end.
     NotWritten(zio::Error),
     /// The block is good, but names a successor that cannot be its own, or impossible sizes.
     BrokenLink,
-    /// All that was claimed has been seen.
+    /// Everything that was claimed has been visited.
     Claimed,
-    /// The bytes in a good block are no records.
+    /// A block with a valid checksum holds bytes that are not a record.
     BadRecord(ondisk::Error),
-    /// The visitor had enough.
+    /// The visitor stopped the walk.
     Stopped,
 }
 
-/// What a walk has seen.
+/// The counts of a walk, and its end.
 #[derive(Debug)]
 pub struct Summary {
-    /// Blocks whose pointers were visited, the unwritten one at the end counted.
+    /// Number of blocks whose pointers were visited, including the unwritten one at the end.
     pub blocks: u64,
-    /// Records.
+    /// Number of records.
     pub records: u64,
     /// The highest sequence number of a block.
     pub max_blk_seq: u64,
     /// The highest sequence number of a record.
     pub max_lr_seq: u64,
-    /// Why it ended.
+    /// The reason why it ended.
     pub end: ChainEnd,
 }
 
-/// A block of a log in memory, ready to give its records.
+/// A block of a log in memory, from which its records can be decoded.
 #[derive(Clone, Debug)]
 pub struct LogBlock {
-    /// The pointer to the block; its checksum words are its identity.
+    /// The pointer to the block; its checksum words hold the block's identity.
     pub bp: BlkPtr,
-    /// Records' bodies are ciphertext.
+    /// True if the bodies of the records are ciphertext.
     pub sealed: bool,
     /// The block, `None` for the unwritten one at the end.
     pub(crate) data: Option<Buf>,
@@ -99,13 +100,13 @@ pub struct Log {
     pub header: ZilHeader,
     /// The blocks in order, the unwritten one at the end included.
     pub blocks: Vec<LogBlock>,
-    /// Counts, and why it ended.
+    /// Counts, and the reason why the walk ended.
     pub summary: Summary,
 }
 
 impl Log {
-    /// The records that a replay would do, none of which a synced txg holds, each with whether its body is ciphertext. `synced` is the last
-    /// synced txg, which counts for a log that is not claimed.
+    /// Returns the records that a replay would apply (none of which a synced txg holds), each with a flag that is true if its
+    /// body is ciphertext. `synced` is the last synced txg; it is used only for a log that is not claimed.
     pub fn due(&self, synced: Txg) -> impl Iterator<Item = (RawRecord<'_>, bool)> {
         let (header, claimed) = (&self.header, self.header.claim_txg.0 != 0);
         let first = if claimed { header.claim_txg } else { Txg(synced.0.saturating_add(1)) };
@@ -119,7 +120,7 @@ impl Log {
         all.take(limit).filter(move |(record, _)| record.header.seq > replayed && record.header.txg >= first)
     }
 
-    /// The records that belong to the log, in order.
+    /// Returns the records that belong to the log, in order.
     pub fn records(&self) -> impl Iterator<Item = RawRecord<'_>> {
         let limit = usize::try_from(self.summary.records).unwrap_or(usize::MAX);
         self.blocks.iter().flat_map(|block| block.records().map_while(Result::ok)).take(limit)
@@ -132,15 +133,15 @@ struct ReadBlock {
     next: BlkPtr,
 }
 
-/// Reads one block and tests that it continues the chain. Until the log is claimed nobody knows where it ends: the block behind the last
-/// one was never written, and that it is not there is no error of a device (OpenZFS: `ZIO_FLAG_SPECULATIVE`).
+/// Reads one block and checks that it continues the chain. Until the log is claimed its end is not known: the block after the
+/// last one was never written, so failing to read it does not count as a device error (OpenZFS: `ZIO_FLAG_SPECULATIVE`).
 fn read_block(objset: &Objset, source: &dyn LeafSource, bp: &BlkPtr, sealed: bool) -> Result<ReadBlock, ChainEnd> {
     let counts = objset.phys().zil_header.claim_txg.0 != 0;
     let bm = Bookmark { objset: objset.id(), object: 0, level: Bookmark::ZIL_LEVEL, blkid: block_seq(bp) };
     let stage = if sealed { Stage::Stored } else { Stage::Logical };
     let mut data = Buf::zeros(usize::try_from(stage.size(bp)).unwrap_or(0));
     let read = match data.get_mut() {
-        // no log is compressed
+        // log blocks are never compressed
         Some(buf) if !sealed || bp.psize() == bp.lsize() => {
             objset.zio().read_into(bp, &bm, stage, &ReadCx { source, counts, ..ReadCx::NORMAL }, buf)
         }
@@ -164,8 +165,8 @@ pub fn walk(objset: &Arc<Objset>, visit: &mut dyn FnMut(Step<'_>) -> ControlFlow
     walk_as(objset, false, visit, &mut |_, _, _| {})
 }
 
-/// As [`walk`], but `sealed_always` leaves an encrypted log encrypted; `keep` gets each block that belongs to the chain, and the
-/// pointer to the one that ends it.
+/// As [`walk`], but `sealed_always` leaves an encrypted log encrypted. `keep` is called with each block that belongs to the
+/// chain, and with the pointer to the one that ends it.
 pub(crate) fn walk_as(
     objset: &Arc<Objset>,
     sealed_always: bool,
@@ -232,7 +233,7 @@ impl Summary {
     }
 }
 
-/// Reads the whole log of `objset` into memory. A log holds what was written in a few txgs; for one of unknown size use
+/// Reads the whole log of `objset` into memory. A log usually holds the writes of a few txgs; for one of unknown size use
 /// [`walk`].
 #[must_use]
 pub fn read_log(objset: &Arc<Objset>) -> Log {
@@ -242,10 +243,10 @@ pub fn read_log(objset: &Arc<Objset>) -> Log {
     Log { header: objset.phys().zil_header.clone(), blocks, summary }
 }
 
-/// The data of a WRITE: out of the record, or from the block that it points at (whose length may exceed the record's).
+/// Returns the data of a WRITE: from the record, or from the block that it points at (whose length may exceed the record's).
 ///
 /// # Errors
-/// When that block cannot be read.
+/// If that block cannot be read.
 pub fn data_of<'a>(objset: &Objset, write: &Write<'a>) -> Result<std::borrow::Cow<'a, [u8]>, Error> {
     if let Some(data) = write.data {
         return Ok(data.into());

@@ -1,12 +1,13 @@
-//! Claiming: what a log holds becomes the pool's own, before anything else is written (OpenZFS: `zil_check_log_chain`, `zil_claim`).
+//! Claiming: on import, the blocks of each log become allocated blocks of the pool before anything else is written (OpenZFS:
+//! `zil_check_log_chain`, `zil_claim`).
 //!
-//! Blocks of a log that are younger than the last synced txg lie in space that the maps call free, and so do the blocks that its
-//! records of indirect writes point at. An import takes that space first of all, and writes into the log's header how far it got:
-//! the log ends there from now on, whatever later turns up behind.
+//! Log blocks that are younger than the last synced txg lie in space that the space maps call free, and so do the blocks that
+//! indirect write records point at. An import allocates that space first, and records in the log's header how far it got: from
+//! then on the log ends there, whatever may later be found after that point.
 //!
-//! One walk checks and collects ([`survey`]); then blocks that records point at are read, many at a time; then space is taken in the
-//! order of the log ([`Survey::claim`]). Nothing is on disk before the first txg is, so a crash leaves a log that is not claimed.
-//! No key is needed: pointers stand in clear.
+//! One walk checks the chain and collects its blocks ([`survey`]); then the blocks that records point at are read, many at a
+//! time; then space is claimed in the order of the log ([`Survey::claim`]). Nothing of this is on disk before the first txg is
+//! synced, so a crash leaves an unclaimed log. No key is needed: block pointers are stored in the clear.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
@@ -21,10 +22,10 @@ use zio::Bookmark;
 
 use crate::chain::{CLAIM_LR_SEQ_VALID, ChainEnd, Log, LogBlock, Step, Summary, walk, walk_as};
 
-/// The header's flag that its log holds something to replay (OpenZFS: `ZIL_REPLAY_NEEDED`).
+/// The header flag which says that the log holds records to replay (OpenZFS: `ZIL_REPLAY_NEEDED`).
 pub const REPLAY_NEEDED: u64 = 1;
 
-/// How far a log has been taken.
+/// A position up to which a log has been claimed.
 #[derive(Clone, Copy, Default)]
 struct Mark {
     blk_seq: u64,
@@ -33,7 +34,7 @@ struct Mark {
     records: u64,
 }
 
-/// What one block or record of a log wants, and how far the log went before it.
+/// The claim that one block or record of a log needs, and the position in the log before it.
 struct Item {
     before: Mark,
     wants: Wants,
@@ -42,15 +43,15 @@ struct Item {
 enum Wants {
     /// A block of the chain.
     Block(BlkPtr),
-    /// The block that a record of an indirect write points at; it must be readable, else the log ends before the record.
+    /// The block that an indirect write record points at; it must be readable, otherwise the log ends before that record.
     Data(BlkPtr),
-    /// One reference more for each of these blocks, by a record of a clone.
+    /// One more reference to each of these blocks, for a clone record.
     Clones(Vec<BlkPtr>),
-    /// The log cannot go on behind here.
+    /// The log ends here.
     End,
 }
 
-/// An unclaimed log, walked.
+/// An unclaimed log after its walk.
 pub struct Survey {
     header: ZilHeader,
     items: Vec<Item>,
@@ -61,7 +62,7 @@ pub struct Survey {
     vdevs: BTreeSet<u64>,
 }
 
-/// The blocks of a log, for as long as there is room for all of them and none is ciphertext.
+/// The blocks of a log kept in memory; `None` once there is no room for all of them or one is ciphertext.
 struct Kept(Option<Vec<LogBlock>>);
 
 impl Kept {
@@ -76,7 +77,7 @@ impl Kept {
     }
 }
 
-/// A place on a device, by which a block is known.
+/// Returns the vdev and offset that identify a block.
 fn place(bp: &BlkPtr) -> (u64, u64) {
     (bp.dva(0).vdev(), bp.dva(0).offset())
 }
@@ -123,13 +124,14 @@ impl Survey {
         (!nothing).then_some(Survey { header, items, seen, first, lost, kept, vdevs })
     }
 
-    /// The error by which a device that should have the next block gave nothing at all: more may have been promised than can be seen.
+    /// The I/O error, if a device that should hold the next block returned nothing at all: the log may have held further records
+    /// that can no longer be read.
     #[must_use]
     pub fn lost(&self) -> Option<&zio::Error> {
         self.lost.as_ref()
     }
 
-    /// Whether not even the first block can be had.
+    /// True if not even the first block could be read.
     #[must_use]
     pub fn is_lost_whole(&self) -> bool {
         self.lost.is_some() && self.seen.records == 0 && self.seen.blocks <= 1
@@ -147,14 +149,15 @@ impl Survey {
         &self.header.log
     }
 
-    /// Records seen.
+    /// Number of records seen.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.seen.records
     }
 
-    /// Takes the space of all that is not the pool's yet, with `take`, and a reference with `refer` for each block that a clone names. Gives
-    /// the header that says so, and the log if it was kept. It ends where `take` first says no.
+    /// Allocates with `take` all space that is not yet allocated in the pool, and adds with `refer` a reference to each block
+    /// that a clone names. Returns the header of the claimed log, and the log itself if it was kept. The log ends where `take`
+    /// first returns false.
     #[must_use]
     pub fn claim(
         self,
@@ -194,9 +197,9 @@ impl Survey {
     }
 }
 
-/// Walks the logs of `objsets`, side by side; `synced` is the last synced txg. `None` where there is nothing to claim: no log, one that was
-/// claimed before, or one without records all of whose blocks are known. Logs that can be replayed as they are kept in memory, up to `room` bytes of
-/// them; a replay reads the others again.
+/// Walks the logs of `objsets` in parallel; `synced` is the last synced txg. Returns `None` where there is nothing to claim: no
+/// log, a log already claimed, or one without records all of whose blocks are known. Logs that can be replayed as they are stay
+/// in memory, up to `room` bytes in total; a replay reads the others again.
 #[must_use]
 pub fn survey(objsets: &[Arc<Objset>], synced: Txg, room: u64) -> Vec<Option<Survey>> {
     let room = AtomicU64::new(room);
@@ -205,7 +208,8 @@ pub fn survey(objsets: &[Arc<Objset>], synced: Txg, room: u64) -> Vec<Option<Sur
     all
 }
 
-/// Reads what indirect writes point at. A log block may have been written before such a block was; nobody was promised the record then.
+/// Reads the blocks that indirect writes point at. A log block may reach the disk before such a block does; the commit of that
+/// record had not returned then, so the log may end before it.
 fn check_data(objsets: &[Arc<Objset>], surveys: &mut [Option<Survey>]) {
     let mut wanted: Vec<(usize, usize, BlkPtr)> = Vec::new();
     for (log, survey) in surveys.iter().enumerate() {
@@ -219,7 +223,7 @@ fn check_data(objsets: &[Arc<Objset>], surveys: &mut [Option<Survey>]) {
     let bad = pump::all(wanted, |(log, n, bp)| {
         let objset = objsets.get(*log)?;
         let bm = Bookmark { objset: objset.id(), object: 0, level: Bookmark::ZIL_LEVEL, blkid: 0 };
-        // in clear it stays in the cache for replay
+        // decrypted, it stays in the cache for the replay
         let zio = objset.zio();
         let read = if bp.is_encrypted() { zio.read_raw(bp, &bm) } else { zio.read(bp, &bm) };
         read.err().map(|_| (*log, *n))
@@ -232,25 +236,27 @@ fn check_data(objsets: &[Arc<Objset>], surveys: &mut [Option<Survey>]) {
     }
 }
 
-/// What a record of a clone wants. A block that is younger than the pool cannot be had a reference of: the log ends there.
+/// Returns the claim of a clone record. A block that is younger than the last synced txg cannot get a reference: the log ends
+/// there.
 fn clones(mut bps: Vec<BlkPtr>, first: Txg) -> Wants {
     bps.retain(|bp| !bp.is_hole() && !bp.is_embedded());
     if bps.iter().any(|bp| bp.birth_physical() >= first) { Wants::End } else { Wants::Clones(bps) }
 }
 
-/// Whether what a read met is how a chain ends: bytes that are not those of the next block.
+/// True if a read error marks the normal end of a chain: the bytes are not those of the next block.
 fn is_end(error: &zio::Error) -> bool {
     !matches!(error, zio::Error::Io { .. } | zio::Error::Overtaken { .. })
 }
 
-/// Whether a header's log is claimed and holds what is not replayed yet.
+/// True if the header's log is claimed and holds records that are not replayed yet.
 #[must_use]
 pub fn needs_replay(header: &ZilHeader) -> bool {
     header.flags & REPLAY_NEEDED != 0
 }
 
-/// The blocks that a log holds, to be freed when it goes: those of the chain, and if it was claimed those that indirect writes and clones
-/// point at (OpenZFS: `zil_destroy_sync`). A block of the chain or of a write comes once, one of a clone as often as it is named.
+/// The blocks that are freed together with a log: those of the chain and, if the log was claimed, those that indirect writes and
+/// clones point at (OpenZFS: `zil_destroy_sync`). A block of the chain or of a write is listed once, one of a clone as often as
+/// it is named.
 pub(crate) struct Held {
     claimed: Txg,
     blocks: Vec<BlkPtr>,
@@ -258,19 +264,19 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Of a log that was claimed in `claimed`, 0 if it was not.
+    /// Creates the list for a log that was claimed in txg `claimed` (0 if it was not claimed).
     pub(crate) fn new(claimed: Txg) -> Held {
         Held { claimed, blocks: Vec::new(), known: HashSet::new() }
     }
 
-    /// A block of the chain.
+    /// Adds a block of the chain.
     pub(crate) fn block(&mut self, bp: &BlkPtr) {
         if self.known.insert(place(bp)) {
             self.blocks.push(*bp);
         }
     }
 
-    /// What a record points at.
+    /// Adds the blocks that a record points at.
     pub(crate) fn record(&mut self, record: &RawRecord<'_>) {
         if self.claimed.0 == 0 {
             return;
@@ -289,7 +295,7 @@ impl Held {
     }
 }
 
-/// All blocks that the log of `objset` holds.
+/// Returns all blocks that the log of `objset` holds.
 #[must_use]
 pub fn blocks_of(objset: &Arc<Objset>) -> Vec<BlkPtr> {
     let mut held = Held::new(objset.phys().zil_header.claim_txg);

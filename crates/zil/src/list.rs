@@ -1,5 +1,5 @@
-//! A log as `zdb -i` lists it, byte for byte but for what is a mistake there: names of records with an ACL and of
-//! RENAME_WHITEOUT, which it takes from the wrong place.
+//! A log as `zdb -i` lists it, byte for byte, except where zdb is wrong: it reads the names in records with an ACL and in
+//! RENAME_WHITEOUT from the wrong offset.
 
 use std::io::Write as Out;
 use std::ops::ControlFlow;
@@ -15,22 +15,22 @@ use crate::{Error, ShowBlkPtr, data_of};
 
 const TAB: &str = "\t\t\t";
 
-/// What to list.
+/// Options of the listing.
 pub struct Options<'a> {
     /// The number of `-i`: 1 header, 2 records, 3 their contents, 4 blocks, 5 block pointers and the first data, 6 all data.
     pub verbosity: u32,
     /// The first txg that would be claimed: the uberblock's and one (OpenZFS: `spa_min_claim_txg`).
     pub min_claim_txg: Txg,
-    /// The uberblock's checkpoint txg, 0 for none: a log that was not claimed before a rewind does not count.
+    /// The uberblock's checkpoint txg, 0 for none. After a rewind to the checkpoint, a log that was not claimed is not listed.
     pub checkpoint_txg: Txg,
-    /// A time as `ctime` prints it, without the line's end: seconds since 1970 in the caller's zone ([`ctime_utc`]).
+    /// Formats a time as `ctime` does, without the newline: seconds since 1970 in the caller's time zone ([`ctime_utc`]).
     pub ctime: &'a dyn Fn(i64) -> String,
 }
 
-/// Writes the list of the log of `objset`; nothing if it has no log.
+/// Writes the listing of the log of `objset`; writes nothing if it has no log.
 ///
 /// # Errors
-/// When `out` fails.
+/// If writing to `out` fails.
 pub fn write_log(out: &mut dyn Out, objset: &Arc<Objset>, options: &Options<'_>) -> Result<(), Error> {
     let h = objset.phys().zil_header.clone();
     if h.log.is_hole() || options.verbosity < 1 {
@@ -122,7 +122,7 @@ impl Lister<'_> {
         }
     }
 
-    /// What can be seen of an encrypted record.
+    /// Prints what is readable of an encrypted record.
     fn sealed(&mut self, record: &RawRecord<'_>, kind: TxType) -> Result<(), Error> {
         writeln!(self.out, "{TAB}(encrypted)")?;
         if self.options.verbosity < 4 {
@@ -161,7 +161,7 @@ impl Lister<'_> {
                 self.line(name)?;
                 match value {
                     None => writeln!(self.out, "{TAB}XAT_VALUE  NULL")?,
-                    // zdb ends no line here
+                    // zdb does not end the line here
                     Some(value) => {
                         write!(self.out, "{TAB}XAT_VALUE  ")?;
                         self.out.write_all(value)?;
@@ -240,7 +240,7 @@ impl Lister<'_> {
         Ok(writeln!(self.out)?)
     }
 
-    /// The mask is the writer's, and differs between operating systems; zdb reads it as Solaris does.
+    /// Prints a SETATTR. The mask bits are those of the writer's operating system; zdb reads them as Solaris does.
     fn setattr(&mut self, s: &SetAttr<'_>) -> Result<(), Error> {
         let [mode, uid, gid, size, atime, mtime] = [0x2, 0x4, 0x8, 0x80, 0x100, 0x200];
         writeln!(self.out, "{TAB}foid {}, mask 0x{:x}", s.foid, s.mask)?;
@@ -297,7 +297,7 @@ impl Lister<'_> {
     }
 }
 
-/// Seconds since 1970 as `ctime` prints them in UTC, without the line's end.
+/// Formats seconds since 1970 as `ctime` does in UTC, without the newline.
 #[must_use]
 pub fn ctime_utc(seconds: i64) -> String {
     const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];

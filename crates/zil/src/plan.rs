@@ -1,23 +1,26 @@
-//! What of a log can be replayed side by side, and what has to wait for what.
+//! The replay order: which records of a log can be applied in parallel, and which must wait for others.
 //!
 //! # Lanes and fences
-//! A record that names nothing but an object (a write, a truncation, attributes, an ACL) goes into the *lane* of its object. Records of a lane
-//! are done in their order, lanes side by side. A record of names (create, remove, link, rename) is a *fence*: it is done by itself, in
-//! order with all other fences, as soon as the lanes of the objects that it joins are empty ([`Joins`]): its directories, the file that it names,
-//! the file that it takes a name from. Lanes of other objects run on meanwhile.
+//! A record that names nothing but an object (a write, a truncation, attributes, an ACL) goes into the *lane* of its object. The
+//! records of a lane are applied in order, different lanes in parallel. A record of names (create, remove, link, rename) is a
+//! *fence*: it is applied by itself, in order with all other fences, as soon as the lanes of the objects that it joins are empty
+//! ([`Joins`]): its directories, the file that it names, the file that it takes a name from. Lanes of other objects run on
+//! meanwhile.
 //!
-//! A fence can fail for a good reason: its name is taken, the number of its object is that of one freed a moment ago. A replay ends, or waits,
-//! where a record fails, so nothing behind a fence begins before the fence is done. A record of a lane fails only with its devices.
+//! A fence can fail for a valid reason: its name is taken, or the number of its object is that of one freed a moment ago. A
+//! replay ends, or waits, where a record fails, so nothing after a fence starts before the fence is finished. A record of a lane
+//! fails only if its devices fail.
 //!
 //! # Windows
-//! A log is replayed in windows, stretches of records that share one place in a txg ([`windows`]). See [`replay`](crate::replay) for why.
+//! A log is replayed in windows: runs of records that share one transaction ([`windows`]). See [`replay`](crate::replay) for the
+//! reason.
 //!
-//! # What is written again
-//! Within a window and between two fences, a write whose every block is written as a whole by a later one need not be done at all but for its
-//! file's size and times ([`superseded`]): nothing reads the blocks in between, both are in one txg, and what is written as a whole needs no
-//! read. That holds for blocks whose size is settled, those of a file of two blocks or more.
+//! # Superseded writes
+//! Within a window and between two fences, a write whose every block is overwritten as a whole by a later write only needs to set
+//! its file's size and times ([`superseded`]): nothing reads the blocks in between, both writes are in one txg, and a whole-block
+//! write needs no read. This holds only for objects whose block size is settled, that is, files of two blocks or more.
 //!
-//! OpenZFS has none of this: `zil_replay` does one record after the other, each with a transaction of its own.
+//! OpenZFS has none of this: `zil_replay` applies one record after the other, each with a transaction of its own.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -27,24 +30,24 @@ use ondisk::zil::{Record, TxType};
 
 use crate::replay::object_of;
 
-/// The most records of a window.
+/// The maximum number of records in a window.
 const WINDOW_RECORDS: usize = 1024;
-/// The bytes that the records of a window may dirty at least, by their own account, which knows nothing of what two of them have in common; one
-/// record alone may dirty more.
+/// The lower bound of the bytes that the records of a window may dirty, summed over the records without regard to what two of
+/// them share. A single record may dirty more.
 const WINDOW_BYTES_MIN: u64 = 32 << 20;
-/// The most later writes that one is held against.
+/// The maximum number of later writes that a write is compared with.
 const LATER_MAX: usize = 64;
 
-/// What the plan has to know of a record.
+/// The facts about a record that the plan needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step<'r, 'a> {
     pub(crate) kind: Option<TxType>,
-    /// `None` if it is not to be understood: a fence, and it fails.
+    /// `None` if it cannot be decoded: it is treated as a fence, which fails.
     pub(crate) record: Option<&'r Record<'a>>,
 }
 
 impl Step<'_, '_> {
-    /// The object in whose lane it goes; `None` of a fence.
+    /// The object whose lane it belongs to; `None` for a fence.
     pub(crate) fn lane(&self) -> Option<u64> {
         let record = self.record.filter(|_| self.kind.is_some_and(TxType::is_out_of_order))?;
         object_of(record)
@@ -54,14 +57,15 @@ impl Step<'_, '_> {
 /// The objects whose lanes must be empty before a fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Joins {
-    /// These.
+    /// The lanes of these objects.
     Objects(HashSet<u64>),
-    /// All.
+    /// All lanes.
     All,
 }
 
 impl Joins {
-    /// What `record`, a fence, joins. `named` tells the file of a name, and `None` if it cannot be told what goes with it.
+    /// Returns the objects that the fence `record` joins. `named` looks up the file of a name; it returns `None` if the affected
+    /// objects cannot be determined.
     pub(crate) fn of(record: &Record<'_>, mut named: impl FnMut(u64, &[u8]) -> Option<Option<u64>>) -> Joins {
         let mut objects = HashSet::new();
         let mut names: Vec<(u64, &[u8])> = Vec::new();
@@ -85,11 +89,11 @@ impl Joins {
     }
 }
 
-/// The lanes of a window: records that wait, by their numbers, and objects of which some are under way.
+/// The lanes of a window: waiting records by their index, and the objects whose records are being applied.
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     waiting: HashMap<u64, Vec<usize>>,
-    /// Objects with a record that can begin.
+    /// Objects with a record that can start.
     ready: VecDeque<u64>,
     busy: HashSet<u64>,
 }
@@ -104,12 +108,12 @@ impl Lanes {
         }
     }
 
-    /// Objects with a record that can begin.
+    /// Number of objects with a record that can start.
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// The records of a lane that can begin, and its object.
+    /// Takes a lane that can start: its object and its records.
     pub(crate) fn take(&mut self) -> Option<(u64, Vec<usize>)> {
         let object = self.ready.pop_front()?;
         let lane = self.waiting.remove(&object)?;
@@ -117,7 +121,7 @@ impl Lanes {
         Some((object, lane))
     }
 
-    /// The records of `object` that were under way are done.
+    /// Notes that the records of `object` that were being applied are finished.
     pub(crate) fn done(&mut self, object: u64) {
         self.busy.remove(&object);
         if self.waiting.contains_key(&object) {
@@ -125,13 +129,13 @@ impl Lanes {
         }
     }
 
-    /// A record of `object` that was under way failed: what waits behind it is not done.
+    /// Notes that a record of `object` failed: the records that wait in its lane are not applied.
     pub(crate) fn failed(&mut self, object: u64) {
         self.busy.remove(&object);
         self.waiting.remove(&object);
     }
 
-    /// Whether nothing of what is joined waits or is under way.
+    /// True if no record of the joined lanes is waiting or being applied.
     pub(crate) fn is_clear(&self, joins: &Joins) -> bool {
         match joins {
             Joins::All => self.waiting.is_empty() && self.busy.is_empty(),
@@ -142,10 +146,10 @@ impl Lanes {
     }
 }
 
-/// How many records the first window has, by the bytes that each may dirty.
+/// Returns the number of records in the first window, given the bytes that each record may dirty.
 pub(crate) fn window(bytes: impl Iterator<Item = u64>) -> usize {
     let mut sum = 0u64;
-    // what is dirty in one window counts as that of any other transaction
+    // the dirty data of a window counts like that of any other transaction
     let most = (tunable::ZFS_DIRTY_DATA_MAX.get() / 4).max(WINDOW_BYTES_MIN);
     let fits = |(n, bytes): &(usize, u64)| {
         sum = sum.saturating_add(*bytes);
@@ -165,9 +169,10 @@ pub(crate) fn windows(bytes: &[u64]) -> Vec<Range<usize>> {
     all
 }
 
-/// Which records of a window are writes all of whose bytes are written again. `block` tells the size of an object's blocks if that is settled.
+/// Returns the records of a window that are writes all of whose bytes are written again. `block` returns the block size of an
+/// object if that is settled.
 pub(crate) fn superseded(steps: &[Step<'_, '_>], block: impl Fn(u64) -> Option<u64>) -> HashSet<usize> {
-    // sizes are asked for only where it matters: that may be a read
+    // block sizes are looked up only where it matters, since that may need a read
     let candidates = covered(steps, &|_| Some(1));
     let objects: HashSet<u64> = candidates.iter().filter_map(|n| steps.get(*n)?.lane()).collect();
     let sizes: HashMap<u64, u64> = objects.into_iter().filter_map(|id| Some((id, block(id)?))).collect();
@@ -177,7 +182,8 @@ pub(crate) fn superseded(steps: &[Step<'_, '_>], block: impl Fn(u64) -> Option<u
     covered(steps, &|object| sizes.get(&object).copied())
 }
 
-/// Writes all of whose bytes are within one later write of whole blocks. `block` tells how large these are; nothing of objects that do not count.
+/// Returns the writes all of whose bytes are within one later write of whole blocks. `block` returns the block size; objects for
+/// which it returns `None` are skipped.
 fn covered(steps: &[Step<'_, '_>], block: &dyn Fn(u64) -> Option<u64>) -> HashSet<usize> {
     let mut found = HashSet::new();
     // later writes up to the next fence, by object
@@ -206,13 +212,13 @@ fn is_whole(bytes: &Range<u64>, size: u64) -> bool {
     bytes.start.checked_rem(size) == Some(0) && bytes.end.checked_rem(size) == Some(0) && bytes.start < bytes.end
 }
 
-/// The bytes of a file that a WRITE changes; `None` of other records.
+/// Returns the range of a file that a WRITE changes; `None` for other records.
 fn bytes_of(step: &Step<'_, '_>) -> Option<Range<u64>> {
     let Some(Record::Write(write)) = step.record.filter(|_| step.kind == Some(TxType::Write)) else { return None };
     let size = write.blkptr.lsize();
     let (start, len) = match write.data {
         Some(data) => (write.offset, data.len() as u64),
-        // a part of a block comes with the whole of it
+        // an indirect write of part of a block logs the whole block
         None if write.length < size => (write.offset - write.offset.checked_rem(size)?, size),
         None => (write.offset, write.length.min(size)),
     };

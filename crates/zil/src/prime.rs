@@ -1,10 +1,10 @@
-//! Priming: what a replay will read is read before, much of it at a time.
+//! Priming: the blocks that a replay will need are read into the cache beforehand, many at a time.
 //!
-//! A replay takes one record after the other, and each would wait for its dnode, the block that it changes in part, the leaf of its
-//! directory, one after another: with slow devices that is nearly all of its time. All of that can be told from the records. It is read in
-//! the order of its places in three steps, as each needs the one before: dnodes; blocks of files that are changed in part, and entries of
-//! directories; dnodes of what these entries name. Errors are dropped here, for the replay will meet them. What is read stays
-//! within half of the cache.
+//! A replay applies one record after the other, and each would wait for its dnode, for the block that it changes in part and for
+//! the leaf of its directory, one after another: with slow devices that is nearly all of its time. All of these can be derived
+//! from the records. They are read in disk order in three steps, since each needs the one before: dnodes; blocks of files that
+//! are changed in part, and directory entries; dnodes of the objects that these entries name. Errors are ignored here because the
+//! replay will meet them. The data read stays within half of the cache.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -19,24 +19,24 @@ use zio::Bookmark;
 use crate::plan;
 use crate::replay::{self, Due, object_of};
 
-/// Entries hold the number of an object in so many low bits.
+/// The low bits of a directory entry that hold the object number.
 const OBJECT_MASK: u64 = (1 << 48) - 1;
 
-/// What some records will read.
+/// The reads that a set of records will need.
 #[derive(Default)]
 struct Plan<'a> {
-    /// Objects that are changed.
+    /// Objects that will be changed.
     objects: BTreeSet<u64>,
-    /// Stretches that are written, by object.
+    /// Ranges that will be written, by object.
     writes: BTreeMap<u64, Vec<(u64, u64)>>,
-    /// Entries that are looked up, by directory.
+    /// Entries that will be looked up, by directory.
     names: BTreeMap<u64, BTreeSet<&'a [u8]>>,
-    /// Blocks that indirect writes point at, and of which object.
+    /// Blocks that indirect writes point at, with their object.
     data: Vec<(u64, BlkPtr)>,
 }
 
 impl<'a> Plan<'a> {
-    /// What records other than those `superseded` read.
+    /// Collects the reads of all records except those in `superseded`.
     fn of(due: &[Due<'a>], superseded: &HashSet<usize>) -> Plan<'a> {
         let mut plan = Plan::default();
         for (n, record) in due.iter().enumerate().filter_map(|(n, due)| Some((n, due.record.as_ref()?))) {
@@ -72,7 +72,7 @@ impl<'a> Plan<'a> {
         self.names.entry(dir).or_default().insert(name);
     }
 
-    /// The entries, first one of each directory: these are what waits.
+    /// Returns the entries, the first one of each directory first: those are the reads that wait for the device.
     fn entries(&self) -> Vec<(u64, &'a [u8])> {
         let ranked = |(dir, names): (&u64, &BTreeSet<&'a [u8]>)| {
             let dir = *dir;
@@ -84,7 +84,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Reads what `due` will read into the cache; `merges` if the replay leaves out what is written again.
+/// Reads into the cache what the records `due` will need; `merges` says that the replay skips superseded writes.
 pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
     dnodes(objset, due.iter().filter_map(|due| object_of(due.record.as_ref()?)).collect());
     let superseded = if merges { superseded(objset, due) } else { HashSet::new() };
@@ -123,7 +123,7 @@ pub(crate) fn prime(objset: &Arc<Objset>, due: &[Due<'_>], merges: bool) {
     });
 }
 
-/// Reads the blocks of dnodes that hold `objects`.
+/// Reads the dnode blocks that hold `objects`.
 fn dnodes(objset: &Arc<Objset>, objects: BTreeSet<u64>) {
     let per_block = objset.dnodes_per_block();
     let mut ids: Vec<u64> = objects.into_iter().collect();
@@ -131,7 +131,7 @@ fn dnodes(objset: &Arc<Objset>, objects: BTreeSet<u64>) {
     pump::ahead(ids, |id| drop(objset.object(*id)));
 }
 
-/// Which records the windows of a replay will leave out, as long as no record fails.
+/// Returns the superseded records that the windows of a replay will skip, as long as no record fails.
 fn superseded(objset: &Arc<Objset>, due: &[Due<'_>]) -> HashSet<usize> {
     let windows = plan::windows(&due.iter().map(|due| due.bytes).collect::<Vec<_>>());
     let within = |window: Range<usize>| {
@@ -141,7 +141,7 @@ fn superseded(objset: &Arc<Objset>, due: &[Due<'_>]) -> HashSet<usize> {
     windows.into_iter().flat_map(within).collect()
 }
 
-/// The blocks of `size` bytes that are changed in part by `stretches`, and not written as a whole before.
+/// Returns the blocks of `size` bytes that `stretches` change in part without having written them as a whole before.
 fn edges(stretches: &[(u64, u64)], size: u64) -> BTreeSet<u64> {
     let (mut whole, mut edges) = (BTreeSet::new(), BTreeSet::new());
     for (offset, len) in stretches {
@@ -150,7 +150,7 @@ fn edges(stretches: &[(u64, u64)], size: u64) -> BTreeSet<u64> {
         let partial = [(first, offset % size != 0 || end < (first + 1).saturating_mul(size)), (last, end % size != 0)];
         edges.extend(partial.iter().filter(|(blkid, is)| *is && !whole.contains(blkid)).map(|(blkid, _)| *blkid));
         let full = offset.div_ceil(size)..last;
-        // what is longer than any record is no write
+        // a range longer than any record is not a write
         whole.extend(full.take(1024));
     }
     edges

@@ -1,34 +1,38 @@
-//! Replay: what a log promises and no synced txg holds is done again (OpenZFS: `zil_replay`).
+//! Replay: the records of a log that no synced txg holds are applied again (OpenZFS: `zil_replay`).
 //!
-//! The log was claimed and ends where its header says. Its records go to a [`Replayer`], which makes the changes. A record that may be logged
-//! out of order and names an object that is no more has nothing to do.
+//! The log was claimed and ends where its header says. Its records are passed to a [`Replayer`], which makes the changes. A
+//! record that may be logged out of order and names an object that no longer exists is skipped.
 //!
 //! # Exactly once
-//! The header has one number for what is replayed, `replay_seq`: all records up to it are done. Records are replayed in *windows*: a
-//! window has one place in a txg, which all threads that work for it share, and the next window takes its place when this one has given its own
-//! back. In the txg of the place the header is set to the window's last record. So, of every txg T that reaches the disk:
+//! The header has one number for the progress of a replay, `replay_seq`: all records up to it are applied. Records are replayed
+//! in *windows*: a window has one transaction, which all threads that work on it share, and the next window assigns its
+//! transaction only after this one has released its own. In the txg of that transaction the header is set to the window's last
+//! record. So, for every txg T that reaches the disk:
 //!
-//! * every record up to T's `replay_seq` was done in T or before, for its window's place was in T or before;
-//! * no record behind it was done in T or before, for a window is in one txg as a whole, and windows are in txgs that never go back.
+//! * every record up to T's `replay_seq` was applied in T or before, because its window's transaction was in T or before;
+//! * no record after it was applied in T or before, because a window is in one txg as a whole, and the txgs of successive windows
+//!   never decrease.
 //!
-//! Within a window records may be done in any order that the [plan](crate::plan) allows: no crash can come between them. After a crash the
-//! replay goes on behind the mark, here or with OpenZFS, and does nothing twice.
+//! Within a window records may be applied in any order that the [plan](crate::plan) allows: no crash can separate them. After a
+//! crash the replay continues after the mark, here or with OpenZFS, and applies nothing twice.
 //!
 //! # Records that free much
-//! A discard of a whole volume is one record, and may free more than a txg can remember. Such a record begins a window of its own, and before that
-//! most of what it frees is freed in pieces, each with a place of its own. Meanwhile the record stays due: after a crash the next replay frees the
-//! rest, as nothing behind the record was begun.
+//! A discard of a whole volume is one record, and may free more than a txg can hold. Such a record starts a window of its own,
+//! and before that most of its range is freed in pieces, each with a transaction of its own. Meanwhile the record stays due:
+//! after a crash the next replay frees the rest, since nothing after the record was started.
 //!
 //! # Records that fail
-//! A record of names ends its window: all before it are done, nothing behind it was begun. It is tried once more when all before it is on
-//! disk, as numbers of objects freed in a txg cannot be used again before; if it fails again, the replay ends there, as with OpenZFS. Any
-//! other record fails with its device. It is tried once more at once; if it fails again, other records behind it may be done already. So
-//! the replay ends in that very txg: the header says that nothing is to be replayed any more.
+//! A failing record of names ends its window: all records before it are applied, none after it was started. It is retried once
+//! when everything before it is on disk, since object numbers freed in a txg cannot be reused before that txg is synced; if it
+//! fails again, the replay ends there, as with OpenZFS. Any other record fails only with its device. It is retried once
+//! immediately; if it fails again, other records after it may already be applied. So the replay ends in that same txg: the header
+//! then says that nothing is left to replay.
 //!
-//! # How fast
-//! First what the records will read is brought into the cache, many reads at a time ([`prime`](crate::prime)). Then records without
-//! a common object are done side by side, [`ZIL_REPLAY_PARALLEL`](tunable::ZIL_REPLAY_PARALLEL) at a time; and what is written again before anybody
-//! could read it is not written before. With 0, records are done one after the other.
+//! # Speed
+//! First the blocks that the records will need are read into the cache, many reads at a time ([`prime`](crate::prime)). Then
+//! records without a common object are applied in parallel, [`ZIL_REPLAY_PARALLEL`](tunable::ZIL_REPLAY_PARALLEL) at a time; and
+//! a write that is overwritten before anything could read it is skipped. With `ZIL_REPLAY_PARALLEL` 0, records are applied one
+//! after the other.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
@@ -51,95 +55,97 @@ use crate::{Error, data_of, prime};
 /// A record to replay.
 #[derive(Debug)]
 pub struct Entry<'a> {
-    /// What it does.
+    /// The type of the change.
     pub kind: TxType,
-    /// What it says.
+    /// The decoded record.
     pub record: &'a Record<'a>,
-    /// What an indirect write writes: the whole block.
+    /// The data of an indirect write: the whole block.
     pub data: Option<Cow<'a, [u8]>>,
-    /// Of a write: all that it writes is written again in the same txg, by whole blocks. Only the file's size and times count.
+    /// For a write: true if all its bytes are written again in the same txg, by whole blocks, so that only the file's size and
+    /// times need to be set.
     pub superseded: bool,
-    /// The writer's byte order, of what is decoded no further.
+    /// The writer's byte order, for the parts of the record that are not decoded.
     pub endian: Endian,
     /// Its sequence number.
     pub seq: u64,
 }
 
-/// Who knows how a file system, or a volume, is changed (OpenZFS: `zil_replay_func_t`).
+/// Applies records to a file system or a volume (OpenZFS: `zil_replay_func_t`).
 pub trait Replayer: Sync {
-    /// Why a change failed.
+    /// The reason why a change failed.
     type Error: From<Error> + From<dmu::Error> + Send;
-    /// A place in a txg, shared by all threads that work for it; given back when it is dropped.
+    /// An assigned transaction, shared by all threads that work for it; committed when it is dropped.
     type Window: Sync;
 
-    /// Takes a place for about `bytes` bytes.
+    /// Assigns a transaction for about `bytes` dirty bytes.
     ///
     /// # Errors
-    /// When there is no room, or the pool is suspended.
+    /// If there is no space, or the pool is suspended.
     fn window(&self, bytes: u64) -> Result<Self::Window, Self::Error>;
 
-    /// The txg of a place.
+    /// Returns the window's transaction.
     fn tx(window: &Self::Window) -> &Tx;
 
-    /// Makes the change of a record, in the txg of the place. Several threads may be here at a time, with records that the plan holds to be
-    /// independent.
+    /// Applies a record in the window's transaction. Several threads may call this at the same time, with records that the plan
+    /// found to be independent.
     ///
     /// # Errors
-    /// When it cannot be made; then nothing is changed.
+    /// If the change cannot be made; nothing is changed then.
     fn apply(&self, window: &Self::Window, entry: &Entry<'_>) -> Result<(), Self::Error>;
 
-    /// How many bytes a record dirties, at most, about.
+    /// Returns an approximate upper bound of the bytes that a record dirties.
     fn bytes(&self, record: &Record<'_>) -> u64;
 
-    /// What a record frees of which object, in bytes, if that is [long](Object::is_long).
+    /// Returns the object and byte range that a record frees, if that is [long](Object::is_long).
     fn frees_long(&self, record: &Record<'_>) -> Option<(Object, Range<u64>)>;
 
-    /// The file of a name, if there is one. `None` if more than the file changes when it loses the name, or if that cannot be told.
+    /// Looks up the file of a name. The outer `None` says that more than the file changes when it loses the name, or that this
+    /// cannot be determined; the inner one that the name does not exist.
     fn file_of(&self, dir: u64, name: &[u8]) -> Option<Option<u64>>;
 
-    /// The place of a window has been given back: what had to wait for that is done now.
+    /// Called after a window's transaction is committed; does the work that had to wait for that.
     fn after_window(&self);
 
-    /// Waits until all is on disk.
+    /// Waits until all changes are on disk.
     ///
     /// # Errors
     /// When the pool is suspended.
     fn sync(&self) -> Result<(), Self::Error>;
 
-    /// Gives the log up: its header, and `blocks`.
+    /// Destroys the log: clears its header and frees `blocks`.
     ///
     /// # Errors
     /// When the pool is suspended.
     fn finish(&self, blocks: Vec<BlkPtr>) -> Result<(), Self::Error>;
 }
 
-/// How far replays are, for who watches: one for many logs that are replayed side by side.
+/// The progress of replays, shared by all logs that are replayed in parallel.
 #[derive(Debug, Default)]
 pub struct Meter {
-    /// Logs that were begun.
+    /// Logs whose replay was started.
     pub logs: Counter,
-    /// Of them, those that are done.
+    /// Logs whose replay is finished.
     pub logs_done: Counter,
-    /// Records of the logs that were begun.
+    /// Records of the logs whose replay was started.
     pub records: Counter,
-    /// Of them, those that are done.
+    /// Records that are applied.
     pub records_done: Counter,
-    /// Bytes of these records, and of the blocks that they point at.
+    /// Bytes of all these records, and of the blocks that they point at.
     pub bytes: Counter,
-    /// Of them, those of records that are done.
+    /// Bytes of the records that are applied.
     pub bytes_done: Counter,
 }
 
-/// How a replay went.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct Replayed<E> {
-    /// Records whose changes were made, or had nothing to do.
+    /// Records that were applied or had nothing to do.
     pub records: u64,
-    /// Of them, writes that were written again at once.
+    /// Writes among these that were skipped because a later record overwrote them.
     pub superseded: u64,
-    /// Records that were on disk already.
+    /// Records that were already on disk.
     pub skipped: u64,
-    /// The record that ended the replay, by sequence number and type, and why. What came behind it is lost.
+    /// The record at which the replay ended: sequence number, type and error. The records after it are lost.
     pub failed: Option<(u64, u64, E)>,
 }
 
@@ -148,7 +154,7 @@ pub(crate) struct Due<'a> {
     pub(crate) raw: RawRecord<'a>,
     /// `None` if it cannot be decoded.
     pub(crate) record: Option<Record<'a>>,
-    /// What it dirties.
+    /// The bytes that it dirties.
     pub(crate) bytes: u64,
 }
 
@@ -157,7 +163,7 @@ impl<'a> Due<'a> {
         Step { kind: self.raw.header.kind(), record: self.record.as_ref() }
     }
 
-    /// Bytes that it stands for, to whom progress is told.
+    /// Bytes that it counts for in the progress meter.
     fn weight(&self) -> u64 {
         let block = match &self.record {
             Some(Record::Write(write)) if write.data.is_none() => write.blkptr.lsize(),
@@ -167,7 +173,7 @@ impl<'a> Due<'a> {
     }
 }
 
-/// A place for a piece of what a record frees.
+/// The transaction for one piece of a long free.
 struct PiecePlace<R: Replayer>(R::Window);
 
 impl<R: Replayer> Borrow<Tx> for PiecePlace<R> {
@@ -181,14 +187,14 @@ pub(crate) struct Replay<'a, R> {
     pub(crate) objset: &'a Arc<Objset>,
     pub(crate) replayer: &'a R,
     meter: &'a Meter,
-    /// Records that are done at a time, at most.
+    /// Maximum number of records that are applied at a time.
     pub(crate) width: usize,
-    /// How long they take.
+    /// The recent time per record.
     pub(crate) pace: Pace,
 }
 
-/// Replays the log of `objset`, if it was claimed, and gives it up. `None` if there was nothing to replay. `log` is
-/// the log as it was claimed, if that was kept.
+/// Replays the log of `objset` if it was claimed, and destroys it. Returns `None` if there was nothing to replay. `log` is the
+/// log as it was claimed, if it was kept in memory.
 ///
 /// # Errors
 /// When the pool is suspended.
@@ -199,7 +205,7 @@ pub fn replay<R: Replayer>(
     meter: &Meter,
 ) -> Result<Option<Replayed<R::Error>>, R::Error> {
     let header = objset.phys().zil_header.clone();
-    // a log that was not claimed is one that somebody writes, or nothing at all
+    // an unclaimed log is one that is being written, or no log at all
     if header.claim_txg == Txg(0) {
         return Ok(None);
     }
@@ -227,7 +233,7 @@ pub fn replay<R: Replayer>(
 }
 
 fn width() -> usize {
-    // a thread that does everything itself does it in order
+    // with a single thread all records are applied in order
     let most = if base::tasks::width() == 1 { 1 } else { tunable::ZIL_REPLAY_PARALLEL.get() };
     usize::try_from(most).unwrap_or(usize::MAX).clamp(1, 256)
 }
@@ -243,7 +249,7 @@ fn due_of<'a, R: Replayer>(raw: RawRecord<'a>, replayer: &R) -> Due<'a> {
 }
 
 impl<R: Replayer> Replay<'_, R> {
-    /// Waits for a txg, so that numbers that were freed can be used again; meanwhile what the records read is read ahead.
+    /// Waits for a txg, so that freed object numbers can be reused; meanwhile reads ahead what the records will need.
     fn prepare(&self, due: &[Due<'_>]) -> Result<(), R::Error> {
         if tunable::ZIL_REPLAY_PRIME.get() == 0 {
             return self.replayer.sync();
@@ -256,7 +262,7 @@ impl<R: Replayer> Replay<'_, R> {
         std::thread::scope(|scope| {
             let primed = std::thread::Builder::new().name("zil-prime".to_owned()).spawn_scoped(scope, prime);
             let synced = self.replayer.sync();
-            // without it all is only read later
+            // if the thread did not start, the blocks are just read later
             drop(primed);
             synced
         })
@@ -275,7 +281,7 @@ impl<R: Replayer> Replay<'_, R> {
             };
             let (now, later) = rest.split_at_checked(len).unwrap_or((rest, &[]));
             let place = match self.replayer.window(now.iter().map(|due| due.bytes).sum()) {
-                // where little room is left fewer may fit
+                // with little free space a smaller window may fit
                 Err(_) if len > 1 => {
                     most = len / 2;
                     continue;
@@ -307,7 +313,8 @@ impl<R: Replayer> Replay<'_, R> {
         Ok(())
     }
 
-    /// If the first record of a window frees much, frees most of that. Gives how many of the records the window can have.
+    /// If the first record of a window frees much, frees most of that range. Returns the number of records that the window may
+    /// have.
     fn free_ahead(&self, now: &[Due<'_>]) -> Result<usize, R::Error> {
         let long = |due: &Due<'_>| due.record.as_ref().and_then(|record| self.replayer.frees_long(record));
         match now.iter().enumerate().find_map(|(n, due)| Some((n, long(due)?))) {
@@ -320,7 +327,7 @@ impl<R: Replayer> Replay<'_, R> {
         }
     }
 
-    /// Does the records of one window, and sets the mark in its txg.
+    /// Applies the records of one window, and updates the header in its txg.
     fn window(
         &self,
         place: &R::Window,
@@ -343,7 +350,7 @@ impl<R: Replayer> Replay<'_, R> {
         Ok(ran)
     }
 
-    /// Does a record once more, by itself and behind all that is on disk. The error if it fails.
+    /// Retries a record by itself, after everything before it is on disk. Returns the error if it fails again.
     fn again(&self, due: &Due<'_>, done: &mut Replayed<R::Error>) -> Result<Option<R::Error>, R::Error> {
         self.replayer.sync()?;
         let place = match self.replayer.window(due.bytes) {
@@ -360,7 +367,8 @@ impl<R: Replayer> Replay<'_, R> {
         Ok(None)
     }
 
-    /// Notes, in the txg of `tx`, what is replayed (OpenZFS: `zil_replaying`); and, if the replay `ends` there, that nothing more will be.
+    /// Records in the header, in the txg of `tx`, what is replayed (OpenZFS: `zil_replaying`) and, if the replay `ends` there,
+    /// that nothing is left to replay.
     fn mark(&self, tx: &Tx, seq: Option<u64>, ends: bool) -> Result<(), R::Error> {
         let mut header = self.objset.phys().zil_header.clone();
         header.replay_seq = seq.unwrap_or(header.replay_seq);
@@ -374,12 +382,12 @@ impl<R: Replayer> Replay<'_, R> {
         self.meter.bytes_done.add(did.iter().map(Due::weight).sum());
     }
 
-    /// Does one record.
+    /// Applies one record.
     pub(crate) fn one(&self, place: &R::Window, due: &Due<'_>, superseded: bool) -> Result<(), R::Error> {
         let header = &due.raw.header;
         let broken = |source| Error::Record { objset: self.objset.id(), seq: header.seq, source };
         let Some(record) = &due.record else {
-            // it says why
+            // decodes again to get the error
             due.raw.decode().map_err(broken)?;
             return Ok(());
         };
@@ -403,17 +411,17 @@ impl<R: Replayer> Replay<'_, R> {
     }
 }
 
-/// Which records of a window are written again within it.
+/// Returns the writes of a window that are overwritten within it.
 pub(crate) fn superseded(objset: &Arc<Objset>, window: &[Due<'_>]) -> HashSet<usize> {
     let steps: Vec<Step<'_, '_>> = window.iter().map(Due::step).collect();
     plan::superseded(&steps, |id| {
         let object = objset.object(id).ok()?;
-        // the first block of a file grows with it as long as it is the only one
+        // a file's block grows with the file as long as it is the only one
         (object.nblocks() > 1).then(|| object.block_size())
     })
 }
 
-/// The object that a record without names changes.
+/// Returns the object that a record without names changes.
 pub(crate) fn object_of(record: &Record<'_>) -> Option<u64> {
     match record {
         Record::Write(write) => Some(write.foid),
@@ -427,7 +435,7 @@ pub(crate) fn object_of(record: &Record<'_>) -> Option<u64> {
     }
 }
 
-/// All blocks that the log holds.
+/// Returns all blocks that the log holds.
 fn blocks_of(log: &Log) -> Vec<BlkPtr> {
     let mut held = crate::claim::Held::new(log.header.claim_txg);
     log.blocks.iter().for_each(|block| held.block(&block.bp));

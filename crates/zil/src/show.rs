@@ -5,7 +5,7 @@ use std::fmt;
 use codec::{ChecksumKind, Compress};
 use ondisk::{BlkPtr, ObjectType};
 
-/// Displays a block pointer in `zdb`'s words.
+/// Displays a block pointer in `zdb`'s format.
 #[derive(Clone, Copy, Debug)]
 pub struct ShowBlkPtr<'a>(pub &'a BlkPtr);
 
@@ -20,7 +20,7 @@ impl fmt::Display for ShowBlkPtr<'_> {
             n => Compress::from_u8(n).map_or("unknown", Compress::name),
         };
         if bp.is_hole() {
-            // a pointer of zeros counts as one sector
+            // an all-zero pointer counts as one sector
             let lsize = lsize.max(1 << ondisk::SECTOR_SHIFT);
             return write!(f, "HOLE [L{level} {kind}] size={lsize:x}L birth={birth}L");
         }
@@ -64,7 +64,8 @@ impl fmt::Display for ShowBlkPtr<'_> {
     }
 }
 
-/// The type's name; of a self-describing one what it is stands before how it is swapped, other than in lists of objects.
+/// Returns the type's name. For a self-describing type the content name comes before the byteswap class, the reverse of the order
+/// used in object listings.
 fn type_name(kind: ObjectType) -> String {
     let name = kind.name();
     let words: Vec<&str> = name.split(' ').collect();

@@ -1,8 +1,9 @@
-//! One window of a replay: its records on many threads, in an order that the [plan](crate::plan) allows.
+//! One window of a replay: its records are applied by many threads, in an order that the [plan](crate::plan) allows.
 //!
-//! The calling thread goes through the records in order: a record of an object goes into its lane, a fence waits for the lanes that it joins and
-//! is done by the caller itself, who works in the lanes while it waits. Other threads work in the lanes. A lane is worked in by one
-//! thread at a time, who takes all that waits in it. With one thread all is done in order.
+//! The calling thread walks the records in order. It puts a record of an object into that object's lane. For a fence it waits
+//! until the lanes that the fence joins are empty, working in the lanes meanwhile, and then applies the fence itself. Other
+//! threads work in the lanes. Each lane is worked by one thread at a time, which takes all records that wait in it. With a single
+//! thread all records are applied in order.
 //!
 //! There are as many threads as there are cores, and more where records wait for devices ([`Pace`](base::pump::Pace)).
 
@@ -17,21 +18,21 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::plan::{Joins, Lanes};
 use crate::replay::{Due, Replay, Replayer};
 
-/// Of quick records, so many lanes that can begin are worth a thread.
+/// The number of ready lanes from which it is worth waking another thread when records are quick.
 const LANES_WORTH: usize = 8;
 
-/// How a window went.
+/// The outcome of a window.
 #[derive(Debug)]
 pub(crate) enum Ran<E> {
-    /// All is done.
+    /// All records are applied.
     All,
-    /// This record of names failed; all before it is done, and nothing behind.
+    /// This record of names failed; all records before it are applied, and none after it.
     Fence(usize),
-    /// This record failed twice; all before it is done, and something behind it perhaps.
+    /// This record failed twice; all records before it are applied, and perhaps some after it.
     Lost(usize, E),
 }
 
-/// Does the records `now`. Those `superseded` are done in part.
+/// Applies the records `now`. For those in `superseded` only the file's size and times are set.
 pub(crate) fn run<R: Replayer>(
     replay: &Replay<'_, R>,
     place: &R::Window,
@@ -47,7 +48,7 @@ pub(crate) fn run<R: Replayer>(
         return crew.in_order();
     }
     std::thread::scope(|scope| {
-        // also if this thread panics, the others must end
+        // the other threads must end even if this one panics
         let _closing = Closing(&crew);
         crew.lead(scope)
     })
@@ -58,13 +59,13 @@ struct Crew<'a, 'd, R: Replayer> {
     place: &'a R::Window,
     now: &'a [Due<'d>],
     superseded: &'a HashSet<usize>,
-    /// Threads that there can be, and that there are.
+    /// The maximum number of threads, and the current number.
     most: usize,
     threads: AtomicUsize,
-    /// Records that are done, or failed.
+    /// Records that are applied, or failed.
     did: AtomicUsize,
     state: Mutex<State<R::Error>>,
-    /// The state changed.
+    /// Notified when the state changes.
     changed: Condvar,
 }
 
@@ -72,7 +73,7 @@ struct State<E> {
     lanes: Lanes,
     /// The first record that failed twice.
     lost: Option<(usize, E)>,
-    /// Nothing comes any more.
+    /// No more records are coming.
     closed: bool,
 }
 
@@ -91,7 +92,8 @@ impl<R: Replayer> Drop for Closing<'_, '_, '_, R> {
     }
 }
 
-/// Records of a lane that are under way. Given up, what waits behind them is not done.
+/// The records of a lane that are being applied. If it is dropped before `good` is set, the records that wait in the lane are not
+/// applied.
 struct UnderWay<'a, 'c, 'd, R: Replayer> {
     crew: &'a Crew<'c, 'd, R>,
     object: u64,
@@ -124,7 +126,7 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
         Ran::All
     }
 
-    /// Goes through the records, and comes back when all that was begun is done.
+    /// Walks the records, and returns when all that were started are finished.
     fn lead<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Ran<R::Error> {
         let (mut fence, mut n) = (None, 0);
         while let Some(due) = self.now.get(n) {
@@ -160,21 +162,21 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
         }
     }
 
-    /// Puts the records from `n` to the next fence into their lanes. Gives how many these are.
+    /// Puts the records from `n` to the next fence into their lanes. Returns their number.
     fn push_from(&self, n: usize) -> usize {
         let (mut state, mut count) = (self.state.lock(), 0);
         while let Some(object) = self.now.get(n + count).and_then(|due| due.step().lane()) {
             state.lanes.push(object, n + count);
             count += 1;
         }
-        // for little that is quick nobody needs to wake
+        // a few quick records are not worth waking a thread
         if state.lanes.ready() >= LANES_WORTH || !self.replay.pace.is_quick() {
             self.changed.notify_all();
         }
         count
     }
 
-    /// Works in the lanes until those that are joined are empty.
+    /// Works in the lanes until those that `joins` names are empty.
     fn help_until<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, joins: &Joins) {
         let mut state = self.state.lock();
         while !state.lanes.is_clear(joins) {
@@ -189,7 +191,7 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
         }
     }
 
-    /// Does what waits in a lane if one can begin; else waits until something changes.
+    /// Applies the records of a ready lane if there is one; otherwise waits for a change of state.
     fn next<'s, 'scope: 's>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -216,7 +218,7 @@ impl<'d, R: Replayer> Crew<'_, 'd, R> {
         self.state.lock()
     }
 
-    /// Begins as many threads as the records that are left are worth.
+    /// Starts as many threads as are worthwhile for the remaining records.
     fn grow<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         let left = self.now.len().saturating_sub(self.did.load(Ordering::Relaxed));
         pump::grow(&self.threads, self.replay.pace.threads(left, self.most), || {

@@ -1,4 +1,4 @@
-//! Claiming the logs of pools that were cut off in the middle of work.
+//! Claiming the logs of pools that were cut off in the middle of writes.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::HashSet;
@@ -26,7 +26,7 @@ fn survey_of(pool: &Arc<Pool>, short: &str) -> Survey {
     survey(&[objset(pool, short)], pool.uberblock().txg, u64::MAX).pop().unwrap().unwrap()
 }
 
-/// Claims with a pool that refuses the block after `good` ones. Gives the header, the blocks taken and the references.
+/// Claims with a pool that refuses the block after `good` ones. Returns the header, the allocated blocks and the references.
 fn claim(survey: Survey, good: usize) -> (ZilHeader, Vec<BlkPtr>, Vec<BlkPtr>) {
     let (mut taken, mut referred) = (Vec::new(), Vec::new());
     let mut take = |bp: &BlkPtr| {
@@ -94,7 +94,7 @@ fn what_was_claimed_or_is_empty_is_left_alone() {
     }
 }
 
-/// Logs may be larger than memory: those for which there is no room are claimed all the same, and read again when they are replayed.
+/// Logs may be larger than memory: those that do not fit are claimed all the same, and read again when they are replayed.
 #[test]
 fn logs_are_kept_as_far_as_there_is_room() {
     let (pool, _images) = open("zil-a");
@@ -115,7 +115,7 @@ fn logs_are_kept_as_far_as_there_is_room() {
     assert_eq!(claim(a + b).iter().filter(|(_, kept)| kept.is_some()).count(), 2);
 }
 
-/// The block behind the last one of a chain was never written; the device on which it would be is well.
+/// The block after the last one of a chain was never written; the device that would hold it is healthy.
 #[test]
 fn the_end_of_a_log_is_no_error_of_a_device() {
     for (name, short) in [("zil-a", "a"), ("zil-a", "enc"), ("zilslog-a", "b")] {

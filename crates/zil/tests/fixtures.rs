@@ -1,4 +1,4 @@
-//! Logs of pools that were cut off in the middle of work, against `zdb -iiiiii`.
+//! Logs of pools that were cut off in the middle of writes, against `zdb -iiiiii`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::ops::ControlFlow;
@@ -18,14 +18,14 @@ fn open(name: &str) -> (Arc<Pool>, fixtures::Unpacked) {
     (Pool::open(&found[0], &OpenOptions::default()).unwrap(), images)
 }
 
-/// What zdb prints for one dataset, its heading left out.
+/// Returns zdb's output for one dataset, without its heading.
 fn section<'a>(text: &'a [u8], dataset: &str) -> &'a [u8] {
     let find = |text: &[u8], what: &[u8]| text.windows(what.len()).position(|w| w == what);
     let start = find(text, format!("Dataset {dataset} [").as_bytes()).unwrap();
     let text = &text[start..];
     let text = &text[find(text, b"\n").unwrap() + 1..];
     let end = ["\nDataset ", "\nVerified "].iter().filter_map(|mark| find(text, mark.as_bytes())).min().unwrap();
-    // the empty line before the next heading is the list's own last line
+    // the empty line before the next heading is the last line of this listing
     &text[..end]
 }
 
@@ -60,7 +60,7 @@ fn compare(dataset: &str, ours: &[u8], zdb: &[u8]) {
     };
     let (ours, zdb) = (trim(split(ours)), trim(split(zdb)));
     for (n, (a, b)) in ours.iter().zip(&zdb).enumerate() {
-        // zdb takes the names of this record from the wrong place
+        // zdb reads the names of this record from the wrong offset
         if a.starts_with(b"\t\t\tsrc ") && ours[n - 2].starts_with(b"\t\tTX_RENAME_WHITEOUT") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Whatever order the plan allows, the result is that of doing one record after the other.
+//! Every order that the plan allows gives the same result as applying one record after the other.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ struct Model {
 }
 
 impl Model {
-    /// Files 10, 11 and 12 are there, two blocks or more.
+    /// Files 10, 11 and 12 exist, with two blocks or more.
     fn begun() -> Model {
         let mut model = Model::default();
         for file in 10..13u64 {
@@ -61,7 +61,7 @@ impl Model {
         true
     }
 
-    /// Makes a change; whether it could be made.
+    /// Makes a change. Returns false if it could not be made.
     fn apply(&mut self, change: &Change, superseded: bool) -> bool {
         match *change {
             Change::Write { file, at, len, byte } => {
@@ -138,7 +138,7 @@ fn create(dir: u64, file: u64, name: u8) -> Create<'static> {
     }
 }
 
-/// The record of a change.
+/// Returns the record of a change.
 fn record(change: &Change) -> (TxType, Record<'static>) {
     let name = |n: u8| -> &'static [u8] { &NAMES[usize::from(n)] };
     match *change {
@@ -148,7 +148,7 @@ fn record(change: &Change) -> (TxType, Record<'static>) {
             (TxType::Write, Record::Write(write))
         }
         Change::Truncate { file, at } => (TxType::Truncate, Record::Truncate { foid: file, offset: at, length: 0 }),
-        // an ACL stands for all that is changed of an object itself
+        // an ACL represents all changes of the object itself
         Change::SetAttr { file, .. } => (TxType::AclV0, Record::AclV0 { foid: file, count: 0, aces: &[] }),
         Change::Create { dir, file, name } => (TxType::Create, Record::Create(create(dir, file, name))),
         Change::Link { dir, file, name: n } => {
@@ -180,8 +180,8 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 0..60)
 }
 
-/// Does the changes, up to the first fence that fails, as a window does, but whenever there is a choice takes what `choose` says. Gives how many
-/// were done.
+/// Applies the changes up to the first fence that fails, as a window does, but follows `choose` wherever there is a choice.
+/// Returns the number applied.
 fn side_by_side(model: &mut Model, changes: &[Change], mut choose: impl FnMut(usize) -> usize) -> usize {
     let records: Vec<(TxType, Record<'static>)> = changes.iter().map(record).collect();
     let steps: Vec<Step<'_, '_>> =
@@ -204,7 +204,7 @@ fn side_by_side(model: &mut Model, changes: &[Change], mut choose: impl FnMut(us
         }
         let mut choice = choose(choices);
         if choice < busy {
-            // it ends, and only now can others see it
+            // the change finishes here, and only now can others see it
             let (object, lane) = &mut under_way[choice];
             let done = lane.pop_front().map(|n| model.apply(&changes[n], left_out.contains(&n)));
             assert_eq!(done, Some(true));
@@ -283,7 +283,7 @@ fn only_what_whole_blocks_overwrite_at_once_is_left_out() {
 #[test]
 fn an_indirect_write_of_a_part_counts_with_its_whole_block() {
     let mut bp = BlkPtr::default();
-    // a size in sectors, less one
+    // the size in sectors, minus one
     bp.words[6] = (8 << SECTOR_SHIFT >> SECTOR_SHIFT) - 1;
     assert_eq!(bp.lsize(), 8 << SECTOR_SHIFT);
     let part = Record::Write(Write { foid: 10, offset: 5000, length: 100, blkptr: bp, data: None });

@@ -1,22 +1,23 @@
-//! How large log blocks are made, by what was logged lately.
+//! The size of log blocks, predicted from recent commits.
 //!
-//! The next block of the chain is allocated before it is known what will come. What one commit logs is a *burst*; the last eight are kept,
-//! and the next block holds what seven of eight brought. One burst alone cannot make blocks large: a second must be half as large.
+//! The next block of the chain is allocated before its content is known. The records of one commit are a *burst*; the last eight
+//! are kept, and the next block is made large enough for seven of the eight. A single burst cannot make blocks large: a second
+//! one must be at least half as large.
 //! OpenZFS: `zil_lwb_plan`, `zil_lwb_predict`, `zil_burst_done`.
 
 use ondisk::zil::{WRITE_RECORD_SIZE, ZIL_CHAIN_SIZE, ZIL_MIN_BLKSZ};
 
 use super::policy::max_log_data;
 
-/// Bursts that are kept.
+/// Number of bursts that are kept.
 const BURSTS: usize = 8;
 
 /// Sizes of a block's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// With less there is no progress worth the while.
+    /// The smallest size that makes worthwhile progress.
     pub(crate) min: u64,
-    /// What fits best.
+    /// The size that fits best.
     pub(crate) best: u64,
 }
 
@@ -29,17 +30,18 @@ pub(crate) struct Bursts {
 }
 
 impl Bursts {
-    /// Of a log with blocks of up to `max_block` bytes, which has logged nothing yet.
+    /// Creates the state of a log with blocks of up to `max_block` bytes that has logged nothing yet.
     pub(crate) fn new(max_block: u64) -> Bursts {
         Bursts { max_block, last: [Plan { min: 0, best: max_log_data(max_block, 0) }; BURSTS], at: 0 }
     }
 
-    /// Space at the end of a block that is given up so that a write is cut into fewer pieces (OpenZFS: `zil_max_waste_space`).
+    /// Returns the space at the end of a block that may be wasted so that a write is split into fewer pieces (OpenZFS:
+    /// `zil_max_waste_space`).
     pub(crate) fn waste_max(&self) -> u64 {
         max_log_data(self.max_block, WRITE_RECORD_SIZE) / 16
     }
 
-    /// How the first block of a burst of `size` bytes should be, whose longest record has `longest`.
+    /// Returns the sizes for the first block of a burst of `size` bytes whose longest record has `longest` bytes.
     pub(crate) fn plan(&self, size: u64, longest: u64) -> Plan {
         let room = max_log_data(self.max_block, 0);
         let waste = self.waste_max().max(longest);
@@ -49,7 +51,7 @@ impl Bursts {
         if size > 8 * room {
             return Plan { min: waste, best: room };
         }
-        // several log devices are used best by blocks of one size
+        // blocks of equal size use several log devices best
         let blocks = size.div_ceil(max_log_data(self.max_block, WRITE_RECORD_SIZE).max(1));
         let each = size.div_ceil(blocks.max(1));
         let filled = room.saturating_sub(waste);
@@ -59,7 +61,7 @@ impl Bursts {
         Plan { min: size.saturating_sub(filled * (blocks - 1)).max(waste), best: each }
     }
 
-    /// Notes a burst of `size` bytes.
+    /// Records a burst of `size` bytes.
     pub(crate) fn done(&mut self, size: u64, longest: u64) {
         if size == 0 {
             return;
@@ -71,7 +73,7 @@ impl Bursts {
         }
     }
 
-    /// The sizes that the next block should have, at least and at best: whole blocks.
+    /// Returns the minimum and best sizes of the next block, in whole blocks.
     pub(crate) fn predict(&self) -> Plan {
         let (mut first, mut second) = (0, 0);
         for plan in &self.last {
@@ -87,7 +89,7 @@ impl Bursts {
         Plan { min: self.block_of(steady(first, second)).min(best), best }
     }
 
-    /// The block that holds `content` bytes, if any does.
+    /// Returns the size of the block that holds `content` bytes, at most the largest block.
     pub(crate) fn block_of(&self, content: u64) -> u64 {
         content.saturating_add(ZIL_CHAIN_SIZE as u64).next_multiple_of(ZIL_MIN_BLKSZ).min(self.max_block)
     }

@@ -1,5 +1,5 @@
-//! The chain that commits write: what is logged gets its place in it, and then goes to the devices (OpenZFS: `zl_issuer_lock`, `zil_create`,
-//! `zil_lwb_write_close`, `zil_lwb_write_issue`).
+//! The chain that commits write: records are laid out in blocks, and the blocks are then written to the devices (OpenZFS:
+//! `zl_issuer_lock`, `zil_create`, `zil_lwb_write_close`, `zil_lwb_write_issue`).
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use super::{Itx, Placed, Zil};
 use crate::Error;
 use crate::claim::needs_replay;
 
-/// Where in a block the pointer to the next one stands, and how much of it is in use (OpenZFS: `zil_chain_t`).
+/// Offsets in a block of the pointer to the next one, and of the number of bytes in use (OpenZFS: `zil_chain_t`).
 const NEXT_AT: usize = 8;
 const NUSED_AT: usize = 136;
 
-/// What who commits works with; its lock makes them take turns, and is held over their I/O.
+/// The state that a committing leader works on; its lock serializes leaders, and is held over their I/O.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    /// The block that is filled next; `None` before a chain begins, and when one is given up.
+    /// The block that is filled next; `None` before a chain begins and after one is ended.
     tail: Option<Placed>,
     /// The last sequence number of a record.
     seq: u64,
     bursts: Bursts,
-    /// How long a write and its flush took lately, and how many waited for them.
+    /// The recent time of a write and its flush, and the number of callers that waited for it.
     pub(crate) latency: Duration,
     pub(crate) crowd: usize,
-    /// No chain begins any more.
+    /// True once the log is closed: no further chain is begun.
     pub(crate) closed: bool,
 }
 
@@ -42,18 +42,18 @@ impl Chain {
     }
 }
 
-/// Blocks and where they go.
+/// Block pointers, each with the bytes to write there.
 type Writes = Vec<(BlkPtr, Vec<u8>)>;
 
-/// Blocks that have their places in the chain.
+/// Allocated and linked blocks that are ready to be written.
 pub(crate) struct Flight {
     writes: Writes,
     written: Written,
-    /// Flushes that had failed before any of it was written.
+    /// Flushes that had failed before any of the blocks was written.
     before: Flushes,
 }
 
-/// The identity of the block behind the one with `identity`.
+/// Returns the identity of the block after the one with `identity`.
 fn successor(mut identity: [u64; 4]) -> [u64; 4] {
     if let Some(seq) = identity.last_mut() {
         *seq = seq.wrapping_add(1);
@@ -66,7 +66,8 @@ impl Zil {
         Error::Unusable { objset: self.device.objset(), what }
     }
 
-    /// Gives what was changed after the last synced txg its place in the chain. Nothing if all of that is on disk.
+    /// Lays out the records that are younger than the last synced txg in blocks of the chain. Returns `None` if all of them are
+    /// on disk.
     pub(crate) fn prepare(&self, chain: &mut Chain, mut itxs: Vec<(Txg, Itx)>) -> Result<Option<Flight>, Error> {
         let on_disk = |itxs: &mut Vec<(Txg, Itx)>| {
             let synced = self.device.synced();
@@ -79,7 +80,7 @@ impl Zil {
         let first = match chain.tail {
             Some(tail) => tail,
             None => {
-                // waits for a txg, which has most of it then
+                // waits for a txg, after which most of the records are on disk
                 let first = self.begin(chain)?;
                 if on_disk(&mut itxs) {
                     return Ok(None);
@@ -119,33 +120,34 @@ impl Zil {
         self.lwbs.lock().end();
     }
 
-    /// Ends the chain: the next txg frees it; the next commit begins another. Waits for a commit that is under way.
+    /// Ends the chain: the next txg frees it; the next commit begins another. Waits for a commit that is in flight.
     pub fn rest(&self) {
         self.end(&mut self.chain.lock());
     }
 
-    /// Ends the chain: the next txg frees it, and no other begins. Waits for a commit that is under way. Commits then wait for txgs.
+    /// Ends the chain: the next txg frees it, and no other begins. Waits for a commit that is in flight. Later commits wait for
+    /// txgs.
     pub fn close(&self) {
         let mut chain = self.chain.lock();
         chain.closed = true;
         self.end(&mut chain);
     }
 
-    /// Makes the first block of a chain, and waits until the header leads to it.
+    /// Allocates the first block of a chain, and waits until the header points to it.
     fn begin(&self, chain: &mut Chain) -> Result<Placed, Error> {
         if chain.closed {
-            return Err(self.unusable("it is closed"));
+            return Err(self.unusable("the log is closed"));
         }
         let (is_free, frees_itself) = {
             let lwbs = self.lwbs.lock();
             (lwbs.is_empty(), lwbs.has_header())
         };
         if !is_free {
-            return Err(self.unusable("the one before is not freed yet"));
+            return Err(self.unusable("the previous chain is not freed yet"));
         }
         let header = self.device.header()?;
         if needs_replay(&header) {
-            return Err(self.unusable("it is not replayed"));
+            return Err(self.unusable("the log is not replayed yet"));
         }
         let left_behind = if frees_itself || header.log.is_hole() { Vec::new() } else { self.device.left_behind()? };
         let env = self.device.env();
@@ -159,10 +161,10 @@ impl Zil {
             tx.txg()
         };
         self.device.wait_synced(txg)?;
-        chain.tail.ok_or_else(|| self.unusable("it has no block"))
+        chain.tail.ok_or_else(|| self.unusable("the chain was ended while it began"))
     }
 
-    /// Chains filled blocks up.
+    /// Links filled blocks into the chain.
     fn link(
         &self,
         chain: &mut Chain,
@@ -181,7 +183,7 @@ impl Zil {
         Ok(writes)
     }
 
-    /// Gives each block its place: the first has one, the others are allocated as large as they are; and one more for what comes next.
+    /// Allocates the blocks: the first already is, the others get the size of their content; and one more as the new tail.
     fn places(&self, chain: &Chain, first: Placed, blocks: &[Filled]) -> Result<(Vec<Placed>, Placed), Error> {
         let tx = self.device.open()?;
         let mut places = vec![first];
@@ -212,7 +214,7 @@ impl Zil {
         of(next.best).or_else(|_| of(next.min)).or_else(|_| of(ZIL_MIN_BLKSZ))
     }
 
-    /// Puts the chain structure in front of the records.
+    /// Writes the chain structure in front of the records.
     fn seal(&self, mut bytes: Vec<u8>, place: &Placed, next: &BlkPtr) -> Vec<u8> {
         let used = bytes.len().max(ZIL_CHAIN_SIZE) as u64;
         bytes.resize(used.next_multiple_of(ZIL_MIN_BLKSZ) as usize, 0);

@@ -1,7 +1,8 @@
-//! Commits: who leads and who follows.
+//! Commits: leaders and followers.
 //!
-//! One batch is on its way at a time. Its leader has the chain to himself until it is over, however long that takes; all who come meanwhile are in
-//! the next one. (To begin that earlier brings nothing: it is not safe before the one in front of it is, and a device flushes once at a time.)
+//! One batch is in flight at a time. Its leader holds the chain until it is finished, however long that takes; all callers that
+//! arrive meanwhile join the next one. (Starting the next batch earlier gains nothing: it is not safe before the previous one is,
+//! and a device does one flush at a time.)
 
 use std::sync::Arc;
 
@@ -13,18 +14,18 @@ use super::chain::Chain;
 use super::pending::{Batch, Part, Taken};
 use crate::Error;
 
-/// A batch that is closed and not over.
+/// A batch that is closed but not finished.
 struct Closed<'a> {
     zil: &'a Zil,
     chain: MutexGuard<'a, Chain>,
     batch: Arc<Batch>,
-    /// Whether its records are in the log, or no more needed there.
+    /// True if its records are in the log, or no longer needed there.
     safe: bool,
 }
 
 impl Drop for Closed<'_> {
-    /// However it comes to its end: if it is not safe, nobody knows what is on the devices. Then nothing is written behind it, and its txg is waited
-    /// for.
+    /// Ends the batch on every path. If it is not safe, the state of the devices is unknown: nothing more is written to this
+    /// chain, and its txg is owed.
     fn drop(&mut self) {
         if !self.safe {
             self.zil.end(&mut self.chain);
@@ -36,11 +37,12 @@ impl Drop for Closed<'_> {
 }
 
 impl Zil {
-    /// Waits until all changes of `object`, and all that do not wait for a commit of their object, are on stable storage; with `None` all
-    /// changes. The caller must hold neither a place in a txg nor a lock that a [`WriteSource`](super::WriteSource) takes.
+    /// Waits until all changes of `object`, and all that do not wait for a commit of their object, are on stable storage; with
+    /// `None`, all changes. The caller must hold neither a transaction nor a lock that a [`WriteSource`](super::WriteSource)
+    /// takes.
     ///
     /// # Errors
-    /// When the pool is suspended: neither the log nor a txg could be written.
+    /// If the pool is suspended: neither the log nor a txg could be written.
     pub fn commit(&self, object: Option<u64>) -> Result<(), Error> {
         if !self.logs() {
             return Ok(());
@@ -65,14 +67,14 @@ impl Zil {
         self.device.wait_synced(owed).inspect_err(|_| self.stats.commit_crash_count.add(1))
     }
 
-    /// Writes the next batch, when the one before is over. Whether it is in the log.
+    /// Writes the next batch once the previous one is finished. Returns true if it is safe.
     fn lead(&self) -> bool {
         let chain = self.chain.lock();
         self.gather(&chain);
         let Taken { itxs, batch, waiters } = self.pending.lock().take();
         let mut closed = Closed { zil: self, chain, batch, safe: false };
         self.stats.commit_writer_count.add(1);
-        // one who stays away is not missed for long
+        // the expected number of committers decays when fewer come back
         closed.chain.crowd = waiters.max(closed.chain.crowd - closed.chain.crowd.div_ceil(8));
         closed.safe = match self.prepare(&mut closed.chain, itxs) {
             Ok(Some(flight)) => self.fly(&mut closed.chain, flight).is_ok(),
@@ -85,7 +87,7 @@ impl Zil {
         closed.safe
     }
 
-    /// Where many commit at a time, waits a little for those who have just been told of the last batch and will be back.
+    /// If many commit at a time, waits briefly for those whose last batch has just finished and who will commit again.
     fn gather(&self, chain: &Chain) {
         let clock = self.device.env();
         if chain.crowd < 2 || clock.is_seeded() {
@@ -97,7 +99,7 @@ impl Zil {
         while pending.waiting() < chain.crowd && !self.joined.wait_until(&mut pending, until).timed_out() {}
     }
 
-    /// What was to be logged is waited for with its txg, before the next batch tries (OpenZFS: `zil_commit_writer_stall`).
+    /// Waits for the txg of records that could not be logged, before the next batch tries (OpenZFS: `zil_commit_writer_stall`).
     fn stall(&self, chain: &Chain) {
         let why = if chain.closed { &self.stats.commit_suspend_count } else { &self.stats.commit_stall_count };
         why.add(1);
@@ -106,9 +108,9 @@ impl Zil {
         let _told_to_who_waits = self.device.wait_synced(txg);
     }
 
-    /// The open txg: all that was changed is in it, or in earlier ones.
+    /// Returns the open txg: all changes are in it or in earlier ones.
     fn now(&self) -> Txg {
-        // nobody can get a place only if nothing is ever synced again: waiting tells
+        // opening a transaction fails only if no txg will be synced any more; waiting then returns the error
         self.device.open().map_or(Txg(u64::MAX), |tx| tx.txg())
     }
 }

@@ -1,4 +1,4 @@
-//! What the log writes to.
+//! The interface through which a log writes to its pool.
 
 use base::{Env, Txg};
 use dmu::Tx;
@@ -8,42 +8,43 @@ use vdev::{Flushes, Written};
 use super::LogPlaces;
 use crate::Error;
 
-/// A block of the log that has a place and no content yet.
+/// A block of the log that is allocated but has no content yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed {
-    /// The pointer, with its identity for a checksum.
+    /// The pointer, with the block's identity in the checksum words.
     pub bp: BlkPtr,
-    /// Whether it is on a log device.
+    /// True if it is on a log device.
     pub slog: bool,
 }
 
-/// The pool, as the log of one dataset sees it. Nothing here waits for a txg but what says so.
+/// The pool, as the log of one dataset sees it. No method waits for a txg unless its doc says so.
 pub trait LogDevice: Send + Sync {
-    /// The dataset's object number.
+    /// Returns the dataset's object number.
     fn objset(&self) -> u64;
 
-    /// Clock and randomness.
+    /// Returns the clock and the source of randomness.
     fn env(&self) -> Env;
 
-    /// The header as it is now.
+    /// Returns the current header.
     ///
     /// # Errors
     /// When the dataset is closed.
     fn header(&self) -> Result<ZilHeader, Error>;
 
-    /// The blocks of a chain that an earlier user left behind, to be freed when another begins.
+    /// Returns the blocks of a chain left by an earlier session, to be freed when another chain begins.
     ///
     /// # Errors
     /// When the dataset is closed.
     fn left_behind(&self) -> Result<Vec<BlkPtr>, Error>;
 
-    /// A place in the open txg, whatever is dirty: a commit must not wait for the writers who wait for it.
+    /// Returns a transaction in the open txg, however much data is dirty: a commit must not be throttled behind the writers that
+    /// wait for it.
     ///
     /// # Errors
     /// When the pool is suspended.
     fn open(&self) -> Result<Tx, Error>;
 
-    /// The last txg that is on disk.
+    /// Returns the last txg that is on disk.
     fn synced(&self) -> Txg;
 
     /// Waits until `txg` is on disk.
@@ -55,27 +56,28 @@ pub trait LogDevice: Send + Sync {
     /// Allocates a block of `size` bytes in the txg of `tx`.
     ///
     /// # Errors
-    /// When there is no space, or no key.
+    /// If there is no space, or the key is not loaded.
     fn allocate(&self, tx: &Tx, size: u64, identity: [u64; 4]) -> Result<Placed, Error>;
 
-    /// A chain begins in the txg of `tx`.
+    /// Called when a chain begins in the txg of `tx`.
     fn created(&self, tx: &Tx);
 
-    /// Writes blocks, the used part of each, all at once.
+    /// Writes the used part of each block, all blocks in parallel.
     ///
     /// # Errors
-    /// When one of them cannot be read again.
+    /// If one of them would be unreadable afterwards.
     fn write(&self, blocks: Vec<(BlkPtr, Vec<u8>)>) -> Result<(), Error>;
 
-    /// Flushes that have failed up to now: later ones may lose what is written from now on.
+    /// Returns the flushes that have failed so far: with it [`flush`](LogDevice::flush) detects a failure after this point, which
+    /// may lose later writes.
     fn flushes(&self) -> Flushes;
 
-    /// Brings what was `written` since `before` to stable storage.
+    /// Brings the blocks `written` since `before` to stable storage.
     ///
     /// # Errors
-    /// When some of it may be lost.
+    /// If some of the data may be lost.
     fn flush(&self, written: &Written, before: &Flushes) -> Result<(), Error>;
 
-    /// Where log blocks and data can lie.
+    /// Returns which kinds of devices log blocks and data can be placed on.
     fn places(&self) -> LogPlaces;
 }

@@ -1,8 +1,8 @@
-//! Changes become records in blocks (OpenZFS: `zil_lwb_assign`, `zil_lwb_commit`).
+//! Lays out records in blocks (OpenZFS: `zil_lwb_assign`, `zil_lwb_commit`).
 //!
-//! First the blocks of indirect writes are written, many at a time, as only then it is known which of them are copied instead. Then
-//! records are laid out, and data is copied straight into its block. Where a block of the chain lies is decided later, when
-//! it is known how much is in each; only the first one has its place, and size.
+//! First the blocks of indirect writes are written, many at a time, because only then is it known which of them must be copied
+//! instead. Then records are laid out, and data is copied straight into its block. A block of the chain is allocated later, when
+//! its fill is known; only the first one already has its location and size.
 
 use base::{Endian, Txg, pump};
 use dmu::Error as DmuError;
@@ -15,14 +15,14 @@ use super::itx::{BLKPTR_AT, LENGTH_AT, OFFSET_AT, RECLEN_AT, SEQ_AT, TXG_AT, TXT
 use super::policy::max_log_data;
 use super::{BlockGot, Got, Itx, ItxData, WriteSource, ZilStats};
 
-/// A block of the log with its records, which has perhaps no place yet.
+/// A block of the log with its records, which may not be allocated yet.
 #[derive(Debug)]
 pub(crate) struct Filled {
     /// The block: room for the chain structure, then records.
     pub(crate) bytes: Vec<u8>,
     /// The latest txg of its records.
     pub(crate) last: Txg,
-    /// How large it may become.
+    /// The size to which it may grow.
     limit: usize,
 }
 
@@ -43,7 +43,7 @@ impl Filled {
     }
 }
 
-/// Notes that a block was written.
+/// Adds a written block to `written`.
 pub(crate) fn note(written: &mut Written, bp: &BlkPtr) {
     if bp.is_hole() || bp.is_embedded() {
         return;
@@ -51,12 +51,12 @@ pub(crate) fn note(written: &mut Written, bp: &BlkPtr) {
     written.births.insert(bp.birth_physical());
     for dva in bp.dvas() {
         written.tops.insert(dva.vdev());
-        // the pieces of a gang block lie anywhere
+        // the pieces of a gang block may be on any vdev
         written.all |= dva.is_gang();
     }
 }
 
-/// Writes records.
+/// Lays out the records of one batch.
 pub(crate) struct Filler<'a> {
     pub(crate) source: Option<&'a dyn WriteSource>,
     pub(crate) stats: &'a ZilStats,
@@ -64,15 +64,15 @@ pub(crate) struct Filler<'a> {
     pub(crate) max_block: u64,
     /// The last sequence number that a record got.
     pub(crate) seq: u64,
-    /// Where data was written beside the log.
+    /// The data blocks that were written outside the log.
     pub(crate) written: Written,
-    /// This txg must be on disk: it holds what cannot be logged.
+    /// The txg that must be on disk: it holds changes that cannot be logged.
     pub(crate) owed: Txg,
     /// Blocks that are full.
     full: Vec<Filled>,
     /// The block that is being filled.
     open: Filled,
-    /// Bytes that are still to come.
+    /// Bytes of records that are still to be laid out.
     left: u64,
     longest: u64,
 }
@@ -93,7 +93,7 @@ impl<'a> Filler<'a> {
         self.owed = self.owed.max(txg);
     }
 
-    /// Lays out `itxs` in blocks, the first of which has `first` bytes. No block if nothing is left to be logged.
+    /// Lays out `itxs` in blocks, the first of which has `first` bytes. Returns no block if nothing is left to be logged.
     pub(crate) fn fill(&mut self, first: u64, itxs: Vec<(Txg, Itx)>) -> Vec<Filled> {
         let itxs = self.indirect(itxs);
         (self.left, self.longest) = Filler::burst(&itxs);
@@ -111,13 +111,13 @@ impl<'a> Filler<'a> {
         blocks
     }
 
-    /// Bytes that `itxs` take, and the longest record: a burst.
+    /// Returns the size of a burst: the bytes that `itxs` take, and the longest record.
     pub(crate) fn burst(itxs: &[(Txg, Itx)]) -> (u64, u64) {
         let longest = itxs.iter().map(|(_, itx)| itx.record.len() as u64).max().unwrap_or(0);
         (itxs.iter().map(|(_, itx)| itx.full_size()).sum(), longest)
     }
 
-    /// Writes the blocks of indirect writes, and makes ordinary records of all of these.
+    /// Writes the blocks of indirect writes, and turns these into ordinary records.
     fn indirect(&mut self, itxs: Vec<(Txg, Itx)>) -> Vec<(Txg, Itx)> {
         let wanted: Vec<(Txg, u64, ItxData)> = itxs
             .iter()
@@ -156,12 +156,12 @@ impl<'a> Filler<'a> {
                 note(&mut self.written, &bp);
                 bp
             }
-            // the record before has it, in this commit or an older one
+            // an earlier record points at it, in this commit or an older one
             Ok(BlockGot::Already) => {
                 put_u64(&mut itx.record, TXTYPE_AT, TxType::Write2 as u64);
                 BlkPtr::HOLE
             }
-            // OpenZFS counts what it then leaves out
+            // OpenZFS also counts the records that it skips
             Ok(_) => {
                 self.stats.itx_count.add(1);
                 return None;
@@ -180,11 +180,12 @@ impl<'a> Filler<'a> {
         Some(itx)
     }
 
-    /// The block that a record goes into next, which has room for `need` bytes of it at once, and `data` behind that may be cut.
+    /// Returns the block for the next record, with room for at least `need` bytes, the part that cannot be split; the `data`
+    /// after them can.
     fn room(&mut self, need: u64, data: u64) -> &mut Filled {
         let left = self.open.left();
         let most = max_log_data(self.max_block, WRITE_RECORD_SIZE).max(1);
-        // cutting is worth a little waste, if it saves a piece
+        // a little space is wasted if that saves a piece of a split write
         let cut = need + data > left
             && left < self.bursts.waste_max()
             && (data.is_multiple_of(most) || left < need + data % most);
@@ -214,7 +215,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// A write whose data is copied now, in as many records as blocks have room for.
+    /// Copies the data of a write now, into as many records as the blocks require.
     fn copied(&mut self, txg: Txg, itx: &Itx, offset: u64, len: u64, generation: u64) {
         let (Some(source), Some(object)) = (self.source, itx.object) else { return };
         let (mut at, end) = (offset, offset.saturating_add(len));

@@ -1,47 +1,47 @@
-//! One change on its way to the log.
+//! In-memory log records (itx) that are not yet written to the log.
 
 use base::Endian;
 use ondisk::zil::{RecordHeader, TxType, WRITE_RECORD_SIZE};
 
-/// One change on its way to the log (OpenZFS: `itx_t`).
+/// One change that is to be logged (OpenZFS: `itx_t`).
 #[derive(Clone, Debug)]
 pub struct Itx {
-    /// The whole record in this machine's order, header first; txg and sequence number are filled in on the way.
+    /// The whole record in this machine's byte order, header first; txg and sequence number are filled in later.
     pub record: Vec<u8>,
-    /// The object that it changes, if it changes one alone.
+    /// The object that it changes, if it changes only one.
     pub object: Option<u64>,
-    /// Whether every commit takes it. Else it waits for a commit of its object, or of everything.
+    /// True if every commit writes it. Otherwise it waits for a commit of its object, or of everything.
     pub sync: bool,
-    /// Where what is written comes from.
+    /// The location of the written data.
     pub data: ItxData,
 }
 
-/// Where the data of a record is (OpenZFS: `itx_wr_state_t`).
+/// The location of a record's data (OpenZFS: `itx_wr_state_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItxData {
-    /// All is in the record (OpenZFS: `WR_COPIED`).
+    /// In the record (OpenZFS: `WR_COPIED`).
     InRecord,
     /// A WRITE whose data is copied from the file when its block is written; it may be split over several blocks (OpenZFS: `WR_NEED_COPY`).
     NeedCopy {
-        /// From where, bytes.
+        /// Start of the write, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
         /// The generation of the object.
         generation: u64,
     },
-    /// A WRITE whose block is written in its place and pointed at (OpenZFS: `WR_INDIRECT`).
+    /// A WRITE whose block is written to its final location and pointed at (OpenZFS: `WR_INDIRECT`).
     Indirect {
-        /// From where, bytes; within one block.
+        /// Start of the write, in bytes; the write lies within one block.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
         /// The generation of the object.
         generation: u64,
     },
 }
 
-/// Where in a record its type, length, txg and sequence number stand, and in a WRITE offset, length and pointer.
+/// Offsets in a record of its type, length, txg and sequence number, and in a WRITE of offset, length and pointer.
 pub(crate) const TXTYPE_AT: usize = 0;
 pub(crate) const RECLEN_AT: usize = 8;
 pub(crate) const TXG_AT: usize = 16;
@@ -49,7 +49,7 @@ pub(crate) const SEQ_AT: usize = 24;
 pub(crate) const OFFSET_AT: usize = 40;
 pub(crate) const LENGTH_AT: usize = 48;
 pub(crate) const BLKPTR_AT: usize = 64;
-/// Records are multiples of this.
+/// Record lengths are multiples of this.
 pub(crate) const WORD: u64 = 8;
 
 /// Replaces eight bytes of a record.
@@ -60,7 +60,8 @@ pub(crate) fn put_u64(record: &mut [u8], at: usize, value: u64) {
 }
 
 impl Itx {
-    /// Whether the record is one that the log can hold: its length is told rightly, and a WRITE without data is as long as such are.
+    /// True if the log can hold the record: its length field is right, and a WRITE without data has exactly the length of such a
+    /// record.
     pub(crate) fn is_sound(&self) -> bool {
         let Ok(header) = RecordHeader::decode(&self.record, Endian::Little) else { return false };
         let len = self.record.len() as u64;
@@ -70,12 +71,12 @@ impl Itx {
             && (self.data == ItxData::InRecord || bare && self.object.is_some())
     }
 
-    /// Bytes that it takes in the log (OpenZFS: `zil_itx_full_size`).
+    /// Returns the bytes that it takes in the log (OpenZFS: `zil_itx_full_size`).
     pub(crate) fn full_size(&self) -> u64 {
         self.record.len() as u64 + self.data_size()
     }
 
-    /// Bytes behind the record that are copied there later (OpenZFS: `zil_itx_data_size`).
+    /// Returns the bytes of data that are later copied after the record (OpenZFS: `zil_itx_data_size`).
     pub(crate) fn data_size(&self) -> u64 {
         match self.data {
             ItxData::NeedCopy { len, .. } => len.next_multiple_of(WORD),

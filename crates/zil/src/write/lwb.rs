@@ -1,7 +1,8 @@
-//! The blocks of a log between their allocation and the txg that makes them superfluous.
+//! Log blocks (lwb) between their allocation and the txg that makes them obsolete.
 //!
-//! A block can be freed in the sync of a txg when its records belong to this txg or earlier ones, and its place was allocated in one of
-//! these. The header then leads to the block behind it. The last block of the list has a place and no content: the next commit fills it.
+//! A block can be freed in the sync of a txg when its records belong to this txg or earlier ones, and it was allocated in one of
+//! these. The header then points to the block after it. The last block of the list is allocated but empty: the next commit fills
+//! it.
 
 use std::collections::VecDeque;
 
@@ -14,7 +15,7 @@ use super::Placed;
 #[derive(Clone, Copy, Debug)]
 struct Lwb {
     bp: BlkPtr,
-    /// The txg in which its place was allocated.
+    /// The txg in which it was allocated.
     alloc: Txg,
     /// The latest txg of a record in it.
     last: Txg,
@@ -25,49 +26,49 @@ struct Lwb {
 enum State {
     /// Without content.
     New,
-    /// On its way to the devices.
+    /// Being written to the devices.
     Writing,
     /// On stable storage.
     Done,
 }
 
-/// All blocks of a log that are allocated.
+/// All allocated blocks of a log.
 #[derive(Debug, Default)]
 pub(crate) struct Lwbs {
     list: VecDeque<Lwb>,
-    /// The chain begins in this txg; blocks of the one before go with it.
+    /// The txg in which the chain begins, and the blocks of the previous chain, which are freed in it.
     begun: Option<(Txg, Vec<BlkPtr>)>,
-    /// Places that were allocated for nothing, and when.
+    /// Blocks that were allocated but not used, with the txg of their allocation.
     unused: Vec<(Txg, BlkPtr)>,
-    /// What the header leads to, as this log wrote it.
+    /// The block that the header points to, as this log last wrote it.
     header: Option<BlkPtr>,
-    /// The chain ends: all of it is freed.
+    /// True while the chain is ending: all of its blocks are freed.
     ending: bool,
 }
 
-/// What the sync of a txg has to do for a log.
+/// The work of a txg's sync for a log.
 #[derive(Debug, Default)]
 pub struct SyncedLog {
-    /// The header changes to this.
+    /// The new header, if it changes.
     pub header: Option<ZilHeader>,
-    /// These blocks are freed.
+    /// The blocks to free.
     pub free: Vec<BlkPtr>,
 }
 
 impl Lwbs {
-    /// A chain begins with `first`, in txg `txg`; the blocks of an earlier one go.
+    /// Starts a chain with `first` in txg `txg`; the blocks of an earlier one, `left_behind`, are freed.
     pub(crate) fn begin(&mut self, txg: Txg, first: &Placed, left_behind: Vec<BlkPtr>) {
         self.begun = Some((txg, left_behind));
         self.push(txg, first);
         self.ending = false;
     }
 
-    /// A block is allocated in txg `txg`, behind all others.
+    /// Appends a block allocated in txg `txg`.
     pub(crate) fn push(&mut self, txg: Txg, block: &Placed) {
         self.list.push_back(Lwb { bp: block.bp, alloc: txg, last: Txg(0), state: State::New });
     }
 
-    /// Blocks get content: those without any from the front on, with the latest txg of their records.
+    /// Marks empty blocks, from the front, as being written, each with the latest txg of its records.
     pub(crate) fn writing(&mut self, lasts: impl Iterator<Item = Txg>) {
         let new = self.list.iter_mut().filter(|lwb| lwb.state == State::New);
         for (lwb, last) in new.zip(lasts) {
@@ -75,39 +76,39 @@ impl Lwbs {
         }
     }
 
-    /// What was on its way is on stable storage.
+    /// Marks all blocks that were being written as on stable storage.
     pub(crate) fn written(&mut self) {
         for lwb in self.list.iter_mut().filter(|lwb| lwb.state == State::Writing) {
             lwb.state = State::Done;
         }
     }
 
-    /// Places that nothing leads to are freed.
+    /// Frees allocated blocks that nothing points to.
     pub(crate) fn give_up(&mut self, txg: Txg, blocks: &[Placed]) {
         self.unused.extend(blocks.iter().map(|block| (txg, block.bp)));
     }
 
-    /// The chain ends here: nobody writes a block of it any more, and none is pushed until another begins.
+    /// Ends the chain: none of its blocks is written any more, and none is pushed until another chain begins.
     pub(crate) fn end(&mut self) {
         self.ending = true;
     }
 
-    /// Whether nothing of a chain is left.
+    /// True if no block of a chain is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty() && self.unused.is_empty()
     }
 
-    /// Whether this log has written the header: what that leads to is in this list then, or freed from it.
+    /// True if this log has written the header: the block that it points to is then in this list, or was freed from it.
     pub(crate) fn has_header(&self) -> bool {
         self.header.is_some()
     }
 
-    /// Whether there is more than a block that waits for content.
+    /// True if there is more than one empty block waiting for content.
     pub(crate) fn is_busy(&self) -> bool {
         self.list.len() > 1 || self.begun.is_some() || !self.unused.is_empty()
     }
 
-    /// The part of a txg's sync (OpenZFS: `zil_sync`).
+    /// Performs the log's part of a txg's sync (OpenZFS: `zil_sync`).
     pub(crate) fn sync(&mut self, txg: Txg) -> Option<SyncedLog> {
         let mut synced = SyncedLog::default();
         self.unused.retain(|(alloc, bp)| {

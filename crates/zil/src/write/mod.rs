@@ -1,29 +1,31 @@
 //! Writing the log.
 //!
 //! # The few ideas
-//! * **A change is a record in memory first** ([`Zil::assign`]), in a list of its txg; what changes one object only may wait in a list of
-//!   the object until somebody wants that object to be safe. Most records are never written: their txg is on disk before anybody asks.
-//! * **A commit is done by one for many** (`commit`). Who commits first leads: he waits until the batch before is over, and then
-//!   writes the records of all who came meanwhile, in one batch of blocks with one flush. The others follow: they sleep until that is done
-//!   ([`Zil::commit`]).
-//! * **The next block is allocated before it is needed**, and its size guessed (`bursts`), for its address is part of the block before. All
-//!   blocks of a batch are therefore known before one is written, and go to the devices together.
-//! * **Where the log fails, a txg helps.** Whatever cannot be logged is noted as *owed*: commits return when that txg is on disk.
-//! * **A txg that is on disk cleans up** (`lwb`): its records are dropped, blocks that hold nothing younger are freed, and the header leads
-//!   to the first of the others.
+//! * **A change is a record in memory first** ([`Zil::assign`]), in the list of its txg. A record that changes one object only
+//!   may wait in a list of that object until a commit of the object. Most records are never written: their txg is on disk before
+//!   any commit.
+//! * **One leader commits for many** (`commit`). The first caller leads: it waits until the previous batch is finished, and then
+//!   writes the records of all callers that arrived meanwhile, in one batch of blocks with one flush. The others follow: they
+//!   sleep until that batch is finished ([`Zil::commit`]).
+//! * **The next block is allocated before it is needed**, and its size predicted (`bursts`), because its address is part of the
+//!   block before. All blocks of a batch are therefore known before one is written, and are written to the devices together.
+//! * **If the log fails, a txg takes its place.** The txg of any change that cannot be logged is noted as *owed*: commits return
+//!   when that txg is on disk.
+//! * **A synced txg cleans up** (`lwb`): its records are dropped, blocks that hold no younger records are freed, and the header
+//!   then points to the first of the remaining blocks.
 //!
 //! # On disk
-//! Chain blocks in the layout of `zilog2`, of which only the used part is written; the header in the object set. The first block of
-//! a chain holds nothing when it comes to disk, with a txg; the last one always holds nothing.
+//! Chain blocks in the layout of `zilog2`, of which only the used part is written; the header in the object set. The first block
+//! of a chain is empty when a txg brings the header to disk; the last one is always empty.
 //!
 //! # A crash
-//! Finds a chain that ends at the first block that was never, or not wholly, written. What was returned from a commit is before it; behind it
-//! there may be whole blocks of the same batch, which nobody finds, and nobody was promised. Blocks that are younger than the last txg on
-//! disk are free to its space maps: a claim takes them.
+//! A crash leaves a chain that ends at the first block that was never, or not completely, written. All records whose commit
+//! returned are before that point; after it there may be complete blocks of the same batch, which are unreachable and belong to
+//! no commit that returned. Blocks that are younger than the last txg on disk are free in its space maps: a claim allocates them.
 //!
 //! # Locks
-//! The chain's (one leader at a time, over his I/O) → that of what is pending, and that of the blocks, both for moments only; neither is held
-//! with the other. The thread that syncs takes the latter two alone, and so never waits for a commit.
+//! The chain lock (one leader at a time, held over its I/O) → the lock of the pending records, and the lock of the blocks. The
+//! latter two are held briefly and never together. The sync thread takes only the latter two, and so never waits for a commit.
 //!
 //! OpenZFS: `zil.c`.
 
@@ -64,11 +66,11 @@ pub struct Zil {
     device: Arc<dyn LogDevice>,
     stats: Arc<ZilStats>,
     pending: Mutex<Pending>,
-    /// Somebody joined the batch that a leader is about to close.
+    /// Notified when a caller joins the batch that a leader is about to close.
     joined: Condvar,
     chain: Mutex<Chain>,
     lwbs: Mutex<Lwbs>,
-    /// The txg that must be on disk before a commit returns: it has what could not be logged.
+    /// The txg that must be on disk before a commit returns: it holds changes that could not be logged.
     owed: AtomicU64,
     source: RwLock<Option<Weak<dyn WriteSource>>>,
     policy: RwLock<ZilPolicy>,
@@ -77,7 +79,7 @@ pub struct Zil {
 }
 
 impl Zil {
-    /// The log of the dataset that `device` stands for.
+    /// Creates the log of the dataset that `device` writes for.
     #[must_use]
     pub fn new(device: Arc<dyn LogDevice>, stats: Arc<ZilStats>) -> Arc<Zil> {
         let max_block = policy::max_block_size();
@@ -96,7 +98,8 @@ impl Zil {
         })
     }
 
-    /// Notes a change that is made with `tx`. To be called while what orders the changes is still locked. Does no I/O.
+    /// Adds the record of a change that is made in `tx`. Must be called while the lock that orders the changes is still held.
+    /// Does no I/O.
     pub fn assign(&self, tx: &Tx, itx: Itx) {
         if !self.logs() {
             return;
@@ -117,18 +120,18 @@ impl Zil {
         Txg(self.owed.load(Ordering::Acquire))
     }
 
-    /// Whether changes are logged: not while the log is replayed, nor with `sync=disabled`.
+    /// True if changes are logged: not while the log is replayed, nor with `sync=disabled`.
     #[must_use]
     pub fn logs(&self) -> bool {
         !self.replaying.load(Ordering::Relaxed) && self.policy.read().sync != SyncMode::Disabled
     }
 
-    /// Drops what waits for a commit of `object`, which is freed (OpenZFS: `zil_remove_async`).
+    /// Drops the records that wait for a commit of `object`, which is freed (OpenZFS: `zil_remove_async`).
     pub fn forget(&self, object: u64) {
         self.pending.lock().forget(object);
     }
 
-    /// Says where the data of writes comes from.
+    /// Sets the source of the data of writes.
     pub fn set_source(&self, source: Weak<dyn WriteSource>) {
         *self.source.write() = Some(source);
     }
@@ -144,12 +147,12 @@ impl Zil {
         *self.policy.read()
     }
 
-    /// Says whether the dataset's log is being replayed.
+    /// Sets whether the dataset's log is being replayed.
     pub fn set_replaying(&self, replaying: bool) {
         self.replaying.store(replaying, Ordering::Relaxed);
     }
 
-    /// Whether the pool has log devices.
+    /// True if the pool has log devices.
     #[must_use]
     pub fn has_slog(&self) -> bool {
         self.device.places().slog
@@ -161,27 +164,28 @@ impl Zil {
         policy::max_log_data(self.max_block, 0)
     }
 
-    /// How a write of `len` bytes to an object of blocks of `block_size` should be logged; `sync`: its caller is going to wait for it.
+    /// Returns how a write of `len` bytes to an object with blocks of `block_size` should be logged; `sync` says that the caller
+    /// is going to wait for it.
     #[must_use]
     pub fn write_state(&self, len: u64, block_size: u64, sync: bool) -> WriteState {
         let places = self.device.places();
         policy::write_state(self.policy.read().logbias, places, self.max_block, len, block_size, sync)
     }
 
-    /// Whether it keeps anything that is not on disk, or not yet freed.
+    /// True if it holds records that are not on disk, or blocks that are not freed yet.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         !self.pending.lock().is_empty() || self.lwbs.lock().is_busy()
     }
 
-    /// The log's part in the sync of `txg`, once per txg and before its object set is written: blocks to free, and the header, if it
-    /// changes (OpenZFS: `zil_sync`).
+    /// Performs the log's part of the sync of `txg`, once per txg and before its object set is written. Returns the blocks to
+    /// free, and the header if it changes (OpenZFS: `zil_sync`).
     #[must_use]
     pub fn sync(&self, txg: Txg) -> Option<SyncedLog> {
         self.lwbs.lock().sync(txg)
     }
 
-    /// What is on disk with `synced` needs no log any more (OpenZFS: `zil_clean`).
+    /// Drops the records of all txgs up to `synced`, which are on disk (OpenZFS: `zil_clean`).
     pub fn clean(&self, synced: Txg) {
         self.pending.lock().clean(synced);
     }

@@ -1,4 +1,4 @@
-//! What waits for the log: changes by txg, and who waits for them to be in it.
+//! Pending state of a log: records by txg, and the batches that committers wait for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Itx;
 
-/// Those who share one flush.
+/// The committers that share one flush.
 #[derive(Default)]
 pub(crate) struct Batch {
-    /// How it ended: whether its blocks are on stable storage, as far as it has any.
+    /// The result: whether its blocks (if it has any) are on stable storage.
     end: Mutex<Option<bool>>,
     ended: Condvar,
 }
 
 impl Batch {
-    /// It is over.
+    /// Finishes the batch and wakes all that wait for it.
     pub(crate) fn end(&self, safe: bool) {
         *self.end.lock() = Some(safe);
         self.ended.notify_all();
     }
 
-    /// Waits for its end, and tells how it was.
+    /// Waits until it is finished, and returns its result.
     pub(crate) fn wait(&self) -> bool {
         let mut end = self.end.lock();
         loop {
@@ -38,9 +38,9 @@ impl Batch {
 /// The changes of one txg (OpenZFS: `itxs_t`).
 #[derive(Default)]
 struct Itxs {
-    /// What every commit takes, in order.
+    /// Records that every commit writes, in order.
     sync: Vec<Itx>,
-    /// What waits for a commit of its object.
+    /// Records that wait for a commit of their object.
     by_object: BTreeMap<u64, Vec<Itx>>,
 }
 
@@ -58,28 +58,28 @@ impl Itxs {
     }
 }
 
-/// All changes that are not on disk yet, and not in the log either.
+/// All changes that are neither on disk nor in the log yet.
 #[derive(Default)]
 pub(crate) struct Pending {
     txgs: BTreeMap<Txg, Itxs>,
-    /// Who will be in the next batch; `None` as long as nobody waits.
+    /// The next batch; `None` as long as no caller waits.
     next: Option<Arc<Batch>>,
     waiting: usize,
-    /// The batch that is closed and not over.
+    /// The batch that is closed but not finished.
     closed: Option<Arc<Batch>>,
 }
 
-/// Somebody's part in a commit.
+/// The role of a caller in a commit.
 pub(crate) enum Part {
     /// There is nothing to wait for.
     Nothing,
-    /// Others write it.
+    /// Another caller writes it.
     Follow(Arc<Batch>),
     /// The caller writes it.
     Lead,
 }
 
-/// What a writer takes.
+/// The records and the batch that a leader takes.
 pub(crate) struct Taken {
     pub(crate) itxs: Vec<(Txg, Itx)>,
     pub(crate) batch: Arc<Batch>,
@@ -87,7 +87,7 @@ pub(crate) struct Taken {
 }
 
 impl Pending {
-    /// Puts a change in its place. One that every commit takes comes behind what its object has waiting: a file's data is in the log
+    /// Adds a record. One that every commit writes is put after those that wait for its object: a file's data is in the log
     /// before its new name is.
     pub(crate) fn push(&mut self, txg: Txg, itx: Itx) {
         match itx.object {
@@ -103,14 +103,14 @@ impl Pending {
         }
     }
 
-    /// Drops what waits for a commit of `object` (OpenZFS: `zil_remove_async`).
+    /// Drops the records that wait for a commit of `object` (OpenZFS: `zil_remove_async`).
     pub(crate) fn forget(&mut self, object: u64) {
         for itxs in self.txgs.values_mut() {
             itxs.by_object.remove(&object);
         }
     }
 
-    /// Drops what is on disk with `synced` (OpenZFS: `zil_clean`).
+    /// Drops the records of all txgs up to `synced`, which are on disk (OpenZFS: `zil_clean`).
     pub(crate) fn clean(&mut self, synced: Txg) {
         self.txgs = self.txgs.split_off(&Txg(synced.0.saturating_add(1)));
     }
@@ -119,8 +119,8 @@ impl Pending {
         self.txgs.is_empty()
     }
 
-    /// Joins the next batch, with what `object` has waiting, or all objects have (OpenZFS: `zil_async_to_sync`, `zil_commit_itx_assign`,
-    /// `zil_prune_commit_list`).
+    /// Joins the next batch, together with the records that wait for `object`, or for all objects if `None` (OpenZFS:
+    /// `zil_async_to_sync`, `zil_commit_itx_assign`, `zil_prune_commit_list`).
     pub(crate) fn join(&mut self, object: Option<u64>) -> Part {
         for itxs in self.txgs.values_mut() {
             match object {
@@ -140,12 +140,12 @@ impl Pending {
         Part::Lead
     }
 
-    /// How many are in the next batch.
+    /// Returns the number of callers in the next batch.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Closes the batch and takes what it waits for: txg by txg, in order (OpenZFS: `zil_get_commit_list`).
+    /// Closes the batch and takes its records: txg by txg, in order (OpenZFS: `zil_get_commit_list`).
     pub(crate) fn take(&mut self) -> Taken {
         let of = |(txg, itxs): (&Txg, &mut Itxs)| {
             let txg = *txg;
@@ -157,7 +157,7 @@ impl Pending {
         Taken { itxs, batch, waiters: std::mem::take(&mut self.waiting) }
     }
 
-    /// The batch that was closed is over.
+    /// Notes that the closed batch is finished.
     pub(crate) fn over(&mut self) {
         self.closed = None;
     }

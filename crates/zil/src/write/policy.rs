@@ -1,27 +1,27 @@
-//! What a dataset's properties mean for its log.
+//! The logging policy that follows from a dataset's properties and the pool's devices.
 
 use base::tunable;
 use ondisk::zil::{WRITE_RECORD_SIZE, ZIL_CHAIN_SIZE, ZIL_MIN_BLKSZ};
 
-/// When changes go to the log (property `sync`).
+/// When changes are written to the log (property `sync`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncMode {
-    /// When somebody asks.
+    /// On a commit.
     #[default]
     Standard,
-    /// Before each operation returns; that is for who makes the changes to see to.
+    /// Before each operation returns; the caller that makes the changes commits them.
     Always,
     /// Never: a commit returns at once.
     Disabled,
 }
 
-/// What the log is for (property `logbias`).
+/// The goal of logging (property `logbias`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogBias {
-    /// That a commit returns soon.
+    /// Commits return as soon as possible.
     #[default]
     Latency,
-    /// That little is written twice: data goes to its place, and log devices are left alone.
+    /// Little is written twice: data is written to its final location, and log devices are not used.
     Throughput,
 }
 
@@ -34,39 +34,40 @@ pub struct ZilPolicy {
     pub logbias: LogBias,
 }
 
-/// How the data of a write should get into the log (OpenZFS: `itx_wr_state_t`).
+/// How the data of a write is logged (OpenZFS: `itx_wr_state_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteState {
-    /// In the record, from the beginning.
+    /// Copied into the record when the record is created.
     Copied,
     /// Copied from the file when the record is written.
     NeedCopy,
-    /// In its place, pointed at.
+    /// Written to its final location, with a pointer in the record.
     Indirect,
 }
 
-/// What the devices of a pool mean for how writes are logged.
+/// The devices of a pool, as far as they affect how writes are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPlaces {
-    /// There are log devices.
+    /// True if there are log devices.
     pub slog: bool,
-    /// There are special devices, and data blocks of up to so many bytes go there.
+    /// If there are special devices: the largest data block, in bytes, that is placed on them.
     pub special_small: Option<u64>,
 }
 
-/// The largest log block now (OpenZFS: `zil_maxblocksize`, of which a log takes the value that it has when it is opened).
+/// Returns the current maximum log block size (OpenZFS: `zil_maxblocksize`; a log keeps the value from when it was opened).
 pub(crate) fn max_block_size() -> u64 {
     let size = tunable::ZIL_MAXBLOCKSIZE.get().clamp(ZIL_MIN_BLKSZ, ondisk::SPA_MAXBLOCKSIZE);
     size - size % ZIL_MIN_BLKSZ
 }
 
-/// Bytes that one block of `max` bytes has for a record's data behind `head` bytes (OpenZFS: `zil_max_log_data`).
+/// Returns the bytes left for a record's data in a block of `max` bytes, after `head` bytes of record header (OpenZFS:
+/// `zil_max_log_data`).
 pub(crate) const fn max_log_data(max: u64, head: usize) -> u64 {
     max.saturating_sub((ZIL_CHAIN_SIZE + head) as u64)
 }
 
-/// How a write of `len` bytes in blocks of `block_size` should be logged; `commit`: its caller is going to wait for it (OpenZFS:
-/// `zil_write_state`, and the limit in `zfs_log_write`).
+/// Returns how a write of `len` bytes in blocks of `block_size` should be logged; `commit` says that its caller is going to wait
+/// for it (OpenZFS: `zil_write_state`, and the limit in `zfs_log_write`).
 pub(crate) fn write_state(
     logbias: LogBias,
     places: LogPlaces,
@@ -78,7 +79,7 @@ pub(crate) fn write_state(
     if logbias == LogBias::Throughput {
         return WriteState::Indirect;
     }
-    // the next write might change the same block again, which would then be written for little
+    // a later write may change the same block again, and then writing it now would have been wasted
     let worth = len >= tunable::ZFS_IMMEDIATE_WRITE_SZ.get() && (len >= block_size / 2 || !commit);
     let allowed = match places {
         LogPlaces { slog: true, .. } => false,

@@ -1,20 +1,21 @@
-//! Where the log gets what was written, when it is time to log it.
+//! The source of written data at the time when it is logged.
 
 use base::Txg;
 use ondisk::BlkPtr;
 
-/// Reads back what is to be logged (OpenZFS: `zil_get_data_t`). Called by who commits, without a place in a txg.
+/// Reads back the data that is to be logged (OpenZFS: `zil_get_data_t`). Called by a committing thread, which holds no
+/// transaction.
 pub trait WriteSource: Send + Sync {
     /// Fills `buf` from byte `offset` of `object`.
     ///
     /// # Errors
-    /// When it cannot be read; then who commits waits for the txg of the write.
+    /// If it cannot be read; the commit then waits for the txg of the write.
     fn copy(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error>;
 
-    /// Writes the one block at byte `offset` of `object`, as it is in `txg`, to its place now, and gives its pointer.
+    /// Writes the block at byte `offset` of `object`, as it is in `txg`, to its final location now, and returns its pointer.
     ///
     /// # Errors
-    /// When it cannot be written; then who commits waits for `txg`.
+    /// If it cannot be written; the commit then waits for `txg`.
     fn write_block(
         &self,
         object: u64,
@@ -25,24 +26,24 @@ pub trait WriteSource: Send + Sync {
     ) -> Result<BlockGot, dmu::Error>;
 }
 
-/// What became of a copy.
+/// The result of [`WriteSource::copy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
-    /// The bytes are there.
+    /// The buffer is filled.
     Data,
-    /// The object is freed, or the number is another's now: the record is left out.
+    /// The object is freed, or its number belongs to another object now: the record is skipped.
     Gone,
 }
 
-/// What became of a block.
+/// The result of [`WriteSource::write_block`].
 #[derive(Clone, Debug)]
 pub enum BlockGot {
-    /// It is with the devices, not flushed; may be a hole.
+    /// It is written but not flushed; may be a hole.
     Block(BlkPtr),
-    /// An older record points at it, and it has not changed since: only a larger size is logged (as WRITE2).
+    /// An older record already points at it, and it has not changed since: only a larger size is logged (as WRITE2).
     Already,
-    /// It cannot be done for this block: its data is to be copied.
+    /// The block cannot be written indirectly: its data must be copied into the record.
     Copy,
-    /// The object is freed, or the number is another's now: the record is left out.
+    /// The object is freed, or its number belongs to another object now: the record is skipped.
     Gone,
 }

@@ -1,8 +1,8 @@
-//! What logs did (OpenZFS: kstat `zil`).
+//! Statistics of the logs (OpenZFS: kstat `zil`).
 
 use base::counter::Counter;
 
-/// The figures of all logs of a pool.
+/// The statistics of all logs of a pool.
 #[derive(Debug, Default)]
 #[allow(missing_docs)] // OpenZFS's names, less `zil_`
 pub struct ZilStats {
@@ -23,21 +23,21 @@ pub struct ZilStats {
     pub slog: PlaceStats,
 }
 
-/// What went to log devices, or to the others.
+/// Statistics of the blocks written to log devices, or of those written to the other devices.
 #[derive(Debug, Default)]
 pub struct PlaceStats {
-    /// Blocks.
+    /// Number of blocks.
     pub count: Counter,
     /// Bytes of records, chain structures included.
     pub bytes: Counter,
-    /// Bytes that were written.
+    /// Bytes written.
     pub write: Counter,
-    /// Bytes of the blocks.
+    /// Bytes allocated.
     pub alloc: Counter,
 }
 
 impl ZilStats {
-    /// All of them under OpenZFS's names.
+    /// Returns all statistics under OpenZFS's names.
     #[must_use]
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         let PlaceStats { count, bytes, write, alloc } = &self.normal;

@@ -1,4 +1,4 @@
-//! The log over a pool in memory: what is committed can be walked, whoever fails.
+//! The log over a pool in memory: committed records can be walked, whatever fails.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use crate::{ChainEnd, Error, read_log};
 const ID: u64 = 77;
 const SIZE: u64 = 64 << 20;
 
-/// Places one behind the other.
+/// An allocator that hands out consecutive offsets.
 #[derive(Default)]
 struct Bump {
     at: AtomicU64,
@@ -44,7 +44,7 @@ impl SpaceSource for Bump {
     }
 }
 
-/// A pool with one dataset, whose txgs are synced by who waits for them.
+/// A pool with one dataset, whose txgs are synced by the thread that waits for them.
 struct Memory {
     zio: Arc<Zio>,
     space: Arc<Bump>,
@@ -56,7 +56,7 @@ struct Memory {
     flushed: Mutex<Vec<BTreeSet<u64>>>,
     broken: AtomicBool,
     panicking: AtomicBool,
-    /// Flushes, by their number, that wait until they are taken out; and those that fail then.
+    /// Flushes, by number, that block until they are removed; and those that fail then.
     held: Mutex<BTreeSet<usize>>,
     released: Condvar,
     failing: Mutex<BTreeSet<usize>>,
@@ -77,13 +77,13 @@ impl Memory {
         }
     }
 
-    /// Lets a flush go on.
+    /// Unblocks a flush.
     fn release(&self, flush: usize) {
         self.held.lock().remove(&flush);
         self.released.notify_all();
     }
 
-    /// Waits until so many flushes have begun.
+    /// Waits until `count` flushes have started.
     fn await_flushes(&self, count: usize) {
         while self.flushed.lock().len() < count {
             std::thread::sleep(Duration::from_millis(1));
@@ -196,7 +196,7 @@ fn log() -> (Arc<Memory>, Arc<Zil>) {
     (memory, zil)
 }
 
-/// As [`log`], with a chain that is there.
+/// As [`log`], with a chain that has begun.
 fn begun() -> (Arc<Memory>, Arc<Zil>) {
     let (memory, zil) = log();
     truncate(&memory, &zil, 1, true);
@@ -216,7 +216,7 @@ fn write(memory: &Memory, zil: &Zil, foid: u64, offset: u64, len: u64, data: Itx
     zil.assign(&memory.tx(), Itx { record, object: Some(foid), sync: false, data });
 }
 
-/// Closes the log, and checks what it freed.
+/// Closes the log, and checks that each block was freed exactly once.
 fn all_is_freed_once(memory: &Memory, zil: &Zil) {
     zil.close();
     memory.sync();
@@ -227,7 +227,7 @@ fn all_is_freed_once(memory: &Memory, zil: &Zil) {
     assert_eq!(bytes, memory.space.at.load(Ordering::Relaxed), "all that was allocated");
 }
 
-/// The objects that the records of the log name, in order.
+/// Returns the objects that the records of the log name, in order.
 fn logged(memory: &Memory) -> Vec<u64> {
     let log = read_log(&memory.objset);
     assert!(matches!(log.summary.end, ChainEnd::NotWritten(_) | ChainEnd::Hole), "{:?}", log.summary.end);
@@ -241,7 +241,7 @@ fn logged(memory: &Memory) -> Vec<u64> {
     log.records().map(|record| of(record.decode().unwrap())).collect()
 }
 
-/// A file whose byte at `n` is the low byte of `n` / 7; there is none under number 9.
+/// A file whose byte at `n` is the low byte of `n` / 7; object 9 does not exist.
 struct File;
 
 fn content(offset: u64, buf: &mut [u8]) {
@@ -324,7 +324,7 @@ fn a_long_write_is_cut_over_blocks_and_can_be_put_together() {
     assert!(log.summary.blocks >= 4, "a small block, and three of at most 128 KiB: {}", log.summary.blocks);
     assert_eq!(memory.flushed.lock().len(), 1, "all blocks share one flush");
     assert_eq!(zil.stats.itx_needcopy_bytes.get(), 305_008, "whole words, and what then is gone, as OpenZFS has it");
-    // the next one is expected to be like it
+    // the next burst is expected to be like it
     zil.commit(None).unwrap();
     memory.sync();
     (0..8).for_each(|_| {
@@ -337,7 +337,8 @@ fn a_long_write_is_cut_over_blocks_and_can_be_put_together() {
     assert_eq!(memory.written.load(Ordering::Relaxed), blocks + 1);
 }
 
-/// A commit that is in its flush until `work`, which has the commits that come meanwhile: those of objects 0 to 15, and one without changes.
+/// Holds a commit in its flush until `work` returns; `work` starts commits meanwhile: those of objects 0 to 15, and one without
+/// changes.
 fn during_a_flush(work: impl FnOnce(&Memory, &dyn Fn() -> usize)) -> (Arc<Memory>, Arc<Zil>) {
     let (memory, zil) = begun();
     memory.held.lock().insert(0);
@@ -432,13 +433,13 @@ fn what_cannot_be_logged_is_waited_for() {
     let source: Arc<dyn WriteSource> = Arc::new(File);
     zil.set_source(Arc::downgrade(&source));
     let txg = memory.tx().txg();
-    // the file cannot be read: the others are logged
+    // the file cannot be read: the other records are logged
     write(&memory, &zil, 8, 0, 100, ItxData::NeedCopy { offset: 0, len: 100, generation: 1 });
     truncate(&memory, &zil, 3, true);
     zil.commit(None).unwrap();
     assert_eq!(memory.synced(), txg);
     assert_eq!(memory.written.load(Ordering::Relaxed), 1);
-    // no space: the chain stays as it is
+    // no space: the chain is unchanged
     memory.space.full.store(true, Ordering::Relaxed);
     truncate(&memory, &zil, 4, true);
     zil.commit(None).unwrap();
@@ -458,7 +459,7 @@ fn what_cannot_be_logged_is_waited_for() {
     truncate(&memory, &zil, 8, true);
     zil.commit(None).unwrap();
     assert_eq!(logged(&memory), [8]);
-    // what is longer than any block
+    // a record longer than any block
     let now = memory.synced();
     let record = Record::AclV0 { foid: 1, count: 0, aces: &vec![0; 200 << 10] }.encode(TxType::AclV0);
     zil.assign(&memory.tx(), Itx { record, object: None, sync: true, data: ItxData::InRecord });
