@@ -1,8 +1,8 @@
-//! Reading ahead: input in large pieces, which those who keep a part of one share with the reader.
+//! Reading ahead: the input is read in large pieces; a caller that keeps a part of a piece shares its memory with the reader.
 //!
-//! A part that is kept keeps its whole piece in memory. So parts are shared only as long as at least half of the piece before was kept; else they are
-//! copied out. However a stream mixes what is kept with what is not, the memory of the pieces is thus no more than about four times
-//! that of the parts: to each piece of which little is kept belongs one of which half was.
+//! A kept part pins its whole piece in memory. So parts are shared only while at least half of the previous piece was kept;
+//! otherwise they are copied out. Whatever the mix of kept and discarded bytes in a stream, the memory of the pieces is thus at
+//! most about four times that of the parts: for each piece of which little is kept there is one of which half was.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -12,25 +12,26 @@ use zio::Buf;
 
 /// Bytes of the first piece.
 const FIRST: usize = 64 << 10;
-/// Bytes of a piece, at most, unless one payload is longer.
+/// Maximum size of a piece in bytes, unless one payload is longer.
 const MOST: usize = 1 << 20;
-/// Pieces that are kept to be filled again, once nobody has a part of them any more.
+/// Maximum number of spare pieces, which are refilled once no part of them is held any more.
 const SPARE: usize = 128;
 
-/// What was read and not yet taken, in one piece.
+/// The input and the bytes of it that are read but not yet taken, in one piece.
 #[derive(Debug)]
 pub(crate) struct Ahead<R> {
     input: R,
     piece: Buf,
-    /// From here on it is not taken, up to `end`.
+    /// Start of the bytes that are not yet taken; they reach up to `end`.
     at: usize,
     end: usize,
-    /// The length of the next piece. It follows what a read gives, or a slow pipe would leave most of each piece empty.
+    /// The length of the next piece. It follows the size of recent reads; otherwise a slow pipe would leave most of each piece
+    /// empty.
     next: usize,
     spare: VecDeque<Buf>,
-    /// Bytes of the piece that were asked to be kept, as parts or copies.
+    /// Bytes of the piece that were kept, as shared parts or as copies.
     kept: usize,
-    /// Most of the piece before was kept: parts of this one are shared.
+    /// True if at least half of the previous piece was kept: then parts of this one are shared.
     shares: bool,
 }
 
@@ -40,13 +41,13 @@ impl<R: Read> Ahead<R> {
         Ahead { input, piece, at: 0, end: 0, next: FIRST, spare, kept: 0, shares: true }
     }
 
-    /// Bytes that can be taken without reading.
+    /// Number of bytes that can be taken without reading.
     pub(crate) fn len(&self) -> usize {
         self.end - self.at
     }
 
-    /// Reads until `need` bytes can be taken; gives how many there are of them, fewer only at the end of the input. Memory is taken
-    /// as the bytes come, not as `need` claims.
+    /// Reads until `need` bytes can be taken; returns how many of them there are, fewer only at the end of the input. Memory
+    /// grows with the bytes that arrive, not with what `need` claims.
     pub(crate) fn want(&mut self, need: usize) -> io::Result<usize> {
         while self.len() < need {
             let outgrown = self.at > 0 && need > self.piece.len() - self.at;
@@ -72,7 +73,7 @@ impl<R: Read> Ahead<R> {
         Ok(need.min(self.len()))
     }
 
-    /// Goes on in another piece, to which is moved what is not taken yet.
+    /// Switches to another piece, and moves the bytes that are not yet taken there.
     fn turn(&mut self, need: usize) {
         let have = self.len();
         let size = need.min(2 * have).max(self.next);
@@ -90,18 +91,19 @@ impl<R: Read> Ahead<R> {
         }
     }
 
-    /// Takes `n` bytes of those that can be.
+    /// Takes `n` of the available bytes.
     pub(crate) fn take(&mut self, n: usize) {
         self.at = (self.at + n).min(self.end);
     }
 
-    /// The `behind` bytes that were taken last, and the `before` next ones. No more may be asked for than the piece has: what was taken before the
-    /// last read may be gone.
+    /// Returns the last `behind` bytes taken and the next `before` bytes. Only bytes of the current piece can be returned: bytes
+    /// taken before the last read may be gone.
     pub(crate) fn around(&self, behind: usize, before: usize) -> &[u8] {
         self.piece.get(self.span(behind, before)).unwrap_or(&[])
     }
 
-    /// The `n` bytes that were taken last, to be kept: they share the memory of their piece if it is kept for the most part.
+    /// Returns the last `n` bytes taken, to be kept: they share the memory of their piece if most of the previous one was kept,
+    /// and are copied otherwise.
     pub(crate) fn taken(&mut self, n: usize) -> Buf {
         self.kept = self.kept.saturating_add(n);
         let part = if self.shares { self.piece.part(self.span(n, 0)) } else { None };
@@ -118,7 +120,7 @@ impl<R: Read> Ahead<R> {
 mod tests {
     use super::*;
 
-    /// Gives at most so many bytes a read.
+    /// Returns at most `.1` bytes per read.
     struct Drip(io::Cursor<Vec<u8>>, usize);
 
     impl Read for Drip {
@@ -160,7 +162,7 @@ mod tests {
         }
     }
 
-    /// A kept part of 2,500 bytes every `every` bytes; how much of them is copied, and the pieces in use.
+    /// Keeps a part of 2,500 bytes every `every` bytes. Returns the percentage that was copied, and the number of pieces in use.
     fn keeping(every: &[usize]) -> (usize, usize) {
         let mut ahead = Ahead::new(io::Cursor::new(bytes(16 << 20)));
         let (mut kept, mut copied) = (Vec::new(), 0);
@@ -184,12 +186,12 @@ mod tests {
 
     #[test]
     fn a_piece_is_not_kept_for_a_small_part_of_it() {
-        // one block a piece: 64 blocks, and not 64 pieces
+        // one kept block per piece: 64 blocks must not pin 64 pieces
         let (copied, pinned) = keeping(&[1 << 20]);
         assert!(copied > 90 && pinned <= 2, "{copied} % copied, {pinned} pieces");
         // blocks and their records: nothing is copied
         assert_eq!(keeping(&[2812]).0, 0);
-        // with as much beside them that is not kept, too
+        // the same if as many bytes beside them are not kept
         assert_eq!(keeping(&[4000]).0, 0);
         let (copied, pinned) = keeping(&[5100, 10_000, 8000]);
         assert!(copied > 90 && pinned <= 2, "{copied} % copied, {pinned} pieces");

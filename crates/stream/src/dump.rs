@@ -1,8 +1,8 @@
 //! The text of `zstream dump`.
 //!
-//! The output is OpenZFS 2.4's to the byte, broken streams included: a stream that is cut off is shown as far as it goes
-//! and summed up; a record whose checksum is wrong ends the walk, and so does an unknown type, which has no summary.
-//! What OpenZFS 2.4 passes over in silence (a cut) or without an exit status (a bad checksum) is said in [`Outcome`].
+//! The output is byte for byte that of OpenZFS 2.4, damaged streams included: a truncated stream is printed up to its end, with a
+//! summary; a record whose checksum is wrong ends the walk, and so does an unknown type, which has no summary. Where OpenZFS 2.4
+//! is silent (truncation) or sets no exit status (a bad checksum), [`Outcome`] reports it.
 
 mod json;
 
@@ -17,25 +17,25 @@ use crate::{Error, Header, Reader};
 
 pub use json::json_lines;
 
-/// What to print.
+/// Options of the output.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// `-v`: every record.
     pub verbose: bool,
-    /// `-vv`: and the checksum it carries.
+    /// `-vv`: also the checksum that it carries.
     pub checksums: bool,
-    /// `-d`: and the data.
+    /// `-d`: also the data.
     pub data: bool,
     /// `-C`: checksums are not verified.
     pub ignore_checksums: bool,
 }
 
-/// How the walk ended.
+/// The way in which the walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// At the end of a whole stream.
     Complete,
-    /// In the middle: the input ended.
+    /// The input ended before END.
     CutOff,
     /// At a record whose checksum is wrong, or at the end of a stream with a wrong END.
     BadChecksum,
@@ -43,7 +43,7 @@ pub enum Outcome {
     UnknownType,
 }
 
-/// The records in the order of the summary; the two types that are not here count in the totals alone.
+/// The record types in the order of the summary; the two types that are missing here are counted only in the totals.
 const SUMMARY: [(RecordType, &str); 9] = [
     (RecordType::Begin, "BEGIN"),
     (RecordType::End, "END"),
@@ -67,7 +67,7 @@ pub struct Dumper<'a, O, E> {
 }
 
 impl<'a, O: Write, E: Write> Dumper<'a, O, E> {
-    /// A dumper that prints to `out` and complains to `err`.
+    /// Creates a dumper that prints to `out` and reports errors to `err`.
     pub fn new(out: O, err: E, options: &'a Options) -> Self {
         Dumper { out, err, options, counts: [(0, 0); 11] }
     }
@@ -75,7 +75,7 @@ impl<'a, O: Write, E: Write> Dumper<'a, O, E> {
     /// Prints one stream, and the summary.
     ///
     /// # Errors
-    /// [`Error::BadMagic`] if it is none; [`Error::TooLarge`]; [`Error::Io`]; [`Error::Output`].
+    /// [`Error::BadMagic`] if it is not a stream; [`Error::TooLarge`]; [`Error::Io`]; [`Error::Output`].
     pub fn run<R: Read>(&mut self, input: R) -> Result<Outcome, Error> {
         let mut reader = Reader::new(input);
         if self.options.ignore_checksums {
@@ -201,7 +201,7 @@ impl<'a, O: Write, E: Write> Dumper<'a, O, E> {
         }
     }
 
-    /// Sixteen bytes a line, in groups of four, with their characters.
+    /// Prints sixteen bytes per line, in groups of four, with their characters.
     fn data(&mut self, payload: &[u8]) -> std::io::Result<()> {
         let mut line = String::with_capacity(80);
         for bytes in payload.chunks(16) {
@@ -291,12 +291,12 @@ fn spill(out: &mut impl Write, r: &Spill, size: usize) -> std::io::Result<()> {
     writeln!(out, "payload_size = {size} {}", crypt(&r.crypt))
 }
 
-/// The buffer that OpenZFS reads payloads to: where a stream is cut off, the rest of what is shown is of earlier ones.
+/// OpenZFS's payload buffer: where a stream is truncated, the rest of the printed payload comes from earlier records.
 #[derive(Default)]
 struct Stale(Vec<u8>);
 
 impl Stale {
-    /// A payload of `need` bytes, of which these are there.
+    /// Stores a payload of `need` bytes of which only `have` are present; returns the buffer.
     fn take(&mut self, have: &[u8], need: usize) -> &[u8] {
         if self.0.len() < need {
             self.0.resize(need, 0);

@@ -1,6 +1,7 @@
-//! Streams changed on their way: records left out, decompressed, compressed anew, made whole again (OpenZFS: `cmd/zstream`).
+//! Stream filters: records dropped, decompressed, recompressed, or deduplicated records expanded (OpenZFS: `cmd/zstream`).
 //!
-//! A change is a function from record to record; [`rewrite`] walks the stream, and sums what comes out. The byte order stays.
+//! A filter is a function on records; [`rewrite`] walks the stream, and computes the checksums of the output. The byte order is
+//! unchanged.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -12,30 +13,30 @@ use ondisk::send::{CHECKSUM_OFFSET, Header, RECORD_SIZE, Record, feature};
 
 use crate::{Error, Reader};
 
-/// What becomes of a record.
+/// The decision of a filter about a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// It goes on, as it is now.
+    /// It is written, as it is now.
     Kept,
-    /// It is left out.
+    /// It is dropped.
     Dropped,
 }
 
-/// A record that can be changed, and its payload.
+/// A record and its payload, both of which a filter may change.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Where it began in the stream.
+    /// The offset of the record in the stream.
     pub offset: u64,
     /// The record.
     pub header: Header,
-    /// What follows it.
+    /// The payload that follows it.
     pub payload: Vec<u8>,
 }
 
 /// Copies a stream, with `change` applied to each record.
 ///
 /// # Errors
-/// What is wrong with the stream; [`Error::Output`]; what `change` says.
+/// Errors of the stream; [`Error::Output`]; errors of `change`.
 pub fn rewrite<R: Read, W: Write>(
     input: R,
     out: &mut W,
@@ -56,7 +57,7 @@ pub fn rewrite<R: Read, W: Write>(
 
 fn put<W: Write>(out: &mut W, endian: Endian, sum: &mut Fletcher4, part: Part) -> Result<(), Error> {
     let Part { mut header, payload, .. } = part;
-    // the ends of a package's header and of the package are without a sum
+    // the END of a package's header and that of the package carry no checksum
     let is_summed = header.checksum != [0; 4];
     let is_begin = matches!(header.record, Record::Begin(_));
     let is_end = match &mut header.record {
@@ -85,7 +86,7 @@ fn put<W: Write>(out: &mut W, endian: Endian, sum: &mut Fletcher4, part: Part) -
     out.write_all(&bytes).and_then(|()| out.write_all(&payload)).map_err(Error::Output)
 }
 
-/// Leaves out what is written at these places: (object, offset).
+/// Drops the WRITE records at these positions: (object, offset).
 pub fn drop_writes(places: &HashSet<(u64, u64)>) -> impl FnMut(&mut Part) -> Result<Fate, Error> {
     move |part| {
         let place = match &part.header.record {
@@ -97,8 +98,8 @@ pub fn drop_writes(places: &HashSet<(u64, u64)>) -> impl FnMut(&mut Part) -> Res
     }
 }
 
-/// Decompresses what is written at these places: by the compression that is given, else by the record's. [`Compress::Off`] says that it never
-/// was compressed. `tell` hears of each (object, offset, whether it worked).
+/// Decompresses the WRITE records at these positions, with the given compression or else with the record's. [`Compress::Off`]
+/// says that the block never was compressed. `tell` is called for each one with (object, offset, whether it worked).
 pub fn decompress_writes<'a>(
     places: &'a HashMap<(u64, u64), Option<Compress>>,
     tell: &'a mut dyn FnMut(u64, u64, bool),
@@ -124,17 +125,17 @@ pub fn decompress_writes<'a>(
     }
 }
 
-/// The block of a WRITE record; nothing if it cannot be, or claims to be larger than any block.
+/// Decompresses the block of a WRITE record; `None` if that fails, or if the size exceeds that of any block.
 fn expand(kind: Compress, payload: &[u8], size: u64) -> Option<Vec<u8>> {
     let mut plain = vec![0; usize::try_from(size).ok().filter(|_| size <= ondisk::SPA_MAXBLOCKSIZE)?];
     decompress(kind, payload, &mut plain).ok()?;
     Some(plain)
 }
 
-/// Compresses every block anew; with [`Compress::Off`] none is compressed. Blocks that do not become smaller stay plain.
+/// Recompresses every block; with [`Compress::Off`] none is compressed. Blocks that do not become smaller stay uncompressed.
 ///
 /// # Errors
-/// The change refuses raw streams, whose blocks are ciphertext, with [`Error::Unfit`].
+/// The filter refuses raw streams, whose blocks are ciphertext, with [`Error::Unfit`].
 pub fn recompress(kind: Compress, level: Option<i16>) -> impl FnMut(&mut Part) -> Result<Fate, Error> {
     move |part| {
         let Part { offset, header, payload } = part;
@@ -144,7 +145,7 @@ pub fn recompress(kind: Compress, level: Option<i16>) -> impl FnMut(&mut Part) -
                 if features & feature::RAW != 0 {
                     return Err(Error::Unfit { offset: *offset, why: "the stream is raw: its blocks are encrypted" });
                 }
-                // embedded blocks stay as they are: they may be compressed so
+                // embedded blocks are left as they are, and may be compressed with these
                 let kept = match features & feature::EMBED_DATA {
                     0 => features & !(feature::COMPRESSED | feature::LZ4 | feature::ZSTD),
                     _ => features & !feature::COMPRESSED,
@@ -165,7 +166,7 @@ pub fn recompress(kind: Compress, level: Option<i16>) -> impl FnMut(&mut Part) -
                     *payload = plain.ok_or(broken)?;
                     (write.compressiontype, write.compressed_size) = (0, 0);
                 }
-                // as blocks are stored: a sector less at least
+                // the rule for stored blocks: at least one sector must be saved
                 let limit = payload.len().saturating_sub(payload.len() / 8);
                 if let Some(mut small) = compress(kind, level, payload, limit) {
                     small.resize(small.len().next_multiple_of(SECTOR), 0);
@@ -184,7 +185,8 @@ pub fn recompress(kind: Compress, level: Option<i16>) -> impl FnMut(&mut Part) -
 /// Payloads are stored in whole sectors.
 const SECTOR: usize = 512;
 
-/// Makes a deduplicated stream whole: each WRITE_BYREF becomes the WRITE that it refers to, read again from `file`, which holds the same stream.
+/// Expands a deduplicated stream: each WRITE_BYREF becomes the WRITE that it refers to, read again from `file`, which holds the
+/// same stream.
 pub fn reduplicate<F: Read + Seek>(mut file: F) -> impl FnMut(&mut Part) -> Result<Fate, Error> {
     let mut written: HashMap<(Guid, u64, u64), u64> = HashMap::new();
     move |part| {
@@ -198,11 +200,17 @@ pub fn reduplicate<F: Read + Seek>(mut file: F) -> impl FnMut(&mut Part) -> Resu
                 written.insert((write.toguid, write.object, write.offset), offset);
             }
             Record::WriteByref(byref) => {
-                let unknown = Error::Unfit { offset, why: "a WRITE_BYREF record refers to what was not written" };
+                let unknown = Error::Unfit {
+                    offset,
+                    why: "a WRITE_BYREF record refers to a block that the stream has not written",
+                };
                 let at = *written.get(&(byref.refguid, byref.refobject, byref.refoffset)).ok_or(unknown)?;
                 let (mut header, payload) = read_at(&mut file, at)?;
                 let Record::Write(write) = &mut header.record else {
-                    return Err(Error::Unfit { offset: at, why: "the file is not the stream that is read" });
+                    return Err(Error::Unfit {
+                        offset: at,
+                        why: "the file does not hold the stream that is being read",
+                    });
                 };
                 (write.object, write.offset, write.toguid) = (byref.object, byref.offset, byref.toguid);
                 written.insert((byref.toguid, byref.object, byref.offset), at);
@@ -214,13 +222,13 @@ pub fn reduplicate<F: Read + Seek>(mut file: F) -> impl FnMut(&mut Part) -> Resu
     }
 }
 
-/// A record and its payload, as they stand in a file.
+/// Reads a record and its payload from a file.
 fn read_at<F: Read + Seek>(file: &mut F, offset: u64) -> Result<(Header, Vec<u8>), Error> {
     let io = |source| Error::Io { offset, source };
     let mut bytes = [0; RECORD_SIZE];
     file.seek(SeekFrom::Start(offset)).map_err(io)?;
     file.read_exact(&mut bytes).map_err(io)?;
-    // a record's type is a small number, in the order of the stream
+    // a record's type is a small number in the byte order of the stream
     let endian = if bytes.first() == Some(&0) { Endian::Big } else { Endian::Little };
     let header = Header::decode(&bytes, endian).map_err(|source| Error::Record { offset, source })?;
     let claimed = header.payload_size();

@@ -1,30 +1,30 @@
 use std::io;
 
-/// Why a stream or token cannot be read.
+/// Reasons why a stream or token cannot be read or rewritten.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Reading failed.
     #[error("stream offset {offset}: {source}")]
     Io {
-        /// Bytes read before.
+        /// Number of bytes read before.
         offset: u64,
         /// The cause.
         source: io::Error,
     },
-    /// Writing what was found failed.
+    /// Writing the output failed.
     #[error("cannot write: {0}")]
     Output(#[source] io::Error),
-    /// It does not open with a BEGIN record of either byte order.
+    /// The input does not start with a BEGIN record of either byte order.
     #[error("Invalid stream (bad magic number)")]
     BadMagic {
-        /// What stands in the magic number's place.
+        /// The value found in place of the magic number.
         found: u64,
     },
-    /// A record of no known type.
+    /// A record has an unknown type.
     #[error("stream offset {offset}: unknown record type {kind:#x}")]
     UnknownType {
-        /// Where the record begins.
+        /// The offset of the record in the stream.
         offset: u64,
         /// Its type number.
         kind: u32,
@@ -32,53 +32,53 @@ pub enum Error {
     /// The stream ends within a record or its payload, or before END.
     #[error("stream offset {offset}: the stream is cut off: {have} bytes where {need} are needed")]
     Truncated {
-        /// Where the record begins.
+        /// The offset of the record in the stream.
         offset: u64,
         /// Bytes of the record or payload.
         need: u64,
-        /// Bytes that are there.
+        /// Bytes that are present.
         have: u64,
     },
-    /// A record does not carry the sum of what came before it.
+    /// A record's checksum is not that of the bytes before it.
     #[error("stream offset {offset}: checksum mismatch: {found:x?} in the record, {computed:x?} computed")]
     Checksum {
-        /// Where the record begins.
+        /// The offset of the record in the stream.
         offset: u64,
-        /// The sum of the bytes before.
+        /// The checksum computed over the bytes before it.
         computed: [u64; 4],
-        /// The sum that the record carries.
+        /// The checksum stored in the record.
         found: [u64; 4],
     },
-    /// A payload longer than any block or nvlist may be.
-    #[error("stream offset {offset}: a payload of {claimed} bytes is claimed, the limit is {limit}")]
+    /// A payload is longer than any block or nvlist may be.
+    #[error("stream offset {offset}: a payload length of {claimed} bytes exceeds the limit of {limit}")]
     TooLarge {
-        /// Where the record begins.
+        /// The offset of the record in the stream.
         offset: u64,
         /// The length it claims.
         claimed: u64,
         /// The limit.
         limit: u64,
     },
-    /// A record that cannot be decoded.
+    /// A record cannot be decoded.
     #[error("stream offset {offset}: {source}")]
     Record {
-        /// Where the record begins.
+        /// The offset of the record in the stream.
         offset: u64,
         /// The cause.
         source: ondisk::Error,
     },
-    /// A record with which what is asked for cannot be done.
+    /// A record does not allow the requested operation.
     #[error("stream offset {offset}: {why}")]
     Unfit {
-        /// Where the record begins.
+        /// The offset of the record in the stream.
         offset: u64,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
-    /// The nvlist of a BEGIN record or token.
+    /// The nvlist of a BEGIN record or token is invalid.
     #[error(transparent)]
     NvList(#[from] nvlist::Error),
-    /// A resume token that is none.
+    /// A resume token is invalid.
     #[error("resume token is corrupt ({0})")]
     Token(String),
 }

@@ -1,21 +1,21 @@
-//! Send streams: the row of records that `zfs send` writes, and the tools that look into one.
+//! Send streams: the sequence of records that `zfs send` writes, and the tools that inspect and edit one.
 //!
-//! * [`Reader`] walks a stream record by record, in either byte order, over any [`std::io::Read`]. It reads pieces of a megabyte, in which
-//!   records and payloads are looked at where they stand; a receive keeps them there until they are written. Pieces are used again, so memory is
-//!   bounded by what is kept and the largest block (16 MiB), or the largest nvlist that the tunables allow, whatever the stream's length and whatever
-//!   its headers claim.
-//! * The running fletcher4 is taken over every byte as it passes. [`Reader::next_record`] refuses a record whose sum is
-//!   wrong, a substream whose END does not agree, and a stream that stops in the middle; `zstream dump` shows such a
-//!   stream as far as it goes, so [`dump::Dumper`] works on the lenient walk below it.
-//! * [`send`] makes streams of datasets, [`recv`] makes snapshots of streams.
-//! * [`package`]: several streams behind one header.
-//! * [`edit`]: streams changed on their way.
-//! * [`token`]: the text from which an interrupted receive goes on.
+//! * [`Reader`] walks a stream record by record, in either byte order, over any [`std::io::Read`]. It reads chunks of 1 MiB and
+//!   parses records and payloads in place; a receive keeps payloads there until they are written. The chunks are reused, so
+//!   memory is bounded by the payloads that are kept plus the largest block (16 MiB) or the largest nvlist that the tunables
+//!   allow, whatever the stream's length and whatever its headers claim.
+//! * The running fletcher4 covers every byte of the stream. [`Reader::next_record`] refuses a record whose checksum is wrong, a
+//!   substream whose END does not match, and a truncated stream. `zstream dump` prints such a stream up to the error, so
+//!   [`dump::Dumper`] uses the lenient walk underneath.
+//! * [`send`] makes streams from datasets, [`recv`] makes snapshots from streams.
+//! * [`package`]: several streams after one common header (compound streams).
+//! * [`edit`]: stream filters, which change records in transit.
+//! * [`token`]: resume tokens, from which an interrupted receive is continued.
 //!
-//! A stream, in short (docs/format.md §15): BEGIN with an nvlist, records, END. A replication stream is a compound header (BEGIN of
-//! header type 2, END), then one such substream a snapshot, then an END of zeros. The sum starts anew after each END.
+//! The format in short (docs/format.md §15): BEGIN with an nvlist, records, END. A replication stream is a compound header (BEGIN of
+//! header type 2, END), then one such substream per snapshot, then an END of zeros. The checksum starts over after each END.
 //!
-//! Invariants: bytes are hostile, a length is compared with a limit before it is believed.
+//! Invariant: input is untrusted; every length is compared with a limit before it is used.
 //! Called by the `cli` (`zstream`). OpenZFS: `cmd/zstream`, `libzfs_sendrecv.c`.
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,12 @@
-//! An nvlist as OpenZFS's `nvlist_print()` shows it: the form of `zstream dump`, and of a token in `zfs send -nvt`. (`zdb` and
-//! `zstream token` have another: [`nvlist::NvList::dump`].)
+//! An nvlist in the format of OpenZFS's `nvlist_print()`: that of `zstream dump`, and of a token in `zfs send -nvt`. (`zdb` and
+//! `zstream token` use another: [`nvlist::NvList::dump`].)
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
 use nvlist::{NvList, Value};
 
-/// Writes `list` as OpenZFS's `nvlist_print()` does, a tab a level. Its depth is bounded by the decoder.
+/// Writes `list` as OpenZFS's `nvlist_print()` does, indented by one tab per level. Its depth is bounded by the decoder.
 ///
 /// # Errors
 /// Those of `out`.
@@ -44,7 +44,7 @@ fn text(out: &mut impl Write, name: &[u8], depth: usize, value: &[u8]) -> io::Re
     out.write_all(value)
 }
 
-/// Elements between blanks; of an empty array, not even the name.
+/// Writes the elements separated by spaces; for an empty array not even the name.
 fn many<T, D: Display>(
     out: &mut impl Write,
     name: &[u8],

@@ -11,7 +11,7 @@ use zio::Buf;
 use crate::Error;
 use crate::ahead::Ahead;
 
-/// Takes the records of a stream, one after the other.
+/// Reads the records of a stream, one after the other.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), stream::Error> {
@@ -28,36 +28,37 @@ pub struct Reader<R> {
     endian: Option<Endian>,
     verify: bool,
     sum: Fletcher4,
-    /// Bytes that were taken last and are not in the sum yet: the sum in a record, its payload and the next record are summed in one go.
+    /// Bytes taken last that are not yet checksummed: the checksum field of a record, its payload and the next record are summed
+    /// in one go.
     unsummed: usize,
-    /// Bytes of whole records and payloads that were read, the record that ended the walk included.
+    /// Bytes of whole records and payloads that were read, including the record that ended the walk.
     offset: u64,
-    /// Substreams that have begun and not ended: what makes an end of input an early one.
+    /// True inside a substream: an end of input there is premature.
     open: bool,
 }
 
 /// A record with its payload. The payload is valid until the next record is taken.
 #[derive(Debug)]
 pub struct Entry<'a> {
-    /// Where the record begins in the stream.
+    /// The offset of the record in the stream.
     pub offset: u64,
     /// The record.
     pub header: Header,
-    /// What follows it, as stored.
+    /// The payload, as stored.
     pub payload: &'a [u8],
 }
 
-/// What the lenient walk met.
+/// The result of a step of the lenient walk.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // nearly every one is the large one
 pub(crate) enum Step {
-    /// A record; its payload can be looked at.
+    /// A record; its payload can be read.
     Record(Found),
-    /// The input ended: `torn` bytes of a record that is not whole came first.
+    /// The input ended, after `torn` bytes of an incomplete record.
     Eof { offset: u64, torn: u64, open: bool },
-    /// The sum in a record is not that of what came before: the walk ends here.
+    /// The checksum in a record is not that of the bytes before it: the walk ends here.
     Mismatch { offset: u64, computed: [u64; 4], found: [u64; 4] },
-    /// A type that no record has: the walk ends here.
+    /// An unknown record type: the walk ends here.
     UnknownType { offset: u64, kind: u32 },
 }
 
@@ -67,41 +68,41 @@ pub(crate) struct Found {
     pub(crate) header: Header,
     /// Bytes of payload that the record claims.
     pub(crate) need: usize,
-    /// Bytes of payload that were there. Fewer than `need`: the stream is cut off.
+    /// Bytes of payload that are present. If fewer than `need`, the stream is truncated.
     pub(crate) have: usize,
-    /// In END, the sum that should stand there if another does.
+    /// In END, the right checksum if another one is stored.
     pub(crate) end_mismatch: Option<[u64; 4]>,
 }
 
 impl<R: Read> Reader<R> {
-    /// A reader that verifies checksums. It reads in large pieces: `input` need not be buffered.
+    /// Creates a reader that verifies checksums. It reads in large pieces: `input` need not be buffered.
     pub fn new(input: R) -> Self {
         let (input, sum) = (Ahead::new(input), Fletcher4::new());
         Reader { input, endian: None, verify: true, sum, unsummed: 0, offset: 0, open: false }
     }
 
-    /// Leaves the checksums unverified.
+    /// Turns off the verification of checksums.
     #[must_use]
     pub fn without_checksums(mut self) -> Self {
         self.verify = false;
         self
     }
 
-    /// The byte order of the stream, once the first record was taken.
+    /// Returns the byte order of the stream, once the first record was read.
     pub fn endian(&self) -> Option<Endian> {
         self.endian
     }
 
-    /// Bytes of whole records and payloads taken so far.
+    /// Returns the bytes of whole records and payloads read so far.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next record, verified; `None` at the end of the stream.
+    /// Returns the next record, verified; `None` at the end of the stream.
     ///
     /// # Errors
-    /// [`Error::BadMagic`] if this is no stream; [`Error::Checksum`], [`Error::Truncated`], [`Error::UnknownType`],
-    /// [`Error::TooLarge`] if it is broken; [`Error::Io`].
+    /// [`Error::BadMagic`] if this is not a stream; [`Error::Checksum`], [`Error::Truncated`], [`Error::UnknownType`],
+    /// [`Error::TooLarge`] if it is damaged; [`Error::Io`].
     pub fn next_record(&mut self) -> Result<Option<Entry<'_>>, Error> {
         let Found { offset, header, need, have, end_mismatch } = match self.step()? {
             Step::Record(found) => found,
@@ -121,22 +122,22 @@ impl<R: Read> Reader<R> {
         Ok(Some(Entry { offset, header, payload: self.input.around(need, 0) }))
     }
 
-    /// The payload of the record at hand.
+    /// Returns the payload of the current record.
     pub(crate) fn payload(&self, found: &Found) -> &[u8] {
         self.input.around(found.have, 0)
     }
 
-    /// The payload of the record that was taken last, `len` bytes, to be kept: where much of what was read is, it is not copied.
+    /// Returns the payload of the last record, `len` bytes, to be kept: it is not copied if much of the input is kept.
     pub(crate) fn kept(&mut self, len: usize) -> Buf {
         self.input.taken(len)
     }
 
-    /// One record of the lenient walk: errors are only what stops any reader.
+    /// Performs one step of the lenient walk; returns an error only where no reader could continue.
     pub(crate) fn step(&mut self) -> Result<Step, Error> {
         let offset = self.offset;
         let have = self.want(RECORD_SIZE)?;
         let Some(buf) = self.input.around(0, have).first_chunk::<RECORD_SIZE>() else {
-            // OpenZFS reads a record in two parts, and counts the first one where it is whole
+            // OpenZFS reads a record in two parts, and counts the first one if it is complete
             self.offset += if have >= CHECKSUM_OFFSET { CHECKSUM_OFFSET as u64 } else { 0 };
             self.take(have);
             return Ok(Step::Eof { offset, torn: have as u64, open: self.open });
@@ -153,7 +154,7 @@ impl<R: Read> Reader<R> {
         }
         self.offset += RECORD_SIZE as u64;
         let header = Header::decode(buf, e);
-        // what END tells is the sum before it
+        // END carries the checksum of the bytes before it
         let before = (self.verify && kind == RecordType::End as u32).then(|| self.sum_up(e));
         let mismatch = self.sum_record(kind, e);
         self.input.take(RECORD_SIZE);
@@ -171,7 +172,7 @@ impl<R: Read> Reader<R> {
         if have == need {
             self.offset += need as u64;
             if !need.is_multiple_of(4) {
-                // the sum is over words, and those of the next record begin anew
+                // the checksum is over words, and the next record starts a new word
                 self.sum_up(e);
             }
         }
@@ -189,7 +190,8 @@ impl<R: Read> Reader<R> {
         Ok(Step::Record(Found { offset, header, need, have, end_mismatch }))
     }
 
-    /// Takes a record, which is next, into the running sum, all but the sum that it carries. A mismatch gives (computed, found).
+    /// Adds the next record to the running checksum, except the checksum that it carries. Returns (computed, found) on a
+    /// mismatch.
     fn sum_record(&mut self, kind: u32, e: Endian) -> Option<([u64; 4], [u64; 4])> {
         if !self.verify {
             return None;
@@ -206,19 +208,19 @@ impl<R: Read> Reader<R> {
         (kind != 0 && found != [0; 4] && found != computed).then_some((computed, found))
     }
 
-    /// The sum of all that was taken.
+    /// Returns the checksum of everything taken so far.
     fn sum_up(&mut self, e: Endian) -> [u64; 4] {
         self.sum.update(self.input.around(self.unsummed, 0), e);
         self.unsummed = 0;
         self.sum.value()
     }
 
-    /// Reads until `need` bytes can be taken; gives how many there are of them, fewer only at the end of the input.
+    /// Reads until `need` bytes can be taken; returns how many of them there are, fewer only at the end of the input.
     fn want(&mut self, need: usize) -> Result<usize, Error> {
         if self.input.len() < need
             && let Some(e) = self.endian
         {
-            // what was taken goes when more is read
+            // bytes already taken may be gone after the next read
             self.sum_up(e);
         }
         let read = self.input.want(need);
@@ -233,7 +235,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// The byte order that the magic number of a first record tells.
+/// Returns the byte order that follows from the magic number of the first record.
 fn byte_order(buf: &[u8]) -> Result<Endian, Error> {
     match base::bytes::u64(buf, 8, Endian::Little).unwrap_or(0) {
         DMU_BACKUP_MAGIC => Ok(Endian::Little),
@@ -242,7 +244,7 @@ fn byte_order(buf: &[u8]) -> Result<Endian, Error> {
     }
 }
 
-/// The payload length of a record, if it is below the limit for its type.
+/// Returns the payload length of a record, if it is within the limit for its type.
 fn payload_limit(header: &Header, offset: u64) -> Result<usize, Error> {
     let limit = match header.record {
         Record::Begin(_) => tunable::ZFS_MAX_NVLIST_BYTES.get(),

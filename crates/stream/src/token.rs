@@ -12,17 +12,17 @@ use crate::Error;
 
 /// The version of tokens.
 const VERSION: u64 = 1;
-/// No deflate stream makes more of a byte than this.
+/// The maximum expansion of a deflate stream.
 const MAX_INFLATE: u64 = 1032;
 
 fn corrupt(why: impl Into<String>) -> Error {
     Error::Token(why.into())
 }
 
-/// The nvlist in a token.
+/// Decodes the nvlist in a token.
 ///
 /// # Errors
-/// [`Error::Token`], with OpenZFS's words for what is wrong.
+/// [`Error::Token`], with OpenZFS's description of the error.
 pub fn decode(token: &str) -> Result<NvList, Error> {
     let (version, sum, size, payload) = split(token).ok_or_else(|| corrupt("invalid format"))?;
     if version != VERSION {
@@ -41,7 +41,7 @@ pub fn decode(token: &str) -> Result<NvList, Error> {
     NvList::unpack(&list).map_err(|_| corrupt("nvlist_unpack failed"))
 }
 
-/// Version, checksum, size, and the hexadecimal bytes after the last dash.
+/// Splits a token into version, checksum, size, and the hexadecimal bytes after the last dash.
 fn split(token: &str) -> Option<(u64, u64, u64, &str)> {
     let mut fields = token.splitn(4, '-');
     let version = fields.next()?.trim_start().parse().ok()?;

@@ -1,4 +1,5 @@
-//! Streams of the OpenZFS kernel module, received: the files are those that the kernel module got, and zdb finds every block.
+//! Receiving streams of the OpenZFS kernel module: the files are those that the kernel module received, and zdb finds every
+//! block.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -9,7 +10,7 @@ use stream::recv::RecvArgs;
 use support::streams;
 use target::Target;
 
-/// Receives the streams of a fixture in their order, as far as `wanted`, and compares all that was received.
+/// Receives the streams of a fixture in order, as far as `wanted`, and compares everything received.
 fn receive_all(fixture: &str, wanted: &dyn Fn(&str) -> bool, truth_of: &dyn Fn(&str) -> Option<String>) {
     let mut target = Target::new();
     let bytes: std::collections::HashMap<_, _> = streams(fixture).into_iter().collect();
@@ -64,7 +65,8 @@ fn many_small_files() {
 
 #[test]
 fn files_that_change_their_kind_between_streams() {
-    // `b` has from @3 on what `a` has. The kernel module lost those of its spill blocks that were sent embedded, and could not read its files
+    // from @3 on `b` has the contents of `a`. The kernel module lost those of its spill blocks that were sent embedded, and could
+    // not read its files
     let truth_of = |name: &str| match name.strip_prefix("recva/b") {
         Some("") => Some("recva/a".to_owned()),
         snapshot => Some(format!("recva/a{}", snapshot?)),

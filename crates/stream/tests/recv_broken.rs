@@ -1,4 +1,4 @@
-//! Streams that are cut off, damaged, or lie: an error, and the target is as it was.
+//! Streams that are truncated, damaged, or malicious: the receive fails, and the target is unchanged.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -21,14 +21,14 @@ fn increment() -> &'static [u8] {
     BYTES.get_or_init(|| stream_of("stbasic-a", "incr-1-2"))
 }
 
-/// A pool with `recva/a@1`, to which the increment fits.
+/// Returns a pool with `recva/a@1`, the base of the increment.
 fn with_base() -> Target {
     let target = Target::new();
     target.receive(&stream_of("stbasic-a", "full"), "recva/a", &RecvArgs::default()).unwrap();
     target
 }
 
-/// The increment, changed, is refused, and nothing came of it.
+/// Checks that the changed increment is refused and has no effect.
 fn refused(target: &Target, bytes: &[u8], what: &str) -> Error {
     let error = target.receive(bytes, "recva/a", &RecvArgs::default()).err();
     let error = error.unwrap_or_else(|| panic!("{what}: received"));
@@ -36,12 +36,12 @@ fn refused(target: &Target, bytes: &[u8], what: &str) -> Error {
     error
 }
 
-/// Of each kind: a sample, or all that the plan asks for.
+/// Returns the number of cases of each kind: a sample, or all that the test plan requires.
 fn times() -> usize {
     if std::env::var_os("ZUSE_BIG").is_some() { 10_000 } else { 300 }
 }
 
-/// Numbers without order, always the same.
+/// A deterministic pseudo-random sequence.
 struct Dice(u64);
 
 impl Dice {
@@ -63,7 +63,7 @@ fn a_stream_cut_at_any_record_or_byte_leaves_the_target_as_it_was() {
     for at in cuts {
         let error = refused(&target, &bytes[..at], &format!("cut at {at}"));
         assert_eq!(error.errno(), 1040, "cut at {at}: {error}");
-        // the record that is missing is named by its place
+        // the error names the offset of the missing record
         assert!(error.to_string().contains("offset"), "{error}");
     }
     target.receive(bytes, "recva/a", &RecvArgs::default()).unwrap();
@@ -84,7 +84,7 @@ fn a_changed_byte_leaves_the_target_as_it_was() {
     target.close();
 }
 
-/// What can be resumed is whole in the end, wherever it was cut.
+/// A resumable receive completes in the end, wherever it was interrupted.
 #[test]
 fn a_cut_stream_that_is_resumed_gives_the_same_files() {
     let mut target = with_base();
@@ -114,7 +114,7 @@ fn a_cut_stream_that_is_resumed_gives_the_same_files() {
     target.close();
 }
 
-/// A device that takes so many writes, and then none.
+/// A device that accepts a given number of writes and then fails.
 #[derive(Debug)]
 struct Failing {
     inner: FileDevice,
@@ -145,8 +145,8 @@ impl Device for Failing {
     }
 }
 
-/// OpenZFS 10320, from below: a write of a batch fails. So does the receive, with that error; who imports the pool afterwards finds the target as
-/// it was, and the stream can be received.
+/// OpenZFS 10320, with a failing device: a write of a batch fails. So does the receive, with that error; an import afterwards
+/// finds the target as it was, and the stream can be received.
 #[test]
 fn issue_10320_a_failing_device_fails_the_receive() {
     for writes in [0, 1, 2, 5, 12, 30] {
@@ -165,7 +165,7 @@ fn issue_10320_a_failing_device_fails_the_receive() {
     }
 }
 
-/// A pool whose device has failed lets it go when it is dropped, as soon as the error was told: nobody finds it busy.
+/// A pool whose device has failed releases it when it is dropped, as soon as the error was returned: no later open finds it busy.
 #[test]
 fn a_failed_pool_lets_its_devices_go() {
     let left = Arc::new(AtomicI64::new(i64::MAX));
@@ -180,7 +180,7 @@ fn a_failed_pool_lets_its_devices_go() {
     }
 }
 
-/// Streams with right sums and wrong fields.
+/// Streams with right checksums and wrong fields.
 #[test]
 fn a_lying_stream_is_refused_or_harmless() {
     let mut target = with_base();
@@ -203,7 +203,7 @@ fn a_lying_stream_is_refused_or_harmless() {
         }
         lying[at].0 = header;
         let fs = format!("recva/lie{n}");
-        // into a clone of the base's state that goes each time
+        // into a clone of the base's state, which is discarded each time
         let full = target.receive(&remade(&lying), "recva/a", &RecvArgs::default());
         failed += usize::from(full.is_err());
         if full.is_ok() {
@@ -227,7 +227,7 @@ fn without(all: &[Part], gone: impl Fn(&Record) -> bool) -> Vec<u8> {
 fn issue_10320_the_first_error_counts() {
     let mut target = with_base();
     let full = parts(&stream_of("stbasic-a", "full"));
-    // the first file's OBJECT is missing: its first WRITE fails, thousands after it would not
+    // the first file's OBJECT is missing: its first WRITE fails, thousands after it would succeed
     let first = full.iter().find_map(|(h, _)| if let Record::Write(w) = &h.record { Some(w.object) } else { None });
     let broken = without(&full, |record| matches!(record, Record::Object(o) if Some(o.object) == first));
     let error = target.receive(&broken, "recva/new", &RecvArgs::default()).unwrap_err();
@@ -236,7 +236,7 @@ fn issue_10320_the_first_error_counts() {
     target.close();
 }
 
-/// Each kind of record, wrong in each way that is checked.
+/// Each kind of record, invalid in each way that is checked.
 #[test]
 fn records_that_cannot_be_are_refused_with_the_reason() {
     let mut target = with_base();
@@ -292,7 +292,7 @@ fn targets_that_do_not_fit_are_refused() {
     };
     let full = stream_of("stbasic-a", "full");
     let later = stream_of("stbasic-a", "incr-from-bookmark");
-    // exists; incremental without target; no such base; parent missing; a name that cannot be
+    // target exists; incremental without target; no such base; parent missing; invalid name
     assert_eq!(errno(&target, &full, "recva/a", &plain), 17);
     assert_eq!(errno(&target, increment(), "recva/none", &plain), 2);
     assert_eq!(errno(&target, &stream_of("stbasic-a", "incrI-2-4"), "recva/a", &plain), 19);
@@ -301,7 +301,7 @@ fn targets_that_do_not_fit_are_refused() {
     // an origin that is not the base
     let clone = RecvArgs { origin: Some("recva/a@1".to_owned()), ..RecvArgs::default() };
     assert_eq!(errno(&target, &stream_of("stclone-a", "clone"), "recva/c", &clone), 19);
-    // features that nobody knows
+    // unknown features
     let mut unknown = parts(&full);
     if let Record::Begin(begin) = &mut unknown[0].0.record {
         begin.versioninfo |= (1 << 40) << 2;
@@ -312,21 +312,21 @@ fn targets_that_do_not_fit_are_refused() {
         begin.versioninfo |= feature::DEDUP << 2;
     }
     assert_eq!(errno(&target, &remade(&deduplicated), "recva/new", &plain), 1037);
-    // the base is not the last snapshot any more; with force it is made so
+    // the base is no longer the last snapshot; with force the target is rolled back to it
     target.receive(increment(), "recva/a", &plain).unwrap();
     target.spa().snapshot(&["recva/a@mine".to_owned()], &[]).unwrap();
     let force = RecvArgs { force: true, ..RecvArgs::default() };
     assert_eq!(errno(&target, increment(), "recva/a", &plain), 17);
     assert_eq!(errno(&target, &later, "recva/a", &force), 0);
     assert!(target.has("recva/a@3") && !target.has("recva/a@2") && !target.has("recva/a@mine"));
-    // a full stream takes the place of everything
+    // a full stream replaces everything
     assert_eq!(errno(&target, &stream_of("stbasic-a", "live-nosnap"), "recva/a", &force), 0);
     assert!(target.has("recva/a@4") && !target.has("recva/a@3") && !target.has("recva/a@1"));
     target.again();
     target.close();
 }
 
-/// The streams of the fixtures that are no whole streams.
+/// The streams of the fixtures that are incomplete.
 #[test]
 fn streams_that_were_cut_by_their_sender_are_refused() {
     let mut target = Target::new();

@@ -1,4 +1,4 @@
-//! What a stream frees goes in pieces, however much it is; what it brings does not stay in the cache.
+//! Frees in a stream are split over transactions, however large they are; received data does not stay in the cache.
 #![allow(clippy::unwrap_used)]
 
 mod target;
@@ -13,15 +13,15 @@ use target::Target;
 use zpl::create::{FsProps, create_fs};
 
 const BLOCK: u64 = 512;
-/// Blocks of the object, each of which stands in its pointer: nearly three pieces of 2^18.
+/// Blocks of the object, each embedded in its pointer: nearly three pieces of 2^18.
 const BLOCKS: u64 = 700_000;
-/// What a sync remembers of a freed block: its pointer on three lists.
+/// Memory that a sync needs per freed block: its pointer on three lists.
 const COST: u64 = 3 * 128;
 const PIECE: u64 = (1 << 18) * COST;
 const FLAGS: SendFlags =
     SendFlags { embed: true, large_block: true, compress: true, raw: false, resume: None, saved: None };
 
-/// An object of a new file system, of blocks of this size.
+/// Creates an object with blocks of this size in a new file system.
 fn object(spa: &std::sync::Arc<Spa>, name: &str, block_size: u64) -> Object {
     let new = NewDataset {
         name: name.to_owned(),
@@ -36,7 +36,7 @@ fn object(spa: &std::sync::Arc<Spa>, name: &str, block_size: u64) -> Object {
     objset.alloc_object(&spa.tx(1 << 20).unwrap(), &new).unwrap()
 }
 
-/// What the txgs since `first` had to write, or to remember.
+/// Returns the bytes that each txg since `first` had to write or to keep in memory.
 fn dirty_since(spa: &Spa, first: u64) -> Vec<u64> {
     spa.txgs().history().iter().filter(|txg| txg.txg > first).map(|txg| txg.dirty).collect()
 }
@@ -97,7 +97,7 @@ fn what_is_received_does_not_fill_the_cache() {
     source.write(&spa.tx(data.len() as u64).unwrap(), 0, &data).unwrap();
     spa.sync().unwrap();
     let cached = || spa.zio().arc().stats().size;
-    // what is written is read next, as a rule
+    // written data usually is read next
     assert!(cached() > data.len() as u64 / 2, "{} bytes", cached());
     spa.snapshot(&["recva/a@1".to_owned()], &[]).unwrap();
     let plain = target.send("recva/a@1", None, false);
@@ -105,7 +105,7 @@ fn what_is_received_does_not_fill_the_cache() {
     let before = cached();
     target.receive(&plain, "recva/b", &RecvArgs::default()).unwrap();
     assert!(cached() < before + data.len() as u64 / 4, "{before} bytes, then {}", cached());
-    // afterwards it is a file system like others
+    // afterwards it is an ordinary file system
     let head = spa.view().unwrap().dataset("recva/b").unwrap();
     let objset = spa.objset(&head).unwrap();
     assert!(!spa.write_policy(&objset).unwrap().uncached);

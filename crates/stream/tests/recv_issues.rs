@@ -1,4 +1,4 @@
-//! Bugs that OpenZFS had in its receive, by their numbers.
+//! Bugs of OpenZFS's receive, by issue number.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -16,7 +16,8 @@ use target::remake::{Part, boundaries, parts, resumed_at, stream_of as remade};
 
 const PLAIN: fn() -> RecvArgs = RecvArgs::default;
 
-/// An increment with large blocks on top of a stream without: files keep what the increment does not have, in the blocks that they have.
+/// An increment with large blocks on top of a stream without: blocks of a file that the increment does not contain stay as they
+/// are.
 #[test]
 fn issues_6224_and_10383_large_blocks_from_one_stream_to_the_next() {
     let mut target = Target::new();
@@ -30,7 +31,7 @@ fn issues_6224_and_10383_large_blocks_from_one_stream_to_the_next() {
     target.close();
 }
 
-/// A dataset that was received with large blocks takes no stream without them, whether it has such a block or not.
+/// A dataset that was received with large blocks accepts no stream without them, whether it has such a block or not.
 #[test]
 fn issue_18105_the_feature_is_in_use_once_a_stream_had_it() {
     let mut target = Target::new();
@@ -44,7 +45,7 @@ fn issue_18105_the_feature_is_in_use_once_a_stream_had_it() {
     target.close();
 }
 
-/// FREEOBJECTS, and then the same number again: the object is made when the old one is gone from disk.
+/// FREEOBJECTS, and then the same number again: the object is created when the free of the old one is on disk.
 #[test]
 fn issues_11893_and_14358_an_object_is_freed_and_made_again() {
     let mut target = Target::new();
@@ -65,7 +66,7 @@ fn issues_11893_and_14358_an_object_is_freed_and_made_again() {
         };
         let len = 1 + all[at + 1..].iter().take_while(of_it).count();
         let group = &all[at..at + len];
-        // writes do not go back: what has several cannot come twice
+        // writes must ascend: a group with several writes cannot be sent twice
         let writes = group.iter().filter(|(header, _)| matches!(header.record, Record::Write(_))).count();
         if object.object > 40 && writes <= 1 {
             twice.extend_from_slice(group);
@@ -82,7 +83,7 @@ fn issues_11893_and_14358_an_object_is_freed_and_made_again() {
     target.close();
 }
 
-/// A length in BEGIN that no list has: refused before memory is taken.
+/// A payload length in BEGIN that no list has is refused before memory is allocated.
 #[test]
 fn issue_14285_a_huge_payload() {
     let mut target = Target::new();
@@ -92,7 +93,7 @@ fn issue_14285_a_huge_payload() {
     target.close();
 }
 
-/// OpenZFS 15927: a stream that was cut exactly where an object begins goes on there, and nothing of it is lost.
+/// OpenZFS 15927: a stream that was cut exactly where an object begins is resumed there, and nothing of it is lost.
 #[test]
 fn issue_15927_resumed_where_an_object_begins() {
     let mut target = Target::new();
@@ -104,7 +105,7 @@ fn issue_15927_resumed_where_an_object_begins() {
     let objects: Vec<usize> = objects.skip(3).step_by(17).take(6).collect();
     let mut rest = bytes.clone();
     for (n, object) in objects.iter().enumerate() {
-        // before its record, and behind it
+        // before its record, and after it
         let cut = ends[object + n % 2];
         let done = bytes.len() - rest.len().min(bytes.len());
         let at = cut.saturating_sub(done).clamp(ends[1], rest.len() - 1);
@@ -118,7 +119,7 @@ fn issue_15927_resumed_where_an_object_begins() {
     target.close();
 }
 
-/// Compressed blocks are written as they came: what is sent again is the same, whatever the target would have compressed with.
+/// Compressed blocks are written as they came: sending them again gives the same blocks, whatever the target's compression is.
 #[test]
 fn compressed_blocks_are_not_compressed_again() {
     let mut target = Target::new();
@@ -153,7 +154,8 @@ fn compressed_blocks_are_not_compressed_again() {
 const WHOLE: SendFlags =
     SendFlags { embed: true, large_block: true, compress: true, raw: false, resume: None, saved: None };
 
-/// A file of one large block whose size is no power of two, sent to who takes no large blocks: its last piece is shorter than the others.
+/// A file of one large block whose size is not a power of two, sent to a receiver without large blocks: its last piece is shorter
+/// than the others.
 #[test]
 fn issues_12778_17829_and_18749_the_last_piece_of_a_split_block_is_short() {
     let mut target = Target::new();
@@ -210,11 +212,11 @@ fn issues_18143_and_18144_large_microzaps_are_in_use_once_a_stream_had_them() {
     let increment = target.send_as("recva/a@2", Some("recva/a@--head--"), &WHOLE);
     target.receive(&increment, "recva/b", &PLAIN()).unwrap();
     assert!(uses(&target, "recva/b@2"));
-    // zdb counts the datasets that use it
+    // zdb counts the datasets that use the feature
     target.close();
 }
 
-/// Sizes beyond 32 bits are not cut to what is left of them.
+/// Sizes beyond 32 bits are not truncated.
 #[test]
 fn issue_18623_sizes_that_do_not_fit() {
     let mut target = Target::new();
@@ -246,7 +248,7 @@ fn issue_18623_sizes_that_do_not_fit() {
     for (n, (errno, change)) in changes.into_iter().enumerate() {
         let mut changed = all.clone();
         assert!(changed.iter_mut().any(|(header, _)| change(&mut header.record)), "{n}");
-        // the sums are right as far as the record; behind it the stream is read no more
+        // the checksums are right up to this record; the stream is not read any further
         let error = target.receive(&remade(&changed), "recva/new", &PLAIN()).unwrap_err();
         assert_eq!(error.errno(), errno, "{n}: {error}");
         assert!(!target.has("recva/new"));
@@ -254,7 +256,7 @@ fn issue_18623_sizes_that_do_not_fit() {
     target.close();
 }
 
-/// A stream that is refused leaves an encrypted target its key.
+/// A refused stream does not remove an encrypted target's key.
 #[test]
 fn issue_18961_what_is_refused_takes_no_key_away() {
     let mut target = Target::new();
@@ -273,7 +275,7 @@ fn issue_18961_what_is_refused_takes_no_key_away() {
     target.close();
 }
 
-/// A backup server: encrypted targets receive, while snapshots are listed, files are read, and old snapshots go.
+/// A backup server: encrypted targets receive while snapshots are listed, files are read, and old snapshots are destroyed.
 #[test]
 fn issues_11679_12001_12270_and_14321_receives_while_others_work() {
     let mut target = Target::new();
@@ -292,10 +294,10 @@ fn issues_11679_12001_12270_and_14321_receives_while_others_work() {
                     let names: Vec<String> =
                         head.snapshots().into_iter().flatten().map(|s| s.name().to_owned()).collect();
                     if head.name().ends_with("old") && names.len() > 1 {
-                        // it may be in use, or gone
+                        // it may be in use or already destroyed
                         drop(target.spa().destroy_snapshots(&names[..1], false));
                     }
-                    // what is under way cannot be read as a file system yet
+                    // a dataset that is being received cannot be read as a file system yet
                     drop(zpl::FileSystem::open(head).map(|fs| fs.root_node().map(drop)));
                 }
             }
@@ -323,7 +325,7 @@ fn issues_11679_12001_12270_and_14321_receives_while_others_work() {
     target.close();
 }
 
-/// Blocks that do not get smaller in larger sectors keep their compression: who is sent them knows it.
+/// Blocks that do not become smaller with larger sectors keep their compression: a receiver of them knows it.
 #[test]
 fn issue_12770_compressed_blocks_in_larger_sectors() {
     let mut target = Target::with_ashift(12);
@@ -345,7 +347,7 @@ fn issue_12770_compressed_blocks_in_larger_sectors() {
     target.close();
 }
 
-/// A stream that does something when so many bytes of it were read.
+/// A stream that runs an action when a given number of bytes was read.
 struct Meanwhile<'a> {
     bytes: &'a [u8],
     left: usize,
@@ -366,7 +368,8 @@ impl std::io::Read for Meanwhile<'_> {
     }
 }
 
-/// A new dataset that gets another name while it is received: it is the one that gets the snapshot, or goes, not another that has its name now.
+/// A new dataset that is renamed while it is received is the one that gets the snapshot or is destroyed, not another that has its
+/// old name by then.
 #[test]
 fn a_dataset_may_be_renamed_while_it_is_received() {
     let mut target = Target::new();
@@ -392,7 +395,7 @@ fn a_dataset_may_be_renamed_while_it_is_received() {
         let snapshots = |name: &str| view.dataset(name).map(|ds| (ds.is_inconsistent(), ds.snapshots().unwrap().len()));
         assert_eq!(snapshots(second).ok(), fits.then_some((false, 1)));
     }
-    // what an increment goes into, until it takes its target's place
+    // the dataset that receives an increment until it replaces its target
     let bytes = stream_of("stbasic-a", "incr-1-2");
     let work = Box::new(|| target.spa().rename("recva/b/%recv", "recva/b/other").unwrap());
     let input = Meanwhile { bytes: &bytes, left: bytes.len() / 2, work: Some(work) };

@@ -1,4 +1,4 @@
-//! Streams of a machine of the other byte order: records and, in objects of ours, what is in the blocks.
+//! Streams of a machine of the other byte order: byte-swapped records and, in our objects, byte-swapped block contents.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -19,7 +19,7 @@ use target::remake::{Part, parts, stream_in};
 
 const BIG: Endian = Endian::Big;
 
-/// Turns fields of `block`: (where, how long).
+/// Byte-swaps fields of `block`: (offset, length).
 fn turn(block: &mut [u8], fields: impl IntoIterator<Item = (usize, usize)>) {
     fields.into_iter().for_each(|(at, len)| block[at..at + len].reverse());
 }
@@ -28,7 +28,7 @@ fn words(from: usize, to: usize, len: usize) -> impl Iterator<Item = (usize, usi
     (from..to).step_by(len).map(move |at| (at, len))
 }
 
-/// A block of a ZAP as a big-endian machine has it, and that it reads as what it was.
+/// Converts a ZAP block to that of a big-endian machine, and checks that it reads the same.
 fn zap(block: &mut [u8]) {
     let len = block.len();
     match bytes::u64(block, 0, Endian::Little).unwrap() {
@@ -57,14 +57,15 @@ fn zap(block: &mut [u8]) {
     }
 }
 
-/// Attributes as a big-endian machine has them: the header, what all files have, and the first part of variable length, an ACL of entries without
-/// users. What follows are bytes. Of a spill block there is nothing but bytes behind the header.
+/// Converts system attributes to those of a big-endian machine: the header, the attributes that all files have, and the first of
+/// variable length, an ACL of entries without users. The rest are bytes. A spill block has only bytes after the header.
 fn attributes(block: &mut [u8], spill: bool) {
     let header = SaHeader::decode(block).unwrap().unwrap();
     let acl = usize::from(bytes::u16(block, 6, Endian::Little).unwrap());
     turn(block, [(0, 4)].into_iter().chain(words(4, header.size, 2)));
     if !spill {
-        // sixteen numbers all have, some a project, a device, or a directory of attributes; then comes how many entries there are
+        // all files have sixteen numbers, some also a project, a device, or an attribute directory; then follows the number of
+        // entries
         let is_count = |at: &usize| bytes::u64(block, *at, Endian::Little) == Some(acl as u64 / 8);
         let count = (16..20).rev().map(|n| header.size + n * 8).find(is_count).unwrap();
         turn(block, words(header.size, count + 8, 8));
@@ -73,7 +74,8 @@ fn attributes(block: &mut [u8], spill: bool) {
     assert_eq!(SaHeader::decode(block).unwrap().unwrap().endian, BIG);
 }
 
-/// The stream of a machine of the other order. Attributes may stay: so they are in a file system that came from elsewhere.
+/// Returns the stream of a machine of the other byte order. Attributes may be left in ours, as in a file system that came from
+/// elsewhere.
 fn foreign(bytes: &[u8], with_attributes: bool) -> (Vec<u8>, usize) {
     let (mut all, mut zaps): (Vec<Part>, usize) = (parts(bytes), 0);
     for (header, payload) in &mut all {
@@ -125,7 +127,8 @@ fn a_stream_of_the_other_byte_order_gives_the_same_files() {
     target.close();
 }
 
-/// Attributes in the order of another machine stay as they came, and are read as what they are; an increment finds the same files by them.
+/// Attributes in the other byte order are stored as they came, and are read correctly; an increment recognizes the same files by
+/// them.
 #[test]
 fn attributes_of_the_other_byte_order_stay_and_are_read() {
     let mut target = Target::new();
@@ -147,7 +150,7 @@ fn attributes_of_the_other_byte_order_stay_and_are_read() {
     target.close();
 }
 
-/// Small tables stand in the pointers: what is compressed there cannot be turned over, so that the pointer must say whose order it is.
+/// Small ZAPs are embedded in pointers: compressed data there cannot be byte-swapped, so the pointer must state its byte order.
 #[test]
 fn what_stands_in_pointers_keeps_the_order_of_its_writer() {
     let mut target = Target::new();
@@ -189,10 +192,10 @@ fn what_stands_in_pointers_keeps_the_order_of_its_writer() {
         let objects: Vec<_> = objset.objects().map(Result::unwrap).collect();
         objects.iter().filter(|object| object.endian_of(0).unwrap() == Some(BIG)).count()
     };
-    // what was written whole is ours
+    // blocks that were written as a whole are in our order
     assert_eq!(is_foreign("recva/a@1", &target), small);
     target.compare("stbasic-a", &|name| name == "recva/a@1", &|_| None);
-    // it is sent as ours: nothing tells the order of what stands in a pointer
+    // it is sent in our order: a stream does not state the order of embedded data
     for embed in [false, true] {
         let flags = SendFlags { embed, large_block: true, compress: true, raw: false, resume: None, saved: None };
         let sent = target.send_as("recva/a@1", None, &flags);
@@ -208,7 +211,7 @@ fn what_stands_in_pointers_keeps_the_order_of_its_writer() {
         };
         assert_eq!(names(&format!("{fs}@1")), names("recva/a@1"));
     }
-    // a change in one turns it over
+    // a change of a block converts it
     target.again();
     let objset = target.spa().objset(&target.spa().view().unwrap().dataset("recva/a").unwrap()).unwrap();
     let changed: Vec<u64> = {

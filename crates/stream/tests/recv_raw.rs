@@ -1,4 +1,5 @@
-//! Raw streams of the OpenZFS kernel module: received without a key; with it the files are those of the sender; sent again they are what they were.
+//! Raw streams of the OpenZFS kernel module: received without a key; with the key the files are those of the sender; sent again
+//! the streams are the same.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -19,7 +20,8 @@ use zpl::live::{Cred, NewFile, Vfs, Zfs};
 
 const PLAIN: fn() -> RecvArgs = RecvArgs::default;
 
-/// What two streams must have in common: all but the list in BEGIN, which may be packed otherwise, its name, and the sums.
+/// Returns the parts in which two streams must agree: everything except the list in BEGIN, which may be packed differently, its
+/// name, and the checksums.
 fn records(bytes: &[u8]) -> Vec<(Record, Vec<u8>)> {
     let of = |(header, payload): Part| match header.record {
         Record::Begin(mut begin) => {
@@ -56,7 +58,7 @@ fn raw_streams_are_received_without_a_key_and_sent_again() {
     target.receive_package(&stream("k-p-w"), "srca/k", "recva/wkp").unwrap();
     let all = target.receive_package(&stream("e-R-w"), "srca/e", "recva/wR").unwrap();
     assert!(all.len() >= 5, "{all:?}");
-    // not encrypted: raw is as it is stored, no more
+    // not encrypted: raw only means as stored
     target.receive(&stream("plain-w"), "recva/pw", &PLAIN()).unwrap();
     target.again();
     same_stream(&target, &stream("e-w"), "recva/we@1", None);
@@ -64,7 +66,7 @@ fn raw_streams_are_received_without_a_key_and_sent_again() {
     same_stream(&target, &stream("k-w"), "recva/wk@1", None);
     same_stream(&target, &stream("k-w-incr"), "recva/wk@2", Some("recva/wk@1"));
     same_stream(&target, &stream("vol-w"), "recva/wv@2", None);
-    // each is an encryption root; of a package the front end makes those that were none inherit
+    // each is an encryption root; for a package the front end makes those inherit that were none
     for child in ["recva/wR/child", "recva/wR/vol"] {
         target.spa().change_key(child, ChangeKey::ForceInherit).unwrap();
     }
@@ -90,7 +92,7 @@ fn raw_streams_are_received_without_a_key_and_sent_again() {
     for volume in ["recva/wv", "recva/wR/vol", "recva/wv@2"] {
         assert_eq!(target.volume_sum(volume), sum.as_str().unwrap(), "{volume}");
     }
-    // with its key it is a file system like any other, and knows whose its files are
+    // with its key it is an ordinary file system, and knows the owners of its files
     let fs = zpl::live::Zfs::open(target.spa(), "recva/we").unwrap();
     drop(fs);
     target.spa().sync().unwrap();
@@ -113,7 +115,7 @@ fn what_does_not_fit_a_raw_stream_is_refused() {
     let force = || RecvArgs { force: true, ..RecvArgs::default() };
     target.receive(&stream_of("stbasic-a", "full"), "recva/plain", &PLAIN()).unwrap();
     target.receive(&stream("e-w"), "recva/e", &PLAIN()).unwrap();
-    // onto what is not encrypted, or is not to be replaced
+    // onto a target that is not encrypted, or must not be replaced
     assert_eq!(errno("recva/plain", &stream("e-w"), PLAIN()), 17);
     assert_eq!(errno("recva/plain", &stream("k-p-w"), force()), 22);
     assert_eq!(errno("recva/e", &stream("k-p-w"), force()), 22);
@@ -132,7 +134,7 @@ fn what_does_not_fit_a_raw_stream_is_refused() {
             list.insert(name, value);
         })
     };
-    // the set of IVs: none, another; another key; a cipher and a form of the key that are not known
+    // the IV set: none, another; another key; an unknown cipher and an unknown key format
     assert_eq!(errno("recva/e", &put("from_ivset_guid", 0), PLAIN()), 1034);
     assert_eq!(errno("recva/e", &put("from_ivset_guid", 5), PLAIN()), 1035);
     assert_eq!(errno("recva/e", &put("DSL_CRYPTO_GUID", 5), PLAIN()), 13);
@@ -179,7 +181,7 @@ fn a_raw_stream_cut_anywhere_is_whole_in_the_end() {
     target.close();
 }
 
-/// A big-endian machine sends what it got from a little-endian one: its records are turned, what is stored is not.
+/// A big-endian machine sends what it received from a little-endian one: its records are byte-swapped, stored blocks are not.
 #[test]
 fn raw_blocks_of_the_other_byte_order_stay_as_they_are() {
     let mut target = Target::new();
@@ -202,8 +204,8 @@ fn raw_blocks_of_the_other_byte_order_stay_as_they_are() {
     target.close();
 }
 
-/// OpenZFS 8758 and 18784: an increment that is not raw, on top of what was received raw, encrypts anew. That is told; and a raw increment of the
-/// source, whose IVs are others now, is refused before it makes files that nobody can read.
+/// OpenZFS 8758 and 18784: a non-raw increment on top of a raw base encrypts with new IVs. The result reports it; and a raw
+/// increment of the source, whose IVs differ now, is refused before it makes unreadable files.
 #[test]
 fn issues_8758_and_18784_a_plain_increment_parts_the_sets_of_ivs() {
     let mut target = Target::new();
@@ -225,8 +227,8 @@ fn issues_8758_and_18784_a_plain_increment_parts_the_sets_of_ivs() {
     target.close();
 }
 
-/// A snapshot that is taken while a log is in use has that log in its root block. It is none of what is received raw on top: neither an end
-/// nor a new log frees its blocks, which may be somebody else's by now.
+/// A snapshot taken while a log is in use has that log in its root block. The log does not belong to a dataset that is received
+/// raw on top: neither an end nor a new log frees its blocks, which may be in other use by now.
 #[test]
 fn a_raw_increment_has_nothing_of_the_log_that_its_base_was_taken_with() {
     let mut target = Target::new();
@@ -267,7 +269,7 @@ fn a_raw_increment_has_nothing_of_the_log_that_its_base_was_taken_with() {
     target.close();
 }
 
-/// The sender's user changed the key. It is stored with the snapshot, or not at all.
+/// The key was changed at the sender. It is stored with the snapshot, or not at all.
 #[test]
 fn a_raw_increment_that_is_refused_in_the_end_leaves_the_key_as_it_was() {
     let mut target = Target::new();

@@ -1,4 +1,4 @@
-//! Receives that are interrupted, and go on.
+//! Receives that are interrupted and resumed.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -13,7 +13,7 @@ fn resumable() -> RecvArgs {
     RecvArgs { resumable: true, ..RecvArgs::default() }
 }
 
-/// Object and offset that the token of `fs` names.
+/// Returns the object and offset in the token of `fs`.
 fn resume_point(target: &Target, fs: &str) -> (u64, u64) {
     let token = target.spa().view().unwrap().dataset(fs).unwrap().receive_resume_token().unwrap().unwrap();
     let list = stream::token::decode(&token).unwrap();
@@ -45,7 +45,7 @@ fn a_stream_cut_anywhere_is_whole_in_the_end() {
         let ends = boundaries(&parts);
         let mut rest = bytes.clone();
         for n in 1..cuts {
-            // what is left of the stream is cut in the middle again
+            // the rest of the stream is cut in the middle again
             let at = if n % 2 == 0 { rest.len() / 2 } else { ends[parts.len() * n / cuts].min(rest.len() - 1) };
             let error = target.receive(&rest[..at], "recva/e0", &resumable()).unwrap_err();
             assert!(matches!(error, Error::Stream(stream::Error::Truncated { .. })), "{error}");
@@ -67,7 +67,7 @@ fn what_does_not_fit_is_refused_and_what_is_there_can_be_dropped() {
     let all = parts(&full);
     target.receive(&full[..full.len() / 2], "recva/x", &resumable()).unwrap_err();
     let (object, offset) = resume_point(&target, "recva/x");
-    // another place, another snapshot, the same stream from the front
+    // another position, another snapshot, the same stream from the start
     let elsewhere = resumed_at(&all, object, offset + 512);
     assert_eq!(target.receive(&elsewhere, "recva/x", &resumable()).unwrap_err().errno(), 22);
     let other = resumed_at(&parts(&stream_of("stbasic-a", "live-nosnap")), object, offset);
@@ -77,7 +77,7 @@ fn what_does_not_fit_is_refused_and_what_is_there_can_be_dropped() {
     discard(target.spa(), "recva/x").unwrap();
     assert!(!target.has("recva/x"));
     assert_eq!(discard(target.spa(), "recva/x").unwrap_err().errno(), 2);
-    // below a file system that is there
+    // below a file system that exists
     target.receive(&full, "recva/x", &resumable()).unwrap();
     let part = stream_of("stbasic-a", "incr-1-2");
     target.receive(&part[..part.len() / 2], "recva/x", &resumable()).unwrap_err();

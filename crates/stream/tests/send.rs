@@ -1,4 +1,5 @@
-//! What Zuse sends is what the OpenZFS kernel module sent, to the byte; and whole streams for OpenZFS's own `zstream`.
+//! The streams that Zuse sends equal those of the OpenZFS kernel module byte for byte, and OpenZFS's own `zstream` accepts them
+//! as complete.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -34,8 +35,8 @@ const RAW: SendFlags =
 const PLAIN: SendFlags = SendFlags { raw: false, ..RAW };
 const ALL: SendFlags = SendFlags { embed: true, large_block: true, compress: true, ..PLAIN };
 
-/// A stream with the BEGIN record of another, summed anew. The fixture's kernel packed the list there as NATIVE, which only its own machines
-/// read; later ones and Zuse pack XDR. The lists must be the same.
+/// Replaces the BEGIN record of a stream by that of another, and recomputes the checksums. The fixture's kernel packed the list
+/// there as NATIVE, which only its own machines read; later ones and Zuse pack XDR. The lists must be the same.
 fn with_begin_of(ours: &[u8], theirs: &[u8]) -> Vec<u8> {
     let first = |bytes| {
         let mut reader = Reader::new(bytes);
@@ -86,7 +87,7 @@ fn raw_streams_are_those_of_the_kernel() {
     }
 }
 
-/// The stream is whole, for Zuse and for OpenZFS.
+/// Checks that the stream is complete, for Zuse and for OpenZFS.
 fn check(name: &str, bytes: &[u8]) {
     let mut reader = Reader::new(bytes);
     let mut records = 0;
@@ -145,7 +146,7 @@ fn the_cache_is_as_it_was() {
     while let Some(entry) = reader.next_record().unwrap() {
         payloads += u64::from(matches!(entry.header.record, Record::Write(_)));
     }
-    // what the BEGIN record says is looked up, in the MOS and in the master node; nothing of what is sent stays
+    // the contents of BEGIN are looked up in the MOS and in the master node; nothing that is sent stays in the cache
     let after = held();
     assert!(payloads > 32 && after.0 - before.0 < 16, "{payloads} blocks sent, {before:?} {after:?}");
     sent(&snapshot, None, &ALL).unwrap();

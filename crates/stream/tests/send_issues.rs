@@ -1,4 +1,4 @@
-//! Bugs that OpenZFS's send has had, each by its number; and what a send does with blocks that it cannot read.
+//! Bugs of OpenZFS's send, by issue number; and the behaviour of send on unreadable blocks.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -26,7 +26,7 @@ const PLAIN: SendFlags =
 const ALL: SendFlags = SendFlags { embed: true, large_block: true, compress: true, ..PLAIN };
 const RAW: SendFlags = SendFlags { raw: true, ..PLAIN };
 
-/// Opens the pool of some images, on devices whose reads are counted.
+/// Opens the pool of some images, on devices that count reads.
 fn open(images: &fixtures::Unpacked) -> (Arc<Pool>, Vec<Arc<Counted>>) {
     let mut all = Vec::new();
     let mut device = |path: &Path| -> Arc<dyn Device> {
@@ -46,7 +46,7 @@ fn sent(to: &Dataset, from: Option<&Dataset>, flags: &SendFlags) -> Result<Vec<u
     Ok(out)
 }
 
-/// Records of a stream with their payloads.
+/// Returns the records of a stream with their payloads.
 fn records(stream: &[u8]) -> Vec<(Record, Vec<u8>)> {
     let mut reader = Reader::new(stream);
     let mut all = Vec::new();
@@ -56,7 +56,7 @@ fn records(stream: &[u8]) -> Vec<(Record, Vec<u8>)> {
     all
 }
 
-/// The list in BEGIN is XDR and filled up to 8 bytes in every stream, so that machines of the other byte order read it.
+/// The list in BEGIN is XDR and padded to 8 bytes in every stream, so that machines of the other byte order can read it.
 #[test]
 fn issues_18360_and_18372_the_list_of_begin_is_xdr() {
     let images = fixtures::unpack("enc-a");
@@ -69,7 +69,7 @@ fn issues_18360_and_18372_the_list_of_begin_is_xdr() {
     assert_eq!((payload.first(), payload.len() % 8), (Some(&1), 0));
 }
 
-/// Several sends of one snapshot at a time.
+/// Several concurrent sends of one snapshot.
 #[test]
 fn issue_14903_sends_side_by_side() {
     let images = fixtures::unpack("snaps-a");
@@ -84,7 +84,7 @@ fn issue_14903_sends_side_by_side() {
     });
 }
 
-/// FREEOBJECTS never names more objects than the receiver can have; and what is measured is what is sent.
+/// FREEOBJECTS never names more objects than the receiver can have; and the measured length is the length sent.
 #[test]
 fn issue_10916_no_number_behind_the_last_object_is_freed() {
     let images = fixtures::unpack("snaps-a");
@@ -109,7 +109,7 @@ fn issue_10916_no_number_behind_the_last_object_is_freed() {
     assert!(freed > 5, "{freed}");
 }
 
-/// Spill blocks come once each, with what they have, and after their objects.
+/// Spill blocks are sent once each, with their contents, and after their objects.
 #[test]
 fn issue_16701_spill_blocks() {
     let target = Target::new();
@@ -128,7 +128,7 @@ fn issue_16701_spill_blocks() {
 /// Object, offset, length.
 type Range = (u64, u64, u64);
 
-/// What a stream writes, and what it leaves empty. Neighbours are one.
+/// Returns the ranges that a stream writes, and those that it frees. Adjacent ranges are merged.
 fn ranges(stream: &[u8]) -> (Vec<Range>, Vec<Range>) {
     let (mut written, mut empty) = (Vec::new(), Vec::new());
     let add = |to: &mut Vec<Range>, (object, offset, length): Range| match to.last_mut() {
@@ -148,8 +148,8 @@ fn ranges(stream: &[u8]) -> (Vec<Range>, Vec<Range>) {
     (written, empty)
 }
 
-/// A dataset that was received redacted, sent again: all that is there, to the last block. What was redacted is a hole, as the kernel module makes it,
-/// and the stream says that it is redacted.
+/// A dataset that was received redacted is sent again completely, to the last block. Redacted ranges are holes, as with the
+/// kernel module, and the stream says that it is redacted.
 #[test]
 fn a_redacted_dataset_sent_again() {
     let mut target = Target::new();
@@ -185,7 +185,7 @@ fn a_redacted_dataset_sent_again() {
     target.close();
 }
 
-/// The ranges of the REDACT records of a stream.
+/// Returns the ranges of the REDACT records of a stream.
 fn redacted_in(stream: &[u8]) -> Vec<(u64, u64, u64)> {
     let of = |(record, _)| match record {
         Record::Redact(r) => Some((r.object, r.offset, r.length)),
@@ -194,14 +194,15 @@ fn redacted_in(stream: &[u8]) -> Vec<(u64, u64, u64)> {
     records(stream).into_iter().filter_map(of).collect()
 }
 
-/// OpenZFS 18477 and 10374, from a redaction bookmark: the blocks that were left out come, however old they are, and the last one of a file too.
+/// OpenZFS 18477 and 10374, from a redaction bookmark: the redacted blocks are sent, however old they are, including the last one
+/// of a file.
 #[test]
 fn issues_18477_and_10374_what_was_redacted_comes_with_the_next_stream() {
     let mut target = Target::new();
     for name in ["redacted", "incr-from-redact-bookmark"] {
         target.receive(&stream_of("stredact-a", name), "recva/a", &RecvArgs::default()).unwrap();
     }
-    // the whole of it, and a copy that lacks what a list names: all blocks, some, the last ones, of files with several
+    // the complete dataset, and a copy without the blocks of a list: all blocks, some, the last ones, of files with several
     let (whole, snaps) = (target.send("recva/a@next", None, false), vec![77, 78]);
     let mut blocks: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     for (record, _) in records(&whole) {
@@ -256,7 +257,7 @@ fn issues_18477_and_10374_what_was_redacted_comes_with_the_next_stream() {
     target.close();
 }
 
-/// A bookmark of a redacted snapshot says which streams fit it.
+/// A bookmark of a redacted snapshot determines which streams fit it.
 #[test]
 fn a_bookmark_of_a_redacted_snapshot() {
     let mut target = Target::new();
@@ -272,8 +273,8 @@ fn a_bookmark_of_a_redacted_snapshot() {
     target.close();
 }
 
-/// A block that cannot be read ends the stream, without END; or, if that is wanted, is sent as a pattern. OpenZFS 9453: then there is no buffer to be
-/// given back.
+/// An unreadable block ends the stream without END or, if requested, is sent as a pattern. OpenZFS 9453: in that case there is no
+/// buffer to free.
 #[test]
 fn what_cannot_be_read_is_no_whole_stream() {
     let images = fixtures::unpack_private("frag-a");
@@ -281,7 +282,7 @@ fn what_cannot_be_read_is_no_whole_stream() {
         let (pool, _) = open(&images);
         sent(&pool.dataset("fraga@s").unwrap(), None, &ALL).unwrap()
     };
-    // a payload that stands on a device as it is sent
+    // a payload that is stored on a device exactly as it is sent
     let path = images.images().remove(0);
     let mut image = std::fs::read(&path).unwrap();
     let payloads = records(&whole)
@@ -315,7 +316,7 @@ fn what_cannot_be_read_is_no_whole_stream() {
     assert!(payload.as_chunks::<8>().0.iter().all(|word| u64::from_le_bytes(*word) == 0x02f5_badd_b10c));
 }
 
-/// Blocks that lie side by side are read together.
+/// Adjacent blocks are read together.
 #[test]
 fn neighbours_are_one_read() {
     let images = fixtures::unpack("comp-a");
@@ -332,7 +333,8 @@ fn neighbours_are_one_read() {
     assert!(blocks > 100 && reads < blocks / 2, "{blocks} blocks, {reads} reads");
 }
 
-/// An encrypted dataset, sent as it is and in the clear, many times and at the same time: its key can be unloaded afterwards, and is gone then.
+/// An encrypted dataset, sent raw and in the clear, many times concurrently: its key can be unloaded afterwards, and is gone
+/// then.
 #[test]
 fn issues_12014_and_17340_a_send_leaves_no_key_behind() {
     let mut target = Target::new();
@@ -362,7 +364,8 @@ fn issues_12014_and_17340_a_send_leaves_no_key_behind() {
     target.close();
 }
 
-/// Large blocks of one size, sent to who takes none: each part is of its own block, whichever worker reads it, however chunks cut the blocks.
+/// Large blocks of one size, sent to a receiver without large blocks: each part belongs to its own block, whichever worker reads
+/// it, however chunks split the blocks.
 #[test]
 fn the_parts_of_split_blocks_are_not_mixed_up() {
     let mut target = Target::new();

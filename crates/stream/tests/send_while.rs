@@ -1,4 +1,4 @@
-//! Sends and receives while others work on the same datasets, and streams that come in pieces of any size.
+//! Sends and receives while the same datasets are in use, and streams that arrive in pieces of any size.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -19,7 +19,7 @@ fn plain() -> RecvArgs {
     RecvArgs::default()
 }
 
-/// The snapshot is the same, whatever becomes of the file system.
+/// The snapshot that is sent stays the same, whatever happens to the file system.
 #[test]
 fn a_snapshot_is_sent_while_its_file_system_changes() {
     let mut target = Target::new();
@@ -45,7 +45,7 @@ fn a_snapshot_is_sent_while_its_file_system_changes() {
     target.close();
 }
 
-/// Takes a few bytes at a time, is interrupted now and then, and once does something.
+/// A writer that accepts a few bytes at a time, is interrupted now and then, and once runs an action.
 struct Meddling<F: FnMut()> {
     out: Vec<u8>,
     calls: u64,
@@ -74,7 +74,7 @@ impl<F: FnMut()> Write for Meddling<F> {
     }
 }
 
-/// Who sends holds what is sent: until the stream is there the snapshot is not destroyed, and afterwards it can be.
+/// A send holds its snapshot: it cannot be destroyed until the stream is complete, and can be afterwards.
 #[test]
 fn a_snapshot_is_not_destroyed_while_it_is_sent() {
     base::tunable::set("zfs_send_queue_length", "1").unwrap();
@@ -100,14 +100,14 @@ fn a_snapshot_is_not_destroyed_while_it_is_sent() {
     drop(out);
     assert_eq!(said, [EBUSY, EBUSY]);
     target.spa().destroy_snapshots(&["recva/a@one".to_owned()], false).unwrap();
-    // who looked it up before is told
+    // a send that looked it up before fails
     let late = send(&to, None, &SendFlags::default(), &mut Vec::new(), &Progress::default()).unwrap_err();
     assert_eq!(late.errno(), ENOENT);
     drop((to, view));
     target.close();
 }
 
-/// A head is sent as it is, which nobody changes meanwhile; one that is open is not sent.
+/// A head dataset that is not open is sent as it is; one that is open is not sent.
 #[test]
 fn a_head_is_not_changed_while_it_is_sent() {
     let mut target = Target::new();
@@ -135,7 +135,7 @@ fn a_head_is_not_changed_while_it_is_sent() {
     target.close();
 }
 
-/// Gives a byte at a time.
+/// Returns one byte at a time.
 struct Bytes<R>(R);
 
 impl<R: Read> Read for Bytes<R> {
@@ -169,7 +169,7 @@ fn a_stream_is_received_byte_by_byte_while_it_is_sent() {
     target.close();
 }
 
-/// Does something when half of the stream was read.
+/// Runs an action when half of the stream was read.
 struct Halfway<'a, F: FnMut()> {
     bytes: &'a [u8],
     half: usize,
@@ -183,14 +183,15 @@ impl<F: FnMut()> Read for Halfway<'_, F> {
         {
             then();
         }
-        // what is read ahead does not go past the half
+        // read-ahead does not go past the half
         let most = if self.then.is_some() { self.bytes.len() - self.half } else { into.len() };
         let most = most.min(into.len());
         self.bytes.read(&mut into[..most])
     }
 }
 
-/// The second receive into a target that is under way is refused, and the first is not disturbed; who reads what is there sees what was there.
+/// A second receive into a target that is being received is refused, and the first is not disturbed; readers see the old contents
+/// meanwhile.
 #[test]
 fn two_receives_into_one_target_and_readers_of_it() {
     let mut target = Target::new();

@@ -1,4 +1,4 @@
-//! Streams of the OpenZFS kernel module: the dump is OpenZFS's to the byte, and no damage passes unseen.
+//! Streams of the OpenZFS kernel module: the dump equals OpenZFS's byte for byte, and all damage is detected.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -46,7 +46,7 @@ fn every_dump_is_the_text_that_openzfs_printed() {
     assert!(seen >= 80, "{seen} streams");
 }
 
-/// What the judge's `zstream dump` prints of a stream.
+/// Returns the output of OpenZFS's `zstream dump` for a stream.
 fn judged(bytes: &[u8], flags: &[&str]) -> Option<String> {
     let mut command = oracle::judge::tool("zstream")?;
     command.arg("dump").args(flags).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -90,7 +90,7 @@ fn broken_streams_are_shown_as_the_judge_shows_them() {
     }
 }
 
-/// The stream as a machine of the other byte order would have written its records.
+/// Returns the stream as a machine of the other byte order would have written its records.
 fn other_order(bytes: &[u8]) -> Vec<u8> {
     let mut reader = Reader::new(bytes);
     let mut out: Vec<u8> = Vec::new();
@@ -153,7 +153,7 @@ fn no_flipped_bit_and_no_cut_passes_the_strict_reader() {
     for at in 0..whole.len() {
         let mut flipped = whole.clone();
         flipped[at] ^= 1 << (at % 8);
-        // the end of the name in BEGIN is where other records hold their sum
+        // the end of the name in BEGIN is where other records hold their checksum
         assert!(read_all(&flipped).is_err(), "byte {at}");
         assert!(at == 0 || read_all(&whole[..at]).is_err(), "cut at {at}");
     }
@@ -164,7 +164,7 @@ fn a_claimed_length_is_not_believed() {
     let mut bytes = stream_of("stbasic-a", "empty-full");
     bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(matches!(read_all(&bytes), Err(Error::TooLarge { claimed: 0xffff_ffff, .. })));
-    // within the limit, and not there: memory grows with what comes, not with what is claimed
+    // within the limit, but not present: memory grows with the bytes that arrive, not with the claim
     bytes[4..8].copy_from_slice(&(200_u32 << 20).to_le_bytes());
     assert!(matches!(read_all(&bytes), Err(Error::Truncated { .. })));
     assert!(matches!(read_all(&[0x5a; 4096]), Err(Error::BadMagic { .. })));

@@ -1,5 +1,5 @@
-//! A stream as JSON, a line a record: `zstream dump -j`. OpenZFS has no such form; names of fields are those of its records (`drr_…`), numbers
-//! are decimal.
+//! A stream as JSON, one line per record: `zstream dump -j`. OpenZFS has no such format; the field names are those of its records
+//! (`drr_…`), numbers are decimal.
 
 use std::io::{Read, Write};
 
@@ -10,11 +10,11 @@ use super::{Outcome, SUMMARY, Stale, hex};
 use crate::reader::{Found, Step};
 use crate::{Error, Reader};
 
-/// Prints one stream: a line for each record with its `type`, where it is (`at`) and how long its payload is (`payload`), then a line of type
-/// `SUMMARY` that tells how it ended. A record whose checksum is wrong is left out.
+/// Prints one stream: a line for each record with its `type`, its offset (`at`) and the length of its payload (`payload`), then a
+/// line of type `SUMMARY` that says how the stream ended. A record whose checksum is wrong is not printed.
 ///
 /// # Errors
-/// [`Error::BadMagic`] if it is no stream; [`Error::TooLarge`]; [`Error::Io`]; [`Error::Output`].
+/// [`Error::BadMagic`] if it is not a stream; [`Error::TooLarge`]; [`Error::Io`]; [`Error::Output`].
 pub fn json_lines<R: Read>(input: R, ignore_checksums: bool, out: &mut impl Write) -> Result<Outcome, Error> {
     let mut reader = Reader::new(input);
     if ignore_checksums {

@@ -1,4 +1,5 @@
-//! What a package is about (OpenZFS: `gather_nvlist`, `send_iterate_fs`, `send_iterate_snap`).
+//! Collects the datasets, snapshots and properties of a package (OpenZFS: `gather_nvlist`, `send_iterate_fs`,
+//! `send_iterate_snap`).
 
 use std::fmt;
 
@@ -7,16 +8,16 @@ use nvlist::NvList;
 use pool::Dataset;
 use pool::prop::{DATASET, Value};
 
-/// What shall be in a package (OpenZFS: `sendflags_t`).
+/// The requested contents of a package (OpenZFS: `sendflags_t`).
 #[derive(Clone, Debug, Default)]
 pub struct What {
     /// The snapshot to start from, without its dataset.
     pub from: Option<String>,
     /// The snapshot that is sent, without its dataset.
     pub to: String,
-    /// `-R`: all datasets below too.
+    /// `-R`: also all descendant datasets.
     pub replicate: bool,
-    /// `-I`, or `-R` of everything: the snapshots between too.
+    /// `-I`, or `-R` of everything: also the snapshots in between.
     pub all: bool,
     /// `-w`.
     pub raw: bool,
@@ -26,11 +27,11 @@ pub struct What {
     pub holds: bool,
     /// `-p`.
     pub props: bool,
-    /// `-s`: datasets without the snapshot are left out.
+    /// `-s`: datasets without the snapshot are skipped.
     pub skip_missing: bool,
     /// `-U`: encrypted datasets may be sent in the clear.
     pub unencrypted: bool,
-    /// `-X`: datasets that are left out with all below them.
+    /// `-X`: datasets that are skipped with all their descendants.
     pub exclude: Vec<String>,
     /// The first snapshot is sent from the origin of its clone.
     pub from_origin: bool,
@@ -45,11 +46,11 @@ pub struct Member {
     pub origin: Option<Guid>,
     /// Its snapshots, oldest first.
     pub snaps: Vec<Dataset>,
-    /// What the header says of it.
+    /// Its entry in the header.
     pub(super) list: NvList,
 }
 
-/// What is worth telling of a dataset or snapshot that is not sent as one would think.
+/// A note for the user about a dataset or snapshot that is skipped or sent differently.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
     /// A snapshot younger than the one that is sent.
@@ -66,7 +67,7 @@ pub enum Note {
         /// The snapshot that is sent.
         to: String,
     },
-    /// A dataset that is left out, for it has no such snapshot.
+    /// A dataset that is skipped because it has no such snapshot.
     Missing {
         /// Its name.
         name: String,
@@ -81,7 +82,7 @@ pub enum Note {
 }
 
 impl Note {
-    /// Whether it is for those only who want to know all.
+    /// True if it is printed only with `-v`.
     #[must_use]
     pub fn is_verbose(&self) -> bool {
         matches!(self, Note::YoungerSnapshot { .. } | Note::YoungerDataset { .. })
@@ -105,7 +106,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// Why a package cannot be made.
+/// Reasons why a package cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -115,7 +116,7 @@ pub enum Error {
     /// The header's list cannot be packed.
     #[error(transparent)]
     NvList(#[from] nvlist::Error),
-    /// A dataset that is as old as the snapshot does not have it.
+    /// A dataset that is older than the snapshot does not have it.
     #[error("cannot send {top}@{to}{}: snapshot {name}@{to} does not exist", if *.recursive { " recursively" } else { "" })]
     NoSnapshot {
         /// The dataset at the top.
@@ -124,10 +125,10 @@ pub enum Error {
         to: String,
         /// The dataset without it.
         name: String,
-        /// Whether all below the top are sent.
+        /// True if all descendants of the top are sent.
         recursive: bool,
     },
-    /// A package tells nobody how to encrypt.
+    /// An encrypted dataset would be sent in the clear, since a package does not say how to encrypt it.
     #[error(
         "cannot send {top}@{to}: encrypted dataset {name} may not be sent with properties without the raw flag or \
          no-preserve-encryption flag"
@@ -140,7 +141,7 @@ pub enum Error {
         /// The encrypted dataset.
         name: String,
     },
-    /// The header would be longer than receivers take.
+    /// The header would be longer than receivers accept.
     #[error(
         "warning: cannot send '{top}@{to}': the size of the list of snapshots and properties is too large to be received \
          successfully.\nSelect a smaller number of snapshots to send.\n"
@@ -156,25 +157,25 @@ pub enum Error {
 /// The datasets of a package, parents first.
 #[derive(Clone, Debug)]
 pub struct Gathered {
-    /// What was asked for.
+    /// The requested contents.
     pub what: What,
     /// The datasets.
     pub members: Vec<Member>,
-    /// What is worth telling.
+    /// Notes for the user.
     pub notes: Vec<Note>,
 }
 
-/// What a dataset takes over from its parent.
+/// The state that a dataset inherits from its parent.
 #[derive(Clone, Copy, Default)]
 struct Above {
-    /// The parent's snapshot to start from, or to be sent.
+    /// The parent's base snapshot, or the one to be sent.
     from: Guid,
-    /// When the snapshot to be sent was taken, of the nearest dataset that has it.
+    /// The creation txg of the snapshot to be sent, in the nearest dataset that has it.
     to_txg: Option<Txg>,
 }
 
 impl Gathered {
-    /// Collects `top` and, for `-R`, all below it.
+    /// Collects `top` and, for `-R`, all its descendants.
     ///
     /// # Errors
     /// [`Error`]: a snapshot that is missing, an encrypted dataset.
@@ -210,7 +211,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// A dataset that does not have the snapshot.
+    /// Handles a dataset that does not have the snapshot.
     fn without(&mut self, head: &Dataset, top: &str, to_txg: Option<Txg>) -> Result<(), Error> {
         let (name, to) = (head.name().to_owned(), self.what.to.clone());
         if to_txg.is_some_and(|txg| head.phys().creation_txg > txg) {
@@ -223,7 +224,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// The snapshots that the header lists.
+    /// Returns the snapshots that the header lists.
     fn wanted(&mut self, all: &[Dataset], from: Option<&Dataset>, to_txg: Option<Txg>) -> Vec<Dataset> {
         let mut snaps = Vec::new();
         for snap in all {
@@ -244,13 +245,13 @@ impl Gathered {
         snaps
     }
 
-    /// Of the snapshots of a single dataset, those whose properties go along: what comes after the start.
+    /// Returns the index of the first snapshot of a single dataset whose properties are included: the one after the base.
     fn window(&self, snaps: &[Dataset]) -> Option<usize> {
         let from = self.what.from.as_deref()?;
         snaps.iter().position(|snap| snap.short_name() == from).map(|at| at + 1)
     }
 
-    /// The snapshot that children name as their parent's: the start, else the end.
+    /// Returns the snapshot that children name as their parent's: the base, else the one to be sent.
     fn start_of(&self, snaps: &[Dataset]) -> Guid {
         let named = |name: &str| snaps.iter().find(|snap| snap.short_name() == name).map(Dataset::guid);
         self.what.from.as_deref().and_then(named).or_else(|| named(&self.what.to)).unwrap_or(Guid(0))
@@ -309,7 +310,7 @@ impl Gathered {
     }
 }
 
-/// The properties that are set on a dataset itself; with `received` those that came with a stream.
+/// Returns the properties set on the dataset itself; with `received`, those that came with a stream.
 fn props(dataset: &Dataset, received: bool) -> Result<NvList, pool::Error> {
     let mut list = NvList::new();
     let native = DATASET.iter().filter(|def| !def.is_read_only()).map(|def| def.name.to_owned());

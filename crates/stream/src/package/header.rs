@@ -11,10 +11,10 @@ use crate::send::OURS;
 /// Header type of a package (OpenZFS: `DMU_COMPOUNDSTREAM`).
 const COMPOUND: u64 = 2;
 
-/// What opens a package: BEGIN with the list, and its END. `gathered` may be missing: then the list is too (`-I` alone).
+/// Returns the records that open a package: BEGIN with the list, and its END. Without `gathered` there is no list (`-I` alone).
 ///
 /// # Errors
-/// [`Error::TooLong`] if no receiver would take it.
+/// [`Error::TooLong`] if no receiver would accept it.
 pub fn header(top: &str, to: &str, holds: bool, gathered: Option<&Gathered>) -> Result<Vec<u8>, Error> {
     let packed = gathered.map(|gathered| gathered.pack(top)).transpose()?.unwrap_or_default();
     let mut toname = Box::new([0; 256]);
@@ -39,7 +39,7 @@ pub fn header(top: &str, to: &str, holds: bool, gathered: Option<&Gathered>) -> 
     Ok(out)
 }
 
-/// What closes a package: an END without a sum.
+/// Returns the record that closes a package: an END without a checksum.
 #[must_use]
 pub fn conclusion() -> Vec<u8> {
     end([0; 4]).to_vec()

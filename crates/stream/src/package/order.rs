@@ -1,5 +1,4 @@
-//! In which order the streams of a package come, and what each starts from (OpenZFS: `dump_filesystems`, `dump_filesystem`,
-//! `dump_snapshot`).
+//! The order of the streams of a package, and the base of each (OpenZFS: `dump_filesystems`, `dump_filesystem`, `dump_snapshot`).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,32 +13,32 @@ use super::{Gathered, Member};
 pub struct Step {
     /// The snapshot that is sent.
     pub to: Dataset,
-    /// What it is sent from: a snapshot of the same dataset, or its origin.
+    /// Its base: a snapshot of the same dataset, or its origin.
     pub from: Option<Dataset>,
-    /// Whether the start is the origin of a clone.
+    /// True if the base is the origin of a clone.
     pub from_origin: bool,
 }
 
-/// A dataset of which nothing, or not all, can be sent.
+/// Reasons why nothing, or not everything, of a dataset can be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unsent {
-    /// There is no such snapshot.
+    /// The snapshot does not exist.
     NoTo {
         /// Its full name.
         to: String,
     },
-    /// The snapshot to start from is not there.
+    /// The base snapshot does not exist.
     NoFrom {
         /// The snapshot to be sent.
         to: String,
-        /// The start.
+        /// The base.
         from: String,
     },
-    /// The snapshot to start from is not an earlier one.
+    /// The base snapshot is not an earlier one.
     NotEarlier {
         /// The snapshot to be sent.
         to: String,
-        /// The start.
+        /// The base.
         from: String,
     },
 }
@@ -61,14 +60,14 @@ impl fmt::Display for Unsent {
 /// All streams of a package.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The streams, in their order.
+    /// The streams in order.
     pub steps: Vec<Step>,
-    /// What is not sent.
+    /// The datasets that are not sent, with the reasons.
     pub unsent: Vec<Unsent>,
 }
 
 impl Gathered {
-    /// The streams in their order.
+    /// Returns the streams in order.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -91,7 +90,7 @@ impl Gathered {
                 done.extend(member.snaps.iter().map(Dataset::guid));
             }
             if later.len() == before {
-                // two that are each other's origin exist in no sound pool
+                // in a consistent pool no two clones are each other's origin
                 break;
             }
             waiting = later;

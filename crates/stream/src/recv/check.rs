@@ -1,6 +1,6 @@
-//! What a record must be like, whatever came before it (OpenZFS: `recv_check_drr_*`).
+//! Checks of single records, independent of the records before them (OpenZFS: `recv_check_drr_*`).
 //!
-//! Sizes beyond what the pool takes are told from what makes no sense: errno ERANGE and EINVAL.
+//! Sizes beyond the pool's limits (errno ERANGE) are distinguished from invalid values (EINVAL).
 
 use codec::Compress;
 use ondisk::ObjectType;
@@ -14,31 +14,32 @@ use super::Error;
 const MINBLOCKSIZE: u64 = 512;
 /// Blocks up to this size need no feature.
 const OLD_MAXBLOCKSIZE: u64 = 128 << 10;
-/// How many objects a set may have (OpenZFS: `DN_MAX_OBJECT`).
+/// The maximum number of objects in an object set (OpenZFS: `DN_MAX_OBJECT`).
 const MAX_OBJECT: u64 = 1 << 48;
 const DNODES_PER_BLOCK: u64 = 32;
 const DNODE_SIZE: u64 = 512;
-/// What a dnode has beside bonus buffer and further pointers: its fields and one pointer.
+/// The bytes of a dnode that are neither bonus buffer nor further pointers: its fields and one pointer.
 const DNODE_FIXED: u64 = 64 + 128;
 const BLKPTR: u64 = 128;
 const EMBEDDED_MAX: u64 = 112;
-/// Numbers of compression and checksum algorithms are below these (OpenZFS: `ZIO_COMPRESS_FUNCTIONS`, `ZIO_CHECKSUM_FUNCTIONS`).
+/// The upper bounds (exclusive) of compression and checksum numbers (OpenZFS: `ZIO_COMPRESS_FUNCTIONS`,
+/// `ZIO_CHECKSUM_FUNCTIONS`).
 const COMPRESS_FUNCTIONS: u8 = 17;
 const CHECKSUM_FUNCTIONS: u8 = 15;
 const LZ4: u8 = 15;
 const ZSTD: u8 = 16;
 
-/// What the stream says of itself, and the pool of what it takes.
+/// The properties of the stream, and the limits of the pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Check {
     pub(super) features: u64,
-    /// OBJECT records say whether there is a spill block.
+    /// True if OBJECT records state whether there is a spill block.
     pub(super) spill: bool,
     pub(super) max_block: u64,
     pub(super) max_dnode: u64,
 }
 
-/// Why not.
+/// The reason why a record is refused.
 enum Fault {
     Invalid(String),
     Range(String),
@@ -71,7 +72,7 @@ fn valid_type(what: &str, n: u32) -> Checked {
     ensure(known, || format!("invalid {what} {n}"))
 }
 
-/// Block pointers that a dnode has beside such a bonus buffer (OpenZFS: `deduce_nblkptr`).
+/// Returns the number of block pointers in a dnode with such a bonus buffer (OpenZFS: `deduce_nblkptr`).
 pub(super) fn nblkptr(bonus_type: u32, bonus_len: u32, slots: u8) -> u8 {
     if bonus_type == u32::from(ObjectType::SA.0) {
         return 1;
@@ -225,7 +226,7 @@ impl Check {
         })?;
         ensure(lsize <= r.length, || format!("logical size {lsize} exceeds length {}", r.length))?;
         no_overflow("offset and length", r.offset, r.length)?;
-        // one kind of embedded data stands for a block
+        // only one kind of embedded data represents a block
         ensure(r.etype == 0, || format!("invalid embedded type {}", r.etype))
     }
 
@@ -239,19 +240,19 @@ impl Check {
     }
 }
 
-/// A block that is written as it is: it fills sectors, and is as long as it is if it is not compressed.
+/// Checks a block that is written as stored: its sizes are whole sectors, and equal if it is not compressed.
 fn stored(psize: u64, lsize: u64, compress: u8) -> Checked {
     let compress = Compress::from_u8(compress).filter(|_| compress != 0);
-    let compress = compress.ok_or_else(|| Fault::Invalid("compression of a raw block".into()))?;
+    let compress = compress.ok_or_else(|| Fault::Invalid("invalid compression of a raw block".into()))?;
     ensure(psize.is_multiple_of(MINBLOCKSIZE) && lsize.is_multiple_of(MINBLOCKSIZE), || {
         format!("sizes {psize} and {lsize} of a raw block are not multiples of 512")
     })?;
     ensure(compress != Compress::Off || psize == lsize, || {
-        format!("size {psize} of a raw block of {lsize} bytes that is not compressed")
+        format!("physical size {psize} of an uncompressed raw block of {lsize} bytes")
     })
 }
 
-/// A bonus of a type that may be empty (OpenZFS: `DMU_OTN_UINT64_METADATA`).
+/// A bonus type whose buffer may be empty (OpenZFS: `DMU_OTN_UINT64_METADATA`).
 const OTN_UINT64_METADATA: u32 = 0xc3;
 
 fn raw_object(r: &Object, slots: u8, capacity: u64) -> Checked {
@@ -282,7 +283,8 @@ fn free(object: u64, offset: u64, length: u64) -> Checked {
 mod tests {
     use super::*;
 
-    /// OpenZFS 18773: the pointers of a dnode of several slots beside an old znode; with too few the object passed for another one.
+    /// OpenZFS 18773: the pointers of a multi-slot dnode beside an old znode; with too few the object was mistaken for another
+    /// one.
     #[test]
     fn issue_18773_block_pointers_of_large_dnodes() {
         let znode = u32::from(ObjectType::ZNODE.0);

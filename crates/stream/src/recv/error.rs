@@ -1,69 +1,69 @@
 use base::Guid;
 use ondisk::send::RecordType;
 
-/// Why a stream was not received.
+/// Reasons why a stream was not received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The stream is cut off, changed, or cannot be read.
+    /// The stream is truncated, damaged, or cannot be read.
     #[error(transparent)]
     Stream(#[from] crate::Error),
-    /// The target does not take the stream, or the pool fails.
+    /// The target does not accept the stream, or the pool failed.
     #[error(transparent)]
     Pool(#[from] pool::Error),
-    /// A record that cannot be, by itself or after those before it (EINVAL; ERANGE for sizes beyond a limit).
+    /// A record is invalid, by itself or after the records before it (EINVAL; ERANGE for sizes beyond a limit).
     #[error("stream offset {offset}: {kind:?} record: {why}")]
     Record {
-        /// Where the record begins.
+        /// The offset of the record in the stream.
         offset: u64,
         /// Its kind.
         kind: RecordType,
-        /// What is wrong.
+        /// The reason.
         why: String,
-        /// A size is beyond what the pool takes.
+        /// True if a size exceeds the pool's limit.
         range: bool,
     },
     /// A record cannot be applied (EINVAL, EIO).
     #[error("stream offset {offset}: {kind:?} record: {source}")]
     Apply {
-        /// Where the record begins.
+        /// The offset of the record in the stream.
         offset: u64,
         /// Its kind.
         kind: RecordType,
-        /// What the object set says.
+        /// The error of the object set.
         source: dmu::Error,
     },
-    /// A compressed block cannot be taken apart (EINVAL).
+    /// A block cannot be decompressed (EINVAL).
     #[error("stream offset {offset}: the block does not decompress: {source}")]
     Decompress {
-        /// Where the record begins.
+        /// The offset of the record in the stream.
         offset: u64,
-        /// Why.
+        /// The cause.
         source: codec::Error,
     },
-    /// The end is that of another stream (EINVAL).
-    #[error("stream offset {offset}: the stream of {expected} ends as that of {found}")]
+    /// The END record belongs to another stream (EINVAL).
+    #[error("stream offset {offset}: the stream of snapshot {expected} ends with the END of {found}")]
     OtherEnd {
-        /// Where the record begins.
+        /// The offset of the record in the stream.
         offset: u64,
-        /// The snapshot that it began with.
+        /// The guid of the snapshot in BEGIN.
         expected: Guid,
-        /// The snapshot that it ends with.
+        /// The guid of the snapshot in END.
         found: Guid,
     },
-    /// The list in BEGIN is broken.
+    /// The list in BEGIN is invalid.
     #[error("the stream's BEGIN record: {0}")]
     NvList(#[from] nvlist::Error),
     /// The target's name is not that of a snapshot (EINVAL).
     #[error("'{0}' is not the name of a snapshot")]
     Name(String),
-    /// What reads the stream has stopped without a word.
+    /// The reading thread ended without a result.
     #[error("the receive was stopped")]
     Stopped,
 }
 
 impl Error {
-    /// The errno that OpenZFS gives on Linux in such a case.
+    /// Returns the errno that OpenZFS returns on Linux in such a case.
     #[must_use]
     pub fn errno(&self) -> i32 {
         const EINTR: i32 = 4;
@@ -84,7 +84,7 @@ impl Error {
         }
     }
 
-    /// Whether the stream ended too early or was damaged on its way: the same stream, sent again, may be whole.
+    /// True if the stream ended too early or was damaged in transit: the same stream, sent again, may be intact.
     #[must_use]
     pub fn is_interruption(&self) -> bool {
         matches!(

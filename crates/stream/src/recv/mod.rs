@@ -1,20 +1,23 @@
 //! Receive: a stream becomes a snapshot (OpenZFS: `dmu_recv.c`).
 //!
 //! # The few ideas
-//! * **Two threads, one queue.** One reads, verifies and checks records ([`source`], [`check`]) and lays them into batches; the other applies each
-//!   batch in one transaction ([`writer`], [`object`]). The queue between them holds `zfs_recv_queue_length` bytes.
-//! * **A batch is bytes, not a range.** What is written near each other shares a transaction, across gaps, objects and kinds of records, up to
-//!   `zfs_recv_write_batch_size`: many small files cost as little as a large one.
-//! * **Blocks as they are.** A compressed block that is a block of the object is written as it came.
-//! * **The first error ends it.** Each stage stops at its first error; the end of a receive needs a [`queue::Whole`], which only the reader of END makes and
-//!   which comes through the queue behind all batches. No later success can hide an earlier error.
+//! * **Two threads, one queue.** One reads, verifies and checks records ([`source`], [`check`]) and groups them into batches; the
+//!   other applies each batch in one transaction ([`writer`], [`object`]). The queue between them holds `zfs_recv_queue_length`
+//!   bytes.
+//! * **A batch is limited by bytes, not by a range.** Consecutive records share a transaction, across gaps, objects and kinds of
+//!   records, up to `zfs_recv_write_batch_size`: many small files cost as little as a large one.
+//! * **Blocks are written as they are.** A compressed block that is a whole block of the object is written as it came.
+//! * **The first error ends the receive.** Each stage stops at its first error. Finishing a receive requires a [`queue::Whole`],
+//!   which is created only when END is read and which passes through the queue after all batches. No later success can hide an
+//!   earlier error.
 //!
 //! # Invariants
-//! The target is untouched until END: what is received stands in a dataset of its own (`pool::Receiving`). Nothing of a record is believed before it was
-//! checked.
+//! The target is unchanged until END: the data is received into a dataset of its own (`pool::Receiving`). No field of a record is
+//! used before it is checked.
 //!
 //! # A crash, or a stream that ends early
-//! Leaves the target as it was. With `resumable`, what was applied stays, and each txg saves with it how far it came.
+//! Leaves the target as it was. With `resumable`, applied records are kept, and each txg saves the position reached along with
+//! them.
 //!
 //! Called by `control` and `cli`. Format: docs/format.md §15.
 
@@ -41,24 +44,24 @@ pub use error::Error;
 use queue::{Queue, Whole, Writing};
 use writer::Writer;
 
-/// How a stream is to be received.
+/// The options of a receive.
 #[derive(Clone, Debug, Default)]
 pub struct RecvArgs {
-    /// The snapshot to be made.
+    /// The snapshot to create.
     pub target: String,
-    /// `-o origin`: the snapshot that a new file system shall be a clone of.
+    /// `-o origin`: the snapshot of which the new file system becomes a clone.
     pub origin: Option<String>,
-    /// `-F`: what changed since the stream's base, later snapshots included, goes.
+    /// `-F`: roll back changes since the stream's base, destroying later snapshots too.
     pub force: bool,
-    /// `-s`: what was received before an error stays, so that it can be resumed.
+    /// `-s`: records received before an error are kept, so that the receive can be resumed.
     pub resumable: bool,
     /// `-o encryption=…`: the key of a new encryption root.
     pub key: Option<NewKey>,
-    /// How a new dataset is encrypted without a key of its own.
+    /// The encryption of a new dataset that has no key of its own.
     pub without_key: WithoutKey,
 }
 
-/// How far a receive has come.
+/// The progress of a receive.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Bytes of the stream applied.
@@ -67,21 +70,22 @@ pub struct Progress {
     pub records: AtomicU64,
 }
 
-/// What was received.
+/// The result of a receive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Received {
     /// The snapshot.
     pub snapshot: String,
     /// Bytes of the stream.
     pub bytes: u64,
-    /// The base was received raw, and this stream is not: later raw streams of the source will not fit any more.
+    /// True if the base was received raw and this stream is not: later raw streams of the source will not fit any more.
     pub ivset_diverged: bool,
 }
 
-/// Receives one stream, whose BEGIN record, with its `payload`, was taken from `reader`. When it returns, the reader stands behind END.
+/// Receives one stream, whose BEGIN record, with its `payload`, was already read from `reader`. On return the reader is
+/// positioned after END.
 ///
 /// # Errors
-/// The first that came up, see [`Error`]; the target is as it was, or, with `resumable`, can be resumed.
+/// The first error, see [`Error`]; the target is unchanged or, with `resumable`, can be resumed.
 pub fn receive<R: Read + Send>(
     spa: &Arc<Spa>,
     reader: &mut Reader<R>,
@@ -108,7 +112,7 @@ pub fn receive<R: Read + Send>(
     match records(reader, begin, from, &receiving, progress) {
         Ok(Whole { .. }) => receiving.finish()?,
         Err(error) => {
-            // the first error is told, not what comes of cleaning up
+            // the first error is returned, not one from the cleanup
             let _ = receiving.abandon(true);
             return Err(error);
         }
@@ -117,7 +121,7 @@ pub fn receive<R: Read + Send>(
     Ok(Received { snapshot: args.target.clone(), bytes, ivset_diverged })
 }
 
-/// Drops what an interrupted receive left for `fs` (`zfs receive -A`).
+/// Discards the state that an interrupted receive left for `fs` (`zfs receive -A`).
 ///
 /// # Errors
 /// As [`Spa::receive_discard`].
@@ -125,7 +129,7 @@ pub fn discard(spa: &Arc<Spa>, fs: &str) -> Result<(), Error> {
     Ok(spa.receive_discard(fs)?)
 }
 
-/// All records up to END.
+/// Receives all records up to END.
 fn records<R: Read + Send>(
     reader: &mut Reader<R>,
     begin: &Begin,

@@ -1,7 +1,8 @@
-//! OBJECT records: the dnode as the stream has it, whatever is there (OpenZFS: `receive_object`).
+//! OBJECT records: the dnode becomes that of the stream, whatever exists under its number (OpenZFS: `receive_object`).
 //!
-//! An object that is there may be the same one, changed, or another one that has got its number since. The record does not say so. The contents go if the
-//! structure tells that it is another; they stay if only the block size grew because this stream, unlike the one before, has large blocks.
+//! An existing object may be the same one, changed, or another one that got its number since. The record does not say which. The
+//! contents are freed if the structure shows that it is another object; they stay if only the block size grew because this
+//! stream, unlike the one before, has large blocks.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -17,20 +18,20 @@ use super::check::nblkptr;
 use super::raw;
 use super::writer::{Fault, has_spill, to_ours, type_of};
 
-/// The generation of a file: in its attributes, behind their header; in an old znode.
+/// Offsets of a file's generation: in its attributes, after their header; in an old znode.
 const SA_GEN: usize = 16;
 const ZNODE_GEN: usize = 64;
 
-/// What became of an object.
+/// The result of applying an OBJECT record.
 pub(super) enum Fate {
     There(Object),
-    /// The old one is freed; its slots can be used once that is on disk.
+    /// The old object is freed; its slots can be reused once that is on disk.
     AfterSync,
-    /// This object must go, from this byte on, and has more than a transaction can free.
+    /// This object must first be freed from this byte on, and has more blocks than a transaction can free.
     TooLong(u64, u64),
 }
 
-/// What the stream says of objects that may be there.
+/// The properties of the stream that matter for existing objects.
 #[derive(Clone, Copy)]
 pub(super) struct Existing<'a> {
     pub(super) full: bool,
@@ -40,17 +41,17 @@ pub(super) struct Existing<'a> {
     pub(super) freeing: &'a Freeing,
 }
 
-/// What one transaction frees.
+/// The blocks that one transaction frees.
 #[derive(Default)]
 pub(super) struct Freeing {
     /// Blocks so far.
     pub(super) blocks: Cell<u64>,
-    /// An object that was long: what is left of it is short.
+    /// An object that was long and is already mostly freed.
     pub(super) cleared: Option<u64>,
 }
 
 impl Freeing {
-    /// Counts what is freed of an object from byte `from` on; `false` if it is too much for one transaction.
+    /// Counts the blocks of `range` that are freed of an object; `false` if they are too many for one transaction.
     pub(super) fn fits(&self, object: &Object, range: &Range<u64>) -> bool {
         if self.cleared != Some(object.id()) && object.is_long(range) {
             return false;
@@ -60,18 +61,18 @@ impl Freeing {
     }
 }
 
-/// What becomes of an object that is there.
+/// The decision about an existing object.
 enum Reuse {
     Kept,
-    /// It must be made anew.
+    /// It must be created anew.
     Anew,
     TooLong,
 }
 
-/// All of an object.
+/// The whole range of an object.
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
 
-/// Makes or changes the object of a record; `bonus` is its payload.
+/// Creates or changes the object of a record; `bonus` is its payload.
 pub(super) fn put(
     objset: &Arc<Objset>,
     tx: &Tx,
@@ -124,7 +125,7 @@ pub(super) fn put(
 }
 
 fn shape(r: &ObjectRecord, stream: Existing<'_>) -> NewObject {
-    // the rest is told by raw streams only
+    // only raw streams carry the rest
     let (indirect_shift, nblkptr) = if stream.raw { (r.indblkshift, r.nblkptr) } else { (0, 0) };
     NewObject {
         indirect_shift,
@@ -140,7 +141,7 @@ fn shape(r: &ObjectRecord, stream: Existing<'_>) -> NewObject {
     }
 }
 
-/// Frees objects that stand in the further slots of a large dnode. `None` if there were none.
+/// Frees objects that occupy the further slots of a large dnode. Returns `None` if there were none.
 fn make_room(objset: &Arc<Objset>, tx: &Tx, r: &ObjectRecord, freeing: &Freeing) -> Result<Option<Fate>, Fault> {
     let (mut at, mut any) = (r.object, None);
     let end = r.object.saturating_add(r.dn_slots.max(1).into());
@@ -155,7 +156,7 @@ fn make_room(objset: &Arc<Objset>, tx: &Tx, r: &ObjectRecord, freeing: &Freeing)
     Ok(any)
 }
 
-/// Makes the object that is there into that of the record.
+/// Turns the existing object into that of the record.
 fn reuse(tx: &Tx, r: &ObjectRecord, bonus: &[u8], stream: Existing<'_>, object: &Object) -> Result<Reuse, Fault> {
     let old = object.phys();
     let anew = || Ok(if stream.freeing.fits(object, &ALL) { Reuse::Anew } else { Reuse::TooLong });
@@ -165,7 +166,7 @@ fn reuse(tx: &Tx, r: &ObjectRecord, bonus: &[u8], stream: Existing<'_>, object: 
     let pointers = usize::from(nblkptr(r.bonus_type, r.bonuslen, r.dn_slots.max(1)));
     let (now, wanted) = (object.block_size(), u64::from(r.blksz));
     let resize = !stream.raw && now != wanted && is_other(r, bonus, stream, object)?;
-    // fewer pointers: another object
+    // fewer pointers than before: another object
     if pointers < old.blkptr.len() {
         return anew();
     }
@@ -198,7 +199,8 @@ fn reuse(tx: &Tx, r: &ObjectRecord, bonus: &[u8], stream: Existing<'_>, object: 
     Ok(Reuse::Kept)
 }
 
-/// Whether an object with another block size is another object, or the same one whose blocks were sent in pieces until now.
+/// True if an object with another block size is another object; false if it is the same one whose blocks were sent in pieces
+/// until now.
 fn is_other(r: &ObjectRecord, bonus: &[u8], stream: Existing<'_>, object: &Object) -> Result<bool, Fault> {
     let old = object.phys();
     let file = ObjectType::PLAIN_FILE_CONTENTS;
@@ -211,12 +213,12 @@ fn is_other(r: &ObjectRecord, bonus: &[u8], stream: Existing<'_>, object: &Objec
         (Some(old), Some(new)) if old != new => Ok(true),
         (Some(_), Some(_)) if u64::from(r.blksz) > object.block_size() => Ok(false),
         (Some(_), Some(_)) => Err(Fault::Invalid(format!(
-            "object {}: block size {} below that of the same file here, {}",
+            "object {}: block size {} is smaller than the block size of the same file here, {}",
             r.object,
             r.blksz,
             object.block_size()
         ))),
-        _ => Err(Fault::Invalid(format!("object {}: no generation in its attributes", r.object))),
+        _ => Err(Fault::Invalid(format!("object {}: its attributes have no generation", r.object))),
     }
 }
 

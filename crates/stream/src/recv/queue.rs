@@ -1,4 +1,4 @@
-//! What the reading thread hands to the writing one: batches of records, bounded by their bytes.
+//! The queue from the reading thread to the writing one: batches of records, bounded by bytes.
 
 use std::collections::VecDeque;
 
@@ -13,9 +13,9 @@ use super::Error;
 pub(super) struct Item {
     pub(super) record: Record,
     pub(super) payload: Buf,
-    /// Where it begins in the stream.
+    /// The offset of the record in the stream.
     pub(super) offset: u64,
-    /// Bytes of the stream up to its end.
+    /// Number of stream bytes up to its end.
     pub(super) end: u64,
 }
 
@@ -23,28 +23,28 @@ pub(super) struct Item {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) items: Vec<Item>,
-    /// Bytes that it will dirty, about.
+    /// Approximate bytes that it will dirty.
     pub(super) dirties: u64,
-    /// Bytes that it takes in memory.
+    /// Bytes that it occupies in memory.
     pub(super) memory: u64,
 }
 
-/// How the row of batches ends: the proof that END was reached, or why not.
+/// The end of the sequence of batches: the proof that END was reached, or the error.
 pub(super) type Ending = Result<Whole, Error>;
 
-/// The stream's END was read, and its sum is right. Without one of these nothing is finished.
+/// Proof that the stream's END was read and that its checksum is right. No receive is finished without one.
 #[derive(Debug)]
 pub(super) struct Whole(());
 
 impl Whole {
-    /// Said by who has read END.
+    /// Creates the proof. Called only by the code that has read END.
     pub(super) fn at_end() -> Whole {
         Whole(())
     }
 }
 
-/// The share of the limit that makes it worth the while to wake who waits, for batches or for room (OpenZFS: `zfs_recv_queue_ff`): a thread that is
-/// woken for each batch costs as much as the batch.
+/// The share of the limit from which the other side, waiting for batches or for room, is woken (OpenZFS: `zfs_recv_queue_ff`):
+/// waking a thread for each batch costs as much as the batch.
 const WAKE_SHARE: u64 = 20;
 
 #[derive(Default)]
@@ -52,11 +52,11 @@ struct State {
     batches: VecDeque<Batch>,
     memory: u64,
     ending: Option<Ending>,
-    /// Nobody takes any more.
+    /// True when the writer has stopped.
     closed: bool,
 }
 
-/// A queue of one reader and one writer.
+/// A queue between one reading and one writing thread.
 pub(super) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
@@ -68,11 +68,12 @@ impl Queue {
         Queue { state: Mutex::default(), changed: Condvar::new(), limit }
     }
 
-    /// Waits for room, of which an empty queue has enough for one batch of any size. `false`: the writer has stopped.
+    /// Adds a batch, after waiting for room; an empty queue has room for one batch of any size. Returns `false` if the writer has
+    /// stopped.
     pub(super) fn put(&self, batch: Batch) -> bool {
         let mut state = self.state.lock();
         while !state.closed && state.memory > 0 && state.memory.saturating_add(batch.memory) > self.limit {
-            // or both would wait
+            // otherwise both would wait
             self.changed.notify_all();
             self.changed.wait(&mut state);
         }
@@ -87,13 +88,13 @@ impl Queue {
         true
     }
 
-    /// Says how it ends. What is said first stays.
+    /// Sets the end. Only the first call counts.
     pub(super) fn end(&self, ending: Ending) {
         self.state.lock().ending.get_or_insert(ending);
         self.changed.notify_all();
     }
 
-    /// The next batch; at the end, how it ended.
+    /// Returns the next batch, or the end.
     pub(super) fn take(&self) -> Result<Batch, Ending> {
         let mut state = self.state.lock();
         loop {
@@ -122,7 +123,7 @@ impl Queue {
     }
 }
 
-/// Ends the queue for its writer, whatever becomes of the reader.
+/// Ends the queue for its writer on drop, however the reader ends.
 pub(super) struct Reading<'a>(pub(super) &'a Queue);
 
 impl Drop for Reading<'_> {
@@ -131,7 +132,7 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// Closes the queue for its reader, whatever becomes of the writer.
+/// Closes the queue for its reader on drop, however the writer ends.
 pub(super) struct Writing<'a>(pub(super) &'a Queue);
 
 impl Drop for Writing<'_> {
@@ -175,7 +176,7 @@ mod tests {
         let queue = Queue::new(1);
         drop(Writing(&queue));
         assert!(!queue.put(Batch::default()));
-        // an error that came first is not hidden by what comes later
+        // an error that came first is not hidden by a later success
         queue.end(Err(super::Error::Stopped));
         queue.end(Ok(Whole::at_end()));
         assert!(matches!(queue.take(), Err(Err(_))));

@@ -1,5 +1,6 @@
-//! What is particular to raw streams: blocks as they are stored, with the numbers of their encryption; dnodes of exactly the shape that they
-//! have at the sender, for MACs cover it (OpenZFS: the `rwa->raw` parts of `receive_object`, `flush_write_batch_impl` and `receive_spill`).
+//! The specifics of raw streams: blocks as they are stored, with their encryption parameters; dnodes of exactly the shape that
+//! they have at the sender, because MACs cover it (OpenZFS: the `rwa->raw` parts of `receive_object`, `flush_write_batch_impl`
+//! and `receive_spill`).
 
 use ::base::{Endian, bytes};
 use codec::Compress;
@@ -9,7 +10,7 @@ use zio::{Buf, Payload};
 
 use super::writer::Fault;
 
-/// The order of what a record holds: that of the stream, unless its flag says that the sender had it in the other one.
+/// Returns the byte order of a record's data: that of the stream, unless its flag says that the sender had it in the other one.
 fn order_of(order: Endian, flags: u8) -> Endian {
     match (order, flags & DRR_RAW_BYTESWAP != 0) {
         (Endian::Little, false) | (Endian::Big, true) => Endian::Little,
@@ -22,12 +23,12 @@ fn params(crypt: &CryptParams) -> zio::CryptParams {
     zio::CryptParams { salt, iv: crypt.iv, mac: crypt.mac }
 }
 
-/// The block of a WRITE record.
+/// Returns the block of a WRITE record.
 pub(super) fn write(r: &Write, order: Endian, payload: Buf) -> Result<Payload, Fault> {
     stored(payload, r.logical_size, r.compressiontype, &r.crypt, order_of(order, r.flags))
 }
 
-/// The block of a SPILL record.
+/// Returns the block of a SPILL record.
 pub(super) fn spill(r: &Spill, order: Endian, payload: Buf) -> Result<Payload, Fault> {
     stored(payload, r.length, r.compressiontype, &r.crypt, order_of(order, r.flags))
 }
@@ -39,12 +40,13 @@ fn stored(bytes: Buf, lsize: u64, compress: u8, crypt: &CryptParams, byteorder: 
     Ok(Payload::Stored { bytes, lsize, compress, crypt, byteorder })
 }
 
-/// How a block of dnodes is encrypted; it is told when the first of its objects comes, as a block without any is a hole.
+/// Sets the encryption parameters of a dnode block. Called when the first of its objects arrives, because a block without objects
+/// is a hole.
 pub(super) fn range(objset: &Objset, tx: &Tx, r: &ObjectRange, order: Endian) -> Result<(), Fault> {
     Ok(objset.set_dnode_crypt(tx, r.firstobj, params(&r.crypt), order_of(order, r.flags))?)
 }
 
-/// Whether what is there can become the object of the record: its tree keeps size and shape of its blocks, or has none.
+/// True if the existing object can become that of the record: its tree keeps the size and shape of its blocks, or has none.
 pub(super) fn fits(r: &ObjectRecord, object: &Object) -> bool {
     let old = object.phys();
     let slots = usize::from(r.dn_slots.max(1));
@@ -52,8 +54,8 @@ pub(super) fn fits(r: &ObjectRecord, object: &Object) -> bool {
     old.slots() == slots && old.blkptr.len() == usize::from(r.nblkptr) && shift && old.nlevels <= r.nlevels
 }
 
-/// From which byte on what is in an object goes: all of it if it is another one, as a raw stream always has blocks as they are; else what is behind the end
-/// that the record tells.
+/// Returns the byte from which the contents of an object are freed: 0 if it is another object, since a raw stream always has
+/// blocks as they are; otherwise the end given in the record.
 pub(super) fn cut(r: &ObjectRecord, object: &Object) -> Option<u64> {
     let (size, shift) = (u64::from(r.blksz), object.phys().indblkshift);
     if object.block_size() != size || (r.indblkshift != 0 && r.indblkshift != shift) {
@@ -62,7 +64,7 @@ pub(super) fn cut(r: &ObjectRecord, object: &Object) -> Option<u64> {
     r.maxblkid.checked_add(1).and_then(|blocks| blocks.checked_mul(size))
 }
 
-/// Makes the tree of an object, that was there or is new, into that of the record.
+/// Gives the tree of an object, existing or new, the shape that the record states.
 pub(super) fn shape(tx: &Tx, r: &ObjectRecord, object: &Object) -> Result<(), Fault> {
     let old = object.phys().indblkshift;
     let shift = if r.indblkshift == 0 { old } else { r.indblkshift };

@@ -1,4 +1,4 @@
-//! The reading thread: takes records from the stream, verifies and checks them, and lays them into batches.
+//! The reading thread: reads records from the stream, verifies and checks them, and groups them into batches.
 
 use std::io::Read;
 
@@ -11,19 +11,19 @@ use super::check::Check;
 use super::queue::{Batch, Ending, Item, Queue, Reading, Whole};
 use crate::Reader;
 
-/// Bytes of a transaction at most.
+/// Maximum bytes of a transaction.
 const BATCH_MAX: u64 = 32 << 20;
-/// What a change of a dnode dirties, about.
+/// Approximate bytes that a dnode change dirties.
 const DNODE_COST: u64 = 1 << 10;
-/// What a record takes in memory beside its payload.
+/// Memory of a record in addition to its payload.
 const ITEM_COST: u64 = 512;
 
-/// Reads up to END, and says how that went.
+/// Reads up to END, and puts the result into the queue.
 pub(super) fn read_records<R: Read>(reader: &mut Reader<R>, from: u64, toguid: Guid, check: &Check, queue: &Queue) {
     let _end = Reading(queue);
     let mut batch = Batch::default();
     let ending = gather(reader, from, toguid, check, queue, &mut batch);
-    // what was whole before an error is applied: it need not be sent again
+    // complete records before an error are applied, so they need not be sent again
     if !batch.items.is_empty() {
         queue.put(batch);
     }
@@ -68,12 +68,12 @@ fn gather<R: Read>(
     }
 }
 
-/// Whether the payload is what will be written, and then is gone: it need not be copied out of what was read.
+/// True if the payload is written exactly as it came and then released: it need not be copied out of the read buffer.
 fn is_stored(record: &Record, check: &Check) -> bool {
     matches!(record, Record::Write(r) if check.has(feature::RAW) || r.compressiontype != 0)
 }
 
-/// Bytes that a record dirties, about.
+/// Returns the approximate bytes that a record dirties.
 fn cost(record: &Record) -> u64 {
     match record {
         Record::Write(r) => r.logical_size,

@@ -19,26 +19,26 @@ use super::object::{self, Fate, Freeing};
 use super::queue::{Batch, Item, Queue, Whole};
 use super::{Error, Progress, raw};
 
-/// Objects that one transaction frees.
+/// Maximum number of objects that one transaction frees.
 const FREED_AT_ONCE: usize = 1000;
-/// Blocks that one transaction frees, before another one goes on (OpenZFS: `zfs_per_txg_dirty_frees_percent`).
+/// Number of blocks that one transaction frees before the next one continues (OpenZFS: `zfs_per_txg_dirty_frees_percent`).
 const BLOCKS_FREED_AT_ONCE: u64 = 1 << 16;
-/// Bytes that a piece of what is freed dirties, about.
+/// Approximate bytes that freeing one piece dirties.
 const SMALL_CHANGE: u64 = 1 << 10;
 
-/// Whether a record was applied.
+/// The result of applying a record.
 enum Step {
     Done,
     Not(Pause),
 }
 
-/// What comes between one transaction and the next.
+/// The action required between one transaction and the next.
 enum Pause {
-    /// Nothing: the first one has freed enough.
+    /// None: the first transaction has freed enough.
     No,
-    /// What is replaced must be gone from disk.
+    /// Sync: the free of the replaced object must be on disk first.
     Sync,
-    /// This object goes, from this byte to that, and has more than one transaction can free.
+    /// Free this range of the object, which has more blocks than one transaction can free.
     Free(u64, Range<u64>),
 }
 
@@ -49,22 +49,22 @@ pub(super) struct Writer<'a> {
     /// Byte order of the stream.
     order: Endian,
     spill: bool,
-    /// Blocks come as they are stored.
+    /// True if blocks come as they are stored.
     raw: bool,
-    /// How the next objects' block of dnodes is encrypted.
+    /// The encryption parameters of the next objects' dnode block.
     range: Option<ObjectRange>,
-    /// The stream is no increment: what is there is none of its objects.
+    /// True if the stream is not an increment: existing objects are unrelated to its objects.
     full: bool,
-    /// Bytes of earlier streams that this one goes on from.
+    /// Bytes of the earlier streams that this one resumes.
     before: u64,
-    /// The last WRITE: they ascend.
+    /// The position of the last WRITE: positions ascend.
     last: (u64, u64),
     max_object: u64,
     /// The object of the last record.
     open: Option<Object>,
-    /// What the transaction at hand frees.
+    /// The blocks that the current transaction frees.
     freeing: Freeing,
-    /// Up to here the objects of a FREEOBJECTS record are freed.
+    /// The object number up to which a FREEOBJECTS record is applied.
     freed_objects: Option<u64>,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Applies all batches, and gives the proof that they were all. The first error ends it.
+    /// Applies all batches, and returns the proof that the stream was complete. Stops at the first error.
     pub(super) fn run(&mut self, queue: &Queue) -> Result<Whole, Error> {
         loop {
             let batch = match queue.take() {
@@ -126,7 +126,7 @@ impl<'a> Writer<'a> {
             match (pause, first) {
                 (Pause::Sync, Some(item)) => {
                     if std::mem::replace(&mut waited, true) {
-                        let fault = Fault::Invalid("its number is taken".into());
+                        let fault = Fault::Invalid("the object number is in use".into());
                         return Err(fault.at(item.offset, item.record.kind()));
                     }
                     self.receiving.spa().sync()?;
@@ -141,7 +141,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Applies the first ones of `items` in one transaction; how many, and what comes before the others.
+    /// Applies the first of `items` in one transaction. Returns how many, and the action required before the others.
     fn in_one(&mut self, tx: &Tx, items: &mut [Item]) -> Result<(usize, Pause), Error> {
         let mut done = 0;
         while let Some(rest) = items.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -160,7 +160,7 @@ impl<'a> Writer<'a> {
         Ok((done, Pause::No))
     }
 
-    /// Frees much of an object, with transactions of its own, so that little is left of it.
+    /// Frees most of an object, with transactions of its own, so that little is left of it.
     fn free_long(&mut self, id: u64, range: Range<u64>, failed: impl Fn(dmu::Error) -> Error) -> Result<(), Error> {
         let (spa, objset) = (self.receiving.spa(), self.objset);
         let mut place = || spa.dataset_tx(objset, SMALL_CHANGE, true).map_err(Freed::Pool);
@@ -172,7 +172,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Applies the first ones of `items`, and tells how many; or what must come before the first.
+    /// Applies the first of `items`. Returns how many, or the action required before the first.
     fn some(&mut self, tx: &Tx, items: &mut [Item]) -> Result<Result<usize, Pause>, Error> {
         let run = self.stored_run(items);
         if run > 1 {
@@ -187,7 +187,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// How many records from the first on are blocks of one object as they are stored, in order.
+    /// Returns how many records, from the first on, are consecutive whole blocks of one object as they are stored.
     fn stored_run(&mut self, items: &[Item]) -> usize {
         let Some(Record::Write(first)) = items.first().map(|item| &item.record) else { return 0 };
         let id = first.object;
@@ -203,7 +203,7 @@ impl<'a> Writer<'a> {
         items.iter().take_while(fits).count()
     }
 
-    /// Writes what [`Writer::stored_run`] has counted.
+    /// Writes the records that [`Writer::stored_run`] has counted.
     fn write_run(&mut self, tx: &Tx, items: &mut [Item]) -> Result<(), Error> {
         let mut blocks = Vec::with_capacity(items.len());
         let (order, raw) = (self.order, self.raw);
@@ -231,7 +231,7 @@ impl<'a> Writer<'a> {
                 let existing = object::Existing { full, spill, order, raw, freeing: &self.freeing };
                 return Ok(match object::put(self.objset, tx, r, item.payload.make_mut(), existing)? {
                     Fate::There(object) => {
-                        // not before: a block of dnodes without objects is a hole
+                        // not earlier: a dnode block without objects is a hole
                         if let Some(range) = self.range.take() {
                             raw::range(self.objset, tx, &range, self.order)?;
                         }
@@ -252,7 +252,7 @@ impl<'a> Writer<'a> {
             }
             Record::Write(r) => self.write(tx, r, std::mem::replace(&mut item.payload, Buf::zeros(0)))?,
             Record::Free(r) => return self.free(tx, r.object, r.offset, r.length),
-            // a hole, as OpenZFS makes it (`receive_redact`): it reads as zeros, and the next stream from the bookmark fills it
+            // becomes a hole, as in OpenZFS (`receive_redact`): it reads as zeros, and the next stream from the bookmark fills it
             Record::Redact(r) => return self.free(tx, r.object, r.offset, r.length),
             Record::WriteEmbedded(r) => self.embedded(tx, r, &item.payload)?,
             Record::Spill(r) => self.spill(tx, r, std::mem::replace(&mut item.payload, Buf::zeros(0)))?,
@@ -261,7 +261,7 @@ impl<'a> Writer<'a> {
                 self.range = Some(r.clone());
             }
             Record::Begin(_) | Record::End(_) | Record::WriteByref(_) => {
-                return Err(Fault::Invalid("out of place".into()));
+                return Err(Fault::Invalid("unexpected at this position".into()));
             }
         }
         Ok(Step::Done)
@@ -279,7 +279,9 @@ impl<'a> Writer<'a> {
         let at = (r.object, r.offset);
         if at < self.last {
             let (object, offset) = self.last;
-            return Err(Fault::Invalid(format!("it goes back from object {object} offset {offset} to {at:?}")));
+            return Err(Fault::Invalid(format!(
+                "position {at:?} is before the last write, object {object} offset {offset}"
+            )));
         }
         self.last = at;
         let (order, raw) = (self.order, self.raw);
@@ -322,7 +324,7 @@ impl<'a> Writer<'a> {
         let bytes = payload.get(..r.psize as usize).unwrap_or(payload);
         let lsize = u64::from(r.lsize);
         if size == r.length && lsize == r.length && r.offset.is_multiple_of(size) {
-            // what is compressed cannot be turned over: the pointer says in which order it is
+            // compressed data cannot be byte-swapped: the pointer states its byte order
             let (bytes, kind) = (Buf::from(bytes.to_vec()), EmbeddedType::Data);
             let payload = Payload::Embedded { bytes, lsize, compress, kind, byteorder: order };
             return Ok(object.write_stored(tx, r.offset / size, payload)?);
@@ -356,7 +358,8 @@ impl<'a> Writer<'a> {
         Ok(self.object(r.object)?.set_spill(tx, payload.into_vec())?)
     }
 
-    /// Frees objects behind `at` and below `end`, as many as one transaction takes. Gives up to where, and what comes before the others, if there are more.
+    /// Frees objects after `at` and below `end`, as many as fit in one transaction. Returns the number reached, and the action
+    /// required before the rest, if any.
     fn free_some_objects(&mut self, tx: &Tx, mut at: u64, end: u64) -> Result<(u64, Option<Pause>), Fault> {
         self.open = None;
         for _ in 0..FREED_AT_ONCE {
@@ -373,7 +376,7 @@ impl<'a> Writer<'a> {
         Ok((at, Some(Pause::No)))
     }
 
-    /// Frees objects that the stream does not have.
+    /// Frees existing objects that the stream does not have.
     fn free_objects(&mut self, first: u64, end: u64) -> Result<(), Error> {
         let failed = |source| Error::Apply { offset: 0, kind: RecordType::End, source };
         let mut at = first.max(1) - 1;
@@ -392,7 +395,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The block of a WRITE record that has it as it is stored.
+/// Returns the block of a WRITE record that carries it as it is stored.
 fn block_of(r: &Write, bytes: Buf, order: Endian, raw: bool) -> Result<Payload, Fault> {
     if raw {
         return raw::write(r, order, bytes);
@@ -402,33 +405,36 @@ fn block_of(r: &Write, bytes: Buf, order: Endian, raw: bool) -> Result<Payload, 
     Ok(Payload::Stored { bytes, lsize: r.logical_size, compress, crypt: None, byteorder: order })
 }
 
-/// A block as it is stored takes the place of a whole block.
+/// Replaces a whole block by one that is written as stored.
 fn raw_write(object: &Object, tx: &Tx, r: &Write, block: Payload) -> Result<(), Fault> {
     let size = object.block_size();
     if size != r.logical_size || !r.offset.is_multiple_of(size) {
-        return Err(Fault::Invalid(format!("{} bytes at {} are no block of {size}", r.logical_size, r.offset)));
+        return Err(Fault::Invalid(format!(
+            "{} bytes at {} are not a whole block of {size}",
+            r.logical_size, r.offset
+        )));
     }
     Ok(object.write_stored(tx, r.offset / size, block)?)
 }
 
-/// [`resume_point`], with the bytes of the stream up to there.
+/// Returns the [`resume_point`], with the number of stream bytes up to there.
 fn resume_point_of(item: &Item) -> Option<(u64, u64, u64)> {
     resume_point(&item.record).map(|(object, at)| (object, at, item.end))
 }
 
-/// Where a resumed stream begins if this record is the last one.
+/// Returns the position at which a resumed stream starts if this record is the last one.
 fn resume_point(record: &Record) -> Option<(u64, u64)> {
     match record {
         Record::Write(r) => Some((r.object, r.offset)),
         Record::WriteEmbedded(r) if !is_spill(r) => Some((r.object, r.offset)),
-        // whoever sends from here sends the object first
+        // a send resumed here sends the object first
         Record::Object(r) => Some((r.object, 0)),
         _ => None,
     }
 }
 
-/// A spill block that stood in its pointer: OpenZFS sends it as a block of data with the number of spill blocks (`DMU_SPILL_BLKID`), and then cannot
-/// read what it has received.
+/// True for an embedded spill block: OpenZFS sends it as a block of data with the number of spill blocks (`DMU_SPILL_BLKID`), and
+/// then cannot read what it has received.
 fn is_spill(r: &WriteEmbedded) -> bool {
     const DMU_SPILL_BLKID: u64 = u64::MAX - 1;
     r.offset == DMU_SPILL_BLKID.wrapping_mul(r.length)
@@ -445,7 +451,7 @@ fn expand(compress: Compress, bytes: &[u8], size: u64) -> Result<Vec<u8>, Fault>
     Ok(data)
 }
 
-/// Why something is not freed.
+/// The reason why a free failed.
 enum Freed {
     Pool(pool::Error),
     Dmu(dmu::Error),
@@ -457,7 +463,7 @@ impl From<dmu::Error> for Freed {
     }
 }
 
-/// Why a record cannot be applied.
+/// The reason why a record cannot be applied.
 #[derive(Debug)]
 pub(super) enum Fault {
     Dmu(dmu::Error),
@@ -481,15 +487,15 @@ impl Fault {
     }
 }
 
-/// Whether an OBJECT record says that there is a spill block.
+/// True if an OBJECT record says that there is a spill block.
 pub(super) fn has_spill(flags: u8) -> bool {
     flags & DRR_OBJECT_SPILL != 0
 }
 
-/// Changes what a record holds from the stream's order to the one that is written.
+/// Byte-swaps a record's data from the stream's order to the one that is written.
 pub(super) fn to_ours(object_type: u32, order: Endian, data: &mut [u8]) -> Result<(), Fault> {
     let kind = type_of(object_type);
-    // blocks of dnodes do not travel as data
+    // dnode blocks are never sent as data
     if order != Endian::Little && matches!(kind, ObjectType::DNODE | ObjectType::OBJSET) {
         return Err(Fault::Invalid(format!("{} in the other byte order", kind.name())));
     }
@@ -497,7 +503,7 @@ pub(super) fn to_ours(object_type: u32, order: Endian, data: &mut [u8]) -> Resul
         .map_err(|_| Fault::Invalid(format!("{} in the other byte order", kind.name())))
 }
 
-/// The type that a record names.
+/// Returns the type that a record names.
 pub(super) fn type_of(number: u32) -> ObjectType {
     ObjectType(u8::try_from(number).unwrap_or(0))
 }

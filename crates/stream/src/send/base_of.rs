@@ -1,4 +1,4 @@
-//! What the receiver has already.
+//! The base of an incremental stream, which the receiver already has.
 
 use base::{Guid, Txg};
 use ondisk::dsl::RedactEntry;
@@ -6,7 +6,7 @@ use pool::{Bookmark, Dataset};
 
 use super::Error;
 
-/// How far a redaction list says that it is, when nothing is missing.
+/// The progress recorded in a complete redaction list.
 const COMPLETE: (u64, u64) = (u64::MAX, u64::MAX);
 
 /// The snapshot or bookmark that an incremental stream starts from (OpenZFS: the `ancestor_zb` of a send).
@@ -16,18 +16,18 @@ pub struct Base {
     pub guid: Guid,
     /// Blocks born later are sent.
     pub txg: Txg,
-    /// It belongs to another dataset: the stream makes a clone.
+    /// True if it belongs to another dataset: the stream makes a clone.
     pub is_clone: bool,
-    /// Which IVs its encrypted blocks have; 0 if it is not encrypted.
+    /// The guid of the IV set of its encrypted blocks; 0 if it is not encrypted.
     pub ivset_guid: u64,
-    /// It is redacted, with respect to these snapshots.
+    /// The snapshots with respect to which it is redacted, if it is.
     pub redact_snaps: Option<Vec<u64>>,
-    /// Blocks that the receiver was not given, although they are older, in the order of objects and blocks.
+    /// Blocks that the receiver lacks although they are older, ordered by object and block.
     pub redacted: Vec<RedactEntry>,
 }
 
 impl Base {
-    /// A snapshot. That it is earlier than what is sent is for the caller to have checked.
+    /// Creates a base from a snapshot. The caller must have checked that it is earlier than `to`.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -38,12 +38,12 @@ impl Base {
             is_clone: from.dir().id() != to.dir().id(),
             ivset_guid: from.ivset_guid()?.unwrap_or(0),
             redact_snaps: from.redact_snaps()?,
-            // a redacted dataset does not have them itself
+            // a redacted dataset does not hold these blocks itself
             redacted: Vec::new(),
         })
     }
 
-    /// A bookmark. One that a redacted send was made by tells what that send left out.
+    /// Creates a base from a bookmark. One made by a redacted send lists the blocks that the send omitted.
     ///
     /// # Errors
     /// When its redaction list cannot be read, or is not complete.

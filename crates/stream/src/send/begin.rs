@@ -1,4 +1,4 @@
-//! The BEGIN record: what the stream needs of its receiver, and what goes with the dataset itself.
+//! The BEGIN record: the features that the stream requires of its receiver, and the dataset's keys.
 
 use nvlist::{Encoding, NvList};
 use ondisk::ObjsetType;
@@ -18,7 +18,7 @@ const MASTER_NODE_OBJ: u64 = 1;
 /// The version of wrapped keys that raw streams carry (OpenZFS: `ZIO_CRYPT_KEY_CURRENT_VERSION`).
 const KEY_VERSION: u64 = 1;
 
-/// The feature flags of a stream of `to` (OpenZFS: `setup_featureflags`).
+/// Returns the feature flags of a stream of `to` (OpenZFS: `setup_featureflags`).
 pub(super) fn features(to: &Dataset, flags: &SendFlags) -> Result<u64, Error> {
     let pool = to.pool();
     let encrypted = to.is_encrypted()?;
@@ -59,7 +59,7 @@ fn has_attributes(to: &Dataset) -> Result<bool, Error> {
     Ok(master.lookup_u64("VERSION")?.unwrap_or(0) >= ZPL_VERSION_SA)
 }
 
-/// The record, and its payload, filled up to 8 bytes.
+/// Returns the record and its payload, padded to 8 bytes.
 pub(super) fn begin(
     to: &Dataset,
     base: Option<&Base>,
@@ -116,7 +116,7 @@ fn payload(to: &Dataset, base: Option<&Base>, flags: &SendFlags, features: u64) 
     Ok(list)
 }
 
-/// The wrapped keys of an encrypted dataset, and how its dnodes are stored (OpenZFS: `dsl_crypto_populate_key_nvlist`).
+/// Returns the wrapped keys of an encrypted dataset, and the layout of its dnodes (OpenZFS: `dsl_crypto_populate_key_nvlist`).
 fn keys(to: &Dataset, from_ivset_guid: u64) -> Result<NvList, Error> {
     let old = || Error::OldKeys { name: to.name().to_owned() };
     let info = to.crypto()?.ok_or_else(old)?;

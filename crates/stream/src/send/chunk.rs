@@ -1,9 +1,9 @@
-//! A megabyte of the stream: records laid out as they will be written, payloads read into their places by a worker, sums put in at the
-//! end by the writer.
+//! A chunk: 1 MiB of the stream. Records are laid out as they will be written, a worker reads the payloads into place, and the
+//! writer fills in the checksums at the end.
 //!
-//! The stream's fletcher4 runs through everything, records' stored sums included, and so is serial. But sums of spans can be put together: workers
-//! sum each record and each payload on their own, and the writer only joins them. A block that was just verified against a fletcher4 in its
-//! pointer needs no second pass: that sum is its span's.
+//! The stream's fletcher4 covers everything, including the checksums stored in records, and so is serial. But the sums of
+//! adjacent spans can be combined: workers sum each record and each payload on their own, and the writer only joins them. A block
+//! that was just verified against a fletcher4 in its pointer needs no second pass: that checksum is the sum of its span.
 
 use base::{Endian, tunable};
 use codec::ChecksumKind;
@@ -17,7 +17,7 @@ use super::{Error, OURS};
 
 /// Bytes of a chunk, if no single record is longer.
 pub(super) const CHUNK: usize = 1 << 20;
-/// Stands in for what cannot be read, if that is wanted (OpenZFS: "zfs badd bloc").
+/// Replaces data that cannot be read, if that is requested (OpenZFS: "zfs badd bloc").
 const BAD_BLOCK: u64 = 0x02f5_badd_b10c;
 const WORD: u64 = 4;
 
@@ -27,7 +27,7 @@ pub(super) struct Fill {
     bp: BlkPtr,
     bm: Bookmark,
     stage: Stage,
-    /// The first byte, if it is a part of a block that is split.
+    /// The offset within the block, if the payload is part of a split block.
     part: Option<u64>,
 }
 
@@ -40,13 +40,13 @@ impl Fill {
         Fill { bp: *bp, bm, stage: Stage::Logical, part: Some(first) }
     }
 
-    /// Its place on the devices: what lies together is read together.
+    /// Returns its location on the devices: neighbouring blocks are read together.
     fn place(&self) -> (u64, u64) {
         let dva = self.bp.dva(0);
         (dva.vdev(), dva.offset())
     }
 
-    /// The sum of the payload, if reading it has proved it.
+    /// Returns the sum of the payload, if reading the block has verified it.
     fn proved(&self) -> Option<[u64; 4]> {
         let bp = &self.bp;
         let same_bytes = self.part.is_none() && (self.stage != Stage::Logical || bp.psize() == bp.lsize());
@@ -57,7 +57,7 @@ impl Fill {
 
 #[derive(Debug)]
 struct Piece {
-    /// Where the record begins.
+    /// The offset of the record in the stream.
     at: usize,
     /// Bytes of its payload.
     len: usize,
@@ -68,7 +68,7 @@ struct Piece {
     body: [u64; 4],
 }
 
-/// See the head of this file.
+/// A chunk of the stream; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
     buf: Vec<u8>,
@@ -76,18 +76,18 @@ pub(super) struct Chunk {
     pieces: Vec<Piece>,
 }
 
-/// What a worker keeps from chunk to chunk.
+/// The state that a worker keeps from chunk to chunk.
 #[derive(Default)]
 pub(super) struct Worker {
     window: WindowSource,
-    /// A block that is sent in parts.
+    /// The content of a block that is sent in parts.
     split: Vec<u8>,
-    /// Which one it is: the next part may be that of another block, when this worker gets not all chunks.
+    /// The pointer of that block: the next part may belong to another block if this worker does not get all chunks.
     split_of: Option<BlkPtr>,
 }
 
 impl Chunk {
-    /// Makes it empty, keeping its memory, but not that of a block larger than it.
+    /// Empties the chunk and keeps its memory, unless a large block made it exceed twice the chunk size.
     pub(super) fn clear(&mut self) {
         self.used = 0;
         self.pieces.clear();
@@ -96,7 +96,7 @@ impl Chunk {
         }
     }
 
-    /// Bytes that it takes in memory.
+    /// Returns the bytes that it occupies in memory.
     pub(super) fn memory(&self) -> u64 {
         self.buf.len() as u64
     }
@@ -105,17 +105,17 @@ impl Chunk {
         self.pieces.is_empty()
     }
 
-    /// Bytes of the stream.
+    /// Returns the number of stream bytes.
     pub(super) fn len(&self) -> usize {
         self.used
     }
 
-    /// Whether so many bytes more go in. An empty one takes anything.
+    /// True if `bytes` more bytes fit. An empty chunk accepts any number.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.used == 0 || self.used.saturating_add(bytes) <= CHUNK
     }
 
-    /// Appends a record and a payload of `len` bytes: `payload`, or what `fill` will read.
+    /// Appends a record and a payload of `len` bytes: `payload`, or the data that `fill` will read.
     pub(super) fn put(&mut self, header: &[u8; RECORD_SIZE], payload: &[u8], fill: Option<Fill>, len: usize) {
         let at = self.used;
         let end = at + RECORD_SIZE + len;
@@ -134,7 +134,7 @@ impl Chunk {
         }
     }
 
-    /// Reads all payloads, in the order of their places, and sums everything.
+    /// Reads all payloads, in disk order, and sums everything.
     pub(super) fn fill(&mut self, zio: &Zio, worker: &mut Worker) -> Result<(), Error> {
         let mut order: Vec<usize> = (0..self.pieces.len()).collect();
         order.sort_by_cached_key(|n| self.pieces.get(*n).and_then(|piece| piece.fill.as_ref()).map(Fill::place));
@@ -152,7 +152,7 @@ impl Chunk {
         Ok(())
     }
 
-    /// Puts the running sum into each record; gives the bytes that are ready to be written.
+    /// Stores the running checksum in each record; returns the bytes that are ready to be written.
     pub(super) fn seal(&mut self, sum: &mut Fletcher4) -> &[u8] {
         for piece in &self.pieces {
             sum.append(piece.head, CHECKSUM_OFFSET as u64 / WORD);
@@ -173,7 +173,7 @@ impl Chunk {
     }
 }
 
-/// The sum of a record up to its checksum. Most are shorter than their place, and zeros need no summing.
+/// Returns the sum of a record up to its checksum. Most records are shorter than their slot, and zeros need no summing.
 fn sum_of_record(head: &[u8]) -> [u64; 4] {
     let words = head.as_chunks::<8>().0;
     let zeros = words.iter().rev().take_while(|word| **word == [0; 8]).count();
@@ -197,7 +197,7 @@ impl Fill {
         }
     }
 
-    /// Turns over what another machine wrote: a stream is in one order, unless it is raw.
+    /// Byte-swaps blocks written by a machine of the other byte order: a stream has one byte order, unless it is raw.
     fn turn(&self, block: &mut [u8]) -> Result<(), zio::Error> {
         if self.stage != Stage::Logical {
             return Ok(());

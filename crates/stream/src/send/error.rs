@@ -1,10 +1,10 @@
 use std::io;
 
-/// Why a dataset cannot be sent.
+/// Reasons why a dataset cannot be sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The pool does not give what is asked for.
+    /// The pool returned an error.
     #[error(transparent)]
     Pool(#[from] pool::Error),
     /// An object cannot be read.
@@ -13,21 +13,21 @@ pub enum Error {
     /// A block of pointers or dnodes cannot be read.
     #[error(transparent)]
     Zio(zio::Error),
-    /// A block of data cannot be read (EIO, whatever is wrong with it).
+    /// A block of data cannot be read (EIO, whatever the cause).
     #[error(transparent)]
     Unreadable(zio::Error),
     /// The BEGIN record's list cannot be packed.
     #[error(transparent)]
     NvList(#[from] nvlist::Error),
-    /// The other end does not take the stream.
+    /// Writing the stream failed.
     #[error("cannot write the stream: {0}")]
     Output(#[source] io::Error),
-    /// A dnode or block is not what it should be.
+    /// A dnode or block has an invalid format.
     #[error("object {object}: {source}")]
     Format {
         /// The object.
         object: u64,
-        /// What is wrong.
+        /// The decoding error.
         source: ondisk::Error,
     },
     /// A block of an encrypted dataset is not encrypted (EIO).
@@ -36,8 +36,8 @@ pub enum Error {
         /// The object.
         object: u64,
     },
-    /// A block tree has more blocks than the pool has room for (EIO).
-    #[error("object {object}: its blocks go in circles")]
+    /// A block tree has more blocks than the pool has space for (EIO).
+    #[error("object {object}: its block tree has more blocks than the pool can hold")]
     Circle {
         /// The object.
         object: u64,
@@ -49,24 +49,24 @@ pub enum Error {
         name: String,
     },
     /// The keys are of a format that raw streams do not carry (ENOTSUP).
-    #[error("'{name}': raw sends of its old encryption format are not supported")]
+    #[error("'{name}': raw sends of this old encryption format are not supported")]
     OldKeys {
         /// The dataset.
         name: String,
     },
     /// The redaction that made the bookmark was interrupted (EINVAL).
-    #[error("'{name}': its redaction list is not complete")]
+    #[error("'{name}': the redaction list is not complete")]
     Unfinished {
         /// The bookmark.
         name: String,
     },
-    /// Another stage of the send has failed, and tells why.
+    /// Another stage of the send has failed and returns the cause.
     #[error("the send was stopped")]
     Stopped,
 }
 
 impl Error {
-    /// The errno that OpenZFS gives on Linux in such a case.
+    /// Returns the errno that OpenZFS returns on Linux in such a case.
     #[must_use]
     pub fn errno(&self) -> i32 {
         const EINTR: i32 = 4;

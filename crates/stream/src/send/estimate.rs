@@ -1,4 +1,4 @@
-//! How long a stream will be (OpenZFS: `dmu_send_estimate_fast`; `dmu_send` as a dry run).
+//! Estimates of the length of a stream (OpenZFS: `dmu_send_estimate_fast`; `dmu_send` as a dry run).
 
 use ondisk::BLKPTR_SIZE;
 use ondisk::send::RECORD_SIZE;
@@ -7,21 +7,22 @@ use pool::{Dataset, Space};
 use super::chunk::Chunk;
 use super::{Base, Error, Plan, SendFlags};
 
-/// What OpenZFS takes for the block size of every volume: it asks for the property, and that is kept in no list of properties
+/// The block size that OpenZFS assumes for every volume: it queries the property, which is not stored in the list of properties
 /// (OpenZFS: `ZVOL_DEFAULT_BLOCKSIZE`).
 const VOLUME_BLOCK: u64 = 16 << 10;
 
-/// Bytes that a stream will have, as OpenZFS estimates it: from the space that is new, as if all blocks had the size that the property `recordsize` gives now.
-/// `written` is what was written since the base ([`Dataset::written_since`]); without it all that is referenced counts.
+/// Returns OpenZFS's estimate of the length of a stream: computed from the new space, as if all blocks had the size that the
+/// property `recordsize` has now. `written` is the space written since the base ([`Dataset::written_since`]); without it all
+/// referenced space counts.
 ///
-/// | stream | space that counts |
+/// | stream | space that is counted |
 /// |---|---|
 /// | full: without flags, `-L`, `-e`, `-p` | uncompressed bytes that the snapshot refers to |
 /// | full: `-c`, `-w` | the same, compressed |
-/// | `-i` a snapshot, or a bookmark that keeps account | the same, of what was written since |
-/// | `-i` any other bookmark, that of a redacted send too | none: [`measure`] counts what would be sent |
-/// | `-R`, `-I` | the sum of all streams; the headers around them are left out |
-/// | `-t` | as the stream that it goes on with, less the bytes that are there |
+/// | `-i` a snapshot, or a bookmark that records sizes | the same, of the space written since |
+/// | `-i` any other bookmark, also that of a redacted send | none: [`measure`] counts the blocks that would be sent |
+/// | `-R`, `-I` | the sum of all streams, without the headers around them |
+/// | `-t` | as the stream that it continues, minus the bytes already received |
 ///
 /// # Errors
 /// When properties cannot be read.
@@ -38,14 +39,15 @@ pub fn estimate(to: &Dataset, written: Option<Space>, flags: &SendFlags) -> Resu
     Ok(from_space(size, uncompressed / block.max(1)))
 }
 
-/// Pointers are in the figures of space and not in the stream; a record goes with each block, and BEGIN and END.
+/// Converts space to stream bytes: block pointers are part of the space but not of the stream, while each block, BEGIN and END
+/// add a record.
 fn from_space(size: u64, records: u64) -> u64 {
     let per_record = |bytes: usize| records.saturating_mul(bytes as u64);
     let blocks = size.saturating_sub(per_record(BLKPTR_SIZE)).saturating_add(per_record(RECORD_SIZE));
     blocks.saturating_add(2 * RECORD_SIZE as u64)
 }
 
-/// Bytes that a stream will have, counted: all is visited, and no data is read.
+/// Returns the exact length of a stream: all blocks are visited, but no data is read.
 ///
 /// # Errors
 /// As [`send`](super::send()).
@@ -65,7 +67,7 @@ pub fn measure(to: &Dataset, base: Option<&Base>, flags: &SendFlags) -> Result<u
 mod tests {
     #[test]
     fn estimates_are_those_of_openzfs() {
-        // the fixture stresume-a: what its kernel had for srca/r@1, and what it said was left of the stream ("1014K")
+        // the fixture stresume-a: its kernel's numbers for srca/r@1, and what it printed as the rest of the stream ("1014K")
         let (referenced, recordsize, received) = (2_435_584, 128 << 10, 0x15_61c0);
         let left = super::from_space(referenced, referenced / recordsize) - received;
         assert_eq!(pool::prop::nicebytes(left), "1014K");

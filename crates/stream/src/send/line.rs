@@ -1,7 +1,7 @@
-//! Chunks on their way: one thread lays them out, several fill them, one writes them in the order in which they were laid out.
+//! The pipeline of chunks: one thread lays them out, several fill them, one writes them in the order in which they were laid out.
 //!
-//! All that is between the stages is one lock and three conditions, each for one kind of waiting: it is taken a few times a megabyte, and who
-//! waits sleeps at once instead of turning round and round for a while.
+//! The stages share one lock and three condition variables, one for each kind of waiting. The lock is taken a few times per
+//! megabyte, and a thread that has to wait sleeps at once instead of spinning first.
 
 use std::collections::VecDeque;
 
@@ -20,23 +20,23 @@ enum Slot {
 
 #[derive(Default)]
 struct State {
-    /// In the order of the stream.
+    /// The chunks in the order of the stream.
     slots: VecDeque<Slot>,
-    /// The number of the first one.
+    /// The number of the first slot.
     first: u64,
-    /// The number of the first one that no worker has had.
+    /// The number of the first slot that no worker has taken.
     waiting: u64,
-    /// What was written, for use again.
+    /// Written chunks, for reuse.
     spare: Vec<Chunk>,
-    /// Bytes of memory, from when a chunk was laid out until it is written.
+    /// Bytes of memory of all chunks that are laid out and not yet written.
     held: u64,
-    /// No chunk comes any more.
+    /// True when no more chunks will be added.
     ended: bool,
-    /// Nobody writes any more.
+    /// True when the writer has stopped.
     closed: bool,
 }
 
-/// See the head of this file. What it holds is at most `limit` bytes, or one chunk.
+/// The pipeline; see the module documentation. It holds at most `limit` bytes, or one chunk.
 pub(super) struct Line {
     state: Mutex<State>,
     room: Condvar,
@@ -51,7 +51,7 @@ impl Line {
         Line { state: Mutex::default(), room, work, filled, limit }
     }
 
-    /// Adds a chunk, when there is room for it, and gives an empty one; `None`: nobody writes any more.
+    /// Adds a chunk once there is room for it, and returns an empty one; `None` if the writer has stopped.
     pub(super) fn put(&self, chunk: Chunk) -> Option<Chunk> {
         let bytes = chunk.memory();
         let mut state = self.state.lock();
@@ -71,7 +71,7 @@ impl Line {
         Some(spare)
     }
 
-    /// A chunk to be filled; `None`: there is nothing more to do.
+    /// Returns a chunk to be filled; `None` if there is nothing more to do.
     pub(super) fn take(&self) -> Option<Taken<'_>> {
         let mut state = self.state.lock();
         loop {
@@ -104,7 +104,7 @@ impl Line {
         }
     }
 
-    /// The next chunk to be written; `None`: that was all.
+    /// Returns the next chunk to be written; `None` at the end.
     pub(super) fn next(&self) -> Option<Result<Chunk, Error>> {
         let mut state = self.state.lock();
         loop {
@@ -121,7 +121,7 @@ impl Line {
         }
     }
 
-    /// A chunk was written.
+    /// Takes back a chunk that was written.
     pub(super) fn written(&self, chunk: Chunk) {
         let mut state = self.state.lock();
         state.held = state.held.saturating_sub(chunk.memory());
@@ -138,7 +138,7 @@ impl Line {
     }
 }
 
-/// A chunk that a worker has. Gone without being filled, it stops the send.
+/// A chunk that a worker has taken. If it is dropped without being filled, the send stops.
 pub(super) struct Taken<'a> {
     line: &'a Line,
     number: u64,
@@ -147,7 +147,7 @@ pub(super) struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// Gives it back, filled by `fill`.
+    /// Fills it with `fill` and returns it to the pipeline.
     pub(super) fn fill(mut self, fill: impl FnOnce(&mut Chunk) -> Result<(), Error>) {
         if let Some(mut chunk) = self.chunk.take() {
             self.filled = fill(&mut chunk).map(|()| chunk);
@@ -161,7 +161,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Says, whatever becomes of the traversal, that no chunk comes any more.
+/// Marks on drop, however the traversal ends, that no more chunks will be added.
 pub(super) struct LaysOut<'a>(pub(super) &'a Line);
 
 impl Drop for LaysOut<'_> {
@@ -170,7 +170,7 @@ impl Drop for LaysOut<'_> {
     }
 }
 
-/// Says, whatever becomes of the writer, that nobody writes any more.
+/// Marks on drop, however the writer ends, that nothing is written any more.
 pub(super) struct Writes<'a>(pub(super) &'a Line);
 
 impl Drop for Writes<'_> {
@@ -186,7 +186,7 @@ mod tests {
     use super::super::chunk::CHUNK;
     use super::*;
 
-    /// A chunk of one record, whose payload is `len` times `byte`.
+    /// Returns a chunk of one record whose payload is `len` times `byte`.
     fn chunk(byte: u8, len: usize) -> Chunk {
         let mut chunk = Chunk::default();
         chunk.put(&[byte; RECORD_SIZE], &vec![byte; len], None, len);
@@ -202,7 +202,7 @@ mod tests {
                 let line = &line;
                 scope.spawn(move || {
                     while let Some(taken) = line.take() {
-                        // one is slow
+                        // workers differ in speed
                         (0..worker * 1000).for_each(|_| std::hint::spin_loop());
                         taken.fill(|_| Ok(()));
                     }
@@ -216,7 +216,7 @@ mod tests {
             });
             let _writes = Writes(&line);
             for len in lens {
-                // what is larger than the limit goes alone
+                // a chunk larger than the limit is held alone
                 let state = line.state.lock();
                 assert!(state.held <= 3 * CHUNK as u64 || state.slots.len() == 1, "{}", state.held);
                 drop(state);

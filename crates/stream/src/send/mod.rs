@@ -1,18 +1,20 @@
-//! Send: a dataset, or what is new in it, as a stream (OpenZFS: `dmu_send.c`).
+//! Send: a dataset, or its changes since a base, as a stream (OpenZFS: `dmu_send.c`).
 //!
 //! # The few ideas
-//! * **Three stages, the unit a megabyte.** A traversal ([`traverse`]) finds what is newer than the base and lays records out in chunks
-//!   ([`records`], [`chunk`]); workers read the payloads into their places and sum them; the caller's thread joins the sums and writes.
-//!   What was laid out and is not yet written has at most `zfs_send_queue_length` bytes ([`line`]), whatever the dataset's size.
-//! * **One write a chunk.** Records and payloads stand in the chunk as in the stream, so that nothing is gathered when it is written: a vectored write
-//!   of pieces where they were read would save a copy out of the window, and cost as much (docs/performance.md).
-//! * **Past the cache.** A block is copied from the ARC if it is there, else read straight into the chunk that is written; the ARC is neither
-//!   filled nor stirred. Within a chunk blocks are read in the order of their places, through a window: neighbours are one I/O.
-//! * **A sum once.** See [`chunk`].
+//! * **Three stages that work on chunks of 1 MiB.** A traversal ([`traverse`]) finds the blocks that are newer than the base and
+//!   lays out records in chunks ([`records`], [`chunk`]); workers read the payloads into place and sum them; the caller's thread
+//!   joins the sums and writes. Chunks that are laid out but not yet written take at most `zfs_send_queue_length` bytes
+//!   ([`line`]), whatever the dataset's size.
+//! * **One write per chunk.** Records and payloads lie in the chunk as in the stream, so nothing has to be gathered for the
+//!   write: a vectored write of the blocks where they were read would save a copy out of the window, and cost as much
+//!   (docs/performance.md).
+//! * **The cache is bypassed.** A block is copied from the ARC if it is there, otherwise read straight into the chunk; the ARC is
+//!   neither filled nor reordered. Within a chunk blocks are read in disk order, through a window: neighbours are one I/O.
+//! * **Every byte is checksummed at most once.** See [`chunk`].
 //!
 //! # Invariants
-//! Objects ascend, offsets within an object ascend, no byte is sent twice: receivers rely on it. Any error ends the stream without END, so a receiver
-//! cannot take it for whole.
+//! Objects ascend, offsets within an object ascend, no byte is sent twice: receivers rely on it. After any error the stream has
+//! no END, so a receiver cannot mistake it for a complete one.
 //!
 //! Called by `control` and `cli`. Format: docs/format.md §15.
 
@@ -46,41 +48,41 @@ use records::Scribe;
 pub use traverse::ResumeAt;
 use traverse::Traversal;
 
-/// Streams are made in this order.
+/// The byte order in which streams are made.
 pub(crate) const OURS: Endian = Endian::Little;
-/// Chunks in flight at least, so that all stages have work.
+/// Minimum number of chunks in flight, so that all stages have work.
 const CHUNKS_MIN: u64 = 4;
 
-/// Who takes chunks that are full, and gives others for them.
+/// A function that accepts a full chunk and returns an empty one.
 type Emit<'a> = &'a mut dyn FnMut(Chunk) -> Result<Chunk, Error>;
 
-/// What a stream may carry (OpenZFS: `lzc_send_flags`).
+/// The options of a stream (OpenZFS: `lzc_send_flags`).
 #[derive(Clone, Debug, Default)]
 pub struct SendFlags {
-    /// `-e`: blocks embedded in their pointers as they are.
+    /// `-e`: blocks embedded in their pointers are sent as they are.
     pub embed: bool,
     /// `-L`: blocks above 128 KiB.
     pub large_block: bool,
-    /// `-c`: compressed blocks as they are.
+    /// `-c`: compressed blocks are sent as they are.
     pub compress: bool,
-    /// `-w`: encrypted blocks as they are.
+    /// `-w`: encrypted blocks are sent as they are.
     pub raw: bool,
-    /// Go on from here.
+    /// The position at which to resume.
     pub resume: Option<ResumeAt>,
-    /// `-S`: a dataset that was received in part; the stream has no END.
+    /// `-S`: a partially received dataset; the stream has no END.
     pub saved: Option<Saved>,
 }
 
-/// What a partly received dataset will be.
+/// The snapshot that a partially received dataset will become.
 #[derive(Clone, Debug)]
 pub struct Saved {
-    /// The guid of the snapshot under way.
+    /// The guid of the snapshot that is being received.
     pub guid: Guid,
     /// Its name at the sender.
     pub name: String,
 }
 
-/// How far a send is; other threads may look.
+/// The progress of a send; other threads may read it.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Bytes written.
@@ -93,11 +95,12 @@ fn thread(name: &str) -> std::thread::Builder {
     std::thread::Builder::new().name(name.to_owned())
 }
 
-/// Writes the stream that brings a receiver from `base` (nothing, if there is none) to `to`, a snapshot or a head, which is
+/// Writes the stream that takes a receiver from `base` (or from nothing) to `to`, a snapshot or a head dataset, which is
 /// [held](Dataset::long_hold) meanwhile.
 ///
 /// # Errors
-/// [`Error::Output`] if the other end is gone; what cannot be read or sent. Nothing that follows an error is a whole stream.
+/// [`Error::Output`] if the stream cannot be written; other errors if something cannot be read or sent. After an error the stream
+/// is never complete.
 pub fn send(
     to: &Dataset,
     base: Option<&Base>,
@@ -112,12 +115,12 @@ pub fn send(
     let line = Line::new(tunable::ZFS_SEND_QUEUE_LENGTH.get().max(CHUNKS_MIN * CHUNK as u64));
     std::thread::scope(|scope| {
         let line = &line;
-        // who fills chunks ends with who lays them out, even if that one never begins
+        // the filling threads end with the traversal, even if that never starts
         let ends = LaysOut(line);
         for n in 0..::base::tasks::width() {
             match thread("send-fill").spawn_scoped(scope, move || fill_chunks(zio, line)) {
                 Err(source) if n == 0 => return Err(pool::Error::Thread { source }.into()),
-                // fewer do
+                // fewer threads are enough
                 Err(_) => break,
                 Ok(_) => {}
             }
@@ -135,7 +138,7 @@ pub fn send(
             write_chunks(line, &mut sum, out, progress)
         };
         let traversed = traversal.join().unwrap_or(Err(Error::Stopped));
-        // the first cause: a writer that stops makes the traversal stop
+        // the writer's error is the cause: a writer that stops makes the traversal stop
         written.and(traversed)
     })?;
     if flags.saved.is_some() {
@@ -148,7 +151,7 @@ pub fn send(
     write(last.seal(&mut sum), out, progress)
 }
 
-/// What a stream will be, before a block was visited.
+/// The parameters of a stream, before a block is visited.
 struct Plan<'a> {
     to: &'a Dataset,
     objset: Arc<Objset>,
@@ -169,7 +172,7 @@ impl<'a> Plan<'a> {
         Ok(Plan { to, objset: to.objset()?, from, redacted, flags, features, begin, payload })
     }
 
-    /// Gives the whole stream but END to `emit`, in chunks; `visited` is called for each range.
+    /// Passes the whole stream except END to `emit`, in chunks; `visited` is called for each range.
     fn traverse(self, emit: Emit<'_>, visited: &dyn Fn()) -> Result<(), Error> {
         let mut scribe = Scribe {
             objset: self.to.id(),

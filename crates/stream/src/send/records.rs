@@ -1,6 +1,8 @@
-//! From ranges to records: what is laid out in a chunk of the stream, and what is still to be read into it (OpenZFS: `do_dump`).
+//! Converts ranges to records: lays them out in a chunk of the stream, and notes the payloads that are still to be read (OpenZFS:
+//! `do_dump`).
 //!
-//! Neighbouring holes, and neighbouring numbers without objects, become one record; that record waits until something else comes.
+//! Neighbouring holes, and neighbouring free object numbers, become one record; that record is held back until a different one
+//! follows.
 
 use base::Guid;
 use codec::ChecksumKind;
@@ -15,29 +17,30 @@ use super::chunk::{Chunk, Fill};
 use super::traverse::{DNODES_PER_BLOCK, OBJECT_END, Range, ResumeAt};
 use super::{Emit, Error, OURS};
 
-/// The largest block that every receiver takes (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
+/// The largest block that every receiver accepts (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const OLD_MAXBLOCKSIZE: u64 = 128 << 10;
-/// Compressions that streams carried before they said which (OpenZFS: `ZIO_COMPRESS_LEGACY_FUNCTIONS`): below lz4.
+/// The compressions below this one (lz4) were sent before streams declared their compression (OpenZFS:
+/// `ZIO_COMPRESS_LEGACY_FUNCTIONS`).
 const COMPRESS_LEGACY: u8 = 15;
 const COMPRESS_ZSTD: u8 = 16;
 const COMPRESS_OFF: u8 = 2;
 
-/// What makes records of ranges.
+/// The state that turns ranges into records.
 pub(super) struct Scribe<'a> {
     pub(super) objset: u64,
     pub(super) toguid: Guid,
     /// Feature flags of the stream.
     pub(super) features: u64,
-    /// The txg that the receiver has.
+    /// The txg of the base that the receiver has.
     pub(super) from: base::Txg,
-    /// Objects that the receiver can have: numbers from here on are free anyhow.
+    /// The limit of the receiver's object numbers: higher ones are free in any case.
     pub(super) max_object: u64,
     pub(super) resume: ResumeAt,
     pub(super) unmodified_spills: bool,
-    /// A record that may still grow.
+    /// The record that is held back because it may still grow.
     pub(super) pending: Option<Record>,
     pub(super) chunk: Chunk,
-    /// Who takes chunks that are full.
+    /// The function that accepts full chunks.
     pub(super) emit: Emit<'a>,
 }
 
@@ -63,18 +66,18 @@ impl Scribe<'_> {
         self.put(record, &[], None, 0)
     }
 
-    /// Writes the record that waits.
+    /// Writes the record that is held back.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         self.pending.take().map_or(Ok(()), |record| self.plain(record))
     }
 
-    /// Hands over what there is.
+    /// Emits the last chunk.
     pub(super) fn finish(&mut self) -> Result<(), Error> {
         let last = std::mem::take(&mut self.chunk);
         (self.emit)(last).map(drop)
     }
 
-    /// Takes one range.
+    /// Converts one range.
     pub(super) fn take(&mut self, range: Range) -> Result<(), Error> {
         match range {
             Range::Dnodes { bp, first, slots } if self.has(feature::RAW) => self.dnodes(&bp, first, slots),
@@ -175,7 +178,7 @@ impl Scribe<'_> {
             record.raw_bonuslen = bonus.len() as u32;
         }
         self.put(Record::Object(record), bonus, None, bonus.len() as u64)?;
-        // whatever the receiver has behind the end goes
+        // frees whatever the receiver has beyond the end
         let end = dnode.maxblkid.saturating_add(1).saturating_mul(dnode.datablksz());
         self.free(object, end, OBJECT_END)?;
         match &dnode.spill {
@@ -277,7 +280,7 @@ impl Scribe<'_> {
     fn may_embed(&self, bp: &BlkPtr) -> bool {
         bp.embedded_type() == Some(EmbeddedType::Data)
             && self.has(feature::EMBED_DATA)
-            // the stream does not tell the order of what is in a pointer
+            // the stream does not state the byte order of embedded data
             && (bp.endian() == OURS || byteswap::is_orderless(bp.object_type()))
             && (bp.compression() < COMPRESS_LEGACY || self.has(feature::LZ4))
             && (bp.compression() != COMPRESS_ZSTD || self.has(feature::ZSTD))
@@ -303,12 +306,12 @@ impl Scribe<'_> {
     }
 }
 
-/// The objects that a set with this meta-dnode can have (OpenZFS: `dump_freeobjects`).
+/// Returns the limit of object numbers in an object set with this meta-dnode (OpenZFS: `dump_freeobjects`).
 pub(super) fn max_object(meta: &DnodePhys) -> u64 {
     DNODES_PER_BLOCK.saturating_mul(meta.maxblkid.saturating_add(1))
 }
 
-/// How a block was encrypted, for a raw stream.
+/// Returns the encryption parameters of a block, for a raw stream.
 fn crypt_params(bp: &BlkPtr) -> CryptParams {
     CryptParams { salt: bp.salt().to_le_bytes(), iv: bp.iv(), mac: bp.mac() }
 }

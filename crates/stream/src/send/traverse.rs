@@ -1,9 +1,10 @@
-//! What of a dataset is newer than a txg, in the order of a stream (OpenZFS: `traverse_dataset_resume`, `send_cb`).
+//! Traversal of the blocks of a dataset that are newer than a txg, in stream order (OpenZFS: `traverse_dataset_resume`,
+//! `send_cb`).
 //!
-//! Blocks of pointers and dnodes are read past the cache, those that lie below one parent several at a time. A hole of any level is one range.
-//! Holes without a birth are visited too: an object's number may have been used again, and then nobody knows since when they are
-//! holes (OpenZFS: `send_holes_without_birth_time`). After a redacted send the blocks that it left out are sent, however old they are (OpenZFS:
-//! `PREVIOUSLY_REDACTED`).
+//! Indirect blocks and dnode blocks bypass the cache; those below one parent are read several at a time. A hole of any level is
+//! one range. Holes without a birth txg are visited too: the object number may have been reused, and then it is unknown since
+//! when they are holes (OpenZFS: `send_holes_without_birth_time`). After a redacted send the blocks that it omitted are sent,
+//! however old they are (OpenZFS: `PREVIOUSLY_REDACTED`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,31 +17,31 @@ use zio::{Bookmark, Buf, Zio};
 
 use super::Error;
 
-/// Dnodes of a block as streams count them (OpenZFS: `DNODES_PER_BLOCK`).
+/// Dnodes per block in the units of streams (OpenZFS: `DNODES_PER_BLOCK`).
 pub(super) const DNODES_PER_BLOCK: u64 = 32;
-/// What `length` says of a hole that reaches to the end of its object (OpenZFS: `DMU_OBJECT_END`).
+/// The `length` of a hole that reaches to the end of its object (OpenZFS: `DMU_OBJECT_END`).
 pub(super) const OBJECT_END: u64 = u64::MAX;
 
 /// A piece of a dataset.
 #[derive(Debug)]
 pub(super) enum Range {
-    /// A block of dnodes comes.
+    /// A dnode block, whose objects follow.
     Dnodes { bp: BlkPtr, first: u64, slots: u64 },
-    /// An object; `bonus` is what the stream carries of its bonus buffer.
+    /// An object; `bonus` is the part of its bonus buffer that the stream carries.
     Object { object: u64, dnode: Box<DnodePhys>, bonus: Vec<u8>, swapped: bool },
-    /// No objects with these numbers.
+    /// A range of free object numbers.
     NoObjects { first: u64, count: u64 },
     /// A block of data.
     Data { object: u64, offset: u64, block_size: u64, object_type: ObjectType, bp: BlkPtr },
     /// The spill block of an object.
     Spill { object: u64, bp: BlkPtr },
-    /// Bytes that are not there; `length` may be [`OBJECT_END`].
+    /// A hole; `length` may be [`OBJECT_END`].
     Hole { object: u64, offset: u64, length: u64 },
-    /// Bytes that a redacted dataset does not have.
+    /// A range that a redacted dataset does not hold.
     Redacted { object: u64, offset: u64, length: u64 },
 }
 
-/// Where an interrupted stream goes on.
+/// The position at which an interrupted stream is resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ResumeAt {
     /// The object.
@@ -49,26 +50,26 @@ pub struct ResumeAt {
     pub offset: u64,
 }
 
-/// Who takes the ranges; an error ends the traversal.
+/// A function that accepts the ranges; an error from it ends the traversal.
 pub(super) type Sink<'a> = &'a mut dyn FnMut(Range) -> Result<(), Error>;
 
 /// A traversal of one dataset.
 pub(super) struct Traversal<'a> {
     pub(super) objset: &'a Arc<Objset>,
-    /// Blocks born later are of interest.
+    /// Blocks born after this txg are visited.
     pub(super) from: Txg,
-    /// Older blocks that are of interest, ascending.
+    /// Older blocks that are also visited, ascending.
     pub(super) redacted: &'a [RedactEntry],
     pub(super) resume: ResumeAt,
-    /// The stream carries what is encrypted as it is.
+    /// True if the stream carries encrypted blocks as they are.
     pub(super) raw: bool,
-    /// The dataset is encrypted: blocks that are not are forged.
+    /// True if the dataset is encrypted: an unencrypted block in it is forged.
     pub(super) encrypted: bool,
-    /// How many more blocks of pointers or dnodes there can be.
+    /// The number of further indirect or dnode blocks that may exist.
     pub(super) left: AtomicU64,
 }
 
-/// Blocks that the devices have room for: a tree with more goes in circles.
+/// Returns the number of blocks that the devices have space for: a tree with more must contain a cycle.
 pub(super) fn most_blocks(zio: &Zio) -> u64 {
     let room = zio.tree().tops().iter().map(|top| top.config().asize);
     (room.fold(0, u64::saturating_add) >> ondisk::DNODE_SHIFT).max(1 << 20)
@@ -102,7 +103,7 @@ impl Traversal<'_> {
         }
     }
 
-    /// Visits pointers of one level that stand side by side, `first` the block of the first one.
+    /// Visits adjacent pointers of one level; `first` is the block number of the first one.
     fn siblings(&self, of: &Of<'_>, pointers: &[BlkPtr], level: u8, first: u64, sink: Sink<'_>) -> Result<(), Error> {
         let is_parent = level > 0 || of.object == 0;
         let at_once = self.read_ahead(pointers);
@@ -123,20 +124,20 @@ impl Traversal<'_> {
         Ok(())
     }
 
-    /// How many of these blocks of pointers or dnodes are read at once.
+    /// Returns how many of these indirect or dnode blocks are read at once.
     fn read_ahead(&self, pointers: &[BlkPtr]) -> usize {
         let largest = pointers.iter().map(BlkPtr::lsize).max().unwrap_or(0).max(1);
         usize::try_from(base::tunable::ZFS_SEND_NO_PREFETCH_QUEUE_LENGTH.get() / largest).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Reads a block of pointers or dnodes, if it is of interest.
+    /// Reads an indirect or dnode block, if it has to be visited.
     fn read_parent(&self, of: &Of<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Option<Result<Buf, zio::Error>> {
         let old = bp.birth_logical() <= self.from && !self.was_redacted(of, level, blkid);
         if bp.is_hole() || bp.is_redacted() || old || self.is_done(of, level, blkid) {
             return None;
         }
         let bm = self.bookmark(of, level, blkid);
-        // without a key nothing but bonus buffers is hidden
+        // without a key only the bonus buffers are unreadable
         Some(if self.raw { self.zio().read_noauth_uncached(bp, &bm) } else { self.zio().read_uncached(bp, &bm) })
     }
 
@@ -144,12 +145,12 @@ impl Traversal<'_> {
         Bookmark { objset: self.objset.id(), object: of.object, level, blkid }
     }
 
-    /// Blocks of data below a pointer of this level.
+    /// Returns the number of data blocks below a pointer of this level.
     fn span(of: &Of<'_>, level: u8) -> u64 {
         1u64.checked_shl(u32::from(level) * of.dnode.fanout_shift()).unwrap_or(u64::MAX)
     }
 
-    /// Whether the receiver was not given some of the blocks below a pointer.
+    /// True if the receiver lacks some of the blocks below a pointer because they were redacted.
     fn was_redacted(&self, of: &Of<'_>, level: u8, blkid: u64) -> bool {
         if self.redacted.is_empty() {
             return false;
@@ -165,14 +166,14 @@ impl Traversal<'_> {
         self.redacted.get(at).is_some_and(|entry| entry.object < end)
     }
 
-    /// Whether the receiver was not given some block of an object between `first` and `end`.
+    /// True if the receiver lacks some block of an object between `first` and `end`.
     fn lacks(&self, object: u64, first: u64, end: u64) -> bool {
         let before = |entry: &RedactEntry| (entry.object, entry.blkid.saturating_add(entry.count)) <= (object, first);
         let at = self.redacted.partition_point(before);
         self.redacted.get(at).is_some_and(|entry| entry.object == object && entry.blkid < end)
     }
 
-    /// Whether all below this block was sent before the interruption (OpenZFS: `resume_skip_check`).
+    /// True if everything below this block was sent before the interruption (OpenZFS: `resume_skip_check`).
     fn is_done(&self, of: &Of<'_>, level: u8, blkid: u64) -> bool {
         let span = Self::span(of, level);
         let end = blkid.saturating_add(1).saturating_mul(span);
@@ -202,7 +203,7 @@ impl Traversal<'_> {
     ) -> Result<(), Error> {
         let birth = bp.birth_logical();
         let old = birth.0 != 0 && birth <= self.from;
-        // what was left out and is a hole here is one at the receiver
+        // a block that was redacted and is a hole here is a hole at the receiver too
         let unwanted = old && (bp.is_hole() || bp.is_redacted() || !self.was_redacted(of, level, blkid));
         if unwanted || self.is_done(of, level, blkid) {
             return Ok(());
@@ -242,7 +243,7 @@ impl Traversal<'_> {
         }
     }
 
-    /// A hole of any level, or what was redacted.
+    /// Emits a hole of any level, or a redacted range.
     fn gap(&self, of: &Of<'_>, bp: &BlkPtr, level: u8, blkid: u64, sink: Sink<'_>) -> Result<(), Error> {
         let span = Self::span(of, level);
         let Some(start) = span.checked_mul(blkid) else { return Ok(()) };
@@ -266,7 +267,7 @@ impl Traversal<'_> {
         })
     }
 
-    /// A block of dnodes; of an `old` one the objects are there at the receiver, and only what it was not given of them is sent.
+    /// Visits a dnode block. If it is `old`, the receiver has its objects, and only their previously redacted blocks are sent.
     fn dnodes(&self, bp: &BlkPtr, blkid: u64, old: bool, block: &[u8], sink: Sink<'_>) -> Result<(), Error> {
         let slots = (block.len() / DNODE_SIZE) as u64;
         let first = blkid.saturating_mul(slots);
@@ -304,7 +305,8 @@ impl Traversal<'_> {
         Ok(())
     }
 
-    /// The bonus buffer as the stream carries it: filled up to 8 bytes; of an encrypted one all, for all of it is ciphertext.
+    /// Returns the bonus buffer as the stream carries it, padded to 8 bytes; in a raw stream the whole buffer, since all of it is
+    /// ciphertext.
     fn bonus(&self, dnode: &DnodePhys, raw: &[u8]) -> Vec<u8> {
         let start = CORE + dnode.blkptr.len() * BLKPTR_SIZE;
         let len = match (self.raw, dnode.bonus.len()) {

@@ -3,7 +3,7 @@
 
 use oracle::fixtures;
 
-/// The members of a tar archive: (name, contents).
+/// Returns the members of a tar archive: (name, contents).
 pub fn untar(tar: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut members = Vec::new();
     let mut at = 0;
@@ -16,7 +16,7 @@ pub fn untar(tar: &[u8]) -> Vec<(String, Vec<u8>)> {
     members
 }
 
-/// All streams of a fixture: (name without ending, bytes).
+/// Returns all streams of a fixture: (name without ending, bytes).
 pub fn streams(fixture: &str) -> Vec<(String, Vec<u8>)> {
     let tar = fixtures::read_zst(&fixtures::dir(fixture).join("streams.tar.zst"));
     let of =
@@ -24,12 +24,12 @@ pub fn streams(fixture: &str) -> Vec<(String, Vec<u8>)> {
     untar(&tar).into_iter().filter_map(of).collect()
 }
 
-/// One of them.
+/// Returns the stream of that name.
 pub fn stream_of(fixture: &str, name: &str) -> Vec<u8> {
     streams(fixture).into_iter().find(|(n, _)| n == name).unwrap().1
 }
 
-/// A file with these bytes, gone with the value.
+/// Writes a temporary file with these bytes, deleted on drop.
 pub fn write_temp(bytes: &[u8]) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, bytes).unwrap();

@@ -1,4 +1,5 @@
-//! A small pool in a directory of its own that receives streams, and what the kernel module received of the same streams.
+//! A small pool in a temporary directory that receives streams, and the files that the kernel module received from the same
+//! streams.
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -43,12 +44,12 @@ impl Target {
         Target::on(&|device| Arc::new(device))
     }
 
-    /// A pool whose device is what `wrap` makes of a file.
+    /// Creates a pool whose device is a file wrapped by `wrap`.
     pub(crate) fn on(wrap: &dyn Fn(FileDevice) -> Arc<dyn Device>) -> Target {
         Target::made(wrap, 9)
     }
 
-    /// A pool whose sectors are of this size, a power of two.
+    /// Creates a pool with this sector size, as a power of two.
     pub(crate) fn with_ashift(ashift: u64) -> Target {
         Target::made(&|device| Arc::new(device), ashift)
     }
@@ -70,7 +71,7 @@ impl Target {
         self.spa.as_ref().unwrap()
     }
 
-    /// Exports the pool, has it judged, and imports it again.
+    /// Exports the pool, checks it with zdb, and imports it again.
     pub(crate) fn again(&mut self) {
         self.close();
         let path = self.dir.path().join("a");
@@ -79,14 +80,15 @@ impl Target {
         self.spa = Some(Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap());
     }
 
-    /// The pool as another machine finds it that gets the device, or this one after a restart: what was not synced is lost.
+    /// Reopens the pool as another machine finds it that gets the device, or this one after a restart: what was not synced is
+    /// lost.
     pub(crate) fn crash(&mut self) {
         self.crash_on(&|device| Arc::new(device));
     }
 
-    /// As [`Target::crash`], on what `wrap` makes of the file.
+    /// As [`Target::crash`], with the file wrapped by `wrap`.
     pub(crate) fn crash_on(&mut self, wrap: &dyn Fn(FileDevice) -> Arc<dyn Device>) {
-        // with the pool its devices are let go
+        // the devices are released with the pool
         drop(self.spa.take());
         let path = self.dir.path().join("a");
         let device = wrap(FileDevice::open_read_write(&path).unwrap());
@@ -95,7 +97,7 @@ impl Target {
         self.spa = Some(Spa::import(found.first().unwrap(), &options, hooks()).unwrap());
     }
 
-    /// Exports the pool and has it judged: every block is found, none is lost, every object can be read.
+    /// Exports the pool and checks it with zdb: every block is found, none is leaked, every object can be read.
     pub(crate) fn close(&mut self) {
         let spa = self.spa.take().unwrap();
         spa.export().unwrap();
@@ -103,7 +105,7 @@ impl Target {
         judge::no_leaks(self.dir.path(), POOL);
     }
 
-    /// Receives the streams of a package, or the one stream that it is, into `fs`; each snapshot gets the name that it has in the stream.
+    /// Receives the streams of a package, or a single stream, into `fs`; each snapshot gets its name in the stream.
     pub(crate) fn receive(&self, bytes: &[u8], fs: &str, args: &RecvArgs) -> Result<Vec<Received>, Error> {
         self.receive_from(bytes, fs, args)
     }
@@ -134,7 +136,7 @@ impl Target {
         Ok(all)
     }
 
-    /// The snapshot of this guid.
+    /// Returns the snapshot with this guid.
     fn snapshot_of(&self, guid: Guid) -> Option<String> {
         let view = self.spa().view().unwrap();
         let heads = view.list(POOL, &ListOptions::DATASETS).unwrap();
@@ -142,7 +144,7 @@ impl Target {
         snapshots.filter(|snap| snap.guid() == guid).map(|snap| snap.name().to_owned()).next()
     }
 
-    /// Receives a package: each dataset of it below `fs`, as it stands below `top` at the sender.
+    /// Receives a package: each of its datasets below `fs`, with the path that it has below `top` at the sender.
     pub(crate) fn receive_package(&self, bytes: &[u8], top: &str, fs: &str) -> Result<Vec<String>, Error> {
         let mut reader = Reader::new(bytes);
         let mut all = Vec::new();
@@ -175,7 +177,7 @@ impl Target {
         self.spa().load_key(root, &key.unwrap()).unwrap()
     }
 
-    /// What is sent of a snapshot, raw or not.
+    /// Sends a snapshot, raw or not.
     pub(crate) fn send(&self, to: &str, from: Option<&str>, raw: bool) -> Vec<u8> {
         let flags = SendFlags { embed: false, large_block: false, compress: false, raw, resume: None, saved: None };
         self.send_as(to, from, &flags)
@@ -190,13 +192,13 @@ impl Target {
         out
     }
 
-    /// Whether there is such a dataset or snapshot.
+    /// True if this dataset or snapshot exists.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.spa().view().unwrap().dataset(name).is_ok()
     }
 
-    /// Compares the datasets that `wanted` names with what the kernel module had received; gives the number of files. Where `truth_of` names
-    /// another dataset, its files are the truth: the kernel module could not read all that it had received.
+    /// Compares the datasets that `wanted` selects with what the kernel module had received; returns the number of files. Where
+    /// `truth_of` names another dataset, its files are the reference: the kernel module could not read all that it had received.
     pub(crate) fn compare(
         &self,
         fixture: &str,
@@ -204,7 +206,7 @@ impl Target {
         truth_of: &dyn Fn(&str) -> Option<String>,
     ) -> usize {
         let truth = truth(fixture, "recv");
-        // snapshots that the kernel module had not mounted
+        // snapshots that were not mounted by the kernel module
         let unseen = |name: &str, files: &Files| name.contains('@') && files.len() == 1;
         let pairs = truth.keys().filter(|name| *name != POOL && wanted(name)).filter_map(|name| {
             let files = &truth[&truth_of(name).unwrap_or_else(|| name.clone())];
@@ -213,7 +215,7 @@ impl Target {
         self.compare_all(fixture, pairs)
     }
 
-    /// Compares datasets with others that were at the sender: (here, there).
+    /// Compares datasets with those of the sender: (here, there).
     pub(crate) fn compare_source(&self, fixture: &str, pairs: &[(&str, &str)]) -> usize {
         let truth = truth(fixture, "source");
         self.compare_all(fixture, pairs.iter().map(|(here, there)| ((*here).to_owned(), truth[*there].clone())))
@@ -241,7 +243,7 @@ impl Target {
         files
     }
 
-    /// SHA-256 of a volume.
+    /// Returns the SHA-256 of a volume.
     pub(crate) fn volume_sum(&self, name: &str) -> String {
         use sha2::{Digest, Sha256};
         let volume = Zvol::open(&self.spa().view().unwrap().dataset(name).unwrap()).unwrap();
@@ -251,10 +253,10 @@ impl Target {
     }
 }
 
-/// The files of a dataset as they are told, by path.
+/// The recorded files of a dataset, by path.
 type Files = HashMap<Vec<u8>, Value>;
 
-/// What a fixture tells of its datasets; `side` is the source, or what was received.
+/// Returns the files that a fixture records for its datasets; `side` is the source, or the received side.
 fn truth(fixture: &str, side: &str) -> BTreeMap<String, Files> {
     let mut truth: BTreeMap<String, Files> = BTreeMap::new();
     for line in fixtures::json_lines(fixture, &format!("{side}/files.jsonl.zst")) {
@@ -298,7 +300,7 @@ impl Tree<'_> {
         match describe::describe(node, &truth, true) {
             Ok((mut ours, _)) => {
                 let root_of_snapshot = node.fs().is_snapshot() && path == b".";
-                // how well blocks compress is this pool's affair, and so are the numbers of its datasets
+                // compression ratios and dataset numbers may differ in this pool
                 let mut truth = truth;
                 for side in [&mut ours, &mut truth] {
                     let side = side.as_object_mut().unwrap();

@@ -1,4 +1,4 @@
-//! Streams taken apart and put together again, with right sums.
+//! Streams split into records and reassembled, with right checksums.
 
 use base::Endian;
 use codec::fletcher::Fletcher4;
@@ -7,7 +7,7 @@ use stream::{Header, Reader, Record};
 
 pub(crate) type Part = (Header, Vec<u8>);
 
-/// The records of a stream.
+/// Returns the records of a stream.
 pub(crate) fn parts(bytes: &[u8]) -> Vec<Part> {
     let mut reader = Reader::new(bytes);
     let mut all = Vec::new();
@@ -18,18 +18,18 @@ pub(crate) fn parts(bytes: &[u8]) -> Vec<Part> {
     all
 }
 
-/// Where each record begins.
+/// Returns the offset at which each record begins.
 pub(crate) fn boundaries(parts: &[Part]) -> Vec<usize> {
     let lengths = parts.iter().map(|(_, payload)| RECORD_SIZE + payload.len());
     lengths.scan(0, |at, len| Some(std::mem::replace(at, *at + len))).collect()
 }
 
-/// A stream of these records.
+/// Returns a stream of these records.
 pub(crate) fn stream_of(parts: &[Part]) -> Vec<u8> {
     stream_in(parts, Endian::Little)
 }
 
-/// A stream of these records, as a machine of that order writes it.
+/// Returns a stream of these records as a machine of byte order `e` writes it.
 pub(crate) fn stream_in(parts: &[Part], e: Endian) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), Fletcher4::new());
     for (header, payload) in parts {
@@ -55,7 +55,7 @@ pub(crate) fn stream_in(parts: &[Part], e: Endian) -> Vec<u8> {
     out
 }
 
-/// What a sender gives who goes on at (object, offset).
+/// Returns what a sender writes when it resumes at (object, offset).
 pub(crate) fn resumed_at(parts: &[Part], object: u64, offset: u64) -> Vec<u8> {
     let wanted = |record: &Record| match record {
         Record::Begin(_) | Record::End(_) => true,
@@ -65,7 +65,7 @@ pub(crate) fn resumed_at(parts: &[Part], object: u64, offset: u64) -> Vec<u8> {
         Record::WriteEmbedded(r) => (r.object, r.offset) >= (object, offset),
         Record::Free(r) => (r.object, r.offset) >= (object, offset),
         Record::Spill(r) => r.object >= object,
-        // the block of dnodes that the object stands in
+        // the dnode block that contains the object
         Record::ObjectRange(r) => r.firstobj + r.numslots > object,
         _ => false,
     };
