@@ -1,8 +1,8 @@
-//! The free space of a loaded metaslab, and how a place in it is chosen.
+//! The free space of a loaded metaslab, and the choice of a segment for an allocation.
 //!
-//! Segments are kept by their **ends**: an allocation takes the front of a segment, and changes then a value in place and no key. How many
-//! segments there are of each size (a power of two) is counted all the time; an index by size is made when a search by size
-//! is first needed, and kept up from then on.
+//! Segments are keyed by their **ends**: an allocation takes the front of a segment, and so changes a value in place but no key.
+//! The number of segments of each size (a power of two) is always kept; an index by size is built when a search by size is first
+//! needed, and maintained from then on.
 //!
 //! OpenZFS: `ms_allocatable`, `ms_allocatable_by_size`, `metaslab_df_alloc`, `metaslab_block_picker`.
 
@@ -11,21 +11,21 @@ use std::ops::{Bound, Range};
 
 use crate::{Error, RangeTree};
 
-/// Below this largest segment a place is searched by size, not by position (OpenZFS: `metaslab_df_alloc_threshold`).
-/// A power of two, so that the counts by size tell.
+/// If the largest segment is below this, the search is by size, not by position (OpenZFS: `metaslab_df_alloc_threshold`). A power
+/// of two, so that the counts by size suffice for the decision.
 const SIZE_SEARCH_BELOW: u64 = 128 << 10;
-/// Below this share of free space, in percent, likewise (`metaslab_df_free_pct`).
+/// If the share of free space in percent is below this, likewise (`metaslab_df_free_pct`).
 const SIZE_SEARCH_FREE_PCT: u64 = 4;
-/// How far from the cursor a search goes, in bytes (`metaslab_df_max_search`) …
+/// The distance from the cursor to which a search extends, in bytes (`metaslab_df_max_search`) …
 const MAX_SEARCH: u64 = 16 << 20;
 /// … but at least this many segments (`metaslab_min_search_count`).
 const MIN_SEARCH_COUNT: usize = 100;
-/// How many segments of the wanted size class are tried before a larger class is.
+/// Number of segments of the wanted size class that are tried before a larger class is.
 const CLASS_TRIES: usize = 32;
 
 /// Sizes up to this many units have a class of their own.
 const EXACT: u64 = 64;
-/// Classes above that: four for each power of two.
+/// Total number of classes: above the exact ones, four for each power of two.
 const CLASSES: usize = EXACT as usize + 58 * 4;
 
 /// The free space of one metaslab.
@@ -37,15 +37,15 @@ pub struct FreeSpace {
     /// Segments of 2^i to 2^(i+1) − 1 bytes.
     counts: [u32; 64],
     sizes: Option<Box<SizeIndex>>,
-    /// Where the last allocation of each alignment ended, 0 for the beginning.
+    /// The end of the last allocation of each alignment, 0 for the beginning.
     cursors: [u64; 64],
-    /// Bytes of the metaslab, and log2 of the unit.
+    /// Size of the metaslab in bytes, and log2 of the unit.
     size: u64,
     shift: u32,
 }
 
 impl FreeSpace {
-    /// From the free segments of a metaslab of `size` bytes that allocates in units of 2^`shift` bytes.
+    /// Creates it from the free segments of a metaslab of `size` bytes that allocates in units of 2^`shift` bytes.
     #[must_use]
     pub fn new(free: &RangeTree, size: u64, shift: u32) -> Self {
         let mut counts = [0; 64];
@@ -61,36 +61,36 @@ impl FreeSpace {
         }
     }
 
-    /// Free bytes.
+    /// Returns the free bytes.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Number of segments.
+    /// Returns the number of segments.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_end.len()
     }
 
-    /// Whether nothing is free.
+    /// True if nothing is free.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_end.is_empty()
     }
 
-    /// The segments in order.
+    /// Returns the segments in order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.by_end.iter().map(|(e, s)| *s..*e)
     }
 
-    /// How many segments there are of 2^i to 2^(i+1) − 1 bytes.
+    /// Returns the number of segments of 2^i to 2^(i+1) − 1 bytes, by i.
     #[must_use]
     pub const fn counts(&self) -> &[u32; 64] {
         &self.counts
     }
 
-    /// An upper bound of the largest segment, less than twice its size; 0 if there is none.
+    /// Returns an upper bound of the largest segment, less than twice its size; 0 if there is none.
     #[must_use]
     pub fn largest_bound(&self) -> u64 {
         match self.counts.iter().rposition(|n| *n > 0) {
@@ -100,19 +100,19 @@ impl FreeSpace {
         }
     }
 
-    /// Whether all of `range` is free.
+    /// True if all of `range` is free.
     #[must_use]
     pub fn contains(&self, range: &Range<u64>) -> bool {
         self.after(range.start).is_some_and(|s| s.start <= range.start && range.end <= s.end)
     }
 
-    /// Whether any of `range` is free.
+    /// True if any part of `range` is free.
     #[must_use]
     pub fn intersects(&self, range: &Range<u64>) -> bool {
         self.after(range.start).is_some_and(|s| s.start < range.end)
     }
 
-    /// The first segment that ends behind `at`.
+    /// Returns the first segment that ends after `at`.
     fn after(&self, at: u64) -> Option<Range<u64>> {
         self.by_end.range((Bound::Excluded(at), Bound::Unbounded)).next().map(|(e, s)| *s..*e)
     }
@@ -137,7 +137,7 @@ impl FreeSpace {
         self.count(segment, false);
     }
 
-    /// Gives space back.
+    /// Adds free space.
     ///
     /// # Errors
     /// [`Error::Overlap`] if some of it is free already.
@@ -163,7 +163,7 @@ impl FreeSpace {
         Ok(())
     }
 
-    /// Takes just this space.
+    /// Removes exactly this space.
     ///
     /// # Errors
     /// [`Error::Absent`] if some of it is not free.
@@ -185,7 +185,7 @@ impl FreeSpace {
         Ok(())
     }
 
-    /// Takes the front of a segment.
+    /// Allocates the front of a segment.
     fn take_front(&mut self, segment: Range<u64>, size: u64) -> u64 {
         let rest = segment.start + size..segment.end;
         self.total -= size;
@@ -204,8 +204,8 @@ impl FreeSpace {
         segment.start
     }
 
-    /// Chooses a place of `size` bytes and takes it: near the last one of its alignment, or where the space is low a segment of just
-    /// that size or a little more.
+    /// Allocates `size` bytes: near the last allocation of the same alignment or, if space is low, from a segment of that size or
+    /// a little more.
     pub fn allocate(&mut self, size: u64) -> Option<u64> {
         if size == 0 || size > self.total {
             return None;
@@ -224,7 +224,7 @@ impl FreeSpace {
         Some(at)
     }
 
-    /// The first segment of at least `size` bytes from `cursor` on, if it is not far.
+    /// Returns the first segment of at least `size` bytes from `cursor` on, if it is near.
     fn near(&self, cursor: u64, size: u64) -> Option<Range<u64>> {
         let mut first = None;
         for (n, (end, start)) in self.by_end.range((Bound::Excluded(cursor), Bound::Unbounded)).enumerate() {
@@ -238,7 +238,7 @@ impl FreeSpace {
         None
     }
 
-    /// A segment of `size` bytes, or of the next size that there is.
+    /// Returns a segment of `size` bytes, or of the next larger size that exists.
     fn by_size(&mut self, size: u64) -> Option<Range<u64>> {
         if size > self.largest_bound() {
             return None;
@@ -263,7 +263,7 @@ impl FreeSpace {
 struct SizeIndex {
     /// The ends of the segments of each class.
     classes: Vec<BTreeSet<u64>>,
-    /// Which classes are not empty.
+    /// A bitmap of the classes that are not empty.
     filled: [u64; CLASSES.div_ceil(64)],
 }
 
@@ -273,7 +273,7 @@ impl Default for SizeIndex {
     }
 }
 
-/// The class of a segment of so many units.
+/// Returns the class of a segment of `units` units.
 fn class_of(units: u64) -> usize {
     if units < EXACT {
         return units as usize;
@@ -302,7 +302,7 @@ impl SizeIndex {
         self.classes.get(class).into_iter().flatten()
     }
 
-    /// The first segment of the next class above that has any.
+    /// Returns the first segment of the next larger class that is not empty.
     fn next_above(&self, class: usize) -> Option<&u64> {
         let from = class + 1;
         let words = self.filled.iter().enumerate().skip(from / 64);

@@ -17,7 +17,7 @@ fn check(free: &FreeSpace, model: &RangeTree) {
 }
 
 proptest! {
-    /// What is given is free, what is given back is there again, and nothing is refused that would fit.
+    /// Allocated space was free, freed space is available again, and nothing that would fit is refused.
     #[test]
     fn allocations_come_from_free_space(
         ops in prop::collection::vec((0..4u8, 0..SIZE / 512, 1..600u64), 1..120),
@@ -59,7 +59,7 @@ proptest! {
 
 #[test]
 fn small_holes_are_searched_by_size() {
-    // holes of 1, 2, … 100 units, a unit apart
+    // free segments of 1, 2, … 100 units, one unit apart
     let mut at = 0;
     let holes: RangeTree = (1..=100u64)
         .map(|n| {

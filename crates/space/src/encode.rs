@@ -1,7 +1,7 @@
-//! The bytes that are appended to a space map.
+//! Encodes the entries that are appended to a space map.
 //!
-//! Each batch begins with a debug entry that says what was being done, in which txg and pass. Two-word entries never straddle a
-//! block: the last word of a block is padded. What is made here is contiguous: it is written at the map's length, in one piece.
+//! Each batch begins with a debug entry that gives the action, the txg and the pass. Two-word entries never straddle a block: the
+//! last word of a block is padded. The result is contiguous: it is written at the map's current length, in one piece.
 //! Words are little-endian. OpenZFS: `space_map_write`.
 
 use std::ops::Range;
@@ -11,27 +11,28 @@ use ondisk::spacemap::{Action, Entry, HISTOGRAM_BUCKETS, ONE_WORD_OFFSET_MAX, ON
 
 use crate::{FreeSpace, MapGeometry, RangeTree};
 
-/// Encodes what is appended to one map.
+/// Encodes the entries that are appended to one map.
 #[derive(Debug)]
 pub struct Encoder {
     geometry: MapGeometry,
     block: u64,
     two_words: bool,
-    /// Where in the object the first byte of `out` goes.
+    /// The offset in the object of the first byte of `out`.
     at: u64,
     out: Vec<u8>,
-    /// Allocated less freed bytes in `out`.
+    /// Allocated minus freed bytes in `out`.
     delta: i64,
 }
 
 impl Encoder {
-    /// For a map of `length` bytes so far, in blocks of `block` bytes. `two_words`: feature `spacemap_v2` is there.
+    /// Creates an encoder for a map of `length` bytes so far, in blocks of `block` bytes. `two_words`: feature `spacemap_v2` is
+    /// active.
     #[must_use]
     pub const fn new(geometry: MapGeometry, length: u64, block: u64, two_words: bool) -> Self {
         Encoder { geometry, block, two_words, at: length, out: Vec::new(), delta: 0 }
     }
 
-    /// What is done next.
+    /// Writes the debug entry of the next action.
     pub fn intro(&mut self, action: Action, pass: u32, txg: Txg) {
         let pass = (pass & 0x3ff) as u16;
         self.push(&Entry::Debug { action, pass, txg });
@@ -46,7 +47,7 @@ impl Encoder {
         self.out.extend(second.map(u64::to_le_bytes).into_iter().flatten());
     }
 
-    /// One range; `vdev` for a log. A range that leaves the map is cut off: callers give none.
+    /// Encodes one range; `vdev` for a log. A range that leaves the map is clipped: callers never pass one.
     pub fn run(&mut self, action: Action, range: &Range<u64>, vdev: Option<u32>) {
         let whole = self.geometry.range();
         let (start, end) = (range.start.max(whole.start), range.end.min(whole.end));
@@ -66,7 +67,7 @@ impl Encoder {
         }
     }
 
-    /// A batch: the debug entry, and all ranges. Nothing if there are none.
+    /// Encodes a batch: the debug entry, and all ranges. Writes nothing if there are none.
     pub fn batch(&mut self, action: Action, pass: u32, txg: Txg, ranges: &RangeTree, vdev: Option<u32>) {
         if ranges.is_empty() {
             return;
@@ -75,19 +76,19 @@ impl Encoder {
         ranges.iter().for_each(|range| self.run(action, &range, vdev));
     }
 
-    /// The bytes, and by how much the space that the map says to be allocated changes.
+    /// Returns the bytes, and the change of the map's allocated space.
     #[must_use]
     pub fn finish(self) -> (Vec<u8>, i64) {
         (self.out, self.delta)
     }
 }
 
-/// Stands for the vdev in a two-word entry that names none: its field is 24 bits wide, and OpenZFS's marker is one more than fits,
+/// The vdev field of a two-word entry without a vdev: the field is 24 bits wide, and OpenZFS's marker is one more than fits,
 /// which leaves 0 (`SM_NO_VDEVID`).
 const NO_VDEV: u32 = 0;
 
-/// Adds segments of memory to a map's histogram. Its last bucket takes all that is larger, each counted as often as it is as large
-/// (OpenZFS: `space_map_histogram_add`).
+/// Adds a histogram of segments in memory to a map's histogram. The last bucket also counts all larger segments, each in
+/// proportion to its size (OpenZFS: `space_map_histogram_add`).
 pub fn add_to_histogram(histogram: &mut [u64; HISTOGRAM_BUCKETS], counts: impl Iterator<Item = u64>, shift: u32) {
     for (log, count) in counts.enumerate().skip(shift as usize).filter(|(_, n)| *n > 0) {
         let n = log - shift as usize;
@@ -98,7 +99,7 @@ pub fn add_to_histogram(histogram: &mut [u64; HISTOGRAM_BUCKETS], counts: impl I
     }
 }
 
-/// How many bytes a map would have that says just what is free, by the counts of free segments alone (OpenZFS:
+/// Returns the estimated length of a map that says only what is free, computed from the counts of free segments (OpenZFS:
 /// `space_map_estimate_optimal_size`).
 #[must_use]
 pub fn optimal_length(free: &FreeSpace, geometry: &MapGeometry, block: u64, two_words: bool) -> u64 {

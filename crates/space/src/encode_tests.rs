@@ -16,7 +16,7 @@ fn blocks(raw: &[u8]) -> Vec<(Vec<u8>, Endian)> {
 }
 
 proptest! {
-    /// What is encoded batch by batch is read back, whatever the word sizes.
+    /// Batches that are encoded decode to the same changes, for all word sizes.
     #[test]
     fn maps_read_back(
         ranges in prop::collection::vec((0..1u64 << 50, 1..1u64 << 20, any::<bool>()), 1..60),

@@ -1,23 +1,26 @@
 use base::Txg;
 
-/// Why space cannot be accounted for.
+/// Reasons why space cannot be accounted for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A range that is to be added is in the tree already, in part or whole: allocated twice, or freed twice.
-    #[error("range {start:#x}..{end:#x} is there already, at least in part")]
+    /// A range to be added is already in the set, in part or whole: a double allocation or a double free.
+    #[error("range {start:#x}..{end:#x} is already present, at least in part (double allocation or double free)")]
     Overlap {
         /// First byte.
         start: u64,
-        /// Behind the last byte.
+        /// The end, exclusive.
         end: u64,
     },
-    /// A range that is to be taken out is not wholly in the tree: freed without being allocated.
-    #[error("range {start:#x}..{end:#x} is not there, or only in part")]
+    /// A range to be removed is not wholly in the set: a free of space that is not allocated, or an allocation of space that is
+    /// not free.
+    #[error(
+        "range {start:#x}..{end:#x} is not present, or only in part (free of unallocated space, or claim of allocated space)"
+    )]
     Absent {
         /// First byte.
         start: u64,
-        /// Behind the last byte.
+        /// The end, exclusive.
         end: u64,
     },
     /// An entry of a space map lies outside the map, or its numbers overflow.
@@ -28,7 +31,7 @@ pub enum Error {
         /// Its length in units of the map.
         run: u64,
     },
-    /// An entry of a log belongs to no metaslab of its vdev, or to two.
+    /// An entry of a log lies in no metaslab of its vdev, or in two.
     #[error("log of txg {txg}: range {start:#x}+{size:#x} of vdev {vdev} is not within one metaslab")]
     NoMetaslab {
         /// The log.
@@ -46,40 +49,40 @@ pub enum Error {
         /// The log.
         txg: Txg,
     },
-    /// Logs are applied in the order of their txgs.
-    #[error("log of txg {txg} comes after the one of txg {after}")]
+    /// A log was to be applied after a later one; logs are applied in the order of their txgs.
+    #[error("log of txg {txg} was to be applied after the log of txg {after}")]
     LogOrder {
         /// The log.
         txg: Txg,
         /// The one before it.
         after: Txg,
     },
-    /// The header of a space map says another amount of allocated space than its entries.
+    /// The header of a space map states another amount of allocated space than its entries.
     #[error("space map header says {header} bytes allocated, its entries {entries}")]
     Allocated {
-        /// What the header says.
+        /// The amount in the header.
         header: i64,
-        /// What the entries give.
+        /// The sum of the entries.
         entries: u64,
     },
-    /// A space map has fewer bytes than its header says.
+    /// A space map is shorter than its header says.
     #[error("space map has {have} bytes of entries where its header says {need}")]
     Short {
-        /// What the header says.
+        /// The length in the header.
         need: u64,
-        /// What is there.
+        /// The bytes that exist.
         have: u64,
     },
-    /// Bytes are no space map entry.
+    /// Bytes that are not a valid space map entry.
     #[error(transparent)]
     Ondisk(#[from] ondisk::Error),
 }
 
-/// Why no space was allocated.
+/// Reasons why no space was allocated or freed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {
-    /// No run of this size is free in any class that the block may lie in.
+    /// No free segment of this size exists in any class that the block may be placed in.
     #[error("no space")]
     NoSpace,
     /// A space map cannot be used.
@@ -89,23 +92,23 @@ pub enum AllocError {
         vdev: u32,
         /// The metaslab.
         metaslab: u32,
-        /// Why.
+        /// The cause.
         cause: String,
     },
-    /// There is no such vdev, or no such place on it.
-    #[error("there is no space at {offset:#x} of vdev {vdev}")]
+    /// The vdev does not exist, or is smaller than the offset.
+    #[error("offset {offset:#x} of vdev {vdev} does not exist")]
     Nowhere {
         /// The top-level vdev.
         vdev: u64,
-        /// Where.
+        /// The offset.
         offset: u64,
     },
-    /// A range is not in the state that it should be in.
+    /// A range is not in the expected state.
     #[error("vdev {vdev}: {source}")]
     State {
         /// The top-level vdev.
         vdev: u32,
-        /// What is wrong.
+        /// The inconsistency.
         source: Error,
     },
 }

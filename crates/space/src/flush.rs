@@ -1,13 +1,14 @@
-//! Which metaslabs are flushed in a txg, and which logs are obsolete then.
+//! The choice of the metaslabs to flush in a txg, and of the logs that become obsolete.
 //!
-//! Each txg that changes anything makes one log. A metaslab that is *flushed* in txg T has everything before T in its own map; a log is
-//! needed as long as any metaslab was last flushed in its txg or before. So the oldest metaslabs are flushed, some in each txg:
-//! as many that the logs stay below a number of blocks, a number of txgs and an amount of memory. Metaslabs without unflushed
-//! changes just move to the front.
+//! Each txg that changes anything makes one log. The own map of a metaslab that is *flushed* in txg T holds all changes before T;
+//! a log is needed as long as any metaslab was last flushed in its txg or before. So the oldest metaslabs are flushed, some in
+//! each txg: enough that the logs stay below a number of blocks, a number of txgs and an amount of memory. Metaslabs without
+//! unflushed changes just move to the front.
 //!
-//! How many must go is looked up in a short *summary* of the logs: rows of consecutive txgs, with the blocks of their logs and the
-//! metaslabs that were last flushed then. If the blocks of a txg are as many as in the last ones, the limit is hit after so
-//! many txgs, and freeing the first row's blocks needs the flush of that row's metaslabs; and so on for the rows behind it.
+//! The number of flushes is computed from a short *summary* of the logs: rows of consecutive txgs, with the blocks of their logs
+//! and the metaslabs that were last flushed in them. If the coming txgs log as many blocks as the last ones, the limit is reached
+//! after a certain number of txgs, and freeing the first row's blocks requires flushing that row's metaslabs by then; and so on
+//! for the following rows.
 //!
 //! OpenZFS: `spa_log_spacemap.c`.
 
@@ -42,44 +43,44 @@ pub struct SummaryRow {
     pub blocks: u64,
 }
 
-/// Whether more than usual is to be flushed.
+/// The extent of flushing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FlushAll {
-    /// As much as the limits want.
+    /// The amount that the limits require.
     #[default]
     No,
     /// Everything at once: the pool is exported.
     Export,
-    /// Everything that was unflushed at `upto`, over some txgs: the user wants it (`zpool condense`).
+    /// Everything that was unflushed at `upto`, over several txgs, on request (`zpool condense`).
     Request {
-        /// The last txg synced when it was asked for.
+        /// The last synced txg at the time of the request.
         upto: Txg,
     },
 }
 
-/// How far a flush on request is (OpenZFS: `spa_condense_stat_t`).
+/// The progress of a flush on request (OpenZFS: `spa_condense_stat_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Metaslabs flushed so far.
     pub processed: u64,
     /// Metaslabs that were unflushed at the start.
     pub total: u64,
-    /// Whether it goes on.
+    /// True while it is running.
     pub active: bool,
 }
 
-/// What a txg's flushing looks like from outside.
+/// Statistics of logs and flushing.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LogSpacemapStats {
     /// Memory of unflushed changes, in bytes.
     pub unflushed_memory: u64,
     /// Metaslabs with unflushed changes.
     pub unflushed_metaslabs: u64,
-    /// Logs.
+    /// Number of logs.
     pub logs: u64,
-    /// Their blocks.
+    /// Number of blocks of the logs.
     pub log_blocks: u64,
-    /// The limit of blocks now.
+    /// The current limit of blocks.
     pub block_limit: u64,
     /// The oldest log, 0 if there is none.
     pub oldest_txg: Txg,
@@ -95,7 +96,7 @@ pub struct LogSpacemapStats {
     pub import_seconds: f64,
 }
 
-/// The logs of a pool, and who was flushed when.
+/// The logs of a pool, and the unflushed txg of each metaslab.
 #[derive(Clone, Debug, Default)]
 pub struct LogSpace {
     logs: BTreeMap<Txg, Log>,
@@ -111,24 +112,24 @@ pub struct LogSpace {
     mode: FlushAll,
     progress: Progress,
     stats: LogSpacemapStats,
-    /// Log bytes that an import reads in a second.
+    /// Log bytes that an import reads per second.
     read_rate: f64,
     block_size: u64,
 }
 
-/// Log bytes read in a second before anything was measured: a disk with seeks.
+/// Log bytes read per second assumed before any measurement: a disk with seeks.
 const READ_RATE: f64 = 50e6;
 
 impl LogSpace {
-    /// Without logs. `physical_memory`: bytes of the machine.
+    /// Creates it without logs. `physical_memory`: bytes of the machine.
     #[must_use]
     pub fn new(physical_memory: u64) -> Self {
         let (read_rate, block_size) = (READ_RATE, log_block_size());
         LogSpace { physical_memory, read_rate, block_size, ..LogSpace::default() }
     }
 
-    /// At import: the logs that there are (txg, object, blocks), the metaslabs that use them (unflushed txg, whether they have unflushed
-    /// changes), and the last txg.
+    /// Creates it at import from the existing logs (txg, object, blocks) and the metaslabs that use them (unflushed txg, whether
+    /// they have unflushed changes).
     #[must_use]
     pub fn load(
         physical_memory: u64,
@@ -149,7 +150,7 @@ impl LogSpace {
             this.summarize(txg, users.remove(&txg).unwrap_or(0), 0, blocks);
             this.set_block_limit();
         }
-        // a metaslab without a log of its txg counts with what is oldest
+        // a metaslab whose txg has no log counts in the oldest row
         for (txg, count) in users {
             if let Some(row) = this.row_of(txg) {
                 row.metaslabs += count;
@@ -166,7 +167,7 @@ impl LogSpace {
         this
     }
 
-    /// The row for a metaslab last flushed in `txg`: the last one that does not begin later, or else the first.
+    /// Returns the row for a metaslab last flushed in `txg`: the last row that does not begin later, or else the first.
     fn row_of(&mut self, txg: Txg) -> Option<&mut SummaryRow> {
         let n = self.summary.iter().take_while(|r| r.start <= txg).count();
         self.summary.get_mut(n.saturating_sub(1))
@@ -194,7 +195,7 @@ impl LogSpace {
         }
     }
 
-    /// Blocks that the logs may have, for as many metaslabs as are dirty (OpenZFS: `spa_log_sm_set_blocklimit`).
+    /// Sets the limit of log blocks from the number of dirty metaslabs (OpenZFS: `spa_log_sm_set_blocklimit`).
     pub fn set_block_limit(&mut self) {
         let dirty: u64 = self.summary.iter().map(|r| r.dirty).sum();
         let wanted = dirty.saturating_mul(tunable::ZFS_UNFLUSHED_LOG_BLOCK_PCT.get()) / 100;
@@ -208,13 +209,13 @@ impl LogSpace {
         self.set_block_limit();
     }
 
-    /// Whether `txg` has a log.
+    /// True if `txg` has a log.
     #[must_use]
     pub fn has_log(&self, txg: Txg) -> bool {
         self.logs.contains_key(&txg)
     }
 
-    /// The log of `txg` now has so many blocks; it is said once, when the txg is complete.
+    /// Sets the number of blocks of the log of `txg`. Called once, when the txg is synced.
     pub fn close(&mut self, txg: Txg, blocks: u64) {
         if let Some(log) = self.logs.get_mut(&txg) {
             log.blocks = blocks;
@@ -223,13 +224,14 @@ impl LogSpace {
         }
     }
 
-    /// The unflushed txg of a metaslab; `None` if it was never in a log.
+    /// Returns the unflushed txg of a metaslab; `None` if it was never in a log.
     #[must_use]
     pub fn unflushed_txg(&self, id: MetaslabId) -> Option<Txg> {
         self.metaslabs.get(&id).map(|m| m.0)
     }
 
-    /// A metaslab has changes in the log of `txg`. True if its unflushed txg is `txg` from now on: it had none, or nothing unflushed.
+    /// Notes that a metaslab has changes in the log of `txg`. Returns true if `txg` becomes its unflushed txg: it had none, or
+    /// nothing unflushed.
     pub fn dirtied(&mut self, id: MetaslabId, txg: Txg) -> bool {
         match self.metaslabs.get(&id) {
             Some((_, true)) => false,
@@ -240,7 +242,7 @@ impl LogSpace {
         }
     }
 
-    /// A metaslab was flushed in `txg`, or had nothing to flush.
+    /// Notes that a metaslab was flushed in `txg`, or had nothing to flush.
     pub fn flushed(&mut self, id: MetaslabId, txg: Txg) {
         if self.progress.active && self.is_dirty(id) {
             self.progress.processed += 1;
@@ -262,7 +264,7 @@ impl LogSpace {
         self.summarize(txg, 1, u64::from(dirty), 0);
     }
 
-    /// Takes out the logs that nobody needs any more: txg and object. The log of the txg that is being synced always stays.
+    /// Removes and returns the logs that are no longer needed: txg and object. The log of the syncing txg is always kept.
     pub fn take_obsolete(&mut self) -> Vec<(Txg, u64)> {
         let Some((oldest, _)) = self.by_flushed.first().copied() else { return Vec::new() };
         let needed = self.logs.split_off(&oldest);
@@ -274,7 +276,7 @@ impl LogSpace {
         gone.into_iter().map(|(txg, log)| (txg, log.object)).collect()
     }
 
-    /// The oldest blocks of the summary are gone.
+    /// Removes freed blocks from the oldest rows of the summary.
     fn forget_blocks(&mut self, mut gone: u64) {
         if let Some(row) = self.summary.front_mut() {
             row.txgs = row.txgs.saturating_sub(1);
@@ -286,7 +288,7 @@ impl LogSpace {
             }
             gone -= row.blocks;
             if row.metaslabs != 0 {
-                // everything was flushed in this txg: the row stays for the log that is being written
+                // everything was flushed in this txg: the row is kept for the log that is being written
                 row.blocks = 0;
                 return;
             }
@@ -294,19 +296,19 @@ impl LogSpace {
         }
     }
 
-    /// The memory of unflushed changes is now so many bytes more or less.
+    /// Adds `delta` to the memory of unflushed changes, in bytes.
     pub fn memory_changed(&mut self, delta: i64) {
         self.memory = self.memory.saturating_add_signed(delta);
     }
 
-    /// Whether unflushed changes take more memory than they may.
+    /// True if unflushed changes exceed their memory limit.
     #[must_use]
     pub fn exceeds_memory(&self) -> bool {
         let share = u128::from(self.physical_memory) * u128::from(tunable::ZFS_UNFLUSHED_MAX_MEM_PPM.get()) / 1_000_000;
         self.memory > tunable::ZFS_UNFLUSHED_MAX_MEM_AMT.get() || u128::from(self.memory) > share
     }
 
-    /// Blocks that the log of `txg` will have: as many as the last ones.
+    /// Estimates the blocks of the log of `txg`: the average of the last logs.
     fn incoming(&self, txg: Txg) -> u64 {
         let most = usize::try_from(tunable::ZFS_MAX_LOG_WALKING.get()).unwrap_or(usize::MAX);
         let last = self.logs.iter().rev().filter(|(t, _)| **t != txg).take(most);
@@ -314,8 +316,8 @@ impl LogSpace {
         if count == 0 { 0 } else { u64::div_ceil(sum, count) }
     }
 
-    /// How many dirty metaslabs must be flushed in each txg from `txg` on, so that the logs stay below their limits of blocks and of
-    /// txgs (OpenZFS: `spa_estimate_metaslabs_to_flush`).
+    /// Returns how many dirty metaslabs must be flushed per txg from `txg` on, so that the logs stay below their limits of blocks
+    /// and of txgs (OpenZFS: `spa_estimate_metaslabs_to_flush`).
     #[must_use]
     pub fn estimate(&self, txg: Txg) -> u64 {
         let incoming = signed(self.incoming(txg));
@@ -326,7 +328,7 @@ impl LogSpace {
         let mut most = tunable::ZFS_MIN_METASLABS_TO_FLUSH.get();
         for row in &self.summary {
             if room >= 0 && room_txgs >= 0 {
-                // nothing has to go for so many txgs
+                // no flush is needed for this number of txgs
                 let by_blocks = room.checked_div(incoming).map_or(i64::MAX, |n| n + 1);
                 let skip = by_blocks.min(room_txgs + 1);
                 room -= skip * incoming;
@@ -341,7 +343,7 @@ impl LogSpace {
         most
     }
 
-    /// How many dirty metaslabs are to be flushed in `txg`.
+    /// Returns how many dirty metaslabs are to be flushed in `txg`.
     #[must_use]
     pub fn target(&self, txg: Txg) -> u64 {
         match self.mode {
@@ -354,9 +356,9 @@ impl LogSpace {
         }
     }
 
-    /// The next metaslab in the turn of `txg`, and whether it is dirty: the oldest one. `wanted` is what is left of
-    /// [`LogSpace::target`]. `None` ends the turn; it may end a flush of everything, too. The caller says then that it
-    /// [was flushed](LogSpace::flushed).
+    /// Returns the next metaslab to flush in `txg`, the oldest one, and whether it is dirty. `wanted` is the remainder of
+    /// [`LogSpace::target`]. `None` ends the flushing of this txg; it may also end a flush of everything. The caller must then
+    /// report it as [flushed](LogSpace::flushed).
     pub fn next_to_flush(&mut self, txg: Txg, wanted: u64) -> Option<(MetaslabId, bool)> {
         let Some((unflushed, id)) = self.by_flushed.first().copied() else {
             self.flush_all_done();
@@ -373,13 +375,13 @@ impl LogSpace {
         Some((id, self.is_dirty(id)))
     }
 
-    /// Whether a metaslab has unflushed changes.
+    /// True if a metaslab has unflushed changes.
     #[must_use]
     pub fn is_dirty(&self, id: MetaslabId) -> bool {
         self.metaslabs.get(&id).is_some_and(|m| m.1)
     }
 
-    /// Flush everything from now on.
+    /// Starts flushing everything.
     pub fn flush_all(&mut self, mode: FlushAll) {
         if self.mode != FlushAll::Export {
             self.mode = mode;
@@ -389,14 +391,14 @@ impl LogSpace {
         }
     }
 
-    /// The flush of everything is over, or is not wanted any more.
+    /// Ends a flush of everything.
     pub fn flush_all_done(&mut self) {
         if std::mem::take(&mut self.mode) != FlushAll::No && self.progress.active {
             self.progress = Progress { processed: self.progress.total, active: false, ..self.progress };
         }
     }
 
-    /// The user has thought better of it.
+    /// Cancels a flush on request.
     pub fn cancel(&mut self) {
         if let FlushAll::Request { .. } = self.mode {
             self.mode = FlushAll::No;
@@ -404,38 +406,38 @@ impl LogSpace {
         }
     }
 
-    /// Whether more than usual is flushed.
+    /// Returns the current extent of flushing.
     #[must_use]
     pub const fn mode(&self) -> FlushAll {
         self.mode
     }
 
-    /// How far a flush on request is.
+    /// Returns the progress of a flush on request.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// The summary, oldest first.
+    /// Returns the summary, oldest row first.
     pub fn summary(&self) -> impl Iterator<Item = &SummaryRow> {
         self.summary.iter()
     }
 
-    /// An import has read so many bytes of logs in so many seconds.
+    /// Records that an import has read `bytes` of logs in `seconds`.
     pub fn measured(&mut self, bytes: u64, seconds: f64) {
         if bytes >= self.block_size && seconds > 0.0 {
             self.read_rate = bytes as f64 / seconds;
         }
     }
 
-    /// A txg flushed so many metaslabs, and rewrote so many maps.
+    /// Counts the metaslabs flushed and the maps rewritten in a txg.
     pub fn count(&mut self, flushes: u64, condenses: u64) {
         (self.stats.flushes, self.stats.condenses) = (flushes, condenses);
         self.stats.flushes_total += flushes;
         self.stats.condenses_total += condenses;
     }
 
-    /// What there is now.
+    /// Returns the current statistics.
     #[must_use]
     pub fn stats(&self) -> LogSpacemapStats {
         LogSpacemapStats {
@@ -451,7 +453,7 @@ impl LogSpace {
     }
 }
 
-/// Bytes of a block of a new log.
+/// Returns the block size of a new log, in bytes.
 #[must_use]
 pub fn log_block_size() -> u64 {
     tunable::ZFS_LOG_SM_BLKSZ.get().clamp(4 << 10, 1 << 20).next_power_of_two()

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// `rows` logs of `blocks` blocks each from txg 100 on, with so many dirty metaslabs last flushed in each.
+/// Returns `rows` logs of `blocks` blocks each from txg 100 on, with `dirty` dirty metaslabs last flushed in each.
 fn loaded(rows: u64, blocks: u64, dirty: u64) -> LogSpace {
     let logs = (0..rows).map(|n| (Txg(100 + n), n + 1, blocks));
     let metaslabs = (0..rows * dirty).map(|n| ((0, n as u32), Txg(100 + n / dirty.max(1)), true));
@@ -18,17 +18,17 @@ fn the_block_limit_follows_the_dirty_metaslabs() {
 
 #[test]
 fn rows_are_filled_by_blocks_and_by_txgs() {
-    // limit 1000 in 10 rows: 100 blocks a row
+    // limit 1000 in 10 rows: 100 blocks per row
     let rows: Vec<_> = loaded(30, 50, 1).summary().map(|r| (r.txgs, r.blocks)).collect();
     assert_eq!(rows, vec![(2, 100); 15]);
-    // 1000 txgs in 10 rows: 100 txgs a row
+    // 1000 txgs in 10 rows: 100 txgs per row
     let rows: Vec<_> = loaded(250, 0, 1).summary().map(|r| r.txgs).collect();
     assert_eq!(rows, vec![100, 100, 50]);
 }
 
 #[test]
 fn nothing_has_to_go_while_there_is_room() {
-    // 10 blocks, 1 a txg, limit 1000: the first row (10 dirty) goes in 990 txgs, the limit of txgs is as near
+    // 10 blocks, 1 per txg, limit 1000: the first row (10 dirty) is due in 990 txgs, and the limit of txgs is as near
     let logs = loaded(10, 1, 1);
     assert_eq!(logs.estimate(Txg(110)), 1);
     assert_eq!(LogSpace::new(1 << 40).estimate(Txg(5)), 1);
@@ -39,8 +39,8 @@ fn full_logs_are_flushed_as_fast_as_they_grow() {
     // 20 logs of 50 blocks: all of a limit of 1000. Rows of 2 txgs with 100 blocks and 40 metaslabs.
     let logs = LogSpace { block_limit: 1000, ..loaded(20, 50, 20) };
     assert!(logs.summary().all(|r| (r.txgs, r.blocks, r.dirty) == (2, 100, 40)));
-    // the next txg brings 50: room is 1000 − 1000 − 50 = −50, so the first row must go at once: 40 flushes. Then there is room
-    // for 50: in txg 3 the second row must have gone, 80 in 3 txgs; 120 in 5, ...
+    // the next txg adds 50: room is 1000 − 1000 − 50 = −50, so the first row is due at once: 40 flushes. Then there is room for
+    // 50: by txg 3 the second row must be flushed, 80 in 3 txgs; 120 in 5, ...
     assert_eq!(logs.estimate(Txg(120)), 40);
 }
 
@@ -63,7 +63,7 @@ fn the_projection_looks_beyond_the_first_row() {
     // incoming 100; room 500 − 300 − 100 = 100: skip 2 txgs (room −100), ahead 3: row 1: 2 flushes in 3 txgs → 1; room 0:
     // skip 1, ahead 4, room −100: row 2: 62 flushes in 4 txgs → 16; room 0: skip 1, ahead 5: row 3: 66 in 5 → 14
     assert_eq!(logs.estimate(Txg(4)), 16);
-    // the log that is being written does not count for what comes in
+    // the log that is being written does not count for the incoming blocks
     logs.logs.insert(Txg(4), Log { object: 4, blocks: 0 });
     assert_eq!(logs.estimate(Txg(4)), 16);
 }
@@ -148,7 +148,7 @@ fn memory_makes_flushes_go_on() {
 
 #[test]
 fn the_txg_limit_is_kept() {
-    // a quiet pool: a block a txg, one metaslab dirty in each txg of the first 900
+    // a quiet pool: one block per txg, one metaslab dirtied in each of the first 900 txgs
     let mut logs = LogSpace::new(1 << 40);
     let mut oldest_age = 0;
     for t in 1..4000u64 {

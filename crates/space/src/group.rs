@@ -1,7 +1,7 @@
-//! The metaslabs of one vdev and class, by how much they are preferred; and which of them the allocators use.
+//! The metaslabs of one vdev and class, ordered by preference, and their assignment to allocators.
 //!
-//! An allocator stays with its metaslab until that has no place for a block, or has become fragmented. The second copies of blocks have
-//! metaslabs of their own, so that the copies are far apart. OpenZFS: `metaslab_group_t`, `find_valid_metaslab`.
+//! An allocator keeps its metaslab until it has no room for a block, or has become fragmented. The second copies of blocks use
+//! separate metaslabs, so that the copies are far apart. OpenZFS: `metaslab_group_t`, `find_valid_metaslab`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 use crate::manager::Class;
 use crate::metaslab::{Metaslab, SpaceDelta};
 
-/// How many metaslabs are looked at before another vdev is tried (OpenZFS: `zfs_metaslab_find_max_tries`).
+/// Number of metaslabs that are examined before another vdev is tried (OpenZFS: `zfs_metaslab_find_max_tries`).
 const MAX_TRIES: usize = 100;
-/// By how many powers of two the largest segments must have shrunk before another metaslab is chosen
+/// Number of powers of two by which the largest segments must have shrunk before another metaslab is chosen
 /// (`zfs_metaslab_switch_threshold`).
 const SWITCH_THRESHOLD: u32 = 2;
 
-/// Which copy of a block: the first, the second on this vdev, a further one.
+/// The copy of a block that is allocated: the first, the second on this vdev, a further one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     First,
@@ -26,7 +26,7 @@ pub(crate) enum Turn {
     Further,
 }
 
-/// How picky a search is.
+/// The effort of a search.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Effort {
     /// Good metaslabs, away from the other copies.
@@ -43,7 +43,7 @@ struct Info {
     weight: u64,
     limit: u64,
     room: u64,
-    /// Allocator and turn that use it, and the bucket of its largest segments when they began.
+    /// Allocator and turn that use it, and the bucket of its largest segments when they started.
     owner: Option<(u8, u8, u32)>,
 }
 
@@ -56,7 +56,7 @@ struct Selector {
     ready: usize,
 }
 
-/// Space figures of some metaslabs, in bytes.
+/// Space figures of a group of metaslabs, in bytes.
 #[derive(Default, Debug)]
 pub(crate) struct Account {
     alloc: AtomicI64,
@@ -88,9 +88,9 @@ impl Account {
 pub(crate) struct Group {
     pub(crate) class: Class,
     pub(crate) account: Account,
-    /// Bytes that are allocated here before it is the next group's turn.
+    /// Bytes that are allocated here before the next group's turn.
     pub(crate) aliquot: AtomicU64,
-    /// Not even the smallest block found a place since the last txg.
+    /// True if not even the smallest block fitted since the last txg.
     pub(crate) full: AtomicBool,
     selector: Mutex<Selector>,
 }
@@ -108,7 +108,7 @@ impl Group {
         }
     }
 
-    /// A metaslab is of this group, or has changed.
+    /// Adds a metaslab to this group, or updates a changed one.
     pub(crate) fn update(&self, ms: &Metaslab) {
         let (weight, limit, room, ready) = (ms.weight(), ms.limit(), ms.room(), !ms.is_new());
         let mut s = self.selector.lock();
@@ -123,19 +123,20 @@ impl Group {
         }
     }
 
-    /// A new metaslab may be used from now on.
+    /// Notes that a new metaslab may be used from now on.
     pub(crate) fn became_ready(&self) {
         self.selector.lock().ready += 1;
     }
 
-    /// The allocator that `hint` leads to. Where there are few metaslabs, all use the first.
+    /// Returns the allocator for `hint`. If there are few metaslabs, all use the first.
     pub(crate) fn allocator(&self, hint: u64) -> usize {
         let s = self.selector.lock();
         let n = (hint % s.active.len().max(1) as u64) as usize;
         if n >= s.ready / 3 { 0 } else { n }
     }
 
-    /// The metaslab to try next for `size` bytes. `used`: those that have the other copies; `tried`: those that had no place.
+    /// Returns the metaslab to try next for `size` bytes. `used` are the metaslabs of the other copies; `tried` those that had no
+    /// room.
     pub(crate) fn pick(
         &self,
         allocator: usize,
@@ -174,7 +175,7 @@ impl Group {
         second
     }
 
-    /// `ms` is used by this allocator from now on, if nobody else uses it and the allocator has no other.
+    /// Assigns `ms` to this allocator, if no other allocator uses it and this one has none.
     pub(crate) fn activate(&self, ms: &Metaslab, allocator: usize, turn: Turn) {
         if turn == Turn::Further {
             return;
@@ -192,7 +193,7 @@ impl Group {
         }
     }
 
-    /// Nobody stays with `ms` any more: it had no place.
+    /// Takes `ms` from its allocator because it had no room.
     pub(crate) fn passivate(&self, ms: &Metaslab) {
         let mut s = self.selector.lock();
         if let Some((a, t, _)) = s.infos.get_mut(ms.id() as usize).and_then(|i| i.owner.take())
@@ -204,7 +205,7 @@ impl Group {
         self.update(ms);
     }
 
-    /// After an allocation: whether the metaslab has become too fragmented to stay with it (OpenZFS:
+    /// Called after an allocation: takes the metaslab from its allocator if it has become too fragmented (OpenZFS:
     /// `metaslab_segment_may_passivate`).
     pub(crate) fn settle(&self, ms: &Metaslab) {
         let Some(now) = ms.largest_index() else { return };
@@ -217,7 +218,7 @@ impl Group {
         }
     }
 
-    /// Whether an allocator stays with this metaslab.
+    /// True if an allocator uses this metaslab.
     pub(crate) fn is_active(&self, id: u32) -> bool {
         self.selector.lock().infos.get(id as usize).is_some_and(|i| i.owner.is_some())
     }

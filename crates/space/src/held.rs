@@ -1,11 +1,14 @@
-//! Freed space that may not be used again yet.
+//! Held space: freed space that may not be reused yet.
 //!
-//! What is freed in a txg is handed out again two txgs later at the earliest, so that the pool can be opened as it was a txg or two ago; and while
-//! somebody reads the pool as it was at the end of txg R, what was freed after R stays as it is. So what is held is kept by the txg that freed it.
+//! Space freed in a txg is reused two txgs later at the earliest, so that the pool can be opened as it was a txg or two ago; and
+//! while a reader uses the pool as of the end of txg R, space freed after R is kept unchanged. So held space is stored by the txg
+//! that freed it.
 //!
-//! Each command of a user may be an import of its own, so this must outlive them. What the last txgs freed stands in their logs, and in the maps of
-//! metaslabs that were flushed meanwhile, as far as that is told there: what was allocated and freed since the flush before would leave no trace in the
-//! map, and a map that is rewritten has none of any free. So of what is held both say that it was allocated, and that this txg freed it. OpenZFS holds back in memory only (`ms_defer`), for its imports are rare.
+//! Each user command may be an import of its own, so held space must survive imports. The frees of the last txgs are in their
+//! logs, and in the maps of metaslabs flushed since, as far as these record them: space both allocated and freed since the
+//! previous flush would leave no trace in the map, and a rewritten map has no trace of any free. So both a flush and a rewrite
+//! record held space as allocated, and as freed in its txg. OpenZFS defers frees only in memory (`ms_defer`), because its imports
+//! are rare.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,20 +17,20 @@ use base::Txg;
 
 use crate::{Error, RangeTree};
 
-/// Txgs whose frees matter when a pool is opened.
+/// The txgs whose frees matter when a pool is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recent {
-    /// Those later than this one …
+    /// Txgs later than this one …
     pub after: Txg,
     /// … up to this one.
     pub upto: Txg,
 }
 
 impl Recent {
-    /// None at all.
+    /// No txg.
     pub const NONE: Recent = Recent { after: Txg(0), upto: Txg(0) };
 
-    /// Whether what was freed in `txg` is held.
+    /// True if space freed in `txg` is held.
     #[must_use]
     pub fn contains(&self, txg: Txg) -> bool {
         self.after < txg && txg <= self.upto
@@ -42,41 +45,41 @@ pub struct Held {
 }
 
 impl Held {
-    /// How many bytes are held.
+    /// Returns the number of bytes held.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Whether nothing is.
+    /// True if nothing is held.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.total == 0
     }
 
-    /// How many segments there are, in how many txgs.
+    /// Returns the number of segments and the number of txgs.
     #[must_use]
     pub fn segments(&self) -> (usize, usize) {
         (self.by_txg.values().map(RangeTree::len).sum(), self.by_txg.len())
     }
 
-    /// What is held, by txg.
+    /// Returns the held ranges by txg.
     pub fn by_txg(&self) -> impl Iterator<Item = (Txg, &RangeTree)> {
         self.by_txg.iter().map(|(txg, tree)| (*txg, tree))
     }
 
-    /// All of it, txg by txg.
+    /// Returns all held ranges, txg by txg.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.by_txg.values().flat_map(RangeTree::iter)
     }
 
-    /// Whether any of `range` is held.
+    /// True if any part of `range` is held.
     #[must_use]
     pub fn intersects(&self, range: &Range<u64>) -> bool {
         self.by_txg.values().any(|tree| tree.intersects(range.clone()))
     }
 
-    /// Holds what `txg` freed.
+    /// Holds a range that `txg` freed.
     ///
     /// # Errors
     /// [`Error::Overlap`] if the same txg freed it before.
@@ -87,7 +90,7 @@ impl Held {
         Ok(())
     }
 
-    /// Holds all that `txg` freed.
+    /// Holds all ranges that `txg` freed.
     ///
     /// # Errors
     /// [`Error::Overlap`] if the same txg freed it before.
@@ -103,7 +106,7 @@ impl Held {
         Ok(())
     }
 
-    /// Holds nothing of `range` any more. The parts that were held, with the txgs that freed them.
+    /// Releases all of `range`. Returns the parts that were held, with the txgs that freed them.
     pub fn take(&mut self, range: &Range<u64>) -> Vec<(Txg, Range<u64>)> {
         let mut parts = Vec::new();
         for (txg, tree) in &mut self.by_txg {
@@ -117,7 +120,7 @@ impl Held {
         parts
     }
 
-    /// Holds no more what was freed up to `upto`: what that is.
+    /// Releases everything freed up to `upto`, and returns it.
     pub fn release(&mut self, upto: Txg) -> Vec<RangeTree> {
         if self.by_txg.first_key_value().is_none_or(|(txg, _)| *txg > upto) {
             return Vec::new();

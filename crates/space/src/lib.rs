@@ -1,25 +1,24 @@
-//! Which space of a vdev is allocated: range trees, space maps, log space maps. Logic only, no I/O.
+//! Space accounting and allocation of top-level vdevs: range trees, space maps, log space maps. Logic only, no I/O.
 //!
-//! A top-level vdev is cut into *metaslabs* of equal size. Each has a **space map**: an object that logs allocations and
-//! frees in order, from which a [`RangeTree`] of the allocated space is made ([`load_metaslab`]). Appending to the map of each metaslab in
-//! each txg was slow, so a pool with feature `log_spacemap` appends to one **log** a txg for the whole pool; now and then
-//! a metaslab is flushed: what concerns it goes to its own map, and its *unflushed txg* moves on. The present state of a
-//! metaslab is therefore its map, less the unflushed frees, plus the unflushed allocations ([`log`]).
+//! A top-level vdev is divided into *metaslabs* of equal size. Each has a **space map**: an object that logs allocations and
+//! frees in order, from which a [`RangeTree`] of the allocated space is built ([`load_metaslab`]). Appending to the map of each
+//! changed metaslab in each txg was slow, so a pool with feature `log_spacemap` appends to one **log** per txg for the whole
+//! pool; from time to time a metaslab is flushed: its changes are written to its own map, and its *unflushed txg* advances. The
+//! current state of a metaslab is therefore its map, minus the unflushed frees, plus the unflushed allocations ([`log`]).
 //!
-//! The writing side decides where blocks go ([`SpaceManager`]: classes, groups of metaslabs, allocators), what happens to freed space
-//! until it can be used again ([`Metaslab`], [`Held`]), and what is written down of it in each pass of a txg ([`SpaceSync`], with the
-//! flushing of [`flush`]). Free space in memory is a [`FreeSpace`].
+//! The writing side decides where blocks are allocated ([`SpaceManager`]: classes, groups of metaslabs, allocators), when freed
+//! space becomes available again ([`Metaslab`], [`Held`]), and what is written to maps and logs in each pass of a txg
+//! ([`SpaceSync`], with the flushing of [`flush`]). Free space in memory is a [`FreeSpace`].
 //!
-//! The bytes of maps and logs come from the caller (`pool` reads the objects), block by block: entries do not straddle
-//! blocks, each block has its own byte order, and blocks can be decoded in parallel. Offsets are bytes on the vdev, as in a
-//! DVA.
+//! The bytes of maps and logs come from the caller (`pool` reads the objects), block by block: entries do not straddle blocks,
+//! each block has its own byte order, and blocks can be decoded in parallel. Offsets are bytes on the vdev, as in a DVA.
 //!
-//! Invariants: in a range tree segments neither overlap nor touch, so there is one tree for one set of bytes; the unflushed
-//! allocations and frees of a metaslab are disjoint. Hostile maps give an [`Error`]; a tree takes memory in proportion to the
-//! entries read, never to what an entry claims.
+//! Invariants: in a range tree segments neither overlap nor touch, so a set of bytes has exactly one tree; the unflushed
+//! allocations and frees of a metaslab are disjoint. Malicious maps give an [`Error`]; the memory of a tree is proportional to
+//! the number of entries read, never to what an entry claims.
 //!
 //! Callers: `pool` (import, allocation, sync, space accounting, verification, zdb). OpenZFS: `range_tree.c`, `space_map.c`,
-//! `spa_log_spacemap.c`, and of `metaslab.c` the loading.
+//! `spa_log_spacemap.c`, and the loading in `metaslab.c`.
 #![forbid(unsafe_code)]
 
 mod allocatable;

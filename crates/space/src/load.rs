@@ -1,4 +1,4 @@
-//! From the entries of one space map to the set of allocated bytes.
+//! Builds the set of allocated bytes from the entries of one space map.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use ondisk::spacemap::{self, Action, Entries, Entry, SpaceMapHeader};
 
 use crate::{Error, Held, RangeTree, Recent};
 
-/// What a space map is a map of.
+/// The range and unit of a space map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapGeometry {
     /// The first byte of the space that it covers (OpenZFS: `sm_start`).
@@ -19,7 +19,7 @@ pub struct MapGeometry {
 }
 
 impl MapGeometry {
-    /// The map of metaslab `id` on a vdev with this metaslab shift and ashift.
+    /// Returns the geometry of metaslab `id` on a vdev with this metaslab shift and ashift.
     ///
     /// # Errors
     /// [`Error::OutOfMap`] if the numbers overflow.
@@ -30,8 +30,8 @@ impl MapGeometry {
         Ok(MapGeometry { start, size, shift: ashift })
     }
 
-    /// The part of this map that a dRAID can use, whose allocations begin and end between groups of `group` bytes (data and
-    /// parity sectors of a group). A metaslab of a dRAID starts a little later and is a little smaller than others (OpenZFS:
+    /// Returns the part of this map that a dRAID can use, whose allocations begin and end between groups of `group` bytes (data
+    /// and parity sectors of a group). A metaslab of a dRAID starts a little later and is a little smaller than others (OpenZFS:
     /// `vdev_draid_metaslab_init`).
     ///
     /// # Errors
@@ -45,19 +45,19 @@ impl MapGeometry {
         aligned().filter(|g| g.size > 0).ok_or(Error::OutOfMap { offset: self.start, run: group })
     }
 
-    /// The space of a pool-wide log: all of every vdev, in sectors.
+    /// The geometry of a pool-wide log: the whole of every vdev, in sectors.
     pub const LOG: MapGeometry = MapGeometry { start: 0, size: u64::MAX, shift: ondisk::SECTOR_SHIFT };
 
-    /// The dirty time log of a leaf: txgs, one by one.
+    /// The geometry of a leaf's dirty time log: single txgs.
     pub const DTL: MapGeometry = MapGeometry { start: 0, size: u64::MAX, shift: 0 };
 
-    /// All bytes of the map.
+    /// Returns the range of the map.
     #[must_use]
     pub const fn range(&self) -> Range<u64> {
         self.start..self.start.saturating_add(self.size)
     }
 
-    /// The bytes of a run of units.
+    /// Converts a run of units to bytes.
     ///
     /// # Errors
     /// [`Error::OutOfMap`] if it leaves the map.
@@ -72,30 +72,30 @@ impl MapGeometry {
     }
 }
 
-/// One allocation or free, in bytes, with what the debug entries before it say.
+/// One allocation or free, in bytes, with the values of the preceding debug entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Allocated or freed.
+    /// Allocation or free.
     pub action: Action,
     /// The bytes.
     pub range: Range<u64>,
     /// The top-level vdev, where the entry names one.
     pub vdev: Option<u32>,
-    /// The txg of the last debug entry before, 0 if there was none.
+    /// The txg of the preceding debug entry, 0 if there was none.
     pub txg: Txg,
     /// The sync pass of that entry.
     pub pass: u16,
 }
 
-/// The changes in a space map, from its blocks in order (OpenZFS: `space_map_iterate`).
+/// Iterates over the changes in a space map, from its blocks in order (OpenZFS: `space_map_iterate`).
 ///
-/// `blocks` gives each block of the object with the byte order that it was written in; bytes beyond the header's length are
-/// not looked at.
+/// `blocks` returns each block of the object with the byte order in which it was written; bytes beyond the header's length are
+/// ignored.
 pub struct SpaceMapReader<B, T> {
     blocks: B,
-    /// The block that is being read, and how far.
+    /// The current block, and the position in it.
     current: Option<(T, Endian, usize)>,
-    /// Bytes of entries that are still to come.
+    /// Bytes of entries that are still to be read.
     left: u64,
     length: u64,
     geometry: MapGeometry,
@@ -104,7 +104,7 @@ pub struct SpaceMapReader<B, T> {
 }
 
 impl<B: Iterator<Item = (T, Endian)>, T: AsRef<[u8]>> SpaceMapReader<B, T> {
-    /// Over the `header.length` first bytes of `blocks`.
+    /// Creates a reader over the first `header.length` bytes of `blocks`.
     pub fn new(header: &SpaceMapHeader, geometry: MapGeometry, blocks: impl IntoIterator<IntoIter = B>) -> Self {
         let blocks = blocks.into_iter();
         SpaceMapReader {
@@ -118,7 +118,7 @@ impl<B: Iterator<Item = (T, Endian)>, T: AsRef<[u8]>> SpaceMapReader<B, T> {
         }
     }
 
-    /// The next entry as it is stored, debug entries too.
+    /// Returns the next entry as stored, including debug entries.
     fn next_entry(&mut self) -> Option<Result<Entry, Error>> {
         loop {
             if let Some((block, endian, at)) = &mut self.current {
@@ -150,7 +150,7 @@ impl<B: Iterator<Item = (T, Endian)>, T: AsRef<[u8]>> SpaceMapReader<B, T> {
         }
     }
 
-    /// After an error nothing follows.
+    /// Ends the iteration after an error.
     fn stop<X>(&mut self, error: Error) -> Result<X, Error> {
         (self.current, self.left) = (None, 0);
         Err(error)
@@ -180,8 +180,8 @@ impl<B: Iterator<Item = (T, Endian)>, T: AsRef<[u8]>> Iterator for SpaceMapReade
     }
 }
 
-/// The allocated bytes of a metaslab by its own space map, from nothing: no allocation may hit allocated space, no free
-/// anything else (OpenZFS: `space_map_load` with `SM_ALLOC`).
+/// Returns the allocated bytes of a metaslab according to its own space map, starting from an empty set: an allocation must not
+/// overlap allocated space, and a free must be of allocated space (OpenZFS: `space_map_load` with `SM_ALLOC`).
 ///
 /// # Errors
 /// [`Error::Overlap`], [`Error::Absent`], [`Error::OutOfMap`], [`Error::Short`], [`Error::Allocated`] if the sum is not the
@@ -198,7 +198,7 @@ where
     load_recent(header, geometry, blocks, Recent::NONE).map(|(allocated, _)| allocated)
 }
 
-/// As [`load_metaslab`]; also what was freed in `recent` txgs, and not allocated since.
+/// As [`load_metaslab`]; also returns the ranges freed in `recent` txgs and not allocated since.
 ///
 /// # Errors
 /// As [`load_metaslab`].
@@ -238,7 +238,7 @@ where
     }
 }
 
-/// The free bytes of a metaslab by its own space map.
+/// Returns the free bytes of a metaslab according to its own space map.
 ///
 /// # Errors
 /// As [`load_metaslab`].

@@ -1,17 +1,17 @@
 //! Log space maps: the changes of metaslabs that are not yet in their own maps.
 //!
-//! One log a txg holds all allocations and frees of that txg. A metaslab with *unflushed txg* U has in its own map what
-//! happened before U; of logs from U on, what concerns it counts. Allocating what an earlier log freed undoes that, and the other
-//! way round, so the two sets of a metaslab stay disjoint and small:
+//! One log per txg holds all allocations and frees of that txg. The own map of a metaslab with *unflushed txg* U holds its
+//! changes before U; its changes in the logs from U on apply on top. Allocating space that an earlier log freed cancels that
+//! free, and vice versa, so the two sets of a metaslab stay disjoint and small:
 //!
-//! * allocation: what of it is among the unflushed frees is taken out there, the rest is added to the unflushed allocations;
-//! * free: likewise, the other way round.
+//! * allocation: the parts that are among the unflushed frees are removed there, the rest is added to the unflushed allocations;
+//! * free: the same with the two sets exchanged.
 //!
 //! Vdevs that were removed (indirect, holes) have no metaslabs; entries for them are skipped.
 //!
-//! Logs must be applied in the order of their txgs. Entries are in no order of places, and one that is looked up in the sets of its metaslab finds
-//! nothing of them in the processor's caches. So [`Unflushed::apply`] takes many logs, or parts of logs, at once, sorts what they say by
-//! metaslab, and lets each metaslab take in what is its own, on all cores. OpenZFS (one entry after the other): `spa_ld_log_sm_data`.
+//! Logs must be applied in the order of their txgs. Entries are not ordered by offset, and each lookup in the sets of a metaslab
+//! misses the processor's caches. So [`Unflushed::apply`] takes many logs, or parts of logs, at once, sorts their entries by
+//! metaslab, and applies the metaslabs in parallel on all cores. OpenZFS (one entry after the other): `spa_ld_log_sm_data`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,15 +27,15 @@ use crate::{Error, Held, MapGeometry, RangeTree, SpaceMapReader};
 pub struct LogChange {
     /// The top-level vdev.
     pub vdev: u32,
-    /// Allocated or freed.
+    /// Allocation or free.
     pub action: Action,
     /// First byte.
     pub start: u64,
-    /// Behind the last byte.
+    /// The end, exclusive.
     pub end: u64,
 }
 
-/// Decodes the log of `txg`, in order. What it takes is in proportion to the blocks given.
+/// Decodes the log of `txg`, in order. Its memory is proportional to the blocks given.
 ///
 /// # Errors
 /// [`Error::NoVdev`], [`Error::OutOfMap`], [`Error::Short`], [`Error::Ondisk`].
@@ -55,7 +55,7 @@ where
     SpaceMapReader::new(header, MapGeometry::LOG, blocks).map(|c| c.and_then(change)).collect()
 }
 
-/// Bytes that a segment of a range tree takes, with its share of half-empty nodes.
+/// Approximate bytes of a segment of a range tree, with its share of half-empty nodes.
 const SEGMENT_MEMORY: u64 = 24;
 
 /// The unflushed changes of one metaslab.
@@ -68,7 +68,7 @@ pub struct MetaslabChanges {
 }
 
 impl MetaslabChanges {
-    /// One more change.
+    /// Applies a change.
     ///
     /// # Errors
     /// [`Error::Overlap`] if it was made before.
@@ -79,19 +79,19 @@ impl MetaslabChanges {
         }
     }
 
-    /// The memory that they take, in bytes, about.
+    /// Returns the approximate memory of the changes, in bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
         (self.allocs.len() + self.frees.len()) as u64 * SEGMENT_MEMORY
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.allocs.is_empty() && self.frees.is_empty()
     }
 
-    /// Brings what the metaslab's own map says up to date.
+    /// Updates the allocated space of the metaslab's own map with these changes.
     ///
     /// # Errors
     /// [`Error::Absent`], [`Error::Overlap`] if map and logs contradict each other.
@@ -105,38 +105,38 @@ impl MetaslabChanges {
 #[derive(Clone, Debug)]
 pub struct VdevChanges {
     ms_shift: u32,
-    /// The unflushed txg of each metaslab: its own map knows what was before.
+    /// The unflushed txg of each metaslab: its own map holds all earlier changes.
     unflushed_txgs: Vec<Txg>,
     changed: BTreeMap<u64, MetaslabChanges>,
     held: BTreeMap<u64, Held>,
 }
 
 impl VdevChanges {
-    /// For a vdev with metaslabs of 2^`ms_shift` bytes, and their unflushed txgs: the object
-    /// `com.delphix:ms_unflushed_phys_txgs` of the vdev's top ZAP. (Without the object every one is 0: everything counts.)
+    /// Creates the set for a vdev with metaslabs of 2^`ms_shift` bytes, and their unflushed txgs: the object
+    /// `com.delphix:ms_unflushed_phys_txgs` of the vdev's top ZAP. (Without the object each is 0: all logs apply.)
     #[must_use]
     pub const fn new(ms_shift: u32, unflushed_txgs: Vec<Txg>) -> Self {
         VdevChanges { ms_shift, unflushed_txgs, changed: BTreeMap::new(), held: BTreeMap::new() }
     }
 
-    /// The changes of metaslab `id`, if there are any.
+    /// Returns the changes of metaslab `id`, if there are any.
     #[must_use]
     pub fn metaslab(&self, id: u64) -> Option<&MetaslabChanges> {
         self.changed.get(&id)
     }
 
-    /// The metaslabs with changes, by id.
+    /// Returns the metaslabs with changes, by id.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &MetaslabChanges)> {
         self.changed.iter().map(|(id, m)| (*id, m))
     }
 
-    /// The unflushed txg of each metaslab.
+    /// Returns the unflushed txg of each metaslab.
     #[must_use]
     pub fn unflushed_txgs(&self) -> &[Txg] {
         &self.unflushed_txgs
     }
 
-    /// The metaslab that a change belongs to; `None` if that has it in its own map.
+    /// Returns the metaslab that a change belongs to; `None` if its own map already has the change.
     fn place(&self, txg: Txg, change: &LogChange) -> Result<Option<u64>, Error> {
         let (vdev, start) = (change.vdev, change.start);
         let stray = || Error::NoMetaslab { txg, vdev, start, size: change.end.saturating_sub(start) };
@@ -149,7 +149,7 @@ impl VdevChanges {
         Ok((txg >= *unflushed).then_some(id))
     }
 
-    /// Of all metaslabs that there are, by id: what is unflushed.
+    /// Returns the unflushed state of all metaslabs, by id.
     #[must_use]
     pub fn into_metaslabs(self) -> Vec<UnflushedMetaslab> {
         let VdevChanges { mut changed, mut held, unflushed_txgs, .. } = self;
@@ -162,19 +162,19 @@ impl VdevChanges {
     }
 }
 
-/// What an import finds in the logs of one metaslab.
+/// The state of one metaslab that an import finds in the logs.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct UnflushedMetaslab {
-    /// Its unflushed txg: logs from then on count.
+    /// Its unflushed txg: logs from this txg on apply.
     pub txg: Txg,
-    /// What is not in its own map.
+    /// The changes that are not in its own map.
     pub changes: MetaslabChanges,
-    /// What the last txgs freed; it may have been allocated since the flush as well, and is no change then.
+    /// Ranges freed by the last txgs. Those that were also allocated since the flush are not in `changes`.
     pub held: Held,
 }
 
 impl UnflushedMetaslab {
-    /// Whether a flush has something to write.
+    /// True if a flush has something to write.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         !self.changes.is_empty() || !self.held.is_empty()
@@ -196,7 +196,7 @@ impl Placed {
     }
 }
 
-/// What is wrong with the log of a txg.
+/// An error in the log of a txg.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogError {
     /// The txg.
@@ -214,25 +214,25 @@ pub struct Unflushed {
 }
 
 impl Unflushed {
-    /// Of the pool's concrete top-level vdevs, by id.
+    /// Creates the set for the pool's concrete top-level vdevs, by id.
     #[must_use]
     pub fn new(vdevs: impl IntoIterator<Item = (u32, VdevChanges)>) -> Self {
         Unflushed { vdevs: vdevs.into_iter().collect(), last: Txg(0), hold_after: Txg(u64::MAX) }
     }
 
-    /// What logs later than that of `txg` freed is to be held.
+    /// Holds the ranges freed by logs later than that of `txg`.
     #[must_use]
     pub fn holding(self, txg: Txg) -> Self {
         Unflushed { hold_after: txg, ..self }
     }
 
-    /// The changes on a vdev.
+    /// Returns the changes on a vdev.
     #[must_use]
     pub fn vdev(&self, id: u32) -> Option<&VdevChanges> {
         self.vdevs.get(&id)
     }
 
-    /// The changes of all vdevs, by id.
+    /// Returns the changes of all vdevs, by id.
     #[must_use]
     pub fn into_vdevs(self) -> BTreeMap<u32, VdevChanges> {
         self.vdevs
@@ -288,7 +288,7 @@ impl Unflushed {
         Ok(())
     }
 
-    /// What of a log is not in the maps of its metaslabs.
+    /// Returns the changes of a log that are not in the maps of their metaslabs.
     fn place(&self, txg: Txg, changes: &[LogChange]) -> Result<Vec<Placed>, LogError> {
         let mut placed = Vec::with_capacity(changes.len());
         for change in changes {

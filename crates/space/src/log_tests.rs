@@ -31,7 +31,7 @@ fn encode(
 const MS_SHIFT: u32 = 14;
 const UNITS: u64 = 1 << (MS_SHIFT - 9);
 
-/// Random allocations and frees that are possible, each with the txg in which it happens.
+/// Random valid allocations and frees, each with its txg.
 fn history() -> impl Strategy<Value = Vec<(u64, Action, u64, u64)>> {
     prop::collection::vec((0..2 * UNITS, 1..9u64, any::<bool>()), 0..120).prop_map(|wishes| {
         let (mut used, mut out) = (RangeTree::new(), Vec::new());
@@ -48,7 +48,7 @@ fn history() -> impl Strategy<Value = Vec<(u64, Action, u64, u64)>> {
 }
 
 proptest! {
-    /// However the history is shared between the metaslabs' own maps and the logs, the present is the same.
+    /// However the history is split between the metaslabs' own maps and the logs, the current state is the same.
     #[test]
     fn maps_and_logs_together_give_the_present(history in history(), flushed in [0..13u64, 0..13u64], big in any::<bool>()) {
         let e = if big { Endian::Big } else { Endian::Little };
@@ -66,7 +66,7 @@ proptest! {
             logs.apply(vec![(Txg(txg), changes.clone())]).unwrap();
             all.push((Txg(txg), changes));
         }
-        // all at once, in two parts, they come to the same
+        // applied at once or in two parts, the result is the same
         let mut at_once = none();
         let behind = all.split_off(4);
         at_once.apply(all).unwrap();
@@ -91,7 +91,7 @@ proptest! {
         prop_assert_eq!(found, now);
     }
 
-    /// Arbitrary bytes give a set or an error.
+    /// Arbitrary bytes decode to a set or an error.
     #[test]
     fn garbage_is_no_trap(words in prop::collection::vec(any::<u64>(), 0..64), length in 0..600u64, shift in 0..70u32) {
         let raw: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();

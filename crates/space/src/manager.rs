@@ -1,14 +1,14 @@
-//! The space of a pool: where blocks are put, and what is freed.
+//! The space of a pool: allocation and freeing of blocks.
 //!
-//! Top-level vdevs give their metaslabs to *groups*, and groups form *classes*: normal, special, dedup, log; and of a vdev with many
-//! metaslabs one is set aside for the intent log, in a class of its own. Within a class the groups take turns, for so many
-//! bytes as their free space is worth. A class that is full hands over to the next one ([`Class::fallbacks`]).
+//! The metaslabs of a top-level vdev form a *group*, and groups form *classes*: normal, special, dedup, log. A vdev with many
+//! metaslabs reserves one for the intent log, in a class of its own. Within a class allocation rotates over the groups; the bytes
+//! allocated per turn depend on the group's free space. A full class falls back to the next one ([`Class::fallbacks`]).
 //!
-//! A run of blocks is allocated under one lock. What is freed is put on a list of its vdev, and gets to the metaslabs in order of
-//! place when the next sync pass begins: so whoever frees holds no lock for long, and may hold others.
+//! A run of blocks is allocated under one lock. Freed ranges are put on a list of their vdev, and applied to the metaslabs in
+//! offset order when the next sync pass begins: so a caller that frees holds no lock for long, and may hold others.
 //!
-//! Locks, in this order: vdevs (read), metaslab, selector of a group / lists. A metaslab's lock is held while it is loaded,
-//! that is over reads of its map.
+//! Locks, in this order: vdevs (read), metaslab, selector of a group / lists. A metaslab's lock is held while it is loaded, that
+//! is, across reads of its map.
 //!
 //! OpenZFS: `metaslab_class_t`, `metaslab_alloc_dva`, `metaslab_free_dva`, `spa_get_slop_space`.
 
@@ -26,16 +26,16 @@ use crate::group::{Effort, Group, Turn};
 use crate::metaslab::{DEFER_TXGS, Metaslab, MetaslabLoader, SpaceDelta, TXG_SLOTS};
 use crate::{AllocError, Error};
 
-/// From how many metaslabs on a vdev sets one aside for the intent log (OpenZFS: `zfs_embedded_slog_min_ms`).
+/// The number of metaslabs from which a vdev reserves one for the intent log (OpenZFS: `zfs_embedded_slog_min_ms`).
 const EMBEDDED_SLOG_MIN_MS: usize = 64;
-/// Bytes that go to each child of a vdev before the next vdev's turn (`metaslab_aliquot`).
+/// Bytes that are allocated per child of a vdev before the next vdev's turn (`metaslab_aliquot`).
 const ALIQUOT: u64 = 2 << 20;
 /// Txgs after which an unused metaslab is unloaded (`metaslab_unload_delay`).
 const UNLOAD_DELAY: u64 = 32;
-/// How often unused metaslabs are looked for, in txgs.
+/// Interval, in txgs, of the search for unused metaslabs.
 const UNLOAD_EVERY: u64 = 8;
 
-/// What blocks a metaslab is for (OpenZFS: `metaslab_class_t`).
+/// The kind of blocks that a metaslab holds (OpenZFS: `metaslab_class_t`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
     /// Everything else.
@@ -53,11 +53,11 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Class; 6] =
         [Class::Normal, Class::Log, Class::Special, Class::Dedup, Class::EmbeddedLog, Class::SpecialEmbeddedLog];
 
-    /// The classes that are tried when this one has no space.
+    /// Returns the classes that are tried when this one has no space.
     #[must_use]
     pub const fn fallbacks(self) -> &'static [Class] {
         match self {
@@ -75,11 +75,12 @@ impl Class {
     }
 }
 
-/// What blocks take on a vdev.
+/// The allocated sizes of blocks on a vdev.
 pub trait Layout: Send + Sync {
-    /// Bytes that are allocated for `psize` stored bytes born in `txg`: parity and rounding (OpenZFS: `vdev_psize_to_asize_txg`).
+    /// Returns the bytes allocated for `psize` stored bytes born in `txg`: with parity and rounding (OpenZFS:
+    /// `vdev_psize_to_asize_txg`).
     fn asize(&self, psize: u64, txg: Txg) -> u64;
-    /// What allocated bytes count for in the accounts of datasets (`vdev_deflated_space`).
+    /// Returns the bytes that datasets are charged for allocated bytes (`vdev_deflated_space`).
     fn deflated(&self, asize: u64) -> u64;
 }
 
@@ -93,43 +94,43 @@ pub struct TopSpace {
     pub ms_shift: u32,
     /// Its metaslabs by number.
     pub metaslabs: Vec<Metaslab>,
-    /// How many children hold data (less parity).
+    /// Number of children that hold data (without parity).
     pub data_children: u64,
-    /// Whether new blocks may go there.
+    /// True if new blocks may be allocated there.
     pub allocatable: bool,
-    /// What blocks take on it.
+    /// The allocated sizes of blocks on it.
     pub layout: Box<dyn Layout>,
 }
 
-/// What to allocate (OpenZFS: the arguments of `metaslab_alloc_dva`).
+/// A request for an allocation (OpenZFS: the arguments of `metaslab_alloc_dva`).
 #[derive(Clone, Copy, Debug)]
 pub struct SpaceRequest<'a> {
-    /// The class that the block should lie in.
+    /// The preferred class of the block.
     pub class: Class,
     /// The txg.
     pub txg: Txg,
-    /// Blocks of one hint are laid side by side.
+    /// Blocks with the same hint are allocated near each other.
     pub hint: u64,
-    /// Where the other copies are.
+    /// The addresses of the other copies.
     pub avoid: &'a [Dva],
-    /// A piece of a gang block: any space will do.
+    /// True for a piece of a gang block, for which any free space is good enough.
     pub gang: bool,
 }
 
 /// Space figures, in bytes (OpenZFS: `metaslab_class_get_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceFigures {
-    /// Allocated, with what is held back.
+    /// Allocated, including deferred space.
     pub alloc: u64,
-    /// Freed, but held back for a txg or two.
+    /// Freed, but deferred for a txg or two.
     pub deferred: u64,
-    /// All there is.
+    /// Total space.
     pub space: u64,
     /// Allocated, without parity.
     pub dalloc: u64,
-    /// Held back, without parity.
+    /// Deferred, without parity.
     pub ddeferred: u64,
-    /// All there is, without parity.
+    /// Total space, without parity.
     pub dspace: u64,
 }
 
@@ -138,12 +139,12 @@ struct Top {
     ms_shift: u32,
     metaslabs: Vec<Mutex<Metaslab>>,
     main: Arc<Group>,
-    /// The metaslab that is set aside for the intent log.
+    /// The metaslab that is reserved for the intent log.
     log: Option<(u32, Arc<Group>)>,
     data_children: u64,
     allocatable: bool,
     layout: Box<dyn Layout>,
-    /// Freed since the last pass: start, length, whether for the checkpoint.
+    /// Ranges freed since the last pass: start, length, whether they are kept for the checkpoint.
     freed: Mutex<Vec<(u64, u64, bool)>>,
 }
 
@@ -165,7 +166,7 @@ impl Top {
     }
 }
 
-/// The groups of a class, and whose turn it is for each allocator.
+/// The groups of a class, and the current position of each allocator.
 #[derive(Default)]
 struct ClassState {
     groups: Vec<(Arc<Top>, Arc<Group>)>,
@@ -188,14 +189,14 @@ struct Tops {
 pub struct SpaceManager {
     tops: RwLock<Tops>,
     loader: Arc<dyn MetaslabLoader>,
-    /// Metaslabs that a txg concerns, and those with work for its next pass.
+    /// Metaslabs that a txg changes, and those with work for its next pass.
     dirty: [Mutex<Vec<MetaslabId>>; TXG_SLOTS],
     work: [Mutex<Vec<MetaslabId>>; TXG_SLOTS],
     loaded: Mutex<Vec<MetaslabId>>,
     allocators: usize,
-    /// The last txg that is complete.
+    /// The last synced txg.
     synced: AtomicU64,
-    /// What was freed up to this txg may be used.
+    /// Space freed up to this txg may be reused.
     released: AtomicU64,
 }
 
@@ -204,7 +205,7 @@ const fn slot(txg: Txg) -> usize {
 }
 
 impl SpaceManager {
-    /// Without vdevs; `loader` reads space maps.
+    /// Creates a manager without vdevs; `loader` reads space maps.
     #[must_use]
     pub fn new(loader: Arc<dyn MetaslabLoader>) -> Self {
         let allocators = usize::try_from(tunable::SPA_NUM_ALLOCATORS.get()).unwrap_or(1).clamp(1, 64);
@@ -220,19 +221,21 @@ impl SpaceManager {
         }
     }
 
-    /// The pool was opened as txg `last` left it, and what was freed up to `released` may be used. Before any vdev is added.
+    /// Sets the state in which the pool was opened: `last` is its last synced txg, and space freed up to `released` may be
+    /// reused. Must be called before any vdev is added.
     pub fn opened(&self, last: Txg, released: Txg) {
         self.synced.store(last.0, Relaxed);
         self.released.store(released.0, Relaxed);
     }
 
-    /// What was freed up to this txg may be used.
+    /// Returns the txg up to which freed space may be reused.
     #[must_use]
     pub fn released(&self) -> Txg {
         Txg(self.released.load(Relaxed))
     }
 
-    /// Adds a vdev. Its space counts at once, but for metaslabs that are [`added`](Metaslab::added): they count when `txg` is complete.
+    /// Adds a vdev. Its space counts at once, except metaslabs that are [`added`](Metaslab::added): these count when `txg` is
+    /// synced.
     pub fn add_top(&self, top: TopSpace, txg: Txg) {
         let log_class = match top.class {
             Class::Normal => Some(Class::EmbeddedLog),
@@ -286,19 +289,19 @@ impl SpaceManager {
         balance(&tops);
     }
 
-    /// No new blocks go to a vdev any more: it does not take them.
+    /// Stops the allocation of new blocks on a vdev that refuses them.
     pub fn retire(&self, vdev: u32) {
         let mut tops = self.tops.write();
         tops.classes.iter_mut().for_each(|class| class.groups.retain(|(top, _)| top.id != vdev));
         balance(&tops);
     }
 
-    /// The txg that is complete next.
+    /// Returns the txg that will be synced next.
     fn next(&self) -> Txg {
         Txg(self.synced.load(Relaxed) + 1)
     }
 
-    /// Loads a metaslab that may not be loaded; what turns out to be held counts from now on.
+    /// Loads a metaslab unless it is loaded; held space found in its map counts from now on.
     fn load_one(&self, top: &Top, ms: &mut Metaslab) -> Result<(), AllocError> {
         if ms.is_loaded() {
             return Ok(());
@@ -312,13 +315,13 @@ impl SpaceManager {
         Ok(())
     }
 
-    /// Whether a class has any vdev.
+    /// True if a class has any vdev.
     #[must_use]
     pub fn has_class(&self, class: Class) -> bool {
         !self.tops.read().classes[class as usize].groups.is_empty()
     }
 
-    /// The metaslab is of interest for `txg`: `work` in its next pass, or only when it is complete.
+    /// Marks the metaslab as changed in `txg`: with `work` for its next pass, otherwise only for its end.
     fn mark(&self, top: &Top, ms: &mut Metaslab, txg: Txg, work: bool) {
         let bit = 1u8 << slot(txg);
         if ms.dirty & bit == 0 {
@@ -331,7 +334,7 @@ impl SpaceManager {
         }
     }
 
-    /// A place for one copy of a block of `psize` bytes. Its address has the allocated size.
+    /// Allocates one copy of a block of `psize` bytes. The returned DVA has the allocated size.
     ///
     /// # Errors
     /// [`AllocError::NoSpace`].
@@ -341,10 +344,11 @@ impl SpaceManager {
         got.pop().ok_or(AllocError::NoSpace)
     }
 
-    /// Places for a run of blocks, in order, as far side by side as can be. On an error those before it have got theirs.
+    /// Allocates a run of blocks, in order and as contiguously as possible. On an error the blocks before the failing one are
+    /// allocated.
     ///
     /// # Errors
-    /// [`AllocError::NoSpace`] for the first that got none.
+    /// [`AllocError::NoSpace`] if one of the blocks got no space.
     pub fn allocate_many(&self, req: &SpaceRequest<'_>, psizes: &[u64], out: &mut Vec<Dva>) -> Result<(), AllocError> {
         let tops = self.tops.read();
         let mut run = Run { asizes: Vec::new(), offsets: Vec::new() };
@@ -365,7 +369,8 @@ impl SpaceManager {
         Ok(())
     }
 
-    /// As many of `psizes` as one group has room for, before it is the next one's turn; false if none has room for the first.
+    /// Allocates as many of `psizes` as one group has room for, up to the end of its turn. Returns false if no group has room for
+    /// the first.
     fn allocate_in(
         &self,
         class: &ClassState,
@@ -379,7 +384,7 @@ impl SpaceManager {
         let (Some(first), true) = (psizes.first(), count > 0) else { return false };
         let allocator = (req.hint % self.allocators as u64) as usize;
         let Some(rotor) = class.rotors.get(allocator) else { return false };
-        // other copies go to the next vdev
+        // further copies are placed on the next vdev
         let last = req.avoid.last().and_then(|d| class.groups.iter().position(|(t, _)| u64::from(t.id) == d.vdev()));
         let start = last.map_or_else(|| rotor.at.load(Relaxed), |n| n + 1);
         let smallest = |top: &Top| *first <= top.layout.asize(512, req.txg);
@@ -405,7 +410,7 @@ impl SpaceManager {
                 if follows && count > 1 {
                     let bytes: u64 = psizes.iter().take(got).sum();
                     let used = rotor.used.fetch_add(bytes, Relaxed) + bytes;
-                    // the next group's turn comes when the next block of this size would go beyond the quota by half
+                    // the turn passes to the next group when the next block of this size would exceed the quota by half
                     if got == 0 || kind.is_log() || used + first / 2 >= group.aliquot.load(Relaxed) {
                         rotor.at.store((at + 1) % count, Relaxed);
                         rotor.used.store(0, Relaxed);
@@ -421,7 +426,7 @@ impl SpaceManager {
         false
     }
 
-    /// Allocates a run in one group: how many of its blocks got a place.
+    /// Allocates a run in one group. Returns the number of blocks allocated.
     fn allocate_from(&self, top: &Top, group: &Group, req: &SpaceRequest<'_>, effort: Effort, run: &mut Run) -> usize {
         run.offsets.clear();
         let Some(size) = run.asizes.first().copied() else { return 0 };
@@ -466,8 +471,8 @@ impl SpaceManager {
         Ok((top, ms))
     }
 
-    /// Frees a range in the txg that is being synced. `checkpoint`: it stays allocated for the checkpoint. It takes effect when the
-    /// next pass begins; what is wrong with it is found then.
+    /// Frees a range in the syncing txg; with `checkpoint` it stays allocated for the checkpoint. The free takes effect when the
+    /// next pass begins, and errors are detected then.
     ///
     /// # Errors
     /// [`AllocError::Nowhere`].
@@ -477,10 +482,10 @@ impl SpaceManager {
         Ok(())
     }
 
-    /// Takes back an allocation of this very txg that nobody points to.
+    /// Undoes an allocation of `txg`, the current one, that nothing points to.
     ///
     /// # Errors
-    /// [`AllocError::Nowhere`]; [`AllocError::State`] if it is not one.
+    /// [`AllocError::Nowhere`]; [`AllocError::State`] if it was not allocated in `txg`.
     pub fn release(&self, vdev: u64, offset: u64, asize: u64, txg: Txg) -> Result<(), AllocError> {
         let (top, id) = self.at(vdev, offset)?;
         let Some(cell) = top.metaslabs.get(id as usize) else { return Err(AllocError::Nowhere { vdev, offset }) };
@@ -489,7 +494,7 @@ impl SpaceManager {
         back.map_err(|source| AllocError::State { vdev: top.id, source })
     }
 
-    /// Allocates just this range (OpenZFS: `metaslab_claim`).
+    /// Allocates exactly this range (OpenZFS: `metaslab_claim`).
     ///
     /// # Errors
     /// [`AllocError::Nowhere`]; [`AllocError::Load`]; [`AllocError::State`] if it is not free.
@@ -506,7 +511,7 @@ impl SpaceManager {
         Ok(())
     }
 
-    /// Begins a pass: hands what was freed to the metaslabs, and lists those with work, in order.
+    /// Begins a pass: applies the frees to the metaslabs, and returns those with work, in order.
     ///
     /// # Errors
     /// [`AllocError::State`] if something was freed twice, or is not within a metaslab.
@@ -539,52 +544,52 @@ impl SpaceManager {
         Ok(work)
     }
 
-    /// Whether a pass of `txg` would have anything to do.
+    /// True if a pass of `txg` would have anything to do.
     #[must_use]
     pub fn has_work(&self, txg: Txg) -> bool {
         !self.work[slot(txg)].lock().is_empty() || self.tops.read().by_id.values().any(|t| !t.freed.lock().is_empty())
     }
 
-    /// Whether a pass of any txg would.
+    /// True if a pass of any txg would have anything to do.
     #[must_use]
     pub fn has_any_work(&self) -> bool {
         let freed = || self.tops.read().by_id.values().any(|t| !t.freed.lock().is_empty());
         self.work.iter().any(|w| !w.lock().is_empty()) || freed()
     }
 
-    /// Does something with a metaslab, under its lock.
+    /// Calls `f` with a metaslab, under its lock.
     pub fn with<R>(&self, (vdev, id): MetaslabId, f: impl FnOnce(&mut Metaslab) -> R) -> Option<R> {
         let top = self.tops.read().by_id.get(&vdev).cloned()?;
         let cell = top.metaslabs.get(id as usize)?;
         Some(f(&mut cell.lock()))
     }
 
-    /// How many metaslabs a vdev has.
+    /// Returns the number of metaslabs of a vdev.
     #[must_use]
     pub fn metaslab_count(&self, vdev: u32) -> usize {
         self.tops.read().by_id.get(&vdev).map_or(0, |t| t.metaslabs.len())
     }
 
-    /// The vdevs, by id.
+    /// Returns the ids of the vdevs, in order.
     #[must_use]
     pub fn vdevs(&self) -> Vec<u32> {
         self.tops.read().by_id.keys().copied().collect()
     }
 
-    /// All metaslabs, by vdev and number.
+    /// Returns all metaslabs, ordered by vdev and number.
     #[must_use]
     pub fn metaslabs(&self) -> Vec<MetaslabId> {
         let tops = self.tops.read();
         tops.by_id.values().flat_map(|top| (0..top.metaslabs.len() as u32).map(|n| (top.id, n))).collect()
     }
 
-    /// Whether the header of a metaslab's map [promises too much](Metaslab::promises_too_much); the map is read for it.
+    /// True if the header of a metaslab's map [promises too much](Metaslab::promises_too_much); reads the map to find out.
     #[must_use]
     pub fn promises_too_much(&self, (vdev, id): MetaslabId) -> bool {
         self.with((vdev, id), |ms| ms.is_found_to_promise_too_much(vdev, &*self.loader)).unwrap_or(false)
     }
 
-    /// The class of a metaslab.
+    /// Returns the class of a metaslab.
     #[must_use]
     pub fn class_of(&self, (vdev, id): MetaslabId) -> Option<Class> {
         self.tops.read().by_id.get(&vdev).map(|t| t.group(id).class)
@@ -601,14 +606,14 @@ impl SpaceManager {
         self.load_one(&top, &mut cell.lock())
     }
 
-    /// `txg` is complete: what was held back for long enough is free, figures are brought up to date, unused metaslabs unloaded. Who reads the
-    /// pool as it was in `readers`, or later, keeps what was freed since.
+    /// Completes `txg`: releases freed space that was deferred for long enough, updates the figures, and unloads unused
+    /// metaslabs. Space freed after txg `readers` stays held, because readers may still use the pool as of that txg or later.
     ///
     /// # Errors
     /// [`AllocError::State`] if memory and maps contradict each other.
     pub fn sync_done(&self, txg: Txg, readers: Txg) -> Result<(), AllocError> {
         let normal = self.figures(Class::Normal);
-        // with little space left nothing is held back but for readers
+        // with little space left nothing is deferred except for readers
         let defer = normal.space.saturating_sub(normal.alloc) > self.slop();
         let held = if defer { DEFER_TXGS as u64 } else { 0 };
         let released = self.released().max(Txg(txg.0.saturating_sub(held)).min(readers));
@@ -659,13 +664,13 @@ impl SpaceManager {
         self.loaded.lock().extend(stays);
     }
 
-    /// How many metaslabs are loaded.
+    /// Returns the number of loaded metaslabs.
     #[must_use]
     pub fn loaded_count(&self) -> usize {
         self.loaded.lock().len()
     }
 
-    /// The figures of a class.
+    /// Returns the figures of a class.
     #[must_use]
     pub fn figures(&self, class: Class) -> SpaceFigures {
         let tops = self.tops.read();
@@ -673,14 +678,14 @@ impl SpaceManager {
         sum(groups.filter(|(_, g)| g.class == class))
     }
 
-    /// The figures of a vdev, all its classes.
+    /// Returns the figures of a vdev over all its classes.
     #[must_use]
     pub fn vdev_figures(&self, vdev: u32) -> SpaceFigures {
         let tops = self.tops.read();
         tops.by_id.get(&vdev).map(|t| sum(t.groups().map(|g| (t, g)))).unwrap_or_default()
     }
 
-    /// Space of the normal class without parity, less that of vdevs that take no new blocks (OpenZFS: `spa_rdspace`).
+    /// Returns the space of the normal class without parity, excluding vdevs that accept no new blocks (OpenZFS: `spa_rdspace`).
     #[must_use]
     pub fn rdspace(&self) -> u64 {
         let tops = self.tops.read();
@@ -688,13 +693,13 @@ impl SpaceManager {
         sum(groups.filter(|(_, g)| g.class == Class::Normal)).dspace
     }
 
-    /// What datasets may use in all, before dedup and clones add to it (OpenZFS: `spa_update_dspace`).
+    /// Returns the total that datasets may use, before dedup and clones add to it (OpenZFS: `spa_update_dspace`).
     #[must_use]
     pub fn dspace(&self) -> u64 {
         self.rdspace() + self.figures(Class::Special).dalloc + self.figures(Class::Dedup).dalloc
     }
 
-    /// What is held back of the pool, so that a full one can still be worked with (OpenZFS: `spa_get_slop_space`).
+    /// Returns the slop space: reserved so that a full pool can still be administered (OpenZFS: `spa_get_slop_space`).
     #[must_use]
     pub fn slop(&self) -> u64 {
         const LEAST: u64 = 128 << 20;
@@ -705,7 +710,7 @@ impl SpaceManager {
         (slop - embedded.min(slop / 2)).max((space / 2).min(LEAST))
     }
 
-    /// How fragmented a class is, in percent; `None` if too little is known (OpenZFS: `metaslab_class_fragmentation`).
+    /// Returns the fragmentation of a class in percent; `None` if too little is known (OpenZFS: `metaslab_class_fragmentation`).
     #[must_use]
     pub fn fragmentation(&self, class: Class) -> Option<u64> {
         let tops = self.tops.read();
@@ -720,7 +725,7 @@ impl SpaceManager {
         u64::try_from(sum.checked_div(space)?).ok()
     }
 
-    /// Bytes that are allocated for `psize` bytes on a vdev in `txg`; `psize` if there is no such vdev.
+    /// Returns the bytes allocated for `psize` bytes on a vdev in `txg`; `psize` if the vdev does not exist.
     #[must_use]
     pub fn asize(&self, vdev: u64, psize: u64, txg: Txg) -> u64 {
         let tops = self.tops.read();
@@ -736,7 +741,7 @@ struct Run {
 }
 
 impl Run {
-    /// The sizes on `top`, of at least one block and no more than `quota` bytes.
+    /// Computes the allocated sizes on `top` of at least one block and of at most `quota` bytes.
     fn fill(&mut self, top: &Top, psizes: &[u64], txg: Txg, quota: u64) {
         self.asizes.clear();
         let mut bytes = 0u64;
@@ -765,7 +770,7 @@ fn sum<'a>(groups: impl Iterator<Item = (&'a Arc<Top>, &'a Arc<Group>)>) -> Spac
     })
 }
 
-/// Of a group, by its metaslabs' free space (OpenZFS: `metaslab_group_fragmentation`).
+/// Returns the fragmentation of a group, by its metaslabs' free space (OpenZFS: `metaslab_group_fragmentation`).
 fn fragmentation(top: &Top, group: &Arc<Group>) -> Option<u64> {
     let (mut valid, mut all, mut free, mut sum) = (0usize, 0usize, 0u128, 0u128);
     for cell in &top.metaslabs {
@@ -784,7 +789,7 @@ fn fragmentation(top: &Top, group: &Arc<Group>) -> Option<u64> {
     if valid < all.div_ceil(2) { None } else { u64::try_from(sum.checked_div(free)?).ok() }
 }
 
-/// How much each group gets before the next one's turn: by its width, its size, and how much of it is free (OpenZFS:
+/// Sets how much is allocated in each group per turn: by its width, its size, and its share of free space (OpenZFS:
 /// `metaslab_class_balance`).
 fn balance(tops: &Tops) {
     for class in &tops.classes {

@@ -6,7 +6,7 @@ use super::*;
 use crate::log::MetaslabChanges;
 use crate::{Held, MapGeometry, MapInfo, RangeTree, Recent};
 
-/// No metaslab has a map; one of a vdev 9 cannot be read.
+/// A loader for metaslabs without maps; the map of one of vdev 9 cannot be read.
 struct NoMaps;
 
 impl MetaslabLoader for NoMaps {
@@ -58,7 +58,7 @@ fn a_run_lies_side_by_side() {
 
 #[test]
 fn vdevs_take_turns_by_their_free_space() {
-    // the second is twice as large
+    // the second vdev is twice as large
     let mgr = manager([top(0, Class::Normal, 32, 24), top(1, Class::Normal, 64, 24)]);
     let mut bytes = [0u64; 2];
     let mut switches = 0;
@@ -92,7 +92,7 @@ fn copies_are_on_other_vdevs_or_far_apart() {
     let mut slabs: Vec<u64> = used.iter().map(|d| d.offset() >> 24).collect();
     slabs.dedup();
     assert_eq!(slabs.len(), 3, "each in a metaslab of its own");
-    // where there is but one, the copies are in it
+    // if there is only one metaslab, the copies are in it
     let mgr = manager([top(0, Class::Normal, 1, 24)]);
     let first = mgr.allocate(&request(Class::Normal), 4096).unwrap();
     assert!(mgr.allocate(&SpaceRequest { avoid: &[first], ..request(Class::Normal) }, 4096).is_ok());
@@ -188,7 +188,7 @@ fn claimed_space_may_be_held() {
     assert_eq!(first.offset(), 16384, "what lies before it is too small, or held");
     mgr.claim(0, 8192, 12288, Txg(10)).unwrap_err();
     mgr.claim(0, 8192, 4096, Txg(10)).unwrap();
-    // the claim that was refused lets go what it met
+    // the refused claim releases the parts that it had taken
     assert_eq!(figures().0, figures().1);
     mgr.start_pass(Txg(10)).unwrap();
     mgr.sync_done(Txg(10), Txg(u64::MAX)).unwrap();
@@ -226,7 +226,7 @@ fn slop_is_as_openzfs_has_it() {
     let slop = |count, shift| manager([top(0, Class::Normal, count, shift)]).slop();
     assert_eq!(slop(16, 22), 32 << 20, "half of a tiny pool");
     assert_eq!(slop(16, 26), 128 << 20, "at least 128 MiB");
-    // 200 × 1 GiB: 1/32 of 199 GiB, less the embedded log's 1 GiB
+    // 200 × 1 GiB: 1/32 of 199 GiB, minus the embedded log's 1 GiB
     let rd = 199u64 << 30;
     assert_eq!(slop(200, 30), rd / 32 - (1 << 30));
     assert_eq!(slop(200, 36), 128 << 30 >> 1, "at most 128 GiB; the log's metaslab counts for no more than half");
@@ -241,7 +241,7 @@ fn figures_and_fragmentation_are_of_complete_txgs() {
     assert_eq!(mgr.vdev_figures(0).space, 4 << 20);
 }
 
-/// Not a test: allocations a second in a loaded metaslab, one by one and in runs of 64, and frees with their sync.
+/// A benchmark, not a test: allocations per second in a loaded metaslab, one by one and in runs of 64, and frees with their sync.
 #[test]
 #[ignore = "prints a measurement"]
 fn allocations_per_second() {
@@ -280,7 +280,7 @@ fn what_a_log_device_does_not_take_goes_elsewhere() {
     mgr.retire(1);
     assert!(!mgr.has_class(Class::Log));
     assert_eq!(mgr.allocate(&request(Class::Log), 4096).unwrap().vdev(), 0);
-    // what is there is still its
+    // its existing blocks stay valid
     mgr.free(1, 0, 4096, false).unwrap();
     assert_eq!(mgr.vdevs(), [0, 1]);
 }

@@ -1,4 +1,4 @@
-//! A metaslab: where its space is on the way from free to allocated and back.
+//! A metaslab: the states of its space between free and allocated.
 //!
 //! ```text
 //!             allocate                sync of txg                     (log) flush
@@ -8,12 +8,12 @@
 //!          two txgs later     sync_done        sync
 //! ```
 //!
-//! What is freed in a txg may be used again two txgs later, or when nobody reads the pool as it was before any more ([`Held`]). The free tree
-//! is in memory only while the metaslab is *loaded*; all else always is, but for what the map of a pool that was just opened says to have been freed last:
-//! that is found when the map is first read, and nothing can be allocated before.
+//! Space freed in a txg may be reused two txgs later, or when no reader uses the pool as it was before ([`Held`]). The free tree
+//! is in memory only while the metaslab is *loaded*; everything else always is, except the last frees in the map of a pool that
+//! was just opened: they are found when the map is first read, and nothing can be allocated before that.
 //!
-//! Invariants: all sets are disjoint, but for `freed` and `held`, which the map and the unflushed changes count as free already, and
-//! `allocating`, which they do not count as allocated yet. Unless it is loaded, a metaslab has nothing in `allocating`.
+//! Invariants: all sets are disjoint. `freed` and `held` already count as free in the map and the unflushed changes, while
+//! `allocating` does not count as allocated there yet. A metaslab that is not loaded has nothing in `allocating`.
 //!
 //! OpenZFS: `metaslab_t`, `metaslab_sync`, `metaslab_sync_done`, `metaslab_load`, `metaslab_condense`, `metaslab_weight`.
 
@@ -25,26 +25,26 @@ use ondisk::spacemap::{Action, HISTOGRAM_BUCKETS, SpaceMapHeader};
 use crate::log::MetaslabChanges;
 use crate::{AllocError, Error, FreeSpace, Held, MapGeometry, RangeTree, Recent, add_to_histogram, optimal_length};
 
-/// How long freed space is held back at least, in txgs (OpenZFS: `TXG_DEFER_SIZE`).
+/// The minimum time for which freed space is deferred, in txgs (OpenZFS: `TXG_DEFER_SIZE`).
 pub const DEFER_TXGS: usize = 2;
 /// Bytes of the longest entry of a map.
 const LONG_ENTRY: u64 = 16;
-/// Slots for txgs that live at a time (OpenZFS: `TXG_SIZE`).
+/// Number of slots for concurrent txgs (OpenZFS: `TXG_SIZE`).
 pub(crate) const TXG_SLOTS: usize = 4;
-/// A map of no more blocks than this is not worth a rewrite (OpenZFS: `zfs_metaslab_condense_block_threshold`).
+/// A map with at most this many blocks is not worth a rewrite (OpenZFS: `zfs_metaslab_condense_block_threshold`).
 const CONDENSE_BLOCKS: u64 = 4;
-/// How fragmented free segments are, by size: 512 bytes, 1 KiB, … 512 MiB (OpenZFS: `zfs_frag_table`).
+/// The fragmentation of free segments by size: 512 bytes, 1 KiB, … 512 MiB (OpenZFS: `zfs_frag_table`).
 const FRAGMENTATION: [u64; 21] = [100, 99, 97, 93, 88, 83, 77, 71, 64, 57, 50, 43, 36, 29, 23, 17, 12, 7, 3, 1, 0];
-/// Where the bucket of the largest segments stands in a weight.
+/// The bit position, in a weight, of the bucket of the largest segments.
 const WEIGHT_INDEX_SHIFT: u32 = 54;
 
-/// Reads the maps of metaslabs that are loaded.
+/// Reads the space maps when metaslabs are loaded.
 pub trait MetaslabLoader: Send + Sync {
-    /// The allocated bytes of a metaslab by its own map, as it is now: with what was appended in the txg that is being synced; and what it says was
-    /// freed in `recent` txgs.
+    /// Returns the allocated bytes of a metaslab according to its own current map, including what was appended in the syncing
+    /// txg; and the ranges that the map says were freed in `recent` txgs.
     ///
     /// # Errors
-    /// What went wrong, in words.
+    /// A description of the error.
     fn load(
         &self,
         vdev: u32,
@@ -60,13 +60,13 @@ pub trait MetaslabLoader: Send + Sync {
 pub struct MapInfo {
     /// The object.
     pub object: u64,
-    /// Its header. In memory it is always the one of now; on disk it may be older, see the caller.
+    /// Its header. In memory it is always current; on disk it may be older, see the caller.
     pub header: SpaceMapHeader,
-    /// Bytes of its blocks.
+    /// The size of its blocks in bytes.
     pub block: u64,
 }
 
-/// What a sync pass writes down of a metaslab.
+/// The changes of a metaslab that a sync pass writes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PassWork {
     /// Allocated in this txg.
@@ -78,21 +78,21 @@ pub struct PassWork {
 }
 
 impl PassWork {
-    /// Whether there is nothing to do.
+    /// True if there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.allocs.is_empty() && self.frees.is_empty() && self.checkpointing.is_empty()
     }
 }
 
-/// How the space figures change when a txg is complete.
+/// The change of the space figures when a txg is synced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceDelta {
-    /// Allocated bytes; held back ones count as allocated.
+    /// Allocated bytes, including deferred ones.
     pub alloc: i64,
-    /// Held back bytes.
+    /// Deferred bytes.
     pub deferred: i64,
-    /// Bytes there are.
+    /// Total bytes.
     pub space: i64,
 }
 
@@ -101,29 +101,29 @@ pub struct SpaceDelta {
 pub struct Metaslab {
     id: u32,
     geometry: MapGeometry,
-    /// Its own map; none before anything was allocated.
+    /// Its own map; `None` before anything was allocated.
     pub map: Option<MapInfo>,
-    /// Changes that are in logs and not in its own map.
+    /// Changes that are in logs but not in its own map.
     pub unflushed: MetaslabChanges,
     free: Option<Box<FreeSpace>>,
     allocating: [RangeTree; TXG_SLOTS],
     freeing: RangeTree,
     freed: RangeTree,
     held: Held,
-    /// The txg that the pool was opened in, until its map was read: what was freed last before may stand there.
+    /// The txg in which the pool was opened, until its map is read: the map may list the last frees before it.
     opened: Txg,
     checkpointing: RangeTree,
     /// Allocated, as of the last pass.
     allocated: u64,
     allocated_this_txg: u64,
-    /// Free segments by size, about, while it is not loaded.
+    /// Approximate free segments by size, while it is not loaded.
     histogram: Option<Box<[u64; HISTOGRAM_BUCKETS]>>,
-    /// Whether all that the histogram counts is free: what is guessed never gets to disk.
+    /// True if everything that the histogram counts is known to be free: a guess is never written to disk.
     certain: bool,
-    /// No run of this size or more was found since space came back.
+    /// The smallest size for which allocation failed since space was last released.
     failed: u64,
     selected: Txg,
-    /// Which txgs it is on the list of dirty ones of, and on the list of work.
+    /// Bit masks of the txgs in whose dirty list and work list it is.
     pub(crate) dirty: u8,
     pub(crate) work: u8,
     new: bool,
@@ -139,13 +139,14 @@ const fn slot(txg: Txg) -> usize {
     (txg.0 % TXG_SLOTS as u64) as usize
 }
 
-/// The bucket of the largest segments, and how many there are: what a metaslab is worth.
+/// Returns the bucket of the largest segments and their number, which determine the weight.
 fn largest_of(histogram: &[u64; HISTOGRAM_BUCKETS]) -> (usize, u64) {
     histogram.iter().copied().enumerate().rev().find(|(_, count)| *count > 0).unwrap_or_default()
 }
 
 impl Metaslab {
-    /// A metaslab with its own map (if it has one) and the changes that logs hold. `histograms`: feature `spacemap_histogram`.
+    /// Creates a metaslab with its own map (if it has one) and the changes that logs hold. `histograms`: feature
+    /// `spacemap_histogram`.
     #[must_use]
     pub fn new(
         id: u32,
@@ -189,7 +190,7 @@ impl Metaslab {
         this
     }
 
-    /// Of a pool that was opened in txg `opened`: with what logs say to have been freed last, and what its map may say.
+    /// Sets the state after the pool was opened in txg `opened`: the recent frees found in logs; its map may hold more.
     #[must_use]
     pub fn opened(mut self, opened: Txg, held: Held) -> Self {
         (self.opened, self.held) = (opened, held);
@@ -197,12 +198,12 @@ impl Metaslab {
         self
     }
 
-    /// What may be used by size, as far as that is known without its map.
+    /// Estimates the usable segments by size, without reading its map.
     fn guess_histogram(&mut self) {
         let Some(h) = self.histogram.as_mut() else { return };
         let header = self.map.as_ref().and_then(|map| map.header.histogram);
         **h = header.unwrap_or([0; HISTOGRAM_BUCKETS]);
-        // the header may count them already, and what is held
+        // the header may already count these, and held space
         self.certain = self.unflushed.frees.is_empty() && self.held.is_empty();
         let mut usable = self.unflushed.frees.clone();
         if self.allocated == 0 {
@@ -215,56 +216,57 @@ impl Metaslab {
         add_to_histogram(h, usable.histogram().into_iter(), self.geometry.shift);
     }
 
-    /// Of a vdev that is just being added: nothing may be allocated before this txg is complete.
+    /// Marks it as part of a vdev that is being added: nothing may be allocated before this txg is synced.
     #[must_use]
     pub fn added(mut self) -> Self {
         self.new = true;
         self
     }
 
-    /// Its number on the vdev.
+    /// Returns its number on the vdev.
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.id
     }
 
-    /// Its bytes, and the unit of its map.
+    /// Returns its range, and the unit of its map.
     #[must_use]
     pub const fn geometry(&self) -> &MapGeometry {
         &self.geometry
     }
 
-    /// Allocated bytes, as of the last sync pass (OpenZFS: `ms_allocated_space`).
+    /// Returns the allocated bytes as of the last sync pass (OpenZFS: `ms_allocated_space`).
     #[must_use]
     pub const fn allocated(&self) -> u64 {
         self.allocated
     }
 
-    /// Bytes that were freed and may not be used yet.
+    /// Returns the bytes that were freed and may not be reused yet.
     #[must_use]
     pub const fn deferred(&self) -> u64 {
         self.held.total()
     }
 
-    /// Whether the free tree is in memory.
+    /// True if the free tree is in memory.
     #[must_use]
     pub const fn is_loaded(&self) -> bool {
         self.free.is_some()
     }
 
-    /// Whether it belongs to a vdev that is just being added.
+    /// True if it belongs to a vdev that is being added.
     #[must_use]
     pub const fn is_new(&self) -> bool {
         self.new
     }
 
-    /// The free space, if it is loaded.
+    /// Returns the free space, if it is loaded.
     #[must_use]
     pub fn free_space(&self) -> Option<&FreeSpace> {
         self.free.as_deref()
     }
 
-    /// Makes the free tree, if it is not there. What was freed up to `released` is not held. By how much the figures change, by what is.
+    /// Builds the free tree, if it is not loaded. Space freed up to `released` is not held. Returns the change of the figures
+    /// caused by newly held space.
     ///
     /// # Errors
     /// [`AllocError::Load`]; the metaslab is not used from then on.
@@ -291,7 +293,7 @@ impl Metaslab {
         }
     }
 
-    /// Holds what of `found` is still free. How many bytes that is.
+    /// Holds those parts of `found` that are still free. Returns their size.
     fn hold(&mut self, free: &mut RangeTree, found: &Held) -> Result<i64, Error> {
         let before = self.held.total();
         for (txg, tree) in found.by_txg() {
@@ -306,7 +308,7 @@ impl Metaslab {
         Ok(signed(self.held.total() - before))
     }
 
-    /// All that may be used, and what of it was freed in `recent` txgs.
+    /// Returns all usable space, and the parts of it that were freed in `recent` txgs.
     fn make_free(&self, vdev: u32, loader: &dyn MetaslabLoader, recent: Recent) -> Result<(RangeTree, Held), String> {
         let (mut allocated, found) = match &self.map {
             Some(map) if map.header.length > 0 => loader.load(vdev, self.id, map, &self.geometry, recent)?,
@@ -314,7 +316,7 @@ impl Metaslab {
         };
         self.unflushed.update(&mut allocated).map_err(|e| e.to_string())?;
         if allocated.total() != self.allocated {
-            return Err(format!("{} bytes are allocated by the map, {} should be", allocated.total(), self.allocated));
+            return Err(format!("the map has {} allocated bytes, expected {}", allocated.total(), self.allocated));
         }
         let mut free = allocated.complement(self.geometry.range());
         let held = [&self.freed].into_iter().chain(&self.allocating).flat_map(RangeTree::iter);
@@ -322,7 +324,8 @@ impl Metaslab {
         Ok((free, found))
     }
 
-    /// Forgets the free tree, if nothing is being allocated and it was last used `delay` txgs before `txg`. True if it did.
+    /// Drops the free tree, if nothing is being allocated and it was last used more than `delay` txgs before `txg`. Returns true
+    /// if it did.
     pub fn unload(&mut self, txg: Txg, delay: u64) -> bool {
         let idle = self.selected.0.saturating_add(delay) < txg.0 && self.allocating.iter().all(RangeTree::is_empty);
         let Some(free) = self.free.take_if(|_| idle) else { return false };
@@ -334,7 +337,7 @@ impl Metaslab {
         true
     }
 
-    /// Allocates a run of blocks; the offsets of as many as there was room for. Nothing if it is not loaded.
+    /// Allocates a run of blocks. Appends the offsets of those that fit, and returns their number: 0 if it is not loaded.
     pub fn allocate(&mut self, txg: Txg, sizes: &[u64], offsets: &mut Vec<u64>) -> usize {
         let Some(free) = self.free.as_mut() else { return 0 };
         let Some(allocating) = self.allocating.get_mut(slot(txg)) else { return 0 };
@@ -350,7 +353,7 @@ impl Metaslab {
             if run.end == at {
                 run.end += size;
             } else {
-                // what was free is not being allocated
+                // free space cannot be in `allocating`
                 let added = allocating.add(std::mem::replace(&mut run, at..at + size));
                 debug_assert!(added.is_ok());
             }
@@ -361,8 +364,8 @@ impl Metaslab {
         count
     }
 
-    /// Allocates just this range, which the intent log uses (OpenZFS: `metaslab_claim_concrete`), though it may be held. By how much the figures
-    /// change, by what is held no more.
+    /// Allocates exactly this range, which the intent log uses (OpenZFS: `metaslab_claim_concrete`); it may be held. Returns the
+    /// change of the figures caused by space that is no longer held.
     ///
     /// # Errors
     /// [`Error::Absent`] if it is not free.
@@ -384,17 +387,17 @@ impl Metaslab {
         Ok(SpaceDelta { alloc: -taken, deferred: -taken, space: 0 })
     }
 
-    /// Undoes an allocation of `txg`, which is not written down yet.
+    /// Undoes an allocation of `txg` that is not yet written to a map or log.
     ///
     /// # Errors
-    /// [`Error::Absent`] if it was not allocated in `txg`, or is written down.
+    /// [`Error::Absent`] if it was not allocated in `txg`, or is already written.
     pub fn unallocate(&mut self, txg: Txg, range: Range<u64>) -> Result<(), Error> {
         let absent = Error::Absent { start: range.start, end: range.end };
         self.allocating.get_mut(slot(txg)).ok_or(absent)?.remove(range.clone())?;
         self.free.as_mut().map_or(Ok(()), |free| free.add(range))
     }
 
-    /// Frees a range in the txg that is being synced; `checkpoint`: it stays allocated for the checkpoint.
+    /// Frees a range in the syncing txg; with `checkpoint` it stays allocated for the checkpoint.
     ///
     /// # Errors
     /// [`Error::Overlap`] if it is free already, [`Error::OutOfMap`] if it is not of this metaslab.
@@ -417,14 +420,14 @@ impl Metaslab {
         if checkpoint { self.checkpointing.add(range) } else { self.freeing.add(range) }
     }
 
-    /// Takes what a sync pass of `txg` has to write down.
+    /// Takes the changes that a sync pass of `txg` has to write.
     pub fn take_work(&mut self, txg: Txg) -> PassWork {
         let allocs = self.allocating.get_mut(slot(txg)).map(std::mem::take).unwrap_or_default();
         let (frees, checkpointing) = (std::mem::take(&mut self.freeing), std::mem::take(&mut self.checkpointing));
         PassWork { allocs, frees, checkpointing }
     }
 
-    /// The work is in the log of the txg. Gives by how much the memory of unflushed changes grew.
+    /// Notes that the work is in the log of the txg. Returns the growth of the memory of unflushed changes.
     ///
     /// # Errors
     /// [`Error::Overlap`]: allocated or freed twice.
@@ -435,7 +438,7 @@ impl Metaslab {
         Ok(self.unflushed.memory() as i64 - before)
     }
 
-    /// The work is written down.
+    /// Notes that the work is written.
     ///
     /// # Errors
     /// [`Error::Absent`] if more was freed than allocated, [`Error::Overlap`] if something was freed twice.
@@ -450,7 +453,7 @@ impl Metaslab {
         work.frees.iter().try_for_each(|r| self.freed.add(r))
     }
 
-    /// The txg is complete: what was freed up to `released` may be used.
+    /// Completes a txg: space freed up to `released` may be reused.
     ///
     /// # Errors
     /// [`Error::Overlap`] if it is free already.
@@ -478,13 +481,14 @@ impl Metaslab {
         Ok(delta)
     }
 
-    /// Whether its map is to be rewritten: it is much longer than it must be, or has no histogram. Only a loaded one can be.
+    /// True if its map should be rewritten: it is much longer than necessary, or has no histogram. Only a loaded metaslab's map
+    /// can be rewritten.
     #[must_use]
     pub fn should_condense(&self, two_words: bool) -> bool {
         let (Some(map), Some(free)) = (&self.map, &self.free) else { return false };
         let block = map.block.max(1 << self.geometry.shift);
         let length = map.header.length;
-        // a full metaslab needs but a word (OpenZFS rewrites its map whenever it changes)
+        // a full metaslab needs only one word (OpenZFS rewrites its map whenever it changes)
         if self.condense_wanted || (free.is_empty() && self.held.is_empty() && length > block) {
             return true;
         }
@@ -494,7 +498,8 @@ impl Metaslab {
         length > CONDENSE_BLOCKS * block && length >= shortest * tunable::ZFS_METASLAB_CONDENSE_PCT.get() / 100
     }
 
-    /// What is allocated, and what a rewritten map says to be freed since: all that happened before this txg. Before the first pass of a txg only.
+    /// Returns the content of a rewritten map: the allocated space, and the held frees, as of before this txg. May be called only
+    /// before the first pass of a txg.
     #[must_use]
     pub fn condensed(&self) -> Option<(RangeTree, Held)> {
         let free = self.free.as_ref()?;
@@ -503,8 +508,9 @@ impl Metaslab {
         Some((free.complement(self.geometry.range()), self.held.clone()))
     }
 
-    /// What a flush appends to its own map: allocations, and frees by txg. What is held and was freed from txg `since` on, that of the flush before, has
-    /// the txg that freed it, and was allocated before; all else was freed up to `released`. From then on nothing is unflushed.
+    /// Returns what a flush appends to its own map: allocations, and frees by txg. Held space freed from txg `since` on, the txg
+    /// of the previous flush, is written as allocated before and as freed in the txg that freed it; all other frees get the txg
+    /// `released`. Afterwards nothing is unflushed.
     ///
     /// # Errors
     /// [`Error::Overlap`] if memory contradicts itself.
@@ -522,7 +528,7 @@ impl Metaslab {
         Ok((allocs, frees))
     }
 
-    /// Its map has all of its changes: after a rewrite. Gives by how much the memory of unflushed changes shrank.
+    /// Notes that its map has all of its changes, after a rewrite. Returns the decrease of the memory of unflushed changes.
     pub fn flushed(&mut self) -> i64 {
         self.condense_wanted = false;
         let memory = self.unflushed.memory() as i64;
@@ -530,28 +536,28 @@ impl Metaslab {
         memory
     }
 
-    /// A rewritten map has room for a histogram, which the one before may not have had.
+    /// Starts a histogram if a rewritten map has room for one and the previous map had not.
     pub fn adopt_histogram(&mut self) {
         if self.histogram.is_none() && self.map.as_ref().is_some_and(|m| m.header.histogram.is_some()) {
             self.histogram = Some(Box::new([0; HISTOGRAM_BUCKETS]));
         }
     }
 
-    /// The map shall be rewritten soon (OpenZFS: `ms_condense_wanted`).
+    /// Requests a rewrite of the map (OpenZFS: `ms_condense_wanted`).
     pub const fn want_condense(&mut self) {
         self.condense_wanted = true;
     }
 
-    /// The histogram for the header of its map: all that is free, whether it may be used yet or not. `None` if that is not known for certain: then
-    /// the one that is there stays.
+    /// Returns the histogram for the header of its map: all free space, whether it may be reused yet or not. `None` if that is
+    /// not known for certain: then the existing one is kept.
     #[must_use]
     pub fn header_histogram(&self) -> Option<[u64; HISTOGRAM_BUCKETS]> {
         self.free_histogram().filter(|_| self.certain || self.free.is_some())
     }
 
-    /// Whether the header on disk tells of larger free segments, or of more of the largest, than there are. OpenZFS asserts that it never does: what it
-    /// finds when it reads the map must be worth no less than what the header promised (`metaslab_load_impl`). Frees alone never make it so, and
-    /// to allocate a metaslab must be loaded.
+    /// True if the header on disk promises larger free segments, or more of the largest ones, than exist. OpenZFS asserts that it
+    /// never does: the weight found when it reads the map must be at least the one promised by the header (`metaslab_load_impl`).
+    /// Frees alone cannot cause this, and allocation requires a loaded metaslab.
     #[must_use]
     pub fn promises_too_much(&self) -> bool {
         let promised = self.map.as_ref().and_then(|map| map.header.histogram.as_ref());
@@ -559,8 +565,8 @@ impl Metaslab {
         promised.zip(there).is_some_and(|(promised, there)| largest_of(promised) > largest_of(&there))
     }
 
-    /// As [`Metaslab::promises_too_much`], though it is not loaded: its map is read for it. From then on its histogram is certain. A map that cannot
-    /// be read stays as it is.
+    /// As [`Metaslab::promises_too_much`], for a metaslab that need not be loaded: reads its map. Afterwards its histogram is
+    /// certain. A map that cannot be read is left as it is.
     pub fn is_found_to_promise_too_much(&mut self, vdev: u32, loader: &dyn MetaslabLoader) -> bool {
         let promised = self.map.as_ref().and_then(|map| map.header.histogram.as_ref()).map(largest_of);
         if self.free.is_some() || self.broken || promised.is_none_or(|(_, count)| count == 0) {
@@ -574,7 +580,7 @@ impl Metaslab {
         promised > self.free_histogram().as_ref().map(largest_of)
     }
 
-    /// What is free by size, about, whether it may be used yet or not.
+    /// Returns the approximate free segments by size, whether they may be reused yet or not.
     fn free_histogram(&self) -> Option<[u64; HISTOGRAM_BUCKETS]> {
         let mut h = self.usable_histogram()?;
         let held = [&self.freed].into_iter().chain(self.held.by_txg().map(|(_, tree)| tree)).filter(|t| !t.is_empty());
@@ -594,7 +600,8 @@ impl Metaslab {
         })
     }
 
-    /// How fragmented its free space is, in percent; `None` if there are no histograms (OpenZFS: `metaslab_set_fragmentation`).
+    /// Returns the fragmentation of its free space in percent; `None` if there are no histograms (OpenZFS:
+    /// `metaslab_set_fragmentation`).
     #[must_use]
     pub fn fragmentation(&self) -> Option<u64> {
         if self.map.is_none() && self.histogram.is_some() {
@@ -610,15 +617,15 @@ impl Metaslab {
         Some(weighted.checked_div(total).unwrap_or(0) as u64)
     }
 
-    /// How much it is preferred for allocations: by its largest free segments, and how many of them there are; without
-    /// histograms by its free space (OpenZFS: `metaslab_weight`).
+    /// Returns its preference for allocations: by the size of its largest free segments, and their number; without histograms by
+    /// its free space (OpenZFS: `metaslab_weight`).
     #[must_use]
     pub fn weight(&self) -> u64 {
         if self.new || self.broken {
             return 0;
         }
         let Some(h) = self.usable_histogram() else { return self.space_weight() };
-        // the buckets of large segments count in those of the map's largest
+        // larger segments count in the last bucket of the map's histogram
         match largest_of(&h) {
             (_, 0) => 0,
             (n, count) => {
@@ -633,18 +640,18 @@ impl Metaslab {
         space.min((1 << WEIGHT_INDEX_SHIFT) - 1)
     }
 
-    /// The bucket of its largest free segments, if it is loaded.
+    /// Returns the bucket of its largest free segments, if it is loaded.
     pub(crate) fn largest_index(&self) -> Option<u32> {
         self.free.as_ref()?.largest_bound().checked_ilog2()
     }
 
-    /// Whether nearly all of its free space is one segment, so that it is not fragmented.
+    /// True if nearly all of its free space is one segment, so that it is not fragmented.
     pub(crate) fn is_one_segment(&self) -> bool {
         // the bound is less than twice the segment
         self.free.as_ref().is_some_and(|f| f.len() == 1 || f.largest_bound() / 2 > f.total() / 16 * 15)
     }
 
-    /// No allocation larger than this is possible, as far as is known.
+    /// Returns an upper bound of the size of an allocation, as far as known.
     #[must_use]
     pub fn limit(&self) -> u64 {
         if self.new || self.broken {
@@ -657,7 +664,7 @@ impl Metaslab {
         match self.usable_histogram() {
             Some(h) => {
                 let top = h.iter().rposition(|n| *n > 0).map_or(0, |n| n as u32 + self.geometry.shift);
-                // the last bucket has all that is larger, too
+                // the last bucket also counts all larger segments
                 let bound = if top == HISTOGRAM_BUCKETS as u32 - 1 + self.geometry.shift {
                     u64::MAX
                 } else {
@@ -669,7 +676,7 @@ impl Metaslab {
         }
     }
 
-    /// What is free by its counts, whatever the histogram says.
+    /// Returns the free bytes by the total, independent of the histogram.
     #[must_use]
     pub fn room(&self) -> u64 {
         if self.new || self.broken { 0 } else { self.geometry.size.saturating_sub(self.allocated) }

@@ -5,8 +5,8 @@ use crate::Error;
 
 /// A set of bytes (or of txgs), kept as segments that neither overlap nor touch (OpenZFS: `zfs_range_tree_t`).
 ///
-/// Every change is O(log n) in the number of segments, and O(k) in the segments that it swallows. An empty range is never
-/// in the way: adding or removing one does nothing.
+/// Every change is O(log n) in the number of segments, and O(k) in the segments that it absorbs. Adding or removing an empty
+/// range does nothing.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct RangeTree {
     /// Start to end.
@@ -15,55 +15,55 @@ pub struct RangeTree {
 }
 
 impl RangeTree {
-    /// The empty set.
+    /// Creates an empty set.
     #[must_use]
     pub const fn new() -> Self {
         RangeTree { segments: BTreeMap::new(), total: 0 }
     }
 
-    /// How many bytes are in the set.
+    /// Returns the number of bytes in the set.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many segments it has.
+    /// Returns the number of segments.
     #[must_use]
     pub fn len(&self) -> usize {
         self.segments.len()
     }
 
-    /// Whether nothing is in the set.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// The segments in order.
+    /// Returns the segments in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + '_ {
         self.segments.iter().map(|(s, e)| *s..*e)
     }
 
-    /// The segment that holds byte `at`.
+    /// Returns the segment that contains byte `at`.
     #[must_use]
     pub fn segment_at(&self, at: u64) -> Option<Range<u64>> {
         let (s, e) = self.segments.range(..=at).next_back()?;
         (*e > at).then_some(*s..*e)
     }
 
-    /// Whether all of `range` is in the set (OpenZFS: `zfs_range_tree_contains`).
+    /// True if all of `range` is in the set (OpenZFS: `zfs_range_tree_contains`).
     #[must_use]
     pub fn contains(&self, range: Range<u64>) -> bool {
         range.is_empty() || self.segment_at(range.start).is_some_and(|s| range.end <= s.end)
     }
 
-    /// Whether any of `range` is in the set.
+    /// True if any part of `range` is in the set.
     #[must_use]
     pub fn intersects(&self, range: Range<u64>) -> bool {
         self.last_overlap(&range).is_some()
     }
 
-    /// The last segment that holds any of `range`.
+    /// Returns the last segment that contains any part of `range`.
     fn last_overlap(&self, range: &Range<u64>) -> Option<Range<u64>> {
         if range.is_empty() {
             return None;
@@ -72,10 +72,10 @@ impl RangeTree {
         (*e > range.start).then_some(*s..*e)
     }
 
-    /// The parts of `range` that are in the set, in order.
+    /// Returns the parts of `range` that are in the set, in order.
     pub fn overlaps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let first = self.segment_at(range.start).map_or(range.start, |s| s.start);
-        // a range that ends before it starts must not reach the map's own check
+        // a range that ends before it starts would panic in the map
         let stop = range.end.max(first);
         self.segments
             .range(first..stop)
@@ -83,7 +83,7 @@ impl RangeTree {
             .filter(|r| !r.is_empty())
     }
 
-    /// The parts of `range` that are not in the set, in order.
+    /// Returns the parts of `range` that are not in the set, in order.
     pub fn gaps(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut at = range.start;
         let last = std::iter::once(range.end..range.end);
@@ -97,7 +97,7 @@ impl RangeTree {
     /// Adds `range` (OpenZFS: `zfs_range_tree_add`).
     ///
     /// # Errors
-    /// [`Error::Overlap`] if any of it is there already; the set is then as before.
+    /// [`Error::Overlap`] if any part of it is in the set already; the set is then unchanged.
     pub fn add(&mut self, range: Range<u64>) -> Result<(), Error> {
         if range.is_empty() {
             return Ok(());
@@ -105,7 +105,7 @@ impl RangeTree {
         let taken = Error::Overlap { start: range.start, end: range.end };
         let mut near = self.segments.range_mut(..=range.end).rev();
         let mut before = near.next();
-        // what begins where the range ends is joined to it
+        // a segment that begins where the range ends is joined to it
         let mut end = range.end;
         if let Some((_, e)) = before.take_if(|(s, _)| **s == range.end) {
             end = *e;
@@ -125,10 +125,10 @@ impl RangeTree {
         Ok(())
     }
 
-    /// Takes `range` out (OpenZFS: `zfs_range_tree_remove`).
+    /// Removes `range` (OpenZFS: `zfs_range_tree_remove`).
     ///
     /// # Errors
-    /// [`Error::Absent`] if any of it is not there; the set is then as before.
+    /// [`Error::Absent`] if any part of it is not in the set; the set is then unchanged.
     pub fn remove(&mut self, range: Range<u64>) -> Result<(), Error> {
         if range.is_empty() {
             return Ok(());
@@ -148,18 +148,17 @@ impl RangeTree {
         Ok(())
     }
 
-    /// Makes sure that all of `range` is in the set; gives the number of bytes that were not.
+    /// Makes sure that all of `range` is in the set; returns the number of bytes added.
     pub fn cover(&mut self, range: Range<u64>) -> u64 {
         let before = self.total;
         self.clear(range.clone());
-        // `clear` has made room: nothing overlaps
+        // nothing overlaps after `clear`
         let added = self.add(range);
         debug_assert!(added.is_ok());
         self.total - before
     }
 
-    /// Makes sure that nothing of `range` is in the set; gives the number of bytes that were (OpenZFS:
-    /// `zfs_range_tree_clear`).
+    /// Makes sure that nothing of `range` is in the set; returns the number of bytes removed (OpenZFS: `zfs_range_tree_clear`).
     pub fn clear(&mut self, range: Range<u64>) -> u64 {
         let before = self.total;
         let parts: Vec<_> = self.overlaps(range).collect();
@@ -170,11 +169,11 @@ impl RangeTree {
         before - self.total
     }
 
-    /// Takes what is there of `range` out of this set, and adds what is not there to `other` (OpenZFS:
+    /// Removes the parts of `range` that are in this set, and adds the other parts to `other` (OpenZFS:
     /// `zfs_range_tree_remove_xor_add_segment`).
     ///
     /// # Errors
-    /// [`Error::Overlap`] if `other` holds what was to be added to it. Both sets are then changed in part.
+    /// [`Error::Overlap`] if `other` already holds some of the bytes to be added. Both sets are then partly changed.
     pub fn remove_xor_add(&mut self, range: Range<u64>, other: &mut RangeTree) -> Result<(), Error> {
         match self.last_overlap(&range) {
             None => return other.add(range),
@@ -190,13 +189,13 @@ impl RangeTree {
         gaps.into_iter().try_for_each(|gap| other.add(gap))
     }
 
-    /// The longest segment, the first one of several.
+    /// Returns the longest segment, the first one of several.
     #[must_use]
     pub fn largest(&self) -> Option<Range<u64>> {
         self.iter().reduce(|best, s| if s.end - s.start > best.end - best.start { s } else { best })
     }
 
-    /// How many segments there are of each size: bucket i counts those of 2^i to 2^(i+1) − 1 bytes.
+    /// Returns the number of segments by size: bucket i counts those of 2^i to 2^(i+1) − 1 bytes.
     #[must_use]
     pub fn histogram(&self) -> [u64; 64] {
         let mut buckets = [0; 64];
@@ -208,7 +207,7 @@ impl RangeTree {
         buckets
     }
 
-    /// What of `within` is not in this set.
+    /// Returns the part of `within` that is not in this set.
     #[must_use]
     pub fn complement(&self, within: Range<u64>) -> RangeTree {
         // gaps come in order and never touch
@@ -219,7 +218,7 @@ impl RangeTree {
 }
 
 impl FromIterator<Range<u64>> for RangeTree {
-    /// The union of the ranges, in whatever order they come.
+    /// Builds the union of the ranges, which may come in any order.
     fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> Self {
         let mut ranges: Vec<_> = ranges.into_iter().filter(|r| !r.is_empty()).collect();
         ranges.sort_unstable_by_key(|r| r.start);

@@ -6,7 +6,7 @@ use super::*;
 
 const SPACE: u64 = 96;
 
-/// A set of bytes as plain as can be.
+/// A reference model: a set of bytes.
 #[derive(Clone)]
 struct Model([bool; SPACE as usize]);
 

@@ -1,14 +1,16 @@
-//! Writing down what happened to the space of a pool in a txg.
+//! Writing the space changes of a pool in each txg.
 //!
-//! With logs (feature `log_spacemap`), a pass appends all allocations and frees to the log of the txg, and the first pass flushes some
-//! metaslabs; nothing else is touched. Without, each metaslab's own map is appended to. Where the bytes go is up to a [`MapStore`].
+//! With logs (feature `log_spacemap`), a pass appends all allocations and frees to the log of the txg, and the first pass flushes
+//! some metaslabs; nothing else is touched. Without logs, each changed metaslab's own map is appended to. A [`MapStore`] decides
+//! where the bytes are stored.
 //!
-//! The log of a pass has all allocations first, then all frees: what is freed in a txg is not allocated again in it, so no other order
-//! is ever needed.
+//! A pass logs all allocations first, then all frees: space freed in a txg is not allocated again in it, so no other order is
+//! ever needed.
 //!
-//! A space map's header on disk is written when its entries are. With logs its histogram may therefore be as old as its last flush, while OpenZFS
-//! writes all dirty headers in each txg. It steers which metaslabs are tried first, and OpenZFS trusts it never to promise more than there is: so
-//! a header whose largest segments were used up is written in the same txg. One that does not know of what was freed since does no harm.
+//! A space map's header is written to disk together with its entries. With logs its histogram may therefore be as old as its last
+//! flush, while OpenZFS writes all dirty headers in each txg. The histogram determines which metaslabs are tried first, and
+//! OpenZFS relies on it never to promise more than exists: so a header whose largest segments were used up is written in the same
+//! txg. A header that misses recent frees does no harm.
 //!
 //! OpenZFS: `metaslab_sync`, `metaslab_flush`, `metaslab_condense`, `spa_flush_metaslabs`, `spa_generate_syncing_log_sm`.
 
@@ -22,18 +24,18 @@ use crate::manager::SpaceManager;
 use crate::metaslab::{MapInfo, Metaslab};
 use crate::{AllocError, Encoder, MapGeometry, RangeTree};
 
-/// Keeps space map objects.
+/// The store of space map objects.
 pub trait MapStore {
-    /// What can go wrong; it may be what goes wrong in memory.
+    /// The errors of the store, which include those of the space accounting.
     type Error: From<AllocError>;
 
-    /// Makes an empty map for a metaslab, and notes it in the metaslab array.
+    /// Creates an empty map for a metaslab, and records it in the metaslab array.
     ///
     /// # Errors
     /// If it cannot be made.
     fn create(&mut self, id: MetaslabId) -> Result<MapInfo, Self::Error>;
 
-    /// Empties a metaslab's map; another object may take its place.
+    /// Empties a metaslab's map, possibly by replacing its object.
     ///
     /// # Errors
     /// If it cannot be changed.
@@ -51,57 +53,57 @@ pub trait MapStore {
     /// If it cannot be written.
     fn write_header(&mut self, map: &MapInfo) -> Result<(), Self::Error>;
 
-    /// Makes the log of `txg`, and notes it in the list of logs.
+    /// Creates the log of `txg`, and records it in the list of logs.
     ///
     /// # Errors
     /// If it cannot be made.
     fn create_log(&mut self, txg: Txg) -> Result<MapInfo, Self::Error>;
 
-    /// Destroys a log that is not needed any more.
+    /// Destroys a log that is no longer needed.
     ///
     /// # Errors
     /// If it cannot be.
     fn destroy_log(&mut self, txg: Txg, object: u64) -> Result<(), Self::Error>;
 
-    /// Notes the unflushed txg of a metaslab.
+    /// Records the unflushed txg of a metaslab.
     ///
     /// # Errors
     /// If it cannot be.
     fn set_unflushed(&mut self, id: MetaslabId, txg: Txg) -> Result<(), Self::Error>;
 
-    /// The map of what only the checkpoint holds on a vdev, made if there is none; and its geometry.
+    /// Returns the map of the space that only the checkpoint holds on a vdev, created if missing; and its geometry.
     ///
     /// # Errors
     /// If it cannot be made.
     fn checkpoint(&mut self, vdev: u32) -> Result<(MapInfo, MapGeometry), Self::Error>;
 }
 
-/// What of a pool's features matters here.
+/// The pool features that matter here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyncFeatures {
-    /// `log_spacemap` is enabled: there are logs.
+    /// True if `log_spacemap` is enabled: there are logs.
     pub logs: bool,
-    /// `spacemap_v2` is active: entries may have two words.
+    /// True if `spacemap_v2` is active: entries may have two words.
     pub two_words: bool,
 }
 
-/// Writes down the space of a pool, txg by txg.
+/// Writes the space changes of a pool, txg by txg.
 pub struct SpaceSync {
-    /// The logs, and who was flushed when.
+    /// The logs, and the unflushed txg of each metaslab.
     pub logs: LogSpace,
     features: SyncFeatures,
-    /// The log of the txg that is being synced.
+    /// The log of the syncing txg.
     current: Option<(Txg, MapInfo)>,
     flushes: u64,
     condenses: u64,
-    /// Whose maps the objects of the MOS are, once they were looked up.
+    /// The metaslab of each space map object, once looked up.
     maps: BTreeMap<u64, MetaslabId>,
 }
 
-/// Objects whose headers share a block of the MOS, if none of them is large.
+/// Number of objects whose headers share a block of the MOS, if none of them is large.
 const OBJECTS_PER_BLOCK: u64 = 32;
 
-/// The unit in which a pass is done.
+/// The state of one pass.
 struct Pass<'a, S> {
     mgr: &'a SpaceManager,
     store: &'a mut S,
@@ -110,21 +112,22 @@ struct Pass<'a, S> {
 }
 
 impl SpaceSync {
-    /// With the logs that an import found.
+    /// Creates it with the logs that an import found.
     #[must_use]
     pub const fn new(logs: LogSpace, features: SyncFeatures) -> Self {
         SpaceSync { logs, features, current: None, flushes: 0, condenses: 0, maps: BTreeMap::new() }
     }
 
-    /// Features were enabled.
+    /// Updates the features after some were enabled.
     pub const fn set_features(&mut self, features: SyncFeatures) {
         self.features = features;
     }
 
-    /// Writes down what was allocated and freed up to now in `txg`. `idle`: nothing else is changed in this txg, so that flushing can wait.
+    /// Writes the allocations and frees made so far in `txg`. `idle` says that nothing else changes in this txg, so that flushing
+    /// can wait.
     ///
     /// # Errors
-    /// Of the store; [`AllocError`] if something was freed twice, or not allocated.
+    /// Errors of the store; [`AllocError`] if something was freed twice, or freed without being allocated.
     pub fn pass<S: MapStore>(
         &mut self,
         mgr: &SpaceManager,
@@ -219,7 +222,8 @@ impl SpaceSync {
         extend(p.store, map, encoder)
     }
 
-    /// Rewrites a metaslab's map with just what is allocated, and what was allocated and is held since it was freed; that flushes it, too.
+    /// Rewrites a metaslab's map with only the allocated space, and with the held space as allocated and freed; that flushes it,
+    /// too.
     fn condense<S: MapStore>(
         &mut self,
         p: &mut Pass<'_, S>,
@@ -242,11 +246,12 @@ impl SpaceSync {
         write_header(p.store, ms)
     }
 
-    /// Flushes as many metaslabs as the limits want, and destroys the logs that are obsolete then.
+    /// Flushes as many metaslabs as the limits require, and destroys the logs that become obsolete.
     ///
-    /// A flush writes a little to the map and its header. So with the oldest metaslabs go younger ones whose headers stand in the same block, at
-    /// most as many again: from then on they are the oldest together, and a txg writes few such blocks, however many metaslabs there are.
-    /// What is flushed so early need not be flushed later, and the next targets are lower.
+    /// A flush writes a little to the map and its header. So together with the oldest metaslabs, younger ones whose headers share
+    /// a block with theirs are flushed, at most as many again: from then on these have the same age, and a txg writes few such
+    /// blocks, however many metaslabs there are. A metaslab that is flushed early need not be flushed later, which lowers the
+    /// next targets.
     fn flush<S: MapStore>(&mut self, p: &mut Pass<'_, S>) -> Result<(), S::Error> {
         if self.logs.mode() == FlushAll::Export {
             mend_headers(p)?;
@@ -269,7 +274,7 @@ impl SpaceSync {
         self.drop_obsolete(p)
     }
 
-    /// The turn of a metaslab. Gives 1 if it had something to flush.
+    /// Flushes one metaslab. Returns 1 if it had something to flush.
     fn flush_turn<S: MapStore>(&mut self, p: &mut Pass<'_, S>, id: MetaslabId) -> Result<u64, S::Error> {
         let dirty = self.logs.is_dirty(id);
         if dirty {
@@ -284,7 +289,7 @@ impl SpaceSync {
         Ok(u64::from(dirty))
     }
 
-    /// The metaslabs whose maps' headers stand in the same block as that of `id`.
+    /// Returns the metaslabs whose map headers are in the same block as that of `id`.
     fn neighbours(&mut self, mgr: &SpaceManager, id: MetaslabId) -> Vec<MetaslabId> {
         let map = |id| mgr.with(id, |ms| ms.map.as_ref().map(|map| map.object)).flatten();
         if self.maps.is_empty() {
@@ -299,7 +304,7 @@ impl SpaceSync {
     }
 
     fn drop_obsolete<S: MapStore>(&mut self, p: &mut Pass<'_, S>) -> Result<(), S::Error> {
-        // without a log of this txg nothing was flushed in it
+        // if this txg has no log, nothing was flushed in it
         if self.logs.has_log(p.txg) {
             for (txg, object) in self.logs.take_obsolete() {
                 p.store.destroy_log(txg, object)?;
@@ -330,7 +335,7 @@ impl SpaceSync {
         write_header(p.store, ms)
     }
 
-    /// The log of this txg, made if there is none.
+    /// Returns the log of this txg, creating it if necessary.
     fn open_log<S: MapStore>(&mut self, p: &mut Pass<'_, S>) -> Result<MapInfo, S::Error> {
         if let Some((_, map)) = self.current.as_ref().filter(|(txg, _)| *txg == p.txg) {
             return Ok(map.clone());
@@ -354,7 +359,7 @@ impl SpaceSync {
         self.drop_obsolete(p)
     }
 
-    /// `txg` is complete, before [`SpaceManager::sync_done`].
+    /// Completes `txg`. Must be called before [`SpaceManager::sync_done`].
     pub fn sync_done(&mut self, txg: Txg) {
         if let Some((_, map)) = self.current.take_if(|(t, _)| *t == txg) {
             self.logs.close(txg, map.header.length.div_ceil(map.block.max(1)));
@@ -367,7 +372,7 @@ impl SpaceSync {
     }
 }
 
-/// What a pass appends to the log.
+/// The entries that a pass appends to the log.
 struct LogEntries {
     map: MapInfo,
     encoder: Encoder,
@@ -404,7 +409,8 @@ fn extend<S: MapStore>(store: &mut S, map: &mut MapInfo, encoder: Encoder) -> Re
     Ok(())
 }
 
-/// Writes the headers that promise more than there is: with log space maps older versions left them so. To know, all maps are read.
+/// Writes the headers that promise more than exists: older versions left such headers with log space maps. Reads all maps to find
+/// them.
 fn mend_headers<S: MapStore>(p: &mut Pass<'_, S>) -> Result<(), S::Error> {
     let found = tasks::map(p.mgr.metaslabs(), |id| p.mgr.promises_too_much(id).then_some(id));
     for id in found.into_iter().flatten() {
@@ -416,7 +422,7 @@ fn mend_headers<S: MapStore>(p: &mut Pass<'_, S>) -> Result<(), S::Error> {
 fn write_header<S: MapStore>(store: &mut S, ms: &mut Metaslab) -> Result<(), S::Error> {
     let histogram = ms.header_histogram();
     let Some(map) = ms.map.as_mut() else { return Ok(()) };
-    // an old header has no room for one
+    // an old header has no room for a histogram
     if map.header.histogram.is_some() {
         map.header.histogram = histogram.or(map.header.histogram);
     }

@@ -16,7 +16,7 @@ use crate::{Held, MetaslabLoader, RangeTree, Recent, SpaceMapReader, load_metasl
 const MS_SHIFT: u32 = 20;
 const BLOCK: u64 = 512;
 
-/// What is on disk.
+/// The state on disk.
 #[derive(Clone, Default)]
 struct Disk {
     objects: HashMap<u64, (SpaceMapHeader, Vec<u8>)>,
@@ -25,7 +25,7 @@ struct Disk {
     unflushed: BTreeMap<MetaslabId, Txg>,
     logs: BTreeMap<Txg, u64>,
     checkpoints: BTreeMap<u32, u64>,
-    /// Maps of metaslabs that were written to since the last look.
+    /// Number of metaslab maps written since it was last reset.
     touched: u64,
 }
 
@@ -43,7 +43,7 @@ impl Disk {
         bytes.chunks(BLOCK as usize).map(|b| (pad(b), Endian::Little)).collect()
     }
 
-    /// The allocated space of a vdev as an import finds it.
+    /// Returns the allocated space of a vdev as an import finds it.
     fn allocated(&self, vdev: u32, metaslabs: u32) -> RangeTree {
         let txgs = (0..metaslabs).map(|m| self.unflushed.get(&(vdev, m)).copied().unwrap_or(Txg(0))).collect();
         let mut logs = Unflushed::new([(vdev, VdevChanges::new(MS_SHIFT, txgs))]);
@@ -66,7 +66,7 @@ impl Disk {
         all
     }
 
-    /// No header promises more, or larger, free segments than there are: OpenZFS asserts it when it reads the map.
+    /// Checks that no header promises more, or larger, free segments than exist: OpenZFS asserts it when it reads the map.
     fn check_headers(&self, allocated: &RangeTree, metaslabs: u32) {
         let largest = |h: &[u64; 32]| h.iter().copied().enumerate().rev().find(|(_, n)| *n > 0).unwrap_or_default();
         let free = allocated.complement(0..u64::from(metaslabs) << MS_SHIFT);
@@ -186,7 +186,7 @@ impl Layout for Plain {
     }
 }
 
-/// A pool's space over a store, with a model of it.
+/// A pool's space over a store, with a reference model.
 struct Sim {
     store: Store,
     mgr: SpaceManager,
@@ -195,16 +195,16 @@ struct Sim {
     txg: u64,
     model: RangeTree,
     used: Vec<Range<u64>>,
-    /// Freed, by txg.
+    /// Freed ranges, by txg.
     freed: Vec<(u64, Range<u64>)>,
-    /// The txg that somebody reads.
+    /// The txg that a reader uses.
     reader: Option<u64>,
-    /// Up to this txg less is known to be held than is: that of maps which were not read since the import.
+    /// Up to this txg less space is known to be held than is held, because maps were not read since the import.
     vague: u64,
     seed: u64,
 }
 
-/// The space as an import finds it after txg `last`.
+/// Returns the space as an import finds it after txg `last`.
 fn space_of(
     store: &Store,
     metaslabs: u32,
@@ -251,12 +251,12 @@ impl Sim {
         Sim { store, mgr, sync, metaslabs, txg: 10, model, used, freed, reader: None, vague: 0, seed }
     }
 
-    /// Whether what was freed in `txg` must not be used yet.
+    /// True if space freed in `txg` must not be reused yet.
     fn is_held(&self, txg: u64) -> bool {
         txg + 2 >= self.txg || self.reader.is_some_and(|reader| txg > reader)
     }
 
-    /// Somebody begins to read what the last txg left, or stops.
+    /// Starts or stops a reader of the state after the last txg.
     fn read(&mut self, begin: bool) {
         if self.reader.is_some() && self.vague > self.txg {
             self.vague = self.txg + 3;
@@ -304,7 +304,7 @@ impl Sim {
         }
     }
 
-    /// A txg of some passes; what an import would find is what the model has.
+    /// Syncs a txg of several passes, and checks that an import would find the state of the model.
     fn sync(&mut self) {
         let txg = Txg(self.txg);
         for pass in 1..=3 {
@@ -324,7 +324,7 @@ impl Sim {
         let figures = [Class::Normal, Class::EmbeddedLog].map(|c| self.mgr.figures(c));
         let alloc: u64 = figures.iter().map(|f| f.alloc).sum();
         assert_eq!(figures.iter().map(|f| f.space).sum::<u64>(), u64::from(self.metaslabs) << MS_SHIFT);
-        // near the end nothing is held back
+        // with little space left nothing is deferred
         let held: u64 = figures.iter().map(|f| f.deferred).sum();
         let vague = self.metaslabs < 64 || (self.txg < self.vague && held < deferred);
         assert!(held == deferred || vague, "{held} {deferred}");
@@ -354,8 +354,8 @@ impl Sim {
     }
 }
 
-/// Random allocations and frees, with and without logs, imports and readers in between: what is on disk is always what is in memory, and what was freed
-/// is not used again before its time.
+/// Random allocations and frees, with and without logs, with imports and readers in between: the state on disk always equals that
+/// in memory, and freed space is not reused too early.
 #[test]
 fn what_is_on_disk_is_what_was_done() {
     for logs in [true, false] {
@@ -390,7 +390,7 @@ fn what_is_on_disk_is_what_was_done() {
     }
 }
 
-/// Headers that promise more than there is, as older versions left them, are right when the pool is exported.
+/// Headers that promise more than exists, as older versions left them, are corrected when the pool is exported.
 #[test]
 fn headers_that_promise_too_much_are_mended_at_export() {
     let mut sim = Sim::new(20, true, 23);
@@ -409,7 +409,7 @@ fn headers_that_promise_too_much_are_mended_at_export() {
     sim.sync();
 }
 
-/// A pool that gets logs only later.
+/// A pool on which logs are enabled later.
 #[test]
 fn logs_can_be_switched_on() {
     let mut sim = Sim::new(20, false, 7);
@@ -425,7 +425,7 @@ fn logs_can_be_switched_on() {
     assert!(!sim.store.0.lock().logs.is_empty());
 }
 
-/// With logs the number of maps that a txg writes to does not grow with the metaslabs that it changes.
+/// With logs the number of maps written in a txg does not grow with the metaslabs that it changes.
 #[test]
 fn with_logs_few_maps_are_written() {
     let touched = |logs| {
@@ -446,7 +446,7 @@ fn with_logs_few_maps_are_written() {
     assert!(with <= 40 && without > 200, "{with} {without}");
 }
 
-/// Flushes go to maps whose headers share blocks, though the oldest metaslabs are anywhere.
+/// Flushes write maps whose headers share blocks, although the oldest metaslabs are anywhere.
 #[test]
 fn neighbours_are_flushed_together() {
     let mut sim = Sim::new(256, true, 3);
@@ -454,7 +454,7 @@ fn neighbours_are_flushed_together() {
         sim.allocate(200, 8192);
         sim.sync();
     });
-    // frees at random make metaslabs dirty in a random order
+    // random frees dirty the metaslabs in a random order
     (0..40).for_each(|_| {
         sim.free(60);
         sim.sync();
@@ -466,7 +466,7 @@ fn neighbours_are_flushed_together() {
     let (after, disk) = (sim.sync.logs.stats(), sim.store.0.lock());
     assert!(before.unflushed_metaslabs > 50 && after.flushes >= 5, "{before:?} {after:?}");
     let now = disk.unflushed.iter().filter(|(id, txg)| txg.0 > last.0 && disk.arrays.contains_key(id));
-    // those that became dirty in this txg have its number as well, but were not written to
+    // metaslabs that became dirty in this txg have its number as well, but their maps were not written
     let blocks: BTreeMap<u64, usize> = now.fold(BTreeMap::new(), |mut blocks, (id, _)| {
         *blocks.entry(disk.arrays[id] / OBJECTS_PER_BLOCK).or_default() += 1;
         blocks
@@ -475,7 +475,7 @@ fn neighbours_are_flushed_together() {
     assert!(most as u64 * 2 >= after.flushes, "{} flushes, at most {most} in a block", after.flushes);
 }
 
-/// A full pool refuses, and what is freed can be used again: at once when space is so low.
+/// A full pool refuses allocations, and freed space can be reused: at once when space is so low.
 #[test]
 fn a_full_pool_says_so_and_recovers() {
     let mut sim = Sim::new(4, true, 5);
@@ -491,7 +491,7 @@ fn a_full_pool_says_so_and_recovers() {
     assert_eq!(sim.allocate(200, 8192), 100);
 }
 
-/// A map that has become long is rewritten.
+/// A map that has become too long is rewritten.
 #[test]
 fn long_maps_are_condensed() {
     for logs in [false, true] {
@@ -502,11 +502,11 @@ fn long_maps_are_condensed() {
             sim.free(20);
             sim.allocate(20, 8192);
             if logs {
-                // flush each time
+                // flush in every txg
                 sim.sync.logs.flush_all(FlushAll::Export);
             }
             sim.sync();
-            // what is held is in the map that was rewritten
+            // held space is in the rewritten map
             let rewritten = sim.sync.logs.stats().condenses_total;
             condenses += rewritten;
             if rewritten > 0 {
@@ -520,7 +520,7 @@ fn long_maps_are_condensed() {
     }
 }
 
-/// Freed twice, or freed and never allocated: the next pass says so.
+/// A double free, or a free of unallocated space, is reported by the next pass.
 #[test]
 fn contradictions_stop_the_sync() {
     let mut sim = Sim::new(2, true, 13);
@@ -538,7 +538,7 @@ fn contradictions_stop_the_sync() {
     assert!(sim.mgr.free(0, 1 << 40, 512, false).is_err());
 }
 
-/// What the checkpoint needs goes to a map of its own and stays allocated.
+/// Space that the checkpoint needs is recorded in a map of its own and stays allocated.
 #[test]
 fn the_checkpoint_keeps_what_is_freed() {
     let mut sim = Sim::new(2, true, 17);
@@ -560,7 +560,7 @@ fn the_checkpoint_keeps_what_is_freed() {
     assert_eq!(disk.objects[&map].0.alloc, -3 * 4096);
 }
 
-/// The log stays within its limit of blocks under a steady load, and flushes are even.
+/// The logs stay within the limit of blocks under a steady load, and flushes are evenly spread.
 #[test]
 fn the_log_stays_within_its_limit() {
     let mut sim = Sim::new(300, true, 19);
@@ -575,7 +575,7 @@ fn the_log_stays_within_its_limit() {
         sim.sync();
         let stats = sim.sync.logs.stats();
         most = most.max(stats.flushes);
-        // the next log's blocks are foreseen, but for a few
+        // the next log's blocks are estimated to within a few
         assert!(stats.log_blocks <= stats.block_limit + 10, "{stats:?}");
     }
     assert!(most <= 60, "{most}");

@@ -1,4 +1,4 @@
-//! The space maps and logs of real pools add up to what `zdb -b` found by walking all blocks.
+//! The space maps and logs of real pools add up to the allocated space that `zdb -b` finds by traversing all blocks.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use space::{MapGeometry, RangeTree, SpaceMapHeader, load_metaslab};
 use vdev::{Device, TopVdev, VdevConfig, VdevTree, VdevType, import, label};
 use zio::{Buf, Zio};
 
-/// The meta object set of a fixture.
+/// Opens the meta object set of a fixture.
 fn open(dir: &std::path::Path) -> Arc<Objset> {
     let found = import::scan(&[dir.to_owned()]).unwrap().remove(0);
     let device = |guid: Guid| found.device(guid).map(|d| Arc::clone(&d.device) as Arc<dyn Device>);
@@ -27,7 +27,7 @@ fn zap(mos: &Arc<Objset>, id: u64) -> Zap {
     Zap::open(mos.object(id).unwrap()).unwrap()
 }
 
-/// The blocks of an object and their byte orders; holes are zeros.
+/// Returns the blocks of an object and their byte orders; holes are zeros.
 fn blocks(object: &Object) -> Vec<(Buf, Endian)> {
     let hole = || (Buf::zeros(object.block_size() as usize), Endian::NATIVE);
     (0..object.nblocks()).map(|n| object.block_with_endian(n).unwrap().unwrap_or_else(hole)).collect()
@@ -46,7 +46,7 @@ fn metaslabs(top: &TopVdev) -> usize {
     (top.config().asize >> top.config().ms_shift) as usize
 }
 
-/// The vdev tree as the pool itself has it: labels do not name the top-level ZAPs.
+/// Returns the vdev tree from the MOS: labels do not name the top-level ZAPs.
 fn mos_config(mos: &Arc<Objset>) -> VdevConfig {
     let object = mos.object(zap(mos, 1).lookup_u64("config").unwrap().unwrap()).unwrap();
     let size = base::bytes::u64(object.bonus(), 0, object.endian()).unwrap() as usize;
@@ -54,7 +54,7 @@ fn mos_config(mos: &Arc<Objset>) -> VdevConfig {
     VdevConfig::parse(config.get_nvlist("vdev_tree").unwrap()).unwrap()
 }
 
-/// All logs of the pool, applied.
+/// Returns the changes of all logs of the pool.
 fn unflushed(mos: &Arc<Objset>) -> Unflushed {
     let config = mos_config(mos);
     let changes = mos.zio().tree().tops().iter().filter(|t| t.is_concrete()).map(|top| {
@@ -78,7 +78,7 @@ fn unflushed(mos: &Arc<Objset>) -> Unflushed {
     unflushed
 }
 
-/// Allocated bytes by maps and logs, and how many metaslabs had unflushed changes.
+/// Returns the allocated bytes according to maps and logs, and the number of metaslabs with unflushed changes.
 fn allocated(mos: &Arc<Objset>) -> (u64, usize) {
     let (unflushed, mut total, mut changed) = (unflushed(mos), 0, 0);
     for top in mos.zio().tree().tops().iter().filter(|t| t.is_concrete()) {
@@ -104,7 +104,7 @@ fn allocated(mos: &Arc<Objset>) -> (u64, usize) {
     (total, changed)
 }
 
-/// The number behind `label` in what zdb printed.
+/// Returns the number after `label` in zdb's output.
 fn number(zdb: &str, label: &str) -> Option<u64> {
     zdb.split_once(label)?.1.split_whitespace().next()?.parse().ok()
 }
@@ -115,13 +115,13 @@ fn maps_and_logs_add_up_to_what_zdb_found() {
     for name in oracle::fixtures::names() {
         let zdb = oracle::fixtures::text(&name, "zdb.txt.zst");
         let Some(found) = number(&zdb, "bp allocated:").filter(|_| zdb.contains("No leaks")) else { continue };
-        // blocks with several owners are counted for each
+        // zdb counts blocks with several owners once per owner
         let found = found - number(&zdb, "bp deduped:").unwrap() - number(&zdb, "bp cloned:").unwrap_or(0);
         let unpacked = oracle::fixtures::unpack(&name);
         let (total, changed) = allocated(&open(&unpacked.dir));
         println!("{name}: {total} bytes, zdb {found}, {changed} metaslabs with unflushed changes");
         match name.as_str() {
-            // what only the checkpoint refers to is allocated, and not walked
+            // space that only the checkpoint refers to is allocated, but not traversed
             "checkpoint-a" => assert!(total > found),
             _ => assert_eq!(total, found, "{name}"),
         }
