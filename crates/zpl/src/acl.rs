@@ -1,9 +1,9 @@
 //! NFSv4 access control lists (OpenZFS: `zfs_acl.c`).
 //!
-//! Two forms on disk. The old one (ZPL versions 1 and 2) has entries of 12 bytes: who, mask, flags, type. The newer one has
-//! entries of varying size: type, flags, mask, and, unless the entry is for the owner, the group or everyone, a FUID; object
-//! entries, which only file servers set, have two GUIDs more. In ZPL version 5 the list is the attribute `ZPL_DACL_ACES`;
-//! before, up to 72 bytes stand in `ZPL_ZNODE_ACL` and a longer list in an object of its own.
+//! There are two forms on disk. The old one (ZPL versions 1 and 2) has entries of 12 bytes: who, mask, flags, type. The newer one
+//! has entries of varying size: type, flags, mask, and, unless the entry is for the owner, the group or everyone, a FUID; object
+//! entries, which only file servers set, have two more GUIDs. In ZPL version 5 the list is the attribute `ZPL_DACL_ACES`; before,
+//! up to 72 bytes are stored in `ZPL_ZNODE_ACL`, and a longer list in an object of its own.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use dmu::sa::Attr;
 
 use crate::{Error, FileFlags, Fuid, FuidTable, Node};
 
-/// No list is longer (OpenZFS: `MAX_ACL_ENTRIES`).
+/// The maximum number of entries of a list (OpenZFS: `MAX_ACL_ENTRIES`).
 const MAX_ENTRIES: u64 = 1024;
 /// The largest entry, an object entry.
 const MAX_ACE_SIZE: u64 = 48;
@@ -24,7 +24,7 @@ const IDENTIFIER_GROUP: u16 = 0x40;
 const TYPE_FLAGS: u16 = OWNER | GROUP | EVERYONE | IDENTIFIER_GROUP;
 const OWNING_GROUP: u16 = GROUP | IDENTIFIER_GROUP;
 
-/// Letters of the mask, in the order in which `ls -V` and `getfacl` print them.
+/// The letters of the mask, in the order in which `ls -V` and `getfacl` print them.
 const MASK_LETTERS: [(char, u32); 14] = [
     ('r', 0x1),
     ('w', 0x2),
@@ -45,14 +45,14 @@ const MASK_LETTERS: [(char, u32); 14] = [
 const FLAG_LETTERS: [(char, u16); 7] =
     [('f', 0x1), ('d', 0x2), ('i', 0x8), ('n', 0x4), ('S', 0x10), ('F', 0x20), ('I', 0x80)];
 
-/// What an entry does.
+/// The type of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AceType {
-    /// Grants.
+    /// Grants permissions.
     Allow,
-    /// Refuses.
+    /// Denies permissions.
     Deny,
-    /// Logs.
+    /// Logs the access.
     Audit,
     /// Raises an alarm.
     Alarm,
@@ -72,7 +72,7 @@ impl AceType {
     }
 }
 
-/// Whom an entry is about.
+/// The subject of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Who {
     /// The owner of the file.
@@ -90,13 +90,13 @@ pub enum Who {
 /// One entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ace {
-    /// What it does.
+    /// Its type.
     pub kind: AceType,
-    /// All flags: inheritance, audit, and whom it is about.
+    /// All flags: inheritance, audit, and the kind of subject.
     pub flags: u16,
     /// The permissions (OpenZFS: `ACE_READ_DATA` …).
     pub mask: u32,
-    /// Whom it is about.
+    /// The subject.
     pub who: Who,
     /// The object type and the inherited object type of an object entry.
     pub object_types: Option<[[u8; 16]; 2]>,
@@ -113,7 +113,7 @@ impl Ace {
         })
     }
 
-    /// The entry as `ls -V` prints it: `owner@:rw-p--aARWcCos:-------:allow`.
+    /// Formats the entry as `ls -V` prints it: `owner@:rw-p--aARWcCos:-------:allow`.
     #[must_use]
     pub fn show(&self, fuids: &FuidTable) -> String {
         let who = match self.who {
@@ -141,12 +141,12 @@ impl fmt::Display for AceType {
     }
 }
 
-/// A list.
+/// An NFSv4 access control list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Acl {
     /// The entries, in order.
     pub aces: Vec<Ace>,
-    /// Whether it says no more than the mode does.
+    /// True if it grants exactly what the mode grants.
     pub is_trivial: bool,
 }
 
@@ -171,8 +171,8 @@ impl Acl {
         if (aces.len() as u64) < count { Err(bad("shorter than its entries")) } else { Ok(aces) }
     }
 
-    /// Decodes `count` entries as callers give them and the intent log has them: as the old form, with two GUIDs more in object entries
-    /// (OpenZFS: `ace_t`, `ace_object_t`).
+    /// Decodes `count` entries in the form of callers and of the intent log: as the old form, with two more GUIDs in object
+    /// entries (OpenZFS: `ace_t`, `ace_object_t`).
     ///
     /// # Errors
     /// [`Error::BadAcl`] if there are fewer bytes, or too many entries.
@@ -226,14 +226,14 @@ impl Acl {
         Ok(aces)
     }
 
-    /// The list as `ls -V` prints it, an entry a line.
+    /// Formats the list as `ls -V` prints it, one entry per line.
     #[must_use]
     pub fn show(&self, fuids: &FuidTable) -> String {
         self.aces.iter().map(|ace| ace.show(fuids) + "\n").collect()
     }
 }
 
-/// The list of a file, in whichever place and form it is.
+/// Reads the list of a file, from any of its locations and forms.
 pub(crate) fn read(node: &Node) -> Result<Acl, Error> {
     let id = node.id();
     let aces = if let Some(raw) = node.sa_attr(Attr::DaclAces)? {
@@ -251,10 +251,11 @@ pub(crate) fn read(node: &Node) -> Result<Acl, Error> {
     Ok(Acl { aces, is_trivial: node.attrs().flags.has(FileFlags::ACL_TRIVIAL) })
 }
 
-/// `ZPL_ZNODE_ACL`: external object @0, then by version @12: 0, count u32 @8; 1, bytes u32 @8 and count u16 @14; entries @16.
+/// Decodes `ZPL_ZNODE_ACL`: external object @0, then by version @12: 0, count u32 @8; 1, bytes u32 @8 and count u16 @14; entries
+/// @16.
 fn read_znode_acl(node: &Node, raw: &[u8]) -> Result<Vec<Ace>, Error> {
     let short = || Error::BadAcl { object: node.id(), why: "shorter than its head" };
-    // the attribute is in the order of the dnode, whole: its parts are of different sizes
+    // the whole attribute is in the byte order of the dnode: its fields have different sizes
     let e = Endian::NATIVE;
     let external = bytes::u64(raw, 0, e).ok_or_else(short)?;
     let head = bytes::u32(raw, 8, e).ok_or_else(short)?;

@@ -1,4 +1,4 @@
-//! The attributes of a file: what `stat`, `statx` and `FS_IOC_GETFLAGS` show.
+//! The attributes of a file, as shown by `stat`, `statx` and `FS_IOC_GETFLAGS`.
 
 use dmu::Object;
 use dmu::sa::{Attr, SaAttrs};
@@ -10,11 +10,11 @@ use crate::{Error, Fuid};
 pub struct Time {
     /// Seconds since 1970.
     pub sec: i64,
-    /// Nanoseconds in the second.
+    /// Nanoseconds within the second.
     pub nsec: u32,
 }
 
-/// What kind of file.
+/// The kind of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// A regular file.
@@ -31,12 +31,12 @@ pub enum Kind {
     Fifo,
     /// A socket.
     Socket,
-    /// A number that no Linux writes.
+    /// A number that Linux never writes.
     Other(u8),
 }
 
 impl Kind {
-    /// The kind of a type number: bits 12–15 of a mode, and what a directory entry carries (`d_type`).
+    /// Returns the kind of a type number: bits 12–15 of a mode, or the `d_type` of a directory entry.
     #[must_use]
     pub const fn from_number(n: u8) -> Kind {
         match n {
@@ -51,7 +51,7 @@ impl Kind {
         }
     }
 
-    /// The type number, `d_type` of `readdir`.
+    /// Returns the type number, the `d_type` of `readdir`.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -66,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// The letter that `ls -l` and `find -type` use (`-` and `f` for a regular file: here `f`).
+    /// Returns the letter that `ls -l` and `find -type` use (`-` and `f` for a regular file: here `f`).
     #[must_use]
     pub const fn letter(self) -> char {
         match self {
@@ -114,13 +114,13 @@ impl FileFlags {
     pub const PROJINHERIT: FileFlags = FileFlags(1 << 46);
     pub const PROJID: FileFlags = FileFlags(1 << 47);
 
-    /// Whether all flags of `which` are set.
+    /// True if all flags of `which` are set.
     #[must_use]
     pub const fn has(self, which: FileFlags) -> bool {
         self.0 & which.0 == which.0
     }
 
-    /// The bits that `FS_IOC_GETFLAGS` (lsattr) gives: immutable 0x10, append 0x20, no dump 0x40, project 0x20000000.
+    /// Returns the bits of `FS_IOC_GETFLAGS` (lsattr): immutable 0x10, append 0x20, no dump 0x40, project 0x20000000.
     #[must_use]
     pub fn linux(self) -> u32 {
         let bit = |which, bit| if self.has(which) { bit } else { 0 };
@@ -130,7 +130,7 @@ impl FileFlags {
             | bit(FileFlags::PROJINHERIT, 0x2000_0000)
     }
 
-    /// The bits that `FS_IOC_FSGETXATTR` gives as `fsx_xflags`: immutable 8, append 0x10, no dump 0x80, project 0x200.
+    /// Returns the bits of `fsx_xflags` in `FS_IOC_FSGETXATTR`: immutable 8, append 0x10, no dump 0x80, project 0x200.
     #[must_use]
     pub fn linux_xflags(self) -> u32 {
         let bit = |which, bit| if self.has(which) { bit } else { 0 };
@@ -150,13 +150,13 @@ pub struct Attrs {
     pub owner: Fuid,
     /// Group as stored.
     pub group: Fuid,
-    /// Bytes; of a directory the number of its entries, `.` and `..` included.
+    /// Size in bytes; for a directory the number of its entries, including `.` and `..`.
     pub size: u64,
-    /// Links; of a directory its sub-directories and 2.
+    /// Number of links; for a directory its subdirectories plus 2.
     pub links: u64,
-    /// The txg in which the object number was last given out.
+    /// The txg in which the object number was last allocated.
     pub generation: u64,
-    /// The directory, or one of them; of the root the root itself; of a hidden attribute directory its file.
+    /// The parent directory, or one of several; for the root the root itself; for a hidden attribute directory its file.
     pub parent: u64,
     /// Last access.
     pub atime: Time,
@@ -168,7 +168,7 @@ pub struct Attrs {
     pub crtime: Time,
     /// Flags.
     pub flags: FileFlags,
-    /// The project id, if the file has one; else it counts as 0.
+    /// The project id, if the file has one; without one it counts as 0.
     pub projid: Option<u64>,
     /// The device number as stored.
     pub rdev: Option<u64>,
@@ -207,26 +207,26 @@ impl Attrs {
         })
     }
 
-    /// What kind of file.
+    /// Returns the kind of the file.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         Kind::from_number((self.mode >> 12) as u8 & 0xf)
     }
 
-    /// The owner that `stat` shows.
+    /// Returns the owner that `stat` shows.
     #[must_use]
     pub const fn uid(&self) -> u32 {
         self.owner.posix_id()
     }
 
-    /// The group that `stat` shows.
+    /// Returns the group that `stat` shows.
     #[must_use]
     pub const fn gid(&self) -> u32 {
         self.group.posix_id()
     }
 
-    /// Major and minor number of a device file. Linux stores its own `dev_t` (minor 20@0, major above); other systems major
-    /// 32@32, minor 32@0, which shows in the upper half.
+    /// Returns the major and minor number of a device file. Linux stores its own `dev_t` (minor 20@0, major above); other systems
+    /// store major 32@32, minor 32@0, recognizable by the upper half.
     #[must_use]
     pub const fn device(&self) -> Option<(u32, u32)> {
         match (self.kind(), self.rdev) {
@@ -239,7 +239,7 @@ impl Attrs {
         }
     }
 
-    /// The bits of `FS_IOC_GETFLAGS`. See [`FileFlags::linux`].
+    /// Returns the bits of `FS_IOC_GETFLAGS`. See [`FileFlags::linux`].
     #[must_use]
     pub fn linux_flags(&self) -> u32 {
         self.flags.linux()

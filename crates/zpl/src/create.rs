@@ -10,17 +10,17 @@ use ondisk::{DNODE_SIZE, ObjectType};
 
 use crate::{FileFlags, MASTER_NODE_OBJ};
 
-/// The version that is made: with system attributes.
+/// The version of new file systems: with system attributes.
 const ZPL_VERSION_SA: u64 = 5;
 /// Names fold to upper case (OpenZFS: `U8_TEXTPREP_TOUPPER`).
 const TOUPPER: u64 = 0x2;
 const S_IFDIR: u32 = 0o040_000;
-/// What a dnode of one slot has beside its bonus buffer: its own fields and one block pointer.
+/// The bytes of a one-slot dnode that are not bonus buffer: its own fields and one block pointer.
 const DNODE_FIXED: usize = 64 + 128;
-/// Data of a volume, and its properties.
+/// The object numbers of a volume's data and of its properties.
 const ZVOL_OBJ: u64 = 1;
 const ZVOL_ZAP_OBJ: u64 = 2;
-/// Quotas of users that have none of their own: entries of the master node; 0, none, in a new file system.
+/// The default quotas, for ids without a quota of their own: entries of the master node; 0 (none) in a new file system.
 pub const DEFAULT_QUOTAS: [&str; 6] = [
     "defaultuserquota",
     "defaultgroupquota",
@@ -30,7 +30,7 @@ pub const DEFAULT_QUOTAS: [&str; 6] = [
     "defaultprojectobjquota",
 ];
 
-/// What is fixed when a file system is made, and who makes it.
+/// The properties that are fixed at the creation of a file system, and the attributes of its root directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FsProps {
     /// Property `version`: 5.
@@ -49,8 +49,8 @@ pub struct FsProps {
     pub mode: u32,
     /// Slots of the root directory's dnode.
     pub slots: usize,
-    /// Whether projects are accounted already: the root directory then has a project. OpenZFS starts accounting with the first
-    /// sync, and its roots have none.
+    /// True if project accounting is already active: the root directory then has a project. OpenZFS starts accounting with the
+    /// first sync, and its root directories have none.
     pub projects: bool,
     /// Time since 1970.
     pub now: Duration,
@@ -73,10 +73,10 @@ impl Default for FsProps {
     }
 }
 
-/// Makes the objects of an empty file system in an empty object set: master node, delete queue, attributes, root directory.
+/// Creates the objects of an empty file system in an empty object set: master node, delete queue, attributes, root directory.
 ///
 /// # Errors
-/// [`Error::Refused`] for a version other than 5; when the objects cannot be made.
+/// [`Error::Refused`] for a version other than 5; an error if the objects cannot be created.
 pub fn create_fs(objset: &Arc<Objset>, tx: &Tx, props: &FsProps) -> Result<(), Error> {
     if props.version != ZPL_VERSION_SA {
         let (objset, object) = (objset.id(), MASTER_NODE_OBJ);
@@ -111,7 +111,7 @@ pub fn create_fs(objset: &Arc<Objset>, tx: &Tx, props: &FsProps) -> Result<(), E
     master.add_u64(tx, "ROOT", root.object().id())
 }
 
-/// The attributes of a root directory, in the order of every file.
+/// Returns the attributes of a root directory, in the order that all files use.
 fn root_attrs(tx: &Tx, id: u64, props: &FsProps) -> Vec<SaValue<'static>> {
     let mode = S_IFDIR | (props.mode & 0o7777);
     let mut flags = FileFlags::ARCHIVE.0
@@ -147,14 +147,14 @@ fn root_attrs(tx: &Tx, id: u64, props: &FsProps) -> Vec<SaValue<'static>> {
     all
 }
 
-/// The flag that a file of this mode has of its access control list: that nobody is denied execution (OpenZFS: `zfs_mode_compute`).
+/// Returns the ACL flag of a file with this mode, which says that nobody is denied execution (OpenZFS: `zfs_mode_compute`).
 #[must_use]
 pub fn acl_flags(mode: u32) -> u64 {
     if mode & 0o111 == 0o111 { FileFlags::NO_EXECS_DENIED.0 } else { 0 }
 }
 
-/// The access control list that says what a mode says: number of entries, and the entries as [`Attr::DaclAces`] has them (OpenZFS:
-/// `acl_trivial_access_masks`, `zfs_acl_chmod`).
+/// Returns the access control list equivalent to a mode: the number of entries, and the entries as stored in [`Attr::DaclAces`]
+/// (OpenZFS: `acl_trivial_access_masks`, `zfs_acl_chmod`).
 #[must_use]
 pub fn trivial_acl(mode: u32) -> (u64, Vec<u8>) {
     const READ: u32 = 0x1;
@@ -174,7 +174,7 @@ pub fn trivial_acl(mode: u32) -> (u64, Vec<u8>) {
     let (user, group, other) = ((mode >> 6) & 7, (mode >> 3) & 7, mode & 7);
     let (allow, deny) = (0u16, 1u16);
     let aces = [
-        // what the owner may and others may, but the group may not, comes before the group is denied it
+        // the owner is allowed what others are allowed but the group is not, before the group is denied it
         (allow, OWNER, mask(user & !group & other), false),
         (deny, OWNER, mask(!user & (group | other)), false),
         (deny, GROUP, mask(!group & other), false),
@@ -193,10 +193,10 @@ pub fn trivial_acl(mode: u32) -> (u64, Vec<u8>) {
     (count, out)
 }
 
-/// Makes the objects of a volume in an empty object set.
+/// Creates the objects of a volume in an empty object set.
 ///
 /// # Errors
-/// When the objects cannot be made.
+/// If the objects cannot be created.
 pub fn create_volume(objset: &Arc<Objset>, tx: &Tx, volsize: u64, volblocksize: u64) -> Result<(), Error> {
     let data = NewObject { object_type: ObjectType::ZVOL, block_size: volblocksize, ..NewObject::default() };
     objset.claim_object(tx, ZVOL_OBJ, &data)?;
@@ -247,7 +247,7 @@ mod tests {
         let (os, tx) = objset(ondisk::ObjsetType::Zfs);
         let props = FsProps { casesensitivity: 2, now: Duration::new(1_700_000_000, 5), ..FsProps::default() };
         create_fs(&os, &tx, &props).unwrap();
-        // the numbers that OpenZFS gives
+        // the numbers that OpenZFS allocates
         let master = Zap::open(os.object(1).unwrap()).unwrap();
         let number = |name| master.lookup_u64(name).unwrap();
         assert_eq!([number("SA_ATTRS"), number("DELETE_QUEUE"), number("ROOT")], [Some(32), Some(33), Some(34)]);

@@ -6,7 +6,7 @@ use ondisk::ObjectType;
 
 use crate::{CaseSensitivity, Error, FileSystem, Kind};
 
-/// No name is longer, with the feature `longname` (OpenZFS: `ZAP_MAXNAMELEN_NEW`, the NUL counted).
+/// The maximum length of a name with the feature `longname` (OpenZFS: `ZAP_MAXNAMELEN_NEW`, which counts the NUL).
 const NAME_MAX: usize = 1023;
 
 /// A name in a directory.
@@ -16,14 +16,14 @@ pub struct DirEntry {
     pub name: Vec<u8>,
     /// The object that it names.
     pub object: u64,
-    /// The kind of that object, as the entry says (it may be [`Kind::Other`]`(0)`, unknown, in old pools).
+    /// The kind of that object according to the entry (it may be [`Kind::Other`]`(0)`, unknown, in old pools).
     pub kind: Kind,
-    /// Where a listing goes on behind this entry; see [`FileSystem::read_dir_from`].
+    /// The cookie from which a listing continues after this entry; see [`FileSystem::read_dir_from`].
     pub next_cookie: u64,
 }
 
 impl DirEntry {
-    /// A value holds the object 48@0 and the type 4@60; further words are not ours.
+    /// Decodes an entry. Its value holds the object 48@0 and the type 4@60; further words are ignored.
     pub(crate) fn decode(dir: u64, name: Vec<u8>, value: &ZapValue, next_cookie: u64) -> Result<DirEntry, Error> {
         let word = if value.int_size == 8 { value.u64s().first().copied() } else { None };
         let word = word.ok_or(Error::corrupt(dir, "integer size of a directory entry", value.int_size.into()))?;
@@ -32,11 +32,11 @@ impl DirEntry {
 }
 
 impl FileSystem {
-    /// Looks a name up in a directory, comparing as the file system does. The entry carries the stored name. `.` and `..`
-    /// are not stored: see [`FileSystem::resolve`].
+    /// Looks up a name in a directory, comparing as the file system does. The entry carries the stored name. `.` and `..` are not
+    /// stored: see [`FileSystem::resolve`].
     ///
     /// # Errors
-    /// When `dir` is no directory or unreadable, or the name is longer than any can be.
+    /// If `dir` is not a directory or is unreadable, or the name is too long.
     pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<DirEntry>, Error> {
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong { len: name.len() });
@@ -54,15 +54,15 @@ impl FileSystem {
         found.map(|m| DirEntry::decode(dir, m.name, &m.value, 0)).transpose()
     }
 
-    /// All entries of a directory in the order of `readdir`, without `.` and `..`.
+    /// Returns all entries of a directory in the order of `readdir`, without `.` and `..`.
     ///
     /// # Errors
-    /// When `dir` is no directory or its first block is unreadable.
+    /// If `dir` is not a directory or its first block is unreadable.
     pub fn read_dir(&self, dir: u64) -> Result<ReadDir, Error> {
         Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries()? })
     }
 
-    /// The entries behind a [`DirEntry::next_cookie`], which stays valid while entries come and go.
+    /// Returns the entries after a [`DirEntry::next_cookie`], which stays valid while entries are added and removed.
     ///
     /// # Errors
     /// As [`FileSystem::read_dir`].
@@ -79,7 +79,7 @@ impl FileSystem {
     }
 }
 
-/// The entries of a directory. See [`FileSystem::read_dir`].
+/// An iterator over the entries of a directory. See [`FileSystem::read_dir`].
 pub struct ReadDir {
     dir: u64,
     entries: Entries,

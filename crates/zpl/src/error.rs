@@ -1,6 +1,6 @@
-//! What can go wrong between a path and its bytes.
+//! The errors of file systems and volumes.
 
-/// Why a file, directory, attribute or volume could not be had.
+/// Reasons why an operation on a file, directory, attribute or volume failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -10,20 +10,20 @@ pub enum Error {
     /// The intent log cannot be replayed.
     #[error(transparent)]
     Log(#[from] zil::Error),
-    /// The pool does not give the dataset.
+    /// The pool cannot open the dataset.
     #[error(transparent)]
     Pool(Box<pool::Error>),
-    /// A packed list is not one.
+    /// A packed nvlist is invalid.
     #[error("object {object}: {what}: {source}")]
     NvList {
         /// The object.
         object: u64,
-        /// Which list.
+        /// The name of the list.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         source: nvlist::Error,
     },
-    /// The dataset is not of the kind that was asked for.
+    /// The dataset is not of the requested kind.
     #[error("dataset {objset} is not a {wanted}")]
     WrongType {
         /// The dataset's object number.
@@ -42,7 +42,7 @@ pub enum Error {
     /// No such file, directory, snapshot or attribute.
     #[error("{}: no such file or directory", String::from_utf8_lossy(name))]
     NotFound {
-        /// What was looked for.
+        /// The name that was looked up.
         name: Vec<u8>,
     },
     /// A component of a path is not a directory.
@@ -51,27 +51,27 @@ pub enum Error {
         /// The path.
         name: Vec<u8>,
     },
-    /// A file was wanted, a directory is there.
+    /// A file was expected, but the object is a directory.
     #[error("object {object}: is a directory")]
     IsDirectory {
         /// The object.
         object: u64,
     },
-    /// The object is not what was asked for: no symbolic link, or no file of this file system.
+    /// The object is not of the requested kind: not a symbolic link, or not a file of this file system.
     #[error("object {object}: not a {wanted}")]
     NotA {
         /// The object.
         object: u64,
-        /// What was wanted.
+        /// The kind that was requested.
         wanted: &'static str,
     },
-    /// Too many symbolic links on the way.
+    /// Too many symbolic links along a path.
     #[error("{}: too many levels of symbolic links", String::from_utf8_lossy(name))]
     Loop {
         /// The path.
         name: Vec<u8>,
     },
-    /// A name that no directory can hold.
+    /// A name is longer than a directory can hold.
     #[error("a name of {len} bytes is too long")]
     NameTooLong {
         /// Its length.
@@ -83,7 +83,7 @@ pub enum Error {
         /// The object.
         object: u64,
     },
-    /// An extended attribute larger than this program gives in one piece.
+    /// An extended attribute is larger than this program returns in one piece.
     #[error("object {object}: an extended attribute of {size} bytes is too large")]
     TooLarge {
         /// The attribute's object.
@@ -91,17 +91,17 @@ pub enum Error {
         /// Its size.
         size: u64,
     },
-    /// An object holds what it cannot hold.
+    /// An object holds an impossible value.
     #[error("object {object}: {what} is {value}, which is not possible")]
     Corrupt {
         /// The object.
         object: u64,
-        /// Which field.
+        /// The field.
         what: &'static str,
         /// Its value.
         value: u64,
     },
-    /// An attribute that every file has is not there.
+    /// An attribute that every file has is missing.
     #[error("object {object}: attribute {what} is missing")]
     Missing {
         /// The object.
@@ -114,25 +114,25 @@ pub enum Error {
     Spill {
         /// The object.
         object: u64,
-        /// Why it is unreadable.
+        /// The reason why it is unreadable.
         why: String,
-        /// The error number of that.
+        /// The error number of that reason.
         errno: i32,
     },
-    /// A change that is not made.
+    /// A change was refused.
     #[error("object {object}: {why}")]
     Refused {
         /// The object.
         object: u64,
-        /// Why not.
+        /// The reason.
         why: crate::live::Refusal,
     },
-    /// An access control list is not one.
+    /// An access control list is invalid.
     #[error("object {object}: access control list: {why}")]
     BadAcl {
         /// The object; 0 if it is not known.
         object: u64,
-        /// What is wrong.
+        /// The reason.
         why: &'static str,
     },
 }
@@ -144,7 +144,7 @@ impl From<pool::Error> for Error {
 }
 
 impl Error {
-    /// The error number that a file system on Linux returns.
+    /// Returns the error number that a file system on Linux returns.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {

@@ -11,22 +11,22 @@ use crate::{Error, FuidTable, MASTER_NODE_OBJ, Node};
 
 /// The newest ZPL version (OpenZFS: `ZPL_VERSION`).
 const ZPL_VERSION: u64 = 5;
-/// Where inode numbers of snapshot roots begin, downwards (OpenZFS: `ZFSCTL_INO_SNAPDIRS`).
+/// The highest inode number of snapshot roots, which count downwards (OpenZFS: `ZFSCTL_INO_SNAPDIRS`).
 const ZFSCTL_INO_SNAPDIRS: u64 = 0x0000_ffff_ffff_fffc;
 
-/// How names compare with regard to case.
+/// The case sensitivity of names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CaseSensitivity {
-    /// Case counts.
+    /// Names that differ in case are different.
     Sensitive,
-    /// Case does not count.
+    /// Names that differ only in case are the same.
     Insensitive,
-    /// Case counts for POSIX callers, and does not for a file server that asks so.
+    /// Case-sensitive for POSIX callers, and case-insensitive for a file server that requests it.
     Mixed,
 }
 
 impl CaseSensitivity {
-    /// The value of the property `casesensitivity`.
+    /// Returns the value of the property `casesensitivity`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,13 +66,13 @@ impl FileSystem {
     /// Opens a file system or a snapshot of one. An encrypted one needs its key loaded.
     ///
     /// # Errors
-    /// When the dataset is no file system, of a newer version, its key is not loaded, or its master node is unreadable.
+    /// If the dataset is not a file system or is of a newer version, its key is not loaded, or its master node is unreadable.
     pub fn open(dataset: &pool::Dataset) -> Result<FileSystem, Error> {
         let acltype = dataset.prop("acltype")?.and_then(|prop| prop.value.number());
         FileSystem::open_with(dataset.objset()?, dataset.is_snapshot(), acltype == Some(ACLTYPE_POSIX))
     }
 
-    /// Opens the file system in `objset`, and shows the POSIX lists of its files whatever the property `acltype` says.
+    /// Opens the file system in `objset`, and shows the POSIX ACLs of its files regardless of the property `acltype`.
     ///
     /// # Errors
     /// As [`FileSystem::open`].
@@ -115,54 +115,54 @@ impl FileSystem {
         Ok(FileSystem(Arc::new(inner)))
     }
 
-    /// The object set.
+    /// Returns the object set.
     #[must_use]
     pub fn objset(&self) -> &Arc<Objset> {
         &self.0.objset
     }
 
-    /// Whether this is a snapshot.
+    /// True if this is a snapshot.
     #[must_use]
     pub fn is_snapshot(&self) -> bool {
         self.0.is_snapshot
     }
 
-    /// The ZPL version, 1 to 5.
+    /// Returns the ZPL version, 1 to 5.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.0.version
     }
 
-    /// The object of the root directory.
+    /// Returns the object of the root directory.
     #[must_use]
     pub fn root(&self) -> u64 {
         self.0.root
     }
 
-    /// The directory of shares (`.zfs/shares`), if there is one.
+    /// Returns the directory of shares (`.zfs/shares`), if there is one.
     #[must_use]
     pub fn shares(&self) -> Option<u64> {
         self.0.shares
     }
 
-    /// How case counts in names.
+    /// Returns the case sensitivity of names.
     #[must_use]
     pub fn case_sensitivity(&self) -> CaseSensitivity {
         self.0.case
     }
 
-    /// The property `normalization` as stored (OpenZFS: `U8_TEXTPREP_*`); 0 is none.
+    /// Returns the property `normalization` as stored (OpenZFS: `U8_TEXTPREP_*`); 0 is none.
     #[must_use]
     pub fn normalization(&self) -> u64 {
         self.0.normalization
     }
 
-    /// How directories compare names, as their ZAPs have it.
+    /// Returns the normalization flags with which the ZAPs of directories compare names.
     fn normflags(&self) -> u64 {
         self.0.normalization | if self.0.case == CaseSensitivity::Sensitive { 0 } else { TOUPPER }
     }
 
-    /// Whether OpenZFS can find a file of this name: the normal form of a name has no more room than a name.
+    /// True if OpenZFS can find a file of this name: its buffer for the normal form of a name is no larger than that for a name.
     #[must_use]
     pub fn is_in_reach(&self, name: &[u8]) -> bool {
         let flags = self.normflags();
@@ -170,28 +170,28 @@ impl FileSystem {
         flags == 0 || (as_written && normal_form_fits(name, flags))
     }
 
-    /// Whether new names must be UTF-8.
+    /// True if new names must be UTF-8.
     #[must_use]
     pub fn utf8_only(&self) -> bool {
         self.0.utf8_only
     }
 
-    /// Whether the POSIX lists that files have are seen: not unless property `acltype` says so.
+    /// True if the POSIX ACLs of files are shown, which depends on the property `acltype`.
     #[must_use]
     pub fn shows_posix_acls(&self) -> bool {
         self.0.posix_acls
     }
 
-    /// The table of system attributes.
+    /// Returns the table of system attributes.
     #[must_use]
     pub fn sa(&self) -> &SaTable {
         &self.0.sa
     }
 
-    /// The domains of ids. Loaded at the first call.
+    /// Returns the domains of ids. Loaded at the first call.
     ///
     /// # Errors
-    /// When the table is there and unreadable.
+    /// If the table exists but is unreadable.
     pub fn fuids(&self) -> Result<&FuidTable, Error> {
         if let Some(table) = self.0.fuids.get() {
             return Ok(table);
@@ -203,15 +203,15 @@ impl FileSystem {
         Ok(self.0.fuids.get_or_init(|| table))
     }
 
-    /// The file that is object `object`.
+    /// Opens the file with object number `object`.
     ///
     /// # Errors
-    /// When there is no such object, it is no file, or its attributes are unreadable.
+    /// If the object does not exist or is not a file, or its attributes are unreadable.
     pub fn node(&self, object: u64) -> Result<Node, Error> {
         Node::open(self, object)
     }
 
-    /// The root directory.
+    /// Opens the root directory.
     ///
     /// # Errors
     /// As [`FileSystem::node`].
@@ -219,8 +219,8 @@ impl FileSystem {
         self.node(self.root())
     }
 
-    /// The inode number that `stat` shows: the object's, but for the root of a snapshot, which shows one that tells the
-    /// snapshots of a file system apart.
+    /// Returns the inode number that `stat` shows: the object number, except for the root of a snapshot, whose number
+    /// distinguishes the snapshots of a file system.
     #[must_use]
     pub fn inode(&self, object: u64) -> u64 {
         if self.is_snapshot() && object == self.root() {
@@ -230,7 +230,8 @@ impl FileSystem {
         }
     }
 
-    /// Files that were deleted while open: they have no name and go at the next mount for writing.
+    /// Returns the files that were deleted while open: they have no name and are freed when the file system is next opened for
+    /// writing.
     ///
     /// # Errors
     /// When the set is unreadable.

@@ -9,7 +9,7 @@ use nvlist::NvList;
 
 use crate::Error;
 
-/// No table is larger; OpenZFS adds one entry per domain that a file server ever met.
+/// The maximum size of a table; OpenZFS adds one entry per domain that a file server ever met.
 const MAX_TABLE_BYTES: u64 = 64 << 20;
 
 /// A user's or group's id as stored (OpenZFS: FUID): domain index 32@32, id in the domain 32@0. Index 0 is POSIX.
@@ -17,19 +17,19 @@ const MAX_TABLE_BYTES: u64 = 64 << 20;
 pub struct Fuid(pub u64);
 
 impl Fuid {
-    /// The index of the domain in the [`FuidTable`]; 0 for a POSIX id.
+    /// Returns the index of the domain in the [`FuidTable`]; 0 for a POSIX id.
     #[must_use]
     pub const fn domain_index(self) -> u64 {
         self.0 >> 32
     }
 
-    /// The id within its domain.
+    /// Returns the id within its domain.
     #[must_use]
     pub const fn rid(self) -> u32 {
         self.0 as u32
     }
 
-    /// What `stat` shows: Linux does not map domains, so it is the id alone.
+    /// Returns the id that `stat` shows: Linux does not map domains, so it is the id alone.
     #[must_use]
     pub const fn posix_id(self) -> u32 {
         self.0 as u32
@@ -43,10 +43,10 @@ pub struct FuidTable {
 }
 
 impl FuidTable {
-    /// Loads the table from its object, whose bonus buffer tells the size of the packed list in its data.
+    /// Loads the table from its object, whose bonus buffer holds the size of the packed list in its data.
     ///
     /// # Errors
-    /// When it cannot be read or is no such list.
+    /// If it cannot be read or is not such a list.
     pub fn load(objset: &Arc<Objset>, object: u64) -> Result<FuidTable, Error> {
         let holder = objset.object(object)?;
         let size =
@@ -70,7 +70,7 @@ impl FuidTable {
     /// Decodes the packed list.
     ///
     /// # Errors
-    /// When it is none, or an entry lacks its domain or index.
+    /// If it is not a valid list, or an entry lacks its domain or index.
     pub fn decode(packed: &[u8]) -> Result<FuidTable, nvlist::Error> {
         let list = NvList::unpack(packed)?;
         let mut domains = HashMap::new();
@@ -80,13 +80,13 @@ impl FuidTable {
         Ok(FuidTable { domains })
     }
 
-    /// The domain (a SID) of index `index`; `None` for POSIX ids and unknown indices.
+    /// Returns the domain (a SID) with index `index`; `None` for POSIX ids and unknown indices.
     #[must_use]
     pub fn domain(&self, index: u64) -> Option<&str> {
         self.domains.get(&index).map(String::as_str)
     }
 
-    /// All domains and their indices, in order of the index.
+    /// Returns all domains and their indices, in order of the index.
     #[must_use]
     pub fn domains(&self) -> Vec<(u64, &str)> {
         let mut all: Vec<_> = self.domains.iter().map(|(index, domain)| (*index, domain.as_str())).collect();
@@ -94,7 +94,7 @@ impl FuidTable {
         all
     }
 
-    /// An id as text: the number for a POSIX id, else the SID.
+    /// Formats an id: the number for a POSIX id, else the SID.
     #[must_use]
     pub fn show(&self, id: Fuid) -> String {
         match (id.domain_index(), self.domain(id.domain_index())) {

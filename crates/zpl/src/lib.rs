@@ -1,26 +1,35 @@
-//! POSIX files over objects, and volumes: the read side of the ZPL.
+//! The ZFS POSIX layer (ZPL): file systems and volumes over the objects of a dataset, for reading and for writing.
 //!
 //! # What it is
-//! A [`FileSystem`] is a dataset seen as files. Object 1 of its object set, the master node, names the root directory, the
-//! table of system attributes and the set of unlinked files, and holds what is fixed at creation: how names compare. A
-//! directory is a ZAP of names; a [`Node`] is an object with its attributes. A [`Zvol`] is a dataset seen as a disk.
+//! A [`FileSystem`] is a dataset seen as files, for reading; a [`live::Zfs`] is one that is open for writing. Object 1 of the
+//! object set, the master node, names the root directory, the table of system attributes (SA) and the set of unlinked files, and
+//! holds the properties that are fixed at creation: how names compare. A directory is a ZAP of names; a [`Node`] is an object
+//! with its attributes. A [`Zvol`] is a dataset seen as a disk; a [`live::Volume`] is one that is open for writing.
+//! [`create`] makes the objects of new file systems and volumes.
 //!
 //! # The few ideas
-//! * **Everything is as a mounted file system on Linux shows it**: the mode bits, the 32-bit ids out of FUIDs, link counts and
-//!   sizes of directories, names of extended attributes, [`Attrs::linux_flags`], [`Node::blocks`]. What Linux hides is there
-//!   under its own name: domains of ids ([`Fuid`]), the NFSv4 list ([`Acl`]), raw flags.
-//! * **Names compare as the dataset says**: case and Unicode normalisation are the ZAP's business; [`FileSystem::lookup`]
+//! * **Everything is shown as a mounted file system on Linux shows it**: the mode bits, the 32-bit ids out of FUIDs, link counts
+//!   and sizes of directories, names of extended attributes, [`Attrs::linux_flags`], [`Node::blocks`]. What Linux hides is
+//!   available under its own name: domains of ids ([`Fuid`]), the NFSv4 list ([`Acl`]), raw flags.
+//! * **Names compare as the dataset specifies**: the ZAP does case folding and Unicode normalization; [`FileSystem::lookup`]
 //!   chooses between them as OpenZFS on Linux does.
-//! * **Symbolic links are not followed unless asked** ([`Follow`]), never out of the dataset, and never more than 40.
-//! * **[`Resolver`] adds `.zfs/snapshot`**, which no object stands for: the pool's snapshots as directories.
-//! * **[`Reader`] streams a file** ahead of its consumer with two workers, in blocks, holes as lengths; memory is bounded.
+//! * **Symbolic links are not followed unless requested** ([`Follow`]), never out of the dataset, and at most 40 of them.
+//! * **[`Resolver`] adds `.zfs/snapshot`**, for which no object exists: the pool's snapshots as directories.
+//! * **[`Reader`] streams a file** with read-ahead by two workers, as blocks, with holes as lengths; memory is bounded.
+//! * **A change is atomic**: each operation of [`live::Zfs`] runs in one transaction of the open txg and is logged in the intent
+//!   log; large writes and frees are split into several. See [`live`] for transactions, lock order, unlinked files and the log.
+//! * **[`live::Vfs`] is the interface of a mount**: operations on object numbers with the caller's credentials, checked against
+//!   mode, ACL, flags and quotas; errors carry Linux error numbers.
+//! * **Logs are replayed** when a dataset is opened for writing, or for a whole pool by [`live::replay_all()`] at import, which
+//!   also frees unlinked files. [`UsedByBonus`] gives the pool's space accounting the owners of files.
 //!
 //! # Invariants
-//! Nothing is written. Loops through directories and links are bounded. A number from disk is never the size of an
-//! allocation before it is compared with what is there.
+//! Only [`live`] and [`create`] write; everything else only reads. Loops through directories and links are bounded. A number
+//! from disk is never used as the size of an allocation before it is checked against the data that exists.
 //!
 //! # Callers
-//! `cli`, `fuse`, `nbd`, `zuse`; and `pool::verify`'s damage report through [`FileSystem::path_of`].
+//! `zuse`, `control` and `cli`; verification in `zuse` and `zpool status` name damaged files with [`FileSystem::path_of`];
+//! `crash` and `fuzzing` in tests. OpenZFS: `zfs_vnops.c`, `zfs_znode_os.c`, `zfs_dir.c`, `zfs_acl.c`, `zvol.c`.
 #![forbid(unsafe_code)]
 
 mod acl;

@@ -28,62 +28,62 @@ impl Node {
         Ok(Node { fs: fs.clone(), object, attrs, sa })
     }
 
-    /// The file system it is in.
+    /// Returns the file system that contains it.
     #[must_use]
     pub fn fs(&self) -> &FileSystem {
         &self.fs
     }
 
-    /// The object's number.
+    /// Returns the object number.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.object.id()
     }
 
-    /// The inode number that `stat` shows. See [`FileSystem::inode`].
+    /// Returns the inode number that `stat` shows. See [`FileSystem::inode`].
     #[must_use]
     pub fn inode(&self) -> u64 {
         self.fs.inode(self.id())
     }
 
-    /// The object.
+    /// Returns the object.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// The attributes.
+    /// Returns the attributes.
     #[must_use]
     pub fn attrs(&self) -> &Attrs {
         &self.attrs
     }
 
-    /// What kind of file.
+    /// Returns the kind of the file.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.attrs.kind()
     }
 
-    /// Size in bytes; of a directory the number of entries.
+    /// Returns the size in bytes; for a directory the number of entries.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.attrs.size
     }
 
-    /// `st_blocks`: space used, with the dnode, in units of 512 bytes.
+    /// Returns `st_blocks`: space used, including the dnode, in units of 512 bytes.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         let phys = self.object.phys();
         (phys.used_bytes().saturating_add(256) >> 9).saturating_add(phys.slots() as u64)
     }
 
-    /// `st_blksize`: the size of the file's data blocks.
+    /// Returns `st_blksize`: the size of the file's data blocks.
     #[must_use]
     pub fn block_size(&self) -> u64 {
         self.object.block_size()
     }
 
-    /// A system attribute as stored, words in native order; `None` if the file has none such.
+    /// Returns a system attribute as stored, words in native order; `None` if the file does not have it.
     #[must_use]
     pub fn raw_attr(&self, attr: Attr) -> Option<&[u8]> {
         self.sa.get(attr)
@@ -93,7 +93,8 @@ impl Node {
         &self.sa
     }
 
-    /// An attribute that may be absent; an error if it is so because the spill block, where it would be, is unreadable.
+    /// Returns an attribute that may be absent; an error if it is missing because the spill block that would hold it is
+    /// unreadable.
     pub(crate) fn sa_attr(&self, attr: Attr) -> Result<Option<&[u8]>, Error> {
         match (self.sa.get(attr), self.sa.spill_error()) {
             (None, Some(why)) => {
@@ -103,16 +104,16 @@ impl Node {
         }
     }
 
-    /// Whether the attributes are of the form of ZPL version 5 (OpenZFS: `z_is_sa`).
+    /// True if the attributes have the form of ZPL version 5 (OpenZFS: `z_is_sa`).
     #[must_use]
     pub fn is_sa(&self) -> bool {
         self.object.phys().bonus_type == ObjectType::SA
     }
 
-    /// What a symbolic link points to.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// When this is no symbolic link, or its target is unreadable.
+    /// If this is not a symbolic link, or its target is unreadable.
     pub fn target(&self) -> Result<Vec<u8>, Error> {
         if self.kind() != Kind::Symlink {
             return Err(Error::NotA { object: self.id(), wanted: "symbolic link" });
@@ -122,10 +123,10 @@ impl Node {
         Ok(target.get(..len).unwrap_or(target).to_vec())
     }
 
-    /// Reads file data from `offset`; gives the number of bytes, less than asked for only at the end of the file.
+    /// Reads file data from `offset`; returns the number of bytes, less than requested only at the end of the file.
     ///
     /// # Errors
-    /// When a block cannot be read, or this is no regular file.
+    /// If a block cannot be read, or this is not a regular file.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         self.expect_file()?;
         let left = self.size().saturating_sub(offset);
@@ -135,24 +136,24 @@ impl Node {
         Ok(len)
     }
 
-    /// A sequential reader of the whole file, which works ahead.
+    /// Returns a sequential reader of the whole file, with read-ahead.
     ///
     /// # Errors
-    /// When this is no regular file.
+    /// If this is not a regular file.
     pub fn reader(&self) -> Result<Reader, Error> {
         self.reader_range(0..self.size())
     }
 
-    /// A sequential reader of a part of the file.
+    /// Returns a sequential reader of a part of the file.
     ///
     /// # Errors
-    /// When this is no regular file.
+    /// If this is not a regular file.
     pub fn reader_range(&self, range: Range<u64>) -> Result<Reader, Error> {
         self.expect_file()?;
         Ok(Reader::new(self.object.clone(), range.start..range.end.min(self.size())))
     }
 
-    /// The next byte of data at or behind `offset` (`SEEK_DATA`); `None` if only a hole follows.
+    /// Returns the next byte of data at or after `offset` (`SEEK_DATA`); `None` if only a hole follows.
     ///
     /// # Errors
     /// When an indirect block cannot be read.
@@ -163,7 +164,7 @@ impl Node {
         Ok(self.object.next_data(offset)?.filter(|at| *at < self.size()))
     }
 
-    /// The next byte of a hole at or behind `offset` (`SEEK_HOLE`): the end of the file at last.
+    /// Returns the next byte of a hole at or after `offset` (`SEEK_HOLE`); the end of the file counts as a hole.
     ///
     /// # Errors
     /// When an indirect block cannot be read.
@@ -174,7 +175,7 @@ impl Node {
         Ok(self.object.next_hole(offset)?.min(self.size()))
     }
 
-    /// The stretches of data between the holes, in order.
+    /// Returns the ranges of data between the holes, in order.
     pub fn data_segments(&self) -> impl Iterator<Item = Result<Range<u64>, Error>> + '_ {
         let mut at = Some(0);
         std::iter::from_fn(move || {
@@ -183,7 +184,7 @@ impl Node {
                 Err(e) => return Some(Err(e)),
             };
             Some(self.next_hole(start).map(|end| {
-                // a hole that is not behind the data would be a contradiction: then the rest is one stretch
+                // a hole that does not follow the data would be a contradiction: then the rest is one range
                 let end = if end > start { end } else { self.size() };
                 at = Some(end);
                 start..end
@@ -191,7 +192,7 @@ impl Node {
         })
     }
 
-    /// The access control list as NFSv4 has it; every file has one, which may be trivial (say no more than the mode).
+    /// Returns the NFSv4 access control list; every file has one, which may be trivial (equivalent to the mode).
     ///
     /// # Errors
     /// When it is missing, unreadable or malformed.

@@ -1,18 +1,18 @@
-//! From a path to an object and back.
+//! Path resolution: from a path to an object and back.
 
 use std::collections::HashSet;
 
 use crate::{Attrs, DirEntry, Error, FileFlags, FileSystem, Kind, Node};
 
-/// Symbolic links on one way (Linux: `MAXSYMLINKS`).
+/// Maximum number of symbolic links in one resolution (Linux: `MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;
-/// Directories above a file that [`FileSystem::path_of`] climbs.
+/// Maximum number of parent directories that [`FileSystem::path_of`] climbs.
 const MAX_DEPTH: usize = 1 << 16;
 
-/// What to do with a symbolic link. Absolute targets begin at the root of the file system; no link leaves it.
+/// The treatment of symbolic links. Absolute targets start at the root of the file system; no link leaves it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Follow {
-    /// It is a file like others: as the last component the result, before that an error.
+    /// It is treated as a file: as the last component it is the result, before that an error.
     #[default]
     Never,
     /// Follow it unless it is the last component (`lstat`).
@@ -21,17 +21,17 @@ pub enum Follow {
     Always,
 }
 
-/// Says whether somebody may look a name up in the directory that is this object.
+/// A check whether the caller may look up a name in the directory with this object number.
 pub(crate) type Search<'a> = dyn Fn(u64) -> Result<(), Error> + 'a;
 
-/// A way through directories.
+/// The state of a path resolution.
 struct Walk<'a> {
     fs: &'a FileSystem,
-    /// Asked of each directory before a name is looked up in it.
+    /// Called for each directory before a name is looked up in it.
     may_search: &'a Search<'a>,
     /// The directories entered, the current one last; never empty.
     dirs: Vec<u64>,
-    /// Components ahead, the next one last.
+    /// Remaining components, the next one last.
     ahead: Vec<Vec<u8>>,
     follow: Follow,
     links: u32,
@@ -39,7 +39,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn push_path(&mut self, path: &[u8]) {
-        // "a/" demands that a be a directory, as "a/." does
+        // "a/" requires a to be a directory, as "a/." does
         if path.ends_with(b"/") {
             self.ahead.push(b".".to_vec());
         }
@@ -85,7 +85,7 @@ impl Walk<'_> {
         self.fs.node(self.here())
     }
 
-    /// Goes into a directory or follows a link; gives the node of anything else.
+    /// Enters a directory or follows a link; returns the node of anything else.
     fn enter(&mut self, entry: &DirEntry, path: &[u8]) -> Result<Option<Node>, Error> {
         let kind = match entry.kind {
             Kind::Directory | Kind::Symlink => entry.kind,
@@ -121,15 +121,16 @@ impl Walk<'_> {
 }
 
 impl FileSystem {
-    /// The file at `path` below the root, a leading `/` or not; symbolic links are not followed. `..` of the root is the root.
+    /// Returns the file at `path` below the root, with or without a leading `/`; symbolic links are not followed. `..` of the
+    /// root is the root.
     ///
     /// # Errors
-    /// When a component is missing, no directory, or unreadable.
+    /// If a component is missing, not a directory, or unreadable.
     pub fn resolve(&self, path: &[u8]) -> Result<Node, Error> {
         self.resolve_from(self.root(), path, Follow::Never)
     }
 
-    /// The file at `path` below the directory `dir` (below the root, if it begins with `/`).
+    /// Returns the file at `path` below the directory `dir` (below the root, if it begins with `/`).
     ///
     /// # Errors
     /// As [`FileSystem::resolve`]; [`Error::Loop`] after 40 links.
@@ -137,7 +138,8 @@ impl FileSystem {
         self.resolve_if(dir, path, follow, &|_| Ok(()))
     }
 
-    /// As [`FileSystem::resolve_from`], for somebody who must be allowed to search each directory on the way, the one of the last name included.
+    /// As [`FileSystem::resolve_from`], for a caller who must be allowed to search each directory on the path, including that of
+    /// the last name.
     pub(crate) fn resolve_if(
         &self,
         dir: u64,
@@ -149,8 +151,8 @@ impl FileSystem {
         Walk { fs: self, may_search, dirs: vec![start], ahead: Vec::new(), follow, links: 0 }.run(path)
     }
 
-    /// A path of object `object`, from `/`; `<xattrdir>` stands for a hidden directory. A file with several names gives the one
-    /// that its parent attribute leads to. OpenZFS: `zfs_obj_to_path`.
+    /// Returns a path of object `object`, from `/`; `<xattrdir>` denotes a hidden directory. For a file with several names it is
+    /// the one that its parent attribute leads to. OpenZFS: `zfs_obj_to_path`.
     ///
     /// # Errors
     /// [`Error::NoPath`] if it has no name (deleted but open, or a parent is gone); or when a directory is unreadable.
@@ -185,7 +187,7 @@ impl FileSystem {
         Ok(if path.is_empty() { b"/".to_vec() } else { path })
     }
 
-    /// The first name of `child` in the directory `parent`.
+    /// Returns the first name of `child` in the directory `parent`.
     fn name_in(&self, parent: u64, child: u64, object: u64) -> Result<Vec<u8>, Error> {
         for entry in self.read_dir(parent)? {
             let entry = entry?;

@@ -1,7 +1,7 @@
 //! POSIX access control lists: the value of `system.posix_acl_access` and `system.posix_acl_default`.
 //!
-//! Linux stores them as extended attributes, in little-endian order on every machine: u32 version 2, then entries of
-//! {u16 tag, u16 permissions, u32 id}. OpenZFS keeps the bytes as they are.
+//! Linux stores them as extended attributes, in little-endian order on every machine: u32 version 2, then entries of {u16 tag,
+//! u16 permissions, u32 id}. OpenZFS stores the bytes unchanged.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use base::{Endian, bytes};
 
 use crate::Error;
 
-/// What the value begins with.
+/// The version with which the value begins.
 const VERSION: u32 = 2;
 
-/// Whom an entry is about.
+/// The subject of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PosixTag {
     /// The owner.
@@ -23,7 +23,7 @@ pub enum PosixTag {
     GroupObj,
     /// A group.
     Group(u32),
-    /// The most that users and groups by name, and the group, can have.
+    /// The upper bound for named users, named groups and the owning group.
     Mask,
     /// All others.
     Other,
@@ -32,20 +32,20 @@ pub enum PosixTag {
 /// One entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PosixAce {
-    /// Whom it is about.
+    /// The subject.
     pub tag: PosixTag,
     /// 4 read, 2 write, 1 execute.
     pub perm: u16,
 }
 
-/// A list; its `Display` is what `getfacl -n` prints, an entry a line.
+/// A POSIX ACL; its `Display` is the output of `getfacl -n`, one entry per line.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PosixAcl(pub Vec<PosixAce>);
 
 impl PosixAcl {
     /// The attribute that holds the list of the file itself.
     pub const ACCESS: &'static str = "system.posix_acl_access";
-    /// The attribute that holds what new files in a directory get.
+    /// The attribute that holds the default list for new files in a directory.
     pub const DEFAULT: &'static str = "system.posix_acl_default";
 
     /// Decodes the value of the attribute.
@@ -55,7 +55,7 @@ impl PosixAcl {
     pub fn decode(value: &[u8]) -> Result<PosixAcl, Error> {
         let bad = |why| Error::BadAcl { object: 0, why };
         if bytes::u32(value, 0, Endian::Little) != Some(VERSION) {
-            return Err(bad("not a POSIX list of version 2"));
+            return Err(bad("not a POSIX ACL of version 2"));
         }
         let (entries, rest) = value.get(4..).unwrap_or(&[]).as_chunks::<8>();
         if !rest.is_empty() {
@@ -79,8 +79,8 @@ impl PosixAcl {
 }
 
 impl PosixAcl {
-    /// The permission bits that give nobody more than this list, for a file that cannot have it: what it keeps from somebody by name is kept from
-    /// group and others.
+    /// Returns permission bits that grant nobody more than this list does, for a file that cannot have the list: a permission
+    /// denied to a named user or group is denied to group and others.
     #[must_use]
     pub fn mode_without_names(&self) -> u32 {
         let perm = |wanted: PosixTag| self.0.iter().find(|ace| ace.tag == wanted).map(|ace| ace.perm & 7);
@@ -124,9 +124,9 @@ mod tests {
             PosixAcl(aces.iter().map(|(tag, perm)| PosixAce { tag: *tag, perm: *perm }).collect()).mode_without_names()
         };
         use PosixTag::*;
-        // the group bits of the mode are the mask, which is no right of the group
+        // the group bits of the mode are the mask, not the rights of the group
         assert_eq!(mode(&[(UserObj, 6), (User(1), 6), (GroupObj, 0), (Mask, 6), (Other, 0)]), 0o600);
-        // somebody who is shut out is not let in with the others
+        // a named user who is denied access is not granted it among the others
         assert_eq!(mode(&[(UserObj, 7), (User(1), 0), (GroupObj, 5), (Mask, 7), (Other, 5)]), 0o700);
         assert_eq!(mode(&[(UserObj, 7), (Group(1), 4), (GroupObj, 6), (Mask, 6), (Other, 6)]), 0o744);
         assert_eq!(mode(&[(UserObj, 6), (GroupObj, 6), (Other, 4)]), 0o664);

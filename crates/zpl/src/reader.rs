@@ -1,9 +1,9 @@
-//! Streaming a file ahead of its consumer.
+//! Streaming a file with read-ahead.
 //!
-//! Two workers take runs of blocks in turn, read and decompress them past the cache, and put them in a window; the consumer
-//! takes them out in order. The window bounds memory: [`WINDOW`] runs of about [`RUN_BYTES`]. Blocks travel as the buffers
-//! that they were read into. Holes do not travel: a run begins at data, and what is missing between runs is a hole, so a
-//! sparse file costs what its data costs. A small file is read without workers.
+//! Two workers take runs of blocks in turn, read and decompress them past the cache, and put them in a window; the consumer takes
+//! them out in order. The window bounds memory: [`WINDOW`] runs of about [`RUN_BYTES`]. Blocks are passed on in the buffers that
+//! they were read into. Holes are not passed on: a run begins at data, and a gap between runs is a hole, so a sparse file costs
+//! as much as its data. A small file is read without workers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,25 +19,25 @@ use crate::Error;
 
 /// Bytes of one run; at least one block.
 const RUN_BYTES: u64 = 1 << 20;
-/// Runs read ahead of the consumer, the one in its hands not counted.
+/// Runs read ahead of the consumer, not counting the one that it holds.
 const WINDOW: u64 = 6;
 const WORKERS: usize = 2;
-/// Up to this much there is nothing to gain from workers.
+/// The size up to which workers gain nothing.
 const SMALL: u64 = 512 << 10;
 
-/// A stretch of a file.
+/// A range of a file.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// Where it begins in the file, bytes.
+    /// Its offset in the file, in bytes.
     pub offset: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// The block that holds it and where in it the stretch begins; `None` for a hole.
+    /// The block that holds it and the offset in the block; `None` for a hole.
     data: Option<(Buf, usize)>,
 }
 
 impl Piece {
-    /// The bytes; `None` for a hole, which reads as zeros.
+    /// Returns the bytes; `None` for a hole, which reads as zeros.
     #[must_use]
     pub fn data(&self) -> Option<&[u8]> {
         let (buf, start) = self.data.as_ref()?;
@@ -46,25 +46,25 @@ impl Piece {
     }
 }
 
-/// Blocks that were read, or not: `blocks` of them from `first` on.
+/// The result of reading `blocks` blocks from `first` on.
 struct Item {
     first: u64,
     blocks: u64,
     data: Result<Buf, Error>,
 }
 
-/// Which blocks are read next. Whoever holds it reads indirect blocks to find out: runs are handed out in order.
+/// The position of the next run. The worker that holds the lock reads indirect blocks to find it: runs are handed out in order.
 struct Plan {
     cursor: BlockCursor,
     next: u64,
     end: u64,
     run_blocks: u64,
-    /// Blocks below one block of pointers: a run has only those of one, whose loss is then told once.
+    /// Number of blocks below one indirect block: a run stays below one, so that its loss is reported once.
     siblings: u64,
     seq: u64,
 }
 
-/// A run that somebody is to read; with an error if it is not even known where its blocks are.
+/// A run to be read; with an error if the addresses of its blocks could not be read.
 struct Run {
     seq: u64,
     blocks: Range<u64>,
@@ -98,7 +98,7 @@ impl Plan {
     }
 }
 
-/// Reads the data blocks of a run, holes left out.
+/// Reads the data blocks of a run, skipping holes.
 fn read_run(object: &Object, run: Run) -> VecDeque<Item> {
     let Range { start, end } = run.blocks;
     if let Some(e) = run.damage {
@@ -116,27 +116,27 @@ fn read_run(object: &Object, run: Run) -> VecDeque<Item> {
     items
 }
 
-/// What workers and consumer share.
+/// The state shared by workers and consumer.
 struct Shared {
     plan: Mutex<Plan>,
     state: Mutex<State>,
-    /// A run is ready, or a worker is gone.
+    /// Notified when a run is ready or a worker has ended.
     ready: Condvar,
-    /// There is room in the window, or the consumer is gone.
+    /// Notified when the window has room or the consumer has ended.
     room: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     done: BTreeMap<u64, VecDeque<Item>>,
-    /// Runs that workers went for, and runs that the consumer took.
+    /// Number of runs that workers started, and that the consumer took.
     begun: u64,
     taken: u64,
     working: usize,
     closed: bool,
 }
 
-/// A worker's place; given up also when it panics, so that nobody waits for it.
+/// Counts a running worker; released even if it panics, so that the consumer does not wait for it.
 struct Place(Arc<Shared>);
 
 impl Drop for Place {
@@ -159,7 +159,8 @@ fn work(shared: Arc<Shared>, object: Object) {
         }
         state.begun += 1;
         drop(state);
-        // held over the reading of indirect blocks: runs have an order, and the other worker could only wait for the same blocks
+        // the lock is held while indirect blocks are read: runs are in order, and the other worker could only wait for the same
+        // blocks
         let Some(run) = shared.plan.lock().claim() else { return };
         let seq = run.seq;
         let items = read_run(&object, run);
@@ -168,19 +169,19 @@ fn work(shared: Arc<Shared>, object: Object) {
     }
 }
 
-/// A sequential reader of a part of a file: gives [`Piece`]s, or is an [`io::Read`].
+/// A sequential reader of a part of a file: returns [`Piece`]s, or acts as an [`io::Read`].
 pub struct Reader {
     object: Object,
     range: Range<u64>,
     block_size: u64,
-    /// Where the consumer is.
+    /// The consumer's position.
     at: u64,
     items: VecDeque<Item>,
     next_run: u64,
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     started: bool,
-    /// What is left of the piece that [`io::Read`] is in.
+    /// The rest of the current piece of [`io::Read`].
     current: Option<Piece>,
     failed: bool,
 }
@@ -210,10 +211,10 @@ impl Reader {
         }
     }
 
-    /// The next stretch; `None` at the end. Stretches come in order and without gaps, but for what could not be read.
+    /// Returns the next range; `None` at the end. Ranges are in order and without gaps, except for unreadable ones.
     ///
     /// # Errors
-    /// When blocks cannot be read: their stretch is left out, and the next call goes on behind it.
+    /// If blocks cannot be read: their range is skipped, and the next call continues after it.
     pub fn next_piece(&mut self) -> Result<Option<Piece>, Error> {
         if self.at >= self.range.end {
             return Ok(None);
@@ -240,7 +241,7 @@ impl Reader {
         Ok(Some(Piece { offset, len: self.at - offset, data: Some((buf, skip)) }))
     }
 
-    /// The items of the next run; `None` when there is no more data.
+    /// Returns the items of the next run; `None` when there is no more data.
     fn next_items(&mut self) -> Option<VecDeque<Item>> {
         if !self.started && self.range.end - self.range.start > SMALL {
             self.start();
@@ -264,7 +265,7 @@ impl Reader {
             self.shared.ready.wait(&mut state);
         }
         drop(state);
-        // all workers are gone: at the end of the file, or by a bug, which is not to pass for the end
+        // all workers have ended: at the end of the file, or by a panic, which must not pass for the end
         for worker in self.workers.drain(..) {
             if let Err(panic) = worker.join() {
                 std::panic::resume_unwind(panic);
@@ -273,7 +274,7 @@ impl Reader {
         None
     }
 
-    /// Starts the workers; where no thread can be had, the consumer reads by itself.
+    /// Starts the workers; if no thread can be created, the consumer reads by itself.
     fn start(&mut self) {
         for _ in 0..WORKERS {
             let (shared, object) = (Arc::clone(&self.shared), self.object.clone());
@@ -291,14 +292,14 @@ impl Drop for Reader {
         self.shared.state.lock().closed = true;
         self.shared.room.notify_all();
         for worker in self.workers.drain(..) {
-            // a panic in a worker has been printed; nobody waits for its data any more
+            // a panic in a worker has been printed, and its data is no longer needed
             let _ = worker.join();
         }
     }
 }
 
 impl io::Read for Reader {
-    /// Reads on; holes as zeros. An error stays: what could not be read is not silently left out.
+    /// Reads the next bytes; holes as zeros. An error is sticky: unreadable data is never silently skipped.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.failed {
             return Err(io::Error::other("an earlier part of the file could not be read"));

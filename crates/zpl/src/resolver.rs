@@ -7,15 +7,15 @@ use pool::{Dataset, Pool};
 
 use crate::{Error, FileSystem, Follow, Node};
 
-/// File systems that a resolver keeps open.
+/// Maximum number of file systems that a resolver keeps open.
 const MAX_OPEN: usize = 64;
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug)]
 pub enum Found {
     /// A file of the file system, or of a snapshot of it.
     Node(Box<Node>),
-    /// A directory that no object stands for.
+    /// A control directory, for which no object exists.
     Control(Control),
 }
 
@@ -31,7 +31,7 @@ pub enum Control {
 }
 
 impl Control {
-    /// The names in the directory.
+    /// Returns the names in the directory.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         match self {
@@ -45,18 +45,18 @@ impl Control {
 /// Finds files by dataset and path, `.zfs` included, and keeps file systems open between calls.
 pub struct Resolver {
     pool: Arc<Pool>,
-    /// By dataset object, the one used last at the end.
+    /// By dataset object, the most recently used one last.
     open: Mutex<Vec<(u64, FileSystem)>>,
 }
 
 impl Resolver {
-    /// A resolver of paths in `pool`.
+    /// Creates a resolver of paths in `pool`.
     #[must_use]
     pub fn new(pool: Arc<Pool>) -> Resolver {
         Resolver { pool, open: Mutex::default() }
     }
 
-    /// The file system of `dataset`, opened at the first call.
+    /// Returns the file system of `dataset`, opened at the first call.
     ///
     /// # Errors
     /// As [`FileSystem::open`].
@@ -80,11 +80,11 @@ impl Resolver {
         Ok(fs)
     }
 
-    /// The file at `path` below the root of the dataset `name` (`pool/fs`, `pool/fs@snapshot`). A path that begins with `.zfs`
-    /// (`.` and `..` before it do not count) leads to control directories or into snapshots.
+    /// Returns the file at `path` below the root of the dataset `name` (`pool/fs`, `pool/fs@snapshot`). A path that begins with
+    /// `.zfs` (ignoring `.` and `..` before it) leads to control directories or into snapshots.
     ///
     /// # Errors
-    /// When the dataset or a component is missing, no directory, or unreadable.
+    /// If the dataset or a component is missing, not a directory, or unreadable.
     pub fn resolve(&self, name: &str, path: &[u8], follow: Follow) -> Result<Found, Error> {
         let fs = self.file_system(&self.pool.dataset(name)?)?;
         let rest = if fs.is_snapshot() { None } else { strip(strip_dots(path), b".zfs") };
@@ -113,7 +113,7 @@ impl Resolver {
             Some(at) => (rest.get(..at).unwrap_or(rest), rest.get(at..).unwrap_or(&[])),
             None => (rest, &[][..]),
         };
-        // a name that is not UTF-8 names no snapshot
+        // no snapshot has a name that is not UTF-8
         let wanted = std::str::from_utf8(wanted).map_err(|_| Error::not_found(path))?;
         let snapshot =
             dataset.snapshot(wanted).map_err(|e| if e.is_not_found() { Error::not_found(path) } else { e.into() })?;
@@ -126,7 +126,7 @@ fn found(node: Node) -> Found {
     Found::Node(Box::new(node))
 }
 
-/// `path` without slashes, `.` and `..` in front, none of which leads out of the root.
+/// Strips leading slashes, `.` and `..` from `path`; none of them leads out of the root.
 fn strip_dots(mut path: &[u8]) -> &[u8] {
     loop {
         path = trim(path);
@@ -137,7 +137,7 @@ fn strip_dots(mut path: &[u8]) -> &[u8] {
     }
 }
 
-/// What follows the first component of `path`, if that is `name`.
+/// Returns the rest of `path` after its first component, if that is `name`.
 fn strip<'a>(path: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(name)?;
     if rest.is_empty() || rest.starts_with(b"/") { Some(trim(rest)) } else { None }

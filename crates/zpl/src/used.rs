@@ -1,4 +1,4 @@
-//! Whose an object is, told by its bonus buffer alone, as accounting needs it (OpenZFS: `zpl_get_file_info`).
+//! The owner of an object, read from its bonus buffer alone, as space accounting needs it (OpenZFS: `zpl_get_file_info`).
 
 use base::{Endian, bytes};
 use dmu::{Owner, UsedBy};
@@ -7,16 +7,17 @@ use ondisk::sa::SaHeader;
 
 use crate::FileFlags;
 
-/// Where all layouts of files have these attributes, in bytes behind the header (OpenZFS: `SA_UID_OFFSET` and its like).
+/// The offsets of these attributes, in bytes after the header, which are the same in all layouts of files (OpenZFS:
+/// `SA_UID_OFFSET` etc.).
 const SA_UID: usize = 24;
 const SA_GID: usize = 32;
 const SA_FLAGS: usize = 48;
 const SA_PROJID: usize = 128;
-/// The same in an old znode, in bytes from its front.
+/// The same in an old znode, in bytes from its start.
 const ZNODE_UID: usize = 128;
 const ZNODE_GID: usize = 136;
 
-/// Tells the owner of a file from its attributes, of either kind. Objects that are no files have none.
+/// Determines the owner of a file from its attributes, of either kind. Objects that are not files have none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UsedByBonus;
 
@@ -34,7 +35,7 @@ impl UsedBy for UsedByBonus {
 }
 
 fn of_attributes(bonus: &[u8]) -> Option<Owner> {
-    // a file that was made, and got no attributes yet, is root's
+    // a new file without attributes yet counts for root
     let Some(header) = SaHeader::decode(bonus).ok()? else { return Some(Owner::default()) };
     if header.size < size_of::<u64>() {
         return None;

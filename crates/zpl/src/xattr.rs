@@ -1,8 +1,8 @@
-//! Extended attributes: in the hidden directory of a file, or packed in its system attributes, or both.
+//! Extended attributes: in the hidden directory of a file, or packed in its system attributes, or in both.
 //!
-//! Names are stored with their name space (`trusted.x`, `security.x`, `system.posix_acl_access`), those of users with
-//! `user.` or, by other systems or with `zfs_xattr_compat`, without; Linux shows the latter as `user.` too. Names of
-//! FreeBSD's system name space are not shown, nor POSIX lists while property `acltype` is another.
+//! Names are stored with their name space (`trusted.x`, `security.x`, `system.posix_acl_access`). User attributes are stored with
+//! `user.` or, by other systems or with `zfs_xattr_compat`, without it; Linux shows the latter as `user.` too. Names of FreeBSD's
+//! system name space are not shown, nor are POSIX ACLs if property `acltype` has another value.
 
 use std::collections::HashSet;
 
@@ -11,14 +11,14 @@ use nvlist::{NvList, Value};
 
 use crate::{Error, Kind, Node, PosixAcl};
 
-/// The largest value that is given in one piece. Linux allows 64 KiB; other systems have no limit: read such a one as the
-/// file that it is.
+/// The largest value that is returned in one piece. Linux allows 64 KiB; other systems have no limit: a larger value must be read
+/// as the file that holds it.
 pub const MAX_XATTR_SIZE: u64 = 16 << 20;
 
 /// An extended attribute: name and value.
 pub type Xattr = (Vec<u8>, Vec<u8>);
 
-/// The name that Linux shows for the stored name `stored`; `None` if it does not show it.
+/// Returns the name that Linux shows for the stored name `stored`; `None` if it does not show it.
 #[must_use]
 pub fn linux_name(stored: &[u8]) -> Option<Vec<u8>> {
     let known = [&b"user."[..], b"trusted.", b"security."].iter().any(|prefix| stored.starts_with(prefix));
@@ -35,7 +35,7 @@ pub fn linux_name(stored: &[u8]) -> Option<Vec<u8>> {
 /// Decodes the packed list of the attribute `ZPL_DXATTR` to stored names and values, in order.
 ///
 /// # Errors
-/// When it is no packed list; values other than byte arrays are left out, as OpenZFS cannot have written them.
+/// If it is not a packed list. Values other than byte arrays are skipped, since OpenZFS cannot have written them.
 pub fn decode_dxattr(packed: &[u8]) -> Result<Vec<Xattr>, nvlist::Error> {
     let list = NvList::unpack(packed)?;
     let value = |v: &Value| match v {
@@ -46,8 +46,8 @@ pub fn decode_dxattr(packed: &[u8]) -> Result<Vec<Xattr>, nvlist::Error> {
 }
 
 impl Node {
-    /// All extended attributes with the names that Linux shows, those in the system attributes first. Of two with one name
-    /// the first counts.
+    /// Returns all extended attributes with the names that Linux shows, those in the system attributes first. Of two with the
+    /// same name the first wins.
     ///
     /// # Errors
     /// When one is unreadable, or larger than [`MAX_XATTR_SIZE`].
@@ -67,7 +67,7 @@ impl Node {
         Ok(all)
     }
 
-    /// The names of [`Node::xattrs`]: what `listxattr` gives.
+    /// Returns the names of [`Node::xattrs`], as `listxattr` does.
     ///
     /// # Errors
     /// When the list or the hidden directory is unreadable.
@@ -78,7 +78,7 @@ impl Node {
         Ok(stored.filter_map(|name| self.shown_name(&name)).filter(|name| seen.insert(name.clone())).collect())
     }
 
-    /// The value of the attribute that Linux shows as `name`.
+    /// Returns the value of the attribute that Linux shows as `name`.
     ///
     /// # Errors
     /// As [`Node::xattrs`].
@@ -98,7 +98,7 @@ impl Node {
         if acl && !self.fs().shows_posix_acls() { None } else { linux_name(stored) }
     }
 
-    /// Attributes in the system attributes, by stored name.
+    /// Returns the extended attributes in the system attributes, by stored name.
     ///
     /// # Errors
     /// When the packed list is malformed.
@@ -109,7 +109,7 @@ impl Node {
         decode_dxattr(packed).map_err(|source| Error::NvList { object: self.id(), what: "extended attributes", source })
     }
 
-    /// Attributes in the hidden directory: stored names and the objects of their values.
+    /// Returns the extended attributes in the hidden directory: stored names and the objects of their values.
     ///
     /// # Errors
     /// When the hidden directory is unreadable.
@@ -132,7 +132,7 @@ impl Node {
         Ok(node.object().read_vec(0, size as usize)?)
     }
 
-    /// The POSIX list of the file, if it has one beyond its mode.
+    /// Returns the POSIX ACL of the file, if it has one in addition to its mode.
     ///
     /// # Errors
     /// When it is unreadable or malformed.
@@ -140,7 +140,7 @@ impl Node {
         self.xattr(PosixAcl::ACCESS.as_bytes())?.map(|value| PosixAcl::decode(&value)).transpose()
     }
 
-    /// The POSIX list that new files in this directory get.
+    /// Returns the default POSIX ACL for new files in this directory.
     ///
     /// # Errors
     /// When it is unreadable or malformed.

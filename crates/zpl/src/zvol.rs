@@ -1,4 +1,4 @@
-//! A volume: object 1 is the data, object 2 says how large it is.
+//! A volume: object 1 holds the data, object 2 the size.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Zvol {
     /// Opens a volume or a snapshot of one. An encrypted one needs its key loaded.
     ///
     /// # Errors
-    /// When the dataset is no volume, or its objects are unreadable.
+    /// If the dataset is not a volume, or its objects are unreadable.
     pub fn open(dataset: &pool::Dataset) -> Result<Zvol, Error> {
         Zvol::from_objset(&dataset.objset()?)
     }
@@ -38,25 +38,25 @@ impl Zvol {
         Ok(Zvol { data: objset.object(DATA_OBJECT)?, size })
     }
 
-    /// Bytes (property `volsize`).
+    /// Returns the size in bytes (property `volsize`).
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes of a block (property `volblocksize`).
+    /// Returns the block size in bytes (property `volblocksize`).
     #[must_use]
     pub fn block_size(&self) -> u64 {
         self.data.block_size()
     }
 
-    /// The object that holds the data.
+    /// Returns the object that holds the data.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.data
     }
 
-    /// Reads from `offset`; gives the number of bytes, less than asked for only at the end of the volume.
+    /// Reads from `offset`; returns the number of bytes, less than requested only at the end of the volume.
     ///
     /// # Errors
     /// When a block cannot be read.
@@ -67,13 +67,13 @@ impl Zvol {
         Ok(len)
     }
 
-    /// A sequential reader of the whole volume, which works ahead.
+    /// Returns a sequential reader of the whole volume, with read-ahead.
     #[must_use]
     pub fn reader(&self) -> Reader {
         Reader::new(self.data.clone(), 0..self.size)
     }
 
-    /// The next byte at or behind `offset` that was ever written; `None` if only holes follow.
+    /// Returns the next byte at or after `offset` that was ever written; `None` if only holes follow.
     ///
     /// # Errors
     /// When an indirect block cannot be read.
@@ -81,7 +81,7 @@ impl Zvol {
         Ok(self.data.next_data(offset)?.filter(|at| *at < self.size))
     }
 
-    /// The next byte of a hole at or behind `offset`: the end of the volume at last.
+    /// Returns the next byte of a hole at or after `offset`; the end of the volume counts as a hole.
     ///
     /// # Errors
     /// When an indirect block cannot be read.

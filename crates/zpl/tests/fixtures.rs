@@ -1,15 +1,15 @@
-//! Every file of every file system and snapshot of every fixture, against what the kernel module shows.
+//! Every file of every file system and snapshot of every fixture, compared with the kernel module's view.
 //!
 //! `files.jsonl` of a fixture lists them: type, mode, ids, size, links, inode, times in nanoseconds, device, target, flags,
-//! project, blocks, extended attributes with ACLs, and the digest of the content. All of it is compared, in both directions:
-//! nothing may be missing and nothing may be there besides.
+//! project, blocks, extended attributes with ACLs, and the digest of the content. Everything is compared, in both directions:
+//! nothing may be missing and nothing may be extra.
 //!
-//! What is not compared, and why:
-//! * Where a file system is mounted inside another, the list of the outer one goes on in the inner one; those lines are the
-//!   inner one's and are compared there.
+//! Exceptions:
+//! * Where a file system is mounted inside another, the list of the outer one continues in the inner one; those lines belong to
+//!   the inner one and are compared there.
 //! * Pools that were cut off with a full intent log (`zil-a`, `zilslog-a`): their lists were made after the kernel replayed the
-//!   log. Files that a record of the log names, and their directories, are left to the replay's own tests.
-//! * The root of a snapshot: the list has what `.zfs/snapshot/NAME` shows before it is mounted. Its inode is the same.
+//!   log. Files that a record of the log refers to, and their directories, are left to the replay's own tests.
+//! * The root of a snapshot: the list shows `.zfs/snapshot/NAME` before it is mounted. Its inode is the same.
 //! * `lost-a`: contents that the kernel could not read may be unreadable here too; if they are not, they must be right.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -57,14 +57,14 @@ fn all_files_of_all_fixtures() {
     assert_eq!(results.len(), names.len());
 }
 
-/// The volumes of all fixtures, against their digests in the manifests.
+/// Compares the volumes of all fixtures with the digests in the manifests.
 #[test]
 fn all_volumes_of_all_fixtures() {
     let mut seen = 0;
     for name in oracle::fixtures::names() {
         let manifest = oracle::fixtures::manifest(&name);
         let volumes = manifest["zvols"].as_object().cloned().unwrap_or_default();
-        // after the replay of the log that this pool ends with
+        // after the replay of the log that this pool has at its end
         if volumes.is_empty() || name.starts_with("zil") {
             continue;
         }

@@ -1,5 +1,5 @@
-//! File systems made by hand, in both byte orders: what no fixture has. Links that lead somewhere or in circles, directories that
-//! contain each other, deleted files, ids of Windows domains, ACLs of the oldest form and in objects of their own.
+//! File systems made by hand, in both byte orders, with what no fixture has: links that lead somewhere or form loops, directories
+//! that contain each other, deleted files, ids of Windows domains, ACLs of the oldest form and in objects of their own.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Maker {
         self.dnodes[id * DNODE_SIZE..][..DNODE_SIZE].copy_from_slice(&dn.encode());
     }
 
-    /// A small ZAP from names to words.
+    /// Builds a small ZAP from names to words.
     fn zap(&mut self, id: usize, object_type: ObjectType, bonus: (ObjectType, Vec<u8>), entries: &[(&str, u64)]) {
         let e = self.e;
         let mut block = vec![0; 64 + entries.len() * 64];
@@ -74,7 +74,7 @@ impl Maker {
         self.object(id, object_type, bonus, &block);
     }
 
-    /// The attributes of a file: `acl` are the 88 bytes of its list, `tail` what stands behind.
+    /// Builds the attributes of a file: `acl` are the 88 bytes of its ACL, `tail` the bytes after it.
     fn znode(&self, mode: u64, size: u64, parent: u64, owner: u64, acl: &[u8], tail: &[u8]) -> (ObjectType, Vec<u8>) {
         let mut raw = Vec::new();
         let words = [1, 2, 3, 4, 5, 6, 7, 8, 9, mode, size, parent, 1, 0, 0, 0, owner, 8, 0, 0, 0, 0];
@@ -137,12 +137,12 @@ fn zio_over(image: Vec<u8>) -> Arc<Zio> {
     Arc::new(Zio::new(Arc::new(tree), 1 << 20))
 }
 
-/// An entry of the old form, 12 bytes.
+/// Builds an entry of the old form, 12 bytes.
 fn old_ace(e: Endian, who: u32, mask: u32, flags: u16, kind: u16) -> Vec<u8> {
     [&e.put_u32(who)[..], &e.put_u32(mask), &e.put_u16(flags), &e.put_u16(kind)].concat()
 }
 
-/// An ACL's head: external object, count or size, version, count.
+/// Builds an ACL's head: external object, count or size, version, count.
 fn acl_head(e: Endian, external: u64, size: u32, version: u16, count: u16) -> Vec<u8> {
     [&e.put_u64(external)[..], &e.put_u32(size), &e.put_u16(version), &e.put_u16(count)].concat()
 }
@@ -235,7 +235,7 @@ fn links_lead_where_they_say() {
         assert_eq!(fs.resolve(b"a/parent").unwrap().id(), 19);
         assert_eq!(fs.resolve_from(4, b"parent/a/f", Follow::Parents).unwrap().id(), 10);
         assert!(matches!(fs.resolve(b"a/parent/a"), Err(Error::NotDirectory { .. })));
-        // a slash at the end wants a directory, also behind links
+        // a trailing slash requires a directory, also after links
         assert!(matches!(follow("up"), Err(Error::NotDirectory { .. })));
         assert!(matches!(follow("chain"), Err(Error::NotDirectory { .. })));
         for path in ["loop1", "loop2", "loop1/x"] {

@@ -1,4 +1,4 @@
-//! Lists of permissions: POSIX lists through extended attributes, NFSv4 lists through modes; and what the kernel wrote.
+//! Access control lists: POSIX ACLs through extended attributes, NFSv4 ACLs through modes; and ACLs written by the kernel module.
 #![allow(clippy::unwrap_used, dead_code)]
 
 mod scratch;
@@ -54,12 +54,12 @@ fn posix_lists_and_modes_go_together() {
     assert_eq!(errno(zfs.access(&user, id, 2)), 13);
     let now = PosixAcl::decode(&zfs.get_xattr(&ROOT, id, ACCESS).unwrap()).unwrap();
     assert_eq!(now.mode(), (0o640, false));
-    // one that says no more than a mode is not kept
+    // one that is equivalent to a mode is not stored
     let small = list(&[(PosixTag::UserObj, 6), (PosixTag::GroupObj, 4), (PosixTag::Other, 4)]);
     zfs.set_xattr(&ROOT, id, ACCESS, &small.encode(), XattrMode::Set).unwrap();
     assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), 61);
     assert_eq!(zfs.getattr(id).unwrap().mode, 0o100_644);
-    // without the attribute, and not by another list, the mode stays what the mask made of it; so does OpenZFS (`zpl_set_posix_acl`)
+    // if the attribute is removed rather than replaced, the mode stays as the mask made it; as in OpenZFS (`zpl_set_posix_acl`)
     let id = make(&zfs, zfs.fs().root(), "g", Kind::File, 0o604);
     zfs.set_xattr(&ROOT, id, ACCESS, &some_list().encode(), XattrMode::Set).unwrap();
     zfs.remove_xattr(&ROOT, id, ACCESS).unwrap();

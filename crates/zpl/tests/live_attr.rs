@@ -1,4 +1,4 @@
-//! Attributes that users change, and who may.
+//! Changes of attributes by users, and their permissions.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -36,10 +36,10 @@ fn owners_change_what_is_theirs() {
     assert_eq!(errno(zfs.setattr(&user(11), id, &mode(0o600))), 1);
     let attrs = zfs.setattr(&user(10), id, &mode(0o2640)).unwrap();
     assert_eq!(attrs.mode, 0o102_640);
-    // the list says what the mode says, so that others agree
+    // the ACL is equivalent to the mode, so that other implementations agree
     let acl = zfs.fs().node(id).unwrap().acl().unwrap();
     assert_eq!((acl.aces.len(), acl.is_trivial), (3, true));
-    // files are not given away, but to a group that one is in
+    // users may not give files away, but may change the group to one that they are in
     assert_eq!(errno(zfs.setattr(&user(10), id, &SetAttr { uid: Some(11), ..none })), 1);
     assert_eq!(errno(zfs.setattr(&user(10), id, &SetAttr { gid: Some(11), ..none })), 1);
     assert_eq!(zfs.setattr(&user(10), id, &SetAttr { gid: Some(500), ..none }).unwrap().gid(), 500);
@@ -58,7 +58,7 @@ fn owners_change_what_is_theirs() {
     scratch.close();
 }
 
-/// What was the owner's when he asked is another's when it is done: he sets no set-user-id bit on root's file.
+/// A caller who was the owner at the first check may not be at the change: he sets no set-user-id bit on root's file.
 #[test]
 fn a_mode_is_set_by_who_owns_the_file_then() {
     const ROUNDS: usize = 1000;
@@ -87,7 +87,7 @@ fn a_mode_is_set_by_who_owns_the_file_then() {
         done.store(true, Ordering::Relaxed);
         assert_eq!(won, None, "root's, and set-user-id by another");
     });
-    // nor is a change of the owner undone by one of the mode, or the other way round
+    // nor does a change of the mode undo one of the owner, or the other way round
     std::thread::scope(|scope| {
         scope.spawn(|| {
             (0..ROUNDS).for_each(|n| {
@@ -115,7 +115,7 @@ fn a_chown_ends_the_set_id_bits_of_a_program() {
     zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }).unwrap();
     let attrs = zfs.setattr(&ROOT, id, &SetAttr { uid: Some(11), ..SetAttr::default() }).unwrap();
     assert_eq!((attrs.mode, attrs.uid(), attrs.gid()), (0o100_755, 11, 10));
-    // a chmod by somebody outside the group does not set its bit
+    // a chmod by a caller outside the group does not set the set-group-id bit
     zfs.setattr(&ROOT, id, &SetAttr { gid: Some(99), ..SetAttr::default() }).unwrap();
     let attrs = zfs.setattr(&user(11), id, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }).unwrap();
     assert_eq!(attrs.mode, 0o104_755);
@@ -139,7 +139,7 @@ fn flags_bind_everybody_until_root_clears_them() {
     assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o777), ..SetAttr::default() })), 1);
     assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { size: Some(0), ..SetAttr::default() })), 1);
     assert_eq!(errno(zfs.set_xattr(&ROOT, id, b"user.a", b"b", XattrMode::Set)), 1);
-    // the flags of its list are not for users to change
+    // users cannot change the flags of the ACL
     let attrs = zfs.setattr(&ROOT, id, &flags(FileFlags::APPENDONLY)).unwrap();
     assert!(attrs.flags.has(FileFlags::ACL_TRIVIAL) && attrs.flags.has(FileFlags::APPENDONLY));
     assert!(!attrs.flags.has(FileFlags::IMMUTABLE));

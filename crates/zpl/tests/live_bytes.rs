@@ -1,4 +1,4 @@
-//! Files made beside those of the OpenZFS kernel module: the attributes on disk are the same, byte for byte.
+//! Files created next to those of the OpenZFS kernel module: the attributes on disk are the same, byte for byte.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use zpl::{FileFlags, FileSystem, Kind, Node};
 
 /// Value of the property `acltype`.
 const ACLTYPE_POSIX: u64 = 1;
-/// Attributes that cannot be the same: when it was made.
+/// Attributes that cannot be the same, because they depend on the time of creation.
 const OF_THE_TIME: [Attr; 3] = [Attr::Gen, Attr::Ctime, Attr::Crtime];
 
 fn import(images: &fixtures::Unpacked) -> Arc<Spa> {
@@ -26,7 +26,7 @@ fn import(images: &fixtures::Unpacked) -> Arc<Spa> {
     Spa::import(found.first().unwrap(), &options, Hooks::default()).unwrap()
 }
 
-/// All files in a file system, each with its directory.
+/// Returns all files in a file system, each with its directory.
 fn walk(fs: &FileSystem, dir: u64, found: &mut Vec<(u64, Node)>) {
     for entry in fs.read_dir(dir).unwrap().map(Result::unwrap) {
         let node = fs.node(entry.object).unwrap();
@@ -37,7 +37,7 @@ fn walk(fs: &FileSystem, dir: u64, found: &mut Vec<(u64, Node)>) {
     }
 }
 
-/// Whether nothing has happened to a file that would show, but for its contents and times.
+/// True if a file was not changed visibly, except for its contents and times.
 fn is_as_made(node: &Node) -> bool {
     const CHANGED_LATER: u64 = !(FileFlags::ARCHIVE.0 | FileFlags::AV_MODIFIED.0 | FileFlags::PROJID.0 | 0x1ff);
     let attrs = node.attrs();
@@ -48,12 +48,12 @@ fn is_as_made(node: &Node) -> bool {
     plain && empty && !extras && flags && node.object().spill().unwrap().is_none()
 }
 
-/// Makes a file like `node` beside it, and compares. Tells whether its owner may.
+/// Creates a file like `node` next to it, and compares them. Returns false if its owner cannot create it.
 fn compare(zfs: &Zfs, dir: u64, node: &Node) -> bool {
     let attrs = node.attrs();
     let parent = zfs.getattr(dir).unwrap();
     if parent.mode & 0o2000 != 0 && parent.gid() != attrs.gid() {
-        // it was given to another group later
+        // its group was changed later
         return false;
     }
     let cred = Cred { uid: attrs.uid(), gid: attrs.gid(), groups: Vec::new() };
@@ -84,7 +84,7 @@ fn compare(zfs: &Zfs, dir: u64, node: &Node) -> bool {
             assert_eq!(made.raw_attr(*attr), node.raw_attr(*attr), "{attr:?} of {what}");
         }
     }
-    // with what cannot be the same put in, all bytes are
+    // with the attributes that cannot be the same copied, all bytes agree
     let mut bytes = ours.bonus().to_vec();
     let masked = [(8, 16), (16, 24), (88, 120)];
     for (from, to) in masked {
@@ -106,7 +106,7 @@ fn attributes_are_the_kernels() {
             continue;
         }
         let Ok(zfs) = Zfs::open(&spa, dataset.name()) else { continue };
-        // a POSIX list changes the mode and leaves the NFSv4 list behind
+        // a POSIX ACL changes the mode and leaves the NFSv4 ACL unchanged
         if zfs.settings().acltype == ACLTYPE_POSIX {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What stays in the cache of what is read, and of what is read ahead (property `primarycache`).
+//! The data that stays in the cache after reads and read-ahead (property `primarycache`).
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -16,10 +16,10 @@ const BLOCKS: usize = 40;
 const NONE: u64 = 0;
 const METADATA: u64 = 1;
 const ALL: u64 = 2;
-/// More than a block of pointers, those of a dnode and of names, and what else may be read of the pool meanwhile.
+/// Upper bound of the other blocks that may be read meanwhile: indirect blocks, dnodes, names, and others of the pool.
 const LITTLE: u64 = 6 * BLOCK as u64;
 
-/// A file system with a file of [`BLOCKS`] blocks that do not compress.
+/// Creates a file system with a file of [`BLOCKS`] blocks that do not compress.
 fn scratch(primarycache: u64) -> (Scratch, Vec<u8>) {
     let scratch =
         Scratch::with(FsProps::default(), &[("compression", 2), ("primarycache", primarycache), ("atime", 0)]);
@@ -45,12 +45,12 @@ fn blocks_read(scratch: &Scratch) -> u64 {
     scratch.spa().zio().stats().blocks.get()
 }
 
-/// Bytes of data in the cache.
+/// Returns the bytes of data in the cache.
 fn held(stats: &ArcStats) -> u64 {
     stats.mru_size + stats.mfu_size + stats.uncached_size
 }
 
-/// Reads the file from end to end in steps; gives how many blocks were read from the disk for that.
+/// Reads the whole file in steps; returns the number of blocks read from the disk.
 fn read_through(scratch: &Scratch, zfs: &Zfs, data: &[u8], step: usize) -> u64 {
     let id = id(zfs);
     let before = blocks_read(scratch);
@@ -72,7 +72,7 @@ fn what_is_read_stays_as_primarycache_says() {
             let read = read_through(&scratch, &zfs, &data, step);
             let data_blocks = BLOCKS as u64;
             assert!(read >= data_blocks, "{primarycache}, {step}: {read}");
-            // without any cache, the block of pointers may be read for each that is fetched ahead
+            // without any cache, the indirect block may be read for each block that is fetched ahead
             let pointers = if primarycache == NONE { data_blocks } else { 0 };
             assert!(read <= data_blocks + pointers + 8, "{primarycache}, {step}: {read}");
             let stats = stats(&scratch);
@@ -82,10 +82,10 @@ fn what_is_read_stays_as_primarycache_says() {
             }
             assert_eq!(stats.uncached_size, 0, "{primarycache}, {step}");
         }
-        // what stayed is found again; blocks of pointers are at hand with whoever reads
+        // cached data is found again; readers hold indirect blocks
         let again = read_through(&scratch, &zfs, &data, BLOCK);
         match primarycache {
-            // the block of pointers may have been at hand with its reader, and so not in the cache
+            // the indirect block may have been held by its reader, and so not be in the cache
             ALL => assert!(again <= 2, "{again}"),
             METADATA => assert!((BLOCKS as u64..=BLOCKS as u64 + 2).contains(&again), "{again}"),
             _ => assert!(again >= BLOCKS as u64, "{again}"),
@@ -99,7 +99,7 @@ fn what_is_not_cached_is_read_ahead_all_the_same_and_once() {
     let zfs = scratch.zfs();
     scratch.spa().zio().arc().clear();
     let before = stats(&scratch).uncached_hits;
-    // small reads: all but the first of a block find it, as those that come after the second find what was read ahead
+    // small reads: all but the first in a block hit the cache, as all after the second hit the data read ahead
     let read = read_through(&scratch, &zfs, &data, 4096);
     assert!((BLOCKS as u64..BLOCKS as u64 + 8).contains(&read), "{read}");
     let expected = (BLOCKS * (BLOCK / 4096 - 1)) as u64;

@@ -1,4 +1,4 @@
-//! Copies that share blocks: who refers to what is counted right, whatever becomes of the files.
+//! Copies that share blocks: references are counted correctly, whatever happens to the files.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -42,7 +42,7 @@ fn a_copy_takes_no_room_and_outlives_its_source() {
     assert!(all(&zfs, copy) == data);
     assert_eq!(saved(&zfs), (21, 21 * BLOCK));
     assert!(all(&zfs, copy) == data);
-    // a part in the middle, of which the edges are written anew
+    // a part in the middle, whose edges are copied
     zfs.copy_range(&ROOT, (copy, 0), (third, 0), 10 * BLOCK).unwrap();
     zfs.write(&ROOT, third, BLOCK + 5, b"changed before the sync").unwrap();
     zfs.setattr(&ROOT, third, &SetAttr { size: Some(8 * BLOCK), ..SetAttr::default() }).unwrap();
@@ -76,7 +76,7 @@ fn what_cannot_be_shared_is_copied() {
     let over = zfs.copy_range(&ROOT, (source, 0), (source, 5), 10);
     assert_eq!(over.unwrap_err().errno(), 22);
     assert_eq!(zfs.copy_range(&ROOT, (source, 5 * BLOCK), (copy, 0), 10).unwrap(), 0);
-    // within one file, apart
+    // within one file, without overlap
     assert_eq!(zfs.copy_range(&ROOT, (source, 0), (source, 8 * BLOCK), 2 * BLOCK).unwrap(), 2 * BLOCK);
     assert_eq!(saved(&zfs), (2, 2 * BLOCK));
     drop(zfs);
@@ -97,7 +97,7 @@ fn holes_are_copied_as_holes_however_long_they_are() {
         zfs.spa().sync().unwrap();
         zfs.fs().node(id).unwrap().blocks() / 2
     };
-    // what is not aligned cannot be cloned
+    // unaligned ranges cannot be cloned
     let (part, over, fresh) = (sparse("part", 20 << 20, 10 << 20), file(&zfs, "over"), file(&zfs, "fresh"));
     zfs.write(&ROOT, over, 0, &noise(11 << 20)).unwrap();
     for copy in [over, fresh] {
@@ -108,7 +108,7 @@ fn holes_are_copied_as_holes_however_long_they_are() {
         assert!(data[(10 << 20) - 2..][..4] == *b"data");
         assert_eq!(data[1..].iter().filter(|byte| **byte != 0).count(), 4);
     }
-    // larger than could ever be read, cloned and copied
+    // larger than could ever be read: cloned and copied
     let (size, at) = (1 << 60, 1 << 59);
     let (vast, none) = (sparse("vast", size, at), file(&zfs, "none"));
     zfs.setattr(&ROOT, none, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
@@ -120,7 +120,7 @@ fn holes_are_copied_as_holes_however_long_they_are() {
         assert_eq!(zfs.seek_hole(copy, 0).unwrap(), BLOCK);
         assert_eq!((zfs.seek_data(copy, BLOCK).unwrap(), zfs.seek_hole(copy, at).unwrap()), (at, at + BLOCK));
         assert!(kib(copy) < 1024, "{name}: {} KiB", kib(copy));
-        // all of it becomes a hole
+        // the whole range becomes a hole
         assert_eq!(zfs.copy_range(&ROOT, (none, from), (copy, from), u64::MAX).unwrap(), size - from);
         assert!(zfs.seek_data(copy, BLOCK).is_err());
     }

@@ -1,4 +1,4 @@
-//! Contents of files that are written, cut, punched and read, beside a plain vector of bytes.
+//! Contents of files that are written, truncated, punched and read, compared with a vector of bytes.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -29,7 +29,7 @@ fn cut(zfs: &Zfs, id: u64, size: u64) {
     zfs.setattr(&ROOT, id, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
 }
 
-/// Bytes that do not compress and tell where they belong.
+/// Returns bytes that do not compress and identify their position.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut at = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let step = |_| {
@@ -52,7 +52,7 @@ fn the_first_block_grows_with_the_file_up_to_the_record_size() {
         model.extend(data);
         assert_eq!(block(id), wanted, "{} bytes", model.len());
     }
-    // a file that begins large has the record size at once, and one that is only extended, too
+    // a file that starts large has the record size at once, and so has one that is only extended
     let large = file(&zfs, "large");
     zfs.write(&ROOT, large, 100_000, &[7]).unwrap();
     let extended = file(&zfs, "extended");
@@ -80,7 +80,7 @@ fn large_records_and_large_writes_come_back() {
     let data = noise(5, 9_000_001);
     zfs.write(&ROOT, id, 0, &data).unwrap();
     assert_eq!(zfs.znode(id).unwrap().object().block_size(), 1 << 20);
-    // small reads of a reader who is read ahead of, before and after the sync
+    // small reads with read-ahead, before and after the sync
     for _ in 0..2 {
         let mut back = Vec::new();
         let mut buf = vec![0; 70_000];
@@ -111,7 +111,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(errno(zfs.read(zfs.fs().root(), 0, &mut [0]).map(|_| ())), 21);
     assert_eq!(errno(zfs.seek_data(id, max).map(|_| ())), 6);
     let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
-    // a program that is written to by somebody else is no longer run as its owner
+    // a set-user-id program loses the bit when another user writes to it
     zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }).unwrap();
     zfs.write(&ROOT, id, 0, &[1]).unwrap();
     assert_eq!(zfs.getattr(id).unwrap().mode, 0o106_755);
@@ -142,7 +142,7 @@ fn holes_are_found_before_and_after_the_sync() {
         assert!(all(&zfs, id) == model);
         zfs.spa().sync().unwrap();
     }
-    // what is dirty counts as data at once
+    // dirty data counts as data at once
     zfs.write(&ROOT, id, 5 * 4096, &[1]).unwrap();
     assert_eq!(zfs.seek_data(id, 4096).unwrap(), 5 * 4096);
     drop(zfs);
@@ -198,7 +198,7 @@ fn grow(model: &mut Vec<u8>, end: usize) {
     }
 }
 
-/// The same on files and on vectors.
+/// Applies the same operation to a file and to a vector.
 fn apply(zfs: &Zfs, ids: &[u64], models: &mut [Vec<u8>], n: usize, op: &Op) {
     match *op {
         Op::Write(f, at, len) => {

@@ -1,4 +1,4 @@
-//! The largest of everything: dnodes, records, copies, names; and what a write that finds no room leaves.
+//! Maximum sizes: dnodes, records, copies, names; and the state after a write that finds no space.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -41,7 +41,7 @@ fn all(zfs: &Zfs, id: u64) -> Vec<u8> {
     data
 }
 
-/// Attributes fill the dnode, then a block of their own, then a hidden directory; and change places when the property does.
+/// Extended attributes fill the dnode, then the spill block, then a hidden directory; and move when the property changes.
 #[test]
 fn large_dnodes_hold_many_attributes_which_may_move() {
     for slots in [1u64, 16384] {
@@ -110,7 +110,8 @@ fn three_copies_of_records_of_sixteen_mebibytes() {
     scratch.close();
 }
 
-/// What was written of a write that found no room is there, as far as the size says; nothing of the rest shows when the file grows.
+/// The written part of a write that ran out of space exists, as far as the size says; nothing of the rest shows when the file
+/// grows.
 #[test]
 fn a_large_write_that_finds_no_room_leaves_a_whole_file() {
     let mut scratch = Scratch::with(FsProps::default(), &[("compression", 2)]);
@@ -120,7 +121,7 @@ fn a_large_write_that_finds_no_room_leaves_a_whole_file() {
     assert_eq!(errno(zfs.write(&ROOT, id, 1000, &data)), 28);
     let size = usize::try_from(zfs.getattr(id).unwrap().size).unwrap();
     assert!(size > 20 * MIB && size < 96 * MIB, "{size}");
-    // what is left would not have taken many records more
+    // the remaining space would not have held many more records
     scratch.spa().sync().unwrap();
     let left = zfs.statfs().unwrap();
     assert!(left.bfree * left.frsize < 2 << 20, "{left:?}");
@@ -143,7 +144,7 @@ fn a_large_write_that_finds_no_room_leaves_a_whole_file() {
     scratch.close();
 }
 
-/// Long names that are compared without case and in one form of Unicode, which is longer than what is stored.
+/// Long names that are compared case-insensitively and in one normal form of Unicode, which is longer than the stored name.
 #[test]
 fn long_names_fold_as_short_ones_do() {
     let fixed = FsProps { casesensitivity: 1, normalization: 0x10, ..FsProps::default() };
@@ -151,7 +152,7 @@ fn long_names_fold_as_short_ones_do() {
     let zfs = scratch.zfs();
     let root = zfs.fs().root();
     let (small, large) = ("\u{e9}x".repeat(250), "\u{c9}X".repeat(250));
-    // the normal form is a third longer, and has no room where the name just has
+    // the normal form is a third longer, and does not fit where the name just fits
     let unfit = zfs.create(&ROOT, root, "\u{e9}x".repeat(341).as_bytes(), &NewFile::new(Kind::File, 0o644));
     assert_eq!(errno(unfit), 95);
     let id = make(&zfs, &small);
@@ -169,7 +170,7 @@ fn long_names_fold_as_short_ones_do() {
     assert_eq!(names.len(), 3);
     assert!(names.contains(&large.clone().into_bytes()) && names.contains(&apart.clone().into_bytes()));
     assert_eq!(zfs.lookup(&ROOT, root, "\u{c9}X".repeat(255).as_bytes()).unwrap().0, other);
-    // without the property those that are there can still be used
+    // without the property the existing ones can still be used
     set(&scratch, "longname", 0);
     let later = zfs.create(&ROOT, root, "n".repeat(256).as_bytes(), &NewFile::new(Kind::File, 0o644));
     assert_eq!(errno(later), 36);
@@ -180,7 +181,7 @@ fn long_names_fold_as_short_ones_do() {
     scratch.close();
 }
 
-/// Every way to a name in a file system that knows no case.
+/// All operations on names in a case-insensitive file system.
 #[test]
 fn renames_that_change_nothing_but_case() {
     for case in [1, 2] {
@@ -200,14 +201,14 @@ fn renames_that_change_nothing_but_case() {
         mv("NAME", "Name", RenameMode::Replace).unwrap();
         assert_eq!((list(), zfs.getattr(root).unwrap().size), (vec!["Name".to_string()], 3));
         assert_eq!(zfs.getattr(id).unwrap().links, 1);
-        // a directory, which others may stand in
+        // a directory, which may contain others
         let dir = zfs.create(&ROOT, root, b"Dir", &NewFile::new(Kind::Directory, 0o755)).unwrap().0;
         mv("Dir", "dIR", RenameMode::Replace).unwrap();
         let inner = zfs.create(&ROOT, dir, b"X", &NewFile::new(Kind::File, 0o644)).unwrap().0;
         zfs.rename(&ROOT, dir, b"X", root, b"x", RenameMode::Replace).unwrap();
         assert_eq!(zfs.lookup(&ROOT, root, b"x").unwrap().0, inner);
         assert_eq!((zfs.getattr(root).unwrap().links, zfs.getattr(root).unwrap().size), (3, 5));
-        // a link under the same name but for case is the same name, or another one
+        // a link whose name differs only in case is the same name, or another one
         let linked = zfs.link(&ROOT, inner, root, b"X").map(|_| ());
         match case {
             1 => assert_eq!(errno(linked), 17),
@@ -223,7 +224,7 @@ fn renames_that_change_nothing_but_case() {
     }
 }
 
-/// Whoever is over a limit makes nothing of any kind, and gets nothing from others; what is there can be made smaller.
+/// A user over a quota creates no files of any kind, and gets none from others; existing files can be made smaller.
 #[test]
 fn who_has_used_up_a_limit_makes_and_gets_nothing() {
     let mut scratch = Scratch::with(FsProps::default(), &[("compression", 2), ("acltype", 1)]);
@@ -252,7 +253,7 @@ fn who_has_used_up_a_limit_makes_and_gets_nothing() {
         zfs.unlink(&ROOT, root, b"other").unwrap();
         let bytes = kind != SpaceKind::UserObjQuota;
         assert_eq!(zfs.append(&user, id, b"more").map_err(|e| e.errno()).err(), bytes.then_some(122), "{kind:?}");
-        // its own file may get another name, a mode, and be cut
+        // existing files may be renamed, get another mode, and be truncated
         zfs.rename(&user, root, b"mine", root, b"still", RenameMode::Replace).unwrap();
         zfs.link(&user, id, root, b"mine").unwrap();
         zfs.unlink(&user, root, b"still").unwrap();

@@ -1,4 +1,4 @@
-//! What a commit of the intent log has promised is there after a power cut.
+//! Everything that a commit of the intent log acknowledged exists after a power failure.
 #![allow(clippy::unwrap_used)]
 
 mod power;
@@ -27,7 +27,7 @@ fn set(zfs: &Zfs, id: u64, set: SetAttr) {
     zfs.setattr(&ROOT, id, &set).unwrap();
 }
 
-/// What is on disk before the log begins: some files, and a chain that has begun.
+/// Creates the state on disk before the log begins: some files, and a chain that has begun.
 fn prepare(zfs: &Zfs) {
     let root = zfs.fs().root();
     let old = dir(zfs, root, "old");
@@ -38,7 +38,7 @@ fn prepare(zfs: &Zfs) {
     zfs.fsync(old).unwrap();
 }
 
-/// Some of everything.
+/// Performs some operations of every kind.
 fn operate(zfs: &Zfs) {
     let root = zfs.fs().root();
     let id = |path: &[u8]| zfs.fs().resolve_from(root, path, zpl::Follow::Parents).unwrap().id();
@@ -96,7 +96,7 @@ fn operate(zfs: &Zfs) {
     zfs.remove_xattr(&ROOT, small, b"user.c").unwrap();
     zfs.set_xattr(&ROOT, d, b"user.gone", &bytes(35_000, 1), XattrMode::Set).unwrap();
     zfs.set_xattr(&ROOT, d, b"user.gone", b"small now", XattrMode::Set).unwrap();
-    // a file that is open and has no name is not there
+    // an open file without a name does not exist afterwards
     let nameless = file(zfs, d, "nameless", b"nobody");
     let open = zfs.hold(nameless).unwrap();
     zfs.unlink(&ROOT, d, b"nameless").unwrap();
@@ -134,7 +134,7 @@ fn nfs4_lists(zfs: &Zfs) {
     set(zfs, id, SetAttr { mode: Some(0o600), ..SetAttr::default() });
 }
 
-/// What differs between two trees.
+/// Returns the differences between two trees.
 fn differences(before: &Zfs, after: &Zfs) -> Vec<String> {
     let (before, after) = (tree(before), tree(after));
     let paths: std::collections::BTreeSet<_> = before.keys().chain(after.keys()).collect();
@@ -190,7 +190,7 @@ fn all_operations(words: &[&str]) {
         assert!(found.is_empty(), "{name}: {}", found.join("\n"));
     }
     assert_eq!(later, synced, "commits go to the log alone");
-    // without a log there is what was on disk
+    // without a log the state is that on disk
     assert!(after.open("t/off").fs().lookup(off.fs().root(), b"d").unwrap().is_none());
     after.close();
 }
@@ -215,7 +215,7 @@ fn a_commit_of_one_file_brings_its_data_and_all_names() {
     let (one, other) = (file(&zfs, root, "one", &bytes(40_000, 1)), file(&zfs, root, "other", &bytes(40_000, 2)));
     zfs.fsync(one).unwrap();
     zfs.write(&ROOT, one, 0, b"not waited for").unwrap();
-    // one that is written synchronously, by itself and by who holds it so
+    // a file that is written synchronously, per write and through a synchronous handle
     let third = file(&zfs, root, "third", b"");
     zfs.write_sync(&ROOT, third, Some(0), &bytes(9000, 3)).unwrap();
     let fourth = file(&zfs, root, "fourth", b"");
@@ -261,7 +261,7 @@ fn a_commit_within_a_batch_gives_the_place_back() {
     assert!(differences(&zfs, &after.open("t/f")).is_empty());
 }
 
-/// OpenZFS commits once, at the end of a write, however long it is.
+/// OpenZFS commits once, at the end of a write, however long.
 #[test]
 fn a_long_write_waits_once_with_sync_always() {
     let rig = Rig::new(&["/a"]);
@@ -308,8 +308,8 @@ fn what_the_log_cannot_have_waits_for_the_txg() {
     assert!(differences(&off, &after.open("t/off")).is_empty());
 }
 
-/// OpenZFS replays a block that is pointed at as a whole: if the write has not moved the end of the file, but the end lies in the block, it moves to
-/// the block's end. So such a write is not logged that way.
+/// OpenZFS replays a block that is pointed at as a whole: if the write has not moved the end of the file, but the end lies in the
+/// block, it moves to the block's end. So such a write is not logged by a pointer.
 #[test]
 fn a_write_before_the_end_of_the_file_is_not_pointed_at_if_the_end_is_in_its_block() {
     let rig = Rig::new(&["/a"]);
@@ -367,7 +367,7 @@ fn volumes_have_what_was_flushed() {
     after.close();
 }
 
-/// What a file should have, and whether all of it was committed.
+/// The expected content of a file, and whether all of it was committed.
 #[derive(Clone, Default)]
 struct Promise {
     data: Vec<u8>,
@@ -446,7 +446,7 @@ fn whatever_is_done_what_was_committed_is_there() {
     }
 }
 
-/// What is dirty already costs nothing again: a small pool goes on for as long with one txg as a large one.
+/// Rewriting dirty data needs no new space: a small pool lasts as long with one txg as a large one.
 #[test]
 fn many_small_writes_to_the_same_blocks_need_no_txg() {
     let rig = Rig::new(&["/a"]);
@@ -460,6 +460,6 @@ fn many_small_writes_to_the_same_blocks_need_no_txg() {
         zfs.fsync(id).unwrap();
     }
     assert_eq!(rig.spa.txgs().synced(), synced);
-    // eight blocks, with what leads to them, and the log's own
+    // eight blocks, with their indirect blocks, and the log's own
     assert!(rig.spa.txgs().reserved() < 8 << 20, "{}", rig.spa.txgs().reserved());
 }

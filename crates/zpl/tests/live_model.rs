@@ -1,4 +1,4 @@
-//! Random operations on names, beside a model of them.
+//! Random operations on names, compared with a model.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -13,10 +13,10 @@ use zpl::{FileSystem, Kind};
 const ROOT: Cred = Cred::ROOT;
 const NAMES: u8 = 5;
 
-/// A directory: by name, the number of what is there.
+/// A directory: the number of the file of each name.
 type Names = BTreeMap<u8, usize>;
 
-/// Files by number; 0 is the root. A file that is gone is `None`.
+/// Files by number; 0 is the root. A removed file is `None`.
 #[derive(Clone, Debug)]
 struct Model {
     files: Vec<Option<File>>,
@@ -94,7 +94,7 @@ impl Model {
         self.dir(dir)?.get(&name).copied().ok_or(2)
     }
 
-    /// What becomes of the operation: an error number, or nothing.
+    /// Applies the operation; returns an error number on failure.
     fn apply(&mut self, op: &Op) -> Result<(), i32> {
         match *op {
             Op::Make { dir, name, is_dir } => {
@@ -184,7 +184,7 @@ impl Model {
     }
 }
 
-/// The real thing: object numbers by number of the model.
+/// The real file system: object numbers by number of the model.
 struct Real {
     zfs: Zfs,
     ids: Vec<u64>,
@@ -192,7 +192,7 @@ struct Real {
 
 impl Real {
     fn id(&self, n: usize) -> u64 {
-        // what was never made
+        // never created
         self.ids.get(n).copied().unwrap_or(1 << 40)
     }
 
@@ -218,7 +218,7 @@ impl Real {
     }
 }
 
-/// All files of the model are as the model has them, and nothing else is there.
+/// Checks that all files of the model exist as in the model, and nothing else.
 fn compare(fs: &FileSystem, model: &Model, ids: &[u64]) {
     for (n, file) in model.files.iter().enumerate() {
         let Some(file) = file else { continue };

@@ -1,4 +1,4 @@
-//! Names made, removed, found and changed in file systems that are open for writing.
+//! Names created, removed, found and changed in file systems that are open for writing.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -31,7 +31,7 @@ fn mv(zfs: &Zfs, from: (u64, &str), to: (u64, &str), mode: RenameMode) -> Result
     zfs.rename(&ROOT, from.0, from.1.as_bytes(), to.0, to.1.as_bytes(), mode)
 }
 
-/// Names, kinds and objects of a directory, by name.
+/// Returns the names, kinds and objects of a directory, by name.
 fn list(zfs: &Zfs, dir: u64) -> Vec<(String, Kind, u64)> {
     let entries = zfs.read_dir(&ROOT, dir, 0).unwrap().map(Result::unwrap);
     let mut all: Vec<_> = entries.map(|e| (String::from_utf8(e.name).unwrap(), e.kind, e.object)).collect();
@@ -244,7 +244,7 @@ fn renames_do_what_they_may() {
     zfs.link(&ROOT, f, e, b"again").unwrap();
     mv(&zfs, (root, "f"), (e, "again"), Replace).unwrap();
     assert_eq!((names(&zfs, root), zfs.getattr(f).unwrap().links), (vec!["d".into(), "e".into(), "f".into()], 2));
-    // a directory over an empty one elsewhere: counts of links follow
+    // a directory replaces an empty one elsewhere: link counts follow
     mkdir(&zfs, e, "empty");
     mv(&zfs, (d, "below"), (e, "empty"), Replace).unwrap();
     let links = |id| zfs.getattr(id).unwrap().links;
@@ -281,9 +281,10 @@ fn a_directory_that_hands_on_its_project_takes_files_of_it_alone() {
     let own = file(&zfs, d, "own");
     assert_eq!(errno(mv(&zfs, (root, "stranger"), (d, "x"), Replace)), 18);
     assert_eq!(errno(mv(&zfs, (root, "stranger"), (d, "own"), Exchange)), 18);
-    // within the directory nothing moves into it, whoever's it is
+    // a rename within the directory is allowed, whatever the file's project
     mv(&zfs, (d, "early"), (d, "renamed"), Replace).unwrap();
-    // out of it anything goes, and by exchange what comes for it is not looked at; what comes in hands on what it gets
+    // any file may move out of it, and an exchange does not check the file that comes in for it; that file inherits the project
+    // flag
     mv(&zfs, (d, "own"), (root, "out"), Replace).unwrap();
     mv(&zfs, (root, "out"), (d, "own"), Replace).unwrap();
     assert!(zfs.getattr(own).unwrap().flags.has(FileFlags::PROJINHERIT));
@@ -326,8 +327,8 @@ fn a_listing_goes_on_while_the_directory_changes() {
     assert_eq!(zfs.getattr(root).unwrap().size as usize, names(&zfs, root).len() + 2);
 }
 
-/// OpenZFS has as much room for the normal form of a name as for the name: where that is too little, it answers ENOTSUP to all that is asked
-/// of the name, and ends the replay of a log.
+/// OpenZFS's buffer for the normal form of a name is as large as that for the name: if it is too small, OpenZFS answers ENOTSUP
+/// to all operations on the name, and ends the replay of a log.
 #[test]
 fn names_that_openzfs_could_not_find_are_not_given() {
     const ENOTSUP: i32 = 95;
@@ -348,7 +349,7 @@ fn names_that_openzfs_could_not_find_are_not_given() {
     assert_eq!(errno(zfs.set_xattr(&ROOT, id, attribute.as_bytes(), b"1", XattrMode::Set)), ENOTSUP);
     assert_eq!(zfs.list_xattrs(&ROOT, id).unwrap().len(), 0);
 
-    // what an older version gave is found, renamed and removed
+    // names created by an older version are found, renamed and removed
     let names = Zap::open(zfs.fs().objset().object(root).unwrap()).unwrap();
     let old = "ü".repeat(110);
     let word = names.lookup_u64(good).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Properties of datasets bind those who write files: limits, record sizes, who waits for the disk, which lists are seen.
+//! Properties of datasets apply to writers of files: quotas, record sizes, waits for the disk, visible ACLs.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -38,7 +38,7 @@ fn a_file_system_takes_no_more_than_its_quota() {
     for quota in ["refquota", "quota"] {
         set(&scratch, quota, 8 << 20);
         let mut made = Vec::new();
-        // one that comes to the limit may go beyond it, the next one not
+        // a write that reaches the quota may exceed it, the next one fails
         let refused = (0..40).find_map(|n| {
             let id = make_in(&zfs, &format!("{quota}{n}"), &mut made)?;
             zfs.write(&ROOT, id, 0, &noise(MIB)).err()
@@ -46,10 +46,10 @@ fn a_file_system_takes_no_more_than_its_quota() {
         assert_eq!(refused.unwrap().errno(), 122, "{quota}");
         assert!((7..=11).contains(&made.len()), "{quota}: {}", made.len());
         assert_eq!(errno(zfs.create(&ROOT, zfs.fs().root(), b"x", &NewFile::new(Kind::File, 0o644))), 122);
-        // in a batch as well
+        // the same in a batch
         let batch = zfs.batch(|| zfs.create(&ROOT, zfs.fs().root(), b"x", &NewFile::new(Kind::File, 0o644)));
         assert_eq!(errno(batch), 122);
-        // what is full can be emptied, and then be filled again
+        // a full dataset can be emptied, and then be filled again
         for name in &made {
             zfs.unlink(&ROOT, zfs.fs().root(), name.as_bytes()).unwrap();
         }
@@ -61,7 +61,7 @@ fn a_file_system_takes_no_more_than_its_quota() {
     scratch.close();
 }
 
-/// Makes a file if there is room.
+/// Creates a file if there is space.
 fn make_in(zfs: &Zfs, name: &str, made: &mut Vec<String>) -> Option<u64> {
     match zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)) {
         Ok((id, _)) => {
@@ -69,7 +69,7 @@ fn make_in(zfs: &Zfs, name: &str, made: &mut Vec<String>) -> Option<u64> {
             Some(id)
         }
         Err(_) => {
-            // the error is met again by who writes to what is there
+            // writes to existing files fail with the same error
             Some(zfs.lookup(&ROOT, zfs.fs().root(), made.last()?.as_bytes()).unwrap().0)
         }
     }
@@ -78,7 +78,7 @@ fn make_in(zfs: &Zfs, name: &str, made: &mut Vec<String>) -> Option<u64> {
 #[test]
 fn records_are_as_large_as_the_pool_can_have_them() {
     let large = |features: bool| {
-        // one feature needs the other
+        // one feature requires the other
         let scratch = Scratch::tuned(FsProps::default(), &[("recordsize", 1 << 20)], |create| {
             if !features {
                 create.features.retain(|name| !matches!(*name, "large_blocks" | "large_microzap"));
@@ -114,7 +114,7 @@ fn nobody_waits_where_sync_is_disabled() {
     assert!(waits());
 }
 
-/// Properties count at once for who has the file system open, those above it too.
+/// Properties apply at once to an open file system, including those of its ancestors.
 #[test]
 fn a_file_system_that_is_open_knows_what_its_properties_became() {
     let scratch = Scratch::new();
@@ -139,7 +139,7 @@ fn whoever_writes_a_file_may_stamp_it_with_the_present() {
     chmod(0o622);
     let other = Cred { uid: 7, gid: 7, groups: Vec::new() };
     let touch = SetAttr { touch: true, ..SetAttr::default() };
-    // the present, but no other time
+    // the current time, but no other
     assert_eq!(errno(zfs.setattr(&other, id, &SetAttr { mtime: old, ..SetAttr::default() })), 1);
     let now = zfs.setattr(&other, id, &touch).unwrap();
     assert!(now.atime.sec > 5 && now.mtime == now.atime && now.ctime == now.mtime);

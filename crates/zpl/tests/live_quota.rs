@@ -1,4 +1,4 @@
-//! Limits of users, groups and projects, and what they use.
+//! Quotas of users, groups and projects, and their usage.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -35,7 +35,7 @@ fn a_user_writes_up_to_his_limit() {
     assert_eq!(zfs.quota(SpaceKind::UserQuota, 10).unwrap(), 1 << 20);
     zfs.write(&ROOT, id, 0, &noise(2 << 20)).unwrap();
     zfs.fsync(id).unwrap();
-    // what is used is known with the sync
+    // usage is counted by the sync
     assert_eq!(errno(zfs.append(&ROOT, id, b"more")), 122);
     zfs.write(&ROOT, free, 0, &noise(2 << 20)).unwrap();
     assert_eq!(errno(zfs.setattr(&ROOT, free, &SetAttr { uid: Some(10), ..SetAttr::default() })), 122);

@@ -1,4 +1,4 @@
-//! Where logs lie: on a device that fails, one that is removed, a special one; and indirect writes in pieces.
+//! Locations of logs: on a device that fails, one that is removed, a special one; and indirect writes in pieces.
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)] // what is tested elsewhere
@@ -16,7 +16,7 @@ use vdev::{Device, MemoryDevice};
 use zpl::Kind;
 use zpl::live::{NewFile, Zfs};
 
-/// A file that is safe when this returns.
+/// Creates a file that is on stable storage when this returns.
 fn commit(zfs: &Zfs, name: &str, len: usize) -> u64 {
     let (id, _) = zfs.create(&ROOT, zfs.fs().root(), name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
     zfs.write(&ROOT, id, 0, &bytes(len, id)).unwrap();
@@ -28,15 +28,16 @@ fn kstat(spa: &Arc<Spa>, name: &str) -> u64 {
     spa.kstats().iter().find(|k| k.name == "zil").and_then(|k| k.get(name)).unwrap()
 }
 
-/// The top-level vdev that is a log.
+/// Returns the top-level vdev that is a log device.
 fn log(spa: &Arc<Spa>) -> Guid {
     spa.tree().tops().iter().find(|top| top.config().is_log).unwrap().guid()
 }
 
-/// Written by who sets tunables that change where logs lie, read by who counts blocks there.
+/// Locked for writing by tests that set tunables which change where logs are allocated, for reading by tests that count blocks
+/// there.
 static PLACES: RwLock<()> = RwLock::new(());
 
-/// What a device does not do any more.
+/// The operation that a device refuses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
     Writes,
@@ -44,7 +45,7 @@ enum Fault {
     Both,
 }
 
-/// A device that does not take what is written, or flushes nothing, from some moment on. What it takes and does not flush is lost.
+/// A device that from some moment on fails writes, or fails flushes. Data that was written but not flushed is lost.
 #[derive(Debug)]
 struct Tired {
     inner: MemoryDevice,
@@ -85,7 +86,7 @@ impl Device for Tired {
     }
 }
 
-/// A pool, some of whose devices will break when the switch is set.
+/// Creates a pool, some of whose devices will fail when the switch is set.
 fn rig(words: &[&str], faults: &[(&str, Fault)]) -> (Rig, Arc<AtomicBool>) {
     let broken = Arc::new(AtomicBool::new(false));
     let wrap = |inner: MemoryDevice| -> Arc<dyn Device> {
@@ -95,7 +96,8 @@ fn rig(words: &[&str], faults: &[(&str, Fault)]) -> (Rig, Arc<AtomicBool>) {
     (Rig::with(words, &wrap), broken)
 }
 
-/// The log has lost its devices while the pool is open: the commit that meets it waits for a txg, those behind it go elsewhere.
+/// The log loses its devices while the pool is open: the commit that meets the failure waits for a txg, later ones use other
+/// devices.
 fn fails(words: &[&str], faults: &[(&str, Fault)]) {
     let _places = PLACES.read();
     let (rig, broken) = rig(words, faults);
@@ -125,7 +127,7 @@ fn fails(words: &[&str], faults: &[(&str, Fault)]) {
     rig.spa.export().unwrap();
 }
 
-/// A device breaks and the others have all that it had: no commit waits for a txg, and the log stays where it is.
+/// A device fails and the others have all its data: no commit waits for a txg, and the log stays where it is.
 fn holds(words: &[&str], fault: (&str, Fault), props: &[(&str, u64)]) {
     let place = if words.contains(&"log") { "zil_itx_metaslab_slog_count" } else { "zil_itx_metaslab_normal_count" };
     let _places = PLACES.read();
@@ -143,7 +145,7 @@ fn holds(words: &[&str], fault: (&str, Fault), props: &[(&str, u64)]) {
     assert!(kstat(&rig.spa, place) >= logged + 5, "the log is where it was");
     let leaf = rig.spa.tree().leaves().iter().find(|leaf| leaf.name() == fault.0).unwrap().clone();
     assert!(!leaf.dtl().is_empty(), "it is known what the device missed");
-    // what is read is what the others have
+    // reads return the data of the other devices
     let after = rig.after_cut(&[], false);
     assert_eq!(tree(&zfs), tree(&after.open("t/f")));
     after.close();
@@ -171,7 +173,7 @@ fn a_log_mirror_does_with_one_of_its_devices() {
 #[test]
 fn a_log_mirror_whose_devices_all_fail() {
     let all = [(Fault::Flushes, Fault::Flushes), (Fault::Writes, Fault::Both)];
-    // one does not have what the other may lose
+    // one device lacks data that the other may lose
     for (b, c) in all.into_iter().chain([(Fault::Writes, Fault::Flushes)]) {
         fails(&["/a", "log", "mirror", "/b", "/c"], &[("/b", b), ("/c", c)]);
     }
@@ -185,7 +187,7 @@ fn a_log_among_the_data_does_without_a_device() {
     }
 }
 
-/// Of two log devices, the one that works goes on being one.
+/// Of two log devices, the working one stays in use.
 #[test]
 fn a_log_device_is_not_given_up_for_the_fault_of_another() {
     let _places = PLACES.read();
@@ -221,7 +223,7 @@ fn a_log_device_is_removed_while_it_has_records() {
     commit(&zfs, "in the log", 200_000);
     assert_eq!(rig.spa.txgs().synced(), synced);
     let before = tree(&zfs);
-    // whoever holds a file system holds the pool
+    // an open file system holds the pool
     assert_eq!(rig.spa.remove_vdev(log(&rig.spa)).unwrap_err().errno(), 16);
     commit(&zfs, "still safe", 3000);
     assert_ne!(before, tree(&zfs));
@@ -250,7 +252,7 @@ fn a_log_device_with_records_that_nobody_has_replayed_stays() {
     let spa = after.spa.clone().unwrap();
     assert_eq!(spa.remove_vdev(log(&spa)).unwrap_err().errno(), 16);
     assert_eq!(tree(&plain), tree(&after.open("t/f")));
-    // the key of the other was never there
+    // the key of the other was never loaded
     assert_eq!(spa.remove_vdev(log(&spa)).unwrap_err().errno(), 16);
     spa.load_key("t/secret", &power::key()).unwrap();
     assert_eq!(tree(&secret), tree(&after.open("t/secret")));
@@ -273,7 +275,7 @@ fn a_special_device_has_the_log() {
     }
     let after = rig.after_cut(&[], true);
     if let Some(logs) = &after.logs {
-        // every block of the logs is on the second vdev
+        // all log blocks are on the second vdev
         let blocks = logs.lines().filter(|line| line.contains("ZIL intent log") || line.contains("zilog2"));
         assert!(blocks.clone().count() > 0 && blocks.clone().all(|line| line.contains("DVA[0]=<1:")), "{logs}");
     }
@@ -308,7 +310,7 @@ fn indirect_writes_may_be_gang_blocks() {
         assert_eq!(tree(zfs), tree(&after.open(name)));
     }
     after.close();
-    // in the pool that goes on the sync takes these blocks as they are
+    // in the pool that continues, the sync uses these blocks as they are
     let before: Vec<_> = all.iter().map(tree).collect();
     rig.spa.sync().unwrap();
     let after = rig.after_cut(&["t/secret"], false);

@@ -1,5 +1,5 @@
-//! Several at once: threads that write one file system, file systems that share blocks; and what is rarely asked for: records of 16 MiB,
-//! NFSv4 lists that are inherited.
+//! Concurrency: threads that write one file system, file systems that share blocks; and rare cases: records of 16 MiB, inherited
+//! NFSv4 ACLs.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -49,10 +49,10 @@ fn create(scratch: &Scratch, name: &str, props: &[(&str, u64)]) -> Zfs {
     Zfs::open(scratch.spa(), name).unwrap()
 }
 
-/// What one thread has in the directories that all share: names, each with its contents.
+/// The files of one thread in the shared directories: names, each with its contents.
 type Own = BTreeMap<(usize, String), Vec<u8>>;
 
-/// One of several that work in the same directories, each on files of its own.
+/// One of several threads that work in the same directories, each on files of its own.
 struct Worker<'a> {
     zfs: &'a Zfs,
     env: Env,
@@ -109,11 +109,11 @@ impl Worker<'_> {
     }
 }
 
-/// Each thread writes every fourth stretch of a file, none of which is a whole block.
+/// Each thread writes every fourth range of a file, none of which is a whole block.
 const STRETCH: usize = 1500;
 const STRETCHES: usize = 160;
 
-/// A read takes no lock if nobody changes the file meanwhile; who does is seen as a whole or not at all.
+/// A read takes no lock if the file does not change meanwhile; a change is seen completely or not at all.
 #[test]
 fn a_read_sees_a_write_as_a_whole_and_no_end_that_never_was() {
     const LEN: usize = 5 * BLOCK as usize + 100;
@@ -136,7 +136,7 @@ fn a_read_sees_a_write_as_a_whole_and_no_end_that_never_was() {
         for n in 1..120u8 {
             zfs.write(&ROOT, id, 0, &vec![n; if n % 3 == 0 { 2 * LEN } else { LEN }]).unwrap();
             let size = |size| zfs.setattr(&ROOT, id, &SetAttr { size: Some(size), ..SetAttr::default() }).unwrap();
-            // the rest of a longer write before is gone before the next shorter one
+            // the rest of an earlier, longer write is truncated before the next shorter one
             size(10);
             if n % 10 == 0 {
                 scratch.spa().sync().unwrap();
@@ -202,7 +202,7 @@ fn writers_in_one_file_system_do_not_disturb_each_other() {
     compare(&scratch.zfs());
 }
 
-/// What the block reference table has saved.
+/// Returns the space saved by the block reference table.
 fn saved(scratch: &Scratch) -> u64 {
     scratch.spa().sync().unwrap();
     scratch.spa().view().unwrap().brt_stats().unwrap().saved
@@ -220,7 +220,7 @@ fn file_systems_share_blocks(scratch: &Scratch) {
     assert!(all(&b, of_b) == data);
     assert_eq!(saved(scratch), LEN);
 
-    // both ways at once
+    // both directions at once
     let (tell, told) = mpsc::channel();
     for (to, from, at) in [(a.clone(), b.clone(), LEN), (b.clone(), a.clone(), 2 * LEN)] {
         let tell = tell.clone();
@@ -235,7 +235,7 @@ fn file_systems_share_blocks(scratch: &Scratch) {
     }
     assert!(all(&a, of_a)[LEN as usize..] == data && all(&b, of_b)[2 * LEN as usize..] == data);
 
-    // what is stored otherwise there is stored anew
+    // blocks that would be stored differently there are copied
     let other = create(scratch, "t/other", &[("recordsize", BLOCK), ("checksum", 8)]);
     let of_other = file(&other, "f");
     let before = saved(scratch);
@@ -243,7 +243,7 @@ fn file_systems_share_blocks(scratch: &Scratch) {
     assert!(all(&other, of_other) == data);
     assert_eq!(saved(scratch), before);
 
-    // flags of the target forbid sharing as they forbid writing
+    // flags of the target forbid sharing like writing
     for (flags, to) in [(FileFlags::IMMUTABLE, 0), (FileFlags::APPENDONLY, 0), (FileFlags::IMMUTABLE, 3 * LEN)] {
         b.setattr(&ROOT, of_b, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
         let refused = b.copy_range_from(&ROOT, &a, (of_a, 0), (of_b, to), LEN);
@@ -277,7 +277,7 @@ const FILE_INHERIT: u16 = 0x1;
 const DIRECTORY_INHERIT: u16 = 0x2;
 const INHERITED: u16 = 0x80;
 
-/// Entries of lists that name users: who, what, how inherited.
+/// Named entries of ACLs: who, permissions, inheritance.
 fn named(zfs: &Zfs, id: u64) -> Vec<(u32, u32, u16)> {
     let acl = zfs.fs().node(id).unwrap().acl().unwrap();
     let entry = |ace: Ace| match ace.who {
@@ -309,7 +309,7 @@ fn lists_are_inherited(scratch: &Scratch) {
     let may = |uid, id, rwx| zfs.access(&Cred { uid, gid: 9, groups: Vec::new() }, id, rwx).map_err(|e| e.errno());
     assert_eq!([may(5, below, 6), may(6, below, 4)], [Ok(()); 2]);
     assert_eq!([may(6, below, 2), may(7, below, 4), may(6, dir, 4)], [Err(13); 3]);
-    // a link of a name has no list, and a move keeps the one that is there
+    // a symbolic link has no ACL, and a move keeps the existing one
     let link = zfs.create(&ROOT, root, b"l", &NewFile::symlink(b"f")).unwrap().0;
     assert!(named(&zfs, link).is_empty());
     zfs.rename(&ROOT, dir, b"f", root, b"moved", RenameMode::Replace).unwrap();
@@ -318,7 +318,7 @@ fn lists_are_inherited(scratch: &Scratch) {
 
 #[test]
 fn what_is_rarely_asked_for_works_and_lasts() {
-    // a write of a record of 16 MiB is let in where there is room for several of it
+    // a write of a record of 16 MiB is admitted if there is space for several
     let mut scratch = Scratch::sized(512 << 20);
     file_systems_share_blocks(&scratch);
     lists_are_inherited(&scratch);

@@ -1,4 +1,4 @@
-//! Files without a name: they live as long as somebody holds them, also through a crash until the file system is opened again.
+//! Files without a name: they exist as long as a handle holds them, and after a crash until the file system is opened again.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -28,7 +28,7 @@ fn an_open_file_outlives_its_name() {
     assert_eq!((zfs.getattr(id).unwrap().links, queue(&zfs)), (0, vec![id]));
     drop(first);
     assert_eq!(zfs.getattr(id).unwrap().links, 0);
-    // who holds it may hold it again; to name it again is too late
+    // an open file may be held again, but not get a name again
     drop(zfs.hold(id).unwrap());
     assert_eq!(zfs.link(&ROOT, id, root, b"g").unwrap_err().errno(), 2);
     drop(second);
@@ -54,7 +54,7 @@ fn what_a_crash_leaves_in_the_set_is_freed_at_the_next_opening() {
     .unwrap();
     let dir = zfs.create(&ROOT, root, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap().0;
     zfs.change(1 << 20, |tx| {
-        // no handle is dropped: this is what is on disk when the power goes
+        // no handle is dropped: this is the state on disk after a power failure
         for (name, id) in [(&b"f"[..], id), (b"d", dir)] {
             std::mem::forget(zfs.hold(id)?);
             if id == dir { zfs.rmdir(&ROOT, root, name)? } else { zfs.unlink(&ROOT, root, name)? }

@@ -1,4 +1,4 @@
-//! Extended attributes in every place they can be.
+//! Extended attributes in all their locations.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;
@@ -59,7 +59,7 @@ fn values_of_all_sizes_find_their_place_and_come_back() {
         } else {
             assert_eq!(packed, 0);
         }
-        // a smaller value comes back from the directory, a larger one goes there: it is never in both
+        // a smaller value moves back from the directory, a larger one moves there: it is never in both
         set(&zfs, id, "user.65536", b"small");
         set(&zfs, id, "user.1", &value(60_000));
         assert_eq!(names(&zfs, &ROOT, id).len(), sizes.len() + 2);
@@ -148,10 +148,10 @@ fn a_program_that_changes_or_gets_another_owner_loses_its_capabilities() {
             set(&zfs, id, NAME, b"cap");
             change();
             assert_eq!(names(&zfs, &ROOT, id), ["security.other"], "{what}");
-            // once more, now that it is known to have none
+            // again, now that it is known to have none
             change();
         }
-        // a new mode, new times and reads leave it; and that of a file that is only copied from
+        // a new mode, new times and reads keep it; and so does being the source of a copy
         set(&zfs, id, NAME, b"cap");
         attr(SetAttr { mode: Some(0o755), mtime: Some(Time { sec: 1, nsec: 2 }), ..SetAttr::default() });
         zfs.read(id, 0, &mut [0; 10]).unwrap();

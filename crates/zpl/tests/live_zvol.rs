@@ -1,4 +1,4 @@
-//! Volumes that are written, beside a vector of bytes.
+//! Writes to volumes, compared with a vector of bytes.
 #![allow(clippy::unwrap_used)]
 
 mod scratch;

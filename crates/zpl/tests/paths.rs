@@ -1,4 +1,4 @@
-//! Names that compare in their own ways, paths there and back, links, `.zfs`, and streams of data.
+//! Names that compare in various ways, paths resolved in both directions, links, `.zfs`, and streams of data.
 #![allow(clippy::unwrap_used, missing_docs, dead_code)]
 
 mod support;
@@ -38,7 +38,7 @@ fn names_compare_as_the_file_system_says() {
     assert_eq!(fs.case_sensitivity().name(), "insensitive");
 }
 
-/// Every object of a file system, with the first path that a walk finds.
+/// Returns every object of a file system, with the first path that a traversal finds.
 fn walk(fs: &FileSystem, dir: u64, path: &[u8], visit: &mut dyn FnMut(&[u8], &Node)) {
     for entry in fs.read_dir(dir).unwrap() {
         let entry = entry.unwrap();
@@ -117,7 +117,7 @@ fn dots_links_and_errors() {
             links += 1;
             assert_eq!(node.target().unwrap().len() as u64, node.size());
             assert_eq!(fs.resolve_from(fs.root(), path, Follow::Parents).unwrap().id(), node.id());
-            // those of this fixture lead nowhere
+            // the links of this fixture are dangling
             let followed = fs.resolve_from(fs.root(), path, Follow::Always);
             assert!(
                 followed.is_ok()

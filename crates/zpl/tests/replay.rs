@@ -1,5 +1,5 @@
-//! Pools of the OpenZFS kernel module that were stopped with full intent logs: what Zuse makes of them is what the kernel's own replay
-//! made of them.
+//! Pools of the OpenZFS kernel module that were stopped with full intent logs: Zuse's replay gives the same result as the
+//! kernel's own.
 #![allow(clippy::unwrap_used, dead_code)]
 
 mod support;
@@ -18,7 +18,7 @@ use zpl::live::{ReplayProgress, Volume, Zfs, replay_all};
 
 const FIXTURES: [&str; 2] = ["zil-a", "zilslog-a"];
 
-/// A device that loses its power after so many writes: the rest is told to be written, and is not.
+/// A device that loses power after a number of writes: later writes are reported as successful but have no effect.
 #[derive(Debug)]
 struct Cut {
     file: FileDevice,
@@ -65,7 +65,7 @@ impl Pools {
         Pools { name, pool, images, touched }
     }
 
-    /// Opens the pool for writing; its devices work for so many writes.
+    /// Opens the pool for writing; its devices fail after the given number of writes.
     fn import(&self, writes: i64, options: OpenOptions) -> Result<Arc<Spa>, pool::Error> {
         let left = Arc::new(AtomicI64::new(writes));
         let open = |path: PathBuf| -> (PathBuf, Arc<dyn Device>) {
@@ -79,7 +79,7 @@ impl Pools {
         Spa::import(candidate, &options, hooks)
     }
 
-    /// Imports the pool, replays all logs, exports it. An error if the power is cut on the way.
+    /// Imports the pool, replays all logs, exports it. Fails if the power is cut meanwhile.
     fn replay(&self, writes: i64) -> Result<(), String> {
         let spa = self.import(writes, OpenOptions::default()).map_err(|e| format!("import: {e}"))?;
         let view = spa.view().map_err(|e| e.to_string())?;
@@ -94,7 +94,7 @@ impl Pools {
         spa.export().map_err(|e| format!("export: {e}"))
     }
 
-    /// How many logs are replayed in part.
+    /// Returns the number of partially replayed logs.
     fn half_replayed(&self) -> usize {
         let found = vdev::import::scan(std::slice::from_ref(&self.images.dir)).unwrap();
         let pool = Pool::open(&found[0], &OpenOptions::default()).unwrap();
@@ -103,7 +103,7 @@ impl Pools {
         headers.filter(|header| header.replay_seq != 0).count()
     }
 
-    /// What zdb, the list of files and the sums of the volumes say.
+    /// Checks the pool with zdb, the list of files and the sums of the volumes.
     fn check(&self) {
         judge::no_leaks(&self.images.dir, &self.pool);
         let fixture = Fixture::of(self.name, self.images.clone());
@@ -120,7 +120,7 @@ impl Pools {
     }
 }
 
-/// Opens a device, when the pool before has let go of it.
+/// Opens a device once the previous pool has released it.
 fn open_again(path: &std::path::Path) -> FileDevice {
     for _ in 0..500 {
         match FileDevice::open_read_write(path) {
@@ -148,7 +148,7 @@ fn replayed_pools_are_what_the_kernel_made_of_them() {
 
 #[test]
 fn priming_and_width_change_nothing_but_the_time() {
-    // (primed, at a time): as OpenZFS does it, and each by itself; both together is the default
+    // (primed, in parallel): as OpenZFS does it, and each option by itself; both together is the default
     for (name, prime, width) in
         [("zil-a", 0, 0), ("zilslog-a", 0, 0), ("zil-a", 1, 0), ("zilslog-a", 0, 32), ("zil-a", 0, 3)]
     {
@@ -186,12 +186,12 @@ fn all_logs_are_replayed_side_by_side_and_it_is_told_how_far() {
 #[test]
 fn a_power_cut_in_a_replay_leaves_the_rest_to_the_next() {
     let pools = Pools::new("zil-a");
-    // what is dirty is written at once, and waited for where it is much: a replay takes many txgs
+    // dirty data is written at once, and throttled where it is much: a replay takes many txgs
     let (percent, most) = (tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get(), tunable::ZFS_DIRTY_DATA_MAX.get());
     tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.set(0);
     tunable::ZFS_DIRTY_DATA_MAX.set(0);
     let (mut cuts, mut halves) = (0, 0);
-    // each try gets further: claims, then some of the logs, then the export
+    // each attempt gets further: claims, then some of the logs, then the export
     for writes in (1..).map(|n: i64| 20 + n * 10) {
         match pools.replay(writes) {
             Ok(()) => break,

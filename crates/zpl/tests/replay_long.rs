@@ -1,4 +1,4 @@
-//! A record of a log may free more than a txg can remember: OpenZFS logs a discard of a whole volume as one.
+//! A log record may free more than a txg can hold: OpenZFS logs a discard of a whole volume as one.
 #![allow(clippy::unwrap_used, dead_code)]
 
 mod power;
@@ -13,13 +13,13 @@ use zpl::Kind;
 use zpl::live::{NewFile, Volume, Zfs};
 
 const BLOCK: u64 = 512;
-/// Bytes that are freed with one place at most: 256 blocks of 1024 pointers.
+/// Maximum bytes freed in one transaction: 256 blocks of 1024 pointers.
 const PIECE: u64 = BLOCK << 18;
 const PIECES: u64 = 3;
-/// Bytes of data in each; what a txg remembers of them if they are freed is more than may be dirty.
+/// Bytes of data in each; freeing them takes a txg more memory than may be dirty.
 const DATA: usize = 2 << 20;
 
-/// Logs that `offset` and the `length` bytes behind it were freed, all at once.
+/// Logs that the `length` bytes from `offset` on were freed, all at once.
 fn log(spa: &Arc<Spa>, dataset: &str, (foid, offset, length): (u64, u64, u64)) {
     let objset = spa.objset(&spa.view().unwrap().dataset(dataset).unwrap()).unwrap();
     let record = Record::Truncate { foid, offset, length }.encode(TxType::Truncate);
@@ -28,7 +28,7 @@ fn log(spa: &Arc<Spa>, dataset: &str, (foid, offset, length): (u64, u64, u64)) {
     zil.commit(None).unwrap();
 }
 
-/// How many txgs freed much since `from`.
+/// Returns the number of txgs since `from` that freed much.
 fn busy_txgs(spa: &Arc<Spa>, from: base::Txg) -> usize {
     let history = spa.txgs().history();
     println!("{:?}", history.iter().map(|record| (record.txg, record.dirty)).collect::<Vec<_>>());
@@ -48,7 +48,7 @@ fn what_one_record_frees_is_freed_over_many_txgs() {
         volume.write(n * PIECE, &data).unwrap();
     }
     rig.spa.sync().unwrap();
-    // chains of blocks begin
+    // the log chains begin
     zfs.write(&ROOT, file, 0, &bytes(DATA, 0)[..100]).unwrap();
     zfs.fsync(file).unwrap();
     volume.write(0, &bytes(DATA, 0)[..100]).unwrap();
@@ -80,7 +80,7 @@ fn what_one_record_frees_is_freed_over_many_txgs() {
     after.close();
 }
 
-/// OpenZFS logs a range of zeros that ends behind the file as one TRUNCATE, and its replay moves the end.
+/// OpenZFS logs a zeroed range that ends beyond the file as one TRUNCATE, and its replay moves the end.
 #[test]
 fn a_hole_that_ends_behind_the_file_moves_its_end() {
     let rig = Rig::new(&["/a"]);
@@ -92,7 +92,7 @@ fn a_hole_that_ends_behind_the_file_moves_its_end() {
     };
     let (across, at_end, behind, within) = (new(b"across"), new(b"at end"), new(b"behind"), new(b"within"));
     rig.spa.sync().unwrap();
-    // a chain of blocks begins
+    // a log chain begins
     zfs.write(&ROOT, across, 0, &bytes(5000, 1)[..100]).unwrap();
     zfs.fsync(across).unwrap();
     let holes = [(across, 700, 9000), (at_end, 5000, 10), (behind, 6000, 1), (within, 700, 1000)];

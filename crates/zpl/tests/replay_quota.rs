@@ -1,5 +1,5 @@
-//! A limit that was kept when a record was written does not stand in the way of its replay, though the replay itself fills it (OpenZFS:
-//! `zfs_id_overblockquota` lets whoever replays pass).
+//! A quota that was respected when a record was written does not prevent its replay, even if the replay itself reaches it
+//! (OpenZFS: `zfs_id_overblockquota` exempts a replay).
 #![allow(clippy::unwrap_used, dead_code)]
 
 mod power;
@@ -16,7 +16,7 @@ const RECORDS: usize = 100;
 
 #[test]
 fn what_was_promised_within_a_quota_is_replayed_beyond_it() {
-    // nothing of the log gets into a txg before the power goes
+    // no record of the log is synced in a txg before the power failure
     let (timeout, percent) = (tunable::ZFS_TXG_TIMEOUT.get(), tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get());
     tunable::ZFS_TXG_TIMEOUT.set(3600);
     tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.set(100);
@@ -25,7 +25,8 @@ fn what_was_promised_within_a_quota_is_replayed_beyond_it() {
     let id = zfs.create(&ROOT, zfs.fs().root(), b"f", &NewFile::new(Kind::File, 0o644)).unwrap().0;
     zfs.setattr(&ROOT, id, &SetAttr { uid: Some(USER), ..SetAttr::default() }).unwrap();
     zfs.set_quota(SpaceKind::UserQuota, USER.into(), 100 << 10).unwrap();
-    // who replays takes records for that large, and has few in a window: what the first ones use is known when the last ones come
+    // the replay assumes records of this size, so a window has few: the usage of the first ones is known when the last ones are
+    // replayed
     let large = vec![("recordsize".to_string(), Value::Number(1 << 20))];
     rig.spa.set_props("t/fs", &large, PropSource::Local).unwrap();
     zfs.fsync(id).unwrap();

@@ -15,7 +15,7 @@ fn queue(zfs: &Zfs) -> usize {
     zfs.fs().delete_queue().unwrap().len()
 }
 
-/// The objects in use.
+/// Returns the objects in use.
 fn objects(zfs: &Zfs) -> u64 {
     let stat = zfs.statfs().unwrap();
     stat.files - stat.ffree

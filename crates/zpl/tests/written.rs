@@ -1,4 +1,4 @@
-//! Pools of the OpenZFS kernel module, written to by Zuse: zdb finds nothing wrong, and the old files are what they were.
+//! Pools of the OpenZFS kernel module, written to by Zuse: zdb finds no errors, and the old files are unchanged.
 #![allow(clippy::unwrap_used, dead_code)]
 
 mod support;
@@ -14,7 +14,7 @@ use support::{Fixture, compare_replayed, touched_in};
 use vdev::{Device, FileDevice};
 use zpl::live::Zfs;
 
-/// What cannot be imported for writing, and why.
+/// The fixtures that cannot be imported for writing, and the reasons.
 fn refused(name: &str) -> Option<&'static str> {
     match name {
         "raidzexp-b" => Some("an expansion under way"),
@@ -33,7 +33,7 @@ fn import(images: &fixtures::Unpacked, wanted: &str) -> Result<Arc<Spa>, pool::E
     Spa::import(candidate, &ImportOptions { open, force: true, ..ImportOptions::default() }, Hooks::default())
 }
 
-/// A new object in each file system, and some text in the history.
+/// Creates an object in each file system, and writes some text to the history.
 fn write(spa: &Arc<Spa>) {
     let view = spa.view().unwrap();
     let data: Vec<u8> = (0..300_000u32).flat_map(u32::to_le_bytes).collect();
@@ -42,7 +42,7 @@ fn write(spa: &Arc<Spa>) {
         if dataset.kind().unwrap() != Kind::Filesystem || dataset.is_inconsistent() {
             continue;
         }
-        // which replays its log first, if there is one
+        // this replays its log first, if there is one
         let _zfs = Zfs::open(spa, dataset.name());
         let objset = spa.objset(dataset).unwrap();
         let tx = spa.tx(2 << 20).unwrap();
@@ -71,7 +71,7 @@ fn one(name: &str) -> Result<(), String> {
         return Err(blocks.said);
     }
     let dir = images.dir.display().to_string();
-    // livelists name what clones have, and maps and logs of metaslabs agree
+    // livelists match the blocks of clones, and the maps and logs of metaslabs agree
     if let Some(out) = judge::run("zdb", &["-e", "-p", &dir, "-y", &pool]) {
         let text = String::from_utf8_lossy(&out.stderr);
         if !out.status.success() {
@@ -86,7 +86,7 @@ fn one(name: &str) -> Result<(), String> {
     }
 }
 
-/// Half of the fixtures: the even ones, or the odd ones.
+/// Returns half of the fixtures: the even ones, or the odd ones.
 fn every_second(rest: usize) {
     let only = std::env::var("ZUSE_FIXTURE").ok();
     let mut failed = Vec::new();

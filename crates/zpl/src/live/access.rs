@@ -1,19 +1,19 @@
-//! Who may do what with a file (OpenZFS: `zfs_zaccess`, `zfs_zaccess_delete`; Linux: `generic_permission`, `posix_acl_permission`,
+//! Permission checks (OpenZFS: `zfs_zaccess`, `zfs_zaccess_delete`; Linux: `generic_permission`, `posix_acl_permission`,
 //! `may_delete`).
 //!
-//! Three things speak: the flags of the file (immutable, append-only, …), which bind everybody; a list of permissions, which is the mode,
-//! a POSIX list or an NFSv4 list, by property `acltype`; and the privileges of root, which override the list.
+//! Three things determine access: the flags of the file (immutable, append-only, …), which bind everybody; a list of permissions,
+//! which is the mode, a POSIX ACL or an NFSv4 ACL, by property `acltype`; and the privileges of root, which override the list.
 //!
-//! On Linux the kernel looks at the mode and the POSIX list, and OpenZFS's own check of an NFSv4 list is overruled by its policy
-//! functions, which leave that to the kernel. Here nobody stands in front: with `acltype=nfsv4` a list that says more than the
-//! mode is the law, as on the other systems.
+//! On Linux the kernel checks the mode and the POSIX ACL, and OpenZFS's own check of an NFSv4 ACL is overruled by its policy
+//! functions, which leave it to the kernel. Here there is no kernel in front: with `acltype=nfsv4` a nontrivial ACL is decisive,
+//! as on the other systems.
 
 use crate::{Ace, AceType, Acl, Attrs, FileFlags, Kind, PosixAcl, PosixTag, Who};
 
 use super::acl::is_valid;
 use super::{Cred, Refusal};
 
-/// What somebody wants to do with a file, as NFSv4 names it (OpenZFS: `ACE_*`).
+/// The permissions that an operation requires, as NFSv4 names them (OpenZFS: `ACE_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Perms(pub u32);
 
@@ -28,9 +28,9 @@ impl Perms {
     pub const READ_NAMED_ATTRS: Perms = Perms(0x8);
     /// Change extended attributes.
     pub const WRITE_NAMED_ATTRS: Perms = Perms(0x10);
-    /// Execute a file, go through a directory.
+    /// Execute a file, traverse a directory.
     pub const EXECUTE: Perms = Perms(0x20);
-    /// Remove what is in a directory.
+    /// Remove entries of a directory.
     pub const DELETE_CHILD: Perms = Perms(0x40);
     /// Read times, sizes and the like.
     pub const READ_ATTRIBUTES: Perms = Perms(0x80);
@@ -44,40 +44,40 @@ impl Perms {
     pub const WRITE_ACL: Perms = Perms(0x4_0000);
     /// Change owner and group.
     pub const WRITE_OWNER: Perms = Perms(0x8_0000);
-    /// Use the file locally and in step with others; of no effect here.
+    /// Synchronize local access; has no effect here.
     pub const SYNCHRONIZE: Perms = Perms(0x10_0000);
 
-    /// What changes the data of a file (OpenZFS: `WRITE_MASK_DATA`).
+    /// The permissions that change the data of a file (OpenZFS: `WRITE_MASK_DATA`).
     const CHANGES_DATA: u32 = 0x2 | 0x4 | 0x10;
-    /// What only the owner may without a list that says otherwise.
+    /// The permissions that only the owner has, unless a list says otherwise.
     const OWNERS: u32 = 0x10 | 0x100 | 0x4_0000 | 0x8_0000;
-    /// What everybody may without a list that says otherwise.
+    /// The permissions that everybody has, unless a list says otherwise.
     const ANYONES: u32 = 0x8 | 0x80 | 0x2_0000 | 0x10_0000;
 
-    /// The permissions that `access(2)` asks for: 4 read, 2 write, 1 execute (OpenZFS: `zfs_unix_to_v4`).
+    /// Returns the permissions for `access(2)`: 4 read, 2 write, 1 execute (OpenZFS: `zfs_unix_to_v4`).
     #[must_use]
     pub fn from_rwx(rwx: u8) -> Perms {
         let of = |bit: u8, perm: Perms| if rwx & bit != 0 { perm.0 } else { 0 };
         Perms(of(4, Perms::READ_DATA) | of(2, Perms::WRITE_DATA) | of(1, Perms::EXECUTE))
     }
 
-    /// Whether any of them changes the file (OpenZFS: `WRITE_MASK`).
+    /// True if any of them changes the file (OpenZFS: `WRITE_MASK`).
     pub(crate) const fn changes(self) -> bool {
         self.0 & Perms::CHANGES_DATA != 0 || self.changes_attributes()
     }
 
-    /// Whether any of them changes more than data (OpenZFS: `WRITE_MASK_ATTRS`).
+    /// True if any of them changes more than data (OpenZFS: `WRITE_MASK_ATTRS`).
     pub(crate) const fn changes_attributes(self) -> bool {
         self.0 & (0x40 | 0x100 | 0x1_0000 | 0x4_0000 | 0x8_0000) != 0
     }
 
-    /// These and those.
+    /// Returns the union of both.
     #[must_use]
     pub const fn and(self, other: Perms) -> Perms {
         Perms(self.0 | other.0)
     }
 
-    /// The bits of a mode that stand for these (OpenZFS: `zfs_v4_to_unix`).
+    /// Returns the mode bits that correspond to these (OpenZFS: `zfs_v4_to_unix`).
     fn rwx(self) -> u16 {
         let of = |mask: u32, bit: u16| if self.0 & mask != 0 { bit } else { 0 };
         of(Perms::READ_DATA.0, 4)
@@ -86,28 +86,28 @@ impl Perms {
     }
 }
 
-/// The list that speaks for a file.
+/// The list that determines access to a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum List<'a> {
     /// Its mode alone.
     Mode,
-    /// A POSIX list, which the mode is the front of.
+    /// A POSIX ACL, of which the mode is the summary.
     Posix(&'a PosixAcl),
-    /// An NFSv4 list that says more than the mode.
+    /// An NFSv4 ACL that is not equivalent to the mode.
     Nfs4(&'a Acl),
 }
 
-/// Whether the caller is the owner, or may act as if he were (Linux: `inode_owner_or_capable`).
+/// True if the caller is the owner, or may act as the owner (Linux: `inode_owner_or_capable`).
 pub(crate) fn owns(cred: &Cred, attrs: &Attrs) -> bool {
     cred.is_root() || cred.uid == attrs.uid()
 }
 
-/// Whether the caller may set the set-group-id bit on a file of this group (OpenZFS: `secpolicy_vnode_setids_setgids`).
+/// True if the caller may set the set-group-id bit on a file of this group (OpenZFS: `secpolicy_vnode_setids_setgids`).
 pub(crate) fn may_set_gid_bit(cred: &Cred, gid: u32) -> bool {
     cred.is_root() || cred.in_group(gid)
 }
 
-/// Whether the caller may do all of `wanted` with a file.
+/// Checks that the caller has all of `wanted` on a file.
 ///
 /// # Errors
 /// [`Refusal::Denied`], [`Refusal::NotPermitted`].
@@ -126,7 +126,7 @@ pub(crate) fn check(cred: &Cred, attrs: &Attrs, list: List<'_>, wanted: Perms) -
     }
 }
 
-/// What the flags of the file forbid to everybody (OpenZFS: `zfs_zaccess_dataset_check`).
+/// Checks the flags of the file, which bind everybody (OpenZFS: `zfs_zaccess_dataset_check`).
 fn check_flags(cred: &Cred, attrs: &Attrs, wanted: Perms) -> Result<(), Refusal> {
     let flags = attrs.flags;
     if wanted.0 & Perms::CHANGES_DATA != 0 && flags.has(FileFlags::IMMUTABLE) {
@@ -138,7 +138,7 @@ fn check_flags(cred: &Cred, attrs: &Attrs, wanted: Perms) -> Result<(), Refusal>
     if wanted.0 & (Perms::READ_DATA.0 | Perms::EXECUTE.0) != 0 && flags.has(FileFlags::AV_QUARANTINED) {
         return Err(Refusal::Denied);
     }
-    // the read-only flag of DOS is as if no list gave the right; of directories it says nothing
+    // the DOS read-only flag acts like a list that grants no writes; it does not affect directories
     let read_only = flags.has(FileFlags::READONLY) && attrs.kind() != Kind::Directory && !cred.is_root();
     if wanted.0 & Perms::CHANGES_DATA != 0 && read_only {
         return Err(Refusal::NotPermitted);
@@ -146,7 +146,7 @@ fn check_flags(cred: &Cred, attrs: &Attrs, wanted: Perms) -> Result<(), Refusal>
     Ok(())
 }
 
-/// What of `wanted` the mode, or the POSIX list that it is the front of, does not give; `None` if it gives all.
+/// Returns the part of `wanted` that the mode, or the POSIX ACL that it summarizes, does not grant; `None` if it grants all.
 fn by_mode(cred: &Cred, attrs: &Attrs, list: List<'_>, wanted: Perms) -> Option<Perms> {
     let want = wanted.rwx();
     let owner = cred.uid == attrs.uid();
@@ -172,7 +172,7 @@ fn by_mode(cred: &Cred, attrs: &Attrs, list: List<'_>, wanted: Perms) -> Option<
     (missing != 0).then_some(Perms(missing))
 }
 
-/// Whether a POSIX list gives somebody who is not the owner `want` (Linux: `posix_acl_permission`).
+/// True if a POSIX ACL grants `want` to a caller who is not the owner (Linux: `posix_acl_permission`).
 fn posix_gives(cred: &Cred, attrs: &Attrs, acl: &PosixAcl, want: u16) -> bool {
     let mask = acl.0.iter().find(|ace| ace.tag == PosixTag::Mask).map_or(7, |ace| ace.perm);
     let mut in_group = false;
@@ -195,20 +195,20 @@ fn posix_gives(cred: &Cred, attrs: &Attrs, acl: &PosixAcl, want: u16) -> bool {
     false
 }
 
-/// What an NFSv4 list says of some permissions.
+/// The decision of an NFSv4 ACL about some permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Said {
-    /// Those that an entry denies.
+    /// Permissions that an entry denies.
     denied: u32,
-    /// Those that no entry speaks of.
+    /// Permissions that no entry decides.
     open: u32,
 }
 
-/// Walks an NFSv4 list: the first entry that speaks of a permission decides it (OpenZFS: `zfs_zaccess_aces_check`, which takes entries that
-/// log or alarm for such that allow; here they decide nothing).
+/// Walks an NFSv4 ACL: the first entry that mentions a permission decides it (OpenZFS: `zfs_zaccess_aces_check`, which treats
+/// audit and alarm entries like allow entries; here they decide nothing).
 fn by_aces(cred: &Cred, attrs: &Attrs, acl: &Acl, wanted: Perms) -> Said {
     let mut said = Said { denied: 0, open: wanted.0 & !Perms::SYNCHRONIZE.0 };
-    // an owner always reads the list and the attributes
+    // the owner may always read the ACL and the attributes
     if cred.uid == attrs.uid() {
         said.open &= !(Perms::READ_ACL.0 | Perms::READ_ATTRIBUTES.0);
     }
@@ -241,7 +241,7 @@ fn is_about(cred: &Cred, attrs: &Attrs, ace: &Ace) -> bool {
     }
 }
 
-/// Root may what no list gives, but execute what nobody may execute.
+/// Applies the privileges of root, who has all missing permissions, except to execute what nobody may execute.
 fn by_privilege(cred: &Cred, attrs: &Attrs, missing: Perms) -> Result<(), Refusal> {
     if cred.is_root() {
         let no_program = attrs.kind() != Kind::Directory && attrs.mode & 0o111 == 0;
@@ -255,7 +255,7 @@ fn by_privilege(cred: &Cred, attrs: &Attrs, missing: Perms) -> Result<(), Refusa
     }
 }
 
-/// A file or directory and the list that speaks for it.
+/// A file or directory and the list that determines access to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guarded<'a> {
     /// Its attributes.
@@ -264,8 +264,8 @@ pub(crate) struct Guarded<'a> {
     pub list: List<'a>,
 }
 
-/// Whether the caller may take `file` out of `dir` (OpenZFS: `zfs_zaccess_delete`). An NFSv4 list of the file may give or forbid it, else
-/// the directory's decides.
+/// Checks that the caller may remove `file` from `dir` (OpenZFS: `zfs_zaccess_delete`). An NFSv4 ACL of the file may grant or
+/// deny it; otherwise that of the directory decides.
 ///
 /// # Errors
 /// [`Refusal::Denied`], [`Refusal::NotPermitted`].
@@ -276,7 +276,7 @@ pub(crate) fn check_delete(cred: &Cred, dir: Guarded<'_>, file: Guarded<'_>) -> 
         return Err(Refusal::NotPermitted);
     }
     check_flags(cred, dir.attrs, Perms::WRITE_DATA.and(Perms::DELETE_CHILD))?;
-    // whoever finds the file goes through the directory
+    // a lookup of the file traverses the directory
     check(cred, dir.attrs, dir.list, Perms::EXECUTE)?;
     if let List::Nfs4(acl) = file.list {
         let said = by_aces(cred, file.attrs, acl, Perms::DELETE);
@@ -287,7 +287,7 @@ pub(crate) fn check_delete(cred: &Cred, dir: Guarded<'_>, file: Guarded<'_>) -> 
         }
     }
     match dir.list {
-        // either of the two is enough, unless one is denied
+        // either of the two permissions is enough, unless one is denied
         List::Nfs4(acl) => {
             let either = Perms::DELETE_CHILD.and(Perms::WRITE_DATA);
             let said = by_aces(cred, dir.attrs, acl, either);
@@ -300,7 +300,8 @@ pub(crate) fn check_delete(cred: &Cred, dir: Guarded<'_>, file: Guarded<'_>) -> 
     check_sticky(cred, dir.attrs, file.attrs)
 }
 
-/// In a directory with the sticky bit only owners remove: of the file, of the directory, or root (Linux: `check_sticky`).
+/// Checks the sticky bit: in such a directory only the owner of the file, the owner of the directory, or root removes (Linux:
+/// `check_sticky`).
 ///
 /// # Errors
 /// [`Refusal::NotPermitted`].
@@ -350,7 +351,7 @@ mod tests {
         assert_eq!(may(1, 100, file, List::Mode, 4), Ok(()));
         assert_eq!(may(1, 100, file, List::Mode, 2), Err(Refusal::Denied));
         assert_eq!(may(1, 1, file, List::Mode, 4), Err(Refusal::Denied));
-        // the owner is not among the others, even if they may more
+        // the owner is not one of the others, even if they have more permissions
         assert_eq!(may(1000, 100, 0o100_077, List::Mode, 4), Err(Refusal::Denied));
         assert_eq!(may(0, 0, 0o100_000, List::Mode, 6), Ok(()));
         assert_eq!(may(0, 0, 0o100_666, List::Mode, 1), Err(Refusal::Denied));
@@ -434,7 +435,7 @@ mod tests {
         let forbids = Acl { aces: vec![ace(AceType::Deny, Who::Everyone, Perms::DELETE.0)], is_trivial: false };
         assert_eq!(remove(1, open, &plain, List::Nfs4(&forbids)), Err(Refusal::Denied));
         assert_eq!(remove(0, dir, &attrs(0o100_644, FileFlags::IMMUTABLE), List::Mode), Err(Refusal::NotPermitted));
-        // what is left to new files alone says nothing, and nobody removes what he cannot look up
+        // inherit-only entries decide nothing, and a caller who cannot look up a file cannot remove it
         let left = Acl { aces: vec![Ace { flags: 0x9, ..gives.aces[0] }], is_trivial: false };
         assert_eq!(remove(1, dir, &attrs(0o040_755, FileFlags(0)), List::Nfs4(&left)), Err(Refusal::Denied));
         assert_eq!(remove(1, 0o040_754, &plain, List::Nfs4(&gives)), Err(Refusal::Denied));

@@ -1,8 +1,8 @@
-//! NFSv4 lists that change: what a new file gets, what a chmod makes of one, what a list says of the mode (OpenZFS: `zfs_acl_ids_create`,
+//! Changes of NFSv4 ACLs: inheritance by a new file, chmod, and the mode that follows from an ACL (OpenZFS: `zfs_acl_ids_create`,
 //! `zfs_acl_inherit`, `zfs_acl_chmod`, `zfs_mode_compute`, `zfs_acl_chown_setattr`, `zfs_aclset_common`).
 //!
-//! Every file has a list; one that says no more than the mode is *trivial*, and flagged so. The flags of the list stand among those of
-//! the file ([`ACL_WIDE`]).
+//! Every file has an ACL; one that is equivalent to the mode is *trivial*, and flagged so. The flags of the ACL are stored among
+//! those of the file ([`ACL_WIDE`]).
 
 use crate::{Ace, AceType, Acl, Error, FileFlags, Fuid, Kind, Who};
 
@@ -18,7 +18,7 @@ pub(crate) mod rule {
     pub(crate) const PASSTHROUGH_X: u64 = 5;
 }
 
-/// Flags of inheritance of an entry.
+/// Inheritance flags of an entry.
 const FILE_INHERIT: u16 = 0x1;
 const DIRECTORY_INHERIT: u16 = 0x2;
 const NO_PROPAGATE: u16 = 0x4;
@@ -31,7 +31,7 @@ const OWNER: u16 = 0x1000;
 const GROUP: u16 = 0x2040;
 const EVERYONE: u16 = 0x4000;
 const NAMED_GROUP: u16 = 0x40;
-/// Which of the flags tell whom an entry is about.
+/// The flags that determine the subject of an entry.
 const ABOUT_WHOM: u16 = OWNER | GROUP | EVERYONE | NAMED_GROUP;
 /// The last type that a file server can set, the alarm with a condition for objects (OpenZFS: `MAX_ACE_TYPE`).
 const TYPE_MAX: u16 = 16;
@@ -46,44 +46,44 @@ const DELETE: u32 = 0x1_0000;
 const ANYONES: u32 = 0x8 | 0x80 | 0x2_0000 | 0x10_0000;
 /// Write attributes, named attributes, list and owner.
 const OWNERS: u32 = 0x10 | 0x100 | 0x4_0000 | 0x8_0000;
-/// What `aclinherit=restricted` takes from entries (OpenZFS: `RESTRICTED_CLEAR`).
+/// The permissions that `aclinherit=restricted` removes from entries (OpenZFS: `RESTRICTED_CLEAR`).
 const WRITE_ACL_AND_OWNER: u32 = 0x4_0000 | 0x8_0000;
 
-/// Flags that a caller may set of a list (OpenZFS: `V4_ACL_WIDE_FLAGS`).
+/// Flags of an ACL that a caller may set (OpenZFS: `V4_ACL_WIDE_FLAGS`).
 pub(crate) const V4_WIDE: u64 = FileFlags::ACL_AUTO_INHERIT.0 | FileFlags::ACL_DEFAULTED.0 | FileFlags::ACL_PROTECTED.0;
-/// All flags of a file that tell of its list (OpenZFS: `ZFS_ACL_WIDE_FLAGS`), and that nobody is denied execution.
+/// All flags of a file that describe its ACL (OpenZFS: `ZFS_ACL_WIDE_FLAGS`), including the one that nobody is denied execution.
 pub(crate) const ACL_WIDE: u64 = V4_WIDE
     | FileFlags::ACL_TRIVIAL.0
     | FileFlags::INHERIT_ACE.0
     | FileFlags::ACL_OBJ_ACE.0
     | FileFlags::NO_EXECS_DENIED.0;
 
-/// A list as a file is to have it.
+/// A new ACL for a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct NewAcl {
-    /// The mode, with the type of file; lists may change it.
+    /// The mode, including the file type; the ACL may change it.
     pub(crate) mode: u32,
-    /// Of [`ACL_WIDE`], what the file has.
+    /// The flags of [`ACL_WIDE`] that the file has.
     pub(crate) flags: u64,
     /// The entries.
     pub(crate) aces: Vec<Ace>,
 }
 
 impl NewAcl {
-    /// The entries as they stand in [`dmu::sa::Attr::DaclAces`].
+    /// Returns the entries as stored in [`dmu::sa::Attr::DaclAces`].
     pub(crate) fn bytes(&self) -> Vec<u8> {
         encode(&self.aces)
     }
 }
 
-/// Owner and group of a file, whom entries by name may be about.
+/// Owner and group of a file, which named entries may refer to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owners {
     pub(crate) uid: Fuid,
     pub(crate) gid: Fuid,
 }
 
-/// The list of a new file of `kind` with `mode`, in a directory whose list is `parent` if it has entries to inherit
+/// Returns the ACL of a new file of `kind` with `mode`, in a directory whose ACL is `parent` if it has entries to inherit
 /// (OpenZFS: `zfs_acl_ids_create`).
 pub(crate) fn of_new_file(settings: &Settings, parent: Option<&Acl>, kind: Kind, mode: u32, owners: Owners) -> NewAcl {
     let mut new = NewAcl { mode, flags: 0, aces: Vec::new() };
@@ -110,7 +110,7 @@ pub(crate) fn of_new_file(settings: &Settings, parent: Option<&Acl>, kind: Kind,
     new
 }
 
-/// The list of a file whose mode becomes `mode` (OpenZFS: `zfs_acl_chmod_setattr`).
+/// Returns the ACL of a file whose mode becomes `mode` (OpenZFS: `zfs_acl_chmod_setattr`).
 pub(crate) fn of_chmod(settings: &Settings, old: &Acl, flags: u64, kind: Kind, mode: u32, owners: Owners) -> NewAcl {
     let aces = if settings.aclmode == rule::DISCARD { Vec::new() } else { old.aces.clone() };
     let mut new = NewAcl { mode, flags: flags & V4_WIDE, aces };
@@ -119,22 +119,22 @@ pub(crate) fn of_chmod(settings: &Settings, old: &Acl, flags: u64, kind: Kind, m
     new
 }
 
-/// The list of a file that gets other owners: entries by name may come to mean them, which shows in a flag alone (OpenZFS:
-/// `zfs_acl_chown_setattr`). Gives the mode and the flags.
+/// Handles a change of owners: named entries may now refer to the new owners, which only affects a flag (OpenZFS:
+/// `zfs_acl_chown_setattr`). Returns the mode and the flags.
 pub(crate) fn of_chown(old: &Acl, flags: u64, mode: u32, owners: Owners) -> (u32, u64) {
     let mut flags = flags;
     let mode = mode_of(mode, &old.aces, owners, &mut flags);
     (mode, flags)
 }
 
-/// The list that somebody sets (OpenZFS: `zfs_setacl`, `zfs_vsec_2_aclp`): the mode follows from it.
+/// Checks an ACL set by a caller; the mode follows from it (OpenZFS: `zfs_setacl`, `zfs_vsec_2_aclp`).
 ///
 /// # Errors
-/// [`Error::BadAcl`] for entries that cannot be.
+/// [`Error::BadAcl`] for invalid entries.
 pub(crate) fn of_list(aces: Vec<Ace>, flags: u64, kind: Kind, mode: u32, owners: Owners) -> Result<NewAcl, Error> {
     let bad = |why| Error::BadAcl { object: 0, why };
     if aces.is_empty() || aces.len() > 1024 {
-        return Err(bad("none, or too many entries"));
+        return Err(bad("no entries, or too many"));
     }
     let mut new = NewAcl { mode, flags: flags & V4_WIDE, aces };
     for ace in &new.aces {
@@ -142,7 +142,7 @@ pub(crate) fn of_list(aces: Vec<Ace>, flags: u64, kind: Kind, mode: u32, owners:
             return Err(bad("an entry of an unknown type"));
         }
         if ace.flags & (INHERIT_ONLY | NO_PROPAGATE) != 0 && ace.flags & INHERITABLE == 0 {
-            return Err(bad("an entry that says how it is inherited, but not by whom"));
+            return Err(bad("an entry with inheritance flags that neither files nor directories inherit"));
         }
         if kind == Kind::Directory && ace.flags & INHERITABLE != 0 {
             new.flags |= FileFlags::INHERIT_ACE.0;
@@ -153,7 +153,7 @@ pub(crate) fn of_list(aces: Vec<Ace>, flags: u64, kind: Kind, mode: u32, owners:
     Ok(new)
 }
 
-/// Mode and flags that follow from the entries (OpenZFS: `zfs_aclset_common`).
+/// Sets the mode and flags that follow from the entries (OpenZFS: `zfs_aclset_common`).
 fn finish(new: &mut NewAcl, owners: Owners) {
     new.mode = mode_of(new.mode, &new.aces, owners, &mut new.flags);
     if is_trivial(&new.aces) {
@@ -165,7 +165,7 @@ fn object_flag(ace: &Ace) -> u64 {
     if matches!(ace.kind, AceType::Other(5..=8)) { FileFlags::ACL_OBJ_ACE.0 } else { 0 }
 }
 
-/// Whether the type of an entry fits whom it is about (OpenZFS: `zfs_acl_valid_ace_type`).
+/// True if the type of an entry fits its subject (OpenZFS: `zfs_acl_valid_ace_type`).
 pub(super) fn is_valid(ace: &Ace) -> bool {
     match ace.kind {
         AceType::Allow | AceType::Deny | AceType::Audit | AceType::Alarm => {
@@ -175,7 +175,7 @@ pub(super) fn is_valid(ace: &Ace) -> bool {
     }
 }
 
-/// Takes over what the list of the directory leaves to a new file. Tells whether the mode is to be put in as well (OpenZFS:
+/// Inherits entries from the ACL of the directory. Returns true if entries for the mode must be added as well (OpenZFS:
 /// `zfs_acl_inherit`).
 fn inherit(settings: &Settings, parent: &Acl, kind: Kind, new: &mut NewAcl) -> bool {
     let (how, is_dir) = (settings.aclinherit, kind == Kind::Directory);
@@ -211,7 +211,7 @@ fn inherit(settings: &Settings, parent: &Acl, kind: Kind, new: &mut NewAcl) -> b
     needs_mode && (settings.aclmode != rule::RESTRICTED || new.aces.is_empty())
 }
 
-/// Whether a directory leaves this entry to a new directory, or another new file (OpenZFS: `zfs_ace_can_use`).
+/// True if a new directory, or another new file, inherits this entry (OpenZFS: `zfs_ace_can_use`).
 fn is_left(ace: &Ace, is_dir: bool) -> bool {
     if is_dir && ace.flags & DIRECTORY_INHERIT != 0 {
         return true;
@@ -219,8 +219,9 @@ fn is_left(ace: &Ace, is_dir: bool) -> bool {
     ace.flags & FILE_INHERIT != 0 && !(is_dir && ace.flags & NO_PROPAGATE != 0)
 }
 
-/// Puts entries for the mode around those that are there. With `split` those for owner, group and everyone go, but for what they leave to
-/// new files; with `trim` nobody by name gets more than the group (OpenZFS: `zfs_acl_chmod`).
+/// Adds entries for the mode around the existing ones. With `split` the existing entries for owner, group and everyone are
+/// removed, except for their inheritable part; with `trim` no named entry grants more than the group has (OpenZFS:
+/// `zfs_acl_chmod`).
 fn put_mode(new: &mut NewAcl, is_dir: bool, split: bool, trim: bool) {
     let masks = Masks::of(new.mode, is_dir);
     let mut aces = masks.front();
@@ -245,7 +246,7 @@ fn put_mode(new: &mut NewAcl, is_dir: bool, split: bool, trim: bool) {
     new.aces = aces;
 }
 
-/// What a mode gives and denies (OpenZFS: `acl_trivial_access_masks`).
+/// The access masks that a mode grants and denies (OpenZFS: `acl_trivial_access_masks`).
 struct Masks {
     owner_first: u32,
     owner_denied: u32,
@@ -264,7 +265,7 @@ impl Masks {
         };
         let (user, group, other) = ((mode >> 6) & 7, (mode >> 3) & 7, mode & 7);
         Masks {
-            // what owner and others may and the group may not comes before the group is denied it
+            // permissions of owner and others that the group lacks come before the group is denied them
             owner_first: mask(user & !group & other),
             owner_denied: mask(!user & (group | other)),
             group_denied: mask(!group & other),
@@ -303,7 +304,7 @@ fn plain(kind: AceType, who: Who, mask: u32) -> Ace {
     Ace { kind, flags, mask, who, object_types: None }
 }
 
-/// Whether a list says no more than a mode can (OpenZFS: `ace_trivial_common`).
+/// True if an ACL is equivalent to a mode (OpenZFS: `ace_trivial_common`).
 pub(crate) fn is_trivial(aces: &[Ace]) -> bool {
     aces.iter().all(|ace| {
         matches!(ace.who, Who::Owner | Who::Group | Who::Everyone)
@@ -315,8 +316,8 @@ pub(crate) fn is_trivial(aces: &[Ace]) -> bool {
     })
 }
 
-/// The permission bits that a list gives: of each the first entry that speaks of it counts. Sets or clears the flag that nobody is
-/// denied execution (OpenZFS: `zfs_mode_compute`).
+/// Returns the permission bits that an ACL grants: for each bit the first entry that mentions it decides. Sets or clears the flag
+/// that nobody is denied execution (OpenZFS: `zfs_mode_compute`).
 fn mode_of(mode: u32, aces: &[Ace], owners: Owners, flags: &mut u64) -> u32 {
     let (mut given, mut seen, mut exec_denied) = (mode & !0o777, 0, false);
     for ace in aces.iter().filter(|ace| is_valid(ace) && ace.flags & INHERIT_ONLY == 0) {
@@ -346,7 +347,7 @@ fn mode_of(mode: u32, aces: &[Ace], owners: Owners, flags: &mut u64) -> u32 {
     given
 }
 
-/// The list of a new file of this mode, as it stands in its attribute.
+/// Returns the ACL of a new file of this mode, as stored in its attribute.
 #[must_use]
 pub fn list_of_mode(kind: Kind, mode: u32) -> Vec<u8> {
     let mut new = NewAcl { mode, flags: 0, aces: Vec::new() };
@@ -354,8 +355,8 @@ pub fn list_of_mode(kind: Kind, mode: u32) -> Vec<u8> {
     new.bytes()
 }
 
-/// The entries in the newer form, in the order of this machine: 8 bytes for owner, group and everyone, 16 with an id, 48 for object
-/// entries (OpenZFS: `zfs_ace_fuid_size`).
+/// Encodes the entries in the newer form, in this machine's byte order: 8 bytes for owner, group and everyone, 16 with an id, 48
+/// for object entries (OpenZFS: `zfs_ace_fuid_size`).
 pub(crate) fn encode(aces: &[Ace]) -> Vec<u8> {
     let mut out = Vec::with_capacity(aces.len() * 16);
     for ace in aces {
@@ -365,7 +366,7 @@ pub(crate) fn encode(aces: &[Ace]) -> Vec<u8> {
         out.extend_from_slice(&ace.mask.to_ne_bytes());
         let id = match ace.who {
             Who::User(id) | Who::NamedGroup(id) => id.0,
-            // such an entry has room for an id, and none (OpenZFS: -1)
+            // such an entry has an id field without an id (OpenZFS: -1)
             Who::Owner | Who::Group | Who::Everyone if kind > 1 => u64::MAX,
             Who::Owner | Who::Group | Who::Everyone => continue,
         };
@@ -379,8 +380,8 @@ pub(crate) fn encode(aces: &[Ace]) -> Vec<u8> {
     out
 }
 
-/// The entries as callers give them, and the intent log has them: who, mask, flags, type, 12 bytes; two GUIDs more in object entries (OpenZFS:
-/// `ace_t`, `ace_object_t`).
+/// Encodes the entries in the form of callers and of the intent log: who, mask, flags, type, 12 bytes; two more GUIDs in object
+/// entries (OpenZFS: `ace_t`, `ace_object_t`).
 pub(crate) fn encode_given(aces: &[Ace]) -> Vec<u8> {
     let mut out = Vec::with_capacity(aces.len() * 12);
     for ace in aces {
@@ -500,7 +501,7 @@ mod tests {
             ]
         );
         assert_ne!(dir.flags & FileFlags::INHERIT_ACE.0, 0);
-        // an entry for everyone stands for the mode, if it passes through
+        // with passthrough an entry for everyone determines the mode
         let through = new(rule::PASSTHROUGH, Kind::File, 0o100_644);
         assert_eq!(through.mode, 0o100_444);
         let none = new(rule::DISCARD, Kind::File, 0o100_600);
@@ -512,8 +513,8 @@ mod tests {
         assert!(named(&x).iter().all(|(_, mask, _)| mask & EXECUTE == 0));
     }
 
-    /// What shall be logged or raise an alarm stays in lists, and goes on to new files, as it is; it gives nobody anything, but an entry
-    /// behind it that speaks of the same is not heard in the mode.
+    /// Audit and alarm entries are kept in ACLs and inherited unchanged; they grant nothing, but later entries that mention the
+    /// same permissions do not count for the mode.
     #[test]
     fn entries_that_log_and_alarm_are_kept_and_inherited() {
         const SUCCESSFUL: u16 = 0x10;
@@ -528,7 +529,7 @@ mod tests {
         assert_eq!(set.flags & (FileFlags::INHERIT_ACE.0 | FileFlags::ACL_TRIVIAL.0), FileFlags::INHERIT_ACE.0);
         let parent = Acl { aces: set.aces, is_trivial: false };
         assert_eq!(Acl::decode(&encode(&parent.aces), parent.aces.len() as u64, Endian::NATIVE).unwrap(), parent.aces);
-        // rules that take rights from those who are allowed something take none from these
+        // rules that remove permissions from allow entries do not affect these
         for how in [rule::NOALLOW, rule::RESTRICTED, rule::PASSTHROUGH_X] {
             let new = |kind, mode| of_new_file(&settings(rule::GROUPMASK, how), Some(&parent), kind, mode, ME);
             let (file, dir) = (new(Kind::File, 0o100_640), new(Kind::Directory, 0o040_750));
@@ -580,7 +581,7 @@ mod tests {
         }
         assert!(!of(AceType::Other(17), 0) && !of(AceType::Other(u16::MAX), 0));
         for kind in [AceType::Allow, AceType::Deny, AceType::Audit, AceType::Alarm] {
-            // the group without its sign, and two at once
+            // the group without its flag, and two subjects at once
             assert!(of(kind, 0) && !of(kind, 0x2000) && !of(kind, OWNER | EVERYONE), "{kind:?}");
         }
         let odd = Ace { flags: INHERIT_ONLY, ..by_name(5, 1, 0) };

@@ -1,8 +1,9 @@
 //! Copies from file to file that share blocks (OpenZFS: `zfs_clone_range`; Linux: `copy_file_range`).
 //!
-//! A block that is on disk is cloned: the target gets a pointer to it, and the block reference table one reference more, when the txg is
-//! synced. What cannot be shared is copied: parts of blocks, blocks of another size, files of another pool or under another key. What is
-//! not on disk yet is waited for. Holes are neither read nor written: a long one takes as much time as a short one, and becomes a hole.
+//! A block that is on disk is cloned: the target gets a pointer to it, and the block reference table one more reference, when the
+//! txg is synced. Data that cannot be shared is copied: parts of blocks, blocks of another size, files of another pool or under
+//! another key. Blocks that are not on disk yet are waited for. Holes are neither read nor written: a long one takes as much time
+//! as a short one, and becomes a hole.
 
 use std::sync::Arc;
 
@@ -17,15 +18,15 @@ use super::znode::content_modified;
 use super::{Cred, Refusal, SMALL_CHANGE, Zfs, Znode};
 use crate::{Error, FileFlags};
 
-/// Blocks that one place in a txg clones at most (OpenZFS: what one record of the intent log holds).
+/// Maximum number of blocks that one transaction clones (OpenZFS: the number that one record of the intent log holds).
 const BLOCKS: u64 = 1022;
 /// Bytes that are copied at a time.
 const COPY: u64 = 1 << 20;
-/// Properties that say how data is stored: a copy across file systems takes on those of its own, a clone would not (OpenZFS:
-/// `zfs_bclone_strict_properties`).
+/// Properties that determine how data is stored: a copy across file systems follows those of the target, a clone would not
+/// (OpenZFS: `zfs_bclone_strict_properties`).
 const STORED_BY: [&str; 5] = ["checksum", "compression", "copies", "dedup", "special_small_blocks"];
 
-/// A stretch of one file that goes to another.
+/// A range of one file that is copied to another.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     from: u64,
@@ -34,24 +35,24 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// What is left of it after its first `done` bytes.
+    /// Returns the rest after its first `done` bytes.
     fn behind(self, done: u64) -> Stretch {
         Stretch { from: self.from + done, to: self.to + done, len: self.len - done }
     }
 }
 
-/// How a try to clone ended.
+/// The result of an attempt to clone.
 enum Cloned {
     Done,
     /// Some block is not on disk yet.
     Pending,
-    /// The target's blocks cannot be of the right size.
+    /// The target's blocks cannot have the right size.
     Misfit,
 }
 
 impl Zfs {
-    /// Copies a range from file to file, sharing blocks where that can be; gives how many bytes: fewer than asked for only at the end of the
-    /// source. Holes of the source become holes.
+    /// Copies a range from file to file, sharing blocks where possible; returns the number of bytes, less than requested only at
+    /// the end of the source. Holes of the source become holes.
     ///
     /// # Errors
     /// EINVAL for ranges that overlap in one file; as [`Zfs::write`].
@@ -59,7 +60,7 @@ impl Zfs {
         self.copy_range_from(cred, self, from, to, len)
     }
 
-    /// As [`Zfs::copy_range`], with a source in another file system perhaps.
+    /// As [`Zfs::copy_range`], with a source that may be in another file system.
     ///
     /// # Errors
     /// As [`Zfs::copy_range`].
@@ -88,7 +89,7 @@ impl Zfs {
         let same = from.0 == to.0 && source.fs().objset().id() == self.fs().objset().id();
         self.may_write(&output, to.1, false)?;
         if same && from.1 < to.1.saturating_add(len) && to.1 < from.1.saturating_add(len) {
-            return Err(Refusal::Invalid("a range over itself").of(to.0));
+            return Err(Refusal::Invalid("the ranges overlap").of(to.0));
         }
         self.end_capability(&output)?;
         let all = Stretch { from: from.1, to: to.1, len };
@@ -102,7 +103,7 @@ impl Zfs {
         Ok(cloned + self.copy_bytes(cred, source, &input, &output, all.behind(cloned))?)
     }
 
-    /// Whether blocks of `source` may be shared with files here (OpenZFS: `zfs_clone_range_precheck`).
+    /// True if blocks of `source` may be shared with files here (OpenZFS: `zfs_clone_range_precheck`).
     fn may_clone(&self, source: &Zfs) -> Result<bool, Error> {
         let one_pool = Arc::ptr_eq(self.spa(), source.spa());
         if !one_pool || tunable::ZFS_BCLONE_ENABLED.get() == 0 {
@@ -130,7 +131,7 @@ impl Zfs {
         Ok(true)
     }
 
-    /// Clones whole blocks from the front of a stretch; gives how many bytes.
+    /// Clones whole blocks from the start of a range; returns the number of bytes.
     fn clone_blocks(
         &self,
         cred: &Cred,
@@ -145,7 +146,7 @@ impl Zfs {
         while done < all.len {
             let rest = all.behind(done);
             let part = Stretch { len: rest.len.min(BLOCKS.saturating_mul(block)), ..rest };
-            // a shorter hole takes no place of its own
+            // a shorter hole gets no transaction of its own
             let hole = hole_ahead(input, rest)?;
             if hole >= part.len && hole > 0 {
                 self.copy_hole(cred, output, Stretch { len: hole, ..rest }, hole == rest.len)?;
@@ -154,7 +155,7 @@ impl Zfs {
             }
             let (in_size, out_size) = sizes();
             let at_end = part.from + part.len >= in_size && part.to + part.len >= out_size;
-            // the last block may be a part of one if both files end there
+            // the last block may be partial if both files end there
             let part = if at_end { part } else { Stretch { len: part.len - part.len % block.max(1), ..part } };
             let aligned = part.from % block.max(1) == 0 && part.to % block.max(1) == 0;
             if part.len == 0 || !aligned || self.would_stick(output, part, block) {
@@ -173,7 +174,7 @@ impl Zfs {
         Ok(done)
     }
 
-    /// Whether a clone would leave a file that is to grow with blocks smaller than its record size for ever.
+    /// True if a clone would leave a growing file permanently with blocks smaller than its record size.
     fn would_stick(&self, output: &Znode, part: Stretch, block: u64) -> bool {
         let size = output.with_attrs(|attrs| attrs.size);
         let one = part.len <= block && size <= block;
@@ -190,7 +191,8 @@ impl Zfs {
         block: u64,
     ) -> Result<Cloned, Error> {
         let same = Arc::ptr_eq(input, output);
-        // by number, so that two that copy crosswise do not wait for each other; two file systems have files of one number
+        // in order of object number, so that two crosswise copies do not deadlock; two file systems have files with the same
+        // number
         let place = |node: &Znode| (node.object().objset().id(), node.id());
         let first = (!same && place(input) < place(output)).then(|| input.content.read());
         let _output = output.content.write();
@@ -229,7 +231,7 @@ impl Zfs {
         Ok(Cloned::Done)
     }
 
-    /// Gives the target blocks of the source's size, if it has only one yet. Tells whether it has them now.
+    /// Sets the target's block size to that of the source, if it has at most one block. Returns true if it has that size now.
     pub(super) fn fit_block_size(&self, tx: &Tx, output: &Znode, block: u64, to: u64) -> Result<bool, Error> {
         let (object, now) = (output.object(), output.object().block_size());
         if to != 0 && !block.is_power_of_two() {
@@ -246,7 +248,7 @@ impl Zfs {
         Ok(object.block_size() == block)
     }
 
-    /// Copies what could not be cloned; gives how many bytes: fewer than asked for if the source has become shorter.
+    /// Copies data that could not be cloned; returns the number of bytes: less than requested if the source has become shorter.
     fn copy_bytes(
         &self,
         cred: &Cred,
@@ -257,7 +259,7 @@ impl Zfs {
     ) -> Result<u64, Error> {
         let most = COPY.max(input.object().block_size());
         let mut buf = vec![0; usize::try_from(most.min(all.len)).unwrap_or(0)];
-        // where the data ends that is copied now
+        // the end of the data that is being copied
         let (mut done, mut until) = (0, 0);
         while done < all.len {
             let rest = all.behind(done);
@@ -282,8 +284,8 @@ impl Zfs {
         Ok(done)
     }
 
-    /// Makes a hole in the target where the source has one. What is behind the target's end is a hole already; at the `end` of a copy the target
-    /// gets its size.
+    /// Makes a hole in the target where the source has one. The space beyond the target's end is a hole already; at the `end` of
+    /// a copy the target's size is set.
     fn copy_hole(&self, cred: &Cred, output: &Arc<Znode>, hole: Stretch, end: bool) -> Result<(), Error> {
         let until = hole.to.saturating_add(hole.len);
         if output.with_attrs(|attrs| attrs.size) > hole.to {
@@ -293,7 +295,7 @@ impl Zfs {
     }
 }
 
-/// How many bytes of a stretch of the source are a hole before the first byte of data; none behind its end.
+/// Returns the length of the hole at the start of a range of the source, before the first byte of data; 0 beyond its end.
 fn hole_ahead(input: &Znode, rest: Stretch) -> Result<u64, Error> {
     let _content = input.content.read();
     let left = input.with_attrs(|attrs| attrs.size).saturating_sub(rest.from).min(rest.len);
@@ -304,10 +306,10 @@ fn hole_ahead(input: &Znode, rest: Stretch) -> Result<u64, Error> {
     Ok(data.map_or(left, |data| data.saturating_sub(rest.from).min(left)))
 }
 
-/// How many bytes of a stretch that begins with data come before its first hole.
+/// Returns the length of the data at the start of a range, before its first hole.
 fn data_ahead(input: &Znode, rest: Stretch) -> Result<u64, Error> {
     let _content = input.content.read();
     let hole = input.object().next_hole(rest.from)?;
-    // what became a hole since is read as zeros
+    // data that has become a hole since reads as zeros
     Ok(if hole > rest.from { rest.len.min(hole - rest.from) } else { rest.len })
 }

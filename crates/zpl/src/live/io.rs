@@ -1,11 +1,12 @@
 //! Contents of files: reading, writing (OpenZFS: `zfs_read`, `zfs_write`, `zfs_grow_blocksize`, `zfs_statvfs`).
 //!
-//! A read takes no lock of its own and allocates nothing: it borrows a [reader](super::readers), and reads again with the lock if the contents
-//! have changed meanwhile. A write goes in chunks of whole blocks, each with a place in a txg of its own, so that one large write does not hold up
-//! a txg; what a chunk changes of a block at its edge is read before the place is taken. Other readers see a chunk as a whole.
+//! A read takes no lock and allocates no memory: it borrows a [reader](super::readers), and reads again with the lock held if the
+//! contents have changed meanwhile. A write is split into chunks of whole blocks, each in a transaction of its own, so that one
+//! large write does not hold up a txg; partially changed blocks at the edges of a chunk are read before its transaction is
+//! assigned. Other readers see each chunk atomically.
 //!
-//! The first block of a file grows with the file, up to the record size: in steps of 512 bytes while it is the only one. A second
-//! block has the record size, a power of two.
+//! The first block of a file grows with the file, up to the record size: in steps of 512 bytes while it is the only one. From the
+//! second block on, blocks have the record size, a power of two.
 
 use std::sync::Arc;
 
@@ -22,15 +23,15 @@ use crate::{Attrs, Error, FileFlags, Kind};
 pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 /// Bytes of one chunk of a write, if blocks are not larger.
 const CHUNK: u64 = 4 << 20;
-/// An append of up to this much is one chunk: nothing comes in between.
+/// An append of up to this size is one chunk, so that nothing can come in between.
 const APPEND: u64 = 64 << 20;
-/// Linux's number for a want of room.
+/// Linux's error number for lack of space.
 const ENOSPC: i32 = 28;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 /// log2 of the bytes of a dnode (OpenZFS: `DNODE_SHIFT`).
 const DNODE_SHIFT: u32 = 9;
-/// How many objects a file system may have (OpenZFS: `DN_MAX_OBJECT`).
+/// Maximum number of objects of a file system (OpenZFS: `DN_MAX_OBJECT`).
 const MAX_OBJECTS: u64 = 1 << 48;
 
 /// Checks that a file has contents.
@@ -42,7 +43,7 @@ pub(crate) fn expect_file(node: &Znode) -> Result<(), Error> {
     }
 }
 
-/// Takes the set-id bits away that a write by somebody without privileges ends (OpenZFS: `zfs_clear_setid_bits_if_necessary`; Linux:
+/// Clears the set-id bits when a caller without privileges writes (OpenZFS: `zfs_clear_setid_bits_if_necessary`; Linux:
 /// `file_remove_privs`).
 pub(crate) fn clear_setid(attrs: &mut Attrs, cred: &Cred) {
     if cred.is_root() {
@@ -52,7 +53,7 @@ pub(crate) fn clear_setid(attrs: &mut Attrs, cred: &Cred) {
     attrs.mode &= !(S_ISUID | if runs { S_ISGID } else { 0 });
 }
 
-/// Reads what there is now; gives how much that is.
+/// Reads the current contents; returns the number of bytes.
 fn read_now(reader: &mut Reader, node: &Znode, offset: u64, buf: &mut [u8]) -> Result<(usize, Times), Error> {
     let Look { kind, size, flags, times } = reader.look(node);
     if kind != Kind::File {
@@ -70,15 +71,15 @@ fn read_now(reader: &mut Reader, node: &Znode, offset: u64, buf: &mut [u8]) -> R
 }
 
 impl Zfs {
-    /// Reads from a file; gives the number of bytes, less than asked for only at the end.
+    /// Reads from a file; returns the number of bytes, less than requested only at the end.
     ///
     /// # Errors
-    /// EISDIR, EINVAL for what is no file; EACCES in quarantine; when a block cannot be read.
+    /// EISDIR, EINVAL if it is not a file; EACCES in quarantine; an error if a block cannot be read.
     pub fn read(&self, id: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         self.read_node(&*self.znode(id)?, offset, buf)
     }
 
-    /// As [`Zfs::read`], of a file at hand.
+    /// As [`Zfs::read`], for a znode.
     ///
     /// # Errors
     /// As [`Zfs::read`].
@@ -92,7 +93,7 @@ impl Zfs {
         })
     }
 
-    /// Reads without the lock, and once more with it if somebody has changed the contents meanwhile.
+    /// Reads without the lock, and again with it if the contents have changed meanwhile.
     fn read_as(&self, reader: &mut Reader, node: &Znode, offset: u64, buf: &mut [u8]) -> Result<(usize, Times), Error> {
         let Look { kind, size, .. } = reader.look(node);
         let len = size.saturating_sub(offset).min(buf.len() as u64);
@@ -109,7 +110,7 @@ impl Zfs {
         read_now(reader, node, offset, buf)
     }
 
-    /// Stamps the time of last access, if it is due. A read does not fail because of it.
+    /// Updates the access time, if it is due. Errors are ignored: they must not fail the read.
     fn accessed(&self, node: &Znode, times: &Times) {
         let Some(now) = self.0.atime.due(times, || self.now()) else { return };
         let stamp = |tx: &Tx| {
@@ -124,14 +125,14 @@ impl Zfs {
     /// Writes to a file.
     ///
     /// # Errors
-    /// EISDIR, EINVAL for what is no file; EPERM for an immutable file, or within an append-only one; EFBIG, EDQUOT, ENOSPC.
+    /// EISDIR, EINVAL if it is not a file; EPERM for an immutable file, or within an append-only one; EFBIG, EDQUOT, ENOSPC.
     pub fn write(&self, cred: &Cred, id: u64, offset: u64, data: &[u8]) -> Result<(), Error> {
         let node = self.znode(id)?;
         self.write_node(cred, &node, Some(offset), data).map(|_| ())
     }
 
-    /// Writes at an offset, or at the end, and waits until it is on stable storage (`O_DSYNC`); gives where that was. With `sync=disabled` it does
-    /// not wait.
+    /// Writes at an offset, or at the end, and waits until the data is on stable storage (`O_DSYNC`); returns the offset. With
+    /// `sync=disabled` it does not wait.
     ///
     /// # Errors
     /// As [`Zfs::write`] and [`Zfs::fsync`].
@@ -142,7 +143,7 @@ impl Zfs {
         Ok(at)
     }
 
-    /// Writes at the end of a file; gives where that was.
+    /// Appends to a file; returns the offset.
     ///
     /// # Errors
     /// As [`Zfs::write`].
@@ -151,7 +152,7 @@ impl Zfs {
         self.write_node(cred, &node, None, data)
     }
 
-    /// Writes at an offset, or at the end; gives where that was.
+    /// Writes at an offset, or at the end; returns the offset.
     ///
     /// # Errors
     /// As [`Zfs::write`].
@@ -159,7 +160,7 @@ impl Zfs {
         self.write_awaited(cred, node, offset, data, false)
     }
 
-    /// As [`Zfs::write_node`]; `awaited` tells that the caller is going to wait for it.
+    /// As [`Zfs::write_node`]; `awaited` says that the caller is going to wait for it.
     fn write_awaited(
         &self,
         cred: &Cred,
@@ -179,13 +180,13 @@ impl Zfs {
         self.end_capability(node)?;
         let mut owed = Owed::default();
         let written = self.write_chunks(cred, node, &Write { offset, start, end, data, awaited }, &mut owed);
-        // what was written of a write that failed is waited for, too
+        // also waits for the written part of a failed write
         let logged = owed.settle();
         written.and_then(|first| logged.map(|()| first))
     }
 
-    /// Writes chunk by chunk, which get smaller where little room is left; gives where the first one is. An append does not: somebody else's
-    /// may come in between.
+    /// Writes chunk by chunk, with smaller chunks when little space is left; returns the offset of the first. The chunk of an
+    /// append is never reduced, since another append could come in between.
     fn write_chunks(&self, cred: &Cred, node: &Arc<Znode>, write: &Write<'_>, owed: &mut Owed) -> Result<u64, Error> {
         let Write { offset, start, end, data, awaited } = *write;
         let mut rest = data;
@@ -202,7 +203,7 @@ impl Zfs {
             let place = (offset.is_none() && first.is_none()).then_some(at);
             let done = self.change_owing(bytes, owed, |tx| {
                 let _content = node.content.write();
-                // the end may have moved since it was looked at
+                // the end may have moved since it was read
                 let at = place.map_or(at, |_| node.with_attrs(|attrs| attrs.size));
                 let end = end.max(at.saturating_add(rest.len() as u64));
                 let before = node.with_attrs(|attrs| attrs.size);
@@ -211,7 +212,7 @@ impl Zfs {
                 Ok(at)
             });
             at = match done {
-                // what room there is may do for less
+                // the remaining space may suffice for a smaller chunk
                 Err(error) if offset.is_some() && len as u64 > block && error.errno() == ENOSPC => {
                     most = (len as u64 / 2).max(block);
                     continue;
@@ -225,14 +226,14 @@ impl Zfs {
         Ok(first.unwrap_or(start))
     }
 
-    /// What flags forbid to who has the file open for writing.
+    /// Checks the flags of a file that is open for writing.
     pub(super) fn may_write(&self, node: &Znode, start: u64, appends: bool) -> Result<(), Error> {
         let (flags, size) = node.with_attrs(|attrs| (attrs.flags, attrs.size));
         let within = flags.has(FileFlags::APPENDONLY) && !appends && start < size;
         if flags.has(FileFlags::IMMUTABLE) || within { Err(Refusal::NotPermitted.of(node.id())) } else { Ok(()) }
     }
 
-    /// Brings the blocks at the edges of a range into the cache, if they are changed in part.
+    /// Reads the blocks at the edges of a range into the cache, if they are changed in part.
     fn warm(&self, node: &Znode, at: u64, len: u64) -> Result<(), Error> {
         let (object, size) = (node.object(), node.object().block_size());
         let end = at.saturating_add(len);
@@ -246,7 +247,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Writes a chunk; `end` is where the whole write ends. `content` is held.
+    /// Writes a chunk; `end` is the end of the whole write. `content` is held.
     pub(super) fn write_chunk(
         &self,
         tx: &Tx,
@@ -260,7 +261,7 @@ impl Zfs {
         self.grow_first_block(tx, node, size.max(end))?;
         let chunk_end = at.saturating_add(data.len() as u64);
         if let Err(failed) = node.object().write(tx, at, data) {
-            // nothing may stand behind the end of the file: it would show when the file grows
+            // no data may be left beyond the end of the file: it would show when the file grows
             if chunk_end > size {
                 node.object().free_range(tx, size, u64::MAX)?;
             }
@@ -277,7 +278,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Makes the block of a file of one block as large as a file of `end` bytes needs it (OpenZFS: `zfs_rangelock_cb`, `zfs_write`,
+    /// Grows the block of a one-block file as a file of `end` bytes requires (OpenZFS: `zfs_rangelock_cb`, `zfs_write`,
     /// `zfs_grow_blocksize`).
     pub(crate) fn grow_first_block(&self, tx: &Tx, node: &Znode, end: u64) -> Result<(), Error> {
         let (object, record) = (node.object(), self.settings().recordsize);
@@ -286,7 +287,7 @@ impl Zfs {
         if !grows || size > now || object.nblocks() > 1 {
             return Ok(());
         }
-        // a block that is larger than the record size already goes to the next power of two only
+        // a block that already exceeds the record size only grows to the next power of two
         let most = if now > record { now.next_power_of_two() } else { record };
         let wanted = most.min(end.next_multiple_of(512)).max(now);
         if wanted > now {
@@ -295,7 +296,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Space and objects of the file system.
+    /// Returns space and object counts of the file system.
     ///
     /// # Errors
     /// When the dataset cannot be read.
@@ -319,19 +320,19 @@ impl Zfs {
     }
 }
 
-/// A write on its way into chunks.
+/// A write that is to be split into chunks.
 struct Write<'a> {
-    /// Where it goes; `None` for the end of the file.
+    /// Its offset; `None` for the end of the file.
     offset: Option<u64>,
-    /// Where it begins and ends, if the end of the file stays where it is.
+    /// Its start and end, if the end of the file does not move.
     start: u64,
     end: u64,
     data: &'a [u8],
-    /// Whether its caller is going to wait for it.
+    /// True if its caller is going to wait for it.
     awaited: bool,
 }
 
-/// How much of a write one chunk takes: up to the end of a block.
+/// Returns the length of the next chunk of a write: up to the end of a block.
 pub(super) fn chunk(at: u64, left: usize, block: u64, most: u64) -> usize {
     let end = at.saturating_add(most.max(block));
     let end = if block.is_power_of_two() { end - end % block } else { end };

@@ -1,14 +1,15 @@
-//! The way of changes into the intent log, and who waits for them (OpenZFS: `zfs_log.c`, `zfs_get_data`, `zfs_fsync`).
+//! Logging of changes in the intent log, and waiting for them (OpenZFS: `zfs_log.c`, `zfs_get_data`, `zfs_fsync`).
 //!
-//! Each operation hands its record to the log behind its last change, while what orders the changes is still locked ([`log_names`](super::log_names),
-//! [`log_files`](super::log_files)): so the order of records is that of changes. Names are in every commit; what concerns one file alone waits
-//! for a commit of that file, or of all.
+//! Each operation logs its record after its last change, while the locks that order the changes are still held
+//! ([`log_names`](super::log_names), [`log_files`](super::log_files)): so the order of records is that of changes. Records of
+//! names are part of every commit; records of a single file wait for a commit of that file, or of all.
 //!
-//! What cannot be logged is *missed*: an attribute without the feature `zilsaxattr`, or without a value. Who then
-//! waits for the file, or for all files, waits for the txg. So does everybody for what was changed under `sync=disabled`, when that ends.
+//! A change that cannot be logged is *missed*: an extended attribute without the feature `zilsaxattr`, or with an empty value. A
+//! wait for that file, or for all files, then waits for the txg. So does every wait after `sync=disabled` has ended, for the
+//! changes made under it.
 //!
-//! A commit may wait for a txg. So nobody may hold a place meanwhile: within a batch the shared place is given back first, and
-//! `sync=always` is seen to when an operation, or the batch, is over.
+//! A commit may wait for a txg. So the caller must not hold a transaction meanwhile: within a batch the shared transaction is
+//! released first, and `sync=always` takes effect at the end of an operation or of the batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,38 +23,39 @@ use zil::write::{BlockGot, Got, Itx, ItxData, LogBias, SyncMode, WriteSource, Wr
 use super::{Inner, Refusal, Settings, Zfs, Znode, place};
 use crate::{Error, FileFlags};
 
-/// Files that stand above a hidden one: its directory, and whose that is.
+/// Maximum number of files above a hidden one: its directory, and the owner of that.
 const OWNERS_MAX: usize = 3;
 
-/// The log of a dataset as its changes see it.
+/// The log of a dataset, as the operations use it.
 pub(super) struct Log {
     spa: Arc<Spa>,
-    /// None before the log that was found is replayed: a replay is not logged.
+    /// `None` until the existing log is replayed: a replay is not logged.
     zil: OnceLock<Arc<Zil>>,
-    /// The last txg with something of one file that the log does not have.
+    /// The last txg with a change of a single file that the log does not hold.
     missed: AtomicU64,
-    /// The last txg of which the log has nothing.
+    /// The last txg of which the log holds nothing.
     blind: AtomicU64,
 }
 
-/// A piece of a write on its way.
+/// A piece of a write that is to be logged.
 pub(super) struct Piece<'a> {
     pub(super) object: u64,
     pub(super) generation: u64,
     pub(super) offset: u64,
     pub(super) data: &'a [u8],
     pub(super) block_size: u64,
-    /// Where the file ended before; a volume has no end.
+    /// The previous end of the file; `None` for a volume, which has no end.
     pub(super) end: Option<u64>,
-    /// Whether somebody is about to wait for it.
+    /// True if a caller is about to wait for it.
     pub(super) awaited: bool,
-    /// Whether every commit takes it.
+    /// True if every commit includes it.
     pub(super) sync: bool,
 }
 
 impl Piece<'_> {
-    /// Whether the `len` bytes from `offset` on may be pointed at. OpenZFS replays the block as a whole: if the write has not moved the end of
-    /// the file, and the end lies in the block (or may come to, as the one block of a file grows), it would move to the block's end.
+    /// True if the `len` bytes from `offset` on may be logged by a pointer to their block. OpenZFS replays the block as a whole:
+    /// if the write has not moved the end of the file, and the end lies in the block (or may come to, as the one block of a file
+    /// grows), it would move to the block's end.
     fn may_point(&self, offset: u64, len: u64) -> bool {
         let Some(end) = self.end else { return true };
         let into = offset.checked_rem(self.block_size).unwrap_or(0);
@@ -67,7 +69,7 @@ impl Log {
         Arc::new(Log { spa: spa.clone(), zil: OnceLock::new(), missed: AtomicU64::new(0), blind: AtomicU64::new(0) })
     }
 
-    /// Begins to log: what was found is replayed.
+    /// Starts logging, after the existing log is replayed.
     pub(super) fn begin(&self, zil: Arc<Zil>, source: Weak<dyn WriteSource>, policy: ZilPolicy) {
         zil.set_source(source);
         zil.set_policy(policy);
@@ -83,12 +85,12 @@ impl Log {
         }
     }
 
-    /// The log, if changes go there.
+    /// Returns the log, if changes are logged.
     fn zil(&self) -> Option<&Arc<Zil>> {
         self.zil.get().filter(|zil| zil.logs())
     }
 
-    /// Whether what was found in the log is replayed.
+    /// True if the existing log is replayed.
     pub(super) fn has_begun(&self) -> bool {
         self.zil.get().is_some()
     }
@@ -97,19 +99,19 @@ impl Log {
         self.zil().is_some()
     }
 
-    /// Bytes of block pointers that a record can have behind `head` bytes.
+    /// Returns the bytes of block pointers that a record can hold after `head` bytes.
     pub(super) fn room_behind(&self, head: u64) -> u64 {
         self.zil().map_or(0, |zil| zil.max_record().saturating_sub(head))
     }
 
-    /// Hands a record over. With `sync` every commit takes it, else one of its object.
+    /// Logs a record. With `sync` every commit includes it, otherwise only one of its object.
     pub(super) fn put(self: &Arc<Self>, tx: &Tx, kind: TxType, record: &Record<'_>, object: Option<u64>, sync: bool) {
         let Some(zil) = self.zil() else { return };
         zil.assign(tx, Itx { record: record.encode(kind), object, sync, data: ItxData::InRecord });
         self.owe(zil);
     }
 
-    /// Hands a write over: in one record, or one a block if blocks are pointed at.
+    /// Logs a write: in one record, or in one per block if blocks are pointed at.
     pub(super) fn put_write(self: &Arc<Self>, tx: &Tx, piece: &Piece<'_>) {
         let Some(zil) = self.zil() else { return };
         let Piece { object, generation, block_size, sync, .. } = *piece;
@@ -139,7 +141,7 @@ impl Log {
         self.owe(zil);
     }
 
-    /// Something of a file is not in the log.
+    /// Notes that a change of a file is not in the log.
     pub(super) fn miss(self: &Arc<Self>, tx: &Tx) {
         if let Some(zil) = self.zil() {
             self.missed.fetch_max(tx.txg().0, Ordering::Relaxed);
@@ -147,22 +149,22 @@ impl Log {
         }
     }
 
-    /// Drops what waits for a commit of a file that has no name any more.
+    /// Drops the records that wait for a commit of a file that has no name any more.
     pub(super) fn forget(&self, object: u64) {
         if let Some(zil) = self.zil() {
             zil.forget(object);
         }
     }
 
-    /// With `sync=always` whoever holds the place in the txg waits for the log when he is done.
+    /// With `sync=always`, makes the thread wait for the log when it releases its transaction.
     fn owe(self: &Arc<Self>, zil: &Zil) {
         if zil.policy().sync == SyncMode::Always {
             place::owe(&self.spa, self);
         }
     }
 
-    /// Waits for the changes of one file and all names, or for all changes; `missed` is the last txg of which the log lacks something of the
-    /// file.
+    /// Waits for the changes of one file and all names, or for all changes; `missed` is the last txg with a change of the file
+    /// that the log does not hold.
     ///
     /// # Errors
     /// EBUSY within an operation; EIO if the pool is suspended.
@@ -178,7 +180,7 @@ impl Log {
         }
     }
 
-    /// As [`Log::commit`] for all.
+    /// As [`Log::commit`], for all files.
     ///
     /// # Errors
     /// As [`Log::commit`].
@@ -187,7 +189,7 @@ impl Log {
     }
 }
 
-/// What the properties say to the log.
+/// Returns the log policy of the properties.
 pub(super) fn policy_of(sync: u64, logbias: u64) -> ZilPolicy {
     let sync = match sync {
         1 => SyncMode::Always,
@@ -203,7 +205,7 @@ impl Settings {
     }
 }
 
-/// Writes the block at `offset` to its place.
+/// Writes the block at `offset` to its final location.
 pub(super) fn write_block(spa: &Spa, object: &Object, offset: u64, txg: Txg) -> Result<BlockGot, dmu::Error> {
     let Some(policy) = spa.write_policy(object.objset()) else { return Ok(BlockGot::Copy) };
     let blkid = offset.checked_div(object.block_size()).unwrap_or(0);
@@ -216,11 +218,11 @@ pub(super) fn write_block(spa: &Spa, object: &Object, offset: u64, txg: Txg) -> 
 }
 
 impl Inner {
-    /// The file that a record was about, if it still is the same and has a name.
+    /// Returns the file that a record refers to, if it still is the same and has a name.
     fn logged(&self, id: u64, generation: u64) -> Result<Option<Arc<Znode>>, dmu::Error> {
         let node = match self.nodes.get(id) {
             Some(node) => node,
-            // it is not taken in: it may be about to be freed
+            // it is not added to the cache: it may be about to be freed
             None => match self.fs.node(id) {
                 Ok(node) => Arc::new(Znode::new(node.object().clone(), node.attrs().clone())),
                 Err(Error::Dmu(error)) if !error.is_not_found() => return Err(error),
@@ -236,7 +238,7 @@ impl WriteSource for Inner {
     fn copy(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
         let Some(node) = self.logged(object, generation)? else { return Ok(Got::Gone) };
         let _content = node.content.read();
-        // what was cut off is not worth logging
+        // data beyond the end after a truncation need not be logged
         if offset >= node.with_attrs(|attrs| attrs.size) {
             return Ok(Got::Gone);
         }
@@ -257,7 +259,7 @@ impl WriteSource for Inner {
         if offset >= node.with_attrs(|attrs| attrs.size) {
             return Ok(BlockGot::Gone);
         }
-        // blocks may have become larger since; then the record is still within one
+        // the block may have grown since; then the record is still within one block
         let size = node.object().block_size();
         if offset.checked_rem(size).is_none_or(|skip| skip.saturating_add(len) > size) {
             return Ok(BlockGot::Copy);
@@ -271,7 +273,7 @@ impl Zfs {
         &self.0.log
     }
 
-    /// Whether nothing of a file is logged: it has no name, or belongs to a file that has none.
+    /// True if no changes of a file are logged: it has no name, or belongs to a file that has none.
     pub(super) fn is_unlogged(&self, node: &Znode) -> bool {
         if !self.log().logs() || node.is_nameless() {
             return true;
@@ -288,11 +290,12 @@ impl Zfs {
         true
     }
 
-    /// Waits until what was changed in a file, and all names, are on stable storage; with `sync=disabled` it does not. All waiting of a caller
-    /// for his data goes through here and [`Zfs::sync`]. Within [`Zfs::batch`] the shared place in the txg is given back first.
+    /// Waits until the changes of a file, and all changes of names, are on stable storage; with `sync=disabled` it does not wait.
+    /// All waits of callers for their data use this function or [`Zfs::sync`]. Within [`Zfs::batch`] the shared transaction is
+    /// released first.
     ///
     /// # Errors
-    /// ENOENT if there is no such file; EIO if the pool is suspended; EBUSY within an operation.
+    /// ENOENT if the file does not exist; EIO if the pool is suspended; EBUSY within an operation.
     pub fn fsync(&self, id: u64) -> Result<(), Error> {
         let node = self.znode(id)?;
         match self.settings().sync {

@@ -1,5 +1,6 @@
-//! Records of what is in a file and of its attributes (OpenZFS: `zfs_log_write`, `zfs_log_truncate`, `zfs_log_setattr`, `zfs_log_setsaxattr`,
-//! `zfs_log_acl`, `zfs_log_clone_range`). They wait for a commit of the file, unless it is open for synchronous writes.
+//! Log records of the contents and attributes of a file (OpenZFS: `zfs_log_write`, `zfs_log_truncate`, `zfs_log_setattr`,
+//! `zfs_log_setsaxattr`, `zfs_log_acl`, `zfs_log_clone_range`). They wait for a commit of the file, unless it is open for
+//! synchronous writes.
 
 use dmu::Tx;
 use ondisk::BlkPtr;
@@ -14,19 +15,20 @@ use super::replay::{
 use super::{SetAttr, Zfs, Znode};
 use crate::{Attrs, FileFlags};
 
-/// The bit of the mask that says that further attributes follow (OpenZFS on Linux: `ATTR_XVATTR`).
+/// The mask bit which says that further attributes follow (OpenZFS on Linux: `ATTR_XVATTR`).
 const ATTR_XVATTR: u64 = 1 << 31;
 /// Bytes of a CLONE_RANGE before its pointers (OpenZFS: `lr_clone_range_t`), and of a pointer.
 const CLONE_HEAD: u64 = 72;
 const BLKPTR: u64 = 128;
 
 impl Zfs {
-    /// Hands over a record of one file.
+    /// Logs a record of one file.
     fn log_file(&self, tx: &Tx, node: &Znode, kind: TxType, record: &Record<'_>) {
         self.log().put(tx, kind, record, Some(node.id()), node.writes_sync());
     }
 
-    /// WRITE to a file that ended at `end` before; `awaited` says that the caller will wait for it. A value of an extended attribute is in every commit, as its name is.
+    /// Logs a WRITE to a file that ended at `end` before; `awaited` says that the caller will wait for it. A value of an extended
+    /// attribute is part of every commit, as its name is.
     pub(super) fn log_write(&self, tx: &Tx, node: &Znode, offset: u64, data: &[u8], end: u64, awaited: bool) {
         if self.is_unlogged(node) {
             return;
@@ -46,7 +48,7 @@ impl Zfs {
         self.log().put_write(tx, &piece);
     }
 
-    /// TRUNCATE: a hole.
+    /// Logs a TRUNCATE, which makes a hole.
     pub(super) fn log_truncate(&self, tx: &Tx, node: &Znode, offset: u64, length: u64) {
         if !self.is_unlogged(node) {
             let sync = node.writes_sync() || node.with_attrs(|attrs| attrs.flags.has(FileFlags::XATTR));
@@ -55,8 +57,8 @@ impl Zfs {
         }
     }
 
-    /// SETATTR of what `set` asks for, of which the file's attributes tell what came of it; `before` are those that it had. A mode that changed
-    /// along goes along.
+    /// Logs a SETATTR of the attributes in `set`, with the values that the file has now; `before` are the previous attributes. A
+    /// mode that changed as a consequence is logged too.
     pub(super) fn log_setattr(&self, tx: &Tx, node: &Znode, set: &SetAttr, before: &Attrs) {
         if self.is_unlogged(node) {
             return;
@@ -89,14 +91,14 @@ impl Zfs {
         self.log_file(tx, node, TxType::Setattr, &Record::SetAttr(record));
     }
 
-    /// SETATTR of a mode that changed on the way.
+    /// Logs a SETATTR of a mode that changed as a consequence.
     pub(super) fn log_mode(&self, tx: &Tx, node: &Znode, before: &Attrs) {
         if node.with_attrs(|attrs| attrs.mode) != before.mode {
             self.log_setattr(tx, node, &SetAttr::default(), before);
         }
     }
 
-    /// SETSAXATTR, by the stored name. An empty value stands for none in a record, so it cannot be logged.
+    /// Logs a SETSAXATTR, by the stored name. An empty value means removal in a record, so it cannot be logged.
     pub(super) fn log_sa_xattr(&self, tx: &Tx, node: &Znode, name: &[u8], value: Option<&[u8]>) {
         if self.is_unlogged(node) {
             return;
@@ -110,7 +112,7 @@ impl Zfs {
         self.log_file(tx, node, TxType::Setsaxattr, &record);
     }
 
-    /// ACL.
+    /// Logs an ACL record.
     pub(super) fn log_acl(&self, tx: &Tx, node: &Znode, new: &NewAcl) {
         if !self.is_unlogged(node) {
             let aces = acl::encode_given(&new.aces);
@@ -119,7 +121,7 @@ impl Zfs {
         }
     }
 
-    /// CLONE_RANGE: `len` bytes from `offset` on are these blocks now; as many records as it takes.
+    /// Logs CLONE_RANGE records: `len` bytes from `offset` on are now these blocks.
     pub(super) fn log_clone(&self, tx: &Tx, node: &Znode, offset: u64, len: u64, blksz: u64, bps: &[BlkPtr]) {
         if self.is_unlogged(node) {
             return;
@@ -135,7 +137,7 @@ impl Zfs {
     }
 }
 
-/// Attributes beyond those of POSIX, as a record has them.
+/// Attributes beyond POSIX, as stored in a record.
 struct Further {
     asked: u32,
     flags: u64,
@@ -143,7 +145,7 @@ struct Further {
     stamp: [u8; 32],
 }
 
-/// What is changed of them, if anything.
+/// Returns the changed ones, if any.
 fn further(set: &SetAttr, before: &Attrs, now: &Attrs) -> Option<Further> {
     let mut out = Further { asked: 0, flags: 0, crtime: [0; 2], stamp: [0; 32] };
     let differs = |flag: FileFlags| (before.flags.0 ^ now.flags.0) & flag.0 != 0;

@@ -1,5 +1,5 @@
-//! Records of names that come, change and go (OpenZFS: `zfs_log_create`, `zfs_log_symlink`, `zfs_log_link`, `zfs_log_remove`,
-//! `zfs_log_rename`). Every commit takes them.
+//! Log records of names that are created, changed and removed (OpenZFS: `zfs_log_create`, `zfs_log_symlink`, `zfs_log_link`,
+//! `zfs_log_remove`, `zfs_log_rename`). Every commit includes them.
 
 use dmu::Tx;
 use ondisk::zil::{AclPart, Create, Record, Rename, TxType, Whiteout};
@@ -8,17 +8,17 @@ use super::acl::{self, NewAcl};
 use super::{RenameMode, Zfs, Znode};
 use crate::{Attrs, Error, Kind};
 
-/// Seconds and nanoseconds, as records tell times.
+/// Returns seconds and nanoseconds, as records store times.
 pub(super) fn pair(time: crate::Time) -> [u64; 2] {
     [time.sec.cast_unsigned(), time.nsec.into()]
 }
 
-/// Slots of the dnode of a new file.
+/// Returns the number of slots of a file's dnode.
 fn slots(node: &Znode) -> u64 {
     node.object().phys().slots() as u64
 }
 
-/// A list in a record.
+/// Returns an ACL as stored in a record.
 pub(super) fn acl_part<'a>(new: &NewAcl, aces: &'a [u8]) -> AclPart<'a> {
     let flags = new.flags & acl::V4_WIDE;
     AclPart { count: new.aces.len() as u64, flags, aces, fuids: Vec::new(), domains: Vec::new() }
@@ -44,7 +44,7 @@ fn create<'a>(dir: &Znode, node: &Znode, attrs: &Attrs, name: &'a [u8]) -> Creat
 }
 
 impl Zfs {
-    /// CREATE, MKDIR, SYMLINK. A list that is not the mode's own goes along.
+    /// Logs CREATE, MKDIR, SYMLINK, with the ACL if it is not equivalent to the mode.
     pub(super) fn log_create(
         &self,
         tx: &Tx,
@@ -72,7 +72,7 @@ impl Zfs {
         self.log().put(tx, kind, &Record::Create(record), None, true);
     }
 
-    /// MKXATTR: the hidden directory of a file.
+    /// Logs MKXATTR: the hidden directory of a file.
     pub(super) fn log_mkxattr(&self, tx: &Tx, node: &Znode, dir: &Znode) {
         if !self.is_unlogged(node) {
             let record = create(node, dir, &dir.attrs(), b"");
@@ -80,7 +80,7 @@ impl Zfs {
         }
     }
 
-    /// Extended attributes that a new file has got before its name.
+    /// Logs the extended attributes that a new file got before its name.
     pub(super) fn log_first_xattrs(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
         if self.is_unlogged(node) {
             return Ok(());
@@ -104,7 +104,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// LINK.
+    /// Logs LINK.
     pub(super) fn log_link(&self, tx: &Tx, dir: &Znode, node: &Znode, name: &[u8]) {
         if !self.is_unlogged(dir) {
             let record = Record::Link { doid: dir.id(), link_obj: node.id(), name };
@@ -112,7 +112,8 @@ impl Zfs {
         }
     }
 
-    /// REMOVE, RMDIR. What only a commit of the file would log is forgotten with its last name: its number may soon be another's.
+    /// Logs REMOVE, RMDIR. Records that wait for a commit of the file are dropped with its last name: its number may soon be
+    /// reused.
     pub(super) fn log_remove(&self, tx: &Tx, dir: &Znode, node: &Znode, name: &[u8]) {
         if self.is_unlogged(dir) {
             return;
@@ -124,7 +125,7 @@ impl Zfs {
         self.log().put(tx, kind, &Record::Remove { doid: dir.id(), name }, None, true);
     }
 
-    /// RENAME and its forms. The data of the file that moves comes first.
+    /// Logs RENAME and its variants, after the data of the file that moves.
     pub(super) fn log_rename(
         &self,
         tx: &Tx,

@@ -1,29 +1,31 @@
-//! File systems that change (OpenZFS: `zfs_vnops.c`, `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`).
+//! File systems open for writing (OpenZFS: `zfs_vnops.c`, `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c`).
 //!
 //! # In memory
-//! A [`Zfs`] is a file system that is open for writing, once per pool and dataset. It has the files in use as znodes: the object, its attributes
-//! decoded, and, of a directory, the open ZAP of its names, so that a change of a directory neither looks the object up nor decodes a
-//! table. [`Zfs::fs`] is the reading half, over the same live object set: it sees all changes at once.
+//! A [`Zfs`] is a file system that is open for writing, once per pool and dataset. It holds the files in use as znodes: the
+//! object, its decoded attributes and, for a directory, the open ZAP of its names, so that a change of a directory neither looks
+//! the object up nor decodes a table. [`Zfs::fs`] is the reading half, over the same live object set: it sees all changes at
+//! once.
 //!
 //! # A change
-//! Every operation is one closure under [`Zfs::change`], which gives it a place in the open txg: what it changes reaches the disk
-//! together or not at all. All is checked before anything is changed, since a transaction cannot be taken back; what can fail for want of
-//! room in a ZAP comes first and is undone by hand. Changes within [`Zfs::batch`] share places: thousands of small files cost
-//! as many places as they fill megabytes.
+//! Every operation is one closure under [`Zfs::change`], which runs it in a transaction of the open txg: its changes reach the
+//! disk together or not at all. Everything is checked before anything is changed, since a transaction cannot be rolled back;
+//! steps that can fail for lack of space in a ZAP come first and are undone explicitly. Changes within [`Zfs::batch`] share
+//! transactions: thousands of small files need only as many transactions as their megabytes require.
 //!
 //! # Lock order
-//! place in the txg → `moving` (directories that change their parent) → `names` of directories, by object number → `rights` of a file →
-//! `content` of a file → `attrs` of one znode. A place is taken first of all, as a txg that is being closed waits for its places, and nobody may wait for
-//! a new one with a lock that the holder of an old one wants. Whoever must look a name up to know which directories to lock looks again
-//! when it has them.
+//! transaction → `moving` (directories that change their parent) → `names` of directories, by object number → `rights` of a file
+//! → `content` of a file → `attrs` of one znode. The transaction is assigned first, because a txg that is closing waits for its
+//! transactions, and no thread may wait for a new transaction while it holds a lock that the holder of an old one needs. An
+//! operation that must look up a name to know which directories to lock looks it up again once it holds the locks.
 //!
 //! # Files without a name
-//! A file whose last name goes is entered in the *unlinked set* in the same txg, and freed when no [`Open`] holds it any more: its blocks
-//! in bounded pieces, one txg place each, then its object together with its entry in the set. After a crash [`Zfs::open`] finds it in the
-//! set, and an import opens each file system whose set is not empty ([`replay_all`]). Extended attributes in a hidden directory go the same way: the directory is put in the set when its file is freed.
+//! A file whose last name is removed is entered in the *unlinked set* in the same txg, and freed when no [`Open`] holds it any
+//! more: its blocks in bounded pieces, one transaction each, then its object together with its entry in the set. After a crash
+//! [`Zfs::open`] finds it in the set, and an import opens each file system whose set is not empty ([`replay_all()`]). Extended
+//! attributes in a hidden directory are freed the same way: the directory is put in the set when its file is freed.
 //!
 //! # Intent log
-//! Each operation hands its record over behind its last change, while what orders the changes is still locked: see [`log`].
+//! Each operation logs its record after its last change, while the locks that order the changes are still held: see [`log`].
 
 mod access;
 mod acl;
@@ -75,10 +77,11 @@ pub use vfs::{Cred, NewFile, RenameMode, SetAttr, StatFs, Vfs, XattrMode};
 pub use znode::{Open, Znode};
 pub use zvol::Volume;
 
-/// What a change of names and attributes dirties at most, about: dnodes, leaves of ZAPs, and what is above them.
+/// Approximate upper bound of the bytes that a change of names and attributes dirties: dnodes, leaves of ZAPs, and the blocks
+/// above them.
 pub(crate) const SMALL_CHANGE: u64 = 16 << 10;
 
-/// File systems of this version are written, not those of older ones.
+/// The version of the file systems that can be written; older ones are read-only.
 const WRITTEN_VERSION: u64 = 5;
 
 /// A file system that is open for writing (OpenZFS: `zfsvfs_t`). Cheap to clone.
@@ -94,13 +97,13 @@ struct Inner {
     nodes: znode::Nodes,
     /// The unlinked set.
     unlinked: Zap,
-    /// Files that nobody holds any more and that are to be freed.
+    /// Files without a name that no handle holds any more, to be freed.
     reap: Mutex<Vec<u64>>,
     /// Held while a directory changes its parent.
     moving: Mutex<()>,
-    /// Whether files have projects (feature `project_quota`).
+    /// True if files have projects (feature `project_quota`).
     projects: bool,
-    /// Readers of the files that were read last.
+    /// Readers of the most recently read files.
     readers: readers::Readers,
     /// Threads that read ahead.
     fetcher: prefetch::Fetcher,
@@ -109,7 +112,7 @@ struct Inner {
     log: Arc<log::Log>,
 }
 
-/// Properties of the dataset that say how files are made and changed, as numbers of the property table.
+/// Properties of the dataset that determine how files are created and changed, as numbers of the property table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// `recordsize` in bytes.
@@ -136,15 +139,15 @@ pub struct Settings {
     pub sync: u64,
     /// `logbias`: 0 latency, 1 throughput.
     pub logbias: u64,
-    /// Whether extended attributes that are system attributes are logged (feature `zilsaxattr`).
+    /// True if extended attributes stored in the system attributes are logged (feature `zilsaxattr`).
     pub logs_sa_xattrs: bool,
 }
 
 /// Value of the property `sync`: every operation waits for the disk.
 pub(crate) const SYNC_ALWAYS: u64 = 1;
-/// Value of the property `sync`: who waits for the disk does not.
+/// Value of the property `sync`: requests to wait for the disk return at once.
 pub(crate) const SYNC_DISABLED: u64 = 2;
-/// Record sizes at most without and with feature `large_blocks` (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`, `SPA_MAXBLOCKSIZE`).
+/// Maximum record size without and with feature `large_blocks` (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`, `SPA_MAXBLOCKSIZE`).
 const OLD_MAX_BLOCK: u64 = 128 << 10;
 const MAX_BLOCK: u64 = 16 << 20;
 
@@ -161,7 +164,7 @@ impl Settings {
             recordsize: record_size(dataset, number("recordsize", OLD_MAX_BLOCK)?),
             dnode_slots: match number("dnodesize", 0)? {
                 0 => 1,
-                // OpenZFS takes 1 KiB for all (`dmu_objset_dnodesize`)
+                // OpenZFS uses 1 KiB for `auto` (`dmu_objset_dnodesize`)
                 1 => 2,
                 bytes => usize::try_from(bytes / 512).unwrap_or(1).clamp(1, 32),
             },
@@ -180,17 +183,17 @@ impl Settings {
     }
 }
 
-/// The size of records that the pool can have, a power of two, whatever the property says.
+/// Returns the record size, limited to what the pool supports, as a power of two.
 fn record_size(dataset: &pool::Dataset, wanted: u64) -> u64 {
     let most = if dataset.pool().feature_enabled("large_blocks") { MAX_BLOCK } else { OLD_MAX_BLOCK };
     1 << wanted.clamp(512, most).ilog2()
 }
 
-/// Changes objects of `objset` that are no files, with a place in the open txg as [`Zfs::change`] takes one: within the quotas of the
-/// dataset, and within an operation on files as a part of it. No lock may be held.
+/// Changes objects of `objset` that are not files, in a transaction of the open txg like [`Zfs::change`]: within the quotas of
+/// the dataset and, if called within an operation on files, as a part of it. No lock may be held.
 ///
 /// # Errors
-/// Those of `work`; when there is no room, or the pool is suspended.
+/// Those of `work`; if there is no space, or the pool is suspended.
 pub fn change_objects<R>(
     spa: &Arc<Spa>,
     objset: &Arc<Objset>,
@@ -202,7 +205,7 @@ pub fn change_objects<R>(
 }
 
 impl PropsWatch for Inner {
-    /// A dataset that cannot be read goes on by what it was told last.
+    /// Updates the settings. If the dataset cannot be read, the previous ones stay in effect.
     fn props_changed(&self) {
         let dataset = self.spa.view().and_then(|view| view.dataset_by_id(self.fs.objset().id()));
         let Some(settings) = dataset.ok().and_then(|dataset| Settings::of(&dataset).ok()) else { return };
@@ -213,10 +216,11 @@ impl PropsWatch for Inner {
 }
 
 impl Zfs {
-    /// The file system `name`, open for writing: its files of which only an open handle was left before a crash are freed.
+    /// Opens the file system `name` for writing, and frees the files that had only open handles left before a crash.
     ///
     /// # Errors
-    /// When the dataset is none or a snapshot, its key is not loaded, its version is below 5, or its master node is unreadable.
+    /// If the dataset does not exist or is a snapshot, its key is not loaded, its version is below 5, or its master node is
+    /// unreadable.
     pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Zfs, Error> {
         let view = spa.view()?;
         let dataset = view.dataset(name)?;
@@ -245,12 +249,12 @@ impl Zfs {
             log: log::Log::new(spa),
             fs,
         }));
-        // no limit counts for what was promised
+        // no quota applies to operations that were already acknowledged
         let _replayed = zfs.replay()?;
         let source: std::sync::Weak<Inner> = Arc::downgrade(&zfs.0);
         spa.watch_props(source.clone());
         zfs.log().begin(spa.zil(zfs.fs().objset()), source, zfs.settings().log_policy());
-        // what was set during the replay, which may have taken long
+        // properties may have been set during the replay, which may have taken long
         zfs.0.props_changed();
         zfs.load_quotas()?;
         if !zfs.settings().readonly {
@@ -260,53 +264,54 @@ impl Zfs {
         Ok(zfs)
     }
 
-    /// The reading half: what it reads is as the changes have left it.
+    /// Returns the reading half, which sees all changes at once.
     #[must_use]
     pub fn fs(&self) -> &FileSystem {
         &self.0.fs
     }
 
-    /// The pool.
+    /// Returns the pool.
     #[must_use]
     pub fn spa(&self) -> &Arc<Spa> {
         &self.0.spa
     }
 
-    /// The dataset's name, as of opening.
+    /// Returns the dataset's name at the time of opening.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The properties that count here.
+    /// Returns the current properties.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
         self.0.settings.read().clone()
     }
 
-    /// Whether files have projects.
+    /// True if files have projects.
     #[must_use]
     pub fn has_projects(&self) -> bool {
         self.0.projects
     }
 
-    /// Now, as files' times are stamped.
+    /// Returns the current time for stamping files.
     #[must_use]
     pub fn now(&self) -> Time {
         let now = self.0.spa.env().now();
         Time { sec: now.as_secs().cast_signed(), nsec: now.subsec_nanos() }
     }
 
-    /// Runs one operation that dirties about `bytes` bytes, with a place in the open txg; within [`Zfs::batch`] with the shared one. No
-    /// lock may be held. Files that nobody holds any more are freed afterwards; with `sync=always` it is in the log then.
+    /// Runs one operation that dirties about `bytes` bytes, in a transaction of the open txg; within [`Zfs::batch`] in the shared
+    /// one. No lock may be held. Unlinked files that are no longer held are freed afterwards; with `sync=always` the operation is
+    /// in the log on return.
     ///
     /// # Errors
-    /// Those of the operation; when there is no room, or the pool is suspended.
+    /// Those of the operation; if there is no space, or the pool is suspended.
     pub fn change<R>(&self, bytes: u64, work: impl FnOnce(&Tx) -> Result<R, Error>) -> Result<R, Error> {
         self.finish(self.place(bytes, false)?, work)
     }
 
-    /// As [`Zfs::change`], for what frees more than it takes: some of the room that is kept back is for it.
+    /// As [`Zfs::change`], for an operation that frees more than it allocates: it may use some of the reserved space.
     ///
     /// # Errors
     /// As [`Zfs::change`].
@@ -314,7 +319,7 @@ impl Zfs {
         self.finish(self.place(bytes, true)?, work)
     }
 
-    /// As [`Zfs::change`], as a part of an operation that waits at its end for what it owes.
+    /// As [`Zfs::change`], as part of an operation that waits for the log at its end.
     fn change_owing<R>(
         &self,
         bytes: u64,
@@ -335,8 +340,9 @@ impl Zfs {
         done.and_then(|done| logged.map(|()| done))
     }
 
-    /// Runs many operations that share places in txgs. A power cut may come between any two of them, as without a batch; `sync=always` counts
-    /// for all of them together. Nothing in it may wait for a sync, but for what [`Zfs::fsync`] and [`Zfs::sync`] wait for.
+    /// Runs many operations that share transactions. A power failure may separate any two of them, as without a batch;
+    /// `sync=always` applies to all of them together. Nothing in it may wait for a sync, except through [`Zfs::fsync`] and
+    /// [`Zfs::sync`].
     ///
     /// # Errors
     /// Those of `work`.

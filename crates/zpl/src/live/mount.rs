@@ -1,4 +1,4 @@
-//! The operations, as a mount calls them.
+//! The implementation of [`Vfs`] for a mount.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Names in directories: which can be, which there are (OpenZFS: `zfs_match_find`, `zfs_dirent`, `zfs_dirent_lock`).
+//! Names in directories: validity and lookup (OpenZFS: `zfs_match_find`, `zfs_dirent`, `zfs_dirent_lock`).
 
 use dmu::{MatchMode, ZapValue};
 
@@ -7,25 +7,25 @@ use crate::{CaseSensitivity, DirEntry, Error, FileFlags, Kind};
 
 /// Longest name without the property `longname`.
 pub(super) const NAME_MAX: usize = 255;
-/// Longest name with it (OpenZFS: `ZAP_MAXNAMELEN_NEW`, less the NUL).
+/// Longest name with it (OpenZFS: `ZAP_MAXNAMELEN_NEW`, minus the NUL).
 pub(super) const NAME_MAX_LONG: usize = 1023;
-/// Where snapshots are seen, in the root directory; no file can have this name there.
+/// The control directory in the root directory, with the snapshots; no file can have this name there.
 const CONTROL_DIR: &[u8] = b".zfs";
-/// Bits of an entry that hold the object's number.
+/// The bits of an entry that hold the object number.
 const OBJECT_BITS: u32 = 48;
 
-/// What an entry holds: the object 48@0, its type 4@60 (OpenZFS: `zfs_dirent`).
+/// Returns the value of an entry: the object 48@0, its type 4@60 (OpenZFS: `zfs_dirent`).
 pub(super) fn entry_word(object: u64, kind: Kind) -> u64 {
     object & ((1 << OBJECT_BITS) - 1) | u64::from(kind.number()) << 60
 }
 
-/// Whether the name is `.` or `..`, which are not stored.
+/// True if the name is `.` or `..`, which are not stored.
 pub(super) fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
 impl Zfs {
-    /// The entry of a name in a directory, compared as the file system compares names; it carries the name as stored.
+    /// Returns the entry of a name in a directory, compared as the file system compares names; it carries the name as stored.
     ///
     /// # Errors
     /// ENOTDIR, ENAMETOOLONG; when the directory cannot be read.
@@ -47,17 +47,17 @@ impl Zfs {
         found.map(|found| DirEntry::decode(dir.id(), found.name, &found.value, 0)).transpose()
     }
 
-    /// As [`Zfs::find`]; ENOENT if there is none, ENAMETOOLONG if there can be none.
+    /// As [`Zfs::find`]; ENOENT if the name does not exist, ENAMETOOLONG if it cannot exist.
     pub(super) fn must_find(&self, dir: &Znode, name: &[u8]) -> Result<DirEntry, Error> {
         self.find(dir, name)?.ok_or_else(|| self.is_not_there(name))
     }
 
-    /// Why a name is not found.
+    /// Returns the error for a name that is not found.
     pub(super) fn is_not_there(&self, name: &[u8]) -> Error {
         if name.len() > self.longest_name() { Error::NameTooLong { len: name.len() } } else { Error::not_found(name) }
     }
 
-    /// Refuses what cannot become a name in `dir`.
+    /// Refuses invalid names in `dir`.
     pub(super) fn check_new_name(&self, dir: &Znode, name: &[u8]) -> Result<(), Error> {
         let refused = |why: Refusal| Err(why.of(dir.id()));
         if name.is_empty() {
@@ -67,7 +67,7 @@ impl Zfs {
             return refused(Refusal::Exists);
         }
         if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            return refused(Refusal::Invalid("name with a slash or a NUL"));
+            return refused(Refusal::Invalid("the name contains a slash or a NUL"));
         }
         if name.len() > self.longest_name() {
             return Err(Error::NameTooLong { len: name.len() });
@@ -78,24 +78,27 @@ impl Zfs {
         self.check_normal_form(dir, name)
     }
 
-    /// Refuses a new name that OpenZFS could neither find nor remove: its normal form is too long. There may be old ones, which are found.
+    /// Refuses a new name that OpenZFS could neither find nor remove because its normal form is too long. Existing ones are
+    /// found.
     pub(super) fn check_normal_form(&self, dir: &Znode, name: &[u8]) -> Result<(), Error> {
         match self.fs().is_in_reach(name) {
             true => Ok(()),
-            false => Err(Refusal::Unsupported("name whose normal form is too long").of(dir.id())),
+            false => Err(Refusal::Unsupported("the normal form of the name is too long").of(dir.id())),
         }
     }
 
-    /// How long names may be.
+    /// Returns the maximum length of names.
     pub(crate) fn longest_name(&self) -> usize {
         if self.settings().longname { NAME_MAX_LONG } else { NAME_MAX }
     }
 
-    /// Refuses to bring a file into a hidden directory of extended attributes from elsewhere, and the reverse.
+    /// Refuses to move or link a file into a hidden directory of extended attributes, or out of one.
     pub(super) fn check_same_space(&self, dir: &Znode, file_flags: FileFlags) -> Result<(), Error> {
         let hidden = dir.with_attrs(|attrs| attrs.flags.has(FileFlags::XATTR));
         if hidden != file_flags.has(FileFlags::XATTR) {
-            return Err(Refusal::Invalid("name across the border of a hidden directory").of(dir.id()));
+            return Err(
+                Refusal::Invalid("files cannot be moved into or out of a hidden attribute directory").of(dir.id())
+            );
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Names made and removed, and found (OpenZFS: `zfs_create`, `zfs_mkdir`, `zfs_symlink`, `zfs_link`, `zfs_remove`, `zfs_rmdir`,
-//! `zfs_lookup`, `zfs_link_create`, `zfs_link_destroy`).
+//! Creation, removal and lookup of names (OpenZFS: `zfs_create`, `zfs_mkdir`, `zfs_symlink`, `zfs_link`, `zfs_remove`,
+//! `zfs_rmdir`, `zfs_lookup`, `zfs_link_create`, `zfs_link_destroy`).
 
 use std::sync::Arc;
 
@@ -11,37 +11,37 @@ use super::znode::{content_modified, state_changed};
 use super::{Cred, NewFile, Open, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
 use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
 
-/// Links that a file can have: what Linux shows of the number.
+/// Maximum number of links of a file: what fits in Linux's link count.
 const LINKS_MAX: u64 = u32::MAX as u64;
 
-/// What becomes of a directory when its entries change.
+/// The change of a directory's counts when its entries change.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Delta {
-    /// Entries more.
+    /// Change of the number of entries.
     pub(super) entries: i64,
-    /// Of them, directories.
+    /// Change of the number of subdirectories.
     pub(super) dirs: i64,
 }
 
 impl Delta {
-    /// One entry more.
+    /// One more entry.
     pub(super) fn plus(kind: Kind) -> Delta {
         Delta { entries: 1, dirs: i64::from(kind == Kind::Directory) }
     }
 
-    /// One entry less.
+    /// One entry fewer.
     pub(super) fn minus(kind: Kind) -> Delta {
         Delta { entries: -1, dirs: -i64::from(kind == Kind::Directory) }
     }
 
-    /// Both.
+    /// The sum of both.
     pub(super) fn and(self, other: Delta) -> Delta {
         Delta { entries: self.entries + other.entries, dirs: self.dirs + other.dirs }
     }
 }
 
 impl Zfs {
-    /// The file of a name: `.` and `..` as well.
+    /// Looks up a name, including `.` and `..`.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES, ENAMETOOLONG.
@@ -60,15 +60,16 @@ impl Zfs {
         Ok((id, self.znode(id)?.attrs()))
     }
 
-    /// The attributes of a file.
+    /// Returns the attributes of a file.
     ///
     /// # Errors
-    /// ENOENT; EINVAL if the object is no file.
+    /// ENOENT; EINVAL if the object is not a file.
     pub fn getattr(&self, id: u64) -> Result<Attrs, Error> {
         Ok(self.znode(id)?.attrs())
     }
 
-    /// The entries of a directory from a cookie on, without `.` and `..`. Cookies stay good while entries come and go.
+    /// Returns the entries of a directory from a cookie on, without `.` and `..`. Cookies stay valid while entries are added and
+    /// removed.
     ///
     /// # Errors
     /// ENOTDIR, EACCES.
@@ -79,15 +80,15 @@ impl Zfs {
         self.fs().read_dir_from(dir, cookie)
     }
 
-    /// What a symbolic link points to.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// EINVAL if it is none.
+    /// EINVAL if it is not a symbolic link.
     pub fn readlink(&self, id: u64) -> Result<Vec<u8>, Error> {
         self.fs().node(id)?.target()
     }
 
-    /// Holds a file open, if the caller may use it so (bits of `mask`: 4 read, 2 write, 1 execute).
+    /// Holds a file open, if the caller has the permissions in `mask` (4 read, 2 write, 1 execute).
     ///
     /// # Errors
     /// ENOENT, EACCES, EPERM.
@@ -97,7 +98,7 @@ impl Zfs {
         Ok(open)
     }
 
-    /// Makes a file of any kind.
+    /// Creates a file of any kind.
     ///
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, EACCES, EINVAL, EILSEQ, ENAMETOOLONG, EMLINK, EDQUOT, ENOSPC.
@@ -136,10 +137,11 @@ impl Zfs {
         })
     }
 
-    /// Gives a file one more name.
+    /// Adds a name to a file.
     ///
     /// # Errors
-    /// As [`Zfs::create`]; EPERM for a directory or a file of somebody else, EXDEV into another project, EINVAL out of a hidden directory.
+    /// As [`Zfs::create`]; EPERM for a directory or another user's file, EXDEV into another project, EINVAL out of a hidden
+    /// directory.
     pub fn link(&self, cred: &Cred, id: u64, dir: u64, name: &[u8]) -> Result<Attrs, Error> {
         self.change(SMALL_CHANGE, |tx| {
             let dir = self.directory(dir)?;
@@ -156,7 +158,7 @@ impl Zfs {
             self.note_long_name(tx, name);
             let now = self.now();
             let linked = node.edit(self, tx, |attrs| {
-                // its last name may have gone from another directory meanwhile
+                // its last name may have been removed from another directory meanwhile
                 if attrs.links == 0 {
                     return Err(Refusal::Gone.of(id));
                 }
@@ -190,7 +192,7 @@ impl Zfs {
         }
     }
 
-    /// Refuses a name in a directory whose files are all of its project, for a file of another one.
+    /// Refuses a name for a file of another project in a directory that passes on its project.
     pub(super) fn check_same_project(&self, dir: &Attrs, file: &Attrs, id: u64) -> Result<(), Error> {
         let other = dir.projid.unwrap_or(0) != file.projid.unwrap_or(0);
         if dir.flags.has(FileFlags::PROJINHERIT) && other {
@@ -199,7 +201,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Takes a name from a file that is no directory.
+    /// Removes a name of a file that is not a directory.
     ///
     /// # Errors
     /// ENOENT, EISDIR, EACCES, EPERM.
@@ -233,7 +235,7 @@ impl Zfs {
             let dir = self.directory(dir)?;
             let zap = dir.dir()?;
             match name {
-                b"." => return Err(Refusal::Invalid("name of a directory to be removed").of(dir.id())),
+                b"." => return Err(Refusal::Invalid("'.' cannot be removed").of(dir.id())),
                 b".." => return Err(Refusal::NotEmpty.of(dir.id())),
                 _ => {}
             }
@@ -245,7 +247,7 @@ impl Zfs {
                 }
                 let both = in_order([&dir, &node]);
                 let _names: Vec<_> = both.iter().map(|dir| dir.names.write()).collect();
-                // it may have got another name before the locks were there
+                // it may have been renamed before the locks were taken
                 if self.must_find(&dir, name)? != entry {
                     continue;
                 }
@@ -261,14 +263,14 @@ impl Zfs {
         })
     }
 
-    /// A directory.
+    /// Returns a directory.
     pub(super) fn directory(&self, id: u64) -> Result<Arc<Znode>, Error> {
         let dir = self.znode(id)?;
         dir.dir()?;
         Ok(dir)
     }
 
-    /// Refuses a new entry in a directory that is gone, or can have no more.
+    /// Refuses a new entry in a directory that is removed, or full.
     pub(super) fn check_has_room(&self, dir: &Znode, kind: Kind) -> Result<(), Error> {
         if dir.is_unlinked() {
             return Err(Refusal::Gone.of(dir.id()));
@@ -279,7 +281,8 @@ impl Zfs {
         Ok(())
     }
 
-    /// Counts entries of a directory: its size is entries and 2, its links are directories in it and 2.
+    /// Updates the counts of a directory: its size is the number of entries plus 2, its link count the number of subdirectories
+    /// plus 2.
     pub(super) fn entries_changed(&self, tx: &Tx, dir: &Znode, delta: Delta, now: Time) -> Result<(), Error> {
         dir.edit(self, tx, |attrs| {
             attrs.size = attrs.size.saturating_add_signed(delta.entries);
@@ -289,7 +292,7 @@ impl Zfs {
         })
     }
 
-    /// The first name that needs it makes the dataset one with the feature `longname`.
+    /// Activates the feature `longname` for the dataset with the first name that needs it.
     pub(super) fn note_long_name(&self, tx: &Tx, name: &[u8]) {
         if name.len() > NAME_MAX {
             self.0.spa.use_dataset_feature(tx, self.fs().objset().id(), "longname");
@@ -297,13 +300,13 @@ impl Zfs {
     }
 }
 
-/// What must be allowed in a directory to add a file of a kind.
+/// Returns the permissions required in a directory to add a file of a kind.
 pub(super) fn to_add(kind: Kind) -> Perms {
     let add = if kind == Kind::Directory { Perms::APPEND_DATA } else { Perms::WRITE_DATA };
     add.and(Perms::EXECUTE)
 }
 
-/// Directories in the order in which their names are locked, each once.
+/// Returns directories in the order in which their names are locked, each once.
 pub(super) fn in_order<'a>(dirs: impl IntoIterator<Item = &'a Arc<Znode>>) -> Vec<&'a Arc<Znode>> {
     let mut dirs: Vec<&Arc<Znode>> = dirs.into_iter().collect();
     dirs.sort_unstable_by_key(|dir| dir.id());

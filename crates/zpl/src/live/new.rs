@@ -1,7 +1,7 @@
 //! New files: the object and its attributes (OpenZFS: `zfs_mknode`, `zfs_acl_ids_create`, `zfs_inherit_projid`).
 //!
-//! The order of the attributes is the kernel's: accounting reads owner, group, flags and project at fixed places, and files made here
-//! and there share layouts.
+//! The order of the attributes is that of the kernel module: accounting reads owner, group, flags and project at fixed offsets,
+//! and files made by either share layouts.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use super::znode::time_value;
 use super::{Cred, NewFile, Refusal, Zfs, Znode};
 use crate::{Attrs, CaseSensitivity, Error, FileFlags, Fuid, Kind, Time};
 
-/// What a dnode has beside its bonus buffer: its own fields and one block pointer.
+/// The bytes of a dnode that are not bonus buffer: its own fields and one block pointer.
 const DNODE_FIXED: usize = 64 + 128;
 /// Names fold to upper case (OpenZFS: `U8_TEXTPREP_TOUPPER`).
 const TOUPPER: u64 = 0x2;
 const S_ISGID: u32 = 0o2000;
-/// Slots that a dnode takes at most.
+/// Maximum number of slots of a dnode.
 const MAX_SLOTS: usize = 32;
-/// Longest target of a symbolic link (Linux: `PATH_MAX`, less the NUL).
+/// Longest target of a symbolic link (Linux: `PATH_MAX`, minus the NUL).
 const TARGET_MAX: usize = 4095;
 
-/// All that a new file is to be, checked.
+/// The checked attributes of a new file.
 pub(super) struct Birth<'a> {
     new: &'a NewFile<'a>,
     parent: u64,
@@ -37,29 +37,29 @@ pub(super) struct Birth<'a> {
     recorded: Option<Recorded>,
 }
 
-/// What the intent log says of a new file beyond what was asked for when it was made.
+/// The facts about a new file that the intent log records in addition to the request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recorded {
     /// The object's number.
     pub(super) id: u64,
     /// Slots of its dnode.
     pub(super) slots: usize,
-    /// The txg that it was made in.
+    /// The txg in which it was created.
     pub(super) generation: u64,
-    /// When.
+    /// The time of creation.
     pub(super) crtime: Time,
 }
 
 impl Zfs {
-    /// Decides what a new file in `dir` will be.
+    /// Determines the attributes of a new file in `dir`.
     ///
     /// # Errors
-    /// EINVAL for a kind that cannot be there, ENAMETOOLONG for a target, EDQUOT.
+    /// EINVAL for a kind that cannot be created there, ENAMETOOLONG for a target, EDQUOT.
     pub(super) fn plan_new<'a>(&self, cred: &Cred, dir: &Znode, new: &'a NewFile<'a>) -> Result<Birth<'a>, Error> {
         let parent = dir.attrs();
         let hidden = parent.flags.has(FileFlags::XATTR);
         if matches!(new.kind, Kind::Other(_)) || (hidden && new.kind != Kind::File) {
-            return Err(Refusal::Invalid("kind of a new file").of(dir.id()));
+            return Err(Refusal::Invalid("a file of this kind cannot be created here").of(dir.id()));
         }
         if new.kind == Kind::Symlink {
             self.check_target(dir.id(), new.target)?;
@@ -74,8 +74,8 @@ impl Zfs {
         Ok(Birth { new, parent: dir.id(), owners, acl, flags, projid, now: self.now(), recorded: None })
     }
 
-    /// What the hidden directory of extended attributes of `above` will be; or, if `above` is that directory, a value in it. Quotas do not
-    /// hinder it.
+    /// Determines the attributes of the hidden directory of extended attributes of `above` or, if `above` is that directory, of a
+    /// value in it. Quotas are not checked.
     pub(super) fn plan_hidden<'a>(&self, above: &Znode, new: &'a NewFile<'a>, owners: Owners) -> Birth<'a> {
         let mode = u32::from(new.kind.number()) << 12 | new.mode & 0o7777;
         let acl = acl::of_new_file(&self.settings(), None, new.kind, mode, owners);
@@ -84,13 +84,13 @@ impl Zfs {
         Birth { new, parent: above.id(), owners, acl, flags, projid, now: self.now(), recorded: None }
     }
 
-    /// Flags and project that a new file has by its directory.
+    /// Returns the flags and the project that a new file inherits from its directory.
     fn given_on(&self, parent: &Attrs, kind: Kind, hidden: bool) -> (u64, Option<u64>) {
         let mut flags = FileFlags::ARCHIVE.0 | FileFlags::AV_MODIFIED.0;
         if hidden {
             flags |= FileFlags::XATTR.0;
         }
-        // other kinds have no project of their own in any release
+        // no release gives other kinds a project of their own
         let takes_part = matches!(kind, Kind::File | Kind::Directory);
         let heir = takes_part && parent.flags.has(FileFlags::PROJINHERIT);
         if heir {
@@ -106,7 +106,7 @@ impl Zfs {
 
     fn check_target(&self, dir: u64, target: &[u8]) -> Result<(), Error> {
         if target.is_empty() || target.contains(&0) {
-            return Err(Refusal::Invalid("target of a symbolic link").of(dir));
+            return Err(Refusal::Invalid("the target of a symbolic link is empty or contains a NUL").of(dir));
         }
         if target.len() > TARGET_MAX {
             return Err(Error::NameTooLong { len: target.len() });
@@ -117,10 +117,10 @@ impl Zfs {
         Ok(())
     }
 
-    /// Makes the file. It has no name yet.
+    /// Creates the file. It has no name yet.
     ///
     /// # Errors
-    /// When the object cannot be made.
+    /// If the object cannot be created.
     pub(super) fn make_node(&self, tx: &Tx, birth: &Birth<'_>) -> Result<Arc<Znode>, Error> {
         let slots = birth.recorded.map_or(self.settings().dnode_slots, |recorded| recorded.slots).clamp(1, MAX_SLOTS);
         let bonus_len = slots * DNODE_SIZE - DNODE_FIXED;
@@ -166,15 +166,15 @@ impl Zfs {
         Ok(self.0.nodes.insert(node))
     }
 
-    /// Unmakes a file that got no name after all.
+    /// Removes a created file that got no name.
     pub(super) fn unmake_node(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
         self.0.nodes.remove(node.id());
         Ok(self.fs().objset().free_object(tx, node.id())?)
     }
 }
 
-/// Whose a new file is, and its mode: a directory with the set-group-id bit gives its group on, and the bit to directories; others lose
-/// the bit if their maker is not in the group.
+/// Returns owner, group and mode of a new file: a directory with the set-group-id bit passes on its group, and the bit to
+/// directories; other files lose the bit if their creator is not in the group.
 fn owners_and_mode(cred: &Cred, parent: &Attrs, new: &NewFile<'_>) -> (Owners, u32) {
     let group_from_dir = parent.mode & S_ISGID != 0;
     let (uid, own_gid) = new.owner.unwrap_or((cred.uid, cred.gid));
@@ -189,12 +189,12 @@ fn owners_and_mode(cred: &Cred, parent: &Attrs, new: &NewFile<'_>) -> (Owners, u
 }
 
 impl Birth<'_> {
-    /// The list, if it says more than the mode.
+    /// Returns the ACL, if it is not equivalent to the mode.
     pub(super) fn list(&self) -> Option<&NewAcl> {
         Some(&self.acl).filter(|acl| acl.flags & FileFlags::ACL_TRIVIAL.0 == 0)
     }
 
-    /// With number, time and generation that a log has recorded.
+    /// Uses the number, time and generation that a log has recorded.
     pub(super) fn recorded_as(self, recorded: Recorded) -> Self {
         Birth { now: recorded.crtime, recorded: Some(recorded), ..self }
     }
@@ -227,7 +227,7 @@ impl Birth<'_> {
         }
     }
 
-    /// The attributes in the order of the kernel.
+    /// Returns the attributes in the order of the kernel module.
     fn values(&self, attrs: &Attrs) -> Vec<SaValue<'_>> {
         let one = |attr, word: u64| (attr, Cow::Owned(words(&[word])));
         let mut all = Vec::with_capacity(17);

@@ -1,4 +1,4 @@
-//! Which list speaks for a file in use, and what follows.
+//! Permission checks on files in use, with the list that applies.
 
 use super::access::{self, Guarded, List, Perms};
 use super::{Cred, Refusal, Settings, Zfs, Znode};
@@ -8,7 +8,7 @@ use crate::{Acl, Attrs, Error, FileFlags, Follow, Kind, Node, PosixAcl};
 pub(crate) const ACLTYPE_POSIX: u64 = 1;
 pub(crate) const ACLTYPE_NFSV4: u64 = 2;
 
-/// The attributes of a file and the list that speaks for it.
+/// The attributes of a file and the list that determines access to it.
 pub(crate) struct Rights {
     attrs: Attrs,
     posix: Option<PosixAcl>,
@@ -26,7 +26,7 @@ impl Rights {
     }
 }
 
-/// Whether the mode alone answers for this caller: lists do not bind root, nor a POSIX one the owner.
+/// True if an ACL must be read for this caller: a POSIX ACL binds neither root nor the owner.
 fn needs_list(settings: &Settings, attrs: &Attrs, cred: &Cred) -> bool {
     match settings.acltype {
         ACLTYPE_POSIX => {
@@ -38,7 +38,7 @@ fn needs_list(settings: &Settings, attrs: &Attrs, cred: &Cred) -> bool {
 }
 
 impl Zfs {
-    /// What decides what `cred` may do with a file. Lists are read only if they can make a difference.
+    /// Returns what determines the access of `cred` to a file. ACLs are read only if they can make a difference.
     ///
     /// # Errors
     /// When the list cannot be read.
@@ -55,7 +55,7 @@ impl Zfs {
         Ok(rights)
     }
 
-    /// Checks that `cred` may do all of `wanted` with a file (OpenZFS: `zfs_zaccess`).
+    /// Checks that `cred` has all of `wanted` on a file (OpenZFS: `zfs_zaccess`).
     ///
     /// # Errors
     /// EACCES, EPERM; EROFS for changes of a read-only file system.
@@ -69,7 +69,7 @@ impl Zfs {
         access::check(cred, attrs, list, wanted).map_err(|why| why.of(node.id()))
     }
 
-    /// Checks that `cred` may take `file` out of `dir` (OpenZFS: `zfs_zaccess_delete`).
+    /// Checks that `cred` may remove `file` from `dir` (OpenZFS: `zfs_zaccess_delete`).
     ///
     /// # Errors
     /// EACCES, EPERM.
@@ -78,7 +78,7 @@ impl Zfs {
         access::check_delete(cred, of_dir.guarded(), of_file.guarded()).map_err(|why| why.of(file.id()))
     }
 
-    /// Whether the caller may read (4), write (2), execute (1) a file.
+    /// Checks whether the caller may read (4), write (2), execute (1) a file.
     ///
     /// # Errors
     /// ENOENT, EACCES, EPERM for an immutable file, EROFS.
@@ -87,13 +87,13 @@ impl Zfs {
         self.check(cred, &node, Perms::from_rwx(mask))
     }
 
-    /// The file at `path` below the directory `dir` (below the root, if it begins with `/`), for a caller who must be allowed to search each
-    /// directory on the way.
+    /// Returns the file at `path` below the directory `dir` (below the root, if it begins with `/`), for a caller who must be
+    /// allowed to search each directory on the path.
     ///
     /// # Errors
     /// As [`FileSystem::resolve_from`](crate::FileSystem::resolve_from); EACCES.
     pub fn resolve_as(&self, cred: &Cred, dir: u64, path: &[u8], follow: Follow) -> Result<Node, Error> {
-        // root may search all that is not in quarantine, and no directory can be
+        // root may search everything that is not in quarantine, and directories cannot be
         if cred.is_root() {
             return self.fs().resolve_from(dir, path, follow);
         }

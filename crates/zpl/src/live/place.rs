@@ -1,13 +1,14 @@
-//! Places in txgs that operations of one thread share.
+//! Transactions that the operations of one thread share.
 //!
-//! A thread must not wait for a second place while it holds a first one: the txg of the first may be closing, and waits for it. So the
-//! places of a thread are known here, one a pool, and an operation within another, or within a batch, gets the one that is held.
+//! A thread must not wait for a second transaction while it holds one: the txg of the first may be closing, and wait for it. So
+//! the transactions of a thread are recorded here, one per pool, and an operation within another, or within a batch, gets the one
+//! that is held.
 //!
-//! A place is taken within the quotas and reservations of one dataset. So operations of a batch on another dataset take another place, and
-//! those that take room do not share one that was taken for freeing.
+//! A transaction is assigned within the quotas and reservations of one dataset. So operations of a batch on another dataset get
+//! another transaction, and operations that allocate do not share one that was assigned for freeing.
 //!
-//! Who must wait for a log (`sync=always`) does so when the place is given back: the log may wait for its txg. An operation of several places
-//! waits once, at its end ([`Owed`]).
+//! An operation that must wait for a log (`sync=always`) does so when the transaction is released, because the log may wait for
+//! its txg. An operation of several transactions waits once, at its end ([`Owed`]).
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
@@ -20,23 +21,23 @@ use pool::Spa;
 use super::log::Log;
 use crate::Error;
 
-/// Bytes that a place is taken for in a batch.
+/// Bytes for which a transaction is assigned in a batch.
 const BATCH_BYTES: u64 = 4 << 20;
 
 struct Place {
-    /// The address of the pool, which lives as long as who holds the place.
+    /// The address of the pool, which outlives the transaction.
     spa: usize,
-    /// The object set whose limits it was taken within, and whether for freeing.
+    /// The object set within whose limits it was assigned, and whether for freeing.
     objset: u64,
     netfree: bool,
-    /// `None` in a batch between two places.
+    /// `None` in a batch between two transactions.
     tx: Option<Arc<Tx>>,
-    /// Bytes that it was taken for and nobody has claimed yet.
+    /// Bytes for which it was assigned and that are not used yet.
     left: u64,
-    /// Operations that are under way with it.
+    /// Number of operations that are running in it.
     depth: u32,
     batch: bool,
-    /// Logs to be waited for when the place is given back.
+    /// Logs to wait for when the transaction is released.
     owed: Vec<Arc<Log>>,
 }
 
@@ -58,21 +59,21 @@ fn key(spa: &Arc<Spa>) -> usize {
     Arc::as_ptr(spa).addr()
 }
 
-/// The place of one operation.
+/// The transaction of one operation.
 pub(super) struct Held {
     spa: usize,
     tx: Arc<Tx>,
 }
 
 impl Held {
-    /// The thread's place, or a new one for about `bytes` bytes of `objset`.
+    /// Returns the thread's transaction, or assigns a new one for about `bytes` bytes of `objset`.
     pub(super) fn begin(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Held, Error> {
         let at = key(spa);
         let open = spa.txgs().open();
         let found = with(at, |place| {
             let fits = place.objset == objset.id() && (netfree || !place.netfree) && place.left >= bytes;
             let good = |tx: &Arc<Tx>| place.depth > 0 || (tx.txg() == open && fits);
-            // an old place is given back before a new one is taken
+            // an old transaction is released before a new one is assigned
             place.tx = place.tx.take().filter(good);
             place.left = place.left.saturating_sub(bytes);
             place.tx.clone()
@@ -81,7 +82,7 @@ impl Held {
             Some(Some(tx)) => tx,
             Some(None) => {
                 let want = bytes.max(BATCH_BYTES);
-                // where little room is left an operation may fit all the same
+                // with little space left a single operation may still fit
                 let (tx, taken) = match take(spa, objset, want, netfree) {
                     Ok(tx) => (tx, want),
                     Err(_) => (take(spa, objset, bytes, netfree)?, bytes),
@@ -104,12 +105,12 @@ impl Held {
         Ok(Held { spa: at, tx })
     }
 
-    /// Whether the thread is within an operation on the pool.
+    /// True if the thread is within an operation on the pool.
     pub(super) fn any(spa: &Arc<Spa>) -> bool {
         with(key(spa), |place| place.depth > 0).unwrap_or(false)
     }
 
-    /// Gives the place back, and waits for the logs that are owed it.
+    /// Releases the transaction, and waits for the logs that it owes.
     ///
     /// # Errors
     /// EIO if the pool is suspended.
@@ -119,7 +120,7 @@ impl Held {
         owed.settle()
     }
 
-    /// Gives the place back; `owed` has the logs that are to be waited for later.
+    /// Releases the transaction; the logs to wait for later are added to `owed`.
     pub(super) fn finish_owing(self, owed: &mut Owed) {
         let last = |place: &mut Place| place.depth <= 1 && !place.batch;
         let logs = with(self.spa, |place| if last(place) { std::mem::take(&mut place.owed) } else { Vec::new() });
@@ -131,12 +132,12 @@ impl Held {
     }
 }
 
-/// The logs that an operation waits for when it is over.
+/// The logs that an operation waits for at its end.
 #[derive(Default)]
 pub(super) struct Owed(Vec<Arc<Log>>);
 
 impl Owed {
-    /// Waits for them.
+    /// Waits for the logs.
     ///
     /// # Errors
     /// EIO if the pool is suspended.
@@ -145,7 +146,7 @@ impl Owed {
     }
 }
 
-/// A place that several threads share: what each does while it [joins](Shared::join) is in the txg of the place.
+/// A transaction that several threads share: everything that a thread does while it [joins](Shared::join) belongs to it.
 pub(super) struct Shared {
     spa: usize,
     objset: u64,
@@ -153,17 +154,17 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// A new place for about `bytes` bytes of `objset`, which free more than they take.
+    /// Assigns a transaction for about `bytes` bytes of `objset`, for operations that free more than they allocate.
     pub(super) fn begin(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64) -> Result<Shared, Error> {
         Ok(Shared { spa: key(spa), objset: objset.id(), tx: take(spa, objset, bytes, true)? })
     }
 
-    /// The txg.
+    /// Returns the transaction.
     pub(super) fn tx(&self) -> &Tx {
         &self.tx
     }
 
-    /// Makes it the place of this thread, which has none of the pool, for as long as what is given lives.
+    /// Makes it the transaction of this thread, which has none of the pool, for the lifetime of the returned value.
     pub(super) fn join(&self) -> Held {
         let (spa, tx) = (self.spa, self.tx.clone());
         let shared = Some(tx.clone());
@@ -173,7 +174,7 @@ impl Shared {
     }
 }
 
-/// Has whoever holds the thread's place wait for a log when he gives it back.
+/// Makes the thread wait for a log when it releases its transaction.
 pub(super) fn owe(spa: &Arc<Spa>, log: &Arc<Log>) {
     with(key(spa), |place| {
         if !place.owed.iter().any(|owed| Arc::ptr_eq(owed, log)) {
@@ -182,7 +183,8 @@ pub(super) fn owe(spa: &Arc<Spa>, log: &Arc<Log>) {
     });
 }
 
-/// Gives the place of a batch back, for the next operation to take another. `false` within an operation, which needs its place.
+/// Releases the transaction of a batch, so that the next operation assigns another. Returns `false` within an operation, which
+/// needs its transaction.
 pub(super) fn give_back(spa: &Arc<Spa>) -> bool {
     let given = with(key(spa), |place| {
         if place.depth == 0 {
@@ -219,11 +221,11 @@ impl Drop for Held {
     }
 }
 
-/// A stretch of operations that share places.
+/// A sequence of operations that share transactions.
 pub(super) struct Batch(Option<usize>);
 
 impl Batch {
-    /// Begins one. Within another, or within an operation, it is a part of that.
+    /// Begins a batch. Within another batch, or within an operation, it is a part of that.
     pub(super) fn begin(spa: &Arc<Spa>) -> Batch {
         let at = key(spa);
         if with(at, |_| ()).is_some() {
@@ -234,7 +236,7 @@ impl Batch {
         Batch(Some(at))
     }
 
-    /// Ends it, and waits for the logs that are owed it.
+    /// Ends it, and waits for the logs that it owes.
     ///
     /// # Errors
     /// EIO if the pool is suspended.

@@ -1,10 +1,10 @@
-//! POSIX lists that change, as Linux's `posix_acl.c` does it for every file system: the list and the mode are kept in step.
+//! Changes of POSIX ACLs, as in Linux's `posix_acl.c` for every file system: the ACL and the mode are kept consistent.
 
 use crate::{Error, PosixAcl, PosixTag};
 
-/// What the attribute begins with.
+/// The version with which the attribute begins.
 const VERSION: u32 = 2;
-/// The id of entries that have none.
+/// The id of entries without an id.
 const NO_ID: u32 = u32::MAX;
 
 fn bad(why: &'static str) -> Error {
@@ -12,7 +12,7 @@ fn bad(why: &'static str) -> Error {
 }
 
 impl PosixAcl {
-    /// The value of the attribute.
+    /// Returns the value of the attribute.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = VERSION.to_le_bytes().to_vec();
@@ -32,7 +32,8 @@ impl PosixAcl {
         out
     }
 
-    /// Checks that the list is one: entries in their order, none twice that can be there once, a mask where there are names.
+    /// Checks that the ACL is valid: entries in order, no duplicates of entries that must be unique, a mask if there are named
+    /// entries.
     ///
     /// # Errors
     /// [`Error::BadAcl`].
@@ -46,7 +47,7 @@ impl PosixAcl {
             PosixTag::Other => 5,
         };
         if self.0.iter().any(|ace| ace.perm > 7) {
-            return Err(bad("a permission that is none"));
+            return Err(bad("an invalid permission"));
         }
         let repeats = |rank: u8| rank == 1 || rank == 3;
         let ranks: Vec<u8> = self.0.iter().map(|ace| rank(ace.tag)).collect();
@@ -57,10 +58,10 @@ impl PosixAcl {
         if !(has(0) && has(2) && has(5)) {
             return Err(bad("no entry for the owner, the group or others"));
         }
-        if (has(1) || has(3)) && !has(4) { Err(bad("names without a mask")) } else { Ok(()) }
+        if (has(1) || has(3)) && !has(4) { Err(bad("named entries without a mask")) } else { Ok(()) }
     }
 
-    /// The permission bits that the list stands for, and whether it says no more than they do (Linux: `posix_acl_equiv_mode`).
+    /// Returns the permission bits of the ACL, and whether it is equivalent to them (Linux: `posix_acl_equiv_mode`).
     #[must_use]
     pub fn mode(&self) -> (u32, bool) {
         let (mut mode, mut mask, mut is_all) = (0, None, true);
@@ -77,7 +78,7 @@ impl PosixAcl {
         (mask.map_or(mode, |mask| mode & !0o070 | mask << 3), is_all)
     }
 
-    /// The list of a file after a chmod (Linux: `__posix_acl_chmod_masq`).
+    /// Applies a chmod to the ACL (Linux: `__posix_acl_chmod_masq`).
     pub fn chmod(&mut self, mode: u32) {
         let masked = self.0.iter().any(|ace| ace.tag == PosixTag::Mask);
         for ace in &mut self.0 {
@@ -91,8 +92,8 @@ impl PosixAcl {
         }
     }
 
-    /// Of the default list of a directory, what a file made in it with `mode` gets: its mode, and its list if that says more (Linux:
-    /// `posix_acl_create_masq`). The umask does not count where there is a default list.
+    /// Applies the default ACL of a directory to a file created in it with `mode`: returns its mode, and its ACL if that is not
+    /// equivalent (Linux: `posix_acl_create_masq`). The umask is ignored if there is a default ACL.
     #[must_use]
     pub fn for_new_file(&self, mode: u32) -> (u32, Option<PosixAcl>) {
         let mut acl = self.clone();
@@ -142,7 +143,7 @@ mod tests {
         for drop in 0..6 {
             let mut less = full();
             less.0.remove(drop);
-            // names may be missing, the rest may not
+            // named entries may be missing, the others may not
             assert_eq!(less.validate().is_ok(), drop == 1 || drop == 3, "{drop}");
         }
         let mut twice = full();

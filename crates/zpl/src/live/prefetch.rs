@@ -1,12 +1,12 @@
-//! Reading ahead (OpenZFS: `dmu_zfetch.c`).
+//! Read-ahead (OpenZFS: `dmu_zfetch.c`).
 //!
-//! Of each file some *streams* are remembered: where a reader is expected next, and how far apart its reads are. A read that was expected
-//! has what follows fetched into the ARC by a few threads, the further the longer the stream goes on: the distance doubles up to
-//! [`ZFETCH_MIN_DISTANCE`](base::tunable::ZFETCH_MIN_DISTANCE), then grows by what is read, up to the maximum. A read that nobody expected begins a
-//! stream in place of the oldest.
+//! For each file some *streams* are kept: the position where a reader is expected next, and the distance between its reads. After
+//! an expected read, the following data is fetched into the ARC by a few threads, the further ahead the longer the stream has
+//! lasted: the distance doubles up to [`ZFETCH_MIN_DISTANCE`](base::tunable::ZFETCH_MIN_DISTANCE), then grows by the bytes read,
+//! up to the maximum. An unexpected read starts a stream in place of the oldest.
 //!
-//! What is fetched goes by *pieces*, a block or 128 KiB. A reader who comes to a piece that nobody has begun takes it over, and waits for
-//! one that is under way: no block is read twice. Errors are dropped here, for the reader will meet them.
+//! Data is fetched in *pieces*, a block or 128 KiB. A reader that reaches a piece that no thread has started takes it over, and
+//! waits for one that is being fetched: no block is read twice. Errors are ignored here, for the reader will meet them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use super::{Zfs, Znode};
 const PIECE: u64 = 128 << 10;
 /// Threads that fetch.
 const WORKERS: usize = 2;
-/// Pieces that wait at most; more are not fetched.
+/// Maximum number of waiting pieces; more are not fetched.
 const QUEUE_MAX: usize = 2048;
 /// Reads of a strided stream that are fetched ahead of it.
 const STRIDES_AHEAD: u64 = 4;
@@ -33,11 +33,11 @@ enum Stage {
     Waiting,
     Running,
     Done,
-    /// A reader does it.
+    /// Taken over by a reader.
     Taken,
 }
 
-/// Some blocks of a file that are fetched.
+/// A range of blocks of a file that is fetched.
 struct Piece {
     blocks: Range<u64>,
     stage: Mutex<Stage>,
@@ -59,7 +59,7 @@ impl Piece {
         self.done.notify_all();
     }
 
-    /// Waits for what a thread has begun, or takes over what nobody has.
+    /// Waits for the piece if a thread has started it, or takes it over if not.
     fn claim(&self) {
         let mut stage = self.stage.lock();
         if *stage == Stage::Waiting {
@@ -74,32 +74,32 @@ impl Piece {
 /// A reader, in blocks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    /// Where its last read began.
+    /// The start of its last read.
     last: u64,
-    /// Where its next read is expected, if it goes on without a gap.
+    /// The expected start of its next read, if it continues without a gap.
     next: u64,
-    /// From the beginning of one read to that of the next; 0 if they differ, or are not known.
+    /// The distance between the starts of two reads; 0 if it varies, or is not known.
     stride: u64,
-    /// Up to where blocks are fetched.
+    /// The end of the blocks that are fetched.
     ahead: u64,
-    /// Bytes to be ahead.
+    /// The read-ahead distance in bytes.
     distance: u64,
     /// Counts reads of the file, to find the oldest stream.
     used: u64,
 }
 
-/// What is known of the readers of one file.
+/// The streams of one file.
 #[derive(Default)]
 pub(super) struct Streams {
     all: Vec<Stream>,
     reads: u64,
     pieces: VecDeque<Arc<Piece>>,
-    /// Bytes to be ahead at most, if that is less than for others.
+    /// The maximum read-ahead distance in bytes, if it is less than the usual one.
     most: Option<u64>,
 }
 
 impl Streams {
-    /// Takes note of a read of `blocks`; gives what is worth fetching of `end` blocks of `size` bytes.
+    /// Records a read of `blocks`; returns the ranges to fetch in a file of `end` blocks of `size` bytes.
     fn note(&mut self, blocks: Range<u64>, size: u64, end: u64) -> Vec<Range<u64>> {
         self.reads += 1;
         let reads = self.reads;
@@ -135,9 +135,9 @@ impl Streams {
         Vec::new()
     }
 
-    /// Begins a stream, or takes a read for the second of one with gaps.
+    /// Starts a stream, or takes a read as the second one of a strided stream.
     fn begin(&mut self, blocks: Range<u64>, len: u64) {
-        // a gap of some reads' length may be a stride
+        // a gap of a few reads' length may be a stride
         let near = |s: &&mut Stream| s.next < blocks.start && blocks.start - s.last <= len.saturating_mul(64);
         if let Some(stream) = self.all.iter_mut().find(near) {
             let stride = blocks.start - stream.last;
@@ -161,7 +161,7 @@ impl Streams {
         }
     }
 
-    /// The pieces that hold these blocks; those behind them, which are done, are forgotten.
+    /// Returns the pieces that hold these blocks, and drops the completed pieces before them.
     fn pieces_of(&mut self, blocks: &Range<u64>) -> Vec<Arc<Piece>> {
         if self.pieces.is_empty() {
             return Vec::new();
@@ -189,7 +189,7 @@ struct Shared {
     work: Condvar,
 }
 
-/// The threads that fetch for a file system; begun with the first read that is worth it.
+/// The threads that fetch for a file system; started with the first read that is worth it.
 pub(super) struct Fetcher {
     shared: Arc<Shared>,
     workers: Mutex<Vec<JoinHandle<()>>>,
@@ -208,7 +208,7 @@ impl Fetcher {
             let mut workers = self.workers.lock();
             while workers.len() < WORKERS {
                 let shared = self.shared.clone();
-                // without a thread nothing is fetched ahead, and readers read for themselves
+                // without a thread there is no read-ahead, and readers read for themselves
                 let Ok(worker) = thread::Builder::new().name("zpl-ahead".into()).spawn(move || work(&shared)) else {
                     return;
                 };
@@ -268,7 +268,7 @@ fn work(shared: &Shared) {
 }
 
 impl Zfs {
-    /// Takes note of a read, has fetched what will be read next, and waits for what of this read is being fetched.
+    /// Records a read, starts fetching the data expected next, and waits for the parts of this read that are being fetched.
     pub(super) fn read_ahead(&self, node: &Znode, offset: u64, len: u64, file_size: u64) {
         let size = node.object().block_size();
         if file_size <= size || size == 0 || tunable::ZFS_PREFETCH_DISABLE.get() != 0 {
@@ -292,7 +292,8 @@ impl Zfs {
 }
 
 impl Zfs {
-    /// What is not cached waits for its reader in a part of the cache, which should not overflow before he comes.
+    /// Returns the limit for data that is not cached: it waits for its reader in a part of the cache that must not overflow
+    /// before it is read.
     fn stage_room(&self, node: &Znode) -> Option<u64> {
         let objset = node.object().objset();
         (objset.primary_cache() != PrimaryCache::All).then(|| objset.zio().arc().stage_room() / 2)

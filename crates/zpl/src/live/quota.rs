@@ -1,8 +1,8 @@
 //! Quotas of users, groups and projects (OpenZFS: `zfs_quota.c`).
 //!
-//! A kind of limit has a ZAP of its own, named in the master node and made with the first limit: from an id, in hexadecimal, to bytes or
-//! objects. What is used is counted by the sync; a limit is therefore met some seconds late, as in OpenZFS. Without any limits a check
-//! is a look at a flag.
+//! Each kind of quota has a ZAP, named in the master node and created with the first quota: from an id, in hexadecimal, to bytes
+//! or objects. Usage is counted by the sync; a quota is therefore enforced some seconds late, as in OpenZFS. Without any quotas a
+//! check only reads a flag.
 
 use dmu::{Special, Zap};
 use ondisk::{ObjectType, ObjsetPhys};
@@ -13,12 +13,12 @@ use super::acl::Owners;
 use super::{Refusal, SMALL_CHANGE, Zfs, Znode};
 use crate::{Attrs, Error, MASTER_NODE_OBJ};
 
-/// What marks counts of objects among amounts of space (OpenZFS: `DMU_OBJACCT_PREFIX`).
+/// The prefix of object counts among the amounts of space (OpenZFS: `DMU_OBJACCT_PREFIX`).
 const OBJECTS_PREFIX: &str = "obj-";
-/// Files that belong to no project are of this one, which has no limits (OpenZFS: `ZFS_DEFAULT_PROJID`).
+/// The project of files that belong to no project; it has no quotas (OpenZFS: `ZFS_DEFAULT_PROJID`).
 const DEFAULT_PROJID: u64 = 0;
 
-/// Whose use is limited.
+/// The subject of a quota.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Party {
     User(u64),
@@ -33,7 +33,7 @@ impl Party {
         }
     }
 
-    /// The limits that bind: of bytes, of objects.
+    /// Returns the quotas that apply: of bytes, of objects.
     const fn kinds(self) -> [SpaceKind; 2] {
         match self {
             Party::User(_) => [SpaceKind::UserQuota, SpaceKind::UserObjQuota],
@@ -51,20 +51,20 @@ impl Party {
     }
 }
 
-/// One kind of limit in a file system.
+/// One kind of quota in a file system.
 #[derive(Clone, Default)]
 struct Limits {
-    /// By id; `None` if nobody has one of his own.
+    /// By id; `None` if no id has a quota of its own.
     own: Option<Zap>,
-    /// For those who have none of their own; 0 for none.
+    /// For ids without a quota of their own; 0 for none.
     default: u64,
 }
 
-/// All limits of a file system.
+/// All quotas of a file system.
 #[derive(Default)]
 pub(super) struct Quotas(RwLock<[Limits; 6]>);
 
-/// The place of a kind among the limits.
+/// Returns the index of a kind among the quotas.
 fn place(kind: SpaceKind) -> Option<usize> {
     SpaceKind::ALL.into_iter().filter(|kind| kind.is_quota()).position(|one| one == kind)
 }
@@ -80,7 +80,7 @@ impl Quotas {
 }
 
 impl Zfs {
-    /// Reads which limits there are, from the master node.
+    /// Reads the quotas from the master node.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -101,17 +101,17 @@ impl Zfs {
         Ok(())
     }
 
-    /// Sets the limit of a user, group or project; 0 takes it away (OpenZFS: `zfs_set_userquota`).
+    /// Sets the quota of a user, group or project; 0 removes it (OpenZFS: `zfs_set_userquota`).
     ///
     /// # Errors
-    /// EINVAL for a kind that is no limit; ENOTSUP for projects in a file system that does not account them.
+    /// EINVAL for a kind that is not a quota; ENOTSUP for projects in a file system that does not account for them.
     pub fn set_quota(&self, kind: SpaceKind, id: u64, limit: u64) -> Result<(), Error> {
         let refused = |why: Refusal| Err(why.of(MASTER_NODE_OBJ));
         if !kind.is_quota() {
-            return refused(Refusal::Invalid("limit of what is used"));
+            return refused(Refusal::Invalid("not a quota, but usage"));
         }
         if kind.is_project() && !self.has_projects() {
-            return refused(Refusal::Unsupported("quota of a project"));
+            return refused(Refusal::Unsupported("the file system has no project accounting"));
         }
         let limits = self.0.quotas.get(kind);
         self.change(2 * SMALL_CHANGE, |tx| {
@@ -134,13 +134,13 @@ impl Zfs {
         self.load_quotas()
     }
 
-    /// Sets the limit of those who have none of their own (`defaultuserquota` and its like); 0 for none.
+    /// Sets the default quota, for ids without a quota of their own (`defaultuserquota` etc.); 0 for none.
     ///
     /// # Errors
     /// As [`Zfs::set_quota`].
     pub fn set_default_quota(&self, kind: SpaceKind, limit: u64) -> Result<(), Error> {
         if !kind.is_quota() {
-            return Err(Refusal::Invalid("limit of what is used").of(MASTER_NODE_OBJ));
+            return Err(Refusal::Invalid("not a quota, but usage").of(MASTER_NODE_OBJ));
         }
         self.change(SMALL_CHANGE, |tx| {
             let master = Zap::open(self.fs().objset().object(MASTER_NODE_OBJ)?)?;
@@ -149,10 +149,10 @@ impl Zfs {
         self.load_quotas()
     }
 
-    /// The limit that binds an id: its own, or the default; 0 for none.
+    /// Returns the quota that applies to an id: its own, or the default; 0 for none.
     ///
     /// # Errors
-    /// When the limits cannot be read.
+    /// If the quotas cannot be read.
     pub fn quota(&self, kind: SpaceKind, id: u64) -> Result<u64, Error> {
         let limits = self.0.quotas.get(kind);
         let own = match &limits.own {
@@ -162,7 +162,7 @@ impl Zfs {
         Ok(own.unwrap_or(limits.default))
     }
 
-    /// What an id uses, as of the last sync: bytes, and objects.
+    /// Returns the usage of an id as of the last sync: bytes, and objects.
     ///
     /// # Errors
     /// When the accounts cannot be read.
@@ -174,7 +174,7 @@ impl Zfs {
         Ok((number(format!("{id:x}"))?, number(format!("{OBJECTS_PREFIX}{id:x}"))?))
     }
 
-    /// Whether a party has used up a limit: of bytes, or with `objects` of either kind.
+    /// True if a party has reached a quota: of bytes, or with `objects` of either kind.
     fn is_over(&self, party: Party, objects: bool) -> Result<bool, Error> {
         let [bytes_kind, objects_kind] = party.kinds();
         let counts = self.fs().objset().phys().flags & ObjsetPhys::FLAG_USEROBJACCOUNTING != 0;
@@ -197,7 +197,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Refuses more data of a file if its user, group or project may have no more bytes (OpenZFS: `zfs_id_overblockquota`).
+    /// Refuses more data in a file if its user, group or project has reached its byte quota (OpenZFS: `zfs_id_overblockquota`).
     ///
     /// # Errors
     /// EDQUOT.
@@ -210,7 +210,7 @@ impl Zfs {
         self.refuse_over(node.id(), &[Party::User(uid), Party::Group(gid), Party::Project(projid)], false)
     }
 
-    /// Refuses a new file of these owners (OpenZFS: `zfs_acl_ids_overquota`).
+    /// Refuses a new file of owners that have reached a quota (OpenZFS: `zfs_acl_ids_overquota`).
     ///
     /// # Errors
     /// EDQUOT.
@@ -221,7 +221,7 @@ impl Zfs {
         self.refuse_over(dir, &[Party::User(uid), Party::Group(gid), Party::Project(projid)], true)
     }
 
-    /// Refuses to give a file to owners who may have no more.
+    /// Refuses to give a file to owners that have reached a quota.
     pub(super) fn check_new_owners(&self, node: &Znode, old: &Attrs, new: Owners) -> Result<(), Error> {
         if !self.0.quotas.any() {
             return Ok(());
@@ -232,7 +232,7 @@ impl Zfs {
         self.refuse_over(node.id(), &parties, true)
     }
 
-    /// Refuses to give a file to a project that may have no more.
+    /// Refuses to give a file to a project that has reached a quota.
     pub(super) fn check_new_project(&self, node: &Znode, projid: u64) -> Result<(), Error> {
         let same = node.with_attrs(|attrs| attrs.projid == Some(projid));
         if same || !self.0.quotas.any() {

@@ -1,7 +1,7 @@
-//! What is kept of the files that were read last, from read to read.
+//! Cached readers of the most recently read files.
 //!
-//! Each thread has a place of its own for a file, as far as that goes, so that threads that read the same file do not pass memory to
-//! and fro. A reader is borrowed for the time of a read.
+//! As far as possible, each thread uses a slot of its own for a file, so that threads that read the same file do not pass cache
+//! lines to and fro. A reader is borrowed for the duration of a read.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ use super::times::Times;
 use crate::{FileFlags, Kind};
 
 const SHARDS: usize = 16;
-/// Readers that a shard keeps. They pin blocks of pointers, so there are few.
+/// Number of readers that a shard keeps. They pin indirect blocks, so there are few.
 const KEEP: usize = 4;
 
-/// A reader of one file: a cursor, which remembers the blocks of pointers that it came through last, and what was seen of the attributes.
+/// A reader of one file: a cursor, which remembers the indirect blocks that it used last, and a copy of the attributes.
 pub(super) struct Reader {
     /// [`Znode::number`].
     of: u64,
@@ -25,7 +25,7 @@ pub(super) struct Reader {
     seen: Option<(u64, Look)>,
 }
 
-/// The attributes that a read looks at.
+/// The attributes that a read needs.
 #[derive(Clone, Copy)]
 pub(super) struct Look {
     pub(super) kind: Kind,
@@ -35,7 +35,7 @@ pub(super) struct Look {
 }
 
 impl Reader {
-    /// The attributes as they are now.
+    /// Returns the current attributes.
     pub(super) fn look(&mut self, node: &Znode) -> Look {
         node.look(&mut self.seen, |attrs| Look {
             kind: attrs.kind(),
@@ -46,16 +46,16 @@ impl Reader {
     }
 }
 
-/// A line of memory of its own, and the one that is fetched with it.
+/// Aligned to a cache line of its own, and the one that is prefetched with it.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard(Mutex<Vec<Reader>>);
 
-/// Readers of the files that were read last.
+/// Readers of the most recently read files.
 #[derive(Default)]
 pub(super) struct Readers([Shard; SHARDS]);
 
-/// The number of this thread.
+/// Returns the number of this thread.
 fn thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static NUMBER: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed)));
@@ -63,10 +63,10 @@ fn thread() -> usize {
 }
 
 impl Readers {
-    /// Lends a reader of the file, which nobody else has.
+    /// Calls `read` with a reader of the file that no other thread has.
     pub(super) fn with<R>(&self, node: &Znode, read: impl FnOnce(&mut Reader) -> R) -> R {
         let at = (node.number() as usize).wrapping_add(thread()) % SHARDS;
-        // a remainder
+        // in range: a remainder
         #[allow(clippy::indexing_slicing)]
         let shard = &self.0[at].0;
         let kept = {

@@ -1,13 +1,13 @@
-//! Why an operation is refused.
+//! Reasons why an operation is refused.
 
 use crate::Error;
 
-/// Why a file system refuses an operation, by the error number of Linux.
+/// The reason why a file system refuses an operation, by the error number of Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The name is there already (EEXIST).
+    /// The name already exists (EEXIST).
     Exists,
-    /// The file has been removed, or the name is not there (ENOENT).
+    /// The file has been removed, or the name does not exist (ENOENT).
     Gone,
     /// The directory has entries (ENOTEMPTY).
     NotEmpty,
@@ -15,9 +15,9 @@ pub enum Refusal {
     Denied,
     /// Only the owner, or only root, may do that, or a flag of the file forbids it (EPERM).
     NotPermitted,
-    /// What is asked for makes no sense (EINVAL).
+    /// The request is invalid (EINVAL).
     Invalid(&'static str),
-    /// It would cross a border: of projects, of file systems (EXDEV).
+    /// It would cross a boundary: of projects, of file systems (EXDEV).
     CrossDevice,
     /// The file cannot have more links (EMLINK).
     TooManyLinks,
@@ -29,26 +29,26 @@ pub enum Refusal {
     ReadOnly,
     /// The file is in use (EBUSY).
     Busy,
-    /// There is no such extended attribute (ENODATA).
+    /// The extended attribute does not exist (ENODATA).
     NoAttribute,
     /// The buffer is too small (ERANGE).
     TooSmall,
-    /// The file would be larger than any can be (EFBIG).
+    /// The file would exceed the maximum size (EFBIG).
     FileTooLarge,
-    /// There is no data behind this place (ENXIO).
+    /// No data follows this offset (ENXIO).
     NoData,
-    /// This file system does not do that (ENOTSUP).
+    /// This file system does not support it (ENOTSUP).
     Unsupported(&'static str),
 }
 
 impl Refusal {
-    /// The error, of object `object`.
+    /// Returns the error for object `object`.
     #[must_use]
     pub fn of(self, object: u64) -> Error {
         Error::Refused { object, why: self }
     }
 
-    /// The error number on Linux.
+    /// Returns the error number on Linux.
     #[must_use]
     pub const fn errno(self) -> i32 {
         match self {
@@ -91,7 +91,7 @@ impl std::fmt::Display for Refusal {
             Refusal::NoAttribute => "no such attribute",
             Refusal::TooSmall => "the buffer is too small",
             Refusal::FileTooLarge => "file too large",
-            Refusal::NoData => "no data there",
+            Refusal::NoData => "no data at or after this offset",
         })
     }
 }

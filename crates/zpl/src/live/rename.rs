@@ -1,7 +1,7 @@
-//! Files that get another name (OpenZFS: `zfs_rename`; Linux: `vfs_rename`).
+//! Renames (OpenZFS: `zfs_rename`; Linux: `vfs_rename`).
 //!
-//! The new entry goes in before the old one goes out, as that alone can fail for want of room. What a directory gains and loses is
-//! counted together and written once.
+//! The new entry is inserted before the old one is removed, as only the insertion can fail for lack of space. The changes of a
+//! directory's counts are added up and written once.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::znode::state_changed;
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, Zfs, Znode};
 use crate::{DirEntry, Error, FileFlags, Kind, Time};
 
-/// Directories above a directory that are climbed: names in deeper ones cannot be told apart from a loop.
+/// Maximum number of parent directories that are climbed: deeper nesting is treated like a loop.
 const MAX_DEPTH: usize = 1 << 16;
 
-/// Where a name is, and what it names.
+/// A name, its directory, and the file that it names.
 struct Place<'a> {
     dir: &'a Arc<Znode>,
     entry: DirEntry,
@@ -26,7 +26,7 @@ struct Place<'a> {
     kind: Kind,
 }
 
-/// A rename, looked up.
+/// A rename with its names looked up.
 struct Plan<'a> {
     cred: &'a Cred,
     source: Place<'a>,
@@ -34,12 +34,12 @@ struct Plan<'a> {
     to_name: &'a [u8],
     target: Option<Place<'a>>,
     mode: RenameMode,
-    /// What a log has recorded of the whiteout, and whose it is.
+    /// The whiteout as recorded in a log, and its owner.
     whiteout: Option<&'a (Cred, Recorded)>,
 }
 
 impl Zfs {
-    /// Gives a file another name, in another directory perhaps.
+    /// Renames a file, possibly into another directory.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EISDIR, ENOTEMPTY, EEXIST by `mode`, EINVAL for a directory into itself, EXDEV into another project, EACCES,
@@ -56,7 +56,7 @@ impl Zfs {
         self.rename_as(cred, (dir, name), (to_dir, to_name), mode, None)
     }
 
-    /// As [`Zfs::rename`], with a whiteout as a log has recorded it perhaps.
+    /// As [`Zfs::rename`], with an optional whiteout as recorded in a log.
     pub(super) fn rename_as(
         &self,
         cred: &Cred,
@@ -69,7 +69,7 @@ impl Zfs {
             let from = self.directory(dir)?;
             let to = self.directory(to_dir)?;
             if is_dots(name) || is_dots(to_name) {
-                return Err(Refusal::Invalid("'.' or '..' as a name to rename").of(dir));
+                return Err(Refusal::Invalid("'.' and '..' cannot be renamed").of(dir));
             }
             self.check_new_name(&to, to_name)?;
             let _moving = (from.id() != to.id()).then(|| self.0.moving.lock());
@@ -79,7 +79,7 @@ impl Zfs {
                 let plan = Plan { cred, source, to: &to, to_name, target, mode, whiteout: whiteout.as_ref() };
                 let dirs = plan.directories();
                 let _names: Vec<_> = dirs.iter().map(|dir| dir.names.write()).collect();
-                // what the names name may have changed before the locks were there
+                // the names may have changed before the locks were taken
                 if self.is_current(&plan, name)? {
                     return self.rename_locked(tx, &plan);
                 }
@@ -125,9 +125,9 @@ impl Zfs {
         }
     }
 
-    /// Refuses to move a directory below itself, and to replace one that the file is in.
+    /// Refuses to move a directory below itself, and to replace one that contains the file.
     fn check_loops(&self, plan: &Plan<'_>) -> Result<(), Error> {
-        const INTO_ITSELF: Refusal = Refusal::Invalid("directory to move into itself");
+        const INTO_ITSELF: Refusal = Refusal::Invalid("a directory cannot be moved into itself");
         if !plan.moves() {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Checks what is there already and would go.
+    /// Checks the existing file that would be replaced.
     fn check_replaced(&self, plan: &Plan<'_>) -> Result<(), Error> {
         let Some(target) = &plan.target else { return Ok(()) };
         self.check_delete(plan.cred, plan.to, &target.node)?;
@@ -175,8 +175,8 @@ impl Zfs {
         }
     }
 
-    /// What an exchange needs beyond a rename: the same for the way back, but for the project, which OpenZFS does not look at then: its log
-    /// may have such an exchange.
+    /// Checks that the reverse move of an exchange is allowed too, except for the project, which OpenZFS does not check in this
+    /// case: its log may hold such an exchange.
     fn check_exchange(&self, plan: &Plan<'_>, target: &Place<'_>) -> Result<(), Error> {
         let from = plan.source.dir;
         self.check_delete(plan.cred, plan.to, &target.node)?;
@@ -187,7 +187,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Refuses if `dir` is `top` or below it. No directory changes its parent meanwhile.
+    /// Refuses if `dir` is `top` or below it. `moving` is held, so no directory changes its parent meanwhile.
     fn check_not_below(&self, dir: &Arc<Znode>, top: u64, why: Refusal) -> Result<(), Error> {
         let mut at = dir.clone();
         for _ in 0..MAX_DEPTH {
@@ -271,7 +271,7 @@ impl Zfs {
         self.directories_changed(tx, (from, gains), (to, loses), now)
     }
 
-    /// A file has got a name in `dir` for another one.
+    /// Updates a file that was renamed into `dir`.
     fn renamed(&self, tx: &Tx, node: &Znode, dir: &Znode, now: Time) -> Result<(), Error> {
         let heir = dir.with_attrs(|attrs| attrs.flags.has(FileFlags::PROJINHERIT));
         node.edit(self, tx, |attrs| {
@@ -298,19 +298,19 @@ impl Zfs {
 }
 
 impl Plan<'_> {
-    /// Whether the file gets another directory.
+    /// True if the file moves to another directory.
     fn moves(&self) -> bool {
         self.source.dir.id() != self.to.id()
     }
 
-    /// The directories whose names change or must not: a directory that is replaced stays empty.
+    /// Returns the directories whose names change or must not change: a directory that is replaced stays empty.
     fn directories(&self) -> Vec<&Arc<Znode>> {
         let target = self.target.as_ref().filter(|target| target.kind == Kind::Directory).map(|target| &target.node);
         in_order([self.source.dir, self.to].into_iter().chain(target))
     }
 }
 
-/// Whether the new name finds the very entry that gets it, written otherwise: then it replaces nothing.
+/// True if the new name matches the same entry under a different spelling: then the rename replaces nothing.
 fn is_same_entry(source: &Place<'_>, target: &Place<'_>, to_name: &[u8]) -> bool {
     let same = source.dir.id() == target.dir.id() && source.entry.name == target.entry.name;
     same && target.entry.name != to_name

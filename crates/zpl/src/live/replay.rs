@@ -1,9 +1,9 @@
-//! How a file system does again what its intent log says (OpenZFS: `zfs_replay.c`).
+//! Replay of the intent log of a file system (OpenZFS: `zfs_replay.c`).
 //!
-//! Records tell results: numbers of objects, owners, modes, times of creation are taken as they are. So nobody is asked for permission, and no
-//! limit counts, as it did when the record was written; times of change are those of the replay, as with OpenZFS. All changes of a
-//! record have one place in a txg, that of its window, which the threads that replay share: what an operation would take a place of its own for
-//! finds that one.
+//! Records hold results: object numbers, owners, modes and times of creation are used as recorded. So no permissions are checked
+//! and no quotas apply, since they were checked when the record was written; times of change are those of the replay, as with
+//! OpenZFS. All changes of a record are in one transaction, that of its window, which the replaying threads share: an operation
+//! that would assign a transaction of its own uses that one.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -29,14 +29,14 @@ use super::znode::{content_modified, state_changed};
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, SetAttr, Settings, Zfs, Znode};
 use crate::{Ace, Acl, Error, FileFlags, Kind, Time, decode_dxattr};
 
-/// Fields of a change of attributes that count (Linux: `ATTR_*`).
+/// Mask bits of the attributes that a SETATTR changes (Linux: `ATTR_*`).
 pub(super) const ATTR_MODE: u64 = 0x1;
 pub(super) const ATTR_UID: u64 = 0x2;
 pub(super) const ATTR_GID: u64 = 0x4;
 pub(super) const ATTR_SIZE: u64 = 0x8;
 pub(super) const ATTR_ATIME: u64 = 0x10;
 pub(super) const ATTR_MTIME: u64 = 0x20;
-/// Further attributes: that the time of creation counts, and the project (OpenZFS: `XAT0_*`).
+/// Mask bits of further attributes: the time of creation, and the project (OpenZFS: `XAT0_*`).
 pub(super) const XAT_CREATETIME: u32 = 0x1;
 pub(super) const XAT_PROJID: u32 = 0x4_0000;
 /// Further attributes that are flags of a file.
@@ -58,13 +58,13 @@ pub(super) const XAT_FLAGS: [(u32, FileFlags); 14] = [
 ];
 
 impl Zfs {
-    /// Replays the intent log, if there is something to replay. Nobody else uses the file system yet, and no limits are loaded.
+    /// Replays the intent log, if it holds records to replay. The file system is not in use yet, and no quotas are loaded.
     ///
     /// # Errors
-    /// When the pool is suspended. A record that cannot be replayed ends the replay; that is told in the result.
+    /// If the pool is suspended. A record that cannot be replayed ends the replay, which is reported in the result.
     pub(super) fn replay(&self) -> Result<Option<Replayed<Error>>, Error> {
         let settings = self.settings();
-        // what was written before the file system became one to read only counts all the same
+        // changes from before the file system became read-only are replayed all the same
         *self.0.settings.write() = Settings { readonly: false, ..*settings }.into();
         let objset = self.fs().objset();
         let done = self.spa().replaying(objset, || {
@@ -77,7 +77,7 @@ impl Zfs {
     }
 }
 
-/// Writes into the pool's history that a replay ended before its time.
+/// Records in the pool's history that a replay ended early.
 pub(super) fn tell(spa: &Arc<Spa>, name: &str, done: Option<&Replayed<Error>>) -> Result<(), Error> {
     if let Some((seq, kind, error)) = done.and_then(|done| done.failed.as_ref()) {
         let what = format!("replay of the intent log of {name} ended at record {seq} of type {kind}: {error}");
@@ -88,10 +88,11 @@ pub(super) fn tell(spa: &Arc<Spa>, name: &str, done: Option<&Replayed<Error>>) -
 
 struct Player<'a>(&'a Zfs);
 
-/// A place in a txg for a window of records.
+/// The transaction of a window of records.
 struct Window {
     place: Shared,
-    /// When it was taken: files have this time of change from the writes of the window, so that their attributes change once.
+    /// The time when it was assigned: files get this time of change from the writes of the window, so that their attributes
+    /// change only once.
     begun: Time,
 }
 
@@ -115,7 +116,7 @@ impl Replayer for Player<'_> {
 
     fn bytes(&self, record: &Record<'_>) -> u64 {
         let data = match record {
-            // the blocks that it touches; they may be larger than new ones are
+            // the blocks that it touches, which may be larger than new ones
             Record::Write(write) => blocks_of(write, self.0.settings().recordsize.max(write.blkptr.lsize())),
             Record::Truncate { .. } | Record::CloneRange { .. } | Record::SetAttr(_) => {
                 2 * self.0.settings().recordsize
@@ -132,7 +133,7 @@ impl Replayer for Player<'_> {
             Record::SetAttr(set) if set.mask & ATTR_SIZE != 0 => (set.foid, set.size..u64::MAX),
             _ => return None,
         };
-        // what cannot be found or is no file fails when it is replayed
+        // an object that is missing or is not a file makes the replay of the record fail
         let node = self.0.znode(id).ok().filter(|node| super::io::expect_file(node).is_ok())?;
         node.object().is_long(&range).then(|| (node.object().clone(), range))
     }
@@ -140,7 +141,7 @@ impl Replayer for Player<'_> {
     fn file_of(&self, dir: u64, name: &[u8]) -> Option<Option<u64>> {
         let dir = self.0.directory(dir).ok()?;
         let Some(entry) = self.0.find(&dir, name).ok()? else { return Some(None) };
-        // files in a hidden directory of extended attributes go with the file
+        // files in a hidden directory of extended attributes are freed with the file
         let node = self.0.znode(entry.object).ok()?;
         node.with_attrs(|attrs| attrs.xattr_dir == 0).then_some(Some(entry.object))
     }
@@ -158,7 +159,7 @@ impl Replayer for Player<'_> {
     }
 }
 
-/// Bytes of the blocks of `size` bytes that a write touches.
+/// Returns the bytes of the blocks of `size` bytes that a write touches.
 fn blocks_of(write: &Write<'_>, size: u64) -> u64 {
     let into = write.offset.checked_rem(size).unwrap_or(0);
     into.saturating_add(write.length).checked_next_multiple_of(size.max(1)).unwrap_or(u64::MAX)
@@ -230,7 +231,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// MKXATTR: the hidden directory of extended attributes of a file.
+    /// Replays MKXATTR: the hidden directory of extended attributes of a file.
     fn play_hidden_dir(&self, tx: &Tx, new: &Create<'_>) -> Result<(), Error> {
         let node = self.znode(new.doid)?;
         let _content = node.content.write();
@@ -252,9 +253,9 @@ impl Zfs {
         self.rename_as(&Cred::ROOT, from, to, mode, whiteout)
     }
 
-    /// WRITE, and WRITE2, which says that the data is on disk and may lie behind the end of the file. An indirect write brings a whole block:
-    /// all of it is written, as the record of a later part of it may have come too late for one of its own; the end of the file is that of the
-    /// record.
+    /// Replays WRITE, and WRITE2, which says that the data is on disk, possibly beyond the end of the file. An indirect write
+    /// carries a whole block: all of it is written, because the record of a later part of the block may have come too late for a
+    /// block of its own; the end of the file is that of the record.
     fn play_write(&self, tx: &Tx, write: &Write<'_>, entry: &Entry<'_>, begun: Time) -> Result<(), Error> {
         let node = self.znode(write.foid)?;
         super::io::expect_file(&node)?;
@@ -280,7 +281,7 @@ impl Zfs {
         })
     }
 
-    /// TRUNCATE: a hole. Without a length it is the new end; one that goes beyond the end makes the file longer.
+    /// Replays TRUNCATE, which makes a hole. Without a length the offset is the new end; a range beyond the end extends the file.
     fn play_truncate(&self, id: u64, offset: u64, length: u64) -> Result<(), Error> {
         let node = self.znode(id)?;
         let size = node.with_attrs(|attrs| attrs.size);
@@ -303,9 +304,9 @@ impl Zfs {
         set.gid = given(ATTR_GID).then_some(from.gid as u32);
         set.size = given(ATTR_SIZE).then_some(from.size);
         set.atime = given(ATTR_ATIME).then_some(time(from.atime));
-        // a record of a new size brings the time of the change, though the mask does not say so
+        // a record of a new size carries the modification time, although the mask does not say so
         set.mtime = given(ATTR_MTIME | ATTR_SIZE).then_some(time(from.mtime));
-        // a file that is fixed from now on was not when the rest changed, nor is one that is so no longer
+        // a file that becomes immutable or append-only was not so when the rest changed, nor is one that no longer is
         if let Some(flags) = flags {
             node.edit(self, tx, |attrs| {
                 attrs.flags.0 &= !(FileFlags::IMMUTABLE.0 | FileFlags::APPENDONLY.0);
@@ -331,7 +332,7 @@ impl Zfs {
         })
     }
 
-    /// SETSAXATTR: by the stored name, whatever name space and property say.
+    /// Replays SETSAXATTR: by the stored name, regardless of name space and properties.
     fn play_sa_xattr(&self, tx: &Tx, id: u64, name: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         let node = self.znode(id)?;
         let _content = node.content.write();
@@ -360,7 +361,7 @@ impl Zfs {
         let node = self.znode(id)?;
         super::io::expect_file(&node)?;
         let _content = node.content.write();
-        let misfit = || Refusal::Invalid("blocks of another size to clone").of(id);
+        let misfit = || Refusal::Invalid("the blocks to clone have another size").of(id);
         let first = at.checked_div(block).filter(|first| first.saturating_mul(block) == at).ok_or_else(misfit)?;
         if !self.fit_block_size(tx, &node, block, at)? {
             return Err(misfit());
@@ -382,8 +383,8 @@ impl Zfs {
     }
 }
 
-/// Where the bytes of a WRITE go, and which: those of the record; or a whole block, from its beginning, of which the record wrote a part; or the
-/// first bytes of a block.
+/// Returns the offset and the bytes of a WRITE: those of the record; or a whole block, from its start, of which the record wrote
+/// a part; or the first bytes of a block.
 pub(super) fn content_of<'a>(write: &Write<'a>, entry: &'a Entry<'_>) -> (u64, &'a [u8]) {
     let Some(block) = entry.data.as_deref() else { return (write.offset, write.data.unwrap_or(&[])) };
     let size = write.blkptr.lsize();
@@ -394,7 +395,7 @@ pub(super) fn content_of<'a>(write: &Write<'a>, entry: &'a Entry<'_>) -> (u64, &
     (write.offset, block.get(..len).unwrap_or(block))
 }
 
-/// Whoever a new file belongs to, as its maker.
+/// Returns credentials of the owner of a new file.
 fn owner_of(uid: u64, gid: u64) -> Cred {
     Cred { uid: uid as u32, gid: gid as u32, groups: Vec::new() }
 }
@@ -407,7 +408,7 @@ fn recorded_of(new: &Create<'_>) -> Recorded {
     Recorded { id: new.foid, slots: slots(new.slots), generation: new.generation, crtime: time(new.crtime) }
 }
 
-/// What further attributes of a record change; and, if flags are among them, what the file's flags become.
+/// Returns the changes of further attributes in a record and, if flags are among them, the file's new flags.
 fn further(attrs: &AttrPart<'_>, endian: Endian, node: &Znode) -> (SetAttr, Option<FileFlags>) {
     let asked = attrs.bitmap.first().copied().unwrap_or(0);
     let mut flags = node.with_attrs(|attrs| attrs.flags);

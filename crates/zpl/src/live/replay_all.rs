@@ -1,8 +1,8 @@
-//! All logs of a pool, replayed side by side, for an import (OpenZFS: file systems are replayed as they are mounted, volumes as they are made
-//! known), and the files freed that have no name any more (OpenZFS: `zfs_unlinked_drain`, at the mount).
+//! Replay of all logs of a pool in parallel, for an import (OpenZFS: file systems are replayed when they are mounted, volumes
+//! when their devices are created), and freeing of files without a name (OpenZFS: `zfs_unlinked_drain`, at the mount).
 //!
-//! Each dataset is opened as its user would open it, so what its user finds is done. Datasets know nothing of each other; their
-//! changes meet in the txgs of the pool.
+//! Each dataset is opened as a user would open it, which does the replay. The datasets are independent of each other; their
+//! changes share the txgs of the pool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,25 +17,25 @@ use crate::{Error, FileSystem};
 
 /// Datasets that are replayed at a time.
 const DATASETS: usize = 8;
-/// How often is told how far it is.
+/// The interval of progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
-/// How far the replay of a pool's logs is. Of logs that are not begun, nothing is known.
+/// The progress of the replay of a pool's logs. It does not include logs that are not started yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayProgress {
-    /// Logs.
+    /// Number of logs.
     pub logs: u64,
-    /// Of them, those that are done.
+    /// Logs that are replayed.
     pub logs_done: u64,
-    /// Records of the logs that were begun.
+    /// Records of the logs that were started.
     pub records: u64,
-    /// Of them, those that are done.
+    /// Records that are applied.
     pub records_done: u64,
-    /// Bytes of these records, and of the blocks that they point at.
+    /// Bytes of all these records, and of the blocks that they point at.
     pub bytes: u64,
-    /// Of them, those of records that are done.
+    /// Bytes of the records that are applied.
     pub bytes_done: u64,
-    /// How long the rest will take, going by the bytes; `None` if that cannot be told yet.
+    /// The estimated remaining time, by bytes; `None` if it is not known yet.
     pub left: Option<Duration>,
 }
 
@@ -50,19 +50,20 @@ impl ReplayProgress {
     }
 }
 
-/// A dataset, and the error that it could not be opened by.
+/// A dataset, and the result of opening it.
 pub type ReplayedDataset = (String, Result<(), Error>);
 
 /// A dataset that an import opens.
 struct Due {
     name: String,
     kind: Kind,
-    /// It has a log to replay, and not only files to free.
+    /// True if it has a log to replay, not only files to free.
     log: bool,
 }
 
-/// Replays the logs of all datasets of a pool that have something to replay, and whose keys are loaded, and tells `watch` how far it is; and frees
-/// the files that have lost their last name. Gives the datasets that were opened for it, each with the error that it could not be opened by. What ended a replay before its time stands in the pool's history.
+/// Replays the logs of all datasets of a pool that have records to replay and whose keys are loaded, reports progress to `watch`,
+/// and frees the files that have lost their last name. Returns the datasets that were opened for it, each with the result of
+/// opening it. The cause of a replay that ended early is recorded in the pool's history.
 ///
 /// # Errors
 /// When the datasets cannot be listed.
@@ -89,7 +90,7 @@ pub fn replay_all(spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Res
     std::thread::scope(|scope| {
         let threads = DATASETS.min(due.len());
         let spawn = || std::thread::Builder::new().name("zil-replay-all".to_owned()).spawn_scoped(scope, work);
-        // this thread only watches, unless it is the only one
+        // this thread only reports progress, unless it is the only one
         if (0..threads).filter_map(|_| spawn().ok()).count() == 0 {
             work();
         }
@@ -100,7 +101,7 @@ pub fn replay_all(spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Res
             let logs_done = finished.iter().filter(|(n, _)| due.get(*n).is_some_and(|due| due.log)).count() as u64;
             let progress = ReplayProgress::of(spa, logs, logs_done, begun.elapsed());
             MutexGuard::unlocked(&mut finished, || watch(&progress));
-            // the last word is that all is done, whenever that was
+            // the last report says that everything is done
             if seen == due.len() {
                 break;
             }
@@ -114,12 +115,12 @@ pub fn replay_all(spa: &Arc<Spa>, watch: &mut dyn FnMut(&ReplayProgress)) -> Res
     Ok(due.into_iter().map(|due| due.name).zip(done.into_iter().map(|(_, opened)| opened)).collect())
 }
 
-/// The datasets with something to replay or to free.
+/// Returns the datasets with records to replay or files to free.
 fn due(spa: &Spa) -> Result<Vec<Due>, Error> {
     let view = spa.view()?;
     let all = view.list(view.name(), &ListOptions::DATASETS)?;
     let heads: Vec<&Dataset> = all.iter().filter_map(|entry| entry.dataset()).collect();
-    // one that cannot be read cannot be replayed either; who opens it is told
+    // a dataset that cannot be read cannot be replayed either; opening it returns the error
     let look = |dataset: &Dataset| {
         let header = dataset.objset().ok()?.phys().zil_header.clone();
         let here = dataset.key_status().ok()? != KeyStatus::Unavailable;
@@ -130,7 +131,7 @@ fn due(spa: &Spa) -> Result<Vec<Due>, Error> {
     Ok(base::tasks::map(heads, look).into_iter().flatten().collect())
 }
 
-/// Whether a file system has files without a name that an opening frees.
+/// True if a file system has files without a name that opening it frees.
 fn has_unlinked(dataset: &Dataset) -> Result<bool, Error> {
     if tunable::ZFS_UNLINK_SUSPEND_PROGRESS.get() != 0
         || dataset.kind()? != Kind::Filesystem

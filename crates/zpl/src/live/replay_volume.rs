@@ -1,4 +1,4 @@
-//! How a volume does again what its intent log says (OpenZFS: `zvol_replay_write`, `zvol_replay_truncate`, `zvol_replay_clone_range`).
+//! Replay of the intent log of a volume (OpenZFS: `zvol_replay_write`, `zvol_replay_truncate`, `zvol_replay_clone_range`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::place::Shared;
 use super::{Refusal, SMALL_CHANGE};
 use crate::Error;
 
-/// A volume whose log is replayed. Nobody else uses it yet.
+/// A volume whose log is replayed. It is not in use yet.
 pub(super) struct Player<'a> {
     pub(super) spa: &'a Arc<Spa>,
     pub(super) objset: &'a Arc<Objset>,
@@ -41,7 +41,7 @@ impl Replayer for Player<'_> {
             Record::Truncate { offset, length, .. } => Ok(self.data.free_range(tx, *offset, *length)?),
             Record::CloneRange { offset, blksz, bps, .. } => self.clone_range(tx, *offset, *blksz, bps),
             Record::Commit | Record::Write(_) => Ok(()),
-            _ => Err(Refusal::Unsupported("record of a volume").of(self.data.id())),
+            _ => Err(Refusal::Unsupported("the log record does not apply to volumes").of(self.data.id())),
         }
     }
 
@@ -79,7 +79,7 @@ impl Player<'_> {
 
     fn clone_range(&self, tx: &Tx, at: u64, block: u64, bps: &[BlkPtr]) -> Result<(), Error> {
         if block != self.block || at.checked_rem(block) != Some(0) {
-            return Err(Refusal::Invalid("blocks of another size to clone").of(self.data.id()));
+            return Err(Refusal::Invalid("the blocks to clone have another size").of(self.data.id()));
         }
         for (blkid, bp) in (at / block..).zip(bps) {
             if bp.is_hole() {

@@ -1,9 +1,9 @@
-//! Attributes that users change (OpenZFS: `zfs_setattr`, `zfs_setattr_dir`; Linux: `setattr_prepare`, `notify_change`).
+//! Changes of attributes by users (OpenZFS: `zfs_setattr`, `zfs_setattr_dir`; Linux: `setattr_prepare`, `notify_change`).
 //!
-//! All is checked first. The size is changed first and by itself, as it may take many places; the rest is one change, which checks again with
-//! the file's `rights` held: who was the owner when he asked may not be when it is done, and a mode that he sets then is another's. A new mode
-//! rewrites the list by `aclmode` and the POSIX list with it; new owners, and a new project, also count for the hidden directory of extended
-//! attributes.
+//! Everything is checked first. The size is changed first and by itself, since it may take many transactions; the rest is one
+//! change, which checks again with the file's `rights` held: a caller who was the owner at the first check may not be any more,
+//! and the mode that he sets would then apply to another owner's file. A new mode rewrites the ACL by `aclmode`, and the POSIX
+//! ACL with it; new owners, and a new project, also apply to the hidden directory of extended attributes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ const NSEC_PER_SEC: u32 = 1_000_000_000;
 const S_IFMT: u32 = 0o170_000;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
-/// No project has this number (OpenZFS: `ZFS_INVALID_PROJID`), nor a larger one than 32 bits.
+/// The largest project number; the next one is invalid (OpenZFS: `ZFS_INVALID_PROJID`), and so is everything above 32 bits.
 const PROJID_MAX: u64 = u32::MAX as u64 - 1;
 
-/// Flags that users set (OpenZFS: `zfs_xvattr_set`): all but those of the list, and of the project itself.
+/// Flags that users can set (OpenZFS: `zfs_xvattr_set`): all except those of the ACL, and of the project itself.
 const SETTABLE: u64 = FileFlags::READONLY.0
     | FileFlags::HIDDEN.0
     | FileFlags::SYSTEM.0
@@ -41,10 +41,10 @@ const SETTABLE: u64 = FileFlags::READONLY.0
     | FileFlags::OFFLINE.0
     | FileFlags::SPARSE.0
     | FileFlags::PROJINHERIT.0;
-/// Of them, those that only root changes (Linux: `CAP_LINUX_IMMUTABLE`).
+/// The flags that only root can change (Linux: `CAP_LINUX_IMMUTABLE`).
 const ROOTS: u64 = FileFlags::IMMUTABLE.0 | FileFlags::APPENDONLY.0 | FileFlags::NOUNLINK.0;
 
-/// What a checked change comes to.
+/// The result of a checked change.
 struct Plan {
     /// The new mode, with the file's type.
     mode: Option<u32>,
@@ -53,7 +53,7 @@ struct Plan {
 }
 
 impl Zfs {
-    /// Changes attributes of a file; gives the new ones.
+    /// Changes attributes of a file; returns the new ones.
     ///
     /// # Errors
     /// EPERM, EACCES, EISDIR, EINVAL, EFBIG, EDQUOT, ENOTSUP, EROFS, ENOSPC.
@@ -81,19 +81,21 @@ impl Zfs {
         Ok(node.attrs())
     }
 
-    /// Checks all, and works out what flags and modes become.
+    /// Checks everything, and computes the new flags and modes.
     fn plan(&self, cred: &Cred, node: &Arc<Znode>, set: &SetAttr) -> Result<Plan, Error> {
         let attrs = node.attrs();
         let refused = |why: Refusal| Err(why.of(node.id()));
         match attrs.kind() {
             Kind::Directory if set.size.is_some() => return Err(Error::IsDirectory { object: node.id() }),
-            kind if set.size.is_some() && kind != Kind::File => return refused(Refusal::Invalid("size of no file")),
+            kind if set.size.is_some() && kind != Kind::File => {
+                return refused(Refusal::Invalid("only files have a size that can be set"));
+            }
             _ => {}
         }
-        // what a log brings was checked by whoever wrote it
+        // values from a log were checked when they were logged
         let given = [set.atime, set.mtime, set.crtime];
         if self.log().has_begun() && given.iter().flatten().any(|time| time.nsec >= NSEC_PER_SEC) {
-            return refused(Refusal::Invalid("time with a billion nanoseconds or more"));
+            return refused(Refusal::Invalid("a time has a billion nanoseconds or more"));
         }
         let fixed = attrs.flags.has(FileFlags::IMMUTABLE) || attrs.flags.has(FileFlags::APPENDONLY);
         let changes = set.size.is_some() || set.uid.is_some() || set.gid.is_some() || set.mode.is_some();
@@ -125,7 +127,7 @@ impl Zfs {
         Ok(Plan { mode: plan_mode(cred, &attrs, set, owners), owners, flags })
     }
 
-    /// Whether the caller is the owner, or a list gives him what the owner may.
+    /// True if the caller is the owner, or an ACL grants him the owner's rights.
     fn may_as_owner(&self, cred: &Cred, node: &Znode, attrs: &Attrs, set: &SetAttr) -> Result<bool, Error> {
         if access::owns(cred, attrs) {
             return Ok(true);
@@ -138,7 +140,7 @@ impl Zfs {
         }
     }
 
-    /// The new owners: root gives files away, an owner gives his to a group that he is in.
+    /// Determines the new owners: root may give files away, an owner may only change the group to one that he is in.
     fn plan_owners(&self, cred: &Cred, node: &Znode, attrs: &Attrs, set: &SetAttr) -> Result<Option<Owners>, Error> {
         if set.uid.is_none() && set.gid.is_none() {
             return Ok(None);
@@ -152,7 +154,7 @@ impl Zfs {
                 return Err(Refusal::NotPermitted.of(node.id()));
             }
         }
-        // an id that stays keeps its domain
+        // an unchanged id keeps its domain
         let of = |id: u32, now: Fuid| if now.posix_id() == id { now } else { Fuid(id.into()) };
         let new = Owners { uid: of(uid, attrs.owner), gid: of(gid, attrs.group) };
         self.check_new_owners(node, attrs, new)?;
@@ -165,10 +167,10 @@ impl Zfs {
             return Ok(());
         }
         if !self.has_projects() || !matches!(attrs.kind(), Kind::File | Kind::Directory) {
-            return Err(Refusal::Unsupported("project of such a file").of(node.id()));
+            return Err(Refusal::Unsupported("the file cannot have a project").of(node.id()));
         }
         match set.projid {
-            Some(projid) if projid > PROJID_MAX => Err(Refusal::Invalid("number of a project").of(node.id())),
+            Some(projid) if projid > PROJID_MAX => Err(Refusal::Invalid("invalid project number").of(node.id())),
             Some(projid) => self.check_new_project(node, projid),
             None => Ok(()),
         }
@@ -221,7 +223,7 @@ impl Zfs {
             Ok(())
         })?;
         self.log_setattr(tx, node, set, &before);
-        // in a log the list has records of its own, which may be replayed at the same time
+        // in a log the ACL has separate records, which may be replayed at the same time
         let posix = self.settings().acltype == ACLTYPE_POSIX && self.log().has_begun();
         if set.mode.is_some() && posix && before.kind() != Kind::Symlink {
             self.chmod_posix(tx, node, mode)?;
@@ -229,14 +231,14 @@ impl Zfs {
         Ok(())
     }
 
-    /// Sets the NFSv4 list of a file; the mode follows from it (OpenZFS: `zfs_setacl`).
+    /// Sets the NFSv4 ACL of a file; the mode follows from it (OpenZFS: `zfs_setacl`).
     ///
     /// # Errors
-    /// ENOTSUP unless `acltype=nfsv4`; EPERM, EACCES; EINVAL for entries that cannot be.
+    /// ENOTSUP unless `acltype=nfsv4`; EPERM, EACCES; EINVAL for invalid entries.
     pub fn set_acl(&self, cred: &Cred, id: u64, aces: Vec<Ace>) -> Result<Attrs, Error> {
         let node = self.znode(id)?;
         if self.settings().acltype != ACLTYPE_NFSV4 {
-            return Err(Refusal::Unsupported("NFSv4 lists are off").of(id));
+            return Err(Refusal::Unsupported("NFSv4 ACLs are off").of(id));
         }
         self.change(2 * SMALL_CHANGE, |tx| {
             let _rights = node.rights.lock();
@@ -247,7 +249,7 @@ impl Zfs {
             self.check(cred, &node, Perms::WRITE_ACL)?;
             let owners = Owners { uid: before.owner, gid: before.group };
             let new = acl::of_list(aces, before.flags.0, before.kind(), before.mode, owners);
-            let new = new.map_err(|_| Refusal::Invalid("no list").of(id))?;
+            let new = new.map_err(|_| Refusal::Invalid("not a valid ACL").of(id))?;
             let now = self.now();
             node.edit_with(self, tx, &acl_values(&new), |attrs| {
                 attrs.mode = new.mode;
@@ -261,8 +263,8 @@ impl Zfs {
         Ok(node.attrs())
     }
 
-    /// Gives a file that has none yet a project: its attribute stands where accounting looks for it, which takes a new layout (OpenZFS:
-    /// `sa_add_projid`).
+    /// Gives a project to a file that has none yet: the attribute must be at the offset where accounting reads it, which requires
+    /// a new layout (OpenZFS: `sa_add_projid`).
     fn add_project(&self, tx: &Tx, node: &Znode, projid: u64) -> Result<(), Error> {
         const FRONT: [Attr; 12] = [
             Attr::Mode,
@@ -292,7 +294,7 @@ impl Zfs {
         })
     }
 
-    /// Owners and project of the hidden directory of extended attributes, and of what is in it, follow those of the file.
+    /// Sets the owners and project of the hidden directory of extended attributes, and of its files, to those of the file.
     fn set_hidden(&self, node: &Znode) -> Result<(), Error> {
         let attrs = node.attrs();
         if attrs.xattr_dir == 0 {
@@ -319,12 +321,13 @@ impl Zfs {
     }
 }
 
-/// The attributes that hold a list.
+/// Returns the attributes that hold an ACL.
 pub(crate) fn acl_values(new: &NewAcl) -> [SaValue<'static>; 2] {
     [(Attr::DaclCount, Cow::Owned(words(&[new.aces.len() as u64]))), (Attr::DaclAces, Cow::Owned(new.bytes()))]
 }
 
-/// The new mode: a chmod by somebody outside the group loses the set-group-id bit, a chown ends the set-id bits of programs.
+/// Returns the new mode: a chmod by a caller outside the group drops the set-group-id bit, a chown drops the set-id bits of
+/// programs.
 fn plan_mode(cred: &Cred, attrs: &Attrs, set: &SetAttr, owners: Option<Owners>) -> Option<u32> {
     let mut mode = attrs.mode;
     if let Some(new) = set.mode {
@@ -339,7 +342,7 @@ fn plan_mode(cred: &Cred, attrs: &Attrs, set: &SetAttr, owners: Option<Owners>) 
     (mode != attrs.mode || set.mode.is_some()).then_some(mode)
 }
 
-/// The new flags, of those that can be set.
+/// Returns the new flags, of those that can be set.
 fn plan_flags(cred: &Cred, attrs: &Attrs, set: &SetAttr) -> Result<Option<u64>, Refusal> {
     let Some(new) = set.flags else { return Ok(None) };
     let changed = (new.0 ^ attrs.flags.0) & SETTABLE;
@@ -350,7 +353,7 @@ fn plan_flags(cred: &Cred, attrs: &Attrs, set: &SetAttr) -> Result<Option<u64>, 
         return Err(Refusal::NotPermitted);
     }
     if changed & new.0 & FileFlags::AV_QUARANTINED.0 != 0 && attrs.kind() != Kind::File {
-        return Err(Refusal::Invalid("quarantine of no file"));
+        return Err(Refusal::Invalid("only files can be quarantined"));
     }
     Ok(Some(new.0 & SETTABLE))
 }

@@ -1,9 +1,9 @@
 //! Sizes and holes of files: truncation, growth, punching, seeking (OpenZFS: `zfs_freesp`, `zfs_trunc`, `zfs_extend`, `zfs_free_range`,
 //! `zfs_holey`).
 //!
-//! Much is freed in pieces, each in a txg place of its own, from the end: a crash in between leaves a file of the old size with a hole at
-//! its end, as with OpenZFS. What is left of a block behind the new end becomes zeros, so that nothing old shows when the file
-//! grows.
+//! A long range is freed in pieces, each in a transaction of its own, from the end: a crash in between leaves a file of the old
+//! size with a hole at its end, as with OpenZFS. The rest of the block after the new end is zeroed, so that no old data shows
+//! when the file grows.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::{Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
 use crate::{Error, FileFlags};
 
 impl Zfs {
-    /// Makes a file shorter or longer; what is new is a hole. Permissions have been asked for.
+    /// Truncates or extends a file; an extension is a hole. Permissions were already checked.
     ///
     /// # Errors
-    /// EISDIR, EINVAL for what is no file; EPERM for an immutable or append-only file; EFBIG.
+    /// EISDIR, EINVAL if it is not a file; EPERM for an immutable or append-only file; EFBIG.
     pub(crate) fn truncate(&self, cred: &Cred, node: &Arc<Znode>, size: u64) -> Result<(), Error> {
         expect_file(node)?;
         self.may_cut(node)?;
@@ -44,7 +44,7 @@ impl Zfs {
         if size < old { self.change_freeing(bytes, change) } else { self.change(bytes, change) }
     }
 
-    /// Makes a hole in a file; its size stays.
+    /// Makes a hole in a file; its size is unchanged.
     ///
     /// # Errors
     /// As [`Zfs::truncate`].
@@ -63,7 +63,7 @@ impl Zfs {
         self.free_pieces(&node, range.start..end)?;
         self.change_freeing(SMALL_CHANGE.max(3 * node.object().block_size()), |tx| {
             let _content = node.content.write();
-            // up to the end of the last block, if it is the end of the file
+            // up to the end of the last block, if the range reaches the end of the file
             let size = node.with_attrs(|attrs| attrs.size);
             let len = if end == size { u64::MAX } else { end - range.start };
             node.object().free_range(tx, range.start, len)?;
@@ -79,7 +79,7 @@ impl Zfs {
         })
     }
 
-    /// Makes a file at least `size` bytes long; what is new is a hole. Whether the file may be written has been asked.
+    /// Extends a file to at least `size` bytes; the extension is a hole. Write permission was already checked.
     pub(super) fn lengthen(&self, cred: &Cred, node: &Arc<Znode>, size: u64) -> Result<(), Error> {
         self.change(SMALL_CHANGE.max(2 * node.object().block_size()), |tx| {
             let _content = node.content.write();
@@ -87,7 +87,7 @@ impl Zfs {
         })
     }
 
-    /// Gives a file a size. Its data behind it was freed; `content` is held.
+    /// Sets the size of a file. Data beyond it was already freed; `content` is held.
     fn set_size(&self, tx: &Tx, cred: &Cred, node: &Arc<Znode>, size: u64) -> Result<(), Error> {
         self.grow_first_block(tx, node, size)?;
         let (now, before) = (self.now(), node.attrs());
@@ -110,7 +110,7 @@ impl Zfs {
         if fixed { Err(Refusal::NotPermitted.of(node.id())) } else { Ok(()) }
     }
 
-    /// Brings the block at a place into the cache, if the place is within it.
+    /// Reads the block at an offset into the cache, unless the offset is at its start.
     fn warm_edge(&self, node: &Znode, at: u64) -> Result<(), Error> {
         let size = node.object().block_size();
         if at.checked_rem(size).unwrap_or(0) != 0 {
@@ -119,7 +119,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Frees all but the front of a long range.
+    /// Frees all but the first piece of a long range.
     fn free_pieces(&self, node: &Znode, range: Range<u64>) -> Result<(), Error> {
         let (object, mut end) = (node.object(), range.end);
         while let Some(piece) = object.last_piece(range.start..end)?.filter(|piece| piece.start > range.start) {
@@ -132,7 +132,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// The next byte of data at or behind `offset`; what is not on disk yet counts.
+    /// Returns the next byte of data at or after `offset`, including data that is not on disk yet.
     ///
     /// # Errors
     /// ENXIO if there is none.
@@ -145,10 +145,10 @@ impl Zfs {
         found.filter(|at| *at < size).ok_or_else(|| Refusal::NoData.of(id))
     }
 
-    /// The next byte of a hole at or behind `offset`; the end counts as one.
+    /// Returns the next byte of a hole at or after `offset`; the end counts as a hole.
     ///
     /// # Errors
-    /// ENXIO at the end and behind it.
+    /// ENXIO at the end and beyond it.
     pub fn seek_hole(&self, id: u64, offset: u64) -> Result<u64, Error> {
         let node = self.znode(id)?;
         expect_file(&node)?;

@@ -1,18 +1,18 @@
-//! When the time of last access changes (OpenZFS: `zfs_relatime_need_update`).
+//! Updates of the access time (OpenZFS: `zfs_relatime_need_update`).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::Settings;
 use crate::{Attrs, Time};
 
-/// How old the time of last access is at most under `relatime`, seconds: a day.
+/// The maximum age of the access time under `relatime`, in seconds: a day.
 const RELATIME_MAX_AGE: i64 = 24 * 60 * 60;
 
 const NEVER: u8 = 0;
 const RELATIVE: u8 = 1;
 const ALWAYS: u8 = 2;
 
-/// What the properties say of the time of last access, for readers, who take no lock for it.
+/// The access time policy of the properties, which readers check without a lock.
 pub(super) struct AtimePolicy(AtomicU8);
 
 impl AtimePolicy {
@@ -31,8 +31,8 @@ impl AtimePolicy {
         self.0.store(policy, Ordering::Relaxed);
     }
 
-    /// Whether a read at `now` changes the time of last access: always under `atime=on`, under `relatime=on` when the file has
-    /// changed since, or after a day. Gives the time then.
+    /// Returns the new access time if a read at `now` updates it: always under `atime=on`; under `relatime=on` if the file has
+    /// changed since the last access, or after a day.
     pub(super) fn due(&self, times: &Times, now: impl FnOnce() -> Time) -> Option<Time> {
         let policy = self.0.load(Ordering::Relaxed);
         if policy == NEVER {
@@ -47,7 +47,7 @@ impl AtimePolicy {
     }
 }
 
-/// The times that count for it.
+/// The times that determine it.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     atime: Time,

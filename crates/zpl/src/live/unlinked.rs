@@ -1,4 +1,4 @@
-//! Files without a name: how they are freed (OpenZFS: `zfs_unlinked_add`, `zfs_unlinked_drain`, `zfs_purgedir`, `zfs_rmnode`).
+//! Freeing files without a name (OpenZFS: `zfs_unlinked_add`, `zfs_unlinked_drain`, `zfs_purgedir`, `zfs_rmnode`).
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ impl Zfs {
         Ok(())
     }
 
-    /// Has a file freed when the operation that is under way is over.
+    /// Schedules a file to be freed after the current operation.
     pub(super) fn free_later(&self, id: u64) {
         self.0.reap.lock().push(id);
     }
 
-    /// Frees the files that nobody holds any more. One that cannot be freed, or must not be for now, stays in the unlinked set, for the next time
-    /// that the file system is opened.
+    /// Frees the unlinked files that are no longer held. A file that cannot be freed, or must not be for now, stays in the
+    /// unlinked set until the file system is next opened.
     pub(super) fn reap(&self) {
         if Held::any(&self.0.spa) {
             return;
@@ -44,7 +44,7 @@ impl Zfs {
         }
     }
 
-    /// Frees what the unlinked set holds: nobody can have it open yet. A set that cannot be read is left as it is.
+    /// Frees the files of the unlinked set, none of which can be open yet. A set that cannot be read is left as it is.
     pub(super) fn drain(&self) {
         let queued = self.fs().delete_queue().unwrap_or_default();
         self.0.reap.lock().extend(queued);
@@ -56,7 +56,7 @@ impl Zfs {
         let (kind, flags, xattr_dir) = node.with_attrs(|attrs| (attrs.kind(), attrs.flags, attrs.xattr_dir));
         match kind {
             Kind::Directory if flags.has(FileFlags::XATTR) => self.purge(&node)?,
-            // a directory is freed whole with its entry in the set: half of a ZAP is none
+            // a directory is freed as a whole together with its entry in the set: half a ZAP is invalid
             Kind::File => self.free_contents(node.object())?,
             _ => {}
         }
@@ -75,7 +75,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Frees the blocks of a file from its end, in pieces; the first one goes with the file.
+    /// Frees the blocks of a file from its end, in pieces; the first one is freed with the file.
     fn free_contents(&self, object: &Object) -> Result<(), Error> {
         object.free_long(0..u64::MAX, || self.place(SMALL_CHANGE, true))
     }
@@ -98,8 +98,8 @@ impl Zfs {
         Ok(())
     }
 
-    /// Takes one link from a file, or from a directory its last but one; without one it goes to the unlinked set (OpenZFS:
-    /// `zfs_drop_nlink_locked`).
+    /// Removes one link of a file; for a directory the last link but one is the last. A file without links is added to the
+    /// unlinked set (OpenZFS: `zfs_drop_nlink_locked`).
     pub(super) fn drop_link(&self, tx: &Tx, node: &Arc<Znode>) -> Result<(), Error> {
         let now = self.now();
         let left = node.edit(self, tx, |attrs| {

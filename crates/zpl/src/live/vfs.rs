@@ -1,11 +1,11 @@
-//! What a mount needs of a file system: operations on object numbers, each with who asks.
+//! The interface that a mount needs: operations on object numbers, each with the caller's credentials.
 
 use std::ops::Range;
 
 use super::Open;
 use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
 
-/// Who asks (OpenZFS: `cred_t`).
+/// The caller's credentials (OpenZFS: `cred_t`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cred {
     /// User.
@@ -17,74 +17,74 @@ pub struct Cred {
 }
 
 impl Cred {
-    /// Root: may do all.
+    /// Root, who may do everything.
     pub const ROOT: Cred = Cred { uid: 0, gid: 0, groups: Vec::new() };
 
-    /// Whether this is root.
+    /// True if this is root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// Whether the caller is in a group.
+    /// True if the caller is in a group.
     #[must_use]
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 }
 
-/// A file to be made.
+/// A file to be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewFile<'a> {
-    /// What it is to be.
+    /// Its kind.
     pub kind: Kind,
-    /// Permission bits, the umask taken off.
+    /// Permission bits, with the umask applied.
     pub mode: u32,
-    /// The device number as Linux has it (minor 20@0, major above), of a device file.
+    /// The device number of a device file as Linux stores it (minor 20@0, major above).
     pub rdev: u64,
-    /// What a symbolic link points to.
+    /// The target of a symbolic link.
     pub target: &'a [u8],
-    /// Times to begin with: of access, of the last change of the contents; now if not told.
+    /// Initial access and modification times; the current time if `None`.
     pub times: Option<(Time, Time)>,
-    /// The user and group that it belongs to, if not to who makes it. A directory with the set-group-id bit gives its own group all the same.
+    /// Owner and group, if not those of the caller. A directory with the set-group-id bit passes on its own group all the same.
     pub owner: Option<(u32, u32)>,
 }
 
 impl NewFile<'_> {
-    /// A file without more: `target` and `rdev` are for the kinds that have them.
+    /// Describes a file without `target` and `rdev`, which are for the kinds that have them.
     #[must_use]
     pub const fn new(kind: Kind, mode: u32) -> NewFile<'static> {
         NewFile { kind, mode, rdev: 0, target: &[], times: None, owner: None }
     }
 
-    /// A symbolic link.
+    /// Describes a symbolic link.
     #[must_use]
     pub const fn symlink(target: &[u8]) -> NewFile<'_> {
         NewFile { kind: Kind::Symlink, mode: 0o777, rdev: 0, target, times: None, owner: None }
     }
 
-    /// A device file.
+    /// Describes a device file.
     #[must_use]
     pub const fn device(kind: Kind, mode: u32, major: u32, minor: u32) -> NewFile<'static> {
         NewFile { rdev: (major as u64) << 20 | minor as u64, ..NewFile::new(kind, mode) }
     }
 }
 
-/// What becomes of a file that has the new name already (Linux: `renameat2`).
+/// The treatment of a file that already has the new name (Linux: `renameat2`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RenameMode {
-    /// It goes.
+    /// It is replaced.
     #[default]
     Replace,
-    /// Nothing is done.
+    /// The rename fails.
     NoReplace,
     /// It gets the old name.
     Exchange,
-    /// It goes, and a whiteout (character device 0:0) takes the old name.
+    /// It is replaced, and a whiteout (character device 0:0) takes the old name.
     Whiteout,
 }
 
-/// What to change of a file's attributes; `None` leaves one as it is.
+/// The attributes of a file to change; `None` leaves one unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SetAttr {
     /// Permission bits.
@@ -93,48 +93,48 @@ pub struct SetAttr {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Size: the file is cut, or gets a hole at its end.
+    /// Size: the file is truncated, or extended by a hole.
     pub size: Option<u64>,
     /// Time of the last access.
     pub atime: Option<Time>,
     /// Time of the last change of the contents.
     pub mtime: Option<Time>,
-    /// The times of access and change become now (`utimes` without times): whoever may write the file may do that.
+    /// Sets the access and modification times to now (`utimes` without times), which requires only write permission.
     pub touch: bool,
     /// Time of creation.
     pub crtime: Option<Time>,
-    /// Flags, those that users can set.
+    /// The flags that users can set.
     pub flags: Option<FileFlags>,
     /// Project.
     pub projid: Option<u64>,
 }
 
-/// Whether an extended attribute may, must or must not be there already.
+/// Whether an extended attribute may, must or must not already exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum XattrMode {
-    /// It may.
+    /// It may exist.
     #[default]
     Set,
-    /// It must not (`XATTR_CREATE`).
+    /// It must not exist (`XATTR_CREATE`).
     Create,
-    /// It must (`XATTR_REPLACE`).
+    /// It must exist (`XATTR_REPLACE`).
     Replace,
 }
 
 /// Space and objects of a file system (OpenZFS: `zfs_statvfs`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatFs {
-    /// The best size to read and write with: the record size.
+    /// The preferred I/O size: the record size.
     pub bsize: u64,
-    /// Bytes of a block in the figures below.
+    /// Block size in bytes of the figures below.
     pub frsize: u64,
-    /// Blocks in all.
+    /// Total blocks.
     pub blocks: u64,
     /// Free blocks.
     pub bfree: u64,
-    /// Free blocks for all but root.
+    /// Blocks available to users other than root.
     pub bavail: u64,
-    /// Objects in all.
+    /// Total objects.
     pub files: u64,
     /// Free objects.
     pub ffree: u64,
@@ -142,49 +142,49 @@ pub struct StatFs {
     pub namelen: u64,
 }
 
-/// A file system that can be changed, as a mount sees it. Files are their object numbers. Errors carry the error number of Linux
+/// A writable file system, as a mount sees it. Files are identified by their object numbers. Errors carry Linux error numbers
 /// ([`Error::errno`]).
 pub trait Vfs: Send + Sync {
-    /// The root directory.
+    /// Returns the root directory.
     fn root(&self) -> u64;
 
-    /// The file of a name.
+    /// Looks up a name.
     ///
     /// # Errors
     /// ENOENT, ENOTDIR, EACCES, ENAMETOOLONG.
     fn lookup(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(u64, Attrs), Error>;
 
-    /// The attributes of a file.
+    /// Returns the attributes of a file.
     ///
     /// # Errors
-    /// ENOENT if there is none such.
+    /// ENOENT if it does not exist.
     fn getattr(&self, id: u64) -> Result<Attrs, Error>;
 
-    /// Changes attributes; gives the new ones.
+    /// Changes attributes; returns the new ones.
     ///
     /// # Errors
     /// EPERM, EACCES, EINVAL, EFBIG, EDQUOT, ENOSPC.
     fn setattr(&self, cred: &Cred, id: u64, set: &SetAttr) -> Result<Attrs, Error>;
 
-    /// Whether the caller may read (4), write (2), execute (1).
+    /// Checks whether the caller may read (4), write (2), execute (1).
     ///
     /// # Errors
     /// EACCES, EROFS.
     fn access(&self, cred: &Cred, id: u64, mask: u8) -> Result<(), Error>;
 
-    /// Makes a file of any kind.
+    /// Creates a file of any kind.
     ///
     /// # Errors
     /// EEXIST, ENOENT, ENOTDIR, EACCES, EINVAL, EILSEQ, ENAMETOOLONG, EMLINK, EDQUOT, ENOSPC.
     fn create(&self, cred: &Cred, dir: u64, name: &[u8], new: &NewFile<'_>) -> Result<(u64, Attrs), Error>;
 
-    /// Gives a file one more name.
+    /// Adds a name to a file.
     ///
     /// # Errors
     /// As [`Vfs::create`]; EPERM for a directory, EXDEV into another project.
     fn link(&self, cred: &Cred, id: u64, dir: u64, name: &[u8]) -> Result<Attrs, Error>;
 
-    /// Takes a name from a file that is no directory.
+    /// Removes a name of a file that is not a directory.
     ///
     /// # Errors
     /// ENOENT, EISDIR, EACCES, EPERM.
@@ -196,7 +196,7 @@ pub trait Vfs: Send + Sync {
     /// ENOENT, ENOTDIR, ENOTEMPTY, EACCES, EPERM, EINVAL.
     fn rmdir(&self, cred: &Cred, dir: u64, name: &[u8]) -> Result<(), Error>;
 
-    /// Gives a file another name, in another directory perhaps.
+    /// Renames a file, possibly into another directory.
     ///
     /// # Errors
     /// As [`Vfs::create`] and [`Vfs::unlink`]; EINVAL for a directory into itself.
@@ -210,73 +210,73 @@ pub trait Vfs: Send + Sync {
         mode: RenameMode,
     ) -> Result<(), Error>;
 
-    /// What a symbolic link points to.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// EINVAL if it is none.
+    /// EINVAL if it is not a symbolic link.
     fn readlink(&self, id: u64) -> Result<Vec<u8>, Error>;
 
-    /// The entries of a directory, without `.` and `..`, from a cookie on (0: all).
+    /// Returns the entries of a directory, without `.` and `..`, from a cookie on (0: all).
     ///
     /// # Errors
     /// ENOTDIR, EACCES.
     fn read_dir(&self, cred: &Cred, dir: u64, cookie: u64) -> Result<ReadDir, Error>;
 
-    /// Holds a file: it lives until this is dropped, even without a name. `mask` as in [`Vfs::access`].
+    /// Holds a file open: it exists until the handle is dropped, even without a name. `mask` as in [`Vfs::access`].
     ///
     /// # Errors
     /// ENOENT, EACCES, EPERM.
     fn open(&self, cred: &Cred, id: u64, mask: u8) -> Result<Open, Error>;
 
-    /// Reads; gives the number of bytes, less than asked for only at the end.
+    /// Reads; returns the number of bytes, less than requested only at the end.
     ///
     /// # Errors
     /// EISDIR, EIO.
     fn read(&self, id: u64, offset: u64, buf: &mut [u8]) -> Result<usize, Error>;
 
-    /// Writes. The caller's permission was asked for at opening.
+    /// Writes. The caller's permission was checked at opening.
     ///
     /// # Errors
     /// EISDIR, EFBIG, EDQUOT, ENOSPC, EPERM for an append-only file.
     fn write(&self, cred: &Cred, id: u64, offset: u64, data: &[u8]) -> Result<(), Error>;
 
-    /// Writes at the end; gives where that was.
+    /// Appends; returns the offset.
     ///
     /// # Errors
     /// As [`Vfs::write`].
     fn append(&self, cred: &Cred, id: u64, data: &[u8]) -> Result<u64, Error>;
 
-    /// Makes a hole; the size stays.
+    /// Makes a hole; the size is unchanged.
     ///
     /// # Errors
     /// As [`Vfs::write`].
     fn punch(&self, cred: &Cred, id: u64, range: Range<u64>) -> Result<(), Error>;
 
-    /// The next byte of data at or behind `offset`.
+    /// Returns the next byte of data at or after `offset`.
     ///
     /// # Errors
     /// ENXIO if there is none.
     fn seek_data(&self, id: u64, offset: u64) -> Result<u64, Error>;
 
-    /// The next byte of a hole at or behind `offset`; the end counts as one.
+    /// Returns the next byte of a hole at or after `offset`; the end counts as a hole.
     ///
     /// # Errors
-    /// ENXIO behind the end.
+    /// ENXIO beyond the end.
     fn seek_hole(&self, id: u64, offset: u64) -> Result<u64, Error>;
 
-    /// Copies a range from file to file, by cloning blocks where that can be; gives how many bytes.
+    /// Copies a range from file to file, cloning blocks where possible; returns the number of bytes.
     ///
     /// # Errors
     /// EINVAL for ranges that overlap in one file; as [`Vfs::write`].
     fn copy_range(&self, cred: &Cred, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u64, Error>;
 
-    /// An extended attribute, by the name that Linux shows.
+    /// Returns an extended attribute, by the name that Linux shows.
     ///
     /// # Errors
     /// ENODATA, EACCES.
     fn get_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<Vec<u8>, Error>;
 
-    /// Sets an extended attribute. POSIX lists are `system.posix_acl_access` and `system.posix_acl_default`.
+    /// Sets an extended attribute. POSIX ACLs are `system.posix_acl_access` and `system.posix_acl_default`.
     ///
     /// # Errors
     /// EEXIST, ENODATA by `mode`; EACCES, EPERM, ENOTSUP, ENOSPC.
@@ -288,20 +288,20 @@ pub trait Vfs: Send + Sync {
     /// ENODATA, EACCES, EPERM.
     fn remove_xattr(&self, cred: &Cred, id: u64, name: &[u8]) -> Result<(), Error>;
 
-    /// The names of the extended attributes.
+    /// Returns the names of the extended attributes.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     fn list_xattrs(&self, cred: &Cred, id: u64) -> Result<Vec<Vec<u8>>, Error>;
 
-    /// Writes at an offset, or at the end, and waits until it is on stable storage, as a file that is open with `O_SYNC` is written; gives where that
-    /// was.
+    /// Writes at an offset, or at the end, and waits until the data is on stable storage, like a write to a file opened with
+    /// `O_SYNC`; returns the offset.
     ///
     /// # Errors
     /// As [`Vfs::write`] and [`Vfs::fsync`].
     fn write_sync(&self, cred: &Cred, id: u64, offset: Option<u64>, data: &[u8]) -> Result<u64, Error>;
 
-    /// Waits until what was changed in a file, and all names, are on stable storage.
+    /// Waits until the changes of a file, and all changes of names, are on stable storage.
     ///
     /// # Errors
     /// EIO if the pool is suspended.
@@ -313,7 +313,7 @@ pub trait Vfs: Send + Sync {
     /// As [`Vfs::fsync`].
     fn sync(&self) -> Result<(), Error>;
 
-    /// Space and objects.
+    /// Returns space and object counts.
     ///
     /// # Errors
     /// When the dataset cannot be read.

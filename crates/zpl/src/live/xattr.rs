@@ -1,10 +1,11 @@
-//! Extended attributes that change (OpenZFS: `zpl_xattr.c`, `zfs_sa_set_xattr`).
+//! Changes of extended attributes (OpenZFS: `zpl_xattr.c`, `zfs_sa_set_xattr`).
 //!
-//! With `xattr=sa` an attribute goes into the packed list among the system attributes, with `xattr=dir`, or if it is too large for that,
-//! into a file of a hidden directory ([`xattr_dir`](super::xattr_dir)). It is never in both: what is set in one place goes from the
-//! other. While attributes of a file change its `content` is locked.
+//! With `xattr=sa` an attribute is stored in the packed list among the system attributes; with `xattr=dir`, or if it is too large
+//! for that, in a file of a hidden directory ([`xattr_dir`](super::xattr_dir)). It is never in both: setting it in one location
+//! removes it from the other. While attributes of a file change its `content` is locked.
 //!
-//! Names of users are stored with `user.`; a name of another system without it counts as the same, and goes when it is set anew.
+//! User attributes are stored with the prefix `user.`; a name without it, written by another system, counts as the same and is
+//! removed when it is set again.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ const XATTR_OFF: u64 = 0;
 /// Value of the property `xattr`: in system attributes.
 const XATTR_SA: u64 = 2;
 
-/// What makes a program more than its caller.
+/// The attribute that gives a program capabilities beyond its caller's.
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// A name space.
@@ -60,7 +61,7 @@ impl Space {
 }
 
 impl Zfs {
-    /// An extended attribute, by the name that Linux shows.
+    /// Returns an extended attribute, by the name that Linux shows.
     ///
     /// # Errors
     /// ENODATA, EACCES, ENOTSUP for a name space that is off or unknown.
@@ -79,7 +80,7 @@ impl Zfs {
         self.fs().node(id)?.xattr(name)?.ok_or_else(missing)
     }
 
-    /// The names of the extended attributes that the caller may know.
+    /// Returns the names of the extended attributes that the caller may see.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -97,11 +98,11 @@ impl Zfs {
         Ok(names)
     }
 
-    /// Sets an extended attribute. POSIX lists are `system.posix_acl_access` and `system.posix_acl_default`: an access list changes the
-    /// mode, and one that says no more than the mode is not kept.
+    /// Sets an extended attribute. POSIX ACLs are `system.posix_acl_access` and `system.posix_acl_default`: an access ACL changes
+    /// the mode, and one that is equivalent to the mode is not stored.
     ///
     /// # Errors
-    /// EEXIST, ENODATA by `mode`; EACCES, EPERM; ENOTSUP; E2BIG and ERANGE for what is too long; EINVAL for a list that is none.
+    /// EEXIST, ENODATA by `mode`; EACCES, EPERM; ENOTSUP; E2BIG and ERANGE if it is too long; EINVAL for an invalid ACL.
     pub fn set_xattr(&self, cred: &Cred, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<(), Error> {
         if value.len() > VALUE_MAX {
             return Err(Error::TooLarge { object: id, size: value.len() as u64 });
@@ -140,7 +141,7 @@ impl Zfs {
         }
     }
 
-    /// The name space of a name, if it is to be had.
+    /// Returns the name space of a name, if it is supported.
     fn space_of(&self, node: &Znode, name: &[u8]) -> Result<Space, Error> {
         let off = |what| Refusal::Unsupported(what).of(node.id());
         if name.len() > NAME_MAX {
@@ -148,10 +149,10 @@ impl Zfs {
         }
         let settings = self.settings();
         match Space::of(name) {
-            None => Err(off("no such name space of extended attributes")),
+            None => Err(off("unknown name space of extended attributes")),
             Some(Space::User) if settings.xattr == XATTR_OFF => Err(off("extended attributes are off")),
             Some(Space::PosixAccess | Space::PosixDefault) if settings.acltype != ACLTYPE_POSIX => {
-                Err(off("POSIX lists are off"))
+                Err(off("POSIX ACLs are off"))
             }
             Some(space) => Ok(space),
         }
@@ -179,7 +180,7 @@ impl Zfs {
         Ok(space)
     }
 
-    /// The packed list of a file, decoded: stored names and values in order.
+    /// Returns the decoded packed list of a file: stored names and values in order.
     pub(super) fn packed_xattrs(&self, node: &Znode) -> Result<Vec<Xattr>, Error> {
         let sa = node.sa(self)?;
         match sa.get(Attr::Dxattr).filter(|packed| !packed.is_empty()) {
@@ -192,7 +193,7 @@ impl Zfs {
         }
     }
 
-    /// Puts an attribute where it belongs. `content` is held.
+    /// Stores an attribute in the right location. `content` is held.
     fn put_xattr(
         &self,
         tx: &Tx,
@@ -212,7 +213,7 @@ impl Zfs {
             _ => {}
         }
         if in_dir.is_empty() {
-            // it may come to be a file
+            // it may become a file
             self.check_normal_form(node, name)?;
         }
         let gone: Vec<Vec<u8>> = packed.extract_if(.., |(stored, _)| is_it(stored)).map(|(stored, _)| stored).collect();
@@ -243,8 +244,8 @@ impl Zfs {
         self.changed(tx, node)
     }
 
-    /// Takes a program's capabilities away: before it is written or cut, or gets another owner, whoever does so (Linux: `file_remove_privs`,
-    /// `ATTR_KILL_PRIV`, `cap_inode_killpriv`).
+    /// Removes a program's capabilities before it is written, truncated or given another owner, whoever the caller is (Linux:
+    /// `file_remove_privs`, `ATTR_KILL_PRIV`, `cap_inode_killpriv`).
     pub(super) fn end_capability(&self, node: &Arc<Znode>) -> Result<(), Error> {
         if node.is_plain() {
             return Ok(());
@@ -263,12 +264,12 @@ impl Zfs {
         })
     }
 
-    /// Logs that attributes went from the packed list.
+    /// Logs the removal of attributes from the packed list.
     fn log_gone<'a>(&self, tx: &Tx, node: &Znode, names: impl Iterator<Item = &'a Vec<u8>>) {
         names.for_each(|stored| self.log_sa_xattr(tx, node, stored, None));
     }
 
-    /// Takes an attribute from wherever it is; tells whether it was there. `content` is held.
+    /// Removes an attribute from all locations; returns true if it existed. `content` is held.
     fn drop_xattr(&self, tx: &Tx, node: &Arc<Znode>, name: &[u8]) -> Result<bool, Error> {
         let mut packed = self.packed_xattrs(node)?;
         let in_dir = self.hidden_names(node, name)?;
@@ -305,9 +306,9 @@ impl Zfs {
         })
     }
 
-    /// A list that somebody sets; none if it is empty.
+    /// Decodes an ACL that is being set; `None` if it is empty.
     fn decode_list(&self, node: &Znode, value: &[u8]) -> Result<Option<PosixAcl>, Error> {
-        let invalid = |_| Refusal::Invalid("no POSIX list").of(node.id());
+        let invalid = |_| Refusal::Invalid("not a valid POSIX ACL").of(node.id());
         let acl = PosixAcl::decode(value).map_err(invalid)?;
         if acl.0.is_empty() {
             return Ok(None);
@@ -318,10 +319,10 @@ impl Zfs {
 
     fn set_posix_access(&self, cred: &Cred, node: &Arc<Znode>, acl: Option<&PosixAcl>) -> Result<(), Error> {
         if node.kind() == Kind::Symlink {
-            return Err(Refusal::Unsupported("list of a symbolic link").of(node.id()));
+            return Err(Refusal::Unsupported("a symbolic link cannot have an ACL").of(node.id()));
         }
         self.change(2 * SMALL_CHANGE, |tx| {
-            // it changes the mode: whoever could when he asked must still be able to
+            // this changes the mode: the caller's permission is checked again
             let _rights = node.rights.lock();
             self.may_change_xattr(cred, node, PosixAcl::ACCESS.as_bytes())?;
             let _content = node.content.write();
@@ -329,7 +330,7 @@ impl Zfs {
         })
     }
 
-    /// Sets the list of a file and the mode that follows from it. `content` is held.
+    /// Sets the ACL of a file and the mode that follows from it. `content` is held.
     fn put_posix_access(&self, tx: &Tx, cred: &Cred, node: &Arc<Znode>, acl: Option<&PosixAcl>) -> Result<(), Error> {
         let name = PosixAcl::ACCESS.as_bytes();
         if let Some(acl) = acl {
@@ -367,7 +368,7 @@ impl Zfs {
         })
     }
 
-    /// Keeps the POSIX list in step with a new mode (OpenZFS: `zpl_chmod_acl`).
+    /// Updates the POSIX ACL after a change of the mode (OpenZFS: `zpl_chmod_acl`).
     pub(super) fn chmod_posix(&self, tx: &Tx, node: &Arc<Znode>, mode: u32) -> Result<(), Error> {
         let Some(mut acl) = self.fs().node(node.id())?.posix_acl()? else { return Ok(()) };
         acl.chmod(mode);
@@ -375,8 +376,8 @@ impl Zfs {
         self.put_posix_access(tx, &Cred::ROOT, node, Some(&acl))
     }
 
-    /// Gives a new file what the default list of its directory says: list and mode (OpenZFS: `zpl_init_acl`). Nobody else knows the
-    /// file yet.
+    /// Gives a new file the ACL and mode of its directory's default ACL (OpenZFS: `zpl_init_acl`). No other thread knows the file
+    /// yet.
     ///
     /// # Errors
     /// When the lists cannot be read or written.
@@ -404,13 +405,13 @@ impl Zfs {
     }
 }
 
-/// The mode of a file that gets a list (Linux: `posix_acl_update_mode`).
+/// Returns the mode of a file that gets an ACL (Linux: `posix_acl_update_mode`).
 fn mode_with(attrs: &Attrs, acl: &PosixAcl, cred: &Cred) -> u32 {
     let mode = attrs.mode & !0o777 | acl.mode().0;
     if access::may_set_gid_bit(cred, attrs.gid()) { mode } else { mode & !0o2000 }
 }
 
-/// The packed list, as OpenZFS packs it: XDR, each name once.
+/// Packs the list as OpenZFS does: XDR, each name once.
 fn pack(node: &Znode, list: &[Xattr]) -> Result<Vec<u8>, Error> {
     let mut packed = NvList::new();
     for (name, value) in list {

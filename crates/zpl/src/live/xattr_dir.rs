@@ -1,5 +1,6 @@
-//! The hidden directory of extended attributes: a directory without a name, whose files are the values (OpenZFS: `zfs_make_xattrdir`,
-//! `zpl_xattr_set_dir`). The file's `content` is held throughout, so that nobody else changes the directory.
+//! The hidden directory of extended attributes: a directory without a name, whose files are the values (OpenZFS:
+//! `zfs_make_xattrdir`, `zpl_xattr_set_dir`). The file's `content` is held throughout, so that no other thread changes the
+//! directory.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ const DIR_MODE: u32 = 0o1777;
 const VALUE_MODE: u32 = 0o644;
 
 impl Zfs {
-    /// The stored names in the hidden directory that Linux shows as `name`.
+    /// Returns the stored names in the hidden directory that Linux shows as `name`.
     pub(super) fn hidden_names(&self, node: &Znode, name: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let dir = node.with_attrs(|attrs| attrs.xattr_dir);
         if dir == 0 {
@@ -33,7 +34,7 @@ impl Zfs {
         Ok(found)
     }
 
-    /// Takes a value out of the hidden directory.
+    /// Removes a value from the hidden directory.
     pub(super) fn remove_hidden(&self, tx: &Tx, node: &Znode, stored: &[u8]) -> Result<(), Error> {
         let dir = self.znode(node.with_attrs(|attrs| attrs.xattr_dir))?;
         let Some(entry) = self.fs().lookup(dir.id(), stored)? else { return Ok(()) };
@@ -45,7 +46,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Writes a value into the hidden directory, which is made if it is not there.
+    /// Writes a value into the hidden directory, which is created if necessary.
     pub(super) fn write_hidden(
         &self,
         tx: &Tx,
@@ -97,7 +98,7 @@ impl Zfs {
         Ok(file)
     }
 
-    /// Makes the directory, as a log has recorded it perhaps. The file's `content` is held.
+    /// Creates the directory, as recorded in a log if `recorded` is given. The file's `content` is held.
     pub(super) fn make_hidden_dir(
         &self,
         tx: &Tx,

@@ -1,4 +1,4 @@
-//! Files in use.
+//! Znodes: files in use.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,42 +14,42 @@ use super::{Refusal, Zfs};
 use crate::{Attrs, Error, FileFlags, Kind, Time};
 
 const SHARDS: usize = 32;
-/// Files that a shard keeps though nobody uses them.
+/// Number of unused files that a shard keeps.
 const KEEP: usize = 512;
 
-/// That of the next [`Znode`].
+/// The number of the next [`Znode`].
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// A file in use (OpenZFS: `znode_t`). Its locks are those of the order in [`live`](super).
 pub struct Znode {
     object: Object,
     zap: OnceLock<Zap>,
-    /// Of a directory: held for writing while its names change.
+    /// For a directory: held for writing while its names change.
     pub(crate) names: RwLock<()>,
-    /// Held by who changes owners, mode, flags or list, from the look at what they are to the change.
+    /// Held across the check and the change of owners, mode, flags or ACL.
     pub(super) rights: Mutex<()>,
-    /// Of a file: held for writing by who changes its contents as a whole, for reading by who relies on them.
+    /// For a file: held for writing while its contents change, for reading by operations that rely on them.
     pub(crate) content: Versioned<()>,
-    /// Who reads it, and where.
+    /// The streams of its readers, for read-ahead.
     pub(super) streams: Mutex<super::prefetch::Streams>,
-    /// It is being made, and has no name yet.
+    /// True while it is being created and has no name yet.
     nascent: AtomicBool,
-    /// It was looked for the attribute that makes a program more than its caller, and there is none (Linux: `S_NOSEC`).
+    /// True if it is known to have no capabilities attribute (Linux: `S_NOSEC`).
     plain: AtomicBool,
-    /// The last txg with something that the intent log does not have.
+    /// The last txg with a change that the intent log does not hold.
     missed: AtomicU64,
     state: Versioned<State>,
-    /// No other has this number, not even one of the same file.
+    /// A unique number, different even from an earlier znode of the same file.
     number: u64,
 }
 
 struct State {
     attrs: Attrs,
-    /// It has no name any more.
+    /// True if it has no name any more.
     unlinked: bool,
-    /// How many hold it open.
+    /// Number of open handles.
     opens: u64,
-    /// Of them, for writes that are waited for.
+    /// Number of these for synchronous writes.
     syncs: u64,
 }
 
@@ -71,35 +71,35 @@ impl Znode {
         }
     }
 
-    /// The object's number.
+    /// Returns the object number.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.object.id()
     }
 
-    /// The object. What the handle tells of its dnode is as of its first use: see [`Object::reload`].
+    /// Returns the object. The dnode in the handle is as of its first use: see [`Object::reload`].
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// The attributes as they are now.
+    /// Returns the current attributes.
     #[must_use]
     pub fn attrs(&self) -> Attrs {
         self.state.read().attrs.clone()
     }
 
-    /// Something of the attributes, without a copy of all.
+    /// Returns a part of the attributes, without copying all of them.
     pub fn with_attrs<R>(&self, look: impl FnOnce(&Attrs) -> R) -> R {
         look(&self.state.read().attrs)
     }
 
-    /// Which one this is of all that there ever were in memory.
+    /// Returns the unique number of this znode.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The attributes, as they were looked at last if nothing has changed since.
+    /// Returns a part of the attributes, from `last` if nothing has changed since.
     pub(super) fn look<R: Copy>(&self, last: &mut Option<(u64, R)>, look: impl FnOnce(&Attrs) -> R) -> R {
         if let Some((_, seen)) = last.filter(|(version, _)| self.state.is(*version)) {
             return seen;
@@ -110,29 +110,29 @@ impl Znode {
         seen
     }
 
-    /// What kind of file.
+    /// Returns the kind of the file.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.with_attrs(Attrs::kind)
     }
 
-    /// Whether it has no name any more.
+    /// True if it has no name any more.
     #[must_use]
     pub fn is_unlinked(&self) -> bool {
         self.state.read().unlinked
     }
 
-    /// Whether it has no name: any more, or yet.
+    /// True if it has no name any more, or not yet.
     pub(super) fn is_nameless(&self) -> bool {
         self.nascent.load(Ordering::Relaxed) || self.is_unlinked()
     }
 
-    /// Says whether the file is being made.
+    /// Sets whether the file is being created.
     pub(super) fn set_nascent(&self, nascent: bool) {
         self.nascent.store(nascent, Ordering::Relaxed);
     }
 
-    /// Whether it is known to have no capabilities. Said with `content` held.
+    /// True if it is known to have no capabilities. Set with `content` held.
     pub(super) fn is_plain(&self) -> bool {
         self.plain.load(Ordering::Relaxed)
     }
@@ -141,22 +141,22 @@ impl Znode {
         self.plain.store(plain, Ordering::Relaxed);
     }
 
-    /// Something of the file is not in the intent log.
+    /// Notes that a change of the file in this txg is not in the intent log.
     pub(super) fn miss(&self, tx: &Tx) {
         self.missed.fetch_max(tx.txg().0, Ordering::Relaxed);
     }
 
-    /// The last txg that has such.
+    /// Returns the last txg with a change that the intent log does not hold.
     pub(super) fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody holds it open for writes that are waited for.
+    /// True if it is open for synchronous writes.
     pub(super) fn writes_sync(&self) -> bool {
         self.state.read().syncs > 0
     }
 
-    /// The names of a directory.
+    /// Returns the ZAP of a directory's names.
     ///
     /// # Errors
     /// ENOTDIR; when the ZAP cannot be read.
@@ -175,7 +175,7 @@ impl Znode {
         let _ = self.zap.set(zap);
     }
 
-    /// All system attributes as they are now.
+    /// Returns all current system attributes.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -183,7 +183,7 @@ impl Znode {
         Ok(zfs.fs().sa().attrs(&self.object.reload()?)?)
     }
 
-    /// Changes attributes: `change` is given a copy, and what differs afterwards is written. An error leaves all as it was.
+    /// Changes attributes: `change` gets a copy, and the differences are written afterwards. On an error nothing is changed.
     ///
     /// # Errors
     /// Those of `change`; when the attributes cannot be written.
@@ -196,7 +196,8 @@ impl Znode {
         self.edit_with(zfs, tx, &[], change)
     }
 
-    /// As [`Znode::edit`], and sets attributes that [`Attrs`] does not have (lists, packed extended attributes) in the same step.
+    /// As [`Znode::edit`], and also sets attributes that are not in [`Attrs`] (ACLs, packed extended attributes) in the same
+    /// step.
     ///
     /// # Errors
     /// As [`Znode::edit`].
@@ -219,7 +220,7 @@ impl Znode {
         Ok(result)
     }
 
-    /// The last name is gone. Tells whether nobody holds the file.
+    /// Notes that the last name is removed. Returns true if no handle holds the file.
     pub(super) fn set_unlinked(&self) -> bool {
         let mut state = self.state.write();
         state.unlinked = true;
@@ -233,21 +234,21 @@ impl std::fmt::Debug for Znode {
     }
 }
 
-/// The contents change now (OpenZFS: `zfs_tstamp_update_setup`, `CONTENT_MODIFIED`).
+/// Stamps a change of the contents (OpenZFS: `zfs_tstamp_update_setup`, `CONTENT_MODIFIED`).
 pub(crate) fn content_modified(attrs: &mut Attrs, now: Time) {
     (attrs.mtime, attrs.ctime) = (now, now);
     attrs.flags.0 |= FileFlags::ARCHIVE.0 | FileFlags::AV_MODIFIED.0;
     attrs.seq = attrs.seq.map(|seq| seq.wrapping_add(1));
 }
 
-/// Something else than the contents changes now (OpenZFS: `zfs_tstamp_update_setup`, `STATE_CHANGED`).
+/// Stamps a change of anything but the contents (OpenZFS: `zfs_tstamp_update_setup`, `STATE_CHANGED`).
 pub(crate) fn state_changed(attrs: &mut Attrs, now: Time) {
     attrs.ctime = now;
     attrs.flags.0 |= FileFlags::ARCHIVE.0;
     attrs.seq = attrs.seq.map(|seq| seq.wrapping_add(1));
 }
 
-/// What is to be written so that `old` becomes `new`.
+/// Returns the attributes to write so that `old` becomes `new`.
 fn differences(old: &Attrs, new: &Attrs) -> Vec<SaValue<'static>> {
     let mut out = Vec::with_capacity(6);
     let mut word = |attr, old: Option<u64>, new: Option<u64>| {
@@ -277,25 +278,25 @@ fn differences(old: &Attrs, new: &Attrs) -> Vec<SaValue<'static>> {
     out
 }
 
-/// A time as an attribute.
+/// Encodes a time as an attribute.
 pub(crate) fn time_value(attr: Attr, time: Time) -> SaValue<'static> {
     (attr, Cow::Owned(words(&[time.sec.cast_unsigned(), time.nsec.into()])))
 }
 
-/// All files in use, and some that were.
+/// All files in use, and some recently used ones.
 #[derive(Default)]
 pub(super) struct Nodes([Shard; SHARDS]);
 
 #[derive(Default)]
 struct Shard {
     files: RwLock<HashMap<u64, Arc<Znode>>>,
-    /// Held while a file is read, so that none comes in that has been changed since.
+    /// Held while a file is loaded, so that no outdated copy is inserted.
     loading: Mutex<()>,
 }
 
 impl Nodes {
     fn shard(&self, id: u64) -> &Shard {
-        // a remainder
+        // in range: a remainder
         #[allow(clippy::indexing_slicing)]
         &self.0[(id % SHARDS as u64) as usize]
     }
@@ -304,7 +305,7 @@ impl Nodes {
         self.shard(id).files.read().get(&id).cloned()
     }
 
-    /// Takes in a file.
+    /// Inserts a file.
     pub(super) fn insert(&self, node: Znode) -> Arc<Znode> {
         let node = Arc::new(node);
         let mut files = self.shard(node.id()).files.write();
@@ -315,17 +316,17 @@ impl Nodes {
         node
     }
 
-    /// Forgets a file that is no more.
+    /// Removes a file that no longer exists.
     pub(super) fn remove(&self, id: u64) {
         self.shard(id).files.write().remove(&id);
     }
 }
 
 impl Zfs {
-    /// The file that is object `id`.
+    /// Returns the file with object number `id`.
     ///
     /// # Errors
-    /// ENOENT if there is no such object, EINVAL if it is no file; when its attributes cannot be read.
+    /// ENOENT if the object does not exist, EINVAL if it is not a file; an error if its attributes cannot be read.
     pub fn znode(&self, id: u64) -> Result<Arc<Znode>, Error> {
         let nodes = &self.0.nodes;
         if let Some(node) = nodes.get(id) {
@@ -339,10 +340,10 @@ impl Zfs {
         Ok(nodes.insert(Znode::new(node.object().clone(), node.attrs().clone())))
     }
 
-    /// Holds a file open: until the last such handle is dropped it lives, even without a name.
+    /// Holds a file open: it exists until the last such handle is dropped, even without a name.
     ///
     /// # Errors
-    /// ENOENT if there is no such file, or it has no name any more and nobody holds it.
+    /// ENOENT if the file does not exist, or has no name any more and no handle holds it.
     pub fn hold(&self, id: u64) -> Result<Open, Error> {
         let node = self.znode(id)?;
         {
@@ -356,7 +357,7 @@ impl Zfs {
     }
 }
 
-/// A file that is held open. See [`Zfs::hold`].
+/// A handle that holds a file open. See [`Zfs::hold`].
 pub struct Open {
     zfs: Zfs,
     node: Arc<Znode>,
@@ -364,20 +365,20 @@ pub struct Open {
 }
 
 impl Open {
-    /// The file.
+    /// Returns the file.
     #[must_use]
     pub fn node(&self) -> &Arc<Znode> {
         &self.node
     }
 
-    /// The object's number.
+    /// Returns the object number.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.node.id()
     }
 
-    /// The same for synchronous writes (`O_SYNC`, `O_DSYNC`): while it is held, whoever waits for the log has what is written to the file
-    /// in it. To wait for each write is for the writer: [`Vfs::write_sync`](super::Vfs::write_sync).
+    /// Turns the handle into one for synchronous writes (`O_SYNC`, `O_DSYNC`): while it is held, every commit of the log includes
+    /// the writes to the file. The writer itself must wait for each write: [`Vfs::write_sync`](super::Vfs::write_sync).
     #[must_use]
     pub fn synchronous(mut self) -> Open {
         if !std::mem::replace(&mut self.sync, true) {

@@ -1,8 +1,9 @@
-//! Volumes that are written (OpenZFS: `zvol_write`, `zvol_discard`, `zvol_set_volsize`).
+//! Volumes open for writing (OpenZFS: `zvol_write`, `zvol_discard`, `zvol_set_volsize`).
 //!
-//! A volume is one object of equal blocks. A write goes in chunks of whole blocks, each with a place in a txg of its own; a discard frees
-//! whole blocks and makes zeros of parts, in pieces. The size stands in a ZAP beside the data, and in the property `volsize`. Writes and
-//! discards go to the intent log, all of them with each flush (OpenZFS: `zvol_log_write`, `zvol_log_truncate`, `zvol_get_data`).
+//! A volume is one object of equal blocks. A write is split into chunks of whole blocks, each in a transaction of its own; a
+//! discard frees whole blocks and zeroes partial ones, in pieces. The size is stored in a ZAP beside the data, and in the
+//! property `volsize`. Writes and discards are logged in the intent log, and each flush commits all of them (OpenZFS:
+//! `zvol_log_write`, `zvol_log_truncate`, `zvol_get_data`).
 
 use std::sync::{Arc, Weak};
 
@@ -22,10 +23,10 @@ use crate::{Error, Zvol};
 const PROPERTIES_OBJECT: u64 = 2;
 /// Bytes of one chunk of a write, if blocks are not larger.
 const CHUNK: u64 = 4 << 20;
-/// Bytes that one place frees at most.
+/// Maximum bytes that one transaction frees.
 const DISCARD: u64 = 1 << 30;
 
-/// A volume that is open for writing (OpenZFS: `zvol_state_t`). Shared by its users: ranges that overlap are written one after the other.
+/// A volume that is open for writing (OpenZFS: `zvol_state_t`). Shared by its users: writes to overlapping ranges are serialized.
 pub struct Volume {
     spa: Arc<Spa>,
     name: String,
@@ -35,19 +36,19 @@ pub struct Volume {
     block: u64,
 }
 
-/// What is in a volume.
+/// The contents of a volume.
 struct Body {
     spa: Arc<Spa>,
     data: Object,
-    /// The size; held for writing by who changes blocks, and the size itself.
+    /// The size; held for writing while blocks or the size itself change.
     size: RwLock<u64>,
     log: Arc<Log>,
-    /// Its dataset.
+    /// The object number of its dataset.
     id: u64,
 }
 
 impl PropsWatch for Body {
-    /// A dataset that cannot be read goes on by what it was told last.
+    /// Updates the log policy. If the dataset cannot be read, the previous one stays in effect.
     fn props_changed(&self) {
         if let Some(policy) = self.spa.view().ok().and_then(|view| policy(&view.dataset_by_id(self.id).ok()?).ok()) {
             self.log.set_policy(policy);
@@ -82,10 +83,10 @@ impl WriteSource for Body {
 }
 
 impl Volume {
-    /// The volume `name`, open for writing.
+    /// Opens the volume `name` for writing.
     ///
     /// # Errors
-    /// When the dataset is no volume or a snapshot, its key is not loaded, or its objects are unreadable.
+    /// If the dataset is not a volume or is a snapshot, its key is not loaded, or its objects are unreadable.
     pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Volume, Error> {
         let dataset = spa.view()?.dataset(name)?;
         let objset = spa.objset_to_replay(&dataset)?;
@@ -100,24 +101,24 @@ impl Volume {
         let weak: Weak<Body> = Arc::downgrade(&body);
         spa.watch_props(weak.clone());
         body.log.begin(spa.zil(&objset), weak, policy(&dataset)?);
-        // what was set during the replay, which may have taken long
+        // properties may have been set during the replay, which may have taken long
         body.props_changed();
         Ok(Volume { spa: spa.clone(), name: name.to_string(), objset, body, properties, block })
     }
 
-    /// Bytes (property `volsize`).
+    /// Returns the size in bytes (property `volsize`).
     #[must_use]
     pub fn size(&self) -> u64 {
         *self.body.size.read()
     }
 
-    /// Bytes of a block (property `volblocksize`).
+    /// Returns the block size in bytes (property `volblocksize`).
     #[must_use]
     pub fn block_size(&self) -> u64 {
         self.block
     }
 
-    /// Reads from `offset`; gives the number of bytes, less than asked for only at the end.
+    /// Reads from `offset`; returns the number of bytes, less than requested only at the end.
     ///
     /// # Errors
     /// When a block cannot be read.
@@ -132,12 +133,12 @@ impl Volume {
     /// Writes at `offset`.
     ///
     /// # Errors
-    /// ENXIO behind the end, where nothing is written; EDQUOT, ENOSPC.
+    /// ENXIO beyond the end, where nothing is written; EDQUOT, ENOSPC.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.write_awaited(offset, data, false)
     }
 
-    /// Writes at `offset`, and waits until it is on stable storage (FUA).
+    /// Writes at `offset`, and waits until the data is on stable storage (FUA).
     ///
     /// # Errors
     /// As [`Volume::write`] and [`Volume::flush`].
@@ -150,7 +151,7 @@ impl Volume {
         self.check_range(offset, data.len() as u64)?;
         let mut owed = Owed::default();
         let written = self.write_chunks(offset, data, awaited, &mut owed);
-        // what was written of a write that failed is waited for, too
+        // also waits for the written part of a failed write
         let logged = owed.settle();
         written.and(logged)
     }
@@ -160,7 +161,7 @@ impl Volume {
         while !rest.is_empty() {
             let len = chunk(at, rest.len(), self.block, CHUNK);
             let (now, later) = rest.split_at_checked(len).unwrap_or((rest, &[]));
-            // what is changed in part is read before the place is taken
+            // partially changed blocks are read before the transaction is assigned
             for edge in [at, at.saturating_add(now.len() as u64)] {
                 if edge.checked_rem(self.block).unwrap_or(0) != 0 {
                     self.body.data.fetch(edge / self.block)?;
@@ -193,7 +194,7 @@ impl Volume {
     /// Frees a range: it reads as zeros.
     ///
     /// # Errors
-    /// ENXIO behind the end; when a block at the edge cannot be read.
+    /// ENXIO beyond the end; an error if a block at the edge cannot be read.
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.check_range(offset, len)?;
         let mut owed = Owed::default();
@@ -205,7 +206,7 @@ impl Volume {
     fn discard_pieces(&self, offset: u64, len: u64, owed: &mut Owed) -> Result<(), Error> {
         let (mut at, end) = (offset, offset.saturating_add(len));
         while at < end {
-            // what is a hole already needs no place
+            // an existing hole needs no transaction
             at = match self.body.data.next_data(at)? {
                 Some(data) if data < end => data,
                 _ => break,
@@ -225,7 +226,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Waits until what was written is on disk; with `sync=disabled` it does not. All waiting for a volume goes through here.
+    /// Waits until all writes are on stable storage; with `sync=disabled` it does not wait. All waits for a volume use this
+    /// function.
     ///
     /// # Errors
     /// EIO if the pool is suspended; EBUSY within an operation.
@@ -233,7 +235,7 @@ impl Volume {
         self.body.log.commit_all()
     }
 
-    /// Gives the volume another size, a multiple of its blocks; what lies behind is freed.
+    /// Changes the size of the volume, to a multiple of its blocks; data beyond it is freed.
     ///
     /// # Errors
     /// EINVAL, ENOSPC.
@@ -256,7 +258,7 @@ impl Volume {
     }
 }
 
-/// What the properties of a volume say to its log.
+/// Returns the log policy of a volume's properties.
 fn policy(dataset: &Dataset) -> Result<ZilPolicy, Error> {
     let number = |name: &str| -> Result<u64, Error> {
         Ok(dataset.prop(name)?.and_then(|prop| prop.value.number()).unwrap_or(0))

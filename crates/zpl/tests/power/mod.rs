@@ -1,4 +1,4 @@
-//! A pool in memory whose devices can be copied at any moment: what a power cut leaves of it.
+//! A pool in memory whose devices can be copied at any moment: the state after a power failure.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use zpl::create::{FsProps, create_fs, create_volume};
 use zpl::live::{Cred, Zfs};
 use zpl::{FileFlags, Kind, Node};
 
-/// Large enough that what is dirty at worst never has to wait for a sync.
+/// Large enough that the dirty data never has to wait for a sync.
 const SIZE: u64 = 512 << 20;
 const CHUNK: usize = 256 << 10;
 
@@ -26,15 +26,15 @@ pub(crate) struct Rig {
     pub(crate) spa: Arc<Spa>,
 }
 
-/// What was found after the cut, imported.
+/// The state found by an import after the power failure.
 pub(crate) struct After {
     dir: TempDir,
     pub(crate) spa: Option<Arc<Spa>>,
-    /// What zdb says of the logs.
+    /// Returns zdb's output about the logs.
     pub(crate) logs: Option<String>,
 }
 
-/// Bytes that do not compress.
+/// Returns bytes that do not compress.
 pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut out = vec![0; len];
     Env::seeded(seed).fill_random(&mut out);
@@ -50,12 +50,12 @@ pub(crate) fn key() -> WrappingKey {
 }
 
 impl Rig {
-    /// A pool `t` of these devices. No txg is synced but on demand.
+    /// Creates a pool `t` on these devices. Txgs are synced only on demand.
     pub(crate) fn new(words: &[&str]) -> Rig {
         Rig::with(words, &|device| Arc::new(device))
     }
 
-    /// The same; the pool sees its devices through `wrap`.
+    /// The same; the pool accesses its devices through `wrap`.
     pub(crate) fn with(words: &[&str], wrap: &dyn Fn(MemoryDevice) -> Arc<dyn Device>) -> Rig {
         tunable::ZFS_TXG_TIMEOUT.set(3600);
         let words: Vec<String> = words.iter().map(|word| (*word).to_string()).collect();
@@ -73,7 +73,7 @@ impl Rig {
         Rig { devices: devices.into_inner().unwrap(), spa }
     }
 
-    /// A file system with these properties, encrypted perhaps.
+    /// Creates a file system with these properties, optionally encrypted.
     pub(crate) fn file_system(&self, name: &str, props: &[(&str, u64)], encrypted: bool) -> Zfs {
         let key = encrypted.then(|| NewKey {
             cipher: Suite::Aes256Gcm,
@@ -109,7 +109,7 @@ impl Rig {
         self.spa.create_dataset(new, init).unwrap();
     }
 
-    /// The pool as it is on the devices now, imported, with the keys of these datasets.
+    /// Imports the pool in the current state of the devices, with the keys of these datasets.
     pub(crate) fn after_cut(&self, keys: &[&str], judged: bool) -> After {
         let dir = tempfile::tempdir().unwrap();
         let mut files: Vec<PathBuf> = Vec::new();
@@ -139,7 +139,7 @@ impl Rig {
     }
 }
 
-/// Copies what is not zero.
+/// Copies the nonzero parts.
 fn copy(device: &MemoryDevice, path: &Path) {
     let file = std::fs::File::create(path).unwrap();
     file.set_len(SIZE).unwrap();
@@ -157,7 +157,7 @@ impl After {
         Zfs::open(self.spa.as_ref().unwrap(), name).unwrap()
     }
 
-    /// Exports the pool and has it judged.
+    /// Exports the pool and checks it with zdb.
     pub(crate) fn close(mut self) {
         let spa = self.spa.take().unwrap();
         spa.export().unwrap();
@@ -166,7 +166,7 @@ impl After {
     }
 }
 
-/// All files of a file system, by path: what a replay must bring back, in words.
+/// Describes all files of a file system, by path: everything that a replay must restore.
 pub(crate) fn tree(zfs: &Zfs) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     walk(zfs, "", zfs.fs().root(), &mut out);
@@ -187,13 +187,13 @@ fn walk(zfs: &Zfs, path: &str, id: u64, out: &mut BTreeMap<String, String>) {
 
 fn told(zfs: &Zfs, node: &Node) -> String {
     let a = zfs.getattr(node.id()).unwrap();
-    // the root is not made by the log
+    // the root is not created by the log
     let born = if a.parent == node.id() { (0, a.crtime) } else { (a.generation, a.crtime) };
     let mut xattrs = node.xattrs().unwrap();
     xattrs.sort();
     let xattrs: Vec<_> =
         xattrs.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), sum(v), v.len())).collect();
-    // where POSIX lists count, the other list is left behind by a mode that follows from a POSIX list, and brought up to it by a replay
+    // with POSIX ACLs, a mode that follows from a POSIX ACL leaves the NFSv4 ACL unchanged, while a replay updates it
     let nfs4 = zfs.settings().acltype != 1;
     let acl = if nfs4 { node.acl().unwrap().show(zfs.fs().fuids().unwrap()) } else { String::new() };
     let flags = a.flags.0 & if nfs4 { u64::MAX } else { !FileFlags::NO_EXECS_DENIED.0 };

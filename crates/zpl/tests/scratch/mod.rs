@@ -1,4 +1,4 @@
-//! A small pool in a directory of its own, and its root file system open for writing.
+//! A small pool in a temporary directory, with its root file system open for writing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,18 +29,18 @@ impl Scratch {
         Scratch::with(FsProps::default(), &[])
     }
 
-    /// A pool `t` whose root file system has these properties.
+    /// Creates a pool `t` whose root file system has these properties.
     pub(crate) fn with(fixed: FsProps, props: &[(&str, u64)]) -> Scratch {
         Scratch::tuned(fixed, props, |_| {})
     }
 
-    /// As [`Scratch::new`], with so many bytes.
+    /// As [`Scratch::new`], with a given size in bytes.
     #[allow(dead_code, reason = "not all tests use it")]
     pub(crate) fn sized(size: u64) -> Scratch {
         Scratch::make(size, FsProps::default(), &[], |_| {})
     }
 
-    /// As [`Scratch::with`], of a pool that `tune` changes.
+    /// As [`Scratch::with`], for a pool whose options `tune` changes.
     pub(crate) fn tuned(fixed: FsProps, props: &[(&str, u64)], tune: impl FnOnce(&mut CreateOptions)) -> Scratch {
         Scratch::make(SIZE, fixed, props, tune)
     }
@@ -71,7 +71,7 @@ impl Scratch {
     }
 
     #[allow(dead_code, reason = "not all tests use it")]
-    /// Exports the pool, has it judged, and imports it again.
+    /// Exports the pool, checks it with zdb, and imports it again.
     pub(crate) fn again(&mut self) {
         self.close();
         let path = self.dir.path().join("a");
@@ -80,7 +80,7 @@ impl Scratch {
         self.spa = Some(Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks()).unwrap());
     }
 
-    /// Exports the pool and has it judged: every block is found, none is lost, every object can be read.
+    /// Exports the pool and checks it with zdb: every block is found, none is leaked, every object can be read.
     pub(crate) fn close(&mut self) {
         let spa = self.spa.take().unwrap();
         spa.export().unwrap();
@@ -88,7 +88,7 @@ impl Scratch {
         judge::no_leaks(self.dir.path(), "t");
     }
 
-    /// What zdb shows of all objects of the root file system. The pool must be closed.
+    /// Returns zdb's output for all objects of the root file system. The pool must be closed.
     #[allow(dead_code, reason = "not all tests look at objects")]
     pub(crate) fn objects(&self) -> Option<String> {
         let dir = self.dir.path().display().to_string();

@@ -1,10 +1,10 @@
-//! What the kernel could not read of a damaged pool.
+//! The files of a damaged pool that the kernel could not read.
 
 use std::collections::HashSet;
 
 use super::describe::path_of;
 
-/// Files whose contents the kernel could not read.
+/// The files whose contents the kernel could not read.
 pub(crate) struct Unreadable(HashSet<(String, Vec<u8>)>);
 
 impl Unreadable {
@@ -13,7 +13,7 @@ impl Unreadable {
     }
 }
 
-/// The files with a `read_error` in the kernel's list of the damaged pool; none if there is no such list.
+/// Returns the files with a `read_error` in the kernel's list of the damaged pool; none if there is no such list.
 pub(crate) fn unreadable(fixture: &str) -> Unreadable {
     let list = "kernel-says/files.jsonl.zst";
     if !oracle::fixtures::dir(fixture).join(list).exists() {

@@ -1,13 +1,13 @@
-//! A file in the words of `files.jsonl`.
+//! Describes a file in the format of `files.jsonl`.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use zpl::{Error, Kind, Node, Time};
 
-/// Contents above this are summed by segments of data.
+/// Contents above this size are hashed by segments of data.
 const BIG: u64 = 64 << 20;
 
-/// Describes `node`; `truth` tells which digest is wanted. Gives the bytes read too.
+/// Describes `node`; `truth` determines which digest is needed. Also returns the bytes read.
 pub(crate) fn describe(node: &Node, truth: &Value, content: bool) -> Result<(Value, u64), Error> {
     let a = node.attrs();
     let mut out = json!({
@@ -46,13 +46,13 @@ pub(crate) fn describe(node: &Node, truth: &Value, content: bool) -> Result<(Val
             xattrs.iter().map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), base64(value).into()));
         fields.insert("xattrs".into(), Value::Object(named.collect()));
     }
-    // the list has flags and project only where one of them is set
+    // the list has flags and project only if one of them is set
     if truth.get("iflags").is_some() || a.linux_flags() != 0 || a.projid.unwrap_or(0) != 0 {
         fields.insert("iflags".into(), a.linux_flags().into());
         fields.insert("xflags".into(), a.flags.linux_xflags().into());
         fields.insert("projid".into(), a.projid.unwrap_or(0).into());
     }
-    // every list can be read, and says no more than the kernel's checks need
+    // every ACL can be read, and grants only what the kernel's checks need
     node.acl()?;
     node.posix_acl()?;
     node.posix_default_acl()?;
@@ -93,7 +93,7 @@ fn digest(node: &Node, fields: &mut Map<String, Value>) -> Result<u64, Error> {
     Ok(bytes)
 }
 
-/// The fields in which they differ.
+/// Returns the fields that differ.
 pub(crate) fn differing(ours: &Value, truth: &Value, content: bool, unmounted: bool) -> String {
     let (ours, truth) = (ours.as_object().unwrap(), truth.as_object().unwrap());
     let mut keys: Vec<_> = ours.keys().chain(truth.keys()).filter(|k| *k != "dataset" && *k != "path").collect();
@@ -110,7 +110,7 @@ pub(crate) fn differing(ours: &Value, truth: &Value, content: bool, unmounted: b
     unequal.map(|k| format!("{k}: {} for {}; ", show(ours.get(k)), show(truth.get(k)))).collect()
 }
 
-/// A path of the list.
+/// Decodes a path of the list.
 pub(crate) fn path_of(value: &Value) -> Vec<u8> {
     match value {
         Value::String(path) => path.clone().into_bytes(),
@@ -118,7 +118,7 @@ pub(crate) fn path_of(value: &Value) -> Vec<u8> {
     }
 }
 
-/// A string as the list writes it.
+/// Encodes a string as the list does.
 fn text(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),

@@ -7,7 +7,7 @@ use codec::crypt::WrappingKey;
 use pool::{KeyFormat, Pool};
 use serde_json::Value;
 
-/// Loads the keys of all encryption roots; their files have the names that `keylocation` ends with.
+/// Loads the keys of all encryption roots; their files have the names at the end of `keylocation`.
 pub(crate) fn load_all(fixture: &str, pool: &Arc<Pool>, manifest: &Value) {
     let mut locations = BTreeMap::new();
     for (dataset, properties) in manifest["properties"].as_object().unwrap() {

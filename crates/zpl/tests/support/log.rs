@@ -1,4 +1,4 @@
-//! Objects that the unreplayed intent log of a file system is about.
+//! The objects that the unreplayed intent log of a file system refers to.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -7,7 +7,7 @@ use ondisk::zil::Record;
 use zil::Step;
 use zpl::FileSystem;
 
-/// Objects that the replay changes.
+/// The objects that the replay changes.
 #[derive(Default)]
 pub(crate) struct Touched(HashSet<u64>);
 
@@ -21,7 +21,7 @@ impl Touched {
     }
 }
 
-/// Walks the log; nothing for snapshots and for fixtures whose list was not made after a replay.
+/// Walks the log; returns nothing for snapshots and for fixtures whose list was not made after a replay.
 pub(crate) fn touched(fixture: &str, fs: &FileSystem) -> Touched {
     let mut touched = Touched::default();
     if !fixture.starts_with("zil") || fs.is_snapshot() {

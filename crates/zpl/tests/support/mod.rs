@@ -18,7 +18,7 @@ mod log;
 #[allow(unused_imports, reason = "not all tests use it")]
 pub(crate) use log::Touched;
 
-/// A pool out of a fixture, with all keys loaded.
+/// Opens the pool of a fixture, with all keys loaded.
 pub(crate) struct Fixture {
     pub(crate) name: String,
     pub(crate) pool: Arc<Pool>,
@@ -31,7 +31,7 @@ impl Fixture {
         Fixture::of(name, fixtures::unpack(name))
     }
 
-    /// The pool in `images`, which were unpacked from the fixture and may have changed since.
+    /// Opens the pool in `images`, which were unpacked from the fixture and may have changed since.
     pub(crate) fn of(name: &str, images: fixtures::Unpacked) -> Fixture {
         let found = vdev::import::scan(std::slice::from_ref(&images.dir)).unwrap();
         let manifest = fixtures::manifest(name);
@@ -46,7 +46,7 @@ impl Fixture {
         FileSystem::open(&self.pool.dataset(dataset).unwrap()).unwrap_or_else(|e| panic!("{dataset}: {e}"))
     }
 
-    /// Paths in `dataset` on which other file systems were mounted when the list was made.
+    /// Returns the paths in `dataset` on which other file systems were mounted when the list was made.
     fn mounts_in(&self, dataset: &str) -> Vec<String> {
         let mountpoints = self.manifest["mountpoints"].as_object().unwrap();
         let Some(outer) = mountpoints.get(dataset).and_then(Value::as_str) else { return Vec::new() };
@@ -61,7 +61,7 @@ pub(crate) fn load_keys(name: &str, pool: &Arc<Pool>) {
     keys::load_all(name, pool, &fixtures::manifest(name));
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Default)]
 pub(crate) struct Compared {
     files: usize,
@@ -89,7 +89,7 @@ impl fmt::Display for Compared {
     }
 }
 
-/// What the logs of the file systems in `images` will change.
+/// The objects that the logs of the file systems in `images` will change.
 #[allow(dead_code, reason = "not all tests use it")]
 pub(crate) fn touched_in(name: &str, images: &fixtures::Unpacked) -> BTreeMap<String, Touched> {
     let fixture = Fixture::of(name, images.clone());
@@ -107,7 +107,8 @@ pub(crate) fn compare(fixture: &Fixture) -> Compared {
     compare_replayed(fixture, &BTreeMap::new())
 }
 
-/// As [`compare`], when the logs of these file systems have been replayed, which set the times of change of what they touched.
+/// As [`compare`], after the logs of these file systems were replayed, which sets the times of change of the files that they
+/// change.
 pub(crate) fn compare_replayed(fixture: &Fixture, replayed: &BTreeMap<String, Touched>) -> Compared {
     let mut by_dataset: BTreeMap<String, HashMap<Vec<u8>, Value>> = BTreeMap::new();
     for line in fixtures::files(&fixture.name) {
@@ -116,7 +117,7 @@ pub(crate) fn compare_replayed(fixture: &Fixture, replayed: &BTreeMap<String, To
     }
     let mut out = Compared::default();
     let damage = damage::unreadable(&fixture.name);
-    // what is skipped below a mount point is compared as the mounted one
+    // files skipped below a mount point are compared with those of the mounted file system
     let listed: HashSet<_> = by_dataset.keys().cloned().collect();
     assert!(fixture.manifest["mountpoints"].as_object().unwrap().keys().all(|dataset| listed.contains(dataset)));
     for (dataset, truth) in by_dataset {
@@ -149,17 +150,17 @@ pub(crate) fn compare_replayed(fixture: &Fixture, replayed: &BTreeMap<String, To
     out
 }
 
-/// The kernel's replay came minutes after the last operation, which made files just before the power went.
+/// The kernel's replay ran minutes after the last operation, which made files just before the power failure.
 const AFTER_THE_LAST_FILE: i64 = 60;
 
-/// When the kernel's replay began at the earliest, and when it had ended.
+/// The earliest start of the kernel's replay, and its end.
 fn kernel_replay(truth: &HashMap<Vec<u8>, Value>) -> ((i64, u32), (i64, u32)) {
     let last = |field: &str| truth.values().map(|t| instant(&t[field])).max().unwrap_or_default();
     let (sec, nsec) = last("btime");
     ((sec + AFTER_THE_LAST_FILE, nsec), last("ctime"))
 }
 
-/// A time as the list has it.
+/// Parses a time of the list.
 fn instant(time: &Value) -> (i64, u32) {
     let (sec, nsec) = time.as_str().unwrap().split_once('.').unwrap();
     (sec.parse().unwrap(), nsec.parse().unwrap())
@@ -170,7 +171,7 @@ struct Tree<'a> {
     truth: HashMap<Vec<u8>, Value>,
     touched: Touched,
     replayed: Option<&'a Touched>,
-    /// When the kernel's replay began and ended.
+    /// Start and end of the kernel's replay.
     replay_began: (i64, u32),
     replay_ended: (i64, u32),
     damage: &'a damage::Unreadable,
@@ -221,7 +222,7 @@ impl Tree<'_> {
     fn node(&mut self, path: &[u8], node: &Node, expected: bool) {
         self.seen.insert(path.to_vec());
         let truth = self.truth.get(path).cloned();
-        // names that the log gives to other files: the object behind the name is another one after the replay
+        // names that the log gives to other files: after the replay they refer to another object
         let renamed = truth.as_ref().is_some_and(|t| t["ino"].as_u64().is_some_and(|ino| self.touched.contains(ino)));
         if !expected || renamed || self.touched.contains(node.id()) {
             self.out.skipped += 1;
@@ -229,7 +230,7 @@ impl Tree<'_> {
         }
         let Some(mut truth) = truth else { return self.differ(path, "not in the truth") };
         self.out.files += 1;
-        // what the kernel could not read may be unreadable here too, but never wrong
+        // data that the kernel could not read may be unreadable here too, but never wrong
         let damaged = self.damage.contains(self.dataset, path);
         let (described, content) = match describe::describe(node, &truth, true) {
             Err(_) if damaged => (describe::describe(node, &truth, false), false),
@@ -240,7 +241,7 @@ impl Tree<'_> {
             Ok((mut ours, bytes)) => {
                 self.out.bytes += bytes;
                 if self.replayed.is_some_and(|replayed| replayed.contains(node.id())) {
-                    // each compressor finds other matches
+                    // compressors find different matches
                     (ours["blocks"], truth["blocks"]) = (Value::Null, Value::Null);
                     for field in ["ctime", "mtime"] {
                         self.same_replay(&ours[field], &mut truth[field]);
@@ -255,7 +256,8 @@ impl Tree<'_> {
         }
     }
 
-    /// A time that the kernel's replay gave is one that the replay here gives, which comes later than all that the kernel did; others are kept.
+    /// Compares times: where the kernel's replay set a time, the replay here sets one that is later than everything the kernel
+    /// did; other times are unchanged.
     fn same_replay(&self, ours: &Value, truth: &mut Value) {
         if instant(truth) >= self.replay_began && instant(ours) > self.replay_ended {
             *truth = ours.clone();
@@ -277,7 +279,7 @@ impl Tree<'_> {
     }
 }
 
-/// Size of a volume and SHA-256 of its content.
+/// Returns the size of a volume and the SHA-256 of its content.
 pub(crate) fn volume_digest(fixture: &Fixture, name: &str) -> (Option<u64>, Option<String>) {
     let volume = Zvol::open(&fixture.pool.dataset(name).unwrap()).unwrap();
     let mut sum = Sha256::new();
