@@ -1,10 +1,10 @@
 //! Test support: the crash harness, which runs power cuts, and random operations against a model, on writable pools. Nothing here ships.
 //!
-//! # What it is for
+//! # Purpose
 //! A pool must survive a power cut at any moment. No test can pull the plug between any two writes of a real run, but it can record the run
 //! once, and then rebuild from the record any state that a plug pulled at any moment could have left.
 //!
-//! # The few ideas
+//! # Design
 //! * **One tape.** All devices of a pool are [`RecordingDevice`]s of one [`Recording`]. Every write (with its bytes) and every flush
 //!   becomes an event of one log; its position there is its number, in one order for all devices. A [`Promise`] between the events records
 //!   what the run had been told to be safe at that point. [`Recording::finish`] freezes this into a [`Tape`].

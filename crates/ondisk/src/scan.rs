@@ -131,7 +131,7 @@ impl ScanPhys {
     /// Words stored.
     pub const WORDS: usize = 24;
 
-    /// From the words of the ZAP value.
+    /// Builds it from the words of the ZAP value.
     ///
     /// # Errors
     /// [`Error::Truncated`].
@@ -221,7 +221,7 @@ impl ErrorScrubPhys {
     /// Words stored.
     pub const WORDS: usize = 9;
 
-    /// From the words of the ZAP value.
+    /// Builds it from the words of the ZAP value.
     ///
     /// # Errors
     /// [`Error::Truncated`].
@@ -292,7 +292,7 @@ pub struct RebuildPhys {
 }
 
 impl RebuildPhys {
-    /// From the words of the ZAP value.
+    /// Builds it from the words of the ZAP value.
     ///
     /// # Errors
     /// [`Error::Truncated`] for fewer than 12.
