@@ -279,9 +279,7 @@ impl<'a> Writer<'a> {
         let at = (r.object, r.offset);
         if at < self.last {
             let (object, offset) = self.last;
-            return Err(Fault::Invalid(format!(
-                "position {at:?} is before the last write, object {object} offset {offset}"
-            )));
+            return Err(Fault::Invalid(format!("it goes back from object {object} offset {offset} to {at:?}")));
         }
         self.last = at;
         let (order, raw) = (self.order, self.raw);
