@@ -355,7 +355,7 @@ fn another_command_is_waited_for() {
     let mut child = scrub();
     child.kill().unwrap();
     child.wait().unwrap();
-    lab.fails("zpool wait tank", 1, "cannot wait for scrub in 'tank': nobody is at it");
+    lab.fails("zpool wait tank", 1, "cannot wait for scrub in 'tank': it is not running");
     assert_eq!(lab.ok("zpool wait -t free,discard tank"), "");
     lab.ok("zpool scrub tank");
     assert_eq!(lab.ok("zpool wait tank"), "");

@@ -38,7 +38,7 @@ fn a_pool_that_was_exported_elsewhere_is_forgotten_by_an_export() {
 
 #[test]
 fn files_that_are_replaced_while_they_are_read_are_told_from_damage() {
-    const SAYS: &str = "'t' was changed meanwhile: what is read of a file system is not held as a snapshot is\n";
+    const SAYS: &str = "warning: 't' was modified while it was being read; use a snapshot for a consistent copy\n";
     let dir = tempfile::tempdir().unwrap();
     let (s, _) = pool(dir.path(), 96);
     let noise = |seed: u64| {

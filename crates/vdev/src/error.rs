@@ -48,8 +48,8 @@ pub enum Error {
         /// Who has it, as the end of a sentence; empty if that is not known.
         holder: String,
     },
-    /// Too few devices took a block for it to be read again.
-    #[error("vdev {vdev}, offset {offset:#x}: too few devices took a block of {size} bytes")]
+    /// A write failed on so many devices that the block could not be read again.
+    #[error("vdev {vdev}, offset {offset:#x}: write of {size} bytes failed on more devices than redundancy covers")]
     WriteFailed {
         /// The id of the top-level vdev.
         vdev: u64,

@@ -185,7 +185,7 @@ impl Session {
     pub(super) fn tell_changes(&self) {
         let read = self.open.iter().filter(|(name, _)| !self.writing.iter().any(|(written, _)| written == name));
         for (name, _) in read.filter(|(_, pool)| self.devices.is_empty() && !self.with_log && pools::is_changed(pool)) {
-            eprintln!("'{name}' was changed meanwhile: what is read of a file system is not held as a snapshot is");
+            eprintln!("warning: '{name}' was modified while it was being read; use a snapshot for a consistent copy");
         }
     }
 

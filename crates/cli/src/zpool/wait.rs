@@ -115,12 +115,12 @@ fn left(pool: &Arc<Pool>) -> Result<Left, Failure> {
     Ok(left)
 }
 
-/// Does what a command can do that nobody else is at.
+/// Finishes the activities that no other process is working on, as far as this command can.
 fn finish(record: &Imported, wanted: &[bool], before: &Left) -> Result<(), Failure> {
     let other = (0..ACTIVITIES.len()).find(|n| wanted[*n] && before[*n] > 0 && *n != FREE && *n != DISCARD);
     if let Some(activity) = other {
         return Err(failed(format!(
-            "cannot wait for {} in '{}': nobody is at it, and only a command of its own would go on with it",
+            "cannot wait for {} in '{}': it is not running; start it again with its own command",
             ACTIVITIES[activity], record.name
         )));
     }

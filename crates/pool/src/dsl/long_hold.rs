@@ -1,13 +1,13 @@
-//! Long holds: what somebody reads for long is not destroyed meanwhile (OpenZFS: `dsl_dataset_long_hold`).
+//! Long holds: they keep a dataset from being destroyed while it is read for long (OpenZFS: `dsl_dataset_long_hold`).
 //!
-//! A hold is in memory, and ends with who has it; it is not one of the tags that users give ([`Spa::hold`]). A head that is held is owned: nobody
-//! opens it for a change, nor may it have changes that are not on disk (OpenZFS: `dsl_dataset_own`). Other processes, that read the pool from its
-//! devices, tell of their holds, and are told of the heads that are open here, in a way that this room does not know: [`HeldElsewhere`], a hook.
+//! A hold is in memory and ends with its holder; it is not one of the tags that users give ([`Spa::hold`]). A held head is owned: it cannot be opened
+//! for writing, and must have no changes that are not on disk (OpenZFS: `dsl_dataset_own`). Processes that read the pool from its devices publish
+//! their holds, and learn which heads are open here, through the hook [`HeldElsewhere`].
 //!
-//! A sync task that destroys a snapshot *dooms* it first: whoever comes to hold it from then on is told that it is gone. By the end of the task the
-//! MOS says so itself. So it does with a head that it takes from its users, to change or destroy it: that one is busy for as long as the task lasts.
+//! A sync task that destroys a snapshot *dooms* it first: later attempts to hold it fail as if it were gone, which by the end of the task it is. A head
+//! that a task is about to change or destroy is doomed in the same way, and is busy for as long as the task lasts.
 //!
-//! Taken by who sends and who compares. Respected, with EBUSY, by who destroys, promotes, rolls back, releases the last tag, ends a receive; a new name or
+//! Taken by send and diff. Destroy, promote, rollback, release of the last tag and the end of a receive fail with EBUSY while one exists; a rename or a new
 //! property does not disturb a reader.
 
 use std::any::Any;

@@ -429,7 +429,7 @@ impl Spa {
         };
         let theirs = (req.list.get_u64("resume_object"), req.list.get_u64("resume_offset"));
         if theirs != (Some(at.object), Some(at.offset)) {
-            return req.refuse(Refusal::Invalid("the stream goes on at another place than the interrupted one ended"));
+            return req.refuse(Refusal::Invalid("the stream does not resume where the interrupted receive stopped"));
         }
         let base = ds.phys.prev_snap_obj;
         let own_base = base != 0 && req.begin.fromguid != Guid(0);

@@ -147,7 +147,7 @@ impl Spa {
         Ok(head)
     }
 
-    /// What is the own of a snapshot, `name`, must have room beside what its head reserves for writing everything again (OpenZFS:
+    /// Checks that the head's refreservation still fits once its unique space moves to the new snapshot `name` (OpenZFS:
     /// `dsl_dataset_snapshot_reserve_space`).
     pub(super) fn check_room_of_snapshot(&self, mos: &Mos, name: &str, head: &Live) -> Result<(), Error> {
         let reserved = mos.prop_number(head.phys.dir_obj, "refreservation")?;

@@ -1,22 +1,22 @@
 //! Multihost protection: no two machines import a pool at the same time (OpenZFS: `mmp.c`).
 //!
 //! # What it is
-//! While property `multihost` is on, a thread writes the uberblock of the last sync again and again, with the time and a number
-//! that counts up, to one device after another. It has a slot of the labels' rings to itself, so no state of the pool is ever overwritten. Who
-//! wants to import the pool sees that from the uberblock and watches for longer than its owner may be silent. An owner that
-//! cannot write for `zfs_multihost_fail_intervals` intervals stops: from then on nobody sees it, so it must not write either.
+//! While property `multihost` is on, a thread writes the uberblock of the last sync repeatedly, with the time and a sequence number,
+//! to one device after another. It has a slot of the labels' rings to itself, so no state of the pool is ever overwritten. An
+//! importer sees that from the uberblock and watches for longer than the owner may be silent. An owner that cannot write for
+//! `zfs_multihost_fail_intervals` intervals suspends the pool: other machines no longer see it, so it must not write either.
 //!
 //! # An import
-//! 1. [`watch`]: if an uberblock better than the first one turns up, the pool is in use. A quarter of chance is added to the time, for two
+//! 1. [`watch`]: if an uberblock better than the first one turns up, the pool is in use. Up to 25 % random jitter is added to the time, for two
 //!    machines that start at once.
-//! 2. [`claim`]: ten times a number of chance is written to all devices and must be the best after an interval. Two
+//! 2. [`claim`]: ten times a random sequence number is written to all devices; it must still be the best uberblock after an interval. Two
 //!    machines that watched at the same time see each other here.
 //!
-//! Who imports a pool for reading watches it as well, and claims nothing: what another machine writes meanwhile would be read wrongly.
+//! A read-only import watches the pool as well, and claims nothing: it would read inconsistent data while another machine writes.
 //!
-//! Machines that share devices do not share memory: what is written goes to the device at once, and what is looked for is read from there.
+//! Machines that share devices do not share memory: heartbeats are written through to the device, and read from it, never from a cache.
 //!
-//! The time to watch comes from the disk; one that is absurd is refused, not waited for.
+//! The time to watch comes from the disk; an absurd value is refused.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
