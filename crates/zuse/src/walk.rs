@@ -102,7 +102,7 @@ pub fn walk<E>(start: Node, sorted: bool, visit: &mut dyn FnMut(Step<'_>) -> Res
             }
         };
         if node.kind() == Kind::Directory && !seen.insert(node.id()) {
-            visit(Step::Refused { path: &path, why: "the directory stands in the tree more than once" })?;
+            visit(Step::Refused { path: &path, why: "the directory is in the tree more than once" })?;
             continue;
         }
         if visit(Step::Enter { path: &path, node: &node })? == Go::In && node.kind() == Kind::Directory {
