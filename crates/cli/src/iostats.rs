@@ -135,13 +135,14 @@ pub(crate) fn watch(candidate: &mut Candidate) {
     let (pool, errors) = (candidate.guid, candidate.errors.clone());
     watched().push(Watched { pool, devices, errors, told: BTreeMap::new() });
     BEGUN.get_or_init(|| {
-        // it ends with the process, which publishes the rest itself
-        std::thread::spawn(|| {
+        // it ends with the process, which publishes the rest itself: without a thread, everything
+        let publisher = || {
             loop {
                 std::thread::sleep(EVERY);
                 publish();
             }
-        });
+        };
+        drop(std::thread::Builder::new().name("iostats".to_owned()).spawn(publisher));
         now()
     });
 }

@@ -1,5 +1,5 @@
 //! Keys that are typed: asked for without an echo, kept from one command to the next, and given up.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 

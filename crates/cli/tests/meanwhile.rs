@@ -1,5 +1,5 @@
 //! What another command, or another system, does with a pool meanwhile.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 

@@ -2,6 +2,7 @@
 //!
 //! A tool runs in its own process group. At the time limit the whole group is killed, so that its child processes do not keep its pipes
 //! open; the reader then sees the end of the pipes, and learns that the limit was reached.
+#![expect(clippy::disallowed_methods, reason = "a test that can have no thread may panic")]
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,5 @@
 //! Streams of the OpenZFS kernel module: the dump equals OpenZFS's byte for byte, and all damage is detected.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Concurrency: threads that write one file system, file systems that share blocks; and rare cases: records of 16 MiB, inherited
 //! NFSv4 ACLs.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod scratch;
 

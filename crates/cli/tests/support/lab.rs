@@ -1,5 +1,5 @@
 //! A pool of its own to receive into, and the streams of the fixtures.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::io::Read;

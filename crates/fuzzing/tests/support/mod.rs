@@ -26,6 +26,7 @@ fn keep(target: &str, data: &[u8]) -> PathBuf {
 }
 
 /// Ends the test if an input hangs.
+#[allow(clippy::disallowed_methods)]
 pub(crate) fn watch(target: &'static str) {
     std::thread::spawn(move || {
         loop {

@@ -1,5 +1,5 @@
 //! What needs two tasks in one txg, or a state that only a crash leaves.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 use std::path::PathBuf;
 use std::sync::Arc;
