@@ -454,3 +454,44 @@ fn what_failed_is_not_counted_as_copied() {
     assert_eq!(counted(&s, &["cp", &path("tree/other"), "t/b:/none", "t/a:/"]), "copied 0 files, 0 bytes of data");
     judged(&s, dir.path());
 }
+
+#[test]
+fn a_mode_is_for_the_last_directory_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    let mode = |target: &str| field(&s, target, "Access");
+    s.ok(&["mkdir", "-p", "-m", "500", "t/a:/x/y/z/"]);
+    let modes = ["t/a:/x", "t/a:/x/y", "t/a:/x/y/z"].map(mode);
+    assert!(modes[0].contains("755") && modes[1] == modes[0] && modes[2].contains("500"), "{modes:?}");
+    s.ok(&["mkdir", "-p", "-m", "700", "t/a:/x/y/z", "t/a:/one"]);
+    assert!(mode("t/a:/x/y/z").contains("500") && mode("t/a:/one").contains("700"));
+    judged(&s, dir.path());
+}
+
+/// Files of sysfs say that they have a page, and have a line, as one does that has become shorter.
+#[test]
+fn an_image_that_becomes_shorter_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path());
+    let image = "/sys/kernel/uevent_seqnum";
+    let end = std::fs::read(image).unwrap().len();
+    s.ok(&["zfs", "create", "-s", "-V", "1M", "t/v"]);
+    let says = format!("{image}: it has become shorter while it was read: no data at byte {end}\n");
+    s.fails(&["cp", "-q", image, "t/v:/"], 1, &says);
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_zuse"))
+        .args(["put", "t/v"])
+        .env("ZUSE_STATE", s.state())
+        .stdin(std::fs::File::open(image).unwrap())
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(1), "{run:?}");
+    judged(&s, dir.path());
+}
+
+#[test]
+fn help_names_what_a_verb_takes() {
+    let s = Session::empty();
+    for (verb, takes) in [("verify", false), ("mkdir", false), ("ls", true), ("cat", true), ("cp", true)] {
+        assert_eq!(s.ok(&[verb, "--help"]).contains("--with-log\t"), takes, "{verb}");
+    }
+}

@@ -19,6 +19,8 @@ use crate::error::{Failure, Outcome, failed, usage};
 use crate::writable;
 
 const ENOENT: i32 = 2;
+/// The mode of a directory for which none was asked: its owner may make files in it.
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// What the system calls an error; the path stands in front of it.
 fn told(target: &Target, e: &Error) -> Failure {
@@ -73,7 +75,7 @@ pub(super) fn put(parsed: &Parsed) -> Outcome {
 
 pub(super) fn mkdir(parsed: &Parsed) -> Outcome {
     let mode = match parsed.text('m') {
-        None => 0o755,
+        None => DIRECTORY_MODE,
         Some(text) => {
             let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o7777);
             mode.ok_or_else(|| usage(format!("invalid mode '{text}': an octal number is expected")))?
@@ -81,7 +83,10 @@ pub(super) fn mkdir(parsed: &Parsed) -> Outcome {
     };
     let parents = parsed.has('p');
     each("mkdir", parsed, &parsed.operands, |files, target| match parents {
-        true => files.create_dir_all(target.path(), mode).map(drop),
+        true => {
+            files.create_dir_all(above(target.path()), DIRECTORY_MODE)?;
+            files.create_dir_all(target.path(), mode).map(drop)
+        }
         false => files.create_dir(target.path(), mode).map(drop),
     })
 }
@@ -203,6 +208,13 @@ pub(super) fn ln(parsed: &Parsed) -> Outcome {
         let path = into_directory(files, link.path(), last_of(first.path()));
         files.hard_link(first.path(), &path)
     })
+}
+
+/// The directory that a path names something in.
+fn above(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
+    let path = path.get(..end).unwrap_or_default();
+    path.iter().rposition(|b| *b == b'/').and_then(|at| path.get(..at)).unwrap_or_default()
 }
 
 /// The last name of a path.

@@ -199,6 +199,12 @@ pub(crate) fn help(name: &str) -> Option<String> {
 }
 
 fn usage_of(verb: &Verb) -> String {
+    let with_log = match verb.longs.iter().any(|(name, _)| *name == "with-log") {
+        true => {
+            "\t--with-log\tthe pool as it will be when its intent logs are replayed: done in memory, nothing is written\n"
+        }
+        false => "",
+    };
     format!(
         "usage: zuse {}\n\t{}\n\n\
          A TARGET is POOL[/FS][@SNAP][:/PATH]. The pool is an imported one, or with -d one on devices:\n\
@@ -207,7 +213,7 @@ fn usage_of(verb: &Verb) -> String {
          \t-L KEYLOCATION\ta key for encrypted datasets: file:///PATH, prompt, or keylocation for the place that the dataset\n\
          \t\t\tnames (may be repeated; each encryption root takes the one that fits)\n\
          \t-T TXG\t\tthe pool as it was at that txg\n\
-         \t--with-log\tthe pool as it will be when its intent logs are replayed: done in memory, nothing is written\n\
+         {with_log}\
          \t--rewind-to-checkpoint\n\
          Exit status: 0 all went well, 1 something failed or is damaged, 2 bad usage.\n",
         verb.usage, verb.about

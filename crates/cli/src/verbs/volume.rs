@@ -167,8 +167,10 @@ fn copy_host(
         at = fill(volume, target, start..end, read_host(file, shown, rest.start), &told)?;
         bytes += at - start;
         if at < end {
-            // it is shorter than it was
-            return Ok(bytes);
+            return Err(failed(format!(
+                "{shown}: it has become shorter while it was read: no data at byte {}",
+                rest.start + at
+            )));
         }
     }
     clear(volume, target, at..rest.len)?;
