@@ -284,3 +284,53 @@ fn what_is_in_its_place_is_not_moved_for_ever() {
     assert_eq!(lab.text("zfs list -H -o name -r tank/r"), "tank/r\ntank/r/c\n");
     lab.judge("tank");
 }
+
+/// A stream brings names as they are, and the file system compares them as it does.
+#[test]
+fn names_that_nobody_can_find_are_told_of() {
+    let lab = Lab::new("tank");
+    lab.ok("zfs create -o normalization=formD -o casesensitivity=insensitive tank/n", b"");
+    lab.ok("mkdir tank/n:/d tank/n:/other", b"");
+    lab.ok("put tank/n:/d/file", b"1");
+    let device = lab.dir.path().join("tank");
+    // as whoever compared names in another way would have left them
+    let add = |dir: &str, name: &str| {
+        lab.ok("zpool export tank", b"");
+        let pool = zuse::Pool::open_writable(&[&device], None).unwrap();
+        let files = pool.files("tank/n").unwrap();
+        let (zfs, id) = (files.zfs(), files.stat(dir.as_bytes()).unwrap().0);
+        let zap = zuse::dmu::Zap::open(zfs.fs().objset().object(id).unwrap()).unwrap();
+        let word = 8 << 60 | files.stat(b"d/file").unwrap().0;
+        zfs.change(64 << 10, |tx| Ok(zap.add_u64(tx, name.as_bytes(), word)?)).unwrap();
+        drop((zap, files));
+        pool.export().unwrap();
+        drop(pool);
+        lab.ok(&format!("zpool import -d {} tank", lab.dir.path().display()), b"");
+    };
+    let send = |from: &str, to: &str| match from {
+        "" => lab.ok(&format!("zfs send tank/n@{to}"), b""),
+        from => lab.ok(&format!("zfs send -i @{from} tank/n@{to}"), b""),
+    };
+    let receive = |stream: &[u8]| {
+        let ran = lab.run("zfs receive tank/m", stream);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran.err
+    };
+    lab.ok("zfs snapshot tank/n@1", b"");
+    assert_eq!(receive(&send("", "1")), "");
+    add("d", "FILE");
+    lab.ok("zfs snapshot tank/n@2", b"");
+    let told = receive(&send("1", "2"));
+    assert!(told.starts_with("Warning: tank/m@2 has one name under which no file can be found, first '/d/"), "{told}");
+    // what did not change was told of
+    lab.ok("put tank/n:/other/file", b"2");
+    lab.ok("zfs snapshot tank/n@3", b"");
+    assert_eq!(receive(&send("2", "3")), "");
+    let long = "\u{fc}".repeat(110);
+    add("other", &long);
+    lab.ok("zfs snapshot tank/n@4", b"");
+    let told = receive(&send("3", "4"));
+    assert!(told.contains("has one name ") && told.contains(&format!("first '/other/{long}'")), "{told}");
+    lab.ok("zfs destroy -r tank/m", b"");
+    assert!(receive(&send("", "4")).contains("has 2 names "));
+}

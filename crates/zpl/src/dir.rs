@@ -41,7 +41,11 @@ impl FileSystem {
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong { len: name.len() });
         }
-        let zap = self.dir_zap(dir)?;
+        self.lookup_in(&self.dir_zap(dir)?, dir, name)
+    }
+
+    /// Looks a name up in the ZAP of the directory `dir`.
+    pub(crate) fn lookup_in(&self, zap: &Zap, dir: u64, name: &[u8]) -> Result<Option<DirEntry>, Error> {
         if self.normalization() == 0 && self.case_sensitivity() == CaseSensitivity::Sensitive {
             let found = zap.lookup(name)?;
             return found.map(|value| DirEntry::decode(dir, name.to_vec(), &value, 0)).transpose();
@@ -70,7 +74,7 @@ impl FileSystem {
         Ok(ReadDir { dir, entries: self.dir_zap(dir)?.entries_from(cookie)? })
     }
 
-    fn dir_zap(&self, dir: u64) -> Result<Zap, Error> {
+    pub(crate) fn dir_zap(&self, dir: u64) -> Result<Zap, Error> {
         let object = self.objset().object(dir)?;
         if object.phys().object_type != ObjectType::DIRECTORY_CONTENTS {
             return Err(Error::NotDirectory { name: format!("object {dir}").into_bytes() });

@@ -158,7 +158,7 @@ impl FileSystem {
     }
 
     /// Returns the normalization flags with which the ZAPs of directories compare names.
-    fn normflags(&self) -> u64 {
+    pub(crate) fn normflags(&self) -> u64 {
         self.0.normalization | if self.0.case == CaseSensitivity::Sensitive { 0 } else { TOUPPER }
     }
 

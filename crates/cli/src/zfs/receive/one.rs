@@ -9,12 +9,14 @@ use nvlist::{NvList, Value as Nv};
 use ondisk::send::{Begin, DRR_FLAG_CLONE, feature};
 use pool::prop::nicebytes;
 use pool::{Dataset, Kind};
+use zpl::{FileSystem, OutOfReach};
 
 use super::props::Into;
 use super::words::{Tried, words};
 use super::{Input, Opening, Receive, find_by_guid, skip};
 use crate::error::{Failure, failed};
 use crate::names::{self, Types};
+use crate::shown;
 use crate::zfs::ancestors;
 use crate::zfs::destroy::pool_of;
 use crate::zfs::progress;
@@ -157,6 +159,7 @@ impl Receive<'_> {
         if received.ivset_diverged {
             warn_of_iv_sets(&target);
         }
+        self.warn_of_names(&target);
         if self.options.verbose {
             let seconds = begun.elapsed().as_secs_f64().max(1e-9);
             let rate = (received.bytes as f64 / seconds) as u64;
@@ -361,6 +364,27 @@ impl Receive<'_> {
         let head = select::open_dataset(fs, Types::HEADS)?;
         let snaps = head.snapshots().map_err(|e| failed(said(&e, fs)))?;
         Ok(snaps.iter().any(|snap| snap.guid() == guid))
+    }
+
+    /// Tells of names that came with the stream and that nobody can use here. Only what changed since the last snapshot is looked at.
+    fn warn_of_names(&self, target: &str) {
+        let opened = |control: &control::Control| {
+            let snapshot = control.spa().view().ok()?.dataset(target).ok()?;
+            (snapshot.head_kind().ok()? == Kind::Filesystem).then_some(())?;
+            Some((FileSystem::open(&snapshot).ok()?, snapshot.phys().prev_snap_txg))
+        };
+        // without its key there are no names to be seen
+        let Some((fs, since)) = self.session.control(target).ok().and_then(|control| opened(&control)) else { return };
+        let OutOfReach { first: Some((dir, name)), count } = fs.names_out_of_reach(since) else { return };
+        let above = fs.path_of(dir).unwrap_or_else(|_| format!("(directory {dir})").into_bytes());
+        let above = above.strip_suffix(b"/").unwrap_or(&above);
+        let path = shown::name(&[above, b"/", &name].concat());
+        let names = if count == 1 { "one name".to_owned() } else { format!("{count} names") };
+        eprintln!(
+            "Warning: {target} has {names} under which no file can be found, first '{path}':\nthe file system takes \
+             different spellings for one name (properties normalization and\ncasesensitivity), and such a name is the \
+             same as another one, or too long when spelled out."
+        );
     }
 
     /// Properties and holds of the snapshot. That one of them cannot be set does no harm.
