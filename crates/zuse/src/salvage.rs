@@ -72,10 +72,19 @@ const READ_SIZE: u64 = 4 << 20;
 /// # Errors
 /// What `sink` gives; damage is no error here.
 pub fn read_past_damage(from: &dyn Contents, sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>) -> io::Result<()> {
+    read_past_damage_from(from, 0, sink)
+}
+
+/// As [`read_past_damage`], from byte `start` on.
+pub(crate) fn read_past_damage_from(
+    from: &dyn Contents,
+    start: u64,
+    sink: &mut dyn FnMut(Chunk<'_>) -> io::Result<()>,
+) -> io::Result<()> {
     let (size, block) = (from.size(), from.object().block_size().max(1));
     let mut cursor = from.object().cursor();
     let mut buf = Vec::new();
-    let mut at = 0;
+    let mut at = start;
     while at < size {
         let start = match cursor.next_block(at / block) {
             Ok(Some(found)) => found.saturating_mul(block).max(at),

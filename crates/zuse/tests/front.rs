@@ -192,3 +192,98 @@ fn a_directory_that_holds_itself_is_not_removed() {
     assert_eq!(files.remove_all(b"a").unwrap(), 3);
     pool.export().unwrap();
 }
+
+/// A file system `t/fs` with a file `f` of small blocks that has lost one block of pointers in its middle, and one `t/to` with a good file `f`.
+/// The pool, open for writing; what `f` was, and the stretch that is lost.
+fn half_lost(dir: &Path, props: &[(&str, Value)]) -> (Pool, Vec<u8>, std::ops::Range<usize>) {
+    let image = dir.join("a");
+    let pool = Pool::create_new("t", &[image.to_str().unwrap()], SIZE).unwrap();
+    pool.create("t/fs", &[("recordsize", Value::Number(512)), ("compression", Value::Number(2))]).unwrap();
+    pool.create("t/to", props).unwrap();
+    let data: Vec<u8> = (0..1_800_000u32).map(|n| (n / 7 + 1) as u8).collect();
+    pool.files("t/fs").unwrap().write(b"f", &data).unwrap();
+    pool.files("t/to").unwrap().write(b"f", b"good").unwrap();
+    // what was written last is looked at when a pool is opened for writing
+    for n in 0..6 {
+        pool.files("t").unwrap().write(b"later", &[n]).unwrap();
+        pool.sync().unwrap();
+    }
+    pool.export().unwrap();
+    drop(pool);
+    let node = Pool::open(&[&image], None).unwrap().file_system("t/fs").unwrap().resolve(b"f").unwrap();
+    let span = (node.block_size() << node.object().phys().fanout_shift()) as usize;
+    damage(&image, &node, 1);
+    (Pool::open_writable(&[&image], None).unwrap(), data, span..2 * span)
+}
+
+#[derive(Default)]
+struct Told(Vec<String>);
+
+impl zuse::Report for Told {
+    fn failed(&mut self, path: &[u8], what: &str) {
+        self.0.push(format!("{}: {what}", String::from_utf8_lossy(path)));
+    }
+}
+
+/// Whether blocks can be shared or not, a copy within a pool has all that can be read.
+#[test]
+fn a_copy_within_a_pool_goes_past_damage() {
+    for props in [vec![("recordsize", Value::Number(512)), ("compression", Value::Number(2))], vec![]] {
+        let dir = tempfile::tempdir().unwrap();
+        let (pool, data, lost) = half_lost(dir.path(), &props);
+        let (from, to) = (pool.files("t/fs").unwrap(), pool.files("t/to").unwrap());
+        let node = pool.file_system("t/fs").unwrap().resolve(b"f").unwrap();
+        let mut report = Told::default();
+        let mut importer = Importer::new(to.zfs(), to.fs().root(), &mut report);
+        importer.share(from.zfs(), node, b"new").unwrap();
+        let done = importer.finish().unwrap();
+        assert_eq!((done.files, done.failed), (0, 1));
+        let range = format!("new: bytes {}-{}: ", lost.start, lost.end - 1);
+        assert!(report.0.len() == 1 && report.0[0].starts_with(&range), "{:?}", report.0);
+        let copy = to.read(b"new").unwrap();
+        assert_eq!(copy.len(), data.len());
+        assert!(copy[..lost.start] == data[..lost.start] && copy[lost.end..] == data[lost.end..]);
+        assert!(copy[lost].iter().all(|byte| *byte == 0));
+        drop((from, to));
+        pool.export().unwrap();
+    }
+}
+
+/// What has a name keeps it until what replaces it is whole, and for good if that cannot be.
+#[test]
+fn a_file_gives_way_only_to_one_that_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pool, data, _) = half_lost(dir.path(), &[]);
+    let (from, to) = (pool.files("t/fs").unwrap(), pool.files("t/to").unwrap());
+    let fs = pool.file_system("t/fs").unwrap();
+    let names = || to.read_dir(b"").unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>();
+    for share in [true, false] {
+        let mut report = Told::default();
+        let mut importer = Importer::new(to.zfs(), to.fs().root(), &mut report);
+        let node = fs.resolve(b"f").unwrap();
+        match share {
+            true => importer.share(from.zfs(), node, b"f").unwrap(),
+            false => importer.node(node, b"f").unwrap(),
+        }
+        assert_eq!(importer.finish().unwrap().failed, 1);
+        assert_eq!((to.read(b"f").unwrap(), names()), (b"good".to_vec(), vec![b"f".to_vec()]), "{share}");
+        assert!(report.0.len() == 2 && report.0[1] == "f: what has this name stays", "{:?}", report.0);
+    }
+    let item = || Item { size: data.len() as u64, ..Item::new(Kind::File, Meta { mode: 0o640, ..Meta::default() }) };
+    let mut report = Told::default();
+    let mut importer = Importer::new(to.zfs(), to.fs().root(), &mut report);
+    // one that ends in the middle, as if its program had ended
+    let mut begun = importer.begin(b"f", item()).unwrap().unwrap();
+    importer.write(&mut begun, 0, &data[..1 << 20]).unwrap();
+    assert_eq!(to.read(b"f").unwrap(), b"good");
+    drop(begun);
+    // beside what that has left
+    let mut begun = importer.begin(b"f", item()).unwrap().unwrap();
+    importer.write(&mut begun, 0, &data).unwrap();
+    assert_eq!(to.read(b"f").unwrap(), b"good");
+    importer.end(begun).unwrap();
+    assert_eq!((importer.finish().unwrap().failed, to.read(b"f").unwrap() == data), (0, true));
+    assert_eq!((names().len(), to.stat(b"f").unwrap().1.mode & 0o7777), (2, 0o640));
+    drop((from, to));
+    pool.export().unwrap();
+}

@@ -2,7 +2,8 @@
 //!
 //! # What it is
 //! An [`Importer`] takes files one after another, by paths relative to one directory, and puts them there: type, owner, mode, times, hard links,
-//! extended attributes, ACLs, devices, holes. What has a path already is replaced; a directory is kept, and gets the attributes.
+//! extended attributes, ACLs, devices, holes. What has a path already is replaced as soon as the new file is whole: until then that one has another
+//! name (`aside`), and if it does not become whole, what was there stays. A directory is kept, and gets the attributes.
 //!
 //! # Speed
 //! Small files wait in a queue, and a queue is written at once: all of it shares places in a txg, and none is held while the importer waits
@@ -10,11 +11,12 @@
 //!
 //! # Trouble
 //! A file that cannot be put goes to the [`Report`], and the work goes on. A full or suspended pool ends it. The attributes of a directory come
-//! last, when all is in it.
+//! last, when all is in it. A crash may leave a file under its other name, and nothing else that is not as it was.
 //!
 //! # Memory
 //! Does not grow with the depth of a tree: of directories it is known which object they are and what they get, and of a few where they are.
 
+mod aside;
 mod sources;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -26,6 +28,7 @@ use crate::Error;
 use crate::dest::{Meta, check_name};
 use crate::item::{Item, LinkId, stored_device};
 use crate::report::Report;
+use aside::Aside;
 
 /// A queue with so many files, or so many bytes, is written.
 const QUEUE_FILES: usize = 1024;
@@ -39,6 +42,8 @@ const ENOTDIR: i32 = 20;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 const EDQUOT: i32 = 122;
+/// What is said when a file does not take the place of another one.
+const STAYS: &str = "what has this name stays";
 /// Owner, group and others may look into a directory that nobody described.
 const DIRECTORY_MODE: u32 = 0o755;
 
@@ -146,6 +151,8 @@ struct Made {
     fresh: bool,
     /// It has owner, mode and times already: its directory gave it no other group or mode.
     as_told: bool,
+    /// Something else has its name still.
+    aside: Option<Aside>,
 }
 
 /// A large file that is being written.
@@ -160,6 +167,8 @@ pub struct Streaming {
     bytes: u64,
     /// It will not be whole.
     spoiled: bool,
+    /// Something else has its name still.
+    aside: Option<Aside>,
 }
 
 impl<'a> Importer<'a> {
@@ -253,7 +262,11 @@ impl<'a> Importer<'a> {
         let made = self.make(path, &item);
         let made = self.tolerate(path, made)?.flatten();
         let spoiled = item.trouble.is_some();
-        Ok(made.map(|made| Streaming { path: path.to_vec(), id: made.id, item, end: 0, bytes: 0, spoiled }))
+        let begun = |made: Made| {
+            let (id, aside) = (made.id, made.aside);
+            Streaming { path: path.to_vec(), id, item, end: 0, bytes: 0, spoiled, aside }
+        };
+        Ok(made.map(begun))
     }
 
     /// Writes a piece of a file that was begun. Pieces come in order; what lies between them is a hole.
@@ -261,26 +274,37 @@ impl<'a> Importer<'a> {
     /// # Errors
     /// As [`Importer::put`].
     pub fn write(&mut self, file: &mut Streaming, offset: u64, data: &[u8]) -> Result<(), Error> {
-        self.zfs.write(&self.cred, file.id, offset, data).map_err(Error::at(&file.path))?;
+        if let Err(e) = self.zfs.write(&self.cred, file.id, offset, data) {
+            self.give_up(file);
+            return Err(Error::at(&file.path)(e));
+        }
         file.end = offset + data.len() as u64;
         file.bytes += data.len() as u64;
         self.report.bytes(data.len() as u64);
         Ok(())
     }
 
-    /// Ends a file that was begun: it gets its size and attributes.
+    /// Ends a file that was begun: it gets its size and attributes, and its name if something else has it and it is whole.
     ///
     /// # Errors
     /// As [`Importer::put`].
-    pub fn end(&mut self, file: Streaming) -> Result<(), Error> {
+    pub fn end(&mut self, mut file: Streaming) -> Result<(), Error> {
+        if file.spoiled && self.give_up(&mut file) {
+            self.report.failed(&file.path, STAYS);
+            return Ok(());
+        }
         let zfs = self.zfs.clone();
         let cut = if file.end == file.item.size { None } else { Some(file.item.size) };
         let done = zfs.batch(|| {
             if let Some(size) = cut {
                 zfs.setattr(&self.cred, file.id, &SetAttr { size: Some(size), ..SetAttr::default() })?;
             }
-            self.attributes(&file.path, file.id, &file.item, false)
+            self.attributes(&file.path, file.id, &file.item, false)?;
+            self.settle(file.id, file.aside.take())
         });
+        if done.is_err() {
+            self.give_up(&mut file);
+        }
         match self.tolerate(&file.path, done)? {
             Some(()) if !file.spoiled => self.count(file.bytes),
             _ => drop(self.broken.insert(file.id)),
@@ -375,25 +399,49 @@ impl<'a> Importer<'a> {
             }
             Waiting::File(item, data) => {
                 self.report.file(path);
-                let Some(Made { id, fresh, as_told }) = self.make(path, &item)? else { return Ok(()) };
-                if !data.is_empty() {
-                    self.zfs.write(&self.cred, id, 0, &data)?;
-                    self.report.bytes(data.len() as u64);
-                }
-                let whole = item.trouble.is_none();
+                let Some(made) = self.make(path, &item)? else { return Ok(()) };
                 if item.kind == Kind::Directory {
-                    let fresh = whole && (fresh || self.unfinished.get(&id).is_some_and(|before| before.fresh));
-                    self.unfinished.insert(id, Unfinished { meta: item.meta, fresh });
+                    let before = self.unfinished.get(&made.id).is_some_and(|before| before.fresh);
+                    let fresh = item.trouble.is_none() && (made.fresh || before);
+                    self.unfinished.insert(made.id, Unfinished { meta: item.meta, fresh });
                     return Ok(());
                 }
-                self.attributes(path, id, &item, as_told && data.is_empty())?;
-                match whole {
-                    true => self.count(data.len() as u64),
-                    false => drop(self.broken.insert(id)),
-                }
-                Ok(())
+                self.complete(path, &item, &data, made)
             }
         }
+    }
+
+    /// Gives a file that was made its data and attributes, and its name if something else has it.
+    fn complete(&mut self, path: &[u8], item: &Item, data: &[u8], made: Made) -> Result<(), zpl::Error> {
+        let Made { id, as_told, mut aside, .. } = made;
+        let whole = item.trouble.is_none();
+        if let Some(aside) = aside.take_if(|_| !whole) {
+            self.drop_aside(id, &aside);
+            self.report.failed(path, STAYS);
+            return Ok(());
+        }
+        let filled = self.fill(path, id, item, data, as_told);
+        match (filled, aside) {
+            (Ok(()), aside) => self.settle(id, aside)?,
+            (Err(e), Some(aside)) => {
+                self.drop_aside(id, &aside);
+                return Err(e);
+            }
+            (Err(e), None) => return Err(e),
+        }
+        match whole {
+            true => self.count(data.len() as u64),
+            false => drop(self.broken.insert(id)),
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, path: &[u8], id: u64, item: &Item, data: &[u8], as_told: bool) -> Result<(), zpl::Error> {
+        if !data.is_empty() {
+            self.zfs.write(&self.cred, id, 0, data)?;
+            self.report.bytes(data.len() as u64);
+        }
+        self.attributes(path, id, item, as_told && data.is_empty())
     }
 
     /// What one file could not be goes to the report; what all files would meet ends the work.
@@ -423,7 +471,7 @@ impl<'a> Importer<'a> {
         if path.is_empty() {
             let kind = self.zfs.getattr(self.root)?.kind();
             return if item.kind == Kind::Directory && kind == Kind::Directory {
-                Ok(Some(Made { id: self.root, fresh: false, as_told: false }))
+                Ok(Some(Made { id: self.root, fresh: false, as_told: false, aside: None }))
             } else {
                 Err(zpl::Error::NotDirectory { name: b"/".to_vec() })
             };
@@ -443,25 +491,24 @@ impl<'a> Importer<'a> {
             times: Some((time(item.meta.atime), time(item.meta.mtime))),
             ..NewFile::new(item.kind, item.meta.mode)
         };
-        let (id, fresh, as_told) = match item.kind {
+        let made = match item.kind {
             Kind::Directory => {
                 let (id, fresh) = self.directory(path, &new)?;
-                (id, fresh, false)
+                self.dirs.insert(path, id);
+                Made { id, fresh, as_told: false, aside: None }
             }
             _ => {
-                let (id, attrs) = self.name(path, |zfs, cred, dir, name| zfs.create(cred, dir, name, &new))?;
+                let create = |zfs: &Zfs, cred: &Cred, dir, name: &[u8]| zfs.create(cred, dir, name, &new);
+                let ((id, attrs), aside) = self.name(path, create)?;
                 let (is, told) = ((attrs.uid(), attrs.gid(), attrs.mode & 0o7777), &item.meta);
-                (id, true, is == (told.uid, told.gid, told.mode & 0o7777))
+                Made { id, fresh: true, as_told: is == (told.uid, told.gid, told.mode & 0o7777), aside }
             }
         };
         if let Some(link) = link {
-            self.links.insert(link, id);
-            self.linked.insert(id, link);
+            self.links.insert(link, made.id);
+            self.linked.insert(made.id, link);
         }
-        if item.kind == Kind::Directory {
-            self.dirs.insert(path, id);
-        }
-        Ok(Some(Made { id, fresh, as_told }))
+        Ok(Some(made))
     }
 
     /// Gives a file that is there the name `path` too; it may have it already.
@@ -471,7 +518,8 @@ impl<'a> Importer<'a> {
             return Err(zpl::Error::IsDirectory { object: id });
         }
         if !self.zfs.lookup(&self.cred, dir, name).is_ok_and(|(there, _)| there == id) {
-            self.name(path, |zfs, cred, dir, name| zfs.link(cred, id, dir, name).map(drop))?;
+            let ((), aside) = self.name(path, |zfs, cred, dir, name| zfs.link(cred, id, dir, name).map(drop))?;
+            self.settle(id, aside)?;
         }
         if !self.broken.contains(&id) {
             self.count(0);
@@ -498,37 +546,6 @@ impl<'a> Importer<'a> {
             }
             Err(e) => Err(e),
         }
-    }
-
-    /// Gives something the name `path`; what has it and is no directory goes.
-    fn name<R>(
-        &mut self,
-        path: &[u8],
-        give: impl Fn(&Zfs, &Cred, u64, &[u8]) -> Result<R, zpl::Error>,
-    ) -> Result<R, zpl::Error> {
-        let (dir, name) = self.place(path)?;
-        match give(&self.zfs, &self.cred, dir, name) {
-            Err(e) if e.errno() == EEXIST => {
-                let (id, attrs) = self.zfs.lookup(&self.cred, dir, name)?;
-                if attrs.kind() == Kind::Directory {
-                    return Err(zpl::Error::IsDirectory { object: id });
-                }
-                self.displace(dir, name, id, attrs.links)?;
-                give(&self.zfs, &self.cred, dir, name)
-            }
-            done => done,
-        }
-    }
-
-    /// Takes a name from what has it; what has no other one is nobody's link any more.
-    fn displace(&mut self, dir: u64, name: &[u8], id: u64, links: u64) -> Result<(), zpl::Error> {
-        self.zfs.unlink(&self.cred, dir, name)?;
-        if links <= 1
-            && let Some(link) = self.linked.remove(&id)
-        {
-            self.links.remove(&link);
-        }
-        Ok(())
     }
 
     /// The directory of a path, made if it is not there, and the last name.

@@ -7,11 +7,11 @@ use std::path::Path;
 use zpl::live::Zfs;
 use zpl::{Kind, Node};
 
-use super::Importer;
+use super::{Importer, Streaming, ends_all};
 use crate::Error;
 use crate::host::{Contents, HostStep, HostTree, data_segments};
 use crate::item::Item;
-use crate::salvage::{Chunk, read_past_damage};
+use crate::salvage::{Chunk, read_past_damage_from};
 use crate::untar::{Entered, TarData, read_tar};
 use crate::walk::{Go, Step, walk};
 
@@ -19,6 +19,9 @@ use crate::walk::{Go, Step, walk};
 const PIECE: usize = 4 << 20;
 /// Files up to this size are read as a whole.
 const WHOLE_MAX: u64 = 128 << 10;
+const EIO: i32 = 5;
+/// OpenZFS's number for a wrong checksum.
+const ECKSUM: i32 = 52;
 
 impl Importer<'_> {
     /// Puts `from`, a directory of the host with all below it, or a single file, as `to`; the empty path is the directory that the importer
@@ -121,7 +124,13 @@ impl Importer<'_> {
         let mut piece = first;
         while let Some((offset, len)) = piece {
             self.write(&mut to, offset, buf.get(..len).unwrap_or_default())?;
-            piece = data.read(buf)?;
+            piece = match data.read(buf) {
+                Ok(piece) => piece,
+                Err(e) => {
+                    self.give_up(&mut to);
+                    return Err(e.into());
+                }
+            };
         }
         self.end(to)
     }
@@ -173,21 +182,38 @@ impl Importer<'_> {
         let Some(mut to) = self.begin(path, item)? else { return Ok(()) };
         if let Some(live) = self.shared.clone().filter(|_| size > 0) {
             let copied = self.zfs.copy_range_from(&self.cred, &live, (node.id(), 0), (to.id, 0), size);
-            match self.tolerate(path, copied)? {
-                Some(bytes) => {
-                    to.end = bytes;
-                    to.bytes = data_bytes(node, bytes);
-                    self.report.bytes(to.bytes);
+            if copied.as_ref().is_err_and(is_damage) {
+                let done = self.zfs.getattr(to.id).map_err(Error::at(path))?.size;
+                self.shared_until(&mut to, node, done);
+                return self.read_from(to, node, done);
+            }
+            match self.tolerate(path, copied) {
+                Ok(Some(bytes)) => self.shared_until(&mut to, node, bytes),
+                Ok(None) => to.spoiled = true,
+                Err(e) => {
+                    self.give_up(&mut to);
+                    return Err(e);
                 }
-                None => to.spoiled = true,
             }
             // what was not copied is not filled up with zeros
             to.item.size = to.end;
             return self.end(to);
         }
+        self.read_from(to, node, 0)
+    }
+
+    /// Counts the first `end` bytes of a file as done.
+    fn shared_until(&mut self, to: &mut Streaming, node: &Node, end: u64) {
+        to.end = end;
+        to.bytes = data_bytes(node, end);
+        self.report.bytes(to.bytes);
+    }
+
+    /// Copies what a file has from byte `start` on, past damage, and ends it.
+    fn read_from(&mut self, mut to: Streaming, node: &Node, start: u64) -> Result<(), Error> {
         let mut ended = Ok(());
         let mut lost = Vec::new();
-        let copied = read_past_damage(node, &mut |chunk| match chunk {
+        let copied = read_past_damage_from(node, start, &mut |chunk| match chunk {
             Chunk::Data { offset, bytes } => self.write(&mut to, offset, bytes).map_err(|e| {
                 ended = Err(e);
                 io::Error::other("the destination fails")
@@ -204,6 +230,11 @@ impl Importer<'_> {
         }
         self.end(to)
     }
+}
+
+/// Whether an error is that of blocks which cannot be read.
+fn is_damage(e: &zpl::Error) -> bool {
+    matches!(e.errno(), EIO | ECKSUM) && !ends_all(e)
 }
 
 /// How much of the first `size` bytes of a file is no hole.
