@@ -90,7 +90,7 @@ impl<'a> Request<'a> {
     ) -> Result<(), Error> {
         let mut faults = Faults::new();
         let mut found = false;
-        let mut bad: SmallVec<[&'a Shape; 2]> = SmallVec::new();
+        let mut bad: SmallVec<[(&'a Shape, Error); 2]> = SmallVec::new();
         for side in sides {
             let read = if found {
                 let len = buf.len();
@@ -102,7 +102,7 @@ impl<'a> Request<'a> {
                 Ok(()) => found = true,
                 Err(e) => {
                     faults.extend_from_slice(e.faults());
-                    bad.push(side);
+                    bad.push((side, e));
                 }
             }
             if found && !self.is_scrub() {
@@ -115,9 +115,9 @@ impl<'a> Request<'a> {
         self.report.repaired.extend(faults.iter().copied());
         if self.heals {
             // a side that could not repair itself is written anew
-            for side in bad {
+            for (side, e) in bad {
                 if self.tree.rewrite_side(top, side, offset, self.birth, buf) {
-                    self.report.healed.extend(faults.iter().copied());
+                    self.report.healed.extend_from_slice(e.faults());
                 }
             }
         }

@@ -35,7 +35,7 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Overwrites copies that were found wrong, or whose devices could not read them, with what is right. Gives how many.
+    /// Overwrites copies that were found wrong, or whose devices could not read them, with what is right. Gives how many are as they should be now.
     pub(crate) fn heal(&self, bp: &BlkPtr, bad: &[CopyFailure], right: &[u8]) -> u32 {
         if !self.cx.heal {
             return 0;
@@ -44,7 +44,7 @@ impl Source<'_> {
         let mut healed = 0;
         for dva in bad.iter().map(|copy| copy.dva).filter(concrete) {
             // that it cannot be mended is no news: the read has told that it is bad
-            if self.tree.write(bp.birth_physical(), &[BlockWrite { dva, data: right }]).is_ok() {
+            if self.tree.rewrite(bp.birth_physical(), &BlockWrite { dva, data: right }) {
                 healed += 1;
             }
         }

@@ -13,8 +13,10 @@ use common::writable::{Top, Writable};
 use common::{BM, key, text};
 use ondisk::{BlkPtr, EmbeddedType, ObjectType};
 use proptest::prelude::*;
-use vdev::ReadCx;
-use zio::{ArcKey, Bookmark, Buf, CryptParams, Error, HeldWrites, Payload, Scratch, WriteCx, WriteProps, WriteReq};
+use vdev::{Device, MemoryDevice, ReadCx};
+use zio::{
+    ArcKey, Bookmark, Buf, CryptParams, Error, HeldWrites, Payload, Scratch, WriteCx, WriteProps, WriteReq, Zio,
+};
 
 const TXG: Txg = Txg(100);
 const CX: WriteCx = WriteCx { txg: TXG, pass: 1 };
@@ -529,6 +531,52 @@ fn a_bad_copy_is_healed_by_a_scrub_and_by_no_read() {
     assert_eq!(&pool.zio.read_uncached(&bp, &BM).unwrap()[..], noise(8192, 1));
     // whoever only reads may hold a pointer that is older than what lies there now
     assert!(!pool.zio.verify_block(&bp, &BM, &ReadCx::SCRUB, &mut Scratch::default()).unwrap().is_clean());
+}
+
+/// A device that takes no writes, though it should.
+#[derive(Debug)]
+struct Stuck(MemoryDevice);
+
+impl Device for Stuck {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, _: u64, _: &[u8]) -> std::io::Result<()> {
+        Err(std::io::Error::other("stuck"))
+    }
+    fn is_writable(&self) -> bool {
+        true
+    }
+    fn name(&self) -> String {
+        "stuck".to_owned()
+    }
+}
+
+#[test]
+fn a_copy_that_is_mended_counts_if_it_was_written_and_tells_no_device_that_it_missed_something() {
+    let pool = pool();
+    let props = WriteProps { copies: 2, ..WriteProps::default() };
+    let bp = write_one(&pool, &CX, req(noise(8192, 1), props));
+    let vdev = bp.dvas().map(|dva| dva.vdev()).position(|vdev| vdev == 0).unwrap();
+    let heal = |zio: &Zio, at: u64| {
+        [0, 1].iter().for_each(|side| pool.damage(0, *side, bp.dva(vdev).offset() + at));
+        let cx = ReadCx { heal: true, ..ReadCx::SCRUB };
+        let report = zio.verify_block(&bp, &BM, &cx, &mut Scratch::default()).unwrap();
+        assert_eq!(report.bad_copies.len(), 1);
+        (report.healed, zio.tree().unhealed(), zio.tree().dirty_dtls())
+    };
+    let device = |v: usize, s: usize| Some(Arc::new(pool.devices[v][s].clone()) as Arc<dyn Device>);
+    let away = pool.open_on(&|v, s| device(v, s).filter(|_| (v, s) != (0, 1)));
+    assert_eq!(heal(&away, 77), (1, 0, Vec::new()), "a side is away");
+    let stuck = pool.open_on(&|v, s| match (v, s) {
+        (0, 1) => Some(Arc::new(Stuck(pool.devices[0][1].clone()))),
+        _ => device(v, s),
+    });
+    assert_eq!(heal(&stuck, 99), (0, 1, Vec::new()), "a side fails");
+    assert!(stuck.tree().has_failed_writes());
 }
 
 #[derive(Debug, Clone)]

@@ -226,7 +226,17 @@ impl VdevTree {
         }
     }
 
-    /// Writes a block to one side of a mirror of striped vdevs; whether enough of it arrived.
+    /// Overwrites a block that was found wrong, born in `birth`, with what it should be. Returns whether it can be read again and every leaf that is
+    /// there has it. No DTL changes: a leaf that is away has missed nothing by this, and what else a leaf that fails has of that txg is good. One that
+    /// fails counts in [`VdevTree::unhealed`].
+    #[must_use]
+    pub fn rewrite(&self, birth: Txg, block: &BlockWrite<'_>) -> bool {
+        let mut planner = Planner { tree: self, txg: birth, part: 0, plan: Plan::default(), lost: &[] };
+        planner.block(0, block);
+        self.rewrite_planned(block, planner.plan)
+    }
+
+    /// The same for one side of a mirror of striped vdevs.
     pub(crate) fn rewrite_side<'a>(
         &'a self,
         top: &TopVdev,
@@ -238,14 +248,21 @@ impl VdevTree {
         let dva = Dva::new(top.id(), offset, 0, false);
         let mut planner = Planner { tree: self, txg: birth, part: 0, plan: Plan::default(), lost: &[] };
         planner.shape(side, Place { vdev: top.id(), offset, number: 0, ashift: top.ashift() }, data);
-        let mut plan = planner.plan;
+        self.rewrite_planned(&BlockWrite { dva, data }, planner.plan)
+    }
+
+    fn rewrite_planned(&self, block: &BlockWrite<'_>, mut plan: Plan) -> bool {
         let whole = plan.errors.is_empty();
         let mut pieces = std::mem::take(&mut plan.pieces);
         pieces.sort_unstable_by_key(|p| (p.leaf, p.offset));
-        let (blocks, plans) = ([BlockWrite { dva, data }], [plan]);
+        let (blocks, plans) = ([*block], [plan]);
         let leaves = pieces.chunk_by(|a, b| a.leaf == b.leaf);
-        let failed: usize = leaves.map(|pieces| self.write_leaf(&blocks, &plans, pieces).failed.len()).sum();
-        whole && failed == 0
+        let failed: Vec<Piece> = leaves.flat_map(|pieces| self.write_leaf(&blocks, &plans, pieces).failed).collect();
+        for leaf in failed.iter().filter_map(|piece| self.leaves().get(piece.leaf as usize)) {
+            leaf.errors.write.add(1);
+            leaf.note_unhealed();
+        }
+        whole && failed.is_empty()
     }
 
     /// Overwrites bytes of one leaf, at byte `offset` of its device, with what they should be (OpenZFS: `ZIO_FLAG_SELF_HEAL`).

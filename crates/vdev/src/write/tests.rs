@@ -470,6 +470,32 @@ fn a_side_that_is_striped_is_written_anew() {
 }
 
 #[test]
+fn only_the_sides_that_were_written_count_as_healed() {
+    let side = |n: usize| {
+        let mut side = raidz(1, 9, (n * 3..n * 3 + 3).map(leaf).collect());
+        side.insert(key::ID, n as u64);
+        side
+    };
+    let mut top = group("mirror", 0, (0..3).map(side).collect());
+    top.insert(key::ASHIFT, 9u64);
+    let bench = Bench::new(vec![top], 9);
+    let tree = bench.without(&[]);
+    let blocks = lay(&tree, 0, &[4096], Txg(1));
+    write(&tree, Txg(1), &blocks).unwrap();
+    for disk in [0, 1, 3, 4] {
+        for at in ((4 << 20)..(4 << 20) + 4096).step_by(256) {
+            bench.flip(disk, at);
+        }
+    }
+    bench.disks[0].broken.store(true, Ordering::Relaxed);
+    let reports = read(&tree, HEAL_SCRUB, Txg(1), &blocks).unwrap();
+    let healed: BTreeSet<u64> = reports[0].healed.iter().map(|fault| fault.leaf.0 - LEAF_GUID).collect();
+    assert_eq!(healed, BTreeSet::from([3, 4, 5]));
+    assert!(tree.unhealed() > 0 && tree.dirty_dtls().is_empty());
+    assert!(read(&bench.without(&[0, 1, 2, 6, 7, 8]), ReadCx::SCRUB, Txg(1), &blocks).unwrap()[0].is_clean());
+}
+
+#[test]
 fn only_the_devices_that_were_named_are_flushed_and_a_flush_waits_for_the_one_under_way() {
     let top = |n| {
         let mut top = leaf(n);

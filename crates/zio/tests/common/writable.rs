@@ -84,6 +84,7 @@ pub struct Writable {
     pub zio: Arc<Zio>,
     pub space: Arc<Bump>,
     pub devices: Vec<Vec<MemoryDevice>>,
+    config: VdevConfig,
 }
 
 impl Writable {
@@ -122,11 +123,7 @@ impl Writable {
         let mut root = node("root", 0, 1);
         root.insert("children", children);
         let config = VdevConfig::parse(&root).unwrap();
-        let tree = VdevTree::open(&config, &|leaf: Guid| {
-            let (v, s) = ((leaf.0 as usize - 1000) / 10, (leaf.0 as usize - 1000) % 10);
-            Some(Arc::new(devices[v][s].clone()) as Arc<dyn Device>)
-        });
-        let tree = Arc::new(tree.unwrap());
+        let tree = tree(&config, &|v, s| Some(Arc::new(devices[v][s].clone())));
         let zio = Arc::new(Zio::new(tree.clone(), 32 << 20));
         zio.set_salt(SALT);
         let space = Arc::new(Bump {
@@ -138,7 +135,14 @@ impl Writable {
             left: AtomicU64::new(u64::MAX >> 1),
         });
         zio.set_space(space.clone());
-        Writable { zio, space, devices }
+        Writable { zio, space, devices, config }
+    }
+
+    /// The pool once more, on the devices that `find` gives for vdev and side.
+    pub fn open_on(&self, find: &dyn Fn(usize, usize) -> Option<Arc<dyn Device>>) -> Zio {
+        let zio = Zio::new(tree(&self.config, find), 1 << 20);
+        zio.set_salt(SALT);
+        zio
     }
 
     /// Bytes that are allocated now.
@@ -157,4 +161,9 @@ impl Writable {
         device.read_at(LABELS + at, &mut byte).unwrap();
         device.write_at(LABELS + at, &[byte[0] ^ 0x5a]).unwrap();
     }
+}
+
+fn tree(config: &VdevConfig, find: &dyn Fn(usize, usize) -> Option<Arc<dyn Device>>) -> Arc<VdevTree> {
+    let of = |leaf: Guid| find((leaf.0 as usize - 1000) / 10, (leaf.0 as usize - 1000) % 10);
+    Arc::new(VdevTree::open(config, &of).unwrap())
 }
