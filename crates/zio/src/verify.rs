@@ -127,13 +127,16 @@ impl Zio {
     /// any other block.
     ///
     /// # Errors
-    /// [`Error::Checksum`], [`Error::Io`] if a header cannot be read; [`Error::BadPointer`].
+    /// [`Error::Checksum`], [`Error::Io`], [`Error::Overtaken`] if a header cannot be read; [`Error::BadPointer`].
     pub fn gang_members(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Vec<BlkPtr>, Error> {
         let mut all = Vec::new();
         validate(bp, bm)?;
         if bp.is_gang() {
-            let found = gang::members(&self.source(&ReadCx::NORMAL), bp, 0, &mut all);
-            found.map_err(|copies| Error::unreadable(bm, copies))?;
+            let read = |cx: &ReadCx<'_>| {
+                all.clear();
+                gang::members(&self.source(cx), bp, 0, &mut all)
+            };
+            self.guarded(bp, bm, &ReadCx::NORMAL, read, |()| true)?;
         }
         Ok(all)
     }

@@ -3,13 +3,15 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use base::Endian;
 use codec::{ChecksumKind, Compress, embedded};
 use common::*;
 use ondisk::gang::GangHeader;
 use ondisk::{BlkPtr, Dva, ObjectType};
 use vdev::ReadCx;
-use zio::{Bookmark, Error, Scratch, Zio};
+use zio::{Bookmark, Error, ReadGuard, Scratch, Zio};
 
 /// Writes a header of `size` bytes with `pieces` in all places of `dvas`.
 fn put_header(pool: &mut Pool, pieces: Vec<BlkPtr>, size: usize, dvas: &[Dva], kind: Kind) {
@@ -171,4 +173,28 @@ fn hostile_headers_end_in_errors() {
     );
     // the pieces are fine, but they are not the block
     assert!(read(&|pool, _| vec![pool.write(&[9; 8 << 10], PLAIN, &[0]); 2]).contains("checksum mismatch"));
+}
+
+struct Overtaken;
+
+impl ReadGuard for Overtaken {
+    fn is_overtaken(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_header_whose_space_is_used_again_is_no_damage() {
+    let mut pool = Pool::new(2, 1, 9);
+    let bp = write_gang(&mut pool, &text(4096), 4096, PLAIN, 2048, 512, &[0, 1]);
+    let zio = pool.open(&[]);
+    zio.set_guard(Arc::new(Overtaken));
+    assert_eq!(zio.gang_members(&bp, &BM).unwrap().len(), 2);
+    bp.dvas().for_each(|dva| pool.damage(dva, 0, 9));
+    let zio = pool.open(&[]);
+    zio.set_guard(Arc::new(Overtaken));
+    for found in [zio.gang_members(&bp, &BM).map(drop), scrub(&zio, &bp).map(drop), zio.read(&bp, &BM).map(drop)] {
+        assert!(matches!(found, Err(Error::Overtaken { .. })), "{found:?}");
+    }
+    assert_eq!(zio.stats().lost.get(), 0, "nothing was lost");
 }
