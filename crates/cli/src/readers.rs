@@ -9,8 +9,13 @@
 //! then lets their blocks be used again. A reader looks for the mark behind each read that it cannot trust: one whose checksum is wrong, or that
 //! has none. So it gets the bytes of its own txg, or an error that says why, and no device is blamed.
 //!
+//! Who goes back to an older state, or makes another pool of the devices, overwrites what nobody has freed, before there is a new state to be found.
+//! Until then there is a file in the folder `given-up`, locked by who does it: to readers that begin meanwhile it is the mark, and they are marked
+//! themselves before it goes.
+//!
 //! Who cannot use the folder reads all the same, and learns from checksums alone that the pool has changed.
 
+use std::any::Any;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -28,6 +33,10 @@ use crate::state;
 const SIZE: u64 = 64;
 /// Where the mark is; 0 if there is none.
 const MARK: u64 = SIZE - 1;
+/// The folder of the files of readers.
+const READERS: &str = "readers";
+/// The folder of those that tell that a pool is given up.
+const GIVEN_UP: &str = "given-up";
 /// Who does not know yet what pool it will read.
 const ANY: Guid = Guid(0);
 
@@ -35,6 +44,8 @@ const ANY: Guid = Guid(0);
 pub(crate) struct Reading {
     path: PathBuf,
     file: File,
+    /// What it reads; [`ANY`] as long as that is not known.
+    pool: Guid,
 }
 
 impl Reading {
@@ -44,18 +55,12 @@ impl Reading {
     }
 
     fn new() -> io::Result<Reading> {
-        let folder = folder()?;
-        fs::create_dir_all(&folder)?;
         let name = format!("{:016x}", Env::system().random_u64());
-        let (path, made) = (folder.join(&name), folder.join(format!(".{name}")));
-        let file = state::private().read(true).truncate(true).open(&made)?;
-        let reading = Reading { path, file };
-        // nobody comes upon a file that is not locked yet
-        let told = reading.file.set_len(SIZE).and_then(|()| reading.file.lock());
-        let told = told.and_then(|()| reading.tell(ANY, Txg(0))).and_then(|()| give_to_owner(&folder, &reading.file));
-        let told = told.and_then(|()| fs::rename(&made, &reading.path));
-        told.inspect_err(|_| drop(fs::remove_file(&made)))?;
-        Ok(reading)
+        let (path, file) = make(READERS, &name, |file| {
+            file.set_len(SIZE)?;
+            tell(file, ANY, Txg(0))
+        })?;
+        Ok(Reading { path, file, pool: ANY })
     }
 
     /// It is this pool, opened for reading: as long as that is in use.
@@ -64,17 +69,30 @@ impl Reading {
     }
 
     /// It is this pool as `txg` left it, read through `zio`.
-    pub(crate) fn settle(self, pool: Guid, txg: Txg, zio: &Zio) {
+    pub(crate) fn settle(mut self, pool: Guid, txg: Txg, zio: &Zio) {
         // what cannot be told stays as it is: all pools
-        let _told = self.tell(pool, txg);
+        let _told = tell(&self.file, pool, txg);
+        self.pool = pool;
         zio.set_guard(Arc::new(self));
     }
+}
 
-    fn tell(&self, pool: Guid, txg: Txg) -> io::Result<()> {
-        // the third number tells who reads it half written
-        let text = format!("{:016x} {:016x} {:016x}\n", pool.0, txg.0, pool.0 ^ !txg.0);
-        self.file.write_all_at(text.as_bytes(), 0)
-    }
+fn tell(file: &File, pool: Guid, txg: Txg) -> io::Result<()> {
+    // the third number tells who reads it half written
+    let text = format!("{:016x} {:016x} {:016x}\n", pool.0, txg.0, pool.0 ^ !txg.0);
+    file.write_all_at(text.as_bytes(), 0)
+}
+
+/// A new file, which nobody comes upon before it is filled and locked.
+fn make(folder: &str, name: &str, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<(PathBuf, File)> {
+    let folder = self::folder(folder)?;
+    fs::create_dir_all(&folder)?;
+    let (path, made) = (folder.join(name), folder.join(format!(".{name}")));
+    let file = state::private().read(true).truncate(true).open(&made)?;
+    let done = file.lock().and_then(|()| fill(&file)).and_then(|()| give_to_owner(&folder, &file));
+    let done = done.and_then(|()| fs::rename(&made, &path));
+    done.inspect_err(|_| drop(fs::remove_file(&made)))?;
+    Ok((path, file))
 }
 
 /// The superuser who reads with the state of another user leaves nothing that this one cannot use.
@@ -89,7 +107,8 @@ fn give_to_owner(folder: &Path, file: &File) -> io::Result<()> {
 
 impl ReadGuard for Reading {
     fn is_overtaken(&self) -> bool {
-        is_marked(&self.file)
+        // in this order: the mark is there before the other file goes
+        is_given_up(self.pool) || is_marked(&self.file)
     }
 }
 
@@ -105,17 +124,60 @@ pub(crate) struct OtherReaders;
 
 impl Readers for OtherReaders {
     fn oldest(&self, pool: Guid) -> Option<Txg> {
-        files().filter_map(|path| told(&path, pool)).map(|(_, txg)| txg).min()
+        files(READERS).filter_map(|path| told(&path, pool)).map(|(_, txg)| txg).min()
     }
 
     fn overtake(&self, pool: Guid, txg: Txg) {
-        for path in files() {
+        for path in files(READERS) {
             if let Some((file, _)) = told(&path, pool).filter(|(_, read)| *read < txg) {
                 // it is the owner's own file: that it cannot be written is not to be expected
                 let _marked = file.write_all_at(&[1], MARK);
             }
         }
     }
+
+    fn overtake_all(&self, pool: Guid) -> Box<dyn Any + Send> {
+        Box::new(GivingUp::begin(pool))
+    }
+}
+
+/// All states of a pool that there are so far are being given up; until dropped.
+struct GivingUp {
+    pool: Guid,
+    /// Its file, if there can be one.
+    told: Option<(PathBuf, File)>,
+}
+
+impl GivingUp {
+    fn begin(pool: Guid) -> GivingUp {
+        let name = format!("{}.{:016x}", pool.0, Env::system().random_u64());
+        let giving_up = GivingUp { pool, told: make(GIVEN_UP, &name, |_| Ok(())).ok() };
+        OtherReaders.overtake(pool, Txg(u64::MAX));
+        giving_up
+    }
+}
+
+impl Drop for GivingUp {
+    fn drop(&mut self) {
+        OtherReaders.overtake(self.pool, Txg(u64::MAX));
+        if let Some((path, _file)) = &self.told {
+            drop(fs::remove_file(path));
+        }
+    }
+}
+
+/// Whether somebody gives up a pool, or any.
+fn is_given_up(pool: Guid) -> bool {
+    let prefix = format!("{}.", pool.0);
+    let mut told = files(GIVEN_UP)
+        .filter(|path| pool == ANY || path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix)));
+    told.any(|path| {
+        let locked = File::open(&path).is_ok_and(|file| is_locked(&file));
+        if !locked {
+            drop(fs::remove_file(&path));
+        }
+        locked
+    })
 }
 
 /// The file of a living command that reads `pool`, or may, and is not marked; and the txg that it reads.
@@ -143,12 +205,12 @@ fn is_marked(file: &File) -> bool {
     file.read_exact_at(&mut mark, MARK).is_err() || mark != [0]
 }
 
-fn folder() -> io::Result<PathBuf> {
-    Ok(state::folder().map_err(|_| io::ErrorKind::NotFound)?.join("readers"))
+fn folder(name: &str) -> io::Result<PathBuf> {
+    Ok(state::folder().map_err(|_| io::ErrorKind::NotFound)?.join(name))
 }
 
-fn files() -> impl Iterator<Item = PathBuf> {
-    let entries = folder().and_then(fs::read_dir).into_iter().flatten().flatten();
+fn files(of: &str) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = folder(of).and_then(fs::read_dir).into_iter().flatten().flatten();
     let is_told = |entry: &fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
     entries.filter(is_told).map(|entry| entry.path())
 }

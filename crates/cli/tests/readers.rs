@@ -142,6 +142,33 @@ fn a_reader_of_what_is_given_up_is_told() {
     }
 }
 
+/// As long as there is no new state, what is given up can be found, and is overwritten.
+#[test]
+fn a_reader_that_begins_while_a_state_is_given_up_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = pool(dir.path(), 128, MIB);
+    let guid = s.ok(&["zpool", "get", "-H", "-o", "value", "guid", "t"]);
+    let image = dir.path().join("device");
+    let mut bytes = std::fs::read(&image).unwrap();
+    let data = bytes.chunks_mut(1 << 17).filter(|chunk| chunk.iter().all(|byte| *byte == b'A'));
+    data.for_each(|chunk| chunk.fill(b'B'));
+    std::fs::write(&image, bytes).unwrap();
+    let folder = s.state().join("given-up");
+    std::fs::create_dir_all(&folder).unwrap();
+    let given_up = folder.join(format!("{}.0", guid.trim()));
+    let file = std::fs::File::create(&given_up).unwrap();
+    file.lock().unwrap();
+    for sum in ["on", "off"] {
+        let ran = s.run(&["cat", &format!("t/{sum}:/f")]);
+        assert!(ran.code == 1 && ran.err.contains("the space of what was freed is used again"), "{sum}: {}", ran.err);
+    }
+    // who did it was killed
+    drop(file);
+    let ran = s.run(&["cat", "t/on:/f"]);
+    assert!(ran.code == 1 && ran.err.contains("checksum"), "{}", ran.err);
+    assert!(!given_up.exists());
+}
+
 #[test]
 fn a_reader_that_was_killed_holds_nothing() {
     let dir = tempfile::tempdir().unwrap();

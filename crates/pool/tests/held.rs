@@ -1,9 +1,10 @@
 //! What was freed is not used again before its time: two txgs, whoever has the pool open then, and as long as somebody reads it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::any::Any;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use base::{Env, Guid, Txg};
 use dmu::{NewObject, Object};
@@ -23,6 +24,17 @@ const LEN: u64 = 20 * MIB;
 struct Outside {
     reads: AtomicU64,
     overtaken: AtomicU64,
+    /// Whether who begins now is told.
+    given_up: Arc<AtomicBool>,
+}
+
+/// Until dropped, all states that there are so far are being given up.
+struct GivingUp(Arc<AtomicBool>);
+
+impl Drop for GivingUp {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
 }
 
 impl Readers for Outside {
@@ -33,6 +45,12 @@ impl Readers for Outside {
     fn overtake(&self, _: Guid, txg: Txg) {
         self.overtaken.store(txg.0, Ordering::SeqCst);
         self.reads.store(0, Ordering::SeqCst);
+    }
+
+    fn overtake_all(&self, pool: Guid) -> Box<dyn Any + Send> {
+        self.overtake(pool, Txg(u64::MAX));
+        self.given_up.store(true, Ordering::SeqCst);
+        Box::new(GivingUp(self.given_up.clone()))
     }
 }
 
@@ -64,10 +82,14 @@ impl Lab {
     }
 
     fn import(&self) -> Arc<Spa> {
+        self.import_with(&ImportOptions::default(), hooks(&self.outside))
+    }
+
+    fn import_with(&self, options: &ImportOptions, hooks: Hooks) -> Arc<Spa> {
         let path = self.dir.path().join("a");
         let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_write(&path).unwrap());
         let found = vdev::import::scan_devices(vec![(path, device)]);
-        Spa::import(found.first().unwrap(), &ImportOptions::default(), hooks(&self.outside)).unwrap()
+        Spa::import(found.first().unwrap(), options, hooks).unwrap()
     }
 
     /// The pool as of `txg`, from its devices.
@@ -218,5 +240,27 @@ fn a_reader_is_told_before_its_space_is_used() {
     assert!(at >= used + LEN * 3 / 4, "{used} bytes were written beside the reader, and {at} in all");
     assert!(lab.outside.overtaken.load(Ordering::SeqCst) > before.0);
     drop(full);
+    lab.judged(spa);
+}
+
+#[test]
+fn who_begins_to_read_what_is_given_up_is_told_until_there_is_something_new() {
+    let lab = Lab::new();
+    let spa = lab.make("");
+    spa.checkpoint().unwrap();
+    file(&spa, 5);
+    spa.export().unwrap();
+    drop(spa);
+    let (told, given_up) = (Arc::new(Mutex::new(Vec::new())), lab.outside.given_up.clone());
+    let synced = {
+        let told = told.clone();
+        Arc::new(move |_, _| told.lock().unwrap().push(given_up.load(Ordering::SeqCst))) as _
+    };
+    let options =
+        ImportOptions { open: OpenOptions { checkpoint: true, ..OpenOptions::default() }, ..ImportOptions::default() };
+    let spa = lab.import_with(&options, Hooks { synced: Some(synced), ..hooks(&lab.outside) });
+    assert_eq!(told.lock().unwrap().first(), Some(&true));
+    assert!(!lab.outside.given_up.load(Ordering::SeqCst));
+    assert_eq!(lab.outside.overtaken.load(Ordering::SeqCst), u64::MAX);
     lab.judged(spa);
 }

@@ -1,12 +1,13 @@
 //! The devices of vdevs that are to be made: found, looked at, opened (OpenZFS: `make_root_vdev`).
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::{Guid, Txg};
+use base::Guid;
 use nvlist::NvList;
 use ondisk::label::key;
 use pool::Readers;
@@ -40,6 +41,8 @@ pub(super) struct Opened {
     devices: HashMap<String, Arc<dyn Device>>,
     /// Files that were made for them, and that go again unless they are kept.
     made: Vec<PathBuf>,
+    /// Who reads what they were of.
+    _overtaking: Vec<Box<dyn Any + Send>>,
 }
 
 /// A file that is yet to be made.
@@ -134,12 +137,11 @@ impl NewVdevs {
         let there = self.spec.paths().map(|(path, _)| path).filter(|path| !self.missing.contains_key(*path));
         let there: Vec<PathBuf> = there.map(PathBuf::from).collect();
         let locked = writable::lock_paths(&there)?;
-        // who reads the pool that they were of is told before they are written
-        for lost in vdev::import::scan_devices(locked.clone()) {
-            OtherReaders.overtake(lost.guid, Txg(u64::MAX));
-        }
+        // who reads the pool that they were of is told before they are written, and until they are of another
+        let lost = vdev::import::scan_devices(locked.clone());
+        let overtaking = lost.iter().map(|lost| OtherReaders.overtake_all(lost.guid)).collect();
         let devices = locked.into_iter().map(|(path, device)| (path.to_string_lossy().into_owned(), device));
-        let mut opened = Opened { devices: devices.collect(), made: Vec::new() };
+        let mut opened = Opened { devices: devices.collect(), made: Vec::new(), _overtaking: overtaking };
         for (path, size) in &self.missing {
             let device = FileDevice::create(Path::new(path), *size)?;
             opened.made.push(PathBuf::from(path));

@@ -118,9 +118,9 @@ impl Spa {
             txgs = Txg(newest.0 + 1);
         }
         let readers = hooks.readers.clone().filter(|_| rewound || options.open.checkpoint);
-        let overtake = || readers.iter().for_each(|readers| readers.overtake(pool.guid(), Txg(u64::MAX)));
-        // what they read of states that are given up is free from now on, though nobody has freed it
-        overtake();
+        // what they read of states that are given up is free from now on, though nobody has freed it; and who comes before the new state is there
+        // reads what is given up
+        let overtaking = readers.map(|readers| readers.overtake_all(pool.guid()));
         let spa = Spa::to_write(&pool, hooks, Config::new(nv, changed), txgs)?;
         if let Some(props) = spa.live_mos()?.named_zap("pool_props")? {
             spa.multihost.set(props.lookup_u64("multihost")? == Some(1), &spa.txgs)?;
@@ -136,8 +136,7 @@ impl Spa {
             spa.txgs.note_work();
             spa.sync()?;
         }
-        // and who came before the new state was there
-        overtake();
+        drop(overtaking);
         spa.close_claimed(&claimed);
         spa.destroy_inconsistent()?;
         Ok(spa)

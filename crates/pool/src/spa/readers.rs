@@ -6,6 +6,7 @@
 //! That ends where a writer would be told that there is no space: then who reads from outside is told to stop, before any of its blocks can be used
 //! again, and a view of this program may meet checksum errors.
 
+use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use base::{Guid, Txg};
@@ -20,6 +21,9 @@ pub trait Readers: Send + Sync {
 
     /// Tells all who read a state of `pool` older than `txg` that their blocks may be overwritten when this returns. They count no more.
     fn overtake(&self, pool: Guid, txg: Txg);
+
+    /// The same for all who read `pool`, and for all who begin before what is returned is dropped: the states that they find are given up.
+    fn overtake_all(&self, pool: Guid) -> Box<dyn Any + Send>;
 }
 
 /// The views of this program that are in use.
