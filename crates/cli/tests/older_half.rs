@@ -41,6 +41,8 @@ fn a_log_that_knows_the_newest_txg_does_not_make_the_older_half_new() {
             ran.err
         );
     }
+    let status = s.ok(&["zpool", "status", "t"]);
+    assert!(status.contains("an older state of the pool") && !status.contains("corrupted"), "{status}");
     s.ok(&["zpool", "export", "-f", "t"]);
     come_back("a");
     s.ok(&["zpool", "import", "-d", dir.path().to_str().unwrap(), "t"]);
@@ -69,7 +71,10 @@ fn the_half_of_a_mirror_that_was_away_is_not_opened_alone() {
     }
     let ran = s.feed(&["put", "t:/lost"], b"lost");
     assert!(ran.code != 0 && ran.err.contains(says), "{}", ran.err);
-    assert!(s.ok(&["zpool", "status", "t"]).contains("UNAVAIL"));
+    let status = s.ok(&["zpool", "status", "t"]);
+    for told in ["UNAVAIL", "an older state of the pool", "'zpool export -f'", says] {
+        assert!(status.contains(told) && !status.contains("corrupted"), "{told}: {status}");
+    }
     assert!(std::fs::read(path("b")).unwrap() == before, "the older half was written");
     // with the other all is there, and the older half is brought up to date
     come_back("a");

@@ -32,6 +32,8 @@ pub(super) enum Reason {
     FeatureDisabled,
     Resilvering,
     StaleDev,
+    /// Only an older state than the last one is there.
+    OlderState,
     OfflineDev,
     RemovedDev,
     Rebuilding,
@@ -90,6 +92,10 @@ impl Reason {
             Reason::StaleDev => (
                 "One or more devices has missed writes and needs to be resilvered.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
                 "Resilver the devices using 'zpool resilver', or 'zpool scrub'.  Commands\n\tthat change the pool do so by themselves where it does not take long.\n",
+            ),
+            Reason::OlderState => (
+                "The devices that are there hold an older state of the pool than the one\n\tthat was written last on this system.\n",
+                "Attach the missing device.  The next command finds it by itself.  If it\n\tis lost for good, what it has alone is lost too: 'zpool export -f' forgets\n\tthat there was a newer state, and 'zpool import' opens the older one.\n",
             ),
             Reason::OfflineDev => (
                 "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.\n",
@@ -181,7 +187,9 @@ impl Reason {
             Reason::FaultedDevReplicated | Reason::FaultedDev => "One or more devices are faulted.\n".to_owned(),
             Reason::Resilvering | Reason::Rebuilding => "One or more devices were being resilvered.\n".to_owned(),
             Reason::Errata(which) => format!("Errata #{} detected.\n", which as u64),
-            Reason::RemovedDev | Reason::FailingDev | Reason::RebuildScrub | Reason::StaleDev => String::new(),
+            Reason::RemovedDev | Reason::FailingDev | Reason::RebuildScrub | Reason::StaleDev | Reason::OlderState => {
+                String::new()
+            }
         }
     }
 

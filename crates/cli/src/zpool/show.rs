@@ -77,6 +77,9 @@ pub(super) fn look_at_labels(candidate: &Candidate, devices: &HashMap<Guid, Stri
         pool::Error::MissingVdevs(_) => {
             (view.reason, view.aux, view.faulted) = (Reason::BadGuidSum, "missing device", false);
         }
+        pool::Error::Behind { .. } => {
+            (view.reason, view.aux, view.faulted) = (Reason::OlderState, "missing device", false);
+        }
         _ => {
             if let Some(reason) = broken_devices {
                 let none = matches!(reason, Reason::MissingDevReplicated);
