@@ -70,12 +70,9 @@ pub(crate) fn why_not(imported: &Imported, e: &pool::Error) -> String {
 /// Finds a remembered pool on its devices.
 pub(crate) fn candidate(imported: &Imported) -> Result<Candidate, Failure> {
     let gone = |why: String| failed(format!("cannot open '{}': {why}", imported.name));
-    let mut paths: Vec<PathBuf> = imported.devices.iter().filter(|path| path.exists()).cloned().collect();
-    let find = |paths: &[PathBuf]| -> Result<Option<Candidate>, Failure> {
-        let found = vdev::import::scan(paths).map_err(|e| gone(e.to_string()))?;
-        Ok(found.into_iter().find(|c| c.guid.0 == imported.guid))
-    };
-    let candidate = find(&paths)?;
+    let paths: Vec<PathBuf> = imported.devices.iter().filter(|path| path.exists()).cloned().collect();
+    let found = vdev::import::scan(&paths).map_err(|e| gone(e.to_string()))?;
+    let candidate = found.into_iter().find(|c| c.guid.0 == imported.guid);
     let gone = || {
         gone(match vdev::import::denied(&imported.devices).first() {
             Some(path) => format!("{}: permission denied", path.display()),
@@ -87,9 +84,9 @@ pub(crate) fn candidate(imported: &Imported) -> Result<Candidate, Failure> {
         return Ok(candidate);
     }
     // what was away may be back, here or there
-    paths.extend(elsewhere(imported, &candidate).into_iter().filter(|path| !imported.devices.contains(path)));
-    // a file beside them that cannot be looked at does not stop the pool
-    Ok(find(&paths).ok().flatten().unwrap_or(candidate))
+    let mut more = elsewhere(imported, &candidate);
+    more.retain(|path| !imported.devices.contains(path));
+    Ok(if more.is_empty() { candidate } else { candidate.and(&more) })
 }
 
 /// Where devices of a pool may be that were away when it was imported, or came back under another name: where the pool says, and in the folders of

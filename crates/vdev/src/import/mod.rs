@@ -114,6 +114,15 @@ impl Candidate {
         [&self.devices, &self.stale, &self.spares, &self.l2cache].into_iter().flatten().find(|d| d.guid == guid)
     }
 
+    /// The pool with those of these devices that are its own as well. Those that cannot be read are passed over.
+    #[must_use]
+    pub fn and(self, devices: &[PathBuf]) -> Candidate {
+        let mut found = probe::all(devices);
+        found.extend([&self.devices, &self.stale, &self.spares, &self.l2cache].into_iter().flatten().cloned());
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        assemble::pools(found).into_iter().find(|pool| pool.guid == self.guid).unwrap_or(self)
+    }
+
     /// The vdev tree of [`Candidate::config`].
     ///
     /// # Errors
