@@ -1,5 +1,4 @@
-//! Vdevs that come and go (OpenZFS: `zfs_ioc_vdev_add`, `zfs_ioc_vdev_remove`). The pool is opened anew for it, so these are no requests to
-//! an open pool: they change which one it is.
+//! Vdevs that come and go (OpenZFS: `zfs_ioc_vdev_add`, `zfs_ioc_vdev_remove`).
 
 use base::Guid;
 use pool::{Kind, ListOptions};
@@ -14,8 +13,8 @@ impl Control {
     ///
     /// # Errors
     /// [`Failed`] as the pool says; an errno that [`pool::VdevRefusal`] has means that nothing was done.
-    pub fn add_vdevs(&mut self, new: NewPool, any_ashift: bool) -> Result<(), Failed> {
-        self.spa = self.spa.add_vdevs(new, any_ashift)?;
+    pub fn add_vdevs(&self, new: NewPool, any_ashift: bool) -> Result<(), Failed> {
+        self.spa.add_vdevs(new, any_ashift)?;
         self.note_change();
         Ok(())
     }
@@ -24,11 +23,11 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::add_vdevs`].
-    pub fn remove_vdev(&mut self, guid: Guid) -> Result<(), Failed> {
+    pub fn remove_vdev(&self, guid: Guid) -> Result<(), Failed> {
         if self.spa.tree().tops().iter().any(|top| top.guid() == guid && top.config().is_log) {
             self.replay_logs()?;
         }
-        self.spa = self.spa.remove_vdev(guid)?;
+        self.spa.remove_vdev(guid)?;
         self.note_change();
         Ok(())
     }

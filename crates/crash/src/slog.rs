@@ -48,23 +48,19 @@ impl Setting {
         Ok(self.spec()?.paths().any(|(path, _)| path == device))
     }
 
-    fn add(&self, spa: Arc<Spa>, devices: &[Arc<dyn Device>]) -> Result<Arc<Spa>> {
+    fn add(&self, spa: &Arc<Spa>, devices: &[Arc<dyn Device>]) -> Result<()> {
         let find = |path: &str| devices.iter().find(|device| device.name() == path).cloned();
         let options = spa.layout_options(Some(self.shape.ashift));
         let new = layout(&self.spec()?, &find, options, spa.env()).context(|| "layout".to_string())?;
-        let mut control = Control::new(spa, Caller::default());
-        control.add_vdevs(new, false).map_err(|e| format!("add: {}", e.error))?;
-        Ok(control.spa().clone())
+        Control::new(spa.clone(), Caller::default()).add_vdevs(new, false).map_err(|e| format!("add: {}", e.error))
     }
 
     /// Adds the log device if there is none, else removes it.
-    fn change(&self, spa: Arc<Spa>, devices: &[Arc<dyn Device>]) -> Result<Arc<Spa>> {
+    fn change(&self, spa: &Arc<Spa>, devices: &[Arc<dyn Device>]) -> Result<()> {
         let Some(guid) = spa.tree().tops().iter().find(|top| top.config().is_log).map(|top| top.guid()) else {
             return self.add(spa, devices);
         };
-        let mut control = Control::new(spa, Caller::default());
-        control.remove_vdev(guid).map_err(|e| format!("remove: {}", e.error))?;
-        Ok(control.spa().clone())
+        Control::new(spa.clone(), Caller::default()).remove_vdev(guid).map_err(|e| format!("remove: {}", e.error))
     }
 }
 
@@ -96,17 +92,18 @@ fn change(setting: &Setting, mut work: Work, recording: &Recording<Promised>, se
         work.commit(recording).context(|| "commit".to_string())?;
     }
     let Work { zfs, mut book } = work;
-    let mut spa = zfs.spa().clone();
-    drop(zfs);
-    if killed {
-        drop(spa);
-        spa = import(&recording.devices(), seed | 1 << 62, false)?;
-    }
+    let (spa, open) = if killed {
+        drop(zfs);
+        (import(&recording.devices(), seed | 1 << 62, false)?, None)
+    } else {
+        // the file system stays open over the change
+        (zfs.spa().clone(), Some(zfs))
+    };
     let adds = book.promised.slog == Slog::Out;
     book.promised.slog = Slog::Changing;
     let begin = recording.events();
     recording.promise(0, book.promised.clone());
-    let spa = setting.change(spa, &recording.devices())?;
+    setting.change(&spa, &recording.devices())?;
     book.promised.slog = if adds { Slog::In } else { Slog::Out };
     if !(adds && killed) {
         // no log remains
@@ -114,7 +111,11 @@ fn change(setting: &Setting, mut work: Work, recording: &Recording<Promised>, se
     }
     recording.promise(0, book.promised.clone());
     book.journal.changes.push(begin..recording.events());
-    Ok(Work { zfs: enter(&spa)?, book })
+    let zfs = match open {
+        Some(zfs) => zfs,
+        None => enter(&spa)?,
+    };
+    Ok(Work { zfs, book })
 }
 
 /// Checks the state after a cut.
@@ -140,7 +141,7 @@ pub fn check(state: &State<'_, Promised>, setting: &Setting, journal: &Journal) 
     if rng.percent(50) {
         return leave(&spa, &devices);
     }
-    let spa = setting.change(spa, &devices)?;
+    setting.change(&spa, &devices)?;
     check_files(&spa, journal, &promised.kept, state.cut.at)?;
     leave(&spa, &devices).context(|| "after another change".to_string())
 }

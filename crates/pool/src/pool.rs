@@ -8,7 +8,7 @@ use nvlist::NvList;
 use ondisk::Uberblock;
 use ondisk::dsl::DslDatasetPhys;
 use ondisk::label::key;
-use vdev::VdevTree;
+use vdev::TreeRef;
 use zio::Zio;
 
 use crate::deadlist::Deadlist;
@@ -106,7 +106,7 @@ impl Pool {
 
     /// Its vdevs.
     #[must_use]
-    pub fn tree(&self) -> &Arc<VdevTree> {
+    pub fn tree(&self) -> TreeRef {
         self.zio.tree()
     }
 

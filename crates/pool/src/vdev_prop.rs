@@ -96,7 +96,8 @@ impl VdevProps<'_> {
     fn number(&self, def: &'static PropDef) -> Result<Option<PropValue>, Error> {
         let (pool, found, config) = (self.pool, &self.found, &self.found.config);
         let leaf = config.children.is_empty() && !found.is_root();
-        let shape = found.top.and_then(|top| pool.tree().top(top)).map(|top| top.config());
+        let tree = pool.tree();
+        let shape = found.top.and_then(|top| tree.top(top)).map(|top| top.config());
         let striped = |config: &VdevConfig| matches!(config.kind, VdevType::Raidz | VdevType::Draid);
         let number = match def.name {
             "allocating" if found.top.is_some() && !found.is_top() => THIRD,
@@ -108,7 +109,7 @@ impl VdevProps<'_> {
             "sit_out" => return Ok(None),
             "trim_support" if !leaf => return Ok(Some(PropValue::text("-"))),
             "alloc_bias" if !found.is_top() => return Ok(None),
-            "alloc_bias" => match found.top.and_then(|top| pool.tree().top(top)).map(|top| pool.vdev_class(top)) {
+            "alloc_bias" => match found.top.and_then(|top| tree.top(top)).map(|top| pool.vdev_class(top)) {
                 Some(AllocClass::Log) => 1,
                 Some(AllocClass::Special) => 2,
                 Some(AllocClass::Dedup) => 3,
@@ -165,7 +166,8 @@ impl Pool {
 
     fn find_vdev(&self, vdev: Guid) -> Result<Found, Error> {
         let status = self.tree().status().walk().find(|status| status.guid == vdev).cloned();
-        let root = self.tree().config();
+        let tree = self.tree();
+        let root = tree.config();
         if root.guid == vdev {
             return Ok(Found { config: root.clone(), parent: None, top: None, status });
         }
@@ -199,7 +201,8 @@ impl Pool {
     /// What is computed. Operations and bytes are counted nowhere across commands.
     fn vdev_fact(&self, name: &str, found: &Found) -> Result<u64, Error> {
         let config = &found.config;
-        let device = self.tree().leaf(config.guid).and_then(|leaf| leaf.device());
+        let tree = self.tree();
+        let device = tree.leaf(config.guid).and_then(|leaf| leaf.device());
         let errors = |count: fn(&VdevStatus) -> u64| found.status.as_ref().map_or(0, count);
         Ok(match name {
             "guid" => config.guid.0,
@@ -315,7 +318,8 @@ impl Pool {
     /// Whether nothing could be written any more without this vdev.
     fn is_last_allocating(&self, config: &VdevConfig) -> bool {
         let allocates = |top: &VdevConfig| !top.removing && top.raw.get_u64(key::NON_ALLOCATING).unwrap_or(0) == 0;
-        let normal = self.tree().tops().iter().filter(|t| t.is_concrete() && self.vdev_class(t) == AllocClass::Normal);
+        let tree = self.tree();
+        let normal = tree.tops().iter().filter(|t| t.is_concrete() && self.vdev_class(t) == AllocClass::Normal);
         !normal.into_iter().any(|top| top.guid() != config.guid && allocates(top.config()))
     }
 }

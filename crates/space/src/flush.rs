@@ -251,17 +251,31 @@ impl LogSpace {
     }
 
     fn moved(&mut self, id: MetaslabId, txg: Txg, dirty: bool) {
-        if let Some((was, was_dirty)) = self.metaslabs.insert(id, (txg, dirty)) {
-            self.by_flushed.remove(&(was, id));
-            self.dirty -= u64::from(was_dirty);
-            if let Some(row) = self.row_of(was) {
-                row.metaslabs = row.metaslabs.saturating_sub(1);
-                row.dirty = row.dirty.saturating_sub(u64::from(was_dirty));
-            }
-        }
+        self.leave_row(id);
+        self.metaslabs.insert(id, (txg, dirty));
         self.by_flushed.insert((txg, id));
         self.dirty += u64::from(dirty);
         self.summarize(txg, 1, u64::from(dirty), 0);
+    }
+
+    /// Takes a metaslab out of the summary row of the txg that it was last flushed in.
+    fn leave_row(&mut self, id: MetaslabId) {
+        let Some((was, was_dirty)) = self.metaslabs.remove(&id) else { return };
+        self.by_flushed.remove(&(was, id));
+        self.dirty -= u64::from(was_dirty);
+        if let Some(row) = self.row_of(was) {
+            row.metaslabs = row.metaslabs.saturating_sub(1);
+            row.dirty = row.dirty.saturating_sub(u64::from(was_dirty));
+        }
+    }
+
+    /// Forgets the metaslabs of a removed vdev; their unflushed changes took `memory` bytes.
+    pub fn forget_vdev(&mut self, vdev: u32, memory: u64) {
+        let gone: Vec<MetaslabId> = self.metaslabs.keys().filter(|(of, _)| *of == vdev).copied().collect();
+        for id in gone {
+            self.leave_row(id);
+        }
+        self.memory = self.memory.saturating_sub(memory);
     }
 
     /// Removes and returns the logs that are no longer needed: txg and object. The log of the syncing txg is always kept.

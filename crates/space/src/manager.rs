@@ -185,6 +185,28 @@ struct Tops {
     classes: [ClassState; Class::ALL.len()],
 }
 
+impl Tops {
+    /// Adds a vdev to the classes that its metaslabs are of: it is allocated from.
+    fn join_classes(&mut self, top: &Arc<Top>, allocators: usize) {
+        for group in top.groups() {
+            let class = &mut self.classes[group.class as usize];
+            class.groups.push((Arc::clone(top), Arc::clone(group)));
+            class.rotors.resize_with(allocators, Rotor::default);
+        }
+    }
+
+    /// Takes a vdev out of all classes; true if it was in any.
+    fn leave_classes(&mut self, vdev: u32) -> bool {
+        let mut left = false;
+        for class in &mut self.classes {
+            let before = class.groups.len();
+            class.groups.retain(|(top, _)| top.id != vdev);
+            left |= class.groups.len() < before;
+        }
+        left
+    }
+}
+
 /// The space of a pool. Thread safe.
 pub struct SpaceManager {
     tops: RwLock<Tops>,
@@ -279,21 +301,41 @@ impl SpaceManager {
         }
         let mut tops = self.tops.write();
         if top.allocatable {
-            for group in top.groups() {
-                let class = &mut tops.classes[group.class as usize];
-                class.groups.push((Arc::clone(&top), Arc::clone(group)));
-                class.rotors.resize_with(self.allocators, Rotor::default);
-            }
+            tops.join_classes(&top, self.allocators);
         }
         tops.by_id.insert(top.id, top);
         balance(&tops);
     }
 
-    /// Stops the allocation of new blocks on a vdev that refuses them.
-    pub fn retire(&self, vdev: u32) {
+    /// Stops the allocation of new blocks on a vdev (OpenZFS: `metaslab_group_passivate`); true if blocks could have been put there until now.
+    pub fn retire(&self, vdev: u32) -> bool {
         let mut tops = self.tops.write();
-        tops.classes.iter_mut().for_each(|class| class.groups.retain(|(top, _)| top.id != vdev));
+        let retired = tops.leave_classes(vdev);
         balance(&tops);
+        retired
+    }
+
+    /// Undoes [`SpaceManager::retire`].
+    pub fn reinstate(&self, vdev: u32) {
+        let mut tops = self.tops.write();
+        tops.leave_classes(vdev);
+        if let Some(top) = tops.by_id.get(&vdev).filter(|top| top.allocatable).cloned() {
+            tops.join_classes(&top, self.allocators);
+        }
+        balance(&tops);
+    }
+
+    /// Forgets a vdev on which nothing is allocated, with what is held of it. Returns the memory that its unflushed changes took, in bytes.
+    pub fn remove_top(&self, vdev: u32) -> u64 {
+        let mut tops = self.tops.write();
+        tops.leave_classes(vdev);
+        let gone = tops.by_id.remove(&vdev);
+        balance(&tops);
+        drop(tops);
+        for list in self.dirty.iter().chain(&self.work).chain([&self.loaded]) {
+            list.lock().retain(|(of, _)| *of != vdev);
+        }
+        gone.map_or(0, |top| top.metaslabs.iter().map(|ms| ms.lock().unflushed.memory()).sum())
     }
 
     /// Returns the txg that will be synced next.

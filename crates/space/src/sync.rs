@@ -118,6 +118,12 @@ impl SpaceSync {
         SpaceSync { logs, features, current: None, flushes: 0, condenses: 0, maps: BTreeMap::new() }
     }
 
+    /// Forgets a removed vdev; its unflushed changes took `memory` bytes.
+    pub fn forget(&mut self, vdev: u32, memory: u64) {
+        self.logs.forget_vdev(vdev, memory);
+        self.maps.retain(|_, (of, _)| *of != vdev);
+    }
+
     /// Updates the features after some were enabled.
     pub const fn set_features(&mut self, features: SyncFeatures) {
         self.features = features;

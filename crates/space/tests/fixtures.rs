@@ -57,7 +57,8 @@ fn mos_config(mos: &Arc<Objset>) -> VdevConfig {
 /// Returns the changes of all logs of the pool.
 fn unflushed(mos: &Arc<Objset>) -> Unflushed {
     let config = mos_config(mos);
-    let changes = mos.zio().tree().tops().iter().filter(|t| t.is_concrete()).map(|top| {
+    let tree = mos.zio().tree();
+    let changes = tree.tops().iter().filter(|t| t.is_concrete()).map(|top| {
         let top_zap = Some(config.children[top.id() as usize].top_zap.0).filter(|id| *id != 0);
         let object = top_zap.and_then(|id| zap(mos, id).lookup_u64("com.delphix:ms_unflushed_phys_txgs").unwrap());
         let mut txgs = object.map_or(vec![], |id| words(mos, id));

@@ -72,12 +72,17 @@ impl VdevErrors {
 pub struct PoolErrors(Mutex<Vec<(Guid, Arc<ErrorCounters>)>>);
 
 impl PoolErrors {
-    /// Takes notice of the vdevs of one more tree.
+    /// Takes notice of the vdevs of one more tree. Those that it shares with trees that were followed before count once.
     pub fn follow(&self, tree: &VdevTree) {
         let leaves = tree.leaves().iter().map(|leaf| (leaf.guid(), leaf.errors.clone()));
         let tops = tree.tops().iter().map(|top| (top.guid(), top.errors.clone()));
         let groups = tree.tops().iter().flat_map(TopVdev::groups);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(leaves.chain(tops).chain(groups));
+        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (guid, errors) in leaves.chain(tops).chain(groups) {
+            if !followed.iter().any(|(_, known)| Arc::ptr_eq(known, &errors)) {
+                followed.push((guid, errors));
+            }
+        }
     }
 
     /// The vdevs that have failed until now.
@@ -133,7 +138,7 @@ impl TopVdev {
     pub(crate) fn count_unreadable(&self, error: &Error) {
         let any_failed = error.faults().iter().any(|fault: &LeafFault| fault.kind == FaultKind::Io);
         let all_failed = matches!(error, Error::TooFewDevices { .. });
-        if any_failed && (all_failed || !matches!(self.shape, Shape::Striped(_))) && self.has_children() {
+        if any_failed && (all_failed || !matches!(*self.shape, Shape::Striped(_))) && self.has_children() {
             self.errors.read.add(1);
         }
     }

@@ -67,7 +67,7 @@ impl<'a> Request<'a> {
         open.push((Segment { top: first, offset, at: 0, len }, 0));
         while let Some((piece, depth)) = open.pop() {
             let vdev = piece.top.id();
-            if !matches!(piece.top.shape, Shape::Indirect(_)) {
+            if !matches!(*piece.top.shape, Shape::Indirect(_)) {
                 found.push(piece);
                 continue;
             }
@@ -102,7 +102,7 @@ impl<'a> Request<'a> {
     fn read_once(&mut self, segments: &Segments<'a>, buf: &mut [u8]) -> bool {
         segments.iter().all(|s| {
             let Some(bytes) = buf.get_mut(s.at..s.at + s.len) else { return false };
-            match &s.top.shape {
+            match &*s.top.shape {
                 Shape::Copies(node) => {
                     let copies = node.copies(None, physical(s.offset), self.birth);
                     let mut fresh = copies.iter().filter(|c| c.rank == Rank::Fresh);
@@ -167,7 +167,7 @@ impl<'a> Request<'a> {
 
     fn read_piece(&mut self, segment: Segment<'a>, faults: &mut Faults) -> Piece<'a> {
         let mut piece = Piece { segment, versions: Vec::new(), holders: Vec::new() };
-        let Shape::Copies(node) = &segment.top.shape else {
+        let Shape::Copies(node) = &*segment.top.shape else {
             // OpenZFS removes no device from a pool with raidz; if one is met, take what its parity gives
             let mut bytes = vec![0; segment.len];
             if self.read_unchecked(segment.top, segment.offset, &mut bytes) {

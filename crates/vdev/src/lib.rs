@@ -5,6 +5,9 @@
 //! ([`VdevConfig`]) and its devices make a [`VdevTree`]. What labels do not know, the caller takes from the pool's own objects and hands over:
 //! the mappings of removed devices, the txgs that leaves missed, the progress of an expansion. None of it has to be there to begin with.
 //!
+//! A tree has the same vdevs for as long as it lives. When vdevs come or go, the pool gets another tree, which shares what stays, and publishes
+//! it in its [`LiveTree`]: readers take the current tree for one operation, without a lock.
+//!
 //! # A read
 //! [`VdevTree::read`] takes one address of a block, and a `check` that knows the block's checksum. A top-level vdev has one of four shapes:
 //!
@@ -63,6 +66,7 @@ mod indirect;
 pub mod label;
 mod latency;
 mod leaf;
+mod live;
 mod names;
 mod node;
 mod overlay;
@@ -87,6 +91,7 @@ pub use error::Error;
 pub use errors::{PoolErrors, VdevErrors};
 pub use latency::Latency;
 pub use leaf::Leaf;
+pub use live::{LiveTree, TreeRef};
 pub use names::sync_names;
 pub use ondisk::indirect::IndirectMapping;
 pub use overlay::{Overlay, Room};

@@ -6,9 +6,9 @@ use base::{Guid, Txg};
 use smallvec::SmallVec;
 
 use crate::config::{VdevConfig, VdevType};
-use crate::device::Device;
 use crate::draid::Draid;
 use crate::errors::ErrorCounters;
+use crate::tree::Leaves;
 use crate::{Error, Leaf};
 
 /// Distributed spares standing in for children that are distributed spares themselves, and so on, at most.
@@ -83,21 +83,12 @@ pub(crate) struct SpareRoom<'a> {
 }
 
 impl Node {
-    pub(crate) fn open(
-        config: &VdevConfig,
-        found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>,
-        leaves: &mut Vec<Arc<Leaf>>,
-    ) -> Result<Node, Error> {
-        let mut leaf = |device| {
-            let leaf = Arc::new(Leaf::new(leaves.len(), config, device));
-            leaves.push(Arc::clone(&leaf));
-            leaf
-        };
+    pub(crate) fn open(config: &VdevConfig, leaves: &mut Leaves<'_>) -> Result<Node, Error> {
         Ok(match config.kind {
-            VdevType::Disk | VdevType::File => Node::Leaf(leaf(found(config.guid))),
-            VdevType::DraidSpare => Node::DraidSpare { id: config.spare_id, leaf: leaf(None) },
+            VdevType::Disk | VdevType::File => Node::Leaf(leaves.open(config)),
+            VdevType::DraidSpare => Node::DraidSpare { id: config.spare_id, leaf: leaves.open_without_device(config) },
             kind if kind.is_mirror_like() => {
-                let children = config.children.iter().map(|c| Node::open(c, found, leaves));
+                let children = config.children.iter().map(|c| Node::open(c, leaves));
                 let children = children.collect::<Result<_, _>>()?;
                 Node::Group(Group { guid: config.guid, errors: Arc::default(), children })
             }

@@ -204,7 +204,7 @@ impl<'a> Request<'a> {
 
     /// Lets the groups below a mirror count what none of their leaves could give. Faults that were made good are in the report already.
     fn count_groups(&self, top: &TopVdev, copies: &Copies<'a>, good: Option<usize>, place: u64, faults: &[LeafFault]) {
-        let Shape::Copies(node) = &top.shape else { return };
+        let Shape::Copies(node) = &*top.shape else { return };
         let of_leaf = |leaf: &Leaf| self.outcome(leaf, copies, good, place, faults);
         if self.cx.counts && !(faults.is_empty() && self.report.repaired.is_empty()) {
             node.count_failed_below(place, &of_leaf, &|errors| errors.read.add(1));

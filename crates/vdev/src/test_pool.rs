@@ -178,7 +178,7 @@ impl TestPool {
 }
 
 pub(crate) fn striped(tree: &VdevTree) -> &Striped {
-    match &tree.top(0).unwrap().shape {
+    match &*tree.top(0).unwrap().shape {
         Shape::Striped(striped) => striped,
         _ => panic!("not striped"),
     }

@@ -27,26 +27,56 @@ const DEFLATE_BLOCK: u64 = 1 << 17;
 /// The smallest and largest sector that OpenZFS uses, as base-2 logarithms.
 const ASHIFT: std::ops::RangeInclusive<u64> = 9..=16;
 
-/// The vdevs of a pool: its top-level vdevs with all below (OpenZFS: `spa_root_vdev`).
+/// The vdevs of a pool at one moment: its top-level vdevs with all below (OpenZFS: `spa_root_vdev`).
 ///
-/// Shared by all readers. What becomes known only after the first reads (mappings, missed txgs, the progress of an expansion) is set
-/// through `&self`.
+/// Which vdevs there are never changes within a tree. A pool whose vdevs change gets another tree, which shares the top-level vdevs that
+/// stay ([`VdevTree::changed`]), and publishes it ([`LiveTree`](crate::LiveTree)). What becomes known only after the first reads (mappings,
+/// missed txgs, the progress of an expansion) is set through `&self`.
 #[derive(Debug)]
 pub struct VdevTree {
     config: VdevConfig,
     tops: Vec<TopVdev>,
     leaves: Vec<Arc<Leaf>>,
     by_guid: HashMap<Guid, usize>,
+    /// The index of the next leaf that is opened.
+    next_leaf: usize,
 }
 
-/// One top-level vdev.
-#[derive(Debug)]
+/// Opens the leaves of a tree.
+pub(crate) struct Leaves<'a> {
+    found: &'a dyn Fn(Guid) -> Option<Arc<dyn Device>>,
+    opened: Vec<Arc<Leaf>>,
+    next: usize,
+}
+
+impl Leaves<'_> {
+    /// Opens a leaf that has a device.
+    pub(crate) fn open(&mut self, config: &VdevConfig) -> Arc<Leaf> {
+        let device = (self.found)(config.guid);
+        self.add(config, device)
+    }
+
+    /// Opens a leaf that never has a device of its own.
+    pub(crate) fn open_without_device(&mut self, config: &VdevConfig) -> Arc<Leaf> {
+        self.add(config, None)
+    }
+
+    fn add(&mut self, config: &VdevConfig, device: Option<Arc<dyn Device>>) -> Arc<Leaf> {
+        let leaf = Arc::new(Leaf::new(self.next, config, device));
+        self.next += 1;
+        self.opened.push(Arc::clone(&leaf));
+        leaf
+    }
+}
+
+/// One top-level vdev. Clones are the same vdev.
+#[derive(Clone, Debug)]
 pub struct TopVdev {
-    config: VdevConfig,
+    config: Arc<VdevConfig>,
     ashift: u32,
     deflate_ratio: u64,
     pub(crate) errors: Arc<ErrorCounters>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: Arc<Shape>,
 }
 
 /// How a top-level vdev keeps blocks.
@@ -90,13 +120,9 @@ impl Geometry {
 }
 
 impl Shape {
-    fn open(
-        config: &VdevConfig,
-        found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>,
-        leaves: &mut Vec<Arc<Leaf>>,
-    ) -> Result<Shape, Error> {
+    fn open(config: &VdevConfig, leaves: &mut Leaves<'_>) -> Result<Shape, Error> {
         let mut striped = |geometry| {
-            let children = config.children.iter().map(|child| Node::open(child, found, leaves));
+            let children = config.children.iter().map(|child| Node::open(child, leaves));
             Ok(Shape::Striped(Striped { geometry, children: children.collect::<Result<_, Error>>()? }))
         };
         let is_striped = |v: &VdevConfig| matches!(v.kind, VdevType::Raidz | VdevType::Draid);
@@ -107,10 +133,10 @@ impl Shape {
             VdevType::Hole | VdevType::Missing => Ok(Shape::Gone),
             VdevType::Root => Err(Error::config(config.guid, "a root within a pool")),
             kind if kind.is_mirror_like() && config.walk().any(is_striped) => {
-                let sides = config.children.iter().map(|side| Shape::open(side, found, leaves));
+                let sides = config.children.iter().map(|side| Shape::open(side, leaves));
                 Ok(Shape::Sides(sides.collect::<Result<_, _>>()?))
             }
-            _ => Ok(Shape::Copies(Node::open(config, found, leaves)?)),
+            _ => Ok(Shape::Copies(Node::open(config, leaves)?)),
         }
     }
 
@@ -161,6 +187,27 @@ impl VdevTree {
     /// # Errors
     /// [`Error::Config`] for a configuration that cannot be.
     pub fn open(config: &VdevConfig, found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>) -> Result<VdevTree, Error> {
+        VdevTree::build(config, found, None)
+    }
+
+    /// The tree for another configuration of the same pool: a top-level vdev that `config` has in the same place is shared with this tree, with its
+    /// leaves and all that is known of them, every other one is opened. A leaf keeps its [index](Leaf::index), and none gets that of a leaf that is gone.
+    ///
+    /// # Errors
+    /// As [`VdevTree::open`].
+    pub fn changed(
+        &self,
+        config: &VdevConfig,
+        found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>,
+    ) -> Result<VdevTree, Error> {
+        VdevTree::build(config, found, Some(self))
+    }
+
+    fn build(
+        config: &VdevConfig,
+        found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>,
+        before: Option<&VdevTree>,
+    ) -> Result<VdevTree, Error> {
         if config.kind != VdevType::Root {
             return Err(Error::config(config.guid, "not the root of a pool"));
         }
@@ -172,16 +219,26 @@ impl VdevTree {
             let share = shares.borrow_mut().remove(&guid)?;
             found(guid).filter(|device| !device.is_writable() || room_for_blocks(device.size()) >= share)
         };
-        let mut leaves = Vec::new();
+        let mut leaves = Leaves { found: &found, opened: Vec::new(), next: before.map_or(0, |tree| tree.next_leaf) };
         let mut tops = Vec::with_capacity(config.children.len());
         for (id, child) in config.children.iter().enumerate() {
             if child.id != id as u64 {
                 return Err(Error::config(child.guid, format!("number {} in place {id}", child.id)));
             }
-            tops.push(TopVdev::open(child, &found, &mut leaves)?);
+            let stays = |top: &&TopVdev| top.guid() == child.guid && top.config().kind == child.kind;
+            let known = before.and_then(|tree| Some((tree, tree.tops.get(id).filter(stays)?)));
+            tops.push(match known {
+                Some((tree, top)) => {
+                    leaves.opened.extend(top.config().leaves().filter_map(|leaf| tree.leaf(leaf.guid).cloned()));
+                    top.clone()
+                }
+                None => TopVdev::open(child, &mut leaves)?,
+            });
         }
-        let by_guid = leaves.iter().map(|leaf: &Arc<Leaf>| (leaf.guid(), leaf.index())).collect();
-        Ok(VdevTree { config: config.clone(), tops, leaves, by_guid })
+        let Leaves { opened: mut leaves, next: next_leaf, .. } = leaves;
+        leaves.sort_by_key(|leaf| leaf.index());
+        let by_guid = leaves.iter().enumerate().map(|(at, leaf)| (leaf.guid(), at)).collect();
+        Ok(VdevTree { config: config.clone(), tops, leaves, by_guid, next_leaf })
     }
 
     /// The tree of a pool that is one device of 512-byte sectors and `asize` allocatable bytes, whatever its labels say: to read and write
@@ -228,6 +285,16 @@ impl VdevTree {
         &self.leaves
     }
 
+    /// The leaf with this [index](Leaf::index).
+    pub(crate) fn leaf_at(&self, index: usize) -> Option<&Arc<Leaf>> {
+        let here = |leaf: &&Arc<Leaf>| leaf.index() == index;
+        // as long as no leaf has gone, the index is the place
+        self.leaves.get(index).filter(here).or_else(|| {
+            let at = self.leaves.binary_search_by_key(&index, |leaf| leaf.index()).ok()?;
+            self.leaves.get(at)
+        })
+    }
+
     /// The leaf with this guid.
     #[must_use]
     pub fn leaf(&self, guid: Guid) -> Option<&Arc<Leaf>> {
@@ -236,7 +303,7 @@ impl VdevTree {
 
     /// Tells where the blocks of removed vdev `id` are now; without it they cannot be read. Other vdevs are not touched.
     pub fn set_indirect(&self, id: u64, mapping: IndirectMapping) {
-        if let Some(Shape::Indirect(slot)) = self.top(id).map(|t| &t.shape) {
+        if let Some(Shape::Indirect(slot)) = self.top(id).map(|t| &*t.shape) {
             *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(mapping));
         }
     }
@@ -258,7 +325,7 @@ impl VdevTree {
     /// Tells how far the expansion of raidz `top` has come: the uberblock's reflow offset in bytes and its scratch state. Until told, nothing is
     /// taken to have moved.
     pub fn set_reflow_offset(&self, top: u64, bytes: u64, scratch_state: u64) {
-        if let Some(Shape::Striped(Striped { geometry: Geometry::Raidz(raidz), .. })) = self.top(top).map(|t| &t.shape)
+        if let Some(Shape::Striped(Striped { geometry: Geometry::Raidz(raidz), .. })) = self.top(top).map(|t| &*t.shape)
         {
             raidz.set_reflow(bytes, scratch_state);
         }
@@ -295,17 +362,13 @@ impl VdevTree {
 }
 
 impl TopVdev {
-    fn open(
-        config: &VdevConfig,
-        found: &dyn Fn(Guid) -> Option<Arc<dyn Device>>,
-        leaves: &mut Vec<Arc<Leaf>>,
-    ) -> Result<TopVdev, Error> {
-        let shape = Shape::open(config, found, leaves)?;
+    fn open(config: &VdevConfig, leaves: &mut Leaves<'_>) -> Result<TopVdev, Error> {
+        let shape = Shape::open(config, leaves)?;
         let absent = matches!(shape, Shape::Gone);
         if !absent && !ASHIFT.contains(&config.ashift) {
             return Err(Error::config(config.guid, format!("ashift {}", config.ashift)));
         }
-        let (config, ashift) = (config.clone(), config.ashift as u32);
+        let (config, ashift, shape) = (Arc::new(config.clone()), config.ashift as u32, Arc::new(shape));
         let mut top = TopVdev { config, ashift, deflate_ratio: 0, errors: Arc::default(), shape };
         if !absent {
             // a fixed formula: blocks that exist were accounted by it
@@ -341,19 +404,19 @@ impl TopVdev {
     /// Whether blocks can lie on it now: not removed, not missing, no hole (OpenZFS: `vdev_is_concrete`).
     #[must_use]
     pub fn is_concrete(&self) -> bool {
-        matches!(self.shape, Shape::Copies(_) | Shape::Striped(_) | Shape::Sides(_))
+        matches!(*self.shape, Shape::Copies(_) | Shape::Striped(_) | Shape::Sides(_))
     }
 
     /// Whether it is a removed vdev with its blocks elsewhere.
     #[must_use]
     pub fn is_indirect(&self) -> bool {
-        matches!(self.shape, Shape::Indirect(_))
+        matches!(*self.shape, Shape::Indirect(_))
     }
 
     /// The mapping of a removed vdev, once it is known.
     #[must_use]
     pub fn mapping(&self) -> Option<Arc<IndirectMapping>> {
-        match &self.shape {
+        match &*self.shape {
             Shape::Indirect(slot) => slot.read().unwrap_or_else(PoisonError::into_inner).clone(),
             _ => None,
         }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use codec::Checksummer;
 use ondisk::{BlkPtr, Dva};
-use vdev::{BlockWrite, ReadCx, ReadReport, VdevTree};
+use vdev::{BlockWrite, ReadCx, ReadReport, TreeRef};
 
 use crate::checksum::Check;
 use crate::error::{CopyFailure, CopyFailures, Fault};
@@ -12,7 +12,7 @@ use crate::{Stats, gang};
 
 /// What reading physical blocks needs.
 pub(crate) struct Source<'a> {
-    pub(crate) tree: &'a VdevTree,
+    pub(crate) tree: TreeRef,
     pub(crate) sums: &'a Checksummer,
     pub(crate) dynamic_gang: bool,
     pub(crate) stats: &'a Stats,

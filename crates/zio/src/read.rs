@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use codec::Checksummer;
 use codec::crypt::DatasetKey;
 use ondisk::{BlkPtr, EmbeddedType, ObjectType};
-use vdev::{ReadCx, VdevTree};
+use vdev::{LiveTree, ReadCx, TreeRef, VdevTree};
 
 use crate::error::CopyFailures;
 use crate::physical::Source;
@@ -26,7 +26,7 @@ const KEEP_STORED: usize = 1 << 20;
 
 /// Reads the blocks of one pool. Shared by all threads; see the head of this crate. OpenZFS: `zio_read`, `arc_read`.
 pub struct Zio {
-    tree: Arc<VdevTree>,
+    tree: Arc<LiveTree>,
     arc: ArcCache,
     keys: KeyRing,
     unsalted: Checksummer,
@@ -67,7 +67,7 @@ impl Zio {
     #[must_use]
     pub fn new(tree: Arc<VdevTree>, arc_bytes: u64) -> Self {
         Zio {
-            tree,
+            tree: Arc::new(LiveTree::new(tree)),
             arc: ArcCache::new(arc_bytes),
             keys: KeyRing::default(),
             unsalted: Checksummer::new(None),
@@ -80,9 +80,15 @@ impl Zio {
         }
     }
 
-    /// The devices.
+    /// The devices as they are now, for one operation.
     #[must_use]
-    pub fn tree(&self) -> &Arc<VdevTree> {
+    pub fn tree(&self) -> TreeRef {
+        self.tree.load()
+    }
+
+    /// The devices, whatever becomes of them.
+    #[must_use]
+    pub fn live_tree(&self) -> &Arc<LiveTree> {
         &self.tree
     }
 
@@ -90,8 +96,9 @@ impl Zio {
     /// configuration. A device that is missing counts as the largest that is there.
     #[must_use]
     pub fn room(&self) -> u64 {
-        let told = self.tree.tops().iter().fold(0u64, |sum, top| sum.saturating_add(top.config().asize));
-        let sizes = || self.tree.leaves().iter().map(|leaf| leaf.device().map(|device| device.size()));
+        let tree = self.tree();
+        let told = tree.tops().iter().fold(0u64, |sum, top| sum.saturating_add(top.config().asize));
+        let sizes = || tree.leaves().iter().map(|leaf| leaf.device().map(|device| device.size()));
         let largest = sizes().flatten().max().unwrap_or(0);
         told.min(sizes().fold(0, |sum, size| sum.saturating_add(size.unwrap_or(largest))))
     }
@@ -150,7 +157,7 @@ impl Zio {
 
     pub(crate) fn source<'a>(&'a self, cx: &'a ReadCx<'a>) -> Source<'a> {
         let dynamic_gang = self.dynamic_gang.load(Ordering::Relaxed);
-        Source { tree: &self.tree, sums: self.sums(), dynamic_gang, stats: &self.stats, cx, damaged: Cell::new(false) }
+        Source { tree: self.tree(), sums: self.sums(), dynamic_gang, stats: &self.stats, cx, damaged: Cell::new(false) }
     }
 
     pub(crate) fn key_of(&self, bp: &BlkPtr, bm: &Bookmark) -> Option<Arc<DatasetKey>> {

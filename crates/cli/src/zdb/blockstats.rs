@@ -89,7 +89,8 @@ fn classes(out: &mut dyn Write, pool: &Arc<Pool>, leaks: bool) -> Result<(), Fai
         (AllocClass::EmbeddedLog, "Embedded log class"),
         (AllocClass::SpecialEmbeddedLog, "Special embedded log"),
     ];
-    let tops = || pool.tree().tops().iter().filter(|top| top.is_concrete());
+    let tree = pool.tree();
+    let tops = || tree.tops().iter().filter(|top| top.is_concrete());
     let has = |class| tops().any(|top| pool.vdev_class(top) == class);
     for (class, title) in TITLES {
         let there = match class {
@@ -109,7 +110,7 @@ fn classes(out: &mut dyn Write, pool: &Arc<Pool>, leaks: bool) -> Result<(), Fai
             }
         }
         if class == AllocClass::Normal && leaks {
-            let removed = pool.tree().tops().iter().filter(|top| top.is_indirect());
+            let removed = tree.tops().iter().filter(|top| top.is_indirect());
             space = removed.fold(space, |sum, top| sum.saturating_add(whole_metaslabs(top).1));
         }
         let percent = quotient(100.0 * used as f64, space as f64, 5, 2);

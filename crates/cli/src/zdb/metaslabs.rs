@@ -25,12 +25,13 @@ const LOG_SHIFT: u32 = 9;
 /// Shows the metaslabs of all vdevs, or of those that the operands name.
 pub(super) fn show(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> Result<(), Failure> {
     writeln!(out, "\nMetaslabs:")?;
-    let tops = pool.tree().tops();
+    let tree = pool.tree();
+    let tops = tree.tops();
     let wanted = wanted(options)?;
     let Some((vdev, metaslabs)) = wanted.split_first() else {
         return tops.iter().try_for_each(|top| show_vdev(out, options, pool, top));
     };
-    let top = pool.tree().top(*vdev).ok_or_else(|| failed(format!("zdb: bad vdev id: {vdev}")))?;
+    let top = tree.top(*vdev).ok_or_else(|| failed(format!("zdb: bad vdev id: {vdev}")))?;
     if metaslabs.is_empty() {
         return show_vdev(out, options, pool, top);
     }
@@ -208,7 +209,8 @@ impl Entries {
     fn count(&mut self, pool: &Pool, txg: Txg, entry: &Entry) {
         let Entry::Run { offset, vdev: Some(vdev), .. } = entry else { return };
         self.all += 1;
-        let Some(top) = pool.tree().top((*vdev).into()).filter(|top| top.is_concrete()) else { return };
+        let tree = pool.tree();
+        let Some(top) = tree.top((*vdev).into()).filter(|top| top.is_concrete()) else { return };
         let number = u32::try_from(top.config().ms_shift).ok().and_then(|s| (offset << LOG_SHIFT).checked_shr(s));
         let metaslabs = pool.metaslabs(top.id()).unwrap_or(&[]);
         let metaslab = number.and_then(|n| metaslabs.get(usize::try_from(n).ok()?));

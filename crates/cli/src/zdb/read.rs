@@ -47,7 +47,8 @@ struct Flags {
 /// Reads and shows a block; what is wrong with it or with the request is told in the output.
 pub(super) fn show(out: &mut dyn Write, pool: &Arc<Pool>, thing: &str) -> Result<(), Failure> {
     let Some(request) = parse(out, thing)? else { return Ok(()) };
-    let Some(vdev) = find(pool.tree().config(), request.vdev) else {
+    let tree = pool.tree();
+    let Some(vdev) = find(tree.config(), request.vdev) else {
         return Ok(writeln!(out, "***Invalid vdev: {}", request.vdev)?);
     };
     out.flush()?;
@@ -190,14 +191,15 @@ fn find<'a>(root: &'a VdevConfig, text: &str) -> Option<&'a VdevConfig> {
 /// Reads the physical bytes; an error number if they cannot be read.
 fn read(pool: &Arc<Pool>, vdev: &VdevConfig, request: &Request<'_>) -> Result<Vec<u8>, i32> {
     let mut block = vec![0; request.psize as usize];
-    let top = pool.tree().tops().iter().find(|top| top.guid() == vdev.guid);
+    let tree = pool.tree();
+    let top = tree.tops().iter().find(|top| top.guid() == vdev.guid);
     if let Some(top) = top {
         let dva = Dva::new(top.id(), request.offset, top.psize_to_asize(request.psize), false);
-        let read = pool.tree().read(dva, request.psize, INITIAL, &ReadCx::NORMAL, &mut block, &mut |_| true);
+        let read = tree.read(dva, request.psize, INITIAL, &ReadCx::NORMAL, &mut block, &mut |_| true);
         return read.map(|_| block).map_err(|e| e.errno());
     }
     // below a top-level vdev, the first device that is there
-    let leaf = vdev.walk().filter_map(|v| pool.tree().leaf(v.guid)).find_map(|leaf| leaf.device());
+    let leaf = vdev.walk().filter_map(|v| tree.leaf(v.guid)).find_map(|leaf| leaf.device());
     let device = leaf.ok_or(6)?;
     let read = device.read_at(request.offset.saturating_add(LABEL_START), &mut block);
     read.map(|()| block).map_err(|e| {
@@ -243,7 +245,8 @@ fn is_pointer(pool: &Pool, data: &[u8], at: u64) -> bool {
     let raw = usize::try_from(at).ok().and_then(|at| data.get(at..)).unwrap_or(&[]);
     let Ok(bp) = BlkPtr::decode(raw, Endian::NATIVE) else { return false };
     let on_vdev = |dva: Dva| {
-        let top = pool.tree().top(dva.vdev());
+        let tree = pool.tree();
+        let top = tree.top(dva.vdev());
         top.is_some_and(|top| dva.offset().checked_add(dva.asize()).is_some_and(|end| end <= top.config().asize))
     };
     let known = bp.object_type().is_valid()

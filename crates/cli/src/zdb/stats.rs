@@ -79,7 +79,8 @@ fn show_vdev(
 
 /// Where a device was found, or else where its configuration says.
 pub(super) fn found_at(pool: &Pool, vdev: &VdevConfig) -> String {
-    let device = pool.tree().leaf(vdev.guid).and_then(|leaf| leaf.device());
+    let tree = pool.tree();
+    let device = tree.leaf(vdev.guid).and_then(|leaf| leaf.device());
     device.map(|d| d.name()).or_else(|| vdev.path.clone()).unwrap_or_default()
 }
 

@@ -331,8 +331,9 @@ fn removal(pool: &Arc<Pool>) -> Result<Option<Removal>, pool::Error> {
     }
     let mut mapping_memory = 0;
     // a chain of removed vdevs, each naming the one removed before
-    for _ in pool.tree().tops() {
-        let Some(top) = pool.tree().top(indirect) else { break };
+    let tree = pool.tree();
+    for _ in tree.tops() {
+        let Some(top) = tree.top(indirect) else { break };
         mapping_memory += top.mapping().map_or(0, |m| m.entries().len() as u64 * MAPPING_ENTRY_BYTES);
         indirect = top.config().prev_indirect_vdev.unwrap_or(u64::MAX);
     }

@@ -53,7 +53,8 @@ impl Work {
 
     /// How far it is on a leaf.
     pub(super) fn on(self, pool: &Arc<Pool>, vdev: &Vdev) -> Result<Progress, pool::Error> {
-        let config = pool.tree().config().walk().find(|config| config.guid == vdev.guid);
+        let tree = pool.tree();
+        let config = tree.config().walk().find(|config| config.guid == vdev.guid);
         let Some(zap) = config.map(|config| config.leaf_zap).filter(|zap| zap.0 != 0) else {
             return Ok(Progress::default());
         };

@@ -9,7 +9,7 @@
 //! Locks: that of the sync state is held by the sync thread over a pass; allocations and frees never take it. OpenZFS: `metaslab.c`,
 //! `spa_log_spacemap.c`, `spa_preferred_class`.
 
-mod forget;
+mod come_and_go;
 mod open;
 mod store;
 
@@ -25,9 +25,9 @@ use parking_lot::{Mutex, RwLock};
 use space::flush::{FlushAll, LogSpace, LogSpacemapStats, Progress};
 use space::{
     Class, Held, MapGeometry, MapInfo, MetaslabLoader, RangeTree, Recent, SpaceFigures, SpaceManager, SpaceRequest,
-    SpaceSync, SyncFeatures,
+    SpaceSync, SyncFeatures, TopSpace,
 };
-use vdev::VdevTree;
+use vdev::LiveTree;
 use zio::{AllocError, AllocRequest, SpaceSource, Zio};
 
 use crate::mos::Mos;
@@ -36,7 +36,7 @@ use crate::spa::Spa;
 use crate::{Error, Pool};
 use store::{Features, Store, TopObjects};
 
-pub(crate) use forget::{ALL_VDEV_ZAPS, forget_vdev};
+pub(crate) use come_and_go::{ALL_VDEV_ZAPS, forget_vdev};
 
 /// Share of the special class, in percent, that small blocks of data leave to metadata (OpenZFS:
 /// `zfs_special_class_metadata_reserve_pct`).
@@ -51,7 +51,7 @@ struct State {
 
 /// The space of a pool that is written: metaslabs in memory, their maps and the logs in the MOS.
 pub struct PoolSpace {
-    tree: Arc<VdevTree>,
+    tree: Arc<LiveTree>,
     manager: SpaceManager,
     maps: Arc<Maps>,
     state: Mutex<State>,
@@ -70,6 +70,8 @@ pub struct PoolSpace {
     room: [AtomicU64; 2],
     /// Somebody was to wait for space that is held.
     pressed: AtomicBool,
+    /// Vdevs that may be allocated from once their txg is on disk.
+    joining: Mutex<Vec<(Txg, TopSpace)>>,
 }
 
 impl std::fmt::Debug for PoolSpace {
@@ -109,7 +111,7 @@ impl From<space::AllocError> for Error {
 }
 
 impl PoolSpace {
-    fn with(tree: Arc<VdevTree>, logs: LogSpace) -> PoolSpace {
+    fn with(tree: Arc<LiveTree>, logs: LogSpace) -> PoolSpace {
         let maps = Arc::new(Maps::default());
         let sync = SpaceSync::new(logs, SyncFeatures { logs: false, two_words: false });
         PoolSpace {
@@ -125,16 +127,17 @@ impl PoolSpace {
             ganged: AtomicU64::new(0),
             room: Default::default(),
             pressed: AtomicBool::new(false),
+            joining: Mutex::default(),
         }
     }
 
     /// The space of a pool that is being made: all metaslabs of `zio.tree()` are empty, no objects exist yet.
     pub(crate) fn create(zio: &Arc<Zio>) -> Result<Arc<PoolSpace>, Error> {
-        let tree = zio.tree().clone();
-        let this = PoolSpace::with(tree.clone(), LogSpace::new(open::physical_memory()));
+        let tree = zio.tree();
+        let this = PoolSpace::with(zio.live_tree().clone(), LogSpace::new(open::physical_memory()));
         for top in tree.tops().iter().filter(|top| top.is_concrete()) {
             // features are not known yet; without a map all metaslabs are whole, and histograms hurt nobody
-            let spec = open::top_space(&tree, top, open::class_of(top), Default::default(), true)?;
+            let spec = open::top_space(top, open::class_of(top), Default::default(), true)?;
             this.state.lock().tops.insert(spec.id, open::objects(top));
             this.manager.add_top(spec, Txg(0));
         }
@@ -145,12 +148,12 @@ impl PoolSpace {
     /// The space of an existing pool. `pool` is a read-only view of it; `mos` is the writable MOS; `readers` the oldest txg that somebody reads. What
     /// the last txgs freed is held as if the pool had been open all the time.
     pub(crate) fn open(pool: &Pool, mos: &Mos, readers: Option<Txg>) -> Result<Arc<PoolSpace>, Error> {
-        let tree = pool.zio().tree().clone();
+        let tree = pool.zio().tree();
         let last = pool.uberblock().txg;
         let deferred = Txg(last.0.saturating_sub(TXG_DEFER_SIZE));
         let released = readers.map_or(deferred, |readers| readers.min(deferred));
         let (mut stored, logs) = open::read(pool, mos, released)?;
-        let this = PoolSpace::with(tree.clone(), logs);
+        let this = PoolSpace::with(pool.zio().live_tree().clone(), logs);
         this.manager.opened(last, released);
         *this.maps.mos.write() = Arc::downgrade(&mos.objset);
         let histograms = pool.feature_enabled("spacemap_histogram");
@@ -160,7 +163,7 @@ impl PoolSpace {
         this.counts_obsolete.store(pool.feature_enabled("obsolete_counts"), Relaxed);
         for top in tree.tops().iter().filter(|top| top.is_concrete()) {
             let stored = stored.remove(&open::number(top)?).unwrap_or_default();
-            let mut spec = open::top_space(&tree, top, pool.vdev_class(top), (stored, last), histograms)?;
+            let mut spec = open::top_space(top, pool.vdev_class(top), (stored, last), histograms)?;
             // a log that is not there: logs are put elsewhere
             spec.allocatable &= !pool.load_info().missing_tops.contains(&top.id());
             this.state.lock().tops.insert(spec.id, open::objects(top));
@@ -176,22 +179,17 @@ impl PoolSpace {
         Ok(Arc::new(this))
     }
 
-    /// Makes the metaslab arrays of vdevs that have none, and enters them into the configuration.
+    /// Makes the metaslab arrays of the vdevs of a new pool.
     pub(crate) fn init_vdevs(&self, mos: &Mos, tx: &Tx, spa: &Spa) -> Result<(), Error> {
         *self.maps.mos.write() = Arc::downgrade(&mos.objset);
-        let mut state = self.state.lock();
-        for top in self.tree.tops().iter().filter(|top| top.is_concrete()) {
-            let Some(objects) = state.tops.get_mut(&open::number(top)?) else { continue };
-            let made = objects.ms_array == 0;
-            if made {
-                objects.ms_array = Store::metaslab_array(mos, tx, open::metaslab_count(top)?)?;
+        self.make_arrays(mos, tx, spa)?;
+        let config = spa.config.lock();
+        let tree = config.nv.get_nvlist(key::VDEV_TREE).and_then(|tree| tree.get_nvlist_array(key::CHILDREN));
+        for (top, id) in tree.unwrap_or(&[]).iter().zip(0..) {
+            if let Some(objects) = self.state.lock().tops.get_mut(&id) {
+                objects.ms_array = top.get_u64(key::METASLAB_ARRAY).unwrap_or(0);
+                objects.top_zap = top.get_u64(key::VDEV_TOP_ZAP).unwrap_or(0);
             }
-            spa.edit_vdev(top.guid().0, &mut |nv| {
-                objects.top_zap = nv.get_u64(key::VDEV_TOP_ZAP).unwrap_or(objects.top_zap);
-                if made {
-                    nv.insert(key::METASLAB_ARRAY, objects.ms_array);
-                }
-            });
         }
         Ok(())
     }
@@ -241,6 +239,7 @@ impl PoolSpace {
         if let Err(e) = self.manager.sync_done(txg, kept) {
             self.fail(e.to_string());
         }
+        self.join(txg);
         self.note_room();
     }
 
@@ -379,7 +378,8 @@ impl PoolSpace {
     }
 
     fn free_range(&self, vdev: u64, offset: u64, asize: u64, checkpoint: bool, depth: usize) -> Result<(), String> {
-        let top = self.tree.top(vdev).ok_or_else(|| format!("a block on vdev {vdev}, which there is not, is freed"))?;
+        let tree = self.tree.load();
+        let top = tree.top(vdev).ok_or_else(|| format!("a block on vdev {vdev}, which there is not, is freed"))?;
         if !top.is_indirect() {
             return self.manager.free(vdev, offset, asize, checkpoint).map_err(|e| e.to_string());
         }
@@ -391,7 +391,7 @@ impl PoolSpace {
             added.map_err(|e| format!("removed vdev {vdev}: {e}"))?;
         }
         let mapping = top.mapping().ok_or_else(|| format!("the mapping of removed vdev {vdev} is not known"))?;
-        if depth > self.tree.tops().len() {
+        if depth > tree.tops().len() {
             return Err(format!("the mappings of removed vdev {vdev} lead in a circle"));
         }
         let (mut at, end) = (offset, offset.saturating_add(asize));
@@ -479,6 +479,6 @@ impl SpaceSource for PoolSpace {
     }
 
     fn asize(&self, vdev: u64, psize: u64) -> u64 {
-        self.tree.top(vdev).map_or(psize, |top| top.psize_to_asize(psize))
+        self.tree.load().top(vdev).map_or(psize, |top| top.psize_to_asize(psize))
     }
 }

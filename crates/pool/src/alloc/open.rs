@@ -11,7 +11,7 @@ use ondisk::spacemap::SpaceMapHeader;
 use space::flush::LogSpace;
 use space::log::{Unflushed, UnflushedMetaslab, VdevChanges};
 use space::{Class, Held, Layout, MapGeometry, MapInfo, Metaslab, RangeTree, Recent, TopSpace};
-use vdev::{TopVdev, VdevTree, VdevType};
+use vdev::{TopVdev, VdevConfig, VdevType};
 
 use super::store::{TopObjects, UNFLUSHED_TXGS};
 use crate::mos::Mos;
@@ -23,19 +23,16 @@ pub(super) const METASLABS_MAX: u64 = 1 << 18;
 /// More metaslabs than any pool has: each takes some hundred bytes of memory.
 const POOL_METASLABS_MAX: u64 = 1 << 21;
 
-/// How blocks lie on a vdev of the tree.
-struct TreeLayout {
-    tree: std::sync::Arc<VdevTree>,
-    id: u64,
-}
+/// How blocks lie on a vdev.
+struct VdevLayout(TopVdev);
 
-impl Layout for TreeLayout {
+impl Layout for VdevLayout {
     fn asize(&self, psize: u64, txg: Txg) -> u64 {
-        self.tree.top(self.id).map_or(psize, |top| top.psize_to_asize_at(psize, txg))
+        self.0.psize_to_asize_at(psize, txg)
     }
 
     fn deflated(&self, asize: u64) -> u64 {
-        self.tree.top(self.id).map_or(asize, |top| top.deflated(asize))
+        self.0.deflated(asize)
     }
 }
 
@@ -48,14 +45,13 @@ pub(super) struct Stored {
 }
 
 /// How many metaslabs a vdev has.
-pub(super) fn metaslab_count(top: &TopVdev) -> Result<u64, Error> {
-    let config = top.config();
+pub(super) fn metaslab_count(config: &VdevConfig) -> Result<u64, Error> {
     let count = match u32::try_from(config.ms_shift) {
         Ok(shift) if shift > 0 => config.asize.checked_shr(shift).unwrap_or(0),
         _ => 0,
     };
     if count > METASLABS_MAX {
-        return Err(Error::corrupt(0, format!("vdev {} has {count} metaslabs", top.id())));
+        return Err(Error::corrupt(0, format!("vdev {} has {count} metaslabs", config.id)));
     }
     Ok(count)
 }
@@ -83,14 +79,13 @@ pub(super) fn class_of(top: &TopVdev) -> Class {
 
 /// A vdev with its metaslabs, for the space manager; what is stored of them, and the txg that it is of.
 pub(super) fn top_space(
-    tree: &std::sync::Arc<VdevTree>,
     top: &TopVdev,
     class: Class,
     (stored, opened): (Stored, Txg),
     histograms: bool,
 ) -> Result<TopSpace, Error> {
     let config = top.config();
-    let count = metaslab_count(top)?;
+    let count = metaslab_count(top.config())?;
     let (mut maps, mut unflushed) = (stored.maps.into_iter(), stored.unflushed.into_iter());
     let mut metaslabs = Vec::with_capacity(count as usize);
     for id in 0..count {
@@ -110,7 +105,7 @@ pub(super) fn top_space(
         metaslabs,
         data_children,
         allocatable: !config.removing && config.raw.get_u64(key::NON_ALLOCATING).unwrap_or(0) == 0,
-        layout: Box::new(TreeLayout { tree: tree.clone(), id: top.id() }),
+        layout: Box::new(VdevLayout(top.clone())),
     })
 }
 
@@ -133,8 +128,9 @@ pub(super) fn objects(top: &TopVdev) -> TopObjects {
 /// All that the MOS says of the pool's space: per vdev, and the logs. What was freed later than `released` is held.
 pub(super) fn read(pool: &Pool, mos: &Mos, released: Txg) -> Result<(BTreeMap<u32, Stored>, LogSpace), Error> {
     let mut vdevs = BTreeMap::new();
-    let tops = || pool.tree().tops().iter().filter(|top| top.is_concrete());
-    let metaslabs = tops().try_fold(0, |sum, top| Ok::<u64, Error>(sum + metaslab_count(top)?))?;
+    let tree = pool.tree();
+    let tops = || tree.tops().iter().filter(|top| top.is_concrete());
+    let metaslabs = tops().try_fold(0, |sum, top| Ok::<u64, Error>(sum + metaslab_count(top.config())?))?;
     if metaslabs > POOL_METASLABS_MAX {
         return Err(Error::corrupt(0, format!("the pool has {metaslabs} metaslabs")));
     }
@@ -168,7 +164,7 @@ pub(super) fn read(pool: &Pool, mos: &Mos, released: Txg) -> Result<(BTreeMap<u3
 }
 
 fn read_top(mos: &Mos, top: &TopVdev) -> Result<Stored, Error> {
-    let count = metaslab_count(top)?;
+    let count = metaslab_count(top.config())?;
     let config = top.config();
     let mut ids = match config.ms_array.0 {
         0 => Vec::new(),

@@ -342,7 +342,8 @@ impl LiveClones {
                     times -= 1;
                 }
             }
-            let Some(top) = self.mos.zio().tree().top(vdev).filter(|_| times > 0) else { continue };
+            let tree = self.mos.zio().tree();
+            let Some(top) = tree.top(vdev).filter(|_| times > 0) else { continue };
             let dsize = self.dsize(&bp);
             let mut state = self.state.lock();
             let table = state.vdevs.entry(vdev).or_default();

@@ -196,7 +196,7 @@ impl LiveTables {
 fn sync_log(table: &mut LiveTable, cx: &TableSync<'_>, dirty: Vec<(DdtKey, Live)>) -> Result<(), Error> {
     let mut entries = Vec::with_capacity(dirty.len());
     for (key, mut live) in dirty {
-        table.uncount(cx.zio.tree(), &key, &live);
+        table.uncount(&cx.zio.tree(), &key, &live);
         if live.value.total_refcnt() > 0 {
             live.value.slots.iter_mut().for_each(|slot| slot.class_start = cx.now_s);
             entries.push((key, (live.stored, live.value)));
@@ -218,7 +218,7 @@ fn sync_log(table: &mut LiveTable, cx: &TableSync<'_>, dirty: Vec<(DdtKey, Live)
 /// Changes of a traditional table: to its ZAPs.
 fn sync_stores(table: &mut LiveTable, cx: &TableSync<'_>, dirty: Vec<(DdtKey, Live)>) -> Result<(), Error> {
     for (key, live) in dirty {
-        table.uncount(cx.zio.tree(), &key, &live);
+        table.uncount(&cx.zio.tree(), &key, &live);
         table.flush_entry(cx, &key, live.value, live.stored)?;
     }
     table.put_stats(cx)?;

@@ -261,7 +261,7 @@ impl LiveTable {
             return Ok(());
         }
         self.ensure_store(cx, class)?;
-        let stat = stat_of(key, &value, cx.zio.tree());
+        let stat = stat_of(key, &value, &cx.zio.tree());
         if let Some(bucket) = self.bucket(class, &stat) {
             bucket.add(&stat);
         }

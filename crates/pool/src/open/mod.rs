@@ -24,7 +24,7 @@ use nvlist::NvList;
 use ondisk::Uberblock;
 use ondisk::label::key;
 use vdev::import::Candidate;
-use vdev::{Device, VdevConfig, VdevState, VdevTree};
+use vdev::{VdevConfig, VdevState, VdevTree};
 use zio::Zio;
 
 pub(crate) use features::load as load_features;
@@ -90,14 +90,6 @@ impl Default for OpenOptions {
     }
 }
 
-/// What vdevs a pool shall have, if not those that its MOS says.
-pub(crate) struct Shape {
-    /// The configuration as the MOS shall hold it, but for objects that are yet to be made.
-    pub(crate) config: NvList,
-    /// The devices of leaves that are new.
-    pub(crate) devices: HashMap<Guid, Arc<dyn Device>>,
-}
-
 /// What one state of a pool leads to.
 struct Loaded {
     uberblock: Uberblock,
@@ -115,15 +107,6 @@ impl Pool {
     /// [`Error::NoUberblock`] if no state fits; [`Error::Unreadable`] if none can be read; [`Error::Features`],
     /// [`Error::Version`], [`Error::MissingVdevs`], [`Error::NoCheckpoint`].
     pub fn open(candidate: &Candidate, options: &OpenOptions) -> Result<Arc<Pool>, Error> {
-        Pool::open_shaped(candidate, options, None)
-    }
-
-    /// As [`Pool::open`], with other vdevs than the MOS says.
-    pub(crate) fn open_shaped(
-        candidate: &Candidate,
-        options: &OpenOptions,
-        shape: Option<&Shape>,
-    ) -> Result<Arc<Pool>, Error> {
         features::check_labels(candidate)?;
         let provisional = candidate.vdev_config()?;
         let states = uberblocks::choose(candidate, options.txg)?;
@@ -137,7 +120,7 @@ impl Pool {
                 let why = first.map(|(txg, e)| format!("txg {txg}: {e}"));
                 return Err(Error::Behind { left, found: txg, why });
             }
-            match load(candidate, &provisional, uberblock, (options, shape))
+            match load(candidate, &provisional, uberblock, options)
                 .and_then(|l| l.finish(candidate, (options, newest), &mut info))
             {
                 Ok(pool) => return Ok(pool),
@@ -164,14 +147,12 @@ fn load(
     candidate: &Candidate,
     provisional: &VdevConfig,
     uberblock: Uberblock,
-    (options, shape): (&OpenOptions, Option<&Shape>),
+    options: &OpenOptions,
 ) -> Result<Loaded, Error> {
     check_version(&uberblock)?;
     // the first look: through the labels' tree, with a small cache
-    let zio = Arc::new(Zio::new(
-        Arc::new(open_tree(candidate, provisional, &uberblock, None)?),
-        options.arc_bytes.min(64 << 20),
-    ));
+    let zio =
+        Arc::new(Zio::new(Arc::new(open_tree(candidate, provisional, &uberblock)?), options.arc_bytes.min(64 << 20)));
     let mut mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
     let mut uberblock = uberblock;
     if options.checkpoint {
@@ -185,12 +166,11 @@ fn load(
     if Guid(guid) != candidate.guid {
         return Err(Error::corrupt(config_object, format!("the MOS belongs to the pool with guid {guid}")));
     }
-    let config = shape.map_or(config, |shape| shape.config.clone());
     // the second look: through the MOS's tree
     let trusted = VdevConfig::parse(config.require_nvlist(key::VDEV_TREE).map_err(config_error)?)?;
-    let tree = Arc::new(open_tree(candidate, &trusted, &uberblock, shape)?);
-    candidate.errors.follow(&tree);
+    let tree = Arc::new(open_tree(candidate, &trusted, &uberblock)?);
     let zio = Arc::new(Zio::new(tree, options.arc_bytes));
+    zio.live_tree().count_in(&candidate.errors);
     // a device that was away is not expected to have what it missed: as far as that can be read before removed vdevs are known
     vdevs::load_dtls(&mos, &zio, uberblock.txg);
     let mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
@@ -203,7 +183,7 @@ fn load(
         zio.set_salt(salt.ok_or_else(|| Error::corrupt(1, "the checksum salt has a wrong length"))?);
     }
     vdevs::load_dtls(&mos, &zio, uberblock.txg);
-    let biases = vdevs::alloc_biases(&mos, zio.tree())?;
+    let biases = vdevs::alloc_biases(&mos, &zio.tree())?;
     Ok(Loaded { uberblock, config, mos, zio, features, biases })
 }
 
@@ -218,19 +198,13 @@ fn check_version(uberblock: &Uberblock) -> Result<(), Error> {
     }
 }
 
-fn open_tree(
-    candidate: &Candidate,
-    config: &VdevConfig,
-    uberblock: &Uberblock,
-    shape: Option<&Shape>,
-) -> Result<VdevTree, Error> {
-    let mut devices: HashMap<Guid, _> = [&candidate.devices, &candidate.stale, &candidate.spares, &candidate.l2cache]
+fn open_tree(candidate: &Candidate, config: &VdevConfig, uberblock: &Uberblock) -> Result<VdevTree, Error> {
+    let devices: HashMap<Guid, _> = [&candidate.devices, &candidate.stale, &candidate.spares, &candidate.l2cache]
         .into_iter()
         .rev()
         .flatten()
         .map(|found| (found.guid, found.device.clone()))
         .collect();
-    devices.extend(shape.into_iter().flat_map(|shape| shape.devices.clone()));
     let tree = VdevTree::open(config, &|leaf| devices.get(&leaf).cloned())?;
     for top in tree.tops().iter().filter(|top| top.config().raidz_expanding) {
         tree.set_reflow_offset(top.id(), uberblock.reflow_offset(), uberblock.reflow_scratch_state());
@@ -292,7 +266,7 @@ impl Loaded {
         (options, newest): (&OpenOptions, Txg),
         info: &mut LoadInfo,
     ) -> Result<Arc<Pool>, Error> {
-        info.missing_tops = missing_tops(self.zio.tree(), options)?;
+        info.missing_tops = missing_tops(&self.zio.tree(), options)?;
         info.errors = verify::verify((&self.mos, &self.zio), &self.uberblock, newest, options)?;
         let tree_sum = self.zio.tree().config().walk().fold(0u64, |sum, v| sum.wrapping_add(v.guid.0));
         info.guid_sum_differs = tree_sum != self.uberblock.guid_sum.0;

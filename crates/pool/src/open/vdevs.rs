@@ -1,7 +1,5 @@
 //! What the MOS knows of vdevs beyond their configuration: mappings of removed ones, missed txgs, classes.
 
-use std::sync::Arc;
-
 use base::{Endian, Txg};
 use ondisk::indirect::{IndirectMapping, MAPPING_ENTRY_SIZE, MappingPhys};
 use space::MapGeometry;
@@ -37,12 +35,12 @@ pub(super) fn load_mappings(mos: &Mos, zio: &Zio) -> Result<(), Error> {
     let mut next = removing.and_then(|words| words.get(2).copied());
     for _ in 0..tree.tops().len() {
         let Some(top) = next.and_then(|id| tree.top(id)).filter(|top| top.is_indirect()) else { break };
-        load_mapping(mos, tree, top)?;
+        load_mapping(mos, &tree, top)?;
         next = top.config().prev_indirect_vdev;
     }
     // what no chain leads to, as in pools whose record of removals is damaged
     for top in tree.tops().iter().filter(|top| top.is_indirect() && top.mapping().is_none()) {
-        load_mapping(mos, tree, top)?;
+        load_mapping(mos, &tree, top)?;
     }
     Ok(())
 }
@@ -78,7 +76,7 @@ pub(super) fn load_dtls(mos: &Mos, zio: &Zio, last: Txg) {
 }
 
 /// The classes of the top-level vdevs, by their number.
-pub(crate) fn alloc_biases(mos: &Mos, tree: &Arc<VdevTree>) -> Result<Vec<AllocBias>, Error> {
+pub(crate) fn alloc_biases(mos: &Mos, tree: &VdevTree) -> Result<Vec<AllocBias>, Error> {
     const KEY: &str = "org.zfsonlinux:allocation_bias";
     tree.tops()
         .iter()

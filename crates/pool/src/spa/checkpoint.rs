@@ -74,7 +74,7 @@ impl Spa {
         let mut uberblock = self.uberblock();
         uberblock.txg = txg;
         uberblock.timestamp = self.env().now_s();
-        vdev::label::commit(self.tree(), None, &uberblock)?;
+        vdev::label::commit(&self.tree(), None, &uberblock)?;
         *self.uberblock.lock() = uberblock;
         Ok(())
     }
@@ -86,7 +86,8 @@ fn words(uberblock: &Uberblock) -> Vec<u64> {
 
 /// Frees what the checkpoint alone held on a vdev, and the map of it.
 fn discard(cx: &TaskCx<'_>, id: u64) -> Result<(), Error> {
-    let Some(top) = cx.spa.tree().top(id) else { return Ok(()) };
+    let tree = cx.spa.tree();
+    let Some(top) = tree.top(id) else { return Ok(()) };
     let Some(zap) = cx.mos.zap_if(top.config().top_zap.0)? else { return Ok(()) };
     let Some(object) = zap.lookup_u64(CHECKPOINT_SM)?.filter(|object| *object != 0) else { return Ok(()) };
     let map = SpaceMap::open(cx.mos, object)?;

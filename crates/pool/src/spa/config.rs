@@ -111,7 +111,7 @@ impl Spa {
             let vdev_tree = pool.get_nvlist(key::VDEV_TREE).unwrap_or(&none);
             PoolLabel { pool, vdev_tree, tops: &[] }
         });
-        Ok(vdev::label::commit(self.tree(), label.as_ref(), uberblock)?)
+        Ok(vdev::label::commit(&self.tree(), label.as_ref(), uberblock)?)
     }
 }
 

@@ -6,13 +6,14 @@ use base::{Endian, Env, Guid, Txg};
 use dmu::Objset;
 use nvlist::NvList;
 use ondisk::label::key;
+use parking_lot::Mutex;
 use vdev::import::Candidate;
 
 use crate::alloc::PoolSpace;
 use crate::feature::State;
 use crate::mos::Mos;
 use crate::names::Names;
-use crate::open::{self, AllocBias, LoadPolicy, Shape, TXG_DEFER_SIZE};
+use crate::open::{self, AllocBias, LoadPolicy, TXG_DEFER_SIZE};
 use crate::spa::config::{self, Config, PoolState};
 use crate::spa::multihost;
 use crate::spa::{Hooks, Parts, Spa};
@@ -55,7 +56,8 @@ pub(crate) struct ViewBase {
     options: OpenOptions,
     info: LoadInfo,
     load_guid: u64,
-    biases: OnceLock<Vec<AllocBias>>,
+    /// The classes of top-level vdevs; `None` until they are asked for, and after vdevs have come or gone.
+    biases: Mutex<Option<Vec<AllocBias>>>,
 }
 
 impl ViewBase {
@@ -67,7 +69,7 @@ impl ViewBase {
             options,
             info: LoadInfo::default(),
             load_guid: env.random_u64(),
-            biases: OnceLock::new(),
+            biases: Mutex::new(None),
         }
     }
 
@@ -78,7 +80,7 @@ impl ViewBase {
             options: pool.options.clone(),
             info: pool.load_info.clone(),
             load_guid: pool.load_guid,
-            biases: OnceLock::from(pool.biases.clone()),
+            biases: Mutex::new(Some(pool.biases.clone())),
         }
     }
 }
@@ -142,21 +144,6 @@ impl Spa {
         Ok(spa)
     }
 
-    /// The pool that `candidate` is with other vdevs, before anything of it runs: its first txg shall say so in the MOS.
-    pub(crate) fn import_shaped(
-        candidate: &Candidate,
-        options: &ImportOptions,
-        hooks: Hooks,
-        shape: &Shape,
-    ) -> Result<Arc<Spa>, Error> {
-        let pool = Pool::open_shaped(candidate, &options.open, Some(shape))?;
-        if let Some((txg, why)) = pool.load_info().skipped.first() {
-            return Err(Error::NeedsRewind { txg: *txg, why: why.clone(), back: pool.uberblock().txg });
-        }
-        let last = pool.uberblock().txg;
-        Spa::to_write(&pool, hooks, Config::new(shape.config.clone(), true), last)
-    }
-
     /// The pool that `pool` shows, to be written.
     fn to_write(pool: &Arc<Pool>, hooks: Hooks, config: Config, last: Txg) -> Result<Arc<Spa>, Error> {
         let uberblock = pool.uberblock().clone();
@@ -187,19 +174,6 @@ impl Spa {
         Ok(spa)
     }
 
-    /// How the pool is opened once more, as it is open now.
-    pub(crate) fn import_again(&self) -> ImportOptions {
-        let own = &self.view_base.options;
-        let open = OpenOptions {
-            name: Some(self.name.clone()),
-            missing_log_ok: own.missing_log_ok,
-            altroot: own.altroot.clone(),
-            arc_bytes: own.arc_bytes,
-            ..OpenOptions::default()
-        };
-        ImportOptions { open, temporary_name: true, again: true, ..ImportOptions::default() }
-    }
-
     /// The pool as its last synced txg left it.
     ///
     /// # Errors
@@ -218,6 +192,17 @@ impl Spa {
         Ok(made)
     }
 
+    /// The classes of the top-level vdevs, as `mos` has them.
+    fn biases(&self, mos: &Mos) -> Vec<AllocBias> {
+        let mut known = self.view_base.biases.lock();
+        known.get_or_insert_with(|| open::alloc_biases(mos, &self.tree()).unwrap_or_default()).clone()
+    }
+
+    /// Vdevs have come or gone.
+    pub(crate) fn forget_biases(&self) {
+        *self.view_base.biases.lock() = None;
+    }
+
     fn make_view(&self) -> Result<Arc<Pool>, Error> {
         let mut uberblock = None;
         let entered = self.views.enter(|| uberblock.insert(self.uberblock()).txg);
@@ -228,10 +213,7 @@ impl Spa {
         let features = open::load_features(&mos, uberblock.version)?;
         let root_dir_obj = mos.number("root_dataset")?.unwrap_or(0);
         let base = &self.view_base;
-        let biases = match base.biases.get() {
-            Some(biases) => biases.clone(),
-            None => base.biases.get_or_init(|| open::alloc_biases(&mos, self.tree()).unwrap_or_default()).clone(),
-        };
+        let biases = self.biases(&mos);
         let mut pool = Pool {
             name: base.name.clone(),
             guid: base.guid,
@@ -284,7 +266,7 @@ impl Pool {
             return Ok(());
         }
         let back = rewind || self.options.checkpoint || self.options.txg.is_some();
-        multihost::take(self.tree(), (!back).then(|| self.uberblock()), self.host(), to_write, env)
+        multihost::take(&self.tree(), (!back).then(|| self.uberblock()), self.host(), to_write, env)
     }
 }
 
@@ -314,7 +296,8 @@ fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(
     if uberblock.txg.0 >= TXG_MAX {
         return refuse("its txg is beyond all that can be");
     }
-    let tops = pool.tree().tops();
+    let tree = pool.tree();
+    let tops = tree.tops();
     if tops.iter().any(|top| top.config().raidz_expanding) || uberblock.reflow_scratch_state() != 0 {
         return refuse("a raidz is being expanded");
     }

@@ -217,7 +217,8 @@ pub(crate) fn check_replayed(objset: &Objset, name: &str) -> Result<(), Error> {
 
 /// Log devices that are not there.
 fn gone_logs(pool: &Pool) -> BTreeSet<u64> {
-    let tops = pool.zio().tree().tops().iter().filter(|top| top.config().is_log).map(TopVdev::id);
+    let tree = pool.zio().tree();
+    let tops = tree.tops().iter().filter(|top| top.config().is_log).map(TopVdev::id);
     tops.filter(|id| pool.load_info().missing_tops.contains(id)).collect()
 }
 

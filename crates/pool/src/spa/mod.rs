@@ -24,7 +24,6 @@
 //!
 //! OpenZFS: `spa.c`, `txg.c`, `dsl_pool.c`, `dsl_synctask.c`, `spa_config.c`.
 
-mod add;
 mod checkpoint;
 mod close;
 mod config;
@@ -43,12 +42,13 @@ mod multihost;
 mod policy;
 mod props;
 mod readers;
-mod remove_log;
+mod remove_vdev;
 mod scan;
 pub(crate) mod space;
 mod sync;
 mod task;
 mod txg;
+mod vdevs;
 mod watch;
 mod zilog;
 
@@ -62,7 +62,7 @@ use base::{Env, Guid, Txg};
 use dmu::{Objset, Tx, UsedBy};
 use ondisk::Uberblock;
 use parking_lot::{Mutex, RwLock};
-use vdev::VdevTree;
+use vdev::{TreeRef, VdevTree};
 use zil::write::ZilStats;
 use zio::Zio;
 
@@ -74,7 +74,6 @@ use crate::mos::Mos;
 use crate::{Error, Pool};
 pub(crate) use policy::primary_cache;
 
-pub use add::VdevRefusal;
 pub use create::{CreateOptions, Populate};
 pub use import::ImportOptions;
 pub(crate) use props::check_prop_room;
@@ -83,6 +82,7 @@ pub use scan::{Nearest, Place, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use task::TaskCx;
 pub(crate) use txg::Aside;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
+pub use vdevs::VdevRefusal;
 pub use watch::PropsWatch;
 
 /// What upper rooms tell a pool that is written.
@@ -123,7 +123,7 @@ pub struct Spa {
     mos: Arc<Objset>,
     space: Arc<PoolSpace>,
     txgs: Arc<Txgs>,
-    config: Mutex<config::Config>,
+    pub(crate) config: Mutex<config::Config>,
     uberblock: Mutex<Uberblock>,
     pub(crate) heads: heads::Heads,
     tasks: task::Tasks,
@@ -143,7 +143,9 @@ pub struct Spa {
     /// Cloned blocks.
     clones: Arc<LiveClones>,
     /// The largest sector, and what a byte may come to.
-    worst: (u32, u64),
+    worst: RwLock<(u32, u64)>,
+    /// Held while vdevs come and go: one change at a time (OpenZFS: `spa_vdev_enter`).
+    vdev_change: Mutex<()>,
     /// What the MOS itself grew by, not yet booked.
     mos_delta: Mutex<space::Delta>,
     view: RwLock<Option<Arc<Pool>>>,
@@ -187,9 +189,9 @@ impl Spa {
             this: this.clone(),
             name,
             guid,
-            worst: worst_case(zio.tree()),
+            worst: RwLock::new(worst_case(&zio.tree())),
             times: scan::LastNoted::default(),
-            multihost: multihost::Multihost::new(zio.tree().clone(), hooks.env.clone()),
+            multihost: multihost::Multihost::new(zio.live_tree().clone(), hooks.env.clone()),
             hooks,
             zio,
             mos,
@@ -207,6 +209,7 @@ impl Spa {
             replay_meter: Default::default(),
             dedup,
             clones,
+            vdev_change: Mutex::new(()),
             mos_delta: Default::default(),
             view: RwLock::new(view),
             views: Default::default(),
@@ -236,9 +239,9 @@ impl Spa {
         &self.zio
     }
 
-    /// Its devices.
+    /// Its devices as they are now, for one operation.
     #[must_use]
-    pub fn tree(&self) -> &Arc<VdevTree> {
+    pub fn tree(&self) -> TreeRef {
         self.zio.tree()
     }
 
@@ -300,9 +303,10 @@ impl Spa {
     /// Refuses what the pool has no room for. What is not yet on disk counts at its worst, so a refusal may be too early: then everything
     /// is written first, and the figures are exact. What one transaction takes beyond them is covered by what is kept back.
     pub(crate) fn reserve(&self, aside: Aside, netfree: bool) -> Result<Tx, Error> {
-        let aside = || Aside { bytes: aside.bytes.max(1 << self.worst.0), room: aside.room.clone(), ..aside };
+        let (sector, inflation) = *self.worst.read();
+        let aside = || Aside { bytes: aside.bytes.max(1 << sector), room: aside.room.clone(), ..aside };
         let free = || self.space.available(netfree);
-        let worst = |pending: u64| free() >= pending.saturating_mul(self.worst.1);
+        let worst = |pending: u64| free() >= pending.saturating_mul(inflation);
         if let Some(tx) = self.txgs.assign_if(aside(), &worst)? {
             return Ok(tx);
         }

@@ -27,7 +27,7 @@ use base::{Env, Guid, tunable};
 use ondisk::{MmpConfig, Uberblock};
 use parking_lot::{Condvar, Mutex};
 use vdev::label::{read_uberblocks_anew, write_heartbeat};
-use vdev::{Leaf, TopVdev, VdevConfig, VdevTree, VdevType};
+use vdev::{Leaf, LiveTree, TopVdev, VdevConfig, VdevTree, VdevType};
 
 use crate::Error;
 use crate::spa::Txgs;
@@ -79,7 +79,7 @@ struct State {
 
 /// The heartbeat of a pool that is open.
 pub(crate) struct Multihost {
-    tree: Arc<VdevTree>,
+    tree: Arc<LiveTree>,
     env: Env,
     state: Mutex<State>,
     changed: Condvar,
@@ -87,7 +87,7 @@ pub(crate) struct Multihost {
 }
 
 impl Multihost {
-    pub(crate) fn new(tree: Arc<VdevTree>, env: Env) -> Arc<Multihost> {
+    pub(crate) fn new(tree: Arc<LiveTree>, env: Env) -> Arc<Multihost> {
         let state =
             State { on: false, stop: false, synced: None, seq: 1, delay: interval(), last: Instant::now(), turn: 0 };
         Arc::new(Multihost { tree, env, state: Mutex::new(state), changed: Condvar::new(), thread: Mutex::default() })
@@ -151,7 +151,7 @@ impl Multihost {
     }
 
     fn leaves(&self) -> usize {
-        labelled(&self.tree).count()
+        labelled(&self.tree.load()).count()
     }
 
     fn run(&self, txgs: &Txgs) {
@@ -197,7 +197,8 @@ impl Multihost {
     fn beat(&self, uberblock: &Uberblock, turn: usize) -> bool {
         let count = self.leaves().max(1);
         let label = (self.env.random_u64() % LABELS) as usize;
-        let chosen = labelled(&self.tree).nth(turn % count);
+        let tree = self.tree.load();
+        let chosen = labelled(&tree).nth(turn % count);
         chosen.is_some_and(|(top, leaf)| write(top, leaf, uberblock, label))
     }
 }

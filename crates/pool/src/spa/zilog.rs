@@ -169,9 +169,12 @@ impl Spa {
 
     /// Log devices that have not kept what was `written` are not asked again: logs are put elsewhere until the pool is opened anew.
     fn retire_logs(&self, written: &Written) {
-        let tops = written.tops.iter().filter_map(|id| self.tree().top(*id));
+        let tree = self.tree();
+        let tops = written.tops.iter().filter_map(|id| tree.top(*id));
         let lost = tops.filter(|top| top.config().is_log && !self.tree().has_all(top, &written.births));
-        lost.filter_map(|top| u32::try_from(top.id()).ok()).for_each(|id| self.space.manager().retire(id));
+        for top in lost {
+            self.space.retire(top.id());
+        }
     }
 
     /// Brings to disk what intent logs hold, and ends them until somebody commits again (OpenZFS: `zil_suspend`).

@@ -71,7 +71,8 @@ pub(super) struct Traversal<'a> {
 
 /// Returns the number of blocks that the devices have space for: a tree with more must contain a cycle.
 pub(super) fn most_blocks(zio: &Zio) -> u64 {
-    let room = zio.tree().tops().iter().map(|top| top.config().asize);
+    let tree = zio.tree();
+    let room = tree.tops().iter().map(|top| top.config().asize);
     (room.fold(0, u64::saturating_add) >> ondisk::DNODE_SHIFT).max(1 << 20)
 }
 

@@ -281,7 +281,7 @@ fn a_distributed_spare_stands_in() {
     let top = draid(1, 3, 1, 1, children);
     let mut bench = TestPool::new(top, 5);
     let tree = bench.open();
-    let Shape::Striped(s) = &tree.top(0).unwrap().shape else { panic!() };
+    let Shape::Striped(s) = &*tree.top(0).unwrap().shape else { panic!() };
     let crate::tree::Geometry::Draid(d) = &s.geometry else { panic!() };
     for row in 0..3u64 {
         let offset = row * 4 * (16 << 20);

@@ -16,7 +16,7 @@ use base::{Txg, tasks};
 use crate::config::{VdevConfig, VdevType};
 use crate::{Error, Leaf, TopVdev, VdevTree};
 
-/// How many flushes had failed on each leaf at some moment.
+/// How many flushes had failed on each leaf at some moment, by the index of the leaf.
 #[derive(Debug, Clone, Default)]
 pub struct Flushes(Vec<u64>);
 
@@ -35,7 +35,13 @@ impl VdevTree {
     /// Flushes that have failed up to now: later ones may lose what is written from now on.
     #[must_use]
     pub fn flushes(&self) -> Flushes {
-        Flushes(self.leaves().iter().map(|leaf| leaf.failed_flushes()).collect())
+        let mut failed = vec![0; self.leaves().last().map_or(0, |leaf| leaf.index() + 1)];
+        for leaf in self.leaves() {
+            if let Some(of_leaf) = failed.get_mut(leaf.index()) {
+                *of_leaf = leaf.failed_flushes();
+            }
+        }
+        Flushes(failed)
     }
 
     /// Brings everything that was written to stable storage, on all leaves at the same time.

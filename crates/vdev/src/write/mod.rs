@@ -138,7 +138,7 @@ impl VdevTree {
     /// Writes the sorted pieces of one leaf: run by run, or several at a time where each takes long.
     fn write_leaf(&self, blocks: &[BlockWrite<'_>], plans: &[Plan], pieces: &[Piece]) -> LeafDone {
         let mut done = LeafDone::default();
-        let Some(leaf) = pieces.first().and_then(|p| self.leaves().get(p.leaf as usize)) else { return done };
+        let Some(leaf) = pieces.first().and_then(|p| self.leaf_at(p.leaf as usize)) else { return done };
         let runs = runs_of(pieces);
         let Some((first, rest)) = runs.split_first() else { return done };
         let write = |done: &mut LeafDone, run: &[Piece]| done.write(leaf, blocks, plans, run);
@@ -195,8 +195,7 @@ impl VdevTree {
         }
         missed.sort_by_key(|m| m.0);
         for of_leaf in missed.chunk_by(|a, b| a.0 == b.0) {
-            let (Some(first), Some(leaf)) =
-                (of_leaf.first(), of_leaf.first().and_then(|m| self.leaves().get(m.0 as usize)))
+            let (Some(first), Some(leaf)) = (of_leaf.first(), of_leaf.first().and_then(|m| self.leaf_at(m.0 as usize)))
             else {
                 continue;
             };
@@ -381,7 +380,7 @@ impl<'a> Planner<'a> {
         let good = self.shape_below(shape, place, data);
         if !good {
             let faults = self.plan.missing.get(before..).unwrap_or(&[]).iter().filter_map(|(leaf, offset, len)| {
-                let leaf = self.tree.leaves().get(*leaf as usize)?.guid();
+                let leaf = self.tree.leaf_at(*leaf as usize)?.guid();
                 let kind = if self.lost.is_empty() { FaultKind::Missing } else { FaultKind::Io };
                 Some(LeafFault { leaf, kind, offset: *offset, len: *len })
             });

@@ -245,7 +245,8 @@ impl Zio {
 
     /// How finely the normal class hands out space.
     pub(crate) fn grain(&self) -> Grain {
-        let normal = self.tree().tops().iter().filter(|top| {
+        let tree = self.tree();
+        let normal = tree.tops().iter().filter(|top| {
             let config = top.config();
             top.is_concrete() && !config.is_log && config.alloc_bias.is_none()
         });

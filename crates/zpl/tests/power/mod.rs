@@ -22,7 +22,7 @@ const SIZE: u64 = 512 << 20;
 const CHUNK: usize = 256 << 10;
 
 pub(crate) struct Rig {
-    devices: BTreeMap<String, MemoryDevice>,
+    devices: Mutex<BTreeMap<String, MemoryDevice>>,
     pub(crate) spa: Arc<Spa>,
 }
 
@@ -70,7 +70,20 @@ impl Rig {
         let mut create = CreateOptions::new("t");
         create.populate = Some(Box::new(move |objset, tx| create_fs(objset, tx, &FsProps::default())));
         let spa = Spa::create(new, create, hooks()).unwrap();
-        Rig { devices: devices.into_inner().unwrap(), spa }
+        Rig { devices, spa }
+    }
+
+    /// Adds vdevs.
+    pub(crate) fn add(&self, words: &[&str]) {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_string()).collect();
+        let open = |path: &str| -> Option<Arc<dyn Device>> {
+            let device = MemoryDevice::writable(SIZE).named(path);
+            self.devices.lock().unwrap().insert(path.to_string(), device.clone());
+            Some(Arc::new(device))
+        };
+        let options = self.spa.layout_options(Some(9));
+        let new = layout(&VdevSpec::parse(&words).unwrap(), &open, options, &hooks().env).unwrap();
+        self.spa.add_vdevs(new, false).unwrap();
     }
 
     /// Creates a file system with these properties, optionally encrypted.
@@ -113,7 +126,7 @@ impl Rig {
     pub(crate) fn after_cut(&self, keys: &[&str], judged: bool) -> After {
         let dir = tempfile::tempdir().unwrap();
         let mut files: Vec<PathBuf> = Vec::new();
-        for (name, device) in &self.devices {
+        for (name, device) in self.devices.lock().unwrap().iter() {
             let path = dir.path().join(Path::new(name).file_name().unwrap());
             copy(device, &path);
             files.push(path);

@@ -1,43 +1,35 @@
-//! Other vdevs for a pool: some more ([`Spa::add_vdevs`]), or some less (`remove_log`).
+//! Vdevs that come to an open pool, and what all changes of its tree have in common.
 //!
 //! # The way
-//! The tree of vdevs is fixed as long as a pool is open: whoever reads and writes blocks has it without a lock. So a pool whose vdevs change is
-//! opened anew, in one process, with its devices locked all the while:
+//! A change of the tree is a sync task. It makes or frees the objects of the MOS that belong to the vdevs, edits the configuration, and publishes
+//! another tree ([`vdev::LiveTree`]), which shares the vdevs that stay with the one before. Readers and writers take the current tree for one
+//! operation and never wait; datasets stay open. The commit of the txg does the rest without knowing: it writes labels to all
+//! devices of the new tree around an uberblock with their guid sum. One change is made at a time.
 //!
-//! 1. Everything is synced, and the pool stops.
-//! 2. It is opened with the *new* tree, beside what its MOS says. New devices have first labels by then, with txg 0: in use by nobody.
-//! 3. One txg makes the objects of new vdevs, frees those of removed ones, and writes the new configuration. Its commit does the rest
-//!    without knowing: it writes labels to all devices of the new tree, old and new, around an uberblock with their guid sum.
-//! 4. It is opened once more, as any pool: what is on the devices is what is worked with.
-//!
-//! A tree that grows under its readers would need a lock at every block, or copies of it at a dozen places, for the sake of something that
-//! happens twice in a pool's life. The price is that nobody may have a dataset open meanwhile.
+//! Nothing is allocated on a new vdev before its txg is on disk: a block of an intent log that was acknowledged there would be lost with a crash,
+//! after which the pool does not know the device.
 //!
 //! # Numbers
 //! A top-level vdev's number is never given again: logs of space changes that are older than a removal name it. What is removed leaves a
 //! hole in the tree, which `hole_array` names, and new vdevs come behind.
 //!
 //! # After a crash
-//! Until the commit of step 3 the pool is that of before. From then on it is the new one.
+//! Until the commit the pool is that of before: new devices have first labels by then, with txg 0, in use by nobody. From then on it is the new one.
 //!
 //! OpenZFS: `spa_vdev_add`, `spa_vdev_config_exit`, `spa_config_update`.
 
-use std::path::PathBuf;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Guid, Txg};
-use dmu::Tx;
 use nvlist::NvList;
 use ondisk::label::key;
-use vdev::VdevType;
 use vdev::create::{LayoutOptions, NewPool};
-use vdev::import::Candidate;
+use vdev::{Device, VdevConfig, VdevTree, VdevType};
 
 use crate::Error;
-use crate::dsl::Refusal;
-use crate::open::Shape;
 use crate::spa::create::{init_aside, init_labels};
-use crate::spa::{Spa, TaskCx};
+use crate::spa::{Spa, TaskCx, worst_case};
 
 /// Why the vdevs of a pool stay as they are, in OpenZFS's words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -105,21 +97,27 @@ impl Spa {
         LayoutOptions { ashift, first_id, create_txg: Txg(self.uberblock().txg.0 + 1) }
     }
 
-    /// Adds top-level vdevs, spares and caches, laid out with [`Spa::layout_options`]; what was on their devices is lost. Gives the pool,
-    /// opened anew: this one is closed. `any_ashift`: sectors of another size than the pool's are taken.
+    /// Adds top-level vdevs, spares and caches, laid out with [`Spa::layout_options`]; what was on their devices is lost. Datasets may be open.
+    /// `any_ashift`: sectors of another size than the pool's are taken.
     ///
     /// # Errors
-    /// [`Error::Vdevs`] and [`Refusal::Busy`], then nothing was done; when devices cannot be written, then the pool is closed.
-    pub fn add_vdevs(self: &Arc<Self>, new: NewPool, any_ashift: bool) -> Result<Arc<Spa>, Error> {
-        let tops = new.vdev_tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]).to_vec();
+    /// [`Error::Vdevs`], then nothing was done; when the new devices cannot be written, then they are not in the pool; [`Error::Suspended`].
+    pub fn add_vdevs(self: &Arc<Self>, new: NewPool, any_ashift: bool) -> Result<(), Error> {
+        let _alone = self.vdev_change.lock();
+        let mut tops = new.vdev_tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]).to_vec();
         self.check_new_vdevs(&tops, any_ashift)?;
-        self.check_unused()?;
-        let create_txg = self.layout_options(None).create_txg;
-        let config = self.reshaped_config(|children| children.extend(tops));
+        // others may have come since they were laid out
+        for (top, id) in tops.iter_mut().zip(self.tree().tops().len() as u64..) {
+            top.insert(key::ID, id);
+        }
         init_aside(&new)?;
-        init_labels(&config, &new.devices, create_txg)?;
-        let NewPool { spares, l2cache, devices, .. } = new;
-        self.reshape(Shape { config, devices }, |cx| {
+        let config = self.config_with(|children| children.extend(tops.clone()));
+        init_labels(&config, &new.devices, self.layout_options(None).create_txg)?;
+        self.sync_task(move |cx| {
+            let NewPool { spares, l2cache, devices, .. } = new;
+            if !tops.is_empty() {
+                cx.join_vdevs(tops, &devices)?;
+            }
             for (name, more) in [(key::SPARES, spares), (key::L2CACHE, l2cache)] {
                 if !more.is_empty() {
                     let list = [cx.aux(name)?, more].concat();
@@ -147,23 +145,15 @@ impl Spa {
     /// The sector size of all vdevs of the normal class, as base-2 logarithm, if they have the same.
     pub(crate) fn common_ashift(&self) -> Option<u64> {
         let is_normal = |config: &vdev::VdevConfig| !config.is_log && config.alloc_bias.is_none();
-        let normal = self.tree().tops().iter().filter(|top| top.is_concrete() && is_normal(top.config()));
+        let tree = self.tree();
+        let normal = tree.tops().iter().filter(|top| top.is_concrete() && is_normal(top.config()));
         let mut all = normal.map(|top| u64::from(top.ashift()));
         let first = all.next()?;
         all.all(|other| other == first).then_some(first)
     }
 
-    /// Whether nobody has a dataset open, so that the pool can be opened anew.
-    pub(crate) fn check_unused(&self) -> Result<(), Error> {
-        let ids: Vec<u64> = self.heads.all().iter().map(|head| head.id).collect();
-        if self.heads.in_use(&ids) {
-            return Err(Error::Refused { name: self.name().to_string(), why: Refusal::Busy });
-        }
-        Ok(())
-    }
-
     /// The configuration with other top-level vdevs.
-    pub(crate) fn reshaped_config(&self, change: impl FnOnce(&mut Vec<NvList>)) -> NvList {
+    pub(crate) fn config_with(&self, change: impl FnOnce(&mut Vec<NvList>)) -> NvList {
         let mut nv = self.config.lock().nv.clone();
         if let Some(children) = nv.get_nvlist_mut(key::VDEV_TREE).and_then(|t| t.get_nvlist_array_mut(key::CHILDREN)) {
             change(children);
@@ -172,39 +162,64 @@ impl Spa {
         nv
     }
 
-    /// Opens the pool anew with other vdevs; `work` is done in the txg that makes it so.
-    pub(crate) fn reshape(
-        self: &Arc<Self>,
-        shape: Shape,
-        work: impl FnOnce(&TaskCx<'_>) -> Result<(), Error>,
-    ) -> Result<Arc<Spa>, Error> {
-        let options = self.import_again();
-        let own = self.tree().leaves().iter().filter_map(|leaf| leaf.device());
-        let mut devices: Vec<(PathBuf, Arc<dyn vdev::Device>)> =
-            own.map(|device| (PathBuf::from(device.name()), device.clone())).collect();
-        self.close()?;
-        let spa = Spa::import_shaped(&self.find_on(&devices)?, &options, self.hooks.clone(), &shape)?;
-        let tx = Tx::syncing(Txg(spa.uberblock().txg.0 + 1));
-        let mos = spa.live_mos()?;
-        spa.construct_zaps(&mos, &tx)?;
-        spa.space.init_vdevs(&mos, &tx, &spa)?;
-        work(&TaskCx { spa: &spa, mos: &mos, tx: &tx })?;
-        spa.sync_first(&tx)?;
-        drop(spa);
-        devices.extend(shape.devices.into_values().map(|device| (PathBuf::from(device.name()), device)));
-        let spa = Spa::import(&self.find_on(&devices)?, &options, self.hooks.clone())?;
-        spa.zio.keys().extend(self.zio.keys());
-        Ok(spa)
+    /// The tree of configuration `nv`, which shares what it can with the current one; `devices` are those of new leaves.
+    fn tree_of(&self, nv: &NvList, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<VdevTree, Error> {
+        let parsed = VdevConfig::parse(nv.get_nvlist(key::VDEV_TREE).unwrap_or(&NvList::new()))?;
+        Ok(self.tree().changed(&parsed, &|leaf| devices.get(&leaf).cloned())?)
     }
 
-    fn find_on(&self, devices: &[(PathBuf, Arc<dyn vdev::Device>)]) -> Result<Candidate, Error> {
-        let mut found = vdev::import::scan_devices(devices.to_vec()).into_iter();
-        let own = found.find(|candidate| candidate.guid == self.guid());
-        own.ok_or_else(|| Error::NoUberblock("the pool's devices are not there any more".to_string()))
+    /// Makes `tree` the pool's.
+    fn publish(&self, tree: VdevTree) {
+        *self.worst.write() = worst_case(&tree);
+        self.zio.live_tree().publish(Arc::new(tree));
+        self.forget_biases();
     }
 }
 
 impl TaskCx<'_> {
+    /// Makes `tops` top-level vdevs of the pool. Their space can be used when the txg is on disk.
+    fn join_vdevs(&self, tops: Vec<NvList>, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<(), Error> {
+        let spa = self.spa;
+        let nv = spa.config_with(|children| children.extend(tops));
+        // what cannot be a tree is refused before anything is changed
+        let classes = spa.space.classes_of_new(&spa.tree_of(&nv, devices)?);
+        let before = std::mem::replace(&mut spa.config.lock().nv, nv);
+        let joined = spa
+            .construct_zaps(self.mos, self.tx)
+            .and_then(|()| spa.space.make_arrays(self.mos, self.tx, spa))
+            .and_then(|()| spa.tree_of(&spa.config.lock().nv.clone(), devices));
+        match joined {
+            Ok(tree) => {
+                let histograms = spa.feature_enabled(self.mos, "spacemap_histogram")?;
+                spa.space.join_when_synced(&tree, &classes, self.tx.txg(), histograms)?;
+                spa.publish(tree);
+                Ok(())
+            }
+            Err(error) => {
+                spa.config.lock().nv = before;
+                Err(error)
+            }
+        }
+    }
+
+    /// Leaves a hole in the place of top-level vdev `id`, on which nothing is allocated. Gives its configuration as it was, and that of the pool
+    /// as it is now.
+    pub(crate) fn leave_hole(&self, id: u64) -> Result<(NvList, NvList), Error> {
+        let spa = self.spa;
+        let mut old = NvList::new();
+        let new = spa.config_with(|children| {
+            if let Some(child) = children.iter_mut().find(|child| child.get_u64(key::ID) == Some(id)) {
+                old = std::mem::replace(child, hole(id));
+            }
+        });
+        let tree = spa.tree_of(&new, &HashMap::new())?;
+        crate::alloc::forget_vdev(self, &VdevConfig::parse(&old)?)?;
+        spa.edit_config(|nv| *nv = new.clone());
+        spa.space.leave(id)?;
+        spa.publish(tree);
+        Ok((old, new))
+    }
+
     /// The pool's spares or caches.
     pub(crate) fn aux(&self, name: &'static str) -> Result<Vec<NvList>, Error> {
         let Some(id) = self.mos.number(name)? else { return Ok(Vec::new()) };

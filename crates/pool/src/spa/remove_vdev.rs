@@ -1,10 +1,9 @@
 //! Devices that a pool can do without: logs, spares, caches (OpenZFS: `spa_vdev_remove`, `spa_vdev_remove_log`).
 //!
-//! Before a log device goes, everything is on the other devices, and no log has a block on it. What the MOS kept about its space goes with it, in
-//! the txg that puts a hole in its place; what logs of space changes still say about it is passed over when they are read. To move data
-//! off a vdev is not in this version.
+//! A log device goes from an open pool: first no new block is put there, then every intent log ends its chain (the next commit begins another one,
+//! elsewhere), until nothing is allocated on it. What the MOS kept about its space goes with it, in the txg that puts a hole in its place; what
+//! logs of space changes still say about it is passed over when they are read. To move data off a vdev is not in this version.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Guid, Txg};
@@ -13,33 +12,33 @@ use ondisk::label::key;
 use vdev::{TopVdev, VdevType};
 
 use crate::Error;
-use crate::open::Shape;
 use crate::spa::Spa;
-use crate::spa::add::{VdevRefusal, hole};
+use crate::spa::VdevRefusal;
 
 /// What a guid stands for.
-enum Found<'a> {
+enum Found {
     /// One of the list of this name.
     Aside(&'static str, NvList),
-    Log(&'a TopVdev),
+    Log(TopVdev),
 }
 
 impl Spa {
-    /// Removes the log, spare or cache with this guid. Gives the pool, opened anew: this one is closed.
+    /// Removes the log, spare or cache with this guid. Datasets may be open.
     ///
     /// # Errors
-    /// [`Error::Vdevs`] and [`Refusal::Busy`](crate::Refusal::Busy), then nothing was done; when devices cannot be written, then the pool is closed.
-    pub fn remove_vdev(self: &Arc<Self>, guid: Guid) -> Result<Arc<Spa>, Error> {
+    /// [`Error::Vdevs`], then the vdev stays; [`Error::Suspended`].
+    pub fn remove_vdev(self: &Arc<Self>, guid: Guid) -> Result<(), Error> {
+        let _alone = self.vdev_change.lock();
         if self.feature_active(&self.live_mos()?, "zpool_checkpoint")? {
             return Err(Error::Vdevs(VdevRefusal::Checkpoint));
         }
         match self.removable(guid)? {
             Found::Aside(name, list) => self.remove_aside(name, guid, list.get_str(key::PATH).unwrap_or("-")),
-            Found::Log(top) => self.remove_log(top),
+            Found::Log(top) => self.remove_log(&top),
         }
     }
 
-    fn removable(&self, guid: Guid) -> Result<Found<'_>, Error> {
+    fn removable(&self, guid: Guid) -> Result<Found, Error> {
         let view = self.view()?;
         let of = |list: Vec<NvList>| list.into_iter().find(|device| device.get_u64(key::GUID) == Some(guid.0));
         let refuse = |why| Err(Error::Vdevs(why));
@@ -53,11 +52,12 @@ impl Spa {
         if let Some(cache) = of(view.l2cache()?) {
             return Ok(Found::Aside(key::L2CACHE, cache));
         }
-        let top = self.tree().tops().iter().find(|top| top.config().walk().any(|vdev| vdev.guid == guid));
+        let tree = self.tree();
+        let top = tree.tops().iter().find(|top| top.config().walk().any(|vdev| vdev.guid == guid));
         match top {
             None => refuse(VdevRefusal::NoDevice),
             Some(top) if top.guid() != guid => refuse(VdevRefusal::NotSupported),
-            Some(top) if top.config().is_log => Ok(Found::Log(top)),
+            Some(top) if top.config().is_log => Ok(Found::Log(top.clone())),
             Some(top) => refuse(self.why_data_stays(top)?),
         }
     }
@@ -80,7 +80,7 @@ impl Spa {
         }
     }
 
-    fn remove_aside(self: &Arc<Self>, name: &'static str, guid: Guid, path: &str) -> Result<Arc<Spa>, Error> {
+    fn remove_aside(self: &Arc<Self>, name: &'static str, guid: Guid, path: &str) -> Result<(), Error> {
         let kind = if name == key::SPARES { "spare" } else { "l2cache" };
         let what = format!("{} vdev ({kind}) {path}", self.name());
         self.sync_task(move |cx| {
@@ -88,44 +88,44 @@ impl Spa {
             list.retain(|device| device.get_u64(key::GUID) != Some(guid.0));
             cx.spa.aux_list(cx.mos, cx.tx, name, &list)?;
             cx.spa.log_internal(cx.mos, cx.tx, "vdev remove", &what)
-        })?;
-        Ok(self.clone())
+        })
     }
 
-    fn remove_log(self: &Arc<Self>, top: &TopVdev) -> Result<Arc<Spa>, Error> {
-        self.check_unused()?;
-        self.end_logs()?;
-        let (id, config) = (top.id(), top.config().clone());
-        let figures = self.space.vdev_figures(id);
-        if figures.alloc > figures.deferred {
-            return Err(Error::Vdevs(VdevRefusal::LogBusy));
+    fn remove_log(self: &Arc<Self>, top: &TopVdev) -> Result<(), Error> {
+        let id = top.id();
+        let before = self.tree();
+        let retired = self.space.retire(id);
+        let removed = self.remove_retired(top);
+        if retired && removed.is_err() {
+            self.space.reinstate(id);
         }
-        let mut old = NvList::new();
-        let new = self.reshaped_config(|children| {
-            if let Some(child) = children.iter_mut().find(|child| child.get_u64(key::ID) == Some(id)) {
-                old = std::mem::replace(child, hole(id));
-            }
-        });
-        let path = config.path.clone().unwrap_or_else(|| "-".to_string());
-        let what = format!("{} vdev (log) {path}", self.name());
-        let spa = self.reshape(Shape { config: new.clone(), devices: HashMap::new() }, |cx| {
-            crate::alloc::forget_vdev(cx, &config)?;
-            cx.spa.log_internal(cx.mos, cx.tx, "vdev remove", &what)
-        })?;
-        for leaf in config.leaves() {
-            if let Some(device) = self.tree().leaf(leaf.guid).and_then(|leaf| leaf.device()) {
+        let (old, new) = removed?;
+        for leaf in top.config().leaves() {
+            if let Some(device) = before.leaf(leaf.guid).and_then(|leaf| leaf.device()) {
                 // it is part of the pool no more; what it says is nobody's concern if it cannot be written
                 let label = vdev::label::initial_config(&new, &old, leaf.guid, Txg(0));
                 let _unwritten = vdev::label::init(&**device, &label);
             }
         }
-        Ok(spa)
+        Ok(())
     }
 
-    /// Brings to disk what intent logs hold, and ends them (OpenZFS: `spa_reset_logs`).
-    fn end_logs(&self) -> Result<(), Error> {
-        self.close_logs();
-        self.sync()?;
-        self.end_empty_logs()
+    /// Removes a log on which no new block is put. Gives what [`TaskCx::leave_hole`] gives.
+    fn remove_retired(self: &Arc<Self>, top: &TopVdev) -> Result<(NvList, NvList), Error> {
+        self.rest_logs()?;
+        let id = top.id();
+        let is_empty = move |spa: &Spa| {
+            let figures = spa.space.vdev_figures(id);
+            if figures.alloc > figures.deferred { Err(Error::Vdevs(VdevRefusal::LogBusy)) } else { Ok(()) }
+        };
+        is_empty(self)?;
+        let path = top.config().path.clone().unwrap_or_else(|| "-".to_string());
+        let what = format!("{} vdev (log) {path}", self.name());
+        self.sync_task(move |cx| {
+            is_empty(cx.spa)?;
+            let changed = cx.leave_hole(id)?;
+            cx.spa.log_internal(cx.mos, cx.tx, "vdev remove", &what)?;
+            Ok(changed)
+        })
     }
 }
