@@ -163,14 +163,9 @@ pub enum Error {
     /// A sync failed: nothing more is written (EIO).
     #[error("the pool is suspended: {0}")]
     Suspended(std::sync::Arc<Error>),
-    /// A sync goes on for ever: each pass makes something dirty again. It is a bug; the pool on disk is as it was (EIO).
-    #[error("bug: the sync of txg {txg} has not come to its end after {passes} passes; nothing of it was committed")]
-    Endless {
-        /// The txg.
-        txg: Txg,
-        /// Passes that were made.
-        passes: u64,
-    },
+    /// An invariant of Zuse's own is broken, whatever is on disk. The pool is suspended before it commits anything more (EIO).
+    #[error("bug: {0}; nothing of it was committed")]
+    Bug(String),
     /// The pool was closed meanwhile (EIO).
     #[error("the pool was closed")]
     Closed,

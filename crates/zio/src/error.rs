@@ -205,6 +205,14 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// An invariant of Zuse's own is broken.
+    #[error("bug: block {bm}: {what}")]
+    Bug {
+        /// The block.
+        bm: Bookmark,
+        /// The invariant.
+        what: &'static str,
+    },
     /// A table of references cannot be read.
     #[error("block {bm}: {source}")]
     Table {
@@ -235,6 +243,7 @@ impl Error {
             | Error::Write { bm, .. }
             | Error::Encode { bm, .. }
             | Error::BadRequest { bm, .. }
+            | Error::Bug { bm, .. }
             | Error::Table { bm, .. } => *bm,
         }
     }

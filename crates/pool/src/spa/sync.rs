@@ -131,7 +131,8 @@ impl Spa {
                 return Ok((true, first));
             }
             if pass >= PASSES_MAX {
-                return Err(Error::Endless { txg: tx.txg(), passes: pass });
+                let txg = tx.txg();
+                return Err(Error::Bug(format!("the sync of txg {txg} has not come to its end after {pass} passes")));
             }
         }
     }

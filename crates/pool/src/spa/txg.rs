@@ -271,11 +271,13 @@ impl Txgs {
     /// A transaction of `txg` is over; `unused` bytes that it set aside count no more.
     fn leave(&self, txg: Txg, unused: u64) {
         let mut state = self.state.lock();
-        let reserved = &mut state.reserved[slot(txg)];
-        *reserved = reserved.saturating_sub(unused);
-        let holds = &mut state.holds[slot(txg)];
-        *holds = holds.saturating_sub(1);
-        if *holds == 0 && txg < state.open {
+        let at = slot(txg);
+        match (state.holds[at].checked_sub(1), state.reserved[at].checked_sub(unused)) {
+            (Some(holds), Some(reserved)) => (state.holds[at], state.reserved[at]) = (holds, reserved),
+            // with a wrong count a txg could be synced that somebody still changes
+            _ => self.stop_for_bug(&mut state, format!("txg {txg} was left by a transaction that was not in it")),
+        }
+        if state.holds[at] == 0 && txg < state.open {
             self.changed.notify_all();
         }
     }
@@ -399,6 +401,12 @@ impl Txgs {
             state.history.pop_front();
         }
         state.history.push_back(record);
+        self.changed.notify_all();
+    }
+
+    /// An invariant is broken: nothing more is committed.
+    fn stop_for_bug(&self, state: &mut State, what: String) {
+        state.failed.get_or_insert_with(|| Arc::new(Error::Bug(what)));
         self.changed.notify_all();
     }
 

@@ -93,7 +93,10 @@ struct Body {
 
 impl Batch<'_> {
     /// Draws salts and initialisation vectors for those of `reqs` that are encrypted here, in one go each.
-    pub(crate) fn secrets(&self, reqs: Vec<WriteReq>) -> Vec<(WriteReq, Secrets)> {
+    ///
+    /// # Errors
+    /// [`Error::Bug`] rather than a block without a vector of its own: one that is used twice gives away what both blocks hold.
+    pub(crate) fn secrets(&self, reqs: Vec<WriteReq>) -> Result<Vec<(WriteReq, Secrets)>, Error> {
         let drawn = reqs.iter().filter(|req| draws_iv(req)).count();
         let mut random = vec![0; drawn * 12];
         if drawn > 0 {
@@ -104,7 +107,7 @@ impl Batch<'_> {
         let total = reqs.len() as u64;
         let with = |req: WriteReq| {
             if !req.props.encrypt {
-                return (req, Secrets::default());
+                return Ok((req, Secrets::default()));
             }
             let objset = req.bm.objset;
             if last.as_ref().is_none_or(|(of, _)| *of != objset) {
@@ -114,9 +117,11 @@ impl Batch<'_> {
             }
             let mut secrets = last.as_ref().map(|(_, s)| s.clone()).unwrap_or_default();
             if draws_iv(&req) {
-                secrets.iv = ivs.next().copied().unwrap_or_default();
+                let drawn = ivs.next().filter(|iv| **iv != [0; 12]);
+                secrets.iv =
+                    *drawn.ok_or(Error::Bug { bm: req.bm, what: "no initialisation vector was drawn for it" })?;
             }
-            (req, secrets)
+            Ok((req, secrets))
         };
         reqs.into_iter().map(with).collect()
     }

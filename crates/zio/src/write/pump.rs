@@ -268,7 +268,7 @@ impl Zio {
 /// Prepares and places a chunk; its writes are then in the placer.
 fn advance(batch: &Batch<'_>, placer: &mut Placer<'_>, chunk: Vec<WriteReq>) -> Result<Vec<BlkPtr>, Error> {
     let prepared = if chunk.iter().any(|req| req.props.encrypt) {
-        tasks::map(batch.secrets(chunk), |(req, secrets)| batch.prepare(req, &secrets))
+        tasks::map(batch.secrets(chunk)?, |(req, secrets)| batch.prepare(req, &secrets))
     } else {
         let none = Secrets::default();
         tasks::map(chunk, |req| batch.prepare(req, &none))
