@@ -4,6 +4,11 @@
 # make bench  measures Zuse beside its peers
 # Each installs what it needs (scripts/setup says what it does).
 
+PINNED := $(shell scripts/toolchain)
+ifneq ($(PINNED),)
+export RUSTUP_TOOLCHAIN := $(PINNED)
+endif
+
 .PHONY: demo test nightly bench fuzz build setup judge
 
 setup:
