@@ -1,7 +1,7 @@
 //! The checkpoint of a pool: a state that it can be wound back to (OpenZFS: `spa_checkpoint.c`).
 //!
-//! A checkpoint is a copy of an uberblock in the MOS. While there is one, what it leads to is not given back when it is freed: such
-//! space goes into a map of its own for each vdev, and is freed when the checkpoint is discarded. An import can begin at the copied
+//! A checkpoint is a copy of an uberblock in the MOS. While it exists, blocks that it leads to are not given back when they are freed: their
+//! space goes into a space map of its own for each vdev, and is freed when the checkpoint is discarded. An import can begin at the copied
 //! uberblock instead of the newest.
 
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::Error;
 use crate::spa::{Spa, TaskCx};
 use crate::spacemap::SpaceMap;
 
-/// Where the copy of the uberblock stands in the MOS directory.
+/// The entry of the MOS directory that holds the copy of the uberblock.
 const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
-/// Where the map of what the checkpoint alone holds stands in the ZAP of a top-level vdev.
+/// The entry of a top-level vdev's ZAP that names the space map of what only the checkpoint holds.
 const CHECKPOINT_SM: &str = "com.delphix:pool_checkpoint_sm";
 const FEATURE: &str = "zpool_checkpoint";
 
@@ -27,7 +27,7 @@ impl Spa {
     /// [`Error::CheckpointExists`]; [`Error::FeatureDisabled`]; when a device is being removed; when the pool is suspended.
     pub fn checkpoint(self: &Arc<Self>) -> Result<(), Error> {
         self.sync()?;
-        // before anything is freed in the txg: what the last one has must not get lost in this one
+        // before anything is freed in the txg: blocks of the last txg must not be lost in this one
         self.early_task(|cx| {
             if !cx.spa.feature_enabled(cx.mos, FEATURE)? {
                 return Err(Error::FeatureDisabled(FEATURE.to_string()));
@@ -45,7 +45,7 @@ impl Spa {
         })
     }
 
-    /// Gives the checkpoint up, and frees what it alone held.
+    /// Discards the checkpoint, and frees what only it held.
     ///
     /// # Errors
     /// [`Error::NoCheckpoint`]; when the pool is suspended.
@@ -67,9 +67,10 @@ impl Spa {
 }
 
 impl Spa {
-    /// Makes the checkpoint that was opened the newest state of the pool, as txg `txg`. From here on there is no way back: what came after
-    /// the checkpoint lies in space that is free in it, and is overwritten by the next txg. Hence before that one begins, the
-    /// devices must have left the old state (OpenZFS: `spa_ld_checkpoint_rewind`).
+    /// Makes the opened checkpoint the newest state of the pool, as txg `txg`. This cannot be undone: blocks written after the checkpoint
+    /// lie in
+    /// space that is free in it, and the next txg overwrites them. Hence the devices must have left the old state before that txg begins
+    /// (OpenZFS: `spa_ld_checkpoint_rewind`).
     pub(crate) fn settle_at_checkpoint(&self, txg: Txg) -> Result<(), Error> {
         let mut uberblock = self.uberblock();
         uberblock.txg = txg;
@@ -84,7 +85,7 @@ fn words(uberblock: &Uberblock) -> Vec<u64> {
     uberblock.encode().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// Frees what the checkpoint alone held on a vdev, and the map of it.
+/// Frees what only the checkpoint held on a vdev, and the space map of it.
 fn discard(cx: &TaskCx<'_>, id: u64) -> Result<(), Error> {
     let tree = cx.spa.tree();
     let Some(top) = tree.top(id) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The end: closing a pool, exporting it, destroying it (OpenZFS: `spa_export_common`, `spa_unload`).
+//! Closing, exporting and destroying a pool (OpenZFS: `spa_export_common`, `spa_unload`).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::spa::Spa;
 use crate::spa::config::PoolState;
 
 impl Spa {
-    /// Writes everything that is dirty and stops. The pool stays one in use by this machine.
+    /// Writes everything that is dirty and stops. The pool stays marked as in use by this machine.
     ///
     /// # Errors
     /// [`Error::Suspended`].
@@ -22,11 +22,11 @@ impl Spa {
         let synced = self.sync().and_then(|()| self.sync_afterthoughts());
         self.txgs.stop();
         if let Some(thread) = self.thread.lock().take() {
-            // it only ends this way: an error of the sync is in `synced`
+            // the thread has no other result: an error of the sync is in `synced`
             let _ended = thread.join();
         }
         self.multihost.stop();
-        // nothing is repaired or freed any more, whoever still reads
+        // nothing is repaired or freed any more, even if readers remain
         self.zio.close_write();
         synced
     }
@@ -39,7 +39,7 @@ impl Spa {
         self.leave(PoolState::Exported)
     }
 
-    /// Marks the pool as destroyed, and stops. Its blocks stay where they are: `zpool import -D` can bring it back.
+    /// Marks the pool as destroyed, and stops. Its blocks are left intact: `zpool import -D` can bring it back.
     ///
     /// # Errors
     /// [`Error::Suspended`].
@@ -49,7 +49,7 @@ impl Spa {
 
     fn leave(self: &Arc<Self>, state: PoolState) -> Result<(), Error> {
         if tunable::ZFS_KEEP_LOG_SPACEMAPS_AT_EXPORT.get() == 0 {
-            // two txgs: what the first one frees by flushing goes into the second
+            // two txgs: blocks that the first one frees by flushing are recorded by the second
             self.early_task(|cx| {
                 cx.spa.space.flush_all();
                 Ok(())
@@ -64,7 +64,7 @@ impl Drop for Spa {
     fn drop(&mut self) {
         self.txgs.stop();
         self.multihost.stop();
-        // tables and space know the object sets that know what writes
+        // breaks the cycle: the writer leads to the tables and the allocator, which hold object sets that lead to the writer
         self.zio.close_write();
     }
 }

@@ -26,19 +26,19 @@ pub(crate) enum PoolState {
 pub(crate) struct Config {
     pub(crate) nv: NvList,
     pub(crate) dirty: bool,
-    /// What the labels are to say, if they have to be written with the txg that is synced: what the MOS says in it. Who edits the
-    /// configuration meanwhile does so for the next txg.
+    /// The configuration to write to the labels, as the MOS has it, if they are rewritten with the txg being synced. Concurrent edits of the
+    /// configuration take effect in the next txg.
     pub(crate) labels: Option<NvList>,
 }
 
 impl Config {
-    /// A configuration, and whether it has to be written.
+    /// Returns a configuration, and whether it has to be written.
     pub(crate) fn new(nv: NvList, dirty: bool) -> Config {
         Config { nv, dirty, labels: None }
     }
 }
 
-/// Edits the vdev with this guid, wherever it is in the tree; whether it was found.
+/// Edits the vdev with this guid, anywhere in the tree; returns whether it was found.
 pub(crate) fn edit_vdev(tree: &mut NvList, guid: u64, edit: &mut dyn FnMut(&mut NvList)) -> bool {
     if tree.get_u64(key::GUID) == Some(guid) {
         edit(tree);
@@ -67,7 +67,7 @@ impl Spa {
         }
     }
 
-    /// Takes back that a device, or any of them, was given up (OpenZFS: `vdev_clear`). It is tried again with the next import.
+    /// Clears the faulted state of a device, or of all (OpenZFS: `vdev_clear`). The device is tried again at the next import.
     ///
     /// # Errors
     /// When the pool is suspended.
@@ -115,7 +115,7 @@ impl Spa {
     }
 }
 
-/// Forgets that vdevs were given up: `vdev` and all below, or the device with what is below it.
+/// Clears the faulted state of vdevs: `vdev` and all below it, or the device with everything below it.
 fn forgive(vdev: &mut NvList, device: Option<u64>) {
     let device = device.filter(|device| Some(*device) != vdev.get_u64(key::GUID));
     if device.is_none() {
@@ -153,7 +153,7 @@ pub(crate) fn new_config(name: &str, guid: u64, version: u64, txg: Txg, vdev_tre
     nv
 }
 
-/// The smallest and the largest of the smallest allocations of top-level vdevs.
+/// The minimum and the maximum, over top-level vdevs, of their smallest allocation.
 fn smallest_allocations(vdev_tree: &NvList) -> Option<(u64, u64)> {
     let tops = vdev_tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]);
     let is_data = |top: &&NvList| top.get_u64(key::IS_LOG) != Some(1) && top.get_str(key::TYPE) != Some("hole");
@@ -164,14 +164,14 @@ fn smallest_allocations(vdev_tree: &NvList) -> Option<(u64, u64)> {
     (max > 0).then_some((min, max))
 }
 
-/// Brings up to date what a configuration says of its top-level vdevs (OpenZFS: `vdev_top_config_generate`).
+/// Updates what a configuration says of its top-level vdevs (OpenZFS: `vdev_top_config_generate`).
 pub(crate) fn describe_tops(nv: &mut NvList) {
     let Some(tree) = nv.get_nvlist(key::VDEV_TREE) else { return };
     let tops = tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]);
     let count = tops.len() as u64;
     let holes = tops.iter().filter(|top| top.get_str(key::TYPE) == Some("hole"));
     let holes: Vec<u64> = holes.filter_map(|top| top.get_u64(key::ID)).collect();
-    // older pools do not tell
+    // older pools do not record it
     if let Some((min, max)) = smallest_allocations(tree).filter(|_| nv.contains(key::MIN_ALLOC)) {
         nv.insert(key::MIN_ALLOC, min);
         nv.insert(key::MAX_ALLOC, max);

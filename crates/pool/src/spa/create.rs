@@ -30,40 +30,40 @@ use crate::{Error, OpenOptions, check_new_pool_name};
 pub(crate) const TXG_INITIAL: Txg = vdev::create::TXG_INITIAL;
 /// The version of pools with features.
 pub(crate) const VERSION: u64 = 5000;
-/// Where the salt of checksums stands in the MOS directory.
+/// The entry of the MOS directory that holds the salt of checksums.
 pub(crate) const CHECKSUM_SALT: &str = "org.illumos:checksum_salt";
-/// Blocks of the list of what is freed in the background: the largest of old.
+/// Block size of the list of what is freed in the background: the largest block size before feature large_blocks.
 const FREE_BPOBJ_BLOCK: u64 = 128 << 10;
-/// Blocks of the list of deferred frees.
+/// Block size of the list of deferred frees.
 const SYNC_BPOBJ_BLOCK: u64 = 16 << 10;
 
 /// Fills the root file system of a new pool.
 pub type Populate = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<(), dmu::Error> + Send>;
 
-/// What a new pool shall be like.
+/// The settings of a new pool.
 pub struct CreateOptions {
-    /// Its name on disk.
+    /// The pool's name on disk.
     pub name: String,
-    /// The name that it has now, if another (`zpool create -t`).
+    /// The name while it is open, if it is another (`zpool create -t`).
     pub temporary_name: Option<String>,
-    /// Features to enable, by name; what they depend on comes with them.
+    /// Features to enable, by name; features that they depend on are enabled too.
     pub features: Vec<&'static str>,
     /// Properties of the pool.
     pub props: Vec<(String, crate::Value)>,
-    /// Properties of the root file system, but for limits, and for what is fixed for good: `populate` and `key` know of that.
+    /// Properties of the root file system, except limits and those fixed at creation, which `populate` and `key` set.
     pub fs_props: Vec<(String, crate::Value)>,
     /// The key of the root file system, if it is to be encrypted.
     pub key: Option<NewKey>,
     /// Puts the first files into the root file system.
     pub populate: Option<Populate>,
-    /// Where file systems are mounted below.
+    /// Directory under which file systems are mounted.
     pub altroot: Option<String>,
     /// Upper bound of the cache, in bytes.
     pub arc_bytes: u64,
 }
 
 impl CreateOptions {
-    /// A pool with all features and default properties.
+    /// Returns the settings of a pool with all features and default properties.
     #[must_use]
     pub fn new(name: impl Into<String>) -> CreateOptions {
         CreateOptions {
@@ -90,11 +90,12 @@ impl std::fmt::Debug for CreateOptions {
 }
 
 impl Spa {
-    /// Makes a pool of new vdevs. What was on the devices is lost.
+    /// Makes a pool of new vdevs. The previous contents of the devices are lost.
     ///
     /// # Errors
-    /// [`Error::InvalidName`], [`Error::Refused`] for a property that cannot be, [`Error::Features`]: then the devices are as they were. When
-    /// the devices cannot be written.
+    /// [`Error::InvalidName`], [`Error::Refused`] for a property that cannot be set, [`Error::Features`]: the devices are then unchanged.
+    /// When the
+    /// devices cannot be written.
     pub fn create(new: NewPool, options: CreateOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
         check_options(&options)?;
         let import = ImportOptions {
@@ -186,7 +187,7 @@ impl Spa {
         if let Some(plan) = plan {
             TaskCx { spa: self, mos: &mos, tx }.put_key(root, head, plan)?;
         }
-        // the very first blocks are written as the properties say
+        // the very first blocks are already written as the properties demand
         let props = mos.zap(mos.dir_phys(root)?.props_zapobj)?;
         for (name, value) in &options.fs_props {
             props.update_value(tx, name, &stored(value))?;
@@ -212,7 +213,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Gives the pool the salt that its checksums take.
+    /// Gives the pool the salt of its checksums.
     pub(crate) fn put_salt(&self, root: &Zap, tx: &Tx) -> Result<(), Error> {
         let mut salt = [0; 32];
         self.env().fill_random(&mut salt);
@@ -234,7 +235,7 @@ impl Spa {
         features.iter().try_for_each(|name| self.log_internal(mos, tx, "set", &format!("feature@{name}=enabled")))
     }
 
-    /// The root file system: directory and dataset `(dir, id)`.
+    /// Makes the root file system of directory and dataset `(dir, id)`.
     fn create_root(&self, mos: &Mos, tx: &Tx, (dir, id): (u64, u64), populate: Option<Populate>) -> Result<(), Error> {
         let objset = Objset::create(self.zio.clone(), id, ObjsetType::Zfs, self.accounting_flags(mos)?, tx)?;
         if let Some(populate) = populate {
@@ -251,7 +252,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Sets the list of the pool's spares or caches (OpenZFS: `spa_sync_aux_dev`). There is none before there were any.
+    /// Sets the list of the pool's spares or caches (OpenZFS: `spa_sync_aux_dev`). The list does not exist before the first device.
     pub(crate) fn aux_list(&self, mos: &Mos, tx: &Tx, name: &str, devices: &[NvList]) -> Result<(), Error> {
         let id = match mos.number(name)? {
             Some(id) => id,
@@ -305,7 +306,7 @@ impl Spa {
     }
 }
 
-/// Whether there can be such a pool, as far as that can be told without its devices.
+/// Checks the options as far as possible without the devices.
 fn check_options(options: &CreateOptions) -> Result<(), Error> {
     for name in std::iter::once(&options.name).chain(&options.temporary_name) {
         check_new_pool_name(name).map_err(|bad| Error::InvalidName { name: name.clone(), why: bad.why() })?;
@@ -334,7 +335,7 @@ pub(crate) fn stored(value: &crate::Value) -> ZapValue {
     }
 }
 
-/// Opens the new pool as any other: what is on the devices is what is worked with.
+/// Opens the new pool like any other, so that everything works on what is on the devices.
 fn reopen(devices: &HashMap<Guid, Arc<dyn Device>>, import: ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
     let found = devices.values().map(|device| (PathBuf::from(device.name()), device.clone())).collect();
     let candidates = vdev::import::scan_devices(found);
@@ -342,7 +343,7 @@ fn reopen(devices: &HashMap<Guid, Arc<dyn Device>>, import: ImportOptions, hooks
     Spa::import(candidate, &import, hooks)
 }
 
-/// Writes the labels of spares and caches: they are in no pool's tree, and their labels name no pool.
+/// Writes the labels of spares and caches: they are not in a pool's tree, and their labels name no pool.
 pub(crate) fn init_aside(new: &NewPool) -> Result<(), Error> {
     let spares = new.spares.iter().map(|list| (list, vdev::label::AuxUse::Spare));
     let caches =

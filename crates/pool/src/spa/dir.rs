@@ -12,13 +12,13 @@ use crate::spa::Spa;
 use crate::spa::create::TXG_INITIAL;
 use crate::spa::mosw::{OURS, SMALL_INDIRECT_SHIFT};
 
-/// Names of snapshots are compared without case where that is asked for (OpenZFS: `U8_TEXTPREP_TOUPPER`).
+/// Names of snapshots are compared case-insensitively if the dataset asks for it (OpenZFS: `U8_TEXTPREP_TOUPPER`).
 const TOUPPER: u64 = 2;
 /// A file system's fsid has 56 bits (OpenZFS: `unique_create`).
 const FSID_BITS: u32 = 56;
 
 impl Spa {
-    /// A new directory under `parent`, or the root.
+    /// Makes a directory under `parent`, or the root.
     pub(crate) fn create_dir(&self, mos: &Mos, tx: &Tx, parent: Option<(u64, &str)>) -> Result<u64, Error> {
         let blank = DslDirPhys {
             creation_time: self.env().now_s(),
@@ -47,7 +47,7 @@ impl Spa {
         Ok(id)
     }
 
-    /// A new, empty head dataset in directory `dir`; a clone of the snapshot `origin` if there is one.
+    /// Makes an empty head dataset in directory `dir`; a clone of the snapshot `origin` if one is given.
     pub(crate) fn create_head(&self, mos: &Mos, tx: &Tx, dir: u64, origin: Option<u64>) -> Result<u64, Error> {
         let txg = if tx.txg() == TXG_INITIAL { base::Txg(1) } else { tx.txg() };
         let mut phys = DslDatasetPhys {
@@ -113,7 +113,7 @@ impl Spa {
         Ok(mos.zap(clones)?.add_int(tx, id, id)?)
     }
 
-    /// The directory, dataset and snapshot that all top datasets descend from: `$ORIGIN` (OpenZFS: `dsl_pool_create_origin`).
+    /// Makes the directory, dataset and snapshot that all top datasets descend from: `$ORIGIN` (OpenZFS: `dsl_pool_create_origin`).
     pub(crate) fn create_origin(&self, mos: &Mos, tx: &Tx, root: u64) -> Result<u64, Error> {
         let dir = self.create_dir(mos, tx, Some((root, "$ORIGIN")))?;
         let head = self.create_head(mos, tx, dir, None)?;

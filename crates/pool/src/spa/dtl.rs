@@ -1,5 +1,5 @@
-//! What leaves missed: the txgs that a device did not get, so that it can be brought up to date later (OpenZFS: `vdev_dtl_sync`). And what becomes of
-//! leaves that fail (OpenZFS: `vdev_fault`, `vdev_degrade`).
+//! The dirty time logs of leaves: the txgs that a device missed, so that it can be resilvered later (OpenZFS: `vdev_dtl_sync`). And the
+//! judgement of leaves that fail (OpenZFS: `vdev_fault`, `vdev_degrade`).
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ use crate::spa::mosw::OURS;
 /// Blocks of a DTL's space map (OpenZFS: `zfs_vdev_dtl_sm_blksz`).
 const DTL_BLOCK: u64 = 4 << 10;
 
-/// The feature that maps with histograms are counted by.
+/// The feature that counts space maps with histograms.
 const HISTOGRAMS: &str = "spacemap_histogram";
 
-/// Why a leaf is faulted or degraded, in its configuration.
+/// The reason in a leaf's configuration why it is faulted or degraded.
 const ERR_EXCEEDED: &str = "err_exceeded";
 
-/// A txg's own end may find that a leaf failed, and the txg that says so another one: more often than this it is not asked.
+/// The end of a txg may find that a leaf failed, and so may the end of the txg that records it: at most this many are synced for it.
 const AFTERTHOUGHTS_MAX: usize = 4;
 
 impl Spa {
-    /// Writes the DTLs of leaves that changed since this was last done.
+    /// Writes the DTLs of leaves that changed since they were last written.
     pub(crate) fn sync_dtls(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         for (leaf, missed) in self.tree().dirty_dtls() {
             self.sync_dtl(mos, tx, leaf, &missed)?;
@@ -41,7 +41,7 @@ impl Spa {
         let mut id = 0;
         self.edit_vdev(leaf.0, &mut |vdev| id = vdev.get_u64(key::DTL).unwrap_or(0));
         let is_map = |object: &Object| object.phys().object_type == ObjectType::SPACE_MAP;
-        // one that cannot be used any more is left alone
+        // an unusable map is left alone
         let known = if id == 0 { None } else { mos.object(id).ok().filter(is_map) };
         let object = match known {
             Some(object) => object,
@@ -61,7 +61,7 @@ impl Spa {
         write_map(tx, &object, missed)
     }
 
-    /// Judges leaves whose writes have failed, and has the configuration say so from the open txg on.
+    /// Judges leaves whose writes have failed, and records verdicts in the configuration from the open txg on.
     pub(crate) fn judge_leaves(&self) {
         for (leaf, verdict) in self.tree().judge() {
             let state = if verdict == Verdict::Faulted { key::FAULTED } else { key::DEGRADED };
@@ -76,7 +76,7 @@ impl Spa {
         }
     }
 
-    /// What the end of the last txg came to, when nothing of it could be changed any more, goes into another one.
+    /// Syncs another txg for failures that the end of the last one found, too late to be recorded in it.
     pub(crate) fn sync_afterthoughts(self: &Arc<Self>) -> Result<(), Error> {
         for _ in 0..AFTERTHOUGHTS_MAX {
             if !self.tree().has_dirty_dtls() && !self.tree().has_failed_writes() {
@@ -93,7 +93,7 @@ fn write_map(tx: &Tx, object: &Object, missed: &[std::ops::Range<u64>]) -> Resul
     let mut encoder = Encoder::new(MapGeometry::DTL, 0, object.block_size(), false);
     encoder.intro(Action::Alloc, 0, Txg(0));
     missed.iter().for_each(|range| encoder.run(Action::Alloc, range, None));
-    // an empty map has no words at all
+    // an empty map has no entries at all
     let (bytes, alloc) = if missed.is_empty() { Default::default() } else { encoder.finish() };
     object.free_range(tx, 0, u64::MAX)?;
     if !bytes.is_empty() {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::{CreateOptions, Hooks, ImportOptions};
 
-    /// A log of what a device missed that cannot be read stands for everything, and is written anew.
+    /// An unreadable DTL means that the device missed everything; it is written anew.
     #[test]
     fn without_its_log_a_device_has_missed_everything() {
         let devices: Vec<Arc<dyn Device>> = ["d0", "d1"]

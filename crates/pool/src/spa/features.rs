@@ -1,7 +1,8 @@
-//! Which features a pool uses, while that changes (OpenZFS: `zfeature.c`, the writing half).
+//! The features that a pool uses, while that changes (OpenZFS: `zfeature.c`, the writing half).
 //!
-//! Refcounts stand in two ZAPs of the MOS, by whether an unknown feature keeps readers out; those that are needed to read the
-//! MOS stand in the labels as well while they are active.
+//! Refcounts are in two ZAPs of the MOS, one for features without which a pool cannot be read and one for the others; active features that
+//! are
+//! needed to read the MOS are in the labels as well.
 
 use std::sync::atomic::Ordering;
 
@@ -30,7 +31,7 @@ fn list_of(def: &Feature) -> &'static str {
     if def.readonly_compatible() { FOR_WRITE } else { FOR_READ }
 }
 
-/// How often the feature is used; `None` if it is disabled.
+/// Returns how often the feature is used; `None` if it is disabled.
 pub(crate) fn refcount(mos: &Mos, def: &Feature) -> Result<Option<u64>, Error> {
     match mos.named_zap(list_of(def))? {
         Some(zap) => Ok(zap.lookup_u64(def.guid)?),
@@ -52,12 +53,12 @@ impl Spa {
         feature::by_name(name).ok_or_else(|| Error::Features(vec![name.to_string()]))
     }
 
-    /// Whether the pool may use feature `name`.
+    /// Returns whether the pool may use feature `name`.
     pub(crate) fn feature_enabled(&self, mos: &Mos, name: &str) -> Result<bool, Error> {
         Ok(refcount(mos, Self::known(name)?)?.is_some())
     }
 
-    /// Whether the pool uses feature `name`.
+    /// Returns whether the pool uses feature `name`.
     pub(crate) fn feature_active(&self, mos: &Mos, name: &str) -> Result<bool, Error> {
         Ok(refcount(mos, Self::known(name)?)?.is_some_and(|n| n > 0))
     }
@@ -107,7 +108,7 @@ impl Spa {
         Ok(())
     }
 
-    /// What the engine does differently while a feature is active, and for dedup tables, while it is enabled.
+    /// Changes the engine's behaviour for an active feature and, for dedup tables, for an enabled one.
     pub(crate) fn apply_feature(&self, name: &str, state: State) {
         let active = state == State::Active;
         match name {
@@ -118,7 +119,7 @@ impl Spa {
         }
     }
 
-    /// Has headers of gang blocks be as large as the devices allow, once blocks were met for which they were too small (OpenZFS: the end of
+    /// Makes headers of gang blocks as large as the devices allow, once one was found too small for its block (OpenZFS: the end of
     /// `zio_write_gang_block`). They grow when the txg is on disk: the intent log may need blocks that are written before.
     pub(crate) fn grow_gang_headers(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let grow = self.zio.take_outgrown_gangs()
@@ -127,12 +128,12 @@ impl Spa {
         if grow { self.feature_increment(mos, tx, GANG_HEADERS) } else { Ok(()) }
     }
 
-    /// One use more of feature `name` (OpenZFS: `spa_feature_incr`).
+    /// Adds one use of feature `name` (OpenZFS: `spa_feature_incr`).
     pub(crate) fn feature_increment(&self, mos: &Mos, tx: &Tx, name: &str) -> Result<(), Error> {
         self.change(mos, tx, name, 1)
     }
 
-    /// Runs `work` with what counts the uses of the one empty list.
+    /// Runs `work` with the counter of uses of the shared empty bpobj.
     pub(crate) fn with_empty_bpobj<R>(
         &self,
         mos: &Mos,
@@ -152,7 +153,7 @@ impl Spa {
         work(&mut count)
     }
 
-    /// One use less of feature `name` (OpenZFS: `spa_feature_decr`).
+    /// Removes one use of feature `name` (OpenZFS: `spa_feature_decr`).
     pub(crate) fn feature_decrement(&self, mos: &Mos, tx: &Tx, name: &str) -> Result<(), Error> {
         self.change(mos, tx, name, -1)
     }
@@ -167,18 +168,18 @@ impl Spa {
     }
 }
 
-/// Objects are counted by user and group.
+/// The feature that counts objects by user and group.
 pub(crate) const USEROBJ_ACCOUNTING: &str = "userobj_accounting";
-/// Space and objects are counted by project.
+/// The feature that counts space and objects by project.
 pub(crate) const PROJECT_QUOTA: &str = "project_quota";
 
-/// Flags of an object set: space by user and group, objects by user and group, and by project, are accounted (OpenZFS:
+/// Flags of an object set whose accounting is complete: space by user and group, objects by user and group, and by project (OpenZFS:
 /// `OBJSET_FLAG_USERACCOUNTING_COMPLETE` and the like).
 const USER_COMPLETE: u64 = 1;
 const USEROBJ_COMPLETE: u64 = 2;
 const PROJECT_COMPLETE: u64 = 4;
 
-/// Whose the objects of file systems are, as far as the pool's features let it be counted.
+/// The owners of file systems' objects, restricted to the counts that the pool's features allow.
 pub(crate) struct Accounts<'a> {
     used: &'a dyn UsedBy,
     objects: bool,
@@ -200,14 +201,14 @@ impl UsedBy for Accounts<'_> {
 }
 
 impl Spa {
-    /// What counts the space of files; `None` if nobody can tell whose they are.
+    /// Returns the accounting of files; `None` without a hook that finds their owners.
     pub(crate) fn accounts(&self, mos: &Mos) -> Result<Option<Accounts<'_>>, Error> {
         let Some(used) = self.hooks.used_by.as_deref() else { return Ok(None) };
         let objects = self.feature_enabled(mos, USEROBJ_ACCOUNTING)?;
         Ok(Some(Accounts { used, objects, projects: self.feature_enabled(mos, PROJECT_QUOTA)? }))
     }
 
-    /// The flags of a new file system: what is counted in it from the beginning.
+    /// Returns the flags of a new file system: the counts that are complete from its beginning.
     pub(crate) fn accounting_flags(&self, mos: &Mos) -> Result<u64, Error> {
         let Some(accounts) = self.accounts(mos)? else { return Ok(0) };
         let objects = if accounts.counts_objects() { USEROBJ_COMPLETE } else { 0 };

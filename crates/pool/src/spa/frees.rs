@@ -1,4 +1,4 @@
-//! Blocks that are no longer needed: from whoever dropped them to the space maps (OpenZFS: `spa_sync_frees`,
+//! Blocks that are no longer needed: from the sync that dropped them to the space maps (OpenZFS: `spa_sync_frees`,
 //! `spa_sync_deferred_frees`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,13 @@ use crate::bpobj::Bpobj;
 use crate::mos::Mos;
 use crate::spa::Spa;
 
-/// Blocks dropped in the txg that is being synced, and how it stands with those of what was destroyed.
+/// Blocks dropped in the txg that is being synced, and the progress of background destroys.
 #[derive(Default)]
 pub(crate) struct Frees {
     blocks: Mutex<Vec<BlkPtr>>,
-    /// Something that was destroyed is not yet freed, and can be.
+    /// True if something that was destroyed is not yet freed, and can be.
     pending: AtomicBool,
-    /// All trees that are left have damage.
+    /// True if all trees that are left are damaged.
     stalled: AtomicBool,
 }
 
@@ -54,11 +54,13 @@ impl Frees {
     }
 }
 
-/// Where the list of deferred frees stands in the MOS directory.
+/// The entry of the MOS directory that names the list of deferred frees.
 pub(crate) const SYNC_BPOBJ: &str = "sync_bplist";
 
-/// Frees a block. `false`: it is a gang block, and nobody can tell where its pieces are, or its pointer cannot be, or a table that counts references, and nobody can tell who
-/// else has it; then it stays allocated. A pool with such a block is better off than one that stops whenever the block is dropped.
+/// Frees a block. Returns `false` if the block stays allocated: a gang block whose header cannot be read, an invalid pointer, or a block in
+/// a
+/// table of references that cannot be read, so that its other users are unknown. A leaked block is better than a pool that stops whenever
+/// that block is dropped.
 pub(crate) fn free_if_known(zio: &Zio, txg: Txg, bp: &BlkPtr) -> Result<bool, zio::Error> {
     match zio.free(txg, bp) {
         Err(
@@ -73,8 +75,9 @@ pub(crate) fn free_if_known(zio: &Zio, txg: Txg, bp: &BlkPtr) -> Result<bool, zi
 }
 
 impl Spa {
-    /// Frees what this pass dropped. In a pool without logs of space changes a late pass puts it on the list of the next txg instead:
-    /// else each free would dirty another space map.
+    /// Frees the blocks that this pass dropped. In a pool without log space maps a late pass puts them on the list of deferred frees
+    /// instead,
+    /// because each free would dirty another space map.
     pub(crate) fn sync_frees(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let blocks = self.frees.take();
         if blocks.is_empty() {

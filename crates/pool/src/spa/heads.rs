@@ -21,31 +21,31 @@ use crate::spa::space::{Delta, Gather, Tally, Used, parent_delta};
 use crate::{Dataset, Error};
 use crate::{errata, feature};
 
-/// A ZAP of metadata that says its own kind (OpenZFS: `DMU_OTN_ZAP_METADATA`).
+/// A metadata ZAP whose object type encodes what it is (OpenZFS: `DMU_OTN_ZAP_METADATA`).
 pub(crate) const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
 
-/// Heads that nobody uses and that stay open all the same, for who comes back.
+/// Unused heads that stay open, so that reopening them is cheap.
 const IDLE_MAX: usize = 64;
-/// Counters of what is on its way that are kept before those that nobody uses go.
+/// Counters of pending changes that are kept before unused ones are dropped.
 const PENDING_MAX: usize = 1024;
-/// Txgs that an object set can be dirty in at a time.
+/// The most txgs that an object set can be dirty in at a time.
 const TXGS: u64 = 4;
 
 /// A dataset whose object set is open for writing.
 pub(crate) struct Head {
     pub(crate) id: u64,
     pub(crate) objset: Arc<Objset>,
-    /// How its blocks are written; changes with properties.
+    /// The rules by which its blocks are written; changes with properties.
     pub(crate) policy: RwLock<WritePolicy>,
     /// Bytes that the dataset keeps for itself (`refreservation`).
     pub(crate) reserved: AtomicU64,
-    /// What it may still take, as the last synced txg left it.
+    /// The space that it may still take, as the last synced txg left it.
     pub(crate) room: Mutex<Option<Arc<Room>>>,
-    /// How far a receive has come that goes into it.
+    /// Resume points of a receive into it.
     pub(crate) resume: ResumeSlots,
     /// Held while its log is replayed.
     pub(crate) replay: Mutex<()>,
-    /// Its log, once somebody asked for it.
+    /// Its log, once it was asked for.
     pub(crate) zil: OnceLock<Arc<Zil>>,
 }
 
@@ -68,7 +68,7 @@ impl Head {
         (0..TXGS).any(|txg| self.objset.is_dirty(Txg(txg))) || self.zil.get().is_some_and(|zil| zil.is_busy())
     }
 
-    /// Whether only the list of heads knows it; the list is locked.
+    /// Returns whether only the list of heads references it; the list is locked.
     fn is_unused(self: &Arc<Self>) -> bool {
         let log_unused = self.zil.get().is_none_or(|zil| Arc::strong_count(zil) == 1);
         Arc::strong_count(self) == 1 && Arc::strong_count(&self.objset) == 1 && log_unused
@@ -79,11 +79,11 @@ impl Head {
 #[derive(Default)]
 pub(crate) struct Heads {
     open: Mutex<BTreeMap<u64, Arc<Head>>>,
-    /// What is on its way to datasets and directories.
+    /// Pending changes to datasets and directories.
     pending: Mutex<BTreeMap<u64, Arc<Pending>>>,
-    /// What somebody reads for long.
+    /// Long holds of readers.
     long_holds: Arc<LongHolds>,
-    /// The size of the pool as its root directory sees it, after which txg.
+    /// The size of the pool as its root directory has it, and the txg of that size.
     pub(crate) size: Mutex<Option<(Txg, u64)>>,
 }
 
@@ -100,7 +100,7 @@ impl Heads {
         all.entry(head.id).or_insert(head).clone()
     }
 
-    /// What is on its way to the dataset or directory in object `id`.
+    /// Returns the pending changes to the dataset or directory in object `id`.
     pub(crate) fn pending(&self, id: u64) -> Arc<Pending> {
         let mut all = self.pending.lock();
         if all.len() >= PENDING_MAX {
@@ -121,7 +121,7 @@ impl Heads {
         self.open.lock().values().cloned().collect()
     }
 
-    /// Forgets heads whose blocks a sync task is about to change behind their backs; what is dirty in them is lost. Nobody comes to hold them
+    /// Forgets heads whose blocks a sync task is about to change underneath; what is dirty in them is lost. No new hold is taken on them
     /// before the task is over.
     ///
     /// # Errors
@@ -133,10 +133,10 @@ impl Heads {
         self.close(ids, || ())
     }
 
-    /// Forgets heads; what is dirty in them is lost. Runs `then` before anybody can open them again.
+    /// Forgets heads; what is dirty in them is lost. Runs `then` before any of them can be opened again.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] if one of them is in use; then nothing was done.
+    /// [`Refusal::Busy`] if one of them is in use; nothing was done then.
     pub(crate) fn close(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
         let mut all = self.open.lock();
         if self.any_used(&all, ids) {
@@ -149,7 +149,7 @@ impl Heads {
         Ok(())
     }
 
-    /// Whether somebody uses one of these.
+    /// Returns whether any of these is in use.
     pub(crate) fn in_use(&self, ids: &[u64]) -> bool {
         self.any_used(&self.open.lock(), ids)
     }
@@ -159,25 +159,25 @@ impl Heads {
         held || ids.iter().filter_map(|id| open.get(id)).any(|head| !head.is_unused())
     }
 
-    /// As [`Heads::in_use`], or with changes that are not on disk yet.
+    /// As [`Heads::in_use`], or has changes that are not on disk yet.
     pub(crate) fn in_use_or_dirty(&self, ids: &[u64]) -> bool {
         ids.iter().any(|id| self.long_holds.is_held(*id) || self.is_open_or_dirty(*id))
     }
 
-    /// Whether somebody has it open for a change, or has changed it, and that is not on disk yet.
+    /// Returns whether it is open for a change, or has a change that is not on disk yet.
     pub(crate) fn is_open_or_dirty(&self, id: u64) -> bool {
         self.open.lock().get(&id).is_some_and(|head| !head.is_unused() || head.is_dirty())
     }
 }
 
 impl Spa {
-    /// How blocks of an open object set are written now; `None` if it is not open.
+    /// Returns how blocks of an open object set are written now; `None` if it is not open.
     #[must_use]
     pub fn write_policy(&self, objset: &Objset) -> Option<WritePolicy> {
         self.heads.get(objset.id()).map(|head| head.policy.read().clone())
     }
 
-    /// The live object set of a file system or volume: it sees what is dirty, and can be changed with a [`Tx`] of [`Spa::tx`].
+    /// Returns the live object set of a file system or volume: it includes dirty data, and is changed with a [`Tx`] of [`Spa::tx`].
     ///
     /// # Errors
     /// If it is a snapshot, or cannot be opened.
@@ -193,12 +193,12 @@ impl Spa {
         self.open_head(&self.live_mos()?, dataset.id(), dataset.name())
     }
 
-    /// [`Spa::objset`] of the head in object `id`, as the MOS says it is now.
+    /// As [`Spa::objset`], for the head in object `id`, as the MOS has it now.
     pub(crate) fn open_head(&self, mos: &Mos, id: u64, name: &str) -> Result<Arc<Objset>, Error> {
         self.open_head_as(mos, id, name, false)
     }
 
-    /// As [`Spa::open_head`], though its intent log is not replayed if it is opened `to_replay` it.
+    /// As [`Spa::open_head`]; opened `to_replay` its intent log, it may have an unreplayed one.
     pub(crate) fn open_head_as(&self, mos: &Mos, id: u64, name: &str, to_replay: bool) -> Result<Arc<Objset>, Error> {
         let phys = mos.dataset_phys(id)?;
         let key = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?;
@@ -215,18 +215,18 @@ impl Spa {
             check_replayed(&objset, name)?;
         }
         let head = self.add_head(mos, objset, phys.dir_obj)?;
-        // who comes to hold it from here on finds it open
+        // a reader that takes a hold from here on finds it open
         self.check_not_owned(id, name)?;
         Ok(head.objset.clone())
     }
 
-    /// Whether a head can be opened for a change: nobody reads it as it is.
+    /// Checks that a head can be opened for a change: no long hold keeps it as it is.
     fn check_not_owned(&self, id: u64, name: &str) -> Result<(), Error> {
         let held = self.heads.long_holds().is_held(id) || self.is_held_elsewhere(id);
         if held { Err(Error::Refused { name: name.to_string(), why: Refusal::Busy }) } else { Ok(()) }
     }
 
-    /// Keeps an object set open for writing, as the properties of its directory `dir` have it.
+    /// Registers an object set as open for writing, under the properties of its directory `dir`.
     pub(crate) fn add_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Head>, Error> {
         let policy = self.policy_of(mos, dir)?;
         if let Some(others) = self.held_elsewhere() {
@@ -235,7 +235,7 @@ impl Spa {
         Ok(self.heads.insert(Head::new(objset, policy, mos.prop_number(dir, "refreservation")?)))
     }
 
-    /// What changed in the properties of directory `dir` changes how open heads in it, and below it, are written.
+    /// Applies changed properties of directory `dir` to open heads in it, and below it.
     pub(crate) fn refresh_heads(&self, mos: &Mos, dir: u64) -> Result<(), Error> {
         self.note_props_changed();
         for head in self.heads.all() {
@@ -254,21 +254,21 @@ impl Spa {
         Ok(())
     }
 
-    /// Whether what is written to an open head stays out of the cache from now on.
+    /// Sets whether blocks written to an open head stay out of the cache from now on.
     pub(crate) fn set_uncached(&self, id: u64, uncached: bool) {
         if let Some(head) = self.heads.get(id) {
             head.policy.write().uncached = uncached;
         }
     }
 
-    /// Writes all datasets that are dirty in this txg, and books what they grew by.
+    /// Writes all datasets that are dirty in this txg, and books their growth.
     pub(crate) fn sync_heads(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         for head in self.heads.dirty(tx.txg()) {
             self.sync_head(mos, tx, &head)?;
             if let Some(at) = head.resume.get(tx.txg()) {
                 self.save_resume_point(mos, tx, head.id, at)?;
             }
-            // what nobody holds can be read again
+            // data without a holder can be read again
             head.objset.evict_clean();
         }
         Ok(())
@@ -335,9 +335,9 @@ impl Spa {
         self.activate_dataset_features(mos, tx, head, &tally)
     }
 
-    /// Adds to the list of what a clone has of its own (OpenZFS: `dsl_flush_pending_livelist`).
+    /// Appends to the livelist of a clone (OpenZFS: `dsl_flush_pending_livelist`).
     fn append_livelist(&self, mos: &Mos, tx: &Tx, id: u64, mut live: Vec<(BlkPtr, bool)>) -> Result<(), Error> {
-        // what was made in this txg stands before what was freed in it
+        // allocations of this txg precede its frees
         live.sort_by_key(|(_, freed)| *freed);
         let mut livelist = Deadlist::open(mos, id)?;
         let full = match livelist.lists().last() {
@@ -352,7 +352,7 @@ impl Spa {
         })
     }
 
-    /// Blocks that the head dropped and only its last snapshot has: they are unique to it now.
+    /// Books blocks that the head dropped and only its last snapshot has: they are unique to the snapshot now.
     fn last_snapshot_alone(&self, mos: &Mos, tx: &Tx, head: u64, snap: u64, bytes: u64) -> Result<(), Error> {
         if snap == 0 || bytes == 0 || mos.dataset_phys(snap)?.next_snap_obj != head {
             return Ok(());
@@ -373,7 +373,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Marks that dataset `id` uses feature `name`, if it does not yet (OpenZFS: `dsl_dataset_activate_feature`).
+    /// Marks that dataset `id` uses feature `name`, unless it is marked already (OpenZFS: `dsl_dataset_activate_feature`).
     pub(crate) fn activate_dataset_feature(&self, mos: &Mos, tx: &Tx, id: u64, name: &str) -> Result<(), Error> {
         let def = feature::by_name(name).ok_or_else(|| Error::Features(vec![name.to_string()]))?;
         let zap = self.zapify(mos, tx, id)?;
@@ -384,7 +384,7 @@ impl Spa {
         self.feature_increment(mos, tx, name)
     }
 
-    /// The ZAP that extends a directory or dataset; made if there is none (OpenZFS: `dmu_object_zapify`).
+    /// Returns the ZAP that extends a directory or dataset; makes it if there is none (OpenZFS: `dmu_object_zapify`).
     pub(crate) fn zapify(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<Zap, Error> {
         let object = mos.object(id)?;
         if !object.phys().object_type.is_zap() {

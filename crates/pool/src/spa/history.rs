@@ -1,4 +1,4 @@
-//! What was done to the pool (OpenZFS: `spa_history_log`, `spa_history_log_internal`).
+//! The pool's history: commands and internal events (OpenZFS: `spa_history_log`, `spa_history_log_internal`).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::spa::{Spa, config};
 use crate::{Error, history};
 
 impl Spa {
-    /// Records a command line, as its user typed it.
+    /// Records a command line, as the user typed it.
     ///
     /// # Errors
     /// When the pool is suspended.
@@ -23,7 +23,7 @@ impl Spa {
         self.sync_task(move |cx| Ok(cx.spa.put_history(cx.mos, cx.tx, record)))?
     }
 
-    /// Records a request with what it was asked and answered. Nobody waits for it, and what does not fit the history is left out
+    /// Records a request with its arguments and its answer. Does not wait, and leaves out what does not fit the history
     /// (OpenZFS: `spa_history_log_nvl`).
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Spa {
         self.later(move |cx| drop(cx.spa.put_history(cx.mos, cx.tx, record)))
     }
 
-    /// Records something that the pool itself did.
+    /// Records an event of the pool itself.
     pub(crate) fn log_internal(&self, mos: &Mos, tx: &Tx, event: &str, what: &str) -> Result<(), Error> {
         let mut record = NvList::new();
         record.insert("history internal str", what);
@@ -43,7 +43,7 @@ impl Spa {
         self.note_history(mos, tx, record)
     }
 
-    /// Records what was done to a dataset: its full name and its object (OpenZFS: `spa_history_log_internal_ds`).
+    /// Records a change of a dataset: its full name and its object (OpenZFS: `spa_history_log_internal_ds`).
     pub(crate) fn log_named(
         &self,
         mos: &Mos,
@@ -61,7 +61,8 @@ impl Spa {
         self.note_history(mos, tx, record)
     }
 
-    /// Records what a task has done. What was done is done, whether it can be told or not (OpenZFS ignores the errors of its history, too).
+    /// Records a completed task. A failure to record it is ignored, because the change itself is made (OpenZFS ignores the errors of its
+    /// history, too).
     fn note_history(&self, mos: &Mos, tx: &Tx, record: NvList) -> Result<(), Error> {
         match self.put_history(mos, tx, record) {
             Err(_) if mos.number(history::HISTORY)?.is_some() => Ok(()),

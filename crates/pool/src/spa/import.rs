@@ -19,36 +19,36 @@ use crate::spa::multihost;
 use crate::spa::{Hooks, Parts, Spa};
 use crate::{Error, LoadInfo, OpenOptions, Pool};
 
-/// No pool ever gets so far; from here on numbers could overflow.
+/// No pool ever reaches this txg; from here on numbers could overflow.
 const TXG_MAX: u64 = 1 << 62;
-/// From this version on deadlists are sorted by birth, directories list their clones and what is destroyed is freed in the background
-/// (OpenZFS: `SPA_VERSION_DIR_CLONES`): older pools are read.
+/// From this version on deadlists are sorted by birth, directories list their clones and destroyed datasets are freed in the background
+/// (OpenZFS: `SPA_VERSION_DIR_CLONES`): older pools are read-only.
 const VERSION_DIR_CLONES: u64 = 26;
 
-/// How a pool is opened for writing.
+/// The options of an import for writing.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// What a pool opened for reading can be told as well: another name, a txg to go back to, a missing log.
+    /// The options that a read-only open has too: another name, a txg to rewind to, a missing log.
     pub open: OpenOptions,
     /// Take the pool although another machine seems to use it (`-f`).
     pub force: bool,
-    /// Go back to an older txg if the newest cannot be used (`-F`).
+    /// Rewind to an older txg if the newest cannot be used (`-F`).
     pub rewind: bool,
-    /// The name in `open` is only for as long as the pool is open: on disk it keeps its own (`-t`).
+    /// The name in `open` lasts only while the pool is open: on disk the pool keeps its own (`-t`).
     pub temporary_name: bool,
-    /// It is open already on this machine, as far as `zpool` remembers: no new import, but the next command.
+    /// The pool is open already on this machine, by `zpool`'s record: this is not a new import, but the next command.
     pub again: bool,
 }
 
 impl ImportOptions {
-    /// What an import asks of a state before it takes it.
+    /// Returns the checks that a state must pass before it is imported.
     #[must_use]
     pub fn load_policy(&self) -> LoadPolicy {
         LoadPolicy { rewind: self.rewind || self.open.txg.is_some(), ..LoadPolicy::default() }
     }
 }
 
-/// What all views of a pool have in common.
+/// The data that all views of a pool share.
 #[derive(Debug)]
 pub(crate) struct ViewBase {
     name: String,
@@ -56,7 +56,7 @@ pub(crate) struct ViewBase {
     options: OpenOptions,
     info: LoadInfo,
     load_guid: u64,
-    /// The classes of top-level vdevs; `None` until they are asked for, and after vdevs have come or gone.
+    /// The classes of top-level vdevs; `None` until the first use, and after vdevs were added or removed.
     biases: Mutex<Option<Vec<AllocBias>>>,
 }
 
@@ -86,12 +86,14 @@ impl ViewBase {
 }
 
 impl Spa {
-    /// Opens the pool that `candidate` is for writing. Its devices must have been opened for writing. Unless the pool is open already, the blocks of its
-    /// last txgs are read first, those of data as well if it may go back.
+    /// Opens the pool of `candidate` for writing. Its devices must have been opened for writing. Unless the pool is open already, the
+    /// metadata
+    /// blocks of its last txgs are verified first; its data blocks too, if a rewind is allowed.
     ///
     /// # Errors
-    /// As [`Pool::open`]; when another machine uses the pool; when something about it cannot be written here: it was written in
-    /// another byte order, or uses features that are not known.
+    /// As [`Pool::open`]; when another machine uses the pool; when the pool cannot be written here: it was written in the other byte order,
+    /// or
+    /// uses unknown features.
     pub fn import(candidate: &Candidate, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
         let verify = options.open.verify.or_else(|| (!options.again).then(|| options.load_policy()));
         let pool = Pool::open(candidate, &OpenOptions { verify, ..options.open.clone() })?;
@@ -108,20 +110,21 @@ impl Spa {
         if options.open.name.is_some() && !options.temporary_name {
             nv.insert(key::POOL_NAME, pool.name());
         }
-        // a txg of ours is the newest state at once
+        // write a txg at once, so that this state is the newest
         let rewound = uberblock.txg < newest;
         let changed = exported || rewound || nv != *pool.config();
         let mut txgs = uberblock.txg;
         if options.rewind || options.open.txg.is_some() {
-            // what was newer must not come back: the next txg is behind it
+            // abandoned newer states must not come back: the next txg is above them
             txgs = newest.max(txgs);
         }
         if options.open.checkpoint {
             txgs = Txg(newest.0 + 1);
         }
         let readers = hooks.readers.clone().filter(|_| rewound || options.open.checkpoint);
-        // what they read of states that are given up is free from now on, though nobody has freed it; and who comes before the new state is there
-        // reads what is given up
+        // blocks that readers see only in abandoned states are free from now on, though no txg freed them; and a reader that starts before
+        // the new
+        // state is on disk reads an abandoned one
         let overtaking = readers.map(|readers| readers.overtake_all(pool.guid()));
         let spa = Spa::to_write(&pool, hooks, Config::new(nv, changed), txgs)?;
         if let Some(props) = spa.live_mos()?.named_zap("pool_props")? {
@@ -144,7 +147,7 @@ impl Spa {
         Ok(spa)
     }
 
-    /// The pool that `pool` shows, to be written.
+    /// Opens the pool of `pool` for writing.
     fn to_write(pool: &Arc<Pool>, hooks: Hooks, config: Config, last: Txg) -> Result<Arc<Spa>, Error> {
         let uberblock = pool.uberblock().clone();
         let zio = pool.zio().clone();
@@ -174,7 +177,7 @@ impl Spa {
         Ok(spa)
     }
 
-    /// The pool as its last synced txg left it.
+    /// Returns the pool as its last synced txg left it.
     ///
     /// # Errors
     /// When its MOS cannot be read.
@@ -198,7 +201,7 @@ impl Spa {
         known.get_or_insert_with(|| open::alloc_biases(mos, &self.tree()).unwrap_or_default()).clone()
     }
 
-    /// Vdevs have come or gone.
+    /// Forgets the classes of top-level vdevs, after vdevs were added or removed.
     pub(crate) fn forget_biases(&self) {
         *self.view_base.biases.lock() = None;
     }
@@ -239,7 +242,7 @@ impl Spa {
     }
 }
 
-/// Where multihost protection is on: whether nobody else writes the pool (OpenZFS: `spa_activity_check_required`).
+/// With multihost on, checks that no other machine writes the pool (OpenZFS: `spa_activity_check_required`).
 fn check_alone(pool: &Pool, options: &ImportOptions, env: &Env) -> Result<(), Error> {
     if options.again {
         return Ok(());
@@ -248,7 +251,7 @@ fn check_alone(pool: &Pool, options: &ImportOptions, env: &Env) -> Result<(), Er
 }
 
 impl Pool {
-    /// Where multihost protection is on: watches for a while whether another machine writes the pool, which is to be imported for reading
+    /// With multihost on, watches for a while whether another machine writes the pool, which is to be imported read-only
     /// (OpenZFS: `spa_ld_activity_check`).
     ///
     /// # Errors
@@ -270,7 +273,7 @@ impl Pool {
     }
 }
 
-/// Whether the pool can be written here, and by us.
+/// Checks that the pool can be written here, and by this machine.
 fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(), Error> {
     if pool.uberblock().endian != Endian::Little {
         return Err(Error::NotWritable("it was written on a machine of the other byte order".to_string()));
@@ -319,7 +322,7 @@ fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(
     }
     let (own, _) = config::host();
     match pool.host() {
-        // another one may have taken it since it was last open here, too
+        // another machine may have taken it since it was last open here, too
         (Some(id), host) if active && id != 0 && id != u64::from(own) && !options.force => {
             let host = host.unwrap_or("").to_string();
             Err(Error::InUseByHost { host, id })

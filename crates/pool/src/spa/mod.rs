@@ -1,26 +1,28 @@
-//! A pool that is written: its txgs, its space, its configuration.
+//! A pool open for writing: its txgs, its space, its configuration.
 //!
 //! # What it is
-//! A [`Spa`] owns a pool: its devices are locked, one thread syncs its txgs, and everything that changes goes through it. It is made by
-//! [`Spa::create`] and [`Spa::import`], and ends with [`Spa::export`], or with [`Spa::close`], which leaves the pool as one in use.
+//! A [`Spa`] owns a pool: its devices are locked, one thread syncs its txgs, and every change goes through it. It is made by
+//! [`Spa::create`] and [`Spa::import`], and ends with [`Spa::export`], or with [`Spa::close`], which leaves the pool marked as in use.
 //!
 //! # The few ideas
-//! * **Readers have views.** [`Spa::view`] is a [`Pool`]: the pool as its last synced txg left it, with caches of its own. All that can be
-//!   asked of a pool opened for reading can be asked of a view, and as long as there is space nothing that it leads to is overwritten. Live object sets, which see what is dirty, come from [`Spa::objset`].
+//! * **Readers have views.** [`Spa::view`] is a [`Pool`]: the pool as its last synced txg left it, with caches of its own. A view answers
+//!   everything that a pool opened read-only does, and as long as there is space nothing that it leads to is overwritten. Live object sets,
+//!   which include dirty data, come from [`Spa::objset`].
 //! * **Changes of the MOS are made by one thread.** A [sync task](Spa::sync_task) runs between the sync of the datasets and that of
-//!   the MOS; all of it is in the txg, or nothing. It checks first, and changes only when nothing can fail any more but the devices.
-//! * **A sync goes in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in
-//!   the MOS. It ends since a block born in this txg is written again in its place from pass 2 on, and nothing is compressed
-//!   from pass 8 on.
-//! * **Reads heal.** What a read found damaged is overwritten at the beginning of a txg, if the last synced state still has it.
-//! * **An error in a sync suspends the pool.** What is on disk stays the last synced txg; whoever waits gets the error.
+//!   the MOS; all of it is in the txg, or nothing. It checks first, and changes only when nothing but the devices can fail any more.
+//! * **A sync runs in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in
+//!   the MOS. It converges because a block born in this txg is rewritten in place from pass 2 on, and nothing is compressed from pass 8 on.
+//! * **Reads heal.** A copy that a read found damaged is rewritten at the beginning of a txg, if the last synced state still has the block.
+//! * **An error in a sync suspends the pool.** The state on disk stays the last synced txg; every waiting caller gets the error.
 //!
 //! # Lock order
-//! `heads` → `config` → the locks of `space` and `zio`. None is held over I/O but by the sync thread, which alone takes `config` for long.
+//! `heads` → `config` → the locks of `space` and `zio`. None is held over I/O except by the sync thread, which alone takes `config` for
+//! long.
 //!
 //! # A crash
-//! The uberblock is written last, behind a flush of all that it leads to. Before it is on disk the pool is that of the txg before,
-//! whose blocks nobody has overwritten: what is freed in a txg is handed out again two txgs later at the earliest, whoever has the pool open then.
+//! The uberblock is written last, behind a flush of everything that it leads to. Before it is on disk the pool is that of the txg before,
+//! none of whose blocks has been overwritten: blocks freed in a txg are reused two txgs later at the earliest, even if another process
+//! opens the pool in between.
 //!
 //! OpenZFS: `spa.c`, `txg.c`, `dsl_pool.c`, `dsl_synctask.c`, `spa_config.c`.
 
@@ -85,18 +87,18 @@ pub use txg::{DmuTxStats, TxgRecord, Txgs};
 pub use vdevs::VdevRefusal;
 pub use watch::PropsWatch;
 
-/// What upper rooms tell a pool that is written.
+/// The services that the layers above provide to a pool open for writing.
 #[derive(Clone)]
 pub struct Hooks {
     /// Clock and randomness.
     pub env: Env,
-    /// Whose the objects of file systems are.
+    /// Finds the owner of an object, for space accounting by user, group and project.
     pub used_by: Option<Arc<dyn UsedBy + Send + Sync>>,
-    /// What other processes read for long.
+    /// The long holds of other processes.
     pub held_elsewhere: Option<Arc<dyn HeldElsewhere>>,
-    /// What other processes read now.
+    /// The readers in other processes, which read the pool from its devices.
     pub readers: Option<Arc<dyn Readers>>,
-    /// Who notes that a txg is on disk.
+    /// Called with the pool's guid when a txg is on disk.
     pub synced: Option<Arc<dyn Fn(Guid, Txg) + Send + Sync>>,
 }
 
@@ -114,7 +116,7 @@ impl std::fmt::Debug for Hooks {
 
 /// A pool that is open for writing (OpenZFS: `spa_t`).
 pub struct Spa {
-    /// What its views know of it.
+    /// Handed to the pool's views.
     this: Weak<Spa>,
     name: String,
     guid: Guid,
@@ -129,11 +131,11 @@ pub struct Spa {
     tasks: task::Tasks,
     pub(crate) frees: frees::Frees,
     watches: watch::Watches,
-    /// Logs that were claimed and are not replayed yet, as far as they are kept.
+    /// Logs that were claimed and are not replayed yet, as far as they are kept in memory.
     logs: Mutex<BTreeMap<u64, zil::Log>>,
-    /// Whether there were any when the pool was opened.
+    /// True if any dataset had a log when the pool was opened.
     had_logs: AtomicBool,
-    /// What all logs did.
+    /// Statistics of all intent logs.
     pub(crate) zil_stats: Arc<ZilStats>,
     replay_meter: zil::replay::Meter,
     /// Deduplicated blocks.
@@ -142,26 +144,26 @@ pub struct Spa {
     times: scan::LastNoted,
     /// Cloned blocks.
     clones: Arc<LiveClones>,
-    /// The largest sector, and what a byte may come to.
+    /// The largest sector size, as base-2 logarithm, and the worst-case inflation of a byte: see [`worst_case`].
     worst: RwLock<(u32, u64)>,
-    /// Held while vdevs come and go: one change at a time (OpenZFS: `spa_vdev_enter`).
+    /// Held while vdevs are added or removed: one change at a time (OpenZFS: `spa_vdev_enter`).
     vdev_change: Mutex<()>,
-    /// What the MOS itself grew by, not yet booked.
+    /// Growth of the MOS itself that is not yet booked.
     mos_delta: Mutex<space::Delta>,
     view: RwLock<Option<Arc<Pool>>>,
     views: readers::Views,
     view_base: import::ViewBase,
     /// The pass of the sync that runs.
     pass: AtomicU64,
-    /// Changes that the next task may make before it is to fail, for tests; [`u64::MAX`] for any number.
+    /// Number of changes that the next task may make before it is made to fail, for tests; [`u64::MAX`] for no limit.
     task_fault: AtomicU64,
-    /// Whether headers of gang blocks may be large in txgs to come.
+    /// True if headers of gang blocks may be large from the next txgs on.
     large_gang_headers: AtomicBool,
     multihost: Arc<multihost::Multihost>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a pool is put together from.
+/// The parts that a pool is assembled from.
 pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) guid: Guid,
@@ -169,7 +171,7 @@ pub(crate) struct Parts {
     pub(crate) zio: Arc<Zio>,
     pub(crate) mos: Arc<Objset>,
     pub(crate) space: Arc<PoolSpace>,
-    /// The txg behind which the next one comes.
+    /// The last synced txg; the next one follows it.
     pub(crate) last: Txg,
     pub(crate) config: config::Config,
     pub(crate) uberblock: Uberblock,
@@ -178,7 +180,7 @@ pub(crate) struct Parts {
 }
 
 impl Spa {
-    /// The pool, before anything of it runs.
+    /// Assembles the pool; none of its threads runs yet.
     pub(crate) fn assemble(parts: Parts) -> Result<Arc<Spa>, Error> {
         let Parts { name, guid, hooks, zio, mos, space, last, config, uberblock, view, view_base } = parts;
         let dedup = Arc::new(LiveTables::open(mos.clone())?);
@@ -233,25 +235,25 @@ impl Spa {
         self.guid
     }
 
-    /// What reads and writes its blocks.
+    /// The I/O pipeline that reads and writes the pool's blocks.
     #[must_use]
     pub fn zio(&self) -> &Arc<Zio> {
         &self.zio
     }
 
-    /// Its devices as they are now, for one operation.
+    /// The current vdev tree, for one operation.
     #[must_use]
     pub fn tree(&self) -> TreeRef {
         self.zio.tree()
     }
 
-    /// Its transaction groups.
+    /// The transaction groups.
     #[must_use]
     pub fn txgs(&self) -> &Arc<Txgs> {
         &self.txgs
     }
 
-    /// Its space.
+    /// The allocator.
     #[must_use]
     pub fn space(&self) -> &Arc<PoolSpace> {
         &self.space
@@ -263,7 +265,7 @@ impl Spa {
         &self.hooks.env
     }
 
-    /// Whether it is known whose the objects of file systems are.
+    /// Returns whether the owners of file systems' objects can be found.
     pub(crate) fn hooks_used_by(&self) -> bool {
         self.hooks.used_by.is_some()
     }
@@ -283,16 +285,15 @@ impl Spa {
         Mos::open(self.mos.clone())
     }
 
-    /// A place in the open txg for changes that dirty about `bytes` bytes. May wait where much is dirty.
+    /// Begins a transaction in the open txg for changes that dirty about `bytes` bytes. May wait when much is dirty.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if so much is not free any more, [`Error::Suspended`].
+    /// [`Error::NoSpace`] if less than that is free, [`Error::Suspended`].
     pub fn tx(&self, bytes: u64) -> Result<Tx, Error> {
         self.reserve(Aside { bytes, ..Aside::default() }, false)
     }
 
-    /// As [`Spa::tx`], for changes that free more than they take: they may use half of what is kept back (OpenZFS:
-    /// `dmu_tx_mark_netfree`).
+    /// As [`Spa::tx`], for changes that free more than they allocate: they may use half of the slop space (OpenZFS: `dmu_tx_mark_netfree`).
     ///
     /// # Errors
     /// As [`Spa::tx`].
@@ -300,8 +301,10 @@ impl Spa {
         self.reserve(Aside { bytes, ..Aside::default() }, true)
     }
 
-    /// Refuses what the pool has no room for. What is not yet on disk counts at its worst, so a refusal may be too early: then everything
-    /// is written first, and the figures are exact. What one transaction takes beyond them is covered by what is kept back.
+    /// Refuses transactions that the pool has no room for. Changes that are not yet on disk count at their worst case, so a refusal may be
+    /// too
+    /// early: then everything is written first, which makes the figures exact. What one transaction takes beyond them is covered by slop
+    /// space.
     pub(crate) fn reserve(&self, aside: Aside, netfree: bool) -> Result<Tx, Error> {
         let (sector, inflation) = *self.worst.read();
         let aside = || Aside { bytes: aside.bytes.max(1 << sector), room: aside.room.clone(), ..aside };
@@ -318,7 +321,7 @@ impl Spa {
             if let Some(tx) = self.txgs.assign_if(aside(), &enough)? {
                 return Ok(tx);
             }
-            // what was freed just now is handed out some txgs later (OpenZFS: `dsl_dir_tempreserve_impl` waits for it as well)
+            // blocks freed just now are allocated again some txgs later (OpenZFS: `dsl_dir_tempreserve_impl` waits for them as well)
             let soon = free().saturating_add(self.space.figures(Class::Normal).ddeferred);
             if soon < aside().bytes.saturating_mul(ALONE) {
                 break;
@@ -330,7 +333,7 @@ impl Spa {
         Err(Error::NoSpace)
     }
 
-    /// Waits until all that was changed before is on disk.
+    /// Waits until all earlier changes are on disk.
     ///
     /// # Errors
     /// [`Error::Suspended`].
@@ -338,7 +341,8 @@ impl Spa {
         self.txgs.wait_synced(self.txgs.open())
     }
 
-    /// Waits until the sync thread is between two txgs: it then has no handle on the pool, whose devices are closed with the last one.
+    /// Waits until the sync thread is between two txgs: it then holds no handle on the pool, whose devices are closed when the last handle
+    /// drops.
     pub fn wait_idle(&self) {
         self.txgs.wait_idle();
     }
@@ -352,13 +356,14 @@ impl Spa {
     }
 }
 
-/// Copies of a block at most.
+/// The most copies of a block.
 pub(crate) const COPIES_MAX: u64 = 3;
-/// What a byte comes to on disk at least, for this check: blocks of pointers above it, and their copies.
+/// The least inflation of a byte on disk for this check: the indirect blocks above it, and their copies.
 const INFLATION_MIN: u64 = 6;
 
-/// The largest sector (its base-2 logarithm), and what a byte may come to on disk at most: three copies, each with as much parity as the
-/// smallest block has. OpenZFS takes 24 for all (`spa_asize_inflation`).
+/// The largest sector size (as base-2 logarithm), and the worst-case inflation of a byte on disk: three copies, each with as much parity as
+/// the
+/// smallest block has. OpenZFS uses 24 everywhere (`spa_asize_inflation`).
 pub(crate) fn worst_case(tree: &VdevTree) -> (u32, u64) {
     let of = |top: &vdev::TopVdev| {
         let sector = 1u64 << top.ashift();
@@ -369,7 +374,7 @@ pub(crate) fn worst_case(tree: &VdevTree) -> (u32, u64) {
     (ashift, tops().map(of).max().unwrap_or(0).max(INFLATION_MIN))
 }
 
-/// The same of the one transaction that gets the rest of a full pool: for what goes beyond there is what is kept back.
+/// The inflation assumed for the single transaction that takes the last space of a full pool: slop space covers the rest.
 const ALONE: u64 = 2;
 
 impl std::fmt::Debug for Spa {
