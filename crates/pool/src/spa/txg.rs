@@ -134,6 +134,8 @@ struct State {
     /// Bytes dirtied in all, for the history.
     dirtied: [u64; TXG_SIZE],
     stop: bool,
+    /// Writers that wait for room.
+    waiting: u32,
     /// The sync thread has a txg in hand, and so a handle on the pool.
     syncing: bool,
     failed: Option<Arc<Error>>,
@@ -146,11 +148,18 @@ impl State {
     }
 }
 
-/// The engine's state, shared by those who write and the sync thread.
+/// The engine's state, shared by writers and the sync thread. Each kind of waiter has a wake-up of its own: a transaction that ends, or a block that
+/// is written, wakes nobody who waits for something else.
 pub struct Txgs {
     state: Mutex<State>,
-    /// Something changed that the sync thread, or who waits for it, wants to know.
-    changed: Condvar,
+    /// There may be a txg to sync: the sync thread waits.
+    work_to_do: Condvar,
+    /// The last transaction of the closing txg has ended: the sync thread waits.
+    quiet: Condvar,
+    /// A transaction may enter again: writers wait.
+    room: Condvar,
+    /// A txg is on disk, or the sync thread rests: whoever must know that it is safe waits.
+    on_disk: Condvar,
     /// Something is dirty that no transaction accounted for.
     work: AtomicBool,
     /// Figures of transactions.
@@ -178,11 +187,15 @@ impl Txgs {
                 reserved: [0; TXG_SIZE],
                 dirtied: [0; TXG_SIZE],
                 stop: false,
+                waiting: 0,
                 syncing: false,
                 failed: None,
                 history: std::collections::VecDeque::new(),
             }),
-            changed: Condvar::new(),
+            work_to_do: Condvar::new(),
+            quiet: Condvar::new(),
+            room: Condvar::new(),
+            on_disk: Condvar::new(),
             work: AtomicBool::new(false),
             stats: DmuTxStats::default(),
         })
@@ -240,7 +253,9 @@ impl Txgs {
                 let open = state.open;
                 self.want(&mut state, open);
             }
-            self.changed.wait(&mut state);
+            state.waiting += 1;
+            self.room.wait(&mut state);
+            state.waiting -= 1;
         }
         if let Some(failed) = &state.failed {
             return Err(Error::Suspended(failed.clone()));
@@ -278,7 +293,8 @@ impl Txgs {
             _ => self.stop_for_bug(&mut state, format!("txg {txg} was left by a transaction that was not in it")),
         }
         if state.holds[at] == 0 && txg < state.open {
-            self.changed.notify_all();
+            self.quiet.notify_one();
+            self.room.notify_all();
         }
     }
 
@@ -314,7 +330,7 @@ impl Txgs {
         let mut state = self.state.lock();
         if !state.stop {
             state.wanted = state.wanted.max(state.open);
-            self.changed.notify_all();
+            self.work_to_do.notify_one();
         }
     }
 
@@ -332,15 +348,15 @@ impl Txgs {
                 return Err(Error::Suspended(failed.clone()));
             }
             self.want(&mut state, txg);
-            self.changed.wait(&mut state);
+            self.on_disk.wait(&mut state);
         }
     }
 
-    /// Has a txg synced soon. Who asks again while they wait wakes nobody: those who wait would wake each other without end.
+    /// Has a txg synced soon.
     fn want(&self, state: &mut State, txg: Txg) {
         if state.wanted < txg {
             state.wanted = txg;
-            self.changed.notify_all();
+            self.work_to_do.notify_one();
         }
     }
 
@@ -348,7 +364,7 @@ impl Txgs {
     pub(crate) fn next(&self) -> Option<Quiesced> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.syncing) {
-            self.changed.notify_all();
+            self.on_disk.notify_all();
         }
         loop {
             let timeout = Duration::from_secs(tunable::ZFS_TXG_TIMEOUT.get().max(1));
@@ -364,7 +380,7 @@ impl Txgs {
             }
             let left = timeout.saturating_sub(state.open_since.elapsed()).max(Duration::from_millis(10));
             let wait = if some { left } else { timeout };
-            self.changed.wait_for(&mut state, wait);
+            self.work_to_do.wait_for(&mut state, wait);
         }
         let txg = state.open;
         let open_ns = state.open_since.elapsed().as_nanos() as u64;
@@ -375,7 +391,7 @@ impl Txgs {
         self.work.store(false, Ordering::Release);
         let closed = Instant::now();
         while state.holds[slot(txg)] > 0 {
-            self.changed.wait(&mut state);
+            self.quiet.wait(&mut state);
         }
         let quiesce_ns = closed.elapsed().as_nanos() as u64;
         let dirty = state.dirtied[slot(txg)];
@@ -387,7 +403,7 @@ impl Txgs {
     pub(crate) fn wait_idle(&self) {
         let mut state = self.state.lock();
         while state.syncing && state.failed.is_none() {
-            self.changed.wait(&mut state);
+            self.on_disk.wait(&mut state);
         }
     }
 
@@ -401,20 +417,28 @@ impl Txgs {
             state.history.pop_front();
         }
         state.history.push_back(record);
-        self.changed.notify_all();
+        self.on_disk.notify_all();
+        self.room.notify_all();
     }
 
     /// An invariant is broken: nothing more is committed.
     fn stop_for_bug(&self, state: &mut State, what: String) {
         state.failed.get_or_insert_with(|| Arc::new(Error::Bug(what)));
-        self.changed.notify_all();
+        self.wake_all();
     }
 
     /// Nothing goes on: whoever waits gets the error.
     pub(crate) fn fail(&self, error: Arc<Error>) {
         let mut state = self.state.lock();
         state.failed.get_or_insert(error);
-        self.changed.notify_all();
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        self.work_to_do.notify_all();
+        self.quiet.notify_all();
+        self.room.notify_all();
+        self.on_disk.notify_all();
     }
 
     /// The error that stopped the pool, if one did.
@@ -425,7 +449,7 @@ impl Txgs {
     /// Makes [`Txgs::next`] end once nothing is wanted any more.
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
-        self.changed.notify_all();
+        self.work_to_do.notify_one();
     }
 }
 
@@ -449,15 +473,20 @@ impl TxHold for Txgs {
         state.dirty[at] = state.dirty[at].saturating_add(bytes);
         state.dirtied[at] = state.dirtied[at].saturating_add(bytes);
         if before < share && before.saturating_add(bytes) >= share {
-            self.changed.notify_all();
+            self.work_to_do.notify_one();
         }
     }
 
     fn undirtied(&self, txg: Txg, bytes: u64) {
+        let max = limits().0;
         let mut state = self.state.lock();
+        let before = state.dirty_total();
         let dirty = &mut state.dirty[slot(txg)];
+        // hostile sizes were summed up to the maximum only
         *dirty = dirty.saturating_sub(bytes);
-        self.changed.notify_all();
+        if state.waiting > 0 && before >= max && state.dirty_total() < max {
+            self.room.notify_all();
+        }
     }
 }
 
