@@ -85,7 +85,7 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
     let laid_out = layout(&new.spec, &|path| opened.device(path), spa.layout_options(ashift), spa.env());
     let mut laid_out = laid_out.map_err(|e| cannot(of_device(&e)))?;
     shared.iter().for_each(|spare| laid_out.share_spare(&spare.path, spare.guid));
-    let mut control = Control::new(spa, writable::caller());
+    let control = Control::new(spa, writable::caller());
     let before = pools::find(&record.name)?;
     let added = new.spec.paths().map(|(path, _)| PathBuf::from(path));
     // who comes after a command that was killed must find them: what is no device of the pool is passed over

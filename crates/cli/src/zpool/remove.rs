@@ -56,7 +56,7 @@ fn remove(mut record: Imported, devices: &[String]) -> Outcome {
     let first = devices.first().map_or("", String::as_str);
     let pool = pools::open(&record)?;
     let paths = pools::devices(&pool);
-    let mut control = Control::new(writable::open(&record, &format!("cannot remove {first}"))?, writable::caller());
+    let control = Control::new(writable::open(&record, &format!("cannot remove {first}"))?, writable::caller());
     let mut status = 0;
     for device in devices {
         let removed = Vdevs::find(&pool, device)?.ok_or_else(|| "no such device in pool".to_owned());
