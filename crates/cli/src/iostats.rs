@@ -4,6 +4,10 @@
 //! beside that of the import, `GUID.io` in the same folder: once a second while it runs, and at its end. Who looks meanwhile sees the work go
 //! on; who is killed leaves out his last second. A record that cannot be written is no reason for a command to fail. Not counted are programs
 //! that open pools through the library, and those that only look at the figures.
+//!
+//! What waits in queues now is in the record, too, by process and with the time at which it was told: what is older than a few seconds counts no more.
+//!
+//! The thread that does this once a second is also the deadman: it tells, on standard error and once for each, of I/Os that a device does not end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -13,49 +17,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use base::{Env, Guid};
+use base::{Env, Guid, tunable};
 use serde_json::{Map, Value, json};
 use vdev::import::Candidate;
-use vdev::{Counted, IoCounters, IoFigures, PoolErrors, VdevErrors};
+use vdev::{FollowedLeaf, IoFigures, Overdue, PoolErrors, QueueDepths, VdevErrors};
 
 use crate::state;
 
 /// How often a command adds what it did.
 const EVERY: Duration = Duration::from_secs(1);
+/// What a process says of its queues holds for so long.
+const QUEUES_HOLD: Duration = Duration::from_secs(3);
 /// How long a command waits for another one that has a record, and how often it looks.
 const LOCK_TRIES: u32 = 100;
 const LOCK_EVERY: Duration = Duration::from_millis(10);
 /// A record is not longer: some thousand devices.
 const RECORD_MAX: u64 = 16 << 20;
-
-/// What a device was asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Io {
-    pub(crate) read: IoFigures,
-    pub(crate) write: IoFigures,
-}
-
-impl Io {
-    /// These and `other` together.
-    pub(crate) fn add(&mut self, other: &Io) {
-        self.read.add(&other.read);
-        self.write.add(&other.write);
-    }
-
-    /// What came since `before`.
-    pub(crate) fn since(&self, before: &Io) -> Io {
-        Io { read: self.read.since(&before.read), write: self.write.since(&before.write) }
-    }
-
-    fn of(counters: &IoCounters) -> Io {
-        let (read, write) = counters.figures();
-        Io { read, write }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.read.operations == 0 && self.write.operations == 0
-    }
-}
 
 /// What is known of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,9 +40,29 @@ pub(crate) struct Record {
     /// When it was begun, since 1970.
     pub(crate) since: Duration,
     /// The devices, by leaf.
-    pub(crate) devices: HashMap<Guid, Io>,
+    pub(crate) devices: HashMap<Guid, IoFigures>,
+    /// What waits in the queues of the leaves, by process.
+    queues: BTreeMap<u32, Queues>,
     /// The vdevs that have failed.
     pub(crate) errors: BTreeMap<Guid, VdevErrors>,
+}
+
+/// What waits in the queues of one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Queues {
+    /// When it was told, since 1970.
+    at: Duration,
+    leaves: BTreeMap<Guid, QueueDepths>,
+}
+
+impl Record {
+    /// What waits in the queue of a leaf `now`.
+    pub(crate) fn queue(&self, leaf: Guid, now: Duration) -> QueueDepths {
+        let mut sum = QueueDepths::default();
+        let fresh = self.queues.values().filter(|queues| now.saturating_sub(queues.at) < QUEUES_HOLD);
+        fresh.filter_map(|queues| queues.leaves.get(&leaf)).for_each(|depths| sum.add(depths));
+        sum
+    }
 }
 
 /// A pool that this process has opened, and what was told of it.
@@ -74,32 +71,56 @@ struct Watched {
     devices: Vec<Device>,
     errors: Arc<PoolErrors>,
     told: BTreeMap<Guid, VdevErrors>,
+    /// Whether something waited in its queues when that was told.
+    told_queues: bool,
 }
 
 struct Device {
-    leaf: Guid,
-    counters: Arc<IoCounters>,
-    told: Io,
+    leaf: FollowedLeaf,
+    told: IoFigures,
 }
 
 /// What is to be added to a record.
 #[derive(Default)]
 struct News {
-    devices: Vec<(Guid, Io)>,
+    devices: Vec<(Guid, IoFigures)>,
     errors: Vec<(Guid, VdevErrors)>,
+    queues: BTreeMap<Guid, QueueDepths>,
+    /// Whether what waits in queues is news, though it may be nothing.
+    queues_changed: bool,
+}
+
+impl News {
+    fn is_none(&self) -> bool {
+        self.devices.is_empty() && self.errors.is_empty() && !self.queues_changed
+    }
 }
 
 impl Watched {
+    /// Takes notice of leaves that were opened since.
+    fn look(&mut self) {
+        let new = self.errors.leaves().into_iter().skip(self.devices.len());
+        self.devices.extend(new.map(|leaf| Device { leaf, told: IoFigures::default() }));
+    }
+
     /// What came since it was last told.
     fn take_news(&mut self, news: &mut News) {
+        self.look();
+        let mut waits = false;
         for device in &mut self.devices {
-            let now = Io::of(&device.counters);
+            let (now, depths) = (device.leaf.queue.figures(), device.leaf.queue.depths());
             let new = now.since(&device.told);
             if !new.is_idle() {
-                news.devices.push((device.leaf, new));
+                news.devices.push((device.leaf.guid, new));
                 device.told = now;
             }
+            if !depths.is_empty() {
+                news.queues.entry(device.leaf.guid).or_default().add(&depths);
+                waits = true;
+            }
         }
+        news.queues_changed |= waits || self.told_queues;
+        self.told_queues = waits;
         let errors = self.errors.figures();
         news.errors.extend(self.untold(&errors));
         self.told = errors;
@@ -114,8 +135,7 @@ impl Watched {
 
     /// Whether there can be more to tell.
     fn is_open(&self) -> bool {
-        let counted = self.devices.iter().any(|device| Arc::strong_count(&device.counters) > 1);
-        counted || Arc::strong_count(&self.errors) > 1 || self.errors.may_grow()
+        Arc::strong_count(&self.errors) > 1 || self.errors.may_grow()
     }
 }
 
@@ -124,27 +144,46 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 /// When this process began to count.
 static BEGUN: OnceLock<Duration> = OnceLock::new();
 
-/// From now on the devices of a pool that is about to be opened are counted.
-pub(crate) fn watch(candidate: &mut Candidate) {
-    let mut devices = Vec::new();
-    for found in &mut candidate.devices {
-        let counted = Arc::new(Counted::new(found.device.clone()));
-        devices.push(Device { leaf: found.guid, counters: counted.counters().clone(), told: Io::default() });
-        found.device = counted;
-    }
+/// From now on it is told what the leaves of a pool do that is about to be opened.
+pub(crate) fn watch(candidate: &Candidate) {
     let (pool, errors) = (candidate.guid, candidate.errors.clone());
-    watched().push(Watched { pool, devices, errors, told: BTreeMap::new() });
+    watched().push(Watched { pool, devices: Vec::new(), errors, told: BTreeMap::new(), told_queues: false });
     BEGUN.get_or_init(|| {
         // it ends with the process, which publishes the rest itself: without a thread, everything
         let publisher = || {
+            let mut looked = Duration::ZERO;
             loop {
                 std::thread::sleep(EVERY);
+                looked += EVERY;
+                if looked >= Duration::from_millis(tunable::ZFS_DEADMAN_CHECKTIME_MS.get()) {
+                    looked = Duration::ZERO;
+                    report_overdue();
+                }
                 publish();
             }
         };
         drop(std::thread::Builder::new().name("iostats".to_owned()).spawn(publisher));
         now()
     });
+}
+
+/// Tells of I/Os that devices do not end (OpenZFS: `vdev_deadman`).
+fn report_overdue() {
+    if tunable::ZFS_DEADMAN_ENABLED.get() == 0 {
+        return;
+    }
+    let limit = Duration::from_millis(tunable::ZFS_DEADMAN_ZIOTIME_MS.get());
+    for one in watched().iter_mut() {
+        one.look();
+        for FollowedLeaf { name, queue, .. } in one.devices.iter().map(|device| &device.leaf) {
+            for Overdue { class, offset, len, age, .. } in queue.overdue(limit) {
+                let (class, seconds) = (class.name(), age.as_secs_f64());
+                eprintln!(
+                    "zuse: {name}: {class} of {len} bytes at offset {offset} is not done after {seconds:.1} seconds"
+                );
+            }
+        }
+    }
 }
 
 /// What this process does is not to be told.
@@ -167,7 +206,7 @@ pub(crate) fn publish() {
     });
     for (pool, new) in news {
         // a pool that is not imported any more, or not yet, has no record
-        if (!new.devices.is_empty() || !new.errors.is_empty()) && state::is_remembered(pool.0) {
+        if !new.is_none() && state::is_remembered(pool.0) {
             let _told = add(pool, new);
         }
     }
@@ -199,7 +238,7 @@ pub(crate) fn clear(pool: Guid, meant: impl Fn(Guid) -> bool) {
     let _cleared = update(pool, |record| {
         record.errors.retain(|vdev, _| !meant(*vdev));
         for (_, io) in record.devices.iter_mut().filter(|(leaf, _)| meant(**leaf)) {
-            (io.read.slow, io.write.slow) = (0, 0);
+            io.clear_slow();
         }
     });
 }
@@ -238,6 +277,13 @@ fn add(pool: Guid, new: News) -> Option<()> {
         for (vdev, errors) in new.errors {
             record.errors.entry(vdev).or_default().add(&errors);
         }
+        let at = now();
+        // those who were killed are forgotten here
+        record.queues.retain(|_, queues| at.saturating_sub(queues.at) < QUEUES_HOLD);
+        record.queues.remove(&std::process::id());
+        if !new.queues.is_empty() {
+            record.queues.insert(std::process::id(), Queues { at, leaves: new.queues });
+        }
     })
 }
 
@@ -264,37 +310,46 @@ fn update(pool: Guid, change: impl FnOnce(&mut Record)) -> Option<()> {
 }
 
 fn encode(record: &Record) -> Value {
-    let figures = |io: &IoFigures| [&[io.operations, io.bytes, io.slow], io.latency.as_slice()].concat();
-    let devices: Map<String, Value> = record
-        .devices
-        .iter()
-        .map(|(leaf, io)| (leaf.0.to_string(), json!([figures(&io.read), figures(&io.write)])))
-        .collect();
+    let devices = record.devices.iter().map(|(leaf, io)| (leaf.0.to_string(), json!(io.to_sparse())));
     let errors = |(vdev, e): (&Guid, &VdevErrors)| (vdev.0.to_string(), json!([e.read, e.write, e.checksum]));
-    let errors: Map<String, Value> = record.errors.iter().map(errors).collect();
-    json!({ "since_ns": record.since.as_nanos() as u64, "devices": devices, "errors": errors })
+    let depths = |(leaf, depths): (&Guid, &QueueDepths)| (leaf.0.to_string(), json!(depths.0.as_flattened()));
+    let queues = record.queues.iter().map(|(process, queues)| {
+        let leaves: Map<String, Value> = queues.leaves.iter().map(depths).collect();
+        (process.to_string(), json!({ "at_ns": queues.at.as_nanos() as u64, "leaves": leaves }))
+    });
+    json!({
+        "since_ns": record.since.as_nanos() as u64,
+        "io": devices.collect::<Map<String, Value>>(),
+        "errors": record.errors.iter().map(errors).collect::<Map<String, Value>>(),
+        "queues": queues.collect::<Map<String, Value>>(),
+    })
 }
 
 fn decode(text: &str) -> Option<Record> {
     let value: Value = serde_json::from_str(text).ok()?;
-    let figures = |value: &Value| {
-        let words: Vec<u64> = value.as_array()?.iter().map(Value::as_u64).collect::<Option<_>>()?;
-        let [operations, bytes, slow, latency @ ..] = words.as_slice() else { return None };
-        Some(IoFigures { operations: *operations, bytes: *bytes, slow: *slow, latency: latency.to_vec() })
-    };
-    let device = |(leaf, io): (&String, &Value)| {
-        let io = Io { read: figures(io.get(0)?)?, write: figures(io.get(1)?)? };
-        Some((Guid(leaf.parse().ok()?), io))
-    };
+    let words = |value: &Value| value.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>();
+    let guid = |text: &String| Some(Guid(text.parse().ok()?));
+    let time = |value: &Value, key: &str| Some(Duration::from_nanos(value.get(key)?.as_u64()?));
+    let device = |(leaf, io): (&String, &Value)| Some((guid(leaf)?, IoFigures::from_sparse(&words(io)?)?));
     let errors = |(vdev, counts): (&String, &Value)| {
         let count = |n: usize| counts.get(n)?.as_u64();
-        let errors = VdevErrors { read: count(0)?, write: count(1)?, checksum: count(2)? };
-        Some((Guid(vdev.parse().ok()?), errors))
+        Some((guid(vdev)?, VdevErrors { read: count(0)?, write: count(1)?, checksum: count(2)? }))
+    };
+    let depths = |(leaf, depths): (&String, &Value)| {
+        let mut of_leaf = QueueDepths::default();
+        let words = words(depths)?;
+        of_leaf.0.as_flattened_mut().iter_mut().zip(words).for_each(|(to, from)| *to = from);
+        Some((guid(leaf)?, of_leaf))
+    };
+    let queues = |(process, queues): (&String, &Value)| {
+        let leaves = queues.get("leaves")?.as_object()?.iter().map(depths).collect::<Option<_>>()?;
+        Some((process.parse().ok()?, Queues { at: time(queues, "at_ns")?, leaves }))
     };
     Some(Record {
-        since: Duration::from_nanos(value.get("since_ns")?.as_u64()?),
-        devices: value.get("devices")?.as_object()?.iter().map(device).collect::<Option<_>>()?,
+        since: time(&value, "since_ns")?,
+        devices: value.get("io")?.as_object()?.iter().map(device).collect::<Option<_>>()?,
         errors: value.get("errors")?.as_object()?.iter().map(errors).collect::<Option<_>>()?,
+        queues: value.get("queues")?.as_object()?.iter().map(queues).collect::<Option<_>>()?,
     })
 }
 
@@ -305,22 +360,28 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
-        let figures = |n: u64| IoFigures { operations: n, bytes: n << 40, slow: 1, latency: vec![0, n, u64::MAX] };
-        let io = Io { read: figures(3), write: figures(4) };
+        let io = IoFigures::from_sparse(&[0, 7, 5, u64::MAX, 700, 1]).unwrap();
+        let depths = QueueDepths([[1, 2], [3, 4], [0; 2], [0; 2], [0, 1], [0; 2], [0; 2]]);
+        let at = Duration::from_secs(1_000_000);
         let record = Record {
             since: Duration::from_nanos(1 << 60),
             devices: HashMap::from([(Guid(u64::MAX), io)]),
             errors: BTreeMap::from([(Guid(7), VdevErrors { read: 1, write: u64::MAX, checksum: 3 })]),
+            queues: BTreeMap::from([(4, Queues { at, leaves: BTreeMap::from([(Guid(9), depths)]) })]),
         };
-        assert_eq!(decode(&encode(&record).to_string()), Some(record));
-        assert!(decode(r#"{"since_ns":1,"devices":{},"errors":{"1":[1,2,3]}}"#).is_some());
+        assert_eq!(decode(&encode(&record).to_string()), Some(record.clone()));
+        // of who was killed nothing is known after a while
+        assert_eq!(record.queue(Guid(9), at + EVERY), depths);
+        assert!(record.queue(Guid(9), at + QUEUES_HOLD).is_empty() && record.queue(Guid(8), at).is_empty());
+        assert!(decode(r#"{"since_ns":1,"io":{},"errors":{"1":[1,2,3]},"queues":{}}"#).is_some());
         for bad in [
             "",
             "{}",
-            r#"{"since_ns":1,"devices":{"x":[[1,2,3],[1,2,3]]},"errors":{}}"#,
-            r#"{"since_ns":1,"devices":{"1":[[1]]},"errors":{}}"#,
-            r#"{"since_ns":1,"devices":{},"errors":{"1":[1,-2,3]}}"#,
-            r#"{"since_ns":1,"devices":{}}"#,
+            r#"{"since_ns":1,"io":{"x":[1,2]},"errors":{},"queues":{}}"#,
+            r#"{"since_ns":1,"io":{"1":[1]},"errors":{},"queues":{}}"#,
+            r#"{"since_ns":1,"io":{},"errors":{"1":[1,-2,3]},"queues":{}}"#,
+            r#"{"since_ns":1,"io":{},"errors":{},"queues":{"1":{}}}"#,
+            r#"{"since_ns":1,"io":{}}"#,
         ] {
             assert_eq!(decode(bad), None, "{bad}");
         }

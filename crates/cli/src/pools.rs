@@ -152,8 +152,8 @@ fn open_held(imported: &Imported) -> Result<(Candidate, Arc<Pool>, Option<Readin
     let mut tries = 0;
     loop {
         let reading = Reading::begin();
-        let mut candidate = candidate(imported)?;
-        iostats::watch(&mut candidate);
+        let candidate = candidate(imported)?;
+        iostats::watch(&candidate);
         let opened = Pool::open(&candidate, &options(imported));
         tries += 1;
         if tries < OPEN_TRIES && reading.as_ref().is_some_and(ReadGuard::is_overtaken) {

@@ -134,8 +134,8 @@ fn command_line() -> String {
 
 /// The pool again with the devices of its vdevs open for writing, and locked ([`Candidate::lock`]); waits for another writer to be done.
 pub(crate) fn lock(found: &Candidate) -> Result<Candidate, vdev::Error> {
-    let mut again = patiently(|| found.lock())?;
-    iostats::watch(&mut again);
+    let again = patiently(|| found.lock())?;
+    iostats::watch(&again);
     Ok(again)
 }
 

@@ -63,6 +63,73 @@ fn what_all_commands_did_since_the_import_is_told() {
 }
 
 #[test]
+fn sizes_and_times_are_told_by_class() {
+    let lab = busy_pool();
+    lab.ok("zpool scrub tank");
+    let sums = |flag: &str, width: usize| -> Vec<u64> {
+        let text = lab.ok(&format!("zpool iostat -Hp{flag} tank"));
+        let rows = cells(&text);
+        let rows: Vec<Vec<u64>> = rows.iter().filter(|row| row.len() == width).map(|row| numbers(row)).collect();
+        (0..width - 1).map(|column| rows.iter().map(|row| row[column]).sum()).collect()
+    };
+    // sync and async, individual and aggregated; scrub
+    let sizes = sums("r", 15);
+    for (what, n) in [("sync reads", sizes[0]), ("sync writes", sizes[2]), ("scrub", sizes[8] + sizes[9])] {
+        assert!(n > 0, "{what}: {sizes:?}");
+    }
+    assert!(sizes[6] > 0 && sizes[7] > 0 && sizes[10..] == [0; 4], "{sizes:?}");
+    let times = sums("w", 12);
+    assert_eq!(times[0], times[2], "each read has a whole and a part: {times:?}");
+    assert_eq!(times[1], times[3], "{times:?}");
+    // each operation waited, if only for a moment, in the queue of its class
+    assert_eq!(times[0] + times[1], times[4..].iter().sum::<u64>(), "{times:?}");
+    assert_eq!(sizes.iter().sum::<u64>(), times[0] + times[1], "{sizes:?} {times:?}");
+    let bounds: Vec<u64> =
+        cells(&lab.ok("zpool iostat -Hpr tank"))[1..].iter().map(|row| row[0].parse().unwrap()).collect();
+    assert_eq!(bounds, (9..25).map(|n| 1 << n).collect::<Vec<u64>>());
+    let text = lab.ok("zpool iostat -r tank");
+    assert!(text.contains("\nreq_size "), "{text}");
+    assert_eq!(lab.ok("zpool iostat -lq tank").lines().nth(1).unwrap().split_whitespace().count(), 32);
+}
+
+#[test]
+fn what_waits_in_queues_is_told_while_it_waits() {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank /a");
+    lab.ok("zfs create -o compression=off tank/files");
+    assert_eq!(lab.session.feed(&["put", "tank/files:/data"], &vec![7; 8 << 20]).code, 0);
+    let queues = || numbers(&cells(&lab.ok("zpool iostat -Hpq tank"))[0])[6..].to_vec();
+    assert_eq!(queues(), [0; 14]);
+    // one request at a time: the others wait, and each is overdue at once
+    let words = ["-o", "zfs_vdev_max_active=1", "-o", "vdev_latency_ms=400", "-o", "zfs_deadman_ziotime_ms=50"];
+    let mut scrub = Command::new(env!("CARGO_BIN_EXE_zuse"))
+        .args(words)
+        .args(["-o", "zfs_deadman_checktime_ms=1000", "zpool", "scrub", "tank"])
+        .env("ZUSE_STATE", lab.session.state())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = std::time::Instant::now();
+    let seen = loop {
+        let seen = queues();
+        if seen.iter().any(|n| *n > 0) {
+            break seen;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120) && scrub.try_wait().unwrap().is_none(), "nothing is seen");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    // one is active at most
+    assert!(seen.iter().skip(1).step_by(2).sum::<u64>() <= 1, "{seen:?}");
+    let out = scrub.wait_with_output().unwrap();
+    assert!(out.status.success());
+    assert_eq!(queues(), [0; 14]);
+    let told = String::from_utf8(out.stderr).unwrap();
+    let line = told.lines().find(|line| line.contains(" is not done after ")).unwrap_or_else(|| panic!("{told}"));
+    assert!(line.starts_with(&format!("zuse: {}: ", lab.path("a"))) && line.contains(" bytes at offset "), "{line}");
+    assert!(told.lines().count() < 200, "{told}");
+}
+
+#[test]
 fn later_lines_tell_of_what_happened_since() {
     let lab = busy_pool();
     let mut child = Command::new(env!("CARGO_BIN_EXE_zuse"))

@@ -72,6 +72,14 @@ impl BlockCursor {
         self.block_for(blkid, Interest::Ahead).map(|_| ())
     }
 
+    /// As [`BlockCursor::fetch`], for a reader who is expected but does not wait: behind what others wait for.
+    ///
+    /// # Errors
+    /// When the block, or an indirect block above it, cannot be read.
+    pub fn prefetch(&mut self, blkid: u64) -> Result<(), Error> {
+        self.block_for(blkid, Interest::Prefetch).map(|_| ())
+    }
+
     /// Like [`BlockCursor::block`], without a place in the cache for the block.
     ///
     /// # Errors

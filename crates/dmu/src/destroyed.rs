@@ -7,7 +7,7 @@
 
 use base::Txg;
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjsetPhys};
-use zio::{Bookmark, Zio};
+use zio::{Bookmark, IoClass, Zio};
 
 use crate::objset::{Special, decode_slot, slots, special_dnode};
 use crate::tree::{Interest, Tree};
@@ -135,7 +135,8 @@ impl Destroyed<'_> {
 
     /// The spill block goes first: OpenZFS takes it for visited when it goes on within an object.
     fn dnode(&mut self, object: u64, dn: &DnodePhys) -> Walked {
-        let tree = Tree { zio: self.zio, caches: PrimaryCache::All, objset: DESTROYED_OBJSET, object, dn };
+        let (objset, class) = (DESTROYED_OBJSET, IoClass::SyncRead);
+        let tree = Tree { zio: self.zio, caches: PrimaryCache::All, objset, object, dn, class };
         let before = match self.resume {
             Some(resume) if resume.object == 0 => object / self.dnodes_per_block < resume.blkid,
             Some(resume) => object <= resume.object,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use base::{Endian, bytes};
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjectType, ObjsetPhys};
-use zio::{Bookmark, Buf, Zio};
+use zio::{Bookmark, Buf, IoClass, Zio};
 
 use crate::live::Live;
 use crate::tree::{Child, Interest, MAX_EMPTY_BLOCKS, SharedCache, Tree};
@@ -130,7 +130,7 @@ impl Objset {
 
     /// The tree under `dn`, the dnode of `object`.
     pub(crate) fn tree<'a>(&'a self, object: u64, dn: &'a DnodePhys) -> Tree<'a> {
-        Tree { zio: &self.zio, caches: self.primary_cache(), objset: self.id, object, dn }
+        Tree { zio: &self.zio, caches: self.primary_cache(), objset: self.id, object, dn, class: IoClass::SyncRead }
     }
 
     pub(crate) fn live(&self) -> Option<&Live> {

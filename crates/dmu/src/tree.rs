@@ -9,7 +9,7 @@ use std::ops::Range;
 use base::Endian;
 use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType};
 use parking_lot::Mutex;
-use zio::{Bookmark, Buf, Zio};
+use zio::{Bookmark, Buf, Caching, IoClass, Zio};
 
 use crate::{Error, PrimaryCache};
 
@@ -61,6 +61,8 @@ pub(crate) enum Interest {
     Whole,
     /// Read its front, and the rest soon; or all of it soon. It stays at hand, even if it is not to be cached.
     Ahead,
+    /// As [`Interest::Ahead`], but nobody waits for it yet.
+    Prefetch,
     /// Read a part that is not its front: if it was at hand it stays so.
     Part,
     /// Read it past the cache, whatever the property says.
@@ -75,6 +77,8 @@ pub(crate) struct Tree<'a> {
     pub(crate) objset: u64,
     pub(crate) object: u64,
     pub(crate) dn: &'a DnodePhys,
+    /// How urgent what is read is.
+    pub(crate) class: IoClass,
 }
 
 impl Tree<'_> {
@@ -125,7 +129,8 @@ impl Tree<'_> {
         }
         let bm = self.bookmark(level, blkid);
         let cached = self.caches.keeps(self.dn.object_type, level);
-        let buf = if cached { self.zio.read(bp, &bm)? } else { self.zio.read_once(bp, &bm, true)? };
+        let caching = if cached { Caching::Use } else { Caching::Once { last: true } };
+        let buf = self.zio.read_as(bp, &bm, caching, self.class)?;
         if buf.len() as u64 != 1u64.checked_shl(self.dn.indblkshift.into()).unwrap_or(0) {
             return Err(self.corrupt("size of an indirect block", buf.len() as u64));
         }
@@ -137,15 +142,18 @@ impl Tree<'_> {
         self.check_data(bp)?;
         let bm = self.bookmark(0, blkid);
         let cached = self.caches.keeps(self.dn.object_type, 0);
-        let read = match interest {
-            Interest::Past => return Ok(self.zio.read_uncached(bp, &bm)?),
-            _ if cached => self.zio.read(bp, &bm),
-            Interest::Ahead => self.zio.read_staged(bp, &bm),
-            Interest::Whole | Interest::Part => self.zio.read_once(bp, &bm, interest == Interest::Whole),
+        let caching = match interest {
+            Interest::Past => Caching::Bypass,
+            _ if cached => Caching::Use,
+            Interest::Ahead | Interest::Prefetch => Caching::Stage,
+            Interest::Whole | Interest::Part => Caching::Once { last: interest == Interest::Whole },
         };
-        match read {
+        let class = if interest == Interest::Prefetch { IoClass::AsyncRead } else { self.class };
+        match self.zio.read_as(bp, &bm, caching, class) {
             // the shape of dnodes can be read without a key; their bonus buffers are ciphertext
-            Err(zio::Error::KeyNotLoaded { .. }) if bp.object_type() == ObjectType::DNODE => {
+            Err(zio::Error::KeyNotLoaded { .. })
+                if bp.object_type() == ObjectType::DNODE && interest != Interest::Past =>
+            {
                 Ok(if cached { self.zio.read_noauth(bp, &bm)? } else { self.zio.read_noauth_uncached(bp, &bm)? })
             }
             other => Ok(other?),

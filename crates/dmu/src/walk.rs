@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
-use zio::{Bookmark, Zio};
+use zio::{Bookmark, IoClass, Zio};
 
 use crate::objset::{decode_slot, slots, special_dnode};
 use crate::tree::{Interest, Tree};
@@ -65,15 +65,20 @@ impl Objset {
     /// of its objects, then the accounting objects. Blocks of dnodes are read and decoded once. `Skip` on a block of dnodes
     /// leaves out its objects. Gives whether the walk came to its end.
     pub fn walk(self: &Arc<Self>, visit: Visitor<'_>) -> bool {
-        self.walk_all(visit, false)
+        self.walk_all(visit, false, IoClass::SyncRead)
+    }
+
+    /// As [`Objset::walk`]; what is read is of the class `class`.
+    pub fn walk_as(self: &Arc<Self>, class: IoClass, visit: Visitor<'_>) -> bool {
+        self.walk_all(visit, false, class)
     }
 
     /// As [`Objset::walk`]; blocks that are counted wrong are told of as damage, with [`Error::Fill`]. What is below them was visited.
     pub fn walk_counting(self: &Arc<Self>, visit: Visitor<'_>) -> bool {
-        self.walk_all(visit, true)
+        self.walk_all(visit, true, IoClass::AsyncRead)
     }
 
-    fn walk_all(self: &Arc<Self>, visit: Visitor<'_>, counts: bool) -> bool {
+    fn walk_all(self: &Arc<Self>, visit: Visitor<'_>, counts: bool, class: IoClass) -> bool {
         let bookmark = Bookmark::root(self.id());
         let (phys, root) = self.on_disk();
         let meta = &phys.meta_dnode;
@@ -90,7 +95,7 @@ impl Objset {
                 return false;
             }
         }
-        let mut walker = Walker { counts, ..Walker::new(self, visit) };
+        let mut walker = Walker { counts, class, ..Walker::new(self, visit) };
         for which in Special::ALL {
             let Some(dn) = special_dnode(&phys, which) else { continue };
             walker.into_dnodes = which == Special::MetaDnode;
@@ -123,6 +128,7 @@ struct Walker<'a, 'v> {
     into_dnodes: bool,
     /// Whether fill counts are looked at.
     counts: bool,
+    class: IoClass,
     /// How many more blocks of pointers or dnodes there can be.
     left: u64,
 }
@@ -131,7 +137,16 @@ impl<'a, 'v> Walker<'a, 'v> {
     fn new(objset: &'a Objset, visit: Visitor<'v>) -> Self {
         let zio = objset.zio();
         let caches = objset.primary_cache();
-        Walker { zio, caches, objset: objset.id(), visit, into_dnodes: false, counts: false, left: zio.most_blocks() }
+        Walker {
+            zio,
+            caches,
+            objset: objset.id(),
+            visit,
+            into_dnodes: false,
+            counts: false,
+            class: IoClass::SyncRead,
+            left: zio.most_blocks(),
+        }
     }
 
     fn spend(&mut self, tree: &Tree<'_>) -> Result<(), Error> {
@@ -143,7 +158,8 @@ impl<'a, 'v> Walker<'a, 'v> {
     }
 
     fn dnode(&mut self, object: u64, dn: &DnodePhys) -> ControlFlow<()> {
-        let tree = Tree { zio: self.zio, caches: self.caches, objset: self.objset, object, dn };
+        let Walker { zio, caches, objset, class, .. } = *self;
+        let tree = Tree { zio, caches, objset, object, dn, class };
         for (n, bp) in dn.blkptr.iter().enumerate() {
             self.block(&tree, bp, tree.top(), n as u64)?;
         }

@@ -12,7 +12,7 @@ use ondisk::{BlkPtr, ObjectType, ObjsetType, ZilHeader};
 use oracle::judge;
 use pool::{CreateOptions, Hooks, ImportOptions, KeyFormat, NewDataset, NewKey, Spa, WithoutKey};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
-use vdev::{Counted, Device, FileDevice};
+use vdev::{Device, Direction, FileDevice};
 use zil::write::{BlockGot, Got, Itx, ItxData, WriteSource, Zil};
 
 const SIZE: u64 = 128 << 20;
@@ -286,18 +286,16 @@ fn a_chain_is_read_ahead_of_its_pointers() {
     spa.close().unwrap();
     let look = |prime: u64| {
         tunable::ZIL_REPLAY_PRIME.set(prime);
-        let mut all = Vec::new();
         let devices = std::fs::read_dir(left.path()).unwrap().map(|entry| {
             let path = entry.unwrap().path();
-            let counted = Arc::new(Counted::new(Arc::new(FileDevice::open_read_only(&path).unwrap())));
-            all.push(counted.clone());
-            let device: Arc<dyn Device> = counted;
+            let device: Arc<dyn Device> = Arc::new(FileDevice::open_read_only(&path).unwrap());
             (path, device)
         });
         let found = vdev::import::scan_devices(devices.collect());
         let pool = pool::Pool::open(found.first().unwrap(), &pool::OpenOptions::default()).unwrap();
         let objset = pool.dataset("t/p").unwrap().objset().unwrap();
-        let reads = || all.iter().map(|device| device.reads()).sum::<u64>();
+        let of_leaf = |leaf: &Arc<vdev::Leaf>| leaf.queue().figures().operations(Direction::Read);
+        let reads = || pool.tree().leaves().iter().map(of_leaf).sum::<u64>();
         let before = reads();
         let seen = zil::walk(&objset, &mut |_| std::ops::ControlFlow::Continue(()));
         ((seen.blocks, seen.records, seen.max_blk_seq), reads() - before)

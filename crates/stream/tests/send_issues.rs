@@ -5,7 +5,7 @@ mod support;
 mod target;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nvlist::NvList;
@@ -19,24 +19,20 @@ use stream::{Reader, Record};
 use support::stream_of;
 use target::Target;
 use target::remake::{parts, stream_of as remade};
-use vdev::{Counted, Device, FileDevice};
+use vdev::{Device, Direction, FileDevice, Leaf};
 
 const PLAIN: SendFlags =
     SendFlags { embed: false, large_block: false, compress: false, raw: false, resume: None, saved: None };
 const ALL: SendFlags = SendFlags { embed: true, large_block: true, compress: true, ..PLAIN };
 const RAW: SendFlags = SendFlags { raw: true, ..PLAIN };
 
-/// Opens the pool of some images, on devices that count reads.
-fn open(images: &fixtures::Unpacked) -> (Arc<Pool>, Vec<Arc<Counted>>) {
-    let mut all = Vec::new();
-    let mut device = |path: &Path| -> Arc<dyn Device> {
-        let counted = Arc::new(Counted::new(Arc::new(FileDevice::open_read_only(path).unwrap())));
-        all.push(counted.clone());
-        counted
+/// Opens the pool of some images.
+fn open(images: &fixtures::Unpacked) -> Arc<Pool> {
+    let device = |path: PathBuf| -> (PathBuf, Arc<dyn Device>) {
+        (path.clone(), Arc::new(FileDevice::open_read_only(&path).unwrap()))
     };
-    let devices = images.images().into_iter().map(|path| (path.clone(), device(&path))).collect();
-    let found = vdev::import::scan_devices(devices);
-    (Pool::open(found.first().unwrap(), &OpenOptions::default()).unwrap(), all)
+    let found = vdev::import::scan_devices(images.images().into_iter().map(device).collect());
+    Pool::open(found.first().unwrap(), &OpenOptions::default()).unwrap()
 }
 
 fn sent(to: &Dataset, from: Option<&Dataset>, flags: &SendFlags) -> Result<Vec<u8>, stream::send::Error> {
@@ -60,7 +56,7 @@ fn records(stream: &[u8]) -> Vec<(Record, Vec<u8>)> {
 #[test]
 fn issues_18360_and_18372_the_list_of_begin_is_xdr() {
     let images = fixtures::unpack("enc-a");
-    let (pool, _) = open(&images);
+    let pool = open(&images);
     let raw = sent(&pool.dataset("enca/raw@s1").unwrap(), None, &RAW).unwrap();
     let (_, payload) = records(&raw).remove(0);
     assert_eq!((payload.first(), payload.len() % 8), (Some(&1), 0));
@@ -73,7 +69,7 @@ fn issues_18360_and_18372_the_list_of_begin_is_xdr() {
 #[test]
 fn issue_14903_sends_side_by_side() {
     let images = fixtures::unpack("snaps-a");
-    let (pool, _) = open(&images);
+    let pool = open(&images);
     let heads = pool.list(pool.name(), &pool::ListOptions::DATASETS).unwrap();
     let snapshots: Vec<Dataset> =
         heads.iter().filter_map(|entry| entry.dataset()).flat_map(|head| head.snapshots().unwrap()).take(3).collect();
@@ -88,7 +84,7 @@ fn issue_14903_sends_side_by_side() {
 #[test]
 fn issue_10916_no_number_behind_the_last_object_is_freed() {
     let images = fixtures::unpack("snaps-a");
-    let (pool, _) = open(&images);
+    let pool = open(&images);
     let heads = pool.list(pool.name(), &pool::ListOptions::DATASETS).unwrap();
     let (mut freed, mut before) = (0, None::<Dataset>);
     for snapshot in heads.iter().filter_map(|entry| entry.dataset()).flat_map(|head| head.snapshots().unwrap()) {
@@ -279,7 +275,7 @@ fn a_bookmark_of_a_redacted_snapshot() {
 fn what_cannot_be_read_is_no_whole_stream() {
     let images = fixtures::unpack_private("frag-a");
     let whole = {
-        let (pool, _) = open(&images);
+        let pool = open(&images);
         sent(&pool.dataset("fraga@s").unwrap(), None, &ALL).unwrap()
     };
     // a payload that is stored on a device exactly as it is sent
@@ -297,7 +293,7 @@ fn what_cannot_be_read_is_no_whole_stream() {
     drop(places);
     image[at..at + 512].fill(0xa5);
     std::fs::write(&path, &image).unwrap();
-    let (pool, _) = open(&images);
+    let pool = open(&images);
     let to = pool.dataset("fraga@s").unwrap();
     let mut out = Vec::new();
     let error = send(&to, None, &ALL, &mut out, &Progress::default()).unwrap_err();
@@ -320,8 +316,9 @@ fn what_cannot_be_read_is_no_whole_stream() {
 #[test]
 fn neighbours_are_one_read() {
     let images = fixtures::unpack("comp-a");
-    let (pool, devices) = open(&images);
-    let reads = || devices.iter().map(|device| device.reads()).sum::<u64>();
+    let pool = open(&images);
+    let of_leaf = |leaf: &Arc<Leaf>| leaf.queue().figures().operations(Direction::Read);
+    let reads = || pool.tree().leaves().iter().map(of_leaf).sum::<u64>();
     let heads = pool.list(pool.name(), &pool::ListOptions::DATASETS).unwrap();
     let heads: Vec<&Dataset> = heads.iter().filter_map(|entry| entry.dataset()).collect();
     heads.iter().for_each(|to| drop(to.objset().unwrap()));

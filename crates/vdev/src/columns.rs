@@ -108,7 +108,7 @@ impl<'a> Request<'a> {
         columns.clone().all(|column| {
             let Some(leaf) = striped.sound_leaf(column, self.birth) else { return false };
             let Some(bytes) = block.get_mut(column.at..column.at + column.size) else { return false };
-            self.cx.source.read(leaf, column.offset, bytes).is_ok()
+            self.cx.read(leaf, column.offset, bytes).is_ok()
         })
     }
 
@@ -131,13 +131,13 @@ impl<'a> Request<'a> {
                         for data in row.data() {
                             gf::horner(j, computed, block.get(data.at..data.at + data.size).unwrap_or(&[]));
                         }
-                        self.cx.source.read(leaf, column.offset, stored).is_ok() && stored == computed
+                        self.cx.read(leaf, column.offset, stored).is_ok() && stored == computed
                     })
                 };
                 let padded = column.pad == 0 || {
                     let behind = column.offset + column.size as u64;
                     scratch::with(column.pad, |zeros| {
-                        self.cx.source.read(leaf, behind, zeros).is_ok() && zeros.iter().all(|b| *b == 0)
+                        self.cx.read(leaf, behind, zeros).is_ok() && zeros.iter().all(|b| *b == 0)
                     })
                 };
                 if !(right && padded) {
@@ -159,7 +159,7 @@ impl<'a> Request<'a> {
             let Some(leaf) = striped.sound_leaf(first, self.birth) else { return false };
             let len = (last.offset - first.offset) as usize + last.size;
             scratch::with(len, |bytes| {
-                self.cx.source.read(leaf, first.offset, bytes).is_ok()
+                self.cx.read(leaf, first.offset, bytes).is_ok()
                     && run.iter().all(|column| {
                         let from = (column.offset - first.offset) as usize;
                         let source = bytes.get(from..from + column.size);

@@ -8,11 +8,12 @@
 //! OpenZFS: `vs_read_errors`, `vs_write_errors` and `vs_checksum_errors` of `vdev_stat_t`, as `zio_done` and `zio_checksum_verify` count them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::Guid;
 use base::counter::Counter;
 
+use crate::queue::Queue;
 use crate::report::FaultKind;
 use crate::tree::{Shape, TopVdev, VdevTree};
 use crate::{Error, LeafFault};
@@ -67,9 +68,26 @@ impl VdevErrors {
     }
 }
 
-/// The errors of the vdevs of a pool, whoever opened it; they outlive its trees.
+/// The errors of the vdevs of a pool, whoever opened it, and the queues of its leaves; they outlive its trees.
 #[derive(Debug, Default)]
-pub struct PoolErrors(Mutex<Vec<(Guid, Arc<ErrorCounters>)>>);
+pub struct PoolErrors(Mutex<Followed>);
+
+#[derive(Debug, Default)]
+struct Followed {
+    errors: Vec<(Guid, Arc<ErrorCounters>)>,
+    leaves: Vec<FollowedLeaf>,
+}
+
+/// A leaf of some tree of a pool.
+#[derive(Debug, Clone)]
+pub struct FollowedLeaf {
+    /// Its identity.
+    pub guid: Guid,
+    /// What to call it in messages.
+    pub name: String,
+    /// Its queue.
+    pub queue: Arc<Queue>,
+}
 
 impl PoolErrors {
     /// Takes notice of the vdevs of one more tree. Those that it shares with trees that were followed before count once.
@@ -77,19 +95,35 @@ impl PoolErrors {
         let leaves = tree.leaves().iter().map(|leaf| (leaf.guid(), leaf.errors.clone()));
         let tops = tree.tops().iter().map(|top| (top.guid(), top.errors.clone()));
         let groups = tree.tops().iter().flat_map(TopVdev::groups);
-        let mut followed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = self.followed();
         for (guid, errors) in leaves.chain(tops).chain(groups) {
-            if !followed.iter().any(|(_, known)| Arc::ptr_eq(known, &errors)) {
-                followed.push((guid, errors));
+            if !followed.errors.iter().any(|(_, known)| Arc::ptr_eq(known, &errors)) {
+                followed.errors.push((guid, errors));
             }
         }
+        for leaf in tree.leaves().iter().filter(|leaf| leaf.device().is_some()) {
+            let (guid, name, queue) = (leaf.guid(), leaf.name(), leaf.queue().clone());
+            if !followed.leaves.iter().any(|known| Arc::ptr_eq(&known.queue, &queue)) {
+                followed.leaves.push(FollowedLeaf { guid, name, queue });
+            }
+        }
+    }
+
+    /// The leaves whose devices were found, of one tree after the other.
+    #[must_use]
+    pub fn leaves(&self) -> Vec<FollowedLeaf> {
+        self.followed().leaves.clone()
+    }
+
+    fn followed(&self) -> MutexGuard<'_, Followed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The vdevs that have failed until now.
     #[must_use]
     pub fn figures(&self) -> BTreeMap<Guid, VdevErrors> {
         let mut sums: BTreeMap<Guid, VdevErrors> = BTreeMap::new();
-        for (guid, counters) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for (guid, counters) in &self.followed().errors {
             let figures = counters.figures();
             if !figures.is_none() {
                 sums.entry(*guid).or_default().add(&figures);
@@ -101,7 +135,7 @@ impl PoolErrors {
     /// Whether a tree can still add to them.
     #[must_use]
     pub fn may_grow(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(_, one)| Arc::strong_count(one) > 1)
+        self.followed().errors.iter().any(|(_, one)| Arc::strong_count(one) > 1)
     }
 }
 

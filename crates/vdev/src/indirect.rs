@@ -106,7 +106,7 @@ impl<'a> Request<'a> {
                 Shape::Copies(node) => {
                     let copies = node.copies(None, physical(s.offset), self.birth);
                     let mut fresh = copies.iter().filter(|c| c.rank == Rank::Fresh);
-                    fresh.any(|c| self.cx.source.read(c.leaf, physical(s.offset), bytes).is_ok())
+                    fresh.any(|c| self.cx.read(c.leaf, physical(s.offset), bytes).is_ok())
                 }
                 _ => self.read_unchecked(s.top, s.offset, bytes),
             }
@@ -188,7 +188,7 @@ impl<'a> Request<'a> {
                 continue;
             }
             let mut bytes = vec![0; segment.len];
-            if self.cx.source.read(copy.leaf, place, &mut bytes).is_err() {
+            if self.cx.read(copy.leaf, place, &mut bytes).is_err() {
                 if copy.rank == Rank::Fresh {
                     self.blame(faults, copy.leaf, FaultKind::Io, place, segment.len);
                 }

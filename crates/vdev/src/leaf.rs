@@ -11,6 +11,7 @@ use crate::Error;
 use crate::config::VdevConfig;
 use crate::device::Device;
 use crate::errors::ErrorCounters;
+use crate::queue::{Direction, IoClass, Queue, Queued, Request};
 
 /// A leaf vdev (OpenZFS: a `vdev_t` of type disk or file).
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Leaf {
     pub(crate) config: VdevConfig,
     pub(crate) device: Option<Arc<dyn Device>>,
     pub(crate) errors: Arc<ErrorCounters>,
+    pub(crate) queue: Arc<Queue>,
     /// It was given up since the pool was opened.
     faulted: AtomicBool,
     /// Errors of writing that were judged, and repairs that could not be written.
@@ -46,6 +48,7 @@ impl Leaf {
             config: own,
             device,
             errors: Arc::default(),
+            queue: Arc::default(),
             faulted: AtomicBool::new(false),
             judged: AtomicU64::new(0),
             unhealed: AtomicU64::new(0),
@@ -139,16 +142,46 @@ impl Leaf {
         self.is_usable() && self.device.as_ref().is_some_and(|device| device.is_writable())
     }
 
+    /// Its device, if it was found, as those see it who read and write past blocks (labels): each call is a sync read or write of the queue.
+    #[must_use]
+    pub fn queued(&self) -> Option<Queued<'_>> {
+        Some(Queued::new(self.device.as_deref()?, &self.queue))
+    }
+
+    /// Its queue.
+    #[must_use]
+    pub fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    /// Makes a read or write of its device when the queue says so. All but flushes pass here.
+    fn io<T>(
+        &self,
+        request: Request,
+        failed: impl FnOnce(String, std::io::Error) -> Error,
+        call: impl FnOnce(&dyn Device) -> std::io::Result<T>,
+    ) -> Result<T, Error> {
+        let device = self.device.as_deref().ok_or(Error::NoDevice { leaf: self.guid })?;
+        self.queue.run(request, || call(device)).map_err(|source| failed(device.name(), source))
+    }
+
+    /// Reads from its device; `aggregated`, if that is for more than one who asked.
+    pub(crate) fn read(&self, class: IoClass, offset: u64, buf: &mut [u8], aggregated: bool) -> Result<(), Error> {
+        let len = buf.len() as u64;
+        let request = Request { class, direction: Direction::Read, offset, len, aggregated };
+        let failed = |device, source| Error::Io { device, offset, len, source };
+        self.io(request, failed, |device| device.read_at(offset, buf))
+    }
+
     /// Writes to its device.
-    pub(crate) fn write(&self, offset: u64, data: &[IoSlice<'_>]) -> Result<(), Error> {
-        let device = self.device.as_ref().ok_or(Error::NoDevice { leaf: self.guid })?;
-        let written = device.write_vectored_at(offset, data);
+    pub(crate) fn write(&self, class: IoClass, offset: u64, data: &[IoSlice<'_>]) -> Result<(), Error> {
+        let len = data.iter().map(|piece| piece.len() as u64).sum();
+        let request = Request { class, direction: Direction::Write, offset, len, aggregated: data.len() > 1 };
+        let failed = |device, source| Error::Write { device, offset, len, source };
+        let written = self.io(request, failed, |device| device.write_vectored_at(offset, data));
         // also when it failed: a part of it may be there
         self.wrote();
-        written.map_err(|source| {
-            let len = data.iter().map(|piece| piece.len() as u64).sum();
-            Error::Write { device: device.name(), offset, len, source }
-        })
+        written
     }
 
     /// Notes that something was written past [`Leaf::write`].
@@ -158,13 +191,15 @@ impl Leaf {
 
     /// Writes to its device, to where other machines see it at once.
     pub(crate) fn write_through(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
-        let device = self.device.as_ref().ok_or(Error::NoDevice { leaf: self.guid })?;
-        device.write_through_at(offset, data).map_err(|source| {
+        let (class, len) = (IoClass::SyncWrite, data.len() as u64);
+        let request = Request { class, direction: Direction::Write, offset, len, aggregated: false };
+        let failed = |device, source| {
             self.wrote();
             // the system may tell so of what others wrote
             self.failed_flushes.fetch_add(1, Ordering::AcqRel);
-            Error::Write { device: device.name(), offset, len: data.len() as u64, source }
-        })
+            Error::Write { device, offset, len, source }
+        };
+        self.io(request, failed, |device| device.write_through_at(offset, data))
     }
 
     /// Brings to stable storage what was written. Any number of threads may write and flush.

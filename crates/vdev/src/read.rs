@@ -12,7 +12,7 @@ use crate::report::{FaultKind, LeafFault, ReadReport};
 use crate::source::{ReadCx, ReadMode};
 use crate::stripe::physical;
 use crate::tree::{Shape, TopVdev, VdevTree};
-use crate::{Error, Leaf, scratch};
+use crate::{Error, IoClass, Leaf, scratch};
 
 /// What judges a block's bytes.
 pub(crate) type Check<'c> = dyn FnMut(&[u8]) -> bool + 'c;
@@ -138,7 +138,7 @@ impl<'a> Request<'a> {
             && !leaf.misses(self.birth)
         {
             let place = physical(offset);
-            let kind = match self.cx.source.read(leaf, place, buf) {
+            let kind = match self.cx.read(leaf, place, buf) {
                 Ok(()) if check(buf) => {
                     self.report.copies_checked += 1;
                     return Ok(());
@@ -169,7 +169,7 @@ impl<'a> Request<'a> {
         let mut good = None;
         let worst = self.worst();
         for (n, copy) in copies.iter().enumerate().filter(|(_, c)| c.rank <= worst) {
-            let kind = match self.cx.source.read(copy.leaf, place, buf) {
+            let kind = match self.cx.read(copy.leaf, place, buf) {
                 Ok(()) if check(buf) => {
                     good = Some(n);
                     self.report.copies_checked += 1;
@@ -244,7 +244,7 @@ impl<'a> Request<'a> {
         for copy in copies.iter().skip(from) {
             let len = right.len();
             let kind = match copy.rank {
-                Rank::Fresh => scratch::with(len, |other| match self.cx.source.read(copy.leaf, place, other) {
+                Rank::Fresh => scratch::with(len, |other| match self.cx.read(copy.leaf, place, other) {
                     // bytes that differ may still satisfy a block without a checksum
                     Ok(()) if other == right || check(other) => None,
                     Ok(()) => Some(FaultKind::Checksum),
@@ -278,7 +278,7 @@ impl<'a> Request<'a> {
         if !self.heals || right.is_empty() || !leaf.is_writable() {
             return;
         }
-        if leaf.write(place, &[IoSlice::new(right)]).is_ok() {
+        if leaf.write(IoClass::AsyncWrite, place, &[IoSlice::new(right)]).is_ok() {
             let healed = LeafFault { leaf: leaf.guid(), kind, offset: place, len: right.len() as u64 };
             self.report.healed.push(healed);
         } else {

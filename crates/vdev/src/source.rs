@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::{Error, Leaf};
+use crate::{Error, IoClass, Leaf};
 
 /// Whether a read stops at the first good copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,15 @@ pub struct ReadCx<'a> {
     pub counts: bool,
     /// Whether leaves that missed the block, or are out of use, are asked where no other gives it: only where the check tells.
     pub stale: bool,
+    /// How urgent it is.
+    pub class: IoClass,
+}
+
+impl ReadCx<'_> {
+    /// Fills `buf` from byte `offset` of the leaf's device.
+    pub(crate) fn read(&self, leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.source.read(leaf, self.class, offset, buf)
+    }
 }
 
 impl std::fmt::Debug for ReadCx<'_> {
@@ -36,13 +45,18 @@ impl std::fmt::Debug for ReadCx<'_> {
 
 impl ReadCx<'static> {
     /// Reads straight from the devices, up to the first good copy.
-    pub const NORMAL: ReadCx<'static> =
-        ReadCx { mode: ReadMode::Normal, source: &DirectSource, heal: false, counts: true, stale: true };
+    pub const NORMAL: ReadCx<'static> = ReadCx {
+        mode: ReadMode::Normal,
+        source: &DirectSource,
+        heal: false,
+        counts: true,
+        stale: true,
+        class: IoClass::SyncRead,
+    };
     /// As [`ReadCx::NORMAL`], and repairs what is wrong.
     pub const HEALING: ReadCx<'static> = ReadCx { heal: true, ..ReadCx::NORMAL };
     /// Reads straight from the devices, every copy.
-    pub const SCRUB: ReadCx<'static> =
-        ReadCx { mode: ReadMode::Scrub, source: &DirectSource, heal: false, counts: true, stale: true };
+    pub const SCRUB: ReadCx<'static> = ReadCx { mode: ReadMode::Scrub, class: IoClass::Scrub, ..ReadCx::NORMAL };
 }
 
 /// What reads the leaves. Not `Sync`: a source may belong to one worker and keep a window of its own.
@@ -51,13 +65,7 @@ pub trait LeafSource {
     ///
     /// # Errors
     /// [`Error::NoDevice`], [`Error::Io`].
-    fn read(&self, leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), Error>;
-}
-
-fn read_device(leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-    let device = leaf.device().ok_or(Error::NoDevice { leaf: leaf.guid() })?;
-    let len = buf.len() as u64;
-    device.read_at(offset, buf).map_err(|source| Error::Io { device: device.name(), offset, len, source })
+    fn read(&self, leaf: &Leaf, class: IoClass, offset: u64, buf: &mut [u8]) -> Result<(), Error>;
 }
 
 /// Each read is one read of the device.
@@ -65,8 +73,8 @@ fn read_device(leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
 pub struct DirectSource;
 
 impl LeafSource for DirectSource {
-    fn read(&self, leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        read_device(leaf, offset, buf)
+    fn read(&self, leaf: &Leaf, class: IoClass, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        leaf.read(class, offset, buf, false)
     }
 }
 
@@ -119,7 +127,7 @@ impl Window {
     }
 
     /// Moves the window to `offset`; on failure it is empty.
-    fn fill(&mut self, leaf: &Leaf, offset: u64, len: usize, max: usize) -> Result<(), Error> {
+    fn fill(&mut self, leaf: &Leaf, class: IoClass, offset: u64, len: usize, max: usize) -> Result<(), Error> {
         let size = leaf.device().map_or(0, |d| d.size());
         let near = offset >= self.start && offset - self.start <= 4 * self.next as u64;
         let well_used = near && self.used >= self.len / 4;
@@ -131,26 +139,26 @@ impl Window {
             self.bytes.resize(len.next_power_of_two(), 0);
         }
         (self.start, self.len, self.used) = (offset, 0, 0);
-        read_device(leaf, offset, self.bytes.get_mut(..len).unwrap_or(&mut []))?;
+        leaf.read(class, offset, self.bytes.get_mut(..len).unwrap_or(&mut []), true)?;
         self.len = len;
         Ok(())
     }
 }
 
 impl LeafSource for WindowSource {
-    fn read(&self, leaf: &Leaf, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+    fn read(&self, leaf: &Leaf, class: IoClass, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         let mut windows = self.windows.borrow_mut();
         if windows.len() <= leaf.index() {
             windows.resize_with(leaf.index() + 1, Window::default);
         }
-        let Some(window) = windows.get_mut(leaf.index()) else { return read_device(leaf, offset, buf) };
+        let Some(window) = windows.get_mut(leaf.index()) else { return leaf.read(class, offset, buf, false) };
         if window.get(offset, buf.len()).is_none() {
             let large = buf.len() >= self.max / 2;
-            if large || window.fill(leaf, offset, buf.len(), self.max).is_err() {
-                return read_device(leaf, offset, buf);
+            if large || window.fill(leaf, class, offset, buf.len(), self.max).is_err() {
+                return leaf.read(class, offset, buf, false);
             }
         }
-        let Some(bytes) = window.get(offset, buf.len()) else { return read_device(leaf, offset, buf) };
+        let Some(bytes) = window.get(offset, buf.len()) else { return leaf.read(class, offset, buf, false) };
         buf.copy_from_slice(bytes);
         window.used += buf.len();
         Ok(())

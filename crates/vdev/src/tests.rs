@@ -293,7 +293,7 @@ fn windows_give_the_same_bytes_with_fewer_reads() {
     let source = WindowSource::new(1 << 20);
     let check = |offset: usize, len: usize| {
         let mut buf = vec![0; len];
-        let read = source.read(leaf, offset as u64, &mut buf);
+        let read = source.read(leaf, crate::IoClass::SyncRead, offset as u64, &mut buf);
         let touches = (offset as u64) < bad.end && bad.start < (offset + len) as u64;
         assert_eq!(read.is_err(), touches, "{offset:#x} {len}");
         assert!(touches || buf == bytes[offset..offset + len]);
@@ -314,6 +314,6 @@ fn windows_give_the_same_bytes_with_fewer_reads() {
     }
     check(0, 3 << 20);
     check((16 << 20) - 100, 100);
-    assert!(source.read(leaf, (16 << 20) - 99, &mut [0; 100]).is_err());
-    assert!(source.read(leaf, u64::MAX, &mut [0; 100]).is_err());
+    assert!(source.read(leaf, crate::IoClass::SyncRead, (16 << 20) - 99, &mut [0; 100]).is_err());
+    assert!(source.read(leaf, crate::IoClass::SyncRead, u64::MAX, &mut [0; 100]).is_err());
 }

@@ -70,7 +70,7 @@ fn small_blocks_in_order() {
         ];
         for (name, source) in &sources {
             for mode in [ReadMode::Normal, ReadMode::Scrub] {
-                let cx = ReadCx { mode, source: &**source, heal: false, counts: true, stale: true };
+                let cx = ReadCx { mode, source: &**source, ..ReadCx::NORMAL };
                 let mut buf = vec![0; 8192];
                 let (mut offset, mut reads, mut n) = (0, 0u64, 0u64);
                 let start = cpu();

@@ -1,7 +1,7 @@
 //! Reading straight into the caller's memory, past the cache: for whoever reads much and once, as a send does.
 
 use ondisk::{BlkPtr, ObjectType};
-use vdev::ReadCx;
+use vdev::{IoClass, ReadCx};
 
 use crate::read::{Caching, size, validate};
 use crate::transform::Transform;
@@ -79,7 +79,7 @@ impl Zio {
     /// # Errors
     /// As [`Zio::read_noauth`].
     pub fn read_noauth_uncached(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, Caching::Bypass, bp.is_encrypted())
+        self.read_logical(bp, bm, (Caching::Bypass, IoClass::SyncRead), bp.is_encrypted())
     }
 }
 

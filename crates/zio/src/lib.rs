@@ -57,9 +57,10 @@ pub use buf::Buf;
 pub use error::{CopyFailure, Error, Fault};
 pub use into::Stage;
 pub use keys::{KeyRing, KeySource};
-pub use read::{ReadGuard, Zio};
+pub use read::{Caching, ReadGuard, Zio};
 pub use stats::{ReadStats, Stats};
 pub use suspect::Suspect;
+pub use vdev::IoClass;
 pub use verify::{Scratch, VerifyReport};
 pub use write::{
     AllocError, AllocRequest, CloneTable, CryptParams, DedupTable, Found, HeldWrites, Payload, SpaceSource, TableError,

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use codec::Checksummer;
 use codec::crypt::DatasetKey;
 use ondisk::{BlkPtr, EmbeddedType, ObjectType};
-use vdev::{LiveTree, ReadCx, TreeRef, VdevTree};
+use vdev::{IoClass, LiveTree, ReadCx, TreeRef, VdevTree};
 
 use crate::error::CopyFailures;
 use crate::physical::Source;
@@ -48,12 +48,15 @@ pub trait ReadGuard: Send + Sync {
 const CHECKSUM_OFF: u8 = 2;
 
 /// What becomes of the cache.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Caching {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caching {
+    /// It is looked at first, and the block is left there.
     Use,
+    /// A copy in the cache is taken without touching its place, and none is put there.
     Bypass,
     /// The block is not to be cached: one that waits is used up, if this is the last read of it.
     Once {
+        /// Whether it is.
         last: bool,
     },
     /// The block is not to be cached: it waits for its reader.
@@ -170,7 +173,15 @@ impl Zio {
     /// # Errors
     /// [`Error`]: no good copy, no key, damaged in spite of a right checksum, redacted, or an impossible pointer.
     pub fn read(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, Caching::Use, false)
+        self.read_as(bp, bm, Caching::Use, IoClass::SyncRead)
+    }
+
+    /// As [`Zio::read`], with another use of the cache, and in a class of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`Zio::read`].
+    pub fn read_as(&self, bp: &BlkPtr, bm: &Bookmark, caching: Caching, class: IoClass) -> Result<Buf, Error> {
+        self.read_logical(bp, bm, (caching, class), false)
     }
 
     /// As [`Zio::read`], but takes a cached copy without touching its place, and puts none there.
@@ -178,7 +189,7 @@ impl Zio {
     /// # Errors
     /// As [`Zio::read`].
     pub fn read_uncached(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, Caching::Bypass, false)
+        self.read_as(bp, bm, Caching::Bypass, IoClass::SyncRead)
     }
 
     /// As [`Zio::read`], of a block that is not to be cached. One that waits in the cache is taken from there, and is forgotten if this is the
@@ -187,7 +198,7 @@ impl Zio {
     /// # Errors
     /// As [`Zio::read`].
     pub fn read_once(&self, bp: &BlkPtr, bm: &Bookmark, last: bool) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, Caching::Once { last }, false)
+        self.read_as(bp, bm, Caching::Once { last }, IoClass::SyncRead)
     }
 
     /// As [`Zio::read`], of a block that is not to be cached: it waits for its reader, who comes with [`Zio::read_once`] or
@@ -196,7 +207,7 @@ impl Zio {
     /// # Errors
     /// As [`Zio::read`].
     pub fn read_staged(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, Caching::Stage, false)
+        self.read_as(bp, bm, Caching::Stage, IoClass::SyncRead)
     }
 
     /// As [`Zio::read`], for who changes the block and writes it elsewhere: the cache gives its copy up, which can then be changed
@@ -205,7 +216,7 @@ impl Zio {
     /// # Errors
     /// As [`Zio::read`].
     pub fn read_to_change(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, Caching::Take, false)
+        self.read_as(bp, bm, Caching::Take, IoClass::SyncRead)
     }
 
     /// As [`Zio::read`], but of an encrypted or authenticated block without using a key: what is encrypted comes as
@@ -215,7 +226,7 @@ impl Zio {
     /// # Errors
     /// As [`Zio::read`]; a compressed encrypted block is [`Error::Decompress`].
     pub fn read_noauth(&self, bp: &BlkPtr, bm: &Bookmark) -> Result<Buf, Error> {
-        self.read_logical(bp, bm, Caching::Use, bp.is_encrypted())
+        self.read_logical(bp, bm, (Caching::Use, IoClass::SyncRead), bp.is_encrypted())
     }
 
     /// The block as it is stored, psize bytes: compressed, encrypted. The checksum is verified, gang blocks are put together.
@@ -232,7 +243,7 @@ impl Zio {
             return embedded_payload(bp, bm).map(Buf::from);
         }
         let mut data = vec![0; size(bp.psize())];
-        self.read_physical(bp, bm, &mut data)?;
+        self.read_physical(bp, bm, IoClass::SyncRead, &mut data)?;
         Ok(Buf::from(data))
     }
 
@@ -240,7 +251,7 @@ impl Zio {
         &self,
         bp: &BlkPtr,
         bm: &Bookmark,
-        caching: Caching,
+        (caching, class): (Caching, IoClass),
         noauth: bool,
     ) -> Result<Buf, Error> {
         if bp.is_hole() {
@@ -263,7 +274,7 @@ impl Zio {
         if let Some(data) = cached.filter(|data| data.len() as u64 == bp.lsize()) {
             return Ok(data);
         }
-        let data = Buf::from(self.read_miss(bp, bm, noauth)?);
+        let data = Buf::from(self.read_miss(bp, bm, class, noauth)?);
         match (key, caching) {
             (Some(key), Caching::Use) => self.arc.insert(&key, &data),
             (Some(key), Caching::Stage) => self.arc.stage(&key, &data),
@@ -272,7 +283,7 @@ impl Zio {
         Ok(data)
     }
 
-    fn read_miss(&self, bp: &BlkPtr, bm: &Bookmark, noauth: bool) -> Result<Vec<u8>, Error> {
+    fn read_miss(&self, bp: &BlkPtr, bm: &Bookmark, class: IoClass, noauth: bool) -> Result<Vec<u8>, Error> {
         let key = if noauth { None } else { self.key_of(bp, bm) };
         let transform = Transform::new(bp, bm, key.as_deref(), noauth)?;
         if key.is_some() {
@@ -281,20 +292,20 @@ impl Zio {
         let (lsize, psize) = (size(bp.lsize()), size(bp.psize()));
         let mut out = vec![0; lsize];
         if transform.in_place() {
-            self.read_physical(bp, bm, &mut out)?;
+            self.read_physical(bp, bm, class, &mut out)?;
             transform.apply_in_place(&mut out)?;
             return Ok(out);
         }
         with_stored(psize, |stored| {
-            self.read_physical(bp, bm, stored)?;
+            self.read_physical(bp, bm, class, stored)?;
             transform.apply(stored, &mut out)
         })?;
         Ok(out)
     }
 
-    fn read_physical(&self, bp: &BlkPtr, bm: &Bookmark, buf: &mut [u8]) -> Result<(), Error> {
+    fn read_physical(&self, bp: &BlkPtr, bm: &Bookmark, class: IoClass, buf: &mut [u8]) -> Result<(), Error> {
         // an ordinary read repairs nothing: its pointer may be older than the block that lies there now
-        if self.read_stored(bp, bm, &ReadCx::NORMAL, buf)? {
+        if self.read_stored(bp, bm, &ReadCx { class, ..ReadCx::NORMAL }, buf)? {
             self.suspect(bp, bm);
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ondisk::BlkPtr;
 use parking_lot::{Mutex, RwLock};
-use vdev::ReadCx;
+use vdev::{IoClass, ReadCx};
 
 use crate::{Bookmark, Error, Scratch, Zio};
 
@@ -97,7 +97,8 @@ impl Zio {
     /// As [`Zio::verify_sums`].
     pub fn mend(&self, suspect: &Suspect, scratch: &mut Scratch) -> Result<u32, Error> {
         // whoever suspected it has counted what is wrong
-        let cx = ReadCx { heal: true, counts: false, ..ReadCx::SCRUB };
+        // the txg waits for it
+        let cx = ReadCx { heal: true, counts: false, class: IoClass::AsyncRead, ..ReadCx::SCRUB };
         let report = self.verify_sums(&suspect.bp, &suspect.bm, &cx, scratch)?;
         if report.healed > 0 {
             self.stats().mended.add(1);

@@ -12,7 +12,7 @@ use zuse::nvlist::NvList;
 use zuse::pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
 use zuse::stream::{Reader, Record, recv, send};
 use zuse::vdev::create::{LayoutOptions, VdevSpec, layout};
-use zuse::vdev::{Counted, Device, Latency, MemoryDevice, import};
+use zuse::vdev::{Device, Direction, Latency, MemoryDevice, import};
 use zuse::zpl::live::{Cred, NewFile};
 use zuse::zpl::{Kind, UsedByBonus};
 use zuse::{Files, Pool};
@@ -35,9 +35,9 @@ fn main() -> Result<()> {
     replay()
 }
 
-/// A new device in memory, of which is known how many writes it had.
-fn memory(size: u64) -> Arc<Counted> {
-    Arc::new(Counted::new(Arc::new(MemoryDevice::writable(size))))
+/// A new device in memory.
+fn memory(size: u64) -> Arc<dyn Device> {
+    Arc::new(MemoryDevice::writable(size))
 }
 
 fn hooks() -> Hooks {
@@ -148,12 +148,16 @@ fn space_maps() -> Result<()> {
     tunable::set("zfs_vdev_default_ms_shift", "17")?;
     tunable::set("zfs_vdev_default_ms_count", &METASLABS.to_string())?;
     for logs in [false, true] {
-        let device = memory(SIZE);
-        let pool = make(device.clone(), logs)?;
+        let pool = make(memory(SIZE), logs)?;
+        let spa = pool.spa()?.clone();
+        let written = || -> u64 {
+            let leaves = spa.tree().leaves().iter();
+            leaves.map(|leaf| leaf.queue().figures().operations(Direction::Write)).sum()
+        };
         let files = pool.files("tank/fs")?;
         let id = file(&files, "file", BLOCKS)?;
         let random = Env::seeded(7);
-        let (before, start) = (device.writes(), Instant::now());
+        let (before, start) = (written(), Instant::now());
         for _ in 0..TXGS {
             for _ in 0..OVERWRITES {
                 let seed = random.random_u64();
@@ -161,7 +165,7 @@ fn space_maps() -> Result<()> {
             }
             pool.sync()?;
         }
-        let writes = (device.writes() - before) / TXGS;
+        let writes = (written() - before) / TXGS;
         let told = if logs { "              with log space maps   " } else { "space maps    an append to every map" };
         println!(
             "  {told}: {:.1} ms and {writes} writes a txg of {OVERWRITES} random overwrites",

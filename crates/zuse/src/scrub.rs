@@ -16,7 +16,7 @@ use base::Txg;
 use dmu::{Objset, Visit, Walk};
 use ondisk::scan::ScanFunc;
 use pool::{ErrorEntry, Place, Pool, ScrubRange, ScrubResult, Spa, Target};
-use zio::Bookmark;
+use zio::{Bookmark, IoClass};
 
 use crate::slices::{Slice, Slices, entry};
 use crate::verify::claims::{Claim, Claims};
@@ -187,7 +187,7 @@ impl Walked<'_, '_, '_> {
         };
         let mut next = None;
         let mut behind = Behind::new(target.from);
-        objset.walk(&mut |at| {
+        objset.walk_as(IoClass::Scrub, &mut |at| {
             if at.bp.is_hole() || at.bp.birth() <= target.after || behind.is(at) {
                 return Walk::Skip;
             }

@@ -1,8 +1,8 @@
 //! `zpool iostat`.
 //!
 //! The figures are those of all commands since the import ([`iostats`]): the first lines are averages a second since then, later ones since the
-//! lines before, as OpenZFS prints them. What this command reads itself is not among them. Zuse has no queues of I/O with classes: what OpenZFS
-//! tells of these (`-q`, `-r`) is not there.
+//! lines before, as OpenZFS prints them. What this command reads itself is not among them. What waits in queues (`-q`) is that of commands that run
+//! now, as of a second ago.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use base::Guid;
 use pool::Pool;
+use vdev::{IoFigures, QueueDepths};
 
-use super::iostat_table::{Kind, Layout, space};
+use super::iostat_table::{Histogram, Kind, Layout, space};
 use super::scripts::{self, Scripts};
 use super::vdev_props::unresolved;
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
@@ -19,7 +20,7 @@ use super::{Repeat, timestamp};
 use crate::args::Parsed;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::iostats::{self, Io, Record};
+use crate::iostats::{self, Record};
 use crate::pools::{self, stdout};
 use crate::state;
 
@@ -49,8 +50,13 @@ impl Options {
         if args.has('l') {
             kinds.push(Kind::Latency);
         }
-        if args.has('w') {
-            kinds = vec![Kind::Histogram];
+        if args.has('q') {
+            kinds.push(Kind::Queues);
+        }
+        for (flag, kind) in [('w', Kind::Histogram), ('r', Kind::Sizes)] {
+            if args.has(flag) {
+                kinds = vec![kind];
+            }
         }
         Ok(Options {
             names: NameFlags::of(args),
@@ -65,7 +71,7 @@ impl Options {
     }
 
     fn histogram(&self) -> bool {
-        self.kinds.contains(&Kind::Histogram)
+        self.kinds.iter().any(|kind| matches!(kind, Kind::Histogram | Kind::Sizes))
     }
 }
 
@@ -105,10 +111,6 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     }
     if histograms == [true; 2] {
         return Err(usage("Only one of [-r|-w] can be passed at a time"));
-    }
-    let missing: String = ['q', 'r'].iter().filter(|flag| args.has(**flag)).map(|flag| format!(" -{flag}")).collect();
-    if !missing.is_empty() {
-        return Err(failed(format!("This version of Zuse doesn't support:{missing}.  It has no queues of I/O.")));
     }
     watch(call, &options, &wanted, repeat)
 }
@@ -237,14 +239,21 @@ struct Pair<'a> {
 
 impl Pair<'_> {
     /// What the devices below a vdev did.
-    fn io(&self, vdev: &Vdev) -> Io {
+    fn io(&self, vdev: &Vdev) -> IoFigures {
         let sum = |seen: &Seen| {
-            let mut sum = Io::default();
+            let mut sum = IoFigures::default();
             vdev.leaves().iter().filter_map(|leaf| seen.record.devices.get(&leaf.guid)).for_each(|io| sum.add(io));
             sum
         };
         let now = sum(self.now);
         self.before.map_or_else(|| now.clone(), |before| now.since(&sum(before)))
+    }
+
+    /// What waits for the devices below a vdev.
+    fn queue(&self, vdev: &Vdev) -> QueueDepths {
+        let mut sum = QueueDepths::default();
+        vdev.leaves().iter().for_each(|leaf| sum.add(&self.now.record.queue(leaf.guid, self.now.at)));
+        sum
     }
 }
 
@@ -356,13 +365,16 @@ impl<'a> Table<'a> {
         let pool = pair.now.pool.name();
         let (name, io) = (vdev.name(pool, self.options.names), pair.io(vdev));
         if self.options.histogram() {
-            out.write_all(self.layout.histogram(&name, &io, pair.scale).as_bytes())?;
+            let sizes = self.options.kinds.contains(&Kind::Sizes);
+            let histogram = if sizes { Histogram::sizes(&io) } else { Histogram::latencies(&io) };
+            out.write_all(self.layout.histogram(&name, &histogram, pair.scale).as_bytes())?;
             return Ok(());
         }
         let mut text = self.layout.name(&name, if chosen { 0 } else { depth });
         for kind in &self.options.kinds {
             match kind {
                 Kind::Default => text.push_str(&self.layout.default_cells(space, &io, pair.scale)),
+                Kind::Queues => text.push_str(&self.layout.queue_cells(&pair.queue(vdev))),
                 _ => text.push_str(&self.layout.latency_cells(&io)),
             }
         }

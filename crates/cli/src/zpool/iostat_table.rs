@@ -2,11 +2,12 @@
 //!
 //! OpenZFS: `print_iostat_labels`, `print_iostat_dashes`, `print_one_stat`, `single_histo_average`.
 
+use std::ops::Range;
+
 use pool::prop::nicenum;
-use vdev::{IoFigures, LATENCY_BUCKETS};
+use vdev::{Direction, IoFigures, LATENCY_BUCKETS, QueueDepths, SIZE_BUCKETS};
 
 use super::vdevs::Vdev;
-use crate::iostats::Io;
 
 /// A group of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +16,16 @@ pub(super) enum Kind {
     Default,
     /// Average times.
     Latency,
+    /// What waits and what is active.
+    Queues,
     /// How many operations took how long.
     Histogram,
+    /// How many operations had which size.
+    Sizes,
 }
+
+/// The smallest size that is told apart: no operation is smaller.
+const SIZE_FIRST: usize = 9;
 
 /// A heading, and how many columns it stands over.
 type Label = (&'static str, usize);
@@ -35,6 +43,24 @@ impl Kind {
                 ("trim", 1),
                 ("rebuild", 1),
             ],
+            Kind::Queues => &[
+                ("syncq_read", 2),
+                ("syncq_write", 2),
+                ("asyncq_read", 2),
+                ("asyncq_write", 2),
+                ("scrubq_read", 2),
+                ("trimq_write", 2),
+                ("rebuildq_write", 2),
+            ],
+            Kind::Sizes => &[
+                ("sync_read", 2),
+                ("sync_write", 2),
+                ("async_read", 2),
+                ("async_write", 2),
+                ("scrub", 2),
+                ("trim", 2),
+                ("rebuild", 2),
+            ],
             Kind::Histogram => &[("total_wait", 2), ("disk_wait", 2), ("syncq_wait", 2), ("asyncq_wait", 2)],
         }
     }
@@ -45,8 +71,15 @@ impl Kind {
             Kind::Latency => {
                 &["read", "write", "read", "write", "read", "write", "read", "write", "wait", "wait", "wait"]
             }
+            Kind::Queues => &[
+                "pend", "activ", "pend", "activ", "pend", "activ", "pend", "activ", "pend", "activ", "pend", "activ",
+                "pend", "activ",
+            ],
             Kind::Histogram => {
                 &["read", "write", "read", "write", "read", "write", "read", "write", "scrub", "trim", "rebuild"]
+            }
+            Kind::Sizes => {
+                &["ind", "agg", "ind", "agg", "ind", "agg", "ind", "agg", "ind", "agg", "ind", "agg", "ind", "agg"]
             }
         }
     }
@@ -69,6 +102,7 @@ impl Layout {
         match (self.parsable, kind) {
             (false, _) => 5,
             (true, Kind::Default) => 15,
+            (true, Kind::Queues | Kind::Sizes) => 6,
             (true, _) => 10,
         }
     }
@@ -139,7 +173,7 @@ impl Layout {
     }
 
     /// Capacity, and operations and bytes a second.
-    pub(super) fn default_cells(&self, space: Option<(u64, u64)>, io: &Io, scale: f64) -> String {
+    pub(super) fn default_cells(&self, space: Option<(u64, u64)>, io: &IoFigures, scale: f64) -> String {
         let width = self.width(Kind::Default);
         let mut text = match space.filter(|(size, _)| *size > 0) {
             Some((size, allocated)) => {
@@ -147,59 +181,108 @@ impl Layout {
             }
             None => self.cell(width, if self.parsable { "0" } else { "-" }).repeat(2),
         };
-        for n in [io.read.operations, io.write.operations, io.read.bytes, io.write.bytes] {
+        let [read, write] = [Direction::Read, Direction::Write];
+        for n in [io.operations(read), io.operations(write), io.bytes(read), io.bytes(write)] {
             text.push_str(&self.number(width, (n as f64 * scale) as u64));
         }
         text
     }
 
-    /// Average times. Nothing waits in a queue before it goes to a device: all of the wait is the disk's.
-    pub(super) fn latency_cells(&self, io: &Io) -> String {
-        let (read, write) = (average(&io.read), average(&io.write));
-        let cells = [read, write, read, write, 0, 0, 0, 0, 0, 0, 0];
+    /// Average times.
+    pub(super) fn latency_cells(&self, io: &IoFigures) -> String {
         let text = |time: u64| match time {
             0 => "-".to_owned(),
             time if self.parsable => time.to_string(),
             time => nicetime(time),
         };
-        cells.map(|time| self.cell(self.width(Kind::Latency), &text(time))).concat()
+        let cells = latency_columns(io).map(|column| self.cell(self.width(Kind::Latency), &text(average(column))));
+        cells.collect()
     }
 
-    /// How many operations took how long.
-    pub(super) fn histogram(&self, name: &str, io: &Io, scale: f64) -> String {
-        const TITLE: &str = "latency";
-        let most = io.read.latency.iter().chain(&io.write.latency).max().copied().unwrap_or(0);
+    /// What waits and what is active.
+    pub(super) fn queue_cells(&self, queue: &QueueDepths) -> String {
+        queue.0.as_flattened().iter().map(|n| self.number(self.width(Kind::Queues), *n)).collect()
+    }
+
+    /// A table of how many operations each bucket has.
+    pub(super) fn histogram(&self, name: &str, histogram: &Histogram<'_>, scale: f64) -> String {
+        let Histogram { kind, title, columns, .. } = histogram;
+        let most = columns.iter().flat_map(|column| column.iter()).max().copied().unwrap_or(0);
         let width = if self.parsable { most.to_string().len().max(5) } else { 5 };
-        let room = self.name_width.max(TITLE.len());
+        let room = self.name_width.max(title.len());
         let mut text = match self.scripted {
             true => format!("\n{name}\n"),
-            false => format!("\n{}", self.header_of(name, TITLE, &[Kind::Histogram], |_| width, ("", ""))),
+            false => format!("\n{}", self.header_of(name, title, &[*kind], |_| width, ("", ""))),
         };
-        for bucket in 0..LATENCY_BUCKETS {
-            let ends = (1u64 << (bucket + 1)) - 1;
+        for bucket in histogram.buckets.clone() {
+            let label = (histogram.label)(bucket);
             match self.scripted {
-                true => text.push_str(&ends.to_string()),
-                false => text.push_str(&format!("{:<room$}", nicetime(ends))),
+                true => text.push_str(&label.to_string()),
+                false => text.push_str(&format!("{:<room$}", (histogram.nice)(label))),
             }
-            let count = |io: &IoFigures| (io.latency.get(bucket).copied().unwrap_or(0) as f64 * scale) as u64;
-            let (read, write) = (count(&io.read), count(&io.write));
-            for n in [read, write, read, write, 0, 0, 0, 0, 0, 0, 0] {
-                text.push_str(&self.number(width, n));
+            for column in columns {
+                let count = column.get(bucket).copied().unwrap_or(0);
+                text.push_str(&self.number(width, (count as f64 * scale) as u64));
             }
             text.push('\n');
         }
         if !self.scripted {
-            text.push_str(&"-".repeat(room + (width + 2) * Kind::Histogram.bottom().len()));
+            text.push_str(&"-".repeat(room + (width + 2) * kind.bottom().len()));
             text.push('\n');
         }
         text
     }
 }
 
+/// Histograms that stand side by side.
+pub(super) struct Histogram<'a> {
+    kind: Kind,
+    title: &'static str,
+    columns: Vec<&'a [u64]>,
+    buckets: Range<usize>,
+    /// What stands for a bucket.
+    label: fn(usize) -> u64,
+    /// How that is written for people.
+    nice: fn(u64) -> String,
+}
+
+impl<'a> Histogram<'a> {
+    /// How many operations took how long: each bucket by its end.
+    pub(super) fn latencies(io: &'a IoFigures) -> Histogram<'a> {
+        Histogram {
+            kind: Kind::Histogram,
+            title: "latency",
+            columns: latency_columns(io).collect(),
+            buckets: 0..LATENCY_BUCKETS,
+            label: |bucket| (1 << (bucket + 1)) - 1,
+            nice: nicetime,
+        }
+    }
+
+    /// How many operations had which size: each bucket by its beginning.
+    pub(super) fn sizes(io: &'a IoFigures) -> Histogram<'a> {
+        Histogram {
+            kind: Kind::Sizes,
+            title: "req_size",
+            columns: io.sizes().flat_map(|(individual, aggregated)| [individual, aggregated]).collect(),
+            buckets: SIZE_FIRST..SIZE_BUCKETS,
+            label: |bucket| 1 << bucket,
+            nice: nicenum,
+        }
+    }
+}
+
+/// The histograms of times, in the order of their columns.
+fn latency_columns(io: &IoFigures) -> impl Iterator<Item = &[u64]> {
+    let [read, write] = [Direction::Read, Direction::Write];
+    let of_device = [io.total_wait(read), io.total_wait(write), io.disk_wait(read), io.disk_wait(write)];
+    of_device.into_iter().chain(io.queue_wait())
+}
+
 /// The average of what a histogram has: each bucket counts by its middle.
-fn average(io: &IoFigures) -> u64 {
+fn average(histogram: &[u64]) -> u64 {
     let (mut count, mut total) = (0u128, 0u128);
-    for (bucket, n) in io.latency.iter().enumerate() {
+    for (bucket, n) in histogram.iter().enumerate() {
         let middle = (1u128 << bucket) + (1u128 << bucket) / 2;
         count += u128::from(*n);
         total += u128::from(*n) * middle;
@@ -247,24 +330,50 @@ mod tests {
         );
     }
 
+    /// Twenty reads of 3 MiB in all; of two of them it is known that they took 1 us, half of it in the queue.
+    fn figures() -> IoFigures {
+        let (total, disk, wait, sizes) =
+            (6, 6 + 2 * LATENCY_BUCKETS, 6 + 4 * LATENCY_BUCKETS, 6 + 11 * LATENCY_BUCKETS);
+        let words = [(0, 20), (1, 3 << 20), (total + 10, 2), (disk + 9, 2), (wait + 9, 2), (sizes + 12, 5)];
+        let sparse: Vec<u64> = words.iter().flat_map(|(at, n)| [*at as u64, *n]).collect();
+        IoFigures::from_sparse(&sparse).unwrap_or_default()
+    }
+
     #[test]
     fn figures_are_per_second_and_times_are_averages() {
-        let latency = vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
-        let read = IoFigures { operations: 20, bytes: 3 << 20, slow: 0, latency };
-        let io = Io { read, write: IoFigures::default() };
+        let io = figures();
         let cells = LAYOUT.default_cells(Some((100, 30)), &io, 0.5);
         assert_eq!(cells, "     30     70     10      0  1.50M      0");
         assert_eq!(LAYOUT.default_cells(None, &io, 1.0), "      -      -     20      0     3M      0");
         assert_eq!(
             LAYOUT.latency_cells(&io),
-            "    1us      -    1us      -      -      -      -      -      -      -      -"
+            "    1us      -  768ns      -  768ns      -      -      -      -      -      -"
         );
         let exact = Layout { scripted: true, parsable: true, ..LAYOUT };
-        assert_eq!(exact.latency_cells(&io), "\t1536\t-\t1536\t-\t-\t-\t-\t-\t-\t-\t-");
+        assert_eq!(exact.latency_cells(&io), "\t1536\t-\t768\t-\t768\t-\t-\t-\t-\t-\t-");
         assert_eq!(exact.default_cells(None, &io, 1.0), "\t0\t0\t20\t0\t3145728\t0");
-        let lines = LAYOUT.histogram("tank", &io, 1.0);
-        assert!(lines.contains("\n2us             2      0      2      0      0"), "{lines}");
+        let lines = LAYOUT.histogram("tank", &Histogram::latencies(&io), 1.0);
+        assert!(lines.contains("\n2us             2      0      0      0      0"), "{lines}");
         assert_eq!(lines.lines().count(), 1 + 3 + LATENCY_BUCKETS + 1);
+    }
+
+    #[test]
+    fn sizes_and_queues_are_written_as_openzfs_writes_them() {
+        let lines = LAYOUT.histogram("tank", &Histogram::sizes(&figures()), 1.0);
+        let wanted = concat!(
+            "\n",
+            "tank         sync_read    sync_write    async_read    async_write      scrub         trim         rebuild   \n",
+            "req_size      ind    agg    ind    agg    ind    agg    ind    agg    ind    agg    ind    agg    ind    agg\n",
+        );
+        assert!(lines.starts_with(wanted), "{lines}");
+        assert!(lines.contains("\n4K              5      0      0"), "{lines}");
+        assert_eq!(lines.lines().count(), 1 + 3 + (SIZE_BUCKETS - SIZE_FIRST) + 1);
+        let queue = QueueDepths([[1, 2], [0; 2], [0; 2], [3, 2000], [0; 2], [0; 2], [0; 2]]);
+        let cells = LAYOUT.queue_cells(&queue);
+        assert!(cells.starts_with("      1      2      0      0      0      0      3  1.95K      0"), "{cells}");
+        let header = LAYOUT.header("pool", &[Kind::Queues], ("", ""));
+        assert!(header.contains("syncq_read    syncq_write   asyncq_read  asyncq_write   scrubq_read"), "{header}");
+        assert_eq!(header.lines().nth(1).map(|line| line.split_whitespace().count()), Some(15));
     }
 
     #[test]

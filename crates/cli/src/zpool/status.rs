@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pool::prop::nicenum;
 use pool::{ErrorEntry, Pool};
-use vdev::{VdevAux, VdevState, VdevType};
+use vdev::{Direction, VdevAux, VdevState, VdevType};
 
 use super::activity::Activity;
 use super::dedup::Dedup;
@@ -323,7 +323,7 @@ impl Table<'_> {
 
 /// How many operations of a device were slow since the import.
 pub(super) fn slow(record: &Record, vdev: &Vdev) -> u64 {
-    record.devices.get(&vdev.guid).map_or(0, |io| io.read.slow.saturating_add(io.write.slow))
+    record.devices.get(&vdev.guid).map_or(0, |io| io.slow(Direction::Read).saturating_add(io.slow(Direction::Write)))
 }
 
 /// The names of damaged files; of what has none, the numbers.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use base::bytes::with_bits;
 use base::{Endian, Txg};
 use ondisk::{BLKPTR_SIZE, BlkPtr, DnodePhys, ObjectType, SECTOR_SHIFT};
-use zio::{Bookmark, Buf, HeldWrites, Payload, WriteCx, WriteReq, Zio};
+use zio::{Bookmark, Buf, HeldWrites, IoClass, Payload, WriteCx, WriteReq, Zio};
 
 use super::dnode::{Block, Placed};
 use super::{SyncCx, WritePolicy};
@@ -102,7 +102,14 @@ impl Job {
     }
 
     fn tree<'a>(&'a self, cx: &Writer<'a>) -> Tree<'a> {
-        Tree { zio: cx.zio, caches: cx.cx.policy.primary_cache, objset: cx.objset, object: self.object, dn: &self.dn }
+        Tree {
+            zio: cx.zio,
+            caches: cx.cx.policy.primary_cache,
+            objset: cx.objset,
+            object: self.object,
+            dn: &self.dn,
+            class: IoClass::SyncRead,
+        }
     }
 
     fn fanout_shift(&self) -> u32 {

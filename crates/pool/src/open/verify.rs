@@ -14,7 +14,7 @@ use std::sync::Arc;
 use base::{Txg, tunable};
 use dmu::{Objset, Visit, Walk};
 use ondisk::{BlkPtr, ObjectType, Uberblock};
-use vdev::ReadCx;
+use vdev::{IoClass, ReadCx};
 use zio::{Bookmark, Scratch, Zio};
 
 use super::OpenOptions;
@@ -120,7 +120,7 @@ impl Look<'_> {
 
     /// Looks at what was born in a tree after a txg. `see` is told of each pointer.
     fn objset(&mut self, objset: &Arc<Objset>, after: Txg, see: &mut dyn FnMut(&Visit<'_>)) {
-        objset.walk(&mut |at| {
+        objset.walk_as(IoClass::Scrub, &mut |at| {
             if at.damage.is_some() {
                 self.errors.metadata += 1;
                 return Walk::Into;
@@ -149,7 +149,7 @@ impl Look<'_> {
     fn flush(&mut self) {
         self.bytes = 0;
         let read = |(bp, bm): (BlkPtr, Bookmark)| {
-            let cx = ReadCx { counts: false, ..ReadCx::NORMAL };
+            let cx = ReadCx { counts: false, class: IoClass::Scrub, ..ReadCx::NORMAL };
             let lost = self.zio.verify_sums(&bp, &bm, &cx, &mut Scratch::default()).is_err();
             (bp.object_type().is_metadata(), lost)
         };

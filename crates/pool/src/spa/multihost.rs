@@ -226,10 +226,8 @@ fn write(top: &TopVdev, leaf: &Leaf, uberblock: &Uberblock, label: usize) -> boo
 
 /// The best uberblock on any device now.
 fn best(tree: &VdevTree) -> Option<Uberblock> {
-    let of = |(top, leaf): (&TopVdev, &Leaf)| {
-        let device = leaf.device()?;
-        read_uberblocks_anew(&**device, top.ashift().into()).into_iter().next()
-    };
+    let of =
+        |(top, leaf): (&TopVdev, &Leaf)| read_uberblocks_anew(&leaf.queued()?, top.ashift().into()).into_iter().next();
     with_labels(tree).filter_map(of).max_by_key(Uberblock::rank)
 }
 

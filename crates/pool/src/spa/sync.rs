@@ -93,6 +93,8 @@ impl Spa {
         let mut first = 0;
         loop {
             let pass = self.pass.fetch_add(1, Ordering::Relaxed) + 1;
+            let pressure = self.txgs.pressure();
+            self.tree().leaves().iter().for_each(|leaf| leaf.queue().set_dirty(pressure));
             let mos = self.live_mos()?;
             if pass == 1 {
                 self.sync_logs(tx)?;

@@ -221,6 +221,12 @@ impl Txgs {
         self.state.lock().dirty_total()
     }
 
+    /// How hard devices are to be pressed with what is dirty: bytes, or all there can be where somebody waits for a txg.
+    pub(crate) fn pressure(&self) -> u64 {
+        let state = self.state.lock();
+        if state.wanted > state.synced { u64::MAX } else { state.dirty_total() }
+    }
+
     /// The last txgs, the oldest first.
     pub fn history(&self) -> Vec<TxgRecord> {
         self.state.lock().history.iter().copied().collect()

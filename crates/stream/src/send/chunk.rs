@@ -10,7 +10,7 @@ use codec::ChecksumKind;
 use codec::fletcher::{Fletcher4, fletcher4};
 use ondisk::send::{CHECKSUM_OFFSET, RECORD_SIZE, RecordType};
 use ondisk::{BlkPtr, byteswap};
-use vdev::{ReadCx, WindowSource};
+use vdev::{IoClass, ReadCx, WindowSource};
 use zio::{Bookmark, Stage, Zio};
 
 use super::{Error, OURS};
@@ -208,7 +208,7 @@ impl Fill {
 
     fn read_good(&self, zio: &Zio, worker: &mut Worker, body: &mut [u8]) -> Result<(), zio::Error> {
         let Worker { window, split, split_of } = worker;
-        let cx = ReadCx { source: window, ..ReadCx::NORMAL };
+        let cx = ReadCx { source: window, class: IoClass::AsyncRead, ..ReadCx::NORMAL };
         let Some(first) = self.part else {
             zio.read_into(&self.bp, &self.bm, self.stage, &cx, body)?;
             return self.turn(body);

@@ -420,11 +420,11 @@ pub fn write_heartbeat(leaf: &Leaf, ashift: u64, ub: &Uberblock, index: usize) -
 /// Whether a leaf can be read and written at all: a part of its labels is read, and written as it is (OpenZFS: `vdev_probe`).
 #[must_use]
 pub fn probe(leaf: &Leaf) -> bool {
-    let Some(device) = leaf.device() else { return false };
+    let Some(device) = leaf.queued() else { return false };
     let rewritten = |index| {
-        let offset = place(&**device, index)? + layout::BOOTENV_OFFSET;
-        let area = super::read(&**device, offset, layout::BOOTENV_SIZE)?;
-        write(&**device, offset, &area)
+        let offset = place(&device, index)? + layout::BOOTENV_OFFSET;
+        let area = super::read(&device, offset, layout::BOOTENV_SIZE)?;
+        write(&device, offset, &area)
     };
     // the first label stays whole, whatever happens
     let any = (1..layout::LABELS).any(|index| rewritten(index).is_ok());
@@ -434,9 +434,9 @@ pub fn probe(leaf: &Leaf) -> bool {
 
 /// Whether a leaf took a copy of what it was given, and has it on stable storage.
 fn settled(leaf: &Leaf, write: impl FnOnce(&dyn Device) -> Copies) -> bool {
-    let Some(device) = leaf.device() else { return false };
+    let Some(device) = leaf.queued() else { return false };
     let before = leaf.failed_flushes();
-    let copies = write(&**device);
+    let copies = write(&device);
     leaf.wrote();
     let flushed = leaf.flush().is_ok() && leaf.failed_flushes() == before;
     let failed = copies.iter().filter(|copy| copy.is_err()).count();

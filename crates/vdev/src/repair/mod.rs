@@ -142,8 +142,8 @@ impl<'r, 'a> Repair<'r, 'a> {
                 return;
             }
             cell.tried += 1;
-            let source = self.request.cx.source;
-            let read = source.read(copy.leaf, column.offset, self.place(r, c)).is_ok();
+            let cx = self.request.cx;
+            let read = cx.read(copy.leaf, column.offset, self.place(r, c)).is_ok();
             if read {
                 if let Some(cell) = self.rows.get_mut(r).and_then(|row| row.cells.get_mut(c)) {
                     cell.used = Some(next);
@@ -219,7 +219,7 @@ impl<'r, 'a> Repair<'r, 'a> {
                 for (n, copy) in copies.iter().enumerate().skip(cell.tried) {
                     let mut bytes = vec![0; column.size];
                     let readable = self.request.may_read(copy.rank)
-                        && self.request.cx.source.read(copy.leaf, column.offset, &mut bytes).is_ok();
+                        && self.request.cx.read(copy.leaf, column.offset, &mut bytes).is_ok();
                     if readable && bytes != self.place(r, c) {
                         found.push(Variant { row: r, cell: c, copy: n, bytes });
                     }

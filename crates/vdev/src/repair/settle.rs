@@ -150,7 +150,7 @@ impl<'a> Repair<'_, 'a> {
             let Some(copy) = copies.first().filter(|copy| copy.rank == crate::node::Rank::Fresh) else { continue };
             let offset = column.offset + column.size as u64;
             let zero = scratch::with(column.pad, |bytes| {
-                self.request.cx.source.read(copy.leaf, offset, bytes).is_err() || bytes.iter().all(|b| *b == 0)
+                self.request.cx.read(copy.leaf, offset, bytes).is_err() || bytes.iter().all(|b| *b == 0)
             });
             if !zero {
                 self.wrong(copy.leaf, &Column { offset, size: column.pad, ..column });

@@ -29,7 +29,7 @@ use crate::node::{Node, Outcome, Rank, SpareRoom};
 use crate::report::{FaultKind, LeafFault};
 use crate::stripe::{Column, Extent, StripeMap, physical};
 use crate::tree::{Geometry, Shape, Striped, TopVdev, VdevTree};
-use crate::{Error, Leaf, gf};
+use crate::{Error, IoClass, Leaf, gf};
 
 mod flush;
 
@@ -43,7 +43,7 @@ static ZEROS: [u8; SECTOR_MAX] = [0; SECTOR_MAX];
 const PIECES_MAX: usize = 1024;
 /// A write that takes longer waits for its device, which does others meanwhile.
 const SLOW: Duration = Duration::from_millis(2);
-/// Writes of one batch that a leaf has at a time, at most (OpenZFS: `zfs_vdev_async_write_max_active`).
+/// Writes of one batch that ask for a leaf at a time, at most.
 const RUNS_MAX: usize = 8;
 /// A batch of at least this many bytes is worth several threads.
 const PARALLEL_BYTES: usize = 512 << 10;
@@ -112,6 +112,14 @@ impl VdevTree {
     /// [`Error::WriteFailed`] for the first block that cannot be read again because too many leaves missed it; what makes an address
     /// unusable. All other blocks are written.
     pub fn write(&self, txg: Txg, blocks: &[BlockWrite<'_>]) -> Result<WriteReport, Error> {
+        self.write_as(IoClass::AsyncWrite, txg, blocks)
+    }
+
+    /// As [`VdevTree::write`], in a class of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`VdevTree::write`].
+    pub fn write_as(&self, class: IoClass, txg: Txg, blocks: &[BlockWrite<'_>]) -> Result<WriteReport, Error> {
         let total: usize = blocks.iter().map(|b| b.data.len()).sum();
         let threads = if total >= PARALLEL_BYTES { tasks::width() } else { 1 };
         let each = blocks.len().div_ceil(threads).max(1);
@@ -129,19 +137,19 @@ impl VdevTree {
         };
         pieces.sort_unstable_by_key(|p| (p.leaf, p.offset));
         let leaves: Vec<&[Piece]> = pieces.chunk_by(|a, b| a.leaf == b.leaf).collect();
-        let work = |pieces: &[Piece]| self.write_leaf(blocks, &plans, pieces);
+        let work = |pieces: &[Piece]| self.write_leaf(class, blocks, &plans, pieces);
         let done: Vec<LeafDone> =
             if threads > 1 { tasks::map(leaves, work) } else { leaves.into_iter().map(work).collect() };
         self.account(txg, blocks, plans, done)
     }
 
     /// Writes the sorted pieces of one leaf: run by run, or several at a time where each takes long.
-    fn write_leaf(&self, blocks: &[BlockWrite<'_>], plans: &[Plan], pieces: &[Piece]) -> LeafDone {
+    fn write_leaf(&self, class: IoClass, blocks: &[BlockWrite<'_>], plans: &[Plan], pieces: &[Piece]) -> LeafDone {
         let mut done = LeafDone::default();
         let Some(leaf) = pieces.first().and_then(|p| self.leaf_at(p.leaf as usize)) else { return done };
         let runs = runs_of(pieces);
         let Some((first, rest)) = runs.split_first() else { return done };
-        let write = |done: &mut LeafDone, run: &[Piece]| done.write(leaf, blocks, plans, run);
+        let write = |done: &mut LeafDone, run: &[Piece]| done.write((leaf, class), blocks, plans, run);
         let begun = Instant::now();
         write(&mut done, first);
         if rest.len() < 2 || begun.elapsed() < SLOW || tasks::width() == 1 {
@@ -256,7 +264,8 @@ impl VdevTree {
         pieces.sort_unstable_by_key(|p| (p.leaf, p.offset));
         let (blocks, plans) = ([*block], [plan]);
         let leaves = pieces.chunk_by(|a, b| a.leaf == b.leaf);
-        let failed: Vec<Piece> = leaves.flat_map(|pieces| self.write_leaf(&blocks, &plans, pieces).failed).collect();
+        let write = |pieces: &[Piece]| self.write_leaf(IoClass::AsyncWrite, &blocks, &plans, pieces).failed;
+        let failed: Vec<Piece> = leaves.flat_map(write).collect();
         for leaf in failed.iter().filter_map(|piece| self.leaves().get(piece.leaf as usize)) {
             leaf.errors.write.add(1);
             leaf.note_unhealed();
@@ -270,7 +279,7 @@ impl VdevTree {
     /// [`Error::NoDevice`] if the leaf cannot be written at all, [`Error::Write`] if it fails now, which is counted.
     pub fn repair(&self, leaf: Guid, offset: u64, data: &[u8]) -> Result<(), Error> {
         let leaf = self.leaf(leaf).filter(|l| l.is_writable()).ok_or(Error::NoDevice { leaf })?;
-        leaf.write(offset, &[IoSlice::new(data)]).inspect_err(|_| leaf.errors.write.add(1))
+        leaf.write(IoClass::AsyncWrite, offset, &[IoSlice::new(data)]).inspect_err(|_| leaf.errors.write.add(1))
     }
 
     /// The DTLs of the leaves that missed something since this was last asked: each is to be written to the pool, whole.
@@ -315,16 +324,16 @@ struct LeafDone {
 
 impl LeafDone {
     /// Writes a run.
-    fn write(&mut self, leaf: &Leaf, blocks: &[BlockWrite<'_>], plans: &[Plan], run: &[Piece]) {
+    fn write(&mut self, (leaf, class): (&Leaf, IoClass), blocks: &[BlockWrite<'_>], plans: &[Plan], run: &[Piece]) {
         let bytes = |p: &Piece| piece_bytes(blocks, plans, p);
         let slices: Vec<IoSlice<'_>> = run.iter().map(|p| IoSlice::new(bytes(p))).collect();
         self.writes += 1;
         self.bytes += run.iter().map(|p| u64::from(p.len)).sum::<u64>();
-        if leaf.write(run.first().map_or(0, |p| p.offset), &slices).is_err() {
+        if leaf.write(class, run.first().map_or(0, |p| p.offset), &slices).is_err() {
             // perhaps one bad sector: what can be saved is saved
             for piece in run {
                 self.writes += 1;
-                if leaf.write(piece.offset, &[IoSlice::new(bytes(piece))]).is_err() && !piece.optional {
+                if leaf.write(class, piece.offset, &[IoSlice::new(bytes(piece))]).is_err() && !piece.optional {
                     self.failed.push(*piece);
                 }
             }

@@ -4,7 +4,7 @@
 use base::{Endian, Txg};
 use codec::{ChecksumKind, Cksum, Compress, embedded};
 use ondisk::{BlkPtr, ObjectType, SPA_MAXBLOCKSIZE};
-use vdev::BlockWrite;
+use vdev::{BlockWrite, IoClass};
 
 use super::pointer::{self, Shape};
 use super::{AllocError, AllocRequest, CryptParams};
@@ -94,7 +94,7 @@ impl Zio {
             for (bp, block) in run {
                 writes.extend(bp.dvas().map(|dva| BlockWrite { dva, data: block }));
             }
-            let written = self.tree().write(birth, &writes);
+            let written = self.tree().write_as(IoClass::SyncWrite, birth, &writes);
             written.map_err(|source| Error::Write { bm, source: Box::new(source) })?;
         }
         Ok(())

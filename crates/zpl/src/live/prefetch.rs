@@ -260,7 +260,7 @@ fn work(shared: &Shared) {
         if piece.begin(Stage::Running) {
             let mut cursor = object.cursor();
             for blkid in piece.blocks.clone() {
-                let _ = cursor.fetch(blkid);
+                let _ = cursor.prefetch(blkid);
             }
             piece.finish();
         }

@@ -8,7 +8,7 @@ use base::Txg;
 use dmu::{Objset, Visit, Walk};
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
 use pool::{Dataset, ListOptions, Pool};
-use zio::Bookmark;
+use zio::{Bookmark, IoClass};
 
 use crate::verify::Error;
 
@@ -114,7 +114,7 @@ fn visit_objset(objset: &Arc<Objset>, after: Txg, role: Role, visit: Visitor<'_>
     if whole {
         objset.walk_counting(&mut visit)
     } else {
-        objset.walk(&mut visit)
+        objset.walk_as(IoClass::AsyncRead, &mut visit)
     };
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use ondisk::BlkPtr;
-use vdev::{ReadCx, ReadMode, WindowSource};
+use vdev::{ReadCx, WindowSource};
 use zio::{Bookmark, Scratch, Zio};
 
 use super::{Damage, Error, Options, Tally};
@@ -120,7 +120,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn checker(zio: &Zio, from: &Receiver<Vec<Item>>, options: &Options, progress: &(dyn Fn(u64, u64) + Sync)) -> Tally {
     let source = WindowSource::new(WINDOW);
     // what is not right is looked at once more, and counts then
-    let cx = ReadCx { mode: ReadMode::Scrub, source: &source, heal: false, counts: false, stale: true };
+    let cx = ReadCx { source: &source, counts: false, class: options.class(), ..ReadCx::SCRUB };
     let mut scratch = Scratch::default();
     let mut tally = Tally::default();
     let mut order: Vec<(u64, u32)> = Vec::new();
@@ -177,7 +177,13 @@ fn check_batch(
     suspects.sort_by_key(|item| item.bp.words);
     suspects.dedup_by_key(|item| item.bp.words);
     for item in suspects {
-        match verify(zio, &item.bp, &item.bm, &ReadCx { heal: options.heal, ..ReadCx::SCRUB }, scratch) {
+        match verify(
+            zio,
+            &item.bp,
+            &item.bm,
+            &ReadCx { heal: options.heal, class: options.class(), ..ReadCx::SCRUB },
+            scratch,
+        ) {
             Ok(report) => tally.repairable(&report),
             Err(why) => tally.lost(Damage {
                 bm: item.bm,

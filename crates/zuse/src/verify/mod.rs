@@ -29,7 +29,7 @@ use base::{Guid, Txg};
 use dmu::Below;
 use ondisk::ObjectType;
 use pool::{Dataset, Pool};
-use vdev::{FaultKind, LeafFault};
+use vdev::{FaultKind, IoClass, LeafFault};
 use zio::{Bookmark, CopyFailure, VerifyReport};
 
 use blocks::{Block, Role, visit_blocks};
@@ -65,6 +65,13 @@ pub struct Options {
     pub heal: bool,
     /// Whether blocks are expanded, which tells that they can be read; else only their checksums are looked at.
     pub expand: bool,
+}
+
+impl Options {
+    /// The class of what is read. A verification is waited for; a scrub gives way to who works with the pool.
+    fn class(&self) -> IoClass {
+        if self.heal { IoClass::Scrub } else { IoClass::AsyncRead }
+    }
 }
 
 /// A block of which no copy is good, or below which nothing can be reached.

@@ -1,0 +1,69 @@
+//! A device behind its queue, for those who know only devices.
+
+use std::io::{self, IoSlice};
+
+use super::{Direction, IoClass, Queue, Request};
+use crate::device::{Device, DeviceKind};
+
+/// A device whose reads and writes are sync requests of its queue.
+#[derive(Debug)]
+pub struct Queued<'a> {
+    device: &'a dyn Device,
+    queue: &'a Queue,
+}
+
+impl<'a> Queued<'a> {
+    pub(crate) fn new(device: &'a dyn Device, queue: &'a Queue) -> Queued<'a> {
+        Queued { device, queue }
+    }
+
+    fn write(&self, offset: u64, len: usize, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let (class, direction) = (IoClass::SyncWrite, Direction::Write);
+        self.queue.run(Request { class, direction, offset, len: len as u64, aggregated: false }, call)
+    }
+}
+
+impl Device for Queued<'_> {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let (class, direction, len) = (IoClass::SyncRead, Direction::Read, buf.len() as u64);
+        let request = Request { class, direction, offset, len, aggregated: false };
+        self.queue.run(request, || self.device.read_at(offset, buf))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write(offset, data.len(), || self.device.write_at(offset, data))
+    }
+
+    fn write_vectored_at(&self, offset: u64, data: &[IoSlice<'_>]) -> io::Result<()> {
+        let len = data.iter().map(|piece| piece.len()).sum();
+        self.write(offset, len, || self.device.write_vectored_at(offset, data))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+
+    fn write_through_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write(offset, data.len(), || self.device.write_through_at(offset, data))
+    }
+
+    fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.device.forget(offset, len)
+    }
+
+    fn is_writable(&self) -> bool {
+        self.device.is_writable()
+    }
+
+    fn kind(&self) -> DeviceKind {
+        self.device.kind()
+    }
+
+    fn name(&self) -> String {
+        self.device.name()
+    }
+}
