@@ -3,7 +3,8 @@
 //!
 //! The pool is on a device in memory, each operation of which takes `ms` milliseconds, `depth` of them at a time. An object of blocks of 4 KiB is read at
 //! random by some threads; no block is read twice, and the pool is imported anew for each measurement. Beside it scrubs run, one after the other, with so
-//! many threads. Each pair is measured in both orders: without the scrub and with it, with it and without.
+//! many threads. Each pair is measured in both orders: without the scrub and with it, with it and without. Before, what the queue costs an I/O that has
+//! not to wait.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use dmu::{NewObject, Object};
 use ondisk::ObjectType;
 use pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
-use vdev::{Device, Latency, MemoryDevice};
+use vdev::{Device, DirectSource, IoClass, Latency, LeafSource, MemoryDevice, VdevTree};
 use zuse::{ScrubOptions, scrub};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -40,6 +41,7 @@ fn main() -> Result<()> {
     let (ms, mb, time) = (number("ms", 5), number("mb", 128), Duration::from_secs(number("seconds", 3)));
     let numbers =
         |name: &str, or: &str| -> Vec<u64> { text(name, or).split(',').filter_map(|n| n.parse().ok()).collect() };
+    println!("a read that finds room: {:.0} ns more than its device takes", overhead()?);
     let memory: Arc<dyn Device> = Arc::new(MemoryDevice::writable((mb << 20) * 4));
     let id = make(&memory, mb << 20)?;
     println!("reads of 4 KiB a second, {ms} ms an operation of the device; with a scrub in percent of those without");
@@ -94,6 +96,29 @@ fn make(device: &Arc<dyn Device>, bytes: u64) -> Result<u64> {
     drop((object, objset));
     spa.close()?;
     Ok(id)
+}
+
+/// Nanoseconds that the queue costs a read that nothing else waits beside, the least of some rounds.
+fn overhead() -> Result<f64> {
+    const READS: u32 = 200_000;
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::writable(64 << 20));
+    let tree = VdevTree::of_one(device.clone(), 32 << 20)?;
+    let leaf = tree.leaves().first().ok_or("no leaf")?;
+    let mut buf = [0; 512];
+    let mut least = f64::INFINITY;
+    for _ in 0..10 {
+        let begun = Instant::now();
+        for n in 0..u64::from(READS) {
+            device.read_at(n % 1024 * 512, &mut buf)?;
+        }
+        let bare = begun.elapsed();
+        let begun = Instant::now();
+        for n in 0..u64::from(READS) {
+            DirectSource.read(leaf, IoClass::SyncRead, n % 1024 * 512, &mut buf)?;
+        }
+        least = least.min((begun.elapsed().as_secs_f64() - bare.as_secs_f64()) * 1e9 / f64::from(READS));
+    }
+    Ok(least)
 }
 
 impl Case {

@@ -28,6 +28,8 @@ use crate::state;
 const EVERY: Duration = Duration::from_secs(1);
 /// What a process says of its queues holds for so long.
 const QUEUES_HOLD: Duration = Duration::from_secs(3);
+/// I/Os that a device does not end and that are told of one by one.
+const OVERDUE_LINES: usize = 8;
 /// How long a command waits for another one that has a record, and how often it looks.
 const LOCK_TRIES: u32 = 100;
 const LOCK_EVERY: Duration = Duration::from_millis(10);
@@ -173,16 +175,22 @@ fn report_overdue() {
         return;
     }
     let limit = Duration::from_millis(tunable::ZFS_DEADMAN_ZIOTIME_MS.get());
+    let mut lines = Vec::new();
     for one in watched().iter_mut() {
         one.look();
         for FollowedLeaf { name, queue, .. } in one.devices.iter().map(|device| &device.leaf) {
             for Overdue { class, offset, len, age, .. } in queue.overdue(limit) {
                 let (class, seconds) = (class.name(), age.as_secs_f64());
-                eprintln!(
-                    "zuse: {name}: {class} of {len} bytes at offset {offset} is not done after {seconds:.1} seconds"
-                );
+                lines.push(format!(
+                    "{name}: {class} of {len} bytes at offset {offset} is not done after {seconds:.1} seconds"
+                ));
             }
         }
+    }
+    // said without the lock: standard error may be slow
+    lines.iter().take(OVERDUE_LINES).for_each(|line| eprintln!("zuse: {line}"));
+    if let Some(more @ 1..) = lines.len().checked_sub(OVERDUE_LINES) {
+        eprintln!("zuse: and {more} more");
     }
 }
 
