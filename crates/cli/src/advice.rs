@@ -1,5 +1,5 @@
-//! What messages advise to run is there: each `zpool`, `zfs`, `zstream` and `zuse` that a text of the program names in quotes is a verb of this version
-//! with these options.
+//! Checks that commands which messages advise to run exist: each `zpool`, `zfs`, `zstream` and `zuse` that a text of
+//! the program names in quotes is a verb of this version, with these options.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use crate::args::Long;
 use crate::{verbs, zfs, zpool};
 
-/// Words of OpenZFS that are compared with what its kernel module and tools said (`tests/zpool.rs`), of verbs that come in a later version: those of
-/// pools with missing devices, with errors, and with devices that are offline.
+/// OpenZFS's own messages, compared with its kernel module and tools (`tests/zpool.rs`), that name verbs of a later
+/// version: messages about pools with missing devices, with errors, and with devices that are offline.
 const OPENZFS_SAYS: [&str; 3] = [
     "Attach the missing device and online it using 'zpool online'.\n",
     "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.\n",
     "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.\n",
 ];
-/// Verbs that are there only to say what to do instead.
+/// Verbs that exist only to say what to do instead.
 const REFUSED: [&str; 4] = ["mount", "unmount", "share", "unshare"];
 /// `zstream`, which has no table.
 const ZSTREAM: [(&str, &str); 6] =
@@ -38,7 +38,7 @@ fn options(tool: &str, verb: &str) -> Option<(String, &'static [Long])> {
     }
 }
 
-/// What is wrong with the commands that a text names.
+/// The errors in the commands that a text names.
 fn wrong(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for tool in ["zpool", "zfs", "zuse", "zstream"] {

@@ -20,7 +20,7 @@ pub(crate) const REWIND_TO_CHECKPOINT: char = '\u{e003}';
 pub(crate) const POWER: char = '\u{e004}';
 /// `--size`.
 pub(crate) const SIZE: char = '\u{e005}';
-/// `--types`.
+/// not the quote of a character literal
 pub(crate) const TYPES: char = '\u{e006}';
 
 /// `--allow-in-use`, `--allow-replication-mismatch`, `--allow-ashift-mismatch`.
@@ -28,7 +28,7 @@ pub(crate) const ALLOW_IN_USE: char = '\u{e007}';
 pub(crate) const ALLOW_REPLICATION: char = '\u{e008}';
 pub(crate) const ALLOW_ASHIFT: char = '\u{e009}';
 
-/// What is wrong with the options; the texts are OpenZFS's.
+/// An error in the options; the texts are OpenZFS's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Bad {
     #[error("invalid option '{0}'")]
@@ -45,12 +45,12 @@ pub(crate) struct Parsed {
 }
 
 impl Parsed {
-    /// Whether a flag is there.
+    /// Returns whether a flag was given.
     pub(crate) fn has(&self, flag: char) -> bool {
         self.options.iter().any(|(c, _)| *c == flag)
     }
 
-    /// How often a flag is there.
+    /// Returns how often a flag was given.
     pub(crate) fn count(&self, flag: char) -> usize {
         self.options.iter().filter(|(c, _)| *c == flag).count()
     }
@@ -76,8 +76,8 @@ impl Parsed {
     }
 }
 
-/// Parses `args` by a getopt string: a letter a flag, a colon behind one that takes a value; a colon in front
-/// tells a missing value from an unknown option.
+/// Parses `args` by a getopt string: a letter is a flag, a letter with a colon after it takes a value; a colon at the
+/// beginning distinguishes a missing value from an unknown option.
 pub(crate) fn parse(spec: &str, longs: &[Long], args: &[OsString]) -> Result<Parsed, Bad> {
     let tells_missing = spec.starts_with(':');
     let takes_value = |c: char| spec.find(c).is_some_and(|at| spec[at + c.len_utf8()..].starts_with(':'));

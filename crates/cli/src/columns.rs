@@ -1,8 +1,8 @@
 //! Properties in columns: the tables of `zfs list`, `zfs get`, `zpool list` and `zpool get`.
 //!
-//! A [`Column`] is a property that was asked for. `list` prints a row a thing, and a column a property; `get` prints a row a
-//! property of a thing. Both know the widest value before they print the first line, unless the output is for a script.
-//! OpenZFS: `zprop_list_t`, `zprop_width`, `zprop_print_one_property`.
+//! A [`Column`] is a property that the user asked for. `list` prints one row per object and one column per property;
+//! `get` prints one row per property of each object. Both know the widest value before they print the first line,
+//! unless the output is for a script. OpenZFS: `zprop_list_t`, `zprop_width`, `zprop_print_one_property`.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use pool::prop::{PropDef, PropKind, Source};
 
 use crate::{out, shown};
 
-/// What a property belongs to: decides which table its name is looked up in.
+/// The kind of object a property belongs to: decides in which table its name is looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Of {
     /// `zfs`.
@@ -49,7 +49,7 @@ impl Column {
         self.native.map_or_else(|| self.name.to_ascii_uppercase(), |def| def.column.to_owned())
     }
 
-    /// Whether its values line up at the right. The header of a family of numbers does not.
+    /// Returns whether the values are right-aligned. The header of a family of numbers is not.
     fn right(&self, header: bool) -> bool {
         match self.native {
             Some(def) => def.right_aligned(),
@@ -71,20 +71,20 @@ impl Column {
 pub(crate) struct Cell {
     /// The value.
     pub(crate) text: String,
-    /// Where it comes from.
+    /// The source of the value.
     pub(crate) source: Source,
     /// The value that came with a send stream.
     pub(crate) received: Option<String>,
 }
 
 impl Cell {
-    /// What stands where there is no value.
+    /// The cell of a property without a value.
     pub(crate) fn none() -> Cell {
         Cell { text: "-".to_owned(), source: Source::None, received: None }
     }
 }
 
-/// Whether a name is one of `userused@…`, `written@…` and their like.
+/// Returns whether a name is one of `userused@…`, `written@…` and their like.
 pub(crate) fn is_family(name: &str) -> bool {
     if name.strip_prefix("written").is_some_and(|rest| rest.starts_with(['@', '#'])) {
         return true;
@@ -94,7 +94,7 @@ pub(crate) fn is_family(name: &str) -> bool {
     of_whom.is_some_and(|what| matches!(what, "used" | "quota" | "objused" | "objquota"))
 }
 
-/// Numbers have a fixed width, but for those that are identities or dates.
+/// Returns whether the column widens with its values: numbers have a fixed width, except identities and dates.
 fn is_flexible(def: &'static PropDef) -> bool {
     let exempt = ["guid", "createtxg", "objsetid", "pbkdf2iters", "load_guid", "creation", "snapshots_changed"]
         .contains(&def.name);
@@ -165,7 +165,7 @@ pub(crate) struct Style {
 }
 
 impl Style {
-    /// Output is for a program, if it is.
+    /// With `-H`, values are printed exactly as they are ([`out::for_scripts`]).
     fn heed(self) {
         if self.scripted {
             out::for_scripts();
@@ -173,7 +173,7 @@ impl Style {
     }
 }
 
-/// A value as a table has it: in one line, unless a program wants it as it is.
+/// A value as a table shows it: on one line, unless a program reads it exactly as it is.
 pub(crate) fn in_line(text: &str) -> Cow<'_, str> {
     match out::is_exact() || !text.contains(char::is_control) {
         true => Cow::Borrowed(text),
@@ -181,7 +181,7 @@ pub(crate) fn in_line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Collects rows and prints them: a thing a row.
+/// Collects rows and prints them, one object per row.
 #[derive(Debug)]
 pub(crate) struct Lister {
     pub(crate) columns: Vec<Column>,
@@ -323,7 +323,7 @@ impl Field {
     }
 }
 
-/// Prints rows of `get`: a property of a thing a row.
+/// Prints the rows of `get`: one property of one object per row.
 #[derive(Debug)]
 pub(crate) struct Getter {
     pub(crate) fields: Vec<Field>,
@@ -341,7 +341,7 @@ impl Getter {
         Getter { fields, style, rows: Vec::new(), name_width: 0, value_width: 0, property_width: 0 }
     }
 
-    /// Takes the properties that were asked for into account for the widths, whether or not anything has them.
+    /// Widens the columns for the properties that were asked for, whether or not any object has them.
     pub(crate) fn expect(&mut self, columns: &[Column]) {
         for column in columns {
             self.property_width = self.property_width.max(column.name.len());

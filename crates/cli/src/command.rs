@@ -1,7 +1,8 @@
-//! A tool is a table of commands; a command is its synopsis, its options and what it does.
+//! The table of a tool's commands; each has its synopsis, its options and the function that runs it.
 //!
-//! Commands that this version does not have are in the tables too: their options are checked and their usage is shown, because
-//! scripts probe for both (`zfs send -L` against exit status 2), and then they say that they are not there.
+//! Commands that this version does not implement are in the tables too: their options are checked and their usage is
+//! shown, because scripts probe for both (`zfs send -L` against exit status 2); then they say that they are not
+//! implemented.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -19,24 +20,24 @@ pub(crate) struct Command {
     pub(crate) options: &'static str,
     /// Long options.
     pub(crate) longs: &'static [Long],
-    /// What it does; `None`: not in this version.
+    /// The function that runs it; `None`: not in this version.
     pub(crate) run: Option<fn(&Call<'_>) -> Outcome>,
 }
 
 impl Command {
-    /// Whether its option `-c` runs scripts.
+    /// Returns whether its option `-c` runs scripts.
     fn runs_scripts(&self) -> bool {
         self.options.starts_with("c:")
     }
 }
 
-/// A command that is called.
+/// A call of a command.
 pub(crate) struct Call<'a> {
-    /// Which.
+    /// The command that is called.
     pub(crate) command: &'a Command,
     /// The tool's name.
     pub(crate) tool: &'static str,
-    /// With what.
+    /// The options and operands.
     pub(crate) args: Parsed,
 }
 
@@ -48,7 +49,7 @@ pub(crate) struct Tool {
     pub(crate) groups: &'static [&'static [Command]],
     /// Verbs that are another's name.
     pub(crate) aliases: &'static [(&'static str, &'static str)],
-    /// What the usage text ends with, given the command if there is one.
+    /// Prints the end of the usage text, given the command if there is one.
     pub(crate) epilogue: fn(Option<&str>, &mut dyn Write) -> io::Result<()>,
 }
 
@@ -146,7 +147,7 @@ impl Tool {
     }
 }
 
-/// Prints why a command failed; its exit status.
+/// Prints why a command failed; returns its exit status.
 pub(crate) fn report(failure: &Failure) -> u8 {
     match failure {
         Failure::Usage(message) => {

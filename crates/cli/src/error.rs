@@ -1,4 +1,4 @@
-//! How a command ends badly: what is printed, and the exit status.
+//! Failures of commands: the message that is printed, and the exit status.
 
 use std::io;
 
@@ -10,7 +10,7 @@ pub(crate) type Outcome = Result<u8, Failure>;
 pub(crate) enum Failure {
     /// Misused: the message, then the command's usage, exit status 2.
     Usage(String),
-    /// The message, exit status 1. An empty one: all was said.
+    /// The message, exit status 1. It is empty if everything was already printed.
     Failed(String),
     /// Writing to standard output failed; silent if nobody reads it any more.
     Output(io::Error),

@@ -1,12 +1,13 @@
-//! This machine, as pools know it.
+//! The host identity of this machine, as pools record it.
 
 use std::path::Path;
 
-/// Where the kernel's module keeps the number it was given (in hexadecimal, or as a parameter: in decimal); 0 if none.
+/// The files in which the kernel module keeps the hostid it was given (in hexadecimal; as a parameter, in decimal); 0
+/// if none.
 const OF_KERNEL: [(&str, u32); 2] = [("proc/sys/kernel/spl/hostid", 16), ("sys/module/spl/parameters/spl_hostid", 10)];
 
-/// Its number, as the kernel's ZFS has it, else as `/etc/hostid` does; 0 without one (OpenZFS: `get_system_hostid`). Pools that both
-/// write must see one host.
+/// The hostid of the kernel's ZFS, else that of `/etc/hostid`; 0 without one (OpenZFS: `get_system_hostid`). Pools
+/// that both the kernel and this program write must see one host.
 pub(crate) fn id() -> u64 {
     id_below(Path::new("/"))
 }

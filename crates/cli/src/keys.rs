@@ -1,8 +1,9 @@
-//! Keys of encrypted datasets: where they come from. What is done with them is the pool's matter.
+//! Keys of encrypted datasets: where they come from. The pool decides what they unlock.
 //!
-//! A key location is `prompt` (a terminal, or standard input if that is none) or a URI. Of a key that is a file the location is remembered, and each
-//! command reads it again; one that was typed is with the [`agent`](crate::agent). What a key was made of is wiped when it has been used, and a
-//! process that has seen one leaves no core dump.
+//! A key location is `prompt` (a terminal, or standard input if that is not a terminal) or a URI. For a key in a file
+//! the location is remembered, and each command reads the file again; a typed key is kept by the
+//! [`agent`](crate::agent). Key material is wiped once it has been used, and a process that has seen a key leaves no
+//! core dump.
 
 mod kept;
 mod new;
@@ -24,12 +25,12 @@ pub(crate) use kept::{give, give_up, keep, load_kept, settle};
 pub(crate) use new::{Material, for_new, for_new_pool, material_for, number_of};
 pub(crate) use places::{remember_change, remember_new};
 
-/// Longer than any key: what a file may make us read.
+/// Limit on the bytes read from a key file: longer than any key.
 const KEY_MAX: usize = 4096;
 /// How often a key may be mistyped.
 const ATTEMPTS: u32 = 3;
 
-/// What a key is made of.
+/// The material a key is made of.
 type Secret = Zeroizing<Vec<u8>>;
 
 /// Loads the key of encryption root `root`, from `location` or where its property says. Interactive if that is `prompt`.
@@ -93,7 +94,8 @@ fn wrapping_key(bytes: &[u8], format: KeyFormat, salt: u64, iters: u64) -> Resul
     }
 }
 
-/// Whether a key's place is there and no file: a pipe, a terminal, or a device, from which a read may never come back. It is opened for who asks for it.
+/// Returns whether a key location exists and is not a regular file: a pipe, a terminal, or a device, from which a read
+/// may block for ever. Such a location is opened only for a caller that asked for it.
 pub(crate) fn waits(location: &str) -> bool {
     let path = location.strip_prefix("file://").map(std::fs::metadata);
     path.is_some_and(|found| found.is_ok_and(|found| !found.is_file()))
@@ -124,14 +126,14 @@ fn material(root: &str, location: &str, format: KeyFormat) -> Result<Secret, Str
     }
 }
 
-/// Standard input without a buffer, in which a key would stay, and from which the next one could not be read.
+/// Standard input without a buffer: a buffer would keep the key, and the next key could not be read.
 fn stdin() -> Result<File, String> {
     io::stdin().as_fd().try_clone_to_owned().map(File::from).map_err(|e| e.to_string())
 }
 
-/// A raw key is all there is; any other one is a line.
+/// Reads a key: a raw key is all of the input, any other key is one line.
 fn read_key(mut input: impl Read, format: KeyFormat) -> Result<Secret, String> {
-    // with room for all: a buffer that grows leaves copies
+    // allocated for the whole key: a buffer that grows leaves copies
     let mut bytes = Zeroizing::new(Vec::with_capacity(KEY_MAX));
     let mut byte = Zeroizing::new([0; 1]);
     while bytes.len() < KEY_MAX {
@@ -146,12 +148,12 @@ fn read_key(mut input: impl Read, format: KeyFormat) -> Result<Secret, String> {
     Ok(bytes)
 }
 
-/// From now on the process leaves no core dump: keys would be in it.
+/// Makes the process leave no core dump from now on: keys would be in it.
 pub(crate) fn no_core_dumps() {
-    // less than any dump has; and 1, unlike 0, is heeded where dumps go to a program
+    // less than any dump needs; and 1, unlike 0, is respected where dumps are piped to a program
     let maximum = getrlimit(Resource::Core).maximum;
     let none = Some(maximum.map_or(1, |maximum| maximum.min(1)));
-    // whoever may not lower it has it as low
+    // a process that may not lower the limit has it this low already
     let _ = setrlimit(Resource::Core, Rlimit { current: none, maximum: none });
 }
 

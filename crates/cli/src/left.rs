@@ -1,10 +1,12 @@
-//! The txg in which each imported pool was written last, beside its record in the folder of the state: `GUID.left`.
+//! The last txg in which each imported pool was written, beside its record in the state folder: `GUID.left`.
 //!
-//! A pool can be opened from some of its devices. Those that were away when it was written last know an older state only, and are not told from
-//! the others when these are away in turn: the pool would go back in time without a word, and what is written then would be at odds with what the others have.
-//! In OpenZFS the kernel has the pool open all the while, and sees devices come and go; here each command opens it anew. So who writes a pool
-//! notes each txg, and who opens it says what it must at least find ([`OpenOptions::least`](pool::OpenOptions::least)). A command that was killed between
-//! a txg and its note leaves the txg before: the note is never ahead of the devices.
+//! A pool can be opened from some of its devices. Devices that were absent when it was last written hold an older
+//! state, and cannot be told from the others when these in turn are absent: the pool would silently go back in time,
+//! and what is then written would contradict what the other devices hold. In OpenZFS the kernel keeps the pool open
+//! and sees devices come and go; here each command opens it anew. So a command that writes a pool notes each txg, and
+//! a command that opens it states the least txg that it must find ([`OpenOptions::least`](pool::OpenOptions::least)).
+//! A command that was killed between a txg and its note leaves the note of the txg before: the note is never ahead of
+//! the devices.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,7 +25,7 @@ fn path(guid: u64) -> Option<PathBuf> {
     Some(state::folder().ok()?.join(format!("{guid}.left")))
 }
 
-/// A txg is on disk. Of a pool that is not imported nothing is noted; nor where it cannot be.
+/// Notes a txg that is on disk. Nothing is noted for a pool that is not imported, or if the note cannot be written.
 pub(crate) fn note(pool: Guid, txg: Txg) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if !open.contains_key(&pool.0) && state::is_remembered(pool.0) {
@@ -41,7 +43,7 @@ pub(crate) fn of(guid: u64) -> Option<Txg> {
     u64::from_str_radix(text.trim_end(), 16).ok().map(Txg)
 }
 
-/// The pool is imported no more, or anew.
+/// Removes the note of a pool that is exported, or imported anew.
 pub(crate) fn forget(guid: u64) {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&guid);
     path(guid).into_iter().for_each(|path| drop(fs::remove_file(path)));

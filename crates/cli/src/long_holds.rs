@@ -1,16 +1,22 @@
-//! What a command reads for long, told to those that write: a send takes minutes or days, and reads the pool from its devices, while other commands
-//! change it. In OpenZFS the kernel knows (`dsl_dataset_long_hold`; for packages libzfs puts tags on the snapshots, `.send-PID-N`).
+//! The datasets that a command reads for a long time, announced to commands that write: a send takes minutes or days,
+//! and reads the pool from its devices while other commands change it. In OpenZFS the kernel knows
+//! (`dsl_dataset_long_hold`; for packages libzfs puts tags on the snapshots, `.send-PID-N`).
 //!
-//! Beside the records of imported pools the folder `holds` has a file for each such command: the objects of the datasets that it reads, one a line. The file
-//! is locked as long as the command lives, so that one which nobody has locked tells nothing, and is removed. A second file, one a pool, is locked by who
-//! comes to hold something, from before it looks the datasets up until its file is there; and by who destroys, from before it looks at the holds until
-//! what it did is on disk. So nothing is destroyed that was found, and nothing found that is being destroyed.
+//! Beside the records of imported pools, the folder `holds` has a file for each such command: the object numbers of
+//! the datasets that it reads, one per line. The file is locked as long as the command lives; a file that nobody has
+//! locked is stale, and is removed. A second file, one per pool, is locked by a command that is about to hold
+//! something, from before it looks the datasets up until its file exists; and by a command that destroys, from before
+//! it looks at the holds until the change is on disk. So nothing is destroyed that a reader has found, and no reader
+//! finds what is being destroyed.
 //!
-//! A head can be changed without that lock. Who writes a pool has a file like that of a reader: the heads that it has opened since it has the pool. Each
-//! tells first and asks then: who opens a head writes it down and asks who reads it, who sends a head writes it down and asks who has it open, and looks
-//! it up again, for it may have been changed since it was found. So at least one of two that meet finds the other, and gives way.
+//! A head can be changed without that lock. A command that writes a pool has a file like that of a reader: the heads
+//! that it has opened since it opened the pool. Both sides announce first and check then: a command that opens a head
+//! records it and then checks who reads it; a command that sends a head records it, then checks who has it open, and
+//! looks it up again, for it may have changed since it was found. So at least one of two that meet finds the other,
+//! and gives way.
 //!
-//! Who cannot use the folder sends all the same: a snapshot that is destroyed meanwhile ends the stream with an error.
+//! A command that cannot use the folder sends all the same: a snapshot that is destroyed meanwhile ends the stream
+//! with an error.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -28,12 +34,12 @@ use crate::state;
 /// Files that this process has made.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// How the name of a file ends, by what it tells: datasets that are read.
+/// Suffix of files that list the datasets that are being read.
 const HELD: &str = ".held";
-/// Heads that are open for changes.
+/// Suffix of files that list the heads that are open for changes.
 const OPEN: &str = ".open";
 
-/// Somebody who is about to hold datasets of a pool: nothing of it is destroyed until [`Looking::hold`].
+/// A command that is about to hold datasets of a pool: nothing of the pool is destroyed until [`Looking::hold`].
 pub(crate) struct Looking {
     pool: Guid,
     _lock: File,
@@ -46,7 +52,8 @@ pub(crate) struct Held {
 }
 
 impl Looking {
-    /// Begins, with the pool that `dataset` is in. `None` if nobody writes it, or nothing can be told.
+    /// Takes the lock of the pool that `dataset` is in. `None` if the pool is not writable, or holds cannot be
+    /// recorded.
     pub(crate) fn at(dataset: &str) -> Option<Looking> {
         let name = dataset.split(['/', '@', '#']).next().unwrap_or("");
         let record = state::find(name).ok()??;
@@ -66,17 +73,19 @@ impl Looking {
 }
 
 impl Held {
-    /// Whether another command has opened the head for changes. Where it has not, none will; but the head may have changed since it was looked up.
+    /// Returns whether another command has opened the head for changes. If none has, none will; but the head may have
+    /// changed since it was looked up.
     pub(crate) fn is_open_elsewhere(&self, head: &Dataset) -> bool {
         is_told(self.pool, OPEN, head.id())
     }
 }
 
-/// What other commands hold, and what they are told of a pool that this one writes.
+/// The holds of other commands, and the file that announces to them the heads that this command has open in a pool
+/// that it writes.
 #[derive(Default)]
 pub(crate) struct OtherCommands(Mutex<Option<Opened>>);
 
-/// The heads that were told.
+/// The heads that were announced.
 struct Opened {
     told: Told,
     ids: BTreeSet<u64>,
@@ -96,7 +105,7 @@ impl HeldElsewhere for OtherCommands {
     fn opened(&self, pool: Guid, id: u64) {
         let mut this = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if this.is_none() {
-            // one process writes a pool at a time: what others left tells nothing
+            // one process writes a pool at a time: files that others left are stale
             sweep(pool, OPEN);
             *this = Told::new(pool, OPEN).ok().map(|told| Opened { told, ids: BTreeSet::new() });
         }
@@ -108,7 +117,7 @@ impl HeldElsewhere for OtherCommands {
     }
 }
 
-/// A file that tells of datasets, until it is dropped.
+/// A file that lists datasets, until it is dropped.
 struct Told {
     path: PathBuf,
     file: File,
@@ -130,12 +139,12 @@ impl Told {
 
 impl Drop for Told {
     fn drop(&mut self) {
-        // who comes upon it finds that nobody has it locked
+        // a command that still finds the file sees that nobody has it locked
         drop(fs::remove_file(&self.path));
     }
 }
 
-/// Whether a command that lives tells of the dataset.
+/// Returns whether a live command has listed the dataset.
 fn is_told(pool: Guid, kind: &str, id: u64) -> bool {
     let line = id.to_string();
     files(pool, kind).any(|path| {
@@ -144,7 +153,7 @@ fn is_told(pool: Guid, kind: &str, id: u64) -> bool {
     })
 }
 
-/// Removes what commands left that are no more.
+/// Removes the files of commands that have ended.
 fn sweep(pool: Guid, kind: &str) {
     for path in files(pool, kind) {
         if File::open(&path).is_ok_and(|file| !is_locked(&file)) {
@@ -159,14 +168,14 @@ fn folder() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// The lock of who comes to hold something in a pool, and of who destroys.
+/// Takes the lock shared by commands that are about to hold something in a pool, and those that destroy.
 fn lock(pool: Guid) -> io::Result<File> {
     let file = File::create(folder()?.join(format!("{}.lock", pool.0)))?;
     file.lock()?;
     Ok(file)
 }
 
-/// The files of those who tell something of a pool.
+/// The files in which commands list datasets of a pool.
 fn files(pool: Guid, kind: &str) -> impl Iterator<Item = PathBuf> {
     let of_pool = format!("{}.", pool.0);
     let entries = state::folder().ok().and_then(|folder| fs::read_dir(folder.join("holds")).ok());
@@ -176,7 +185,7 @@ fn files(pool: Guid, kind: &str) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Whether somebody has it locked; a lock that cannot be asked for counts as one.
+/// Returns whether another process has the file locked; if the lock cannot be queried it counts as locked.
 pub(crate) fn is_locked(file: &File) -> bool {
     match file.try_lock_shared() {
         Ok(()) => {

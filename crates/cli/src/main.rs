@@ -1,13 +1,15 @@
-//! The `zuse` binary. Under the names `zpool`, `zfs`, `zdb` and `zstream` (a link, or the first argument) it takes the part of that
-//! tool, with its verbs, options, columns, messages and exit statuses; under its own it has verbs of its own.
+//! The `zuse` binary. Under the names `zpool`, `zfs`, `zdb` and `zstream` (a link, or the first argument) it acts as
+//! that tool, with its verbs, options, columns, messages and exit statuses; under its own name it has verbs of its
+//! own.
 //!
-//! Here is what stands between a person or script and the library: options ([`args`], [`command`]), output ([`columns`],
-//! [`json`]), messages ([`error`]) and the list of imported pools ([`state`], [`pools`]). A command opens the pool, does its work
-//! and closes it: there is no daemon, but for one that keeps typed keys ([`agent`]). What a pool, property or stream *is* lives in the crates below.
+//! This crate is everything between a person or script and the library: options ([`args`], [`command`]), output
+//! ([`columns`], [`json`]), messages ([`error`]) and the list of imported pools ([`state`], [`pools`]). A command
+//! opens the pool, does its work and closes it: there is no daemon, except one that keeps typed keys ([`agent`]). What
+//! a pool, property or stream *is* lives in the crates below.
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub)]
 
-// its macros are for all that follow
+// its macros are for all modules that follow
 #[macro_use]
 mod out;
 
@@ -43,8 +45,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Blocks are allocated by one thread and freed by another, many thousands a second: with the C library's allocator the two wait for its
-/// locks, and a large block's memory goes back to the system each time.
+/// The global allocator. Blocks are allocated by one thread and freed by another, many thousands a second: with the C
+/// library's allocator the two wait for its locks, and a large block's memory is returned to the system each time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
     ExitCode::from(out::finish(status))
 }
 
-/// Takes the part of a tool of OpenZFS, if `name` is one.
+/// Runs the tool of OpenZFS that is called `name`, if there is one.
 fn part_of(name: &OsStr, args: &[OsString]) -> Option<u8> {
     match name.to_str()? {
         "zfs" => Some(zfs::main(args)),

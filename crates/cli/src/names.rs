@@ -1,6 +1,6 @@
-//! What can be a name (OpenZFS: `zfs_namecheck.c`, `zfs_validate_name`).
+//! Checks of names (OpenZFS: `zfs_namecheck.c`, `zfs_validate_name`).
 
-/// A set of kinds of things, for commands that take some of them.
+/// A set of dataset kinds, for commands that take some of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Types {
     pub(crate) filesystems: bool,
@@ -27,7 +27,7 @@ impl Types {
     /// File systems and volumes.
     pub(crate) const HEADS: Types = Types { snapshots: false, ..Types::DATASETS };
 
-    /// Those of an option `-t`.
+    /// Parses the value of an option `-t`.
     pub(crate) fn parse(words: &str) -> Result<Types, String> {
         let mut types = Types::NONE;
         for word in words.split(',') {
@@ -73,7 +73,7 @@ pub(crate) fn check(name: &str, types: Types) -> Result<(), String> {
     components(name)
 }
 
-/// Why `name` cannot be that of something new: a `%` is for names that a receive gives for a while.
+/// Why `name` cannot be the name of something new: a `%` is reserved for the temporary names of a receive.
 pub(crate) fn check_new(name: &str, types: Types) -> Result<(), String> {
     if name.contains('%') {
         check(&name.replace('%', ""), types)?;
@@ -115,12 +115,12 @@ fn components(name: &str) -> Result<(), String> {
     if name.is_empty() || name.ends_with(['@', '#']) { Err(empty.to_owned()) } else { Ok(()) }
 }
 
-/// Why no pool is called so (OpenZFS: `pool_namecheck`).
+/// Why `name` cannot be the name of a pool (OpenZFS: `pool_namecheck`).
 pub(crate) fn check_pool(name: &str) -> Result<(), String> {
     pool::check_pool_name(name).map_err(|bad| bad.to_string())
 }
 
-/// Why no new pool may be called so (OpenZFS: `zpool_name_valid`).
+/// Why `name` cannot be the name of a new pool (OpenZFS: `zpool_name_valid`).
 pub(crate) fn check_new_pool(name: &str) -> Result<(), String> {
     pool::check_new_pool_name(name).map_err(|bad| bad.to_string())
 }

@@ -1,8 +1,9 @@
-//! What commands print as they go.
+//! Output of commands.
 //!
-//! The macros of the standard library panic where nobody reads what they print, or the disk behind it is full: in the middle of a change of
-//! a pool. These go on, and the exit status tells. What is in the text that a terminal would obey is escaped ([`shown`](crate::shown)), but for
-//! what scripts get in tables (`-H`), which is as it is.
+//! The macros of the standard library panic if nobody reads the output, or the disk behind it is full: possibly in the
+//! middle of a change of a pool. These continue, and the exit status reports the failure. Whatever a terminal would
+//! interpret is escaped ([`shown`](crate::shown)), except in tables for scripts (`-H`), which are printed exactly as
+//! they are.
 
 use std::fmt::Arguments;
 use std::io::{self, IsTerminal, Write};
@@ -11,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::shown::{Shown, text};
 
-/// Why standard output could not be written the first time.
+/// The first error in writing standard output.
 static BROKEN: OnceLock<io::Error> = OnceLock::new();
 
-/// Whether a program reads standard output, that wants values as they are.
+/// Set if a program reads standard output and wants values exactly as they are.
 static EXACT: AtomicBool = AtomicBool::new(false);
 
 macro_rules! print {
@@ -35,12 +36,12 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::out::complain(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// A line over the last one, on standard error: of our own words and numbers.
+/// Writes a line over the last one, on standard error: our own words and numbers only.
 macro_rules! progress {
     ($($text:tt)*) => { $crate::out::over(format_args!($($text)*)) };
 }
 
-/// Prints to standard output; [`finish`] tells if that cannot be.
+/// Prints to standard output; [`finish`] reports if that failed.
 pub(crate) fn print(what: Arguments<'_>) {
     if BROKEN.get().is_none() {
         let what = what.to_string();
@@ -49,24 +50,24 @@ pub(crate) fn print(what: Arguments<'_>) {
     }
 }
 
-/// From now on values are printed as they are, unless somebody looks on.
+/// Prints values exactly as they are from now on, unless standard output is a terminal.
 pub(crate) fn for_scripts() {
     EXACT.store(!io::stdout().is_terminal(), Ordering::Relaxed);
 }
 
-/// Whether values are printed as they are.
+/// Returns whether values are printed exactly as they are.
 pub(crate) fn is_exact() -> bool {
     EXACT.load(Ordering::Relaxed)
 }
 
-/// Standard output: as it is, or shown.
+/// Standard output: exact, or escaped.
 pub(crate) enum Out {
     Exact(io::StdoutLock<'static>),
     Shown(Shown<io::StdoutLock<'static>>),
 }
 
 impl Out {
-    /// As the command was called.
+    /// Standard output in the form that the command's options ask for.
     pub(crate) fn new() -> Out {
         let out = io::stdout().lock();
         if is_exact() { Out::Exact(out) } else { Out::Shown(Shown::new(out)) }
@@ -89,13 +90,13 @@ impl Write for Out {
     }
 }
 
-/// Prints to standard error. If that cannot be, there is nobody to tell.
+/// Prints to standard error. A failure to do so is ignored: it could not be reported.
 pub(crate) fn complain(what: Arguments<'_>) {
     let what = without_numbers(&what.to_string());
     let _told = io::stderr().write_all(text(&what).as_bytes());
 }
 
-/// Prints to standard error what moves the cursor.
+/// Prints text that moves the cursor to standard error.
 pub(crate) fn over(what: Arguments<'_>) {
     let _told = io::stderr().write_fmt(what);
 }
@@ -119,11 +120,11 @@ fn without_numbers(message: &str) -> String {
     out + rest
 }
 
-/// The exit status of a command that ends with `status`: not 0 if not all could be printed.
+/// The exit status of a command that ends with `status`: not 0 if some output could not be written.
 pub(crate) fn finish(status: u8) -> u8 {
     note(io::stdout().flush());
     let Some(e) = BROKEN.get() else { return status };
-    // else something was said already
+    // otherwise an error was already printed
     if status == 0 && e.kind() != io::ErrorKind::BrokenPipe {
         eprintln!("cannot write: {e}");
     }

@@ -18,7 +18,7 @@ use crate::readers::Reading;
 use crate::state::{self, Imported};
 use crate::{iostats, keys, left};
 
-/// How often a pool is opened that others change all the while.
+/// Limit on reopening a pool that other commands keep changing.
 const OPEN_TRIES: u32 = 5;
 
 /// A pool that the command has opened.
@@ -31,16 +31,16 @@ struct Open {
 thread_local! {
     /// Pools that the command has opened already: opening reads labels, the MOS and the state of every device.
     static OPEN: RefCell<Vec<Open>> = const { RefCell::new(Vec::new()) };
-    /// Pools that the command changes: what is looked up in them is seen as the changes so far leave it.
+    /// Pools that this command changes: lookups in them see the changes made so far.
     static WRITING: RefCell<Vec<Arc<Spa>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// From now on this pool is seen as its last synced txg leaves it.
+/// Makes later lookups see this pool as its last synced txg leaves it.
 pub(crate) fn writing(spa: &Arc<Spa>) {
     WRITING.with_borrow_mut(|all| all.push(spa.clone()));
 }
 
-/// The command changes this pool no more.
+/// Ends [`writing`]: the command no longer changes this pool.
 pub(crate) fn written(spa: &Arc<Spa>) {
     WRITING.with_borrow_mut(|all| all.retain(|one| one.guid() != spa.guid()));
 }
@@ -83,15 +83,16 @@ pub(crate) fn candidate(imported: &Imported) -> Result<Candidate, Failure> {
     if candidate.missing.is_empty() {
         return Ok(candidate);
     }
-    // what was away may be back, here or there
+    // a device that was absent may be back, under its old path or another
     let mut more = elsewhere(imported, &candidate);
     more.retain(|path| !imported.devices.contains(path));
     Ok(if more.is_empty() { candidate } else { candidate.and(&more) })
 }
 
-/// Where devices of a pool may be that were away when it was imported, or came back under another name: where the pool says, and in the folders of
-/// those that are known. Folders of device nodes are not looked through for each command. In a folder that others write to, a file that somebody
-/// else could have put there or changed is none: it would be given the pool's data.
+/// Paths at which devices of a pool may be that were absent when it was imported, or came back under another name: the
+/// paths recorded in the pool, and the folders of known devices. Folders of device nodes are not scanned for each
+/// command. In a folder that others can write, a file that somebody else could have put there or changed is left out:
+/// it would be given the pool's data.
 fn elsewhere(imported: &Imported, candidate: &Candidate) -> Vec<PathBuf> {
     let config = candidate.vdev_config().ok();
     let told =
@@ -111,19 +112,19 @@ fn elsewhere(imported: &Imported, candidate: &Candidate) -> Vec<PathBuf> {
     paths
 }
 
-/// Whether a path leads to a regular file of one of these users that nobody else can write.
+/// Returns whether a path leads to a regular file that belongs to one of these users and that nobody else can write.
 fn is_like(path: &Path, owners: &[u32]) -> bool {
     let same = |meta: std::fs::Metadata| meta.is_file() && meta.mode() & 0o022 == 0 && owners.contains(&meta.uid());
     path.symlink_metadata().is_ok_and(same)
 }
 
-/// Notes where devices are that were not known.
+/// Records the paths of devices that were not known.
 pub(crate) fn remember_devices(imported: &Imported, candidate: &Candidate) {
     let new: Vec<PathBuf> = candidate.devices.iter().map(|found| found.path.clone()).collect();
     let new: Vec<PathBuf> = new.into_iter().filter(|path| !imported.devices.contains(path)).collect();
     if !new.is_empty() {
         let devices = imported.devices.iter().cloned().chain(new).collect();
-        // the next command finds them as this one did
+        // the next command scans for them as this one did
         let _kept = state::remember(&Imported { devices, ..imported.clone() });
     }
 }
@@ -147,7 +148,7 @@ pub(crate) fn open(imported: &Imported) -> Result<Arc<Pool>, Failure> {
     Ok(pool)
 }
 
-/// Opens a pool for reading; again if others needed the space of what was read meanwhile.
+/// Opens a pool for reading; retries if other commands reused the space of what was read meanwhile.
 fn open_held(imported: &Imported) -> Result<(Candidate, Arc<Pool>, Option<Reading>), Failure> {
     let mut tries = 0;
     loop {
@@ -164,41 +165,41 @@ fn open_held(imported: &Imported) -> Result<(Candidate, Arc<Pool>, Option<Readin
     }
 }
 
-/// Pools that are only read are opened anew from now on: they may have changed since.
+/// Makes pools that are only read be opened anew from now on: they may have changed since.
 pub(crate) fn look_again() {
     OPEN.with_borrow_mut(Vec::clear);
 }
 
-/// Where each device of a candidate was found, spares and cache devices included.
+/// The path of each device of a candidate, spares and cache devices included.
 pub(crate) fn paths(candidate: &Candidate) -> HashMap<Guid, String> {
     let all = [&candidate.devices, &candidate.spares, &candidate.l2cache];
     all.into_iter().flatten().map(|d| (d.guid, d.path.to_string_lossy().into_owned())).collect()
 }
 
-/// Where the devices of an open pool are.
+/// The paths of the devices of an open pool.
 pub(crate) fn devices(pool: &Pool) -> HashMap<Guid, String> {
     let find = |open: &Vec<Open>| open.iter().find(|o| o.record.guid == pool.guid().0).map(|o| o.devices.clone());
     OPEN.with_borrow(find).unwrap_or_default()
 }
 
-/// What an open pool was remembered as, when it was opened.
+/// The record of an open pool at the time when it was opened.
 pub(crate) fn opened_as<R>(pool: &Pool, look: impl FnOnce(&Imported) -> R) -> Option<R> {
     OPEN.with_borrow(|open| open.iter().find(|o| o.record.guid == pool.guid().0).map(|o| look(&o.record)))
 }
 
-/// What is remembered of an open pool now.
+/// The current record of an open pool.
 pub(crate) fn record(pool: &Pool) -> Option<Imported> {
     state::all().ok()?.into_iter().find(|record| record.guid == pool.guid().0)
 }
 
-/// Whether another command has changed an open pool, or taken it away, since it was opened.
+/// Returns whether another command has changed or exported an open pool since it was opened.
 pub(crate) fn is_changed(pool: &Pool) -> bool {
     let Some(record) = record(pool) else { return true };
     let now = candidate(&record).ok().and_then(|found| Pool::open(&found, &options(&record)).ok());
     now.is_some_and(|now| now.uberblock().txg > pool.uberblock().txg)
 }
 
-/// Opens all imported pools. One that does not open is reported, and the others are there.
+/// Opens all imported pools. One that does not open is reported, and the others are returned.
 pub(crate) fn open_all() -> Result<(Vec<Arc<Pool>>, bool), Failure> {
     let mut whole = true;
     let mut pools = Vec::new();
@@ -221,7 +222,8 @@ pub(crate) fn of_dataset(dataset: &str) -> Result<Option<Arc<Pool>>, Failure> {
     state::find(name)?.map(|imported| open(&imported)).transpose()
 }
 
-/// The imported pools of these names, all if there are none, sorted. A name without a pool is told, and makes the status 1.
+/// The imported pools of these names, all if there are none, sorted. A name without a pool is reported, and makes the
+/// status 1.
 pub(crate) fn records(names: &[String]) -> Result<(Vec<Imported>, u8), Failure> {
     if names.is_empty() {
         return Ok((state::all()?, 0));
@@ -247,7 +249,8 @@ pub(crate) fn find(name: &str) -> Result<Imported, Failure> {
     state::find(name)?.ok_or_else(|| failed(format!("cannot open '{name}': {}", missing(name))))
 }
 
-/// Runs `work` on the pools of these names, on all if there are none, and tells of each that fails. The exit status.
+/// Runs `work` on the pools of these names, on all if there are none, and reports each failure. Returns the exit
+/// status.
 pub(crate) fn for_each_record(
     names: &[String],
     mut work: impl FnMut(&Imported) -> Result<(), Failure>,
@@ -269,7 +272,7 @@ pub(crate) fn for_each_record(
     Ok((status, any))
 }
 
-/// The same with each pool opened. The exit status; whether there was any pool.
+/// The same with each pool opened. Returns the exit status, and whether there was any pool.
 pub(crate) fn for_each(
     names: &[String],
     mut work: impl FnMut(&Arc<Pool>) -> Result<(), Failure>,
@@ -277,7 +280,7 @@ pub(crate) fn for_each(
     for_each_record(names, |record| open(record).and_then(|pool| work(&pool)))
 }
 
-/// Why a pool of this name is not there.
+/// Why there is no pool of this name.
 fn missing(name: &str) -> String {
     crate::names::check_pool(name).err().unwrap_or_else(|| "no such pool".to_owned())
 }

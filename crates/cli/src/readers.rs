@@ -1,19 +1,23 @@
-//! Commands that read a pool from its devices while others write it: what they read is not used again before they end.
+//! Commands that read a pool from its devices while others write it: the blocks they read are not reused before they
+//! end.
 //!
-//! A command that only reads takes no lock on devices, and sees the pool as the newest uberblock leaves it. From before it looks for the pool until it
-//! has closed it, there is a file of its own in the folder `readers`, beside the records of imported pools, which says what pool it reads and as of
-//! which txg; until it knows, it says all pools and txg 0. The file is locked as long as the command lives: one that nobody has locked tells nothing,
-//! and is removed. Who writes looks there at the end of each txg, and when it opens the pool, and holds what was freed later ([`pool::Readers`]).
+//! A command that only reads takes no lock on devices, and sees the pool as the newest uberblock leaves it. From
+//! before it looks for the pool until it has closed it, a file of its own in the folder `readers`, beside the records
+//! of imported pools, names the pool that it reads and the txg; until these are known, the file says all pools and txg
+//! 0. The file is locked as long as the command lives: a file that nobody has locked is stale, and is removed. The
+//! writer reads these files at the end of each txg, and when it opens the pool, and keeps blocks that were freed after
+//! a reader's txg from being reused ([`pool::Readers`]).
 //!
-//! A reader that sleeps must not fill the pool. When space is needed, the writer first marks the files of the readers that it will not wait for, and only
-//! then lets their blocks be used again. A reader looks for the mark behind each read that it cannot trust: one whose checksum is wrong, or that
-//! has none. So it gets the bytes of its own txg, or an error that says why, and no device is blamed.
+//! A sleeping reader must not fill the pool. When space is needed, the writer first marks the files of the readers
+//! that it will not wait for, and only then lets their blocks be reused. A reader checks for the mark after each read
+//! that it cannot trust: one whose checksum is wrong, or that has no checksum. So it gets the bytes of its own txg, or
+//! an error that says why, and no device is blamed.
 //!
-//! Who goes back to an older state, or makes another pool of the devices, overwrites what nobody has freed, before there is a new state to be found.
-//! Until then there is a file in the folder `given-up`, locked by who does it: to readers that begin meanwhile it is the mark, and they are marked
-//! themselves before it goes.
+//! A command that goes back to an older state, or makes another pool of the devices, overwrites blocks that nobody has
+//! freed, before a new state can be found. Until then there is a file in the folder `given-up`, locked by that
+//! command: readers that begin meanwhile treat it as the mark, and their own files are marked before it is removed.
 //!
-//! Who cannot use the folder reads all the same, and learns from checksums alone that the pool has changed.
+//! A command that cannot use the folder reads all the same, and learns from checksums alone that the pool has changed.
 
 use std::any::Any;
 use std::fs::{self, File};
@@ -29,27 +33,27 @@ use zuse::zio::{ReadGuard, Zio};
 use crate::long_holds::is_locked;
 use crate::state;
 
-/// Bytes of a file: what is read, as text, and in the last byte the mark.
+/// Bytes of a file: the pool and txg that are read, as text, and the mark in the last byte.
 const SIZE: u64 = 64;
-/// Where the mark is; 0 if there is none.
+/// The offset of the mark, which is 0 as long as the reader is not marked.
 const MARK: u64 = SIZE - 1;
 /// The folder of the files of readers.
 const READERS: &str = "readers";
-/// The folder of those that tell that a pool is given up.
+/// The folder of the files which say that a pool is being given up.
 const GIVEN_UP: &str = "given-up";
-/// Who does not know yet what pool it will read.
+/// Stands for all pools, while a reader does not know yet which one it will read.
 const ANY: Guid = Guid(0);
 
 /// A pool that this command reads, or is about to; until dropped.
 pub(crate) struct Reading {
     path: PathBuf,
     file: File,
-    /// What it reads; [`ANY`] as long as that is not known.
+    /// The pool that is read; [`ANY`] until that is known.
     pool: Guid,
 }
 
 impl Reading {
-    /// Before a pool is looked for. `None` if nothing can be told.
+    /// Announces a reader, before it looks for its pool. `None` if the file cannot be made.
     pub(crate) fn begin() -> Option<Reading> {
         Reading::new().ok()
     }
@@ -63,14 +67,14 @@ impl Reading {
         Ok(Reading { path, file, pool: ANY })
     }
 
-    /// It is this pool, opened for reading: as long as that is in use.
+    /// Records that the reader reads this open pool; the announcement lasts as long as the pool is in use.
     pub(crate) fn of(self, pool: &Pool) {
         self.settle(pool.guid(), pool.uberblock().txg, pool.zio());
     }
 
-    /// It is this pool as `txg` left it, read through `zio`.
+    /// Records that the reader reads this pool as `txg` left it, through `zio`.
     pub(crate) fn settle(mut self, pool: Guid, txg: Txg, zio: &Zio) {
-        // what cannot be told stays as it is: all pools
+        // if this cannot be written the file stays as it is: all pools
         let _told = tell(&self.file, pool, txg);
         self.pool = pool;
         zio.set_guard(Arc::new(self));
@@ -78,12 +82,12 @@ impl Reading {
 }
 
 fn tell(file: &File, pool: Guid, txg: Txg) -> io::Result<()> {
-    // the third number tells who reads it half written
+    // the third number lets a writer detect a half-written file
     let text = format!("{:016x} {:016x} {:016x}\n", pool.0, txg.0, pool.0 ^ !txg.0);
     file.write_all_at(text.as_bytes(), 0)
 }
 
-/// A new file, which nobody comes upon before it is filled and locked.
+/// Makes a new file, which is filled and locked before another command can find it.
 fn make(folder: &str, name: &str, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<(PathBuf, File)> {
     let folder = self::folder(folder)?;
     fs::create_dir_all(&folder)?;
@@ -95,7 +99,8 @@ fn make(folder: &str, name: &str, fill: impl FnOnce(&File) -> io::Result<()>) ->
     Ok((path, file))
 }
 
-/// The superuser who reads with the state of another user leaves nothing that this one cannot use.
+/// Gives files to the owner of the state folder, so that a superuser who reads with another user's state leaves
+/// nothing that this user cannot use.
 fn give_to_owner(folder: &Path, file: &File) -> io::Result<()> {
     let owner = fs::metadata(folder.parent().unwrap_or(folder))?;
     if owner.uid() == rustix::process::geteuid().as_raw() {
@@ -107,19 +112,19 @@ fn give_to_owner(folder: &Path, file: &File) -> io::Result<()> {
 
 impl ReadGuard for Reading {
     fn is_overtaken(&self) -> bool {
-        // in this order: the mark is there before the other file goes
+        // in this order: the reader's file is marked before the other file is removed
         is_given_up(self.pool) || is_marked(&self.file)
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        // who comes upon it finds that nobody has it locked
+        // a command that still finds the file sees that nobody has it locked
         drop(fs::remove_file(&self.path));
     }
 }
 
-/// What other commands read, for one that writes.
+/// The readers of other commands, as seen by one that writes.
 pub(crate) struct OtherReaders;
 
 impl Readers for OtherReaders {
@@ -130,7 +135,7 @@ impl Readers for OtherReaders {
     fn overtake(&self, pool: Guid, txg: Txg) {
         for path in files(READERS) {
             if let Some((file, _)) = told(&path, pool).filter(|(_, read)| *read < txg) {
-                // it is the owner's own file: that it cannot be written is not to be expected
+                // the file belongs to the same owner: writing it is not expected to fail
                 let _marked = file.write_all_at(&[1], MARK);
             }
         }
@@ -141,10 +146,10 @@ impl Readers for OtherReaders {
     }
 }
 
-/// All states of a pool that there are so far are being given up; until dropped.
+/// Gives up all existing states of a pool, until dropped.
 struct GivingUp {
     pool: Guid,
-    /// Its file, if there can be one.
+    /// Its file, if it could be made.
     told: Option<(PathBuf, File)>,
 }
 
@@ -166,7 +171,7 @@ impl Drop for GivingUp {
     }
 }
 
-/// Whether somebody gives up a pool, or any.
+/// Returns whether a command is giving up this pool, or any pool for [`ANY`].
 fn is_given_up(pool: Guid) -> bool {
     let prefix = format!("{}.", pool.0);
     let mut told = files(GIVEN_UP)
@@ -180,7 +185,7 @@ fn is_given_up(pool: Guid) -> bool {
     })
 }
 
-/// The file of a living command that reads `pool`, or may, and is not marked; and the txg that it reads.
+/// The file of a live command that reads `pool`, or may read it, and is not marked; and the txg that it reads.
 fn told(path: &Path, pool: Guid) -> Option<(File, Txg)> {
     let file = File::options().read(true).write(true).open(path).ok()?;
     if !is_locked(&file) {

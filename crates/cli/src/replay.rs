@@ -1,4 +1,4 @@
-//! The replay of a pool's intent logs, with its progress for who looks on.
+//! The replay of a pool's intent logs, with its progress on a terminal.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use zpl::live::{ReplayProgress, replay_all};
 use crate::error::{Failure, failed};
 use crate::verbs::progress;
 
-/// Replays all logs of a pool whose datasets have their keys. Whether all could be opened; what could not is told on standard error.
+/// Replays all logs of a pool whose datasets have their keys. Returns whether all could be opened; those that could
+/// not are reported on standard error.
 pub(crate) fn all(spa: &Arc<Spa>) -> Result<bool, Failure> {
     let bar = progress::bar(0, false);
     let mut watch = |progress: &ReplayProgress| {

@@ -1,9 +1,9 @@
-//! Text of unknown origin, shown so that it does nothing to a terminal: names of files, datasets and devices, comments and histories of pools
-//! may be anybody's.
+//! Escapes text of unknown origin so that it cannot act on a terminal: anybody may have chosen the names of files,
+//! datasets and devices, and the comments and histories of pools.
 //!
-//! What is escaped are control characters (C0, C1 and DEL), those that change the direction of text, line separators, and bytes that are no UTF-8: as
-//! `\n`, `\t`, else `\xNN`, a byte each. Names lose newlines and tabs too ([`name`]); what a whole command prints keeps these ([`Shown`]), as its lines and
-//! columns are made of them.
+//! Escaped are control characters (C0, C1 and DEL), characters that change the direction of text, line separators, and
+//! bytes that are not UTF-8: as `\n`, `\t`, else `\xNN`, byte by byte. In names, newlines and tabs are escaped too
+//! ([`name`]); the output of a whole command keeps them ([`Shown`]), as its lines and columns are made of them.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -11,13 +11,13 @@ use std::io::{self, Write};
 /// Longest character, in bytes.
 const CHAR_MAX: usize = 4;
 
-/// Whether a terminal, or who reads text, would take a character for something else than itself.
+/// Returns whether a terminal, or a person who reads the text, would take a character for something else than itself.
 fn acts(c: char) -> bool {
     let directs = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || directs || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// Whether a byte may begin something that acts.
+/// Returns whether a byte is printed as it is; other bytes may begin a character that acts on a terminal.
 fn is_plain(byte: u8) -> bool {
     matches!(byte, b'\n' | b'\t' | b' '..=b'~')
 }
@@ -41,7 +41,7 @@ fn push(out: &mut String, text: &str, kept: &[char]) {
     }
 }
 
-/// A name, of which each character is shown.
+/// A name with every special character escaped.
 pub(crate) fn name(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -76,10 +76,10 @@ pub(crate) fn json(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Output in which all is shown but newlines and tabs.
+/// Output in which everything is escaped except newlines and tabs.
 pub(crate) struct Shown<W> {
     out: W,
-    /// The beginning of a character whose end has not come.
+    /// The beginning of a character whose remaining bytes have not been written yet.
     begun: Vec<u8>,
 }
 
@@ -143,7 +143,7 @@ impl<W: Write> Write for Shown<W> {
 mod tests {
     use super::*;
 
-    /// Text, and what of it is shown in a name.
+    /// Text, and its escaped form in a name.
     const CASES: [(&[u8], &str); 8] = [
         (b"plain name.txt", "plain name.txt"),
         ("grüß € 🐧".as_bytes(), "grüß € 🐧"),

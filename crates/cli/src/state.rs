@@ -1,13 +1,13 @@
-//! The pools that are imported, between one command and the next.
+//! The list of imported pools, kept from one command to the next.
 //!
-//! A folder, `$ZUSE_STATE` (else `$XDG_STATE_HOME/zuse`, else `~/.local/state/zuse`), holds a file `GUID.json` for each imported
-//! pool: the name it was imported under, its devices, the options of the import, and where keys are that can be read again
-//! without asking (`file://`). Keys themselves are never stored: the folder `agent.UID` has a socket to who has those that were typed
-//! ([`agent`](crate::agent)). A file is replaced as a whole, so that a reader sees the old
-//! one or the new one. Beside it, `GUID.io` has what was read and written since the import, and what failed ([`iostats`](crate::iostats)), and `GUID.left`
-//! the txg that was written last ([`left`](crate::left)).
-//! Whoever gives a pool a name holds the lock of the file `.names`.
-//! OpenZFS: `/etc/zfs/zpool.cache`, and what the kernel knows.
+//! A folder, `$ZUSE_STATE` (else `$XDG_STATE_HOME/zuse`, else `~/.local/state/zuse`), holds a file `GUID.json` for
+//! each imported pool: the name it was imported under, its devices, the options of the import, and the locations of
+//! keys that can be read again without asking (`file://`). Keys themselves are never stored: the folder `agent.UID`
+//! has the socket of the process that keeps typed keys ([`agent`](crate::agent)). A file is replaced as a whole, so
+//! that a reader sees the old one or the new one. Beside it, `GUID.io` counts what was read and written since the
+//! import, and what failed ([`iostats`](crate::iostats)), and `GUID.left` has the last txg that was written
+//! ([`left`](crate::left)). A command that gives a pool a name holds the lock of the file `.names`. OpenZFS:
+//! `/etc/zfs/zpool.cache`, and the state of the kernel.
 
 use std::fs;
 use std::io::{self, Write};
@@ -29,21 +29,22 @@ pub(crate) struct Imported {
     pub(crate) name_on_disk: String,
     /// Its devices.
     pub(crate) devices: Vec<PathBuf>,
-    /// Whether nothing in it may change.
+    /// Set if the pool is read-only.
     pub(crate) readonly: bool,
     /// The txg to go back to (`-T`).
     pub(crate) txg: Option<u64>,
-    /// Whether to go back to the checkpoint.
+    /// Set to go back to the checkpoint.
     pub(crate) checkpoint: bool,
-    /// Whether log devices may be missing (`-m`).
+    /// Set if log devices may be missing (`-m`).
     pub(crate) missing_log: bool,
-    /// What mount points stand under (`-R`).
+    /// The folder that mount points are below (`-R`).
     pub(crate) altroot: Option<String>,
     /// An identity of this import (OpenZFS: the property `load_guid`).
     pub(crate) load_guid: u64,
     /// The directories of encryption roots, and the `file://` location of their key. Names may change, and a root may give way to its clone.
     pub(crate) keys: Vec<(u64, String)>,
-    /// The directories of encryption roots whose key was unloaded: no command takes it from where it is of its own accord.
+    /// The directories of encryption roots whose key was unloaded: no command reads it from its location without being
+    /// asked to.
     pub(crate) unloaded: Vec<u64>,
 }
 
@@ -62,7 +63,7 @@ fn trouble(path: &Path, e: &io::Error) -> Failure {
     failed(format!("cannot use '{}': {e}", path.display()))
 }
 
-/// How a file of the state is made: what it tells of pools and keys is for its owner.
+/// The options for creating a file of the state: what it says about pools and keys is for its owner only.
 pub(crate) fn private() -> fs::OpenOptions {
     let mut options = fs::OpenOptions::new();
     options.write(true).create(true).mode(0o600);
@@ -90,7 +91,7 @@ pub(crate) fn all() -> Result<Vec<Imported>, Failure> {
             },
             // exported meanwhile
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            // as root's after `sudo`
+            // for example root's, after `sudo`
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 eprintln!("warning: '{}' is the record of another user's pool", path.display());
             }
@@ -125,12 +126,13 @@ pub(crate) fn remember(pool: &Imported) -> Result<(), Failure> {
     })
 }
 
-/// While it is held, no other command gives a pool its name: two that import or make pools cannot take the same.
+/// The lock on names: while it is held, no other command gives a pool its name, so that two commands that import or
+/// create pools cannot take the same one.
 pub(crate) struct Names {
     _lock: fs::File,
 }
 
-/// Waits until no other command imports or makes a pool.
+/// Waits until no other command imports or creates a pool.
 pub(crate) fn lock_names() -> Result<Names, Failure> {
     let dir = folder()?;
     make(&dir)?;
@@ -140,7 +142,7 @@ pub(crate) fn lock_names() -> Result<Names, Failure> {
     Ok(Names { _lock: locked.map_err(|e| trouble(&path, &e))? })
 }
 
-/// Whether a pool is imported.
+/// Returns whether a pool is imported.
 pub(crate) fn is_remembered(guid: u64) -> bool {
     folder().is_ok_and(|dir| dir.join(format!("{guid}.json")).exists())
 }
@@ -157,7 +159,7 @@ pub(crate) fn forget(guid: u64) -> Result<(), Failure> {
     }
 }
 
-/// Makes the folder of the state, and those above it, to be there after a crash too.
+/// Makes the folder of the state, and those above it, durable across a crash.
 fn make(dir: &Path) -> Result<(), Failure> {
     let new: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
     if new.is_empty() {
@@ -208,7 +210,7 @@ fn decode(bytes: &[u8]) -> Option<Imported> {
     })
 }
 
-/// A path is bytes: text where it is UTF-8, else its bytes.
+/// A path as JSON: text if it is UTF-8, else its bytes.
 fn path_to_json(path: &Path) -> Value {
     use std::os::unix::ffi::OsStrExt;
     match path.to_str() {

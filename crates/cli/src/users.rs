@@ -1,4 +1,4 @@
-//! Names of users and groups in what commands are told.
+//! Names of users and groups in the arguments of commands.
 
 pub(crate) use zuse::users::{Who, id_of, name_of};
 

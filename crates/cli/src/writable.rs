@@ -1,8 +1,9 @@
 //! Imported pools, opened for a change.
 //!
-//! A command that changes a pool locks its devices, opens it for writing, does its work, writes its command line into the pool's history, and
-//! closes the pool, which stays in use by this machine. Two such commands wait for each other, as long as tunable `busy_wait` says, and who looks on
-//! is told for whom; commands that only read need no lock, and see the pool as its last synced txg left it.
+//! A command that changes a pool locks its devices, opens it for writing, does its work, writes its command line into
+//! the pool's history, and closes the pool, which stays imported on this machine. Two such commands wait for each
+//! other, for as long as the tunable `busy_wait` says, and on a terminal a message names the process that is waited
+//! for; commands that only read need no lock, and see the pool as its last synced txg left it.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -26,15 +27,15 @@ use crate::readers::OtherReaders;
 use crate::state::Imported;
 use crate::{iostats, left, pools};
 
-/// How often a command looks whether another one is done with the pool.
+/// Interval at which a waiting command checks whether the other one is done with the pool.
 const LOOK: Duration = Duration::from_millis(20);
-/// After so long who looks on is told what it waits for.
+/// Delay after which a terminal shows what the command waits for.
 const SILENT: Duration = Duration::from_secs(1);
 
 /// A device with the path that it was opened by.
 type Opened = (PathBuf, Arc<dyn Device>);
 
-/// What pools that are written are told by the rooms above them.
+/// The callbacks through which this crate takes part in pools that are written.
 pub(crate) fn hooks() -> Hooks {
     let held_elsewhere = Some(Arc::new(OtherCommands::default()) as _);
     let readers = Some(Arc::new(OtherReaders) as _);
@@ -42,19 +43,20 @@ pub(crate) fn hooks() -> Hooks {
     Hooks { used_by: Some(Arc::new(UsedByBonus)), held_elsewhere, readers, synced, ..Hooks::default() }
 }
 
-/// Whom requests to a pool come from, and new files belong to.
+/// The user whom requests to a pool come from, and new files belong to.
 pub(crate) fn caller() -> Caller {
     Caller { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }
 
-/// Opens a remembered pool for a change. `doing` begins the message of a failure: `cannot export 'tank'`. Devices that missed writes are brought up to date.
+/// Opens a remembered pool for a change. `doing` begins the message of a failure: `cannot export 'tank'`. Devices that
+/// missed writes are brought up to date.
 pub(crate) fn open(record: &Imported, doing: &str) -> Result<Arc<Spa>, Failure> {
     let spa = open_as_it_is(record, doing)?;
     catch_up(&spa);
     Ok(spa)
 }
 
-/// Brings devices that missed writes up to date, if that does not take long; says so if it would.
+/// Brings devices that missed writes up to date, if that does not take long; reports it if it would.
 pub(crate) fn catch_up(spa: &Arc<Spa>) {
     let name = spa.name();
     match zuse::catch_up(spa) {
@@ -66,14 +68,14 @@ pub(crate) fn catch_up(spa: &Arc<Spa>) {
     }
 }
 
-/// As [`open`], with devices as they are.
+/// As [`open`], with devices left as they are.
 pub(crate) fn open_as_it_is(record: &Imported, doing: &str) -> Result<Arc<Spa>, Failure> {
     if record.readonly {
         return Err(failed(format!("{doing}: pool is read-only")));
     }
     let candidate = lock(&pools::candidate(record)?).map_err(|e| busy(&record.name, &e))?;
     pools::remember_devices(record, &candidate);
-    // a name given for good is on the devices since the import; a temporary one must not get there
+    // a permanent name is on the devices since the import; a temporary one must not be written there
     let temporary_name = record.name != record.name_on_disk;
     let name = temporary_name.then(|| record.name.clone());
     let open = OpenOptions { name, ..pools::options(record) };
@@ -87,12 +89,12 @@ pub(crate) fn open_as_it_is(record: &Imported, doing: &str) -> Result<Arc<Spa>, 
     })
 }
 
-/// Ends a change: what was done goes into the history, all of it to the devices.
+/// Ends a change: the command line is written to the history, and everything to the devices.
 pub(crate) fn close(spa: &Arc<Spa>, doing: &str) -> Result<(), Failure> {
     log(spa).and_then(|()| spa.close()).map_err(|e| failed(format!("{doing}: {}", why(&e))))
 }
 
-/// Opens a pool, asks one thing of it, and closes it.
+/// Opens a pool, sends it one request, and closes it.
 pub(crate) fn request(record: &Imported, doing: &str, ioc: Ioc, input: &NvList) -> Result<NvList, Failure> {
     let spa = open(record, doing)?;
     let out = ask(&spa, doing, ioc, input)?;
@@ -100,13 +102,13 @@ pub(crate) fn request(record: &Imported, doing: &str, ioc: Ioc, input: &NvList) 
     Ok(out)
 }
 
-/// Asks one thing of an open pool.
+/// Sends one request to an open pool.
 pub(crate) fn ask(spa: &Arc<Spa>, doing: &str, ioc: Ioc, input: &NvList) -> Result<NvList, Failure> {
     let done = Control::new(Arc::clone(spa), caller()).call(ioc, spa.name(), input);
     done.map_err(|e| failed(format!("{doing}: {}", why_failed(&e))))
 }
 
-/// Opens a pool, and exports or destroys it: the command line comes into its history before.
+/// Opens a pool, and exports or destroys it; the command line is written to its history first.
 pub(crate) fn leave(record: &Imported, doing: &str, ioc: Ioc) -> Result<(), Failure> {
     let mut input = NvList::new();
     input.insert("message", command_line().as_str());
@@ -148,7 +150,8 @@ pub(crate) fn lock_paths(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> 
     patiently(|| try_lock(&sorted))
 }
 
-/// Tries until no other writer has a device, or it took too long; who waits at a terminal is told for whom.
+/// Retries until no other writer has a device, or until it took too long; on a terminal a message names the writer
+/// that is waited for.
 fn patiently<R>(lock: impl Fn() -> Result<R, vdev::Error>) -> Result<R, vdev::Error> {
     let (begun, patience) = (Instant::now(), Duration::from_secs(BUSY_WAIT.get()));
     let mut told = !std::io::stderr().is_terminal();
@@ -166,7 +169,7 @@ fn patiently<R>(lock: impl Fn() -> Result<R, vdev::Error>) -> Result<R, vdev::Er
     }
 }
 
-/// Whether another process has the pool open for a change.
+/// Returns whether another process has the pool open for a change.
 pub(crate) fn is_used(record: &Imported) -> bool {
     let devices = record.devices.iter().filter(|path| path.exists());
     devices.into_iter().any(|path| matches!(FileDevice::open_read_write(path), Err(vdev::Error::Busy { .. })))
@@ -179,7 +182,7 @@ fn try_lock(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> {
     paths.iter().map(open).collect()
 }
 
-/// The message for devices that cannot be had.
+/// The message for devices that cannot be opened or locked.
 pub(crate) fn busy(pool: &str, e: &vdev::Error) -> Failure {
     match e {
         vdev::Error::Busy { path, holder } => {
@@ -192,7 +195,7 @@ pub(crate) fn busy(pool: &str, e: &vdev::Error) -> Failure {
     }
 }
 
-/// As [`why`], of a request.
+/// As [`why`], for a request.
 pub(crate) fn why_failed(failed: &control::Failed) -> String {
     match &*failed.error {
         control::Error::Pool(e) => why(e),

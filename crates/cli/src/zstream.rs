@@ -58,7 +58,7 @@ pub(crate) fn main_dump(args: &[OsString]) -> u8 {
     dump(args).unwrap_or_else(|failure| report(&failure))
 }
 
-/// The exit status is 1, not 2: OpenZFS's `zstream` is like that.
+/// Prints the usage. The exit status is 1, not 2, as in OpenZFS's `zstream`.
 fn usage() -> u8 {
     eprint!("{USAGE}");
     1
@@ -96,9 +96,9 @@ fn dump(args: &[OsString]) -> Outcome {
     }
 }
 
-/// The exit status is OpenZFS's, with one exception: a bad checksum is 1 (in 2.4 it is 0, in the version after it 1).
-/// That a stream is cut off is a remark, as in the version after 2.4: dumps of cut streams are what debugging needs.
-/// With `json` all records are told, a line each.
+/// Dumps a stream. The exit status is OpenZFS's, with one exception: a bad checksum is 1 (in 2.4 it is 0, in the
+/// version after it 1). A truncated stream only gets a remark, as in the version after 2.4: dumps of truncated streams
+/// are needed for debugging. With `json` all records are printed, one per line.
 fn dump_from(input: impl Read, options: &Options, json: bool) -> Outcome {
     let input = BufReader::with_capacity(READ_BYTES, input);
     if json {

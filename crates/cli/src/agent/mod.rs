@@ -1,18 +1,21 @@
-//! Keys that were typed, kept from one command to the next.
+//! Typed keys, kept from one command to the next.
 //!
-//! In OpenZFS the kernel keeps loaded keys. Here a process does, the agent: one for each user of a state folder. It is started with the first
-//! key, and ends with the last. `zfs load-key`, and whatever makes an encryption root whose key is no file, gives it the wrapping key (32
-//! bytes, never what was typed); every command that opens the pool asks it; `zfs unload-key`, and an export, take keys away. A key is known by the guid
-//! of its pool and by the directory of its encryption root, which keeps its number whatever its name.
+//! In OpenZFS the kernel keeps loaded keys. Here a process does, the agent: one for each user of a state folder. It is
+//! started with the first key, and ends with the last. `zfs load-key`, and any command that creates an encryption root
+//! whose key is not in a file, gives it the wrapping key (32 bytes, never what was typed); every command that opens
+//! the pool asks it; `zfs unload-key`, and an export, remove keys. A key is identified by the guid of its pool and by
+//! the object number of its encryption root's directory, which stays the same when the root is renamed.
 //!
-//! What guards the keys: they are in memory only, which is not swapped where the system allows that, never in a core dump, and wiped when they are
-//! given up. The socket has mode 0600, in a folder of mode 0700 that must be the user's own; and both sides ask the system who the other is
-//! (`SO_PEERCRED`): the agent answers nobody but its own user, and a command gives keys to nobody else. Messages have a fixed form and a bound, and a
-//! time to come in ([`wire`]).
+//! Protection of the keys: they are in memory only, which is not swapped where the system allows that, never in a core
+//! dump, and wiped when they are removed. The socket has mode 0600, in a folder of mode 0700 that must be the user's
+//! own; and both sides ask the system who the peer is (`SO_PEERCRED`): the agent answers only its own user, and a
+//! command gives keys only to a process of its own user. Messages have a fixed form, a bound, and a time limit
+//! ([`wire`]).
 //!
-//! Who starts an agent, or takes a key away, holds the lock of the folder meanwhile. The listening socket is made by the command and handed down, so
-//! that there is no time in which the agent is not there yet; the agent removes it before it tells the last one who took a key away that it is
-//! done. An agent that was killed leaves a socket that nobody listens to: the next that brings a key replaces it.
+//! A command that starts an agent, or removes a key, holds the lock of the folder meanwhile. The command creates the
+//! listening socket and hands it down, so that there is no time in which the agent does not listen yet; the agent
+//! removes the socket before it answers the command that removed the last key. An agent that was killed leaves a
+//! socket that nobody listens to: the next command that brings a key replaces it.
 
 mod server;
 mod wire;
@@ -35,7 +38,7 @@ pub(crate) use server::run;
 use crate::state;
 use wire::{Answer, Op, Request};
 
-/// The word that makes the program an agent.
+/// The argument that makes the program an agent.
 pub(crate) const VERB: &str = "key-agent";
 
 /// Gives the agent a key; it is started if there is none.
@@ -58,12 +61,12 @@ pub(crate) fn get(pool: u64) -> Vec<(u64, WrappingKey)> {
     keys.iter().filter_map(|(root, key)| Some((*root, WrappingKey::from_raw(key.as_slice()).ok()?))).collect()
 }
 
-/// Takes a key away. Whether it was there.
+/// Removes a key. Returns whether it was there.
 pub(crate) fn drop_key(pool: u64, root: u64) -> bool {
     take(&Request::of(Op::Drop, pool, root))
 }
 
-/// Takes all keys of a pool away. Whether there was one.
+/// Removes all keys of a pool. Returns whether there was one.
 pub(crate) fn drop_pool(pool: u64) -> bool {
     take(&Request::of(Op::DropPool, pool, 0))
 }
@@ -84,7 +87,7 @@ fn ask(agent: UnixStream, request: &Request) -> io::Result<Answer> {
     }
 }
 
-/// Whether the other side of a connection is a process of this user.
+/// Checks that the peer of a connection is a process of this user.
 fn is_own(stream: &UnixStream) -> io::Result<()> {
     match socket_peercred(stream)?.uid == geteuid() {
         true => Ok(()),
@@ -127,7 +130,7 @@ impl Folder {
         Folder::find()
     }
 
-    /// Waits until no other command starts an agent or takes a key away.
+    /// Waits until no other command starts an agent or removes a key.
     fn lock(&self) -> io::Result<File> {
         let file = crate::state::private().truncate(false).open(self.path.join("lock"))?;
         file.lock()?;
@@ -144,7 +147,7 @@ impl Folder {
         Ok(stream)
     }
 
-    /// Starts an agent; whoever connects from now on is answered.
+    /// Starts an agent; every command that connects from now on is answered.
     fn start(&self) -> io::Result<()> {
         let socket = self.path.join("socket");
         match fs::remove_file(&socket) {

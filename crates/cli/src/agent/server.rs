@@ -17,27 +17,28 @@ use super::wire::{Answer, KEYS_MAX, Op, Request};
 use super::{VERB, is_own};
 use crate::keys;
 
-/// How often it looks whether its socket is still there: without it nobody can take the keys away. And how long it waits for its first key.
+/// Interval at which the agent checks that its socket still exists: without it nobody can remove the keys. Also its
+/// time limit for the first key.
 const LOOK: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// Keys by pool and encryption root.
 type Keys = BTreeMap<(u64, u64), Zeroizing<[u8; 32]>>;
 
-/// Runs the agent, if the arguments of the program are those of one: its word, and the path of the socket, which is its standard input and
-/// listened to already.
+/// Runs the agent, if the arguments of the program are those of one: its verb, and the path of the socket, which is
+/// its standard input and already listened to.
 pub(crate) fn run(args: &[OsString]) -> Option<u8> {
     let [verb, socket] = args else { return None };
     if verb != VERB {
         return None;
     }
     let listener = io::stdin().as_fd().try_clone_to_owned().map(UnixListener::from).ok();
-    // whoever calls the word without a socket gets nothing
+    // a caller of the verb without a socket gets nothing
     let listener = listener.filter(|listener| listener.local_addr().is_ok())?;
     Some(u8::from(serve(&listener, &PathBuf::from(socket)).is_err()))
 }
 
 fn serve(listener: &UnixListener, socket: &Path) -> io::Result<()> {
-    // told in lists of processes; nothing depends on any of these
+    // shown in lists of processes; nothing depends on any of these
     let _ = fs::write("/proc/self/comm", "zuse-key-agent");
     let _ = rustix::process::setsid();
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
@@ -57,7 +58,7 @@ fn serve(listener: &UnixListener, socket: &Path) -> io::Result<()> {
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => continue,
             Err(e) => return Err(e),
         };
-        // one that says nonsense is not answered
+        // an invalid request is not answered
         let _ = answer(&stream, &mut keys, socket);
         if keys.is_empty() && !socket.exists() {
             return Ok(());
@@ -72,7 +73,7 @@ fn answer(stream: &UnixStream, keys: &mut Keys, socket: &Path) -> io::Result<()>
     let taken = matches!(request.op, Op::Drop | Op::DropPool);
     let answer = apply(request, keys);
     if taken && keys.is_empty() {
-        // who brings the next key starts a new agent
+        // the command that brings the next key starts a new agent
         fs::remove_file(socket)?;
     }
     answer.send(stream)

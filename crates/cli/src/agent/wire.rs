@@ -1,5 +1,5 @@
-//! What commands and the agent say to each other: one request and one answer a connection. A request has one size; an answer has a count of keys, which is
-//! bounded. Whoever is not done in time is not listened to any more.
+//! The protocol between commands and the agent: one request and one answer per connection. A request has a fixed size;
+//! an answer has a count of keys, which is bounded. A peer that does not finish in time is disconnected.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use codec::crypt::Zeroizing;
 
-/// How every request begins.
+/// The magic number that begins every request.
 const MAGIC: [u8; 8] = *b"zusekey1";
 /// Bytes of a key.
 const KEY: usize = 32;
-/// Bytes of a request: the beginning, what is wanted, pool, encryption root, key.
+/// Bytes of a request: magic number, operation, pool, encryption root, key.
 const REQUEST: usize = MAGIC.len() + 1 + 8 + 8 + KEY;
-/// Bytes of an answer before its keys: whether it is done, how many keys there are.
+/// Bytes of an answer before its keys: whether it was done, and the number of keys.
 const HEAD: usize = 3;
-/// Bytes of a key in an answer: its encryption root, itself.
+/// Bytes of a key in an answer: its encryption root, and the key.
 const ENTRY: usize = 8 + KEY;
 /// How many keys an agent keeps.
 pub(super) const KEYS_MAX: usize = 1024;
-/// So long each side waits for the other.
+/// Time limit of each side for the other.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is wanted.
+/// The operation that is requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Op {
     Put = 1,
@@ -42,10 +42,10 @@ pub(super) struct Request {
     pub(super) key: Zeroizing<[u8; KEY]>,
 }
 
-/// What the agent says to it.
+/// The agent's answer.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Whether there was what was asked for, or room for what was given.
+    /// Set if the key asked for was there, or there was room for the key given.
     pub(super) done: bool,
     /// The keys of the pool.
     pub(super) keys: Vec<(u64, Zeroizing<[u8; KEY]>)>,
@@ -116,7 +116,7 @@ impl Answer {
     }
 }
 
-/// The next `N` bytes; zeros where there are none.
+/// The next `N` bytes; zeros past the end.
 fn take<const N: usize>(at: &mut &[u8]) -> [u8; N] {
     let Some((first, rest)) = at.split_first_chunk() else { return [0; N] };
     *at = rest;
@@ -128,7 +128,7 @@ fn send(mut to: &UnixStream, bytes: &[u8]) -> io::Result<()> {
     to.write_all(bytes)
 }
 
-/// Fills `into`, all of it within the time.
+/// Fills `into` completely, within the time limit.
 fn receive(mut from: &UnixStream, into: &mut [u8]) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     let mut got = 0;

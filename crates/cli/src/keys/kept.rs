@@ -1,5 +1,5 @@
-//! Keys that outlive a command: those in files, by their location in the pool's record; others with the agent. And those that are given to one
-//! command alone (`zuse -L`).
+//! Keys that outlive a command: those in files, by their location in the pool's record; others with the agent. Also
+//! keys that are given to one command alone (`zuse -L`).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,18 +11,19 @@ use crate::agent;
 use crate::error::{Failure, cause};
 use crate::state::{self, Imported};
 
-/// Where keys are that were given to this command.
+/// Locations of the keys that were given to this command.
 static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Gives this command a key: each encryption root that has none takes the one that fits.
+/// Gives this command a key: each encryption root without a key takes the one that fits.
 pub(crate) fn give(location: String) {
     GIVEN.lock().unwrap_or_else(PoisonError::into_inner).push(location);
 }
 
-/// Loads the keys of a pool that are loaded as far as users know, and those that are given to the command. One that is not there any more is told.
+/// Loads the keys of a pool that were loaded by earlier commands, and those that are given to this command. A key that
+/// can no longer be loaded is reported.
 pub(crate) fn load_kept(pool: &Arc<Pool>, record: &Imported) {
     for (dir, location) in &record.keys {
-        // one that has gone needs none
+        // a root that no longer exists needs no key
         let Some(root) = root_of(pool, *dir).and_then(|root| pool.dir_by_id(root).ok()) else { continue };
         if waits(location) {
             eprintln!("warning: the key of '{}' is not read again: {location} is no file", root.name());
@@ -37,7 +38,7 @@ pub(crate) fn load_kept(pool: &Arc<Pool>, record: &Imported) {
         super::no_core_dumps();
     }
     for (dir, key) in kept {
-        // one that has gone, or has another key now, needs none
+        // a root that no longer exists, or has another key now, needs none
         let root = root_of(pool, dir).and_then(|root| pool.dir_by_id(root).ok());
         let _ = root.map(|root| pool.load_key(root.name(), &key));
     }
@@ -47,12 +48,14 @@ pub(crate) fn load_kept(pool: &Arc<Pool>, record: &Imported) {
     }
 }
 
-/// The encryption root of what was one when its key was kept: a clone that was promoted is the root from then on.
+/// The current encryption root of the directory that was the root when its key was kept: after a promote, the clone is
+/// the root.
 fn root_of(pool: &Arc<Pool>, dir: u64) -> Option<u64> {
     pool.dir_by_id(dir).ok()?.crypto().ok()?.map(|info| info.root_dir)
 }
 
-/// Where keys are is remembered by the roots of now, as those of before may go; what of them is gone is forgotten.
+/// Updates the remembered key locations to the current encryption roots, as earlier roots may be destroyed; the
+/// locations of those that no longer exist are forgotten.
 pub(crate) fn settle(pool: &Arc<Pool>) -> Result<(), Failure> {
     let Some(mut record) = crate::pools::record(pool).filter(|record| !record.keys.is_empty()) else { return Ok(()) };
     let before = record.clone();
@@ -64,14 +67,15 @@ pub(crate) fn settle(pool: &Arc<Pool>) -> Result<(), Failure> {
     if record == before { Ok(()) } else { state::remember(&record) }
 }
 
-/// Takes the key of an encryption root from the agent, and the place of it from the record. Whether it was there.
+/// Removes the key of an encryption root from the agent, and its location from the record. Returns whether it was
+/// there.
 pub(crate) fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: u64) -> bool {
     let count = record.keys.len();
     forget_place(pool, record, root);
     drop_keys(pool, |dir| root_of(pool, dir) == Some(root)) || record.keys.len() < count
 }
 
-/// Forgets where the key of an encryption root is, and of those that have gone.
+/// Forgets the location of an encryption root's key, and of roots that no longer exist.
 fn forget_place(pool: &Arc<Pool>, record: &mut Imported, root: u64) {
     record.keys.retain(|(dir, _)| root_of(pool, *dir).is_some_and(|now| now != root));
 }
@@ -87,13 +91,13 @@ fn load_given(pool: &Arc<Pool>, given: &[String]) {
     for dataset in all.iter().filter_map(pool::Entry::dataset) {
         let root = dataset.encryption_root().ok().flatten();
         if root.as_deref() == Some(dataset.name()) && dataset.key_status().is_ok_and(|s| s == KeyStatus::Unavailable) {
-            // none may fit
+            // possibly none fits
             let _ = given.iter().any(|location| load(pool, dataset.name(), Some(location)).is_ok());
         }
     }
 }
 
-/// Keeps a key that was loaded from `location` for the commands to come.
+/// Keeps a key that was loaded from `location` for later commands.
 pub(crate) fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingKey) -> Result<(), Failure> {
     let (Some(mut record), Ok(dir)) = (crate::pools::record(pool), pool.dir(root)) else { return Ok(()) };
     let before = record.clone();
@@ -105,7 +109,7 @@ pub(crate) fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingK
     } else if let Err(e) = agent::put(record.guid, dir.id(), key) {
         eprintln!("warning: the key of '{root}' cannot be kept for later commands: {}", cause(&e));
     }
-    // an older one of it
+    // an older key of the same root
     drop_keys(pool, |other| (of_file || other != dir.id()) && root_of(pool, other) == Some(dir.id()));
     if record == before { Ok(()) } else { state::remember(&record) }
 }

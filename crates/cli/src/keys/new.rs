@@ -11,7 +11,7 @@ use crate::pools;
 
 /// Property `encryption`: off.
 const CRYPT_OFF: u64 = 2;
-/// Rounds of PBKDF2, unless told otherwise (OpenZFS: `DEFAULT_PBKDF2_ITERATIONS`).
+/// Rounds of PBKDF2 by default (OpenZFS: `DEFAULT_PBKDF2_ITERATIONS`).
 const PBKDF2_ITERS: u64 = 350_000;
 /// Lengths of a passphrase.
 const PASSPHRASE: std::ops::RangeInclusive<usize> = 8..=512;
@@ -26,7 +26,7 @@ impl Material {
         &self.0
     }
 
-    /// As a request takes it: what no history may hold.
+    /// The key as a request takes it: in the part that is never written to the history.
     pub(crate) fn hidden(&self) -> NvList {
         let mut hidden = NvList::new();
         hidden.insert("wkeydata", Value::Uint8Array(self.0.as_bytes().to_vec()));
@@ -66,7 +66,7 @@ pub(crate) fn for_new_pool(props: &mut NvList, feature_enabled: bool) -> Result<
     choose(props, feature_enabled, false)
 }
 
-/// `above`: whether the parent is encrypted.
+/// Decides on a key; `above` says whether the parent is encrypted.
 fn choose(props: &mut NvList, feature_enabled: bool, above: bool) -> Result<Option<Material>, String> {
     let said_crypt = props.get_u64("encryption");
     let location = props.get_str("keylocation").map(str::to_owned);
@@ -97,8 +97,8 @@ fn choose(props: &mut NvList, feature_enabled: bool, above: bool) -> Result<Opti
     material_for("", props).map(Some)
 }
 
-/// The key that `keylocation` leads to. The salt and rounds of a passphrase are added to the properties. `root` is asked for by name, a new one
-/// without.
+/// Loads the key that `keylocation` names. The salt and rounds of a passphrase are added to the properties. The prompt
+/// names `root` if it is not empty; a new key is asked for without a name.
 pub(crate) fn material_for(root: &str, props: &mut NvList) -> Result<Material, String> {
     let location = props.get_str("keylocation").unwrap_or("prompt").to_owned();
     let format = props.get_u64("keyformat").and_then(format_of).ok_or("Invalid keyformat.")?;
@@ -128,7 +128,7 @@ fn check_length(passphrase: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Asks for a new key, and once more.
+/// Asks for a new key, twice.
 fn twice(root: &str, format: KeyFormat) -> Result<Secret, String> {
     no_core_dumps();
     let what = if format == KeyFormat::Hex { "hex key" } else { "passphrase" };

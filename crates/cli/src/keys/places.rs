@@ -1,4 +1,4 @@
-//! Where keys are that can be read again, remembered as datasets get keys of their own or lose them.
+//! Locations of keys that can be read again, updated when datasets get keys of their own or lose them.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ pub(crate) fn remember_new(name: &str, key: Option<&Material>, input: &NvList) -
     }
 }
 
-/// Keeps the new key of `name`, and where it came from; `None`: it has no key of its own any more.
+/// Keeps the new key of `name`, and its location; `None`: it no longer has a key of its own.
 pub(crate) fn remember_change(name: &str, pool: &Arc<Pool>, new: Option<(&str, &Material)>) -> Result<(), Failure> {
     if let Some((location, key)) = new {
         return keep(pool, name, location, key.wrapping_key());
     }
     let Some(mut record) = pools::record(pool) else { return Ok(()) };
     let Ok(dir) = pool.dir(name) else { return Ok(()) };
-    // its own, if there was one: by now it is under its parent's
+    // its own key, if there was one: now it is under its parent's
     agent::drop_key(record.guid, dir.id());
     let count = record.keys.len();
     record.keys.retain(|(root, _)| *root != dir.id());

@@ -1,7 +1,8 @@
-//! Asking for a key on the terminal, without an echo (OpenZFS: `get_key_interactive`).
+//! Asks for a key on the terminal, without an echo (OpenZFS: `get_key_interactive`).
 //!
-//! The echo comes back however the question ends: with an answer, an error, or a signal that ends the command. For the latter a thread waits for
-//! signals from the first question on. It puts the terminal back and lets the signal do what it does; a command is not stopped (Ctrl-Z) while it asks.
+//! The echo is restored however the question ends: with an answer, an error, or a signal that ends the command. For
+//! the latter a thread waits for signals from the first question on. It restores the terminal and lets the signal take
+//! its effect; a command cannot be stopped (Ctrl-Z) while it asks.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -17,9 +18,9 @@ use super::{Secret, read_key, stdin};
 /// The signals that end or stop a command from its terminal or by name.
 const SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];
 
-/// How the terminal was before the question that is being asked.
+/// The state of the terminal before the question that is being asked.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
-/// Whether the thread is there.
+/// Set once the thread that waits for signals was started, with its error if that failed.
 static WATCH: OnceLock<Result<(), String>> = OnceLock::new();
 
 /// Asks, and reads a line.
@@ -55,11 +56,11 @@ impl Drop for Quiet {
     }
 }
 
-/// Puts the terminal back as it was. Whether it was to be.
+/// Restores the terminal. Returns whether there was a state to restore.
 fn put_back() -> bool {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
     before.is_some_and(|old| {
-        // a terminal that is gone needs no echo
+        // a terminal that no longer exists needs no echo
         let _ = termios::tcsetattr(io::stdin(), OptionalActions::Flush, &old);
         true
     })
@@ -69,7 +70,7 @@ fn is_asking() -> bool {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
-/// Begins to wait for signals. Those that the command was started to ignore it goes on to ignore.
+/// Starts to wait for signals. Signals that were ignored when the command was started stay ignored.
 fn watch() -> io::Result<()> {
     let ignored = ignored();
     let mut signals = Signals::new(SIGNALS.iter().filter(|signal| ignored >> (*signal - 1) & 1 == 0))?;
@@ -88,7 +89,7 @@ fn watch() -> io::Result<()> {
     std::thread::Builder::new().name("key-prompt".to_owned()).spawn(work).map(drop)
 }
 
-/// The signals that this process ignores, a bit each from 1 on.
+/// The signals that this process ignores, as a bit mask from 1 on.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -9,34 +9,34 @@ use std::path::{Path, PathBuf};
 
 use pool::feature::{FEATURES, Feature};
 
-/// Where the administrator's files are, and those of the distribution.
+/// The folder of the administrator's files, and that of the distribution's.
 const FOLDERS: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
 /// Larger files are not read (OpenZFS: `ZPOOL_COMPAT_MAXSIZE`).
 const FILE_MAX: u64 = 16384;
-/// As much of an unknown word is shown.
+/// Bytes of an unknown word that are shown.
 const WORD_MAX: usize = 32;
 
-/// What a value of `compatibility` allows.
+/// The features that a value of `compatibility` allows.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Compat {
     /// Names of features.
     features: Vec<&'static str>,
-    /// What is odd about the files, but tolerated.
+    /// The oddities of the files that are tolerated.
     pub(crate) warning: Option<String>,
 }
 
 impl Compat {
-    /// All features, of a pool without the property.
+    /// All features, for a pool without the property.
     pub(crate) fn all() -> Compat {
         Compat { features: FEATURES.iter().map(|f| f.name).collect(), warning: None }
     }
 
-    /// The set that `value` names; what is wrong with it.
+    /// Loads the set that `value` names, or says what is wrong with it.
     pub(crate) fn load(value: &str) -> Result<Compat, String> {
         load_from(value, &FOLDERS.map(PathBuf::from))
     }
 
-    /// The same for a command that tells a warning, and ends with `Error: …`.
+    /// The same for a command that prints the warning, and whose message begins with `Error: …`.
     pub(crate) fn load_and_tell(value: &str) -> Result<Compat, String> {
         let compat = Compat::load(value).map_err(|why| format!("Error: {why}"))?;
         if let Some(warning) = &compat.warning {
@@ -45,7 +45,7 @@ impl Compat {
         Ok(compat)
     }
 
-    /// Whether it allows a feature.
+    /// Returns whether the set allows a feature.
     pub(crate) fn allows(&self, feature: &Feature) -> bool {
         self.features.contains(&feature.name)
     }
@@ -61,7 +61,7 @@ fn load_from(value: &str, folders: &[PathBuf]) -> Result<Compat, String> {
     let (mut unreadable, mut unknown) = (String::new(), String::new());
     let (mut any, mut from_administrator) = (false, false);
     for name in value.split(',').filter(|name| !name.is_empty()) {
-        // a name is no path
+        // a name is not a path
         let files = folders.iter().enumerate().filter(|_| !name.contains('/'));
         let found = files.filter_map(|(n, folder)| Some((n, open(&folder.join(name))?))).next();
         let own = match found {
@@ -96,7 +96,7 @@ fn load_from(value: &str, folders: &[PathBuf]) -> Result<Compat, String> {
     Ok(compat)
 }
 
-/// The text of a file that is there; the inner `None` if it is not one of these files.
+/// The text of an existing file; the inner `None` if it is not a valid set.
 fn open(path: &Path) -> Option<Option<String>> {
     let file = std::fs::File::open(path).ok()?;
     let mut bytes = Vec::new();
@@ -105,7 +105,7 @@ fn open(path: &Path) -> Option<Option<String>> {
     Some(good.then(|| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// The features of a file; words that are none are added to `unknown`.
+/// The features of a file; words that are not features are added to `unknown`.
 fn words(text: &str, unknown: &mut String) -> Vec<&'static str> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(load("x,a,open").unwrap_err(), "could not read/parse feature file(s): x open ");
         assert_eq!(load("bad").unwrap_err(), "invalid feature name(s) in local compatibility files: no_such ");
         assert_eq!(load(",").unwrap_err(), "no valid compatibility files specified");
-        // a set that is built in; a file of its name stands before it
+        // a built-in set; a file of the same name takes precedence
         assert!(load("a,openzfs-2.1-linux").unwrap() == load("a").unwrap());
         write(1, "zol-0.6.1", "bookmarks\n");
         assert_eq!(load("zol-0.6.1").unwrap().features, ["bookmarks"]);

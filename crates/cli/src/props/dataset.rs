@@ -6,7 +6,7 @@ use super::Said;
 
 pub(crate) use control::feature_of;
 
-/// Takes a property of an option `-O` into a list; what is wrong with it.
+/// Adds a property of an option `-O` to a list, or says what is wrong with it.
 pub(crate) fn add(list: &mut Vec<Said>, name: &str, value: &str) -> Result<(), String> {
     let own = match prop::find(name).filter(|def| def.is_valid_for(FS)) {
         Some(def) => def.name,

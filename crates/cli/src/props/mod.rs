@@ -1,9 +1,9 @@
 //! Properties as users set them: names, words and numbers, checked before anything is changed.
 //!
-//! Everything that is refused is refused in OpenZFS's words. [`values`] knows what text stands for a value of a native property, by the tables
-//! of the `pool` crate; [`pool`] and [`dataset`] know what each property allows beyond its type, [`valid`] what it allows for one dataset, [`shares`] how it
-//! may be shared; [`compat`] the sets of features that the
-//! property `compatibility` names.
+//! Every refusal is in OpenZFS's words. [`values`] parses the text of a native property's value by the tables of the
+//! `pool` crate; [`pool`] and [`dataset`] know what each property allows beyond its type, [`valid`] what it allows for
+//! one dataset, [`shares`] how it may be shared; [`compat`] knows the sets of features that the property
+//! `compatibility` names.
 
 pub(crate) mod compat;
 pub(crate) mod dataset;
@@ -12,5 +12,5 @@ mod shares;
 pub(crate) mod valid;
 pub(crate) mod values;
 
-/// A property as it was said: name and text.
+/// A property as the user gave it: name and text.
 pub(crate) type Said = (String, String);

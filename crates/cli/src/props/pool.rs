@@ -9,7 +9,7 @@ use super::Said;
 use super::compat::Compat;
 use super::values::{self, Of, TEXT_MAX};
 
-/// When properties are set.
+/// The occasion on which properties are set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum When {
     Create,
@@ -25,7 +25,7 @@ pub(crate) const VERSION_BEFORE: u64 = 28;
 /// Names longer than this do not fit a ZAP (OpenZFS: `ZAP_MAXNAMELEN`).
 const NAME_MAX: usize = 256;
 
-/// Takes a property of an option `-o` into a list; what is wrong with it.
+/// Adds a property of an option `-o` to a list, or says what is wrong with it.
 pub(crate) fn add(list: &mut Vec<Said>, name: &str, value: &str) -> Result<(), String> {
     let def = prop::find_pool(name);
     if def.is_none() && !is_feature(name) {
@@ -53,7 +53,7 @@ pub(crate) fn add(list: &mut Vec<Said>, name: &str, value: &str) -> Result<(), S
     Ok(())
 }
 
-/// Whether it is the name of a feature, known or not.
+/// Returns whether it is the name of a feature, known or not.
 pub(crate) fn is_feature(name: &str) -> bool {
     name.strip_prefix("feature@").is_some()
 }
@@ -104,7 +104,7 @@ fn check_feature(name: &str, feature: &str, text: &str, when: When) -> Result<()
     Ok(())
 }
 
-/// What a property allows beyond its type.
+/// Checks the constraints of a property beyond its type.
 fn check_value(def: &PropDef, value: &Value, when: When, pool: &str, version: u64) -> Result<(), String> {
     let name = def.name;
     let (number, text) = (value.number().unwrap_or(0), value.text().unwrap_or(""));
@@ -138,7 +138,7 @@ const fn is_version(n: u64) -> bool {
     matches!(n, 1..=VERSION_BEFORE | VERSION_FEATURES)
 }
 
-/// Whether a dataset can be what `pool` boots from: empty for none.
+/// Returns whether `dataset` can be the value of `bootfs`: a dataset or snapshot in `pool`, or empty for none.
 fn is_in_pool(dataset: &str, pool: &str) -> bool {
     let rest = dataset.strip_prefix(pool);
     let within = dataset.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']));
@@ -161,10 +161,11 @@ fn check_cachefile(text: &str) -> Result<(), String> {
     }
 }
 
-/// Features of later versions than the one whose commands these are: a pool gets them where it needs them, or where they are said.
+/// Features of later versions than the one whose commands these are: a pool gets them when it needs them, or when the
+/// user names them.
 pub(crate) const LATER: [&str; 1] = ["draid_failure_domains"];
 
-/// Whether a property is for this opening of the pool, and is not kept in it.
+/// Returns whether a property applies only while the pool is open, and is not stored in it.
 pub(crate) fn is_transient(name: &str) -> bool {
     matches!(name, "altroot" | "cachefile" | "readonly" | "version" | "tname" | "dedupditto")
 }

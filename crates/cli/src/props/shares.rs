@@ -1,8 +1,9 @@
-//! What `sharenfs` and `sharesmb` may say (OpenZFS on Linux: `nfs_validate_shareopts`, `smb_validate_shareopts`).
+//! Validation of `sharenfs` and `sharesmb` (OpenZFS on Linux: `nfs_validate_shareopts`, `smb_validate_shareopts`).
 //!
-//! Nothing is shared here; but a pool goes to systems that do, and what they would refuse is refused where it is set.
+//! Nothing is shared here; but a pool may move to systems that do, and values that they would refuse are refused when
+//! they are set.
 
-/// Options of exports(5) that are taken as they are.
+/// Options of exports(5) that are accepted unchanged.
 const EXPORTS: [&str; 28] = [
     "all_squash",
     "anongid",
@@ -33,10 +34,10 @@ const EXPORTS: [&str; 28] = [
     "sync",
     "wdelay",
 ];
-/// Options of Solaris that stand for some of those.
+/// Options of Solaris that are translated to some of those.
 const SOLARIS: [&str; 4] = ["anon", "nosub", "root_mapping", "sec"];
 
-/// Whether `text` can be a value of `sharenfs` or `sharesmb`.
+/// Returns whether `text` can be a value of `sharenfs` or `sharesmb`.
 pub(super) fn are_options(property: &str, text: &str) -> bool {
     if matches!(text, "on" | "off") {
         return true;
@@ -53,7 +54,8 @@ pub(super) fn are_options(property: &str, text: &str) -> bool {
     })
 }
 
-/// Whether these are hosts with colons between them; an address of IPv6 stands in brackets, with a number of bits behind it perhaps.
+/// Returns whether the text is a list of hosts with colons between them; an IPv6 address is in brackets, possibly with
+/// a prefix length after it.
 fn are_hosts(text: &str) -> bool {
     let mut rest = text;
     loop {

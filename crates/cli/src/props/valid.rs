@@ -1,4 +1,5 @@
-//! Properties of datasets as users set them, held against the dataset that gets them (OpenZFS: `zfs_valid_proplist`).
+//! Properties of datasets as users set them, checked against the dataset that gets them (OpenZFS:
+//! `zfs_valid_proplist`).
 
 use std::borrow::Cow;
 
@@ -29,18 +30,18 @@ const QUOTAS: [(&str, u64); 6] = [
     ("projectobjquota", 11),
 ];
 
-/// What gets the properties.
+/// The dataset that gets the properties.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
-    /// What it is, or will be.
+    /// Its kind, possibly that of a dataset to be created.
     pub(crate) kind: Kind,
-    /// It, if it exists.
+    /// The dataset, if it exists.
     pub(crate) existing: Option<&'a Dataset>,
-    /// Whether its pool has blocks of more than 128 KiB.
+    /// Set if its pool allows blocks of more than 128 KiB.
     pub(crate) large_blocks: bool,
-    /// Whether it belongs to a container.
+    /// Set if it belongs to a container.
     pub(crate) zoned: bool,
-    /// Whether what describes a key may be set.
+    /// Set if properties that describe a key may be set.
     pub(crate) key_params: bool,
 }
 
@@ -53,7 +54,7 @@ impl Target<'_> {
         }
     }
 
-    /// A number of the dataset, if it exists and can be asked.
+    /// A numeric property of the dataset, if it exists and can be read.
     fn number(&self, name: &str) -> Option<u64> {
         let value = self.existing?.prop(name).ok()??.value;
         match value {
@@ -67,7 +68,7 @@ impl Target<'_> {
     }
 }
 
-/// Takes `name=value` into a list (OpenZFS: `parseprop`).
+/// Adds `name=value` to a list (OpenZFS: `parseprop`).
 pub(crate) fn add_said(list: &mut Vec<Said>, said: &str) -> Result<(), String> {
     let Some((name, value)) = said.split_once('=') else {
         return Err("missing '=' for property=value argument".to_owned());
@@ -79,7 +80,7 @@ pub(crate) fn add_said(list: &mut Vec<Said>, said: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The values that are meant, as requests take them; what is wrong with one.
+/// The parsed values as requests take them, or what is wrong with one.
 pub(crate) fn valid(list: &[Said], target: &Target<'_>) -> Result<NvList, String> {
     let mut out = NvList::new();
     for (name, text) in list {
@@ -111,7 +112,7 @@ pub(crate) fn valid(list: &[Said], target: &Target<'_>) -> Result<NvList, String
     Ok(out)
 }
 
-/// `userquota@root=1G`: the name with the id in place of the user's, and what a request wants to know.
+/// `userquota@root=1G`: the name with the id in place of the user's name, and the numbers that a request needs.
 fn quota(name: &str, text: &str) -> Result<(String, [u64; 3]), String> {
     let (family, of) = name.split_once('@').unwrap_or((name, ""));
     let Some((_, number)) = QUOTAS.iter().find(|(f, _)| *f == family) else {
@@ -156,7 +157,7 @@ fn native(def: &'static PropDef, name: &str, text: &str, target: &Target<'_>) ->
     Ok(value)
 }
 
-/// What a property allows beyond its type.
+/// Checks the constraints of a property beyond its type.
 fn check(def: &PropDef, name: &str, value: &Value, target: &Target<'_>) -> Result<(), String> {
     let (number, text) = (value.number().unwrap_or(0), value.text().unwrap_or(""));
     let most = if target.large_blocks { BLOCK_MAX } else { OLD_BLOCK_MAX };
@@ -184,7 +185,7 @@ fn check(def: &PropDef, name: &str, value: &Value, target: &Target<'_>) -> Resul
     }
 }
 
-/// The rule that a value breaks, of a pool whose largest block is `most`.
+/// The message for the rule that a value breaks, in a pool whose largest block is `most`.
 fn words(bad: BadValue, name: &str, most: u64) -> String {
     match bad {
         BadValue::BlockSize => format!("'{name}' must be power of 2 from 512B to {}", nicebytes(most)),
@@ -214,7 +215,7 @@ fn check_keylocation(text: &str, target: &Target<'_>) -> Result<(), String> {
     }
 }
 
-/// The size of an existing volume; that of a new one is rounded.
+/// Checks the size of an existing volume; that of a new one is rounded.
 fn check_volsize(name: &str, size: u64, target: &Target<'_>) -> Result<(), String> {
     let Some(block) = target.number("volblocksize").filter(|n| *n != 0) else { return Ok(()) };
     if !size.is_multiple_of(block) {

@@ -6,7 +6,7 @@ use pool::prop::{PropDef, PropKind};
 /// The longest text (OpenZFS: `ZFS_MAXPROPLEN`).
 pub(crate) const TEXT_MAX: usize = 4096;
 
-/// Which table a property is in: the same name may mean two things.
+/// The table that a property is in: the same name may mean two things.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Of {
     /// A dataset's.
@@ -17,7 +17,7 @@ pub(crate) enum Of {
     Vdev,
 }
 
-/// The value that `text` stands for. `name` is the property's name as it was said.
+/// The value that `text` stands for. `name` is the property's name as the user gave it.
 pub(crate) fn parse(def: &PropDef, of: Of, name: &str, text: &str) -> Result<Value, String> {
     match def.kind {
         PropKind::String { .. } if text.len() >= TEXT_MAX => Err(format!("'{name}' is too long")),

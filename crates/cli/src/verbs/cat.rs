@@ -34,7 +34,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     Ok(status)
 }
 
-/// Writes a file up to its first damage, which it gives: half a file should not look like a whole one.
+/// Writes a file up to its first damage, which it returns: half a file should not look like a whole one.
 fn file(node: &Node, out: &mut dyn Write) -> io::Result<Option<String>> {
     if node.kind() == Kind::Directory {
         return Ok(Some("is a directory".to_owned()));
@@ -45,7 +45,7 @@ fn file(node: &Node, out: &mut dyn Write) -> io::Result<Option<String>> {
     contents(node, out)
 }
 
-/// As [`file`], once it is known that there is data.
+/// As [`file`], once it is known that the node has data.
 fn contents(from: &dyn Contents, out: &mut dyn Write) -> io::Result<Option<String>> {
     let mut at = 0;
     let mut damage = None;

@@ -19,10 +19,10 @@ use crate::error::{Failure, Outcome, failed, usage};
 use crate::writable;
 
 const ENOENT: i32 = 2;
-/// The mode of a directory for which none was asked: its owner may make files in it.
+/// The mode of a directory if none was given: its owner may make files in it.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// What the system calls an error; the path stands in front of it.
+/// A failure with the system's message for an error, after the path.
 fn told(target: &Target, e: &Error) -> Failure {
     match e {
         Error::At { source, .. } => failed(format!("{target}: {}", strerror(source))),
@@ -30,7 +30,7 @@ fn told(target: &Target, e: &Error) -> Failure {
     }
 }
 
-/// Does something for each operand, and tells of each that fails.
+/// Applies a function to each operand, and reports each that fails.
 fn each(
     verb: &str,
     parsed: &Parsed,
@@ -175,12 +175,12 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
     if !whole {
         return Err(failed(format!("{source}: not all of it was kept; nothing was removed")));
     }
-    // the copy is on disk before the source goes
+    // the copy is on disk before the source is removed
     into.zfs().spa().sync().map_err(|e| failed(format!("{to}: {e}")))?;
     from.remove_all(source.path()).map(drop).map_err(|e| told(source, &e))
 }
 
-/// What has a name already and does not give way to `node`, as in a rename.
+/// Why what already has the name cannot be replaced by `node`, as in a rename.
 fn in_the_way(node: &Node, into: &Files, to: &Target) -> Option<&'static str> {
     let (_, there) = into.stat(to.path()).ok()?;
     match there.kind() {
@@ -210,7 +210,7 @@ pub(super) fn ln(parsed: &Parsed) -> Outcome {
     })
 }
 
-/// The directory that a path names something in.
+/// The parent directory of a path.
 fn above(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |last| last + 1);
     let path = path.get(..end).unwrap_or_default();

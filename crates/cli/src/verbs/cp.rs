@@ -66,7 +66,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     Ok(status)
 }
 
-/// Where operands come from, by number: files of one origin may be names of each other.
+/// The origins of operands, by number: files of one origin may be hard links to each other.
 #[derive(Default)]
 pub(super) struct Origins(Vec<Option<String>>);
 
@@ -87,17 +87,17 @@ struct Job {
     to: PathBuf,
 }
 
-/// Where a source goes: into an existing directory under its own name; else it becomes the destination. A dataset's root
-/// (a target that ends in `:/`) becomes the destination in any case, as `cp -a root/. dest` would.
+/// The destination path of a source: in an existing directory, its own name; otherwise the destination itself. A
+/// dataset's root (a target that ends in `:/`) becomes the destination in any case, as `cp -a root/. dest` would.
 fn place(source: &Target, dest: &Path) -> PathBuf {
     let name = base_name(source);
     let root = source.path.as_ref().is_some_and(Vec::is_empty) || name == b"..";
     if is_dir(dest) && !root { dest.join(std::ffi::OsStr::from_bytes(&name)) } else { dest.to_owned() }
 }
 
-/// Where a file goes: what is there is replaced, at the end of a link. A device or pipe is left alone.
+/// The path a file is written to: an existing file is replaced, at the end of a link. A device or pipe is left alone.
 fn settle(to: &Path) -> Result<PathBuf, Failure> {
-    // nothing there, or a link to nothing
+    // nothing there, or a dangling link
     let Ok(there) = std::fs::metadata(to) else { return Ok(to.to_owned()) };
     if !there.is_file() && !there.is_dir() {
         let shown = to.display();
@@ -109,7 +109,7 @@ fn settle(to: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A job for the dataset and each below it; snapshots are copied when they are named.
+/// A job for the dataset and each below it; snapshots are copied only if they are named.
 fn datasets(session: &mut Session, source: &Target, dest: &Path) -> Result<Vec<Job>, Failure> {
     let cannot = |e: pool::Error| failed(format!("{source}: {e}"));
     let pool = session.pool(source.pool())?;
@@ -169,7 +169,7 @@ fn split(path: &Path) -> Result<(PathBuf, Vec<u8>), Failure> {
     };
     match path.file_name() {
         Some(name) => Ok((parent, name.as_bytes().to_vec())),
-        // `.`, `..` or `/`: only a tree can go there
+        // `.`, `..` or `/`: only a tree can be copied there
         None => Ok((path.to_owned(), b".".to_vec())),
     }
 }

@@ -18,14 +18,15 @@ use crate::args::Parsed;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::writable;
 
-/// Where a file comes from.
+/// The source of a file.
 enum Source<'a> {
     Host(&'a Path),
     Pool(Target, Box<Node>),
 }
 
 impl Source<'_> {
-    /// The last name, for what it becomes in a directory; `None` for one that is its contents: `DIR/.`, or the root of a file system.
+    /// The last name, used for the copy in a directory; `None` for an operand that stands for its contents: `DIR/.`,
+    /// or the root of a file system.
     fn name(&self) -> Option<Vec<u8>> {
         match self {
             Source::Pool(target, _) if target.path().is_empty() => None,
@@ -53,7 +54,7 @@ impl Source<'_> {
         }
     }
 
-    /// Whether it is a file with contents.
+    /// Returns whether it is a file with contents.
     fn is_data(&self) -> bool {
         match self {
             Source::Host(path) => std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file()),
@@ -61,7 +62,7 @@ impl Source<'_> {
         }
     }
 
-    /// Whether this is what has the name already.
+    /// Returns whether this is the very file that already has the name.
     fn is_at(&self, files: &zuse::Files, dest: &Target, dir: u64, name: &[u8]) -> bool {
         let Source::Pool(target, node) = self else { return false };
         let there = match name {
@@ -107,7 +108,7 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
             if !into_dir && !source.is_dir() && dest.path().ends_with(b"/") {
                 return Err(failed(format!("{dest}: not a directory")));
             }
-            // what a link leads to is replaced, and the link stays
+            // the file that a link leads to is replaced, and the link stays
             let end = if source.is_data() { files.end_of_links(dir, &name).map(Some) } else { Ok(None) };
             let (dir, name) = match end {
                 Ok(end) => end.unwrap_or((dir, name)),
@@ -132,7 +133,7 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
                 }
                 Source::Pool(_, node) => importer.node(*node, &name),
             };
-            // what came before a failure is there
+            // what was copied before a failure stays
             let finished = importer.finish();
             if let Err(e) = copied.and(finished.map(drop)) {
                 eprintln!("zuse cp: {shown}: {}", why(&e));
@@ -145,7 +146,7 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
     })
 }
 
-/// What is wrong with an operand, which is named already.
+/// The message for an operand's error; the operand is named already.
 pub(super) fn why(e: &zuse::Error) -> String {
     match e {
         zuse::Error::Host { source, .. } => cause(source),
@@ -153,12 +154,12 @@ pub(super) fn why(e: &zuse::Error) -> String {
     }
 }
 
-/// Whether blocks can be shared: within a pool, with a file system that is open for changes too.
+/// Returns whether blocks can be shared: within a pool, and with a file system that is open for changes too.
 fn shares(source: &Target, dest: &Target) -> bool {
     source.pool() == dest.pool() && !source.dataset.contains('@')
 }
 
-/// The sources that are there, and how many bytes they may be.
+/// The sources that exist, and an estimate of their bytes.
 fn find<'a>(
     session: &mut Session,
     sources: &'a [OsString],
@@ -207,15 +208,15 @@ fn find<'a>(
             Err(other) => return Err(other),
         }
     }
-    // the size of a tree of the host is not known before it was walked
+    // the size of a tree of the host is not known before it is walked
     if found.iter().any(|source| matches!(source, Source::Host(_))) {
         total = 0;
     }
     Ok((found, status, total))
 }
 
-/// The directory that something goes into, and its name there: `name` in the destination, or else what the destination says. An empty name is
-/// the directory itself.
+/// The directory that a source is copied to, and its name there: `name` in the destination, or else what the
+/// destination says. An empty name is the directory itself.
 pub(super) fn place(files: &zuse::Files, dest: &Target, name: Option<Vec<u8>>) -> Result<(u64, Vec<u8>), Failure> {
     let cannot = |e: zuse::Error| match e {
         zuse::Error::At { path, source } => {
@@ -235,7 +236,7 @@ pub(super) fn place(files: &zuse::Files, dest: &Target, name: Option<Vec<u8>>) -
     Ok((files.directory(parent).map_err(cannot)?, last.strip_prefix(b"/").unwrap_or(last).to_vec()))
 }
 
-/// Says what was done; the exit status.
+/// Prints a summary; returns the exit status.
 pub(super) fn summary(verb: &str, parsed: &Parsed, done: &Imported) -> u8 {
     if !parsed.has('q') {
         eprintln!("copied {} files, {} bytes of data", done.files, done.bytes);

@@ -2,7 +2,7 @@
 
 use zpl::{Kind, Node, Time};
 
-/// `drwxr-xr-x`, with a `+` behind it if there is an ACL that says more than the mode.
+/// `drwxr-xr-x`, with a `+` after it if there is an ACL that says more than the mode.
 pub(super) fn mode(node: &Node) -> String {
     let mode = node.attrs().mode;
     let mut out = String::with_capacity(11);

@@ -56,7 +56,7 @@ impl Ls {
         self.status = 1;
     }
 
-    /// One object a line: the file, and with -R all below it; of a directory without -R its entries.
+    /// Prints one object per line: the file, and with -R all below it; for a directory without -R its entries.
     fn json(&mut self, target: &Target, start: Node) -> io::Result<()> {
         let base = target.path().to_vec();
         let (recursive, options) = (self.recursive, self.options);
@@ -81,7 +81,7 @@ impl Ls {
         })
     }
 
-    /// As `ls` prints: a directory's entries; with -R a paragraph a directory.
+    /// Prints as `ls` does: a directory's entries; with -R one paragraph per directory.
     fn human(&mut self, target: &Target, start: Node, many: bool) -> io::Result<()> {
         if start.kind() != Kind::Directory {
             return self.list(&[(super::session::base_name(target), start)]);

@@ -1,4 +1,5 @@
-//! Zuse's own verbs: data out of `pool/fs[@snap][:/path]` and into `pool/fs:/path`, on an imported pool or straight from devices.
+//! Zuse's own verbs: data out of `pool/fs[@snap][:/path]` and into `pool/fs:/path`, on an imported pool or directly
+//! from devices.
 
 mod cat;
 mod change;
@@ -40,7 +41,7 @@ const WITH_LOG: char = '\u{e013}';
 struct Verb {
     name: &'static str,
     usage: &'static str,
-    /// What it does, one line.
+    /// A description of one line.
     about: &'static str,
     /// Its own options besides the common ones.
     options: &'static str,
@@ -48,7 +49,7 @@ struct Verb {
     run: fn(&Parsed) -> Outcome,
 }
 
-/// The options that say where a pool comes from.
+/// The options that select the pool's source.
 const COMMON: &str = "d:L:T:";
 const COMMON_LONGS: &[Long] = &[("rewind-to-checkpoint", CHECKPOINT)];
 

@@ -1,4 +1,4 @@
-//! A progress bar on standard error while someone is looking, and the losses, a line each.
+//! A progress bar on standard error if that is a terminal, and the losses, one per line.
 
 use std::io::IsTerminal;
 
@@ -7,7 +7,8 @@ use zuse::Report;
 
 use crate::shown;
 
-/// A bar over bytes, or a count of them if `total` is 0, not known; nothing is drawn where standard error is no terminal.
+/// A bar over bytes, or a count of them if `total` is 0 (not known); nothing is drawn if standard error is not a
+/// terminal.
 pub(crate) fn bar(total: u64, quiet: bool) -> ProgressBar {
     let bar = ProgressBar::new(total);
     if quiet || !std::io::stderr().is_terminal() {
@@ -26,7 +27,7 @@ pub(crate) fn bar(total: u64, quiet: bool) -> ProgressBar {
 /// Draws progress and prints what is lost.
 pub(super) struct Narrator {
     bar: ProgressBar,
-    /// things that the destination did not take, counted by text
+    /// attributes that the destination did not take, counted by text
     not_kept: std::collections::BTreeMap<String, u64>,
     pub(super) lost: u64,
 }
@@ -36,7 +37,7 @@ impl Narrator {
         Narrator { bar: bar(total, quiet), not_kept: Default::default(), lost: 0 }
     }
 
-    /// Ends the bar and says what was not kept. Whether all was.
+    /// Ends the bar and reports what was not kept. Returns whether everything was.
     pub(super) fn finish(self) -> bool {
         self.bar.finish_and_clear();
         for (what, count) in &self.not_kept {

@@ -1,4 +1,4 @@
-//! From the options and a target to an open pool, dataset, file.
+//! Opens the pool, dataset and file that the options and a target name.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::verbs::{CHECKPOINT, WITH_LOG};
 use crate::{keys, pools, state, writable};
 
 const EIO: i32 = 5;
-/// What `-L` says for the place that an encryption root itself names.
+/// The value of `-L` for the location that an encryption root itself names.
 const KEYLOCATION: &str = "keylocation";
 
 /// The pools that a command opened.
@@ -38,13 +38,13 @@ pub(crate) struct Session {
     file_systems: Vec<(String, Files)>,
 }
 
-/// What a target turned out to be.
+/// The object that a target names.
 pub(crate) enum Found {
     /// A file or directory.
     File(Box<Node>),
     /// A volume.
     Volume(zpl::Zvol),
-    /// A directory below `.zfs` that no object stands for.
+    /// A directory below `.zfs` that is not an object on disk.
     Control(Control),
 }
 
@@ -92,7 +92,8 @@ impl Session {
         Ok(pool)
     }
 
-    /// The pool of that name, open for writing; it is closed with the session. One on the devices of `-d` is imported for that time only.
+    /// The pool of that name, open for writing; it is closed with the session. A pool on the devices of `-d` is
+    /// imported for that time only.
     pub(crate) fn writable(&mut self, name: &str) -> Result<Arc<Spa>, Failure> {
         if let Some((_, spa)) = self.writing.iter().find(|(n, _)| n == name) {
             return Ok(Arc::clone(spa));
@@ -111,7 +112,7 @@ impl Session {
         } else {
             let found = self.candidate(name)?;
             if state::is_remembered(found.guid.0) {
-                // an export at the end would take it from the others
+                // the export at the end would take it away from the other commands
                 return Err(failed(format!("{doing}: the pool is imported: name it without -d")));
             }
             let candidate = writable::lock(&found).map_err(|e| writable::busy(name, &e))?;
@@ -131,7 +132,7 @@ impl Session {
         Ok(spa)
     }
 
-    /// The files of a target's file system, to be changed.
+    /// The files of a target's file system, open for changes.
     pub(crate) fn files(&mut self, target: &Target) -> Result<Files, Failure> {
         let cannot = |why: &dyn std::fmt::Display| failed(format!("{target}: {why}"));
         if let Some((_, files)) = self.file_systems.iter().find(|(name, _)| *name == target.dataset) {
@@ -152,7 +153,8 @@ impl Session {
         Ok(files)
     }
 
-    /// What is looked for in a pool that is written is found as it is now: with what the logs held that were replayed since it was opened.
+    /// Makes lookups in a pool that is written see its current state, including the logs that were replayed since it
+    /// was opened.
     pub(super) fn look_again(&mut self, pool: &str) -> Result<(), Failure> {
         let Some((_, spa)) = self.writing.iter().find(|(name, _)| name == pool) else { return Ok(()) };
         let cannot = |e: pool::Error| failed(format!("cannot read '{pool}': {}", writable::why(&e)));
@@ -163,7 +165,7 @@ impl Session {
         Ok(())
     }
 
-    /// The volume that a target names, to be changed; `None` if it names something in a file system.
+    /// The volume that a target names, open for changes; `None` if it names something in a file system.
     pub(super) fn volume(&mut self, target: &Target) -> Result<Option<Volume>, Failure> {
         let cannot = |why: &dyn std::fmt::Display| failed(format!("{target}: {why}"));
         let spa = self.writable(target.pool())?;
@@ -181,7 +183,8 @@ impl Session {
         Ok(Some(Volume::open(&spa, dataset.name()).map_err(|e| cannot(&e))?))
     }
 
-    /// Where something could not be read, says which pools another command has changed since they were opened.
+    /// Names the pools that another command has changed since they were opened, as a reason why something could not be
+    /// read.
     pub(super) fn tell_changes(&self) {
         let read = self.open.iter().filter(|(name, _)| !self.writing.iter().any(|(written, _)| written == name));
         for (name, _) in read.filter(|(_, pool)| self.devices.is_empty() && !self.with_log && pools::is_changed(pool)) {
@@ -276,16 +279,17 @@ impl Session {
         Ok(view)
     }
 
-    /// Finds the key of an encrypted dataset, if it is not loaded: among those of `-L`, or by asking; in an imported pool also in the file that its
-    /// `keylocation` names, unless it was unloaded. A pool on devices may be anybody's: what it names is opened only if `-L keylocation` says so.
-    /// If there is no key, names and sizes can be seen all the same, and reading files will say that it is not loaded.
+    /// Finds the key of an encrypted dataset, if it is not loaded: among those of `-L`, or by asking; in an imported
+    /// pool also in the file that its `keylocation` names, unless it was unloaded. A pool on devices may be anybody's:
+    /// the file it names is opened only with `-L keylocation`. Without a key, names and sizes can still be seen, and
+    /// reading files fails with an error that says the key is not loaded.
     fn provide_key(&self, pool: &Arc<Pool>, dataset: &Dataset) -> Result<(), Failure> {
         let broken = |e: pool::Error| failed(format!("{}: {e}", dataset.name()));
         if dataset.key_status().map_err(broken)? != KeyStatus::Unavailable {
             return Ok(());
         }
         if self.with_log {
-            // with a key that came now, the old state would be seen
+            // with a key loaded only now, the old state would be seen
             if super::with_log::is_sealed(dataset) {
                 let name = dataset.name();
                 eprintln!("warning: the intent log of '{name}' is not replayed: its key is not loaded");
@@ -324,7 +328,7 @@ impl Session {
         self.keys.iter().any(fits)
     }
 
-    /// Finds the keys of all encryption roots of a pool that are given with `-L`.
+    /// Loads the keys of `-L` into all encryption roots of a pool that they fit.
     pub(crate) fn provide_keys(&self, pool: &Arc<Pool>) -> Result<(), Failure> {
         if self.keys.is_empty() {
             return Ok(());
@@ -339,7 +343,7 @@ impl Session {
         Ok(())
     }
 
-    /// The dataset of a target, with its key if it has one that is at hand.
+    /// The dataset of a target, with its key if one is available.
     pub(crate) fn dataset(&mut self, target: &Target) -> Result<Dataset, Failure> {
         let pool = self.pool(target.pool())?;
         // with -d a pool may be named by its guid, or its name may differ from what was asked for
@@ -365,12 +369,12 @@ impl Session {
         Ok(())
     }
 
-    /// What a target names: a symbolic link itself.
+    /// The object that a target names; a symbolic link is itself the object.
     pub(crate) fn find(&mut self, target: &Target) -> Result<Found, Failure> {
         self.find_as(target, Follow::Parents)
     }
 
-    /// What a target names, or what the symbolic link leads to that it names.
+    /// The object that a target names, following a symbolic link as `follow` says.
     pub(crate) fn find_as(&mut self, target: &Target, follow: Follow) -> Result<Found, Failure> {
         let dataset = self.dataset(target)?;
         self.check_key(target, &dataset)?;
@@ -389,7 +393,7 @@ impl Session {
     }
 }
 
-/// What the system calls an error of a file; the path stands in front of it.
+/// The system's message for an error of a file, to be printed after the path.
 pub(super) fn strerror(e: &zpl::Error) -> String {
     match e {
         zpl::Error::Dmu(_) | zpl::Error::Pool(_) | zpl::Error::Log(_) => e.to_string(),
@@ -398,7 +402,7 @@ pub(super) fn strerror(e: &zpl::Error) -> String {
     }
 }
 
-/// Parses the operands as targets; at least one must be there.
+/// Parses the operands as targets; there must be at least one.
 pub(super) fn targets(parsed: &Parsed) -> Result<Vec<Target>, Failure> {
     use std::os::unix::ffi::OsStrExt;
     if parsed.operands.is_empty() {
@@ -408,7 +412,8 @@ pub(super) fn targets(parsed: &Parsed) -> Result<Vec<Target>, Failure> {
     parsed.operands.iter().map(parse).collect()
 }
 
-/// Whether an operand is a target, where paths of the host are possible too: it has `:/` in it, and does not begin as a path does.
+/// Returns whether an operand is a target, where host paths are accepted too: it contains `:/`, and does not begin as
+/// a path does.
 pub(super) fn is_target(operand: &std::ffi::OsStr) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let bytes = operand.as_bytes();
@@ -425,7 +430,7 @@ pub(super) fn file_target(operand: &std::ffi::OsStr) -> Result<Target, Failure> 
     }
 }
 
-/// The last name of a target, for what it is copied to: the file's, or the dataset's.
+/// The last name of a target, for its copy: the file's, or the dataset's.
 pub(super) fn base_name(target: &Target) -> Vec<u8> {
     let path = target.path();
     let trimmed = path.strip_suffix(b"/").unwrap_or(path);
@@ -435,7 +440,7 @@ pub(super) fn base_name(target: &Target) -> Vec<u8> {
     }
 }
 
-/// Whether a path of the host is a directory.
+/// Returns whether a host path is a directory.
 pub(super) fn is_dir(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.is_dir())
 }
