@@ -81,7 +81,7 @@ fn stat(out: &mut dyn Write, target: &Target, node: &Node) -> io::Result<()> {
     }
 }
 
-/// The list, an entry a line under the first.
+/// The ACL, one entry per line under the first.
 fn show(node: &Node, acl: &zpl::Acl) -> String {
     match node.fs().fuids() {
         Ok(fuids) => acl.show(fuids).trim_end().replace('\n', "\n          "),

@@ -54,7 +54,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut narrator = Narrator::new(total, parsed.has('q'));
     let mut archiver = Archiver::new(BufWriter::with_capacity(1 << 20, out), &mut narrator);
     for (target, node) in found {
-        // several trees stand side by side under their datasets' names
+        // several trees are put side by side under their datasets' names
         let prefix = match (many, target.path()) {
             (false, b"") => Vec::new(),
             (false, _) => super::session::base_name(target),
@@ -76,7 +76,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
 /// Bytes of an archive that are read at a time.
 const INPUT: usize = 1 << 20;
 
-/// `zuse tar -x`: what an archive holds goes below a directory of a file system.
+/// `zuse tar -x`: extracts an archive below a directory of a file system.
 fn extract(parsed: &Parsed) -> Outcome {
     let [operand] = parsed.operands.as_slice() else { return Err(usage("one target is expected")) };
     let target = file_target(operand)?;
@@ -97,7 +97,7 @@ fn extract(parsed: &Parsed) -> Outcome {
         let Caller { uid, gid } = writable::caller();
         let mut importer = Importer::new(files.zfs(), dir, &mut narrator).owned_by(uid, gid);
         let extracted = importer.tar(BufReader::with_capacity(INPUT, input), b"");
-        // what came before a failure is there
+        // what was extracted before a failure stays
         let finished = importer.finish();
         let done = importer.done();
         narrator.finish();

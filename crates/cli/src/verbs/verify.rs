@@ -54,7 +54,7 @@ pub(super) fn run(parsed: &Parsed) -> Outcome {
     Ok(u8::from(!summary.is_sound()))
 }
 
-/// Damaged files (or objects) with what is wrong in each.
+/// Damaged files (or objects), with the errors in each.
 fn by_file(pool: &Arc<Pool>, summary: &Summary) -> BTreeMap<String, Vec<String>> {
     let mut names = Names::new(pool);
     let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();

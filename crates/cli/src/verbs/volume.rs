@@ -1,5 +1,5 @@
-//! Volumes that `zuse put` and `cp` write: an image from its first byte on. What is behind its end stays as it is. Holes of a file or volume
-//! become holes.
+//! Volumes that `zuse put` and `cp` write: an image from its first byte on. The volume past the end of the image stays
+//! as it is. Holes of a file or volume become holes.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,7 +22,8 @@ use crate::error::{Failure, Outcome, failed, usage};
 /// Bytes that are moved at a time: whole blocks of any volume.
 const PIECE: usize = 4 << 20;
 
-/// Writes what `read` gives for each offset of `range`, up to where it gives nothing; `told` hears of each piece. Gives where that is.
+/// Writes what `read` returns for each offset of `range`, until it returns nothing; `told` is called for each piece.
+/// Returns the offset at which it ended.
 fn fill(
     volume: &Volume,
     target: &Target,
@@ -102,7 +103,7 @@ pub(super) fn copy(
     let done = match source {
         Source::Host { file, shown, .. } => match Rest::of(&file) {
             Some(rest) => copy_host(volume, target, (&file, &shown), &rest, told),
-            // a device has no length of its own here: its end is found
+            // a device reports no length: its end is found by reading
             None => fill(volume, target, 0..u64::MAX, read_host(&file, &shown, 0), told),
         },
         Source::Pool { from, shown } => copy_contents(volume, target, (&*from, &shown), told),
@@ -115,7 +116,7 @@ pub(super) fn copy(
     Ok(0)
 }
 
-/// What becomes a volume.
+/// The source of a volume's contents.
 enum Source {
     /// A file of the host.
     Host { file: File, shown: String, len: u64 },
@@ -153,7 +154,7 @@ fn open(session: &mut Session, source: &OsString) -> Result<Source, Failure> {
     }
 }
 
-/// Copies a file of the host; gives the bytes that are no holes.
+/// Copies a file of the host; returns the number of bytes that are not in holes.
 fn copy_host(
     volume: &Volume,
     target: &Target,
@@ -177,7 +178,7 @@ fn copy_host(
     Ok(bytes)
 }
 
-/// Reads a file of the host, whose byte `start` is the first.
+/// Reads a file of the host, starting at byte `start`.
 fn read_host(file: &File, shown: &str, start: u64) -> impl Fn(u64, &mut [u8]) -> Result<usize, Failure> {
     move |at, buf| loop {
         match file.read_at(buf, start + at) {
@@ -187,7 +188,7 @@ fn read_host(file: &File, shown: &str, start: u64) -> impl Fn(u64, &mut [u8]) ->
     }
 }
 
-/// Copies a file or volume of a pool up to its first damage; gives the bytes that are no holes.
+/// Copies a file or volume of a pool up to its first damage; returns the number of bytes that are not in holes.
 fn copy_contents(
     volume: &Volume,
     target: &Target,

@@ -1,8 +1,8 @@
 //! Pools as they would be if their intent logs were replayed (`--with-log`).
 //!
-//! The pool is imported and its logs are replayed, all of it in earnest, on devices that keep in memory what is written to them: the real ones
-//! are only read. So what is seen is exactly what the next import will make of the logs. The changes may take as much memory as the
-//! cache (`zfs_arc_max`).
+//! The pool is really imported and its logs are really replayed, on devices that keep in memory what is written to
+//! them: the real ones are only read. So the result is exactly what the next import will make of the logs. The changes
+//! may take as much memory as the cache (`zfs_arc_max`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use vdev::{Device, Overlay, Room};
 use crate::error::{Failure, failed};
 use crate::{replay, writable};
 
-/// Whether the log of a dataset without its key holds something that is not shown.
+/// Returns whether the log of a dataset without its key holds records that are not shown.
 pub(super) fn is_sealed(dataset: &Dataset) -> bool {
-    // the header can be read without the key; who reads the dataset is told if it cannot
+    // the header can be read without the key; a caller that reads the dataset gets the error if it cannot
     let header = dataset.objset().ok().map(|objset| objset.phys().zil_header.clone());
     header.is_some_and(|header| zil::claim::needs_replay(&header))
 }
 
-/// Opens `candidate` with its logs replayed in memory. `keys` loads the keys that are at hand. Nothing of the pool counts any more when
-/// what is given is dropped.
+/// Opens `candidate` with its logs replayed in memory. `keys` loads the keys that are available. Once the result is
+/// dropped, nothing read from the pool may be used any more.
 pub(super) fn open(
     candidate: &Candidate,
     name: Option<String>,
@@ -41,7 +41,7 @@ pub(super) fn open(
     let again = again.ok_or_else(|| cannot("its devices are not there any more".to_owned()))?;
     let temporary_name = name.is_some();
     let open = OpenOptions { name, arc_bytes: tunable::ZFS_ARC_MAX.get(), ..OpenOptions::default() };
-    // nobody else can see it: whoever uses the pool is not disturbed
+    // nobody else can see it: other users of the pool are not disturbed
     let is_open = candidate.state == PoolState::Active;
     let options = ImportOptions { open, again: is_open, force: true, temporary_name, ..ImportOptions::default() };
     let why = |e: &pool::Error| cannot(writable::why(e));

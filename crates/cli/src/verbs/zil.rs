@@ -1,4 +1,4 @@
-//! `zuse zil ls`: what intent logs hold that no synced txg does.
+//! `zuse zil ls`: the records of intent logs that are in no synced txg yet.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -104,7 +104,7 @@ fn one(dataset: &Dataset, json: bool, out: &mut dyn Write) -> Result<(), Trouble
     Ok(())
 }
 
-/// Paths of objects: those on disk, and those that earlier records of the log tell.
+/// Paths of objects: those on disk, and those that earlier records of the log name.
 struct Names {
     files: Option<FileSystem>,
     known: HashMap<u64, Vec<u8>>,
@@ -180,7 +180,7 @@ fn line(raw: &RawRecord<'_>, sealed: bool, names: &mut Names) -> Map<String, Val
             put("to_directory", json!(rename.tdoid));
             put("to_name", text(rename.dst));
             put("to_path", of(names.within(rename.tdoid, rename.dst)));
-            // what lies below has another path now: what is on disk tells the old one
+            // objects below it have other paths now: those on disk are out of date
             names.known.clear();
         }
         Record::Write(write) => {
@@ -220,7 +220,7 @@ fn line(raw: &RawRecord<'_>, sealed: bool, names: &mut Names) -> Map<String, Val
     line
 }
 
-/// A record on a line: number, txg and type, and what else is told, by its name.
+/// A record on one line: number, txg and type, then its other fields by name.
 fn human(line: &Map<String, Value>) -> String {
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let get = |key: &str| line.get(key).map(plain).unwrap_or_default();

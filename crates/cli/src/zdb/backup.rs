@@ -1,4 +1,4 @@
-//! `-B POOL/OBJSET [FLAGS]`: a send stream of an object set that is told by its number, of a pool that need not be imported.
+//! `-B POOL/OBJSET [FLAGS]`: a send stream of an object set, given by its number, of a pool that need not be imported.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use stream::send::{Progress, SendFlags, send};
 use super::options::number;
 use crate::error::{Outcome, cause};
 
-/// Writes the stream. Unlike zdb, a stream that is not whole ends with a status other than 0.
+/// Writes the stream. Unlike zdb, an incomplete stream ends with a status other than 0.
 pub(super) fn run(out: &mut dyn Write, pool: &Arc<Pool>, target: &str, letters: &str) -> Outcome {
     let mut flags = SendFlags::default();
     for letter in letters.chars() {
@@ -31,7 +31,7 @@ pub(super) fn run(out: &mut dyn Write, pool: &Arc<Pool>, target: &str, letters: 
     let id = target.split_once('/').and_then(|(_, id)| number(id)).unwrap_or(0);
     let sent = match pool.dataset_by_id(id) {
         Ok(dataset) => send(&dataset, None, &flags, out, &Progress::default()).map_err(|e| e.errno()),
-        // a number that is no dataset's, whatever there is
+        // a number that cannot be a dataset's
         Err(_) => Err(ENOENT),
     };
     Ok(match sent {

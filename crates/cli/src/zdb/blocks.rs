@@ -1,6 +1,7 @@
 //! `-b` and `-c`: all blocks are visited, counted, claimed against the space maps and, with `-c`, read and checked.
 //!
-//! The walk, the claims and the checks are those of [`zuse::verify`]; here is what is counted on the way, and what zdb says of it.
+//! The walk, the claims and the checks are those of [`zuse::verify`]; this module counts on the way, and prints the
+//! results as zdb does.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,17 +26,17 @@ use super::progress::Progress;
 use super::shared::Shared;
 use super::trouble;
 
-/// What was found.
+/// The results of a survey.
 pub(super) struct Survey {
     pub(super) counts: Counts,
     pub(super) shared: Shared,
-    /// By error number: reads that failed.
+    /// Reads that failed, by error number.
     pub(super) errors: BTreeMap<i32, u64>,
-    /// Whether something is allocated that nothing uses.
+    /// Set if something is allocated that nothing uses.
     pub(super) leaked: bool,
-    /// Allocated by the space maps and their logs.
+    /// Bytes allocated by the space maps and their logs.
     pub(super) allocated: u64,
-    /// Claimed by blocks, or held by the checkpoint.
+    /// Bytes claimed by blocks, or held by the checkpoint.
     pub(super) found: u64,
 }
 
@@ -58,13 +59,13 @@ struct Counter<'a> {
     shared: Shared,
     /// Blocks of intent logs that were counted: object set, first address.
     logs: HashSet<(u64, u64, u64)>,
-    /// When the intent log of an object set was claimed.
+    /// The txg in which the intent log of an object set was claimed.
     claims: HashMap<u64, Txg>,
     out: &'a mut dyn Write,
     failed: Option<std::io::Error>,
 }
 
-/// Visits all blocks; tells what is wrong with them as it goes.
+/// Visits all blocks; reports errors in them as it finds them.
 pub(super) fn survey(options: &Options, pool: &Arc<Pool>, out: &mut dyn Write) -> Result<Survey, Failure> {
     let leaks = !options.has('L');
     let progress = Progress::new(pool, options)?;
@@ -100,7 +101,7 @@ pub(super) fn survey(options: &Options, pool: &Arc<Pool>, out: &mut dyn Write) -
 }
 
 impl Counter<'_> {
-    /// Counts a block; whether it is to be read.
+    /// Counts a block; returns whether it is to be read.
     fn visit(&mut self, block: &Block<'_>) -> bool {
         let bp = block.bp;
         if block.damage.is_some() || !self.counts_as_a_block(block) {
@@ -146,7 +147,8 @@ impl Counter<'_> {
         }
     }
 
-    /// Blocks of an intent log count once, and data that its records point at only where the log was claimed: else the tree has it.
+    /// Returns whether a block is counted: blocks of an intent log count once, and the data that its records point at
+    /// only if the log was claimed and the data was born since: other data is counted in the tree.
     fn counts_as_a_block(&mut self, block: &Block<'_>) -> bool {
         if block.role != Role::Log {
             return true;
@@ -180,14 +182,14 @@ impl Counter<'_> {
     }
 }
 
-/// Where a block begins in its object (OpenZFS: `blkid2offset`).
+/// The offset in its object at which a block begins (OpenZFS: `blkid2offset`).
 fn offset_of(dnode: Option<&DnodePhys>, level: i64, blkid: u64) -> u64 {
     let (Some(dnode), Ok(level)) = (dnode, u32::try_from(level)) else { return blkid };
     let shift = dnode.fanout_shift().saturating_mul(level);
     blkid.wrapping_shl(shift).wrapping_mul(dnode.datablksz())
 }
 
-/// When the intent log of an object set was claimed; 0 if it was not.
+/// The txg in which the intent log of an object set was claimed; 0 if it was not.
 fn claim_txg(pool: &Arc<Pool>, objset: u64) -> Txg {
     let objset = pool.dataset_by_id(objset).and_then(|ds| ds.objset());
     objset.map_or(Txg(0), |objset: Arc<Objset>| objset.phys().zil_header.claim_txg)
@@ -198,7 +200,7 @@ fn metaslab_number(pool: &Pool, vdev: u64, offset: u64) -> u64 {
     offset.checked_shr(u32::try_from(shift).unwrap_or(u32::MAX)).unwrap_or(0)
 }
 
-/// Whether a block is of a class that is asked for.
+/// Returns whether a block is of an allocation class that was asked for.
 fn in_classes(options: &Options, pool: &Arc<Pool>, bp: &BlkPtr) -> bool {
     let classes = options.classes;
     if classes.is_all() {
@@ -216,7 +218,7 @@ fn in_classes(options: &Options, pool: &Arc<Pool>, bp: &BlkPtr) -> bool {
 }
 
 impl Survey {
-    /// Tells of lost and misplaced blocks and of leaks, and sums up space.
+    /// Reports lost and misplaced blocks and leaks, and sums up space.
     fn tell(
         &mut self,
         options: &Options,

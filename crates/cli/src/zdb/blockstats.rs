@@ -19,7 +19,7 @@ use super::trouble;
 /// The smallest block, as a power of two.
 const FIRST_BIN: usize = 9;
 
-/// Does all of `-b` and `-c`; the exit status.
+/// Does all of `-b` and `-c`; returns the exit status.
 pub(super) fn show(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> Result<u8, Failure> {
     let (checks, leaks) = (options.level('c'), !options.has('L'));
     let word = |set: bool, word: &'static str| if set { word } else { "" };
@@ -79,8 +79,8 @@ fn sums(out: &mut dyn Write, survey: &Survey) -> io::Result<()> {
     writeln!(out, "\t{:<16} {:14}    count: {:6}", "bp cloned:", shared.clone_asize, shared.clone_blocks)
 }
 
-/// How full the classes of allocation are, by the space maps alone. When leaks are looked for, zdb gives removed vdevs metaslabs to
-/// keep their mappings in, and these are part of the normal class from then on.
+/// Prints how full the allocation classes are, by the space maps alone. When leaks are looked for, zdb gives removed
+/// vdevs metaslabs to keep their mappings in, and these are part of the normal class from then on.
 fn classes(out: &mut dyn Write, pool: &Arc<Pool>, leaks: bool) -> Result<(), Failure> {
     const TITLES: [(AllocClass, &str); 5] = [
         (AllocClass::Normal, "Normal class:"),
@@ -119,7 +119,7 @@ fn classes(out: &mut dyn Write, pool: &Arc<Pool>, leaks: bool) -> Result<(), Fai
     Ok(())
 }
 
-/// How many whole metaslabs a vdev has room for, and their bytes.
+/// The number of whole metaslabs that fit on a vdev, and their bytes.
 pub(super) fn whole_metaslabs(top: &TopVdev) -> (u64, u64) {
     let shift = u32::try_from(top.config().ms_shift).unwrap_or(u32::MAX);
     let count = top.config().asize.checked_shr(shift).unwrap_or(0);
@@ -159,7 +159,7 @@ fn removed(out: &mut dyn Write, pool: &Arc<Pool>) -> io::Result<()> {
     Ok(())
 }
 
-/// What a type is called in the table.
+/// The name of a type in the table.
 fn type_name(kind: usize) -> String {
     match kind {
         DEFERRED => "deferred free".to_owned(),
@@ -181,7 +181,7 @@ fn types(out: &mut dyn Write, options: &Options, survey: &Survey) -> io::Result<
             writeln!(out, "{a:>6}\t{b:>5}\t{c:>5}\t{d:>5}\t{e:>5}\t{f:>5}\t{g:>6}\t{}", type_name(kind))?;
             continue;
         }
-        // the highest level first, all together last
+        // the highest level first, all levels together last
         for level in (0..LEVELS).rev().chain([ALL_LEVELS]) {
             let sum = counts.sum(level, kind);
             if sum.asize == 0 {

@@ -10,7 +10,7 @@ use zuse::zil::ShowBlkPtr;
 use crate::error::{Failure, Outcome, failed};
 use crate::pools::stdout;
 
-/// Words of 16 bytes a line: offset, two words, characters. `swap` shows each word from its other end.
+/// Prints 16 bytes per line: offset, two words, characters. `swap` reverses the bytes of each word.
 pub(super) fn hex(out: &mut dyn Write, title: &str, bytes: &[u8], swap: bool) -> io::Result<()> {
     let head = if swap { " 7 6 5 4 3 2 1 0   f e d c b a 9 8" } else { " 0 1 2 3 4 5 6 7   8 9 a b c d e f" };
     writeln!(out, "\n{title}\n{:6}   {head}  0123456789abcdef", "")?;
@@ -26,7 +26,7 @@ pub(super) fn hex(out: &mut dyn Write, title: &str, bytes: &[u8], swap: bool) ->
     Ok(())
 }
 
-/// The bytes as they are; `swap` turns each word round.
+/// Prints the bytes as they are; `swap` reverses each word.
 pub(super) fn raw(out: &mut dyn Write, bytes: &[u8], swap: bool) -> io::Result<()> {
     if !swap {
         return out.write_all(bytes);
@@ -35,7 +35,7 @@ pub(super) fn raw(out: &mut dyn Write, bytes: &[u8], swap: bool) -> io::Result<(
     words.into_iter().try_for_each(|word| out.write_all(&word.iter().rev().copied().collect::<Vec<u8>>()))
 }
 
-/// Block pointers, a line each, at most `count`.
+/// Prints block pointers, one per line, at most `count`.
 pub(super) fn pointers(out: &mut dyn Write, bytes: &[u8], count: usize, swap: bool) -> io::Result<()> {
     let order = match (Endian::NATIVE, swap) {
         (order, false) => order,
@@ -48,7 +48,7 @@ pub(super) fn pointers(out: &mut dyn Write, bytes: &[u8], count: usize, swap: bo
     Ok(())
 }
 
-/// `-E`: decodes an embedded block pointer, given as its sixteen words, and writes what it holds.
+/// `-E`: decodes an embedded block pointer, given as its sixteen words, and writes its payload.
 pub(super) fn embedded(text: &str) -> Outcome {
     let words: Option<Vec<u64>> =
         text.split(':').map(|w| u64::from_str_radix(w.trim_start_matches("0x"), 16).ok()).collect();
@@ -98,7 +98,7 @@ mod tests {
     fn an_embedded_block_without_compression_is_its_payload() {
         let mut bp = BlkPtr::HOLE;
         bp.words[0] = u64::from_le_bytes(*b"embedded");
-        // embedded, not compressed, 8 bytes of payload and of data
+        // an embedded pointer, not compressed, 8 bytes of payload and of data
         bp.words[6] = 1 << 39 | 2 << 32 | 7 << 25 | 7;
         assert_eq!(payload(&bp).unwrap(), b"embedded");
     }

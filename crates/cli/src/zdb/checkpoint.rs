@@ -1,4 +1,4 @@
-//! What is shown of any pool that has a checkpoint: the uberblock that it keeps.
+//! The checkpoint of a pool, shown whenever there is one: the uberblock that it keeps.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::options::Options;
 use super::spacemaps::{Geometry, Map};
 use super::{trouble, uberblock};
 
-/// Shows the checkpoint; with `-mmmm` also the space that it holds. The exit status.
+/// Shows the checkpoint; with `-mmmm` also the space that it holds. Returns the exit status.
 pub(super) fn verify(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> Result<u8, Failure> {
     if !pool.feature_active("zpool_checkpoint") {
         return Ok(0);
@@ -26,7 +26,7 @@ pub(super) fn verify(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -
         return Ok(0);
     };
     let mut raw: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    // an older pool keeps fewer fields
+    // an older pool stores fewer fields
     raw.resize(raw.len().max(Uberblock::SIZE), 0);
     let mut kept = Uberblock::decode(&raw).map_err(|e| failed(format!("zdb: checkpointed uberblock: {e}")))?;
     kept.endian = Endian::NATIVE;

@@ -18,7 +18,7 @@ pub(super) fn mos(out: &mut dyn Write, pool: &Pool) -> io::Result<()> {
     write!(out, "\nMOS Configuration:\n{}", pool.config().dump(8))
 }
 
-/// The configuration that an import would begin with (`-CC` with `-e`).
+/// The configuration that an import would start with (`-CC` with `-e`).
 pub(super) fn import(out: &mut dyn Write, candidate: &Candidate, txg: Option<u64>, rewind: u32) -> io::Result<()> {
     let found = &candidate.config;
     let mut list = NvList::new();
@@ -43,12 +43,12 @@ pub(super) fn import(out: &mut dyn Write, candidate: &Candidate, txg: Option<u64
     write!(out, "\nConfiguration for import:\n{}", list.dump(8))
 }
 
-/// A tree with each device where it was found.
+/// A tree in which each device has the path where it was found.
 fn with_paths(tree: &NvList, candidate: &Candidate) -> NvList {
     let mut tree = tree.clone();
     let guid = tree.get_u64(key::GUID).map(base::Guid);
     if let Some(device) = guid.and_then(|guid| candidate.devices.iter().find(|d| d.guid == guid)) {
-        // a value that is set anew goes to the end
+        // a value that is set again is moved to the end
         tree.remove(key::PATH);
         tree.insert(key::PATH, device.path.display().to_string());
     }
@@ -60,7 +60,7 @@ fn with_paths(tree: &NvList, candidate: &Candidate) -> NvList {
     tree
 }
 
-/// `zdb -C` without a pool: a cache file of OpenZFS, or else what is imported here.
+/// `zdb -C` without a pool: a cache file of OpenZFS, or else the pools imported here.
 pub(super) fn cache(path: Option<&Path>) -> Outcome {
     let mut out = stdout();
     match path {
@@ -97,7 +97,7 @@ pub(super) fn device_paths(config: &NvList) -> Vec<std::path::PathBuf> {
 }
 
 fn collect_paths(list: &NvList, depth: u32, paths: &mut Vec<std::path::PathBuf>) {
-    /// Deeper than any tree of vdevs.
+    /// Limit on the depth of a vdev tree: deeper than any real one.
     const DEPTH_MAX: u32 = 16;
     paths.extend(list.get_str(key::PATH).map(std::path::PathBuf::from));
     if depth == DEPTH_MAX {

@@ -2,11 +2,12 @@
 
 use ondisk::BlkPtr;
 
-/// Types of objects, then frees that are put off, dedup dittos, types that describe themselves, and all together.
+/// The number of object types; after them come deferred frees, dedup dittos, self-describing types, and all types
+/// together.
 pub(super) const TYPES: usize = 54;
-/// Index of blocks whose free is put off.
+/// Index of deferred frees.
 pub(super) const DEFERRED: usize = TYPES;
-/// Index of types that describe themselves.
+/// Index of self-describing types.
 pub(super) const OTHER: usize = TYPES + 2;
 /// Index of all types together.
 pub(super) const ALL_TYPES: usize = TYPES + 3;
@@ -14,7 +15,7 @@ pub(super) const ALL_TYPES: usize = TYPES + 3;
 pub(super) const LEVELS: usize = 6;
 /// Index of all levels together.
 pub(super) const ALL_LEVELS: usize = LEVELS;
-/// Sectors of the largest block that has a bucket of its own; larger ones share the last.
+/// Sectors of the largest block that has its own bucket; larger ones share the last.
 const SECTORS_MAX: u64 = 256;
 /// Powers of two up to 16 MiB.
 pub(super) const BINS: usize = 25;
@@ -45,7 +46,7 @@ impl Sum {
     }
 }
 
-/// Blocks by size: how many, and their bytes.
+/// Blocks by size: their number, and their bytes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Bins {
     pub(super) count: [u64; BINS],
@@ -78,7 +79,7 @@ pub(super) struct Counts {
     pub(super) embedded: Vec<Vec<u64>>,
 }
 
-/// The parts of a block that two of its copies share.
+/// The locations that two copies of a block share.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Dittos {
     vdev: bool,
@@ -138,7 +139,7 @@ impl Counts {
     /// Counts a block under a type.
     pub(super) fn block(&mut self, bp: &BlkPtr, kind: usize, dittos: Dittos) {
         let level = usize::from(bp.level()).min(LEVELS - 1);
-        // a block in its pointer takes nothing on disk
+        // an embedded block takes no space on disk
         let psize = if bp.is_embedded() { 0 } else { bp.psize() };
         let gangs = bp.dvas().filter(|dva| dva.is_gang()).count() as u64;
         for (level, kind) in [(level, ALL_TYPES), (level, kind), (ALL_LEVELS, ALL_TYPES), (ALL_LEVELS, kind)] {

@@ -20,7 +20,7 @@ use crate::error::{Failure, failed};
 use super::text::quotient;
 use super::trouble;
 
-/// A log that is being flushed, and one with a valid checkpoint.
+/// Flags of a log: being flushed, and having a valid checkpoint.
 const FLUSHING: u8 = 1;
 const CHECKPOINT: u8 = 2;
 
@@ -118,7 +118,7 @@ pub(super) fn pointer(checksum: u8, key: &DdtKey, slot: &DdtPhys) -> BlkPtr {
             (*a, *b) = (dva.word0, dva.word1);
         }
     }
-    // sizes and compression stand in the key as in a pointer
+    // sizes and compression are laid out in the key as in a pointer
     let mut prop = base::bytes::bits(key.prop, 0, 39);
     prop = with_bits(prop, 40, 8, checksum.into());
     prop = with_bits(prop, 48, 8, ObjectType::DEDUP.0.into());
@@ -170,7 +170,7 @@ fn ratio(out: &mut dyn Write, total: &DdtStat) -> io::Result<()> {
     writeln!(out, "dedup * compress / copies = {}\n", quotient(all, 1.0, 0, 2))
 }
 
-/// What a table would hold if all data had been written with dedup.
+/// Simulates dedup: the table that would exist if all data had been written with it.
 pub(super) fn simulate(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<(), Failure> {
     let mut blocks: HashMap<DdtKey, DdtStat> = HashMap::new();
     visit_blocks(pool, None, &mut |block| {
@@ -206,7 +206,7 @@ pub(super) fn simulate(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<(), Fail
     Ok(ratio(out, &total)?)
 }
 
-/// What a block counts for in the accounts of datasets.
+/// The deflated size of a block, as the space accounting of datasets counts it.
 fn deflated(pool: &Pool, bp: &BlkPtr) -> u64 {
     bp.dvas().map(|dva| pool.tree().top(dva.vdev()).map_or(0, |top| top.deflated(dva.asize()))).sum()
 }

@@ -10,7 +10,7 @@ use crate::error::Failure;
 
 use super::text::stamp;
 
-/// Prints all records; with `-hh` each once more as it is stored.
+/// Prints all records; with `-hh` each is printed again as it is stored.
 pub(super) fn show(out: &mut dyn Write, pool: &Pool, verbosity: u32) -> Result<(), Failure> {
     let records = match pool.history() {
         Ok(records) => records,
@@ -34,7 +34,7 @@ pub(super) fn show(out: &mut dyn Write, pool: &Pool, verbosity: u32) -> Result<(
     Ok(())
 }
 
-/// What a record says; `None` for one of an unknown kind.
+/// The line of a record; `None` for a record of an unknown kind.
 fn line(record: &NvList) -> Option<String> {
     let time = record.get_u64("history time").map(|t| stamp(t as i64)).unwrap_or_default();
     let text = |key: &str| record.get_str(key).unwrap_or("").to_owned();

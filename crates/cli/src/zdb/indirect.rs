@@ -1,4 +1,4 @@
-//! What `-m` shows of a removed vdev: where its blocks are now.
+//! The part of `-m` about a removed vdev: where its blocks are now.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::metaslabs::top_zap_number;
 use super::options::Options;
 use super::spacemaps::{Geometry, Map};
 
-/// Prints births and mapping; entry by entry with `-mmmm`. Nothing for a vdev that is there.
+/// Prints births and mapping; entry by entry with `-mmmm`. Prints nothing for a vdev that was not removed.
 pub(super) fn show(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>, top: &TopVdev) -> Result<(), Failure> {
     let Some(mapping) = top.mapping() else { return Ok(()) };
     let config = top.config();
@@ -75,7 +75,7 @@ fn births(pool: &Arc<Pool>, id: u64) -> Result<Vec<BirthEntry>, Failure> {
     BirthEntry::decode_all(&raw, count, Endian::Little).map_err(|e| broken(id, &e))
 }
 
-/// How many bytes of each entry no block needs any more; none if that is not counted.
+/// The bytes of each mapping entry that no block needs any more; empty if they are not counted.
 fn obsolete_counts(pool: &Arc<Pool>, phys: &MappingPhys) -> Result<Vec<u32>, Failure> {
     let id = phys.counts_object.0;
     if id == 0 {

@@ -1,4 +1,4 @@
-//! `-j`: what is shown, as one JSON object in the shape of the other commands' (`output_version`, then the parts).
+//! `-j`: the output as one JSON object in the same shape as the other commands' (`output_version`, then the parts).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) fn schema() -> NvList {
     schema
 }
 
-/// What the options ask for of `pool`: the list, and the exit status.
+/// The parts of `pool` that the options ask for: the list, and the exit status.
 pub(super) fn pool(options: &Options, pool: &Arc<Pool>) -> Result<(NvList, u8), Failure> {
     let mut all = schema();
     let mut status = 0;

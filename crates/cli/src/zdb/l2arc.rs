@@ -1,4 +1,4 @@
-//! What `-l` shows of a cache device: its header, and with `-ll` and `-lll` the log of what it holds.
+//! The part of `-l` about a cache device: its header, and with `-ll` and `-lll` the log of what it holds.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,12 +11,12 @@ use zuse::codec::{Compress, decompress, fletcher::fletcher4};
 use super::options::Options;
 
 const RULE: &str = "------------------------------------";
-/// Where the header lies: behind the labels and the boot region.
+/// The offset of the header: after the labels and the boot region.
 const HEADER_OFFSET: u64 = 4 << 20;
 /// Log blocks that are followed; a device of 16 TiB with blocks of 4 KiB has fewer.
 const BLOCKS_MAX: u64 = 1 << 24;
 
-/// Shows the header and the log. Whether the log holds what the header says.
+/// Shows the header and the log. Returns whether the log holds what the header says.
 pub(super) fn show(out: &mut dyn Write, options: &Options, file: &File) -> io::Result<bool> {
     let mut raw = [0; DEV_HDR_SIZE];
     let header = file.read_exact_at(&mut raw, HEADER_OFFSET).ok().and_then(|()| DevHdr::decode(&raw).ok());
@@ -53,7 +53,7 @@ pub(super) fn show(out: &mut dyn Write, options: &Options, file: &File) -> io::R
     Ok(header.lb_asize <= asize && header.lb_count <= count)
 }
 
-/// Follows the log from its newest block; the blocks and bytes of it that are right.
+/// Follows the log from its newest block; returns the number of valid blocks and their bytes.
 fn show_log(out: &mut dyn Write, options: &Options, file: &File, header: &DevHdr) -> io::Result<(u64, u64)> {
     let quiet = options.has('q');
     let [mut this, mut next] = header.start_lbps;
@@ -107,7 +107,7 @@ fn show_log(out: &mut dyn Write, options: &Options, file: &File, header: &DevHdr
         if options.level('l') > 2 && !quiet {
             show_entries(out, &block, count)?;
         }
-        // the ring has been written over from here on
+        // the ring has been overwritten from here on
         if overlaps(next.payload_start, this.payload_start, header.evict) && header.flags & 1 == 0 {
             break;
         }
@@ -120,7 +120,7 @@ fn show_log(out: &mut dyn Write, options: &Options, file: &File, header: &DevHdr
     Ok((count, asize))
 }
 
-/// Whether a pointer to a log block can be one (OpenZFS: `l2arc_log_blkptr_valid`).
+/// Returns whether a pointer to a log block is plausible (OpenZFS: `l2arc_log_blkptr_valid`).
 fn is_valid(header: &DevHdr, lbp: &LogBlkPtr) -> bool {
     let size = lbp.asize();
     let (start, Some(end)) = (lbp.payload_start, lbp.daddr.checked_add(size)) else { return false };
@@ -129,7 +129,7 @@ fn is_valid(header: &DevHdr, lbp: &LogBlkPtr) -> bool {
     within && !evicted
 }
 
-/// Whether `check` lies from `bottom` to `top` on the ring (OpenZFS: `l2arc_range_check_overlap`).
+/// Returns whether `check` is between `bottom` and `top` on the ring (OpenZFS: `l2arc_range_check_overlap`).
 fn overlaps(bottom: u64, top: u64, check: u64) -> bool {
     match bottom.cmp(&top) {
         std::cmp::Ordering::Less => bottom <= check && check <= top,

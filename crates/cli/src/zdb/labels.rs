@@ -1,7 +1,7 @@
 //! `-l DEVICE`: the labels of a device, each different configuration and uberblock once.
 //!
-//! A label is shown whatever its checksum says, so that a damaged one can be looked at: that is why the device is read here
-//! and not through `vdev::label`, which gives valid ones only.
+//! A label is shown whether or not its checksum is right, so that a damaged one can be inspected: that is why the
+//! device is read here and not through `vdev::label`, which returns only valid ones.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -21,21 +21,21 @@ use super::{l2arc, labelstats, uberblock};
 /// The state of a cache device in its label.
 const STATE_L2CACHE: u64 = 4;
 const RULE: &str = "------------------------------------";
-/// What a configuration may be: one packed area holds no more.
+/// Limits on a configuration: one packed area holds no more.
 const LIMITS: Limits = Limits { depth: 20, pairs: 1 << 16, bytes: 16 << 20 };
 
 /// One of the four labels.
 struct Label {
     valid: bool,
     config: Option<Config>,
-    /// By slot of the ring.
+    /// The uberblocks by slot of the ring.
     uberblocks: Vec<Option<Slot>>,
     header_printed: bool,
 }
 
 struct Config {
     list: NvList,
-    /// As it is packed: equal ones are shown once.
+    /// The packed form: equal configurations are shown once.
     packed: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ struct Slot {
     raw: Vec<u8>,
 }
 
-/// Shows the labels of `device`. Exit status 0 if all are there, 1 if some are not, 2 if none has a configuration.
+/// Shows the labels of `device`. Exit status 0 if all are readable, 1 if some are not, 2 if none has a configuration.
 pub(super) fn run(options: &Options, device: &str) -> Outcome {
     let mut out = stdout();
     let Some(path) = find(device) else {
@@ -102,7 +102,7 @@ fn find(name: &str) -> Option<PathBuf> {
         return Some(plain);
     }
     let found = FOLDERS.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())?;
-    // a whole disk that ZFS was given has its data in the first partition
+    // a whole disk that was given to ZFS has its data in the first partition
     let is_disk = std::fs::metadata(&found).is_ok_and(|m| m.file_type().is_block_device());
     let part = |end: &str| PathBuf::from(format!("{}{end}", found.display()));
     let first = ["-part1", "p1", "1"].iter().map(|end| part(end)).find(|path| path.exists());
@@ -186,7 +186,7 @@ fn show(out: &mut dyn Write, options: &Options, labels: &mut [Option<Label>], as
     Ok(())
 }
 
-/// The head of a label, which stands before whatever is shown of it first.
+/// The heading of a label, which comes before whatever is shown of it first.
 struct Header {
     number: usize,
     valid: bool,
@@ -222,7 +222,7 @@ fn show_ring(
             continue;
         };
         let same = holding(labels, &slot.raw);
-        // the last slot belongs to the multihost check, which writes it over and over
+        // the last slot belongs to the multihost check, which rewrites it continually
         let is_multihost = slot.ub.mmp.is_some_and(|mmp| mmp.delay_ns != 0) && n + 1 >= count;
         if (level < 3 && same.first() != Some(&header.number)) || (level < 4 && is_multihost) {
             continue;

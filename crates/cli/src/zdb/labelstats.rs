@@ -1,4 +1,4 @@
-//! `-ll`: how much of a label its configuration takes, and what for.
+//! `-ll`: how many bytes of a label its configuration takes, by kind of value.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use nvlist::{NvList, Uniqueness, Value};
 use super::labels::packed_len;
 use super::text::quotient;
 
-/// What a configuration consists of, each kind of value in a list of its own.
+/// The parts of a configuration, each kind of value in a list of its own.
 struct Stats {
     strings: NvList,
     numbers: NvList,

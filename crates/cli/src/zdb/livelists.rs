@@ -1,7 +1,8 @@
-//! `-y`: livelists of destroyed clones, space maps and their logs, held against each other.
+//! `-y`: livelists of destroyed clones, and space maps with their logs, checked against each other.
 //!
-//! Three checks. In a livelist each FREE has its ALLOC. In a metaslab nothing is allocated that is, nor freed that is not, as its map and
-//! then the logs tell it. What a livelist has as allocated has not been freed since.
+//! Three checks. In a livelist each FREE has its ALLOC. In a metaslab nothing is allocated twice, nor freed while it
+//! is not allocated, as its map and then the logs record it. A block that is allocated in a livelist has not been
+//! freed since.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -28,7 +29,7 @@ const LOG_SHIFT: u32 = 9;
 /// Copies of blocks that livelists have as allocated: vdev, offset and size, with the txg of their birth.
 type Allocs = BTreeMap<(u64, u64, u64), Txg>;
 
-/// A run that a map or log tells of.
+/// A run of blocks in a map or log.
 #[derive(Clone, Copy)]
 struct Run {
     action: Action,
@@ -37,7 +38,7 @@ struct Run {
     txg: Txg,
 }
 
-/// Checks, and tells what is wrong; whether nothing is.
+/// Checks, and reports what is wrong; returns whether everything is right.
 pub(super) fn verify(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> Result<bool, Failure> {
     writeln!(out, "Verifying deleted livelist entries")?;
     let mut allocs = Allocs::new();
@@ -80,7 +81,8 @@ pub(super) fn verify(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -
     Ok(false)
 }
 
-/// Pairs what a list tells of each block, the last first, since a block is freed after it was allocated. What is left is allocated.
+/// Pairs the entries of a list for each block, the last first, since a block is freed after it was allocated. The
+/// remaining entries are allocated.
 fn sublist(
     out: &mut dyn Write,
     options: &Options,
@@ -111,7 +113,7 @@ fn sublist(
     Ok(frees.is_empty())
 }
 
-/// What the logs say of each metaslab, in order.
+/// The runs that the logs record for each metaslab, in order.
 fn logs(pool: &Arc<Pool>) -> Result<BTreeMap<(u64, u64), Vec<Run>>, Failure> {
     let mut all: BTreeMap<(u64, u64), Vec<Run>> = BTreeMap::new();
     for (txg, object) in pool.log_space_maps().map_err(trouble)? {
@@ -130,14 +132,14 @@ fn logs(pool: &Arc<Pool>) -> Result<BTreeMap<(u64, u64), Vec<Run>>, Failure> {
     Ok(all)
 }
 
-/// An entry in bytes, if it is a run.
+/// A space map entry in bytes, if it is a run.
 fn run(entry: Entry, geometry: Geometry, txg: Txg) -> Option<Run> {
     let Entry::Run { action, offset, run, .. } = entry else { return None };
     let start = offset.wrapping_shl(geometry.shift).wrapping_add(geometry.start);
     Some(Run { action, start, size: run.wrapping_shl(geometry.shift), txg })
 }
 
-/// A metaslab, as it is told.
+/// The check of a metaslab against its records.
 struct Check<'a> {
     out: &'a mut dyn Write,
     vdev: u64,
@@ -145,7 +147,7 @@ struct Check<'a> {
     start: u64,
     end: u64,
     allocated: RangeTree,
-    /// What livelists have in it.
+    /// The blocks in it that livelists have as allocated.
     alive: Allocs,
     sound: bool,
 }
@@ -157,7 +159,7 @@ impl<'a> Check<'a> {
         Check { out, vdev, id: metaslab.id, start, end, allocated, alive, sound: true }
     }
 
-    /// Takes the blocks of livelists that lie in it.
+    /// Takes the blocks of livelists that are in this metaslab.
     fn take(&mut self, allocs: &mut Allocs) -> io::Result<()> {
         let of_vdev = (self.vdev, 0, 0)..(self.vdev, self.end, 0);
         let near: Vec<_> = allocs.range(of_vdev).map(|(place, birth)| (*place, *birth)).collect();
@@ -175,7 +177,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// What its space map tells.
+    /// Applies its space map.
     fn map(&mut self, pool: &Arc<Pool>, top: &TopVdev, metaslab: &MetaslabInfo) -> Result<(), Failure> {
         if metaslab.sm_object == 0 {
             return Ok(());
@@ -195,7 +197,7 @@ impl<'a> Check<'a> {
     fn run(&mut self, run: Run) -> io::Result<()> {
         let range = run.start..run.start.saturating_add(run.size);
         let (done, what) = match run.action {
-            // neither may be so in part
+            // neither is allowed for a part of the range only
             Action::Alloc => (self.allocated.add(range.clone()).is_ok(), "ALLOC"),
             Action::Free => (self.allocated.remove(range.clone()).is_ok(), "FREE"),
         };

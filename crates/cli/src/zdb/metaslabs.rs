@@ -1,4 +1,4 @@
-//! `-m`: metaslabs with their space maps, and the logs of space changes; `-M`: how full and fragmented vdevs are.
+//! `-m`: metaslabs with their space maps, and the log space maps; `-M`: how full and fragmented vdevs are.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(super) fn show(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> 
     Ok(writeln!(out)?)
 }
 
-/// The operands after the pool: a vdev and metaslabs of it, unless they are objects.
+/// The operands after the pool: a vdev and its metaslabs, unless they are objects.
 fn wanted(options: &Options) -> Result<Vec<u64>, Failure> {
     if options.has('d') {
         return Ok(Vec::new());
@@ -136,7 +136,7 @@ fn show_metaslab(
     Ok(())
 }
 
-/// What is free, as an allocator would find it.
+/// Prints the free segments of a metaslab, as an allocator would find them.
 fn free_segments(
     out: &mut dyn Write,
     options: &Options,
@@ -161,7 +161,7 @@ fn free_segments(
     Ok(text::histogram(out, &free.histogram(), 0)?)
 }
 
-/// The logs of space changes that metaslabs have not taken up, and how much of them is out of date.
+/// Prints the log space maps that are not flushed to metaslabs yet, and how many of their entries are obsolete.
 pub(super) fn show_logs(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>) -> Result<(), Failure> {
     if !pool.feature_active("log_spacemap") {
         return Ok(());
@@ -183,7 +183,7 @@ pub(super) fn show_logs(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>
             of_log.count(pool, *txg, &entry);
             Ok(())
         })?;
-        // a log without entries is passed over, as long as another one follows
+        // a log without entries is skipped, as long as another one follows
         if of_log.all > 0
             && let Some((txg, entries)) = last.replace((*txg, of_log))
         {
@@ -198,7 +198,7 @@ pub(super) fn show_logs(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>
     Ok(writeln!(out)?)
 }
 
-/// Entries of logs, and those of them that count.
+/// The number of entries of logs, and of those that still count.
 #[derive(Clone, Copy, Default)]
 struct Entries {
     valid: u64,
@@ -222,7 +222,8 @@ impl Entries {
     }
 }
 
-/// The free segments of vdevs and of the pool, by size, and how fragmented they are. `special` takes in special vdevs.
+/// Prints the free segments of vdevs and of the pool, by size, and how fragmented they are. `special` includes special
+/// vdevs.
 pub(super) fn show_groups(out: &mut dyn Write, pool: &Arc<Pool>, special: bool) -> Result<(), Failure> {
     let mut normal = [0; SIZES];
     let percent = |f: Option<u64>| f.map_or_else(|| "  -".to_owned(), |f| format!("{f:3}%"));

@@ -1,10 +1,10 @@
-//! `zdb`: looks into pools and devices, and says what it finds in the words of OpenZFS's zdb.
+//! `zdb`: inspects pools and devices, and prints its findings in the words of OpenZFS's zdb.
 //!
-//! [`options`] reads the command line; here is decided what that means: a device's labels, a block, a dataset or a whole pool.
-//! Each part of the output is a module of its own that writes to one `out`; [`text`] holds how numbers and times look. With `-j`
-//! the same is one JSON object ([`json`]).
+//! [`options`] reads the command line; this module decides what it asks for: a device's labels, a block, a dataset or
+//! a whole pool. Each part of the output is a module of its own that writes to one `out`; [`text`] formats numbers and
+//! times. With `-j` the same is one JSON object ([`json`]).
 //!
-//! Nothing is written to any pool. What cannot be read is told, and the rest is shown.
+//! Nothing is written to any pool. What cannot be read is reported, and the rest is shown.
 
 mod backup;
 mod blocks;
@@ -86,7 +86,7 @@ fn run(options: &Options) -> Outcome {
     let done = on_pool(&mut out, options, operands);
     out.flush()?;
     if options.has('G') {
-        // a buffer of debugging messages is not kept here
+        // there is no buffer of debugging messages here
         eprintln!();
     }
     done
@@ -124,7 +124,8 @@ fn on_pool(out: &mut dyn Write, options: &Options, operands: &[String]) -> Outco
 /// The exit status when livelists or space maps contradict each other.
 const CORRUPT: u8 = 3;
 
-/// Everything that is asked for of a pool, in zdb's order. What comes after a failed check is left out as zdb does.
+/// Shows everything that was asked for about a pool, in zdb's order. As in zdb, the rest is left out after a failed
+/// check.
 fn whole_pool(out: &mut dyn Write, options: &Options, opened: &Opened) -> Outcome {
     let pool = &opened.pool;
     let sound = !options.has('y') || livelists::verify(out, options, pool)?;

@@ -1,4 +1,4 @@
-//! Finding and opening the pool of a target: among devices (`-e`), by a cache file of OpenZFS, or as imported here.
+//! Finds and opens the pool of a target: among devices (`-e`), by a cache file of OpenZFS, or as imported here.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,9 +14,10 @@ use crate::{pools, state};
 use super::options::Options;
 use super::{config, recorder};
 
-/// Where devices are looked for without `-p`.
+/// The folder that is searched for devices without `-p`.
 const DEVICES: &str = "/dev";
-/// Never; on demand by `-F`; and by `-X`, as far as there is a state (OpenZFS: `ZPOOL_NEVER_REWIND` and its like).
+/// Rewind policies: never; on demand with `-F`; and with `-X`, as far back as there is a state (OpenZFS:
+/// `ZPOOL_NEVER_REWIND` and its like).
 const REWIND: [u32; 3] = [2, 4, 12];
 
 /// An open pool, and how it was found.
@@ -71,7 +72,7 @@ pub(super) fn target(out: &mut dyn Write, options: &Options, target: &str) -> Re
     Ok(Opened { pool, candidate })
 }
 
-/// The pool of this name or guid on devices or in folders of them. Of several the one that was in use last.
+/// The pool of this name or guid on devices or in folders of them; the one with the newest txg if there are several.
 fn among(paths: &[PathBuf], name: &str) -> Result<Option<Candidate>, Failure> {
     let paths: Vec<PathBuf> = paths.iter().filter(|path| path.exists()).cloned().collect();
     let found = scan(&paths).map_err(|e| failed(format!("zdb: {e}")))?;

@@ -1,7 +1,7 @@
 //! The options of `zdb`: letters that are counted, and a few with a value.
 //!
-//! Without a letter that says what to show, all that is quick to show is shown. `-v` raises the count of every letter that is
-//! there; a letter given twice is more verbose alone.
+//! Without a letter that says what to show, everything that is quick to show is shown. `-v` raises the count of every
+//! letter that was given; a letter given twice raises only its own count.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -67,16 +67,16 @@ const LONGS: &[Long] = &[
     ("class", CLASS),
 ];
 
-/// Letters that say what to show; any of them keeps the rest from being shown.
+/// Letters that select what to show; if any is given, only the selected parts are shown.
 const SHOWING: &str = "bBcCdDEGhilmMNOrRsSTuyZ\u{e010}";
 /// Letters that change how things are shown.
 const MODES: &str = "AeFHkLPqX";
 /// Letters that are not on when everything is shown.
 const NOT_BY_DEFAULT: &str = "ABeEFkKlLNOPrRSXy";
-/// Letters that everything means.
+/// Letters implied when everything is shown.
 const EVERYTHING: &str = "bcCdDGhimMsTuZ";
 
-/// By which size blocks are put into bins.
+/// The size by which blocks are put into bins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Bin {
     Lsize,
@@ -84,7 +84,7 @@ pub(super) enum Bin {
     Asize,
 }
 
-/// The classes of allocation whose blocks are counted by size; none set: all.
+/// The allocation classes whose blocks are counted by size; none set: all.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Classes {
     pub(super) normal: bool,
@@ -98,21 +98,21 @@ impl Classes {
         self == Classes::default()
     }
 
-    /// Those that are set, as they are called.
+    /// The names of the classes that are set.
     pub(super) fn names(self) -> Vec<&'static str> {
         let all = [(self.normal, "normal"), (self.special, "special"), (self.dedup, "dedup"), (self.other, "other")];
         all.into_iter().filter(|(set, _)| *set).map(|(_, name)| name).collect()
     }
 }
 
-/// What a call of `zdb` asks for.
+/// The request of a call of `zdb`.
 pub(super) struct Options {
     counts: Vec<(char, u32)>,
-    /// How often `-v` was there.
+    /// The number of `-v` given.
     pub(super) verbose: u32,
-    /// Where to look for devices (`-p`).
+    /// The folders in which to search for devices (`-p`).
     pub(super) paths: Vec<PathBuf>,
-    /// Open no state after this txg (`-t`).
+    /// The newest txg that may be opened (`-t`).
     pub(super) txg: Option<Txg>,
     /// A cache file of OpenZFS (`-U`, `SPA_CONFIG_PATH`).
     pub(super) cachefile: Option<PathBuf>,
@@ -122,7 +122,7 @@ pub(super) struct Options {
     pub(super) bin: Option<Bin>,
     /// Set by `--class`.
     pub(super) classes: Classes,
-    /// Where what is read of devices goes (`-x`).
+    /// The folder for copies of what is read from devices (`-x`).
     pub(super) dump: Option<PathBuf>,
     /// Print JSON (`-j`).
     pub(super) json: bool,
@@ -131,17 +131,17 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// How often a letter was given, `-v` counted in; 0 if it was not.
+    /// The number of times a letter was given, plus that of `-v`; 0 if it was not given.
     pub(super) fn level(&self, letter: char) -> u32 {
         self.counts.iter().find(|(c, _)| *c == letter).map_or(0, |(_, n)| *n)
     }
 
-    /// Whether a letter was given.
+    /// Returns whether a letter was given.
     pub(super) fn has(&self, letter: char) -> bool {
         self.level(letter) > 0
     }
 
-    /// Whether allocated ranges are listed (`--allocated-map`).
+    /// Returns whether allocated ranges are listed (`--allocated-map`).
     pub(super) fn allocated_map(&self) -> bool {
         self.has(ALLOCATED_MAP)
     }
@@ -257,7 +257,7 @@ fn classes(parsed: &Parsed) -> Result<Classes, Failure> {
     if classes.is_all() { Err(usage(format!("--class= {words}; got empty"))) } else { Ok(classes) }
 }
 
-/// `-o NAME=VALUE` sets a tunable, `-o NAME` shows it, `-o show` all of them; each is told.
+/// `-o NAME=VALUE` sets a tunable, `-o NAME` shows it, `-o show` shows all of them; each is printed.
 fn set_tunables(parsed: &Parsed) -> Result<(), Failure> {
     let mut asked = false;
     for text in parsed.values('o').map(|v| v.to_string_lossy()) {
@@ -278,6 +278,6 @@ fn set_tunables(parsed: &Parsed) -> Result<(), Failure> {
             }
         }
     }
-    // alone, the option has done its work
+    // without operands the option has done its work
     if asked && parsed.operands.is_empty() && !parsed.has('C') { Err(failed("")) } else { Ok(()) }
 }

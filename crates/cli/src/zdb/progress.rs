@@ -1,4 +1,4 @@
-//! What a long survey tells on standard error meanwhile, in zdb's words.
+//! The progress of a long survey on standard error, in zdb's words.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::blockstats::whole_metaslabs;
 use super::options::Options;
 use super::trouble;
 
-/// Blocks between two looks at the clock.
+/// Blocks between two checks of the clock.
 const EVERY: u32 = 100;
 
-/// How far the survey is.
+/// The progress of a survey.
 pub(super) struct Progress {
     start: Instant,
     told: Instant,
@@ -32,7 +32,7 @@ impl Progress {
         Ok(Progress { start: now, told: now, total, blocks: 0, silent })
     }
 
-    /// Names the metaslabs whose space maps are looked at.
+    /// Names the metaslabs whose space maps are being read.
     pub(super) fn loading(&self, pool: &Arc<Pool>) -> Result<(), Failure> {
         for top in pool.tree().tops().iter().filter(|top| top.is_indirect()) {
             let count = whole_metaslabs(top).0;
@@ -50,7 +50,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Notes a block, and tells once a second.
+    /// Counts a block, and prints progress once a second.
     pub(super) fn tick(&mut self, done: u64) {
         self.blocks += 1;
         if self.silent || self.blocks < EVERY {

@@ -15,13 +15,13 @@ use crate::error::{Failure, cause};
 use super::bytes;
 use super::stats::found_at;
 
-/// The first txg of a pool: as of then, nothing was moved by an expansion.
+/// The first txg of a pool: as of it, no block had been moved by a raidz expansion.
 const INITIAL: Txg = Txg(4);
 /// Bytes before the data of a leaf.
 const LABEL_START: u64 = 4 << 20;
 const SECTOR: u64 = 512;
 
-/// What is to be read, and how it is shown.
+/// A block to be read, and how it is shown.
 #[derive(Default)]
 struct Request<'a> {
     vdev: &'a str,
@@ -33,7 +33,7 @@ struct Request<'a> {
 
 #[derive(Default)]
 struct Flags {
-    /// `b`: a block pointer, at this place of the block.
+    /// `b`: shows a block pointer, at this offset of the block.
     pointer: Option<u64>,
     checksums: bool,
     decompress: bool,
@@ -44,7 +44,7 @@ struct Flags {
     verbose: bool,
 }
 
-/// Reads and shows a block; what is wrong with it or with the request is told in the output.
+/// Reads and shows a block; errors in it or in the request are part of the output.
 pub(super) fn show(out: &mut dyn Write, pool: &Arc<Pool>, thing: &str) -> Result<(), Failure> {
     let Some(request) = parse(out, thing)? else { return Ok(()) };
     let tree = pool.tree();
@@ -81,7 +81,7 @@ pub(super) fn show(out: &mut dyn Write, pool: &Arc<Pool>, thing: &str) -> Result
     Ok(())
 }
 
-/// A block as `-j` shows it: its bytes in hexadecimal digits, or what is wrong.
+/// A block as `-j` shows it: its bytes in hexadecimal digits, or the error.
 pub(super) fn list(pool: &Arc<Pool>, thing: &str) -> Result<NvList, Failure> {
     let mut list = NvList::new();
     list.insert("block", thing);
@@ -112,7 +112,7 @@ pub(super) fn list(pool: &Arc<Pool>, thing: &str) -> Result<NvList, Failure> {
     Ok(list)
 }
 
-/// Takes a request apart; `None` after telling what is wrong with it.
+/// Parses a request; `None` after an error, which is printed.
 fn parse<'a>(out: &mut dyn Write, thing: &'a str) -> Result<Option<Request<'a>>, Failure> {
     let mut parts = thing.split(':').filter(|part| !part.is_empty());
     let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
@@ -198,7 +198,7 @@ fn read(pool: &Arc<Pool>, vdev: &VdevConfig, request: &Request<'_>) -> Result<Ve
         let read = tree.read(dva, request.psize, INITIAL, &ReadCx::NORMAL, &mut block, &mut |_| true);
         return read.map(|_| block).map_err(|e| e.errno());
     }
-    // below a top-level vdev, the first device that is there
+    // below a top-level vdev, the first device that is available
     let leaf = vdev.walk().filter_map(|v| tree.leaf(v.guid)).find_map(|leaf| leaf.device());
     let device = leaf.ok_or(6)?;
     let read = device.read_at(request.offset.saturating_add(LABEL_START), &mut block);
@@ -208,7 +208,7 @@ fn read(pool: &Arc<Pool>, vdev: &VdevConfig, request: &Request<'_>) -> Result<Ve
     })
 }
 
-/// The bytes that are to be shown: decompressed if asked for, or if they cannot be pointers otherwise.
+/// The bytes to be shown: decompressed if asked for, or if they cannot be pointers otherwise.
 fn contents(
     out: &mut dyn Write,
     pool: &Arc<Pool>,
@@ -240,7 +240,7 @@ fn contents(
     Ok(plain)
 }
 
-/// Whether there may be a block pointer at `at`.
+/// Returns whether there may be a block pointer at `at`.
 fn is_pointer(pool: &Pool, data: &[u8], at: u64) -> bool {
     let raw = usize::try_from(at).ok().and_then(|at| data.get(at..)).unwrap_or(&[]);
     let Ok(bp) = BlkPtr::decode(raw, Endian::NATIVE) else { return false };
@@ -255,7 +255,7 @@ fn is_pointer(pool: &Pool, data: &[u8], at: u64) -> bool {
     known && bp.validate().is_ok() && bp.dvas().all(on_vdev)
 }
 
-/// Decompresses with whatever works, at the size told or at the first that fits.
+/// Decompresses with every algorithm until one works, at the size given or at the first that fits.
 fn expand(out: &mut dyn Write, block: &[u8], request: &Request<'_>) -> Result<Option<Vec<u8>>, Failure> {
     const KINDS: [Compress; 4] = [Compress::Lz4, Compress::Lzjb, Compress::Gzip1, Compress::Zstd];
     let sizes = |first: u64| {
@@ -280,7 +280,7 @@ fn expand(out: &mut dyn Write, block: &[u8], request: &Request<'_>) -> Result<Op
     if std::env::var_os("ZDB_NO_ZLE").is_some() {
         return Ok(None);
     }
-    // this one takes almost anything for its own
+    // this algorithm accepts almost any input
     let plain = sizes(request.lsize).find_map(|size| fits(Compress::Zle, size));
     if plain.is_some() {
         writeln!(

@@ -1,5 +1,5 @@
-//! `-x DIR`: whatever is read of a device is written to a file of its name in `DIR`, at the same place. The files are sparse; with them a pool
-//! can be looked at elsewhere, as far as it was read here.
+//! `-x DIR`: everything that is read from a device is written to a file of its name in `DIR`, at the same offset. The
+//! files are sparse; with them a pool can be inspected elsewhere, as far as it was read here.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,7 +12,7 @@ use vdev::{Device, DeviceKind};
 
 use crate::error::{Failure, cause, failed};
 
-/// A device that keeps a copy of what is read of it.
+/// A device that keeps a copy of everything read from it.
 #[derive(Debug)]
 struct Recorder {
     device: Arc<dyn Device>,
@@ -22,7 +22,7 @@ struct Recorder {
 impl Recorder {
     fn new(found: &FoundDevice, dir: &Path) -> io::Result<Recorder> {
         let name = found.path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-        // what an earlier call has left is added to
+        // added to what an earlier call has left
         let copy = OpenOptions::new().create(true).truncate(false).write(true).open(dir.join(name))?;
         copy.set_len(found.device.size())?;
         Ok(Recorder { device: found.device.clone(), copy })
@@ -48,7 +48,7 @@ impl Device for Recorder {
     }
 }
 
-/// The pool again, on devices that are recorded, beginning with their labels.
+/// Opens the pool again on devices that are recorded, beginning with their labels.
 pub(super) fn record(found: &Candidate, dir: &Path) -> Result<Candidate, Failure> {
     let all = [&found.devices, &found.stale, &found.spares, &found.l2cache].into_iter().flatten();
     let wrap = |device: &FoundDevice| -> Result<_, Failure> {

@@ -1,4 +1,5 @@
-//! Whether the pool counts as many space maps with a histogram as there are; `zdb` looks after everything else.
+//! Checks that the reference count of the feature `spacemap_histogram` equals the number of space maps with a
+//! histogram. As in `zdb`, this comes after everything else.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use super::metaslabs::top_zap_number;
 use super::spacemaps::Map;
 use super::trouble;
 
-/// Compares; tells only what is wrong. The exit status.
+/// Compares the counts; prints only mismatches. Returns the exit status.
 pub(super) fn verify(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<u8, Failure> {
-    // one that cannot be opened has no histogram
+    // a map that cannot be opened has no histogram
     let counts = |id: u64| u64::from(id != 0 && Map::open(pool, id).is_ok_and(|map| map.header.histogram.is_some()));
     let (mut dtl, mut metaslab, mut obsolete, mut checkpoint) = (0, 0, 0, 0);
     for vdev in pool.tree().config().walk() {

@@ -1,7 +1,8 @@
-//! Blocks that several pointers lead to: which of the visits is the first, by the tables of dedup and of clones.
+//! Blocks that several pointers lead to: decides which visit is the first, by the tables of dedup and of cloned
+//! blocks.
 //!
-//! Space is claimed once for such a block, and each further visit uses up one reference of its entry. Entries that are met and
-//! not used up are leaked.
+//! Space is claimed once for such a block, and each further visit uses up one reference of its entry. Entries that
+//! were visited and not used up are leaked.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -16,22 +17,22 @@ use crate::error::Failure;
 
 use super::{ddt, trouble};
 
-/// An entry of a dedup table, and what of it is used up.
+/// An entry of a dedup table, with the references that were not used up yet.
 struct Dedup {
     slots: Vec<DdtPhys>,
     flat: bool,
-    /// By slot.
+    /// Whether each slot was visited.
     seen: Vec<bool>,
     met: bool,
 }
 
-/// An entry of a table of clones.
+/// An entry of a table of cloned blocks.
 struct Clone {
     left: u64,
     met: bool,
 }
 
-/// The tables, and sums of what they save.
+/// The tables, and sums of the space they save.
 #[derive(Default)]
 pub(super) struct Shared {
     dedup: HashMap<(u8, DdtKey), Dedup>,
@@ -66,7 +67,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Notes a visit, and gives the pointer with all copies that the block has: a table may know more of them.
+    /// Notes a visit, and returns the pointer with all copies of the block: a table may know more of them.
     pub(super) fn visit(&mut self, bp: &BlkPtr) -> BlkPtr {
         let mut whole = *bp;
         if bp.is_dedup() && self.visit_dedup(&mut whole) {
@@ -85,7 +86,7 @@ impl Shared {
         whole
     }
 
-    /// Whether this is not the first visit.
+    /// Notes a visit in the dedup tables; returns whether it is not the first.
     fn visit_dedup(&mut self, bp: &mut BlkPtr) -> bool {
         let Some(entry) = self.dedup.get_mut(&(bp.checksum(), DdtKey::of(bp))) else { return false };
         entry.met = true;
@@ -110,7 +111,7 @@ impl Shared {
         true
     }
 
-    /// Tells which entries that were met have references left. Whether there is any.
+    /// Reports the visited entries that have references left. Returns whether there is any.
     pub(super) fn leaks(&self, out: &mut dyn Write) -> io::Result<bool> {
         let mut any = false;
         for ((vdev, offset), clone) in self.clones.iter().filter(|(_, clone)| clone.met && clone.left > 0) {

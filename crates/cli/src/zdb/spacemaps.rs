@@ -9,7 +9,7 @@ use pool::Pool;
 
 use crate::error::{Failure, failed};
 
-/// Where the units of a space map begin, and how large they are.
+/// The offset at which the units of a space map begin, and their size.
 #[derive(Clone, Copy)]
 pub(super) struct Geometry {
     pub(super) start: u64,
@@ -31,7 +31,8 @@ impl Map {
         Ok(Map { object, header })
     }
 
-    /// Prints the header, and with `entries` what it logs; entries that name a vdev other than `only` are left out.
+    /// Prints the header, and with `entries` the logged entries; those that name a vdev other than `only` are left
+    /// out.
     pub(super) fn show(
         &self,
         out: &mut dyn Write,

@@ -1,4 +1,4 @@
-//! `-s`: what was read, and the errors of each device.
+//! `-s`: the space of each vdev, reads, and the errors of each device.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::error::Failure;
 
 use super::trouble;
 
-/// What is known of a vdev.
+/// The figures of one vdev.
 #[derive(Default)]
 struct Line {
-    /// Bytes, and those allocated; `None` for a device below a top-level vdev.
+    /// Bytes in total and allocated; `None` for a device below a top-level vdev.
     space: Option<(u64, u64)>,
     /// Reads and their bytes; known for the pool alone.
     reads: Option<(u64, u64)>,
@@ -47,7 +47,7 @@ pub(super) fn show(out: &mut dyn Write, pool: &Arc<Pool>) -> Result<(), Failure>
     Ok(())
 }
 
-/// Size and what is allocated by the space maps alone, as everywhere in zdb.
+/// The size, and the bytes allocated by the space maps alone, as everywhere in zdb.
 fn space_of(pool: &Arc<Pool>, top: &TopVdev) -> Result<Option<(u64, u64)>, Failure> {
     if !top.is_concrete() {
         return Ok(None);
@@ -77,7 +77,7 @@ fn show_vdev(
     vdev.children.iter().try_for_each(|child| show_vdev(out, pool, child, indent + 2, "", None))
 }
 
-/// Where a device was found, or else where its configuration says.
+/// The path at which a device was found, or else the one in its configuration.
 pub(super) fn found_at(pool: &Pool, vdev: &VdevConfig) -> String {
     let tree = pool.tree();
     let device = tree.leaf(vdev.guid).and_then(|leaf| leaf.device());

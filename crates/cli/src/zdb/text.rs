@@ -1,4 +1,4 @@
-//! How numbers, times and histograms look in zdb's text; one place for all of it.
+//! Formats of numbers, times and histograms in zdb's output.
 
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ pub(super) fn bytes(options: &Options, n: u64) -> String {
     if options.has('P') { n.to_string() } else { nicebytes(n) }
 }
 
-/// `a / b` as C prints it, which knows 0/0 as `-nan` on the machines that matter.
+/// `a / b` as C prints it, where 0/0 is `-nan` on the machines that matter.
 pub(super) fn quotient(a: f64, b: f64, width: usize, decimals: usize) -> String {
     let text = match a / b {
         q if q.is_nan() => "-nan".to_owned(),
@@ -48,7 +48,8 @@ fn strftime(seconds: i64, layout: &str) -> String {
     }
 }
 
-/// A histogram: a line for each bucket from the first that is not empty to the last, with a bar. Bucket 0 is called `offset`.
+/// Prints a histogram: a line for each bucket from the first that is not empty to the last, with a bar. Bucket 0 is
+/// labelled `offset`.
 pub(super) fn histogram(out: &mut dyn Write, buckets: &[u64], offset: u32) -> io::Result<()> {
     let filled = |n: &u64| *n != 0;
     let first = buckets.iter().position(filled).unwrap_or(buckets.len().saturating_sub(1));

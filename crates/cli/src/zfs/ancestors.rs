@@ -1,4 +1,5 @@
-//! What a new dataset stands in: it must be there, or be made first (OpenZFS: `check_parents`, `zfs_create_ancestors_props`).
+//! Ancestors of a new dataset: they must exist, or be created first (OpenZFS: `check_parents`,
+//! `zfs_create_ancestors_props`).
 
 use control::Ioc;
 use nvlist::NvList;
@@ -10,20 +11,20 @@ use super::session::Session;
 use crate::error::{Failure, failed};
 use crate::pools;
 
-/// So many levels a name may have (OpenZFS: `zfs_max_dataset_nesting`).
+/// Limit on the levels of a name (OpenZFS: `zfs_max_dataset_nesting`).
 const NESTING_MAX: usize = 50;
 
-/// How missing ancestors are made.
+/// The treatment of missing ancestors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ancestors {
-    /// They must be there (no `-p`).
+    /// They must exist (no `-p`).
     Wanted,
-    /// Made (`-p`), not to be mounted (`-pp`).
+    /// They are created (`-p`), not to be mounted (`-pp`).
     Made { unmountable: bool },
 }
 
 impl Ancestors {
-    /// By how often `-p` was given.
+    /// The treatment for `count` times `-p`.
     pub(super) fn of(count: usize) -> Ancestors {
         match count {
             0 => Ancestors::Wanted,
@@ -32,7 +33,7 @@ impl Ancestors {
     }
 }
 
-/// Whether a name has too many levels.
+/// Checks that a name does not have too many levels.
 pub(super) fn check_nesting(name: &str) -> Result<(), String> {
     match name.matches('/').count() < NESTING_MAX {
         true => Ok(()),
@@ -40,7 +41,7 @@ pub(super) fn check_nesting(name: &str) -> Result<(), String> {
     }
 }
 
-/// The nearest ancestor of `name` that is there: a file system. Without `deeper` it is the parent.
+/// The nearest existing ancestor of `name`, which must be a file system. Without `deeper` it is the parent.
 pub(super) fn existing(session: &Session, name: &str, deeper: bool) -> Result<String, Failure> {
     let cannot = |why: String| failed(format!("cannot create '{name}': {why}"));
     let (mut parent, _) = name.rsplit_once('/').ok_or_else(|| cannot("missing dataset name".to_owned()))?;
@@ -65,7 +66,7 @@ pub(super) fn existing(session: &Session, name: &str, deeper: bool) -> Result<St
     }
 }
 
-/// Whether there is something of this name, in an open pool.
+/// Returns whether a dataset of this name exists, in an imported pool.
 pub(super) fn exists(name: &str) -> Result<bool, Failure> {
     let Some(view) = pools::of_dataset(name)? else { return Ok(false) };
     match view.dataset(name) {
@@ -75,7 +76,7 @@ pub(super) fn exists(name: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Makes what is missing above `name`.
+/// Creates the missing ancestors of `name`.
 pub(super) fn make(session: &Session, name: &str, unmountable: bool) -> Result<(), Failure> {
     check_nesting(name).map_err(|why| failed(format!("cannot create '{name}': {why}")))?;
     let from = existing(session, name, true)?;
@@ -95,7 +96,7 @@ pub(super) fn make(session: &Session, name: &str, unmountable: bool) -> Result<(
     Ok(())
 }
 
-/// Whether `name` can be that of a new dataset, with its parent there (OpenZFS: the beginning of `zfs_create`).
+/// Checks that `name` can be that of a new dataset whose parent exists (OpenZFS: the beginning of `zfs_create`).
 pub(super) fn check_new(session: &Session, name: &str) -> Result<(), Failure> {
     let cannot = |why: String| failed(format!("cannot create '{name}': {why}"));
     crate::names::check_new(name, crate::names::Types::HEADS).map_err(cannot)?;

@@ -51,7 +51,8 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     })
 }
 
-/// What is asked for with `-r`: the same snapshot of all below, where there is one, with a bookmark of the same name.
+/// Adds the bookmarks for `-r`: the snapshot of the same name on all datasets below, where there is one, each with a
+/// bookmark of the same name.
 fn below(source: &str, mark: &str, input: &mut NvList) -> Result<(), Failure> {
     let (head, snap) = source.split_once('@').unwrap_or((source, ""));
     let short = mark.rsplit('#').next().unwrap_or(mark);
@@ -67,7 +68,7 @@ fn below(source: &str, mark: &str, input: &mut NvList) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One of the two may be said in short: it is in the other's dataset.
+/// Completes the names: one of the two may be short, and is then in the other's dataset.
 fn full_names(source: &str, mark: &str) -> Result<(String, String), Failure> {
     let Some((head, _)) = source.split_once(['@', '#']) else {
         return Err(usage(format!("invalid source name '{source}': must contain a '@' or '#'")));

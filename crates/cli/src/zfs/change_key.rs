@@ -15,10 +15,10 @@ use crate::names::Types;
 use crate::props::Said;
 use crate::props::valid::{Target, add_said, valid};
 
-/// What happens to the key (OpenZFS: `dcp_cmd_t`).
+/// Operations on keys (OpenZFS: `dcp_cmd_t`).
 const NEW_KEY: u64 = 2;
 const INHERIT: u64 = 3;
-/// OpenZFS's -1.
+/// The exit status of OpenZFS's -1.
 const MINUS_ONE: u8 = 255;
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -34,7 +34,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("Too many arguments")),
     };
     Session::run(|session| {
-        // as OpenZFS has it, a dataset that is not there is misuse
+        // as in OpenZFS, a dataset that does not exist is a usage error
         let dataset = session.open(name, Types::HEADS).map_err(|failure| match failure {
             Failure::Failed(why) => usage(why),
             other => other,
@@ -92,7 +92,7 @@ fn change(session: &Session, dataset: &Dataset, list: &[Said], load: bool, inher
     Ok(0)
 }
 
-/// Whether the key of a dataset can change, and the properties are of keys.
+/// Checks that the key of a dataset can be changed, and that all properties describe keys.
 fn check(dataset: &Dataset, list: &[Said], inherit: bool) -> Result<(), String> {
     if !dataset.pool().feature_enabled("encryption") {
         return Err("Encryption feature not enabled.".to_owned());
@@ -115,7 +115,7 @@ fn check(dataset: &Dataset, list: &[Said], inherit: bool) -> Result<(), String> 
     }
 }
 
-/// Whether a dataset can come under its parent's key.
+/// Checks that a dataset can inherit its parent's key.
 fn check_parent(dataset: &Dataset, is_root: bool) -> Result<(), String> {
     let said = |e: pool::Error| e.to_string();
     if !is_root {
@@ -134,7 +134,7 @@ fn check_parent(dataset: &Dataset, is_root: bool) -> Result<(), String> {
     }
 }
 
-/// The new key, from where the properties say, else from where the old one came.
+/// The new key, from the location in the properties, else from that of the old key.
 fn new_key(dataset: &Dataset, is_root: bool, props: &mut NvList) -> Result<Material, String> {
     if is_root {
         let said = |e: pool::Error| e.to_string();

@@ -15,7 +15,7 @@ use crate::names::{self, Types};
 use crate::props::Said;
 use crate::props::valid::{Target, add_said, valid};
 
-/// Properties of keys: a clone has its origin's.
+/// Properties of keys: a clone shares those of its origin.
 const KEY_PROPS: [&str; 4] = ["keyformat", "keylocation", "encryption", "pbkdf2iters"];
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {

@@ -25,7 +25,7 @@ const OST_ZVOL: i32 = 3;
 /// The version of new file systems (OpenZFS: `ZPL_VERSION`).
 const VERSION: u64 = 5;
 
-/// How the command was called.
+/// The options of the command.
 struct Options {
     kind: Kind,
     props: Vec<Said>,
@@ -86,7 +86,7 @@ fn size(text: &str, what: &str) -> Result<u64, Failure> {
     values::number(text).map_err(|why| failed(format!("bad volume {what} '{text}': {why}")))
 }
 
-/// Sets a property that is a number; it comes last.
+/// Sets a numeric property, as the last of the list.
 fn put(props: &mut Vec<Said>, name: &str, value: u64) {
     props.retain(|(n, _)| n != name);
     props.push((name.to_owned(), value.to_string()));
@@ -136,7 +136,8 @@ fn create(session: &Session, name: &str, mut options: Options) -> Outcome {
     Ok(0)
 }
 
-/// What is known of a volume, or is to be told, before anything is made: the properties are good; size and reservation are exact.
+/// Checks the properties before anything is created; makes the size and reservation of a volume exact, and prints what
+/// is to be known about it.
 fn prepare(session: &Session, name: &str, options: &mut Options) -> Result<(), Failure> {
     let pool = name.split('/').next().unwrap_or("");
     let record = pools::find(pool)?;
@@ -189,7 +190,7 @@ fn tell(name: &str, options: &Options) {
     }
 }
 
-/// The list of a request for a new dataset.
+/// The request for a new dataset.
 pub(super) fn request(ost: i32, props: NvList, key: Option<&Material>) -> NvList {
     let mut input = NvList::new();
     input.insert("type", ost);
@@ -202,7 +203,7 @@ pub(super) fn request(ost: i32, props: NvList, key: Option<&Material>) -> NvList
     input
 }
 
-/// The words for a dataset that could not be made.
+/// The message for a dataset that could not be created.
 pub(super) fn refused(name: &str, kind: Kind, e: &Failed) -> Failure {
     let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
     let why = match e.errno {

@@ -1,19 +1,20 @@
-//! What depends on a dataset: what is below it, and clones wherever they are (OpenZFS: `zfs_iter_dependents`).
+//! The dependents of a dataset: everything below it, and clones wherever they are (OpenZFS: `zfs_iter_dependents`).
 
 use std::collections::HashSet;
 
 use pool::{Dataset, Error};
 
-/// What must go before a dataset can go.
+/// The datasets that must be destroyed before a dataset can be.
 #[derive(Debug, Default)]
 pub(super) struct Dependents {
-    /// In an order in which they can go: what is below before what it is in, clones before their snapshots, older snapshots first.
+    /// In an order in which they can be destroyed: children before parents, clones before their snapshots, older
+    /// snapshots first.
     pub(super) all: Vec<Dataset>,
-    /// Something that depends on what depends on it: a file system whose child is its origin's.
+    /// A dataset that depends on its own dependent: a file system whose child is its origin's.
     pub(super) circle: Option<String>,
 }
 
-/// All that depends on `dataset`, which is not among them.
+/// All dependents of `dataset`, without itself.
 pub(super) fn of(dataset: &Dataset) -> Result<Dependents, Error> {
     let mut walk = Walk::default();
     walk.seen.insert(dataset.id());
@@ -24,7 +25,7 @@ pub(super) fn of(dataset: &Dataset) -> Result<Dependents, Error> {
 #[derive(Default)]
 struct Walk {
     seen: HashSet<u64>,
-    /// From the first to the one that is being visited.
+    /// The path from the first dataset to the one being visited.
     path: Vec<u64>,
     found: Dependents,
 }
@@ -46,7 +47,7 @@ impl Walk {
 
     fn each(&mut self, datasets: Vec<Dataset>) -> Result<(), Error> {
         for dataset in datasets {
-            // a clone may be a child as well
+            // a clone may also be a child
             if self.seen.insert(dataset.id()) {
                 self.below(&dataset)?;
                 self.found.all.push(dataset);
@@ -58,7 +59,7 @@ impl Walk {
     }
 }
 
-/// Whether `name` is below `of`, or a snapshot of it.
+/// Returns whether `name` is below `of`, or a snapshot of it.
 pub(super) fn is_within(name: &str, of: &str) -> bool {
     name.strip_prefix(of).is_some_and(|rest| rest.starts_with(['/', '@']))
 }

@@ -13,7 +13,7 @@ use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
 use crate::pools;
 
-/// How the command was called.
+/// The options of the command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub(super) verbose: bool,
@@ -44,7 +44,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             None if name.contains('#') => bookmark(session, name, options),
             None => head(session, name, options),
         };
-        // some may have gone before a failure
+        // some may have been destroyed before a failure
         let freed = session.wait_freed();
         let status = done?;
         freed.map(|()| status)
@@ -99,13 +99,13 @@ fn head(session: &Session, name: &str, options: Options) -> Outcome {
     destroyer.finish()
 }
 
-/// Whether nothing keeps `target`; else what does is told.
+/// Returns whether nothing depends on `target`; otherwise prints what does.
 pub(super) fn check(target: &Dataset, kind: Kind, all: &[Dataset], recurse: bool) -> bool {
     let name = target.name();
     let mut good = true;
     for dataset in all {
         let inside = dependents::is_within(dataset.name(), name);
-        // clones matter to what is destroyed with its snapshots
+        // clones matter if the snapshots are destroyed with it
         if inside == recurse && (inside || kind != Kind::Snapshot) {
             continue;
         }
@@ -122,7 +122,7 @@ pub(super) fn check(target: &Dataset, kind: Kind, all: &[Dataset], recurse: bool
     good
 }
 
-/// Destroys datasets in order; snapshots in a row go together.
+/// Destroys datasets in order; consecutive snapshots are destroyed together.
 pub(super) struct Destroyer<'a> {
     session: &'a Session,
     options: Options,
@@ -135,7 +135,7 @@ impl<'a> Destroyer<'a> {
         Destroyer { session, options, batch: NvList::new(), errors: false }
     }
 
-    /// Takes the next one.
+    /// Adds the next dataset.
     pub(super) fn add(&mut self, dataset: &Dataset) -> Result<(), Failure> {
         let name = dataset.name();
         if self.options.verbose {
@@ -149,7 +149,7 @@ impl<'a> Destroyer<'a> {
             return Ok(());
         }
         match self.flush().and_then(|()| self.destroy(name)) {
-            // the rest may go nevertheless
+            // the rest may be destroyed nevertheless
             Err(Failure::Failed(why)) if self.options.recurse => {
                 if !why.is_empty() {
                     eprintln!("{why}");
@@ -173,14 +173,14 @@ impl<'a> Destroyer<'a> {
         destroy_snapshots(self.session, batch, false)
     }
 
-    /// Destroys what is left; the exit status.
+    /// Destroys the pending snapshots; returns the exit status.
     pub(super) fn finish(mut self) -> Outcome {
         self.flush()?;
         Ok(u8::from(self.errors))
     }
 }
 
-/// Says that a dataset goes.
+/// Prints that a dataset is destroyed.
 pub(super) fn tell(name: &str, options: Options) {
     match (options.parsable, options.dry_run) {
         (true, _) => println!("destroy\t{name}"),
@@ -189,7 +189,8 @@ pub(super) fn tell(name: &str, options: Options) {
     }
 }
 
-/// Destroys snapshots of one pool together; tells what keeps each (OpenZFS: `zfs_destroy_snaps_nvl`).
+/// Destroys snapshots of one pool together; prints for each that could not be destroyed why (OpenZFS:
+/// `zfs_destroy_snaps_nvl`).
 pub(super) fn destroy_snapshots(session: &Session, snaps: NvList, defer: bool) -> Result<(), Failure> {
     let Some(first) = snaps.iter().next().map(|(name, _)| name.to_owned()) else { return Ok(()) };
     let mut input = NvList::new();
@@ -223,7 +224,7 @@ fn is_held(name: &str) -> bool {
     view.is_some_and(|view| view.dataset(name).and_then(|ds| ds.userrefs()).is_ok_and(|refs| refs > 0))
 }
 
-/// The one dataset that a command takes.
+/// The single operand of a command that takes one dataset.
 pub(super) fn only_operand(call: &Call<'_>) -> Result<String, Failure> {
     let mut operands = call.args.names();
     match (operands.pop(), operands.is_empty()) {
@@ -238,7 +239,7 @@ pub(super) fn pool_of(name: &str) -> &str {
     name.split(['/', '@', '#']).next().unwrap_or(name)
 }
 
-/// A dataset as it is after what this command has done.
+/// Opens a dataset as this command's changes have left it.
 pub(super) fn reopen(name: &str) -> Result<Dataset, Failure> {
     select::open_dataset(name, Types::HEADS)
 }

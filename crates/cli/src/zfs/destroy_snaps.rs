@@ -51,7 +51,7 @@ pub(super) fn run(session: &Session, head: &str, spec: &str, options: Options) -
     Ok(0)
 }
 
-/// What is to be destroyed, as it is found.
+/// The snapshots to be destroyed, collected as they are found.
 struct Gather<'a> {
     spec: &'a str,
     options: Options,
@@ -84,7 +84,7 @@ impl Gather<'_> {
         Ok(())
     }
 
-    /// What the chosen snapshots of one head would free, by ranges without gaps.
+    /// Adds up the space that the chosen snapshots of one head would free, by ranges without gaps.
     fn estimate(&mut self, all: &[Dataset], chosen: &[usize]) -> Result<(), Failure> {
         let mut sorted = chosen.to_vec();
         sorted.sort_unstable();
@@ -99,7 +99,7 @@ impl Gather<'_> {
     }
 }
 
-/// The places of the snapshots that `spec` names, oldest first: `a,b%c,%d`. What is not there is passed over.
+/// The indices of the snapshots that `spec` names, oldest first: `a,b%c,%d`. Snapshots that do not exist are skipped.
 fn choose(names: &[&str], spec: &str) -> Vec<usize> {
     // ten thousand may be named one by one
     let places: HashMap<&str, usize> = names.iter().enumerate().map(|(n, name)| (*name, n)).collect();

@@ -1,9 +1,9 @@
-//! `zfs diff`: what has changed between two snapshots, or a snapshot and the file system.
+//! `zfs diff`: the changes between two snapshots, or a snapshot and the file system.
 //!
-//! The tree of dnodes of the later one is walked, and everything that was born before the earlier one is passed over. A block of
-//! dnodes that is left names the objects that may have changed; a hole names those that are gone. Each is then looked up on both
-//! sides. The work is in proportion to what has changed. Paths are shown below the mount point that the file system would have.
-//! OpenZFS: `dmu_diff.c`, `libzfs_diff.c`.
+//! It walks the dnode tree of the later one, and skips everything that was born before the earlier one. A remaining
+//! block of dnodes names the objects that may have changed; a hole names those that were freed. Each is then looked up
+//! on both sides. The work is in proportion to what has changed. Paths are shown below the mount point that the file
+//! system would have. OpenZFS: `dmu_diff.c`, `libzfs_diff.c`.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -22,12 +22,12 @@ use crate::long_holds::Looking;
 use crate::names::{self, Types};
 use crate::pools::stdout;
 
-/// Names of directories that are remembered, at most.
+/// Limit on the names of directories that are cached.
 const CACHED_NAMES_MAX: usize = 1 << 20;
-/// Directories above a file.
+/// Limit on the directories above a file.
 const DEPTH_MAX: usize = 1 << 12;
 
-/// How lines look.
+/// The format of lines.
 #[derive(Clone, Copy, Debug)]
 struct Style {
     /// `-F`: with the type of file.
@@ -81,8 +81,8 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     Ok(u8::from(failed))
 }
 
-/// The two datasets that the operands name. One of them may name only a snapshot (`@snap`); without a second one, or with
-/// one that is no snapshot, the file system as it is.
+/// The two datasets that the operands name. One of them may name only a snapshot (`@snap`); if the second is absent,
+/// or is not a snapshot, it is the current file system.
 fn resolve(from: &str, to: Option<&str>) -> Result<(Dataset, Dataset), Failure> {
     let named = if from.starts_with('@') { to.ok_or_else(|| usage(""))? } else { from };
     let fs = named.split('@').next().unwrap_or("");
@@ -114,14 +114,14 @@ fn resolve(from: &str, to: Option<&str>) -> Result<(Dataset, Dataset), Failure> 
     Ok((from, to))
 }
 
-/// What stands before each path; empty for a file system that has no place of its own.
+/// The prefix of each path; empty for a file system without a mount point of its own.
 fn mount_point(of: &Dataset) -> Result<Vec<u8>, Failure> {
     let head = of.head().map_err(|e| failed(e.to_string()))?;
     let value = head.prop("mountpoint").map_err(|e| failed(e.to_string()))?.map(|p| p.value.to_string());
     Ok(value.filter(|path| path.starts_with('/') && path != "/").unwrap_or_default().into_bytes())
 }
 
-/// What an object is on one side (OpenZFS: `zfs_stat_t`).
+/// The state of an object on one side (OpenZFS: `zfs_stat_t`).
 #[derive(Clone, Debug)]
 struct Stat {
     generation: u64,
@@ -130,20 +130,20 @@ struct Stat {
     ctime: Time,
 }
 
-/// Whether, and where, an object is on one side.
+/// The result of looking up an object on one side.
 #[derive(Debug)]
 enum Found {
-    /// It has a path, or is on its way out.
+    /// It has a path, or is waiting to be deleted.
     Here { stat: Stat, path: Vec<u8>, deleted: bool },
-    /// It is not there, or it is no file.
+    /// It does not exist, or is not a file.
     Nowhere,
 }
 
-/// One of the two.
+/// One side of the comparison.
 struct Side {
     fs: FileSystem,
     deleted: HashSet<u64>,
-    /// By directory: the names of the objects in it.
+    /// The names of the objects in each directory.
     names: HashMap<u64, Rc<HashMap<u64, Vec<u8>>>>,
     cached: usize,
 }
@@ -246,9 +246,9 @@ fn is_missing(e: &zpl::Error) -> bool {
 /// Objects that may differ.
 #[derive(Clone, Copy, Debug)]
 enum Span {
-    /// None of these exists on the later side.
+    /// None of these objects exists on the later side.
     Free(u64, u64),
-    /// This one exists on the later side.
+    /// This object exists on the later side.
     InUse(u64),
 }
 
@@ -338,7 +338,7 @@ impl<O: Write> Differ<'_, O> {
         }
     }
 
-    /// An object that is free now.
+    /// Handles an object that is free on the later side.
     fn gone(&mut self, object: u64) -> Result<(), Failure> {
         match self.from.find(object) {
             Ok(Found::Here { stat, path, deleted: false }) => Ok(self.file('-', &path, &stat)?),
@@ -416,7 +416,7 @@ impl<O: Write> Differ<'_, O> {
         Ok(())
     }
 
-    /// A path; what is not printable ASCII becomes four octal digits.
+    /// Prints a path; bytes that are not printable ASCII become four octal digits.
     fn path(&mut self, path: &[u8]) -> io::Result<()> {
         let bytes = self.prefix.iter().chain(path);
         for b in bytes {

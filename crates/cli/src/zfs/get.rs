@@ -17,7 +17,7 @@ use crate::pools::stdout;
 
 const FIELDS: [Field; 5] = [Field::Name, Field::Property, Field::Value, Field::Received, Field::Source];
 
-/// What is to be shown.
+/// The request of the command.
 struct Request {
     columns: Option<Vec<Column>>,
     sources: Sources,
@@ -81,7 +81,7 @@ fn all_native() -> Vec<Column> {
 }
 
 impl Request {
-    /// The properties of a thing that are to be shown.
+    /// The properties of an object that are to be shown.
     fn cells(&self, entry: &Entry) -> Result<Vec<(Column, Cell)>, Failure> {
         let mut cells = match &self.columns {
             None => self.all(entry)?,
@@ -96,7 +96,7 @@ impl Request {
         Ok(cells)
     }
 
-    /// All visible properties that the thing has, user properties last.
+    /// All visible properties that the object has, user properties last.
     fn all(&self, entry: &Entry) -> Result<Vec<(Column, Cell)>, Failure> {
         let trouble = |e: pool::Error| failed(format!("cannot get properties of '{}': {e}", entry.name()));
         let props: Vec<(String, pool::prop::PropValue)> = match entry {
@@ -120,7 +120,7 @@ impl Request {
     }
 }
 
-/// Which sources are wanted.
+/// The sources that are wanted.
 #[derive(Debug, PartialEq, Eq)]
 struct Sources(Vec<&'static str>);
 

@@ -45,7 +45,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     })
 }
 
-/// The snapshots of one name, of a head and of all below it with `-r`. None if there are none.
+/// The snapshots of that name: of the head, and of all datasets below it with `-r`. Empty if there are none.
 fn snapshots(session: &Session, name: &str, recursive: bool) -> Result<(String, Vec<Dataset>), Failure> {
     let (head, snap) = name.split_once('@').ok_or_else(|| failed(format!("'{name}' is not a snapshot")))?;
     session.reach(head)?;
@@ -118,7 +118,7 @@ fn release(session: &Session, name: &str, tag: &str, recursive: bool) -> Result<
     Err(tell(&e, "cannot release", "cannot release hold from snapshot", why, of_errno))
 }
 
-/// The words for each snapshot that failed, else for all.
+/// The message for each snapshot that failed, else for all.
 fn tell(e: &Failed, all: &str, each: &str, why: impl Fn(i32) -> String, overall: impl Fn(i32) -> String) -> Failure {
     let line = |(name, value): (&str, &Nv)| match value {
         Nv::Int32(n) => Some(format!("{each} '{name}': {}", why(*n))),

@@ -86,7 +86,7 @@ fn print(lines: &[Line], name_width: usize, scripted: bool, parsable: bool) -> R
     Ok(())
 }
 
-/// As `Sat Nov 21 08:30 2026`, in local time.
+/// A date such as `Sat Nov 21 08:30 2026`, in local time.
 fn date(seconds: u64) -> String {
     let stamp = i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok());
     stamp.map_or_else(

@@ -47,7 +47,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     })
 }
 
-/// Whether there is something to inherit.
+/// Checks that a property can be inherited.
 fn check(def: &PropDef, property: &str, received: bool) -> Result<(), Failure> {
     if def.is_read_only() {
         return Err(failed(format!("{property} property is read-only")));
@@ -80,7 +80,7 @@ fn inherit(
     let cannot = |why: String| failed(format!("cannot inherit {property} for '{name}': {why}"));
     let kind = dataset.kind().map_err(|e| failed(said(&e, name)))?;
     if def.is_some_and(|def| !def.is_valid_for(kind.mask())) {
-        // of many, only those that have it are meant
+        // with -r, only datasets that have the property are meant
         return match recursive {
             true => Ok(()),
             false => Err(cannot("property doesn't apply to datasets of this type".to_owned())),

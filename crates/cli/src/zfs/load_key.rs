@@ -1,8 +1,8 @@
 //! `zfs load-key`, `zfs unload-key`.
 //!
-//! `load-key` checks the key, and keeps it for the commands to come ([`keys::keep`]): of a file (`keylocation` or `-L file:///…`) it remembers *where
-//! it is*, and later commands read it again; a key that was typed goes to the agent. With `-n` nothing is kept. After `unload-key` no command
-//! takes the key of its own accord.
+//! `load-key` checks the key, and keeps it for later commands ([`keys::keep`]): for a file (`keylocation` or `-L
+//! file:///…`) it remembers the *location*, and later commands read the file again; a typed key is given to the agent.
+//! With `-n` nothing is kept. After `unload-key` no command loads the key without being asked to.
 
 use pool::{Dataset, Entry, KeyStatus};
 
@@ -74,7 +74,7 @@ fn status(dataset: &Dataset) -> Result<KeyStatus, Failure> {
     dataset.key_status().map_err(|e| failed(said(&e, dataset.name())))
 }
 
-/// Makes sure that a dataset has a key of its own; `what` is done to keys.
+/// Checks that a dataset is an encryption root; `what` is the operation on its key.
 fn check_root(dataset: &Dataset, what: &str, error: impl Fn(String) -> Failure) -> Result<(), Failure> {
     let name = dataset.name();
     match dataset.encryption_root().map_err(|e| failed(said(&e, name)))? {
@@ -108,7 +108,7 @@ fn unload(dataset: &Dataset) -> Result<(), Failure> {
     check_root(dataset, "unloaded", error)?;
     let Some(mut record) = pools::record(dataset.pool()) else { return Err(error(gone(name))) };
     let dir = dataset.dir().id();
-    // a file that has gone is forgotten too
+    // a file that no longer exists is forgotten too
     if !keys::give_up(dataset.pool(), &mut record, dir) {
         return Err(error(gone(name)));
     }

@@ -52,7 +52,7 @@ pub(crate) fn main(args: &[OsString]) -> u8 {
     TOOL.main(args)
 }
 
-/// Whether a dataset belongs to a container.
+/// Returns whether a dataset belongs to a container.
 fn is_zoned(dataset: &pool::Dataset) -> bool {
     let zoned = dataset.prop("zoned").ok().flatten();
     zoned.and_then(|p| p.value.number()).is_some_and(|n| n != 0)
@@ -62,7 +62,7 @@ fn version(call: &Call<'_>) -> Outcome {
     crate::command::version_command(call)
 }
 
-/// The table of properties behind the usage of commands that take some, else where to find it.
+/// Prints the table of properties after the usage of commands that take some, else where to find it.
 fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     if command.is_none() {
         writeln!(out, "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]")?;

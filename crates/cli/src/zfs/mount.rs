@@ -1,7 +1,7 @@
-//! `zfs mount`, `unmount`, `share`, `unshare`: answers of a program that mounts nothing.
+//! `zfs mount`, `unmount`, `share`, `unshare`: the answers of a program that mounts nothing.
 //!
-//! What OpenZFS refuses is refused in its words. What it would mount is refused too, with what reaches the files instead; what is to be unmounted is
-//! not mounted.
+//! What OpenZFS refuses is refused in its words. What it would mount is refused too, with the commands that reach the
+//! files instead; a file system to be unmounted is not mounted.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use crate::command::Call;
 use crate::error::{Outcome, failed, usage};
 use crate::names::Types;
 
-/// What would happen to a file system.
+/// The outcome for a file system.
 enum Verdict {
-    /// Nothing with `-a`; why not if it is named.
+    /// It is skipped with `-a`; the reason if it is named.
     Passed(String),
     /// It would be mounted or shared.
     Wanted,
@@ -48,7 +48,7 @@ pub(super) fn mount(call: &Call<'_>) -> Outcome {
     }
     match names.as_slice() {
         [] if share || call.args.has('o') => Err(usage("missing filesystem argument (specify -a for all)")),
-        // what is mounted: nothing
+        // the list of mounted file systems is empty
         [] => Ok(0),
         [name] => mount_one(name, share),
         _ => Err(usage("too many arguments")),

@@ -1,5 +1,5 @@
-//! How far a send or receive is: lines on standard error, each second or when SIGUSR1 comes (OpenZFS: `send_progress_thread`); where someone
-//! looks, a bar.
+//! Progress of a send or receive: lines on standard error, each second or on SIGUSR1 (OpenZFS:
+//! `send_progress_thread`); on a terminal, a bar.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -14,23 +14,23 @@ use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 use stream::send::Progress;
 
-/// How often a line comes.
+/// Interval between lines.
 const EVERY: Duration = Duration::from_secs(1);
-/// How often the bar moves.
+/// Interval between updates of the bar.
 const MOVES: Duration = Duration::from_millis(100);
 
-/// How lines look, and what else is told.
+/// The format of lines, and what else is shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Style {
     /// `-v`: each second.
     pub(super) lines: bool,
-    /// `-V`: the process's name tells how far it is.
+    /// `-V`: the process's name shows the progress.
     pub(super) title: bool,
     /// Tabs and plain numbers.
     pub(super) parsable: bool,
-    /// From 2 on, blocks too.
+    /// From 2 on, blocks are shown too.
     pub(super) verbosity: usize,
-    /// Bytes that the stream will have, about; 0 if nobody asked.
+    /// The estimated bytes of the stream; 0 if it was not asked for.
     pub(super) size: u64,
 }
 
@@ -49,12 +49,12 @@ impl Style {
         }
     }
 
-    /// Whether a line comes each second: with numbers for programs, and with blocks, also beside a title.
+    /// Returns whether a line is printed each second: with numbers for programs, and with blocks, also beside a title.
     fn every_second(self) -> bool {
         self.lines || (self.title && (self.parsable || self.verbosity >= 2))
     }
 
-    /// What the process is called; 15 bytes at most are kept of it.
+    /// The name of the process, of which at most 15 bytes are kept.
     fn name(self, bytes: u64) -> String {
         let percent = bytes.checked_div(self.size / 100).unwrap_or(100).min(100);
         format!("zfs send {percent}%")
@@ -65,7 +65,7 @@ impl Style {
     }
 }
 
-/// Does `work`, and meanwhile tells how far it is.
+/// Does `work`, and shows its progress meanwhile.
 pub(super) fn shown<R>(style: Style, name: &str, progress: &Progress, work: impl FnOnce() -> R) -> R {
     let bar = style.has_bar().then(|| crate::verbs::progress::bar(style.size, false));
     if style.lines && !style.parsable && bar.is_none() {
@@ -83,7 +83,7 @@ pub(super) fn shown<R>(style: Style, name: &str, progress: &Progress, work: impl
         let watch = Watch { style, name, progress, bar };
         scope.spawn(move || watch.run(&asked));
         let result = work();
-        // both threads end when nobody can ask any more
+        // both threads end once no sender is left
         drop(ask);
         if let Some(handle) = handle {
             handle.close();
@@ -92,7 +92,7 @@ pub(super) fn shown<R>(style: Style, name: &str, progress: &Progress, work: impl
     })
 }
 
-/// Who tells of a send.
+/// The thread that shows the progress of a send.
 struct Watch<'a> {
     style: Style,
     name: &'a str,
@@ -122,7 +122,7 @@ impl Watch<'_> {
     fn step(&self) {
         let bytes = self.progress.bytes.load(Ordering::Relaxed);
         if self.style.title {
-            // of use where it works
+            // best effort
             let _ = fs::write("/proc/self/comm", self.style.name(bytes));
         }
         match &self.bar {
@@ -143,7 +143,7 @@ impl Watch<'_> {
     }
 }
 
-/// Does `work`, and meanwhile, if that is wanted and someone looks, draws how many bytes came.
+/// Does `work`, and meanwhile, if `wanted` and on a terminal, draws how many bytes have come.
 pub(super) fn drawn<R>(wanted: bool, name: &str, bytes: &AtomicU64, work: impl FnOnce() -> R) -> R {
     if !wanted || !std::io::stderr().is_terminal() {
         return work();
@@ -185,7 +185,7 @@ mod tests {
         let style = Style { title: true, size: 1000, ..Style::default() };
         assert_eq!(style.name(455), "zfs send 45%");
         assert_eq!(style.name(2000), "zfs send 100%");
-        // what is not known is done
+        // an unknown size counts as done
         assert_eq!(Style { size: 0, ..style }.name(455), "zfs send 100%");
         assert!(!style.every_second() && Style { parsable: true, ..style }.every_second());
     }

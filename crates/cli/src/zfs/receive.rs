@@ -1,7 +1,7 @@
 //! `zfs receive`.
 //!
-//! A stream, or a package of them, from standard input ([`one`], [`package`]); properties that are said with it ([`props`]); what a package
-//! tells of renames and the like ([`renames`]); the words for what does not work ([`words`]).
+//! Receives a stream, or a package of them, from standard input ([`one`], [`package`]); properties from the command
+//! line ([`props`]); renames and the like that a package records ([`renames`]); messages for failures ([`words`]).
 
 mod one;
 mod package;
@@ -26,7 +26,7 @@ use props::Said;
 /// A package of streams (OpenZFS: `DMU_COMPOUNDSTREAM`).
 const COMPOUND: u8 = 2;
 
-/// What the options say (OpenZFS: `recvflags_t`).
+/// The options of the command (OpenZFS: `recvflags_t`).
 #[derive(Clone, Debug, Default)]
 struct Options {
     verbose: bool,
@@ -45,15 +45,15 @@ struct Options {
 
 type Input = Reader<File>;
 
-/// A receive on its way.
+/// A receive in progress.
 struct Receive<'a> {
     session: &'a Session,
     options: &'a Options,
-    /// What the user named.
+    /// The target that the user named.
     target: String,
     /// The first file system that was received.
     top: Option<String>,
-    /// The package has holds.
+    /// Set if the package has holds.
     holds: bool,
 }
 
@@ -123,7 +123,7 @@ impl Opening {
         String::from_utf8_lossy(self.begin.name()).into_owned()
     }
 
-    /// The file system's.
+    /// The file system's name at its sender.
     fn fs(&self) -> String {
         self.name().split('@').next().unwrap_or("").to_owned()
     }
@@ -183,7 +183,7 @@ fn next(input: &mut Input) -> Result<Option<Opening>, Failure> {
     }
 }
 
-/// Passes over the rest of a stream.
+/// Skips the rest of a stream.
 fn skip(input: &mut Input) -> Result<(), Failure> {
     loop {
         let entry = input.next_record().map_err(|e| failed(format!("cannot receive: invalid backup stream ({e})")))?;
@@ -195,7 +195,7 @@ fn skip(input: &mut Input) -> Result<(), Failure> {
     }
 }
 
-/// Whether a stream of this kind can be received.
+/// Checks that a stream of this kind can be received.
 fn check(begin: &Begin) -> Result<(), Failure> {
     let (features, unknown) = (begin.features(), begin.features() & !feature::KNOWN);
     if unknown != 0 || !matches!(begin.hdrtype(), 1 | COMPOUND) {
@@ -214,7 +214,7 @@ fn check(begin: &Begin) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the package says of a snapshot: of its dataset, and its own name there.
+/// The package's record of a snapshot: that of its dataset, and the snapshot's name there.
 fn find_by_guid(fss: &NvList, guid: u64) -> Option<(&NvList, &str)> {
     fss.iter().find_map(|(_, value)| {
         let nvlist::Value::NvList(fs) = value else { return None };

@@ -66,7 +66,7 @@ fn rename(session: &Session, dataset: &Dataset, to: &str, recursive: bool) -> Ou
         input.insert("recursive", ());
     }
     let Err(e) = session.requests(from)?.call(Ioc::Rename, from, &input) else { return Ok(0) };
-    // of many, the one that failed
+    // of several snapshots, the one that failed
     let failing = e.out.iter().next().map_or(from, |(name, _)| name);
     let why = match e.errno {
         errno::EEXIST if recursive => "a child dataset already has a snapshot with the new name".to_owned(),
@@ -76,7 +76,7 @@ fn rename(session: &Session, dataset: &Dataset, to: &str, recursive: bool) -> Ou
     Err(failed(format!("cannot rename '{failing}': {why}")))
 }
 
-/// The full new name of a snapshot, which may be said in short.
+/// The full new name of a snapshot, which may be given in short.
 fn of_snapshot(head: &str, to: &str) -> Result<String, Failure> {
     let cannot = |why: &str| failed(format!("cannot rename to '{to}': {why}"));
     let target = match to.split_once('@') {

@@ -13,7 +13,7 @@ use crate::command::Call;
 use crate::error::{Failure, Outcome, failed};
 use crate::names::Types;
 
-/// So many younger snapshots are listed.
+/// Limit on the younger snapshots that are listed.
 const LISTED_MAX: usize = 32;
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -33,7 +33,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     })
 }
 
-/// What a rollback would leave in the future.
+/// The snapshots, bookmarks and clones that are younger than the rollback's target.
 struct Younger {
     snaps: Vec<Dataset>,
     marks: Vec<Bookmark>,
@@ -68,7 +68,7 @@ impl Younger {
         self.snaps.iter().map(Dataset::name).chain(self.marks.iter().map(Bookmark::name))
     }
 
-    /// Whether it may go; else what is in the way is told.
+    /// Returns whether the rollback may be done; otherwise prints what is in the way.
     fn check(&self, target: &str, recurse: bool, clones: bool) -> Result<bool, Failure> {
         if clones {
             return Ok(true);
@@ -124,7 +124,7 @@ impl Younger {
     }
 }
 
-/// The rollback itself. A volume whose reservation was its size has it so again.
+/// Does the rollback. A volume whose reservation matched its size gets a matching one again.
 fn back(session: &Session, head: &Dataset, target: &str) -> Outcome {
     let name = head.name();
     let number = |ds: &Dataset, prop: &str| ds.prop(prop).ok().flatten().and_then(|p| p.value.number());

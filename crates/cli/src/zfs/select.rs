@@ -1,4 +1,4 @@
-//! Which datasets a command is about, in which order, and their properties as text (OpenZFS: `zfs_iter.c`).
+//! The datasets that a command is about, in order, and their properties as text (OpenZFS: `zfs_iter.c`).
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -13,23 +13,23 @@ use crate::error::{Failure, failed, usage};
 use crate::names::{self, Types};
 use crate::pools;
 
-/// What to go through.
+/// The criteria that select datasets.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     /// The kinds that are wanted.
     pub(super) types: Types,
-    /// All below the named ones too.
+    /// Includes everything below the named datasets.
     pub(super) recurse: bool,
-    /// How many levels below.
+    /// The number of levels below.
     pub(super) depth: Option<u32>,
-    /// Snapshots are wanted where the pool's `listsnapshots` is on.
+    /// Includes snapshots of pools whose `listsnapshots` is on.
     pub(super) list_snapshots: bool,
-    /// Sort by these columns first; whether in reverse.
+    /// Columns to sort by first, each with whether in reverse.
     pub(super) sort: Vec<(Column, bool)>,
 }
 
-/// A number as C reads it: with a sign, octal behind a `0`, hexadecimal behind `0x`. What does not fit is -1, which is what is left of the
-/// largest `long` in an `int`.
+/// A number as C reads it: with a sign, octal after a `0`, hexadecimal after `0x`. A number that does not fit is -1,
+/// which is what the largest `long` leaves in an `int`.
 fn c_int(text: &str) -> Option<i32> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -52,7 +52,7 @@ impl Selection {
         Selection { types, recurse: false, depth: None, list_snapshots: false, sort: Vec::new() }
     }
 
-    /// Takes an option `-d`.
+    /// Applies an option `-d`.
     pub(super) fn set_depth(&mut self, value: &OsStr) -> Result<(), Failure> {
         let text = value.to_string_lossy();
         let depth = c_int(&text).ok_or_else(|| usage(format!("{text} is not an integer")))?;
@@ -61,7 +61,7 @@ impl Selection {
         Ok(())
     }
 
-    /// Takes an option `-s` or `-S`.
+    /// Applies an option `-s` or `-S`.
     pub(super) fn add_sort(&mut self, value: &OsStr, reverse: bool) -> Result<(), Failure> {
         let text = value.to_string_lossy();
         let column = column(&text, Of::Dataset).ok_or_else(|| usage(format!("invalid property '{text}'")))?;
@@ -69,7 +69,7 @@ impl Selection {
         Ok(())
     }
 
-    /// Users who name a dataset and want its snapshots, or its bookmarks, mean those one level below.
+    /// Limits the depth to one level for users who name a dataset and ask only for its snapshots, or its bookmarks.
     pub(super) fn default_depth(&mut self, named: bool) {
         if named && !self.recurse && (self.types == Types::SNAPSHOTS || self.types == Types::BOOKMARKS) {
             self.recurse = true;
@@ -77,7 +77,8 @@ impl Selection {
         }
     }
 
-    /// All that is selected, in order; whether everything that was named is there. What is not is reported.
+    /// Everything that is selected, in order, and whether everything that was named was found. What was not is
+    /// reported.
     pub(super) fn run(&self, names: &[String]) -> Result<(Vec<Entry>, bool), Failure> {
         let mut found = Vec::new();
         let mut whole = true;
@@ -106,7 +107,7 @@ impl Selection {
         Ok((found, whole))
     }
 
-    /// What one operand selects.
+    /// The datasets that one operand selects.
     fn named(&self, name: &str) -> Result<Vec<Entry>, Failure> {
         let mut accepted = self.types;
         if self.recurse {
@@ -160,7 +161,7 @@ impl Selection {
     }
 }
 
-/// Things without the property come last, whichever the direction.
+/// Compares two values; datasets without the property come last in either direction.
 fn compare(a: &Option<Value>, b: &Option<Value>, reverse: bool) -> Ordering {
     match (a, b) {
         (None, None) => Ordering::Equal,
@@ -197,7 +198,7 @@ fn sort_key(entry: &Entry, column: &Column) -> Result<Option<Value>, Error> {
 pub(super) fn open(name: &str, accepted: Types) -> Result<Entry, Failure> {
     let cannot = |why: &str| failed(format!("cannot open '{name}': {why}"));
     if name.starts_with('/') || name.starts_with("./") {
-        // nothing is mounted that a path could lead to
+        // nothing is mounted to which a path could lead
         return Err(failed(format!("'{name}': not a ZFS filesystem")));
     }
     names::check(name, accepted).map_err(|why| cannot(&why))?;
@@ -229,7 +230,7 @@ pub(super) fn open_dataset(name: &str, accepted: Types) -> Result<Dataset, Failu
     }
 }
 
-/// "Permission denied": there is no key.
+/// "Permission denied": the key is not loaded.
 const EACCES: i32 = 13;
 
 /// An error about a dataset in OpenZFS's words.
@@ -243,7 +244,7 @@ pub(super) fn said(e: &Error, name: &str) -> String {
     }
 }
 
-/// The value of a property as it is printed; `None` if the thing does not have it.
+/// The value of a property as it is printed; `None` if the dataset does not have it.
 pub(super) fn cell(entry: &Entry, column: &Column, parsable: bool) -> Result<Option<Cell>, Failure> {
     if column.name == "name" {
         return Ok(Some(Cell { text: entry.name().to_owned(), ..Cell::none() }));
@@ -256,7 +257,7 @@ pub(super) fn cell(entry: &Entry, column: &Column, parsable: bool) -> Result<Opt
     };
     let value = match value {
         Ok(value) => value,
-        // such as the space written since a snapshot that is not there
+        // for example the space written since a snapshot that does not exist
         Err(_) if column.name.contains(['@', '#']) => return Ok(Some(Cell::none())),
         Err(e) => return Err(failed(format!("cannot get property '{}' of '{}': {e}", column.name, entry.name()))),
     };
@@ -264,7 +265,7 @@ pub(super) fn cell(entry: &Entry, column: &Column, parsable: bool) -> Result<Opt
     Ok(value.map(|p| Cell { text: show(&p.value), source: p.source.clone(), received: p.received.as_ref().map(show) }))
 }
 
-/// What JSON says of each dataset beside its properties (OpenZFS: `fill_dataset_info`).
+/// The JSON fields of each dataset besides its properties (OpenZFS: `fill_dataset_info`).
 pub(super) fn describe(entry: &Entry, as_int: bool) -> Result<nvlist::NvList, Failure> {
     let number = |n: u64| crate::columns::number_or_text(&n.to_string(), as_int);
     let name = entry.name();

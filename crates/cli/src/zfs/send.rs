@@ -24,7 +24,7 @@ use crate::long_holds::{Held, Looking};
 use crate::names::{self, Types};
 use crate::pools;
 
-/// What the options say (OpenZFS: `sendflags_t`).
+/// The options of the command (OpenZFS: `sendflags_t`).
 #[derive(Clone, Debug, Default)]
 struct Options {
     stream: SendFlags,
@@ -111,7 +111,7 @@ fn options(call: &Call<'_>) -> Result<Options, Failure> {
     })
 }
 
-/// Whether the options go together.
+/// Checks that the options can be combined.
 fn check(call: &Call<'_>, options: &Options, token: bool, operands: &[String]) -> Result<(), Failure> {
     let many = options.replicate || options.props || options.backup || options.holds;
     let redact = call.args.has('d');
@@ -154,7 +154,7 @@ fn check(call: &Call<'_>, options: &Options, token: bool, operands: &[String]) -
     Ok(())
 }
 
-/// Where a stream starts.
+/// The start of a stream.
 enum Start {
     Nothing,
     Snapshot(Dataset),
@@ -171,14 +171,14 @@ impl Start {
         base.map(Some).map_err(|e| failed(format!("warning: cannot send '{}': {e}", to.name())))
     }
 
-    /// How long the stream will be. Where no account is kept it is counted.
+    /// Estimates the length of the stream. Where no accounting covers it, the blocks are counted.
     fn estimate(&self, to: &Dataset, flags: &SendFlags, sent: u64) -> Result<u64, Failure> {
         let cannot = |e: &dyn std::fmt::Display| failed(format!("warning: cannot send '{}': {e}", to.name()));
         let written: Option<Space> = match self {
             Start::Nothing => None,
             Start::Snapshot(from) => Some(to.written_since(from).map_err(|e| cannot(&e))?),
             Start::Mark(from) => match to.written_since_bookmark(from) {
-                // what a redacted send left out is in no account
+                // the accounting does not cover what a redacted send left out
                 Ok(space) if from.phys().redaction_obj == 0 => Some(space),
                 _ => {
                     let base = self.base(to)?;
@@ -191,13 +191,13 @@ impl Start {
     }
 }
 
-/// What is sent is held from before it is looked up, so that nobody destroys it; what is not sent is not.
+/// Announces, before a dataset is looked up, that it will be held so that nobody destroys it; a dry run holds nothing.
 fn looking(options: &Options, dataset: &str) -> Option<Looking> {
     if options.dry { None } else { Looking::at(dataset) }
 }
 
-/// Holds what was looked up. A head that another command has open is not sent (OpenZFS: `dsl_dataset_own`); else it is looked up again, for it may have
-/// changed until it was held.
+/// Holds the dataset that was looked up. A head that another command has open is not sent (OpenZFS:
+/// `dsl_dataset_own`); otherwise it is looked up again, for it may have changed until it was held.
 fn held(looking: Option<Looking>, to: Dataset) -> Result<(Option<Held>, Dataset), Failure> {
     let held = looking.and_then(|looking| looking.hold([&to]));
     let Some(own) = held.as_ref().filter(|_| !to.is_snapshot()) else { return Ok((held, to)) };
@@ -213,12 +213,12 @@ fn held(looking: Option<Looking>, to: Dataset) -> Result<(Option<Held>, Dataset)
     Ok((held, now))
 }
 
-/// Standard output without a buffer: what is written to it comes in megabytes.
+/// Standard output without a buffer: it is written in pieces of megabytes.
 fn output() -> Result<File, Failure> {
     Ok(File::from(rustix::io::dup(io::stdout()).map_err(io::Error::from)?))
 }
 
-/// Where what is told goes: to standard output if no stream goes there.
+/// Prints a line: to standard output if no stream is written there, else to standard error.
 fn tell(options: &Options, line: &str) -> Result<(), Failure> {
     if options.dry {
         io::stdout().lock().write_all(line.as_bytes())?;
@@ -245,7 +245,7 @@ fn line(to: &str, from: Option<&str>, size: u64, parsable: bool) -> String {
     }
 }
 
-/// The line for all of them. A single stream's size is a number, that of a package is bytes.
+/// The line for all of them. The size of a single stream is a number, that of a package is in bytes.
 fn total(size: u64, parsable: bool, package: bool) -> String {
     match (parsable, package) {
         (true, _) => format!("size\t{size}\n"),
@@ -254,22 +254,23 @@ fn total(size: u64, parsable: bool, package: bool) -> String {
     }
 }
 
-/// One stream of what is sent.
+/// One stream to be sent.
 #[derive(Clone, Copy)]
 struct Stream<'a> {
     to: &'a Dataset,
     start: &'a Start,
     flags: &'a SendFlags,
-    /// Bytes that it will have, about; 0 if nobody asked.
+    /// Its estimated bytes; 0 if they were not asked for.
     size: u64,
-    /// What OpenZFS says of a key that is not there.
+    /// OpenZFS's message for a key that is not loaded.
     key: &'static str,
 }
 
 /// Sends one stream; a failure is in OpenZFS's words.
 ///
-/// What stands around a snapshot is looked up when its turn comes, in the state of the pool that was opened. While a package was sent so far, that state may
-/// have been overwritten: then the pool is opened anew, where what is held still is.
+/// The datasets of a stream are looked up when its turn comes, in the state of the pool that was opened. While the
+/// streams before it were sent, that state may have been overwritten: then the pool is opened anew, where the held
+/// datasets still exist.
 fn stream_to(out: &mut File, stream: &Stream<'_>, options: &Options) -> Result<(), Failure> {
     let progress = Progress::default();
     let failure = match attempt(out, stream, options, &progress) {
@@ -280,7 +281,7 @@ fn stream_to(out: &mut File, stream: &Stream<'_>, options: &Options) -> Result<(
     attempt(out, &Stream { to: &to, start: &start, ..*stream }, options, &progress)
 }
 
-/// The datasets of a stream in the pool as it is by now; `None` if it is as it was, or lacks them.
+/// The datasets of a stream in the current state of the pool; `None` if they are the same, or no longer exist.
 fn anew(stream: &Stream<'_>) -> Option<(Dataset, Start)> {
     pools::look_again();
     let pool = pools::of_dataset(stream.to.name()).ok()??;
@@ -322,14 +323,14 @@ fn attempt(out: &mut File, stream: &Stream<'_>, options: &Options, progress: &Pr
     })
 }
 
-/// Opens what a stream starts from; `from` is a full name.
+/// Opens the start of a stream; `from` is a full name.
 fn start(from: &str, to: &Dataset) -> Result<Start, Failure> {
     let cannot = |why: &str| failed(format!("warning: cannot send '{}': {why}", to.name()));
     if from.contains('#') {
         let mark = to.pool().bookmark(from);
         let mark = mark.map_err(|_| cannot(&format!("incremental source ({from}) does not exist")))?;
         let earlier = to.is_later_than_mark(&mark).map_err(|e| failed(said(&e, from)))?;
-        // from a redaction bookmark of the snapshot itself: what the redacted send left out
+        // from a redaction bookmark of the snapshot itself: sends what the redacted send left out
         let completes = mark.phys().redaction_obj != 0 && mark.phys().guid == to.guid();
         return if earlier || completes {
             Ok(Start::Mark(mark))

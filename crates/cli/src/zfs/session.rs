@@ -21,11 +21,11 @@ pub(super) struct Session {
     open: RefCell<Vec<Control>>,
 }
 
-/// Where requests to a pool go.
+/// The destination of requests to a pool.
 pub(super) enum Requests {
-    /// To the pool, which is open for a change.
+    /// The pool, which is open for a change.
     To(Control),
-    /// Nowhere: the pool was imported to be read.
+    /// None: the pool was imported read-only.
     ReadOnly,
 }
 
@@ -40,7 +40,8 @@ impl Requests {
 }
 
 impl Session {
-    /// Runs the part of a command that changes pools, and closes them. If all went well its line is in their history.
+    /// Runs the part of a command that changes pools, and closes them. If all succeeded, the command line is written
+    /// to their history.
     pub(super) fn run(work: impl FnOnce(&Session) -> Outcome) -> Outcome {
         let session = Session::default();
         let outcome = work(&session);
@@ -54,8 +55,8 @@ impl Session {
         }
     }
 
-    /// The pool that `dataset` is in, open for a change; `None` if it is not imported. From now on what is looked up is seen as the changes
-    /// leave it.
+    /// The pool that `dataset` is in, open for a change; `None` if it is not imported. From now on lookups see the
+    /// changes made to it.
     pub(super) fn find(&self, dataset: &str) -> Result<Option<Control>, Failure> {
         let name = pool_of(dataset);
         if let Some(control) = self.open.borrow().iter().find(|control| control.spa().name() == name) {
@@ -69,19 +70,20 @@ impl Session {
         let view = control.spa().view().map_err(|e| failed(format!("cannot open '{name}': {e}")))?;
         keys::load_kept(&view, &record);
         if control.spa().had_logs() {
-            // a command was killed: what it has promised belongs to what is snapshotted, cloned or renamed now
+            // after a command that was killed: what its log has promised belongs to what is snapshotted, cloned or
+            // renamed now
             replay::all(control.spa())?;
             control.spa().sync().map_err(|e| failed(format!("cannot open '{name}': {}", writable::why(&e))))?;
         }
         Ok(Some(control))
     }
 
-    /// As [`Session::find`], of a dataset that must be there.
+    /// As [`Session::find`], for a dataset that must exist.
     pub(super) fn control(&self, dataset: &str) -> Result<Control, Failure> {
         self.find(dataset)?.ok_or_else(|| failed(format!("cannot open '{dataset}': dataset does not exist")))
     }
 
-    /// As [`Session::find`], where a pool that is only read is found too: what is wrong with a request is told before that.
+    /// As [`Session::find`], but a read-only pool is found too: errors in a request are reported before that.
     pub(super) fn reach(&self, dataset: &str) -> Result<Option<Requests>, Failure> {
         let name = pool_of(dataset);
         match state::find(name)? {
@@ -90,12 +92,12 @@ impl Session {
         }
     }
 
-    /// As [`Session::reach`], of a dataset that must be there.
+    /// As [`Session::reach`], for a dataset that must exist.
     pub(super) fn requests(&self, dataset: &str) -> Result<Requests, Failure> {
         self.reach(dataset)?.ok_or_else(|| failed(format!("cannot open '{dataset}': dataset does not exist")))
     }
 
-    /// Opens a dataset of one of these kinds that the command changes.
+    /// Opens a dataset of one of these kinds that the command is to change.
     pub(super) fn open(&self, name: &str, types: Types) -> Result<Dataset, Failure> {
         if names::check(name, types).is_ok() {
             self.reach(name)?;
@@ -103,8 +105,8 @@ impl Session {
         select::open_dataset(name, types)
     }
 
-    /// Waits until what was destroyed is freed, as nothing would do it between commands; a bar tells how far it is where someone looks. Who
-    /// breaks it off leaves the rest to the next command that changes the pool.
+    /// Waits until destroyed datasets are freed, as nothing would free them between commands; on a terminal a bar
+    /// shows the progress. If the user interrupts it, the rest is left to the next command that changes the pool.
     pub(super) fn wait_freed(&self) -> Result<(), Failure> {
         self.open.borrow().iter().try_for_each(|control| {
             let spa = control.spa();

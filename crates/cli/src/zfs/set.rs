@@ -14,7 +14,7 @@ use crate::names::Types;
 use crate::props::Said;
 use crate::props::valid::{Target, add_said, valid};
 
-/// OpenZFS's -1.
+/// The exit status of OpenZFS's -1.
 const MINUS_ONE: u8 = 255;
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -80,7 +80,7 @@ fn set(session: &Session, dataset: &Dataset, list: &[Said]) -> Result<(), Failur
     apply(session, name, props)
 }
 
-/// The reservation of a volume goes with its size, if it did before; `auto` is what the size needs.
+/// Adjusts the reservation of a volume to its new size, if it matched the size before; `auto` is what the size needs.
 fn reserve(volume: &Dataset, props: &mut NvList) {
     let number = |name: &str| volume.prop(name).ok().flatten().and_then(|p| p.value.number());
     let size = props.get_u64("volsize");
@@ -109,7 +109,7 @@ pub(super) fn apply(session: &Session, name: &str, props: NvList) -> Result<(), 
     }
 }
 
-/// The words for each property that could not be set, else for all.
+/// The message for each property that could not be set, else for all.
 fn refused(doing: &str, e: &Failed) -> String {
     let line = |(name, value): (&str, &Nv)| match value {
         Nv::Int32(n) => Some(format!("{doing}: {}", of_property(name, e, *n))),

@@ -35,7 +35,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         Ok(0)
     })
     .map_err(|failure| match failure {
-        // said already
+        // already reported
         Failure::Failed(_) if recursive || operands.len() > 1 => failed(""),
         other => other,
     })
@@ -47,7 +47,7 @@ fn gather(session: &Session, operands: &[String], recursive: bool) -> Result<NvL
     for operand in operands {
         let (head, snap) = operand.split_once('@').ok_or_else(|| usage(""))?;
         session.reach(head)?;
-        // as OpenZFS has it, a dataset that is not there is misuse
+        // as in OpenZFS, a dataset that does not exist is a usage error
         let head = select::open_dataset(head, Types::HEADS).map_err(misuse)?;
         add(&mut snaps, &head, snap, recursive)?;
     }
@@ -62,7 +62,7 @@ fn misuse(failure: Failure) -> Failure {
 }
 
 fn add(snaps: &mut NvList, head: &Dataset, snap: &str, recursive: bool) -> Result<(), Failure> {
-    // what is half received has no snapshot yet
+    // a partly received dataset has no snapshot yet
     if recursive && head.is_inconsistent() {
         return Ok(());
     }

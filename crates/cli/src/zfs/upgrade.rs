@@ -63,7 +63,7 @@ fn version_of(dataset: &Dataset) -> Result<u64, Failure> {
     Ok(props.map_or(0, |props| props.version))
 }
 
-/// The file systems whose version is not the newest.
+/// Lists the file systems whose version is not the newest.
 fn list() -> Outcome {
     println!("This system is currently running ZFS filesystem version {NEWEST}.\n");
     let (entries, whole) = Selection::new(Types::FILESYSTEMS).run(&[])?;

@@ -14,7 +14,7 @@ use crate::names::Types;
 use crate::pools::stdout;
 use crate::users::{self, Who};
 
-/// Whose space. The order is that of the column TYPE.
+/// The kind of owner. The order is that of the column TYPE.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 enum Owner {
     PosixGroup,
@@ -66,7 +66,7 @@ impl Field {
     }
 }
 
-/// A name sorts before a number, names by their letters.
+/// The name of an owner: names sort before numbers, and by their letters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 enum Name {
     Text(String),
@@ -84,7 +84,7 @@ struct Row {
     obj_quota: Option<u64>,
 }
 
-/// How the command was called.
+/// The options of the command.
 struct Options {
     fields: Vec<Field>,
     owners: Vec<Owner>,
@@ -143,7 +143,7 @@ fn options(call: &Call<'_>) -> Result<Options, Failure> {
                 fields = text.split(',').map(field).collect::<Result<_, _>>()?;
             }
             's' | 'S' => {
-                // any property is accepted, and those that are no column do not sort
+                // any property is accepted, and those that are not columns do not sort
                 if crate::columns::column(&text, crate::columns::Of::Dataset).is_none() {
                     return Err(usage(format!("invalid field '{text}'")));
                 }
@@ -179,7 +179,7 @@ fn types(words: &str) -> Result<Vec<Owner>, Failure> {
     Ok(owners)
 }
 
-/// What is read: whose space, which number, and the property with the default of a quota.
+/// The sources that are read: the kind of accounting, the figure, and the property with the default of a quota.
 const SOURCES: [(SpaceKind, Field, &str); 12] = [
     (SpaceKind::UserUsed, Field::Used, "user"),
     (SpaceKind::UserQuota, Field::Quota, "user"),

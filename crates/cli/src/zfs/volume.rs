@@ -1,15 +1,15 @@
-//! Sizes of volumes: blocks that waste little, and what a whole volume takes.
+//! Sizes of volumes: blocks that waste little, and the space of a full volume.
 
 use pool::{Dataset, Pool};
 use vdev::{TopVdev, VdevType};
 
-/// Blocks of a volume at least, unless told otherwise (OpenZFS: `ZVOL_DEFAULT_BLOCKSIZE`).
+/// Default size of a volume's blocks, and the least without a warning (OpenZFS: `ZVOL_DEFAULT_BLOCKSIZE`).
 pub(super) const BLOCK_SIZE: u64 = 16 << 10;
-/// Space of parity groups is counted as if all blocks were so large (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
+/// The block size at which space on parity groups is counted (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const TYPICAL_BLOCK: u64 = 128 << 10;
 /// Block pointers in an indirect block.
 const POINTERS: u64 = 1024;
-/// An indirect block.
+/// Bytes of an indirect block.
 const INDIRECT: u64 = 128 << 10;
 /// Levels of the dnodes' own object.
 const METADNODE_LEVELS: u64 = 7;
@@ -42,7 +42,7 @@ pub(super) fn block_size(pool: &Pool, said: Option<u64>) -> u64 {
     said
 }
 
-/// The least that is allocated on a vdev, in bytes (OpenZFS: `vdev_get_min_alloc`).
+/// The smallest allocation on a vdev, in bytes (OpenZFS: `vdev_get_min_alloc`).
 fn allocation_unit(top: &TopVdev) -> u64 {
     let sector = 1u64 << top.ashift();
     match top.config().kind {
@@ -52,7 +52,7 @@ fn allocation_unit(top: &TopVdev) -> u64 {
     }
 }
 
-/// What a volume takes when it is full, in bytes (OpenZFS: `zvol_volsize_to_reservation`).
+/// The space that a full volume takes, in bytes (OpenZFS: `zvol_volsize_to_reservation`).
 pub(super) fn reservation(pool: &Pool, volsize: u64, block: u64) -> u64 {
     let mut blocks = volsize / block.max(1);
     let data = data_size(pool, blocks, block);
@@ -64,7 +64,8 @@ pub(super) fn reservation(pool: &Pool, volsize: u64, block: u64) -> u64 {
     data.saturating_add(metadata * METADATA_COPIES * INDIRECT)
 }
 
-/// What the data of a volume takes, as the pool counts space, on the worst of its vdevs (OpenZFS: `volsize_from_vdevs`).
+/// The space that the data of a volume takes, as the pool counts space, on the worst of its vdevs (OpenZFS:
+/// `volsize_from_vdevs`).
 fn data_size(pool: &Pool, blocks: u64, block: u64) -> u64 {
     let has_parity = |top: &&TopVdev| matches!(top.config().kind, VdevType::Raidz | VdevType::Draid);
     let on = |top: &TopVdev| {
@@ -75,8 +76,8 @@ fn data_size(pool: &Pool, blocks: u64, block: u64) -> u64 {
     pool.tree().tops().iter().filter(has_parity).map(on).max().unwrap_or_else(|| blocks.saturating_mul(block))
 }
 
-/// The reservation that a volume of another size needs, if it has now what its size needs; `None` if it has not (OpenZFS:
-/// `zfs_add_synthetic_resv`).
+/// The reservation that a volume of another size needs, if it has now the one that its size needs; `None` if not
+/// (OpenZFS: `zfs_add_synthetic_resv`).
 pub(super) fn follow(volume: &Dataset, new_size: u64) -> Option<u64> {
     let number = |name: &str| volume.prop(name).ok()??.value.number();
     let block = number("volblocksize")?;

@@ -1,8 +1,8 @@
-//! What OpenZFS says of an errno (`zfs_standard_error`, `libzfs_error_description`).
+//! OpenZFS's messages for an errno (`zfs_standard_error`, `libzfs_error_description`).
 
 use control::Failed;
 
-/// Numbers of the system that are told apart here (Linux).
+/// Error numbers of the system that have messages of their own (Linux).
 pub(super) mod errno {
     pub(in crate::zfs) const EPERM: i32 = 1;
     pub(in crate::zfs) const ENOENT: i32 = 2;
@@ -28,10 +28,10 @@ pub(super) mod errno {
 
 use errno::*;
 
-/// An operation that does not go with what the dataset is.
+/// The message for an operation that does not apply to the dataset's type.
 pub(super) const BAD_TYPE: &str = "operation not applicable to datasets of this type";
 
-/// The usual words for a failure. Where a device or the pool's own data is the cause, it is told too.
+/// The usual message for a failure. If a device or damaged metadata is the cause, that is printed too.
 pub(super) fn standard(failed: &Failed) -> String {
     match failed.errno {
         EIO | EBADE => format!("{} ({})", of_errno(failed.errno), failed.error),
@@ -39,7 +39,7 @@ pub(super) fn standard(failed: &Failed) -> String {
     }
 }
 
-/// The usual words for a number.
+/// The usual message for an errno.
 pub(super) fn of_errno(errno: i32) -> String {
     let words = match errno {
         EPERM | EACCES => "permission denied",
@@ -59,7 +59,7 @@ pub(super) fn of_errno(errno: i32) -> String {
     words.to_owned()
 }
 
-/// The words for a property that could not be set (OpenZFS: `zfs_setprop_error`).
+/// The message for a property that could not be set (OpenZFS: `zfs_setprop_error`).
 pub(super) fn of_property(name: &str, failed: &Failed, errno: i32) -> String {
     let words = match (errno, name) {
         (ENOSPC, "quota" | "refquota") => "size is less than current used or reserved space",

@@ -1,4 +1,4 @@
-//! What a pool was doing when it was last written: scrub, resilver, rebuild, removal, expansion, checkpoint.
+//! The activities of a pool when it was last written: scrub, resilver, rebuild, removal, expansion, checkpoint.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ const CANCELED: u64 = 3;
 pub(super) const REBUILD_ACTIVE: u64 = 1;
 const REBUILD_CANCELED: u64 = 2;
 pub(super) const REBUILD_COMPLETE: u64 = 3;
-/// Beyond this, no time to go is told.
+/// Estimates beyond this are not shown.
 const ESTIMATE_MAX_SECONDS: u64 = 30 * 24 * 3600;
-/// Bytes of a mapping of a removed vdev, an entry.
+/// Bytes of an entry in the mapping of a removed vdev.
 const MAPPING_ENTRY_BYTES: u64 = 24;
 
 /// The removal of a vdev (OpenZFS: `pool_removal_stat_t`).
@@ -51,18 +51,18 @@ pub(super) struct Expansion {
 /// The checkpoint (OpenZFS: `pool_checkpoint_stat_t`).
 #[derive(Clone, Debug)]
 pub(super) struct Checkpoint {
-    /// It is being discarded.
+    /// Set while it is being discarded.
     pub(super) discarding: bool,
     pub(super) time: u64,
     pub(super) space: u64,
 }
 
-/// All of it.
+/// All activities of a pool.
 #[derive(Clone, Debug)]
 pub(super) struct Activity {
     pub(super) scan: Option<ScanPhys>,
     pub(super) error_scrub: Option<ErrorScrubPhys>,
-    /// (top-level vdev, its rebuild).
+    /// The rebuilds, each with its top-level vdev.
     pub(super) rebuilds: Vec<(u64, RebuildPhys)>,
     pub(super) removal: Option<Removal>,
     pub(super) expansion: Option<Expansion>,
@@ -70,7 +70,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Reads it from a pool.
+    /// Reads the activities of a pool.
     pub(super) fn of(pool: &Arc<Pool>) -> Result<Activity, Failure> {
         let trouble = |e: pool::Error| failed(format!("cannot open '{}': {e}", pool.name()));
         let mut rebuilds = Vec::new();
@@ -88,17 +88,17 @@ impl Activity {
         })
     }
 
-    /// Whether a resilver runs.
+    /// Returns whether a resilver runs.
     pub(super) fn is_resilvering(&self) -> bool {
         self.scan.as_ref().is_some_and(|s| s.func == ScanFunc::Resilver && s.state == ScanState::Scanning)
     }
 
-    /// Whether a rebuild runs.
+    /// Returns whether a rebuild runs.
     pub(super) fn is_rebuilding(&self) -> bool {
         self.rebuilds.iter().any(|(_, r)| r.state == REBUILD_ACTIVE)
     }
 
-    /// When the last rebuild ended; 0 if there was none, or one runs.
+    /// The time at which the last rebuild ended; 0 if there was none, or one runs.
     pub(super) fn rebuild_end(&self) -> u64 {
         if self.is_rebuilding() { 0 } else { self.rebuilds.iter().map(|(_, r)| r.end_time).max().unwrap_or(0) }
     }
@@ -179,7 +179,7 @@ fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// What an error scrub came to (OpenZFS: `print_err_scrub_status`).
+/// The result of an error scrub (OpenZFS: `print_err_scrub_status`).
 fn error_scrub_text(scrub: &ErrorScrubPhys) -> String {
     let examined = scrub.examined;
     let text = match scrub.state {

@@ -19,7 +19,7 @@ use crate::props::pool::{self as pool_props, When};
 use crate::state::{self, Imported};
 use crate::{pools, writable};
 
-/// What is overridden.
+/// The checks that are overridden.
 struct Allowed {
     in_use: bool,
     ashift: bool,
@@ -53,7 +53,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let doing = format!("cannot add to '{name}'");
     let ashift = ashift(&pool, &said).map_err(|why| failed(format!("{doing}: {why}")))?;
     let new = NewVdevs::find(words, None)?;
-    // the two are one question there: what one option allows the other does
+    // OpenZFS asks both in one question: what either option allows is allowed
     new.check(pool.config().get_nvlist(key::VDEV_TREE), allowed.in_use || args.has(ALLOW_REPLICATION))?;
     if args.has('n') {
         print!("would update '{name}' to the following configuration:\n\n{}", show(&pool, &new, NameFlags::of(args))?);
@@ -88,7 +88,8 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
     let control = Control::new(spa, writable::caller());
     let before = pools::find(&record.name)?;
     let added = new.spec.paths().map(|(path, _)| PathBuf::from(path));
-    // who comes after a command that was killed must find them: what is no device of the pool is passed over
+    // recorded first, so that a command after one that was killed finds them: a path that is no device of the pool is
+    // skipped
     state::remember(&Imported { devices: before.devices.iter().cloned().chain(added).collect(), ..before.clone() })?;
     if let Err(e) = control.add_vdevs(laid_out, allowed.ashift) {
         state::remember(&before)?;
@@ -98,7 +99,7 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
     writable::close(control.spa(), doing)
 }
 
-/// What went wrong, in OpenZFS's words.
+/// The error in OpenZFS's words.
 pub(super) fn why(e: &control::Failed) -> String {
     match &*e.error {
         control::Error::Pool(pool::Error::Refused { why: pool::Refusal::Busy, .. }) => "pool is busy".to_owned(),
@@ -107,7 +108,7 @@ pub(super) fn why(e: &control::Failed) -> String {
     }
 }
 
-/// What the pool would be like.
+/// The layout that the pool would have.
 fn show(pool: &Arc<Pool>, new: &NewVdevs, flags: NameFlags) -> Result<String, Failure> {
     let vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
     let line = |vdev: &Vdev, depth: usize| format!("\t{:depth$}{}\n", "", vdev.name(pool.name(), flags));

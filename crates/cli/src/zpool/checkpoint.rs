@@ -1,4 +1,4 @@
-//! `zpool checkpoint`: a state to go back to, made or given up.
+//! `zpool checkpoint`: makes a state to go back to, or discards it.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn make(record: &Imported) -> Result<(), Failure> {
     writable::close(&spa, &doing)
 }
 
-/// It is discarded when the command ends, so there is nothing to wait for (`-w`).
+/// Discards the checkpoint. It is discarded when the command ends, so there is nothing to wait for (`-w`).
 fn discard(record: &Imported) -> Result<(), Failure> {
     let doing = format!("cannot discard checkpoint in '{}'", record.name);
     let spa = writable::open(record, &doing)?;

@@ -1,4 +1,4 @@
-//! `zpool clear`: errors are forgotten, and devices that were given up are tried again.
+//! `zpool clear`: resets error counts, and retries devices that were given up.
 
 use std::collections::HashSet;
 
@@ -40,7 +40,7 @@ fn clear(record: &Imported, device: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The vdev that is meant. A spare has nothing that could be cleared.
+/// The vdev that the operand names. A spare has nothing that could be cleared.
 fn find(record: &Imported, wanted: &str, doing: &str) -> Result<Vdev, Failure> {
     let cannot = |why: &str| failed(format!("{doing}: {why}"));
     let pool = pools::open(record)?;

@@ -22,14 +22,14 @@ use crate::props::{Said, values};
 use crate::state::{self, Imported};
 use crate::{names, pools, writable};
 
-/// The versions of pools before features.
+/// The version of pools with features.
 const VERSION_FEATURES: u64 = 5000;
 /// The version of new file systems (OpenZFS: `ZPL_VERSION`).
 const ZPL_VERSION: u64 = 5;
 /// No space is left (Linux).
 const ENOSPC: i32 = 28;
 
-/// How the command was called.
+/// The options of the command.
 #[derive(Debug, Default)]
 struct Options {
     force: bool,
@@ -73,7 +73,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     Ok(0)
 }
 
-/// The options, in the order in which they were given: the first that is wrong is told.
+/// Parses the options, in the order in which they were given: the first error is reported.
 fn options(args: &Parsed) -> Result<Options, Failure> {
     let mut options =
         Options { force: args.has('f'), dry_run: args.has('n'), no_features: args.has('d'), ..Options::default() };
@@ -124,7 +124,7 @@ impl Options {
     }
 }
 
-/// A place that is in use would hide what is there.
+/// Refuses a mount point that is in use: mounting would hide the files there.
 fn check_mountpoint(options: &Options, pool: &str) -> Result<(), Failure> {
     let root = options.altroot.as_deref().unwrap_or("");
     if options.altroot.is_some() && !root.starts_with('/') {
@@ -191,7 +191,7 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     let devices: Vec<PathBuf> = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
     let key = keys::for_new_pool(&mut root, encrypts).map_err(cannot)?;
     let create = pool_options(name, options, features, props);
-    // the key may have been waited for
+    // time may have passed while the key was typed
     let names = state::lock_names()?;
     check_name()?;
     let control = make(laid_out, create, &root, key.as_ref(), hooks).map_err(cannot)?;
@@ -221,7 +221,7 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     }
 }
 
-/// What the root file system shall be like.
+/// The properties of the root file system.
 fn root_props(options: &Options) -> Result<NvList, String> {
     let zoned = options.fs_props.iter().any(|(name, value)| name == "zoned" && value == "on");
     let target = Target { kind: Kind::Filesystem, existing: None, large_blocks: true, zoned, key_params: true };
@@ -234,7 +234,7 @@ fn root_props(options: &Options) -> Result<NvList, String> {
     }
 }
 
-/// The features of the new pool: all that are allowed, but for those that were said.
+/// The features of the new pool: all that are allowed, except those that the user set.
 fn features(options: &Options, compat: &Compat) -> Vec<&'static str> {
     let mut features = Vec::new();
     for def in FEATURES {
@@ -251,14 +251,14 @@ fn features(options: &Options, compat: &Compat) -> Vec<&'static str> {
     features
 }
 
-/// Whether the pool will have what its properties need.
+/// Checks that the pool will have the features that its properties need.
 fn check_versions(props: &[(String, Value)], root: &NvList, features: &[&'static str]) -> Result<(), String> {
     let version = props.iter().find(|(name, _)| name == "version").and_then(|(_, value)| value.number());
     if version.is_some_and(|version| version < VERSION_FEATURES) {
         return Err("pools without feature flags are read by this version of Zuse, and not made".to_owned());
     }
     let enabled = enabled_with(features);
-    // of encryption more is said where the key is
+    // encryption has a more specific message where the key is read
     let lacks = |(name, value): (&str, &Nv)| match value {
         Nv::Uint64(n) if name != "encryption" => {
             dataset::feature_of(name, &Value::Number(*n)).is_some_and(|feature| !enabled.contains(&feature))
@@ -271,7 +271,7 @@ fn check_versions(props: &[(String, Value)], root: &NvList, features: &[&'static
     }
 }
 
-/// Features, with what they depend on.
+/// The features, with those they depend on.
 fn enabled_with(features: &[&'static str]) -> Vec<&'static str> {
     let mut enabled = features.to_vec();
     let mut at = 0;
@@ -305,7 +305,7 @@ fn pool_options(
     }
 }
 
-/// Makes the pool; its root file system is its maker's. What went wrong, in OpenZFS's words.
+/// Creates the pool; its root file system belongs to the user who runs the command. Errors are in OpenZFS's words.
 fn make(
     new: NewPool,
     options: CreateOptions,
@@ -322,7 +322,7 @@ fn make(
     })
 }
 
-/// What goes wrong with a device, in OpenZFS's words.
+/// The error of a device, in OpenZFS's words.
 pub(super) fn of_device(e: &vdev::Error) -> String {
     match e {
         vdev::Error::BelowMinimum { .. } => "one or more devices is less than the minimum size (64M)".to_owned(),

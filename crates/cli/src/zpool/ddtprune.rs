@@ -1,4 +1,4 @@
-//! `zpool ddtprune`: old entries of dedup tables are forgotten. `zpool prefetch`: tables are read.
+//! `zpool ddtprune` removes old entries of dedup tables; `zpool prefetch` reads tables.
 
 use control::{Control, Ioc, Look};
 use nvlist::NvList;
@@ -11,7 +11,7 @@ const DAY_S: u64 = 86_400;
 /// Units of a request.
 const AGE: i32 = 1;
 const PERCENTAGE: i32 = 2;
-/// What can be read ahead.
+/// The tables that can be prefetched.
 const PREFETCH_TYPES: [&str; 2] = ["ddt", "brt"];
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -57,7 +57,7 @@ fn number(text: &str) -> Option<u64> {
     parsed.ok().filter(|number| *number > 0)
 }
 
-/// There is no cache that outlives a command: what can be had of this is that the tables are read, and that one that cannot be is told.
+/// Reads the tables, and reports one that cannot be read: no cache outlives a command, so there is no other effect.
 pub(super) fn prefetch(call: &Call<'_>) -> Outcome {
     let args = &call.args;
     let names = args.names();

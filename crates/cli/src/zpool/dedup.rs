@@ -9,7 +9,7 @@ use pool::prop::{nicebytes, nicenum};
 
 use crate::error::{Failure, failed};
 
-/// Memory of an entry of a table's log in OpenZFS: what its numbers are made of.
+/// Bytes of memory of a log entry of a table in OpenZFS, from which its figures are computed.
 const LOG_ENTRY_BYTES: u64 = 72;
 const FLAT_VALUE_BYTES: u64 = 72;
 const TRADITIONAL_VALUE_BYTES: u64 = 256;

@@ -1,5 +1,6 @@
-//! `zpool export`: marks a pool as one that any machine may import, and forgets it. Of a pool that was imported read-only nothing on its devices
-//! changes. One that cannot be opened, as its devices are gone or know an older state only, is forgotten with `-f`.
+//! `zpool export`: marks a pool as one that any machine may import, and forgets it. On the devices of a pool that was
+//! imported read-only nothing changes. A pool that cannot be opened, because its devices are gone or hold an older
+//! state only, is forgotten with `-f`.
 
 use control::Ioc;
 use pool::Pool;
@@ -28,7 +29,7 @@ fn export(record: &Imported, force: bool, hard: bool) -> Result<(), Failure> {
     let name = &record.name;
     if !record.readonly && !hard && !is_left(record) {
         match pools::candidate(record) {
-            // what is not there cannot be marked; it is still in use by this machine, for whoever finds it again
+            // absent devices cannot be marked; if they are found again they still say that this machine uses the pool
             Err(Failure::Failed(_)) if force => {}
             Err(Failure::Failed(why)) => return Err(failed(format!("{why}\n'zpool export -f {name}' forgets it"))),
             Err(other) => return Err(other),
@@ -39,7 +40,8 @@ fn export(record: &Imported, force: bool, hard: bool) -> Result<(), Failure> {
     state::forget(record.guid)
 }
 
-/// Whether another system or user has imported the pool since, and left it: there is nothing to be done then but to forget it.
+/// Returns whether another system or user has imported the pool since, and exported or destroyed it: then it only
+/// needs to be forgotten.
 fn is_left(record: &Imported) -> bool {
     pools::candidate(record).is_ok_and(|found| matches!(found.state, PoolState::Exported | PoolState::Destroyed))
 }

@@ -82,7 +82,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         };
         getter.expect_name(name);
         for (mut column, cell) in cells(&seen, columns.as_deref(), style.parsable)? {
-            // with all properties come features and user properties, which are not known before
+            // with all properties come features and user properties, which are not known in advance
             if columns.is_none() {
                 getter.expect(std::slice::from_ref(&column));
             }
@@ -96,7 +96,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     Ok(status)
 }
 
-/// The pool and its vdevs, if the operands are that; `None` if all are pools.
+/// The pool and its vdevs, if the operands are a pool and vdevs of it; `None` if all are pools.
 fn vdevs_of(names: &[String]) -> Result<Option<(Imported, Vec<String>)>, Failure> {
     let Some((first, rest)) = names.split_first() else { return Ok(None) };
     let Some(record) = state::find(first)? else {
