@@ -12,7 +12,8 @@
 //! * `open`: from the labels to a [`Pool`]. `spa`: the pool open for writing, its txgs, sync passes, sync tasks, configuration and scans.
 //! * `dsl`: datasets created, snapshotted, cloned, promoted, renamed, rolled back, destroyed and received into; their keys and quotas.
 //! * `alloc`: space maps, their logs and metaslabs, on disk. [`ddt`] and [`brt`]: the dedup table and the block reference table.
-//! * The files at the root: queries of a [`Pool`], and the MOS structures that both sides share (bpobjs, deadlists, the error log, history).
+//! * The files at the root: queries of a [`Pool`], and the MOS structures that both sides share (bpobjs, deadlists, the error log,
+//!   history).
 //!
 //! # The few ideas
 //! * **A pool is opened twice**: through the configuration in the labels, then through the one in the MOS (`open`).
@@ -28,8 +29,7 @@
 //! * A [`Pool`] writes nothing. Only a [`Spa`] does: metadata and data go out with the sync thread's txgs, intent log blocks at commit.
 //! * The MOS is not trusted: parents, chains and lists are checked to lead where they claim to lead, and to end.
 //! * The locks of a [`Pool`]'s name caches are held for a map lookup, never over I/O and never two at once. The lock order of a [`Spa`] is
-//!   in
-//!   `spa`.
+//!   in `spa`.
 //!
 //! # A crash
 //! The uberblock of a txg is written last, behind a flush of everything that it leads to. Until it is on disk the pool is that of the txg
@@ -39,8 +39,7 @@
 //!
 //! # Callers
 //! `zpl`, `stream`, `control`, `zuse`, the command line. OpenZFS: `spa.c`, `txg.c`, `dsl_*.c`, `ddt*.c`, `brt.c`, `zfs_prop.c`,
-//! `zpool_prop.c`,
-//! `zfeature.c`.
+//! `zpool_prop.c`, `zfeature.c`.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -1,8 +1,8 @@
 //! The checkpoint of a pool: a state that it can be wound back to (OpenZFS: `spa_checkpoint.c`).
 //!
-//! A checkpoint is a copy of an uberblock in the MOS. While it exists, blocks that it leads to are not given back when they are freed: their
-//! space goes into a space map of its own for each vdev, and is freed when the checkpoint is discarded. An import can begin at the copied
-//! uberblock instead of the newest.
+//! A checkpoint is a copy of an uberblock in the MOS. While it exists, blocks that it leads to are not given back when they are freed:
+//! their space goes into a space map of its own for each vdev, and is freed when the checkpoint is discarded. An import can begin at the
+//! copied uberblock instead of the newest.
 
 use std::sync::Arc;
 
@@ -68,9 +68,8 @@ impl Spa {
 
 impl Spa {
     /// Makes the opened checkpoint the newest state of the pool, as txg `txg`. This cannot be undone: blocks written after the checkpoint
-    /// lie in
-    /// space that is free in it, and the next txg overwrites them. Hence the devices must have left the old state before that txg begins
-    /// (OpenZFS: `spa_ld_checkpoint_rewind`).
+    /// lie in space that is free in it, and the next txg overwrites them. Hence the devices must have left the old state before that txg
+    /// begins (OpenZFS: `spa_ld_checkpoint_rewind`).
     pub(crate) fn settle_at_checkpoint(&self, txg: Txg) -> Result<(), Error> {
         let mut uberblock = self.uberblock();
         uberblock.txg = txg;

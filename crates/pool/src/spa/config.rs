@@ -26,8 +26,8 @@ pub(crate) enum PoolState {
 pub(crate) struct Config {
     pub(crate) nv: NvList,
     pub(crate) dirty: bool,
-    /// The configuration to write to the labels, as the MOS has it, if they are rewritten with the txg being synced. Concurrent edits of the
-    /// configuration take effect in the next txg.
+    /// The configuration to write to the labels, as the MOS has it, if they are rewritten with the txg being synced. Concurrent edits of
+    /// the configuration take effect in the next txg.
     pub(crate) labels: Option<NvList>,
 }
 

@@ -94,8 +94,7 @@ impl Spa {
     ///
     /// # Errors
     /// [`Error::InvalidName`], [`Error::Refused`] for a property that cannot be set, [`Error::Features`]: the devices are then unchanged.
-    /// When the
-    /// devices cannot be written.
+    /// When the devices cannot be written.
     pub fn create(new: NewPool, options: CreateOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
         check_options(&options)?;
         let import = ImportOptions {

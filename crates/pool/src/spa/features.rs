@@ -1,8 +1,7 @@
 //! The features that a pool uses, while that changes (OpenZFS: `zfeature.c`, the writing half).
 //!
 //! Refcounts are in two ZAPs of the MOS, one for features without which a pool cannot be read and one for the others; active features that
-//! are
-//! needed to read the MOS are in the labels as well.
+//! are needed to read the MOS are in the labels as well.
 
 use std::sync::atomic::Ordering;
 

@@ -58,8 +58,7 @@ impl Frees {
 pub(crate) const SYNC_BPOBJ: &str = "sync_bplist";
 
 /// Frees a block. Returns `false` if the block stays allocated: a gang block whose header cannot be read, an invalid pointer, or a block in
-/// a
-/// table of references that cannot be read, so that its other users are unknown. A leaked block is better than a pool that stops whenever
+/// a table of references that cannot be read, so that its other users are unknown. A leaked block is better than a pool that stops whenever
 /// that block is dropped.
 pub(crate) fn free_if_known(zio: &Zio, txg: Txg, bp: &BlkPtr) -> Result<bool, zio::Error> {
     match zio.free(txg, bp) {
@@ -76,8 +75,7 @@ pub(crate) fn free_if_known(zio: &Zio, txg: Txg, bp: &BlkPtr) -> Result<bool, zi
 
 impl Spa {
     /// Frees the blocks that this pass dropped. In a pool without log space maps a late pass puts them on the list of deferred frees
-    /// instead,
-    /// because each free would dirty another space map.
+    /// instead, because each free would dirty another space map.
     pub(crate) fn sync_frees(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let blocks = self.frees.take();
         if blocks.is_empty() {

@@ -23,8 +23,8 @@ impl Spa {
         self.sync_task(move |cx| Ok(cx.spa.put_history(cx.mos, cx.tx, record)))?
     }
 
-    /// Records a request with its arguments and its answer. Does not wait, and leaves out what does not fit the history
-    /// (OpenZFS: `spa_history_log_nvl`).
+    /// Records a request with its arguments and its answer. Does not wait, and leaves out what does not fit the history (OpenZFS:
+    /// `spa_history_log_nvl`).
     ///
     /// # Errors
     /// [`Error::Suspended`], [`Error::Closed`].

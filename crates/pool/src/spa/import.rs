@@ -87,13 +87,11 @@ impl ViewBase {
 
 impl Spa {
     /// Opens the pool of `candidate` for writing. Its devices must have been opened for writing. Unless the pool is open already, the
-    /// metadata
-    /// blocks of its last txgs are verified first; its data blocks too, if a rewind is allowed.
+    /// metadata blocks of its last txgs are verified first; its data blocks too, if a rewind is allowed.
     ///
     /// # Errors
     /// As [`Pool::open`]; when another machine uses the pool; when the pool cannot be written here: it was written in the other byte order,
-    /// or
-    /// uses unknown features.
+    /// or uses unknown features.
     pub fn import(candidate: &Candidate, options: &ImportOptions, hooks: Hooks) -> Result<Arc<Spa>, Error> {
         let verify = options.open.verify.or_else(|| (!options.again).then(|| options.load_policy()));
         let pool = Pool::open(candidate, &OpenOptions { verify, ..options.open.clone() })?;
@@ -123,8 +121,7 @@ impl Spa {
         }
         let readers = hooks.readers.clone().filter(|_| rewound || options.open.checkpoint);
         // blocks that readers see only in abandoned states are free from now on, though no txg freed them; and a reader that starts before
-        // the new
-        // state is on disk reads an abandoned one
+        // the new state is on disk reads an abandoned one
         let overtaking = readers.map(|readers| readers.overtake_all(pool.guid()));
         let spa = Spa::to_write(&pool, hooks, Config::new(nv, changed), txgs)?;
         if let Some(props) = spa.live_mos()?.named_zap("pool_props")? {
@@ -251,8 +248,8 @@ fn check_alone(pool: &Pool, options: &ImportOptions, env: &Env) -> Result<(), Er
 }
 
 impl Pool {
-    /// With multihost on, watches for a while whether another machine writes the pool, which is to be imported read-only
-    /// (OpenZFS: `spa_ld_activity_check`).
+    /// With multihost on, watches for a while whether another machine writes the pool, which is to be imported read-only (OpenZFS:
+    /// `spa_ld_activity_check`).
     ///
     /// # Errors
     /// [`Error::ActiveElsewhere`]; [`Error::NoHostid`].

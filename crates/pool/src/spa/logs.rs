@@ -1,9 +1,9 @@
-//! Intent logs: claimed at import, given up when they are replayed (OpenZFS: `spa_ld_verify_logs`, `spa_ld_claim_log_blocks`, `zil_claim`,
+//! Intent logs: claimed at import, destroyed after replay (OpenZFS: `spa_ld_verify_logs`, `spa_ld_claim_log_blocks`, `zil_claim`,
 //! `zil_destroy`).
 //!
-//! All logs are walked, datasets side by side, before anything of the pool is changed. What of them lies in space that the maps call free
-//! is taken before the thread that syncs runs, and the first txg writes that down, with the headers that say how far each log was taken. A
-//! dataset whose log holds records is then opened for changes only by who replays it ([`Spa::objset_to_replay`]).
+//! All logs are walked, datasets in parallel, before anything of the pool is changed. Log blocks in space that the maps call free are
+//! claimed before the sync thread runs, and the first txg writes that down, with the headers that record how far each log was claimed. A
+//! dataset whose log holds records can then be opened for changes only for replay ([`Spa::objset_to_replay`]).
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -41,16 +41,16 @@ impl Logged {
 }
 
 impl Spa {
-    /// Whether any dataset had a log when the pool was opened: it was not closed. They are replayed when their datasets are opened.
+    /// Returns whether any dataset had a log when the pool was opened: it was not closed. Logs are replayed when their datasets are opened.
     pub fn had_logs(&self) -> bool {
         self.had_logs.load(Ordering::Relaxed)
     }
 
-    /// Claims all logs of the pool that `pool` shows, in the first txg; nobody may sync yet. Gives the datasets whose headers change.
-    /// `missing_ok`: what a device that is gone may have held is given up.
+    /// Claims all logs of the pool of `pool`, in the first txg; the sync thread must not run yet. Returns the datasets whose headers
+    /// change. `missing_ok`: records on a missing log device are given up.
     ///
     /// # Errors
-    /// When a part of a log cannot be read for want of a device; then nothing was done.
+    /// When a part of a log cannot be read because its device is missing; nothing was done then.
     pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error> {
         let (logs, claimed): (Vec<Logged>, Vec<Logged>) = with_logs(pool)?.into_iter().partition(Logged::is_unclaimed);
         self.had_logs.store(!(logs.is_empty() && claimed.is_empty()), Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Spa {
         let (mos, synced) = (self.live_mos()?, pool.uberblock().txg);
         let tx = self.txgs.assign()?;
         if pool.uberblock().checkpoint_txg.0 != 0 {
-            // what they lead to may have been overwritten since the checkpoint
+            // blocks that they lead to may have been overwritten since the checkpoint
             for log in &logs {
                 self.give_up(&mos, &tx, log, old_blocks(&log.objset, synced))?;
             }
@@ -102,14 +102,15 @@ impl Spa {
         Ok(changed)
     }
 
-    /// Heads that were opened without their key, for their headers alone, are closed.
+    /// Closes heads that were opened without their key, only for their headers.
     pub(crate) fn close_claimed(&self, ids: &[u64]) {
         let ids: Vec<u64> = ids.iter().copied().filter(|id| !self.zio.keys().contains(*id)).collect();
-        // who has one open already has its key
+        // a dataset that is in use has its key
         let _busy = self.heads.close(&ids, || ());
     }
 
-    /// Gives up all logs that have nothing to replay: each is a block that waits for content, left behind by a crash (OpenZFS: `zil_reset`).
+    /// Destroys all logs that have nothing to replay: each is a block that waits for content, left behind by a crash (OpenZFS:
+    /// `zil_reset`).
     pub(crate) fn end_empty_logs(&self) -> Result<(), Error> {
         let (pool, mos) = (self.view()?, self.live_mos()?);
         let logs = unclaimed(&pool)?;
@@ -141,7 +142,7 @@ impl Spa {
         Ok(())
     }
 
-    /// As [`Spa::objset`], of a dataset whose log is not replayed yet: for who replays it before anything else.
+    /// As [`Spa::objset`], of a dataset whose log is not replayed yet, for the caller that replays it before any other change.
     ///
     /// # Errors
     /// As [`Spa::objset`].
@@ -155,11 +156,11 @@ impl Spa {
         }
     }
 
-    /// Runs `work`, which replays the log of an open dataset, while nobody else does the same.
+    /// Runs `work`, which replays the log of an open dataset; one replay of a dataset runs at a time.
     pub fn replaying<R>(self: &Arc<Self>, objset: &Arc<Objset>, work: impl FnOnce() -> R) -> R {
         let head = self.heads.get(objset.id());
         let _alone = head.as_ref().map(|head| head.replay.lock());
-        // what is replayed is not logged again
+        // replayed changes are not logged again
         let log = self.zil(objset);
         log.set_replaying(true);
         let result = work();
@@ -167,18 +168,18 @@ impl Spa {
         result
     }
 
-    /// How far the replays of this pool's logs are.
+    /// The progress of the replays of this pool's logs.
     #[must_use]
     pub fn replay_meter(&self) -> &Meter {
         &self.replay_meter
     }
 
-    /// The log of a dataset as it was read when it was claimed, if there was room to keep it.
+    /// Returns the log of a dataset as it was read when it was claimed, if there was memory to keep it.
     pub fn take_log(&self, objset: &Objset) -> Option<Log> {
         self.logs.lock().remove(&objset.id())
     }
 
-    /// Writes into the pool's history that a replay ended before its time.
+    /// Records in the pool's history that a replay stopped early.
     ///
     /// # Errors
     /// When the pool is suspended.
@@ -186,8 +187,8 @@ impl Spa {
         self.sync_task(move |cx| cx.spa.log_internal(cx.mos, cx.tx, "replay failed", &what))
     }
 
-    /// Gives up the log of an open dataset, all of which is replayed: its header is empty and `blocks` are free in one txg, behind all that
-    /// was changed before. Waits for it.
+    /// Destroys the log of an open dataset, all of which is replayed: its header is emptied and `blocks` are freed in one txg, with or
+    /// after all earlier changes. Waits for it.
     ///
     /// # Errors
     /// When the pool is suspended.
@@ -201,13 +202,13 @@ impl Spa {
     }
 }
 
-/// The blocks of a log that are its dataset's own: who came from a snapshot may have the header that it was taken with.
+/// Returns the blocks of a log that belong to its dataset: a clone may have inherited the header that its origin was taken with.
 pub(crate) fn own_blocks(mos: &Mos, objset: &Arc<Objset>) -> Result<Vec<BlkPtr>, Error> {
     let own = objset.phys().zil_header.log.birth() > mos.dataset_phys(objset.id())?.creation_txg;
     Ok(if own { zil::claim::blocks_of(objset) } else { Vec::new() })
 }
 
-/// Refuses what is not replayed.
+/// Fails if the log is not replayed.
 pub(crate) fn check_replayed(objset: &Objset, name: &str) -> Result<(), Error> {
     if needs_replay(&objset.phys().zil_header) {
         return Err(Error::NotWritable(format!("the intent log of '{name}' is not replayed")));
@@ -215,15 +216,16 @@ pub(crate) fn check_replayed(objset: &Objset, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Log devices that are not there.
+/// Returns the log devices that are missing.
 fn gone_logs(pool: &Pool) -> BTreeSet<u64> {
     let tree = pool.zio().tree();
     let tops = tree.tops().iter().filter(|top| top.config().is_log).map(TopVdev::id);
     tops.filter(|id| pool.load_info().missing_tops.contains(id)).collect()
 }
 
-/// Those of `gone` on which no log has a block but those that are lost whole. What lies there besides the first blocks of these is known to
-/// nobody: it is freed with them, else it would never be, and such a device could not be removed.
+/// Returns those of `gone` on which no log has a block, apart from logs that are lost as a whole. Besides the first blocks of the latter
+/// their blocks on such a device cannot be found; they are freed with them, because otherwise they never would be, and the device could not
+/// be removed.
 fn unused(mut gone: BTreeSet<u64>, found: &[(Logged, Survey)], claimed: &[Logged]) -> BTreeSet<u64> {
     if gone.is_empty() {
         return gone;
@@ -237,14 +239,15 @@ fn unused(mut gone: BTreeSet<u64>, found: &[(Logged, Survey)], claimed: &[Logged
     gone
 }
 
-/// The datasets whose logs are not claimed.
+/// Returns the datasets whose logs are not claimed.
 fn unclaimed(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
     let mut logs = with_logs(pool)?;
     logs.retain(Logged::is_unclaimed);
     Ok(logs)
 }
 
-/// The datasets that have logs. One that cannot be read has no log that can be, nor one that a receive has left incomplete.
+/// Returns the datasets that have logs. Unreadable datasets and incomplete receives are left out: their logs cannot be read or do not
+/// exist.
 fn with_logs(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
     let entries = pool.list(pool.name(), &ListOptions::DATASETS)?;
     let heads: Vec<&Dataset> = entries.iter().filter_map(|entry| entry.dataset()).collect();
@@ -261,7 +264,7 @@ fn with_logs(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
     Ok(base::tasks::map(heads, open).into_iter().flatten().collect())
 }
 
-/// The blocks of a chain, up to the first one that is younger than the last synced txg.
+/// Returns the blocks of a chain, up to the first one that is younger than the last synced txg.
 fn old_blocks(objset: &Arc<Objset>, synced: Txg) -> Vec<BlkPtr> {
     let mut blocks = Vec::new();
     let _summary = zil::walk(objset, &mut |step| match step {

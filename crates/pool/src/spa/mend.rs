@@ -1,16 +1,15 @@
-//! Healing what ordinary reads found damaged.
+//! Self-healing of damage that ordinary reads found.
 //!
-//! A read that met a bad copy and a good one leaves a note ([`zio::Suspect`]). Each txg begins, before anything of it is written,
-//! with looking the noted pointers up in the state that was synced last: the very place of the tree that they were read from.
-//! What still stands there, word for word, is overwritten where it is wrong.
+//! A read that met a bad copy and a good one leaves a note ([`zio::Suspect`]). Before anything of a txg is written, the noted pointers are
+//! looked up in the last synced state, by the bookmark that they were read from. Where the same pointer is still found there, its bad
+//! copies are overwritten.
 //!
-//! Why no other block can be hit: a block that the synced state leads to is allocated in it. Should the open txg, or the one
-//! that is being synced, free it, its space is handed out again two txgs later at the earliest. And the repair ends before
-//! the txg that is being synced does. A block that was freed is not found, whatever lies in its place by now. A block
-//! that is younger than the synced state waits for the next txg.
+//! Why no other block can be hit: a block that the synced state leads to is allocated in it. Should the open txg, or the one being synced,
+//! free it, its space is reused two txgs later at the earliest, and the repair ends before the txg being synced does. A block that was
+//! freed is not found, whatever lies at its DVA by now. A block that is younger than the synced state waits for the next txg.
 //!
-//! What is not looked up is not repaired either: chains of intent logs (they are short-lived), and what a dataset has overwritten and only
-//! a snapshot keeps (reading the snapshot heals it, as does a scrub).
+//! Pointers that are not looked up are not repaired either: chains of intent logs (they are short-lived), and blocks that a dataset has
+//! overwritten and only a snapshot keeps (reading the snapshot heals them, as does a scrub).
 
 use std::sync::Arc;
 
@@ -21,23 +20,23 @@ use zio::{Bookmark, Scratch, Suspect};
 use crate::spa::Spa;
 use crate::{Error, Pool};
 
-/// Bytes of suspects, as stored, that one txg reads again; the others wait for the next.
+/// Bytes of suspects, as stored, that one txg rereads; the others wait for the next.
 const BYTES_OF_A_TXG: u64 = 64 << 20;
 
 impl Spa {
-    /// Lets reads note what has to be mended, and mends it from the next txg on.
+    /// Lets reads note damaged blocks; they are healed from the next txg on.
     pub(crate) fn watch_reads(&self) {
         let txgs = self.txgs.clone();
         self.zio.on_suspect(Arc::new(move || txgs.note_work()));
     }
 
-    /// Mends the suspects that are current. To be called before anything of a txg is written.
+    /// Heals the suspects that are current. To be called before anything of a txg is written.
     pub(crate) fn mend_suspects(&self) {
         let suspects = self.zio.take_suspects();
         if suspects.is_empty() {
             return;
         }
-        // without a view nothing can be told to be current; the next reader will find the damage again
+        // without a view no pointer can be checked to be current; the next read will find the damage again
         let Ok(view) = self.view() else { return };
         let mut scratch = Scratch::default();
         let mut bytes = 0;
@@ -48,14 +47,14 @@ impl Spa {
             }
             if is_current(&view, &suspect).is_ok_and(|current| current) {
                 bytes += suspect.bp.psize();
-                // what cannot be mended any more is lost, which whoever reads it is told
+                // a block that cannot be healed any more is lost; its readers get the error
                 let _lost = self.zio.mend(&suspect, &mut scratch);
             }
         }
     }
 }
 
-/// Whether the pointer stands, in this state of the pool, where it was read from.
+/// Returns whether this state of the pool still has the pointer at the bookmark that it was read from.
 fn is_current(view: &Pool, suspect: &Suspect) -> Result<bool, Error> {
     let Suspect { bp, bm } = suspect;
     let objset = match bm.objset {
@@ -65,7 +64,7 @@ fn is_current(view: &Pool, suspect: &Suspect) -> Result<bool, Error> {
     Ok(standing(&objset, bm)?.is_some_and(|found| found == *bp))
 }
 
-/// The pointer at a place of an object set.
+/// Returns the pointer at a bookmark of an object set.
 fn standing(objset: &Arc<Objset>, bm: &Bookmark) -> Result<Option<BlkPtr>, Error> {
     if bm.level == Bookmark::ROOT_LEVEL {
         return Ok(Some(objset.rootbp()));

@@ -8,10 +8,10 @@
 //! * **Readers have views.** [`Spa::view`] is a [`Pool`]: the pool as its last synced txg left it, with caches of its own. A view answers
 //!   everything that a pool opened read-only does, and as long as there is space nothing that it leads to is overwritten. Live object sets,
 //!   which include dirty data, come from [`Spa::objset`].
-//! * **Changes of the MOS are made by one thread.** A [sync task](Spa::sync_task) runs between the sync of the datasets and that of
-//!   the MOS; all of it is in the txg, or nothing. It checks first, and changes only when nothing but the devices can fail any more.
-//! * **A sync runs in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in
-//!   the MOS. It converges because a block born in this txg is rewritten in place from pass 2 on, and nothing is compressed from pass 8 on.
+//! * **Changes of the MOS are made by one thread.** A [sync task](Spa::sync_task) runs between the sync of the datasets and that of the
+//!   MOS; all of it is in the txg, or nothing. It checks first, and changes only when nothing but the devices can fail any more.
+//! * **A sync runs in passes until nothing is dirty.** Writing the MOS allocates and frees, which changes space maps, which are in the MOS.
+//!   It converges because a block born in this txg is rewritten in place from pass 2 on, and nothing is compressed from pass 8 on.
 //! * **Reads heal.** A copy that a read found damaged is rewritten at the beginning of a txg, if the last synced state still has the block.
 //! * **An error in a sync suspends the pool.** The state on disk stays the last synced txg; every waiting caller gets the error.
 //!
@@ -302,9 +302,8 @@ impl Spa {
     }
 
     /// Refuses transactions that the pool has no room for. Changes that are not yet on disk count at their worst case, so a refusal may be
-    /// too
-    /// early: then everything is written first, which makes the figures exact. What one transaction takes beyond them is covered by slop
-    /// space.
+    /// too early: then everything is written first, which makes the figures exact. What one transaction takes beyond them is covered by
+    /// slop space.
     pub(crate) fn reserve(&self, aside: Aside, netfree: bool) -> Result<Tx, Error> {
         let (sector, inflation) = *self.worst.read();
         let aside = || Aside { bytes: aside.bytes.max(1 << sector), room: aside.room.clone(), ..aside };
@@ -362,8 +361,7 @@ pub(crate) const COPIES_MAX: u64 = 3;
 const INFLATION_MIN: u64 = 6;
 
 /// The largest sector size (as base-2 logarithm), and the worst-case inflation of a byte on disk: three copies, each with as much parity as
-/// the
-/// smallest block has. OpenZFS uses 24 everywhere (`spa_asize_inflation`).
+/// the smallest block has. OpenZFS uses 24 everywhere (`spa_asize_inflation`).
 pub(crate) fn worst_case(tree: &VdevTree) -> (u32, u64) {
     let of = |top: &vdev::TopVdev| {
         let sector = 1u64 << top.ashift();

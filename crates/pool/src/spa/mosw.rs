@@ -1,4 +1,4 @@
-//! Small changes of the MOS: fields of directories and datasets, numbers of the MOS directory.
+//! Small changes of the MOS: fields of directories and datasets, entries of the MOS directory.
 
 use base::Endian;
 use dmu::{NewObject, Object, Tx, Zap};
@@ -9,14 +9,14 @@ use ondisk::dsl::{DslDatasetPhys, DslDirPhys};
 use crate::Error;
 use crate::mos::{DIRECTORY_OBJECT, Mos};
 
-/// Blocks of packed configurations (OpenZFS: `SPA_CONFIG_BLOCKSIZE`).
+/// Block size of packed configurations (OpenZFS: `SPA_CONFIG_BLOCKSIZE`).
 const CONFIG_BLOCKSIZE: u64 = 1 << 14;
 
-/// log2 of the size of indirect blocks of objects that have few blocks, where there can be many such objects: room for 128 pointers. (OpenZFS has
-/// 17 there as everywhere: 128 KiB of zeros in memory for two pointers.)
+/// log2 of the size of indirect blocks of small objects of which there can be many: room for 128 pointers. (OpenZFS uses 17 here as
+/// everywhere: 128 KiB of zeros in memory for two pointers.)
 pub(crate) const SMALL_INDIRECT_SHIFT: u8 = 14;
 
-/// What we write is little-endian.
+/// The byte order that is written: little-endian.
 pub(crate) const OURS: Endian = Endian::Little;
 
 impl Mos {
@@ -29,7 +29,7 @@ impl Mos {
         Ok(result)
     }
 
-    /// The directory in object `id`.
+    /// Returns the directory in object `id`.
     pub(crate) fn dir_phys(&self, id: u64) -> Result<DslDirPhys, Error> {
         Self::bonus(&self.object(id)?, DslDirPhys::decode)
     }
@@ -48,17 +48,17 @@ impl Mos {
         Ok(result)
     }
 
-    /// The dataset in object `id`.
+    /// Returns the dataset in object `id`.
     pub(crate) fn dataset_phys(&self, id: u64) -> Result<DslDatasetPhys, Error> {
         Self::bonus(&self.object(id)?, DslDatasetPhys::decode)
     }
 
-    /// The ZAP of the MOS directory, as it is now.
+    /// Returns the ZAP of the MOS directory, as it is now.
     pub(crate) fn root_zap(&self) -> Result<Zap, Error> {
         self.zap(DIRECTORY_OBJECT)
     }
 
-    /// A new object; `block_size` 0 is the least.
+    /// Makes an object; `block_size` 0 means the smallest.
     pub(crate) fn new_object(
         &self,
         tx: &Tx,
@@ -70,7 +70,7 @@ impl Mos {
         self.new_object_as(tx, NewObject { object_type, block_size, bonus_type, ..NewObject::default() }, bytes)
     }
 
-    /// A new object as `what` says, with these bytes in its bonus buffer.
+    /// Makes an object as `what` says, with these bytes in its bonus buffer.
     pub(crate) fn new_object_as(&self, tx: &Tx, what: NewObject, bonus: &[u8]) -> Result<Object, Error> {
         let object = self.objset.alloc_object(tx, &NewObject { bonus_len: bonus.len(), ..what })?;
         if !bonus.is_empty() {
@@ -79,12 +79,12 @@ impl Mos {
         Ok(object)
     }
 
-    /// A new, empty ZAP.
+    /// Makes an empty ZAP.
     pub(crate) fn new_zap(&self, tx: &Tx, object_type: ObjectType) -> Result<u64, Error> {
         Ok(Zap::create(tx, &self.objset, object_type)?.object().id())
     }
 
-    /// Writes a list into object `id`, whose bonus buffer tells the length (OpenZFS: `spa_sync_nvlist`).
+    /// Writes a list into object `id`, whose bonus buffer records the length (OpenZFS: `spa_sync_nvlist`).
     pub(crate) fn put_nvlist(&self, tx: &Tx, id: u64, list: &NvList) -> Result<(), Error> {
         let what = "packed list";
         let mut packed =
@@ -98,7 +98,7 @@ impl Mos {
         Ok(())
     }
 
-    /// A new object for a list.
+    /// Makes an object for a list.
     pub(crate) fn new_nvlist(&self, tx: &Tx) -> Result<u64, Error> {
         let zero = 0u64.to_le_bytes();
         let bonus = Some((ObjectType::PACKED_NVLIST_SIZE, zero.as_slice()));

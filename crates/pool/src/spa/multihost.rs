@@ -1,14 +1,14 @@
 //! Multihost protection: no two machines import a pool at the same time (OpenZFS: `mmp.c`).
 //!
 //! # What it is
-//! While property `multihost` is on, a thread writes the uberblock of the last sync repeatedly, with the time and a sequence number,
-//! to one device after another. It has a slot of the labels' rings to itself, so no state of the pool is ever overwritten. An
-//! importer sees that from the uberblock and watches for longer than the owner may be silent. An owner that cannot write for
+//! While property `multihost` is on, a thread rewrites the uberblock of the last sync repeatedly, with the time and a sequence number, to
+//! one device after another. It has a slot of the labels' rings to itself, so no state of the pool is ever overwritten. An importer
+//! recognises this from the uberblock and watches for longer than the owner may be silent. An owner that cannot write for
 //! `zfs_multihost_fail_intervals` intervals suspends the pool: other machines no longer see it, so it must not write either.
 //!
 //! # An import
-//! 1. [`watch`]: if an uberblock better than the first one turns up, the pool is in use. Up to 25 % random jitter is added to the time, for two
-//!    machines that start at once.
+//! 1. [`watch`]: if an uberblock better than the first one turns up, the pool is in use. Up to 25 % random jitter is added to the time, for
+//!    two machines that start at once.
 //! 2. [`claim`]: ten times a random sequence number is written to all devices; it must still be the best uberblock after an interval. Two
 //!    machines that watched at the same time see each other here.
 //!
@@ -36,17 +36,17 @@ use crate::spa::Txgs;
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// The fewest intervals of silence that suspend a pool (OpenZFS: `MMP_MIN_FAIL_INTERVALS`).
 const FAIL_INTERVALS_MIN: u64 = 2;
-/// An import watches for so many times the silence that its owner allows itself (OpenZFS: `MMP_IMPORT_SAFETY_FACTOR`).
+/// Factor between the silence that an owner may keep and the time that an import watches (OpenZFS: `MMP_IMPORT_SAFETY_FACTOR`).
 const SAFETY_FACTOR: u32 = 2;
-/// How often a claim is written and read back (OpenZFS: `MMP_IMPORT_VERIFY_ITERS`).
+/// Number of times that a claim is written and read back (OpenZFS: `MMP_IMPORT_VERIFY_ITERS`).
 const CLAIMS: u32 = 10;
-/// No import watches longer; OpenZFS's largest settings that make sense come to a few minutes.
+/// The longest time that an import watches; OpenZFS's largest settings that make sense come to a few minutes.
 const WATCH_MAX: Duration = Duration::from_secs(30 * 60);
-/// How often the devices are looked at meanwhile.
+/// The interval at which the devices are read meanwhile.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The weight of the past in the average time between two writes.
 const AVERAGED: u32 = 128;
-/// Labels of a device.
+/// Number of labels of a device.
 const LABELS: u64 = 4;
 
 fn interval() -> Duration {
@@ -67,13 +67,13 @@ fn nanos(time: Duration) -> u64 {
 struct State {
     on: bool,
     stop: bool,
-    /// What the last sync wrote.
+    /// The uberblock that the last sync wrote.
     synced: Option<Uberblock>,
     seq: u16,
     /// The average time between two writes.
     delay: Duration,
     last: Instant,
-    /// Whose turn it is.
+    /// Counter that selects the leaf of the next write.
     turn: usize,
 }
 
@@ -93,7 +93,7 @@ impl Multihost {
         Arc::new(Multihost { tree, env, state: Mutex::new(state), changed: Condvar::new(), thread: Mutex::default() })
     }
 
-    /// Turns the heartbeat on or off; should it fail for too long, `txgs` stop.
+    /// Turns the heartbeat on or off; if it fails for too long, it suspends `txgs`.
     pub(crate) fn set(self: &Arc<Self>, on: bool, txgs: &Arc<Txgs>) -> Result<(), Error> {
         let mut thread = self.thread.lock();
         let mut state = self.state.lock();
@@ -116,18 +116,18 @@ impl Multihost {
         self.state.lock().stop = true;
         self.changed.notify_all();
         if let Some(thread) = self.thread.lock().take() {
-            // what it has to say it has said to the txgs
+            // the thread has already passed any error to the txgs
             let _ended = thread.join();
         }
     }
 
-    /// What the uberblock of a sync says of it.
+    /// Returns the multihost fields for the uberblock of a sync.
     pub(crate) fn stamp(&self) -> MmpConfig {
         let state = self.state.lock();
         if state.on { config(state.delay, 0) } else { MmpConfig::OFF }
     }
 
-    /// A sync has written `uberblock`, which is a sign of life as well.
+    /// Notes that a sync has written `uberblock`, which counts as a heartbeat as well.
     pub(crate) fn synced(&self, uberblock: &Uberblock) {
         let mut state = self.state.lock();
         state.synced = Some(uberblock.clone());
@@ -135,7 +135,7 @@ impl Multihost {
         self.written(&mut state, true);
     }
 
-    /// Keeps the average time between writes. Never hides a delay, nor promises more than this thread alone can keep.
+    /// Updates the average time between writes. Never hides a delay, nor promises more than this thread alone can keep.
     fn written(&self, state: &mut State, good: bool) {
         let since = state.last.elapsed();
         if since > state.delay {
@@ -162,7 +162,7 @@ impl Multihost {
             if !state.on || state.stop {
                 continue;
             }
-            // a pool that is suspended is another machine's to take
+            // another machine may take a suspended pool
             if txgs.failed().is_some() {
                 return;
             }
@@ -173,7 +173,7 @@ impl Multihost {
                 return;
             }
             let Some((uberblock, turn)) = self.next(&mut state) else { continue };
-            // a device that hangs must not keep a sync from its end
+            // a hanging device must not delay the end of a sync
             parking_lot::MutexGuard::unlocked(&mut state, || {
                 let good = self.beat(&uberblock, turn);
                 self.written(&mut self.state.lock(), good);
@@ -181,7 +181,7 @@ impl Multihost {
         }
     }
 
-    /// What to write next, and whose turn it is.
+    /// Returns the next uberblock to write, and the counter that selects its leaf.
     fn next(&self, state: &mut State) -> Option<(Uberblock, usize)> {
         let now = self.env.now_s();
         let last = state.synced.as_mut()?;
@@ -207,7 +207,7 @@ fn config(delay: Duration, seq: u16) -> MmpConfig {
     MmpConfig::on(nanos(delay).max(1), interval().as_millis() as u64, fail_intervals(), seq)
 }
 
-/// The leaves that have labels of their own, with their top-level vdevs.
+/// Returns the leaves that have labels of their own, with their top-level vdevs.
 fn with_labels(tree: &VdevTree) -> impl Iterator<Item = (&TopVdev, &Leaf)> {
     tree.tops().iter().filter(|top| top.is_concrete()).flat_map(move |top| {
         let leaves = top.config().leaves().filter(|leaf| leaf.kind != VdevType::DraidSpare);
@@ -215,7 +215,7 @@ fn with_labels(tree: &VdevTree) -> impl Iterator<Item = (&TopVdev, &Leaf)> {
     })
 }
 
-/// Those of them that can be written.
+/// Returns the writable leaves among [`with_labels`].
 fn labelled(tree: &VdevTree) -> impl Iterator<Item = (&TopVdev, &Leaf)> {
     with_labels(tree).filter(|(_, leaf)| leaf.is_writable())
 }
@@ -224,14 +224,14 @@ fn write(top: &TopVdev, leaf: &Leaf, uberblock: &Uberblock, label: usize) -> boo
     write_heartbeat(leaf, top.ashift().into(), uberblock, label).is_ok()
 }
 
-/// The best uberblock on any device now.
+/// Returns the best uberblock on any device now.
 fn best(tree: &VdevTree) -> Option<Uberblock> {
     let of =
         |(top, leaf): (&TopVdev, &Leaf)| read_uberblocks_anew(&leaf.queued()?, top.ashift().into()).into_iter().next();
     with_labels(tree).filter_map(of).max_by_key(Uberblock::rank)
 }
 
-/// How long to watch a pool whose best uberblock says `mmp`.
+/// Returns how long to watch a pool whose best uberblock has `mmp`.
 fn watch_time(mmp: &MmpConfig) -> Duration {
     let intervals = u32::try_from(tunable::ZFS_MULTIHOST_IMPORT_INTERVALS.get().max(1)).unwrap_or(u32::MAX);
     let own = interval().saturating_mul(intervals).max(Duration::from_secs(1));
@@ -243,12 +243,12 @@ fn watch_time(mmp: &MmpConfig) -> Duration {
     }
 }
 
-/// Makes sure that nobody else writes the pool; see the head of this file. `opened` is the uberblock that was opened, if it is to be the best.
-/// `to_write`: whether the pool is claimed as well; who only reads it needs to know that nobody writes.
+/// Makes sure that no other machine writes the pool; see the head of this file. `opened` is the uberblock that was opened, if it must be
+/// the best. `to_write`: the pool is claimed as well; a read-only import only needs to know that nobody writes.
 ///
 /// # Errors
-/// [`Error::ActiveElsewhere`]; [`Error::NoHostid`] if this machine has no number that others could know it by; when the claim cannot be
-/// written.
+/// [`Error::ActiveElsewhere`]; [`Error::NoHostid`] if this machine has no hostid by which others could recognise it; when the claim cannot
+/// be written.
 pub(crate) fn take(
     tree: &VdevTree,
     opened: Option<&Uberblock>,
@@ -270,7 +270,7 @@ pub(crate) fn take(
     Ok(())
 }
 
-/// Whether `seen` stays the best for long enough.
+/// Returns whether `seen` stays the best uberblock for long enough.
 fn watch(tree: &VdevTree, seen: &Uberblock, mmp: &MmpConfig, env: &Env) -> Result<bool, Error> {
     let time = watch_time(mmp);
     if time > WATCH_MAX {
@@ -291,7 +291,7 @@ fn watch(tree: &VdevTree, seen: &Uberblock, mmp: &MmpConfig, env: &Env) -> Resul
     }
 }
 
-/// Whether what is written here stays the best.
+/// Returns whether this machine's claims stay the best uberblocks.
 fn claim(tree: &VdevTree, seen: &Uberblock, mmp: &MmpConfig, env: &Env) -> Result<bool, Error> {
     let (Some(interval), Some(seq)) = (mmp.interval_ms(), mmp.seq()) else { return Ok(true) };
     let wait = Duration::from_millis(interval).max(INTERVAL_MIN);
@@ -307,12 +307,12 @@ fn claim(tree: &VdevTree, seen: &Uberblock, mmp: &MmpConfig, env: &Env) -> Resul
             break;
         }
     }
-    // so that the next try has all numbers again; should that fail it has fewer
+    // so that the next attempt has all sequence numbers again; if this fails it has fewer
     let _fewer = write_claim(tree, seen);
     Ok(alone)
 }
 
-/// Writes to all devices, of which so many must take it that no other machine can miss it.
+/// Writes to all devices; enough of them must succeed that no other machine can miss the claim.
 fn write_claim(tree: &VdevTree, uberblock: &Uberblock) -> Result<(), Error> {
     for top in tree.tops().iter().filter(|top| top.is_concrete()) {
         let own = labelled(tree).filter(|(of, _)| of.id() == top.id());
@@ -325,10 +325,11 @@ fn write_claim(tree: &VdevTree, uberblock: &Uberblock) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a machine that can use top-level vdev `top` sees at least one of the leaves that `took` a claim.
+/// Returns whether every machine that can use top-level vdev `top` sees at least one of the leaves that `took` a claim.
 ///
-/// Any parity + 1 columns of a raidz do. Of a mirror each leg alone is enough to use it, so all must have taken it but those that the
-/// configuration, which all machines read, says are out of use. Who cannot reach a leg that others may reach gets no pool.
+/// Any parity + 1 columns of a raidz suffice. Of a mirror each leg alone is enough to use it, so all must have taken the claim except those
+/// that the configuration, which all machines read, says are out of use. A machine that cannot reach a leg that others may reach cannot
+/// import the pool.
 fn is_seen_by_all(top: &VdevConfig, took: &BTreeSet<Guid>) -> bool {
     let tells = |vdev: &VdevConfig| vdev.leaves().any(|leaf| took.contains(&leaf.guid));
     match top.nparity {

@@ -9,18 +9,18 @@ use crate::prop::{self, PropDef};
 use crate::spa::Spa;
 use crate::{Error, Value};
 
-/// `on` for checksum, compression and dedup.
+/// The value `on` of checksum, compression and dedup.
 const ON: u64 = 1;
 const OFF: u64 = 2;
-/// In the value of `dedup`: blocks are compared (OpenZFS: `ZIO_CHECKSUM_VERIFY`).
+/// The bit in the value of `dedup` that has blocks compared (OpenZFS: `ZIO_CHECKSUM_VERIFY`).
 const VERIFY: u64 = 1 << 8;
-/// Where the level of zstd stands in the value of `compression` (OpenZFS: `SPA_COMPRESSBITS`).
+/// Position of the level of zstd in the value of `compression` (OpenZFS: `SPA_COMPRESSBITS`).
 const LEVEL_SHIFT: u32 = 7;
 
 impl Spa {
-    /// The rules of the dataset in directory `dir`, as its properties are now.
+    /// Returns the rules of the dataset in directory `dir`, as its properties are now.
     pub(crate) fn policy_of(&self, mos: &Mos, dir: u64) -> Result<WritePolicy, Error> {
-        // a list of properties may say what no property can be: such counts as unset
+        // a stored value that no property can have counts as unset
         let number = |name: &str| -> Result<u64, Error> {
             let def = prop::find(name);
             let n = mos.prop_number(dir, name)?;
@@ -64,7 +64,7 @@ impl Spa {
         })
     }
 
-    /// `policy` with what the pool's features allow, and no more: for the MOS, and for a dataset without properties.
+    /// Returns `policy` with exactly what the pool's features allow: for the MOS, and for a dataset without properties.
     pub(crate) fn plain_policy(&self, mos: &Mos, policy: WritePolicy) -> Result<WritePolicy, Error> {
         let lz4 = self.feature_active(mos, "lz4_compress")?;
         let compress = if lz4 { Compress::Lz4 } else { Compress::Lzjb };
@@ -78,7 +78,7 @@ impl Spa {
     }
 }
 
-/// A value of property `primarycache`.
+/// Decodes a value of property `primarycache`.
 pub(crate) fn primary_cache(value: u64) -> PrimaryCache {
     match value {
         0 => PrimaryCache::None,

@@ -12,7 +12,7 @@ use crate::spa::Spa;
 use crate::spa::create::{CHECKSUM_SALT, VERSION, stored};
 use crate::{Error, Value, feature, prop};
 
-/// Whether a pool can have all these properties.
+/// Checks that a pool can have all these properties.
 pub(crate) fn check_pool_props(props: &[(String, Value)]) -> Result<(), Error> {
     for (name, value) in props {
         prop::check_pool_value(name, value).map_err(|bad| refused(name, Refusal::Invalid(bad.why())))?;
@@ -25,12 +25,12 @@ impl Spa {
     /// features; `bootfs` is the object of a dataset.
     ///
     /// # Errors
-    /// [`Error::Refused`] for what there is not, or cannot be; when the pool is suspended.
+    /// [`Error::Refused`] for an unknown property or an invalid value; when the pool is suspended.
     pub fn set_prop(self: &Arc<Self>, name: &str, value: Value) -> Result<(), Error> {
         self.set_pool_props(vec![(name.to_owned(), value)])
     }
 
-    /// As [`Spa::set_prop`], several in one txg. Among them `version` may be, which is that of a pool before features.
+    /// As [`Spa::set_prop`], several in one txg. They may include `version`, the version of a pool before features.
     ///
     /// # Errors
     /// As [`Spa::set_prop`].
@@ -54,11 +54,11 @@ impl Spa {
         })
     }
 
-    /// Brings a pool of an older version to `version`, which is one that there is, and enables the features of these names, in one txg; gives the
-    /// version that it had.
+    /// Upgrades a pool of an older version to `version`, which must exist, and enables the named features, in one txg; returns the previous
+    /// version.
     ///
     /// # Errors
-    /// [`Error::Features`] for a name that is none; when the pool is suspended.
+    /// [`Error::Features`] for an unknown name; when the pool is suspended.
     pub fn upgrade(self: &Arc<Self>, version: u64, names: &[&str]) -> Result<u64, Error> {
         if let Some(name) = names.iter().find(|name| feature::by_name(name).is_none()) {
             return Err(Error::Features(vec![(*name).to_string()]));
@@ -73,8 +73,9 @@ impl Spa {
         })
     }
 
-    /// From this txg on the pool is of `version`, unless it is already of that or a later one; gives the version that it had. Between the versions
-    /// that are written and those with features, versions are but numbers (OpenZFS: `spa_sync_version`, `spa_sync_upgrades`).
+    /// Raises the pool's version to `version` in this txg, unless it is that or a later one already; returns the previous version. Between
+    /// the versions that can be written and those with features, versions are mere numbers (OpenZFS: `spa_sync_version`,
+    /// `spa_sync_upgrades`).
     fn raise_version(&self, mos: &Mos, tx: &Tx, version: u64) -> Result<u64, Error> {
         let old = self.uberblock().version;
         if old >= version {
@@ -98,7 +99,7 @@ impl Spa {
             self.feature_enable(mos, tx, def)?;
             return self.log_internal(mos, tx, "set", &format!("feature@{name}=enabled"));
         }
-        // what can fail comes first
+        // steps that can fail come first
         if name == "multihost" {
             self.multihost.set(value.number() == Some(1), &self.txgs)?;
         }
@@ -127,7 +128,7 @@ impl Spa {
             }
         };
         if prop::is_user_property(name) && shown.is_empty() {
-            // a user property without a value is none
+            // an empty value removes a user property
             props.remove(tx, name)?;
             return Ok(());
         }
@@ -135,7 +136,7 @@ impl Spa {
     }
 }
 
-/// Whether there is room for a property, and whether a feature is one: nothing may fail once something is changed.
+/// Checks that a property has room and that a feature exists: nothing may fail once something is changed.
 pub(crate) fn check_prop_room(name: &str, value: &Value) -> Result<(), Error> {
     /// OpenZFS: `ZAP_MAXNAMELEN`, `ZAP_MAXVALUELEN`.
     const LONGEST: (usize, usize) = (256, 8192);

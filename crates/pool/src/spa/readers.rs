@@ -1,10 +1,11 @@
-//! Who reads the pool as an older txg left it: what was freed since stays as it is for them.
+//! Readers of older states of the pool: blocks freed since are kept for them.
 //!
-//! There are two kinds. A [view](Spa::view) of this program is known here: it counts from before its uberblock is taken until it is dropped. Other
-//! processes open the pool from its devices; how they tell is known to the rooms above, and comes by a hook: [`Readers`].
+//! There are two kinds. A [view](Spa::view) of this program is known here: it counts from before its uberblock is taken until it is
+//! dropped. Other processes open the pool from its devices; the layers above know how they announce themselves, and pass it on through a
+//! hook: [`Readers`].
 //!
-//! That ends where a writer would be told that there is no space: then who reads from outside is told to stop, before any of its blocks can be used
-//! again, and a view of this program may meet checksum errors.
+//! The protection ends where a writer would get ENOSPC: outside readers are then told to stop, before any of their blocks can be reused,
+//! and a view of this program may meet checksum errors.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -14,15 +15,16 @@ use parking_lot::Mutex;
 
 use crate::spa::Spa;
 
-/// Who reads a pool from its devices while this program writes it.
+/// The readers in other processes, which read a pool from its devices while this program writes it.
 pub trait Readers: Send + Sync {
-    /// The txg of the oldest state of `pool` that somebody reads; `None` if nobody does.
+    /// Returns the txg of the oldest state of `pool` that is being read; `None` without readers.
     fn oldest(&self, pool: Guid) -> Option<Txg>;
 
-    /// Tells all who read a state of `pool` older than `txg` that their blocks may be overwritten when this returns. They count no more.
+    /// Notifies all readers of states of `pool` older than `txg` that their blocks may be overwritten when this returns. They no longer
+    /// count.
     fn overtake(&self, pool: Guid, txg: Txg);
 
-    /// The same for all who read `pool`, and for all who begin before what is returned is dropped: the states that they find are given up.
+    /// Notifies all readers of `pool`, and all that begin before the returned guard is dropped: the states that they find are given up.
     fn overtake_all(&self, pool: Guid) -> Box<dyn Any + Send>;
 }
 
@@ -31,7 +33,7 @@ pub trait Readers: Send + Sync {
 pub(crate) struct Views(Mutex<Vec<Weak<Txg>>>);
 
 impl Views {
-    /// One more, of the txg that `now` tells.
+    /// Registers a view of the txg that `now` returns.
     pub(crate) fn enter(&self, now: impl FnOnce() -> Txg) -> Arc<Txg> {
         let mut views = self.0.lock();
         let entered = Arc::new(now());
@@ -47,7 +49,7 @@ impl Views {
 }
 
 impl Spa {
-    /// What was freed later than this is to stay as it is. `last` is the txg whose uberblock was just written.
+    /// Returns the txg after which freed blocks are kept for readers. `last` is the txg whose uberblock was just written.
     pub(crate) fn kept_for_readers(&self, last: Txg) -> Txg {
         let others = self.hooks.readers.as_deref();
         if self.space.take_pressed() {

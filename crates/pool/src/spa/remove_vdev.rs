@@ -1,8 +1,8 @@
-//! Devices that a pool can do without: logs, spares, caches (OpenZFS: `spa_vdev_remove`, `spa_vdev_remove_log`).
+//! Removal of devices that hold no data: logs, spares, caches (OpenZFS: `spa_vdev_remove`, `spa_vdev_remove_log`).
 //!
-//! A log device goes from an open pool: first no new block is put there, then every intent log ends its chain (the next commit begins another one,
-//! elsewhere), until nothing is allocated on it. What the MOS kept about its space goes with it, in the txg that puts a hole in its place; what
-//! logs of space changes still say about it is passed over when they are read. To move data off a vdev is not in this version.
+//! A log device is removed from an open pool: first it is no longer allocated from, then every intent log ends its chain (the next commit
+//! begins another one, elsewhere), until nothing is allocated on it. The MOS objects for its space go with it, in the txg that leaves a
+//! hole at its index; entries for it in log space maps are skipped when they are read. Data cannot be moved off a vdev in this version.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::Error;
 use crate::spa::Spa;
 use crate::spa::VdevRefusal;
 
-/// What a guid stands for.
+/// The device that a guid names.
 enum Found {
-    /// One of the list of this name.
+    /// A device of the list of this name.
     Aside(&'static str, NvList),
     Log(TopVdev),
 }
@@ -26,7 +26,7 @@ impl Spa {
     /// Removes the log, spare or cache with this guid. Datasets may be open.
     ///
     /// # Errors
-    /// [`Error::Vdevs`], then the vdev stays; [`Error::Suspended`].
+    /// [`Error::Vdevs`], and the vdev stays; [`Error::Suspended`].
     pub fn remove_vdev(self: &Arc<Self>, guid: Guid) -> Result<(), Error> {
         let _alone = self.vdev_change.lock();
         if self.feature_active(&self.live_mos()?, "zpool_checkpoint")? {
@@ -62,7 +62,7 @@ impl Spa {
         }
     }
 
-    /// Why the data of a vdev cannot be moved (OpenZFS: `spa_vdev_remove_top_check`).
+    /// Returns the reason why the data of a vdev cannot be moved (OpenZFS: `spa_vdev_remove_top_check`).
     fn why_data_stays(&self, top: &TopVdev) -> Result<VdevRefusal, Error> {
         if !top.is_concrete() || !self.feature_enabled(&self.live_mos()?, "device_removal")? {
             return Ok(VdevRefusal::NotSupported);
@@ -102,7 +102,7 @@ impl Spa {
         let (old, new) = removed?;
         for leaf in top.config().leaves() {
             if let Some(device) = before.leaf(leaf.guid).and_then(|leaf| leaf.device()) {
-                // it is part of the pool no more; what it says is nobody's concern if it cannot be written
+                // it is no longer part of the pool; a label that cannot be written does not matter
                 let label = vdev::label::initial_config(&new, &old, leaf.guid, Txg(0));
                 let _unwritten = vdev::label::init(&**device, &label);
             }
@@ -110,7 +110,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Removes a log on which no new block is put. Gives what [`TaskCx::leave_hole`] gives.
+    /// Removes a log that is no longer allocated from. Returns what [`TaskCx::leave_hole`] returns.
     fn remove_retired(self: &Arc<Self>, top: &TopVdev) -> Result<(NvList, NvList), Error> {
         self.rest_logs()?;
         let id = top.id();

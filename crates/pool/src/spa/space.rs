@@ -1,9 +1,8 @@
-//! Who pays for blocks: datasets, directories and the MOS (OpenZFS: `dsl_dataset_block_born`, `dsl_dataset_block_kill`,
+//! Space accounting: blocks are charged to datasets, directories and the MOS (OpenZFS: `dsl_dataset_block_born`, `dsl_dataset_block_kill`,
 //! `dsl_dir_diduse_space`).
 //!
-//! While an object set is synced its new and its replaced blocks are gathered here; afterwards the sums are booked once per
-//! dataset and txg, up the tree of directories. A replaced block that no snapshot has is freed; one that the last snapshot has
-//! goes to the deadlist.
+//! While an object set is synced its new and its replaced blocks are collected here; afterwards the sums are booked once per dataset and
+//! txg, up the tree of directories. A replaced block that no snapshot has is freed; one that the last snapshot has goes to the deadlist.
 
 use std::cell::RefCell;
 
@@ -50,47 +49,47 @@ impl Delta {
     }
 }
 
-/// What the sync of one object set did.
+/// The blocks that the sync of one object set wrote and replaced.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// New blocks.
     pub(crate) born: Delta,
     /// Replaced blocks, all of them.
     pub(crate) killed: Delta,
-    /// Of them, what can be freed.
+    /// The replaced blocks that can be freed.
     pub(crate) freed: Delta,
-    /// Of them, what the last snapshot still has, and was born after the one before it.
+    /// The replaced bytes that the last snapshot still has and that were born after the one before it.
     pub(crate) only_last: u64,
-    /// Of them, what snapshots of this dataset (not only its origin) have.
+    /// The replaced bytes that snapshots of this dataset (not only its origin) have.
     pub(crate) to_snap: u64,
     /// Blocks to free.
     pub(crate) free: Vec<BlkPtr>,
     /// Blocks for the deadlist.
     pub(crate) dead: Vec<BlkPtr>,
-    /// What the clone wrote and, with true, freed again of its own, if it keeps a list of that.
+    /// Entries for the clone's livelist, if it keeps one: blocks that it wrote and, with true, blocks of its own that it freed.
     pub(crate) live: Vec<(BlkPtr, bool)>,
-    /// Of them, by the txg of bookmarks that keep account, what was there at the time.
+    /// The replaced bytes that existed at each bookmark that keeps account, by the txg of the bookmark.
     pub(crate) killed_of_marks: Vec<(Txg, Delta)>,
-    /// Features that a new block needs, by checksum and compression number and size.
+    /// Features that the new blocks need, by block size and by checksum and compression number.
     pub(crate) large: bool,
-    /// Blocks of pointers that went with what nobody can tell is below them.
+    /// Indirect blocks that were dropped although the blocks below them cannot be determined.
     pub(crate) stranded: u64,
-    /// A dnode of more than one slot.
+    /// True if a dnode has more than one slot.
     pub(crate) large_dnode: bool,
     pub(crate) checksums: u32,
     pub(crate) compressions: u32,
 }
 
-/// Gathers what one object set's sync does.
+/// Collects the block changes of one object set's sync.
 pub(crate) struct Gather<'a> {
     mos: &'a Mos,
-    /// Blocks born later are nobody else's.
+    /// The txg of the last snapshot: blocks born later belong to the head alone.
     prev_snap: Txg,
-    /// Of the snapshot before the last.
+    /// The txg of the snapshot before the last.
     prev_prev_snap: Txg,
-    /// Blocks born later are no part of the origin.
+    /// The txg of the origin: blocks born later are not in it.
     origin: Txg,
-    /// Whether the dataset is a clone with a livelist.
+    /// True if the dataset is a clone with a livelist.
     livelist: bool,
     tally: RefCell<Tally>,
 }
@@ -100,7 +99,7 @@ impl<'a> Gather<'a> {
         Gather { mos, prev_snap, prev_prev_snap, origin, livelist: false, tally: RefCell::default() }
     }
 
-    /// Notes what a livelist wants to know.
+    /// Collects livelist entries if `livelist` is set.
     pub(crate) fn with_livelist(self, livelist: bool) -> Self {
         Gather { livelist, ..self }
     }
@@ -170,7 +169,7 @@ impl BlockOwner for Gather<'_> {
     }
 }
 
-/// A kind of use within a directory.
+/// The kinds of use within a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Used {
     Head,
@@ -194,7 +193,7 @@ fn shift(value: &mut u64, by: i64) {
     *value = value.saturating_add_signed(by);
 }
 
-/// What the parent notices of a change by `delta` of something that keeps `reserved` bytes and had `before`.
+/// Returns the change that the parent sees when something that keeps `reserved` bytes and had `before` changes by `delta`.
 pub(crate) fn parent_delta(reserved: u64, before: u64, delta: i64) -> i64 {
     if reserved == 0 {
         return delta;

@@ -18,12 +18,12 @@ use crate::spa::task::TaskCx;
 use crate::spa::txg::Quiesced;
 use crate::spa::{Spa, Txgs, mosw};
 
-/// A sync that has not ended after so many passes never will: a bug.
+/// A sync that has not converged after this many passes never will: a bug.
 const PASSES_MAX: u64 = 64;
 /// The directory that the MOS's own space is booked to.
 const MOS_DIR: &str = "$MOS";
 
-/// The end of the thread that syncs.
+/// Marks the end of the sync thread when it is dropped.
 struct End(Arc<Txgs>);
 
 impl Drop for End {
@@ -33,22 +33,22 @@ impl Drop for End {
 }
 
 impl Spa {
-    /// Starts the thread that syncs.
+    /// Starts the sync thread.
     pub(crate) fn start(self: &Arc<Self>) -> Result<(), Error> {
         let spa = Arc::downgrade(self);
         let txgs = self.txgs.clone();
         let inline = self.env().is_seeded();
         let work = move || {
-            // however it ends: who waits is told
+            // waiting callers are woken however the thread ends
             let _end = End(txgs.clone());
             while let Some(next) = txgs.next() {
                 let Some(spa) = spa.upgrade() else { return };
-                // who must not write any more does not
+                // a suspended pool writes nothing more
                 if txgs.failed().is_some() {
                     return;
                 }
                 let synced = if inline { base::tasks::inline(|| spa.sync_txg(next)) } else { spa.sync_txg(next) };
-                // who is told of the end may open the devices again at once
+                // a caller woken by the end may reopen the devices at once
                 drop(spa);
                 if let Err(error) = synced {
                     txgs.fail(Arc::new(error));
@@ -81,13 +81,14 @@ impl Spa {
         Ok(())
     }
 
-    /// Writes the first txg of a new pool, before the thread that syncs runs.
+    /// Writes the first txg of a new pool, before the sync thread runs.
     pub(crate) fn sync_first(self: &Arc<Self>, tx: &Tx) -> Result<(), Error> {
         self.sync_passes(tx)?;
         self.commit(tx)
     }
 
-    /// All that a txg changed goes to disk, but for the uberblock. Whether anything did, and the nanoseconds of the first pass.
+    /// Writes everything that a txg changed, except the uberblock. Returns whether anything was changed, and the nanoseconds of the first
+    /// pass.
     pub(crate) fn sync_passes(self: &Arc<Self>, tx: &Tx) -> Result<(bool, u64), Error> {
         let started = Instant::now();
         let mut first = 0;
@@ -108,7 +109,7 @@ impl Spa {
                 self.run_tasks(&mos, tx, false)?;
                 self.sync_scan(&mos, tx)?;
                 self.grow_gang_headers(&mos, tx)?;
-                // what tasks changed in datasets, and the configuration that they changed
+                // changes that tasks made to datasets, and to the configuration
                 self.sync_heads(&mos, tx)?;
                 self.sync_config(&mos, tx)?;
                 self.share(&mos, tx)?;
@@ -127,7 +128,7 @@ impl Spa {
             if pass == 1 {
                 first = started.elapsed().as_nanos() as u64;
             }
-            // who missed something of this very txg is told in it
+            // DTL entries for writes missed in this very txg are written in it
             let told = !self.tree().has_dirty_dtls();
             if told && !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() && self.frees.is_empty() {
                 return Ok((true, first));
@@ -139,7 +140,7 @@ impl Spa {
         }
     }
 
-    /// Blocks that were written before got more pointers.
+    /// Adds the references of this txg's clones, and heals the blocks that are shared thereby if a scan is running.
     fn share(self: &Arc<Self>, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let shared = self.clones.apply(tx.txg(), Some(&self.dedup))?;
         self.heal_shared(mos, tx, shared)
@@ -155,7 +156,7 @@ impl Spa {
         self.dedup.sync(&cx)
     }
 
-    /// Runs the tasks of the txg. One that failed after it had changed something ends the sync.
+    /// Runs the tasks of the txg. A task that failed after it had changed something ends the sync.
     fn run_tasks(self: &Arc<Self>, mos: &Mos, tx: &Tx, early: bool) -> Result<(), Error> {
         for task in self.tasks.take(tx.txg(), early) {
             let own = Tx::syncing(tx.txg());
@@ -184,7 +185,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Books what the MOS grew by. What it grows by after the last pass is booked with the next txg.
+    /// Books the growth of the MOS. Growth after the last pass is booked with the next txg.
     fn book_mos(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         if self.pass.load(Ordering::Relaxed) >= tunable::ZFS_SYNC_PASS_DONT_COMPRESS.get() {
             return Ok(());
@@ -201,7 +202,7 @@ impl Spa {
         }
     }
 
-    /// The uberblock of a txg whose blocks are all written.
+    /// Writes the uberblock of a txg whose blocks are all written.
     fn commit(&self, tx: &Tx) -> Result<(), Error> {
         let mut uberblock: Uberblock = self.uberblock();
         uberblock.txg = tx.txg();
@@ -212,7 +213,7 @@ impl Spa {
         uberblock.software_version = VERSION;
         uberblock.checkpoint_txg = Txg(0);
         uberblock.mmp = Some(self.multihost.stamp());
-        // the pool may have become another machine's while this was written
+        // another machine may have taken the pool while this was written
         if let Some(failed) = self.txgs.failed() {
             return Err(Error::Suspended(failed));
         }

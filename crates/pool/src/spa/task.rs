@@ -1,8 +1,9 @@
-//! Sync tasks: changes of the MOS, made by the thread that syncs (OpenZFS: `dsl_synctask.c`).
+//! Sync tasks: changes of the MOS, made by the sync thread (OpenZFS: `dsl_synctask.c`).
 //!
-//! A task checks first. Once it has changed anything it must come to its end: half of it on disk would be damage that no uberblock goes back from.
-//! So each task has a place of its own in the txg, which knows whether anything was changed with it ([`Tx::is_used`]). An error before that is
-//! the answer to who asked. One after it suspends the pool before the uberblock: what is on disk stays the txg before, and whoever waits is told.
+//! A task checks first. Once it has changed anything it must complete: half of it on disk would be damage that no older uberblock undoes.
+//! So each task has its own hold on the txg, which knows whether anything was changed with it ([`Tx::is_used`]). An error before the first
+//! change is returned to the caller. One after it suspends the pool before the uberblock is written: the state on disk stays the txg
+//! before, and every waiting caller gets the error.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use crate::Error;
 use crate::mos::Mos;
 use crate::spa::{Aside, Spa};
 
-/// What a sync task works with.
+/// The context of a sync task.
 pub struct TaskCx<'a> {
     /// The pool.
     pub spa: &'a Arc<Spa>,
@@ -32,16 +33,16 @@ impl std::fmt::Debug for TaskCx<'_> {
     }
 }
 
-/// Bytes of a block that a task writes, on the average (OpenZFS: `DST_AVG_BLKSHIFT`).
+/// Average bytes of a block that a task writes (OpenZFS: `DST_AVG_BLKSHIFT`).
 const TASK_BLOCK: u64 = 16 << 10;
 
-/// The work of a task. Gives its error if it failed.
+/// The work of a task. Returns its error if it failed.
 type Job = Box<dyn FnOnce(&TaskCx<'_>) -> Result<(), Arc<Error>> + Send>;
 
-/// What a task comes to, for who waits: the error may be needed twice.
+/// The result of a task for the waiting caller: the error may be needed twice.
 type Told<R> = Result<R, Arc<Error>>;
 
-/// Tasks that wait, by the txg that they go into.
+/// Waiting tasks, by the txg that they run in.
 #[derive(Default)]
 pub(crate) struct Tasks(Mutex<Vec<Waiting>>);
 
@@ -52,7 +53,7 @@ struct Waiting {
 }
 
 impl Tasks {
-    /// The tasks of `txg`, early or not, in the order in which they came.
+    /// Takes the tasks of `txg`, early or not, in the order of their arrival.
     pub(crate) fn take(&self, txg: Txg, early: bool) -> Vec<Job> {
         let mut all = self.0.lock();
         let due = |task: &Waiting| task.txg <= txg && task.early == early;
@@ -63,11 +64,11 @@ impl Tasks {
 }
 
 impl Spa {
-    /// Runs `work` in the next sync and waits until its txg is on disk. `work` must check all that can be checked before it changes
-    /// anything: an error that it returns after a change suspends the pool, and nothing of the txg comes to disk.
+    /// Runs `work` in the next sync and waits until its txg is on disk. `work` must check everything that can be checked before it changes
+    /// anything: an error that it returns after a change suspends the pool, and nothing of the txg reaches the disk.
     ///
     /// # Errors
-    /// What `work` returned before it changed anything; [`Error::Suspended`].
+    /// The error that `work` returned before it changed anything; [`Error::Suspended`].
     pub fn sync_task<R: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
@@ -75,8 +76,8 @@ impl Spa {
         self.task(false, work)
     }
 
-    /// As [`Spa::sync_task`], for work that writes `blocks` blocks of metadata more: the room for them is set aside first, as for
-    /// data (OpenZFS: `ZFS_SPACE_CHECK_NORMAL`).
+    /// As [`Spa::sync_task`], for work that writes `blocks` more blocks of metadata: space for them is reserved first, as for data
+    /// (OpenZFS: `ZFS_SPACE_CHECK_NORMAL`).
     ///
     /// # Errors
     /// [`Error::NoSpace`]; as [`Spa::sync_task`].
@@ -85,7 +86,7 @@ impl Spa {
         blocks: usize,
         work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
-        // what is set aside stays so until the txg is on disk
+        // the reservation lasts until the txg is on disk
         drop(self.reserve(Aside { bytes: blocks as u64 * TASK_BLOCK, keeps: true, room: None }, false)?);
         self.sync_task(work)
     }
@@ -98,7 +99,7 @@ impl Spa {
         self.task(true, work)
     }
 
-    /// Has the next task fail once it has made so many changes: to see what comes of it.
+    /// Makes the next task fail after this many changes, for tests.
     pub fn fail_next_task(&self, changes: u64) {
         self.task_fault.store(changes, Ordering::Relaxed);
     }
@@ -110,7 +111,7 @@ impl Spa {
     ) -> Result<R, Error> {
         let (tell, told) = mpsc::channel::<Told<R>>();
         let txg = {
-            // the place keeps the txg open until the task is in its list
+            // the hold keeps the txg open until the task is in its list
             let place = self.txgs.assign()?;
             let job: Job = Box::new(move |cx| {
                 let done = work(cx).map_err(Arc::new);
@@ -126,14 +127,14 @@ impl Spa {
         self.tell_props_changed();
         match (told.try_recv(), synced) {
             (Ok(Ok(result)), synced) => synced.map(|()| result),
-            // who alone has the error: nothing was changed
+            // the only holder of the error: nothing was changed
             (Ok(Err(error)), Ok(())) => Err(Arc::try_unwrap(error).unwrap_or_else(Error::Suspended)),
             (_, Err(suspended)) => Err(suspended),
             (Err(_), Ok(())) => Err(Error::Closed),
         }
     }
 
-    /// Runs `work` in the next sync; nobody waits for it (OpenZFS: `dsl_sync_task_nowait`).
+    /// Runs `work` in the next sync, without waiting (OpenZFS: `dsl_sync_task_nowait`).
     pub(crate) fn later(self: &Arc<Self>, work: impl FnOnce(&TaskCx<'_>) + Send + 'static) -> Result<(), Error> {
         let place = self.txgs.assign()?;
         let job: Job = Box::new(move |cx| {
@@ -149,7 +150,7 @@ impl Spa {
     pub fn use_dataset_feature(self: &Arc<Self>, tx: &Tx, id: u64, name: &'static str) {
         let job: Job = Box::new(move |cx| {
             let done = cx.spa.activate_dataset_feature(cx.mos, cx.tx, id, name).map_err(Arc::new);
-            // what uses the feature is in the txg already
+            // blocks that use the feature are in the txg already
             done.inspect_err(|error| cx.spa.txgs.fail(error.clone()))
         });
         self.tasks.0.lock().push(Waiting { txg: tx.txg(), early: false, job });

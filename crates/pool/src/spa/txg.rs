@@ -1,16 +1,15 @@
-//! The transaction groups of an open pool: which is open, which is on its way to disk, who waits.
+//! The transaction groups of an open pool: the open, quiescing and syncing txg, and the callers that wait for them.
 //!
-//! At most three txgs live at a time. A transaction joins the *open* one and holds it until it commits. When a txg shall be
-//! written it is closed (a new one opens at once, and is entered when the old one is quiet), *quiesces* until the last transaction in
-//! it has committed, and is *synced* by the one sync thread. A txg is closed when it is [`ZFS_TXG_TIMEOUT`](tunable::ZFS_TXG_TIMEOUT) seconds old and anything is
-//! dirty, when the dirty data reaches its share, or when somebody waits for it.
+//! At most three txgs live at a time. A transaction joins the *open* one and holds it until it commits. A txg that shall be written is
+//! closed (a new one opens at once, and is entered when the old one is quiet), *quiesces* until the last transaction in it has committed,
+//! and is *synced* by the one sync thread. A txg is closed when it is [`ZFS_TXG_TIMEOUT`](tunable::ZFS_TXG_TIMEOUT) seconds old and
+//! anything is dirty, when the dirty data reaches its share, or when a caller waits for it.
 //!
-//! Dirty data is bounded. From [`ZFS_DELAY_MIN_DIRTY_PERCENT`](tunable::ZFS_DELAY_MIN_DIRTY_PERCENT) of the bound on each new
-//! transaction is delayed, along a hyperbola that goes to infinity at the bound: writers settle at the speed of the devices and
-//! never hit a wall.
+//! Dirty data is bounded. From [`ZFS_DELAY_MIN_DIRTY_PERCENT`](tunable::ZFS_DELAY_MIN_DIRTY_PERCENT) of the bound on each new transaction
+//! is delayed, along a hyperbola that goes to infinity at the bound: writers settle at the speed of the devices and never stop abruptly.
 //!
-//! A transaction sets the most that it may dirty aside before it begins. When it ends it keeps what it did dirty: a block that was dirty in the
-//! txg before is written once, however often it changes (OpenZFS: `dsl_dir_tempreserve_clear`, `dnode_willuse_space`).
+//! Before it begins, a transaction reserves the most that it may dirty. When it ends it keeps what it did dirty: a block that was already
+//! dirty in the txg is written once, however often it changes (OpenZFS: `dsl_dir_tempreserve_clear`, `dnode_willuse_space`).
 //!
 //! OpenZFS: `txg.c`, `dmu_tx.c` (`dmu_tx_delay`), `dsl_pool.c` (`dsl_pool_need_dirty_delay`).
 
@@ -26,31 +25,31 @@ use parking_lot::{Condvar, Mutex};
 use crate::Error;
 use crate::dsl::Room;
 
-/// Txgs that can be alive at a time, with one more for what is being freed of the last.
+/// The most txgs alive at a time, plus one for the frees of the last.
 const TXG_SIZE: usize = 4;
 /// The longest delay of one transaction (OpenZFS: `zfs_delay_max_ns`).
 const DELAY_MAX: Duration = Duration::from_millis(100);
-/// How many txgs the history keeps.
+/// The most txgs that the history keeps.
 const HISTORY_MAX: usize = 100;
-/// What a transaction that dirties anything keeps at least, as what leads to a small block is written with it.
+/// The least that a transaction that dirties anything keeps reserved, because the metadata above a small block is written with it.
 const KEPT_MIN: u64 = 16 << 10;
 
 const fn slot(txg: Txg) -> usize {
     (txg.0 % TXG_SIZE as u64) as usize
 }
 
-/// How a transaction fared before it got its place (OpenZFS: kstat `dmu_tx`).
+/// Statistics of how transactions joined their txg (OpenZFS: kstat `dmu_tx`).
 #[derive(Debug, Default)]
 pub struct DmuTxStats {
-    /// Transactions that got a place.
+    /// Transactions that joined a txg.
     pub assigned: Counter,
-    /// Of them, those that were slowed since much was dirty.
+    /// The assigned transactions that were delayed because much was dirty.
     pub delayed: Counter,
-    /// Nanoseconds that they waited.
+    /// Nanoseconds of these delays.
     pub delay_ns: Counter,
-    /// Transactions that waited since too much was dirty.
+    /// Transactions that waited because too much was dirty.
     pub dirty_over_max: Counter,
-    /// Transactions refused for want of space.
+    /// Transactions refused for lack of space.
     pub no_space: Counter,
 }
 
@@ -67,28 +66,28 @@ pub struct TxgRecord {
     pub open_ns: u64,
     /// Nanoseconds that it quiesced.
     pub quiesce_ns: u64,
-    /// Nanoseconds that it was synced in.
+    /// Nanoseconds that its sync took.
     pub sync_ns: u64,
-    /// Of them, those of the first pass.
+    /// Nanoseconds of the first sync pass.
     pub first_pass_ns: u64,
 }
 
-/// What a transaction sets aside.
+/// The reservation of a transaction.
 #[derive(Default)]
 pub(crate) struct Aside {
     /// The most bytes that it may dirty.
     pub(crate) bytes: u64,
-    /// Whether all of them count until the txg is on disk, whatever it dirties.
+    /// True if all of it counts until the txg is on disk, however much is dirtied.
     pub(crate) keeps: bool,
-    /// The limits of a dataset that count them, too.
+    /// The limits of a dataset that it counts against as well.
     pub(crate) room: Option<Arc<Room>>,
 }
 
-/// A transaction's place in a txg.
+/// A transaction's hold on a txg.
 struct Place {
     txgs: Arc<Txgs>,
     aside: Aside,
-    /// Bytes that it dirtied and nobody had before.
+    /// Bytes that it dirtied and that were not dirty before.
     dirtied: AtomicU64,
 }
 
@@ -124,19 +123,19 @@ struct State {
     open: Txg,
     open_since: Instant,
     synced: Txg,
-    /// The txg that somebody waits for.
+    /// The txg that a caller waits for.
     wanted: Txg,
     holds: [u64; TXG_SIZE],
     dirty: [u64; TXG_SIZE],
-    /// Bytes that transactions set aside, and that those that are over dirtied; they count until the txg is on disk and the space maps know
+    /// Bytes reserved by running transactions and kept by finished ones; they count until the txg is on disk and the space maps include
     /// them.
     reserved: [u64; TXG_SIZE],
-    /// Bytes dirtied in all, for the history.
+    /// Bytes dirtied in total, for the history.
     dirtied: [u64; TXG_SIZE],
     stop: bool,
-    /// Writers that wait for room.
+    /// Number of writers that wait for dirty data to shrink.
     waiting: u32,
-    /// The sync thread has a txg in hand, and so a handle on the pool.
+    /// True while the sync thread works on a txg, and so has a handle on the pool.
     syncing: bool,
     failed: Option<Arc<Error>>,
     history: std::collections::VecDeque<TxgRecord>,
@@ -160,9 +159,9 @@ pub struct Txgs {
     room: Condvar,
     /// A txg is on disk, or the sync thread rests: whoever must know that it is safe waits.
     on_disk: Condvar,
-    /// Something is dirty that no transaction accounted for.
+    /// True if something is dirty that no transaction accounted for.
     work: AtomicBool,
-    /// Figures of transactions.
+    /// Statistics of transactions.
     pub stats: DmuTxStats,
 }
 
@@ -232,7 +231,7 @@ impl Txgs {
         self.state.lock().history.iter().copied().collect()
     }
 
-    /// A place in the open txg for who brings no data along. Waits where too much is dirty.
+    /// Begins a transaction in the open txg that dirties no data of its own. Waits while too much is dirty.
     pub(crate) fn assign(self: &Arc<Self>) -> Result<Tx, Error> {
         match self.assign_if(Aside::default(), &|_| true)? {
             Some(tx) => Ok(tx),
@@ -240,16 +239,17 @@ impl Txgs {
         }
     }
 
-    /// A place in the open txg with what is set `aside`, if `fits` says so of all that is reserved and not yet on disk, this included.
+    /// Begins a transaction in the open txg with the reservation `aside`, if `fits` accepts everything reserved and not yet on disk, this
+    /// included.
     pub(crate) fn assign_if(self: &Arc<Self>, aside: Aside, fits: &dyn Fn(u64) -> bool) -> Result<Option<Tx>, Error> {
         let (max, from) = limits();
-        // who waits here must not hold up the txg: the place comes after
+        // a caller delayed here must not hold up the txg: it joins afterwards
         self.delay(self.dirty(), from, max);
         let mut state = self.state.lock();
         let mut waited = false;
         loop {
             let full = state.dirty_total() >= max;
-            // no object may be changed in two txgs at a time by those who do not know of each other
+            // no object may be changed in two txgs at a time by transactions that do not know of each other
             let quiescing = state.holds[slot(Txg(state.open.0 - 1))] > 0;
             if state.failed.is_some() || !(full || quiescing) {
                 break;
@@ -284,18 +284,18 @@ impl Txgs {
         Ok(Some(Tx::held(open, Arc::new(Place { txgs: self.clone(), aside, dirtied: AtomicU64::new(0) }))))
     }
 
-    /// So many bytes more are taken in `txg`, which is not closed yet.
+    /// Reserves `bytes` more in `txg`, which is not closed yet.
     pub(crate) fn set_aside(&self, txg: Txg, bytes: u64) {
         self.state.lock().reserved[slot(txg)] += bytes;
     }
 
-    /// A transaction of `txg` is over; `unused` bytes that it set aside count no more.
+    /// Ends a transaction of `txg`, and releases the `unused` bytes of its reservation.
     fn leave(&self, txg: Txg, unused: u64) {
         let mut state = self.state.lock();
         let at = slot(txg);
         match (state.holds[at].checked_sub(1), state.reserved[at].checked_sub(unused)) {
             (Some(holds), Some(reserved)) => (state.holds[at], state.reserved[at]) = (holds, reserved),
-            // with a wrong count a txg could be synced that somebody still changes
+            // with a wrong count a txg could be synced while a transaction still changes it
             _ => self.stop_for_bug(&mut state, format!("txg {txg} was left by a transaction that was not in it")),
         }
         if state.holds[at] == 0 && txg < state.open {
@@ -304,7 +304,8 @@ impl Txgs {
         }
     }
 
-    /// A place in the open txg at once, whatever is dirty and whoever is still in the txg before: for the intent log, which changes no object.
+    /// Begins a transaction in the open txg at once, however much is dirty and while the txg before quiesces: for the intent log, which
+    /// changes no object.
     pub(crate) fn assign_now(self: &Arc<Self>) -> Result<Tx, Error> {
         let mut state = self.state.lock();
         if let Some(failed) = &state.failed {
@@ -326,12 +327,12 @@ impl Txgs {
         std::thread::sleep(delay);
     }
 
-    /// Tells that something that no transaction accounted for shall be written with the open txg.
+    /// Notes that something that no transaction accounted for is to be written with the open txg.
     pub(crate) fn note_work(&self) {
         self.work.store(true, Ordering::Release);
     }
 
-    /// Makes the open txg follow the one that is synced at once, though nobody waits for it; not in a pool that is being closed.
+    /// Makes the open txg sync directly after the one being synced, though no caller waits for it; not in a pool that is being closed.
     pub(crate) fn follow_up(&self) {
         let mut state = self.state.lock();
         if !state.stop {
@@ -340,7 +341,7 @@ impl Txgs {
         }
     }
 
-    /// Waits until `txg` is on disk, and makes it go there.
+    /// Waits until `txg` is on disk, and has it synced.
     ///
     /// # Errors
     /// When the pool is suspended: the error that stopped it.
@@ -405,7 +406,7 @@ impl Txgs {
         Some(Quiesced { txg, record: TxgRecord { txg: txg.0, dirty, open_ns, quiesce_ns, ..TxgRecord::default() } })
     }
 
-    /// Waits until the sync thread has no txg in hand.
+    /// Waits until the sync thread works on no txg.
     pub(crate) fn wait_idle(&self) {
         let mut state = self.state.lock();
         while state.syncing && state.failed.is_none() {
@@ -413,7 +414,7 @@ impl Txgs {
         }
     }
 
-    /// `txg` is on disk.
+    /// Records that `txg` is on disk.
     pub(crate) fn done(&self, record: TxgRecord) {
         let mut state = self.state.lock();
         state.synced = Txg(record.txg);
@@ -427,13 +428,13 @@ impl Txgs {
         self.room.notify_all();
     }
 
-    /// An invariant is broken: nothing more is committed.
+    /// Suspends the pool because an invariant is broken: nothing more is committed.
     fn stop_for_bug(&self, state: &mut State, what: String) {
         state.failed.get_or_insert_with(|| Arc::new(Error::Bug(what)));
         self.wake_all();
     }
 
-    /// Nothing goes on: whoever waits gets the error.
+    /// Suspends the pool: every waiting caller gets the error.
     pub(crate) fn fail(&self, error: Arc<Error>) {
         let mut state = self.state.lock();
         state.failed.get_or_insert(error);
@@ -447,7 +448,7 @@ impl Txgs {
         self.on_disk.notify_all();
     }
 
-    /// The error that stopped the pool, if one did.
+    /// Returns the error that suspended the pool, if one did.
     pub fn failed(&self) -> Option<Arc<Error>> {
         self.state.lock().failed.clone()
     }
@@ -459,7 +460,7 @@ impl Txgs {
     }
 }
 
-/// The bound of dirty data, and from where on writers are slowed.
+/// Returns the bound of dirty data, and the amount from which on writers are delayed.
 fn limits() -> (u64, u64) {
     let max = tunable::ZFS_DIRTY_DATA_MAX.get().max(1 << 20);
     (max, max / 100 * tunable::ZFS_DELAY_MIN_DIRTY_PERCENT.get().min(100))
@@ -474,7 +475,7 @@ impl TxHold for Txgs {
         let share = tunable::ZFS_DIRTY_DATA_SYNC_PERCENT.get().min(100) * (limits().0 / 100);
         let mut state = self.state.lock();
         let before = state.dirty_total();
-        // a dnode from disk may say that any number of blocks is below it
+        // a dnode from disk may claim any number of blocks below it
         let at = slot(txg);
         state.dirty[at] = state.dirty[at].saturating_add(bytes);
         state.dirtied[at] = state.dirtied[at].saturating_add(bytes);

@@ -1,20 +1,21 @@
-//! Vdevs that come to an open pool, and what all changes of its tree have in common.
+//! Vdevs added to an open pool, and the steps that all changes of its tree share.
 //!
-//! # The way
-//! A change of the tree is a sync task. It makes or frees the objects of the MOS that belong to the vdevs, edits the configuration, and publishes
-//! another tree ([`vdev::LiveTree`]), which shares the vdevs that stay with the one before. Readers and writers take the current tree for one
-//! operation and never wait; datasets stay open. The commit of the txg does the rest without knowing: it writes labels to all
-//! devices of the new tree around an uberblock with their guid sum. One change is made at a time.
+//! # Procedure
+//! A change of the tree is a sync task. It makes or frees the objects of the MOS that belong to the vdevs, edits the configuration, and
+//! publishes another tree ([`vdev::LiveTree`]), which shares the unchanged vdevs with the one before. Readers and writers take the current
+//! tree for one operation and never wait; datasets stay open. The commit of the txg does the rest without knowing of the change: it writes
+//! labels to all devices of the new tree around an uberblock with their guid sum. One change is made at a time.
 //!
 //! Nothing is allocated on a new vdev before its txg is on disk: a block of an intent log that was acknowledged there would be lost with a crash,
 //! after which the pool does not know the device.
 //!
-//! # Numbers
-//! A top-level vdev's number is never given again: logs of space changes that are older than a removal name it. What is removed leaves a
-//! hole in the tree, which `hole_array` names, and new vdevs come behind.
+//! # Indices
+//! A top-level vdev's index is never reused: log space maps that are older than a removal name it. A removed vdev leaves a hole in the
+//! tree, which `hole_array` names, and new vdevs are appended.
 //!
 //! # After a crash
-//! Until the commit the pool is that of before: new devices have first labels by then, with txg 0, in use by nobody. From then on it is the new one.
+//! Until the commit the pool is the one before: new devices have first labels by then, with txg 0, in use by no pool. From then on it is
+//! the new one.
 //!
 //! OpenZFS: `spa_vdev_add`, `spa_vdev_config_exit`, `spa_config_update`.
 
@@ -31,7 +32,7 @@ use crate::Error;
 use crate::spa::create::{init_aside, init_labels};
 use crate::spa::{Spa, TaskCx, worst_case};
 
-/// Why the vdevs of a pool stay as they are, in OpenZFS's words.
+/// The reason why the vdevs of a pool stay as they are, in OpenZFS's words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VdevRefusal {
@@ -41,7 +42,7 @@ pub enum VdevRefusal {
     /// A spare that has taken the place of a device (EBUSY).
     #[error("Pool busy; removal may already be in progress")]
     Busy,
-    /// A log device holds what is not replayed yet (EBUSY).
+    /// A log device holds records that are not replayed yet (EBUSY).
     #[error("Mount encrypted datasets to replay logs.")]
     LogBusy,
     /// The pool has a checkpoint (`ZFS_ERR_CHECKPOINT_EXISTS`).
@@ -53,28 +54,28 @@ pub enum VdevRefusal {
     /// Data cannot be moved in such a pool (EINVAL).
     #[error("invalid config; all top-level vdevs must have the same sector size and not be raidz.")]
     NotAlike,
-    /// What is left has no room for the data (ENOSPC).
+    /// The remaining devices have no room for the data (ENOSPC).
     #[error("out of space")]
     NoSpace,
     /// A distributed spare is part of its dRAID (ENOTSUP).
     #[error("dRAID spares cannot be removed")]
     DistributedSpare,
-    /// Raidz and dRAID do not go with removed vdevs (EINVAL).
+    /// Raidz and dRAID cannot be combined with removed vdevs (EINVAL).
     #[error("invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs")]
     ParityBesideRemoved,
-    /// Other sectors than those of the pool (`ZFS_ERR_ASHIFT_MISMATCH`).
+    /// A sector size other than the pool's (`ZFS_ERR_ASHIFT_MISMATCH`).
     #[error("adding devices with different physical sector sizes is not allowed")]
     SectorSize,
     /// Such a vdev does not have the property (ENOTSUP).
     #[error("property not supported for this vdev")]
     NotSettable,
-    /// A property's value that this vdev cannot have (EINVAL).
+    /// The value is not valid for this vdev (EINVAL).
     #[error("Invalid argument")]
     BadValue,
 }
 
 impl VdevRefusal {
-    /// OpenZFS's number.
+    /// OpenZFS's errno.
     #[must_use]
     pub fn errno(self) -> i32 {
         match self {
@@ -90,23 +91,23 @@ impl VdevRefusal {
 }
 
 impl Spa {
-    /// How vdevs are to be laid out that this pool shall get.
+    /// Returns the layout options for new vdevs of this pool.
     #[must_use]
     pub fn layout_options(&self, ashift: Option<u64>) -> LayoutOptions {
         let first_id = self.tree().tops().len() as u64;
         LayoutOptions { ashift, first_id, create_txg: Txg(self.uberblock().txg.0 + 1) }
     }
 
-    /// Adds top-level vdevs, spares and caches, laid out with [`Spa::layout_options`]; what was on their devices is lost. Datasets may be open.
-    /// `any_ashift`: sectors of another size than the pool's are taken.
+    /// Adds top-level vdevs, spares and caches, laid out with [`Spa::layout_options`]; the previous contents of their devices are lost.
+    /// Datasets may be open. `any_ashift`: sector sizes other than the pool's are accepted.
     ///
     /// # Errors
-    /// [`Error::Vdevs`], then nothing was done; when the new devices cannot be written, then they are not in the pool; [`Error::Suspended`].
+    /// [`Error::Vdevs`], and nothing was done; when the new devices cannot be written, and they are not in the pool; [`Error::Suspended`].
     pub fn add_vdevs(self: &Arc<Self>, new: NewPool, any_ashift: bool) -> Result<(), Error> {
         let _alone = self.vdev_change.lock();
         let mut tops = new.vdev_tree.get_nvlist_array(key::CHILDREN).unwrap_or(&[]).to_vec();
         self.check_new_vdevs(&tops, any_ashift)?;
-        // others may have come since they were laid out
+        // other vdevs may have been added since they were laid out
         for (top, id) in tops.iter_mut().zip(self.tree().tops().len() as u64..) {
             top.insert(key::ID, id);
         }
@@ -142,7 +143,7 @@ impl Spa {
         Ok(())
     }
 
-    /// The sector size of all vdevs of the normal class, as base-2 logarithm, if they have the same.
+    /// Returns the sector size of all vdevs of the normal class, as base-2 logarithm, if it is the same for all.
     pub(crate) fn common_ashift(&self) -> Option<u64> {
         let is_normal = |config: &vdev::VdevConfig| !config.is_log && config.alloc_bias.is_none();
         let tree = self.tree();
@@ -152,7 +153,7 @@ impl Spa {
         all.all(|other| other == first).then_some(first)
     }
 
-    /// The configuration with other top-level vdevs.
+    /// Returns the configuration with its top-level vdevs changed.
     pub(crate) fn config_with(&self, change: impl FnOnce(&mut Vec<NvList>)) -> NvList {
         let mut nv = self.config.lock().nv.clone();
         if let Some(children) = nv.get_nvlist_mut(key::VDEV_TREE).and_then(|t| t.get_nvlist_array_mut(key::CHILDREN)) {
@@ -162,13 +163,13 @@ impl Spa {
         nv
     }
 
-    /// The tree of configuration `nv`, which shares what it can with the current one; `devices` are those of new leaves.
+    /// Returns the tree of configuration `nv`, which shares what it can with the current one; `devices` are those of new leaves.
     fn tree_of(&self, nv: &NvList, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<VdevTree, Error> {
         let parsed = VdevConfig::parse(nv.get_nvlist(key::VDEV_TREE).unwrap_or(&NvList::new()))?;
         Ok(self.tree().changed(&parsed, &|leaf| devices.get(&leaf).cloned())?)
     }
 
-    /// Makes `tree` the pool's.
+    /// Makes `tree` the pool's current tree.
     fn publish(&self, tree: VdevTree) {
         *self.worst.write() = worst_case(&tree);
         self.zio.live_tree().publish(Arc::new(tree));
@@ -177,11 +178,11 @@ impl Spa {
 }
 
 impl TaskCx<'_> {
-    /// Makes `tops` top-level vdevs of the pool. Their space can be used when the txg is on disk.
+    /// Makes `tops` top-level vdevs of the pool. Their space can be allocated when the txg is on disk.
     fn join_vdevs(&self, tops: Vec<NvList>, devices: &HashMap<Guid, Arc<dyn Device>>) -> Result<(), Error> {
         let spa = self.spa;
         let nv = spa.config_with(|children| children.extend(tops));
-        // what cannot be a tree is refused before anything is changed
+        // an invalid tree is refused before anything is changed
         let classes = spa.space.classes_of_new(&spa.tree_of(&nv, devices)?);
         let before = std::mem::replace(&mut spa.config.lock().nv, nv);
         let joined = spa
@@ -202,8 +203,8 @@ impl TaskCx<'_> {
         }
     }
 
-    /// Leaves a hole in the place of top-level vdev `id`, on which nothing is allocated. Gives its configuration as it was, and that of the pool
-    /// as it is now.
+    /// Leaves a hole at the index of top-level vdev `id`, on which nothing is allocated. Returns its configuration as it was, and that of
+    /// the pool as it is now.
     pub(crate) fn leave_hole(&self, id: u64) -> Result<(NvList, NvList), Error> {
         let spa = self.spa;
         let mut old = NvList::new();
@@ -220,7 +221,7 @@ impl TaskCx<'_> {
         Ok((old, new))
     }
 
-    /// The pool's spares or caches.
+    /// Returns the pool's spares or caches.
     pub(crate) fn aux(&self, name: &'static str) -> Result<Vec<NvList>, Error> {
         let Some(id) = self.mos.number(name)? else { return Ok(Vec::new()) };
         let list = self.mos.nvlist(id, name)?;
@@ -228,7 +229,7 @@ impl TaskCx<'_> {
     }
 }
 
-/// What stands in the place of a top-level vdev that is gone (OpenZFS: `vdev_hole_ops`).
+/// Returns the placeholder for a removed top-level vdev (OpenZFS: `vdev_hole_ops`).
 pub(crate) fn hole(id: u64) -> NvList {
     let mut list = NvList::new();
     list.insert(key::TYPE, VdevType::Hole.name());

@@ -1,11 +1,12 @@
-//! Intent logs that are written: what they write to, and their part in a txg.
+//! Intent logs of an open pool: where they write, and their part in a txg.
 //!
-//! The log of a dataset is made when somebody first asks for it, and lives in the dataset's head. It writes outside of txgs: blocks are
-//! allocated with a place in the open one, go to the devices at once, and only the devices that got something are flushed. The sync of
-//! each txg moves the header on and frees what is behind ([`Spa::sync_logs`]). When the pool is closed chains end, and nothing of them stays.
+//! The log of a dataset is made when it is first asked for, and lives in the dataset's head. It writes outside of txgs: blocks are
+//! allocated under a hold on the open one, are written to the devices at once, and only devices that were written to are flushed. The sync
+//! of each txg advances the header and frees the blocks before it ([`Spa::sync_logs`]). When the pool is closed the chains end, and none of
+//! their blocks remains.
 //!
 //! A head that is evicted (rolled back, destroyed, its key unloaded) leaves its header behind, with the one block that waits for content.
-//! It is freed with the dataset, or when another chain begins.
+//! That block is freed with the dataset, or when another chain begins.
 //!
 //! OpenZFS: `zil.c`, `zio_alloc_zil`.
 
@@ -27,7 +28,7 @@ use crate::spa::{COPIES_MAX, Spa};
 /// The feature of logs with records of extended attributes.
 const ZILSAXATTR: &str = "zilsaxattr";
 
-/// The pool, for the log of one dataset. (The pool leads to the log: so it is not held.)
+/// The pool, for the log of one dataset. (The pool leads to the log: so the reference is weak.)
 struct DatasetLog {
     spa: Weak<Spa>,
     id: u64,
@@ -90,7 +91,7 @@ impl LogDevice for DatasetLog {
         spa.txgs.note_work();
         let slog = bp.dvas().any(|dva| spa.tree().top(dva.vdev()).is_some_and(|top| top.config().is_log));
         if !slog {
-            // the space maps tell of it only when its txg is on disk
+            // the space maps include it only when its txg is on disk
             spa.txgs.set_aside(tx.txg(), size.div_ceil(COPIES_MAX));
         }
         Ok(Placed { bp, slog })
@@ -141,16 +142,16 @@ impl LogDevice for DatasetLog {
 }
 
 impl Spa {
-    /// The log of a dataset that is open ([`Spa::objset`]), made on the first call.
+    /// Returns the log of an open dataset ([`Spa::objset`]), made on the first call.
     #[must_use]
     pub fn zil(self: &Arc<Self>, objset: &Arc<Objset>) -> Arc<Zil> {
         let id = objset.id();
         let make = || Zil::new(Arc::new(DatasetLog { spa: Arc::downgrade(self), id }), self.zil_stats.clone());
-        // of what is not open nothing can be logged: commits wait for txgs
+        // without an open head nothing can be logged: commits wait for txgs
         self.heads.get(id).map_or_else(make, |head| head.zil.get_or_init(make).clone())
     }
 
-    /// What the logs have to do with this txg, before the datasets are written.
+    /// Applies the logs' part in this txg, before the datasets are written: advanced headers and freed blocks.
     pub(crate) fn sync_logs(&self, tx: &Tx) -> Result<(), Error> {
         for head in self.heads.all() {
             let Some(synced) = head.zil.get().and_then(|zil| zil.sync(tx.txg())) else { continue };
@@ -162,12 +163,12 @@ impl Spa {
         Ok(())
     }
 
-    /// The logs of changes that are on disk with `synced` are forgotten.
+    /// Drops log records of changes that are on disk with `synced`.
     pub(crate) fn clean_logs(&self, synced: Txg) {
         self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.clean(synced));
     }
 
-    /// Log devices that have not kept what was `written` are not asked again: logs are put elsewhere until the pool is opened anew.
+    /// Retires log devices that did not keep everything `written`: logs are placed elsewhere until the pool is opened anew.
     fn retire_logs(&self, written: &Written) {
         let tree = self.tree();
         let tops = written.tops.iter().filter_map(|id| tree.top(*id));
@@ -177,7 +178,7 @@ impl Spa {
         }
     }
 
-    /// Brings to disk what intent logs hold, and ends them until somebody commits again (OpenZFS: `zil_suspend`).
+    /// Brings the contents of intent logs to disk, and ends the logs until the next commit (OpenZFS: `zil_suspend`).
     pub(crate) fn rest_logs(&self) -> Result<(), Error> {
         self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.rest());
         self.txgs.note_work();
@@ -185,7 +186,7 @@ impl Spa {
         self.end_empty_logs()
     }
 
-    /// Ends all logs; the next txg frees what they have.
+    /// Ends all logs; the next txg frees their blocks.
     pub(crate) fn close_logs(&self) {
         self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.close());
         self.txgs.note_work();
