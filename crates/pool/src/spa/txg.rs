@@ -133,7 +133,7 @@ struct State {
     /// Bytes dirtied in total, for the history.
     dirtied: [u64; TXG_SIZE],
     stop: bool,
-    /// Number of writers that wait for dirty data to shrink.
+    /// Number of writers that wait to join a txg.
     waiting: u32,
     /// True while the sync thread works on a txg, and so has a handle on the pool.
     syncing: bool,
@@ -147,17 +147,17 @@ impl State {
     }
 }
 
-/// The engine's state, shared by writers and the sync thread. Each kind of waiter has a wake-up of its own: a transaction that ends, or a block that
-/// is written, wakes nobody who waits for something else.
+/// The state of the txg engine, shared by writers and the sync thread. Each kind of waiter has a condition variable of its own, so that the
+/// end of a transaction or the write of a block wakes only those that wait for it.
 pub struct Txgs {
     state: Mutex<State>,
-    /// There may be a txg to sync: the sync thread waits.
+    /// Wakes the sync thread: there may be a txg to sync.
     work_to_do: Condvar,
-    /// The last transaction of the closing txg has ended: the sync thread waits.
+    /// Wakes the sync thread: the last transaction of the closing txg has ended.
     quiet: Condvar,
-    /// A transaction may enter again: writers wait.
+    /// Wakes writers: a transaction may join again.
     room: Condvar,
-    /// A txg is on disk, or the sync thread rests: whoever must know that it is safe waits.
+    /// Wakes callers that wait for a txg to be on disk, or for the sync thread to be idle.
     on_disk: Condvar,
     /// True if something is dirty that no transaction accounted for.
     work: AtomicBool,
