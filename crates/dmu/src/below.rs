@@ -1,14 +1,14 @@
-//! What lies below a block of pointers, and is lost with it.
+//! The blocks or objects below a block of pointers, which are lost with it.
 
 use std::fmt;
 
 use ondisk::{DNODE_SHIFT, DnodePhys, ObjectType};
 use zio::Bookmark;
 
-/// All that one block of pointers or dnodes leads to, in numbers that a user can look for.
+/// All that one block of pointers or dnodes leads to, in numbers that a user can look up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Below {
-    /// Blocks of data, holes among them.
+    /// Blocks of data, which may include holes.
     Data {
         /// The first one.
         first: u64,
@@ -17,7 +17,7 @@ pub enum Below {
         /// Bytes of each.
         block_size: u64,
     },
-    /// Objects, if there are such.
+    /// Object numbers, not all of which need exist.
     Objects {
         /// The first number.
         first: u64,
@@ -27,7 +27,8 @@ pub enum Below {
 }
 
 impl Below {
-    /// What is below the block `bm` of an object; `None` for a block of data, and for the root block of an object set.
+    /// The blocks or objects below the block `bm` of an object; `None` for a block of data, and for the root block of an
+    /// object set.
     #[must_use]
     pub fn of(dn: &DnodePhys, bm: &Bookmark) -> Option<Below> {
         let is_dnodes = dn.object_type == ObjectType::DNODE;

@@ -1,4 +1,4 @@
-//! A reader of one object that remembers where it was.
+//! A reader of one object that remembers its position.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use crate::live::{LiveCache, Seen};
 use crate::tree::{Child, Interest, LevelCache};
 use crate::{Error, Object};
 
-/// Reads blocks of one object. It keeps the last indirect block of each level, so a sequential reader pays one look into the
-/// cache per indirect block and none of the locks per data block.
+/// Reads blocks of one object. It keeps the last indirect block of each level, so a sequential reader pays one cache
+/// lookup per indirect block and takes no lock per data block.
 pub struct BlockCursor {
     object: Object,
     cache: LevelCache,
-    /// The same for an object of a writable set.
+    /// The cached path for an object of a writable set.
     live: LiveCache,
 }
 
@@ -26,13 +26,13 @@ impl BlockCursor {
         BlockCursor { object, cache: LevelCache::default(), live: LiveCache::default() }
     }
 
-    /// The object that is read.
+    /// The object being read.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// The pointer to data block `blkid`; `None` for a hole or beyond the end. In a writable set: what is on disk.
+    /// The pointer to data block `blkid`; `None` for a hole or beyond the end. In a writable set: the pointer on disk.
     ///
     /// # Errors
     /// When an indirect block above it cannot be read.
@@ -72,7 +72,7 @@ impl BlockCursor {
         self.block_for(blkid, Interest::Ahead).map(|_| ())
     }
 
-    /// As [`BlockCursor::fetch`], for a reader who is expected but does not wait: behind what others wait for.
+    /// As [`BlockCursor::fetch`], at low priority: a reader is expected but does not wait yet.
     ///
     /// # Errors
     /// When the block, or an indirect block above it, cannot be read.
@@ -80,7 +80,7 @@ impl BlockCursor {
         self.block_for(blkid, Interest::Prefetch).map(|_| ())
     }
 
-    /// Like [`BlockCursor::block`], without a place in the cache for the block.
+    /// Like [`BlockCursor::block`], without caching the block.
     ///
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
@@ -99,14 +99,15 @@ impl BlockCursor {
         self.cache.search(&self.object.tree(), blkid, true)
     }
 
-    /// After an error of [`BlockCursor::next_block`], or of reading the block that it gave: the first block behind what cannot be
-    /// read, where a search can go on. `None` if nothing follows.
+    /// After an error of [`BlockCursor::next_block`], or of reading the block that it returned: the first block after the
+    /// unreadable ones, where a search can continue. `None` if nothing follows.
     pub fn behind_damage(&mut self) -> Option<u64> {
         let end = self.damaged().end;
         (end < self.object.nblocks()).then_some(end)
     }
 
-    /// After an error of [`BlockCursor::next_block`]: the blocks that lie below what cannot be read. A search goes on behind them.
+    /// After an error of [`BlockCursor::next_block`]: the blocks below the one that cannot be read. A search continues
+    /// after them.
     pub fn damaged(&mut self) -> Range<u64> {
         let BlockCursor { object, cache, live } = self;
         match object.live() {
@@ -115,7 +116,8 @@ impl BlockCursor {
         }
     }
 
-    /// The blocks that cannot be read as block `blkid` cannot: those below an unreadable block of pointers, or this one.
+    /// The blocks that cannot be read for the same reason as block `blkid`: those below an unreadable block of pointers,
+    /// or this one alone.
     pub fn unreachable(&mut self, blkid: u64) -> Range<u64> {
         let BlockCursor { object, cache, .. } = self;
         match object.live() {
@@ -135,7 +137,7 @@ impl BlockCursor {
         self.cache.search(&self.object.tree(), blkid, false)
     }
 
-    /// Fills `buf` from byte `offset`. Holes and what lies past the last block read as zeros.
+    /// Fills `buf` from byte `offset`. Holes and bytes past the last block read as zeros.
     ///
     /// # Errors
     /// When a block in the range cannot be read; `buf` then holds what came before it.
@@ -143,7 +145,7 @@ impl BlockCursor {
         self.read_before(offset, buf, u64::MAX)
     }
 
-    /// As [`BlockCursor::read`], of contents that end at byte `end`: nobody will read what is behind it.
+    /// As [`BlockCursor::read`], for contents that end at byte `end`: no reader will ask for the bytes after it.
     ///
     /// # Errors
     /// As [`BlockCursor::read`].
@@ -151,7 +153,7 @@ impl BlockCursor {
         self.read_blocks(offset, buf, Some(end))
     }
 
-    /// Like [`BlockCursor::read`], without places in the cache for the data.
+    /// Like [`BlockCursor::read`], without caching the data.
     ///
     /// # Errors
     /// As [`BlockCursor::read`].
@@ -159,7 +161,7 @@ impl BlockCursor {
         self.read_blocks(offset, buf, None)
     }
 
-    /// Reads for whoever will read up to an end, or past the cache.
+    /// Reads on behalf of a reader that will read up to `end`; with `None`, without caching.
     fn read_blocks(&mut self, mut offset: u64, mut buf: &mut [u8], end: Option<u64>) -> Result<(), Error> {
         if self.object.live().is_some() {
             return self.read_live_blocks(offset, buf, end);
@@ -176,7 +178,7 @@ impl BlockCursor {
                     Child::Hole { level, .. } => tree.after(level, blkid),
                     Child::End => None,
                 };
-                // a hole is as long as what it stands over; the last one has no end
+                // a hole ends with the subtree that it stands for; the last one has no end
                 let behind = behind.and_then(|behind| behind.checked_mul(size)).unwrap_or(u64::MAX);
                 (child, usize::try_from(behind.saturating_sub(offset)).unwrap_or(usize::MAX).min(buf.len()))
             };
@@ -217,7 +219,7 @@ impl BlockCursor {
             let (now, rest) = buf.split_at_mut(take);
             match object.live_block(live, blkid, cache, interest(offset, take, size, end))? {
                 Some((data, _)) => {
-                    // the block size may have grown since it was asked for: the block is then longer
+                    // the block size may have grown since it was read: the block is then longer
                     let part = data.get(skip..).and_then(|data| data.get(..take));
                     now.copy_from_slice(
                         part.ok_or_else(|| object.corrupt("length of a data block", data.len() as u64))?,
@@ -258,8 +260,8 @@ impl BlockCursor {
     }
 }
 
-/// What a reader of `take` bytes from `offset` on wants of their block, of `size` bytes, who will read up to `end` (OpenZFS: `DMU_PARTIAL_FIRST`,
-/// `DMU_PARTIAL_MORE`).
+/// The [`Interest`] in a block of `size` bytes of a reader that takes `take` bytes from `offset` on and will read up to
+/// `end` (OpenZFS: `DMU_PARTIAL_FIRST`, `DMU_PARTIAL_MORE`).
 fn interest(offset: u64, take: usize, size: u64, end: Option<u64>) -> Interest {
     let Some(end) = end else { return Interest::Past };
     let skip = offset.checked_rem(size).unwrap_or(0);

@@ -1,9 +1,10 @@
-//! The blocks of an object set that nobody refers to any more, one after the other, to be freed (OpenZFS:
+//! Walks the blocks of an object set that is being destroyed, so that they can be freed one by one (OpenZFS:
 //! `traverse_dataset_destroyed`).
 //!
-//! Blocks come in post-order: a block after all that it leads to, so that whatever is left is still reached from the root. The walk can
-//! end before any block of level 0, and go on there another time; what it needs for that is a [`Bookmark`] of level 0, which stands
-//! on disk with the tree (`bptree_entry_phys_t`). What was born before a txg is not visited: somebody else has it.
+//! Blocks come in post-order: a block after everything below it, so that the blocks left are still reachable from the
+//! root. The walk can pause before any block of level 0 and be resumed later; the position is a [`Bookmark`] of level 0,
+//! which is stored on disk with the tree (`bptree_entry_phys_t`). Blocks not born after a given txg are not visited: they
+//! have another owner.
 
 use base::Txg;
 use ondisk::{BlkPtr, DNODE_SIZE, DnodePhys, ObjsetPhys};
@@ -19,15 +20,15 @@ pub const DESTROYED_OBJSET: u64 = u64::MAX;
 /// How a walk ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// All was visited.
+    /// All blocks were visited.
     Done,
-    /// The visitor wanted no more: the place to go on.
+    /// The visitor stopped the walk: the position to resume from.
     Paused(Bookmark),
-    /// A block above this place could not be read; nothing below it was visited.
+    /// The block above this position could not be read; nothing below it was visited.
     Damaged(Bookmark, Error),
 }
 
-/// Why a walk goes no further.
+/// The reason why a walk stops.
 enum Stop {
     Paused(Bookmark),
     Damaged(Bookmark, Error),
@@ -35,8 +36,9 @@ enum Stop {
 
 type Walked = Result<(), Stop>;
 
-/// Walks the tree below `root`, from `resume` on, or from its beginning if that is all zeros. `room` says whether one block more may be
-/// visited; it is asked before each block of level 0. `visit` gets each block, born after `since`, that is no hole.
+/// Walks the tree below `root` from `resume` on, or from its beginning if `resume` is all zeros. `room` says whether one
+/// more block may be visited; it is asked before each block of level 0. `visit` gets each block that was born after
+/// `since` and is not a hole.
 pub fn walk_destroyed(
     zio: &Zio,
     root: &BlkPtr,
@@ -56,17 +58,17 @@ pub fn walk_destroyed(
 struct Destroyed<'a> {
     zio: &'a Zio,
     since: Txg,
-    /// Where the last walk ended; `None` once that place is reached.
+    /// The position at which the last walk ended; `None` once it is reached.
     resume: Option<Bookmark>,
     room: &'a mut dyn FnMut() -> bool,
     visit: &'a mut dyn FnMut(&BlkPtr),
     dnodes_per_block: u64,
 }
 
-/// What is left of a subtree.
+/// The part of a subtree that is still to be visited.
 enum Left {
     Nothing,
-    /// The block itself: the last walk ended before it, and behind what is below it.
+    /// The block itself: the last walk visited everything below it and ended before it.
     Itself,
     All,
 }
@@ -88,9 +90,9 @@ impl Destroyed<'_> {
         let end = u64::try_from(end << tree.span_shift(level).min(63)).unwrap_or(u64::MAX);
         let done = match (tree.object, resume.object) {
             (0, 0) => end <= resume.blkid,
-            // all dnodes below stand before the one that the walk came to
+            // all dnodes below come before the one that the walk had reached
             (0, object) => end.saturating_mul(self.dnodes_per_block) <= object,
-            // the walk came to a block of dnodes, behind all the objects in it
+            // the walk had reached a block of dnodes, after all the objects in it
             (object, 0) => object / self.dnodes_per_block < resume.blkid,
             (object, reached) => object < reached || (object == reached && end <= resume.blkid),
         };
@@ -133,7 +135,7 @@ impl Destroyed<'_> {
         })
     }
 
-    /// The spill block goes first: OpenZFS takes it for visited when it goes on within an object.
+    /// Visits the spill block first: OpenZFS takes it for visited when it resumes within an object.
     fn dnode(&mut self, object: u64, dn: &DnodePhys) -> Walked {
         let (objset, class) = (DESTROYED_OBJSET, IoClass::SyncRead);
         let tree = Tree { zio: self.zio, caches: PrimaryCache::All, objset, object, dn, class };

@@ -1,8 +1,8 @@
-//! What can go wrong above block pointers.
+//! Errors above block pointers.
 
 use zio::Bookmark;
 
-/// Why an object, a ZAP or an attribute could not be read or changed.
+/// The reason why an object, a ZAP or an attribute could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,10 +16,10 @@ pub enum Error {
         objset: u64,
         /// The object.
         object: u64,
-        /// What is wrong.
+        /// The decoder's error.
         source: ondisk::Error,
     },
-    /// There is no such object: the slot is free, inside a larger dnode, or beyond the end (ENOENT).
+    /// The object does not exist: the slot is free, inside a larger dnode, or beyond the end (ENOENT).
     #[error("object {object} does not exist in dataset {objset}")]
     NoObject {
         /// The dataset (0 is the MOS).
@@ -39,7 +39,7 @@ pub enum Error {
         /// Its value.
         value: u64,
     },
-    /// A block pointer counts other blocks (dnodes, in the meta-dnode's tree) than lie below it.
+    /// The fill count of a block pointer differs from the number of blocks (in the meta-dnode's tree: dnodes) below it.
     #[error(
         "object {} of dataset {}, level {}, block {}: the fill count of its pointer is {counted}, which should be {found}",
         .bm.object, .bm.objset, .bm.shown_level(), .bm.blkid
@@ -47,9 +47,9 @@ pub enum Error {
     Fill {
         /// The block that the pointer leads to.
         bm: Bookmark,
-        /// What the pointer says.
+        /// The fill count in the pointer.
         counted: u64,
-        /// What is there.
+        /// The count of the blocks or dnodes below it.
         found: u64,
     },
     /// The object is of another type than the caller needs (EINVAL).
@@ -61,7 +61,7 @@ pub enum Error {
         object: u64,
         /// Its type.
         found: ondisk::ObjectType,
-        /// What was needed.
+        /// The type that the caller needs.
         wanted: &'static str,
     },
     /// The operation does not fit this kind of ZAP: a name looked up in a ZAP with number keys, or the reverse (ENOTSUP).
@@ -71,7 +71,7 @@ pub enum Error {
         objset: u64,
         /// The object.
         object: u64,
-        /// What it cannot do.
+        /// The operation that this kind does not support.
         what: &'static str,
     },
     /// The object set was opened for reading only (EROFS).
@@ -97,7 +97,7 @@ pub enum Error {
         objset: u64,
         /// The object.
         object: u64,
-        /// What was to be changed.
+        /// The change that was refused.
         what: &'static str,
         /// The value asked for.
         value: u64,
@@ -123,7 +123,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether nothing is there (ENOENT), as opposed to something unreadable.
+    /// True if the object does not exist (ENOENT), as opposed to being unreadable.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::NoObject { .. })

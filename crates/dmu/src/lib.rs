@@ -2,24 +2,27 @@
 //!
 //! # What it is
 //! A dataset (and the MOS) is an [`Objset`]: a root block that holds dnodes. One of them, the meta-dnode, is a file whose blocks
-//! are the dnodes of all other objects. An [`Object`] is a sparse array of blocks under a dnode; what the blocks mean is told by
-//! its type: bytes of a file, a [`Zap`] (a hash table on disk), an array of words. The attributes of a file stand in the
+//! are the dnodes of all other objects. An [`Object`] is a sparse array of blocks under a dnode; its type says what the
+//! blocks hold: bytes of a file, a [`Zap`] (a hash table on disk), an array of words. The attributes of a file are in the
 //! dnode's bonus buffer (and its spill block), in the layout that [`sa`] decodes.
 //!
 //! # The few ideas
-//! * **A tree of blocks is read one way** ([`object`](Object) and meta-dnode alike): [`BlockCursor`] keeps the last indirect
-//!   block of each level, so that a sequential reader asks the ARC once per indirect block, not once per data block.
-//! * **Byte order belongs to the block.** Every block is in the order of whoever wrote *it*; a pool that moved between machines
-//!   mixes both. A block therefore travels with its [`Endian`](base::Endian), taken from the pointer to it, and is decoded once.
-//! * **Holes are not read.** [`Objset::next_object`], [`Object::next_data`] and [`Object::walk`] skip a hole at the level where
-//!   it stands.
-//! * **A ZAP entry's place is its hash.** Entries come in the order of (hash, collision differentiator), for small and large
-//!   ZAPs alike, so a cookie stays valid whatever is added or removed meanwhile.
+//! * **A tree of blocks is read in one way only** ([`object`](Object) and meta-dnode alike): [`BlockCursor`] keeps the
+//!   last indirect block of each level, so that a sequential reader asks the ARC once per indirect block, not once per
+//!   data block.
+//! * **Byte order belongs to the block.** Every block is in the byte order of the machine that wrote *it*; a pool that
+//!   moved between machines mixes both. A block is therefore passed around with its [`Endian`](base::Endian), taken from
+//!   the pointer to it, and is decoded once.
+//! * **Holes are not read.** [`Objset::next_object`], [`Object::next_data`] and [`Object::walk`] skip a hole at the level
+//!   at which it occurs.
+//! * **The hash of a ZAP entry is its position.** Entries are ordered by (hash, collision differentiator), in micro and
+//!   fat ZAPs alike, so a cookie stays valid whatever is added or removed meanwhile.
 //!
 //! # Invariants
-//! Nothing read from disk is believed: levels, shifts, chunk chains, pointer tables, attribute lengths are checked where they
-//! are used, and wrong ones are an [`Error`] that names object and block. Loops are bounded by sizes that exist. A set
-//! opened for reading is never changed; a read past the end gives zeros, as in OpenZFS. How sets are changed is told in `live`.
+//! Nothing read from disk is trusted: levels, shifts, chunk chains, pointer tables and attribute lengths are checked
+//! where they are used, and wrong ones are an [`Error`] that names object and block. Every loop is bounded by a size that
+//! was checked. A set opened for reading is never changed; a read past the end returns zeros, as in OpenZFS. Writable
+//! sets are described in `live`.
 //!
 //! # Callers
 //! `pool` (MOS, datasets, verification), `zpl`, `zil`, `stream`, and `zdb` through them.

@@ -38,7 +38,7 @@ impl Deref for OnDisk<'_> {
 }
 
 impl Object {
-    /// An object from a dnode at hand; `id` only serves messages and bookmarks.
+    /// Makes an object from a dnode that the caller has; `id` only serves messages and bookmarks.
     #[must_use]
     pub fn new(objset: Arc<Objset>, id: u64, phys: DnodePhys) -> Object {
         Object { objset, id, phys: Arc::new(phys), live: None }
@@ -67,7 +67,7 @@ impl Object {
         self.id
     }
 
-    /// Its dnode, as of the making of this handle; its pointers and the space used are as of the last sync before that.
+    /// Its dnode when this handle was made; its pointers and the space used are as of the last sync before that.
     #[must_use]
     pub fn phys(&self) -> &DnodePhys {
         &self.phys
@@ -141,7 +141,8 @@ impl Object {
         maxblkid.saturating_add(1)
     }
 
-    /// Data blocks that can be there: one for each id, but no more than the pool has room for. Whoever believes a length bounds it by this.
+    /// The largest possible number of data blocks: one for each id, but no more than the pool has room for. Callers that
+    /// loop over a length read from disk bound it by this.
     #[must_use]
     pub fn most_blocks(&self) -> u64 {
         self.nblocks().min(self.zio().most_blocks())
@@ -179,7 +180,8 @@ impl Object {
         }
     }
 
-    /// Reads block `blkid` for somebody who will come for it soon: it is then at hand, even if it is not to be cached.
+    /// Reads block `blkid` ahead for a reader that will soon ask for it: it stays in the cache until then, even if
+    /// `primarycache` excludes it.
     ///
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
@@ -187,7 +189,7 @@ impl Object {
         self.block_for(blkid, Interest::Ahead).map(|_| ())
     }
 
-    /// Block `blkid`, without a place in the cache for it; indirect blocks are cached.
+    /// Block `blkid`, read without being cached; indirect blocks are cached.
     ///
     /// # Errors
     /// When it, or an indirect block above it, cannot be read.
@@ -208,8 +210,8 @@ impl Object {
         Ok(self.blkptr(0, blkid)?.filter(|bp| !bp.is_hole()).map(|bp| bp.endian()))
     }
 
-    /// The pointer to the block `blkid` of `level` (counted in blocks of that level); holes have pointers too. `None` beyond the
-    /// end, above the top, or below a hole. In a writable set: what is on disk.
+    /// The pointer to the block `blkid` of `level` (counted in blocks of that level); holes have pointers too. `None`
+    /// beyond the end, above the top, or below a hole. In a writable set: the pointer on disk.
     ///
     /// # Errors
     /// When an indirect block above it cannot be read.
@@ -225,7 +227,7 @@ impl Object {
         }
     }
 
-    /// Fills `buf` from `offset`. Holes and what lies past the last block read as zeros.
+    /// Fills `buf` from `offset`. Holes and bytes past the last block read as zeros.
     ///
     /// # Errors
     /// When a block in the range cannot be read; `buf` then holds what came before it.

@@ -13,7 +13,7 @@ use crate::tree::{Child, Interest, MAX_EMPTY_BLOCKS, SharedCache, Tree};
 
 use crate::{Below, BlockCursor, Error, Object, PrimaryCache};
 
-/// The objects that stand in the object set block itself.
+/// The objects whose dnodes are in the object set block itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Special {
     /// Object 0: the array of all dnodes.
@@ -38,7 +38,7 @@ impl Special {
         }
     }
 
-    /// All of them, in the order in which OpenZFS traverses them.
+    /// All special objects, in the order in which OpenZFS traverses them.
     pub const ALL: [Special; 4] = [Special::MetaDnode, Special::ProjectUsed, Special::GroupUsed, Special::UserUsed];
 }
 
@@ -46,7 +46,7 @@ impl Special {
 pub struct Objset {
     zio: Arc<Zio>,
     id: u64,
-    /// As opened; of a writable set `live` has what counts.
+    /// The root block as opened; in a writable set `live` is authoritative.
     root: Root,
     live: Option<Box<Live>>,
     /// [`PrimaryCache`], as a number.
@@ -57,7 +57,7 @@ pub struct Objset {
 pub(crate) struct Root {
     pub(crate) bp: BlkPtr,
     pub(crate) phys: Arc<ObjsetPhys>,
-    /// Where the last dnode was found.
+    /// The path to the dnode found last.
     pub(crate) meta: SharedCache,
 }
 
@@ -89,8 +89,8 @@ impl Deref for RootRef<'_> {
 }
 
 impl Objset {
-    /// Opens the object set under `rootbp`. `dataset_id` is its DSL dataset's object number, 0 for the MOS: it finds the key and
-    /// names the place of damage. A hole (a dataset never written) opens as an empty set.
+    /// Opens the object set under `rootbp`. `dataset_id` is its DSL dataset's object number, 0 for the MOS: it selects
+    /// the key and identifies the dataset in errors. A hole (a dataset never written) opens as an empty set.
     ///
     /// # Errors
     /// When the root block cannot be read or is no object set.
@@ -113,7 +113,7 @@ impl Objset {
         Objset { zio, id, root, live, caches: AtomicU8::new(PrimaryCache::All as u8) }
     }
 
-    /// What is cached of what is read from it: all, unless told otherwise.
+    /// The kinds of blocks that the ARC keeps of what is read from this set: all, unless set otherwise.
     #[must_use]
     pub fn primary_cache(&self) -> PrimaryCache {
         match self.caches.load(Ordering::Relaxed) {
@@ -123,7 +123,7 @@ impl Objset {
         }
     }
 
-    /// Says what is cached of what is read from here on.
+    /// Sets the kinds of blocks that the ARC keeps of what is read from now on.
     pub fn set_primary_cache(&self, caches: PrimaryCache) {
         self.caches.store(caches as u8, Ordering::Relaxed);
     }
@@ -150,7 +150,7 @@ impl Objset {
         self.id
     }
 
-    /// The root block; of a writable set as it is now, its dnodes as of the last sync.
+    /// The root block; in a writable set its current state, but its dnodes as of the last sync.
     #[must_use]
     pub fn phys(&self) -> Arc<ObjsetPhys> {
         match &self.live {
@@ -165,7 +165,7 @@ impl Objset {
         (root.phys.clone(), root.bp)
     }
 
-    /// What reads its blocks.
+    /// The I/O pipeline that reads its blocks.
     #[must_use]
     pub fn zio(&self) -> &Arc<Zio> {
         &self.zio
@@ -177,7 +177,7 @@ impl Objset {
         self.live.as_ref().map_or(self.root.bp, |live| live.rootbp())
     }
 
-    /// Object `id`. The numbers of [`Special`] objects give those.
+    /// Object `id`. The numbers of [`Special`] objects give the special objects.
     ///
     /// Without the key of an encrypted dataset the dnode is there all the same; its bonus buffer is ciphertext if its type is an
     /// encrypted one.
@@ -195,7 +195,7 @@ impl Objset {
         Ok(Object::new(self.clone(), id, phys))
     }
 
-    /// One of the objects that stand in the root block; `None` if this set has none such.
+    /// One of the objects whose dnodes are in the root block; `None` if this set does not have it.
     #[must_use]
     pub fn special(self: &Arc<Self>, which: Special) -> Option<Object> {
         if self.live.is_some() && which != Special::MetaDnode {
@@ -239,8 +239,8 @@ impl Objset {
         Err(tree.corrupt("number of blocks of free dnodes", MAX_EMPTY_BLOCKS.into()))
     }
 
-    /// All objects in order, but for the special ones. Each block of dnodes is read once. An unreadable block or dnode is an
-    /// `Err`, and the iteration goes on behind it.
+    /// All objects in order, without the special ones. Each block of dnodes is read once. An unreadable block or dnode is
+    /// an `Err`, and the iteration continues after it.
     pub fn objects(self: &Arc<Self>) -> Objects {
         self.objects_from(1)
     }
@@ -336,7 +336,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// The block of dnodes from which the next object comes, read if it is not at hand.
+    /// The block of dnodes that holds the next object, read if it is not loaded.
     fn load(&mut self, per_block: u64) -> Result<Option<u64>, Error> {
         let (Some(id), true) = (self.next, per_block > 0) else { return Ok(None) };
         let start = id / per_block;
@@ -354,14 +354,14 @@ impl Objects {
         Ok(Some(blkid))
     }
 
-    /// Goes on at the first object of the block behind `blkid`.
+    /// Continues at the first object of the block after `blkid`.
     fn leave(&mut self, blkid: u64, per_block: u64) {
         self.next = blkid.checked_add(1).and_then(|next| next.checked_mul(per_block));
     }
 }
 
 impl Objects {
-    /// After an error that is about more than one dnode: the numbers that the iteration passes over.
+    /// After an error that covers more than one dnode: the object numbers that the iteration skips.
     #[must_use]
     pub fn lost(&self) -> Option<Below> {
         let per_block = self.cursor.object().objset().dnodes_per_block();
@@ -370,7 +370,7 @@ impl Objects {
         (first < end).then(|| Below::Objects { first, last: end - 1 })
     }
 
-    /// Of a writable set: the objects that are there now.
+    /// The next object of a writable set, by its current state.
     fn next_live(&mut self, objset: &Arc<Objset>) -> Option<Result<Object, Error>> {
         loop {
             let found = objset.next_object(self.next?.saturating_sub(1));
@@ -397,7 +397,7 @@ impl Iterator for Objects {
             let blkid = match self.load(per_block) {
                 Ok(found) => found?,
                 Err(err) => {
-                    // a block of dnodes is gone, or an indirect block: no telling how many objects
+                    // a block of dnodes or an indirect block is lost: the number of its objects is unknown
                     self.left = self.left.saturating_sub(1);
                     self.lost = self.cursor.damaged();
                     self.next = self.cursor.behind_damage().and_then(|blkid| blkid.checked_mul(per_block));

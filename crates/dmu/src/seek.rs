@@ -1,4 +1,4 @@
-//! Where data and holes lie in an object (SEEK_DATA, SEEK_HOLE).
+//! Positions of data and holes in an object (SEEK_DATA, SEEK_HOLE).
 
 use crate::{Error, Object};
 

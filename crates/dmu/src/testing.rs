@@ -1,4 +1,4 @@
-//! A pool in memory for tests: blocks are put down by hand, uncompressed and without checksums, and read through `zio`.
+//! A pool in memory for tests: blocks are written by hand, uncompressed and without checksums, and read through `zio`.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Disk {
         Disk { data: Vec::new(), endian }
     }
 
-    /// Puts a block down.
+    /// Writes a block.
     pub(crate) fn write(&mut self, block: &[u8], object_type: ObjectType, level: u8, fill: u64) -> BlkPtr {
         assert_eq!(block.len() % 512, 0);
         let at = self.data.len() as u64;
@@ -48,7 +48,8 @@ impl Disk {
         bp
     }
 
-    /// Puts down an object: its blocks (`None` is a hole), indirect blocks of `1 << indblkshift` bytes, at least `nlevels` levels.
+    /// Writes an object: its blocks (`None` is a hole), indirect blocks of `1 << indblkshift` bytes, at least `nlevels`
+    /// levels.
     pub(crate) fn object(
         &mut self,
         t: ObjectType,
@@ -81,7 +82,7 @@ impl Disk {
         dn
     }
 
-    /// Puts down an object set of these dnodes and gives its root pointer.
+    /// Writes an object set of these dnodes and returns its root pointer.
     pub(crate) fn objset(&mut self, dnodes: &[(u64, DnodePhys)]) -> BlkPtr {
         const PER_BLOCK: usize = 32;
         let last = dnodes.iter().map(|(id, dn)| *id as usize + dn.slots()).max().unwrap_or(0);
@@ -106,7 +107,8 @@ impl Disk {
         self.zio_of((size - (4 << 20)) as u64)
     }
 
-    /// The same in a pool with so many bytes more, which can be written. Gives where they begin.
+    /// The same device in a pool with `more` additional bytes, which can be written. Also returns the offset at which
+    /// they begin.
     pub(crate) fn zio_to_write(self, more: usize) -> (Arc<Zio>, u64) {
         let used = self.data.len().next_multiple_of(512);
         let mut image = vec![0; VDEV_LABEL_START_SIZE as usize];
@@ -117,7 +119,7 @@ impl Disk {
         (Arc::new(Zio::new(Arc::new(tree), 1 << 20)), used as u64)
     }
 
-    /// The same in a pool that claims to have `asize` bytes.
+    /// The same device in a pool that claims to have `asize` bytes.
     pub(crate) fn zio_of(self, asize: u64) -> Arc<Zio> {
         let mut image = vec![0; VDEV_LABEL_START_SIZE as usize];
         image.extend(self.data);
@@ -170,7 +172,7 @@ pub(crate) fn dnode_with_bonus(object_type: ObjectType, bonus_type: ObjectType, 
     dn
 }
 
-/// A small generator of numbers, the same in each run.
+/// A small random number generator, the same in each run.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
@@ -185,7 +187,7 @@ impl Rng {
         (self.next() % n.max(1) as u64) as usize
     }
 
-    /// Changes a few bytes, sometimes to values that are tempting.
+    /// Changes a few bytes, sometimes to boundary values.
     pub(crate) fn mutate(&mut self, block: &mut [u8]) {
         for _ in 0..=self.below(6) {
             let at = self.below(block.len());

@@ -2,7 +2,8 @@
 //!
 //! A dnode of `nlevels` n has 1 to 3 pointers of level n−1. An indirect block of level L holds `1 << (indblkshift − 7)` pointers
 //! of level L−1. Block ids are counted per level: the parent of block b is block `b >> (indblkshift − 7)` one level up.
-//! Every pointer below the top says its own level; one that says another is refused, so that a hostile tree has no cycles.
+//! Every pointer below the top records its own level; one with a wrong level is refused, so that a hostile tree has no
+//! cycles.
 
 use std::ops::Range;
 
@@ -13,21 +14,22 @@ use zio::{Bookmark, Buf, Caching, IoClass, Zio};
 
 use crate::{Error, PrimaryCache};
 
-/// How many indirect blocks without any data in them a search passes before it calls the tree corrupt: OpenZFS writes none.
+/// The number of indirect blocks without any data that a search skips before it calls the tree corrupt: OpenZFS writes
+/// none.
 pub(crate) const MAX_EMPTY_BLOCKS: u32 = 1 << 16;
 
-/// What stands at a place of the tree.
+/// The result of looking up a block id in the tree.
 #[derive(Clone, Copy)]
 pub(crate) enum Child {
     /// A block.
     Block(BlkPtr),
-    /// Nothing, since the pointer of `level` above or at the place is a hole; `bp` is the place's own pointer, if it has one.
+    /// A hole: the pointer of `level` at or above the block is a hole; `bp` is the block's own pointer, if there is one.
     Hole { level: u8, bp: Option<BlkPtr> },
-    /// The place is beyond the last block, or not in the tree at all.
+    /// The block id is beyond the last block, or not in the tree at all.
     End,
 }
 
-/// An indirect block: pointers, in the order of its writer.
+/// An indirect block: pointers, in the byte order of its writer.
 #[derive(Clone)]
 pub(crate) struct Indirect {
     buf: Buf,
@@ -35,7 +37,7 @@ pub(crate) struct Indirect {
 }
 
 impl Indirect {
-    /// Pointer `n`; an empty one beyond the end (cannot be: sizes are checked when the block is read).
+    /// Pointer `n`; an empty one beyond the end (cannot happen: sizes are checked when the block is read).
     pub(crate) fn pointer(&self, n: u64) -> BlkPtr {
         let raw = usize::try_from(n).ok().and_then(|n| self.buf.as_chunks::<BLKPTR_SIZE>().0.get(n));
         raw.map_or(BlkPtr::HOLE, |raw| BlkPtr::from_bytes(raw, self.endian))
@@ -54,18 +56,19 @@ impl Indirect {
     }
 }
 
-/// What whoever reads a data block is going to do with it, as far as the cache has to know.
+/// A reader's intention with a data block, as far as the cache has to know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Interest {
-    /// Use it up.
+    /// Read it up to its end: the reader is then done with it.
     Whole,
-    /// Read its front, and the rest soon; or all of it soon. It stays at hand, even if it is not to be cached.
+    /// Read its front now and the rest soon, or all of it soon. The block stays in the cache meanwhile, even if
+    /// `primarycache` excludes it.
     Ahead,
-    /// As [`Interest::Ahead`], but nobody waits for it yet.
+    /// As [`Interest::Ahead`], but no reader waits for it yet.
     Prefetch,
-    /// Read a part that is not its front: if it was at hand it stays so.
+    /// Read a part that is not its front: a cached block stays cached.
     Part,
-    /// Read it past the cache, whatever the property says.
+    /// Bypass the cache, whatever the property says.
     Past,
 }
 
@@ -100,7 +103,7 @@ impl Tree<'_> {
         (u32::from(level) * self.dn.fanout_shift()).min(64)
     }
 
-    /// The first level-0 block behind the subtree of `level` that holds `blkid`; `None` if there is none.
+    /// The first level-0 block after the subtree of `level` that holds `blkid`; `None` if there is none.
     pub(crate) fn after(&self, level: u8, blkid: u64) -> Option<u64> {
         let shift = self.span_shift(level);
         let next = blkid.checked_shr(shift)?.checked_add(1)?;
@@ -108,7 +111,7 @@ impl Tree<'_> {
         (start >> shift == next).then_some(start)
     }
 
-    /// The dnode's pointer over the block `blkid` of `level`, or `None` when the block is beyond the end.
+    /// The dnode's pointer above the block `blkid` of `level`, or `None` when the block is beyond the end.
     fn root(&self, level: u8, blkid: u64) -> Option<BlkPtr> {
         let last = self.dn.maxblkid.checked_shr(self.span_shift(level)).unwrap_or(0);
         let up = self.top().checked_sub(level)?;
@@ -117,7 +120,7 @@ impl Tree<'_> {
         (blkid <= last).then_some(*root)
     }
 
-    /// The place `blkid` of `level`, without remembering anything.
+    /// The pointer to block `blkid` of `level`, looked up without a cache.
     pub(crate) fn pointer(&self, level: u8, blkid: u64) -> Result<Child, Error> {
         LevelCache::default().pointer(self, level, blkid)
     }
@@ -177,7 +180,7 @@ impl Tree<'_> {
     }
 }
 
-/// A [`LevelCache`] that threads share. Whoever does not get the lock at once does without the cache.
+/// A [`LevelCache`] shared by threads. A thread that does not get the lock at once reads without the cache.
 #[derive(Default)]
 pub(crate) struct SharedCache(Mutex<LevelCache>);
 
@@ -199,17 +202,17 @@ impl SharedCache {
     }
 }
 
-/// The last indirect block of each level that a reader came through.
+/// The last indirect block of each level that a reader passed through.
 #[derive(Default)]
 pub(crate) struct LevelCache {
     /// By level less one: the block's id and contents.
     levels: Vec<Option<(u64, Indirect)>>,
-    /// How far the last search came, for whoever goes on behind an error.
+    /// The position that the last search reached, for a search that continues after an error.
     searched: u64,
 }
 
 impl LevelCache {
-    /// The place `blkid` of `level`, asking `zio` only for indirect blocks that the last call did not come through.
+    /// The pointer to block `blkid` of `level`; reads only indirect blocks that the last call did not pass through.
     pub(crate) fn pointer(&mut self, tree: &Tree<'_>, level: u8, blkid: u64) -> Result<Child, Error> {
         let Some(mut bp) = tree.root(level, blkid) else { return Ok(Child::End) };
         let (top, fanout) = (tree.top(), tree.dn.fanout_shift());
@@ -231,7 +234,7 @@ impl LevelCache {
         Ok(if bp.is_hole() { Child::Hole { level, bp: Some(bp) } } else { Child::Block(bp) })
     }
 
-    /// The lowest remembered indirect block over the place, followed one step down: the level reached and the pointer there.
+    /// The lowest cached indirect block above the block, followed one step down: the level reached and the pointer there.
     fn nearest(&self, tree: &Tree<'_>, level: u8, blkid: u64) -> Option<(u8, BlkPtr)> {
         let fanout = tree.dn.fanout_shift();
         for at in level.checked_add(1)?..=tree.top() {
@@ -255,7 +258,8 @@ impl LevelCache {
         }
     }
 
-    /// The first level-0 block from `blkid` on that is a block (`data`) or a hole (not `data`). `None`: none up to the last block.
+    /// The first level-0 block from `blkid` on that is a block (`data`) or a hole (not `data`); `None` if there is none
+    /// up to the last block.
     pub(crate) fn search(&mut self, tree: &Tree<'_>, mut blkid: u64, data: bool) -> Result<Option<u64>, Error> {
         let mut barren = 0;
         let mut parent = None;
@@ -291,7 +295,7 @@ impl LevelCache {
         self.unreachable(tree, at)
     }
 
-    /// The blocks that lead no further together with `blkid`: those below the lowest pointer above it that can be had.
+    /// The blocks that are unreachable together with `blkid`: those below the lowest readable pointer above it.
     pub(crate) fn unreachable(&mut self, tree: &Tree<'_>, blkid: u64) -> Range<u64> {
         let span = |level| tree.span_shift(level).min(63);
         let has = |level: &u8| self.pointer(tree, *level, blkid >> span(*level)).is_ok();
@@ -300,7 +304,7 @@ impl LevelCache {
         first..tree.after(level, blkid).unwrap_or(u64::MAX)
     }
 
-    /// The highest level whose subtree begins at `blkid` and has no hole, by its fill count.
+    /// The highest level whose subtree begins at `blkid` and, by its fill count, has no hole.
     fn full(&mut self, tree: &Tree<'_>, blkid: u64) -> Result<Option<u8>, Error> {
         for level in (1..=tree.top()).rev() {
             let span = tree.span_shift(level);

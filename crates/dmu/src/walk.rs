@@ -1,7 +1,8 @@
 //! The block tree of an object, or of a whole object set, in pre-order (OpenZFS: `traverse_dataset`).
 //!
-//! A walk that counts holds each pointer's fill count against what is below it (OpenZFS: `dbuf_write_ready`; zdb: `visit_indirect`): a data
-//! block counts 1, embedded and redacted ones too, a block of dnodes as many as begin in it, a block of pointers the sum of theirs, holes none.
+//! A walk that counts compares each pointer's fill count with what is below it (OpenZFS: `dbuf_write_ready`; zdb:
+//! `visit_indirect`): a data block counts 1 (embedded and redacted ones too), a block of dnodes the number of dnodes that
+//! begin in it, a block of pointers the sum of its pointers' counts, a hole 0.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::{Below, Error, Object, Objset, PrimaryCache, Special};
 /// One block pointer on a walk.
 #[derive(Clone, Copy)]
 pub struct Visit<'a> {
-    /// Where the block belongs.
+    /// The position of the block: dataset, object, level, block id.
     pub bookmark: &'a Bookmark,
     /// The pointer; holes are visited too.
     pub bp: &'a BlkPtr,
@@ -24,25 +25,25 @@ pub struct Visit<'a> {
     pub level: u8,
     /// The dnode of the object that the block belongs to (of the meta-dnode, for the root block).
     pub dnode: &'a DnodePhys,
-    /// `None` on the way down. After [`Walk::Into`], a block whose children cannot be reached is visited once more, with the reason; on a walk that
-    /// counts also one that is counted wrong, with [`Error::Fill`].
+    /// `None` on the way down. After [`Walk::Into`], a block whose children cannot be reached is visited once more, with
+    /// the reason; on a walk that counts, a block with a wrong fill count is also visited again, with [`Error::Fill`].
     pub damage: Option<&'a Error>,
 }
 
 impl Visit<'_> {
-    /// What is below the block, and lost with it if it is damaged.
+    /// The blocks or objects below the block, which are lost if it is damaged.
     #[must_use]
     pub fn below(&self) -> Option<Below> {
         Below::of(self.dnode, self.bookmark)
     }
 }
 
-/// What a visitor wants next.
+/// The visitor's answer: how the walk continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Walk {
-    /// Go on, into the blocks below this one.
+    /// Continue, into the blocks below this one.
     Into,
-    /// Go on, but leave out what is below this block.
+    /// Continue, but skip the blocks below this one.
     Skip,
     /// End the walk.
     Stop,
@@ -51,9 +52,9 @@ pub enum Walk {
 type Visitor<'v> = &'v mut dyn FnMut(&Visit<'_>) -> Walk;
 
 impl Object {
-    /// Visits every pointer of the object in pre-order, holes included, the spill block last. Indirect blocks are read, data is
-    /// not. An unreadable indirect block is reported to the visitor ([`Visit::damage`]) and the walk goes on beside it.
-    /// Gives whether the walk came to its end ([`Walk::Stop`] was not asked for).
+    /// Visits every pointer of the object in pre-order, holes included, the spill block last. Indirect blocks are read,
+    /// data is not. An unreadable indirect block is reported to the visitor ([`Visit::damage`]) and the walk continues
+    /// after it. Returns whether the walk ran to its end ([`Walk::Stop`] was not returned).
     pub fn walk(&self, visit: Visitor<'_>) -> bool {
         let mut walker = Walker::new(self.objset(), visit);
         walker.dnode(self.id(), &self.on_disk()).is_continue()
@@ -61,19 +62,20 @@ impl Object {
 }
 
 impl Objset {
-    /// Visits every pointer of the object set in pre-order: its root block, the blocks of dnodes, below each of them the trees
-    /// of its objects, then the accounting objects. Blocks of dnodes are read and decoded once. `Skip` on a block of dnodes
-    /// leaves out its objects. Gives whether the walk came to its end.
+    /// Visits every pointer of the object set in pre-order: its root block, the blocks of dnodes, below each of them the
+    /// trees of its objects, then the accounting objects. Blocks of dnodes are read and decoded once. `Skip` on a block
+    /// of dnodes skips its objects. Returns whether the walk ran to its end.
     pub fn walk(self: &Arc<Self>, visit: Visitor<'_>) -> bool {
         self.walk_all(visit, false, IoClass::SyncRead)
     }
 
-    /// As [`Objset::walk`]; what is read is of the class `class`.
+    /// As [`Objset::walk`], with reads of I/O class `class`.
     pub fn walk_as(self: &Arc<Self>, class: IoClass, visit: Visitor<'_>) -> bool {
         self.walk_all(visit, false, class)
     }
 
-    /// As [`Objset::walk`]; blocks that are counted wrong are told of as damage, with [`Error::Fill`]. What is below them was visited.
+    /// As [`Objset::walk`]; blocks with a wrong fill count are reported as damage, with [`Error::Fill`], after the blocks
+    /// below them were visited.
     pub fn walk_counting(self: &Arc<Self>, visit: Visitor<'_>) -> bool {
         self.walk_all(visit, true, IoClass::AsyncRead)
     }
@@ -107,14 +109,14 @@ impl Objset {
     }
 }
 
-/// The root block counts the objects. It counted the meta-dnode as well, once.
+/// The error of a root block with a wrong count of objects. Older software counted the meta-dnode as well.
 fn wrong_root(bm: &Bookmark, root: &BlkPtr, meta: &DnodePhys) -> Option<Error> {
     let (counted, found) = (root.fill(), meta.blkptr.iter().map(count_of).fold(0, u64::wrapping_add));
     let right = counted == found || counted.checked_sub(1) == Some(found);
     (!right).then_some(Error::Fill { bm: *bm, counted, found })
 }
 
-/// What a pointer adds to the fill count of the block that it stands in.
+/// The amount that a pointer adds to the fill count of the block that contains it.
 fn count_of(bp: &BlkPtr) -> u64 {
     if bp.is_hole() { 0 } else { bp.fill() }
 }
@@ -124,12 +126,12 @@ struct Walker<'a, 'v> {
     caches: PrimaryCache,
     objset: u64,
     visit: Visitor<'v>,
-    /// Whether data blocks of the object under way are dnodes whose trees are to be walked as well.
+    /// True if data blocks of the current object are dnodes whose trees are to be walked as well.
     into_dnodes: bool,
-    /// Whether fill counts are looked at.
+    /// True if fill counts are checked.
     counts: bool,
     class: IoClass,
-    /// How many more blocks of pointers or dnodes there can be.
+    /// An upper bound of the blocks of pointers or dnodes still to be visited.
     left: u64,
 }
 
@@ -199,7 +201,7 @@ impl<'a, 'v> Walker<'a, 'v> {
         }
     }
 
-    /// Tells of a pointer that counts anything but `found`, if that is asked for.
+    /// Reports a pointer whose fill count is not `found`, on a walk that counts.
     fn count(&mut self, visit: &Visit<'_>, found: u64) -> ControlFlow<()> {
         let counted = visit.bp.fill();
         if !self.counts || counted == found {
@@ -213,7 +215,7 @@ impl<'a, 'v> Walker<'a, 'v> {
         if (self.visit)(visit) == Walk::Stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Visits what is below a block of pointers; gives the sum of their fill counts.
+    /// Visits the blocks below a block of pointers; returns the sum of their fill counts.
     fn indirect(&mut self, tree: &Tree<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Result<ControlFlow<(), u64>, Error> {
         self.spend(tree)?;
         let block = tree.read_indirect(bp, level, blkid)?;
@@ -230,7 +232,7 @@ impl<'a, 'v> Walker<'a, 'v> {
         Ok(ControlFlow::Continue(found))
     }
 
-    /// Visits the trees of the objects in a block of dnodes; gives how many there are.
+    /// Visits the trees of the objects in a block of dnodes; returns the number of objects.
     fn dnode_block(&mut self, tree: &Tree<'_>, bp: &BlkPtr, blkid: u64) -> Result<ControlFlow<(), u64>, Error> {
         self.spend(tree)?;
         let block = tree.read_data(bp, blkid, Interest::Whole)?;

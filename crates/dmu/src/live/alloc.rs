@@ -1,8 +1,9 @@
 //! Numbers for new objects (OpenZFS: `dmu_object.c`).
 //!
-//! A cursor goes up through the blocks of dnodes and takes what is free. At each boundary between indirect blocks of the meta-dnode
-//! it goes on to one that is a quarter full at most; it begins again at the bottom when many objects have been freed. What cannot be read is
-//! passed over. What txgs that are not on disk yet have allocated or freed is in `pending`: neither is free.
+//! A cursor moves up through the blocks of dnodes and takes free slots. At each boundary between indirect blocks of the
+//! meta-dnode it moves on to one that is at most a quarter full; it restarts at the bottom when many objects have been
+//! freed. Unreadable blocks are skipped. `pending` holds the numbers allocated or freed by txgs that are not on disk yet:
+//! none of them is free.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +13,20 @@ use crate::Error;
 use crate::objset::{Root, slots};
 use crate::tree::{Child, Interest, Tree};
 
-/// Objects freed since the last look from the bottom that make another worth it (OpenZFS: `dmu_rescan_dnode_threshold`).
+/// Objects freed since the last scan from the bottom that make another one worthwhile (OpenZFS:
+/// `dmu_rescan_dnode_threshold`).
 const RESCAN_FREED: u64 = 512;
 
-/// The state of allocation.
+/// The state of the object number allocator.
 pub(crate) struct Alloc {
-    /// Where to look next.
+    /// The number at which the next search begins.
     next: u64,
-    /// Whether to look from the bottom at the next boundary.
+    /// True if the search restarts from the bottom at the next boundary.
     rescan: bool,
     freed: u64,
-    /// What differs from the meta-dnode on disk.
+    /// Differences from the meta-dnode on disk.
     pub(crate) pending: BTreeMap<u64, Pending>,
-    /// The block of dnodes under the cursor: its number and which slots are taken.
+    /// The block of dnodes under the cursor: its block id and the slots taken.
     block: Option<(u64, Vec<bool>)>,
 }
 
@@ -37,17 +39,18 @@ pub(crate) struct Pending {
 }
 
 impl Alloc {
-    /// For an object set that has no objects yet: the first block of dnodes is left to objects with fixed numbers, as OpenZFS does.
+    /// The allocator of an object set that has no objects yet: the first block of dnodes is left to objects with fixed
+    /// numbers, as OpenZFS does.
     pub(crate) fn fresh(per_block: u64) -> Alloc {
         Alloc { next: per_block, rescan: false, freed: 0, pending: BTreeMap::new(), block: None }
     }
 
-    /// For one that has.
+    /// The allocator of an object set that has objects.
     pub(crate) fn opened() -> Alloc {
         Alloc { next: 0, rescan: true, ..Alloc::fresh(0) }
     }
 
-    /// Takes a number for a dnode of so many slots.
+    /// Allocates a number for a dnode of `slots` slots.
     pub(crate) fn take(&mut self, tree: &Tree<'_>, root: &Root, slots: usize, txg: Txg) -> Result<u64, Error> {
         let per_block = root.dnodes_per_block();
         if per_block == 0 || slots as u64 > per_block {
@@ -60,7 +63,7 @@ impl Alloc {
             let taken = match self.taken(tree, root, blkid) {
                 Ok(taken) => taken,
                 Err(error) => {
-                    // nobody can tell what is free there
+                    // the block is unreadable: its free slots are unknown
                     self.next = behind_damage(tree, root, blkid).ok_or(error)?.saturating_mul(per_block);
                     continue;
                 }
@@ -78,7 +81,7 @@ impl Alloc {
         }
     }
 
-    /// At the boundary of an indirect block: goes on to one that is sparse.
+    /// At the boundary of an indirect block: moves on to one that is at most a quarter full.
     fn leave_full_region(&mut self, tree: &Tree<'_>, root: &Root, per_block: u64) {
         let region = per_block << tree.dn.fanout_shift().min(16);
         if !self.next.is_multiple_of(region) {
@@ -95,7 +98,7 @@ impl Alloc {
         }
     }
 
-    /// Takes a given number.
+    /// Allocates a given number.
     pub(crate) fn claim(
         &mut self,
         tree: &Tree<'_>,
@@ -115,12 +118,12 @@ impl Alloc {
         Ok(())
     }
 
-    /// Notes that an object is freed.
+    /// Records that an object is freed.
     pub(crate) fn free(&mut self, id: u64, slots: usize, txg: Txg) {
         self.pending.insert(id, Pending { txg, slots, allocated: false });
     }
 
-    /// Forgets what a sync of `txg` has brought to disk. Told after the new root is in place.
+    /// Forgets the numbers that a sync of `txg` has brought to disk. Called after the new root is in place.
     pub(crate) fn synced(&mut self, ids: impl Iterator<Item = u64>, txg: Txg) {
         for id in ids {
             if let Some(pending) = self.pending.get(&id).copied().filter(|pending| pending.txg <= txg) {
@@ -134,7 +137,7 @@ impl Alloc {
         self.block = None;
     }
 
-    /// Which slots of a block of dnodes are taken.
+    /// The slots of a block of dnodes that are taken.
     fn taken(&mut self, tree: &Tree<'_>, root: &Root, blkid: u64) -> Result<&mut Vec<bool>, Error> {
         let current = self.block.take().filter(|(at, _)| *at == blkid);
         let block = match current {
@@ -165,7 +168,8 @@ impl Alloc {
     }
 }
 
-/// The first block of dnodes behind what cannot be read at `blkid`: behind the block itself, or all below a block of pointers.
+/// The first block of dnodes after the unreadable ones at `blkid`: after the block itself, or after all blocks below an
+/// unreadable block of pointers.
 fn behind_damage(tree: &Tree<'_>, root: &Root, blkid: u64) -> Option<u64> {
     let is_known = |level: &u8| root.meta.pointer(tree, *level, blkid >> tree.span_shift(*level).min(63)).is_ok();
     tree.after((0..=tree.top()).find(is_known)?, blkid)

@@ -1,4 +1,4 @@
-//! Writable object sets: opening, finding objects, making and freeing them.
+//! Writable object sets: opening them, finding, creating and freeing objects.
 
 use std::sync::Arc;
 
@@ -15,15 +15,16 @@ use crate::{Error, Object, Objset, Special};
 
 /// Bytes of a block of dnodes (OpenZFS: `DNODE_BLOCK_SIZE`).
 const DNODE_BLOCK_SIZE: u64 = 16 << 10;
-/// log2 of the size of an indirect block, unless told otherwise.
+/// log2 of the default size of an indirect block.
 const INDIRECT_SHIFT: u8 = 17;
-/// How many objects a set may have (OpenZFS: `DN_MAX_OBJECT`).
+/// The limit of object numbers (OpenZFS: `DN_MAX_OBJECT`).
 const MAX_OBJECT: u128 = 1 << 48;
-/// Most slots of a dnode.
+/// The most slots that a dnode can have.
 const MAX_SLOTS: usize = 32;
 
 impl Objset {
-    /// Opens the object set under `rootbp` for changes; a hole is an empty set. What is in the other byte order is turned over as it changes.
+    /// Opens the object set under `rootbp` for changes; a hole is an empty set. Big-endian parts are byteswapped as they
+    /// are changed.
     ///
     /// # Errors
     /// As [`Objset::open`].
@@ -49,8 +50,8 @@ impl Objset {
         )))
     }
 
-    /// A new object set of a type, with the flags of [`ObjsetPhys`]. The sync of the txg of `tx` writes it, even if nothing is put in
-    /// (OpenZFS: `dmu_objset_create_impl`).
+    /// A new object set of a type, with the flags of [`ObjsetPhys`]. The sync of the txg of `tx` writes it, even if it
+    /// stays empty (OpenZFS: `dmu_objset_create_impl`).
     ///
     /// # Errors
     /// None now.
@@ -97,13 +98,13 @@ impl Objset {
         Arc::new(Objset::assemble(zio, dataset_id, fixed, Some(Box::new(live))))
     }
 
-    /// Whether it can be changed.
+    /// Returns whether the set can be changed.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.live().is_some()
     }
 
-    /// Whether a sync of `txg` has anything to write.
+    /// Returns whether a sync of `txg` has anything to write.
     #[must_use]
     pub fn is_dirty(&self, txg: Txg) -> bool {
         self.live().is_some_and(|live| !live.txg(txg).lock().is_clean())
@@ -113,10 +114,10 @@ impl Objset {
         self.live().ok_or(Error::ReadOnly { objset: self.id(), object })
     }
 
-    /// Makes an object, with a number of the set's choice (OpenZFS: `dmu_object_alloc_dnsize`).
+    /// Creates an object, with a number of the set's choice (OpenZFS: `dmu_object_alloc_dnsize`).
     ///
     /// # Errors
-    /// [`Error::Refused`] for a shape that cannot be; when a block of dnodes cannot be read.
+    /// [`Error::Refused`] for an impossible shape; when a block of dnodes cannot be read.
     pub fn alloc_object(self: &Arc<Self>, tx: &Tx, new: &NewObject) -> Result<Object, Error> {
         let live = self.writable(0)?;
         let dn = self.shape(0, new)?;
@@ -128,11 +129,11 @@ impl Objset {
         self.install(live, tx, id, dn, new.nlevels)
     }
 
-    /// Makes object `id` (OpenZFS: `dmu_object_claim_dnsize`). A special object may be claimed as well.
+    /// Creates object `id` (OpenZFS: `dmu_object_claim_dnsize`). A special object may be claimed as well.
     ///
     /// # Errors
-    /// [`Error::Exists`] if the number is taken, or was freed in a txg that is not on disk yet; [`Error::Refused`] for a shape that
-    /// cannot be.
+    /// [`Error::Exists`] if the number is taken, or was freed in a txg that is not on disk yet; [`Error::Refused`] for an
+    /// impossible shape.
     pub fn claim_object(self: &Arc<Self>, tx: &Tx, id: u64, new: &NewObject) -> Result<Object, Error> {
         let live = self.writable(id)?;
         let dn = self.shape(id, new)?;
@@ -211,7 +212,8 @@ impl Objset {
         })
     }
 
-    /// Frees object `id` and all its blocks (OpenZFS: `dmu_object_free`). Its number can be used again once that is on disk.
+    /// Frees object `id` and all its blocks (OpenZFS: `dmu_object_free`). Its number can be reused once the free is on
+    /// disk.
     ///
     /// # Errors
     /// [`Error::NoObject`].
@@ -239,7 +241,7 @@ impl Objset {
         Ok(())
     }
 
-    /// Replaces the head of the intent log.
+    /// Replaces the header of the intent log.
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
@@ -263,7 +265,7 @@ impl Objset {
         Ok(())
     }
 
-    /// Forgets objects in memory that are neither dirty nor in use.
+    /// Drops objects from memory that are neither dirty nor in use.
     pub fn evict_clean(&self) {
         if let Some(live) = self.live() {
             live.evict();
@@ -295,12 +297,12 @@ impl Objset {
         Ok(Object::with_live(self.clone(), dnode))
     }
 
-    /// As [`Objset::next_object`], over what is on disk and what is not yet.
+    /// As [`Objset::next_object`], over the objects on disk and those in memory only.
     pub(crate) fn next_live_object(&self, live: &Live, after: u64) -> Result<Option<u64>, Error> {
         let mut at = after;
         loop {
             let root = live.root();
-            // pending first: what a sync takes out of it meanwhile is on disk by then
+            // pending first: an entry that a sync removes meanwhile is on disk by then
             let allocated = {
                 let alloc = live.alloc.lock();
                 let from = at.saturating_add(1);
@@ -318,7 +320,7 @@ impl Objset {
         }
     }
 
-    /// Changes a dnode in a txg, under its lock; puts it on the list of the txg if that is the first change in it.
+    /// Changes a dnode in a txg, under its lock; adds it to the txg's list if this is its first change in the txg.
     pub(crate) fn change<R>(
         &self,
         tx: &Tx,
@@ -360,7 +362,7 @@ impl Objset {
     }
 }
 
-/// Whether the number is that of an object in the root block, other than the meta-dnode.
+/// True if the number is that of an object in the root block, other than the meta-dnode.
 pub(crate) fn is_special(id: u64) -> bool {
     id >= Special::ProjectUsed.id()
 }
@@ -387,8 +389,8 @@ pub(crate) fn meta_dnode() -> DnodePhys {
     }
 }
 
-/// Levels that a meta-dnode has from the beginning, so that it holds all objects there can be; the MOS begins with one, as what it
-/// writes per txg counts (OpenZFS: `dmu_objset_create_impl_dnstats`).
+/// The initial number of levels of a meta-dnode, enough for all objects there can be; the MOS begins with one, since
+/// every block it writes per txg counts (OpenZFS: `dmu_objset_create_impl_dnstats`).
 pub(crate) fn meta_levels(objset: u64, dn: &DnodePhys) -> u8 {
     if objset == 0 {
         return 1;

@@ -1,8 +1,8 @@
-//! Reading what is newest: dirty blocks of the live txgs, then the tree on disk.
+//! Reads of the newest state: dirty blocks of the open txgs, then the tree on disk.
 //!
-//! A reader looks into the layers under the dnode's lock and reads the tree without it. A sync may replace the tree meanwhile. The
-//! blocks of the old tree stay where they are for some txgs, but those that were written in the very same txg can be overwritten in
-//! place: a reader who meets an error looks again if the tree has changed.
+//! A reader searches the layers under the dnode's lock and reads the tree without it. A sync may replace the tree
+//! meanwhile. The blocks of the old tree keep their contents for some txgs, but blocks written in the very same txg can
+//! be overwritten in place: a reader that meets an error retries if the tree has changed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::dnode::{Block, Found, LiveDnode};
 use crate::tree::{Child, Interest, LevelCache, Tree};
 use crate::{Error, Object, PrimaryCache};
 
-/// How often a reader looks again because the tree changed under it.
+/// The number of retries of a reader whose tree changes under it.
 const RETRIES: u32 = 64;
 
 impl Object {
-    /// Runs `read` on the tree that is on disk, again if it fails and the tree has changed meanwhile.
+    /// Runs `read` on the tree that is on disk; runs it again if it fails and the tree has changed meanwhile.
     pub(crate) fn on_synced<R>(
         &self,
         live: &LiveDnode,
@@ -101,7 +101,7 @@ impl Object {
         }
     }
 
-    /// A block that is not on disk, as its readers see it.
+    /// The contents of a block that is not on disk, as readers see them.
     pub(crate) fn decoded(&self, block: Block, blkid: u64) -> Result<Buf, Error> {
         let payload = match block {
             Block::Data(buf) => return Ok(buf),
@@ -129,7 +129,7 @@ impl Object {
         }
     }
 
-    /// A block that was read, little-endian (OpenZFS keeps no block in memory in the order of another machine).
+    /// A block that was read, converted to little-endian (OpenZFS keeps no block in memory in foreign byte order).
     pub(crate) fn turned(&self, object_type: ObjectType, from: Endian, mut block: Buf) -> Result<Buf, Error> {
         if from != Endian::Little && !byteswap::is_orderless(object_type) {
             byteswap::to_little(object_type, from, block.make_mut()).map_err(|source| self.format(source))?;
@@ -137,7 +137,7 @@ impl Object {
         Ok(block)
     }
 
-    /// The first block from `from` on that is data, or that is none.
+    /// The first block from `from` on that is data (`data`) or a hole (not `data`).
     pub(crate) fn live_search(
         &self,
         live: &LiveDnode,
@@ -177,11 +177,11 @@ impl Object {
                 Found::Dirty(_) => at.checked_add(1),
                 Found::Hole { .. } if !data => return Ok(Some(*at)),
                 Found::Hole { end } => Some(end),
-                // what is beyond the tree on disk was never written
+                // blocks beyond the tree on disk were never written
                 Found::Below(_) if !data && *at > dn.maxblkid => return Ok(Some(*at)),
                 Found::Below(_) => {
                     let below = match cache.search(&tree, *at, data)? {
-                        // behind the last block on disk
+                        // after the last block on disk
                         None if !data => dn.maxblkid.checked_add(1),
                         other => other,
                     };
@@ -205,7 +205,7 @@ impl Object {
     }
 }
 
-/// Indirect blocks of the tree that is on disk, forgotten when another one is; and what was seen of the dnode last.
+/// Cached indirect blocks of the tree that is on disk, dropped when the tree is replaced; and the last view of the dnode.
 #[derive(Default)]
 pub(crate) struct LiveCache {
     dn: Option<Arc<DnodePhys>>,
@@ -213,11 +213,11 @@ pub(crate) struct LiveCache {
     seen: Option<Seen>,
 }
 
-/// A dnode as it was found. As long as its version stays, its lock need not be taken.
+/// A snapshot of the dnode's shape. While its version is current, the dnode's lock need not be taken.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen {
     version: u64,
-    /// All of it is on disk: the tree at hand is the newest.
+    /// True if all of it is on disk: the tree of the cached dnode is the newest.
     settled: bool,
     pub(crate) nblocks: u64,
     pub(crate) block_size: u64,
@@ -242,7 +242,7 @@ impl LiveCache {
         }
     }
 
-    /// The shape of the dnode now.
+    /// The current shape of the dnode.
     pub(crate) fn see(&mut self, live: &LiveDnode) -> Seen {
         if let Some(seen) = self.seen.filter(|seen| live.state.is(seen.version)) {
             return seen;
@@ -253,7 +253,7 @@ impl LiveCache {
             self.of(&state.synced);
         }
         let (nblocks, block_size) = (state.newest.maxblkid.saturating_add(1), state.newest.datablksz());
-        // nobody writes while the lock is held: there is a version
+        // no writer is active while the lock is held: there is a version
         let version = live.state.version().unwrap_or(u64::MAX);
         let seen = Seen { version, settled, nblocks, block_size };
         self.seen = Some(seen);

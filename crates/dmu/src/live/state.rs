@@ -1,4 +1,4 @@
-//! What a writable object set keeps in memory.
+//! The in-memory state of a writable object set.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,41 +14,41 @@ use super::{RawObjset, TxHold};
 use crate::objset::Root;
 
 const SHARDS: usize = 32;
-/// Clean dnodes that a shard keeps.
+/// The number of clean dnodes that a shard keeps.
 const KEEP_CLEAN: usize = 512;
 
 type Shard = RwLock<HashMap<u64, Arc<LiveDnode>>>;
 
 /// The live half of an [`Objset`](crate::Objset).
 pub(crate) struct Live {
-    /// What is on disk.
+    /// The root block on disk.
     pub(crate) root: RwLock<Arc<Root>>,
-    /// The root block as it is now.
+    /// The current root block.
     pub(crate) newest: RwLock<Arc<ObjsetPhys>>,
     shards: [Shard; SHARDS],
     pub(crate) txgs: [Mutex<TxgState>; TXG_SLOTS],
     pub(crate) alloc: Mutex<Alloc>,
-    /// Held by a sync.
+    /// Held by a running sync.
     pub(crate) syncing: Mutex<()>,
-    /// What it is as a whole, while it is received raw.
+    /// Set-wide parameters of a raw receive, while there is one.
     pub(crate) raw: RwLock<Option<RawObjset>>,
-    /// By slot: held shared while a block of the txg is written before its sync, which waits for that.
+    /// By slot: held shared while a block of the txg is written before its sync; the sync waits for that.
     placing: [RwLock<()>; TXG_SLOTS],
 }
 
-/// What a txg has changed.
+/// The changes of one txg.
 #[derive(Default)]
 pub(crate) struct TxgState {
     /// Dnodes with changes.
     pub(crate) dnodes: BTreeMap<u64, Arc<LiveDnode>>,
-    /// Fields of the root block.
+    /// Changed fields of the root block.
     pub(crate) zil: Option<ZilHeader>,
     pub(crate) flags: Option<u64>,
-    /// Whether the root block is to be written whatever else is.
+    /// True if the root block has to be written even if nothing else is.
     pub(crate) root: bool,
-    /// How blocks of dnodes are stored, where a raw stream says so.
+    /// The encryption parameters and byte order of blocks of dnodes, as given by a raw stream.
     pub(crate) dnode_crypt: BTreeMap<u64, (CryptParams, Endian)>,
-    /// Who is told when dirty data is written.
+    /// Notified when dirty data is written.
     pub(crate) hold: Option<Arc<dyn TxHold>>,
 }
 
@@ -103,7 +103,7 @@ impl Live {
         self.shard(id).read().get(&id).cloned()
     }
 
-    /// Puts in a dnode that was read below `root`. `None` if the root has changed since: it must be read again.
+    /// Adds a dnode that was read below `root`. `None` if the root has changed since: it must be read again.
     pub(crate) fn admit(&self, root: &Arc<Root>, dnode: LiveDnode) -> Option<Arc<LiveDnode>> {
         let mut shard = self.shard(dnode.id).write();
         if let Some(there) = shard.get(&dnode.id) {
@@ -120,12 +120,12 @@ impl Live {
         Some(dnode)
     }
 
-    /// Puts in a new object.
+    /// Adds a new object.
     pub(crate) fn insert(&self, dnode: Arc<LiveDnode>) {
         self.shard(dnode.id).write().insert(dnode.id, dnode);
     }
 
-    /// Takes out an object that is gone from disk.
+    /// Removes an object that is no longer on disk.
     pub(crate) fn remove(&self, dnode: &Arc<LiveDnode>) {
         let mut shard = self.shard(dnode.id).write();
         if shard.get(&dnode.id).is_some_and(|there| Arc::ptr_eq(there, dnode)) {
@@ -133,7 +133,7 @@ impl Live {
         }
     }
 
-    /// Forgets what nobody uses. Dirty dnodes are in the lists of their txgs, and so in use.
+    /// Drops clean dnodes that are not in use. Dirty ones are in the lists of their txgs, and so in use.
     pub(crate) fn evict(&self) {
         for shard in &self.shards {
             shard.write().retain(|_, dnode| Arc::strong_count(dnode) > 1);

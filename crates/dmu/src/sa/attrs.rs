@@ -7,24 +7,24 @@ use ondisk::znode;
 use super::{Attr, SaTable};
 use crate::{Error, Object};
 
-/// Longest target of a symbolic link that is read from an old file system.
+/// Longest target of a symbolic link that is read from a file system before ZPL 5.
 const MAX_TARGET: u64 = 64 << 10;
 const S_IFMT: u64 = 0o170_000;
 const S_IFLNK: u64 = 0o120_000;
 
-/// The attributes of one file, in the order of this machine. Made by [`SaTable::attrs`].
+/// The attributes of one file, in the byte order of this machine. Returned by [`SaTable::attrs`].
 #[derive(Debug)]
 pub struct SaAttrs {
     /// The bonus buffer, then the spill block.
     data: Vec<u8>,
-    /// Where in `data`, by attribute: start and length.
+    /// The position of each attribute in `data`: start and length.
     places: [Option<(u32, u32)>; Attr::ALL.len()],
     spill_error: Option<Box<Error>>,
     spilled: bool,
 }
 
 impl SaAttrs {
-    /// The value of an attribute, its integers in the order of this machine; `None` if the file does not have it.
+    /// The value of an attribute, its integers in the byte order of this machine; `None` if the file does not have it.
     #[must_use]
     pub fn get(&self, attr: Attr) -> Option<&[u8]> {
         let (start, len) = (*self.places.get(attr as usize)?)?;
@@ -43,7 +43,7 @@ impl SaAttrs {
         bytes::u64s(self.get(attr).unwrap_or(&[]), Endian::NATIVE).collect()
     }
 
-    /// Seconds and nanoseconds of a time.
+    /// The seconds and nanoseconds of a timestamp.
     #[must_use]
     pub fn time(&self, attr: Attr) -> Option<(i64, u64)> {
         let value = self.get(attr)?;
@@ -55,13 +55,13 @@ impl SaAttrs {
         Attr::ALL.iter().copied().filter(|attr| self.get(*attr).is_some())
     }
 
-    /// Why the spill block could not be read or understood: attributes in it are missing then.
+    /// The reason why the spill block could not be read or decoded: its attributes are then missing.
     #[must_use]
     pub fn spill_error(&self) -> Option<&Error> {
         self.spill_error.as_deref()
     }
 
-    /// Whether some of the attributes came from a spill block.
+    /// True if some of the attributes came from a spill block.
     #[must_use]
     pub fn has_spill(&self) -> bool {
         self.spilled
@@ -94,7 +94,8 @@ impl SaAttrs {
         self.spill_error = added.err().map(Box::new);
     }
 
-    /// Takes in a buffer that begins with a header. An attribute that is there already stays: the bonus buffer comes first.
+    /// Adds the attributes of a buffer that begins with a header. An attribute already present is kept: the bonus buffer
+    /// comes first.
     fn add_buffer(&mut self, table: &SaTable, object: &Object, buf: &[u8]) -> Result<(), Error> {
         let Some(header) = SaHeader::decode(buf).map_err(|source| object.format(source))? else { return Ok(()) };
         let layout = table
@@ -115,7 +116,7 @@ impl SaAttrs {
         Ok(())
     }
 
-    /// The attributes of a file of a ZPL before 5.
+    /// The attributes of a file of a ZPL version before 5.
     pub(super) fn from_znode(object: &Object) -> Result<SaAttrs, Error> {
         let mut attrs = SaAttrs::empty();
         let len = object.bonus().len();
@@ -155,7 +156,7 @@ impl SaAttrs {
         Ok(attrs)
     }
 
-    /// The target of a symbolic link: behind the structure if it has room there, else in the object's first block.
+    /// Adds the target of a symbolic link: after the znode structure if there is room, else in the object's first block.
     fn add_target(&mut self, object: &Object, size: u64) -> Result<(), Error> {
         let room = self.data.len() - znode::ZNODE_PHYS_SIZE;
         let len = usize::try_from(size).ok().filter(|_| size <= MAX_TARGET);

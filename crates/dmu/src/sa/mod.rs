@@ -1,13 +1,13 @@
-//! System attributes: what a file system keeps about a file (OpenZFS: `sa.c`).
+//! System attributes: the metadata that a file system keeps about a file (OpenZFS: `sa.c`).
 //!
 //! An object set has a *registry* (attribute name → number, length, kind of integers) and *layouts* (number → sequence of
-//! attribute numbers), both ZAPs; [`SaTable`] holds them decoded. A file's bonus buffer names a layout in its header, and with
-//! it every attribute's place follows. What does not fit in the bonus buffer stands in the spill block, under a layout of its
-//! own. File systems of ZPL versions before 5, and files of newer ones not touched since, have a fixed structure instead; it
-//! reads as the same attributes.
+//! attribute numbers), both ZAPs; [`SaTable`] holds them decoded. The header of a file's bonus buffer names a layout,
+//! which gives the position of every attribute. Attributes that do not fit in the bonus buffer are in the spill block,
+//! under a layout of its own. File systems of ZPL versions before 5, and files of newer ones not changed since, have a
+//! fixed structure instead; it reads as the same attributes.
 //!
-//! [`SaAttrs`] gives values in the order of this machine, whatever the order of the header, which tells it itself. Numbers are
-//! those of the registry, names are fixed: all access is by [`Attr`], found by name.
+//! [`SaAttrs`] returns values in the byte order of this machine, whatever the order of the header, which its magic number
+//! shows. Numbers are those of the registry, names are fixed: all access is by [`Attr`], found by name.
 
 mod attrs;
 mod table;

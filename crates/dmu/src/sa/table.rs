@@ -12,7 +12,7 @@ use ondisk::sa::{SA_LAYOUT_EMPTY, SaHeader, SaRegistration, SaSwap};
 use super::{Attr, SaAttrs};
 use crate::{Error, Object, Objset, Zap};
 
-/// Length and kind of the attributes that need no registration: 0 to 15 of file systems before ZPL 5.
+/// Length and kind of the attributes that need no registration: numbers 0 to 15, used by file systems before ZPL 5.
 const LEGACY: [(u16, SaSwap); 16] = {
     const fn words(n: u16) -> (u16, SaSwap) {
         (8 * n, SaSwap::Words)
@@ -22,43 +22,45 @@ const LEGACY: [(u16, SaSwap); 16] = {
     [time, time, time, time, one, one, one, one, one, one, one, one, one, one, words(4), (88, SaSwap::Bytes)]
 };
 
-/// The system attributes of an object set: which there are, and in what layouts. Cheap to clone; clones share what is added.
+/// The system attributes of an object set and their layouts. Cheap to clone; clones share additions.
 #[derive(Clone, Default)]
 pub struct SaTable(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
     state: RwLock<State>,
-    /// The object set and its object that leads to registry and layouts; `None` where there is none.
+    /// The object set and the object that names the registry and the layouts; `None` where there is none.
     master: Option<(Arc<Objset>, u64)>,
     /// Held while the registry or the layouts grow on disk.
     growing: Mutex<()>,
 }
 
-/// What registry and layouts hold.
+/// The decoded registry and layouts.
 #[derive(Default)]
 pub(super) struct State {
     layouts: HashMap<u16, Arc<Layout>>,
-    /// Layouts by what they hold.
+    /// Layout numbers by their sequence of attribute numbers.
     pub(super) numbers: HashMap<Vec<u16>, u16>,
-    /// What is known of each attribute by its number: registered, or of old file systems.
+    /// The attributes by number: registered ones and those of old file systems.
     pub(super) fields: HashMap<u16, Field>,
-    /// The numbers of attributes: the registered ones, those of old file systems, and those that the rest will get.
+    /// The numbers of attributes: the registered ones, those of old file systems, and the numbers that the others will
+    /// get.
     pub(super) attrs: HashMap<Attr, u16>,
-    /// Attributes of [`Attr::ALL`] that stand in the registry.
+    /// Attributes of [`Attr::ALL`] that are in the registry.
     pub(super) registered: HashSet<Attr>,
 }
 
-/// A layout: what follows a header that names it.
+/// A layout: the attributes that follow a header that names it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     pub(super) fields: Vec<Field>,
-    /// How many fields have their length in the header.
+    /// The number of fields whose length is in the header.
     pub(super) variable: usize,
 }
 
 impl Layout {
-    /// The attributes of a buffer of this layout, each with its place. The length of one that does not fit ends the walk, as an error.
+    /// The attributes of a buffer of this layout, each with its position. One that does not fit ends the iteration with
+    /// its length as the error.
     pub(super) fn places<'a>(
         &'a self,
         header: &'a SaHeader,
@@ -83,11 +85,11 @@ impl Layout {
 /// One attribute of a layout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field {
-    /// Which; `None` for one that is not of the ZPL.
+    /// The attribute; `None` for one that is not of the ZPL.
     pub(super) attr: Option<Attr>,
     /// Its number.
     pub(super) number: u16,
-    /// Bytes; 0 if the header tells.
+    /// Bytes; 0 if the length is in the header.
     pub(super) length: u16,
     pub(super) swap: SaSwap,
 }
@@ -97,7 +99,7 @@ impl SaTable {
     /// before ZPL 5, which has neither.
     ///
     /// # Errors
-    /// When the ZAPs cannot be read (in an encrypted dataset without its key, for one) or are not what they should be.
+    /// When the ZAPs cannot be read (for example in an encrypted dataset without its key) or are malformed.
     pub fn load(objset: &Arc<Objset>, sa_attrs_object: u64) -> Result<SaTable, Error> {
         let (mut registry, mut layouts) = (Vec::new(), Vec::new());
         if sa_attrs_object != 0 {
@@ -117,9 +119,9 @@ impl SaTable {
         Ok(SaTable(Arc::new(Inner { state: RwLock::new(state), master, growing: Mutex::new(()) })))
     }
 
-    /// The table of these attributes (name and registration) and layouts (number and attribute numbers). Attributes 0 to 15 of old
-    /// file systems need no registration. A layout of an attribute that is not registered, or of unknown kind, is left out: what is
-    /// laid out so cannot be read.
+    /// The table of these attributes (name and registration) and layouts (number and attribute numbers). Attributes 0 to
+    /// 15 of old file systems need no registration. A layout with an attribute that is not registered, or of unknown
+    /// kind, is left out: buffers in that layout cannot be read.
     #[must_use]
     pub fn from_parts(registry: &[(Vec<u8>, SaRegistration)], layouts: &[(u16, Vec<u16>)]) -> SaTable {
         let inner = Inner { state: RwLock::new(State::new(registry, layouts)), ..Inner::default() };
@@ -138,11 +140,11 @@ impl SaTable {
         &self.0.growing
     }
 
-    /// The attributes of a file, those in its spill block included. An unreadable spill block is told by
-    /// [`SaAttrs::spill_error`], and costs the attributes in it only.
+    /// The attributes of a file, those in its spill block included. An unreadable spill block is reported by
+    /// [`SaAttrs::spill_error`], and only its attributes are missing.
     ///
     /// # Errors
-    /// [`Error::WrongType`] if the bonus buffer is none of a file; else if its contents cannot be.
+    /// [`Error::WrongType`] if the bonus buffer is not that of a file; else if its contents are malformed.
     pub fn attrs(&self, object: &Object) -> Result<SaAttrs, Error> {
         let mut attrs = self.attrs_without_spill(object)?;
         if object.phys().bonus_type == ObjectType::SA {
@@ -151,8 +153,8 @@ impl SaTable {
         Ok(attrs)
     }
 
-    /// The attributes of a file that stand in its dnode: all that every file has. Nothing is read from disk (but the target of a
-    /// long symbolic link before ZPL 5).
+    /// The attributes of a file that are in its dnode, which include all that every file has. Nothing is read from disk
+    /// (except the target of a long symbolic link before ZPL 5).
     ///
     /// # Errors
     /// As [`SaTable::attrs`].
@@ -190,10 +192,10 @@ impl State {
                 state.registered.insert(attr);
             }
         }
-        // the others follow in their order, as OpenZFS counts on
+        // the others get the next numbers in their order, as OpenZFS expects
         let known = state.fields.keys().max().map_or(0, |last| usize::from(*last) + 1);
         let unknown = Attr::ALL.iter().filter(|attr| !state.attrs.contains_key(attr)).copied();
-        // where the numbers end, they have none
+        // attributes beyond the last number have none
         let free = (known.max(registry.len())..).map_while(|number| u16::try_from(number).ok());
         let unknown: Vec<(Attr, u16)> = unknown.zip(free).collect();
         state.attrs.extend(unknown);
@@ -204,7 +206,7 @@ impl State {
         state
     }
 
-    /// An attribute has been registered.
+    /// Adds an attribute that has been registered.
     pub(super) fn add_registered(&mut self, attr: Attr, reg: SaRegistration) {
         if let Some(swap) = SaSwap::from_u8(reg.swap) {
             self.fields.insert(reg.number, Field { attr: Some(attr), number: reg.number, length: reg.length, swap });
@@ -212,7 +214,7 @@ impl State {
         self.registered.insert(attr);
     }
 
-    /// Takes in a layout. One with an attribute that is not known is left out.
+    /// Adds a layout. One with an unknown attribute is left out.
     pub(super) fn add_layout(&mut self, number: u16, attrs: &[u16]) {
         let fields: Option<Vec<Field>> = attrs.iter().map(|attr| self.fields.get(attr).copied()).collect();
         if let Some(fields) = fields {
@@ -225,7 +227,7 @@ impl State {
 }
 
 impl Attr {
-    /// How it is registered: its length (0 if it varies) and its kind (OpenZFS: `zfs_attr_table`).
+    /// Its registration: length (0 if it varies) and kind (OpenZFS: `zfs_attr_table`).
     pub(super) fn registration(self) -> (u16, SaSwap) {
         let legacy = LEGACY.get(self as usize).copied();
         legacy.unwrap_or(match self {

@@ -1,8 +1,8 @@
-//! Attributes that change (OpenZFS: `sa_setup`, `sa_bulk_update`, `sa_replace_all_by_template`, `sa_build_layouts`).
+//! Changes to attributes (OpenZFS: `sa_setup`, `sa_bulk_update`, `sa_replace_all_by_template`, `sa_build_layouts`).
 //!
-//! A value of the same length is changed where it stands. Anything else builds the buffers anew: attributes keep their order, new
-//! ones come last, and what does not fit in the bonus buffer goes on in the spill block. The sequence of attributes in each of
-//! the two is a layout; one that was never used before gets the next number.
+//! A value of the same length is changed in place. Any other change rebuilds the buffers: attributes keep their order,
+//! new ones come last, and those that do not fit in the bonus buffer go to the spill block. The sequence of attributes in
+//! each of the two is a layout; a sequence not used before gets the next number.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,33 +18,34 @@ use crate::{Error, Object, Objset, Tx, Zap};
 
 /// The fixed part of a header.
 const HEADER: usize = 8;
-/// Most that a spill block holds (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
+/// The largest spill block (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const SPILL_MAX: usize = 128 << 10;
-/// Attributes in the registry and numbers of layouts that a header can name.
+/// The largest layout number that a header can name; also the limit of attributes in the registry.
 const LAYOUT_MAX: u16 = 0x3ff;
 
-/// An attribute and what it is to be: integers in the order of this machine.
+/// An attribute and its new value: integers in the byte order of this machine.
 pub type SaValue<'a> = (Attr, Cow<'a, [u8]>);
 
-/// An attribute as it stands in a buffer.
+/// An attribute as it is stored in a buffer.
 struct Piece {
     number: u16,
-    /// Whether the header tells its length.
+    /// True if the header holds its length.
     variable: bool,
     value: Vec<u8>,
 }
 
-/// A buffer taken apart.
+/// A buffer split into its attributes.
 struct Taken {
     pieces: Vec<Piece>,
-    /// Where each piece stands.
+    /// The offset of each piece.
     starts: Vec<usize>,
-    /// Whether a piece can be changed where it stands: the buffer is little-endian already.
+    /// True if a piece can be changed in place: the buffer is little-endian already.
     in_place: bool,
 }
 
 fn to_little(swap: SaSwap, value: &mut [u8], from: Endian) {
-    // a swap that changes nothing on this machine is what turns big into little on it, and the reverse
+    // the swap that leaves values unchanged on this machine is the one that turns big-endian into little-endian on it,
+    // and the reverse
     match from {
         Endian::Little => {}
         Endian::Big if Endian::NATIVE == Endian::Little => swap.to_native(value, from),
@@ -53,7 +54,7 @@ fn to_little(swap: SaSwap, value: &mut [u8], from: Endian) {
 }
 
 impl SaTable {
-    /// Opens the table, and registers what is not registered yet, so that files can be made.
+    /// Loads the table, and registers the attributes not registered yet, so that files can be created.
     ///
     /// # Errors
     /// As [`SaTable::load`]; when the registry cannot be written.
@@ -88,7 +89,7 @@ impl SaTable {
         Ok(())
     }
 
-    /// The number of the layout of these attributes; a new one is entered on disk.
+    /// The number of the layout of these attributes; a new layout is entered on disk.
     fn layout_number(&self, tx: &Tx, object: &Object, attrs: &[u16]) -> Result<u16, Error> {
         if attrs.is_empty() {
             return Ok(SA_LAYOUT_EMPTY);
@@ -117,7 +118,7 @@ impl SaTable {
         Ok(number)
     }
 
-    /// Sets attributes of a file, and leaves its others. Attributes that it has not are added.
+    /// Sets attributes of a file and keeps its others. Attributes that it does not have are added.
     ///
     /// # Errors
     /// When the file's attributes cannot be read; [`Error::Refused`] for a value of a wrong length, for attributes that take more
@@ -131,7 +132,8 @@ impl SaTable {
         }
     }
 
-    /// Sets all attributes of a file, in this order: the file has no others afterwards. Its bonus buffer becomes one of attributes.
+    /// Sets all attributes of a file, in this order: the file has no others afterwards. The type of its bonus buffer
+    /// becomes that of system attributes.
     ///
     /// # Errors
     /// As [`SaTable::update`].
@@ -142,10 +144,10 @@ impl SaTable {
         self.build(tx, &object, &pieces?)
     }
 
-    /// Takes attributes from a file; those that it has not count as taken.
+    /// Removes attributes from a file; those that it does not have are ignored.
     ///
     /// # Errors
-    /// As [`SaTable::update`]; a file of ZPL before 5 has all of its attributes always.
+    /// As [`SaTable::update`]; [`Error::Refused`] for a file of ZPL before 5, which always has all of its attributes.
     pub fn remove(&self, tx: &Tx, object: &Object, attrs: &[Attr]) -> Result<(), Error> {
         let object = object.reload()?;
         if object.phys().bonus_type != ObjectType::SA {
@@ -180,7 +182,7 @@ impl SaTable {
         Ok(Piece { number: field.number, variable: field.length == 0, value })
     }
 
-    /// The pieces of a buffer that begins with a header.
+    /// Splits a buffer that begins with a header into its pieces.
     fn take(&self, object: &Object, buf: &[u8]) -> Result<Taken, Error> {
         let mut taken = Taken { pieces: Vec::new(), starts: Vec::new(), in_place: true };
         let Some(header) = SaHeader::decode(buf).map_err(|source| object.format(source))? else { return Ok(taken) };
@@ -216,7 +218,7 @@ impl SaTable {
         }
         let spill_buf: Option<Buf> = object.spill()?;
         let spill = spill_buf.as_ref().map(|spill| self.take(object, spill)).transpose()?;
-        // each in the buffer where it stands, if all of them stand somewhere in the right length
+        // change each in place in its buffer, if all of them exist with the right length
         if let (Some(spill), Some(buf)) = (&spill, &spill_buf)
             && bonus.in_place
             && spill.in_place
@@ -246,7 +248,7 @@ impl SaTable {
         self.build(tx, object, &pieces)
     }
 
-    /// Builds bonus buffer and spill block anew.
+    /// Rebuilds the bonus buffer and the spill block.
     fn build(&self, tx: &Tx, object: &Object, pieces: &[Piece]) -> Result<(), Error> {
         let phys = object.phys();
         let room = phys.size().saturating_sub(64 + phys.blkptr.len() * BLKPTR_SIZE);
@@ -279,7 +281,7 @@ impl SaTable {
         }
         match spill {
             Some(spill) => {
-                // the bonus buffer makes room first
+                // the bonus buffer shrinks first to make room
                 object.set_bonus(tx, &bonus)?;
                 object.set_spill(tx, spill)
             }
@@ -293,7 +295,7 @@ impl SaTable {
     }
 }
 
-/// Where what does not fit begins (OpenZFS: `sa_find_sizes`).
+/// The split of attributes between bonus buffer and spill block (OpenZFS: `sa_find_sizes`).
 struct Plan {
     /// Bytes of all values.
     total: usize,
@@ -363,7 +365,7 @@ fn fits(old: &Piece, new: &Piece) -> bool {
     old.number == new.number && old.value.len() == new.value.len()
 }
 
-/// The buffer with these pieces in it, if each has its place there.
+/// The buffer with these pieces changed, if each exists there with the same length.
 fn changed_in_place<'a>(taken: &Taken, buf: &[u8], pieces: impl IntoIterator<Item = &'a Piece>) -> Option<Vec<u8>> {
     let mut out = buf.to_vec();
     for piece in pieces {
@@ -374,7 +376,7 @@ fn changed_in_place<'a>(taken: &Taken, buf: &[u8], pieces: impl IntoIterator<Ite
     Some(out)
 }
 
-/// Changes fields of the old structure, which stays one.
+/// Changes fields of the old structure, without converting it.
 fn update_znode(tx: &Tx, object: &Object, values: &[SaValue<'_>]) -> Result<(), Error> {
     let mut bonus = object.bonus().to_vec();
     znode::znode_to_native(&mut bonus, object.endian());
@@ -397,7 +399,7 @@ fn znode_place(attr: Attr) -> Option<(usize, usize)> {
     Some((start, len(&attr)))
 }
 
-/// The ZAP that the master object names, made if it is missing.
+/// The ZAP that the master object names, created if it is missing.
 fn part(tx: &Tx, objset: &Arc<Objset>, master: u64, name: &str, object_type: ObjectType) -> Result<Zap, Error> {
     let master = Zap::open(objset.object(master)?)?;
     match master.lookup_u64(name)? {

@@ -7,10 +7,10 @@ use super::value::{ZapEntry, ZapValue};
 use super::{Body, Zap};
 use crate::Error;
 
-/// Iterates over a ZAP. Ends after the first error. Made by [`Zap::entries`] and [`Zap::entries_from`].
+/// Iterates over a ZAP; ends after the first error. Returned by [`Zap::entries`] and [`Zap::entries_from`].
 pub struct Entries {
     zap: Zap,
-    /// The cursor: the next entry is the first at or behind it. `None` at the end.
+    /// The cursor: the next entry is the first at or after it. `None` at the end.
     at: Option<(u64, u32)>,
     leaf: Option<Run>,
 }
@@ -21,7 +21,7 @@ struct Run {
     /// hash, cd, chunk
     places: Vec<(u64, u32, u16)>,
     next: usize,
-    /// The first hash that belongs behind this leaf; `None` if it is the last.
+    /// The first hash that belongs after this leaf; `None` if it is the last.
     behind: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Entries {
     fn next_micro(&mut self, micro: &Micro) -> Option<ZapEntry> {
         let at = self.at?;
         let places = micro.ordered();
-        // in a sound ZAP no two places are equal; in another the cursor passes over the second
+        // in a sound ZAP no two entries have the same (hash, cd); in another the cursor skips the second
         let place = places.get(places.partition_point(|place| (place.hash, place.cd) < at))?;
         let entry = micro.entry(place)?;
         self.at = place.cd.checked_add(1).map(|cd| (place.hash, cd));

@@ -1,4 +1,4 @@
-//! Fat ZAPs: from a hash by the pointer table to a leaf.
+//! Fat ZAPs: from a hash through the pointer table to a leaf.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ use crate::{Error, Object};
 /// An open fat ZAP.
 pub(super) struct Fat {
     pub(super) header: FatHeader,
-    /// Block 0; empty when the ZAP may change, for then it is [`Fat::table`] that is right.
+    /// Block 0; empty in a writable ZAP, where [`Fat::table`] is authoritative.
     block0: Buf,
     endian: Endian,
     cache: SharedCache,
-    /// What is known of the pointer table while the ZAP may change, by block; `None` when it may not.
+    /// The known part of the pointer table of a writable ZAP, by block; `None` in a read-only one.
     pub(super) table: Option<HashMap<u64, Vec<u64>>>,
-    /// The header is to be written.
+    /// True if the header has to be written.
     pub(super) dirty: bool,
 }
 
@@ -43,7 +43,7 @@ impl Fat {
         Ok(Fat { header, block0, endian, cache: SharedCache::default(), table: None, dirty: false })
     }
 
-    /// A ZAP that may change: nothing of block 0 is kept but what is decoded.
+    /// Parses a writable ZAP: only the decoded form of block 0 is kept.
     pub(super) fn parse_live(block0: Buf, endian: Endian) -> Result<Fat, ondisk::Error> {
         let mut fat = Fat::parse(block0, endian)?;
         let mut table = HashMap::new();
@@ -56,7 +56,7 @@ impl Fat {
         Ok(fat)
     }
 
-    /// A ZAP just made: its header, and the pointers in it.
+    /// A new ZAP: its header, and the pointers in it.
     pub(super) fn fresh(header: FatHeader, pointers: Vec<u64>) -> Fat {
         Fat {
             header,
@@ -94,7 +94,7 @@ impl Fat {
         self.block(object, blkid)
     }
 
-    /// Where in its block a table begins, in bytes.
+    /// The offset in its block at which the table begins, in bytes.
     fn table_start(&self) -> usize {
         if self.header.ptrtbl.numblks == 0 { self.header.block_size / 2 } else { 0 }
     }
@@ -135,7 +135,7 @@ impl Fat {
         Ok(Some(block))
     }
 
-    /// The value of the key of this hash whose name `is` right.
+    /// The value of the key of this hash for whose name `is` returns true.
     pub(super) fn find(
         &self,
         object: &Object,

@@ -1,7 +1,7 @@
-//! Fat ZAPs that change: entries, splits of leaves, growth of the pointer table, and its reverse.
+//! Changes to fat ZAPs: entries, leaf splits, growth of the pointer table, and shrinking.
 //!
 //! A block is changed in place in the object's dirty data; the header, which counts entries, is written once per call
-//! ([`Fat::flush`]). Blocks are read before anything is changed, so that what cannot be read leaves the ZAP as it was.
+//! ([`Fat::flush`]). Blocks are read before anything is changed, so that a read error leaves the ZAP as it was.
 
 use base::Endian;
 use ondisk::zap::{Leaf, LeafHeader};
@@ -10,14 +10,14 @@ use ondisk::zap_edit::{self, LeafKey, LeafMut, LeafValue, Put};
 use super::fat::Fat;
 use crate::{Error, Object, Tx};
 
-/// What becomes of a key that is there already.
+/// The handling of a key that already exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
     Add,
     Update,
 }
 
-/// Where changes go: an object, in a txg.
+/// The object to change, and the txg.
 pub(super) struct Target<'a> {
     pub(super) object: &'a Object,
     pub(super) tx: &'a Tx,
@@ -54,10 +54,10 @@ impl Target<'_> {
     }
 }
 
-/// Larger pointer tables are not made: they would take more than 32 GiB. (OpenZFS stops at two bits less than a hash has.)
+/// Larger pointer tables are refused: they would take more than 32 GiB. (OpenZFS stops at two bits less than a hash has.)
 const TABLE_SHIFT_MAX: u64 = 32;
 
-/// How many bits all hashes in a leaf have in common with `hash`: no split with fewer bits helps.
+/// The number of leading bits that all hashes in a leaf have in common with `hash`: no split with fewer bits helps.
 fn common_bits(leaf: &[u8], hash: u64) -> Result<u64, ondisk::Error> {
     let leaf = Leaf::parse(leaf, Endian::Little)?;
     let mut common = 64;
@@ -78,7 +78,7 @@ fn is_key(leaf: &Leaf<'_>, entry: &ondisk::zap::LeafEntry, key: &LeafKey<'_>) ->
     entry.name_numints == key.numints && leaf.array_is(entry.name_chunk, key.bytes)
 }
 
-/// The header of a leaf that is right for `hash` under a table of `2^shift` pointers.
+/// The header of a leaf, checked to be the leaf of `hash` under a table of `2^shift` pointers.
 fn checked(leaf: &Leaf<'_>, hash: u64, shift: u64) -> Result<LeafHeader, ondisk::Error> {
     if u64::from(leaf.header.prefix_len) > shift || !leaf.holds(hash) {
         return Err(ondisk::Error::Invalid { what: "ZAP leaf", field: "prefix", value: leaf.header.prefix });
@@ -158,7 +158,7 @@ impl Fat {
         }
     }
 
-    /// Takes a key out; `false` if it is not there. The caller flushes.
+    /// Removes a key; `false` if it does not exist. The caller flushes.
     pub(super) fn remove(&mut self, to: &Target<'_>, key: &LeafKey<'_>) -> Result<bool, Error> {
         let word_keys = self.word_keys();
         let blkid = match self.leaf_of(to.object, key.hash)? {
@@ -182,7 +182,7 @@ impl Fat {
         Ok(true)
     }
 
-    /// Splits the leaf in `blkid`, in which `hash` belongs; the table grows first if it must.
+    /// Splits the leaf in `blkid`, to which `hash` belongs; doubles the table first if necessary.
     fn expand(&mut self, to: &Target<'_>, hash: u64, blkid: u64, prefix_len: u16) -> Result<(), Error> {
         let (buf, endian) = to
             .object
@@ -229,7 +229,7 @@ impl Fat {
         Ok(first)
     }
 
-    /// Has the pointers from `first` on at hand.
+    /// Loads the `count` pointers from `first` on.
     fn load(&mut self, to: &Target<'_>, first: u64, count: u64) -> Result<(), Error> {
         let per_block = self.per_block();
         for n in first / per_block..=(first + count.max(1) - 1) / per_block {
@@ -245,7 +245,7 @@ impl Fat {
         Ok(())
     }
 
-    /// Whether the pointers, which were loaded, all lead to `blkid`.
+    /// True if these pointers, which were loaded, all lead to `blkid`.
     fn points(&self, first: u64, count: u64, blkid: u64) -> bool {
         let per_block = self.per_block();
         let Some(table) = &self.table else { return false };
@@ -282,7 +282,7 @@ impl Fat {
         Ok(())
     }
 
-    /// Doubles the pointer table, all at once. If OpenZFS was half-way through doing so, its blocks are used.
+    /// Doubles the pointer table in one step. If OpenZFS left a doubling half done, the blocks it allocated are used.
     fn grow_table(&mut self, to: &Target<'_>) -> Result<(), Error> {
         let (old, per_block) = (self.header.ptrtbl, self.per_block());
         if old.shift >= u64::from(self.header.hash_bits() - 2).min(TABLE_SHIFT_MAX) {
@@ -362,7 +362,7 @@ impl Fat {
         Ok(())
     }
 
-    /// Pointer `index`, which was loaded; 0 if it was not.
+    /// Pointer `index`, which must have been loaded; 0 if it was not.
     fn pointer(&self, index: u64) -> u64 {
         let per_block = self.per_block();
         let words = self.table.as_ref().and_then(|table| table.get(&(index / per_block)));

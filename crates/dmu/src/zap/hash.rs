@@ -1,4 +1,4 @@
-//! The hash of a key: a reflected CRC-64 that begins with the ZAP's salt. It decides where an entry stands on disk.
+//! The hash of a key: a reflected CRC-64 that begins with the ZAP's salt. It decides where an entry is stored.
 
 const POLY: u64 = 0xC96C_5795_D787_0F42;
 
@@ -22,7 +22,7 @@ fn step(hash: u64, byte: u8) -> u64 {
     (hash >> 8) ^ TABLE[usize::from(hash as u8 ^ byte)]
 }
 
-/// Of a hash, the `bits` that count: the upper ones.
+/// The upper `bits` of a hash; the others are cleared.
 pub(crate) fn keep(hash: u64, bits: u32) -> u64 {
     hash & !(u64::MAX >> bits)
 }
@@ -32,7 +32,7 @@ pub(crate) fn of_name(salt: u64, name: &[u8], bits: u32) -> u64 {
     keep(name.iter().fold(salt, |hash, byte| step(hash, *byte)), bits)
 }
 
-/// The hash of a key of words: each goes in with its low byte first.
+/// The hash of a key of words, each taken low byte first.
 pub(crate) fn of_key(salt: u64, key: &[u64], bits: u32) -> u64 {
     keep(key.iter().flat_map(|word| word.to_le_bytes()).fold(salt, step), bits)
 }

@@ -1,7 +1,8 @@
-//! Many entries at once: a ZAP made of another's names, and all numbers of a ZAP in no order.
+//! Bulk operations: creating a ZAP with another's names, and reading all numbers of a ZAP in no particular order.
 //!
-//! Deadlists are the reason. That of the n-th snapshot has n keys, those of the one before and one more, nearly all with the same value. So a
-//! new one is made of the blocks of the old one, with the value put in; and whoever reads thousands of them wants neither order nor copies of names.
+//! They exist for deadlists. The deadlist of the n-th snapshot has the n keys of the one before it and one more, nearly
+//! all with the same value. So a new one is made by copying the old one's blocks and setting the value; and a reader of
+//! thousands of deadlists needs neither order nor copies of names.
 
 use std::collections::HashMap;
 
@@ -14,15 +15,16 @@ use super::micro::Micro;
 use super::{Body, NewZap, Zap, live};
 use crate::{Error, NewObject, Object, Tx};
 
-/// A ZAP with a deeper pointer table (16 MiB) is not taken as a model: it is broken, or has entries without number that collide.
+/// A ZAP with a deeper pointer table (16 MiB) is not used as a model: it is broken, or has an enormous number of
+/// colliding entries.
 const TABLE_SHIFT_MAX: u16 = 21;
 
 impl Zap {
-    /// Makes a ZAP in a new object, of the type and with the bonus buffer that `new` says and with the names of this one, each with `value`. All
-    /// else (normalisation, flags, salt, size of blocks) is as here. The values here must be numbers of 64 bits.
+    /// Creates a ZAP in a new object, with the type and bonus buffer of `new` and with the names of this one, each with
+    /// `value`. All else (normalisation, flags, salt, block size) is as in this one, whose values must be 64-bit numbers.
     ///
     /// # Errors
-    /// When this one cannot be read or is broken, or the object cannot be made.
+    /// When this one cannot be read or is broken, or the object cannot be created.
     pub fn create_like(&self, tx: &Tx, new: &NewZap, value: u64) -> Result<Zap, Error> {
         let body = self.body();
         let block_size = match &*body {
@@ -50,10 +52,10 @@ impl Zap {
         }
     }
 
-    /// Shows `visit` all names with the first integer of each, in no certain order.
+    /// Calls `visit` with every name and the first integer of its value, in no particular order.
     ///
     /// # Errors
-    /// When a block cannot be read or is broken; what `visit` gives.
+    /// When a block cannot be read or is broken; any error of `visit`.
     pub fn for_each_number<E: From<Error>>(&self, mut visit: impl FnMut(&[u8], u64) -> Result<(), E>) -> Result<(), E> {
         let (object, mut name) = (self.object(), Vec::new());
         match &*self.body() {
@@ -82,7 +84,7 @@ impl Micro {
 }
 
 impl Fat {
-    /// Copies all leaves; they are numbered anew, and get a table as large as they need.
+    /// Copies all leaves; they get new block ids and a table as large as they need.
     fn write_like(&self, object: &Object, to: &Target<'_>, value: u64) -> Result<Fat, Error> {
         let (mut entries, mut leaves) = (0, Vec::new());
         self.for_each_leaf(object, |block| {
@@ -108,7 +110,7 @@ impl Fat {
         Ok(fat)
     }
 
-    /// Writes the header and the table of leaves that stand in blocks 1, 2, …, in the order of their prefixes.
+    /// Writes the header and the pointer table for leaves in blocks 1, 2, …, in the order of their prefixes.
     fn write_table(&mut self, object: &Object, to: &Target<'_>, leaves: &[(u64, u16)]) -> Result<(), Error> {
         let PointerTable { blk, numblks, shift, .. } = self.header.ptrtbl;
         let mut pointers: Vec<u64> = Vec::with_capacity(1 << shift);
@@ -138,7 +140,7 @@ impl Fat {
         Ok(())
     }
 
-    /// Visits all leaves in the order of their prefixes, which together are all there is.
+    /// Visits all leaves in the order of their prefixes, which together must cover all hashes.
     fn for_each_leaf<E: From<Error>>(
         &self,
         object: &Object,
@@ -146,7 +148,7 @@ impl Fat {
     ) -> Result<(), E> {
         let mut at = Some(0);
         while let Some(hash) = at {
-            // an empty pointer stands for nothing at all, as for the cursor
+            // an empty pointer stands for an emptied ZAP, as for the cursor
             let Some(block) = self.leaf(object, hash)? else { return Ok(()) };
             at = block.view(object)?.behind();
             visit(&block)?;
@@ -155,7 +157,7 @@ impl Fat {
     }
 }
 
-/// All entries of a leaf, with their chunks, by the order of its chains. Those that do not belong there are an error.
+/// All entries of a leaf, with their chunks, in the order of its chains. An entry that does not belong there is an error.
 pub(super) fn entries<'a>(
     object: &'a Object,
     leaf: Leaf<'a>,
@@ -172,7 +174,7 @@ pub(super) fn entries<'a>(
     (0..leaf.hash_entries()).flat_map(of_chain)
 }
 
-/// Where the table of so many leaves stands: in the header if there is room, else behind them.
+/// The location of the pointer table of these leaves: in the header if there is room, else after the leaves.
 fn table_for(object: &Object, block_shift: u32, leaves: &[(u64, u16)]) -> Result<PointerTable, Error> {
     let deepest = leaves.iter().map(|(_, len)| *len).max().unwrap_or(0);
     if deepest > TABLE_SHIFT_MAX {

@@ -1,8 +1,9 @@
-//! One state for all handles of a ZAP that may change.
+//! One state for all handles of a writable ZAP.
 //!
-//! What a ZAP's blocks decode to (the header, the pointer table, the order of a micro ZAP) must change with them, whoever changes
-//! them. So in an object set that may change, every open handle of an object shares one state, found here by object set and
-//! object. It lasts as long as a handle does. (OpenZFS hangs it on the first block's buffer.)
+//! The decoded form of a ZAP's blocks (the header, the pointer table, the order of a micro ZAP) must change together with
+//! them, through whichever handle they are changed. So in a writable object set all open handles of an object share one
+//! state, found here by object set and object. It lives as long as any handle. (OpenZFS attaches it to the first block's
+//! buffer.)
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -14,7 +15,7 @@ use crate::{Error, Object};
 
 const SHARDS: usize = 64;
 
-/// The address of the object set, which lives as long as a handle of one of its objects; the object.
+/// The address of the object set, which lives as long as any handle of its objects; the object number.
 type Key = (usize, u64);
 
 static OPEN: [Mutex<BTreeMap<Key, Weak<Inner>>>; SHARDS] = [const { Mutex::new(BTreeMap::new()) }; SHARDS];
@@ -43,7 +44,7 @@ pub(super) fn open(object: Object) -> Result<Zap, Error> {
             }
         }
     };
-    // from here on a change goes through this state: what is read now cannot be out of date
+    // from here on all changes go through this state: what is read now cannot be stale
     if inner.body.get().is_none() {
         let _alone = inner.loading.lock();
         if inner.body.get().is_none() {
@@ -54,7 +55,7 @@ pub(super) fn open(object: Object) -> Result<Zap, Error> {
     Ok(Zap(inner))
 }
 
-/// The ZAP just made in `object`. Handles of one that had its number before are handles of nothing.
+/// The ZAP just created in `object`. Handles of a freed object that had the same number are no longer valid.
 pub(super) fn made(object: Object, body: Body) -> Zap {
     let key = key(&object);
     let inner = Arc::new(Inner::new(object, true).with(body));

@@ -1,4 +1,4 @@
-//! Micro ZAPs: one block of fixed entries, put in order in memory.
+//! Micro ZAPs: one block of fixed entries, sorted in memory.
 
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -11,9 +11,9 @@ use zio::Buf;
 use super::norm::Wanted;
 use super::{hash, norm};
 
-/// Bits of a micro ZAP's hashes.
+/// The number of bits in a micro ZAP's hashes.
 pub(super) const HASH_BITS: u32 = 28;
-/// So many names are looked for from front to back before the entries are put in order.
+/// The number of linear searches before the entries are sorted.
 const SCANS_BEFORE_INDEX: u32 = 4;
 
 /// An open micro ZAP.
@@ -24,11 +24,11 @@ pub(super) struct Micro {
     pub(super) normflags: u64,
     scans: AtomicU32,
     pub(super) index: OnceLock<Vec<Place>>,
-    /// Where to look first for a free slot.
+    /// The slot at which the search for a free slot begins.
     pub(super) rotor: usize,
 }
 
-/// The block: as it was read, or a copy that changes together with the object's.
+/// The block: as it was read, or a copy that changes together with the object's block.
 pub(super) enum Block {
     Shared(Buf),
     Own(Vec<u8>),
@@ -45,7 +45,7 @@ impl Deref for Block {
     }
 }
 
-/// An entry in the order of the cursor.
+/// An entry's position in the order of the cursor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) hash: u64,
@@ -68,7 +68,7 @@ impl Micro {
         })
     }
 
-    /// One that may change.
+    /// Parses a micro ZAP that may change.
     pub(super) fn parse_live(block: Buf, endian: Endian) -> Result<Micro, ondisk::Error> {
         let mut micro = Micro::parse(block, endian)?;
         let mut bytes = micro.block.to_vec();
@@ -77,7 +77,7 @@ impl Micro {
         Ok(micro)
     }
 
-    /// Without entries and without room for any.
+    /// A micro ZAP without entries and without room for any.
     pub(super) fn none() -> Micro {
         Micro {
             block: Block::Own(Vec::new()),
@@ -90,7 +90,7 @@ impl Micro {
         }
     }
 
-    /// Every entry in use, in the order of the block. (That the block is a micro ZAP was seen when it was opened.)
+    /// Every entry in use, in the order of the block. (The block was checked to be a micro ZAP when it was opened.)
     pub(super) fn in_use(&self) -> impl Iterator<Item = (u32, MicroEntry<'_>)> {
         let view = MicroZap::parse(&self.block, self.endian).ok();
         let capacity = view.map_or(0, |view| view.capacity());
@@ -111,7 +111,7 @@ impl Micro {
         self.index.get_or_init(|| {
             let place = |(slot, entry): (u32, MicroEntry<'_>)| {
                 let name = norm::normalise(entry.name, self.normflags);
-                // OpenZFS keeps 16 bits of it in memory, and so in cookies
+                // OpenZFS keeps 16 bits of the cd in memory, and so in cookies
                 Place { hash: hash::of_name(self.salt, &name, HASH_BITS), cd: entry.cd & 0xffff, slot }
             };
             let mut places: Vec<Place> = self.in_use().map(place).collect();
@@ -145,7 +145,7 @@ impl Micro {
         self.places_of(hash).iter().filter_map(|place| self.entry(place))
     }
 
-    /// The places of all entries of a hash.
+    /// The positions of all entries with this hash.
     pub(super) fn places_of(&self, hash: u64) -> &[Place] {
         let places = self.ordered();
         let start = places.partition_point(|place| place.hash < hash);

@@ -1,4 +1,4 @@
-//! Micro ZAPs that change: entries in place, more room, and the way to a fat ZAP.
+//! Changes to micro ZAPs: entries in place, growth, and conversion to a fat ZAP.
 
 use base::tunable;
 use ondisk::zap::{FatHeader, LEAF_ARRAY_BYTES, MZAP_ENT_LEN, MZAP_NAME_LEN, PointerTable};
@@ -10,9 +10,9 @@ use super::micro::{Block, HASH_BITS, Micro, Place};
 use super::{hash, norm};
 use crate::Error;
 
-/// A micro ZAP grows by so much.
+/// The number of bytes by which a micro ZAP grows.
 const STEP: usize = 512;
-/// Blocks of a ZAP that was a micro ZAP (OpenZFS: `fzap_default_block_shift`).
+/// Block size of a fat ZAP that was a micro ZAP (OpenZFS: `fzap_default_block_shift`).
 const FAT_BLOCK: usize = 1 << 14;
 /// Chunks that an entry of a micro ZAP can take in a leaf.
 const ENTRY_CHUNKS: usize = 1 + MZAP_NAME_LEN.div_ceil(LEAF_ARRAY_BYTES) + 1;
@@ -22,7 +22,7 @@ const LEAF_CHUNKS: usize = (FAT_BLOCK - FAT_BLOCK / 16) / 24 - 2;
 const CD_BITS: u32 = 0xffff;
 
 impl Micro {
-    /// A new one of one block.
+    /// A new micro ZAP of one block.
     pub(super) fn fresh(block: Vec<u8>, salt: u64, normflags: u64) -> Micro {
         let mut micro = Micro::none();
         (micro.block, micro.salt, micro.normflags) = (Block::Own(block), salt, normflags);
@@ -57,7 +57,7 @@ impl Micro {
         Ok(())
     }
 
-    /// Stores a value. Gives back `false` if this takes a fat ZAP.
+    /// Stores a value. Returns `false` if this needs a fat ZAP.
     pub(super) fn put(&mut self, to: &Target<'_>, name: &[u8], value: u64, mode: Mode) -> Result<bool, Error> {
         let hash = self.hash_of(name);
         if let Some(place) = self.place_of(hash, name) {
@@ -82,7 +82,7 @@ impl Micro {
         Ok(true)
     }
 
-    /// A free slot; the block grows if there is none. `None` if it is as large as it may be.
+    /// A free slot; the block grows if there is none. `None` if it has reached its largest size.
     fn free_slot(&mut self, to: &Target<'_>) -> Result<Option<u32>, Error> {
         let capacity = self.capacity();
         if self.ordered().len() >= capacity {
@@ -108,7 +108,7 @@ impl Micro {
         Ok(found.map(|n| n as u32))
     }
 
-    /// Takes an entry out; `false` if there is none of this name.
+    /// Removes an entry; `false` if there is none of this name.
     pub(super) fn remove(&mut self, to: &Target<'_>, name: &[u8]) -> Result<bool, Error> {
         let Some(place) = self.place_of(self.hash_of(name), name) else { return Ok(false) };
         self.set_slot(to, place.slot, &[0; MZAP_ENT_LEN])?;
@@ -118,7 +118,7 @@ impl Micro {
         Ok(true)
     }
 
-    /// Makes a fat ZAP of it. `flags` are those of a ZAP that is fat from the start: its blocks then keep their size.
+    /// Converts it to a fat ZAP. `flags` are those of a ZAP that is fat from the start: its blocks then keep their size.
     pub(super) fn upgrade(&self, to: &Target<'_>, flags: u64) -> Result<Fat, Error> {
         let block_size = if flags == 0 { FAT_BLOCK } else { self.block.len() };
         let entries: Vec<(Vec<u8>, u64, u32)> =

@@ -1,8 +1,9 @@
 //! ZAP: hash tables on disk (OpenZFS: `zap.c` and its parts).
 //!
-//! [`Zap::open`] reads block 0 and tells the kinds apart. A lookup hashes the (normalised) name: in a micro ZAP it finds the
-//! hash in an index made of the one block; in a fat ZAP the top bits of the hash index the pointer table, which names the leaf,
-//! in which a chain is followed. What a ZAP's flags say of names (Unicode normalisation, case folding) is done by [`norm`].
+//! [`Zap::open`] reads block 0, which says of which kind the ZAP is. A lookup hashes the (normalised) name. In a micro
+//! ZAP it looks the hash up in an index built from the one block; in a fat ZAP the top bits of the hash index the pointer
+//! table, which gives the leaf, in which a chain is followed. Names are normalised and case-folded by [`norm`], as the
+//! ZAP's flags say.
 
 mod entries;
 mod fat;
@@ -44,8 +45,8 @@ pub enum ZapKind {
     Fat,
 }
 
-/// An open ZAP (OpenZFS: `zap_t`). Cheap to clone; threads may share it. In an object set that may change, all handles of an object
-/// are one: what one changes, the others see.
+/// An open ZAP (OpenZFS: `zap_t`). Cheap to clone; threads may share it. In a writable object set all handles of an
+/// object share one state: changes through one are seen by the others.
 #[derive(Clone)]
 pub struct Zap(Arc<Inner>);
 
@@ -55,7 +56,7 @@ struct Inner {
     body: OnceLock<RwLock<Body>>,
     /// Held while block 0 is read for the first time.
     loading: Mutex<()>,
-    /// Whether the object set may change, and this is therefore the one state of the object.
+    /// True if the object set is writable, so that this is the only state of the object.
     live: bool,
 }
 
@@ -128,7 +129,7 @@ impl Zap {
         self.0.cell().read()
     }
 
-    /// Its form.
+    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> ZapKind {
         match &*self.body() {
@@ -137,7 +138,7 @@ impl Zap {
         }
     }
 
-    /// How it normalises names: OpenZFS's U8_TEXTPREP flags, 0 for not at all (see [`normalise`]).
+    /// The normalisation of its names: OpenZFS's U8_TEXTPREP flags, 0 for none (see [`normalise`]).
     #[must_use]
     pub fn normflags(&self) -> u64 {
         match &*self.body() {
@@ -155,13 +156,13 @@ impl Zap {
         }
     }
 
-    /// Whether its keys are 64-bit words, not names.
+    /// True if its keys are 64-bit words, not names.
     #[must_use]
     pub fn has_word_keys(&self) -> bool {
         matches!(&*self.body(), Body::Fat(fat) if fat.word_keys())
     }
 
-    /// Number of entries: counted in a micro ZAP, by the header of a fat one.
+    /// Number of entries: counted in a micro ZAP, taken from the header of a fat one.
     #[must_use]
     pub fn count(&self) -> u64 {
         match &*self.body() {
@@ -219,8 +220,8 @@ impl Zap {
         Ok(self.lookup(name)?.map(|value| value.first()))
     }
 
-    /// The entry whose name is the same as `name` in the sense of `mode`; with several, the one of the lowest collision
-    /// differentiator, as in OpenZFS.
+    /// The entry whose name matches `name` under `mode`; of several, the one with the lowest collision differentiator, as
+    /// in OpenZFS.
     ///
     /// # Errors
     /// As [`Zap::lookup`]; [`Error::KeyKind`] for a mode other than exact if the ZAP does not normalise.
@@ -273,7 +274,8 @@ impl Zap {
         self.entries_from(0)
     }
 
-    /// The entries from a cursor on, as OpenZFS serialises it ([`ZapEntry::cookie`], [`ZapEntry::next_cookie`]); `u64::MAX` is the end.
+    /// The entries from a cursor on, in OpenZFS's serialised form ([`ZapEntry::cookie`], [`ZapEntry::next_cookie`]);
+    /// `u64::MAX` is the end.
     ///
     /// # Errors
     /// As [`Zap::entries`].

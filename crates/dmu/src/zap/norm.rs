@@ -1,6 +1,6 @@
-//! Names as a ZAP compares them: normalised, with case folded, or as they are (OpenZFS: `u8_textprep_str`).
+//! Comparison of names in a ZAP: normalised, case-folded, or byte for byte (OpenZFS: `u8_textprep_str`).
 //!
-//! The flags are OpenZFS's. Bytes that are not UTF-8, and characters that Unicode 5.0 did not have, stand for themselves.
+//! The flags are OpenZFS's. Bytes that are not UTF-8, and characters that Unicode 5.0 did not have, are kept as they are.
 //! Deviation: more than 30 combining marks in a row are normalised as one sequence; OpenZFS breaks it with a joiner.
 
 use std::borrow::Cow;
@@ -21,14 +21,14 @@ const LONG_NAME: usize = 1024;
 const YPOGEGRAMMENI: char = '\u{345}';
 const CAPITAL_IOTA: char = '\u{399}';
 
-/// How names are compared (OpenZFS: `matchtype_t`).
+/// The comparison of names (OpenZFS: `matchtype_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MatchMode {
     /// Byte for byte.
     Exact,
-    /// As the ZAP normalises, and with its folding of case (`MT_NORMALIZE`).
+    /// With the ZAP's normalisation and case folding (`MT_NORMALIZE`).
     Normalize,
-    /// As the ZAP normalises, but case counts (`MT_NORMALIZE | MT_MATCH_CASE`).
+    /// With the ZAP's normalisation, but case-sensitive (`MT_NORMALIZE | MT_MATCH_CASE`).
     NormalizeMatchCase,
 }
 
@@ -36,7 +36,7 @@ pub enum MatchMode {
 pub(super) struct Wanted {
     original: Vec<u8>,
     hashed: Vec<u8>,
-    /// What to compare with: the name after `flags`.
+    /// The name to compare with: normalised by `flags`.
     compared: Vec<u8>,
     flags: u64,
     mode: MatchMode,
@@ -54,7 +54,7 @@ impl Wanted {
         }
     }
 
-    /// What the hash is made of: the name as the ZAP normalises it, whatever the mode.
+    /// The name to hash: normalised by the ZAP's own flags, whatever the mode.
     pub(super) fn hashed(&self) -> &[u8] {
         &self.hashed
     }
@@ -67,8 +67,8 @@ impl Wanted {
     }
 }
 
-/// A name after Unicode normalisation and folding to upper case, as `normflags` says: 0x2 upper case, 0x10 NFD, 0x50 NFC, 0x20
-/// NFKD, 0x60 NFKC; 0 leaves the name as it is. Other combinations normalise by the bits that are there.
+/// The name after Unicode normalisation and folding to upper case, as `normflags` says: 0x2 upper case, 0x10 NFD, 0x50
+/// NFC, 0x20 NFKD, 0x60 NFKC; 0 leaves the name as it is. Other combinations normalise by the bits that are set.
 #[must_use]
 pub fn normalise(name: &[u8], normflags: u64) -> Cow<'_, [u8]> {
     let upper = normflags & TOUPPER != 0;
@@ -97,8 +97,9 @@ pub fn normalise(name: &[u8], normflags: u64) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Whether OpenZFS can work with a name: what it becomes after `normflags` must fit the room that it has for a name of this length, which is that of
-/// the longest short name, or of the longest long one (OpenZFS: `zap_name_init_str`, which answers ENOTSUP).
+/// True if OpenZFS can handle a name: its form after `normflags` must fit OpenZFS's buffer for a name of this length,
+/// which has the size of the longest short name or of the longest long one (OpenZFS: `zap_name_init_str`, which returns
+/// ENOTSUP).
 #[must_use]
 pub fn normal_form_fits(name: &[u8], normflags: u64) -> bool {
     let room = if name.len() < SHORT_NAME { SHORT_NAME } else { LONG_NAME };
@@ -111,7 +112,7 @@ fn one_char(unit: &[u8]) -> Option<char> {
     chars.next().filter(|_| chars.next().is_none())
 }
 
-/// How many bytes a lead byte announces; 1 for one that announces nothing. What follows is not looked at, as in OpenZFS.
+/// The length that a lead byte announces; 1 if it announces none. The bytes that follow are not checked, as in OpenZFS.
 fn unit_len(lead: u8) -> usize {
     match lead {
         0xC2..=0xDF => 2,
@@ -125,7 +126,7 @@ fn unit_len(lead: u8) -> usize {
 #[derive(Default)]
 struct Run {
     text: String,
-    /// Iotas below that wait for the end of the combining marks: there they become capitals.
+    /// Iota subscripts held back until the end of the combining marks, where they become capitals.
     iotas: usize,
 }
 
@@ -137,7 +138,7 @@ impl Run {
         }
         match c {
             YPOGEGRAMMENI if mark && upper => self.iotas += 1,
-            // among the marks OpenZFS looks at no other letter's case: there is none
+            // among the marks OpenZFS changes the case of no other letter: none has a case
             _ if upper && !mark => self.text.push(to_upper(c)),
             _ => self.text.push(c),
         }

@@ -1,8 +1,8 @@
-//! Unicode as of version 5.0, which is what OpenZFS's hashes of names are made with.
+//! Unicode 5.0, the version that OpenZFS uses to normalise names before it hashes them.
 //!
-//! A character that came later has no case and no decomposition there, and never will: the place of a name in a directory
-//! depends on it. So newer tables (those of the standard library and of `unicode-normalization`) are used for the characters
-//! of 5.0 only; their decompositions are frozen by Unicode's stability policy.
+//! A character added later has no case and no decomposition there, and never will, because the position of a name in a
+//! directory depends on it. So the newer tables (those of the standard library and of `unicode-normalization`) are used
+//! for the characters of 5.0 only; their decompositions are frozen by Unicode's stability policy.
 
 /// The characters of Unicode 5.0, first and last of each range.
 #[rustfmt::skip]
@@ -78,14 +78,14 @@ const ASSIGNED: &[(u32, u32)] = &[
     (0xCFFFE, 0xCFFFF), (0xDFFFE, 0xDFFFF), (0xE0001, 0xE0001), (0xE0020, 0xE007F), (0xE0100, 0xE01EF), (0xEFFFE, 0x10FFFF),
 ];
 
-/// Whether a character was there in Unicode 5.0.
+/// True if a character is assigned in Unicode 5.0.
 pub(super) fn is_assigned(c: char) -> bool {
     let c = u32::from(c);
     let at = ASSIGNED.partition_point(|(_, last)| *last < c);
     ASSIGNED.get(at).is_some_and(|(first, _)| *first <= c)
 }
 
-/// The simple upper-case mapping of a character, itself if it has none. Mappings to several characters are not made.
+/// The simple upper-case mapping of a character, or the character itself. Mappings to several characters are not applied.
 pub(super) fn to_upper(c: char) -> char {
     let mut upper = c.to_uppercase();
     let simple = match (upper.next(), upper.next()) {
@@ -95,7 +95,8 @@ pub(super) fn to_upper(c: char) -> char {
     if is_assigned(c) && is_assigned(simple) { simple } else { c }
 }
 
-/// Greek letters with an iota below: to several characters in full, to one (their title case) simply.
+/// Greek letters with iota subscript: the full mapping gives several characters, the simple one gives one (their title
+/// case).
 fn greek_title(c: char) -> char {
     let n = u32::from(c);
     let title = match n {

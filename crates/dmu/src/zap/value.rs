@@ -1,4 +1,4 @@
-//! What a ZAP gives back.
+//! Values, entries and statistics of a ZAP.
 
 use base::{Endian, bytes};
 
@@ -7,7 +7,7 @@ use base::{Endian, bytes};
 pub struct ZapValue {
     /// Size of an integer: 1, 2, 4 or 8 bytes.
     pub int_size: u8,
-    /// The integers, big-endian, whoever wrote them.
+    /// The integers, big-endian whatever the byte order on disk.
     pub bytes: Vec<u8>,
 }
 
@@ -24,7 +24,7 @@ impl ZapValue {
         self.bytes.len() / usize::from(self.int_size.max(1))
     }
 
-    /// Whether there are no integers.
+    /// True if there are no integers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -90,13 +90,13 @@ pub struct ZapEntry {
     pub name: Vec<u8>,
     /// The value.
     pub value: ZapValue,
-    /// The cursor that stands at this entry, as OpenZFS serialises it.
+    /// The serialised cursor at this entry, as in OpenZFS.
     pub cookie: u64,
-    /// The cursor that stands behind this entry: where to go on after it.
+    /// The serialised cursor after this entry, from which to continue.
     pub next_cookie: u64,
-    /// Its hash: the entry's place in the order.
+    /// Its hash, which orders the entries.
     pub hash: u64,
-    /// Its place among entries of the same hash.
+    /// Its collision differentiator, which orders entries of the same hash.
     pub cd: u32,
 }
 
@@ -114,18 +114,19 @@ impl ZapEntry {
     }
 }
 
-/// What a lookup by normalised name found.
+/// The result of a lookup by normalised name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ZapMatch {
     /// The name as it is stored.
     pub name: Vec<u8>,
     /// The value.
     pub value: ZapValue,
-    /// Whether another entry's name is the same after normalisation (and folding, as the ZAP does it).
+    /// True if another entry's name is the same after the ZAP's own normalisation (and case folding).
     pub conflict: bool,
 }
 
-/// The shape of a ZAP, as zdb shows it (OpenZFS: `zap_stats_t`). The last place of a histogram also counts what is greater.
+/// The shape of a ZAP, as zdb shows it (OpenZFS: `zap_stats_t`). The last bucket of a histogram also counts all greater
+/// values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ZapStats {
     /// Size of its blocks.

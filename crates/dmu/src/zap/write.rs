@@ -1,4 +1,4 @@
-//! ZAPs that change (OpenZFS: `zap_create`, `zap_add`, `zap_update`, `zap_remove`, `zap_increment` and their kin).
+//! Changes to ZAPs (OpenZFS: `zap_create`, `zap_add`, `zap_update`, `zap_remove`, `zap_increment` and their kin).
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use super::value::ZapValue;
 use super::{Body, Zap, hash, live};
 use crate::{Error, NewObject, Objset, Tx};
 
-/// Longest name, its NUL included (OpenZFS: `ZAP_MAXNAMELEN_NEW`); only directories have any longer than 256.
+/// Longest name, its NUL included (OpenZFS: `ZAP_MAXNAMELEN_NEW`); only directories may have names longer than 256.
 const MAX_NAME: usize = 1024;
 const MAX_NAME_OLD: usize = 256;
 /// Longest value in bytes (OpenZFS: `ZAP_MAXVALUELEN`).
 const MAX_VALUE: usize = 8 << 10;
 
-/// What a new ZAP is to be (OpenZFS: the arguments of `zap_create_flags_dnsize` and `zap_create_norm_dnsize`). Zeros take the
-/// defaults.
+/// The parameters of a new ZAP (OpenZFS: the arguments of `zap_create_flags_dnsize` and `zap_create_norm_dnsize`). Zeros
+/// take the defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewZap {
     /// Type of the object.
     pub object_type: ObjectType,
-    /// The object's number, if it is to have a certain one.
+    /// The object's number; `None` to have one chosen.
     pub id: Option<u64>,
-    /// How names are normalised (U8_TEXTPREP flags).
+    /// The normalisation of names (U8_TEXTPREP flags).
     pub normflags: u64,
-    /// The `FLAG_` constants of [`FatHeader`]; with any of them it is fat from the start.
+    /// The `FLAG_` constants of [`FatHeader`]; with any of them the ZAP is fat from the start.
     pub flags: u64,
     /// log2 of the block size, for a ZAP with flags; 0 for 14.
     pub block_shift: u8,
@@ -41,11 +41,11 @@ pub struct NewZap {
     pub bonus_len: usize,
     /// Slots of the dnode; 0 for 1.
     pub slots: usize,
-    /// Stirred into hashes; 0 to have one made up.
+    /// The salt of the hashes; 0 to have one generated.
     pub salt: u64,
 }
 
-/// Stirs words together (the finisher of splitmix64).
+/// Mixes words (the finisher of splitmix64).
 fn mix(words: [u64; 3]) -> u64 {
     words.into_iter().fold(0x5a75_7365, |sum, word| {
         let z = (sum ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -55,7 +55,7 @@ fn mix(words: [u64; 3]) -> u64 {
     })
 }
 
-/// A key with room for what is stored of it.
+/// A key with the integers that are stored for it.
 struct Key {
     hash: u64,
     bytes: Vec<u8>,
@@ -87,7 +87,7 @@ impl Key {
 }
 
 impl ZapValue {
-    /// A value of integers of `int_size` bytes: 1, 2, 4 or 8. What an integer has above them is cut off.
+    /// A value of integers of `int_size` bytes: 1, 2, 4 or 8. Higher bits of an integer are cut off.
     #[must_use]
     pub fn from_ints(int_size: u8, ints: &[u64]) -> ZapValue {
         let skip = 8usize.saturating_sub(int_size.into());
@@ -118,18 +118,18 @@ fn int_name(key: u64) -> String {
 }
 
 impl Zap {
-    /// Makes a ZAP in a new object.
+    /// Creates a ZAP in a new object.
     ///
     /// # Errors
-    /// When the object cannot be made.
+    /// When the object cannot be created.
     pub fn create(tx: &Tx, objset: &Arc<Objset>, object_type: ObjectType) -> Result<Zap, Error> {
         Zap::create_with(tx, objset, &NewZap { object_type, ..NewZap::default() })
     }
 
-    /// Makes a ZAP as `new` says.
+    /// Creates a ZAP with the parameters `new`.
     ///
     /// # Errors
-    /// When the object cannot be made, or its number is taken.
+    /// When the object cannot be created, or its number is taken.
     pub fn create_with(tx: &Tx, objset: &Arc<Objset>, new: &NewZap) -> Result<Zap, Error> {
         let block_shift = match (new.flags, new.block_shift) {
             (0, _) => DNODE_SHIFT as u8,
@@ -166,7 +166,7 @@ impl Zap {
         Ok(live::made(object, body))
     }
 
-    /// Makes a ZAP and enters its number under `name` in `parent` (OpenZFS: `zap_create_link`).
+    /// Creates a ZAP and enters its number under `name` in `parent` (OpenZFS: `zap_create_link`).
     ///
     /// # Errors
     /// As [`Zap::create`] and [`Zap::add`].
@@ -176,8 +176,9 @@ impl Zap {
         Ok(zap)
     }
 
-    /// Makes a ZAP of an object that has no contents, whatever its type: a DSL directory or dataset becomes one when it is
-    /// extended (OpenZFS: `mzap_create_impl`, as `dsl_dir_zapify` and `dmu_object_zapify` call it). The type is for the caller to set.
+    /// Turns an object that has no contents into a ZAP, whatever its type: a DSL directory or dataset becomes one when it
+    /// is extended (OpenZFS: `mzap_create_impl`, as `dsl_dir_zapify` and `dmu_object_zapify` call it). The caller sets
+    /// the type.
     ///
     /// # Errors
     /// When the object set is open for reading only.
@@ -292,8 +293,8 @@ impl Zap {
         self.change(tx, |to, body| self.put_name(to, body, name.as_ref(), value, Mode::Add))
     }
 
-    /// Adds many entries. They go in by the order of their hashes, so that a leaf is touched once; what went in before an error
-    /// stays.
+    /// Adds many entries, in the order of their hashes, so that each leaf is changed once; entries added before an error
+    /// remain.
     ///
     /// # Errors
     /// As [`Zap::add`].
@@ -314,7 +315,7 @@ impl Zap {
         })
     }
 
-    /// Sets an entry, whether it is there or not.
+    /// Sets an entry, whether or not it exists.
     ///
     /// # Errors
     /// As [`Zap::add`], but for [`Error::KeyExists`].
@@ -346,8 +347,8 @@ impl Zap {
         self.change(tx, |to, body| self.remove_name(to, body, name.as_ref()))
     }
 
-    /// Adds to an entry's integer, which counts as 0 if it is not there; an entry that becomes 0 goes. Gives the new value.
-    /// Wraps around, as in OpenZFS.
+    /// Adds to an entry's integer, which counts as 0 if the entry does not exist; an entry that becomes 0 is removed.
+    /// Returns the new value. Wraps around, as in OpenZFS.
     ///
     /// # Errors
     /// As [`Zap::update`].
@@ -375,7 +376,7 @@ impl Zap {
         })
     }
 
-    /// The value under a number as OpenZFS names it: in hexadecimal (`zap_lookup_int_key`).
+    /// The value under a number, whose name is the number in hexadecimal, as in OpenZFS (`zap_lookup_int_key`).
     ///
     /// # Errors
     /// As [`Zap::lookup`].
@@ -399,7 +400,7 @@ impl Zap {
         self.update_u64(tx, int_name(key), value)
     }
 
-    /// Removes what is under a number (OpenZFS: `zap_remove_int`).
+    /// Removes the entry under a number (OpenZFS: `zap_remove_int`).
     ///
     /// # Errors
     /// As [`Zap::remove`].
