@@ -115,7 +115,7 @@ fn all_native() -> Vec<Column> {
     POOL.iter().filter(|def| def.visible).map(Column::native).collect()
 }
 
-/// The properties of a pool that are to be shown; all of them for `None`. Of one that does not open little is known.
+/// The properties of a pool that are to be shown; all of them for `None`. Few are known of a pool that does not open.
 fn cells(seen: &Seen, columns: Option<&[Column]>, parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
     match seen {
         Seen::Open(pool) => cells_of(pool, columns, parsable),

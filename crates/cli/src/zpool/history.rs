@@ -13,10 +13,10 @@ use crate::error::{Outcome, failed};
 use crate::pools::{self, stdout};
 use crate::users::{self, Who};
 
-/// What is shown.
+/// The format of the output.
 #[derive(Clone, Copy)]
 struct Style {
-    /// `-i`: what the pool did too.
+    /// `-i`: with the pool's internal events.
     internal: bool,
     /// `-l`: with user and host.
     long: bool,

@@ -1,8 +1,8 @@
-//! `zpool import`: finds pools on devices, shows them, and takes those that are to be imported into use.
+//! `zpool import`: finds pools on devices, shows them, and imports those that are asked for.
 //!
-//! A pool is opened for reading first, whatever is asked for: what is missing or broken is told before anything is written. With
-//! `-o readonly=on` that is all, and the pool is remembered. Else its devices are locked, it is opened for writing, and marked as in use by this
-//! machine.
+//! A pool is opened for reading first in any case: missing devices and damage are reported before anything is written.
+//! With `-o readonly=on` that is all, and the pool is remembered. Otherwise its devices are locked, it is opened for
+//! writing, and marked as in use by this machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use crate::{host, iostats, keys, left, names, pools, replay, writable};
 
 /// Vdevs are not nested deeper than this.
 const VDEV_DEPTH_MAX: usize = 8;
-/// Where devices are looked for if nobody says.
+/// The folders that are searched for devices by default.
 const DEFAULT_PATHS: [&str; 3] = ["/dev/disk/by-id", "/dev/mapper", "/dev"];
 
-/// How the command was called.
+/// The options of the command.
 struct Options {
     all: bool,
     destroyed: bool,
     force: bool,
-    /// `-F`, with `-n` tried only.
+    /// `-F`; with `-n` it is only tried.
     rewind: bool,
     dry_run: bool,
     load_keys: bool,
@@ -63,7 +63,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let options = options(&call.args, operands.len())?;
     let paths = paths(&call.args)?;
     let mut found = vdev::import::scan(&paths).map_err(|e| failed(format!("cannot discover pools: {e}")))?;
-    // it may be the pool that is looked for; of all devices of a machine most are others
+    // it may be the pool that is looked for; most devices of a machine are something else
     let told = call.args.has('d') || operands.is_empty();
     if found.is_empty()
         && told
@@ -123,7 +123,7 @@ fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {
     for (option, value) in &args.options {
         let value = value.to_string_lossy();
         let said = match (option, value.split_once('=')) {
-            // without a value: an option of mounts, of which there are none
+            // without a value it is a mount option, and nothing is mounted
             ('o', said) => said,
             ('R', _) => Some(("altroot", &*value)),
             _ => None,
@@ -161,7 +161,8 @@ fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// Where to look: `-d`, the devices of a cache file, else `ZPOOL_IMPORT_PATH`, else the usual folders.
+/// The folders and devices to search: `-d`, the devices of a cache file, else `ZPOOL_IMPORT_PATH`, else the usual
+/// folders.
 fn paths(args: &Parsed) -> Result<Vec<PathBuf>, Failure> {
     if let Some(file) = args.text('c') {
         return cached(&file).map_err(|why| failed(format!("cannot import: cannot open cache file '{file}': {why}")));
@@ -201,8 +202,8 @@ fn cached(file: &str) -> Result<Vec<PathBuf>, String> {
     Ok(paths.iter().filter_map(|path| resolve(path)).collect())
 }
 
-/// The absolute path of a folder or device that is there. A link to a device keeps its name: that is how the administrator
-/// knows it.
+/// The absolute path of an existing folder or device. A link to a device keeps its name: the administrator knows it by
+/// that name.
 fn resolve(path: &Path) -> Option<PathBuf> {
     if std::fs::metadata(path).ok()?.is_dir() {
         return path.canonicalize().ok();
@@ -240,7 +241,7 @@ fn choose<'a>(
     }
 }
 
-/// Whether another host used the pool last, and did not close it.
+/// Returns whether another host used the pool last, and did not export it.
 pub(super) fn is_foreign(candidate: &Candidate) -> bool {
     candidate.state != PoolState::Exported && candidate.hostid.unwrap_or(0) != host::id()
 }
@@ -253,7 +254,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     if state::all()?.iter().any(|other| other.name == name || other.guid == candidate.guid.0) {
         return Err(cannot("a pool with that name already exists".to_owned()));
     }
-    // what a command has left behind that ended after the last export
+    // left behind by a command that ended after the last export
     iostats::forget(candidate.guid);
     left::forget(candidate.guid.0);
     let props = pool_props::check(&options.props, When::Import, &candidate.name, candidate.version)
@@ -272,7 +273,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         keys: Vec::new(),
         unloaded: Vec::new(),
     };
-    // who only reads a pool takes what there is
+    // a pool that is only read is taken as it is
     let verify = (!options.read_only())
         .then(|| LoadPolicy { rewind: options.rewind || options.txg.is_some(), ..LoadPolicy::default() });
     let opened = Pool::open(candidate, &OpenOptions { verify, ..pools::options(&record) });
@@ -302,7 +303,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     load_keys(&pool, &mut record, options)
 }
 
-/// What to say of a pool that does not open because too many of its devices are not there (OpenZFS: ENXIO).
+/// The message for a pool that does not open because too many of its devices are absent (OpenZFS: ENXIO).
 fn unavailable(candidate: &Candidate, why: &pool::Error) -> Option<String> {
     let find = |guid| candidate.device(guid).map(|found| found.device.clone());
     let lost = match why {
@@ -371,7 +372,7 @@ fn import_writable(
     }
     writable::catch_up(&spa);
     let view = spa.view().map_err(|e| cannot(e.to_string()))?;
-    // the state that was gone back to is the newest now
+    // the state that was rewound to is the newest now
     let mut record = Imported {
         readonly: false,
         txg: None,
@@ -383,7 +384,7 @@ fn import_writable(
     let remembered = state::remember(&record);
     drop(reserved);
     let status = load_keys(&view, &mut record, options)?;
-    // as the mounting of file systems does it; what cannot be opened now can be later
+    // as mounting the file systems would do it; logs that cannot be opened now can be later
     let status = if options.mount && !replay::all(&spa)? { 1 } else { status };
     for (name, value) in props.into_iter().filter(|(name, _)| !pool_props::is_transient(name)) {
         spa.set_prop(&name, value).map_err(|e| cannot(writable::why(&e)))?;
@@ -437,7 +438,7 @@ fn rewound(candidate: &Candidate, seen: &Pool, begin: &str) -> String {
     )
 }
 
-/// The log devices that are not there, one a line, if nothing else is missing of a whole top-level vdev.
+/// The absent log devices, one per line, if no other top-level vdev is missing.
 fn missing_logs(candidate: &Candidate) -> Option<String> {
     let options = pool::OpenOptions { missing_log_ok: true, ..pool::OpenOptions::default() };
     let pool = Pool::open(candidate, &options).ok()?;
@@ -462,8 +463,8 @@ fn devices_of(candidate: &Candidate) -> Vec<PathBuf> {
     paths
 }
 
-/// Loads the keys of all encryption roots, if that is wanted; those in files are remembered by their location. A failure is told, and does not
-/// undo the import.
+/// Loads the keys of all encryption roots, if asked to; those in files are remembered by their location. A failure is
+/// reported, and does not undo the import.
 fn load_keys(pool: &Arc<Pool>, record: &mut Imported, options: &Options) -> Outcome {
     if !options.load_keys {
         return Ok(0);

@@ -45,7 +45,7 @@ fn find(word: &str) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Refuses a device that a pool may need.
+/// Refuses to clear a device that a pool may need.
 fn check(path: &Path, force: bool) -> Result<(), Failure> {
     let shown = path.display();
     let found =

@@ -1,4 +1,5 @@
-//! Whether a device was initialized or trimmed: `zpool status -i`, `-t`. OpenZFS does that; what came of it is in the ZAP of the leaf.
+//! The state of initialize and trim on devices, for `zpool status -i` and `-t`. OpenZFS does the work, and records it
+//! in the ZAP of the leaf.
 //!
 //! OpenZFS: `vdev_initialize_load`, `vdev_trim_load`, `print_status_initialize`, `print_status_trim`.
 
@@ -10,32 +11,32 @@ use pool::Pool;
 use super::activity::ctime;
 use super::vdevs::Vdev;
 
-/// What is done to all free space of a device.
+/// Work on all free space of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Initialize,
     Trim,
 }
 
-/// States of it (OpenZFS: `vdev_initializing_state_t`, `vdev_trim_state_t`, whose numbers are the same).
+/// States of the work (OpenZFS: `vdev_initializing_state_t`, `vdev_trim_state_t`, whose numbers are the same).
 const ACTIVE: u64 = 1;
 const SUSPENDED: u64 = 3;
 const COMPLETE: u64 = 4;
 
-/// How far it is.
+/// The progress of the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) state: u64,
-    /// When that began or ended.
+    /// The time at which it began or ended.
     pub(super) time: u64,
-    /// Bytes from the front of the device that have been seen.
+    /// Bytes from the start of the device that have been processed.
     pub(super) done: u64,
     /// Bytes of the device.
     pub(super) size: u64,
 }
 
 impl Work {
-    /// What it is called in the ZAP: its state, its time, where it goes on.
+    /// The keys in the ZAP: state, time, and the offset at which the work continues.
     const fn keys(self) -> [&'static str; 3] {
         match self {
             Work::Initialize => [
@@ -51,7 +52,7 @@ impl Work {
         }
     }
 
-    /// How far it is on a leaf.
+    /// The progress on a leaf.
     pub(super) fn on(self, pool: &Arc<Pool>, vdev: &Vdev) -> Result<Progress, pool::Error> {
         let tree = pool.tree();
         let config = tree.config().walk().find(|config| config.guid == vdev.guid);
@@ -68,7 +69,7 @@ impl Work {
         })
     }
 
-    /// What stands behind the line of a leaf.
+    /// The remark after the line of a leaf.
     pub(super) fn remark(self, progress: &Progress) -> String {
         let done = match self {
             Work::Initialize => "initialized",
@@ -89,7 +90,7 @@ impl Work {
 }
 
 impl Progress {
-    /// Its state as JSON has it; `None` if there never was any.
+    /// Its state in JSON; `None` if it was never started.
     pub(super) fn state_name(&self) -> Option<&'static str> {
         let state = usize::try_from(self.state).ok().filter(|state| *state != 0)?;
         ["NONE", "ACTIVE", "CANCELED", "SUSPENDED", "COMPLETE"].get(state).copied()

@@ -19,7 +19,7 @@ use crate::pools::{self, stdout};
 
 const DEFAULT: &str = "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
 
-/// How the command was called.
+/// The options of the command.
 struct Options {
     style: Style,
     names: NameFlags,
@@ -173,7 +173,7 @@ impl Lines<'_> {
     }
 }
 
-/// A pool property as it is for a vdev: `-` for most.
+/// The value of a pool property for a vdev: `-` for most.
 fn vdev_value(vdev: &Vdev, property: &str, spare: bool, parsable: bool) -> String {
     let dash = || "-".to_owned();
     let size = |n: u64| if parsable { n.to_string() } else { nicenum(n) };

@@ -61,7 +61,7 @@ fn version(call: &Call<'_>) -> Outcome {
     crate::command::version_command(call)
 }
 
-/// The table of properties behind the usage of commands that take some, else where to find help.
+/// Prints the table of properties after the usage of commands that take some, else where to find help.
 fn epilogue(command: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     if command.is_none() {
         return writeln!(out, "\nFor further help on a command or topic, run: zpool help [<topic>]");
@@ -104,7 +104,8 @@ fn props(pool: &Arc<Pool>) -> Result<Vec<(String, PropValue)>, pool::Error> {
     Ok(pool.props()?.into_iter().map(each).collect())
 }
 
-/// Commands open a pool for reading, whatever it was imported for: what tells of the import is in its record.
+/// Adjusts properties of the import: commands open a pool for reading however it was imported, and how it was is in
+/// its record.
 fn as_imported(pool: &Pool, name: &str, value: PropValue) -> PropValue {
     let (writable, load_guid) =
         pools::opened_as(pool, |record| (!record.readonly, record.load_guid)).unwrap_or_default();
@@ -115,7 +116,7 @@ fn as_imported(pool: &Pool, name: &str, value: PropValue) -> PropValue {
     }
 }
 
-/// What JSON says of each pool (OpenZFS: `fill_pool_info`).
+/// The JSON fields of each pool (OpenZFS: `fill_pool_info`).
 fn describe(pool: &Arc<Pool>, with_type: bool, as_int: bool) -> NvList {
     let number = |n: u64| number_or_text(&n.to_string(), as_int);
     let mut list = NvList::new();
@@ -136,15 +137,15 @@ fn json_key(pool: &Pool, by_guid: bool) -> String {
     if by_guid { pool.guid().to_string() } else { pool.name().to_owned() }
 }
 
-/// A hundred years.
+/// The longest interval: a hundred years.
 const INTERVAL_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// How often a command is to be repeated.
+/// The repetition of a command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Repeat {
-    /// The time between two times; `None`: once.
+    /// The time between two rounds; `None`: one round only.
     interval: Option<Duration>,
-    /// How many times; `None`: for ever.
+    /// The number of rounds; `None`: no limit.
     count: Option<u64>,
 }
 
@@ -170,7 +171,7 @@ impl Repeat {
         Ok(repeat)
     }
 
-    /// Whether to go on after `done` times; waits before it says so.
+    /// Returns whether to continue after `done` rounds; waits for the interval first.
     fn again(&self, done: u64) -> bool {
         let Some(interval) = self.interval else { return false };
         if self.count.is_some_and(|count| done >= count) {
@@ -181,12 +182,12 @@ impl Repeat {
     }
 }
 
-/// So many seconds, or for ever as far as anybody lives to see.
+/// The duration in seconds, limited to [`INTERVAL_MAX`].
 fn seconds(number: f64) -> Duration {
     Duration::try_from_secs_f64(number).unwrap_or(INTERVAL_MAX).min(INTERVAL_MAX)
 }
 
-/// The time now as an option `-T` wants it: `u` seconds since 1970, `d` a date.
+/// The current time in the form of an option `-T`: `u` seconds since 1970, `d` a date.
 fn timestamp(call: &Call<'_>) -> Result<Option<String>, Failure> {
     let Some(how) = call.args.text('T') else { return Ok(None) };
     let now = jiff::Zoned::now();

@@ -1,4 +1,4 @@
-//! The devices of vdevs that are to be made: found, looked at, opened (OpenZFS: `make_root_vdev`).
+//! The devices of new vdevs: found, checked, opened (OpenZFS: `make_root_vdev`).
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -19,17 +19,17 @@ use crate::error::{Failure, cause, failed};
 use crate::readers::OtherReaders;
 use crate::{pools, state, writable};
 
-/// Where short names of disks are looked for.
+/// The folder of short disk names.
 const DISK_ROOT: &str = "/dev";
 
 /// Vdevs of a command line, with absolute paths.
 pub(super) struct NewVdevs {
     pub(super) spec: VdevSpec,
-    /// Files that are to be made, with their size.
+    /// Files to be created, with their size.
     missing: HashMap<String, u64>,
 }
 
-/// A spare of a command line that imported pools have already.
+/// A spare on the command line that imported pools already have.
 pub(super) struct SharedSpare {
     pub(super) path: String,
     pub(super) guid: Guid,
@@ -39,13 +39,13 @@ pub(super) struct SharedSpare {
 /// The devices of new vdevs, open for writing.
 pub(super) struct Opened {
     devices: HashMap<String, Arc<dyn Device>>,
-    /// Files that were made for them, and that go again unless they are kept.
+    /// Files that were created for them, and that are removed again unless they are kept.
     made: Vec<PathBuf>,
-    /// Who reads what they were of.
+    /// The readers of the pools that the devices belonged to are overtaken until this is dropped.
     _overtaking: Vec<Box<dyn Any + Send>>,
 }
 
-/// A file that is yet to be made.
+/// A file that is yet to be created.
 #[derive(Debug)]
 struct Planned {
     path: String,
@@ -72,7 +72,7 @@ impl Device for Planned {
 }
 
 impl NewVdevs {
-    /// Finds the devices that words of a command line name. With `size`, files that are not there are to be made.
+    /// Finds the devices that the words of a command line name. With `size`, missing files are to be created.
     pub(super) fn find(words: &[String], size: Option<u64>) -> Result<NewVdevs, Failure> {
         let mut spec = VdevSpec::parse(words).map_err(|e| failed(e.to_string()))?;
         let mut missing = HashMap::new();
@@ -83,8 +83,8 @@ impl NewVdevs {
         Ok(NewVdevs { spec, missing })
     }
 
-    /// Refuses devices that are in use, and vdevs that do not fit each other, or those of `pool` (its `vdev_tree`); `force` overrides what it
-    /// can.
+    /// Refuses devices that are in use, and vdevs that do not match each other or those of `pool` (its `vdev_tree`);
+    /// `force` overrides what can be overridden.
     pub(super) fn check(&self, pool: Option<&NvList>, force: bool) -> Result<(), Failure> {
         let imported: HashSet<u64> = state::all()?.into_iter().map(|pool| pool.guid).collect();
         let mut lines = Vec::new();
@@ -101,7 +101,7 @@ impl NewVdevs {
         if lines.is_empty() { Ok(()) } else { Err(failed(complaint(&lines, force))) }
     }
 
-    /// A device for reading.
+    /// A device opened for reading.
     fn look(&self, path: &str) -> Option<Arc<dyn Device>> {
         if let Some(size) = self.missing.get(path) {
             return Some(Arc::new(Planned { path: path.to_owned(), size: *size }));
@@ -109,7 +109,7 @@ impl NewVdevs {
         Some(Arc::new(FileDevice::open_read_only(Path::new(path)).ok()?))
     }
 
-    /// Whether two words mean the same device.
+    /// Returns whether two words mean the same device.
     pub(super) fn has_duplicates(&self) -> bool {
         let identity = |path: &str| match fs::metadata(path) {
             Ok(meta) if meta.file_type().is_block_device() => (u64::MAX, meta.rdev(), String::new()),
@@ -120,7 +120,7 @@ impl NewVdevs {
         self.spec.paths().any(|(path, _)| !seen.insert(identity(path)))
     }
 
-    /// The spares that imported pools have already, with the identity that these know them by, and the pools.
+    /// The spares that imported pools already have, with the guid under which these pools know them, and the pools.
     pub(super) fn shared_spares(&self) -> Vec<SharedSpare> {
         let there = self.spec.spares.iter().filter(|path| !self.missing.contains_key(*path));
         let shared = there.filter_map(|path| match in_use_path(Path::new(path)) {
@@ -132,12 +132,13 @@ impl NewVdevs {
         shared.filter(|spare| !spare.pools.is_empty()).collect()
     }
 
-    /// Opens the devices for writing, and locks them. Files that are missing are made.
+    /// Opens the devices for writing, and locks them. Missing files are created.
     pub(super) fn open(&self) -> Result<Opened, vdev::Error> {
         let there = self.spec.paths().map(|(path, _)| path).filter(|path| !self.missing.contains_key(*path));
         let there: Vec<PathBuf> = there.map(PathBuf::from).collect();
         let locked = writable::lock_paths(&there)?;
-        // who reads the pool that they were of is told before they are written, and until they are of another
+        // readers of the pools that the devices belonged to are marked before anything is written, and until the
+        // devices belong to the new pool
         let lost = vdev::import::scan_devices(locked.clone());
         let overtaking = lost.iter().map(|lost| OtherReaders.overtake_all(lost.guid)).collect();
         let devices = locked.into_iter().map(|(path, device)| (path.to_string_lossy().into_owned(), device));
@@ -155,7 +156,7 @@ impl NewVdevs {
         self.show_beside(pool, &|_| String::new())
     }
 
-    /// The same, with the lines that each section has already.
+    /// The same, with the lines that each section already has.
     pub(super) fn show_beside(&self, pool: &str, there: &dyn Fn(Section) -> String) -> String {
         let mut text = String::new();
         for section in Section::ALL {
@@ -240,7 +241,7 @@ impl Opened {
         self.devices.get(path).cloned()
     }
 
-    /// The files that were made stay.
+    /// Keeps the files that were created.
     pub(super) fn keep(mut self) {
         self.made.clear();
     }
@@ -249,13 +250,13 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         for path in &self.made {
-            // nobody needs a file whose pool was not made; if it cannot go, it stays
+            // the pool was not created, so nobody needs the file; if it cannot be removed, it stays
             let _gone = fs::remove_file(path);
         }
     }
 }
 
-/// The absolute path of a device (OpenZFS: `make_leaf_vdev`). A relative one is a disk's short name, else a file's.
+/// The absolute path of a device (OpenZFS: `make_leaf_vdev`). A relative word is a disk's short name, else a file.
 fn locate(word: &str, size: Option<u64>, missing: &mut HashMap<String, u64>) -> Result<String, Failure> {
     let in_dev = Path::new(DISK_ROOT).join(word);
     let path = if word.starts_with('/') {
@@ -293,7 +294,8 @@ fn cannot_open(path: &str, e: &vdev::Error) -> Failure {
     }
 }
 
-/// Why a device must not be used; `None` if it may be. OpenZFS looks at files for pools only; here what is in an image is dear too.
+/// Why a device must not be used; `None` if it may be. OpenZFS checks files for pools only; here the other contents of
+/// an image are protected too.
 fn refusal(path: &str, found: InUse, imported: &HashSet<u64>, as_spare: bool, force: bool) -> Option<String> {
     let found = match found {
         InUse::Pool { name, guid, leaf, state } => {
@@ -313,7 +315,7 @@ fn refusal(path: &str, found: InUse, imported: &HashSet<u64>, as_spare: bool, fo
     found.refusal(path, true, as_spare, force)
 }
 
-/// The imported pools that have this spare or cache.
+/// The imported pools that have this spare or cache device.
 pub(super) fn owners(leaf: Guid, list: &str) -> Vec<String> {
     let Ok((all, _)) = pools::open_all() else { return Vec::new() };
     let has = |pool: &&Arc<pool::Pool>| {

@@ -1,4 +1,4 @@
-//! What is worth saying about a pool, in OpenZFS's words (`zpool_get_status`, `print_status_reason`, `show_import`).
+//! The status of a pool, in OpenZFS's words (`zpool_get_status`, `print_status_reason`, `show_import`).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::activity::{Activity, REBUILD_COMPLETE};
 use super::vdevs::Vdevs;
 use crate::props::compat::Compat;
 
-/// The one thing that is said about a pool: the gravest (OpenZFS: `zpool_status_t`).
+/// The single reason that is reported for a pool: the gravest (OpenZFS: `zpool_status_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reason {
     Ok,
@@ -32,7 +32,7 @@ pub(super) enum Reason {
     FeatureDisabled,
     Resilvering,
     StaleDev,
-    /// Only an older state than the last one is there.
+    /// The devices hold only an older state than the last one.
     OlderState,
     OfflineDev,
     RemovedDev,
@@ -42,7 +42,7 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    /// The number of OpenZFS's article, for those that have one.
+    /// The number of OpenZFS's article about the reason, if there is one.
     pub(super) const fn message_id(self) -> Option<&'static str> {
         Some(match self {
             Reason::MissingDevReplicated => "ZFS-8000-2Q",
@@ -60,12 +60,13 @@ impl Reason {
         })
     }
 
-    /// Whether `zpool status -x` passes the pool over.
+    /// Returns whether `zpool status -x` skips the pool.
     pub(super) const fn is_healthy(self) -> bool {
         matches!(self, Reason::Ok | Reason::VersionOlder | Reason::FeatureDisabled)
     }
 
-    /// Status and action of an imported pool, which names only verbs that are there (but for those that `advice.rs` lists). Lines after the first begin with a tab; each has its end.
+    /// Status and action of an imported pool, which name only verbs that exist (except those that `advice.rs` lists).
+    /// Lines after the first begin with a tab; each has its newline.
     pub(super) const fn status(self) -> (&'static str, &'static str) {
         match self {
             Reason::Ok => ("", ""),
@@ -152,7 +153,7 @@ impl Reason {
                 "Errata #3 detected.\n\tExisting encrypted datasets contain an on-disk incompatibility\n\t which needs to be corrected.\n",
                 "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones.  'zuse cp' and 'zuse tar' read\n\texisting encrypted datasets.\n",
             ),
-            // so it says
+            // OpenZFS's own words
             Reason::Errata(Erratum::NoIvset) => (
                 "Errata #4 detected.\n\tExisting encrypted snapshots and bookmarks contain an on-disk\n\tincompatibility. This may cause on-disk corruption if they are used\n\twith 'zfs recv'.\n",
                 "To correct theissue, enable the bookmark_v2 feature. No additional\n\taction is needed if there are no encrypted snapshots or bookmarks.\n\tIf preservingthe encrypted snapshots and bookmarks is required, use\n\ta non-raw send to backup and restore them. Alternately, they may be\n\tremoved to resolve the incompatibility.\n",
@@ -193,7 +194,7 @@ impl Reason {
         }
     }
 
-    /// What can be done about a pool that could be imported.
+    /// The action for a pool that could be imported.
     pub(super) fn import_action(self, state: VdevState, indent: &str) -> String {
         let by_name = "The pool can be imported using its name or numeric identifier";
         match (state, self) {
@@ -236,10 +237,10 @@ impl Reason {
     }
 }
 
-/// A feature of the version after OpenZFS 2.4: nobody should be told to enable it.
+/// A feature of the version after OpenZFS 2.4: users are never advised to enable it.
 const NEWER_FEATURE: &str = "draid_failure_domains";
 
-/// What to say about an open pool. `importing`: it is only a candidate, last used by host `hostid` unless exported.
+/// The reason for an open pool. `importing`: it is only a candidate, last used by host `hostid` unless exported.
 pub(super) fn of_pool(
     pool: &Arc<Pool>,
     vdevs: &Vdevs,
@@ -270,7 +271,7 @@ pub(super) fn of_pool(
     if pool.version() < 5000 {
         return if compatibility == "legacy" { Reason::Ok } else { Reason::VersionOlder };
     }
-    // lists that are not there ask for nothing
+    // feature sets that do not exist ask for nothing
     let wanted = Compat::load(compatibility).ok();
     let wanted = |feature: &Feature| wanted.as_ref().is_some_and(|wanted| wanted.allows(feature));
     let mut upgradable = FEATURES.iter().filter(|f| !f.not_by_upgrade() && f.name != NEWER_FEATURE);
@@ -280,7 +281,7 @@ pub(super) fn of_pool(
     Reason::Ok
 }
 
-/// A rebuild checks no checksums: a scrub should follow it.
+/// Returns whether a scrub should follow a rebuild, which verifies no checksums.
 fn needs_scrub(activity: &Activity) -> bool {
     let complete = activity.rebuilds.iter().filter(|(_, r)| r.state == REBUILD_COMPLETE).map(|(_, r)| r.end_time);
     let Some(end) = complete.max().filter(|end| *end > 0) else { return false };
@@ -290,7 +291,7 @@ fn needs_scrub(activity: &Activity) -> bool {
     })
 }
 
-/// What to say about vdevs.
+/// The reason that the vdevs give.
 pub(super) fn of_vdevs(vdevs: &Vdevs, imported: bool, errors: usize) -> Reason {
     let root = &vdevs.root;
     let relevant = |v: &&super::vdevs::Vdev| !matches!(v.kind, VdevType::Root | VdevType::Hole | VdevType::Indirect);

@@ -35,7 +35,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     remove(record, devices)
 }
 
-/// What the map of a removed vdev would take.
+/// Prints the memory that the mapping of a removed vdev would take.
 fn tell_memory(record: &Imported, devices: &[String], parsable: bool) -> Outcome {
     let pool = pools::open(record)?;
     for device in devices {

@@ -1,8 +1,8 @@
 //! Scripts that are run on each device: `zpool status -c`, `zpool iostat -c`.
 //!
-//! A script is called by its name alone, and lies in a folder of `$ZPOOL_SCRIPTS_PATH`, else in `~/.zpool.d` or `/etc/zfs/zpool.d`. It learns of its
-//! device by environment variables, has no others, and prints lines `COLUMN=VALUE`; or one without a column, which ends what is read
-//! of it. One that fails says nothing.
+//! A script is called by its name alone, and is found in a folder of `$ZPOOL_SCRIPTS_PATH`, else in `~/.zpool.d` or
+//! `/etc/zfs/zpool.d`. Environment variables describe its device, and it has no others; it prints lines
+//! `COLUMN=VALUE`; or a line without a column, which is the last one that is read. A script that fails adds nothing.
 //!
 //! OpenZFS: `all_pools_for_each_vdev_run`, `vdev_run_cmd`, `vdev_process_cmd_output`.
 
@@ -21,21 +21,21 @@ use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed};
 use crate::pools;
 
-/// Where scripts are, if nothing else is said.
+/// The default folder of scripts.
 const FOLDER: &str = "/etc/zfs/zpool.d";
-/// What scripts find programs by.
+/// The `PATH` of scripts.
 const PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
-/// So much of what a script prints is read.
+/// Limit on the output of a script that is read.
 const OUTPUT_MAX: u64 = 1 << 20;
 
-/// What scripts said of devices.
+/// The output of scripts for all devices.
 pub(super) struct Scripts {
-    /// Columns that any device has, with their widths.
+    /// The columns that any device has, with their widths.
     columns: Vec<(String, usize)>,
     answers: Vec<Answer>,
 }
 
-/// What scripts said of one device.
+/// The output of scripts for one device.
 struct Answer {
     pool: String,
     path: String,
@@ -44,7 +44,7 @@ struct Answer {
     others: Vec<String>,
 }
 
-/// The scripts of option `-c`, if it is there and they may be run.
+/// The scripts of option `-c`, if it was given and scripts may be run.
 pub(super) fn wanted(args: &Parsed) -> Result<Option<String>, Failure> {
     let set = |name: &str| {
         let value = std::env::var(name).unwrap_or_default();
@@ -64,7 +64,7 @@ pub(super) fn wanted(args: &Parsed) -> Result<Option<String>, Failure> {
     Ok(Some(scripts))
 }
 
-/// Prints which scripts there are, with what each says of itself.
+/// Prints the available scripts, with the description that each gives of itself.
 pub(crate) fn list(verb: &str) -> Outcome {
     let mut out = pools::stdout();
     writeln!(out, "Available 'zpool {verb} -c' commands:")?;
@@ -86,7 +86,7 @@ pub(crate) fn list(verb: &str) -> Outcome {
 }
 
 impl Scripts {
-    /// Runs scripts on the devices of pools, on those only that are `chosen`.
+    /// Runs scripts on the devices of pools, only on those that are `chosen`.
     pub(super) fn run(names: &str, pools: &[(Arc<Pool>, Vdevs)], chosen: &dyn Fn(&Vdev) -> bool) -> Scripts {
         let found: Vec<PathBuf> = names.split(',').filter(|name| !name.is_empty()).filter_map(find).collect();
         let mut devices: Vec<(String, String)> = Vec::new();
@@ -115,7 +115,7 @@ impl Scripts {
         self.columns.iter().map(|(name, width)| format!("  {name:>width$}")).collect()
     }
 
-    /// Dashes below them.
+    /// The dashes below the titles.
     pub(super) fn dashes(&self) -> String {
         self.columns.iter().map(|(_, width)| format!("  {:-<width$}", "")).collect()
     }
@@ -124,7 +124,7 @@ impl Scripts {
         self.answers.iter().find(|answer| answer.pool == pool && vdev.path.as_ref() == Some(&answer.path))
     }
 
-    /// What stands behind the line of a vdev.
+    /// The cells after the line of a vdev.
     pub(super) fn cells(&self, pool: &str, vdev: &Vdev) -> String {
         if vdev.path.is_none() {
             return String::new();
@@ -140,7 +140,7 @@ impl Scripts {
         text
     }
 
-    /// Adds the same to what JSON says of a vdev.
+    /// Adds the same to the JSON fields of a vdev.
     pub(super) fn describe(&self, pool: &str, vdev: &Vdev, list: &mut NvList) {
         let Some(answer) = self.answer(pool, vdev) else { return };
         for (name, _) in &self.columns {
@@ -153,13 +153,13 @@ impl Scripts {
 }
 
 impl Answer {
-    /// Its value in a column; a dash, so that all lines have as many words.
+    /// The value in a column; a dash if there is none, so that all lines have as many words.
     fn value(&self, column: &str) -> &str {
         let value = self.columns.iter().find(|(name, _)| name == column).map(|(_, value)| value.as_str());
         value.filter(|value| !is_blank(value)).unwrap_or("-")
     }
 
-    /// Takes a line; whether there is more to come of the script.
+    /// Takes a line; returns whether further lines of the script are read.
     fn take(&mut self, line: String) -> bool {
         match line.split_once('=') {
             Some((name, value)) => {
@@ -180,7 +180,7 @@ fn is_blank(text: &str) -> bool {
     text.bytes().all(|byte| byte == b' ' || byte == b'\t')
 }
 
-/// Where scripts are looked for.
+/// The folders in which scripts are looked for.
 fn folders() -> Vec<PathBuf> {
     if let Some(path) = std::env::var_os("ZPOOL_SCRIPTS_PATH") {
         return std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty()).collect();
@@ -189,7 +189,7 @@ fn folders() -> Vec<PathBuf> {
     own.into_iter().chain([PathBuf::from(FOLDER)]).collect()
 }
 
-/// The script of a name. A path is none.
+/// The script of that name. A path is not a name.
 fn find(name: &str) -> Option<PathBuf> {
     let runs = |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
     if name.contains('/') {
@@ -215,21 +215,22 @@ fn ask(scripts: &[PathBuf], pool: String, path: String) -> Answer {
     answer
 }
 
-/// The lines that a program prints, if it ends well.
+/// The lines that a program prints, if it succeeds.
 fn run(command: &mut Command) -> Option<Vec<String>> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = child.ok()?;
     let mut output = Vec::new();
     let mut pipe = child.stdout.take()?;
     let read = pipe.by_ref().take(OUTPUT_MAX).read_to_end(&mut output);
-    // who prints more than that is not waited for with a full pipe
+    // a program that prints more than the limit must not block on a full pipe
     drop(pipe);
     let ended = child.wait().ok()?;
     read.ok()?;
     ended.success().then(|| String::from_utf8_lossy(&output).lines().map(str::to_owned).collect())
 }
 
-/// The device itself, without links; of a device mapper's, one of those below it (OpenZFS: `zfs_get_underlying_path`).
+/// The device itself, with links resolved; for a device mapper's, one of those below it (OpenZFS:
+/// `zfs_get_underlying_path`).
 fn underlying(path: &Path) -> Option<PathBuf> {
     let real = std::fs::canonicalize(path).ok()?;
     if std::fs::metadata(&real).map(|m| m.rdev()).unwrap_or(0) == 0 {

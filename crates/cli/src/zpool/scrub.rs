@@ -1,4 +1,4 @@
-//! `zpool scrub` and `zpool resilver`. There is no daemon: they run as long as the command.
+//! `zpool scrub` and `zpool resilver`. There is no daemon: they run as long as the command does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,25 +16,25 @@ use crate::error::{Failure, Outcome, failed, usage};
 use crate::state::Imported;
 use crate::{pools, writable};
 
-/// There is nothing in the list of errors.
+/// The list of errors is empty.
 const ECANCELED: i32 = 125;
 
-/// What is asked for.
+/// The operation that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Run(Blocks),
-    /// Only the blocks in the list of errors.
+    /// Reads only the blocks in the list of errors.
     Errors,
     Pause,
     Stop,
 }
 
-/// Which blocks a scrub reads.
+/// The blocks that a scrub reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Blocks {
-    /// What was written since the last scrub that saw everything.
+    /// Blocks written since the last scrub that covered everything.
     New,
-    /// What was written between two times, in seconds since 1970.
+    /// Blocks written between two times, in seconds since 1970.
     Written(Option<u64>, Option<u64>),
 }
 
@@ -79,7 +79,7 @@ fn one(record: &Imported, what: What) -> Result<(), Failure> {
     }
 }
 
-/// The request for it: type, command, dates.
+/// The request for an operation: type, command, dates.
 fn request(what: What) -> NvList {
     let (kind, command, (start, end)) = match what {
         What::Run(Blocks::Written(start, end)) => (1u64, 0u64, (start, end)),
@@ -105,7 +105,7 @@ fn stop(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     writable::close(control.spa(), doing)
 }
 
-/// Scrubs: the request begins it, then the blocks are read here. A resilver that is not finished comes before.
+/// Scrubs: the request starts the scrub, then its blocks are read here. An unfinished resilver is completed first.
 fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     let control = Control::new(writable::open_as_it_is(record, doing)?, writable::caller());
     let spa = control.spa();
@@ -120,7 +120,7 @@ fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     };
     read(spa, &|stop, threads, progress| match what {
         What::Errors => zuse::error_scrub(spa, threads, stop, progress),
-        // it has its range
+        // the scrub has its own range
         _ => {
             let options = ScrubOptions { threads, range: ScrubRange::default() };
             zuse::scrub(spa, &options, stop, progress).map(Some)
@@ -130,11 +130,11 @@ fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
     writable::close(spa, doing)
 }
 
-/// What reads the blocks: until it shall stop, with so many threads, and tells how far it is.
+/// Reads the blocks with the given number of threads until it is stopped, and reports its progress.
 type Read<'r> =
     dyn Fn(&AtomicBool, usize, &(dyn Fn(u64, u64) + Sync)) -> Result<Option<Scrubbed>, zuse::verify::Error> + 'r;
 
-/// Reads blocks, and shows on a terminal how far it is.
+/// Reads blocks, and shows the progress on a terminal.
 fn read(spa: &Arc<Spa>, blocks: &Read<'_>) -> Result<(), String> {
     let total = spa.view().and_then(|view| view.space()).map_or(0, |space| space.allocated);
     let bar = crate::verbs::progress::bar(total, false);
@@ -151,7 +151,7 @@ fn read(spa: &Arc<Spa>, blocks: &Read<'_>) -> Result<(), String> {
     done.map(drop).map_err(|e| e.to_string())
 }
 
-/// `zpool resilver`: what devices missed is read and written there.
+/// `zpool resilver`: reads the data that devices missed, and writes it to them.
 pub(super) fn resilver(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
     if names.is_empty() {
@@ -172,7 +172,7 @@ pub(super) fn resilver(call: &Call<'_>) -> Outcome {
     Ok(pools::for_each_record(&names, one)?.0)
 }
 
-/// A time of this machine's zone, `YYYY-MM-DD HH:MM` or `YYYY-MM-DD`; with `end`, the one when that minute or day is over (OpenZFS:
+/// Parses a local time, `YYYY-MM-DD HH:MM` or `YYYY-MM-DD`; with `end`, the end of that minute or day (OpenZFS:
 /// `date_string_to_sec`).
 fn time(text: Option<String>, end: bool) -> Result<Option<u64>, Failure> {
     let Some(text) = text else { return Ok(None) };

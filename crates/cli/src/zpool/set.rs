@@ -37,7 +37,7 @@ fn set(record: &Imported, property: &str, text: &str) -> Result<(), Failure> {
     let list = [(property.to_owned(), text.to_owned())];
     let checked = pool_props::check(&list, When::Set, &record.name, view.version());
     let checked = checked.map_err(|why| failed(format!("{doing}: {why}")))?;
-    // what is for this opening of the pool alone is not kept in it
+    // a property that applies only while the pool is open is not stored in it
     let kept = checked.into_iter().filter(|(name, _)| name == "version" || !pool_props::is_transient(name));
     let mut props = NvList::new();
     kept.for_each(|(name, value)| props.insert(name, value_of(value)));
@@ -49,7 +49,7 @@ fn set(record: &Imported, property: &str, text: &str) -> Result<(), Failure> {
     writable::request(record, &doing, Ioc::PoolSetProps, &input).map(drop)
 }
 
-/// The value of a property, as requests have it.
+/// The value of a property in a request.
 pub(super) fn value_of(value: Value) -> nvlist::Value {
     match value {
         Value::Number(number) => number.into(),
@@ -57,7 +57,7 @@ pub(super) fn value_of(value: Value) -> nvlist::Value {
     }
 }
 
-/// Features must be in the set that the pool is kept to.
+/// Checks that a feature is in the set that the pool's `compatibility` allows.
 fn check_compatibility(view: &Pool, property: &str, text: &str) -> Result<(), String> {
     if property == "compatibility" {
         let compat = Compat::load_and_tell(text)?;

@@ -1,4 +1,4 @@
-//! What `zpool import` shows of pools that could be imported (OpenZFS: `show_import`).
+//! The output of `zpool import` for pools that could be imported (OpenZFS: `show_import`).
 
 use std::collections::HashMap;
 
@@ -14,12 +14,12 @@ use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::columns::in_line;
 use crate::pools;
 
-/// What is known of a candidate, as far as it opens.
+/// The known facts about a candidate, as far as it opens.
 pub(super) struct View {
     pub(super) vdevs: Option<Vdevs>,
     state: VdevState,
     aux: &'static str,
-    /// The metadata is broken, not the devices.
+    /// Set if the metadata is damaged, not the devices.
     faulted: bool,
     pub(super) reason: Reason,
     features: Vec<String>,
@@ -51,7 +51,7 @@ fn look(candidate: &Candidate) -> View {
     }
 }
 
-/// A pool that does not open: what its labels and devices tell.
+/// A pool that does not open: the facts from its labels and devices.
 pub(super) fn look_at_labels(candidate: &Candidate, devices: &HashMap<Guid, String>, why: &pool::Error) -> View {
     let find = |guid| candidate.device(guid).map(|d| d.device.clone());
     let tree = candidate.vdev_config().and_then(|config| VdevTree::open(&config, &find));
@@ -172,7 +172,7 @@ fn config(name: &str, view: &View, health: &str) -> String {
 
 fn line(text: &mut String, pool: &str, vdev: &Vdev, depth: usize, width: usize) {
     let mut shown = vdev.clone();
-    // in this list a missing device goes by its path
+    // in this list a missing device is named by its path
     shown.not_present = false;
     let name = shown.name(pool, NameFlags::default());
     let name = in_line(&name);

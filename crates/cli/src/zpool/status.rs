@@ -23,7 +23,7 @@ use crate::iostats::{self, Record};
 use crate::pools::{self, stdout};
 use crate::{shown, state};
 
-/// How the command was called.
+/// The options of the command.
 pub(super) struct Options {
     pub(super) names: NameFlags,
     pub(super) verbose: bool,
@@ -39,7 +39,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// What is told of the work on devices.
+    /// The kinds of work on devices that are shown.
     pub(super) fn work(&self) -> impl Iterator<Item = Work> {
         [(self.initialize, Work::Initialize), (self.trim, Work::Trim)]
             .into_iter()
@@ -48,7 +48,7 @@ impl Options {
     }
 }
 
-/// All that is said about a pool.
+/// The facts that are shown about a pool.
 pub(super) struct Facts {
     pub(super) pool: Arc<Pool>,
     pub(super) vdevs: Vdevs,
@@ -126,7 +126,7 @@ fn run_scripts(scripts: &str, names: &[String]) -> Result<Scripts, Failure> {
     Ok(Scripts::run(scripts, &all, &|_| true))
 }
 
-/// Prints the pools. `first` is whether nothing was printed before: else a blank line stands between.
+/// Prints the pools. `first` says whether nothing was printed before; otherwise a blank line is printed between pools.
 fn print(call: &Call<'_>, names: &[String], options: &Options, scripts: Option<&Scripts>, first: &mut bool) -> Outcome {
     let mut out = stdout();
     if let Some(stamp) = timestamp(call)? {
@@ -293,7 +293,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// What stands behind the numbers.
+    /// The remarks after the numbers.
     fn remarks(&self, vdev: &Vdev) -> String {
         let mut text = String::new();
         if vdev.not_present {
@@ -314,19 +314,19 @@ impl Table<'_> {
         }
         let device = vdev.children.is_empty() && vdev.kind != VdevType::Root;
         for (work, pool) in self.options.work().zip(self.pool.into_iter().cycle()).filter(|_| device) {
-            // what cannot be read is as if it had not been done
+            // if it cannot be read, it is shown as never started
             text.push_str(&work.remark(&work.on(pool, vdev).unwrap_or_default()));
         }
         text
     }
 }
 
-/// How many operations of a device were slow since the import.
+/// The number of slow operations of a device since the import.
 pub(super) fn slow(record: &Record, vdev: &Vdev) -> u64 {
     record.devices.get(&vdev.guid).map_or(0, |io| io.slow(Direction::Read).saturating_add(io.slow(Direction::Write)))
 }
 
-/// The names of damaged files; of what has none, the numbers.
+/// Prints the names of damaged files; objects without a name by their numbers.
 fn print_errors(out: &mut impl Write, facts: &Facts) -> io::Result<()> {
     writeln!(out, "errors: Permanent errors have been detected in the following files:\n")?;
     for path in damaged(facts) {
@@ -343,7 +343,7 @@ pub(super) fn damaged(facts: &Facts) -> Vec<String> {
     objects.into_iter().map(|(objset, object)| path_of(&facts.pool, objset, object)).collect()
 }
 
-/// OpenZFS: `zpool_obj_to_path`. Nothing is mounted, so a file is told as `dataset:path`.
+/// The path of an object (OpenZFS: `zpool_obj_to_path`). Nothing is mounted, so a file is shown as `dataset:path`.
 fn path_of(pool: &Arc<Pool>, objset: u64, object: u64) -> String {
     if objset == 0 {
         return format!("<metadata>:<{object:#x}>");

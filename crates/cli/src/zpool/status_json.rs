@@ -24,7 +24,7 @@ use crate::error::{Failure, Outcome};
 use crate::iostats::Record;
 use crate::json;
 
-/// How numbers are shown.
+/// The format of numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Numbers {
     parsable: bool,
@@ -52,7 +52,7 @@ impl Numbers {
         self.put(list, key, n, ctime);
     }
 
-    /// As it is, whatever the options.
+    /// Adds an exact number, whatever the options.
     fn plain(self, list: &mut NvList, key: &str, n: u64) {
         list.insert(key, number_or_text(&n.to_string(), self.as_int));
     }
@@ -79,7 +79,7 @@ pub(super) fn print(call: &Call<'_>, names: &[String], options: &Options, script
     if status != 0 { Ok(status) } else { print_pools(call, all, numbers.as_int) }
 }
 
-/// Prints what is told of pools, with the time if it is asked for.
+/// Prints the facts about pools, with the time if it was asked for.
 pub(super) fn print_pools(call: &Call<'_>, pools: NvList, as_int: bool) -> Outcome {
     let mut schema = json::schema(call);
     schema.insert("pools", pools);
@@ -135,7 +135,7 @@ fn pool_json(
     Ok(item)
 }
 
-/// What JSON says of each vdev (OpenZFS: `fill_vdev_info`).
+/// The JSON fields of each vdev (OpenZFS: `fill_vdev_info`).
 pub(super) fn describe_vdev(pool: &str, vdev: &Vdev, flags: NameFlags, as_int: bool, class: Option<&str>) -> NvList {
     let mut list = NvList::new();
     list.insert("name", vdev.name(pool, flags));
@@ -398,7 +398,7 @@ fn scan(activity: &Activity, facts: &Facts, options: &Options, numbers: Numbers)
             numbers.time(&mut list, "err_scrub_end_time", errors.end_time);
             numbers.count(&mut list, "err_scrub_examined", errors.examined);
             numbers.count(&mut list, "err_scrub_to_examine", errors.to_examine);
-            // nobody notes when: the pass has stood still since it was begun
+            // the time of the pause is not recorded: the scrub has been paused since it was started
             numbers.plain(&mut list, "err_scrub_pause", if errors.paused { errors.start_time } else { 0 });
         }
     }

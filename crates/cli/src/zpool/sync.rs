@@ -1,4 +1,4 @@
-//! `zpool sync` and `zpool condense`: what is to be written is written.
+//! `zpool sync` and `zpool condense`: write out what is pending.
 
 use control::Ioc;
 use nvlist::NvList;
@@ -9,7 +9,7 @@ use crate::error::{Failure, Outcome, failed, usage};
 use crate::state::Imported;
 use crate::{pools, writable};
 
-/// What can be condensed.
+/// The structures that can be condensed.
 const CONDENSE_TYPES: [&str; 1] = ["log_spacemap"];
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -17,7 +17,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     Ok(pools::for_each_record(&call.args.names(), |record| sync(record, force))?.0)
 }
 
-/// Between two commands nothing is unwritten; a pool that cannot be written is told.
+/// Checks that the pool can be written: between two commands nothing is unwritten.
 fn sync(record: &Imported, force: bool) -> Result<(), Failure> {
     if record.readonly {
         return Ok(());
@@ -49,7 +49,7 @@ pub(super) fn condense(call: &Call<'_>) -> Outcome {
     let (status, _) = pools::for_each_record(&names, |record| {
         let doing = format!("condense '{}' failed", record.name);
         if args.has('c') {
-            // it is done when the command is
+            // it is done by the end of the command
             return Err(failed(format!("{doing}: operation is not in progress")));
         }
         for kind in CONDENSE_TYPES {

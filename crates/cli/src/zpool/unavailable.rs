@@ -1,5 +1,5 @@
-//! An imported pool that does not open any more: its devices are gone, or what is on them is broken. It is told as OpenZFS tells one that is
-//! UNAVAIL: with its devices, as far as they are known, and no figures.
+//! An imported pool that no longer opens: its devices are gone, or their contents are damaged. It is shown as OpenZFS
+//! shows an UNAVAIL pool: with its devices, as far as they are known, and no figures.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::error::{Failure, Outcome};
 use crate::pools;
 use crate::state::Imported;
 
-/// An imported pool, as commands that tell of pools see it.
+/// An imported pool, as commands that show pools see it.
 pub(super) enum Seen {
     /// It opens.
     Open(Arc<Pool>),
@@ -24,8 +24,8 @@ pub(super) enum Seen {
     Unavailable(Box<Unavailable>),
 }
 
-/// Runs `work` on the pools of these names, on all if there are none, whether they open or not. The exit status: 1 if there is no pool of some name, or
-/// something failed, which is told.
+/// Runs `work` on the pools of these names, on all if there are none, whether they open or not. Returns the exit
+/// status: 1 if there is no pool of some name, or something failed, which is reported.
 pub(super) fn each(names: &[String], mut work: impl FnMut(Seen) -> Result<(), Failure>) -> Outcome {
     let done = pools::for_each_record(names, |record| match pools::open(record) {
         Ok(pool) => work(Seen::Open(pool)),
@@ -35,7 +35,7 @@ pub(super) fn each(names: &[String], mut work: impl FnMut(Seen) -> Result<(), Fa
     Ok(done.0)
 }
 
-/// What is known of a pool that does not open.
+/// The known facts about a pool that does not open.
 pub(super) struct Unavailable {
     pub(super) name: String,
     guid: u64,
@@ -46,7 +46,7 @@ pub(super) struct Unavailable {
 }
 
 impl Unavailable {
-    /// Looks at a pool that did not open for this reason.
+    /// Inspects a pool that did not open for this reason.
     pub(super) fn of(record: &Imported, why: &str) -> Unavailable {
         let (mut vdevs, mut reason) = (Vdevs::of_paths(&record.devices), Reason::MissingDev);
         if let Ok(candidate) = pools::candidate(record)
@@ -62,7 +62,7 @@ impl Unavailable {
         Unavailable { name: record.name.clone(), guid: record.guid, vdevs, reason, why }
     }
 
-    /// What stands in a column of `zpool list` and `get` (OpenZFS: `zpool_get_prop` of a pool that is UNAVAIL).
+    /// The value in a column of `zpool list` and `get` (OpenZFS: `zpool_get_prop` of a pool that is UNAVAIL).
     pub(super) fn cell(&self, column: &Column) -> Cell {
         let text = match &*column.name {
             "name" => self.name.clone(),
@@ -73,12 +73,12 @@ impl Unavailable {
         Cell { text, ..Cell::none() }
     }
 
-    /// The key of its entry.
+    /// The key of its entry in JSON.
     pub(super) fn key(&self, by_guid: bool) -> String {
         if by_guid { self.guid.to_string() } else { self.name.clone() }
     }
 
-    /// What JSON says of each pool.
+    /// The JSON fields of each pool.
     pub(super) fn describe(&self, as_int: bool) -> NvList {
         let mut item = NvList::new();
         item.insert("name", self.name.as_str());

@@ -17,7 +17,7 @@ use crate::{pools, writable};
 /// The version of pools with features.
 const VERSION_FEATURES: u64 = 5000;
 
-/// What each version before features brought.
+/// The description of each version before features.
 const VERSIONS: [&str; VERSION_BEFORE as usize] = [
     "Initial ZFS version",
     "Ditto blocks (replicated metadata)",
@@ -98,19 +98,19 @@ fn versions() -> String {
             see the ZFS Administration Guide.\n\n"
 }
 
-/// The features that the pool does not have.
+/// The features that are disabled in the pool.
 fn disabled(pool: &Pool) -> impl Iterator<Item = &'static Feature> {
     let off = pool.features().iter().filter(|f| f.state == State::Disabled).filter_map(|f| f.def);
     off.filter(|def| !LATER.contains(&def.name))
 }
 
-/// The features that the pool does not have and an upgrade enables.
+/// The disabled features that an upgrade enables.
 fn missing(pool: &Pool) -> Result<Vec<&'static str>, Failure> {
     let compat = Compat::load_and_tell(pool.config().get_str("compatibility").unwrap_or("off")).map_err(failed)?;
     Ok(disabled(pool).filter(|def| !def.not_by_upgrade() && compat.allows(def)).map(|def| def.name).collect())
 }
 
-/// Upgrades a pool that was named, or tells that there is nothing to do.
+/// Upgrades a pool that was named, or prints that there is nothing to do.
 fn upgrade_one(record: &Imported, version: u64) -> Result<(), Failure> {
     let name = &record.name;
     if name == "log" {
@@ -129,7 +129,7 @@ fn upgrade_one(record: &Imported, version: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Brings a pool to `version`, and if that has features enables what can be; whether that was anything.
+/// Brings a pool to `version`, and if that has features enables those that can be; returns whether anything changed.
 fn upgrade(record: &Imported, version: u64) -> Result<bool, Failure> {
     let pool = pools::open(record)?;
     let old = pool.version();
@@ -180,7 +180,7 @@ fn upgrade_all(version: u64) -> Outcome {
     Ok(status)
 }
 
-/// Tells which pools could be upgraded.
+/// Lists the pools that could be upgraded.
 fn list() -> Outcome {
     let mut all: Vec<Arc<Pool>> = Vec::new();
     for record in state::all()? {

@@ -20,26 +20,26 @@ use crate::props::values::{self, Of as ValueOf, TEXT_MAX};
 use crate::state::{self, Imported};
 use crate::{iostats, json, writable};
 
-/// All vdevs of the pool.
+/// The operand that means all vdevs of the pool.
 const ALL: &str = "all-vdevs";
 
-/// What is to be told, and how.
+/// The properties to be shown, and the format.
 pub(super) struct Wanted<'a> {
     pub(super) properties: &'a str,
     pub(super) fields: Vec<Field>,
     pub(super) style: Style,
-    /// As JSON; whether with numbers as such.
+    /// Set for JSON, with whether numbers are JSON numbers.
     pub(super) json: Option<bool>,
 }
 
-/// A vdev by the name that it is shown by; its class where it is a spare or a cache.
+/// A vdev with the name that is shown; its class if it is a spare or a cache.
 struct Named {
     name: String,
     vdev: Vdev,
     aside: Option<&'static str>,
 }
 
-/// A vdev with what is set of it.
+/// A vdev with the properties that are set on it.
 struct Handle<'a> {
     named: &'a Named,
     props: VdevProps<'a>,
@@ -110,7 +110,7 @@ fn print_json(call: &Call<'_>, pool: &Arc<Pool>, vdevs: &[Handle<'_>], columns: 
     json::print(&schema)
 }
 
-/// The vdevs that the operands mean.
+/// The vdevs that the operands name.
 fn resolve(pool: &Arc<Pool>, operands: &[String]) -> Result<Vec<Named>, Failure> {
     if let [all] = operands
         && all == ALL
@@ -128,7 +128,7 @@ fn resolve(pool: &Arc<Pool>, operands: &[String]) -> Result<Vec<Named>, Failure>
     Ok(found)
 }
 
-/// The root, spares, caches, and all below the root, each before what it holds (OpenZFS: `for_each_vdev_cb`).
+/// The root, spares, caches, and all vdevs below the root, each before its children (OpenZFS: `for_each_vdev_cb`).
 fn every(pool: &Arc<Pool>) -> Result<Vec<Named>, Failure> {
     fn add(into: &mut Vec<Named>, pool: &str, vdev: &Vdev) {
         into.push(Named { name: vdev.name(pool, NameFlags::default()), vdev: vdev.clone(), aside: None });
@@ -146,7 +146,7 @@ fn every(pool: &Arc<Pool>) -> Result<Vec<Named>, Failure> {
     Ok(all)
 }
 
-/// What each operand is, where not all are what was `expected` of them.
+/// The error that says of each operand what it is, if not all are what was `expected`.
 pub(super) fn unresolved(pool: &Arc<Pool>, expected: &str, operands: &[String]) -> Failure {
     let mut text = format!("Expected {expected} in \"{}\", but got:\n", pool.name());
     for name in operands {
@@ -166,7 +166,7 @@ pub(super) fn unresolved(pool: &Arc<Pool>, expected: &str, operands: &[String]) 
     usage(text)
 }
 
-/// The user properties that any of these vdevs has.
+/// The user properties that are set on any of these vdevs.
 fn user_props<'a>(vdevs: &'a [Handle<'_>]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in vdevs.iter().flat_map(|handle| &handle.user) {
@@ -181,7 +181,7 @@ fn cannot_get(pool: &Pool, vdev: &str, why: &pool::Error) -> Failure {
     failed(format!("cannot get vdev properties for {vdev} in {}: {why}", pool.name()))
 }
 
-/// The properties that a vdev has of those that are wanted.
+/// The wanted properties that a vdev has.
 fn cells(pool: &Pool, handle: &Handle<'_>, columns: &[Column], parsable: bool) -> Result<Vec<(Column, Cell)>, Failure> {
     let trouble = |e: pool::Error| cannot_get(pool, &handle.named.vdev.name(pool.name(), NameFlags::default()), &e);
     let errors = iostats::record(pool.guid()).errors.get(&handle.named.vdev.guid).copied().unwrap_or_default();
@@ -202,7 +202,7 @@ fn cells(pool: &Pool, handle: &Handle<'_>, columns: &[Column], parsable: bool) -
     Ok(cells)
 }
 
-/// A property of a vdev; errors are those that all commands have met.
+/// A property of a vdev; error counts are those of all commands since the import.
 fn counted(found: PropValue, property: &str, errors: &VdevErrors) -> PropValue {
     let count = match property {
         "read_errors" => errors.read,
@@ -228,7 +228,7 @@ pub(super) fn set(record: &Imported, vdev: &str, property: &str, text: &str) -> 
     writable::request(record, &doing, Ioc::VdevSetProps, &input).map(drop)
 }
 
-/// Checks a property and gives its value (OpenZFS: `zpool_valid_proplist`).
+/// Checks a property and returns its value (OpenZFS: `zpool_valid_proplist`).
 fn check<'a>(name: &'a str, text: &str) -> Result<(&'a str, Value), String> {
     match prop::find_vdev(name) {
         Some(def) if def.is_read_only() => Err(format!("'{name}' is readonly")),

@@ -12,7 +12,7 @@ use vdev::{VdevAux, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree, Vde
 
 use crate::error::{Failure, failed};
 
-/// How leaves are called: the options -g, -L and -P, and the environment variables of OpenZFS.
+/// The naming of leaves: the options -g, -L and -P, and the environment variables of OpenZFS.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NameFlags {
     guid: bool,
@@ -21,7 +21,7 @@ pub(super) struct NameFlags {
 }
 
 impl NameFlags {
-    /// From the options of a command.
+    /// Takes them from the options of a command.
     pub(super) fn of(args: &crate::args::Parsed) -> NameFlags {
         let set =
             |name: &str| std::env::var_os(name).is_some_and(|v| v == "1" || v == "YES" || v == "yes" || v == "on");
@@ -33,7 +33,7 @@ impl NameFlags {
     }
 }
 
-/// What a top-level vdev is for; the order is that of the sections.
+/// The allocation class of a top-level vdev; the order is that of the sections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
     Normal,
@@ -43,7 +43,7 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// Those with a section of their own.
+    /// The classes with a section of their own.
     pub(super) const SECTIONS: [Class; 3] = [Class::Dedup, Class::Special, Class::Logs];
 
     /// The title of the section, and the key in JSON.
@@ -57,10 +57,10 @@ impl Class {
     }
 }
 
-/// What the root is called where it is a vdev among others.
+/// The name of the root among other vdevs.
 pub(super) const ROOT: &str = "root-0";
 
-/// A vdev with all below it.
+/// A vdev with everything below it.
 #[derive(Clone, Debug)]
 pub(super) struct Vdev {
     pub(super) kind: VdevType,
@@ -69,29 +69,29 @@ pub(super) struct Vdev {
     pub(super) aux: VdevAux,
     pub(super) errors: VdevErrors,
     pub(super) class: Class,
-    /// Where the device is, or was last seen.
+    /// The path of the device, or its last known path.
     pub(super) path: Option<String>,
-    /// The place on the bus, and the identity, if recorded.
+    /// The physical path, and the device id, if recorded.
     pub(super) phys_path: Option<String>,
     pub(super) devid: Option<String>,
-    /// It missed writes, and has to be resilvered.
+    /// It missed writes, and needs a resilver.
     pub(super) stale: bool,
-    /// The device is not there.
+    /// The device is absent.
     pub(super) not_present: bool,
     pub(super) removing: bool,
     pub(super) non_allocating: bool,
     whole_disk: bool,
-    /// What an inner vdev is called.
+    /// The type name of an inner vdev.
     type_name: String,
     /// The space of a top-level vdev.
     pub(super) space: Option<VdevSpace>,
-    /// Bytes of the device of a leaf.
+    /// The size in bytes of a leaf's device.
     pub(super) device_size: Option<u64>,
     pub(super) children: Vec<Vdev>,
 }
 
 impl Vdev {
-    /// Its name in a pool called `pool`.
+    /// The name in a pool called `pool`.
     pub(super) fn name(&self, pool: &str, flags: NameFlags) -> String {
         if self.kind == VdevType::Root {
             return pool.to_owned();
@@ -117,22 +117,22 @@ impl Vdev {
         name
     }
 
-    /// Whether it is one that `status` leaves out.
+    /// Returns whether `status` leaves it out.
     pub(super) fn is_hidden(&self) -> bool {
         matches!(self.kind, VdevType::Hole | VdevType::Indirect | VdevType::Missing)
     }
 
-    /// The ordinary children that `list` shows: of removed vdevs too.
+    /// The ordinary children that `list` shows: removed vdevs too.
     pub(super) fn listed(&self) -> impl Iterator<Item = &Vdev> {
         self.children.iter().filter(|v| v.class == Class::Normal && (!v.is_hidden() || v.kind == VdevType::Indirect))
     }
 
-    /// The children of a class that are shown.
+    /// The visible children of a class.
     pub(super) fn of_class(&self, class: Class) -> impl Iterator<Item = &Vdev> {
         self.children.iter().filter(move |v| v.class == class && !v.is_hidden())
     }
 
-    /// This and all below.
+    /// This vdev and everything below it.
     pub(super) fn walk(&self) -> Vec<&Vdev> {
         let mut all = vec![self];
         let mut at = 0;
@@ -149,7 +149,7 @@ impl Vdev {
         self.walk().into_iter().filter(|v| v.children.is_empty() && v.kind != VdevType::Root).collect()
     }
 
-    /// Whether nothing is wrong with its leaves.
+    /// Returns whether nothing is wrong with its leaves.
     pub(super) fn is_well(&self) -> bool {
         self.leaves().iter().all(|leaf| leaf.state == VdevState::Healthy && leaf.errors.is_none() && !leaf.stale)
     }
@@ -159,7 +159,7 @@ impl Vdev {
         self.children.iter_mut().for_each(|child| child.set_errors(errors));
     }
 
-    /// The width that the names of this and all below need.
+    /// The width needed by the names of this vdev and everything below it.
     pub(super) fn width(&self, pool: &str, flags: NameFlags, depth: usize) -> usize {
         let own = self.name(pool, flags).len() + depth;
         self.children.iter().map(|c| c.width(pool, flags, depth + 2)).fold(own, usize::max)
@@ -190,7 +190,7 @@ fn lost(kind: VdevType, aux: VdevAux) -> Vdev {
     }
 }
 
-/// A disk by its last component, below the folders that udev has for disks.
+/// The name of a disk: its last component, below the folders that udev has for disks.
 pub(super) fn strip_dev(path: &str) -> &str {
     const FOLDERS: [&str; 8] = [
         "/dev/disk/by-vdev/",
@@ -205,7 +205,7 @@ pub(super) fn strip_dev(path: &str) -> &str {
     FOLDERS.iter().chain(&["/dev/"]).find_map(|folder| path.strip_prefix(folder)).unwrap_or(path)
 }
 
-/// A whole disk without the partition that OpenZFS made on it.
+/// The name of a whole disk without the partition that OpenZFS made on it.
 pub(super) fn strip_partition(path: &str) -> &str {
     let digits = path.trim_end_matches(|c: char| c.is_ascii_digit());
     if digits.len() == path.len() {
@@ -228,7 +228,7 @@ pub(super) struct Vdevs {
 }
 
 impl Vdevs {
-    /// Of an open pool.
+    /// The vdevs of an open pool.
     pub(super) fn of_pool(pool: &Arc<Pool>, devices: &HashMap<Guid, String>) -> Result<Vdevs, Failure> {
         let trouble = |e: pool::Error| failed(format!("cannot open '{}': {e}", pool.name()));
         let mut vdevs = Vdevs::of_tree(&pool.tree(), devices);
@@ -242,13 +242,13 @@ impl Vdevs {
         Ok(vdevs)
     }
 
-    /// Of a tree alone.
+    /// The vdevs of a tree alone.
     pub(super) fn of_tree(tree: &VdevTree, devices: &HashMap<Guid, String>) -> Vdevs {
         let root = make(tree.config(), &tree.status(), tree, devices);
         Vdevs { root, l2cache: Vec::new(), spares: Vec::new() }
     }
 
-    /// Of a pool of which nothing is found: the devices that it was imported from.
+    /// The vdevs of a pool of which nothing is found: the devices that it was imported from.
     pub(super) fn of_paths(paths: &[PathBuf]) -> Vdevs {
         let leaf = |path: &PathBuf| {
             let kind = if path.starts_with("/dev") { VdevType::Disk } else { VdevType::File };
@@ -258,13 +258,13 @@ impl Vdevs {
         Vdevs { root, l2cache: Vec::new(), spares: Vec::new() }
     }
 
-    /// What went wrong on them is this, whoever met it.
+    /// Sets the error counts of all vdevs: those that all commands have met since the import.
     pub(super) fn set_errors(&mut self, errors: &BTreeMap<Guid, VdevErrors>) {
         let aside = self.l2cache.iter_mut().chain(&mut self.spares);
         aside.chain([&mut self.root]).for_each(|vdev| vdev.set_errors(errors));
     }
 
-    /// The vdev that an operand means, by guid, path or name; whether it is a spare or a cache.
+    /// The vdev that an operand names, by guid, path or name; and whether it is a spare or a cache.
     pub(super) fn find(pool: &Arc<Pool>, wanted: &str) -> Result<Option<(Vdev, bool)>, Failure> {
         let vdevs = Vdevs::of_pool(pool, &crate::pools::devices(pool))?;
         let flags = NameFlags::default();
@@ -280,7 +280,7 @@ impl Vdevs {
         Ok(aside.or_else(|| inside.map(|vdev| (vdev.clone(), false))))
     }
 
-    /// The width that all names need.
+    /// The width needed by all names.
     pub(super) fn width(&self, pool: &str, flags: NameFlags) -> usize {
         let aside = self.l2cache.iter().chain(&self.spares).map(|v| v.width(pool, flags, 2));
         aside.fold(self.root.width(pool, flags, 0), usize::max)
@@ -330,7 +330,7 @@ fn make(config: &VdevConfig, status: &VdevStatus, tree: &VdevTree, devices: &Has
     }
 }
 
-/// A cache device or spare: what the pool's list says of it. It is there if its label was found.
+/// A cache device or spare, as the pool's list describes it. It is present if its label was found.
 fn aside(list: &NvList, devices: &HashMap<Guid, String>) -> Vdev {
     let guid = Guid(list.get_u64(key::GUID).unwrap_or(0));
     let text = |name: &str| list.get_str(name).map(str::to_owned);

@@ -1,8 +1,8 @@
-//! `zpool wait`: returns when what is going on in a pool is over.
+//! `zpool wait`: returns when the activities of a pool have ended.
 //!
-//! There is no daemon: what goes on is the work of another command, which is waited for. Space that one left to be freed, or a checkpoint that it
-//! left to be discarded, is dealt with here. A scrub that nobody runs, or what OpenZFS began and this version cannot go on with, would be waited
-//! for without end: that is said.
+//! There is no daemon: an activity is the work of another command, which is waited for. Space that it left to be
+//! freed, or a checkpoint that it left to be discarded, is handled here. A scrub that no command runs, or an activity
+//! that OpenZFS started and this version cannot continue, would never end: that is an error.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::pools::{self, stdout};
 use crate::state::Imported;
 use crate::writable;
 
-/// What can be waited for, in the order of the columns.
+/// The activities that can be waited for, in the order of the columns.
 const ACTIVITIES: [&str; 10] =
     ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand", "condense"];
 const DISCARD: usize = 0;
@@ -31,14 +31,14 @@ const REMOVE: usize = 4;
 const RESILVER: usize = 5;
 const SCRUB: usize = 6;
 const EXPAND: usize = 8;
-/// A removal or an expansion that goes on (OpenZFS: `DSS_SCANNING`).
+/// A removal or an expansion that is in progress (OpenZFS: `DSS_SCANNING`).
 const SCANNING: u64 = 1;
-/// How often it is looked whether the other command is done.
+/// Interval at which to check whether the other command is done.
 const LOOK: Duration = Duration::from_millis(200);
-/// A pool that frees nothing in so many txgs has other troubles.
+/// Limit on consecutive txgs that free nothing: beyond it the pool has other troubles.
 const IDLE_TXGS_MAX: usize = 100;
 
-/// Bytes that each activity has before it; at least one while it goes on.
+/// The remaining bytes of each activity; at least one while it is in progress.
 type Left = [u64; ACTIVITIES.len()];
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -77,7 +77,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
             std::thread::sleep(LOOK);
             continue;
         }
-        // who had it may have come to the end meanwhile
+        // the process that had the pool may have finished meanwhile
         pools::look_again();
         let left = self::left(&pools::open(&record)?)?;
         if is_any(&wanted, &left) {
@@ -90,7 +90,7 @@ fn is_any(wanted: &[bool], left: &Left) -> bool {
     wanted.iter().zip(left).any(|(wanted, left)| *wanted && *left > 0)
 }
 
-/// What each activity has before it.
+/// The remaining bytes of each activity.
 fn left(pool: &Arc<Pool>) -> Result<Left, Failure> {
     let mut left = [0; ACTIVITIES.len()];
     let activity = Activity::of(pool)?;
@@ -138,7 +138,7 @@ fn finish(record: &Imported, wanted: &[bool], before: &Left) -> Result<(), Failu
     if idle < IDLE_TXGS_MAX { Ok(()) } else { Err(failed(format!("{doing}: nothing moves on"))) }
 }
 
-/// A line of what is left (OpenZFS: `print_wait_status_row`).
+/// Prints a line of what remains (OpenZFS: `print_wait_status_row`).
 fn print(call: &Call<'_>, wanted: &[bool], left: &Left, row: usize) -> Result<(), Failure> {
     let (scripted, exact) = (call.args.has('H'), call.args.has('p'));
     let shown = || (0..ACTIVITIES.len()).filter(|n| wanted[*n]);

@@ -1,4 +1,4 @@
-//! `zstream drop_record`, `decompress`, `recompress`, `redup`: a stream in, another out.
+//! `zstream drop_record`, `decompress`, `recompress`, `redup`: read a stream and write a changed one.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ fn run(input: Option<File>, change: &mut dyn FnMut(&mut Part) -> Result<Fate, st
 /// Object and offset of a record.
 type Place = (u64, u64);
 
-/// `OBJECT,OFFSET`, and what may follow.
+/// `OBJECT,OFFSET`, and an optional rest.
 fn place(text: &str) -> Result<(Place, Option<&str>), Option<Failure>> {
     let mut fields = text.splitn(3, ',');
     let (Some(object), Some(offset)) = (fields.next(), fields.next()) else { return Err(None) };
@@ -54,7 +54,7 @@ fn place(text: &str) -> Result<(Place, Option<&str>), Option<Failure>> {
     Ok(((number(object, "object")?, number(offset, "offset")?), fields.next()))
 }
 
-/// The options and operands of a tool; after its usage was shown, its status.
+/// The options and operands of a tool; after a usage error, its exit status.
 fn parse(spec: &str, args: &[OsString]) -> Result<args::Parsed, u8> {
     args::parse(spec, &[], args).map_err(|bad| {
         eprintln!("{bad}");
@@ -151,7 +151,8 @@ pub(super) fn recompress(args: &[OsString]) -> Outcome {
     }
 }
 
-/// The kind that a word names. Of gzip each level is a kind of its own: `gzip-9`, or `gzip` with the level beside it.
+/// The compression that a word names. Each level of gzip is an algorithm of its own: `gzip-9`, or `gzip` with a
+/// separate level.
 fn recompressed_as(word: &str, level: Option<i16>) -> Option<Compress> {
     let gzip = |level: i16| (1..=9).contains(&level).then(|| u8::try_from(level + 4).ok()).flatten();
     match word.strip_prefix("gzip-") {

@@ -1,5 +1,5 @@
-//! The sets of features that OpenZFS comes with, by name: what a release, or a boot loader, can read. A set is told by what it has more and
-//! less than another one.
+//! The feature sets that come with OpenZFS, by name: what a release, or a boot loader, can read. A set is described by
+//! its differences from another one.
 
 use pool::feature::by_name;
 
@@ -7,11 +7,11 @@ use pool::feature::by_name;
 struct Set {
     /// Its names.
     names: &'static [&'static str],
-    /// The set that it is like; empty for none.
+    /// The set that it derives from; empty for none.
     like: &'static str,
-    /// What it has more.
+    /// The features added.
     more: &'static [&'static str],
-    /// What it has not.
+    /// The features removed.
     less: &'static [&'static str],
 }
 
@@ -24,7 +24,7 @@ const fn set(
     Set { names, like, more, less }
 }
 
-/// Each after the one that it is like.
+/// All sets, each after the one that it derives from.
 static SETS: &[Set] = &[
     set(&["zol-0.6.1"], "", &["async_destroy", "empty_bpobj", "lz4_compress"], &[]),
     set(
@@ -147,9 +147,9 @@ static SETS: &[Set] = &[
     ),
 ];
 
-/// The features of a set; `None` if none has this name.
+/// The features of a set; `None` if there is no set of this name.
 pub(super) fn features(name: &str) -> Option<Vec<&'static str>> {
-    // each is like one before it: this ends
+    // each derives from an earlier one: this ends
     let at = SETS.iter().position(|set| set.names.contains(&name))?;
     let mut found = Vec::new();
     let (mut left_out, mut next) = (Vec::new(), SETS.get(at));
@@ -181,7 +181,7 @@ mod tests {
                 assert!(set.less.iter().all(|less| !found.contains(less)), "{name}");
             }
         }
-        // as many as OpenZFS's files name
+        // the same counts as in OpenZFS's files
         for (name, count) in [
             ("zol-0.6.1", 3),
             ("2018", 11),

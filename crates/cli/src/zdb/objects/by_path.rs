@@ -16,9 +16,9 @@ use crate::error::{Failure, Outcome, cause, failed};
 use crate::zdb::options::{Options, number};
 
 const MASTER_NODE: u64 = 1;
-/// The bits of a directory entry that are the object.
+/// The bits of a directory entry that hold the object number.
 const ENTRY_OBJECT: u64 = (1 << 48) - 1;
-/// `-O` shows as much as so many `-v` more.
+/// `-O` shows as much as this many further `-v`.
 const MORE: u32 = 3;
 /// Bytes that are copied at a time.
 const PIECE: u64 = 1 << 20;
@@ -86,7 +86,7 @@ fn status(errno: i32) -> u8 {
     u8::try_from(errno).unwrap_or(1)
 }
 
-/// The object at the end of a path. What is wrong is told on standard error.
+/// The object at the end of a path. Errors are printed on standard error.
 fn find(subject: &Subject, name: &str, path: &str) -> Result<Object, i32> {
     let objset = &subject.objset;
     let entry = |dir: u64, name: &str| -> Result<u64, i32> {
@@ -125,7 +125,7 @@ fn find(subject: &Subject, name: &str, path: &str) -> Result<Object, i32> {
     }
 }
 
-/// Copies what a file holds; the errno of what cannot be read or written.
+/// Copies the contents of a file; returns the errno if it cannot be read or written.
 fn write_out(cx: &mut Cx<'_>, subject: &Subject, object: &Object, to: &str) -> Result<Result<(), i32>, Failure> {
     let id = object.id();
     writeln!(cx.out, "Copying object {id} to file {to}")?;

@@ -1,4 +1,4 @@
-//! Dirty time logs: which txgs each vdev misses, and which leaves the pool cannot do without.
+//! Dirty time logs: the txgs that each vdev misses, and the leaves that the pool needs.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,18 +16,18 @@ use crate::error::Failure;
 /// Ranges of txgs, ascending.
 type Txgs = Vec<Range<u64>>;
 
-/// What a vdev misses.
+/// The txgs that a vdev misses.
 #[derive(Default)]
 struct Missed {
-    /// Data that the vdev has not.
+    /// Txgs whose data the vdev does not have.
     missing: Txgs,
-    /// Data that some of it has not.
+    /// Txgs whose data part of it does not have.
     partial: Txgs,
-    /// Data that it cannot give now.
+    /// Txgs whose data it cannot supply now.
     outage: Txgs,
 }
 
-/// What leaves say of themselves.
+/// The dirty time logs of leaves, and which of these are readable.
 struct Leaves {
     logs: HashMap<Guid, Txgs>,
     readable: HashMap<Guid, bool>,
@@ -53,7 +53,7 @@ pub(super) fn show(cx: &mut Cx<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The txgs that a leaf missed, by its log.
+/// The missed txgs in the log of a leaf.
 fn log_of(cx: &mut Cx<'_>, leaf: &VdevConfig) -> Option<Txgs> {
     let object = cx.told(cx.pool.mos().object(leaf.dtl.0))?;
     let header = cx.told(SpaceMapHeader::decode(object.bonus(), object.endian()))?;
@@ -89,7 +89,7 @@ fn one(cx: &mut Cx<'_>, leaves: &Leaves, top: &VdevConfig, vdev: &VdevConfig, in
     vdev.children.iter().try_for_each(|child| one(cx, leaves, top, child, indent + 4))
 }
 
-/// The path of a device from the root on, with the last link as it is.
+/// The absolute path of a device, with the last link unresolved.
 fn full_path(path: &str) -> String {
     let path = Path::new(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -99,7 +99,7 @@ fn full_path(path: &str) -> String {
     }
 }
 
-/// What a vdev misses when the leaf `without` is taken away (OpenZFS: `vdev_dtl_reassess`).
+/// The txgs that a vdev misses when the leaf `without` is taken away (OpenZFS: `vdev_dtl_reassess`).
 fn missed(leaves: &Leaves, vdev: &VdevConfig, without: Option<Guid>) -> Missed {
     if matches!(vdev.kind, VdevType::Indirect | VdevType::Hole | VdevType::Missing) {
         return Missed::default();

@@ -1,4 +1,4 @@
-//! Whether the pool's features count as many users as there are.
+//! Checks that the reference counts of the pool's features equal the number of their users.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,10 +9,10 @@ use pool::Dataset;
 
 use super::{Cx, lists};
 
-/// Features of the pool whose users can be counted. (All of datasets are.)
+/// Features of the pool whose users can be counted. (All per-dataset features can.)
 const COUNTED: [&str; 4] = ["redaction_bookmarks", "redaction_list_spill", "bookmark_written", "livelist"];
 
-/// Users of features that were met.
+/// The users of features that were found.
 #[derive(Default)]
 pub(super) struct Counts {
     users: HashMap<&'static str, u64>,
@@ -24,7 +24,7 @@ impl Counts {
         *self.users.entry(name).or_default() += 1;
     }
 
-    /// Counts what a dataset uses.
+    /// Counts the features that a dataset uses.
     pub(super) fn add(&mut self, cx: &mut Cx<'_>, dataset: &Dataset) {
         cx.told(dataset.features()).unwrap_or_default().into_iter().for_each(|name| self.one(name));
         if cx.told(dataset.field(dataset_keys::REMAP_DEADLIST)).flatten().is_some() {
@@ -49,7 +49,7 @@ impl Counts {
         }
     }
 
-    /// Compares with what the pool says; the exit status.
+    /// Compares with the pool's counts; returns the exit status.
     pub(super) fn verify(mut self, cx: &mut Cx<'_>) -> io::Result<u8> {
         if !cx.options.has('L') {
             let destroyed = lists::named_count(cx, "com.delphix:deleted_clones");
@@ -75,9 +75,9 @@ impl Counts {
         if status == 0 { self.verify_removal(cx) } else { Ok(status) }
     }
 
-    /// What is left of removed vdevs against the counts of the features that stand for it.
+    /// Checks the remains of removed vdevs against the counts of their features.
     fn verify_removal(&self, cx: &mut Cx<'_>) -> io::Result<u8> {
-        /// Bytes of a mapping's header from which on it names an object of counts.
+        /// Size of a mapping's header from which on it names an object of counts.
         const MAPPING_WITH_COUNTS: usize = 32;
         let pool = cx.pool;
         let refcount = |name: &str| {

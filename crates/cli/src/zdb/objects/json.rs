@@ -62,7 +62,7 @@ fn set(cx: &mut Cx<'_>, subject: &Subject, selected: &[Selection]) -> NvList {
     if !selected.is_empty() {
         let mut objects = Vec::new();
         for selection in selected {
-            // nothing is written, so nothing fails
+            // writing to a sink cannot fail
             let _ = each_selected(cx, &subject.objset, selection, &mut |_, object| {
                 if selection.types.want(object.phys().object_type) {
                     objects.push(shape(object));
@@ -87,7 +87,7 @@ fn set(cx: &mut Cx<'_>, subject: &Subject, selected: &[Selection]) -> NvList {
     list
 }
 
-/// What the table of `-dd` has of an object, and what goes with it.
+/// The columns of `-dd` for an object, and what belongs to them.
 fn shape(object: &Object) -> NvList {
     let dn = object.phys();
     let mut list = NvList::new();
@@ -105,7 +105,7 @@ fn shape(object: &Object) -> NvList {
     list
 }
 
-/// The header of the log, and what is in it.
+/// The header of the log, and its records.
 fn log(subject: &Subject) -> NvList {
     let header = &subject.objset.phys().zil_header;
     let mut list = NvList::new();

@@ -15,20 +15,20 @@ use super::viewers::{Bonus, stored_bytes};
 use super::{Cx, tree, zap};
 use crate::error::Failure;
 
-/// Lists within lists that are followed; OpenZFS makes two or three levels.
+/// Limit on the depth of nested lists that is followed; OpenZFS makes two or three levels.
 const DEPTH_MAX: usize = 16;
-/// Lists that one list may have below it.
+/// Limit on the sublists of a list.
 const SUBOBJS_MAX: u64 = 1 << 20;
-/// The version from which deadlists are lists of lists, and frees of snapshots are put off.
+/// The version from which deadlists are lists of lists, and frees of snapshots are deferred.
 const VERSION_DEADLISTS: u64 = 26;
 
 /// A list of block pointers.
 struct List {
     object: Object,
     phys: BpobjPhys,
-    /// Whether its header has room for lists below it.
+    /// Set if its header has room for sublists.
     has_subobjs: bool,
-    /// Whether its header counts pointers marked FREE.
+    /// Set if its header counts pointers marked FREE.
     has_freed: bool,
 }
 
@@ -43,7 +43,7 @@ impl List {
         Ok(List { object, phys, has_subobjs: size > 32, has_freed: size > 48 })
     }
 
-    /// The lists below it.
+    /// The sublists.
     fn subobjs(&self, cx: &mut Cx<'_>) -> Vec<u64> {
         if !self.has_subobjs || self.phys.subobjs == 0 {
             return Vec::new();
@@ -85,13 +85,14 @@ pub(super) fn header(cx: &mut Cx<'_>, object: &Object, bonus: &Bonus) -> io::Res
     Ok(())
 }
 
-/// How many blocks hold `pointers` pointers.
+/// The number of blocks that hold `pointers` pointers.
 fn blocks(object: &Object, pointers: u64) -> u64 {
     let per_block = object.block_size() / BLKPTR_SIZE as u64;
     if per_block == 0 { 0 } else { pointers.div_ceil(per_block).min(object.most_blocks()) }
 }
 
-/// The pointers in block `blkid` of a list of `count`; a hole holds none, whatever the count says. `None` if it cannot be read.
+/// The pointers in block `blkid` of a list of `count`; a hole has none, whatever the count says. `None` if it cannot
+/// be read.
 fn pointers_of(cx: &mut Cx<'_>, object: &Object, blkid: u64, count: u64) -> Option<Vec<BlkPtr>> {
     let per_block = object.block_size() / BLKPTR_SIZE as u64;
     let here = count.saturating_sub(blkid.saturating_mul(per_block)).min(per_block) as usize;
@@ -104,7 +105,7 @@ fn pointers_of(cx: &mut Cx<'_>, object: &Object, blkid: u64, count: u64) -> Opti
     })
 }
 
-/// Prints the numbers of lists below a list, up to the last that is not 0.
+/// Prints the object numbers of sublists, up to the last that is not 0.
 pub(super) fn subobjs(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
     let count = (stored_bytes(object) / 8).min(SUBOBJS_MAX) as usize;
     let Some(words) = cx.told(object.read_u64s(0, count)) else {
@@ -114,7 +115,7 @@ pub(super) fn subobjs(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
     words.iter().take(used).try_for_each(|word| writeln!(cx.out, "\t{word}"))
 }
 
-/// Prints the lists of the pool: what is yet to be freed.
+/// Prints the lists of the pool: blocks that are still to be freed.
 pub(super) fn pool_lists(cx: &mut Cx<'_>) -> Result<(), Failure> {
     let mut lists = vec![("sync_bplist", "Deferred frees")];
     if cx.pool.version() >= VERSION_DEADLISTS {
@@ -150,7 +151,7 @@ fn destroyed(cx: &mut Cx<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints a list and those below it, with `-ddddd` all their pointers as well.
+/// Prints a list and its sublists, with `-ddddd` all their pointers as well.
 fn full(cx: &mut Cx<'_>, id: u64, name: &str) -> io::Result<()> {
     if cx.level < 3 {
         return Ok(());
@@ -267,7 +268,7 @@ pub(super) fn deadlist(cx: &mut Cx<'_>, id: u64, name: &str) -> Result<(), Failu
     Ok(())
 }
 
-/// The lists of a deadlist by the lowest birth of what they hold.
+/// The lists of a deadlist by the lowest birth txg of their pointers.
 fn keyed(cx: &mut Cx<'_>, object: Object) -> Option<Vec<(u64, u64)>> {
     let zap = cx.told(Zap::open_any(object))?;
     let mut lists = Vec::new();
@@ -290,7 +291,7 @@ fn bookmarks(cx: &mut Cx<'_>, dataset: &Dataset) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a bookmark, perhaps what its redaction list is, perhaps the whole list.
+/// Prints a bookmark, optionally with a summary of its redaction list, or with the whole list.
 pub(super) fn bookmark(cx: &mut Cx<'_>, mark: &Bookmark, redaction: bool, entries: bool) -> io::Result<()> {
     let phys = mark.phys();
     writeln!(
@@ -327,13 +328,13 @@ pub(super) fn bookmark(cx: &mut Cx<'_>, mark: &Bookmark, redaction: bool, entrie
     writeln!(cx.out, "]\n")
 }
 
-/// Whether the redaction list of a bookmark needs a spill block for its header.
+/// Returns whether the redaction list of a bookmark needs a spill block for its header.
 pub(super) fn redaction_spills(cx: &Cx<'_>, mark: &Bookmark) -> bool {
     let object = cx.pool.mos().object(mark.phys().redaction_obj);
     object.is_ok_and(|object| object.phys().spill.is_some())
 }
 
-/// How many entries the ZAP that the MOS directory names has; 0 if it is not there.
+/// The number of entries in the ZAP that the MOS directory names; 0 if there is none.
 pub(super) fn named_count(cx: &mut Cx<'_>, key: &str) -> u64 {
     let id = cx.told(cx.pool.mos_lookup(key)).flatten().unwrap_or(0);
     zap::names(cx, id).map_or(0, |names| names.len() as u64)

@@ -1,15 +1,15 @@
-//! `-d`: object sets, their objects and what these hold.
+//! `-d`: object sets, their objects and the contents of these.
 //!
-//! A pool is shown as its MOS, then every dataset in the order in which OpenZFS walks them (children and snapshots in the order
-//! of their hashes, each before the head), then what the counts of features must be. The count of `-d` says how deep: 1 names
-//! the sets, 2 lists objects and the intent log, 3 lists of blocks, 4 what objects hold, 5 block pointers and segments, 6 every
-//! copy and every word.
+//! A pool is shown as its MOS, then every dataset in the order in which OpenZFS walks them (children and snapshots in
+//! the order of their hashes, each before the head), then the expected counts of features. The count of `-d` is the
+//! level of detail: 1 names the sets, 2 lists objects and the intent log, 3 lists of blocks, 4 the contents of
+//! objects, 5 block pointers and segments, 6 every copy and every word.
 //!
 //! With `-K` the key of each dataset is loaded for as long as the dataset is shown.
 //!
-//! With `-O` and `-r` an object is told by the path of its file ([`by_path`]).
+//! With `-O` and `-r` an object is named by the path of its file ([`by_path`]).
 //!
-//! What cannot be read is told on standard error and left out; the rest is shown all the same.
+//! Whatever cannot be read is reported on standard error and left out; the rest is shown all the same.
 
 pub(super) mod by_path;
 mod dsl;
@@ -45,16 +45,16 @@ use unlock::Unlocked;
 
 const EACCES: i32 = 13;
 
-/// Where to print what of which pool.
+/// The context of printing: output, options, pool, level.
 struct Cx<'a> {
     out: &'a mut dyn Write,
     options: &'a Options,
     pool: &'a Arc<Pool>,
     /// The count of `-d`.
     level: u32,
-    /// How deep objects are shown: the same, but for objects told by their path.
+    /// The level of detail for objects: the same, except for objects named by their path.
     verbosity: u32,
-    /// Whether something could not be read.
+    /// Set if something could not be read.
     trouble: bool,
 }
 
@@ -69,18 +69,18 @@ impl<'a> Cx<'a> {
         text::number(self.options, n)
     }
 
-    /// Tells what cannot be shown.
+    /// Reports what cannot be shown.
     fn complain(&mut self, what: &dyn std::fmt::Display) {
         eprintln!("zdb: {what}");
         self.trouble = true;
     }
 
-    /// The value, or `None` after telling why there is none.
+    /// The value, or `None` after reporting the error.
     fn told<T, E: std::fmt::Display>(&mut self, result: Result<T, E>) -> Option<T> {
         result.inspect_err(|e| self.complain(e)).ok()
     }
 
-    /// More blocks than the pool has room for: what goes on longer leads in circles.
+    /// More blocks than the pool has room for: a chain that is longer is circular.
     fn most_blocks(&self) -> u64 {
         self.pool.zio().most_blocks()
     }
@@ -115,7 +115,7 @@ pub(super) fn mos(out: &mut dyn Write, options: &Options, pool: &Arc<Pool>, sele
     Ok(cx.status())
 }
 
-/// `zdb -d POOL/DATASET [OBJECT...]`; the dataset may be told by the number of its object set, the pool itself by 0.
+/// `zdb -d POOL/DATASET [OBJECT...]`; the dataset may be given by the number of its object set, the pool itself by 0.
 pub(super) fn dataset(
     out: &mut dyn Write,
     options: &Options,
@@ -177,7 +177,7 @@ fn tell_unlocked(cx: &mut Cx<'_>, unlocked: Option<&Unlocked>) -> Result<(), Fai
     Ok(())
 }
 
-/// The object set of that name, unlocked if a key is given; an errno, which is told.
+/// The object set of that name, unlocked if a key is given; else an errno, which is reported.
 fn open_dataset(cx: &mut Cx<'_>, name: &str) -> Result<(Subject, Option<Unlocked>), i32> {
     let told = |e: pool::Error| {
         let why = cause(&std::io::Error::from_raw_os_error(e.errno()));
@@ -190,7 +190,7 @@ fn open_dataset(cx: &mut Cx<'_>, name: &str) -> Result<(Subject, Option<Unlocked
         EACCES
     })?;
     if let Some(unlocked) = &unlocked {
-        // what cannot be written is found out with what follows
+        // an output error shows up in what follows
         let _ = writeln!(cx.out, "Unlocked encryption root: {}", unlocked.root);
     }
     Ok((Subject::dataset(cx.pool, &dataset).map_err(told)?, unlocked))
@@ -255,16 +255,16 @@ fn one_dataset(cx: &mut Cx<'_>, counts: &mut Counts, dataset: &pool::Dataset) ->
     objset::show(cx, &mut subject, &[])
 }
 
-/// The directories below, in the order of the list on disk, those of OpenZFS's own left out.
+/// The child directories, in the order of the list on disk, without OpenZFS's internal ones.
 fn children(cx: &mut Cx<'_>, dir: &pool::Dir) -> Vec<pool::Dir> {
     let Some(names) = zap::names(cx, dir.phys().child_dir_zapobj) else { return Vec::new() };
     let names = names.into_iter().filter(|name| !name.starts_with('$'));
-    // each once, whatever its names
+    // each once, even under several names
     let mut seen = HashSet::new();
     names.filter_map(|name| cx.told(dir.child(&name)).flatten()).filter(|dir| seen.insert(dir.id())).collect()
 }
 
-/// The deadlists of the dataset that every other one descends from, which has no name.
+/// Prints the deadlists of the dataset that every other one descends from, which has no name.
 fn origin_deadlists(cx: &mut Cx<'_>) -> Result<(), Failure> {
     let root = cx.pool.root_dir();
     let Some(origin) = cx.told(root.and_then(|dir| dir.child("$ORIGIN"))).flatten() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! One object: its line in the table, its flags, what it holds, where its blocks and segments are.
+//! One object: its line in the table, its flags, its contents, and the locations of its blocks and segments.
 
 use std::io;
 
@@ -13,10 +13,10 @@ use super::select::Types;
 use super::viewers::{self, type_name};
 use super::{Cx, tree};
 
-/// Dnodes in a block of them, for reckoning how full a set is.
+/// Dnodes per block, for computing how full a set is.
 const DNODES_PER_BLOCK: f64 = 32.0;
 
-/// Prints an object, if its type is one of `types`. `header` is whether the table's heading must come first.
+/// Prints an object, if its type is one of `types`. `header` says whether the table's heading must come first.
 pub(super) fn show(
     cx: &mut Cx<'_>,
     subject: &mut Subject,
@@ -94,7 +94,7 @@ fn line(cx: &mut Cx<'_>, subject: &Subject, object: &Object) -> io::Result<()> {
     )
 }
 
-/// The algorithms of an object, where they are its own or much is wanted.
+/// The algorithms of an object, if they are its own or the level is high.
 fn algorithms(level: u32, subject: &Subject, dn: &DnodePhys) -> String {
     let mut text = String::new();
     if dn.checksum != 0 || level >= 6 {
@@ -124,14 +124,14 @@ fn compress_name(n: u8) -> &'static str {
     }
 }
 
-/// Prints where data is.
+/// Prints the segments that hold data.
 fn segments(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
     let dn = object.phys();
     if dn.object_type == ObjectType::DNODE {
         return dnode_segments(cx, object);
     }
     if !dn.datablksz().is_power_of_two() {
-        // a block of odd size stands alone, and counts as data whatever it is
+        // a block of odd size is the only one, and counts as data in any case
         return segment(cx, 0, dn.datablksz());
     }
     let mut at = 0;
@@ -169,7 +169,7 @@ fn segment(cx: &mut Cx<'_>, start: u64, end: u64) -> io::Result<()> {
 fn dnode_segments(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
     let size = object.block_size();
     let mut cursor = object.cursor();
-    // the run under way
+    // the current run
     let mut run: Option<(u64, u64)> = None;
     let mut blkid = 0;
     for _ in 0..cx.most_blocks() {
@@ -206,7 +206,7 @@ fn dnode_segments(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
     }
 }
 
-/// The slots that each dnode of a block takes, first and behind the last.
+/// The slots that each dnode of a block takes, as first and one past the last.
 fn used_slots(block: &[u8]) -> Vec<(usize, usize)> {
     let slots = block.len() / DNODE_SIZE;
     let mut found = Vec::new();

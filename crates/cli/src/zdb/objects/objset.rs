@@ -20,17 +20,17 @@ use crate::error::{Failure, failed};
 /// An object set under inspection.
 pub(super) struct Subject {
     pub(super) objset: Arc<Objset>,
-    /// The dataset that it is of; `None` for the MOS.
+    /// The dataset that it belongs to; `None` for the MOS.
     pub(super) dataset: Option<Dataset>,
-    /// Whether what is encrypted in it is hidden from us.
+    /// Set if its encrypted contents cannot be read.
     pub(super) locked: bool,
-    /// The file system in it, if it is one and can be read.
+    /// The file system in it, if there is one that can be read.
     pub(super) fs: Option<FileSystem>,
-    /// Files without a name that wait to be freed.
+    /// Unlinked files that wait to be freed.
     pub(super) unlinked: HashSet<u64>,
-    /// Where its files are.
+    /// The paths of its files.
     pub(super) paths: Paths,
-    /// What new blocks are compressed with, in words.
+    /// The compression of new blocks, in words.
     pub(super) compression: String,
     /// Files to which no path leads.
     pub(super) leaked: u64,
@@ -81,7 +81,7 @@ impl Subject {
     }
 }
 
-/// What the property makes of new blocks; a snapshot has no say.
+/// The compression of new blocks that the property selects; a snapshot has none of its own.
 fn compression(pool: &Pool, dataset: &Dataset) -> String {
     if dataset.is_snapshot() {
         return "inherit".to_owned();
@@ -120,7 +120,7 @@ pub(super) fn show(cx: &mut Cx<'_>, subject: &mut Subject, selected: &[Selection
     all_objects(cx, subject)
 }
 
-/// What is said of an object set before all else.
+/// The heading of an object set.
 pub(super) struct Heading {
     pub(super) kind: &'static str,
     pub(super) txg: Txg,
@@ -166,7 +166,7 @@ fn heading(cx: &mut Cx<'_>, subject: &Subject) -> Result<(), Failure> {
 }
 
 fn intent_log(cx: &mut Cx<'_>, subject: &Subject) -> Result<(), Failure> {
-    // a snapshot has a copy of the header that means nothing
+    // a snapshot has a meaningless copy of the header
     if subject.dataset.as_ref().is_some_and(Dataset::is_snapshot) {
         return Ok(());
     }
@@ -188,7 +188,7 @@ fn select(cx: &mut Cx<'_>, subject: &mut Subject, selection: &Selection, header:
     Ok(())
 }
 
-/// Visits the objects of a selection, of whatever type. Those that cannot be read are told.
+/// Visits the objects of a selection, of any type. Those that cannot be read are reported.
 pub(super) fn each_selected(
     cx: &mut Cx<'_>,
     objset: &Arc<Objset>,
@@ -210,7 +210,7 @@ pub(super) fn each_selected(
     } else {
         at = start - 1;
     }
-    // behind the last object there is nothing, and behind the special ones neither
+    // there is nothing after the last object, nor after the special ones
     let Some(first) = at.checked_add(1).filter(|first| *first <= end) else { return Ok(()) };
     let mut objects = objset.objects_from(first);
     while let Some(found) = objects.next() {
@@ -223,7 +223,7 @@ pub(super) fn each_selected(
     Ok(())
 }
 
-/// Tells of objects that cannot be listed, once for all that one block leads to.
+/// Reports objects that cannot be listed, once for all objects below one block.
 fn complain(cx: &mut Cx<'_>, error: &dmu::Error, objects: &Objects) {
     match objects.lost() {
         Some(below) => cx.complain(&format_args!("{error}; {below} cannot be listed")),

@@ -1,12 +1,12 @@
-//! From a file to a path that leads to it, for all files of a file system one after the other.
+//! Finds a path to each file of a file system, one file after the other.
 
 use std::collections::{HashMap, HashSet};
 
 use zpl::{FileFlags, FileSystem, Kind};
 
-/// Names that are kept at most.
+/// Limit on the names that are kept.
 const NAMES_MAX: usize = 1 << 20;
-/// Directories above a file that are climbed at most.
+/// Limit on the directories above a file.
 const DEPTH_MAX: usize = 1 << 16;
 
 /// The names of files in directories that were looked at: a directory is read once, not once for each of its files.
@@ -17,7 +17,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// A path of `object` from the root on. `None` if none leads there (OpenZFS: `zfs_obj_to_path`).
+    /// A path of `object` from the root. `None` if there is none (OpenZFS: `zfs_obj_to_path`).
     pub(super) fn of(&mut self, fs: &FileSystem, object: u64) -> Option<Vec<u8>> {
         let mut pieces: Vec<Vec<u8>> = Vec::new();
         let mut seen = HashSet::new();

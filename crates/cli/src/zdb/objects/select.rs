@@ -1,10 +1,10 @@
-//! Which objects: `OBJECT`, `START:END` or `START:END:FLAGS`.
+//! Selectors of objects: `OBJECT`, `START:END` or `START:END:FLAGS`.
 
 use ondisk::ObjectType;
 
 use super::viewers::type_name;
 
-/// A range of objects, perhaps of some types only.
+/// A range of objects, optionally of some types only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Selection {
     pub(super) start: u64,
@@ -25,7 +25,7 @@ const SUPPORTED: u64 = DIRECTORY | PLAIN_FILE | SPACE_MAP | ZAP;
 impl Types {
     pub(super) const ALL: Types = Types(u64::MAX);
 
-    /// Reads `A`, `d`, `f`, `m`, `z`, each with a `-` in front to leave that type out.
+    /// Parses `A`, `d`, `f`, `m`, `z`, each with a `-` before it to leave that type out.
     fn parse(flags: &str) -> Result<Types, &'static str> {
         let mut set = 0;
         let mut letters = flags.chars();
@@ -42,13 +42,13 @@ impl Types {
                 'A' => u64::MAX,
                 _ => return Err("Invalid flag"),
             };
-            // as the original, which keeps a bit in 32 bits with a sign
+            // as in zdb, which keeps a bit in 32 bits with a sign
             set = if negated { set & !bit } else { set | bit };
         }
         Ok(Types(set))
     }
 
-    /// Whether objects of type `kind` are wanted. Nothing said is all.
+    /// Returns whether objects of type `kind` are wanted. No flags mean all types.
     pub(super) fn want(self, kind: ObjectType) -> bool {
         let set = self.0;
         if set == 0 || self == Types::ALL {
@@ -65,7 +65,7 @@ impl Types {
 }
 
 impl Selection {
-    /// Reads a selector. Negative numbers are the objects that stand in the root block.
+    /// Parses a selector. Negative numbers are the objects in the root block.
     pub(super) fn parse(text: &str) -> Result<Selection, &'static str> {
         if !text.contains(':') {
             let id = object_number(text).ok_or("Invalid characters in object ID")?;

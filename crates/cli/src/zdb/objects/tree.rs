@@ -37,7 +37,7 @@ fn bytes_of_kind(bp: &BlkPtr) -> u64 {
     base::bytes::bits(bp.words[6], 40, 8)
 }
 
-/// Prints all block pointers of an object but holes that were never written, parents first.
+/// Prints all block pointers of an object except holes that were never written, parents first.
 pub(super) fn show(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
     writeln!(cx.out, "Indirect blocks:")?;
     let dn = object.phys();
@@ -52,12 +52,13 @@ pub(super) fn show(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
 struct Walk<'a> {
     object: &'a Object,
     dn: &'a DnodePhys,
-    /// How many more indirect blocks there can be.
+    /// Limit on the indirect blocks that can still follow.
     left: u64,
 }
 
 impl Walk<'_> {
-    /// Prints a pointer and what is below it. Whether all below could be read: if not, the blocks beside it are left out, too.
+    /// Prints a pointer and everything below it. Returns whether all below could be read: if not, the blocks beside it
+    /// are left out, too.
     fn visit(&mut self, cx: &mut Cx<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> io::Result<bool> {
         if bp.birth().0 == 0 {
             return Ok(true);
@@ -84,7 +85,7 @@ impl Walk<'_> {
             }
         }
         writeln!(cx.out)?;
-        // a pointer that lies about its level could lead in circles
+        // a pointer with a wrong level could lead in circles
         if level == 0 || bp.level() != level || bp.is_hole() || bp.is_embedded() {
             return Ok(true);
         }
@@ -118,7 +119,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// The first byte of the object below a block.
+    /// The first byte of the object that is below a block.
     fn offset(&self, level: u8, blkid: u64) -> u64 {
         let shift = u32::from(level) * self.dn.fanout_shift();
         blkid.checked_shl(shift).unwrap_or(0).wrapping_mul(self.dn.datablksz())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use codec::crypt::WrappingKey;
 use pool::{Dataset, KeyFormat, Pool};
 
-/// A dataset whose key is loaded; goes away with this.
+/// A dataset whose key is loaded; dropping this unloads it.
 pub(super) struct Unlocked {
     pool: Arc<Pool>,
     /// The encryption root.
@@ -16,13 +16,13 @@ pub(super) struct Unlocked {
 
 impl Drop for Unlocked {
     fn drop(&mut self) {
-        // it was loaded, so there is nothing that could go wrong but the pool itself
+        // it was loaded, so only the pool itself could fail
         let _ = self.pool.unload_key(&self.root);
     }
 }
 
-/// Loads the key of `dataset`, of which `material` is the passphrase, the digits, or the name of the file that holds it. `None`
-/// if it is not encrypted.
+/// Loads the key of `dataset`; `material` is the passphrase, the hex digits, or the name of the key file. `None` if it
+/// is not encrypted.
 pub(super) fn unlock(pool: &Arc<Pool>, dataset: &Dataset, material: &str) -> Result<Option<Unlocked>, String> {
     let text = |e: pool::Error| e.to_string();
     let Some(root) = dataset.encryption_root().map_err(text)? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What objects hold, by type: which viewer shows what, and the small ones.
+//! The contents of objects, by type: the choice of a viewer, and the small viewers.
 
 use std::io;
 
@@ -10,10 +10,10 @@ use ondisk::{BLKPTR_SIZE, ByteswapClass, ObjectType};
 use super::objset::Subject;
 use super::{Cx, dsl, lists, zap, znode};
 
-/// Words of an array that are shown at most, in bytes.
+/// Limit on the bytes of an array that are shown.
 const ARRAY_MAX: u64 = 1 << 20;
 
-/// The name of a type in the table: those that describe themselves go by their byte order alone.
+/// The name of a type in the table: self-describing types are named by their byte order alone.
 pub(super) fn type_name(kind: ObjectType) -> String {
     if !kind.is_self_describing() {
         return kind.name();
@@ -34,7 +34,7 @@ pub(super) fn type_name(kind: ObjectType) -> String {
     class.to_owned()
 }
 
-/// A bonus buffer with all the room that its dnode has for one.
+/// A bonus buffer with all the space that its dnode has for one.
 pub(super) struct Bonus {
     pub(super) bytes: Vec<u8>,
     pub(super) endian: Endian,
@@ -54,7 +54,7 @@ impl Bonus {
     }
 }
 
-/// The types that are shown alike.
+/// The viewers, each for the types that are shown alike.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Viewer {
     Nothing,
@@ -99,7 +99,7 @@ fn viewer(kind: ObjectType) -> Viewer {
     }
 }
 
-/// Prints what the bonus buffer says.
+/// Prints the contents of the bonus buffer.
 pub(super) fn bonus(cx: &mut Cx<'_>, subject: &mut Subject, object: &Object) -> io::Result<()> {
     let bonus = Bonus::of(object);
     match viewer(object.phys().bonus_type) {
@@ -117,12 +117,12 @@ pub(super) fn bonus(cx: &mut Cx<'_>, subject: &mut Subject, object: &Object) -> 
     }
 }
 
-/// Prints what the object's blocks hold.
+/// Prints the contents of the object's blocks.
 pub(super) fn contents(cx: &mut Cx<'_>, subject: &mut Subject, object: &Object) -> io::Result<()> {
     match viewer(object.phys().object_type) {
         Viewer::Words => words(cx, object),
         Viewer::Znode => znode::show(cx, subject, object),
-        // these are of the bonus buffer only
+        // these have everything in the bonus buffer
         Viewer::List | Viewer::Bpobj | Viewer::DslDir | Viewer::DslDataset | Viewer::History => Ok(()),
         other => by_object(cx, object, other),
     }
@@ -141,7 +141,7 @@ fn by_object(cx: &mut Cx<'_>, object: &Object, viewer: Viewer) -> io::Result<()>
     }
 }
 
-/// Bytes of an object as its dnode has them.
+/// Bytes of an object according to its dnode.
 pub(super) fn stored_bytes(object: &Object) -> u64 {
     object.most_bytes()
 }

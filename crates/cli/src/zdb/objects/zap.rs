@@ -10,7 +10,7 @@ use ondisk::zap::{ZAP_MAGIC, ZBT_HEADER};
 use super::super::text::histogram;
 use super::Cx;
 
-/// Entries of bytes that are shown as digits: keys, and what belongs to them.
+/// Entries that are shown as digits: keys, and what belongs to them.
 const SECRETS: [&[u8]; 5] = [
     b"DSL_CRYPTO_MASTER_KEY_1",
     b"DSL_CRYPTO_HMAC_KEY_1",
@@ -39,7 +39,7 @@ const FILE_TYPES: [&str; 16] = [
     "15 (invalid)",
 ];
 
-/// The names in the ZAP of the MOS in object `id`, in its order; none for 0. `None` after telling why not.
+/// The names in the ZAP of the MOS in object `id`, in its order; none for 0. `None` after reporting an error.
 pub(super) fn names(cx: &mut Cx<'_>, id: u64) -> Option<Vec<String>> {
     if id == 0 {
         return Some(Vec::new());
@@ -85,7 +85,7 @@ pub(super) fn show(cx: &mut Cx<'_>, object: &Object) -> io::Result<()> {
             out.write_all(&entry.name)?;
             out.write_all(b" = ")?;
         }
-        // the original looks up keys of one word only
+        // zdb looks up keys of one word only
         let lost = word_keys && entry.key().len() > 1;
         let zeros = ZapValue { int_size: entry.value.int_size, bytes: vec![0; entry.value.bytes.len()] };
         value(out, entry, if lost { &zeros } else { &entry.value }, word_keys)?;

@@ -1,4 +1,4 @@
-//! Files: the attributes in a bonus buffer, and where the file is.
+//! Files: the attributes in a bonus buffer, and the path of the file.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::super::text::ctime;
 use super::Cx;
 use super::objset::Subject;
 
-/// The attributes without which nothing is shown.
+/// The attributes that must exist for anything to be shown.
 const NEEDED: [Attr; 12] = [
     Attr::Uid,
     Attr::Gid,
@@ -30,10 +30,10 @@ const S_IFMT: u64 = 0o170_000;
 const S_IFLNK: u64 = 0o120_000;
 /// Longest target of a symbolic link.
 const TARGET_MAX: usize = 4096;
-/// Size of an object set that has space accounts of projects.
+/// Size of an object set that has space accounting of projects.
 const OBJSET_WITH_PROJECTS: u64 = 4096;
 
-/// Prints the attributes of the file that an object is.
+/// Prints the attributes of the file in an object.
 pub(super) fn show(cx: &mut Cx<'_>, subject: &mut Subject, object: &Object) -> io::Result<()> {
     let Some(fs) = subject.fs.clone() else {
         return writeln!(cx.out, "Failed to get handle for SA znode");
@@ -129,7 +129,7 @@ fn id(cx: &mut Cx<'_>, fs: &FileSystem, name: &str, id: u64) -> io::Result<()> {
     writeln!(cx.out, "\t{name}     {id:x} [{domain}-{}]", fuid.rid().cast_signed())
 }
 
-/// Prints the extended attributes that stand among the system attributes.
+/// Prints the extended attributes that are stored among the system attributes.
 fn xattrs(cx: &mut Cx<'_>, attrs: &SaAttrs) -> io::Result<()> {
     let Some(packed) = attrs.get(Attr::Dxattr).filter(|packed| !packed.is_empty()) else { return Ok(()) };
     let Some(list) = cx.told(NvList::unpack(packed)) else { return Ok(()) };

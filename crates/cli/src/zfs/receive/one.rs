@@ -23,19 +23,19 @@ use crate::zfs::progress;
 use crate::zfs::select::{self, said};
 use crate::zfs::words::of_property;
 
-/// What a stream's objects make (OpenZFS: `DMU_OST_ZFS`, `DMU_OST_ZVOL`).
+/// The types of object sets in a stream (OpenZFS: `DMU_OST_ZFS`, `DMU_OST_ZVOL`).
 const OST_ZFS: u32 = 2;
 const OST_ZVOL: u32 = 3;
 /// No encryption (OpenZFS: `ZIO_CRYPT_OFF`).
 const CRYPT_OFF: u64 = 2;
 
-/// What a package says of the stream's dataset.
+/// The package's record of the stream's dataset.
 struct Told {
     /// The properties that came with it.
     props: Option<NvList>,
     snap_props: Option<NvList>,
     holds: Option<NvList>,
-    /// The snapshot of the dataset above it.
+    /// The guid of the parent dataset's snapshot.
     parent_snap: u64,
 }
 
@@ -45,7 +45,7 @@ impl Told {
             return Told { props: None, snap_props: None, holds: None, parent_snap: 0 };
         };
         let mut props = fs.get_nvlist("props").cloned();
-        // what is no encryption root yet cannot have it: it is set when the hierarchy is
+        // a dataset that is not an encryption root yet cannot have it: it is set with the hierarchy
         props.as_mut().and_then(|props| props.remove("keylocation"));
         let of_snap = |key: &str| fs.get_nvlist(key).and_then(|all| all.get_nvlist(snap)).cloned();
         Told {
@@ -57,20 +57,20 @@ impl Told {
     }
 }
 
-/// What kind of stream it is.
+/// The kind of a stream.
 #[derive(Clone, Copy)]
 struct Sort {
     raw: bool,
     resuming: bool,
-    /// It makes a dataset.
+    /// It creates a dataset.
     new_fs: bool,
-    /// It goes on with one that does.
+    /// It resumes a stream that does.
     resumes_new: bool,
     incremental: bool,
 }
 
 impl Sort {
-    /// `clone`: the dataset begins as a clone here.
+    /// Determines the kind; `clone`: the dataset starts as a clone here.
     fn of(begin: &Begin, clone: bool) -> Sort {
         let has = |flag: u64| begin.features() & flag != 0;
         let (resuming, new) = (has(feature::RESUMING), begin.fromguid.0 == 0 || clone);
@@ -93,7 +93,8 @@ impl Sort {
 }
 
 impl Receive<'_> {
-    /// Receives one stream; `sent` is the file system at the top of what was sent. `package` is the list of a package's datasets.
+    /// Receives one stream; `sent` is the file system at the top of what was sent. `package` is the list of a
+    /// package's datasets.
     pub(super) fn one(
         &mut self,
         input: &mut Input,
@@ -127,7 +128,7 @@ impl Receive<'_> {
         let into = Into { name: &fs, kind, may_have_key: sort.new_fs && !sort.raw, top };
         let request = self.request(&target, &into, &told, origin.as_deref())?;
         let control = self.session.control(&fs)?;
-        // afterwards, what was opened before may have been overwritten
+        // looked up now: the state that was opened may be overwritten by the receive
         let has_token = existing.as_ref().is_some_and(|head| head.receive_resume_token().ok().flatten().is_some());
         let progress = stream::recv::Progress::default();
         let receive = || control.receive(&request, input, begin, &opening.payload, &progress);
@@ -137,7 +138,7 @@ impl Receive<'_> {
                 received
             }
             Err(e) => {
-                // a package may bring what is there already
+                // a package may contain snapshots that exist already
                 if package.is_some() && self.is_there(&fs, begin.toguid)? {
                     if self.options.verbose {
                         println!("snap {target} already exists; ignoring");
@@ -168,7 +169,7 @@ impl Receive<'_> {
         Ok(())
     }
 
-    /// Says what is about to be done.
+    /// Prints what is about to be done.
     fn announce(&self, name: &str, target: &str, sort: Sort) -> Result<(), Failure> {
         if self.options.verbose {
             println!(
@@ -182,12 +183,12 @@ impl Receive<'_> {
         Ok(())
     }
 
-    /// What is asked of the pool.
+    /// The request to the pool.
     fn request(&self, target: &str, into: &Into<'_>, told: &Told, origin: Option<&str>) -> Result<NvList, Failure> {
         let mut props = told.props.clone().unwrap_or_default();
         let (mut local, key) = self.options.said.local(into, &mut props)?;
         if into.may_have_key && told.props.is_some() && !local.contains("encryption") {
-            // only what is not encrypted is sent with properties, but raw
+            // a stream that is not raw has properties only of unencrypted datasets
             local.insert("encryption", CRYPT_OFF);
         }
         let mut request = NvList::new();
@@ -212,7 +213,7 @@ impl Receive<'_> {
         self.holds && !self.options.skip_holds
     }
 
-    /// The snapshot to be made: what the user named, with a part of the name at the sender.
+    /// The snapshot to be created: the target that the user named, with a part of the sender's name.
     fn name_for(&self, name: &str, sent: &str, recursive: bool) -> Result<String, Failure> {
         let target = &self.target;
         let cannot = |why: String| failed(format!("cannot receive: {why}"));
@@ -233,7 +234,7 @@ impl Receive<'_> {
             }
             String::new()
         } else {
-            // a stream of a package is of what is at or below its top
+            // a stream of a package belongs to a dataset at or below its top
             name.strip_prefix(sent).filter(|rest| rest.starts_with(['/', '@'])).unwrap_or("").to_owned()
         };
         let full = format!("{target}{rest}");
@@ -266,7 +267,7 @@ impl Receive<'_> {
         view.dataset_by_guid(guid).map_err(|e| failed(said(&e, near)))
     }
 
-    /// Where the dataset, or the one above it, has another name here, it is found by its snapshot.
+    /// Finds the dataset, or its parent, by the guid of its snapshot if it has another name here.
     fn find_moved(
         &self,
         target: &mut String,
@@ -366,14 +367,14 @@ impl Receive<'_> {
         Ok(snaps.iter().any(|snap| snap.guid() == guid))
     }
 
-    /// Tells of names that came with the stream and that nobody can use here. Only what changed since the last snapshot is looked at.
+    /// Warns of names in the stream that cannot be looked up here. Only changes since the last snapshot are examined.
     fn warn_of_names(&self, target: &str) {
         let opened = |control: &control::Control| {
             let snapshot = control.spa().view().ok()?.dataset(target).ok()?;
             (snapshot.head_kind().ok()? == Kind::Filesystem).then_some(())?;
             Some((FileSystem::open(&snapshot).ok()?, snapshot.phys().prev_snap_txg))
         };
-        // without its key there are no names to be seen
+        // without its key the names cannot be read
         let Some((fs, since)) = self.session.control(target).ok().and_then(|control| opened(&control)) else { return };
         let OutOfReach { first: Some((dir, name)), count } = fs.names_out_of_reach(since) else { return };
         let above = fs.path_of(dir).unwrap_or_else(|_| format!("(directory {dir})").into_bytes());
@@ -387,7 +388,7 @@ impl Receive<'_> {
         );
     }
 
-    /// Properties and holds of the snapshot. That one of them cannot be set does no harm.
+    /// Sets properties and holds of the snapshot. A failure to set one of them is harmless.
     fn finish_snapshot(&self, target: &str, told: &Told) -> Result<(), Failure> {
         let control = self.session.control(target)?;
         if let Some(props) = told.snap_props.as_ref().filter(|props| !props.is_empty()) {

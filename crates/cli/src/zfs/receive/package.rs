@@ -10,7 +10,7 @@ use crate::names::Types;
 use crate::zfs::ancestors;
 use crate::zfs::select::{self, said};
 
-/// What is done to a key (OpenZFS: `dcp_cmd_t`): an encryption root without rewrapping, or none any more.
+/// Operations on keys (OpenZFS: `dcp_cmd_t`): makes an encryption root without rewrapping, or makes it none any more.
 const FORCE_NEW_KEY: u64 = 4;
 const FORCE_INHERIT: u64 = 5;
 
@@ -43,7 +43,7 @@ impl Receive<'_> {
             self.one(input, &stream, &sent, Some(list.as_ref().unwrap_or(&empty)))?;
         }
         if let Some(list) = renames {
-            // datasets that they shall be in are there now
+            // their new parents exist now
             complete = self.renames(&top, list)?;
         }
         if let (Some(top), Some(list)) =
@@ -54,7 +54,7 @@ impl Receive<'_> {
         Ok(u8::from(!complete))
     }
 
-    /// What the package's top is here.
+    /// The name of the package's top here.
     fn replicated(&self, sent: &str) -> String {
         let rest = match (self.options.prefix, self.options.tail) {
             (false, _) => String::new(),
@@ -67,7 +67,7 @@ impl Receive<'_> {
         format!("{}{rest}", self.target)
     }
 
-    /// Encryption roots are those of the sender.
+    /// Makes the encryption roots the same as the sender's.
     fn keys(&self, top: &str, list: &NvList) -> Result<(), Failure> {
         if !ancestors::exists(top)? {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `-o` and `-x`: properties that are said with a stream (OpenZFS: `zfs_receive_checkprops`, `zfs_setup_cmdline_props`).
+//! `-o` and `-x`: properties given with a stream (OpenZFS: `zfs_receive_checkprops`, `zfs_setup_cmdline_props`).
 
 use nvlist::{NvList, Value as Nv};
 use pool::Kind;
@@ -10,10 +10,10 @@ use crate::keys::{self, Material};
 use crate::pools;
 use crate::props::valid::{Target, add_said, valid};
 
-/// What describes a key.
+/// The properties that describe a key.
 const KEY_PARAMS: [&str; 4] = ["encryption", "keyformat", "keylocation", "pbkdf2iters"];
 
-/// What was said.
+/// The properties on the command line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Said {
     /// `-o`.
@@ -22,13 +22,13 @@ pub(super) struct Said {
     excluded: Vec<String>,
 }
 
-/// The dataset that a stream goes into.
+/// The dataset that a stream is received into.
 pub(super) struct Into<'a> {
     pub(super) name: &'a str,
     pub(super) kind: Kind,
-    /// It is new, and its stream is not raw: it can have a key.
+    /// Set if it is new, and its stream is not raw: it can have a key.
     pub(super) may_have_key: bool,
-    /// It is the first of its package.
+    /// Set if it is the first of its package.
     pub(super) top: bool,
 }
 
@@ -59,7 +59,7 @@ impl Said {
         Some(self.set.remove(place).1)
     }
 
-    /// What can never be said.
+    /// Refuses properties that can never be given.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let names = self.set.iter().map(|(name, _)| name).chain(&self.excluded);
         for name in names {
@@ -75,7 +75,8 @@ impl Said {
         Ok(())
     }
 
-    /// What is set and inherited on one dataset, and the key that it gets; what came with the stream and is excluded is taken out.
+    /// The properties to be set and inherited on one dataset, and the key that it gets; excluded properties are
+    /// removed from those in the stream.
     pub(super) fn local(&self, into: &Into<'_>, came: &mut NvList) -> Result<(NvList, Option<Material>), Failure> {
         let cannot = |why: String| failed(format!("cannot receive: {why}"));
         let mask = if into.kind == Kind::Volume { VOL } else { FS };
@@ -91,7 +92,7 @@ impl Said {
             let value = self.set.iter().find(|(n, _)| n == name);
             match value {
                 Some(_) if KEY_PARAMS.contains(&name.as_str()) && !(into.may_have_key && into.top) => {}
-                // the others have it from the top
+                // the other datasets inherit it from the top
                 Some(said) if into.top || !inheritable => set.push(said.clone()),
                 None if !inheritable => drop(came.remove(name)),
                 _ => inherited.insert(name, Nv::Boolean),

@@ -1,7 +1,8 @@
-//! What was renamed, destroyed or promoted at the sender since the last package (OpenZFS: `recv_incremental_replication`).
+//! Renames, destroys and promotions at the sender since the last package (OpenZFS: `recv_incremental_replication`).
 //!
-//! Datasets and snapshots are known by guid, not by name. Each pass compares all that is here with what the package tells; a change may be in
-//! another's way (two that swap names, a parent that is destroyed before its children), so there are passes until one changes nothing.
+//! Datasets and snapshots are identified by guid, not by name. Each pass compares everything here with the package's
+//! list; one change may block another (two datasets that swap names, a parent that is destroyed before its children),
+//! so passes are repeated until one changes nothing.
 
 use base::Guid;
 use control::Ioc;
@@ -15,10 +16,11 @@ use crate::zfs::ancestors;
 use crate::zfs::destroy::pool_of;
 use crate::zfs::select::{self, said};
 
-/// Passes for each dataset and snapshot: it is put aside, and to its place, and promoted. More would be going in a circle.
+/// Limit on passes per dataset and snapshot: it is moved to a temporary name, to its final name, and promoted. More
+/// would be a circle.
 const PASSES_EACH: usize = 4;
 
-/// How a pass went.
+/// The outcome of a pass.
 #[derive(Default)]
 struct Pass {
     /// Something was changed.
@@ -38,15 +40,15 @@ impl Pass {
 struct Local {
     head: Dataset,
     snaps: Vec<Dataset>,
-    /// The snapshot of the dataset above it that the package starts from.
+    /// The guid of the parent dataset's snapshot from which the package starts.
     parent_from: u64,
 }
 
 impl Receive<'_> {
-    /// Brings `top` and all below into the sender's shape; whether all of it could be done.
+    /// Brings `top` and everything below it into the sender's shape; returns whether all of it could be done.
     pub(super) fn renames(&self, top: &str, list: &NvList) -> Result<bool, Failure> {
         let (Some(fss), Some(from)) = (list.get_nvlist("fss"), list.get_str("fromsnap")) else { return Ok(true) };
-        // each pass does one thing at least
+        // each pass makes progress
         for passes in 1.. {
             if !ancestors::exists(top)? {
                 return Ok(true);
@@ -124,7 +126,7 @@ impl Receive<'_> {
         }
         let above = all.iter().find(|one| one.snaps.iter().any(|snap| snap.guid() == Guid(parent)));
         match above.zip(last(sent)).map(|(above, last)| format!("{}/{last}", above.head.name())) {
-            // the dataset above it has the snapshot under another name
+            // the parent dataset has the snapshot under another name
             Some(to) if to == name => {}
             Some(to) => self.rename(name, &to, pass)?,
             None => {
@@ -137,7 +139,8 @@ impl Receive<'_> {
         Ok(())
     }
 
-    /// A clone whose origin is another one at the sender was promoted, or what it was cloned from was. Whether something is to be done.
+    /// Promotes a clone whose origin differs at the sender: it, or the dataset it was cloned from, was promoted there.
+    /// Returns whether there is something to do.
     fn promote(&self, local: &Local, all: &[Local], fs: &NvList, pass: &mut Pass) -> Result<bool, Failure> {
         let name = local.head.name();
         let origin = local.head.origin().map_err(|e| failed(said(&e, name)))?;
@@ -150,7 +153,7 @@ impl Receive<'_> {
             let snap = all.iter().flat_map(|one| &one.snaps).find(|snap| snap.guid().0 == guid);
             snap.map(|snap| snap.phys().creation_txg)
         };
-        // no origin is the earliest
+        // no origin counts as the earliest
         let earlier = ours != 0 && (theirs == 0 || created(theirs).zip(created(ours)).is_some_and(|(a, b)| a < b));
         if earlier {
             self.told("promoting", name, "");
@@ -179,8 +182,8 @@ impl Receive<'_> {
         Ok(self.session.control(name)?.call(Ioc::Destroy, name, &NvList::new()).is_ok())
     }
 
-    /// Renames; if the name is taken, to another that is not, so that who has it can be renamed in the next pass. Names below change too, so
-    /// there is a next pass in any case.
+    /// Renames; if the name is taken, to a free temporary one, so that the dataset with the name can be renamed in the
+    /// next pass. Names below change too, so there is a next pass in any case.
     fn rename(&self, from: &str, to: &str, pass: &mut Pass) -> Result<(), Failure> {
         let control = self.session.control(from)?;
         let rename = |to: &str| {

@@ -1,4 +1,4 @@
-//! What OpenZFS says of a stream that was not received (`zfs_receive_one`, `recv_ecksum_set_aux`).
+//! OpenZFS's messages for a stream that was not received (`zfs_receive_one`, `recv_ecksum_set_aux`).
 
 use control::Failed;
 
@@ -7,7 +7,7 @@ use crate::zfs::words::{errno, standard};
 
 const ENODEV: i32 = 19;
 const ETXTBSY: i32 = 26;
-// OpenZFS's own
+// OpenZFS's own error numbers
 const LARGE_BLOCK_MISMATCH: i32 = 1041;
 const SPILL_FLAG_MISSING: i32 = 1036;
 const RESUME_EXISTS: i32 = 1047;
@@ -16,17 +16,17 @@ const TRUNCATED: i32 = 1040;
 const IVSET_MISSING: i32 = 1034;
 const IVSET_MISMATCH: i32 = 1035;
 
-/// What was tried.
+/// The receive that was tried.
 pub(super) struct Tried<'a> {
-    /// What is done: `cannot receive incremental stream`.
+    /// The beginning of the message: `cannot receive incremental stream`.
     pub(super) doing: &'a str,
-    /// The snapshot to be made.
+    /// The snapshot to be created.
     pub(super) target: &'a str,
     pub(super) raw: bool,
-    /// The stream makes a dataset.
+    /// The stream creates a dataset.
     pub(super) new_fs: bool,
     pub(super) resumable: bool,
-    /// The dataset holds what an interrupted receive left.
+    /// The dataset holds the state of an interrupted receive.
     pub(super) has_token: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn words(e: &Failed, tried: &Tried<'_>) -> Failure {
     })
 }
 
-/// The stream ended too early, or was changed on its way. What came before that may be kept.
+/// The message for a stream that ended too early, or was corrupted on its way. The part before may be kept.
 fn broken(e: &Failed, tried: &Tried<'_>) -> String {
     let fs = tried.target.split('@').next().unwrap_or("");
     let token = tried

@@ -48,7 +48,7 @@ pub(super) fn run(mut options: Options, name: &str) -> Outcome {
     send(&options, &head, what, looking)
 }
 
-/// The start as the part after the `@`; whether it is the origin of the clone that is sent.
+/// Shortens the start to the part after the `@`; returns whether it is the origin of the clone that is sent.
 fn shorten(options: &mut Options, head: &Dataset) -> Result<bool, Failure> {
     let Some(from) = options.from.take() else { return Ok(false) };
     let Some((fs, snap)) = from.split_once('@') else {
@@ -97,7 +97,7 @@ fn send(options: &Options, head: &Dataset, what: What, looking: Option<Looking>)
         let (start, key) = (start(step), "source key must be loaded");
         stream_to(&mut out, &Stream { to: &step.to, start: &start, flags: &options.stream, size, key }, options)
     });
-    // also after a failure: what came before it is whole
+    // also after a failure: the streams before it are complete
     let closed = out.write_all(&conclusion());
     sent?;
     closed?;
@@ -108,7 +108,7 @@ fn start(step: &Step) -> Start {
     step.from.clone().map_or(Start::Nothing, Start::Snapshot)
 }
 
-/// Tells, and gives, the sizes of all streams. A clone's first is told as a full one, as OpenZFS does.
+/// Prints, and returns, the sizes of all streams. As in OpenZFS, the first stream of a clone is shown as a full one.
 fn announce(options: &Options, plan: &Plan) -> Result<Vec<u64>, Failure> {
     let mut sizes = Vec::new();
     for step in &plan.steps {

@@ -41,7 +41,7 @@ pub(super) fn run(options: Options, name: &str) -> Outcome {
     Ok(0)
 }
 
-/// The name of the start: `@snap` and `#mark` are of the same dataset.
+/// The full name of the start: `@snap` and `#mark` are in the same dataset.
 fn full_name(from: &str, to: &str) -> String {
     let dataset = to.split('@').next().unwrap_or(to);
     if from.starts_with(['@', '#']) {
@@ -56,7 +56,7 @@ fn full_name(from: &str, to: &str) -> String {
     from.to_owned()
 }
 
-/// What goes before a stream with properties or holds.
+/// The record before a stream with properties or holds.
 fn opening(options: &Options, to: &pool::Dataset) -> Result<Vec<u8>, Failure> {
     let (top, snap) = to.name().split_once('@').unwrap_or((to.name(), ""));
     let cannot =

@@ -1,4 +1,5 @@
-//! `zfs send -t`: the rest of a stream; `zfs send -S`: what was received of one (OpenZFS: `zfs_send_resume`, `zfs_send_saved`).
+//! `zfs send -t`: the rest of a stream; `zfs send -S`: the part of a stream that was received (OpenZFS:
+//! `zfs_send_resume`, `zfs_send_saved`).
 
 use base::Guid;
 use nvlist::NvList;
@@ -11,7 +12,7 @@ use crate::names::Types;
 use crate::pools;
 use crate::zfs::select;
 
-/// The clone that receives for the dataset above it.
+/// The name of the clone that a parent dataset receives into.
 const RECEIVE_CLONE: &str = "%recv";
 
 pub(super) fn run(options: &Options, token: &str) -> Outcome {
@@ -54,13 +55,13 @@ pub(super) fn saved(options: &Options, name: &str, token: Option<&str>) -> Outco
     rest(options, &list, &at, &receiving, flags)
 }
 
-/// The dataset that holds what was received: the clone, or the dataset itself.
+/// The dataset that holds the received part: the clone, or the dataset itself.
 fn receiving(head: &Dataset) -> Result<Dataset, pool::Error> {
     let clone = head.dir().child(RECEIVE_CLONE)?.map(|dir| dir.head()).transpose()?.flatten();
     Ok(clone.unwrap_or_else(|| head.clone()))
 }
 
-/// What a token says.
+/// The contents of a token.
 struct Token {
     to_name: String,
     to_guid: u64,
@@ -82,7 +83,7 @@ impl Token {
         })
     }
 
-    /// The stream goes on as it began.
+    /// The flags of the resumed stream: as it began.
     fn flags(&self, given: &SendFlags, list: &NvList) -> SendFlags {
         SendFlags {
             embed: given.embed || list.contains("embedok"),
@@ -105,12 +106,12 @@ fn contents(options: &Options, list: &NvList) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The snapshot of a token, wherever it is in its pool by now.
+/// The snapshot of a token, by its current name in its pool.
 fn find(at: &Token) -> Result<Dataset, Failure> {
     let cannot = |why: String| failed(format!("cannot resume send: {why}"));
     let gone = || cannot(format!("'{}' used in the initial send no longer exists", at.to_name));
     let pool = pools::of_dataset(&at.to_name)?.ok_or_else(gone)?;
-    // a copy that was received into the same pool has the guid, too
+    // a copy that was received into the same pool has the same guid
     let named = pool.dataset(&at.to_name).ok();
     if let Some(to) = named.as_ref().filter(|to| to.guid().0 == at.to_guid) {
         return Ok(to.clone());
@@ -124,8 +125,9 @@ fn find(at: &Token) -> Result<Dataset, Failure> {
     }
 }
 
-/// Where the stream began: in the past of what is sent, for a copy of it elsewhere in the pool has the same guid, but was born in another txg.
-/// `redacted` says with respect to which snapshots the start must be redacted.
+/// The start of the stream: in the history of the snapshot that is sent, for a copy of it elsewhere in the pool has
+/// the same guid, but was born in another txg. `redacted` lists the snapshots with respect to which the start must be
+/// redacted.
 fn from(at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Start, Failure> {
     if at.from_guid == 0 {
         return Ok(Start::Nothing);
@@ -141,7 +143,7 @@ fn start(at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Option<St
         if let Some(start) = start_in(&head, at, to, redacted)? {
             return Ok(Some(start));
         }
-        // origins grow older
+        // origins get older
         let origin = head.origin()?.filter(|origin| origin.phys().creation_txg.0 < limit);
         let Some(origin) = origin else { return Ok(None) };
         limit = origin.phys().creation_txg.0;
@@ -149,7 +151,8 @@ fn start(at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Option<St
     }
 }
 
-/// The start among the snapshots and bookmarks of `head`: what is redacted as the stream's start was; else a snapshot before a bookmark.
+/// The start among the snapshots and bookmarks of `head`: with `redacted`, one with the same redaction; without, a
+/// snapshot is preferred to a bookmark.
 fn start_in(head: &Dataset, at: &Token, to: &Dataset, redacted: Option<&[u64]>) -> Result<Option<Start>, pool::Error> {
     let snapshot = head.snapshots()?.into_iter().find(|snapshot| snapshot.guid().0 == at.from_guid);
     let snapshot = snapshot.filter(|snapshot| to.is_later_than(snapshot).is_ok_and(|later| later));
@@ -168,14 +171,14 @@ fn start_in(head: &Dataset, at: &Token, to: &Dataset, redacted: Option<&[u64]>) 
     Ok(snapshot.redact_snaps()?.is_some_and(|snaps| same(&snaps, wanted)).then_some(Start::Snapshot(snapshot)))
 }
 
-/// Whether two lists name the same snapshots.
+/// Returns whether two lists name the same snapshots.
 fn same(some: &[u64], others: &[u64]) -> bool {
     some.len() == others.len() && some.iter().all(|guid| others.contains(guid))
 }
 
 fn rest(options: &Options, list: &NvList, at: &Token, to: &Dataset, flags: SendFlags) -> Outcome {
     if let Some(wanted) = list.get_u64_array("redact_snaps") {
-        // what was received redacted is sent on as it is
+        // a dataset that was received redacted is sent on as it is
         let own = to.redact_snaps().map_err(|e| failed(format!("cannot resume send: {e}")))?;
         if !own.is_some_and(|own| same(&own, wanted)) {
             return Err(failed("cannot resume send: making redacted streams is not in this version of Zuse"));
