@@ -1,4 +1,4 @@
-//! Two commands on one pool: the second waits for the first, and says who it is if that takes longer than it may.
+//! Two commands on one pool: the second waits for the first, and names it if that takes longer than it may wait.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -65,7 +65,7 @@ fn two_pools_that_are_imported_at_a_time_do_not_take_one_name() {
 fn who_keeps_a_pool_busy_is_told() {
     let (session, _dir, device) = pool();
     let other = FileDevice::open_read_write(Path::new(&device)).unwrap();
-    // what only reads needs no lock
+    // a command that only reads needs no lock
     assert_eq!(session.ok(&["zfs", "list", "-H", "-o", "name"]), "tank\n");
     let busy = format!("cannot open 'tank': pool is busy\n{device} is in use by process {} (", std::process::id());
     for words in [&["zfs", "create", "tank/a"][..], &["zfs", "set", "a:b=c", "tank"]] {

@@ -1,4 +1,5 @@
-//! What `zuse cp`, `mv`, `ln`, `put`, `mkdir` and `tar -x` make of names, as those know who use the host's commands of these names.
+//! The treatment of names by `zuse cp`, `mv`, `ln`, `put`, `mkdir` and `tar -x`, as users of the host's commands of
+//! these names expect it.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -25,7 +26,7 @@ fn judged(session: &Session, dir: &Path) {
     judge::no_leaks(dir, "t");
 }
 
-/// Makes a file of a pool with this text.
+/// Creates a file of a pool with this text.
 fn put(s: &Session, target: &str, text: &str) {
     assert_eq!(s.feed(&["put", target], text.as_bytes()).code, 0, "{target}");
 }
@@ -122,13 +123,13 @@ fn a_directory_takes_no_files_place() {
     let run = s.run(&["cp", "-a", &tree, "t/a:/tree"]);
     assert!(run.code == 1 && run.err.contains("1 file(s) are incomplete"), "{run:?}");
     assert_eq!(s.ok(&["cat", "t/a:/tree"]), "old");
-    // further down: what else there is comes
+    // further down: the other entries are copied
     s.ok(&["mkdir", "t/b:/tree"]);
     put(&s, "t/b:/tree/d", "old");
     let run = s.run(&["cp", "-a", &tree, "t/b:/"]);
     assert!(run.code == 1 && run.err.contains("not copied: tree/d: ") && run.err.contains("1 file(s)"), "{run:?}");
     assert_eq!((s.ok(&["cat", "t/b:/tree/d"]), s.ok(&["cat", "t/b:/tree/z"])), ("old".into(), "new".into()));
-    // no file takes the place of a directory either
+    // nor does a file replace a directory
     s.ok(&["mkdir", "-p", "t/a:/d/z"]);
     s.fails(&["cp", at("tree/z").to_str().unwrap(), "t/a:/d"], 1, "not copied: z: a directory has this name");
     judged(&s, dir.path());
@@ -162,7 +163,7 @@ fn a_slash_behind_a_name_wants_a_directory() {
     let run = s.feed(&["put", "t/a:/x/"], b"");
     assert!(run.code == 1 && run.err.contains("t/a:/x/: Is a directory"), "{run:?}");
     assert!(!Path::new(out.trim_end_matches('/')).exists());
-    // a directory is one
+    // a trailing slash is accepted for a directory
     s.ok(&["mv", "t/a:/d/", "t/a:/e/"]);
     assert_eq!(s.ok(&["ls", "t/a"]), "e\nf\n");
     judged(&s, dir.path());
@@ -188,7 +189,7 @@ fn links_go_into_directories_and_dots_are_no_names() {
     s.fails(&["rm", "-r", "t/a:/"], 1, "t/a:/: Invalid argument");
     s.fails(&["rm", "-r", "t/a:/d/."], 1, "t/a:/d/.: Invalid argument");
     s.fails(&["mv", "t/a:/f", "t/a:/d/f/."], 1, "zuse mv: t/a:/f: ");
-    // nothing to remove is no mistake, where nothing is to be asked
+    // with -f, a missing operand is not an error
     s.ok(&["rm", "-f"]);
     judged(&s, dir.path());
 }
@@ -208,7 +209,7 @@ fn a_link_as_destination_stays_and_leads_to_the_copy() {
     s.ok(&["cp", "-q", &path("new"), "t/a:/one"]);
     assert_eq!(s.ok(&["cat", "t/a:/d/f"]), "new");
     assert!(s.ok(&["ls", "-l", "t/a:/"]).contains("one -> /d/two"));
-    // a link takes the place of a link, there and on the host
+    // a link replaces a link, in the pool and on the host
     s.ok(&["cp", "-aq", &path("link"), "t/a:/one"]);
     assert!(s.ok(&["ls", "-l", "t/a:/"]).contains("one -> new"));
     std::fs::write(at("kept"), "kept").unwrap();
@@ -216,7 +217,7 @@ fn a_link_as_destination_stays_and_leads_to_the_copy() {
     s.ok(&["cp", "-aq", "t/a:/d/two", &path("out")]);
     assert_eq!(at("out").read_link().unwrap(), Path::new("e/../f"));
     assert_eq!(std::fs::read(at("kept")).unwrap(), b"kept");
-    // and nothing goes round for ever
+    // and a circle of links ends
     s.ok(&["ln", "-s", "b", "t/b:/a"]);
     s.ok(&["ln", "-s", "a", "t/b:/b"]);
     s.fails(&["cp", "-q", &path("new"), "t/b:/a"], 1, "symbolic links");
@@ -269,7 +270,7 @@ fn holes_stay_holes_into_other_blocks_ciphers_and_volumes() {
         file.set_len(size).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&file, b"data", at).unwrap();
     };
-    // more than the pool has room for, and more than can be read while anybody waits
+    // more than the pool has room for, and too large to be read in reasonable time
     for (name, size, at) in [("large", 1 << 30, 30_000_000), ("vast", 8 << 40, 7_000_000_000_000)] {
         sparse(name, size, at);
         s.ok(&["cp", "-aq", &path(name), "t/a:/"]);
@@ -285,7 +286,7 @@ fn holes_stay_holes_into_other_blocks_ciphers_and_volumes() {
         for volume in ["v", "w"] {
             let volume = format!("t/{volume}{name}");
             s.ok(&["zfs", "create", "-s", "-V", &size.to_string(), "-o", "compression=off", &volume]);
-            // what is there where the source has a hole goes
+            // old data where the source has a hole is removed
             assert_eq!(s.feed(&["put", &volume], &[1; 1 << 20]).code, 0);
         }
         // standard input, from its position on
@@ -350,7 +351,7 @@ fn archives_say_some_things_once_for_all_and_some_that_cannot_be() {
     made.append(&header(tar::EntryType::Regular, "two", |_| {}), b"".as_slice()).unwrap();
     let link = header(tar::EntryType::Symlink, "link", |h| h.set_link_name("one").unwrap());
     made.append(&link, b"".as_slice()).unwrap();
-    // it is not root's
+    // a uid that is too large must not become root's
     made.append_pax_extensions([("uid", b"4294967296".as_slice())]).unwrap();
     made.append(&header(tar::EntryType::Regular, "large", |_| {}), b"".as_slice()).unwrap();
     let run = s.feed(&["tar", "-x", "t/a:/"], &made.into_inner().unwrap());
@@ -404,12 +405,12 @@ fn cat_follows_links() {
         let run = s.run(&["cat", &format!("t/a:/{link}")]);
         assert_eq!((run.code, run.err), (1, format!("zuse cat: t/a:/{link}: {why}\n")));
     }
-    // who asks for the link gets it
+    // `stat` shows the link itself
     assert!(s.ok(&["stat", "t/a:/one"]).contains("one -> f"));
     judged(&s, dir.path());
 }
 
-/// The line that a copy ends with.
+/// The summary line of a copy.
 fn counted(s: &Session, args: &[&str]) -> String {
     let run = s.run(args);
     assert_eq!(run.code, 1, "{run:?}");
@@ -434,7 +435,7 @@ fn what_failed_is_not_counted_as_copied() {
     assert_eq!(into, out, "{device}");
     s.ok(&["zpool", "import", "-d", at[0], "t"]);
 
-    // names that a file system refuses; the directory that they are in is there
+    // names that a file system refuses; their directory is created
     s.ok(&["zfs", "create", "-o", "utf8only=on", "t/u"]);
     std::fs::create_dir(path("tree")).unwrap();
     let odd = dir.path().join("tree").join(std::os::unix::ffi::OsStrExt::from_bytes(&b"\xff"[..]) as &std::ffi::OsStr);
@@ -468,7 +469,7 @@ fn a_mode_is_for_the_last_directory_alone() {
     judged(&s, dir.path());
 }
 
-/// Files of sysfs say that they have a page, and have a line, as one does that has become shorter.
+/// Files of sysfs report a size of one page, and have one line, like a file that has been truncated meanwhile.
 #[test]
 fn an_image_that_becomes_shorter_is_an_error() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Dedup tables of pools that are made and written here: new ones are fast ones, pruned entries leave ordinary blocks, and a quota keeps a table
-//! from growing. OpenZFS's `zdb` judges.
+//! Dedup tables of pools that are created and written here: new ones are fast ones, pruned entries leave ordinary
+//! blocks, and a quota keeps a table from growing. OpenZFS's `zdb` is the judge.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/lab.rs"]
@@ -13,7 +13,7 @@ use oracle::judge;
 /// Bytes of a block of the files here.
 const BLOCK: usize = 8192;
 
-/// Blocks of their own.
+/// Blocks that differ from each other.
 fn content(blocks: usize, seed: u64) -> Vec<u8> {
     let mut out = vec![0; blocks * BLOCK];
     Env::seeded(seed).fill_random(&mut out);
@@ -38,7 +38,7 @@ fn write(lab: &Lab, name: &str, blocks: usize, seed: u64) {
     lab.text(&format!("cp -q {} tank:/{name}", file.display()));
 }
 
-/// How many entries have one reference, and how many have more.
+/// The number of entries with one reference, and of those with more.
 fn entries(lab: &Lab) -> (u64, u64) {
     let status = lab.text("zpool status -D tank");
     let rows = status.lines().filter_map(|line| {
@@ -48,7 +48,7 @@ fn entries(lab: &Lab) -> (u64, u64) {
     rows.fold((0, 0), |(one, more), (refs, blocks)| if refs == 1 { (one + blocks, more) } else { (one, more + blocks) })
 }
 
-/// What zdb says of the tables, and of the pool.
+/// The output of zdb about the tables, and about the pool.
 fn judged(lab: &Lab) -> Option<String> {
     lab.ok("zpool export tank", b"");
     judge::no_leaks(lab.dir.path(), "tank");
@@ -64,7 +64,8 @@ fn pruned_entries_leave_ordinary_blocks() {
     // nothing is a day old
     lab.text("zpool ddtprune -d 1 tank");
     assert_eq!(entries(&lab), (60, 40));
-    // what a log has a word on stays: it is flushed by and by. And what is as old as now is not older: the clock of entries has seconds
+    // an entry with a record in a log stays: logs are flushed gradually. And an entry as old as now is not older: the
+    // clock of entries has seconds
     (0..8).for_each(|_| drop(lab.text("zpool sync tank")));
     std::thread::sleep(std::time::Duration::from_millis(1100));
     lab.text("zpool ddtprune -p 100 tank");
@@ -90,7 +91,7 @@ fn a_table_over_its_quota_does_not_grow() {
     let lab = filled(60, 40);
     lab.text("zpool set dedup_table_quota=1 tank");
     assert_eq!(lab.text("zpool get -Hpo value dedup_table_quota tank"), "1\n");
-    // what is new stays out of the table, what it has is counted on
+    // new blocks stay out of the table, references to entries in it are counted
     write(&lab, "new", 30, 3);
     write(&lab, "new-too", 30, 3);
     write(&lab, "three", 40, 2);

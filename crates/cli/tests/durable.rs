@@ -1,10 +1,11 @@
-//! What a command says is done is there after a crash of the machine: the names of new files are synced, not only their contents.
+//! Durability of commands: what a command reports as done exists after a crash of the machine: the names of new files
+//! are synced, not only their contents.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::process::Command;
 
-/// The system calls of a command that change or sync names, in order; `None` where nothing can watch them.
+/// The system calls of a command that change or sync names, in order; `None` if they cannot be traced.
 fn calls(dir: &Path, state: &Path, args: &[&str]) -> Option<Vec<String>> {
     let log = dir.join("calls");
     let mut strace = Command::new("strace");
@@ -24,7 +25,7 @@ fn calls(dir: &Path, state: &Path, args: &[&str]) -> Option<Vec<String>> {
     Some(std::fs::read_to_string(log).unwrap().lines().map(str::to_owned).collect())
 }
 
-/// Whether the directory of `name` is synced behind the last call that has `what` and the name.
+/// Returns whether the directory of `name` is synced after the last call that contains `what` and the name.
 fn is_synced(calls: &[String], what: &str, name: &Path) -> bool {
     let named = format!("{}\"", name.display());
     let last = calls.iter().rposition(|call| call.contains(what) && call.contains(&named)).expect(what);

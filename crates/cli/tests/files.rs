@@ -1,4 +1,5 @@
-//! Files into pools and about in them, as an administrator would with `zuse cp`, `tar -x`, `put`, `mkdir`, `rm`, `mv`, `ln`.
+//! Files into pools and within them, as an administrator would with `zuse cp`, `tar -x`, `put`, `mkdir`, `rm`, `mv`,
+//! `ln`.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -18,7 +19,7 @@ fn pool(dir: &Path) -> Session {
     session
 }
 
-/// Runs a command that succeeds; what it says of its work is not looked at.
+/// Runs a command that succeeds; its output is ignored.
 fn done(session: &Session, args: &[&str]) {
     let run = session.run(args);
     assert_eq!(run.code, 0, "{args:?}: {run:#?}");
@@ -80,7 +81,7 @@ fn trees_in_and_out() {
     s.fails(&["cp", host, "t:/copy"], 1, "is a directory (-a copies it)");
     let run = s.run(&["cp", "-a", host, "t:/copy"]);
     assert!(run.code == 0 && run.err.contains("copied 6 files"), "{run:?}");
-    // into the directory that is there now, and its contents into the root
+    // into the existing directory, and its contents into the root
     done(&s, &["cp", "-aq", host, "t:/copy"]);
     done(&s, &["cp", "-aq", &format!("{host}/."), "t:/"]);
     assert_eq!(cat(&s, "t:/copy/tree/sub/file"), "contents");
@@ -89,7 +90,7 @@ fn trees_in_and_out() {
     done(&s, &["cp", "-aq", "t:/copy", "t:/more"]);
     assert_eq!(cat(&s, "t:/more/tree/sub/file"), "contents");
     s.fails(&["cp", "-aq", "t:/more", "t:/"], 1, "the same file");
-    // large files share their blocks, and stay what they are when the source changes
+    // large files share their blocks, and stay unchanged when the source changes
     let used = || s.ok(&["zfs", "get", "-Hpo", "value", "used", "t"]).trim().parse::<u64>().unwrap();
     let before = used();
     done(&s, &["cp", "-q", "t:/large", "t:/shared"]);
@@ -109,7 +110,7 @@ fn trees_in_and_out() {
     assert_eq!(back.join("link").read_link().unwrap(), Path::new("sub/file"));
     judged(&s, &dir.path().join("pool"));
 
-    // a pool that is not imported: it is for the time of the command
+    // a pool that is not imported: it is imported for the time of the command
     let devices = dir.path().join("pool");
     done(&s, &["rm", "-d", devices.to_str().unwrap(), "-r", "t:/copy", "t:/more"]);
     let listing = s.ok(&["ls", "-d", devices.to_str().unwrap(), "t"]);
@@ -160,13 +161,13 @@ fn a_copy_leaves_devices_alone_and_stays_where_it_goes() {
     s.ok(&["zfs", "create", "-V", "1M", "t/v"]);
     s.fails(&["cp", "t/v", &pipe], 1, "neither a file nor a directory");
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&std::fs::symlink_metadata(&pipe).unwrap().file_type()));
-    // what a link leads to is replaced, and the link stays
+    // the file that a link leads to is replaced, and the link stays
     std::fs::write(at("file"), "old").unwrap();
     symlink("file", at("to-file")).unwrap();
     done(&s, &["cp", "-q", "t:/f", &at("to-file")]);
     assert!(Path::new(&at("to-file")).is_symlink());
     assert_eq!(std::fs::read(at("file")).unwrap(), b"data");
-    // the last name of `w/..` is none that could lead out of the destination
+    // the last name of `w/..` must not lead out of the destination
     s.ok(&["mkdir", "-p", "t:/q/w"]);
     std::fs::create_dir_all(at("dest/sub")).unwrap();
     done(&s, &["cp", "-aq", "t:/q/w/..", &at("dest/sub")]);
@@ -261,7 +262,7 @@ fn archives_with_links_to_themselves_and_sizes_that_are_none() {
     };
     add("a", tar::EntryType::Regular, 5, b"hello");
     add("a", tar::EntryType::Link, 0, b"");
-    // no data follow, whatever it says
+    // no data follow, although the header has a size
     add("dir", tar::EntryType::Directory, 4096, b"");
     add("b", tar::EntryType::Regular, 3, b"abc");
     let run = s.feed(&["tar", "-x", "t:/"], &made.into_inner().unwrap());
@@ -279,7 +280,7 @@ fn owners_and_set_id_bits_are_those_of_the_source() {
     let s = pool(dir.path());
     let at = |name: &str| dir.path().join(name);
     let mode = |path: &Path, mode: u32| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    // a directory gives its group on to what a user makes in it, but not to what is copied
+    // a directory passes its group on to files that a user creates in it, but not to copies
     std::fs::create_dir(at("shared")).unwrap();
     std::os::unix::fs::chown(at("shared"), None, Some(100)).unwrap();
     mode(&at("shared"), 0o2775);
@@ -293,7 +294,7 @@ fn owners_and_set_id_bits_are_those_of_the_source() {
     assert!(stat.contains("Gid: 0"), "{stat}");
     assert!(s.ok(&["stat", "t:/shared/tool"]).contains("6755"));
     s.ok(&["zpool", "export", "t"]);
-    // who cannot give a file its owner must not lend his own rights with it
+    // a user who cannot give a file its owner must not lend it his own rights (setuid)
     mode(dir.path(), 0o755);
     mode(&at("a"), 0o644);
     std::fs::create_dir(at("home")).unwrap();
@@ -332,7 +333,7 @@ fn names_of_one_file_in_several_operands_stay_names_of_one_file() {
     done(&s, &["cp", "-aq", &path("x"), &path("y"), &path("three"), "t:/in"]);
     let one = inode("t:/in/x/one");
     assert_eq!((inode("t:/in/y/two"), inode("t:/in/three")), (one.clone(), one));
-    // what was replaced is nobody's other name
+    // a replaced file is no longer another name of any file
     s.ok(&["mkdir", "t:/over"]);
     done(&s, &["cp", "-aq", &path("x"), &path("z/x"), &path("z/four"), "t:/over"]);
     assert_eq!((cat(&s, "t:/over/x/one"), cat(&s, "t:/over/four")), ("another".into(), "one".into()));
@@ -352,7 +353,7 @@ fn names_of_one_file_in_several_operands_stay_names_of_one_file() {
 fn files_that_say_they_are_empty_are_read_to_their_end() {
     let dir = tempfile::tempdir().unwrap();
     let s = pool(dir.path());
-    // the last is long, where the kernel has it
+    // the last is long, if the kernel has it
     let there =
         ["/proc/version", "/proc/filesystems", "/proc/kallsyms"].into_iter().filter(|path| Path::new(path).exists());
     let all: Vec<_> = there.map(|path| (path, std::fs::read(path).unwrap())).collect();

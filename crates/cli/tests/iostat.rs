@@ -1,4 +1,4 @@
-//! `zpool iostat`, errors in `zpool status`, scripts on devices (`-c`), and `zpool wait`: what other commands do.
+//! `zpool iostat`, errors in `zpool status`, scripts on devices (`-c`), and `zpool wait`: the work of other commands.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/devices.rs"]
@@ -45,7 +45,7 @@ fn what_all_commands_did_since_the_import_is_told() {
     }
     assert!(a[3] > 0 && a[5] > 0, "{text}");
 
-    // whoever looks does nothing, and the import is the beginning
+    // looking does nothing, and counting begins with the import
     let histogram = |lab: &Lab| -> u64 {
         let text = lab.ok("zpool iostat -Hpw tank");
         let rows = cells(&text);
@@ -187,7 +187,7 @@ fn the_table_is_that_of_openzfs() {
     assert_eq!(section.split_whitespace().collect::<Vec<_>>(), ["special", "-", "-", "-", "-", "-", "-"]);
     assert!(!mirror.contains(" -"), "{mirror}");
 
-    // chosen ones stand at the left
+    // chosen vdevs are at the left
     let chosen = lab.ok("zpool iostat tank mirror-0 /c");
     let names: Vec<&str> = chosen.lines().skip(3).map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(names, ["mirror-0", &lab.path("c"), &"-".repeat(width)]);
@@ -299,14 +299,14 @@ fn status_tells_of_slow_operations_and_of_work_on_devices() {
     let leaf = &json["pools"]["tank"]["vdevs"]["tank"]["vdevs"]["mirror-0"]["vdevs"][&lab.path("a")];
     assert_eq!((&leaf["init_state"], &leaf["trim_state"]), (&"UNINITIALIZED".into(), &"UNTRIMMED".into()));
 
-    // a blank line stands between two times
+    // a blank line separates two times
     let once = lab.ok("zpool status tank");
     assert_eq!(lab.ok("zpool status tank 0.01 2"), format!("{once}\n{once}"));
     assert_eq!(lab.ok("zpool status -x 0.01 2"), "all pools are healthy\n".repeat(2));
     assert!(!lab.ok("zpool status -e tank").contains("mirror-0"));
 }
 
-/// Destroys what a device holds of a file that was filled with this byte.
+/// Destroys the blocks on a device of a file that was filled with this byte.
 fn damage(device: &str, filled: u8) {
     let mut bytes = std::fs::read(device).unwrap();
     let mut hit = 0;
@@ -365,7 +365,7 @@ fn errors_of_all_commands_are_told_until_they_are_cleared() {
     assert_eq!(errors(&lab), none);
     assert_eq!(lab.ok("zpool status -x"), "all pools are healthy\n");
 
-    // those that only read count what they meet
+    // commands that only read count the errors they meet
     damage(&lab.path("b"), 7);
     let sent = lab.session.run(&["zfs", "send", "tank/files@s"]);
     assert_eq!((sent.code, sent.err.as_str()), (0, ""));
@@ -376,7 +376,7 @@ fn errors_of_all_commands_are_told_until_they_are_cleared() {
     lab.ok("zpool clear tank");
     assert_eq!(errors(&lab), none);
 
-    // what was counted can be lost, and is no reason to fail; an export ends it
+    // the counts can be lost, which is no reason to fail; an export ends them
     damage(&lab.path("a"), 7);
     lab.ok("zpool scrub tank");
     assert!(errors(&lab)[2][2] > 0);
@@ -419,7 +419,7 @@ fn another_command_is_waited_for() {
     assert!(lab.ok("zpool status tank").contains("scrub repaired 0B"), "{told}");
     assert!(child.wait().unwrap().success());
 
-    // one that nobody runs has no end
+    // a scrub that no command runs would never end
     let mut child = scrub();
     child.kill().unwrap();
     child.wait().unwrap();

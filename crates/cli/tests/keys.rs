@@ -1,4 +1,4 @@
-//! Keys that are typed: asked for without an echo, kept from one command to the next, and given up.
+//! Typed keys: asked for without an echo, kept from one command to the next, and removed.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
@@ -18,7 +18,7 @@ use support::Session;
 
 const PASS: &[u8] = b"correct horse\n";
 
-/// A pool with an encrypted file system whose passphrase is asked for; its key is kept.
+/// A pool with an encrypted file system that has a prompted passphrase; its key is kept.
 fn pool() -> (Session, tempfile::TempDir) {
     let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());
     let device = dir.path().join("a");
@@ -73,7 +73,7 @@ fn a_key_that_was_typed_is_there_until_it_is_unloaded() {
     assert_eq!(session.ok(&["cat", "tank/other:/f"]), "secret");
     session.fails(&["zfs", "load-key", "tank/other"], 255, "Key already loaded for 'tank/other'.");
 
-    // an export gives the keys up
+    // an export removes the keys
     session.ok(&["zpool", "export", "tank"]);
     assert!(!socket(&session).exists());
     session.ok(&["zpool", "import", "-d", dir.path().to_str().unwrap(), "tank"]);
@@ -124,7 +124,7 @@ fn an_unloaded_key_is_not_taken_from_its_file_again() {
     session.ok(&["zfs", "unload-key", "tank/e"]);
     session.fails(&["cat", "tank/e:/f"], 1, "key not loaded");
     session.fails(&["zfs", "send", "tank/e@s"], 1, "key must be loaded");
-    // whoever is given it has it, for once
+    // a command that is given the key has it, for itself alone
     assert_eq!(session.ok(&["cat", "-L", &key, "tank/e:/f"]), "secret");
     let sent = Command::new(env!("CARGO_BIN_EXE_zuse"))
         .args(["-L", &key, "zfs", "send", "tank/e@s"])
@@ -151,7 +151,7 @@ fn nonsense_and_silence_do_not_end_the_agent() {
     session.ok(&["zfs", "unload-key", "tank/e"]);
 }
 
-/// A terminal: the side of who looks at it, and the command's.
+/// A pseudo-terminal: the observer's side, and the command's.
 fn terminal() -> (File, File) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
@@ -161,7 +161,8 @@ fn terminal() -> (File, File) {
     (File::from(master), slave)
 }
 
-/// Whether this process was started to ignore a signal (as in the background, or by `nohup`): its children then ignore it as well.
+/// Returns whether this process was started to ignore a signal (as in the background, or by `nohup`): its children
+/// then ignore it as well.
 fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -215,7 +216,8 @@ fn key_in_a_file() -> (tempfile::TempDir, Session) {
     (dir, s)
 }
 
-/// What a pool names as the place of its key may be a pipe that nobody writes to: who only looks is not kept waiting by it.
+/// A pool may name a pipe without a writer as the location of its key: commands that did not ask for the key do not
+/// block on it.
 #[test]
 fn a_key_in_a_pipe_keeps_nobody_waiting_who_did_not_ask_for_it() {
     let (dir, s) = key_in_a_file();
@@ -231,7 +233,7 @@ fn a_key_in_a_pipe_keeps_nobody_waiting_who_did_not_ask_for_it() {
         let looked = look.output().unwrap();
         assert_eq!((looked.status.code(), &*looked.stdout), (Some(1), &b""[..]), "{verb}: {looked:?}");
     }
-    // who asks is served
+    // a command that asks for the key reads it
     let given = std::thread::spawn({
         let key = path("key");
         move || std::fs::write(key, [7; 32]).unwrap()
@@ -241,7 +243,8 @@ fn a_key_in_a_pipe_keeps_nobody_waiting_who_did_not_ask_for_it() {
     assert_eq!(s.ok(&["cat", "t/e:/f"]), "secret");
 }
 
-/// Where a key is does not depend on what its root is called: a command may be killed between a rename, or a promotion, and the record of it.
+/// The location of a key does not depend on the current name of its root: a command may be killed between a rename, or
+/// a promotion, and the record of it.
 #[test]
 fn a_key_is_found_under_a_new_name_and_a_new_root() {
     let (_dir, s) = key_in_a_file();

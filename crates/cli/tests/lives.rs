@@ -1,9 +1,10 @@
-//! Random lives of pools, by the command line: thousands of commands, killed at random, devices that leave and return; what is found is
-//! compared with a model, and OpenZFS's own engine takes the pool of each kill and of each end.
+//! Random lives of pools, by the command line: thousands of commands, some killed at random, devices that leave and
+//! return; the contents are compared with a model, and OpenZFS's own engine opens the pool after each kill and at each
+//! end.
 //!
-//! `ZUSE_LIVES` is how many lives there are, `ZUSE_SEED` the seed of the first, `ZUSE_STEPS` how many commands make one, `ZUSE_KILLS` how
-//! many commands of a hundred are killed. With `ZUSE_SECONDS` lives go on for so long. `ZUSE` is another binary to run. What a failed
-//! life leaves stays where it says.
+//! `ZUSE_LIVES` is the number of lives, `ZUSE_SEED` the seed of the first, `ZUSE_STEPS` the number of commands per
+//! life, `ZUSE_KILLS` the percentage of commands that are killed. With `ZUSE_SECONDS` lives are run for that long.
+//! `ZUSE` is another binary to run. The files of a failed life stay at the path in its report.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 #[path = "lives/model.rs"]
@@ -23,15 +24,15 @@ use model::{Contents, Head, Model, Seen, difference};
 use ops::{Draw, Op, Partly};
 use world::{Ended, POOL, VOLUME, World};
 
-/// Lives, unless told otherwise.
+/// Lives by default.
 const LIVES: u64 = 6;
 /// Commands of a life.
 const STEPS: u64 = 45;
 /// Commands of a hundred that are killed.
 const KILLS: u64 = 10;
-/// A killed command lives for so many microseconds at most.
+/// A killed command lives for at most this many microseconds.
 const KILL_AFTER: u64 = 90_000;
-/// What pools are made of; how many devices may be away at a time.
+/// The vdevs of pools; the number of devices that may be away at a time.
 const VDEVS: [(&str, usize); 6] = [
     ("d0", 0),
     ("mirror d0 d1", 1),
@@ -40,12 +41,12 @@ const VDEVS: [(&str, usize); 6] = [
     ("raidz2 d0 d1 d2 d3", 1),
     ("d0 d1 log d2", 0),
 ];
-/// Bytes of a log device that comes and goes.
+/// Bytes of a log device that is added and removed.
 const LOG: u64 = 64 << 20;
-/// What a command may fail with though it fits the model.
+/// Errors that a command may fail with though it fits the model.
 const EXCUSES: [&str; 3] = ["out of space", "No space left", "quota"];
 
-/// Pools that OpenZFS's engine took.
+/// The number of pools that OpenZFS's engine accepted.
 #[derive(Default)]
 struct Taken {
     crashed: AtomicU64,
@@ -53,18 +54,18 @@ struct Taken {
     commands: AtomicU64,
 }
 
-/// A life under way.
+/// A life in progress.
 struct Life<'a> {
     rng: Rng,
     draw: Draw,
     model: Model,
     world: World,
-    /// How many devices may be away.
+    /// The number of devices that may be away.
     spare: usize,
     away: Option<String>,
-    /// What the pool had when its checkpoint was taken.
+    /// The contents of the pool when its checkpoint was taken.
     checkpointed: Option<Model>,
-    /// Log devices that were made.
+    /// The number of log devices created.
     logs: u64,
     taken: &'a Taken,
 }
@@ -97,7 +98,7 @@ impl<'a> Life<'a> {
         self.end()
     }
 
-    /// A device leaves or comes back.
+    /// Takes a device away, or brings one back.
     fn devices(&mut self) -> Outcome {
         if let Some(device) = self.away.take() {
             self.world.come_back(&device);
@@ -105,7 +106,7 @@ impl<'a> Life<'a> {
         }
         let status = self.world.ok(&format!("zpool status {POOL}"))?;
         if !String::from_utf8_lossy(&status).contains("state: ONLINE") {
-            // another one may leave when all are up to date
+            // another one may be taken away once all are up to date
             self.world.ok(&format!("zpool scrub -w {POOL}"))?;
             let status = self.world.ok(&format!("zpool status {POOL}"))?;
             let status = String::from_utf8_lossy(&status);
@@ -117,7 +118,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// A log device is added or removed.
+    /// Adds or removes a log device.
     fn log_device(&mut self) -> Outcome {
         let status = self.world.ok(&format!("zpool status {POOL}"))?;
         let status = String::from_utf8_lossy(&status).into_owned();
@@ -141,10 +142,10 @@ impl<'a> Life<'a> {
         self.change(&line).map(drop)
     }
 
-    /// A checkpoint is taken, discarded or gone back to.
+    /// Takes a checkpoint, discards it or rewinds to it.
     fn checkpoint(&mut self) -> Outcome {
         let Some(before) = self.checkpointed.take() else {
-            // whether one that was killed has come to its end is seen by the next
+            // the next command shows whether a killed one was completed
             let before = self.model.clone();
             if self.change(&format!("zpool checkpoint {POOL}"))? {
                 self.checkpointed = Some(before);
@@ -163,7 +164,7 @@ impl<'a> Life<'a> {
         self.compare()
     }
 
-    /// Does without a checkpoint, if there is one.
+    /// Discards the checkpoint, if there is one.
     fn discard(&mut self) -> Outcome {
         let has = self.world.ok(&format!("zpool get -Hp -o value checkpoint {POOL}"))?;
         match has.trim_ascii() {
@@ -172,7 +173,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// A change of the pool that changes no contents, killed at times; whether it came to its end.
+    /// Runs a command that changes the pool but no contents, and may be killed; returns whether it was completed.
     fn change(&mut self, line: &str) -> Result<bool, String> {
         let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let kill = self.kill();
@@ -188,7 +189,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// When a command is killed, if it is.
+    /// The time after which a command is killed, if it is.
     fn kill(&self) -> Option<Duration> {
         let killed = self.rng.percent(number_from_env("ZUSE_KILLS", KILLS));
         killed.then(|| Duration::from_micros(self.rng.below(KILL_AFTER)))
@@ -231,13 +232,13 @@ impl<'a> Life<'a> {
 
     fn killed(&mut self, op: &Op) -> Outcome {
         let crashed = self.world.copy();
-        // what a receive left is destroyed when the pool is imported for writing
+        // the leftovers of a receive are destroyed when the pool is imported for writing
         self.world.ok(&format!("zpool sync {POOL}"))?;
         self.adopt(op)?;
         self.take(crashed, &self.model.seen(), &self.taken.crashed)
     }
 
-    /// Finds out what a command that did not come to its end has done.
+    /// Finds out what a command that was not completed has done.
     fn adopt(&mut self, op: &Op) -> Outcome {
         let found = self.world.look()?;
         let mut after = self.model.clone();
@@ -255,7 +256,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// OpenZFS's engine takes a copy of the pool as it is.
+    /// Lets OpenZFS's engine open a copy of the pool.
     fn judge(&self, expected: &Seen, count: &AtomicU64) -> Outcome {
         self.take(self.world.copy(), expected, count)
     }
@@ -281,7 +282,7 @@ impl<'a> Life<'a> {
 }
 
 impl Model {
-    /// Takes from what was found the part that a command may have left.
+    /// Takes over, from what was found, the part that a command may have left.
     fn take_part(&mut self, partly: &Partly, found: &Seen) {
         match partly {
             Partly::Never => {}

@@ -1,4 +1,4 @@
-//! Pools on block devices: loop devices, where there are any. Elsewhere the test says why it does nothing.
+//! Pools on block devices: loop devices, if there are any. Otherwise the test prints why it does nothing.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/loops.rs"]
@@ -13,10 +13,10 @@ use oracle::judge;
 use support::Session;
 use vdev::FileDevice;
 
-/// Longer than the least, so that a file system fits too.
+/// More than the minimum, so that a file system fits too.
 const MIB: u64 = 96;
 
-/// Devices `a`, `b`, `log` and `other` in a folder. The devices go before the folder.
+/// Devices `a`, `b`, `log` and `other` in a folder. The devices are dropped before the folder.
 struct Lab {
     a: Loop,
     b: Loop,
@@ -27,7 +27,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// `None`, and why, where there are no loop devices.
+    /// Makes the devices; `None`, after printing why, if there are no loop devices.
     fn new() -> Option<Lab> {
         if let Some(why) = Loop::missing() {
             eprintln!("no loop devices here ({why}): pools on block devices are not tested");
@@ -59,7 +59,8 @@ impl Lab {
         self.session.fails(&self.words(line), 1, says);
     }
 
-    /// The judge finds nothing wrong with the exported pool, on the devices themselves and in the files behind them.
+    /// Checks that the judge finds nothing wrong with the exported pool, on the devices themselves and in the files
+    /// behind them.
     fn judge(&self) {
         judge::no_leaks(self.dir.path(), "tank");
         let Some(out) = judge::run("zdb", &["-l", self.a.path()]) else { return };
@@ -113,7 +114,7 @@ fn devices_in_use_are_refused() {
     lab.fails("zpool create -f -m none second A", &format!("{a} is part of active pool 'tank'\n"));
     lab.fails("zpool add tank log B", &format!("{} is part of active pool 'tank'\n", lab.b.path()));
 
-    // another program has it
+    // another process holds it
     let held = FileDevice::open_read_write(Path::new(a)).unwrap();
     let busy = lab.session.run(&["zfs", "create", "tank/x"]);
     assert!(busy.code == 1 && busy.err.starts_with("cannot open 'tank': pool is busy\n"), "{busy:?}");
@@ -138,7 +139,7 @@ fn another_file_system_is_named_and_refused() {
     std::fs::create_dir(&mounted).unwrap();
     let mount = Command::new("mount").args([lab.other.path(), mounted.to_str().unwrap()]).status();
     if mount.is_ok_and(|status| status.success()) {
-        // not by force either
+        // nor with force
         let run = lab.session.run(&lab.words("zpool create -f -m none tank OTHER"));
         let unmounted = Command::new("umount").arg(&mounted).status().unwrap();
         assert!(run.code == 1 && run.err.contains(&format!("{} is in use", lab.other.path())), "{run:?}");
@@ -147,6 +148,6 @@ fn another_file_system_is_named_and_refused() {
     lab.ok("zpool create -f -m none tank OTHER");
     lab.ok("zpool export tank");
     judge::no_leaks(lab.dir.path(), "tank");
-    // nothing is left of what was there
+    // nothing is left of the old contents
     lab.fails("zpool create -m none second OTHER", "is part of exported pool 'tank'\n");
 }

@@ -1,4 +1,4 @@
-//! What another command, or another system, does with a pool meanwhile.
+//! Changes of a pool by another command, or another system, while a command runs.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod support;
@@ -62,7 +62,7 @@ fn files_that_are_replaced_while_they_are_read_are_told_from_damage() {
     let mut out = reader.stdout.take().unwrap();
     let mut begun = [0; 512];
     out.read_exact(&mut begun).unwrap();
-    // it waits for who takes its output
+    // it blocks until its output is read
     s.ok(&["rm", "t:/b"]);
     for seed in 2..6 {
         assert_eq!(s.feed(&["put", "t:/other"], &noise(seed)).code, 0);
@@ -72,6 +72,6 @@ fn files_that_are_replaced_while_they_are_read_are_told_from_damage() {
     rest.join().unwrap();
     let told = String::from_utf8(done.stderr).unwrap();
     assert!(done.status.code() == Some(1) && told.contains("lost: b: ") && told.ends_with(SAYS), "{told}");
-    // a snapshot is held, and nothing is said of one that is whole
+    // a snapshot is held, and there is no warning about a complete one
     assert_eq!(s.feed(&["cat", "t:/a"], b"").code, 0);
 }

@@ -1,11 +1,11 @@
-//! A pool does not go back in time because only devices are left that were away when it was written last.
+//! A pool must not go back in time because only devices are left that were absent when it was written last.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use support::Session;
 
-/// Another vdev knows the newest txg, but it has nothing of what was written then.
+/// Another vdev has the newest txg, but nothing that was written in it.
 #[test]
 fn a_log_that_knows_the_newest_txg_does_not_make_the_older_half_new() {
     let (dir, away, s) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Session::empty());
@@ -76,12 +76,12 @@ fn the_half_of_a_mirror_that_was_away_is_not_opened_alone() {
         assert!(status.contains(told) && !status.contains("corrupted"), "{told}: {status}");
     }
     assert!(std::fs::read(path("b")).unwrap() == before, "the older half was written");
-    // with the other all is there, and the older half is brought up to date
+    // with the other device everything is there, and the older half is brought up to date
     come_back("a");
     s.ok(&["zfs", "snapshot", "t@s"]);
     leave("a");
     assert_eq!(s.ok(&["cat", "t@s:/new"]), "new");
-    // who knows that it is lost for good goes on with what there is
+    // a user who knows that it is lost for good continues with the rest
     come_back("a");
     leave("b");
     s.ok(&["rm", "t:/new"]);

@@ -1,4 +1,4 @@
-//! Commands whose output nobody takes.
+//! Commands whose output nobody reads.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -54,6 +54,6 @@ fn help_is_where_it_is_looked_for() {
     assert_eq!(session.ok(&["help", "zpool", "create"]), session.ok(&["zpool", "help", "create"]));
     assert_eq!(session.ok(&["help", "zfs"]), session.ok(&["zfs", "help"]));
     session.fails(&["help", "nonsense"], 2, "unrecognized command 'nonsense'");
-    // behind the dashes it is a name
+    // after `--` it is a name
     session.fails(&["ls", "--", "-h"], 1, "");
 }

@@ -1,4 +1,4 @@
-//! Whose files are that a command makes: those of who runs it, as on a mounted file system.
+//! Ownership of the files that a command creates: they belong to the user who runs it, as on a mounted file system.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -12,13 +12,13 @@ use support::Session;
 
 const MODE_SETGID: u32 = 0o2775;
 
-/// Who runs the commands: somebody else than root, if the test may be that.
+/// The user who runs the commands, never root: another user if the test itself runs as root.
 fn somebody(dir: &Path) -> (u32, u32) {
     let me = dir.metadata().unwrap();
     if me.uid() == 0 { (1000, 1001) } else { (me.uid(), me.gid()) }
 }
 
-/// All below a directory becomes a user's.
+/// Gives everything below a directory to a user.
 fn give(path: &Path, (uid, gid): (u32, u32)) {
     chown(path, Some(uid), Some(gid)).unwrap();
     if path.is_dir() {
@@ -52,7 +52,7 @@ fn new_files_belong_to_who_runs_the_command() {
     std::fs::set_permissions(at("shared"), std::fs::Permissions::from_mode(MODE_SETGID)).unwrap();
     let run = s.run(&["cp", "-aq", at("shared").to_str().unwrap(), "t:/shared"]);
     assert_eq!(run.code, 0, "{run:?}");
-    // two directories on the way of which the archive says nothing
+    // two directories in the path that the archive does not list
     let mut archive = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_size(4);
@@ -71,7 +71,7 @@ fn new_files_belong_to_who_runs_the_command() {
     run_as(&s, user, &["mkdir", "-p", "t:/d/e", "t:/shared/dir"], &at("tar"));
     run_as(&s, user, &["ln", "-s", "put", "t:/link"], &at("tar"));
     run_as(&s, user, &["tar", "-xq", "t:/"], &at("tar"));
-    // what is there keeps its owner
+    // existing files keep their owner
     run_as(&s, user, &["cp", "-q", "t:/x/y/file", "t:/copy"], &at("tar"));
     run_as(&s, user, &["put", "t:/x/y/file"], &at("tar"));
 

@@ -24,7 +24,7 @@ fn pool(dir: &Path, mib: u64, of: usize) -> Session {
     session
 }
 
-/// A command that reads a file, and waits for who takes what it gives.
+/// A command that reads a file, and blocks until its output is read.
 struct Reader {
     child: Child,
     out: ChildStdout,
@@ -44,7 +44,7 @@ impl Reader {
         Reader { child, out }
     }
 
-    /// The exit status, what it gave behind the first bytes, and what it said.
+    /// The exit status, the output after the first bytes, and the messages.
     fn end(mut self) -> (i32, Vec<u8>, String) {
         let mut rest = Vec::new();
         self.out.read_to_end(&mut rest).unwrap();
@@ -54,7 +54,7 @@ impl Reader {
     }
 }
 
-/// No device is said to have failed.
+/// Checks that no device errors are reported.
 fn nothing_counted(session: &Session) {
     let status = session.ok(&["zpool", "status", "-p", "t"]);
     let rows = status.lines().filter(|line| line.contains("ONLINE") && !line.contains("state:"));
@@ -111,7 +111,8 @@ fn a_reader_whose_space_is_needed_is_told_and_no_device_is_blamed() {
     nothing_counted(&s);
 }
 
-/// What was never freed but is free all the same: a state that is given up, and another pool's devices.
+/// Blocks that were never freed but are reused all the same: those of a state that is given up, and of another pool's
+/// devices.
 #[test]
 fn a_reader_of_what_is_given_up_is_told() {
     for again in ["rewind", "create"] {
@@ -142,7 +143,7 @@ fn a_reader_of_what_is_given_up_is_told() {
     }
 }
 
-/// As long as there is no new state, what is given up can be found, and is overwritten.
+/// Until there is a new state, the one that is given up can be found, and is overwritten.
 #[test]
 fn a_reader_that_begins_while_a_state_is_given_up_is_told() {
     let dir = tempfile::tempdir().unwrap();

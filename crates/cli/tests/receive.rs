@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 
 use lab::{Lab, receive_all, records, streams};
 
-/// The streams of `stbasic-a` by name, without ending.
+/// the command that gave it up was killed
 fn basic(name: &str) -> Vec<u8> {
     streams("stbasic-a").remove(&format!("{name}.zstream")).unwrap()
 }
 
-/// A command that is not used as it should be.
+/// Runs a command that must fail with a usage error.
 fn misused(lab: &Lab, line: &str, says: &str) {
     let ran = lab.run(line, b"");
     assert!(ran.code == 2 && ran.err.contains(says), "{line}: {} {}", ran.code, ran.err);
@@ -65,7 +65,7 @@ fn what_changed_since_needs_force() {
     );
     lab.ok("zfs receive -F tank/a", &increment);
     assert_eq!(lab.text("zfs list -H -r -t snapshot -o name tank/a"), "tank/a@1\ntank/a@2\n");
-    // what a package brings and is there already is passed over
+    // snapshots of a package that exist already are skipped
     lab.ok("zfs receive tank/a", &package);
     let again = lab.ok("zfs receive -v tank/a", &package);
     let again = String::from_utf8(again).unwrap();
@@ -93,7 +93,7 @@ fn properties_and_holds_that_come_along() {
     let came = lab.text(&format!("{sources} tank/a"));
     let (name, value) = came.lines().next().unwrap().split_once('\t').unwrap();
     let get = |dataset: &str, what: &str| lab.text(&format!("zfs get -H -o {what} {name} {dataset}"));
-    // -x: it came, and is not in force; what is said wins over what came
+    // -x: it was received, and is not in force; a value on the command line overrides the received one
     lab.ok(&format!("zfs receive -x {name} tank/x"), &basic("full-p"));
     assert_ne!(get("tank/x", "source"), "received\n");
     assert_eq!(get("tank/x", "received"), format!("{value}\n"));
@@ -103,7 +103,7 @@ fn properties_and_holds_that_come_along() {
     misused(&lab, "zfs receive -o test:a=b -x test:a tank/p", "property 'test:a' specified multiple times");
     misused(&lab, "zfs receive -x a=b tank/p", "invalid property name: '='");
     lab.fails("zfs receive -o used=1 tank/p", &basic("full"), "cannot receive: invalid property 'used'");
-    // -b sends what came, not what was set here since
+    // -b sends the received values, not those set here since
     lab.ok("zfs set test:mine=1 tank/a", b"");
     lab.ok("zfs receive tank/sent-p", &lab.ok("zfs send -p tank/a@2", b""));
     lab.ok("zfs receive tank/sent-b", &lab.ok("zfs send -b tank/a@2", b""));
@@ -121,7 +121,7 @@ fn interrupted_receives() {
     let lab = Lab::new("recva");
     let all = streams("stresume-a");
     let cut = &all["full-truncated.zstream"];
-    // without -s nothing stays
+    // without -s nothing is kept
     lab.fails("zfs receive recva/gone", cut, "cannot receive new filesystem stream: incomplete stream");
     lab.fails("zfs list recva/gone", b"", "dataset does not exist");
     let ran = lab.run("zfs receive -s recva/r", cut);
@@ -143,7 +143,7 @@ fn interrupted_receives() {
         &all["incr.zstream"],
         "destination recva/r contains partially-complete state from \"zfs receive -s\".",
     );
-    // what was received of it can be sent as it is, to be resumed elsewhere
+    // the received part can be sent as it is, to be resumed elsewhere
     let saved = lab.ok("zfs send -S recva/r", b"");
     lab.fails("zfs receive -s recva/copy", &saved, "Partially received snapshot is saved.");
     misused(&lab, "zfs send -S recva/r@1", "saved send must specify the dataset with partially-received state");
@@ -160,7 +160,7 @@ fn packages_of_all_kinds() {
     let heads = |top: &str| lab.text(&format!("zfs list -H -r -o name {top}"));
     let all = heads("recva/R");
     let below = all.lines().nth(1).unwrap().to_owned();
-    // -X leaves a dataset out, with what is below it
+    // -X leaves out a dataset, with everything below it
     let package = lab.ok(&format!("zfs send -R -X {below} recva/R@r4"), b"");
     lab.ok("zfs receive -u -d other", &package);
     let received = heads("other");
@@ -173,12 +173,12 @@ fn packages_of_all_kinds() {
     );
     misused(&lab, "zfs send -s recva/R@r4", "skip-missing flag can only be used in conjunction with replicate");
     misused(&lab, "zfs send", "missing snapshot argument");
-    // -s passes over what has no such snapshot
+    // -s skips datasets without such a snapshot
     lab.ok("zfs snapshot recva/R@single", b"");
     lab.fails("zfs send -R recva/R@single", b"", "does not exist");
     let single = lab.ok("zfs send -R -s recva/R@single", b"");
     lab.ok("zfs receive -u other/single", &single);
-    // -I sends what is between, -i jumps
+    // -I sends the snapshots between, -i skips them
     let snaps = lab.text("zfs list -H -t snapshot -o name recva/R");
     let names: Vec<&str> = snaps.lines().filter_map(|name| name.split('@').nth(1)).collect();
     let (first, last) = (names[0], names[names.len() - 1]);
@@ -188,12 +188,13 @@ fn packages_of_all_kinds() {
     lab.ok("zfs receive -u other/j", &lab.ok(&format!("zfs send recva/R@{first}"), b""));
     lab.ok("zfs receive -u other/j", &lab.ok(&format!("zfs send -i {first} recva/R@{last}"), b""));
     assert_eq!(lab.text("zfs list -H -t snapshot -o name other/j").lines().count(), 2);
-    // raw, of what is not encrypted: all that can be sent as it is
+    // raw, of unencrypted datasets: everything is sent as it is stored
     let raw = lab.ok(&format!("zfs send -w recva/R@{last}"), b"");
     assert!(raw == lab.ok(&format!("zfs send -Lec recva/R@{last}"), b""));
 }
 
-/// OpenZFS 12661 and 14568: streams of a package that are there already, empty ones too, are passed over; what comes after them is not.
+/// OpenZFS 12661 and 14568: streams of a package that exist already, empty ones too, are skipped; those after them are
+/// not.
 #[test]
 fn issues_12661_and_14568_what_follows_what_is_there_already() {
     let lab = Lab::new("tank");
@@ -217,7 +218,7 @@ fn issues_12661_and_14568_what_follows_what_is_there_already() {
     lab.judge("tank");
 }
 
-/// Streams of a fixture are received; what is sent of the datasets `again` is the stream that made them.
+/// Receives the streams of a fixture; sending the datasets `again` must give the streams that made them.
 fn received_and_sent_again(fixture: &str, again: &[(&str, &str)]) {
     let lab = receive_all(fixture);
     let all = streams(fixture);
@@ -265,7 +266,8 @@ fn a_stream_as_json() {
     assert!(last.contains("\"outcome\":\"cut off\""), "{last}");
 }
 
-/// The snapshot that a package starts from has another name here, and its own name is taken: what is below its dataset stays where it is.
+/// The snapshot that a package starts from has another name here, and its own name is taken: the datasets below its
+/// dataset stay where they are.
 #[test]
 fn what_is_in_its_place_is_not_moved_for_ever() {
     let lab = Lab::new("tank");
@@ -285,7 +287,7 @@ fn what_is_in_its_place_is_not_moved_for_ever() {
     lab.judge("tank");
 }
 
-/// A stream brings names as they are, and the file system compares them as it does.
+/// A stream brings names unchanged, and the file system compares them in its own way.
 #[test]
 fn names_that_nobody_can_find_are_told_of() {
     let lab = Lab::new("tank");
@@ -293,7 +295,7 @@ fn names_that_nobody_can_find_are_told_of() {
     lab.ok("mkdir tank/n:/d tank/n:/other", b"");
     lab.ok("put tank/n:/d/file", b"1");
     let device = lab.dir.path().join("tank");
-    // as whoever compared names in another way would have left them
+    // as a system that compares names in another way would have left them
     let add = |dir: &str, name: &str| {
         lab.ok("zpool export tank", b"");
         let pool = zuse::Pool::open_writable(&[&device], None).unwrap();
@@ -322,7 +324,7 @@ fn names_that_nobody_can_find_are_told_of() {
     lab.ok("zfs snapshot tank/n@2", b"");
     let told = receive(&send("1", "2"));
     assert!(told.starts_with("Warning: tank/m@2 has one name under which no file can be found, first '/d/"), "{told}");
-    // what did not change was told of
+    // unchanged names were warned of before
     lab.ok("put tank/n:/other/file", b"2");
     lab.ok("zfs snapshot tank/n@3", b"");
     assert_eq!(receive(&send("2", "3")), "");

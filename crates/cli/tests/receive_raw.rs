@@ -1,4 +1,5 @@
-//! `zfs receive` of raw streams of the OpenZFS kernel module: without keys, then with them; what is sent of it again.
+//! `zfs receive` of raw streams of the OpenZFS kernel module: without keys, then with them; and sending the received
+//! datasets again.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/lab.rs"]
@@ -11,7 +12,7 @@ use lab::{Lab, receive_all, records, streams};
 use oracle::fixtures;
 use serde_json::Value;
 
-/// What is told of a file.
+/// The fields of a file that are compared.
 const TOLD: [&str; 8] = ["type", "size", "mode", "nlink", "uid", "gid", "sha256", "target"];
 
 /// `-L` with a key of a fixture.
@@ -23,11 +24,11 @@ type Files = BTreeMap<String, Vec<Value>>;
 
 fn by_path<'a>(lines: impl Iterator<Item = &'a Value>) -> Files {
     let told = |line: &Value| (line["path"].to_string(), TOLD.iter().map(|key| line[*key].clone()).collect());
-    // what the root of a snapshot was for the kernel is a directory of its own
+    // for the kernel the root of a snapshot was a directory of its own
     lines.filter(|line| line["path"] != ".").map(told).collect()
 }
 
-/// The files of a snapshot are those of one at the sender.
+/// Checks that the files of a snapshot are those of one at the sender.
 fn same_files(lab: &Lab, snapshot: &str, truth: &[Value], at_the_sender: &str) {
     let text = lab.text(&format!("ls -R --json --sha256 {snapshot}"));
     let ours: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -46,7 +47,7 @@ fn raw_streams_and_packages() {
     const FIXTURE: &str = "stenc-a";
     let lab = receive_all(FIXTURE);
     let (all, truth) = (streams(FIXTURE), fixtures::json_lines(FIXTURE, "source/files.jsonl.zst"));
-    // without a key nothing can be read, and all can be sent on
+    // without a key nothing can be read, and everything can be sent on
     lab.fails("ls recva/we", b"", "key not loaded");
     lab.fails("zfs send recva/we@1", b"", "dataset key must be loaded");
     let again = [
@@ -64,7 +65,7 @@ fn raw_streams_and_packages() {
         assert!(ours == theirs, "{name}: {} records, not {}", ours.len(), theirs.len());
         assert!(ours.len() > 5, "{name}");
     }
-    // a package has one key for all that is below its top, as at the sender
+    // a package has one key for everything below its top, as at the sender
     assert_eq!(get(&lab, "encryptionroot", "recva/wR recva/wR/child recva/wR/vol"), "recva/wR\n".repeat(3));
     assert_eq!(get(&lab, "keystatus", "recva/we recva/wR/child recva/wv"), "unavailable\n".repeat(3));
     let wrong = lab.run(&format!("zfs load-key -L {} recva/we", key(FIXTURE, "raw.key")), b"");
@@ -92,7 +93,7 @@ fn raw_streams_and_packages() {
     let volume = lab.ok("cat recva/wv@2", b"");
     assert!(volume == lab.ok("cat recva/wR/vol@2", b"") && volume.iter().any(|byte| *byte != 0));
 
-    // what is sent again is received again, package and all, and is the same with the same key
+    // a stream that is sent again is received again, packages too, and is the same with the same key
     lab.add("other");
     lab.ok("zfs receive -u other/R", &lab.ok("zfs send -w -R recva/wR@2", b""));
     lab.ok("zfs receive -u other/e", &lab.ok("zfs send -w recva/we@1", b""));
@@ -110,7 +111,7 @@ fn raw_streams_and_packages() {
         same_files(&lab, &format!("other/{here}"), &truth, &format!("srca/{there}"));
     }
     assert!(volume == lab.ok("cat other/R/vol@2", b""));
-    // with the key the datasets are written to, and give streams that are not raw
+    // with the key the datasets can be written, and sent in streams that are not raw
     lab.ok("put other/e:/new", b"");
     let plain = lab.ok("zfs send recva/we@2", b"");
     lab.ok("zfs receive -u other/plain", &plain);
@@ -140,7 +141,7 @@ fn raw_streams_with_each_form_of_key() {
     }
     assert_eq!(get(&lab, "encryptionroot", "recva/P/child recva/P/vol"), "recva/P\nrecva/P\n");
     let roots = ["h", "r", "p", "P"].map(|fs| lab.text(&format!("zfs get -H -o value keyformat recva/{fs}")));
-    // the key of the first was changed from one form to another before it was sent
+    // the key of the first was changed from one format to another before it was sent
     for ((root, format), file) in ["h", "r", "p", "P"].iter().zip(&roots).zip(["", "raw.key", "pass.txt", "pass.txt"]) {
         let file = match (file, format.trim_end()) {
             ("", "hex") => "hex.key",

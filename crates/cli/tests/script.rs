@@ -1,10 +1,11 @@
-//! Sessions at a terminal: what is typed, what is answered, and the exit status.
+//! Sessions at a terminal: the commands, their output, and the exit status.
 //!
-//! A file in `script/` is one session with two devices, `DIR/a` and `DIR/b`. A line `$ …` is typed; `<<< word` at its end is standard input, `# mask` makes
-//! all numbers of the answer `N`. Below it stand the lines of standard output, those of standard error, and `[n]` if the exit status is not 0. Where
-//! a usage text follows, it is cut. At the end all pools are exported, and OpenZFS's `zdb` looks for leaks.
+//! A file in `script/` is one session with two devices, `DIR/a` and `DIR/b`. A line `$ …` is a command; `<<< word` at
+//! its end is standard input, `# mask` replaces all numbers of the output by `N`. The lines of standard output follow,
+//! then those of standard error, and `[n]` if the exit status is not 0. A usage text is cut off. At the end all pools
+//! are exported, and OpenZFS's `zdb` checks for leaks.
 //!
-//! `UPDATE_EXPECT=1` writes what is answered into the files: look at the difference.
+//! `UPDATE_EXPECT=1` writes the output into the files: check the difference.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use oracle::judge;
 use support::Session;
 
-/// A device: the least size.
+/// Bytes of a device: the minimum.
 const DEVICE: u64 = 64 << 20;
 /// Keys in files.
 const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
@@ -24,7 +25,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/script")
 }
 
-/// A line as it was typed.
+/// A command line of a session.
 struct Line<'a> {
     words: &'a str,
     input: Option<&'a str>,
@@ -39,7 +40,7 @@ fn parse(line: &str) -> Line<'_> {
     }
 }
 
-/// Words as a shell has them: in quotes, blanks are part of a word.
+/// Splits a line into words as a shell does: in quotes, blanks are part of a word.
 fn words(line: &str, dir: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted, mut any) = (Vec::new(), String::new(), false, false);
     for c in line.chars() {
@@ -66,7 +67,7 @@ fn words(line: &str, dir: &str) -> Vec<String> {
     words.into_iter().map(|word| word.replace("DIR", dir)).collect()
 }
 
-/// Numbers, with their units, as `N`.
+/// Replaces numbers, with their units, by `N`.
 fn mask(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars().peekable();
@@ -102,7 +103,7 @@ fn answer(session: &Session, dir: &str, line: &str) -> String {
     text
 }
 
-/// Plays a session again; how many lines were typed.
+/// Plays a session again; returns the number of commands.
 fn play(name: &str) -> usize {
     let path = folder().join(format!("{name}.txt"));
     let expected = std::fs::read_to_string(&path).unwrap();

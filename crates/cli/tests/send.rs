@@ -1,4 +1,5 @@
-//! `zfs send` and `zfs receive` with streams of the OpenZFS kernel module: what it made is received, and sent again it is the same.
+//! `zfs send` and `zfs receive` with streams of the OpenZFS kernel module: they are received, and sending the result
+//! again gives the same streams.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/lab.rs"]
@@ -29,7 +30,7 @@ fn plain_streams_are_received_and_sent_again() {
     lab.judge("recva");
 }
 
-/// What the laboratory set on its pools itself.
+/// The properties that the laboratory set on its pools itself.
 const OF_THE_LABORATORY: [&str; 3] = ["atime", "mountpoint", "snapdev"];
 
 #[test]

@@ -1,4 +1,5 @@
-//! What one command sends, another does not destroy; and a package comes whole, whatever others do to its pool meanwhile.
+//! Holds of a send: no other command destroys what one sends; and a package is complete, whatever others do to its
+//! pool meanwhile.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -24,7 +25,7 @@ fn pool() -> (Session, tempfile::TempDir, Vec<u8>) {
     (session, dir, bytes)
 }
 
-/// A command whose output is not read yet: it has begun, and waits.
+/// A command whose output is not read yet: it has started, and is blocked.
 fn begun(session: &Session, args: &[&str]) -> (Child, Vec<u8>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_zuse"))
         .args(args)
@@ -43,7 +44,7 @@ fn rest((mut child, mut out): (Child, Vec<u8>)) -> Vec<u8> {
     out
 }
 
-/// All of a command's output.
+/// The complete output of a command.
 fn whole(session: &Session, args: &[&str]) -> Vec<u8> {
     rest(begun(session, args))
 }
@@ -59,14 +60,14 @@ fn a_snapshot_is_not_destroyed_while_another_command_sends_it() {
     session.fails(&["zfs", "destroy", "tank/a@1"], 1, BUSY);
     session.fails(&["zfs", "destroy", "-d", "tank/a@1"], 1, BUSY);
     session.fails(&["zfs", "destroy", "-r", "tank/a@1"], 1, BUSY);
-    // another snapshot, tags, and the file system itself are not in the way
+    // another snapshot, tags, and the file system itself can still be destroyed
     session.ok(&["zfs", "destroy", "tank/a/b@1"]);
     session.ok(&["zfs", "snapshot", "tank/a@2"]);
     session.ok(&["zfs", "rollback", "tank/a@2"]);
     session.ok(&["zfs", "destroy", "tank/a@2"]);
     assert!(rest(sending) == alone);
     session.ok(&["zfs", "destroy", "tank/a@1"]);
-    // a command that is no more holds nothing
+    // a command that has ended holds nothing
     let (mut killed, _) = begun(&session, &["zfs", "send", "tank/a/c@1"]);
     session.fails(&["zfs", "destroy", "tank/a/c@1"], 1, BUSY);
     killed.kill().unwrap();
@@ -89,7 +90,7 @@ fn a_file_system_is_not_changed_while_another_command_sends_it() {
     assert_eq!(put().code, 0);
 }
 
-/// A command that writes a file for as long as its input comes; by now it has opened the file system.
+/// A command that writes a file until its input ends; it has already opened the file system.
 fn writing(session: &Session, path: &str, bytes: &[u8]) -> Child {
     let mut child = Command::new(env!("CARGO_BIN_EXE_zuse"))
         .args(["put", path])
@@ -109,7 +110,7 @@ fn a_file_system_that_another_command_has_open_is_not_sent() {
     let busy = "warning: cannot send 'tank/a': target is busy; if a filesystem, it must not be mounted";
     session.fails(&["zfs", "send", "tank/a"], 1, busy);
     session.fails(&["zfs", "send", "-i", "@1", "tank/a"], 1, busy);
-    // its snapshots are, and others
+    // its snapshots can be sent, and other file systems
     assert!(whole(&session, &["zfs", "send", "tank/a@1"]) != alone);
     assert!(whole(&session, &["zfs", "send", "tank/a/b"]) == alone);
     drop(writes.stdin.take());
@@ -130,7 +131,7 @@ fn a_package_is_whole_though_its_pool_goes_on() {
     let alone = whole(&session, &send);
     let sending = begun(&session, &send);
     session.fails(&["zfs", "destroy", "-r", "tank/a@1"], 1, BUSY);
-    // many txgs, and new blocks where old metadata was
+    // many txgs, and new blocks over old metadata
     for n in 0..5 {
         let run = session.feed(&["put", &format!("tank:/file{n}")], &bytes);
         assert_eq!(run.code, 0, "{run:?}");

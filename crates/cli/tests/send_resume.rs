@@ -1,4 +1,5 @@
-//! Sends that go on, in one pool: what was sent and what was received have the same guids there; and what was received redacted.
+//! Resumed sends within one pool, where the source and the received copy have the same guids; and of datasets that
+//! were received redacted.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/lab.rs"]
@@ -29,7 +30,8 @@ fn received_in_two(lab: &Lab, stream: &[u8], per_mille: usize, into: &str) {
     lab.ok(&format!("zfs receive -s -u {into}"), &rest);
 }
 
-/// The copy has a snapshot of the base's guid, too, born later: from there on, what was written between would be missing.
+/// The copy also has a snapshot with the base's guid, born later: an increment from it would miss what was written
+/// between.
 #[test]
 fn an_increment_goes_on_from_its_own_base_and_not_from_a_copy_of_it() {
     let lab = Lab::new("tank");
@@ -50,7 +52,7 @@ fn an_increment_goes_on_from_its_own_base_and_not_from_a_copy_of_it() {
     lab.judge("tank");
 }
 
-/// What was received redacted is sent on, also from where it stopped, and says that it is redacted.
+/// A dataset that was received redacted is sent on, also resumed, and the stream says that it is redacted.
 #[test]
 fn a_redacted_dataset_is_sent_on_in_pieces() {
     let lab = Lab::new("tank");
@@ -62,7 +64,7 @@ fn a_redacted_dataset_is_sent_on_in_pieces() {
     received_in_two(&lab, &whole, 500, "tank/b");
     assert_eq!(snaps("tank/b"), snaps("tank/a"));
     assert_eq!(records(&lab, &lab.ok("zfs send tank/b@base", b"")), records(&lab, &whole));
-    // what is there of it can be sent before it is whole
+    // the received part of it can be sent before it is complete
     lab.fails("zfs receive -s -u tank/c", &whole[..whole.len() / 2], "zfs send -t 1-");
     let part = lab.ok("zfs send -S tank/c", b"");
     lab.fails("zfs receive -s -u tank/d", &part, "zfs send -t 1-");
@@ -74,16 +76,17 @@ fn a_redacted_dataset_is_sent_on_in_pieces() {
     let increment = lab.ok("zfs send -i #mark tank/a@next", b"");
     received_in_two(&lab, &increment, 600, "tank/b");
     assert_eq!(records(&lab, &lab.ok("zfs send -i @base tank/b@next", b"")).len(), records(&lab, &increment).len());
-    // from the bookmark to its own snapshot: what was redacted, which a bookmark of a redacted snapshot does not know
+    // from the bookmark to its own snapshot: the redacted blocks, which a bookmark of a redacted snapshot does not
+    // know
     let none = lab.ok("zfs send -i #mark tank/a@base", b"");
     assert!(none.len() < 2000, "{}", none.len());
-    // no account says how long that is: it is counted
+    // no accounting gives the size: it is counted
     let told = lab.text("zfs send -nP -i #mark tank/a@next");
     assert!(told.ends_with(&format!("\nsize\t{}\n", increment.len())), "{told} {}", increment.len());
     lab.judge("tank");
 }
 
-/// What programs read that drive sends: the token as OpenZFS's `nvlist_print` has it.
+/// The token in the form of OpenZFS's `nvlist_print`, which programs that drive sends read.
 #[test]
 fn a_token_is_told_as_openzfs_tells_it() {
     let told = std::fs::read_to_string(oracle::fixtures::dir("stresume-a").join("token-1-decoded.txt")).unwrap();
@@ -105,7 +108,7 @@ fn a_token_is_told_as_openzfs_tells_it() {
     assert_eq!(ours.last(), Some(&"\ttoname = tank/a@1"));
 }
 
-/// A token with other words in it.
+/// A token with changed contents.
 fn changed(token: &str, change: impl FnOnce(&mut NvList)) -> String {
     let mut list = stream::token::decode(token).unwrap();
     change(&mut list);
@@ -115,7 +118,8 @@ fn changed(token: &str, change: impl FnOnce(&mut NvList)) -> String {
     format!("1-{:x}-{:x}-{hex}", fletcher4(&deflated, Endian::NATIVE)[0], packed.len())
 }
 
-/// A stream that began at a redaction bookmark does not go on from a snapshot of the same guid: the blocks that were redacted would not come.
+/// A stream that began at a redaction bookmark is not resumed from a snapshot of the same guid: the blocks that were
+/// redacted would be missing.
 #[test]
 fn a_redacted_start_is_found_again_or_nothing() {
     let lab = Lab::new("tank");
@@ -134,8 +138,9 @@ fn a_redacted_start_is_found_again_or_nothing() {
     lab.ok(&format!("zfs send -t {token}"), b"");
 }
 
-/// A volume that has arrived in part is told of as OpenZFS tells it: its contents are not looked into, so its size is that of no volume yet (`zfs_ioc_objset_stats`,
-/// `get_numeric_property`), and it has none of the properties of a file system.
+/// A partly received volume is shown as in OpenZFS: its contents are not read, so its size is that of a dataset that
+/// is no volume yet (`zfs_ioc_objset_stats`, `get_numeric_property`), and it has none of the properties of a file
+/// system.
 #[test]
 fn half_a_volume_is_told_as_openzfs_tells_it() {
     let lab = Lab::new("tank");
@@ -168,7 +173,7 @@ fn half_a_volume_is_told_as_openzfs_tells_it() {
         "{all}"
     );
     assert_ne!(token(&lab, "tank/new"), "-");
-    // a volume that is there already is as it was, and has the token of what comes into it
+    // a volume that exists already is unchanged, and has the token of the interrupted receive
     lab.ok("zfs receive tank/old", &full);
     half(&increment, "tank/old");
     assert_eq!(told("tank/old"), whole);

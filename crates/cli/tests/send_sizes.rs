@@ -1,4 +1,4 @@
-//! What `zfs send -nP` says of the length of a stream, against the figures and the rule of OpenZFS.
+//! The stream size that `zfs send -nP` prints, against the figures and the rule of OpenZFS.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/lab.rs"]
@@ -9,14 +9,14 @@ use lab::{Lab, streams};
 use oracle::fixtures;
 use support::Session;
 
-/// OpenZFS's rule (`dmu_adjust_send_estimate_for_indirects`): as if all were data in blocks of one size, each with a pointer that counts as space, and a
-/// record; BEGIN and END.
+/// OpenZFS's rule (`dmu_adjust_send_estimate_for_indirects`): as if everything were data in blocks of one size, each
+/// with a pointer that counts as space, and a record; BEGIN and END.
 fn rule(size: u64, uncompressed: u64, block: u64) -> u64 {
     let blocks = uncompressed / block;
     size - blocks * 128 + blocks * 312 + 2 * 312
 }
 
-/// The size at the end of what was told.
+/// The size at the end of the output.
 fn size(told: &str) -> u64 {
     told.lines().last().unwrap().strip_prefix("size\t").unwrap().parse().unwrap()
 }
@@ -25,7 +25,7 @@ fn within_a_hundredth(ours: u64, theirs: u64) -> bool {
     ours.abs_diff(theirs) * 100 <= theirs
 }
 
-/// Full streams of pools that the kernel module made: it has told how much a snapshot refers to.
+/// Full streams of pools that the kernel module made: it recorded how much a snapshot refers to.
 #[test]
 fn full_streams_of_the_kernels_pools() {
     for fixture in ["snaps-a", "zvol-a", "sparse-a"] {
@@ -36,7 +36,7 @@ fn full_streams_of_the_kernels_pools() {
         let mut checked = 0;
         for name in properties.keys() {
             let Some((head, _)) = name.split_once('@') else { continue };
-            // to OpenZFS all volumes are of the default's blocks
+            // for OpenZFS all volumes have blocks of the default size
             let block = number(head, "volblocksize").map(|_| 16 << 10).or_else(|| number(head, "recordsize")).unwrap();
             let refers_to = number(name, "logicalreferenced").unwrap();
             assert_eq!(size(&session.ok(&["zfs", "send", "-nP", name])), rule(refers_to, refers_to, block), "{name}");
@@ -46,7 +46,8 @@ fn full_streams_of_the_kernels_pools() {
     }
 }
 
-/// What the kernel module said was left of two interrupted streams, one of them incremental: "1014K", "475K".
+/// The remaining sizes that the kernel module reported for two interrupted streams, one of them incremental: "1014K",
+/// "475K".
 #[test]
 fn streams_of_which_the_kernel_said_how_long_they_are() {
     let lab = Lab::new("tank");
@@ -60,7 +61,7 @@ fn streams_of_which_the_kernel_said_how_long_they_are() {
     }
 }
 
-/// Each kind of stream. Only `-c` and `-w` are of the space as it is stored; a package is the sum of its streams.
+/// Each kind of stream. Only `-c` and `-w` count the space as it is stored; a package is the sum of its streams.
 #[test]
 fn every_kind_of_stream() {
     let lab = Lab::new("recva");

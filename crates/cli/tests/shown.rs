@@ -1,15 +1,16 @@
-//! Names and values that would do something to a terminal are shown as what they are, in tables, lists, messages and JSON.
+//! Names and values that would act on a terminal are escaped, in tables, lists, messages and JSON.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use support::Session;
 
-/// A command's end, its beginning, a direction, a line of its own, and a byte that is no text.
+/// Characters that end a command, begin one, change the direction of text, and begin a line, and a byte that is not
+/// text.
 const EVIL: &str = "x\u{1b}[2J\u{9b}31m\u{61c}\u{202e}y\nz";
 const SHOWN: &str = "x\\x1b[2J\\xc2\\x9b31m\\xd8\\x9c\\xe2\\x80\\xaey\\nz";
 
-/// Whether text does nothing to a terminal.
+/// Returns whether text does not act on a terminal.
 fn is_calm(text: &str) -> bool {
     let acts = |c: char| (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{61c}' | '\u{202e}');
     !text.chars().any(acts)
@@ -38,7 +39,7 @@ fn what_a_terminal_would_obey_is_escaped() {
         let run = session.run(&words);
         assert!(run.code == 1 && is_calm(&run.err), "{words:?}: {}", run.err.escape_debug());
     }
-    // values of properties: in a table they are one line; a program gets them as they are
+    // values of properties: in a table they are on one line; a program gets them exactly
     session.ok(&["zfs", "set", &format!("a:b={EVIL}"), "tank"]);
     let table = session.ok(&["zfs", "get", "a:b", "tank"]);
     assert!(table.lines().count() == 2 && table.contains(SHOWN), "{table}");
@@ -76,7 +77,7 @@ fn what_the_system_says_has_no_numbers_behind_it() {
         let run = session.run(words);
         assert!(run.code != 0 && !run.err.contains("os error"), "{words:?}: {}", run.err);
     }
-    // nor where there is nothing to remember pools in
+    // nor if a record of the state folder cannot be read
     std::fs::write(session.state().join("1.json"), "{}").unwrap();
     std::fs::create_dir(session.state().join("2.json")).unwrap();
     let run = session.run(&["zpool", "list"]);

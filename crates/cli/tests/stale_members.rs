@@ -1,4 +1,4 @@
-//! Devices that missed writes, through the command line: what is said of them, and how they get what they missed.
+//! Devices that missed writes, through the command line: how they are reported, and how they are brought up to date.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/devices.rs"]
@@ -7,13 +7,13 @@ mod support;
 
 use devices::Lab;
 
-/// However slow the machine is: what is little is done at once.
+/// Enough time on the slowest machine: a small resilver is done at once.
 const PATIENT: &str = "-o zuse_catch_up_ms=600000";
-/// A pool is opened for writing with devices as they are.
+/// No time: a pool is opened for writing with devices as they are.
 const IDLE: &str = "-o zuse_catch_up_ms=0";
 
 impl Lab {
-    /// Takes a device out, writes, and puts it back under a name.
+    /// Takes a device away, writes, and brings it back under a name.
     fn miss(&self, device: &str, back: &str) {
         let away = self.path("../") + &format!("away-{}", std::process::id());
         std::fs::create_dir_all(&away).unwrap();
@@ -51,7 +51,7 @@ fn a_stale_member_is_told_and_resilvered() {
     assert_eq!((tank["state"].as_str(), raidz["state"].as_str()), (Some("DEGRADED"), Some("DEGRADED")));
     assert_eq!(raidz["vdevs"][lab.path("b")]["resilver_deferred"].as_u64(), Some(1));
 
-    // who may not wait is told
+    // a command that may not wait prints why
     let words = lab.words(&format!("{IDLE} zfs create tank/first"));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let run = lab.session.run(&words);

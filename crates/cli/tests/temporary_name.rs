@@ -1,5 +1,5 @@
-//! A pool under a name that it has on this machine only (`zpool import -t`): commands that change it know it by that name, and the devices
-//! keep the other one.
+//! A pool under a name that it has on this machine only (`zpool import -t`): commands that change it know it by that
+//! name, and the devices keep the other one.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/lab.rs"]

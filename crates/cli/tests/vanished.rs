@@ -59,7 +59,7 @@ fn a_pool_without_devices_is_told_and_the_other_works() {
     session.fails(&["zpool", "export", "gone"], 1, "'zpool export -f gone' forgets it");
     session.ok(&["zpool", "export", "-f", "gone"]);
     assert_eq!(session.ok(&["zpool", "status", "-x"]), "all pools are healthy\n");
-    // it is where it was left, for who finds it
+    // its device can be imported again from the folder where it is now
     session.ok(&["zpool", "import", "-d", dir.path().join("elsewhere").to_str().unwrap(), "gone"]);
     session.ok(&["zpool", "export", "-a", "-f"]);
 }
@@ -75,7 +75,7 @@ fn a_pool_that_others_use_is_not_forgotten_with_force() {
     assert_eq!(session.ok(&["zpool", "list", "-H", "-o", "name"]), "tank\n");
 }
 
-/// Runs a command as one who may read nothing that modes do not let him: the superuser, too.
+/// Runs a command without the right to read files whose mode forbids it: for the superuser, too.
 fn humble(session: &Session, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zuse"));
     command.args(args).env("ZUSE_STATE", session.state());
@@ -98,7 +98,7 @@ fn a_device_that_may_not_be_read_is_permission_denied() {
     session.ok(&["zpool", "create", "-m", "none", "--size", "64M", "tank", path]);
     [session.state(), dir.path()].iter().for_each(|folder| chmod(folder, 0o755));
     chmod(&device, 0);
-    // a record that another user may not read is passed over
+    // a record that another user may not read is skipped
     let (code, said) = humble(&session, &["zfs", "list", "tank"]);
     assert!(code == Some(1) && said.starts_with("warning: ") && said.contains("dataset does not exist"), "{said}");
     for entry in std::fs::read_dir(session.state()).unwrap() {

@@ -1,4 +1,5 @@
-//! `zuse ls`, `cat`, `stat`, `cp`, `tar` and `verify` on real pools, as a user calls them: what they print, and how they end.
+//! `zuse ls`, `cat`, `stat`, `cp`, `tar` and `verify` on real pools, as a user calls them: their output, and exit
+//! status.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ fn key(name: &str, file: &str) -> String {
     format!("-Lfile://{}/keys/{file}", fixtures::dir(name).canonicalize().unwrap().display())
 }
 
-/// The lines of the truth of a dataset by path, without those of datasets mounted in it.
+/// The lines of a dataset's truth by path, without those of datasets mounted in it.
 fn truth(name: &str, dataset: &str) -> BTreeMap<String, Value> {
     let manifest = fixtures::manifest(name);
     let names = manifest["list"].as_array().unwrap().iter().map(|l| l["name"].as_str().unwrap());
@@ -51,7 +52,7 @@ fn listing_equals_the_truth(name: &str, dataset: &str, keys: &[String]) {
             assert_eq!(ours.get(path), Some(line), "{dataset}: {path}");
         }
     }
-    // what stands in ours beyond the truth are the mount points of datasets below, which the truth shows as these
+    // the paths that only our output has are the mount points of datasets below, which the truth shows as mounted
     let manifest = fixtures::manifest(name).to_string();
     for path in ours.keys().filter(|p| !theirs.contains_key(*p)) {
         assert!(manifest.contains(&format!("\"{dataset}/{}\"", path.trim_matches('"'))), "{dataset}: {path}");
@@ -167,6 +168,6 @@ fn kstat_shows_the_cache_and_the_logs_of_space_changes() {
     for name in ["logs", "sus_nblocks", "oldest_txg", "sus_nmetaslabs", "unflushed_allocs", "unflushed_frees"] {
         assert_eq!(logs[name], figure(name), "{name}");
     }
-    // as zdb says of this pool
+    // the figures of zdb for this pool
     assert!(figure("logs") > 0 && figure("sus_nblocks") >= figure("logs") && figure("unflushed_allocs") > 0, "{said}");
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use oracle::judge::no_leaks;
 use support::Session;
 
-/// Makes the images of a pool be of an older version: nothing in it must be newer.
+/// Changes the images of a pool to an older version: nothing in it may be newer.
 fn make_older(images: &str, version: u64) {
     let paths = std::fs::read_dir(images).unwrap().map(|entry| entry.unwrap().path());
     let open = |path: PathBuf| -> (PathBuf, Arc<dyn vdev::Device>) {

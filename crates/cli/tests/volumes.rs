@@ -19,7 +19,7 @@ fn images_become_volumes() {
     let image: Vec<u8> = (0..(9 << 20) / 8u32).flat_map(|n| format!("{n:07}\n").into_bytes()).collect();
     assert_eq!(s.feed(&["put", "t/v"], &image).code, 0);
     assert!(s.ok(&["cat", "t/v"]).as_bytes() == image);
-    // what is behind the end stays
+    // the data past the end stays
     assert_eq!(s.feed(&["put", "t/v:/"], b"boot").code, 0);
     assert!(s.ok(&["cat", "t/v"]).as_bytes()[..9] == *b"boot000\n0");
 

@@ -1,4 +1,5 @@
-//! `--with-log`: what the next import will make of intent logs, of encrypted file systems and volumes too, or a word that it is not shown.
+//! `--with-log`: the effect of the next import on intent logs, for encrypted file systems and volumes too, or a
+//! message that it is not shown.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -16,7 +17,7 @@ const NEW: [u8; 16384] = [2; 16384];
 struct Stopped {
     session: Session,
     dir: tempfile::TempDir,
-    /// Where the key is that `keylocation` names.
+    /// Keeps the folder of the key that `keylocation` names.
     _made: tempfile::TempDir,
     key: PathBuf,
 }
@@ -42,7 +43,7 @@ impl Stopped {
         files.write(b"source", &NEW).unwrap();
         files.write(b"target", &OLD).unwrap();
         let volume = Volume::open(pool.spa().unwrap(), "tank/v").unwrap();
-        // a log that begins has a txg synced
+        // starting a log makes a txg sync
         files.fsync(b"target").unwrap();
         volume.write_sync(0, &OLD).unwrap();
         pool.sync().unwrap();
@@ -51,7 +52,7 @@ impl Stopped {
         files.zfs().copy_range(&Cred::ROOT, (from, 0), (to, 0), 16384).unwrap();
         files.fsync(b"target").unwrap();
         volume.write_sync(0, &NEW).unwrap();
-        // the power goes: what is on the device now is all there is
+        // power loss: only what is on the device now is left
         let stopped = tempfile::tempdir().unwrap();
         std::fs::copy(&device, stopped.path().join("a")).unwrap();
         Stopped { session, dir: stopped, _made: dir, key }
@@ -73,7 +74,7 @@ fn the_logs_of_encrypted_datasets_are_shown_with_their_key_only() {
     let key = format!("file://{}", stopped.key.display());
     let before = std::fs::read(stopped.dir.path().join("a")).unwrap();
     for target in ["tank/e:/target", "tank/v"] {
-        // without the log, the old file is what is asked for
+        // without `--with-log` the old contents are read
         let plain = stopped.cat(&["-L", &key], target);
         assert!(plain.code == 0 && is(&plain.out, &OLD), "{target}: {}", plain.err);
         for given in [&key, "keylocation"] {
@@ -81,7 +82,8 @@ fn the_logs_of_encrypted_datasets_are_shown_with_their_key_only() {
             assert!(shown.code == 0 && is(&shown.out, &NEW), "{target} {given}: {}", shown.err);
             assert_eq!(shown.err, "", "{target} {given}");
         }
-        // what the dataset itself names is not opened unasked; nor is the old file shown as if there were no log
+        // the location that the dataset itself names is not opened unasked; nor are the old contents shown as if there
+        // were no log
         for options in [&["--with-log"][..], &[]] {
             let refused = stopped.cat(options, target);
             assert_eq!((refused.code, refused.out.as_str()), (1, ""), "{target}");
@@ -96,7 +98,7 @@ fn the_logs_of_encrypted_datasets_are_shown_with_their_key_only() {
         }
     }
     assert!(before == std::fs::read(stopped.dir.path().join("a")).unwrap());
-    // a real import makes the same of it
+    // a real import gives the same
     stopped.session.ok(&["zpool", "import", "-l", "-d", stopped.dir.path().to_str().unwrap(), "tank"]);
     for target in ["tank/e:/target", "tank/v"] {
         let real = stopped.session.run(&["cat", target]);
@@ -119,7 +121,8 @@ fn a_pool_that_was_exported_is_shown_as_it_is() {
     assert_eq!(shown(&session, dir.path()), "f\n");
 }
 
-/// A pool stays imported though a command was killed: what that had promised belongs to what the next one makes of the dataset.
+/// A pool stays imported though a command was killed: the writes that it had logged are part of what the next command
+/// snapshots.
 #[test]
 fn a_snapshot_has_what_a_log_holds() {
     let (session, dir) = (Session::empty(), tempfile::tempdir().unwrap());

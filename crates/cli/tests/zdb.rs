@@ -1,11 +1,12 @@
-//! `zuse zdb` (all but `-d`, see `zdb_objects.rs`) against OpenZFS's zdb, byte for byte: by the digest of what it said
-//! (`oracle::said`), live where that is not recorded, and as the fixtures recorded it.
+//! `zuse zdb` (all but `-d`, see `zdb_objects.rs`) against OpenZFS's zdb, byte for byte: by the digest of its output
+//! (`oracle::said`), live if that is not recorded, and as the fixtures recorded it.
 //!
-//! What is left out of the comparison, with the reason:
-//! * `src … tgt …` of intent logs: zdb takes the names of RENAME_WHITEOUT from a wrong place and prints what is in memory there;
+//! Left out of the comparison, with the reason:
+//! * `src … tgt …` of intent logs: zdb takes the names of RENAME_WHITEOUT from a wrong offset and prints what is in
+//!   memory there;
 //! * the order of `Got error` lines: zdb reads in parallel;
 //! * holes in `-bbbbb`, and the order of its lines: ours are those of blocks alone, datasets by name;
-//! * reads of `-s`: they tell of the program that reads.
+//! * reads of `-s`: they depend on the program that reads.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -17,7 +18,7 @@ use oracle::judge;
 use oracle::said::Call;
 use support::Session;
 
-/// All that can be asked for in one call, but block lists.
+/// All options that can be combined in one call, except block lists.
 const EVERYTHING: &str = "-CCuDDDDDTTTTmmmmMMbbbcchhiiii";
 
 fn ours(args: &[&str]) -> Output {
@@ -46,14 +47,14 @@ fn same(what: &str, theirs: &str, ours: &str) {
     panic!("{what}: {} lines and {} of ours, the first that differs: {differing:#?}", count(theirs), count(ours));
 }
 
-/// Compares what both programs say of a fixture's pool, text and exit status.
+/// Compares the output of both programs for a fixture's pool, text and exit status.
 fn compare(fixture: &str, options: &[&str], operands: &[&str], repair: impl Fn(&str) -> String) {
     let images = fixtures::unpack(fixture);
     let pool = pool(fixture);
     agree(fixture, &images, &[&["-e", "-p", dir(&images)], options, &[&pool], operands].concat(), repair);
 }
 
-/// Compares what both programs say, text and exit status.
+/// Compares the output of both programs, text and exit status.
 fn agree(fixture: &str, images: &Unpacked, args: &[&str], repair: impl Fn(&str) -> String) {
     let seen = |output: &Output| format!("{}\nended with {:?}\n", repair(&text(&output.stdout)), output.status.code());
     let out = ours(args);
@@ -67,7 +68,7 @@ fn agree(fixture: &str, images: &Unpacked, args: &[&str], repair: impl Fn(&str) 
     same(&format!("{fixture} {args:?} ({})", text(&out.stderr)), &theirs, &ours);
 }
 
-/// Leaves out or sorts what the head of this file tells.
+/// Removes or sorts the lines that the head of this file lists.
 fn steady(output: &str) -> String {
     let mut errors: Vec<&str> = output.lines().filter(|line| line.starts_with("zdb_blkptr_cb:")).collect();
     errors.sort_unstable();
@@ -127,7 +128,7 @@ fn damaged_labels_and_what_is_none() {
     let images = fixtures::unpack_private("mirror-a");
     let device = images.dir.join("disk0.img");
     let file = std::fs::OpenOptions::new().write(true).open(&device).unwrap();
-    // a configuration that does not unpack, one with a wrong checksum, a magic number of an uberblock that is gone
+    // a configuration that does not unpack, one with a wrong checksum, a destroyed magic number of an uberblock
     file.write_all_at(&[0xff; 64], 16 << 10).unwrap();
     file.write_all_at(&[1], (256 << 10) + (100 << 10)).unwrap();
     file.write_all_at(&[0; 8], 128 << 10).unwrap();
@@ -215,7 +216,7 @@ fn an_embedded_block() {
     }
 }
 
-/// A section of the recorded output; `None` where the record ends before it.
+/// A section of the recorded output; `None` if the record ends before it.
 fn recorded(fixture: &str, title: &str) -> Option<Vec<String>> {
     let lines = fixtures::all_lines(fixture, "zdb.txt.zst");
     let start = lines.iter().position(|line| line == &format!("### zdb {title}"));
@@ -232,7 +233,7 @@ fn as_recorded() {
         let images = fixtures::unpack(&fixture);
         let pool = pool(&fixture);
         for (title, options) in [("-C", "-C"), ("-m", "-m"), ("-bb -c", "-bbc")] {
-            // of a checkpoint zdb told so much meanwhile that it stands amid lines
+            // with a checkpoint, zdb's progress lines are mixed into its output
             if fixture == "checkpoint-a" && title == "-bb -c" {
                 continue;
             }
@@ -357,7 +358,7 @@ fn what_an_unreadable_indirect_block_leads_to_is_leaked() {
         let Some(theirs) = judge::run("zdb", &[&[options], &args[..]].concat()) else { return };
         let out = ours(&[&[options], &args[..]].concat());
         same(&format!("damaged basic-a {options}"), &sorted(&theirs), &sorted(&out));
-        // zdb tells of the leak, and has forgotten it in the end
+        // zdb reports the leak, but its exit status does not show it
         assert!(matches!(theirs.status.code(), Some(0 | 3)) && out.status.code() == Some(2), "{options}");
     }
 }

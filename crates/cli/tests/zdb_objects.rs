@@ -2,9 +2,9 @@
 //!
 //! Where zdb is wrong, ours is right instead, and the difference is undone here:
 //! * zdb calls gzip as inherited compression `gzip-6-unknown` (it takes it for one with a separate level);
-//! * with object −1 it goes on with all objects from 1 on (the number wraps);
-//! * of encrypted datasets without the key it leaves out some segments of objects with several levels of indirect blocks, and
-//!   without `-o zfs_flags=0` it stops there at an assertion of its own.
+//! * with object −1 it continues with all objects from 1 on (the number wraps);
+//! * of encrypted datasets without the key it leaves out some segments of objects with several levels of indirect
+//!   blocks, and without `-o zfs_flags=0` it stops there at an assertion of its own.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};
@@ -20,7 +20,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What the programs print on standard output is the same, once zdb's is repaired.
+/// Checks that both programs print the same on standard output, once zdb's is corrected.
 fn same(fixture: &str, args: &[&str], repair: impl Fn(String) -> String) {
     let images = unpack(fixture);
     let place = ["-e", "-p", images.dir.to_str().unwrap()];
@@ -31,7 +31,7 @@ fn same(fixture: &str, args: &[&str], repair: impl Fn(String) -> String) {
     let ours = comparable(text(&ours(&[&place, args].concat())));
     let asked = [&["-o", "zfs_flags=0"], &place[..], args].concat();
     let Some(theirs) = (Call { fixture, images: &images, args: &asked }).differs(&ours, |theirs| {
-        // what -o did is told first
+        // the effect of -o is printed first
         let theirs = text(theirs).split_once('\n').map_or(String::new(), |(_, rest)| rest.to_owned());
         assert!(!theirs.is_empty(), "{fixture} {args:?}: the judge said nothing");
         comparable(repair(theirs))
@@ -120,7 +120,7 @@ fn selected_objects() {
     for special in ["-2", "-3"] {
         same("snaps-a", &["-ddd", "snapsa/clone2", "--", special], id);
     }
-    // zdb goes on behind object -1 with object 0 + 1
+    // after object -1 zdb continues with object 0 + 1
     let heading_and_object =
         |text: String| text.lines().take(4).map(|line| format!("{line}\n")).collect::<String>() + "\n";
     same("snaps-a", &["-ddd", "snapsa/clone2", "--", "-1"], heading_and_object);
@@ -153,7 +153,7 @@ fn what_is_not_there() {
     }
 }
 
-/// A pool with a damaged object: what is around it is shown.
+/// A pool with a damaged object: the objects around it are shown.
 #[test]
 fn damage_costs_what_is_damaged_only() {
     let manifest = manifest("lost-a");

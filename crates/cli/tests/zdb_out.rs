@@ -1,7 +1,9 @@
-//! What `zuse zdb` brings out of a pool (files by path, streams, blocks) and holds against itself (`-y`), against OpenZFS's zdb.
+//! The files (by path), streams and blocks that `zuse zdb` extracts from a pool, and its consistency checks (`-y`),
+//! against OpenZFS's zdb.
 //!
-//! Left out: `-B … e` of files whose spill block is embedded. zdb sends it as data, behind the end of the file; here it is a SPILL record. Raw streams: zdb packs the
-//! bytes of keys as libnvpair does, here they are as the kernel packs them; and of a head that has no IV set zdb makes none at all.
+//! Left out: `-B … e` of files whose spill block is embedded. zdb sends it as data, past the end of the file; here it
+//! is a SPILL record. Raw streams: zdb packs the bytes of keys as libnvpair does, here they are as the kernel packs
+//! them; and for a head without an IV set zdb produces no stream at all.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};
@@ -21,7 +23,7 @@ fn dir(images: &Unpacked) -> &str {
     images.dir.to_str().unwrap()
 }
 
-/// Compares with zdb what `seen` takes of the output, on a fixture's pool.
+/// Compares the part of the output that `seen` extracts with zdb's, on a fixture's pool.
 #[track_caller]
 fn same(fixture: &str, part: &str, options: &[&str], operands: &[&str], seen: impl Fn(&Output) -> String) {
     let images = fixtures::unpack(fixture);
@@ -70,7 +72,7 @@ fn files_are_copied_out() {
             assert_eq!(std::fs::read(&to).unwrap(), copied, "{path}");
         }
     }
-    // by number, and what is not there
+    // by number, and for a path that does not exist
     let by_path = all(&ours(&["-r", "-e", "-p", dir(&images), "basica/plain", "hl1", file]));
     let number = by_path.split_whitespace().nth(2).unwrap().to_owned();
     let by_number = all(&ours(&["-r", "-O", "-e", "-p", dir(&images), "basica/plain", &number, file]));
@@ -89,7 +91,7 @@ fn number(fixture: &str, dataset: &str) -> String {
 
 #[test]
 fn streams_by_number_are_those_of_zdb() {
-    // the END record has the checksum of all before it
+    // the END record has the checksum of everything before it
     let sum = |out: &Output| {
         let end = out.stdout.len().saturating_sub(312);
         format!("{:?} {} {}", out.status.code(), end, out.stdout[end..].escape_ascii())

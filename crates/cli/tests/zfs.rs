@@ -1,4 +1,4 @@
-//! `zfs` on every fixture: what the kernel module printed of the same images.
+//! `zfs` on every fixture: the output of the kernel module for the same images.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -9,7 +9,7 @@ use oracle::fixtures;
 use serde_json::Value;
 use support::{Session, cells};
 
-/// The truth of these was taken after their intent log had been replayed.
+/// Fixtures whose truth was recorded after their intent log had been replayed.
 const REPLAYED: [&str; 3] = ["logsm-a", "zil-a", "zilslog-a"];
 /// Encryption roots of `enc-a`, and the files with their keys.
 const KEYS: [(&str, &str); 3] = [("enca/hex", "pass2.txt"), ("enca/pass", "pass.txt"), ("enca/raw", "raw.key")];
@@ -104,11 +104,11 @@ fn space_and_holds_are_those_of_openzfs() {
     assert!(seen > 500, "{seen}");
 }
 
-/// A file, wherever it lies: inode and birth.
+/// The identity of a file, independent of its path: inode and birth.
 type Identity = (u64, String);
 
-/// The files of a dataset: path to identity and time of change. Names that are not text are left out, and the root, which is
-/// a mount point where the truth was taken.
+/// The files of a dataset: path to identity and time of change. Names that are not text are left out, and the root,
+/// which is a mount point where the truth was recorded.
 fn files(fixture: &str, dataset: &str) -> BTreeMap<String, (Identity, String)> {
     let text = |v: &Value| v.as_str().unwrap().to_owned();
     let of = |f: &Value| {

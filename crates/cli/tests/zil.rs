@@ -1,4 +1,5 @@
-//! `zuse zil ls` and `--with-log` on a pool that was stopped with full intent logs: what they show is what a replay makes, and nothing is written.
+//! `zuse zil ls` and `--with-log` on a pool that was stopped with full intent logs: they show the result of a replay,
+//! and nothing is written.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -36,7 +37,8 @@ fn images_of(images: &Unpacked) -> Vec<Vec<u8>> {
     images.images().iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// Kind, size, links, mode, and contents of each file by path: all that does not tell the time of the replay.
+/// Kind, size, links, mode, and contents of each file by path: everything that does not depend on the time of the
+/// replay.
 fn listing(images: &Unpacked, dataset: &str, with_log: &[&str]) -> BTreeMap<String, Vec<Value>> {
     let target = format!("{dataset}:/");
     let key = key();
@@ -61,7 +63,7 @@ fn with_log_shows_what_a_replay_makes_and_writes_nothing() {
     let volume = good(&images, "cat", &["--with-log", "zila/vol"]);
     let target = tempfile::tempdir().unwrap();
     let copy = target.path().join("copy");
-    // what the host does not take of attributes is told on standard error
+    // attributes that the host does not accept are reported on standard error
     let copied = zuse(&images, "cp", &["-rq", "--with-log", "zila/b:/", copy.to_str().unwrap()]);
     assert_eq!(copied.status.code(), Some(0), "{}", text(&copied.stderr));
     assert!(std::fs::read_dir(&copy).unwrap().count() > 0);
@@ -69,7 +71,7 @@ fn with_log_shows_what_a_replay_makes_and_writes_nothing() {
     let refused = zuse(&images, "cp", &["--with-log", "/etc/hostname", "zila/b:/"]);
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
 
-    // a verb that writes replays in earnest, dataset by dataset
+    // a verb that writes really replays, dataset by dataset
     for ((dataset, shown), plain) in datasets.iter().zip(&shown).zip(&plain) {
         assert!(shown != plain, "{dataset}: its log holds something");
         let dir = format!("{dataset}:/made-afterwards");
@@ -107,7 +109,7 @@ fn what_is_moved_or_copied_in_a_pool_has_what_its_log_held() {
 #[test]
 fn zil_ls_lists_what_zdb_lists() {
     let images = fixtures::unpack(FIXTURE);
-    // of each dataset the numbers and types of its records, as OpenZFS's zdb saw them
+    // for each dataset the numbers and types of its records, as OpenZFS's zdb saw them
     let mut theirs: BTreeMap<String, Vec<(String, u64)>> = BTreeMap::new();
     let mut dataset = String::new();
     for line in String::from_utf8_lossy(&fixtures::read_zst(&fixtures::dir(FIXTURE).join("zdb-zil.txt.zst"))).lines() {
@@ -137,7 +139,7 @@ fn zil_ls_lists_what_zdb_lists() {
     assert_eq!(totals, 4);
     assert!(paths > 100, "{paths} records with a path");
     for (dataset, records) in &ours {
-        // zdb also lists what the last synced txg holds; behind the value of an attribute it ends no line
+        // zdb also lists records that the last synced txg holds; after the value of an attribute it prints no newline
         let plain = |(kind, _): &&(String, u64)| kind != "TX_SETSAXATTR";
         let (ours, all): (Vec<_>, Vec<_>) =
             (records.iter().filter(plain).collect(), theirs[dataset].iter().filter(plain).collect());
@@ -146,7 +148,7 @@ fn zil_ls_lists_what_zdb_lists() {
     let human = text(&good(&images, "zil", &["ls", "zila/b"]));
     assert!(human.starts_with("zila/b:\n") && human.contains(" create "), "{human}");
     assert!(human.contains("path /") && human.lines().last().unwrap().contains(" records, "), "{human}");
-    // without its key, there are records whose contents nobody can tell
+    // without its key, there are records whose contents are unknown
     let sealed = text(&good(&images, "zil", &["ls", "--json", "zila/enc"]));
     assert!(sealed.lines().next().unwrap().contains("\"sealed\":true"), "{sealed}");
     assert_eq!(zuse(&images, "zil", &["rm", POOL]).status.code(), Some(2));

@@ -1,4 +1,4 @@
-//! `zpool` on every fixture: what the kernel module printed of the same images.
+//! `zpool` on every fixture: the output of the kernel module for the same images.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -9,11 +9,11 @@ use oracle::fixtures;
 use serde_json::Value;
 use support::{Session, cells, squeeze};
 
-/// Pools that the truth was taken of after their intent log had been replayed, or while they were at work.
+/// Pools whose truth was recorded after their intent log had been replayed, or while they were at work.
 const CHANGED: [&str; 4] = ["logsm-a", "zil-a", "zilslog-a", "raidzexp-b"];
-/// Truth of these holds errors that the import itself met.
+/// Fixtures whose truth contains errors that the import itself met.
 const DAMAGED: [&str; 3] = ["degmirror-a", "degraidz1-b", "lost-a"];
-/// Not as in the truth: its import counted no space, and the module did not know the last one.
+/// Properties that differ from the truth: its import counted no space, and the module did not know the last one.
 const DIFFERENT: [&str; 8] = [
     "allocated",
     "free",
@@ -198,7 +198,7 @@ fn all_properties_stand_in_columns() {
     let text = session.ok(&["zpool", "get", "all", &session.pool()]);
     let mut lines = text.lines();
     let header = lines.next().unwrap();
-    // as wide as the longest name of a feature
+    // as wide as the longest feature name
     assert_eq!(
         header.find("VALUE").unwrap() - header.find("PROPERTY").unwrap(),
         "feature@multi_vdev_crash_dump".len() + 2

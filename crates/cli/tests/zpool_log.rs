@@ -1,4 +1,4 @@
-//! Devices that come to a pool and go, above all those of intent logs. OpenZFS's `zdb` judges what is on them.
+//! Devices that are added to a pool and removed, mainly log devices. OpenZFS's `zdb` judges what is on them.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/devices.rs"]
@@ -14,7 +14,8 @@ impl Lab {
         names.split(' ').for_each(|name| drop(self.file(name, 64)));
     }
 
-    /// Exports the pool, looks at it with OpenZFS's `zdb`, and imports it again. What the configuration says.
+    /// Exports the pool, checks it with OpenZFS's `zdb`, and imports it again. Returns the configuration that `zdb`
+    /// printed.
     fn judged(&self) -> Option<String> {
         self.ok("zpool export tank");
         let place = self.dir.path().display().to_string();
@@ -30,7 +31,7 @@ impl Lab {
     }
 }
 
-/// What `zdb -C` says of a top-level vdev.
+/// The part of `zdb -C` about a top-level vdev.
 fn child(said: &str, id: usize) -> String {
     let from = said.split(&format!("children[{id}]:")).nth(1).unwrap();
     from.split("children[").next().unwrap().to_owned()
@@ -64,7 +65,7 @@ fn logs_come_and_go() {
     assert_eq!(lab.ok("zpool remove -n tank mirror-1"), "Memory that will be used after removing mirror-1: 0\n");
     assert_eq!(lab.ok("zpool remove tank mirror-1"), "");
     assert!(!lab.ok("zpool status tank").contains("logs"));
-    // the number is not given again; the devices are free
+    // the vdev number is not reused; the devices are free
     assert_eq!(lab.ok("zpool add tank log /l"), "");
     assert_eq!(lab.ok("zpool add tank /b spare /m cache /n"), "");
     let status = lab.ok("zpool status tank");

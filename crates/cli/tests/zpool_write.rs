@@ -1,4 +1,4 @@
-//! `zpool` on pools that it makes and changes. OpenZFS's `zdb` judges what is on the devices.
+//! `zpool` on pools that it creates and changes. OpenZFS's `zdb` judges what is on the devices.
 #![allow(clippy::unwrap_used)]
 
 #[path = "support/devices.rs"]
@@ -13,17 +13,17 @@ use devices::Lab;
 use oracle::judge::no_leaks;
 use support::Session;
 
-/// The least size of a device.
+/// The minimum size of a device.
 const SIZE: &str = "64M";
 
 impl Lab {
-    /// Makes a pool `tank`, with devices as long as needed.
+    /// Creates a pool `tank`, with devices as long as needed.
     fn create(&self, line: &str) {
         assert_eq!(self.ok(&format!("zpool create -m none --size {SIZE} {line}")), "", "{line}");
     }
 }
 
-/// What is at the front of a device.
+/// The bytes at the start of a device.
 fn front(path: &str) -> Vec<u8> {
     use std::io::Read;
     let mut bytes = vec![0; 1 << 20];
@@ -47,7 +47,7 @@ fn pools_with_parity() {
         lab.create(&format!("tank {vdevs}"));
         lab.export_and_judge("tank");
     }
-    // what a dRAID keeps for expansions needs room
+    // the space that a dRAID reserves for expansions needs room
     let lab = Lab::new();
     lab.ok("zpool create -m none --size 128M tank draid2:2d:6c:1s /a /b /c /d /e /f");
     lab.export_and_judge("tank");
@@ -319,7 +319,7 @@ fn a_pool_of_another_host_needs_force() {
     session.fails(&["zpool", "import", "-d", &images, "logsma"], 1, why);
     session.ok(&["zpool", "import", "-d", &images, "-f", "logsma"]);
     session.ok(&["zpool", "export", "logsma"]);
-    // it is ours now
+    // it belongs to this host now
     session.ok(&["zpool", "import", "-d", &images, "logsma"]);
     session.ok(&["zpool", "export", "logsma"]);
     no_leaks(Path::new(&images), "logsma");
@@ -428,7 +428,7 @@ fn commands_wait_for_each_other() {
             std::thread::sleep(held);
             device.unlock().unwrap();
         });
-        // those that only read need not wait
+        // commands that only read need not wait
         assert_eq!(lab.ok("zpool list -Ho name"), "tank\n");
         lab.ok("zpool set comment=waited tank");
     });
@@ -457,7 +457,7 @@ fn what_came_after_a_checkpoint_is_given_up() {
     lab.ok("zfs create -o mountpoint=none tank/given-up");
     lab.ok("zfs destroy tank/kept");
     lab.ok("zpool export tank");
-    // a look at it changes nothing
+    // a read-only import of it changes nothing
     lab.ok("zpool import --rewind-to-checkpoint -o readonly=on -d / tank");
     assert_eq!(lab.ok("zfs list -Hro name tank"), "tank\ntank/kept\n");
     lab.ok("zpool export tank");

@@ -1,10 +1,10 @@
-//! What a pool must contain: datasets, their snapshots, and the contents of both.
+//! The expected contents of a pool: datasets, their snapshots, and the contents of both.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// What a dataset or snapshot holds.
+/// The contents of a dataset or snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Contents {
     /// The SHA-256 of each file, by its path.
@@ -17,7 +17,7 @@ pub enum Contents {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     pub name: String,
-    /// Its own number, which a received copy of it has as well (OpenZFS: its guid).
+    /// Its guid, which a received copy of it has as well.
     pub guid: u64,
     pub contents: Contents,
 }
@@ -26,7 +26,7 @@ pub struct Snapshot {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Head {
     pub contents: Contents,
-    /// In the order in which they were made.
+    /// In the order in which they were taken.
     pub snapshots: Vec<Snapshot>,
     /// The dataset and guid of the snapshot it was cloned from.
     pub origin: Option<(String, u64)>,
@@ -39,11 +39,11 @@ pub struct Model {
     pub heads: BTreeMap<String, Head>,
 }
 
-/// What can be seen of a pool: the contents of each dataset and snapshot by name.
+/// The visible contents of a pool: those of each dataset and snapshot by name.
 pub type Seen = BTreeMap<String, Contents>;
 
 impl Model {
-    /// What a look at the pool must show.
+    /// The contents that inspecting the pool must show.
     pub fn seen(&self) -> Seen {
         let mut seen = Seen::new();
         for (name, head) in &self.heads {
@@ -55,7 +55,7 @@ impl Model {
         seen
     }
 
-    /// Files of a head, to change.
+    /// The files of a head, to be changed.
     pub fn files(&mut self, head: &str) -> &mut BTreeMap<String, String> {
         match self.heads.get_mut(head).map(|head| &mut head.contents) {
             Some(Contents::Files(files)) => files,
@@ -69,7 +69,8 @@ impl Model {
         self.heads.iter().filter_map(|(clone, head)| Some((clone.clone(), origin(head)?.1))).collect()
     }
 
-    /// A clone takes the snapshots up to its origin from the head that has them, and becomes what that was.
+    /// Promotes a clone: it takes the snapshots up to its origin from the head that has them, and that head becomes
+    /// its clone.
     pub fn promote(&mut self, clone: &str) {
         let Some((origin, guid)) = self.heads[clone].origin.clone() else { panic!("{clone} is no clone") };
         let old = self.heads.get_mut(&origin).unwrap();
@@ -89,7 +90,7 @@ impl Model {
         }
     }
 
-    /// A head gets another name.
+    /// Renames a head.
     pub fn rename(&mut self, from: &str, to: &str) {
         let head = self.heads.remove(from).unwrap();
         self.heads.insert(to.to_owned(), head);
@@ -102,7 +103,7 @@ impl Model {
     }
 }
 
-/// The first few differences between what must be there and what is.
+/// The first few differences between the expected and the actual contents.
 pub fn difference(expected: &Seen, found: &Seen) -> String {
     let mut text = String::new();
     let names: std::collections::BTreeSet<&String> = expected.keys().chain(found.keys()).collect();

@@ -1,4 +1,4 @@
-//! Random commands, and what each does to the model.
+//! Random commands, and the effect of each on the model.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use sha2::{Digest, Sha256};
 use super::model::{Contents, Head, Model, Snapshot};
 use super::world::{POOL, VOLUME, World};
 
-/// Heads at most, beside the pool's own.
+/// Limit on heads, beside the pool's own.
 const HEADS: usize = 9;
-/// Snapshots of a head at most.
+/// Limit on the snapshots of a head.
 const SNAPSHOTS: usize = 5;
-/// Bytes of a file at most.
+/// Limit on the bytes of a file.
 const FILE: u64 = 300 << 10;
 
-/// What a command does when it succeeds.
+/// The effect of a command that succeeds.
 pub type Effect = Box<dyn Fn(&mut Model)>;
 
-/// What a kill in its middle may leave of a command.
+/// The effects that a command may leave when it is killed in its middle.
 pub enum Partly {
     /// All of it or nothing.
     Never,
     /// Any content of this file, or no file.
     File(String, String),
-    /// Any bytes in the front of this volume.
+    /// Any bytes at the start of this volume.
     Volume(String),
     /// This head without some of its snapshots.
     Snapshots(String),
@@ -38,7 +38,7 @@ pub struct Op {
     pub partly: Partly,
 }
 
-/// Where the next names and numbers come from.
+/// The source of the next names and numbers.
 #[derive(Default)]
 pub struct Draw {
     last: u64,
@@ -56,7 +56,7 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes that compress well, badly or not at all, and at times are those of another file.
+/// Bytes that compress well, badly or not at all, and sometimes are those of another file.
 fn bytes(rng: &Rng, most: u64) -> Vec<u8> {
     let small = rng.percent(40);
     let mut data = vec![0; 1 + rng.below(if small { 4000 } else { most }) as usize];
@@ -67,7 +67,7 @@ fn bytes(rng: &Rng, most: u64) -> Vec<u8> {
             0 => rng.fill(&mut data[at..end]),
             1 => data[at..end].fill(rng.below(3) as u8),
             2 => data[at..end].iter_mut().enumerate().for_each(|(n, byte)| *byte = (n % 251) as u8),
-            // as much noise as lets a block just fail to become smaller
+            // just enough noise that a block fails to become smaller
             _ => {
                 let middle = at + (end - at) * 7 / 8;
                 rng.fill(&mut data[at..middle]);
@@ -84,7 +84,7 @@ impl Draw {
         self.last
     }
 
-    /// A command that fits the model; `None` if the one that was drawn does not.
+    /// A command that fits the model; `None` if the drawn one does not.
     pub fn command(&mut self, rng: &Rng, model: &Model, world: &World) -> Option<Op> {
         match rng.below(100) {
             0..30 => put(rng, model),
@@ -179,7 +179,7 @@ impl Draw {
         op(&format!("zfs rename {from} {to}"), move |model| model.rename(&from, &to))
     }
 
-    /// Receives a whole snapshot into a new dataset, or what is newer into one that has an older one.
+    /// Receives a whole snapshot into a new dataset, or an increment into one that has an older snapshot.
     fn receive(&mut self, rng: &Rng, model: &Model, world: &World) -> Option<Op> {
         let (from, head) = head(rng, model, |head| !head.snapshots.is_empty())?;
         let n = rng.index(head.snapshots.len());
@@ -220,7 +220,7 @@ impl Draw {
     }
 }
 
-/// A receive; the stream is made by the words behind the `|` first.
+/// A receive; the stream is made first, by the words after the `|`.
 fn received(send: &str, receive: &str, stream: &str, effect: impl Fn(&mut Model) + 'static) -> Option<Op> {
     let mut op = op(receive, effect)?;
     op.input = format!("{send} > {stream}").into_bytes();
@@ -254,13 +254,13 @@ fn files(head: &Head) -> Option<Vec<String>> {
     }
 }
 
-/// A file that there is.
+/// A file that exists.
 fn file(rng: &Rng, model: &Model) -> Option<(String, String)> {
     let (name, head) = head(rng, model, |head| files(head).is_some_and(|files| !files.is_empty()))?;
     Some((name, rng.pick(&files(&head)?).clone()))
 }
 
-/// A file that there is or not.
+/// A file that may or may not exist.
 fn any_file(rng: &Rng, model: &Model) -> Option<(String, String)> {
     let (name, _) = head(rng, model, |head| files(head).is_some())?;
     Some((name, format!("f{}", rng.below(10))))
@@ -351,7 +351,7 @@ fn promote(rng: &Rng, model: &Model) -> Option<Op> {
     let (name, clone) = head(rng, model, |head| head.origin.is_some())?;
     let (origin, _) = clone.origin.as_ref()?;
     let taken = |snapshot: &Snapshot| clone.snapshots.iter().any(|own| own.name == snapshot.name);
-    // those of one name would be in each other's way; a pool's own dataset becomes no clone
+    // snapshots of the same name would conflict; a pool's own dataset cannot become a clone
     if origin == POOL || model.heads[origin].snapshots.iter().any(taken) {
         return None;
     }

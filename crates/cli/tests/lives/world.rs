@@ -20,7 +20,7 @@ pub const VOLUME: usize = 256 << 10;
 /// Bytes of a device.
 const DEVICE: &str = "160M";
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug)]
 pub enum Ended {
     /// By itself, with this status.
@@ -29,7 +29,7 @@ pub enum Ended {
     Killed,
 }
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub ended: Ended,
@@ -43,11 +43,11 @@ impl Ran {
     }
 }
 
-/// A folder with a pool's devices, keys and what the program remembers.
+/// A folder with a pool's devices, its keys, and the program's state.
 pub struct World {
     dir: tempfile::TempDir,
     pub devices: Vec<String>,
-    /// What was typed, for the report of a failure.
+    /// The commands so far, for the report of a failure.
     pub typed: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ impl World {
         world
     }
 
-    /// A world of its own with a copy of the devices, on which no command has run yet.
+    /// A separate world with a copy of the devices, on which no command has run yet.
     pub fn copy(&self) -> World {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("state")).unwrap();
@@ -109,7 +109,7 @@ impl World {
         self.dir.path().join("stream")
     }
 
-    /// Takes a device away; gives it back.
+    /// Moves a device away.
     pub fn leave(&mut self, device: &str) {
         self.typed.push(format!("mv images/{device} away"));
         std::fs::rename(self.images().join(device), self.dir.path().join("away").join(device)).unwrap();
@@ -121,7 +121,7 @@ impl World {
         std::fs::rename(self.dir.path().join("away").join(device), self.images().join(device)).unwrap();
     }
 
-    /// Leaves the folder where it is, to look at.
+    /// Leaves the folder in place for inspection.
     pub fn keep(self) -> PathBuf {
         self.dir.keep()
     }
@@ -140,10 +140,10 @@ impl World {
         let mut stdin = child.stdin.take().unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         std::thread::scope(|scope| {
-            // a command that ends early does not read all
+            // a command that ends early does not read everything
             scope.spawn(move || drop(stdin.write_all(input)));
             if let Some(after) = kill {
-                // the child is not reaped before this thread has ended, so the number is its own
+                // the child is not reaped before this thread has ended, so the pid is still its own
                 std::thread::sleep(after);
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
@@ -165,7 +165,7 @@ impl World {
         if ran.is_ok() { Ok(ran.out) } else { Err(format!("{line}: {:?}: {}", ran.ended, ran.err)) }
     }
 
-    /// Looks at all that the pool contains.
+    /// Reads everything that the pool contains.
     pub fn look(&mut self) -> Result<Seen, String> {
         let list = self.ok(&format!("zfs list -H -t filesystem,volume,snapshot -o name -r {POOL}"))?;
         let volumes = self.ok(&format!("zfs list -H -t volume -o name -r {POOL}"))?;
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Has zdb look at all blocks of the exported pool.
+    /// Has zdb check all blocks of the exported pool.
     pub fn zdb(&self) -> Result<(), String> {
         match judge::blocks(&self.images(), POOL) {
             Some(blocks) if !blocks.are_good() => Err(blocks.said),

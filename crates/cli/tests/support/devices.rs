@@ -5,7 +5,7 @@ use oracle::judge;
 
 use crate::support::Session;
 
-/// A folder for devices, and what is imported from it.
+/// A folder for devices, and the state of what is imported from it.
 pub struct Lab {
     pub dir: tempfile::TempDir,
     pub session: Session,
@@ -24,7 +24,7 @@ impl Lab {
         self.dir.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// A sparse file of so many MiB.
+    /// A sparse file of this many MiB.
     pub fn file(&self, name: &str, mib: u64) -> String {
         let file = std::fs::File::create(self.dir.path().join(name)).unwrap();
         file.set_len(mib << 20).unwrap();
@@ -48,7 +48,7 @@ impl Lab {
         self.session.fails(&words, code, &says.replace("DIR", self.dir()));
     }
 
-    /// Exports a pool; OpenZFS finds nothing wrong with it.
+    /// Exports a pool, and checks that OpenZFS finds nothing wrong with it.
     pub fn export_and_judge(&self, pool: &str) {
         self.ok(&format!("zpool export {pool}"));
         judge::no_leaks(self.dir.path(), pool);

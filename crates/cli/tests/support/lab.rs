@@ -1,4 +1,4 @@
-//! A pool of its own to receive into, and the streams of the fixtures.
+//! A new pool to receive into, and the streams of the fixtures.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -9,13 +9,13 @@ use oracle::{fixtures, judge};
 
 use crate::support::Session;
 
-/// A pool of its own to receive into.
+/// A new pool to receive into.
 pub struct Lab {
     pub dir: tempfile::TempDir,
     pub session: Session,
 }
 
-/// What a command gave, its output as bytes.
+/// The result of a command, its output as bytes.
 pub struct Ran {
     pub code: i32,
     pub out: Vec<u8>,
@@ -48,7 +48,7 @@ impl Lab {
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
-        // a command that ends early does not read all
+        // a command that ends early does not read everything
         let feeder = std::thread::spawn(move || drop(std::io::Write::write_all(&mut stdin, &input)));
         let output = child.wait_with_output().unwrap();
         feeder.join().unwrap();
@@ -56,7 +56,7 @@ impl Lab {
         Ran { code: output.status.code().unwrap_or(-1), out: output.stdout, err }
     }
 
-    /// What a command that succeeds writes.
+    /// The output of a command that must succeed.
     pub fn ok(&self, line: &str, input: &[u8]) -> Vec<u8> {
         let ran = self.run(line, input);
         assert!(ran.code == 0, "{line}: {} {}", ran.code, ran.err);
@@ -72,7 +72,7 @@ impl Lab {
         assert!(ran.code == 1 && ran.err.contains(says), "{line}: {} {}", ran.code, ran.err);
     }
 
-    /// Exports the pool; the judge finds no leak in it.
+    /// Exports the pool, and checks that the judge finds no leak in it.
     pub fn judge(&self, pool: &str) {
         self.ok(&format!("zpool export {pool}"), b"");
         judge::no_leaks(self.dir.path(), pool);
@@ -93,8 +93,8 @@ pub fn streams(fixture: &str) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// What a stream writes: objects, and where there is data in them. Left out is what a receiver may do otherwise: how its blocks are
-/// stored and summed, and how it divides what is free.
+/// The objects that a stream writes, and where there is data in them. Left out is what a receiver may do differently:
+/// how its blocks are stored and checksummed, and how it divides free ranges.
 pub fn records(lab: &Lab, stream: &[u8]) -> Vec<String> {
     let text = String::from_utf8(lab.ok("zstream dump -v", stream)).unwrap();
     let mut lines = Vec::new();

@@ -10,7 +10,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Why there cannot be any here; `None` if there can.
+    /// Why there cannot be loop devices here; `None` if there can.
     pub fn missing() -> Option<String> {
         if !is_root() {
             return Some("only root has loop devices".to_owned());
@@ -26,7 +26,7 @@ impl Loop {
         }
     }
 
-    /// A sparse file of so many MiB in `dir`, and its device.
+    /// A sparse file of this many MiB in `dir`, and its device.
     pub fn new(dir: &Path, name: &str, mib: u64) -> Loop {
         let file = dir.join(name);
         std::fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
@@ -48,7 +48,7 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // one that is still open goes with whoever has it open
+        // a device that is still open is detached by the last process that closes it
         let _gone = Command::new("losetup").arg("--detach").arg(&self.path).output();
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use oracle::fixtures::{self, Unpacked};
 use serde_json::Value;
 
-/// What a command left behind.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Run {
     pub code: i32,
@@ -24,22 +24,22 @@ pub struct Session {
 }
 
 impl Session {
-    /// Nothing is imported.
+    /// A session without images.
     pub fn empty() -> Session {
         Session { state: tempfile::tempdir().unwrap(), images: None, fixture: String::new() }
     }
 
-    /// A fixture's images are there.
+    /// A session with a fixture's images.
     pub fn on(fixture: &str) -> Session {
         Session { images: Some(fixtures::unpack(fixture)), fixture: fixture.to_owned(), ..Session::empty() }
     }
 
-    /// A copy of a fixture's images is there, that may be changed.
+    /// A session with a copy of a fixture's images, which may be changed.
     pub fn on_copy(fixture: &str) -> Session {
         Session { images: Some(fixtures::unpack_private(fixture)), fixture: fixture.to_owned(), ..Session::empty() }
     }
 
-    /// A fixture's pool is imported as the one of its truth was.
+    /// A session with a fixture's pool imported as the one of its truth was.
     pub fn imported(fixture: &str) -> Session {
         let session = Session::on(fixture);
         let images = session.images();
@@ -47,7 +47,7 @@ impl Session {
         session
     }
 
-    /// The folder of what the program remembers.
+    /// The state folder of the program.
     pub fn state(&self) -> &std::path::Path {
         self.state.path()
     }
@@ -62,7 +62,7 @@ impl Session {
         fixtures::dir(&self.fixture).join(path)
     }
 
-    /// What the kernel module says of the pool, damaged as it is.
+    /// The kernel module's output for the pool, damaged as it is.
     pub fn truth(&self) -> Value {
         match self.file("kernel-says/manifest.json").exists() {
             true => fixtures::json(&self.fixture, "kernel-says/manifest.json"),
@@ -75,7 +75,7 @@ impl Session {
         fixtures::manifest(&self.fixture)["pool"].as_str().unwrap().to_owned()
     }
 
-    /// Runs `zuse` with these arguments and this on standard input.
+    /// Runs `zuse` with these arguments and this standard input.
     pub fn feed(&self, args: &[&str], input: &[u8]) -> Run {
         let mut child = Command::new(env!("CARGO_BIN_EXE_zuse"))
             .args(args)
@@ -89,7 +89,7 @@ impl Session {
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
-        // a command that ends early does not read all
+        // a command that ends early does not read everything
         let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let output = child.wait_with_output().unwrap();
         feeder.join().unwrap();
@@ -102,27 +102,27 @@ impl Session {
         self.feed(args, b"")
     }
 
-    /// Standard output of a command that succeeds and complains of nothing.
+    /// Standard output of a command that succeeds and prints no messages.
     pub fn ok(&self, args: &[&str]) -> String {
         let run = self.run(args);
         assert!(run.code == 0 && run.err.is_empty(), "{}: {args:?}: {run:#?}", self.fixture);
         run.out
     }
 
-    /// The value of a command that prints JSON.
+    /// The JSON output of a command.
     pub fn json(&self, args: &[&str]) -> Value {
         let text = self.ok(args);
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{args:?}: {e}: {text}"))
     }
 
-    /// Asserts that a command fails with a status, and what it says.
+    /// Asserts that a command fails with this status and message.
     pub fn fails(&self, args: &[&str], code: i32, says: &str) {
         let run = self.run(args);
         assert!(run.code == code && run.err.contains(says), "{args:?}: {run:#?}");
     }
 }
 
-/// Lines with their runs of blanks made one, and devices by their file names.
+/// Lines with runs of blanks reduced to one, and devices by their file names.
 pub fn squeeze(text: &str) -> Vec<String> {
     let word = |word: &str| match word.strip_suffix(".img") {
         Some(_) => word.rsplit('/').next().unwrap_or(word).to_owned(),
