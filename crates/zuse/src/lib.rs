@@ -1,26 +1,27 @@
 //! Zuse as a library: pools, their datasets, files and objects, for programs and for the `zuse` command.
 //!
-//! [`Pool`] is where a program begins: it opens a pool, or makes one, and leads to everything in it. [`Files`] has the files of a file system by
-//! path, [`Objects`] the raw objects of a dataset. `examples/kv.rs` and `examples/versions.rs` are small programs that use them. The
-//! engine's rooms are re-exported under their own names ([`pool`], [`zpl`], …) for what goes deeper.
+//! [`Pool`] is the entry point: it opens or creates a pool, and leads to everything in it. [`Files`] gives access to the files of a file system by
+//! path, [`Objects`] to the raw objects of a dataset. `examples/kv.rs` and `examples/versions.rs` are small programs that use them. The crates of
+//! the engine are re-exported under their own names ([`pool`], [`zpl`], …) for lower-level access.
 //!
-//! On top of that stands what every tool that moves files in and out of pools needs:
+//! Tools that move files in and out of pools build on these:
 //!
 //! * [`Target`] is `pool/fs@snap:/path`.
-//! * [`walk()`] goes through a tree depth first. It reports what cannot be read and goes on, and enters no directory twice.
-//! * [`read_past_damage`] gives the data of one file or volume, in order, with the ranges that are lost.
+//! * [`walk()`] traverses a tree depth first. It reports what cannot be read and continues, and enters no directory twice.
+//! * [`read_past_damage`] returns the data of one file or volume, in order, with the ranges that are lost.
 //! * [`Copier`] is `cp -a` out of a pool, [`Importer`] into one: from the host ([`host`]), an archive ([`read_tar`]), another file system.
-//!   [`Archiver`] makes PAX archives, [`entry::line`] is a file as JSON with its digest.
-//! * [`verify::verify`] reads and checks every block of a pool; [`scrub()`] repairs it as well; [`resilver()`] gives devices what they missed.
+//!   [`Archiver`] writes PAX archives; [`entry::line`] is a file as JSON with its digest.
+//! * [`verify::verify`] reads and checks every block of a pool; [`scrub()`] also repairs it; [`resilver()`] writes to devices the blocks that they
+//!   missed.
 //!
-//! Damage is data here, not an error: it goes to a [`Report`], and the work goes on with what is left. An error is what ends
-//! the work: the destination is full, the output is closed.
+//! Damage is reported as data, not as an error: it is passed to a [`Report`], and the work continues with the rest. An error ends the work: the
+//! destination is full, the output is closed.
 //!
-//! A program that moves much data should choose an allocator (`#[global_allocator]`) that keeps freed memory and lets one thread free what another
-//! allocated without a lock, as the `zuse` command does with `mimalloc`: with glibc's, large blocks are written and received at half the speed.
+//! A program that moves much data should choose an allocator (`#[global_allocator]`) that keeps freed memory and lets one thread free, without a
+//! lock, what another allocated, as the `zuse` command does with `mimalloc`: with glibc's, large blocks are written and received at half the speed.
 //!
-//! Names and trees come from the pool and may lie: names that are no names are refused, and a copy touches the host only
-//! through descriptors of directories that it made itself, following no symbolic link.
+//! Names and trees come from the pool and cannot be trusted: invalid names are refused, and a copy accesses the host only through descriptors of
+//! directories that it created itself, following no symbolic link.
 #![forbid(unsafe_code)]
 
 mod archive;

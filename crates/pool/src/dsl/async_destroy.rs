@@ -1,19 +1,20 @@
-//! What was destroyed is freed in the background (OpenZFS: `dsl_process_async_destroys`, `bptree.c`).
+//! Frees destroyed datasets in the background (OpenZFS: `dsl_process_async_destroys`, `bptree.c`).
 //!
 //! # On disk
 //! * `free_bpobj`: a list of blocks, those of destroyed snapshots.
-//! * `bptree_obj`: an array of trees, each with a root block, the txg behind which blocks are its own, and how far it was freed.
+//! * `bptree_obj`: an array of trees, each with a root block, the txg after which the blocks to free were born, and a bookmark of how far it was
+//!   freed.
 //! * `com.delphix:deleted_clones`: livelists of destroyed clones (`livelist`).
 //!
-//! The space of all of them is that of the directory `$FREE`.
+//! The space of all three is accounted to the directory `$FREE`.
 //!
 //! # The algorithm
-//! Each txg frees so many blocks as [`BLOCKS_PER_TXG`], of these three in this order, in its first pass; as long as there are more, txgs follow one
-//! another. A tree is freed from its leaves to its root: whatever is left can be reached. A tree with a block that cannot be read
-//! stays as it is, and the others go on; it is tried again with the next import.
+//! In its first pass each txg frees up to [`BLOCKS_PER_TXG`] blocks, from these three in this order; while blocks remain, txgs follow one another.
+//! A tree is freed from its leaves to its root, so that the remaining blocks stay reachable. A tree with an unreadable block is left as it is while
+//! the others proceed; it is tried again at the next import.
 //!
 //! # A crash
-//! What a txg freed, and how far it came, is in the same txg.
+//! The blocks that a txg frees and its progress are recorded in the same txg.
 
 use std::sync::Arc;
 
@@ -31,31 +32,31 @@ use crate::spa::Spa;
 use crate::spa::mosw::OURS;
 use crate::spa::space::{Delta, Used};
 
-/// Where the list of blocks to free stands in the MOS directory.
+/// Key of the list of blocks to free, in the MOS directory.
 pub(crate) const FREE_BPOBJ: &str = "free_bpobj";
-/// Where the array of trees stands.
+/// Key of the array of trees, in the MOS directory.
 const BPTREE: &str = "bptree_obj";
 /// The directory that has the space of what is being freed.
 const FREE_DIR: &str = "$FREE";
-/// An array of words that says its own kind (OpenZFS: `DMU_OTN_UINT64_METADATA`).
+/// An array of words as a self-describing object type (OpenZFS: `DMU_OTN_UINT64_METADATA`).
 const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
 /// Blocks of the array (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const BPTREE_BLOCK: u64 = 128 << 10;
 
-/// What one txg may still free, and has.
+/// The number of blocks that the txg may still free.
 struct Budget {
     left: u64,
 }
 
 impl Spa {
-    /// Frees some of what was destroyed. Makes the next txg follow at once if there is more.
+    /// Frees some of the destroyed blocks. Requests the next txg at once if there are more.
     pub(crate) fn sync_destroyed(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let mut budget = Budget { left: tunable::ZFS_ASYNC_BLOCK_MAX_BLOCKS.get().max(1) };
         self.free_listed(mos, tx, &mut budget)?;
         self.free_trees(mos, tx, &mut budget)?;
         while budget.left > 0 {
             let Some(freed) = self.free_deleted_clone(mos, tx)? else { break };
-            // a part of a livelist counts for one block at least: there may be many empty ones
+            // a part of a livelist counts as at least one block: there may be many empty ones
             budget.left = budget.left.saturating_sub(freed.max(1));
         }
         let more = self.has_freeing(mos)?;
@@ -66,7 +67,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Whether something is left to be freed that can be.
+    /// Returns whether there are blocks left that can be freed.
     fn has_freeing(&self, mos: &Mos) -> Result<bool, Error> {
         if mos.number(DELETED_CLONES)?.is_some() {
             return Ok(true);
@@ -79,7 +80,7 @@ impl Spa {
         Ok(mos.number(BPTREE)?.is_some() && !self.frees.is_stalled())
     }
 
-    /// Goes on with what an earlier import, of whatever software, left to be freed.
+    /// Resumes the freeing that an earlier import, by any implementation, left unfinished.
     pub(crate) fn resume_freeing(&self) -> Result<(), Error> {
         if self.has_freeing(&self.live_mos()?)? {
             self.frees.set_pending(true);
@@ -89,14 +90,14 @@ impl Spa {
         Ok(())
     }
 
-    /// Whether blocks of what was destroyed are being freed in the background (`zpool wait -t free`). A tree with damage, which cannot be
-    /// freed now, does not count.
+    /// Returns whether destroyed blocks are being freed in the background (`zpool wait -t free`). A damaged tree, which cannot be freed now, does
+    /// not count.
     #[must_use]
     pub fn is_freeing(&self) -> bool {
         self.frees.is_pending()
     }
 
-    /// Waits until everything that was destroyed is freed, but for what cannot be read.
+    /// Waits until all destroyed blocks are freed, except those of trees that cannot be read.
     ///
     /// # Errors
     /// [`Error::Suspended`].
@@ -107,7 +108,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Books what is being freed (in directory `$FREE`).
+    /// Accounts the space that is being freed (in directory `$FREE`).
     pub(crate) fn did_use_free(&self, mos: &Mos, tx: &Tx, delta: Delta) -> Result<(), Error> {
         let root = mos.number("root_dataset")?.ok_or_else(|| Error::corrupt(1, "no root directory"))?;
         let children = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)?;
@@ -195,7 +196,7 @@ impl Spa {
         (ended, sum)
     }
 
-    /// Hands a tree of blocks over to be freed: those below `bp` born after `since`, whose space is `space` (OpenZFS: `bptree_add`).
+    /// Queues a tree of blocks to be freed: those below `bp` born after `since`, whose space is `space` (OpenZFS: `bptree_add`).
     pub(super) fn add_destroyed_tree(
         &self,
         mos: &Mos,

@@ -1,9 +1,9 @@
-//! Bookmarks are made and destroyed, and keep account of what is freed (OpenZFS: `dsl_bookmark.c`).
+//! Creates and destroys bookmarks, and keeps their account of freed space (OpenZFS: `dsl_bookmark.c`).
 //!
-//! A bookmark remembers where a snapshot was. With feature `bookmark_written` it also knows how much was written since: it has the sums of
-//! the snapshot and what of it was *freed before the next* snapshot (FBN). That figure is kept up to date by whoever frees: the
-//! head, while it is what comes next (`count_killed`), and a snapshot that goes (`bookmarks_without_snapshots`). So that later snapshots can tell what of
-//! the bookmarked state they lost, its txg stays a key of deadlists when the snapshot itself is gone.
+//! A bookmark records the txg of a snapshot. With feature `bookmark_written` it also knows how much was written since: it has the sums of the
+//! snapshot and how much of it was *freed before the next* snapshot (FBN). That figure is updated when blocks are freed: by the head, while it is
+//! the next dataset (`count_killed`), and when a snapshot is destroyed (`bookmarks_without_snapshots`). The txg of the bookmark stays a key of
+//! deadlists when the snapshot itself is gone, so that later snapshots can tell which blocks of the bookmarked state they lost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::spa::heads::OTN_ZAP_METADATA;
 use crate::spa::space::Delta;
 use crate::spa::{Spa, TaskCx};
 
-/// Names are compared without case where that is asked for (OpenZFS: `U8_TEXTPREP_TOUPPER`).
+/// Case-insensitive names, where the dataset asks for them (OpenZFS: `U8_TEXTPREP_TOUPPER`).
 const TOUPPER: u64 = 2;
 /// Words of a bookmark without, and with, what feature `bookmark_v2` brings.
 const WORDS_V1: usize = 3;
 const WORDS_V2: usize = 12;
-/// An array of words that says its own kind (OpenZFS: `DMU_OTN_UINT64_METADATA`).
+/// An array of words as a self-describing object type (OpenZFS: `DMU_OTN_UINT64_METADATA`).
 const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
 /// Blocks of redaction lists (OpenZFS: `SPA_OLD_MAXBLOCKSIZE`).
 const REDACTION_BLOCK: u64 = 128 << 10;
-/// Bytes of a bonus buffer at most in a dnode of one slot (OpenZFS: `DN_OLD_MAX_BONUSLEN`).
+/// The most bytes of a bonus buffer in a dnode of one slot (OpenZFS: `DN_OLD_MAX_BONUSLEN`).
 const BONUS_MAX: usize = 320;
 
 /// A bookmark of a head, as it is now.
@@ -118,15 +118,15 @@ impl Mos {
         found.map(|(name, value)| Ok(Mark { name, phys: phys(value)? })).transpose()
     }
 
-    /// The txgs, behind `after`, of bookmarks that keep account: keys that the deadlist of a head needs once it has a newer snapshot
-    /// (OpenZFS: `dsl_bookmark_snapshotted`).
+    /// The txgs after `after` of bookmarks that account freed space: keys that the deadlist of a head needs once it has a newer snapshot (OpenZFS:
+    /// `dsl_bookmark_snapshotted`).
     pub(crate) fn bookmark_keys(&self, head: u64, after: Txg) -> Result<Vec<Txg>, Error> {
         let marks = self.marks(head)?;
         let due = marks.iter().filter(|mark| mark.keeps_account() && mark.phys.creation_txg > after);
         Ok(due.map(|mark| mark.phys.creation_txg).collect())
     }
 
-    /// Txgs of bookmarks that keep account and have the head itself next, `prev_snap` being its last snapshot's.
+    /// The txgs of bookmarks that account freed space and whose next dataset is the head itself; `prev_snap` is that of its last snapshot.
     pub(crate) fn counting_marks(&self, head: u64, prev_snap: Txg) -> Result<Vec<Txg>, Error> {
         let marks = self.marks(head)?;
         let due = marks.iter().filter(|mark| mark.keeps_account() && mark.phys.creation_txg >= prev_snap);
@@ -135,7 +135,7 @@ impl Mos {
         Ok(txgs)
     }
 
-    /// Adds to bookmarks, by txg, what the head dropped of them (OpenZFS: `dsl_bookmark_sync_done`).
+    /// Adds to bookmarks, by txg, the space of their blocks that the head freed (OpenZFS: `dsl_bookmark_sync_done`).
     pub(crate) fn count_killed(&self, tx: &Tx, head: u64, killed: &[(Txg, Delta)]) -> Result<(), Error> {
         let killed: Vec<_> = killed.iter().filter(|(_, sum)| !sum.is_zero()).collect();
         let Some(zap) = (if killed.is_empty() { None } else { self.bookmark_zap(head)? }) else { return Ok(()) };
@@ -149,7 +149,7 @@ impl Mos {
         Ok(())
     }
 
-    /// Whether the point `txg` of the datasets in directory `dir` is in the past of `later` (OpenZFS: `dsl_dataset_is_before`).
+    /// Returns whether the point `txg` of the datasets in directory `dir` is in the past of `later` (OpenZFS: `dsl_dataset_is_before`).
     fn is_before(&self, later: &Live, dir: u64, txg: Txg) -> Result<bool, Error> {
         let mut at = later.clone();
         loop {
@@ -174,8 +174,8 @@ impl Mos {
 }
 
 impl Spa {
-    /// Makes bookmarks, all of them or none: each `fs#new` of a snapshot `fs@snap` or of a bookmark `fs#old`, of the same file system or of one
-    /// that it is a clone of.
+    /// Creates bookmarks, all of them or none: each is `fs#new` of a snapshot `fs@snap` or of a bookmark `fs#old`, of the same file system or of
+    /// one that it is a clone of.
     ///
     /// # Errors
     /// [`Error::Many`], with an error for each that cannot be made: [`Refusal::Exists`], [`Refusal::NotAncestor`],
@@ -270,7 +270,7 @@ impl Spa {
         Ok(phys)
     }
 
-    /// What follows a snapshot changed, by a promotion or a swap: bookmarks of it in `head` are reckoned anew (OpenZFS:
+    /// Recalculates the bookmarks of a snapshot in `head`, after a promotion or a swap changed the dataset that follows the snapshot (OpenZFS:
     /// `dsl_bookmark_next_changed`).
     pub(crate) fn recount_marks(&self, mos: &Mos, tx: &Tx, head: u64, snap: &Live) -> Result<(), Error> {
         let Some(zap) = mos.bookmark_zap(head)? else { return Ok(()) };
@@ -286,7 +286,7 @@ impl Spa {
         Ok(())
     }
 
-    /// The list of bookmarks of a head; made if there is none.
+    /// The list of bookmarks of a head; created if there is none.
     pub(crate) fn own_bookmark_zap(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<Zap, Error> {
         if let Some(zap) = mos.bookmark_zap(head)? {
             return Ok(zap);
@@ -313,7 +313,7 @@ impl Spa {
         Ok(zap.add(tx, &mark.name, 8, &mark.words())?)
     }
 
-    /// A bookmark of a redacted snapshot remembers with respect to which snapshots it is redacted.
+    /// The list of the snapshots with respect to which `snap` is redacted, for its bookmark.
     fn redaction_of(&self, mos: &Mos, tx: &Tx, snap: &Live) -> Result<u64, Error> {
         if !mos.object(snap.id)?.phys().object_type.is_zap() {
             return Ok(0);
@@ -347,7 +347,7 @@ impl Spa {
         Ok(object.id())
     }
 
-    /// Destroys bookmarks, in one txg; those that are not there are passed over.
+    /// Destroys bookmarks, in one txg; those that do not exist are skipped.
     ///
     /// # Errors
     /// [`Refusal::Invalid`] for a name that is none of a bookmark; when the MOS cannot be changed.
@@ -401,7 +401,7 @@ impl Spa {
         Ok(())
     }
 
-    /// What a bookmark uses, less its entry.
+    /// Releases what a bookmark uses, except its ZAP entry.
     fn release_mark(&self, mos: &Mos, tx: &Tx, mark: &Mark) -> Result<(), Error> {
         if mark.phys.words > WORDS_V1 {
             self.feature_decrement(mos, tx, "bookmark_v2")?;
@@ -419,7 +419,7 @@ impl Spa {
         Ok(())
     }
 
-    /// All bookmarks of a head that goes.
+    /// Drops all bookmarks of a head that is destroyed.
     pub(super) fn drop_marks(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
         let Some(zap) = mos.bookmark_zap(head)? else { return Ok(()) };
         for mark in mos.marks(head)? {
@@ -430,8 +430,8 @@ impl Spa {
         self.feature_decrement(mos, tx, "bookmarks")
     }
 
-    /// Snapshots go, bookmarks stay: those in and before the run have another snapshot next, and those of it have no snapshot any more.
-    /// Gives the txgs of the latter (OpenZFS: `dsl_bookmark_ds_destroyed`).
+    /// Updates bookmarks when snapshots are destroyed: those in and before the run have another snapshot next, and those of the run have no
+    /// snapshot any more. Returns the txgs of the latter (OpenZFS: `dsl_bookmark_ds_destroyed`).
     pub(super) fn bookmarks_without_snapshots(
         &self,
         mos: &Mos,

@@ -15,7 +15,7 @@ use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
 impl Spa {
-    /// Makes `name` a clone of the snapshot `origin`. A clone of an encrypted snapshot has its origin's key.
+    /// Creates `name` as a clone of the snapshot `origin`. A clone of an encrypted snapshot has its origin's key.
     ///
     /// # Errors
     /// [`Error::NoSuchDataset`] without the snapshot; [`Error::Refused`] as [`Spa::create_dataset`], [`Refusal::CrossPool`],
@@ -41,7 +41,7 @@ impl Spa {
 }
 
 impl TaskCx<'_> {
-    /// A clone of snapshot `origin` below directory `parent`.
+    /// Creates a clone of snapshot `origin` below directory `parent`.
     pub(crate) fn clone_snapshot(&self, origin: &Live, parent: u64, name: &str) -> Result<Live, Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         // what cannot be read is not cloned: the log in its root block must be left out
@@ -57,8 +57,9 @@ impl TaskCx<'_> {
         mos.live(id)
     }
 
-    /// The intent log that a snapshot has in its root block is that of the dataset it was taken of: who came from the snapshot has
-    /// none (OpenZFS: `dsl_dataset_zero_zil`). The MACs of a root block do not cover it, so this needs no key.
+    /// Removes the intent log from the root block of `ds`: the one in a snapshot's root block belongs to the dataset that the snapshot was taken
+    /// of, and a dataset made from the snapshot has none (OpenZFS: `dsl_dataset_zero_zil`). The MACs of a root block do not cover it, so this needs
+    /// no key.
     pub(crate) fn zero_zil(&self, ds: &Live) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
         let phys = mos.dataset_phys(ds.id)?;

@@ -1,4 +1,4 @@
-//! What a directory keeps of its snapshots and file systems beside their space: how many there are, and when that changed.
+//! Counts of a directory's snapshots and file systems, and the time when its list of snapshots changed.
 
 use dmu::Tx;
 use ondisk::dsl::dir_keys;

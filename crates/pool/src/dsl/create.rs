@@ -13,20 +13,20 @@ use crate::prop::{FS, VOL};
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
-/// Blocks of metadata that a new dataset takes, about (OpenZFS: `dmu_objset_create`).
+/// The approximate number of metadata blocks that a new dataset takes (OpenZFS: `dmu_objset_create`).
 pub(super) const NEW_BLOCKS: usize = 5;
 
-/// Fills the empty object set of a new dataset, in the txg that makes it.
+/// Fills the empty object set of a new dataset, in the txg that creates it.
 pub type Init = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<(), dmu::Error> + Send>;
 
-/// What a new dataset shall be like.
+/// The name, type, properties and encryption of a new dataset.
 #[derive(Debug)]
 pub struct NewDataset {
     /// Its full name.
     pub name: String,
     /// File system or volume.
     pub os_type: ObjsetType,
-    /// Its own properties. What says how it is encrypted is not among them: see `key`.
+    /// Its own properties, without those of encryption: see `key`.
     pub props: Vec<(String, Value)>,
     /// Its key, if it is to be an encryption root.
     pub key: Option<NewKey>,
@@ -63,7 +63,7 @@ impl Spa {
         })
     }
 
-    /// Parent directory and last part of the name of what is to be made.
+    /// Checks the name of a new dataset; returns its parent directory and the last part of the name.
     pub(crate) fn check_new<'a>(&self, mos: &Mos, name: &'a str) -> Result<(u64, &'a str), Error> {
         let (parent, tail) = split_parent(name)?;
         let missing = |error: Error| match error {
@@ -81,7 +81,7 @@ impl Spa {
         Ok((head.phys.dir_obj, tail))
     }
 
-    /// The snapshot that all datasets descend from which are no clones; pools before version 11 have none.
+    /// The snapshot that all datasets other than clones descend from; pools before version 11 have none.
     pub(crate) fn origin_snapshot(&self, mos: &Mos) -> Result<Option<u64>, Error> {
         let Some(root) = mos.number("root_dataset")? else { return Ok(None) };
         let children = mos.zap(mos.dir_phys(root)?.child_dir_zapobj)?;
@@ -92,7 +92,7 @@ impl Spa {
 }
 
 impl TaskCx<'_> {
-    /// A new directory below `parent`.
+    /// Creates a directory below `parent`.
     pub(crate) fn new_dir(&self, parent: u64, name: &str) -> Result<u64, Error> {
         let dir = self.spa.create_dir(self.mos, self.tx, Some((parent, name)))?;
         if !name.starts_with('$') {
@@ -102,7 +102,7 @@ impl TaskCx<'_> {
         Ok(dir)
     }
 
-    /// Makes the object set of a new dataset, and fills it.
+    /// Creates the object set of a new dataset, and fills it.
     pub(crate) fn fill(&self, ds: &Live, os_type: ObjsetType, init: Init) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
         // whose the space and the objects are is known from the beginning, if it is known at all

@@ -1,8 +1,8 @@
-//! Keys of datasets that change (OpenZFS: `dsl_crypt.c`, the writing half).
+//! Changes of datasets' keys (OpenZFS: `dsl_crypt.c`, the writing half).
 //!
-//! Each encrypted dataset that is no clone has a *key object*: a master key and an HMAC key of its own, wrapped with the key of its
-//! encryption root, whose directory it names. Clones share the object of their origin. To make a dataset under a root, and to wrap it
-//! anew, the root's key must be loaded: the ring of keys keeps it for that.
+//! Each encrypted dataset that is not a clone has a *key object*: a master key and an HMAC key of its own, wrapped with the key of its encryption
+//! root, whose directory it names. Clones share the object of their origin. To create a dataset under a root, or to rewrap its keys, the root's key
+//! must be loaded: the keyring keeps it for that.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::spa::heads::OTN_ZAP_METADATA;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, KeyFormat, KeyInfo, Value};
 
-/// Rounds of PBKDF2 at least (OpenZFS: `MIN_PBKDF2_ITERATIONS`).
+/// The fewest rounds of PBKDF2 (OpenZFS: `MIN_PBKDF2_ITERATIONS`).
 const ITERS_MIN: u64 = 100_000;
 
 /// The key of a new encryption root.
@@ -29,13 +29,13 @@ pub struct NewKey {
     pub cipher: Suite,
     /// How users give the key.
     pub keyformat: KeyFormat,
-    /// Where it is found: `prompt`, or a URL.
+    /// The `keylocation`: `prompt`, or a URL.
     pub keylocation: String,
     /// The key itself.
     pub wrapping: WrappingKey,
-    /// Rounds of PBKDF2, of a passphrase; else 0.
+    /// Rounds of PBKDF2 for a passphrase; else 0.
     pub pbkdf2_iters: u64,
-    /// Salt of PBKDF2, of a passphrase; else 0.
+    /// Salt of PBKDF2 for a passphrase; else 0.
     pub salt: u64,
 }
 
@@ -51,31 +51,31 @@ pub enum WithoutKey {
     Off,
 }
 
-/// What happens to the key of a dataset (OpenZFS: `dcp_cmd_t`).
+/// The change of a dataset's key (OpenZFS: `dcp_cmd_t`).
 #[derive(Clone, Debug)]
 pub enum ChangeKey {
-    /// It becomes, or stays, an encryption root, with this key.
+    /// Makes the dataset an encryption root with this key, or gives an encryption root this key.
     NewRoot(NewKey),
-    /// It comes under its parent's encryption root.
+    /// Moves the dataset under its parent's encryption root.
     Inherit,
-    /// It is called an encryption root; its keys stay wrapped as they are (after a raw receive).
+    /// Marks the dataset as an encryption root; its keys stay wrapped as they are (after a raw receive).
     ForceNew,
-    /// It is put under its parent's encryption root; its keys stay wrapped as they are.
+    /// Puts the dataset under its parent's encryption root; its keys stay wrapped as they are.
     ForceInherit,
 }
 
-/// The key of a dataset that is about to be made.
+/// The key of a dataset that is about to be created.
 pub(crate) struct KeyPlan {
     cipher: Suite,
     wrapping: WrappingKey,
     format: u64,
     iters: u64,
     salt: u64,
-    /// The encryption root's directory; `None` if it is the dataset itself, with the place of its key.
+    /// The encryption root's directory; `Err` with the `keylocation` if the dataset itself is the root.
     root: Result<u64, String>,
 }
 
-/// How a key is given, as a key object says it.
+/// The way a key is given, as recorded in a key object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyForm {
     /// Number of the `keyformat`.
@@ -113,7 +113,7 @@ fn check_location(name: &str, location: &str) -> Result<(), Error> {
 }
 
 impl Mos {
-    /// What is known of the key of directory `dir`; `None` if it is not encrypted.
+    /// The key information of directory `dir`; `None` if it is not encrypted.
     pub(crate) fn key_info(&self, dir: u64) -> Result<Option<KeyInfo>, Error> {
         self.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.map(|object| KeyInfo::load(self, object)).transpose()
     }
@@ -183,7 +183,7 @@ impl Spa {
         Ok(Some(plan))
     }
 
-    /// The plan to wrap keys with that of an encryption root, of whose datasets `info` is one.
+    /// Plans wrapping with the key of the encryption root that `info` belongs to.
     fn plan_under(&self, name: &str, info: &KeyInfo) -> Result<KeyPlan, Error> {
         let wrapping = self.zio().keys().wrapping(info.root_dir);
         Ok(KeyPlan {
@@ -196,7 +196,7 @@ impl Spa {
         })
     }
 
-    /// Whether `keylocation` can be set (OpenZFS: `dsl_crypto_can_set_keylocation`).
+    /// Checks that `keylocation` can be set (OpenZFS: `dsl_crypto_can_set_keylocation`).
     pub(crate) fn check_keylocation(&self, mos: &Mos, ds: &Live, location: &str) -> Result<(), Error> {
         match mos.key_root(ds.phys.dir_obj)? {
             None if location == "none" => Ok(()),
@@ -205,7 +205,7 @@ impl Spa {
         }
     }
 
-    /// Loads the key of the encryption root `name`; gives how many datasets it opens, snapshots included.
+    /// Loads the key of the encryption root `name`; returns how many datasets it opens, snapshots included.
     ///
     /// # Errors
     /// [`Refusal::KeyLoaded`]; else as [`Pool::load_key`](crate::Pool::load_key).
@@ -218,7 +218,7 @@ impl Spa {
         view.load_key(name, key)
     }
 
-    /// Forgets the key of the encryption root `name`, after all that was changed with it is on disk.
+    /// Unloads the key of the encryption root `name`, after all changes made with it are on disk.
     ///
     /// # Errors
     /// [`Refusal::Busy`] while a dataset under it is in use, [`Refusal::KeyUnavailable`] if it is not loaded; else as
@@ -234,7 +234,7 @@ impl Spa {
         if self.heads.in_use_or_dirty(&ids) {
             return Err(refused(name, Refusal::Busy));
         }
-        // nobody opens one of them between the last look and the end of the keys
+        // no dataset under the root can be opened between the last check and the removal of the keys
         let forget = || {
             self.zio().keys().remove_wrapping(root.id());
             ids.iter().for_each(|id| self.zio().forget_key(*id));
@@ -250,11 +250,11 @@ impl Spa {
         }
     }
 
-    /// Changes the key of an encrypted dataset, and of all that inherit it.
+    /// Changes the key of an encrypted dataset, and of all datasets that inherit it.
     ///
     /// # Errors
-    /// [`Error::Refused`]: [`Refusal::KeyUnavailable`]; [`Refusal::Invalid`] for a clone, whose key is its origin's, and for what makes no
-    /// sense; [`Error::NotEncrypted`].
+    /// [`Error::Refused`]: [`Refusal::KeyUnavailable`]; [`Refusal::Invalid`] for a clone, whose key is its origin's, and for a contradictory
+    /// change; [`Error::NotEncrypted`].
     pub fn change_key(self: &Arc<Self>, name: &str, change: ChangeKey) -> Result<(), Error> {
         let name = name.to_string();
         self.sync_task(move |cx| {
@@ -284,7 +284,7 @@ pub(crate) struct KeyChange {
     to: u64,
     /// How keys are wrapped anew; `None` if they stay as they are.
     plan: Option<KeyPlan>,
-    /// The new place of the key; `Some(None)`: none any more.
+    /// The new `keylocation`; `Some(None)`: none any more.
     location: Option<Option<String>>,
 }
 
@@ -323,7 +323,7 @@ impl TaskCx<'_> {
         key.wrap(&plan.wrapping, iv).map_err(|source| Error::Key { name: key.guid().to_string(), source })
     }
 
-    /// A clone has the key object of its origin (OpenZFS: `dsl_crypto_key_clone_sync`).
+    /// Shares the key object of `origin` with its clone (OpenZFS: `dsl_crypto_key_clone_sync`).
     pub(crate) fn share_key(&self, origin: &Live, dir: u64, id: u64) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         let Some(object) = mos.extra(origin.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)? else { return Ok(()) };
@@ -395,8 +395,8 @@ impl TaskCx<'_> {
         spa.log_live(mos, tx, ds, "change key", " ")
     }
 
-    /// The keys of directory `dir` and of all that inherit them, wrapped anew; `None` where they stay as they are. All can be unwrapped, or
-    /// none is given.
+    /// Rewraps the keys of directory `dir` and of all that inherit them; `None` where they stay as they are. Returns none unless all can be
+    /// unwrapped.
     fn keys_of_heirs(&self, dir: u64, step: &KeyChange) -> Result<Vec<(u64, Option<WrappedKey>)>, Error> {
         let old = self.spa.zio().keys().wrapping(step.from);
         let heirs = self.mos.heirs(dir, step.from, self.spa.origin_snapshot(self.mos)?)?;
@@ -422,7 +422,7 @@ impl TaskCx<'_> {
         Ok(())
     }
 
-    /// Moves the root of keys from directory `from` to `to`, its clone that is promoted; no key changes.
+    /// Moves the encryption root from directory `from` to `to`, its clone that is promoted; no key changes.
     pub(crate) fn move_root(&self, from: u64, to: u64) -> Result<(), Error> {
         let step = KeyChange { from, to, plan: None, location: None };
         self.store_keys(&step, &self.keys_of_heirs(from, &step)?)?;
@@ -436,8 +436,8 @@ impl TaskCx<'_> {
 }
 
 impl Mos {
-    /// The keys of directory `dir` and of all that inherit them from directory `root`, below clones of theirs as well: a clone has the key object
-    /// of its origin (OpenZFS: `spa_keystore_change_key_sync_impl`). `origin` is the snapshot that all descends from.
+    /// The keys of directory `dir` and of all that inherit them from directory `root`, including those below clones: a clone has the key object of
+    /// its origin (OpenZFS: `spa_keystore_change_key_sync_impl`). `origin` is the snapshot that all datasets descend from.
     fn heirs(&self, dir: u64, root: u64, origin: Option<u64>) -> Result<Vec<KeyInfo>, Error> {
         let (mut heirs, mut seen, mut todo) = (Vec::new(), BTreeSet::new(), vec![(dir, false)]);
         while let Some((dir, by_origin)) = todo.pop() {

@@ -1,13 +1,13 @@
-//! File systems and volumes are destroyed (OpenZFS: `dsl_destroy_head`).
+//! Destroys file systems and volumes (OpenZFS: `dsl_destroy_head`).
 //!
-//! The name goes at once, with its properties, bookmarks, permissions and key. The blocks go in one of three ways:
+//! The name is removed at once, with its properties, bookmarks, permissions and key. The blocks are freed in one of three ways:
 //!
-//! * a clone with a livelist: the list is handed over (`livelist`);
-//! * with feature `async_destroy`: the tree is handed over (`async_destroy`);
-//! * in older pools: in the same txg. So that this is no endless one, the dataset is marked as inconsistent first, and its objects are freed
-//!   in txgs of bounded size before.
+//! * a clone with a livelist: through the livelist, in the background (`livelist`);
+//! * with feature `async_destroy`: through the block tree, in the background (`async_destroy`);
+//! * in older pools: in the same txg. To bound that txg, the dataset is first marked as inconsistent, and its objects are freed in txgs of bounded
+//!   size.
 //!
-//! An origin that was to go once nobody needs it goes with its last clone.
+//! An origin whose destruction was deferred is destroyed with its last clone.
 
 use std::sync::Arc;
 
@@ -26,16 +26,16 @@ use crate::spa::space::{Delta, Used};
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, errlog};
 
-/// The home of a receive that was interrupted, below the file system that it was for.
+/// The last name of the hidden dataset of an interrupted receive, below the file system that it was for.
 const RECEIVE: &str = "%recv";
 /// The reference count of a key (OpenZFS: `DSL_CRYPTO_KEY_REFCOUNT`).
 const KEY_REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
-/// Objects that are freed in one txg where no background does it.
+/// Objects freed per txg in pools without freeing in the background.
 const OBJECTS_AT_ONCE: usize = 4096;
 
 impl Spa {
-    /// Destroys the file system or volume `name`, which nobody uses, and which has neither snapshots nor children. (What an interrupted
-    /// receive left below it goes with it.) Its space is given back in the background, see [`Spa::wait_freed`].
+    /// Destroys the file system or volume `name`, which must not be in use and must have neither snapshots nor children. (The remains of an
+    /// interrupted receive below it are destroyed with it.) Its space is freed in the background, see [`Spa::wait_freed`].
     ///
     /// # Errors
     /// [`Error::NoSuchDataset`]; [`Error::Refused`]: [`Refusal::Busy`], [`Refusal::HasSnapshots`], [`Refusal::HasChildren`],
@@ -52,19 +52,19 @@ impl Spa {
         self.sync_task(move |cx| cx.spa.destroy_named(cx, &name))
     }
 
-    /// Destroys what a crash left half destroyed, or half received without a way to go on: datasets that are marked as inconsistent
-    /// (OpenZFS: `dsl_destroy_inconsistent`). One that cannot go now stays for the next import.
+    /// Destroys datasets marked as inconsistent: those that a crash left half destroyed, or half received and not resumable (OpenZFS:
+    /// `dsl_destroy_inconsistent`). One that cannot be destroyed now stays for the next import.
     pub(crate) fn destroy_inconsistent(self: &Arc<Self>) -> Result<(), Error> {
         let mos = self.live_mos()?;
         let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
         let mut heads = Vec::new();
-        // a directory that cannot be read is no reason not to import
+        // a directory that cannot be read must not prevent the import
         let _damage = mos.heads_below(root, self.name(), &mut heads, 0);
         let is_left_over = |id: u64| {
             let inconsistent = mos.dataset_phys(id)?.flags & DslDatasetPhys::FLAG_INCONSISTENT != 0;
             Ok::<_, Error>(inconsistent && mos.extra(id, dataset_keys::RESUME_TOGUID)?.is_none())
         };
-        // what stands below another goes first
+        // children are destroyed before their parents
         for (name, id) in heads.into_iter().rev() {
             if !is_left_over(id).unwrap_or(false) {
                 continue;
@@ -99,7 +99,7 @@ impl Spa {
         Ok(head)
     }
 
-    /// The origin of a clone, if it was to be destroyed and the clone is all that keeps it.
+    /// The origin of a clone, if its destruction was deferred and only this clone keeps it.
     fn origin_due_without(&self, mos: &Mos, clone: &Live) -> Result<Option<Live>, Error> {
         let id = clone.phys.prev_snap_obj;
         if id == 0 || Some(id) == self.origin_snapshot(mos)? {
@@ -117,8 +117,8 @@ impl Spa {
         self.log_named(cx.mos, cx.tx, "destroy begin", (name, head.id), " ")
     }
 
-    /// Frees the objects of a dataset that is destroyed, a bounded number a txg. A clone shares most of them, and without its key a
-    /// dataset cannot be changed: these are left to the last txg.
+    /// Frees the objects of a dataset that is destroyed, a bounded number per txg. The objects of a clone, which shares most of its blocks, and of
+    /// a dataset without its key, which cannot be changed, are left to the last txg.
     fn free_objects(&self, name: &str) -> Result<(), Error> {
         let dataset = self.view()?.dataset(name)?;
         let Ok(objset) = self.objset(&dataset) else { return Ok(()) };
@@ -180,7 +180,7 @@ impl Spa {
         errlog::forget(mos, tx, head.id)
     }
 
-    /// What is reserved for the head and not used is given back.
+    /// Gives back the unused part of the head's refreservation.
     fn drop_refreservation(&self, mos: &Mos, tx: &Tx, head: &Live) -> Result<(), Error> {
         let reserved = mos.prop_number(head.phys.dir_obj, "refreservation")?;
         let unused = reserved.saturating_sub(head.phys.unique_bytes);
@@ -188,7 +188,7 @@ impl Spa {
         mos.did_use(tx, head.phys.dir_obj, Used::Refrsrv, delta)
     }
 
-    /// A clone is one no longer. Gives the origin if it goes too.
+    /// Detaches a clone from its origin. Returns the origin if it is destroyed too.
     fn leave_origin(&self, mos: &Mos, tx: &Tx, head: &Live) -> Result<Option<Live>, Error> {
         let id = head.phys.prev_snap_obj;
         if id == 0 {
@@ -207,9 +207,9 @@ impl Spa {
         Ok(if is_clone && is_due(mos, &origin.phys)? { Some(origin) } else { None })
     }
 
-    /// The blocks of the intent log, and those that its records point at if it was claimed (OpenZFS: `zil_destroy_sync`).
+    /// Frees the blocks of the intent log, and those that its records point at if it was claimed (OpenZFS: `zil_destroy_sync`).
     fn free_log(&self, head: &Live) -> Result<(), Error> {
-        // without a root block that can be read there is no log either; the tree is kept for another time
+        // without a readable root block there is no log either; the tree is kept until it can be read
         let Ok(objset) = Objset::open(self.zio().clone(), head.id, &head.phys.bp) else { return Ok(()) };
         self.frees.add(zil::claim::blocks_of(&objset));
         Ok(())
@@ -231,7 +231,7 @@ impl Spa {
         let how = if let Some(livelist) = livelist {
             let own = Deadlist::open(mos, livelist)?.space();
             self.delete_by_livelist(mos, tx, id, livelist)?;
-            // embedded blocks are in no livelist, and count where they were
+            // embedded blocks are in no livelist, and stay accounted where they were
             let freed = Delta { used: own.used as i64, comp: own.comp as i64, uncomp: own.uncomp as i64 };
             self.did_use_free(mos, tx, freed)?;
             "livelist"
@@ -247,7 +247,8 @@ impl Spa {
         Ok(how)
     }
 
-    /// The blocks of a head that are freed with it, as no background does it: all are found before anything changes. A tree that is damaged stays.
+    /// Finds all blocks of a head that are freed in the same txg, in pools without background freeing, before anything changes. A damaged tree is
+    /// not freed.
     fn blocks_at_once(&self, mos: &Mos, head: &Live) -> Result<Option<(Vec<BlkPtr>, Delta)>, Error> {
         let by_livelist = mos.extra(head.phys.dir_obj, dir_keys::LIVELIST)?.is_some();
         if by_livelist || self.feature_enabled(mos, "async_destroy")? {

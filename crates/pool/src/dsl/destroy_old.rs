@@ -1,4 +1,4 @@
-//! Snapshots of pools before version 26 are destroyed: their deadlists have no keys (OpenZFS: `process_old_deadlist`).
+//! Destroys snapshots of pools before version 26, whose deadlists have no keys (OpenZFS: `process_old_deadlist`).
 
 use dmu::Tx;
 use ondisk::BlkPtr;
@@ -11,8 +11,8 @@ use crate::spa::Spa;
 use crate::spa::space::{Delta, Used};
 
 impl Spa {
-    /// Each block in the deadlist of the one behind either was born after the snapshot before, and is freed, or goes to the snapshot's own
-    /// deadlist, which becomes that of the one behind.
+    /// Splits the deadlist of the next dataset: a block born after the previous snapshot is freed; any other is added to the snapshot's own
+    /// deadlist, which becomes that of the next dataset.
     pub(super) fn destroy_old(&self, mos: &Mos, tx: &Tx, one: &Doomed) -> Result<(), Error> {
         let snap = mos.live(one.snap.id)?;
         let next = mos.live(snap.phys.next_snap_obj)?;

@@ -1,20 +1,20 @@
-//! Snapshots are destroyed (OpenZFS: `dsl_destroy_snapshots_nvl`).
+//! Destroys snapshots (OpenZFS: `dsl_destroy_snapshots_nvl`).
 //!
 //! # The algorithm
-//! Snapshots that go in one call are put together into *runs*: neighbours in the chain of one dataset. A run `first … last` stands
-//! between `prev` and `next`, and goes in one pass:
+//! Snapshots destroyed in one call are grouped into *runs*: neighbours in the chain of one dataset. A run `first … last` lies between `prev` and
+//! `next`, and is destroyed in one pass:
 //!
-//! * What the deadlists behind `first`, that of `next` included, have of blocks born after `prev`, nobody has any more: whole lists go
-//!   to the pool's list of blocks to free, which later txgs work off. Their space moves from the directory to `$FREE`.
-//! * Whatever else is in the deadlists, `prev` or one before it has: it is joined to the deadlist of `next`.
-//! * Blocks that died in the run and were born between the two snapshots up to `prev` only `prev` has now; those born in the run and dead behind
-//!   `next` only `next` has: their *unique* space grows.
-//! * Keys that no snapshot (nor a bookmark that keeps account) stands for any more are taken out of the deadlists of the head and of clones made
-//!   later.
+//! * Blocks born after `prev` in the deadlists behind `first`, that of `next` included, are referred to by no dataset any more: whole lists are
+//!   moved to the pool's list of blocks to free, which later txgs process. Their space moves from the directory to `$FREE`.
+//! * All other blocks in the deadlists belong to `prev` or a snapshot before it: they are added to the deadlist of `next`.
+//! * Blocks that died in the run and were born between the two snapshots up to `prev` now belong to `prev` alone; those born in the run and dead
+//!   behind `next` to `next` alone: their *unique* space grows.
+//! * Keys that represent no snapshot any more (nor a bookmark that accounts freed space) are removed from the deadlists of the head and of clones
+//!   made later.
 //!
-//! The cost is that of reading each deadlist once; the keys of `next` and of heads are written once, whatever the number of snapshots.
+//! The cost is one read of each deadlist; the keys of `next` and of heads are written once, whatever the number of snapshots.
 //!
-//! Pools before version 26 have deadlists without keys: there the snapshots go one by one, and blocks are freed at once (`destroy_old`).
+//! Pools before version 26 have deadlists without keys: their snapshots are destroyed one by one, and blocks are freed at once (`destroy_old`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,44 +37,44 @@ use crate::mos::Mos;
 use crate::spa::space::{Delta, Used};
 use crate::spa::{Spa, TaskCx};
 
-/// From this version on snapshots can be held, and be destroyed when the last hold goes (OpenZFS: `SPA_VERSION_USERREFS`).
+/// The first pool version in which snapshots can be held, and be destroyed when the last hold is released (OpenZFS: `SPA_VERSION_USERREFS`).
 const VERSION_USERREFS: u64 = 18;
 
-/// A snapshot that goes.
+/// A snapshot that is to be destroyed.
 #[derive(Clone, Debug)]
 pub(crate) struct Doomed {
     pub(crate) name: String,
     pub(crate) snap: Live,
 }
 
-/// Neighbours that go, the oldest first, with what stands before and behind them.
+/// Neighbouring snapshots to be destroyed, the oldest first, with the datasets before and behind them.
 pub(super) struct Run<'a> {
     pub(super) first: &'a Doomed,
     pub(super) last: &'a Doomed,
     pub(super) all: &'a [Doomed],
     prev: Option<Live>,
-    /// They are the first ones of a clone, and `prev` is its origin.
+    /// The run begins with the first snapshot of a clone, and `prev` is the clone's origin.
     after_branch: bool,
     pub(super) next: Live,
 }
 
 impl Run<'_> {
-    /// The deadlist of what stands behind.
+    /// The deadlist of the dataset behind the run.
     pub(super) fn next_deadlist(&self) -> u64 {
         self.next.phys.deadlist_obj
     }
 }
 
-/// What is in the deadlists of a run.
+/// The merged deadlists of a run.
 #[derive(Default)]
 struct Merged {
-    /// Lists of blocks that nobody has any more.
+    /// Lists of blocks that no dataset refers to any more.
     free: Vec<u64>,
     freed: Space,
-    /// What joins the deadlist of the one behind.
+    /// Lists to be added to the deadlist of the next dataset.
     keep: Lists,
     kept: Space,
-    /// What only the one before the run has from now on, of bytes.
+    /// The number of bytes that become unique to the snapshot before the run.
     prev_alone: u64,
     /// How often the shared empty list was used.
     empties: u64,
@@ -89,8 +89,8 @@ fn negative(space: Space) -> Delta {
 }
 
 impl Spa {
-    /// Destroys snapshots, all of them or none; those that are not there are passed over. With `defer` those that are held or have clones
-    /// are only marked, and go when the last hold and clone does.
+    /// Destroys snapshots, all of them or none; those that do not exist are skipped. With `defer`, those that are held or have clones are only
+    /// marked, and are destroyed with their last hold and clone.
     ///
     /// # Errors
     /// [`Error::Many`], with an error for each name that cannot be: [`Refusal::Busy`] while it is read, [`Refusal::Held`],
@@ -149,7 +149,7 @@ impl Spa {
         Ok(Some(Doomed { name: name.to_string(), snap: mos.live(id)? }))
     }
 
-    /// Whether a snapshot can go now; `false` if it can only be marked.
+    /// Checks that a snapshot can be destroyed; `false` if it can only be marked for deferred destruction.
     pub(crate) fn check_doomed(&self, mos: &Mos, one: &Doomed, defer: bool) -> Result<bool, Error> {
         let phys = &one.snap.phys;
         let held = mos.zap_if(phys.userrefs_obj)?.is_some_and(|holds| holds.count() > 0);
@@ -166,7 +166,7 @@ impl Spa {
         Err(refused(&one.name, why))
     }
 
-    /// Destroys snapshots of one directory; all is checked.
+    /// Destroys snapshots of one directory, which have all been checked.
     pub(crate) fn destroy_of_dir(&self, mos: &Mos, tx: &Tx, mut doomed: Vec<Doomed>) -> Result<(), Error> {
         let Some(dir) = doomed.first().map(|one| one.snap.phys.dir_obj) else { return Ok(()) };
         doomed.sort_by_key(|one| one.snap.phys.creation_txg);
@@ -221,7 +221,7 @@ impl Spa {
         self.settle_unique(mos, tx, &run, merged.prev_alone, &keys)
     }
 
-    /// One pass over the deadlists of a run and that of the one behind it, which takes over what stays.
+    /// Merges the deadlists of a run into that of the next dataset, in one pass.
     fn merge_deadlists(&self, mos: &Mos, tx: &Tx, run: &Run<'_>) -> Result<Merged, Error> {
         let since = run.first.snap.phys.prev_snap_txg;
         let before = run.prev.as_ref().map_or(Txg(0), |prev| prev.phys.prev_snap_txg);
@@ -268,7 +268,7 @@ impl Spa {
         Ok(merged)
     }
 
-    /// Whole lists go to the list of what is to be freed.
+    /// Moves whole lists to the list of blocks to free.
     fn free_lists(&self, mos: &Mos, tx: &Tx, run: &Run<'_>, merged: &Merged) -> Result<(), Error> {
         self.with_empty_bpobj(mos, tx, |count| drop_empties(mos, tx, merged.empties, count))?;
         if merged.free.is_empty() {
@@ -280,7 +280,7 @@ impl Spa {
         self.did_use_free(mos, tx, delta(merged.freed))
     }
 
-    /// The neighbours of a run are neighbours of one another.
+    /// Links the neighbours of a run to each other.
     fn relink(&self, mos: &Mos, tx: &Tx, run: &Run<'_>) -> Result<(), Error> {
         let (first, next) = (&run.first.snap, run.next.id);
         mos.edit_dataset(tx, next, |phys| {
@@ -297,7 +297,7 @@ impl Spa {
         Ok(())
     }
 
-    /// What only one dataset has from now on is booked as unique to it; keys of snapshots that are gone leave the head's deadlist.
+    /// Accounts space that is now unique to one dataset; removes the keys of destroyed snapshots from the head's deadlist.
     fn settle_unique(&self, mos: &Mos, tx: &Tx, run: &Run<'_>, prev_alone: u64, keys: &[Txg]) -> Result<(), Error> {
         if let Some(prev) = run.prev.as_ref().filter(|_| !run.after_branch && prev_alone > 0) {
             mos.edit_dataset(tx, prev.id, |phys| phys.unique_bytes = phys.unique_bytes.wrapping_add(prev_alone))?;
@@ -313,7 +313,8 @@ impl Spa {
         self.remove_keys(mos, tx, &head, keys)
     }
 
-    /// What is unique to a head, by its sums (OpenZFS: `dsl_dataset_recalc_head_uniq`); so much less of its reservation is unused.
+    /// Recalculates the space unique to a head from its sums (OpenZFS: `dsl_dataset_recalc_head_uniq`); the unused part of its refreservation
+    /// changes accordingly.
     pub(crate) fn recount_head(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
         let phys = mos.dataset_phys(id)?;
         let shared = match phys.prev_snap_obj {
@@ -335,7 +336,7 @@ impl Spa {
         mos.did_use(tx, phys.dir_obj, Used::Refrsrv, delta)
     }
 
-    /// Takes keys out of the deadlist of `head`.
+    /// Removes keys from the deadlist of `head`.
     pub(crate) fn remove_keys(&self, mos: &Mos, tx: &Tx, head: &Live, keys: &[Txg]) -> Result<(), Error> {
         let list = Deadlist::open(mos, head.phys.deadlist_obj)?;
         let id = self.with_empty_bpobj(mos, tx, |count| list.remove_keys(tx, keys, count))?;
@@ -348,8 +349,7 @@ impl Spa {
         }
     }
 
-    /// Takes keys out of the deadlists of all clones, and clones of clones, that were made after them (OpenZFS:
-    /// `dsl_dir_remove_clones_key`).
+    /// Removes keys from the deadlists of all clones, and clones of clones, that were made after them (OpenZFS: `dsl_dir_remove_clones_key`).
     pub(crate) fn remove_clones_keys(&self, mos: &Mos, tx: &Tx, dir: u64, keys: &[Txg]) -> Result<(), Error> {
         let (mut dirs, mut seen) = (vec![dir], BTreeSet::from([dir]));
         while let Some(dir) = dirs.pop().filter(|_| !keys.is_empty()) {
@@ -368,7 +368,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Frees the object of a dataset, with the ZAPs that are its own and the features that it uses.
+    /// Frees the object of a dataset, with its own ZAPs, and drops its use of features.
     pub(crate) fn free_dataset_object(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
         let phys = mos.dataset_phys(id)?;
         for zap in [phys.next_clones_obj, phys.props_obj, phys.userrefs_obj].into_iter().filter(|zap| *zap != 0) {
@@ -394,7 +394,7 @@ impl Spa {
         Ok(mos.objset.free_object(tx, id)?)
     }
 
-    /// A dataset that goes is not booted from.
+    /// Clears `bootfs` if it names a dataset that is destroyed.
     fn clear_bootfs(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
         if let Some(props) = mos.named_zap("pool_props")?
             && props.lookup_u64("bootfs")? == Some(id)

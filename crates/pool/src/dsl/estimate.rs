@@ -1,4 +1,4 @@
-//! What a destroy would give back (OpenZFS: `lzc_snaprange_space`).
+//! Estimates the space that a destroy would free (OpenZFS: `lzc_snaprange_space`).
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::dsl::lookup::split_snapshot;
 use crate::{Error, Pool};
 
 impl Pool {
-    /// What is freed if the snapshots from `first` to `last` of one file system are destroyed, both and all between. Nothing but whole
-    /// lists of deadlists is looked at.
+    /// The space that destroying the snapshots `first` to `last` of one file system, inclusive, would free. Only the sums of whole deadlist entries
+    /// are read.
     ///
     /// # Errors
     /// [`Error::NotEarlier`] if they are not snapshots of one file system in that order; [`Error::NoSuchDataset`]; when the MOS cannot

@@ -1,4 +1,4 @@
-//! Holds: snapshots that somebody needs are not destroyed (OpenZFS: `dsl_userhold.c`).
+//! User holds, which keep snapshots from being destroyed (OpenZFS: `dsl_userhold.c`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::dsl::lookup::{Live, refused};
 use crate::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 
-/// Bytes of a tag at most (OpenZFS: `MAXNAMELEN`; the name of a ZAP's entry has to have room for a NUL in as many).
+/// The longest tag in bytes (OpenZFS: `MAXNAMELEN`, which as the size of a ZAP entry's name includes the NUL).
 const TAG_MAX: usize = 255;
-/// From this version on there are holds (OpenZFS: `SPA_VERSION_USERREFS`).
+/// The first pool version with holds (OpenZFS: `SPA_VERSION_USERREFS`).
 const VERSION_USERREFS: u64 = 18;
 
 impl Spa {
-    /// Holds snapshots: each with a tag of its own, all that are there or none. Gives those that are not there, which keep nothing else from
+    /// Holds snapshots, each with a tag of its own: all that exist, or none. Returns those that do not exist, which do not prevent the others from
     /// being held (OpenZFS: `dsl_dataset_user_hold_check`).
     ///
     /// # Errors
@@ -84,14 +84,12 @@ impl Spa {
         self.find_snapshot(mos, name)
     }
 
-    /// Releases holds; gives what is not there, snapshots and holds (`snapshot#tag`), which keeps nothing else from being released (OpenZFS:
-    /// `dsl_dataset_user_release_check`). A snapshot that was to be destroyed once nobody needs it goes with its last hold, if it has no
-    /// clones.
+    /// Releases holds; returns the snapshots and holds (`snapshot#tag`) that do not exist, which do not prevent the others from being released
+    /// (OpenZFS: `dsl_dataset_user_release_check`). A snapshot whose destruction was deferred is destroyed with its last hold, if it has no clones.
     ///
     /// # Errors
-    /// [`Error::Many`], with an error for each that cannot be released, as [`Refusal::NotSnapshot`], or [`Refusal::Busy`] for one that would go and is
-    /// read, and behind these what is not there: then
-    /// none is.
+    /// [`Error::Many`], with an error for each that cannot be released, as [`Refusal::NotSnapshot`], or [`Refusal::Busy`] for a snapshot that would
+    /// be destroyed and is being read, followed by those that do not exist: then none is released.
     pub fn release(self: &Arc<Self>, holds: &[(String, String)]) -> Result<Vec<String>, Error> {
         let (holds, _frozen) = (holds.to_vec(), self.freeze_holds());
         self.sync_task(move |cx| cx.spa.release_all(cx, &holds))
@@ -136,26 +134,26 @@ impl Spa {
         Ok(missing.into_iter().collect())
     }
 
-    /// The snapshot, if it is held so.
+    /// The snapshot, if it has a hold of this tag.
     fn find_held(&self, mos: &Mos, name: &str, tag: &str) -> Result<Option<Live>, Error> {
         let snap = self.check_tag(mos, name, tag)?;
         Ok(held_by(mos, &snap, tag)?.then_some(snap))
     }
 }
 
-/// Whether a hold of this tag is on a snapshot.
+/// Returns whether a snapshot has a hold of this tag.
 fn held_by(mos: &Mos, snap: &Live, tag: &str) -> Result<bool, Error> {
     let list = mos.zap_if(snap.phys.userrefs_obj)?;
     Ok(list.map(|list| list.lookup_u64(tag)).transpose()?.flatten().is_some())
 }
 
-/// Whether a snapshot was to go once nobody needs it, and nobody does.
+/// Returns whether a snapshot's destruction was deferred and nothing keeps it any more.
 pub(super) fn is_due(mos: &Mos, phys: &DslDatasetPhys) -> Result<bool, Error> {
     let held = mos.zap_if(phys.userrefs_obj)?.is_some_and(|list| list.count() > 0);
     Ok(is_deferred(phys) && !held)
 }
 
-/// Whether a snapshot was to go, and nothing but tags can keep it.
+/// Returns whether a snapshot's destruction was deferred and only holds can keep it.
 fn is_deferred(phys: &DslDatasetPhys) -> bool {
     phys.flags & DslDatasetPhys::FLAG_DEFER_DESTROY != 0 && phys.num_children <= 1
 }

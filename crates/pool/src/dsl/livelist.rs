@@ -1,10 +1,10 @@
-//! Livelists: what a clone has of its own, so that it can be destroyed without reading its block tree (OpenZFS: `spa_livelist_*`,
-//! `dsl_livelist_*`).
+//! Livelists: the blocks that a clone does not share with its origin, so that it can be destroyed without reading its block tree (OpenZFS:
+//! `spa_livelist_*`, `dsl_livelist_*`).
 //!
-//! A livelist is a deadlist in form: parts by birth, each with entries ALLOC and FREE. It grows with each block that the clone writes or
-//! drops (`spa::heads`). Two neighbouring parts in which little is alive are *condensed* into one. A clone that shares little with its origin
-//! any more does without: its block tree is as quick to walk. The list of a clone that was destroyed is worked off part by part, txg by
-//! txg, from the ZAP `com.delphix:deleted_clones`.
+//! A livelist has the form of a deadlist: parts by birth, each with entries ALLOC and FREE. An entry is appended for each block that the clone
+//! writes or frees (`spa::heads`). Two neighbouring parts with few live blocks are *condensed* into one. A clone that shares little with its origin
+//! any more loses its livelist: walking its block tree is as fast. The livelist of a destroyed clone is processed part by part, txg by txg, from
+//! the ZAP `com.delphix:deleted_clones`.
 
 use std::collections::HashMap;
 
@@ -22,11 +22,10 @@ use crate::spa::Spa;
 use crate::spa::heads::OTN_ZAP_METADATA;
 use crate::spa::space::Delta;
 
-/// Where the livelists of destroyed clones stand in the MOS directory.
+/// Key of the livelists of destroyed clones, in the MOS directory.
 pub(super) const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 
-/// The blocks of some parts of a livelist that were not freed again, each as often as it was referred to (OpenZFS:
-/// `dsl_process_sub_livelist`).
+/// The blocks of some parts of a livelist that were not freed again, each as often as it was referred to (OpenZFS: `dsl_process_sub_livelist`).
 fn alive(parts: &[Bpobj]) -> Result<Vec<BlkPtr>, Error> {
     let mut count: HashMap<[u64; 3], (BlkPtr, i64)> = HashMap::new();
     for part in parts {
@@ -39,13 +38,13 @@ fn alive(parts: &[Bpobj]) -> Result<Vec<BlkPtr>, Error> {
     }
     let mut alive: Vec<BlkPtr> =
         count.into_values().flat_map(|(bp, n)| std::iter::repeat_n(bp, usize::try_from(n).unwrap_or(0))).collect();
-    // the order of a hash table is not to be seen on disk
+    // the order of a hash table must not show on disk
     alive.sort_unstable_by_key(|bp| (bp.dva(0).word0, bp.dva(0).word1, bp.birth_physical()));
     Ok(alive)
 }
 
 impl Spa {
-    /// What the sync of a clone does with its livelist beside appending to it.
+    /// Condenses or removes the livelist of a clone, in its sync.
     pub(crate) fn tend_livelist(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
         let phys = mos.dataset_phys(head)?;
         let Some(id) = mos.extra(phys.dir_obj, dir_keys::LIVELIST)? else { return Ok(()) };
@@ -69,8 +68,8 @@ impl Spa {
         self.feature_decrement(mos, tx, "livelist")
     }
 
-    /// Makes one part of the first two neighbours in which no more is alive than one part may have. The last part is left alone, since it
-    /// still grows; so one part is condensed once and not with each txg.
+    /// Condenses the first two neighbouring parts whose live blocks fit into one part. The last part is left alone, since it still grows; thus a
+    /// part is condensed once and not in each txg.
     fn condense(&self, mos: &Mos, tx: &Tx, livelist: Deadlist) -> Result<(), Error> {
         let lists = livelist.lists();
         let settled = lists.len().saturating_sub(1);
@@ -102,7 +101,7 @@ impl Spa {
         })
     }
 
-    /// The clone in directory `dir` goes: its livelist is worked off from now on.
+    /// Queues the livelist of the clone in directory `dir`, which is destroyed, to be processed.
     pub(super) fn delete_by_livelist(&self, mos: &Mos, tx: &Tx, dir: u64, livelist: u64) -> Result<(), Error> {
         mos.zap(dir)?.remove(tx, dir_keys::LIVELIST)?;
         let deleted = match mos.number(DELETED_CLONES)? {
@@ -116,7 +115,7 @@ impl Spa {
         Ok(mos.zap(deleted)?.add_int(tx, livelist, livelist)?)
     }
 
-    /// Frees the blocks of one part of one destroyed clone's livelist, and gives how many; `None` if there is nothing left.
+    /// Frees the blocks of one part of one destroyed clone's livelist, and returns how many; `None` if there is nothing left.
     pub(super) fn free_deleted_clone(&self, mos: &Mos, tx: &Tx) -> Result<Option<u64>, Error> {
         let Some(deleted) = mos.named_zap(DELETED_CLONES)? else { return Ok(None) };
         let Some(id) = deleted.entries()?.next().transpose()?.map(|entry| entry.value.first()) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Long holds: they keep a dataset from being destroyed while it is read for long (OpenZFS: `dsl_dataset_long_hold`).
+//! Long holds, which keep a dataset from being destroyed during a long read (OpenZFS: `dsl_dataset_long_hold`).
 //!
 //! A hold is in memory and ends with its holder; it is not one of the tags that users give ([`Spa::hold`]). A held head is owned: it cannot be opened
 //! for writing, and must have no changes that are not on disk (OpenZFS: `dsl_dataset_own`). Processes that read the pool from its devices publish
@@ -22,13 +22,13 @@ use crate::dsl::lookup::{Live, refused};
 use crate::spa::Spa;
 use crate::{Dataset, Error};
 
-/// What other processes read, of a pool that is written here, and what they are told of it.
+/// The hook through which the writer of a pool learns of readers in other processes, and tells them which heads are open.
 pub trait HeldElsewhere: Send + Sync {
-    /// Whether another process holds the dataset in object `id` of the pool. (Its guid would not tell: a snapshot that was received has that of the one
-    /// that was sent.)
+    /// Returns whether another process holds the dataset in object `id` of the pool. (A guid would not identify it: a received snapshot has the
+    /// guid of the one that was sent.)
     fn is_held(&self, pool: Guid, id: u64) -> bool;
-    /// Until what it gives is dropped, no other process comes to hold anything in the pool: what is looked at and then destroyed is so on disk before
-    /// it could be held.
+    /// Keeps other processes from taking holds in the pool until the returned guard is dropped, so that a dataset that is checked and then
+    /// destroyed is destroyed on disk before it could be held.
     fn freeze(&self, pool: Guid) -> Box<dyn Any>;
     /// The head in object `id` is open for changes from now on, until this is dropped, which it is when the pool is closed: no other process is to read
     /// it as it is. Told before it is asked whether one does.
@@ -50,7 +50,7 @@ impl LongHolds {
         self.0.lock().held.contains_key(&id)
     }
 
-    /// `None` if it is about to go, or to change.
+    /// Takes a hold; `None` if the dataset is about to be destroyed or changed.
     fn hold(self: &Arc<Self>, id: u64) -> Option<LongHold> {
         let mut state = self.0.lock();
         if state.doomed.contains(&id) {
@@ -60,7 +60,7 @@ impl LongHolds {
         Some(LongHold(Some((self.clone(), id))))
     }
 
-    /// From now on nobody can hold it. `false` if somebody does.
+    /// Refuses new holds on the dataset from now on. `false` if it is held.
     pub(crate) fn doom(&self, id: u64) -> bool {
         let mut state = self.0.lock();
         let free = !state.held.contains_key(&id);
@@ -70,13 +70,13 @@ impl LongHolds {
         free
     }
 
-    /// What was doomed is gone or changed, or stays after all.
+    /// Ends all dooms: the datasets are destroyed or changed by now, or stay after all.
     pub(crate) fn settle(&self) {
         self.0.lock().doomed.clear();
     }
 }
 
-/// A dataset that somebody reads for long; it ends when dropped.
+/// A hold on a dataset for a long read; released when dropped.
 #[must_use]
 pub struct LongHold(Option<(Arc<LongHolds>, u64)>);
 
@@ -100,8 +100,8 @@ impl std::fmt::Debug for LongHold {
 }
 
 impl Dataset {
-    /// Holds the dataset for as long as it is read: see [`LongHold`]. Of a pool that is open for reading only nothing is destroyed by this process, and
-    /// the hold is none.
+    /// Holds the dataset for the length of a read: see [`LongHold`]. This process destroys nothing in a pool that is open for reading only, and the
+    /// hold is then empty.
     ///
     /// # Errors
     /// [`Error::NoSuchDataset`] if it was destroyed since it was looked up; [`Refusal::Busy`] for a head that is open, or has changed since.
@@ -128,7 +128,7 @@ impl Spa {
         Ok(hold)
     }
 
-    /// Whether this process or another reads the dataset.
+    /// Returns whether this process or another holds the dataset.
     pub(crate) fn is_long_held(&self, dataset: &Live) -> bool {
         self.heads.long_holds().is_held(dataset.id) || self.is_held_elsewhere(dataset.id)
     }
@@ -137,12 +137,12 @@ impl Spa {
         self.held_elsewhere().is_some_and(|others| others.is_held(self.guid(), id))
     }
 
-    /// Says, in a sync task, that a snapshot is to go; `false` if somebody reads it.
+    /// Dooms a snapshot, in a sync task; `false` if it is held.
     pub(crate) fn doom(&self, snap: &Live) -> bool {
         !self.is_held_elsewhere(snap.id) && self.heads.long_holds().doom(snap.id)
     }
 
-    /// No other process comes to hold anything until this is dropped.
+    /// Keeps other processes from taking holds until the guard is dropped.
     pub(crate) fn freeze_holds(&self) -> Option<Box<dyn Any>> {
         self.held_elsewhere().map(|others| others.freeze(self.guid()))
     }

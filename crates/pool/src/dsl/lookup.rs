@@ -12,7 +12,7 @@ use crate::spa::Spa;
 
 /// The longest name of a dataset, snapshot or bookmark, in bytes (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN`, less its NUL).
 pub(crate) const NAME_MAX: usize = 255;
-/// So many levels a name may have (OpenZFS: `zfs_max_dataset_nesting`).
+/// The most levels in a name (OpenZFS: `zfs_max_dataset_nesting`).
 pub(crate) const NESTING_MAX: usize = 50;
 
 /// A dataset as it is now.
@@ -20,7 +20,7 @@ pub(crate) const NESTING_MAX: usize = 50;
 pub(crate) struct Live {
     /// Its object in the MOS.
     pub(crate) id: u64,
-    /// What is stored of it.
+    /// Its on-disk record.
     pub(crate) phys: DslDatasetPhys,
 }
 
@@ -38,8 +38,8 @@ pub(crate) fn split_snapshot(name: &str) -> Result<(&str, &str), Error> {
     name.split_once('@').ok_or_else(|| refused(name, Refusal::NotSnapshot))
 }
 
-/// Whether `part` can be one part of a new name: of a directory, a snapshot, a bookmark (OpenZFS: `zfs_component_namecheck`). A `%` is for
-/// names that a receive gives for a while.
+/// Checks that `part` can be one component of a new name: of a directory, a snapshot, a bookmark (OpenZFS: `zfs_component_namecheck`). A `%` is
+/// reserved for the temporary names of a receive.
 pub(crate) fn check_component(name: &str, part: &str) -> Result<(), Error> {
     check_old_component(name, part)?;
     match part.contains('%') {
@@ -48,7 +48,7 @@ pub(crate) fn check_component(name: &str, part: &str) -> Result<(), Error> {
     }
 }
 
-/// Whether there can be a name with this part (OpenZFS: `entity_namecheck`).
+/// Checks that an existing name can have this component (OpenZFS: `entity_namecheck`).
 pub(crate) fn check_old_component(name: &str, part: &str) -> Result<(), Error> {
     let valid = |b: u8| b.is_ascii_alphanumeric() || b"-_.: %".contains(&b);
     let why = match part {
@@ -60,7 +60,7 @@ pub(crate) fn check_old_component(name: &str, part: &str) -> Result<(), Error> {
     Err(Error::InvalidName { name: name.to_string(), why })
 }
 
-/// Whether `name` can be that of a new file system or volume.
+/// Checks that `name` can be that of a new file system or volume.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     name.split('/').try_for_each(|part| check_component(name, part))?;
     if name.len() > NAME_MAX {
@@ -107,7 +107,7 @@ impl Spa {
         mos.live(id)
     }
 
-    /// Records what was done to `dataset`.
+    /// Records the event `event` on `dataset` in the pool's history.
     pub(crate) fn log_live(&self, mos: &Mos, tx: &Tx, dataset: &Live, event: &str, what: &str) -> Result<(), Error> {
         let name = mos.full_name(self.name(), dataset)?;
         self.log_named(mos, tx, event, (&name, dataset.id), what)
@@ -125,7 +125,7 @@ impl Mos {
         Ok(Live { id, phys: self.dataset_phys(id)? })
     }
 
-    /// The dataset that stands before `ds` in its chain of snapshots.
+    /// The dataset before `ds` in its chain of snapshots.
     pub(crate) fn before(&self, ds: &Live) -> Result<Option<Live>, Error> {
         let id = ds.phys.prev_snap_obj;
         if id == 0 {

@@ -1,4 +1,4 @@
-//! Datasets that change: made, cloned, promoted, renamed, rolled back; their properties and keys.
+//! The dataset and snapshot layer: creating, cloning, promoting, renaming and rolling back datasets; their properties and keys.
 //!
 //! # What it is
 //! Each operation is a method of [`Spa`](crate::Spa) and one [sync task](crate::Spa::sync_task): it looks names up in the MOS as it is in the txg
@@ -8,18 +8,18 @@
 //! # On disk
 //! * A *directory* (`DslDirPhys`) is a name with its space: what is used by its head, its snapshots, its children and its reservations,
 //!   its quota, and ZAPs of its children, its properties, and the heads that were cloned from its snapshots.
-//! * A *dataset* (`DslDatasetPhys`) is a head or a snapshot. Snapshots are a chain from the head back, which goes on, for a clone, in the
-//!   chain of its origin. Each has a *deadlist*: what the one before has and it has no more.
-//! * Space of a directory: `used = head + snap + child + child_rsrv + refrsrv`; what a child uses counts in the parent with `child`, what it has
-//!   reserved beyond that with `child_rsrv`. Whatever changes one of them changes all directories above.
+//! * A *dataset* (`DslDatasetPhys`) is a head or a snapshot. Snapshots form a chain from the head back in time; the chain of a clone continues in
+//!   that of its origin. Each dataset has a *deadlist*: the blocks that its predecessor refers to and it no longer does.
+//! * Space of a directory: `used = head + snap + child + child_rsrv + refrsrv`. The `used` of a child counts in the parent's `child`, the part of
+//!   its reservation beyond that in `child_rsrv`. A change of one of these figures is propagated to all directories above.
 //!
 //! # In memory
-//! Heads that are open for writing stand in [`Heads`](crate::spa); what somebody reads for long has [`LongHold`]s, and is not destroyed meanwhile.
-//! What changes a head's blocks behind its back (rollback, swap, destroy) evicts it
-//! first; whoever still has its object set finds it stale. What changes its properties gives it a new [`WritePolicy`](dmu::WritePolicy).
+//! Heads that are open for writing are listed in [`Heads`](crate::spa). A long-running reader takes a [`LongHold`], which keeps its dataset from
+//! being destroyed. An operation that replaces the blocks of a head (rollback, swap, destroy) evicts the head first; a caller that still has its
+//! object set finds it stale. A change of its properties gives the head a new [`WritePolicy`](dmu::WritePolicy).
 //!
 //! # A crash
-//! A task is in its txg as a whole, or not at all.
+//! All changes of a task are in its txg, or none is.
 //!
 //! OpenZFS: `dsl_dataset.c`, `dsl_dir.c`, `dsl_prop.c`, `dsl_crypt.c`.
 

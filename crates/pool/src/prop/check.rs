@@ -1,8 +1,7 @@
-//! What the value of a property can be, whoever sets it (OpenZFS: `zfs_valid_proplist`, `zfs_set_prop_nvlist`, `spa_prop_validate`).
+//! Rules for the values of properties, whoever sets them (OpenZFS: `zfs_valid_proplist`, `zfs_set_prop_nvlist`, `spa_prop_validate`).
 //!
-//! Commands, requests, streams, clones, new datasets and pools, and programs all meet the rules that stand here: the type of the table, its words,
-//! and what else a value must be in itself. Whether a property can be set at all, and whether a value fits what is there, are other questions:
-//! see `crate::dsl::props`.
+//! The same rules apply to commands, requests, streams, clones, new datasets and pools, and programs: the type in the table, its words, and
+//! constraints on the value alone. `crate::dsl::props` decides whether a property can be set at all, and whether a value fits the dataset.
 
 use super::def::{Attr, PropDef, PropKind};
 use super::{DATASET, Value, find_pool, is_user_property};
@@ -22,7 +21,7 @@ const ASHIFTS: std::ops::RangeInclusive<u64> = 9..=16;
 /// The rule that a value breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadValue {
-    /// There is no such property.
+    /// Unknown property.
     Unknown,
     /// It is computed, or fixed.
     ReadOnly,
@@ -38,7 +37,7 @@ pub enum BadValue {
     Mountpoint,
     /// A mount point with a component that no file system has.
     MountpointComponent,
-    /// Labels of sensitivity are not supported.
+    /// Sensitivity labels are not supported.
     Label,
     /// Text with a NUL.
     Nul,
@@ -72,7 +71,7 @@ impl BadValue {
     }
 }
 
-/// Whether `value` can be that of property `name` of a dataset, a user property or a native one by its own name.
+/// Checks that `value` can be that of property `name` of a dataset, a user property or a native one by its own name.
 ///
 /// # Errors
 /// [`BadValue`].
@@ -93,7 +92,7 @@ pub fn check_value(name: &str, value: &Value) -> Result<(), BadValue> {
     }
 }
 
-/// Whether `value` can be that of property `name` of a pool; `bootfs` may be an object's number, as it is stored.
+/// Checks that `value` can be that of property `name` of a pool; `bootfs` may be an object's number, as it is stored.
 ///
 /// # Errors
 /// [`BadValue`].
@@ -123,7 +122,7 @@ pub fn check_pool_value(name: &str, value: &Value) -> Result<(), BadValue> {
     }
 }
 
-/// Whether a value is of the property's type, and of its words.
+/// Checks that a value has the property's type, and is one of its words.
 ///
 /// # Errors
 /// [`BadValue::Type`], [`BadValue::Word`], [`BadValue::Nul`].

@@ -1,6 +1,6 @@
-//! What a native property is (OpenZFS: `zprop_desc_t`).
+//! The definition of a native property (OpenZFS: `zprop_desc_t`).
 
-/// Which kinds of things have a property: an or of the constants below.
+/// The kinds of objects that have a property: an or of the constants below.
 pub type TypeMask = u8;
 /// File systems.
 pub const FS: TypeMask = 1;
@@ -17,7 +17,7 @@ pub const VDEV: TypeMask = 32;
 /// File systems, volumes and snapshots.
 pub const DS: TypeMask = FS | VOL | SNAP;
 
-/// How a property comes to its value (OpenZFS: `zprop_attr_t`).
+/// The way a property gets its value (OpenZFS: `zprop_attr_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attr {
     /// Inherited from the parent unless set.
@@ -26,9 +26,9 @@ pub enum Attr {
     Default,
     /// Computed.
     ReadOnly,
-    /// Set when the dataset is made.
+    /// Set when the dataset is created.
     OneTime,
-    /// Set when the dataset is made, or with its key; else has its default.
+    /// Set when the dataset is created, or with its key; else has its default.
     OneTimeDefault,
 }
 
@@ -61,44 +61,44 @@ pub struct PropDef {
     pub name: &'static str,
     /// Type and default.
     pub kind: PropKind,
-    /// How it comes to its value.
+    /// The way it gets its value.
     pub attr: Attr,
-    /// What has it.
+    /// The kinds of objects that have it.
     pub valid: TypeMask,
     /// Its values, as usage texts show them.
     pub values: &'static str,
     /// The heading of its column.
     pub column: &'static str,
-    /// Whether `get all` shows it.
+    /// Shown by `get all`.
     pub visible: bool,
 }
 
 impl PropDef {
-    /// Whether children inherit it.
+    /// Returns whether children inherit it.
     #[must_use]
     pub fn is_inheritable(&self) -> bool {
         matches!(self.attr, Attr::Inherit)
     }
 
-    /// Whether users cannot change it after creation.
+    /// Returns whether users cannot change it after creation.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         matches!(self.attr, Attr::ReadOnly | Attr::OneTime | Attr::OneTimeDefault)
     }
 
-    /// Whether it is set at creation, so that it has a default.
+    /// Returns whether it is set at creation, so that it has a default.
     #[must_use]
     pub fn is_set_once(&self) -> bool {
         matches!(self.attr, Attr::OneTime | Attr::OneTimeDefault)
     }
 
-    /// Whether things of kind `mask` have it.
+    /// Returns whether objects of kind `mask` have it.
     #[must_use]
     pub fn is_valid_for(&self, mask: TypeMask) -> bool {
         self.valid & mask != 0
     }
 
-    /// Whether columns of it are right-aligned: numbers are.
+    /// Returns whether its column is right-aligned, as those of numbers are.
     #[must_use]
     pub fn right_aligned(&self) -> bool {
         // the two dates are numbers that print as text

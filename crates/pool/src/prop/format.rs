@@ -11,7 +11,7 @@ pub fn nicenum(n: u64) -> String {
     nice(n, "")
 }
 
-/// As [`nicenum`], with a B behind plain bytes: 512B, 1.50K (OpenZFS: `zfs_nicebytes`).
+/// Formats as [`nicenum`], with a B behind plain bytes: 512B, 1.50K (OpenZFS: `zfs_nicebytes`).
 #[must_use]
 pub fn nicebytes(n: u64) -> String {
     nice(n, "B")
@@ -55,7 +55,7 @@ fn strftime(seconds: u64, layout: &str) -> String {
     }
 }
 
-/// What `zfs get` prints for `value` of the dataset property `name`; `parsable` is its option -p. User properties print as they are.
+/// The text that `zfs get` prints for `value` of the dataset property `name`; `parsable` is its option -p. User properties print as they are.
 #[must_use]
 pub fn format(name: &str, value: &Value, parsable: bool) -> String {
     let n = match value {
@@ -107,7 +107,7 @@ fn format_wildcard(name: &str, n: u64, parsable: bool) -> String {
     if what.contains("obj") { nicenum(n) } else { nicebytes(n) }
 }
 
-/// What `zpool get` prints for `value` of the pool property `name`.
+/// The text that `zpool get` prints for `value` of the pool property `name`.
 #[must_use]
 pub fn format_pool(name: &str, value: &Value, parsable: bool) -> String {
     let n = match value {
@@ -134,7 +134,7 @@ pub fn format_pool(name: &str, value: &Value, parsable: bool) -> String {
     }
 }
 
-/// What `zpool get` prints for `value` of the vdev property `name` (OpenZFS: `zpool_get_vdev_prop_value`).
+/// The text that `zpool get` prints for `value` of the vdev property `name` (OpenZFS: `zpool_get_vdev_prop_value`).
 #[must_use]
 pub fn format_vdev(name: &str, value: &Value, parsable: bool) -> String {
     let n = match value {

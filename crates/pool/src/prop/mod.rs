@@ -1,8 +1,8 @@
-//! Properties: what there is, what a value is, and how it is printed.
+//! Properties: the tables of native properties, their values, and how these are printed.
 //!
-//! [`DATASET`], [`POOL`] and [`VDEV`] are tables of the native properties. A value is a number or text ([`Value`]) with the place that it
-//! comes from ([`Source`]). How a dataset comes to its values is in `crate::resolve` (what is stored, and inheritance) and
-//! `crate::native` (what is computed); [`check_value`] says what a value can be; [`format()`] turns one into what the commands print.
+//! [`DATASET`], [`POOL`] and [`VDEV`] are tables of the native properties. A value is a number or text ([`Value`]) with its source ([`Source`]).
+//! `crate::resolve` finds the value of a dataset's stored property, by inheritance where it is not set; `crate::native` computes the others.
+//! [`check_value`] says which values are valid; [`format()`] turns a value into what the commands print.
 
 mod check;
 mod dataset_table;
@@ -59,7 +59,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Where a value comes from (OpenZFS: `zprop_source_t`).
+/// The source of a value (OpenZFS: `zprop_source_t`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
     /// Computed: no source.
@@ -72,12 +72,12 @@ pub enum Source {
     Inherited(String),
     /// Came with a send stream.
     Received,
-    /// For as long as the pool is open, or the file system mounted.
+    /// Set for as long as the pool is open, or the file system mounted.
     Temporary,
 }
 
 impl fmt::Display for Source {
-    /// As the column SOURCE of `zfs get` shows it.
+    /// Prints the source as the column SOURCE of `zfs get` shows it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Source::None => f.write_str("-"),
@@ -90,12 +90,12 @@ impl fmt::Display for Source {
     }
 }
 
-/// A property of something: value, source, and what was received whether or not it is in force.
+/// A property: value, source, and the received value, whether or not it is in force.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PropValue {
     /// The value in force.
     pub value: Value,
-    /// Where it comes from.
+    /// The source of the value in force.
     pub source: Source,
     /// The value that came with a send stream.
     pub received: Option<Value>,
@@ -133,12 +133,12 @@ pub fn find_vdev(name: &str) -> Option<&'static PropDef> {
     VDEV.iter().find(|p| p.name == name).or_else(|| VDEV.iter().find(|p| p.column.to_ascii_lowercase() == name))
 }
 
-/// Commands take the heading of a column, in small letters, for its name.
+/// Finds a property by its column heading, which commands accept in small letters as its name.
 fn by_column(name: &str) -> Option<&'static PropDef> {
     DATASET.iter().find(|p| p.column.to_ascii_lowercase() == name)
 }
 
-/// Whether `name` can be a user property: it has a colon, and only characters that are allowed.
+/// Returns whether `name` can be a user property: it has a colon, and only allowed characters.
 #[must_use]
 pub fn is_user_property(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._:".contains(&b);

@@ -3,7 +3,7 @@
 use super::def::{Attr, Attr::*, PropDef, PropKind, VDEV as V, hidden, index, number, string, visible};
 
 const ON_OFF: &[(&str, u64)] = &[("off", 0), ("on", 1)];
-/// What stands for a switch that is the parent's (OpenZFS: `ZPROP_BOOLEAN_INHERIT`), or that a vdev has not (`ZPROP_BOOLEAN_NA`).
+/// The third value of a switch: inherited from the parent (OpenZFS: `ZPROP_BOOLEAN_INHERIT`), or not applicable to the vdev (`ZPROP_BOOLEAN_NA`).
 pub(crate) const THIRD: u64 = 2;
 const OR_INHERIT: &[(&str, u64)] = &[("off", 0), ("on", 1), ("inherit", THIRD)];
 const OR_NONE: &[(&str, u64)] = &[("off", 0), ("on", 1), ("-", THIRD)];
