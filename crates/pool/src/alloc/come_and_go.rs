@@ -1,5 +1,5 @@
-//! The space of vdevs that come to an open pool, or go from it (OpenZFS: `vdev_metaslab_init`, `vdev_metaslab_fini`, `vdev_remove_empty_log`,
-//! `vdev_destroy_unlink_zap`).
+//! The space of vdevs that are added to or removed from an open pool (OpenZFS: `vdev_metaslab_init`, `vdev_metaslab_fini`,
+//! `vdev_remove_empty_log`, `vdev_destroy_unlink_zap`).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::spa::{Spa, TaskCx};
 pub(crate) const ALL_VDEV_ZAPS: &str = "com.delphix:vdev_zap_map";
 
 impl PoolSpace {
-    /// The classes of those vdevs of `tree` that are not in the pool yet, by their numbers.
+    /// Returns the classes of those vdevs of `tree` that are not in the pool yet, by index.
     pub(crate) fn classes_of_new(&self, tree: &VdevTree) -> BTreeMap<u64, Class> {
         let known = self.tree.load();
         let new = tree.tops().iter().filter(|top| top.is_concrete() && known.top(top.id()).is_none());
@@ -43,7 +43,7 @@ impl PoolSpace {
         Ok(())
     }
 
-    /// Has the vdevs of `tree` that `classes` names allocated from, once `txg` is on disk.
+    /// Makes the vdevs of `tree` that `classes` names allocatable, once `txg` is on disk.
     pub(crate) fn join_when_synced(
         &self,
         tree: &VdevTree,
@@ -60,7 +60,7 @@ impl PoolSpace {
         Ok(())
     }
 
-    /// `txg` is on disk: what waited for it can be allocated from.
+    /// Makes the vdevs that waited for `txg` allocatable; it is on disk.
     pub(super) fn join(&self, txg: Txg) {
         let (now, later) = std::mem::take(&mut *self.joining.lock()).into_iter().partition(|(due, _)| *due <= txg);
         *self.joining.lock() = later;
@@ -68,19 +68,19 @@ impl PoolSpace {
         now.into_iter().for_each(|(_, spec)| self.manager.add_top(spec, txg));
     }
 
-    /// Puts no new block on a top-level vdev any more. Whether any could have been put there until now.
+    /// Stops allocation from a top-level vdev. Returns whether it was allocatable until now.
     pub(crate) fn retire(&self, top: u64) -> bool {
         u32::try_from(top).is_ok_and(|id| self.manager.retire(id))
     }
 
-    /// Takes back [`PoolSpace::retire`].
+    /// Undoes [`PoolSpace::retire`].
     pub(crate) fn reinstate(&self, top: u64) {
         if let Ok(id) = u32::try_from(top) {
             self.manager.reinstate(id);
         }
     }
 
-    /// A top-level vdev, on which nothing is allocated, goes in the txg that is being synced.
+    /// Removes a top-level vdev, on which nothing is allocated, in the txg being synced.
     pub(crate) fn leave(&self, top: u64) -> Result<(), Error> {
         let id = u32::try_from(top).map_err(|_| space::AllocError::Nowhere { vdev: top, offset: 0 })?;
         let State { sync, tops, .. } = &mut *self.state.lock();
@@ -90,7 +90,7 @@ impl PoolSpace {
     }
 }
 
-/// Frees the metaslab array, the space maps, the missed txgs and the ZAPs of a top-level vdev, on which nothing is allocated.
+/// Frees the metaslab array, the space maps, the DTLs and the ZAPs of a top-level vdev, on which nothing is allocated.
 pub(crate) fn forget_vdev(cx: &TaskCx<'_>, top: &VdevConfig) -> Result<(), Error> {
     if top.ms_array.0 != 0 {
         let maps = cx.mos.words(top.ms_array.0, METASLABS_MAX)?;
@@ -107,7 +107,7 @@ pub(crate) fn forget_vdev(cx: &TaskCx<'_>, top: &VdevConfig) -> Result<(), Error
     }
     let all: Option<Zap> = cx.mos.named_zap(ALL_VDEV_ZAPS)?;
     let zaps = top.walk().flat_map(|vdev| [vdev.top_zap.0, vdev.leaf_zap.0]);
-    // of a vdev without children both are its own
+    // for a vdev without children both ZAPs are its own
     let zaps: BTreeMap<u64, ()> = zaps.filter(|zap| *zap != 0).map(|zap| (zap, ())).collect();
     for zap in zaps.into_keys() {
         if let Some(all) = &all {

@@ -1,12 +1,12 @@
-//! The space of a pool that is written: where its blocks are put, and the MOS objects that say so.
+//! The space of a pool open for writing: the allocation of its blocks, and the MOS objects that record it.
 //!
-//! The decisions are those of crate `space`; here is what ties them to a pool: metaslab arrays, space maps and logs are read from and
-//! written to the MOS, block requests get a class of metaslabs, addresses on removed vdevs are followed to where their data went.
+//! The decisions are made by crate `space`; this module ties them to a pool: metaslab arrays, space maps and logs are read from and written
+//! to the MOS, block requests get a class of metaslabs, addresses on removed vdevs are followed through their mappings.
 //!
-//! What is allocated and freed stays in memory until the next sync pass writes it down, into MOS objects; that in turn allocates and frees
-//! blocks for the pass after it. With logs only their last block and its path change from pass to pass, in place.
+//! Allocations and frees stay in memory until the next sync pass writes them to MOS objects; that in turn allocates and frees blocks for
+//! the pass after it. With log space maps only the last block of the log and its path change from pass to pass, in place.
 //!
-//! Locks: that of the sync state is held by the sync thread over a pass; allocations and frees never take it. OpenZFS: `metaslab.c`,
+//! Locks: the sync thread holds that of the sync state over a pass; allocations and frees never take it. OpenZFS: `metaslab.c`,
 //! `spa_log_spacemap.c`, `spa_preferred_class`.
 
 mod come_and_go;
@@ -42,33 +42,33 @@ pub(crate) use come_and_go::{ALL_VDEV_ZAPS, forget_vdev};
 /// `zfs_special_class_metadata_reserve_pct`).
 const SPECIAL_RESERVE_PCT: u64 = 25;
 
-/// What the sync thread needs.
+/// The state that only the sync thread uses.
 struct State {
     sync: SpaceSync,
     tops: BTreeMap<u32, TopObjects>,
     features: Features,
 }
 
-/// The space of a pool that is written: metaslabs in memory, their maps and the logs in the MOS.
+/// The space of a pool open for writing: metaslabs in memory, their maps and the logs in the MOS.
 pub struct PoolSpace {
     tree: Arc<LiveTree>,
     manager: SpaceManager,
     maps: Arc<Maps>,
     state: Mutex<State>,
-    /// The txg whose passes are being made, 0 between txgs.
+    /// The txg being synced, 0 between txgs.
     syncing: AtomicU64,
     /// Blocks born up to this txg belong to the checkpoint, and stay allocated; 0 if there is none.
     checkpoint: AtomicU64,
-    /// What nobody needs any more of removed vdevs, if the pool keeps count of it (feature `obsolete_counts`).
+    /// Ranges of removed vdevs that are no longer referenced, if the pool keeps count of them (feature `obsolete_counts`).
     obsolete: Mutex<BTreeMap<u32, RangeTree>>,
     counts_obsolete: AtomicBool,
-    /// What went wrong where no error could be returned; the next pass fails with it.
+    /// A failure where no error could be returned; the next pass fails with it.
     failed: Mutex<Option<String>>,
-    /// For tests that make gang blocks of some blocks.
+    /// Counter for tests that force gang blocks.
     ganged: AtomicU64,
-    /// What is available, and what is for who frees: every transaction asks, and only the end of a sync changes it.
+    /// Space available to ordinary transactions, and to those that free: read by every transaction, changed only at the end of a sync.
     room: [AtomicU64; 2],
-    /// Somebody was to wait for space that is held.
+    /// Set when a transaction would have to wait for space that is held.
     pressed: AtomicBool,
     /// Vdevs that may be allocated from once their txg is on disk.
     joining: Mutex<Vec<(Txg, TopSpace)>>,
@@ -80,7 +80,7 @@ impl std::fmt::Debug for PoolSpace {
     }
 }
 
-/// Reads space maps from the MOS of now. (The MOS leads to its I/O, which leads here: so it is not held.)
+/// Reads space maps from the current MOS. (The MOS leads to its I/O, which leads here: so the reference is weak.)
 #[derive(Default)]
 struct Maps {
     mos: RwLock<Weak<Objset>>,
@@ -131,12 +131,12 @@ impl PoolSpace {
         }
     }
 
-    /// The space of a pool that is being made: all metaslabs of `zio.tree()` are empty, no objects exist yet.
+    /// Returns the space of a pool that is being made: all metaslabs of `zio.tree()` are empty, no objects exist yet.
     pub(crate) fn create(zio: &Arc<Zio>) -> Result<Arc<PoolSpace>, Error> {
         let tree = zio.tree();
         let this = PoolSpace::with(zio.live_tree().clone(), LogSpace::new(open::physical_memory()));
         for top in tree.tops().iter().filter(|top| top.is_concrete()) {
-            // features are not known yet; without a map all metaslabs are whole, and histograms hurt nobody
+            // features are not known yet; a metaslab without a map is entirely free, and histograms do no harm
             let spec = open::top_space(top, open::class_of(top), Default::default(), true)?;
             this.state.lock().tops.insert(spec.id, open::objects(top));
             this.manager.add_top(spec, Txg(0));
@@ -145,8 +145,8 @@ impl PoolSpace {
         Ok(Arc::new(this))
     }
 
-    /// The space of an existing pool. `pool` is a read-only view of it; `mos` is the writable MOS; `readers` the oldest txg that somebody reads. What
-    /// the last txgs freed is held as if the pool had been open all the time.
+    /// Returns the space of an existing pool. `pool` is a read-only view of it; `mos` is the writable MOS; `readers` the oldest txg that is
+    /// being read. Blocks that the last txgs freed are held as if the pool had been open all the time.
     pub(crate) fn open(pool: &Pool, mos: &Mos, readers: Option<Txg>) -> Result<Arc<PoolSpace>, Error> {
         let tree = pool.zio().tree();
         let last = pool.uberblock().txg;
@@ -164,7 +164,7 @@ impl PoolSpace {
         for top in tree.tops().iter().filter(|top| top.is_concrete()) {
             let stored = stored.remove(&open::number(top)?).unwrap_or_default();
             let mut spec = open::top_space(top, pool.vdev_class(top), (stored, last), histograms)?;
-            // a log that is not there: logs are put elsewhere
+            // a log device that is missing: logs are placed elsewhere
             spec.allocatable &= !pool.load_info().missing_tops.contains(&top.id());
             this.state.lock().tops.insert(spec.id, open::objects(top));
             this.manager.add_top(spec, Txg(0));
@@ -194,8 +194,8 @@ impl PoolSpace {
         Ok(())
     }
 
-    /// Whether there is something to write down. Between the passes of a txg: what was allocated and freed since the last one. Before the
-    /// first: that of any txg, and metaslabs that shall be flushed.
+    /// Returns whether there is something to write. Between the passes of a txg: allocations and frees since the last one. Before the
+    /// first: those of any txg, and metaslabs to flush.
     pub(crate) fn is_dirty(&self) -> bool {
         match self.syncing.load(Relaxed) {
             0 => self.manager.has_any_work() || self.state.lock().sync.logs.mode() != FlushAll::No,
@@ -203,7 +203,7 @@ impl PoolSpace {
         }
     }
 
-    /// Writes what changed since the last pass into the log of the txg, or into the maps; in pass 1 chooses metaslabs to flush and flushes them.
+    /// Writes the changes since the last pass to the log of the txg, or to the maps; in pass 1 chooses metaslabs to flush and flushes them.
     pub(crate) fn sync(&self, mos: &Mos, tx: &Tx, pass: u32, spa: &Spa) -> Result<(), Error> {
         if let Some(failed) = self.failed.lock().clone() {
             return Err(Error::corrupt(0, failed));
@@ -231,8 +231,8 @@ impl PoolSpace {
         store.finish()
     }
 
-    /// The txg is on disk: what it freed moves on towards being allocatable, but what was freed later than `kept`; figures of space become those of the
-    /// txg. To be called for every txg, even one that changed nothing.
+    /// Records that the txg is on disk: its frees move on towards being allocatable, except frees later than `kept`; figures of space
+    /// become those of the txg. To be called for every txg, even one that changed nothing.
     pub(crate) fn sync_done(&self, txg: Txg, kept: Txg) {
         self.state.lock().sync.sync_done(txg);
         self.syncing.store(0, Relaxed);
@@ -243,12 +243,12 @@ impl PoolSpace {
         self.note_room();
     }
 
-    /// Space is needed: the end of the next txg lets go what is held for readers.
+    /// Requests space: the end of the next txg releases what is held for readers.
     pub(crate) fn press(&self) {
         self.pressed.store(true, Relaxed);
     }
 
-    /// Whether it is, since this was last asked.
+    /// Returns whether space was requested since the last call.
     pub(crate) fn take_pressed(&self) -> bool {
         self.pressed.swap(false, Relaxed)
     }
@@ -257,7 +257,7 @@ impl PoolSpace {
         self.failed.lock().get_or_insert(what);
     }
 
-    /// The next sync flushes all metaslabs.
+    /// Has the next sync flush all metaslabs.
     pub(crate) fn flush_all(&self) {
         self.state.lock().sync.logs.flush_all(FlushAll::Export);
     }
@@ -267,27 +267,27 @@ impl PoolSpace {
         self.state.lock().sync.logs.flush_all(FlushAll::Request { upto: last });
     }
 
-    /// Stops that (`zpool condense -c`).
+    /// Cancels [`PoolSpace::condense_logs`] (`zpool condense -c`).
     pub fn cancel_condense(&self) {
         self.state.lock().sync.logs.cancel();
     }
 
-    /// How far that is.
+    /// Returns its progress.
     pub fn condense_progress(&self) -> Progress {
         self.state.lock().sync.logs.progress()
     }
 
-    /// What the logs of space changes are like now.
+    /// Returns the statistics of the log space maps.
     pub fn log_stats(&self) -> LogSpacemapStats {
         self.state.lock().sync.logs.stats()
     }
 
-    /// Blocks born up to `txg` stay allocated when they are freed; `None` if there is no checkpoint any more.
+    /// Sets the checkpoint: blocks born up to `txg` stay allocated when they are freed; `None` if there is no checkpoint any more.
     pub fn set_checkpoint(&self, txg: Option<Txg>) {
         self.checkpoint.store(txg.map_or(0, |t| t.0), Relaxed);
     }
 
-    /// Bytes that datasets may still take, parity evened out, without what is kept back (slop; half of it for `netfree`).
+    /// Returns the bytes that datasets may still take, deflated, without slop space (half of it for `netfree`).
     pub fn available(&self, netfree: bool) -> u64 {
         let [room, for_frees] = &self.room;
         if netfree { for_frees } else { room }.load(Relaxed)
@@ -301,22 +301,22 @@ impl PoolSpace {
         for_frees.store(left.saturating_sub(slop / 2), Relaxed);
     }
 
-    /// The figures of a class.
+    /// Returns the figures of a class.
     pub fn figures(&self, class: Class) -> SpaceFigures {
         self.manager.figures(class)
     }
 
-    /// The metaslabs in memory.
+    /// Returns the metaslabs in memory.
     pub fn manager(&self) -> &SpaceManager {
         &self.manager
     }
 
-    /// The figures of a top-level vdev.
+    /// Returns the figures of a top-level vdev.
     pub fn vdev_figures(&self, top: u64) -> SpaceFigures {
         u32::try_from(top).map(|id| self.manager.vdev_figures(id)).unwrap_or_default()
     }
 
-    /// Frees all of a top-level vdev: of a log, when no log has a block on it. Before the first pass of a txg.
+    /// Frees everything on a top-level log vdev, once no log has a block on it. Before the first pass of a txg.
     pub(crate) fn free_vdev(&self, top: u64) -> Result<(), Error> {
         let id = u32::try_from(top).map_err(|_| space::AllocError::Nowhere { vdev: top, offset: 0 })?;
         for ms in (0..).take(self.manager.metaslab_count(id)) {
@@ -332,7 +332,7 @@ impl PoolSpace {
         Ok(())
     }
 
-    /// The class that a block should lie in (OpenZFS: `spa_preferred_class`).
+    /// Returns the preferred class of a block (OpenZFS: `spa_preferred_class`).
     fn preferred_class(&self, req: &AllocRequest<'_>) -> Class {
         let has = |class| self.manager.has_class(class);
         if req.slog {
@@ -370,7 +370,7 @@ impl PoolSpace {
         }
     }
 
-    /// Whether a block shall become a gang block, for tests (OpenZFS: `metaslab_force_ganging`).
+    /// Returns whether a block shall become a gang block, for tests (OpenZFS: `metaslab_force_ganging`).
     fn force_gang(&self, psize: u64) -> bool {
         let pct = tunable::METASLAB_FORCE_GANGING_PCT.get().min(100);
         psize >= tunable::METASLAB_FORCE_GANGING.get()

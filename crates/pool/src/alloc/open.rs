@@ -1,6 +1,6 @@
 //! The space of an existing pool, from the MOS.
 //!
-//! Maps stay unread until their metaslabs are used. Logs are read all at once.
+//! Maps are read when their metaslabs are first used. Logs are read all at once.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -18,12 +18,12 @@ use crate::mos::Mos;
 use crate::spacemap::SpaceMap;
 use crate::{Error, Pool, logs};
 
-/// More metaslabs than any vdev has.
+/// Upper bound of the metaslabs of a vdev.
 pub(super) const METASLABS_MAX: u64 = 1 << 18;
-/// More metaslabs than any pool has: each takes some hundred bytes of memory.
+/// Upper bound of the metaslabs of a pool: each takes some hundred bytes of memory.
 const POOL_METASLABS_MAX: u64 = 1 << 21;
 
-/// How blocks lie on a vdev.
+/// The geometry of blocks on a vdev.
 struct VdevLayout(TopVdev);
 
 impl Layout for VdevLayout {
@@ -36,7 +36,7 @@ impl Layout for VdevLayout {
     }
 }
 
-/// What the MOS says of the metaslabs of a vdev.
+/// The stored state of a vdev's metaslabs, from the MOS.
 #[derive(Default)]
 pub(super) struct Stored {
     maps: Vec<Option<MapInfo>>,
@@ -44,7 +44,7 @@ pub(super) struct Stored {
     unflushed_txgs: Vec<Txg>,
 }
 
-/// How many metaslabs a vdev has.
+/// Returns the number of metaslabs of a vdev.
 pub(super) fn metaslab_count(config: &VdevConfig) -> Result<u64, Error> {
     let count = match u32::try_from(config.ms_shift) {
         Ok(shift) if shift > 0 => config.asize.checked_shr(shift).unwrap_or(0),
@@ -66,7 +66,7 @@ fn geometry(top: &TopVdev, id: u64) -> Result<MapGeometry, Error> {
     cut.map_err(|source| Error::Space { object: config.ms_array.0, source })
 }
 
-/// The class of a vdev that is being made.
+/// Returns the class of a vdev that is being made.
 pub(super) fn class_of(top: &TopVdev) -> Class {
     match top.config().alloc_bias.as_deref() {
         Some("log") => Class::Log,
@@ -77,7 +77,7 @@ pub(super) fn class_of(top: &TopVdev) -> Class {
     }
 }
 
-/// A vdev with its metaslabs, for the space manager; what is stored of them, and the txg that it is of.
+/// Returns a vdev with its metaslabs, for the space manager, from their stored state and the txg of that state.
 pub(super) fn top_space(
     top: &TopVdev,
     class: Class,
@@ -113,7 +113,7 @@ pub(super) fn number(top: &TopVdev) -> Result<u32, Error> {
     u32::try_from(top.id()).map_err(|_| Error::corrupt(0, format!("vdev {} cannot be", top.id())))
 }
 
-/// The objects of a vdev, as its configuration names them.
+/// Returns the objects of a vdev, as its configuration names them.
 pub(super) fn objects(top: &TopVdev) -> TopObjects {
     let config = top.config();
     TopObjects {
@@ -125,7 +125,7 @@ pub(super) fn objects(top: &TopVdev) -> TopObjects {
     }
 }
 
-/// All that the MOS says of the pool's space: per vdev, and the logs. What was freed later than `released` is held.
+/// Reads all that the MOS records of the pool's space: per vdev, and the logs. Blocks freed later than `released` are held.
 pub(super) fn read(pool: &Pool, mos: &Mos, released: Txg) -> Result<(BTreeMap<u32, Stored>, LogSpace), Error> {
     let mut vdevs = BTreeMap::new();
     let tree = pool.tree();
@@ -184,7 +184,7 @@ fn read_top(mos: &Mos, top: &TopVdev) -> Result<Stored, Error> {
     Ok(Stored { maps: maps?, unflushed: Vec::new(), unflushed_txgs: txgs.into_iter().map(Txg).collect() })
 }
 
-/// Bytes of memory of this machine; 4 GiB where it cannot be told.
+/// Returns the bytes of memory of this machine; 4 GiB if they cannot be determined.
 pub(super) fn physical_memory() -> u64 {
     let told = std::fs::read_to_string("/proc/meminfo").ok();
     let line = told.as_deref().and_then(|text| text.lines().find_map(|l| l.strip_prefix("MemTotal:")));
@@ -192,7 +192,7 @@ pub(super) fn physical_memory() -> u64 {
     kib.map_or(4 << 30, |kib| kib << 10)
 }
 
-/// Reads the map of a metaslab, as it is now, and what it says was freed in `recent` txgs.
+/// Reads the map of a metaslab, as it is now, and its frees of the `recent` txgs.
 pub(super) fn load_map(
     objset: &std::sync::Arc<dmu::Objset>,
     map: &MapInfo,

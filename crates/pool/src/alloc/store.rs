@@ -1,7 +1,7 @@
 //! Space map objects in the MOS.
 //!
-//! Small writes are gathered over a pass: words of metaslab arrays and unflushed txgs are written vdev by vdev in the end, and a
-//! feature's count is changed by the sum.
+//! Small writes are collected over a pass: words of metaslab arrays and unflushed txgs are written vdev by vdev at the end, and a feature's
+//! refcount is changed by the sum.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ const UNFLUSHED_BLOCK: u64 = 128 << 10;
 /// Block size of other space maps of vdevs (`zfs_vdev_standard_sm_blksz`).
 const VDEV_MAP_BLOCK: u64 = 128 << 10;
 
-/// Objects that a vdev's space is kept in; 0 where there is none.
+/// Objects that record a vdev's space; 0 if absent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopObjects {
     /// Space map objects by metaslab.
@@ -43,12 +43,12 @@ pub(super) struct TopObjects {
     pub(super) top_zap: u64,
     /// Unflushed txgs by metaslab.
     pub(super) unflushed: u64,
-    /// Bytes of the vdev, and log2 of its smallest unit.
+    /// Bytes of the vdev, and log2 of its smallest allocation.
     pub(super) asize: u64,
     pub(super) ashift: u32,
 }
 
-/// What of the pool's features matters.
+/// The states of the pool's features that matter here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Features {
     pub(super) logs: bool,
@@ -63,10 +63,10 @@ pub(super) struct Store<'a> {
     pub(super) spa: &'a Spa,
     pub(super) features: Features,
     pub(super) tops: &'a mut BTreeMap<u32, TopObjects>,
-    /// What the vdevs' objects are to hold.
+    /// Entries to write to the vdevs' metaslab arrays.
     arrays: BTreeMap<MetaslabId, u64>,
     unflushed: BTreeMap<MetaslabId, u64>,
-    /// Space maps with a histogram made, less those destroyed.
+    /// Number of space maps with a histogram made, less those destroyed.
     histograms: i64,
 }
 
@@ -124,7 +124,7 @@ impl<'a> Store<'a> {
         self.tops.get_mut(&vdev).ok_or_else(|| Error::corrupt(0, format!("vdev {vdev} has no space")))
     }
 
-    /// The object that a vdev's ZAP names, made if there is none.
+    /// Returns the object that a vdev's ZAP names; makes it if there is none.
     fn unflushed_object(&mut self, vdev: u32) -> Result<u64, Error> {
         let (mos, tx) = (self.mos, self.tx);
         let top = self.top(vdev)?;
@@ -147,7 +147,7 @@ impl<'a> Store<'a> {
         Ok(top.unflushed)
     }
 
-    /// The space map that a vdev's own ZAP names, made if there is none: then true.
+    /// Returns the space map that a vdev's own ZAP names, and true if it was made because there was none.
     fn vdev_map(&mut self, zap: u64, name: &str) -> Result<(MapInfo, bool), Error> {
         let zap = self.mos.zap(zap)?;
         if let Some(id) = zap.lookup_u64(name)? {
@@ -160,7 +160,7 @@ impl<'a> Store<'a> {
         Ok((map, true))
     }
 
-    /// Notes what nobody needs any more of a removed vdev (OpenZFS: `vdev_indirect_sync_obsolete`).
+    /// Records ranges of a removed vdev that are no longer referenced (OpenZFS: `vdev_indirect_sync_obsolete`).
     pub(super) fn obsolete(&mut self, vdev: u32, ranges: &RangeTree, pass: u32) -> Result<(), Error> {
         let top = self.top(vdev)?.clone();
         let (mut map, made) = self.vdev_map(top.top_zap, OBSOLETE_SM)?;
@@ -178,7 +178,7 @@ impl<'a> Store<'a> {
         self.write_header(&map)
     }
 
-    /// Writes what was gathered.
+    /// Writes the collected changes.
     pub(super) fn finish(mut self) -> Result<(), Error> {
         for (vdev, words) in by_vdev(&std::mem::take(&mut self.arrays)) {
             let id = self.top(vdev)?.ms_array;
@@ -198,7 +198,7 @@ impl<'a> Store<'a> {
         Ok(())
     }
 
-    /// Writes words at their places, each row of neighbours in one piece.
+    /// Writes words at their indices, each run of adjacent ones at once.
     fn write_words(&self, id: u64, words: &[(u32, u64)]) -> Result<(), Error> {
         let object = self.mos.object(id)?;
         for row in words.chunk_by(|a, b| a.0 + 1 == b.0) {

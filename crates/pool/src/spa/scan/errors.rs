@@ -1,7 +1,7 @@
 //! The record of an error scrub: only the blocks in the list of errors are read (OpenZFS: `dsl_errorscrub_phys_t`, `dsl_errorscrub_sync`).
 //!
-//! What is still wrong goes into the log of the scrub, and that log takes the place of the list when the last block was read: so what was
-//! repaired, or is no longer there, is an error no more. One that was not finished begins anew; until then the list stays as it was.
+//! Blocks that are still damaged go into the error log of the scrub, which replaces the list when the last block was read: so blocks that
+//! were repaired, or no longer exist, drop out. An unfinished error scrub begins anew; until then the list stays as it was.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{Error, ErrorEntry, Pool, errlog};
 /// The record of the MOS directory.
 const ERROR_SCRUB: &str = "error_scrub";
 
-/// Why blocks are not read now, in the words of `zpool scrub`.
+/// The reason why blocks are not read now, in the words of `zpool scrub`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScrubRefusal {
     /// A scrub was begun and not finished.
@@ -30,11 +30,11 @@ pub enum ScrubRefusal {
 }
 
 impl Spa {
-    /// Records that an error scrub begins, or that an unfinished one begins anew. The blocks that are to be read; `None` if no block is known
+    /// Records that an error scrub begins, or that an unfinished one begins anew. Returns the blocks to read; `None` if no block is known
     /// to be damaged.
     ///
     /// # Errors
-    /// [`Error::Scrubbing`] while a scrub waits to be gone on with; [`Error::Resilvering`]; when the pool is suspended.
+    /// [`Error::Scrubbing`] while a paused scrub exists; [`Error::Resilvering`]; when the pool is suspended.
     pub fn error_scrub_begin(self: &Arc<Self>) -> Result<Option<Vec<ErrorEntry>>, Error> {
         self.sync_task(|cx| {
             if let Some(scan) = running(cx.mos)? {
@@ -79,7 +79,7 @@ impl Spa {
         })
     }
 
-    /// Records the end of the error scrub: what it found lost is what the pool has lost.
+    /// Records the end of the error scrub: its losses replace the pool's list of errors.
     ///
     /// # Errors
     /// When the pool is suspended.
@@ -93,7 +93,7 @@ impl Spa {
 }
 
 impl Pool {
-    /// The last or present error scrub; `None` if there was none since the last scrub began.
+    /// Returns the last or running error scrub; `None` if there was none since the last scrub began.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -102,7 +102,7 @@ impl Pool {
     }
 }
 
-/// Whether an error scrub that is under way waits from now on.
+/// Pauses a running error scrub; returns whether one was running.
 pub(super) fn pause(cx: &TaskCx<'_>) -> Result<bool, Error> {
     let Some(mut phys) = under_way(cx.mos)? else { return Ok(false) };
     phys.paused = true;
@@ -110,7 +110,7 @@ pub(super) fn pause(cx: &TaskCx<'_>) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Stops an error scrub; the list of errors stays as it was. Whether one was under way.
+/// Cancels an error scrub; the list of errors stays as it was. Returns whether one was running.
 pub(super) fn cancel(cx: &TaskCx<'_>) -> Result<bool, Error> {
     let Some(phys) = under_way(cx.mos)? else { return Ok(false) };
     errlog::clear(cx.mos, cx.tx, errlog::SCRUB, cx.spa.feature_enabled(cx.mos, "head_errlog")?)?;
@@ -118,10 +118,10 @@ pub(super) fn cancel(cx: &TaskCx<'_>) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// A scrub begins: nothing is said of error scrubs before it any more.
+/// Forgets earlier error scrubs, because a scrub begins.
 ///
 /// # Errors
-/// [`Error::Scrubbing`] if one is under way.
+/// [`Error::Scrubbing`] if an error scrub is running.
 pub(super) fn forget(cx: &TaskCx<'_>) -> Result<(), Error> {
     if under_way(cx.mos)?.is_some() {
         return Err(Error::Scrubbing(ScrubRefusal::ErrorScrub));

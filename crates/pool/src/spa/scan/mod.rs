@@ -1,15 +1,16 @@
-//! The record of a scrub or resilver (OpenZFS: `dsl_scan.c`). Who reads the blocks is above (`zuse::scrub`); here the pool is told.
+//! The record of a scrub or resilver (OpenZFS: `dsl_scan.c`). The blocks are read by the layer above (`zuse::scrub`), which reports
+//! progress here.
 //!
-//! # How far a scrub is
-//! The record `scan` of the MOS directory has a bookmark: the next block to read, of the dataset under way. Another object has the datasets
-//! that come after it, each with the txg up to which others had its blocks. A scrub reads the MOS, then `$ORIGIN@$ORIGIN`, from which
-//! all else descends; a dataset that is done hands on to its next snapshot and to its clones. So it is what OpenZFS keeps: a
-//! scrub that Zuse began is finished by OpenZFS, and the other way round.
+//! # Progress
+//! The record `scan` of the MOS directory has a bookmark: the next block to read, of the dataset in progress. Another object has the
+//! datasets that come after it, each with the txg up to which its blocks were read as others'. A scrub reads the MOS, then
+//! `$ORIGIN@$ORIGIN`, from which everything else descends; a finished dataset queues its next snapshot and its clones. This is what OpenZFS
+//! stores: a scrub that Zuse began is finished by OpenZFS, and the other way round.
 //!
 //! # Datasets that change meanwhile
-//! Each txg that changed anything [settles](Place::settle) the record: what was destroyed hands on to what came after it, and where a
-//! snapshot was taken, it comes first, for its blocks may be freed from the head. So no record leads to what is not there. Where heads change
-//! places, as at the end of a receive, so do they in the record.
+//! Each txg that changed anything [settles](Place::settle) the record: a destroyed dataset is replaced by its successor, and a new snapshot
+//! is read before its head, because its blocks may be freed from the head. So the record never names a missing dataset. Where heads are
+//! swapped, as at the end of a receive, they are swapped in the record too.
 
 mod errors;
 mod place;
@@ -33,22 +34,22 @@ pub use times::Nearest;
 
 /// The record of the MOS directory.
 const SCAN: &str = "scan";
-/// The classes of dedup tables that are scrubbed by table end here: the first, which nothing has any more (OpenZFS: `DDT_CLASS_DITTO`). Deduplicated
-/// blocks are met in the datasets.
+/// The last class of dedup tables that is scrubbed by table: the first, which no entry has any more (OpenZFS: `DDT_CLASS_DITTO`).
+/// Deduplicated blocks are read in the datasets.
 const DDT_CLASS_MAX: u64 = 0;
 
-/// What a scrub came to since it last told.
+/// The results of a scrub since its last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubResult {
     /// Bytes read.
     pub examined: u64,
     /// Bytes repaired.
     pub repaired: u64,
-    /// Blocks that are lost.
+    /// Number of lost blocks.
     pub errors: u64,
 }
 
-/// Which blocks a scrub is about: those born after `after`, up to `upto`; without the latter up to its beginning.
+/// The blocks that a scrub covers: those born after `after`, up to `upto`; without the latter up to its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubRange {
     /// Blocks born in this txg or before are left out.
@@ -58,7 +59,8 @@ pub struct ScrubRange {
 }
 
 impl Spa {
-    /// Records that a scrub begins, which will see about `to_examine` bytes; an unfinished one goes on where it was, over the range that it had.
+    /// Records that a scrub begins, which will read about `to_examine` bytes; an unfinished one resumes where it was, over the range that
+    /// it had.
     ///
     /// # Errors
     /// [`Error::Resilvering`]; [`Error::Scrubbing`] while an error scrub is not finished; when the pool is suspended.
@@ -75,8 +77,8 @@ impl Spa {
         })
     }
 
-    /// Records how far the scrub or resilver is and what was lost since it last told. Where datasets changed meanwhile, the place is another than that
-    /// which was given: who goes on begins with [`Pool::scrub_place`].
+    /// Records the progress of the scrub or resilver and the losses since its last report. If datasets changed meanwhile, the recorded
+    /// place differs from the given one: to resume, begin with [`Pool::scrub_place`].
     ///
     /// # Errors
     /// When the pool is suspended.
@@ -89,7 +91,7 @@ impl Spa {
         self.sync_task(move |cx| {
             // it may have been stopped
             let Some(now) = running(cx.mos)?.filter(|now| now.func == place.phys.func) else { return Ok(()) };
-            // of what went meanwhile the record knows what became of it
+            // the record already accounts for datasets destroyed meanwhile
             let mut place = if place.is_whole(cx.mos) { place } else { Place::load(cx.mos, now.clone())? };
             place.phys = ScanPhys {
                 queue_obj: now.queue_obj,
@@ -105,7 +107,7 @@ impl Spa {
         })
     }
 
-    /// Records that the scrub waits to be gone on with. Whether one was under way.
+    /// Pauses the scrub. Returns whether one was running.
     ///
     /// # Errors
     /// When the pool is suspended.
@@ -120,8 +122,8 @@ impl Spa {
         })
     }
 
-    /// Records the end of the scrub or resilver `func`: what a scrub found lost is what the pool has lost. Devices that missed writes have them now, if
-    /// nothing was lost, and if `all` was read: what only the checkpoint has included.
+    /// Records the end of the scrub or resilver `func`: the losses that a scrub found replace the pool's list of errors. Devices that
+    /// missed writes have them now, if nothing was lost and `all` was read, including what only the checkpoint has.
     ///
     /// # Errors
     /// When the pool is suspended.
@@ -133,12 +135,12 @@ impl Spa {
             }
             let caught_up = (all && phys.errors == 0).then_some(resilver::first(&phys)..phys.max_txg.0);
             end(cx, phys, ScanState::Finished)?;
-            // nothing can fail any more but the devices
+            // nothing but the devices can fail any more
             caught_up.map_or(Ok(()), |txgs| resilver::caught_up(cx, &txgs))
         })
     }
 
-    /// Stops a scrub for good. Whether one was under way.
+    /// Cancels a scrub. Returns whether one was running.
     ///
     /// # Errors
     /// When the pool is suspended.
@@ -150,7 +152,7 @@ impl Spa {
         })
     }
 
-    /// Two heads have changed places (OpenZFS: `dsl_scan_ds_clone_swapped`).
+    /// Records that two heads were swapped (OpenZFS: `dsl_scan_ds_clone_swapped`).
     pub(crate) fn scan_swapped(&self, mos: &Mos, tx: &Tx, one: u64, other: u64) -> Result<(), Error> {
         let Some(phys) = running(mos)?.filter(follows_datasets) else { return Ok(()) };
         let mut place = Place::load(mos, phys)?;
@@ -158,10 +160,10 @@ impl Spa {
         place.put(mos, tx)
     }
 
-    /// The record of a scrub under way follows what happened to datasets in this txg.
+    /// Updates the record of a running scrub for datasets that changed in this txg.
     pub(crate) fn sync_scan(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let Some(phys) = running(mos)?.filter(follows_datasets) else { return Ok(()) };
-        // what a device does not get now because it is away, it does not get: that it was away must be seen in its DTL in the end
+        // an absent device misses this txg: its DTL must show in the end that it was absent
         if mos.objset.is_dirty(tx.txg()) {
             self.tree().note_absent(tx.txg());
         }
@@ -174,7 +176,7 @@ impl Spa {
 }
 
 impl Pool {
-    /// How far the scrub or resilver `func` under way is; `None` if there is none, or if it is paused.
+    /// Returns the progress of the running scrub or resilver `func`; `None` if there is none, or if it is paused.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -185,19 +187,19 @@ impl Pool {
     }
 }
 
-/// The scan under way.
+/// Returns the running scan.
 fn running(mos: &Mos) -> Result<Option<ScanPhys>, Error> {
     let Some(value) = mos.root_zap()?.lookup(SCAN)? else { return Ok(None) };
     let phys = ScanPhys::from_words(&value.u64s()).map_err(|source| Error::Format { object: 1, source })?;
     Ok(Some(phys).filter(|phys| phys.state == ScanState::Scanning))
 }
 
-/// Whether a scan goes through the datasets.
+/// Returns whether a scan goes through the datasets.
 fn follows_datasets(scan: &ScanPhys) -> bool {
     matches!(scan.func, ScanFunc::Scrub | ScanFunc::Resilver)
 }
 
-/// A new scan begins. Labels of all devices are written: those that were away have old ones (OpenZFS: `dsl_scan_setup_sync`).
+/// Begins a scan. Labels of all devices are written, because absent devices have old ones (OpenZFS: `dsl_scan_setup_sync`).
 fn begin(cx: &TaskCx<'_>, func: ScanFunc, to_examine: u64, range: ScrubRange) -> Result<(), Error> {
     errors::forget(cx)?;
     let phys = ScanPhys {
@@ -210,7 +212,7 @@ fn begin(cx: &TaskCx<'_>, func: ScanFunc, to_examine: u64, range: ScrubRange) ->
         start_time: cx.spa.env().now_s(),
         to_examine,
         ddt_class_max: DDT_CLASS_MAX,
-        // OpenZFS asserts that the tables are done before a dataset is under way
+        // OpenZFS asserts that the tables are finished before a dataset is in progress
         ddt_bookmark: [DDT_CLASS_MAX + 1, 0, 0, 0],
         ..ScanPhys::default()
     };
@@ -231,7 +233,7 @@ fn end(cx: &TaskCx<'_>, mut phys: ScanPhys, state: ScanState) -> Result<(), Erro
     phys.flags = 0;
     put(cx.mos, cx.tx, &phys)?;
     let by_head = cx.spa.feature_enabled(cx.mos, "head_errlog")?;
-    // what was known to be lost stays so unless it was read: a resilver reads what was missed
+    // known losses remain unless they were read: a resilver reads only what was missed
     let mut kept = errlog::read(cx.mos, errlog::LAST, by_head)?;
     let seen = |birth: Option<Txg>| match (phys.func, birth) {
         _ if state != ScanState::Finished => false,
@@ -247,12 +249,12 @@ fn end(cx: &TaskCx<'_>, mut phys: ScanPhys, state: ScanState) -> Result<(), Erro
     if kept.is_empty() { Ok(()) } else { errlog::write(cx.mos, cx.tx, errlog::LAST, &kept, by_head) }
 }
 
-/// Enters lost blocks in the log of the scrub. What a snapshot lost is listed under its head (OpenZFS: `get_head_ds`).
+/// Enters lost blocks in the error log of the scrub. Losses of a snapshot are listed under its head (OpenZFS: `get_head_ds`).
 fn note_lost(cx: &TaskCx<'_>, mut lost: Vec<ErrorEntry>) -> Result<(), Error> {
     let by_head = cx.spa.feature_enabled(cx.mos, "head_errlog")?;
     for entry in lost.iter_mut().filter(|entry| by_head && entry.objset != 0) {
         let dir = cx.mos.dataset_phys(entry.objset).and_then(|phys| cx.mos.dir_phys(phys.dir_obj));
-        // who cannot tell the head names the dataset itself
+        // without a known head the entry names the dataset itself
         entry.objset = dir.map_or(entry.objset, |dir| dir.head_dataset_obj);
     }
     errlog::write(cx.mos, cx.tx, errlog::SCRUB, &lost, by_head)

@@ -1,4 +1,4 @@
-//! The place where a scrub is: a block of a dataset, and the datasets behind it.
+//! The progress of a scrub: a block of a dataset, and the datasets after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,49 +12,49 @@ use zio::Bookmark;
 use crate::mos::{self, Mos};
 use crate::{Error, Pool};
 
-/// In place of a dataset in the bookmark: none is under way (OpenZFS: `ZB_DESTROYED_OBJSET`).
+/// The value of the bookmark's dataset while none is in progress (OpenZFS: `ZB_DESTROYED_OBJSET`).
 const NO_DATASET: u64 = u64::MAX;
 /// The directory whose snapshot all datasets descend from.
 const ORIGIN_DIR: &str = "$ORIGIN";
 
-/// Where a scrub is.
+/// The progress of a scrub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The record.
     pub phys: ScanPhys,
-    /// Datasets to come, and the txg up to which others had their blocks; with txg 0 that is said by the dataset.
+    /// Datasets to come, and the txg up to which their blocks were read as others'; txg 0 means that the dataset itself tells it.
     queue: BTreeMap<u64, Txg>,
 }
 
-/// What is to be read next.
+/// The next tree to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The dataset object, 0 for the MOS.
     pub dataset: u64,
     /// The root of its tree.
     pub root: BlkPtr,
-    /// The block to begin with: a block of data or of dnodes.
+    /// The first block to read: a block of data or of dnodes.
     pub from: Bookmark,
-    /// Blocks that were not born after this are left out.
+    /// Blocks born in this txg or before are left out.
     pub after: Txg,
-    /// Blocks that were born after this are left out.
+    /// Blocks born after this txg are left out.
     pub upto: Txg,
 }
 
 impl Place {
-    /// The beginning of a scrub.
+    /// Returns the beginning of a scrub.
     pub(super) fn new(phys: ScanPhys) -> Place {
         Place { phys, queue: BTreeMap::new() }
     }
 
-    /// The beginning of the same scan, over another state of the pool.
+    /// Returns the beginning of the same scan, over another state of the pool.
     #[must_use]
     pub fn again(of: &Place) -> Place {
         let (min, max) = (of.phys.min_txg, of.phys.max_txg);
         Place::new(ScanPhys { min_txg: min, max_txg: max, cur_min_txg: min, cur_max_txg: max, ..ScanPhys::default() })
     }
 
-    /// Reads what belongs to the record.
+    /// Loads the datasets that belong to the record.
     pub(crate) fn load(mos: &Mos, phys: ScanPhys) -> Result<Place, Error> {
         let mut queue = BTreeMap::new();
         if let Some(zap) = mos.zap_if(phys.queue_obj)? {
@@ -67,7 +67,7 @@ impl Place {
         Ok(Place { phys, queue })
     }
 
-    /// Writes the record and what belongs to it.
+    /// Writes the record and the datasets that belong to it.
     pub(crate) fn put(&mut self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         if self.phys.queue_obj == 0 {
             self.phys.queue_obj = mos.new_zap(tx, ObjectType::SCAN_QUEUE)?;
@@ -85,7 +85,7 @@ impl Place {
         super::put(mos, tx, &self.phys)
     }
 
-    /// What is to be read next; `None` at the end.
+    /// Returns the next tree to read; `None` at the end.
     ///
     /// # Errors
     /// When a dataset cannot be read.
@@ -108,12 +108,12 @@ impl Place {
         self.phys.cur_max_txg = made.map_or(self.phys.max_txg, |made| made.min(self.phys.max_txg));
     }
 
-    /// All before block `next` of the dataset under way was read. It must be one of data or of dnodes.
+    /// Records that all blocks before `next` of the dataset in progress were read. `next` must be a block of data or of dnodes.
     pub fn reached(&mut self, next: &Bookmark) {
         self.phys.bookmark = [next.objset, next.object, 0, next.blkid];
     }
 
-    /// The dataset under way was read to its end: it hands on to those that descend from it.
+    /// Records that the dataset in progress was read to its end, and queues the datasets that descend from it.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -124,14 +124,14 @@ impl Place {
         }
         match origin(&pool.mos)? {
             Some(origin) => self.enter(origin, Txg(0), None),
-            // so old a pool has no snapshot that all descends from
+            // such an old pool has no snapshot that everything descends from
             None => self.queue_all(pool)?,
         }
         Ok(())
     }
 
     fn hand_on(&mut self, mos: &Mos, dataset: u64) -> Result<(), Error> {
-        // all that descends from it has older blocks, which were read, or younger ones than are asked for
+        // all descendants have older blocks, which were read, or younger ones than are asked for
         if self.phys.cur_min_txg >= self.phys.max_txg {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Place {
         Ok(())
     }
 
-    /// Every file system with its oldest snapshot of its own.
+    /// Queues every file system with the oldest snapshot of its own.
     fn queue_all(&mut self, pool: &Pool) -> Result<(), Error> {
         let mos = &pool.mos;
         let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
@@ -175,7 +175,7 @@ impl Place {
         Ok(())
     }
 
-    /// Two heads have changed places: what of the one was read is of the other now.
+    /// Records that two heads were swapped: the blocks read of one belong to the other now.
     pub(super) fn swap(&mut self, one: u64, other: u64) {
         match &mut self.phys.bookmark[0] {
             id if *id == one => *id = other,
@@ -187,15 +187,15 @@ impl Place {
         self.queue.extend(txgs.1.map(|txg| (one, txg)));
     }
 
-    /// Whether all datasets that it names are there.
+    /// Returns whether all datasets that it names exist.
     pub(super) fn is_whole(&self, mos: &Mos) -> bool {
         let now = self.phys.bookmark[0];
         let now = (now != 0 && now != NO_DATASET).then_some(now);
         self.queue.keys().copied().chain(now).all(|id| dataset(mos, id).is_some())
     }
 
-    /// Makes the place one of `mos`, in which datasets may have come and gone. `before` is the state that had all of them. Whether
-    /// anything was changed.
+    /// Adapts the record to `mos`, in which datasets may have been created and destroyed. `before` is the state that had all of them.
+    /// Returns whether anything was changed.
     pub(crate) fn settle(&mut self, mos: &Mos, before: Option<&Pool>) -> Result<bool, Error> {
         let was = (self.phys.bookmark, self.queue.clone());
         let now = self.phys.bookmark[0];
@@ -218,7 +218,7 @@ impl Place {
             }
         }
         if !whole {
-            // nobody knows what came behind something that is gone: everything is read again
+            // the successors of something that is gone are unknown: everything is read again
             self.queue.clear();
             self.phys.bookmark = [0; 4];
             (self.phys.cur_min_txg, self.phys.cur_max_txg) = (self.phys.min_txg, self.phys.max_txg);
@@ -227,7 +227,7 @@ impl Place {
         Ok(was != (self.phys.bookmark, self.queue.clone()))
     }
 
-    /// Puts what came behind `gone` into the queue. False if that is not known.
+    /// Queues the successors of `gone`. Returns false if they are not known.
     fn replace(&mut self, mos: &Mos, before: Option<&Pool>, gone: u64, txg: Txg) -> bool {
         let mut at = gone;
         while at != 0 {
@@ -243,8 +243,8 @@ impl Place {
     }
 }
 
-/// The dataset to visit for `id`, whose blocks up to `txg` were read: itself, or the oldest snapshot that was taken of it since. `None` if it is
-/// gone.
+/// Returns the dataset to visit for `id`, whose blocks up to `txg` were read: itself, or the oldest snapshot that was taken of it since.
+/// `None` if it is gone.
 fn stands(mos: &Mos, id: u64, txg: Txg) -> Option<u64> {
     let mut at = id;
     let mut phys = dataset(mos, at)?;
@@ -261,7 +261,7 @@ fn dataset(mos: &Mos, id: u64) -> Option<DslDatasetPhys> {
     mos.object(id).ok().filter(is_dataset).and_then(|object| Mos::bonus(&object, DslDatasetPhys::decode).ok())
 }
 
-/// The snapshot that all datasets descend from.
+/// Returns the snapshot that all datasets descend from.
 fn origin(mos: &Mos) -> Result<Option<u64>, Error> {
     let Some(root) = mos.number("root_dataset")? else { return Ok(None) };
     let Some(children) = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)? else { return Ok(None) };

@@ -1,12 +1,13 @@
-//! Resilvers: what devices missed while they were away (OpenZFS: `vdev_resilver_needed`, `dsl_scan_restart_resilver`, `vdev_dtl_reassess`).
+//! Resilvers: writes that devices missed while they were absent (OpenZFS: `vdev_resilver_needed`, `dsl_scan_restart_resilver`,
+//! `vdev_dtl_reassess`).
 //!
-//! A resilver is a scan of what was born in the txgs that devices missed. It takes the place of a scrub that is not finished. Where another device
-//! has missed something since it was begun, it begins anew, for what is behind it is missing there.
+//! A resilver is a scan of blocks born in the txgs that devices missed. It replaces an unfinished scrub. If another device misses something
+//! after it was begun, it begins anew, because that device lacks blocks that it has already passed.
 //!
-//! # What is shared meanwhile
-//! A block that is behind the resilver's place gets another pointer, by a clone or as it is found in the dedup table; then the old pointer, which the
-//! resilver has not come to, goes. So it would never be met. Hence a block that gets another pointer while a scan runs is made whole in
-//! the same txg (OpenZFS: `dsl_scan_ddt_entry`).
+//! # Blocks shared meanwhile
+//! A block that the resilver has not reached may get another pointer in a part that it has passed, by a clone or through the dedup table;
+//! then the old pointer is dropped, and the resilver would never meet the block. Hence a block that gets another pointer while a scan runs
+//! is healed in the same txg (OpenZFS: `dsl_scan_ddt_entry`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,14 +25,14 @@ use crate::spa::{Spa, TaskCx};
 use crate::{Error, Pool};
 
 impl Spa {
-    /// Records that a resilver begins, or that an unfinished one goes on; it will see about `to_examine` bytes. Whether there is anything to do: not
-    /// where no device that can be written has missed anything; nor, unless `again`, where a resilver of the same came to its end and could not read
-    /// everything.
+    /// Records that a resilver begins, or that an unfinished one resumes; it will read about `to_examine` bytes. Returns whether there is
+    /// anything to do. There is not if no writable device has missed anything; nor, unless `again`, if a resilver of the same txgs ended
+    /// and could not read everything.
     ///
     /// # Errors
     /// [`Error::Scrubbing`] while an error scrub is not finished; when the pool is suspended.
     pub fn resilver_begin(self: &Arc<Self>, to_examine: u64, again: bool) -> Result<bool, Error> {
-        // nothing is written where there is nothing to do
+        // nothing is written if there is nothing to do
         if !self.is_resilver_due(again)? {
             return Ok(false);
         }
@@ -42,14 +43,14 @@ impl Spa {
                 Some(scan) => end(cx, scan, ScanState::Canceled)?,
                 None => {}
             }
-            // what is there now is gone through, however young: a clone has a pointer of later than its block
+            // everything that exists now is read, however young: a clone's pointer is younger than its block
             let upto = Txg(missed.end).max(cx.tx.txg());
             begin(cx, ScanFunc::Resilver, to_examine, ScrubRange { upto: Some(upto), ..range(&missed) })?;
             Ok(true)
         })
     }
 
-    /// Whether [`Spa::resilver_begin`] would find something to do.
+    /// Returns whether [`Spa::resilver_begin`] would find something to do.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -63,7 +64,7 @@ impl Spa {
         Ok(again || !last.is_some_and(|scan| in_vain(&scan)))
     }
 
-    /// While a scan runs, `shared` blocks that a device has missed are made whole: they have got another pointer.
+    /// Heals `shared` blocks that a device has missed, if a scan runs: they have another pointer now.
     pub(crate) fn heal_shared(&self, mos: &Mos, tx: &Tx, mut shared: Vec<BlkPtr>) -> Result<(), Error> {
         shared.extend(self.zio().take_shared());
         shared.retain(|bp| bp.birth_physical() < tx.txg() && self.tree().is_missed(bp.birth_physical()));
@@ -76,7 +77,7 @@ impl Spa {
         let lost = shared.into_iter().map(mend).filter(Result::is_err).count() as u64;
         let lost = lost.saturating_add(self.tree().unhealed() - unhealed);
         if lost > 0 {
-            // so that the devices are not taken to be whole at its end
+            // so that the devices are not considered complete at its end
             scan.errors = scan.errors.saturating_add(lost);
             put(mos, tx, &scan)?;
         }
@@ -85,7 +86,7 @@ impl Spa {
 }
 
 impl Pool {
-    /// The pool as its checkpoint keeps it; `None` if it has none.
+    /// Returns the pool as its checkpoint keeps it; `None` if it has none.
     ///
     /// # Errors
     /// When the MOS cannot be read, or that of the checkpoint.
@@ -94,23 +95,23 @@ impl Pool {
     }
 }
 
-/// The blocks that were missed.
+/// Returns the blocks that were missed.
 fn range(missed: &Range<u64>) -> ScrubRange {
     ScrubRange { after: Txg(missed.start.saturating_sub(1)), upto: Some(Txg(missed.end)) }
 }
 
-/// The first txg that a scan reads the blocks of. In txg 0 nothing is born.
+/// Returns the first txg whose blocks a scan reads. Nothing is born in txg 0.
 pub(super) fn first(scan: &ScanPhys) -> u64 {
     if scan.min_txg == Txg(0) { 0 } else { scan.min_txg.0.saturating_add(1) }
 }
 
-/// Whether a scan is about all of these txgs.
+/// Returns whether a scan covers all of these txgs.
 fn covers(scan: &ScanPhys, missed: &Range<u64>) -> bool {
     let range = range(missed);
     scan.min_txg <= range.after && range.upto.is_some_and(|upto| upto <= scan.max_txg)
 }
 
-/// Takes txgs from the DTLs of the devices that were there all the while, in the txg in which a scan of them ends.
+/// Removes txgs from the DTLs of the devices that were present throughout, in the txg in which a scan of them ends.
 pub(super) fn caught_up(cx: &TaskCx<'_>, txgs: &Range<u64>) -> Result<(), Error> {
     for leaf in cx.spa.tree().caught_up(txgs) {
         cx.spa.edit_vdev(leaf.0, &mut |vdev| {

@@ -1,8 +1,8 @@
-//! Which txg was written when: what a scrub of a range of dates asks (OpenZFS: `zfs_crrd.c`, `spa_sync_time_logger`).
+//! The times of txgs, for scrubs of a range of dates (OpenZFS: `zfs_crrd.c`, `spa_sync_time_logger`).
 //!
-//! Three rings in the MOS directory have a time and a txg in each entry: one of minutes, one of days, one of months. A new entry goes to the
-//! coarsest ring whose last one is long enough ago. Time that goes backwards is not noted. OpenZFS notes every ten minutes while a pool is
-//! open, and at its export; here it is ten minutes from what the rings say, for a pool may be opened for each command.
+//! Three rings in the MOS directory have a time and a txg in each entry: one of minutes, one of days, one of months. A new entry goes to
+//! the coarsest ring whose last one is long enough ago. Time that goes backwards is not recorded. OpenZFS records every ten minutes while a
+//! pool is open, and at its export; here ten minutes count from the last entry in the rings, because a pool may be opened for each command.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,10 +24,10 @@ const RINGS: [(&str, u64); 3] = [
 const ENTRIES_MAX: usize = 256;
 /// Words of a ring: first, next and number of entries, and the entries.
 const WORDS: usize = 3 + 2 * ENTRIES_MAX;
-/// Seconds between two notes (OpenZFS: `spa_note_txg_time`).
+/// Seconds between two entries (OpenZFS: `spa_note_txg_time`).
 const NOTE_S: u64 = 600;
 
-/// Which of the txgs that were noted is meant by a time between them (OpenZFS: `dbrrd_rounding_t`).
+/// The recorded txg to choose for a time between two of them (OpenZFS: `dbrrd_rounding_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nearest {
     /// The last one before.
@@ -36,7 +36,7 @@ pub enum Nearest {
     After,
 }
 
-/// When the time of a txg was last noted, in seconds since 1970; 0: the rings are to be asked.
+/// The time of the last entry, in seconds since 1970; 0: look it up in the rings.
 #[derive(Debug, Default)]
 pub(crate) struct LastNoted(AtomicU64);
 
@@ -45,7 +45,7 @@ pub(crate) struct LastNoted(AtomicU64);
 struct Ring(VecDeque<(u64, Txg)>);
 
 impl Ring {
-    /// From the words of the ZAP value; what has another length is no ring.
+    /// Decodes the words of the ZAP value; another length means an empty ring.
     fn from_words(words: &[u64]) -> Ring {
         if words.len() != WORDS {
             return Ring::default();
@@ -94,7 +94,7 @@ fn rings(mos: &Mos) -> Result<[Ring; 3], Error> {
     Ok(rings)
 }
 
-/// Enters a time and its txg in the coarsest ring that wants one.
+/// Enters a time and its txg in the coarsest ring that is due.
 fn note(rings: &mut [Ring; 3], time: u64, txg: Txg) {
     let ages = rings.iter().map(|ring| time.checked_sub(ring.last()));
     let due = ages.zip(RINGS).rposition(|(age, (_, least))| age.is_some_and(|age| age >= least));
@@ -104,14 +104,14 @@ fn note(rings: &mut [Ring; 3], time: u64, txg: Txg) {
 }
 
 impl Spa {
-    /// Notes when this txg, which something changed in, is written, if the last note is old.
+    /// Records the time of this txg, which has changes, if the last entry is old.
     pub(crate) fn sync_times(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let now = self.env().now_s();
         let last = &self.times.0;
         if now < last.load(Ordering::Relaxed).saturating_add(NOTE_S) {
             return Ok(());
         }
-        // who makes a pool knows when that was
+        // nothing is recorded while the pool is being created
         if mos.number("root_dataset")?.is_none() {
             last.store(now, Ordering::Relaxed);
             return Ok(());
@@ -135,7 +135,7 @@ impl Spa {
 }
 
 impl Pool {
-    /// The txg that was written nearest to a time, in seconds since 1970, of those whose time was noted; `None` if none was on that side.
+    /// Returns the txg written nearest to a time, in seconds since 1970, among those recorded; `None` if there is none on that side.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(ring.find(1005, Nearest::After), Some((1010, Txg(101))));
         assert_eq!(ring.find(1000, Nearest::After), ring.find(1000, Nearest::Before));
         assert_eq!((ring.find(439, Nearest::Before), ring.find(2991, Nearest::After)), (None, None));
-        // as OpenZFS leaves a ring that went round
+        // as OpenZFS leaves a ring that wrapped around
         let mut turned = words.clone();
         turned[3..].rotate_right(2 * 7);
         (turned[0], turned[1]) = (7, 7);
@@ -178,7 +178,7 @@ mod tests {
         (0..3000u64).for_each(|n| note(&mut rings, start + n * DAY / 24, Txg(n)));
         let [minutes, days, months] = &rings;
         assert_eq!((minutes.0.len(), days.0.len(), months.0.len()), (256, 125, 5));
-        // time that goes backwards is not noted
+        // time that goes backwards is not recorded
         let before = rings.clone();
         note(&mut rings, start, Txg(5000));
         assert_eq!(before, rings);
