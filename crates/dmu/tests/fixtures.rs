@@ -22,7 +22,7 @@ struct Seen {
     locked: usize,
 }
 
-/// Whether the fixture's damage explains it.
+/// True if the fixture's damage explains the error.
 fn forgiven(err: &Error) -> bool {
     matches!(err, Error::Zio(zio::Error::KeyNotLoaded { .. } | zio::Error::Redacted { .. }))
 }

@@ -1,4 +1,5 @@
-//! What OpenZFS's zdb says of every object of a pool, held against what is read here: shape, ZAP entries in order, attributes.
+//! Compares OpenZFS's zdb output on every object of a pool with what is read here: shape, ZAP entries in order,
+//! attributes.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -10,10 +10,10 @@ use ondisk::{DNODE_SIZE, DnodePhys, ObjectType};
 use super::{Owner, Tx, UsedBy};
 use crate::{Error, NewZap, Objset, Special, Zap};
 
-/// What goes before the id in the name under which objects are counted (OpenZFS: `DMU_OBJACCT_PREFIX`).
+/// The prefix of the id in names under which objects are counted (OpenZFS: `DMU_OBJACCT_PREFIX`).
 const OBJECTS_PREFIX: &str = "obj-";
 
-/// What a sync changes in the accounting objects.
+/// The changes of a sync to the accounting objects.
 pub(crate) struct Deltas<'a> {
     used: &'a dyn UsedBy,
     by_name: BTreeMap<(u64, String), i64>,
@@ -24,7 +24,7 @@ impl<'a> Deltas<'a> {
         Deltas { used, by_name: BTreeMap::new() }
     }
 
-    /// Counts one object, as it was and as it is.
+    /// Counts one object, with its old and its new dnode.
     pub(crate) fn count(&mut self, old: &DnodePhys, new: &DnodePhys) {
         for (dn, sign) in [(old, -1), (new, 1)] {
             if dn.object_type == ObjectType::NONE {
@@ -52,7 +52,7 @@ impl<'a> Deltas<'a> {
         }
     }
 
-    /// Changes the accounting objects; makes them if they are not there.
+    /// Applies the deltas to the accounting objects, which are created if they do not exist.
     pub(crate) fn apply(self, objset: &Arc<Objset>, txg: Txg) -> Result<(), Error> {
         let tx = Tx::syncing(txg);
         let mut open = BTreeMap::new();
@@ -67,7 +67,7 @@ impl<'a> Deltas<'a> {
     }
 }
 
-/// The accounting object `id`; made if it is not there.
+/// The accounting object `id`, created if it does not exist.
 fn accounts(objset: &Arc<Objset>, id: u64, tx: &Tx) -> Result<Zap, Error> {
     match objset.object(id) {
         Ok(object) => Zap::open(object),

@@ -1,4 +1,4 @@
-//! What a sync is told: when, under which rules, and who keeps the books.
+//! The context of a sync: the txg, the write policy, and the recipient of births and deaths of blocks.
 
 use base::{Endian, Txg};
 use ondisk::{BlkPtr, ObjectType};
@@ -12,34 +12,35 @@ pub struct SyncCx<'a> {
     pub txg: Txg,
     /// The pass of its sync, from 1.
     pub pass: u32,
-    /// Who is told of blocks born and killed.
+    /// The recipient of births and deaths of blocks.
     pub owner: &'a dyn BlockOwner,
-    /// How blocks are written.
+    /// The rules by which blocks are written.
     pub policy: &'a WritePolicy,
-    /// Whose the objects are, if space is accounted by user, group and project.
+    /// The owners of objects, if space is accounted by user, group and project.
     pub used: Option<&'a dyn UsedBy>,
 }
 
-/// Who keeps the books of a dataset's blocks (OpenZFS: `dsl_dataset_block_born`, `dsl_dataset_block_kill`). Called by the thread
-/// that syncs. Never called for holes, nor for a block that was written again in its place; embedded blocks are told of, as in
-/// OpenZFS, though they take no space.
+/// The recipient of births and deaths of a dataset's blocks (OpenZFS: `dsl_dataset_block_born`,
+/// `dsl_dataset_block_kill`). Called by the sync thread. Never called for holes, nor for a block that was overwritten in
+/// place; embedded blocks are reported, as in OpenZFS, though they take no space.
 pub trait BlockOwner {
     /// A block became part of the dataset.
     fn born(&self, bp: &BlkPtr);
     /// A block is no longer part of the dataset.
     fn killed(&self, bp: &BlkPtr);
-    /// A block of pointers goes that cannot be read: what lies below it is no longer part of the dataset, and stays allocated.
+    /// An unreadable block of pointers is freed: the blocks below it are no longer part of the dataset, and stay
+    /// allocated.
     fn stranded(&self, _: &BlkPtr) {}
-    /// An object was written whose dnode takes more than one slot: feature `large_dnode` is in use.
+    /// A dnode of more than one slot was written: feature `large_dnode` is in use.
     fn large_dnode(&self) {}
-    /// The space of a block that counts against its object, in bytes: with raidz less than what is allocated (OpenZFS:
+    /// The space of a block that counts against its object, in bytes: with raidz less than the allocated size (OpenZFS:
     /// `bp_get_dsize_sync`).
     fn dsize(&self, bp: &BlkPtr) -> u64 {
         bp.asize()
     }
 }
 
-/// A [`BlockOwner`] that keeps no books.
+/// A [`BlockOwner`] that ignores all notifications.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoOwner;
 
@@ -48,7 +49,7 @@ impl BlockOwner for NoOwner {
     fn killed(&self, _: &BlkPtr) {}
 }
 
-/// To whom an object is accounted (OpenZFS: `zfs_file_info_t`).
+/// The user, group and project to which an object is accounted (OpenZFS: `zfs_file_info_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Owner {
     /// User, an FUID.
@@ -59,21 +60,21 @@ pub struct Owner {
     pub projid: u64,
 }
 
-/// Tells an object's owner by its bonus buffer (OpenZFS: `zpl_get_file_info`).
+/// Finds an object's owner in its bonus buffer (OpenZFS: `zpl_get_file_info`).
 pub trait UsedBy {
     /// The owner; `None` if the object is not accounted.
     fn owner(&self, bonus_type: ObjectType, bonus: &[u8], endian: Endian) -> Option<Owner>;
-    /// Whether objects are counted as well (feature `userobj_accounting`).
+    /// Returns whether objects are counted as well (feature `userobj_accounting`).
     fn counts_objects(&self) -> bool {
         true
     }
-    /// Whether projects are accounted (feature `project_quota`).
+    /// Returns whether projects are accounted (feature `project_quota`).
     fn projects(&self) -> bool {
         true
     }
 }
 
-/// A new object (OpenZFS: the arguments of `dmu_object_alloc_dnsize`). Zeros take the defaults.
+/// The parameters of a new object (OpenZFS: the arguments of `dmu_object_alloc_dnsize`). Zeros take the defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NewObject {
     /// Its type.
@@ -92,7 +93,7 @@ pub struct NewObject {
     pub compress: u8,
     /// Number of the checksum; 0 inherits.
     pub checksum: u8,
-    /// Levels of the tree from the beginning; 0 for as few as it needs.
+    /// The initial number of levels of the tree; 0 for as few as it needs.
     pub nlevels: u8,
     /// Pointers in the dnode, 1 to 3; 0 for as many as fit beside the bonus buffer.
     pub nblkptr: u8,

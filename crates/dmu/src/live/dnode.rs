@@ -1,4 +1,4 @@
-//! One dnode in memory: what is on disk, and what the txgs that are not on disk yet have changed.
+//! One dnode in memory: its state on disk, and the changes of the txgs that are not on disk yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,64 +11,65 @@ use zio::{Buf, Payload};
 use super::ranges::RangeSet;
 use super::stored::Packed;
 
-/// Places for txgs that live at the same time.
+/// The number of txgs that can be live at the same time.
 pub(crate) const TXG_SLOTS: usize = 4;
 
-/// The place of a txg.
+/// The slot of a txg.
 pub(crate) fn slot_of(txg: Txg) -> usize {
     (txg.0 % TXG_SLOTS as u64) as usize
 }
 
-/// An object of a writable set that somebody uses or has changed. All handles of the object share it.
+/// An object of a writable set that is in use or has changes. All handles of the object share it.
 pub(crate) struct LiveDnode {
     pub(crate) id: u64,
     pub(crate) state: Versioned<State>,
-    /// Blocks of pointers of level 1 that were read for a writer, a bit each, by number / 64. What was readable once is not looked up again.
+    /// Indirect blocks of level 1 that were read for a writer, one bit each, by number / 64. A block that was readable
+    /// once is not checked again.
     pub(crate) readable: Mutex<BTreeMap<u64, u64>>,
 }
 
 /// The layers of a dnode, old to new: `synced`, `syncing`, `slots` by txg.
 pub(crate) struct State {
-    /// As it is on disk; of type NONE if it is not. Its tree is what reads fall through to.
+    /// The dnode on disk; of type NONE if it is not on disk. Reads fall through to its tree.
     pub(crate) synced: Arc<DnodePhys>,
-    /// Its shape and bonus now, with the pointers of `synced`; of type NONE once it has been freed.
+    /// Its current shape and bonus, with the pointers of `synced`; of type NONE once it has been freed.
     pub(crate) newest: Arc<DnodePhys>,
-    /// What a sync under way is writing.
+    /// The changes that a running sync is writing.
     pub(crate) syncing: Option<Arc<Dirty>>,
-    /// What txgs have changed since.
+    /// The changes made by txgs since.
     pub(crate) slots: [Option<Box<Dirty>>; TXG_SLOTS],
     /// Least levels of the tree.
     pub(crate) min_levels: u8,
 }
 
-/// What one txg changes of a dnode.
+/// The changes that one txg makes to a dnode.
 #[derive(Clone)]
 pub(crate) struct Dirty {
     pub(crate) txg: Txg,
     /// Shape and bonus at the end of the txg.
     pub(crate) head: Arc<DnodePhys>,
-    /// Blocks written. They count after `freed`.
+    /// Blocks written. They take precedence over `freed`.
     pub(crate) blocks: BTreeMap<u64, Block>,
-    /// Those of them that are in their places already.
+    /// Those of them that are written to their final location already.
     pub(crate) placed: BTreeMap<u64, Placed>,
-    /// What was put in its place and is not wanted any more: the sync frees it.
+    /// Blocks written before the sync that are no longer wanted: the sync frees them.
     pub(crate) dropped: Vec<BlkPtr>,
     /// Blocks freed.
     pub(crate) freed: RangeSet,
     /// The spill block, if it was written (`Some`) or removed.
     pub(crate) spill: Option<Option<Block>>,
-    /// The bonus buffer and all behind it as they are stored, of an object that is received raw.
+    /// The stored form of the bonus buffer and of all that follows it, in an object that is received raw.
     pub(crate) raw_bonus: Option<Arc<[u8]>>,
-    /// Whether the object is freed.
+    /// True if the object is freed.
     pub(crate) gone: bool,
-    /// Bytes that the pool was told of.
+    /// The bytes reported to the pool as dirty.
     pub(crate) bytes: u64,
 }
 
 /// A block that is not on disk yet.
 #[derive(Clone)]
 pub(crate) enum Block {
-    /// As its readers see it, in little-endian order.
+    /// The contents as readers see them, in little-endian order.
     Data(Buf),
     /// Compressed.
     Packed(Packed),
@@ -76,19 +77,20 @@ pub(crate) enum Block {
     Stored(Box<Payload>),
 }
 
-/// Where a block lies that was written before the sync of its txg ([`Object::sync_block`](crate::Object::sync_block)).
+/// The location of a block that was written before the sync of its txg
+/// ([`Object::sync_block`](crate::Object::sync_block)).
 #[derive(Clone, Copy)]
 pub(crate) struct Placed {
     pub(crate) bp: BlkPtr,
-    /// It is the block that was there before, with the same content: nothing was written.
+    /// True if it is the block that was there before, with the same content: nothing was written.
     pub(crate) same: bool,
 }
 
-/// Where the newest content of a block is.
+/// The location of the newest content of a block.
 pub(crate) enum Found {
     /// In memory.
     Dirty(Block),
-    /// Nowhere: blocks up to `end` (exclusive) read as zeros.
+    /// Nowhere: blocks up to `end` (exclusive) are holes and read as zeros.
     Hole { end: u64 },
     /// In the tree of this dnode.
     Below(Arc<DnodePhys>),
@@ -108,7 +110,7 @@ impl LiveDnode {
         self.state.read().synced.clone()
     }
 
-    /// The dnode now.
+    /// The current dnode.
     pub(crate) fn newest(&self) -> Arc<DnodePhys> {
         self.state.read().newest.clone()
     }
@@ -129,12 +131,12 @@ impl State {
         self.newest.object_type == ObjectType::NONE
     }
 
-    /// Whether it is on disk, all of it.
+    /// True if it is completely on disk.
     pub(crate) fn is_settled(&self) -> bool {
         !self.is_freed() && self.layers().next().is_none() && self.synced.object_type != ObjectType::NONE
     }
 
-    /// Where the newest content of block `blkid` is.
+    /// The location of the newest content of block `blkid`.
     pub(crate) fn find(&self, blkid: u64) -> Found {
         if self.is_freed() || blkid > self.newest.maxblkid {
             return Found::End;
@@ -174,7 +176,7 @@ impl State {
         }
     }
 
-    /// What `txg` changes, begun if this is its first change. Tells whether it is.
+    /// The changes of `txg`, with whether this call began them.
     pub(crate) fn dirty(&mut self, txg: Txg) -> Option<(&mut Dirty, bool)> {
         let newer = self.slots.iter().flatten().any(|dirty| dirty.txg > txg);
         let head = if newer {
@@ -189,7 +191,7 @@ impl State {
         (dirty.txg == txg).then_some((&mut **dirty, fresh))
     }
 
-    /// Changes the shape: from `txg` on.
+    /// Changes the shape from `txg` on.
     pub(crate) fn reshape(&mut self, txg: Txg, change: impl Fn(&mut DnodePhys)) {
         for dirty in self.slots.iter_mut().flatten().filter(|dirty| dirty.txg >= txg) {
             change(Arc::make_mut(&mut dirty.head));
@@ -197,7 +199,7 @@ impl State {
         change(Arc::make_mut(&mut self.newest));
     }
 
-    /// Blocks that newer txgs hold over a block that `txg` has just changed: it came last, so it replaces them.
+    /// Replaces the versions that newer txgs hold of a block that `txg` has just changed: the last change counts.
     pub(crate) fn supersede(&mut self, txg: Txg, blkid: u64, block: &Block) {
         for dirty in self.slots.iter_mut().flatten().filter(|dirty| dirty.txg > txg) {
             if dirty.blocks.contains_key(&blkid) || dirty.freed.end_of(blkid).is_some() {
@@ -206,7 +208,7 @@ impl State {
         }
     }
 
-    /// Takes a new dnode on disk for `synced`, and its pointers into the shapes above.
+    /// Makes the new dnode on disk `synced`, and copies its pointers into the shapes above.
     pub(crate) fn rebase(&mut self, synced: Arc<DnodePhys>) {
         for dirty in self.slots.iter_mut().flatten() {
             adopt(&mut dirty.head, &synced);
@@ -227,7 +229,7 @@ impl Dirty {
         Dirty { txg, head, blocks, placed, dropped, freed, spill: None, raw_bonus: None, gone: false, bytes: 0 }
     }
 
-    /// Puts this, which a sync failed to write, under what the same txg changed since.
+    /// Merges these changes, which a sync failed to write, under the later changes of the same txg.
     pub(crate) fn under(mut self, newer: Option<Box<Dirty>>) -> Box<Dirty> {
         let Some(newer) = newer else { return Box::new(self) };
         for range in newer.freed.iter() {
@@ -244,26 +246,26 @@ impl Dirty {
         Box::new(self)
     }
 
-    /// Puts in a block. Tells whether there was none.
+    /// Adds a block. Returns whether there was none.
     pub(crate) fn put(&mut self, blkid: u64, block: Block) -> bool {
         self.unplace(blkid);
         self.blocks.insert(blkid, block).is_none()
     }
 
-    /// A block changes or goes: what was put in its place is not it any more.
+    /// Drops the early-written copy of a block that changes or is freed: it is out of date.
     pub(crate) fn unplace(&mut self, blkid: u64) {
         let placed = self.placed.remove(&blkid);
         self.dropped.extend(placed.filter(|placed| !placed.same).map(|placed| placed.bp));
     }
 
-    /// All blocks go.
+    /// Drops all blocks.
     pub(crate) fn clear(&mut self) {
         let placed = std::mem::take(&mut self.placed).into_values();
         self.dropped.extend(placed.filter(|placed| !placed.same).map(|placed| placed.bp));
         self.blocks.clear();
     }
 
-    /// Frees blocks: those written in this txg are forgotten. Gives how many these were.
+    /// Frees blocks: those written in this txg are forgotten. Returns the number of these.
     pub(crate) fn free(&mut self, range: std::ops::Range<u64>) -> u64 {
         let forgotten: Vec<u64> = self.blocks.range(range.clone()).map(|(blkid, _)| *blkid).collect();
         for blkid in &forgotten {
@@ -275,7 +277,7 @@ impl Dirty {
     }
 }
 
-/// What only a sync knows: pointers, levels, space used.
+/// Copies the fields that only a sync changes: pointers, levels, space used.
 fn adopt(head: &mut Arc<DnodePhys>, synced: &DnodePhys) {
     if head.object_type == ObjectType::NONE || synced.object_type == ObjectType::NONE {
         return;

@@ -1,8 +1,9 @@
-//! Freeing much, in steps: an object may have more blocks than a txg can hold the pointers of (OpenZFS: `dmu_free_long_range`,
-//! `get_next_chunk`, `zfs_per_txg_dirty_frees_percent`).
+//! Freeing long ranges in steps: an object may have more blocks than a txg can hold the pointers of (OpenZFS:
+//! `dmu_free_long_range`, `get_next_chunk`, `zfs_per_txg_dirty_frees_percent`).
 //!
-//! Whoever frees much frees the [last piece](Object::last_piece) that has data, with a place in a txg of its own, and so on. What a piece costs a
-//! sync counts as dirty data, so that the pool closes txgs, and makes who frees wait, as it does for writers.
+//! The caller frees the [last piece](Object::last_piece) that has data, with a hold on a txg of its own, and so on. The
+//! memory that a piece costs a sync counts as dirty data, so that the pool closes txgs and throttles the caller, as it
+//! does writers.
 
 use std::borrow::Borrow;
 use std::ops::Range;
@@ -12,13 +13,13 @@ use ondisk::{BlkPtr, DnodePhys};
 use super::Tx;
 use crate::{Error, Object};
 
-/// Blocks of pointers whose subtrees one piece has at most (OpenZFS: `DMU_MAX_ACCESS` bytes of them, half).
+/// The most blocks of pointers whose subtrees one piece covers (OpenZFS: `DMU_MAX_ACCESS` bytes of them, half).
 const PIECE_INDIRECT: u64 = 256;
-/// Bytes of memory that a sync takes for each block that it frees: its pointer on three lists.
+/// Bytes of memory that a sync needs for each block that it frees: its pointer on three lists.
 const BLOCK_COST: u64 = 3 * size_of::<BlkPtr>() as u64;
 
 impl Object {
-    /// The last piece of `range`, in bytes, that has any data; holes behind it are left out. `None` if there is none.
+    /// The last piece of `range`, in bytes, that has any data; holes after it are left out. `None` if there is none.
     ///
     /// # Errors
     /// When an indirect block cannot be read.
@@ -26,7 +27,7 @@ impl Object {
         let size = self.block_size();
         let piece = self.piece_len();
         let mut end = range.end.min(size.saturating_mul(self.nblocks()));
-        // a hole may be as long as offsets go: the longer the one so far, the larger the step
+        // a hole may be as long as the largest offset: the step grows with the hole found so far
         let mut step = piece;
         while end > range.start {
             let start = (end.saturating_sub(step).div_ceil(piece) * piece).max(range.start);
@@ -51,7 +52,8 @@ impl Object {
         self.free_counted(tx, piece.start, upto.saturating_sub(piece.start), blocks)
     }
 
-    /// Whether `range`, in bytes, may have more than one piece: whoever frees it at once may have a sync remember more than a txg has room for.
+    /// Returns whether `range`, in bytes, may have more than one piece: freeing it in one step may make a sync remember
+    /// more than a txg has room for.
     #[must_use]
     pub fn is_long(&self, range: &Range<u64>) -> bool {
         let end = range.end.min(self.block_size().saturating_mul(self.nblocks()));
@@ -59,10 +61,10 @@ impl Object {
         end > range.start && (end - 1).checked_div(self.piece_len()).unwrap_or(0) > first
     }
 
-    /// Frees all of `range` but its first piece, the last piece first, each with a place that `place` gives.
+    /// Frees all of `range` but its first piece, the last piece first, each with a hold from `place`.
     ///
     /// # Errors
-    /// As [`Object::last_piece`] and [`Object::free_range`]; what `place` says.
+    /// As [`Object::last_piece`] and [`Object::free_range`]; any error of `place`.
     pub fn free_long<P: Borrow<Tx>, E: From<Error>>(
         &self,
         range: Range<u64>,
@@ -76,7 +78,7 @@ impl Object {
         Ok(())
     }
 
-    /// How many blocks of `range`, in bytes, are on disk, at most.
+    /// An upper bound of the number of blocks of `range`, in bytes, that are on disk.
     #[must_use]
     pub fn blocks_within(&self, range: &Range<u64>) -> u64 {
         let blocks = range.end.saturating_sub(range.start).div_ceil(self.block_size().max(1));
@@ -89,7 +91,7 @@ impl Object {
         self.block_size().saturating_mul(per_indirect).saturating_mul(PIECE_INDIRECT).max(1)
     }
 
-    /// Counts what a sync has to remember of up to `blocks` blocks that are freed.
+    /// Charges the memory that a sync needs for up to `blocks` freed blocks.
     pub(crate) fn charge_freed(tx: &Tx, synced: &DnodePhys, blocks: u64) {
         tx.burdened(blocks.min(filled(synced)).saturating_mul(BLOCK_COST));
     }

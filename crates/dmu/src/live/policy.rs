@@ -1,10 +1,10 @@
-//! How a block is written, by what it is (OpenZFS: `dmu_write_policy`).
+//! The write properties of a block, by its type and level (OpenZFS: `dmu_write_policy`).
 
 use codec::{ChecksumKind, Compress};
 use ondisk::{DnodePhys, ObjectType};
 use zio::WriteProps;
 
-/// How much of the metadata has one copy more (property `redundant_metadata`).
+/// The metadata that gets one extra copy (property `redundant_metadata`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RedundantMetadata {
     /// All of it.
@@ -12,26 +12,26 @@ pub enum RedundantMetadata {
     All,
     /// All but the lowest indirect blocks.
     Most,
-    /// What a dataset cannot do without.
+    /// Only the metadata without which a dataset is lost.
     Some,
     /// None.
     None,
 }
 
-/// What the cache keeps of a dataset (property `primarycache`).
+/// The blocks of a dataset that the cache keeps (property `primarycache`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PrimaryCache {
     /// All of it.
     #[default]
     All,
-    /// What is no content of files or volumes.
+    /// All but the contents of files and volumes.
     Metadata,
     /// Nothing.
     None,
 }
 
 impl PrimaryCache {
-    /// Whether a block of `level` of an object of type `object_type` is cached.
+    /// Returns whether a block of `level` of an object of type `object_type` is cached.
     #[must_use]
     pub fn keeps(self, object_type: ObjectType, level: u8) -> bool {
         match self {
@@ -42,7 +42,7 @@ impl PrimaryCache {
     }
 }
 
-/// Indirect blocks from this level on have one copy more under `redundant_metadata=most` (OpenZFS:
+/// Indirect blocks from this level on get one extra copy under `redundant_metadata=most` (OpenZFS:
 /// `zfs_redundant_metadata_most_ditto_level`).
 const MOST_DITTO_LEVEL: u8 = 2;
 /// Addresses in a block pointer.
@@ -61,15 +61,15 @@ pub struct WritePolicy {
     pub copies: u8,
     /// Checksum of deduplicated data and whether blocks are compared; `None` without dedup.
     pub dedup: Option<(ChecksumKind, bool)>,
-    /// Whether a block that equals what it replaces stays (it does so only with a strong checksum and compression).
+    /// True if a block that equals the one it replaces is not written (needs a strong checksum and compression).
     pub nopwrite: bool,
-    /// Which metadata has one copy more.
+    /// The metadata that gets one extra copy.
     pub redundant_metadata: RedundantMetadata,
     /// Compression of metadata: LZ4, or LZJB without feature `lz4_compress`.
     pub metadata_compress: Compress,
     /// Most copies in this pool: 3, 1 in pools of version 1 (OpenZFS: `spa_max_replication`).
     pub max_copies: u8,
-    /// Whether the dataset is encrypted.
+    /// True if the dataset is encrypted.
     pub encrypt: bool,
     /// Feature `embedded_data`.
     pub embed: bool,
@@ -77,20 +77,21 @@ pub struct WritePolicy {
     pub hole_birth: bool,
     /// Data blocks up to this many bytes go to the special class; 0 for none (property `special_small_blocks`).
     pub special_small: u64,
-    /// What stays in the cache once it is written or read.
+    /// The blocks kept in the cache after they are written or read.
     pub primary_cache: PrimaryCache,
-    /// Data does not in any case: nobody is about to read it (OpenZFS: `DMU_UNCACHEDIO`, and its *lightweight* writes).
+    /// Data bypasses the cache in any case: no reader is expected soon (OpenZFS: `DMU_UNCACHEDIO`, and its *lightweight*
+    /// writes).
     pub uncached: bool,
 }
 
 impl WritePolicy {
-    /// The rules of the MOS: three copies of all.
+    /// The rules of the MOS: three copies of everything.
     #[must_use]
     pub fn mos() -> WritePolicy {
         WritePolicy { copies: DVAS, ..WritePolicy::default() }
     }
 
-    /// How a block of `level` of the object under `dn` is written; the root block of the object set without `dn`.
+    /// The write properties of a block of `level` of the object under `dn`; without `dn`, of the object set's root block.
     #[must_use]
     pub fn props(&self, dn: Option<&DnodePhys>, level: u8, spill: bool) -> WriteProps {
         let object_type = dn.map_or(ObjectType::OBJSET, |dn| dn.object_type);
@@ -178,7 +179,7 @@ impl WritePolicy {
 }
 
 impl Default for WritePolicy {
-    /// A dataset's with default properties in a pool with all features.
+    /// The rules of a dataset with default properties in a pool with all features.
     fn default() -> Self {
         WritePolicy {
             checksum: ChecksumKind::Fletcher4,
@@ -200,20 +201,20 @@ impl Default for WritePolicy {
     }
 }
 
-/// OpenZFS: `DMU_OT_IS_CRITICAL`.
+/// True for types without which a dataset is lost (OpenZFS: `DMU_OT_IS_CRITICAL`).
 fn is_critical(object_type: ObjectType, level: u8) -> bool {
     object_type.is_metadata()
         && !matches!(object_type, ObjectType::DIRECTORY_CONTENTS | ObjectType::SA)
         && (object_type != ObjectType::DNODE || level > 0)
 }
 
-/// Whether metadata may have this checksum (OpenZFS: `ZCHECKSUM_FLAG_METADATA`).
+/// True if metadata may have this checksum (OpenZFS: `ZCHECKSUM_FLAG_METADATA`).
 fn for_metadata(kind: ChecksumKind) -> bool {
     use ChecksumKind as K;
     matches!(kind, K::Fletcher4 | K::Sha256 | K::Sha512 | K::Skein | K::Edonr | K::Blake3)
 }
 
-/// Whether equal checksums mean equal blocks (OpenZFS: `ZCHECKSUM_FLAG_NOPWRITE`).
+/// True if equal checksums mean equal blocks (OpenZFS: `ZCHECKSUM_FLAG_NOPWRITE`).
 fn for_nopwrite(kind: ChecksumKind) -> bool {
     use ChecksumKind as K;
     matches!(kind, K::Sha256 | K::Sha512 | K::Skein | K::Edonr | K::Blake3)

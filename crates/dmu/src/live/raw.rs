@@ -1,11 +1,12 @@
-//! Object sets that are received raw: blocks, dnodes and MACs as their sender has them, and no key at hand (OpenZFS: `os_raw_receive`,
-//! `dmu_buf_set_crypt_params`).
+//! Object sets that are received raw: blocks, dnodes and MACs as the sender has them, without a key (OpenZFS:
+//! `os_raw_receive`, `dmu_buf_set_crypt_params`).
 //!
-//! What a sync cannot make without the key comes with the stream: the MAC of the set, and for each block of dnodes the numbers with which its
-//! bonus buffers were encrypted. Until all of a block's dnodes are there its MAC is wrong; so is that of the set until the end. Nobody authenticates
-//! either before: the dataset is marked inconsistent.
+//! The parts that a sync cannot compute without the key come with the stream: the MAC of the set, and for each block of
+//! dnodes the parameters with which its bonus buffers were encrypted. Until all of a block's dnodes have arrived its MAC
+//! is wrong; so is that of the set until the end. Neither is authenticated before: the dataset is marked inconsistent.
 //!
-//! Nothing is accounted, as nobody can tell whose an object is. The root block says so, and who opens the set with its key counts anew.
+//! Space is not accounted, since the owner of an object is unknown. The root block records that, and whoever opens the
+//! set with its key counts anew.
 
 use std::sync::Arc;
 
@@ -22,10 +23,10 @@ use super::{SyncCx, Tx};
 use crate::tree::Tree;
 use crate::{Error, Object, Objset};
 
-/// What a raw stream says of the object set as a whole (OpenZFS: the `mdn_*` of `crypt_keydata`, and `portable_mac`).
+/// The set-wide parameters of a raw stream (OpenZFS: the `mdn_*` of `crypt_keydata`, and `portable_mac`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RawObjset {
-    /// The MAC over what is the same on every machine.
+    /// The MAC over the portable part, which is the same on every machine.
     pub portable_mac: [u8; 32],
     /// Compression of the meta-dnode, a number of a block pointer.
     pub compress: u8,
@@ -45,7 +46,7 @@ impl Objset {
     /// A new object set that is received raw; see [`Objset::create`].
     ///
     /// # Errors
-    /// [`Error::Refused`] for a meta-dnode that cannot be.
+    /// [`Error::Refused`] for an impossible meta-dnode.
     pub fn create_raw(
         zio: Arc<Zio>,
         dataset_id: u64,
@@ -66,7 +67,7 @@ impl Objset {
         Ok(objset)
     }
 
-    /// From the txg of `tx` on, until it is opened anew, this set is received raw.
+    /// Marks this set as received raw, from the txg of `tx` on, until it is opened anew.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::Refused`] if its meta-dnode is not that of the stream.
@@ -89,13 +90,14 @@ impl Objset {
         Ok(())
     }
 
-    /// Whether it is received raw.
+    /// Returns whether it is received raw.
     #[must_use]
     pub fn is_raw(&self) -> bool {
         self.live().is_some_and(Live::is_raw)
     }
 
-    /// Notes with which numbers, and in which byte order, the block of dnodes that `first` begins is stored.
+    /// Records the encryption parameters and the byte order in which the block of dnodes that begins with object `first`
+    /// is stored.
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
@@ -107,7 +109,8 @@ impl Objset {
         Ok(())
     }
 
-    /// How the block of dnodes `blkid` is stored that was read by `bp`: as the stream said in this txg, or as it was before.
+    /// The encryption parameters and byte order of the block of dnodes `blkid` that was read through `bp`: those of the
+    /// stream if it gave any in this txg, else the old ones.
     pub(crate) fn raw_block(
         &self,
         given: Option<&(CryptParams, Endian)>,
@@ -120,7 +123,7 @@ impl Objset {
         given.copied().unwrap_or_else(before)
     }
 
-    /// A block of dnodes as it is stored.
+    /// A block of dnodes in its stored form.
     pub(crate) fn read_raw_dnodes(&self, tree: &Tree<'_>, bp: &BlkPtr, blkid: u64) -> Result<Vec<u8>, Error> {
         if bp.lsize() != tree.dn.datablksz() {
             return Err(tree.corrupt("logical size of a block of dnodes", bp.lsize()));
@@ -131,8 +134,8 @@ impl Objset {
 }
 
 impl Object {
-    /// Replaces the bonus buffer by `len` bytes as they are stored, with what stands behind them: `area` is all of the dnode up to its
-    /// end, or to the pointer to its spill block.
+    /// Replaces the bonus buffer by `len` bytes in stored form, and the bytes that follow it: `area` is all of the dnode
+    /// up to its end, or to the pointer to its spill block.
     ///
     /// # Errors
     /// [`Error::Refused`] if it does not fit.
@@ -151,19 +154,20 @@ impl Object {
     }
 }
 
-/// A block of dnodes on its way to disk.
+/// A block of dnodes in stored form, to be written.
 pub(crate) fn stored(block: Vec<u8>, (crypt, byteorder): (CryptParams, Endian)) -> Block {
     let lsize = block.len() as u64;
     let (bytes, compress, crypt) = (Buf::from(block), Compress::Off, Some(crypt));
     Block::Stored(Box::new(Payload::Stored { bytes, lsize, compress, crypt, byteorder }))
 }
 
-/// What is told to a sync of a set that is received raw: nothing is accounted.
+/// The sync context for a set that is received raw: without accounting.
 pub(crate) fn unaccounted<'a>(cx: &SyncCx<'a>) -> SyncCx<'a> {
     SyncCx { used: None, ..*cx }
 }
 
-/// A dnode as its slot shall have it: all that is in its bonus area is ciphertext, and stays what the stream brought, or what was there.
+/// A dnode as it is stored in its slot: all of its bonus area is ciphertext, and stays as the stream brought it, or as it
+/// was before.
 pub(crate) fn encode_raw(one: &Frozen, there: &[u8], order: Endian) -> Vec<u8> {
     const CORE: usize = 64;
     let dn = DnodePhys { endian: order, ..(*one.new).clone() };
@@ -179,13 +183,13 @@ pub(crate) fn encode_raw(one: &Frozen, there: &[u8], order: Endian) -> Vec<u8> {
 }
 
 impl RawObjset {
-    /// The root block and the meta-dnode as the sender has them.
+    /// Sets the fields of the root block and the meta-dnode to those of the sender.
     pub(crate) fn finish(&self, phys: &mut ObjsetPhys) {
         phys.portable_mac = self.portable_mac;
         phys.local_mac = [0; 32];
     }
 
-    /// The meta-dnode, before its blocks are written.
+    /// Sets the shape of the meta-dnode, before its blocks are written.
     pub(crate) fn shape(&self, meta: &mut DnodePhys) {
         (meta.compress, meta.checksum) = (self.compress, self.checksum);
         meta.maxblkid = meta.maxblkid.max(self.maxblkid);

@@ -1,4 +1,4 @@
-//! Blocks that are on disk as they are, for who wants to share them (OpenZFS: `dmu_read_l0_bps`).
+//! Pointers to the blocks that are on disk in their newest version, for cloning (OpenZFS: `dmu_read_l0_bps`).
 
 use ondisk::BlkPtr;
 
@@ -6,19 +6,19 @@ use super::dnode::Found;
 use crate::tree::Child;
 use crate::{Error, Object};
 
-/// Where the newest content of a block stands.
+/// The location of the newest content of a block.
 #[derive(Clone, Copy, Debug)]
 pub enum Settled {
     /// On disk, under this pointer.
     Block(BlkPtr),
-    /// Nowhere: it reads as zeros.
+    /// Nowhere: the block is a hole.
     Hole,
-    /// In memory: a txg that is not on disk yet has written it.
+    /// In memory: written by a txg that is not on disk yet.
     Pending,
 }
 
 impl Object {
-    /// Where the newest content of block `blkid` stands.
+    /// The location of the newest content of block `blkid`.
     ///
     /// # Errors
     /// When an indirect block above it cannot be read.
@@ -30,7 +30,7 @@ impl Object {
                 match found {
                     Found::Dirty(_) => return Ok(Settled::Pending),
                     Found::Hole { .. } | Found::End => return Ok(Settled::Hole),
-                    // a sync may take this tree's place meanwhile: its blocks stay where they are
+                    // a sync may replace this tree meanwhile: its blocks keep their contents
                     Found::Below(_) => self.on_synced(live, |dn| self.tree_of(dn).pointer(0, blkid))?,
                 }
             }

@@ -1,4 +1,4 @@
-//! Blocks that come in stored form: how they wait for their sync, and how many are put in at once.
+//! Blocks that arrive in stored form: how they are held until their sync, and how a run of them is written.
 
 use base::Endian;
 use codec::Compress;
@@ -8,7 +8,7 @@ use super::Tx;
 use super::dnode::Block;
 use crate::{Error, Object};
 
-/// A compressed block, in little room: a receive has hundreds of thousands of them wait.
+/// A compressed block, held compactly: during a receive hundreds of thousands of them wait.
 #[derive(Clone)]
 pub(crate) struct Packed {
     bytes: Buf,
@@ -47,10 +47,10 @@ impl From<Block> for Payload {
 }
 
 impl Object {
-    /// Writes blocks in stored form, as [`Object::write_stored`] does one, all in one go: less work for each.
+    /// Writes blocks in stored form, each as [`Object::write_stored`] does, in one step: less work for each.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the logical size of one is not the block size, with how many before it were written.
+    /// [`Error::Refused`] if the logical size of one is not the block size, with the number of blocks written before it.
     pub fn write_stored_run(&self, tx: &Tx, blocks: Vec<(u64, Payload)>) -> Result<(), (usize, Error)> {
         let dnode = self.live().ok_or((0, Error::ReadOnly { objset: self.objset().id(), object: self.id() }))?;
         for run in blocks.chunk_by(|(a, _), (b, _)| a.checked_add(1) == Some(*b)) {

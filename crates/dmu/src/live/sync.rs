@@ -1,9 +1,11 @@
-//! Bringing what a txg has changed to disk.
+//! Syncs: writing the changes of a txg to disk.
 //!
-//! The changes of the txg are frozen first ([`State::syncing`](super::dnode::State)): whoever changes the set meanwhile, even in the same
-//! txg, adds a layer above. Then trees of all objects are written ([`tree_write`](super::tree_write)), the blocks of dnodes, the tree over these,
-//! the accounting objects, the root block. Only when all of it is written, the dnodes in memory change over to their new trees and the owner is
-//! told of blocks born and killed. After an error nothing has changed but the free space of the pool: the frozen layers go back to their places.
+//! The changes of the txg are frozen first ([`State::syncing`](super::dnode::State)): a writer that changes the set
+//! meanwhile, even in the same txg, adds a layer above. Then the trees of all objects are written
+//! ([`tree_write`](super::tree_write)), the blocks of dnodes, the tree over these, the accounting objects, the root
+//! block. Only when all of it is written do the dnodes in memory switch to their new trees and is the owner notified of
+//! blocks born and killed. After an error nothing has changed but the free space of the pool: the frozen layers are put
+//! back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,11 +30,11 @@ pub(crate) struct Frozen {
     pub(crate) dirty: Arc<Dirty>,
     pub(crate) old: Arc<DnodePhys>,
     min_levels: u8,
-    /// What it has become.
+    /// The new dnode.
     pub(crate) new: Arc<DnodePhys>,
 }
 
-/// Gives dirty bytes back to the pool as they are written, and what is left in the end.
+/// Returns dirty bytes to the pool as they are written, and the rest at the end.
 struct Undirty<'a> {
     cx: &'a SyncCx<'a>,
     hold: Option<Arc<dyn TxHold>>,
@@ -48,7 +50,7 @@ impl Undirty<'_> {
         }
     }
 
-    /// After an error: all `bytes` are dirty again.
+    /// After an error: marks all `bytes` dirty again.
     fn take_back(&mut self, bytes: u64) {
         if let Some(hold) = self.hold.as_ref().filter(|_| bytes > self.left) {
             hold.dirtied(self.cx.txg, bytes - self.left);
@@ -57,11 +59,11 @@ impl Undirty<'_> {
 }
 
 impl Objset {
-    /// Writes what is dirty in `cx.txg` and gives the new root pointer; the old one if nothing is. May be called again in a txg: it then
-    /// writes what has become dirty since.
+    /// Writes the changes of `cx.txg` and returns the new root pointer, or the old one if nothing is dirty. May be called
+    /// again in a txg: it then writes the changes made since.
     ///
     /// # Errors
-    /// When blocks cannot be read or written. What is dirty then stays so: the call can be repeated.
+    /// When blocks cannot be read or written. The changes then stay dirty, and the call can be repeated.
     pub fn sync(self: &Arc<Self>, cx: &SyncCx<'_>) -> Result<BlkPtr, Error> {
         let live = self.writable(0)?;
         let _only = live.syncing.lock();
@@ -129,7 +131,7 @@ impl Objset {
             self.write_root(live, &mut writer, txg, &root, phys, false)
         })();
         *books = writer.books;
-        // none, unless it failed
+        // none is left, unless the sync failed
         self.zio().drop_held(&WriteCx { txg: cx.txg, pass: cx.pass }, writer.held);
         match result {
             Ok(root) => {
@@ -143,7 +145,7 @@ impl Objset {
         }
     }
 
-    /// Puts the new dnodes into their blocks and writes the meta-dnode's tree.
+    /// Stores the new dnodes in their blocks and writes the meta-dnode's tree.
     fn write_dnodes(
         &self,
         live: &Live,
@@ -200,7 +202,7 @@ impl Objset {
         Ok(job.dn)
     }
 
-    /// A block of dnodes of a set that is received raw, and how many it has.
+    /// A block of dnodes of a set that is received raw, and the number of dnodes in it.
     fn raw_dnodes(
         &self,
         tree: &Tree<'_>,
@@ -216,7 +218,7 @@ impl Objset {
         };
         let (crypt, order) = self.raw_block(txg.dnode_crypt.get(&blkid), bp);
         if bp.is_some_and(|bp| bp.endian() != order) {
-            // all of it comes anew
+            // the stream brings all of it anew
             block.fill(0);
         }
         for one in members {
@@ -230,7 +232,7 @@ impl Objset {
         Ok((raw::stored(block, (crypt, order)), fill))
     }
 
-    /// Adds up what the objects of each user, group and project use, before and after.
+    /// Sums the space that the objects of each user, group and project use, before and after.
     fn account(
         self: &Arc<Self>,
         live: &Live,
@@ -246,7 +248,7 @@ impl Objset {
         deltas.apply(self, cx.txg)?;
         let mut more = std::mem::take(&mut *live.txg(cx.txg).lock());
         more.dnodes.retain(|id, dnode| {
-            // changes of other objects in the meantime are for the next call
+            // other objects that changed meanwhile are left to the next call
             let special = is_special(*id);
             if !special {
                 live.txg(cx.txg).lock().dnodes.insert(*id, dnode.clone());
@@ -263,7 +265,7 @@ impl Objset {
         Ok(())
     }
 
-    /// Writes the objects that stand in the root block.
+    /// Writes the objects whose dnodes are in the root block.
     fn write_special(
         &self,
         live: &Live,
@@ -287,8 +289,8 @@ impl Objset {
         Ok(())
     }
 
-    /// Writes the root block. Its MACs do not cover the head of the intent log: where that alone changes (`same_macs`), they stay, and no
-    /// key is needed.
+    /// Writes the root block. Its MACs do not cover the header of the intent log: if only that changes (`same_macs`),
+    /// they are kept, and no key is needed.
     fn write_root(
         &self,
         live: &Live,
@@ -332,7 +334,7 @@ impl Objset {
         let bp = bps.first().copied().ok_or_else(|| self.refused(0, "number of root blocks", 0))?;
         self.zio().write_held(&write_cx, std::mem::take(&mut writer.held))?;
         writer.books.replace(&root.bp, &bp);
-        // MACs are made on the way down
+        // MACs are computed by the write pipeline
         if writer.cx.policy.encrypt && raw.is_none() {
             return Objset::read_root(self.zio(), self.id(), &bp);
         }
@@ -364,12 +366,12 @@ fn write_trees(writer: &mut Writer<'_>, frozen: &mut [&mut Frozen], written: &mu
 }
 
 impl Frozen {
-    /// Whether the object is gone after this txg.
+    /// True if the object no longer exists after this txg.
     fn goes(&self) -> bool {
         self.dirty.gone || self.dirty.head.object_type == ObjectType::NONE
     }
 
-    /// Blocks that were put in their places and are not needed there.
+    /// Blocks written before the sync that are no longer wanted.
     fn unwanted(&self) -> impl Iterator<Item = BlkPtr> {
         let placed = self.dirty.placed.values().filter(|placed| self.goes() && !placed.same).map(|placed| placed.bp);
         self.dirty.dropped.iter().copied().chain(placed)
@@ -420,7 +422,7 @@ impl Frozen {
     }
 }
 
-/// Moves the changes of the txg out of reach of further ones.
+/// Freezes the changes of the txg: later changes go to a new layer.
 fn freeze(cx: &SyncCx<'_>, txg: &mut TxgState) -> Vec<Frozen> {
     let mut frozen = Vec::with_capacity(txg.dnodes.len());
     for dnode in std::mem::take(&mut txg.dnodes).into_values() {
@@ -463,7 +465,7 @@ fn unfreeze(live: &Live, cx: &SyncCx<'_>, before: TxgState, frozen: Vec<Frozen>)
     }
 }
 
-/// After the root block is written: what was frozen is on disk now.
+/// After the root block is written: marks the frozen changes as on disk.
 fn thaw(live: &Live, cx: &SyncCx<'_>, root: Root, frozen: &[Frozen]) {
     for one in frozen {
         let mut state = one.dnode.state.write();
@@ -487,7 +489,7 @@ fn thaw(live: &Live, cx: &SyncCx<'_>, root: Root, frozen: &[Frozen]) {
     }
 }
 
-/// Puts a dnode into its slots of a block; zeros if it is gone.
+/// Stores a dnode in its slots of a block; zeros if it is freed.
 fn put_dnode(block: &mut [u8], slot: u64, old: &DnodePhys, new: &DnodePhys) {
     let at = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(DNODE_SIZE);
     let Some(place) = block.get_mut(at..) else { return };
@@ -495,7 +497,7 @@ fn put_dnode(block: &mut [u8], slot: u64, old: &DnodePhys, new: &DnodePhys) {
     put_slots(place, old, &raw);
 }
 
-/// Puts an encoded dnode where its first slot begins; zeros if it is gone.
+/// Stores an encoded dnode where its first slot begins; zeros if it is freed.
 fn put_slots(place: &mut [u8], old: &DnodePhys, raw: &[u8]) {
     if raw.is_empty() {
         let on_disk = old.object_type != ObjectType::NONE;

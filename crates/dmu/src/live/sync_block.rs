@@ -1,15 +1,16 @@
-//! One dirty block to its place before the sync of its txg, for the intent log to point at (OpenZFS: `dmu_sync`).
+//! Writes one dirty block to its final location before the sync of its txg, so that the intent log can point at it
+//! (OpenZFS: `dmu_sync`).
 //!
-//! The block goes the same way down as in a sync. Its pointer is kept beside its content in the layer of the txg: the sync takes it
-//! instead of writing the block. If the block is changed, freed or truncated before, or its object is freed, the pointer becomes one that
-//! is *dropped*: the block is born and freed in that sync. So the space of a txg is booked by its sync alone, and the log can follow the pointer as
-//! long as it may need to, which is until the txg is on disk.
+//! The block takes the same write path as in a sync. Its pointer is kept beside its content in the layer of the txg: the
+//! sync uses it instead of writing the block. If the block is changed, freed or truncated before that, or its object is
+//! freed, the pointer becomes *dropped*: the block is born and freed in that sync. So the space of a txg is accounted by
+//! its sync alone, and the log can follow the pointer as long as it may need to, which is until the txg is on disk.
 //!
-//! A hole and a block that stands in its pointer take no space: the sync makes them once more, knowing what they replace. A block that
-//! equals the one on disk is left where it is (nopwrite) only if nothing older than its txg changes it; the sync looks again.
+//! Holes and embedded blocks take no space: the sync writes them once more, knowing what they replace. A block that
+//! equals the one on disk is left there (nopwrite) only if no layer older than its txg changes it; the sync checks again.
 //! Deduplicated blocks are not written here, as only the sync counts references.
 //!
-//! A sync waits for the writes under way before it freezes the layer; after that the block is not found here.
+//! A sync waits for the running early writes before it freezes the layer; after that the block is not found here.
 
 use base::Txg;
 use ondisk::{BlkPtr, SECTOR_SHIFT};
@@ -20,17 +21,18 @@ use super::dnode::{Block, Dirty, LiveDnode, Placed, State, slot_of};
 use crate::tree::Child;
 use crate::{Error, Object};
 
-/// What became of a block that was to be written before its sync.
+/// The result of writing a block before its sync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyncedBlock {
-    /// It is with the devices (not flushed) under this pointer, good until the txg is on disk. It may be a hole, which tells its
-    /// size, or have the block in it.
+    /// The block was sent to the devices (not flushed) under this pointer, good until the txg is on disk. The pointer may
+    /// be a hole, which records its size, or embed the block.
     Written(BlkPtr),
-    /// It has been written before, and has not changed since: an older record of the log points at it.
+    /// It was written before and has not changed since: an older record of the log points at it.
     Already,
     /// The txg has freed it or its object: there is nothing to log.
     Gone,
-    /// It cannot be: the sync of the txg has it (or had it), it is in stored form, or deduplicated. It can be read and copied.
+    /// It cannot be written early: the sync of the txg has it (or had it), it is in stored form, or deduplicated. It can
+    /// be read and copied.
     Copy,
 }
 
@@ -41,8 +43,9 @@ struct Pick {
 }
 
 impl Object {
-    /// Writes what the open or quiescing `txg` has in block `blkid` to its place now; `policy` is that of the dataset. The caller sees
-    /// to it that the block does not change meanwhile (else what is written is what was there at first).
+    /// Writes the version of block `blkid` in the open or quiescing `txg` to its final location now; `policy` is that of
+    /// the dataset. The caller makes sure that the block does not change meanwhile (else the version at the start is
+    /// written).
     ///
     /// # Errors
     /// When the block cannot be written or encrypted, or a pointer cannot be read. Nothing has changed then.
@@ -72,7 +75,7 @@ impl Object {
         Ok(SyncedBlock::Written(bp))
     }
 
-    /// The block, if it is there to be written.
+    /// The block, if it can be written early.
     #[allow(clippy::result_large_err)]
     fn pick(&self, state: &State, blkid: u64, txg: Txg, policy: &WritePolicy) -> Result<Pick, SyncedBlock> {
         let Some(dirty) = layer(state, txg) else { return Err(SyncedBlock::Copy) };
@@ -108,12 +111,12 @@ impl Object {
     }
 }
 
-/// What the txg changes, unless its sync has it.
+/// The changes of the txg, unless its sync has taken them.
 fn layer(state: &State, txg: Txg) -> Option<&Dirty> {
     state.slots.get(slot_of(txg))?.as_deref().filter(|dirty| dirty.txg == txg)
 }
 
-/// Whether the pointer on disk may become another one before the sync of `txg` comes to write the block.
+/// Returns whether the pointer on disk may change before the sync of `txg` writes the block.
 fn changes_before(state: &State, blkid: u64, txg: Txg) -> bool {
     let changes = |layer: &Dirty| {
         layer.gone || layer.freed.end_of(blkid).is_some() || (layer.txg < txg && layer.blocks.contains_key(&blkid))
@@ -121,9 +124,9 @@ fn changes_before(state: &State, blkid: u64, txg: Txg) -> bool {
     state.layers().filter(|layer| layer.txg <= txg).any(changes)
 }
 
-/// Keeps the pointer for the sync, if the block is still what was written.
+/// Keeps the pointer for the sync, if the block is still the version that was written.
 fn note(state: &mut State, blkid: u64, txg: Txg, data: &Buf, placed: Placed) {
-    // it is there: its sync waits until this is done
+    // the layer exists: its sync waits until this is done
     let Some(dirty) = state.slots.get_mut(slot_of(txg)).and_then(Option::as_mut).filter(|dirty| dirty.txg == txg)
     else {
         return;
@@ -136,7 +139,7 @@ fn note(state: &mut State, blkid: u64, txg: Txg, data: &Buf, placed: Placed) {
     }
 }
 
-/// A hole that tells its size, which whoever replays the log wants to know.
+/// A hole that records its size, which log replay needs.
 fn sized_hole(size: usize) -> BlkPtr {
     let sectors = (size as u64 >> SECTOR_SHIFT).saturating_sub(1);
     let mut hole = BlkPtr::HOLE;

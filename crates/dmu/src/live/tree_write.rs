@@ -1,9 +1,9 @@
-//! New trees from old ones: what a sync does to the blocks of many objects at once.
+//! New trees from old ones: how a sync rewrites the blocks of many objects at once.
 //!
-//! A [`Job`] takes one dnode from what is on disk to what shall be. The jobs of a batch go together: blocks are freed, trees grow
-//! taller, all new leaves are written, then all indirect blocks of level 1 that changed, and so on up. Nothing of the old tree is
-//! touched. Indirect blocks that have a change below them are kept decoded in [`Job::edits`], without the holes at their end: most objects have few
-//! blocks, and an indirect block has room for a thousand pointers.
+//! A [`Job`] takes one dnode from its state on disk to its new state. The jobs of a batch proceed together: blocks are
+//! freed, trees gain levels, all new leaves are written, then all changed indirect blocks of level 1, and so on up. No
+//! block of the old tree is changed. Indirect blocks with a change below them are kept decoded in [`Job::edits`], without
+//! their trailing holes: most objects have few blocks, and an indirect block has room for a thousand pointers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,23 +19,23 @@ use super::{SyncCx, WritePolicy};
 use crate::Error;
 use crate::tree::Tree;
 
-/// Blocks of a level are written in batches of about so many bytes; the pool is told of each of leaves.
+/// Blocks of a level are written in batches of about this many bytes; the pool is notified after each batch of leaves.
 const BATCH_BYTES: u64 = 64 << 20;
 
 /// One dnode on its way to disk.
 pub(crate) struct Job {
     pub(crate) object: u64,
-    /// As it is on disk; of type NONE if it is not.
+    /// The dnode on disk; of type NONE if it is not on disk.
     pub(crate) old: Arc<DnodePhys>,
-    /// As it becomes.
+    /// The new dnode.
     pub(crate) dn: DnodePhys,
-    /// Least levels.
+    /// The least number of levels.
     pub(crate) min_levels: u8,
     /// Blocks freed.
     pub(crate) freed: Vec<Range<u64>>,
     /// Blocks written, and their fill counts.
     pub(crate) leaves: Vec<(u64, Block, u64)>,
-    /// Those of them that are written already.
+    /// Those of the leaves that are written already.
     pub(crate) placed: BTreeMap<u64, Placed>,
     /// The spill block, if written or removed.
     pub(crate) spill: Option<Option<Block>>,
@@ -46,7 +46,7 @@ pub(crate) struct Job {
 /// An indirect block that changes.
 struct Edit {
     orig: BlkPtr,
-    /// Up to the last that is not empty; those behind it are.
+    /// The pointers up to the last that is not empty.
     pointers: Vec<BlkPtr>,
 }
 
@@ -77,17 +77,17 @@ pub(crate) enum Fate {
     Killed,
 }
 
-/// What a batch of jobs shares.
+/// The state shared by a batch of jobs.
 pub(crate) struct Writer<'a> {
     pub(crate) zio: &'a Zio,
     pub(crate) objset: u64,
     pub(crate) cx: &'a SyncCx<'a>,
     pub(crate) books: Books,
-    /// Small batches, to be written together when the root block is there.
+    /// Small batches, to be written together once the root block is ready.
     pub(crate) held: HeldWrites,
 }
 
-/// Which pointer a written block goes to.
+/// The pointer that a written block belongs to.
 #[derive(Clone, Copy)]
 struct Place {
     job: usize,
@@ -120,7 +120,7 @@ impl Job {
         self.dn.nlevels.saturating_sub(1)
     }
 
-    /// The changed indirect block `blkid` of `level`, decoded now if it is the first change in it.
+    /// The changed indirect block `blkid` of `level`, read and decoded on its first change.
     fn edit(&mut self, cx: &Writer<'_>, level: u8, blkid: u64) -> Result<&mut Edit, Error> {
         let slot = usize::from(level).saturating_sub(1);
         if self.edits.len() <= slot {
@@ -159,7 +159,7 @@ impl Job {
         found.ok_or(corrupt)
     }
 
-    /// Makes the tree tall enough (OpenZFS: `dnode_increase_indirection`).
+    /// Adds levels until the tree is tall enough (OpenZFS: `dnode_increase_indirection`).
     fn grow(&mut self, cx: &Writer<'_>) -> Result<(), Error> {
         let from = self.dn.nlevels;
         let mut levels = 1;
@@ -182,7 +182,7 @@ impl Job {
         Ok(())
     }
 
-    /// Frees what is in `range` below a pointer. The depth is bounded by the levels of a dnode.
+    /// Frees the blocks in `range` below a pointer. The depth is bounded by the levels of a dnode.
     fn punch(&mut self, cx: &mut Writer<'_>, level: u8, blkid: u64, range: &Range<u64>) -> Result<(), Error> {
         let shift = (u32::from(level) * self.fanout_shift()).min(63);
         let first = blkid << shift;
@@ -209,13 +209,14 @@ impl Job {
         Ok(())
     }
 
-    /// Kills a block and all below it, as far as that can be told. The depth is bounded by the levels of a dnode, which every pointer tells.
+    /// Kills a block and all blocks below it that can be read. The depth is bounded by the levels of a dnode, since every
+    /// pointer records its level.
     fn kill(&mut self, cx: &mut Writer<'_>, bp: &BlkPtr, level: u8, blkid: u64) -> Result<(), Error> {
         if bp.is_hole() {
             return Ok(());
         }
         if level > 0 {
-            // a sync that failed over it would fail again and again
+            // if this failed the sync, every repeated sync would fail too
             match self.tree(cx).read_indirect(bp, level, blkid) {
                 Err(_) => cx.cx.owner.stranded(bp),
                 Ok(block) => {
@@ -230,7 +231,7 @@ impl Job {
         Ok(())
     }
 
-    /// Keeps the books of a block that takes the place of another.
+    /// Records the block that replaces another, and adjusts the dnode's space used.
     fn settle(&mut self, cx: &mut Writer<'_>, old: &BlkPtr, new: &BlkPtr) {
         cx.books.replace(old, new);
         let (less, more) = (cx.cx.owner.dsize(old), cx.cx.owner.dsize(new));
@@ -239,9 +240,9 @@ impl Job {
 }
 
 impl Books {
-    /// Notes that `new` takes the place of `old`.
+    /// Records that `new` replaces `old`.
     pub(crate) fn replace(&mut self, old: &BlkPtr, new: &BlkPtr) {
-        // a deduplicated block that takes its own place has one reference more, and gives one back
+        // a deduplicated block that replaces itself gains one reference and gives one back
         if same_place(old, new) && !new.is_dedup() {
             return;
         }
@@ -255,7 +256,7 @@ impl Books {
 }
 
 impl<'a> Writer<'a> {
-    /// Frees all blocks of an object that goes.
+    /// Frees all blocks of an object that is being freed.
     pub(crate) fn free(&mut self, job: &mut Job) -> Result<(), Error> {
         for (n, bp) in job.dn.blkptr.clone().iter().enumerate() {
             job.kill(self, bp, job.top(), n as u64)?;
@@ -267,7 +268,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Blocks that were put in their places and lost them again before this sync: born and killed at once.
+    /// Frees blocks that were written before this sync and are no longer wanted: born and killed at once.
     pub(crate) fn drop_placed(&mut self, blocks: impl Iterator<Item = BlkPtr>) {
         for bp in blocks {
             self.books.replace(&BlkPtr::HOLE, &bp);
@@ -275,7 +276,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Brings the trees of all jobs to disk. `written` is told of the bytes of leaves as they are written.
+    /// Writes the trees of all jobs. `written` is called with the bytes of leaves as they are written.
     pub(crate) fn run(&mut self, jobs: &mut [Job], written: &mut dyn FnMut(u64)) -> Result<(), Error> {
         for job in jobs.iter_mut().filter(|job| job.dn.object_type != ObjectType::NONE) {
             for range in std::mem::take(&mut job.freed) {
@@ -287,7 +288,7 @@ impl<'a> Writer<'a> {
             job.grow(self)?;
         }
         self.leaves(jobs, written)?;
-        // a change stands below changes up to the top, so no level above is missing
+        // a change implies changes at every level up to the top, so no level is missing
         let top = jobs.iter().map(|job| job.edits.len()).max().unwrap_or(0);
         (1..=top).try_for_each(|level| self.indirect(jobs, level as u8))
     }
@@ -308,7 +309,7 @@ impl<'a> Writer<'a> {
                 let orig = *job.pointer(self, 0, blkid)?;
                 let bm = Bookmark { objset: self.objset, object: job.object, level: 0, blkid };
                 bytes += job.dn.datablksz();
-                // one that was found to be there before must still be there
+                // a block found unchanged before the sync must still be the one on disk
                 if let Some(placed) = job.placed.get(&blkid).copied().filter(|p| !p.same || p.bp == orig) {
                     job.settle(self, &orig, &placed.bp);
                     *job.pointer(self, 0, blkid)? = placed.bp;
@@ -331,7 +332,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The write of the spill block; if it is removed, that is done.
+    /// The write of the spill block; a removed spill block is freed at once.
     fn spill(&mut self, job: &mut Job) -> Option<WriteReq> {
         let orig = job.old.spill.unwrap_or(BlkPtr::HOLE);
         job.dn.spill = job.old.spill;
@@ -352,7 +353,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes all changed indirect blocks of a level. One that has become all holes is a hole itself.
+    /// Writes all changed indirect blocks of a level. One whose pointers are all holes becomes a hole itself.
     fn indirect(&mut self, jobs: &mut [Job], level: u8) -> Result<(), Error> {
         let (mut reqs, mut places, mut bytes) = (Vec::new(), Vec::new(), 0);
         for n in 0..jobs.len() {
@@ -407,7 +408,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Whether a block was not written at all, or in its own place.
+/// True if a block was not written at all, or was overwritten in place.
 fn same_place(old: &BlkPtr, new: &BlkPtr) -> bool {
     if old == new {
         return true;
@@ -416,7 +417,7 @@ fn same_place(old: &BlkPtr, new: &BlkPtr) -> bool {
     blocks && old.dvas().eq(new.dvas()) && old.birth_physical() == new.birth_physical()
 }
 
-/// What stands where `bp` stood (OpenZFS: `free_blocks`): with feature `hole_birth` it says since when.
+/// The hole that replaces `bp` (OpenZFS: `free_blocks`): with feature `hole_birth` it records its birth txg.
 fn hole(bp: &BlkPtr, policy: &WritePolicy, txg: Txg) -> BlkPtr {
     let mut hole = BlkPtr::HOLE;
     if policy.hole_birth {

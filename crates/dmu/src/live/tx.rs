@@ -1,4 +1,4 @@
-//! A place in a transaction group.
+//! Transactions: holds on a transaction group.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,41 +6,42 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::Txg;
 
-/// What hands out places in the open txg and counts dirty data: the pool (OpenZFS: `txg_hold_open`, `dsl_pool_dirty_space`).
+/// The provider of holds on the open txg and counter of dirty data: the pool (OpenZFS: `txg_hold_open`,
+/// `dsl_pool_dirty_space`).
 pub trait TxHold: Send + Sync {
     /// A [`Tx`] of `txg` has ended.
     fn release(&self, txg: Txg);
-    /// So many bytes more will be written when `txg` is synced.
+    /// `bytes` more will be written when `txg` is synced.
     fn dirtied(&self, txg: Txg, bytes: u64);
-    /// So many bytes of `txg` have been written, or need not be any more.
+    /// `bytes` of `txg` have been written, or no longer need to be.
     fn undirtied(&self, txg: Txg, bytes: u64);
-    /// The sync of `txg` will keep so many bytes more in memory until it is on disk. They count as dirty, and end with the txg.
+    /// The sync of `txg` will keep `bytes` more in memory until it is on disk. They count as dirty, and end with the txg.
     fn burdened(&self, txg: Txg, bytes: u64) {
         self.dirtied(txg, bytes);
     }
 }
 
-/// A place in a txg: what is changed with it reaches the disk with that txg, or not at all (OpenZFS: `dmu_tx_t`). Dropping it
-/// commits. Changes of one block, bonus buffer or size must come in the order of their txgs: whoever may hold places in two txgs
-/// at a time orders changes of the same object by a lock that is taken before the place.
+/// A hold on a txg: changes made with it reach the disk with that txg, or not at all (OpenZFS: `dmu_tx_t`). Dropping it
+/// commits. Changes of one block, bonus buffer or size must come in the order of their txgs: callers that may hold two
+/// txgs at a time order changes of the same object by a lock that is taken before the hold.
 pub struct Tx {
     txg: Txg,
     hold: Option<Arc<dyn TxHold>>,
     syncing: bool,
-    /// Something was changed with it, or a change was begun.
+    /// True if a change was made with it, or begun.
     used: AtomicBool,
-    /// Changes left until one fails.
+    /// Number of changes allowed before one fails.
     left: AtomicU64,
 }
 
 impl Tx {
-    /// The place of the thread that syncs `txg`: its changes belong to the txg that is being written.
+    /// The transaction of the thread that syncs `txg`: its changes belong to the txg that is being written.
     #[must_use]
     pub fn syncing(txg: Txg) -> Tx {
         Tx { txg, hold: None, syncing: true, used: AtomicBool::new(false), left: AtomicU64::new(u64::MAX) }
     }
 
-    /// A place in the open txg, given back to `hold` in the end.
+    /// A hold on the open txg, released to `hold` at the end.
     #[must_use]
     pub fn held(txg: Txg, hold: Arc<dyn TxHold>) -> Tx {
         Tx { txg, hold: Some(hold), syncing: false, used: AtomicBool::new(false), left: AtomicU64::new(u64::MAX) }
@@ -52,38 +53,38 @@ impl Tx {
         self.txg
     }
 
-    /// Whether this is the thread that syncs.
+    /// Returns whether this is the transaction of the sync thread.
     #[must_use]
     pub fn is_syncing(&self) -> bool {
         self.syncing
     }
 
-    /// Says that so many bytes more are to be written.
+    /// Reports `bytes` more to be written.
     pub fn dirtied(&self, bytes: u64) {
         if let Some(hold) = self.hold.as_ref().filter(|_| bytes > 0) {
             hold.dirtied(self.txg, bytes);
         }
     }
 
-    /// Says that the sync will have so many bytes more to keep in memory.
+    /// Reports `bytes` more that the sync will keep in memory.
     pub fn burdened(&self, bytes: u64) {
         if let Some(hold) = self.hold.as_ref().filter(|_| bytes > 0) {
             hold.burdened(self.txg, bytes);
         }
     }
 
-    /// Whether anything was changed with it, or may have been: a change that failed half-way counts.
+    /// Returns whether anything was changed with it, or may have been: a change that failed half-way counts.
     #[must_use]
     pub fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Has all changes fail but the first `changes`: to see what comes of it.
+    /// Makes all changes but the first `changes` fail, to test the handling of errors.
     pub fn fail_after(&self, changes: u64) {
         self.left.store(changes, Ordering::Relaxed);
     }
 
-    /// A change begins. `false`: it is to fail.
+    /// Begins a change. `false`: it has to fail.
     pub(crate) fn begin_change(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left != u64::MAX {

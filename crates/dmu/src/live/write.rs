@@ -1,4 +1,4 @@
-//! Changes of one object, in memory.
+//! Changes to one object, in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use super::dnode::{Block, Found, LiveDnode, State};
 use crate::{Error, Object};
 
 impl Object {
-    /// The object as it is now: [`Object::phys`] and [`Object::bonus`] of a handle are as of its making.
+    /// A handle with the current state of the object: [`Object::phys`] and [`Object::bonus`] of a handle are as of its
+    /// creation.
     ///
     /// # Errors
     /// [`Error::NoObject`] if it has been freed.
@@ -23,7 +24,8 @@ impl Object {
     /// Writes bytes at `offset`.
     ///
     /// # Errors
-    /// When a block that is changed in part cannot be read; [`Error::Refused`] for a second block behind one whose size is no power of two.
+    /// When a block that is changed in part cannot be read; [`Error::Refused`] for a second block when the block size is
+    /// not a power of two.
     pub fn write(&self, tx: &Tx, mut offset: u64, mut data: &[u8]) -> Result<(), Error> {
         let size = self.block_size();
         let Some(end) = offset.checked_add(data.len() as u64) else {
@@ -61,7 +63,7 @@ impl Object {
         self.put(tx, blkid, Block::Data(data), size)
     }
 
-    /// Writes a block in stored form: compressed, encrypted, embedded, or a clone.
+    /// Writes a block that is already in stored form: compressed, encrypted, embedded, or a clone.
     ///
     /// # Errors
     /// [`Error::Refused`] if its logical size is not the block size.
@@ -85,13 +87,13 @@ impl Object {
         Ok(())
     }
 
-    /// Puts in a block, wherever it is. Tells whether it is the first one there.
+    /// Adds a block, extending the object if necessary. Returns whether it is the first in its position.
     pub(super) fn put_block(&self, state: &mut State, tx: &Tx, blkid: u64, block: Block) -> Result<bool, Error> {
         self.extend(state, tx, blkid)?;
         self.insert(state, tx, blkid, block)
     }
 
-    /// Puts a block into the layer of the txg. Tells whether it is the first one there.
+    /// Adds a block to the layer of the txg. Returns whether it is the first in its position.
     fn insert(&self, state: &mut State, tx: &Tx, blkid: u64, block: Block) -> Result<bool, Error> {
         state.supersede(tx.txg(), blkid, &block);
         let size = if tx.hold().is_some() { state.newest.datablksz() } else { 0 };
@@ -103,7 +105,7 @@ impl Object {
         Ok(fresh)
     }
 
-    /// Makes the object long enough for a block.
+    /// Makes the object long enough to hold a block.
     fn extend(&self, state: &mut State, tx: &Tx, blkid: u64) -> Result<(), Error> {
         let newest = &state.newest;
         if blkid > 0 && !newest.datablksz().is_power_of_two() {
@@ -112,7 +114,7 @@ impl Object {
         if blkid.checked_add(1).and_then(|n| n.checked_mul(newest.datablksz())).is_none() {
             return Err(self.refused("block number", blkid));
         }
-        // an older txg must be as long as what it writes, too
+        // the layers of older txgs must be long enough for their blocks, too
         let short = state.slots.iter().flatten().any(|d| d.txg >= tx.txg() && d.head.maxblkid < blkid);
         if short || newest.maxblkid < blkid {
             state.reshape(tx.txg(), |dn| dn.maxblkid = dn.maxblkid.max(blkid));
@@ -120,10 +122,10 @@ impl Object {
         Ok(())
     }
 
-    /// Changes a block in place, reading it first if need be. `change` must not use this object.
+    /// Changes a block in place, reading it first if necessary. `change` must not use this object.
     ///
     /// # Errors
-    /// When the block cannot be read, or is in the other byte order and of a type that is not known.
+    /// When the block cannot be read, or is in the other byte order and of an unknown type.
     pub fn modify_block<R>(&self, tx: &Tx, blkid: u64, change: impl FnOnce(&mut [u8]) -> R) -> Result<R, Error> {
         let dnode = self.dnode()?;
         let (mut change, mut base) = (Some(change), None);
@@ -152,7 +154,7 @@ impl Object {
         }
     }
 
-    /// One try of [`Object::modify_block`]: `base` is the block as read from the tree of a dnode.
+    /// One attempt of [`Object::modify_block`]: `base` is the block as read from the tree of a dnode.
     fn modify_now<R>(
         &self,
         state: &mut State,
@@ -189,7 +191,8 @@ impl Object {
         Ok(Step::Done(result, if fresh { size as u64 } else { 0 }))
     }
 
-    /// Frees `len` bytes from `offset`, to the end with `u64::MAX`. Parts of blocks become zeros (OpenZFS: `dnode_free_range`).
+    /// Frees `len` bytes from `offset`, to the end with `u64::MAX`. Partially covered blocks are zeroed there (OpenZFS:
+    /// `dnode_free_range`).
     ///
     /// # Errors
     /// When a block at the edge cannot be read.
@@ -197,7 +200,7 @@ impl Object {
         self.free_counted(tx, offset, len, u64::MAX)
     }
 
-    /// As [`Object::free_range`], where no more than `most` blocks are no holes.
+    /// As [`Object::free_range`], when at most `most` blocks of the range are not holes.
     pub(crate) fn free_counted(&self, tx: &Tx, offset: u64, len: u64, most: u64) -> Result<(), Error> {
         let (size, nblocks) = (self.block_size(), self.nblocks());
         let end = offset.saturating_add(len);
@@ -238,7 +241,7 @@ impl Object {
                     forgotten = bytes;
                 }
             }
-            // of a file that is received raw the stream says how long it is
+            // the length of a file that is received raw comes from the stream
             if to_end && !self.objset().is_raw() {
                 state.reshape(tx.txg(), |dn| dn.maxblkid = dn.maxblkid.min(range.start.saturating_sub(1)));
             }
@@ -250,8 +253,8 @@ impl Object {
         Ok(())
     }
 
-    /// Whether the blocks of pointers above these blocks can be read, as their sync must: who changes them is told, not the pool (OpenZFS:
-    /// `dmu_tx_check_ioerr`).
+    /// Checks that the blocks of pointers above these blocks can be read, as their sync must: the error goes to the
+    /// writer, not to the pool (OpenZFS: `dmu_tx_check_ioerr`).
     pub(super) fn check_above(&self, blocks: Range<u64>) -> Result<(), Error> {
         let Some(dnode) = self.live() else { return Ok(()) };
         self.on_synced(dnode, |dn| {
@@ -270,7 +273,8 @@ impl Object {
         })
     }
 
-    /// The same for who frees from block `edge` on, or up to it: blocks of pointers that the edge goes through are changed.
+    /// As `check_above`, for a range that is freed from block `edge` on, or up to it: blocks of pointers that the edge
+    /// cuts are changed.
     fn check_edge(&self, edge: u64) -> Result<(), Error> {
         let Some(dnode) = self.live() else { return Ok(()) };
         self.on_synced(dnode, |dn| {
@@ -297,11 +301,11 @@ impl Object {
         Ok(())
     }
 
-    /// Changes the sizes of data blocks and of indirect blocks (log2; 0 leaves them), while there is one block at most
+    /// Changes the sizes of data blocks and of indirect blocks (log2; 0 keeps them), while there is one block at most
     /// (OpenZFS: `dnode_set_blksz`).
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is more than one block, or for a size that cannot be.
+    /// [`Error::Refused`] if there is more than one block, or for an invalid size.
     pub fn set_block_size(&self, tx: &Tx, size: u64, indirect_shift: u8) -> Result<(), Error> {
         let size = size.max(512).next_multiple_of(512);
         if size > ondisk::SPA_MAXBLOCKSIZE || (indirect_shift != 0 && !(12..=17).contains(&indirect_shift)) {
@@ -435,7 +439,7 @@ impl Object {
         })
     }
 
-    /// Sets the compression of blocks to come: a number of a block pointer, 0 inherits.
+    /// Sets the compression of future blocks: a number of a block pointer, 0 inherits.
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
@@ -443,7 +447,7 @@ impl Object {
         self.reshape(tx, |dn| dn.compress = compress)
     }
 
-    /// Sets the checksum of blocks to come: a number of a block pointer, 0 inherits.
+    /// Sets the checksum of future blocks: a number of a block pointer, 0 inherits.
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
@@ -490,10 +494,10 @@ impl Object {
     }
 }
 
-/// How far a try to change a block came.
+/// The result of one attempt to change a block.
 enum Step<R> {
-    /// Done; so many bytes more are dirty.
+    /// Done; the number of bytes that became dirty.
     Done(R, u64),
-    /// Its content must be read first.
+    /// The block's content must be read first.
     Read(Found),
 }

@@ -243,7 +243,7 @@ fn disk_pointer(disk: &mut Disk, block: &[u8]) -> BlkPtr {
     disk.write(&indirect, ObjectType::DNODE, 1, 3)
 }
 
-/// What a walk that counts says of object 1, or of the set.
+/// The errors that a counting walk reports of object 1, or of the set.
 fn counted(change: impl Fn(&mut Disk, &mut DnodePhys, &mut BlkPtr), endian: Endian) -> Vec<String> {
     let mut disk = Disk::new(endian);
     let mut dn = sparse(&mut disk);

@@ -20,7 +20,7 @@ fn objset() -> (Arc<Objset>, Tx) {
 
 type Model = BTreeMap<Vec<u8>, ZapValue>;
 
-/// What the ZAP holds, by its cursor, is what the model holds; so it is after all handles are gone, too. Gives a new handle.
+/// Checks that the ZAP holds what the model holds, by its cursor, also after all handles are gone. Returns a new handle.
 fn check(zap: Zap, model: &Model) -> Zap {
     let object = zap.object().clone();
     drop(zap);

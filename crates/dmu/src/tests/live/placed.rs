@@ -51,7 +51,7 @@ fn place(pool: &TestPool, object: &Object, blkid: u64, txg: u64) -> BlkPtr {
     }
 }
 
-/// What a sync tells of births and deaths; passes it on.
+/// Records the births and deaths that a sync reports, and passes them on.
 struct Told<'a>(&'a TestPool, Mutex<Vec<(bool, BlkPtr)>>);
 
 impl BlockOwner for Told<'_> {

@@ -44,11 +44,11 @@ impl SpaceSource for Bump {
     }
 }
 
-/// What an owner knows of a dataset: every block of it, once.
+/// A dataset owner's record: every block of the dataset, once.
 #[derive(Default)]
 pub(crate) struct Ledger(Mutex<HashMap<BlkPtr, i64>>);
 
-/// What tells a block from others: a block may be written again in its place.
+/// The identity of a block: a block may be overwritten in place.
 fn identity(bp: &BlkPtr) -> BlkPtr {
     let mut id = *bp;
     if !bp.is_embedded() {
