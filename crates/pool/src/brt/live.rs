@@ -1,10 +1,11 @@
-//! The tables of cloned blocks of a pool that is written.
+//! The block reference tables of a pool open for writing.
 //!
-//! A clone is noted when its pointer is written in the sync of its txg ([`LiveClones::add`]): one that was overwritten before never was.
-//! When all data of the txg is written, the notes become references ([`LiveClones::apply`]), before anything is freed. A free asks here first: if the block has a reference beyond the first, that goes,
-//! and the block stays. The sync takes the entries that changed to the ZAP of their vdev.
+//! A clone is noted when its pointer is written in the sync of its txg ([`LiveClones::add`]); a pointer that was overwritten before then
+//! does not count. When all data of the txg is written, the notes become references ([`LiveClones::apply`]), before anything is freed. A
+//! free looks here first: if the block has a reference beyond the first, one reference is removed, and the block stays. The sync writes
+//! changed entries to the ZAP of their vdev.
 //!
-//! A vdev's ranges of 16 MiB each have a count of entries, in memory: most frees are answered by it alone.
+//! Each range of 16 MiB of a vdev has a count of entries, in memory, which is enough to answer most frees.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,24 +23,24 @@ use crate::Error;
 use crate::ddt::{LiveTables, TableSync};
 use crate::mos::Mos;
 
-/// Bytes of a range whose entries are counted together (OpenZFS: `BRT_RANGESIZE`).
+/// Size of a range whose entries are counted together (OpenZFS: `BRT_RANGESIZE`).
 const RANGE: u64 = 16 << 20;
 /// Bytes of counts that are written together (OpenZFS: `BRT_BLOCKSIZE`).
 const BLOCK: usize = 32 << 10;
-/// log2 of the sizes of blocks of the entries (OpenZFS: `brt_zap_default_bs`, `brt_zap_default_ibs`).
+/// log2 of the block sizes of the ZAP of entries (OpenZFS: `brt_zap_default_bs`, `brt_zap_default_ibs`).
 const SHIFT: u8 = 13;
 const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
 const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
-/// Vdevs are taken to be no larger, whatever their configuration says: 1 PiB.
+/// The largest vdev size that is accepted, whatever the configuration says: 1 PiB.
 const VDEV_MAX: u64 = 1 << 50;
-/// Txgs that can have notes at a time.
+/// The most txgs that have notes at a time.
 const TXGS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// References beyond the first.
+    /// Number of references beyond the first.
     count: u64,
-    /// What the ZAP has.
+    /// The number that the ZAP has.
     stored: u64,
 }
 
@@ -47,9 +48,9 @@ struct Entry {
 struct VdevState {
     object: u64,
     entries: Option<Zap>,
-    /// Entries by range.
+    /// Number of entries by range.
     counts: Vec<u16>,
-    /// Blocks of counts that changed.
+    /// Blocks of counts that have changed.
     changed: Vec<bool>,
     endian: Option<Endian>,
     total: u64,
@@ -59,7 +60,7 @@ struct VdevState {
     live: BTreeMap<u64, Entry>,
 }
 
-/// A block by the place of its first copy, and how often it was cloned.
+/// Blocks by the DVA of their first copy, with their number of new clones.
 type Notes = BTreeMap<(u64, u64), (BlkPtr, u64)>;
 
 #[derive(Debug, Default)]
@@ -68,7 +69,7 @@ struct State {
     notes: [Notes; TXGS],
 }
 
-/// The tables of cloned blocks of a pool that is written (OpenZFS: `spa_brt_vdevs`).
+/// The block reference tables of a pool open for writing (OpenZFS: `spa_brt_vdevs`).
 #[derive(Debug)]
 pub struct LiveClones {
     mos: Arc<Objset>,
@@ -101,7 +102,7 @@ impl VdevState {
         Ok(state)
     }
 
-    /// Makes the counts as long as the vdev is.
+    /// Extends the counts to the size of the vdev.
     fn grow(&mut self, top: &TopVdev) {
         let config = top.config();
         let metaslab = 1u64.checked_shl(u32::try_from(config.ms_shift).unwrap_or(0)).unwrap_or(1);
@@ -120,7 +121,7 @@ impl VdevState {
         usize::try_from(offset / RANGE).ok().and_then(|n| self.counts.get(n)).is_some_and(|count| *count > 0)
     }
 
-    /// Brings the entry of a block into memory.
+    /// Loads the entry of a block into memory.
     fn load(&mut self, offset: u64) -> Result<Entry, Error> {
         if let Some(entry) = self.live.get(&offset) {
             return Ok(*entry);
@@ -139,7 +140,7 @@ impl VdevState {
         Ok(entry)
     }
 
-    /// Changes how many entries a range has.
+    /// Changes the count of entries of a range.
     fn count(&mut self, offset: u64, more: bool) {
         let block = usize::try_from(offset / RANGE).unwrap_or(usize::MAX) / (BLOCK / 2);
         if let Some(range) = self.range(offset) {
@@ -211,7 +212,7 @@ impl VdevState {
         self.entries = Some(zap);
         self.endian = Some(Endian::Little);
         self.changed.iter_mut().for_each(|block| *block = true);
-        // the form of all entries of a pool is that of the first
+        // all entries of a pool have the byte order of the first
         let endian = if cx.features.active("block_cloning")? {
             cx.features.active("block_cloning_endian")?
         } else {
@@ -291,7 +292,7 @@ impl VdevState {
     }
 }
 
-/// Bytes of the bonus buffer.
+/// Size of the bonus buffer.
 const PHYS_SIZE: usize = 56;
 
 fn name_of(vdev: u64) -> String {
@@ -314,7 +315,7 @@ impl LiveClones {
         Ok(LiveClones { mos, state: Mutex::new(state) })
     }
 
-    /// Notes that a pointer to the block of `bp` has been written in the sync of `txg` (OpenZFS: `brt_pending_add`).
+    /// Notes that a pointer to the block of `bp` was written in the sync of `txg` (OpenZFS: `brt_pending_add`).
     pub fn add(&self, txg: Txg, bp: &BlkPtr) {
         if bp.is_hole() || bp.is_embedded() {
             return;
@@ -325,8 +326,8 @@ impl LiveClones {
         }
     }
 
-    /// Makes references of the notes of `txg`, when its data is written and before anything is freed. Blocks of the dedup table count there
-    /// (OpenZFS: `brt_pending_apply`). Gives the blocks.
+    /// Turns the notes of `txg` into references, when its data is written and before anything is freed. Blocks in the dedup table are
+    /// counted there (OpenZFS: `brt_pending_apply`). Returns the blocks.
     ///
     /// # Errors
     /// When a table cannot be read.
@@ -353,13 +354,13 @@ impl LiveClones {
         Ok(blocks)
     }
 
-    /// Whether a sync has something to do.
+    /// Returns whether a sync has something to do.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.state.lock().vdevs.values().any(|table| table.dirty)
     }
 
-    /// References of a block beyond the first.
+    /// Returns the references of a block beyond the first.
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -369,7 +370,7 @@ impl LiveClones {
         Ok(table.load(place.offset())?.count)
     }
 
-    /// Takes what has changed to disk (OpenZFS: `brt_sync`). To be called in each pass, before the space maps are written.
+    /// Writes the changes to disk (OpenZFS: `brt_sync`). To be called in each pass, before the space maps are written.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -381,7 +382,7 @@ impl LiveClones {
         Ok(())
     }
 
-    /// What the block counts for in the accounts.
+    /// Returns the block's size as datasets are charged for it.
     fn dsize(&self, bp: &BlkPtr) -> u64 {
         let tree = self.mos.zio().tree();
         bp.dvas().filter_map(|dva| Some(tree.top(dva.vdev())?.deflated(dva.asize()))).fold(0, u64::saturating_add)

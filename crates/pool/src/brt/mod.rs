@@ -1,6 +1,6 @@
 //! Block reference tables: cloned blocks (OpenZFS: `brt.c`).
 //!
-//! Here is what readers see. A pool that is written has [`LiveClones`].
+//! This module is the read side. A pool open for writing has [`LiveClones`].
 
 mod live;
 
@@ -16,11 +16,11 @@ pub use live::LiveClones;
 /// The table of one top-level vdev.
 #[derive(Clone, Debug)]
 pub struct VdevBrt {
-    /// The vdev.
+    /// The vdev's index.
     pub vdev: u64,
-    /// Its object.
+    /// The table's object.
     pub object: u64,
-    /// Its header.
+    /// The table's header.
     pub phys: BrtVdevPhys,
     entries: Option<Zap>,
     endian: Endian,
@@ -31,14 +31,14 @@ pub struct VdevBrt {
 pub struct BrtStats {
     /// Cloned blocks, each counted once.
     pub used: u64,
-    /// What they would take more without cloning.
+    /// Bytes that their further references would take without cloning.
     pub saved: u64,
-    /// Cloned blocks.
+    /// Number of cloned blocks.
     pub entries: u64,
 }
 
 impl BrtStats {
-    /// How much larger the data is than what it takes, by cloning alone, in hundredths.
+    /// Returns the ratio of referenced to allocated bytes by cloning alone, in hundredths.
     #[must_use]
     pub fn ratio(&self) -> u64 {
         let all = u128::from(self.used) + u128::from(self.saved);
@@ -47,7 +47,7 @@ impl BrtStats {
 }
 
 impl VdevBrt {
-    /// Every cloned block: its offset on the vdev, and how many references there are beyond the first.
+    /// Returns every cloned block: its offset on the vdev, and its number of references beyond the first.
     ///
     /// # Errors
     /// While iterating: when the table cannot be read.
@@ -64,7 +64,7 @@ impl VdevBrt {
 }
 
 impl Pool {
-    /// The block reference tables of all top-level vdevs that have one.
+    /// Returns the block reference tables of all top-level vdevs that have one.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -85,7 +85,7 @@ impl Pool {
         Ok(all)
     }
 
-    /// Cloned space of the whole pool.
+    /// Returns the cloned space of the whole pool.
     ///
     /// # Errors
     /// When the MOS cannot be read.

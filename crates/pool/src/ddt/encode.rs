@@ -6,14 +6,14 @@ use ondisk::ddt::{DdtKey, DdtLogHeader, DdtValue};
 
 use super::Class;
 
-/// Bytes of a log header.
+/// Size of a log header.
 pub(super) const LOG_HEADER_SIZE: usize = 64;
-/// What the class of an entry is that no ZAP has (OpenZFS: `DDT_CLASSES`).
+/// The class of an entry that no ZAP has (OpenZFS: `DDT_CLASSES`).
 const NO_CLASS: u64 = 3;
-/// What its storage type is (OpenZFS: `DDT_TYPES`).
+/// The storage type of an entry that no ZAP has (OpenZFS: `DDT_TYPES`).
 const NO_TYPE: u64 = 1;
 
-/// The number of a class.
+/// Returns the number of a class.
 pub(super) const fn class_number(class: Class) -> usize {
     match class {
         Class::Ditto => 0,
@@ -22,7 +22,7 @@ pub(super) const fn class_number(class: Class) -> usize {
     }
 }
 
-/// A key as the words of a ZAP key.
+/// Encodes a key as the words of a ZAP key.
 pub(super) const fn key_words(key: &DdtKey) -> [u64; 5] {
     let [a, b, c, d] = key.cksum;
     [a, b, c, d, key.prop]
@@ -42,7 +42,7 @@ fn put_value(value: &DdtValue, into: &mut Vec<u8>) {
     }
 }
 
-/// A value as it stands in a ZAP: a byte for compression and byte order, then the value, zeros squeezed out.
+/// Encodes a value for a ZAP: a byte for compression and byte order, then the value, its zeros compressed.
 pub(super) fn packed(value: &DdtValue) -> Vec<u8> {
     const LITTLE: u8 = 0x80;
     let mut plain = Vec::with_capacity(DdtValue::TRADITIONAL_SIZE);
@@ -58,7 +58,7 @@ pub(super) fn packed(value: &DdtValue) -> Vec<u8> {
     out
 }
 
-/// Bytes of a log record.
+/// Returns the size of a log record.
 pub(super) const fn record_len(flat: bool) -> usize {
     8 + DdtKey::SIZE + DdtValue::size(flat)
 }
@@ -72,7 +72,7 @@ pub(super) fn put_record(key: &DdtKey, value: &DdtValue, stored: Option<Class>, 
     put_value(value, into);
 }
 
-/// The header of a log.
+/// Encodes the header of a log.
 pub(super) fn log_header(header: &DdtLogHeader) -> Vec<u8> {
     let mut out = Vec::with_capacity(LOG_HEADER_SIZE);
     put([u64::from(header.version) | u64::from(header.flags) << 8, header.length, header.first_txg.0], &mut out);
@@ -118,7 +118,7 @@ mod tests {
                 assert_eq!(Class::from_number(record.class), stored);
             }
         }
-        // noise does not get smaller
+        // random bytes do not compress
         let mut noisy = value(true);
         noisy.slots[0].dva = [Dva { word0: u64::MAX, word1: u64::MAX }; 3];
         noisy.slots[0].refcnt = u64::MAX;

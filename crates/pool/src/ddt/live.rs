@@ -1,10 +1,10 @@
-//! The dedup tables of a pool that is written.
+//! The dedup tables of a pool open for writing.
 //!
-//! What is looked at in a txg comes into memory ([`DedupTable::load`], from many threads); writes and frees change it there. The sync of
-//! the txg takes what has changed to the ZAPs, or to the log of a fast table, and forgets the rest. Blocks without
-//! references are freed then, not before: until then the same content may come back.
+//! Entries looked up in a txg are loaded into memory ([`DedupTable::load`], from many threads); writes and frees change them there. The
+//! sync of the txg writes the changed ones to the ZAPs, or to the log of a fast table, and drops the rest. Blocks without references are
+//! freed then, not before: until then the same content may be written again.
 //!
-//! All of it happens in the thread that syncs, or in those that work for it: there is one txg at a time.
+//! All of it happens in the sync thread, or in its workers: there is one txg at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,39 +24,39 @@ use super::{CHECKSUMS, Table};
 use crate::Error;
 use crate::mos::Mos;
 
-/// Counts the uses of features, for whoever makes and destroys objects that are uses of them.
+/// Counts the uses of features, for code that makes and destroys objects that are uses of them.
 pub trait FeatureUse {
-    /// Whether the pool may use it.
+    /// Returns whether the pool may use the feature.
     ///
     /// # Errors
     /// When the MOS cannot be read.
     fn enabled(&self, name: &str) -> Result<bool, Error>;
 
-    /// Whether the pool uses it.
+    /// Returns whether the pool uses the feature.
     ///
     /// # Errors
     /// When the MOS cannot be read.
     fn active(&self, name: &str) -> Result<bool, Error>;
 
-    /// One use more.
+    /// Adds one use.
     ///
     /// # Errors
     /// When the MOS cannot be read, or the feature is disabled.
     fn increment(&self, name: &str) -> Result<(), Error>;
 
-    /// One use less.
+    /// Removes one use.
     ///
     /// # Errors
     /// When the MOS cannot be read.
     fn decrement(&self, name: &str) -> Result<(), Error>;
 }
 
-/// One sync of the tables.
+/// The context of one sync of the tables.
 pub struct TableSync<'a> {
     pub(crate) mos: &'a Mos,
-    /// The sync's place in its txg.
+    /// The sync's transaction.
     pub tx: &'a Tx,
-    /// What frees blocks.
+    /// The I/O pipeline, which frees blocks.
     pub zio: &'a Zio,
     /// The pool's features.
     pub features: &'a dyn FeatureUse,
@@ -64,7 +64,7 @@ pub struct TableSync<'a> {
     pub pass: u32,
     /// Seconds since 1970.
     pub now_s: u64,
-    /// Whether the pool is about to be exported: nothing is then done that can wait.
+    /// True if the pool is about to be exported: work that can wait is skipped.
     pub last: bool,
 }
 
@@ -74,7 +74,7 @@ impl std::fmt::Debug for TableSync<'_> {
     }
 }
 
-/// The dedup tables of a pool that is written (OpenZFS: `spa_ddt`).
+/// The dedup tables of a pool open for writing (OpenZFS: `spa_ddt`).
 #[derive(Debug)]
 pub struct LiveTables {
     fast: AtomicBool,
@@ -102,17 +102,17 @@ impl LiveTables {
         Ok(live)
     }
 
-    /// Says whether new tables may be fast ones (feature `fast_dedup` is enabled).
+    /// Sets whether new tables may be fast ones (feature `fast_dedup` is enabled).
     pub fn set_fast(&self, fast: bool) {
         self.fast.store(fast, Ordering::Relaxed);
     }
 
-    /// Sets the quota of all tables: bytes, 0 for none, all ones for what the devices of their own hold (property `dedup_table_quota`).
+    /// Sets the quota of all tables: bytes, 0 for none, all ones for the capacity of dedicated devices (property `dedup_table_quota`).
     pub fn set_quota(&self, bytes: u64) {
         self.quota.set_limit(bytes);
     }
 
-    /// Tells how full the devices are that the tables have to themselves: bytes allocated, bytes there are. `None`: there are none.
+    /// Notes how full the devices dedicated to the tables are: bytes allocated, bytes in total. `None`: there are no such devices.
     pub fn note_class(&self, class: Option<(u64, u64)>) {
         self.quota.note_class(class);
     }
@@ -123,13 +123,13 @@ impl LiveTables {
         Ok(())
     }
 
-    /// Entries in the logs, which are yet to be put into the ZAPs.
+    /// Returns the number of entries in the logs that are not yet in the ZAPs.
     #[must_use]
     pub fn logged(&self) -> usize {
         self.tables.lock().values().map(|table| table.logs.len()).sum()
     }
 
-    /// Whether a sync has something to do.
+    /// Returns whether a sync has something to do.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.tables.lock().values().any(|table| table.live.values().any(|live| live.dirty))
@@ -150,7 +150,7 @@ impl LiveTables {
             }
             (table.zaps(), table.flat())
         };
-        // read without the lock: others go on meanwhile
+        // read without the lock, so that other threads continue
         let found = LiveTable::look_up(&stores, &key, flat)?;
         let mut tables = self.tables.lock();
         let Some(table) = tables.get_mut(&(kind as u8)) else { return Ok(None) };
@@ -158,7 +158,7 @@ impl LiveTables {
         Ok(Some(work(table)))
     }
 
-    /// One reference more to a block that is cloned; `false` if the table knows nothing of it (OpenZFS: `ddt_addref`).
+    /// Adds a reference to a block that is cloned; returns `false` if the table has no entry for it (OpenZFS: `ddt_addref`).
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -166,7 +166,7 @@ impl LiveTables {
         Ok(self.with_entry(bp, |table| table.add_ref(bp))?.unwrap_or(false))
     }
 
-    /// Takes what has changed to disk (OpenZFS: `ddt_sync`). To be called in each pass, before the space maps are written.
+    /// Writes the changes to disk (OpenZFS: `ddt_sync`). To be called in each pass, before the space maps are written.
     ///
     /// # Errors
     /// When the MOS cannot be read, or a block cannot be freed.
@@ -191,8 +191,9 @@ impl LiveTables {
     }
 }
 
-/// Changes of a fast table: to its log. Its ZAPs are not touched, but what they count is no longer the truth. A block without references goes at
-/// once, with its entry: OpenZFS leaves both until the log is flushed, and until then `zdb` takes the block for leaked.
+/// Writes changes of a fast table to its log. Its ZAPs are not touched, but their statistics are no longer current. A block without
+/// references is freed at once, with its entry: OpenZFS keeps both until the log is flushed, and until then `zdb` reports the block as
+/// leaked.
 fn sync_log(table: &mut LiveTable, cx: &TableSync<'_>, dirty: Vec<(DdtKey, Live)>) -> Result<(), Error> {
     let mut entries = Vec::with_capacity(dirty.len());
     for (key, mut live) in dirty {
@@ -215,7 +216,7 @@ fn sync_log(table: &mut LiveTable, cx: &TableSync<'_>, dirty: Vec<(DdtKey, Live)
     table.clean_up(cx)
 }
 
-/// Changes of a traditional table: to its ZAPs.
+/// Writes changes of a traditional table to its ZAPs.
 fn sync_stores(table: &mut LiveTable, cx: &TableSync<'_>, dirty: Vec<(DdtKey, Live)>) -> Result<(), Error> {
     for (key, live) in dirty {
         table.uncount(&cx.zio.tree(), &key, &live);
@@ -251,7 +252,7 @@ impl DedupTable for LiveTables {
         let Some(slot) = slot else { return Ok(Found::Ordinary) };
         let Some((slot, have)) = slot else { return Ok(Found::Missing) };
         if have == 0 {
-            // what the table knows in another number of copies is no new entry
+            // content that the table has with another number of copies is no new entry
             let new = self.tables.lock().get(&bp.checksum()).is_none_or(|table| table.is_new(&key));
             return Ok(if new && self.quota.is_over() { Found::Ordinary } else { Found::Missing });
         }

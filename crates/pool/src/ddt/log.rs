@@ -1,7 +1,7 @@
-//! The logs of a fast table (OpenZFS: `ddt_log.c`): changes of a txg are appended in one go; what has gathered is put into the ZAPs
-//! some txgs later, in the order of keys, a part each txg.
+//! The logs of a fast table (OpenZFS: `ddt_log.c`): changes of a txg are appended at once; collected changes are written to the ZAPs some
+//! txgs later, in the order of keys, a part each txg.
 //!
-//! Two logs take turns: one is *active*, it gets the changes; the other is being *flushed*.
+//! Two logs take turns: the *active* one receives the changes; the other is being *flushed*.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +19,17 @@ use crate::mos::Mos;
 
 /// Words of metadata (OpenZFS: `DMU_OTN_UINT64_METADATA`).
 const OTN_UINT64_METADATA: ObjectType = ObjectType(0xc3);
-/// Bytes of a block of a log.
+/// Size of a block of a log.
 const BLOCK: usize = 128 << 10;
 const FLUSHING: u8 = 1;
 const CHECKPOINT: u8 = 2;
 /// Txgs after which a log is flushed (OpenZFS: `zfs_dedup_log_txg_max`).
 const TXG_MAX: u64 = 8;
-/// Entries after which it is flushed at once: about 64 MiB.
+/// Number of entries after which it is flushed at once: about 64 MiB.
 const ENTRIES_MAX: usize = 1 << 19;
-/// Txgs over which a backlog is spread (OpenZFS: `zfs_dedup_log_flush_txgs`).
+/// Number of txgs over which a backlog is spread (OpenZFS: `zfs_dedup_log_flush_txgs`).
 const FLUSH_TXGS: usize = 100;
-/// Least entries that are flushed in a txg (OpenZFS: `zfs_dedup_log_flush_entries_min`).
+/// The fewest entries that are flushed in a txg (OpenZFS: `zfs_dedup_log_flush_entries_min`).
 const FLUSH_MIN: usize = 200;
 
 type Logged = (Option<Class>, DdtValue);
@@ -71,7 +71,7 @@ impl Logs {
                 logs.active = live;
             }
         }
-        // the newer word counts
+        // the newer value counts
         let active = &logs.active.entries;
         logs.flushing.entries.retain(|key, _| !active.contains_key(key));
         Ok(logs)
@@ -81,7 +81,7 @@ impl Logs {
         self.active.entries.is_empty() && self.flushing.entries.is_empty()
     }
 
-    /// The objects that there are.
+    /// Returns the objects of the logs.
     pub(super) fn objects(&self) -> impl Iterator<Item = u64> {
         [self.active.object, self.flushing.object].into_iter().filter(|id| *id != 0)
     }
@@ -90,7 +90,7 @@ impl Logs {
         self.active.entries.len() + self.flushing.entries.len()
     }
 
-    /// The newest word on an entry, and the class of the ZAP that has it as well.
+    /// Returns the newest value of an entry, and the class of the ZAP that has it as well.
     pub(super) fn find(&self, key: &DdtKey) -> Option<Logged> {
         self.active.entries.get(key).or_else(|| self.flushing.entries.get(key)).cloned()
     }
@@ -128,14 +128,14 @@ impl Logs {
         log.put_header(cx)
     }
 
-    /// Takes from the log that is being flushed as many entries as are due, in order (OpenZFS: `ddt_sync_flush_log`).
+    /// Takes the entries that are due from the log being flushed, in order (OpenZFS: `ddt_sync_flush_log`).
     pub(super) fn take_due(&mut self) -> Vec<(DdtKey, Logged)> {
         let due = (self.len() / FLUSH_TXGS).max(FLUSH_MIN) * 5 / 4;
         let due = due.min(self.flushing.entries.len());
         std::iter::from_fn(|| self.flushing.entries.pop_first()).take(due).collect()
     }
 
-    /// Notes that all up to `last` is flushed; when nothing is left, begins with the other log if that is due.
+    /// Records that everything up to `last` is flushed; when nothing is left, begins with the other log if that is due.
     pub(super) fn flushed(&mut self, cx: &TableSync<'_>, last: Option<DdtKey>) -> Result<(), Error> {
         if let Some(last) = last {
             let log = &mut self.flushing;

@@ -1,10 +1,10 @@
 //! Dedup tables: statistics and entries (OpenZFS: `ddt.c`, `ddt_zap.c`, `ddt_log.c`).
 //!
-//! Each checksum that dedup uses has a table: up to three ZAPs by class of entry (obsolete ditto, several references, one
-//! reference). With fast dedup the ZAPs stand in a directory of the table, values are flat, and changes go first to one of two
-//! logs: the newest word on an entry is the active log's, then the flushing log's, then the ZAP's.
+//! Each checksum that dedup uses has a table: up to three ZAPs by class of entry (obsolete ditto, several references, one reference). With
+//! fast dedup the ZAPs are in a directory of the table, values are flat, and changes go first to one of two logs: the current value of an
+//! entry is the active log's, else the flushing log's, else the ZAP's.
 //!
-//! Here is what readers see. A pool that is written has [`LiveTables`].
+//! This module is the read side. A pool open for writing has [`LiveTables`].
 
 mod encode;
 mod live;
@@ -30,11 +30,11 @@ use crate::{Error, Pool};
 pub use live::{FeatureUse, LiveTables, TableSync};
 pub use prune::Prune;
 
-/// Checksums that dedup may use, by number.
+/// Numbers of the checksums that dedup may use.
 const CHECKSUMS: [u8; 5] = [8, 11, 12, 13, 14];
-/// A table with the flat values of fast dedup.
+/// Flag of a table with the flat values of fast dedup.
 const FLAG_FLAT: u64 = 1;
-/// A table with a log.
+/// Flag of a table with a log.
 const FLAG_LOG: u64 = 2;
 
 /// The class of an entry (OpenZFS: `ddt_class_t`).
@@ -49,10 +49,10 @@ pub enum Class {
 }
 
 impl Class {
-    /// All, in the order of their numbers.
+    /// All classes, in the order of their numbers.
     pub const ALL: [Class; 3] = [Class::Ditto, Class::Duplicate, Class::Unique];
 
-    /// As it stands in names.
+    /// Returns the class as it appears in names of objects.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,11 +72,11 @@ impl Class {
 pub struct Store {
     /// The class of its entries.
     pub class: Class,
-    /// Its name, as zdb shows it.
+    /// The name that zdb shows.
     pub name: String,
-    /// Its object.
+    /// The ZAP's object.
     pub object: u64,
-    /// Entries.
+    /// Number of entries.
     pub count: u64,
     /// Bytes that it takes on disk.
     pub dspace: u64,
@@ -105,7 +105,7 @@ pub struct Log {
 pub struct Table {
     /// The checksum.
     pub checksum: ChecksumKind,
-    /// Whether values are flat (fast dedup).
+    /// True if values are flat (fast dedup).
     pub flat: bool,
     /// Its ZAPs.
     pub stores: Vec<Store>,
@@ -117,13 +117,13 @@ pub struct Table {
 /// An entry of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Which block.
+    /// The block's key.
     pub key: DdtKey,
-    /// Its class. Of an entry that no ZAP has yet: the one it will have.
+    /// The entry's class; for an entry that no ZAP has yet, the one it will have.
     pub class: Class,
     /// The class of the ZAP that has it, perhaps with an older value.
     pub stored: Option<Class>,
-    /// Where it lies and how often it is used.
+    /// The block's addresses and reference counts.
     pub value: DdtValue,
 }
 
@@ -150,14 +150,14 @@ impl Store {
     }
 }
 
-/// What an object takes on disk, in whole sectors, as `dmu_object_info` says it.
+/// Returns the bytes that an object takes on disk, in whole sectors, as `dmu_object_info` counts them.
 fn used_bytes(object: &dmu::Object) -> u64 {
     let phys = object.phys();
     let used = if phys.flags & ondisk::DnodePhys::FLAG_USED_BYTES != 0 { phys.used } else { phys.used << 9 };
     (used.saturating_add(256) >> 9) << 9
 }
 
-/// The value of an entry, from its ZAP.
+/// Decodes the value of an entry from its ZAP.
 fn decode(object: u64, value: &ZapValue, flat: bool) -> Result<DdtValue, Error> {
     let broken = || Error::corrupt(object, "dedup entry with a broken value");
     let (version, packed) = value.as_bytes().and_then(|b| b.split_first()).ok_or_else(broken)?;
@@ -171,7 +171,7 @@ fn decode(object: u64, value: &ZapValue, flat: bool) -> Result<DdtValue, Error> 
             codec::decompress(Compress::Zle, packed, &mut plain).map_err(|_| broken())?;
             DdtValue::decode(&plain, flat, endian).map_err(format)
         }
-        // stored as it is, and then in this machine's order whatever the bit says; both agree on pools made here
+        // stored uncompressed, and then in this machine's order whatever the bit says; both agree on pools made here
         _ => DdtValue::decode(packed, flat, endian).map_err(format),
     }
 }
@@ -219,7 +219,7 @@ impl Table {
         Ok(Some(Table { checksum, flat: flags & FLAG_FLAT != 0, stores, logs, mos: mos.clone() }))
     }
 
-    /// The entries of one ZAP, which may be out of date where the logs say otherwise.
+    /// Returns the entries of one ZAP, which may be older than those in the logs.
     ///
     /// # Errors
     /// While iterating: when the ZAP cannot be read or a value is broken.
@@ -230,10 +230,10 @@ impl Table {
         Ok(self.stored_entries_from(store, 0)?.map(|entry| entry.map(|(_, entry)| entry)))
     }
 
-    /// As [`Table::stored_entries`], from a cursor on, each with the cursor that stands behind it, as zdb shows it.
+    /// As [`Table::stored_entries`], from a cursor on, each with the cursor after it, as zdb shows it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Table::stored_entries`].
     pub fn stored_entries_from<'a>(
         &'a self,
         store: &'a Store,
@@ -250,13 +250,13 @@ impl Table {
         }))
     }
 
-    /// What the logs say, the newest for each key.
+    /// Returns the entries in the logs, the newest for each key.
     ///
     /// # Errors
     /// When a log cannot be read.
     pub fn log_entries(&self) -> Result<BTreeMap<DdtKey, Entry>, Error> {
         let mut all = BTreeMap::new();
-        // the log that is being flushed is the older one
+        // the log being flushed is the older one
         let mut logs: Vec<&Log> = self.logs.iter().collect();
         logs.sort_by_key(|log| log.header.flags & 1 == 0);
         for log in logs {
@@ -267,7 +267,7 @@ impl Table {
         Ok(all)
     }
 
-    /// The entries of one log, the newest for each key.
+    /// Returns the entries of one log, the newest for each key.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -295,7 +295,7 @@ impl Table {
             while let Some((record, len)) = DdtLogRecord::decode(rest, self.flat, endian).map_err(format)? {
                 rest = rest.get(len..).unwrap_or(&[]);
                 let flushed = log.header.checkpoint.is_some_and(|done| record.key <= done);
-                // an entry that no ZAP has yet says so with numbers beyond the last
+                // an entry that no ZAP has yet is marked by numbers beyond the last
                 let stored = Class::from_number(record.class).filter(|_| record.entry_type == 0);
                 let class =
                     stored.unwrap_or(if record.value.total_refcnt() > 1 { Class::Duplicate } else { Class::Unique });
@@ -307,10 +307,10 @@ impl Table {
         Ok(())
     }
 
-    /// Every entry once, the logs' word before the ZAPs'. Entries without references are left out.
+    /// Visits every entry once; entries in the logs precede those in the ZAPs. Entries without references are left out.
     ///
     /// # Errors
-    /// When the table cannot be read, or what `visit` gives.
+    /// When the table cannot be read, or the error of `visit`.
     pub fn for_each(&self, visit: &mut dyn FnMut(&Entry) -> Result<(), Error>) -> Result<(), Error> {
         let logged = self.log_entries()?;
         for entry in logged.values().filter(|e| e.value.total_refcnt() != 0) {
@@ -327,7 +327,7 @@ impl Table {
         Ok(())
     }
 
-    /// Statistics of the entries in the logs.
+    /// Returns the statistics of the entries in the logs.
     fn log_stats(&self, pool: &Pool) -> Result<DdtHistogram, Error> {
         let mut histogram = DdtHistogram::empty();
         for entry in self.log_entries()?.values() {
@@ -339,7 +339,7 @@ impl Table {
         Ok(histogram)
     }
 
-    /// Statistics of all entries, logs included.
+    /// Returns the statistics of all entries, logs included.
     ///
     /// # Errors
     /// When a log cannot be read.
@@ -351,7 +351,7 @@ impl Table {
         Ok(sum)
     }
 
-    /// Bytes that the table takes on disk.
+    /// Returns the bytes that the table takes on disk.
     #[must_use]
     pub fn dspace(&self) -> u64 {
         let logs = self.logs.iter().map(|l| l.dspace);
@@ -360,14 +360,14 @@ impl Table {
 }
 
 impl Entry {
-    /// Its part in the statistics (OpenZFS: `ddt_stat_generate`).
+    /// Returns the table's part in the statistics (OpenZFS: `ddt_stat_generate`).
     #[must_use]
     pub fn stat(&self, pool: &Pool) -> DdtStat {
         stat_of(&self.key, &self.value, &pool.tree())
     }
 }
 
-/// The part of an entry in the statistics.
+/// Returns an entry's part in the statistics.
 fn stat_of(key: &DdtKey, value: &DdtValue, tree: &VdevTree) -> DdtStat {
     let mut stat = DdtStat::default();
     let (lsize, psize) = (key.lsize(), key.psize());
@@ -392,7 +392,7 @@ fn stat_of(key: &DdtKey, value: &DdtValue, tree: &VdevTree) -> DdtStat {
 }
 
 impl Pool {
-    /// The dedup tables, by number of their checksum.
+    /// Returns the dedup tables, by number of their checksum.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -409,7 +409,7 @@ impl Pool {
         Ok(tables)
     }
 
-    /// Statistics of all dedup tables together.
+    /// Returns the statistics of all dedup tables together.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -421,7 +421,7 @@ impl Pool {
         Ok(sum)
     }
 
-    /// How much larger the data is than what it takes, by dedup alone, in hundredths.
+    /// Returns the ratio of referenced to allocated bytes by dedup alone, in hundredths.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -431,7 +431,7 @@ impl Pool {
         Ok(ratio.map_or(100, |n| u64::try_from(n).unwrap_or(u64::MAX)))
     }
 
-    /// Bytes that all dedup tables take on disk.
+    /// Returns the bytes that all dedup tables take on disk.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -440,7 +440,7 @@ impl Pool {
     }
 }
 
-/// The names in the directory of a fast-dedup table, for those who show it.
+/// Returns the entries of the directory of a fast-dedup table, for display.
 ///
 /// # Errors
 /// When the MOS cannot be read.

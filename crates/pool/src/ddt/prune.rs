@@ -1,8 +1,7 @@
-//! Old entries with one reference are forgotten (OpenZFS: `ddt_prune_unique_entries`): their blocks are ordinary ones from then on, and
-//! the table has room for content that comes more often.
+//! Pruning of old entries with one reference (OpenZFS: `ddt_prune_unique_entries`): their blocks are ordinary ones from then on, and the
+//! table has room for content that recurs more often.
 //!
-//! A table tells since when an entry has its class only if it is a fast one; others are left as they are. What a log has a word on has changed of
-//! late, and stays.
+//! Only a fast table records since when an entry has its class; others are not pruned. Entries in a log have changed recently, and stay.
 
 use std::sync::Arc;
 
@@ -14,23 +13,23 @@ use super::{Class, LiveTables, Table};
 use crate::spa::Spa;
 use crate::{Error, Pool};
 
-/// Entries that are looked at, and forgotten if they are old, at a time (OpenZFS: `zfs_ddt_prunes_per_txg`).
+/// Number of entries that are examined, and pruned if they are old, at a time (OpenZFS: `zfs_ddt_prunes_per_txg`).
 const PER_TXG: usize = 50_000;
 /// Ages are counted by powers of two of an hour (OpenZFS: `HIST_BINS`).
 const BINS: usize = 31;
 const HOUR_S: u64 = 3600;
 
-/// Which entries are old.
+/// The criterion for old entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prune {
-    /// Those of this age or more, in seconds.
+    /// Entries of this age or more, in seconds.
     Age(u64),
-    /// So many in a hundred, the oldest; told by [bins of ages](self), so that it may come to more.
+    /// The oldest entries, in percent; rounded by [bins of ages](self), so that it may be more.
     Percent(u64),
 }
 
 impl Spa {
-    /// Forgets old entries of the dedup tables that have one reference. How many.
+    /// Prunes old entries of the dedup tables that have one reference. Returns their number.
     ///
     /// # Errors
     /// [`Error::FeatureDisabled`] without `fast_dedup`; when a table cannot be read or the pool is suspended.
@@ -49,7 +48,7 @@ impl Spa {
         for checksum in flat.collect::<Vec<_>>() {
             let mut at = Some(0);
             while let Some(from) = at {
-                // of txgs that are long over nothing need be left to read
+                // a view of a txg that is long over may no longer be readable
                 let view = self.view()?;
                 let (old, behind) = old_entries(&view, checksum, (from, PER_TXG), cutoff)?;
                 at = behind;
@@ -67,8 +66,8 @@ impl Spa {
     }
 }
 
-/// Of the next `most` entries of one reference, from a cursor on, those that have it since before `cutoff`; and the cursor behind them all, `None` at
-/// the end.
+/// Returns those of the next `most` entries of one reference, from a cursor on, that have it since before `cutoff`; and the cursor after
+/// all of them, `None` at the end.
 fn old_entries(
     view: &Pool,
     checksum: ChecksumKind,
@@ -93,7 +92,7 @@ fn old_entries(
     Ok((old, None))
 }
 
-/// Gives each entry of one reference with the second since which it has it.
+/// Visits each entry of one reference with the second since which it has it.
 fn for_each_unique(table: &Table, visit: &mut dyn FnMut(&DdtKey, u64)) -> Result<(), Error> {
     if !table.flat {
         return Ok(());
@@ -110,7 +109,7 @@ fn for_each_unique(table: &Table, visit: &mut dyn FnMut(&DdtKey, u64)) -> Result
     Ok(())
 }
 
-/// Since when the youngest of the oldest `percent` of all entries has its reference.
+/// Returns the second since which the youngest of the oldest `percent` of all entries has its reference.
 fn cutoff_of(view: &Pool, percent: u64, now: u64) -> Result<u64, Error> {
     let mut bins = [0u64; BINS];
     for table in view.ddts()? {
@@ -125,7 +124,7 @@ fn cutoff_of(view: &Pool, percent: u64, now: u64) -> Result<u64, Error> {
     Ok(now.saturating_sub(age_of(&bins, percent)))
 }
 
-/// The age in seconds from which on entries are the oldest `percent`.
+/// Returns the age in seconds from which on entries are the oldest `percent`.
 fn age_of(bins: &[u64; BINS], percent: u64) -> u64 {
     let all: u64 = bins.iter().sum();
     let mut target = u128::from(all) * u128::from(percent) / 100;
@@ -139,7 +138,7 @@ fn age_of(bins: &[u64; BINS], percent: u64) -> u64 {
 }
 
 impl LiveTables {
-    /// Forgets entries of one reference that the ZAPs of the table have, but not those that changed meanwhile. How many.
+    /// Prunes entries of one reference that the ZAPs of the table have, except those that changed meanwhile. Returns their number.
     pub(super) fn forget_stored(&self, checksum: ChecksumKind, keys: &[DdtKey]) -> Result<u64, Error> {
         let number = checksum as u8;
         let (stores, flat, keys) = {
@@ -148,7 +147,7 @@ impl LiveTables {
             let keys: Vec<DdtKey> = keys.iter().filter(|key| table.is_at_rest(key)).copied().collect();
             (table.zaps(), table.flat(), keys)
         };
-        // writers go on meanwhile; the ZAPs are changed by this thread alone
+        // writers continue meanwhile; only this thread changes the ZAPs
         let found = keys.into_iter().map(|key| Ok((key, LiveTable::look_up(&stores, &key, flat)?)));
         let found: Vec<_> = found.collect::<Result<_, Error>>()?;
         let mut tables = self.tables.lock();
@@ -160,7 +159,7 @@ impl LiveTables {
             }
             table.learn(key, found);
             if let Some(live) = table.live.get_mut(&key) {
-                // without an address there is no block to be freed
+                // without an address there is no block to free
                 live.value.slots.iter_mut().for_each(|slot| *slot = DdtPhys::default());
                 live.dirty = true;
                 gone += 1;
@@ -171,7 +170,7 @@ impl LiveTables {
 }
 
 impl LiveTable {
-    /// Whether the ZAPs have the last word on content, as nobody uses it and no log has it.
+    /// Returns whether the ZAPs have the current value of an entry: it is not in use and not in a log.
     fn is_at_rest(&self, key: &DdtKey) -> bool {
         !self.live.contains_key(key) && self.logs.find(key).is_none()
     }

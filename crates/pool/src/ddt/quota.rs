@@ -1,18 +1,18 @@
-//! How large dedup tables may grow (OpenZFS: `ddt_over_quota`).
+//! The quota of dedup tables (OpenZFS: `ddt_over_quota`).
 //!
-//! Property `dedup_table_quota` is a number of bytes, 0 for no bound, or all ones: then the tables may fill the devices of their own. A
-//! table that is over the quota takes no new entries; what it has is counted up and down as before.
+//! Property `dedup_table_quota` is a number of bytes, 0 for no bound, or all ones: then the tables may fill the devices dedicated to them.
+//! A table that is over the quota takes no new entries; reference counts of existing ones change as before.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::Error;
 use crate::mos::Mos;
 
-/// The property, where nobody has set it: automatic.
+/// The default of the property: automatic.
 const AUTO: u64 = u64::MAX;
-/// Devices larger than this keep as much free rather than a share (OpenZFS: `ddt_special_over_quota`).
+/// The most bytes that are kept free: large devices keep this rather than a share (OpenZFS: `ddt_special_over_quota`).
 const KEPT_FREE_MAX: u64 = 8 << 30;
-/// Hundredths of the devices that the tables may fill.
+/// Percentage of the devices that the tables may fill.
 const FULL_PERCENT: u64 = 85;
 
 /// The quota of all tables together.
@@ -21,12 +21,12 @@ pub(super) struct Quota {
     limit: AtomicU64,
     /// Bytes that the tables take on disk, as of the last sync.
     size: AtomicU64,
-    /// Whether the devices that are for the tables are full.
+    /// True if the devices dedicated to the tables are full.
     class_full: AtomicBool,
 }
 
 impl Quota {
-    /// As the pool's properties say.
+    /// Reads the quota from the pool's properties.
     pub(super) fn open(mos: &Mos) -> Result<Quota, Error> {
         let props = mos.number("pool_props")?.map(|id| mos.zap(id)).transpose()?;
         let limit = props.map(|props| props.lookup_u64("dedup_table_quota")).transpose()?.flatten().unwrap_or(AUTO);
@@ -41,7 +41,7 @@ impl Quota {
         self.size.store(bytes, Ordering::Relaxed);
     }
 
-    /// Notes how full the devices are that the tables have to themselves; `None`: there are none.
+    /// Notes how full the devices dedicated to the tables are; `None`: there are no such devices.
     pub(super) fn note_class(&self, class: Option<(u64, u64)>) {
         let full = class.is_some_and(|(used, space)| {
             let share = (u128::from(space) * u128::from(FULL_PERCENT) / 100) as u64;
@@ -50,7 +50,7 @@ impl Quota {
         self.class_full.store(full, Ordering::Relaxed);
     }
 
-    /// Whether the tables take no new entries now.
+    /// Returns whether the tables take no new entries now.
     pub(super) fn is_over(&self) -> bool {
         match self.limit.load(Ordering::Relaxed) {
             0 => false,

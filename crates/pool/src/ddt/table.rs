@@ -1,4 +1,4 @@
-//! One dedup table of a pool that is written: what of it is in memory, and its ZAPs (OpenZFS: `ddt_t`, `ddt_zap.c`).
+//! One dedup table of a pool open for writing: its entries in memory, and its ZAPs (OpenZFS: `ddt_t`, `ddt_zap.c`).
 
 use std::collections::BTreeMap;
 
@@ -25,18 +25,18 @@ const BLOCK_SHIFT: u8 = 15;
 /// The statistics of all tables, in the MOS directory.
 pub(super) const STATS: &str = "DDT-statistics";
 
-/// An entry that was looked at in this txg.
+/// An entry that was looked up in this txg.
 #[derive(Clone, Debug)]
 pub(super) struct Live {
     pub(super) value: DdtValue,
     /// The class of the ZAP that has it, perhaps with an older value.
     pub(super) stored: Option<Class>,
-    /// What the statistics of that ZAP count for it.
+    /// The value that the statistics of that ZAP count for it.
     counted: Option<DdtValue>,
     pub(super) dirty: bool,
 }
 
-/// One ZAP, and what is in it.
+/// One ZAP, with its statistics.
 #[derive(Clone, Debug)]
 pub(super) struct LiveStore {
     pub(super) zap: Zap,
@@ -47,9 +47,9 @@ pub(super) struct LiveStore {
 #[derive(Debug)]
 pub(super) struct LiveTable {
     pub(super) checksum: ChecksumKind,
-    /// Whether values are flat, and changes go to a log first. Decided with the first entry.
+    /// True if values are flat, and changes go to a log first. Decided with the first entry.
     pub(super) fast: Option<bool>,
-    /// The object of its directory; of a traditional table there is none but the MOS's.
+    /// The object of its directory; a traditional table has none but the MOS's.
     pub(super) directory: Option<u64>,
     pub(super) stores: [Option<LiveStore>; 3],
     pub(super) logs: Logs,
@@ -68,7 +68,7 @@ impl LiveTable {
         }
     }
 
-    /// From what is on disk.
+    /// Opens the table from disk.
     pub(super) fn open(mos: &Mos, table: &super::Table) -> Result<Self, Error> {
         let mut live = LiveTable::new(table.checksum);
         live.fast = Some(table.flat);
@@ -82,7 +82,7 @@ impl LiveTable {
         Ok(live)
     }
 
-    /// Settles the form of a table that has no entries yet.
+    /// Sets the form of a table that has no entries yet.
     pub(super) fn configure(&mut self, fast: bool) {
         self.fast.get_or_insert(fast);
     }
@@ -91,13 +91,13 @@ impl LiveTable {
         self.fast == Some(true)
     }
 
-    /// Its ZAPs.
+    /// Returns the table's ZAPs.
     pub(super) fn zaps(&self) -> Vec<(Class, Zap)> {
         let stores = Class::ALL.into_iter().zip(&self.stores);
         stores.filter_map(|(class, store)| Some((class, store.as_ref()?.zap.clone()))).collect()
     }
 
-    /// Bytes that the table takes on disk.
+    /// Returns the bytes that the table takes on disk.
     pub(super) fn dspace(&self, mos: &Mos) -> Result<u64, Error> {
         let zaps = self.stores.iter().flatten().map(|store| store.zap.object().id());
         let mut sum = 0u64;
@@ -107,7 +107,7 @@ impl LiveTable {
         Ok(sum)
     }
 
-    /// Whether nothing is known of content that was asked for.
+    /// Returns whether the table has no block for a key that was looked up.
     pub(super) fn is_new(&self, key: &DdtKey) -> bool {
         self.live
             .get(key)
@@ -119,12 +119,12 @@ impl LiveTable {
         DdtValue { slots: vec![DdtPhys::default(); if flat { 1 } else { 4 }], flat }
     }
 
-    /// The slot of a value for blocks of so many copies.
+    /// Returns the slot of a value for blocks of this many copies.
     fn slot_for(&self, copies: u8) -> usize {
         if self.flat() { 0 } else { usize::from(copies.clamp(1, 3)) }
     }
 
-    /// Takes in what the logs know of `key`. Whether the entry is in memory now.
+    /// Loads the logs' value of `key`. Returns whether the entry is in memory now.
     pub(super) fn recall(&mut self, key: &DdtKey) -> bool {
         if self.live.contains_key(key) {
             return true;
@@ -135,7 +135,7 @@ impl LiveTable {
         true
     }
 
-    /// Looks an entry up in ZAPs that are at hand.
+    /// Looks an entry up in the given ZAPs.
     pub(super) fn look_up(
         stores: &[(Class, Zap)],
         key: &DdtKey,
@@ -149,7 +149,7 @@ impl LiveTable {
         Ok(None)
     }
 
-    /// Takes in what the ZAPs said of `key`, unless somebody was faster.
+    /// Takes over the value of `key` from the ZAPs, unless another thread was faster.
     pub(super) fn learn(&mut self, key: DdtKey, found: Option<(Class, DdtValue)>) {
         let empty = self.empty_value();
         self.live.entry(key).or_insert_with(|| match found {
@@ -160,14 +160,14 @@ impl LiveTable {
         });
     }
 
-    /// The slot from which a block of `copies` copies can be had, and how many copies that has.
+    /// Returns the slot that can serve a block of `copies` copies, and the number of copies that it has.
     pub(super) fn copies_of(&self, key: &DdtKey, copies: u8) -> Option<(DdtPhys, usize)> {
         let slot = *self.live.get(key)?.value.slots.get(self.slot_for(copies))?;
         let most = if key.is_encrypted() { 2 } else { 3 };
         Some((slot, slot.dva.iter().take(most).filter(|dva| !dva.is_empty()).count()))
     }
 
-    /// The slot that `bp` refers to.
+    /// Returns the slot that `bp` refers to.
     fn slot_of(&mut self, bp: &BlkPtr) -> Option<(&mut DdtPhys, &mut bool)> {
         let live = self.live.get_mut(&DdtKey::of(bp))?;
         let (place, birth) = (bp.dva(0), bp.birth_physical());
@@ -183,7 +183,7 @@ impl LiveTable {
         true
     }
 
-    /// One reference less; `false` if this is no block of the table.
+    /// Removes one reference; returns `false` if the table does not have the block.
     pub(super) fn release(&mut self, bp: &BlkPtr) -> bool {
         let Some((slot, dirty)) = self.slot_of(bp) else { return false };
         if slot.refcnt == 0 {
@@ -211,13 +211,13 @@ impl LiveTable {
             *slot = DdtPhys::default();
         }
         let key = DdtKey::of(bp);
-        // as if it had never been
+        // as if it had never existed
         self.live.retain(|k, live| {
             *k != key || live.stored.is_some() || live.value.slots.iter().any(|s| s.phys_birth != Txg(0))
         });
     }
 
-    /// Removes from the statistics of its ZAP what an entry counted for: the truth is elsewhere now.
+    /// Removes an entry's share from the statistics of its ZAP, which no longer has the current value.
     pub(super) fn uncount(&mut self, tree: &VdevTree, key: &DdtKey, live: &Live) {
         let (Some(class), Some(value)) = (live.stored, &live.counted) else { return };
         let stat = stat_of(key, value, tree);
@@ -231,8 +231,8 @@ impl LiveTable {
         store.histogram.buckets.get_mut(stat.ref_blocks.checked_ilog2()? as usize)
     }
 
-    /// Puts an entry into the ZAP of its class, or takes it out of all if nobody needs it; frees the blocks that nobody refers to
-    /// (OpenZFS: `ddt_sync_flush_entry`).
+    /// Puts an entry into the ZAP of its class, or removes it from all if it has no references; frees blocks without references (OpenZFS:
+    /// `ddt_sync_flush_entry`).
     pub(super) fn flush_entry(
         &mut self,
         cx: &TableSync<'_>,
@@ -271,7 +271,7 @@ impl LiveTable {
         Ok(())
     }
 
-    /// Makes the statistics of all tables, and the directory of a fast table, if they are not there.
+    /// Makes the statistics of all tables, and the directory of a fast table, unless they exist.
     pub(super) fn ensure_directory(&mut self, cx: &TableSync<'_>) -> Result<(), Error> {
         let root = &cx.mos.directory;
         if root.lookup_u64(STATS)?.is_none() {
@@ -287,7 +287,7 @@ impl LiveTable {
         Ok(())
     }
 
-    /// Where the names of its objects are.
+    /// Returns the ZAP that names its objects.
     pub(super) fn names(&self, mos: &Mos) -> Result<Zap, Error> {
         match self.directory {
             Some(id) => mos.zap(id),
@@ -329,7 +329,7 @@ impl LiveTable {
         Ok(())
     }
 
-    /// Removes what an empty table leaves; it is settled anew with its next entry (OpenZFS: `ddt_sync_update_stats`).
+    /// Removes the objects of an empty table; its form is decided anew with its next entry (OpenZFS: `ddt_sync_update_stats`).
     pub(super) fn clean_up(&mut self, cx: &TableSync<'_>) -> Result<(), Error> {
         let stored: u64 = self.stores.iter().flatten().map(|store| store.zap.count()).sum();
         if stored > 0 {
@@ -389,7 +389,7 @@ fn subtract(from: &mut DdtStat, stat: &DdtStat) {
     }
 }
 
-/// A pointer to the block of a slot, good for freeing it: an ordinary one, without the dedup bit (OpenZFS: `ddt_bp_create`).
+/// Returns a pointer to the block of a slot, suitable for freeing it: an ordinary one, without the dedup bit (OpenZFS: `ddt_bp_create`).
 fn pointer(checksum: ChecksumKind, key: &DdtKey, slot: &DdtPhys) -> BlkPtr {
     use base::bytes::with_bits;
     let mut bp = BlkPtr::HOLE;

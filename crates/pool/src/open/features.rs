@@ -1,4 +1,4 @@
-//! Which features the pool uses, and whether all are known here (OpenZFS: `zfeature.c`).
+//! The features that the pool uses, and the check that all are known here (OpenZFS: `zfeature.c`).
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::Error;
 use crate::feature::{self, FEATURES, FeatureState, State};
 use crate::mos::{self, Mos};
 
-/// Looks at the features that labels name as needed to read the MOS at all.
+/// Checks the features that labels name as needed to read the MOS at all.
 pub(super) fn check_labels(candidate: &Candidate) -> Result<(), Error> {
     let newest = candidate.devices.iter().max_by_key(|d| d.label.txg());
     let Some(needed) = newest.and_then(|d| d.label.config.get_nvlist(key::FEATURES_FOR_READ)) else { return Ok(()) };
@@ -18,7 +18,8 @@ pub(super) fn check_labels(candidate: &Candidate) -> Result<(), Error> {
     if unknown.is_empty() { Ok(()) } else { Err(Error::Features(unknown)) }
 }
 
-/// The pool's features: the known ones in the order of the table, then unknown ones of the pool. Before version 5000 all are disabled.
+/// Returns the pool's features: the known ones in the order of the table, then unknown ones of the pool. Before version 5000 all are
+/// disabled.
 pub(crate) fn load(mos: &Mos, version: u64) -> Result<Vec<FeatureState>, Error> {
     let counts = |key: &str| -> Result<HashMap<String, u64>, Error> {
         let zap = if version < 5000 { None } else { mos.named_zap(key)? };
@@ -52,7 +53,7 @@ pub(crate) fn load(mos: &Mos, version: u64) -> Result<Vec<FeatureState>, Error> 
     Ok(all)
 }
 
-/// Unknown features that are only needed for writing do not keep a reader out.
+/// Refuses unknown active features, except those that are only needed for writing.
 fn refuse_unknown(mos: &Mos, all: &[FeatureState]) -> Result<(), Error> {
     let blocking: Vec<&FeatureState> =
         all.iter().filter(|f| f.def.is_none() && f.for_read && f.state == State::Active).collect();

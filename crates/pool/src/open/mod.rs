@@ -1,13 +1,13 @@
 //! Opening a pool (OpenZFS: `spa_load`).
 //!
-//! Labels know the vdevs only as far as each device goes, and perhaps wrongly; the MOS knows them all. So a pool is opened twice:
-//! a provisional tree from the labels leads to the MOS, whose `config` gives the trusted tree, through which the MOS is opened
-//! again. Then come the things without which parts of the pool cannot be read: mappings of removed vdevs (newest removed first,
-//! for the mapping of an older one may lie on a newer one), features, the salt of checksums, dirty time logs.
+//! Labels know the vdevs only as far as each device goes, and may be wrong; the MOS knows them all. So a pool is opened twice: a
+//! provisional tree from the labels leads to the MOS, whose `config` gives the trusted tree, through which the MOS is opened again. Then
+//! follows what is needed to read all of the pool: mappings of removed vdevs (last removed first, because the mapping of an older one may
+//! lie on a newer one), features, the salt of checksums, dirty time logs.
 //!
-//! The state is chosen among the uberblocks of all devices: the newest one; with a rewind, the newest one not after a txg, or the
-//! one that the checkpoint keeps. If it does not lead to a readable MOS, or lacks blocks of its last txgs ([`LoadPolicy`]), the next older
-//! one is tried, and what was skipped is told in [`LoadInfo`]. Nothing is written, so trying costs nothing.
+//! The state is chosen among the uberblocks of all devices: the newest one; with a rewind, the newest one not after a txg, or the one that
+//! the checkpoint keeps. If it does not lead to a readable MOS, or lacks blocks of its last txgs ([`LoadPolicy`]), the next older one is
+//! tried, and the skipped ones are reported in [`LoadInfo`]. Nothing is written, so trying costs nothing.
 
 mod features;
 mod uberblocks;
@@ -40,14 +40,14 @@ use crate::names::Names;
 use crate::spa::create::CHECKSUM_SALT;
 use crate::{Error, LoadInfo, Pool};
 
-/// States that are tried before the pool is given up.
+/// The most states that are tried.
 const TRIES_MAX: usize = 128;
 /// Newest version of the format.
 const VERSION_FEATURES: u64 = 5000;
 /// Newest version before features.
 const VERSION_BEFORE_FEATURES: u64 = 28;
 
-/// How to open a pool.
+/// The options of opening a pool.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// The name to give the pool, if not its own (`zpool import POOL NEWNAME`).
@@ -56,18 +56,19 @@ pub struct OpenOptions {
     pub txg: Option<Txg>,
     /// Open the state that the checkpoint keeps (`zpool import --rewind-to-checkpoint`).
     pub checkpoint: bool,
-    /// The txg in which the pool was written last, as far as is known: an older state is not opened, for those that have a newer one are away.
+    /// The txg in which the pool was last written, as far as is known: an older state is not opened, because the devices with a newer one
+    /// are missing.
     pub least: Option<Txg>,
     /// Open the pool though log devices are missing (`zpool import -m`).
     pub missing_log_ok: bool,
     /// Open the pool though whole top-level vdevs are missing, and read what is there.
     pub missing_tops_ok: bool,
-    /// Take only a state whose last txgs are there, as far as this says; `None` asks for no more than what opening needs.
+    /// Open only a state whose last txgs can be read, as far as this policy demands; `None` demands only what opening needs.
     pub verify: Option<LoadPolicy>,
-    /// Where mountpoints are shown to be (`zpool import -R`).
+    /// Directory under which mountpoints are shown (`zpool import -R`).
     pub altroot: Option<String>,
-    /// Whether the allocated space is counted. OpenZFS does not in a read-only import (its tunable
-    /// `spa_mode_readable_spacemaps`), and shows nothing as allocated.
+    /// True if the allocated space is counted. OpenZFS does not count it in a read-only import (its tunable `spa_mode_readable_spacemaps`),
+    /// and shows nothing as allocated.
     pub space_maps: bool,
     /// Upper limit of the cache in bytes.
     pub arc_bytes: u64,
@@ -90,7 +91,7 @@ impl Default for OpenOptions {
     }
 }
 
-/// What one state of a pool leads to.
+/// A loaded state of a pool.
 struct Loaded {
     uberblock: Uberblock,
     config: NvList,
@@ -101,7 +102,7 @@ struct Loaded {
 }
 
 impl Pool {
-    /// Opens the pool that `candidate` is.
+    /// Opens the pool of `candidate`.
     ///
     /// # Errors
     /// [`Error::NoUberblock`] if no state fits; [`Error::Unreadable`] if none can be read; [`Error::Features`],
@@ -138,7 +139,7 @@ impl Pool {
     }
 }
 
-/// Whether an older state would not help.
+/// Returns whether an older state would not help.
 fn is_final(e: &Error) -> bool {
     matches!(e, Error::Features(_) | Error::Version(_) | Error::NoCheckpoint | Error::MissingVdevs(_))
 }
@@ -150,7 +151,7 @@ fn load(
     options: &OpenOptions,
 ) -> Result<Loaded, Error> {
     check_version(&uberblock)?;
-    // the first look: through the labels' tree, with a small cache
+    // first pass: through the labels' tree, with a small cache
     let zio =
         Arc::new(Zio::new(Arc::new(open_tree(candidate, provisional, &uberblock)?), options.arc_bytes.min(64 << 20)));
     let mut mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
@@ -166,12 +167,12 @@ fn load(
     if Guid(guid) != candidate.guid {
         return Err(Error::corrupt(config_object, format!("the MOS belongs to the pool with guid {guid}")));
     }
-    // the second look: through the MOS's tree
+    // second pass: through the MOS's tree
     let trusted = VdevConfig::parse(config.require_nvlist(key::VDEV_TREE).map_err(config_error)?)?;
     let tree = Arc::new(open_tree(candidate, &trusted, &uberblock)?);
     let zio = Arc::new(Zio::new(tree, options.arc_bytes));
     zio.live_tree().count_in(&candidate.errors);
-    // a device that was away is not expected to have what it missed: as far as that can be read before removed vdevs are known
+    // a device that was absent need not have what it missed: as far as that can be read before removed vdevs are known
     vdevs::load_dtls(&mos, &zio, uberblock.txg);
     let mos = Mos::open(Objset::open(zio.clone(), 0, &uberblock.rootbp)?)?;
     vdevs::load_mappings(&mos, &zio)?;
@@ -212,10 +213,10 @@ fn open_tree(candidate: &Candidate, config: &VdevConfig, uberblock: &Uberblock) 
     Ok(tree)
 }
 
-/// The uberblock that the checkpoint keeps in the MOS directory.
+/// Returns the uberblock that the checkpoint keeps in the MOS directory.
 fn checkpointed(mos: &Mos) -> Result<Uberblock, Error> {
     let words = mos.directory.lookup("com.delphix:zpool_checkpoint")?.ok_or(Error::NoCheckpoint)?.u64s();
-    // the words are numbers by now: spell them in one order and say which
+    // the words are already decoded: encode them in one byte order
     let raw: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     let mut padded = raw;
     padded.resize(padded.len().max(Uberblock::SIZE), 0);
@@ -227,7 +228,7 @@ fn checkpointed(mos: &Mos) -> Result<Uberblock, Error> {
     Ok(uberblock)
 }
 
-/// The pool as its checkpoint keeps it, over the same devices; `None` if it has none.
+/// Returns the pool as its checkpoint keeps it, over the same devices; `None` if it has none.
 pub(crate) fn at_checkpoint(pool: &Pool) -> Result<Option<Arc<Pool>>, Error> {
     let uberblock = match checkpointed(&pool.mos) {
         Err(Error::NoCheckpoint) => return Ok(None),
@@ -301,7 +302,7 @@ impl Loaded {
     }
 }
 
-/// The snapshot `$ORIGIN@$ORIGIN`, which is on disk the origin of all that was not cloned. Pools before version 11 have none.
+/// Returns the snapshot `$ORIGIN@$ORIGIN`, the origin on disk of everything that was not cloned. Pools before version 11 have none.
 pub(crate) fn origin_snap(pool: &Pool) -> Result<Option<u64>, Error> {
     use ondisk::dsl::DslDirPhys;
     let dir = |id| Mos::bonus(&pool.mos.object(id)?, DslDirPhys::decode);

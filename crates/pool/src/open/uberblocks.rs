@@ -1,4 +1,4 @@
-//! Which state of the pool to open.
+//! The choice of the state to open.
 
 use base::Txg;
 use ondisk::Uberblock;
@@ -8,7 +8,7 @@ use vdev::label::read_uberblocks;
 
 use crate::Error;
 
-/// Every valid uberblock on any device.
+/// Returns every valid uberblock on any device.
 fn all(candidate: &Candidate) -> Vec<Uberblock> {
     let of = |found: &FoundDevice| {
         let tree = found.label.config.get_nvlist(key::VDEV_TREE);
@@ -18,12 +18,12 @@ fn all(candidate: &Candidate) -> Vec<Uberblock> {
     candidate.devices.iter().flat_map(of).collect()
 }
 
-/// The highest txg of which any device has an uberblock, usable or not.
+/// Returns the highest txg of which any device has an uberblock, usable or not.
 pub(crate) fn newest(candidate: &Candidate) -> Txg {
     all(candidate).into_iter().map(|ub| ub.txg).max().unwrap_or_default()
 }
 
-/// All states that the devices know, up to `limit`, the best first, each txg once.
+/// Returns the states that the devices have, up to `limit`, the best first, each txg once.
 pub(super) fn choose(candidate: &Candidate, limit: Option<Txg>) -> Result<Vec<Uberblock>, Error> {
     let mut all = all(candidate);
     if all.is_empty() {
@@ -36,7 +36,7 @@ pub(super) fn choose(candidate: &Candidate, limit: Option<Txg>) -> Result<Vec<Ub
             return Err(Error::NoUberblock(format!("no device remembers the pool's state at txg {limit} or before")));
         }
     }
-    // of one txg the best is tried: others differ in timestamps only
+    // of one txg only the best is tried: the others differ in timestamps only
     all.dedup_by_key(|ub| ub.txg);
     Ok(all)
 }

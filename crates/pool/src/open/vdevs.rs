@@ -1,4 +1,4 @@
-//! What the MOS knows of vdevs beyond their configuration: mappings of removed ones, missed txgs, classes.
+//! Vdev state in the MOS beyond the configuration: mappings of removed vdevs, DTLs, classes.
 
 use base::{Endian, Txg};
 use ondisk::indirect::{IndirectMapping, MAPPING_ENTRY_SIZE, MappingPhys};
@@ -10,13 +10,13 @@ use crate::Error;
 use crate::mos::Mos;
 use crate::spacemap::SpaceMap;
 
-/// Entries of a mapping that are accepted: 24 bytes each.
+/// The most entries of a mapping that are accepted: 24 bytes each.
 const MAPPING_ENTRIES_MAX: u64 = 1 << 26;
 
-/// What a top-level vdev is set aside for (OpenZFS: `vdev_alloc_bias_t`).
+/// The purpose that a top-level vdev is reserved for (OpenZFS: `vdev_alloc_bias_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AllocBias {
-    /// Nothing.
+    /// Any block.
     #[default]
     None,
     /// Intent logs.
@@ -30,7 +30,7 @@ pub enum AllocBias {
 /// Loads the mappings of all removed vdevs, the last removed first: the mapping of an older one may lie on a newer one.
 pub(super) fn load_mappings(mos: &Mos, zio: &Zio) -> Result<(), Error> {
     let tree = zio.tree();
-    // {state, vdev being removed, the vdev removed last, …}; the chain goes on in the vdevs' configurations
+    // {state, vdev being removed, the vdev removed last, …}; the chain continues in the vdevs' configurations
     let removing = mos.directory.lookup("com.delphix:removing")?.map(|v| v.u64s());
     let mut next = removing.and_then(|words| words.get(2).copied());
     for _ in 0..tree.tops().len() {
@@ -38,7 +38,7 @@ pub(super) fn load_mappings(mos: &Mos, zio: &Zio) -> Result<(), Error> {
         load_mapping(mos, &tree, top)?;
         next = top.config().prev_indirect_vdev;
     }
-    // what no chain leads to, as in pools whose record of removals is damaged
+    // vdevs that no chain leads to, as in pools whose record of removals is damaged
     for top in tree.tops().iter().filter(|top| top.is_indirect() && top.mapping().is_none()) {
         load_mapping(mos, &tree, top)?;
     }
@@ -64,7 +64,7 @@ fn load_mapping(mos: &Mos, tree: &VdevTree, top: &vdev::TopVdev) -> Result<(), E
     Ok(())
 }
 
-/// Tells each leaf which txgs it missed, of a pool whose last txg is `last`. Where the log cannot be read, nobody knows what is missing: all.
+/// Loads the DTL of each leaf, for a pool whose last txg is `last`. If a DTL cannot be read, the leaf counts as having missed everything.
 pub(super) fn load_dtls(mos: &Mos, zio: &Zio, last: Txg) {
     for leaf in zio.tree().config().leaves().filter(|leaf| leaf.dtl.0 != 0) {
         let missed = SpaceMap::open(mos, leaf.dtl.0).and_then(|map| map.load(MapGeometry::DTL));
@@ -75,7 +75,7 @@ pub(super) fn load_dtls(mos: &Mos, zio: &Zio, last: Txg) {
     }
 }
 
-/// The classes of the top-level vdevs, by their number.
+/// Returns the classes of the top-level vdevs, by index.
 pub(crate) fn alloc_biases(mos: &Mos, tree: &VdevTree) -> Result<Vec<AllocBias>, Error> {
     const KEY: &str = "org.zfsonlinux:allocation_bias";
     tree.tops()
