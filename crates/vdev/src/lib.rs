@@ -26,6 +26,10 @@
 //! Leaves are read through a [`LeafSource`]: straight, or by a worker that goes through a pool in order of offsets, through a [`WindowSource`], which makes
 //! few large reads of many small ones.
 //!
+//! # A queue
+//! Each leaf has a [`Queue`], which all its reads and writes pass. A request has a class ([`IoClass`]: sync read, sync write, async read, async write,
+//! scrub, …), which [`ReadCx::class`] or the caller of [`VdevTree::write_as`] says, and waits while its class, or the device, has enough. See `queue`.
+//!
 //! # A write
 //! [`VdevTree::write`] takes a batch of blocks. Each is turned into pieces on leaves by the same maps that reads use; the pieces of a leaf are
 //! sorted, and neighbours go out together. A leaf that is not there or fails gets the txg into its DTL, and a block is lost only when it
@@ -42,7 +46,7 @@
 //! * A block that the redundancy covers is read, whichever columns are gone, stale or silently wrong, as long as each row has no more of them than
 //!   parity. Two exceptions: with three parity columns over more than a hundred disks (fewer for large blocks) not every set is tried; and in a block of
 //!   many rows (an expanded raidz), rows as bad as parity allows are found where the same disks are bad in all, or in up to six rows.
-//! * No lock is held over I/O, and the path of a healthy block takes none.
+//! * No lock is held over I/O. The path of a healthy block takes one, twice and shortly: that of the queue.
 //! * Nothing is overwritten by a read unless a checksum decided what is right.
 //! * What is on a removed device is never written: blocks are born on vdevs that are there.
 //! * Nothing here knows what a block pointer means. Callers: `zio` (blocks), `pool` (import, labels, health), `cli` (`zdb -l`).
