@@ -24,11 +24,13 @@ fn state(active: &[(IoClass, u64)], queued: &[IoClass]) -> Admission {
     admission
 }
 
+/// What is active, what waits, where the round of minimums goes on, and what is next.
+type Case<'a> = (&'a [(IoClass, u64)], &'a [IoClass], IoClass, Option<IoClass>);
+
 #[test]
 fn the_next_class_is_that_of_openzfs() {
     let all = IoClass::ALL;
-    // what is active, what waits, where the round of minimums goes on, what is next
-    let cases: &[(&[(IoClass, u64)], &[IoClass], IoClass, Option<IoClass>)] = &[
+    let cases: &[Case<'_>] = &[
         (&[], &[], SyncRead, None),
         (&[], &all, SyncRead, Some(SyncRead)),
         // below their minimum they take turns
