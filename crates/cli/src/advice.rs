@@ -81,7 +81,7 @@ fn texts(source: &str) -> Vec<String> {
     while let Some(c) = chars.next() {
         match (&mut text, c) {
             (None, '/') if chars.peek() == Some(&'/') => drop(chars.by_ref().find(|c| *c == '\n')),
-            // not that of a character
+            // not the quote of a character literal
             (None, '"') if last != '\'' => text = Some(String::new()),
             (None, _) => {}
             (Some(_), '"') => all.extend(text.take()),

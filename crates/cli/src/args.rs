@@ -20,7 +20,7 @@ pub(crate) const REWIND_TO_CHECKPOINT: char = '\u{e003}';
 pub(crate) const POWER: char = '\u{e004}';
 /// `--size`.
 pub(crate) const SIZE: char = '\u{e005}';
-/// not the quote of a character literal
+/// `--types`.
 pub(crate) const TYPES: char = '\u{e006}';
 
 /// `--allow-in-use`, `--allow-replication-mismatch`, `--allow-ashift-mismatch`.

@@ -163,7 +163,7 @@ fn a_reader_that_begins_while_a_state_is_given_up_is_told() {
         let ran = s.run(&["cat", &format!("t/{sum}:/f")]);
         assert!(ran.code == 1 && ran.err.contains("the space of what was freed is used again"), "{sum}: {}", ran.err);
     }
-    // who did it was killed
+    // the command that gave it up was killed
     drop(file);
     let ran = s.run(&["cat", "t/on:/f"]);
     assert!(ran.code == 1 && ran.err.contains("checksum"), "{}", ran.err);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use lab::{Lab, receive_all, records, streams};
 
-/// the command that gave it up was killed
+/// The streams of `stbasic-a` by name, without ending.
 fn basic(name: &str) -> Vec<u8> {
     streams("stbasic-a").remove(&format!("{name}.zstream")).unwrap()
 }

@@ -21,7 +21,7 @@ use super::{ddt, trouble};
 struct Dedup {
     slots: Vec<DdtPhys>,
     flat: bool,
-    /// Whether each slot was visited.
+    /// The visited slots.
     seen: Vec<bool>,
     met: bool,
 }

@@ -1,7 +1,7 @@
 //! `zfs load-key`, `zfs unload-key`.
 //!
-//! `load-key` checks the key, and keeps it for later commands ([`keys::keep`]): for a file (`keylocation` or `-L
-//! file:///…`) it remembers the *location*, and later commands read the file again; a typed key is given to the agent.
+//! `load-key` checks the key, and keeps it for later commands ([`keys::keep`]): for a file (`keylocation` or
+//! `-L file:///…`) it remembers the *location*, and later commands read the file again; a typed key is given to the agent.
 //! With `-n` nothing is kept. After `unload-key` no command loads the key without being asked to.
 
 use pool::{Dataset, Entry, KeyStatus};
