@@ -15,7 +15,7 @@ use crate::report::Report;
 use crate::salvage::{Chunk, Contents, read_past_damage};
 use crate::walk::{Go, Step, walk};
 
-/// What a copy did.
+/// The result of a copy.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Copied {
     /// Files, directories, links and devices that were made and are whole.
@@ -26,7 +26,7 @@ pub struct Copied {
     pub damaged: u64,
 }
 
-/// What a file with several names became: the root and the path of its first name, and whether it is whole.
+/// The copy of a file with several names: the root and the path of its first name, and whether it is whole.
 type Named = (Arc<OwnedFd>, Vec<u8>, bool);
 /// A file of the host: device and inode.
 type HostId = (u64, u64);
@@ -35,12 +35,12 @@ type HostId = (u64, u64);
 /// [`Copier::come_from`] tells which one the next are of.
 pub struct Copier<'a> {
     report: &'a mut dyn Report,
-    /// Which file system the files are of.
+    /// The file system that the files come from.
     origin: u32,
     /// Files with several names, and the other way round.
     links: HashMap<(u32, u64), Named>,
     linked: HashMap<HostId, (u32, u64)>,
-    /// Where the last single file went.
+    /// The directory into which the last single file was copied.
     dir: Option<(PathBuf, Arc<OwnedFd>)>,
     done: Copied,
 }
@@ -51,7 +51,7 @@ impl<'a> Copier<'a> {
         Copier { report, origin: 0, links: HashMap::new(), linked: HashMap::new(), dir: None, done: Copied::default() }
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn done(&self) -> Copied {
         self.done
@@ -195,7 +195,7 @@ impl<'a> Copier<'a> {
         self.finish((parent, Some(name)), path, node, bytes)
     }
 
-    /// What has a name gives way: if it was copied before, nothing becomes another name of it any more.
+    /// Removes the file that has the name: if it was copied before, later names are no longer linked to it.
     fn displace(&mut self, parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         if self.linked.is_empty() {
             return Ok(());

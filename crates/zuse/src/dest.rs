@@ -1,7 +1,7 @@
-//! The host's file system as the place that files are copied to.
+//! The host's file system as the destination of copies.
 //!
-//! Every operation is relative to the descriptor of a directory that this made or checked, and follows no symbolic link: a
-//! pool whose directories lie (a link and a directory under one name) cannot make a copy leave its destination.
+//! Every operation is relative to the descriptor of a directory that this module created or checked, and follows no symbolic link: a pool with
+//! forged directories (a link and a directory under one name) cannot make a copy leave its destination.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
 
-/// What a copy keeps of a file, apart from its data.
+/// The attributes of a file that a copy keeps.
 #[derive(Clone, Debug, Default)]
 pub struct Meta {
     /// Owner.
@@ -39,7 +39,7 @@ pub enum NotKept {
     Owner(String),
 }
 
-/// Whether a name out of a directory may become a name on the host.
+/// Checks that a name from a directory of the pool can be a name on the host.
 ///
 /// # Errors
 /// The reason, if it may not: empty, `.`, `..`, a slash, a NUL.
@@ -125,7 +125,7 @@ pub fn make_link(root: BorrowedFd<'_>, first: &[u8], parent: BorrowedFd<'_>, nam
     Ok(fs::linkat(root, OsStr::from_bytes(first), parent, OsStr::from_bytes(name), AtFlags::empty())?)
 }
 
-/// What an entry of a directory is: device and inode.
+/// The identity of a directory entry: device and inode.
 ///
 /// # Errors
 /// What the host says.

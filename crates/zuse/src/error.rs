@@ -1,4 +1,4 @@
-//! What can go wrong with a pool as a program uses it.
+//! Errors of the library.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub enum Error {
     /// A device for a new pool holds another one, or something else (EBUSY).
     #[error("{why}")]
     InUse {
-        /// What it holds.
+        /// The contents found there.
         why: String,
     },
     /// A path in a pool.
@@ -33,7 +33,7 @@ pub enum Error {
     At {
         /// The path.
         path: Vec<u8>,
-        /// What is wrong there.
+        /// The error.
         source: Box<zpl::Error>,
     },
     /// The host: a file there, or what is read or written.
@@ -41,10 +41,10 @@ pub enum Error {
     Host {
         /// The path, if it is about one.
         path: Option<PathBuf>,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no pool of that name, or none at all, on these devices (ENOENT).
+    /// No pool of that name, or none at all, on these devices (ENOENT).
     #[error("no pool found{}", name.as_ref().map(|n| format!(" named '{n}'")).unwrap_or_default())]
     NoPool {
         /// The name that was asked for.
@@ -67,7 +67,7 @@ pub enum Error {
     /// A key that is none (EINVAL).
     #[error("{why}")]
     Key {
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// A change of a pool that was opened for reading (EROFS).

@@ -1,12 +1,12 @@
-//! Error scrub: only the blocks in the pool's list of errors are read again, and made right where a copy or parity is good (OpenZFS:
-//! `dsl_errorscrub_sync`).
+//! Error scrub: rereads only the blocks in the pool's error list, and repairs them where a copy or parity is good (OpenZFS: `dsl_errorscrub_sync`).
 //!
-//! An entry names a block of a file system and the txg that it was born in. It is looked for in the file system, then in its snapshots, from the
-//! newest to those that are older than the block; where it is found, it and all below it are read. One that is found nowhere was freed or
-//! overwritten, and is no error any more. One that cannot be looked for, since the way to it is damaged, stays one; so does a block of an intent
-//! log, which no entry tells the place of.
+//! An entry names a block of a file system and the txg of its birth. The block is searched in the file system, then in its snapshots, from the
+//! newest to the oldest that can contain it; where it is found, it and all blocks below it are read. A block that is found nowhere was freed or
+//! overwritten, and its entry is dropped. An entry is kept if its block cannot be searched because the path to it is damaged; so is that of an
+//! intent-log block, since no entry records its location.
 //!
-//! It goes in [slices](crate::slices), as a scrub does: what lies below an entry may be much. A search that a slice did not end goes on in the next one, where it was.
+//! It runs in [slices](crate::slices), as a scrub does: there may be many blocks below an entry. A search that a slice did not finish continues in
+//! the next one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn slice(
     Ok(slices.spa.error_scrub_progress(examined, lost)?)
 }
 
-/// What a slice works with.
+/// The context of a slice.
 struct Cx<'s, 'a, 'l> {
     slice: &'s mut Slice<'a, 'l>,
     /// Entries that stay errors without having been read.
@@ -96,7 +96,7 @@ struct Search {
     wanted: Wanted,
     /// Those of its log.
     logs: Vec<ErrorEntry>,
-    /// Where it is: the file system or one of its snapshots, by object and guid.
+    /// The dataset being searched: the file system or one of its snapshots, by object and guid.
     at: (u64, Guid),
     /// The block there to go on with.
     from: Option<Bookmark>,
@@ -194,7 +194,7 @@ impl Search {
     }
 }
 
-/// What is to be done with a block on the way.
+/// The action for a block met by the search.
 struct Step {
     /// It is looked for, or lies below one that is.
     read: bool,
@@ -215,7 +215,7 @@ impl Want {
         self.entry.level < 0
     }
 
-    /// Whether it lies at or below, or above the block at `at`.
+    /// Returns whether it lies at or below, or above the block at `at`.
     fn is_related(&self, at: &Visit<'_>) -> bool {
         let spill = Bookmark::SPILL_BLKID;
         if self.is_root() || self.entry.blkid == spill || at.bookmark.blkid == spill {
@@ -270,7 +270,7 @@ impl Wanted {
         std::mem::take(&mut self.0).into_values().flatten().map(|want| want.entry).collect()
     }
 
-    /// Whether the root block is looked for.
+    /// Returns whether the root block is searched for.
     fn takes_root(&mut self, root: &BlkPtr) -> bool {
         let roots = self.0.get_mut(&0).into_iter().flatten().filter(|want| want.is_root());
         let mut any = false;
@@ -304,7 +304,7 @@ impl Wanted {
         step
     }
 
-    /// What is looked for below a block whose pointers cannot be read: nobody can tell whether it is still wrong.
+    /// The entries below a block whose pointers cannot be read: it is unknown whether they are still wrong.
     fn behind(&mut self, at: &Visit<'_>) -> Vec<ErrorEntry> {
         let mut behind = Vec::new();
         if at.bookmark.object == 0 {
@@ -322,7 +322,7 @@ impl Wanted {
     }
 }
 
-/// Whether a block that was born in `birth` can be the one of the entry.
+/// Returns whether a block that was born in `birth` can be the one of the entry.
 fn is_born(entry: &ErrorEntry, birth: Txg) -> bool {
     entry.birth.is_none_or(|wanted| wanted == birth)
 }

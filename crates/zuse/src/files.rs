@@ -100,7 +100,7 @@ impl Files {
         Files { owner: Some((uid, gid)), ..self.clone() }
     }
 
-    /// What stands below: operations on object numbers.
+    /// The layer below: operations on object numbers.
     #[must_use]
     pub fn zfs(&self) -> &Zfs {
         &self.zfs
@@ -125,7 +125,7 @@ impl Files {
         Ok((node.id(), self.zfs.getattr(node.id()).map_err(Error::at(path))?))
     }
 
-    /// Whether there is a file of that path.
+    /// Returns whether there is a file of that path.
     #[must_use]
     pub fn exists(&self, path: &[u8]) -> bool {
         self.stat(path).is_ok()
@@ -409,8 +409,8 @@ impl Files {
         }
     }
 
-    /// Where the links end that begin with `name` in the directory `dir`, its last name followed too: a directory and a name, that of a file
-    /// or of nothing.
+    /// Follows the links that begin with `name` in the directory `dir`, including the last one: returns a directory and a name, which may not
+    /// exist.
     ///
     /// # Errors
     /// ELOOP; ENOENT, ENOTDIR on the way.
@@ -436,7 +436,7 @@ impl Files {
         Err(Error::at(&name)(zpl::Error::Loop { name: name.clone() }))
     }
 
-    /// What is no directory gets no name that ends in a slash.
+    /// Checks that only a directory gets a name that ends in a slash.
     fn check_slash(&self, path: &[u8], dir: u64, name: &[u8]) -> Result<(), Error> {
         if !path.ends_with(b"/") {
             return Ok(());

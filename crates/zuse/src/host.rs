@@ -45,14 +45,14 @@ pub enum Contents {
     Open(File),
 }
 
-/// What a walk of the host comes upon. The path is relative to where it began; the start itself has the empty path.
+/// A step of a walk of the host. The path is relative to its start, which itself has the empty path.
 #[derive(Debug)]
 pub enum HostStep {
     /// A file of any kind; a directory before its entries.
     Enter(Box<Item>, Contents),
     /// A directory after its entries.
     Leave,
-    /// What cannot be read, and why.
+    /// A file or directory that cannot be read, and the reason.
     Lost(io::Error),
 }
 

@@ -1,4 +1,4 @@
-//! What all handles of a program on one open pool share: when the last of them goes, what they changed is written.
+//! The state shared by all of a program's handles on one open pool: when the last of them is dropped, their changes are written.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Deref for Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // nobody is left to be told: who wants to know calls `sync` or `export` before. After an export there is nothing to write
+        // no caller is left to get the error: use `sync` or `export` before to learn of it. After an export there is nothing to write
         let _unwritten = self.0.sync();
         // the devices are closed with the last handle: who opens them next does not meet that of the sync thread
         self.0.wait_idle();

@@ -1,7 +1,7 @@
 //! Keys of encrypted datasets, as users have them.
 //!
-//! An *encryption root* is a dataset with a key of its own; those below it are encrypted with its key unless they have one, too. A pool forgets
-//! keys when it is closed: who opens it loads them again.
+//! An *encryption root* is a dataset with a key of its own; datasets below it are encrypted with its key unless they have their own. A pool forgets
+//! keys when it is closed: they must be loaded again when it is opened.
 
 use std::fmt;
 
@@ -169,7 +169,7 @@ impl Pool {
         Ok(self.spa()?.change_key(dataset, ChangeKey::Inherit)?)
     }
 
-    /// Whether a dataset can be opened: it is not encrypted, or its key is loaded.
+    /// Returns whether a dataset can be opened: it is not encrypted, or its key is loaded.
     ///
     /// # Errors
     /// If there is none such.

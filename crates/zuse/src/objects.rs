@@ -1,4 +1,4 @@
-//! Raw objects of a dataset: what a program stores that wants no files.
+//! Raw objects of a dataset: storage for programs that need no files.
 //!
 //! A dataset holds objects by number: arrays of equal blocks, and tables (ZAPs). Beside its files, a file system can hold objects of a program's
 //! own: a table that the master node names leads to them. Tools for files do not see them; snapshots, clones, send streams, checksums,

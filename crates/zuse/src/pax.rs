@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use tar::{EntryType, Header};
 
-/// What an entry is, apart from its data.
+/// The attributes of an entry.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
     /// The path in the archive, without a leading slash.
@@ -22,7 +22,7 @@ pub struct Entry {
     pub atime: Option<(i64, u32)>,
     /// Change time.
     pub ctime: Option<(i64, u32)>,
-    /// Where a symbolic or hard link leads.
+    /// The target of a symbolic or hard link.
     pub link: Vec<u8>,
     /// Device number of a device: major, minor.
     pub device: (u32, u32),

@@ -1,10 +1,10 @@
-//! What long work tells whoever started it.
+//! Progress and losses of long operations, reported to the caller.
 
 /// Receives progress and losses. All methods do nothing unless overridden.
 pub trait Report {
     /// Work on a file begins.
     fn file(&mut self, _path: &[u8]) {}
-    /// So many bytes more are done.
+    /// `n` more bytes are done.
     fn bytes(&mut self, _n: u64) {}
     /// Something of `path` is lost for good: data, attributes, or the file itself.
     fn lost(&mut self, _path: &[u8], _what: &str) {}

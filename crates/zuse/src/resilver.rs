@@ -1,10 +1,10 @@
-//! Resilver: what devices missed while they were away, or failed to write, is read and written there (OpenZFS: `dsl_scan.c`).
+//! Resilver: reads the blocks that devices missed while they were away, or failed to write, and writes them there (OpenZFS: `dsl_scan.c`).
 //!
-//! It is a [scrub](crate::scrub()) of what was born in the txgs that some device missed, goes in slices as one, and goes on where it was, in any
-//! process. When all was read and nothing is lost, the devices have what they missed, and the pool is whole again. What only the checkpoint has is
-//! read last, and from its beginning if that is interrupted.
+//! It is a [scrub](crate::scrub()) of the blocks born in the txgs that some device missed; like a scrub it runs in slices, and resumes where it
+//! stopped, in any process. When all blocks were read and none is lost, the devices are up to date, and the pool is whole again. Blocks that only
+//! the checkpoint refers to are read last, and from their beginning if that is interrupted.
 //!
-//! There is no daemon that would begin it: who opens a pool for writing does, with [`catch_up`], if that does not take long.
+//! No daemon starts it: a program that opens a pool for writing calls [`catch_up`], which resilvers if that does not take long.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -62,7 +62,7 @@ fn begun(
     Ok(Some(slices.whole()))
 }
 
-/// Whether the devices of a pool have all that they should.
+/// Whether the writable devices of a pool are up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaughtUp {
     /// All that can be written have.

@@ -49,7 +49,7 @@ contents!(Node, Zvol);
 pub enum Chunk<'a> {
     /// Data.
     Data {
-        /// Where it begins.
+        /// The offset of its first byte.
         offset: u64,
         /// The bytes.
         bytes: &'a [u8],

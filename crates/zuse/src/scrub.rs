@@ -1,12 +1,11 @@
-//! Scrub: every block of a pool is read, all copies and all parity, and what is wrong is made right (OpenZFS: `dsl_scan.c`). A
-//! [resilver](crate::resilver()) does the same with what devices missed.
+//! Scrub: reads every block of a pool, all copies and all parity, and repairs what is wrong (OpenZFS: `dsl_scan.c`). A
+//! [resilver](crate::resilver()) does the same with the blocks that devices missed.
 //!
-//! It goes in [slices](crate::slices). A slice begins where the [record](pool::Place) of the pool says, walks on from there, and waits until all that it met
-//! was read; then the pool records how far it is and what is lost. So a scrub that was paused, or cut off, goes on where it was, by Zuse or
-//! by OpenZFS.
+//! It runs in [slices](crate::slices). A slice begins at the position in the pool's [record](pool::Place), walks on from there, and waits until all
+//! blocks that it met were read; then the pool records the new position and the losses. So a scrub that was paused or interrupted is resumed where
+//! it stopped, by Zuse or by OpenZFS.
 //!
-//! A block that is deduplicated or cloned is read once. Intent logs are read that were claimed and wait to be replayed; others live shorter
-//! than a scrub.
+//! A deduplicated or cloned block is read once. Intent logs that were claimed and wait for replay are read; others live shorter than a scrub.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -106,7 +105,7 @@ pub(crate) fn checkpoint(slices: &mut Slices<'_>, func: ScanFunc) -> Result<bool
 
 /// How a slice ended.
 enum End {
-    /// There is more to read.
+    /// More blocks are left to read.
     More,
     /// Everything was read.
     Whole,
@@ -130,7 +129,7 @@ fn slice(slices: &mut Slices<'_>, shared: &mut Claims, func: ScanFunc) -> Result
     Ok(if whole { End::Whole } else { End::More })
 }
 
-/// What the record of the scan is told of a slice.
+/// The results of a slice for the record of the scan.
 fn told(mut tally: Tally, unreachable: Vec<Damage>, unhealed: u64) -> (Tally, ScrubResult, Vec<ErrorEntry>) {
     // an indirect block that cannot be read is both unreachable for the walk and wrong for the check
     unreachable.into_iter().for_each(|d| tally.lost(d));
@@ -270,12 +269,12 @@ fn is_accounting(bm: &Bookmark) -> bool {
     bm.object.cast_signed() < 0
 }
 
-/// Whether a scrub can go on from this block: one of data or of dnodes.
+/// Returns whether a scrub can resume from this block: one of data or of dnodes.
 pub(crate) fn may_end_at(at: &Visit<'_>) -> bool {
     at.level == 0 && !is_accounting(at.bookmark) && at.bookmark.blkid != Bookmark::SPILL_BLKID
 }
 
-/// What lies before the block that a slice begins with (OpenZFS: `zbookmark_subtree_completed`).
+/// The blocks before the one that a slice begins with (OpenZFS: `zbookmark_subtree_completed`).
 pub(crate) struct Behind {
     from: Bookmark,
     /// The first object that the slice is about, once the blocks of dnodes tell how many are in each.
@@ -287,7 +286,7 @@ impl Behind {
         Behind { from, first_object: None }
     }
 
-    /// Whether this block and all below it come before. Blocks above the first one do not.
+    /// Returns whether this block and all below it come before. Blocks above the first one do not.
     pub(crate) fn is(&mut self, at: &Visit<'_>) -> bool {
         let bm = at.bookmark;
         let beginning = self.from.object == 0 && self.from.blkid == 0;

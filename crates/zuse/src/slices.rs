@@ -1,7 +1,7 @@
-//! What every kind of scrub goes in: slices.
+//! Slices, the units in which every kind of scrub runs.
 //!
-//! While a slice lasts its txg stays open: what is repaired must be what the pool still has there. As soon as the txg is wanted,
-//! since it is old or full or somebody waits for it, the slice comes to its end; and so it does when the scrub shall stop.
+//! The txg stays open for the length of a slice, so that a repair is written only to blocks that the pool still has there. The slice ends as soon
+//! as the txg is wanted, because it is old or full or a caller waits for it, or when the scrub is to stop.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ pub(crate) struct Slices<'a> {
     reading: Options,
     stop: &'a AtomicBool,
     progress: &'a (dyn Fn(u64, u64) + Sync),
-    /// What it has seen.
+    /// The results so far.
     sum: Tally,
     /// Repairs that got lost before the slice that is made.
     unhealed: u64,
-    /// Whether it is recorded that it waits, when it shall stop: a resilver goes on by itself.
+    /// Records a pause when it is to stop; a resilver does not, since it resumes by itself.
     pauses: bool,
 }
 
@@ -46,11 +46,11 @@ pub(crate) struct Slice<'a, 'l> {
     pub(crate) unreachable: &'a mut Vec<Damage>,
 }
 
-/// What a slice came to.
+/// The result of a slice.
 pub(crate) struct Sliced<R> {
-    /// What its walk gave.
+    /// The result of its walk.
     pub(crate) walked: R,
-    /// What was read.
+    /// The results of its reads.
     pub(crate) tally: Tally,
     /// Blocks of pointers that cannot be followed, less those that are wrong by `tally` as well.
     pub(crate) unreachable: Vec<Damage>,
@@ -59,7 +59,7 @@ pub(crate) struct Sliced<R> {
 }
 
 impl<'a> Slices<'a> {
-    /// Of a scrub that reads with `threads` threads besides the one that walks; `stop` and `progress` as in [`crate::scrub()`].
+    /// Creates the state of a scrub that reads with `threads` threads besides the one that walks; `stop` and `progress` as in [`crate::scrub()`].
     pub(crate) fn new(
         spa: &'a Arc<Spa>,
         threads: usize,
@@ -81,7 +81,7 @@ impl<'a> Slices<'a> {
         Slices { pauses: false, ..Slices::new(spa, threads, stop, progress) }
     }
 
-    /// Whether it shall stop: then it is paused.
+    /// Returns whether it is to stop: then it is paused.
     pub(crate) fn is_stopped(&self) -> Result<bool, Error> {
         let stop = self.stop.load(Ordering::Relaxed);
         if stop && self.pauses {
@@ -133,7 +133,7 @@ impl Slice<'_, '_> {
     }
 }
 
-/// What the pool's list of errors says of a damage.
+/// The entry of the pool's error list for a damage.
 pub(crate) fn entry(damage: &Damage) -> ErrorEntry {
     ErrorEntry {
         objset: damage.bm.objset,

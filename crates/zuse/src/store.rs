@@ -1,4 +1,4 @@
-//! A pool, as a program has it: opened, made, its datasets.
+//! A pool for programs: opening, creating, and its datasets.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,8 +28,9 @@ const CRYPT_OFF: u64 = 2;
 
 /// A pool that is open, for reading or for writing. Cheap to clone.
 ///
-/// What was changed is written when the last handle goes: of the pool, of its [`Files`] and [`Objects`]. An error then cannot be told: who wants to
-/// know that everything is on disk calls [`Pool::sync`], or [`Pool::export`], which also lets other machines open the pool without asking.
+/// Changes are written when the last handle is dropped: of the pool, of its [`Files`] and [`Objects`]. An error then cannot be reported: to make
+/// sure that everything is on disk, call [`Pool::sync`], or [`Pool::export`], which also lets other machines open the pool without forcing the
+/// import.
 ///
 /// ```
 /// # fn main() -> Result<(), zuse::Error> {
@@ -50,7 +51,7 @@ enum Mode {
     Writing(Arc<Kept>),
 }
 
-/// What pools that are written are told by the rooms above them.
+/// The hooks through which the upper layers serve a writable pool.
 fn hooks() -> Hooks {
     Hooks { used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() }
 }
@@ -78,7 +79,7 @@ impl Pool {
         Ok(Pool::of_spa(spa))
     }
 
-    /// Whether all devices that can be written have all that they should; else [`resilver`](crate::resilver()) is to be called.
+    /// Returns whether all writable devices are up to date; if not, [`resilver`](crate::resilver()) is to be called.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] if the pool was opened for reading.
@@ -166,7 +167,7 @@ impl Pool {
         }
     }
 
-    /// What writes the pool, with all that it can do.
+    /// The engine that writes the pool, with all its operations.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] if the pool was opened for reading.
@@ -388,7 +389,7 @@ impl Pool {
     }
 }
 
-/// What is in datasets.
+/// Contents of datasets.
 impl Pool {
     /// The files of a file system, to be changed.
     ///
@@ -501,7 +502,7 @@ fn make(name: &str, spec: &VdevSpec, devices: &[(String, Arc<dyn Device>)], hook
     Ok(Pool::of_spa(Spa::create(new, options, hooks)?))
 }
 
-/// What fills the file system of a new pool.
+/// Fills the file system of a new pool.
 fn new_root(env: &Env) -> Populate {
     let props = root_of(env);
     Box::new(move |objset, tx| create_fs(objset, tx, &props))

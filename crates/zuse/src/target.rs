@@ -1,4 +1,4 @@
-//! What a user points at: `pool/fs[@snap][:/path]`.
+//! Targets on the command line: `pool/fs[@snap][:/path]`.
 
 use std::fmt::{self, Write};
 
@@ -15,7 +15,7 @@ pub struct Target {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("'{text}' is no dataset: expected POOL[/FS][@SNAP][:/PATH]")]
 pub struct BadTarget {
-    /// What was given.
+    /// The text.
     pub text: String,
 }
 

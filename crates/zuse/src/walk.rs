@@ -6,7 +6,7 @@ use zpl::{DirEntry, Error, FileSystem, Kind, Node, ReadDir};
 
 use crate::dest::check_name;
 
-/// What a walk comes upon. Paths are relative to where it began; the start itself has the empty path.
+/// A step of a walk. Paths are relative to its start, which itself has the empty path.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// A file of any kind; a directory before its entries.

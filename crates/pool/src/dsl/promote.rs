@@ -1,16 +1,15 @@
-//! A clone takes over the snapshots that it shares with its origin (OpenZFS: `dsl_dataset_promote_check`,
-//! `dsl_dataset_promote_sync`).
+//! Promotes a clone: it takes over the snapshots that it shares with its origin (OpenZFS: `dsl_dataset_promote_check`, `dsl_dataset_promote_sync`).
 //!
 //! ```text
 //! before:  origin   a ─ b ─ c ─ d ─ head          after:  origin             ┌─ d ─ head
 //!          clone            └─ e ─ head                   clone    a ─ b ─ c ┴─ e ─ head
 //! ```
-//! The snapshots up to the clone's origin (`c`) move with their names, their bookmarks, and the clones made of them; deadlists stay as
-//! they are, for the order of snapshots is the same. What changes is who pays:
+//! The snapshots up to the clone's origin (`c`) move with their names, their bookmarks, and the clones made of them; deadlists stay as they are,
+//! since the order of snapshots is the same. Only the accounting of space changes:
 //!
-//! * what the moved snapshots brought in and what died with them goes from the origin's directory to the clone's;
-//! * of it, what no head has any more counts with snapshots, in both directories reckoned anew from the deadlists;
-//! * `c` has alone what the clone's line dropped first.
+//! * the space that was born with the moved snapshots or died with them moves from the origin's directory to the clone's;
+//! * the part of it that no head refers to any more counts as `snap`, recalculated in both directories from the deadlists;
+//! * the blocks that the clone's line dropped first are now unique to `c`.
 
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ use crate::spa::space::{Delta, Used};
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value, errlog};
 
-/// Who takes part, and what is to change.
+/// The datasets that take part in a promotion, and the changes to be made.
 struct Promotion {
     clone: Live,
     origin: Live,
@@ -38,15 +37,15 @@ struct Promotion {
     origin_dir: u64,
     /// The snapshot that the origin's head is a clone of, if only of `$ORIGIN`.
     origin_origin: Option<Live>,
-    /// What moves, the newest first, with its names.
+    /// The snapshots that move, the newest first, with their names.
     moved: Vec<(Live, String)>,
-    /// The oldest of the clone's own line.
+    /// The oldest dataset of the clone's own line.
     first_own: Live,
-    /// What moves.
+    /// The space that moves.
     space: Space,
-    /// What the origin snapshot has alone then.
+    /// The unique space of the origin snapshot afterwards.
     unique: u64,
-    /// What snapshots of the clone, and of the origin, hold then.
+    /// The space held by snapshots of the clone, and of the origin, afterwards.
     in_snaps: (u64, u64),
 }
 
@@ -69,7 +68,7 @@ impl Spa {
         })
     }
 
-    /// Whether directory `dir` is that of a clone.
+    /// Returns whether directory `dir` is that of a clone.
     pub(crate) fn is_clone(&self, mos: &Mos, dir: u64) -> Result<bool, Error> {
         let origin = mos.dir_phys(dir)?.origin_obj;
         Ok(origin != 0 && Some(origin) != self.origin_snapshot(mos)?)
@@ -210,7 +209,7 @@ impl TaskCx<'_> {
         spa.recount_marks(mos, tx, step.clone.id, &mos.live(step.origin.id)?)?;
         self.move_promoted_space(step)?;
         mos.edit_dataset(tx, step.origin.id, |phys| phys.unique_bytes = step.unique)?;
-        // a livelist is since the origin, which is another one now
+        // a livelist records blocks since the origin, which is another one now
         spa.remove_livelist(mos, tx, step.dir)?;
         spa.remove_livelist(mos, tx, step.origin_dir)?;
         if spa.feature_enabled(mos, "head_errlog")? {
@@ -290,7 +289,7 @@ impl TaskCx<'_> {
         Ok(())
     }
 
-    /// Where the origin was the encryption root, the clone is it now (OpenZFS: `dsl_dataset_promote_crypt_sync`).
+    /// Makes the clone the encryption root where the origin was it (OpenZFS: `dsl_dataset_promote_crypt_sync`).
     fn promote_keys(&self, step: &Promotion) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         if mos.key_root(step.origin_dir)? != Some(step.origin_dir) || spa.is_clone(mos, step.origin_dir)? {

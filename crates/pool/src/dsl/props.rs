@@ -25,10 +25,10 @@ const TEXT_MAX: usize = 8192;
 /// In the list of a dataset's properties: some of them came with a stream (OpenZFS: `ZPROP_HAS_RECVD`).
 const HAS_RECEIVED: &str = "$hasrecvd";
 
-/// What is put behind the name of a value that came with a stream (OpenZFS: `ZPROP_RECVD_SUFFIX`).
+/// Suffix of the name under which a received value is stored (OpenZFS: `ZPROP_RECVD_SUFFIX`).
 const RECEIVED: &str = "$recvd";
 
-/// Where new values come from.
+/// The source of new values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PropSource {
     /// A user sets them.
@@ -37,16 +37,16 @@ pub enum PropSource {
     Received,
 }
 
-/// When properties are set.
+/// The time at which properties are set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum When {
-    /// Of a dataset that is about to be made: what is fixed for good can be said.
+    /// At the creation of a dataset other than a clone: properties that cannot change later can be set.
     Made,
-    /// Of a clone, which has what is fixed from its origin, or of what is there.
+    /// At the creation of a clone, which has such properties from its origin, or on an existing dataset.
     Later,
 }
 
-/// What happens to a property (OpenZFS: `zprop_source_t` of `dsl_prop_set_sync_impl`).
+/// The change of a property (OpenZFS: `zprop_source_t` of `dsl_prop_set_sync_impl`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Put<'a> {
     Local(&'a Value),
@@ -121,7 +121,7 @@ impl Spa {
         })
     }
 
-    /// Whether these changes can be made.
+    /// Checks that these changes can be made.
     pub(crate) fn check_props(&self, mos: &Mos, ds: &Live, puts: &[(&str, Put<'_>)]) -> Result<(), Error> {
         let kind = self.kind_of(ds)?;
         for (name, put) in puts {
@@ -167,7 +167,7 @@ impl Spa {
         if self.feature_enabled(mos, feature)? { Ok(()) } else { Err(refused(name, Refusal::Unsupported)) }
     }
 
-    /// Whether a new file system or volume in directory `parent` can have these properties.
+    /// Checks that a new file system or volume in directory `parent` can have these properties.
     pub(crate) fn check_new_props(
         &self,
         mos: &Mos,
@@ -324,7 +324,7 @@ fn def_of(name: &str) -> Option<&'static PropDef> {
     prop::DATASET.iter().find(|def| def.name == name)
 }
 
-/// What stands in the object set, or with the key, and not in the list of properties.
+/// Returns whether the property is stored in the object set, or with the key, instead of in the list of properties.
 fn stands_in_contents(name: &str) -> bool {
     const NAMES: [&str; 9] = [
         "volsize",
@@ -351,7 +351,7 @@ fn ignored_by_older(name: &str, value: &Value) -> Option<u64> {
     new.then(|| def_of(name).map_or(0, PropDef::default_number))
 }
 
-/// Whether a snapshot can be made with this user property.
+/// Checks that a snapshot can be created with this user property.
 pub(super) fn check_user_prop(name: &str, value: &Value) -> Result<(), Refusal> {
     match prop::is_user_property(name) {
         true => check_one(name, &Put::Local(value), SNAP, When::Later),
@@ -359,18 +359,18 @@ pub(super) fn check_user_prop(name: &str, value: &Value) -> Result<(), Refusal> 
     }
 }
 
-/// Whether the root file system of a new pool can have these properties; what is fixed for good comes with its contents.
+/// Checks that the root file system of a new pool can have these properties; those that cannot change later are set with its contents.
 pub(crate) fn check_root_props(props: &[(String, Value)]) -> Result<(), Error> {
     let check = |(name, value): &(String, Value)| check_one(name, &Put::Local(value), FS, When::Later);
     props.iter().try_for_each(|prop| check(prop).map_err(|why| refused(&prop.0, why)))
 }
 
-/// What says how a dataset is encrypted: a new one is given its key, and not a property that says that there is one.
+/// Returns whether the property describes encryption: a new dataset is given its key, and no property that says so.
 fn is_of_key(name: &str) -> bool {
     matches!(name, "encryption" | "keyformat" | "pbkdf2iters" | "pbkdf2salt")
 }
 
-/// Whether a list has room for a property.
+/// Checks that a list has room for a property.
 pub(crate) fn check_lengths(name: &str, value: &Value) -> Result<(), Refusal> {
     if name.len() >= NAME_MAX {
         return Err(Refusal::NameTooLong);
@@ -417,7 +417,7 @@ fn own_props(mos: &Mos, tx: &Tx, ds: &Live, put: Put<'_>) -> Result<Option<Zap>,
     mos.zap(new).map(Some)
 }
 
-/// What one list of properties says of `name`: a value, that nothing here counts, or nothing (OpenZFS: `dsl_prop_get_dd`).
+/// The value of `name` in one list of properties; `None` if it has none, or a mark that it is inherited (OpenZFS: `dsl_prop_get_dd`).
 fn effective(zap: &Zap, def: Option<&PropDef>, name: &str) -> Result<Option<Value>, Error> {
     let value = |key: &str| Ok::<_, Error>(zap.lookup(key)?.map(|v| crate::stored::value_of(&v)));
     if let (Some(def), Some(newer)) = (def, value(&format!("{name}$iuv"))?)
@@ -435,7 +435,7 @@ fn effective(zap: &Zap, def: Option<&PropDef>, name: &str) -> Result<Option<Valu
 }
 
 impl Mos {
-    /// What is in force of property `name` in directory `dir`, as it is now; `None` if it is set nowhere.
+    /// The value of property `name` in force in directory `dir`, as it is now; `None` if it is set nowhere.
     pub(crate) fn prop(&self, dir: u64, name: &str) -> Result<Option<Value>, Error> {
         let def = def_of(name);
         let inheritable = def.is_none_or(PropDef::is_inheritable);
@@ -461,7 +461,7 @@ impl Mos {
         Ok(set.unwrap_or_else(|| def_of(name).map_or(0, PropDef::default_number)))
     }
 
-    /// What a number that is not inherited will be (OpenZFS: `dsl_prop_predict`).
+    /// The future value of a number that is not inherited (OpenZFS: `dsl_prop_predict`).
     fn predict(&self, dir: u64, name: &str, put: Put<'_>) -> Result<u64, Error> {
         let zap = self.zap(self.dir_phys(dir)?.props_zapobj)?;
         let number = |value: &Value| value.number().unwrap_or(0);
@@ -476,7 +476,7 @@ impl Mos {
         })
     }
 
-    /// Whether directory `id` is below `above`.
+    /// Returns whether directory `id` is below `above`.
     pub(crate) fn is_below(&self, id: u64, above: u64) -> Result<bool, Error> {
         let mut at = self.dir_phys(id)?.parent_obj;
         for _ in 0..quota::DEPTH_MAX {

@@ -1,9 +1,9 @@
-//! How much may be written: quotas and reservations, of directories and of datasets (OpenZFS: `dsl_dir_tempreserve_space`,
-//! `dsl_dataset_check_quota`, `dsl_dir_space_available`, `dsl_dir_set_reservation`).
+//! Limits on writes: quotas and reservations, of directories and of datasets (OpenZFS: `dsl_dir_tempreserve_space`, `dsl_dataset_check_quota`,
+//! `dsl_dir_space_available`, `dsl_dir_set_reservation`).
 //!
-//! What the last synced txg left is known exactly; what is on its way is counted by what each transaction said it would write, and dirtied in the end. A
-//! transaction is refused when the exact figure is at the quota: so one may go beyond it, and who goes beyond it with what is on its way
-//! waits until that is on disk, and is judged by the exact figure then.
+//! The usage as of the last synced txg is known exactly; that of the unsynced txgs is estimated by the bytes that each transaction reserved, and
+//! finally dirtied. A transaction is refused when the exact figure has reached the quota: so one may exceed it, and a transaction that would exceed
+//! it only together with unsynced bytes waits until these are on disk, and is then decided by the exact figure.
 //!
 //! The figures are gathered once per txg and head ([`Room`]): directories with a quota or a reservation take part, and the pool's root, where
 //! what others have reserved counts as used. A transaction compares a few numbers.
@@ -26,12 +26,12 @@ use crate::{Bpobj, Error};
 
 /// Deeper nesting than OpenZFS allows is followed no further.
 pub(crate) const DEPTH_MAX: usize = 64;
-/// Beyond a quota by this share (a 32nd) of it what is on its way may go.
+/// The share of a quota (a 32nd) by which unsynced bytes may exceed it.
 const OVERCOMMIT_SHIFT: u32 = 5;
-/// Txgs that are on their way at a time.
+/// The number of txgs in flight.
 const TXGS: usize = 4;
 
-/// What may still be written to a head, as txg `synced` left it.
+/// The space that may still be written to a head, as of txg `synced`.
 #[derive(Debug)]
 pub(crate) struct Room {
     synced: Txg,
@@ -39,7 +39,7 @@ pub(crate) struct Room {
     refquota: u64,
     unique: u64,
     reserved: u64,
-    /// What is on its way to this head.
+    /// The unsynced bytes of this head.
     pending: Arc<Pending>,
     /// From the head's own directory up.
     levels: Vec<Level>,
@@ -50,18 +50,18 @@ pub(crate) struct Room {
 struct Level {
     own: bool,
     root: bool,
-    /// What binds is the size of the pool, not a quota.
+    /// The limit is the size of the pool, not a quota.
     by_size: bool,
     used: u64,
     /// 0 for none.
     quota: u64,
-    /// What the root lets those have who free more than they take.
+    /// Space of the root that only transactions which free more than they write may use.
     for_frees: u64,
     reserved: u64,
     pending: Arc<Pending>,
 }
 
-/// Bytes on their way, by txg.
+/// Unsynced bytes, by txg.
 #[derive(Debug, Default)]
 pub(crate) struct Pending(Mutex<[(Txg, u64); TXGS]>);
 
@@ -84,10 +84,10 @@ impl Pending {
     }
 }
 
-/// What is to be done with a transaction.
+/// The decision on a transaction.
 enum Verdict {
     Go,
-    /// Once what is on its way is on disk, it is known better.
+    /// Wait: the exact figure is known once the unsynced bytes are on disk.
     Wait,
     Refuse(Refusal),
 }
@@ -133,12 +133,12 @@ impl Room {
         Verdict::Go
     }
 
-    /// A transaction begins that may dirty so many bytes.
+    /// Adds the bytes that a transaction may dirty.
     pub(crate) fn book(&self, txg: Txg, bytes: u64) {
         self.each(|pending| pending.book(txg, bytes));
     }
 
-    /// So many bytes of them it did not dirty.
+    /// Subtracts the bytes that a transaction reserved and did not dirty.
     pub(crate) fn unbook(&self, txg: Txg, bytes: u64) {
         self.each(|pending| pending.unbook(txg, bytes));
     }
@@ -175,7 +175,7 @@ impl Spa {
         refused(&name.unwrap_or_else(|_| head.id.to_string()), why)
     }
 
-    /// What may be written to a head, gathered once per txg.
+    /// The space that may be written to a head, gathered once per txg.
     fn room(&self, head: &Head) -> Result<Arc<Room>, Error> {
         let synced = self.txgs().synced();
         if let Some(room) = head.room.lock().as_ref().filter(|room| room.synced >= synced) {
@@ -273,7 +273,7 @@ impl Spa {
         Ok(space)
     }
 
-    /// Whether new quotas and reservations fit what is there. `new` tells what a limit will be, if it is to change.
+    /// Checks that new quotas and reservations fit the space in use. `new` returns the future value of a limit that is to change.
     pub(crate) fn check_limits(
         &self,
         mos: &Mos,

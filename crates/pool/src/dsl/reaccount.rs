@@ -1,5 +1,5 @@
-//! Whose the objects of a file system are, counted where nobody has (OpenZFS: `dmu_objset_userspace_upgrade`): a raw receive cannot, as owners are
-//! encrypted.
+//! Accounts the objects of a file system to their owners where this has not been done (OpenZFS: `dmu_objset_userspace_upgrade`): a raw receive
+//! cannot do it, as owners are encrypted.
 
 use std::sync::Arc;
 

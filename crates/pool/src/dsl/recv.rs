@@ -1,8 +1,8 @@
-//! Receiving begins (OpenZFS: `dmu_recv_begin_check`, `dmu_recv_begin_sync`, `dmu_recv_resume_begin_check`).
+//! Begins a receive (OpenZFS: `dmu_recv_begin_check`, `dmu_recv_begin_sync`, `dmu_recv_resume_begin_check`).
 //!
-//! A stream goes into a dataset that nobody sees as whole until the stream has ended: a new one, or the clone `%recv` below the one that it is
-//! for. Until then it is marked inconsistent. So a stream that ends early leaves its target as it was; what was received is destroyed, or, if it
-//! can be resumed, stays with what the rest needs to go on: `resume_*` in the dataset's ZAP, with each txg how far it came.
+//! A stream is received into a dataset that is not visible as whole until the stream has ended: a new one, or the clone `%recv` below the target.
+//! Until then it is marked inconsistent. So a stream that ends early leaves its target unchanged; the received part is destroyed, or, if it can be
+//! resumed, kept with the data needed to resume: `resume_*` in the dataset's ZAP, updated with the progress in each txg.
 
 use base::{Guid, Txg};
 use dmu::{Tx, ZapValue};
@@ -31,9 +31,9 @@ pub struct RecvBegin {
     pub snap: String,
     /// The snapshot that a new dataset shall be a clone of.
     pub origin: Option<String>,
-    /// What changed since the stream's base, later snapshots included, goes.
+    /// Discards changes since the stream's base, later snapshots included.
     pub force: bool,
-    /// What was received before an error stays, so that it can be resumed.
+    /// Keeps the received part after an error, so that the receive can be resumed.
     pub resumable: bool,
     /// The head of the stream.
     pub begin: Begin,
@@ -56,7 +56,7 @@ pub struct ResumePoint {
     pub bytes: u64,
 }
 
-/// What the beginning of a receive gives; see [`Receiving`](crate::Receiving).
+/// The state set up at the beginning of a receive; see [`Receiving`](crate::Receiving).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
     pub(crate) id: u64,
@@ -64,7 +64,7 @@ pub(crate) struct Begun {
     pub(crate) new_fs: bool,
     /// The snapshot that it is a clone of, or 0.
     pub(crate) base: u64,
-    /// Where the stream goes on.
+    /// The point at which the stream resumes.
     pub(crate) resumed: Option<ResumePoint>,
     /// The base was received raw, and this stream is not.
     pub(crate) ivset_diverged: bool,
@@ -244,7 +244,7 @@ impl Spa {
         mos.live(head.phys.prev_snap_obj)
     }
 
-    /// Whether what a stream leaves out is in its base.
+    /// Checks that the base has the blocks that a stream leaves out.
     fn check_base(&self, mos: &Mos, req: &RecvBegin, base: &Live) -> Result<(), Error> {
         if let Some(redacted) = redacted_by(mos, base.id)?
             && !redaction_fits(req, &redacted)
@@ -320,7 +320,7 @@ impl Spa {
         Ok(id)
     }
 
-    /// What is received raw is not authenticated before it is whole, whether or not a key is loaded.
+    /// Forgets the key of a dataset that is received raw: raw data is not authenticated before it is whole, whether or not a key is loaded.
     fn without_key(&self, req: &RecvBegin, id: u64) {
         if req.is_raw() {
             self.zio().keys().remove(id);
@@ -357,7 +357,7 @@ impl Spa {
         self.log_live(mos, tx, &mos.live(id)?, "receive", " ")
     }
 
-    /// What a clone has of the redaction of its origin is not its own.
+    /// Removes from a clone the redaction of its origin.
     fn drop_redaction(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
         if redacted_by(mos, id)?.is_some() {
             mos.zap(id)?.remove(tx, keys::REDACTED_DATASETS)?;
@@ -462,7 +462,7 @@ pub(crate) fn redacted_by(mos: &Mos, id: u64) -> Result<Option<Vec<u64>>, Error>
     Ok(mos.zap(id)?.lookup(keys::REDACTED_DATASETS)?.map(|value| value.u64s()))
 }
 
-/// Whether a stream can go on a base that lacks what is in `redacted` (OpenZFS: `redact_check`).
+/// Returns whether a stream can be applied to a base that lacks the blocks redacted in `redacted` (OpenZFS: `redact_check`).
 fn redaction_fits(req: &RecvBegin, redacted: &[u64]) -> bool {
     if req.begin.fromguid == Guid(0) {
         return true;
@@ -497,7 +497,7 @@ impl ResumeSlots {
         }
     }
 
-    /// What is to be saved in `txg`; it stays until the next, as a sync may need several passes.
+    /// The resume point to be saved in `txg`; it stays until the next, as a sync may need several passes.
     pub(crate) fn get(&self, txg: Txg) -> Option<ResumePoint> {
         let slots = self.0.lock();
         slots.iter().flatten().find(|(at, _)| *at == txg).map(|(_, point)| *point)

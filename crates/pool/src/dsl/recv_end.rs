@@ -1,7 +1,7 @@
-//! Receiving ends (OpenZFS: `dmu_recv_end`, `dmu_recv_cleanup_ds`).
+//! Ends a receive (OpenZFS: `dmu_recv_end`, `dmu_recv_cleanup_ds`).
 //!
-//! In one txg: what `%recv` has goes into the head that it received for, the snapshot is made with the stream's guid and time, marks go. With
-//! `force` the head's later snapshots are destroyed before.
+//! In one txg: the contents of `%recv` are swapped into the head that it received for, the snapshot is created with the stream's guid and time, and
+//! the marks of the receive are removed. With `force` the head's later snapshots are destroyed first.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::dsl::recv_raw::RawHead;
 use crate::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 
-/// What stands in a dataset while it is received.
+/// Keys in the ZAP of a dataset that is being received.
 const RESUME_KEYS: [&str; 7] = [
     keys::RESUME_FROMGUID,
     keys::RESUME_OBJECT,
@@ -124,7 +124,7 @@ impl Receiving {
         self.begun.base != 0 && self.req.begin.fromguid.0 == 0
     }
 
-    /// Where an earlier receive ended, if this one goes on.
+    /// The point at which an earlier receive ended, if this one resumes it.
     #[must_use]
     pub fn resumed(&self) -> Option<ResumePoint> {
         self.begun.resumed
@@ -235,7 +235,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Whether the target can get what was received for it. Gives its snapshots that go then.
+    /// Checks that the target can take over the received contents. Returns its snapshots to be destroyed.
     fn check_take_over(
         &self,
         mos: &Mos,

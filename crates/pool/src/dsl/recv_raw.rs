@@ -1,8 +1,8 @@
-//! Raw streams: the keys that come with them, and the object set as a whole (OpenZFS: `dsl_crypto_recv_raw`, its checks and its syncs).
+//! Raw streams: their keys, and the object set as a whole (OpenZFS: `dsl_crypto_recv_raw`, its checks and its syncs).
 //!
-//! A new dataset becomes an encryption root, whose wrapped keys are those of the sender; nobody needs to have the key. A dataset that is there must
-//! have the same master key, and its blocks must be encrypted with the same IVs as the stream's base: each snapshot has a number for its set of IVs,
-//! which a raw stream brings along. The wrapped keys of the stream are stored at the end: their user may have changed the key.
+//! A new dataset becomes an encryption root, whose wrapped keys are those of the sender; the receiver does not need the key. An existing dataset
+//! must have the same master key, and its blocks must be encrypted with the same IVs as the stream's base: each snapshot has a number for its set
+//! of IVs, which a raw stream carries. The wrapped keys of the stream are stored at the end, since the sender's user key may have changed.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::spa::heads::OTN_ZAP_METADATA;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
-/// What is in the list `crypt_keydata` of a raw stream.
+/// The contents of the list `crypt_keydata` of a raw stream.
 #[derive(Clone, Debug)]
 pub(crate) struct RawHead {
     keys: WrappedKey,
@@ -42,7 +42,7 @@ const KEY_FORMATS: u64 = 4;
 const DNODE_BLOCK: u64 = 16 << 10;
 
 impl RecvBegin {
-    /// What a raw stream says of keys and object set; `None` of another stream.
+    /// The keys and object set described by a raw stream; `None` for any other stream.
     pub(crate) fn raw_head(&self) -> Result<Option<RawHead>, Error> {
         if !self.is_raw() {
             return Ok(None);
@@ -127,7 +127,7 @@ fn bytes<const N: usize>(list: &NvList, name: &str) -> Option<[u8; N]> {
 }
 
 impl Spa {
-    /// Whether a raw stream fits the dataset whose directory is `dir`, and its base, if it has one.
+    /// Checks that a raw stream fits the dataset whose directory is `dir`, and its base, if it has one.
     pub(crate) fn check_raw(
         &self,
         mos: &Mos,

@@ -1,10 +1,10 @@
-//! Why a change of a dataset is refused.
+//! Reasons for which a change of a dataset is refused.
 
 /// The rule that a change would break. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There is something of this name (EEXIST).
+    /// A dataset of this name exists (EEXIST).
     #[error("dataset already exists")]
     Exists,
     /// The dataset that it shall be in does not exist (ENOENT).
@@ -76,7 +76,7 @@ pub enum Refusal {
     /// The new place would need another key (EACCES).
     #[error("would change the encryption root")]
     EncryptionRoot,
-    /// There is no snapshot to go back to (ESRCH).
+    /// No snapshot to roll back to (ESRCH).
     #[error("no such snapshot to go back to")]
     NoSnapshot,
     /// The snapshot was made in this moment: try again (EAGAIN).

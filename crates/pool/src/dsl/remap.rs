@@ -1,8 +1,8 @@
-//! What becomes of the notes on blocks that device removal moved (OpenZFS: `dsl_destroy_snapshot_handle_remaps`).
+//! Updates remap deadlists when snapshots are destroyed (OpenZFS: `dsl_destroy_snapshot_handle_remaps`).
 //!
-//! When a block of a removed device is found elsewhere, what it had there is not needed any more, unless a snapshot still names it. Such
-//! segments stand in a *remap deadlist*, which a snapshot takes over from its head. With the snapshot they go to the next one's, or, where
-//! nobody names them any more, to the pool's list of obsolete segments.
+//! When a block of a removed device is found elsewhere, its old segment is not needed any more, unless a snapshot still refers to it. Such segments
+//! are listed in a *remap deadlist*, which a snapshot takes over from its head. When the snapshot is destroyed they move to that of the next one,
+//! or, where no dataset refers to them any more, to the pool's list of obsolete segments.
 
 use base::Txg;
 use dmu::Tx;
@@ -18,7 +18,7 @@ use crate::dsl::lookup::Live;
 use crate::mos::Mos;
 use crate::spa::Spa;
 
-/// Where the list of obsolete segments stands in the MOS directory.
+/// Key of the list of obsolete segments, in the MOS directory.
 const OBSOLETE_BPOBJ: &str = "com.delphix:obsolete_bpobj";
 
 /// The lists of one or more remap deadlists.

@@ -1,5 +1,4 @@
-//! New names for file systems, volumes and snapshots (OpenZFS: `dsl_dir_rename_check`, `dsl_dir_rename_sync`,
-//! `dsl_dataset_rename_snapshot_check`).
+//! Renames file systems, volumes and snapshots (OpenZFS: `dsl_dir_rename_check`, `dsl_dir_rename_sync`, `dsl_dataset_rename_snapshot_check`).
 
 use std::sync::Arc;
 
@@ -93,7 +92,7 @@ impl Spa {
         })
     }
 
-    /// Whether all names below `dir` can grow by so many bytes and levels.
+    /// Checks that all names below `dir` can grow by this many bytes and levels.
     fn check_names_below(&self, mos: &Mos, dir: u64, name: &str, (bytes, levels): (i64, i64)) -> Result<(), Error> {
         let head = mos.dir_phys(dir)?.head_dataset_obj;
         let mut heads = vec![(name.to_string(), head)];
@@ -115,7 +114,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Whether directory `dir` can move from `old` to below `new`.
+    /// Checks that directory `dir` can move from `old` to below `new`.
     fn check_move(&self, mos: &Mos, name: &str, dir: u64, old: u64, new: u64) -> Result<(), Error> {
         if new == dir || mos.is_below(new, dir)? {
             return Err(refused(name, Refusal::Invalid("a dataset cannot be moved below itself")));
@@ -129,7 +128,7 @@ impl Spa {
         if self.room_for_transfer(mos, old, new, space)? { Ok(()) } else { Err(refused(name, Refusal::NoSpace)) }
     }
 
-    /// Whether `space` bytes can move from directory `from` to directory `to` (OpenZFS: `dsl_dir_transfer_possible`).
+    /// Checks that `space` bytes can move from directory `from` to directory `to` (OpenZFS: `dsl_dir_transfer_possible`).
     pub(crate) fn room_for_transfer(&self, mos: &Mos, from: u64, to: u64, space: u64) -> Result<bool, Error> {
         let above: Vec<u64> = mos.lineage(to)?.into_iter().map(|(id, _)| id).collect();
         // what leaves is room again where the two lines meet
@@ -186,7 +185,7 @@ impl Mos {
 }
 
 impl TaskCx<'_> {
-    /// What directory `dir` uses counts below `new`, no longer below `old`.
+    /// Moves the accounting of the space of directory `dir` from `old` to `new`.
     fn move_space(&self, dir: u64, phys: &DslDirPhys, old: u64, new: u64) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         if spa.feature_active(mos, "filesystem_limits")? {

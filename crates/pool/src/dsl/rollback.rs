@@ -1,6 +1,6 @@
-//! Back to the last snapshot (OpenZFS: `dsl_dataset_rollback_check`, `dsl_dataset_rollback_sync`).
+//! Rolls a dataset back to its last snapshot (OpenZFS: `dsl_dataset_rollback_check`, `dsl_dataset_rollback_sync`).
 //!
-//! A clone of the snapshot changes places with the head, and is destroyed at once: what was written since goes with it.
+//! A clone of the snapshot is swapped with the head, and destroyed at once, with all changes since the snapshot.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::dsl::lookup::{Live, refused};
 use crate::mos::Mos;
 use crate::spa::Spa;
 
-/// The clone that takes what is dropped away.
+/// The temporary clone that takes over the discarded blocks.
 const CLONE: &str = "%rollback";
 
 impl Spa {

@@ -1,8 +1,7 @@
-//! Snapshots are made (OpenZFS: `dsl_dataset_snapshot`).
+//! Creates snapshots (OpenZFS: `dsl_dataset_snapshot`).
 //!
-//! A snapshot takes over what its head had: the root block as the txg's sync of datasets left it, the sums, the deadlist. The head goes
-//! on with nothing of its own, and a new deadlist: the keys of the old one and one more for the snapshot before, all of their lists
-//! empty.
+//! A snapshot takes over the state of its head: the root block as the txg's sync of datasets left it, the sums, the deadlist. The head continues
+//! with no unique space and a new deadlist: the keys of the old one and one more for the snapshot before, all with empty lists.
 //!
 //! The header of an intent log that is in use, or waits for its replay, goes into the snapshot with the root block, and means nothing there. Pools
 //! before version 27 have no such snapshots: their logs are ended first, and one that nobody has replayed makes its dataset busy.
@@ -36,7 +35,7 @@ const VERSION_FAST_SNAP: u64 = 27;
 /// From this version on snapshots have properties (OpenZFS: `SPA_VERSION_SNAP_PROPS`).
 const VERSION_SNAP_PROPS: u64 = 12;
 
-/// So often the logs of an old pool are ended for snapshots; who commits without end makes its file system busy.
+/// The number of times that the logs of an old pool are ended for a snapshot; a file system with endless commits is then busy.
 const RESTS_MAX: u32 = 20;
 /// Blocks of metadata that a snapshot takes, about (OpenZFS: `dsl_dataset_snapshot`).
 const SNAPSHOT_BLOCKS: usize = 3;
@@ -214,7 +213,7 @@ impl Spa {
         Ok(mos.new_object(tx, ObjectType::DSL_DATASET, 0, Some((ObjectType::DSL_DATASET, &bonus)))?.id())
     }
 
-    /// What features a dataset uses, its snapshot uses as well.
+    /// Copies the features that a dataset uses to its snapshot.
     pub(crate) fn copy_features(&self, mos: &Mos, tx: &Tx, from: u64, to: u64) -> Result<(), Error> {
         if !mos.object(from)?.phys().object_type.is_zap() {
             return Ok(());
@@ -229,7 +228,7 @@ impl Spa {
         Ok(())
     }
 
-    /// What else a snapshot has in its ZAP: the list of blocks that device removal moved, which the head begins anew; of an
+    /// Moves further entries of the head's ZAP to the snapshot: the list of blocks that device removal moved, which the head begins anew; for an
     /// encrypted dataset the number of its set of IVs.
     fn hand_over_extras(&self, mos: &Mos, tx: &Tx, head: &Live, id: u64) -> Result<(), Error> {
         if let Some(list) = mos.extra(head.id, dataset_keys::REMAP_DEADLIST)? {

@@ -1,8 +1,8 @@
-//! Two heads change places: what a receive filled becomes what is seen (OpenZFS: `dsl_dataset_clone_swap_check_impl`,
+//! Swaps two heads: the contents that a receive wrote become visible (OpenZFS: `dsl_dataset_clone_swap_check_impl`,
 //! `dsl_dataset_clone_swap_sync_impl`).
 //!
-//! Blocks, deadlists and sums change hands; names, properties and snapshots stay where they are. So does what a head has reserved for
-//! itself: how much of it is not used may be another figure now.
+//! Blocks, deadlists and sums are exchanged; names, properties and snapshots stay. So does the refreservation of a head, but its unused part may
+//! change.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Whether a head has other contents than its last snapshot; a new intent log does not count (OpenZFS:
+    /// Returns whether a head has other contents than its last snapshot; a new intent log does not count (OpenZFS:
     /// `dsl_dataset_modified_since_snap`).
     pub(crate) fn modified_since_snapshot(&self, mos: &Mos, head: &Live) -> Result<bool, Error> {
         if head.phys.prev_snap_obj == 0 {
@@ -168,7 +168,7 @@ impl TaskCx<'_> {
         Ok(())
     }
 
-    /// What features the blocks need goes with the blocks; how many datasets use a feature stays the same.
+    /// Moves the features that the blocks need along with the blocks; how many datasets use a feature stays the same.
     fn swap_features(&self, clone: u64, head: u64) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         let held = |id: u64, guid: &str| match mos.object(id)?.phys().object_type.is_zap() {
@@ -206,7 +206,7 @@ impl TaskCx<'_> {
     }
 }
 
-/// What a head refers to, and what it dropped of its last snapshot.
+/// The space that a head refers to, plus that of its deadlist.
 fn total(ds: &Live, dead: Space) -> Delta {
     Delta {
         used: ds.phys.referenced_bytes.wrapping_add(dead.used) as i64,

@@ -1,4 +1,4 @@
-//! What needs two tasks in one txg, or a state that only a crash leaves.
+//! Tests that need two tasks in one txg, or a state that only a crash leaves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 use std::path::PathBuf;
@@ -254,7 +254,7 @@ fn a_head_that_a_task_is_about_to_change_is_not_held() {
     drop(spa.view().unwrap().dataset("t/a").unwrap().long_hold().unwrap());
 }
 
-/// Whoever follows the chain comes to its end.
+/// A walk of the chain ends.
 #[test]
 fn a_chain_of_snapshots_that_does_not_go_back_is_not_followed() {
     let (spa, _device) = pool();
@@ -274,7 +274,7 @@ fn a_chain_of_snapshots_that_does_not_go_back_is_not_followed() {
     }
 }
 
-/// What early versions of ZFS left: keys of the first format, and snapshots that do not tell their set of IVs.
+/// Remains of early versions of ZFS: keys of the first format, and snapshots without the number of their set of IVs.
 #[test]
 fn errata_are_told_and_obeyed() {
     use crate::Erratum;

@@ -1,9 +1,10 @@
-//! Files into a file system of a pool, with all that they have: from the host, from an archive, from another file system.
+//! Copies files into a file system of a pool, with all their attributes: from the host, from an archive, from another file system.
 //!
 //! # What it is
-//! An [`Importer`] takes files one after another, by paths relative to one directory, and puts them there: type, owner, mode, times, hard links,
-//! extended attributes, ACLs, devices, holes. What has a path already is replaced as soon as the new file is whole: until then that one has another
-//! name (`aside`), and if it does not become whole, what was there stays. A directory is kept, and gets the attributes.
+//! An [`Importer`] takes files one after another, by paths relative to one directory, and creates them there: type, owner, mode, times, hard links,
+//! extended attributes, ACLs, devices, holes. An existing file of the same path is replaced as soon as the new file is whole: until then the new
+//! one has a temporary name (`aside`), and if it does not become whole, the existing file stays. An existing directory is kept, and gets the
+//! attributes.
 //!
 //! # Speed
 //! Small files wait in a queue, and a queue is written at once: all of it shares places in a txg, and none is held while the importer waits
@@ -42,12 +43,12 @@ const ENOTDIR: i32 = 20;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 const EDQUOT: i32 = 122;
-/// What is said when a file does not take the place of another one.
+/// The message when a file does not replace an existing one.
 const STAYS: &str = "what has this name stays";
 /// Owner, group and others may look into a directory that nobody described.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// What an importer did.
+/// The result of an import of files.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Imported {
     /// Files of all kinds that were made and are whole, links included.
@@ -58,7 +59,7 @@ pub struct Imported {
     pub failed: u64,
 }
 
-/// What waits to be written.
+/// An entry of the queue.
 enum Waiting {
     File(Box<Item>, Vec<u8>),
     Link(Vec<u8>),
@@ -95,11 +96,11 @@ pub struct Importer<'a> {
     report: &'a mut dyn Report,
     /// Directories that were met last, by path.
     dirs: Paths,
-    /// What directories get when all is in them.
+    /// The attributes that directories get when they are complete.
     unfinished: BTreeMap<u64, Unfinished>,
-    /// Where the files come from: those of different origins are never one.
+    /// The number of the source: files of different origins are never hard links of each other.
     origin: u32,
-    /// What files with several names became, and the other way round.
+    /// The objects of files with several names.
     links: HashMap<(u32, LinkId), u64>,
     linked: HashMap<u64, (u32, LinkId)>,
     /// Files that are there and not whole, by whatever name.
@@ -346,7 +347,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// What was done so far.
+    /// The counts so far.
     #[must_use]
     pub fn done(&self) -> Imported {
         self.done
@@ -444,7 +445,7 @@ impl<'a> Importer<'a> {
         self.attributes(path, id, item, as_told && data.is_empty())
     }
 
-    /// What one file could not be goes to the report; what all files would meet ends the work.
+    /// Reports an error of a single file; returns one that all files would meet, which ends the work.
     fn tolerate<R>(&mut self, path: &[u8], done: Result<R, zpl::Error>) -> Result<Option<R>, Error> {
         match done {
             Ok(done) => Ok(Some(done)),
@@ -460,7 +461,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Whether something is in a directory that was refused.
+    /// Returns whether a path lies in a directory that was refused.
     fn is_passed_over(&self, path: &[u8]) -> bool {
         let below = |top: &Vec<u8>| path.strip_prefix(top.as_slice()).is_some_and(|rest| rest.starts_with(b"/"));
         self.refused.as_ref().is_some_and(below)
@@ -674,7 +675,7 @@ fn without_list(meta: &Meta) -> u32 {
     meta.mode & !0o777 | meta.mode & allowed.unwrap_or(0o700)
 }
 
-/// Whether an error is one that the next file would meet as well.
+/// Returns whether the next file would meet the same error.
 fn ends_all(e: &zpl::Error) -> bool {
     let stopped = |e: &pool::Error| matches!(e, pool::Error::Suspended(_) | pool::Error::Closed);
     matches!(e.errno(), ENOSPC | EDQUOT | EROFS) || matches!(e, zpl::Error::Pool(e) if stopped(e))

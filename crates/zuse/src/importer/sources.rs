@@ -1,4 +1,4 @@
-//! Where the files come from: a tree of the host, an archive, a tree of a pool.
+//! Sources of files: a tree of the host, an archive, a tree of a pool.
 
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -232,7 +232,7 @@ impl Importer<'_> {
     }
 }
 
-/// Whether an error is that of blocks which cannot be read.
+/// Returns whether an error is caused by unreadable blocks.
 fn is_damage(e: &zpl::Error) -> bool {
     matches!(e.errno(), EIO | ECKSUM) && !ends_all(e)
 }
@@ -249,12 +249,12 @@ fn data_bytes(node: &Node, size: u64) -> u64 {
     data
 }
 
-/// Whether a file has a hole before its end.
+/// Returns whether a file has a hole before its end.
 fn is_sparse(node: &Node) -> bool {
     node.next_hole(0).is_ok_and(|hole| hole < node.size())
 }
 
-/// As much as there is at `offset`, up to the length of the buffer.
+/// Reads at `offset` until the buffer is full or the file ends.
 fn read_full(file: &std::fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {

@@ -1,4 +1,4 @@
-//! Which units of a device are claimed: a bitmap that takes memory only where something is.
+//! A bitmap of the claimed units of a device, which uses memory only where units are set.
 
 /// Units that one chunk covers.
 const CHUNK_UNITS: u64 = 64 * CHUNK_WORDS as u64;

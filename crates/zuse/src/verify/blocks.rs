@@ -28,7 +28,7 @@ pub enum Role {
 /// A block, or the report that those below one cannot be reached or are counted wrong.
 #[derive(Debug)]
 pub struct Block<'a> {
-    /// Where it belongs.
+    /// Its bookmark.
     pub bm: &'a Bookmark,
     /// Its pointer. Holes are not reported, embedded blocks are.
     pub bp: &'a BlkPtr,
@@ -144,7 +144,7 @@ fn visit_log(objset: &Arc<Objset>, synced: Txg, visit: Visitor<'_>) {
     });
 }
 
-/// What is free for its owners and still allocated.
+/// Visits blocks that their owners have freed and that are still allocated.
 fn visit_freed(pool: &Arc<Pool>, visit: Visitor<'_>) -> Result<(), Error> {
     let bm = Bookmark::new(0, 0, 0, 0);
     for list in pool.deferred_frees()? {

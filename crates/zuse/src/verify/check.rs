@@ -30,7 +30,7 @@ const ALL: u8 = u8::MAX;
 /// Takes blocks, and hands them to the threads in batches.
 pub(crate) struct Feeder {
     batch: Vec<Item>,
-    /// Of the batch, as far as it was added in step.
+    /// The bytes of the batch that were added by [`Feeder::add_in_step`].
     bytes: u64,
     to: Sender<Vec<Item>>,
 }

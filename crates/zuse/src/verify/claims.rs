@@ -26,7 +26,7 @@ struct Claimed {
     bits: Bitmap,
 }
 
-/// What the blocks of a pool claim, a bitmap for each top-level vdev that holds data.
+/// The space that the blocks of a pool claim, a bitmap for each top-level vdev that holds data.
 pub(crate) struct Claims {
     vdevs: Vec<Option<Claimed>>,
     /// claims of what is no place of any vdev
@@ -35,10 +35,10 @@ pub(crate) struct Claims {
     pub(crate) shared: u64,
 }
 
-/// Whether a block was claimed before.
+/// The state of a block's space before it was claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claim {
-    /// Nobody had it.
+    /// No block had claimed it.
     New,
     /// All of it was claimed: the same block, met once more.
     Again,
