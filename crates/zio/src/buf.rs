@@ -2,13 +2,13 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// The bytes of a block, shared: the cache and any number of readers hold the same memory. Cloning is a counter.
+/// The bytes of a block, shared: the cache and any number of readers hold the same memory. Cloning increments a counter.
 ///
 /// It may be a [part](Buf::part) of a larger one, all of which then stays in memory as long as it does.
 #[derive(Clone)]
 pub struct Buf {
     bytes: Arc<Vec<u8>>,
-    /// Which of them.
+    /// The range of these bytes that this buffer covers.
     start: usize,
     end: usize,
 }
@@ -20,7 +20,7 @@ impl Buf {
         Buf::from(vec![0; n])
     }
 
-    /// A part of it, which shares its memory; `None` if it does not have these bytes.
+    /// A part of the buffer, which shares its memory; `None` if the range is not within it.
     #[must_use]
     pub fn part(&self, range: Range<usize>) -> Option<Buf> {
         self.get(range.clone())?;
@@ -28,30 +28,30 @@ impl Buf {
         Some(Buf { bytes: Arc::clone(&self.bytes), start, end })
     }
 
-    /// The bytes, to be changed in place; a copy is made first if somebody else holds them, or if there are more.
+    /// The bytes, for changing in place; copied first if they are shared, or if this is a part of a larger buffer.
     #[must_use]
     pub fn make_mut(&mut self) -> &mut Vec<u8> {
         if !self.is_whole() {
             *self = Buf::from(self.to_vec());
         }
-        // what changes the length changes what is behind it
+        // a change of length changes the end
         self.end = usize::MAX;
         Arc::make_mut(&mut self.bytes)
     }
 
-    /// The bytes, to be changed in place, if nobody else holds them.
+    /// The bytes, for changing in place, if they are not shared.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         let range = self.range();
         Arc::get_mut(&mut self.bytes)?.get_mut(range)
     }
 
-    /// Whether both are the same memory: one was cloned from the other, and neither has been changed since.
+    /// Returns whether both are the same memory: one was cloned from the other, and neither has been changed since.
     #[must_use]
     pub fn is(&self, other: &Buf) -> bool {
         Arc::ptr_eq(&self.bytes, &other.bytes) && self.range() == other.range()
     }
 
-    /// The bytes as a vector of the caller's own: without a copy if nobody else holds them, and they are no part.
+    /// The bytes as a vector: without a copy if they are not shared and this is not a part of a larger buffer.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         if !self.is_whole() {

@@ -1,10 +1,10 @@
-//! Whether bytes are those that a pointer was made for.
+//! Verification of a block's bytes against its pointer's checksum.
 
 use base::Endian;
 use codec::{ChecksumKind, Checksummer, Cksum, embedded};
 use ondisk::{BlkPtr, ObjectType};
 
-/// The test that a block's physical bytes must pass, made once per pointer.
+/// The checksum test that a block's physical bytes must pass, made once per pointer.
 ///
 /// Pointers of encrypted datasets keep a MAC in words 2 and 3 (except those to object sets, whose MACs are inside): then only
 /// words 0 and 1 of the truncated checksum count. OpenZFS: `zio_checksum_error_impl`.
@@ -17,7 +17,7 @@ pub(crate) struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    /// The test for `bp`; `None` if its checksum number is none that a block can have.
+    /// The test for `bp`; `None` if its checksum number is not valid for a block.
     pub(crate) fn of(bp: &BlkPtr, sums: &'a Checksummer) -> Option<Self> {
         let kind = ChecksumKind::from_u8(bp.checksum())?;
         if matches!(kind, ChecksumKind::Label | ChecksumKind::GangHeader) {
@@ -32,7 +32,7 @@ impl<'a> Check<'a> {
         self.kind.name()
     }
 
-    /// Whether it tells anything: not where checksums are off.
+    /// Returns whether the test can detect damage: not where checksums are off.
     pub(crate) fn tells(&self) -> bool {
         !matches!(self.kind, ChecksumKind::Off | ChecksumKind::Noparity)
     }
@@ -59,7 +59,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Whether half of the pointer's checksum is a MAC.
+/// Returns whether half of the pointer's checksum is a MAC.
 pub(crate) fn uses_mac(bp: &BlkPtr) -> bool {
     bp.uses_crypt() && bp.object_type() != ObjectType::OBJSET
 }

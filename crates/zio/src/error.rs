@@ -5,11 +5,11 @@ use vdev::LeafFault;
 
 use crate::Bookmark;
 
-/// Why one copy of a block cannot be used.
+/// The reason why one copy of a block cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The devices gave nothing that satisfies the checksum, or nothing at all.
+    /// The devices returned nothing that satisfies the checksum, or nothing at all.
     #[error("{0}")]
     Device(Box<vdev::Error>),
     /// The bytes were read and are not those that were written.
@@ -17,19 +17,19 @@ pub enum Fault {
     Checksum {
         /// The name of the checksum function.
         kind: &'static str,
-        /// Which devices, and how. `None` if each part was right and the whole is not.
+        /// The devices at fault, and how. `None` if each part was right and the whole is not.
         device: Option<Box<vdev::Error>>,
     },
     /// The checksum cannot be computed: the pool's salt is not known.
     #[error("{0}")]
     Codec(codec::Error),
-    /// The gang header, or the tree of gang headers, cannot be.
+    /// The gang header, or the tree of gang headers, is impossible.
     #[error("gang block: {0}")]
     Gang(&'static str),
     /// A block that a gang header points at cannot be read.
     #[error("gang member {member}: {cause}")]
     GangMember {
-        /// Which pointer of the header.
+        /// The index of the pointer in the header.
         member: usize,
         /// Its copies, and what is wrong with each.
         cause: Box<CopyFailures>,
@@ -52,12 +52,12 @@ impl Fault {
     }
 }
 
-/// One copy of a block, and why it cannot be used.
+/// One copy of a block, and the reason why it cannot be used.
 #[derive(Debug)]
 pub struct CopyFailure {
-    /// Where the copy lies.
+    /// The address of the copy.
     pub dva: Dva,
-    /// What is wrong.
+    /// The reason.
     pub fault: Fault,
 }
 
@@ -66,7 +66,7 @@ pub struct CopyFailure {
 pub struct CopyFailures(pub Vec<CopyFailure>);
 
 impl CopyFailures {
-    /// Whether bytes were read and found wrong (OpenZFS: `ECKSUM`), not merely unreadable (`EIO`, `ENXIO`).
+    /// True if bytes were read and found wrong (OpenZFS: `ECKSUM`), not merely unreadable (`EIO`, `ENXIO`).
     #[must_use]
     pub fn is_checksum(&self) -> bool {
         self.0.iter().any(|copy| match &copy.fault {
@@ -87,7 +87,7 @@ impl fmt::Display for CopyFailures {
     }
 }
 
-/// Why a block has no data for the caller. Every variant says which block.
+/// The reason why a block could not be read or written. Every variant names the block.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -102,7 +102,7 @@ pub enum Error {
     Checksum {
         /// The block.
         bm: Bookmark,
-        /// What is wrong with each copy.
+        /// The fault of each copy.
         copies: CopyFailures,
     },
     /// No copy can be read (OpenZFS: `EIO`).
@@ -110,10 +110,10 @@ pub enum Error {
     Io {
         /// The block.
         bm: Bookmark,
-        /// What is wrong with each copy.
+        /// The fault of each copy.
         copies: CopyFailures,
     },
-    /// The pool is written by somebody else, who needed the space of what was freed since the state that is read here (`ESTALE`).
+    /// Another host writes the pool and has reused space that was freed since the state being read (`ESTALE`).
     #[error("block {bm}: the pool was changed while it was read, and the space of what was freed is used again")]
     Overtaken {
         /// The block.
@@ -124,7 +124,7 @@ pub enum Error {
     Decompress {
         /// The block.
         bm: Bookmark,
-        /// What the decompressor says.
+        /// The decompressor's error.
         source: codec::Error,
     },
     /// The checksum is right, but the MAC is not: forged, or the wrong key (OpenZFS: `EIO` with an ereport).
@@ -132,7 +132,7 @@ pub enum Error {
     Auth {
         /// The block.
         bm: Bookmark,
-        /// What failed to authenticate.
+        /// The authentication error.
         source: codec::Error,
     },
     /// The block was left out by a redacted send (OpenZFS: `EIO`).
@@ -141,7 +141,7 @@ pub enum Error {
         /// The block.
         bm: Bookmark,
     },
-    /// The pointer holds what no pointer can hold.
+    /// The pointer has an impossible field.
     #[error("block {bm}: {source}")]
     BadPointer {
         /// The block.
@@ -154,7 +154,7 @@ pub enum Error {
     Unsupported {
         /// The block.
         bm: Bookmark,
-        /// Which field.
+        /// The field.
         what: &'static str,
         /// Its value.
         value: u64,
@@ -165,7 +165,7 @@ pub enum Error {
         /// The block.
         bm: Bookmark,
     },
-    /// There is no room for the block, not even in pieces (OpenZFS: `ENOSPC`).
+    /// No space for the block, not even in pieces (OpenZFS: `ENOSPC`).
     #[error("block {bm}: no space for {psize} bytes")]
     NoSpace {
         /// The block.
@@ -173,20 +173,20 @@ pub enum Error {
         /// Bytes wanted.
         psize: u64,
     },
-    /// Space cannot be allocated, freed or claimed: what the pool says.
+    /// Space cannot be allocated, freed or claimed, for the pool's reason.
     #[error("block {bm}: {reason}")]
     Space {
         /// The block.
         bm: Bookmark,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The devices did not take the block (OpenZFS: `EIO`, and the pool is suspended).
+    /// The devices failed to write the block (OpenZFS: `EIO`, and the pool is suspended).
     #[error("block {bm} cannot be written: {source}")]
     Write {
         /// The block.
         bm: Bookmark,
-        /// Which device, and what it says.
+        /// The device and its error.
         source: Box<vdev::Error>,
     },
     /// The block cannot be encrypted, authenticated or checksummed.
@@ -194,15 +194,15 @@ pub enum Error {
     Encode {
         /// The block.
         bm: Bookmark,
-        /// What the codec says.
+        /// The codec's error.
         source: codec::Error,
     },
-    /// What was to be written cannot be a block.
+    /// The request cannot become a block.
     #[error("block {bm} cannot be written: {what}")]
     BadRequest {
         /// The block.
         bm: Bookmark,
-        /// What is wrong with it.
+        /// The reason.
         what: &'static str,
     },
     /// An invariant of Zuse's own is broken.
@@ -218,7 +218,7 @@ pub enum Error {
     Table {
         /// The block.
         bm: Bookmark,
-        /// What the table says.
+        /// The table's error.
         source: crate::TableError,
     },
 }
@@ -248,8 +248,8 @@ impl Error {
         }
     }
 
-    /// What OpenZFS on Linux returns for it: 13 `EACCES` without a key, 52 (`EBADE`, its `ECKSUM`), 28 `ENOSPC`, 30 `EROFS`, 22
-    /// `EINVAL`, else 5 `EIO`; and 116 `ESTALE` where it reads what a file server would say.
+    /// The errno that OpenZFS on Linux returns: 13 `EACCES` without a key, 52 (`EBADE`, its `ECKSUM`), 28 `ENOSPC`, 30 `EROFS`, 22
+    /// `EINVAL`, else 5 `EIO`; and 116 `ESTALE` for [`Error::Overtaken`], as of a file server.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {

@@ -1,4 +1,4 @@
-//! Gang blocks: a block for which no contiguous space was found lies in pieces, and a header points at them.
+//! Gang blocks: a block for which no contiguous space was found is stored in pieces, and a header points at them.
 //!
 //! All DVAs of a gang pointer lead to copies of one header: up to three pointers and a trailer with the header's own
 //! checksum in 512 bytes, or, with feature `dynamic_gang_header`, as many as fit in the smallest allocation of the devices.
@@ -19,7 +19,7 @@ use crate::checksum::{Check, uses_mac};
 use crate::error::{CopyFailure, CopyFailures, Fault};
 use crate::physical::Source;
 
-/// Levels of gang headers that are followed.
+/// The levels of gang headers that are followed.
 pub const MAX_DEPTH: u32 = 16;
 
 /// Fills `buf` (psize bytes) with the pieces of the gang block of `bp`, and checks the whole.
@@ -121,12 +121,12 @@ pub(crate) fn for_each_piece(
     if rest.is_empty() { Ok(()) } else { Err(Fault::Gang("its members are smaller than the block")) }
 }
 
-/// Bytes of the headers of `bp` as they would be written now.
+/// The size of headers of `bp` as they would be written now, in bytes.
 pub(crate) fn header_size(source: &Source<'_>, bp: &BlkPtr) -> usize {
     if source.dynamic_gang { largest_header(source, bp) } else { GANG_HEADER_SIZE }
 }
 
-/// Bytes that the headers of `bp` can have: all that is allocated for them anyhow.
+/// The largest possible headers of `bp`: all the bytes that are allocated for them.
 pub(crate) fn largest_header(source: &Source<'_>, bp: &BlkPtr) -> usize {
     let smallest = bp.dvas().filter_map(|dva| source.tree.top(dva.vdev()).map(min_alloc)).min();
     let size = smallest.filter(|n| *n <= SPA_MAXBLOCKSIZE && n.is_multiple_of(512));

@@ -1,4 +1,4 @@
-//! Reading straight into the caller's memory, past the cache: for whoever reads much and once, as a send does.
+//! Reads straight into the caller's memory, past the cache: for callers that read much data once, such as a send.
 
 use ondisk::{BlkPtr, ObjectType};
 use vdev::{IoClass, ReadCx};
@@ -7,7 +7,7 @@ use crate::read::{Caching, size, validate};
 use crate::transform::Transform;
 use crate::{ArcKey, Bookmark, Buf, Error, Zio};
 
-/// How far the stored bytes are brought back.
+/// The stage to which the stored bytes are decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// As stored: psize bytes, compressed and encrypted.
@@ -19,7 +19,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Bytes that a block has at this stage.
+    /// The size of a block at this stage, in bytes.
     #[must_use]
     pub fn size(self, bp: &BlkPtr) -> u64 {
         if self == Stage::Logical { bp.lsize() } else { bp.psize() }
@@ -27,9 +27,9 @@ impl Stage {
 }
 
 impl Zio {
-    /// Fills `buf`, which is as long as [`Stage::size`] says, with a block that is no hole. A copy in the cache is taken without moving it,
-    /// where the stage is that of the cache (logical data); nothing enters the cache. `cx` may bring a window
-    /// ([`vdev::WindowSource`]): blocks asked for in the order of their places are then read in few large reads.
+    /// Fills `buf`, whose length is [`Stage::size`], with a block that is not a hole. For logical data a cached copy is
+    /// used without moving it in its list; nothing is inserted in the cache. `cx` may bring a window
+    /// ([`vdev::WindowSource`]): blocks requested in the order of their addresses are then read in few large reads.
     ///
     /// # Errors
     /// As [`Zio::read`]; [`Error::BadPointer`] if `buf` has another length.
@@ -43,7 +43,7 @@ impl Zio {
     ) -> Result<(), Error> {
         validate(bp, bm)?;
         if bp.is_embedded() || bp.is_hole() || buf.len() as u64 != stage.size(bp) {
-            // rare: what the general way gives, if it fits
+            // rare: take the result of the general path, if it fits
             let data = if stage == Stage::Logical { self.read_uncached(bp, bm)? } else { self.read_raw(bp, bm)? };
             return fill(buf, &data, bp, bm);
         }
@@ -74,7 +74,7 @@ impl Zio {
         })
     }
 
-    /// As [`Zio::read_noauth`], but takes a cached copy without touching its place, and puts none there.
+    /// As [`Zio::read_noauth`], but uses a cached copy without moving it in its list, and inserts none.
     ///
     /// # Errors
     /// As [`Zio::read_noauth`].

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use codec::crypt::{DatasetKey, WrappingKey};
 use parking_lot::RwLock;
 
-/// Where the key of an encrypted dataset comes from.
+/// The source of the keys of encrypted datasets.
 pub trait KeySource: Send + Sync {
     /// The key of the dataset with this object number, if it is loaded.
     fn key(&self, objset: u64) -> Option<Arc<DatasetKey>>;
@@ -15,23 +15,23 @@ pub trait KeySource: Send + Sync {
 #[derive(Default)]
 pub struct KeyRing {
     keys: RwLock<HashMap<u64, Arc<DatasetKey>>>,
-    /// By encryption root: what users gave, to wrap the keys of new datasets with.
+    /// By encryption root: the user-supplied keys, with which the keys of new datasets are wrapped.
     wrapping: RwLock<HashMap<u64, WrappingKey>>,
 }
 
 impl KeyRing {
-    /// Makes the key of dataset `objset` known.
+    /// Adds the key of dataset `objset`.
     pub fn insert(&self, objset: u64, key: Arc<DatasetKey>) {
         self.keys.write().insert(objset, key);
     }
 
-    /// Forgets the key of dataset `objset`; says whether it was there. Decrypted blocks stay in the cache: see
+    /// Forgets the key of dataset `objset`; returns whether it was loaded. Decrypted blocks stay in the cache: see
     /// [`Zio::forget_key`](crate::Zio::forget_key).
     pub fn remove(&self, objset: u64) -> bool {
         self.keys.write().remove(&objset).is_some()
     }
 
-    /// Takes in all keys of another ring: that of the same pool, opened before.
+    /// Adds all keys of another ring: that of the same pool, opened before.
     pub fn extend(&self, other: &KeyRing) {
         self.keys.write().extend(other.keys.read().iter().map(|(id, key)| (*id, key.clone())));
         self.wrapping.write().extend(other.wrapping.read().iter().map(|(id, key)| (*id, key.clone())));
@@ -48,12 +48,12 @@ impl KeyRing {
         self.wrapping.read().get(&root).cloned()
     }
 
-    /// Forgets the key of an encryption root; says whether it was there.
+    /// Forgets the key of an encryption root; returns whether it was loaded.
     pub fn remove_wrapping(&self, root: u64) -> bool {
         self.wrapping.write().remove(&root).is_some()
     }
 
-    /// Whether the key of dataset `objset` is loaded.
+    /// Returns whether the key of dataset `objset` is loaded.
     #[must_use]
     pub fn contains(&self, objset: u64) -> bool {
         self.keys.read().contains_key(&objset)

@@ -1,29 +1,31 @@
-//! From a block pointer to the data of its block and back, and the cache of such data.
+//! From a block pointer to the data of its block and back, and the cache of that data (the ARC).
 //!
 //! **Reading.** [`Zio::read`] is the one way from a [`BlkPtr`](ondisk::BlkPtr) to bytes. A hole is zeros, an embedded
-//! block stands in its pointer. Else each DVA is tried in turn (devices that are there first): the vdev tree is asked for
-//! bytes that satisfy the pointer's checksum, and mends what mirrors and parity can mend. A gang DVA leads to a header of
-//! further pointers, whose blocks are put together. The physical block is then decrypted (or its MAC checked) and
-//! decompressed. What comes out is the logical block in the byte order of its *writer*: whoever knows the structure decodes
-//! it with [`BlkPtr::endian`](ondisk::BlkPtr::endian).
+//! block is in its pointer. Otherwise each DVA is tried in turn (available devices first): the vdev tree is asked for
+//! bytes that satisfy the pointer's checksum, and reconstructs them from mirrors and parity where it can. A gang DVA
+//! leads to a header of further pointers, whose blocks are concatenated. The physical block is then decrypted (or its MAC
+//! checked) and decompressed. The result is the logical block in the byte order of its *writer*: the caller that knows
+//! the structure decodes it with [`BlkPtr::endian`](ondisk::BlkPtr::endian).
 //!
-//! **Three ways past or through the cache.** [`Zio::read`] uses and fills the [`ArcCache`]; [`Zio::read_uncached`] takes a
-//! cached copy if there is one, without touching its place, and else leaves no trace (a send of terabytes must not wash the
-//! cache out), and [`Zio::read_once`] and [`Zio::read_staged`] do so for what a property keeps out of the cache; [`Zio::read_raw`] gives the stored bytes, ciphertext and compressed data as they are, checksum verified.
+//! **Three ways past or through the cache.** [`Zio::read`] uses and fills the [`ArcCache`]; [`Zio::read_uncached`] takes
+//! a cached copy if there is one, without moving it in its list, and else leaves no trace (a send of terabytes must not
+//! evict the cache), and [`Zio::read_once`] and [`Zio::read_staged`] serve blocks that a property excludes from the
+//! cache; [`Zio::read_raw`] returns the stored bytes, still encrypted and compressed, with the checksum verified.
 //!
 //! **Scrubbing.** [`Zio::verify_block`] reads every copy, gang header and gang member of a block, never the cache, and
 //! allocates nothing per block: it works in a [`Scratch`] that the calling thread keeps.
 //!
-//! **Writing.** [`Zio::write`] takes a batch of blocks and gives their pointers. It knows nothing of space but what a [`SpaceSource`] hands out, and
-//! of shared content but what a [`DedupTable`] and a [`CloneTable`] tell; all of them are the pool's. [`Zio::free`] gives
-//! blocks back to them. The stages are told in `write`.
+//! **Writing.** [`Zio::write`] takes a batch of blocks and returns their pointers. Space comes from a [`SpaceSource`],
+//! and knowledge of shared content from a [`DedupTable`] and a [`CloneTable`]; the pool supplies all three. [`Zio::free`]
+//! returns blocks to them. The stages are described in `write`.
 //!
-//! **Healing.** A scrub whose [`ReadCx`](vdev::ReadCx) says `heal` overwrites what is wrong with what is right: from the other side of a mirror,
-//! from parity, or from another copy. An ordinary read finds the right data and repairs nothing, for its pointer may be older than the
-//! block that lies there now; it notes a [`Suspect`], and the pool calls [`Zio::mend`] when it knows the pointer to be current.
+//! **Healing.** A scrub whose [`ReadCx`](vdev::ReadCx) says `heal` overwrites bad data with good data: from the other
+//! side of a mirror, from parity, or from another copy. An ordinary read finds the good data and repairs nothing, since
+//! its pointer may be older than the block that is at that address now; it notes a [`Suspect`], and the pool calls
+//! [`Zio::mend`] once it knows the pointer to be current.
 //!
-//! **Keys** come from above: the pool puts a dataset's key in the [`KeyRing`]. Without it, encrypted data is
-//! [`Error::KeyNotLoaded`], authenticated data is readable but not authenticated, and [`Zio::read_noauth`] gives dnode
+//! **Keys** come from above: the pool puts a dataset's key in the [`KeyRing`]. Without it, reading encrypted data returns
+//! [`Error::KeyNotLoaded`], authenticated data is readable but not authenticated, and [`Zio::read_noauth`] returns dnode
 //! blocks, whose cores are in clear.
 //!
 //! Invariants: bytes leave this crate only after their checksum was verified (unless the pointer says `checksum=off`);

@@ -1,4 +1,4 @@
-//! The bytes of a block as they are stored: any copy will do.
+//! The bytes of a block as they are stored, read from any good copy.
 
 use std::cell::Cell;
 
@@ -10,20 +10,20 @@ use crate::checksum::Check;
 use crate::error::{CopyFailure, CopyFailures, Fault};
 use crate::{Stats, gang};
 
-/// What reading physical blocks needs.
+/// The context for reading physical blocks.
 pub(crate) struct Source<'a> {
     pub(crate) tree: TreeRef,
     pub(crate) sums: &'a Checksummer,
     pub(crate) dynamic_gang: bool,
     pub(crate) stats: &'a Stats,
     pub(crate) cx: &'a ReadCx<'a>,
-    /// Whether a copy was met that is bad, where another is good.
+    /// Set when a copy was bad while another was good.
     pub(crate) damaged: Cell<bool>,
 }
 
 impl Source<'_> {
-    /// Fills `buf`, whose length is the pointer's psize, from the first copy that is good; gang blocks are put together.
-    /// The pointer has been validated.
+    /// Fills `buf`, whose length is the pointer's psize, from the first copy that is good; gang blocks are assembled. The
+    /// pointer has been validated.
     pub(crate) fn read(&self, bp: &BlkPtr, buf: &mut [u8]) -> Result<(), CopyFailures> {
         if bp.is_gang() {
             return gang::read(self, bp, buf);
@@ -35,7 +35,8 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Overwrites copies that were found wrong, or whose devices could not read them, with what is right. Gives how many are as they should be now.
+    /// Overwrites copies that were found wrong, or whose devices could not read them, with good data. Returns the number
+    /// of copies that are now good.
     pub(crate) fn heal(&self, bp: &BlkPtr, bad: &[CopyFailure], right: &[u8]) -> u32 {
         if !self.cx.heal {
             return 0;
@@ -43,7 +44,7 @@ impl Source<'_> {
         let concrete = |dva: &Dva| self.tree.top(dva.vdev()).is_some_and(vdev::TopVdev::is_concrete);
         let mut healed = 0;
         for dva in bad.iter().map(|copy| copy.dva).filter(concrete) {
-            // that it cannot be mended is no news: the read has told that it is bad
+            // a failed repair needs no report: the read has reported the copy as bad
             if self.tree.rewrite(bp.birth_physical(), &BlockWrite { dva, data: right }) {
                 healed += 1;
             }
@@ -52,7 +53,7 @@ impl Source<'_> {
         healed
     }
 
-    /// Tries the copies of `bp` with `attempt`, those on devices that are there first.
+    /// Tries the copies of `bp` with `attempt`, those on available devices first.
     pub(crate) fn first_good(
         &self,
         bp: &BlkPtr,
@@ -61,7 +62,7 @@ impl Source<'_> {
         self.first_good_and_bad(bp, attempt).map(drop)
     }
 
-    /// As [`Source::first_good`]; gives the copies that were tried before and are bad.
+    /// As [`Source::first_good`]; also returns the bad copies tried before.
     fn first_good_and_bad(
         &self,
         bp: &BlkPtr,
@@ -95,7 +96,7 @@ impl Source<'_> {
         Err(failures)
     }
 
-    /// Whether the top-level vdev of `dva` is expected to answer.
+    /// Returns whether the top-level vdev of `dva` is expected to respond.
     fn is_there(&self, dva: Dva) -> bool {
         self.tree.top(dva.vdev()).is_some_and(|top| top.is_concrete() || top.is_indirect())
     }
@@ -108,7 +109,7 @@ impl Source<'_> {
         }
         let (mut wrong, mut unable) = (false, None);
         let psize = buf.len() as u64;
-        // where nothing tells old bytes from right ones, they are not looked at
+        // without a checksum stale bytes cannot be told from good ones, so stale devices are not read
         let cx = ReadCx { stale: self.cx.stale && check.tells(), ..*self.cx };
         let read = self.tree.read(dva, psize, bp.birth_physical(), &cx, buf, &mut |data| match check.test(data) {
             Ok(good) => {

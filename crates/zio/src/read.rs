@@ -1,4 +1,4 @@
-//! [`Zio`]: what everybody above reads through.
+//! [`Zio`]: the read interface for all layers above.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +17,11 @@ use crate::write::WriteSide;
 use crate::{ArcCache, ArcKey, Bookmark, Buf, Error, KeyRing, KeySource, Stats};
 
 thread_local! {
-    /// Where compressed blocks are read to before they are expanded.
+    /// The buffer for compressed blocks before they are decompressed.
     static STORED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A thread keeps at most this much of [`STORED`] between blocks.
+/// The most that a thread keeps of [`STORED`] between blocks.
 const KEEP_STORED: usize = 1 << 20;
 
 /// Reads the blocks of one pool. Shared by all threads; see the head of this crate. OpenZFS: `zio_read`, `arc_read`.
@@ -38,35 +38,35 @@ pub struct Zio {
     pub(crate) suspects: Suspects,
 }
 
-/// Tells of a pool that somebody else writes while it is read here.
+/// Detects that another host writes the pool while it is read here.
 pub trait ReadGuard: Send + Sync {
-    /// Whether blocks of the state that is read may have been freed and used again.
+    /// Returns whether blocks of the state being read may have been freed and reused.
     fn is_overtaken(&self) -> bool;
 }
 
-/// The checksum that is none (OpenZFS: `ZIO_CHECKSUM_OFF`).
+/// The number of checksum "off" (OpenZFS: `ZIO_CHECKSUM_OFF`).
 const CHECKSUM_OFF: u8 = 2;
 
-/// What becomes of the cache.
+/// The use of the cache by a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
-    /// It is looked at first, and the block is left there.
+    /// Look in the cache first, and insert the block.
     Use,
-    /// A copy in the cache is taken without touching its place, and none is put there.
+    /// Use a cached copy without moving it in its list, and insert none.
     Bypass,
-    /// The block is not to be cached: one that waits is used up, if this is the last read of it.
+    /// The block is not to be cached: a staged copy is used, and dropped if this is the last read of it.
     Once {
-        /// Whether it is.
+        /// True if it is the last read.
         last: bool,
     },
-    /// The block is not to be cached: it waits for its reader.
+    /// The block is not to be cached: stage it for its reader.
     Stage,
-    /// The block is about to be replaced: it is taken out, and not put in.
+    /// The block is about to be replaced: remove it from the cache, and do not insert it.
     Take,
 }
 
 impl Zio {
-    /// Over the devices of `tree`, with a cache of `arc_bytes`.
+    /// Creates the pipeline over the devices of `tree`, with a cache of `arc_bytes`.
     #[must_use]
     pub fn new(tree: Arc<VdevTree>, arc_bytes: u64) -> Self {
         Zio {
@@ -83,20 +83,20 @@ impl Zio {
         }
     }
 
-    /// The devices as they are now, for one operation.
+    /// The current devices, for one operation.
     #[must_use]
     pub fn tree(&self) -> TreeRef {
         self.tree.load()
     }
 
-    /// The devices, whatever becomes of them.
+    /// The devices, following every change of the vdev tree.
     #[must_use]
     pub fn live_tree(&self) -> &Arc<LiveTree> {
         &self.tree
     }
 
-    /// Bytes that there can be for blocks: as many as the configuration says, but no more than the devices have, for anybody can write a
-    /// configuration. A device that is missing counts as the largest that is there.
+    /// The bytes that blocks can occupy: the configured size, but no more than the devices have, since a configuration
+    /// can be forged. A missing device counts as the largest that is present.
     #[must_use]
     pub fn room(&self) -> u64 {
         let tree = self.tree();
@@ -106,8 +106,8 @@ impl Zio {
         told.min(sizes().fold(0, |sum, size| sum.saturating_add(size.unwrap_or(largest))))
     }
 
-    /// How many blocks there can be: each takes at least a sector. A tree with more of them than this (and some more, as a device may have
-    /// grown since its size was written) leads to the same ones again and again.
+    /// An upper bound of the number of blocks: each takes at least a sector. A tree with more of them than this (plus a
+    /// margin, as a device may have grown since its size was written) leads to the same ones again and again.
     #[must_use]
     pub fn most_blocks(&self) -> u64 {
         (self.room() / 256).saturating_add(1 << 16)
@@ -125,7 +125,7 @@ impl Zio {
         &self.arc
     }
 
-    /// What reading has met so far.
+    /// The counters of reads and writes.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.stats
@@ -137,12 +137,12 @@ impl Zio {
         self.salted.get_or_init(|| Checksummer::new(Some(salt)));
     }
 
-    /// Says whether feature `dynamic_gang_header` is active.
+    /// Sets whether feature `dynamic_gang_header` is active.
     pub fn set_dynamic_gang(&self, active: bool) {
         self.dynamic_gang.store(active, Ordering::Relaxed);
     }
 
-    /// Says who knows whether somebody else uses the space of blocks that are read here. Only the first one counts.
+    /// Sets the guard that knows whether another host reuses the space of blocks being read. Only the first call counts.
     pub fn set_guard(&self, guard: Arc<dyn ReadGuard>) {
         self.guard.get_or_init(|| guard);
     }
@@ -184,7 +184,7 @@ impl Zio {
         self.read_logical(bp, bm, (caching, class), false)
     }
 
-    /// As [`Zio::read`], but takes a cached copy without touching its place, and puts none there.
+    /// As [`Zio::read`], but uses a cached copy without moving it in its list, and inserts none.
     ///
     /// # Errors
     /// As [`Zio::read`].
@@ -192,8 +192,8 @@ impl Zio {
         self.read_as(bp, bm, Caching::Bypass, IoClass::SyncRead)
     }
 
-    /// As [`Zio::read`], of a block that is not to be cached. One that waits in the cache is taken from there, and is forgotten if this is the
-    /// `last` that is read of it.
+    /// As [`Zio::read`], for a block that is not to be cached. A staged copy is used, and dropped if this is the `last`
+    /// read of it.
     ///
     /// # Errors
     /// As [`Zio::read`].
@@ -201,8 +201,8 @@ impl Zio {
         self.read_as(bp, bm, Caching::Once { last }, IoClass::SyncRead)
     }
 
-    /// As [`Zio::read`], of a block that is not to be cached: it waits for its reader, who comes with [`Zio::read_once`] or
-    /// [`Zio::read_to_change`].
+    /// As [`Zio::read`], for a block that is not to be cached: it is staged for its reader, which calls
+    /// [`Zio::read_once`] or [`Zio::read_to_change`].
     ///
     /// # Errors
     /// As [`Zio::read`].
@@ -210,8 +210,8 @@ impl Zio {
         self.read_as(bp, bm, Caching::Stage, IoClass::SyncRead)
     }
 
-    /// As [`Zio::read`], for who changes the block and writes it elsewhere: the cache gives its copy up, which can then be changed
-    /// in place if nobody else holds it (OpenZFS: `arc_release`).
+    /// As [`Zio::read`], for a caller that changes the block and writes it elsewhere: the cache gives up its copy, which
+    /// can then be changed in place if it is not shared (OpenZFS: `arc_release`).
     ///
     /// # Errors
     /// As [`Zio::read`].
@@ -219,8 +219,8 @@ impl Zio {
         self.read_as(bp, bm, Caching::Take, IoClass::SyncRead)
     }
 
-    /// As [`Zio::read`], but of an encrypted or authenticated block without using a key: what is encrypted comes as
-    /// ciphertext. Of use for dnode blocks, in which only bonus buffers are encrypted (OpenZFS: the NOAUTH read of
+    /// As [`Zio::read`], but reads an encrypted or authenticated block without using a key: encrypted parts are returned
+    /// as ciphertext. Useful for dnode blocks, in which only bonus buffers are encrypted (OpenZFS: the NOAUTH read of
     /// `dmu_objset_hold_flags` without decryption).
     ///
     /// # Errors
@@ -229,8 +229,8 @@ impl Zio {
         self.read_logical(bp, bm, (Caching::Use, IoClass::SyncRead), bp.is_encrypted())
     }
 
-    /// The block as it is stored, psize bytes: compressed, encrypted. The checksum is verified, gang blocks are put together.
-    /// For an embedded block, the payload. Empty for a hole. Never cached.
+    /// The block as it is stored, psize bytes: still compressed and encrypted. The checksum is verified, gang blocks are
+    /// assembled. For an embedded block, the payload. Empty for a hole. Never cached.
     ///
     /// # Errors
     /// [`Error`]: no good copy, redacted, or an impossible pointer.
@@ -270,7 +270,7 @@ impl Zio {
             Caching::Stage => self.arc.use_up(&key, false),
             Caching::Take => self.arc.take(&key),
         });
-        // a hostile pointer may share the place of a block of another size
+        // a hostile pointer may share the address of a block of another size
         if let Some(data) = cached.filter(|data| data.len() as u64 == bp.lsize()) {
             return Ok(data);
         }
@@ -304,14 +304,14 @@ impl Zio {
     }
 
     fn read_physical(&self, bp: &BlkPtr, bm: &Bookmark, class: IoClass, buf: &mut [u8]) -> Result<(), Error> {
-        // an ordinary read repairs nothing: its pointer may be older than the block that lies there now
+        // an ordinary read repairs nothing: its pointer may be older than the block that is at that address now
         if self.read_stored(bp, bm, &ReadCx { class, ..ReadCx::NORMAL }, buf)? {
             self.suspect(bp, bm);
         }
         Ok(())
     }
 
-    /// Fills `buf` with the block as it is stored. Whether a copy was met that is bad, where another is good.
+    /// Fills `buf` with the block as it is stored. Returns whether a copy was bad while another was good.
     pub(crate) fn read_stored(
         &self,
         bp: &BlkPtr,
@@ -326,8 +326,9 @@ impl Zio {
         self.guarded(bp, bm, cx, read, |damaged| !damaged)
     }
 
-    /// Reads a block, with what somebody else may do meanwhile in mind ([`ReadGuard`]): that wrong bytes are a device's fault is certain only when the
-    /// block is known to be still there, so it is read again then, and counted; and bytes without a checksum are believed only then.
+    /// Reads a block while another host may be writing the pool ([`ReadGuard`]). Wrong bytes are certain to be a device's
+    /// fault only if the block is known to be still there, so it is then read again, and the errors counted; bytes
+    /// without a checksum are trusted only then.
     pub(crate) fn guarded<R>(
         &self,
         bp: &BlkPtr,
@@ -357,7 +358,7 @@ impl std::fmt::Debug for Zio {
     }
 }
 
-/// Refuses pointers whose sizes or algorithms cannot be.
+/// Refuses pointers with impossible sizes or algorithms.
 pub(crate) fn validate(bp: &BlkPtr, bm: &Bookmark) -> Result<(), Error> {
     bp.validate().map_err(|source| Error::BadPointer { bm: *bm, source })?;
     let checksum = bp.checksum();
@@ -399,9 +400,9 @@ pub(crate) fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Lends `n` bytes that the thread keeps, of undefined content.
+/// Lends `n` bytes of the thread's buffer, of undefined content.
 pub(crate) fn with_stored<R>(n: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
-    // taken, not borrowed: should `work` come here again it finds an empty one
+    // taken, not borrowed: a nested call of this function finds an empty one
     let mut buf = STORED.take();
     if buf.len() < n {
         buf.resize(n, 0);

@@ -5,7 +5,7 @@ use base::counter::Counter;
 use parking_lot::Mutex;
 use vdev::{FaultKind, LeafFault};
 
-/// What reading has met so far, by counters that only grow.
+/// Counters of reads and writes, which only grow.
 #[derive(Debug, Default)]
 pub struct Stats {
     /// Physical blocks read (cache misses, raw reads, scrubbed copies).
@@ -16,37 +16,37 @@ pub struct Stats {
     pub gangs: Counter,
     /// Blocks decrypted or authenticated.
     pub decrypts: Counter,
-    /// Blocks that a second copy, a mirror side or parity saved.
+    /// Blocks recovered from a second copy, a mirror side or parity.
     pub recovered: Counter,
     /// Blocks without any good copy.
     pub lost: Counter,
-    /// Copies that were wrong and have been overwritten with what they should hold.
+    /// Bad copies that were overwritten with good data.
     pub healed: Counter,
-    /// Blocks that an ordinary read found damaged in part, and that were made whole since.
+    /// Blocks that an ordinary read found damaged in part, and that have been healed since.
     pub mended: Counter,
-    /// Copies of blocks written, gang headers and pieces apiece.
+    /// Copies of blocks written; gang headers and pieces count separately.
     pub written: Counter,
     /// Their bytes.
     pub written_bytes: Counter,
-    /// Runs of neighbouring blocks of the MOS among them: as many writes on vdevs of one leaf.
+    /// Runs of neighbouring MOS blocks among them: equal to the number of writes on vdevs of one leaf.
     pub written_mos: Counter,
     /// Allocated bytes of these.
     pub written_mos_bytes: Counter,
-    /// Runs of neighbouring blocks of other metadata, with indirect blocks of data.
+    /// Runs of neighbouring blocks of other metadata, including indirect blocks of data.
     pub written_metadata: Counter,
     /// Allocated bytes of these.
     pub written_metadata_bytes: Counter,
     leaves: Mutex<BTreeMap<Guid, ReadStats>>,
 }
 
-/// What went wrong on one leaf device, in blocks (OpenZFS: the vdev's read and checksum error counts).
+/// The errors on one leaf device, in blocks (OpenZFS: the vdev's read and checksum error counts).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ReadStats {
-    /// Reads that the device refused.
+    /// Reads that the device failed.
     pub io: u64,
-    /// Reads that gave other bytes than were written.
+    /// Reads that returned other bytes than were written.
     pub checksum: u64,
-    /// Reads that went elsewhere as the device, or that range of it, is missing.
+    /// Reads redirected because the device, or that range of it, is missing.
     pub missing: u64,
 }
 
@@ -57,7 +57,7 @@ impl Stats {
         self.leaves.lock().clone()
     }
 
-    /// Adds the faults that a read got round.
+    /// Adds the faults that a read recovered from.
     pub(crate) fn record(&self, faults: &[LeafFault]) {
         if faults.is_empty() {
             return;

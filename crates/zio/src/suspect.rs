@@ -1,8 +1,8 @@
-//! Blocks that an ordinary read found damaged in part, until whoever may overwrite them does.
+//! Blocks that an ordinary read found damaged in part, kept until the pool heals them.
 //!
-//! A reader must not repair what it reads: its pointer may be older than the block that lies there now. So it only notes what
-//! it met. Whoever writes the pool takes the notes at a moment when it can tell which pointers are still current, and calls
-//! [`Zio::mend`] for those.
+//! A reader must not repair what it reads: its pointer may be older than the block that is at that address now. So it
+//! only notes the block. The pool takes the notes at a moment when it can tell which pointers are still current, and
+//! calls [`Zio::mend`] for those.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use vdev::{IoClass, ReadCx};
 
 use crate::{Bookmark, Error, Scratch, Zio};
 
-/// So many blocks are remembered; what is found beyond is found again when it is next read.
+/// The number of blocks remembered; those found beyond it are found again when they are next read.
 const SUSPECTS_MAX: usize = 4096;
 
 /// A block that has a bad copy, and a good one.
@@ -21,14 +21,14 @@ const SUSPECTS_MAX: usize = 4096;
 pub struct Suspect {
     /// The pointer that it was read through.
     pub bp: BlkPtr,
-    /// Where that pointer stood.
+    /// The position of that pointer.
     pub bm: Bookmark,
 }
 
-/// Who is told that there are suspects.
+/// The callback that is invoked when there are suspects.
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// By place in the pool and place of the pointer: the same block may be read through several.
+/// DVA and pointer position: the same block may be read through several pointers.
 type Key = (u64, u64, Bookmark);
 
 #[derive(Default)]
@@ -58,26 +58,26 @@ impl Suspects {
 }
 
 impl Zio {
-    /// Says who is told when a read has met a block with a bad copy. From then on such blocks are remembered.
+    /// Sets the callback for when a read has met a block with a bad copy. From then on such blocks are remembered.
     pub fn on_suspect(&self, wake: Wake) {
         *self.suspects.wake.write() = Some(wake);
     }
 
     /// Remembers a block that is damaged in part.
     pub fn suspect(&self, bp: &BlkPtr, bm: &Bookmark) {
-        // the chain of an intent log has no place in the tree of blocks: whether it is current cannot be looked up
+        // a block of an intent log's chain is not in the tree of blocks: whether it is current cannot be looked up
         if bm.level != Bookmark::ZIL_LEVEL {
             self.suspects.note(&Suspect { bp: *bp, bm: *bm });
         }
     }
 
-    /// The suspects, in the order of their places; they are forgotten here.
+    /// Takes the suspects out, in the order of their addresses.
     pub fn take_suspects(&self) -> Vec<Suspect> {
         let found = std::mem::take(&mut *self.suspects.found.lock());
         found.into_iter().map(|((_, _, bm), bp)| Suspect { bp, bm }).collect()
     }
 
-    /// Notes that a block, written in an earlier txg, gets another pointer; of no interest unless a device missed it.
+    /// Notes that a block, written in an earlier txg, gets another pointer; only relevant if a device missed it.
     pub(crate) fn note_shared(&self, bp: &BlkPtr) {
         if self.tree().is_missed(bp.birth_physical()) {
             self.suspects.shared.lock().push(*bp);
@@ -89,14 +89,16 @@ impl Zio {
         std::mem::take(&mut *self.suspects.shared.lock())
     }
 
-    /// Reads every copy of a block and overwrites what is wrong with what is right. Gives the number of places that were overwritten.
+    /// Reads every copy of a block and overwrites bad ones with good data. Returns the number of copies or parts
+    /// overwritten.
     ///
-    /// The caller vouches that the pointer is current, and stays so until this returns, at least in that its place is given to nobody else.
+    /// The caller guarantees that the pointer is current, and stays so until this returns, at least in that its space is
+    /// not reallocated.
     ///
     /// # Errors
     /// As [`Zio::verify_sums`].
     pub fn mend(&self, suspect: &Suspect, scratch: &mut Scratch) -> Result<u32, Error> {
-        // whoever suspected it has counted what is wrong
+        // the read that suspected the block has counted the errors
         // the txg waits for it
         let cx = ReadCx { heal: true, counts: false, class: IoClass::AsyncRead, ..ReadCx::SCRUB };
         let report = self.verify_sums(&suspect.bp, &suspect.bm, &cx, scratch)?;

@@ -1,9 +1,10 @@
 //! From stored bytes to logical ones: MACs, ciphers, decompression, in OpenZFS's order.
 //!
 //! * An indirect block's MAC is over its *decompressed* pointers and needs no key: it is always checked.
-//! * An object set's MACs are inside it; an authenticated-only block's MAC is over its *stored* bytes. Both are checked if the
-//!   key is there, and let pass if not.
-//! * All other blocks with the bit are decrypted as stored, then decompressed. Dnode blocks stay readable without the key.
+//! * An object set's MACs are inside it; an authenticated-only block's MAC is over its *stored* bytes. Both are checked
+//!   if the key is loaded, and not checked otherwise.
+//! * All other blocks with the bit are decrypted as stored, then decompressed. Dnode blocks stay readable without the
+//!   key.
 //!
 //! OpenZFS: `zio_decrypt`, `zio_decompress`, `arc_hdr_authenticate`.
 
@@ -13,7 +14,7 @@ use ondisk::{BlkPtr, ObjectType};
 
 use crate::{Bookmark, Error};
 
-/// What to do with the bytes that were read.
+/// The transformation of the bytes that were read.
 pub(crate) struct Transform<'a> {
     pub(crate) bp: &'a BlkPtr,
     pub(crate) bm: &'a Bookmark,
@@ -23,7 +24,8 @@ pub(crate) struct Transform<'a> {
 }
 
 impl<'a> Transform<'a> {
-    /// Refuses pointers that cannot be read whatever the devices hold. `noauth`: leave ciphertext and MACs alone.
+    /// Refuses pointers that cannot be read whatever the devices hold. `noauth`: leave ciphertext as it is and do not
+    /// check MACs.
     pub(crate) fn new(
         bp: &'a BlkPtr,
         bm: &'a Bookmark,
@@ -47,12 +49,12 @@ impl<'a> Transform<'a> {
         Ok(Transform { bp, bm, compress, key, noauth })
     }
 
-    /// Whether stored and logical bytes are of one size and can share a buffer.
+    /// Returns whether stored and logical bytes have the same size and can share a buffer.
     pub(crate) fn in_place(&self) -> bool {
         self.compress == Compress::Off
     }
 
-    /// Makes logical data of an uncompressed block where it stands.
+    /// Turns an uncompressed block into logical data in place.
     pub(crate) fn apply_in_place(&self, data: &mut [u8]) -> Result<(), Error> {
         self.open(data)?;
         self.check_indirect(data)?;
@@ -61,7 +63,7 @@ impl<'a> Transform<'a> {
         Ok(())
     }
 
-    /// Makes logical data of a compressed block: `stored` is decrypted in place, `out` has the logical size.
+    /// Turns a compressed block into logical data: `stored` is decrypted in place, `out` has the logical size.
     pub(crate) fn apply(&self, stored: &mut [u8], out: &mut [u8]) -> Result<(), Error> {
         self.open(stored)?;
         decompress(self.compress, stored, out).map_err(|source| Error::Decompress { bm: *self.bm, source })?;

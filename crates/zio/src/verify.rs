@@ -12,32 +12,32 @@ use crate::read::{size, validate};
 use crate::transform::Transform;
 use crate::{Bookmark, Error, Zio};
 
-/// The memory that a scrubbing thread keeps: a block as stored, the block expanded.
+/// The memory that a scrubbing thread keeps: a block as stored, and the block decompressed.
 #[derive(Debug, Default)]
 pub struct Scratch {
     stored: Vec<u8>,
     logical: Vec<u8>,
 }
 
-/// What was found of a block that can still be read. The usual one is [`VerifyReport::is_clean`] and owns no memory.
+/// The findings about a block that can still be read. The usual report is [`VerifyReport::is_clean`] and owns no memory.
 #[derive(Debug, Default)]
 pub struct VerifyReport {
-    /// Copies that were read and are right (gang members count apiece).
+    /// Copies that were read and are good (gang members count separately).
     pub copies: u32,
     /// Bytes of these.
     pub bytes: u64,
-    /// Copies that cannot be used though another one can.
+    /// Copies that cannot be used although another one can.
     pub bad_copies: Vec<CopyFailure>,
-    /// Leaf devices whose part was wrong or missing and which redundancy made good.
+    /// Leaf devices whose part was wrong or missing and was recovered through redundancy.
     pub faults: Vec<LeafFault>,
-    /// Copies, or parts of copies, that were overwritten with what they should hold.
+    /// Copies, or parts of copies, that were overwritten with good data.
     pub healed: u32,
-    /// Whether a MAC was checked.
+    /// True if a MAC was checked.
     pub authenticated: bool,
 }
 
 impl VerifyReport {
-    /// Whether nothing at all is wrong.
+    /// Returns whether no fault was found.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.bad_copies.is_empty() && self.faults.is_empty()
@@ -54,16 +54,17 @@ impl VerifyReport {
 }
 
 impl Zio {
-    /// Reads and checks every copy of a block, as a scrub does: not from the cache, nor into it. `cx` should say
+    /// Reads and checks every copy of a block, as a scrub does, bypassing the cache. `cx` should say
     /// [`Scrub`](vdev::ReadMode::Scrub), else redundancy within a DVA goes unchecked; with a
-    /// [`WindowSource`](vdev::WindowSource) and blocks sorted by place, reads are few and large. MACs are checked where the
-    /// key is loaded, those of indirect blocks always. With [`heal`](ReadCx::heal), what is found wrong is overwritten with what is right,
-    /// on devices that are open for writing. A compressed block is expanded as well, unless its key is missing: a good checksum says only that it is
-    /// what was written. Allocates nothing unless something is wrong or the block is a gang.
+    /// [`WindowSource`](vdev::WindowSource) and blocks sorted by address, reads are few and large. MACs are checked where
+    /// the key is loaded, those of indirect blocks always. With [`heal`](ReadCx::heal), bad data is overwritten with good
+    /// data on devices that are open for writing. A compressed block is decompressed as well, unless its key is missing:
+    /// a good checksum shows only that the block is as it was written. Allocates nothing unless something is wrong or the
+    /// block is a gang.
     ///
     /// # Errors
-    /// [`Error::Checksum`], [`Error::Io`]: no copy is good. [`Error::Auth`], [`Error::Decompress`]: all that was read is
-    /// right by its checksum and yet wrong. [`Error::BadPointer`], [`Error::Unsupported`].
+    /// [`Error::Checksum`], [`Error::Io`]: no copy is good. [`Error::Auth`], [`Error::Decompress`]: the checksum is right
+    /// and the content is still wrong. [`Error::BadPointer`], [`Error::Unsupported`].
     pub fn verify_block(
         &self,
         bp: &BlkPtr,
@@ -74,7 +75,7 @@ impl Zio {
         self.verify_as(bp, bm, cx, scratch, true)
     }
 
-    /// As [`Zio::verify_block`], but nothing is expanded that need not be for its MAC.
+    /// As [`Zio::verify_block`], but decompresses only if the MAC requires it.
     ///
     /// # Errors
     /// As [`Zio::verify_block`].
@@ -123,8 +124,8 @@ impl Zio {
         verdict.map(|()| report)
     }
 
-    /// The pointers in the headers of a gang block, nested ones included: the space that it takes besides its headers. Empty for
-    /// any other block.
+    /// The pointers in the headers of a gang block, nested ones included: the space that it takes besides its headers.
+    /// Empty for any other block.
     ///
     /// # Errors
     /// [`Error::Checksum`], [`Error::Io`], [`Error::Overtaken`] if a header cannot be read; [`Error::BadPointer`].
@@ -156,7 +157,7 @@ impl Zio {
         verify_copies(&source, bp, buf, report)
     }
 
-    /// Checks what the stored bytes of a block hold: its MAC as far as there is a key, and, to `expand` it, that it can be.
+    /// Checks the content of the stored bytes: the MAC if the key is loaded and, with `expand`, that they decompress.
     fn verify_content(
         &self,
         bp: &BlkPtr,
@@ -189,7 +190,7 @@ impl Zio {
     }
 }
 
-/// Reads every copy with `attempt`, and a good one last, so that what it read remains. Fails if none is good.
+/// Reads every copy with `attempt`, and a good one last, so that its data remains in the buffer. Fails if none is good.
 fn every_copy(
     bp: &BlkPtr,
     bytes: usize,
@@ -232,7 +233,7 @@ fn verify_copies(
     Ok(())
 }
 
-/// Overwrites the copies found bad since there were `known` of them.
+/// Overwrites the copies found bad after the first `known` ones.
 fn heal_new(source: &Source<'_>, bp: &BlkPtr, right: &[u8], known: usize, report: &mut VerifyReport) {
     let bad = report.bad_copies.get(known..).unwrap_or_default();
     if !bad.is_empty() {

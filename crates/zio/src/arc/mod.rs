@@ -1,21 +1,24 @@
 //! The adaptive replacement cache (OpenZFS: `arc.c`; Megiddo and Modha, FAST '03).
 //!
-//! Two lists hold data: blocks seen once lately (MRU) and blocks seen again (MFU). Two *ghost* lists remember what fell off
-//! each, without data. A miss on a block that a ghost list remembers says that its list was too short: the target `p` of the
-//! MRU list moves up or down. Eviction takes from the MRU list while that is over `p`, else from the MFU list. So one long
-//! sequential read cannot wash out what is read again and again, and a change of habit is followed.
+//! Two lists hold data: blocks seen once lately (MRU) and blocks seen again (MFU). Two *ghost* lists remember the blocks
+//! evicted from each, without data. A miss on a block in a ghost list shows that its list was too short: the target `p`
+//! of the MRU list moves up or down. Eviction takes from the MRU list while that is over `p`, else from the MFU list. So
+//! one long sequential read cannot evict the blocks that are read again and again, and the cache follows a change of the
+//! access pattern.
 //!
-//! A fifth list holds what is not to be cached (property `primarycache`) but was read before its reader came for it, or in part: it is forgotten
-//! when it has been read. What nobody comes for goes in the order in which it came, as the list has a quarter of the limit.
+//! A fifth list holds blocks that are not to be cached (property `primarycache`) but were read ahead of their reader, or
+//! in part: they are dropped when they have been read. Blocks that no reader asks for are dropped oldest first, as the
+//! list is limited to a quarter of the cache.
 //!
-//! Sizes are bytes. The limit holds always, the book-keeping of live and ghost entries included; a block that would not fit
-//! in its shard is not kept. Every operation is O(1) (an insertion evicts as many blocks as it must): entries live in a slab,
-//! lists are chained through it by index, and a hash table maps keys to indices. The cache is split in shards by the hash of
-//! the key, each with its own lock and its share of the limit, so that readers seldom meet.
+//! Sizes are bytes. The limit always holds, the book-keeping of live and ghost entries included; a block that would not
+//! fit in its shard is not kept. Every operation is O(1) (an insertion evicts as many blocks as it must): entries live in
+//! a slab, lists are chained through it by index, and a hash table maps keys to indices. The cache is split in shards by
+//! the hash of the key, each with its own lock and its share of the limit, so that readers seldom contend.
 //!
-//! A block is known by the first DVA, the physical birth and the checksum of its pointer: the same in every snapshot and clone. Nothing in
-//! a cached block ever changes, so there is no invalidation but [`ArcCache::remove`] and [`ArcCache::clear`]. The checksum is there for the
-//! blocks that a later pass of a sync overwrites in place: a reader of what they were may be slow to put it in.
+//! A block is identified by the first DVA, the physical birth and the checksum of its pointer, which are the same in
+//! every snapshot and clone. A cached block never changes, so there is no invalidation but [`ArcCache::remove`] and
+//! [`ArcCache::clear`]. The checksum is part of the key because a later pass of a sync may overwrite a block in place
+//! while a reader of the old contents has yet to insert them.
 
 mod shard;
 mod slab;
@@ -31,16 +34,17 @@ use shard::Shard;
 
 use crate::Buf;
 
-/// What a cached block is known by (OpenZFS: `buf_hash`, `HDR_EQUAL`).
+/// The identity of a cached block (OpenZFS: `buf_hash`, `HDR_EQUAL`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArcKey {
     /// The first DVA of the pointer.
     pub dva: Dva,
     /// Its physical birth.
     pub birth: Txg,
-    /// The words of its checksum, folded into one: of fletcher4 the first alone is the same for blocks whose words have changed places.
+    /// The words of its checksum, folded into one: the first word of fletcher4 alone is the same for blocks whose words
+    /// are permuted.
     pub sum: u64,
-    /// Whether the data is the block of an encrypted dataset as it is stored, read without the key.
+    /// True if the data is the stored form of a block of an encrypted dataset, read without the key.
     pub noauth: bool,
 }
 
@@ -56,7 +60,7 @@ impl ArcKey {
         })
     }
 
-    /// Mixes the key with a secret, so that a hostile pool cannot aim for one bucket.
+    /// Hashes the key with a secret, so that a hostile pool cannot target one bucket.
     fn hash(&self, secret: (u64, u64)) -> u64 {
         let folded = |a: u64, b: u64| {
             let wide = u128::from(a) * u128::from(b);
@@ -67,7 +71,7 @@ impl ArcKey {
     }
 }
 
-/// What one entry costs beside its data: slab entry, table slot, the shared buffer's header.
+/// The memory of one entry besides its data: slab entry, table slot, the shared buffer's header.
 pub(crate) const OVERHEAD: u64 = 192;
 /// A shard should be able to hold a few of the largest blocks.
 const SHARD_BYTES: u64 = 64 << 20;
@@ -90,7 +94,7 @@ pub struct ArcStats {
     pub mfu_ghost_hits: u64,
     /// Blocks evicted.
     pub deleted: u64,
-    /// Look-ups of readers that go past the cache, which found data; those of blocks that are not to be cached.
+    /// Hits of readers that bypass the cache, and of readers of blocks that are not to be cached.
     pub uncached_hits: u64,
     /// Entries, ghosts included.
     pub hash_elements: u64,
@@ -100,7 +104,7 @@ pub struct ArcStats {
     pub c_max: u64,
     /// The target for the MRU list.
     pub p: u64,
-    /// Bytes of data that waits for its only reader.
+    /// Bytes of data staged for their only reader.
     pub uncached_size: u64,
     /// Bytes of data seen once.
     pub mru_size: u64,
@@ -167,29 +171,29 @@ impl ArcCache {
         self.shard(hash)?.lock().get(key, hash)
     }
 
-    /// The data of `key`; its place, and what the cache believes about the world, stay as they are.
+    /// The data of `key`, without changing its list position or the cache's targets.
     #[must_use]
     pub fn peek(&self, key: &ArcKey) -> Option<Buf> {
         let hash = key.hash(self.secret);
         self.shard(hash)?.lock().peek(key, hash)
     }
 
-    /// The data of `key`, for a reader after whom it is not to be cached: what waited for it is forgotten, if this was the `last` that it reads of
-    /// it. What is cached for others keeps its place.
+    /// The data of `key`, for a reader of a block that is not to be cached: a staged copy is dropped if this is its
+    /// `last` read. A copy cached for other readers keeps its list position.
     #[must_use]
     pub fn use_up(&self, key: &ArcKey, last: bool) -> Option<Buf> {
         let hash = key.hash(self.secret);
         self.shard(hash)?.lock().use_up(key, hash, last)
     }
 
-    /// How much may wait for its reader, about.
+    /// The approximate number of bytes that may be staged.
     #[must_use]
     pub fn stage_room(&self) -> u64 {
         let each = self.shards.first().map_or(0, |shard| shard.lock().stage_room());
         each.saturating_mul(self.shards.len() as u64)
     }
 
-    /// Has `data`, which is not to be cached, wait for its reader.
+    /// Stages `data`, which is not to be cached, for its reader.
     pub fn stage(&self, key: &ArcKey, data: &Buf) {
         let hash = key.hash(self.secret);
         if let Some(shard) = self.shard(hash) {
@@ -197,7 +201,7 @@ impl ArcCache {
         }
     }
 
-    /// The data of `key`, which the cache forgets: whoever changes a block replaces it.
+    /// Removes and returns the data of `key`: a caller that changes a block replaces it.
     #[must_use]
     pub fn take(&self, key: &ArcKey) -> Option<Buf> {
         let hash = key.hash(self.secret);
@@ -212,13 +216,13 @@ impl ArcCache {
         }
     }
 
-    /// Forgets `key`; says whether its data was there.
+    /// Removes `key`; returns whether its data was cached.
     pub fn remove(&self, key: &ArcKey) -> bool {
         let hash = key.hash(self.secret);
         self.shard(hash).is_some_and(|shard| shard.lock().remove(key, hash))
     }
 
-    /// Forgets everything but the counters.
+    /// Removes everything but the counters.
     pub fn clear(&self) {
         self.shards.iter().for_each(|shard| shard.lock().clear());
     }

@@ -6,9 +6,9 @@ use super::slab::{Slab, State};
 use super::{ArcKey, ArcStats, OVERHEAD};
 use crate::Buf;
 
-/// Ghosts may take this part of the limit in real memory.
+/// The part of the limit (1/16) that ghosts may take in real memory.
 const GHOST_PART: u64 = 16;
-/// Blocks that wait for their only reader may take this part of the limit.
+/// The part of the limit (1/4) that staged blocks may take.
 const UNCACHED_PART: u64 = 4;
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Shard {
         }
         if data.is_some() {
             self.stats.hits += 1;
-            // what waited for somebody else is seen for the first time
+            // a block staged for another reader counts as seen for the first time
             let first = entry.state == State::Uncached;
             self.slab.put(index, if first { State::Mru } else { State::Mfu });
         } else {
@@ -140,7 +140,7 @@ impl Shard {
         }
     }
 
-    /// A ghost was asked for: the list that it fell off should have been longer.
+    /// Adapts the target after a hit on a ghost: the list that it was evicted from should have been longer.
     fn adapt(&mut self, ghost: State, size: u64) {
         let (mru, mfu) = (self.slab.bytes(State::MruGhost).max(1), self.slab.bytes(State::MfuGhost).max(1));
         if ghost == State::MruGhost {
@@ -168,7 +168,7 @@ impl Shard {
                 Some((State::Mru, index)) => self.slab.put(index, State::MruGhost),
                 Some((_, index)) => self.slab.put(index, State::MfuGhost),
                 None => {
-                    // the ghosts alone take the room, and what waits to be read
+                    // only ghosts and staged blocks are left
                     if !self.drop_ghost() && !self.drop_oldest(State::Uncached) {
                         return;
                     }
@@ -180,7 +180,7 @@ impl Shard {
         }
     }
 
-    /// Keeps the ghosts to what tells something: each list with its ghosts stands for at most the limit.
+    /// Limits the ghosts to a useful number: each list with its ghosts stands for at most the limit.
     fn trim_ghosts(&mut self) {
         loop {
             let count = self.slab.count(State::MruGhost) + self.slab.count(State::MfuGhost);

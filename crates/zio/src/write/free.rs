@@ -1,4 +1,4 @@
-//! Giving blocks back, and claiming what the intent log wrote.
+//! Freeing blocks, and claiming those that the intent log wrote.
 
 use base::Txg;
 use ondisk::gang::GANG_HEADER_SIZE;
@@ -8,8 +8,8 @@ use super::{AllocError, SpaceSource};
 use crate::{ArcKey, Bookmark, Error, Zio};
 
 impl Zio {
-    /// Frees a block in `txg`: drops it from the cache; if the dedup table or the table of clones counts its references, there is one less;
-    /// else every place of it is freed, gang headers and pieces included. Holes and embedded blocks have none.
+    /// Frees a block in `txg`: drops it from the cache; if the dedup table or the clone table counts its references,
+    /// drops one; else frees every address of it, gang headers and pieces included. Holes and embedded blocks have none.
     ///
     /// # Errors
     /// A gang header ([`Error::Checksum`], [`Error::Io`]) or a table ([`Error::Table`]) cannot be read: nothing is freed.
@@ -17,7 +17,7 @@ impl Zio {
         self.free_of(txg, bp, &Bookmark::default())
     }
 
-    /// As [`Zio::free`], with the bookmark for the error.
+    /// As [`Zio::free`], with the bookmark for errors.
     ///
     /// # Errors
     /// As [`Zio::free`].
@@ -50,10 +50,10 @@ impl Zio {
         Ok(())
     }
 
-    /// Marks a block as allocated that the intent log wrote and the space maps do not know.
+    /// Marks a block of the intent log as allocated, which the space maps do not know.
     ///
     /// # Errors
-    /// A place is in use already, or cannot be; a gang header cannot be read.
+    /// An address is in use already, or impossible; a gang header cannot be read.
     pub fn claim(&self, txg: Txg, bp: &BlkPtr) -> Result<(), Error> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
@@ -67,7 +67,7 @@ impl Zio {
         Ok(())
     }
 
-    /// What an address takes by itself: that of a gang block counts its pieces in, though only the header lies there.
+    /// The space of an address alone: that of a gang block includes its pieces, though only the header is there.
     fn own_place(&self, dva: &Dva) -> Dva {
         if !dva.is_gang() {
             return *dva;

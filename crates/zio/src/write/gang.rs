@@ -1,6 +1,7 @@
-//! Writing gang blocks: when no range is large enough, in pieces, with a header that points at them. Pieces are as large as space allows; a
-//! piece becomes a gang again when there is no room for it and the header has no pointers for smaller ones. That is noted, as
-//! larger headers may help (feature `dynamic_gang_header`, which is the pool's to turn on). OpenZFS: `zio_write_gang_block`.
+//! Writing gang blocks: when no range is large enough, a block is written in pieces, with a header that points at them.
+//! Pieces are as large as space allows; a piece becomes a gang again when there is no space for it and the header has no
+//! pointers left for smaller ones. That is noted, as larger headers may help (feature `dynamic_gang_header`, which the
+//! pool may activate). OpenZFS: `zio_write_gang_block`.
 
 use std::sync::atomic::Ordering;
 
@@ -27,7 +28,7 @@ struct Part {
 }
 
 impl Placer<'_> {
-    /// Places a block in pieces; its pointer then leads to the header.
+    /// Places a block in pieces; its pointer then leads to the gang header.
     pub(crate) fn place_gang(&mut self, block: Box<Prepared>) -> Result<BlkPtr, Error> {
         let mut bp = block.bp;
         self.split(&block, &mut bp, Part { from: 0, len: block.stored.len() }, 0)?;
@@ -76,8 +77,8 @@ impl Placer<'_> {
         self.put_header(block, bp, &header, size)
     }
 
-    /// The largest piece at the front of `rest` that finds a place: by halves from below `most`, the size that found none, down to `least`.
-    /// `None` if there is no place for that either.
+    /// The largest piece at the front of `rest` that can be allocated: sizes are halved from below `most`, the size that
+    /// failed, down to `least`. `None` if that fails too.
     fn largest_piece(
         &mut self,
         block: &Prepared,
@@ -98,7 +99,7 @@ impl Placer<'_> {
         }
     }
 
-    /// A piece that lies at `home`.
+    /// The pointer to a piece with the addresses `home`.
     fn piece(&mut self, block: &Prepared, part: Part, home: &[Dva]) -> Result<BlkPtr, Error> {
         let mut bp = self.piece_pointer(block, part)?;
         let at = self.chunk.blocks.len();
@@ -109,7 +110,7 @@ impl Placer<'_> {
         Ok(bp)
     }
 
-    /// A piece that is a gang again.
+    /// The pointer to a piece that is a gang again.
     fn nested(&mut self, block: &Prepared, part: Part, depth: u32) -> Result<BlkPtr, Error> {
         let mut bp = self.piece_pointer(block, part)?;
         self.split(block, &mut bp, part, depth)?;
@@ -137,7 +138,7 @@ impl Placer<'_> {
         Ok(bp)
     }
 
-    /// Places for `copies` copies of `psize` bytes, or none at all.
+    /// Addresses for `copies` copies of `psize` bytes, or none at all.
     fn homes(&mut self, block: &Prepared, psize: usize, copies: u8, role: Role) -> Result<Option<Vec<Dva>>, Error> {
         let mut home = Vec::with_capacity(copies.into());
         for copy in 0..copies {
@@ -162,7 +163,7 @@ impl Placer<'_> {
         Ok(Some(home))
     }
 
-    /// Seals a header and notes the writes of its copies.
+    /// Seals a header and records the writes of its copies.
     fn put_header(&mut self, block: &Prepared, bp: &BlkPtr, header: &GangHeader, size: usize) -> Result<(), Error> {
         let encoded = header.encode(size, Endian::Little);
         let mut raw = encoded.map_err(|source| Error::BadPointer { bm: block.bm, source })?;
@@ -174,7 +175,8 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Overwrites the gang block at `bp`, born in this txg, with the bytes of `block`: pieces where they are, headers with new sums.
+    /// Overwrites the gang block at `bp`, born in this txg, with the bytes of `block`: pieces in place, headers with new
+    /// checksums.
     pub(crate) fn rewrite_gang(&mut self, block: &Prepared, bp: &BlkPtr) -> Result<(), Error> {
         self.rewrite_part(block, bp, Part { from: 0, len: block.stored.len() }, 0)
     }
@@ -235,8 +237,8 @@ enum Role {
     Piece,
 }
 
-/// Writes the checksum of a header for all its copies: it tells the place of the first. That of an encrypted block's header is cut to
-/// half, as all sums of such blocks are.
+/// Computes the checksum of a header for all its copies: its verifier is the address of the first. The checksum of an
+/// encrypted block's header is truncated to half, as all checksums of such blocks are.
 fn seal_header(raw: &mut [u8], bp: &BlkPtr) {
     let (first, birth) = (bp.dva(0), bp.birth_physical().0);
     embedded::seal_gang(raw, first.vdev(), first.offset(), birth, Endian::Little);

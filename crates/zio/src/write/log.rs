@@ -1,5 +1,5 @@
-//! Blocks of the intent log: allocated before it is known what they will hold, for the block before names them; written once, in open
-//! context (OpenZFS: `zio_alloc_zil`, `zil_lwb_write_issue`).
+//! Blocks of the intent log: allocated before their contents are known, because the previous block names them; written
+//! once, in open context (OpenZFS: `zio_alloc_zil`, `zil_lwb_write_issue`).
 
 use base::{Endian, Txg};
 use codec::{ChecksumKind, Cksum, Compress, embedded};
@@ -14,8 +14,9 @@ use crate::{Bookmark, Error, KeySource, Zio};
 const UNIT: u64 = 4096;
 
 impl Zio {
-    /// Allocates a block of the intent log. `bm` names the dataset; `identity` is what the pointer has for a checksum: two guids of the chain, the
-    /// object set, the sequence number. The block of an encrypted dataset gets salt and initialisation vector now.
+    /// Allocates a block of the intent log. `bm` names the dataset; `identity` takes the place of the pointer's checksum:
+    /// two guids of the chain, the object set, the sequence number. The block of an encrypted dataset gets salt and
+    /// initialisation vector now.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; [`Error::BadRequest`] for a size that is no multiple of 4 KiB; [`Error::KeyNotLoaded`]; [`Error::ReadOnly`].
@@ -87,7 +88,7 @@ impl Zio {
         for (bp, block) in &mut blocks {
             self.seal_log(bp, &bm, block)?;
         }
-        // what misses a device is noted with the txg in which its place was allocated
+        // a block that misses a device is noted under the txg in which it was allocated
         for run in blocks.chunk_by(|(a, _), (b, _)| a.birth_physical() == b.birth_physical()) {
             let birth = run.first().map_or(Txg(0), |(bp, _)| bp.birth_physical());
             let mut writes = Vec::with_capacity(run.len());

@@ -1,20 +1,21 @@
-//! The way down: from logical blocks to stored ones with pointers (OpenZFS: the write pipeline of `zio.c`).
+//! The write path: from logical blocks to stored ones with pointers (OpenZFS: the write pipeline of `zio.c`).
 //!
-//! The unit is a *batch*: all dirty blocks of one level. It is cut into *chunks* of some megabytes, and a chunk goes through three
-//! stages, which work on different chunks at the same time:
+//! The unit is a *batch*: all dirty blocks of one level. It is cut into *chunks* of some megabytes, and a chunk passes
+//! through three stages, which work on different chunks at the same time:
 //!
-//! 1. [`prepare`]: what needs no order, on all cores. A block becomes a hole, or is embedded in its pointer; else it is compressed,
-//!    encrypted and summed. Then its pointer is complete but for the addresses.
-//! 2. [`place`]: what needs order, on one core. Each block gets its addresses, in order, so that it lies beside its neighbours; or none: it is the same as
-//!    before, is in the dedup table, or is overwritten in place. Where no range is large enough, [`gang`].
+//! 1. [`prepare`]: the work that needs no order, on all cores. A block becomes a hole, or is embedded in its pointer;
+//!    else it is compressed, encrypted and checksummed. Then its pointer is complete but for the addresses.
+//! 2. [`place`]: the work that needs order, on one core. Each block gets its addresses, in order, so that it is next to
+//!    its neighbours; or none: it is unchanged, is in the dedup table, or is overwritten in place. Where no range is
+//!    large enough, [`gang`].
 //! 3. [`pump`]: all writes of the chunk go to the devices in one call, which sorts and merges them.
 //!
 //! Uncompressed data is written from the caller's buffer, which then stays in the cache: it is not copied.
 //!
 //! Small batches can be [held](HeldWrites): the levels of a tree then go to the devices together, neighbours as one write.
 //!
-//! If anything fails, the whole batch fails, and everything that was allocated for it is given back. Blocks that were overwritten in place stay
-//! overwritten: nobody reads them before the txg is committed.
+//! If anything fails, the whole batch fails, and everything that was allocated for it is freed. Blocks that were
+//! overwritten in place stay overwritten: they are not read before the txg is committed.
 mod free;
 mod gang;
 mod log;
@@ -37,19 +38,21 @@ pub(crate) use side::WriteSide;
 pub use space::{AllocError, AllocRequest, SpaceSource};
 pub use tables::{CloneTable, DedupTable, Found, TableError};
 
-/// How a block is to be written (OpenZFS: `zio_prop_t`). What object sets and properties mean by it is the caller's (`dmu_write_policy`).
+/// The properties with which a block is written (OpenZFS: `zio_prop_t`). The caller derives them from object set and
+/// properties (`dmu_write_policy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteProps {
     /// Type of the object.
     pub object_type: ObjectType,
-    /// The type by which the allocation class is chosen, if another (OpenZFS: `zp_storage_type`); else [`ObjectType::NONE`].
+    /// The type by which the allocation class is chosen, if different (OpenZFS: `zp_storage_type`); else
+    /// [`ObjectType::NONE`].
     pub storage_type: ObjectType,
     /// 0 for data, n for blocks of pointers.
     pub level: u8,
-    /// Checksum; one with a trailer of its own is none.
+    /// Checksum; kinds with a trailer in the block are not allowed.
     pub checksum: ChecksumKind,
-    /// Compression. With [`Compress::Off`] zeros are stored; with [`Compress::Empty`] they become a hole and all else is stored as
-    /// it is.
+    /// Compression. With [`Compress::Off`] zeros are stored; with [`Compress::Empty`] they become a hole and all other
+    /// blocks are stored uncompressed.
     pub compress: Compress,
     /// Level of zstd, in OpenZFS's numbers; `None` is the default.
     pub complevel: Option<i16>,
@@ -57,19 +60,20 @@ pub struct WriteProps {
     pub copies: u8,
     /// Copies of gang headers, should the block become a gang block; at least `copies`.
     pub gang_copies: u8,
-    /// Whether equal blocks are to be stored once; with `true` they are compared as well.
+    /// Deduplicates equal blocks; with `true` their contents are compared as well.
     pub dedup: Option<bool>,
-    /// Whether a block equal to the one that it replaces is not written at all.
+    /// True if a block equal to the one that it replaces is not written at all.
     pub nopwrite: bool,
-    /// Whether the object set is encrypted: encrypts, authenticates, or makes an indirect MAC, as type and level want it.
+    /// True if the object set is encrypted: the block is encrypted, authenticated or gets an indirect MAC, by type and
+    /// level.
     pub encrypt: bool,
-    /// Whether small blocks may stand in their pointer (feature `embedded_data`).
+    /// True if small blocks may be embedded in their pointer (feature `embedded_data`).
     pub embed: bool,
     /// Data blocks up to this many bytes may go to the special class.
     pub special_small: u64,
-    /// Whether the data stays in the cache.
+    /// True if the data stays in the cache.
     pub cache: bool,
-    /// Whether the block only moves: it keeps the logical birth of the one that it replaces (`zfs rewrite -P`).
+    /// True if the block only moves: it keeps the logical birth of the one that it replaces (`zfs rewrite -P`).
     pub rewrite: bool,
 }
 
@@ -107,25 +111,25 @@ pub struct CryptParams {
     pub mac: [u8; 16],
 }
 
-/// What is to be written.
+/// The contents to be written.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// The logical block; its length is the logical size.
     Logical(Buf),
-    /// The block as it shall be stored: compressed, encrypted (raw receive). Its length is a multiple of 512 if encrypted.
+    /// The block in its stored form: compressed, encrypted (raw receive). Its length is a multiple of 512 if encrypted.
     Stored {
-        /// What is stored.
+        /// The stored bytes.
         bytes: Buf,
         /// Bytes of the logical block.
         lsize: u64,
         /// How it is compressed.
         compress: Compress,
-        /// If encrypted, or only authenticated.
+        /// Its parameters if it is encrypted, or only authenticated.
         crypt: Option<CryptParams>,
-        /// Order of the content.
+        /// The byte order of the content.
         byteorder: Endian,
     },
-    /// To stand in the pointer: at most 112 bytes.
+    /// A payload to embed in the pointer: at most 112 bytes.
     Embedded {
         /// As stored.
         bytes: Buf,
@@ -135,10 +139,10 @@ pub enum Payload {
         compress: Compress,
         /// Data, or a block that a redacted send left out.
         kind: EmbeddedType,
-        /// Order of the content.
+        /// The byte order of the content.
         byteorder: Endian,
     },
-    /// A clone of this block: nothing is written, the pointer is born again.
+    /// A clone of this block: nothing is written, the pointer gets a new birth.
     Clone(BlkPtr),
 }
 
@@ -157,19 +161,19 @@ impl Payload {
 /// One block to be written.
 #[derive(Clone, Debug)]
 pub struct WriteReq {
-    /// Which block.
+    /// The logical address of the block.
     pub bm: Bookmark,
-    /// How.
+    /// The properties with which it is written.
     pub props: WriteProps,
-    /// What.
+    /// The contents.
     pub payload: Payload,
-    /// What it replaces; [`BlkPtr::HOLE`] if nothing.
+    /// The pointer that it replaces; [`BlkPtr::HOLE`] if there is none.
     pub orig: BlkPtr,
     /// Blocks of data below, for the pointer; dnodes, for the meta-dnode's tree.
     pub fill: u64,
 }
 
-/// When.
+/// The txg and sync pass of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteCx {
     /// The txg that is written.

@@ -1,7 +1,8 @@
-//! The part of writing that has an order: each block gets its place, so that what is written together lies together.
+//! The ordered part of writing: each block gets its addresses, so that blocks written together are adjacent.
 //!
-//! A block may need none: it equals what it replaces, or is in the dedup table, or was born in this txg and is overwritten. All
-//! others are allocated in runs. What was taken is noted in [`Undo`], to be given back if the batch fails.
+//! A block may need none: it equals the one it replaces, or is in the dedup table, or was born in this txg and is
+//! overwritten in place. All others are allocated in runs. Allocations are noted in [`Undo`], to be freed if the batch
+//! fails.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use super::prepare::{Batch, Outcome, Prepared};
 use super::{AllocError, AllocRequest, Found, SpaceSource};
 use crate::{ArcKey, Bookmark, Buf, Error};
 
-/// Where a write's bytes are.
+/// The source of a write's bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum From {
-    /// A part of a block of the chunk: which block, from where, how many bytes.
+    /// A part of a block of the chunk: index of the block, offset, length.
     Block(usize, usize, usize),
     /// A gang header of the chunk.
     Header(usize),
@@ -30,7 +31,7 @@ pub(crate) struct Planned {
     pub(crate) from: From,
 }
 
-/// Blocks that have their places, ready for the devices.
+/// Blocks that have their addresses, ready for the devices.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
     pub(crate) blocks: Vec<Placed>,
@@ -55,12 +56,12 @@ impl Chunk {
     }
 }
 
-/// The addresses of a block, while it gets them.
+/// The addresses of a block while they are being allocated.
 #[derive(Debug, Clone, Copy, Default)]
 struct Home {
     dvas: [Dva; 3],
     len: usize,
-    /// It does not get all: it becomes a gang block.
+    /// True if not all could be allocated: the block becomes a gang block.
     gang: bool,
 }
 
@@ -77,19 +78,19 @@ impl Home {
     }
 }
 
-/// A block with its place.
+/// A block with its addresses.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub(crate) bm: Bookmark,
     pub(crate) metadata: bool,
     pub(crate) stored: Buf,
-    /// What the cache shall have, and under which name.
+    /// The data to insert in the cache, and its key.
     pub(crate) cache: Option<(ArcKey, Buf)>,
-    /// Under which name the cache may have what was there before.
+    /// The key under which the cache may hold the overwritten contents.
     pub(crate) overwritten: Option<ArcKey>,
 }
 
-/// What a failed batch must give back.
+/// The allocations that a failed batch must free.
 #[derive(Debug, Default)]
 pub(crate) struct Undo {
     pub(crate) dvas: Vec<Dva>,
@@ -99,7 +100,7 @@ pub(crate) struct Undo {
 }
 
 impl Undo {
-    /// Adds what another batch took.
+    /// Adds another batch's allocations.
     pub(crate) fn append(&mut self, more: Undo) {
         self.dvas.extend(more.dvas);
         self.inserted.extend(more.inserted);
@@ -108,7 +109,7 @@ impl Undo {
     }
 }
 
-/// Places the blocks of one batch.
+/// Allocates addresses for the blocks of one batch.
 pub(crate) struct Placer<'a> {
     pub(crate) batch: &'a Batch<'a>,
     pub(crate) space: Arc<dyn SpaceSource>,
@@ -125,7 +126,7 @@ impl<'a> Placer<'a> {
         Placer { batch, space, sums, undo: Undo::default(), chunk: Chunk::default(), fresh: HashMap::new() }
     }
 
-    /// Places `outcomes`; gives their pointers in order, and leaves the writes in [`Placer::chunk`].
+    /// Places `outcomes`; returns their pointers in order, and leaves the writes in [`Placer::chunk`].
     pub(crate) fn place(&mut self, outcomes: Vec<Outcome>) -> Result<Vec<BlkPtr>, Error> {
         let mut pointers = vec![BlkPtr::HOLE; outcomes.len()];
         let mut run: Vec<(usize, Box<Prepared>)> = Vec::with_capacity(outcomes.len());
@@ -170,7 +171,7 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Gives places to blocks in order: the first copies of all together, then the second ones.
+    /// Allocates addresses for blocks in order: the first copies of all together, then the second ones.
     fn allocate_run(&mut self, run: Vec<(usize, Box<Prepared>)>, pointers: &mut [BlkPtr]) -> Result<(), Error> {
         let mut homes = vec![Home::default(); run.len()];
         for copy in 0..3u8 {
@@ -219,7 +220,7 @@ impl<'a> Placer<'a> {
         Ok(())
     }
 
-    /// Returns places of a block that did not get all that it needs.
+    /// Frees the addresses of a block that does not get all that it needs.
     pub(crate) fn give_back(&mut self, home: &[Dva]) {
         for dva in home {
             self.space.release(dva, self.batch.cx.txg);
@@ -229,7 +230,7 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Notes the writes of a block that lies at `home`, and completes its pointer.
+    /// Records the writes of a block with the addresses `home`, and completes its pointer.
     fn put(&mut self, block: Box<Prepared>, home: &[Dva]) -> BlkPtr {
         let mut bp = block.bp;
         let (at, len) = (self.chunk.blocks.len(), block.stored.len());
@@ -241,9 +242,9 @@ impl<'a> Placer<'a> {
         bp
     }
 
-    /// Puts the bytes of a block where the writer finds them.
+    /// Adds the bytes of a block to the chunk for the writer.
     pub(crate) fn keep(&mut self, block: Box<Prepared>, bp: &BlkPtr, overwritten: bool) {
-        // taken apart where it is: it is large
+        // destructured in place: it is large
         let Prepared { bm, props, orig, stored, logical, .. } = *block;
         let key = ArcKey::of(bp);
         let cache = key.zip(logical.filter(|_| props.cache));
@@ -263,14 +264,14 @@ impl<'a> Placer<'a> {
         Ok(bp)
     }
 
-    /// Whether the block takes the place of the one that it replaces, which was written in an earlier pass of this sync.
+    /// Returns whether the block overwrites the one that it replaces, which was written in an earlier pass of this sync.
     fn is_in_place(&self, block: &Prepared) -> bool {
         let orig = &block.orig;
         self.batch.stays_in_place()
             && self.batch.is_rewrite(orig)
             && !orig.is_embedded()
             && !orig.is_dedup()
-            // the same salt and initialisation vector must not serve twice
+            // the same salt and initialisation vector must not be used twice
             && !block.bp.is_encrypted()
             && orig.psize() == block.stored.len() as u64
     }
@@ -292,7 +293,7 @@ impl<'a> Placer<'a> {
         Ok(bp)
     }
 
-    /// Takes a reference to the same content, or puts new content into the table.
+    /// Takes a reference to equal content, or adds new content to the table.
     fn deduplicate(&mut self, mut block: Box<Prepared>) -> Result<BlkPtr, Error> {
         let Some(table) = self.batch.dedup.clone() else { return self.place_one(block) };
         let (txg, bm) = (self.batch.cx.txg, block.bm);
@@ -324,7 +325,7 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Whether the block at `bp` really is the same; one that cannot be read is not.
+    /// Returns whether the block at `bp` has the same content; one that cannot be read does not.
     fn is_same(&self, block: &Prepared, bp: &BlkPtr) -> bool {
         match self.fresh.get(&bp.dva(0)) {
             Some(stored) => *stored == block.stored,
@@ -333,12 +334,12 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// Copies of a block, within what its pointer can hold.
+/// The number of copies of a block, within the limit of its pointer.
 pub(crate) fn copies(block: &Prepared) -> u8 {
     block.props.copies.clamp(1, if block.bp.is_encrypted() { 2 } else { 3 })
 }
 
-/// Whether nothing changed, so that the old block stays (OpenZFS: `zio_nop_write`).
+/// Returns whether the block is unchanged, so that the old one stays (OpenZFS: `zio_nop_write`).
 fn is_nop(block: &Prepared, batch: &Batch<'_>) -> bool {
     let (bp, orig) = (&block.bp, &block.orig);
     let strong = matches!(
@@ -362,6 +363,6 @@ fn is_nop(block: &Prepared, batch: &Batch<'_>) -> bool {
         && bp.words[6] == orig.words[6]
         && bp.cksum() == orig.cksum()
         && usize::from(block.props.copies) == orig.dvas().count()
-        // what lies on a removed vdev better moves
+        // a block on a removed vdev is better moved
         && orig.dvas().all(|dva| batch.zio.tree().top(dva.vdev()).is_some_and(vdev::TopVdev::is_concrete))
 }

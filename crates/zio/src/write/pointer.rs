@@ -1,4 +1,4 @@
-//! Making pointers: the fields that do not depend on where the block will lie.
+//! Construction of pointers: the fields that do not depend on the block's addresses.
 
 use base::bytes::with_bits;
 use base::{Endian, Txg};
@@ -24,7 +24,7 @@ fn sectors(bytes: usize) -> u64 {
     (bytes as u64 >> SECTOR_SHIFT).wrapping_sub(1)
 }
 
-/// A hole, which says when it came to be if `birth` does.
+/// A hole, with its birth txg if `birth` is given.
 pub(crate) fn hole(object_type: ObjectType, level: u8, lsize: usize, birth: Option<Txg>) -> BlkPtr {
     let mut bp = BlkPtr::HOLE;
     if let Some(Txg(txg)) = birth {
@@ -34,7 +34,7 @@ pub(crate) fn hole(object_type: ObjectType, level: u8, lsize: usize, birth: Opti
     bp
 }
 
-/// What stands in a pointer.
+/// The payload of an embedded pointer.
 pub(crate) struct Embedded<'a> {
     /// As stored.
     pub(crate) payload: &'a [u8],
@@ -74,7 +74,7 @@ pub(crate) fn embedded(props: &WriteProps, what: &Embedded<'_>, txg: Txg) -> Blk
     bp
 }
 
-/// What a stored block is.
+/// The properties of a stored block that its pointer records.
 pub(crate) struct Shape {
     pub(crate) object_type: ObjectType,
     pub(crate) level: u8,
@@ -109,17 +109,17 @@ pub(crate) fn set_birth(bp: &mut BlkPtr, logical: Txg, physical: Txg) {
     bp.words[BIRTH_PHYSICAL] = if logical == physical { 0 } else { physical.0 };
 }
 
-/// Says whether the block was moved and not changed.
+/// Sets whether the block was moved without a change.
 pub(crate) fn set_rewritten(bp: &mut BlkPtr, rewritten: bool) {
     bp.words[PROP2] = with_bits(bp.words[PROP2], 63, 1, rewritten.into());
 }
 
-/// Says whether the block is in the dedup table.
+/// Sets whether the block is in the dedup table.
 pub(crate) fn set_dedup(bp: &mut BlkPtr, dedup: bool) {
     bp.words[PROP] = with_bits(bp.words[PROP], 62, 1, dedup.into());
 }
 
-/// Says that the block is encrypted or authenticated.
+/// Marks the block as encrypted or authenticated.
 pub(crate) fn set_crypt(bp: &mut BlkPtr) {
     bp.words[PROP] = with_bits(bp.words[PROP], 61, 1, 1);
 }
@@ -132,7 +132,7 @@ pub(crate) fn set_mac(bp: &mut BlkPtr, mac: &[u8; 16]) {
     }
 }
 
-/// Puts salt and initialisation vector into the third address and the upper half of the fill.
+/// Stores salt and initialisation vector in the third address and the upper half of the fill count.
 pub(crate) fn set_crypt_params(bp: &mut BlkPtr, params: &CryptParams) {
     let endian = bp.endian();
     bp.words[4] = endian.u64(params.salt.to_le_bytes());

@@ -1,4 +1,5 @@
-//! The part of writing that needs no order: each block for itself, on any core. Holes, embedding, compression, encryption, checksum.
+//! The part of writing that needs no order: each block by itself, on any core. Holes, embedding, compression, encryption,
+//! checksum.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::{Bookmark, Buf, Error, KeySource, Zio};
 const REWRITE_EARLIEST: u64 = 2;
 const REWRITE_LATEST: u64 = 16;
 
-/// How finely space is handed out (OpenZFS: `spa_min_alloc`, `spa_gcd_alloc`).
+/// The granularity of allocation (OpenZFS: `spa_min_alloc`, `spa_gcd_alloc`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grain {
     pub(crate) min: usize,
@@ -24,7 +25,7 @@ pub(crate) struct Grain {
 }
 
 impl Grain {
-    /// What `size` bytes take (OpenZFS: `zio_roundup_alloc_size`).
+    /// The allocated size of `size` bytes (OpenZFS: `zio_roundup_alloc_size`).
     pub(crate) fn round_up(self, size: usize) -> usize {
         if size > self.min { size.next_multiple_of(self.gcd) } else { self.min }
     }
@@ -42,7 +43,7 @@ impl Grain {
     }
 }
 
-/// A block that needs nothing but a place.
+/// A block that only needs its addresses.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) bm: Bookmark,
@@ -51,20 +52,20 @@ pub(crate) struct Prepared {
     /// Complete but for the addresses.
     pub(crate) bp: BlkPtr,
     pub(crate) stored: Buf,
-    /// What the cache shall have.
+    /// The data to insert in the cache.
     pub(crate) logical: Option<Buf>,
 }
 
-/// What preparing gives.
+/// The result of preparing a block.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// A hole, an embedded block, a clone: nothing to place.
+    /// A hole, an embedded block, a clone: needs no address.
     Done(BlkPtr),
-    /// A block to be placed.
+    /// A block that needs addresses.
     Place(Box<Prepared>),
 }
 
-/// The key and fresh numbers for a block that is to be encrypted here.
+/// The key and fresh random numbers for a block that is to be encrypted here.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets {
     pub(crate) key: Option<Arc<DatasetKey>>,
@@ -72,7 +73,7 @@ pub(crate) struct Secrets {
     pub(crate) iv: [u8; 12],
 }
 
-/// What all blocks of a batch have in common.
+/// The state shared by all blocks of a batch.
 pub(crate) struct Batch<'a> {
     pub(crate) zio: &'a Zio,
     pub(crate) cx: WriteCx,
@@ -81,7 +82,7 @@ pub(crate) struct Batch<'a> {
     pub(crate) hole_birth: bool,
 }
 
-/// A block on its way: what will be stored, and how it came about.
+/// A block in preparation: the bytes to be stored, and how they were made.
 struct Body {
     stored: Buf,
     logical: Option<Buf>,
@@ -92,10 +93,11 @@ struct Body {
 }
 
 impl Batch<'_> {
-    /// Draws salts and initialisation vectors for those of `reqs` that are encrypted here, in one go each.
+    /// Draws salts and initialisation vectors for those of `reqs` that are encrypted here, each kind in one draw.
     ///
     /// # Errors
-    /// [`Error::Bug`] rather than a block without a vector of its own: one that is used twice gives away what both blocks hold.
+    /// [`Error::Bug`] rather than a block without an initialisation vector of its own: one used twice reveals the
+    /// contents of both blocks.
     pub(crate) fn secrets(&self, reqs: Vec<WriteReq>) -> Result<Vec<(WriteReq, Secrets)>, Error> {
         let drawn = reqs.iter().filter(|req| draws_iv(req)).count();
         let mut random = vec![0; drawn * 12];
@@ -176,7 +178,7 @@ impl Batch<'_> {
         self.finish(bm, props, orig, fill, body, secrets)
     }
 
-    /// A reference to a block that is there: born now, written when it was.
+    /// A reference to an existing block: logical birth now, physical birth unchanged.
     fn clone_of(&self, mut bp: BlkPtr) -> BlkPtr {
         let txg = self.cx.txg;
         if bp.is_embedded() {
@@ -196,19 +198,19 @@ impl Batch<'_> {
         pointer::hole(props.object_type, props.level, lsize, told.then_some(self.cx.txg))
     }
 
-    /// Whether a block of this very txg is written again, by a later pass of its sync.
+    /// Returns whether a block of this very txg is written again, by a later pass of its sync.
     pub(crate) fn is_rewrite(&self, orig: &BlkPtr) -> bool {
         !orig.is_hole() && orig.birth() == self.cx.txg
     }
 
-    /// Whether this pass overwrites blocks of the txg in place. The first never does, as a snapshot may have been taken since they were written;
-    /// and if late ones did not, a sync would not come to its end.
+    /// Returns whether this pass overwrites blocks of the txg in place. The first never does, as a snapshot may have been
+    /// taken since they were written; late passes must, or a sync would not converge.
     pub(crate) fn stays_in_place(&self) -> bool {
         u64::from(self.cx.pass) >= tunable::ZFS_SYNC_PASS_REWRITE.get().clamp(REWRITE_EARLIEST, REWRITE_LATEST)
     }
 
-    /// The bytes at the place that a block keeps if what it has become still fits there: that of an earlier pass of this sync. (The same salt and
-    /// initialisation vector must not serve twice.)
+    /// The psize of the block of an earlier pass, whose space is kept if the new contents still fit. (The same salt and
+    /// initialisation vector must not be used twice.)
     fn home(&self, props: &WriteProps, orig: &BlkPtr) -> Option<usize> {
         let stays = self.stays_in_place()
             && self.is_rewrite(orig)
@@ -223,14 +225,14 @@ impl Batch<'_> {
             let (compress, endian) = (Compress::Off, Endian::Little);
             Squeezed::Body(Body { stored: data, logical, lsize, compress, endian, crypt: None })
         };
-        // or the sync of a txg would never come to an end: what compresses anew changes its size, and moves
+        // otherwise the sync of a txg would not converge: a block that compresses to another size moves
         let home = self.home(props, orig).filter(|psize| *psize <= lsize);
         let late = u64::from(self.cx.pass) >= tunable::ZFS_SYNC_PASS_DONT_COMPRESS.get() && self.is_rewrite(orig);
         if props.compress == Compress::Off || (late && home.is_none()) {
             return as_is(data);
         }
         let has_fill = matches!(props.object_type, ObjectType::DNODE | ObjectType::OBJSET);
-        // what of them stays in clear must stay where it is
+        // the unencrypted parts of such a block must stay where they are
         let sealed = props.encrypt && props.level == 0 && has_fill;
         if is_zero(&data) {
             return Squeezed::Zero;
@@ -263,7 +265,7 @@ impl Batch<'_> {
         Squeezed::Body(Body { stored, logical, lsize, compress, endian, crypt: None })
     }
 
-    /// Fills what came compressed up to what is allocated.
+    /// Pads bytes that arrived compressed to the allocated size.
     fn pad(&self, bytes: Buf, lsize: usize) -> Buf {
         let rounded = self.grain.round_up(bytes.len()).min(lsize);
         if rounded <= bytes.len() {
@@ -274,7 +276,7 @@ impl Batch<'_> {
         Buf::from(padded)
     }
 
-    /// Encrypts, sums, and makes the pointer.
+    /// Encrypts, computes the checksum, and makes the pointer.
     fn finish(
         &self,
         bm: Bookmark,
@@ -313,7 +315,7 @@ impl Batch<'_> {
         let sum = self.zio.sums().compute(shape.checksum, &body.stored, body.endian).map_err(encode)?;
         let truncated = uses_mac(&bp);
         pointer::set_cksum(&mut bp, shape.checksum, sum, truncated);
-        // of what cannot be looked up nobody knows whether it is there: an ordinary block will do
+        // if the table cannot be read, the block is written as an ordinary one
         if dedup.is_some_and(|table| table.load(&bp).is_err()) {
             pointer::set_dedup(&mut bp, false);
         }
@@ -328,13 +330,13 @@ enum Squeezed {
     Body(Body),
 }
 
-/// Whether a block takes an initialisation vector from the random numbers.
+/// Returns whether a block needs a random initialisation vector.
 fn draws_iv(req: &WriteReq) -> bool {
     let sealed = matches!(&req.payload, Payload::Stored { crypt: Some(_), .. } | Payload::Clone(_));
     req.props.encrypt && req.props.level == 0 && req.props.object_type.is_encrypted() && !sealed
 }
 
-/// Metadata is never without a checksum.
+/// The checksum of a block; metadata is never without one.
 fn checksum_of(props: &WriteProps) -> ChecksumKind {
     let metadata = props.level > 0 || props.object_type.is_metadata();
     match props.checksum {
@@ -343,7 +345,7 @@ fn checksum_of(props: &WriteProps) -> ChecksumKind {
     }
 }
 
-/// Why a block cannot be sealed.
+/// The reason why a block cannot be encrypted or authenticated.
 enum SealError {
     NoKey,
     Codec(codec::Error),
@@ -392,7 +394,7 @@ fn seal(bm: &Bookmark, bp: &mut BlkPtr, body: &mut Body, secrets: &Secrets) -> R
         pointer::set_mac(bp, &key.authenticate(&body.stored));
         return Ok(());
     }
-    // the last holder of the bytes encrypts them where they stand
+    // the last holder of the bytes encrypts them in place
     let mut bytes = std::mem::replace(&mut body.stored, Buf::zeros(0)).into_vec();
     let (salt, iv) = if bp.is_dedup() { key.dedup_salt_iv(&bytes) } else { (secrets.salt, secrets.iv) };
     let mac = match object_type {
@@ -405,7 +407,7 @@ fn seal(bm: &Bookmark, bp: &mut BlkPtr, body: &mut Body, secrets: &Secrets) -> R
     Ok(())
 }
 
-/// The MACs of an object set stand in its block.
+/// Computes the MACs of an object set, which are stored inside its block.
 fn seal_objset(key: &DatasetKey, body: &mut Body) -> Result<(), SealError> {
     /// Portable, then local.
     const MACS: [usize; 2] = [720, 752];
@@ -422,7 +424,7 @@ fn seal_objset(key: &DatasetKey, body: &mut Body) -> Result<(), SealError> {
     Ok(())
 }
 
-/// A size that a block can have.
+/// A size, checked to be valid for a block.
 fn bounded(bm: &Bookmark, size: u64) -> Result<usize, Error> {
     match usize::try_from(size) {
         Ok(n) if size > 0 && size <= SPA_MAXBLOCKSIZE => Ok(n),
@@ -430,7 +432,7 @@ fn bounded(bm: &Bookmark, size: u64) -> Result<usize, Error> {
     }
 }
 
-/// Whether all bytes are zero.
+/// Returns whether all bytes are zero.
 pub(crate) fn is_zero(data: &[u8]) -> bool {
     let (lines, rest) = data.as_chunks::<64>();
     lines.iter().all(|line| line.iter().fold(0, |a, b| a | b) == 0) && rest.iter().all(|b| *b == 0)

@@ -1,4 +1,4 @@
-//! Batches in chunks: while one is on its way to the devices, the next is prepared.
+//! Batches in chunks: while one is being written to the devices, the next is prepared.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
@@ -14,17 +14,17 @@ use super::prepare::{Batch, Grain, Secrets};
 use super::{Payload, SpaceSource, WriteCx, WriteReq};
 use crate::{Error, Zio};
 
-/// Bytes of logical blocks in a chunk, about.
+/// The approximate number of logical bytes in a chunk.
 const CHUNK: usize = 8 << 20;
-/// Batches of no more bytes are held if the caller wants it.
+/// The largest batch, in bytes, that is held if the caller asks for it.
 const HOLD: usize = 1 << 20;
-/// Chunks that are on their way at a time, at most.
+/// The largest number of chunks being written at a time.
 const WRITERS: usize = 8;
 
-/// Blocks that have their places, but are not written yet.
+/// Blocks that have their addresses, but are not written yet.
 ///
-/// The levels of a tree are batches of their own, as each has the checksums of the one below. But most have few blocks, and the allocator puts
-/// batch behind batch: written together they are one write where each would be one.
+/// The levels of a tree are separate batches, as each level holds the checksums of the one below. But most have few
+/// blocks, and the allocator places batch after batch: held together they become one write instead of one each.
 #[must_use = "it is to be written or dropped"]
 #[derive(Debug, Default)]
 pub struct HeldWrites {
@@ -33,14 +33,15 @@ pub struct HeldWrites {
 }
 
 impl Zio {
-    /// Writes a batch of blocks; gives their pointers, in the order of `reqs`. When it returns, the blocks are with the devices (not flushed).
+    /// Writes a batch of blocks; returns their pointers, in the order of `reqs`. When it returns, the blocks have been
+    /// written to the devices (not flushed).
     ///
-    /// What it replaces is not freed: the caller knows whether a snapshot needs it. A pointer that comes back equal to the one that was replaced says that
-    /// nothing changed; one with the same address, that the block was overwritten in place.
+    /// The replaced blocks are not freed: the caller knows whether a snapshot needs them. A returned pointer equal to the
+    /// one replaced means that nothing changed; one with the same address, that the block was overwritten in place.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Write`], [`Error::KeyNotLoaded`], [`Error::ReadOnly`] and what else the variants tell. Nothing of the batch is then
-    /// allocated any more.
+    /// [`Error::NoSpace`], [`Error::Write`], [`Error::KeyNotLoaded`], [`Error::ReadOnly`] and other variants as described
+    /// there. Nothing of the batch is then allocated any more.
     pub fn write(&self, cx: &WriteCx, reqs: Vec<WriteReq>) -> Result<Vec<BlkPtr>, Error> {
         let Some(bm) = reqs.first().map(|req| req.bm) else { return Ok(Vec::new()) };
         let space = self.write.space().ok_or(Error::ReadOnly { bm })?;
@@ -53,8 +54,8 @@ impl Zio {
         done
     }
 
-    /// As [`Zio::write`], but a small batch only gets its places: it is written with `held`, together with others that lie beside it. Until
-    /// [`Zio::write_held`] its blocks cannot be read.
+    /// As [`Zio::write`], but a small batch only gets its addresses: it is written with `held`, together with its
+    /// neighbours. Until [`Zio::write_held`] its blocks cannot be read.
     ///
     /// # Errors
     /// As [`Zio::write`].
@@ -65,7 +66,7 @@ impl Zio {
         held: &mut HeldWrites,
     ) -> Result<Vec<BlkPtr>, Error> {
         let bytes: usize = reqs.iter().map(|req| bytes_of(&req.payload)).sum();
-        // what is in the dedup table is looked at by whoever writes the same
+        // a writer of equal content reads the block that the dedup table names
         if bytes > HOLD || reqs.iter().any(|req| req.props.dedup.is_some()) {
             return self.write(cx, reqs);
         }
@@ -83,10 +84,10 @@ impl Zio {
         done
     }
 
-    /// Writes what is held. When it returns, all of it is with the devices (not flushed).
+    /// Writes the held blocks. When it returns, all of them have been written to the devices (not flushed).
     ///
     /// # Errors
-    /// [`Error::Write`]. Nothing of it is then allocated any more.
+    /// [`Error::Write`]. None of the blocks is then allocated any more.
     pub fn write_held(&self, cx: &WriteCx, held: HeldWrites) -> Result<(), Error> {
         let HeldWrites { chunk, undo } = held;
         if chunk.writes.is_empty() {
@@ -99,7 +100,7 @@ impl Zio {
         done
     }
 
-    /// Gives the places of what is held back.
+    /// Frees the addresses of the held blocks.
     pub fn drop_held(&self, cx: &WriteCx, held: HeldWrites) {
         if let Some(space) = self.write.space() {
             self.undo(held.undo, &*space, cx.txg);
@@ -128,7 +129,7 @@ impl Zio {
         let Some(first) = chunks.next() else { return Ok(pointers) };
         pointers.extend(advance(batch, placer, first)?);
         let last = chunks.rest.as_slice().is_empty();
-        // one of the threads that prepare must not wait for a writer, who needs them
+        // a thread of the pool that prepares must not wait for a writer, which needs these threads
         let is_worker = rayon::current_thread_index().is_some();
         if last || is_worker || tasks::width() == 1 {
             self.write_chunk(txg, mem::take(&mut placer.chunk))?;
@@ -157,7 +158,7 @@ impl Zio {
         Ok(pointers)
     }
 
-    /// Hands a chunk to the devices, then keeps its data in the cache.
+    /// Writes a chunk to the devices, then inserts its data in the cache.
     fn write_chunk(&self, txg: Txg, chunk: Chunk) -> Result<(), Error> {
         let bytes = |from: From| match from {
             From::Block(n, at, len) => chunk.blocks.get(n).and_then(|block| block.stored.get(at..at.checked_add(len)?)),
@@ -185,7 +186,7 @@ impl Zio {
         Ok(())
     }
 
-    /// Counts the runs of neighbours among the metadata of a chunk. A run is of the MOS if its first block is.
+    /// Counts the runs of neighbours among the metadata of a chunk. A run counts as the MOS's if its first block is.
     fn count_metadata(&self, chunk: &Chunk) {
         let mut places: Vec<(u64, u64, u64, bool)> = Vec::new();
         for planned in &chunk.writes {
@@ -243,7 +244,7 @@ impl Zio {
         undo.dvas.iter().rev().for_each(|dva| space.release(dva, txg));
     }
 
-    /// How finely the normal class hands out space.
+    /// The granularity of allocation in the normal class.
     pub(crate) fn grain(&self) -> Grain {
         let tree = self.tree();
         let normal = tree.tops().iter().filter(|top| {

@@ -1,4 +1,4 @@
-//! What a [`Zio`](crate::Zio) knows besides devices once it may write.
+//! The state that a [`Zio`](crate::Zio) needs besides devices for writing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::Zio;
 /// Blocks that are encrypted with one salt before another is drawn (OpenZFS: `zfs_key_max_salt_uses`).
 const SALT_USES: u64 = 400_000_000;
 
-/// The parts that writing needs, given one after another while a pool is opened.
+/// The parts that writing needs, set one after another while a pool is opened.
 pub(crate) struct WriteSide {
     space: RwLock<Option<Arc<dyn SpaceSource>>>,
     dedup: RwLock<Option<Arc<dyn DedupTable>>>,
     clones: RwLock<Option<Arc<dyn CloneTable>>>,
     env: RwLock<Env>,
-    /// Whether there is a source of space.
+    /// True if there is a source of space.
     writable: AtomicBool,
     no_hole_birth: AtomicBool,
-    /// Whether headers of gang blocks had too few pointers, where larger ones had fit.
+    /// True if headers of gang blocks had too few pointers where larger ones would have sufficed.
     pub(crate) outgrown: AtomicBool,
     /// Salt in use and blocks left for it, by guid of the key.
     salts: Mutex<HashMap<u64, (u64, u64)>>,
-    /// Held from the look into the dedup table until what is missing there has been put in.
+    /// Held from the dedup table lookup until missing content has been inserted.
     pub(crate) dedup_order: Mutex<()>,
 }
 
@@ -81,39 +81,39 @@ impl WriteSide {
 }
 
 impl Zio {
-    /// Gives the source of space, without which nothing can be written or freed.
+    /// Sets the source of space, without which nothing can be written or freed.
     pub fn set_space(&self, space: Arc<dyn SpaceSource>) {
         *self.write.space.write() = Some(space);
         self.write.writable.store(true, Ordering::Relaxed);
     }
 
-    /// Gives the dedup tables. Without them blocks are written as ordinary ones.
+    /// Sets the dedup tables. Without them blocks are written as ordinary ones.
     pub fn set_dedup(&self, table: Arc<dyn DedupTable>) {
         *self.write.dedup.write() = Some(table);
     }
 
-    /// Gives the table of cloned blocks, which has the first word when a block is freed.
+    /// Sets the table of cloned blocks, which is consulted first when a block is freed.
     pub fn set_clones(&self, table: Arc<dyn CloneTable>) {
         *self.write.clones.write() = Some(table);
     }
 
-    /// Sets where salts and initialisation vectors come from.
+    /// Sets the source of salts and initialisation vectors.
     pub fn set_env(&self, env: Env) {
         *self.write.env.write() = env;
     }
 
-    /// Says whether feature `hole_birth` is active (it is taken to be): whether holes are told when they came to be.
+    /// Sets whether feature `hole_birth` is active (the default): whether holes record their birth txg.
     pub fn set_hole_birth(&self, active: bool) {
         self.write.no_hole_birth.store(!active, Ordering::Relaxed);
     }
 
-    /// Whether, since this was last asked, a gang block took more levels than with headers as large as the devices allow: feature
-    /// `dynamic_gang_header` would be of use.
+    /// Returns whether, since the last call, a gang block took more levels than with headers as large as the devices
+    /// allow: feature `dynamic_gang_header` would be of use.
     pub fn take_outgrown_gangs(&self) -> bool {
         self.write.outgrown.swap(false, Ordering::Relaxed)
     }
 
-    /// Lets go of space and tables (they usually hold this object in turn).
+    /// Drops space and tables (they usually hold this object in turn).
     pub fn close_write(&self) {
         self.write.writable.store(false, Ordering::Relaxed);
         *self.write.space.write() = None;

@@ -1,19 +1,20 @@
-//! Tables that count the references of blocks: dedup, clones.
+//! Tables that count references to blocks: dedup and clones.
 
 use base::Txg;
 use ondisk::BlkPtr;
 
-/// What went wrong in a table: the pool's own words.
+/// The error of a table, in the pool's words.
 pub type TableError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a dedup table knows of a block's content.
+/// The result of looking up a block's content in a dedup table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// It is stored as often as wanted: the pointer that was asked for, with the addresses and physical birth of what is there.
+    /// Stored in as many copies as wanted: the pointer looked up, with the addresses and physical birth of the existing
+    /// block.
     Hit(BlkPtr),
-    /// It is not there; the writer shall write it and then [insert](DedupTable::insert) it.
+    /// Not stored; the writer writes it and then [inserts](DedupTable::insert) it.
     Missing,
-    /// It is there in fewer copies, or the table takes no new entry (quota): an ordinary block is to be written.
+    /// Stored in fewer copies, or the table takes no new entry (quota): the block is written as an ordinary one.
     Ordinary,
 }
 
@@ -22,29 +23,29 @@ pub enum Found {
 /// A pointer identifies content by checksum, sizes, compression and whether it is encrypted
 /// ([`DdtKey`](ondisk::ddt::DdtKey)).
 pub trait DedupTable: Send + Sync {
-    /// Brings what the table says of this content into memory. Called from many threads, before [`DedupTable::find`].
+    /// Loads the table's entry for this content into memory. Called from many threads, before [`DedupTable::find`].
     ///
     /// # Errors
     /// If the table cannot be read.
     fn load(&self, bp: &BlkPtr) -> Result<(), TableError>;
 
-    /// Looks for content; changes nothing.
+    /// Looks up content; changes nothing.
     ///
     /// # Errors
     /// If the table cannot be read.
     fn find(&self, txg: Txg, bp: &BlkPtr, copies: u8) -> Result<Found, TableError>;
 
-    /// One reference more to what [`DedupTable::find`] found (the pointer is the one of [`Found::Hit`]).
+    /// Adds a reference to the block that [`DedupTable::find`] found (the pointer is the one of [`Found::Hit`]).
     fn add_ref(&self, txg: Txg, bp: &BlkPtr);
 
-    /// Takes in new content, whose pointer now has its addresses, with one reference.
+    /// Adds new content, whose pointer now has its addresses, with one reference.
     fn insert(&self, txg: Txg, bp: &BlkPtr);
 
-    /// Undoes one [`DedupTable::insert`] of this txg: nothing points there, and its space is given back by the caller.
+    /// Undoes one [`DedupTable::insert`] of this txg: nothing points there, and the caller frees its space.
     fn forget(&self, txg: Txg, bp: &BlkPtr);
 
-    /// One reference less. When the last one goes, the table frees the space itself, in its sync. `false`: it knows nothing of this block
-    /// (its entry was pruned), which is then an ordinary one.
+    /// Drops a reference. With the last one, the table frees the space itself, in its sync. `false`: the table has no
+    /// entry for this block (it was pruned), which is then an ordinary one.
     ///
     /// # Errors
     /// If the table cannot be read.
@@ -53,10 +54,11 @@ pub trait DedupTable: Send + Sync {
 
 /// The table of cloned blocks. Thread safe. OpenZFS: `brt.c`.
 pub trait CloneTable: Send + Sync {
-    /// A pointer to a block that is there already has been written in the sync of `txg`: one reference more, once the txg's are applied.
+    /// Adds a reference, once the txg's references are applied: a pointer to an existing block has been written in the
+    /// sync of `txg`.
     fn add(&self, txg: Txg, bp: &BlkPtr);
 
-    /// One reference less: `true` if there was one beyond the first, so that the block stays.
+    /// Drops a reference: `true` if there was one beyond the first, so that the block stays.
     ///
     /// # Errors
     /// If the table cannot be read.

@@ -28,7 +28,7 @@ pub struct Pool {
     pub sums: Checksummer,
 }
 
-/// What a block is to be.
+/// The properties of a block to be written.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub compress: Compress,

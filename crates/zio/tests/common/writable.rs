@@ -18,7 +18,7 @@ const LABELS: u64 = 4 << 20;
 pub struct Bump {
     tree: Arc<VdevTree>,
     next: Mutex<Vec<u64>>,
-    /// What is allocated: size and whether it is freed, by place.
+    /// The allocations: size and whether freed, by address.
     pub live: Mutex<BTreeMap<(u64, u64), u64>>,
     pub freed: Mutex<Vec<(u64, u64)>>,
     /// Larger requests find no room.
