@@ -1,6 +1,7 @@
 //! Everything that a commit of the intent log acknowledged exists after a power failure.
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code)] // what is tested elsewhere
 mod power;
 
 use std::collections::BTreeMap;
