@@ -8,7 +8,7 @@ use nvlist::NvList;
 use ondisk::Uberblock;
 use ondisk::dsl::DslDatasetPhys;
 use ondisk::label::key;
-use vdev::TreeRef;
+use vdev::VdevTree;
 use zio::Zio;
 
 use crate::deadlist::Deadlist;
@@ -45,6 +45,8 @@ pub struct Pool {
     pub(crate) config: NvList,
     pub(crate) mos: Mos,
     pub(crate) zio: Arc<Zio>,
+    /// The vdevs of its txg. Reads and writes of blocks take the current tree ([`Zio::tree`]).
+    pub(crate) tree: Arc<VdevTree>,
     pub(crate) features: Vec<FeatureState>,
     pub(crate) biases: Vec<crate::open::AllocBias>,
     pub(crate) root_dir_obj: u64,
@@ -106,8 +108,8 @@ impl Pool {
 
     /// Its vdevs.
     #[must_use]
-    pub fn tree(&self) -> TreeRef {
-        self.zio.tree()
+    pub fn tree(&self) -> &Arc<VdevTree> {
+        &self.tree
     }
 
     /// How it was opened.

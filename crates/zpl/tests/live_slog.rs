@@ -7,6 +7,7 @@ mod power;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use base::{Guid, tunable};
 use parking_lot::RwLock;
@@ -233,45 +234,59 @@ fn a_log_device_is_removed_while_it_has_records() {
     after.close();
 }
 
-/// Logs, spares and caches come and go while files are written and waited for, and a view reads; what was acknowledged survives a power cut.
+/// Sets its flag when it is dropped, also by a panic.
+struct Flag<'a>(&'a AtomicBool);
+
+impl Drop for Flag<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Log devices are added and removed while files are written and waited for, in several datasets, by some writers without a pause and by others with
+/// pauses, in which their logs are nearly empty. Everything that was acknowledged survives a power cut.
 #[test]
 fn log_devices_come_and_go_under_writers() {
     let rig = Rig::new(&["/a"]);
-    let zfs = rig.file_system("t/f", &[], false);
+    let file_systems: Vec<Zfs> = (0..3).map(|n| rig.file_system(&format!("t/f{n}"), &[], false)).collect();
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        for thread in 0..4 {
-            let (zfs, stop, written) = (&zfs, &stop, &written);
+        for thread in 0..6u64 {
+            let (zfs, stop, written) = (&file_systems[thread as usize % 3], &stop, &written);
             scope.spawn(move || {
-                for n in 0.. {
+                let _ended = Flag(stop);
+                for n in 0u64.. {
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
                     commit(zfs, &format!("{thread} {n}"), 5000);
                     written.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(thread / 2 * (n * 7 % 5)));
                 }
             });
         }
-        for round in 0..6 {
-            let device = format!("/log{round}");
-            rig.add(&["log", &device]);
+        let _ended = Flag(&stop);
+        for round in 0..8 {
+            rig.add(&["log", &format!("/log{round}")]);
             let logged = kstat(&rig.spa, "zil_itx_metaslab_slog_count");
             rig.spa.sync().unwrap();
             let so_far = written.load(Ordering::Relaxed);
             while written.load(Ordering::Relaxed) < so_far + 20 {
-                std::thread::yield_now();
+                assert!(!stop.load(Ordering::Relaxed), "a writer has failed");
+                std::thread::sleep(Duration::from_millis(1));
             }
             assert!(kstat(&rig.spa, "zil_itx_metaslab_slog_count") > logged, "the new log is used");
             assert_eq!(rig.spa.view().unwrap().tree().tops().len() as u64, round + 2, "numbers are not given again");
             rig.spa.remove_vdev(log(&rig.spa)).unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(kstat(&rig.spa, "zil_commit_error_count"), 0);
     let after = rig.after_cut(&[], true);
-    assert_eq!(tree(&zfs), tree(&after.open("t/f")));
+    for (n, zfs) in file_systems.iter().enumerate() {
+        assert_eq!(tree(zfs), tree(&after.open(&format!("t/f{n}"))));
+    }
     after.close();
-    drop(zfs);
+    drop(file_systems);
     rig.spa.export().unwrap();
 }
 

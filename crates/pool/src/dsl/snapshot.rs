@@ -58,15 +58,19 @@ impl Spa {
         check_props(props)?;
         let mut rests = 0;
         loop {
+            let mut suspended = None;
             if self.uberblock().version < VERSION_FAST_SNAP {
                 if rests == RESTS_MAX {
                     return Err(refused(names.first().map_or("", String::as_str), Refusal::Busy));
                 }
-                self.rest_logs()?;
+                suspended = Some(self.suspend_logs()?);
                 rests += 1;
             }
             let (names, props) = (names.to_vec(), props.to_vec());
-            if self.growing_task(names.len() * SNAPSHOT_BLOCKS, move |cx| cx.spa.snapshot_all(cx, &names, &props))? {
+            let done =
+                self.growing_task(names.len() * SNAPSHOT_BLOCKS, move |cx| cx.spa.snapshot_all(cx, &names, &props))?;
+            drop(suspended);
+            if done {
                 return Ok(());
             }
         }

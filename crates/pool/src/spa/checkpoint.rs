@@ -27,6 +27,8 @@ impl Spa {
     /// [`Error::CheckpointExists`]; [`Error::FeatureDisabled`]; when a device is being removed; when the pool is suspended.
     pub fn checkpoint(self: &Arc<Self>) -> Result<(), Error> {
         self.sync()?;
+        // vdevs stay as they are: the state that is kept needs them
+        let _alone = self.vdev_change.lock();
         // before anything is freed in the txg: blocks of the last txg must not be lost in this one
         self.early_task(|cx| {
             if !cx.spa.feature_enabled(cx.mos, FEATURE)? {

@@ -48,6 +48,7 @@ impl Spa {
     }
 
     fn leave(self: &Arc<Self>, state: PoolState) -> Result<(), Error> {
+        let _alone = self.vdev_change.lock();
         if tunable::ZFS_KEEP_LOG_SPACEMAPS_AT_EXPORT.get() == 0 {
             // two txgs: blocks that the first one frees by flushing are recorded by the second
             self.early_task(|cx| {

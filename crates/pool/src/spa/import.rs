@@ -7,6 +7,7 @@ use dmu::Objset;
 use nvlist::NvList;
 use ondisk::label::key;
 use parking_lot::Mutex;
+use vdev::VdevTree;
 use vdev::import::Candidate;
 
 use crate::alloc::PoolSpace;
@@ -56,8 +57,8 @@ pub(crate) struct ViewBase {
     options: OpenOptions,
     info: LoadInfo,
     load_guid: u64,
-    /// The classes of top-level vdevs; `None` until the first use, and after vdevs were added or removed.
-    biases: Mutex<Option<Vec<AllocBias>>>,
+    /// The classes of top-level vdevs, and the tree that they are of.
+    biases: Mutex<Option<(Arc<VdevTree>, Vec<AllocBias>)>>,
 }
 
 impl ViewBase {
@@ -80,7 +81,7 @@ impl ViewBase {
             options: pool.options.clone(),
             info: pool.load_info.clone(),
             load_guid: pool.load_guid,
-            biases: Mutex::new(Some(pool.biases.clone())),
+            biases: Mutex::new(Some((pool.tree.clone(), pool.biases.clone()))),
         }
     }
 }
@@ -192,28 +193,28 @@ impl Spa {
         Ok(made)
     }
 
-    /// The classes of the top-level vdevs, as `mos` has them.
-    fn biases(&self, mos: &Mos) -> Vec<AllocBias> {
+    /// The classes of the top-level vdevs of `tree`, as `mos` has them; none where they cannot be read.
+    fn biases(&self, mos: &Mos, tree: &Arc<VdevTree>) -> Vec<AllocBias> {
         let mut known = self.view_base.biases.lock();
-        known.get_or_insert_with(|| open::alloc_biases(mos, &self.tree()).unwrap_or_default()).clone()
-    }
-
-    /// Forgets the classes of top-level vdevs, after vdevs were added or removed.
-    pub(crate) fn forget_biases(&self) {
-        *self.view_base.biases.lock() = None;
+        if let Some((_, biases)) = known.as_ref().filter(|(of, _)| Arc::ptr_eq(of, tree)) {
+            return biases.clone();
+        }
+        let Ok(biases) = open::alloc_biases(mos, tree) else { return Vec::new() };
+        *known = Some((tree.clone(), biases.clone()));
+        biases
     }
 
     fn make_view(&self) -> Result<Arc<Pool>, Error> {
-        let mut uberblock = None;
-        let entered = self.views.enter(|| uberblock.insert(self.uberblock()).txg);
-        let uberblock = uberblock.unwrap_or_else(|| self.uberblock());
+        let mut synced = None;
+        let entered = self.views.enter(|| synced.insert(self.synced()).0.txg);
+        let (uberblock, tree) = synced.unwrap_or_else(|| self.synced());
         let mos = Mos::open(Objset::open(self.zio.clone(), 0, &uberblock.rootbp)?)?;
         let config_object = mos.number("config")?.unwrap_or(0);
         let config: NvList = mos.nvlist(config_object, "pool configuration")?;
         let features = open::load_features(&mos, uberblock.version)?;
         let root_dir_obj = mos.number("root_dataset")?.unwrap_or(0);
         let base = &self.view_base;
-        let biases = self.biases(&mos);
+        let biases = self.biases(&mos, &tree);
         let mut pool = Pool {
             name: base.name.clone(),
             guid: base.guid,
@@ -221,6 +222,7 @@ impl Spa {
             config,
             mos,
             zio: self.zio.clone(),
+            tree,
             features,
             biases,
             root_dir_obj,

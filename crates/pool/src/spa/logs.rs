@@ -19,7 +19,7 @@ use zil::claim::{Survey, needs_replay, survey};
 use zil::replay::Meter;
 
 use crate::mos::Mos;
-use crate::spa::Spa;
+use crate::spa::{Spa, TaskCx};
 use crate::{Dataset, Error, ListOptions, Pool};
 
 /// A dataset with a log.
@@ -111,22 +111,22 @@ impl Spa {
 
     /// Destroys all logs that have nothing to replay: each is a block that waits for content, left behind by a crash (OpenZFS:
     /// `zil_reset`).
-    pub(crate) fn end_empty_logs(&self) -> Result<(), Error> {
+    pub(crate) fn end_empty_logs(self: &Arc<Self>) -> Result<(), Error> {
         let (pool, mos) = (self.view()?, self.live_mos()?);
         let logs = unclaimed(&pool)?;
         let objsets: Vec<_> = logs.iter().map(|log| log.objset.clone()).collect();
-        let tx = self.txgs.assign()?;
-        let mut ended = Vec::new();
-        for (log, found) in logs.iter().zip(survey(&objsets, pool.uberblock().txg, 0)) {
-            if found.is_some() {
-                continue;
-            }
-            self.give_up(&mos, &tx, log, own_blocks(&mos, &log.objset)?)?;
-            ended.push(log.id);
+        let found = survey(&objsets, pool.uberblock().txg, 0);
+        let mut empty = Vec::new();
+        for (log, _) in logs.into_iter().zip(found).filter(|(_, found)| found.is_none()) {
+            let blocks = own_blocks(&mos, &log.objset)?;
+            empty.push((log, blocks));
         }
-        drop(tx);
-        self.sync()?;
-        self.close_claimed(&ended);
+        if empty.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<u64> = empty.iter().map(|(log, _)| log.id).collect();
+        self.sync_task(move |cx| cx.end_logs(empty))?;
+        self.close_claimed(&ids);
         Ok(())
     }
 
@@ -199,6 +199,31 @@ impl Spa {
             cx.spa.frees.add(blocks);
             Ok(())
         })
+    }
+}
+
+impl TaskCx<'_> {
+    /// Frees logs with their blocks, unless they have changed since they were looked at.
+    fn end_logs(&self, logs: Vec<(Logged, Vec<BlkPtr>)>) -> Result<(), Error> {
+        let spa = self.spa;
+        let mut ends = Vec::new();
+        for (log, blocks) in logs {
+            let phys = match self.mos.dataset_phys(log.id) {
+                Err(gone) if gone.is_not_found() => continue,
+                phys => phys?,
+            };
+            let objset = Objset::open_writable(spa.zio.clone(), log.id, &phys.bp)?;
+            let head = spa.add_head(self.mos, objset, log.dir)?;
+            let has_chain = head.zil.get().is_some_and(|zil| zil.has_chain());
+            if !has_chain && head.objset.phys().zil_header.log == log.objset.phys().zil_header.log {
+                ends.push((head, blocks));
+            }
+        }
+        for (head, blocks) in ends {
+            head.objset.set_zil_header(self.tx, ZilHeader::empty())?;
+            spa.frees.add(blocks);
+        }
+        Ok(())
     }
 }
 

@@ -55,7 +55,7 @@ mod watch;
 mod zilog;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -127,6 +127,10 @@ pub struct Spa {
     txgs: Arc<Txgs>,
     pub(crate) config: Mutex<config::Config>,
     uberblock: Mutex<Uberblock>,
+    /// The vdevs of that txg, for views; changed while `uberblock` is locked.
+    synced_tree: Mutex<Arc<VdevTree>>,
+    /// Reasons for which no intent log may begin.
+    log_suspensions: AtomicUsize,
     pub(crate) heads: heads::Heads,
     tasks: task::Tasks,
     pub(crate) frees: frees::Frees,
@@ -187,6 +191,7 @@ impl Spa {
         let clones = Arc::new(LiveClones::open(mos.clone())?);
         zio.set_dedup(dedup.clone());
         zio.set_clones(clones.clone());
+        let synced_tree = Arc::clone(&zio.tree());
         Ok(Arc::new_cyclic(|this| Spa {
             this: this.clone(),
             name,
@@ -201,6 +206,8 @@ impl Spa {
             txgs: Txgs::new(last),
             config: Mutex::new(config),
             uberblock: Mutex::new(uberblock),
+            synced_tree: Mutex::new(synced_tree),
+            log_suspensions: AtomicUsize::new(0),
             heads: Default::default(),
             tasks: Default::default(),
             frees: Default::default(),
@@ -278,6 +285,13 @@ impl Spa {
     #[must_use]
     pub fn uberblock(&self) -> Uberblock {
         self.uberblock.lock().clone()
+    }
+
+    /// The uberblock of the last synced txg, and the vdevs of that txg.
+    fn synced(&self) -> (Uberblock, Arc<VdevTree>) {
+        let uberblock = self.uberblock.lock();
+        let tree = self.synced_tree.lock().clone();
+        (uberblock.clone(), tree)
     }
 
     /// The MOS as it is now, unsynced changes included.

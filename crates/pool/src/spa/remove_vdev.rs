@@ -112,7 +112,7 @@ impl Spa {
 
     /// Removes a log that is no longer allocated from. Returns what [`TaskCx::leave_hole`] returns.
     fn remove_retired(self: &Arc<Self>, top: &TopVdev) -> Result<(NvList, NvList), Error> {
-        self.rest_logs()?;
+        let _suspended = self.suspend_logs()?;
         let id = top.id();
         let is_empty = move |spa: &Spa| {
             let figures = spa.space.vdev_figures(id);

@@ -222,7 +222,10 @@ impl Spa {
         if let Some(note) = &self.hooks.synced {
             note(self.guid, uberblock.txg);
         }
-        *self.uberblock.lock() = uberblock;
+        let mut synced = self.uberblock.lock();
+        *self.synced_tree.lock() = Arc::clone(&self.tree());
+        *synced = uberblock;
+        drop(synced);
         self.zio.set_dynamic_gang(self.large_gang_headers.load(Ordering::Relaxed));
         Ok(())
     }

@@ -173,7 +173,6 @@ impl Spa {
     fn publish(&self, tree: VdevTree) {
         *self.worst.write() = worst_case(&tree);
         self.zio.live_tree().publish(Arc::new(tree));
-        self.forget_biases();
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! OpenZFS: `zil.c`, `zio_alloc_zil`.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use base::{Env, Txg, tunable};
@@ -63,6 +64,10 @@ impl LogDevice for DatasetLog {
 
     fn header(&self) -> Result<ZilHeader, zil::Error> {
         Ok(self.head(&*self.spa()?)?.objset.phys().zil_header.clone())
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.spa.upgrade().is_none_or(|spa| spa.log_suspensions.load(Ordering::SeqCst) > 0)
     }
 
     fn left_behind(&self) -> Result<Vec<BlkPtr>, zil::Error> {
@@ -178,17 +183,37 @@ impl Spa {
         }
     }
 
-    /// Brings the contents of intent logs to disk, and ends the logs until the next commit (OpenZFS: `zil_suspend`).
-    pub(crate) fn rest_logs(&self) -> Result<(), Error> {
+    /// Brings the contents of intent logs to disk and ends the logs; none begins before the returned value is dropped, and commits wait for txgs (OpenZFS:
+    /// `zil_suspend`).
+    pub(crate) fn suspend_logs(self: &Arc<Self>) -> Result<SuspendedLogs, Error> {
+        // before the chains are locked: one that begins now is ended here
+        let suspended = SuspendedLogs::new(self);
         self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.rest());
         self.txgs.note_work();
         self.sync()?;
-        self.end_empty_logs()
+        self.end_empty_logs()?;
+        Ok(suspended)
     }
 
     /// Ends all logs; the next txg frees their blocks.
     pub(crate) fn close_logs(&self) {
         self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.close());
         self.txgs.note_work();
+    }
+}
+
+/// Keeps intent logs from beginning until it is dropped (OpenZFS: `zil_resume`).
+pub(crate) struct SuspendedLogs(Arc<Spa>);
+
+impl SuspendedLogs {
+    fn new(spa: &Arc<Spa>) -> SuspendedLogs {
+        spa.log_suspensions.fetch_add(1, Ordering::SeqCst);
+        SuspendedLogs(spa.clone())
+    }
+}
+
+impl Drop for SuspendedLogs {
+    fn drop(&mut self) {
+        self.0.log_suspensions.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -138,6 +138,9 @@ impl Zil {
         if chain.closed {
             return Err(self.unusable("the log is closed"));
         }
+        if self.device.is_suspended() {
+            return Err(self.unusable("it is suspended"));
+        }
         let (is_free, frees_itself) = {
             let lwbs = self.lwbs.lock();
             (lwbs.is_empty(), lwbs.has_header())

@@ -101,7 +101,11 @@ impl Zil {
 
     /// Waits for the txg of records that could not be logged, before the next batch tries (OpenZFS: `zil_commit_writer_stall`).
     fn stall(&self, chain: &Chain) {
-        let why = if chain.closed { &self.stats.commit_suspend_count } else { &self.stats.commit_stall_count };
+        let why = if chain.closed || self.device.is_suspended() {
+            &self.stats.commit_suspend_count
+        } else {
+            &self.stats.commit_stall_count
+        };
         why.add(1);
         let txg = self.now();
         self.owe(txg);

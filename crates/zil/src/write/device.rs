@@ -31,6 +31,9 @@ pub trait LogDevice: Send + Sync {
     /// When the dataset is closed.
     fn header(&self) -> Result<ZilHeader, Error>;
 
+    /// True while no chain may begin: commits wait for txgs (OpenZFS: `zl_suspend`).
+    fn is_suspended(&self) -> bool;
+
     /// Returns the blocks of a chain left by an earlier session, to be freed when another chain begins.
     ///
     /// # Errors

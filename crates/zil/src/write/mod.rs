@@ -172,6 +172,12 @@ impl Zil {
         policy::write_state(self.policy.read().logbias, places, self.max_block, len, block_size, sync)
     }
 
+    /// True if blocks of a chain are allocated.
+    #[must_use]
+    pub fn has_chain(&self) -> bool {
+        !self.lwbs.lock().is_empty()
+    }
+
     /// True if it holds records that are not on disk, or blocks that are not freed yet.
     #[must_use]
     pub fn is_busy(&self) -> bool {

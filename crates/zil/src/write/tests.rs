@@ -104,6 +104,10 @@ impl LogDevice for Memory {
         Env::system()
     }
 
+    fn is_suspended(&self) -> bool {
+        false
+    }
+
     fn header(&self) -> Result<ZilHeader, Error> {
         Ok(self.objset.phys().zil_header.clone())
     }
