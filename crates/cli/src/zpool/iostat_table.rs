@@ -362,7 +362,7 @@ mod tests {
         let lines = LAYOUT.histogram("tank", &Histogram::sizes(&figures()), 1.0);
         let wanted = concat!(
             "\n",
-            "tank         sync_read    sync_write    async_read    async_write      scrub         trim         rebuild   \n",
+            "tank          sync_read    sync_write    async_read    async_write      scrub         trim         rebuild  \n",
             "req_size      ind    agg    ind    agg    ind    agg    ind    agg    ind    agg    ind    agg    ind    agg\n",
         );
         assert!(lines.starts_with(wanted), "{lines}");
