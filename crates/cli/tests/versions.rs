@@ -20,7 +20,7 @@ fn make_older(images: &str, version: u64) {
     let pool = pool::Pool::open(&candidate, &pool::OpenOptions::default()).unwrap();
     let newest = pool.uberblock();
     let older = ondisk::Uberblock { version, txg: base::Txg(newest.txg.0 + 1), ..newest.clone() };
-    vdev::label::commit(&pool.tree(), None, &older).unwrap();
+    vdev::label::commit(pool.tree(), None, &older).unwrap();
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn a_pool_older_than_version_26_is_read_and_not_written() {
         let candidate = scan();
         let pool = Pool::open(&candidate, &OpenOptions::default()).unwrap();
         let older = Uberblock { version, txg: Txg(pool.uberblock().txg.0 + 1), ..pool.uberblock().clone() };
-        vdev::label::commit(&pool.tree(), None, &older).unwrap();
+        vdev::label::commit(pool.tree(), None, &older).unwrap();
         drop((pool, candidate));
         let candidate = scan();
         let pool = Pool::open(&candidate, &OpenOptions::default()).unwrap();
@@ -156,7 +156,7 @@ fn a_snapshot_beside_a_log() {
         };
         let pool = Pool::open(&scan(&unpacked.dir), &OpenOptions::default()).unwrap();
         let older = Uberblock { version, txg: Txg(pool.uberblock().txg.0 + 1), ..pool.uberblock().clone() };
-        vdev::label::commit(&pool.tree(), None, &older).unwrap();
+        vdev::label::commit(pool.tree(), None, &older).unwrap();
         drop(pool);
 
         let spa = import(&unpacked.dir);

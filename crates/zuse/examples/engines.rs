@@ -151,7 +151,8 @@ fn space_maps() -> Result<()> {
         let pool = make(memory(SIZE), logs)?;
         let spa = pool.spa()?.clone();
         let written = || -> u64 {
-            let leaves = spa.tree().leaves().iter();
+            let tree = spa.tree();
+            let leaves = tree.leaves().iter();
             leaves.map(|leaf| leaf.queue().figures().operations(Direction::Write)).sum()
         };
         let files = pool.files("tank/fs")?;

@@ -231,7 +231,7 @@ impl Vdevs {
     /// The vdevs of an open pool.
     pub(super) fn of_pool(pool: &Arc<Pool>, devices: &HashMap<Guid, String>) -> Result<Vdevs, Failure> {
         let trouble = |e: pool::Error| failed(format!("cannot open '{}': {e}", pool.name()));
-        let mut vdevs = Vdevs::of_tree(&pool.tree(), devices);
+        let mut vdevs = Vdevs::of_tree(pool.tree(), devices);
         for (n, vdev) in vdevs.root.children.iter_mut().enumerate() {
             vdev.space = pool.vdev_space(n as u64).map_err(trouble)?;
             let class = pool.tree().top(n as u64).map(|top| pool.vdev_class(top));

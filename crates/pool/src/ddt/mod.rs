@@ -363,7 +363,7 @@ impl Entry {
     /// Returns the table's part in the statistics (OpenZFS: `ddt_stat_generate`).
     #[must_use]
     pub fn stat(&self, pool: &Pool) -> DdtStat {
-        stat_of(&self.key, &self.value, &pool.tree())
+        stat_of(&self.key, &self.value, pool.tree())
     }
 }
 

@@ -268,7 +268,7 @@ impl Pool {
             return Ok(());
         }
         let back = rewind || self.options.checkpoint || self.options.txg.is_some();
-        multihost::take(&self.tree(), (!back).then(|| self.uberblock()), self.host(), to_write, env)
+        multihost::take(self.tree(), (!back).then(|| self.uberblock()), self.host(), to_write, env)
     }
 }
 
