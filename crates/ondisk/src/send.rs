@@ -1,7 +1,7 @@
 //! The records of a send stream (OpenZFS: `dmu_replay_record_t`), in either byte order.
 //!
 //! A stream is a sequence of records of 312 bytes, each followed by its payload. The record holds a type, a payload length (set in BEGIN
-//! only; elsewhere it follows from the fields: [`Record::payload_size`]), the fields of the type and, except in BEGIN, the running
+//! only; elsewhere it follows from the fields: `Record::payload_size`), the fields of the type and, except in BEGIN, the running
 //! fletcher4 of everything before its last 32 bytes. Layout: docs/format.md §15.
 //!
 //! A record with nonsensical numbers still decodes: the reader decides what to refuse, and a dump must show it.
