@@ -145,8 +145,7 @@ impl Pool {
     }
 
     fn load_space_state(&self) -> Result<SpaceState, Error> {
-        let tree = self.tree();
-        let concrete = || tree.tops().iter().filter(|top| top.is_concrete());
+        let concrete = || self.tree().tops().iter().filter(|top| top.is_concrete());
         let mut changes = Vec::new();
         for top in concrete() {
             let txgs = self.unflushed_txgs(top)?;
@@ -287,8 +286,7 @@ impl Pool {
     /// # Errors
     /// When its space map cannot be read.
     pub fn checkpoint_space(&self, top: u64) -> Result<RangeTree, Error> {
-        let tree = self.tree();
-        let (Some(vdev), Some(map)) = (tree.top(top), self.checkpoint_map(top)?) else {
+        let (Some(vdev), Some(map)) = (self.tree().top(top), self.checkpoint_map(top)?) else {
             return Ok(RangeTree::new());
         };
         let geometry = MapGeometry { start: 0, size: vdev.config().asize, shift: vdev.ashift() };
@@ -300,8 +298,7 @@ impl Pool {
 
     pub(crate) fn checkpoint_map(&self, top: u64) -> Result<Option<SpaceMap>, Error> {
         const KEY: &str = "com.delphix:pool_checkpoint_sm";
-        let tree = self.tree();
-        let Some(vdev) = tree.top(top).filter(|t| t.is_concrete()) else { return Ok(None) };
+        let Some(vdev) = self.tree().top(top).filter(|t| t.is_concrete()) else { return Ok(None) };
         let Some(zap) = self.mos.zap_if(vdev.config().top_zap.0)? else { return Ok(None) };
         match zap.lookup_u64(KEY)? {
             Some(id) if id != 0 => SpaceMap::open(&self.mos, id).map(Some),

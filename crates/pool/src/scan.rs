@@ -28,8 +28,7 @@ impl Pool {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn rebuild(&self, top: u64) -> Result<Option<RebuildPhys>, Error> {
-        let tree = self.tree();
-        let Some(vdev) = tree.top(top) else { return Ok(None) };
+        let Some(vdev) = self.tree().top(top) else { return Ok(None) };
         let Some(zap) = self.mos.zap_if(vdev.config().top_zap.0)? else { return Ok(None) };
         let Some(value) = zap.lookup("org.openzfs:vdev_rebuild")? else { return Ok(None) };
         RebuildPhys::from_words(&value.u64s())

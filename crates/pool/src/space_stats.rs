@@ -207,8 +207,7 @@ impl Pool {
     }
 
     fn expandsize(&self) -> u64 {
-        let tree = self.tree();
-        let normal = tree.tops().iter().filter(|t| t.is_concrete() && self.vdev_class(t) == AllocClass::Normal);
+        let normal = self.tree().tops().iter().filter(|t| t.is_concrete() && self.vdev_class(t) == AllocClass::Normal);
         normal.map(|top| self.growth(top.id())).fold(0, u64::saturating_add)
     }
 

@@ -166,8 +166,7 @@ impl Pool {
 
     fn find_vdev(&self, vdev: Guid) -> Result<Found, Error> {
         let status = self.tree().status().walk().find(|status| status.guid == vdev).cloned();
-        let tree = self.tree();
-        let root = tree.config();
+        let root = self.tree().config();
         if root.guid == vdev {
             return Ok(Found { config: root.clone(), parent: None, top: None, status });
         }
@@ -201,8 +200,7 @@ impl Pool {
     /// What is computed. Operations and bytes are counted nowhere across commands.
     fn vdev_fact(&self, name: &str, found: &Found) -> Result<u64, Error> {
         let config = &found.config;
-        let tree = self.tree();
-        let device = tree.leaf(config.guid).and_then(|leaf| leaf.device());
+        let device = self.tree().leaf(config.guid).and_then(|leaf| leaf.device());
         let errors = |count: fn(&VdevStatus) -> u64| found.status.as_ref().map_or(0, count);
         Ok(match name {
             "guid" => config.guid.0,
@@ -318,8 +316,7 @@ impl Pool {
     /// Whether nothing could be written any more without this vdev.
     fn is_last_allocating(&self, config: &VdevConfig) -> bool {
         let allocates = |top: &VdevConfig| !top.removing && top.raw.get_u64(key::NON_ALLOCATING).unwrap_or(0) == 0;
-        let tree = self.tree();
-        let normal = tree.tops().iter().filter(|t| t.is_concrete() && self.vdev_class(t) == AllocClass::Normal);
+        let normal = self.tree().tops().iter().filter(|t| t.is_concrete() && self.vdev_class(t) == AllocClass::Normal);
         !normal.into_iter().any(|top| top.guid() != config.guid && allocates(top.config()))
     }
 }

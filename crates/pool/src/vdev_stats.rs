@@ -26,8 +26,7 @@ impl Pool {
     /// # Errors
     /// When the MOS cannot be read.
     pub fn vdev_space(&self, top: u64) -> Result<Option<VdevSpace>, Error> {
-        let tree = self.tree();
-        let Some(vdev) = tree.top(top).filter(|t| t.is_concrete()) else { return Ok(None) };
+        let Some(vdev) = self.tree().top(top).filter(|t| t.is_concrete()) else { return Ok(None) };
         let metaslabs = self.metaslabs(top)?;
         let counted = self.options().space_maps;
         Ok(Some(VdevSpace {

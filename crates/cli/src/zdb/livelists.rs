@@ -120,8 +120,7 @@ fn logs(pool: &Arc<Pool>) -> Result<BTreeMap<(u64, u64), Vec<Run>>, Failure> {
         let geometry = Geometry { start: 0, shift: LOG_SHIFT };
         Map::open(pool, object)?.for_each(&mut |entry| {
             let vdev = if let Entry::Run { vdev, .. } = entry { vdev } else { None };
-            let tree = pool.tree();
-            let top = vdev.and_then(|id| tree.top(id.into())).filter(|top| top.is_concrete());
+            let top = vdev.and_then(|id| pool.tree().top(id.into())).filter(|top| top.is_concrete());
             if let Some((top, run)) = top.zip(run(entry, geometry, txg)) {
                 let metaslab = run.start.checked_shr(top.config().ms_shift as u32).unwrap_or(0);
                 all.entry((top.id(), metaslab)).or_default().push(run);

@@ -209,8 +209,7 @@ impl Entries {
     fn count(&mut self, pool: &Pool, txg: Txg, entry: &Entry) {
         let Entry::Run { offset, vdev: Some(vdev), .. } = entry else { return };
         self.all += 1;
-        let tree = pool.tree();
-        let Some(top) = tree.top((*vdev).into()).filter(|top| top.is_concrete()) else { return };
+        let Some(top) = pool.tree().top((*vdev).into()).filter(|top| top.is_concrete()) else { return };
         let number = u32::try_from(top.config().ms_shift).ok().and_then(|s| (offset << LOG_SHIFT).checked_shr(s));
         let metaslabs = pool.metaslabs(top.id()).unwrap_or(&[]);
         let metaslab = number.and_then(|n| metaslabs.get(usize::try_from(n).ok()?));

@@ -47,8 +47,7 @@ struct Flags {
 /// Reads and shows a block; errors in it or in the request are part of the output.
 pub(super) fn show(out: &mut dyn Write, pool: &Arc<Pool>, thing: &str) -> Result<(), Failure> {
     let Some(request) = parse(out, thing)? else { return Ok(()) };
-    let tree = pool.tree();
-    let Some(vdev) = find(tree.config(), request.vdev) else {
+    let Some(vdev) = find(pool.tree().config(), request.vdev) else {
         return Ok(writeln!(out, "***Invalid vdev: {}", request.vdev)?);
     };
     out.flush()?;
@@ -245,8 +244,7 @@ fn is_pointer(pool: &Pool, data: &[u8], at: u64) -> bool {
     let raw = usize::try_from(at).ok().and_then(|at| data.get(at..)).unwrap_or(&[]);
     let Ok(bp) = BlkPtr::decode(raw, Endian::NATIVE) else { return false };
     let on_vdev = |dva: Dva| {
-        let tree = pool.tree();
-        let top = tree.top(dva.vdev());
+        let top = pool.tree().top(dva.vdev());
         top.is_some_and(|top| dva.offset().checked_add(dva.asize()).is_some_and(|end| end <= top.config().asize))
     };
     let known = bp.object_type().is_valid()

@@ -79,8 +79,7 @@ fn show_vdev(
 
 /// The path at which a device was found, or else the one in its configuration.
 pub(super) fn found_at(pool: &Pool, vdev: &VdevConfig) -> String {
-    let tree = pool.tree();
-    let device = tree.leaf(vdev.guid).and_then(|leaf| leaf.device());
+    let device = pool.tree().leaf(vdev.guid).and_then(|leaf| leaf.device());
     device.map(|d| d.name()).or_else(|| vdev.path.clone()).unwrap_or_default()
 }
 

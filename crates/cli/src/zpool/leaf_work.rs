@@ -54,8 +54,7 @@ impl Work {
 
     /// The progress on a leaf.
     pub(super) fn on(self, pool: &Arc<Pool>, vdev: &Vdev) -> Result<Progress, pool::Error> {
-        let tree = pool.tree();
-        let config = tree.config().walk().find(|config| config.guid == vdev.guid);
+        let config = pool.tree().config().walk().find(|config| config.guid == vdev.guid);
         let Some(zap) = config.map(|config| config.leaf_zap).filter(|zap| zap.0 != 0) else {
             return Ok(Progress::default());
         };

@@ -43,29 +43,26 @@ impl PoolSpace {
         Ok(())
     }
 
-    /// Makes the vdevs of `tree` that `classes` names allocatable, once `txg` is on disk.
+    /// Makes the vdevs of `tree` that `classes` names allocatable, once the txg that is being synced is on disk.
     pub(crate) fn join_when_synced(
         &self,
         tree: &VdevTree,
         classes: &BTreeMap<u64, Class>,
-        txg: Txg,
         histograms: bool,
     ) -> Result<(), Error> {
         for (id, class) in classes {
             let Some(top) = tree.top(*id) else { continue };
             let spec = open::top_space(top, *class, Default::default(), histograms)?;
             self.state.lock().tops.insert(spec.id, open::objects(top));
-            self.joining.lock().push((txg, spec));
+            self.joining.lock().push(spec);
         }
         Ok(())
     }
 
-    /// Makes the vdevs that waited for `txg` allocatable; it is on disk.
+    /// Lets the vdevs that joined in `txg`, which is on disk now, be allocated from.
     pub(super) fn join(&self, txg: Txg) {
-        let (now, later) = std::mem::take(&mut *self.joining.lock()).into_iter().partition(|(due, _)| *due <= txg);
-        *self.joining.lock() = later;
-        let now: Vec<_> = now;
-        now.into_iter().for_each(|(_, spec)| self.manager.add_top(spec, txg));
+        let joining = std::mem::take(&mut *self.joining.lock());
+        joining.into_iter().for_each(|spec| self.manager.add_top(spec, txg));
     }
 
     /// Stops allocation from a top-level vdev. Returns whether it was allocatable until now.

@@ -70,8 +70,8 @@ pub struct PoolSpace {
     room: [AtomicU64; 2],
     /// Set when a transaction would have to wait for space that is held.
     pressed: AtomicBool,
-    /// Vdevs that may be allocated from once their txg is on disk.
-    joining: Mutex<Vec<(Txg, TopSpace)>>,
+    /// The vdevs that join in the txg that is being synced: they are allocated from once it is on disk.
+    joining: Mutex<Vec<TopSpace>>,
 }
 
 impl std::fmt::Debug for PoolSpace {

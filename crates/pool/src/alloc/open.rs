@@ -128,8 +128,7 @@ pub(super) fn objects(top: &TopVdev) -> TopObjects {
 /// Reads all that the MOS records of the pool's space: per vdev, and the logs. Blocks freed later than `released` are held.
 pub(super) fn read(pool: &Pool, mos: &Mos, released: Txg) -> Result<(BTreeMap<u32, Stored>, LogSpace), Error> {
     let mut vdevs = BTreeMap::new();
-    let tree = pool.tree();
-    let tops = || tree.tops().iter().filter(|top| top.is_concrete());
+    let tops = || pool.tree().tops().iter().filter(|top| top.is_concrete());
     let metaslabs = tops().try_fold(0, |sum, top| Ok::<u64, Error>(sum + metaslab_count(top.config())?))?;
     if metaslabs > POOL_METASLABS_MAX {
         return Err(Error::corrupt(0, format!("the pool has {metaslabs} metaslabs")));

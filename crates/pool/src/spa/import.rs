@@ -298,8 +298,7 @@ fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(
     if uberblock.txg.0 >= TXG_MAX {
         return refuse("its txg is beyond all that can be");
     }
-    let tree = pool.tree();
-    let tops = tree.tops();
+    let tops = pool.tree().tops();
     if tops.iter().any(|top| top.config().raidz_expanding) || uberblock.reflow_scratch_state() != 0 {
         return refuse("a raidz is being expanded");
     }

@@ -195,9 +195,10 @@ impl Multihost {
     }
 
     fn beat(&self, uberblock: &Uberblock, turn: usize) -> bool {
-        let count = self.leaves().max(1);
         let label = (self.env.random_u64() % LABELS) as usize;
+        // one tree for both: another may have fewer leaves
         let tree = self.tree.load();
+        let count = labelled(&tree).count().max(1);
         let chosen = labelled(&tree).nth(turn % count);
         chosen.is_some_and(|(top, leaf)| write(top, leaf, uberblock, label))
     }

@@ -191,7 +191,7 @@ impl TaskCx<'_> {
         match joined {
             Ok(tree) => {
                 let histograms = spa.feature_enabled(self.mos, "spacemap_histogram")?;
-                spa.space.join_when_synced(&tree, &classes, self.tx.txg(), histograms)?;
+                spa.space.join_when_synced(&tree, &classes, histograms)?;
                 spa.publish(tree);
                 Ok(())
             }
