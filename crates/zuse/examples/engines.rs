@@ -13,6 +13,7 @@ use zuse::pool::{CreateOptions, Hooks, ImportOptions, Spa, Value};
 use zuse::stream::{Reader, Record, recv, send};
 use zuse::vdev::create::{LayoutOptions, VdevSpec, layout};
 use zuse::vdev::{Device, Direction, Latency, MemoryDevice, import};
+use zuse::zpl::create::{FsProps, create_fs};
 use zuse::zpl::live::{Cred, NewFile};
 use zuse::zpl::{Kind, UsedByBonus};
 use zuse::{Files, Pool};
@@ -51,6 +52,8 @@ fn make(device: Arc<dyn Device>, log_spacemap: bool) -> Result<Pool> {
     let new = layout(&spec, &open, LayoutOptions::default(), &Env::system())?;
     let mut options = CreateOptions::new("tank");
     options.features.retain(|name| log_spacemap || *name != "log_spacemap");
+    // file systems below take their names' form from this one
+    options.populate = Some(Box::new(|objset, tx| create_fs(objset, tx, &FsProps::default())));
     let pool = Pool::of_spa(Spa::create(new, options, hooks())?);
     pool.create("tank/fs", &[("recordsize", Value::Number(RECORD as u64)), ("compression", Value::Number(15))])?;
     Ok(pool)
