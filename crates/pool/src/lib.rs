@@ -9,20 +9,23 @@
 //! A dataset leads to the object set of a file system or volume.
 //!
 //! # Layout
-//! * `open`: from the labels to a [`Pool`]. `spa`: the pool open for writing, its txgs, sync passes, sync tasks, configuration and scans.
-//! * `dsl`: datasets created, snapshotted, cloned, promoted, renamed, rolled back, destroyed and received into; their keys and quotas.
-//! * `alloc`: space maps, their logs and metaslabs, on disk. [`ddt`] and [`brt`]: the dedup table and the block reference table.
-//! * The files at the root: queries of a [`Pool`], and the MOS structures that both sides share (bpobjs, deadlists, the error log,
-//!   history).
+//! A concept has one file or folder, with its reading half first (`mod`) and its writing half beside it (`write`).
+//! * `spa`: the pool. `open` leads from the labels to a [`Pool`]; a [`Spa`] has its txgs, sync passes, sync tasks, configuration, vdevs and
+//!   scans. `mos`: access to the meta object set, `bpobj`: lists of block pointers in it, `feature`, `history`, `errlog`, `props` (of the pool).
+//!   `metaslab`: space maps, their logs and the allocation of space. [`ddt`] and [`brt`]: the dedup table and the block reference table.
+//!   [`prop`]: the tables of all native properties.
+//! * `dsl`: the datasets. `dir`, `dataset`, `bookmark`, `deadlist`, `crypt`, `props`, `space`, `userspace`: what they are and how they change.
+//!   `create`, `snapshot`, `clone`, `promote`, `rename`, `rollback`, `swap`, `destroy`, `recv`, `hold`: the operations. `open_datasets`: the live
+//!   object sets and their part of a sync; `intent_log`: their logs.
 //!
 //! # The few ideas
-//! * **A pool is opened twice**: through the configuration in the labels, then through the one in the MOS (`open`).
+//! * **A pool is opened twice**: through the configuration in the labels, then through the one in the MOS (`spa::open`).
 //! * **Changes of the MOS are sync tasks.** Each `dsl` operation is one [sync task](Spa::sync_task): it checks everything first, and all of
 //!   it is in its txg or none of it. Data is dirtied by transactions ([`Spa::tx`]) and written by the sync of their txg.
 //! * **Names are looked up, never searched for.** For the way from an object number back to its name, the list of children or snapshots is
-//!   inverted once and cached (`names`).
-//! * **Properties are tables** ([`prop`]); stored and inherited values (`stored`) and computed ones (`native`) are separate steps.
-//! * **Space is counted as OpenZFS counts it**, byte for byte, because users compare the figures (`account`, `space_stats`).
+//!   inverted once and cached (`dsl::names`).
+//! * **Properties are tables** ([`prop`]); stored and inherited values (`dsl::props::stored`) and computed ones (`dsl::props`) are separate steps.
+//! * **Space is counted as OpenZFS counts it**, byte for byte, because users compare the figures (`dsl::space`, `spa::metaslab`).
 //! * **Space between snapshots comes from deadlists**, whole lists at a time ([`Deadlist`]).
 //!
 //! # Invariants
@@ -42,75 +45,21 @@
 //! `zpool_prop.c`, `zfeature.c`.
 #![forbid(unsafe_code)]
 
-mod account;
-mod alloc;
-mod bookmark;
-mod bpobj;
-mod bpobj_write;
-pub mod brt;
-mod crypt;
-mod dataset;
-pub mod ddt;
-mod deadlist;
-mod deadlist_write;
-mod dir;
 mod dsl;
-mod errata;
-mod errlog;
 mod error;
-pub mod feature;
-mod freed;
-mod history;
-mod kstat;
-mod list;
-mod logs;
-mod metaslab;
-mod mos;
-mod names;
-mod native;
-mod open;
-mod pool;
-mod pool_name;
-mod pool_prop;
-pub mod prop;
-mod resume;
-mod scan;
 mod spa;
-mod space_stats;
-mod spacemap;
-mod stored;
-mod userspace;
-mod vdev_prop;
-mod vdev_stats;
 
-pub use alloc::PoolSpace;
-pub use bookmark::{Bookmark, RedactionList};
-pub use bpobj::{Bpobj, Space};
-pub use crypt::{KeyFormat, KeyInfo, KeyStatus};
-pub use dataset::{Dataset, Hold, Kind};
-pub use deadlist::Deadlist;
-pub use dir::Dir;
 pub use dsl::{
-    ChangeKey, HeldElsewhere, Init, LongHold, NewDataset, NewKey, PropSource, Receiving, RecvBegin, Refusal,
-    ResumePoint, WithoutKey,
+    Bookmark, ChangeKey, Dataset, Deadlist, Dir, Entry, Erratum, HeldElsewhere, Hold, Init, KeyFormat, KeyInfo,
+    KeyStatus, Kind, ListOptions, LongHold, NewDataset, NewKey, PropSource, Receiving, RecvBegin, RedactionList,
+    Refusal, ResumePoint, SpaceKind, UserId, WithoutKey, ZplProps,
 };
-pub use errata::Erratum;
-pub use errlog::ErrorEntry;
 pub use error::Error;
-pub use feature::FeatureState;
-pub use history::HistoryRecord;
-pub use kstat::{Kstat, KstatData};
-pub use list::{Entry, ListOptions};
-pub use metaslab::{AllocClass, MetaslabInfo};
-pub use open::{AllocBias, LoadErrors, LoadPolicy, OpenOptions};
-pub use pool::{LoadInfo, Pool};
-pub use pool_name::{BadPoolName, check_new_pool_name, check_pool_name};
-pub use prop::{PropValue, Source, Value};
 pub use spa::{
-    CreateOptions, DmuTxStats, Hooks, ImportOptions, Nearest, Place, Populate, PropsWatch, Readers, ScrubRange,
-    ScrubRefusal, ScrubResult, Spa, Target, TaskCx, TxgRecord, Txgs, VdevRefusal,
+    AllocBias, AllocClass, BadPoolName, Bpobj, ClassSpace, CreateOptions, DmuTxStats, ErrorEntry, FeatureState,
+    HistoryRecord, Hooks, ImportOptions, Kstat, KstatData, LoadErrors, LoadInfo, LoadPolicy, MetaslabInfo, Nearest,
+    OpenOptions, Place, Pool, PoolSpace, Populate, PropValue, PropsWatch, Readers, ScrubRange, ScrubRefusal,
+    ScrubResult, Source, Spa, Space, SpaceStats, Target, TaskCx, TxgRecord, Txgs, Value, VdevProps, VdevRefusal,
+    VdevSpace, check_new_pool_name, check_pool_name,
 };
-pub use space_stats::{ClassSpace, SpaceStats};
-pub use userspace::{SpaceKind, UserId, ZplProps};
-pub use vdev_prop::VdevProps;
-pub use vdev_stats::VdevSpace;
+pub use spa::{brt, ddt, feature, prop};

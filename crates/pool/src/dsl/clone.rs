@@ -6,11 +6,11 @@ use dmu::{Objset, Zap};
 use ondisk::dsl::dir_keys;
 use ondisk::{ObjectType, ZilHeader};
 
-use crate::deadlist::Deadlist;
 use crate::dsl::Refusal;
 use crate::dsl::create::NEW_BLOCKS;
+use crate::dsl::deadlist::Deadlist;
 use crate::dsl::lookup::{Live, check_name, refused};
-use crate::dsl::props::When;
+use crate::dsl::props::write::When;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 

@@ -6,10 +6,10 @@ use dmu::{Objset, Tx};
 use ondisk::ObjsetType;
 
 use crate::dsl::lookup::{Live, check_name, refused, split_parent};
-use crate::dsl::props::When;
+use crate::dsl::props::write::When;
 use crate::dsl::{NewKey, Refusal, WithoutKey};
-use crate::mos::Mos;
-use crate::prop::{FS, VOL};
+use crate::spa::mos::Mos;
+use crate::spa::prop::{FS, VOL};
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 

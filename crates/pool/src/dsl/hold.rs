@@ -8,9 +8,9 @@ use ondisk::dsl::DslDatasetPhys;
 
 use crate::Error;
 use crate::dsl::Refusal;
-use crate::dsl::destroy_snapshot::Doomed;
+use crate::dsl::destroy::snapshot::Doomed;
 use crate::dsl::lookup::{Live, refused};
-use crate::mos::Mos;
+use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 
 /// The longest tag in bytes (OpenZFS: `MAXNAMELEN`, which as the size of a ZAP entry's name includes the NUL).

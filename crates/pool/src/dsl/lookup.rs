@@ -7,8 +7,8 @@ use ondisk::dsl::{DslDatasetPhys, DslDirPhys};
 
 use crate::Error;
 use crate::dsl::Refusal;
-use crate::mos::{self, Mos};
 use crate::spa::Spa;
+use crate::spa::mos::{self, Mos};
 
 /// The longest name of a dataset, snapshot or bookmark, in bytes (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN`, less its NUL).
 pub(crate) const NAME_MAX: usize = 255;

@@ -14,7 +14,7 @@
 //!   its reservation beyond that in `child_rsrv`. A change of one of these figures is propagated to all directories above.
 //!
 //! # In memory
-//! Heads that are open for writing are listed in [`Heads`](crate::spa). A long-running reader takes a [`LongHold`], which keeps its dataset from
+//! Heads that are open for writing are listed in `open_datasets`. A long-running reader takes a [`LongHold`], which keeps its dataset from
 //! being destroyed. An operation that replaces the blocks of a head (rollback, swap, destroy) evicts the head first; a caller that still has its
 //! object set finds it stale. A change of its properties gives the head a new [`WritePolicy`](dmu::WritePolicy).
 //!
@@ -23,46 +23,53 @@
 //!
 //! OpenZFS: `dsl_dataset.c`, `dsl_dir.c`, `dsl_prop.c`, `dsl_crypt.c`.
 
-mod async_destroy;
-mod bookmark;
+pub(crate) mod bookmark;
 mod clone;
-mod counts;
 mod create;
-mod crypt;
-mod destroy;
-mod destroy_old;
-mod destroy_snapshot;
-mod estimate;
+pub(crate) mod crypt;
+pub(crate) mod dataset;
+pub(crate) mod deadlist;
+pub(crate) mod destroy;
+pub(crate) mod dir;
 mod hold;
-mod livelist;
+pub(crate) mod intent_log;
+pub(crate) mod list;
 mod long_hold;
 mod lookup;
+pub(crate) mod names;
+pub(crate) mod open_datasets;
+pub(crate) mod policy;
 mod promote;
-mod props;
-mod quota;
-mod reaccount;
+pub(crate) mod props;
 mod recv;
-mod recv_end;
-mod recv_raw;
 mod refusal;
-mod remap;
 mod rename;
 mod rollback;
 mod snapshot;
+pub(crate) mod space;
 mod swap;
 #[cfg(test)]
 mod tests;
+pub(crate) mod userspace;
 mod volume;
 
+pub use bookmark::{Bookmark, RedactionList};
 pub use create::{Init, NewDataset};
-pub use crypt::{ChangeKey, NewKey, WithoutKey};
+pub use crypt::errata::Erratum;
+pub use crypt::write::{ChangeKey, NewKey, WithoutKey};
+pub use crypt::{KeyFormat, KeyInfo, KeyStatus};
+pub use dataset::{Dataset, Hold, Kind};
+pub use deadlist::Deadlist;
+pub use dir::Dir;
+pub use list::{Entry, ListOptions};
 pub(crate) use long_hold::LongHolds;
 pub use long_hold::{HeldElsewhere, LongHold};
 pub(crate) use lookup::refused;
-pub use props::PropSource;
-pub(crate) use props::check_root_props;
-pub(crate) use quota::{DEPTH_MAX, Pending, Room};
+pub use props::write::PropSource;
+pub(crate) use props::write::check_root_props;
 pub(crate) use recv::ResumeSlots;
+pub use recv::end::Receiving;
 pub use recv::{RecvBegin, ResumePoint};
-pub use recv_end::Receiving;
 pub use refusal::Refusal;
+pub(crate) use space::quota::{DEPTH_MAX, Pending, Room};
+pub use userspace::{SpaceKind, UserId, ZplProps};

@@ -17,15 +17,16 @@ use base::Txg;
 use dmu::Tx;
 use ondisk::dsl::{DslDatasetPhys, dir_keys};
 
-use crate::bpobj::Space;
-use crate::deadlist::Deadlist;
 use crate::dsl::Refusal;
+use crate::dsl::deadlist::Deadlist;
 use crate::dsl::lookup::{Live, NAME_MAX, refused};
-use crate::dsl::props::Put;
-use crate::mos::Mos;
-use crate::spa::space::{Delta, Used};
+use crate::dsl::props::write::Put;
+use crate::dsl::space::{Delta, Used};
+use crate::spa::bpobj::Space;
+use crate::spa::errlog;
+use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
-use crate::{Error, Value, errlog};
+use crate::{Error, Value};
 
 /// The datasets that take part in a promotion, and the changes to be made.
 struct Promotion {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use ondisk::dsl::{DslDirPhys, dir_keys};
 
+use crate::dsl::Refusal;
 use crate::dsl::lookup::{NAME_MAX, NESTING_MAX, check_component, check_name, refused, split_parent};
-use crate::dsl::{Refusal, quota};
-use crate::mos::{self, Mos};
-use crate::spa::space::{Delta, Used, parent_delta};
+use crate::dsl::space::quota;
+use crate::dsl::space::{Delta, Used, parent_delta};
+use crate::spa::mos::{self, Mos};
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::Error;
 use crate::dsl::Refusal;
 use crate::dsl::lookup::{Live, refused};
-use crate::mos::Mos;
 use crate::spa::Spa;
+use crate::spa::mos::Mos;
 
 /// The temporary clone that takes over the discarded blocks.
 const CLONE: &str = "%rollback";

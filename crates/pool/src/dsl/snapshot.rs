@@ -15,15 +15,15 @@ use ondisk::dsl::{DslDatasetPhys, dataset_keys, dir_keys};
 use ondisk::{ObjectType, ZilHeader};
 
 use crate::Error;
-use crate::deadlist::Deadlist;
 use crate::dsl::Refusal;
+use crate::dsl::deadlist::Deadlist;
 use crate::dsl::lookup::{Live, NAME_MAX, check_component, refused, split_snapshot};
-use crate::dsl::props::check_user_prop;
-use crate::feature::FEATURES;
-use crate::mos::Mos;
-use crate::prop::Value;
-use crate::spa::mosw::OURS;
-use crate::spa::space::{Delta, Used};
+use crate::dsl::props::write::check_user_prop;
+use crate::dsl::space::{Delta, Used};
+use crate::spa::feature::FEATURES;
+use crate::spa::mos::Mos;
+use crate::spa::mos::edit::OURS;
+use crate::spa::prop::Value;
 use crate::spa::{Spa, TaskCx};
 
 /// A file system's fsid and the guid of a set of IVs have 56 bits (OpenZFS: `unique_create`).

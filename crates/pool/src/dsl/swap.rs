@@ -10,14 +10,15 @@ use base::Txg;
 use dmu::Objset;
 use ondisk::dsl::dataset_keys::REMAP_DEADLIST;
 
-use crate::bpobj::Space;
-use crate::deadlist::Deadlist;
+use crate::Error;
 use crate::dsl::Refusal;
+use crate::dsl::deadlist::Deadlist;
 use crate::dsl::lookup::{Live, refused};
-use crate::mos::Mos;
-use crate::spa::space::{Delta, Used};
+use crate::dsl::space::{Delta, Used};
+use crate::spa::bpobj::Space;
+use crate::spa::feature;
+use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
-use crate::{Error, feature};
 
 /// A dataset with a `refquota` may get so much more than that by a receive: one transaction of the largest size (OpenZFS:
 /// `DMU_MAX_ACCESS`, times `spa_asize_inflation`).

@@ -13,8 +13,8 @@ use vdev::create::{LayoutOptions, VdevSpec, layout};
 use vdev::{Device, MemoryDevice};
 
 use super::*;
-use crate::errlog::{self, ErrorEntry};
-use crate::spa::space::{Delta, Used};
+use crate::dsl::space::{Delta, Used};
+use crate::spa::errlog::{self, ErrorEntry};
 use crate::{CreateOptions, Error, Hooks, ImportOptions, ListOptions, Spa};
 
 const SIZE: u64 = 64 << 20;

@@ -11,8 +11,8 @@ use ondisk::Uberblock;
 use space::MapGeometry;
 
 use crate::Error;
+use crate::spa::metaslab::spacemap::SpaceMap;
 use crate::spa::{Spa, TaskCx};
-use crate::spacemap::SpaceMap;
 
 /// The entry of the MOS directory that holds the copy of the uberblock.
 const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";

@@ -10,8 +10,8 @@ use ondisk::label::key;
 use vdev::label::PoolLabel;
 
 use crate::Error;
-use crate::mos::Mos;
 use crate::spa::Spa;
+use crate::spa::mos::Mos;
 
 /// The state of a pool, as its configuration says it (OpenZFS: `pool_state_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,17 +13,19 @@ use vdev::create::NewPool;
 use vdev::{Device, VdevConfig, VdevTree};
 use zio::Zio;
 
-use crate::alloc::{ALL_VDEV_ZAPS, PoolSpace};
-use crate::bpobj::Bpobj;
+use crate::dsl::open_datasets::{Head, OTN_ZAP_METADATA};
 use crate::dsl::{NewKey, WithoutKey, check_root_props};
-use crate::feature;
-use crate::mos::{DIRECTORY_OBJECT, Mos};
+use crate::spa::bpobj::Bpobj;
 use crate::spa::config::{self, Config};
-use crate::spa::features::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
-use crate::spa::heads::{Head, OTN_ZAP_METADATA};
+use crate::spa::feature;
+use crate::spa::feature::write as features;
+use crate::spa::feature::write::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use crate::spa::import::{ImportOptions, ViewBase};
-use crate::spa::props::check_pool_props;
-use crate::spa::{Hooks, Parts, Spa, TaskCx, features, mosw};
+use crate::spa::metaslab::alloc::{ALL_VDEV_ZAPS, PoolSpace};
+use crate::spa::mos::edit;
+use crate::spa::mos::{DIRECTORY_OBJECT, Mos};
+use crate::spa::props::write::check_pool_props;
+use crate::spa::{Hooks, Parts, Spa, TaskCx};
 use crate::{Error, OpenOptions, check_new_pool_name};
 
 /// The txg that makes a pool.
@@ -134,7 +136,7 @@ impl Spa {
             mmp: None,
             checkpoint_txg: Txg(0),
             raidz_reflow_info: 0,
-            endian: mosw::OURS,
+            endian: edit::OURS,
         };
         let name = options.temporary_name.clone().unwrap_or_else(|| options.name.clone());
         let spa = Spa::assemble(Parts {

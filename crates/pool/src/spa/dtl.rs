@@ -12,9 +12,9 @@ use space::{Encoder, MapGeometry};
 use vdev::Verdict;
 
 use crate::Error;
-use crate::mos::Mos;
 use crate::spa::Spa;
-use crate::spa::mosw::OURS;
+use crate::spa::mos::Mos;
+use crate::spa::mos::edit::OURS;
 
 /// Blocks of a DTL's space map (OpenZFS: `zfs_vdev_dtl_sm_blksz`).
 const DTL_BLOCK: u64 = 4 << 10;

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use zio::Zio;
 
 use crate::Error;
-use crate::bpobj::Bpobj;
-use crate::mos::Mos;
 use crate::spa::Spa;
+use crate::spa::bpobj::Bpobj;
+use crate::spa::mos::Mos;
 
 /// Blocks dropped in the txg that is being synced, and the progress of background destroys.
 #[derive(Default)]

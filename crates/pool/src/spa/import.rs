@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use vdev::VdevTree;
 use vdev::import::Candidate;
 
-use crate::alloc::PoolSpace;
-use crate::feature::State;
-use crate::mos::Mos;
-use crate::names::Names;
-use crate::open::{self, AllocBias, LoadPolicy, TXG_DEFER_SIZE};
+use crate::dsl::names::Names;
 use crate::spa::config::{self, Config, PoolState};
+use crate::spa::feature::State;
+use crate::spa::metaslab::alloc::PoolSpace;
+use crate::spa::mos::Mos;
 use crate::spa::multihost;
+use crate::spa::open::{self, AllocBias, LoadPolicy, TXG_DEFER_SIZE};
 use crate::spa::{Hooks, Parts, Spa};
 use crate::{Error, LoadInfo, OpenOptions, Pool};
 
@@ -211,7 +211,7 @@ impl Spa {
         let mos = Mos::open(Objset::open(self.zio.clone(), 0, &uberblock.rootbp)?)?;
         let config_object = mos.number("config")?.unwrap_or(0);
         let config: NvList = mos.nvlist(config_object, "pool configuration")?;
-        let features = open::load_features(&mos, uberblock.version)?;
+        let features = crate::spa::feature::load::load(&mos, uberblock.version)?;
         let root_dir_obj = mos.number("root_dataset")?.unwrap_or(0);
         let base = &self.view_base;
         let biases = self.biases(&mos, &tree);

@@ -26,33 +26,38 @@
 //!
 //! OpenZFS: `spa.c`, `txg.c`, `dsl_pool.c`, `dsl_synctask.c`, `spa_config.c`.
 
+pub(crate) mod bpobj;
+pub mod brt;
 mod checkpoint;
 mod close;
-mod config;
+pub(crate) mod config;
 pub(crate) mod create;
-mod dir;
+pub mod ddt;
 mod dtl;
-mod features;
+pub(crate) mod errlog;
+pub mod feature;
 pub(crate) mod frees;
-pub(crate) mod heads;
-mod history;
+mod heal;
+pub(crate) mod history;
 mod import;
-mod logs;
-mod mend;
-pub(crate) mod mosw;
+mod kstat;
+pub(crate) mod metaslab;
+pub(crate) mod mos;
 mod multihost;
-mod policy;
+pub(crate) mod open;
+mod pool;
+mod pool_name;
+pub mod prop;
 mod props;
 mod readers;
 mod remove_vdev;
 mod scan;
-pub(crate) mod space;
 mod sync;
 mod task;
 mod txg;
+mod vdev_prop;
 mod vdevs;
 mod watch;
-mod zilog;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -68,22 +73,34 @@ use vdev::{TreeRef, VdevTree};
 use zil::write::ZilStats;
 use zio::Zio;
 
-use crate::alloc::PoolSpace;
-use crate::brt::LiveClones;
-use crate::ddt::LiveTables;
+use crate::Error;
 use crate::dsl::HeldElsewhere;
-use crate::mos::Mos;
-use crate::{Error, Pool};
-pub(crate) use policy::primary_cache;
+use crate::spa::brt::LiveClones;
+use crate::spa::ddt::LiveTables;
+use crate::spa::mos::Mos;
 
+pub use bpobj::{Bpobj, Space};
 pub use create::{CreateOptions, Populate};
+pub use errlog::ErrorEntry;
+pub use feature::FeatureState;
+pub use history::HistoryRecord;
 pub use import::ImportOptions;
-pub(crate) use props::check_prop_room;
+pub use kstat::{Kstat, KstatData};
+pub use metaslab::alloc::PoolSpace;
+pub use metaslab::stats::{ClassSpace, SpaceStats};
+pub use metaslab::vdev_stats::VdevSpace;
+pub use metaslab::{AllocClass, MetaslabInfo};
+pub use open::{AllocBias, LoadErrors, LoadPolicy, OpenOptions};
+pub use pool::{LoadInfo, Pool};
+pub use pool_name::{BadPoolName, check_new_pool_name, check_pool_name};
+pub use prop::{PropValue, Source, Value};
+pub(crate) use props::write::check_prop_room;
 pub use readers::Readers;
 pub use scan::{Nearest, Place, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use task::TaskCx;
 pub(crate) use txg::Aside;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
+pub use vdev_prop::VdevProps;
 pub use vdevs::VdevRefusal;
 pub use watch::PropsWatch;
 
@@ -130,35 +147,35 @@ pub struct Spa {
     /// The vdevs of that txg, for views; changed while `uberblock` is locked.
     synced_tree: Mutex<Arc<VdevTree>>,
     /// Reasons for which no intent log may begin.
-    log_suspensions: AtomicUsize,
-    pub(crate) heads: heads::Heads,
+    pub(crate) log_suspensions: AtomicUsize,
+    pub(crate) heads: crate::dsl::open_datasets::Heads,
     tasks: task::Tasks,
     pub(crate) frees: frees::Frees,
     watches: watch::Watches,
     /// Logs that were claimed and are not replayed yet, as far as they are kept in memory.
-    logs: Mutex<BTreeMap<u64, zil::Log>>,
+    pub(crate) logs: Mutex<BTreeMap<u64, zil::Log>>,
     /// True if any dataset had a log when the pool was opened.
-    had_logs: AtomicBool,
+    pub(crate) had_logs: AtomicBool,
     /// Statistics of all intent logs.
     pub(crate) zil_stats: Arc<ZilStats>,
-    replay_meter: zil::replay::Meter,
+    pub(crate) replay_meter: zil::replay::Meter,
     /// Deduplicated blocks.
     pub(crate) dedup: Arc<LiveTables>,
     /// When the time of a txg was last noted.
     times: scan::LastNoted,
     /// Cloned blocks.
-    clones: Arc<LiveClones>,
+    pub(crate) clones: Arc<LiveClones>,
     /// The largest sector size, as base-2 logarithm, and the worst-case inflation of a byte: see [`worst_case`].
     worst: RwLock<(u32, u64)>,
     /// Held while vdevs are added or removed: one change at a time (OpenZFS: `spa_vdev_enter`).
     vdev_change: Mutex<()>,
     /// Growth of the MOS itself that is not yet booked.
-    mos_delta: Mutex<space::Delta>,
+    mos_delta: Mutex<crate::dsl::space::Delta>,
     view: RwLock<Option<Arc<Pool>>>,
     views: readers::Views,
     view_base: import::ViewBase,
     /// The pass of the sync that runs.
-    pass: AtomicU64,
+    pub(crate) pass: AtomicU64,
     /// Number of changes that the next task may make before it is made to fail, for tests; [`u64::MAX`] for no limit.
     task_fault: AtomicU64,
     /// True if headers of gang blocks may be large from the next txgs on.

@@ -9,14 +9,15 @@ use dmu::{SyncCx, Tx, WritePolicy};
 use ondisk::Uberblock;
 
 use crate::Error;
-use crate::ddt::TableSync;
-use crate::mos::Mos;
+use crate::dsl::space::{Gather, Used};
 use crate::spa::create::VERSION;
-use crate::spa::features::Uses;
-use crate::spa::space::{Gather, Used};
+use crate::spa::ddt::TableSync;
+use crate::spa::feature::write::Uses;
+use crate::spa::mos::Mos;
+use crate::spa::mos::edit;
 use crate::spa::task::TaskCx;
 use crate::spa::txg::Quiesced;
-use crate::spa::{Spa, Txgs, mosw};
+use crate::spa::{Spa, Txgs};
 
 /// A sync that has not converged after this many passes never will: a bug.
 const PASSES_MAX: u64 = 64;
@@ -209,7 +210,7 @@ impl Spa {
         uberblock.rootbp = self.mos.rootbp();
         uberblock.timestamp = self.env().now_s();
         uberblock.guid_sum = base::Guid(self.tree().config().walk().fold(0, |sum, v| sum.wrapping_add(v.guid.0)));
-        uberblock.endian = mosw::OURS;
+        uberblock.endian = edit::OURS;
         uberblock.software_version = VERSION;
         uberblock.checkpoint_txg = Txg(0);
         uberblock.mmp = Some(self.multihost.stamp());

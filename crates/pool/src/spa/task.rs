@@ -14,7 +14,7 @@ use dmu::Tx;
 use parking_lot::Mutex;
 
 use crate::Error;
-use crate::mos::Mos;
+use crate::spa::mos::Mos;
 use crate::spa::{Aside, Spa};
 
 /// The context of a sync task.

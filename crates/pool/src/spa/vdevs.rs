@@ -213,7 +213,7 @@ impl TaskCx<'_> {
             }
         });
         let tree = spa.tree_of(&new, &HashMap::new())?;
-        crate::alloc::forget_vdev(self, &VdevConfig::parse(&old)?)?;
+        crate::spa::metaslab::alloc::forget_vdev(self, &VdevConfig::parse(&old)?)?;
         spa.edit_config(|nv| *nv = new.clone());
         spa.space.leave(id)?;
         spa.publish(tree);

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use ondisk::scan::{ErrorScrubPhys, ScanFunc, ScanPhys, ScanState};
 
 use super::{note_lost, running};
-use crate::mos::Mos;
+use crate::spa::errlog;
+use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
-use crate::{Error, ErrorEntry, Pool, errlog};
+use crate::{Error, ErrorEntry, Pool};
 
 /// The record of the MOS directory.
 const ERROR_SCRUB: &str = "error_scrub";

@@ -12,9 +12,10 @@
 //! is read before its head, because its blocks may be freed from the head. So the record never names a missing dataset. Where heads are
 //! swapped, as at the end of a receive, they are swapped in the record too.
 
+mod cursor;
 mod errors;
-mod place;
 mod resilver;
+mod stored;
 mod times;
 
 use std::sync::Arc;
@@ -23,12 +24,13 @@ use base::Txg;
 use dmu::Tx;
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
 
-use crate::mos::Mos;
+use crate::spa::errlog;
+use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
-use crate::{Error, ErrorEntry, Pool, errlog};
+use crate::{Error, ErrorEntry, Pool};
 
+pub use cursor::{Place, Target};
 pub use errors::ScrubRefusal;
-pub use place::{Place, Target};
 pub(crate) use times::LastNoted;
 pub use times::Nearest;
 

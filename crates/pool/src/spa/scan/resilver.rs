@@ -20,7 +20,7 @@ use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
 use zio::{Bookmark, Scratch, Suspect};
 
 use super::{ScrubRange, begin, end, put, running};
-use crate::mos::Mos;
+use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Pool};
 
@@ -91,7 +91,7 @@ impl Pool {
     /// # Errors
     /// When the MOS cannot be read, or that of the checkpoint.
     pub fn at_checkpoint(&self) -> Result<Option<Arc<Pool>>, Error> {
-        crate::open::at_checkpoint(self)
+        crate::spa::open::at_checkpoint(self)
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::Txg;
 use dmu::Tx;
 
-use crate::mos::Mos;
 use crate::spa::Spa;
+use crate::spa::mos::Mos;
 use crate::{Error, Pool};
 
 /// The rings in the MOS directory, and the seconds that lie between two entries of each at least.

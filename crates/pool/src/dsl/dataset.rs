@@ -1,0 +1,473 @@
+//! Datasets: file systems, volumes and their snapshots (OpenZFS: `dsl_dataset.c`).
+
+use std::sync::{Arc, OnceLock};
+
+use base::Guid;
+use dmu::{MatchMode, Object, Objset, Zap};
+use ondisk::ObjsetType;
+use ondisk::dsl::{DslDatasetPhys, dataset_keys};
+
+use crate::dsl::policy::primary_cache;
+use crate::dsl::props::stored::StoredProps;
+use crate::spa::feature;
+use crate::spa::mos::{self, Mos};
+use crate::spa::prop::{FS, SNAP, TypeMask, VOL};
+use crate::{Dir, Error, Pool};
+
+/// What a dataset is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    /// A file system.
+    Filesystem,
+    /// A volume.
+    Volume,
+    /// A snapshot of either.
+    Snapshot,
+    /// The MOS, or something that no user sees.
+    Other,
+}
+
+impl Kind {
+    /// As `zfs list -o type` prints it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Filesystem => "filesystem",
+            Kind::Volume => "volume",
+            Kind::Snapshot => "snapshot",
+            Kind::Other => "other",
+        }
+    }
+
+    /// Its bit in the tables of properties.
+    #[must_use]
+    pub const fn mask(self) -> TypeMask {
+        match self {
+            Kind::Filesystem => FS,
+            Kind::Volume => VOL,
+            Kind::Snapshot => SNAP,
+            Kind::Other => 0,
+        }
+    }
+}
+
+pub(crate) struct DatasetInner {
+    id: u64,
+    name: String,
+    dir: Dir,
+    phys: DslDatasetPhys,
+    /// The object as a ZAP, if it was extended.
+    extension: Option<Zap>,
+    objset: OnceLock<Arc<Objset>>,
+    /// Set when the object set has been told what is cached of it.
+    told: OnceLock<()>,
+    props: OnceLock<Arc<StoredProps>>,
+}
+
+/// A dataset: the head of a directory, or one of its snapshots (OpenZFS: `dsl_dataset_t`). Cheap to clone.
+#[derive(Clone)]
+pub struct Dataset {
+    inner: Arc<DatasetInner>,
+}
+
+/// A hold on a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hold {
+    /// Its tag.
+    pub tag: String,
+    /// When it was placed, seconds since 1970.
+    pub time: u64,
+}
+
+impl Dataset {
+    fn new(dir: &Dir, object: Object, phys: DslDatasetPhys, snapshot: Option<&str>) -> Result<Dataset, Error> {
+        let id = object.id();
+        if phys.dir_obj != dir.id() {
+            return Err(Error::corrupt(id, format!("dataset belongs to directory {}, not {}", phys.dir_obj, dir.id())));
+        }
+        if phys.is_snapshot() != snapshot.is_some() {
+            return Err(Error::corrupt(
+                id,
+                format!("dataset of '{}' is a snapshot where a head should be, or the reverse", dir.name()),
+            ));
+        }
+        let name = snapshot.map_or_else(|| dir.name().to_string(), |snap| format!("{}@{snap}", dir.name()));
+        let extension = if object.phys().object_type.is_zap() { Some(Zap::open(object)?) } else { None };
+        let inner = DatasetInner {
+            id,
+            name,
+            dir: dir.clone(),
+            phys,
+            extension,
+            objset: OnceLock::new(),
+            told: OnceLock::new(),
+            props: OnceLock::new(),
+        };
+        Ok(Dataset { inner: Arc::new(inner) })
+    }
+
+    fn load(pool: &Pool, id: u64) -> Result<(Object, DslDatasetPhys), Error> {
+        let object = pool.mos.object(id)?;
+        let phys = Mos::bonus(&object, DslDatasetPhys::decode)?;
+        Ok((object, phys))
+    }
+
+    pub(crate) fn open_head(dir: &Dir, id: u64) -> Result<Dataset, Error> {
+        let (object, phys) = Self::load(&dir.pool, id)?;
+        Self::new(dir, object, phys, None)
+    }
+
+    pub(crate) fn open_snapshot(dir: &Dir, id: u64, name: &str) -> Result<Dataset, Error> {
+        let (object, phys) = Self::load(&dir.pool, id)?;
+        Self::new(dir, object, phys, Some(name))
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.inner.dir.pool
+    }
+
+    /// Its object in the MOS, which is also the number of its object set.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    /// Its identity, kept by send and receive.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.inner.phys.guid
+    }
+
+    /// Its full name: `pool/fs` or `pool/fs@snap`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What is behind the last `/`, or behind the `@` of a snapshot.
+    #[must_use]
+    pub fn short_name(&self) -> &str {
+        self.name().rsplit(['/', '@']).next().unwrap_or("")
+    }
+
+    /// The directory that it belongs to.
+    #[must_use]
+    pub fn dir(&self) -> &Dir {
+        &self.inner.dir
+    }
+
+    /// What is stored of it.
+    #[must_use]
+    pub fn phys(&self) -> &DslDatasetPhys {
+        &self.inner.phys
+    }
+
+    /// Whether it is a snapshot.
+    #[must_use]
+    pub fn is_snapshot(&self) -> bool {
+        self.inner.phys.is_snapshot()
+    }
+
+    /// Its object set. Opened once; the key of an encrypted dataset is not needed for that.
+    ///
+    /// # Errors
+    /// When its root block cannot be read.
+    pub fn objset(&self) -> Result<Arc<Objset>, Error> {
+        let objset = self.root()?;
+        self.inner.told.get_or_init(|| {
+            // what cannot be read of its properties makes its contents no less readable
+            let set = self.setting("primarycache").ok().flatten().and_then(|set| set.value.number());
+            if let Some(value) = set {
+                objset.set_primary_cache(primary_cache(value));
+            }
+        });
+        Ok(objset)
+    }
+
+    /// Its object set, for who only looks at the root block.
+    fn root(&self) -> Result<Arc<Objset>, Error> {
+        if let Some(objset) = self.inner.objset.get() {
+            return Ok(objset.clone());
+        }
+        let opened = Objset::open(self.pool().zio().clone(), self.id(), &self.phys().bp)?;
+        Ok(self.inner.objset.get_or_init(|| opened).clone())
+    }
+
+    /// The properties of a snapshot's own.
+    pub(crate) fn own_props(&self) -> Result<&Arc<StoredProps>, Error> {
+        if let Some(props) = self.inner.props.get() {
+            return Ok(props);
+        }
+        let loaded = Arc::new(StoredProps::load(&self.pool().mos, self.phys().props_obj)?);
+        Ok(self.inner.props.get_or_init(|| loaded))
+    }
+
+    /// What it is.
+    ///
+    /// # Errors
+    /// When the root block of a head cannot be read.
+    pub fn kind(&self) -> Result<Kind, Error> {
+        if self.is_snapshot() { Ok(Kind::Snapshot) } else { self.head_kind() }
+    }
+
+    /// What it is, or what it is a snapshot of.
+    ///
+    /// # Errors
+    /// When its root block cannot be read.
+    pub fn head_kind(&self) -> Result<Kind, Error> {
+        Ok(match self.root()?.phys().os_type {
+            ObjsetType::Zfs => Kind::Filesystem,
+            ObjsetType::Zvol => Kind::Volume,
+            _ => Kind::Other,
+        })
+    }
+
+    /// The head that a snapshot is of; a head itself.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn head(&self) -> Result<Dataset, Error> {
+        if !self.is_snapshot() {
+            return Ok(self.clone());
+        }
+        self.dir().head()?.ok_or_else(|| Error::corrupt(self.id(), "snapshot of a directory without a head"))
+    }
+
+    /// All snapshots of a head, oldest first. Of a snapshot, none.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn snapshots(&self) -> Result<Vec<Dataset>, Error> {
+        let Some(zap) = self.pool().mos.zap_if(self.phys().snapnames_zapobj)? else { return Ok(Vec::new()) };
+        let entries = mos::named_entries(&zap)?;
+        let open = |(name, value): (String, dmu::ZapValue)| Self::open_snapshot(self.dir(), value.first(), &name);
+        let mut all = entries.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        all.sort_by(|a, b| (a.phys().creation_txg, a.name()).cmp(&(b.phys().creation_txg, b.name())));
+        Ok(all)
+    }
+
+    /// The names of all snapshots of a head with their objects, in the order of the list on disk.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn snapshot_names(&self) -> Result<Vec<(String, u64)>, Error> {
+        let Some(zap) = self.pool().mos.zap_if(self.phys().snapnames_zapobj)? else { return Ok(Vec::new()) };
+        Ok(mos::named_entries(&zap)?.into_iter().map(|(name, value)| (name, value.first())).collect())
+    }
+
+    /// The snapshot `name` of a head.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDataset`], or when the MOS cannot be read.
+    pub fn snapshot(&self, name: &str) -> Result<Dataset, Error> {
+        let missing = || Error::no_dataset(&format!("{}@{name}", self.name()));
+        let zap = self.pool().mos.zap_if(self.phys().snapnames_zapobj)?.ok_or_else(missing)?;
+        // snapshots of a file system that ignores case are found whatever the case
+        if self.phys().flags & DslDatasetPhys::FLAG_CI_DATASET != 0 && zap.normflags() != 0 {
+            let found = zap.lookup_norm(name, MatchMode::Normalize)?.ok_or_else(missing)?;
+            return Self::open_snapshot(self.dir(), found.value.first(), &mos::text(&zap, &found.name)?);
+        }
+        let id = zap.lookup_u64(name)?.ok_or_else(missing)?;
+        Self::open_snapshot(self.dir(), id, name)
+    }
+
+    /// The snapshot before this dataset: of itself, or the origin for the first snapshot of a clone.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn prev_snap(&self) -> Result<Option<Dataset>, Error> {
+        self.neighbour(self.phys().prev_snap_obj)
+    }
+
+    /// What comes after a snapshot: a snapshot, or the head.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn next_snap(&self) -> Result<Option<Dataset>, Error> {
+        self.neighbour(self.phys().next_snap_obj)
+    }
+
+    fn neighbour(&self, id: u64) -> Result<Option<Dataset>, Error> {
+        if id == 0 { Ok(None) } else { self.pool().dataset_by_id(id).map(Some) }
+    }
+
+    /// The snapshot that a clone was made of. Datasets that were not cloned have none, though OpenZFS gives them one on disk.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn origin(&self) -> Result<Option<Dataset>, Error> {
+        let id = self.dir().phys().origin_obj;
+        if self.is_snapshot() || id == 0 || Some(id) == self.pool().origin_snap_obj {
+            return Ok(None);
+        }
+        self.pool().dataset_by_id(id).map(Some)
+    }
+
+    /// The clones of a snapshot, in the order of the list on disk.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn clones(&self) -> Result<Vec<Dataset>, Error> {
+        let Some(zap) = self.pool().mos.zap_if(self.phys().next_clones_obj)? else { return Ok(Vec::new()) };
+        // an old bug left entries out; OpenZFS then shows none
+        if zap.count().checked_add(1) != Some(self.phys().num_children) {
+            return Ok(Vec::new());
+        }
+        // what comes next after the origin need not be the clone's head: it may be the clone's first snapshot
+        zap.entries()?.map(|entry| self.pool().dataset_by_id(entry?.value.first())?.head()).collect()
+    }
+
+    /// The heads directly below in the hierarchy, sorted by name, special ones left out.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn children(&self) -> Result<Vec<Dataset>, Error> {
+        if self.is_snapshot() {
+            return Ok(Vec::new());
+        }
+        let dirs = self.dir().children()?.into_iter().filter(|dir| !dir.is_special());
+        dirs.filter_map(|dir| dir.head().transpose()).collect()
+    }
+
+    /// The holds on a snapshot, sorted by tag.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn holds(&self) -> Result<Vec<Hold>, Error> {
+        let Some(zap) = self.pool().mos.zap_if(self.phys().userrefs_obj)? else { return Ok(Vec::new()) };
+        let entries = mos::named_entries(&zap)?;
+        let mut holds: Vec<Hold> = entries.into_iter().map(|(tag, value)| Hold { tag, time: value.first() }).collect();
+        holds.sort_by(|a, b| a.tag.cmp(&b.tag));
+        Ok(holds)
+    }
+
+    /// How many holds there are.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn userrefs(&self) -> Result<u64, Error> {
+        Ok(self.pool().mos.zap_if(self.phys().userrefs_obj)?.map_or(0, |zap| zap.count()))
+    }
+
+    /// The object as a ZAP, if it was extended (see [`dataset_keys`]).
+    #[must_use]
+    pub fn extension(&self) -> Option<&Zap> {
+        self.inner.extension.as_ref()
+    }
+
+    /// A number with which the dataset was extended.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn field(&self, key: &str) -> Result<Option<u64>, Error> {
+        match self.extension() {
+            Some(zap) => Ok(zap.lookup_u64(key)?),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the dataset uses the feature of this name (`large_blocks`) or guid.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn feature_active(&self, name_or_guid: &str) -> Result<bool, Error> {
+        let guid = feature::by_name(name_or_guid).map_or(name_or_guid, |f| f.guid);
+        match self.extension() {
+            Some(zap) => Ok(zap.lookup(guid)?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    /// The names of the features that the dataset uses.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn features(&self) -> Result<Vec<&'static str>, Error> {
+        let Some(zap) = self.extension() else { return Ok(Vec::new()) };
+        let mut active = Vec::new();
+        for f in feature::FEATURES.iter().filter(|f| f.is_per_dataset()) {
+            if zap.lookup(f.guid)?.is_some() {
+                active.push(f.name);
+            }
+        }
+        Ok(active)
+    }
+
+    /// The guids of the snapshots with respect to which the dataset was redacted; `None` if it is whole.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, Error> {
+        let Some(zap) = self.extension() else { return Ok(None) };
+        Ok(zap.lookup(dataset_keys::REDACTED_DATASETS)?.map(|v| v.u64s()))
+    }
+
+    /// Whether a redacted send left parts of it out.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn is_redacted(&self) -> Result<bool, Error> {
+        self.redact_snaps().map(|s| s.is_some())
+    }
+
+    /// Whether it is half received or half destroyed.
+    #[must_use]
+    pub fn is_inconsistent(&self) -> bool {
+        self.phys().flags & DslDatasetPhys::FLAG_INCONSISTENT != 0
+    }
+
+    /// Whether it goes away with its last hold or clone.
+    #[must_use]
+    pub fn is_defer_destroyed(&self) -> bool {
+        self.phys().flags & DslDatasetPhys::FLAG_DEFER_DESTROY != 0
+    }
+
+    /// Which set of IVs the blocks of an encrypted snapshot were written with.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn ivset_guid(&self) -> Result<Option<u64>, Error> {
+        self.field(dataset_keys::IVSET_GUID)
+    }
+}
+
+impl std::fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "dataset {} ({})", self.name(), self.id())
+    }
+}
+
+impl Pool {
+    /// The file system, volume or snapshot of this name. Each part of the name is looked up, nothing is searched.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDataset`], [`Error::InvalidName`], or when the MOS cannot be read.
+    pub fn dataset(self: &Arc<Self>, name: &str) -> Result<Dataset, Error> {
+        if name.contains('#') {
+            return Err(Error::InvalidName { name: name.to_string(), why: "a bookmark is no dataset" });
+        }
+        let (head, snapshot) = name.split_once('@').map_or((name, None), |(head, snap)| (head, Some(snap)));
+        let head = self.dir(head)?.head()?.ok_or_else(|| Error::no_dataset(name))?;
+        match snapshot {
+            Some(snapshot) => head.snapshot(snapshot),
+            None => Ok(head),
+        }
+    }
+
+    /// The dataset in object `id`.
+    ///
+    /// # Errors
+    /// When there is none, or the MOS cannot be read.
+    pub fn dataset_by_id(self: &Arc<Self>, id: u64) -> Result<Dataset, Error> {
+        let (object, phys) = Dataset::load(self, id)?;
+        let dir = self.dir_by_id(phys.dir_obj)?;
+        if !phys.is_snapshot() {
+            return Dataset::new(&dir, object, phys, None);
+        }
+        let head = dir.head()?.ok_or_else(|| Error::corrupt(id, "snapshot of a directory without a head"))?;
+        let name = self.names.snapshot_name(&self.mos, head.phys().snapnames_zapobj, id)?;
+        Dataset::new(&dir, object, phys, Some(&name))
+    }
+}

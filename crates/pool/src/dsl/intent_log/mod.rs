@@ -1,0 +1,306 @@
+//! Intent logs: claimed at import, destroyed after replay (OpenZFS: `spa_ld_verify_logs`, `spa_ld_claim_log_blocks`, `zil_claim`,
+//! `zil_destroy`).
+//!
+//! All logs are walked, datasets in parallel, before anything of the pool is changed. Log blocks in space that the maps call free are
+//! claimed before the sync thread runs, and the first txg writes that down, with the headers that record how far each log was claimed. A
+//! dataset whose log holds records can then be opened for changes only for replay ([`Spa::objset_to_replay`]).
+
+mod device;
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{Txg, tunable};
+use dmu::{Objset, Tx};
+use ondisk::{BlkPtr, ZilHeader};
+use vdev::TopVdev;
+use zil::Log;
+use zil::claim::{Survey, needs_replay, survey};
+use zil::replay::Meter;
+
+use crate::spa::mos::Mos;
+use crate::spa::{Spa, TaskCx};
+use crate::{Dataset, Error, ListOptions, Pool};
+
+/// A dataset with a log.
+struct Logged {
+    id: u64,
+    name: String,
+    dir: u64,
+    objset: Arc<Objset>,
+}
+
+impl Logged {
+    fn is_unclaimed(&self) -> bool {
+        self.objset.phys().zil_header.claim_txg == Txg(0)
+    }
+
+    fn begins_on(&self, vdevs: &BTreeSet<u64>) -> bool {
+        vdevs.contains(&self.objset.phys().zil_header.log.dva(0).vdev())
+    }
+}
+
+impl Spa {
+    /// Returns whether any dataset had a log when the pool was opened: it was not closed. Logs are replayed when their datasets are opened.
+    pub fn had_logs(&self) -> bool {
+        self.had_logs.load(Ordering::Relaxed)
+    }
+
+    /// Claims all logs of the pool of `pool`, in the first txg; the sync thread must not run yet. Returns the datasets whose headers
+    /// change. `missing_ok`: records on a missing log device are given up.
+    ///
+    /// # Errors
+    /// When a part of a log cannot be read because its device is missing; nothing was done then.
+    pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error> {
+        let (logs, claimed): (Vec<Logged>, Vec<Logged>) = with_logs(pool)?.into_iter().partition(Logged::is_unclaimed);
+        self.had_logs.store(!(logs.is_empty() && claimed.is_empty()), Ordering::Relaxed);
+        let gone = if missing_ok { gone_logs(pool) } else { BTreeSet::new() };
+        if logs.is_empty() && gone.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (mos, synced) = (self.live_mos()?, pool.uberblock().txg);
+        let tx = self.txgs().assign()?;
+        if pool.uberblock().checkpoint_txg.0 != 0 {
+            // blocks that they lead to may have been overwritten since the checkpoint
+            for log in &logs {
+                self.give_up(&mos, &tx, log, old_blocks(&log.objset, synced))?;
+            }
+            return Ok(logs.iter().map(|log| log.id).collect());
+        }
+        let objsets: Vec<_> = logs.iter().map(|log| log.objset.clone()).collect();
+        let found = logs.into_iter().zip(survey(&objsets, synced, tunable::ZFS_ARC_MAX.get() / 4));
+        let found: Vec<(Logged, Survey)> = found.filter_map(|(log, found)| Some((log, found?))).collect();
+        if let Some((log, lost)) =
+            found.iter().find_map(|(log, found)| Some((log, found.lost()?))).filter(|_| !missing_ok)
+        {
+            let why = format!(
+                "a device with the intent log of '{}' is missing, and what it holds would be lost: {lost}",
+                log.name
+            );
+            return Err(Error::NotWritable(why));
+        }
+        let (lost, claimed): (Vec<Logged>, Vec<Logged>) = claimed.into_iter().partition(|log| log.begins_on(&gone));
+        let free = unused(gone, &found, &claimed);
+        free.iter().try_for_each(|vdev| self.space().free_vdev(*vdev))?;
+        let head = |bp: &BlkPtr| if free.contains(&bp.dva(0).vdev()) { Vec::new() } else { vec![*bp] };
+        let mut changed = Vec::new();
+        for log in lost {
+            self.give_up(&mos, &tx, &log, head(&log.objset.phys().zil_header.log))?;
+            changed.push(log.id);
+        }
+        for (log, found) in found {
+            if found.is_lost_whole() {
+                self.give_up(&mos, &tx, &log, head(found.head()))?;
+            } else {
+                let mut take = |bp: &BlkPtr| self.zio().claim(tx.txg(), bp).is_ok();
+                let (header, kept) = found.claim(&mut take, &mut |bp| self.clones.add(tx.txg(), bp));
+                self.set_log(&mos, &tx, &log, header)?;
+                self.logs.lock().extend(kept.map(|kept| (log.id, kept)));
+            }
+            changed.push(log.id);
+        }
+        Ok(changed)
+    }
+
+    /// Closes heads that were opened without their key, only for their headers.
+    pub(crate) fn close_claimed(&self, ids: &[u64]) {
+        let ids: Vec<u64> = ids.iter().copied().filter(|id| !self.zio().keys().contains(*id)).collect();
+        // a dataset that is in use has its key
+        let _busy = self.heads.close(&ids, || ());
+    }
+
+    /// Destroys all logs that have nothing to replay: each is a block that waits for content, left behind by a crash (OpenZFS:
+    /// `zil_reset`).
+    pub(crate) fn end_empty_logs(self: &Arc<Self>) -> Result<(), Error> {
+        let (pool, mos) = (self.view()?, self.live_mos()?);
+        let logs = unclaimed(&pool)?;
+        let objsets: Vec<_> = logs.iter().map(|log| log.objset.clone()).collect();
+        let found = survey(&objsets, pool.uberblock().txg, 0);
+        let mut empty = Vec::new();
+        for (log, _) in logs.into_iter().zip(found).filter(|(_, found)| found.is_none()) {
+            let blocks = own_blocks(&mos, &log.objset)?;
+            empty.push((log, blocks));
+        }
+        if empty.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<u64> = empty.iter().map(|(log, _)| log.id).collect();
+        self.sync_task(move |cx| cx.end_logs(empty))?;
+        self.close_claimed(&ids);
+        Ok(())
+    }
+
+    fn give_up(&self, mos: &Mos, tx: &Tx, log: &Logged, blocks: Vec<BlkPtr>) -> Result<(), Error> {
+        self.frees.add(blocks);
+        self.set_log(mos, tx, log, ZilHeader::empty())
+    }
+
+    fn set_log(&self, mos: &Mos, tx: &Tx, log: &Logged, header: ZilHeader) -> Result<(), Error> {
+        let objset = Objset::open_writable(self.zio().clone(), log.id, &mos.dataset_phys(log.id)?.bp)?;
+        self.add_head(mos, objset, log.dir)?.objset.set_zil_header(tx, header)?;
+        self.txgs().note_work();
+        Ok(())
+    }
+
+    /// As [`Spa::objset`], of a dataset whose log is not replayed yet, for the caller that replays it before any other change.
+    ///
+    /// # Errors
+    /// As [`Spa::objset`].
+    pub fn objset_to_replay(&self, dataset: &Dataset) -> Result<Arc<Objset>, Error> {
+        if dataset.is_snapshot() {
+            return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
+        }
+        match self.heads.get(dataset.id()) {
+            Some(head) => Ok(head.objset.clone()),
+            None => self.open_head_as(&self.live_mos()?, dataset.id(), dataset.name(), true),
+        }
+    }
+
+    /// Runs `work`, which replays the log of an open dataset; one replay of a dataset runs at a time.
+    pub fn replaying<R>(self: &Arc<Self>, objset: &Arc<Objset>, work: impl FnOnce() -> R) -> R {
+        let head = self.heads.get(objset.id());
+        let _alone = head.as_ref().map(|head| head.replay.lock());
+        // replayed changes are not logged again
+        let log = self.zil(objset);
+        log.set_replaying(true);
+        let result = work();
+        log.set_replaying(false);
+        result
+    }
+
+    /// The progress of the replays of this pool's logs.
+    #[must_use]
+    pub fn replay_meter(&self) -> &Meter {
+        &self.replay_meter
+    }
+
+    /// Returns the log of a dataset as it was read when it was claimed, if there was memory to keep it.
+    pub fn take_log(&self, objset: &Objset) -> Option<Log> {
+        self.logs.lock().remove(&objset.id())
+    }
+
+    /// Records in the pool's history that a replay stopped early.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn log_replay_failure(self: &Arc<Self>, what: String) -> Result<(), Error> {
+        self.sync_task(move |cx| cx.spa.log_internal(cx.mos, cx.tx, "replay failed", &what))
+    }
+
+    /// Destroys the log of an open dataset, all of which is replayed: its header is emptied and `blocks` are freed in one txg, with or
+    /// after all earlier changes. Waits for it.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn destroy_log(self: &Arc<Self>, objset: &Arc<Objset>, blocks: Vec<BlkPtr>) -> Result<(), Error> {
+        let objset = objset.clone();
+        self.sync_task(move |cx| {
+            objset.set_zil_header(cx.tx, ZilHeader::empty())?;
+            cx.spa.frees.add(blocks);
+            Ok(())
+        })
+    }
+}
+
+impl TaskCx<'_> {
+    /// Frees logs with their blocks, unless they have changed since they were looked at.
+    fn end_logs(&self, logs: Vec<(Logged, Vec<BlkPtr>)>) -> Result<(), Error> {
+        let spa = self.spa;
+        let mut ends = Vec::new();
+        for (log, blocks) in logs {
+            let phys = match self.mos.dataset_phys(log.id) {
+                Err(gone) if gone.is_not_found() => continue,
+                phys => phys?,
+            };
+            let objset = Objset::open_writable(spa.zio().clone(), log.id, &phys.bp)?;
+            let head = spa.add_head(self.mos, objset, log.dir)?;
+            let has_chain = head.zil.get().is_some_and(|zil| zil.has_chain());
+            if !has_chain && head.objset.phys().zil_header.log == log.objset.phys().zil_header.log {
+                ends.push((head, blocks));
+            }
+        }
+        for (head, blocks) in ends {
+            head.objset.set_zil_header(self.tx, ZilHeader::empty())?;
+            spa.frees.add(blocks);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the blocks of a log that belong to its dataset: a clone may have inherited the header that its origin was taken with.
+pub(crate) fn own_blocks(mos: &Mos, objset: &Arc<Objset>) -> Result<Vec<BlkPtr>, Error> {
+    let own = objset.phys().zil_header.log.birth() > mos.dataset_phys(objset.id())?.creation_txg;
+    Ok(if own { zil::claim::blocks_of(objset) } else { Vec::new() })
+}
+
+/// Fails if the log is not replayed.
+pub(crate) fn check_replayed(objset: &Objset, name: &str) -> Result<(), Error> {
+    if needs_replay(&objset.phys().zil_header) {
+        return Err(Error::NotWritable(format!("the intent log of '{name}' is not replayed")));
+    }
+    Ok(())
+}
+
+/// Returns the log devices that are missing.
+fn gone_logs(pool: &Pool) -> BTreeSet<u64> {
+    let tree = pool.zio().tree();
+    let tops = tree.tops().iter().filter(|top| top.config().is_log).map(TopVdev::id);
+    tops.filter(|id| pool.load_info().missing_tops.contains(id)).collect()
+}
+
+/// Returns those of `gone` on which no log has a block, apart from logs that are lost as a whole. Besides the first blocks of the latter
+/// their blocks on such a device cannot be found; they are freed with them, because otherwise they never would be, and the device could not
+/// be removed.
+fn unused(mut gone: BTreeSet<u64>, found: &[(Logged, Survey)], claimed: &[Logged]) -> BTreeSet<u64> {
+    if gone.is_empty() {
+        return gone;
+    }
+    for (_, found) in found.iter().filter(|(_, found)| !found.is_lost_whole()) {
+        gone.retain(|vdev| !found.vdevs().contains(vdev));
+    }
+    for bp in claimed.iter().flat_map(|log| zil::claim::blocks_of(&log.objset)) {
+        gone.remove(&bp.dva(0).vdev());
+    }
+    gone
+}
+
+/// Returns the datasets whose logs are not claimed.
+fn unclaimed(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
+    let mut logs = with_logs(pool)?;
+    logs.retain(Logged::is_unclaimed);
+    Ok(logs)
+}
+
+/// Returns the datasets that have logs. Unreadable datasets and incomplete receives are left out: their logs cannot be read or do not
+/// exist.
+fn with_logs(pool: &Arc<Pool>) -> Result<Vec<Logged>, Error> {
+    let entries = pool.list(pool.name(), &ListOptions::DATASETS)?;
+    let heads: Vec<&Dataset> = entries.iter().filter_map(|entry| entry.dataset()).collect();
+    let open = |dataset: &Dataset| {
+        let phys = dataset.phys();
+        if dataset.is_inconsistent() || phys.bp.is_hole() {
+            return None;
+        }
+        let objset = Objset::open(pool.zio().clone(), dataset.id(), &phys.bp).ok()?;
+        let has_log = !objset.phys().zil_header.log.is_hole();
+        let (id, name, dir) = (dataset.id(), dataset.name().to_string(), phys.dir_obj);
+        has_log.then_some(Logged { id, name, dir, objset })
+    };
+    Ok(base::tasks::map(heads, open).into_iter().flatten().collect())
+}
+
+/// Returns the blocks of a chain, up to the first one that is younger than the last synced txg.
+fn old_blocks(objset: &Arc<Objset>, synced: Txg) -> Vec<BlkPtr> {
+    let mut blocks = Vec::new();
+    let _summary = zil::walk(objset, &mut |step| match step {
+        zil::Step::Block(bp) if bp.birth() > synced => ControlFlow::Break(()),
+        zil::Step::Block(bp) => {
+            blocks.push(*bp);
+            ControlFlow::Continue(())
+        }
+        zil::Step::Record { .. } => ControlFlow::Continue(()),
+    });
+    blocks
+}

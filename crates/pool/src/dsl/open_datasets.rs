@@ -1,0 +1,398 @@
+//! The live object sets of datasets, and their part of a sync (OpenZFS: `dsl_dataset_sync`, `dmu_objset_sync`).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use base::{Txg, tunable};
+use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
+use ondisk::dsl::{DslDatasetPhys, dir_keys};
+use ondisk::{BlkPtr, ObjectType};
+use parking_lot::{Mutex, RwLock};
+use zil::write::Zil;
+
+use crate::dsl::crypt::KeyInfo;
+use crate::dsl::crypt::errata;
+use crate::dsl::deadlist::Deadlist;
+use crate::dsl::intent_log::check_replayed;
+use crate::dsl::space::{Delta, Gather, Tally, Used, parent_delta};
+use crate::dsl::{LongHolds, Pending, Refusal, ResumeSlots, Room};
+use crate::spa::Spa;
+use crate::spa::feature;
+use crate::spa::mos::Mos;
+use crate::{Dataset, Error};
+
+/// A metadata ZAP whose object type encodes what it is (OpenZFS: `DMU_OTN_ZAP_METADATA`).
+pub(crate) const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
+
+/// Unused heads that stay open, so that reopening them is cheap.
+const IDLE_MAX: usize = 64;
+/// Counters of pending changes that are kept before unused ones are dropped.
+const PENDING_MAX: usize = 1024;
+/// The most txgs that an object set can be dirty in at a time.
+const TXGS: u64 = 4;
+
+/// A dataset whose object set is open for writing.
+pub(crate) struct Head {
+    pub(crate) id: u64,
+    pub(crate) objset: Arc<Objset>,
+    /// The rules by which its blocks are written; changes with properties.
+    pub(crate) policy: RwLock<WritePolicy>,
+    /// Bytes that the dataset keeps for itself (`refreservation`).
+    pub(crate) reserved: AtomicU64,
+    /// The space that it may still take, as the last synced txg left it.
+    pub(crate) room: Mutex<Option<Arc<Room>>>,
+    /// Resume points of a receive into it.
+    pub(crate) resume: ResumeSlots,
+    /// Held while its log is replayed.
+    pub(crate) replay: Mutex<()>,
+    /// Its log, once it was asked for.
+    pub(crate) zil: OnceLock<Arc<Zil>>,
+}
+
+impl Head {
+    pub(crate) fn new(objset: Arc<Objset>, policy: WritePolicy, reserved: u64) -> Arc<Head> {
+        objset.set_primary_cache(policy.primary_cache);
+        Arc::new(Head {
+            id: objset.id(),
+            objset,
+            policy: RwLock::new(policy),
+            reserved: AtomicU64::new(reserved),
+            room: Mutex::default(),
+            resume: ResumeSlots::default(),
+            replay: Mutex::default(),
+            zil: OnceLock::new(),
+        })
+    }
+
+    fn is_dirty(&self) -> bool {
+        (0..TXGS).any(|txg| self.objset.is_dirty(Txg(txg))) || self.zil.get().is_some_and(|zil| zil.is_busy())
+    }
+
+    /// Returns whether only the list of heads references it; the list is locked.
+    fn is_unused(self: &Arc<Self>) -> bool {
+        let log_unused = self.zil.get().is_none_or(|zil| Arc::strong_count(zil) == 1);
+        Arc::strong_count(self) == 1 && Arc::strong_count(&self.objset) == 1 && log_unused
+    }
+}
+
+/// All heads that are open, by dataset.
+#[derive(Default)]
+pub(crate) struct Heads {
+    open: Mutex<BTreeMap<u64, Arc<Head>>>,
+    /// Pending changes to datasets and directories.
+    pending: Mutex<BTreeMap<u64, Arc<Pending>>>,
+    /// Long holds of readers.
+    long_holds: Arc<LongHolds>,
+    /// The size of the pool as its root directory has it, and the txg of that size.
+    pub(crate) size: Mutex<Option<(Txg, u64)>>,
+}
+
+impl Heads {
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<Head>> {
+        self.open.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn insert(&self, head: Arc<Head>) -> Arc<Head> {
+        let mut all = self.open.lock();
+        if all.len() >= IDLE_MAX {
+            all.retain(|_, head| !head.is_unused() || head.is_dirty());
+        }
+        all.entry(head.id).or_insert(head).clone()
+    }
+
+    /// Returns the pending changes to the dataset or directory in object `id`.
+    pub(crate) fn pending(&self, id: u64) -> Arc<Pending> {
+        let mut all = self.pending.lock();
+        if all.len() >= PENDING_MAX {
+            all.retain(|_, pending| Arc::strong_count(pending) > 1);
+        }
+        all.entry(id).or_default().clone()
+    }
+
+    pub(crate) fn long_holds(&self) -> &Arc<LongHolds> {
+        &self.long_holds
+    }
+
+    fn dirty(&self, txg: Txg) -> Vec<Arc<Head>> {
+        self.open.lock().values().filter(|head| head.objset.is_dirty(txg)).cloned().collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Head>> {
+        self.open.lock().values().cloned().collect()
+    }
+
+    /// Forgets heads whose blocks a sync task is about to change underneath; what is dirty in them is lost. No new hold is taken on them
+    /// before the task is over.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] if one of them is in use.
+    pub(crate) fn evict(&self, ids: &[u64]) -> Result<(), Refusal> {
+        if !ids.iter().all(|id| self.long_holds.doom(*id)) {
+            return Err(Refusal::Busy);
+        }
+        self.close(ids, || ())
+    }
+
+    /// Forgets heads; what is dirty in them is lost. Runs `then` before any of them can be opened again.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] if one of them is in use; nothing was done then.
+    pub(crate) fn close(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
+        let mut all = self.open.lock();
+        if self.any_used(&all, ids) {
+            return Err(Refusal::Busy);
+        }
+        for id in ids {
+            all.remove(id);
+        }
+        then();
+        Ok(())
+    }
+
+    /// Returns whether any of these is in use.
+    pub(crate) fn in_use(&self, ids: &[u64]) -> bool {
+        self.any_used(&self.open.lock(), ids)
+    }
+
+    fn any_used(&self, open: &BTreeMap<u64, Arc<Head>>, ids: &[u64]) -> bool {
+        let held = ids.iter().any(|id| self.long_holds.is_held(*id));
+        held || ids.iter().filter_map(|id| open.get(id)).any(|head| !head.is_unused())
+    }
+
+    /// As [`Heads::in_use`], or has changes that are not on disk yet.
+    pub(crate) fn in_use_or_dirty(&self, ids: &[u64]) -> bool {
+        ids.iter().any(|id| self.long_holds.is_held(*id) || self.is_open_or_dirty(*id))
+    }
+
+    /// Returns whether it is open for a change, or has a change that is not on disk yet.
+    pub(crate) fn is_open_or_dirty(&self, id: u64) -> bool {
+        self.open.lock().get(&id).is_some_and(|head| !head.is_unused() || head.is_dirty())
+    }
+}
+
+impl Spa {
+    /// Returns how blocks of an open object set are written now; `None` if it is not open.
+    #[must_use]
+    pub fn write_policy(&self, objset: &Objset) -> Option<WritePolicy> {
+        self.heads.get(objset.id()).map(|head| head.policy.read().clone())
+    }
+
+    /// Returns the live object set of a file system or volume: it includes dirty data, and is changed with a [`Tx`] of [`Spa::tx`].
+    ///
+    /// # Errors
+    /// If it is a snapshot, or cannot be opened.
+    pub fn objset(&self, dataset: &Dataset) -> Result<Arc<Objset>, Error> {
+        if dataset.is_snapshot() {
+            return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
+        }
+        if let Some(head) = self.heads.get(dataset.id()) {
+            self.check_not_owned(head.id, dataset.name())?;
+            check_replayed(&head.objset, dataset.name())?;
+            return Ok(head.objset.clone());
+        }
+        self.open_head(&self.live_mos()?, dataset.id(), dataset.name())
+    }
+
+    /// As [`Spa::objset`], for the head in object `id`, as the MOS has it now.
+    pub(crate) fn open_head(&self, mos: &Mos, id: u64, name: &str) -> Result<Arc<Objset>, Error> {
+        self.open_head_as(mos, id, name, false)
+    }
+
+    /// As [`Spa::open_head`]; opened `to_replay` its intent log, it may have an unreplayed one.
+    pub(crate) fn open_head_as(&self, mos: &Mos, id: u64, name: &str, to_replay: bool) -> Result<Arc<Objset>, Error> {
+        let phys = mos.dataset_phys(id)?;
+        let key = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?;
+        if let Some(key) = key
+            && errata::is_old(&KeyInfo::load(mos, key)?)
+        {
+            return Err(Error::ReadOnlyDataset { name: name.to_string() });
+        }
+        if key.is_some() && !self.zio().keys().contains(id) {
+            return Err(Error::Refused { name: name.to_string(), why: Refusal::KeyUnavailable });
+        }
+        let objset = Objset::open_writable(self.zio().clone(), id, &phys.bp)?;
+        if !to_replay {
+            check_replayed(&objset, name)?;
+        }
+        let head = self.add_head(mos, objset, phys.dir_obj)?;
+        // a reader that takes a hold from here on finds it open
+        self.check_not_owned(id, name)?;
+        Ok(head.objset.clone())
+    }
+
+    /// Checks that a head can be opened for a change: no long hold keeps it as it is.
+    fn check_not_owned(&self, id: u64, name: &str) -> Result<(), Error> {
+        let held = self.heads.long_holds().is_held(id) || self.is_held_elsewhere(id);
+        if held { Err(Error::Refused { name: name.to_string(), why: Refusal::Busy }) } else { Ok(()) }
+    }
+
+    /// Registers an object set as open for writing, under the properties of its directory `dir`.
+    pub(crate) fn add_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Head>, Error> {
+        let policy = self.policy_of(mos, dir)?;
+        if let Some(others) = self.held_elsewhere() {
+            others.opened(self.guid(), objset.id());
+        }
+        Ok(self.heads.insert(Head::new(objset, policy, mos.prop_number(dir, "refreservation")?)))
+    }
+
+    /// Applies changed properties of directory `dir` to open heads in it, and below it.
+    pub(crate) fn refresh_heads(&self, mos: &Mos, dir: u64) -> Result<(), Error> {
+        self.note_props_changed();
+        for head in self.heads.all() {
+            let own = mos.dataset_phys(head.id)?.dir_obj;
+            if own != dir && !mos.is_below(own, dir)? {
+                continue;
+            }
+            let policy = self.policy_of(mos, own)?;
+            let mut now = head.policy.write();
+            head.objset.set_primary_cache(policy.primary_cache);
+            *now = WritePolicy { uncached: now.uncached, ..policy };
+            drop(now);
+            head.reserved.store(mos.prop_number(own, "refreservation")?, Ordering::Relaxed);
+            *head.room.lock() = None;
+        }
+        Ok(())
+    }
+
+    /// Sets whether blocks written to an open head stay out of the cache from now on.
+    pub(crate) fn set_uncached(&self, id: u64, uncached: bool) {
+        if let Some(head) = self.heads.get(id) {
+            head.policy.write().uncached = uncached;
+        }
+    }
+
+    /// Writes all datasets that are dirty in this txg, and books their growth.
+    pub(crate) fn sync_heads(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        for head in self.heads.dirty(tx.txg()) {
+            self.sync_head(mos, tx, &head)?;
+            if let Some(at) = head.resume.get(tx.txg()) {
+                self.save_resume_point(mos, tx, head.id, at)?;
+            }
+            // data without a holder can be read again
+            head.objset.evict_clean();
+        }
+        Ok(())
+    }
+
+    fn sync_head(&self, mos: &Mos, tx: &Tx, head: &Head) -> Result<(), Error> {
+        let phys = mos.dataset_phys(head.id)?;
+        let dir = mos.dir_phys(phys.dir_obj)?;
+        let creation = |id: u64| if id == 0 { Ok(Txg(0)) } else { mos.dataset_phys(id).map(|p| p.creation_txg) };
+        let before_last = match phys.prev_snap_obj {
+            0 => Txg(0),
+            id => mos.dataset_phys(id)?.prev_snap_txg,
+        };
+        let livelist = mos.extra(phys.dir_obj, dir_keys::LIVELIST)?;
+        let gather = Gather::new(mos, phys.prev_snap_txg, before_last, creation(dir.origin_obj)?)
+            .with_livelist(livelist.is_some())
+            .with_marks(mos.counting_marks(head.id, phys.prev_snap_txg)?);
+        let policy = head.policy.read().clone();
+        let accounts = self.accounts(mos)?;
+        let bp = head.objset.sync(&SyncCx {
+            txg: tx.txg(),
+            pass: self.pass.load(Ordering::Relaxed) as u32,
+            owner: &gather,
+            policy: &policy,
+            used: accounts.as_ref().map(|used| used as &dyn UsedBy),
+        })?;
+        let tally = gather.into_tally();
+        mos.edit_dataset(tx, head.id, |phys| phys.bp = bp)?;
+        self.book(mos, tx, head, &phys, tally)
+    }
+
+    fn book(&self, mos: &Mos, tx: &Tx, head: &Head, before: &DslDatasetPhys, tally: Tally) -> Result<(), Error> {
+        let net = tally.born.minus(tally.killed);
+        let unique = tally.born.used - tally.freed.used;
+        let noticed = parent_delta(head.reserved.load(Ordering::Relaxed), before.unique_bytes, unique);
+        mos.edit_dataset(tx, head.id, |phys| {
+            phys.referenced_bytes = phys.referenced_bytes.saturating_add_signed(net.used);
+            phys.compressed_bytes = phys.compressed_bytes.saturating_add_signed(net.comp);
+            phys.uncompressed_bytes = phys.uncompressed_bytes.saturating_add_signed(net.uncomp);
+            phys.unique_bytes = phys.unique_bytes.saturating_add_signed(unique);
+        })?;
+        let grown = tally.born.minus(tally.freed);
+        let delta = Delta { used: noticed, ..grown };
+        mos.did_use_as(tx, before.dir_obj, delta, grown.used, Used::Refrsrv, Used::Head)?;
+        if !tally.dead.is_empty() {
+            let mut deadlist = Deadlist::open(mos, before.deadlist_obj)?;
+            self.with_empty_bpobj(mos, tx, |feature| deadlist.insert_many(tx, &tally.dead, feature))?;
+            mos.transfer(tx, before.dir_obj, tally.to_snap, Used::Head, Used::Snap)?;
+            self.last_snapshot_alone(mos, tx, head.id, before.prev_snap_obj, tally.only_last)?;
+        }
+        if let Some(id) = mos.extra(before.dir_obj, dir_keys::LIVELIST)?.filter(|_| !tally.live.is_empty()) {
+            self.append_livelist(mos, tx, id, tally.live.clone())?;
+            self.tend_livelist(mos, tx, head.id)?;
+        }
+        if tally.stranded > 0 {
+            let what = format!(
+                "dataset {}: what is below {} blocks of pointers stays allocated: they cannot be read",
+                head.id, tally.stranded
+            );
+            self.log_internal(mos, tx, "free", &what)?;
+        }
+        mos.count_killed(tx, head.id, &tally.killed_of_marks)?;
+        self.frees.add(tally.free.iter().copied());
+        self.activate_dataset_features(mos, tx, head, &tally)
+    }
+
+    /// Appends to the livelist of a clone (OpenZFS: `dsl_flush_pending_livelist`).
+    fn append_livelist(&self, mos: &Mos, tx: &Tx, id: u64, mut live: Vec<(BlkPtr, bool)>) -> Result<(), Error> {
+        // allocations of this txg precede its frees
+        live.sort_by_key(|(_, freed)| *freed);
+        let mut livelist = Deadlist::open(mos, id)?;
+        let full = match livelist.lists().last() {
+            Some((_, last)) => livelist.list(*last)?.phys().num_blkptrs > tunable::ZFS_LIVELIST_MAX_ENTRIES.get(),
+            None => true,
+        };
+        self.with_empty_bpobj(mos, tx, |count| {
+            if full {
+                livelist.add_key(tx, Txg(tx.txg().0 - 1), count)?;
+            }
+            livelist.insert_marked(tx, &live, count)
+        })
+    }
+
+    /// Books blocks that the head dropped and only its last snapshot has: they are unique to the snapshot now.
+    fn last_snapshot_alone(&self, mos: &Mos, tx: &Tx, head: u64, snap: u64, bytes: u64) -> Result<(), Error> {
+        if snap == 0 || bytes == 0 || mos.dataset_phys(snap)?.next_snap_obj != head {
+            return Ok(());
+        }
+        mos.edit_dataset(tx, snap, |phys| phys.unique_bytes = phys.unique_bytes.saturating_add(bytes))
+    }
+
+    /// Records what features the dataset's new blocks need (OpenZFS: `dsl_dataset_block_born`).
+    fn activate_dataset_features(&self, mos: &Mos, tx: &Tx, head: &Head, tally: &Tally) -> Result<(), Error> {
+        let sums = [(11u32, "sha512"), (12, "skein"), (13, "edonr"), (14, "blake3")];
+        let sums = sums.into_iter().filter(|(n, _)| tally.checksums & (1 << n) != 0).map(|(_, name)| name);
+        let zstd = (tally.compressions & (1 << 16) != 0).then_some("zstd_compress");
+        let large = tally.large.then_some("large_blocks");
+        let dnodes = tally.large_dnode.then_some("large_dnode");
+        for name in sums.chain(zstd).chain(large).chain(dnodes) {
+            self.activate_dataset_feature(mos, tx, head.id, name)?;
+        }
+        Ok(())
+    }
+
+    /// Marks that dataset `id` uses feature `name`, unless it is marked already (OpenZFS: `dsl_dataset_activate_feature`).
+    pub(crate) fn activate_dataset_feature(&self, mos: &Mos, tx: &Tx, id: u64, name: &str) -> Result<(), Error> {
+        let def = feature::by_name(name).ok_or_else(|| Error::Features(vec![name.to_string()]))?;
+        let zap = self.zapify(mos, tx, id)?;
+        if zap.lookup(def.guid)?.is_some() {
+            return Ok(());
+        }
+        zap.add_u64(tx, def.guid, 0)?;
+        self.feature_increment(mos, tx, name)
+    }
+
+    /// Returns the ZAP that extends a directory or dataset; makes it if there is none (OpenZFS: `dmu_object_zapify`).
+    pub(crate) fn zapify(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<Zap, Error> {
+        let object = mos.object(id)?;
+        if !object.phys().object_type.is_zap() {
+            object.set_type(tx, OTN_ZAP_METADATA)?;
+            Zap::create_in(tx, &object.reload()?, 0)?;
+            self.feature_increment(mos, tx, "extensible_dataset")?;
+        }
+        mos.zap(id)
+    }
+}

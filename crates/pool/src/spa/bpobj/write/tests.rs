@@ -1,0 +1,281 @@
+//! Lists, deadlists and the history of a MOS in memory.
+#![allow(clippy::unwrap_used)]
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use base::Txg;
+use dmu::{NewObject, NewZap, Objset, Tx, Zap};
+use nvlist::NvList;
+use ondisk::ObjsetType;
+use ondisk::bpobj::{BpobjPhys, BptreePhys};
+use ondisk::history::HistoryPhys;
+use ondisk::spacemap::SpaceMapHeader;
+use space::MapGeometry;
+use vdev::{MemoryDevice, VdevTree};
+
+use super::*;
+use crate::dsl::deadlist::Deadlist;
+use crate::spa::bpobj::bptree_entries;
+use crate::spa::history;
+use crate::spa::metaslab::spacemap::SpaceMap;
+
+/// Bytes of the device.
+const SIZE: u64 = 64 << 20;
+
+fn mos() -> (Mos, Tx) {
+    mos_of(SIZE - (5 << 20))
+}
+
+/// A MOS in a pool that claims to have `asize` bytes.
+fn mos_of(asize: u64) -> (Mos, Tx) {
+    let tree = VdevTree::of_one(Arc::new(MemoryDevice::writable(SIZE)), asize).unwrap();
+    let zio = Arc::new(zio::Zio::new(Arc::new(tree), 8 << 20));
+    let tx = Tx::syncing(Txg(10));
+    let objset = Objset::create(zio, 0, ObjsetType::Meta, 0, &tx).unwrap();
+    let directory =
+        NewZap { id: Some(DIRECTORY_OBJECT), object_type: ObjectType::OBJECT_DIRECTORY, ..NewZap::default() };
+    Zap::create_with(&tx, &objset, &directory).unwrap();
+    (Mos::open(objset).unwrap(), tx)
+}
+
+/// A pointer to `sectors` of 512 bytes, born in `txg`.
+fn pointer(txg: u64, sectors: u64) -> BlkPtr {
+    let mut bp = BlkPtr::HOLE;
+    let dva = ondisk::Dva::new(0, txg << 20, sectors << 9, false);
+    (bp.words[0], bp.words[1]) = (dva.word0, dva.word1);
+    bp.words[6] = (2 * sectors - 1) | (sectors - 1) << 16 | 2 << 32 | 7 << 40 | 19 << 48 | 1 << 63;
+    (bp.words[10], bp.words[11], bp.words[12]) = (txg, 1, 77);
+    bp
+}
+
+fn space_of(blocks: &[BlkPtr]) -> Space {
+    let n: u64 = blocks.iter().map(|bp| bp.psize()).sum();
+    Space { used: n, comp: n, uncomp: 2 * n }
+}
+
+fn all(list: &Bpobj) -> Vec<u64> {
+    let mut births = Vec::new();
+    list.for_each(&mut |bp| {
+        births.push(bp.birth().0);
+        Ok(())
+    })
+    .unwrap();
+    births.sort_unstable();
+    births
+}
+
+#[test]
+fn lists_are_joined_and_taken_apart() {
+    let (mos, tx) = mos();
+    let blocks: Vec<BlkPtr> = (1..=5000).map(|n| pointer(n, 1 + n % 3)).collect();
+    let open = |id| Bpobj::open(&mos, id).unwrap();
+    let new = || open(Bpobj::create(&mos, &tx, LIST_BLOCK).unwrap());
+    let (big, small, top) = (new(), new(), new());
+    big.append_many(&tx, &blocks[..4000]).unwrap();
+    blocks[4000..4900].iter().for_each(|bp| small.append_many(&tx, &[*bp]).unwrap());
+    top.append_many(&tx, &blocks[4900..]).unwrap();
+    assert_eq!((open(big.id()).space(), open(big.id()).phys().num_blkptrs), (space_of(&blocks[..4000]), 4000));
+    // one that is short is copied, one that is long hangs below
+    top.append_lists(&tx, &[small.id(), big.id(), new().id()]).unwrap();
+    let now = open(top.id());
+    assert_eq!((now.phys().num_blkptrs, now.phys().num_subobjs), (1000, 1));
+    assert_eq!((now.space(), now.object.bonus().len()), (space_of(&blocks), BpobjPhys::SIZE_V2));
+    assert!(all(&now).into_iter().eq(1..=5000));
+    assert!(mos.object(small.id()).is_err() && mos.object(big.id()).is_ok());
+    let mut taken = Vec::new();
+    for left in [4990u64, 3500, 100, 0] {
+        let most = 5000 - taken.len() as u64 - left;
+        let n = top.take(&tx, most, &mut |bp, _| {
+            taken.push(bp.birth().0);
+            Ok(())
+        });
+        assert_eq!(n.unwrap(), most);
+        let rest: Vec<BlkPtr> = blocks.iter().filter(|bp| !taken.contains(&bp.birth().0)).copied().collect();
+        assert_eq!(open(top.id()).space(), space_of(&rest));
+        assert_eq!(all(&open(top.id())).len() as u64, left);
+    }
+    taken.sort_unstable();
+    assert!(taken.into_iter().eq(1..=5000) && mos.object(big.id()).is_err());
+    assert!(open(top.id()).is_empty() && open(top.id()).phys().subobjs == 0);
+    top.append_many(&tx, &blocks[..3]).unwrap();
+    top.clear(&tx).unwrap();
+    assert_eq!((open(top.id()).space(), all(&open(top.id()))), (Space::default(), vec![]));
+}
+
+#[test]
+fn deadlists_sort_by_birth_and_share_an_empty_list() {
+    let (mos, tx) = mos();
+    let uses = Cell::new(0i64);
+    let mut count = |by: i64| {
+        uses.set(uses.get() + by);
+        Ok(Some(uses.get() as u64))
+    };
+    let open = |id| Deadlist::open(&mos, id).unwrap();
+    let births = |list: &Deadlist| -> Vec<(u64, usize)> {
+        list.lists().into_iter().map(|(key, id)| (key.0, all(&list.list(id).unwrap()).len())).collect()
+    };
+    let id = Deadlist::create(&mos, &tx).unwrap();
+    let mut list = open(id);
+    for txg in [0, 10, 20, 30] {
+        list.add_key(&tx, Txg(txg), &mut count).unwrap();
+    }
+    assert_eq!(uses.get(), 4);
+    let blocks: Vec<BlkPtr> = [5, 10, 11, 12, 31, 99].map(|txg| pointer(txg, 2)).to_vec();
+    list.insert_many(&tx, &blocks, &mut count).unwrap();
+    assert_eq!((uses.get(), list.space(), open(id).space()), (1, space_of(&blocks), space_of(&blocks)));
+    assert_eq!(births(&open(id)), [(0, 2), (10, 2), (20, 0), (30, 2)]);
+    let other = open(list.clone_with(&tx, Txg(30), 0, &[], &mut count).unwrap());
+    assert_eq!((births(&other), uses.get()), (vec![(0, 0), (10, 0), (20, 0)], 4));
+    let mut other = other;
+    other.insert_many(&tx, &[pointer(15, 1)], &mut count).unwrap();
+    assert_eq!(open(id).remove_keys(&tx, &[Txg(10), Txg(77)], &mut count).unwrap(), id);
+    assert_eq!(births(&open(id)), [(0, 4), (20, 0), (30, 2)]);
+    // what one has under a key that the other has not goes to the key before
+    let (mut lists, mut space) = (open(id).contents().unwrap(), open(id).space());
+    for (key, mut ids) in open(other.id()).contents().unwrap() {
+        lists.range_mut(..=key).next_back().unwrap().1.append(&mut ids);
+    }
+    space.add(open(other.id()).space());
+    let before = other.empties(empty_list(&mos).unwrap());
+    assert_eq!(open(id).rebuild(&tx, &lists, space, &mut count).unwrap(), id);
+    drop_empties(&mos, &tx, before, &mut count).unwrap();
+    assert_eq!((births(&open(id)), uses.get()), (vec![(0, 5), (20, 0), (30, 2)], 1));
+    assert_eq!(open(id).space().used, space_of(&blocks).used + 512);
+    let free = Bpobj::open(&mos, Bpobj::create(&mos, &tx, LIST_BLOCK).unwrap()).unwrap();
+    // the lists that were joined are one now
+    let mut lists = open(id).contents().unwrap();
+    let away = lists.split_off(&Txg(20)).into_values().flatten().collect::<Vec<u64>>();
+    free.append_lists(&tx, &away).unwrap();
+    space.sub(free.now().unwrap().space());
+    open(id).rebuild(&tx, &lists, space, &mut count).unwrap();
+    assert_eq!((births(&open(id)), uses.get()), (vec![(0, 5)], 0));
+    assert_eq!((all(&free.now().unwrap()), empty_list(&mos).unwrap()), (vec![31, 99], None));
+    let mut list = open(id);
+    list.remove_entry(&tx, Txg(0), &mut count).unwrap();
+    assert_eq!(open(id).space(), Space::default());
+    open(id).free(&tx, &mut count).unwrap();
+    assert!(mos.object(id).is_err());
+}
+
+#[test]
+fn a_deadlist_of_many_keys_is_made_and_emptied_at_once() {
+    let (mos, tx) = mos();
+    let uses = Cell::new(0i64);
+    let mut count = |by: i64| {
+        uses.set(uses.get() + by);
+        Ok(Some(uses.get() as u64))
+    };
+    let open = |id| Deadlist::open(&mos, id).unwrap();
+    let first = Deadlist::create(&mos, &tx).unwrap();
+    let keys: Vec<Txg> = (0..5000).map(Txg).collect();
+    let id = open(first).clone_with(&tx, Txg(u64::MAX), 0, &keys, &mut count).unwrap();
+    let mut list = open(id);
+    assert_eq!((list.lists().len(), uses.get()), (5000, 5000));
+    list.insert_many(&tx, &[pointer(1, 1), pointer(2500, 2), pointer(5000, 3)], &mut count).unwrap();
+    // what follows has the same keys and more, and nothing in them
+    let next = Deadlist::succeed((&mos, &tx), id, 0, &[Txg(4999), Txg(9000)], &mut count).unwrap();
+    let keys_of = |id| open(id).lists().into_iter().map(|(key, _)| key).collect::<Vec<Txg>>();
+    assert_eq!(keys_of(next), keys.iter().copied().chain([Txg(9000)]).collect::<Vec<Txg>>());
+    assert_eq!((open(next).empties(empty_list(&mos).unwrap()), open(next).space()), (5001, Space::default()));
+    assert_eq!(uses.get(), 4997 + 5001);
+    open(next).free(&tx, &mut count).unwrap();
+    let id = list.remove_keys(&tx, &keys[1..], &mut count).unwrap();
+    assert_eq!((open(id).lists().len(), uses.get()), (1, 0));
+    assert_eq!(all(&open(id).list(open(id).lists()[0].1).unwrap()), [1, 2500, 5000]);
+}
+
+#[test]
+fn the_history_keeps_its_first_record_and_the_newest() {
+    let (mos, tx) = mos();
+    let id = history::create(&mos, &tx).unwrap();
+    let record = |n: u64| {
+        let mut list = NvList::new();
+        list.insert("history command", format!("command number {n} {}", "x".repeat((n % 90) as usize)));
+        list.insert("history time", n);
+        list
+    };
+    let mut lost = 0;
+    for n in 0..3000 {
+        history::append(&mos, &tx, &record(n)).unwrap();
+        if n % 500 == 499 {
+            let (records, now_lost) = history::read(&mos, id).unwrap();
+            let times: Vec<u64> = records.iter().map(|record| record.time().unwrap()).collect();
+            assert_eq!(times[0], 0);
+            assert!(times[1..].iter().copied().eq(now_lost + 1..=n));
+            lost = now_lost;
+        }
+    }
+    assert!(lost > 0);
+}
+
+/// A pool whose history has gone round before its first command (ztest's have none): what that command would keep for ever leaves no ring.
+#[test]
+fn a_history_that_went_round_without_commands_goes_on() {
+    let (mos, tx) = mos();
+    let id = history::create(&mos, &tx).unwrap();
+    let record = |name: &str, n: u64| {
+        let mut list = NvList::new();
+        list.insert(name, format!("number {n} {}", "x".repeat(100)));
+        list.insert("history time", n);
+        list
+    };
+    let phys = || HistoryPhys::decode(mos.object(id).unwrap().bonus(), OURS).unwrap();
+    let times = || -> Vec<u64> {
+        let records = history::read(&mos, id).unwrap().0;
+        records.iter().map(|record| record.time().unwrap()).collect()
+    };
+    for n in 0..1500 {
+        history::append(&mos, &tx, &record("history internal str", n)).unwrap();
+    }
+    assert!(phys().eof > phys().phys_max_off && phys().records_lost > 0);
+    for n in 1500..3000 {
+        history::append(&mos, &tx, &record("history command", n)).unwrap();
+        assert_eq!(phys().pool_create_len, 0);
+    }
+    let last = times();
+    assert!(last.len() > 100 && last.iter().copied().eq(3000 - last.len() as u64..3000), "{last:?}");
+    // one that was damaged so goes on with its next record
+    let damaged = HistoryPhys { pool_create_len: phys().eof, bof: phys().eof, ..phys() };
+    mos.object(id).unwrap().set_bonus(&tx, &damaged.encode(OURS)).unwrap();
+    assert_eq!(times(), []);
+    for n in 0..1500 {
+        history::append(&mos, &tx, &record("history command", n)).unwrap();
+    }
+    let last = times();
+    assert!(last.len() > 100 && last.iter().copied().eq(1500 - last.len() as u64..1500), "{last:?}");
+}
+
+#[test]
+fn lengths_that_no_device_could_hold_are_refused_at_once() {
+    const FAR: u64 = 1 << 52;
+    let (mos, tx) = mos_of(1 << 60);
+    // as long as it says that it is, and empty but for its end
+    let sparse = |object_type, bonus: &[u8]| {
+        let new = NewObject { object_type, block_size: LIST_BLOCK, bonus_type: object_type, ..NewObject::default() };
+        let object = mos.objset.alloc_object(&tx, &NewObject { bonus_len: bonus.len(), ..new }).unwrap();
+        object.set_bonus(&tx, bonus).unwrap();
+        object.write(&tx, FAR, &[1]).unwrap();
+        object.id()
+    };
+    let refused = |id: u64, read: Result<(), Error>, claim: u64| {
+        let said = read.unwrap_err().to_string();
+        assert!(said.contains(&format!("object {id}")) && said.contains(&claim.to_string()), "{said}");
+    };
+
+    let phys = BpobjPhys { num_blkptrs: FAR / 128, ..BpobjPhys::default() };
+    let list = sparse(ObjectType::BPOBJ, &phys.encode(OURS, BpobjPhys::SIZE_V2));
+    refused(list, Bpobj::open(&mos, list).unwrap().for_each(&mut |_| Ok(())), FAR / 128);
+
+    let phys = BptreePhys { begin: 0, end: 1 << 20, bytes: 0, comp: 0, uncomp: 0 };
+    let trees = sparse(ObjectType::UINT64_OTHER, &phys.encode(OURS));
+    refused(trees, bptree_entries(&mos, trees).map(drop), 1 << 20);
+
+    let phys = HistoryPhys { phys_max_off: FAR, eof: FAR, ..HistoryPhys::default() };
+    let ring = sparse(ObjectType::SPA_HISTORY, &phys.encode(OURS));
+    refused(ring, history::read(&mos, ring).map(drop), FAR);
+
+    let header = SpaceMapHeader { length: SIZE + 8, histogram: Some([0; 32]), ..SpaceMapHeader::default() };
+    let map = sparse(ObjectType::SPACE_MAP, &header.encode(OURS));
+    refused(map, SpaceMap::open(&mos, map).unwrap().load(MapGeometry::LOG).map(drop), SIZE + 8);
+}

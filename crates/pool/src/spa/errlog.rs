@@ -1,0 +1,187 @@
+//! The list of blocks known to be damaged (OpenZFS: `spa_errlog.c`).
+
+use base::Txg;
+
+use dmu::{Tx, Zap, ZapValue};
+use ondisk::ObjectType;
+
+use crate::spa::mos;
+use crate::spa::mos::Mos;
+use crate::{Error, Pool};
+
+/// The log of errors up to now, in the MOS directory.
+pub(crate) const LAST: &str = "errlog_last";
+/// The log of the scrub under way.
+pub(crate) const SCRUB: &str = "errlog_scrub";
+
+/// A damaged block, as a scrub or a reader recorded it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ErrorEntry {
+    /// The dataset object: of the very dataset in old pools, of the head with feature `head_errlog`.
+    pub objset: u64,
+    /// The object in it.
+    pub object: u64,
+    /// The level of the block.
+    pub level: i64,
+    /// Its number.
+    pub blkid: u64,
+    /// When it was born, with feature `head_errlog`.
+    pub birth: Option<Txg>,
+    /// Whether it stands in the log of errors up to now, not in that of the scrub under way.
+    pub last: bool,
+}
+
+/// A record of four hexadecimal numbers with colons between them.
+fn numbers(name: &str) -> Option<[u64; 4]> {
+    let mut parts = name.split(':').map(|part| u64::from_str_radix(part, 16).ok());
+    let all = [parts.next()??, parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then_some(all)
+}
+
+impl Pool {
+    /// The blocks known to be damaged.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn errlog(&self) -> Result<Vec<ErrorEntry>, Error> {
+        let by_head = self.feature_enabled("head_errlog");
+        let mut all = read(&self.mos, LAST, by_head)?;
+        all.append(&mut read(&self.mos, SCRUB, by_head)?);
+        all.sort();
+        all.dedup_by(|a, b| {
+            (a.objset, a.object, a.level, a.blkid, a.birth) == (b.objset, b.object, b.level, b.blkid, b.birth)
+        });
+        Ok(all)
+    }
+}
+
+/// The entries of the log `which`.
+pub(crate) fn read(mos: &Mos, which: &str, by_head: bool) -> Result<Vec<ErrorEntry>, Error> {
+    let (mut all, last) = (Vec::new(), which == LAST);
+    let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { return Ok(all) };
+    for (name, value) in mos::named_entries(&mos.zap(id)?)? {
+        let broken = || Error::corrupt(id, format!("error log entry '{name}'"));
+        if !by_head {
+            let [objset, object, level, blkid] = numbers(&name).ok_or_else(broken)?;
+            all.push(ErrorEntry { objset, object, level: level as i64, blkid, birth: None, last });
+            continue;
+        }
+        let head = u64::from_str_radix(&name, 16).map_err(|_| broken())?;
+        for (inner, _) in mos::named_entries(&mos.zap(value.first())?)? {
+            let [object, level, blkid, birth] = numbers(&inner).ok_or_else(broken)?;
+            let birth = Some(Txg(birth));
+            all.push(ErrorEntry { objset: head, object, level: level as i64, blkid, birth, last });
+        }
+    }
+    Ok(all)
+}
+
+/// The name of an entry, of its four numbers.
+fn name_of(numbers: [u64; 4]) -> String {
+    numbers.map(|n| format!("{n:x}")).join(":")
+}
+
+/// Enters errors in the log `which`, which is made if there is none; entries that are there stay (OpenZFS: `sync_error_list`).
+/// `by_head`: feature `head_errlog` is enabled; [`ErrorEntry::objset`] is then the head's.
+pub(crate) fn write(mos: &Mos, tx: &Tx, which: &str, entries: &[ErrorEntry], by_head: bool) -> Result<(), Error> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let new = || Zap::create(tx, &mos.objset, ObjectType::ERROR_LOG);
+    let log = match mos.number(which)?.filter(|id| *id != 0) {
+        Some(id) => mos.zap(id)?,
+        None => {
+            let log = new()?;
+            mos.directory.update_u64(tx, which, log.object().id())?;
+            log
+        }
+    };
+    // the name of the dataset, which OpenZFS leaves empty
+    let nothing = ZapValue::from_text("");
+    for entry in entries {
+        let level = entry.level.cast_unsigned();
+        if !by_head {
+            let name = name_of([entry.objset, entry.object, level, entry.blkid]);
+            log.update_value(tx, name, &nothing)?;
+            continue;
+        }
+        let inner = match log.lookup_int(entry.objset)? {
+            Some(id) => mos.zap(id)?,
+            None => {
+                let inner = new()?;
+                log.update_int(tx, entry.objset, inner.object().id())?;
+                inner
+            }
+        };
+        let birth = entry.birth.unwrap_or_default();
+        inner.update_value(tx, name_of([entry.object, level, entry.blkid, birth.0]), &nothing)?;
+    }
+    Ok(())
+}
+
+/// Frees the log `which` (OpenZFS: `delete_errlog`).
+pub(crate) fn clear(mos: &Mos, tx: &Tx, which: &str, by_head: bool) -> Result<(), Error> {
+    let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { return Ok(()) };
+    if by_head {
+        for (_, value) in mos::named_entries(&mos.zap(id)?)? {
+            mos.objset.free_object(tx, value.first())?;
+        }
+    }
+    mos.objset.free_object(tx, id)?;
+    Ok(mos.directory.update_u64(tx, which, 0)?)
+}
+
+/// Forgets the errors of a head that was destroyed (OpenZFS: `spa_delete_dataset_errlog`).
+pub(crate) fn forget(mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
+    for which in [LAST, SCRUB] {
+        let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { continue };
+        let log = mos.zap(id)?;
+        // without feature `head_errlog` no entry has so short a name
+        if let Some(inner) = log.lookup_int(head)? {
+            log.remove_int(tx, head)?;
+            mos.objset.free_object(tx, inner)?;
+        }
+    }
+    Ok(())
+}
+
+/// Blocks born before txg `until`, which head `from` had and head `to` has taken over, are errors of the latter (OpenZFS:
+/// `spa_swap_errlog`).
+pub(crate) fn hand_over(mos: &Mos, tx: &Tx, from: u64, to: u64, until: Txg) -> Result<(), Error> {
+    for which in [LAST, SCRUB] {
+        let Some(id) = mos.number(which)?.filter(|id| *id != 0) else { continue };
+        let Some(old) = mos.zap(id)?.lookup_int(from)? else { continue };
+        let mut moved = Vec::new();
+        for (name, _) in mos::named_entries(&mos.zap(old)?)? {
+            let numbers = numbers(&name).ok_or_else(|| Error::corrupt(old, format!("error log entry '{name}'")))?;
+            let [object, level, blkid, birth] = numbers;
+            if birth < until.0 {
+                mos.zap(old)?.remove(tx, &name)?;
+                let (level, birth) = (level.cast_signed(), Some(Txg(birth)));
+                moved.push(ErrorEntry { objset: to, object, level, blkid, birth, last: which == LAST });
+            }
+        }
+        write(mos, tx, which, &moved, true)?;
+    }
+    Ok(())
+}
+
+/// A scrub has ended: its log is that of all errors now (OpenZFS: `spa_errlog_rotate`).
+pub(crate) fn rotate(mos: &Mos, tx: &Tx, by_head: bool) -> Result<(), Error> {
+    clear(mos, tx, LAST, by_head)?;
+    let scrub = mos.number(SCRUB)?.unwrap_or(0);
+    mos.directory.update_u64(tx, LAST, scrub)?;
+    Ok(mos.directory.update_u64(tx, SCRUB, 0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn entries_are_four_hexadecimal_numbers() {
+        assert_eq!(super::numbers("36:1f:0:a"), Some([0x36, 0x1f, 0, 10]));
+        assert_eq!(super::name_of([0x36, 0x1f, 0, 10]), "36:1f:0:a");
+        assert_eq!(super::numbers("36:1f:0"), None);
+        assert_eq!(super::numbers("36:1f:0:a:b"), None);
+        assert_eq!(super::numbers("36:x:0:a"), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! The space of vdevs that are added to or removed from an open pool (OpenZFS: `vdev_metaslab_init`, `vdev_metaslab_fini`,
+//! `vdev_remove_empty_log`, `vdev_destroy_unlink_zap`).
+
+use std::collections::BTreeMap;
+
+use base::Txg;
+use dmu::{Tx, Zap};
+use ondisk::label::key;
+use ondisk::spacemap::SPACE_MAP_HEADER_V0_SIZE;
+use space::Class;
+use vdev::{VdevConfig, VdevTree, VdevType};
+
+use super::open::{self, METASLABS_MAX};
+use super::store::{Store, UNFLUSHED_TXGS};
+use super::{PoolSpace, State};
+use crate::Error;
+use crate::spa::mos::Mos;
+use crate::spa::{Spa, TaskCx};
+
+/// The ZAP of all ZAPs of vdevs.
+pub(crate) const ALL_VDEV_ZAPS: &str = "com.delphix:vdev_zap_map";
+
+impl PoolSpace {
+    /// Returns the classes of those vdevs of `tree` that are not in the pool yet, by index.
+    pub(crate) fn classes_of_new(&self, tree: &VdevTree) -> BTreeMap<u64, Class> {
+        let known = self.tree.load();
+        let new = tree.tops().iter().filter(|top| top.is_concrete() && known.top(top.id()).is_none());
+        new.map(|top| (top.id(), open::class_of(top))).collect()
+    }
+
+    /// Makes the metaslab arrays of vdevs in the configuration that have none.
+    pub(crate) fn make_arrays(&self, mos: &Mos, tx: &Tx, spa: &Spa) -> Result<(), Error> {
+        let mut config = spa.config.lock();
+        let tree = config.nv.get_nvlist_mut(key::VDEV_TREE);
+        for top in tree.and_then(|tree| tree.get_nvlist_array_mut(key::CHILDREN)).into_iter().flatten() {
+            let parsed = VdevConfig::parse(top)?;
+            let has_space = !matches!(parsed.kind, VdevType::Hole | VdevType::Missing | VdevType::Indirect);
+            if has_space && parsed.ms_array.0 == 0 {
+                let array = Store::metaslab_array(mos, tx, open::metaslab_count(&parsed)?)?;
+                top.insert(key::METASLAB_ARRAY, array);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the vdevs of `tree` that `classes` names allocatable, once the txg that is being synced is on disk.
+    pub(crate) fn join_when_synced(
+        &self,
+        tree: &VdevTree,
+        classes: &BTreeMap<u64, Class>,
+        histograms: bool,
+    ) -> Result<(), Error> {
+        for (id, class) in classes {
+            let Some(top) = tree.top(*id) else { continue };
+            let spec = open::top_space(top, *class, Default::default(), histograms)?;
+            self.state.lock().tops.insert(spec.id, open::objects(top));
+            self.joining.lock().push(spec);
+        }
+        Ok(())
+    }
+
+    /// Lets the vdevs that joined in `txg`, which is on disk now, be allocated from.
+    pub(super) fn join(&self, txg: Txg) {
+        let joining = std::mem::take(&mut *self.joining.lock());
+        joining.into_iter().for_each(|spec| self.manager.add_top(spec, txg));
+    }
+
+    /// Stops allocation from a top-level vdev. Returns whether it was allocatable until now.
+    pub(crate) fn retire(&self, top: u64) -> bool {
+        u32::try_from(top).is_ok_and(|id| self.manager.retire(id))
+    }
+
+    /// Undoes [`PoolSpace::retire`].
+    pub(crate) fn reinstate(&self, top: u64) {
+        if let Ok(id) = u32::try_from(top) {
+            self.manager.reinstate(id);
+        }
+    }
+
+    /// Removes a top-level vdev, on which nothing is allocated, in the txg being synced.
+    pub(crate) fn leave(&self, top: u64) -> Result<(), Error> {
+        let id = u32::try_from(top).map_err(|_| space::AllocError::Nowhere { vdev: top, offset: 0 })?;
+        let State { sync, tops, .. } = &mut *self.state.lock();
+        sync.forget(id, self.manager.remove_top(id));
+        tops.remove(&id);
+        Ok(())
+    }
+}
+
+/// Frees the metaslab array, the space maps, the DTLs and the ZAPs of a top-level vdev, on which nothing is allocated.
+pub(crate) fn forget_vdev(cx: &TaskCx<'_>, top: &VdevConfig) -> Result<(), Error> {
+    if top.ms_array.0 != 0 {
+        let maps = cx.mos.words(top.ms_array.0, METASLABS_MAX)?;
+        maps.into_iter().filter(|map| *map != 0).try_for_each(|map| free_map(cx, map))?;
+        cx.mos.objset.free_object(cx.tx, top.ms_array.0)?;
+    }
+    if let Some(zap) = cx.mos.zap_if(top.top_zap.0)?
+        && let Some(unflushed) = zap.lookup_u64(UNFLUSHED_TXGS)?
+    {
+        cx.mos.objset.free_object(cx.tx, unflushed)?;
+    }
+    for leaf in top.leaves().filter(|leaf| leaf.dtl.0 != 0) {
+        free_map(cx, leaf.dtl.0)?;
+    }
+    let all: Option<Zap> = cx.mos.named_zap(ALL_VDEV_ZAPS)?;
+    let zaps = top.walk().flat_map(|vdev| [vdev.top_zap.0, vdev.leaf_zap.0]);
+    // for a vdev without children both ZAPs are its own
+    let zaps: BTreeMap<u64, ()> = zaps.filter(|zap| *zap != 0).map(|zap| (zap, ())).collect();
+    for zap in zaps.into_keys() {
+        if let Some(all) = &all {
+            all.remove_int(cx.tx, zap)?;
+        }
+        cx.mos.objset.free_object(cx.tx, zap)?;
+    }
+    Ok(())
+}
+
+fn free_map(cx: &TaskCx<'_>, id: u64) -> Result<(), Error> {
+    let object = cx.mos.object(id)?;
+    if object.bonus().len() != SPACE_MAP_HEADER_V0_SIZE && cx.spa.feature_enabled(cx.mos, "spacemap_histogram")? {
+        cx.spa.feature_decrement(cx.mos, cx.tx, "spacemap_histogram")?;
+    }
+    Ok(cx.mos.objset.free_object(cx.tx, id)?)
+}

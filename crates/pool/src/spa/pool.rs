@@ -1,0 +1,228 @@
+//! The open pool.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::{Guid, Txg};
+use dmu::Objset;
+use nvlist::NvList;
+use ondisk::Uberblock;
+use ondisk::dsl::DslDatasetPhys;
+use ondisk::label::key;
+use vdev::VdevTree;
+use zio::Zio;
+
+use crate::dsl::deadlist::Deadlist;
+use crate::dsl::names::Names;
+use crate::spa::Spa;
+use crate::spa::feature::{FeatureState, State};
+use crate::spa::metaslab::SpaceState;
+use crate::spa::mos::Mos;
+use crate::{Error, LoadErrors, OpenOptions};
+
+/// What was noticed while the pool was opened, beyond what its vdevs' status tells.
+#[derive(Clone, Debug, Default)]
+pub struct LoadInfo {
+    /// Newer states of the pool that could not be used, with the reason.
+    pub skipped: Vec<(Txg, String)>,
+    /// Numbers of top-level vdevs that cannot be opened.
+    pub missing_tops: Vec<u64>,
+    /// Whether the sum of the guids of all vdevs is not the one of the uberblock: devices are missing or too many.
+    pub guid_sum_differs: bool,
+    /// Whether the state was chosen by a rewind (to a txg, or to the checkpoint).
+    pub rewound: bool,
+    /// What of the last txgs cannot be read, where that was looked at ([`OpenOptions::verify`](crate::OpenOptions::verify)).
+    pub errors: LoadErrors,
+}
+
+/// A pool, open for reading (OpenZFS: `spa_t` and `dsl_pool_t`).
+///
+/// Nothing in it changes but caches; threads share it. Locks are held for a look into a map, never over I/O, and none is taken
+/// while another is held.
+pub struct Pool {
+    pub(crate) name: String,
+    pub(crate) guid: Guid,
+    pub(crate) uberblock: Uberblock,
+    pub(crate) config: NvList,
+    pub(crate) mos: Mos,
+    pub(crate) zio: Arc<Zio>,
+    /// The vdevs of its txg. Reads and writes of blocks take the current tree ([`Zio::tree`]).
+    pub(crate) tree: Arc<VdevTree>,
+    pub(crate) features: Vec<FeatureState>,
+    pub(crate) biases: Vec<crate::spa::open::AllocBias>,
+    pub(crate) root_dir_obj: u64,
+    pub(crate) origin_snap_obj: Option<u64>,
+    pub(crate) options: OpenOptions,
+    pub(crate) load_info: LoadInfo,
+    pub(crate) load_guid: u64,
+    pub(crate) names: Names,
+    pub(crate) space_state: OnceLock<Arc<SpaceState>>,
+    pub(crate) adjusted: OnceLock<u64>,
+    /// What keeps the blocks of a view of a pool that is written.
+    pub(crate) entered: OnceLock<Arc<Txg>>,
+    /// Who writes the pool that this is a view of; nobody, if it is open for reading.
+    pub(crate) spa: Weak<Spa>,
+}
+
+impl Pool {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// Version of its format: 1 to 28, or 5000 with features.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.uberblock.version
+    }
+
+    /// The state that is open.
+    #[must_use]
+    pub fn uberblock(&self) -> &Uberblock {
+        &self.uberblock
+    }
+
+    /// The configuration as the MOS has it.
+    #[must_use]
+    pub fn config(&self) -> &NvList {
+        &self.config
+    }
+
+    /// The meta object set.
+    #[must_use]
+    pub fn mos(&self) -> &Arc<Objset> {
+        &self.mos.objset
+    }
+
+    /// What reads its blocks.
+    #[must_use]
+    pub fn zio(&self) -> &Arc<Zio> {
+        &self.zio
+    }
+
+    /// Its vdevs.
+    #[must_use]
+    pub fn tree(&self) -> &Arc<VdevTree> {
+        &self.tree
+    }
+
+    /// How it was opened.
+    #[must_use]
+    pub fn options(&self) -> &OpenOptions {
+        &self.options
+    }
+
+    /// What was noticed meanwhile.
+    #[must_use]
+    pub fn load_info(&self) -> &LoadInfo {
+        &self.load_info
+    }
+
+    /// A number that tells this opening of the pool from others.
+    #[must_use]
+    pub fn load_guid(&self) -> u64 {
+        self.load_guid
+    }
+
+    /// A number of the MOS directory, if it has that key.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn mos_lookup(&self, key: &str) -> Result<Option<u64>, Error> {
+        self.mos.number(key)
+    }
+
+    /// The words of an entry of the MOS directory.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn mos_words(&self, key: &str) -> Result<Option<Vec<u64>>, Error> {
+        Ok(self.mos.directory.lookup(key)?.map(|v| v.u64s()))
+    }
+
+    /// The pool's features: all that are known here, then the unknown ones that the pool has. All are disabled before version 5000.
+    #[must_use]
+    pub fn features(&self) -> &[FeatureState] {
+        &self.features
+    }
+
+    fn feature(&self, name: &str) -> State {
+        let found = self.features.iter().find(|f| f.def.is_some_and(|d| d.name == name));
+        found.map_or(State::Disabled, |f| f.state)
+    }
+
+    /// Whether the pool may use the feature of this name.
+    #[must_use]
+    pub fn feature_enabled(&self, name: &str) -> bool {
+        self.feature(name) != State::Disabled
+    }
+
+    /// Whether something in the pool needs the feature of this name.
+    #[must_use]
+    pub fn feature_active(&self, name: &str) -> bool {
+        self.feature(name) == State::Active
+    }
+
+    /// The host that used the pool last, by the MOS: id and name.
+    #[must_use]
+    pub fn host(&self) -> (Option<u64>, Option<&str>) {
+        (self.config.get_u64(key::HOSTID), self.config.get_str(key::HOSTNAME))
+    }
+
+    /// What is stored of the dataset in object `id`, without its name.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn dataset_phys(&self, id: u64) -> Result<DslDatasetPhys, Error> {
+        Mos::bonus(&self.mos.object(id)?, DslDatasetPhys::decode)
+    }
+
+    /// The snapshot that stands before dataset `id` in its chain, by its object.
+    ///
+    /// # Errors
+    /// When one of the two cannot be read, or the chain does not go back in time.
+    pub fn snapshot_before(&self, id: u64) -> Result<Option<(u64, DslDatasetPhys)>, Error> {
+        Ok(self.mos.before(&self.mos.live(id)?)?.map(|before| (before.id, before.phys)))
+    }
+
+    pub(crate) fn deadlist_of(&self, phys: &DslDatasetPhys) -> Result<Option<Deadlist>, Error> {
+        match phys.deadlist_obj {
+            0 => Ok(None),
+            id => Deadlist::open(&self.mos, id).map(Some),
+        }
+    }
+
+    /// The spare devices that the MOS lists: their configurations.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn spares(&self) -> Result<Vec<NvList>, Error> {
+        self.aux_devices(key::SPARES)
+    }
+
+    /// The cache devices that the MOS lists: their configurations.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn l2cache(&self) -> Result<Vec<NvList>, Error> {
+        self.aux_devices(key::L2CACHE)
+    }
+
+    fn aux_devices(&self, what: &'static str) -> Result<Vec<NvList>, Error> {
+        let Some(id) = self.mos.number(what)?.filter(|id| *id != 0) else { return Ok(Vec::new()) };
+        let list = self.mos.nvlist(id, what)?;
+        Ok(list.get_nvlist_array(what).unwrap_or(&[]).to_vec())
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "pool {} ({}) at txg {}", self.name, self.guid, self.uberblock.txg)
+    }
+}

@@ -1,0 +1,271 @@
+//! The progress of a scrub: a block of a dataset, and the datasets after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::Txg;
+use dmu::Tx;
+use ondisk::dsl::DslDatasetPhys;
+use ondisk::scan::ScanPhys;
+use ondisk::{BlkPtr, ObjectType};
+use zio::Bookmark;
+
+use crate::spa::mos::{self, Mos};
+use crate::{Error, Pool};
+
+/// The value of the bookmark's dataset while none is in progress (OpenZFS: `ZB_DESTROYED_OBJSET`).
+const NO_DATASET: u64 = u64::MAX;
+/// The directory whose snapshot all datasets descend from.
+const ORIGIN_DIR: &str = "$ORIGIN";
+
+/// The progress of a scrub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The record.
+    pub phys: ScanPhys,
+    /// Datasets to come, and the txg up to which their blocks were read as others'; txg 0 means that the dataset itself tells it.
+    queue: BTreeMap<u64, Txg>,
+}
+
+/// The next tree to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The dataset object, 0 for the MOS.
+    pub dataset: u64,
+    /// The root of its tree.
+    pub root: BlkPtr,
+    /// The first block to read: a block of data or of dnodes.
+    pub from: Bookmark,
+    /// Blocks born in this txg or before are left out.
+    pub after: Txg,
+    /// Blocks born after this txg are left out.
+    pub upto: Txg,
+}
+
+impl Place {
+    /// Returns the beginning of a scrub.
+    pub(super) fn new(phys: ScanPhys) -> Place {
+        Place { phys, queue: BTreeMap::new() }
+    }
+
+    /// Returns the beginning of the same scan, over another state of the pool.
+    #[must_use]
+    pub fn again(of: &Place) -> Place {
+        let (min, max) = (of.phys.min_txg, of.phys.max_txg);
+        Place::new(ScanPhys { min_txg: min, max_txg: max, cur_min_txg: min, cur_max_txg: max, ..ScanPhys::default() })
+    }
+
+    /// Loads the datasets that belong to the record.
+    pub(crate) fn load(mos: &Mos, phys: ScanPhys) -> Result<Place, Error> {
+        let mut queue = BTreeMap::new();
+        if let Some(zap) = mos.zap_if(phys.queue_obj)? {
+            for (name, txg) in mos::named_entries(&zap)? {
+                let id = u64::from_str_radix(&name, 16)
+                    .map_err(|_| Error::corrupt(phys.queue_obj, format!("scan queue entry '{name}'")))?;
+                queue.insert(id, Txg(txg.first()));
+            }
+        }
+        Ok(Place { phys, queue })
+    }
+
+    /// Writes the record and the datasets that belong to it.
+    pub(crate) fn put(&mut self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        if self.phys.queue_obj == 0 {
+            self.phys.queue_obj = mos.new_zap(tx, ObjectType::SCAN_QUEUE)?;
+        }
+        let zap = mos.zap(self.phys.queue_obj)?;
+        for (name, txg) in mos::named_entries(&zap)? {
+            let id = u64::from_str_radix(&name, 16).ok();
+            if id.and_then(|id| self.queue.get(&id)) != Some(&Txg(txg.first())) {
+                zap.remove(tx, &name)?;
+            }
+        }
+        for (id, txg) in &self.queue {
+            zap.update_int(tx, *id, txg.0)?;
+        }
+        super::put(mos, tx, &self.phys)
+    }
+
+    /// Returns the next tree to read; `None` at the end.
+    ///
+    /// # Errors
+    /// When a dataset cannot be read.
+    pub fn target(&mut self, pool: &Pool) -> Result<Option<Target>, Error> {
+        if self.phys.bookmark[0] == NO_DATASET {
+            let Some((dataset, txg)) = self.queue.pop_first() else { return Ok(None) };
+            let phys = pool.mos.dataset_phys(dataset)?;
+            let before = if txg == Txg(0) { phys.prev_snap_txg } else { txg };
+            self.enter(dataset, before, phys.is_snapshot().then_some(phys.creation_txg));
+        }
+        let [dataset, object, _, blkid] = self.phys.bookmark;
+        let root = if dataset == 0 { pool.mos.objset.rootbp() } else { pool.mos.dataset_phys(dataset)?.bp };
+        let from = Bookmark::new(dataset, object, 0, blkid);
+        Ok(Some(Target { dataset, root, from, after: self.phys.cur_min_txg, upto: self.phys.cur_max_txg }))
+    }
+
+    fn enter(&mut self, dataset: u64, before: Txg, made: Option<Txg>) {
+        self.phys.bookmark = [dataset, 0, 0, 0];
+        self.phys.cur_min_txg = self.phys.min_txg.max(before);
+        self.phys.cur_max_txg = made.map_or(self.phys.max_txg, |made| made.min(self.phys.max_txg));
+    }
+
+    /// Records that all blocks before `next` of the dataset in progress were read. `next` must be a block of data or of dnodes.
+    pub fn reached(&mut self, next: &Bookmark) {
+        self.phys.bookmark = [next.objset, next.object, 0, next.blkid];
+    }
+
+    /// Records that the dataset in progress was read to its end, and queues the datasets that descend from it.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn done(&mut self, pool: &Pool) -> Result<(), Error> {
+        let dataset = std::mem::replace(&mut self.phys.bookmark, [NO_DATASET, 0, 0, 0])[0];
+        if dataset != 0 {
+            return self.hand_on(&pool.mos, dataset);
+        }
+        match origin(&pool.mos)? {
+            Some(origin) => self.enter(origin, Txg(0), None),
+            // such an old pool has no snapshot that everything descends from
+            None => self.queue_all(pool)?,
+        }
+        Ok(())
+    }
+
+    fn hand_on(&mut self, mos: &Mos, dataset: u64) -> Result<(), Error> {
+        // all descendants have older blocks, which were read, or younger ones than are asked for
+        if self.phys.cur_min_txg >= self.phys.max_txg {
+            return Ok(());
+        }
+        let phys = mos.dataset_phys(dataset)?;
+        let mut next = vec![phys.next_snap_obj];
+        if let Some(clones) = mos.zap_if(phys.next_clones_obj)? {
+            next.extend(mos::named_entries(&clones)?.iter().map(|(_, clone)| clone.first()));
+        }
+        for id in next.into_iter().filter(|id| *id != 0) {
+            let after = mos.dataset_phys(id)?;
+            if after.is_snapshot() && after.creation_txg <= phys.creation_txg {
+                return Err(Error::corrupt(id, "the chain of snapshots does not go on in time"));
+            }
+            self.queue.insert(id, phys.creation_txg);
+        }
+        Ok(())
+    }
+
+    /// Queues every file system with the oldest snapshot of its own.
+    fn queue_all(&mut self, pool: &Pool) -> Result<(), Error> {
+        let mos = &pool.mos;
+        let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
+        let (mut dirs, mut seen) = (vec![root], BTreeSet::new());
+        while let Some(dir) = dirs.pop() {
+            if !seen.insert(dir) {
+                return Err(Error::corrupt(dir, "a directory that has two names"));
+            }
+            let phys = mos.dir_phys(dir)?;
+            if let Some(children) = mos.zap_if(phys.child_dir_zapobj)? {
+                dirs.extend(mos::named_entries(&children)?.iter().map(|(_, id)| id.first()));
+            }
+            if phys.head_dataset_obj == 0 {
+                continue;
+            }
+            let mut first = mos.live(phys.head_dataset_obj)?;
+            while let Some(before) = mos.before(&first)?.filter(|before| before.phys.dir_obj == dir) {
+                first = before;
+            }
+            self.queue.insert(first.id, Txg(0));
+        }
+        Ok(())
+    }
+
+    /// Records that two heads were swapped: the blocks read of one belong to the other now.
+    pub(super) fn swap(&mut self, one: u64, other: u64) {
+        match &mut self.phys.bookmark[0] {
+            id if *id == one => *id = other,
+            id if *id == other => *id = one,
+            _ => {}
+        }
+        let txgs = (self.queue.remove(&one), self.queue.remove(&other));
+        self.queue.extend(txgs.0.map(|txg| (other, txg)));
+        self.queue.extend(txgs.1.map(|txg| (one, txg)));
+    }
+
+    /// Returns whether all datasets that it names exist.
+    pub(super) fn is_whole(&self, mos: &Mos) -> bool {
+        let now = self.phys.bookmark[0];
+        let now = (now != 0 && now != NO_DATASET).then_some(now);
+        self.queue.keys().copied().chain(now).all(|id| dataset(mos, id).is_some())
+    }
+
+    /// Adapts the record to `mos`, in which datasets may have been created and destroyed. `before` is the state that had all of them.
+    /// Returns whether anything was changed.
+    pub(crate) fn settle(&mut self, mos: &Mos, before: Option<&Pool>) -> Result<bool, Error> {
+        let was = (self.phys.bookmark, self.queue.clone());
+        let now = self.phys.bookmark[0];
+        let mut whole = true;
+        if now != 0 && now != NO_DATASET {
+            match stands(mos, now, self.phys.cur_min_txg) {
+                Some(id) => self.phys.bookmark[0] = id,
+                None => {
+                    self.phys.bookmark = [NO_DATASET, 0, 0, 0];
+                    whole &= self.replace(mos, before, now, self.phys.cur_min_txg);
+                }
+            }
+        }
+        for (id, txg) in std::mem::take(&mut self.queue) {
+            match stands(mos, id, txg) {
+                Some(id) => {
+                    self.queue.insert(id, txg);
+                }
+                None => whole &= self.replace(mos, before, id, txg),
+            }
+        }
+        if !whole {
+            // the successors of something that is gone are unknown: everything is read again
+            self.queue.clear();
+            self.phys.bookmark = [0; 4];
+            (self.phys.cur_min_txg, self.phys.cur_max_txg) = (self.phys.min_txg, self.phys.max_txg);
+            self.phys.examined = 0;
+        }
+        Ok(was != (self.phys.bookmark, self.queue.clone()))
+    }
+
+    /// Queues the successors of `gone`. Returns false if they are not known.
+    fn replace(&mut self, mos: &Mos, before: Option<&Pool>, gone: u64, txg: Txg) -> bool {
+        let mut at = gone;
+        while at != 0 {
+            if let Some(id) = stands(mos, at, txg) {
+                self.queue.insert(id, txg);
+                return true;
+            }
+            let Some(phys) = before.and_then(|pool| pool.mos.dataset_phys(at).ok()) else { return false };
+            at = phys.next_snap_obj;
+        }
+        // a head: nothing descends from it
+        true
+    }
+}
+
+/// Returns the dataset to visit for `id`, whose blocks up to `txg` were read: itself, or the oldest snapshot that was taken of it since.
+/// `None` if it is gone.
+fn stands(mos: &Mos, id: u64, txg: Txg) -> Option<u64> {
+    let mut at = id;
+    let mut phys = dataset(mos, at)?;
+    while txg != Txg(0) && phys.prev_snap_txg > txg {
+        let older = dataset(mos, phys.prev_snap_obj).filter(|older| older.prev_snap_txg < phys.prev_snap_txg);
+        let Some(older) = older else { break };
+        at = std::mem::replace(&mut phys, older).prev_snap_obj;
+    }
+    Some(at)
+}
+
+fn dataset(mos: &Mos, id: u64) -> Option<DslDatasetPhys> {
+    let is_dataset = |object: &dmu::Object| object.phys().bonus_type == ObjectType::DSL_DATASET;
+    mos.object(id).ok().filter(is_dataset).and_then(|object| Mos::bonus(&object, DslDatasetPhys::decode).ok())
+}
+
+/// Returns the snapshot that all datasets descend from.
+fn origin(mos: &Mos) -> Result<Option<u64>, Error> {
+    let Some(root) = mos.number("root_dataset")? else { return Ok(None) };
+    let Some(children) = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)? else { return Ok(None) };
+    let Some(dir) = children.lookup_u64(ORIGIN_DIR)? else { return Ok(None) };
+    let head = mos.dir_phys(dir)?.head_dataset_obj;
+    Ok(Some(mos.dataset_phys(head)?.prev_snap_obj).filter(|id| *id != 0))
+}
