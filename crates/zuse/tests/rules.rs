@@ -1,6 +1,8 @@
 //! What the library refuses before it is in a pool: values of properties, names, encryption without a key.
 #![allow(clippy::unwrap_used)]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use zuse::pool::{KeyStatus, Value};
 use zuse::{Error, Key, Pool};
 
@@ -159,6 +161,37 @@ fn keys_are_loaded_changed_and_forgotten() {
         assert_eq!(errno(Key::passphrase(bad)), EINVAL);
     }
     assert_eq!(errno(Key::hex("xyz")), EINVAL);
+}
+
+/// Commits of log records, the sync thread's end of a txg and the check of use meet in every order.
+#[test]
+fn a_key_can_be_unloaded_as_soon_as_its_files_are_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a").display().to_string();
+    let key = Key::raw(&[7; 32]);
+    let pool = Pool::create_new("t", &[&path], SIZE).unwrap();
+    pool.create_encrypted("t/e", &[], &key).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // other changes keep the sync thread awake
+        scope.spawn(|| {
+            let files = pool.files("t").unwrap();
+            let mut n = 0u64;
+            while !done.load(Ordering::Relaxed) {
+                n += 1;
+                files.write(b"n", &n.to_le_bytes()).unwrap();
+                pool.sync().unwrap();
+            }
+        });
+        let rounds = (0..100u64).try_for_each(|n| {
+            pool.files("t/e")?.write(b"f", &n.to_le_bytes())?;
+            pool.unload_key("t/e")?;
+            pool.load_key("t/e", &key)
+        });
+        done.store(true, Ordering::Relaxed);
+        rounds.unwrap();
+    });
+    assert_eq!(pool.files("t/e").unwrap().read(b"f").unwrap(), 99u64.to_le_bytes());
 }
 
 #[test]

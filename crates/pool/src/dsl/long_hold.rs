@@ -50,6 +50,10 @@ impl LongHolds {
         self.0.lock().held.contains_key(&id)
     }
 
+    pub(crate) fn is_doomed(&self, id: u64) -> bool {
+        self.0.lock().doomed.contains(&id)
+    }
+
     /// Takes a hold; `None` if the dataset is about to be destroyed or changed.
     fn hold(self: &Arc<Self>, id: u64) -> Option<LongHold> {
         let mut state = self.0.lock();
@@ -70,9 +74,9 @@ impl LongHolds {
         free
     }
 
-    /// Ends all dooms: the datasets are destroyed or changed by now, or stay after all.
-    pub(crate) fn settle(&self) {
-        self.0.lock().doomed.clear();
+    /// Ends all dooms. Returns whether there were any.
+    pub(crate) fn settle(&self) -> bool {
+        !std::mem::take(&mut self.0.lock().doomed).is_empty()
     }
 }
 

@@ -8,7 +8,7 @@ use base::{Txg, tunable};
 use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
 use ondisk::dsl::{DslDatasetPhys, dir_keys};
 use ondisk::{BlkPtr, ObjectType};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard, RwLock};
 use zil::write::Zil;
 
 use crate::dsl::crypt::KeyInfo;
@@ -31,6 +31,8 @@ const IDLE_MAX: usize = 64;
 const PENDING_MAX: usize = 1024;
 /// The most txgs that an object set can be dirty in at a time.
 const TXGS: u64 = 4;
+/// Attempts to open a head while tasks change what is below it, before it is busy.
+const OPEN_TRIES: usize = 16;
 
 /// A dataset whose object set is open for writing.
 pub(crate) struct Head {
@@ -69,17 +71,33 @@ impl Head {
         (0..TXGS).any(|txg| self.objset.is_dirty(Txg(txg))) || self.zil.get().is_some_and(|zil| zil.is_busy())
     }
 
-    /// Returns whether only the list of heads references it; the list is locked.
-    fn is_unused(self: &Arc<Self>) -> bool {
-        let log_unused = self.zil.get().is_none_or(|zil| Arc::strong_count(zil) == 1);
-        Arc::strong_count(self) == 1 && Arc::strong_count(&self.objset) == 1 && log_unused
+    /// Returns whether anyone but the engine has its object set or its log: a file system, a volume, a receive. (The engine looks at heads through
+    /// references to `Head`, which do not count.)
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.objset) > 1 || self.zil.get().is_some_and(|zil| Arc::strong_count(zil) > 1)
     }
+
+    /// Returns whether nothing would be lost or disturbed if it were opened anew; the list of heads is locked.
+    fn is_idle(self: &Arc<Self>) -> bool {
+        // the engine may be about to write down where a synced head is
+        Arc::strong_count(self) == 1 && !self.is_used() && !self.is_dirty()
+    }
+}
+
+/// The heads that are open, by dataset.
+#[derive(Default)]
+struct Open {
+    heads: BTreeMap<u64, Arc<Head>>,
+    /// A count of occasions on which the root block of a dataset that is not open may have changed: a head was forgotten, a task with dooms ended.
+    era: u64,
 }
 
 /// All heads that are open, by dataset.
 #[derive(Default)]
 pub(crate) struct Heads {
-    open: Mutex<BTreeMap<u64, Arc<Head>>>,
+    open: Mutex<Open>,
+    /// Held by the sync thread for each pass. A check of use from elsewhere waits for it, since references of the sync thread's own are no use.
+    working: ReentrantMutex<()>,
     /// Pending changes to datasets and directories.
     pending: Mutex<BTreeMap<u64, Arc<Pending>>>,
     /// Long holds of readers.
@@ -89,16 +107,35 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
+    /// Returns an open head, to look at. Who changes its contents takes the object set itself: [`Heads::objset`].
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Head>> {
-        self.open.lock().get(&id).cloned()
+        self.open.lock().heads.get(&id).cloned()
     }
 
-    pub(crate) fn insert(&self, head: Arc<Head>) -> Arc<Head> {
-        let mut all = self.open.lock();
-        if all.len() >= IDLE_MAX {
-            all.retain(|_, head| !head.is_unused() || head.is_dirty());
-        }
-        all.entry(head.id).or_insert(head).clone()
+    /// Returns the object set of an open head, which is in use from now on.
+    pub(crate) fn objset(&self, id: u64) -> Option<Arc<Objset>> {
+        self.open.lock().heads.get(&id).map(|head| head.objset.clone())
+    }
+
+    /// Adds a head, unless the dataset is open already. Returns its object set.
+    pub(crate) fn insert(&self, head: Arc<Head>) -> Arc<Objset> {
+        self.open.lock().insert(head)
+    }
+
+    /// As [`Heads::insert`], for a head that was opened from its root block as it was in `era`; `None` if that may have changed since.
+    fn insert_of(&self, era: u64, head: Arc<Head>) -> Option<Arc<Objset>> {
+        let mut open = self.open.lock();
+        let current = open.era == era && !self.long_holds.is_doomed(head.id);
+        current.then(|| open.insert(head))
+    }
+
+    fn era(&self) -> u64 {
+        self.open.lock().era
+    }
+
+    /// Waits for a pass of the sync thread to end, and keeps the next from beginning until the guard is dropped.
+    pub(crate) fn working(&self) -> ReentrantMutexGuard<'_, ()> {
+        self.working.lock()
     }
 
     /// Returns the pending changes to the dataset or directory in object `id`.
@@ -115,15 +152,15 @@ impl Heads {
     }
 
     fn dirty(&self, txg: Txg) -> Vec<Arc<Head>> {
-        self.open.lock().values().filter(|head| head.objset.is_dirty(txg)).cloned().collect()
+        self.open.lock().heads.values().filter(|head| head.objset.is_dirty(txg)).cloned().collect()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Head>> {
-        self.open.lock().values().cloned().collect()
+        self.open.lock().heads.values().cloned().collect()
     }
 
-    /// Forgets heads whose blocks a sync task is about to change underneath; what is dirty in them is lost. No new hold is taken on them
-    /// before the task is over.
+    /// Forgets heads whose blocks a sync task is about to change underneath; what is dirty in them is lost. No new hold is taken on them, and none of
+    /// them is opened, before the task is over ([`Heads::settle`]).
     ///
     /// # Errors
     /// [`Refusal::Busy`] if one of them is in use.
@@ -131,43 +168,72 @@ impl Heads {
         if !ids.iter().all(|id| self.long_holds.doom(*id)) {
             return Err(Refusal::Busy);
         }
-        self.close(ids, || ())
+        self.close(ids, |_| false, || ())
     }
 
-    /// Forgets heads; what is dirty in them is lost. Runs `then` before any of them can be opened again.
+    /// Ends what [`Heads::evict`] began: the datasets are destroyed or changed by now, or stay after all.
+    pub(crate) fn settle(&self) {
+        let mut open = self.open.lock();
+        open.era += u64::from(self.long_holds.settle());
+    }
+
+    /// Forgets heads that are not in use, with their dirty data. Runs `then` before any of them can be opened again.
     ///
     /// # Errors
     /// [`Refusal::Busy`] if one of them is in use; nothing was done then.
-    pub(crate) fn close(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
-        let mut all = self.open.lock();
-        if self.any_used(&all, ids) {
+    pub(crate) fn close_unused(&self, ids: &[u64]) -> Result<(), Refusal> {
+        self.close(ids, |_| false, || ())
+    }
+
+    /// As [`Heads::close_unused`], but a head with changes that are not on disk yet is busy too. Runs `then` before any of them can be opened again.
+    ///
+    /// # Errors
+    /// As [`Heads::close_unused`].
+    pub(crate) fn close_clean(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
+        self.close(ids, Head::is_dirty, then)
+    }
+
+    fn close(&self, ids: &[u64], busy: impl Fn(&Head) -> bool, then: impl FnOnce()) -> Result<(), Refusal> {
+        let _working = self.working();
+        let mut open = self.open.lock();
+        if self.any_is(&open, ids, busy) {
             return Err(Refusal::Busy);
         }
         for id in ids {
-            all.remove(id);
+            open.heads.remove(id);
         }
+        open.era += 1;
         then();
         Ok(())
     }
 
     /// Returns whether any of these is in use.
     pub(crate) fn in_use(&self, ids: &[u64]) -> bool {
-        self.any_used(&self.open.lock(), ids)
+        let _working = self.working();
+        self.any_is(&self.open.lock(), ids, |_| false)
     }
 
-    fn any_used(&self, open: &BTreeMap<u64, Arc<Head>>, ids: &[u64]) -> bool {
+    /// Returns whether any of these is in use, held, or else `busy`.
+    fn any_is(&self, open: &Open, ids: &[u64], busy: impl Fn(&Head) -> bool) -> bool {
         let held = ids.iter().any(|id| self.long_holds.is_held(*id));
-        held || ids.iter().filter_map(|id| open.get(id)).any(|head| !head.is_unused())
-    }
-
-    /// As [`Heads::in_use`], or has changes that are not on disk yet.
-    pub(crate) fn in_use_or_dirty(&self, ids: &[u64]) -> bool {
-        ids.iter().any(|id| self.long_holds.is_held(*id) || self.is_open_or_dirty(*id))
+        held || ids.iter().filter_map(|id| open.heads.get(id)).any(|head| head.is_used() || busy(head))
     }
 
     /// Returns whether it is open for a change, or has a change that is not on disk yet.
     pub(crate) fn is_open_or_dirty(&self, id: u64) -> bool {
-        self.open.lock().get(&id).is_some_and(|head| !head.is_unused() || head.is_dirty())
+        let _working = self.working();
+        self.open.lock().heads.get(&id).is_some_and(|head| head.is_used() || head.is_dirty())
+    }
+}
+
+impl Open {
+    fn insert(&mut self, head: Arc<Head>) -> Arc<Objset> {
+        if self.heads.len() >= IDLE_MAX {
+            let before = self.heads.len();
+            self.heads.retain(|_, head| !head.is_idle());
+            self.era += u64::from(self.heads.len() < before);
+        }
+        self.heads.entry(head.id).or_insert(head).objset.clone()
     }
 }
 
@@ -186,10 +252,10 @@ impl Spa {
         if dataset.is_snapshot() {
             return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
         }
-        if let Some(head) = self.heads.get(dataset.id()) {
-            self.check_not_owned(head.id, dataset.name())?;
-            check_replayed(&head.objset, dataset.name())?;
-            return Ok(head.objset.clone());
+        if let Some(objset) = self.heads.objset(dataset.id()) {
+            self.check_not_owned(dataset.id(), dataset.name())?;
+            check_replayed(&objset, dataset.name())?;
+            return Ok(objset);
         }
         self.open_head(&self.live_mos()?, dataset.id(), dataset.name())
     }
@@ -201,24 +267,32 @@ impl Spa {
 
     /// As [`Spa::open_head`]; opened `to_replay` its intent log, it may have an unreplayed one.
     pub(crate) fn open_head_as(&self, mos: &Mos, id: u64, name: &str, to_replay: bool) -> Result<Arc<Objset>, Error> {
-        let phys = mos.dataset_phys(id)?;
-        let key = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?;
-        if let Some(key) = key
-            && errata::is_old(&KeyInfo::load(mos, key)?)
-        {
-            return Err(Error::ReadOnlyDataset { name: name.to_string() });
+        for _ in 0..OPEN_TRIES {
+            let era = self.heads.era();
+            let phys = mos.dataset_phys(id)?;
+            let key = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?;
+            if let Some(key) = key
+                && errata::is_old(&KeyInfo::load(mos, key)?)
+            {
+                return Err(Error::ReadOnlyDataset { name: name.to_string() });
+            }
+            if key.is_some() && !self.zio().keys().contains(id) {
+                return Err(Error::Refused { name: name.to_string(), why: Refusal::KeyUnavailable });
+            }
+            let objset = Objset::open_writable(self.zio().clone(), id, &phys.bp)?;
+            if !to_replay {
+                check_replayed(&objset, name)?;
+            }
+            let head = self.new_head(mos, objset, phys.dir_obj)?;
+            if let Some(objset) = self.heads.insert_of(era, head) {
+                // a reader that takes a hold from here on finds it open
+                self.check_not_owned(id, name)?;
+                return Ok(objset);
+            }
+            // a task may be changing the root block
+            drop(self.heads.working());
         }
-        if key.is_some() && !self.zio().keys().contains(id) {
-            return Err(Error::Refused { name: name.to_string(), why: Refusal::KeyUnavailable });
-        }
-        let objset = Objset::open_writable(self.zio().clone(), id, &phys.bp)?;
-        if !to_replay {
-            check_replayed(&objset, name)?;
-        }
-        let head = self.add_head(mos, objset, phys.dir_obj)?;
-        // a reader that takes a hold from here on finds it open
-        self.check_not_owned(id, name)?;
-        Ok(head.objset.clone())
+        Err(Error::Refused { name: name.to_string(), why: Refusal::Busy })
     }
 
     /// Checks that a head can be opened for a change: no long hold keeps it as it is.
@@ -228,12 +302,16 @@ impl Spa {
     }
 
     /// Registers an object set as open for writing, under the properties of its directory `dir`.
-    pub(crate) fn add_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Head>, Error> {
+    pub(crate) fn add_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Objset>, Error> {
+        Ok(self.heads.insert(self.new_head(mos, objset, dir)?))
+    }
+
+    fn new_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Head>, Error> {
         let policy = self.policy_of(mos, dir)?;
         if let Some(others) = self.held_elsewhere() {
             others.opened(self.guid(), objset.id());
         }
-        Ok(self.heads.insert(Head::new(objset, policy, mos.prop_number(dir, "refreservation")?)))
+        Ok(Head::new(objset, policy, mos.prop_number(dir, "refreservation")?))
     }
 
     /// Applies changed properties of directory `dir` to open heads in it, and below it.

@@ -14,6 +14,7 @@ use vdev::{Device, MemoryDevice};
 
 use super::*;
 use crate::dsl::space::{Delta, Used};
+use crate::spa::TaskCx;
 use crate::spa::errlog::{self, ErrorEntry};
 use crate::{CreateOptions, Error, Hooks, ImportOptions, ListOptions, Spa};
 
@@ -321,4 +322,58 @@ fn errata_are_told_and_obeyed() {
     let spa = again(spa, &device);
     assert_eq!(erratum(&spa), Some(Erratum::OldKeys));
     assert!(matches!(open(&spa), Err(Error::ReadOnlyDataset { name }) if name == "t/e"));
+}
+
+/// The sync thread, and whoever looks at a head, have references of their own.
+#[test]
+fn references_of_the_engine_are_no_use() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    let dataset = spa.view().unwrap().dataset("t/a").unwrap();
+    let id = dataset.id();
+    let objset = spa.objset(&dataset).unwrap();
+    assert!(spa.heads.in_use(&[id]) && spa.heads.is_open_or_dirty(id));
+    drop(objset);
+    let looked_at = spa.heads.all();
+    assert!(!spa.heads.in_use(&[id]) && !spa.heads.is_open_or_dirty(id));
+    drop(looked_at);
+    let (begun, begins) = std::sync::mpsc::channel();
+    let used = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let task = move |cx: &TaskCx<'_>| {
+                let objset = cx.spa.heads.objset(id);
+                begun.send(()).unwrap();
+                std::thread::sleep(Duration::from_millis(100));
+                drop(objset);
+                Ok(())
+            };
+            spa.sync_task(task).unwrap();
+        });
+        begins.recv().unwrap();
+        spa.heads.in_use(&[id])
+    });
+    assert!(!used, "the task's reference is taken for a user");
+}
+
+#[test]
+fn a_head_opened_while_a_task_changes_its_root_block_is_of_the_new_one() {
+    let (spa, _device) = pool();
+    create(&spa, "t/a").unwrap();
+    create(&spa, "t/b").unwrap();
+    let view = spa.view().unwrap();
+    let (a, b) = (view.dataset("t/a").unwrap(), view.dataset("t/b").unwrap());
+    let (id, new) = (a.id(), b.phys().bp);
+    let (begun, begins) = std::sync::mpsc::channel();
+    let opened = std::thread::scope(|scope| {
+        let task = move |cx: &TaskCx<'_>| {
+            cx.spa.heads.evict(&[id]).expect("nobody uses it");
+            begun.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            cx.mos.edit_dataset(cx.tx, id, |phys| phys.bp = new)
+        };
+        scope.spawn(|| spa.sync_task(task).unwrap());
+        begins.recv().unwrap();
+        spa.objset(&a).unwrap()
+    });
+    assert_eq!(opened.rootbp(), new);
 }

@@ -77,8 +77,9 @@ impl Spa {
         }
         self.space.sync_done(next.txg, self.kept_for_readers(next.txg));
         record.sync_ns = started.elapsed().as_nanos() as u64;
-        self.txgs.done(record);
+        // a waiter finds nothing of this txg left to do
         self.clean_logs(next.txg);
+        self.txgs.done(record);
         Ok(())
     }
 
@@ -95,6 +96,7 @@ impl Spa {
         let mut first = 0;
         loop {
             let pass = self.pass.fetch_add(1, Ordering::Relaxed) + 1;
+            let _working = self.heads.working();
             let pressure = self.txgs.pressure();
             self.tree().leaves().iter().for_each(|leaf| leaf.queue().set_dirty(pressure));
             let mos = self.live_mos()?;
@@ -163,7 +165,7 @@ impl Spa {
             let own = Tx::syncing(tx.txg());
             own.fail_after(self.task_fault.swap(u64::MAX, Ordering::Relaxed));
             let done = task(&TaskCx { spa: self, mos, tx: &own });
-            self.heads.long_holds().settle();
+            self.heads.settle();
             if let Some(error) = done.err().filter(|_| own.is_used()) {
                 self.txgs.fail(error.clone());
                 return Err(Error::Suspended(error));

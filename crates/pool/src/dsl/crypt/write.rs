@@ -231,15 +231,12 @@ impl Spa {
             return Err(refused(name, Refusal::KeyUnavailable));
         }
         let ids = view.datasets_under(&root)?;
-        if self.heads.in_use_or_dirty(&ids) {
-            return Err(refused(name, Refusal::Busy));
-        }
-        // no dataset under the root can be opened between the last check and the removal of the keys
+        // no dataset under the root can be opened between the check and the removal of the keys
         let forget = || {
             self.zio().keys().remove_wrapping(root.id());
             ids.iter().for_each(|id| self.zio().forget_key(*id));
         };
-        self.heads.close(&ids, forget).map_err(|why| refused(name, why))
+        self.heads.close_clean(&ids, forget).map_err(|why| refused(name, why))
     }
 
     /// Gives the key of dataset `from`, if it is loaded, to dataset `to`, which has the same: a snapshot, or a clone.

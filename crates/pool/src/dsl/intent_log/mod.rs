@@ -108,7 +108,7 @@ impl Spa {
     pub(crate) fn close_claimed(&self, ids: &[u64]) {
         let ids: Vec<u64> = ids.iter().copied().filter(|id| !self.zio().keys().contains(*id)).collect();
         // a dataset that is in use has its key
-        let _busy = self.heads.close(&ids, || ());
+        let _busy = self.heads.close_unused(&ids);
     }
 
     /// Destroys all logs that have nothing to replay: each is a block that waits for content, left behind by a crash (OpenZFS:
@@ -139,7 +139,7 @@ impl Spa {
 
     fn set_log(&self, mos: &Mos, tx: &Tx, log: &Logged, header: ZilHeader) -> Result<(), Error> {
         let objset = Objset::open_writable(self.zio().clone(), log.id, &mos.dataset_phys(log.id)?.bp)?;
-        self.add_head(mos, objset, log.dir)?.objset.set_zil_header(tx, header)?;
+        self.add_head(mos, objset, log.dir)?.set_zil_header(tx, header)?;
         self.txgs().note_work();
         Ok(())
     }
@@ -152,8 +152,8 @@ impl Spa {
         if dataset.is_snapshot() {
             return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
         }
-        match self.heads.get(dataset.id()) {
-            Some(head) => Ok(head.objset.clone()),
+        match self.heads.objset(dataset.id()) {
+            Some(objset) => Ok(objset),
             None => self.open_head_as(&self.live_mos()?, dataset.id(), dataset.name(), true),
         }
     }
@@ -215,14 +215,14 @@ impl TaskCx<'_> {
                 phys => phys?,
             };
             let objset = Objset::open_writable(spa.zio().clone(), log.id, &phys.bp)?;
-            let head = spa.add_head(self.mos, objset, log.dir)?;
-            let has_chain = head.zil.get().is_some_and(|zil| zil.has_chain());
-            if !has_chain && head.objset.phys().zil_header.log == log.objset.phys().zil_header.log {
-                ends.push((head, blocks));
+            let objset = spa.add_head(self.mos, objset, log.dir)?;
+            let has_chain = spa.heads.get(log.id).is_some_and(|head| head.zil.get().is_some_and(|zil| zil.has_chain()));
+            if !has_chain && objset.phys().zil_header.log == log.objset.phys().zil_header.log {
+                ends.push((objset, blocks));
             }
         }
-        for (head, blocks) in ends {
-            head.objset.set_zil_header(self.tx, ZilHeader::empty())?;
+        for (objset, blocks) in ends {
+            objset.set_zil_header(self.tx, ZilHeader::empty())?;
             spa.frees.add(blocks);
         }
         Ok(())

@@ -156,13 +156,13 @@ impl Spa {
 
     /// The object set that a raw stream goes into, opened without a key.
     pub(crate) fn open_raw(&self, id: u64, raw: &RawHead) -> Result<Arc<Objset>, Error> {
-        let objset = match self.heads.get(id) {
-            Some(head) => head.objset.clone(),
+        let objset = match self.heads.objset(id) {
+            Some(objset) => objset,
             None => {
                 let mos = self.live_mos()?;
                 let phys = mos.dataset_phys(id)?;
                 let objset = Objset::open_writable(self.zio().clone(), id, &phys.bp)?;
-                self.add_head(&mos, objset, phys.dir_obj)?.objset.clone()
+                self.add_head(&mos, objset, phys.dir_obj)?
             }
         };
         let tx = self.tx(0)?;
