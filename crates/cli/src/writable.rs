@@ -17,7 +17,7 @@ use control::{Caller, Control, Ioc};
 use nvlist::NvList;
 use pool::{Hooks, ImportOptions, OpenOptions, Spa};
 use vdev::import::Candidate;
-use vdev::{Device, FileDevice, Latency};
+use vdev::{Access, Device, device};
 use zpl::UsedByBonus;
 use zuse::CaughtUp;
 
@@ -172,13 +172,12 @@ fn patiently<R>(lock: impl Fn() -> Result<R, vdev::Error>) -> Result<R, vdev::Er
 /// Returns whether another process has the pool open for a change.
 pub(crate) fn is_used(record: &Imported) -> bool {
     let devices = record.devices.iter().filter(|path| path.exists());
-    devices.into_iter().any(|path| matches!(FileDevice::open_read_write(path), Err(vdev::Error::Busy { .. })))
+    devices.into_iter().any(|path| device::is_busy(path))
 }
 
 fn try_lock(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> {
-    let open = |path: &PathBuf| -> Result<Opened, vdev::Error> {
-        Ok((path.clone(), Latency::as_tuned(Arc::new(FileDevice::open_read_write(path)?))))
-    };
+    let open =
+        |path: &PathBuf| -> Result<Opened, vdev::Error> { Ok((path.clone(), device::open(path, Access::Write)?)) };
     paths.iter().map(open).collect()
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use base::tunable;
 
+use crate::Error;
 use crate::device::{Device, DeviceKind};
 
 /// A device that takes its time.
@@ -79,6 +80,22 @@ impl Device for Latency {
 
     fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
         self.device.forget(offset, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.slowly(|device| device.discard(offset, len))
+    }
+
+    fn refresh_size(&self) -> io::Result<u64> {
+        self.device.refresh_size()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.device.is_gone()
+    }
+
+    fn reopen(&self) -> Result<Arc<dyn Device>, Error> {
+        Ok(Latency::as_tuned(self.device.reopen()?))
     }
 
     fn is_writable(&self) -> bool {

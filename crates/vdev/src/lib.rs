@@ -53,13 +53,13 @@
 //!
 //! OpenZFS: `vdev.c`, `vdev_mirror.c`, `vdev_raidz.c`, `vdev_draid.c`, `vdev_indirect.c`, `vdev_label.c`, `vdev_queue.c`,
 //! `zpool_vdev.c`, `zutil_import.c`.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod columns;
 mod config;
 mod config_list;
 pub mod create;
-mod device;
+pub mod device;
 mod draid;
 mod error;
 mod errors;
@@ -89,7 +89,7 @@ mod tree;
 mod write;
 
 pub use config::{VdevConfig, VdevType};
-pub use device::{Device, DeviceKind, FileDevice, MemoryDevice};
+pub use device::{Access, Device, DeviceKind, FileDevice, MemoryDevice};
 pub use error::Error;
 pub use errors::{FollowedLeaf, PoolErrors, VdevErrors};
 pub use latency::Latency;

@@ -12,7 +12,7 @@ use pool::{
 };
 use vdev::create::{LayoutOptions, VdevSpec, in_use_path, layout};
 use vdev::import::{Candidate, scan};
-use vdev::{Device, FileDevice, MemoryDevice};
+use vdev::{Access, Device, MemoryDevice, device};
 use zpl::create::{FsProps, create_fs, create_volume};
 use zpl::live::Zfs;
 use zpl::{FileSystem, UsedByBonus};
@@ -109,7 +109,7 @@ impl Pool {
         check_name(name)?;
         let words: Vec<String> = vdevs.iter().map(|word| (*word).to_owned()).collect();
         let spec = VdevSpec::parse(&words)?;
-        let is_there = |path: &str| Path::new(path).exists();
+        let is_there = |path: &str| device::exists(Path::new(path));
         for (path, _) in spec.paths().filter(|(path, _)| is_there(path)) {
             let found = in_use_path(Path::new(path))?;
             if let Some(why) = found.and_then(|found| found.refusal(path, true, false, false)) {
@@ -120,10 +120,10 @@ impl Pool {
         let mut open = |(path, _): (&str, bool)| -> Result<(String, Arc<dyn Device>), vdev::Error> {
             let file = Path::new(path);
             let device = match is_there(path) {
-                true => FileDevice::open_read_write(file)?,
+                true => device::open(file, Access::Write)?,
                 false => new.create(file, file_size)?,
             };
-            Ok((path.to_owned(), Arc::new(device)))
+            Ok((path.to_owned(), device))
         };
         let devices: Vec<_> = spec.paths().map(&mut open).collect::<Result<_, _>>()?;
         let pool = make(name, &spec, &devices, hooks())?;
@@ -430,8 +430,8 @@ impl Pool {
 struct NewFiles(Vec<PathBuf>);
 
 impl NewFiles {
-    fn create(&mut self, path: &Path, size: u64) -> Result<FileDevice, vdev::Error> {
-        let device = FileDevice::create(path, size)?;
+    fn create(&mut self, path: &Path, size: u64) -> Result<Arc<dyn Device>, vdev::Error> {
+        let device = device::open(path, Access::Create(size))?;
         self.0.push(path.to_owned());
         Ok(device)
     }
@@ -445,7 +445,7 @@ impl Drop for NewFiles {
     fn drop(&mut self) {
         for path in &self.0 {
             // the error that is told is the one that led here
-            let _ = std::fs::remove_file(path);
+            let _ = device::remove(path);
         }
     }
 }

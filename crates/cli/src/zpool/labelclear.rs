@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use ondisk::label::key;
-use vdev::FileDevice;
+use vdev::Access;
 use vdev::create::InUse;
-use vdev::label;
+use vdev::{device, label};
 
 use super::newdevs::owners;
 use crate::command::Call;
@@ -21,15 +21,15 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     };
     let path = find(word)?;
     let shown = path.display();
-    let device = FileDevice::open_read_only(&path).map_err(|e| match &e {
+    let device = device::open(&path, Access::Read).map_err(|e| match &e {
         vdev::Error::Open { source, .. } => failed(format!("failed to open {shown}: {}", cause(source))),
         other => failed(format!("failed to open {shown}: {other}")),
     })?;
-    if label::read_labels(&device).iter().all(Result::is_err) {
+    if label::read_labels(&*device).iter().all(Result::is_err) {
         return Err(failed(format!("failed to read label from {shown}")));
     }
     check(&path, call.args.has('f'))?;
-    let cleared = FileDevice::open_read_write(&path).and_then(|device| label::clear(&device));
+    let cleared = device::open(&path, Access::Write).and_then(|device| label::clear(&*device));
     cleared.map_err(|e| failed(format!("failed to clear label for {shown}: {e}")))?;
     Ok(0)
 }

@@ -12,7 +12,7 @@ use nvlist::NvList;
 use ondisk::label::key;
 use pool::Readers;
 use vdev::create::{Bias, DraidSpec, Group, InUse, TopSpec, VdevSpec, complaint, in_use_path, replication};
-use vdev::{Device, DeviceKind, FileDevice};
+use vdev::{Access, Device, DeviceKind, device};
 
 use super::vdevs::Class;
 use crate::error::{Failure, cause, failed};
@@ -106,7 +106,7 @@ impl NewVdevs {
         if let Some(size) = self.missing.get(path) {
             return Some(Arc::new(Planned { path: path.to_owned(), size: *size }));
         }
-        Some(Arc::new(FileDevice::open_read_only(Path::new(path)).ok()?))
+        device::open(Path::new(path), Access::Read).ok()
     }
 
     /// Returns whether two words mean the same device.
@@ -144,9 +144,9 @@ impl NewVdevs {
         let devices = locked.into_iter().map(|(path, device)| (path.to_string_lossy().into_owned(), device));
         let mut opened = Opened { devices: devices.collect(), made: Vec::new(), _overtaking: overtaking };
         for (path, size) in &self.missing {
-            let device = FileDevice::create(Path::new(path), *size)?;
+            let device = device::open(Path::new(path), Access::Create(*size))?;
             opened.made.push(PathBuf::from(path));
-            opened.devices.insert(path.clone(), Arc::new(device));
+            opened.devices.insert(path.clone(), device);
         }
         Ok(opened)
     }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use crash::Plug;
 use crash::promises::{Program, Promised, check};
+use vdev::Device;
 use vdev::import::{FoundDevice, scan, scan_devices};
-use vdev::{Device, FileDevice};
 use zpl::UsedByBonus;
 use zuse::pool::{Hooks, ImportOptions, Spa};
 use zuse::zpl;
@@ -59,7 +59,7 @@ fn open(pool: &str, plug: &Arc<Plug>, paths: &[&str]) -> Result<Arc<Spa>> {
     let found = scan(&paths)?.into_iter().find(|candidate| candidate.name == pool);
     let found = found.ok_or_else(|| format!("no pool '{pool}' on these devices"))?;
     let behind = |device: &FoundDevice| -> Result<(PathBuf, Arc<dyn Device>)> {
-        let file = Arc::new(FileDevice::open_read_write(&device.path)?);
+        let file = vdev::device::open(&device.path, vdev::Access::Write)?;
         Ok((device.path.clone(), plug.device(file) as Arc<dyn Device>))
     };
     let devices = found.devices.iter().map(behind).collect::<Result<Vec<_>>>()?;

@@ -5,9 +5,10 @@ use std::path::Path;
 use base::{Guid, Txg};
 use ondisk::label::{LABELS, key};
 
+use crate::Error;
+use crate::device::{self, Access, Device};
 use crate::import::PoolState;
 use crate::label::read_label;
-use crate::{Device, Error, FileDevice};
 
 /// What a device is used for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,9 +78,9 @@ pub fn in_use(device: &dyn Device) -> Result<Option<InUse>, Error> {
 /// # Errors
 /// [`Error::Open`], or if the device cannot be read.
 pub fn in_use_path(path: &Path) -> Result<Option<InUse>, Error> {
-    let found = in_use(&FileDevice::open_read_only(path)?)?;
+    let found = in_use(&*device::open(path, Access::Read)?)?;
     if let Some(InUse::Pool { name, guid, leaf, .. }) = &found
-        && matches!(FileDevice::open_read_write(path), Err(Error::Busy { .. }))
+        && device::is_busy(path)
     {
         return Ok(Some(InUse::Pool { name: name.clone(), guid: *guid, leaf: *leaf, state: "active" }));
     }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Candidate, scan_devices};
+use crate::Error;
 use crate::config::VdevConfig;
-use crate::device::{Device, FileDevice};
+use crate::device::{self, Access, Device};
 use crate::stale::check_writable;
 use crate::tree::VdevTree;
-use crate::{Error, Latency};
 
 /// A device with the path that it was opened by.
 type Opened = (PathBuf, Arc<dyn Device>);
@@ -60,9 +60,9 @@ impl Candidate {
 }
 
 fn open(path: &Path) -> Result<Opened, Error> {
-    Ok((path.to_owned(), Latency::as_tuned(Arc::new(FileDevice::open_read_write(path)?))))
+    Ok((path.to_owned(), device::open(path, Access::Write)?))
 }
 
 fn read_only(path: &Path) -> Option<Opened> {
-    Some((path.to_owned(), Latency::as_tuned(Arc::new(FileDevice::open_read_only(path).ok()?))))
+    Some((path.to_owned(), device::open(path, Access::Read).ok()?))
 }

@@ -9,9 +9,8 @@ use codec::embedded;
 use ondisk::label::{self as layout, key};
 
 use super::FoundDevice;
-use crate::device::{Device, FileDevice};
+use crate::device::{self, Access, Device};
 use crate::label::{Label, read_label};
-use crate::latency::Latency;
 
 /// Devices are mostly waited for: more threads than cores.
 const THREADS: usize = 8;
@@ -31,8 +30,8 @@ pub(super) fn all(paths: &[PathBuf]) -> Vec<FoundDevice> {
                     let n = next.fetch_add(1, Ordering::Relaxed);
                     paths.get(n).map(|path| (n, path))
                 } {
-                    let Ok(file) = FileDevice::open_read_only(path) else { continue };
-                    if let Some(device) = device(path.clone(), Latency::as_tuned(Arc::new(file))) {
+                    let Ok(opened) = device::open(path, Access::Read) else { continue };
+                    if let Some(device) = device(path.clone(), opened) {
                         found.lock().unwrap_or_else(PoisonError::into_inner).push((n, device));
                     }
                 }

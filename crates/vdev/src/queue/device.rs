@@ -1,8 +1,10 @@
 //! A device behind its queue, for those who know only devices.
 
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 
 use super::{Direction, IoClass, Queue, Request};
+use crate::Error;
 use crate::device::{Device, DeviceKind};
 
 /// A device whose reads and writes are sync requests of its queue.
@@ -53,6 +55,24 @@ impl Device for Queued<'_> {
 
     fn forget(&self, offset: u64, len: u64) -> io::Result<()> {
         self.device.forget(offset, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let (class, direction) = (IoClass::Trim, Direction::Write);
+        let request = Request { class, direction, offset, len, aggregated: false };
+        self.queue.run(request, || self.device.discard(offset, len))
+    }
+
+    fn refresh_size(&self) -> io::Result<u64> {
+        self.device.refresh_size()
+    }
+
+    fn is_gone(&self) -> bool {
+        self.device.is_gone()
+    }
+
+    fn reopen(&self) -> Result<Arc<dyn Device>, Error> {
+        self.device.reopen()
     }
 
     fn is_writable(&self) -> bool {
