@@ -9,7 +9,7 @@ use nvlist::{Encoding, NvList};
 use pool::Spa;
 
 use crate::decode::require_str;
-use crate::{Error, Failed, Ioc, Look};
+use crate::{Error, Failed, Ioc, ReadOnlyControl};
 
 /// Answers beyond this many bytes are not kept in the history (OpenZFS: `zfs_history_output_max`).
 const OUTPUT_MAX: i64 = 1 << 20;
@@ -119,7 +119,7 @@ impl Control {
             | Ioc::GetHolds
             | Ioc::GetBookmarks
             | Ioc::GetBookmarkProps
-            | Ioc::SendSpace => Look::new(self.spa.view()?).answer(ioc, name, input),
+            | Ioc::SendSpace => ReadOnlyControl::new(self.spa.view()?).answer(ioc, name, input),
         }
     }
 

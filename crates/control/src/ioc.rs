@@ -194,7 +194,7 @@ impl Ioc {
         }
     }
 
-    /// Whether it only looks ([`Look`](crate::Look) answers it).
+    /// Whether it only looks ([`ReadOnlyControl`](crate::ReadOnlyControl) answers it).
     pub(crate) const fn looks(self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
 //! What commands ask of a pool: one name-value list in, one name-value list out.
 //!
 //! # What it is
-//! A [`Control`] answers requests ([`Ioc`]) about an open pool; a [`Look`] those that change nothing, about a state that was opened for reading. Names, keys and types are those of OpenZFS's ioctls and of `libzfs_core`, so
+//! A [`Control`] answers requests ([`Ioc`]) about an open pool; a [`ReadOnlyControl`] those that change nothing, about a state that was opened for reading. Names, keys and types are those of OpenZFS's ioctls and of `libzfs_core`, so
 //! that whoever knows those knows these: `snaps`, `props`, `holds`, `hidden_args` with `wkeydata`, lists from name to errno where several things failed.
 //!
 //! # How a request goes
@@ -21,10 +21,10 @@ mod decode;
 mod error;
 mod ioc;
 mod keys;
-mod look;
 mod pools;
 mod props;
 mod quotas;
+mod read_only;
 mod snapshots;
 mod streams;
 mod upkeep;
@@ -33,5 +33,5 @@ mod vdevs;
 pub use control::{Caller, Control};
 pub use error::{Error, Failed};
 pub use ioc::Ioc;
-pub use look::Look;
 pub use props::feature_of;
+pub use read_only::ReadOnlyControl;

@@ -33,7 +33,7 @@ pub enum Bug {
 }
 
 /// The contents of a device: a generation and its value.
-pub type Found = Option<(u64, Vec<u8>)>;
+pub type ReadBack = Option<(u64, Vec<u8>)>;
 
 /// A value on some devices, the same on each.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of the devices.
-    pub fn read(devices: &[Arc<dyn Device>]) -> io::Result<Vec<Found>> {
+    pub fn read(devices: &[Arc<dyn Device>]) -> io::Result<Vec<ReadBack>> {
         let one = |device: &Arc<dyn Device>| {
             let mut newest = None;
             for slot in 0..2 {

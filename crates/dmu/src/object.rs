@@ -7,7 +7,7 @@ use base::Endian;
 use ondisk::{BlkPtr, DnodePhys};
 use zio::{Bookmark, Buf, Zio};
 
-use crate::live::{Found, LiveCache, LiveDnode};
+use crate::live::{BlockState, LiveCache, LiveDnode};
 use crate::tree::{Child, Interest, Tree};
 use crate::{BlockCursor, Error, Objset, PrimaryCache};
 
@@ -203,7 +203,7 @@ impl Object {
     /// When an indirect block above it cannot be read.
     pub fn endian_of(&self, blkid: u64) -> Result<Option<Endian>, Error> {
         if let Some(live) = &self.live
-            && matches!(live.state.read().find(blkid), Found::Dirty(_))
+            && matches!(live.state.read().find(blkid), BlockState::Dirty(_))
         {
             return Ok(Some(Endian::Little));
         }

@@ -31,7 +31,7 @@ const OUT_MAX: usize = 2 << 20;
 
 /// Counts of an exercise, to show that it did something.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct Findings {
     pub(crate) files: u64,
     /// Blocks that verification reports as lost, or files that cannot be read.
     pub(crate) lost: u64,
@@ -40,8 +40,8 @@ pub(crate) struct Found {
 }
 
 /// Opens the pools on a device and exercises them.
-pub(crate) fn exercise(device: Arc<dyn Device>) -> Found {
-    let mut found = Found::default();
+pub(crate) fn exercise(device: Arc<dyn Device>) -> Findings {
+    let mut found = Findings::default();
     let _ = vdev::label::read_labels(&*device);
     let _ = vdev::label::read_bootenv(&*device);
     for candidate in vdev::import::scan_devices(vec![(PathBuf::from("disk0"), device)]) {
@@ -56,8 +56,8 @@ pub(crate) fn exercise(device: Arc<dyn Device>) -> Found {
 }
 
 /// Exercises a pool.
-pub(crate) fn exercise_pool(pool: &Arc<Pool>) -> Found {
-    let mut found = Found::default();
+pub(crate) fn exercise_pool(pool: &Arc<Pool>) -> Findings {
+    let mut found = Findings::default();
     ask_pool(pool);
     ask_objects(pool.mos());
     ask_datasets(pool, &mut found);
@@ -99,7 +99,7 @@ impl Write for Limited {
     }
 }
 
-fn ask_datasets(pool: &Arc<Pool>, found: &mut Found) {
+fn ask_datasets(pool: &Arc<Pool>, found: &mut Findings) {
     let everything = ListOptions { special: true, ..ListOptions::ALL };
     for entry in pool.list(pool.name(), &everything).unwrap_or_default() {
         match &entry {
@@ -109,7 +109,7 @@ fn ask_datasets(pool: &Arc<Pool>, found: &mut Found) {
     }
 }
 
-fn ask_dataset(dataset: &Dataset, found: &mut Found) {
+fn ask_dataset(dataset: &Dataset, found: &mut Findings) {
     for (name, value) in dataset.props().unwrap_or_default() {
         let _ = format(&name, &value.value, false);
     }
@@ -147,7 +147,7 @@ fn ask_dataset(dataset: &Dataset, found: &mut Found) {
     }
 }
 
-fn read_files(root: Node, found: &mut Found) {
+fn read_files(root: Node, found: &mut Findings) {
     let start = found.files;
     let Ok(()) = walk::<Infallible>(root, false, &mut |step| {
         match step {
@@ -165,7 +165,7 @@ fn read_files(root: Node, found: &mut Found) {
     });
 }
 
-fn ask_file(node: &Node, path: bool, found: &mut Found) {
+fn ask_file(node: &Node, path: bool, found: &mut Findings) {
     if path {
         let _ = node.fs().path_of(node.id());
     }
@@ -179,7 +179,7 @@ fn ask_file(node: &Node, path: bool, found: &mut Found) {
     }
 }
 
-fn check(pool: &Arc<Pool>, found: &mut Found) {
+fn check(pool: &Arc<Pool>, found: &mut Findings) {
     if let Ok(summary) = verify(pool, &Options { dataset: None, threads: 1, heal: false, expand: true }, &|_, _| {}) {
         found.lost += summary.tally.lost_blocks;
         let mut names = Names::new(pool);

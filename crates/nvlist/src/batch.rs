@@ -8,7 +8,7 @@
 //! It helps callers that have all names before they need the first answer: subtracting one list from another ([`NvList::remove_many`]),
 //! checking a request of ten thousand snapshots against those that exist ([`NvList::get_many`]).
 
-use crate::index::{Guess, Place};
+use crate::index::{EntryPosition, Guess};
 use crate::{NvList, Value};
 
 /// Names per group: enough to cover every miss that a core can have in flight, few enough for its L1 cache.
@@ -64,7 +64,7 @@ impl NvList {
 
     /// True if a guessed slot still holds the first pair of this name.
     #[inline(always)]
-    fn is_first(&self, place: Place, name: &[u8]) -> bool {
+    fn is_first(&self, place: EntryPosition, name: &[u8]) -> bool {
         let slot = self.slots.get(place.slot as usize);
         slot.is_some_and(|slot| slot.value.is_some() && slot.name.get(&self.names) == name)
     }

@@ -100,14 +100,14 @@ impl Index {
         };
         let way = at.way(tag);
         match at.slots.get(way) {
-            Some(slot) => Guess::Perhaps(Place { slot: *slot, bucket: bucket as u32, way: way as u32 }),
+            Some(slot) => Guess::Perhaps(EntryPosition { slot: *slot, bucket: bucket as u32, way: way as u32 }),
             None if at.passed() == 0 => Guess::Absent,
             None => Guess::Elsewhere,
         }
     }
 
     /// The entry with this tag whose slot satisfies `is`.
-    pub(crate) fn find(&self, tag: u32, is: impl Fn(u32) -> bool) -> Option<Place> {
+    pub(crate) fn find(&self, tag: u32, is: impl Fn(u32) -> bool) -> Option<EntryPosition> {
         let mask = self.mask();
         let mut at = self.home(tag);
         loop {
@@ -115,7 +115,7 @@ impl Index {
             for way in (0..WAYS).filter(|way| bucket.tags[*way] == tag) {
                 let slot = bucket.slots[way];
                 if is(slot) {
-                    return Some(Place { slot, bucket: (at & mask) as u32, way: way as u32 });
+                    return Some(EntryPosition { slot, bucket: (at & mask) as u32, way: way as u32 });
                 }
             }
             if bucket.passed() == 0 {
@@ -182,13 +182,13 @@ impl Index {
 
     /// Points an entry to another slot.
     #[inline]
-    pub(crate) fn set_slot(&mut self, place: Place, slot: u32) {
+    pub(crate) fn set_slot(&mut self, place: EntryPosition, slot: u32) {
         self.buckets[place.bucket as usize].slots[place.way as usize] = slot;
     }
 
     /// Removes an entry.
     #[inline]
-    pub(crate) fn remove(&mut self, place: Place) {
+    pub(crate) fn remove(&mut self, place: EntryPosition) {
         let mask = self.mask();
         let tag = std::mem::take(&mut self.buckets[place.bucket as usize].tags[place.way as usize]);
         let mut at = self.home(tag);
@@ -211,24 +211,24 @@ pub(crate) enum Guess {
     /// The name is not in the list.
     Absent,
     /// If the name in this slot is the one asked for, this is its entry; if not, [`Index::find`] must search.
-    Perhaps(Place),
+    Perhaps(EntryPosition),
     /// [`Index::find`] must search.
     Elsewhere,
 }
 
 /// The position of an entry, valid until the table changes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct EntryPosition {
     /// The slot it points to.
     pub(crate) slot: u32,
     bucket: u32,
     way: u32,
 }
 
-impl Place {
+impl EntryPosition {
     /// A slot found without an index.
-    pub(crate) fn unindexed(slot: u32) -> Place {
-        Place { slot, ..Place::default() }
+    pub(crate) fn unindexed(slot: u32) -> EntryPosition {
+        EntryPosition { slot, ..EntryPosition::default() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The list itself: slots in insertion order, chains of equal names, and their maintenance.
 
-use crate::index::{Guess, Index, Place};
+use crate::index::{EntryPosition, Guess, Index};
 use crate::names::{Name, Names};
 use crate::{DataType, Iter, IterBytes, Uniqueness, Value};
 
@@ -221,7 +221,7 @@ impl NvList {
     }
 
     /// The pair that a new one of this value replaces.
-    fn replaced(&self, head: Place, value: &Value) -> Option<u32> {
+    fn replaced(&self, head: EntryPosition, value: &Value) -> Option<u32> {
         match self.uniqueness() {
             Uniqueness::None => None,
             Uniqueness::Name => Some(head.slot),
@@ -230,7 +230,7 @@ impl NvList {
     }
 
     /// Removes the pair `old` and adds one of the same name at the end.
-    fn replace(&mut self, head: Place, old: u32, value: Value) {
+    fn replace(&mut self, head: EntryPosition, old: u32, value: Value) {
         let to = self.slots.len() as u32;
         let Some(slot) = self.slots.get_mut(old as usize) else {
             return;
@@ -295,7 +295,7 @@ impl NvList {
 
     /// Empties a slot and unlinks it from its name's chain; with the last pair the name is removed.
     #[inline]
-    pub(crate) fn unlink(&mut self, head: Place, slot: u32) -> Option<Value> {
+    pub(crate) fn unlink(&mut self, head: EntryPosition, slot: u32) -> Option<Value> {
         let at = self.slots.get_mut(slot as usize)?;
         let value = at.value.take()?;
         let (next, prev, long) = (at.next, at.prev, at.name.long_size());
@@ -349,7 +349,7 @@ impl NvList {
     }
 
     #[inline(always)]
-    pub(crate) fn find(&self, name: &[u8]) -> Option<Place> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<EntryPosition> {
         match self.index.as_deref() {
             Some(index) => self.find_indexed(index, index.tag(name), name),
             None => self.scan(name),
@@ -358,7 +358,7 @@ impl NvList {
 
     /// The first pair of a name, and the name's tag if there is an index.
     #[inline(always)]
-    fn find_to_insert(&self, name: &[u8]) -> (Option<Place>, u32) {
+    fn find_to_insert(&self, name: &[u8]) -> (Option<EntryPosition>, u32) {
         match self.index.as_deref() {
             Some(index) => {
                 let tag = index.tag(name);
@@ -369,7 +369,7 @@ impl NvList {
     }
 
     #[inline(always)]
-    fn find_indexed(&self, index: &Index, tag: u32, name: &[u8]) -> Option<Place> {
+    fn find_indexed(&self, index: &Index, tag: u32, name: &[u8]) -> Option<EntryPosition> {
         match index.guess(tag) {
             Guess::Perhaps(place) if self.has_name(place.slot, name) => Some(place),
             Guess::Absent => None,
@@ -379,7 +379,7 @@ impl NvList {
 
     #[cold]
     #[inline(never)]
-    fn find_further(&self, index: &Index, tag: u32, name: &[u8]) -> Option<Place> {
+    fn find_further(&self, index: &Index, tag: u32, name: &[u8]) -> Option<EntryPosition> {
         index.find(tag, |slot| self.has_name(slot, name))
     }
 
@@ -389,9 +389,9 @@ impl NvList {
     }
 
     #[inline(never)]
-    fn scan(&self, name: &[u8]) -> Option<Place> {
+    fn scan(&self, name: &[u8]) -> Option<EntryPosition> {
         let is = |s: &Slot| s.name.get(&self.names) == name && s.value.is_some();
-        self.slots.iter().position(is).map(|slot| Place::unindexed(slot as u32))
+        self.slots.iter().position(is).map(|slot| EntryPosition::unindexed(slot as u32))
     }
 
     /// The first slot of a type in the chain that starts at `slot`.

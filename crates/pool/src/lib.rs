@@ -58,7 +58,7 @@ pub use error::Error;
 pub use spa::{
     AllocBias, AllocClass, BadPoolName, Bpobj, ClassSpace, CreateOptions, DmuTxStats, ErrorEntry, FeatureState,
     HistoryRecord, Hooks, ImportOptions, Kstat, KstatData, LoadErrors, LoadInfo, LoadPolicy, MetaslabInfo, Nearest,
-    OpenOptions, Place, Pool, PoolSpace, Populate, PropValue, PropsWatch, Readers, ScrubRange, ScrubRefusal,
+    OpenOptions, Pool, PoolSpace, Populate, PropValue, PropsWatch, Readers, ScrubCursor, ScrubRange, ScrubRefusal,
     ScrubResult, Source, Spa, Space, SpaceStats, Target, TaskCx, TxgRecord, Txgs, Value, VdevProps, VdevRefusal,
     VdevSpace, check_new_pool_name, check_pool_name,
 };

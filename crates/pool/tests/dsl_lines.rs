@@ -365,7 +365,7 @@ fn a_scrub_follows_heads_that_change_places() {
         live.write("t/a/new", id, 0, MIB, 2);
         live.spa.scrub_begin(0, pool::ScrubRange::default()).unwrap();
         let head = |name: &str| live.view().dataset(name).unwrap();
-        let mut place = live.view().scrub_place(ScanFunc::Scrub).unwrap().unwrap();
+        let mut place = live.view().scrub_cursor(ScanFunc::Scrub).unwrap().unwrap();
         while let Some(target) = place.target(&live.view()).unwrap() {
             let last = target.dataset == head("t/a").id();
             place.done(&live.view()).unwrap();
@@ -381,7 +381,7 @@ fn a_scrub_follows_heads_that_change_places() {
             // who reads had not looked again
             tell(place);
         }
-        let mut place = live.view().scrub_place(ScanFunc::Scrub).unwrap().unwrap();
+        let mut place = live.view().scrub_cursor(ScanFunc::Scrub).unwrap().unwrap();
         let mut rest = Vec::new();
         while let Some(target) = place.target(&live.view()).unwrap() {
             rest.push(target.root);

@@ -73,7 +73,7 @@ fn heals(words: &str, count: usize, width: u64) {
     assert!(bytes(device, &range) != before, "{words}: a reader has written");
     spa.sync().unwrap();
     assert!(bytes(device, &range) == before, "{words}: the damage is still there");
-    assert_eq!(spa.zio().stats().mended.get(), 1, "{words}");
+    assert_eq!(spa.zio().stats().self_healed.get(), 1, "{words}");
     assert!(is_whole(), "{words}: damage is met again");
     spa.export().unwrap();
 }
@@ -125,6 +125,6 @@ fn what_was_given_to_another_block_is_not_healed() {
     assert!(seen.unwrap() == noise(1, 1) && spa.zio().stats().recovered.get() > recovered, "the trap was not sprung");
     spa.sync().unwrap();
     assert!(bytes(&devices[first], &range) == now, "the new block was overwritten with the old one");
-    assert_eq!(spa.zio().stats().mended.get(), 0);
+    assert_eq!(spa.zio().stats().self_healed.get(), 0);
     spa.close().unwrap();
 }

@@ -12,7 +12,7 @@ use nvlist::NvList;
 use ondisk::send::{Begin, CryptParams, Object, Record, RecordType, Spill, Write as WriteRecord, WriteByref};
 
 use crate::nvprint;
-use crate::reader::{Found, Step};
+use crate::reader::{Step, StreamRecord};
 use crate::{Error, Header, Reader};
 
 pub use json::json_lines;
@@ -110,7 +110,7 @@ impl<'a, O: Write, E: Write> Dumper<'a, O, E> {
         writeln!(self.out, "Incorrect checksum in record header.\nExpected checksum = {}", words(computed))
     }
 
-    fn record(&mut self, found: &Found, payload: &[u8]) -> std::io::Result<()> {
+    fn record(&mut self, found: &StreamRecord, payload: &[u8]) -> std::io::Result<()> {
         let header = &found.header;
         if let Some(count) = self.counts.get_mut(header.record.kind() as usize) {
             count.0 += 1;

@@ -53,7 +53,7 @@ pub struct Entry<'a> {
 #[allow(clippy::large_enum_variant)] // nearly every one is the large one
 pub(crate) enum Step {
     /// A record; its payload can be read.
-    Record(Found),
+    Record(StreamRecord),
     /// The input ended, after `torn` bytes of an incomplete record.
     Eof { offset: u64, torn: u64, open: bool },
     /// The checksum in a record is not that of the bytes before it: the walk ends here.
@@ -63,7 +63,7 @@ pub(crate) enum Step {
 }
 
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct StreamRecord {
     pub(crate) offset: u64,
     pub(crate) header: Header,
     /// Bytes of payload that the record claims.
@@ -104,7 +104,7 @@ impl<R: Read> Reader<R> {
     /// [`Error::BadMagic`] if this is not a stream; [`Error::Checksum`], [`Error::Truncated`], [`Error::UnknownType`],
     /// [`Error::TooLarge`] if it is damaged; [`Error::Io`].
     pub fn next_record(&mut self) -> Result<Option<Entry<'_>>, Error> {
-        let Found { offset, header, need, have, end_mismatch } = match self.step()? {
+        let StreamRecord { offset, header, need, have, end_mismatch } = match self.step()? {
             Step::Record(found) => found,
             Step::Eof { torn: 0, open: false, .. } => return Ok(None),
             Step::Eof { offset, torn, .. } => {
@@ -123,7 +123,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Returns the payload of the current record.
-    pub(crate) fn payload(&self, found: &Found) -> &[u8] {
+    pub(crate) fn payload(&self, found: &StreamRecord) -> &[u8] {
         self.input.around(found.have, 0)
     }
 
@@ -187,7 +187,7 @@ impl<R: Read> Reader<R> {
             }
             _ => {}
         }
-        Ok(Step::Record(Found { offset, header, need, have, end_mismatch }))
+        Ok(Step::Record(StreamRecord { offset, header, need, have, end_mismatch }))
     }
 
     /// Adds the next record to the running checksum, except the checksum that it carries. Returns (computed, found) on a

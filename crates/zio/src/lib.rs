@@ -22,7 +22,7 @@
 //! **Healing.** A scrub whose [`ReadCx`](vdev::ReadCx) says `heal` overwrites bad data with good data: from the other
 //! side of a mirror, from parity, or from another copy. An ordinary read finds the good data and repairs nothing, since
 //! its pointer may be older than the block that is at that address now; it notes a [`Suspect`], and the pool calls
-//! [`Zio::mend`] once it knows the pointer to be current.
+//! [`Zio::heal`] once it knows the pointer to be current.
 //!
 //! **Keys** come from above: the pool puts a dataset's key in the [`KeyRing`]. Without it, reading encrypted data returns
 //! [`Error::KeyNotLoaded`], authenticated data is readable but not authenticated, and [`Zio::read_noauth`] returns dnode
@@ -45,8 +45,8 @@ mod into;
 mod keys;
 mod physical;
 mod read;
+mod self_heal;
 mod stats;
-mod suspect;
 #[cfg(debug_assertions)]
 pub mod tamper;
 mod transform;
@@ -60,11 +60,11 @@ pub use error::{CopyFailure, Error, Fault};
 pub use into::Stage;
 pub use keys::{KeyRing, KeySource};
 pub use read::{Caching, ReadGuard, Zio};
+pub use self_heal::Suspect;
 pub use stats::{ReadStats, Stats};
-pub use suspect::Suspect;
 pub use vdev::IoClass;
 pub use verify::{Scratch, VerifyReport};
 pub use write::{
-    AllocError, AllocRequest, CloneTable, CryptParams, DedupTable, Found, HeldWrites, Payload, SpaceSource, TableError,
-    WriteCx, WriteProps, WriteReq,
+    AllocError, AllocRequest, CloneTable, CryptParams, DedupLookup, DedupTable, HeldWrites, Payload, SpaceSource,
+    TableError, WriteCx, WriteProps, WriteReq,
 };

@@ -11,7 +11,7 @@ use vdev::{IoClass, LiveTree, ReadCx, TreeRef, VdevTree};
 
 use crate::error::CopyFailures;
 use crate::physical::Source;
-use crate::suspect::Suspects;
+use crate::self_heal::SelfHealQueue;
 use crate::transform::Transform;
 use crate::write::WriteSide;
 use crate::{ArcCache, ArcKey, Bookmark, Buf, Error, KeyRing, KeySource, Stats};
@@ -35,7 +35,7 @@ pub struct Zio {
     stats: Stats,
     guard: OnceLock<Arc<dyn ReadGuard>>,
     pub(crate) write: WriteSide,
-    pub(crate) suspects: Suspects,
+    pub(crate) self_heal: SelfHealQueue,
 }
 
 /// Detects that another host writes the pool while it is read here.
@@ -79,7 +79,7 @@ impl Zio {
             stats: Stats::default(),
             guard: OnceLock::new(),
             write: WriteSide::default(),
-            suspects: Suspects::default(),
+            self_heal: SelfHealQueue::default(),
         }
     }
 

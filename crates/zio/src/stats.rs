@@ -23,7 +23,7 @@ pub struct Stats {
     /// Bad copies that were overwritten with good data.
     pub healed: Counter,
     /// Blocks that an ordinary read found damaged in part, and that have been healed since.
-    pub mended: Counter,
+    pub self_healed: Counter,
     /// Copies of blocks written; gang headers and pieces count separately.
     pub written: Counter,
     /// Their bytes.

@@ -13,7 +13,7 @@ use common::writable::{Top, Writable};
 use common::{BM, key, text};
 use ondisk::BlkPtr;
 use ondisk::ddt::DdtKey;
-use zio::{Buf, CloneTable, DedupTable, Error, Found, Payload, TableError, WriteCx, WriteProps, WriteReq};
+use zio::{Buf, CloneTable, DedupLookup, DedupTable, Error, Payload, TableError, WriteCx, WriteProps, WriteReq};
 
 const CX: WriteCx = WriteCx { txg: Txg(100), pass: 1 };
 
@@ -28,18 +28,18 @@ impl DedupTable for Table {
         Ok(())
     }
 
-    fn find(&self, txg: Txg, bp: &BlkPtr, copies: u8) -> Result<Found, TableError> {
+    fn find(&self, txg: Txg, bp: &BlkPtr, copies: u8) -> Result<DedupLookup, TableError> {
         let entries = self.entries.lock().unwrap();
-        let Some((known, _)) = entries.get(&DdtKey::of(bp)) else { return Ok(Found::Missing) };
+        let Some((known, _)) = entries.get(&DdtKey::of(bp)) else { return Ok(DedupLookup::Missing) };
         if known.dvas().count() < usize::from(copies) {
-            return Ok(Found::Ordinary);
+            return Ok(DedupLookup::Ordinary);
         }
         let mut hit = *bp;
         let most = if bp.is_encrypted() { 4 } else { 6 };
         hit.words[..most].copy_from_slice(&known.words[..most]);
         hit.words[10] = txg.0;
         hit.words[9] = known.birth_physical().0;
-        Ok(Found::Hit(hit))
+        Ok(DedupLookup::Hit(hit))
     }
 
     fn add_ref(&self, _txg: Txg, bp: &BlkPtr) {

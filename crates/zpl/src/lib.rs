@@ -61,7 +61,7 @@ pub use path::Follow;
 pub use posix_acl::{PosixAce, PosixAcl, PosixTag};
 pub use reach::OutOfReach;
 pub use reader::{Piece, Reader};
-pub use resolver::{Control, Found, Resolver};
+pub use resolver::{Control, Resolved, Resolver};
 pub use used::UsedByBonus;
 pub use xattr::{MAX_XATTR_SIZE, Xattr, decode_dxattr, linux_name};
 pub use zvol::Zvol;

@@ -137,9 +137,9 @@ struct State {
 }
 
 /// Counts a running worker; released even if it panics, so that the consumer does not wait for it.
-struct Place(Arc<Shared>);
+struct RunningWorker(Arc<Shared>);
 
-impl Drop for Place {
+impl Drop for RunningWorker {
     fn drop(&mut self) {
         self.0.state.lock().working -= 1;
         self.0.ready.notify_all();
@@ -147,7 +147,7 @@ impl Drop for Place {
 }
 
 fn work(shared: Arc<Shared>, object: Object) {
-    let place = Place(shared);
+    let place = RunningWorker(shared);
     let shared = &place.0;
     loop {
         let mut state = shared.state.lock();

@@ -12,7 +12,7 @@ const MAX_OPEN: usize = 64;
 
 /// The target of a path.
 #[derive(Debug)]
-pub enum Found {
+pub enum Resolved {
     /// A file of the file system, or of a snapshot of it.
     Node(Box<Node>),
     /// A control directory, for which no object exists.
@@ -85,12 +85,12 @@ impl Resolver {
     ///
     /// # Errors
     /// If the dataset or a component is missing, not a directory, or unreadable.
-    pub fn resolve(&self, name: &str, path: &[u8], follow: Follow) -> Result<Found, Error> {
+    pub fn resolve(&self, name: &str, path: &[u8], follow: Follow) -> Result<Resolved, Error> {
         let fs = self.file_system(&self.pool.dataset(name)?)?;
         let rest = if fs.is_snapshot() { None } else { strip(strip_dots(path), b".zfs") };
         let Some(rest) = rest else { return fs.resolve_from(fs.root(), path, follow).map(found) };
         if rest.is_empty() {
-            return Ok(Found::Control(Control::Root));
+            return Ok(Resolved::Control(Control::Root));
         }
         if let Some(rest) = strip(rest, b"snapshot") {
             return self.in_snapshots(name, rest, path, follow);
@@ -98,16 +98,16 @@ impl Resolver {
         let Some(rest) = strip(rest, b"shares") else { return Err(Error::not_found(path)) };
         match fs.shares() {
             Some(dir) => fs.resolve_from(dir, rest, follow).map(found),
-            None if rest.is_empty() => Ok(Found::Control(Control::Shares)),
+            None if rest.is_empty() => Ok(Resolved::Control(Control::Shares)),
             None => Err(Error::not_found(path)),
         }
     }
 
-    fn in_snapshots(&self, name: &str, rest: &[u8], path: &[u8], follow: Follow) -> Result<Found, Error> {
+    fn in_snapshots(&self, name: &str, rest: &[u8], path: &[u8], follow: Follow) -> Result<Resolved, Error> {
         let dataset = self.pool.dataset(name)?;
         if rest.is_empty() {
             let names = dataset.snapshot_names()?.into_iter().map(|(name, _)| name).collect();
-            return Ok(Found::Control(Control::Snapshots(names)));
+            return Ok(Resolved::Control(Control::Snapshots(names)));
         }
         let (wanted, rest) = match rest.iter().position(|b| *b == b'/') {
             Some(at) => (rest.get(..at).unwrap_or(rest), rest.get(at..).unwrap_or(&[])),
@@ -122,8 +122,8 @@ impl Resolver {
     }
 }
 
-fn found(node: Node) -> Found {
-    Found::Node(Box::new(node))
+fn found(node: Node) -> Resolved {
+    Resolved::Node(Box::new(node))
 }
 
 /// Strips leading slashes, `.` and `..` from `path`; none of them leads out of the root.

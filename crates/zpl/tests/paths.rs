@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::io::Read;
 
 use support::Fixture;
-use zpl::{Control, Error, FileSystem, Follow, Found, Kind, Node, Resolver};
+use zpl::{Control, Error, FileSystem, Follow, Kind, Node, Resolved, Resolver};
 
 fn found(fs: &FileSystem, name: &str) -> Option<String> {
     fs.lookup(fs.root(), name.as_bytes()).unwrap().map(|entry| String::from_utf8(entry.name).unwrap())
@@ -139,22 +139,22 @@ fn snapshots_as_directories() {
     let line = truth.iter().find(|l| l["type"] == "f" && l["dataset"].as_str().unwrap().contains('@')).unwrap();
     let (fs, snapshot) = line["dataset"].as_str().unwrap().split_once('@').unwrap();
     let control = |path: &str| match resolver.resolve(fs, path.as_bytes(), Follow::Never) {
-        Ok(Found::Control(control)) => control,
+        Ok(Resolved::Control(control)) => control,
         other => panic!("{path}: {other:?}"),
     };
     assert_eq!(control(".zfs"), Control::Root);
     assert!(control("/./../.zfs/snapshot/").names().contains(&snapshot.to_owned()));
     let path = format!(".zfs/snapshot/{snapshot}/{}", line["path"].as_str().unwrap());
     match resolver.resolve(fs, path.as_bytes(), Follow::Never).unwrap() {
-        Found::Node(node) => {
+        Resolved::Node(node) => {
             assert_eq!(Some(node.id()), line["ino"].as_u64());
             assert!(node.fs().is_snapshot());
         }
-        Found::Control(c) => panic!("{c:?}"),
+        Resolved::Control(c) => panic!("{c:?}"),
     }
     match resolver.resolve(fs, format!(".zfs/snapshot/{snapshot}").as_bytes(), Follow::Never).unwrap() {
-        Found::Node(root) => assert_eq!(root.id(), root.fs().root()),
-        Found::Control(c) => panic!("{c:?}"),
+        Resolved::Node(root) => assert_eq!(root.id(), root.fs().root()),
+        Resolved::Control(c) => panic!("{c:?}"),
     }
     for missing in [".zfs/nothing", ".zfs/snapshot/nothing", ".zfs/snapshot/nothing/x"] {
         assert!(

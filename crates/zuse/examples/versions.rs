@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use zuse::{Copier, Error, Importer, Pool, Report};
+use zuse::{Copier, CopyIn, Error, Pool, Report};
 
 /// The pool, and the file system in it.
 const POOL: &str = "versions";
@@ -44,9 +44,9 @@ fn commit(pool: &Pool, folder: &str, version: &str) -> Result<(), Error> {
         files.remove_all(&old.name)?;
     }
     let mut report = Told;
-    let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
-    importer.host(Path::new(folder), b"")?;
-    let done = importer.finish()?;
+    let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut report);
+    copy_in.host(Path::new(folder), b"")?;
+    let done = copy_in.finish()?;
     whole(done.failed)?;
     pool.snapshot(&format!("{TREE}@{version}"))?;
     println!("{version}: {} files, {} bytes", done.files, done.bytes);

@@ -10,8 +10,8 @@ use zpl::live::{Cred, NewFile, Refusal, RenameMode, SetAttr, Vfs, Zfs};
 use zpl::{Attrs, DirEntry, FileSystem, Follow, Kind};
 
 use crate::Error;
+use crate::copy_in::split;
 use crate::host::Rest;
-use crate::importer::split;
 use crate::kept::Kept;
 
 const EEXIST: i32 = 17;

@@ -9,7 +9,7 @@
 //! * [`Target`] is `pool/fs@snap:/path`.
 //! * [`walk()`] traverses a tree depth first. It reports what cannot be read and continues, and enters no directory twice.
 //! * [`read_past_damage`] returns the data of one file or volume, in order, with the ranges that are lost.
-//! * [`Copier`] is `cp -a` out of a pool, [`Importer`] into one: from the host ([`host`]), an archive ([`read_tar`]), another file system.
+//! * [`Copier`] is `cp -a` out of a pool, [`CopyIn`] into one: from the host ([`host`]), an archive ([`read_tar`]), another file system.
 //!   [`Archiver`] writes PAX archives; [`entry::line`] is a file as JSON with its digest.
 //! * [`verify::verify`] reads and checks every block of a pool; [`scrub()`] also repairs it; [`resilver()`] writes to devices the blocks that they
 //!   missed.
@@ -26,13 +26,13 @@
 
 mod archive;
 mod copy;
+mod copy_in;
 pub mod dest;
 pub mod entry;
 mod error;
 mod errorscrub;
 mod files;
 pub mod host;
-mod importer;
 mod item;
 mod kept;
 mod keys;
@@ -52,10 +52,10 @@ mod walk;
 
 pub use archive::Archiver;
 pub use copy::{Copied, Copier};
+pub use copy_in::{CopyIn, Imported, Streaming};
 pub use error::Error;
 pub use errorscrub::error_scrub;
 pub use files::Files;
-pub use importer::{Imported, Importer, Streaming};
 pub use item::{Item, LinkId, stored_device};
 pub use keys::Key;
 pub use objects::Objects;

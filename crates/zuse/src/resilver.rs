@@ -54,7 +54,7 @@ fn begun(
     // what was repaired last is on disk by now, or is not
     let errors = slices.take_unhealed();
     if errors > 0
-        && let Some(place) = spa.view()?.scrub_place(ScanFunc::Resilver)?
+        && let Some(place) = spa.view()?.scrub_cursor(ScanFunc::Resilver)?
     {
         spa.scrub_progress(place, ScrubResult { errors, ..ScrubResult::default() }, Vec::new())?;
     }

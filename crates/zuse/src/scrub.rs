@@ -1,7 +1,7 @@
 //! Scrub: reads every block of a pool, all copies and all parity, and repairs what is wrong (OpenZFS: `dsl_scan.c`). A
 //! [resilver](crate::resilver()) does the same with the blocks that devices missed.
 //!
-//! It runs in [slices](crate::slices). A slice begins at the position in the pool's [record](pool::Place), walks on from there, and waits until all
+//! It runs in [slices](crate::slices). A slice begins at the position in the pool's [record](pool::ScrubCursor), walks on from there, and waits until all
 //! blocks that it met were read; then the pool records the new position and the losses. So a scrub that was paused or interrupted is resumed where
 //! it stopped, by Zuse or by OpenZFS.
 //!
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use base::Txg;
 use dmu::{Objset, Visit, Walk};
 use ondisk::scan::ScanFunc;
-use pool::{ErrorEntry, Place, Pool, ScrubRange, ScrubResult, Spa, Target};
+use pool::{ErrorEntry, Pool, ScrubCursor, ScrubRange, ScrubResult, Spa, Target};
 use zio::{Bookmark, IoClass};
 
 use crate::slices::{Slice, Slices, entry};
@@ -84,8 +84,8 @@ pub(crate) fn go_on(slices: &mut Slices<'_>, func: ScanFunc) -> Result<bool, Err
 /// if it was stopped.
 pub(crate) fn checkpoint(slices: &mut Slices<'_>, func: ScanFunc) -> Result<bool, Error> {
     let Some(view) = slices.spa.view()?.at_checkpoint()? else { return Ok(true) };
-    let Some(under_way) = slices.spa.view()?.scrub_place(func)? else { return Ok(false) };
-    let mut place = Place::again(&under_way);
+    let Some(under_way) = slices.spa.view()?.scrub_cursor(func)? else { return Ok(false) };
+    let mut place = ScrubCursor::again(&under_way);
     let mut shared = Claims::new(&view);
     loop {
         if slices.is_stopped()? {
@@ -117,7 +117,7 @@ enum End {
 fn slice(slices: &mut Slices<'_>, shared: &mut Claims, func: ScanFunc) -> Result<End, Error> {
     let sliced = slices.slice(|slice| {
         let view = slice.view;
-        let Some(mut place) = view.scrub_place(func)? else { return Ok(None) };
+        let Some(mut place) = view.scrub_cursor(func)? else { return Ok(None) };
         let cloning = view.feature_active("block_cloning");
         let whole = Walked { slice, shared, cloning, view, func }.go(&mut place)?;
         Ok::<_, Error>(Some((place, whole)))
@@ -155,7 +155,7 @@ struct Walked<'s, 'a, 'l> {
 
 impl Walked<'_, '_, '_> {
     /// Goes on from `place`, until the limit is reached or everything was met. Whether it was.
-    fn go(&mut self, place: &mut Place) -> Result<bool, Error> {
+    fn go(&mut self, place: &mut ScrubCursor) -> Result<bool, Error> {
         while let Some(target) = place.target(self.view)? {
             if let Some(next) = self.tree(&target)? {
                 place.reached(&next);

@@ -4,7 +4,7 @@
 use zuse::pax::{Archive, Entry};
 use zuse::pool::Value;
 use zuse::zpl::{Kind, PosixAcl};
-use zuse::{Files, Imported, Importer, Pool, Report};
+use zuse::{CopyIn, Files, Imported, Pool, Report};
 
 const SIZE: u64 = 128 << 20;
 
@@ -28,9 +28,9 @@ impl Report for Told {
 
 fn extract(files: &Files, archive: &[u8]) -> (Imported, Vec<String>) {
     let mut told = Told::default();
-    let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut told);
-    importer.tar(archive, b"").unwrap();
-    let done = importer.finish().unwrap();
+    let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut told);
+    copy_in.tar(archive, b"").unwrap();
+    let done = copy_in.finish().unwrap();
     (done, told.0)
 }
 
@@ -102,10 +102,10 @@ fn a_deep_tree_comes_in_and_goes_out() {
     assert_eq!(files.stat(b"a/a").unwrap().1.mode & 0o777, 0o710);
     // within the pool, with directories that are left one after another
     let mut told = Told::default();
-    let mut importer = Importer::new(files.zfs(), files.create_dir(b"copy", 0o755).unwrap(), &mut told);
+    let mut copy_in = CopyIn::new(files.zfs(), files.create_dir(b"copy", 0o755).unwrap(), &mut told);
     pool.sync().unwrap();
-    importer.node(pool.file_system("t").unwrap().resolve(b"a").unwrap(), b"").unwrap();
-    assert_eq!(importer.finish().unwrap().failed, 0);
+    copy_in.node(pool.file_system("t").unwrap().resolve(b"a").unwrap(), b"").unwrap();
+    assert_eq!(copy_in.finish().unwrap().failed, 0);
     let copied = [b"copy/".to_vec(), b"a/".repeat(LEVELS - 1)].concat();
     assert_eq!(files.stat(&copied).unwrap().1.mode & 0o777, 0o750);
     assert_eq!(files.stat(b"copy/a").unwrap().1.mode & 0o777, 0o710);

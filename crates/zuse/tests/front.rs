@@ -8,7 +8,7 @@ use zuse::dest::Meta;
 use zuse::verify::Options;
 use zuse::zpl::Kind;
 use zuse::zpl::live::{Cred, NewFile, SetAttr};
-use zuse::{Chunk, Copier, Importer, Item, Pool, Silent, pool::Value, read_past_damage};
+use zuse::{Chunk, Copier, CopyIn, Item, Pool, Silent, pool::Value, read_past_damage};
 
 const SIZE: u64 = 128 << 20;
 
@@ -47,9 +47,9 @@ fn a_file_shorter_than_it_said_is_as_long_as_it_is() {
     let pool = Pool::in_memory("t", SIZE).unwrap();
     let files = pool.files("t").unwrap();
     let mut report = Silent;
-    let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
-    importer.host(host, b"f").unwrap();
-    assert_eq!(importer.finish().unwrap().failed, 0);
+    let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut report);
+    copy_in.host(host, b"f").unwrap();
+    assert_eq!(copy_in.finish().unwrap().failed, 0);
     let copied = files.read(b"f").unwrap();
     assert!(copied.ends_with(b"\n") && copied.len() < 100, "{} bytes", copied.len());
     pool.export().unwrap();
@@ -65,12 +65,12 @@ fn copies_of_programs_keep_their_capabilities() {
     let meta = Meta { uid: 1000, gid: 1000, mode: 0o755, mtime: (7, 8), xattrs, ..Meta::default() };
     let item = || Item { size: 5, ..Item::new(Kind::File, meta.clone()) };
     let mut report = Silent;
-    let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
-    importer.put(b"whole", item(), b"whole".to_vec()).unwrap();
-    let mut begun = importer.begin(b"parts", item()).unwrap().unwrap();
-    importer.write(&mut begun, 0, b"parts").unwrap();
-    importer.end(begun).unwrap();
-    assert_eq!(importer.finish().unwrap().failed, 0);
+    let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut report);
+    copy_in.put(b"whole", item(), b"whole".to_vec()).unwrap();
+    let mut begun = copy_in.begin(b"parts", item()).unwrap().unwrap();
+    copy_in.write(&mut begun, 0, b"parts").unwrap();
+    copy_in.end(begun).unwrap();
+    assert_eq!(copy_in.finish().unwrap().failed, 0);
     for name in ["whole", "parts"] {
         let (id, attrs) = files.stat(name.as_bytes()).unwrap();
         assert_eq!((attrs.uid(), attrs.mode & 0o7777, attrs.mtime.sec), (1000, 0o755, 7), "{name}");
@@ -234,9 +234,9 @@ fn a_copy_within_a_pool_goes_past_damage() {
         let (from, to) = (pool.files("t/fs").unwrap(), pool.files("t/to").unwrap());
         let node = pool.file_system("t/fs").unwrap().resolve(b"f").unwrap();
         let mut report = Told::default();
-        let mut importer = Importer::new(to.zfs(), to.fs().root(), &mut report);
-        importer.share(from.zfs(), node, b"new").unwrap();
-        let done = importer.finish().unwrap();
+        let mut copy_in = CopyIn::new(to.zfs(), to.fs().root(), &mut report);
+        copy_in.share(from.zfs(), node, b"new").unwrap();
+        let done = copy_in.finish().unwrap();
         assert_eq!((done.files, done.failed), (0, 1));
         let range = format!("new: bytes {}-{}: ", lost.start, lost.end - 1);
         assert!(report.0.len() == 1 && report.0[0].starts_with(&range), "{:?}", report.0);
@@ -259,30 +259,30 @@ fn a_file_gives_way_only_to_one_that_is_whole() {
     let names = || to.read_dir(b"").unwrap().into_iter().map(|entry| entry.name).collect::<Vec<_>>();
     for share in [true, false] {
         let mut report = Told::default();
-        let mut importer = Importer::new(to.zfs(), to.fs().root(), &mut report);
+        let mut copy_in = CopyIn::new(to.zfs(), to.fs().root(), &mut report);
         let node = fs.resolve(b"f").unwrap();
         match share {
-            true => importer.share(from.zfs(), node, b"f").unwrap(),
-            false => importer.node(node, b"f").unwrap(),
+            true => copy_in.share(from.zfs(), node, b"f").unwrap(),
+            false => copy_in.node(node, b"f").unwrap(),
         }
-        assert_eq!(importer.finish().unwrap().failed, 1);
+        assert_eq!(copy_in.finish().unwrap().failed, 1);
         assert_eq!((to.read(b"f").unwrap(), names()), (b"good".to_vec(), vec![b"f".to_vec()]), "{share}");
         assert!(report.0.len() == 2 && report.0[1] == "f: what has this name stays", "{:?}", report.0);
     }
     let item = || Item { size: data.len() as u64, ..Item::new(Kind::File, Meta { mode: 0o640, ..Meta::default() }) };
     let mut report = Told::default();
-    let mut importer = Importer::new(to.zfs(), to.fs().root(), &mut report);
+    let mut copy_in = CopyIn::new(to.zfs(), to.fs().root(), &mut report);
     // one that ends in the middle, as if its program had ended
-    let mut begun = importer.begin(b"f", item()).unwrap().unwrap();
-    importer.write(&mut begun, 0, &data[..1 << 20]).unwrap();
+    let mut begun = copy_in.begin(b"f", item()).unwrap().unwrap();
+    copy_in.write(&mut begun, 0, &data[..1 << 20]).unwrap();
     assert_eq!(to.read(b"f").unwrap(), b"good");
     drop(begun);
     // beside what that has left
-    let mut begun = importer.begin(b"f", item()).unwrap().unwrap();
-    importer.write(&mut begun, 0, &data).unwrap();
+    let mut begun = copy_in.begin(b"f", item()).unwrap().unwrap();
+    copy_in.write(&mut begun, 0, &data).unwrap();
     assert_eq!(to.read(b"f").unwrap(), b"good");
-    importer.end(begun).unwrap();
-    assert_eq!((importer.finish().unwrap().failed, to.read(b"f").unwrap() == data), (0, true));
+    copy_in.end(begun).unwrap();
+    assert_eq!((copy_in.finish().unwrap().failed, to.read(b"f").unwrap() == data), (0, true));
     assert_eq!((names().len(), to.stat(b"f").unwrap().1.mode & 0o7777), (2, 0o640));
     drop((from, to));
     pool.export().unwrap();

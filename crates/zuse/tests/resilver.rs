@@ -314,7 +314,7 @@ fn shared_behind(props: &[(&str, Value)], share: impl Fn(&Zfs, u64, u64, &[u8]))
     assert!(spa.resilver_begin(1 << 20, false).unwrap());
     let view = spa.view().unwrap();
     let head = view.dataset("t/d").unwrap().id();
-    let mut place = view.scrub_place(ScanFunc::Resilver).unwrap().unwrap();
+    let mut place = view.scrub_cursor(ScanFunc::Resilver).unwrap().unwrap();
     while place.target(&view).unwrap().unwrap().dataset != head {
         place.done(&view).unwrap();
     }

@@ -179,10 +179,10 @@ fn only_errors_are_scrubbed() {
 }
 
 /// A scrub that was begun, and has everything behind it up to `dataset`.
-fn advance(spa: &Arc<Spa>, dataset: u64) -> pool::Place {
+fn advance(spa: &Arc<Spa>, dataset: u64) -> pool::ScrubCursor {
     spa.scrub_begin(1 << 30, pool::ScrubRange::default()).unwrap();
     let view = spa.view().unwrap();
-    let mut place = view.scrub_place(ScanFunc::Scrub).unwrap().unwrap();
+    let mut place = view.scrub_cursor(ScanFunc::Scrub).unwrap().unwrap();
     while place.target(&view).unwrap().unwrap().dataset != dataset {
         place.done(&view).unwrap();
     }
@@ -210,7 +210,7 @@ fn a_scrub_goes_on_where_it_was() {
     let since = ScrubResult { examined: 5 << 20, ..ScrubResult::default() };
     spa.scrub_progress(place, since, Vec::new()).unwrap();
     assert!(spa.scrub_pause().unwrap());
-    assert!(spa.view().unwrap().scrub_place(ScanFunc::Scrub).unwrap().is_none(), "it is paused");
+    assert!(spa.view().unwrap().scrub_cursor(ScanFunc::Scrub).unwrap().is_none(), "it is paused");
     spa.export().unwrap();
     drop(spa);
     judge(dir.path());
@@ -240,7 +240,7 @@ fn a_scrub_follows_datasets_that_come_and_go() {
     // all that is still to be read, in order
     let rest = || {
         let view = spa.view().unwrap();
-        let mut place = view.scrub_place(ScanFunc::Scrub).unwrap().unwrap();
+        let mut place = view.scrub_cursor(ScanFunc::Scrub).unwrap().unwrap();
         let mut all = Vec::new();
         while let Some(target) = place.target(&view).unwrap() {
             all.push((target.dataset, target.after));

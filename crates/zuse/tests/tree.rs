@@ -7,25 +7,25 @@ mod writing;
 use std::path::{Path, PathBuf};
 
 use writing::{Strict, copy_in, judged, listed, listed_host, make_tree, same, set_mtime};
-use zuse::{Copier, Importer, Pool};
+use zuse::{Copier, CopyIn, Pool};
 
 /// As many files as the source of a kernel has, with ZUSE_BIG=1.
 fn files() -> usize {
     if std::env::var_os("ZUSE_BIG").is_some() { 70_000 } else { 2000 }
 }
 
-struct Place {
+struct Rig {
     dir: tempfile::TempDir,
     tree: PathBuf,
 }
 
-impl Place {
-    fn new(seed: u64) -> Place {
+impl Rig {
+    fn new(seed: u64) -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().join("tree");
         make_tree(&tree, files(), seed);
         std::fs::create_dir(dir.path().join("pool")).unwrap();
-        Place { dir, tree }
+        Rig { dir, tree }
     }
 
     fn devices(&self) -> PathBuf {
@@ -87,7 +87,7 @@ fn copy_over(pool: &Pool, tree: &Path, dataset: &str) {
 
 #[test]
 fn a_tree_through_all_that_datasets_do() {
-    let place = Place::new(1);
+    let place = Rig::new(1);
     let pool = place.make();
     // what the pool itself grows by counts in its root
     pool.create("t/p", &[]).unwrap();
@@ -153,7 +153,7 @@ fn part_of_this_machine_and_back() {
 
 #[test]
 fn a_tree_as_an_archive_and_from_pool_to_pool() {
-    let place = Place::new(2);
+    let place = Rig::new(2);
     let pool = place.make();
     copy_in(&pool, &place.tree, "t");
     pool.sync().unwrap();
@@ -171,22 +171,22 @@ fn a_tree_as_an_archive_and_from_pool_to_pool() {
         other.create(dataset, &[]).unwrap();
     }
     let files = other.files("other/tar").unwrap();
-    let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
-    importer.tar(tape.as_slice(), b"").unwrap();
-    importer.finish().unwrap();
+    let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut report);
+    copy_in.tar(tape.as_slice(), b"").unwrap();
+    copy_in.finish().unwrap();
     same(&listed(files.fs()), &expected, "through an archive");
 
     let files = other.files("other/node").unwrap();
-    let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
-    importer.node(root(), b"").unwrap();
-    importer.finish().unwrap();
+    let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut report);
+    copy_in.node(root(), b"").unwrap();
+    copy_in.finish().unwrap();
     same(&listed(files.fs()), &expected, "from pool to pool");
 
     // below a directory that is not there yet
     let files = other.files("other/deep").unwrap();
-    let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
-    importer.host(&place.tree.join("sparse"), b"x/y/sparse").unwrap();
-    assert_eq!(importer.finish().unwrap().files, 1);
+    let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut report);
+    copy_in.host(&place.tree.join("sparse"), b"x/y/sparse").unwrap();
+    assert_eq!(copy_in.finish().unwrap().files, 1);
     let sparse = files.fs().resolve(b"x/y/sparse").unwrap();
     let first = sparse.next_data(0).unwrap().unwrap();
     assert!(first > 1 << 20 && first <= 5 << 20, "{first}");

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use control::Caller;
 use zpl::{Kind, Node};
-use zuse::{Error, Files, Importer, Target};
+use zuse::{CopyIn, Error, Files, Target};
 
 use super::Session;
 use super::progress::Narrator;
@@ -161,12 +161,12 @@ fn move_one(session: &mut Session, source: &Target, into: &Files, to: &Target) -
     let (dir, name) = super::cp_in::place(into, to, None)?;
     let mut narrator = Narrator::new(0, true);
     let Caller { uid, gid } = writable::caller();
-    let mut importer = Importer::new(into.zfs(), dir, &mut narrator).owned_by(uid, gid);
+    let mut copy_in = CopyIn::new(into.zfs(), dir, &mut narrator).owned_by(uid, gid);
     let copied = match source.pool() == to.pool() {
-        true => importer.share(from.zfs(), *node, &name),
-        false => importer.node(*node, &name),
+        true => copy_in.share(from.zfs(), *node, &name),
+        false => copy_in.node(*node, &name),
     };
-    let done = copied.and_then(|()| importer.finish());
+    let done = copied.and_then(|()| copy_in.finish());
     let whole = narrator.finish();
     let done = done.map_err(|e| told(to, &e))?;
     if done.failed > 0 {

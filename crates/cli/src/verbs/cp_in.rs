@@ -6,7 +6,7 @@ use std::path::Path;
 
 use control::Caller;
 use zpl::{Kind, Node};
-use zuse::{Imported, Importer, Target};
+use zuse::{CopyIn, Imported, Target};
 
 use super::cp::Origins;
 use super::progress::Narrator;
@@ -100,7 +100,7 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
         let (found, mut status, total) = find(session, sources, &dest, recursive)?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
         let Caller { uid, gid } = writable::caller();
-        let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut narrator).owned_by(uid, gid);
+        let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut narrator).owned_by(uid, gid);
         let mut origins = Origins::default();
         for source in found {
             let (dir, name) = place(&files, &dest, source.name().filter(|_| into_dir))?;
@@ -123,24 +123,24 @@ pub(super) fn run(parsed: &Parsed, sources: &[OsString], dest: &OsStr) -> Outcom
                 status = 1;
                 continue;
             }
-            let ready = importer.go_to(dir).and_then(|()| importer.come_from(origins.number(source.dataset())));
+            let ready = copy_in.go_to(dir).and_then(|()| copy_in.come_from(origins.number(source.dataset())));
             let copied = match source {
                 _ if ready.is_err() => ready,
-                Source::Host(path) => importer.host(path, &name),
+                Source::Host(path) => copy_in.host(path, &name),
                 Source::Pool(target, node) if shares(&target, &dest) => {
                     let from = session.files(&target)?;
-                    importer.share(from.zfs(), *node, &name)
+                    copy_in.share(from.zfs(), *node, &name)
                 }
-                Source::Pool(_, node) => importer.node(*node, &name),
+                Source::Pool(_, node) => copy_in.node(*node, &name),
             };
             // what was copied before a failure stays
-            let finished = importer.finish();
+            let finished = copy_in.finish();
             if let Err(e) = copied.and(finished.map(drop)) {
                 eprintln!("zuse cp: {shown}: {}", why(&e));
                 status = 1;
             }
         }
-        let done = importer.done();
+        let done = copy_in.done();
         narrator.finish();
         Ok(summary("cp", parsed, &done).max(status))
     })

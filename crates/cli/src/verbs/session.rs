@@ -387,8 +387,8 @@ impl Session {
         }
         let resolver = Resolver::new(Arc::clone(dataset.pool()));
         match resolver.resolve(dataset.name(), target.path(), follow).map_err(cannot)? {
-            zpl::Found::Node(node) => Ok(Found::File(node)),
-            zpl::Found::Control(control) => Ok(Found::Control(control)),
+            zpl::Resolved::Node(node) => Ok(Found::File(node)),
+            zpl::Resolved::Control(control) => Ok(Found::Control(control)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 
 use control::Caller;
-use zuse::{Archiver, Importer};
+use zuse::{Archiver, CopyIn};
 
 use super::Session;
 use super::progress::Narrator;
@@ -95,11 +95,11 @@ fn extract(parsed: &Parsed) -> Outcome {
         let dir = files.directory(target.path()).map_err(|e| failed(format!("{}:/{e}", target.dataset)))?;
         let mut narrator = Narrator::new(total, parsed.has('q'));
         let Caller { uid, gid } = writable::caller();
-        let mut importer = Importer::new(files.zfs(), dir, &mut narrator).owned_by(uid, gid);
-        let extracted = importer.tar(BufReader::with_capacity(INPUT, input), b"");
+        let mut copy_in = CopyIn::new(files.zfs(), dir, &mut narrator).owned_by(uid, gid);
+        let extracted = copy_in.tar(BufReader::with_capacity(INPUT, input), b"");
         // what was extracted before a failure stays
-        let finished = importer.finish();
-        let done = importer.done();
+        let finished = copy_in.finish();
+        let done = copy_in.done();
         narrator.finish();
         let status = super::cp_in::summary("tar", parsed, &done);
         extracted.and(finished.map(drop)).map_err(|e| failed(format!("{target}: {e}")))?;

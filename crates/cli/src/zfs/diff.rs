@@ -132,7 +132,7 @@ struct Stat {
 
 /// The result of looking up an object on one side.
 #[derive(Debug)]
-enum Found {
+enum ObjectState {
     /// It has a path, or is waiting to be deleted.
     Here { stat: Stat, path: Vec<u8>, deleted: bool },
     /// It does not exist, or is not a file.
@@ -156,21 +156,21 @@ impl Side {
         Ok(Side { fs, deleted, names: HashMap::new(), cached: 0 })
     }
 
-    fn find(&mut self, object: u64) -> Result<Found, zpl::Error> {
+    fn find(&mut self, object: u64) -> Result<ObjectState, zpl::Error> {
         let node = match self.fs.node(object) {
             Ok(node) => node,
-            Err(zpl::Error::NotA { .. }) => return Ok(Found::Nowhere),
-            Err(e) if is_missing(&e) => return Ok(Found::Nowhere),
+            Err(zpl::Error::NotA { .. }) => return Ok(ObjectState::Nowhere),
+            Err(e) if is_missing(&e) => return Ok(ObjectState::Nowhere),
             Err(e) => return Err(e),
         };
         let attrs = node.attrs();
         let stat = Stat { generation: attrs.generation, kind: attrs.kind(), links: attrs.links, ctime: attrs.ctime };
         if self.deleted.contains(&object) {
-            return Ok(Found::Here { stat, path: b"(on_delete_queue)".to_vec(), deleted: true });
+            return Ok(ObjectState::Here { stat, path: b"(on_delete_queue)".to_vec(), deleted: true });
         }
         match self.path(object)? {
-            Some(path) => Ok(Found::Here { stat, path, deleted: false }),
-            None => Ok(Found::Nowhere),
+            Some(path) => Ok(ObjectState::Here { stat, path, deleted: false }),
+            None => Ok(ObjectState::Nowhere),
         }
     }
 
@@ -341,7 +341,7 @@ impl<O: Write> Differ<'_, O> {
     /// Handles an object that is free on the later side.
     fn gone(&mut self, object: u64) -> Result<(), Failure> {
         match self.from.find(object) {
-            Ok(Found::Here { stat, path, deleted: false }) => Ok(self.file('-', &path, &stat)?),
+            Ok(ObjectState::Here { stat, path, deleted: false }) => Ok(self.file('-', &path, &stat)?),
             Ok(_) => Ok(()),
             Err(e) => self.trouble(object, &e),
         }
@@ -361,10 +361,13 @@ impl<O: Write> Differ<'_, O> {
             (Err(e), _) | (_, Err(e)) => return self.trouble(object, &e),
         };
         match (from, to) {
-            (Found::Nowhere, Found::Nowhere) => {}
-            (Found::Nowhere, Found::Here { stat, path, .. }) => self.file('+', &path, &stat)?,
-            (Found::Here { stat, path, .. }, Found::Nowhere) => self.file('-', &path, &stat)?,
-            (Found::Here { stat: old, path: old_path, .. }, Found::Here { stat: new, path: new_path, .. }) => {
+            (ObjectState::Nowhere, ObjectState::Nowhere) => {}
+            (ObjectState::Nowhere, ObjectState::Here { stat, path, .. }) => self.file('+', &path, &stat)?,
+            (ObjectState::Here { stat, path, .. }, ObjectState::Nowhere) => self.file('-', &path, &stat)?,
+            (
+                ObjectState::Here { stat: old, path: old_path, .. },
+                ObjectState::Here { stat: new, path: new_path, .. },
+            ) => {
                 self.both(&old, &old_path, &new, &new_path)?;
             }
         }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use control::{Ioc, Look};
+use control::{Ioc, ReadOnlyControl};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use nvlist::NvList;
@@ -57,7 +57,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
 fn holds_of(entry: &Entry) -> Result<Vec<Line>, Failure> {
     let Entry::Dataset(ds) = entry else { return Ok(Vec::new()) };
-    let holds = Look::new(Arc::clone(ds.pool())).call(Ioc::GetHolds, ds.name(), &NvList::new());
+    let holds = ReadOnlyControl::new(Arc::clone(ds.pool())).call(Ioc::GetHolds, ds.name(), &NvList::new());
     let holds = holds.map_err(|e| match &*e.error {
         control::Error::Pool(e) => failed(said(e, ds.name())),
         e => failed(format!("cannot open '{}': {e}", ds.name())),

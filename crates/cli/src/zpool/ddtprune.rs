@@ -1,6 +1,6 @@
 //! `zpool ddtprune` removes old entries of dedup tables; `zpool prefetch` reads tables.
 
-use control::{Control, Ioc, Look};
+use control::{Control, Ioc, ReadOnlyControl};
 use nvlist::NvList;
 
 use crate::command::Call;
@@ -72,7 +72,7 @@ pub(super) fn prefetch(call: &Call<'_>) -> Outcome {
     }
     let is_wanted = |kind: &str| wanted.as_deref().is_none_or(|wanted| wanted == kind);
     let (status, _) = pools::for_each_record(&[name], |record| {
-        let look = Look::new(pools::open(record)?);
+        let look = ReadOnlyControl::new(pools::open(record)?);
         for (number, kind) in (1i32..).zip(PREFETCH_TYPES).filter(|(_, kind)| is_wanted(kind)) {
             let mut input = NvList::new();
             input.insert("prefetch_type", number);

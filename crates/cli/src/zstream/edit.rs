@@ -38,10 +38,10 @@ fn run(input: Option<File>, change: &mut dyn FnMut(&mut Part) -> Result<Fate, st
 }
 
 /// Object and offset of a record.
-type Place = (u64, u64);
+type RecordPosition = (u64, u64);
 
 /// `OBJECT,OFFSET`, and an optional rest.
-fn place(text: &str) -> Result<(Place, Option<&str>), Option<Failure>> {
+fn place(text: &str) -> Result<(RecordPosition, Option<&str>), Option<Failure>> {
     let mut fields = text.splitn(3, ',');
     let (Some(object), Some(offset)) = (fields.next(), fields.next()) else { return Err(None) };
     let number = |text: &str, what: &str| {

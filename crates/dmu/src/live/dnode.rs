@@ -87,7 +87,7 @@ pub(crate) struct Placed {
 }
 
 /// The location of the newest content of a block.
-pub(crate) enum Found {
+pub(crate) enum BlockState {
     /// In memory.
     Dirty(Block),
     /// Nowhere: blocks up to `end` (exclusive) are holes and read as zeros.
@@ -137,25 +137,25 @@ impl State {
     }
 
     /// The location of the newest content of block `blkid`.
-    pub(crate) fn find(&self, blkid: u64) -> Found {
+    pub(crate) fn find(&self, blkid: u64) -> BlockState {
         if self.is_freed() || blkid > self.newest.maxblkid {
-            return Found::End;
+            return BlockState::End;
         }
         let mut end = u64::MAX;
         let behind = blkid.saturating_add(1);
         for layer in self.layers() {
             if let Some(block) = layer.blocks.get(&blkid) {
-                return Found::Dirty(block.clone());
+                return BlockState::Dirty(block.clone());
             }
             end = layer.blocks.range(behind..).next().map_or(end, |(next, _)| end.min(*next));
             if let Some(freed) = layer.freed.end_of(blkid) {
-                return Found::Hole { end: end.min(freed) };
+                return BlockState::Hole { end: end.min(freed) };
             }
         }
         if self.synced.object_type == ObjectType::NONE {
-            return Found::Hole { end };
+            return BlockState::Hole { end };
         }
-        Found::Below(self.synced.clone())
+        BlockState::Below(self.synced.clone())
     }
 
     /// The first block from `from` on that some layer has in memory. A newer layer may have freed it.

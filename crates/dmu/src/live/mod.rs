@@ -39,7 +39,7 @@ mod tree_write;
 mod tx;
 mod write;
 
-pub(crate) use dnode::{Found, LiveDnode};
+pub(crate) use dnode::{BlockState, LiveDnode};
 pub(crate) use read::{LiveCache, Seen};
 pub(crate) use state::Live;
 

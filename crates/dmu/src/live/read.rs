@@ -11,7 +11,7 @@ use base::Endian;
 use ondisk::{DnodePhys, ObjectType, byteswap};
 use zio::{Bookmark, Buf, Payload};
 
-use super::dnode::{Block, Found, LiveDnode};
+use super::dnode::{Block, BlockState, LiveDnode};
 use crate::tree::{Child, Interest, LevelCache, Tree};
 use crate::{Error, Object, PrimaryCache};
 
@@ -62,11 +62,11 @@ impl Object {
         for last in (0..RETRIES).rev() {
             let found = live.state.read().find(blkid);
             let dn = match found {
-                Found::Dirty(block) => {
+                BlockState::Dirty(block) => {
                     return Ok(Some((self.decoded(block, blkid)?, Endian::Little)));
                 }
-                Found::Hole { .. } | Found::End => return Ok(None),
-                Found::Below(dn) => dn,
+                BlockState::Hole { .. } | BlockState::End => return Ok(None),
+                BlockState::Below(dn) => dn,
             };
             match self.block_on_disk(&dn, cache.of(&dn), blkid, interest) {
                 Err(_) if last > 0 && !Arc::ptr_eq(&live.synced(), &dn) => {}
@@ -172,14 +172,14 @@ impl Object {
                 (state.find(*at), state.next_dirty(*at), state.next_freed(*at))
             };
             let next = match found {
-                Found::End => return Ok(None),
-                Found::Dirty(_) if data => return Ok(Some(*at)),
-                Found::Dirty(_) => at.checked_add(1),
-                Found::Hole { .. } if !data => return Ok(Some(*at)),
-                Found::Hole { end } => Some(end),
+                BlockState::End => return Ok(None),
+                BlockState::Dirty(_) if data => return Ok(Some(*at)),
+                BlockState::Dirty(_) => at.checked_add(1),
+                BlockState::Hole { .. } if !data => return Ok(Some(*at)),
+                BlockState::Hole { end } => Some(end),
                 // blocks beyond the tree on disk were never written
-                Found::Below(_) if !data && *at > dn.maxblkid => return Ok(Some(*at)),
-                Found::Below(_) => {
+                BlockState::Below(_) if !data && *at > dn.maxblkid => return Ok(Some(*at)),
+                BlockState::Below(_) => {
                     let below = match cache.search(&tree, *at, data)? {
                         // after the last block on disk
                         None if !data => dn.maxblkid.checked_add(1),

@@ -2,7 +2,7 @@
 
 use ondisk::BlkPtr;
 
-use super::dnode::Found;
+use super::dnode::BlockState;
 use crate::tree::Child;
 use crate::{Error, Object};
 
@@ -28,10 +28,10 @@ impl Object {
             Some(live) => {
                 let found = live.state.read().find(blkid);
                 match found {
-                    Found::Dirty(_) => return Ok(Settled::Pending),
-                    Found::Hole { .. } | Found::End => return Ok(Settled::Hole),
+                    BlockState::Dirty(_) => return Ok(Settled::Pending),
+                    BlockState::Hole { .. } | BlockState::End => return Ok(Settled::Hole),
                     // a sync may replace this tree meanwhile: its blocks keep their contents
-                    Found::Below(_) => self.on_synced(live, |dn| self.tree_of(dn).pointer(0, blkid))?,
+                    BlockState::Below(_) => self.on_synced(live, |dn| self.tree_of(dn).pointer(0, blkid))?,
                 }
             }
         };

@@ -18,7 +18,7 @@ use zio::{Bookmark, Buf, CryptParams, HeldWrites, Payload, WriteCx, WriteReq};
 use super::dnode::{Block, Dirty, LiveDnode, slot_of};
 use super::objset::{is_special, meta_levels};
 use super::state::{Live, TxgState};
-use super::tree_write::{Books, Fate, Job, Writer};
+use super::tree_write::{BlockEvent, BlockLog, Job, Writer};
 use super::{SyncCx, TxHold, accounting, raw};
 use crate::objset::{Root, slots};
 use crate::tree::{Child, Interest, LevelCache, Tree};
@@ -35,13 +35,13 @@ pub(crate) struct Frozen {
 }
 
 /// Returns dirty bytes to the pool as they are written, and the rest at the end.
-struct Undirty<'a> {
+struct DirtyCredit<'a> {
     cx: &'a SyncCx<'a>,
     hold: Option<Arc<dyn TxHold>>,
     left: u64,
 }
 
-impl Undirty<'_> {
+impl DirtyCredit<'_> {
     fn give(&mut self, bytes: u64) {
         let bytes = bytes.min(self.left);
         self.left -= bytes;
@@ -77,18 +77,18 @@ impl Objset {
             let _placed = live.placing(cx.txg).write();
             freeze(cx, &mut txg)
         };
-        let mut books = Books::default();
-        match self.sync_frozen(live, cx, &mut txg, &mut frozen, &mut books) {
+        let mut log = BlockLog::default();
+        match self.sync_frozen(live, cx, &mut txg, &mut frozen, &mut log) {
             Ok(root) => {
                 let bp = root.bp;
                 if frozen.iter().any(|one| one.new.object_type != ObjectType::NONE && one.new.slots() > 1) {
                     cx.owner.large_dnode();
                 }
-                thaw(live, cx, root, &frozen);
-                for (fate, bp) in books.0 {
-                    match fate {
-                        Fate::Born => cx.owner.born(&bp),
-                        Fate::Killed => cx.owner.killed(&bp),
+                commit(live, cx, root, &frozen);
+                for (event, bp) in log.0 {
+                    match event {
+                        BlockEvent::Born => cx.owner.born(&bp),
+                        BlockEvent::Killed => cx.owner.killed(&bp),
                     }
                 }
                 Ok(bp)
@@ -106,40 +106,35 @@ impl Objset {
         cx: &SyncCx<'_>,
         txg: &mut TxgState,
         frozen: &mut Vec<Frozen>,
-        books: &mut Books,
+        log: &mut BlockLog,
     ) -> Result<Root, Error> {
         let root = live.root();
         let mut phys = (*root.phys).clone();
         let left = frozen.iter().map(|frozen| frozen.dirty.bytes).sum();
-        let mut undirty = Undirty { cx, hold: txg.hold.clone(), left };
-        let mut writer = Writer {
-            zio: self.zio(),
-            objset: self.id(),
-            cx,
-            books: std::mem::take(books),
-            held: HeldWrites::default(),
-        };
+        let mut credit = DirtyCredit { cx, hold: txg.hold.clone(), left };
+        let mut writer =
+            Writer { zio: self.zio(), objset: self.id(), cx, log: std::mem::take(log), held: HeldWrites::default() };
         let only_log = frozen.is_empty() && txg.flags.is_none() && !root.bp.is_hole();
         let result = (|| {
             if only_log {
                 return self.write_root(live, &mut writer, txg, &root, phys, true);
             }
-            write_objects(&mut writer, frozen, &mut |bytes| undirty.give(bytes))?;
+            write_objects(&mut writer, frozen, &mut |bytes| credit.give(bytes))?;
             phys.meta_dnode = self.write_dnodes(live, &mut writer, &root, frozen, txg)?;
             self.account(live, cx, txg, frozen)?;
             self.write_special(live, &mut writer, txg, frozen, &mut phys)?;
             self.write_root(live, &mut writer, txg, &root, phys, false)
         })();
-        *books = writer.books;
+        *log = writer.log;
         // none is left, unless the sync failed
         self.zio().drop_held(&WriteCx { txg: cx.txg, pass: cx.pass }, writer.held);
         match result {
             Ok(root) => {
-                undirty.give(u64::MAX);
+                credit.give(u64::MAX);
                 Ok(root)
             }
             Err(err) => {
-                undirty.take_back(left);
+                credit.take_back(left);
                 Err(err)
             }
         }
@@ -333,7 +328,7 @@ impl Objset {
         let bps = self.zio().write_or_hold(&write_cx, vec![req], &mut writer.held)?;
         let bp = bps.first().copied().ok_or_else(|| self.refused(0, "number of root blocks", 0))?;
         self.zio().write_held(&write_cx, std::mem::take(&mut writer.held))?;
-        writer.books.replace(&root.bp, &bp);
+        writer.log.replace(&root.bp, &bp);
         // MACs are computed by the write pipeline
         if writer.cx.policy.encrypt && raw.is_none() {
             return Objset::read_root(self.zio(), self.id(), &bp);
@@ -466,7 +461,7 @@ fn unfreeze(live: &Live, cx: &SyncCx<'_>, before: TxgState, frozen: Vec<Frozen>)
 }
 
 /// After the root block is written: marks the frozen changes as on disk.
-fn thaw(live: &Live, cx: &SyncCx<'_>, root: Root, frozen: &[Frozen]) {
+fn commit(live: &Live, cx: &SyncCx<'_>, root: Root, frozen: &[Frozen]) {
     for one in frozen {
         let mut state = one.dnode.state.write();
         state.syncing = None;

@@ -69,10 +69,10 @@ impl Edit {
 
 /// Blocks born and killed, in order.
 #[derive(Default)]
-pub(crate) struct Books(pub(crate) Vec<(Fate, BlkPtr)>);
+pub(crate) struct BlockLog(pub(crate) Vec<(BlockEvent, BlkPtr)>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum BlockEvent {
     Born,
     Killed,
 }
@@ -82,14 +82,14 @@ pub(crate) struct Writer<'a> {
     pub(crate) zio: &'a Zio,
     pub(crate) objset: u64,
     pub(crate) cx: &'a SyncCx<'a>,
-    pub(crate) books: Books,
+    pub(crate) log: BlockLog,
     /// Small batches, to be written together once the root block is ready.
     pub(crate) held: HeldWrites,
 }
 
 /// The pointer that a written block belongs to.
 #[derive(Clone, Copy)]
-struct Place {
+struct WrittenBlock {
     job: usize,
     level: u8,
     blkid: u64,
@@ -233,13 +233,13 @@ impl Job {
 
     /// Records the block that replaces another, and adjusts the dnode's space used.
     fn settle(&mut self, cx: &mut Writer<'_>, old: &BlkPtr, new: &BlkPtr) {
-        cx.books.replace(old, new);
+        cx.log.replace(old, new);
         let (less, more) = (cx.cx.owner.dsize(old), cx.cx.owner.dsize(new));
         self.dn.used = self.dn.used.saturating_sub(less).saturating_add(more);
     }
 }
 
-impl Books {
+impl BlockLog {
     /// Records that `new` replaces `old`.
     pub(crate) fn replace(&mut self, old: &BlkPtr, new: &BlkPtr) {
         // a deduplicated block that replaces itself gains one reference and gives one back
@@ -247,10 +247,10 @@ impl Books {
             return;
         }
         if !old.is_hole() {
-            self.0.push((Fate::Killed, *old));
+            self.0.push((BlockEvent::Killed, *old));
         }
         if !new.is_hole() {
-            self.0.push((Fate::Born, *new));
+            self.0.push((BlockEvent::Born, *new));
         }
     }
 }
@@ -271,8 +271,8 @@ impl<'a> Writer<'a> {
     /// Frees blocks that were written before this sync and are no longer wanted: born and killed at once.
     pub(crate) fn drop_placed(&mut self, blocks: impl Iterator<Item = BlkPtr>) {
         for bp in blocks {
-            self.books.replace(&BlkPtr::HOLE, &bp);
-            self.books.replace(&bp, &BlkPtr::HOLE);
+            self.log.replace(&BlkPtr::HOLE, &bp);
+            self.log.replace(&bp, &BlkPtr::HOLE);
         }
     }
 
@@ -316,7 +316,7 @@ impl<'a> Writer<'a> {
                     continue;
                 }
                 reqs.push(WriteReq { bm, props: props.clone(), payload: block.into(), orig, fill });
-                places.push(Place { job: n, level: 0, blkid });
+                places.push(WrittenBlock { job: n, level: 0, blkid });
                 if bytes >= BATCH_BYTES {
                     self.write(jobs, std::mem::take(&mut reqs), std::mem::take(&mut places))?;
                     written(std::mem::take(&mut bytes));
@@ -324,7 +324,7 @@ impl<'a> Writer<'a> {
             }
             if let Some(req) = spill {
                 reqs.push(req);
-                places.push(Place { job: n, level: 0, blkid: Bookmark::SPILL_BLKID });
+                places.push(WrittenBlock { job: n, level: 0, blkid: Bookmark::SPILL_BLKID });
             }
         }
         self.write(jobs, reqs, places)?;
@@ -374,7 +374,7 @@ impl<'a> Writer<'a> {
                 let bm = Bookmark { objset: self.objset, object: job.object, level, blkid };
                 let payload = Payload::Logical(Buf::from(edit.encode(size)));
                 reqs.push(WriteReq { bm, props: props.clone(), payload, orig: edit.orig, fill });
-                places.push(Place { job: n, level, blkid });
+                places.push(WrittenBlock { job: n, level, blkid });
                 bytes += size as u64;
                 if bytes >= BATCH_BYTES {
                     self.write(jobs, std::mem::take(&mut reqs), std::mem::take(&mut places))?;
@@ -385,7 +385,7 @@ impl<'a> Writer<'a> {
         self.write(jobs, reqs, places)
     }
 
-    fn write(&mut self, jobs: &mut [Job], reqs: Vec<WriteReq>, places: Vec<Place>) -> Result<(), Error> {
+    fn write(&mut self, jobs: &mut [Job], reqs: Vec<WriteReq>, places: Vec<WrittenBlock>) -> Result<(), Error> {
         if reqs.is_empty() {
             return Ok(());
         }

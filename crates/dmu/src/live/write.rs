@@ -8,7 +8,7 @@ use ondisk::{BlkPtr, DnodePhys, ObjectType};
 use zio::{Buf, Payload};
 
 use super::Tx;
-use super::dnode::{Block, Found, LiveDnode, State};
+use super::dnode::{Block, BlockState, LiveDnode, State};
 use crate::{Error, Object};
 
 impl Object {
@@ -137,7 +137,7 @@ impl Object {
                     tx.dirtied(dirtied);
                     return Ok(result);
                 }
-                Step::Read(Found::Below(dn)) => {
+                Step::Read(BlockState::Below(dn)) => {
                     let tree = self.tree_of(&dn);
                     let read = match tree.pointer(0, blkid)? {
                         crate::tree::Child::Block(bp) => {
@@ -148,7 +148,7 @@ impl Object {
                     };
                     base = Some((Some(dn), read));
                 }
-                Step::Read(Found::Dirty(block)) => base = Some((None, Some(self.decoded(block, blkid)?))),
+                Step::Read(BlockState::Dirty(block)) => base = Some((None, Some(self.decoded(block, blkid)?))),
                 Step::Read(_) => base = Some((None, None)),
             }
         }
@@ -176,10 +176,10 @@ impl Object {
         }
         let size = usize::try_from(state.newest.datablksz()).unwrap_or(0);
         let mut data = match (state.find(blkid), base) {
-            (Found::Dirty(Block::Data(buf)), _) => buf.to_vec(),
-            (Found::Dirty(_), Some((None, Some(buf)))) => buf.into_vec(),
-            (Found::Hole { .. } | Found::End, _) => Vec::new(),
-            (Found::Below(now), Some((Some(then), buf))) if Arc::ptr_eq(&now, &then) => {
+            (BlockState::Dirty(Block::Data(buf)), _) => buf.to_vec(),
+            (BlockState::Dirty(_), Some((None, Some(buf)))) => buf.into_vec(),
+            (BlockState::Hole { .. } | BlockState::End, _) => Vec::new(),
+            (BlockState::Below(now), Some((Some(then), buf))) if Arc::ptr_eq(&now, &then) => {
                 buf.map(Buf::into_vec).unwrap_or_default()
             }
             (found, _) => return Ok(Step::Read(found)),
@@ -499,5 +499,5 @@ enum Step<R> {
     /// Done; the number of bytes that became dirty.
     Done(R, u64),
     /// The block's content must be read first.
-    Read(Found),
+    Read(BlockState),
 }

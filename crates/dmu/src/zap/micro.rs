@@ -23,7 +23,7 @@ pub(super) struct Micro {
     pub(super) salt: u64,
     pub(super) normflags: u64,
     scans: AtomicU32,
-    pub(super) index: OnceLock<Vec<Place>>,
+    pub(super) index: OnceLock<Vec<EntryOrder>>,
     /// The slot at which the search for a free slot begins.
     pub(super) rotor: usize,
 }
@@ -47,7 +47,7 @@ impl Deref for Block {
 
 /// An entry's position in the order of the cursor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct EntryOrder {
     pub(super) hash: u64,
     pub(super) cd: u32,
     pub(super) slot: u32,
@@ -107,20 +107,20 @@ impl Micro {
     }
 
     /// The entries by hash and collision differentiator.
-    pub(super) fn ordered(&self) -> &[Place] {
+    pub(super) fn ordered(&self) -> &[EntryOrder] {
         self.index.get_or_init(|| {
             let place = |(slot, entry): (u32, MicroEntry<'_>)| {
                 let name = norm::normalise(entry.name, self.normflags);
                 // OpenZFS keeps 16 bits of the cd in memory, and so in cookies
-                Place { hash: hash::of_name(self.salt, &name, HASH_BITS), cd: entry.cd & 0xffff, slot }
+                EntryOrder { hash: hash::of_name(self.salt, &name, HASH_BITS), cd: entry.cd & 0xffff, slot }
             };
-            let mut places: Vec<Place> = self.in_use().map(place).collect();
+            let mut places: Vec<EntryOrder> = self.in_use().map(place).collect();
             places.sort_unstable();
             places
         })
     }
 
-    pub(super) fn entry(&self, place: &Place) -> Option<MicroEntry<'_>> {
+    pub(super) fn entry(&self, place: &EntryOrder) -> Option<MicroEntry<'_>> {
         MicroZap::parse(&self.block, self.endian).ok()?.entry(place.slot as usize)
     }
 
@@ -146,7 +146,7 @@ impl Micro {
     }
 
     /// The positions of all entries with this hash.
-    pub(super) fn places_of(&self, hash: u64) -> &[Place] {
+    pub(super) fn places_of(&self, hash: u64) -> &[EntryOrder] {
         let places = self.ordered();
         let start = places.partition_point(|place| place.hash < hash);
         let end = places.partition_point(|place| place.hash <= hash);

@@ -6,7 +6,7 @@ use ondisk::zap_edit::{self, LeafKey, LeafMut, LeafValue};
 
 use super::fat::Fat;
 use super::fat_write::{Mode, Target};
-use super::micro::{Block, HASH_BITS, Micro, Place};
+use super::micro::{Block, EntryOrder, HASH_BITS, Micro};
 use super::{hash, norm};
 use crate::Error;
 
@@ -37,7 +37,7 @@ impl Micro {
         (self.block.len() / MZAP_ENT_LEN).saturating_sub(1)
     }
 
-    fn place_of(&self, hash: u64, name: &[u8]) -> Option<Place> {
+    fn place_of(&self, hash: u64, name: &[u8]) -> Option<EntryOrder> {
         self.places_of(hash).iter().copied().find(|place| self.entry(place).is_some_and(|entry| entry.name == name))
     }
 
@@ -75,7 +75,7 @@ impl Micro {
         let Some(entry) = zap_edit::micro_entry(name, value, cd & CD_BITS) else { return Ok(false) };
         let Some(slot) = self.free_slot(to)? else { return Ok(false) };
         self.set_slot(to, slot, &entry)?;
-        let place = Place { hash, cd, slot };
+        let place = EntryOrder { hash, cd, slot };
         if let Some(places) = self.index.get_mut() {
             places.insert(places.partition_point(|other| *other < place), place);
         }

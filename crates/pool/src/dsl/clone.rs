@@ -68,7 +68,7 @@ impl TaskCx<'_> {
             return Ok(());
         }
         objset.set_zil_header(self.tx, ZilHeader::empty())?;
-        spa.add_head(mos, objset, phys.dir_obj).map(drop)
+        spa.add_open_dataset(mos, objset, phys.dir_obj).map(drop)
     }
 
     /// The ZAP in which directory `dir` lists the heads that were cloned of its snapshots.

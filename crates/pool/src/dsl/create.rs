@@ -110,7 +110,7 @@ impl TaskCx<'_> {
         let flags = if accounted { spa.accounting_flags(mos)? } else { 0 };
         let objset = Objset::create(spa.zio().clone(), ds.id, os_type, flags, self.tx)?;
         init(&objset, self.tx)?;
-        spa.add_head(mos, objset, ds.phys.dir_obj)?;
+        spa.add_open_dataset(mos, objset, ds.phys.dir_obj)?;
         if accounted {
             for name in ["userobj_accounting", "project_quota"] {
                 if spa.feature_enabled(mos, name)? {

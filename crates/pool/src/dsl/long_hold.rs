@@ -117,7 +117,7 @@ impl Dataset {
 impl Spa {
     fn long_hold(&self, dataset: &Dataset) -> Result<LongHold, Error> {
         let (id, name) = (dataset.id(), dataset.name());
-        let hold = self.heads.long_holds().hold(id).ok_or_else(|| match dataset.is_snapshot() {
+        let hold = self.open_datasets.long_holds().hold(id).ok_or_else(|| match dataset.is_snapshot() {
             true => Error::no_dataset(name),
             false => refused(name, Refusal::Busy),
         })?;
@@ -125,7 +125,7 @@ impl Spa {
         if now.guid != dataset.guid() || now.is_snapshot() != dataset.is_snapshot() {
             return Err(Error::no_dataset(name));
         }
-        let changed = || self.heads.is_open_or_dirty(id) || now.bp != dataset.phys().bp;
+        let changed = || self.open_datasets.is_open_or_dirty(id) || now.bp != dataset.phys().bp;
         if !dataset.is_snapshot() && changed() {
             return Err(refused(name, Refusal::Busy));
         }
@@ -134,7 +134,7 @@ impl Spa {
 
     /// Returns whether this process or another holds the dataset.
     pub(crate) fn is_long_held(&self, dataset: &Live) -> bool {
-        self.heads.long_holds().is_held(dataset.id) || self.is_held_elsewhere(dataset.id)
+        self.open_datasets.long_holds().is_held(dataset.id) || self.is_held_elsewhere(dataset.id)
     }
 
     pub(crate) fn is_held_elsewhere(&self, id: u64) -> bool {
@@ -143,7 +143,7 @@ impl Spa {
 
     /// Dooms a snapshot, in a sync task; `false` if it is held.
     pub(crate) fn doom(&self, snap: &Live) -> bool {
-        !self.is_held_elsewhere(snap.id) && self.heads.long_holds().doom(snap.id)
+        !self.is_held_elsewhere(snap.id) && self.open_datasets.long_holds().doom(snap.id)
     }
 
     /// Keeps other processes from taking holds until the guard is dropped.

@@ -16,7 +16,7 @@ use crate::dsl::crypt::errata;
 use crate::dsl::deadlist::Deadlist;
 use crate::dsl::intent_log::check_replayed;
 use crate::dsl::space::{Delta, Gather, Tally, Used, parent_delta};
-use crate::dsl::{LongHolds, Pending, Refusal, ResumeSlots, Room};
+use crate::dsl::{LongHolds, Pending, Quota, Refusal, ResumeSlots};
 use crate::spa::Spa;
 use crate::spa::feature;
 use crate::spa::mos::Mos;
@@ -35,7 +35,7 @@ const TXGS: u64 = 4;
 const OPEN_TRIES: usize = 16;
 
 /// A dataset whose object set is open for writing.
-pub(crate) struct Head {
+pub(crate) struct OpenDataset {
     pub(crate) id: u64,
     pub(crate) objset: Arc<Objset>,
     /// The rules by which its blocks are written; changes with properties.
@@ -43,7 +43,7 @@ pub(crate) struct Head {
     /// Bytes that the dataset keeps for itself (`refreservation`).
     pub(crate) reserved: AtomicU64,
     /// The space that it may still take, as the last synced txg left it.
-    pub(crate) room: Mutex<Option<Arc<Room>>>,
+    pub(crate) quota: Mutex<Option<Arc<Quota>>>,
     /// Resume points of a receive into it.
     pub(crate) resume: ResumeSlots,
     /// Held while its log is replayed.
@@ -52,15 +52,15 @@ pub(crate) struct Head {
     pub(crate) zil: OnceLock<Arc<Zil>>,
 }
 
-impl Head {
-    pub(crate) fn new(objset: Arc<Objset>, policy: WritePolicy, reserved: u64) -> Arc<Head> {
+impl OpenDataset {
+    pub(crate) fn new(objset: Arc<Objset>, policy: WritePolicy, reserved: u64) -> Arc<OpenDataset> {
         objset.set_primary_cache(policy.primary_cache);
-        Arc::new(Head {
+        Arc::new(OpenDataset {
             id: objset.id(),
             objset,
             policy: RwLock::new(policy),
             reserved: AtomicU64::new(reserved),
-            room: Mutex::default(),
+            quota: Mutex::default(),
             resume: ResumeSlots::default(),
             replay: Mutex::default(),
             zil: OnceLock::new(),
@@ -72,7 +72,7 @@ impl Head {
     }
 
     /// Returns whether anyone but the engine has its object set or its log: a file system, a volume, a receive. (The engine looks at heads through
-    /// references to `Head`, which do not count.)
+    /// references to `OpenDataset`, which do not count.)
     fn is_used(&self) -> bool {
         Arc::strong_count(&self.objset) > 1 || self.zil.get().is_some_and(|zil| Arc::strong_count(zil) > 1)
     }
@@ -87,14 +87,14 @@ impl Head {
 /// The heads that are open, by dataset.
 #[derive(Default)]
 struct Open {
-    heads: BTreeMap<u64, Arc<Head>>,
+    heads: BTreeMap<u64, Arc<OpenDataset>>,
     /// A count of occasions on which the root block of a dataset that is not open may have changed: a head was forgotten, a task with dooms ended.
     era: u64,
 }
 
 /// All heads that are open, by dataset.
 #[derive(Default)]
-pub(crate) struct Heads {
+pub(crate) struct OpenDatasets {
     open: Mutex<Open>,
     /// Held by the sync thread for each pass. A check of use from elsewhere waits for it, since references of the sync thread's own are no use.
     working: ReentrantMutex<()>,
@@ -106,9 +106,9 @@ pub(crate) struct Heads {
     pub(crate) size: Mutex<Option<(Txg, u64)>>,
 }
 
-impl Heads {
-    /// Returns an open head, to look at. Who changes its contents takes the object set itself: [`Heads::objset`].
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<Head>> {
+impl OpenDatasets {
+    /// Returns an open head, to look at. Who changes its contents takes the object set itself: [`OpenDatasets::objset`].
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<OpenDataset>> {
         self.open.lock().heads.get(&id).cloned()
     }
 
@@ -118,12 +118,12 @@ impl Heads {
     }
 
     /// Adds a head, unless the dataset is open already. Returns its object set.
-    pub(crate) fn insert(&self, head: Arc<Head>) -> Arc<Objset> {
+    pub(crate) fn insert(&self, head: Arc<OpenDataset>) -> Arc<Objset> {
         self.open.lock().insert(head)
     }
 
-    /// As [`Heads::insert`], for a head that was opened from its root block as it was in `era`; `None` if that may have changed since.
-    fn insert_of(&self, era: u64, head: Arc<Head>) -> Option<Arc<Objset>> {
+    /// As [`OpenDatasets::insert`], for a head that was opened from its root block as it was in `era`; `None` if that may have changed since.
+    fn insert_of(&self, era: u64, head: Arc<OpenDataset>) -> Option<Arc<Objset>> {
         let mut open = self.open.lock();
         let current = open.era == era && !self.long_holds.is_doomed(head.id);
         current.then(|| open.insert(head))
@@ -151,16 +151,16 @@ impl Heads {
         &self.long_holds
     }
 
-    fn dirty(&self, txg: Txg) -> Vec<Arc<Head>> {
+    fn dirty(&self, txg: Txg) -> Vec<Arc<OpenDataset>> {
         self.open.lock().heads.values().filter(|head| head.objset.is_dirty(txg)).cloned().collect()
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Head>> {
+    pub(crate) fn all(&self) -> Vec<Arc<OpenDataset>> {
         self.open.lock().heads.values().cloned().collect()
     }
 
     /// Forgets heads whose blocks a sync task is about to change underneath; what is dirty in them is lost. No new hold is taken on them, and none of
-    /// them is opened, before the task is over ([`Heads::settle`]).
+    /// them is opened, before the task is over ([`OpenDatasets::settle`]).
     ///
     /// # Errors
     /// [`Refusal::Busy`] if one of them is in use.
@@ -171,7 +171,7 @@ impl Heads {
         self.close(ids, |_| false, || ())
     }
 
-    /// Ends what [`Heads::evict`] began: the datasets are destroyed or changed by now, or stay after all.
+    /// Ends what [`OpenDatasets::evict`] began: the datasets are destroyed or changed by now, or stay after all.
     pub(crate) fn settle(&self) {
         let mut open = self.open.lock();
         open.era += u64::from(self.long_holds.settle());
@@ -185,15 +185,15 @@ impl Heads {
         self.close(ids, |_| false, || ())
     }
 
-    /// As [`Heads::close_unused`], but a head with changes that are not on disk yet is busy too. Runs `then` before any of them can be opened again.
+    /// As [`OpenDatasets::close_unused`], but a head with changes that are not on disk yet is busy too. Runs `then` before any of them can be opened again.
     ///
     /// # Errors
-    /// As [`Heads::close_unused`].
+    /// As [`OpenDatasets::close_unused`].
     pub(crate) fn close_clean(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
-        self.close(ids, Head::is_dirty, then)
+        self.close(ids, OpenDataset::is_dirty, then)
     }
 
-    fn close(&self, ids: &[u64], busy: impl Fn(&Head) -> bool, then: impl FnOnce()) -> Result<(), Refusal> {
+    fn close(&self, ids: &[u64], busy: impl Fn(&OpenDataset) -> bool, then: impl FnOnce()) -> Result<(), Refusal> {
         let _working = self.working();
         let mut open = self.open.lock();
         if self.any_is(&open, ids, busy) {
@@ -214,7 +214,7 @@ impl Heads {
     }
 
     /// Returns whether any of these is in use, held, or else `busy`.
-    fn any_is(&self, open: &Open, ids: &[u64], busy: impl Fn(&Head) -> bool) -> bool {
+    fn any_is(&self, open: &Open, ids: &[u64], busy: impl Fn(&OpenDataset) -> bool) -> bool {
         let held = ids.iter().any(|id| self.long_holds.is_held(*id));
         held || ids.iter().filter_map(|id| open.heads.get(id)).any(|head| head.is_used() || busy(head))
     }
@@ -227,7 +227,7 @@ impl Heads {
 }
 
 impl Open {
-    fn insert(&mut self, head: Arc<Head>) -> Arc<Objset> {
+    fn insert(&mut self, head: Arc<OpenDataset>) -> Arc<Objset> {
         if self.heads.len() >= IDLE_MAX {
             let before = self.heads.len();
             self.heads.retain(|_, head| !head.is_idle());
@@ -241,7 +241,7 @@ impl Spa {
     /// Returns how blocks of an open object set are written now; `None` if it is not open.
     #[must_use]
     pub fn write_policy(&self, objset: &Objset) -> Option<WritePolicy> {
-        self.heads.get(objset.id()).map(|head| head.policy.read().clone())
+        self.open_datasets.get(objset.id()).map(|head| head.policy.read().clone())
     }
 
     /// Returns the live object set of a file system or volume: it includes dirty data, and is changed with a [`Tx`] of [`Spa::tx`].
@@ -252,7 +252,7 @@ impl Spa {
         if dataset.is_snapshot() {
             return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
         }
-        if let Some(objset) = self.heads.objset(dataset.id()) {
+        if let Some(objset) = self.open_datasets.objset(dataset.id()) {
             self.check_not_owned(dataset.id(), dataset.name())?;
             check_replayed(&objset, dataset.name())?;
             return Ok(objset);
@@ -268,7 +268,7 @@ impl Spa {
     /// As [`Spa::open_head`]; opened `to_replay` its intent log, it may have an unreplayed one.
     pub(crate) fn open_head_as(&self, mos: &Mos, id: u64, name: &str, to_replay: bool) -> Result<Arc<Objset>, Error> {
         for _ in 0..OPEN_TRIES {
-            let era = self.heads.era();
+            let era = self.open_datasets.era();
             let phys = mos.dataset_phys(id)?;
             let key = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?;
             if let Some(key) = key
@@ -284,40 +284,40 @@ impl Spa {
                 check_replayed(&objset, name)?;
             }
             let head = self.new_head(mos, objset, phys.dir_obj)?;
-            if let Some(objset) = self.heads.insert_of(era, head) {
+            if let Some(objset) = self.open_datasets.insert_of(era, head) {
                 // a reader that takes a hold from here on finds it open
                 self.check_not_owned(id, name)?;
                 return Ok(objset);
             }
             // a task may be changing the root block
-            drop(self.heads.working());
+            drop(self.open_datasets.working());
         }
         Err(Error::Refused { name: name.to_string(), why: Refusal::Busy })
     }
 
     /// Checks that a head can be opened for a change: no long hold keeps it as it is.
     fn check_not_owned(&self, id: u64, name: &str) -> Result<(), Error> {
-        let held = self.heads.long_holds().is_held(id) || self.is_held_elsewhere(id);
+        let held = self.open_datasets.long_holds().is_held(id) || self.is_held_elsewhere(id);
         if held { Err(Error::Refused { name: name.to_string(), why: Refusal::Busy }) } else { Ok(()) }
     }
 
     /// Registers an object set as open for writing, under the properties of its directory `dir`.
-    pub(crate) fn add_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Objset>, Error> {
-        Ok(self.heads.insert(self.new_head(mos, objset, dir)?))
+    pub(crate) fn add_open_dataset(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Objset>, Error> {
+        Ok(self.open_datasets.insert(self.new_head(mos, objset, dir)?))
     }
 
-    fn new_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Head>, Error> {
+    fn new_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<OpenDataset>, Error> {
         let policy = self.policy_of(mos, dir)?;
         if let Some(others) = self.held_elsewhere() {
             others.opened(self.guid(), objset.id());
         }
-        Ok(Head::new(objset, policy, mos.prop_number(dir, "refreservation")?))
+        Ok(OpenDataset::new(objset, policy, mos.prop_number(dir, "refreservation")?))
     }
 
     /// Applies changed properties of directory `dir` to open heads in it, and below it.
-    pub(crate) fn refresh_heads(&self, mos: &Mos, dir: u64) -> Result<(), Error> {
+    pub(crate) fn refresh_open_datasets(&self, mos: &Mos, dir: u64) -> Result<(), Error> {
         self.note_props_changed();
-        for head in self.heads.all() {
+        for head in self.open_datasets.all() {
             let own = mos.dataset_phys(head.id)?.dir_obj;
             if own != dir && !mos.is_below(own, dir)? {
                 continue;
@@ -328,22 +328,22 @@ impl Spa {
             *now = WritePolicy { uncached: now.uncached, ..policy };
             drop(now);
             head.reserved.store(mos.prop_number(own, "refreservation")?, Ordering::Relaxed);
-            *head.room.lock() = None;
+            *head.quota.lock() = None;
         }
         Ok(())
     }
 
     /// Sets whether blocks written to an open head stay out of the cache from now on.
     pub(crate) fn set_uncached(&self, id: u64, uncached: bool) {
-        if let Some(head) = self.heads.get(id) {
+        if let Some(head) = self.open_datasets.get(id) {
             head.policy.write().uncached = uncached;
         }
     }
 
     /// Writes all datasets that are dirty in this txg, and books their growth.
-    pub(crate) fn sync_heads(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
-        for head in self.heads.dirty(tx.txg()) {
-            self.sync_head(mos, tx, &head)?;
+    pub(crate) fn sync_datasets(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        for head in self.open_datasets.dirty(tx.txg()) {
+            self.sync_dataset(mos, tx, &head)?;
             if let Some(at) = head.resume.get(tx.txg()) {
                 self.save_resume_point(mos, tx, head.id, at)?;
             }
@@ -353,7 +353,7 @@ impl Spa {
         Ok(())
     }
 
-    fn sync_head(&self, mos: &Mos, tx: &Tx, head: &Head) -> Result<(), Error> {
+    fn sync_dataset(&self, mos: &Mos, tx: &Tx, head: &OpenDataset) -> Result<(), Error> {
         let phys = mos.dataset_phys(head.id)?;
         let dir = mos.dir_phys(phys.dir_obj)?;
         let creation = |id: u64| if id == 0 { Ok(Txg(0)) } else { mos.dataset_phys(id).map(|p| p.creation_txg) };
@@ -379,7 +379,7 @@ impl Spa {
         self.book(mos, tx, head, &phys, tally)
     }
 
-    fn book(&self, mos: &Mos, tx: &Tx, head: &Head, before: &DslDatasetPhys, tally: Tally) -> Result<(), Error> {
+    fn book(&self, mos: &Mos, tx: &Tx, head: &OpenDataset, before: &DslDatasetPhys, tally: Tally) -> Result<(), Error> {
         let net = tally.born.minus(tally.killed);
         let unique = tally.born.used - tally.freed.used;
         let noticed = parent_delta(head.reserved.load(Ordering::Relaxed), before.unique_bytes, unique);
@@ -440,7 +440,7 @@ impl Spa {
     }
 
     /// Records what features the dataset's new blocks need (OpenZFS: `dsl_dataset_block_born`).
-    fn activate_dataset_features(&self, mos: &Mos, tx: &Tx, head: &Head, tally: &Tally) -> Result<(), Error> {
+    fn activate_dataset_features(&self, mos: &Mos, tx: &Tx, head: &OpenDataset, tally: &Tally) -> Result<(), Error> {
         let sums = [(11u32, "sha512"), (12, "skein"), (13, "edonr"), (14, "blake3")];
         let sums = sums.into_iter().filter(|(n, _)| tally.checksums & (1 << n) != 0).map(|(_, name)| name);
         let zstd = (tally.compressions & (1 << 16) != 0).then_some("zstd_compress");

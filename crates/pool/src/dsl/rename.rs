@@ -46,7 +46,7 @@ impl Spa {
             cx.mos.zap(cx.mos.dir_phys(old_parent)?.child_dir_zapobj)?.remove(cx.tx, old_name)?;
             cx.mos.edit_dir(cx.tx, dir, |dir| dir.parent_obj = parent)?;
             cx.mos.zap(cx.mos.dir_phys(parent)?.child_dir_zapobj)?.add_u64(cx.tx, name, dir)?;
-            cx.spa.refresh_heads(cx.mos, dir)
+            cx.spa.refresh_open_datasets(cx.mos, dir)
         })
     }
 

@@ -95,7 +95,7 @@ impl Spa {
         if !failed.is_empty() {
             return Err(Error::Many(failed));
         }
-        let is_unwritten = |id: u64| self.heads.get(id).is_some_and(|head| head.objset.is_dirty(cx.tx.txg()));
+        let is_unwritten = |id: u64| self.open_datasets.get(id).is_some_and(|head| head.objset.is_dirty(cx.tx.txg()));
         if wanted.iter().any(|one| one.head.phys.prev_snap_txg >= cx.tx.txg() || is_unwritten(one.head.id)) {
             return Ok(false);
         }
@@ -124,7 +124,7 @@ impl Spa {
 
     /// The header of the intent log of a head as it will be on disk with this txg.
     fn log_header(&self, head: &Live) -> Result<ZilHeader, Error> {
-        if let Some(open) = self.heads.get(head.id) {
+        if let Some(open) = self.open_datasets.get(head.id) {
             return Ok(open.objset.phys().zil_header.clone());
         }
         if head.phys.bp.is_hole() {

@@ -13,7 +13,7 @@ use vdev::create::NewPool;
 use vdev::{Device, VdevConfig, VdevTree};
 use zio::Zio;
 
-use crate::dsl::open_datasets::{Head, OTN_ZAP_METADATA};
+use crate::dsl::open_datasets::{OTN_ZAP_METADATA, OpenDataset};
 use crate::dsl::{NewKey, WithoutKey, check_root_props};
 use crate::spa::bpobj::Bpobj;
 use crate::spa::config::{self, Config};
@@ -242,7 +242,7 @@ impl Spa {
         if let Some(populate) = populate {
             populate(&objset, tx)?;
         }
-        self.heads.insert(Head::new(objset, self.policy_of(mos, dir)?, 0));
+        self.open_datasets.insert(OpenDataset::new(objset, self.policy_of(mos, dir)?, 0));
         if self.hooks.used_by.is_some() {
             for name in [USEROBJ_ACCOUNTING, PROJECT_QUOTA] {
                 if self.feature_enabled(mos, name)? {

@@ -31,7 +31,7 @@ impl Spa {
     }
 
     /// Heals the suspects that are current. To be called before anything of a txg is written.
-    pub(crate) fn mend_suspects(&self) {
+    pub(crate) fn heal_suspects(&self) {
         let suspects = self.zio.take_suspects();
         if suspects.is_empty() {
             return;
@@ -48,7 +48,7 @@ impl Spa {
             if is_current(&view, &suspect).is_ok_and(|current| current) {
                 bytes += suspect.bp.psize();
                 // a block that cannot be healed any more is lost; its readers get the error
-                let _lost = self.zio.mend(&suspect, &mut scratch);
+                let _lost = self.zio.heal(&suspect, &mut scratch);
             }
         }
     }

@@ -16,7 +16,7 @@
 //! * **An error in a sync suspends the pool.** The state on disk stays the last synced txg; every waiting caller gets the error.
 //!
 //! # Lock order
-//! `heads` → `config` → the locks of `space` and `zio`. None is held over I/O except by the sync thread, which alone takes `config` for
+//! `open_datasets` → `config` → the locks of `space` and `zio`. None is held over I/O except by the sync thread, which alone takes `config` for
 //! long.
 //!
 //! # A crash
@@ -96,9 +96,9 @@ pub use pool_name::{BadPoolName, check_new_pool_name, check_pool_name};
 pub use prop::{PropValue, Source, Value};
 pub(crate) use props::write::check_prop_room;
 pub use readers::Readers;
-pub use scan::{Nearest, Place, ScrubRange, ScrubRefusal, ScrubResult, Target};
+pub use scan::{Nearest, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use task::TaskCx;
-pub(crate) use txg::Aside;
+pub(crate) use txg::Reservation;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
 pub use vdev_prop::VdevProps;
 pub use vdevs::VdevRefusal;
@@ -148,7 +148,7 @@ pub struct Spa {
     synced_tree: Mutex<Arc<VdevTree>>,
     /// Reasons for which no intent log may begin.
     pub(crate) log_suspensions: AtomicUsize,
-    pub(crate) heads: crate::dsl::open_datasets::Heads,
+    pub(crate) open_datasets: crate::dsl::open_datasets::OpenDatasets,
     tasks: task::Tasks,
     pub(crate) frees: frees::Frees,
     watches: watch::Watches,
@@ -225,7 +225,7 @@ impl Spa {
             uberblock: Mutex::new(uberblock),
             synced_tree: Mutex::new(synced_tree),
             log_suspensions: AtomicUsize::new(0),
-            heads: Default::default(),
+            open_datasets: Default::default(),
             tasks: Default::default(),
             frees: Default::default(),
             watches: Default::default(),
@@ -321,7 +321,7 @@ impl Spa {
     /// # Errors
     /// [`Error::NoSpace`] if less than that is free, [`Error::Suspended`].
     pub fn tx(&self, bytes: u64) -> Result<Tx, Error> {
-        self.reserve(Aside { bytes, ..Aside::default() }, false)
+        self.reserve(Reservation { bytes, ..Reservation::default() }, false)
     }
 
     /// As [`Spa::tx`], for changes that free more than they allocate: they may use half of the slop space (OpenZFS: `dmu_tx_mark_netfree`).
@@ -329,18 +329,22 @@ impl Spa {
     /// # Errors
     /// As [`Spa::tx`].
     pub fn tx_netfree(&self, bytes: u64) -> Result<Tx, Error> {
-        self.reserve(Aside { bytes, ..Aside::default() }, true)
+        self.reserve(Reservation { bytes, ..Reservation::default() }, true)
     }
 
     /// Refuses transactions that the pool has no room for. Changes that are not yet on disk count at their worst case, so a refusal may be
     /// too early: then everything is written first, which makes the figures exact. What one transaction takes beyond them is covered by
     /// slop space.
-    pub(crate) fn reserve(&self, aside: Aside, netfree: bool) -> Result<Tx, Error> {
+    pub(crate) fn reserve(&self, reservation: Reservation, netfree: bool) -> Result<Tx, Error> {
         let (sector, inflation) = *self.worst.read();
-        let aside = || Aside { bytes: aside.bytes.max(1 << sector), room: aside.room.clone(), ..aside };
+        let reservation = || Reservation {
+            bytes: reservation.bytes.max(1 << sector),
+            quota: reservation.quota.clone(),
+            ..reservation
+        };
         let free = || self.space.available(netfree);
         let worst = |pending: u64| free() >= pending.saturating_mul(inflation);
-        if let Some(tx) = self.txgs.assign_if(aside(), &worst)? {
+        if let Some(tx) = self.txgs.assign_if(reservation(), &worst)? {
             return Ok(tx);
         }
         if self.txgs.reserved() > 0 {
@@ -348,12 +352,12 @@ impl Spa {
         }
         let enough = |pending: u64| free() >= pending.saturating_mul(ALONE);
         for _ in 0..=DEFER_TXGS {
-            if let Some(tx) = self.txgs.assign_if(aside(), &enough)? {
+            if let Some(tx) = self.txgs.assign_if(reservation(), &enough)? {
                 return Ok(tx);
             }
             // blocks freed just now are allocated again some txgs later (OpenZFS: `dsl_dir_tempreserve_impl` waits for them as well)
             let soon = free().saturating_add(self.space.figures(Class::Normal).ddeferred);
-            if soon < aside().bytes.saturating_mul(ALONE) {
+            if soon < reservation().bytes.saturating_mul(ALONE) {
                 break;
             }
             self.space.press();

@@ -16,9 +16,9 @@ use crate::spa::Spa;
 use crate::spa::VdevRefusal;
 
 /// The device that a guid names.
-enum Found {
+enum Removable {
     /// A device of the list of this name.
-    Aside(&'static str, NvList),
+    Auxiliary(&'static str, NvList),
     Log(TopVdev),
 }
 
@@ -33,12 +33,14 @@ impl Spa {
             return Err(Error::Vdevs(VdevRefusal::Checkpoint));
         }
         match self.removable(guid)? {
-            Found::Aside(name, list) => self.remove_aside(name, guid, list.get_str(key::PATH).unwrap_or("-")),
-            Found::Log(top) => self.remove_log(&top),
+            Removable::Auxiliary(name, list) => {
+                self.remove_auxiliary(name, guid, list.get_str(key::PATH).unwrap_or("-"))
+            }
+            Removable::Log(top) => self.remove_log(&top),
         }
     }
 
-    fn removable(&self, guid: Guid) -> Result<Found, Error> {
+    fn removable(&self, guid: Guid) -> Result<Removable, Error> {
         let view = self.view()?;
         let of = |list: Vec<NvList>| list.into_iter().find(|device| device.get_u64(key::GUID) == Some(guid.0));
         let refuse = |why| Err(Error::Vdevs(why));
@@ -46,18 +48,18 @@ impl Spa {
             return match self.tree().leaf(guid) {
                 Some(_) => refuse(VdevRefusal::Busy),
                 None if spare.get_str(key::TYPE) == Some("dspare") => refuse(VdevRefusal::DistributedSpare),
-                None => Ok(Found::Aside(key::SPARES, spare)),
+                None => Ok(Removable::Auxiliary(key::SPARES, spare)),
             };
         }
         if let Some(cache) = of(view.l2cache()?) {
-            return Ok(Found::Aside(key::L2CACHE, cache));
+            return Ok(Removable::Auxiliary(key::L2CACHE, cache));
         }
         let tree = self.tree();
         let top = tree.tops().iter().find(|top| top.config().walk().any(|vdev| vdev.guid == guid));
         match top {
             None => refuse(VdevRefusal::NoDevice),
             Some(top) if top.guid() != guid => refuse(VdevRefusal::NotSupported),
-            Some(top) if top.config().is_log => Ok(Found::Log(top.clone())),
+            Some(top) if top.config().is_log => Ok(Removable::Log(top.clone())),
             Some(top) => refuse(self.why_data_stays(top)?),
         }
     }
@@ -80,7 +82,7 @@ impl Spa {
         }
     }
 
-    fn remove_aside(self: &Arc<Self>, name: &'static str, guid: Guid, path: &str) -> Result<(), Error> {
+    fn remove_auxiliary(self: &Arc<Self>, name: &'static str, guid: Guid, path: &str) -> Result<(), Error> {
         let kind = if name == key::SPARES { "spare" } else { "l2cache" };
         let what = format!("{} vdev ({kind}) {path}", self.name());
         self.sync_task(move |cx| {

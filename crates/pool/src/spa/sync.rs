@@ -66,7 +66,7 @@ impl Spa {
         let started = Instant::now();
         let mut record = next.record;
         let tx = Tx::syncing(next.txg);
-        self.mend_suspects();
+        self.heal_suspects();
         self.judge_leaves();
         let (changed, first_pass_ns) = self.sync_passes(&tx)?;
         record.first_pass_ns = first_pass_ns;
@@ -96,7 +96,7 @@ impl Spa {
         let mut first = 0;
         loop {
             let pass = self.pass.fetch_add(1, Ordering::Relaxed) + 1;
-            let _working = self.heads.working();
+            let _working = self.open_datasets.working();
             let pressure = self.txgs.pressure();
             self.tree().leaves().iter().for_each(|leaf| leaf.queue().set_dirty(pressure));
             let mos = self.live_mos()?;
@@ -107,13 +107,13 @@ impl Spa {
             }
             self.sync_dtls(&mos, tx)?;
             self.sync_config(&mos, tx)?;
-            self.sync_heads(&mos, tx)?;
+            self.sync_datasets(&mos, tx)?;
             if pass == 1 {
                 self.run_tasks(&mos, tx, false)?;
                 self.sync_scan(&mos, tx)?;
                 self.grow_gang_headers(&mos, tx)?;
                 // changes that tasks made to datasets, and to the configuration
-                self.sync_heads(&mos, tx)?;
+                self.sync_datasets(&mos, tx)?;
                 self.sync_config(&mos, tx)?;
                 self.share(&mos, tx)?;
                 self.sync_destroyed(&mos, tx)?;
@@ -165,7 +165,7 @@ impl Spa {
             let own = Tx::syncing(tx.txg());
             own.fail_after(self.task_fault.swap(u64::MAX, Ordering::Relaxed));
             let done = task(&TaskCx { spa: self, mos, tx: &own });
-            self.heads.settle();
+            self.open_datasets.settle();
             if let Some(error) = done.err().filter(|_| own.is_used()) {
                 self.txgs.fail(error.clone());
                 return Err(Error::Suspended(error));

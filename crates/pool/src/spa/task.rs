@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::Error;
 use crate::spa::mos::Mos;
-use crate::spa::{Aside, Spa};
+use crate::spa::{Reservation, Spa};
 
 /// The context of a sync task.
 pub struct TaskCx<'a> {
@@ -87,7 +87,7 @@ impl Spa {
         work: impl FnOnce(&TaskCx<'_>) -> Result<R, Error> + Send + 'static,
     ) -> Result<R, Error> {
         // the reservation lasts until the txg is on disk
-        drop(self.reserve(Aside { bytes: blocks as u64 * TASK_BLOCK, keeps: true, room: None }, false)?);
+        drop(self.reserve(Reservation { bytes: blocks as u64 * TASK_BLOCK, keeps: true, quota: None }, false)?);
         self.sync_task(work)
     }
 
@@ -135,7 +135,10 @@ impl Spa {
     }
 
     /// Runs `work` in the next sync, without waiting (OpenZFS: `dsl_sync_task_nowait`).
-    pub(crate) fn later(self: &Arc<Self>, work: impl FnOnce(&TaskCx<'_>) + Send + 'static) -> Result<(), Error> {
+    pub(crate) fn sync_task_nowait(
+        self: &Arc<Self>,
+        work: impl FnOnce(&TaskCx<'_>) + Send + 'static,
+    ) -> Result<(), Error> {
         let place = self.txgs.assign()?;
         let job: Job = Box::new(move |cx| {
             work(cx);

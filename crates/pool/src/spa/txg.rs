@@ -23,7 +23,7 @@ use dmu::{Tx, TxHold};
 use parking_lot::{Condvar, Mutex};
 
 use crate::Error;
-use crate::dsl::Room;
+use crate::dsl::Quota;
 
 /// The most txgs alive at a time, plus one for the frees of the last.
 const TXG_SIZE: usize = 4;
@@ -74,33 +74,33 @@ pub struct TxgRecord {
 
 /// The reservation of a transaction.
 #[derive(Default)]
-pub(crate) struct Aside {
+pub(crate) struct Reservation {
     /// The most bytes that it may dirty.
     pub(crate) bytes: u64,
     /// True if all of it counts until the txg is on disk, however much is dirtied.
     pub(crate) keeps: bool,
     /// The limits of a dataset that it counts against as well.
-    pub(crate) room: Option<Arc<Room>>,
+    pub(crate) quota: Option<Arc<Quota>>,
 }
 
 /// A transaction's hold on a txg.
-struct Place {
+struct TxgHold {
     txgs: Arc<Txgs>,
-    aside: Aside,
+    reservation: Reservation,
     /// Bytes that it dirtied and that were not dirty before.
     dirtied: AtomicU64,
 }
 
-impl TxHold for Place {
+impl TxHold for TxgHold {
     fn release(&self, txg: Txg) {
         let kept = match self.dirtied.load(Ordering::Relaxed) {
-            _ if self.aside.keeps => u64::MAX,
+            _ if self.reservation.keeps => u64::MAX,
             0 => 0,
             dirtied => dirtied.max(KEPT_MIN),
         };
-        let unused = self.aside.bytes.saturating_sub(kept);
-        if let Some(room) = self.aside.room.as_ref().filter(|_| unused > 0) {
-            room.unbook(txg, unused);
+        let unused = self.reservation.bytes.saturating_sub(kept);
+        if let Some(quota) = self.reservation.quota.as_ref().filter(|_| unused > 0) {
+            quota.unbook(txg, unused);
         }
         self.txgs.leave(txg, unused);
     }
@@ -233,15 +233,19 @@ impl Txgs {
 
     /// Begins a transaction in the open txg that dirties no data of its own. Waits while too much is dirty.
     pub(crate) fn assign(self: &Arc<Self>) -> Result<Tx, Error> {
-        match self.assign_if(Aside::default(), &|_| true)? {
+        match self.assign_if(Reservation::default(), &|_| true)? {
             Some(tx) => Ok(tx),
             None => Err(Error::NoSpace),
         }
     }
 
-    /// Begins a transaction in the open txg with the reservation `aside`, if `fits` accepts everything reserved and not yet on disk, this
+    /// Begins a transaction in the open txg with `reservation`, if `fits` accepts everything reserved and not yet on disk, this
     /// included.
-    pub(crate) fn assign_if(self: &Arc<Self>, aside: Aside, fits: &dyn Fn(u64) -> bool) -> Result<Option<Tx>, Error> {
+    pub(crate) fn assign_if(
+        self: &Arc<Self>,
+        reservation: Reservation,
+        fits: &dyn Fn(u64) -> bool,
+    ) -> Result<Option<Tx>, Error> {
         let (max, from) = limits();
         // a caller delayed here must not hold up the txg: it joins afterwards
         self.delay(self.dirty(), from, max);
@@ -267,21 +271,21 @@ impl Txgs {
             return Err(Error::Suspended(failed.clone()));
         }
         let pending: u64 = state.reserved.iter().sum();
-        if !fits(pending.saturating_add(aside.bytes)) {
+        if !fits(pending.saturating_add(reservation.bytes)) {
             return Ok(None);
         }
         let open = state.open;
         state.holds[slot(open)] += 1;
-        state.reserved[slot(open)] += aside.bytes;
+        state.reserved[slot(open)] += reservation.bytes;
         drop(state);
-        if let Some(room) = &aside.room {
-            room.book(open, aside.bytes);
+        if let Some(quota) = &reservation.quota {
+            quota.book(open, reservation.bytes);
         }
         self.stats.assigned.add(1);
         if waited {
             self.stats.dirty_over_max.add(1);
         }
-        Ok(Some(Tx::held(open, Arc::new(Place { txgs: self.clone(), aside, dirtied: AtomicU64::new(0) }))))
+        Ok(Some(Tx::held(open, Arc::new(TxgHold { txgs: self.clone(), reservation, dirtied: AtomicU64::new(0) }))))
     }
 
     /// Reserves `bytes` more in `txg`, which is not closed yet.

@@ -21,7 +21,7 @@ use crate::{Error, Pool, VdevSpace};
 const DEVICES: &str = "/dev/";
 
 /// A vdev with what its properties are computed from.
-struct Found {
+struct FoundVdev {
     config: VdevConfig,
     parent: Option<VdevConfig>,
     /// The top-level vdev that it is, or that it is in.
@@ -30,7 +30,7 @@ struct Found {
     status: Option<VdevStatus>,
 }
 
-impl Found {
+impl FoundVdev {
     fn is_top(&self) -> bool {
         self.parent.as_ref().is_some_and(|parent| parent.kind == VdevType::Root)
     }
@@ -43,7 +43,7 @@ impl Found {
 /// The properties of one vdev, spare or cache. What is set was read when it was made.
 pub struct VdevProps<'a> {
     pool: &'a Pool,
-    found: Found,
+    found: FoundVdev,
     stored: Vec<(String, Value)>,
 }
 
@@ -164,11 +164,11 @@ impl Pool {
         Ok(VdevProps { pool: self, found, stored })
     }
 
-    fn find_vdev(&self, vdev: Guid) -> Result<Found, Error> {
+    fn find_vdev(&self, vdev: Guid) -> Result<FoundVdev, Error> {
         let status = self.tree().status().walk().find(|status| status.guid == vdev).cloned();
         let root = self.tree().config();
         if root.guid == vdev {
-            return Ok(Found { config: root.clone(), parent: None, top: None, status });
+            return Ok(FoundVdev { config: root.clone(), parent: None, top: None, status });
         }
         for top in &root.children {
             let mut parents = std::iter::once(root).chain(top.walk());
@@ -176,13 +176,13 @@ impl Pool {
             let child = parent.and_then(|parent| parent.children.iter().find(|child| child.guid == vdev));
             if let (Some(parent), Some(child)) = (parent, child) {
                 let top = if parent.guid == root.guid { child.id } else { top.id };
-                return Ok(Found { config: child.clone(), parent: Some(parent.clone()), top: Some(top), status });
+                return Ok(FoundVdev { config: child.clone(), parent: Some(parent.clone()), top: Some(top), status });
             }
         }
         for list in self.spares()?.iter().chain(&self.l2cache()?) {
             if list.get_u64(key::GUID) == Some(vdev.0) {
                 let config = VdevConfig::parse(list)?;
-                return Ok(Found { config, parent: None, top: None, status: None });
+                return Ok(FoundVdev { config, parent: None, top: None, status: None });
             }
         }
         Err(Error::Vdevs(VdevRefusal::NoDevice))
@@ -198,7 +198,7 @@ impl Pool {
     }
 
     /// What is computed. Operations and bytes are counted nowhere across commands.
-    fn vdev_fact(&self, name: &str, found: &Found) -> Result<u64, Error> {
+    fn vdev_fact(&self, name: &str, found: &FoundVdev) -> Result<u64, Error> {
         let config = &found.config;
         let device = self.tree().leaf(config.guid).and_then(|leaf| leaf.device());
         let errors = |count: fn(&VdevStatus) -> u64| found.status.as_ref().map_or(0, count);
@@ -238,7 +238,7 @@ impl Pool {
 
     /// Size without parity, and what is allocated, parity included (OpenZFS: `vs_dspace`, `vs_alloc`): only the root and top-level vdevs have
     /// them; the root's is that of all but logs.
-    fn vdev_stat_space(&self, found: &Found) -> Result<(u64, u64), Error> {
+    fn vdev_stat_space(&self, found: &FoundVdev) -> Result<(u64, u64), Error> {
         let mut sum = (0u64, 0u64);
         let wanted = |id: u64| found.is_root() || (found.is_top() && found.top == Some(id));
         for top in self.tree().tops().iter().filter(|top| wanted(top.id())) {
@@ -294,7 +294,7 @@ impl Spa {
 }
 
 impl Pool {
-    fn check_vdev_prop(&self, found: &Found, name: &str, value: &Value) -> Result<(), VdevRefusal> {
+    fn check_vdev_prop(&self, found: &FoundVdev, name: &str, value: &Value) -> Result<(), VdevRefusal> {
         let (config, on) = (&found.config, value.number() == Some(1));
         let invalid = Err(VdevRefusal::BadValue);
         match (name, value) {

@@ -7,7 +7,7 @@ use nvlist::{JsonStyle, NvList};
 use ondisk::send::{Begin, CryptParams, Object, Record, RecordType, Spill, Write as WriteRecord, WriteByref};
 
 use super::{Outcome, SUMMARY, Stale, hex};
-use crate::reader::{Found, Step};
+use crate::reader::{Step, StreamRecord};
 use crate::{Error, Reader};
 
 /// Prints one stream: a line for each record with its `type`, its offset (`at`) and the length of its payload (`payload`), then a
@@ -64,7 +64,7 @@ fn kind(kind: RecordType) -> &'static str {
     }
 }
 
-fn record(found: &Found, payload: &[u8]) -> NvList {
+fn record(found: &StreamRecord, payload: &[u8]) -> NvList {
     let header = &found.header;
     let mut list = NvList::new();
     list.insert("type", kind(header.record.kind()));

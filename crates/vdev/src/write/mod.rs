@@ -254,7 +254,7 @@ impl VdevTree {
     ) -> bool {
         let dva = Dva::new(top.id(), offset, 0, false);
         let mut planner = Planner { tree: self, txg: birth, part: 0, plan: Plan::default(), lost: &[] };
-        planner.shape(side, Place { vdev: top.id(), offset, number: 0, ashift: top.ashift() }, data);
+        planner.shape(side, WriteAddress { vdev: top.id(), offset, number: 0, ashift: top.ashift() }, data);
         self.rewrite_planned(&BlockWrite { dva, data }, planner.plan)
     }
 
@@ -379,12 +379,12 @@ impl<'a> Planner<'a> {
         if !fits || !inside || !offset.is_multiple_of(512) {
             return self.plan.errors.push(Error::BadAddress { vdev, offset, size });
         }
-        let place = Place { vdev, offset, number, ashift: top.ashift() };
+        let place = WriteAddress { vdev, offset, number, ashift: top.ashift() };
         self.shape(&top.shape, place, block.data);
     }
 
     /// Plans a block on a shape; notes if too little of it will be there.
-    fn shape(&mut self, shape: &'a Shape, place: Place, data: &[u8]) {
+    fn shape(&mut self, shape: &'a Shape, place: WriteAddress, data: &[u8]) {
         let before = self.plan.missing.len();
         let good = self.shape_below(shape, place, data);
         if !good {
@@ -403,7 +403,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn shape_below(&mut self, shape: &'a Shape, place: Place, data: &[u8]) -> bool {
+    fn shape_below(&mut self, shape: &'a Shape, place: WriteAddress, data: &[u8]) -> bool {
         match shape {
             Shape::Copies(node) => {
                 let at = physical(place.offset);
@@ -427,7 +427,7 @@ impl<'a> Planner<'a> {
         &mut self,
         node: &'a Node,
         spares: Option<SpareRoom<'a>>,
-        place: Place,
+        place: WriteAddress,
         at: u64,
         sources: &[(Source, usize)],
     ) -> bool {
@@ -464,7 +464,7 @@ impl<'a> Planner<'a> {
         self.plan.pieces.push(piece);
     }
 
-    fn striped(&mut self, striped: &'a Striped, place: Place, data: &[u8]) -> bool {
+    fn striped(&mut self, striped: &'a Striped, place: WriteAddress, data: &[u8]) -> bool {
         let sector = 1usize << place.ashift;
         let size = data.len().next_multiple_of(sector) as u64;
         if !place.offset.is_multiple_of(sector as u64) {
@@ -524,7 +524,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The sectors of a raidz that are allocated and not used.
-    fn skipped(&mut self, striped: &'a Striped, place: Place, extent: Extent, map: &StripeMap) {
+    fn skipped(&mut self, striped: &'a Striped, place: WriteAddress, extent: Extent, map: &StripeMap) {
         let Geometry::Raidz(raidz) = &striped.geometry else { return };
         let used: usize = map.rows.iter().flat_map(|row| &row.columns).map(|c| c.size >> extent.ashift).sum();
         let allocated = raidz.psize_to_asize(extent.size, self.txg, extent.ashift) >> extent.ashift;
@@ -543,7 +543,7 @@ impl<'a> Planner<'a> {
 
 /// A block on its way down.
 #[derive(Clone, Copy)]
-struct Place {
+struct WriteAddress {
     vdev: u64,
     offset: u64,
     number: u32,

@@ -36,7 +36,7 @@ use crate::{Bookmark, Buf};
 pub use pump::HeldWrites;
 pub(crate) use side::WriteSide;
 pub use space::{AllocError, AllocRequest, SpaceSource};
-pub use tables::{CloneTable, DedupTable, Found, TableError};
+pub use tables::{CloneTable, DedupLookup, DedupTable, TableError};
 
 /// The properties with which a block is written (OpenZFS: `zio_prop_t`). The caller derives them from object set and
 /// properties (`dmu_write_policy`).

@@ -12,7 +12,7 @@ use ondisk::{BlkPtr, Dva};
 
 use super::pointer;
 use super::prepare::{Batch, Outcome, Prepared};
-use super::{AllocError, AllocRequest, Found, SpaceSource};
+use super::{AllocError, AllocRequest, DedupLookup, SpaceSource};
 use crate::{ArcKey, Bookmark, Buf, Error};
 
 /// The source of a write's bytes.
@@ -301,17 +301,17 @@ impl<'a> Placer<'a> {
         let zio = self.batch.zio;
         let _order = zio.write.dedup_order.lock();
         match table.find(txg, &block.bp, copies(&block)).map_err(failed)? {
-            Found::Hit(bp) if block.props.dedup != Some(true) || self.is_same(&block, &bp) => {
+            DedupLookup::Hit(bp) if block.props.dedup != Some(true) || self.is_same(&block, &bp) => {
                 table.add_ref(txg, &bp);
                 zio.note_shared(&bp);
                 self.undo.references.push(bp);
                 Ok(bp)
             }
-            Found::Hit(_) | Found::Ordinary => {
+            DedupLookup::Hit(_) | DedupLookup::Ordinary => {
                 pointer::set_dedup(&mut block.bp, false);
                 self.place_one(block)
             }
-            Found::Missing => {
+            DedupLookup::Missing => {
                 let verify = block.props.dedup == Some(true);
                 let stored = verify.then(|| block.stored.clone());
                 let bp = self.place_one(block)?;

@@ -119,6 +119,6 @@ impl Zio {
         *self.write.space.write() = None;
         *self.write.dedup.write() = None;
         *self.write.clones.write() = None;
-        self.suspects.forget();
+        self.self_heal.forget();
     }
 }

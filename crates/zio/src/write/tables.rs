@@ -8,7 +8,7 @@ pub type TableError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The result of looking up a block's content in a dedup table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum DedupLookup {
     /// Stored in as many copies as wanted: the pointer looked up, with the addresses and physical birth of the existing
     /// block.
     Hit(BlkPtr),
@@ -33,9 +33,9 @@ pub trait DedupTable: Send + Sync {
     ///
     /// # Errors
     /// If the table cannot be read.
-    fn find(&self, txg: Txg, bp: &BlkPtr, copies: u8) -> Result<Found, TableError>;
+    fn find(&self, txg: Txg, bp: &BlkPtr, copies: u8) -> Result<DedupLookup, TableError>;
 
-    /// Adds a reference to the block that [`DedupTable::find`] found (the pointer is the one of [`Found::Hit`]).
+    /// Adds a reference to the block that [`DedupTable::find`] found (the pointer is the one of [`DedupLookup::Hit`]).
     fn add_ref(&self, txg: Txg, bp: &BlkPtr);
 
     /// Adds new content, whose pointer now has its addresses, with one reference.

@@ -19,7 +19,7 @@ use crate::{DirEntry, Error, FileFlags, Kind, Time};
 const MAX_DEPTH: usize = 1 << 16;
 
 /// A name, its directory, and the file that it names.
-struct Place<'a> {
+struct NamedFile<'a> {
     dir: &'a Arc<Znode>,
     entry: DirEntry,
     node: Arc<Znode>,
@@ -29,10 +29,10 @@ struct Place<'a> {
 /// A rename with its names looked up.
 struct Plan<'a> {
     cred: &'a Cred,
-    source: Place<'a>,
+    source: NamedFile<'a>,
     to: &'a Arc<Znode>,
     to_name: &'a [u8],
-    target: Option<Place<'a>>,
+    target: Option<NamedFile<'a>>,
     mode: RenameMode,
     /// The whiteout as recorded in a log, and its owner.
     whiteout: Option<&'a (Cred, Recorded)>,
@@ -87,11 +87,11 @@ impl Zfs {
         })
     }
 
-    fn look<'a>(&self, dir: &'a Arc<Znode>, name: &[u8]) -> Result<Option<Place<'a>>, Error> {
+    fn look<'a>(&self, dir: &'a Arc<Znode>, name: &[u8]) -> Result<Option<NamedFile<'a>>, Error> {
         let Some(entry) = self.find(dir, name)? else { return Ok(None) };
         let node = self.znode(entry.object)?;
         let kind = node.kind();
-        Ok(Some(Place { dir, entry, node, kind }))
+        Ok(Some(NamedFile { dir, entry, node, kind }))
     }
 
     fn is_current(&self, plan: &Plan<'_>, name: &[u8]) -> Result<bool, Error> {
@@ -177,7 +177,7 @@ impl Zfs {
 
     /// Checks that the reverse move of an exchange is allowed too, except for the project, which OpenZFS does not check in this
     /// case: its log may hold such an exchange.
-    fn check_exchange(&self, plan: &Plan<'_>, target: &Place<'_>) -> Result<(), Error> {
+    fn check_exchange(&self, plan: &Plan<'_>, target: &NamedFile<'_>) -> Result<(), Error> {
         let from = plan.source.dir;
         self.check_delete(plan.cred, plan.to, &target.node)?;
         self.check(plan.cred, from, to_add(target.kind))?;
@@ -258,7 +258,7 @@ impl Zfs {
         self.make_node(tx, &birth)
     }
 
-    fn exchange(&self, tx: &Tx, plan: &Plan<'_>, target: &Place<'_>) -> Result<(), Error> {
+    fn exchange(&self, tx: &Tx, plan: &Plan<'_>, target: &NamedFile<'_>) -> Result<(), Error> {
         let Plan { source, to, .. } = plan;
         let (from, now) = (source.dir, self.now());
         to.dir()?.update_u64(tx, &target.entry.name, entry_word(source.node.id(), source.kind))?;
@@ -311,7 +311,7 @@ impl Plan<'_> {
 }
 
 /// True if the new name matches the same entry under a different spelling: then the rename replaces nothing.
-fn is_same_entry(source: &Place<'_>, target: &Place<'_>, to_name: &[u8]) -> bool {
+fn is_same_entry(source: &NamedFile<'_>, target: &NamedFile<'_>, to_name: &[u8]) -> bool {
     let same = source.dir.id() == target.dir.id() && source.entry.name == target.entry.name;
     same && target.entry.name != to_name
 }

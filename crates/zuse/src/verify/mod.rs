@@ -34,7 +34,7 @@ use zio::{Bookmark, CopyFailure, VerifyReport};
 
 use blocks::{Block, Role, visit_blocks};
 use claims::{Claim, Claims};
-pub use names::{Names, Place};
+pub use names::{DamagedItem, Names};
 
 /// Damaged blocks of which the details are kept.
 pub const MAX_DAMAGE: usize = 100_000;

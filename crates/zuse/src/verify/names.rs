@@ -9,7 +9,7 @@ use zpl::FileSystem;
 
 /// Where a block belongs, in terms of names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Place {
+pub enum DamagedItem {
     /// The pool's own data.
     Meta {
         /// Object of the MOS.
@@ -31,12 +31,12 @@ pub enum Place {
     },
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for DamagedItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Meta { object } => write!(f, "<metadata>:<{object:#x}>"),
-            Place::Dataset { name, object } => write!(f, "{name}:<{object:#x}>"),
-            Place::File { name, path } => write!(f, "{name}:/{}", String::from_utf8_lossy(path)),
+            DamagedItem::Meta { object } => write!(f, "<metadata>:<{object:#x}>"),
+            DamagedItem::Dataset { name, object } => write!(f, "{name}:<{object:#x}>"),
+            DamagedItem::File { name, path } => write!(f, "{name}:/{}", String::from_utf8_lossy(path)),
         }
     }
 }
@@ -55,9 +55,9 @@ impl<'a> Names<'a> {
     }
 
     /// The place of a block.
-    pub fn place(&mut self, bm: &Bookmark) -> Place {
+    pub fn place(&mut self, bm: &Bookmark) -> DamagedItem {
         if bm.objset == 0 {
-            return Place::Meta { object: bm.object };
+            return DamagedItem::Meta { object: bm.object };
         }
         let (dataset, fs) = self.open.entry(bm.objset).or_insert_with(|| {
             let dataset = self.pool.dataset_by_id(bm.objset).ok();
@@ -67,8 +67,10 @@ impl<'a> Names<'a> {
         });
         let name = dataset.as_ref().map_or_else(|| format!("<{:#x}>", bm.objset), |ds| ds.name().to_owned());
         match fs.as_ref().map(|fs| fs.path_of(bm.object)) {
-            Some(Ok(path)) => Place::File { name, path: path.iter().copied().skip_while(|b| *b == b'/').collect() },
-            _ => Place::Dataset { name, object: bm.object },
+            Some(Ok(path)) => {
+                DamagedItem::File { name, path: path.iter().copied().skip_while(|b| *b == b'/').collect() }
+            }
+            _ => DamagedItem::Dataset { name, object: bm.object },
         }
     }
 }

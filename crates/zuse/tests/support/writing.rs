@@ -12,7 +12,7 @@ use oracle::judge;
 use sha2::{Digest, Sha256};
 use zpl::{FileSystem, Kind};
 use zuse::host::{Contents, HostStep, HostTree};
-use zuse::{Go, Imported, Importer, Item, Pool, Report, Step, base, walk, zpl};
+use zuse::{CopyIn, Go, Imported, Item, Pool, Report, Step, base, walk, zpl};
 
 /// Complains at once.
 pub(crate) struct Strict;
@@ -31,9 +31,9 @@ impl Report for Strict {
 pub(crate) fn copy_in(pool: &Pool, from: &Path, dataset: &str) -> Imported {
     let files = pool.files(dataset).unwrap();
     let mut report = Strict;
-    let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
-    importer.host(from, b"").unwrap();
-    importer.finish().unwrap()
+    let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut report);
+    copy_in.host(from, b"").unwrap();
+    copy_in.finish().unwrap()
 }
 
 /// What a file is, apart from what a copy cannot keep. Files with several names have the first one here.

@@ -236,7 +236,7 @@ impl Spa {
             self.zio().keys().remove_wrapping(root.id());
             ids.iter().for_each(|id| self.zio().forget_key(*id));
         };
-        self.heads.close_clean(&ids, forget).map_err(|why| refused(name, why))
+        self.open_datasets.close_clean(&ids, forget).map_err(|why| refused(name, why))
     }
 
     /// Gives the key of dataset `from`, if it is loaded, to dataset `to`, which has the same: a snapshot, or a clone.

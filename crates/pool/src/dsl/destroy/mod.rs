@@ -97,7 +97,7 @@ impl Spa {
         if children.count() > received {
             return Err(refused(name, Refusal::HasChildren));
         }
-        if self.heads.in_use(&[head.id]) || self.is_held_elsewhere(head.id) {
+        if self.open_datasets.in_use(&[head.id]) || self.is_held_elsewhere(head.id) {
             return Err(refused(name, Refusal::Busy));
         }
         if let Some(origin) = self.origin_due_without(mos, &head)?.filter(|origin| !self.doom(origin)) {
@@ -154,7 +154,7 @@ impl Spa {
             None => None,
         };
         let ids: Vec<u64> = received.iter().map(|live| live.id).chain([head.id]).collect();
-        self.heads.evict(&ids).map_err(|why| refused(name, why))?;
+        self.open_datasets.evict(&ids).map_err(|why| refused(name, why))?;
         if let Some(received) = received {
             self.destroy_checked(cx, &left_over, &received)?;
         }

@@ -23,7 +23,7 @@ use zio::Bookmark;
 
 use crate::Error;
 use crate::dsl::intent_log::own_blocks;
-use crate::dsl::open_datasets::Head;
+use crate::dsl::open_datasets::OpenDataset;
 use crate::spa::{COPIES_MAX, Spa};
 
 /// The feature of logs with records of extended attributes.
@@ -44,8 +44,8 @@ impl DatasetLog {
         self.spa.upgrade().ok_or_else(|| refused(Error::Closed))
     }
 
-    fn head(&self, spa: &Spa) -> Result<Arc<Head>, zil::Error> {
-        spa.heads.get(self.id).ok_or_else(|| refused(Error::Closed))
+    fn head(&self, spa: &Spa) -> Result<Arc<OpenDataset>, zil::Error> {
+        spa.open_datasets.get(self.id).ok_or_else(|| refused(Error::Closed))
     }
 
     fn bookmark(&self, seq: u64) -> Bookmark {
@@ -153,12 +153,12 @@ impl Spa {
         let id = objset.id();
         let make = || Zil::new(Arc::new(DatasetLog { spa: Arc::downgrade(self), id }), self.zil_stats.clone());
         // without an open head nothing can be logged: commits wait for txgs
-        self.heads.get(id).map_or_else(make, |head| head.zil.get_or_init(make).clone())
+        self.open_datasets.get(id).map_or_else(make, |head| head.zil.get_or_init(make).clone())
     }
 
     /// Applies the logs' part in this txg, before the datasets are written: advanced headers and freed blocks.
     pub(crate) fn sync_logs(&self, tx: &Tx) -> Result<(), Error> {
-        for head in self.heads.all() {
+        for head in self.open_datasets.all() {
             let Some(synced) = head.zil.get().and_then(|zil| zil.sync(tx.txg())) else { continue };
             if let Some(header) = synced.header {
                 head.objset.set_zil_header(tx, header)?;
@@ -170,7 +170,7 @@ impl Spa {
 
     /// Drops log records of changes that are on disk with `synced`.
     pub(crate) fn clean_logs(&self, synced: Txg) {
-        self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.clean(synced));
+        self.open_datasets.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.clean(synced));
     }
 
     /// Retires log devices that did not keep everything `written`: logs are placed elsewhere until the pool is opened anew.
@@ -188,7 +188,7 @@ impl Spa {
     pub(crate) fn suspend_logs(self: &Arc<Self>) -> Result<SuspendedLogs, Error> {
         // before the chains are locked: one that begins now is ended here
         let suspended = SuspendedLogs::new(self);
-        self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.rest());
+        self.open_datasets.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.rest());
         self.txgs().note_work();
         self.sync()?;
         self.end_empty_logs()?;
@@ -197,7 +197,7 @@ impl Spa {
 
     /// Ends all logs; the next txg frees their blocks.
     pub(crate) fn close_logs(&self) {
-        self.heads.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.close());
+        self.open_datasets.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.close());
         self.txgs().note_work();
     }
 }

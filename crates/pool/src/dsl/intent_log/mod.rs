@@ -108,7 +108,7 @@ impl Spa {
     pub(crate) fn close_claimed(&self, ids: &[u64]) {
         let ids: Vec<u64> = ids.iter().copied().filter(|id| !self.zio().keys().contains(*id)).collect();
         // a dataset that is in use has its key
-        let _busy = self.heads.close_unused(&ids);
+        let _busy = self.open_datasets.close_unused(&ids);
     }
 
     /// Destroys all logs that have nothing to replay: each is a block that waits for content, left behind by a crash (OpenZFS:
@@ -139,7 +139,7 @@ impl Spa {
 
     fn set_log(&self, mos: &Mos, tx: &Tx, log: &Logged, header: ZilHeader) -> Result<(), Error> {
         let objset = Objset::open_writable(self.zio().clone(), log.id, &mos.dataset_phys(log.id)?.bp)?;
-        self.add_head(mos, objset, log.dir)?.set_zil_header(tx, header)?;
+        self.add_open_dataset(mos, objset, log.dir)?.set_zil_header(tx, header)?;
         self.txgs().note_work();
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Spa {
         if dataset.is_snapshot() {
             return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
         }
-        match self.heads.objset(dataset.id()) {
+        match self.open_datasets.objset(dataset.id()) {
             Some(objset) => Ok(objset),
             None => self.open_head_as(&self.live_mos()?, dataset.id(), dataset.name(), true),
         }
@@ -160,7 +160,7 @@ impl Spa {
 
     /// Runs `work`, which replays the log of an open dataset; one replay of a dataset runs at a time.
     pub fn replaying<R>(self: &Arc<Self>, objset: &Arc<Objset>, work: impl FnOnce() -> R) -> R {
-        let head = self.heads.get(objset.id());
+        let head = self.open_datasets.get(objset.id());
         let _alone = head.as_ref().map(|head| head.replay.lock());
         // replayed changes are not logged again
         let log = self.zil(objset);
@@ -215,8 +215,9 @@ impl TaskCx<'_> {
                 phys => phys?,
             };
             let objset = Objset::open_writable(spa.zio().clone(), log.id, &phys.bp)?;
-            let objset = spa.add_head(self.mos, objset, log.dir)?;
-            let has_chain = spa.heads.get(log.id).is_some_and(|head| head.zil.get().is_some_and(|zil| zil.has_chain()));
+            let objset = spa.add_open_dataset(self.mos, objset, log.dir)?;
+            let has_chain =
+                spa.open_datasets.get(log.id).is_some_and(|head| head.zil.get().is_some_and(|zil| zil.has_chain()));
             if !has_chain && objset.phys().zil_header.log == log.objset.phys().zil_header.log {
                 ends.push((objset, blocks));
             }

@@ -1,7 +1,7 @@
 //! Setting and inheriting properties (OpenZFS: `dsl_props_set`, `dsl_prop_inherit`, `zfs_prop_set_special`).
 //!
 //! All properties of one call are checked, then all are stored, in one txg. Those that are more than a value in a ZAP (quotas,
-//! reservations, the size of a volume) have their effect with them. Heads that are open, here and below, are written by
+//! reservations, the size of a volume) have their effect with them. OpenDatasets that are open, here and below, are written by
 //! the new rules from then on.
 
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl Spa {
 
     /// As [`Spa::kind_of`], of a snapshot what it is a snapshot of.
     pub(crate) fn contents_of(&self, ds: &Live) -> Result<TypeMask, Error> {
-        let os_type = match self.heads.get(ds.id) {
+        let os_type = match self.open_datasets.get(ds.id) {
             Some(head) => head.objset.phys().os_type,
             None => dmu::Objset::open(self.zio().clone(), ds.id, &ds.phys.bp)?.phys().os_type,
         };
@@ -297,7 +297,7 @@ impl TaskCx<'_> {
             }
             spa.space_effect(mos, tx, ds, name)?;
         }
-        if rules { spa.refresh_heads(mos, ds.phys.dir_obj) } else { Ok(()) }
+        if rules { spa.refresh_open_datasets(mos, ds.phys.dir_obj) } else { Ok(()) }
     }
 }
 

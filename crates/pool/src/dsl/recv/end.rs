@@ -139,7 +139,7 @@ impl Receiving {
     /// Notes, in the txg of `tx`, the last record that was applied.
     pub fn note(&self, tx: &Tx, at: ResumePoint) {
         if self.req.resumable
-            && let Some(head) = self.spa.heads.get(self.begun.id)
+            && let Some(head) = self.spa.open_datasets.get(self.begun.id)
         {
             head.resume.put(tx.txg(), at);
         }
@@ -203,7 +203,7 @@ impl Spa {
         };
         if raw.is_some() || !begun.new_fs {
             // whoever opens the dataset finds it as it is then, and does so with its key
-            self.heads.evict(&[received.id, target.id]).map_err(|why| refused(&req.fs, why))?;
+            self.open_datasets.evict(&[received.id, target.id]).map_err(|why| refused(&req.fs, why))?;
         }
         self.log_live(mos, tx, &received, "finish receiving", &format!("snap={}", req.snap))?;
         if !begun.new_fs {

@@ -416,7 +416,7 @@ impl Spa {
         if !fits {
             return req.refuse(Refusal::Invalid("the stream does not go on where the interrupted one ended"));
         }
-        if self.heads.in_use(&[ds.id]) {
+        if self.open_datasets.in_use(&[ds.id]) {
             return req.refuse(Refusal::Busy);
         }
         if req.has(stream::REDACTED) {

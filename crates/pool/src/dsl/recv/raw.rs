@@ -156,13 +156,13 @@ impl Spa {
 
     /// The object set that a raw stream goes into, opened without a key.
     pub(crate) fn open_raw(&self, id: u64, raw: &RawHead) -> Result<Arc<Objset>, Error> {
-        let objset = match self.heads.objset(id) {
+        let objset = match self.open_datasets.objset(id) {
             Some(objset) => objset,
             None => {
                 let mos = self.live_mos()?;
                 let phys = mos.dataset_phys(id)?;
                 let objset = Objset::open_writable(self.zio().clone(), id, &phys.bp)?;
-                self.add_head(&mos, objset, phys.dir_obj)?
+                self.add_open_dataset(&mos, objset, phys.dir_obj)?
             }
         };
         let tx = self.tx(0)?;
@@ -194,7 +194,7 @@ impl TaskCx<'_> {
     pub(crate) fn fill_raw(&self, req: &RecvBegin, id: u64, dir: u64, raw: &RawHead) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
         let objset = Objset::create_raw(spa.zio().clone(), id, req.os_type(), &raw.objset, self.tx)?;
-        spa.add_head(mos, objset, dir).map(drop)
+        spa.add_open_dataset(mos, objset, dir).map(drop)
     }
 
     /// The snapshot that was made: it has the set of IVs of the sender's.

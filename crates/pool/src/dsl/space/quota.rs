@@ -5,7 +5,7 @@
 //! finally dirtied. A transaction is refused when the exact figure has reached the quota: so one may exceed it, and a transaction that would exceed
 //! it only together with unsynced bytes waits until these are on disk, and is then decided by the exact figure.
 //!
-//! The figures are gathered once per txg and head ([`Room`]): directories with a quota or a reservation take part, and the pool's root, where
+//! The figures are gathered once per txg and head ([`Quota`]): directories with a quota or a reservation take part, and the pool's root, where
 //! what others have reserved counts as used. A transaction compares a few numbers.
 
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 
 use crate::dsl::Refusal;
 use crate::dsl::lookup::{Live, refused};
-use crate::dsl::open_datasets::Head;
+use crate::dsl::open_datasets::OpenDataset;
 use crate::dsl::space::{Delta, Used, parent_delta};
 use crate::spa::mos::{self, Mos};
-use crate::spa::{Aside, Spa};
+use crate::spa::{Reservation, Spa};
 use crate::{Bpobj, Error};
 
 /// Deeper nesting than OpenZFS allows is followed no further.
@@ -33,7 +33,7 @@ const TXGS: usize = 4;
 
 /// The space that may still be written to a head, as of txg `synced`.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Quota {
     synced: Txg,
     referenced: u64,
     refquota: u64,
@@ -92,7 +92,7 @@ enum Verdict {
     Refuse(Refusal),
 }
 
-impl Room {
+impl Quota {
     fn verdict(&self, bytes: u64, netfree: bool) -> Verdict {
         let own = self.pending.after(self.synced);
         if self.refquota != 0 && !netfree && self.referenced.saturating_add(own) >= self.refquota {
@@ -158,35 +158,35 @@ impl Spa {
     /// # Errors
     /// [`Error::Refused`] with [`Refusal::Quota`] (EDQUOT) or [`Refusal::NoSpace`]; else as [`Spa::tx`].
     pub fn dataset_tx(&self, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Tx, Error> {
-        let reserve = |room| self.reserve(Aside { bytes, keeps: false, room }, netfree);
-        let Some(head) = self.heads.get(objset.id()) else { return reserve(None) };
+        let reserve = |quota| self.reserve(Reservation { bytes, keeps: false, quota }, netfree);
+        let Some(head) = self.open_datasets.get(objset.id()) else { return reserve(None) };
         loop {
-            let room = self.room(&head)?;
-            match room.verdict(bytes, netfree) {
-                Verdict::Go => return reserve(Some(room)),
+            let quota = self.quota(&head)?;
+            match quota.verdict(bytes, netfree) {
+                Verdict::Go => return reserve(Some(quota)),
                 Verdict::Wait => self.sync()?,
                 Verdict::Refuse(why) => return Err(self.over_limit(&head, why)),
             }
         }
     }
 
-    fn over_limit(&self, head: &Head, why: Refusal) -> Error {
+    fn over_limit(&self, head: &OpenDataset, why: Refusal) -> Error {
         let name = self.live_mos().and_then(|mos| mos.full_name(self.name(), &mos.live(head.id)?));
         refused(&name.unwrap_or_else(|_| head.id.to_string()), why)
     }
 
     /// The space that may be written to a head, gathered once per txg.
-    fn room(&self, head: &Head) -> Result<Arc<Room>, Error> {
+    fn quota(&self, head: &OpenDataset) -> Result<Arc<Quota>, Error> {
         let synced = self.txgs().synced();
-        if let Some(room) = head.room.lock().as_ref().filter(|room| room.synced >= synced) {
-            return Ok(room.clone());
+        if let Some(quota) = head.quota.lock().as_ref().filter(|quota| quota.synced >= synced) {
+            return Ok(quota.clone());
         }
-        let room = Arc::new(self.gather_room(head, synced)?);
-        *head.room.lock() = Some(room.clone());
-        Ok(room)
+        let quota = Arc::new(self.gather_quota(head, synced)?);
+        *head.quota.lock() = Some(quota.clone());
+        Ok(quota)
     }
 
-    fn gather_room(&self, head: &Head, synced: Txg) -> Result<Room, Error> {
+    fn gather_quota(&self, head: &OpenDataset, synced: Txg) -> Result<Quota, Error> {
         let mos = self.live_mos()?;
         let phys = mos.dataset_phys(head.id)?;
         let reserved = head.reserved.load(Ordering::Relaxed);
@@ -213,22 +213,22 @@ impl Spa {
                 quota,
                 for_frees,
                 reserved,
-                pending: self.heads.pending(*id),
+                pending: self.open_datasets.pending(*id),
             });
         }
-        Ok(Room {
+        Ok(Quota {
             synced,
             referenced: phys.referenced_bytes,
             refquota: mos.prop_number(phys.dir_obj, "refquota")?,
             unique: phys.unique_bytes,
             reserved,
-            pending: self.heads.pending(head.id),
+            pending: self.open_datasets.pending(head.id),
             levels,
         })
     }
 
     fn size_after(&self, mos: &Mos, synced: Txg) -> Result<u64, Error> {
-        let mut known = self.heads.size.lock();
+        let mut known = self.open_datasets.size.lock();
         match *known {
             Some((txg, size)) if txg >= synced => Ok(size),
             _ => Ok(known.insert((synced, self.adjusted_size(mos)?)).1),

@@ -16,7 +16,7 @@ use dmu::{Objset, Tx};
 use ondisk::BlkPtr;
 use ondisk::ddt::DdtKey;
 use parking_lot::Mutex;
-use zio::{DedupTable, Found, TableError, Zio};
+use zio::{DedupLookup, DedupTable, TableError, Zio};
 
 use super::quota::Quota;
 use super::table::{Live, LiveTable, STATS};
@@ -246,18 +246,18 @@ impl DedupTable for LiveTables {
         Ok(())
     }
 
-    fn find(&self, txg: Txg, bp: &BlkPtr, copies: u8) -> Result<Found, TableError> {
+    fn find(&self, txg: Txg, bp: &BlkPtr, copies: u8) -> Result<DedupLookup, TableError> {
         let key = DdtKey::of(bp);
         let slot = self.with_entry(bp, |table| table.copies_of(&key, copies))?;
-        let Some(slot) = slot else { return Ok(Found::Ordinary) };
-        let Some((slot, have)) = slot else { return Ok(Found::Missing) };
+        let Some(slot) = slot else { return Ok(DedupLookup::Ordinary) };
+        let Some((slot, have)) = slot else { return Ok(DedupLookup::Missing) };
         if have == 0 {
             // content that the table has with another number of copies is no new entry
             let new = self.tables.lock().get(&bp.checksum()).is_none_or(|table| table.is_new(&key));
-            return Ok(if new && self.quota.is_over() { Found::Ordinary } else { Found::Missing });
+            return Ok(if new && self.quota.is_over() { DedupLookup::Ordinary } else { DedupLookup::Missing });
         }
         if have < usize::from(copies) {
-            return Ok(Found::Ordinary);
+            return Ok(DedupLookup::Ordinary);
         }
         let mut hit = *bp;
         let most = if bp.is_encrypted() { 2 } else { 3 };
@@ -266,7 +266,7 @@ impl DedupTable for LiveTables {
         }
         hit.words[10] = txg.0;
         hit.words[9] = if slot.phys_birth == txg { 0 } else { slot.phys_birth.0 };
-        Ok(Found::Hit(hit))
+        Ok(DedupLookup::Hit(hit))
     }
 
     fn add_ref(&self, _txg: Txg, bp: &BlkPtr) {

@@ -32,7 +32,7 @@ impl Spa {
     pub fn log_request(self: &Arc<Self>, mut record: NvList) -> Result<(), Error> {
         record.insert("history zone", "linux");
         record.insert("history who", u64::from(rustix::process::getuid().as_raw()));
-        self.later(move |cx| drop(cx.spa.put_history(cx.mos, cx.tx, record)))
+        self.sync_task_nowait(move |cx| drop(cx.spa.put_history(cx.mos, cx.tx, record)))
     }
 
     /// Records an event of the pool itself.

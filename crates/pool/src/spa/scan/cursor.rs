@@ -19,7 +19,7 @@ const ORIGIN_DIR: &str = "$ORIGIN";
 
 /// The progress of a scrub.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ScrubCursor {
     /// The record.
     pub phys: ScanPhys,
     /// Datasets to come, and the txg up to which their blocks were read as others'; txg 0 means that the dataset itself tells it.
@@ -41,21 +41,27 @@ pub struct Target {
     pub upto: Txg,
 }
 
-impl Place {
+impl ScrubCursor {
     /// Returns the beginning of a scrub.
-    pub(super) fn new(phys: ScanPhys) -> Place {
-        Place { phys, queue: BTreeMap::new() }
+    pub(super) fn new(phys: ScanPhys) -> ScrubCursor {
+        ScrubCursor { phys, queue: BTreeMap::new() }
     }
 
     /// Returns the beginning of the same scan, over another state of the pool.
     #[must_use]
-    pub fn again(of: &Place) -> Place {
+    pub fn again(of: &ScrubCursor) -> ScrubCursor {
         let (min, max) = (of.phys.min_txg, of.phys.max_txg);
-        Place::new(ScanPhys { min_txg: min, max_txg: max, cur_min_txg: min, cur_max_txg: max, ..ScanPhys::default() })
+        ScrubCursor::new(ScanPhys {
+            min_txg: min,
+            max_txg: max,
+            cur_min_txg: min,
+            cur_max_txg: max,
+            ..ScanPhys::default()
+        })
     }
 
     /// Loads the datasets that belong to the record.
-    pub(crate) fn load(mos: &Mos, phys: ScanPhys) -> Result<Place, Error> {
+    pub(crate) fn load(mos: &Mos, phys: ScanPhys) -> Result<ScrubCursor, Error> {
         let mut queue = BTreeMap::new();
         if let Some(zap) = mos.zap_if(phys.queue_obj)? {
             for (name, txg) in mos::named_entries(&zap)? {
@@ -64,7 +70,7 @@ impl Place {
                 queue.insert(id, Txg(txg.first()));
             }
         }
-        Ok(Place { phys, queue })
+        Ok(ScrubCursor { phys, queue })
     }
 
     /// Writes the record and the datasets that belong to it.

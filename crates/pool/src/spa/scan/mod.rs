@@ -8,7 +8,7 @@
 //! stores: a scrub that Zuse began is finished by OpenZFS, and the other way round.
 //!
 //! # Datasets that change meanwhile
-//! Each txg that changed anything [settles](Place::settle) the record: a destroyed dataset is replaced by its successor, and a new snapshot
+//! Each txg that changed anything [settles](ScrubCursor::settle) the record: a destroyed dataset is replaced by its successor, and a new snapshot
 //! is read before its head, because its blocks may be freed from the head. So the record never names a missing dataset. Where heads are
 //! swapped, as at the end of a receive, they are swapped in the record too.
 
@@ -29,7 +29,7 @@ use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, ErrorEntry, Pool};
 
-pub use cursor::{Place, Target};
+pub use cursor::{ScrubCursor, Target};
 pub use errors::ScrubRefusal;
 pub(crate) use times::LastNoted;
 pub use times::Nearest;
@@ -80,31 +80,31 @@ impl Spa {
     }
 
     /// Records the progress of the scrub or resilver and the losses since its last report. If datasets changed meanwhile, the recorded
-    /// place differs from the given one: to resume, begin with [`Pool::scrub_place`].
+    /// cursor differs from the given one: to resume, begin with [`Pool::scrub_cursor`].
     ///
     /// # Errors
     /// When the pool is suspended.
     pub fn scrub_progress(
         self: &Arc<Self>,
-        place: Place,
+        cursor: ScrubCursor,
         since: ScrubResult,
         lost: Vec<ErrorEntry>,
     ) -> Result<(), Error> {
         self.sync_task(move |cx| {
             // it may have been stopped
-            let Some(now) = running(cx.mos)?.filter(|now| now.func == place.phys.func) else { return Ok(()) };
+            let Some(now) = running(cx.mos)?.filter(|now| now.func == cursor.phys.func) else { return Ok(()) };
             // the record already accounts for datasets destroyed meanwhile
-            let mut place = if place.is_whole(cx.mos) { place } else { Place::load(cx.mos, now.clone())? };
-            place.phys = ScanPhys {
+            let mut cursor = if cursor.is_whole(cx.mos) { cursor } else { ScrubCursor::load(cx.mos, now.clone())? };
+            cursor.phys = ScanPhys {
                 queue_obj: now.queue_obj,
                 flags: now.flags,
                 examined: now.examined + since.examined,
                 processed: now.processed + since.repaired,
                 errors: now.errors + since.errors,
-                ..place.phys
+                ..cursor.phys
             };
-            place.settle(cx.mos, None)?;
-            place.put(cx.mos, cx.tx)?;
+            cursor.settle(cx.mos, None)?;
+            cursor.put(cx.mos, cx.tx)?;
             note_lost(cx, lost)
         })
     }
@@ -157,9 +157,9 @@ impl Spa {
     /// Records that two heads were swapped (OpenZFS: `dsl_scan_ds_clone_swapped`).
     pub(crate) fn scan_swapped(&self, mos: &Mos, tx: &Tx, one: u64, other: u64) -> Result<(), Error> {
         let Some(phys) = running(mos)?.filter(follows_datasets) else { return Ok(()) };
-        let mut place = Place::load(mos, phys)?;
-        place.swap(one, other);
-        place.put(mos, tx)
+        let mut cursor = ScrubCursor::load(mos, phys)?;
+        cursor.swap(one, other);
+        cursor.put(mos, tx)
     }
 
     /// Updates the record of a running scrub for datasets that changed in this txg.
@@ -169,9 +169,9 @@ impl Spa {
         if mos.objset.is_dirty(tx.txg()) {
             self.tree().note_absent(tx.txg());
         }
-        let mut place = Place::load(mos, phys)?;
-        if place.settle(mos, self.view().ok().as_deref())? {
-            place.put(mos, tx)?;
+        let mut cursor = ScrubCursor::load(mos, phys)?;
+        if cursor.settle(mos, self.view().ok().as_deref())? {
+            cursor.put(mos, tx)?;
         }
         Ok(())
     }
@@ -182,10 +182,10 @@ impl Pool {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn scrub_place(&self, func: ScanFunc) -> Result<Option<Place>, Error> {
+    pub fn scrub_cursor(&self, func: ScanFunc) -> Result<Option<ScrubCursor>, Error> {
         let scrub = running(&self.mos)?.filter(|s| s.func == func);
         let going = scrub.filter(|s| s.flags & ScanPhys::FLAG_SCRUB_PAUSED == 0);
-        going.map(|phys| Place::load(&self.mos, phys)).transpose()
+        going.map(|phys| ScrubCursor::load(&self.mos, phys)).transpose()
     }
 }
 
@@ -219,7 +219,7 @@ fn begin(cx: &TaskCx<'_>, func: ScanFunc, to_examine: u64, range: ScrubRange) ->
         ..ScanPhys::default()
     };
     cx.spa.edit_config(|_| ());
-    Place::new(phys).put(cx.mos, cx.tx)
+    ScrubCursor::new(phys).put(cx.mos, cx.tx)
 }
 
 fn put(mos: &Mos, tx: &Tx, phys: &ScanPhys) -> Result<(), Error> {

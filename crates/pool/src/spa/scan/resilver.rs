@@ -73,8 +73,8 @@ impl Spa {
         }
         let Some(mut scan) = running(mos)? else { return Ok(()) };
         let (mut scratch, unhealed) = (Scratch::default(), self.tree().unhealed());
-        let mend = |bp: BlkPtr| self.zio().mend(&Suspect { bp, bm: Bookmark::default() }, &mut scratch);
-        let lost = shared.into_iter().map(mend).filter(Result::is_err).count() as u64;
+        let heal = |bp: BlkPtr| self.zio().heal(&Suspect { bp, bm: Bookmark::default() }, &mut scratch);
+        let lost = shared.into_iter().map(heal).filter(Result::is_err).count() as u64;
         let lost = lost.saturating_add(self.tree().unhealed() - unhealed);
         if lost > 0 {
             // so that the devices are not considered complete at its end

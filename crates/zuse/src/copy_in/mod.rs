@@ -1,13 +1,13 @@
 //! Copies files into a file system of a pool, with all their attributes: from the host, from an archive, from another file system.
 //!
 //! # What it is
-//! An [`Importer`] takes files one after another, by paths relative to one directory, and creates them there: type, owner, mode, times, hard links,
+//! A [`CopyIn`] takes files one after another, by paths relative to one directory, and creates them there: type, owner, mode, times, hard links,
 //! extended attributes, ACLs, devices, holes. An existing file of the same path is replaced as soon as the new file is whole: until then the new
 //! one has a temporary name (`aside`), and if it does not become whole, the existing file stays. An existing directory is kept, and gets the
 //! attributes.
 //!
 //! # Speed
-//! Small files wait in a queue, and a queue is written at once: all of it shares places in a txg, and none is held while the importer waits
+//! Small files wait in a queue, and a queue is written at once: all of it shares places in a txg, and none is held while the copy waits
 //! for its source. Large files go past the queue, in pieces of megabytes.
 //!
 //! # Trouble
@@ -17,7 +17,7 @@
 //! # Memory
 //! Does not grow with the depth of a tree: of directories it is known which object they are and what they get, and of a few where they are.
 
-mod aside;
+mod replace;
 mod sources;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -29,7 +29,7 @@ use crate::Error;
 use crate::dest::{Meta, check_name};
 use crate::item::{Item, LinkId, stored_device};
 use crate::report::Report;
-use aside::Aside;
+use replace::Replacement;
 
 /// A queue with so many files, or so many bytes, is written.
 const QUEUE_FILES: usize = 1024;
@@ -73,21 +73,21 @@ enum Waiting {
 /// # let pool = zuse::Pool::in_memory("tank", 128 << 20)?;
 /// use zuse::dest::Meta;
 /// use zuse::zpl::Kind;
-/// use zuse::{Importer, Item, Silent};
+/// use zuse::{CopyIn, Item, Silent};
 ///
 /// let files = pool.files("tank")?;
 /// let mut report = Silent;
-/// let mut importer = Importer::new(files.zfs(), files.fs().root(), &mut report);
+/// let mut copy_in = CopyIn::new(files.zfs(), files.fs().root(), &mut report);
 /// let meta = Meta { mode: 0o640, uid: 1000, mtime: (1, 5), ..Meta::default() };
-/// importer.put(b"dir/file", Item { size: 4, ..Item::new(Kind::File, meta) }, b"data".to_vec())?;
-/// assert_eq!(importer.finish()?.failed, 0);
+/// copy_in.put(b"dir/file", Item { size: 4, ..Item::new(Kind::File, meta) }, b"data".to_vec())?;
+/// assert_eq!(copy_in.finish()?.failed, 0);
 /// assert_eq!(files.read(b"dir/file")?, b"data");
 /// assert_eq!(files.stat(b"dir/file")?.1.uid(), 1000);
 /// # drop(files);
 /// # pool.export()
 /// # }
 /// ```
-pub struct Importer<'a> {
+pub struct CopyIn<'a> {
     zfs: Zfs,
     root: u64,
     cred: Cred,
@@ -153,7 +153,7 @@ struct Made {
     /// It has owner, mode and times already: its directory gave it no other group or mode.
     as_told: bool,
     /// Something else has its name still.
-    aside: Option<Aside>,
+    aside: Option<Replacement>,
 }
 
 /// A large file that is being written.
@@ -169,14 +169,14 @@ pub struct Streaming {
     /// It will not be whole.
     spoiled: bool,
     /// Something else has its name still.
-    aside: Option<Aside>,
+    aside: Option<Replacement>,
 }
 
-impl<'a> Importer<'a> {
-    /// An importer that puts files below directory `root` of `zfs`, and may do all.
+impl<'a> CopyIn<'a> {
+    /// A copy that puts files below directory `root` of `zfs`, and may do all.
     #[must_use]
-    pub fn new(zfs: &Zfs, root: u64, report: &'a mut dyn Report) -> Importer<'a> {
-        Importer {
+    pub fn new(zfs: &Zfs, root: u64, report: &'a mut dyn Report) -> CopyIn<'a> {
+        CopyIn {
             zfs: zfs.clone(),
             root,
             cred: Cred::ROOT,
@@ -199,15 +199,15 @@ impl<'a> Importer<'a> {
 
     /// The same, whose directories on the way to a file that nobody described belong to a user and group, and not to root.
     #[must_use]
-    pub fn owned_by(self, uid: u32, gid: u32) -> Importer<'a> {
-        Importer { owner: (uid, gid), ..self }
+    pub fn owned_by(self, uid: u32, gid: u32) -> CopyIn<'a> {
+        CopyIn { owner: (uid, gid), ..self }
     }
 
     /// From now on puts files below directory `root`; what was put so far is finished. Files that come again under another name become hard
     /// links of what they became before, if that is there still.
     ///
     /// # Errors
-    /// As [`Importer::put`].
+    /// As [`CopyIn::put`].
     pub fn go_to(&mut self, root: u64) -> Result<(), Error> {
         self.finish()?;
         self.root = root;
@@ -219,7 +219,7 @@ impl<'a> Importer<'a> {
     /// From now on files come from `origin`, a number for each file system and one for the host: only files of one origin are names of each other.
     ///
     /// # Errors
-    /// As [`Importer::put`].
+    /// As [`CopyIn::put`].
     pub fn come_from(&mut self, origin: u32) -> Result<(), Error> {
         self.flush()?;
         self.origin = origin;
@@ -239,7 +239,7 @@ impl<'a> Importer<'a> {
     /// Gives the file at path `to` the name `path` as well.
     ///
     /// # Errors
-    /// As [`Importer::put`].
+    /// As [`CopyIn::put`].
     pub fn link(&mut self, path: &[u8], to: &[u8]) -> Result<(), Error> {
         self.queued_bytes += to.len();
         self.wait(path, Waiting::Link(to.to_vec()))
@@ -248,7 +248,7 @@ impl<'a> Importer<'a> {
     /// Tells that all is in a directory.
     ///
     /// # Errors
-    /// As [`Importer::put`].
+    /// As [`CopyIn::put`].
     pub fn leave(&mut self, path: &[u8]) -> Result<(), Error> {
         self.wait(path, Waiting::Leave)
     }
@@ -256,7 +256,7 @@ impl<'a> Importer<'a> {
     /// Begins a file whose data come in pieces. `None`: it cannot be made, as the report says, or was there under another name already.
     ///
     /// # Errors
-    /// As [`Importer::put`].
+    /// As [`CopyIn::put`].
     pub fn begin(&mut self, path: &[u8], item: Item) -> Result<Option<Streaming>, Error> {
         self.flush()?;
         self.report.file(path);
@@ -273,7 +273,7 @@ impl<'a> Importer<'a> {
     /// Writes a piece of a file that was begun. Pieces come in order; what lies between them is a hole.
     ///
     /// # Errors
-    /// As [`Importer::put`].
+    /// As [`CopyIn::put`].
     pub fn write(&mut self, file: &mut Streaming, offset: u64, data: &[u8]) -> Result<(), Error> {
         if let Err(e) = self.zfs.write(&self.cred, file.id, offset, data) {
             self.give_up(file);
@@ -288,7 +288,7 @@ impl<'a> Importer<'a> {
     /// Ends a file that was begun: it gets its size and attributes, and its name if something else has it and it is whole.
     ///
     /// # Errors
-    /// As [`Importer::put`].
+    /// As [`CopyIn::put`].
     pub fn end(&mut self, mut file: Streaming) -> Result<(), Error> {
         if file.spoiled && self.give_up(&mut file) {
             self.report.failed(&file.path, STAYS);
@@ -328,7 +328,7 @@ impl<'a> Importer<'a> {
     /// Writes what waits, and gives all directories their attributes.
     ///
     /// # Errors
-    /// As [`Importer::put`].
+    /// As [`CopyIn::put`].
     pub fn finish(&mut self) -> Result<Imported, Error> {
         self.flush()?;
         let mut left = std::mem::take(&mut self.unfinished).into_iter();

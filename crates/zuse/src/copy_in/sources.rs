@@ -7,7 +7,7 @@ use std::path::Path;
 use zpl::live::Zfs;
 use zpl::{Kind, Node};
 
-use super::{Importer, Streaming, ends_all};
+use super::{CopyIn, Streaming, ends_all};
 use crate::Error;
 use crate::host::{Contents, HostStep, HostTree, data_segments};
 use crate::item::Item;
@@ -23,12 +23,12 @@ const EIO: i32 = 5;
 /// OpenZFS's number for a wrong checksum.
 const ECKSUM: i32 = 52;
 
-impl Importer<'_> {
-    /// Puts `from`, a directory of the host with all below it, or a single file, as `to`; the empty path is the directory that the importer
+impl CopyIn<'_> {
+    /// Puts `from`, a directory of the host with all below it, or a single file, as `to`; the empty path is the directory that the copy
     /// puts files into.
     ///
     /// # Errors
-    /// If `from` is not there; as [`Importer::put`].
+    /// If `from` is not there; as [`CopyIn::put`].
     pub fn host(&mut self, from: &Path, to: &[u8]) -> Result<(), Error> {
         let mut buf = Vec::new();
         for (path, step) in HostTree::open(from).map_err(Error::host(from))? {
@@ -84,7 +84,7 @@ impl Importer<'_> {
     /// Puts what an archive holds below `to`.
     ///
     /// # Errors
-    /// What the input says; as [`Importer::put`].
+    /// What the input says; as [`CopyIn::put`].
     pub fn tar(&mut self, input: impl Read, to: &[u8]) -> Result<(), Error> {
         let mut buf = vec![0; PIECE];
         // as others take archives
@@ -139,7 +139,7 @@ impl Importer<'_> {
     /// last; `live` is its file system.
     ///
     /// # Errors
-    /// As [`Importer::put`].
+    /// As [`CopyIn::put`].
     pub fn share(&mut self, live: &Zfs, from: Node, to: &[u8]) -> Result<(), Error> {
         self.shared = Some(live.clone());
         let done = self.node(from, to);
@@ -150,7 +150,7 @@ impl Importer<'_> {
     /// Puts a file of a pool, with all below it, as `to`.
     ///
     /// # Errors
-    /// As [`Importer::put`].
+    /// As [`CopyIn::put`].
     pub fn node(&mut self, from: Node, to: &[u8]) -> Result<(), Error> {
         walk(from, true, &mut |step| {
             match step {

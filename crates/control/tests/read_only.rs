@@ -3,7 +3,7 @@
 
 mod support;
 
-use control::{Control, Ioc, Look};
+use control::{Control, Ioc, ReadOnlyControl};
 use nvlist::{NvList, Value};
 use support::pool;
 
@@ -34,7 +34,7 @@ fn filled(dir: &std::path::Path) -> Control {
 
 /// What both answer alike: the errno, or the list.
 fn ask(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, i32> {
-    let look = Look::new(control.spa().view().unwrap());
+    let look = ReadOnlyControl::new(control.spa().view().unwrap());
     let answers = [control.call(ioc, name, input), look.call(ioc, name, input)];
     let [one, two] = answers.map(|answer| answer.map_err(|failed| failed.errno));
     assert_eq!(one, two, "{ioc:?} {name}");
@@ -61,7 +61,7 @@ fn what_looks_changes_nothing_and_what_changes_is_refused() {
         assert_eq!(ask(&control, ioc, "other", &NvList::new()), Err(EXDEV));
     }
     assert_eq!((records(), control.has_changed()), (before, false));
-    let look = Look::new(control.spa().view().unwrap());
+    let look = ReadOnlyControl::new(control.spa().view().unwrap());
     assert_eq!(look.call(Ioc::Destroy, "t", &NvList::new()).unwrap_err().errno, EROFS);
 }
 

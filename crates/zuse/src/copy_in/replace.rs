@@ -3,7 +3,7 @@
 use zpl::Kind;
 use zpl::live::{Cred, RenameMode, Zfs};
 
-use super::{EEXIST, ENOENT, Importer, Streaming};
+use super::{CopyIn, EEXIST, ENOENT, Streaming};
 
 /// Begins the name that a file has until it is whole; a number follows.
 const PREFIX: &str = ".zuse-new-";
@@ -12,7 +12,7 @@ const LEFT_MAX: u32 = 1 << 16;
 
 /// A file that has not its own name yet.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct Replacement {
     dir: u64,
     /// The name that it has.
     now: Vec<u8>,
@@ -20,13 +20,13 @@ pub(super) struct Aside {
     name: Vec<u8>,
 }
 
-impl Importer<'_> {
+impl CopyIn<'_> {
     /// Gives something the name `path`, or, if another file has that, one beside it for the time being. A directory does not give way.
     pub(super) fn name<R>(
         &mut self,
         path: &[u8],
         give: impl Fn(&Zfs, &Cred, u64, &[u8]) -> Result<R, zpl::Error>,
-    ) -> Result<(R, Option<Aside>), zpl::Error> {
+    ) -> Result<(R, Option<Replacement>), zpl::Error> {
         let (dir, name) = self.place(path)?;
         match give(&self.zfs, &self.cred, dir, name) {
             Err(e) if e.errno() == EEXIST => {
@@ -41,14 +41,14 @@ impl Importer<'_> {
             let now = format!("{PREFIX}{n}").into_bytes();
             match give(&self.zfs, &self.cred, dir, &now) {
                 Err(e) if e.errno() == EEXIST => {}
-                done => return Ok((done?, Some(Aside { dir, now, name: name.to_vec() }))),
+                done => return Ok((done?, Some(Replacement { dir, now, name: name.to_vec() }))),
             }
         }
         Err(zpl::Error::NotFound { name: PREFIX.into() })
     }
 
     /// Gives a file that is whole its own name; what has it goes.
-    pub(super) fn settle(&mut self, id: u64, aside: Option<Aside>) -> Result<(), zpl::Error> {
+    pub(super) fn settle(&mut self, id: u64, aside: Option<Replacement>) -> Result<(), zpl::Error> {
         let Some(aside) = aside else { return Ok(()) };
         let done = self.take_place(&aside);
         if done.is_err() {
@@ -57,7 +57,7 @@ impl Importer<'_> {
         done
     }
 
-    fn take_place(&mut self, Aside { dir, now, name }: &Aside) -> Result<(), zpl::Error> {
+    fn take_place(&mut self, Replacement { dir, now, name }: &Replacement) -> Result<(), zpl::Error> {
         let old = match self.zfs.lookup(&self.cred, *dir, name) {
             Ok((id, attrs)) => Some((id, attrs.links)),
             Err(e) if e.errno() == ENOENT => None,
@@ -71,7 +71,7 @@ impl Importer<'_> {
     }
 
     /// Removes the name that a file has which will not be whole, as far as that can be done.
-    pub(super) fn drop_aside(&mut self, id: u64, aside: &Aside) {
+    pub(super) fn drop_aside(&mut self, id: u64, aside: &Replacement) {
         let links = self.zfs.getattr(id).map_or(1, |attrs| attrs.links);
         if self.zfs.unlink(&self.cred, aside.dir, &aside.now).is_ok() {
             self.lost_name(id, links);

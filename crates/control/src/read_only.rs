@@ -21,15 +21,15 @@ const COMPLETE: (u64, u64) = (u64::MAX, u64::MAX);
 
 /// What answers requests about a state of a pool. Those that would change it are refused, as of a pool that was imported to be read.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct ReadOnlyControl {
     view: Arc<Pool>,
 }
 
-impl Look {
+impl ReadOnlyControl {
     /// Takes requests about `view`.
     #[must_use]
-    pub fn new(view: Arc<Pool>) -> Look {
-        Look { view }
+    pub fn new(view: Arc<Pool>) -> ReadOnlyControl {
+        ReadOnlyControl { view }
     }
 
     /// Answers what is asked.

@@ -2,7 +2,7 @@
 //!
 //! A reader must not repair what it reads: its pointer may be older than the block that is at that address now. So it
 //! only notes the block. The pool takes the notes at a moment when it can tell which pointers are still current, and
-//! calls [`Zio::mend`] for those.
+//! calls [`Zio::heal`] for those.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use vdev::{IoClass, ReadCx};
 use crate::{Bookmark, Error, Scratch, Zio};
 
 /// The number of blocks remembered; those found beyond it are found again when they are next read.
-const SUSPECTS_MAX: usize = 4096;
+const QUEUE_MAX: usize = 4096;
 
 /// A block that has a bad copy, and a good one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,19 +32,19 @@ type Wake = Arc<dyn Fn() + Send + Sync>;
 type Key = (u64, u64, Bookmark);
 
 #[derive(Default)]
-pub(crate) struct Suspects {
+pub(crate) struct SelfHealQueue {
     found: Mutex<BTreeMap<Key, BlkPtr>>,
     /// Blocks that some device missed and that got another pointer.
     shared: Mutex<Vec<BlkPtr>>,
     wake: RwLock<Option<Wake>>,
 }
 
-impl Suspects {
+impl SelfHealQueue {
     fn note(&self, suspect: &Suspect) {
         let Some(wake) = self.wake.read().clone() else { return };
         let dva = suspect.bp.dva(0);
         let mut found = self.found.lock();
-        if found.len() < SUSPECTS_MAX {
+        if found.len() < QUEUE_MAX {
             found.insert((dva.word0, dva.word1, suspect.bm), suspect.bp);
             drop(found);
             wake();
@@ -60,33 +60,33 @@ impl Suspects {
 impl Zio {
     /// Sets the callback for when a read has met a block with a bad copy. From then on such blocks are remembered.
     pub fn on_suspect(&self, wake: Wake) {
-        *self.suspects.wake.write() = Some(wake);
+        *self.self_heal.wake.write() = Some(wake);
     }
 
     /// Remembers a block that is damaged in part.
     pub fn suspect(&self, bp: &BlkPtr, bm: &Bookmark) {
         // a block of an intent log's chain is not in the tree of blocks: whether it is current cannot be looked up
         if bm.level != Bookmark::ZIL_LEVEL {
-            self.suspects.note(&Suspect { bp: *bp, bm: *bm });
+            self.self_heal.note(&Suspect { bp: *bp, bm: *bm });
         }
     }
 
     /// Takes the suspects out, in the order of their addresses.
     pub fn take_suspects(&self) -> Vec<Suspect> {
-        let found = std::mem::take(&mut *self.suspects.found.lock());
+        let found = std::mem::take(&mut *self.self_heal.found.lock());
         found.into_iter().map(|((_, _, bm), bp)| Suspect { bp, bm }).collect()
     }
 
     /// Notes that a block, written in an earlier txg, gets another pointer; only relevant if a device missed it.
     pub(crate) fn note_shared(&self, bp: &BlkPtr) {
         if self.tree().is_missed(bp.birth_physical()) {
-            self.suspects.shared.lock().push(*bp);
+            self.self_heal.shared.lock().push(*bp);
         }
     }
 
     /// The blocks that some device missed and that have got another pointer since this was last asked.
     pub fn take_shared(&self) -> Vec<BlkPtr> {
-        std::mem::take(&mut *self.suspects.shared.lock())
+        std::mem::take(&mut *self.self_heal.shared.lock())
     }
 
     /// Reads every copy of a block and overwrites bad ones with good data. Returns the number of copies or parts
@@ -97,13 +97,13 @@ impl Zio {
     ///
     /// # Errors
     /// As [`Zio::verify_sums`].
-    pub fn mend(&self, suspect: &Suspect, scratch: &mut Scratch) -> Result<u32, Error> {
+    pub fn heal(&self, suspect: &Suspect, scratch: &mut Scratch) -> Result<u32, Error> {
         // the read that suspected the block has counted the errors
         // the txg waits for it
         let cx = ReadCx { heal: true, counts: false, class: IoClass::AsyncRead, ..ReadCx::SCRUB };
         let report = self.verify_sums(&suspect.bp, &suspect.bm, &cx, scratch)?;
         if report.healed > 0 {
-            self.stats().mended.add(1);
+            self.stats().self_healed.add(1);
         }
         Ok(report.healed)
     }
