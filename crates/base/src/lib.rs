@@ -3,6 +3,7 @@
 //! * [`Endian`] and [`bytes`]: a pool or stream is in its writer's byte order, and each structure is decoded once, on input, into native
 //!   integers. Every read of foreign bytes uses the checked accessors here: a short buffer is a `None`, never a panic.
 //! * [`Txg`], [`Guid`], [`ObjectId`]: newtypes for numbers that must not be mixed up.
+//! * [`Errno`]: the one table of error numbers.
 //! * [`tunable`]: one table of the numbers that a user may set, under OpenZFS's names.
 //! * [`counter`]: kstat-style counters.
 //! * [`Versioned`]: a lock whose version shows, without taking the lock, whether the data it guards has changed.
@@ -15,6 +16,7 @@ pub mod bytes;
 pub mod counter;
 mod endian;
 mod env;
+mod errno;
 mod ids;
 pub mod pump;
 pub mod tasks;
@@ -23,5 +25,6 @@ mod versioned;
 
 pub use endian::Endian;
 pub use env::Env;
+pub use errno::Errno;
 pub use ids::{Guid, ObjectId, Txg};
 pub use versioned::{Versioned, VersionedWriteGuard};

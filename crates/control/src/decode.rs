@@ -122,6 +122,8 @@ pub(crate) fn require_list<'a>(list: &'a NvList, key: &'static str) -> Result<&'
 
 #[cfg(test)]
 mod tests {
+    use base::Errno;
+
     use super::*;
 
     #[test]
@@ -135,7 +137,7 @@ mod tests {
             ("groupobjquota@1a-", &[6, 26, 5]),
             ("groupobjquota@1a-", &[7, 26]),
         ] {
-            assert_eq!(quota(name, array).map_err(|e| e.errno()), Err(22), "{name} {array:?}");
+            assert_eq!(quota(name, array).map_err(|e| e.errno()), Err(Errno::EINVAL), "{name} {array:?}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What can go wrong with a request.
 
+use base::Errno;
 use nvlist::NvList;
 
 /// Why a request failed.
@@ -74,24 +75,24 @@ pub enum Error {
 impl Error {
     /// The errno that OpenZFS gives on Linux; above 1024 are its own.
     #[must_use]
-    pub fn errno(&self) -> i32 {
+    pub fn errno(&self) -> Errno {
         match self {
             Error::Pool(e) => e.errno(),
             Error::Zpl(e) => e.errno(),
             Error::Receive(e) => e.errno(),
             Error::Send(e) => e.errno(),
-            Error::ValueTooLong(_) => 7,
-            Error::OtherPool(_) => 18,
-            Error::NoDevice => 19,
-            Error::Invalid(_) => 22,
-            Error::ReadOnly => 30,
-            Error::OutOfRange(_) => 34,
-            Error::NameTooLong(_) => 36,
-            Error::NotSupported(_) => 95,
-            Error::UnknownKey { .. } => 1030,
-            Error::MissingKey { .. } => 1031,
-            Error::KeyType { .. } => 1032,
-            Error::WrongParent(_) => 1033,
+            Error::ValueTooLong(_) => Errno::E2BIG,
+            Error::OtherPool(_) => Errno::EXDEV,
+            Error::NoDevice => Errno::ENODEV,
+            Error::Invalid(_) => Errno::EINVAL,
+            Error::ReadOnly => Errno::EROFS,
+            Error::OutOfRange(_) => Errno::ERANGE,
+            Error::NameTooLong(_) => Errno::ENAMETOOLONG,
+            Error::NotSupported(_) => Errno::ENOTSUP,
+            Error::UnknownKey { .. } => Errno::ZFS_ERR_IOC_ARG_UNAVAIL,
+            Error::MissingKey { .. } => Errno::ZFS_ERR_IOC_ARG_REQUIRED,
+            Error::KeyType { .. } => Errno::ZFS_ERR_IOC_ARG_BADTYPE,
+            Error::WrongParent(_) => Errno::ZFS_ERR_WRONG_PARENT,
         }
     }
 }
@@ -101,7 +102,7 @@ impl Error {
 #[error("{error}")]
 pub struct Failed {
     /// Why, as OpenZFS's number; of the first thing, if several failed.
-    pub errno: i32,
+    pub errno: Errno,
     /// What the request answers nevertheless: the errno of each thing that failed (an `Int32` by its name).
     pub out: Box<NvList>,
     /// Why.

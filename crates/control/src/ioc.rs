@@ -320,6 +320,8 @@ impl Ioc {
 
 #[cfg(test)]
 mod tests {
+    use base::Errno;
+
     use super::*;
 
     fn list(pairs: Vec<(&str, nvlist::Value)>) -> NvList {
@@ -328,25 +330,34 @@ mod tests {
         list
     }
 
-    fn errno(ioc: Ioc, pairs: Vec<(&str, nvlist::Value)>) -> i32 {
-        ioc.check(&list(pairs)).map_or_else(|e| e.errno(), |()| 0)
+    /// No error.
+    const DONE: Errno = Errno::from_raw(0);
+
+    fn errno(ioc: Ioc, pairs: Vec<(&str, nvlist::Value)>) -> Errno {
+        ioc.check(&list(pairs)).map_or_else(|e| e.errno(), |()| DONE)
     }
 
     #[test]
     fn keys_are_checked_by_name_and_type() {
-        assert_eq!(errno(Ioc::Snapshot, vec![("snaps", NvList::new().into())]), 0);
-        assert_eq!(errno(Ioc::Snapshot, vec![]), 1031);
-        assert_eq!(errno(Ioc::Snapshot, vec![("snaps", 1u64.into())]), 1032);
-        assert_eq!(errno(Ioc::Snapshot, vec![("snaps", NvList::new().into()), ("x", 1u64.into())]), 1030);
-        assert_eq!(errno(Ioc::Create, vec![("type", 2u64.into())]), 1032);
-        assert_eq!(errno(Ioc::Create, vec![("type", 2i32.into())]), 0);
+        assert_eq!(errno(Ioc::Snapshot, vec![("snaps", NvList::new().into())]), DONE);
+        assert_eq!(errno(Ioc::Snapshot, vec![]), Errno::ZFS_ERR_IOC_ARG_REQUIRED);
+        assert_eq!(errno(Ioc::Snapshot, vec![("snaps", 1u64.into())]), Errno::ZFS_ERR_IOC_ARG_BADTYPE);
+        assert_eq!(
+            errno(Ioc::Snapshot, vec![("snaps", NvList::new().into()), ("x", 1u64.into())]),
+            Errno::ZFS_ERR_IOC_ARG_UNAVAIL
+        );
+        assert_eq!(errno(Ioc::Create, vec![("type", 2u64.into())]), Errno::ZFS_ERR_IOC_ARG_BADTYPE);
+        assert_eq!(errno(Ioc::Create, vec![("type", 2i32.into())]), DONE);
     }
 
     #[test]
     fn lists_of_things_have_one_type() {
-        assert_eq!(errno(Ioc::Bookmark, vec![("a#b", "a@s".into())]), 0);
-        assert_eq!(errno(Ioc::Bookmark, vec![("a#b", "a@s".into()), ("a#c", ().into())]), 1032);
-        assert_eq!(errno(Ioc::DestroyBookmarks, vec![("a#b", ().into())]), 0);
-        assert_eq!(errno(Ioc::Destroy, vec![("a", ().into())]), 1030);
+        assert_eq!(errno(Ioc::Bookmark, vec![("a#b", "a@s".into())]), DONE);
+        assert_eq!(
+            errno(Ioc::Bookmark, vec![("a#b", "a@s".into()), ("a#c", ().into())]),
+            Errno::ZFS_ERR_IOC_ARG_BADTYPE
+        );
+        assert_eq!(errno(Ioc::DestroyBookmarks, vec![("a#b", ().into())]), DONE);
+        assert_eq!(errno(Ioc::Destroy, vec![("a", ().into())]), Errno::ZFS_ERR_IOC_ARG_UNAVAIL);
     }
 }

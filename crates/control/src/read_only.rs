@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::Guid;
+use base::{Errno, Guid};
 use nvlist::{NvList, Value as Nv};
 use pool::prop::{PropValue, VDEV};
 use pool::{Bookmark, Dataset, Error as PoolError, Kind, Pool, Source, Space, Value};
@@ -11,8 +11,6 @@ use stream::send::{Base, ResumeAt, SendFlags, estimate, measure};
 use crate::decode::require_str;
 use crate::{Error, Failed, Ioc};
 
-/// There is no such dataset, or nothing more to be listed.
-const ESRCH: i32 = 3;
 /// OpenZFS: `zpool_prefetch_type_t`.
 const PREFETCH_DDT: i32 = 1;
 const PREFETCH_BRT: i32 = 2;
@@ -243,7 +241,7 @@ impl ReadOnlyControl {
 
     fn listed(&self, name: &str) -> Result<Dataset, Failed> {
         self.view.dataset(name).map_err(|e| match e {
-            PoolError::NoSuchDataset { .. } => Failed { errno: ESRCH, ..e.into() },
+            PoolError::NoSuchDataset { .. } => Failed { errno: Errno::ESRCH, ..e.into() },
             e => e.into(),
         })
     }

@@ -1,12 +1,10 @@
 //! Snapshots, bookmarks and holds.
 
+use base::Errno;
 use nvlist::NvList;
 
 use crate::decode::{Props, names, require_list};
 use crate::{Control, Error, Failed};
-
-/// What is asked for is not there: a dataset, a scrub.
-pub(crate) const ENOENT: i32 = 2;
 
 impl Control {
     pub(crate) fn snapshot(&self, input: &NvList) -> Result<NvList, Failed> {
@@ -84,6 +82,6 @@ impl Control {
 
 fn told_missing(missing: Vec<String>) -> NvList {
     let mut out = NvList::new();
-    missing.into_iter().for_each(|name| out.insert(name, ENOENT));
+    missing.into_iter().for_each(|name| out.insert(name, Errno::ENOENT));
     out
 }

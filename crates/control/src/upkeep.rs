@@ -1,11 +1,11 @@
 //! What keeps a pool in order: scrubs, logs of space changes, old entries of dedup tables.
 
+use base::Errno;
 use nvlist::NvList;
 use pool::ddt::Prune;
 use pool::{Nearest, ScrubRange};
 
 use crate::decode::require_str;
-use crate::snapshots::ENOENT;
 use crate::{Control, Error, Failed};
 
 /// OpenZFS: `pool_scan_func_t`.
@@ -24,8 +24,6 @@ const PRUNE_PERCENTAGE: i32 = 2;
 const LOG_SPACEMAP: &str = "log_spacemap";
 /// A pool whose logs are not flushed after so many txgs has other troubles.
 const CONDENSE_TXGS_MAX: usize = 10_000;
-/// Nothing to be done.
-const ECANCELED: i32 = 125;
 
 /// What a scrub is asked to do, all checked.
 struct Scan {
@@ -66,7 +64,7 @@ impl Control {
             Scan { kind: SCAN_NONE, .. } => under_way(self.spa.scrub_cancel()?),
             Scan { kind: SCAN_ERRORSCRUB, .. } => match self.spa.error_scrub_begin()? {
                 Some(_) => Ok(NvList::new()),
-                None => Err(nothing(ECANCELED, "no errors are known")),
+                None => Err(nothing(Errno::ECANCELED, "no errors are known")),
             },
             Scan { kind: SCAN_SCRUB, .. } => {
                 let view = self.spa.view()?;
@@ -132,9 +130,9 @@ fn range(view: &pool::Pool, scan: &Scan) -> Result<ScrubRange, pool::Error> {
 }
 
 fn under_way(was: bool) -> Result<NvList, Failed> {
-    if was { Ok(NvList::new()) } else { Err(nothing(ENOENT, "there is no active scrub")) }
+    if was { Ok(NvList::new()) } else { Err(nothing(Errno::ENOENT, "there is no active scrub")) }
 }
 
-fn nothing(errno: i32, why: &str) -> Failed {
+fn nothing(errno: Errno, why: &str) -> Failed {
     Failed { errno, out: Box::default(), error: Box::new(Error::Invalid(why.to_owned())) }
 }

@@ -3,12 +3,10 @@
 
 mod support;
 
+use base::Errno;
 use control::Ioc;
 use nvlist::{NvList, Value};
 use support::pool;
-
-const ENOENT: i32 = 2;
-const EEXIST: i32 = 17;
 
 fn list(pairs: &[(&str, Value)]) -> NvList {
     let mut list = NvList::new();
@@ -31,17 +29,17 @@ fn what_is_missing_keeps_nothing_from_being_held_or_released() {
     let control = pool(dir.path());
     control.spa().snapshot(&["t@a".to_owned()], &[]).unwrap();
     let held = || control.spa().view().unwrap().dataset("t@a").unwrap().userrefs().unwrap();
-    let gone = list(&[("t@gone", ENOENT.into())]);
+    let gone = list(&[("t@gone", Errno::ENOENT.into())]);
     let ask = |ioc, input: &NvList| control.call(ioc, "t", input);
     assert_eq!(ask(Ioc::Hold, &holds(&[("t@gone", "x"), ("t@a", "x")])).unwrap(), gone);
     assert_eq!(held(), 1);
     assert_eq!(ask(Ioc::Hold, &holds(&[("t@gone", "x")])).unwrap(), gone);
     // one that cannot be held is another matter; what is missing is told nevertheless
     let failed = ask(Ioc::Hold, &holds(&[("t@gone", "x"), ("t@a", "x")])).unwrap_err();
-    assert_eq!(failed.errno, EEXIST);
-    assert_eq!(failed.out.get("t@gone"), Some(&ENOENT.into()));
-    assert_eq!(failed.out.get("t@a"), Some(&EEXIST.into()));
-    let missing = list(&[("t@a#y", ENOENT.into()), ("t@gone", ENOENT.into())]);
+    assert_eq!(failed.errno, Errno::EEXIST);
+    assert_eq!(failed.out.get("t@gone"), Some(&Errno::ENOENT.into()));
+    assert_eq!(failed.out.get("t@a"), Some(&Errno::EEXIST.into()));
+    let missing = list(&[("t@a#y", Errno::ENOENT.into()), ("t@gone", Errno::ENOENT.into())]);
     let input = list(&[("t@gone", tags(&["x", "y"])), ("t@a", tags(&["x", "y"]))]);
     assert_eq!(ask(Ioc::Release, &input).unwrap(), missing);
     assert_eq!(held(), 0);

@@ -3,19 +3,16 @@
 
 mod support;
 
+use base::Errno;
 use control::{Control, Ioc};
 use nvlist::{NvList, Value};
 use support::pool;
 use zpl::live::Zfs;
 
-const DONE: i32 = 0;
-const EACCES: i32 = 13;
-const EBUSY: i32 = 16;
-const EEXIST: i32 = 17;
-const EINVAL: i32 = 22;
+const DONE: Errno = Errno::from_raw(0);
 
 /// The errno of a request.
-fn ask(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> i32 {
+fn ask(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> Errno {
     control.call(ioc, name, input).map_or_else(|failed| failed.errno, |_| DONE)
 }
 
@@ -44,38 +41,38 @@ fn a_key_is_checked_loaded_and_forgotten() {
     let mut create = key.clone();
     create.insert("type", 2i32);
     create.insert("props", props);
-    assert_eq!(ask(&control, Ioc::Create, "t/e", &create), 0);
+    assert_eq!(ask(&control, Ioc::Create, "t/e", &create), DONE);
     let mut plain = NvList::new();
     plain.insert("type", 2i32);
-    assert_eq!(ask(&control, Ioc::Create, "t/e/below", &plain), 0);
-    assert_eq!(ask(&control, Ioc::Create, "t/plain", &plain), 0);
+    assert_eq!(ask(&control, Ioc::Create, "t/e/below", &plain), DONE);
+    assert_eq!(ask(&control, Ioc::Create, "t/plain", &plain), DONE);
 
     let none = NvList::new();
-    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &key), EEXIST, "the key is there since the file system is");
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &key), Errno::EEXIST, "the key is there since the file system is");
     // what is in use keeps its key
     let zfs = Zfs::open(control.spa(), "t/e/below").unwrap();
-    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e", &none), EBUSY);
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e", &none), Errno::EBUSY);
     drop(zfs);
-    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e/below", &none), EINVAL);
-    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e", &none), 0);
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e/below", &none), Errno::EINVAL);
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e", &none), DONE);
     assert_eq!((status(&control, "t/e"), status(&control, "t/e/below")), (UNAVAILABLE, UNAVAILABLE));
     assert!(Zfs::open(control.spa(), "t/e/below").is_err());
-    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e", &none), EACCES);
-    assert_eq!(ask(&control, Ioc::UnloadKey, "t/plain", &none), EINVAL);
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/e", &none), Errno::EACCES);
+    assert_eq!(ask(&control, Ioc::UnloadKey, "t/plain", &none), Errno::EINVAL);
 
-    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &wrong), EACCES);
-    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &with_key(&[7; 31])), EINVAL);
-    assert_eq!(ask(&control, Ioc::LoadKey, "t/e/below", &key), EINVAL);
-    assert_eq!(ask(&control, Ioc::LoadKey, "t/plain", &key), EINVAL);
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &wrong), Errno::EACCES);
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &with_key(&[7; 31])), Errno::EINVAL);
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/e/below", &key), Errno::EINVAL);
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/plain", &key), Errno::EINVAL);
     let noop = |key: &NvList| {
         let mut input = key.clone();
         input.insert("noop", Value::Boolean);
         ask(&control, Ioc::LoadKey, "t/e", &input)
     };
-    assert_eq!((noop(&wrong), noop(&key)), (EACCES, 0));
+    assert_eq!((noop(&wrong), noop(&key)), (Errno::EACCES, DONE));
     assert_eq!(status(&control, "t/e"), UNAVAILABLE, "it was only checked");
-    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &key), 0);
-    assert_eq!((noop(&key), status(&control, "t/e/below")), (0, AVAILABLE));
+    assert_eq!(ask(&control, Ioc::LoadKey, "t/e", &key), DONE);
+    assert_eq!((noop(&key), status(&control, "t/e/below")), (DONE, AVAILABLE));
     let zfs = Zfs::open(control.spa(), "t/e/below").unwrap();
     assert!(zfs.getattr(zfs.fs().root()).is_ok());
 }

@@ -3,15 +3,10 @@
 
 mod support;
 
+use base::Errno;
 use control::{Control, Ioc};
 use nvlist::{NvList, Value};
 use support::pool;
-
-const ENOENT: i32 = 2;
-const EIO: i32 = 5;
-const EXDEV: i32 = 18;
-const ENODEV: i32 = 19;
-const EINVAL: i32 = 22;
 
 fn list(pairs: &[(&str, Value)]) -> NvList {
     let mut list = NvList::new();
@@ -19,11 +14,14 @@ fn list(pairs: &[(&str, Value)]) -> NvList {
     list
 }
 
-fn errno(control: &Control, ioc: Ioc, input: &NvList) -> i32 {
-    control.call(ioc, "t", input).map_or_else(|failed| failed.errno, |_| 0)
+/// No error.
+const DONE: Errno = Errno::from_raw(0);
+
+fn errno(control: &Control, ioc: Ioc, input: &NvList) -> Errno {
+    control.call(ioc, "t", input).map_or_else(|failed| failed.errno, |_| DONE)
 }
 
-fn set(control: &Control, props: &[(&str, Value)]) -> i32 {
+fn set(control: &Control, props: &[(&str, Value)]) -> Errno {
     errno(control, Ioc::PoolSetProps, &list(&[("props", list(props).into())]))
 }
 
@@ -35,18 +33,18 @@ fn prop(control: &Control, name: &str) -> String {
 fn properties_of_a_pool_are_set_all_or_none() {
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
-    let refused: [(&str, Value, i32); 11] = [
-        ("no-such", 1u64.into(), EINVAL),
-        ("feature@no_such", 0u64.into(), EINVAL),
-        ("size", 1u64.into(), EINVAL),
-        ("failmode", 3u64.into(), EINVAL),
-        ("failmode", "wait".into(), EINVAL),
-        ("comment", 1u64.into(), EINVAL),
-        ("a:b", 1u64.into(), EINVAL),
-        ("version", 28u64.into(), EINVAL),
-        ("version", 5000u64.into(), EINVAL),
-        ("bootfs", "t/none".into(), ENOENT),
-        ("bootfs", "other".into(), EXDEV),
+    let refused: [(&str, Value, Errno); 11] = [
+        ("no-such", 1u64.into(), Errno::EINVAL),
+        ("feature@no_such", 0u64.into(), Errno::EINVAL),
+        ("size", 1u64.into(), Errno::EINVAL),
+        ("failmode", 3u64.into(), Errno::EINVAL),
+        ("failmode", "wait".into(), Errno::EINVAL),
+        ("comment", 1u64.into(), Errno::EINVAL),
+        ("a:b", 1u64.into(), Errno::EINVAL),
+        ("version", 28u64.into(), Errno::EINVAL),
+        ("version", 5000u64.into(), Errno::EINVAL),
+        ("bootfs", "t/none".into(), Errno::ENOENT),
+        ("bootfs", "other".into(), Errno::EXDEV),
     ];
     for (name, value, expected) in refused {
         let failed = control.call(
@@ -56,7 +54,7 @@ fn properties_of_a_pool_are_set_all_or_none() {
         );
         let failed = failed.unwrap_err();
         assert_eq!(failed.errno, expected, "{name}");
-        assert_eq!(failed.out.get_i32(name), Some(expected), "{name}");
+        assert_eq!(failed.out.get_i32(name), Some(expected.raw()), "{name}");
         assert_eq!(prop(&control, "autotrim"), "0", "{name}");
     }
     let good = [
@@ -67,10 +65,10 @@ fn properties_of_a_pool_are_set_all_or_none() {
         ("bootfs", "t".into()),
         ("cachefile", "none".into()),
     ];
-    assert_eq!(set(&control, &good), 0);
+    assert_eq!(set(&control, &good), DONE);
     assert_eq!(["autotrim", "failmode", "comment"].map(|name| prop(&control, name)), ["1", "1", "of ours"]);
-    assert_eq!(set(&control, &[("bootfs", "".into())]), 0);
-    assert_eq!(set(&control, &[("cachefile", "none".into())]), 0, "nothing is kept of it");
+    assert_eq!(set(&control, &[("bootfs", "".into())]), DONE);
+    assert_eq!(set(&control, &[("cachefile", "none".into())]), DONE, "nothing is kept of it");
 }
 
 #[test]
@@ -82,12 +80,12 @@ fn upgrades_go_forward_to_versions_that_there_are() {
         let input = list(&[("version", version.into()), ("props", list(&features).into())]);
         errno(&control, Ioc::PoolUpgrade, &input)
     };
-    assert_eq!([28, 4999, 5001].map(|version| upgrade(version, &[])), [EINVAL; 3]);
-    assert_eq!(upgrade(5000, &["feature@no_such"]), EINVAL);
-    assert_eq!(upgrade(5000, &["comment"]), EINVAL);
-    assert_eq!(upgrade(5000, &["feature@redaction_bookmarks"]), 0);
+    assert_eq!([28, 4999, 5001].map(|version| upgrade(version, &[])), [Errno::EINVAL; 3]);
+    assert_eq!(upgrade(5000, &["feature@no_such"]), Errno::EINVAL);
+    assert_eq!(upgrade(5000, &["comment"]), Errno::EINVAL);
+    assert_eq!(upgrade(5000, &["feature@redaction_bookmarks"]), DONE);
     assert!(control.spa().view().unwrap().feature_enabled("redaction_bookmarks"));
-    assert_eq!(upgrade(5000, &[]), 0, "nothing is to be done");
+    assert_eq!(upgrade(5000, &[]), DONE, "nothing is to be done");
 }
 
 #[test]
@@ -96,7 +94,10 @@ fn errors_of_devices_that_are_not_there_are_not_cleared() {
     let control = pool(dir.path());
     let leaf = control.spa().tree().config().children[0].guid.0;
     let clear = |guid: u64| errno(&control, Ioc::Clear, &list(&[("guid", guid.into())]));
-    assert_eq!([clear(leaf), clear(leaf ^ 1), errno(&control, Ioc::Clear, &NvList::new())], [0, ENODEV, 0]);
+    assert_eq!(
+        [clear(leaf), clear(leaf ^ 1), errno(&control, Ioc::Clear, &NvList::new())],
+        [DONE, Errno::ENODEV, DONE]
+    );
 }
 
 #[test]
@@ -107,8 +108,8 @@ fn logs_of_space_changes_are_condensed_before_the_answer() {
         let input = list(&[("condense_command", command.into()), ("condense_type", kind.into())]);
         errno(&control, Ioc::PoolCondense, &input)
     };
-    assert_eq!([condense("begin", "log_spacemap"), condense("start", "debug")], [EINVAL; 2]);
-    assert_eq!([condense("start", "log_spacemap"), condense("cancel", "log_spacemap")], [0; 2]);
+    assert_eq!([condense("begin", "log_spacemap"), condense("start", "debug")], [Errno::EINVAL; 2]);
+    assert_eq!([condense("start", "log_spacemap"), condense("cancel", "log_spacemap")], [DONE; 2]);
     assert!(!control.spa().space().condense_progress().active);
 }
 
@@ -127,13 +128,13 @@ fn properties_of_vdevs_are_set_all_or_none() {
         props.get("comment").unwrap().unwrap().value.to_string()
     };
     let before = comment();
-    assert_eq!(set(leaf.0 ^ 1, &[("comment", "x".into())]), ENOENT);
+    assert_eq!(set(leaf.0 ^ 1, &[("comment", "x".into())]), Errno::ENOENT);
     for (name, value) in [("size", 1u64.into()), ("no-such", "x".into()), ("checksum_n", "x".into())] {
         let value: Value = value;
-        assert_eq!(set(leaf.0, &[("comment", "x".into()), (name, value)]), EINVAL, "{name}");
+        assert_eq!(set(leaf.0, &[("comment", "x".into()), (name, value)]), Errno::EINVAL, "{name}");
     }
     assert_eq!(comment(), before);
-    assert_eq!(set(leaf.0, &[("comment", "left".into()), ("a:b", "c".into())]), 0);
+    assert_eq!(set(leaf.0, &[("comment", "left".into()), ("a:b", "c".into())]), DONE);
     assert_eq!(comment(), "left");
 }
 
@@ -142,8 +143,8 @@ fn a_pool_that_is_left_has_the_command_in_its_history_and_takes_no_more_requests
     for (ioc, state) in [(Ioc::PoolExport, 1), (Ioc::PoolDestroy, 2)] {
         let dir = tempfile::tempdir().unwrap();
         let control = pool(dir.path());
-        assert_eq!(errno(&control, ioc, &list(&[("message", "zpool leave t".into())])), 0);
-        assert_eq!(errno(&control, Ioc::Destroy, &NvList::new()), EIO);
+        assert_eq!(errno(&control, ioc, &list(&[("message", "zpool leave t".into())])), DONE);
+        assert_eq!(errno(&control, Ioc::Destroy, &NvList::new()), Errno::EIO);
         drop(control);
         let found = vdev::import::scan(&[dir.path().to_path_buf()]).unwrap();
         assert_eq!(found.iter().map(|pool| pool.state as u64).collect::<Vec<_>>(), [state]);

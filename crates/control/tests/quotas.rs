@@ -3,11 +3,10 @@
 
 mod support;
 
+use base::Errno;
 use control::Ioc;
 use nvlist::{NvList, Value};
 use support::pool;
-
-const ENOTSUP: i32 = 95;
 
 /// The request for a file system with a quota that nobody can have here: that of a Windows identity.
 fn asked(key: &str, value: Value) -> NvList {
@@ -24,7 +23,7 @@ fn a_dataset_that_cannot_have_its_quotas_is_not_made() {
     let control = pool(dir.path());
     control.spa().snapshot(&["t@a".to_owned()], &[]).unwrap();
     for (ioc, input) in [(Ioc::Create, asked("type", 2i32.into())), (Ioc::Clone, asked("origin", "t@a".into()))] {
-        assert_eq!(control.call(ioc, "t/new", &input).unwrap_err().errno, ENOTSUP, "{ioc:?}");
+        assert_eq!(control.call(ioc, "t/new", &input).unwrap_err().errno, Errno::ENOTSUP, "{ioc:?}");
         assert!(control.spa().view().unwrap().dataset("t/new").is_err(), "{ioc:?}");
     }
 }

@@ -3,15 +3,10 @@
 
 mod support;
 
+use base::Errno;
 use control::{Control, Ioc, ReadOnlyControl};
 use nvlist::{NvList, Value};
 use support::pool;
-
-const ENOENT: i32 = 2;
-const ESRCH: i32 = 3;
-const EXDEV: i32 = 18;
-const EINVAL: i32 = 22;
-const EROFS: i32 = 30;
 
 fn list(pairs: &[(&str, Value)]) -> NvList {
     let mut list = NvList::new();
@@ -33,7 +28,7 @@ fn filled(dir: &std::path::Path) -> Control {
 }
 
 /// What both answer alike: the errno, or the list.
-fn ask(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, i32> {
+fn ask(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> Result<NvList, Errno> {
     let look = ReadOnlyControl::new(control.spa().view().unwrap());
     let answers = [control.call(ioc, name, input), look.call(ioc, name, input)];
     let [one, two] = answers.map(|answer| answer.map_err(|failed| failed.errno));
@@ -58,11 +53,11 @@ fn what_looks_changes_nothing_and_what_changes_is_refused() {
     let before = records();
     for ioc in [Ioc::PoolStats, Ioc::PoolGetProps, Ioc::ObjsetStats, Ioc::GetHolds, Ioc::GetBookmarks] {
         ask(&control, ioc, "t", &NvList::new()).unwrap();
-        assert_eq!(ask(&control, ioc, "other", &NvList::new()), Err(EXDEV));
+        assert_eq!(ask(&control, ioc, "other", &NvList::new()), Err(Errno::EXDEV));
     }
     assert_eq!((records(), control.has_changed()), (before, false));
     let look = ReadOnlyControl::new(control.spa().view().unwrap());
-    assert_eq!(look.call(Ioc::Destroy, "t", &NvList::new()).unwrap_err().errno, EROFS);
+    assert_eq!(look.call(Ioc::Destroy, "t", &NvList::new()).unwrap_err().errno, Errno::EROFS);
 }
 
 #[test]
@@ -74,7 +69,7 @@ fn holds_are_told_with_their_times() {
     let holds = list(&[("t/a@one", "kept".into())]);
     control.call(Ioc::Hold, "t", &list(&[("holds", holds.into())])).unwrap();
     assert!(get("t/a@one").unwrap().get_u64("kept").is_some());
-    assert_eq!([get("t/a@none"), get("t/none@one")], [Err(ENOENT), Err(ENOENT)]);
+    assert_eq!([get("t/a@none"), get("t/none@one")], [Err(Errno::ENOENT), Err(Errno::ENOENT)]);
 }
 
 #[test]
@@ -91,9 +86,9 @@ fn bookmarks_are_told_with_what_is_wanted_of_them() {
     let own = ask(&control, Ioc::GetBookmarkProps, "t/a#mark", &NvList::new()).unwrap();
     assert_eq!(all.get_nvlist("mark"), Some(&own));
     assert!(["createtxg", "creation", "ivsetguid"].iter().all(|name| own.contains(name)));
-    assert_eq!(ask(&control, Ioc::GetBookmarks, "t/a@one", &NvList::new()), Err(EINVAL));
-    assert_eq!(ask(&control, Ioc::GetBookmarkProps, "t/a", &NvList::new()), Err(EINVAL));
-    assert_eq!(ask(&control, Ioc::GetBookmarkProps, "t/a#none", &NvList::new()), Err(ENOENT));
+    assert_eq!(ask(&control, Ioc::GetBookmarks, "t/a@one", &NvList::new()), Err(Errno::EINVAL));
+    assert_eq!(ask(&control, Ioc::GetBookmarkProps, "t/a", &NvList::new()), Err(Errno::EINVAL));
+    assert_eq!(ask(&control, Ioc::GetBookmarkProps, "t/a#none", &NvList::new()), Err(Errno::ENOENT));
 }
 
 #[test]
@@ -110,7 +105,7 @@ fn properties_are_told_with_where_they_are_set() {
     };
     let expected = (Some("t".to_owned()), Some(String::new()), None);
     assert_eq!([source("t"), source("t/a")], [expected.clone(), expected]);
-    assert_eq!(ask(&control, Ioc::ObjsetStats, "t/none", &NvList::new()), Err(ENOENT));
+    assert_eq!(ask(&control, Ioc::ObjsetStats, "t/none", &NvList::new()), Err(Errno::ENOENT));
 
     let pool_prop = |input: &NvList, name: &str| {
         let out = ask(&control, Ioc::PoolGetProps, "t", input).unwrap();
@@ -129,7 +124,7 @@ fn properties_are_told_with_where_they_are_set() {
     assert_eq!(value(&vdev(leaf, &[]).unwrap(), "guid"), &leaf.into());
     let wanted = list(&[("guid", ().into())]);
     assert_eq!(keys(&vdev(leaf, &[("vdevprops_get_props", wanted.into())]).unwrap()), ["guid"]);
-    assert_eq!(vdev(leaf ^ 1, &[]), Err(ENOENT));
+    assert_eq!(vdev(leaf ^ 1, &[]), Err(Errno::ENOENT));
     let config = ask(&control, Ioc::PoolStats, "t", &NvList::new()).unwrap();
     assert_eq!(config.get_u64("pool_guid"), Some(control.spa().guid().0));
 }
@@ -149,7 +144,7 @@ fn datasets_and_snapshots_are_listed() {
     let upto = snaps(&list(&[("snap_iter_max_txg", txg("t/a@one").into())]));
     assert_eq!((keys(&from), keys(&upto)), (vec!["t/a@two"], vec!["t/a@one"]));
     for ioc in [Ioc::DatasetListNext, Ioc::SnapshotListNext] {
-        assert_eq!(ask(&control, ioc, "t/none", &NvList::new()), Err(ESRCH));
+        assert_eq!(ask(&control, ioc, "t/none", &NvList::new()), Err(Errno::ESRCH));
     }
 }
 
@@ -169,7 +164,7 @@ fn sizes_of_streams_are_told() {
     assert!(space(&[("from", "t/a#mark".into())]).unwrap() < whole);
     let refused = ["t/a", "t/b@one", "t/a@none", "t/a#none", "other@one"];
     let errnos = refused.map(|from| space(&[("from", from.into())]).unwrap_err());
-    assert_eq!(errnos, [EINVAL, EXDEV, ENOENT, ENOENT, EXDEV]);
+    assert_eq!(errnos, [Errno::EINVAL, Errno::EXDEV, Errno::ENOENT, Errno::ENOENT, Errno::EXDEV]);
 }
 
 #[test]
@@ -178,5 +173,5 @@ fn tables_are_read_ahead_by_their_numbers() {
     let control = pool(dir.path());
     let prefetch = |kind: i32| ask(&control, Ioc::PoolPrefetch, "t", &list(&[("prefetch_type", kind.into())]));
     let none = NvList::new;
-    assert_eq!([0, 1, 2, 3].map(prefetch), [Err(EINVAL), Ok(none()), Ok(none()), Err(EINVAL)]);
+    assert_eq!([0, 1, 2, 3].map(prefetch), [Err(Errno::EINVAL), Ok(none()), Ok(none()), Err(Errno::EINVAL)]);
 }

@@ -5,6 +5,7 @@ mod support;
 
 use std::io::Cursor;
 
+use base::Errno;
 use control::{Control, Ioc};
 use nvlist::{NvList, Value as Nv};
 use ondisk::send::{Begin, Record};
@@ -12,11 +13,6 @@ use pool::Value;
 use stream::recv::Progress;
 use stream::{Reader, send};
 use support::pool;
-
-const EINVAL: i32 = 22;
-const ERANGE: i32 = 34;
-const ENAMETOOLONG: i32 = 36;
-const E2BIG: i32 = 7;
 
 /// A stream of a new file system's first snapshot.
 fn stream_of(control: &Control) -> Vec<u8> {
@@ -43,20 +39,20 @@ fn a_hostile_list_does_not_get_into_the_pool() {
     let mut reader = Reader::new(Cursor::new(stream_of(&control)));
     let (begin, payload) = begin_of(&mut reader);
     let long = "a:".to_owned() + &"x".repeat(254);
-    let bad: [(&str, Nv, i32); 13] = [
-        ("compression", 9999u64.into(), EINVAL),
-        ("recordsize", 3000u64.into(), EINVAL),
-        ("checksum", 777u64.into(), EINVAL),
-        ("dedup", 4242u64.into(), EINVAL),
-        ("copies", "two".into(), EINVAL),
-        ("special_small_blocks", u64::MAX.into(), EINVAL),
-        ("mountpoint", "../../etc".into(), EINVAL),
-        ("used", 1u64.into(), EINVAL),
-        ("volsize", (1u64 << 20).into(), EINVAL),
-        ("a:number", 1u64.into(), EINVAL),
-        ("a:flag", Nv::Boolean, EINVAL),
-        (&long, "x".into(), ENAMETOOLONG),
-        ("a:long", "x".repeat(8192).as_str().into(), E2BIG),
+    let bad: [(&str, Nv, Errno); 13] = [
+        ("compression", 9999u64.into(), Errno::EINVAL),
+        ("recordsize", 3000u64.into(), Errno::EINVAL),
+        ("checksum", 777u64.into(), Errno::EINVAL),
+        ("dedup", 4242u64.into(), Errno::EINVAL),
+        ("copies", "two".into(), Errno::EINVAL),
+        ("special_small_blocks", u64::MAX.into(), Errno::EINVAL),
+        ("mountpoint", "../../etc".into(), Errno::EINVAL),
+        ("used", 1u64.into(), Errno::EINVAL),
+        ("volsize", (1u64 << 20).into(), Errno::EINVAL),
+        ("a:number", 1u64.into(), Errno::EINVAL),
+        ("a:flag", Nv::Boolean, Errno::EINVAL),
+        (&long, "x".into(), Errno::ENAMETOOLONG),
+        ("a:long", "x".repeat(8192).as_str().into(), Errno::E2BIG),
     ];
     let mut props = NvList::new();
     for (name, value, _) in &bad {
@@ -69,8 +65,11 @@ fn a_hostile_list_does_not_get_into_the_pool() {
     input.insert("props", props);
     let (_, errors) = control.receive(&input, &mut reader, &begin, &payload, &Progress::default()).unwrap();
     for (name, value, errno) in &bad {
-        let told = errors.get_i32(name);
-        assert!(told == Some(*errno) || (*errno == EINVAL && told == Some(ERANGE)), "{name}={value:?}: {told:?}");
+        let told = errors.get_i32(name).map(Errno::from_raw);
+        assert!(
+            told == Some(*errno) || (*errno == Errno::EINVAL && told == Some(Errno::ERANGE)),
+            "{name}={value:?}: {told:?}"
+        );
     }
     assert_eq!(errors.iter().count(), bad.len());
     let view = control.spa().view().unwrap();
@@ -99,7 +98,7 @@ fn what_the_user_says_is_checked_first() {
     input.insert("snapname", "t/to@s");
     input.insert("localprops", local);
     let failed = control.receive(&input, &mut reader, &begin, &payload, &Progress::default()).unwrap_err();
-    assert_eq!(failed.errno, EINVAL);
+    assert_eq!(failed.errno, Errno::EINVAL);
     assert!(control.spa().view().unwrap().dataset("t/to").is_err());
     control.spa().export().unwrap();
 }

@@ -4,13 +4,14 @@
 
 mod support;
 
+use base::Errno;
 use control::{Control, Ioc};
 use nvlist::{DataType, NvList, Value};
 use support::pool;
 
-const UNAVAIL: i32 = 1030;
-const REQUIRED: i32 = 1031;
-const BADTYPE: i32 = 1032;
+const UNAVAIL: Errno = Errno::ZFS_ERR_IOC_ARG_UNAVAIL;
+const REQUIRED: Errno = Errno::ZFS_ERR_IOC_ARG_REQUIRED;
+const BADTYPE: Errno = Errno::ZFS_ERR_IOC_ARG_BADTYPE;
 
 /// A key: its name, its type, whether it may be missing.
 type Key = (&'static str, DataType, bool);
@@ -136,8 +137,11 @@ fn list(keys: &[Key]) -> NvList {
     list
 }
 
-fn errno(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> i32 {
-    control.call(ioc, name, input).map_or_else(|failed| failed.errno, |_| 0)
+/// No error.
+const DONE: Errno = Errno::from_raw(0);
+
+fn errno(control: &Control, ioc: Ioc, name: &str, input: &NvList) -> Errno {
+    control.call(ioc, name, input).map_or_else(|failed| failed.errno, |_| DONE)
 }
 
 fn with(list: &NvList, name: &str, value: Value) -> NvList {
@@ -184,8 +188,6 @@ fn each_request_takes_the_keys_that_openzfs_has_for_it() {
 
 #[test]
 fn names_of_other_pools_and_of_no_kind_are_told_apart() {
-    const EINVAL: i32 = 22;
-    const EXDEV: i32 = 18;
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
     let names = |names: &[&str], kind| {
@@ -195,25 +197,22 @@ fn names_of_other_pools_and_of_no_kind_are_told_apart() {
     };
     let snaps = |all: &[&str]| with(&NvList::new(), "snaps", names(all, DataType::Boolean).into());
     let ask = |ioc, input: &NvList| errno(&control, ioc, "t", input);
-    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t"])), EINVAL);
-    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t@"])), EINVAL);
-    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t@a/b"])), EINVAL);
-    assert_eq!(ask(Ioc::Snapshot, &snaps(&["other@a"])), EXDEV);
-    assert_eq!(ask(Ioc::Snapshot, &snaps(&["tt@a"])), EXDEV);
-    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t@a", "t@b"])), EXDEV);
-    assert_eq!(ask(Ioc::DestroySnaps, &snaps(&["other@a"])), EXDEV);
-    assert_eq!(ask(Ioc::DestroySnaps, &snaps(&["t@none"])), 0, "what is not there is passed over");
-    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["t"], DataType::Boolean)), EINVAL);
-    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["t#"], DataType::Boolean)), EINVAL);
-    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["other#a"], DataType::Boolean)), EXDEV);
-    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["t#none"], DataType::Boolean)), 0);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t"])), Errno::EINVAL);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t@"])), Errno::EINVAL);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t@a/b"])), Errno::EINVAL);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["other@a"])), Errno::EXDEV);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["tt@a"])), Errno::EXDEV);
+    assert_eq!(ask(Ioc::Snapshot, &snaps(&["t@a", "t@b"])), Errno::EXDEV);
+    assert_eq!(ask(Ioc::DestroySnaps, &snaps(&["other@a"])), Errno::EXDEV);
+    assert_eq!(ask(Ioc::DestroySnaps, &snaps(&["t@none"])), DONE, "what is not there is passed over");
+    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["t"], DataType::Boolean)), Errno::EINVAL);
+    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["t#"], DataType::Boolean)), Errno::EINVAL);
+    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["other#a"], DataType::Boolean)), Errno::EXDEV);
+    assert_eq!(ask(Ioc::DestroyBookmarks, &names(&["t#none"], DataType::Boolean)), DONE);
 }
 
 #[test]
 fn properties_of_users_have_lengths() {
-    const E2BIG: i32 = 7;
-    const EINVAL: i32 = 22;
-    const ENAMETOOLONG: i32 = 36;
     let dir = tempfile::tempdir().unwrap();
     let control = pool(dir.path());
     let snaps = with(&NvList::new(), "snaps", with(&NvList::new(), "t@a", ().into()).into());
@@ -221,8 +220,8 @@ fn properties_of_users_have_lengths() {
         let props = with(&NvList::new(), name, value.into());
         errno(&control, Ioc::Snapshot, "t", &with(&snaps, "props", props.into()))
     };
-    assert_eq!(errno("compression", "on"), EINVAL);
-    assert_eq!(errno(&format!("a:{}", "b".repeat(254)), "c"), ENAMETOOLONG);
-    assert_eq!(errno("a:b", &"c".repeat(8192)), E2BIG);
-    assert_eq!(errno(&format!("a:{}", "b".repeat(253)), &"c".repeat(8191)), 0);
+    assert_eq!(errno("compression", "on"), Errno::EINVAL);
+    assert_eq!(errno(&format!("a:{}", "b".repeat(254)), "c"), Errno::ENAMETOOLONG);
+    assert_eq!(errno("a:b", &"c".repeat(8192)), Errno::E2BIG);
+    assert_eq!(errno(&format!("a:{}", "b".repeat(253)), &"c".repeat(8191)), DONE);
 }

@@ -1,6 +1,7 @@
 //! Errors of reading, packing and lookups.
 
 use crate::{DataType, NvString};
+use base::Errno;
 
 /// The reason why a list could not be read or packed, or a lookup failed. Offsets count from the first byte of the packed list's header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,16 +96,14 @@ pub enum Error {
 impl Error {
     /// The errno that OpenZFS's functions return in this case.
     #[must_use]
-    pub const fn errno(&self) -> i32 {
-        const ENOENT: i32 = 2;
-        const EFAULT: i32 = 14;
-        const EINVAL: i32 = 22;
-        const ENOTSUP: i32 = 95;
+    pub const fn errno(&self) -> Errno {
         match self {
-            Error::Missing { .. } | Error::WrongType { .. } => ENOENT,
-            Error::Encoding(_) | Error::ByteOrder(_) | Error::Version { .. } => ENOTSUP,
-            Error::Limit { .. } | Error::Unpackable { .. } | Error::NotText { .. } => EINVAL,
-            Error::Truncated { .. } | Error::Pair { .. } | Error::Type { .. } | Error::Duplicate { .. } => EFAULT,
+            Error::Missing { .. } | Error::WrongType { .. } => Errno::ENOENT,
+            Error::Encoding(_) | Error::ByteOrder(_) | Error::Version { .. } => Errno::ENOTSUP,
+            Error::Limit { .. } | Error::Unpackable { .. } | Error::NotText { .. } => Errno::EINVAL,
+            Error::Truncated { .. } | Error::Pair { .. } | Error::Type { .. } | Error::Duplicate { .. } => {
+                Errno::EFAULT
+            }
         }
     }
 }

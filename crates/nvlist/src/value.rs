@@ -287,6 +287,13 @@ from! {
     Vec<NvList> => NvListArray,
 }
 
+/// As OpenZFS's ioctls answer with error numbers: an `Int32`.
+impl From<base::Errno> for Value {
+    fn from(errno: base::Errno) -> Value {
+        Value::Int32(errno.raw())
+    }
+}
+
 impl From<()> for Value {
     fn from((): ()) -> Value {
         Value::Boolean

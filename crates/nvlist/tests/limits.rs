@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use base::Errno;
 use nvlist::{Encoding, Endian, Error, Limits, NvList, NvListRef, Uniqueness, Value};
 
 fn deep(levels: usize) -> NvList {
@@ -95,7 +96,7 @@ fn names_that_cannot_be_said_are_refused() {
         for encoding in [Encoding::Xdr, Encoding::Native] {
             let error = list.pack(encoding, Endian::Big).unwrap_err();
             assert!(matches!(error, Error::Unpackable { .. }), "{error}");
-            assert_eq!(error.errno(), 22);
+            assert_eq!(error.errno(), Errno::EINVAL);
         }
     }
     let mut list = NvList::new();

@@ -1,6 +1,6 @@
 //! What can go wrong with a pool or a dataset.
 
-use base::Txg;
+use base::{Errno, Txg};
 
 use crate::dsl::Refusal;
 use crate::spa::{ScrubRefusal, VdevRefusal};
@@ -238,42 +238,29 @@ pub enum Error {
 impl Error {
     /// The errno that OpenZFS gives on Linux in such a case.
     #[must_use]
-    pub fn errno(&self) -> i32 {
-        const ENOENT: i32 = 2;
-        const EIO: i32 = 5;
-        const EACCES: i32 = 13;
-        const ENXIO: i32 = 6;
-        const EREMOTEIO: i32 = 121;
-        const ENODEV: i32 = 19;
-        const EBUSY: i32 = 16;
-        const EEXIST: i32 = 17;
-        const EXDEV: i32 = 18;
-        const EINVAL: i32 = 22;
-        const ENOSPC: i32 = 28;
-        const EROFS: i32 = 30;
-        const ENOTSUP: i32 = 95;
+    pub fn errno(&self) -> Errno {
         match self {
             Error::Zio(e) | Error::Dmu(dmu::Error::Zio(e)) => e.errno(),
-            Error::Dmu(e) if e.is_not_found() => ENOENT,
-            Error::NoSuchDataset { .. } => ENOENT,
-            Error::NoSpace => ENOSPC,
+            Error::Dmu(e) if e.is_not_found() => Errno::ENOENT,
+            Error::NoSuchDataset { .. } => Errno::ENOENT,
+            Error::NoSpace => Errno::ENOSPC,
             Error::Refused { why, .. } => why.errno(),
             Error::Vdevs(why) => why.errno(),
-            Error::Many(all) => all.first().map_or(EIO, |(_, error)| error.errno()),
-            Error::ReadOnlyDataset { .. } | Error::NotWritable(_) => EROFS,
-            Error::InUseByHost { .. } | Error::Resilvering | Error::Scrubbing(_) => EBUSY,
-            Error::ActiveElsewhere { .. } => EREMOTEIO,
-            Error::NoHostid => ENXIO,
-            Error::ClaimNotWritten { .. } => ENODEV,
-            Error::CheckpointExists => EEXIST,
-            Error::NotEarlier { .. } => EXDEV,
-            Error::Version(_) | Error::Features(_) | Error::FeatureDisabled(_) => ENOTSUP,
-            Error::Key { .. } => EACCES,
+            Error::Many(all) => all.first().map_or(Errno::EIO, |(_, error)| error.errno()),
+            Error::ReadOnlyDataset { .. } | Error::NotWritable(_) => Errno::EROFS,
+            Error::InUseByHost { .. } | Error::Resilvering | Error::Scrubbing(_) => Errno::EBUSY,
+            Error::ActiveElsewhere { .. } => Errno::EREMOTEIO,
+            Error::NoHostid => Errno::ENXIO,
+            Error::ClaimNotWritten { .. } => Errno::ENODEV,
+            Error::CheckpointExists => Errno::EEXIST,
+            Error::NotEarlier { .. } => Errno::EXDEV,
+            Error::Version(_) | Error::Features(_) | Error::FeatureDisabled(_) => Errno::ENOTSUP,
+            Error::Key { .. } => Errno::EACCES,
             Error::InvalidName { .. }
             | Error::NotEncrypted { .. }
             | Error::NotEncryptionRoot { .. }
-            | Error::NoCheckpoint => EINVAL,
-            _ => EIO,
+            | Error::NoCheckpoint => Errno::EINVAL,
+            _ => Errno::EIO,
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod live;
 
+use base::Errno;
 use live::{Live, why};
 use ondisk::ObjsetType;
 use pool::{Error, NewDataset, PropSource, Refusal, Value, WithoutKey};
@@ -93,7 +94,7 @@ fn a_volume_keeps_its_space_and_changes_its_size() {
     assert!(live.view().dataset("t/v").unwrap().referenced() < 2 << 20);
     assert!(matches!(why(live.set("t/v", "volsize", 1000)), Refusal::Invalid(_)));
     live.set("t/v", "readonly", 1).unwrap();
-    assert_eq!(live.set("t/v", "volsize", 2 << 20).unwrap_err().errno(), 30);
+    assert_eq!(live.set("t/v", "volsize", 2 << 20).unwrap_err().errno(), Errno::EROFS);
     live.set("t/v", "refreservation", 0).unwrap();
     let v = live.view().dataset("t/v").unwrap();
     assert_eq!((v.used_by_refreservation(), v.used()), (Some(0), v.referenced()));

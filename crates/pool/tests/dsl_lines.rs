@@ -3,6 +3,7 @@
 
 mod live;
 
+use base::Errno;
 use codec::crypt::{Suite, WrappingKey};
 use live::{Live, bytes, why};
 use ondisk::ObjsetType;
@@ -103,7 +104,7 @@ fn a_promotion_names_all_conflicts() {
     let mut names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["t/c@1", "t/c@2"]);
-    assert_eq!(Error::Many(all).errno(), 17);
+    assert_eq!(Error::Many(all).errno(), Errno::EEXIST);
     live.judged();
 }
 
@@ -199,7 +200,7 @@ fn quotas_hold() {
     };
     let (n, error) = fill(0);
     assert!((7..=10).contains(&n), "{n}");
-    assert_eq!((error.errno(), error.to_string().contains("t/a/b")), (122, true));
+    assert_eq!((error.errno(), error.to_string().contains("t/a/b")), (Errno::EDQUOT, true));
     // who frees is let through
     let tx = live.spa.dataset_tx(object.objset(), MIB as u64, true).unwrap();
     object.free_range(&tx, 0, 4 << 20).unwrap();
@@ -208,7 +209,7 @@ fn quotas_hold() {
     live.set("t/a", "quota", 0).unwrap();
     live.set("t/a/b", "refquota", 9 << 20).unwrap();
     let (n, error) = fill(n);
-    assert_eq!(error.errno(), 122);
+    assert_eq!(error.errno(), Errno::EDQUOT);
     assert!(n < 20, "{n}");
     // what others have reserved is not there
     live.set("t/a/b", "refquota", 0).unwrap();
@@ -216,7 +217,7 @@ fn quotas_hold() {
     live.fs("t/r");
     live.set("t/r", "reservation", room - (12 << 20)).unwrap();
     let (_, error) = fill(n);
-    assert_eq!(error.errno(), 28);
+    assert_eq!(error.errno(), Errno::ENOSPC);
     let reserved = live.object("t/r");
     let tx = live.spa.dataset_tx(reserved.objset(), MIB as u64, false).unwrap();
     reserved.write(&tx, 0, &bytes(MIB, 1)).unwrap();

@@ -7,11 +7,9 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use base::Guid;
+use base::{Errno, Guid};
 use live::{Live, why};
 use pool::{Dataset, Error, HeldElsewhere, Refusal};
-
-const EBUSY: i32 = 16;
 
 fn snapshot(live: &Live, name: &str) -> Dataset {
     live.spa.snapshot(&[name.to_owned()], &[]).unwrap();
@@ -29,8 +27,10 @@ fn clone(live: &Live, from: &str, name: &str) {
 #[track_caller]
 fn busy<T: std::fmt::Debug>(result: Result<T, Error>) {
     match result {
-        Err(Error::Many(all)) => assert!(all.iter().all(|(_, e)| e.errno() == EBUSY) && !all.is_empty(), "{all:?}"),
-        other => assert_eq!(other.unwrap_err().errno(), EBUSY),
+        Err(Error::Many(all)) => {
+            assert!(all.iter().all(|(_, e)| e.errno() == Errno::EBUSY) && !all.is_empty(), "{all:?}")
+        }
+        other => assert_eq!(other.unwrap_err().errno(), Errno::EBUSY),
     }
 }
 

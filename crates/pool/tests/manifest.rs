@@ -10,6 +10,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::Errno;
 use common::{load_keys, open, text, truth_options};
 use oracle::fixtures;
 use pool::prop::{format, format_pool};
@@ -161,7 +162,7 @@ fn check_space(check: &mut Check, pool: &Arc<Pool>, manifest: &Value) {
                 match ds.userspace(kind) {
                     Ok(all) => all.into_iter().for_each(|(id, value)| ours.entry(id.rid).or_default()[n] = value),
                     Err(e) => {
-                        assert_eq!(e.errno(), 13, "{name}: {e}");
+                        assert_eq!(e.errno(), Errno::EACCES, "{name}: {e}");
                         readable = false;
                     }
                 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{Errno, Txg};
 use codec::crypt::WrappingKey;
 use ondisk::Uberblock;
 use ondisk::zil::{Record, TxType};
@@ -199,7 +199,7 @@ fn a_snapshot_beside_a_log() {
         let snap = format!("{}@unreplayed", fs.name());
         let taken = spa.snapshot(std::slice::from_ref(&snap), &[]);
         match (version, taken) {
-            (26, Err(e)) => assert_eq!(e.errno(), 16, "{e}"),
+            (26, Err(e)) => assert_eq!(e.errno(), Errno::EBUSY, "{e}"),
             (27, Ok(())) => assert!(in_use(&spa, &snap)),
             (_, taken) => panic!("version {version}: {taken:?}"),
         }

@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Output;
 
-use base::Txg;
+use base::{Errno, Txg};
 use common::{open, truth_options};
 use oracle::fixtures;
 use oracle::said::Call;
@@ -139,14 +139,14 @@ fn what_is_not_there_is_said_so() {
     for missing in ["nosuchpool", "/no", "/fs/no", "@no", "/clone2@no", "/clone2@", "/"] {
         let full = if missing.starts_with("no") { missing.to_string() } else { format!("{name}{missing}") };
         let err = pool.dataset(&full).unwrap_err();
-        assert!(err.is_not_found() && err.errno() == 2, "{full}: {err}");
+        assert!(err.is_not_found() && err.errno() == Errno::ENOENT, "{full}: {err}");
     }
-    assert_eq!(pool.bookmark(&format!("{name}/clone2#no")).unwrap_err().errno(), 2);
-    assert_eq!(pool.dataset(&format!("{name}#x")).unwrap_err().errno(), 22);
+    assert_eq!(pool.bookmark(&format!("{name}/clone2#no")).unwrap_err().errno(), Errno::ENOENT);
+    assert_eq!(pool.dataset(&format!("{name}#x")).unwrap_err().errno(), Errno::EINVAL);
     let older = pool.dataset(&format!("{name}/clone2@one")).unwrap();
     let newer = pool.dataset(&format!("{name}/clone2@three")).unwrap();
     assert!(newer.written_since(&older).is_ok());
-    assert_eq!(older.written_since(&newer).unwrap_err().errno(), 18);
+    assert_eq!(older.written_since(&newer).unwrap_err().errno(), Errno::EXDEV);
     assert!(pool.dataset_by_id(1).is_err() && pool.dataset_by_id(1 << 40).is_err());
     for entry in pool.list(&name, &ListOptions::ALL).unwrap() {
         if let Some(ds) = entry.dataset() {

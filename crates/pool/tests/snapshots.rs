@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Env, tunable};
+use base::{Env, Errno, tunable};
 use dmu::{NewObject, Object};
 use ondisk::{ObjectType, ObjsetType};
 use oracle::judge;
@@ -155,10 +155,13 @@ fn snapshots_hold_what_was_written_before_them() {
     assert_eq!(view.dataset("t@s1").unwrap().objset().unwrap().object(data.id()).unwrap().nblocks(), 27);
     drop(view);
     let why = spa.snapshot(&names(&["t@new", "t@s1"]), &[]).unwrap_err();
-    assert_eq!(why.errno(), 17);
+    assert_eq!(why.errno(), Errno::EEXIST);
     assert!(spa.view().unwrap().dataset("t@new").is_err());
     let Error::Many(all) = spa.snapshot(&names(&["t@a", "t@b", "t/no@c", "t@"]), &[]).unwrap_err() else { panic!() };
-    assert_eq!(all.iter().map(|(_, error)| error.errno()).collect::<Vec<_>>(), [18, 2, 22]);
+    assert_eq!(
+        all.iter().map(|(_, error)| error.errno()).collect::<Vec<_>>(),
+        [Errno::EXDEV, Errno::ENOENT, Errno::EINVAL]
+    );
     drop(data);
     let spa = check(dir.path(), spa);
     counted(&spa, "t", &[]);
@@ -231,7 +234,7 @@ fn what_is_gone_already_is_passed_over() {
     snapshot(&spa, "t@a");
     spa.destroy_snapshots(&names(&["t@a", "t@b", "t/c@d", "t@a"]), false).unwrap();
     assert!(spa.view().unwrap().dataset("t").unwrap().snapshots().unwrap().is_empty());
-    assert_eq!(spa.destroy_snapshots(&names(&["t"]), false).unwrap_err().errno(), 22);
+    assert_eq!(spa.destroy_snapshots(&names(&["t"]), false).unwrap_err().errno(), Errno::EINVAL);
     drop(check(dir.path(), spa));
 }
 
@@ -275,8 +278,8 @@ fn holds_keep_snapshots_and_the_last_one_lets_go() {
     snapshot(&spa, "t@a");
     snapshot(&spa, "t@b");
     spa.hold(&[pair("t@a", "one"), pair("t@a", "two")]).unwrap();
-    assert_eq!(spa.hold(&[pair("t@b", "x"), pair("t@a", "one")]).unwrap_err().errno(), 17);
-    assert_eq!(spa.hold(&[pair("t@b", &"x".repeat(256))]).unwrap_err().errno(), 7);
+    assert_eq!(spa.hold(&[pair("t@b", "x"), pair("t@a", "one")]).unwrap_err().errno(), Errno::EEXIST);
+    assert_eq!(spa.hold(&[pair("t@b", &"x".repeat(256))]).unwrap_err().errno(), Errno::E2BIG);
     // what is not there keeps nothing else from being held, and is told; not so what cannot be held
     assert_eq!(spa.hold(&[pair("t@gone", "x"), pair("t@b", "y"), pair("t/no@b", "x")]).unwrap(), ["t@gone", "t/no@b"]);
     assert_eq!(spa.hold(&[pair("t@gone", "x")]).unwrap(), ["t@gone"]);
@@ -284,7 +287,7 @@ fn holds_keep_snapshots_and_the_last_one_lets_go() {
         panic!()
     };
     let why: Vec<_> = why.iter().map(|(name, e)| (name.as_str(), e.errno())).collect();
-    assert_eq!(why, [("t@a", 17), ("t@gone", 2)]);
+    assert_eq!(why, [("t@a", Errno::EEXIST), ("t@gone", Errno::ENOENT)]);
     assert_eq!(spa.release(&[pair("t@b", "y")]).unwrap(), [""; 0]);
     let view = spa.view().unwrap();
     assert_eq!(view.dataset("t@b").unwrap().userrefs().unwrap(), 0);
@@ -300,7 +303,7 @@ fn holds_keep_snapshots_and_the_last_one_lets_go() {
     // what is not held keeps nothing else from being released, and is told
     let all = [pair("t@a", "three"), pair("t@a", "one"), pair("t@gone", "one"), pair("t@gone", "two")];
     assert_eq!(spa.release(&all).unwrap(), ["t@a#three", "t@gone"]);
-    assert_eq!(spa.release(&[pair("t", "one"), pair("t@a", "two")]).unwrap_err().errno(), 22);
+    assert_eq!(spa.release(&[pair("t", "one"), pair("t@a", "two")]).unwrap_err().errno(), Errno::EINVAL);
     let spa = check(dir.path(), spa);
     spa.release(&[pair("t@a", "two")]).unwrap();
     assert!(spa.view().unwrap().dataset("t@a").is_err());
@@ -417,8 +420,8 @@ fn heads_that_cannot_go() {
         Err(Error::Refused { why, .. }) => why.errno(),
         other => panic!("{name}: {other:?}"),
     };
-    assert_eq!((refused("t/f"), refused("t"), refused("t/f/g")), (17, 22, 16));
-    assert_eq!(spa.destroy_head("t/x").unwrap_err().errno(), 2);
+    assert_eq!((refused("t/f"), refused("t"), refused("t/f/g")), (Errno::EEXIST, Errno::EINVAL, Errno::EBUSY));
+    assert_eq!(spa.destroy_head("t/x").unwrap_err().errno(), Errno::ENOENT);
     drop(data);
     spa.destroy_head("t/f/g").unwrap();
     spa.destroy_head("t/f").unwrap();
@@ -440,8 +443,8 @@ fn bookmarks_tell_what_was_written_since() {
         then.push(blocks(&spa.view().unwrap().dataset(&format!("t@s{n}")).unwrap()));
     }
     spa.bookmark(&[pair("t#copy", "t#b2")]).unwrap();
-    assert_eq!(spa.bookmark(&[pair("t#copy", "t#b1")]).unwrap_err().errno(), 17);
-    assert_eq!(spa.bookmark(&[pair("t#new", "t@none")]).unwrap_err().errno(), 2);
+    assert_eq!(spa.bookmark(&[pair("t#copy", "t#b1")]).unwrap_err().errno(), Errno::EEXIST);
+    assert_eq!(spa.bookmark(&[pair("t#new", "t@none")]).unwrap_err().errno(), Errno::ENOENT);
     let written = |spa: &Arc<Spa>| {
         let view = spa.view().unwrap();
         let head = view.dataset("t").unwrap();
@@ -519,7 +522,7 @@ fn without_features() {
         snapshot(&spa, &format!("t/f@s{n}"));
     }
     drop(data);
-    assert_eq!(spa.bookmark(&[("t/f#b".to_string(), "t/f@s1".to_string())]).unwrap_err().errno(), 95);
+    assert_eq!(spa.bookmark(&[("t/f#b".to_string(), "t/f@s1".to_string())]).unwrap_err().errno(), Errno::ENOTSUP);
     spa.destroy_snapshots(&names(&["t/f@s0", "t/f@s2"]), false).unwrap();
     spa.wait_freed().unwrap();
     counted(&spa, "t/f", &[]);

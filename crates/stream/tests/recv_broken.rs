@@ -8,6 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use base::Errno;
 use ondisk::send::feature;
 use stream::recv::{Error, RecvArgs};
 use stream::{Header, Record};
@@ -15,6 +16,9 @@ use support::{stream_of, streams};
 use target::Target;
 use target::remake::{Part, boundaries, parts, resumed_at, stream_of as remade};
 use vdev::{Device, FileDevice};
+
+/// No error.
+const DONE: Errno = Errno::from_raw(0);
 
 fn increment() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
@@ -62,7 +66,7 @@ fn a_stream_cut_at_any_record_or_byte_leaves_the_target_as_it_was() {
     cuts.resize_with(times(), || 1 + dice.below(bytes.len() - 1));
     for at in cuts {
         let error = refused(&target, &bytes[..at], &format!("cut at {at}"));
-        assert_eq!(error.errno(), 1040, "cut at {at}: {error}");
+        assert_eq!(error.errno(), Errno::ZFS_ERR_STREAM_TRUNCATED, "cut at {at}: {error}");
         // the error names the offset of the missing record
         assert!(error.to_string().contains("offset"), "{error}");
     }
@@ -95,7 +99,7 @@ fn a_cut_stream_that_is_resumed_gives_the_same_files() {
     for n in 0..times() / 30 {
         let at = before + dice.below(bytes.len() - before);
         let error = target.receive(&bytes[..at], "recva/a", &resumable).unwrap_err();
-        assert_eq!(error.errno(), 1040, "cut at {at}: {error}");
+        assert_eq!(error.errno(), Errno::ZFS_ERR_STREAM_TRUNCATED, "cut at {at}: {error}");
         let token = target.spa().view().unwrap().dataset("recva/a").unwrap().receive_resume_token().unwrap();
         let rest = match token {
             None => bytes.to_vec(),
@@ -253,22 +257,22 @@ fn records_that_cannot_be_are_refused_with_the_reason() {
             }
         };
     }
-    let changes: &[(&str, i32, Change)] = &[
-        ("object number 0", 22, change!(Object, o if true => o.object = 0)),
-        ("type is DMU_OT_NONE", 22, change!(Object, o if true => o.object_type = 0)),
-        ("invalid type 99", 22, change!(Object, o if true => o.object_type = 99)),
-        ("requires DMU_BACKUP_FEATURE_LARGE_BLOCKS", 22, change!(Object, o if true => o.blksz = 256 << 10)),
-        ("is not a multiple of 512", 22, change!(Object, o if true => o.blksz = 1000)),
-        ("below minimum 512", 22, change!(Object, o if true => o.blksz = 0)),
-        ("require DMU_BACKUP_FEATURE_LARGE_DNODE", 22, change!(Object, o if true => o.dn_slots = 33)),
-        ("invalid flags", 22, change!(Object, o if true => o.flags = 0x80)),
-        ("exceeds maximum 320", 34, change!(Object, o if o.bonuslen > 0 => o.bonuslen = 328)),
-        ("must be zero in non-raw", 22, change!(Object, o if true => o.nlevels = 1)),
-        ("it goes back", 22, change!(Write, w if w.object > 40 => w.object = 1)),
-        ("overflows", 22, change!(Write, w if true => w.offset = u64::MAX - 511)),
-        ("compressed size must be zero", 22, change!(Write, w if true => w.compressed_size = 8)),
-        ("overflows", 22, change!(Free, f if true => (f.offset, f.length) = (u64::MAX - 5, 10))),
-        ("overflows", 22, change!(FreeObjects, f if true => (f.firstobj, f.numobjs) = (9, u64::MAX))),
+    let changes: &[(&str, Errno, Change)] = &[
+        ("object number 0", Errno::EINVAL, change!(Object, o if true => o.object = 0)),
+        ("type is DMU_OT_NONE", Errno::EINVAL, change!(Object, o if true => o.object_type = 0)),
+        ("invalid type 99", Errno::EINVAL, change!(Object, o if true => o.object_type = 99)),
+        ("requires DMU_BACKUP_FEATURE_LARGE_BLOCKS", Errno::EINVAL, change!(Object, o if true => o.blksz = 256 << 10)),
+        ("is not a multiple of 512", Errno::EINVAL, change!(Object, o if true => o.blksz = 1000)),
+        ("below minimum 512", Errno::EINVAL, change!(Object, o if true => o.blksz = 0)),
+        ("require DMU_BACKUP_FEATURE_LARGE_DNODE", Errno::EINVAL, change!(Object, o if true => o.dn_slots = 33)),
+        ("invalid flags", Errno::EINVAL, change!(Object, o if true => o.flags = 0x80)),
+        ("exceeds maximum 320", Errno::ERANGE, change!(Object, o if o.bonuslen > 0 => o.bonuslen = 328)),
+        ("must be zero in non-raw", Errno::EINVAL, change!(Object, o if true => o.nlevels = 1)),
+        ("it goes back", Errno::EINVAL, change!(Write, w if w.object > 40 => w.object = 1)),
+        ("overflows", Errno::EINVAL, change!(Write, w if true => w.offset = u64::MAX - 511)),
+        ("compressed size must be zero", Errno::EINVAL, change!(Write, w if true => w.compressed_size = 8)),
+        ("overflows", Errno::EINVAL, change!(Free, f if true => (f.offset, f.length) = (u64::MAX - 5, 10))),
+        ("overflows", Errno::EINVAL, change!(FreeObjects, f if true => (f.firstobj, f.numobjs) = (9, u64::MAX))),
     ];
     for (why, errno, change) in changes {
         let mut changed = all.clone();
@@ -288,39 +292,39 @@ fn targets_that_do_not_fit_are_refused() {
     let mut target = with_base();
     let plain = RecvArgs::default();
     let errno = |target: &Target, bytes: &[u8], fs: &str, args: &RecvArgs| {
-        target.receive(bytes, fs, args).err().map_or(0, |error| error.errno())
+        target.receive(bytes, fs, args).err().map_or(DONE, |error| error.errno())
     };
     let full = stream_of("stbasic-a", "full");
     let later = stream_of("stbasic-a", "incr-from-bookmark");
     // target exists; incremental without target; no such base; parent missing; invalid name
-    assert_eq!(errno(&target, &full, "recva/a", &plain), 17);
-    assert_eq!(errno(&target, increment(), "recva/none", &plain), 2);
-    assert_eq!(errno(&target, &stream_of("stbasic-a", "incrI-2-4"), "recva/a", &plain), 19);
-    assert_eq!(errno(&target, &full, "recva/no/such", &plain), 2);
-    assert_eq!(errno(&target, &full, "recva/x:*", &plain), 22);
+    assert_eq!(errno(&target, &full, "recva/a", &plain), Errno::EEXIST);
+    assert_eq!(errno(&target, increment(), "recva/none", &plain), Errno::ENOENT);
+    assert_eq!(errno(&target, &stream_of("stbasic-a", "incrI-2-4"), "recva/a", &plain), Errno::ENODEV);
+    assert_eq!(errno(&target, &full, "recva/no/such", &plain), Errno::ENOENT);
+    assert_eq!(errno(&target, &full, "recva/x:*", &plain), Errno::EINVAL);
     // an origin that is not the base
     let clone = RecvArgs { origin: Some("recva/a@1".to_owned()), ..RecvArgs::default() };
-    assert_eq!(errno(&target, &stream_of("stclone-a", "clone"), "recva/c", &clone), 19);
+    assert_eq!(errno(&target, &stream_of("stclone-a", "clone"), "recva/c", &clone), Errno::ENODEV);
     // unknown features
     let mut unknown = parts(&full);
     if let Record::Begin(begin) = &mut unknown[0].0.record {
         begin.versioninfo |= (1 << 40) << 2;
     }
-    assert_eq!(errno(&target, &remade(&unknown), "recva/new", &plain), 1037);
+    assert_eq!(errno(&target, &remade(&unknown), "recva/new", &plain), Errno::ZFS_ERR_UNKNOWN_SEND_STREAM_FEATURE);
     let mut deduplicated = parts(&full);
     if let Record::Begin(begin) = &mut deduplicated[0].0.record {
         begin.versioninfo |= feature::DEDUP << 2;
     }
-    assert_eq!(errno(&target, &remade(&deduplicated), "recva/new", &plain), 1037);
+    assert_eq!(errno(&target, &remade(&deduplicated), "recva/new", &plain), Errno::ZFS_ERR_UNKNOWN_SEND_STREAM_FEATURE);
     // the base is no longer the last snapshot; with force the target is rolled back to it
     target.receive(increment(), "recva/a", &plain).unwrap();
     target.spa().snapshot(&["recva/a@mine".to_owned()], &[]).unwrap();
     let force = RecvArgs { force: true, ..RecvArgs::default() };
-    assert_eq!(errno(&target, increment(), "recva/a", &plain), 17);
-    assert_eq!(errno(&target, &later, "recva/a", &force), 0);
+    assert_eq!(errno(&target, increment(), "recva/a", &plain), Errno::EEXIST);
+    assert_eq!(errno(&target, &later, "recva/a", &force), DONE);
     assert!(target.has("recva/a@3") && !target.has("recva/a@2") && !target.has("recva/a@mine"));
     // a full stream replaces everything
-    assert_eq!(errno(&target, &stream_of("stbasic-a", "live-nosnap"), "recva/a", &force), 0);
+    assert_eq!(errno(&target, &stream_of("stbasic-a", "live-nosnap"), "recva/a", &force), DONE);
     assert!(target.has("recva/a@4") && !target.has("recva/a@3") && !target.has("recva/a@1"));
     target.again();
     target.close();
@@ -332,7 +336,7 @@ fn streams_that_were_cut_by_their_sender_are_refused() {
     let mut target = Target::new();
     for (name, bytes) in streams("stresume-a").iter().filter(|(name, _)| name.contains("truncated")) {
         let error = target.receive(bytes, "recva/t", &RecvArgs::default()).unwrap_err();
-        assert!(matches!(error.errno(), 1040 | 2), "{name}: {error}");
+        assert!(matches!(error.errno(), Errno::ZFS_ERR_STREAM_TRUNCATED | Errno::ENOENT), "{name}: {error}");
         assert!(!target.has("recva/t"));
     }
     target.close();

@@ -4,6 +4,7 @@
 mod support;
 mod target;
 
+use base::Errno;
 use ondisk::send::{FreeObjects, feature};
 use oracle::fixtures;
 use pool::{NewDataset, OpenOptions, Pool, WithoutKey};
@@ -40,7 +41,10 @@ fn issue_18105_the_feature_is_in_use_once_a_stream_had_it() {
     if let Record::Begin(begin) = &mut without[0].0.record {
         begin.versioninfo &= !(feature::LARGE_BLOCKS << 2);
     }
-    assert_eq!(target.receive(&remade(&without), "recva/x", &PLAIN()).unwrap_err().errno(), 1041);
+    assert_eq!(
+        target.receive(&remade(&without), "recva/x", &PLAIN()).unwrap_err().errno(),
+        Errno::ZFS_ERR_STREAM_LARGE_BLOCK_MISMATCH
+    );
     assert!(!target.has("recva/x/%recv"));
     target.close();
 }
@@ -89,7 +93,7 @@ fn issue_14285_a_huge_payload() {
     let mut target = Target::new();
     let mut bytes = stream_of("stbasic-a", "empty-full");
     bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert_eq!(target.receive(&bytes, "recva/x", &PLAIN()).unwrap_err().errno(), 34);
+    assert_eq!(target.receive(&bytes, "recva/x", &PLAIN()).unwrap_err().errno(), Errno::ERANGE);
     target.close();
 }
 
@@ -109,7 +113,10 @@ fn issue_15927_resumed_where_an_object_begins() {
         let cut = ends[object + n % 2];
         let done = bytes.len() - rest.len().min(bytes.len());
         let at = cut.saturating_sub(done).clamp(ends[1], rest.len() - 1);
-        assert_eq!(target.receive(&rest[..at], "recva/a", &resumable()).unwrap_err().errno(), 1040);
+        assert_eq!(
+            target.receive(&rest[..at], "recva/a", &resumable()).unwrap_err().errno(),
+            Errno::ZFS_ERR_STREAM_TRUNCATED
+        );
         let token = target.spa().view().unwrap().dataset("recva/a").unwrap().receive_resume_token().unwrap();
         let list = stream::token::decode(&token.unwrap()).unwrap();
         rest = resumed_at(&all, list.get_u64("object").unwrap(), list.get_u64("offset").unwrap());
@@ -222,22 +229,22 @@ fn issue_18623_sizes_that_do_not_fit() {
     let mut target = Target::new();
     let all = parts(&stream_of("stcomp-a", "r1m-Lc"));
     type Change = fn(&mut Record) -> bool;
-    let changes: [(i32, Change); 3] = [
-        (34, |record| match record {
+    let changes: [(Errno, Change); 3] = [
+        (Errno::ERANGE, |record| match record {
             Record::Write(w) if w.compressiontype != 0 => {
                 w.logical_size |= 1 << 32;
                 true
             }
             _ => false,
         }),
-        (34, |record| match record {
+        (Errno::ERANGE, |record| match record {
             Record::Write(w) if w.compressiontype != 0 => {
                 (w.logical_size, w.compressed_size) = (1 << 33, (1 << 32) | w.compressed_size);
                 true
             }
             _ => false,
         }),
-        (22, |record| match record {
+        (Errno::EINVAL, |record| match record {
             Record::FreeObjects(f) => {
                 (f.firstobj, f.numobjs) = (1 << 63, (1 << 63) + 1);
                 true

@@ -5,8 +5,7 @@
 mod support;
 mod target;
 
-use ::base::Endian;
-use base::tunable;
+use ::base::{Endian, Errno, tunable};
 use ondisk::send::DRR_RAW_BYTESWAP;
 use oracle::fixtures;
 use pool::ChangeKey;
@@ -18,6 +17,8 @@ use target::remake::{Part, boundaries, parts, resumed_at, stream_in, stream_of a
 use zpl::Kind;
 use zpl::live::{Cred, NewFile, Vfs, Zfs};
 
+/// No error.
+const DONE: Errno = Errno::from_raw(0);
 const PLAIN: fn() -> RecvArgs = RecvArgs::default;
 
 /// Returns the parts in which two streams must agree: everything except the list in BEGIN, which may be packed differently, its
@@ -111,15 +112,15 @@ fn what_does_not_fit_a_raw_stream_is_refused() {
     let mut target = Target::new();
     let stream = |name: &str| stream_of("stenc-a", name);
     let errno =
-        |fs: &str, bytes: &[u8], args: RecvArgs| target.receive(bytes, fs, &args).err().map_or(0, |e| e.errno());
+        |fs: &str, bytes: &[u8], args: RecvArgs| target.receive(bytes, fs, &args).err().map_or(DONE, |e| e.errno());
     let force = || RecvArgs { force: true, ..RecvArgs::default() };
     target.receive(&stream_of("stbasic-a", "full"), "recva/plain", &PLAIN()).unwrap();
     target.receive(&stream("e-w"), "recva/e", &PLAIN()).unwrap();
     // onto a target that is not encrypted, or must not be replaced
-    assert_eq!(errno("recva/plain", &stream("e-w"), PLAIN()), 17);
-    assert_eq!(errno("recva/plain", &stream("k-p-w"), force()), 22);
-    assert_eq!(errno("recva/e", &stream("k-p-w"), force()), 22);
-    assert_eq!(errno("recva/e", &stream("k-w-incr"), PLAIN()), 19);
+    assert_eq!(errno("recva/plain", &stream("e-w"), PLAIN()), Errno::EEXIST);
+    assert_eq!(errno("recva/plain", &stream("k-p-w"), force()), Errno::EINVAL);
+    assert_eq!(errno("recva/e", &stream("k-p-w"), force()), Errno::EINVAL);
+    assert_eq!(errno("recva/e", &stream("k-w-incr"), PLAIN()), Errno::ENODEV);
     let changed = |change: &dyn Fn(&mut nvlist::NvList)| {
         let mut parts = parts(&stream("e-w-incr"));
         let mut list = nvlist::NvList::unpack(&parts[0].1).unwrap();
@@ -135,19 +136,19 @@ fn what_does_not_fit_a_raw_stream_is_refused() {
         })
     };
     // the IV set: none, another; another key; an unknown cipher and an unknown key format
-    assert_eq!(errno("recva/e", &put("from_ivset_guid", 0), PLAIN()), 1034);
-    assert_eq!(errno("recva/e", &put("from_ivset_guid", 5), PLAIN()), 1035);
-    assert_eq!(errno("recva/e", &put("DSL_CRYPTO_GUID", 5), PLAIN()), 13);
-    assert_eq!(errno("recva/e", &put("DSL_CRYPTO_SUITE", 77), PLAIN()), 1048);
-    assert_eq!(errno("recva/e", &put("DSL_CRYPTO_VERSION", 0), PLAIN()), 95);
-    assert_eq!(errno("recva/e", &put("keyformat", 9), PLAIN()), 22);
-    assert_eq!(errno("recva/e", &put("mdn_nlevels", 0), PLAIN()), 22);
-    assert_eq!(errno("recva/e", &put("mdn_indblkshift", 30), PLAIN()), 95);
+    assert_eq!(errno("recva/e", &put("from_ivset_guid", 0), PLAIN()), Errno::ZFS_ERR_FROM_IVSET_GUID_MISSING);
+    assert_eq!(errno("recva/e", &put("from_ivset_guid", 5), PLAIN()), Errno::ZFS_ERR_FROM_IVSET_GUID_MISMATCH);
+    assert_eq!(errno("recva/e", &put("DSL_CRYPTO_GUID", 5), PLAIN()), Errno::EACCES);
+    assert_eq!(errno("recva/e", &put("DSL_CRYPTO_SUITE", 77), PLAIN()), Errno::ZFS_ERR_CRYPTO_NOTSUP);
+    assert_eq!(errno("recva/e", &put("DSL_CRYPTO_VERSION", 0), PLAIN()), Errno::ENOTSUP);
+    assert_eq!(errno("recva/e", &put("keyformat", 9), PLAIN()), Errno::EINVAL);
+    assert_eq!(errno("recva/e", &put("mdn_nlevels", 0), PLAIN()), Errno::EINVAL);
+    assert_eq!(errno("recva/e", &put("mdn_indblkshift", 30), PLAIN()), Errno::ENOTSUP);
     assert!(!target.has("recva/e/%recv") && !target.has("recva/e@2"));
     tunable::ZFS_DISABLE_IVSET_GUID_CHECK.set(1);
     let passes = errno("recva/e", &put("from_ivset_guid", 5), PLAIN());
     tunable::ZFS_DISABLE_IVSET_GUID_CHECK.set(0);
-    assert_eq!(passes, 0);
+    assert_eq!(passes, DONE);
     target.load_key("stenc-a", "recva/e", "pass.txt");
     target.compare_source("stenc-a", &[("recva/e@2", "srca/e@2")]);
     target.close();
@@ -165,7 +166,7 @@ fn a_raw_stream_cut_anywhere_is_whole_in_the_end() {
         for n in 1..6 {
             let at = if n % 2 == 0 { rest.len() / 2 } else { ends[parts.len() * n / 6].min(rest.len() - 1) };
             let error = target.receive(&rest[..at], "recva/k", &resumable()).unwrap_err();
-            assert_eq!(error.errno(), 1040, "{error}");
+            assert_eq!(error.errno(), Errno::ZFS_ERR_STREAM_TRUNCATED, "{error}");
             if n == 3 {
                 target.again();
             }
@@ -221,7 +222,10 @@ fn issues_8758_and_18784_a_plain_increment_parts_the_sets_of_ivs() {
     target.compare_source("stenc-a", &[("recva/source@2", "srca/e@2"), ("recva/copy@2", "srca/e@2")]);
     target.spa().snapshot(&["recva/source@3".to_owned()], &[]).unwrap();
     let raw = target.send("recva/source@3", Some("recva/source@2"), true);
-    assert_eq!(target.receive(&raw, "recva/copy", &PLAIN()).unwrap_err().errno(), 1035);
+    assert_eq!(
+        target.receive(&raw, "recva/copy", &PLAIN()).unwrap_err().errno(),
+        Errno::ZFS_ERR_FROM_IVSET_GUID_MISMATCH
+    );
     let plain = target.send("recva/source@3", Some("recva/source@2"), false);
     assert!(!target.receive(&plain, "recva/copy", &PLAIN()).unwrap()[0].ivset_diverged);
     target.close();
@@ -286,7 +290,7 @@ fn a_raw_increment_that_is_refused_in_the_end_leaves_the_key_as_it_was() {
     let held = Zfs::open(target.spa(), "recva/e").unwrap();
     let force = RecvArgs { force: true, ..RecvArgs::default() };
     let error = target.receive(&remade(&parts), "recva/e", &force).unwrap_err();
-    assert_eq!((error.errno(), iters(&target)), (16, before), "{error}");
+    assert_eq!((error.errno(), iters(&target)), (Errno::EBUSY, before), "{error}");
     drop(held);
     target.again();
     target.load_key("stenc-a", "recva/e", "pass.txt");

@@ -4,6 +4,7 @@
 mod support;
 mod target;
 
+use base::Errno;
 use stream::recv::{Error, RecvArgs, discard};
 use support::stream_of;
 use target::Target;
@@ -25,7 +26,7 @@ fn the_kernels_own_continuation_goes_on_where_a_cut_stream_ended() {
     let mut target = Target::new();
     for (cut, rest) in [("full-truncated", "resume-full"), ("incr-truncated", "resume-incr")] {
         let error = target.receive(&stream_of("stresume-a", cut), "recva/r", &resumable()).unwrap_err();
-        assert_eq!(error.errno(), 1040, "{cut}: {error}");
+        assert_eq!(error.errno(), Errno::ZFS_ERR_STREAM_TRUNCATED, "{cut}: {error}");
         target.again();
         target
             .receive(&stream_of("stresume-a", rest), "recva/r", &resumable())
@@ -69,14 +70,14 @@ fn what_does_not_fit_is_refused_and_what_is_there_can_be_dropped() {
     let (object, offset) = resume_point(&target, "recva/x");
     // another position, another snapshot, the same stream from the start
     let elsewhere = resumed_at(&all, object, offset + 512);
-    assert_eq!(target.receive(&elsewhere, "recva/x", &resumable()).unwrap_err().errno(), 22);
+    assert_eq!(target.receive(&elsewhere, "recva/x", &resumable()).unwrap_err().errno(), Errno::EINVAL);
     let other = resumed_at(&parts(&stream_of("stbasic-a", "live-nosnap")), object, offset);
-    assert_eq!(target.receive(&other, "recva/x", &resumable()).unwrap_err().errno(), 22);
-    assert_eq!(target.receive(&full, "recva/x", &resumable()).unwrap_err().errno(), 16);
+    assert_eq!(target.receive(&other, "recva/x", &resumable()).unwrap_err().errno(), Errno::EINVAL);
+    assert_eq!(target.receive(&full, "recva/x", &resumable()).unwrap_err().errno(), Errno::EBUSY);
     assert_eq!(resume_point(&target, "recva/x"), (object, offset));
     discard(target.spa(), "recva/x").unwrap();
     assert!(!target.has("recva/x"));
-    assert_eq!(discard(target.spa(), "recva/x").unwrap_err().errno(), 2);
+    assert_eq!(discard(target.spa(), "recva/x").unwrap_err().errno(), Errno::ENOENT);
     // below a file system that exists
     target.receive(&full, "recva/x", &resumable()).unwrap();
     let part = stream_of("stbasic-a", "incr-1-2");
@@ -84,7 +85,7 @@ fn what_does_not_fit_is_refused_and_what_is_there_can_be_dropped() {
     assert!(target.has("recva/x/%recv"));
     discard(target.spa(), "recva/x").unwrap();
     assert!(!target.has("recva/x/%recv"));
-    assert_eq!(discard(target.spa(), "recva/x").unwrap_err().errno(), 22);
+    assert_eq!(discard(target.spa(), "recva/x").unwrap_err().errno(), Errno::EINVAL);
     target.receive(&part, "recva/x", &resumable()).unwrap();
     target.close();
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use base::Errno;
 use nvlist::NvList;
 use ondisk::dsl::RedactEntry;
 use ondisk::send::feature;
@@ -297,7 +298,7 @@ fn what_cannot_be_read_is_no_whole_stream() {
     let to = pool.dataset("fraga@s").unwrap();
     let mut out = Vec::new();
     let error = send(&to, None, &ALL, &mut out, &Progress::default()).unwrap_err();
-    assert_eq!(error.errno(), 5, "{error}");
+    assert_eq!(error.errno(), Errno::EIO, "{error}");
     let mut reader = Reader::new(&out[..]);
     let ended = std::iter::from_fn(|| reader.next_record().transpose().map(|entry| entry.map(drop))).last();
     assert!(out.is_empty() || matches!(ended, Some(Err(stream::Error::Truncated { .. }))), "{ended:?}");
@@ -353,7 +354,7 @@ fn issues_12014_and_17340_a_send_leaves_no_key_behind() {
     target.spa().unload_key("recva/e").unwrap();
     {
         let view = target.spa().view().unwrap();
-        assert_eq!(sent(&view.dataset("recva/e@2").unwrap(), None, &PLAIN).unwrap_err().errno(), 13);
+        assert_eq!(sent(&view.dataset("recva/e@2").unwrap(), None, &PLAIN).unwrap_err().errno(), Errno::EACCES);
     }
     assert!(target.send("recva/e@2", Some("recva/e@1"), true) == raw);
     target.load_key("stenc-a", "recva/e", "pass.txt");

@@ -7,13 +7,11 @@ mod target;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::Errno;
 use stream::recv::RecvArgs;
 use stream::send::{Progress, SendFlags, send};
 use support::stream_of;
 use target::Target;
-
-const EBUSY: i32 = 16;
-const ENOENT: i32 = 2;
 
 fn plain() -> RecvArgs {
     RecvArgs::default()
@@ -98,11 +96,11 @@ fn a_snapshot_is_not_destroyed_while_it_is_sent() {
     send(&to, None, &SendFlags::default(), &mut out, &Progress::default()).unwrap();
     assert!(out.out == alone);
     drop(out);
-    assert_eq!(said, [EBUSY, EBUSY]);
+    assert_eq!(said, [Errno::EBUSY, Errno::EBUSY]);
     target.spa().destroy_snapshots(&["recva/a@one".to_owned()], false).unwrap();
     // a send that looked it up before fails
     let late = send(&to, None, &SendFlags::default(), &mut Vec::new(), &Progress::default()).unwrap_err();
-    assert_eq!(late.errno(), ENOENT);
+    assert_eq!(late.errno(), Errno::ENOENT);
     drop((to, view));
     target.close();
 }
@@ -117,7 +115,7 @@ fn a_head_is_not_changed_while_it_is_sent() {
     let to = view.dataset("recva/a").unwrap();
     let open = target.spa().objset(&to).unwrap();
     let refused = send(&to, None, &SendFlags::default(), &mut Vec::new(), &Progress::default()).unwrap_err();
-    assert_eq!(refused.errno(), EBUSY);
+    assert_eq!(refused.errno(), Errno::EBUSY);
     drop(open);
     let mut said = Vec::new();
     let meddle = || {
@@ -130,7 +128,7 @@ fn a_head_is_not_changed_while_it_is_sent() {
     send(&to, None, &SendFlags::default(), &mut out, &Progress::default()).unwrap();
     assert!(out.out == alone);
     drop(out);
-    assert_eq!(said, [EBUSY; 3]);
+    assert_eq!(said, [Errno::EBUSY; 3]);
     drop((to, view));
     target.close();
 }
@@ -209,7 +207,7 @@ fn two_receives_into_one_target_and_readers_of_it() {
         };
         let input = Halfway { bytes: &increment, half: increment.len() / 2, then: Some(then) };
         target.receive_from(input, "recva/a", &args).unwrap();
-        assert_eq!(said, [EBUSY, EBUSY]);
+        assert_eq!(said, [Errno::EBUSY, Errno::EBUSY]);
         target.compare_source("stbasic-a", &[("recva/a@2", "srca/fs@2")]);
         target.spa().destroy_snapshots(&["recva/a@2".to_owned()], false).unwrap();
         target.spa().rollback("recva/a", Some("recva/a@1")).unwrap();

@@ -1,6 +1,6 @@
 use std::io;
 
-use base::Guid;
+use base::{Errno, Guid};
 
 use crate::report::LeafFault;
 
@@ -215,24 +215,18 @@ pub enum Error {
 impl Error {
     /// The errno that OpenZFS gives in this case (Linux numbers; a bad checksum is `EBADE`).
     #[must_use]
-    pub fn errno(&self) -> i32 {
-        const EIO: i32 = 5;
-        const ENXIO: i32 = 6;
-        const EBUSY: i32 = 16;
-        const EOVERFLOW: i32 = 75;
-        const EINVAL: i32 = 22;
-        const ECKSUM: i32 = 52;
+    pub fn errno(&self) -> Errno {
         match self {
             Error::Io { source, .. }
             | Error::Open { source, .. }
             | Error::Write { source, .. }
-            | Error::Flush { source, .. } => source.raw_os_error().unwrap_or(EIO),
-            Error::Busy { .. } => EBUSY,
-            Error::BelowMinimum { .. } => EOVERFLOW,
-            Error::NoDevice { .. } | Error::NoVdev { .. } | Error::TooFewDevices { .. } => ENXIO,
-            Error::Checksum { .. } | Error::Label { .. } => ECKSUM,
-            Error::Config { .. } | Error::Nvlist(_) | Error::Ondisk(_) | Error::LabelConfig { .. } => EINVAL,
-            _ => EIO,
+            | Error::Flush { source, .. } => Errno::of_io(source, Errno::EIO),
+            Error::Busy { .. } => Errno::EBUSY,
+            Error::BelowMinimum { .. } => Errno::EOVERFLOW,
+            Error::NoDevice { .. } | Error::NoVdev { .. } | Error::TooFewDevices { .. } => Errno::ENXIO,
+            Error::Checksum { .. } | Error::Label { .. } => Errno::ECKSUM,
+            Error::Config { .. } | Error::Nvlist(_) | Error::Ondisk(_) | Error::LabelConfig { .. } => Errno::EINVAL,
+            _ => Errno::EIO,
         }
     }
 

@@ -1,5 +1,6 @@
 use std::fmt;
 
+use base::Errno;
 use ondisk::Dva;
 use vdev::LeafFault;
 
@@ -251,15 +252,15 @@ impl Error {
     /// The errno that OpenZFS on Linux returns: 13 `EACCES` without a key, 52 (`EBADE`, its `ECKSUM`), 28 `ENOSPC`, 30 `EROFS`, 22
     /// `EINVAL`, else 5 `EIO`; and 116 `ESTALE` for [`Error::Overtaken`], as of a file server.
     #[must_use]
-    pub fn errno(&self) -> i32 {
+    pub fn errno(&self) -> Errno {
         match self {
-            Error::KeyNotLoaded { .. } => 13,
-            Error::Checksum { .. } => 52,
-            Error::ReadOnly { .. } => 30,
-            Error::Overtaken { .. } => 116,
-            Error::NoSpace { .. } => 28,
-            Error::BadRequest { .. } => 22,
-            _ => 5,
+            Error::KeyNotLoaded { .. } => Errno::EACCES,
+            Error::Checksum { .. } => Errno::ECKSUM,
+            Error::ReadOnly { .. } => Errno::EROFS,
+            Error::Overtaken { .. } => Errno::ESTALE,
+            Error::NoSpace { .. } => Errno::ENOSPC,
+            Error::BadRequest { .. } => Errno::EINVAL,
+            _ => Errno::EIO,
         }
     }
 

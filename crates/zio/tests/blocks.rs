@@ -3,7 +3,7 @@
 
 mod common;
 
-use base::Endian;
+use base::{Endian, Errno};
 use codec::{ChecksumKind, Compress};
 use common::*;
 use ondisk::{BlkPtr, Dva};
@@ -87,7 +87,7 @@ fn a_bad_copy_is_passed_over_and_a_bad_side_is_named() {
     let zio = pool.open(&[(1, 1), (2, 0), (2, 1)]);
     let error = zio.read(&bp, &BM).unwrap_err();
     assert!(matches!(error, Error::Checksum { .. }));
-    assert_eq!(error.errno(), 52);
+    assert_eq!(error.errno(), Errno::ECKSUM);
     let said = error.to_string();
     assert!(said.contains("<21, 4, 0, 7>") && said.contains("DVA 0:0:") && said.contains("fletcher4"), "{said}");
     assert_eq!(zio.stats().lost.get(), 1);
@@ -99,7 +99,7 @@ fn devices_that_are_not_there_are_an_io_error() {
     let bp = pool.write(&text(512), PLAIN, &[0]);
     let error = pool.open(&[(0, 0)]).read(&bp, &BM).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
-    assert_eq!(error.errno(), 5);
+    assert_eq!(error.errno(), Errno::EIO);
 
     let nowhere = pool.pointer(&text(512), 512, PLAIN, &[Dva::new(9, 0, 512, false), Dva::new(0, 1 << 60, 512, false)]);
     let error = pool.open(&[]).read(&nowhere, &BM).unwrap_err().to_string();

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{Endian, Env, Txg, tasks};
+use base::{Endian, Env, Errno, Txg, tasks};
 use codec::crypt::{DatasetKey, Suite};
 use codec::{ChecksumKind, Compress};
 use common::writable::{Top, Writable};
@@ -450,7 +450,7 @@ fn a_failed_batch_leaves_nothing_allocated() {
     for n in [60, 200] {
         let failed = pool.zio.write(&CX, batch(n));
         assert!(matches!(failed, Err(Error::NoSpace { .. })), "{failed:?}");
-        assert_eq!(failed.unwrap_err().errno(), 28);
+        assert_eq!(failed.unwrap_err().errno(), Errno::ENOSPC);
         assert_eq!(pool.allocated(), before);
         assert_eq!(pool.space.left.load(Ordering::Relaxed), 6 << 20);
     }

@@ -1,5 +1,7 @@
 //! The errors of file systems and volumes.
 
+use base::Errno;
+
 /// Reasons why an operation on a file, directory, attribute or volume failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -117,7 +119,7 @@ pub enum Error {
         /// The reason why it is unreadable.
         why: String,
         /// The error number of that reason.
-        errno: i32,
+        errno: Errno,
     },
     /// A change was refused.
     #[error("object {object}: {why}")]
@@ -146,35 +148,35 @@ impl From<pool::Error> for Error {
 impl Error {
     /// Returns the error number that a file system on Linux returns.
     #[must_use]
-    pub fn errno(&self) -> i32 {
+    pub fn errno(&self) -> Errno {
         match self {
             Error::Dmu(e) => Error::dmu_errno(e),
             Error::Spill { errno, .. } => *errno,
             Error::Pool(e) => e.errno(),
-            Error::Log(_) => 5,
-            Error::NvList { .. } | Error::Corrupt { .. } | Error::Missing { .. } | Error::BadAcl { .. } => 5,
-            Error::NotFound { .. } => 2,
-            Error::TooLarge { .. } => 7,
-            Error::NotDirectory { .. } => 20,
-            Error::IsDirectory { .. } => 21,
-            Error::WrongType { .. } | Error::NotA { .. } => 22,
-            Error::NameTooLong { .. } => 36,
-            Error::Loop { .. } => 40,
-            Error::Version { .. } => 95,
-            Error::NoPath { .. } => 116,
+            Error::Log(_) => Errno::EIO,
+            Error::NvList { .. } | Error::Corrupt { .. } | Error::Missing { .. } | Error::BadAcl { .. } => Errno::EIO,
+            Error::NotFound { .. } => Errno::ENOENT,
+            Error::TooLarge { .. } => Errno::E2BIG,
+            Error::NotDirectory { .. } => Errno::ENOTDIR,
+            Error::IsDirectory { .. } => Errno::EISDIR,
+            Error::WrongType { .. } | Error::NotA { .. } => Errno::EINVAL,
+            Error::NameTooLong { .. } => Errno::ENAMETOOLONG,
+            Error::Loop { .. } => Errno::ELOOP,
+            Error::Version { .. } => Errno::ENOTSUP,
+            Error::NoPath { .. } => Errno::ESTALE,
             Error::Refused { why, .. } => why.errno(),
         }
     }
 
-    pub(crate) fn dmu_errno(e: &dmu::Error) -> i32 {
+    pub(crate) fn dmu_errno(e: &dmu::Error) -> Errno {
         match e {
             dmu::Error::Zio(e) => e.errno(),
-            e if e.is_not_found() => 2,
-            dmu::Error::KeyExists { .. } => 17,
-            dmu::Error::Refused { .. } => 22,
-            dmu::Error::TooManyCollisions { .. } => 28,
-            dmu::Error::ReadOnly { .. } => 30,
-            _ => 5,
+            e if e.is_not_found() => Errno::ENOENT,
+            dmu::Error::KeyExists { .. } => Errno::EEXIST,
+            dmu::Error::Refused { .. } => Errno::EINVAL,
+            dmu::Error::TooManyCollisions { .. } => Errno::ENOSPC,
+            dmu::Error::ReadOnly { .. } => Errno::EROFS,
+            _ => Errno::EIO,
         }
     }
 

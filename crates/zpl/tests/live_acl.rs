@@ -4,6 +4,7 @@
 mod scratch;
 mod support;
 
+use base::Errno;
 use dmu::sa::Attr;
 use scratch::Scratch;
 use support::Fixture;
@@ -29,7 +30,7 @@ fn some_list() -> PosixAcl {
     ])
 }
 
-fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> i32 {
+fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
@@ -43,31 +44,31 @@ fn posix_lists_and_modes_go_together() {
     let zfs = scratch.zfs();
     let id = make(&zfs, zfs.fs().root(), "f", Kind::File, 0o644);
     let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
-    assert_eq!(errno(zfs.access(&user, id, 2)), 13);
+    assert_eq!(errno(zfs.access(&user, id, 2)), Errno::EACCES);
     zfs.set_xattr(&ROOT, id, ACCESS, &some_list().encode(), XattrMode::Set).unwrap();
     assert_eq!(zfs.getattr(id).unwrap().mode, 0o100_760);
     zfs.access(&user, id, 6).unwrap();
-    assert_eq!(errno(zfs.access(&user, id, 1)), 13);
-    assert_eq!(errno(zfs.set_xattr(&user, id, ACCESS, &some_list().encode(), XattrMode::Set)), 1);
+    assert_eq!(errno(zfs.access(&user, id, 1)), Errno::EACCES);
+    assert_eq!(errno(zfs.set_xattr(&user, id, ACCESS, &some_list().encode(), XattrMode::Set)), Errno::EPERM);
     // a chmod changes the mask
     zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o640), ..SetAttr::default() }).unwrap();
-    assert_eq!(errno(zfs.access(&user, id, 2)), 13);
+    assert_eq!(errno(zfs.access(&user, id, 2)), Errno::EACCES);
     let now = PosixAcl::decode(&zfs.get_xattr(&ROOT, id, ACCESS).unwrap()).unwrap();
     assert_eq!(now.mode(), (0o640, false));
     // one that is equivalent to a mode is not stored
     let small = list(&[(PosixTag::UserObj, 6), (PosixTag::GroupObj, 4), (PosixTag::Other, 4)]);
     zfs.set_xattr(&ROOT, id, ACCESS, &small.encode(), XattrMode::Set).unwrap();
-    assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), 61);
+    assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), Errno::ENODATA);
     assert_eq!(zfs.getattr(id).unwrap().mode, 0o100_644);
     // if the attribute is removed rather than replaced, the mode stays as the mask made it; as in OpenZFS (`zpl_set_posix_acl`)
     let id = make(&zfs, zfs.fs().root(), "g", Kind::File, 0o604);
     zfs.set_xattr(&ROOT, id, ACCESS, &some_list().encode(), XattrMode::Set).unwrap();
     zfs.remove_xattr(&ROOT, id, ACCESS).unwrap();
-    assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), 61);
+    assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), Errno::ENODATA);
     assert_eq!(zfs.getattr(id).unwrap().mode, 0o100_760);
     zfs.remove_xattr(&ROOT, id, ACCESS).unwrap();
-    assert_eq!(errno(zfs.set_xattr(&ROOT, id, ACCESS, b"no list", XattrMode::Set)), 22);
-    assert_eq!(errno(zfs.set_xattr(&ROOT, id, DEFAULT, &some_list().encode(), XattrMode::Set)), 13);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, id, ACCESS, b"no list", XattrMode::Set)), Errno::EINVAL);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, id, DEFAULT, &some_list().encode(), XattrMode::Set)), Errno::EACCES);
     drop(zfs);
     scratch.close();
 }
@@ -77,8 +78,8 @@ fn without_acltype_there_are_no_posix_lists() {
     let mut scratch = Scratch::with(FsProps::default(), &[("acltype", 0)]);
     let zfs = scratch.zfs();
     let id = make(&zfs, zfs.fs().root(), "f", Kind::File, 0o644);
-    assert_eq!(errno(zfs.set_xattr(&ROOT, id, ACCESS, &some_list().encode(), XattrMode::Set)), 95);
-    assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), 95);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, id, ACCESS, &some_list().encode(), XattrMode::Set)), Errno::ENOTSUP);
+    assert_eq!(errno(zfs.get_xattr(&ROOT, id, ACCESS)), Errno::ENOTSUP);
     assert!(zfs.list_xattrs(&ROOT, id).unwrap().is_empty());
     drop(zfs);
     scratch.close();

@@ -5,6 +5,7 @@ mod scratch;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::Errno;
 use scratch::Scratch;
 use zpl::create::FsProps;
 use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
@@ -22,7 +23,7 @@ fn file_of(zfs: &Zfs, name: &str, uid: u32, mode: u32) -> u64 {
     id
 }
 
-fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> i32 {
+fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
@@ -33,19 +34,19 @@ fn owners_change_what_is_theirs() {
     let id = file_of(&zfs, "f", 10, 0o666);
     let none = SetAttr::default();
     let mode = |mode| SetAttr { mode: Some(mode), ..none };
-    assert_eq!(errno(zfs.setattr(&user(11), id, &mode(0o600))), 1);
+    assert_eq!(errno(zfs.setattr(&user(11), id, &mode(0o600))), Errno::EPERM);
     let attrs = zfs.setattr(&user(10), id, &mode(0o2640)).unwrap();
     assert_eq!(attrs.mode, 0o102_640);
     // the ACL is equivalent to the mode, so that other implementations agree
     let acl = zfs.fs().node(id).unwrap().acl().unwrap();
     assert_eq!((acl.aces.len(), acl.is_trivial), (3, true));
     // users may not give files away, but may change the group to one that they are in
-    assert_eq!(errno(zfs.setattr(&user(10), id, &SetAttr { uid: Some(11), ..none })), 1);
-    assert_eq!(errno(zfs.setattr(&user(10), id, &SetAttr { gid: Some(11), ..none })), 1);
+    assert_eq!(errno(zfs.setattr(&user(10), id, &SetAttr { uid: Some(11), ..none })), Errno::EPERM);
+    assert_eq!(errno(zfs.setattr(&user(10), id, &SetAttr { gid: Some(11), ..none })), Errno::EPERM);
     assert_eq!(zfs.setattr(&user(10), id, &SetAttr { gid: Some(500), ..none }).unwrap().gid(), 500);
     let time = Time { sec: -5, nsec: 7 };
     let set = SetAttr { mtime: Some(time), atime: Some(time), crtime: Some(time), ..none };
-    assert_eq!(errno(zfs.setattr(&user(11), id, &set)), 1);
+    assert_eq!(errno(zfs.setattr(&user(11), id, &set)), Errno::EPERM);
     let attrs = zfs.setattr(&user(10), id, &set).unwrap();
     assert_eq!((attrs.mtime, attrs.atime, attrs.crtime), (time, time, time));
     assert!(attrs.ctime > time);
@@ -130,23 +131,23 @@ fn flags_bind_everybody_until_root_clears_them() {
     let id = file_of(&zfs, "f", 10, 0o666);
     let flags = |new: FileFlags| SetAttr { flags: Some(new), ..SetAttr::default() };
     let now = zfs.getattr(id).unwrap().flags;
-    assert_eq!(errno(zfs.setattr(&user(10), id, &flags(FileFlags(now.0 | FileFlags::IMMUTABLE.0)))), 1);
+    assert_eq!(errno(zfs.setattr(&user(10), id, &flags(FileFlags(now.0 | FileFlags::IMMUTABLE.0)))), Errno::EPERM);
     let nodump = FileFlags(now.0 | FileFlags::NODUMP.0);
     assert!(zfs.setattr(&user(10), id, &flags(nodump)).unwrap().flags.has(FileFlags::NODUMP));
     zfs.setattr(&ROOT, id, &flags(FileFlags::IMMUTABLE)).unwrap();
-    assert_eq!(errno(zfs.write(&ROOT, id, 0, b"x")), 1);
-    assert_eq!(errno(zfs.punch(&ROOT, id, 0..1)), 1);
-    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o777), ..SetAttr::default() })), 1);
-    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { size: Some(0), ..SetAttr::default() })), 1);
-    assert_eq!(errno(zfs.set_xattr(&ROOT, id, b"user.a", b"b", XattrMode::Set)), 1);
+    assert_eq!(errno(zfs.write(&ROOT, id, 0, b"x")), Errno::EPERM);
+    assert_eq!(errno(zfs.punch(&ROOT, id, 0..1)), Errno::EPERM);
+    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o777), ..SetAttr::default() })), Errno::EPERM);
+    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { size: Some(0), ..SetAttr::default() })), Errno::EPERM);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, id, b"user.a", b"b", XattrMode::Set)), Errno::EPERM);
     // users cannot change the flags of the ACL
     let attrs = zfs.setattr(&ROOT, id, &flags(FileFlags::APPENDONLY)).unwrap();
     assert!(attrs.flags.has(FileFlags::ACL_TRIVIAL) && attrs.flags.has(FileFlags::APPENDONLY));
     assert!(!attrs.flags.has(FileFlags::IMMUTABLE));
     zfs.append(&ROOT, id, b"abc").unwrap();
     zfs.append(&ROOT, id, b"def").unwrap();
-    assert_eq!(errno(zfs.write(&ROOT, id, 2, b"x")), 1);
-    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { size: Some(0), ..SetAttr::default() })), 1);
+    assert_eq!(errno(zfs.write(&ROOT, id, 2, b"x")), Errno::EPERM);
+    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { size: Some(0), ..SetAttr::default() })), Errno::EPERM);
     drop(zfs);
     scratch.close();
 }
@@ -161,7 +162,7 @@ fn a_project_is_given_to_files_and_what_hides_behind_them() {
     assert_eq!((attrs.projid, attrs.uid()), (Some(77), 12));
     let hidden = zfs.getattr(attrs.xattr_dir).unwrap();
     assert_eq!((hidden.projid, hidden.uid()), (Some(77), 12));
-    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { projid: Some(u64::MAX), ..SetAttr::default() })), 22);
+    assert_eq!(errno(zfs.setattr(&ROOT, id, &SetAttr { projid: Some(u64::MAX), ..SetAttr::default() })), Errno::EINVAL);
     drop(zfs);
     scratch.again();
     let zfs = scratch.zfs();

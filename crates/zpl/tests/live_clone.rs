@@ -3,6 +3,7 @@
 
 mod scratch;
 
+use base::Errno;
 use scratch::Scratch;
 use zpl::Kind;
 use zpl::create::FsProps;
@@ -74,7 +75,7 @@ fn what_cannot_be_shared_is_copied() {
     assert!(all(&zfs, copy)[1..] == data[3..3 + 2 * BLOCK as usize]);
     assert_eq!(saved(&zfs), (0, 0));
     let over = zfs.copy_range(&ROOT, (source, 0), (source, 5), 10);
-    assert_eq!(over.unwrap_err().errno(), 22);
+    assert_eq!(over.unwrap_err().errno(), Errno::EINVAL);
     assert_eq!(zfs.copy_range(&ROOT, (source, 5 * BLOCK), (copy, 0), 10).unwrap(), 0);
     // within one file, without overlap
     assert_eq!(zfs.copy_range(&ROOT, (source, 0), (source, 8 * BLOCK), 2 * BLOCK).unwrap(), 2 * BLOCK);

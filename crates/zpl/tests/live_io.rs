@@ -5,6 +5,7 @@ mod scratch;
 
 use std::collections::BTreeMap;
 
+use base::Errno;
 use proptest::prelude::*;
 use scratch::Scratch;
 use zpl::Kind;
@@ -103,13 +104,13 @@ fn what_cannot_be_is_refused() {
     let id = file(&zfs, "f");
     let max = i64::MAX as u64;
     let errno = |result: Result<(), zpl::Error>| result.unwrap_err().errno();
-    assert_eq!(errno(zfs.write(&ROOT, id, max, &[1])), 27);
+    assert_eq!(errno(zfs.write(&ROOT, id, max, &[1])), Errno::EFBIG);
     zfs.write(&ROOT, id, max - 1, &[1]).unwrap();
-    assert_eq!(errno(zfs.append(&ROOT, id, &[1]).map(|_| ())), 27);
+    assert_eq!(errno(zfs.append(&ROOT, id, &[1]).map(|_| ())), Errno::EFBIG);
     assert_eq!(zfs.seek_data(id, 0).unwrap(), max - (max & 0x1_ffff));
-    assert_eq!(errno(zfs.write(&ROOT, zfs.fs().root(), 0, &[1])), 21);
-    assert_eq!(errno(zfs.read(zfs.fs().root(), 0, &mut [0]).map(|_| ())), 21);
-    assert_eq!(errno(zfs.seek_data(id, max).map(|_| ())), 6);
+    assert_eq!(errno(zfs.write(&ROOT, zfs.fs().root(), 0, &[1])), Errno::EISDIR);
+    assert_eq!(errno(zfs.read(zfs.fs().root(), 0, &mut [0]).map(|_| ())), Errno::EISDIR);
+    assert_eq!(errno(zfs.seek_data(id, max).map(|_| ())), Errno::ENXIO);
     let user = Cred { uid: 5, gid: 5, groups: Vec::new() };
     // a set-user-id program loses the bit when another user writes to it
     zfs.setattr(&ROOT, id, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }).unwrap();
@@ -137,7 +138,7 @@ fn holes_are_found_before_and_after_the_sync() {
         assert_eq!(zfs.seek_hole(id, 0).unwrap(), 4096);
         assert_eq!(zfs.seek_data(id, 4096).unwrap(), 8 * 4096);
         assert_eq!(zfs.seek_hole(id, 8 * 4096).unwrap(), 31 * 4096);
-        assert_eq!(zfs.seek_data(id, 31 * 4096).unwrap_err().errno(), 6);
+        assert_eq!(zfs.seek_data(id, 31 * 4096).unwrap_err().errno(), Errno::ENXIO);
         assert_eq!(zfs.getattr(id).unwrap().size, 40 * 4096);
         assert!(all(&zfs, id) == model);
         zfs.spa().sync().unwrap();
@@ -229,7 +230,7 @@ fn apply(zfs: &Zfs, ids: &[u64], models: &mut [Vec<u8>], n: usize, op: &Op) {
             let data = models[from].get(at as usize..end).unwrap_or(&[]).to_vec();
             let overlap = from == to && at < to_at + data.len() as u64 && to_at < at + data.len() as u64;
             if overlap && !data.is_empty() {
-                assert_eq!(copied.unwrap_err().errno(), 22);
+                assert_eq!(copied.unwrap_err().errno(), Errno::EINVAL);
                 return;
             }
             assert_eq!(copied.unwrap(), data.len() as u64);

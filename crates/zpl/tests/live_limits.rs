@@ -3,6 +3,7 @@
 
 mod scratch;
 
+use base::Errno;
 use pool::{PropSource, SpaceKind, Value};
 use scratch::Scratch;
 use zpl::Kind;
@@ -23,7 +24,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> i32 {
+fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
@@ -118,7 +119,7 @@ fn a_large_write_that_finds_no_room_leaves_a_whole_file() {
     let zfs = scratch.zfs();
     let id = make(&zfs, "f");
     let data = noise(150 * MIB);
-    assert_eq!(errno(zfs.write(&ROOT, id, 1000, &data)), 28);
+    assert_eq!(errno(zfs.write(&ROOT, id, 1000, &data)), Errno::ENOSPC);
     let size = usize::try_from(zfs.getattr(id).unwrap().size).unwrap();
     assert!(size > 20 * MIB && size < 96 * MIB, "{size}");
     // the remaining space would not have held many more records
@@ -154,10 +155,10 @@ fn long_names_fold_as_short_ones_do() {
     let (small, large) = ("\u{e9}x".repeat(250), "\u{c9}X".repeat(250));
     // the normal form is a third longer, and does not fit where the name just fits
     let unfit = zfs.create(&ROOT, root, "\u{e9}x".repeat(341).as_bytes(), &NewFile::new(Kind::File, 0o644));
-    assert_eq!(errno(unfit), 95);
+    assert_eq!(errno(unfit), Errno::ENOTSUP);
     let id = make(&zfs, &small);
     assert_eq!(zfs.lookup(&ROOT, root, large.as_bytes()).unwrap().0, id);
-    assert_eq!(errno(zfs.create(&ROOT, root, large.as_bytes(), &NewFile::new(Kind::File, 0o644))), 17);
+    assert_eq!(errno(zfs.create(&ROOT, root, large.as_bytes(), &NewFile::new(Kind::File, 0o644))), Errno::EEXIST);
     let apart = "e\u{301}x".repeat(255);
     let other = make(&zfs, &apart);
     zfs.rename(&ROOT, root, small.as_bytes(), root, large.as_bytes(), RenameMode::NoReplace).unwrap();
@@ -173,7 +174,7 @@ fn long_names_fold_as_short_ones_do() {
     // without the property the existing ones can still be used
     set(&scratch, "longname", 0);
     let later = zfs.create(&ROOT, root, "n".repeat(256).as_bytes(), &NewFile::new(Kind::File, 0o644));
-    assert_eq!(errno(later), 36);
+    assert_eq!(errno(later), Errno::ENAMETOOLONG);
     zfs.rename(&ROOT, root, small.as_bytes(), root, b"short", RenameMode::Replace).unwrap();
     zfs.unlink(&ROOT, root, "L".repeat(1000).as_bytes()).unwrap();
     assert_eq!(zfs.getattr(id).unwrap().links, 1);
@@ -211,7 +212,7 @@ fn renames_that_change_nothing_but_case() {
         // a link whose name differs only in case is the same name, or another one
         let linked = zfs.link(&ROOT, inner, root, b"X").map(|_| ());
         match case {
-            1 => assert_eq!(errno(linked), 17),
+            1 => assert_eq!(errno(linked), Errno::EEXIST),
             _ => {
                 linked.unwrap();
                 assert_eq!(list(), ["Name", "X", "dIR", "x"]);
@@ -244,15 +245,19 @@ fn who_has_used_up_a_limit_makes_and_gets_nothing() {
             NewFile::symlink(b"target"),
             NewFile::new(Kind::Fifo, 0o644),
         ] {
-            assert_eq!(errno(zfs.create(&user, root, b"new", &new)), 122, "{kind:?}");
+            assert_eq!(errno(zfs.create(&user, root, b"new", &new)), Errno::EDQUOT, "{kind:?}");
         }
         let gets = SetAttr { uid: Some(30), gid: Some(31), ..SetAttr::default() };
         let other = make(&zfs, "other");
-        assert_eq!(errno(zfs.setattr(&ROOT, other, &gets)), 122, "{kind:?}");
+        assert_eq!(errno(zfs.setattr(&ROOT, other, &gets)), Errno::EDQUOT, "{kind:?}");
         assert_eq!(zfs.getattr(other).unwrap().uid(), 0);
         zfs.unlink(&ROOT, root, b"other").unwrap();
         let bytes = kind != SpaceKind::UserObjQuota;
-        assert_eq!(zfs.append(&user, id, b"more").map_err(|e| e.errno()).err(), bytes.then_some(122), "{kind:?}");
+        assert_eq!(
+            zfs.append(&user, id, b"more").map_err(|e| e.errno()).err(),
+            bytes.then_some(Errno::EDQUOT),
+            "{kind:?}"
+        );
         // existing files may be renamed, get another mode, and be truncated
         zfs.rename(&user, root, b"mine", root, b"still", RenameMode::Replace).unwrap();
         zfs.link(&user, id, root, b"mine").unwrap();

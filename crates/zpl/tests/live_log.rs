@@ -6,6 +6,7 @@ mod power;
 
 use std::collections::BTreeMap;
 
+use base::Errno;
 use power::{ROOT, Rig, bytes, tree};
 use zpl::live::{Cred, NewFile, RenameMode, SetAttr, Volume, XattrMode, Zfs};
 use zpl::{Ace, AceType, FileFlags, Fuid, Kind, PosixAce, PosixAcl, PosixTag, Time, Who};
@@ -257,7 +258,7 @@ fn a_commit_within_a_batch_gives_the_place_back() {
         })
         .unwrap();
     let busy = zfs.change(1000, |_| zfs.fsync(id));
-    assert_eq!(busy.unwrap_err().errno(), 16);
+    assert_eq!(busy.unwrap_err().errno(), Errno::EBUSY);
     let after = rig.after_cut(&[], false);
     assert!(differences(&zfs, &after.open("t/f")).is_empty());
 }

@@ -5,6 +5,7 @@ mod scratch;
 
 use std::collections::BTreeMap;
 
+use base::Errno;
 use proptest::prelude::*;
 use scratch::Scratch;
 use zpl::live::{Cred, NewFile, RenameMode, Zfs};
@@ -56,9 +57,9 @@ impl Model {
         Model { files: vec![Some(File { names: Some(Names::new()), links: 2, parent: 0 })] }
     }
 
-    fn dir(&mut self, n: usize) -> Result<&mut Names, i32> {
-        let file = self.files.get_mut(n).and_then(Option::as_mut).ok_or(2)?;
-        file.names.as_mut().ok_or(20)
+    fn dir(&mut self, n: usize) -> Result<&mut Names, Errno> {
+        let file = self.files.get_mut(n).and_then(Option::as_mut).ok_or(Errno::ENOENT)?;
+        file.names.as_mut().ok_or(Errno::ENOTDIR)
     }
 
     fn is_dir(&self, n: usize) -> bool {
@@ -90,17 +91,17 @@ impl Model {
         }
     }
 
-    fn find(&mut self, dir: usize, name: u8) -> Result<usize, i32> {
-        self.dir(dir)?.get(&name).copied().ok_or(2)
+    fn find(&mut self, dir: usize, name: u8) -> Result<usize, Errno> {
+        self.dir(dir)?.get(&name).copied().ok_or(Errno::ENOENT)
     }
 
     /// Applies the operation; returns an error number on failure.
-    fn apply(&mut self, op: &Op) -> Result<(), i32> {
+    fn apply(&mut self, op: &Op) -> Result<(), Errno> {
         match *op {
             Op::Make { dir, name, is_dir } => {
                 let n = self.files.len();
                 if self.dir(dir)?.contains_key(&name) {
-                    return Err(17);
+                    return Err(Errno::EEXIST);
                 }
                 self.dir(dir)?.insert(name, n);
                 let names = is_dir.then(Names::new);
@@ -108,12 +109,12 @@ impl Model {
             }
             Op::Link { file, dir, name } => {
                 self.dir(dir)?;
-                self.files.get(file).and_then(Option::as_ref).ok_or(2)?;
+                self.files.get(file).and_then(Option::as_ref).ok_or(Errno::ENOENT)?;
                 if self.dir(dir)?.contains_key(&name) {
-                    return Err(17);
+                    return Err(Errno::EEXIST);
                 }
                 if self.is_dir(file) {
-                    return Err(1);
+                    return Err(Errno::EPERM);
                 }
                 self.dir(dir)?.insert(name, file);
                 let file = self.files[file].as_mut().unwrap();
@@ -122,7 +123,7 @@ impl Model {
             Op::Unlink { dir, name } => {
                 let n = self.find(dir, name)?;
                 if self.is_dir(n) {
-                    return Err(21);
+                    return Err(Errno::EISDIR);
                 }
                 self.dir(dir)?.remove(&name);
                 self.drop_link(n);
@@ -130,7 +131,7 @@ impl Model {
             Op::Rmdir { dir, name } => {
                 let n = self.find(dir, name)?;
                 if !self.dir(n)?.is_empty() {
-                    return Err(39);
+                    return Err(Errno::ENOTEMPTY);
                 }
                 self.dir(dir)?.remove(&name);
                 self.drop_link(n);
@@ -141,22 +142,22 @@ impl Model {
         Ok(())
     }
 
-    fn rename(&mut self, from: (usize, u8), to: (usize, u8), mode: u8) -> Result<(), i32> {
+    fn rename(&mut self, from: (usize, u8), to: (usize, u8), mode: u8) -> Result<(), Errno> {
         self.dir(from.0)?;
         self.dir(to.0)?;
         let source = self.find(from.0, from.1)?;
         let target = self.find(to.0, to.1).ok();
         match (target, mode) {
-            (Some(_), 1) => return Err(17),
-            (None, 2) => return Err(2),
+            (Some(_), 1) => return Err(Errno::EEXIST),
+            (None, 2) => return Err(Errno::ENOENT),
             _ => {}
         }
         if self.is_dir(source) && from.0 != to.0 && self.is_below(to.0, source) {
-            return Err(22);
+            return Err(Errno::EINVAL);
         }
         match (target, mode) {
             (Some(target), mode) if self.is_dir(target) && from.0 != to.0 && self.is_below(from.0, target) => {
-                return Err(if mode == 2 { 22 } else { 39 });
+                return Err(if mode == 2 { Errno::EINVAL } else { Errno::ENOTEMPTY });
             }
             (Some(target), _) if target == source => return Ok(()),
             (Some(target), 2) => {
@@ -168,9 +169,9 @@ impl Model {
             }
             (Some(target), _) => {
                 match (self.is_dir(source), self.is_dir(target)) {
-                    (true, false) => return Err(20),
-                    (false, true) => return Err(21),
-                    (_, true) if !self.dir(target)?.is_empty() => return Err(39),
+                    (true, false) => return Err(Errno::ENOTDIR),
+                    (false, true) => return Err(Errno::EISDIR),
+                    (_, true) if !self.dir(target)?.is_empty() => return Err(Errno::ENOTEMPTY),
                     _ => {}
                 }
                 self.drop_link(target);
@@ -196,7 +197,7 @@ impl Real {
         self.ids.get(n).copied().unwrap_or(1 << 40)
     }
 
-    fn apply(&mut self, op: &Op) -> Result<(), i32> {
+    fn apply(&mut self, op: &Op) -> Result<(), Errno> {
         let text = |name: u8| vec![b'a' + name; 1 + usize::from(name) * 40];
         let zfs = &self.zfs;
         let done = match *op {

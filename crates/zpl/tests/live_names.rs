@@ -3,6 +3,7 @@
 
 mod scratch;
 
+use base::Errno;
 use dmu::Zap;
 use scratch::Scratch;
 use zpl::create::FsProps;
@@ -23,7 +24,7 @@ fn mkdir(zfs: &Zfs, dir: u64, name: &str) -> u64 {
     zfs.create(&ROOT, dir, name.as_bytes(), &NewFile::new(Kind::Directory, 0o755)).unwrap().0
 }
 
-fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> i32 {
+fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
@@ -97,18 +98,24 @@ fn names_that_cannot_be() {
     let made =
         |name: &[u8]| zfs.create(&ROOT, root, name, &NewFile::new(Kind::File, 0o644)).map_err(|e| e.errno()).err();
     file(&zfs, root, "there");
-    for (name, why) in
-        [(&b"there"[..], 17), (b".", 17), (b"..", 17), (b".zfs", 17), (b"", 2), (b"a/b", 22), (b"a\0", 22)]
-    {
+    for (name, why) in [
+        (&b"there"[..], Errno::EEXIST),
+        (b".", Errno::EEXIST),
+        (b"..", Errno::EEXIST),
+        (b".zfs", Errno::EEXIST),
+        (b"", Errno::ENOENT),
+        (b"a/b", Errno::EINVAL),
+        (b"a\0", Errno::EINVAL),
+    ] {
         assert_eq!(made(name), Some(why), "{name:?}");
     }
-    assert_eq!(made(&[b'n'; 256]), Some(36));
+    assert_eq!(made(&[b'n'; 256]), Some(Errno::ENAMETOOLONG));
     assert_eq!(made(&[b'n'; 255]), None);
     assert_eq!(made(b"\xff\xfe"), None);
     let plain = zfs.lookup(&ROOT, root, b"there").unwrap().0;
-    assert_eq!(errno(zfs.create(&ROOT, plain, b"x", &NewFile::new(Kind::File, 0o644))), 20);
-    assert_eq!(errno(zfs.lookup(&ROOT, plain, b"x")), 20);
-    assert_eq!(errno(zfs.lookup(&ROOT, root, b"x")), 2);
+    assert_eq!(errno(zfs.create(&ROOT, plain, b"x", &NewFile::new(Kind::File, 0o644))), Errno::ENOTDIR);
+    assert_eq!(errno(zfs.lookup(&ROOT, plain, b"x")), Errno::ENOTDIR);
+    assert_eq!(errno(zfs.lookup(&ROOT, root, b"x")), Errno::ENOENT);
 }
 
 #[test]
@@ -118,7 +125,7 @@ fn long_names_need_the_property() {
     let root = zfs.fs().root();
     let name = "x".repeat(1023);
     let id = file(&zfs, root, &name);
-    assert_eq!(errno(zfs.create(&ROOT, root, &[b'x'; 1024], &NewFile::new(Kind::File, 0o644))), 36);
+    assert_eq!(errno(zfs.create(&ROOT, root, &[b'x'; 1024], &NewFile::new(Kind::File, 0o644))), Errno::ENAMETOOLONG);
     drop(zfs);
     scratch.again();
     assert!(scratch.spa().view().unwrap().dataset("t").unwrap().feature_active("longname").unwrap());
@@ -135,13 +142,13 @@ fn case_that_does_not_count() {
     let root = zfs.fs().root();
     let id = file(&zfs, root, "Readme");
     assert_eq!(zfs.lookup(&ROOT, root, b"rEADME").unwrap().0, id);
-    assert_eq!(errno(zfs.create(&ROOT, root, b"README", &NewFile::new(Kind::File, 0o644))), 17);
+    assert_eq!(errno(zfs.create(&ROOT, root, b"README", &NewFile::new(Kind::File, 0o644))), Errno::EEXIST);
     mv(&zfs, (root, "README"), (root, "README"), RenameMode::Replace).unwrap();
     assert_eq!(names(&zfs, root), ["README"]);
     let other = file(&zfs, root, "other");
     mv(&zfs, (root, "OTHER"), (root, "readme"), RenameMode::Replace).unwrap();
     assert_eq!(list(&zfs, root), [("readme".to_string(), Kind::File, other)]);
-    assert_eq!(errno(zfs.getattr(id)), 2);
+    assert_eq!(errno(zfs.getattr(id)), Errno::ENOENT);
     zfs.unlink(&ROOT, root, b"ReadMe").unwrap();
     assert_eq!(zfs.getattr(root).unwrap().size, 2);
     drop(zfs);
@@ -159,10 +166,10 @@ fn case_that_counts_for_some_and_forms_of_unicode() {
     // é as one character and as two
     let composed = file(&zfs, root, "\u{e9}");
     assert_eq!(zfs.lookup(&ROOT, root, "e\u{301}".as_bytes()).unwrap().0, composed);
-    assert_eq!(errno(zfs.create(&ROOT, root, "e\u{301}".as_bytes(), &NewFile::new(Kind::File, 0o644))), 17);
-    assert_eq!(errno(zfs.create(&ROOT, root, b"\xff", &NewFile::new(Kind::File, 0o644))), 84);
-    assert_eq!(errno(zfs.create(&ROOT, root, b"l", &NewFile::symlink(b"\xff"))), 84);
-    assert_eq!(errno(zfs.rename(&ROOT, root, b"a", root, b"\xff", RenameMode::Replace)), 84);
+    assert_eq!(errno(zfs.create(&ROOT, root, "e\u{301}".as_bytes(), &NewFile::new(Kind::File, 0o644))), Errno::EEXIST);
+    assert_eq!(errno(zfs.create(&ROOT, root, b"\xff", &NewFile::new(Kind::File, 0o644))), Errno::EILSEQ);
+    assert_eq!(errno(zfs.create(&ROOT, root, b"l", &NewFile::symlink(b"\xff"))), Errno::EILSEQ);
+    assert_eq!(errno(zfs.rename(&ROOT, root, b"a", root, b"\xff", RenameMode::Replace)), Errno::EILSEQ);
 }
 
 #[test]
@@ -189,16 +196,16 @@ fn removal_asks_who_and_what() {
     let root = zfs.fs().root();
     let tmp = zfs.create(&ROOT, root, b"tmp", &NewFile::new(Kind::Directory, 0o1777)).unwrap().0;
     zfs.create(&user(1), tmp, b"mine", &NewFile::new(Kind::File, 0o644)).unwrap();
-    assert_eq!(errno(zfs.unlink(&user(2), tmp, b"mine")), 1);
-    assert_eq!(errno(zfs.unlink(&user(1), root, b"tmp")), 21);
-    assert_eq!(errno(zfs.rmdir(&user(1), root, b"tmp")), 13);
-    assert_eq!(errno(zfs.rmdir(&ROOT, root, b"tmp")), 39);
-    assert_eq!(errno(zfs.rmdir(&ROOT, tmp, b"mine")), 20);
-    assert_eq!(errno(zfs.rmdir(&ROOT, tmp, b".")), 22);
-    assert_eq!(errno(zfs.unlink(&ROOT, tmp, b"none")), 2);
+    assert_eq!(errno(zfs.unlink(&user(2), tmp, b"mine")), Errno::EPERM);
+    assert_eq!(errno(zfs.unlink(&user(1), root, b"tmp")), Errno::EISDIR);
+    assert_eq!(errno(zfs.rmdir(&user(1), root, b"tmp")), Errno::EACCES);
+    assert_eq!(errno(zfs.rmdir(&ROOT, root, b"tmp")), Errno::ENOTEMPTY);
+    assert_eq!(errno(zfs.rmdir(&ROOT, tmp, b"mine")), Errno::ENOTDIR);
+    assert_eq!(errno(zfs.rmdir(&ROOT, tmp, b".")), Errno::EINVAL);
+    assert_eq!(errno(zfs.unlink(&ROOT, tmp, b"none")), Errno::ENOENT);
     zfs.unlink(&user(1), tmp, b"mine").unwrap();
     zfs.rmdir(&ROOT, root, b"tmp").unwrap();
-    assert_eq!(errno(zfs.create(&ROOT, tmp, b"late", &NewFile::new(Kind::File, 0o644))), 2);
+    assert_eq!(errno(zfs.create(&ROOT, tmp, b"late", &NewFile::new(Kind::File, 0o644))), Errno::ENOENT);
     let of_root = zfs.getattr(root).unwrap();
     assert_eq!((of_root.size, of_root.links), (2, 2));
 }
@@ -211,13 +218,13 @@ fn links_are_counted() {
     let (a, d) = (file(&zfs, root, "a"), mkdir(&zfs, root, "d"));
     assert_eq!(zfs.link(&ROOT, a, d, b"b").unwrap().links, 2);
     assert_eq!(zfs.getattr(a).unwrap().parent, d);
-    assert_eq!(errno(zfs.link(&ROOT, d, root, b"e")), 1);
-    assert_eq!(errno(zfs.link(&user(3), a, root, b"e")), 1);
-    assert_eq!(errno(zfs.link(&ROOT, a, d, b"b")), 17);
+    assert_eq!(errno(zfs.link(&ROOT, d, root, b"e")), Errno::EPERM);
+    assert_eq!(errno(zfs.link(&user(3), a, root, b"e")), Errno::EPERM);
+    assert_eq!(errno(zfs.link(&ROOT, a, d, b"b")), Errno::EEXIST);
     zfs.unlink(&ROOT, root, b"a").unwrap();
     assert_eq!(zfs.getattr(a).unwrap().links, 1);
     zfs.unlink(&ROOT, d, b"b").unwrap();
-    assert_eq!(errno(zfs.getattr(a)), 2);
+    assert_eq!(errno(zfs.getattr(a)), Errno::ENOENT);
 }
 
 #[test]
@@ -230,16 +237,16 @@ fn renames_do_what_they_may() {
     let below = mkdir(&zfs, d, "below");
     let (f, g) = (file(&zfs, root, "f"), file(&zfs, e, "g"));
     let refused = |from, to, mode| errno(mv(&zfs, from, to, mode));
-    assert_eq!(refused((root, "d"), (below, "x"), Replace), 22);
-    assert_eq!(refused((root, "d"), (d, "x"), Replace), 22);
-    assert_eq!(refused((root, "d"), (root, "f"), Replace), 20);
-    assert_eq!(refused((root, "f"), (root, "d"), Replace), 21);
-    assert_eq!(refused((d, "below"), (root, "e"), Replace), 39);
-    assert_eq!(refused((root, "f"), (e, "g"), NoReplace), 17);
-    assert_eq!(refused((root, "f"), (e, "none"), Exchange), 2);
-    assert_eq!(refused((root, "none"), (e, "x"), Replace), 2);
-    assert_eq!(refused((root, ".."), (e, "x"), Replace), 22);
-    assert_eq!(refused((d, "below"), (root, "d"), Exchange), 22);
+    assert_eq!(refused((root, "d"), (below, "x"), Replace), Errno::EINVAL);
+    assert_eq!(refused((root, "d"), (d, "x"), Replace), Errno::EINVAL);
+    assert_eq!(refused((root, "d"), (root, "f"), Replace), Errno::ENOTDIR);
+    assert_eq!(refused((root, "f"), (root, "d"), Replace), Errno::EISDIR);
+    assert_eq!(refused((d, "below"), (root, "e"), Replace), Errno::ENOTEMPTY);
+    assert_eq!(refused((root, "f"), (e, "g"), NoReplace), Errno::EEXIST);
+    assert_eq!(refused((root, "f"), (e, "none"), Exchange), Errno::ENOENT);
+    assert_eq!(refused((root, "none"), (e, "x"), Replace), Errno::ENOENT);
+    assert_eq!(refused((root, ".."), (e, "x"), Replace), Errno::EINVAL);
+    assert_eq!(refused((d, "below"), (root, "d"), Exchange), Errno::EINVAL);
     mv(&zfs, (root, "f"), (root, "f"), Replace).unwrap();
     zfs.link(&ROOT, f, e, b"again").unwrap();
     mv(&zfs, (root, "f"), (e, "again"), Replace).unwrap();
@@ -279,8 +286,8 @@ fn a_directory_that_hands_on_its_project_takes_files_of_it_alone() {
     let early = file(&zfs, d, "early");
     set(d, Some(7), with(d, FileFlags::PROJINHERIT));
     let own = file(&zfs, d, "own");
-    assert_eq!(errno(mv(&zfs, (root, "stranger"), (d, "x"), Replace)), 18);
-    assert_eq!(errno(mv(&zfs, (root, "stranger"), (d, "own"), Exchange)), 18);
+    assert_eq!(errno(mv(&zfs, (root, "stranger"), (d, "x"), Replace)), Errno::EXDEV);
+    assert_eq!(errno(mv(&zfs, (root, "stranger"), (d, "own"), Exchange)), Errno::EXDEV);
     // a rename within the directory is allowed, whatever the file's project
     mv(&zfs, (d, "early"), (d, "renamed"), Replace).unwrap();
     // any file may move out of it, and an exchange does not check the file that comes in for it; that file inherits the project
@@ -295,7 +302,7 @@ fn a_directory_that_hands_on_its_project_takes_files_of_it_alone() {
     set(other, Some(7), None);
     mv(&zfs, (root, "other"), (d, "x"), Replace).unwrap();
     set(other, None, with(other, FileFlags::AV_QUARANTINED));
-    assert_eq!(errno(mv(&zfs, (d, "x"), (d, "y"), Replace)), 13);
+    assert_eq!(errno(mv(&zfs, (d, "x"), (d, "y"), Replace)), Errno::EACCES);
 }
 
 #[test]
@@ -327,11 +334,10 @@ fn a_listing_goes_on_while_the_directory_changes() {
     assert_eq!(zfs.getattr(root).unwrap().size as usize, names(&zfs, root).len() + 2);
 }
 
-/// OpenZFS's buffer for the normal form of a name is as large as that for the name: if it is too small, OpenZFS answers ENOTSUP
+/// OpenZFS's buffer for the normal form of a name is as large as that for the name: if it is too small, OpenZFS answers Errno::ENOTSUP
 /// to all operations on the name, and ends the replay of a log.
 #[test]
 fn names_that_openzfs_could_not_find_are_not_given() {
-    const ENOTSUP: i32 = 95;
     let decomposed = FsProps { normalization: 0x10, utf8only: true, ..FsProps::default() };
     let mut scratch = Scratch::with(decomposed, &[("xattr", 1)]);
     let zfs = scratch.zfs();
@@ -341,12 +347,12 @@ fn names_that_openzfs_could_not_find_are_not_given() {
     let file = NewFile::new(Kind::File, 0o644);
     let (id, _) = zfs.create(&ROOT, root, good, &file).unwrap();
     for new in [file, NewFile::new(Kind::Directory, 0o755), NewFile::symlink(b"x")] {
-        assert_eq!(errno(zfs.create(&ROOT, root, bad, &new)), ENOTSUP, "{:?}", new.kind);
+        assert_eq!(errno(zfs.create(&ROOT, root, bad, &new)), Errno::ENOTSUP, "{:?}", new.kind);
     }
-    assert_eq!(errno(zfs.link(&ROOT, id, root, bad)), ENOTSUP);
-    assert_eq!(errno(zfs.rename(&ROOT, root, good, root, bad, RenameMode::Replace)), ENOTSUP);
+    assert_eq!(errno(zfs.link(&ROOT, id, root, bad)), Errno::ENOTSUP);
+    assert_eq!(errno(zfs.rename(&ROOT, root, good, root, bad, RenameMode::Replace)), Errno::ENOTSUP);
     let attribute = "user.".to_owned() + &"ö".repeat(86);
-    assert_eq!(errno(zfs.set_xattr(&ROOT, id, attribute.as_bytes(), b"1", XattrMode::Set)), ENOTSUP);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, id, attribute.as_bytes(), b"1", XattrMode::Set)), Errno::ENOTSUP);
     assert_eq!(zfs.list_xattrs(&ROOT, id).unwrap().len(), 0);
 
     // names created by an older version are found, renamed and removed
@@ -366,24 +372,23 @@ fn names_that_openzfs_could_not_find_are_not_given() {
     })
     .unwrap();
     zfs.unlink(&ROOT, root, old.as_bytes()).unwrap();
-    assert_eq!(errno(zfs.lookup(&ROOT, root, old.as_bytes()).map(drop)), 2);
+    assert_eq!(errno(zfs.lookup(&ROOT, root, old.as_bytes()).map(drop)), Errno::ENOENT);
     drop((names, zfs));
     scratch.close();
 }
 
 #[test]
 fn a_name_that_is_too_long_is_too_long_for_all_that_is_asked_of_it() {
-    const ENAMETOOLONG: i32 = 36;
     let mut scratch = Scratch::new();
     let zfs = scratch.zfs();
     let (root, long) = (zfs.fs().root(), [b'n'; 256]);
     zfs.create(&ROOT, root, &[b'n'; 255], &NewFile::new(Kind::File, 0o644)).unwrap();
-    assert_eq!(errno(zfs.create(&ROOT, root, &long, &NewFile::new(Kind::File, 0o644)).map(drop)), ENAMETOOLONG);
-    assert_eq!(errno(zfs.lookup(&ROOT, root, &long).map(drop)), ENAMETOOLONG);
-    assert_eq!(errno(zfs.unlink(&ROOT, root, &long)), ENAMETOOLONG);
-    assert_eq!(errno(zfs.rmdir(&ROOT, root, &long)), ENAMETOOLONG);
-    assert_eq!(errno(zfs.rename(&ROOT, root, &long, root, b"x", RenameMode::Replace)), ENAMETOOLONG);
-    assert_eq!(errno(zfs.lookup(&ROOT, root, b"").map(drop)), 2, "no name is not the directory itself");
+    assert_eq!(errno(zfs.create(&ROOT, root, &long, &NewFile::new(Kind::File, 0o644)).map(drop)), Errno::ENAMETOOLONG);
+    assert_eq!(errno(zfs.lookup(&ROOT, root, &long).map(drop)), Errno::ENAMETOOLONG);
+    assert_eq!(errno(zfs.unlink(&ROOT, root, &long)), Errno::ENAMETOOLONG);
+    assert_eq!(errno(zfs.rmdir(&ROOT, root, &long)), Errno::ENAMETOOLONG);
+    assert_eq!(errno(zfs.rename(&ROOT, root, &long, root, b"x", RenameMode::Replace)), Errno::ENAMETOOLONG);
+    assert_eq!(errno(zfs.lookup(&ROOT, root, b"").map(drop)), Errno::ENOENT, "no name is not the directory itself");
     drop(zfs);
     scratch.close();
 }

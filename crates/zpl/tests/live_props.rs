@@ -5,6 +5,7 @@ mod scratch;
 
 use std::sync::Barrier;
 
+use base::Errno;
 use dmu::Zap;
 use pool::{PropSource, Value};
 use scratch::Scratch;
@@ -19,7 +20,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> i32 {
+fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
@@ -43,12 +44,12 @@ fn a_file_system_takes_no_more_than_its_quota() {
             let id = make_in(&zfs, &format!("{quota}{n}"), &mut made)?;
             zfs.write(&ROOT, id, 0, &noise(MIB)).err()
         });
-        assert_eq!(refused.unwrap().errno(), 122, "{quota}");
+        assert_eq!(refused.unwrap().errno(), Errno::EDQUOT, "{quota}");
         assert!((7..=11).contains(&made.len()), "{quota}: {}", made.len());
-        assert_eq!(errno(zfs.create(&ROOT, zfs.fs().root(), b"x", &NewFile::new(Kind::File, 0o644))), 122);
+        assert_eq!(errno(zfs.create(&ROOT, zfs.fs().root(), b"x", &NewFile::new(Kind::File, 0o644))), Errno::EDQUOT);
         // the same in a batch
         let batch = zfs.batch(|| zfs.create(&ROOT, zfs.fs().root(), b"x", &NewFile::new(Kind::File, 0o644)));
-        assert_eq!(errno(batch), 122);
+        assert_eq!(errno(batch), Errno::EDQUOT);
         // a full dataset can be emptied, and then be filled again
         for name in &made {
             zfs.unlink(&ROOT, zfs.fs().root(), name.as_bytes()).unwrap();
@@ -123,7 +124,7 @@ fn a_file_system_that_is_open_knows_what_its_properties_became() {
     set(&scratch, "recordsize", 8192);
     assert_eq!(zfs.settings().recordsize, 8192);
     set(&scratch, "readonly", 1);
-    assert_eq!(zfs.append(&ROOT, id, b"x").unwrap_err().errno(), 30);
+    assert_eq!(zfs.append(&ROOT, id, b"x").unwrap_err().errno(), Errno::EROFS);
     scratch.spa().inherit_prop("t", "readonly", false).unwrap();
     zfs.append(&ROOT, id, b"x").unwrap();
 }
@@ -140,14 +141,14 @@ fn whoever_writes_a_file_may_stamp_it_with_the_present() {
     let other = Cred { uid: 7, gid: 7, groups: Vec::new() };
     let touch = SetAttr { touch: true, ..SetAttr::default() };
     // the current time, but no other
-    assert_eq!(errno(zfs.setattr(&other, id, &SetAttr { mtime: old, ..SetAttr::default() })), 1);
+    assert_eq!(errno(zfs.setattr(&other, id, &SetAttr { mtime: old, ..SetAttr::default() })), Errno::EPERM);
     let now = zfs.setattr(&other, id, &touch).unwrap();
     assert!(now.atime.sec > 5 && now.mtime == now.atime && now.ctime == now.mtime);
     chmod(0o644);
-    assert_eq!(errno(zfs.setattr(&other, id, &touch)), 13);
+    assert_eq!(errno(zfs.setattr(&other, id, &touch)), Errno::EACCES);
     let fixed = SetAttr { flags: Some(zpl::FileFlags::IMMUTABLE), ..SetAttr::default() };
     zfs.setattr(&ROOT, id, &fixed).unwrap();
-    assert_eq!(errno(zfs.setattr(&ROOT, id, &touch)), 1);
+    assert_eq!(errno(zfs.setattr(&ROOT, id, &touch)), Errno::EPERM);
 }
 
 #[test]
@@ -188,7 +189,7 @@ fn a_hidden_directory_compares_names_as_its_file_system_does() {
     let normflags = |id: u64| Zap::open(zfs.fs().objset().object(id).unwrap()).unwrap().normflags();
     assert_eq!(normflags(hidden), normflags(zfs.fs().root()));
     zfs.remove_xattr(&ROOT, id, b"user.a").unwrap();
-    assert_eq!(errno(zfs.get_xattr(&ROOT, id, b"user.a")), 61);
+    assert_eq!(errno(zfs.get_xattr(&ROOT, id, b"user.a")), Errno::ENODATA);
     drop(zfs);
     scratch.close();
 }
@@ -216,7 +217,10 @@ fn a_name_given_while_the_last_one_goes_is_good_or_refused() {
         match linked {
             Ok(_) => assert_eq!(zfs.lookup(&ROOT, b, name.as_bytes()).unwrap().1.links, 1),
             Err(error) => {
-                assert_eq!((error.errno(), errno(zfs.lookup(&ROOT, b, name.as_bytes()))), (2, 2));
+                assert_eq!(
+                    (error.errno(), errno(zfs.lookup(&ROOT, b, name.as_bytes()))),
+                    (Errno::ENOENT, Errno::ENOENT)
+                );
             }
         }
     }

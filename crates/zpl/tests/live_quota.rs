@@ -3,6 +3,7 @@
 
 mod scratch;
 
+use base::Errno;
 use pool::SpaceKind;
 use scratch::Scratch;
 use zpl::Kind;
@@ -21,7 +22,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> i32 {
+fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
@@ -36,13 +37,13 @@ fn a_user_writes_up_to_his_limit() {
     zfs.write(&ROOT, id, 0, &noise(2 << 20)).unwrap();
     zfs.fsync(id).unwrap();
     // usage is counted by the sync
-    assert_eq!(errno(zfs.append(&ROOT, id, b"more")), 122);
+    assert_eq!(errno(zfs.append(&ROOT, id, b"more")), Errno::EDQUOT);
     zfs.write(&ROOT, free, 0, &noise(2 << 20)).unwrap();
-    assert_eq!(errno(zfs.setattr(&ROOT, free, &SetAttr { uid: Some(10), ..SetAttr::default() })), 122);
+    assert_eq!(errno(zfs.setattr(&ROOT, free, &SetAttr { uid: Some(10), ..SetAttr::default() })), Errno::EDQUOT);
     drop(zfs);
     scratch.again();
     let zfs = scratch.zfs();
-    assert_eq!(errno(zfs.append(&ROOT, id, b"more")), 122);
+    assert_eq!(errno(zfs.append(&ROOT, id, b"more")), Errno::EDQUOT);
     let view = zfs.spa().view().unwrap();
     let dataset = view.dataset("t").unwrap();
     assert_eq!(dataset.userspace_one(SpaceKind::UserQuota, 10).unwrap(), Some(1 << 20));
@@ -50,7 +51,7 @@ fn a_user_writes_up_to_his_limit() {
     drop((dataset, view));
     zfs.set_quota(SpaceKind::UserQuota, 10, 0).unwrap();
     zfs.append(&ROOT, id, b"more").unwrap();
-    assert_eq!(errno(zfs.set_quota(SpaceKind::UserUsed, 10, 5)), 22);
+    assert_eq!(errno(zfs.set_quota(SpaceKind::UserUsed, 10, 5)), Errno::EINVAL);
     drop(zfs);
     scratch.close();
 }
@@ -66,11 +67,11 @@ fn defaults_bind_those_without_a_limit_and_objects_are_counted() {
     zfs.fsync(id).unwrap();
     zfs.set_default_quota(SpaceKind::UserObjQuota, 3).unwrap();
     let give = |uid| zfs.setattr(&ROOT, id, &SetAttr { uid: Some(uid), ..SetAttr::default() });
-    assert_eq!(errno(give(20)), 122);
+    assert_eq!(errno(give(20)), Errno::EDQUOT);
     zfs.set_quota(SpaceKind::UserObjQuota, 20, 10).unwrap();
     give(20).unwrap();
     zfs.set_quota(SpaceKind::GroupQuota, 21, 1).unwrap();
-    assert_eq!(errno(zfs.append(&ROOT, id, b"x")), 122);
+    assert_eq!(errno(zfs.append(&ROOT, id, b"x")), Errno::EDQUOT);
     drop(zfs);
     scratch.close();
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::{Guid, tunable};
+use base::{Errno, Guid, tunable};
 use parking_lot::RwLock;
 use pool::Spa;
 use power::{ROOT, Rig, bytes, tree};
@@ -314,10 +314,10 @@ fn a_log_device_with_records_that_nobody_has_replayed_stays() {
     }
     let after = rig.after_cut(&[], false);
     let spa = after.spa.clone().unwrap();
-    assert_eq!(spa.remove_vdev(log(&spa)).unwrap_err().errno(), 16);
+    assert_eq!(spa.remove_vdev(log(&spa)).unwrap_err().errno(), Errno::EBUSY);
     assert_eq!(tree(&plain), tree(&after.open("t/f")));
     // the key of the other was never loaded
-    assert_eq!(spa.remove_vdev(log(&spa)).unwrap_err().errno(), 16);
+    assert_eq!(spa.remove_vdev(log(&spa)).unwrap_err().errno(), Errno::EBUSY);
     spa.load_key("t/secret", &power::key()).unwrap();
     assert_eq!(tree(&secret), tree(&after.open("t/secret")));
     spa.remove_vdev(log(&spa)).unwrap();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use base::Env;
+use base::{Env, Errno};
 use ondisk::ObjsetType;
 use pool::{NewDataset, Value, WithoutKey};
 use scratch::Scratch;
@@ -247,7 +247,7 @@ fn file_systems_share_blocks(scratch: &Scratch) {
     for (flags, to) in [(FileFlags::IMMUTABLE, 0), (FileFlags::APPENDONLY, 0), (FileFlags::IMMUTABLE, 3 * LEN)] {
         b.setattr(&ROOT, of_b, &SetAttr { flags: Some(flags), ..SetAttr::default() }).unwrap();
         let refused = b.copy_range_from(&ROOT, &a, (of_a, 0), (of_b, to), LEN);
-        assert_eq!(refused.unwrap_err().errno(), 1);
+        assert_eq!(refused.unwrap_err().errno(), Errno::EPERM);
     }
 }
 
@@ -308,7 +308,7 @@ fn lists_are_inherited(scratch: &Scratch) {
     assert_eq!(named(&zfs, below), [(5, READ | WRITE, INHERITED), (6, READ, INHERITED)]);
     let may = |uid, id, rwx| zfs.access(&Cred { uid, gid: 9, groups: Vec::new() }, id, rwx).map_err(|e| e.errno());
     assert_eq!([may(5, below, 6), may(6, below, 4)], [Ok(()); 2]);
-    assert_eq!([may(6, below, 2), may(7, below, 4), may(6, dir, 4)], [Err(13); 3]);
+    assert_eq!([may(6, below, 2), may(7, below, 4), may(6, dir, 4)], [Err(Errno::EACCES); 3]);
     // a symbolic link has no ACL, and a move keeps the existing one
     let link = zfs.create(&ROOT, root, b"l", &NewFile::symlink(b"f")).unwrap().0;
     assert!(named(&zfs, link).is_empty());

@@ -3,6 +3,7 @@
 
 mod scratch;
 
+use base::Errno;
 use scratch::Scratch;
 use zpl::Kind;
 use zpl::live::{Cred, NewFile, Zfs};
@@ -30,10 +31,10 @@ fn an_open_file_outlives_its_name() {
     assert_eq!(zfs.getattr(id).unwrap().links, 0);
     // an open file may be held again, but not get a name again
     drop(zfs.hold(id).unwrap());
-    assert_eq!(zfs.link(&ROOT, id, root, b"g").unwrap_err().errno(), 2);
+    assert_eq!(zfs.link(&ROOT, id, root, b"g").unwrap_err().errno(), Errno::ENOENT);
     drop(second);
-    assert_eq!(zfs.getattr(id).unwrap_err().errno(), 2);
-    assert_eq!(zfs.hold(id).unwrap_err().errno(), 2);
+    assert_eq!(zfs.getattr(id).unwrap_err().errno(), Errno::ENOENT);
+    assert_eq!(zfs.hold(id).unwrap_err().errno(), Errno::ENOENT);
     assert!(queue(&zfs).is_empty());
     drop(zfs);
     scratch.close();
@@ -72,8 +73,8 @@ fn what_a_crash_leaves_in_the_set_is_freed_at_the_next_opening() {
     drop((view, on_disk));
     let again = scratch.zfs();
     assert!(queue(&again).is_empty());
-    assert_eq!(again.getattr(id).unwrap_err().errno(), 2);
-    assert_eq!(again.getattr(dir).unwrap_err().errno(), 2);
+    assert_eq!(again.getattr(id).unwrap_err().errno(), Errno::ENOENT);
+    assert_eq!(again.getattr(dir).unwrap_err().errno(), Errno::ENOENT);
     drop((zfs, again));
     scratch.close();
 }

@@ -3,6 +3,7 @@
 
 mod scratch;
 
+use base::Errno;
 use scratch::Scratch;
 use zpl::create::FsProps;
 use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
@@ -20,7 +21,7 @@ fn set(zfs: &Zfs, id: u64, name: &str, value: &[u8]) {
     zfs.set_xattr(&ROOT, id, name.as_bytes(), value, XattrMode::Set).unwrap();
 }
 
-fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> i32 {
+fn errno<T: std::fmt::Debug>(result: Result<T, zpl::Error>) -> Errno {
     result.unwrap_err().errno()
 }
 
@@ -44,7 +45,7 @@ fn values_of_all_sizes_find_their_place_and_come_back() {
         }
         set(&zfs, id, "trusted.t", b"t");
         set(&zfs, id, "security.s", b"s");
-        assert_eq!(errno(zfs.set_xattr(&ROOT, id, b"user.big", &[0; 65_537], XattrMode::Set)), 7);
+        assert_eq!(errno(zfs.set_xattr(&ROOT, id, b"user.big", &[0; 65_537], XattrMode::Set)), Errno::E2BIG);
         drop(zfs);
         scratch.again();
         let zfs = scratch.zfs();
@@ -69,7 +70,7 @@ fn values_of_all_sizes_find_their_place_and_come_back() {
             zfs.remove_xattr(&ROOT, id, name.as_bytes()).unwrap();
         }
         assert!(names(&zfs, &ROOT, id).is_empty());
-        assert_eq!(errno(zfs.remove_xattr(&ROOT, id, b"user.1")), 61);
+        assert_eq!(errno(zfs.remove_xattr(&ROOT, id, b"user.1")), Errno::ENODATA);
         set(&zfs, id, "user.again", b"x");
         zfs.unlink(&ROOT, zfs.fs().root(), b"f").unwrap();
         drop(zfs);
@@ -83,12 +84,12 @@ fn create_and_replace_are_told_apart() {
     let zfs = scratch.zfs();
     let id = file(&zfs, "f", 0o644);
     let put = |name: &str, mode| zfs.set_xattr(&ROOT, id, name.as_bytes(), b"v", mode);
-    assert_eq!(errno(put("user.a", XattrMode::Replace)), 61);
+    assert_eq!(errno(put("user.a", XattrMode::Replace)), Errno::ENODATA);
     put("user.a", XattrMode::Create).unwrap();
-    assert_eq!(errno(put("user.a", XattrMode::Create)), 17);
+    assert_eq!(errno(put("user.a", XattrMode::Create)), Errno::EEXIST);
     put("user.a", XattrMode::Replace).unwrap();
-    assert_eq!(errno(put("system.other", XattrMode::Set)), 95);
-    assert_eq!(errno(put(&format!("user.{}", "x".repeat(251)), XattrMode::Set)), 34);
+    assert_eq!(errno(put("system.other", XattrMode::Set)), Errno::ENOTSUP);
+    assert_eq!(errno(put(&format!("user.{}", "x".repeat(251)), XattrMode::Set)), Errno::ERANGE);
     drop(zfs);
     scratch.close();
 }
@@ -105,17 +106,17 @@ fn name_spaces_have_their_guards() {
     }
     assert_eq!(names(&zfs, &user, open), ["security.s", "user.u"]);
     assert_eq!(zfs.get_xattr(&user, open, b"user.u").unwrap(), b"v");
-    assert_eq!(errno(zfs.get_xattr(&user, shut, b"user.u")), 13);
-    assert_eq!(errno(zfs.get_xattr(&user, open, b"trusted.t")), 61);
+    assert_eq!(errno(zfs.get_xattr(&user, shut, b"user.u")), Errno::EACCES);
+    assert_eq!(errno(zfs.get_xattr(&user, open, b"trusted.t")), Errno::ENODATA);
     assert_eq!(zfs.get_xattr(&user, shut, b"security.s").unwrap(), b"v");
     zfs.set_xattr(&user, open, b"user.u", b"w", XattrMode::Set).unwrap();
-    assert_eq!(errno(zfs.set_xattr(&user, shut, b"user.u", b"w", XattrMode::Set)), 13);
+    assert_eq!(errno(zfs.set_xattr(&user, shut, b"user.u", b"w", XattrMode::Set)), Errno::EACCES);
     for name in [&b"trusted.t"[..], b"security.s"] {
-        assert_eq!(errno(zfs.set_xattr(&user, open, name, b"w", XattrMode::Set)), 1);
+        assert_eq!(errno(zfs.set_xattr(&user, open, name, b"w", XattrMode::Set)), Errno::EPERM);
     }
     let root = zfs.fs().root();
     let link = zfs.create(&ROOT, root, b"l", &NewFile::symlink(b"open")).unwrap().0;
-    assert_eq!(errno(zfs.set_xattr(&ROOT, link, b"user.u", b"w", XattrMode::Set)), 1);
+    assert_eq!(errno(zfs.set_xattr(&ROOT, link, b"user.u", b"w", XattrMode::Set)), Errno::EPERM);
     set(&zfs, link, "trusted.t", b"v");
     drop(zfs);
     scratch.close();

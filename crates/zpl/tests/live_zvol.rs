@@ -3,6 +3,7 @@
 
 mod scratch;
 
+use base::Errno;
 use ondisk::ObjsetType;
 use pool::{NewDataset, Value, WithoutKey};
 use scratch::Scratch;
@@ -49,7 +50,7 @@ fn a_volume_is_a_vector_of_bytes() {
         all
     };
     assert!(read(&volume) == model);
-    assert_eq!(volume.write(size - 1, &[1, 2]).unwrap_err().errno(), 6);
+    assert_eq!(volume.write(size - 1, &[1, 2]).unwrap_err().errno(), Errno::ENXIO);
     drop(volume);
     scratch.again();
     let volume = Volume::open(scratch.spa(), "t/vol").unwrap();
@@ -57,7 +58,7 @@ fn a_volume_is_a_vector_of_bytes() {
     assert!(read(&volume) == model);
     volume.resize(size / 2).unwrap();
     assert_eq!(volume.size(), size / 2);
-    assert_eq!(volume.resize(1000).unwrap_err().errno(), 22);
+    assert_eq!(volume.resize(1000).unwrap_err().errno(), Errno::EINVAL);
     volume.resize(size).unwrap();
     let mut back = vec![1; model.len()];
     volume.read(0, &mut back).unwrap();

@@ -4,6 +4,7 @@
 
 mod power;
 
+use base::Errno;
 use base::tunable;
 use pool::{PropSource, SpaceKind, Value};
 use power::{ROOT, Rig, sum};
@@ -46,7 +47,7 @@ fn what_was_promised_within_a_quota_is_replayed_beyond_it() {
     assert_eq!(sum(&read), sum(&data.repeat(RECORDS)));
     again.spa().sync().unwrap();
     let refused = again.append(&ROOT, id, b"more");
-    assert_eq!(refused.unwrap_err().errno(), 122, "from now on the limit counts");
+    assert_eq!(refused.unwrap_err().errno(), Errno::EDQUOT, "from now on the limit counts");
     drop(again);
     after.close();
 }

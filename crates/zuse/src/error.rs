@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use base::Errno;
 /// Why something could not be done. [`Error::errno`] is what a system call would give.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -99,18 +100,18 @@ impl From<io::Error> for Error {
 impl Error {
     /// The error number of Linux.
     #[must_use]
-    pub fn errno(&self) -> i32 {
+    pub fn errno(&self) -> Errno {
         match self {
             Error::Pool(e) => e.errno(),
             Error::Files(e) | Error::At { source: e, .. } => e.errno(),
-            Error::Objects(e) if e.is_not_found() => 2,
-            Error::Objects(_) | Error::Devices(_) => 5,
-            Error::InUse { .. } => 16,
-            Error::Layout(_) | Error::SeveralPools { .. } => 22,
-            Error::Host { source, .. } => source.raw_os_error().unwrap_or(5),
-            Error::PoolName { .. } | Error::Key { .. } => 22,
-            Error::NoPool { .. } => 2,
-            Error::ReadOnly { .. } => 30,
+            Error::Objects(e) if e.is_not_found() => Errno::ENOENT,
+            Error::Objects(_) | Error::Devices(_) => Errno::EIO,
+            Error::InUse { .. } => Errno::EBUSY,
+            Error::Layout(_) | Error::SeveralPools { .. } => Errno::EINVAL,
+            Error::Host { source, .. } => Errno::of_io(source, Errno::EIO),
+            Error::PoolName { .. } | Error::Key { .. } => Errno::EINVAL,
+            Error::NoPool { .. } => Errno::ENOENT,
+            Error::ReadOnly { .. } => Errno::EROFS,
         }
     }
 

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use base::Errno;
 use zpl::live::{Cred, NewFile, Refusal, RenameMode, SetAttr, Vfs, Zfs};
 use zpl::{Attrs, DirEntry, FileSystem, Follow, Kind};
 
@@ -13,8 +14,6 @@ use crate::Error;
 use crate::copy_in::split;
 use crate::host::Rest;
 use crate::kept::Kept;
-
-const EEXIST: i32 = 17;
 /// Bytes that are written at a time.
 const PIECE: usize = 4 << 20;
 /// As `access(2)` has it.
@@ -73,7 +72,7 @@ impl Files {
     /// files.create_dir(b"private", 0o700)?;
     /// files.write(b"private/file", b"secret")?;
     /// let other = files.as_user(Cred { uid: 1000, gid: 1000, groups: vec![] });
-    /// assert_eq!(other.read(b"private/file").map_err(|e| e.errno()), Err(13));
+    /// assert_eq!(other.read(b"private/file").map_err(|e| e.errno()), Err(zuse::Errno::EACCES));
     /// # pool.export()
     /// # }
     /// ```
@@ -226,7 +225,7 @@ impl Files {
     /// A file without contents: a new one, or one that is cut.
     fn emptied(&self, path: &[u8]) -> Result<u64, Error> {
         match self.make(path, &NewFile::new(Kind::File, 0o644)) {
-            Err(e) if e.errno() == EEXIST => {
+            Err(e) if e.errno() == Errno::EEXIST => {
                 let (id, _) = self.stat_with(path, Follow::Always)?;
                 let cut = SetAttr { size: Some(0), ..SetAttr::default() };
                 self.zfs.setattr(&self.cred, id, &cut).map_err(Error::at(path))?;
@@ -273,7 +272,7 @@ impl Files {
         for part in ends.filter_map(|end| path.get(..end)).filter(|part| !part.is_empty() && !part.ends_with(b"/")) {
             id = match self.create_dir(part, mode) {
                 // `.` and `..` too
-                Err(e) if e.errno() == EEXIST => self.directory(part)?,
+                Err(e) if e.errno() == Errno::EEXIST => self.directory(part)?,
                 made => made?,
             };
         }

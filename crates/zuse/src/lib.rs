@@ -51,6 +51,7 @@ pub mod verify;
 mod walk;
 
 pub use archive::Archiver;
+pub use base::Errno;
 pub use copy::{Copied, Copier};
 pub use copy_in::{CopyIn, Imported, Streaming};
 pub use error::Error;

@@ -126,6 +126,8 @@ impl Objects {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
+    use base::Errno;
+
     use crate::Pool;
 
     #[test]
@@ -166,7 +168,7 @@ mod tests {
             pool.sync().unwrap();
             done.err()
         });
-        assert_eq!(full.map(|e| e.errno()), Some(122));
+        assert_eq!(full.map(|e| e.errno()), Some(Errno::EDQUOT));
         pool.export().unwrap();
     }
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use base::{Txg, tunable};
+use base::{Errno, Txg, tunable};
 use pool::{ErrorEntry, Pool, Spa};
 use zio::Bookmark;
 
 use crate::scrub::Scrubbed;
 use crate::verify::check::{Feeder, check};
-use crate::verify::{Damage, EIO, Error, Options, Tally};
+use crate::verify::{Damage, Error, Options, Tally};
 
 /// A slice lasts at least so long, however much its txg is wanted (OpenZFS: `zfs_scrub_min_time_ms`, where 750 ms of each sync are the scrub's).
 const SLICE_MIN: Duration = Duration::from_millis(100);
@@ -128,7 +128,7 @@ impl<'a> Slices<'a> {
 impl Slice<'_, '_> {
     /// Notes a block of pointers that cannot be followed.
     pub(crate) fn damaged(&mut self, bm: &Bookmark, birth: Txg, why: &dmu::Error) {
-        let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { EIO };
+        let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { Errno::EIO };
         self.unreachable.push(Damage { bm: *bm, birth, why: why.to_string(), below: None, errno });
     }
 }

@@ -1,20 +1,23 @@
 //! What somebody who is not root may do with [`Files`].
 #![allow(clippy::unwrap_used)]
 
+use base::Errno;
 use zuse::pool::Value;
 use zuse::zpl::live::{Cred, SetAttr, XattrMode};
 use zuse::zpl::{Ace, AceType, Who};
 use zuse::{Error, Files, Pool};
 
-const EACCES: i32 = 13;
 const SIZE: u64 = 128 << 20;
 
 fn user(uid: u32) -> Cred {
     Cred { uid, gid: uid, groups: vec![] }
 }
 
-fn errno<T>(result: Result<T, Error>) -> i32 {
-    result.map_or_else(|e| e.errno(), |_| 0)
+/// No error.
+const DONE: Errno = Errno::from_raw(0);
+
+fn errno<T>(result: Result<T, Error>) -> Errno {
+    result.map_or_else(|e| e.errno(), |_| DONE)
 }
 
 fn chmod(files: &Files, path: &str, mode: u32) {
@@ -45,21 +48,24 @@ fn what_is_read_and_found_is_asked_for() {
     let files = locked_up(&pool, "t");
     let other = files.as_user(user(1001));
     for path in ["secret", "private/open", "private/sub/../open", "private/../private/open", "link", "/link"] {
-        assert_eq!(errno(other.read(path.as_bytes())), EACCES, "read {path}");
+        assert_eq!(errno(other.read(path.as_bytes())), Errno::EACCES, "read {path}");
         assert!(files.read(path.as_bytes()).is_ok(), "root reads {path}");
     }
-    assert_eq!(errno(other.stat(b"private/open")), EACCES);
-    assert_eq!(errno(other.stat(b"private/none")), EACCES, "nor is he told what is not there");
-    assert_eq!(errno(other.stat(b"private/sub/..")), EACCES);
-    assert_eq!((errno(other.stat(b"private")), errno(other.stat(b"link"))), (0, 0));
+    assert_eq!(errno(other.stat(b"private/open")), Errno::EACCES);
+    assert_eq!(errno(other.stat(b"private/none")), Errno::EACCES, "nor is he told what is not there");
+    assert_eq!(errno(other.stat(b"private/sub/..")), Errno::EACCES);
+    assert_eq!((errno(other.stat(b"private")), errno(other.stat(b"link"))), (DONE, DONE));
     assert!(!other.exists(b"private/open"));
-    assert_eq!(errno(other.fsync(b"private/open")), EACCES);
-    assert_eq!(errno(other.read_dir(b"private")), EACCES);
-    assert_eq!(errno(other.read_dir(b"private/sub")), EACCES);
+    assert_eq!(errno(other.fsync(b"private/open")), Errno::EACCES);
+    assert_eq!(errno(other.read_dir(b"private")), Errno::EACCES);
+    assert_eq!(errno(other.read_dir(b"private/sub")), Errno::EACCES);
     // what may be searched and not listed
-    assert_eq!((errno(other.read_dir(b"blind")), other.read(b"blind/known").unwrap()), (EACCES, b"by name".to_vec()));
+    assert_eq!(
+        (errno(other.read_dir(b"blind")), other.read(b"blind/known").unwrap()),
+        (Errno::EACCES, b"by name".to_vec())
+    );
     let root = files.fs().root();
-    assert_eq!(errno(other.end_of_links(root, b"link")), EACCES);
+    assert_eq!(errno(other.end_of_links(root, b"link")), Errno::EACCES);
     assert_eq!(files.end_of_links(root, b"link").unwrap().1, b"open");
     drop((files, other));
     pool.export().unwrap();
@@ -87,7 +93,7 @@ fn nothing_is_changed_behind_a_closed_directory() {
         ("rmdir", errno(other.remove_dir(b"private/sub"))),
         ("remove all", errno(other.remove_all(b"private/sub"))),
     ] {
-        assert_eq!(done, EACCES, "{what}");
+        assert_eq!(done, Errno::EACCES, "{what}");
     }
     assert_eq!(files.read(b"private/open").unwrap(), b"in a closed directory");
     assert_eq!(files.read(b"secret").unwrap(), b"root's");
@@ -118,7 +124,7 @@ fn lists_count_on_the_way() {
     let name = b"system.posix_acl_access";
     files.zfs().set_xattr(&Cred::ROOT, private, name, &list.concat(), XattrMode::Set).unwrap();
     assert_eq!(files.as_user(user(1001)).read(b"private/open").unwrap(), b"in a closed directory");
-    assert_eq!(errno(files.as_user(user(1002)).read(b"private/open")), EACCES);
+    assert_eq!(errno(files.as_user(user(1002)).read(b"private/open")), Errno::EACCES);
     drop(files);
 
     let files = locked_up(&pool, "t/nfs4");
@@ -132,8 +138,8 @@ fn lists_count_on_the_way() {
     );
     files.zfs().set_acl(&Cred::ROOT, private, aces).unwrap();
     assert_eq!(attrs.uid(), 0);
-    assert_eq!(errno(files.as_user(user(1001)).stat(b"private/open")), EACCES);
-    assert_eq!(errno(files.as_user(user(1002)).stat(b"private/open")), 0);
+    assert_eq!(errno(files.as_user(user(1001)).stat(b"private/open")), Errno::EACCES);
+    assert_eq!(errno(files.as_user(user(1002)).stat(b"private/open")), DONE);
     drop(files);
     pool.export().unwrap();
 }

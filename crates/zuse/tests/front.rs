@@ -4,6 +4,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use base::Errno;
 use zuse::dest::Meta;
 use zuse::verify::Options;
 use zuse::zpl::Kind;
@@ -19,11 +20,11 @@ fn a_new_pool_does_not_take_the_devices_of_another_one() {
     let make = || Pool::create_new("t", &[&path], SIZE);
     let pool = make().unwrap();
     pool.files("t").unwrap().write(b"f", b"data").unwrap();
-    assert_eq!(make().unwrap_err().errno(), 16, "while it is open");
+    assert_eq!(make().unwrap_err().errno(), Errno::EBUSY, "while it is open");
     pool.export().unwrap();
     drop(pool);
     let refused = make().unwrap_err();
-    assert!(refused.errno() == 16 && refused.to_string().contains("part of exported pool 't'"), "{refused}");
+    assert!(refused.errno() == Errno::EBUSY && refused.to_string().contains("part of exported pool 't'"), "{refused}");
     let again = Pool::open(&[&path], None).unwrap();
     assert_eq!(again.file_system("t").unwrap().resolve(b"f").unwrap().size(), 4);
 }
@@ -185,7 +186,7 @@ fn a_directory_that_holds_itself_is_not_removed() {
         let entries = dmu::Zap::open(files.fs().objset().object(below).unwrap()).unwrap();
         entries.add_u64(&spa.tx(1 << 20).unwrap(), b"loop", DIRECTORY | id).unwrap();
         let refused = files.remove_all(b"a").unwrap_err();
-        assert_eq!(refused.errno(), 40, "{refused}");
+        assert_eq!(refused.errno(), Errno::ELOOP, "{refused}");
         assert_eq!(files.read(b"a/b/keep").unwrap(), b"kept");
         entries.remove(&spa.tx(1 << 20).unwrap(), b"loop").unwrap();
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use base::Env;
+use base::{Env, Errno};
 use oracle::judge;
 use pool::{CreateOptions, Hooks, ImportOptions, Spa};
 use vdev::create::{LayoutOptions, VdevSpec, layout};
@@ -296,7 +296,7 @@ impl Run {
             (_, Some(name)) => {
                 self.count("remove");
                 match (tree.is_dir(&name), tree.has_children(&name)) {
-                    (true, true) => assert_eq!(files.remove_dir(&name).unwrap_err().errno(), 39),
+                    (true, true) => assert_eq!(files.remove_dir(&name).unwrap_err().errno(), Errno::ENOTEMPTY),
                     (true, false) => files.remove_dir(&name).unwrap(),
                     (false, _) => files.remove_file(&name).unwrap(),
                 }
@@ -327,7 +327,7 @@ impl Run {
         };
         let made = files.make(&name, &new);
         if tree.names.contains_key(&name) {
-            assert_eq!(made.unwrap_err().errno(), 17);
+            assert_eq!(made.unwrap_err().errno(), Errno::EEXIST);
             return;
         }
         made.unwrap();
@@ -368,18 +368,18 @@ impl Run {
         let renamed = files.rename(name, &to).map_err(|e| e.errno());
         let there = tree.names.get(&to).copied();
         if to.starts_with(&below) {
-            assert_eq!(renamed, Err(22));
+            assert_eq!(renamed, Err(Errno::EINVAL));
         } else if name.starts_with(&[&to, &b"/"[..]].concat()) {
             // Linux asks this before it asks what the two are
-            assert_eq!(renamed, Err(39));
+            assert_eq!(renamed, Err(Errno::ENOTEMPTY));
         } else if there == Some(tree.names[name]) {
             // two names of one file: nothing is done
             assert_eq!(renamed, Ok(()));
         } else if let Some(errno) = match (tree.is_dir(name), there.map(|_| tree.is_dir(&to))) {
             (_, None) | (false, Some(false)) => None,
-            (true, Some(false)) => Some(20),
-            (false, Some(true)) => Some(21),
-            (true, Some(true)) => tree.has_children(&to).then_some(39),
+            (true, Some(false)) => Some(Errno::ENOTDIR),
+            (false, Some(true)) => Some(Errno::EISDIR),
+            (true, Some(true)) => tree.has_children(&to).then_some(Errno::ENOTEMPTY),
         } {
             assert_eq!(renamed, Err(errno));
         } else {
@@ -418,7 +418,7 @@ impl Run {
                 self.count("destroy snapshot");
                 let cloned = self.world.origins.values().any(|origin| *origin == snapshot);
                 let done = self.pool.destroy(&snapshot).map_err(|e| e.errno());
-                assert_eq!(done, if cloned { Err(17) } else { Ok(()) });
+                assert_eq!(done, if cloned { Err(Errno::EEXIST) } else { Ok(()) });
                 if !cloned {
                     self.world.trees.remove(&snapshot);
                 }

@@ -3,14 +3,17 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::Errno;
 use zuse::pool::{KeyStatus, Value};
 use zuse::{Error, Key, Pool};
 
-const EINVAL: i32 = 22;
 const SIZE: u64 = 128 << 20;
 
-fn errno<T>(result: Result<T, Error>) -> i32 {
-    result.map_or_else(|e| e.errno(), |_| 0)
+/// No error.
+const DONE: Errno = Errno::from_raw(0);
+
+fn errno<T>(result: Result<T, Error>) -> Errno {
+    result.map_or_else(|e| e.errno(), |_| DONE)
 }
 
 fn text(text: &str) -> Value {
@@ -47,7 +50,7 @@ fn a_property_has_one_of_its_values() {
     for (name, value) in &bad {
         let why = format!("{name}={value:?}");
         let before = pool.get("t/d", name).unwrap();
-        let refused = [34, EINVAL];
+        let refused = [Errno::ERANGE, Errno::EINVAL];
         assert!(refused.contains(&errno(pool.set("t/d", &[("atime", text("off")), (name, value.clone())]))), "{why}");
         assert_eq!(pool.get("t/d", name).unwrap(), before, "{why}");
         assert!(refused.contains(&errno(pool.create("t/new", &[(name, value.clone())]))), "create with {why}");
@@ -77,12 +80,12 @@ fn what_is_fixed_is_fixed_when_it_is_made() {
         assert_eq!(files.read(b"nAME").unwrap(), b"1", "{name}");
         assert_eq!(pool.get(name, "utf8only").unwrap(), Some(Value::Number(1)), "{name}");
     }
-    assert_eq!(errno(pool.set("t/n", &[("normalization", text("none"))])), EINVAL);
+    assert_eq!(errno(pool.set("t/n", &[("normalization", text("none"))])), Errno::EINVAL);
     pool.create_volume("t/v", 1 << 20, &[("volblocksize", Value::Number(8 << 10))]).unwrap();
     assert_eq!(pool.get("t/v", "volsize").unwrap(), Some(Value::Number(1 << 20)));
-    assert_eq!(errno(pool.create_volume("t/w", (1 << 20) + 1, &[])), EINVAL);
-    assert_eq!(errno(pool.create_volume("t/w", 1 << 20, &[("volblocksize", Value::Number(3000))])), EINVAL);
-    assert_eq!(errno(pool.create_volume("t/w", 0, &[])), EINVAL);
+    assert_eq!(errno(pool.create_volume("t/w", (1 << 20) + 1, &[])), Errno::EINVAL);
+    assert_eq!(errno(pool.create_volume("t/w", 1 << 20, &[("volblocksize", Value::Number(3000))])), Errno::EINVAL);
+    assert_eq!(errno(pool.create_volume("t/w", 0, &[])), Errno::EINVAL);
     pool.export().unwrap();
 }
 
@@ -91,10 +94,10 @@ fn encryption_that_is_asked_for_is_there_or_nothing_is() {
     let pool = Pool::in_memory("t", SIZE).unwrap();
     for cipher in [Value::Number(8), Value::Number(1), Value::Number(99), text("aes-256-gcm"), text("on"), text("yes")]
     {
-        assert_eq!(errno(pool.create("t/plain", &[("encryption", cipher.clone())])), EINVAL, "{cipher:?}");
+        assert_eq!(errno(pool.create("t/plain", &[("encryption", cipher.clone())])), Errno::EINVAL, "{cipher:?}");
         assert!(pool.dataset("t/plain").is_err(), "{cipher:?}");
         let volume = pool.create_volume("t/plain", 1 << 20, &[("encryption", cipher.clone())]);
-        assert_eq!(errno(volume), EINVAL, "{cipher:?}");
+        assert_eq!(errno(volume), Errno::EINVAL, "{cipher:?}");
         let fs_props = vec![("encryption".to_owned(), cipher.clone())];
         let spa = pool.spa().unwrap();
         let new = zuse::pool::NewDataset {
@@ -108,10 +111,10 @@ fn encryption_that_is_asked_for_is_there_or_nothing_is() {
     }
     for of_key in [("keyformat", text("raw")), ("pbkdf2iters", Value::Number(400_000)), ("keylocation", text("prompt"))]
     {
-        assert_ne!(errno(pool.create("t/plain", std::slice::from_ref(&of_key))), 0, "{of_key:?}");
+        assert_ne!(errno(pool.create("t/plain", std::slice::from_ref(&of_key))), DONE, "{of_key:?}");
     }
     let key = Key::passphrase("correct horse").unwrap();
-    assert_eq!(errno(pool.create_encrypted("t/e", &[("encryption", text("off"))], &key)), EINVAL);
+    assert_eq!(errno(pool.create_encrypted("t/e", &[("encryption", text("off"))], &key)), Errno::EINVAL);
     let props = [("encryption", text("aes-128-ccm")), ("pbkdf2iters", Value::Number(100_000))];
     pool.create_encrypted("t/e", &props, &key).unwrap();
     // it is inherited, with another cipher if that is said
@@ -138,15 +141,15 @@ fn keys_are_loaded_changed_and_forgotten() {
 
     let pool = Pool::open_writable(&[&path], None).unwrap();
     assert_eq!(pool.key_status("t/e").unwrap(), KeyStatus::Unavailable);
-    assert_eq!(errno(pool.files("t/e").map(drop)), 13);
-    assert_eq!(errno(pool.load_key("t/e", &old)), EINVAL, "of another format");
-    assert_eq!(errno(pool.load_key("t/e", &Key::hex(&"0e".repeat(32)).unwrap())), 13);
-    assert_ne!(errno(pool.load_key("t/e/v", &new)), 0, "no root any more");
+    assert_eq!(errno(pool.files("t/e").map(drop)), Errno::EACCES);
+    assert_eq!(errno(pool.load_key("t/e", &old)), Errno::EINVAL, "of another format");
+    assert_eq!(errno(pool.load_key("t/e", &Key::hex(&"0e".repeat(32)).unwrap())), Errno::EACCES);
+    assert_ne!(errno(pool.load_key("t/e/v", &new)), DONE, "no root any more");
     pool.load_key("t/e", &new).unwrap();
     assert_eq!(pool.key_status("t/e/v").unwrap(), KeyStatus::Available);
     let files = pool.files("t/e").unwrap();
     assert_eq!(files.read(b"f").unwrap(), b"secret");
-    assert_eq!(errno(pool.unload_key("t/e")), 16, "in use");
+    assert_eq!(errno(pool.unload_key("t/e")), Errno::EBUSY, "in use");
     drop(files);
     pool.unload_key("t/e").unwrap();
     assert_eq!(pool.key_status("t/e").unwrap(), KeyStatus::Unavailable);
@@ -158,9 +161,9 @@ fn keys_are_loaded_changed_and_forgotten() {
     assert_eq!(pool.file_system("t/e").unwrap().resolve(b"f").unwrap().size(), 6);
     assert_eq!(format!("{new:?}"), "Key { format: Hex, .. }");
     for bad in ["short", &"x".repeat(513)] {
-        assert_eq!(errno(Key::passphrase(bad)), EINVAL);
+        assert_eq!(errno(Key::passphrase(bad)), Errno::EINVAL);
     }
-    assert_eq!(errno(Key::hex("xyz")), EINVAL);
+    assert_eq!(errno(Key::hex("xyz")), Errno::EINVAL);
 }
 
 /// Commits of log records, the sync thread's end of a txg and the check of use meet in every order.
@@ -200,20 +203,20 @@ fn names_are_those_that_openzfs_takes() {
     let path = dir.path().join("a");
     let make = |name: &str| Pool::create_new(name, &[path.to_str().unwrap()], SIZE).map(drop);
     for name in ["mirror", "raidz2", "draid", "spare", "log", "9x", "", "a/b", "a%b", "ä", &"x".repeat(240)] {
-        assert_eq!(errno(make(name)), EINVAL, "{name}");
-        assert_eq!(errno(Pool::in_memory(name, SIZE)), EINVAL, "{name}");
+        assert_eq!(errno(make(name)), Errno::EINVAL, "{name}");
+        assert_eq!(errno(Pool::in_memory(name, SIZE)), Errno::EINVAL, "{name}");
         assert!(!path.exists(), "{name}");
     }
     let pool = Pool::in_memory("t", SIZE).unwrap();
     pool.create("t/d", &[]).unwrap();
     pool.snapshot("t/d@s").unwrap();
     for bad in ["t/a@b", "t/a%b", "t/", "t/a//b", "t/..", "t/ä", "t/a#b", "t/a\nb", "other/x"] {
-        assert_ne!(errno(pool.create(bad, &[])), 0, "create {bad}");
-        assert_ne!(errno(pool.rename("t/d", bad)), 0, "rename {bad}");
-        assert_ne!(errno(pool.clone_snapshot("t/d@s", bad)), 0, "clone {bad}");
+        assert_ne!(errno(pool.create(bad, &[])), DONE, "create {bad}");
+        assert_ne!(errno(pool.rename("t/d", bad)), DONE, "rename {bad}");
+        assert_ne!(errno(pool.clone_snapshot("t/d@s", bad)), DONE, "clone {bad}");
     }
     for bad in ["", "a b\n", "a%b", "a/b", "a@b", "..", &"x".repeat(256)] {
-        assert_ne!(errno(pool.snapshot(&format!("t/d@{bad}"))), 0, "snapshot {bad}");
+        assert_ne!(errno(pool.snapshot(&format!("t/d@{bad}"))), DONE, "snapshot {bad}");
         let spa = pool.spa().unwrap();
         assert!(spa.rename_snapshot("t/d", "s", bad, false).is_err(), "rename snapshot {bad}");
         assert!(spa.bookmark(&[(format!("t/d#{bad}"), "t/d@s".to_owned())]).is_err(), "bookmark {bad}");

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
+use base::Errno;
 use control::Caller;
 use zpl::{Kind, Node};
 use zuse::{CopyIn, Error, Files, Target};
@@ -17,8 +18,6 @@ use super::volume;
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::writable;
-
-const ENOENT: i32 = 2;
 /// The mode of a directory if none was given: its owner may make files in it.
 const DIRECTORY_MODE: u32 = 0o755;
 
@@ -99,7 +98,7 @@ pub(super) fn rm(parsed: &Parsed) -> Outcome {
             false => files.remove_file(target.path()),
         };
         match removed {
-            Err(e) if force && e.errno() == ENOENT => Ok(()),
+            Err(e) if force && e.errno() == Errno::ENOENT => Ok(()),
             done => done,
         }
     })

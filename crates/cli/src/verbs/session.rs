@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::Txg;
+use base::{Errno, Txg};
 use control::Caller;
 use pool::{Dataset, ImportOptions, KeyStatus, Kind, ListOptions, OpenOptions, Pool, Spa};
 use vdev::import::Candidate;
@@ -18,8 +18,6 @@ use crate::error::{Failure, failed, usage};
 use crate::readers::Reading;
 use crate::verbs::{CHECKPOINT, WITH_LOG};
 use crate::{keys, pools, state, writable};
-
-const EIO: i32 = 5;
 /// The value of `-L` for the location that an encryption root itself names.
 const KEYLOCATION: &str = "keylocation";
 
@@ -397,8 +395,8 @@ impl Session {
 pub(super) fn strerror(e: &zpl::Error) -> String {
     match e {
         zpl::Error::Dmu(_) | zpl::Error::Pool(_) | zpl::Error::Log(_) => e.to_string(),
-        e if e.errno() == EIO => e.to_string(),
-        e => crate::error::cause(&std::io::Error::from_raw_os_error(e.errno())),
+        e if e.errno() == Errno::EIO => e.to_string(),
+        e => crate::error::cause(&std::io::Error::from(e.errno())),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
+use base::Errno;
 use pool::Pool;
 use stream::send::{Progress, SendFlags, send};
 
@@ -32,15 +33,13 @@ pub(super) fn run(out: &mut dyn Write, pool: &Arc<Pool>, target: &str, letters: 
     let sent = match pool.dataset_by_id(id) {
         Ok(dataset) => send(&dataset, None, &flags, out, &Progress::default()).map_err(|e| e.errno()),
         // a number that cannot be a dataset's
-        Err(_) => Err(ENOENT),
+        Err(_) => Err(Errno::ENOENT),
     };
     Ok(match sent {
         Ok(()) => 0,
         Err(errno) => {
-            eprintln!("dump_backup: dmu_send_obj: {}", cause(&std::io::Error::from_raw_os_error(errno)));
+            eprintln!("dump_backup: dmu_send_obj: {}", cause(&std::io::Error::from(errno)));
             1
         }
     })
 }
-
-const ENOENT: i32 = 2;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
 
-use base::Txg;
+use base::{Errno, Txg};
 use dmu::Objset;
 use ondisk::{BlkPtr, DnodePhys, ObjectType};
 use pool::{AllocClass, MetaslabInfo, Pool};
@@ -31,7 +31,7 @@ pub(super) struct Survey {
     pub(super) counts: Counts,
     pub(super) shared: Shared,
     /// Reads that failed, by error number.
-    pub(super) errors: BTreeMap<i32, u64>,
+    pub(super) errors: BTreeMap<Errno, u64>,
     /// Set if something is allocated that nothing uses.
     pub(super) leaked: bool,
     /// Bytes allocated by the space maps and their logs.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use base::{Endian, Txg};
+use base::{Endian, Errno, Txg};
 use nvlist::NvList;
 use ondisk::{BLKPTR_SIZE, BlkPtr, Dva, SPA_MAXBLOCKSIZE};
 use pool::Pool;
@@ -188,7 +188,7 @@ fn find<'a>(root: &'a VdevConfig, text: &str) -> Option<&'a VdevConfig> {
 }
 
 /// Reads the physical bytes; an error number if they cannot be read.
-fn read(pool: &Arc<Pool>, vdev: &VdevConfig, request: &Request<'_>) -> Result<Vec<u8>, i32> {
+fn read(pool: &Arc<Pool>, vdev: &VdevConfig, request: &Request<'_>) -> Result<Vec<u8>, Errno> {
     let mut block = vec![0; request.psize as usize];
     let tree = pool.tree();
     let top = tree.tops().iter().find(|top| top.guid() == vdev.guid);
@@ -199,11 +199,11 @@ fn read(pool: &Arc<Pool>, vdev: &VdevConfig, request: &Request<'_>) -> Result<Ve
     }
     // below a top-level vdev, the first device that is available
     let leaf = vdev.walk().filter_map(|v| tree.leaf(v.guid)).find_map(|leaf| leaf.device());
-    let device = leaf.ok_or(6)?;
+    let device = leaf.ok_or(Errno::ENXIO)?;
     let read = device.read_at(request.offset.saturating_add(LABEL_START), &mut block);
     read.map(|()| block).map_err(|e| {
         eprintln!("{}: {}", device.name(), cause(&e));
-        e.raw_os_error().unwrap_or(5)
+        Errno::of_io(&e, Errno::EIO)
     })
 }
 

@@ -1,18 +1,16 @@
 //! `zfs bookmark`.
 
+use base::Errno;
 use control::Ioc;
 use nvlist::{NvList, Value as Nv};
 
 use super::destroy::pool_of;
 use super::select::{self, said};
 use super::session::Session;
-use super::words::{errno, of_errno};
+use super::words::of_errno;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
-
-/// The source is not an ancestor of the bookmark's dataset (OpenZFS's own number).
-const NOT_ANCESTOR: i32 = 1039;
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let operands = call.args.names();
@@ -43,7 +41,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         };
         let line = |mark: &str, number| format!("cannot create bookmark '{mark}': {}", why(number));
         let each = e.out.iter().filter_map(|(name, value)| match value {
-            Nv::Int32(n) => Some(line(name, *n)),
+            Nv::Int32(n) => Some(line(name, Errno::from_raw(*n))),
             _ => None,
         });
         let lines: Vec<String> = each.collect();
@@ -84,15 +82,15 @@ fn full_names(source: &str, mark: &str) -> Result<(String, String), Failure> {
     }
 }
 
-fn why(number: i32) -> String {
+fn why(number: Errno) -> String {
     let words = match number {
-        errno::EXDEV => "bookmark is in a different pool",
-        NOT_ANCESTOR => "source is not an ancestor of the new bookmark's dataset",
-        errno::EEXIST => "bookmark exists",
-        errno::EINVAL => "invalid argument",
-        errno::ENOTSUP => "bookmark feature not enabled",
-        errno::ENOSPC => "out of space",
-        errno::ENOENT => "dataset does not exist",
+        Errno::EXDEV => "bookmark is in a different pool",
+        Errno::ZFS_ERR_BOOKMARK_SOURCE_NOT_ANCESTOR => "source is not an ancestor of the new bookmark's dataset",
+        Errno::EEXIST => "bookmark exists",
+        Errno::EINVAL => "invalid argument",
+        Errno::ENOTSUP => "bookmark feature not enabled",
+        Errno::ENOSPC => "out of space",
+        Errno::ENOENT => "dataset does not exist",
         n => return of_errno(n),
     };
     words.to_owned()

@@ -1,5 +1,6 @@
 //! `zfs change-key`.
 
+use base::Errno;
 use control::Ioc;
 use nvlist::NvList;
 use pool::{Dataset, KeyStatus};
@@ -7,7 +8,6 @@ use pool::{Dataset, KeyStatus};
 use super::is_zoned;
 use super::select::{self, said};
 use super::session::Session;
-use super::words::errno;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::keys::{self, Material};
@@ -81,9 +81,9 @@ fn change(session: &Session, dataset: &Dataset, list: &[Said], load: bool, inher
     let input = request(props, key.as_ref());
     session.requests(name)?.call(Ioc::ChangeKey, name, &input).map_err(|e| {
         cannot(match e.errno {
-            errno::EPERM => "Permission denied.",
-            errno::EINVAL => "Invalid properties for key change.",
-            errno::EACCES => "Key is not currently loaded.",
+            Errno::EPERM => "Permission denied.",
+            Errno::EINVAL => "Invalid properties for key change.",
+            Errno::EACCES => "Key is not currently loaded.",
             _ => "encryption failure",
         })
     })?;

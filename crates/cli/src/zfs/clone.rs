@@ -1,5 +1,6 @@
 //! `zfs clone`, `zfs promote`.
 
+use base::Errno;
 use control::Ioc;
 use nvlist::NvList;
 use pool::{Dataset, Kind};
@@ -8,7 +9,7 @@ use super::ancestors::{self, Ancestors};
 use super::select;
 use super::session::Session;
 use super::volume;
-use super::words::{BAD_TYPE, errno, standard};
+use super::words::{BAD_TYPE, standard};
 use crate::command::Call;
 use crate::error::{Outcome, failed, usage};
 use crate::names::{self, Types};
@@ -71,8 +72,8 @@ fn clone(session: &Session, origin: &Dataset, name: &str, said: &[Said]) -> Outc
     let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
     session.requests(origin.name())?.call(Ioc::Clone, name, &input).map_err(|e| {
         cannot(match e.errno {
-            errno::ENOENT => format!("no such parent '{parent}'"),
-            errno::EXDEV => "source and target pools differ".to_owned(),
+            Errno::ENOENT => format!("no such parent '{parent}'"),
+            Errno::EXDEV => "source and target pools differ".to_owned(),
             _ => standard(&e),
         })
     })?;
@@ -100,9 +101,9 @@ pub(super) fn promote(call: &Call<'_>) -> Outcome {
         let Err(e) = session.requests(name)?.call(Ioc::Promote, name, &NvList::new()) else { return Ok(0) };
         let conflict = e.out.get_str("conflsnap").unwrap_or("");
         let why = match e.errno {
-            errno::EACCES => "cannot promote dataset outside its encryption root".to_owned(),
-            errno::EEXIST => format!("conflicting snapshot '{conflict}' from parent '{}'", origin.name()),
-            errno::EINVAL => BAD_TYPE.to_owned(),
+            Errno::EACCES => "cannot promote dataset outside its encryption root".to_owned(),
+            Errno::EEXIST => format!("conflicting snapshot '{conflict}' from parent '{}'", origin.name()),
+            Errno::EINVAL => BAD_TYPE.to_owned(),
             _ => standard(&e),
         };
         Err(cannot(&why))

@@ -1,12 +1,13 @@
 //! `zfs create`.
 
+use base::Errno;
 use control::{Failed, Ioc};
 use nvlist::NvList;
 use pool::Kind;
 
 use super::ancestors::{self, Ancestors};
 use super::session::Session;
-use super::words::{errno, standard};
+use super::words::standard;
 use super::{volume, words};
 use crate::args::Parsed;
 use crate::command::Call;
@@ -207,11 +208,11 @@ pub(super) fn request(ost: i32, props: NvList, key: Option<&Material>) -> NvList
 pub(super) fn refused(name: &str, kind: Kind, e: &Failed) -> Failure {
     let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
     let why = match e.errno {
-        errno::ENOENT => format!("no such parent '{parent}'"),
-        errno::ENOTSUP => "pool must be upgraded to set this property or value".to_owned(),
-        errno::EACCES => "encryption root's key is not loaded or provided".to_owned(),
-        errno::ERANGE => "invalid property value(s) specified".to_owned(),
-        errno::EINVAL if kind == Kind::Volume => words::of_errno(errno::EINVAL),
+        Errno::ENOENT => format!("no such parent '{parent}'"),
+        Errno::ENOTSUP => "pool must be upgraded to set this property or value".to_owned(),
+        Errno::EACCES => "encryption root's key is not loaded or provided".to_owned(),
+        Errno::ERANGE => "invalid property value(s) specified".to_owned(),
+        Errno::EINVAL if kind == Kind::Volume => words::of_errno(Errno::EINVAL),
         _ => standard(e),
     };
     failed(format!("cannot create '{name}': {why}"))

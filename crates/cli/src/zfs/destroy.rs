@@ -1,12 +1,13 @@
 //! `zfs destroy`.
 
+use base::Errno;
 use control::Ioc;
 use nvlist::NvList;
 use pool::{Dataset, Kind};
 
 use super::select::{self, said};
 use super::session::Session;
-use super::words::{self, errno, standard};
+use super::words::{self, standard};
 use super::{dependents, destroy_snaps};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
@@ -163,7 +164,7 @@ impl<'a> Destroyer<'a> {
 
     fn destroy(&self, name: &str) -> Result<(), Failure> {
         match self.session.requests(name)?.call(Ioc::Destroy, name, &NvList::new()) {
-            Err(e) if e.errno != errno::ENOENT => Err(failed(format!("cannot destroy '{name}': {}", standard(&e)))),
+            Err(e) if e.errno != Errno::ENOENT => Err(failed(format!("cannot destroy '{name}': {}", standard(&e)))),
             _ => Ok(()),
         }
     }
@@ -204,12 +205,12 @@ pub(super) fn destroy_snapshots(session: &Session, snaps: NvList, defer: bool) -
     }
     for (name, value) in &*e.out {
         let number = match value {
-            nvlist::Value::Int32(n) => *n,
+            nvlist::Value::Int32(n) => Errno::from_raw(*n),
             _ => e.errno,
         };
         let why = match number {
-            errno::EEXIST => "snapshot is cloned".to_owned(),
-            errno::EBUSY if is_held(name) => {
+            Errno::EEXIST => "snapshot is cloned".to_owned(),
+            Errno::EBUSY if is_held(name) => {
                 format!("it's being held. Run 'zfs holds -r {name}' to see holders.")
             }
             n => words::of_errno(n),

@@ -1,5 +1,6 @@
 //! `zfs hold`, `zfs release`.
 
+use base::Errno;
 use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
 use pool::Dataset;
@@ -7,7 +8,7 @@ use pool::Dataset;
 use super::destroy::pool_of;
 use super::select::{self, said};
 use super::session::Session;
-use super::words::{BAD_TYPE, errno, of_errno};
+use super::words::{BAD_TYPE, of_errno};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
@@ -72,21 +73,21 @@ fn collect(head: &Dataset, snap: &str, recursive: bool, found: &mut Vec<Dataset>
 fn hold(session: &Session, name: &str, tag: &str, recursive: bool) -> Result<(), Failure> {
     let (name, found) = snapshots(session, name, recursive)?;
     if found.is_empty() {
-        return Err(failed(format!("cannot hold snapshot '{name}': {}", of_errno(errno::ENOENT))));
+        return Err(failed(format!("cannot hold snapshot '{name}': {}", of_errno(Errno::ENOENT))));
     }
     let mut holds = NvList::new();
     found.iter().for_each(|snap| holds.insert(snap.name(), tag));
     let mut input = NvList::new();
     input.insert("holds", holds);
     let Err(e) = session.requests(&name)?.call(Ioc::Hold, pool_of(&name), &input) else { return Ok(()) };
-    let why = |number: i32| match number {
-        errno::E2BIG => "tag too long".to_owned(),
-        errno::EINVAL => BAD_TYPE.to_owned(),
-        errno::EEXIST => "tag already exists on this dataset".to_owned(),
+    let why = |number: Errno| match number {
+        Errno::E2BIG => "tag too long".to_owned(),
+        Errno::EINVAL => BAD_TYPE.to_owned(),
+        Errno::EEXIST => "tag already exists on this dataset".to_owned(),
         n => of_errno(n),
     };
-    let overall = |number: i32| match number {
-        errno::ENOTSUP => "pool must be upgraded".to_owned(),
+    let overall = |number: Errno| match number {
+        Errno::ENOTSUP => "pool must be upgraded".to_owned(),
         n => why(n),
     };
     Err(tell(&e, "cannot hold", "cannot hold snapshot", why, overall))
@@ -95,20 +96,20 @@ fn hold(session: &Session, name: &str, tag: &str, recursive: bool) -> Result<(),
 fn release(session: &Session, name: &str, tag: &str, recursive: bool) -> Result<(), Failure> {
     let (name, found) = snapshots(session, name, recursive)?;
     let mut input = NvList::new();
-    let mut number = errno::ENOENT;
+    let mut number = Errno::ENOENT;
     for snap in &found {
         let held = snap.holds().map_err(|e| failed(said(&e, snap.name())))?;
         if !held.iter().any(|hold| hold.tag == tag) {
-            number = errno::ESRCH;
+            number = Errno::ESRCH;
             continue;
         }
         let mut tags = NvList::new();
         tags.insert(tag, ());
         input.insert(snap.name(), tags);
     }
-    let why = |number: i32| match number {
-        errno::ESRCH => "no such tag on this dataset".to_owned(),
-        errno::EINVAL => BAD_TYPE.to_owned(),
+    let why = |number: Errno| match number {
+        Errno::ESRCH => "no such tag on this dataset".to_owned(),
+        Errno::EINVAL => BAD_TYPE.to_owned(),
         n => of_errno(n),
     };
     if input.is_empty() {
@@ -119,9 +120,15 @@ fn release(session: &Session, name: &str, tag: &str, recursive: bool) -> Result<
 }
 
 /// The message for each snapshot that failed, else for all.
-fn tell(e: &Failed, all: &str, each: &str, why: impl Fn(i32) -> String, overall: impl Fn(i32) -> String) -> Failure {
+fn tell(
+    e: &Failed,
+    all: &str,
+    each: &str,
+    why: impl Fn(Errno) -> String,
+    overall: impl Fn(Errno) -> String,
+) -> Failure {
     let line = |(name, value): (&str, &Nv)| match value {
-        Nv::Int32(n) => Some(format!("{each} '{name}': {}", why(*n))),
+        Nv::Int32(n) => Some(format!("{each} '{name}': {}", why(Errno::from_raw(*n)))),
         _ => None,
     };
     let lines: Vec<String> = e.out.iter().filter_map(line).collect();

@@ -1,5 +1,6 @@
 //! `zfs rename`.
 
+use base::Errno;
 use control::Ioc;
 use nvlist::NvList;
 use pool::Dataset;
@@ -7,7 +8,7 @@ use pool::Dataset;
 use super::ancestors::{self, Ancestors};
 use super::destroy::pool_of;
 use super::session::Session;
-use super::words::{errno, standard};
+use super::words::standard;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::{self, Types};
@@ -69,8 +70,8 @@ fn rename(session: &Session, dataset: &Dataset, to: &str, recursive: bool) -> Ou
     // of several snapshots, the one that failed
     let failing = e.out.iter().next().map_or(from, |(name, _)| name);
     let why = match e.errno {
-        errno::EEXIST if recursive => "a child dataset already has a snapshot with the new name".to_owned(),
-        errno::EACCES => "cannot move encrypted child outside of its encryption root".to_owned(),
+        Errno::EEXIST if recursive => "a child dataset already has a snapshot with the new name".to_owned(),
+        Errno::EACCES => "cannot move encrypted child outside of its encryption root".to_owned(),
         _ => standard(&e),
     };
     Err(failed(format!("cannot rename '{failing}': {why}")))

@@ -1,5 +1,6 @@
 //! `zfs rollback`.
 
+use base::Errno;
 use control::Ioc;
 use nvlist::NvList;
 use pool::{Bookmark, Dataset, Kind, ListOptions};
@@ -7,7 +8,7 @@ use pool::{Bookmark, Dataset, Kind, ListOptions};
 use super::destroy::{self, Destroyer, Options, pool_of};
 use super::select::{self, said};
 use super::session::Session;
-use super::words::{BAD_TYPE, errno, standard};
+use super::words::{BAD_TYPE, standard};
 use super::{dependents, set};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed};
@@ -135,9 +136,9 @@ fn back(session: &Session, head: &Dataset, target: &str) -> Outcome {
     input.insert("target", target);
     if let Err(e) = session.requests(name)?.call(Ioc::Rollback, name, &input) {
         let why = match e.errno {
-            errno::EEXIST => format!("there is a snapshot or bookmark more recent than '{target}'"),
-            errno::ESRCH => format!("'{target}' is not found among snapshots of '{name}'"),
-            errno::EINVAL => BAD_TYPE.to_owned(),
+            Errno::EEXIST => format!("there is a snapshot or bookmark more recent than '{target}'"),
+            Errno::ESRCH => format!("'{target}' is not found among snapshots of '{name}'"),
+            Errno::EINVAL => BAD_TYPE.to_owned(),
             _ => standard(&e),
         };
         return Err(failed(format!("cannot rollback '{name}': {why}")));

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use base::Errno;
 use pool::prop::{self, PropKind, Value};
 use pool::{Dataset, Entry, Error, Kind, ListOptions, Pool};
 
@@ -230,14 +231,11 @@ pub(super) fn open_dataset(name: &str, accepted: Types) -> Result<Dataset, Failu
     }
 }
 
-/// "Permission denied": the key is not loaded.
-const EACCES: i32 = 13;
-
 /// An error about a dataset in OpenZFS's words.
 pub(super) fn said(e: &Error, name: &str) -> String {
     if e.is_not_found() {
         format!("cannot open '{name}': dataset does not exist")
-    } else if e.errno() == EACCES {
+    } else if e.errno() == Errno::EACCES {
         format!("cannot open '{name}': its encryption key is not loaded")
     } else {
         format!("cannot open '{name}': {e}")

@@ -11,13 +11,14 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::Ordering;
 
+use base::Errno;
 use pool::prop::{nicebytes, nicenum};
 use pool::{Bookmark, Dataset, KeyStatus, Space};
 use stream::send::{Base, Progress, SendFlags};
 
 use super::progress;
 use super::select::{self, said};
-use super::words::{errno, of_errno};
+use super::words::of_errno;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::long_holds::{Held, Looking};
@@ -316,9 +317,9 @@ fn attempt(out: &mut File, stream: &Stream<'_>, options: &Options, progress: &Pr
     sent.map_err(|e| match (&e, e.errno()) {
         (stream::send::Error::LargeMicrozap { .. } | stream::send::Error::OldKeys { .. }, _) => cannot(&e.to_string()),
         (stream::send::Error::Output(source), _) => cannot(&cause(source)),
-        (_, errno::EACCES) => cannot(key),
-        (_, errno::EXDEV) => cannot("not an earlier snapshot from the same fs"),
-        (_, n @ errno::EIO) => cannot(&format!("{} ({e})", cause(&io::Error::from_raw_os_error(n)))),
+        (_, Errno::EACCES) => cannot(key),
+        (_, Errno::EXDEV) => cannot("not an earlier snapshot from the same fs"),
+        (_, n @ Errno::EIO) => cannot(&format!("{} ({e})", cause(&io::Error::from(n)))),
         (_, n) => cannot(&of_errno(n)),
     })
 }

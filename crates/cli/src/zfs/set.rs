@@ -1,5 +1,6 @@
 //! `zfs set`.
 
+use base::Errno;
 use control::{Failed, Ioc};
 use nvlist::{NvList, Value as Nv};
 use pool::{Dataset, Kind};
@@ -112,7 +113,7 @@ pub(super) fn apply(session: &Session, name: &str, props: NvList) -> Result<(), 
 /// The message for each property that could not be set, else for all.
 fn refused(doing: &str, e: &Failed) -> String {
     let line = |(name, value): (&str, &Nv)| match value {
-        Nv::Int32(n) => Some(format!("{doing}: {}", of_property(name, e, *n))),
+        Nv::Int32(n) => Some(format!("{doing}: {}", of_property(name, e, Errno::from_raw(*n)))),
         _ => None,
     };
     let lines: Vec<String> = e.out.iter().filter_map(line).collect();

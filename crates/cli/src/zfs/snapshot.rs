@@ -1,5 +1,6 @@
 //! `zfs snapshot`.
 
+use base::Errno;
 use control::Ioc;
 use nvlist::{NvList, Value as Nv};
 use pool::{Dataset, Kind};
@@ -7,7 +8,7 @@ use pool::{Dataset, Kind};
 use super::destroy::pool_of;
 use super::select::{self, said};
 use super::session::Session;
-use super::words::{self, errno, standard};
+use super::words::{self, standard};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::{self, Types};
@@ -93,12 +94,12 @@ fn take(session: &Session, snaps: NvList, props: &[Said]) -> Result<(), Failure>
     let mut lines = Vec::new();
     for (name, value) in &*e.out {
         if let Nv::Int32(n) = value {
-            lines.push(format!("cannot create snapshot '{name}': {}", words::of_errno(*n)));
+            lines.push(format!("cannot create snapshot '{name}': {}", words::of_errno(Errno::from_raw(*n))));
         }
     }
     if lines.is_empty() {
         let why = match e.errno {
-            errno::EXDEV => "multiple snapshots of same fs not allowed".to_owned(),
+            Errno::EXDEV => "multiple snapshots of same fs not allowed".to_owned(),
             _ => standard(&e),
         };
         lines.push(format!("cannot create snapshots : {why}"));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use base::{Env, tunable};
+use base::{Env, Errno, tunable};
 use control::Control;
 use nvlist::{NvList, Value as Nv};
 use pool::feature::{self, FEATURES};
@@ -26,8 +26,6 @@ use crate::{names, pools, writable};
 const VERSION_FEATURES: u64 = 5000;
 /// The version of new file systems (OpenZFS: `ZPL_VERSION`).
 const ZPL_VERSION: u64 = 5;
-/// No space is left (Linux).
-const ENOSPC: i32 = 28;
 
 /// The options of the command.
 #[derive(Debug, Default)]
@@ -316,7 +314,7 @@ fn make(
     let caller = writable::caller();
     let hidden = key.map(Material::hidden);
     Control::create_pool(new, options, root, hidden.as_ref(), (hooks, caller)).map_err(|e| match (e.errno, *e.error) {
-        (ENOSPC, _) => "one or more devices is out of space".to_owned(),
+        (Errno::ENOSPC, _) => "one or more devices is out of space".to_owned(),
         (_, control::Error::Pool(e)) => writable::why(&e),
         (_, other) => other.to_string(),
     })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use base::Errno;
 use control::{Control, Failed, Ioc};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -15,9 +16,6 @@ use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::state::Imported;
 use crate::{pools, writable};
-
-/// The list of errors is empty.
-const ECANCELED: i32 = 125;
 
 /// The operation that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,7 +113,7 @@ fn scrub(record: &Imported, what: What, doing: &str) -> Result<(), Failure> {
         read(spa, &|stop, threads, progress| zuse::resilver(spa, threads, stop, progress)).map_err(cannot)?;
     }
     match control.call(Ioc::PoolScrub, &record.name, &request(what)) {
-        Err(Failed { errno: ECANCELED, .. }) => return writable::close(spa, doing),
+        Err(Failed { errno: Errno::ECANCELED, .. }) => return writable::close(spa, doing),
         begun => begun.map_err(|e| failed(format!("{doing}: {}", writable::why_failed(&e))))?,
     };
     read(spa, &|stop, threads, progress| match what {

@@ -1,5 +1,7 @@
 //! Reasons for which a change of a dataset is refused.
 
+use base::Errno;
+
 /// The rule that a change would break. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -129,51 +131,55 @@ pub enum Refusal {
 impl Refusal {
     /// The errno that OpenZFS gives on Linux; above 1024 are its own.
     #[must_use]
-    pub const fn errno(self) -> i32 {
+    pub const fn errno(self) -> Errno {
         match self {
-            Refusal::NoParent => 2,
-            Refusal::NoSnapshot => 3,
-            Refusal::TagTooLong | Refusal::ValueTooLong => 7,
-            Refusal::TryAgain => 11,
-            Refusal::KeyUnavailable | Refusal::KeyLocation | Refusal::EncryptionRoot | Refusal::OtherKey => 13,
-            Refusal::Busy | Refusal::Held | Refusal::HasSnapshots | Refusal::Inconsistent => 16,
+            Refusal::NoParent => Errno::ENOENT,
+            Refusal::NoSnapshot => Errno::ESRCH,
+            Refusal::TagTooLong | Refusal::ValueTooLong => Errno::E2BIG,
+            Refusal::TryAgain => Errno::EAGAIN,
+            Refusal::KeyUnavailable | Refusal::KeyLocation | Refusal::EncryptionRoot | Refusal::OtherKey => {
+                Errno::EACCES
+            }
+            Refusal::Busy | Refusal::Held | Refusal::HasSnapshots | Refusal::Inconsistent => Errno::EBUSY,
             Refusal::Exists
             | Refusal::HasClones
             | Refusal::HasChildren
             | Refusal::NotLatest
             | Refusal::KeyLoaded
-            | Refusal::TagExists => 17,
-            Refusal::CrossPool => 18,
-            Refusal::NotSnapshot | Refusal::NotClone | Refusal::Invalid(_) => 22,
-            Refusal::NoBase => 19,
-            Refusal::Modified => 26,
-            Refusal::NoSpace => 28,
-            Refusal::NameTooLong | Refusal::TooDeep => 36,
-            Refusal::Overflow => 75,
-            Refusal::Unsupported => 95,
-            Refusal::Quota => 122,
-            Refusal::NotAFilesystem => 1033,
-            Refusal::IvsetMissing => 1034,
-            Refusal::IvsetMismatch => 1035,
-            Refusal::SpillFlag => 1036,
-            Refusal::UnknownStream => 1037,
-            Refusal::NotAncestor => 1039,
-            Refusal::LargeBlocks => 1041,
-            Refusal::ResumeExists => 1047,
-            Refusal::CryptoUnsupported => 1048,
+            | Refusal::TagExists => Errno::EEXIST,
+            Refusal::CrossPool => Errno::EXDEV,
+            Refusal::NotSnapshot | Refusal::NotClone | Refusal::Invalid(_) => Errno::EINVAL,
+            Refusal::NoBase => Errno::ENODEV,
+            Refusal::Modified => Errno::ETXTBSY,
+            Refusal::NoSpace => Errno::ENOSPC,
+            Refusal::NameTooLong | Refusal::TooDeep => Errno::ENAMETOOLONG,
+            Refusal::Overflow => Errno::EOVERFLOW,
+            Refusal::Unsupported => Errno::ENOTSUP,
+            Refusal::Quota => Errno::EDQUOT,
+            Refusal::NotAFilesystem => Errno::ZFS_ERR_WRONG_PARENT,
+            Refusal::IvsetMissing => Errno::ZFS_ERR_FROM_IVSET_GUID_MISSING,
+            Refusal::IvsetMismatch => Errno::ZFS_ERR_FROM_IVSET_GUID_MISMATCH,
+            Refusal::SpillFlag => Errno::ZFS_ERR_SPILL_BLOCK_FLAG_MISSING,
+            Refusal::UnknownStream => Errno::ZFS_ERR_UNKNOWN_SEND_STREAM_FEATURE,
+            Refusal::NotAncestor => Errno::ZFS_ERR_BOOKMARK_SOURCE_NOT_ANCESTOR,
+            Refusal::LargeBlocks => Errno::ZFS_ERR_STREAM_LARGE_BLOCK_MISMATCH,
+            Refusal::ResumeExists => Errno::ZFS_ERR_RESUME_EXISTS,
+            Refusal::CryptoUnsupported => Errno::ZFS_ERR_CRYPTO_NOTSUP,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base::Errno;
+
     use super::Refusal;
 
     #[test]
     fn errnos_are_those_of_linux() {
-        assert_eq!(Refusal::Exists.errno(), 17);
-        assert_eq!(Refusal::Quota.errno(), 122);
-        assert_eq!(Refusal::NotAFilesystem.errno(), 1033);
+        assert_eq!(Refusal::Exists.errno(), Errno::EEXIST);
+        assert_eq!(Refusal::Quota.errno(), Errno::EDQUOT);
+        assert_eq!(Refusal::NotAFilesystem.errno(), Errno::ZFS_ERR_WRONG_PARENT);
         assert_eq!(Refusal::Invalid("x").to_string(), "x");
     }
 }

@@ -22,7 +22,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Guid, Txg};
+use base::{Errno, Guid, Txg};
 use nvlist::NvList;
 use ondisk::label::key;
 use vdev::create::{LayoutOptions, NewPool};
@@ -77,15 +77,15 @@ pub enum VdevRefusal {
 impl VdevRefusal {
     /// OpenZFS's errno.
     #[must_use]
-    pub fn errno(self) -> i32 {
+    pub fn errno(self) -> Errno {
         match self {
-            VdevRefusal::NoDevice => 2,
-            VdevRefusal::Busy | VdevRefusal::LogBusy => 16,
-            VdevRefusal::NotAlike | VdevRefusal::ParityBesideRemoved | VdevRefusal::BadValue => 22,
-            VdevRefusal::NoSpace => 28,
-            VdevRefusal::NotSupported | VdevRefusal::DistributedSpare | VdevRefusal::NotSettable => 95,
-            VdevRefusal::Checkpoint => 1024,
-            VdevRefusal::SectorSize => 1050,
+            VdevRefusal::NoDevice => Errno::ENOENT,
+            VdevRefusal::Busy | VdevRefusal::LogBusy => Errno::EBUSY,
+            VdevRefusal::NotAlike | VdevRefusal::ParityBesideRemoved | VdevRefusal::BadValue => Errno::EINVAL,
+            VdevRefusal::NoSpace => Errno::ENOSPC,
+            VdevRefusal::NotSupported | VdevRefusal::DistributedSpare | VdevRefusal::NotSettable => Errno::ENOTSUP,
+            VdevRefusal::Checkpoint => Errno::ZFS_ERR_CHECKPOINT_EXISTS,
+            VdevRefusal::SectorSize => Errno::ZFS_ERR_ASHIFT_MISMATCH,
         }
     }
 }

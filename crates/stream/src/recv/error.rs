@@ -1,4 +1,4 @@
-use base::Guid;
+use base::{Errno, Guid};
 use ondisk::send::RecordType;
 
 /// Reasons why a stream was not received.
@@ -65,22 +65,16 @@ pub enum Error {
 impl Error {
     /// Returns the errno that OpenZFS returns on Linux in such a case.
     #[must_use]
-    pub fn errno(&self) -> i32 {
-        const EINTR: i32 = 4;
-        const EIO: i32 = 5;
-        const EINVAL: i32 = 22;
-        const ERANGE: i32 = 34;
-        const ECKSUM: i32 = 52;
-        const ZFS_ERR_STREAM_TRUNCATED: i32 = 1040;
+    pub fn errno(&self) -> Errno {
         match self {
-            Error::Stream(crate::Error::Truncated { .. }) => ZFS_ERR_STREAM_TRUNCATED,
-            Error::Stream(crate::Error::Checksum { .. }) => ECKSUM,
-            Error::Stream(crate::Error::TooLarge { .. }) | Error::Record { range: true, .. } => ERANGE,
-            Error::Stream(crate::Error::Io { source, .. }) => source.raw_os_error().unwrap_or(EIO),
+            Error::Stream(crate::Error::Truncated { .. }) => Errno::ZFS_ERR_STREAM_TRUNCATED,
+            Error::Stream(crate::Error::Checksum { .. }) => Errno::ECKSUM,
+            Error::Stream(crate::Error::TooLarge { .. }) | Error::Record { range: true, .. } => Errno::ERANGE,
+            Error::Stream(crate::Error::Io { source, .. }) => Errno::of_io(source, Errno::EIO),
             Error::Pool(error) => error.errno(),
             Error::Apply { source: dmu::Error::Zio(error), .. } => error.errno(),
-            Error::Stopped => EINTR,
-            _ => EINVAL,
+            Error::Stopped => Errno::EINTR,
+            _ => Errno::EINVAL,
         }
     }
 

@@ -1,5 +1,6 @@
 use std::io;
 
+use base::Errno;
 /// Reasons why a dataset cannot be sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -68,22 +69,16 @@ pub enum Error {
 impl Error {
     /// Returns the errno that OpenZFS returns on Linux in such a case.
     #[must_use]
-    pub fn errno(&self) -> i32 {
-        const EINTR: i32 = 4;
-        const EIO: i32 = 5;
-        const EINVAL: i32 = 22;
-        const EPIPE: i32 = 32;
-        const ENOTSUP: i32 = 95;
-        const ZFS_ERR_STREAM_LARGE_MICROZAP: i32 = 1051;
+    pub fn errno(&self) -> Errno {
         match self {
             Error::Pool(e) => e.errno(),
             Error::Zio(e) => e.errno(),
-            Error::Output(e) => e.raw_os_error().unwrap_or(EPIPE),
-            Error::LargeMicrozap { .. } => ZFS_ERR_STREAM_LARGE_MICROZAP,
-            Error::OldKeys { .. } => ENOTSUP,
-            Error::Unfinished { .. } => EINVAL,
-            Error::Stopped => EINTR,
-            _ => EIO,
+            Error::Output(e) => Errno::of_io(e, Errno::EPIPE),
+            Error::LargeMicrozap { .. } => Errno::ZFS_ERR_STREAM_LARGE_MICROZAP,
+            Error::OldKeys { .. } => Errno::ENOTSUP,
+            Error::Unfinished { .. } => Errno::EINVAL,
+            Error::Stopped => Errno::EINTR,
+            _ => Errno::EIO,
         }
     }
 }

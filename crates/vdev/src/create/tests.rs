@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::process::Command;
 use std::sync::Arc;
 
-use base::{Env, Guid, Txg};
+use base::{Env, Errno, Guid, Txg};
 use nvlist::NvList;
 use ondisk::label::key;
 use oracle::fixtures;
@@ -301,7 +301,7 @@ fn new_pools_have_spares_and_caches_and_small_devices_are_refused() {
     assert_eq!(again.vdev_tree, new.vdev_tree);
     let small = |_: &str| Some(Arc::new(Sized((64 << 20) - 1)) as Arc<dyn Device>);
     let error = layout(&spec, &small, LayoutOptions::default(), &Env::seeded(9)).unwrap_err();
-    assert!(matches!(error, Error::BelowMinimum { .. }) && error.errno() == 75);
+    assert!(matches!(error, Error::BelowMinimum { .. }) && error.errno() == Errno::EOVERFLOW);
     assert!(matches!(layout(&spec, &|_| None, LayoutOptions::default(), &Env::seeded(9)), Err(Error::Open { .. })));
 }
 

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use base::Errno;
 use dmu::Tx;
 
 use super::place::Owed;
@@ -25,8 +26,6 @@ pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 const CHUNK: u64 = 4 << 20;
 /// An append of up to this size is one chunk, so that nothing can come in between.
 const APPEND: u64 = 64 << 20;
-/// Linux's error number for lack of space.
-const ENOSPC: i32 = 28;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 /// log2 of the bytes of a dnode (OpenZFS: `DNODE_SHIFT`).
@@ -213,7 +212,7 @@ impl Zfs {
             });
             at = match done {
                 // the remaining space may suffice for a smaller chunk
-                Err(error) if offset.is_some() && len as u64 > block && error.errno() == ENOSPC => {
+                Err(error) if offset.is_some() && len as u64 > block && error.errno() == Errno::ENOSPC => {
                     most = (len as u64 / 2).max(block);
                     continue;
                 }

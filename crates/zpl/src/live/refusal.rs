@@ -1,6 +1,7 @@
 //! Reasons why an operation is refused.
 
 use crate::Error;
+use base::Errno;
 
 /// The reason why a file system refuses an operation, by the error number of Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,25 +51,25 @@ impl Refusal {
 
     /// Returns the error number on Linux.
     #[must_use]
-    pub const fn errno(self) -> i32 {
+    pub const fn errno(self) -> Errno {
         match self {
-            Refusal::NotPermitted => 1,
-            Refusal::Gone => 2,
-            Refusal::NoData => 6,
-            Refusal::Denied => 13,
-            Refusal::Busy => 16,
-            Refusal::Exists => 17,
-            Refusal::CrossDevice => 18,
-            Refusal::Invalid(_) => 22,
-            Refusal::FileTooLarge => 27,
-            Refusal::ReadOnly => 30,
-            Refusal::TooManyLinks => 31,
-            Refusal::TooSmall => 34,
-            Refusal::NotEmpty => 39,
-            Refusal::NoAttribute => 61,
-            Refusal::NotUtf8 => 84,
-            Refusal::Unsupported(_) => 95,
-            Refusal::Quota => 122,
+            Refusal::NotPermitted => Errno::EPERM,
+            Refusal::Gone => Errno::ENOENT,
+            Refusal::NoData => Errno::ENXIO,
+            Refusal::Denied => Errno::EACCES,
+            Refusal::Busy => Errno::EBUSY,
+            Refusal::Exists => Errno::EEXIST,
+            Refusal::CrossDevice => Errno::EXDEV,
+            Refusal::Invalid(_) => Errno::EINVAL,
+            Refusal::FileTooLarge => Errno::EFBIG,
+            Refusal::ReadOnly => Errno::EROFS,
+            Refusal::TooManyLinks => Errno::EMLINK,
+            Refusal::TooSmall => Errno::ERANGE,
+            Refusal::NotEmpty => Errno::ENOTEMPTY,
+            Refusal::NoAttribute => Errno::ENODATA,
+            Refusal::NotUtf8 => Errno::EILSEQ,
+            Refusal::Unsupported(_) => Errno::ENOTSUP,
+            Refusal::Quota => Errno::EDQUOT,
         }
     }
 }

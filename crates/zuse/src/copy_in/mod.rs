@@ -22,6 +22,7 @@ mod sources;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use base::Errno;
 use zpl::live::{Cred, NewFile, SetAttr, XattrMode, Zfs};
 use zpl::{Kind, PosixAcl, Time};
 
@@ -36,13 +37,6 @@ const QUEUE_FILES: usize = 1024;
 const QUEUE_BYTES: usize = 8 << 20;
 /// Bytes of paths of directories that are remembered: all of them in usual trees, few in those that are very deep.
 const PATHS_BYTES: usize = 4 << 20;
-
-const ENOENT: i32 = 2;
-const EEXIST: i32 = 17;
-const ENOTDIR: i32 = 20;
-const ENOSPC: i32 = 28;
-const EROFS: i32 = 30;
-const EDQUOT: i32 = 122;
 /// The message when a file does not replace an existing one.
 const STAYS: &str = "what has this name stays";
 /// Owner, group and others may look into a directory that nobody described.
@@ -533,7 +527,7 @@ impl<'a> CopyIn<'a> {
         let (dir, name) = self.place(path)?;
         match self.zfs.create(&self.cred, dir, name, new) {
             Ok((id, _)) => Ok((id, true)),
-            Err(e) if e.errno() == EEXIST => {
+            Err(e) if e.errno() == Errno::EEXIST => {
                 let (id, attrs) = self.zfs.lookup(&self.cred, dir, name)?;
                 if attrs.kind() == Kind::Directory {
                     return Ok((id, false));
@@ -565,7 +559,7 @@ impl<'a> CopyIn<'a> {
                     return Err(zpl::Error::NotDirectory { name: parent.to_vec() });
                 }
                 Ok((id, _)) => id,
-                Err(e) if e.errno() == ENOENT => {
+                Err(e) if e.errno() == Errno::ENOENT => {
                     let new = NewFile { owner: Some(self.owner), ..NewFile::new(Kind::Directory, DIRECTORY_MODE) };
                     self.zfs.create(&self.cred, at, part, &new)?.0
                 }
@@ -591,7 +585,7 @@ impl<'a> CopyIn<'a> {
             None => match self.find(path) {
                 Ok(id) => id,
                 // it was not made, and that is told
-                Err(e) if matches!(e.errno(), ENOENT | ENOTDIR) => return Ok(()),
+                Err(e) if matches!(e.errno(), Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
                 Err(e) => return Err(e),
             },
         };
@@ -656,7 +650,7 @@ impl<'a> CopyIn<'a> {
                 Err(e) if ends_all(&e) => return Err(e),
                 Err(e) => {
                     // without the number of the file: what many files meet is told once
-                    let why = std::io::Error::from_raw_os_error(e.errno());
+                    let why = std::io::Error::from(e.errno());
                     let what = format!("attribute {}: {why}", String::from_utf8_lossy(name));
                     self.report.not_kept(path, &what);
                     listed &= name != PosixAcl::ACCESS.as_bytes();
@@ -678,7 +672,7 @@ fn without_list(meta: &Meta) -> u32 {
 /// Returns whether the next file would meet the same error.
 fn ends_all(e: &zpl::Error) -> bool {
     let stopped = |e: &pool::Error| matches!(e, pool::Error::Suspended(_) | pool::Error::Closed);
-    matches!(e.errno(), ENOSPC | EDQUOT | EROFS) || matches!(e, zpl::Error::Pool(e) if stopped(e))
+    matches!(e.errno(), Errno::ENOSPC | Errno::EDQUOT | Errno::EROFS) || matches!(e, zpl::Error::Pool(e) if stopped(e))
 }
 
 /// The directory and the last name of a path.

@@ -1,9 +1,10 @@
 //! Files whose names are taken: each is made whole under another name, in the same directory, and then takes the place of what has its own.
 
+use base::Errno;
 use zpl::Kind;
 use zpl::live::{Cred, RenameMode, Zfs};
 
-use super::{CopyIn, EEXIST, ENOENT, Streaming};
+use super::{CopyIn, Streaming};
 
 /// Begins the name that a file has until it is whole; a number follows.
 const PREFIX: &str = ".zuse-new-";
@@ -29,7 +30,7 @@ impl CopyIn<'_> {
     ) -> Result<(R, Option<Replacement>), zpl::Error> {
         let (dir, name) = self.place(path)?;
         match give(&self.zfs, &self.cred, dir, name) {
-            Err(e) if e.errno() == EEXIST => {
+            Err(e) if e.errno() == Errno::EEXIST => {
                 let (id, attrs) = self.zfs.lookup(&self.cred, dir, name)?;
                 if attrs.kind() == Kind::Directory {
                     return Err(zpl::Error::IsDirectory { object: id });
@@ -40,7 +41,7 @@ impl CopyIn<'_> {
         for n in 0..LEFT_MAX {
             let now = format!("{PREFIX}{n}").into_bytes();
             match give(&self.zfs, &self.cred, dir, &now) {
-                Err(e) if e.errno() == EEXIST => {}
+                Err(e) if e.errno() == Errno::EEXIST => {}
                 done => return Ok((done?, Some(Replacement { dir, now, name: name.to_vec() }))),
             }
         }
@@ -60,7 +61,7 @@ impl CopyIn<'_> {
     fn take_place(&mut self, Replacement { dir, now, name }: &Replacement) -> Result<(), zpl::Error> {
         let old = match self.zfs.lookup(&self.cred, *dir, name) {
             Ok((id, attrs)) => Some((id, attrs.links)),
-            Err(e) if e.errno() == ENOENT => None,
+            Err(e) if e.errno() == Errno::ENOENT => None,
             Err(e) => return Err(e),
         };
         self.zfs.rename(&self.cred, *dir, now, *dir, name, RenameMode::Replace)?;

@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use base::Errno;
 use zpl::live::Zfs;
 use zpl::{Kind, Node};
 
@@ -19,9 +20,6 @@ use crate::walk::{Go, Step, walk};
 const PIECE: usize = 4 << 20;
 /// Files up to this size are read as a whole.
 const WHOLE_MAX: u64 = 128 << 10;
-const EIO: i32 = 5;
-/// OpenZFS's number for a wrong checksum.
-const ECKSUM: i32 = 52;
 
 impl CopyIn<'_> {
     /// Puts `from`, a directory of the host with all below it, or a single file, as `to`; the empty path is the directory that the copy
@@ -234,7 +232,7 @@ impl CopyIn<'_> {
 
 /// Returns whether an error is caused by unreadable blocks.
 fn is_damage(e: &zpl::Error) -> bool {
-    matches!(e.errno(), EIO | ECKSUM) && !ends_all(e)
+    matches!(e.errno(), Errno::EIO | Errno::ECKSUM) && !ends_all(e)
 }
 
 /// How much of the first `size` bytes of a file is no hole.

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::{Guid, Txg};
+use base::{Errno, Guid, Txg};
 use dmu::Below;
 use ondisk::ObjectType;
 use pool::{Dataset, Pool};
@@ -38,9 +38,6 @@ pub use names::{DamagedItem, Names};
 
 /// Damaged blocks of which the details are kept.
 pub const MAX_DAMAGE: usize = 100_000;
-
-/// What is neither a wrong checksum nor a missing key.
-pub(crate) const EIO: i32 = 5;
 
 /// Why a verification could not be done, or be finished.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +83,7 @@ pub struct Damage {
     /// What cannot be reached for it: of a block of pointers or dnodes that cannot be read.
     pub below: Option<Below>,
     /// The error number that OpenZFS gives for it: 52 for a wrong checksum, 5 for what cannot be read.
-    pub errno: i32,
+    pub errno: Errno,
 }
 
 /// What was wrong with a leaf device and made good by redundancy.
@@ -264,13 +261,13 @@ pub fn inspect(
             let wanted = each(block);
             if let Some(why @ dmu::Error::Fill { .. }) = block.damage {
                 let (bm, birth) = (*block.bm, block.bp.birth_physical());
-                let damage = Damage { bm, birth, why: why.to_string(), below: None, errno: EIO };
+                let damage = Damage { bm, birth, why: why.to_string(), below: None, errno: Errno::EIO };
                 return if miscounted.len() < MAX_DAMAGE {
                     miscounted.push(damage)
                 };
             }
             if let Some(why) = block.damage {
-                let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { EIO };
+                let errno = if let dmu::Error::Zio(e) = why { e.errno() } else { Errno::EIO };
                 let below = block.dnode.and_then(|dn| Below::of(dn, block.bm));
                 let (bm, birth) = (*block.bm, block.bp.birth_physical());
                 return unreachable.push(Damage { bm, birth, why: why.to_string(), below, errno });
@@ -329,5 +326,5 @@ fn may_be_shared(pool: &Pool, block: &Block<'_>) -> bool {
 
 fn misplacement(block: &Block<'_>, what: &str) -> Damage {
     let why = format!("{:?} {what}", block.bp.dva(0));
-    Damage { bm: *block.bm, birth: block.bp.birth_physical(), why, below: None, errno: EIO }
+    Damage { bm: *block.bm, birth: block.bp.birth_physical(), why, below: None, errno: Errno::EIO }
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use base::Errno;
 use dmu::sa::Attr;
 use dmu::{Object, Zap};
 use ondisk::ObjectType;
@@ -22,11 +23,6 @@ const ENTRY_OBJECT: u64 = (1 << 48) - 1;
 const MORE: u32 = 3;
 /// Bytes that are copied at a time.
 const PIECE: u64 = 1 << 20;
-
-const ENOENT: i32 = 2;
-const EIO: i32 = 5;
-const EACCES: i32 = 13;
-const EINVAL: i32 = 22;
 
 /// `zdb -O DATASET PATH`: the object of the file or directory. The exit status is the errno, as zdb's is.
 pub(in crate::zdb) fn show(
@@ -60,11 +56,11 @@ pub(in crate::zdb) fn copy(
     [which, to]: [&str; 2],
 ) -> Outcome {
     let mut cx = Cx::new(out, options, pool);
-    let fatal = |errno: i32| failed(format!("zdb: internal error: {}", words(errno)));
+    let fatal = |errno: Errno| failed(format!("zdb: internal error: {}", words(errno)));
     let (subject, _key) = open_dataset(&mut cx, name).map_err(fatal)?;
     let found = if options.has('O') {
         let id = number(which).unwrap_or(0);
-        subject.objset.object(id).map_err(|_| fatal(ENOENT))?
+        subject.objset.object(id).map_err(|_| fatal(Errno::ENOENT))?
     } else {
         find(&subject, name, which).map_err(fatal)?
     };
@@ -74,28 +70,28 @@ pub(in crate::zdb) fn copy(
     }
 }
 
-fn words(errno: i32) -> String {
-    cause(&io::Error::from_raw_os_error(errno))
+fn words(errno: Errno) -> String {
+    cause(&io::Error::from(errno))
 }
 
-fn errno_of(e: dmu::Error) -> i32 {
+fn errno_of(e: dmu::Error) -> Errno {
     pool::Error::from(e).errno()
 }
 
-fn status(errno: i32) -> u8 {
-    u8::try_from(errno).unwrap_or(1)
+fn status(errno: Errno) -> u8 {
+    u8::try_from(errno.raw()).unwrap_or(1)
 }
 
 /// The object at the end of a path. Errors are printed on standard error.
-fn find(subject: &Subject, name: &str, path: &str) -> Result<Object, i32> {
+fn find(subject: &Subject, name: &str, path: &str) -> Result<Object, Errno> {
     let objset = &subject.objset;
-    let entry = |dir: u64, name: &str| -> Result<u64, i32> {
+    let entry = |dir: u64, name: &str| -> Result<u64, Errno> {
         let found = objset.object(dir).and_then(Zap::open).and_then(|zap| zap.lookup_u64(name));
-        found.map_err(errno_of)?.ok_or(ENOENT)
+        found.map_err(errno_of)?.ok_or(Errno::ENOENT)
     };
     let mut dir = entry(MASTER_NODE, "ROOT").map_err(|errno| {
         eprintln!("can't lookup root znode: {}", words(errno));
-        EINVAL
+        Errno::EINVAL
     })?;
     let mut seen = format!("dataset={name} path=/");
     let mut rest = path;
@@ -106,12 +102,12 @@ fn find(subject: &Subject, name: &str, path: &str) -> Result<Object, i32> {
         let id = found? & ENTRY_OBJECT;
         let found = objset.object(id).map_err(|e| {
             eprintln!("failed to get SA dbuf for obj {id}: {}", words(errno_of(e)));
-            EINVAL
+            Errno::EINVAL
         })?;
         let (kind, bonus) = (found.phys().object_type, found.phys().bonus_type);
         if bonus != ObjectType::SA && bonus != ObjectType::ZNODE {
             eprintln!("invalid bonus type {} for obj {id}", bonus.0);
-            return Err(EINVAL);
+            return Err(Errno::EINVAL);
         }
         seen += "/";
         match kind {
@@ -119,27 +115,27 @@ fn find(subject: &Subject, name: &str, path: &str) -> Result<Object, i32> {
             ObjectType::DIRECTORY_CONTENTS | ObjectType::PLAIN_FILE_CONTENTS => return Ok(found),
             other => {
                 eprintln!("object {dir} has non-file/directory type {}", other.0);
-                return Err(EINVAL);
+                return Err(Errno::EINVAL);
             }
         }
     }
 }
 
 /// Copies the contents of a file; returns the errno if it cannot be read or written.
-fn write_out(cx: &mut Cx<'_>, subject: &Subject, object: &Object, to: &str) -> Result<Result<(), i32>, Failure> {
+fn write_out(cx: &mut Cx<'_>, subject: &Subject, object: &Object, to: &str) -> Result<Result<(), Errno>, Failure> {
     let id = object.id();
     writeln!(cx.out, "Copying object {id} to file {to}")?;
     let attrs = subject.fs.as_ref().map(|fs| fs.sa().attrs(object));
     let Some(Ok(attrs)) = attrs else {
         writeln!(cx.out, "Failed to get handle for SA znode")?;
-        return Ok(Err(if subject.locked { EACCES } else { EINVAL }));
+        return Ok(Err(if subject.locked { Errno::EACCES } else { Errno::EINVAL }));
     };
-    let Some(size) = attrs.u64(Attr::Size) else { return Ok(Err(ENOENT)) };
+    let Some(size) = attrs.u64(Attr::Size) else { return Ok(Err(Errno::ENOENT)) };
     writeln!(cx.out, "Object {id} is {size} bytes")?;
     if size == 0 {
-        return Ok(Err(EINVAL));
+        return Ok(Err(Errno::EINVAL));
     }
-    let errno = |e: &io::Error| e.raw_os_error().unwrap_or(EIO);
+    let errno = |e: &io::Error| Errno::of_io(e, Errno::EIO);
     let mut file = match File::create(to) {
         Ok(file) => file,
         Err(e) => return Ok(Err(errno(&e))),

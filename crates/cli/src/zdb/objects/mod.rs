@@ -31,6 +31,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 
+use base::Errno;
 use ondisk::BlkPtr;
 use pool::Pool;
 
@@ -42,8 +43,6 @@ use features::Counts;
 use objset::Subject;
 use select::Selection;
 use unlock::Unlocked;
-
-const EACCES: i32 = 13;
 
 /// The context of printing: output, options, pool, level.
 struct Cx<'a> {
@@ -159,7 +158,7 @@ fn find_dataset(options: &Options, pool: &Arc<Pool>, name: &str) -> Result<(pool
 }
 
 fn cannot_open(name: &str, e: &pool::Error) -> Failure {
-    let why = cause(&std::io::Error::from_raw_os_error(e.errno()));
+    let why = cause(&std::io::Error::from(e.errno()));
     failed(format!("zdb: can't open '{name}': {why}"))
 }
 
@@ -178,16 +177,16 @@ fn tell_unlocked(cx: &mut Cx<'_>, unlocked: Option<&Unlocked>) -> Result<(), Fai
 }
 
 /// The object set of that name, unlocked if a key is given; else an errno, which is reported.
-fn open_dataset(cx: &mut Cx<'_>, name: &str) -> Result<(Subject, Option<Unlocked>), i32> {
+fn open_dataset(cx: &mut Cx<'_>, name: &str) -> Result<(Subject, Option<Unlocked>), Errno> {
     let told = |e: pool::Error| {
-        let why = cause(&std::io::Error::from_raw_os_error(e.errno()));
+        let why = cause(&std::io::Error::from(e.errno()));
         eprintln!("failed to hold dataset '{name}': {why}");
         e.errno()
     };
     let dataset = cx.pool.dataset(name).map_err(told)?;
     let unlocked = unlock(cx.options, cx.pool, &dataset).map_err(|why| {
         eprintln!("zdb: {why}");
-        EACCES
+        Errno::EACCES
     })?;
     if let Some(unlocked) = &unlocked {
         // an output error shows up in what follows

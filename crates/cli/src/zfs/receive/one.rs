@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use base::Guid;
+use base::{Errno, Guid};
 use control::Ioc;
 use nvlist::{NvList, Value as Nv};
 use ondisk::send::{Begin, DRR_FLAG_CLONE, feature};
@@ -415,8 +415,8 @@ fn tell_props(fs: &str, errors: &NvList) {
     for (name, value) in errors {
         if let Nv::Int32(n) = value {
             let error = Box::new(control::Error::Invalid(format!("errno {n}")));
-            let e = control::Failed { errno: *n, out: Box::default(), error };
-            eprintln!("cannot receive {name} property on {fs}: {}", of_property(name, &e, *n));
+            let e = control::Failed { errno: Errno::from_raw(*n), out: Box::default(), error };
+            eprintln!("cannot receive {name} property on {fs}: {}", of_property(name, &e, e.errno));
         }
     }
 }

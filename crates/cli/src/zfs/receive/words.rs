@@ -1,20 +1,11 @@
 //! OpenZFS's messages for a stream that was not received (`zfs_receive_one`, `recv_ecksum_set_aux`).
 
+use base::Errno;
 use control::Failed;
 
 use crate::error::{Failure, failed};
-use crate::zfs::words::{errno, standard};
-
-const ENODEV: i32 = 19;
-const ETXTBSY: i32 = 26;
+use crate::zfs::words::standard;
 // OpenZFS's own error numbers
-const LARGE_BLOCK_MISMATCH: i32 = 1041;
-const SPILL_FLAG_MISSING: i32 = 1036;
-const RESUME_EXISTS: i32 = 1047;
-const CRYPTO_NOTSUP: i32 = 1048;
-const TRUNCATED: i32 = 1040;
-const IVSET_MISSING: i32 = 1034;
-const IVSET_MISMATCH: i32 = 1035;
 
 /// The receive that was tried.
 pub(super) struct Tried<'a> {
@@ -35,9 +26,9 @@ pub(super) fn words(e: &Failed, tried: &Tried<'_>) -> Failure {
     let doing = tried.doing;
     let bad_stream = |why: String| format!("{doing}: {why}");
     failed(match e.errno {
-        ENODEV => format!("{doing}: most recent snapshot of {fs} does not\nmatch incremental source"),
-        ETXTBSY => format!("{doing}: destination {fs} has been modified\nsince most recent snapshot"),
-        errno::EACCES => {
+        Errno::ENODEV => format!("{doing}: most recent snapshot of {fs} does not\nmatch incremental source"),
+        Errno::ETXTBSY => format!("{doing}: destination {fs} has been modified\nsince most recent snapshot"),
+        Errno::EACCES => {
             let why = match (tried.raw, tried.new_fs) {
                 (true, true) => "failed to create encryption key",
                 (true, false) => "encryption key does not match existing key",
@@ -45,26 +36,26 @@ pub(super) fn words(e: &Failed, tried: &Tried<'_>) -> Failure {
             };
             format!("{doing}: {why}")
         }
-        errno::EEXIST => {
+        Errno::EEXIST => {
             let what = if tried.new_fs { fs } else { tried.target };
             format!("cannot restore to {what}: destination already exists")
         }
-        RESUME_EXISTS => {
+        Errno::ZFS_ERR_RESUME_EXISTS => {
             let what = if tried.new_fs { fs } else { tried.target };
             format!("cannot resume recv {what}: Resuming recv on existing dataset without force")
         }
-        errno::EINVAL | errno::ERANGE => bad_stream(format!("invalid backup stream ({})", e.error)),
-        errno::EBADE | TRUNCATED => bad_stream(broken(e, tried)),
-        LARGE_BLOCK_MISMATCH => {
+        Errno::EINVAL | Errno::ERANGE => bad_stream(format!("invalid backup stream ({})", e.error)),
+        Errno::ECKSUM | Errno::ZFS_ERR_STREAM_TRUNCATED => bad_stream(broken(e, tried)),
+        Errno::ZFS_ERR_STREAM_LARGE_BLOCK_MISMATCH => {
             bad_stream("incremental send stream requires -L (--large-block), to match previous receive.".to_owned())
         }
-        errno::ENOTSUP => format!("{doing}: pool must be upgraded to receive this stream."),
-        CRYPTO_NOTSUP => bad_stream("stream uses crypto parameters not compatible with this pool".to_owned()),
-        errno::EDQUOT => format!("{doing}: destination {fs} space quota exceeded."),
-        IVSET_MISSING => bad_stream(
+        Errno::ENOTSUP => format!("{doing}: pool must be upgraded to receive this stream."),
+        Errno::ZFS_ERR_CRYPTO_NOTSUP => bad_stream("stream uses crypto parameters not compatible with this pool".to_owned()),
+        Errno::EDQUOT => format!("{doing}: destination {fs} space quota exceeded."),
+        Errno::ZFS_ERR_FROM_IVSET_GUID_MISSING => bad_stream(
             "IV set guid missing. See errata 4 at https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER.".to_owned(),
         ),
-        IVSET_MISMATCH => bad_stream(
+        Errno::ZFS_ERR_FROM_IVSET_GUID_MISMATCH => bad_stream(
             "IV set guid mismatch. The incremental source snapshot on the\ndestination no longer has the IV set it was sent \
              with, most commonly\nbecause it was received as a non-raw (plain) stream. Raw replication\ncan be resumed by \
              rolling the destination back to the most recent\nsnapshot that was received raw and taking the raw \
@@ -72,11 +63,11 @@ pub(super) fn words(e: &Failed, tried: &Tried<'_>) -> Failure {
              page section discussing the limitations of raw\nencrypted send streams."
                 .to_owned(),
         ),
-        SPILL_FLAG_MISSING => bad_stream(
+        Errno::ZFS_ERR_SPILL_BLOCK_FLAG_MISSING => bad_stream(
             "Spill block flag missing for raw send.\nThe zfs software on the sending system must be updated."
                 .to_owned(),
         ),
-        errno::EBUSY if tried.has_token => {
+        Errno::EBUSY if tried.has_token => {
             format!("{doing}: destination {fs} contains partially-complete state from \"zfs receive -s\".")
         }
         _ => format!("{doing}: {}", standard(e)),
@@ -95,7 +86,7 @@ fn broken(e: &Failed, tried: &Tried<'_>) -> String {
             "checksum mismatch or incomplete stream.\nPartially received snapshot is saved.\nA resuming stream can be \
              generated on the sending system by running:\n    zfs send -t {token}"
         ),
-        None if e.errno == TRUNCATED => format!("incomplete stream ({})", e.error),
+        None if e.errno == Errno::ZFS_ERR_STREAM_TRUNCATED => format!("incomplete stream ({})", e.error),
         None => format!("checksum mismatch ({})", e.error),
     }
 }
