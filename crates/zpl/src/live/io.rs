@@ -5,6 +5,9 @@
 //! large write does not hold up a txg; partially changed blocks at the edges of a chunk are read before its transaction is
 //! assigned. Other readers see each chunk atomically.
 //!
+//! Writers of different ranges proceed in parallel. A write beyond the end holds everything from its start on, so that the end of the file moves
+//! in the order of the log's records; one that grows the first block holds the whole file.
+//!
 //! The first block of a file grows with the file, up to the record size: in steps of 512 bytes while it is the only one. From the
 //! second block on, blocks have the record size, a power of two.
 
@@ -14,6 +17,7 @@ use base::Errno;
 use dmu::Tx;
 
 use super::place::Owed;
+use super::rangelock::RangeGuard;
 use super::readers::{Look, Reader};
 use super::times::Times;
 use super::znode::content_modified;
@@ -105,7 +109,7 @@ impl Zfs {
                 return done;
             }
         }
-        let _content = node.content.read();
+        let _content = node.content.read_range(offset..offset.saturating_add(buf.len() as u64));
         read_now(reader, node, offset, buf)
     }
 
@@ -199,13 +203,14 @@ impl Zfs {
             self.check_block_quota(node)?;
             self.warm(node, at, now.len() as u64)?;
             let bytes = (now.len() as u64).saturating_add(2 * node.object().block_size()).max(SMALL_CHANGE);
-            let place = (offset.is_none() && first.is_none()).then_some(at);
+            let appends = offset.is_none() && first.is_none();
             let done = self.change_owing(bytes, owed, |tx| {
-                let _content = node.content.write();
+                let content = self.lock_to_write(node, if appends { None } else { Some(at) }, now.len() as u64, end);
                 // the end may have moved since it was read
-                let at = place.map_or(at, |_| node.with_attrs(|attrs| attrs.size));
-                let end = end.max(at.saturating_add(rest.len() as u64));
                 let before = node.with_attrs(|attrs| attrs.size);
+                let at = if appends { before } else { at };
+                debug_assert!(content.range().contains(&at));
+                let end = end.max(at.saturating_add(rest.len() as u64));
                 self.write_chunk(tx, node, cred, at, now, end)?;
                 self.log_write(tx, node, at, now, before, awaited);
                 Ok(at)
@@ -223,6 +228,23 @@ impl Zfs {
             rest = later;
         }
         Ok(first.unwrap_or(start))
+    }
+
+    /// Takes the range of a file for a chunk of `len` bytes at an offset, or at the end of the file; `end` is the end of the whole write (OpenZFS:
+    /// `zfs_rangelock_cb`).
+    fn lock_to_write<'a>(&self, node: &'a Znode, at: Option<u64>, len: u64, end: u64) -> RangeGuard<'a> {
+        node.content.write_range(|| {
+            let size = node.with_attrs(|attrs| attrs.size);
+            let at = at.unwrap_or(size);
+            let chunk_end = at.saturating_add(len);
+            if self.grown_first_block(node, size.max(end).max(chunk_end)).is_some() {
+                0..u64::MAX
+            } else if chunk_end > size {
+                at..u64::MAX
+            } else {
+                at..chunk_end
+            }
+        })
     }
 
     /// Checks the flags of a file that is open for writing.
@@ -246,7 +268,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// Writes a chunk; `end` is the end of the whole write. `content` is held.
+    /// Writes a chunk; `end` is the end of the whole write. `content` is held as [`Zfs::lock_to_write`] takes it.
     pub(super) fn write_chunk(
         &self,
         tx: &Tx,
@@ -277,22 +299,27 @@ impl Zfs {
         Ok(())
     }
 
-    /// Grows the block of a one-block file as a file of `end` bytes requires (OpenZFS: `zfs_rangelock_cb`, `zfs_write`,
-    /// `zfs_grow_blocksize`).
+    /// Grows the block of a one-block file as a file of `end` bytes requires (OpenZFS: `zfs_write`, `zfs_grow_blocksize`). All of `content` is
+    /// held, if it grows.
     pub(crate) fn grow_first_block(&self, tx: &Tx, node: &Znode, end: u64) -> Result<(), Error> {
+        match self.grown_first_block(node, end) {
+            Some(wanted) => Ok(node.object().set_block_size(tx, wanted, 0)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the block size that a one-block file has to grow to before it can have `end` bytes; `None` if it does not grow.
+    fn grown_first_block(&self, node: &Znode, end: u64) -> Option<u64> {
         let (object, record) = (node.object(), self.settings().recordsize);
         let (now, size) = (object.block_size(), node.with_attrs(|attrs| attrs.size));
         let grows = end > now && (!now.is_power_of_two() || now < record);
         if !grows || size > now || object.nblocks() > 1 {
-            return Ok(());
+            return None;
         }
         // a block that already exceeds the record size only grows to the next power of two
         let most = if now > record { now.next_power_of_two() } else { record };
         let wanted = most.min(end.next_multiple_of(512)).max(now);
-        if wanted > now {
-            object.set_block_size(tx, wanted, 0)?;
-        }
-        Ok(())
+        (wanted > now).then_some(wanted)
     }
 
     /// Returns space and object counts of the file system.

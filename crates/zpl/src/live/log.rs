@@ -237,7 +237,7 @@ impl Inner {
 impl WriteSource for Inner {
     fn copy(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
         let Some(node) = self.logged(object, generation)? else { return Ok(Got::Gone) };
-        let _content = node.content.read();
+        let _content = node.content.read_range(offset..offset.saturating_add(buf.len() as u64));
         // data beyond the end after a truncation need not be logged
         if offset >= node.with_attrs(|attrs| attrs.size) {
             return Ok(Got::Gone);
@@ -255,7 +255,10 @@ impl WriteSource for Inner {
         txg: Txg,
     ) -> Result<BlockGot, dmu::Error> {
         let Some(node) = self.logged(object, generation)? else { return Ok(BlockGot::Gone) };
-        let _content = node.content.read();
+        // while any of it is held the block does not grow
+        let size = node.object().block_size();
+        let start = offset - offset.checked_rem(size).unwrap_or(0);
+        let _content = node.content.read_range(start..start.saturating_add(size));
         if offset >= node.with_attrs(|attrs| attrs.size) {
             return Ok(BlockGot::Gone);
         }

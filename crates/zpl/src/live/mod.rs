@@ -14,7 +14,7 @@
 //!
 //! # Lock order
 //! transaction → `moving` (directories that change their parent) → `names` of directories, by object number → `rights` of a file
-//! → `content` of a file → `attrs` of one znode. The transaction is assigned first, because a txg that is closing waits for its
+//! → a range of the `content` of a file → `attrs` of one znode. The transaction is assigned first, because a txg that is closing waits for its
 //! transactions, and no thread may wait for a new transaction while it holds a lock that the holder of an old one needs. An
 //! operation that must look up a name to know which directories to lock looks it up again once it holds the locks.
 //!
@@ -43,6 +43,7 @@ mod place;
 mod posix;
 mod prefetch;
 mod quota;
+mod rangelock;
 mod readers;
 mod refusal;
 mod rename;

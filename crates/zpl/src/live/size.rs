@@ -62,7 +62,13 @@ impl Zfs {
         self.warm_edge(&node, end)?;
         self.free_pieces(&node, range.start..end)?;
         self.change_freeing(SMALL_CHANGE.max(3 * node.object().block_size()), |tx| {
-            let _content = node.content.write();
+            let _content = node.content.write_range(|| {
+                let object = node.object();
+                // what reaches the last block is freed up to the end, whatever is behind it
+                let blocks = object.block_size().saturating_mul(object.nblocks());
+                let last = end >= blocks.min(node.with_attrs(|attrs| attrs.size));
+                range.start..if last { u64::MAX } else { end }
+            });
             // up to the end of the last block, if the range reaches the end of the file
             let size = node.with_attrs(|attrs| attrs.size);
             let len = if end == size { u64::MAX } else { end - range.start };

@@ -10,6 +10,7 @@ use dmu::sa::{Attr, SaAttrs, SaValue, words};
 use dmu::{Object, Tx, Zap};
 use parking_lot::{Mutex, RwLock};
 
+use super::rangelock::RangeLock;
 use super::{Refusal, Zfs};
 use crate::{Attrs, Error, FileFlags, Kind, Time};
 
@@ -28,8 +29,9 @@ pub struct Znode {
     pub(crate) names: RwLock<()>,
     /// Held across the check and the change of owners, mode, flags or ACL.
     pub(super) rights: Mutex<()>,
-    /// For a file: held for writing while its contents change, for reading by operations that rely on them.
-    pub(crate) content: Versioned<()>,
+    /// For a file: a range is held for writing while its contents change, for reading by operations that rely on them. Its extended attributes
+    /// change while all of it is held.
+    pub(crate) content: RangeLock,
     /// The streams of its readers, for read-ahead.
     pub(super) streams: Mutex<super::prefetch::Streams>,
     /// True while it is being created and has no name yet.
@@ -61,7 +63,7 @@ impl Znode {
             zap: OnceLock::new(),
             names: RwLock::default(),
             rights: Mutex::default(),
-            content: Versioned::default(),
+            content: RangeLock::default(),
             streams: Mutex::default(),
             nascent: AtomicBool::new(false),
             plain: AtomicBool::new(false),

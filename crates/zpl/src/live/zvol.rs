@@ -5,18 +5,19 @@
 //! property `volsize`. Writes and discards are logged in the intent log, and each flush commits all of them (OpenZFS:
 //! `zvol_log_write`, `zvol_log_truncate`, `zvol_get_data`).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::Txg;
 use dmu::{Object, Objset, Zap};
 use ondisk::zil::{Record, TxType};
-use parking_lot::RwLock;
 use pool::{Dataset, PropSource, PropsWatch, Spa, Value};
 use zil::write::{BlockGot, Got, WriteSource, ZilPolicy};
 
 use super::io::chunk;
 use super::log::{self, Log, Piece};
 use super::place::{Held, Owed};
+use super::rangelock::RangeLock;
 use super::{Refusal, SMALL_CHANGE, replay, replay_volume};
 use crate::{Error, Zvol};
 
@@ -26,7 +27,7 @@ const CHUNK: u64 = 4 << 20;
 /// Maximum bytes that one transaction frees.
 const DISCARD: u64 = 1 << 30;
 
-/// A volume that is open for writing (OpenZFS: `zvol_state_t`). Shared by its users: writes to overlapping ranges are serialized.
+/// A volume that is open for writing (OpenZFS: `zvol_state_t`). Shared by its users: those of overlapping ranges wait for each other.
 pub struct Volume {
     spa: Arc<Spa>,
     name: String,
@@ -40,8 +41,9 @@ pub struct Volume {
 struct Body {
     spa: Arc<Spa>,
     data: Object,
-    /// The size; held for writing while blocks or the size itself change.
-    size: RwLock<u64>,
+    /// A range is held for writing while it changes, for reading while it is read, and all of it while the size changes.
+    ranges: RangeLock,
+    size: AtomicU64,
     log: Arc<Log>,
     /// The object number of its dataset.
     id: u64,
@@ -56,10 +58,16 @@ impl PropsWatch for Body {
     }
 }
 
+impl Body {
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+}
+
 impl WriteSource for Body {
     fn copy(&self, _object: u64, _generation: u64, offset: u64, buf: &mut [u8]) -> Result<Got, dmu::Error> {
-        let size = self.size.read();
-        if offset >= *size {
+        let _range = self.ranges.read_range(offset..offset.saturating_add(buf.len() as u64));
+        if offset >= self.size() {
             return Ok(Got::Gone);
         }
         self.data.read(offset, buf)?;
@@ -74,8 +82,10 @@ impl WriteSource for Body {
         _len: u64,
         txg: Txg,
     ) -> Result<BlockGot, dmu::Error> {
-        let size = self.size.read();
-        if offset >= *size {
+        let block = self.data.block_size();
+        let start = offset - offset.checked_rem(block).unwrap_or(0);
+        let _range = self.ranges.read_range(start..start.saturating_add(block));
+        if offset >= self.size() {
             return Ok(BlockGot::Gone);
         }
         log::write_block(&self.spa, &self.data, offset, txg)
@@ -92,12 +102,19 @@ impl Volume {
         let objset = spa.objset_to_replay(&dataset)?;
         let volume = Zvol::from_objset(&objset)?;
         let properties = Zap::open(objset.object(PROPERTIES_OBJECT)?)?;
-        let (data, block, size) = (volume.object().clone(), volume.block_size(), RwLock::new(volume.size()));
+        let (data, block, size) = (volume.object().clone(), volume.block_size(), AtomicU64::new(volume.size()));
         let player = replay_volume::Player { spa, objset: &objset, data: &data, block };
         let done = spa
             .replaying(&objset, || zil::replay::replay(&objset, spa.take_log(&objset), &player, spa.replay_meter()))?;
         replay::tell(spa, name, done.as_ref())?;
-        let body = Arc::new(Body { spa: spa.clone(), data, size, log: Log::new(spa), id: objset.id() });
+        let body = Arc::new(Body {
+            spa: spa.clone(),
+            data,
+            ranges: RangeLock::default(),
+            size,
+            log: Log::new(spa),
+            id: objset.id(),
+        });
         let weak: Weak<Body> = Arc::downgrade(&body);
         spa.watch_props(weak.clone());
         body.log.begin(spa.zil(&objset), weak, policy(&dataset)?);
@@ -109,7 +126,7 @@ impl Volume {
     /// Returns the size in bytes (property `volsize`).
     #[must_use]
     pub fn size(&self) -> u64 {
-        *self.body.size.read()
+        self.body.size()
     }
 
     /// Returns the block size in bytes (property `volblocksize`).
@@ -123,8 +140,8 @@ impl Volume {
     /// # Errors
     /// When a block cannot be read.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
-        let size = self.body.size.read();
-        let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let _range = self.body.ranges.read_range(offset..offset.saturating_add(buf.len() as u64));
+        let left = usize::try_from(self.size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = left.min(buf.len());
         self.body.data.read(offset, buf.get_mut(..len).unwrap_or_default())?;
         Ok(len)
@@ -169,8 +186,8 @@ impl Volume {
             }
             let bytes = SMALL_CHANGE.max(now.len() as u64 + 2 * self.block);
             let place = Held::begin(&self.spa, &self.objset, bytes, false)?;
-            let size = self.body.size.write();
-            self.fits(*size, at, now.len() as u64)?;
+            let range = self.body.ranges.write_range(|| at..at.saturating_add(now.len() as u64));
+            self.check_range(at, now.len() as u64)?;
             self.body.data.write(&place, at, now)?;
             let piece = Piece {
                 object: self.body.data.id(),
@@ -183,7 +200,7 @@ impl Volume {
                 sync: true,
             };
             self.body.log.put_write(&place, &piece);
-            drop(size);
+            drop(range);
             place.finish_owing(owed);
             at = at.saturating_add(now.len() as u64);
             rest = later;
@@ -213,13 +230,14 @@ impl Volume {
             };
             let piece = (end - at).min(DISCARD);
             let place = Held::begin(&self.spa, &self.objset, SMALL_CHANGE.max(2 * self.block), true)?;
-            let size = self.body.size.write();
-            self.fits(*size, at, piece)?;
+            // what reaches the last block is freed up to the end
+            let range = self.body.ranges.write_range(|| at..self.freed_to(at.saturating_add(piece)));
+            self.check_range(at, piece)?;
             self.body.data.free_range(&place, at, piece)?;
             let id = self.body.data.id();
             let record = Record::Truncate { foid: id, offset: at, length: piece };
             self.body.log.put(&place, TxType::Truncate, &record, Some(id), true);
-            drop(size);
+            drop(range);
             place.finish_owing(owed);
             at = at.saturating_add(piece);
         }
@@ -244,16 +262,19 @@ impl Volume {
         self.spa.set_props(&self.name, &value, PropSource::Local)?;
         let stored = self.properties.lookup_u64("size")?;
         let stored = stored.ok_or(Error::Missing { object: PROPERTIES_OBJECT, what: "size" })?;
-        *self.body.size.write() = stored;
+        let _all = self.body.ranges.write();
+        self.body.size.store(stored, Ordering::Relaxed);
         Ok(())
     }
 
-    fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
-        self.fits(self.size(), offset, len)
+    /// Returns the end of a range that is freed: that of everything if the range reaches the last block.
+    fn freed_to(&self, end: u64) -> u64 {
+        let blocks = self.block.saturating_mul(self.body.data.nblocks());
+        if end >= blocks { u64::MAX } else { end }
     }
 
-    fn fits(&self, size: u64, offset: u64, len: u64) -> Result<(), Error> {
-        let inside = offset.checked_add(len).is_some_and(|end| end <= size);
+    fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.size());
         if inside { Ok(()) } else { Err(Refusal::NoData.of(self.body.data.id())) }
     }
 }
