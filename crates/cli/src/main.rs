@@ -3,8 +3,8 @@
 //! own.
 //!
 //! This crate is everything between a person or script and the library: options ([`args`], [`command`]), output
-//! ([`columns`], [`json`]), messages ([`error`]) and the list of imported pools ([`state`], [`pools`]). A command
-//! opens the pool, does its work and closes it: there is no daemon, except one that keeps typed keys ([`agent`]). What
+//! ([`columns`], [`json`]), messages ([`error`]) and the list of imported pools ([`site`], [`pools`]). A command
+//! opens the pool, does its work and closes it: there is no daemon, except one that keeps typed keys ([`site::agent`]). What
 //! a pool, property or stream *is* lives in the crates below.
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub)]
@@ -15,24 +15,17 @@ mod out;
 
 #[cfg(test)]
 mod advice;
-mod agent;
 mod args;
 mod columns;
 mod command;
 mod error;
-mod host;
-mod iostats;
 mod json;
 mod keys;
-mod left;
-mod long_holds;
 mod names;
 mod pools;
 mod props;
-mod readers;
 mod replay;
 mod shown;
-mod state;
 mod users;
 mod verbs;
 mod writable;
@@ -54,7 +47,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let program = args.next().unwrap_or_default();
     let args: Vec<OsString> = args.collect();
-    if let Some(status) = agent::run(&args) {
+    if let Some(status) = site::agent::run(&args) {
         return ExitCode::from(status);
     }
     if let Err(message) = tunables_from_environment() {
@@ -63,7 +56,7 @@ fn main() -> ExitCode {
     }
     let name = Path::new(&program).file_name().unwrap_or(OsStr::new("zuse"));
     let status = part_of(name, &args).unwrap_or_else(|| zuse(&args));
-    iostats::publish();
+    site::iostats::publish();
     ExitCode::from(out::finish(status))
 }
 

@@ -91,6 +91,17 @@ macro_rules! boxed {
 
 boxed!(pool::Error => Pool, zpl::Error => Files, dmu::Error => Objects, vdev::Error => Devices);
 
+impl From<site::Error> for Error {
+    fn from(e: site::Error) -> Self {
+        match e {
+            site::Error::Open { source, .. } => source.into(),
+            site::Error::Devices { source, .. } => source.into(),
+            site::Error::Folder { path, source } => Error::Host { path: Some(path), source },
+            other => Error::Host { path: None, source: io::Error::other(other) },
+        }
+    }
+}
+
 impl From<io::Error> for Error {
     fn from(source: io::Error) -> Self {
         Error::Host { path: None, source }

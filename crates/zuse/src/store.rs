@@ -7,9 +7,10 @@ use base::Env;
 use codec::crypt::Suite;
 use ondisk::ObjsetType;
 use pool::{
-    CreateOptions, Dataset, Hooks, ImportOptions, ListOptions, OpenOptions, Populate, PropSource, Refusal, Spa, Value,
-    WithoutKey, check_new_pool_name, prop,
+    CreateOptions, Dataset, Hooks, ListOptions, OpenOptions, Populate, PropSource, Refusal, Spa, Value, WithoutKey,
+    check_new_pool_name, prop,
 };
+use site::{Silent, Site};
 use vdev::create::{LayoutOptions, VdevSpec, in_use_path, layout};
 use vdev::import::{Candidate, scan};
 use vdev::{Access, Device, MemoryDevice, device};
@@ -51,9 +52,14 @@ enum Mode {
     Writing(Arc<Kept>),
 }
 
-/// The hooks through which the upper layers serve a writable pool.
+/// The hooks through which the upper layers serve a pool that no other process can meet: it is new, or in memory.
 fn hooks() -> Hooks {
     Hooks { used_by: Some(Arc::new(UsedByBonus)), ..Hooks::default() }
+}
+
+/// The site of a program that uses the library: it respects the processes that have the same pools, and is told nothing.
+fn site() -> Site {
+    Site::new(Arc::new(Silent))
 }
 
 impl Pool {
@@ -62,8 +68,7 @@ impl Pool {
     /// # Errors
     /// [`Error::NoPool`], [`Error::SeveralPools`]; when the pool is damaged beyond reading.
     pub fn open<P: AsRef<Path>>(paths: &[P], name: Option<&str>) -> Result<Pool, Error> {
-        let candidate = find(paths, name)?;
-        Ok(Pool(Mode::Reading(pool::Pool::open(&candidate, &OpenOptions::default())?)))
+        Ok(Pool(Mode::Reading(site().read(|| find(paths, name), &OpenOptions::default())?)))
     }
 
     /// Opens the pool on these devices for writing. They are locked until it is closed. Devices that missed writes are brought up to date if that takes a few
@@ -72,8 +77,7 @@ impl Pool {
     /// # Errors
     /// As [`Pool::open`]; when another program or machine has the pool, or it uses features that are not written here.
     pub fn open_writable<P: AsRef<Path>>(paths: &[P], name: Option<&str>) -> Result<Pool, Error> {
-        let candidate = find(paths, name)?.lock()?;
-        let spa = Spa::import(&candidate, &ImportOptions::default(), hooks())?;
+        let spa = site::import::for_now(&find(paths, name)?.lock()?)?;
         // what is not done now is told by the pool's health, and does not keep anybody from working
         let _told = crate::catch_up(&spa);
         Ok(Pool::of_spa(spa))

@@ -5,8 +5,10 @@ use codec::crypt::WrappingKey;
 use nvlist::{NvList, Value};
 use pool::KeyFormat;
 
+use site::keys::{Secret, no_core_dumps, wrapping_key};
+
+use super::material;
 use super::prompt::ask;
-use super::{Secret, material, no_core_dumps, wrapping_key};
 use crate::pools;
 
 /// Property `encryption`: off.

@@ -5,9 +5,17 @@ use std::sync::Arc;
 use nvlist::NvList;
 use pool::Pool;
 
-use super::{Material, keep};
+use codec::crypt::WrappingKey;
+use site::{agent, records};
+
+use super::Material;
 use crate::error::Failure;
-use crate::{agent, pools, state};
+use crate::pools::{self, here};
+
+/// Keeps a key that was loaded from `location` for later commands.
+pub(crate) fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingKey) -> Result<(), Failure> {
+    Ok(site::keys::keep(pool, root, location, key, &**here().front())?)
+}
 
 /// Keeps the key of a new encryption root.
 pub(crate) fn remember_new(name: &str, key: Option<&Material>, input: &NvList) -> Result<(), Failure> {
@@ -23,11 +31,11 @@ pub(crate) fn remember_change(name: &str, pool: &Arc<Pool>, new: Option<(&str, &
     if let Some((location, key)) = new {
         return keep(pool, name, location, key.wrapping_key());
     }
-    let Some(mut record) = pools::record(pool) else { return Ok(()) };
+    let Some(mut record) = here().record(pool) else { return Ok(()) };
     let Ok(dir) = pool.dir(name) else { return Ok(()) };
     // its own key, if there was one: now it is under its parent's
     agent::drop_key(record.guid, dir.id());
     let count = record.keys.len();
     record.keys.retain(|(root, _)| *root != dir.id());
-    if record.keys.len() == count { Ok(()) } else { state::remember(&record) }
+    if record.keys.len() == count { Ok(()) } else { Ok(records::remember(&record)?) }
 }

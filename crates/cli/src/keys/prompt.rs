@@ -13,7 +13,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use super::{Secret, read_key, stdin};
+use site::keys::{Secret, read_key};
+
+use super::stdin;
 
 /// The signals that end or stop a command from its terminal or by name.
 const SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP];

@@ -125,7 +125,7 @@ fn check_value(def: &PropDef, value: &Value, when: When, pool: &str, version: u6
         "compatibility" => Compat::load(text).map(drop),
         "comment" => prop::check_pool_value(name, value).map_err(|bad| bad.why().to_owned()),
         "readonly" if when != When::Import => Err(format!("property '{name}' can only be set at import time")),
-        "multihost" if crate::host::id() == 0 => Err("requires a non-zero system hostid".to_owned()),
+        "multihost" if site::hostid::id() == 0 => Err("requires a non-zero system hostid".to_owned()),
         "dedupditto" => {
             println!("Note: property '{name}' no longer has any effect");
             Ok(())

@@ -8,14 +8,13 @@ use pool::{Kstat, KstatData};
 use super::Session;
 use crate::args::Parsed;
 use crate::error::{Outcome, failed};
-use crate::pools::stdout;
-use crate::state;
+use crate::pools::{here, stdout};
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut session = Session::new(parsed)?;
     let mut names = parsed.names();
     if names.is_empty() {
-        names = state::all()?.into_iter().map(|pool| pool.name).collect();
+        names = here().all()?.into_iter().map(|pool| pool.name).collect();
     }
     if names.is_empty() {
         return Err(failed("no pools available"));

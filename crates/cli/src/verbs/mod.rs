@@ -14,7 +14,6 @@ mod stat;
 mod tar;
 mod verify;
 mod volume;
-mod with_log;
 mod zil;
 
 use std::ffi::OsString;

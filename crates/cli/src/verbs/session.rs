@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use base::{Errno, Txg};
 use control::Caller;
-use pool::{Dataset, ImportOptions, KeyStatus, Kind, ListOptions, OpenOptions, Pool, Spa};
-use vdev::import::Candidate;
+use pool::{Dataset, KeyStatus, Kind, ListOptions, OpenOptions, Pool, Spa};
+use site::{devices, records, with_log};
 use zpl::live::{Volume, Zfs};
 use zpl::{Control, Follow, Node, Resolver};
-use zuse::zio::ReadGuard;
 use zuse::{Files, Target};
 
 use crate::args::Parsed;
 use crate::error::{Failure, failed, usage};
-use crate::readers::Reading;
+use crate::pools::here;
 use crate::verbs::{CHECKPOINT, WITH_LOG};
-use crate::{keys, pools, state, writable};
+use crate::{keys, pools, replay, writable};
+
+const EIO: i32 = 5;
 /// The value of `-L` for the location that an encryption root itself names.
 const KEYLOCATION: &str = "keylocation";
 
@@ -108,20 +109,20 @@ impl Session {
             let record = remembered.insert(pools::find(name)?);
             writable::open(record, &doing)?
         } else {
-            let found = self.candidate(name)?;
-            if state::is_remembered(found.guid.0) {
+            let found = devices::named(&self.devices, name)?;
+            if records::is_remembered(found.guid.0) {
                 // the export at the end would take it away from the other commands
                 return Err(failed(format!("{doing}: the pool is imported: name it without -d")));
             }
-            let candidate = writable::lock(&found).map_err(|e| writable::busy(name, &e))?;
-            let import = Spa::import(&candidate, &ImportOptions::default(), writable::hooks());
-            let spa = import.map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
+            let candidate = here().lock(&found).map_err(|e| writable::busy(name, &e))?;
+            let spa =
+                site::import::for_now(&candidate).map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
             writable::catch_up(&spa);
             spa
         };
         let view = spa.view().map_err(|e| failed(format!("{doing}: {}", writable::why(&e))))?;
         if let Some(record) = &remembered {
-            keys::load_kept(&view, record);
+            here().load_keys(&view, record);
         }
         // from here on it is read as it was when it was opened
         self.open.retain(|(n, _)| n != name);
@@ -185,7 +186,7 @@ impl Session {
     /// read.
     pub(super) fn tell_changes(&self) {
         let read = self.open.iter().filter(|(name, _)| !self.writing.iter().any(|(written, _)| written == name));
-        for (name, _) in read.filter(|(_, pool)| self.devices.is_empty() && !self.with_log && pools::is_changed(pool)) {
+        for (name, _) in read.filter(|(_, pool)| self.devices.is_empty() && !self.with_log && here().is_changed(pool)) {
             eprintln!("warning: '{name}' was modified while it was being read; use a snapshot for a consistent copy");
         }
     }
@@ -205,28 +206,8 @@ impl Session {
         result
     }
 
-    /// The pool on the devices of `-d`, by name or guid.
-    fn candidate(&self, name: &str) -> Result<Candidate, Failure> {
-        let cannot = |why: String| failed(format!("cannot open '{name}': {why}"));
-        let found = vdev::import::scan(&self.devices).map_err(|e| cannot(e.to_string()))?;
-        let mut fitting: Vec<_> = found.into_iter().filter(|c| c.name == name || c.guid.to_string() == name).collect();
-        if fitting.len() > 1 {
-            let guids: Vec<String> = fitting.iter().map(|c| c.guid.to_string()).collect();
-            return Err(cannot(format!("several pools have this name; use the number: {}", guids.join(", "))));
-        }
-        fitting.pop().ok_or_else(|| {
-            cannot(match vdev::import::denied(&self.devices).first() {
-                Some(path) => format!("{}: permission denied", path.display()),
-                None => "no such pool on these devices".to_owned(),
-            })
-        })
-    }
-
     /// Opens a pool that is on the devices of `-d`, by name or guid.
     fn open_on_devices(&self, name: &str) -> Result<Arc<Pool>, Failure> {
-        let cannot = |why: String| failed(format!("cannot open '{name}': {why}"));
-        let reading = Reading::begin();
-        let candidate = self.candidate(name)?;
         let options = OpenOptions {
             txg: self.txg,
             checkpoint: self.checkpoint,
@@ -235,8 +216,10 @@ impl Session {
             arc_bytes: base::tunable::ZFS_ARC_MAX.get(),
             ..OpenOptions::default()
         };
-        let pool = Pool::open(&candidate, &options).map_err(|e| cannot(e.to_string()))?;
-        reading.into_iter().for_each(|reading| reading.of(&pool));
+        let pool = here().read(|| devices::named(&self.devices, name), &options).map_err(|e| match e {
+            site::Error::Open { source, .. } => failed(format!("cannot open '{name}': {source}")),
+            other => other.into(),
+        })?;
         let info = pool.load_info();
         for (txg, why) in &info.skipped {
             eprintln!("warning: txg {txg} cannot be used: {why}");
@@ -252,27 +235,20 @@ impl Session {
         if self.txg.is_some() || self.checkpoint {
             return Err(usage("the intent logs of an older state of a pool are gone"));
         }
-        let reading = Reading::begin();
-        let (candidate, record) = if self.devices.is_empty() {
-            let record = pools::find(name)?;
-            (pools::candidate(&record)?, Some(record))
-        } else {
-            (self.candidate(name)?, None)
+        let record = if self.devices.is_empty() { Some(pools::find(name)?) } else { None };
+        let find = || -> Result<_, Failure> {
+            let Some(record) = &record else { return Ok((devices::named(&self.devices, name)?, None)) };
+            let candidate = devices::candidate(record)?;
+            let shown = (record.name != candidate.name).then(|| record.name.clone());
+            Ok((candidate, shown))
         };
-        let shown = record.as_ref().map(|record| record.name.clone()).filter(|name| *name != candidate.name);
         let keys = |pool: &Arc<Pool>| {
             if let Some(record) = &record {
-                keys::load_kept(pool, record);
+                here().load_keys(pool, record);
             }
             self.provide_keys(pool)
         };
-        let (spa, view) = super::with_log::open(&candidate, shown, keys)?;
-        if let Some(reading) = reading {
-            if reading.is_overtaken() {
-                return Err(failed(format!("cannot open '{name}': it was changed while its logs were replayed")));
-            }
-            reading.settle(spa.guid(), Txg(0), spa.zio());
-        }
+        let (spa, view) = here().read_replayed(find, keys, |spa| replay::all(spa).map(drop))?;
         self.in_memory.push(spa);
         Ok(view)
     }
@@ -288,7 +264,7 @@ impl Session {
         }
         if self.with_log {
             // with a key loaded only now, the old state would be seen
-            if super::with_log::is_sealed(dataset) {
+            if with_log::is_sealed(dataset) {
                 let name = dataset.name();
                 eprintln!("warning: the intent log of '{name}' is not replayed: its key is not loaded");
             }
@@ -303,8 +279,8 @@ impl Session {
         let at = at.map(|p| p.value.to_string()).unwrap_or_default();
         let takes = match at.as_str() {
             "prompt" => std::io::stdin().is_terminal(),
-            _ if self.devices.is_empty() && !keys::waits(&at) => {
-                !pools::record(pool).is_some_and(|record| record.unloaded.contains(&info.root_dir))
+            _ if self.devices.is_empty() && !site::keys::waits(&at) => {
+                !here().record(pool).is_some_and(|record| record.unloaded.contains(&info.root_dir))
             }
             _ => false,
         };

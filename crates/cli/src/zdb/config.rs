@@ -7,11 +7,11 @@ use std::path::Path;
 use nvlist::{NvList, Value};
 use ondisk::label::key;
 use pool::Pool;
+use site::devices;
 use vdev::import::Candidate;
 
 use crate::error::{Failure, Outcome, cause, failed};
-use crate::pools::{self, stdout};
-use crate::state;
+use crate::pools::{here, stdout};
 
 /// The configuration in the MOS.
 pub(super) fn mos(out: &mut dyn Write, pool: &Pool) -> io::Result<()> {
@@ -66,8 +66,8 @@ pub(super) fn cache(path: Option<&Path>) -> Outcome {
     match path {
         Some(path) => write!(out, "{}", read_cache(path)?.dump(0))?,
         None => {
-            for imported in state::all()? {
-                let candidate = pools::candidate(&imported)?;
+            for imported in here().all()? {
+                let candidate = devices::candidate(&imported)?;
                 writeln!(out, "{}:", imported.name)?;
                 write!(out, "{}", candidate.config.dump(4))?;
             }

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pool::{OpenOptions, Pool};
+use site::devices;
+use site::readers::Reading;
 use vdev::import::{Candidate, scan};
 
 use crate::error::{Failure, failed};
-use crate::readers::Reading;
-use crate::{pools, state};
+use crate::pools::here;
 
 use super::options::Options;
 use super::{config, recorder};
@@ -55,10 +56,10 @@ pub(super) fn target(out: &mut dyn Write, options: &Options, target: &str) -> Re
         let paths: Vec<PathBuf> = config::device_paths(config).into_iter().filter(|path| path.exists()).collect();
         among(&paths, name)?.ok_or_else(|| cannot(&"its devices are not where the cache file says"))?
     } else {
-        let imported = state::find(name)?.ok_or_else(|| cannot(&"No such file or directory"))?;
-        how.txg = how.txg.or(pools::options(&imported).txg);
+        let imported = here().find(name)?.ok_or_else(|| cannot(&"No such file or directory"))?;
+        how.txg = how.txg.or(devices::options(&imported).txg);
         how.checkpoint |= imported.checkpoint;
-        pools::candidate(&imported)?
+        devices::candidate(&imported)?
     };
     let candidate = match &options.dump {
         Some(dir) => recorder::record(&candidate, dir)?,

@@ -13,12 +13,12 @@ use base::Txg;
 use dmu::{Special, Visit, Walk};
 use ondisk::{DNODE_SHIFT, DNODE_SIZE, DnodePhys, ObjectType};
 use pool::Dataset;
+use site::long_holds::Looking;
 use zpl::{FileFlags, FileSystem, Kind, Time};
 
 use super::select::open_dataset;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::long_holds::Looking;
 use crate::names::{self, Types};
 use crate::pools::stdout;
 

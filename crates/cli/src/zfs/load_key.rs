@@ -5,12 +5,14 @@
 //! With `-n` nothing is kept. After `unload-key` no command loads the key without being asked to.
 
 use pool::{Dataset, Entry, KeyStatus};
+use site::records;
 
 use super::select::{Selection, said};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::keys;
 use crate::names::Types;
-use crate::{keys, pools, state};
+use crate::pools::here;
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let loading = call.command.name == "load-key";
@@ -106,15 +108,15 @@ fn unload(dataset: &Dataset) -> Result<(), Failure> {
     let error = |why: String| failed(format!("Key unload error: {why}"));
     let name = dataset.name();
     check_root(dataset, "unloaded", error)?;
-    let Some(mut record) = pools::record(dataset.pool()) else { return Err(error(gone(name))) };
+    let Some(mut record) = here().record(dataset.pool()) else { return Err(error(gone(name))) };
     let dir = dataset.dir().id();
     // a file that no longer exists is forgotten too
-    if !keys::give_up(dataset.pool(), &mut record, dir) {
+    if !site::keys::give_up(dataset.pool(), &mut record, dir) {
         return Err(error(gone(name)));
     }
     record.unloaded.retain(|other| *other != dir);
     record.unloaded.push(dir);
-    state::remember(&record)
+    Ok(records::remember(&record)?)
 }
 
 fn gone(name: &str) -> String {

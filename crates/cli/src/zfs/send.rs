@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use base::Errno;
 use pool::prop::{nicebytes, nicenum};
 use pool::{Bookmark, Dataset, KeyStatus, Space};
+use site::long_holds::{Held, Looking};
 use stream::send::{Base, Progress, SendFlags};
 
 use super::progress;
@@ -21,9 +22,9 @@ use super::select::{self, said};
 use super::words::of_errno;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::long_holds::{Held, Looking};
 use crate::names::{self, Types};
 use crate::pools;
+use crate::pools::here;
 
 /// The options of the command (OpenZFS: `sendflags_t`).
 #[derive(Clone, Debug, Default)]
@@ -207,7 +208,7 @@ fn held(looking: Option<Looking>, to: Dataset) -> Result<(Option<Held>, Dataset)
         let why = "target is busy; if a filesystem, it must not be mounted";
         return Err(failed(format!("warning: cannot send '{name}': {why}")));
     }
-    pools::look_again();
+    here().look_again();
     let gone = || failed(format!("cannot open '{name}': dataset does not exist"));
     let pool = pools::of_dataset(name)?.ok_or_else(gone)?;
     let now = pool.dataset_by_id(to.id()).map_err(|e| failed(said(&e, name)))?;
@@ -284,7 +285,7 @@ fn stream_to(out: &mut File, stream: &Stream<'_>, options: &Options) -> Result<(
 
 /// The datasets of a stream in the current state of the pool; `None` if they are the same, or no longer exist.
 fn anew(stream: &Stream<'_>) -> Option<(Dataset, Start)> {
-    pools::look_again();
+    here().look_again();
     let pool = pools::of_dataset(stream.to.name()).ok()??;
     if pool.uberblock().txg == stream.to.pool().uberblock().txg {
         return None;

@@ -10,10 +10,10 @@ use pool::{Dataset, Spa};
 use super::destroy::pool_of;
 use super::select;
 use crate::error::{Failure, Outcome, failed};
-use crate::keys;
 use crate::names::{self, Types};
+use crate::pools::here;
 use crate::verbs::progress::bar;
-use crate::{pools, replay, state, writable};
+use crate::{replay, writable};
 
 /// Pools open for a change, each from its first use to the end of the command.
 #[derive(Debug, Default)]
@@ -62,13 +62,11 @@ impl Session {
         if let Some(control) = self.open.borrow().iter().find(|control| control.spa().name() == name) {
             return Ok(Some(control.clone()));
         }
-        let Some(record) = state::find(name)? else { return Ok(None) };
+        let Some(record) = here().find(name)? else { return Ok(None) };
         let spa = writable::open(&record, &format!("cannot open '{name}'"))?;
-        pools::writing(&spa);
         let control = Control::new(spa, writable::caller());
         self.open.borrow_mut().push(control.clone());
-        let view = control.spa().view().map_err(|e| failed(format!("cannot open '{name}': {e}")))?;
-        keys::load_kept(&view, &record);
+        here().show_changes(&record, control.spa())?;
         if control.spa().had_logs() {
             // after a command that was killed: what its log has promised belongs to what is snapshotted, cloned or
             // renamed now
@@ -86,7 +84,7 @@ impl Session {
     /// As [`Session::find`], but a read-only pool is found too: errors in a request are reported before that.
     pub(super) fn reach(&self, dataset: &str) -> Result<Option<Requests>, Failure> {
         let name = pool_of(dataset);
-        match state::find(name)? {
+        match here().find(name)? {
             Some(record) if record.readonly => Ok(Some(Requests::ReadOnly)),
             _ => Ok(self.find(dataset)?.map(Requests::To)),
         }
@@ -118,8 +116,8 @@ impl Session {
         let mut result = Ok(());
         for control in self.open.borrow_mut().drain(..) {
             let spa = control.spa();
-            result = result.and(spa.view().map_or(Ok(()), |view| keys::settle(&view)));
-            pools::written(spa);
+            result = result.and(spa.view().map_or(Ok(()), |view| Ok(site::keys::settle(&view)?)));
+            here().hide_changes(spa);
             let logged = if good && control.has_changed() { writable::log(spa) } else { Ok(()) };
             let closed = logged.and_then(|()| spa.close());
             let closed = closed.map_err(|e| failed(format!("cannot close '{}': {}", spa.name(), writable::why(&e))));

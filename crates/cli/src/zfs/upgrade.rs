@@ -9,7 +9,7 @@ use super::set;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::names::Types;
-use crate::state;
+use crate::pools::here;
 
 /// The newest version (OpenZFS: `ZPL_VERSION`).
 const NEWEST: u64 = 5;
@@ -101,7 +101,7 @@ fn list() -> Outcome {
 
 fn upgrade(session: &Session, selection: &Selection, names: &[String], version: u64) -> Outcome {
     if names.is_empty() {
-        state::all()?.iter().try_for_each(|record| session.reach(&record.name).map(drop))?;
+        here().all()?.iter().try_for_each(|record| session.reach(&record.name).map(drop))?;
     }
     for name in names {
         session.reach(name)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use control::Control;
 use ondisk::label::key;
 use pool::{Pool, Value};
+use site::{Imported, records};
 use vdev::create::layout;
 
 use super::create::of_device;
@@ -14,9 +15,9 @@ use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::args::{ALLOW_ASHIFT, ALLOW_IN_USE, ALLOW_REPLICATION};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::pools::here;
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
-use crate::state::{self, Imported};
 use crate::{pools, writable};
 
 /// The checks that are overridden.
@@ -90,9 +91,9 @@ fn add(record: Imported, new: &NewVdevs, ashift: Option<u64>, allowed: &Allowed,
     let added = new.spec.paths().map(|(path, _)| PathBuf::from(path));
     // recorded first, so that a command after one that was killed finds them: a path that is no device of the pool is
     // skipped
-    state::remember(&Imported { devices: before.devices.iter().cloned().chain(added).collect(), ..before.clone() })?;
+    records::remember(&Imported { devices: before.devices.iter().cloned().chain(added).collect(), ..before.clone() })?;
     if let Err(e) = control.add_vdevs(laid_out, allowed.ashift) {
-        state::remember(&before)?;
+        records::remember(&before)?;
         return Err(cannot(why(&e)));
     }
     opened.keep();
@@ -110,7 +111,7 @@ pub(super) fn why(e: &control::Failed) -> String {
 
 /// The layout that the pool would have.
 fn show(pool: &Arc<Pool>, new: &NewVdevs, flags: NameFlags) -> Result<String, Failure> {
-    let vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
+    let vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
     let line = |vdev: &Vdev, depth: usize| format!("\t{:depth$}{}\n", "", vdev.name(pool.name(), flags));
     fn below(vdev: &Vdev, depth: usize, line: &dyn Fn(&Vdev, usize) -> String) -> String {
         let children = vdev.children.iter().map(|child| below(child, depth + 2, line));

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use control::{Control, Failed, Ioc};
 use nvlist::NvList;
 use pool::Spa;
+use site::Imported;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::state::Imported;
 use crate::{pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {

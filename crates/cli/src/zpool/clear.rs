@@ -6,12 +6,12 @@ use base::Guid;
 use control::Ioc;
 use nvlist::NvList;
 use ondisk::label::key;
+use site::{Imported, iostats};
 
 use super::vdevs::{Vdev, Vdevs};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::state::Imported;
-use crate::{iostats, pools, writable};
+use crate::{pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();

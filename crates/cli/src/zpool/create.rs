@@ -7,6 +7,7 @@ use control::Control;
 use nvlist::{NvList, Value as Nv};
 use pool::feature::{self, FEATURES};
 use pool::{CreateOptions, Hooks, Kind, Value};
+use site::{Imported, records};
 use vdev::create::{Group, LayoutOptions, NewPool, layout};
 
 use super::newdevs::{NewVdevs, Opened};
@@ -14,12 +15,12 @@ use crate::args::{Parsed, SIZE};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
 use crate::keys::{self, Material};
+use crate::pools::here;
 use crate::props::compat::Compat;
 use crate::props::dataset;
 use crate::props::pool::{self as pool_props, LATER, When};
 use crate::props::valid::{Target, valid};
 use crate::props::{Said, values};
-use crate::state::{self, Imported};
 use crate::{names, pools, writable};
 
 /// The version of pools with features.
@@ -163,7 +164,7 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     check_versions(&props, &root, &features).map_err(cannot)?;
     let encrypts = enabled_with(&features).contains(&"encryption");
     let visible = options.temporary.as_deref().unwrap_or(name);
-    let check_name = || match state::find(visible)? {
+    let check_name = || match here().find(visible)? {
         Some(_) => Err(cannot("pool already exists".to_owned())),
         None => Ok(()),
     };
@@ -183,14 +184,14 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
     }
     let shared = new.shared_spares();
     let opened = new.open().map_err(|e| cannot(of_device(&e)))?;
-    let hooks = writable::hooks();
+    let hooks = site::writing::hooks();
     let mut laid_out = lay_out(new, &opened, &props, &hooks.env).map_err(|e| cannot(of_device(&e)))?;
     shared.iter().for_each(|spare| laid_out.share_spare(&spare.path, spare.guid));
     let devices: Vec<PathBuf> = new.spec.paths().map(|(path, _)| PathBuf::from(path)).collect();
     let key = keys::for_new_pool(&mut root, encrypts).map_err(cannot)?;
     let create = pool_options(name, options, features, props);
     // time may have passed while the key was typed
-    let names = state::lock_names()?;
+    let names = records::lock_names()?;
     check_name()?;
     let control = make(laid_out, create, &root, key.as_ref(), hooks).map_err(cannot)?;
     let spa = control.spa();
@@ -206,7 +207,7 @@ fn create(name: &str, new: &NewVdevs, options: &Options) -> Result<(), Failure> 
         load_guid,
         ..Imported::default()
     };
-    let remembered = state::remember(&record);
+    let remembered = records::remember(&record);
     drop(names);
     writable::close(spa, &doing)?;
     remembered?;

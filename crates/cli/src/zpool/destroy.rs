@@ -1,10 +1,11 @@
 //! `zpool destroy`.
 
 use control::Ioc;
+use site::records;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::{pools, state, writable};
+use crate::{pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -22,6 +23,6 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         return Err(failed(format!("{doing}: one or more devices is read only")));
     }
     writable::leave(&record, &doing, Ioc::PoolDestroy)?;
-    state::forget(record.guid)?;
+    records::forget(record.guid)?;
     Ok(0)
 }

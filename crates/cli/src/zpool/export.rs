@@ -4,11 +4,11 @@
 
 use control::Ioc;
 use pool::Pool;
+use site::{Imported, devices, records};
 use vdev::import::PoolState;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::state::{self, Imported};
 use crate::{pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -28,20 +28,19 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 fn export(record: &Imported, force: bool, hard: bool) -> Result<(), Failure> {
     let name = &record.name;
     if !record.readonly && !hard && !is_left(record) {
-        match pools::candidate(record) {
+        match devices::candidate(record) {
             // absent devices cannot be marked; if they are found again they still say that this machine uses the pool
-            Err(Failure::Failed(_)) if force => {}
-            Err(Failure::Failed(why)) => return Err(failed(format!("{why}\n'zpool export -f {name}' forgets it"))),
-            Err(other) => return Err(other),
-            Ok(found) if force && Pool::open(&found, &pools::options(record)).is_err() => {}
+            Err(_) if force => {}
+            Err(why) => return Err(failed(format!("{why}\n'zpool export -f {name}' forgets it"))),
+            Ok(found) if force && Pool::open(&found, &devices::options(record)).is_err() => {}
             Ok(_) => writable::leave(record, &format!("cannot export '{name}'"), Ioc::PoolExport)?,
         }
     }
-    state::forget(record.guid)
+    Ok(records::forget(record.guid)?)
 }
 
 /// Returns whether another system or user has imported the pool since, and exported or destroyed it: then it only
 /// needs to be forgotten.
 fn is_left(record: &Imported) -> bool {
-    pools::candidate(record).is_ok_and(|found| matches!(found.state, PoolState::Exported | PoolState::Destroyed))
+    devices::candidate(record).is_ok_and(|found| matches!(found.state, PoolState::Exported | PoolState::Destroyed))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use nvlist::NvList;
 use pool::Pool;
 use pool::prop::{POOL, format_pool};
+use site::Imported;
 
 use super::list::cell;
 use super::unavailable::{Seen, each};
@@ -16,8 +17,7 @@ use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::json;
-use crate::pools::stdout;
-use crate::state::{self, Imported};
+use crate::pools::{here, stdout};
 
 const FIELDS: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
 
@@ -99,11 +99,11 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 /// The pool and its vdevs, if the operands are a pool and vdevs of it; `None` if all are pools.
 fn vdevs_of(names: &[String]) -> Result<Option<(Imported, Vec<String>)>, Failure> {
     let Some((first, rest)) = names.split_first() else { return Ok(None) };
-    let Some(record) = state::find(first)? else {
+    let Some(record) = here().find(first)? else {
         return Err(failed(format!("Cannot get properties of {first}: no such pool available.")));
     };
     for name in rest {
-        if state::find(name)?.is_none() {
+        if here().find(name)?.is_none() {
             return Ok(Some((record, rest.to_vec())));
         }
     }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use nvlist::{NvList, Value};
 use ondisk::label::key;
-use pool::{ImportOptions, KeyStatus, ListOptions, LoadPolicy, OpenOptions, Pool, Spa};
+use pool::{KeyStatus, ListOptions, Pool};
+use site::import::{How, Import, is_foreign};
+use site::{Imported, devices, records};
 use vdev::import::{Candidate, PoolState};
 use vdev::{VdevState, VdevTree};
 
@@ -19,10 +21,10 @@ use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::args::{Parsed, REWIND_TO_CHECKPOINT};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::pools::here;
 use crate::props::Said;
 use crate::props::pool::{self as pool_props, When};
-use crate::state::{self, Imported};
-use crate::{host, iostats, keys, left, names, pools, replay, writable};
+use crate::{keys, names, replay, writable};
 
 /// Vdevs are not nested deeper than this.
 const VDEV_DEPTH_MAX: usize = 8;
@@ -71,7 +73,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     {
         return Err(failed(format!("cannot discover pools: {}: permission denied", path.display())));
     }
-    let imported = state::all()?;
+    let imported = here().all()?;
     found.retain(|c| !imported.iter().any(|i| i.guid == c.guid.0));
     found.retain(|c| (c.state == PoolState::Destroyed) == options.destroyed);
 
@@ -241,42 +243,25 @@ fn choose<'a>(
     }
 }
 
-/// Returns whether another host used the pool last, and did not export it.
-pub(super) fn is_foreign(candidate: &Candidate) -> bool {
-    candidate.state != PoolState::Exported && candidate.hostid.unwrap_or(0) != host::id()
-}
-
 fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> Outcome {
     let name = new_name.unwrap_or(&candidate.name).to_owned();
     let cannot = |why: String| failed(format!("cannot import '{name}': {why}"));
     names::check_new_pool(&name).map_err(&cannot)?;
-    let reserved = state::lock_names()?;
-    if state::all()?.iter().any(|other| other.name == name || other.guid == candidate.guid.0) {
-        return Err(cannot("a pool with that name already exists".to_owned()));
-    }
-    // left behind by a command that ended after the last export
-    iostats::forget(candidate.guid);
-    left::forget(candidate.guid.0);
-    let props = pool_props::check(&options.props, When::Import, &candidate.name, candidate.version)
-        .map_err(|why| failed(format!("cannot import pool '{}': {why}", candidate.name)))?;
-    let record = Imported {
-        guid: candidate.guid.0,
-        name: name.clone(),
-        name_on_disk: candidate.name.clone(),
-        devices: devices_of(candidate),
-        readonly: true,
+    let how = How {
+        name: new_name.map(str::to_owned),
+        temporary_name: options.temporary_name,
+        readonly: options.read_only(),
+        force: options.force,
+        rewind: options.rewind,
         txg: options.txg,
         checkpoint: options.checkpoint,
         missing_log: options.missing_log,
         altroot: options.prop("altroot").map(str::to_owned),
-        load_guid: 0,
-        keys: Vec::new(),
-        unloaded: Vec::new(),
     };
-    // a pool that is only read is taken as it is
-    let verify = (!options.read_only())
-        .then(|| LoadPolicy { rewind: options.rewind || options.txg.is_some(), ..LoadPolicy::default() });
-    let opened = Pool::open(candidate, &OpenOptions { verify, ..pools::options(&record) });
+    let import = Import::begin(here(), candidate, how)?;
+    let props = pool_props::check(&options.props, When::Import, &candidate.name, candidate.version)
+        .map_err(|why| failed(format!("cannot import pool '{}': {why}", candidate.name)))?;
+    let opened = import.look();
     if is_foreign(candidate) && !options.force {
         return Err(in_use_elsewhere(candidate, opened.as_ref().map_or(0, |pool| pool.uberblock().timestamp)));
     }
@@ -288,18 +273,16 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
     }
     let pool = opened.map_err(|e| cannot(unavailable(candidate, &e).unwrap_or_else(|| e.to_string())))?;
     if !options.read_only() {
-        return import_writable(candidate, &pool, record, reserved, props, options);
+        return import_writable(candidate, &pool, import, props, options);
     }
-    pool.watch_others(&writable::hooks().env).map_err(|e| cannot(e.to_string()))?;
+    pool.watch_others(&site::writing::hooks().env).map_err(|e| cannot(e.to_string()))?;
     for (txg, why) in &pool.load_info().skipped {
         eprintln!("warning: '{name}': txg {txg} cannot be used: {why}");
     }
     if options.dry_run {
         return Ok(0);
     }
-    let mut record = Imported { load_guid: pool.load_guid(), ..record };
-    state::remember(&record)?;
-    drop(reserved);
+    let mut record = import.read_only(&pool)?;
     load_keys(&pool, &mut record, options)
 }
 
@@ -333,15 +316,14 @@ fn in_use_elsewhere(candidate: &Candidate, time: u64) -> Failure {
 fn import_writable(
     candidate: &Candidate,
     seen: &Arc<Pool>,
-    record: Imported,
-    reserved: state::Names,
+    import: Import<'_>,
     props: Vec<(String, pool::Value)>,
     options: &Options,
 ) -> Outcome {
     let old = &candidate.name;
-    let doing = match record.name == *old {
+    let doing = match import.name() == old {
         true => format!("cannot import '{old}'"),
-        false => format!("cannot import '{old}' as '{}'", record.name),
+        false => format!("cannot import '{old}' as '{}'", import.name()),
     };
     let cannot = |why: String| failed(format!("{doing}: {why}"));
     let lost = !seen.load_info().skipped.is_empty();
@@ -355,34 +337,17 @@ fn import_writable(
         }
         return Ok(0);
     }
-    let locked = writable::lock(candidate).map_err(|e| match e {
+    let locked = import.lock().map_err(|e| match e {
         vdev::Error::Busy { .. } => cannot("one or more devices are already in use\n".to_owned()),
         other => cannot(other.to_string()),
     })?;
-    let renamed = (record.name != *old && !options.temporary_name).then(|| record.name.clone());
-    let import = ImportOptions {
-        open: OpenOptions { name: renamed.clone(), ..pools::options(&record) },
-        force: options.force,
-        rewind: options.rewind,
-        ..ImportOptions::default()
-    };
-    let spa = Spa::import(&locked, &import, writable::hooks()).map_err(|e| cannot(writable::why(&e)))?;
+    let spa = import.write(&locked).map_err(|e| cannot(writable::why(&e)))?;
     if lost {
         print!("{}", exclaim(candidate, seen, false));
     }
     writable::catch_up(&spa);
+    let (mut record, remembered) = import.remember(&spa).map_err(|e| cannot(e.to_string()))?;
     let view = spa.view().map_err(|e| cannot(e.to_string()))?;
-    // the state that was rewound to is the newest now
-    let mut record = Imported {
-        readonly: false,
-        txg: None,
-        checkpoint: false,
-        name_on_disk: renamed.unwrap_or_else(|| old.clone()),
-        load_guid: view.load_guid(),
-        ..record
-    };
-    let remembered = state::remember(&record);
-    drop(reserved);
     let status = load_keys(&view, &mut record, options)?;
     // as mounting the file systems would do it; logs that cannot be opened now can be later
     let status = if options.mount && !replay::all(&spa)? { 1 } else { status };
@@ -442,7 +407,7 @@ fn rewound(candidate: &Candidate, seen: &Pool, begin: &str) -> String {
 fn missing_logs(candidate: &Candidate) -> Option<String> {
     let options = pool::OpenOptions { missing_log_ok: true, ..pool::OpenOptions::default() };
     let pool = Pool::open(candidate, &options).ok()?;
-    let vdevs = Vdevs::of_pool(&pool, &pools::paths(candidate)).ok()?;
+    let vdevs = Vdevs::of_pool(&pool, &devices::paths(candidate)).ok()?;
     let mut text = String::new();
     for log in vdevs.root.of_class(Class::Logs).filter(|log| log.state <= VdevState::CantOpen) {
         let line = |vdev: &Vdev, indent: &str, mark: &str| {
@@ -452,15 +417,6 @@ fn missing_logs(candidate: &Candidate) -> Option<String> {
         text.extend(log.children.iter().map(|child| line(child, "      ", "")));
     }
     Some(text)
-}
-
-/// All paths that opening the pool again may need.
-fn devices_of(candidate: &Candidate) -> Vec<PathBuf> {
-    let all = [&candidate.devices, &candidate.stale, &candidate.spares, &candidate.l2cache];
-    let mut paths: Vec<PathBuf> = all.into_iter().flatten().map(|d| d.path.clone()).collect();
-    paths.sort();
-    paths.dedup();
-    paths
 }
 
 /// Loads the keys of all encryption roots, if asked to; those in files are remembered by their location. A failure is
@@ -491,7 +447,7 @@ fn load_keys(pool: &Arc<Pool>, record: &mut Imported, options: &Options) -> Outc
         }
     }
     if !record.keys.is_empty() {
-        state::remember(record)?;
+        records::remember(record)?;
     }
     Ok(status)
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use base::Guid;
 use pool::Pool;
+use site::iostats::{self, Record};
 use vdev::{IoFigures, QueueDepths};
 
 use super::iostat_table::{Histogram, Kind, Layout, space};
@@ -20,9 +21,7 @@ use super::{Repeat, timestamp};
 use crate::args::Parsed;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::iostats::{self, Record};
-use crate::pools::{self, stdout};
-use crate::state;
+use crate::pools::{self, here, stdout};
 
 /// What the figures need beside the names.
 const FIGURES_WIDTH: usize = 42;
@@ -101,7 +100,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let mut operands = args.names();
     let repeat = take_repeat(&mut operands, args.has('g'))?;
     let wanted = Wanted::of(operands)?;
-    let some = !wanted.pools.is_empty() || !state::all()?.is_empty();
+    let some = !wanted.pools.is_empty() || !here().all()?.is_empty();
     if !some && repeat.interval.is_none() {
         return Err(failed("no pools available"));
     }
@@ -120,7 +119,7 @@ fn watch(call: &Call<'_>, options: &Options, wanted: &Wanted, repeat: Repeat) ->
     let mut before: Vec<Seen> = Vec::new();
     let (mut round, mut done) = (0u64, 0);
     loop {
-        pools::look_again();
+        here().look_again();
         let (seen, status) = look(&wanted.pools)?;
         if status != 0 && seen.is_empty() {
             return Ok(status);
@@ -183,7 +182,7 @@ fn everything() -> Result<Vec<Arc<Pool>>, Failure> {
 impl Wanted {
     /// From operands: pools, vdevs, or a pool and vdevs of it.
     fn of(operands: Vec<String>) -> Result<Wanted, Failure> {
-        let is_pool = |name: &String| Ok::<bool, Failure>(state::find(name)?.is_some());
+        let is_pool = |name: &String| Ok::<bool, Failure>(here().find(name)?.is_some());
         let pools = operands.iter().map(is_pool).collect::<Result<Vec<bool>, Failure>>()?;
         if !pools.contains(&false) {
             return Ok(Wanted { pools: operands, vdevs: Vec::new() });
@@ -213,7 +212,7 @@ impl Wanted {
 fn look(names: &[String]) -> Result<(Vec<Seen>, u8), Failure> {
     let mut all = Vec::new();
     let (status, _) = pools::for_each(names, |pool| {
-        let vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
+        let vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
         let record = iostats::record(pool.guid());
         all.push(Seen { pool: pool.clone(), vdevs, record, at: iostats::now() });
         Ok(())

@@ -10,7 +10,7 @@ use vdev::{device, label};
 use super::newdevs::owners;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, cause, failed, usage};
-use crate::state;
+use crate::pools::here;
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let names = call.args.names();
@@ -63,7 +63,7 @@ fn check(path: &Path, force: bool) -> Result<(), Failure> {
         return pools.first().map_or(Ok(()), |name| member(what, name));
     }
     let Some(InUse::Pool { name, guid, state, .. }) = found else { return Ok(()) };
-    let imported = state::all()?.iter().any(|pool| pool.guid == guid.0);
+    let imported = here().all()?.iter().any(|pool| pool.guid == guid.0);
     if imported || state == "active" {
         return member("ACTIVE", &name);
     }

@@ -15,7 +15,7 @@ use crate::args::{JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::{self, Cell, Column, Lister, Of, Style, property_json};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::{self, stdout};
+use crate::pools::{here, stdout};
 
 const DEFAULT: &str = "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
 
@@ -50,7 +50,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
     let mut done = 0;
     loop {
-        pools::look_again();
+        here().look_again();
         let status = match as_json {
             true => print_json(call, &names, &columns, &options)?,
             false => print(call, &names, &columns, &options, done == 0)?,
@@ -91,7 +91,7 @@ fn print(call: &Call<'_>, names: &[String], columns: &[Column], options: &Option
         let (name, vdevs) = match pool {
             Seen::Open(pool) => {
                 lister.add(row(&pool, columns, options.style.parsable)?);
-                let vdevs = options.verbose.then(|| Vdevs::of_pool(&pool, &pools::devices(&pool))).transpose()?;
+                let vdevs = options.verbose.then(|| Vdevs::of_pool(&pool, &here().devices(&pool))).transpose()?;
                 (pool.name().to_owned(), vdevs)
             }
             Seen::Unavailable(pool) => {
@@ -215,7 +215,7 @@ fn print_json(call: &Call<'_>, names: &[String], columns: &[Column], options: &O
     let status = each(names, |pool| {
         let (key, mut item, cells, name, vdevs) = match pool {
             Seen::Open(pool) => {
-                let vdevs = options.verbose.then(|| Vdevs::of_pool(&pool, &pools::devices(&pool))).transpose()?;
+                let vdevs = options.verbose.then(|| Vdevs::of_pool(&pool, &here().devices(&pool))).transpose()?;
                 let cells = row(&pool, columns, options.style.parsable)?;
                 let item = describe(&pool, true, options.as_int);
                 (json_key(&pool, options.by_guid), item, cells, pool.name().to_owned(), vdevs)

@@ -46,7 +46,7 @@ use pool::prop::{POOL, PropValue, Source, Value};
 use crate::columns::number_or_text;
 use crate::command::{Call, Tool};
 use crate::error::{Failure, Outcome, usage};
-use crate::pools;
+use crate::pools::here;
 
 pub(crate) use scripts::list as list_scripts;
 
@@ -108,7 +108,7 @@ fn props(pool: &Arc<Pool>) -> Result<Vec<(String, PropValue)>, pool::Error> {
 /// its record.
 fn as_imported(pool: &Pool, name: &str, value: PropValue) -> PropValue {
     let (writable, load_guid) =
-        pools::opened_as(pool, |record| (!record.readonly, record.load_guid)).unwrap_or_default();
+        here().opened_as(pool).map(|record| (!record.readonly, record.load_guid)).unwrap_or_default();
     match name {
         "readonly" if writable => PropValue { value: Value::Number(0), source: Source::Default, received: None },
         "load_guid" if load_guid != 0 => PropValue::computed(load_guid),

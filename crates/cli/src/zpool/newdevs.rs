@@ -11,13 +11,15 @@ use base::Guid;
 use nvlist::NvList;
 use ondisk::label::key;
 use pool::Readers;
+use site::readers::OtherReaders;
+use site::writing;
 use vdev::create::{Bias, DraidSpec, Group, InUse, TopSpec, VdevSpec, complaint, in_use_path, replication};
 use vdev::{Access, Device, DeviceKind, device};
 
 use super::vdevs::Class;
 use crate::error::{Failure, cause, failed};
-use crate::readers::OtherReaders;
-use crate::{pools, state, writable};
+use crate::pools;
+use crate::pools::here;
 
 /// The folder of short disk names.
 const DISK_ROOT: &str = "/dev";
@@ -86,7 +88,7 @@ impl NewVdevs {
     /// Refuses devices that are in use, and vdevs that do not match each other or those of `pool` (its `vdev_tree`);
     /// `force` overrides what can be overridden.
     pub(super) fn check(&self, pool: Option<&NvList>, force: bool) -> Result<(), Failure> {
-        let imported: HashSet<u64> = state::all()?.into_iter().map(|pool| pool.guid).collect();
+        let imported: HashSet<u64> = here().all()?.into_iter().map(|pool| pool.guid).collect();
         let mut lines = Vec::new();
         for (path, as_spare) in self.spec.paths().filter(|(path, _)| !self.missing.contains_key(*path)) {
             let found = in_use_path(Path::new(path)).map_err(|e| cannot_open(path, &e))?;
@@ -136,7 +138,7 @@ impl NewVdevs {
     pub(super) fn open(&self) -> Result<Opened, vdev::Error> {
         let there = self.spec.paths().map(|(path, _)| path).filter(|path| !self.missing.contains_key(*path));
         let there: Vec<PathBuf> = there.map(PathBuf::from).collect();
-        let locked = writable::lock_paths(&there)?;
+        let locked = writing::lock_paths(&there, &**here().front())?;
         // readers of the pools that the devices belonged to are marked before anything is written, and until the
         // devices belong to the new pool
         let lost = vdev::import::scan_devices(locked.clone());

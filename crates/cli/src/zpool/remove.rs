@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use control::Control;
+use site::{Imported, records};
 
 use super::add::why;
 use super::vdevs::{Class, Vdevs};
 use crate::command::Call;
 use crate::error::{Outcome, failed, usage};
-use crate::state::{self, Imported};
+use crate::pools::here;
 use crate::{pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
@@ -55,7 +56,7 @@ fn tell_memory(record: &Imported, devices: &[String], parsable: bool) -> Outcome
 fn remove(mut record: Imported, devices: &[String]) -> Outcome {
     let first = devices.first().map_or("", String::as_str);
     let pool = pools::open(&record)?;
-    let paths = pools::devices(&pool);
+    let paths = here().devices(&pool);
     let control = Control::new(writable::open(&record, &format!("cannot remove {first}"))?, writable::caller());
     let mut status = 0;
     for device in devices {
@@ -74,7 +75,7 @@ fn remove(mut record: Imported, devices: &[String]) -> Outcome {
         }
     }
     if control.has_changed() {
-        state::remember(&record)?;
+        records::remember(&record)?;
         writable::close(control.spa(), &format!("cannot remove {first}"))?;
     }
     Ok(status)

@@ -10,11 +10,11 @@ use jiff::tz::TimeZone;
 use nvlist::NvList;
 use ondisk::scan::{ScanFunc, ScanState};
 use pool::{ScrubRange, Spa};
+use site::Imported;
 use zuse::{ScrubOptions, Scrubbed};
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::state::Imported;
 use crate::{pools, writable};
 
 /// The operation that was asked for.

@@ -4,13 +4,14 @@ use control::Ioc;
 use nvlist::NvList;
 use pool::feature::{self, State};
 use pool::{Pool, Value};
+use site::Imported;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::pools::here;
 use crate::props::compat::Compat;
 use crate::props::pool::{self as pool_props, When};
-use crate::state::Imported;
-use crate::{pools, state, writable};
+use crate::{pools, writable};
 
 pub(super) fn run(call: &Call<'_>) -> Outcome {
     let operands = call.args.names();
@@ -22,7 +23,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         _ => return Err(usage("too many pool names")),
     };
     let (property, value) = said.split_once('=').ok_or_else(|| usage("missing value in property=value argument"))?;
-    let record = state::find(name)?.ok_or_else(|| failed(format!("cannot open '{name}': is not a pool")))?;
+    let record = here().find(name)?.ok_or_else(|| failed(format!("cannot open '{name}': is not a pool")))?;
     match vdev {
         None => set(&record, property, value)?,
         Some(vdev) => super::vdev_props::set(&record, vdev, property, value)?,

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use base::Guid;
 use pool::Pool;
+use site::devices;
+use site::import::is_foreign;
 use vdev::import::{Candidate, PoolState};
 use vdev::{VdevAux, VdevState, VdevTree};
 
 use super::activity::Activity;
-use super::import::is_foreign;
 use super::reason::{self, Reason};
 use super::vdevs::{Class, NameFlags, Vdev, Vdevs};
 use crate::columns::in_line;
-use crate::pools;
 
 /// The known facts about a candidate, as far as it opens.
 pub(super) struct View {
@@ -27,7 +27,7 @@ pub(super) struct View {
 }
 
 fn look(candidate: &Candidate) -> View {
-    let devices = pools::paths(candidate);
+    let devices = devices::paths(candidate);
     let foreign = candidate.state == PoolState::Active && candidate.hostid.unwrap_or(0) != 0 && is_foreign(candidate);
     match Pool::open(candidate, &pool::OpenOptions::default()) {
         Ok(pool) => {

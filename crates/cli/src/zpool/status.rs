@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pool::prop::nicenum;
 use pool::{ErrorEntry, Pool};
+use site::iostats::{self, Record};
 use vdev::{Direction, VdevAux, VdevState, VdevType};
 
 use super::activity::Activity;
@@ -19,9 +20,8 @@ use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID, POWER};
 use crate::columns::in_line;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::iostats::{self, Record};
-use crate::pools::{self, stdout};
-use crate::{shown, state};
+use crate::pools::{self, here, stdout};
+use crate::shown;
 
 /// The options of the command.
 pub(super) struct Options {
@@ -60,7 +60,7 @@ pub(super) struct Facts {
 
 impl Facts {
     pub(super) fn of(pool: &Arc<Pool>) -> Result<Facts, Failure> {
-        let mut vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
+        let mut vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
         let activity = Activity::of(pool)?;
         let errors = pool.errlog().map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
         let record = iostats::record(pool.guid());
@@ -100,7 +100,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let repeat = Repeat::take(&mut names)?;
     let (mut done, mut first) = (0, true);
     loop {
-        pools::look_again();
+        here().look_again();
         let scripts = scripts.as_ref().map(|scripts| run_scripts(scripts, &names)).transpose()?;
         let status = match as_json {
             true => status_json::print(call, &names, &options, scripts.as_ref())?,
@@ -115,11 +115,11 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
 
 /// Runs scripts on all devices of the pools that are shown.
 fn run_scripts(scripts: &str, names: &[String]) -> Result<Scripts, Failure> {
-    let known: Vec<String> = names.iter().filter(|name| matches!(state::find(name), Ok(Some(_)))).cloned().collect();
+    let known: Vec<String> = names.iter().filter(|name| matches!(here().find(name), Ok(Some(_)))).cloned().collect();
     let mut all = Vec::new();
     if names.is_empty() || !known.is_empty() {
         pools::for_each(&known, |pool| {
-            all.push((pool.clone(), Vdevs::of_pool(pool, &pools::devices(pool))?));
+            all.push((pool.clone(), Vdevs::of_pool(pool, &here().devices(pool))?));
             Ok(())
         })?;
     }

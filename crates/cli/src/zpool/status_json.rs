@@ -7,6 +7,7 @@ use ondisk::ddt::DdtStat;
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
 use pool::Pool;
 use pool::prop::{nicebytes, nicenum};
+use site::iostats::Record;
 use vdev::{VdevAux, VdevState, VdevType};
 
 use super::activity::{Activity, ctime};
@@ -21,7 +22,6 @@ use crate::args::{JSON_FLAT_VDEVS, JSON_INT, JSON_POOL_KEY_GUID};
 use crate::columns::number_or_text;
 use crate::command::Call;
 use crate::error::{Failure, Outcome};
-use crate::iostats::Record;
 use crate::json;
 
 /// The format of numbers.

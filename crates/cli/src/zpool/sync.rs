@@ -2,11 +2,11 @@
 
 use control::Ioc;
 use nvlist::NvList;
+use site::Imported;
 
 use crate::args::TYPES;
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::state::Imported;
 use crate::{pools, writable};
 
 /// The structures that can be condensed.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use nvlist::NvList;
 use pool::Pool;
+use site::{Imported, devices};
 use vdev::VdevState;
 
 use super::reason::Reason;
@@ -14,7 +15,6 @@ use super::vdevs::{NameFlags, Vdev, Vdevs};
 use crate::columns::{Cell, Column, number_or_text};
 use crate::error::{Failure, Outcome};
 use crate::pools;
-use crate::state::Imported;
 
 /// An imported pool, as commands that show pools see it.
 pub(super) enum Seen {
@@ -49,10 +49,10 @@ impl Unavailable {
     /// Inspects a pool that did not open for this reason.
     pub(super) fn of(record: &Imported, why: &str) -> Unavailable {
         let (mut vdevs, mut reason) = (Vdevs::of_paths(&record.devices), Reason::MissingDev);
-        if let Ok(candidate) = pools::candidate(record)
-            && let Err(e) = Pool::open(&candidate, &pools::options(record))
+        if let Ok(candidate) = devices::candidate(record)
+            && let Err(e) = Pool::open(&candidate, &devices::options(record))
         {
-            let seen = show::look_at_labels(&candidate, &pools::paths(&candidate), &e);
+            let seen = show::look_at_labels(&candidate, &devices::paths(&candidate), &e);
             reason = seen.reason;
             vdevs = seen.vdevs.unwrap_or(vdevs);
         }

@@ -6,12 +6,13 @@ use control::Ioc;
 use nvlist::NvList;
 use pool::Pool;
 use pool::feature::{FEATURES, Feature, State};
+use site::Imported;
 
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::pools::here;
 use crate::props::compat::Compat;
 use crate::props::pool::{LATER, VERSION_BEFORE};
-use crate::state::{self, Imported};
 use crate::{pools, writable};
 
 /// The version of pools with features.
@@ -183,7 +184,7 @@ fn upgrade_all(version: u64) -> Outcome {
 /// Lists the pools that could be upgraded.
 fn list() -> Outcome {
     let mut all: Vec<Arc<Pool>> = Vec::new();
-    for record in state::all()? {
+    for record in here().all()? {
         all.push(pools::open(&record)?);
     }
     let (old, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|pool| pool.version() < VERSION_FEATURES);

@@ -7,6 +7,7 @@ use control::Ioc;
 use nvlist::NvList;
 use pool::prop::{self, PropValue, Source, VDEV, format_vdev};
 use pool::{Pool, Value, VdevProps};
+use site::{Imported, iostats};
 use vdev::VdevErrors;
 
 use super::describe;
@@ -15,10 +16,9 @@ use super::vdevs::{NameFlags, ROOT, Vdev, Vdevs};
 use crate::columns::{self, Cell, Column, Field, Getter, Of, Style, property_json};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::{self, stdout};
+use crate::pools::{self, here, stdout};
 use crate::props::values::{self, Of as ValueOf, TEXT_MAX};
-use crate::state::{self, Imported};
-use crate::{iostats, json, writable};
+use crate::{json, writable};
 
 /// The operand that means all vdevs of the pool.
 const ALL: &str = "all-vdevs";
@@ -134,7 +134,7 @@ fn every(pool: &Arc<Pool>) -> Result<Vec<Named>, Failure> {
         into.push(Named { name: vdev.name(pool, NameFlags::default()), vdev: vdev.clone(), aside: None });
         vdev.children.iter().filter(|child| !child.is_hidden()).for_each(|child| add(into, pool, child));
     }
-    let vdevs = Vdevs::of_pool(pool, &pools::devices(pool))?;
+    let vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
     let mut all = vec![Named { name: ROOT.to_owned(), vdev: vdevs.root.clone(), aside: None }];
     for (members, class) in [(&vdevs.spares, "spare"), (&vdevs.l2cache, "l2cache")] {
         for vdev in members {
@@ -152,11 +152,11 @@ pub(super) fn unresolved(pool: &Arc<Pool>, expected: &str, operands: &[String]) 
     for name in operands {
         let is_vdev = |pool: &Arc<Pool>| matches!(Vdevs::find(pool, name), Ok(Some(_)));
         let elsewhere = || {
-            let records = state::all().unwrap_or_default();
+            let records = here().all().unwrap_or_default();
             records.iter().filter_map(|record| pools::open(record).ok()).any(|pool| is_vdev(&pool))
         };
         let what = match () {
-            () if matches!(state::find(name), Ok(Some(_))) => "pool",
+            () if matches!(here().find(name), Ok(Some(_))) => "pool",
             () if is_vdev(pool) => "vdev in this pool",
             () if elsewhere() => "vdev in another pool",
             () => "unknown",

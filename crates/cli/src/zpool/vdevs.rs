@@ -11,6 +11,7 @@ use pool::{AllocClass, Pool, VdevSpace};
 use vdev::{VdevAux, VdevConfig, VdevErrors, VdevState, VdevStatus, VdevTree, VdevType};
 
 use crate::error::{Failure, failed};
+use crate::pools::here;
 
 /// The naming of leaves: the options -g, -L and -P, and the environment variables of OpenZFS.
 #[derive(Clone, Copy, Debug, Default)]
@@ -266,7 +267,7 @@ impl Vdevs {
 
     /// The vdev that an operand names, by guid, path or name; and whether it is a spare or a cache.
     pub(super) fn find(pool: &Arc<Pool>, wanted: &str) -> Result<Option<(Vdev, bool)>, Failure> {
-        let vdevs = Vdevs::of_pool(pool, &crate::pools::devices(pool))?;
+        let vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
         let flags = NameFlags::default();
         let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
         let is = |vdev: &&Vdev| {

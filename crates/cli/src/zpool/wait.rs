@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use ondisk::scan::{ScanFunc, ScanPhys, ScanState};
 use pool::Pool;
 use pool::prop::nicenum;
+use site::Imported;
 use vdev::VdevType;
 
 use super::activity::{Activity, REBUILD_ACTIVE};
 use super::{Repeat, timestamp};
 use crate::command::Call;
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::pools::{self, stdout};
-use crate::state::Imported;
+use crate::pools::{self, here, stdout};
 use crate::writable;
 
 /// The activities that can be waited for, in the order of the columns.
@@ -63,7 +63,7 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
     let every = repeat.interval;
     let (mut row, mut next) = (0, Instant::now());
     loop {
-        pools::look_again();
+        here().look_again();
         let left = left(&pools::open(&record)?)?;
         if let Some(every) = every.filter(|_| Instant::now() >= next) {
             print(call, &wanted, &left, row)?;
@@ -73,12 +73,12 @@ pub(super) fn run(call: &Call<'_>) -> Outcome {
         if !is_any(&wanted, &left) {
             return Ok(0);
         }
-        if writable::is_used(&record) {
+        if site::writing::is_used(&record) {
             std::thread::sleep(LOOK);
             continue;
         }
         // the process that had the pool may have finished meanwhile
-        pools::look_again();
+        here().look_again();
         let left = self::left(&pools::open(&record)?)?;
         if is_any(&wanted, &left) {
             finish(&record, &wanted, &left)?;

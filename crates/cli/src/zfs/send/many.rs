@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use pool::Dataset;
+use site::long_holds::Looking;
 use stream::package::{Gathered, Plan, Step, What, conclusion, header};
 
 use super::{Options, Start, Stream, line, looking, output, stream_to, tell, total};
 use crate::error::{Failure, Outcome, failed, usage};
-use crate::long_holds::Looking;
 use crate::names::Types;
 use crate::zfs::select;
 

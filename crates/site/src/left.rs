@@ -16,20 +16,20 @@ use std::sync::{Mutex, PoisonError};
 
 use base::{Guid, Txg};
 
-use crate::state;
+use crate::records;
 
 /// The files of the pools that this command writes.
 static OPEN: Mutex<BTreeMap<u64, File>> = Mutex::new(BTreeMap::new());
 
 fn path(guid: u64) -> Option<PathBuf> {
-    Some(state::folder().ok()?.join(format!("{guid}.left")))
+    Some(records::folder().ok()?.join(format!("{guid}.left")))
 }
 
 /// Notes a txg that is on disk. Nothing is noted for a pool that is not imported, or if the note cannot be written.
-pub(crate) fn note(pool: Guid, txg: Txg) {
+pub fn note(pool: Guid, txg: Txg) {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if !open.contains_key(&pool.0) && state::is_remembered(pool.0) {
-        let file = path(pool.0).and_then(|path| state::private().truncate(false).open(path).ok());
+    if !open.contains_key(&pool.0) && records::is_remembered(pool.0) {
+        let file = path(pool.0).and_then(|path| records::private().truncate(false).open(path).ok());
         open.extend(file.map(|file| (pool.0, file)));
     }
     if let Some(file) = open.get(&pool.0) {
@@ -38,13 +38,14 @@ pub(crate) fn note(pool: Guid, txg: Txg) {
 }
 
 /// The txg that was noted of an imported pool.
-pub(crate) fn of(guid: u64) -> Option<Txg> {
+#[must_use]
+pub fn of(guid: u64) -> Option<Txg> {
     let text = fs::read_to_string(path(guid)?).ok()?;
     u64::from_str_radix(text.trim_end(), 16).ok().map(Txg)
 }
 
 /// Removes the note of a pool that is exported, or imported anew.
-pub(crate) fn forget(guid: u64) {
+pub fn forget(guid: u64) {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&guid);
     path(guid).into_iter().for_each(|path| drop(fs::remove_file(path)));
 }

@@ -1,13 +1,10 @@
-//! The list of imported pools, kept from one command to the next.
+//! The records of imported pools, kept from one process to the next.
 //!
 //! A folder, `$ZUSE_STATE` (else `$XDG_STATE_HOME/zuse`, else `~/.local/state/zuse`), holds a file `GUID.json` for
 //! each imported pool: the name it was imported under, its devices, the options of the import, and the locations of
-//! keys that can be read again without asking (`file://`). Keys themselves are never stored: the folder `agent.UID`
-//! has the socket of the process that keeps typed keys ([`agent`](crate::agent)). A file is replaced as a whole, so
-//! that a reader sees the old one or the new one. Beside it, `GUID.io` counts what was read and written since the
-//! import, and what failed ([`iostats`](crate::iostats)), and `GUID.left` has the last txg that was written
-//! ([`left`](crate::left)). A command that gives a pool a name holds the lock of the file `.names`. OpenZFS:
-//! `/etc/zfs/zpool.cache`, and the state of the kernel.
+//! keys that can be read again without asking (`file://`). Keys themselves are never stored. A file is replaced as a
+//! whole, so that a reader sees the old one or the new one. A process that gives a pool a name holds the lock of the
+//! file `.names`. OpenZFS: `/etc/zfs/zpool.cache`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -16,51 +13,53 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::error::{Failure, failed};
+use crate::Error;
 
 /// An imported pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Imported {
+pub struct Imported {
     /// The pool's identity.
-    pub(crate) guid: u64,
+    pub guid: u64,
     /// The name that it was imported under.
-    pub(crate) name: String,
+    pub name: String,
     /// Its name on disk.
-    pub(crate) name_on_disk: String,
+    pub name_on_disk: String,
     /// Its devices.
-    pub(crate) devices: Vec<PathBuf>,
+    pub devices: Vec<PathBuf>,
     /// Set if the pool is read-only.
-    pub(crate) readonly: bool,
+    pub readonly: bool,
     /// The txg to go back to (`-T`).
-    pub(crate) txg: Option<u64>,
+    pub txg: Option<u64>,
     /// Set to go back to the checkpoint.
-    pub(crate) checkpoint: bool,
+    pub checkpoint: bool,
     /// Set if log devices may be missing (`-m`).
-    pub(crate) missing_log: bool,
+    pub missing_log: bool,
     /// The folder that mount points are below (`-R`).
-    pub(crate) altroot: Option<String>,
+    pub altroot: Option<String>,
     /// An identity of this import (OpenZFS: the property `load_guid`).
-    pub(crate) load_guid: u64,
+    pub load_guid: u64,
     /// The directories of encryption roots, and the `file://` location of their key. Names may change, and a root may give way to its clone.
-    pub(crate) keys: Vec<(u64, String)>,
+    pub keys: Vec<(u64, String)>,
     /// The directories of encryption roots whose key was unloaded: no command reads it from its location without being
     /// asked to.
-    pub(crate) unloaded: Vec<u64>,
+    pub unloaded: Vec<u64>,
 }
 
-/// The folder of the state.
-pub(crate) fn folder() -> Result<PathBuf, Failure> {
+/// The folder of the site: `$ZUSE_STATE`, else the user's.
+///
+/// # Errors
+/// [`Error::NoFolder`] if the environment names none.
+pub fn folder() -> Result<PathBuf, Error> {
     let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if let Some(dir) = from("ZUSE_STATE") {
         return Ok(dir);
     }
     let base = from("XDG_STATE_HOME").or_else(|| from("HOME").map(|home| home.join(".local/state")));
-    base.map(|base| base.join("zuse"))
-        .ok_or_else(|| failed("no place to remember imported pools: set ZUSE_STATE, XDG_STATE_HOME or HOME"))
+    base.map(|base| base.join("zuse")).ok_or(Error::NoFolder)
 }
 
-fn trouble(path: &Path, e: &io::Error) -> Failure {
-    failed(format!("cannot use '{}': {e}", path.display()))
+fn trouble(path: &Path, source: io::Error) -> Error {
+    Error::Folder { path: path.to_owned(), source }
 }
 
 /// The options for creating a file of the state: what it says about pools and keys is for its owner only.
@@ -70,32 +69,35 @@ pub(crate) fn private() -> fs::OpenOptions {
     options
 }
 
-/// All imported pools, sorted by name.
-pub(crate) fn all() -> Result<Vec<Imported>, Failure> {
+/// All imported pools, sorted by name. Records that cannot be read are left out, and told to `warn`.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn all(warn: &dyn Fn(&str)) -> Result<Vec<Imported>, Error> {
     let dir = folder()?;
     let entries = match fs::read_dir(&dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(trouble(&dir, &e)),
+        Err(e) => return Err(trouble(&dir, e)),
     };
     let mut pools = Vec::new();
     for entry in entries {
-        let path = entry.map_err(|e| trouble(&dir, &e))?.path();
+        let path = entry.map_err(|e| trouble(&dir, e))?.path();
         if path.extension().is_none_or(|e| e != "json") {
             continue;
         }
         match fs::read(&path) {
             Ok(bytes) => match decode(&bytes) {
                 Some(pool) => pools.push(pool),
-                None => eprintln!("warning: '{}' is not the record of an imported pool", path.display()),
+                None => warn(&format!("'{}' is not the record of an imported pool", path.display())),
             },
             // exported meanwhile
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             // for example root's, after `sudo`
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                eprintln!("warning: '{}' is the record of another user's pool", path.display());
+                warn(&format!("'{}' is the record of another user's pool", path.display()));
             }
-            Err(e) => return Err(trouble(&path, &e)),
+            Err(e) => return Err(trouble(&path, e)),
         }
     }
     pools.sort_by(|a, b| a.name.cmp(&b.name));
@@ -103,12 +105,15 @@ pub(crate) fn all() -> Result<Vec<Imported>, Failure> {
 }
 
 /// The pool that was imported under this name.
-pub(crate) fn find(name: &str) -> Result<Option<Imported>, Failure> {
-    Ok(all()?.into_iter().find(|p| p.name == name))
+pub(crate) fn find(name: &str) -> Result<Option<Imported>, Error> {
+    Ok(all(&|_| {})?.into_iter().find(|p| p.name == name))
 }
 
 /// Remembers a pool, or what has changed about it.
-pub(crate) fn remember(pool: &Imported) -> Result<(), Failure> {
+///
+/// # Errors
+/// When the record cannot be written.
+pub fn remember(pool: &Imported) -> Result<(), Error> {
     let dir = folder()?;
     make(&dir)?;
     let path = dir.join(format!("{}.json", pool.guid));
@@ -122,51 +127,59 @@ pub(crate) fn remember(pool: &Imported) -> Result<(), Failure> {
     };
     write().map_err(|e| {
         drop(fs::remove_file(&new));
-        trouble(&path, &e)
+        trouble(&path, e)
     })
 }
 
 /// The lock on names: while it is held, no other command gives a pool its name, so that two commands that import or
 /// create pools cannot take the same one.
-pub(crate) struct Names {
+#[derive(Debug)]
+pub struct Names {
     _lock: fs::File,
 }
 
 /// Waits until no other command imports or creates a pool.
-pub(crate) fn lock_names() -> Result<Names, Failure> {
+///
+/// # Errors
+/// When the lock cannot be taken.
+pub fn lock_names() -> Result<Names, Error> {
     let dir = folder()?;
     make(&dir)?;
     let path = dir.join(".names");
     let open = private().truncate(false).open(&path);
     let locked = open.and_then(|lock| lock.lock().map(|()| lock));
-    Ok(Names { _lock: locked.map_err(|e| trouble(&path, &e))? })
+    Ok(Names { _lock: locked.map_err(|e| trouble(&path, e))? })
 }
 
 /// Returns whether a pool is imported.
-pub(crate) fn is_remembered(guid: u64) -> bool {
+#[must_use]
+pub fn is_remembered(guid: u64) -> bool {
     folder().is_ok_and(|dir| dir.join(format!("{guid}.json")).exists())
 }
 
 /// Forgets a pool, and its keys.
-pub(crate) fn forget(guid: u64) -> Result<(), Failure> {
+///
+/// # Errors
+/// When the record cannot be removed.
+pub fn forget(guid: u64) -> Result<(), Error> {
     crate::iostats::forget(base::Guid(guid));
     crate::left::forget(guid);
     crate::agent::drop_pool(guid);
     let path = folder()?.join(format!("{guid}.json"));
     match fs::remove_file(&path).and_then(|()| vdev::sync_names(&path)) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(trouble(&path, &e)),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(trouble(&path, e)),
         _ => Ok(()),
     }
 }
 
 /// Makes the folder of the state, and those above it, durable across a crash.
-fn make(dir: &Path) -> Result<(), Failure> {
+fn make(dir: &Path) -> Result<(), Error> {
     let new: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
     if new.is_empty() {
         return Ok(());
     }
     let made = fs::create_dir_all(dir).and_then(|()| new.iter().try_for_each(|made| vdev::sync_names(made)));
-    made.map_err(|e| trouble(dir, &e))
+    made.map_err(|e| trouble(dir, e))
 }
 
 fn encode(pool: &Imported) -> Value {

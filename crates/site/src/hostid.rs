@@ -8,7 +8,8 @@ const OF_KERNEL: [(&str, u32); 2] = [("proc/sys/kernel/spl/hostid", 16), ("sys/m
 
 /// The hostid of the kernel's ZFS, else that of `/etc/hostid`; 0 without one (OpenZFS: `get_system_hostid`). Pools
 /// that both the kernel and this program write must see one host.
-pub(crate) fn id() -> u64 {
+#[must_use]
+pub fn id() -> u64 {
     id_below(Path::new("/"))
 }
 

@@ -7,7 +7,7 @@
 //!
 //! What waits in queues now is in the record, too, by process and with the time at which it was told: what is older than a few seconds counts no more.
 //!
-//! The thread that does this once a second is also the deadman: it tells, on standard error and once for each, of I/Os that a device does not end.
+//! The thread that does this once a second is also the deadman: it tells the program ([`Front::overdue`]), once for each, of I/Os that a device does not end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use vdev::import::Candidate;
 use vdev::{FollowedLeaf, IoFigures, Overdue, PoolErrors, QueueDepths, VdevErrors};
 
-use crate::state;
+use crate::{Front, records};
 
 /// How often a command adds what it did.
 const EVERY: Duration = Duration::from_secs(1);
@@ -38,15 +38,15 @@ const RECORD_MAX: u64 = 16 << 20;
 
 /// What is known of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Record {
+pub struct Record {
     /// When it was begun, since 1970.
-    pub(crate) since: Duration,
+    pub since: Duration,
     /// The devices, by leaf.
-    pub(crate) devices: HashMap<Guid, IoFigures>,
+    pub devices: HashMap<Guid, IoFigures>,
     /// What waits in the queues of the leaves, by process.
     queues: BTreeMap<u32, Queues>,
     /// The vdevs that have failed.
-    pub(crate) errors: BTreeMap<Guid, VdevErrors>,
+    pub errors: BTreeMap<Guid, VdevErrors>,
 }
 
 /// What waits in the queues of one process.
@@ -59,7 +59,8 @@ struct Queues {
 
 impl Record {
     /// What waits in the queue of a leaf `now`.
-    pub(crate) fn queue(&self, leaf: Guid, now: Duration) -> QueueDepths {
+    #[must_use]
+    pub fn queue(&self, leaf: Guid, now: Duration) -> QueueDepths {
         let mut sum = QueueDepths::default();
         let fresh = self.queues.values().filter(|queues| now.saturating_sub(queues.at) < QUEUES_HOLD);
         fresh.filter_map(|queues| queues.leaves.get(&leaf)).for_each(|depths| sum.add(depths));
@@ -75,6 +76,8 @@ struct Watched {
     told: BTreeMap<Guid, VdevErrors>,
     /// Whether something waited in its queues when that was told.
     told_queues: bool,
+    /// The program that is told of I/Os that do not end.
+    front: Arc<dyn Front>,
 }
 
 struct Device {
@@ -147,9 +150,16 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 static BEGUN: OnceLock<Duration> = OnceLock::new();
 
 /// From now on it is told what the leaves of a pool do that is about to be opened.
-pub(crate) fn watch(candidate: &Candidate) {
+pub fn watch(candidate: &Candidate, front: &Arc<dyn Front>) {
     let (pool, errors) = (candidate.guid, candidate.errors.clone());
-    watched().push(Watched { pool, devices: Vec::new(), errors, told: BTreeMap::new(), told_queues: false });
+    watched().push(Watched {
+        pool,
+        devices: Vec::new(),
+        errors,
+        told: BTreeMap::new(),
+        told_queues: false,
+        front: front.clone(),
+    });
     BEGUN.get_or_init(|| {
         // it ends with the process, which publishes the rest itself: without a thread, everything
         let publisher = || {
@@ -178,29 +188,30 @@ fn report_overdue() {
     let mut lines = Vec::new();
     for one in watched().iter_mut() {
         one.look();
+        let front = one.front.clone();
         for FollowedLeaf { name, queue, .. } in one.devices.iter().map(|device| &device.leaf) {
             for Overdue { class, offset, len, age, .. } in queue.overdue(limit) {
                 let (class, seconds) = (class.name(), age.as_secs_f64());
-                lines.push(format!(
-                    "{name}: {class} of {len} bytes at offset {offset} is not done after {seconds:.1} seconds"
-                ));
+                let line =
+                    format!("{name}: {class} of {len} bytes at offset {offset} is not done after {seconds:.1} seconds");
+                lines.push((front.clone(), line));
             }
         }
     }
-    // said without the lock: standard error may be slow
-    lines.iter().take(OVERDUE_LINES).for_each(|line| eprintln!("zuse: {line}"));
-    if let Some(more @ 1..) = lines.len().checked_sub(OVERDUE_LINES) {
-        eprintln!("zuse: and {more} more");
+    // told without the lock: the program may be slow to take it
+    lines.iter().take(OVERDUE_LINES).for_each(|(front, line)| front.overdue(line));
+    if let (Some(more @ 1..), Some((front, _))) = (lines.len().checked_sub(OVERDUE_LINES), lines.last()) {
+        front.overdue(&format!("and {more} more"));
     }
 }
 
 /// What this process does is not to be told.
-pub(crate) fn keep_quiet() {
+pub fn keep_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
 /// Adds what this process did since it last told of it.
-pub(crate) fn publish() {
+pub fn publish() {
     if QUIET.load(Ordering::Relaxed) {
         return;
     }
@@ -214,14 +225,15 @@ pub(crate) fn publish() {
     });
     for (pool, new) in news {
         // a pool that is not imported any more, or not yet, has no record
-        if !new.is_none() && state::is_remembered(pool.0) {
+        if !new.is_none() && records::is_remembered(pool.0) {
             let _told = add(pool, new);
         }
     }
 }
 
 /// The record of a pool, an empty one if there is none, with the errors that this process has met and not told of yet.
-pub(crate) fn record(pool: Guid) -> Record {
+#[must_use]
+pub fn record(pool: Guid) -> Record {
     let watched = watched();
     let text = path(pool).and_then(|path| {
         let mut file = File::open(path).ok()?;
@@ -239,7 +251,7 @@ pub(crate) fn record(pool: Guid) -> Record {
 }
 
 /// Forgets the errors of those vdevs of a pool that are `meant`, and that operations of theirs were slow (OpenZFS: `vdev_clear`).
-pub(crate) fn clear(pool: Guid, meant: impl Fn(Guid) -> bool) {
+pub fn clear(pool: Guid, meant: impl Fn(Guid) -> bool) {
     for one in watched().iter_mut().filter(|one| one.pool == pool) {
         one.told.extend(one.errors.figures().into_iter().filter(|(vdev, _)| meant(*vdev)));
     }
@@ -252,14 +264,15 @@ pub(crate) fn clear(pool: Guid, meant: impl Fn(Guid) -> bool) {
 }
 
 /// Forgets the record of a pool.
-pub(crate) fn forget(pool: Guid) {
+pub fn forget(pool: Guid) {
     if let Some(path) = path(pool) {
         drop(std::fs::remove_file(path));
     }
 }
 
 /// The time now, since 1970.
-pub(crate) fn now() -> Duration {
+#[must_use]
+pub fn now() -> Duration {
     Env::system().now()
 }
 
@@ -268,7 +281,7 @@ fn watched() -> MutexGuard<'static, Vec<Watched>> {
 }
 
 fn path(pool: Guid) -> Option<PathBuf> {
-    Some(state::folder().ok()?.join(format!("{}.io", pool.0)))
+    Some(records::folder().ok()?.join(format!("{}.io", pool.0)))
 }
 
 fn read(file: &mut File) -> Option<String> {
@@ -297,7 +310,7 @@ fn add(pool: Guid, new: News) -> Option<()> {
 
 /// Changes the record of a pool; one process after the other.
 fn update(pool: Guid, change: impl FnOnce(&mut Record)) -> Option<()> {
-    let mut file = crate::state::private().read(true).truncate(false).open(path(pool)?).ok()?;
+    let mut file = records::private().read(true).truncate(false).open(path(pool)?).ok()?;
     let mut tries = 0;
     // who was stopped in the middle of it must not stop others
     while file.try_lock().is_err() {

@@ -28,10 +28,10 @@ use std::sync::Arc;
 
 use base::{Env, Guid, Txg};
 use pool::{Pool, Readers};
-use zuse::zio::{ReadGuard, Zio};
+use zio::{ReadGuard, Zio};
 
 use crate::long_holds::is_locked;
-use crate::state;
+use crate::records;
 
 /// Bytes of a file: the pool and txg that are read, as text, and the mark in the last byte.
 const SIZE: u64 = 64;
@@ -45,7 +45,8 @@ const GIVEN_UP: &str = "given-up";
 const ANY: Guid = Guid(0);
 
 /// A pool that this command reads, or is about to; until dropped.
-pub(crate) struct Reading {
+#[derive(Debug)]
+pub struct Reading {
     path: PathBuf,
     file: File,
     /// The pool that is read; [`ANY`] until that is known.
@@ -54,7 +55,8 @@ pub(crate) struct Reading {
 
 impl Reading {
     /// Announces a reader, before it looks for its pool. `None` if the file cannot be made.
-    pub(crate) fn begin() -> Option<Reading> {
+    #[must_use]
+    pub fn begin() -> Option<Reading> {
         Reading::new().ok()
     }
 
@@ -68,12 +70,12 @@ impl Reading {
     }
 
     /// Records that the reader reads this open pool; the announcement lasts as long as the pool is in use.
-    pub(crate) fn of(self, pool: &Pool) {
+    pub fn of(self, pool: &Pool) {
         self.settle(pool.guid(), pool.uberblock().txg, pool.zio());
     }
 
     /// Records that the reader reads this pool as `txg` left it, through `zio`.
-    pub(crate) fn settle(mut self, pool: Guid, txg: Txg, zio: &Zio) {
+    pub fn settle(mut self, pool: Guid, txg: Txg, zio: &Zio) {
         // if this cannot be written the file stays as it is: all pools
         let _told = tell(&self.file, pool, txg);
         self.pool = pool;
@@ -92,7 +94,7 @@ fn make(folder: &str, name: &str, fill: impl FnOnce(&File) -> io::Result<()>) ->
     let folder = self::folder(folder)?;
     fs::create_dir_all(&folder)?;
     let (path, made) = (folder.join(name), folder.join(format!(".{name}")));
-    let file = state::private().read(true).truncate(true).open(&made)?;
+    let file = records::private().read(true).truncate(true).open(&made)?;
     let done = file.lock().and_then(|()| fill(&file)).and_then(|()| give_to_owner(&folder, &file));
     let done = done.and_then(|()| fs::rename(&made, &path));
     done.inspect_err(|_| drop(fs::remove_file(&made)))?;
@@ -125,7 +127,8 @@ impl Drop for Reading {
 }
 
 /// The readers of other commands, as seen by one that writes.
-pub(crate) struct OtherReaders;
+#[derive(Debug)]
+pub struct OtherReaders;
 
 impl Readers for OtherReaders {
     fn oldest(&self, pool: Guid) -> Option<Txg> {
@@ -211,7 +214,7 @@ fn is_marked(file: &File) -> bool {
 }
 
 fn folder(name: &str) -> io::Result<PathBuf> {
-    Ok(state::folder().map_err(|_| io::ErrorKind::NotFound)?.join(name))
+    Ok(records::folder().map_err(|_| io::ErrorKind::NotFound)?.join(name))
 }
 
 fn files(of: &str) -> impl Iterator<Item = PathBuf> + use<> {

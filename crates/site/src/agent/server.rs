@@ -26,7 +26,8 @@ type Keys = BTreeMap<(u64, u64), Zeroizing<[u8; 32]>>;
 
 /// Runs the agent, if the arguments of the program are those of one: its verb, and the path of the socket, which is
 /// its standard input and already listened to.
-pub(crate) fn run(args: &[OsString]) -> Option<u8> {
+#[must_use]
+pub fn run(args: &[OsString]) -> Option<u8> {
     let [verb, socket] = args else { return None };
     if verb != VERB {
         return None;

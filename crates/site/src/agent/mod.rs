@@ -33,16 +33,19 @@ use codec::crypt::{WrappingKey, Zeroizing};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
-pub(crate) use server::run;
+pub use server::run;
 
-use crate::state;
+use crate::records;
 use wire::{Answer, Op, Request};
 
 /// The argument that makes the program an agent.
 pub(crate) const VERB: &str = "key-agent";
 
 /// Gives the agent a key; it is started if there is none.
-pub(crate) fn put(pool: u64, root: u64, key: &WrappingKey) -> io::Result<()> {
+///
+/// # Errors
+/// When it cannot be started or asked, or keeps as many keys as it may.
+pub fn put(pool: u64, root: u64, key: &WrappingKey) -> io::Result<()> {
     let folder = Folder::make()?;
     let _alone = folder.lock()?;
     let request = Request { op: Op::Put, pool, root, key: Zeroizing::new(*key.as_bytes()) };
@@ -54,7 +57,8 @@ pub(crate) fn put(pool: u64, root: u64, key: &WrappingKey) -> io::Result<()> {
 }
 
 /// The keys of a pool, by the directories of their encryption roots. None if there is no agent.
-pub(crate) fn get(pool: u64) -> Vec<(u64, WrappingKey)> {
+#[must_use]
+pub fn get(pool: u64) -> Vec<(u64, WrappingKey)> {
     let agent = Folder::find().and_then(|folder| folder.connect());
     let answer = agent.and_then(|agent| ask(agent, &Request::of(Op::Get, pool, 0)));
     let keys = answer.map(|answer| answer.keys).unwrap_or_default();
@@ -62,12 +66,12 @@ pub(crate) fn get(pool: u64) -> Vec<(u64, WrappingKey)> {
 }
 
 /// Removes a key. Returns whether it was there.
-pub(crate) fn drop_key(pool: u64, root: u64) -> bool {
+pub fn drop_key(pool: u64, root: u64) -> bool {
     take(&Request::of(Op::Drop, pool, root))
 }
 
 /// Removes all keys of a pool. Returns whether there was one.
-pub(crate) fn drop_pool(pool: u64) -> bool {
+pub fn drop_pool(pool: u64) -> bool {
     take(&Request::of(Op::DropPool, pool, 0))
 }
 
@@ -103,7 +107,7 @@ struct Folder {
 
 impl Folder {
     fn path() -> io::Result<PathBuf> {
-        let state = state::folder().map_err(|_| io::ErrorKind::NotFound)?;
+        let state = records::folder().map_err(|_| io::ErrorKind::NotFound)?;
         std::path::absolute(state.join(format!("agent.{}", geteuid().as_raw())))
     }
 
@@ -132,7 +136,7 @@ impl Folder {
 
     /// Waits until no other command starts an agent or removes a key.
     fn lock(&self) -> io::Result<File> {
-        let file = crate::state::private().truncate(false).open(self.path.join("lock"))?;
+        let file = records::private().truncate(false).open(self.path.join("lock"))?;
         file.lock()?;
         Ok(file)
     }

@@ -1,36 +1,25 @@
-//! Keys that outlive a command: those in files, by their location in the pool's record; others with the agent. Also
-//! keys that are given to one command alone (`zuse -L`).
+//! Keys that outlive a process: those in files, by their location in the pool's record; others with the agent.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use codec::crypt::WrappingKey;
-use pool::{KeyStatus, ListOptions, Pool};
+use pool::Pool;
 
-use super::{load, waits};
-use crate::agent;
-use crate::error::{Failure, cause};
-use crate::state::{self, Imported};
+use super::{Root, cause, waits};
+use crate::{Error, Front, Imported, agent, records};
 
-/// Locations of the keys that were given to this command.
-static GIVEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// Gives this command a key: each encryption root without a key takes the one that fits.
-pub(crate) fn give(location: String) {
-    GIVEN.lock().unwrap_or_else(PoisonError::into_inner).push(location);
-}
-
-/// Loads the keys of a pool that were loaded by earlier commands, and those that are given to this command. A key that
-/// can no longer be loaded is reported.
-pub(crate) fn load_kept(pool: &Arc<Pool>, record: &Imported) {
+/// Loads the keys of a pool that were loaded by earlier commands. The front is warned of a key that can no longer be
+/// loaded.
+pub fn load_kept(pool: &Arc<Pool>, record: &Imported, front: &dyn Front) {
     for (dir, location) in &record.keys {
         // a root that no longer exists needs no key
         let Some(root) = root_of(pool, *dir).and_then(|root| pool.dir_by_id(root).ok()) else { continue };
         if waits(location) {
-            eprintln!("warning: the key of '{}' is not read again: {location} is no file", root.name());
+            front.warn(&format!("the key of '{}' is not read again: {location} is no file", root.name()));
             continue;
         }
-        if let Err(Failure::Failed(why)) = load(pool, root.name(), Some(location)) {
-            eprintln!("warning: {why}");
+        if let Err(why) = Root::find(pool, root.name()).and_then(|root| root.load_file(location)) {
+            front.warn(&format!("Key load error: {why}"));
         }
     }
     let kept = agent::get(record.guid);
@@ -42,10 +31,11 @@ pub(crate) fn load_kept(pool: &Arc<Pool>, record: &Imported) {
         let root = root_of(pool, dir).and_then(|root| pool.dir_by_id(root).ok());
         let _ = root.map(|root| pool.load_key(root.name(), &key));
     }
-    let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    if !given.is_empty() {
-        load_given(pool, &given);
-    }
+}
+
+/// The current record of an open pool.
+fn record_of(pool: &Pool) -> Option<Imported> {
+    records::all(&|_| {}).ok()?.into_iter().find(|record| record.guid == pool.guid().0)
 }
 
 /// The current encryption root of the directory that was the root when its key was kept: after a promote, the clone is
@@ -56,20 +46,23 @@ fn root_of(pool: &Arc<Pool>, dir: u64) -> Option<u64> {
 
 /// Updates the remembered key locations to the current encryption roots, as earlier roots may be destroyed; the
 /// locations of those that no longer exist are forgotten.
-pub(crate) fn settle(pool: &Arc<Pool>) -> Result<(), Failure> {
-    let Some(mut record) = crate::pools::record(pool).filter(|record| !record.keys.is_empty()) else { return Ok(()) };
+///
+/// # Errors
+/// When the record cannot be written.
+pub fn settle(pool: &Arc<Pool>) -> Result<(), Error> {
+    let Some(mut record) = record_of(pool).filter(|record| !record.keys.is_empty()) else { return Ok(()) };
     let before = record.clone();
     record.keys.clear();
     for (dir, location) in &before.keys {
         let root = root_of(pool, *dir).filter(|root| record.keys.iter().all(|(other, _)| other != root));
         record.keys.extend(root.map(|root| (root, location.clone())));
     }
-    if record == before { Ok(()) } else { state::remember(&record) }
+    if record == before { Ok(()) } else { records::remember(&record) }
 }
 
 /// Removes the key of an encryption root from the agent, and its location from the record. Returns whether it was
 /// there.
-pub(crate) fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: u64) -> bool {
+pub fn give_up(pool: &Arc<Pool>, record: &mut Imported, root: u64) -> bool {
     let count = record.keys.len();
     forget_place(pool, record, root);
     drop_keys(pool, |dir| root_of(pool, dir) == Some(root)) || record.keys.len() < count
@@ -86,20 +79,12 @@ fn drop_keys(pool: &Pool, mut which: impl FnMut(u64) -> bool) -> bool {
     kept.filter(|dir| agent::drop_key(guid, *dir)).count() > 0
 }
 
-fn load_given(pool: &Arc<Pool>, given: &[String]) {
-    let Ok(all) = pool.list(pool.name(), &ListOptions::DATASETS) else { return };
-    for dataset in all.iter().filter_map(pool::Entry::dataset) {
-        let root = dataset.encryption_root().ok().flatten();
-        if root.as_deref() == Some(dataset.name()) && dataset.key_status().is_ok_and(|s| s == KeyStatus::Unavailable) {
-            // possibly none fits
-            let _ = given.iter().any(|location| load(pool, dataset.name(), Some(location)).is_ok());
-        }
-    }
-}
-
 /// Keeps a key that was loaded from `location` for later commands.
-pub(crate) fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingKey) -> Result<(), Failure> {
-    let (Some(mut record), Ok(dir)) = (crate::pools::record(pool), pool.dir(root)) else { return Ok(()) };
+///
+/// # Errors
+/// When the record cannot be written.
+pub fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingKey, front: &dyn Front) -> Result<(), Error> {
+    let (Some(mut record), Ok(dir)) = (record_of(pool), pool.dir(root)) else { return Ok(()) };
     let before = record.clone();
     forget_place(pool, &mut record, dir.id());
     record.unloaded.retain(|other| *other != dir.id());
@@ -107,9 +92,9 @@ pub(crate) fn keep(pool: &Arc<Pool>, root: &str, location: &str, key: &WrappingK
     if of_file {
         record.keys.push((dir.id(), location.to_owned()));
     } else if let Err(e) = agent::put(record.guid, dir.id(), key) {
-        eprintln!("warning: the key of '{root}' cannot be kept for later commands: {}", cause(&e));
+        front.warn(&format!("the key of '{root}' cannot be kept for later commands: {}", cause(&e)));
     }
     // an older key of the same root
     drop_keys(pool, |other| (of_file || other != dir.id()) && root_of(pool, other) == Some(dir.id()));
-    if record == before { Ok(()) } else { state::remember(&record) }
+    if record == before { Ok(()) } else { records::remember(&record) }
 }

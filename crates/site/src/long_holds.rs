@@ -29,7 +29,7 @@ use std::sync::{Mutex, PoisonError};
 use base::Guid;
 use pool::{Dataset, HeldElsewhere};
 
-use crate::state;
+use crate::records;
 
 /// Files that this process has made.
 static MADE: AtomicU64 = AtomicU64::new(0);
@@ -40,13 +40,15 @@ const HELD: &str = ".held";
 const OPEN: &str = ".open";
 
 /// A command that is about to hold datasets of a pool: nothing of the pool is destroyed until [`Looking::hold`].
-pub(crate) struct Looking {
+#[derive(Debug)]
+pub struct Looking {
     pool: Guid,
     _lock: File,
 }
 
 /// Datasets that are held; until dropped.
-pub(crate) struct Held {
+#[derive(Debug)]
+pub struct Held {
     pool: Guid,
     _told: Told,
 }
@@ -54,9 +56,10 @@ pub(crate) struct Held {
 impl Looking {
     /// Takes the lock of the pool that `dataset` is in. `None` if the pool is not writable, or holds cannot be
     /// recorded.
-    pub(crate) fn at(dataset: &str) -> Option<Looking> {
+    #[must_use]
+    pub fn at(dataset: &str) -> Option<Looking> {
         let name = dataset.split(['/', '@', '#']).next().unwrap_or("");
-        let record = state::find(name).ok()??;
+        let record = records::find(name).ok()??;
         if record.readonly {
             return None;
         }
@@ -65,7 +68,8 @@ impl Looking {
     }
 
     /// Holds these datasets.
-    pub(crate) fn hold<'a>(self, datasets: impl IntoIterator<Item = &'a Dataset>) -> Option<Held> {
+    #[must_use]
+    pub fn hold<'a>(self, datasets: impl IntoIterator<Item = &'a Dataset>) -> Option<Held> {
         let mut told = Told::new(self.pool, HELD).ok()?;
         datasets.into_iter().try_for_each(|dataset| told.add(dataset.id())).ok()?;
         Some(Held { pool: self.pool, _told: told })
@@ -75,17 +79,19 @@ impl Looking {
 impl Held {
     /// Returns whether another command has opened the head for changes. If none has, none will; but the head may have
     /// changed since it was looked up.
-    pub(crate) fn is_open_elsewhere(&self, head: &Dataset) -> bool {
+    #[must_use]
+    pub fn is_open_elsewhere(&self, head: &Dataset) -> bool {
         is_told(self.pool, OPEN, head.id())
     }
 }
 
 /// The holds of other commands, and the file that announces to them the heads that this command has open in a pool
 /// that it writes.
-#[derive(Default)]
-pub(crate) struct OtherCommands(Mutex<Option<Opened>>);
+#[derive(Debug, Default)]
+pub struct OtherCommands(Mutex<Option<Opened>>);
 
 /// The heads that were announced.
+#[derive(Debug)]
 struct Opened {
     told: Told,
     ids: BTreeSet<u64>,
@@ -118,6 +124,7 @@ impl HeldElsewhere for OtherCommands {
 }
 
 /// A file that lists datasets, until it is dropped.
+#[derive(Debug)]
 struct Told {
     path: PathBuf,
     file: File,
@@ -163,7 +170,7 @@ fn sweep(pool: Guid, kind: &str) {
 }
 
 fn folder() -> io::Result<PathBuf> {
-    let folder = state::folder().map_err(|_| io::ErrorKind::NotFound)?.join("holds");
+    let folder = records::folder().map_err(|_| io::ErrorKind::NotFound)?.join("holds");
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
@@ -178,7 +185,7 @@ fn lock(pool: Guid) -> io::Result<File> {
 /// The files in which commands list datasets of a pool.
 fn files(pool: Guid, kind: &str) -> impl Iterator<Item = PathBuf> {
     let of_pool = format!("{}.", pool.0);
-    let entries = state::folder().ok().and_then(|folder| fs::read_dir(folder.join("holds")).ok());
+    let entries = records::folder().ok().and_then(|folder| fs::read_dir(folder.join("holds")).ok());
     entries.into_iter().flatten().flatten().map(|entry| entry.path()).filter(move |path| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         name.starts_with(&of_pool) && name.ends_with(kind)

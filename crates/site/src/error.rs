@@ -1,0 +1,89 @@
+//! Errors of the pools of this machine.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A pool that cannot be found, opened, or recorded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The environment names no folder for records.
+    #[error("no place to remember imported pools: set ZUSE_STATE, XDG_STATE_HOME or HOME")]
+    NoFolder,
+    /// A file or folder of the site cannot be used.
+    #[error("cannot use '{}': {source}", path.display())]
+    Folder {
+        /// The file or folder.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// No device of the pool is where it was.
+    #[error("cannot open '{name}': its devices are not there any more")]
+    Gone {
+        /// The pool.
+        name: String,
+    },
+    /// A device of the pool may not be read by this process.
+    #[error("cannot open '{name}': {}: permission denied", path.display())]
+    Denied {
+        /// The pool.
+        name: String,
+        /// The device.
+        path: PathBuf,
+    },
+    /// No pool of this name or number is on the devices that were searched.
+    #[error("cannot open '{name}': no such pool on these devices")]
+    NoSuchPool {
+        /// The name or number.
+        name: String,
+    },
+    /// Several pools on the devices that were searched have the name.
+    #[error("cannot open '{name}': several pools have this name; use the number: {}", guids.join(", "))]
+    SeveralPools {
+        /// The name.
+        name: String,
+        /// Their numbers.
+        guids: Vec<String>,
+    },
+    /// The devices cannot be scanned, opened or locked.
+    #[error("cannot open '{name}': {source}")]
+    Devices {
+        /// The pool.
+        name: String,
+        /// The cause.
+        source: vdev::Error,
+    },
+    /// The pool does not open.
+    #[error("cannot open '{name}': {source}")]
+    Open {
+        /// The pool.
+        name: String,
+        /// The cause.
+        source: pool::Error,
+    },
+    /// The logs of the pool cannot be replayed in memory: it was changed meanwhile.
+    #[error("cannot open '{name}': it was changed while its logs were replayed")]
+    ChangedMeanwhile {
+        /// The pool.
+        name: String,
+    },
+    /// The pool was imported read-only.
+    #[error("cannot open '{name}': pool is read-only")]
+    ReadOnly {
+        /// The pool.
+        name: String,
+    },
+    /// The pool is imported: it is to be used by its name, not by its devices.
+    #[error("cannot open '{name}': the pool is imported")]
+    IsImported {
+        /// The pool.
+        name: String,
+    },
+    /// Another imported pool has this name, or this pool is imported already.
+    #[error("cannot import '{name}': a pool with that name already exists")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+}

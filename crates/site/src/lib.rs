@@ -1,0 +1,45 @@
+//! The pools of this machine: which are imported, who has them open, and how they are opened.
+//!
+//! # Model
+//! A *site* is a folder of records ([`records`]): one for each imported pool, with its name, its devices and how it was imported. In OpenZFS the
+//! kernel knows this (`spa_namespace`, and `zpool.cache` on disk), and holds the pools open; here any number of processes do, each for as long as it
+//! works. What they must know of each other is in the same folder:
+//!
+//! * `GUID.json`: the record of an import; `.names`: the lock of a process that gives a pool its name ([`records`]).
+//! * `GUID.left`: the last txg that was written, so that a pool never goes back in time unnoticed ([`left`]).
+//! * `GUID.io`: what was read and written since the import, and what failed ([`iostats`]).
+//! * `readers`, `given-up`: the txgs that readers see, whose blocks are not reused meanwhile ([`readers`]).
+//! * `holds`: the datasets that are read for long, and the heads that are open ([`long_holds`]).
+//! * `agent.UID`: the process that keeps typed keys ([`agent`]); [`keys`] finds and loads keys.
+//!
+//! One process at a time writes a pool: it has the locks of the devices ([`writing`]), and others wait for it. Readers take no lock.
+//!
+//! # Use
+//! A [`Site`] is a process's handle: it opens imported pools for reading or for writing, once each. A [`Front`] takes its warnings. The records
+//! themselves can be used without one.
+//!
+//! # What a crash leaves
+//! Files that nobody has locked are stale, and the next process that meets them removes them. Records are replaced as a whole.
+//!
+//! # Absent
+//! Words for users, terminals, prompts: errors name the pool and the cause, and the front end has its own words for some.
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod devices;
+mod error;
+pub mod hostid;
+pub mod import;
+pub mod iostats;
+pub mod keys;
+pub mod left;
+pub mod long_holds;
+pub mod readers;
+pub mod records;
+mod site;
+pub mod with_log;
+pub mod writing;
+
+pub use error::Error;
+pub use records::Imported;
+pub use site::{Front, Silent, Site};

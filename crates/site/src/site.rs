@@ -1,0 +1,267 @@
+//! A process's handle on the imported pools: each is opened once for reading, and once for writing.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::{Guid, Txg};
+use pool::{OpenOptions, Pool, Spa};
+use vdev::import::Candidate;
+use zio::ReadGuard;
+
+use crate::readers::Reading;
+use crate::with_log::{self, Replayed};
+use crate::{Error, Imported, devices, iostats, keys, records, writing};
+
+/// Limit on reopening a pool that other processes keep changing.
+const OPEN_TRIES: u32 = 5;
+
+/// The program that uses a site, as far as it is told something while pools are found and opened.
+pub trait Front: Send + Sync {
+    /// Takes a warning about something that does not keep a pool from being used.
+    fn warn(&self, _warning: &str) {}
+
+    /// Takes the device that a writer waits for, after a second, and what is known of the process that has it.
+    fn waiting(&self, _device: &str, _holder: &str) {}
+
+    /// Takes a line about an I/O that does not end.
+    fn overdue(&self, _line: &str) {}
+
+    /// Loads keys that only the program knows of into a pool that was opened.
+    fn opened(&self, _pool: &Arc<Pool>) {}
+}
+
+/// A program that is told nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Front for Silent {}
+
+/// The imported pools, as one process uses them. Cheap to clone.
+#[derive(Clone)]
+pub struct Site {
+    front: Arc<dyn Front>,
+    /// Pools that were opened for reading: opening reads labels, the MOS and the state of every device.
+    reading: Arc<Mutex<Vec<Reader>>>,
+    /// Pools that this process writes: lookups in them see the changes made so far.
+    writing: Arc<Mutex<Vec<Arc<Spa>>>>,
+}
+
+/// A pool that was opened for reading.
+struct Reader {
+    record: Imported,
+    pool: Arc<Pool>,
+    devices: HashMap<Guid, String>,
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site").finish_non_exhaustive()
+    }
+}
+
+impl Site {
+    /// The site of a program.
+    #[must_use]
+    pub fn new(front: Arc<dyn Front>) -> Site {
+        Site { front, reading: Arc::default(), writing: Arc::default() }
+    }
+
+    /// The program that is told of warnings.
+    #[must_use]
+    pub fn front(&self) -> &Arc<dyn Front> {
+        &self.front
+    }
+
+    fn reading(&self) -> MutexGuard<'_, Vec<Reader>> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writing(&self) -> MutexGuard<'_, Vec<Arc<Spa>>> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The records of pools.
+impl Site {
+    /// All imported pools, sorted by name.
+    ///
+    /// # Errors
+    /// When the records cannot be read.
+    pub fn all(&self) -> Result<Vec<Imported>, Error> {
+        records::all(&|warning| self.front.warn(warning))
+    }
+
+    /// The pool that was imported under this name.
+    ///
+    /// # Errors
+    /// As [`Site::all`].
+    pub fn find(&self, name: &str) -> Result<Option<Imported>, Error> {
+        Ok(self.all()?.into_iter().find(|record| record.name == name))
+    }
+
+    /// The current record of an open pool; `None` if it is not imported any more.
+    #[must_use]
+    pub fn record(&self, pool: &Pool) -> Option<Imported> {
+        self.all().ok()?.into_iter().find(|record| record.guid == pool.guid().0)
+    }
+}
+
+/// Pools that are read.
+impl Site {
+    /// Opens a remembered pool for reading, and loads the keys that are kept; one that is open already is given again.
+    /// A pool that this process writes is seen as its last synced txg left it.
+    ///
+    /// # Errors
+    /// When its devices are gone, or it does not open.
+    pub fn open(&self, record: &Imported) -> Result<Arc<Pool>, Error> {
+        let cannot = |source| Error::Open { name: record.name.clone(), source };
+        let written = self.writing().iter().find(|spa| spa.guid().0 == record.guid).cloned();
+        if let Some(spa) = written {
+            return spa.view().map_err(cannot);
+        }
+        let seen = self.reading().iter().find(|one| one.record.guid == record.guid).map(|one| one.pool.clone());
+        if let Some(pool) = seen {
+            return Ok(pool);
+        }
+        let (candidate, pool, reading) = self.open_held(record)?;
+        reading.into_iter().for_each(|reading| reading.of(&pool));
+        self.load_keys(&pool, record);
+        let devices = devices::paths(&candidate);
+        self.reading().push(Reader { record: record.clone(), pool: pool.clone(), devices });
+        Ok(pool)
+    }
+
+    /// Opens a pool for reading; retries if other processes reused the space of what was read meanwhile.
+    fn open_held(&self, record: &Imported) -> Result<(Candidate, Arc<Pool>, Option<Reading>), Error> {
+        let mut tries = 0;
+        loop {
+            let reading = Reading::begin();
+            let candidate = devices::candidate(record)?;
+            iostats::watch(&candidate, &self.front);
+            let opened = Pool::open(&candidate, &devices::options(record));
+            tries += 1;
+            if tries < OPEN_TRIES && reading.as_ref().is_some_and(ReadGuard::is_overtaken) {
+                continue;
+            }
+            let pool = opened.map_err(|source| Error::Open { name: record.name.clone(), source })?;
+            return Ok((candidate, pool, reading));
+        }
+    }
+
+    /// Opens the pool that `find` finds for reading, imported or not: the process is known as a reader from before it is looked for.
+    ///
+    /// # Errors
+    /// As `find`, or when it does not open.
+    pub fn read<E: From<Error>>(
+        &self,
+        find: impl FnOnce() -> Result<Candidate, E>,
+        options: &OpenOptions,
+    ) -> Result<Arc<Pool>, E> {
+        let reading = Reading::begin();
+        let candidate = find()?;
+        let pool =
+            Pool::open(&candidate, options).map_err(|source| Error::Open { name: candidate.name.clone(), source })?;
+        reading.into_iter().for_each(|reading| reading.of(&pool));
+        Ok(pool)
+    }
+
+    /// As [`Site::read`], with the logs of the pool replayed in memory ([`with_log`]).
+    ///
+    /// # Errors
+    /// As [`Site::read`], and as `keys` and `replay` say; when another process changes the pool meanwhile.
+    pub fn read_replayed<E: From<Error>>(
+        &self,
+        find: impl FnOnce() -> Result<(Candidate, Option<String>), E>,
+        keys: impl FnOnce(&Arc<Pool>) -> Result<(), E>,
+        replay: impl FnOnce(&Arc<Spa>) -> Result<(), E>,
+    ) -> Result<Replayed, E> {
+        let reading = Reading::begin();
+        let (candidate, name) = find()?;
+        let (spa, view) = with_log::open(&candidate, name, keys, replay)?;
+        if let Some(reading) = reading {
+            if reading.is_overtaken() {
+                return Err(Error::ChangedMeanwhile { name: view.name().to_owned() }.into());
+            }
+            reading.settle(spa.guid(), Txg(0), spa.zio());
+        }
+        Ok((spa, view))
+    }
+
+    /// The pool that a dataset is in, open for reading; `None` if it is not imported.
+    ///
+    /// # Errors
+    /// As [`Site::open`].
+    pub fn of_dataset(&self, dataset: &str) -> Result<Option<Arc<Pool>>, Error> {
+        let name = dataset.split(['/', '@', '#']).next().unwrap_or("");
+        self.find(name)?.map(|record| self.open(&record)).transpose()
+    }
+
+    /// Makes pools that are only read be opened anew from now on: they may have changed since.
+    pub fn look_again(&self) {
+        self.reading().clear();
+    }
+
+    /// The paths of the devices of a pool that was opened for reading.
+    #[must_use]
+    pub fn devices(&self, pool: &Pool) -> HashMap<Guid, String> {
+        let reading = self.reading();
+        reading.iter().find(|one| one.record.guid == pool.guid().0).map(|one| one.devices.clone()).unwrap_or_default()
+    }
+
+    /// The record of a pool at the time when it was opened for reading.
+    #[must_use]
+    pub fn opened_as(&self, pool: &Pool) -> Option<Imported> {
+        self.reading().iter().find(|one| one.record.guid == pool.guid().0).map(|one| one.record.clone())
+    }
+
+    /// Returns whether another process has changed or exported an open pool since it was opened.
+    #[must_use]
+    pub fn is_changed(&self, pool: &Pool) -> bool {
+        let Some(record) = self.record(pool) else { return true };
+        let candidate = devices::candidate(&record).ok();
+        let now = candidate.and_then(|found| Pool::open(&found, &devices::options(&record)).ok());
+        now.is_some_and(|now| now.uberblock().txg > pool.uberblock().txg)
+    }
+
+    /// Loads the keys that earlier commands have loaded, and those that the program has.
+    pub fn load_keys(&self, pool: &Arc<Pool>, record: &Imported) {
+        keys::load_kept(pool, record, &*self.front);
+        self.front.opened(pool);
+    }
+}
+
+/// Pools that are written.
+impl Site {
+    /// Opens a remembered pool for writing, and waits for another process that writes it. Devices that missed writes are left as they are.
+    ///
+    /// # Errors
+    /// When the pool is read-only, busy, or does not open.
+    pub fn write(&self, record: &Imported) -> Result<Arc<Spa>, Error> {
+        writing::open(record, &self.front)
+    }
+
+    /// Makes [`Site::open`] give the pool as this process changes it, until [`Site::hide_changes`]; keys that are kept are loaded.
+    ///
+    /// # Errors
+    /// When the pool is suspended.
+    pub fn show_changes(&self, record: &Imported, spa: &Arc<Spa>) -> Result<(), Error> {
+        self.writing().push(spa.clone());
+        let view = spa.view().map_err(|source| Error::Open { name: record.name.clone(), source })?;
+        self.load_keys(&view, record);
+        Ok(())
+    }
+
+    /// Ends [`Site::show_changes`]: the process no longer changes this pool.
+    pub fn hide_changes(&self, spa: &Arc<Spa>) {
+        self.writing().retain(|one| one.guid() != spa.guid());
+    }
+
+    /// Locks the devices of a pool that was found, and gives it with these devices open for writing.
+    ///
+    /// # Errors
+    /// As [`writing::lock`].
+    pub fn lock(&self, found: &Candidate) -> Result<Candidate, vdev::Error> {
+        writing::lock(found, &self.front)
+    }
+}

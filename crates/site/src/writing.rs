@@ -1,0 +1,106 @@
+//! Imported pools, opened for writing.
+//!
+//! A process that changes a pool locks its devices, opens it for writing, does its work, and closes the pool, which
+//! stays imported on this machine. Two such processes wait for each other, for as long as the tunable `busy_wait` says;
+//! those that only read need no lock, and see the pool as its last synced txg left it.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base::tunable::BUSY_WAIT;
+use pool::{Hooks, ImportOptions, OpenOptions, Spa};
+use vdev::import::Candidate;
+use vdev::{Access, Device, device};
+use zpl::UsedByBonus;
+
+use crate::long_holds::OtherCommands;
+use crate::readers::OtherReaders;
+use crate::{Error, Front, Imported, devices, iostats, left};
+
+/// Interval at which a waiting command checks whether the other one is done with the pool.
+const LOOK: Duration = Duration::from_millis(20);
+/// Delay after which the front is told what is waited for.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// A device with the path that it was opened by.
+type Opened = (PathBuf, Arc<dyn Device>);
+
+/// The callbacks through which this crate takes part in pools that are written.
+#[must_use]
+pub fn hooks() -> Hooks {
+    let held_elsewhere = Some(Arc::new(OtherCommands::default()) as _);
+    let readers = Some(Arc::new(OtherReaders) as _);
+    let synced = Some(Arc::new(left::note) as _);
+    Hooks { used_by: Some(Arc::new(UsedByBonus)), held_elsewhere, readers, synced, ..Hooks::default() }
+}
+
+/// Opens a remembered pool for writing. Devices that missed writes are left as they are.
+pub(crate) fn open(record: &Imported, front: &Arc<dyn Front>) -> Result<Arc<Spa>, Error> {
+    let name = || record.name.clone();
+    if record.readonly {
+        return Err(Error::ReadOnly { name: name() });
+    }
+    let locked = lock(&devices::candidate(record)?, front);
+    let candidate = locked.map_err(|source| Error::Devices { name: name(), source })?;
+    devices::remember_devices(record, &candidate);
+    // a permanent name is on the devices since the import; a temporary one must not be written there
+    let temporary_name = record.name != record.name_on_disk;
+    let open = OpenOptions { name: temporary_name.then(name), ..devices::options(record) };
+    let options = ImportOptions { open, temporary_name, again: true, ..ImportOptions::default() };
+    Spa::import(&candidate, &options, hooks()).map_err(|source| Error::Open { name: name(), source })
+}
+
+/// The pool again with the devices of its vdevs open for writing, and locked ([`Candidate::lock`]); waits for another writer to be done.
+///
+/// # Errors
+/// When a device cannot be opened, or is still in use after the time of `busy_wait`.
+pub fn lock(found: &Candidate, front: &Arc<dyn Front>) -> Result<Candidate, vdev::Error> {
+    let again = patiently(&**front, || found.lock())?;
+    iostats::watch(&again, front);
+    Ok(again)
+}
+
+/// Opens devices for writing, all of them or none; waits for another writer to be done.
+///
+/// # Errors
+/// As [`lock`].
+pub fn lock_paths(paths: &[PathBuf], front: &dyn Front) -> Result<Vec<Opened>, vdev::Error> {
+    let mut sorted = paths.to_vec();
+    sorted.sort();
+    let mut seen = HashSet::new();
+    sorted.retain(|path| seen.insert(path.clone()));
+    patiently(front, || try_lock(&sorted))
+}
+
+/// Retries until no other writer has a device, or until it took too long; the front is told which writer is waited for.
+fn patiently<R>(front: &dyn Front, lock: impl Fn() -> Result<R, vdev::Error>) -> Result<R, vdev::Error> {
+    let (begun, patience) = (Instant::now(), Duration::from_secs(BUSY_WAIT.get()));
+    let mut told = false;
+    loop {
+        match lock() {
+            Err(vdev::Error::Busy { path, holder }) if begun.elapsed() < patience => {
+                if !told && begun.elapsed() >= SILENT {
+                    front.waiting(&path, &holder.to_string());
+                    told = true;
+                }
+                std::thread::sleep(LOOK);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Returns whether another process has the pool open for a change.
+#[must_use]
+pub fn is_used(record: &Imported) -> bool {
+    let devices = record.devices.iter().filter(|path| path.exists());
+    devices.into_iter().any(|path| device::is_busy(path))
+}
+
+fn try_lock(paths: &[PathBuf]) -> Result<Vec<Opened>, vdev::Error> {
+    let open =
+        |path: &PathBuf| -> Result<Opened, vdev::Error> { Ok((path.clone(), device::open(path, Access::Write)?)) };
+    paths.iter().map(open).collect()
+}
