@@ -57,6 +57,7 @@ fn main() -> ExitCode {
     let name = Path::new(&program).file_name().unwrap_or(OsStr::new("zuse"));
     let status = part_of(name, &args).unwrap_or_else(|| zuse(&args));
     site::iostats::publish();
+    pools::here().leave();
     ExitCode::from(out::finish(status))
 }
 

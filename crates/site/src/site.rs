@@ -202,6 +202,12 @@ impl Site {
         self.reading().clear();
     }
 
+    /// Lets go of all pools at the end of a program: other processes do not wait for what it has read.
+    pub fn leave(&self) {
+        self.reading().clear();
+        self.writing().clear();
+    }
+
     /// The paths of the devices of a pool that was opened for reading.
     #[must_use]
     pub fn devices(&self, pool: &Pool) -> HashMap<Guid, String> {
