@@ -18,7 +18,6 @@ use crate::pools::here;
 use crate::verbs::{CHECKPOINT, WITH_LOG};
 use crate::{keys, pools, replay, writable};
 
-const EIO: i32 = 5;
 /// The value of `-L` for the location that an encryption root itself names.
 const KEYLOCATION: &str = "keylocation";
 
