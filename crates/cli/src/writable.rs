@@ -5,11 +5,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use control::{Caller, Control, Ioc};
 use nvlist::NvList;
 use pool::Spa;
+use rustix::fs::Mode;
 use site::Imported;
 use zuse::CaughtUp;
 
@@ -19,6 +20,18 @@ use crate::pools::{self, here};
 /// The user whom requests to a pool come from, and new files belong to.
 pub(crate) fn caller() -> Caller {
     Caller { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+}
+
+/// The permissions that new files of this process lack.
+pub(crate) fn umask() -> u32 {
+    static UMASK: OnceLock<u32> = OnceLock::new();
+    // it can only be asked for by setting it
+    let asked = || {
+        let umask = rustix::process::umask(Mode::from_raw_mode(0o077));
+        rustix::process::umask(umask);
+        umask.as_raw_mode()
+    };
+    *UMASK.get_or_init(asked)
 }
 
 /// Opens a remembered pool for a change. `doing` begins the message of a failure: `cannot export 'tank'`. Devices that

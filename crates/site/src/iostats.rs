@@ -9,7 +9,7 @@
 //!
 //! The thread that does this once a second is also the deadman: it tells the program ([`Front::overdue`]), once for each, of I/Os that a device does not end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use base::{Env, Guid, tunable};
+use base::{Env, Guid, Txg, tunable};
 use serde_json::{Map, Value, json};
 use vdev::import::Candidate;
-use vdev::{FollowedLeaf, IoFigures, Overdue, PoolErrors, QueueDepths, VdevErrors};
+use vdev::{FollowedLeaf, IoFigures, LostBlock, Overdue, PoolErrors, QueueDepths, VdevErrors};
 
 use crate::{Front, records};
 
@@ -33,6 +33,8 @@ const OVERDUE_LINES: usize = 8;
 /// How long a command waits for another one that has a record, and how often it looks.
 const LOCK_TRIES: u32 = 100;
 const LOCK_EVERY: Duration = Duration::from_millis(10);
+/// Blocks in a record that were found lost.
+const LOST_MAX: usize = 4096;
 /// A record is not longer: some thousand devices.
 const RECORD_MAX: u64 = 16 << 20;
 
@@ -47,6 +49,8 @@ pub struct Record {
     queues: BTreeMap<u32, Queues>,
     /// The vdevs that have failed.
     pub errors: BTreeMap<Guid, VdevErrors>,
+    /// Blocks that reads found lost, which are in the error log when the pool is next opened for a change.
+    pub lost: BTreeSet<LostBlock>,
 }
 
 /// What waits in the queues of one process.
@@ -74,6 +78,7 @@ struct Watched {
     devices: Vec<Device>,
     errors: Arc<PoolErrors>,
     told: BTreeMap<Guid, VdevErrors>,
+    told_lost: BTreeSet<LostBlock>,
     /// Whether something waited in its queues when that was told.
     told_queues: bool,
     /// The program that is told of I/Os that do not end.
@@ -90,6 +95,7 @@ struct Device {
 struct News {
     devices: Vec<(Guid, IoFigures)>,
     errors: Vec<(Guid, VdevErrors)>,
+    lost: Vec<LostBlock>,
     queues: BTreeMap<Guid, QueueDepths>,
     /// Whether what waits in queues is news, though it may be nothing.
     queues_changed: bool,
@@ -97,7 +103,7 @@ struct News {
 
 impl News {
     fn is_none(&self) -> bool {
-        self.devices.is_empty() && self.errors.is_empty() && !self.queues_changed
+        self.devices.is_empty() && self.errors.is_empty() && self.lost.is_empty() && !self.queues_changed
     }
 }
 
@@ -129,6 +135,7 @@ impl Watched {
         let errors = self.errors.figures();
         news.errors.extend(self.untold(&errors));
         self.told = errors;
+        news.lost.extend(self.errors.lost().into_iter().filter(|block| self.told_lost.insert(*block)));
     }
 
     /// What of these errors was not told.
@@ -152,11 +159,13 @@ static BEGUN: OnceLock<Duration> = OnceLock::new();
 /// From now on it is told what the leaves of a pool do that is about to be opened.
 pub fn watch(candidate: &Candidate, front: &Arc<dyn Front>) {
     let (pool, errors) = (candidate.guid, candidate.errors.clone());
+    let (told, told_lost) = (BTreeMap::new(), BTreeSet::new());
     watched().push(Watched {
         pool,
         devices: Vec::new(),
         errors,
-        told: BTreeMap::new(),
+        told,
+        told_lost,
         told_queues: false,
         front: front.clone(),
     });
@@ -247,7 +256,13 @@ pub fn record(pool: Guid) -> Record {
     for (vdev, new) in untold {
         record.errors.entry(vdev).or_default().add(&new);
     }
+    record.lost.extend(watched.iter().filter(|one| one.pool == pool).flat_map(|one| one.errors.lost()));
     record
+}
+
+/// Drops lost blocks from the record of a pool: they are in its error log now.
+pub(crate) fn forget_lost(pool: Guid, lost: &BTreeSet<LostBlock>) {
+    let _forgotten = update(pool, |record| record.lost.retain(|block| !lost.contains(block)));
 }
 
 /// Forgets the errors of those vdevs of a pool that are `meant`, and that operations of theirs were slow (OpenZFS: `vdev_clear`).
@@ -298,6 +313,7 @@ fn add(pool: Guid, new: News) -> Option<()> {
         for (vdev, errors) in new.errors {
             record.errors.entry(vdev).or_default().add(&errors);
         }
+        record.lost.extend(new.lost.into_iter().take(LOST_MAX.saturating_sub(record.lost.len())));
         let at = now();
         // those who were killed are forgotten here
         record.queues.retain(|_, queues| at.saturating_sub(queues.at) < QUEUES_HOLD);
@@ -338,7 +354,11 @@ fn encode(record: &Record) -> Value {
         let leaves: Map<String, Value> = queues.leaves.iter().map(depths).collect();
         (process.to_string(), json!({ "at_ns": queues.at.as_nanos() as u64, "leaves": leaves }))
     });
+    let lost = |LostBlock { objset, object, level, blkid, birth }: &LostBlock| {
+        json!([objset, object, level.cast_unsigned(), blkid, birth.0])
+    };
     json!({
+        "lost": record.lost.iter().map(lost).collect::<Vec<_>>(),
         "since_ns": record.since.as_nanos() as u64,
         "io": devices.collect::<Map<String, Value>>(),
         "errors": record.errors.iter().map(errors).collect::<Map<String, Value>>(),
@@ -366,7 +386,15 @@ fn decode(text: &str) -> Option<Record> {
         let leaves = queues.get("leaves")?.as_object()?.iter().map(depths).collect::<Option<_>>()?;
         Some((process.parse().ok()?, Queues { at: time(queues, "at_ns")?, leaves }))
     };
+    let lost = |block: &Value| match *words(block)? {
+        [objset, object, level, blkid, birth] => {
+            Some(LostBlock { objset, object, level: level.cast_signed(), blkid, birth: Txg(birth) })
+        }
+        _ => None,
+    };
     Some(Record {
+        // records of 0.1 have none
+        lost: value.get("lost").map_or(Some(BTreeSet::new()), |all| all.as_array()?.iter().map(lost).collect())?,
         since: time(&value, "since_ns")?,
         devices: value.get("io")?.as_object()?.iter().map(device).collect::<Option<_>>()?,
         errors: value.get("errors")?.as_object()?.iter().map(errors).collect::<Option<_>>()?,
@@ -388,6 +416,7 @@ mod tests {
             since: Duration::from_nanos(1 << 60),
             devices: HashMap::from([(Guid(u64::MAX), io)]),
             errors: BTreeMap::from([(Guid(7), VdevErrors { read: 1, write: u64::MAX, checksum: 3 })]),
+            lost: BTreeSet::from([LostBlock { objset: 1, object: 2, level: -1, blkid: u64::MAX, birth: Txg(9) }]),
             queues: BTreeMap::from([(4, Queues { at, leaves: BTreeMap::from([(Guid(9), depths)]) })]),
         };
         assert_eq!(decode(&encode(&record).to_string()), Some(record.clone()));
@@ -403,6 +432,7 @@ mod tests {
             r#"{"since_ns":1,"io":{},"errors":{"1":[1,-2,3]},"queues":{}}"#,
             r#"{"since_ns":1,"io":{},"errors":{},"queues":{"1":{}}}"#,
             r#"{"since_ns":1,"io":{}}"#,
+            r#"{"since_ns":1,"io":{},"errors":{},"queues":{},"lost":[[1,2,3,4]]}"#,
         ] {
             assert_eq!(decode(bad), None, "{bad}");
         }

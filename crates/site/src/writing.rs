@@ -49,7 +49,18 @@ pub(crate) fn open(record: &Imported, front: &Arc<dyn Front>) -> Result<Arc<Spa>
     let temporary_name = record.name != record.name_on_disk;
     let open = OpenOptions { name: temporary_name.then(name), ..devices::options(record) };
     let options = ImportOptions { open, temporary_name, again: true, ..ImportOptions::default() };
-    Spa::import(&candidate, &options, hooks()).map_err(|source| Error::Open { name: name(), source })
+    let spa = Spa::import(&candidate, &options, hooks()).map_err(|source| Error::Open { name: name(), source })?;
+    record_lost(&spa);
+    Ok(spa)
+}
+
+/// Enters the blocks that earlier commands found lost in the pool's error log.
+fn record_lost(spa: &Arc<Spa>) {
+    let lost = iostats::record(spa.guid()).lost;
+    spa.note_lost(&lost.iter().copied().collect::<Vec<_>>());
+    if !lost.is_empty() && spa.sync().is_ok() {
+        iostats::forget_lost(spa.guid(), &lost);
+    }
 }
 
 /// The pool again with the devices of its vdevs open for writing, and locked ([`Candidate::lock`]); waits for another writer to be done.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base::Guid;
 use base::counter::Counter;
 
+use crate::lost::Lost;
 use crate::queue::Queue;
 use crate::report::FaultKind;
 use crate::tree::{Shape, TopVdev, VdevTree};
@@ -73,9 +74,10 @@ impl VdevErrors {
 pub struct PoolErrors(Mutex<Followed>);
 
 #[derive(Debug, Default)]
-struct Followed {
+pub(crate) struct Followed {
     errors: Vec<(Guid, Arc<ErrorCounters>)>,
     leaves: Vec<FollowedLeaf>,
+    pub(crate) lost: Lost,
 }
 
 /// A leaf of some tree of a pool.
@@ -115,7 +117,7 @@ impl PoolErrors {
         self.followed().leaves.clone()
     }
 
-    fn followed(&self) -> MutexGuard<'_, Followed> {
+    pub(crate) fn followed(&self) -> MutexGuard<'_, Followed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

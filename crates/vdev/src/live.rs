@@ -41,6 +41,12 @@ impl LiveTree {
         self.tree.store(tree);
     }
 
+    /// The errors met in this pool.
+    #[must_use]
+    pub fn errors(&self) -> &Arc<PoolErrors> {
+        self.errors.get_or_init(Arc::default)
+    }
+
     /// Counts the errors of all vdevs, those to come as well, in `errors`. Only the first one counts.
     pub fn count_in(&self, errors: &Arc<PoolErrors>) {
         self.errors.get_or_init(|| errors.clone()).follow(&self.load());

@@ -47,16 +47,28 @@ impl Zio {
             let data = if stage == Stage::Logical { self.read_uncached(bp, bm)? } else { self.read_raw(bp, bm)? };
             return fill(buf, &data, bp, bm);
         }
-        if stage == Stage::Stored {
-            return self.read_stored(bp, bm, cx, buf).map(drop);
-        }
         let uncompressed = bp.psize() == bp.lsize();
-        if stage == Stage::Logical || uncompressed {
+        if stage == Stage::Logical || (stage == Stage::Opened && uncompressed) {
             let key = ArcKey::of(bp).filter(|_| bp.object_type() != ObjectType::INTENT_LOG);
             let cached = key.and_then(|key| self.arc().peek(&key)).filter(|data| data.len() == buf.len());
             if let Some(data) = cached {
                 return fill(buf, &data, bp, bm);
             }
+        }
+        let read = self.read_stage(bp, bm, stage, cx, buf);
+        if cx.counts { self.noted(bp, bm, read) } else { read }
+    }
+
+    fn read_stage(
+        &self,
+        bp: &BlkPtr,
+        bm: &Bookmark,
+        stage: Stage,
+        cx: &ReadCx<'_>,
+        buf: &mut [u8],
+    ) -> Result<(), Error> {
+        if stage == Stage::Stored {
+            return self.read_stored(bp, bm, cx, buf).map(drop);
         }
         let key = self.key_of(bp, bm);
         let transform = Transform::new(bp, bm, key.as_deref(), false)?;

@@ -243,7 +243,7 @@ impl Zio {
             return embedded_payload(bp, bm).map(Buf::from);
         }
         let mut data = vec![0; size(bp.psize())];
-        self.read_physical(bp, bm, IoClass::SyncRead, &mut data)?;
+        self.noted(bp, bm, self.read_physical(bp, bm, IoClass::SyncRead, &mut data))?;
         Ok(Buf::from(data))
     }
 
@@ -274,7 +274,7 @@ impl Zio {
         if let Some(data) = cached.filter(|data| data.len() as u64 == bp.lsize()) {
             return Ok(data);
         }
-        let data = Buf::from(self.read_miss(bp, bm, class, noauth)?);
+        let data = Buf::from(self.noted(bp, bm, self.read_miss(bp, bm, class, noauth))?);
         match (key, caching) {
             (Some(key), Caching::Use) => self.arc.insert(&key, &data),
             (Some(key), Caching::Stage) => self.arc.stage(&key, &data),

@@ -1,4 +1,4 @@
-//! Blocks that an ordinary read found damaged in part, kept until the pool heals them.
+//! Blocks that an ordinary read found damaged: in part, kept until the pool heals them, or lost, kept until the pool records them.
 //!
 //! A reader must not repair what it reads: its pointer may be older than the block that is at that address now. So it
 //! only notes the block. The pool takes the notes at a moment when it can tell which pointers are still current, and
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ondisk::BlkPtr;
 use parking_lot::{Mutex, RwLock};
-use vdev::{IoClass, ReadCx};
+use vdev::{IoClass, LostBlock, ReadCx};
 
 use crate::{Bookmark, Error, Scratch, Zio};
 
@@ -69,6 +69,26 @@ impl Zio {
         if bm.level != Bookmark::ZIL_LEVEL {
             self.self_heal.note(&Suspect { bp: *bp, bm: *bm });
         }
+    }
+
+    /// Passes on the result of a read, and remembers the block if it is lost (OpenZFS: `spa_log_error`).
+    pub(crate) fn noted<R>(&self, bp: &BlkPtr, bm: &Bookmark, read: Result<R, Error>) -> Result<R, Error> {
+        let lost = matches!(
+            read,
+            Err(Error::Checksum { .. } | Error::Io { .. } | Error::Decompress { .. } | Error::Auth { .. })
+        );
+        // the end of an intent log's chain is found by reading what may not be there
+        if lost && bm.level != Bookmark::ZIL_LEVEL {
+            let (Bookmark { objset, object, blkid, .. }, level) = (*bm, bm.shown_level().into());
+            let block = LostBlock { objset, object, level, blkid, birth: bp.birth_physical() };
+            let wake = self.self_heal.wake.read().clone();
+            if self.live_tree().errors().note_lost(block)
+                && let Some(wake) = wake
+            {
+                wake();
+            }
+        }
+        read
     }
 
     /// Takes the suspects out, in the order of their addresses.

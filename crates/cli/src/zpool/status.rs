@@ -62,8 +62,9 @@ impl Facts {
     pub(super) fn of(pool: &Arc<Pool>) -> Result<Facts, Failure> {
         let mut vdevs = Vdevs::of_pool(pool, &here().devices(pool))?;
         let activity = Activity::of(pool)?;
-        let errors = pool.errlog().map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
         let record = iostats::record(pool.guid());
+        let met: Vec<_> = record.lost.iter().copied().collect();
+        let errors = pool.errlog_with(&met).map_err(|e| failed(format!("cannot open '{}': {e}", pool.name())))?;
         vdevs.set_errors(&record.errors);
         let reason = reason::of_pool(pool, &vdevs, &activity, errors.len(), None);
         Ok(Facts { pool: pool.clone(), vdevs, activity, errors, reason, record })

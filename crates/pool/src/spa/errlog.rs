@@ -4,9 +4,10 @@ use base::Txg;
 
 use dmu::{Tx, Zap, ZapValue};
 use ondisk::ObjectType;
+use vdev::LostBlock;
 
-use crate::spa::mos;
 use crate::spa::mos::Mos;
+use crate::spa::{Spa, mos, scan};
 use crate::{Error, Pool};
 
 /// The log of errors up to now, in the MOS directory.
@@ -38,20 +39,75 @@ fn numbers(name: &str) -> Option<[u64; 4]> {
     parts.next().is_none().then_some(all)
 }
 
+impl ErrorEntry {
+    /// The entry of a block that a read found lost.
+    fn of_lost(mos: &Mos, lost: &LostBlock, by_head: bool) -> ErrorEntry {
+        let LostBlock { objset, object, level, blkid, birth } = *lost;
+        let objset = if by_head { head_of(mos, objset) } else { objset };
+        ErrorEntry { objset, object, level, blkid, birth: by_head.then_some(birth), last: true }
+    }
+}
+
+/// The head of the directory of a dataset: losses of a snapshot are listed under it (OpenZFS: `get_head_ds`).
+pub(crate) fn head_of(mos: &Mos, objset: u64) -> u64 {
+    let dir = || mos.dataset_phys(objset).and_then(|phys| mos.dir_phys(phys.dir_obj));
+    // without a known head the entry names the dataset itself
+    if objset == 0 { 0 } else { dir().map_or(objset, |dir| dir.head_dataset_obj) }
+}
+
 impl Pool {
     /// The blocks known to be damaged.
     ///
     /// # Errors
     /// When the MOS cannot be read.
     pub fn errlog(&self) -> Result<Vec<ErrorEntry>, Error> {
+        self.errlog_with(&[])
+    }
+
+    /// The blocks known to be damaged, with those that reads have `met` and that are not in the log yet.
+    ///
+    /// # Errors
+    /// As [`Pool::errlog`].
+    pub fn errlog_with(&self, met: &[LostBlock]) -> Result<Vec<ErrorEntry>, Error> {
         let by_head = self.feature_enabled("head_errlog");
         let mut all = read(&self.mos, LAST, by_head)?;
         all.append(&mut read(&self.mos, SCRUB, by_head)?);
+        all.extend(met.iter().map(|lost| ErrorEntry::of_lost(&self.mos, lost, by_head)));
         all.sort();
         all.dedup_by(|a, b| {
             (a.objset, a.object, a.level, a.blkid, a.birth) == (b.objset, b.object, b.level, b.blkid, b.birth)
         });
         Ok(all)
+    }
+}
+
+impl Spa {
+    /// Adds blocks that were found lost by others who read the pool; they are entered in the error log with the next txg.
+    pub fn note_lost(&self, blocks: &[LostBlock]) {
+        let errors = self.zio().live_tree().errors();
+        if blocks.iter().filter(|block| errors.note_lost(**block)).count() > 0 {
+            self.txgs().note_work();
+        }
+    }
+
+    /// Enters the blocks that reads have found lost in the error log: that of the scan under way, or that of all errors (OpenZFS:
+    /// `spa_errlog_sync`).
+    pub(crate) fn sync_errlog(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        let lost = self.zio().live_tree().errors().take_lost();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let own = Tx::syncing(tx.txg());
+        let entered = self.enter_lost(mos, &own, &lost);
+        // a log that cannot be read is no reason to stop; one that is half changed is
+        entered.or_else(|error| if own.is_used() { Err(error) } else { Ok(()) })
+    }
+
+    fn enter_lost(&self, mos: &Mos, tx: &Tx, lost: &[LostBlock]) -> Result<(), Error> {
+        let by_head = self.feature_enabled(mos, "head_errlog")?;
+        let entries: Vec<_> = lost.iter().map(|lost| ErrorEntry::of_lost(mos, lost, by_head)).collect();
+        let which = if scan::is_under_way(mos)? { SCRUB } else { LAST };
+        write(mos, tx, which, &entries, by_head)
     }
 }
 

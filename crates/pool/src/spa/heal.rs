@@ -27,6 +27,8 @@ impl Spa {
     /// Lets reads note damaged blocks; they are healed from the next txg on.
     pub(crate) fn watch_reads(&self) {
         let txgs = self.txgs.clone();
+        // of states that were looked at and not taken
+        let _other = self.zio.live_tree().errors().take_lost();
         self.zio.on_suspect(Arc::new(move || txgs.note_work()));
     }
 

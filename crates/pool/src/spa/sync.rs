@@ -111,6 +111,7 @@ impl Spa {
             if pass == 1 {
                 self.run_tasks(&mos, tx, false)?;
                 self.sync_scan(&mos, tx)?;
+                self.sync_errlog(&mos, tx)?;
                 self.grow_gang_headers(&mos, tx)?;
                 // changes that tasks made to datasets, and to the configuration
                 self.sync_datasets(&mos, tx)?;

@@ -138,7 +138,7 @@ fn record(mos: &Mos) -> Result<Option<ErrorScrubPhys>, Error> {
     ErrorScrubPhys::from_words(&value.u64s()).map(Some).map_err(|source| Error::Format { object: 1, source })
 }
 
-fn under_way(mos: &Mos) -> Result<Option<ErrorScrubPhys>, Error> {
+pub(super) fn under_way(mos: &Mos) -> Result<Option<ErrorScrubPhys>, Error> {
     Ok(record(mos)?.filter(|phys| phys.func == ScanFunc::ErrorScrub && phys.state == ScanState::ErrorScrubbing))
 }
 

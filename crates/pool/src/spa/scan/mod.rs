@@ -251,13 +251,16 @@ fn end(cx: &TaskCx<'_>, mut phys: ScanPhys, state: ScanState) -> Result<(), Erro
     if kept.is_empty() { Ok(()) } else { errlog::write(cx.mos, cx.tx, errlog::LAST, &kept, by_head) }
 }
 
-/// Enters lost blocks in the error log of the scrub. Losses of a snapshot are listed under its head (OpenZFS: `get_head_ds`).
+/// Returns whether a scan or an error scrub was begun and has not ended.
+pub(crate) fn is_under_way(mos: &Mos) -> Result<bool, Error> {
+    Ok(running(mos)?.is_some() || errors::under_way(mos)?.is_some())
+}
+
+/// Enters lost blocks in the error log of the scrub.
 fn note_lost(cx: &TaskCx<'_>, mut lost: Vec<ErrorEntry>) -> Result<(), Error> {
     let by_head = cx.spa.feature_enabled(cx.mos, "head_errlog")?;
-    for entry in lost.iter_mut().filter(|entry| by_head && entry.objset != 0) {
-        let dir = cx.mos.dataset_phys(entry.objset).and_then(|phys| cx.mos.dir_phys(phys.dir_obj));
-        // without a known head the entry names the dataset itself
-        entry.objset = dir.map_or(entry.objset, |dir| dir.head_dataset_obj);
+    for entry in lost.iter_mut().filter(|_| by_head) {
+        entry.objset = errlog::head_of(cx.mos, entry.objset);
     }
     errlog::write(cx.mos, cx.tx, errlog::SCRUB, &lost, by_head)
 }

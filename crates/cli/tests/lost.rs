@@ -1,0 +1,104 @@
+//! Blocks that a command could not read are among the pool's permanent errors, whichever command met them.
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/devices.rs"]
+mod devices;
+mod support;
+
+use devices::Lab;
+
+/// Destroys what is on a device of a file that was filled with this byte.
+fn damage(device: &str, filled: u8) {
+    let mut bytes = std::fs::read(device).unwrap();
+    let mut hit = 0;
+    // between the labels
+    for sector in bytes[4 << 20..].chunks_mut(512).filter(|sector| sector.iter().all(|byte| *byte == filled)) {
+        sector.fill(!filled);
+        hit += 1;
+    }
+    assert!(hit > 10, "{hit}");
+    std::fs::write(device, bytes).unwrap();
+}
+
+/// The files in the list of permanent errors.
+fn listed(lab: &Lab) -> Vec<String> {
+    let told = lab.ok("zpool status -v tank");
+    let Some((_, list)) = told.split_once("Permanent errors have been detected in the following files:\n\n") else {
+        assert!(told.contains("errors: No known data errors"), "{told}");
+        return Vec::new();
+    };
+    list.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+fn pool() -> Lab {
+    let lab = Lab::new();
+    lab.ok("zpool create -m none --size 64M tank /a");
+    lab.ok("zfs create -o compression=off tank/files");
+    for (name, byte) in [("a", 7), ("b", 11), ("c", 13)] {
+        assert_eq!(lab.session.feed(&["put", &format!("tank/files:/{name}")], &vec![byte; 1 << 20]).code, 0);
+    }
+    lab.ok("zfs snapshot tank/files@s");
+    lab
+}
+
+#[test]
+fn what_a_reader_cannot_read_is_a_permanent_error() {
+    let lab = pool();
+    assert_eq!(listed(&lab), [""; 0]);
+    damage(&lab.path("a"), 7);
+    assert_eq!(listed(&lab), [""; 0], "nobody has met it");
+    assert_eq!(lab.session.run(&["cat", "tank/files:/a"]).code, 1);
+    assert_eq!(listed(&lab), ["tank/files:/a"]);
+    let json = lab.session.json(&["zpool", "status", "-j", "--json-int", "tank"]);
+    assert_eq!(json["pools"]["tank"]["error_count"], 8, "each block of it");
+    assert!(lab.ok("zpool status -x").contains("One or more devices has experienced an error resulting in data"));
+
+    // of what a copy passes over all is listed, of a snapshot under its file system; the command that writes next records it
+    damage(&lab.path("a"), 11);
+    let to = lab.path("out");
+    assert_eq!(lab.session.run(&["cp", "-a", "tank/files@s:/", &to]).code, 1);
+    assert_eq!(listed(&lab), ["tank/files:/a", "tank/files:/b"]);
+    let count = |lab: &Lab| {
+        let json = lab.session.json(&["zpool", "status", "-j", "--json-int", "tank"]);
+        json["pools"]["tank"]["error_count"].as_u64().unwrap()
+    };
+    assert_eq!(count(&lab), 16);
+    lab.ok("zfs set atime=off tank/files");
+    assert_eq!((listed(&lab).len(), count(&lab)), (2, 16));
+    let entries = std::fs::read_dir(lab.session.state()).unwrap().map(|entry| entry.unwrap().path());
+    let record = entries.into_iter().find(|path| path.extension().is_some_and(|end| end == "io")).unwrap();
+    std::fs::remove_file(record).unwrap();
+    assert_eq!((listed(&lab).len(), count(&lab)), (2, 16), "it is on the devices");
+
+    // a command that writes records what it meets itself
+    damage(&lab.path("a"), 13);
+    lab.ok("zfs create -o recordsize=16K tank/other");
+    assert_eq!(lab.session.run(&["cp", "tank/files:/c", "tank/other:/c"]).code, 1, "its blocks do not fit as they are");
+    assert_eq!(listed(&lab), ["tank/files:/a", "tank/files:/b", "tank/files:/c"]);
+    // an export takes the list along, and a scrub without them ends it
+    lab.ok("zpool export tank");
+    lab.session.ok(&["zpool", "import", "-d", lab.dir(), "tank"]);
+    assert_eq!(listed(&lab), ["tank/files:/a", "tank/files:/b", "tank/files:/c"]);
+    lab.ok("zfs destroy tank/files@s");
+    for name in ["a", "b", "c"] {
+        lab.ok(&format!("rm tank/files:/{name}"));
+    }
+    lab.ok("zpool scrub tank");
+    assert_eq!(listed(&lab), [""; 0]);
+    lab.export_and_judge("tank");
+}
+
+#[test]
+fn a_pool_that_is_only_read_is_not_changed_by_what_is_lost() {
+    let lab = pool();
+    damage(&lab.path("a"), 7);
+    lab.ok("zpool export tank");
+    let before = std::fs::read(lab.path("a")).unwrap();
+    lab.session.ok(&["zpool", "import", "-o", "readonly=on", "-d", lab.dir(), "tank"]);
+    assert_eq!(lab.session.run(&["cat", "tank/files:/a"]).code, 1);
+    assert_eq!(listed(&lab), ["tank/files:/a"]);
+    lab.ok("zpool export tank");
+    assert!(std::fs::read(lab.path("a")).unwrap() == before, "the device has changed");
+    lab.session.ok(&["zpool", "import", "-d", lab.dir(), "tank"]);
+    assert_eq!(listed(&lab), [""; 0]);
+}
