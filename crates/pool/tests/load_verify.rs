@@ -91,7 +91,7 @@ impl Crashed {
 
 const NONE: LoadErrors = LoadErrors { metadata: 0, data: 0 };
 /// An import that may go back, and takes no loss of data.
-const STRICT: LoadPolicy = LoadPolicy { rewind: true, max_meta_errors: 0, max_data_errors: 0 };
+const STRICT: LoadPolicy = LoadPolicy { rewind: true, extreme: false, max_meta_errors: 0, max_data_errors: 0 };
 
 #[test]
 fn a_state_without_its_last_blocks_is_passed_over() {
@@ -139,6 +139,7 @@ fn a_state_without_its_last_blocks_is_passed_over() {
     assert!(errors.children.iter().all(|child| child.state == vdev::VdevState::Healthy));
     spa.export().unwrap();
     an_import_of_a_txg_reads_all_of_the_pool();
+    a_rewind_goes_to_the_state_before_those_of_the_last_txgs();
 }
 
 /// A state that the caller names may lie far back: all of it is read. (The tunables are those of all tests.)
@@ -153,4 +154,78 @@ fn an_import_of_a_txg_reads_all_of_the_pool() {
         Spa::import(&found[0], &ImportOptions { open, force: true, ..ImportOptions::default() }, hooks()).unwrap();
     assert_eq!(spa.view().unwrap().load_info().skipped.len(), 1);
     spa.export().unwrap();
+}
+
+/// A device after states at some txgs, each of which has one block of metadata of its own.
+struct States {
+    bytes: Vec<u8>,
+    states: Vec<(Txg, BlkPtr)>,
+}
+
+impl States {
+    /// `idle` txgs without a change are between two states.
+    fn new(states: usize, idle: usize) -> States {
+        let device = Arc::new(MemoryDevice::writable(SIZE).named("d".to_string()));
+        let open = |_: &str| -> Option<Arc<dyn Device>> { Some(device.clone()) };
+        let options = LayoutOptions { ashift: Some(12), ..LayoutOptions::default() };
+        let new = layout(&VdevSpec::parse(&["d".to_string()]).unwrap(), &open, options, &hooks().env).unwrap();
+        let spa = Spa::create(new, CreateOptions::new("t"), hooks()).unwrap();
+        let objset = spa.objset(&spa.view().unwrap().dataset("t").unwrap()).unwrap();
+        let new = NewObject { object_type: ObjectType::SPA_HISTORY, block_size: 128 << 10, ..NewObject::default() };
+        let object = objset.alloc_object(&spa.tx(1 << 20).unwrap(), &new).unwrap();
+        let state = |n: usize| {
+            object.write(&spa.tx(1 << 20).unwrap(), 0, &noise(1, n as u64)).unwrap();
+            spa.sync().unwrap();
+            let view = spa.view().unwrap();
+            let now = view.dataset("t").unwrap().objset().unwrap().object(object.id()).unwrap();
+            let found = (view.uberblock().txg, now.blkptr(0, 0).unwrap().unwrap());
+            (0..idle).for_each(|_| spa.sync().unwrap());
+            found
+        };
+        let states = (0..states).map(state).collect();
+        States { bytes: device.snapshot(), states }
+    }
+
+    /// Destroys what the `n` newest states have of their own.
+    fn lose(&mut self, n: usize) -> &States {
+        for (_, block) in self.states.iter().rev().take(n) {
+            for dva in block.dvas() {
+                let at = (FRONT + dva.offset()) as usize;
+                self.bytes[at..at + 4096].fill(0xa5);
+            }
+        }
+        self
+    }
+
+    /// The place, from the newest, of the state that an import takes.
+    fn taken(&self, extreme: bool) -> Result<usize, Error> {
+        let device = Arc::new(MemoryDevice::writable(SIZE).named("d".to_string()));
+        device.write_at(0, &self.bytes).unwrap();
+        let found = vdev::import::scan_devices(vec![("d".into(), device as Arc<dyn Device>)]);
+        let options = ImportOptions { rewind: true, extreme, force: true, ..ImportOptions::default() };
+        let pool = pool::Pool::open(
+            &found[0],
+            &OpenOptions { verify: Some(options.load_policy()), ..OpenOptions::default() },
+        )?;
+        let txg = pool.uberblock().txg;
+        let spa = Spa::import(&found[0], &options, hooks())?;
+        // it is written on, above all that was there
+        let newest = self.states.last().unwrap().0;
+        assert!(spa.view().unwrap().uberblock().txg > newest || txg == newest);
+        spa.sync().unwrap();
+        spa.export().unwrap();
+        Ok(self.states.iter().rev().position(|(at, _)| *at == txg).unwrap())
+    }
+}
+
+/// From a state of the last three txgs it goes on to the one before, whenever that was; with `-X` from any.
+fn a_rewind_goes_to_the_state_before_those_of_the_last_txgs() {
+    assert_eq!(States::new(6, 0).taken(false).unwrap(), 0);
+    assert_eq!(States::new(6, 0).lose(1).taken(false).unwrap(), 1);
+    assert_eq!(States::new(6, 0).lose(3).taken(false).unwrap(), 3);
+    assert!(matches!(States::new(6, 0).lose(4).taken(false), Err(Error::Unreadable { .. })));
+    assert_eq!(States::new(6, 0).lose(4).taken(true).unwrap(), 4);
+    assert_eq!(States::new(6, 5).lose(1).taken(false).unwrap(), 1);
+    assert!(matches!(States::new(6, 5).lose(2).taken(false), Err(Error::Unreadable { .. })));
+    assert_eq!(States::new(6, 5).lose(2).taken(true).unwrap(), 2);
 }

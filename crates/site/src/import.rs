@@ -26,6 +26,8 @@ pub struct How {
     pub force: bool,
     /// Whether an older state is taken if the newest cannot be used.
     pub rewind: bool,
+    /// Whether that may be any state.
+    pub extreme: bool,
     /// The txg to go back to.
     pub txg: Option<u64>,
     /// Whether to go back to the checkpoint.
@@ -81,22 +83,23 @@ impl<'a> Import<'a> {
         &self.record.name
     }
 
-    /// Opens the pool for reading, as the import would find it; a pool that is only read is taken as it is.
+    /// Opens the pool for reading, as the import would find it. What it passed over is in [`pool::LoadInfo::skipped`].
     ///
     /// # Errors
     /// When it does not open.
     pub fn look(&self) -> Result<Arc<Pool>, pool::Error> {
         let rewind = self.how.rewind || self.how.txg.is_some();
-        let verify = (!self.how.readonly).then(|| LoadPolicy { rewind, ..LoadPolicy::default() });
+        let verify = Some(LoadPolicy { rewind, extreme: self.how.extreme, ..LoadPolicy::default() });
         Pool::open(self.candidate, &OpenOptions { verify, ..devices::options(&self.record) })
     }
 
-    /// Remembers the pool as one that is only read; `seen` is as [`Import::look`] gave it.
+    /// Remembers the pool as one that is only read; `seen` is as [`Import::look`] gave it: if that is not the newest state, all readers see it.
     ///
     /// # Errors
     /// When the record cannot be written.
     pub fn read_only(self, seen: &Pool) -> Result<Imported, Error> {
-        let record = Imported { load_guid: seen.load_guid(), ..self.record };
+        let back = (!seen.load_info().skipped.is_empty()).then(|| seen.uberblock().txg.0);
+        let record = Imported { txg: self.record.txg.or(back), load_guid: seen.load_guid(), ..self.record };
         records::remember(&record)?;
         Ok(record)
     }
@@ -118,6 +121,7 @@ impl<'a> Import<'a> {
             open: OpenOptions { name: self.renamed(), ..devices::options(&self.record) },
             force: self.how.force,
             rewind: self.how.rewind,
+            extreme: self.how.extreme,
             ..ImportOptions::default()
         };
         Spa::import(locked, &import, writing::hooks())

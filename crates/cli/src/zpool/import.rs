@@ -38,6 +38,7 @@ struct Options {
     force: bool,
     /// `-F`; with `-n` it is only tried.
     rewind: bool,
+    extreme: bool,
     dry_run: bool,
     load_keys: bool,
     /// Not `-N`: logs are replayed.
@@ -112,6 +113,7 @@ fn options(args: &Parsed, operands: usize) -> Result<Options, Failure> {
         destroyed: args.has('D'),
         force: args.has('f'),
         rewind: args.has('F'),
+        extreme: args.has('X'),
         dry_run: args.has('n'),
         load_keys: args.has('l'),
         mount: !args.has('N'),
@@ -253,6 +255,7 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         readonly: options.read_only(),
         force: options.force,
         rewind: options.rewind,
+        extreme: options.extreme,
         txg: options.txg,
         checkpoint: options.checkpoint,
         missing_log: options.missing_log,
@@ -272,12 +275,17 @@ fn import(candidate: &Candidate, new_name: Option<&str>, options: &Options) -> O
         return Err(cannot("one or more devices is currently unavailable".to_owned()));
     }
     let pool = opened.map_err(|e| cannot(unavailable(candidate, &e).unwrap_or_else(|| e.to_string())))?;
+    let lost = options.txg.is_none() && !pool.load_info().skipped.is_empty();
+    if lost && !options.rewind {
+        let why = rewound(candidate, &pool, "Recovery is possible, but will result in some data loss.\n");
+        return Err(cannot(format!("I/O error\n\t{why}")));
+    }
     if !options.read_only() {
         return import_writable(candidate, &pool, import, props, options);
     }
     pool.watch_others(&site::writing::hooks().env).map_err(|e| cannot(e.to_string()))?;
-    for (txg, why) in &pool.load_info().skipped {
-        eprintln!("warning: '{name}': txg {txg} cannot be used: {why}");
+    if lost {
+        print!("{}", exclaim(candidate, &pool, options.dry_run));
     }
     if options.dry_run {
         return Ok(0);
@@ -327,10 +335,6 @@ fn import_writable(
     };
     let cannot = |why: String| failed(format!("{doing}: {why}"));
     let lost = !seen.load_info().skipped.is_empty();
-    if lost && !options.rewind {
-        let why = rewound(candidate, seen, "Recovery is possible, but will result in some data loss.\n");
-        return Err(cannot(format!("I/O error\n\t{why}")));
-    }
     if options.dry_run {
         if lost {
             print!("{}", exclaim(candidate, seen, true));

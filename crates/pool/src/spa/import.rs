@@ -16,7 +16,7 @@ use crate::spa::feature::State;
 use crate::spa::metaslab::alloc::PoolSpace;
 use crate::spa::mos::Mos;
 use crate::spa::multihost;
-use crate::spa::open::{self, AllocBias, LoadPolicy, TXG_DEFER_SIZE};
+use crate::spa::open::{self, AllocBias, LoadPolicy};
 use crate::spa::{Hooks, Parts, Spa};
 use crate::{Error, LoadInfo, OpenOptions, Pool};
 
@@ -35,6 +35,8 @@ pub struct ImportOptions {
     pub force: bool,
     /// Rewind to an older txg if the newest cannot be used (`-F`).
     pub rewind: bool,
+    /// Rewind to any txg that can be used (`-FX`).
+    pub extreme: bool,
     /// The name in `open` lasts only while the pool is open: on disk the pool keeps its own (`-t`).
     pub temporary_name: bool,
     /// The pool is open already on this machine, by `zpool`'s record: this is not a new import, but the next command.
@@ -45,7 +47,7 @@ impl ImportOptions {
     /// Returns the checks that a state must pass before it is imported.
     #[must_use]
     pub fn load_policy(&self) -> LoadPolicy {
-        LoadPolicy { rewind: self.rewind || self.open.txg.is_some(), ..LoadPolicy::default() }
+        LoadPolicy { rewind: self.rewind || self.open.txg.is_some(), extreme: self.extreme, ..LoadPolicy::default() }
     }
 }
 
@@ -282,20 +284,13 @@ fn check_writable(pool: &Pool, options: &ImportOptions, newest: Txg) -> Result<(
         let back = pool.uberblock().txg;
         return Err(Error::NeedsRewind { txg: *txg, why: why.clone(), back });
     }
-    let back = newest.0.saturating_sub(pool.uberblock().txg.0);
-    let far_back = options.open.txg.is_some() || options.open.checkpoint;
-    if newest.0 >= TXG_MAX || (!far_back && back > TXG_DEFER_SIZE) {
-        return Err(Error::NotWritable(format!(
-            "the newest usable state is {back} txgs old: its blocks may be overwritten"
-        )));
-    }
     let uberblock = pool.uberblock();
     let refuse = |why: &str| Err(Error::NotWritable(why.to_string()));
     if uberblock.version < VERSION_DIR_CLONES {
         let (is, from) = (uberblock.version, VERSION_DIR_CLONES);
         return refuse(&format!("it is of version {is}, and those from version {from} on are written"));
     }
-    if uberblock.txg.0 >= TXG_MAX {
+    if uberblock.txg.max(newest).0 >= TXG_MAX {
         return refuse("its txg is beyond all that can be");
     }
     let tops = pool.tree().tops();

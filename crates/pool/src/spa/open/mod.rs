@@ -7,7 +7,8 @@
 //!
 //! The state is chosen among the uberblocks of all devices: the newest one; with a rewind, the newest one not after a txg, or the one that
 //! the checkpoint keeps. If it does not lead to a readable MOS, or lacks blocks of its last txgs ([`LoadPolicy`]), the next older one is
-//! tried, and the skipped ones are reported in [`LoadInfo`]. Nothing is written, so trying costs nothing.
+//! tried, and the skipped ones are reported in [`LoadInfo`]. Nothing is written, so trying costs nothing. An import goes on to an older state only from
+//! one of the last txgs, whose blocks are not reused yet, unless any state will do (OpenZFS: `spa_load_best`).
 
 mod uberblocks;
 mod vdevs;
@@ -113,8 +114,12 @@ impl Pool {
         let mut info = LoadInfo { rewound: options.txg.is_some() || options.checkpoint, ..LoadInfo::default() };
         let newest = states.first().map_or(Txg(0), |uberblock| uberblock.txg);
         let mut first: Option<(Txg, Error)> = None;
+        let bound = options.verify.is_some_and(|policy| !policy.extreme) && options.txg.is_none();
         for uberblock in states.into_iter().take(TRIES_MAX) {
             let txg = uberblock.txg;
+            if bound && info.skipped.last().is_some_and(|(tried, _)| !verify::is_held(*tried, newest)) {
+                break;
+            }
             if let Some(left) = least.filter(|left| *left > txg) {
                 let why = first.map(|(txg, e)| format!("txg {txg}: {e}"));
                 return Err(Error::Behind { left, found: txg, why });

@@ -33,6 +33,8 @@ const BLOCKS: usize = 4096;
 pub struct LoadPolicy {
     /// An older state may be taken: data is read as well as metadata.
     pub rewind: bool,
+    /// Any state may be taken, however old (OpenZFS: `ZPOOL_EXTREME_REWIND`).
+    pub extreme: bool,
     /// Blocks of metadata that may be unreadable.
     pub max_meta_errors: u64,
     /// Blocks of data that may be. With a limit data is read in any case.
@@ -41,7 +43,7 @@ pub struct LoadPolicy {
 
 impl Default for LoadPolicy {
     fn default() -> Self {
-        LoadPolicy { rewind: false, max_meta_errors: 0, max_data_errors: u64::MAX }
+        LoadPolicy { rewind: false, extreme: false, max_meta_errors: 0, max_data_errors: u64::MAX }
     }
 }
 
@@ -54,8 +56,8 @@ pub struct LoadErrors {
     pub data: u64,
 }
 
-/// Reads what `options` ask for. A state that is older than `newest` by more than the pool remembers what was freed is not looked at, unless a txg was asked
-/// for: nobody takes it.
+/// Reads what `options` ask for: what was born in the last txgs; all of a state that is older than `newest` by more than the pool remembers what was freed, or
+/// that was asked for by its txg, because its blocks may have been overwritten.
 pub(super) fn verify(
     (mos, zio): (&Mos, &Arc<Zio>),
     uberblock: &Uberblock,
@@ -65,10 +67,8 @@ pub(super) fn verify(
     let Some(policy) = options.verify.filter(|_| tunable::SPA_LOAD_VERIFY_METADATA.get() != 0) else {
         return Ok(LoadErrors::default());
     };
-    let (txg, all) = (uberblock.txg, options.txg.is_some());
-    if !all && !options.checkpoint && txg.0.saturating_add(TXG_DEFER_SIZE) < newest.0 {
-        return Ok(LoadErrors::default());
-    }
+    let txg = uberblock.txg;
+    let all = options.txg.is_some() || (!options.checkpoint && !is_held(txg, newest));
     let after = if all { BEFORE_ALL } else { Txg(txg.0.saturating_sub(TXG_DEFER_SIZE + 1)) };
     let data = tunable::SPA_LOAD_VERIFY_DATA.get() != 0 && (policy.rewind || policy.max_data_errors < u64::MAX);
     let shift = u32::try_from(tunable::SPA_LOAD_VERIFY_SHIFT.get()).unwrap_or(u32::MAX);
@@ -89,6 +89,11 @@ pub(super) fn verify(
         return Err(Error::Unverified { metadata: found.metadata, data: found.data });
     }
     Ok(found)
+}
+
+/// Returns whether what the state of `txg` leads to was not yet reused in the txgs up to `newest`.
+pub(super) fn is_held(txg: Txg, newest: Txg) -> bool {
+    txg.0.saturating_add(TXG_DEFER_SIZE) >= newest.0
 }
 
 struct Look<'a> {
