@@ -37,6 +37,41 @@ fn run_as(s: &Session, (uid, gid): (u32, u32), args: &[&str], input: &Path) {
     assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
+/// As a POSIX program makes them: 666 and 777 without the umask, and a mode that is given as it is given.
+#[test]
+fn new_files_lack_what_the_umask_takes_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("device");
+    std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
+    let s = Session::empty();
+    s.ok(&["zpool", "create", "-m", "none", "t", image.to_str().unwrap()]);
+    let run = |umask: &str, line: &str| {
+        let script = format!("umask {umask}; exec \"$0\" {line} </dev/null");
+        let out = Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_zuse")])
+            .env("ZUSE_STATE", s.state())
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
+    };
+    let mode = |path: &str| {
+        let told = s.ok(&["stat", path]);
+        told.split_once("Access: (").unwrap().1[..4].to_owned()
+    };
+    for (umask, file, made) in [("022", "0644", "0755"), ("077", "0600", "0700"), ("002", "0664", "0775")] {
+        run(umask, &format!("put t:/f{umask}"));
+        run(umask, &format!("mkdir t:/d{umask}"));
+        assert_eq!((mode(&format!("t:/f{umask}")), mode(&format!("t:/d{umask}"))), (file.into(), made.into()));
+    }
+    // who writes into a file leaves its mode; who makes directories can go on below them
+    run("000", "put t:/f077");
+    run("077", "mkdir -m 777 t:/all");
+    run("777", "mkdir -p t:/x/y/z");
+    let modes = ["t:/f077", "t:/all", "t:/x", "t:/x/y", "t:/x/y/z"].map(mode);
+    assert_eq!(modes, ["0600", "0777", "0300", "0300", "0000"]);
+    s.ok(&["zpool", "export", "t"]);
+}
+
 #[test]
 fn new_files_belong_to_who_runs_the_command() {
     let dir = tempfile::tempdir().unwrap();

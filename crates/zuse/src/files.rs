@@ -46,6 +46,7 @@ pub struct Files {
     cred: Cred,
     /// The user and group that new files belong to, if not those of `cred`.
     owner: Option<(u32, u32)>,
+    umask: Option<u32>,
     /// The pool, if it is one of the library's.
     _kept: Option<Arc<Kept>>,
 }
@@ -54,7 +55,7 @@ impl Files {
     /// The files of an open file system; whoever calls may do all, and new files are root's. That the pool is synced in the end is for the caller to see to.
     #[must_use]
     pub fn new(zfs: Zfs) -> Files {
-        Files { zfs, cred: Cred::ROOT, owner: None, _kept: None }
+        Files { zfs, cred: Cred::ROOT, owner: None, umask: None, _kept: None }
     }
 
     pub(crate) fn of_pool(zfs: Zfs, kept: Arc<Kept>) -> Files {
@@ -97,6 +98,24 @@ impl Files {
     #[must_use]
     pub fn owned_by(&self, uid: u32, gid: u32) -> Files {
         Files { owner: Some((uid, gid)), ..self.clone() }
+    }
+
+    /// The same files, for a caller with a umask: what is made from now on lacks these permissions, unless its directory has a default ACL. A new file of
+    /// [`Files::write`] begins with mode 666 then, not 644.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), zuse::Error> {
+    /// # let pool = zuse::Pool::in_memory("tank", 128 << 20)?;
+    /// let files = pool.files("tank")?.with_umask(0o027);
+    /// files.write(b"file", b"data")?;
+    /// let (_, attrs) = files.stat(b"file")?;
+    /// assert_eq!(attrs.mode & 0o777, 0o640);
+    /// # pool.export()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_umask(&self, umask: u32) -> Files {
+        Files { umask: Some(umask), ..self.clone() }
     }
 
     /// The layer below: operations on object numbers.
@@ -224,7 +243,7 @@ impl Files {
 
     /// A file without contents: a new one, or one that is cut.
     fn emptied(&self, path: &[u8]) -> Result<u64, Error> {
-        match self.make(path, &NewFile::new(Kind::File, 0o644)) {
+        match self.make(path, &NewFile::new(Kind::File, if self.umask.is_some() { 0o666 } else { 0o644 })) {
             Err(e) if e.errno() == Errno::EEXIST => {
                 let (id, _) = self.stat_with(path, Follow::Always)?;
                 let cut = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -244,7 +263,7 @@ impl Files {
         if new.kind != Kind::Directory {
             self.check_slash(path, dir, &name)?;
         }
-        let new = NewFile { owner: new.owner.or(self.owner), ..*new };
+        let new = NewFile { owner: new.owner.or(self.owner), umask: new.umask | self.umask.unwrap_or(0), ..*new };
         let made = self.zfs.create(&self.cred, dir, &name, &new);
         Ok(made.map_err(Error::at(path))?.0)
     }

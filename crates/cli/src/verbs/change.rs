@@ -18,8 +18,11 @@ use super::volume;
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
 use crate::writable;
-/// The mode of a directory if none was given: its owner may make files in it.
-const DIRECTORY_MODE: u32 = 0o755;
+
+/// The mode of a directory if none was given, without what the umask takes away.
+const DIRECTORY_MODE: u32 = 0o777;
+/// The owner may make files in the directories above the one that is asked for, whatever the umask.
+const OWNER_MAY_ADD: u32 = 0o300;
 
 /// A failure with the system's message for an error, after the path.
 fn told(target: &Target, e: &Error) -> Failure {
@@ -73,20 +76,22 @@ pub(super) fn put(parsed: &Parsed) -> Outcome {
 }
 
 pub(super) fn mkdir(parsed: &Parsed) -> Outcome {
-    let mode = match parsed.text('m') {
-        None => DIRECTORY_MODE,
+    let (mode, umask) = match parsed.text('m') {
+        None => (DIRECTORY_MODE, writable::umask()),
         Some(text) => {
             let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o7777);
-            mode.ok_or_else(|| usage(format!("invalid mode '{text}': an octal number is expected")))?
+            (mode.ok_or_else(|| usage(format!("invalid mode '{text}': an octal number is expected")))?, 0)
         }
     };
     let parents = parsed.has('p');
-    each("mkdir", parsed, &parsed.operands, |files, target| match parents {
-        true => {
-            files.create_dir_all(above(target.path()), DIRECTORY_MODE)?;
-            files.create_dir_all(target.path(), mode).map(drop)
+    each("mkdir", parsed, &parsed.operands, |files, target| {
+        let last = files.with_umask(umask);
+        if !parents {
+            return last.create_dir(target.path(), mode).map(drop);
         }
-        false => files.create_dir(target.path(), mode).map(drop),
+        let others = files.with_umask(writable::umask() & !OWNER_MAY_ADD);
+        others.create_dir_all(above(target.path()), DIRECTORY_MODE)?;
+        last.create_dir_all(target.path(), mode).map(drop)
     })
 }
 

@@ -146,7 +146,8 @@ impl Session {
             return Err(cannot(&"a volume has no files"));
         }
         let Caller { uid, gid } = writable::caller();
-        let files = Files::new(Zfs::open(&spa, dataset.name()).map_err(|e| cannot(&e))?).owned_by(uid, gid);
+        let files = Files::new(Zfs::open(&spa, dataset.name()).map_err(|e| cannot(&e))?);
+        let files = files.owned_by(uid, gid).with_umask(writable::umask());
         self.file_systems.push((target.dataset.clone(), files.clone()));
         Ok(files)
     }

@@ -113,6 +113,7 @@ impl Zfs {
                 return Err(Refusal::Exists.of(dir.id()));
             }
             self.check(cred, &dir, to_add(new.kind))?;
+            let new = &self.masked(&dir, new)?;
             let birth = self.plan_new(cred, &dir, new)?;
             let node = self.make_node(tx, &birth)?;
             node.set_nascent(true);

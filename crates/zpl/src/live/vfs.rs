@@ -38,8 +38,10 @@ impl Cred {
 pub struct NewFile<'a> {
     /// Its kind.
     pub kind: Kind,
-    /// Permission bits, with the umask applied.
+    /// Permission bits.
     pub mode: u32,
+    /// Permission bits that the file does not get, unless a default ACL of its directory decides.
+    pub umask: u32,
     /// The device number of a device file as Linux stores it (minor 20@0, major above).
     pub rdev: u64,
     /// The target of a symbolic link.
@@ -54,13 +56,13 @@ impl NewFile<'_> {
     /// Describes a file without `target` and `rdev`, which are for the kinds that have them.
     #[must_use]
     pub const fn new(kind: Kind, mode: u32) -> NewFile<'static> {
-        NewFile { kind, mode, rdev: 0, target: &[], times: None, owner: None }
+        NewFile { kind, mode, umask: 0, rdev: 0, target: &[], times: None, owner: None }
     }
 
     /// Describes a symbolic link.
     #[must_use]
     pub const fn symlink(target: &[u8]) -> NewFile<'_> {
-        NewFile { kind: Kind::Symlink, mode: 0o777, rdev: 0, target, times: None, owner: None }
+        NewFile { target, ..NewFile::new(Kind::Symlink, 0o777) }
     }
 
     /// Describes a device file.

@@ -18,7 +18,7 @@ use nvlist::{Encoding, NvList, Value};
 use super::access::{self, Perms};
 use super::permit::ACLTYPE_POSIX;
 use super::znode::state_changed;
-use super::{Cred, Refusal, SMALL_CHANGE, XattrMode, Zfs, Znode};
+use super::{Cred, NewFile, Refusal, SMALL_CHANGE, XattrMode, Zfs, Znode};
 use crate::{Attrs, Error, FileFlags, Kind, PosixAcl, Xattr, decode_dxattr, linux_name};
 
 /// The largest value (Linux: `XATTR_SIZE_MAX`).
@@ -376,16 +376,27 @@ impl Zfs {
         self.put_posix_access(tx, &Cred::ROOT, node, Some(&acl))
     }
 
+    /// The default ACL of a directory, if it has a say in the mode of a new file of this kind.
+    fn default_acl(&self, dir: &Znode, kind: Kind) -> Result<Option<PosixAcl>, Error> {
+        if self.settings().acltype != ACLTYPE_POSIX || kind == Kind::Symlink {
+            return Ok(None);
+        }
+        self.fs().node(dir.id())?.posix_default_acl()
+    }
+
+    /// A new file without the permissions that the umask takes away; a default ACL of its directory takes the umask's place.
+    pub(crate) fn masked<'a>(&self, dir: &Znode, new: &NewFile<'a>) -> Result<NewFile<'a>, Error> {
+        let spared = new.umask == 0 || new.kind == Kind::Symlink || self.default_acl(dir, new.kind)?.is_some();
+        Ok(NewFile { mode: if spared { new.mode } else { new.mode & !(new.umask & 0o777) }, ..*new })
+    }
+
     /// Gives a new file the ACL and mode of its directory's default ACL (OpenZFS: `zpl_init_acl`). No other thread knows the file
     /// yet.
     ///
     /// # Errors
     /// When the lists cannot be read or written.
     pub(crate) fn init_posix_acl(&self, tx: &Tx, cred: &Cred, dir: &Znode, node: &Arc<Znode>) -> Result<(), Error> {
-        if self.settings().acltype != ACLTYPE_POSIX || node.kind() == Kind::Symlink {
-            return Ok(());
-        }
-        let Some(default) = self.fs().node(dir.id())?.posix_default_acl()? else { return Ok(()) };
+        let Some(default) = self.default_acl(dir, node.kind())? else { return Ok(()) };
         if node.kind() == Kind::Directory {
             let name = PosixAcl::DEFAULT.as_bytes();
             self.put_xattr(tx, cred, node, name, &default.encode(), XattrMode::Set)?;
