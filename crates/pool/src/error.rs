@@ -2,7 +2,7 @@
 
 use base::{Errno, Txg};
 
-use crate::dsl::Refusal;
+use crate::Refusal;
 use crate::spa::{ScrubRefusal, VdevRefusal};
 
 /// Why a pool could not be opened, or something in it not be found or read.

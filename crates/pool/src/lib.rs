@@ -18,6 +18,10 @@
 //!   `create`, `snapshot`, `clone`, `promote`, `rename`, `rollback`, `swap`, `destroy`, `recv`, `hold`: the operations. `open_datasets`: the live
 //!   object sets and their part of a sync; `intent_log`: their logs.
 //!
+//! `dsl` stands above `spa`. The engine calls up through one trait (`spa::datasets::Datasets`), and holds two values of the layer above without
+//! looking into them: the state of a pool's datasets in a [`Spa`], the cache of names in a [`Pool`]. The compiler checks it: what is not public
+//! in `dsl` is visible in `dsl` alone. `Error` and [`Refusal`] belong to both.
+//!
 //! # The few ideas
 //! * **A pool is opened twice**: through the configuration in the labels, then through the one in the MOS (`spa::open`).
 //! * **Changes of the MOS are sync tasks.** Each `dsl` operation is one [sync task](Spa::sync_task): it checks everything first, and all of
@@ -47,19 +51,21 @@
 
 mod dsl;
 mod error;
+mod refusal;
 mod spa;
 
 pub use dsl::{
-    Bookmark, ChangeKey, Dataset, Deadlist, Dir, Entry, Erratum, HeldElsewhere, Hold, Init, KeyFormat, KeyInfo,
-    KeyStatus, Kind, ListOptions, LongHold, NewDataset, NewKey, PropSource, Receiving, RecvBegin, RedactionList,
-    Refusal, ResumePoint, SpaceKind, UserId, WithoutKey, ZplProps,
+    Bookmark, ChangeKey, Dataset, Deadlist, Dir, Entry, Erratum, Hold, Init, KeyFormat, KeyInfo, KeyStatus, Kind,
+    ListOptions, LongHold, NewDataset, NewKey, PropSource, Receiving, RecvBegin, RedactionList, ResumePoint, SpaceKind,
+    UserId, WithoutKey, ZplProps,
 };
 pub use error::Error;
+pub use refusal::Refusal;
 pub use spa::{
     AllocBias, AllocClass, BadPoolName, Bpobj, ClassSpace, CreateOptions, DmuTxStats, ErrorEntry, FeatureState,
-    HistoryRecord, Hooks, ImportOptions, Kstat, KstatData, LoadErrors, LoadInfo, LoadPolicy, MetaslabInfo, Nearest,
-    OpenOptions, Pool, PoolSpace, Populate, PropValue, PropsWatch, Readers, ScrubCursor, ScrubRange, ScrubRefusal,
-    ScrubResult, Source, Spa, Space, SpaceStats, Target, TaskCx, TxgRecord, Txgs, Value, VdevProps, VdevRefusal,
-    VdevSpace, check_new_pool_name, check_pool_name,
+    HeldElsewhere, HistoryRecord, Hooks, ImportOptions, Kstat, KstatData, LoadErrors, LoadInfo, LoadPolicy,
+    MetaslabInfo, Nearest, OpenOptions, Pool, PoolSpace, Populate, PropValue, PropsWatch, Readers, ScrubCursor,
+    ScrubRange, ScrubRefusal, ScrubResult, Source, Spa, Space, SpaceStats, Target, TaskCx, TxgRecord, Txgs, Value,
+    VdevProps, VdevRefusal, VdevSpace, check_new_pool_name, check_pool_name,
 };
 pub use spa::{brt, ddt, feature, prop};

@@ -9,8 +9,9 @@ use ondisk::{ObjectType, ZilHeader};
 use crate::dsl::Refusal;
 use crate::dsl::create::NEW_BLOCKS;
 use crate::dsl::deadlist::Deadlist;
-use crate::dsl::lookup::{Live, check_name, refused};
+use crate::dsl::lookup::{Live, check_name};
 use crate::dsl::props::write::When;
+use crate::dsl::refused;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
@@ -42,7 +43,7 @@ impl Spa {
 
 impl TaskCx<'_> {
     /// Creates a clone of snapshot `origin` below directory `parent`.
-    pub(crate) fn clone_snapshot(&self, origin: &Live, parent: u64, name: &str) -> Result<Live, Error> {
+    pub(in crate::dsl) fn clone_snapshot(&self, origin: &Live, parent: u64, name: &str) -> Result<Live, Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         // what cannot be read is not cloned: the log in its root block must be left out
         Objset::open(spa.zio().clone(), origin.id, &origin.phys.bp)?;
@@ -60,7 +61,7 @@ impl TaskCx<'_> {
     /// Removes the intent log from the root block of `ds`: the one in a snapshot's root block belongs to the dataset that the snapshot was taken
     /// of, and a dataset made from the snapshot has none (OpenZFS: `dsl_dataset_zero_zil`). The MACs of a root block do not cover it, so this needs
     /// no key.
-    pub(crate) fn zero_zil(&self, ds: &Live) -> Result<(), Error> {
+    pub(in crate::dsl) fn zero_zil(&self, ds: &Live) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
         let phys = mos.dataset_phys(ds.id)?;
         let objset = Objset::open_writable(spa.zio().clone(), ds.id, &phys.bp)?;
@@ -72,7 +73,7 @@ impl TaskCx<'_> {
     }
 
     /// The ZAP in which directory `dir` lists the heads that were cloned of its snapshots.
-    pub(crate) fn clones_zap(&self, dir: u64) -> Result<Zap, Error> {
+    pub(in crate::dsl) fn clones_zap(&self, dir: u64) -> Result<Zap, Error> {
         let (mos, tx) = (self.mos, self.tx);
         let id = match mos.dir_phys(dir)?.clones {
             0 => mos.new_zap(tx, ObjectType::DSL_CLONES)?,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use dmu::{Objset, Tx};
 use ondisk::ObjsetType;
 
-use crate::dsl::lookup::{Live, check_name, refused, split_parent};
+use crate::dsl::lookup::{Live, check_name, split_parent};
 use crate::dsl::props::write::When;
+use crate::dsl::refused;
 use crate::dsl::{NewKey, Refusal, WithoutKey};
 use crate::spa::mos::Mos;
 use crate::spa::prop::{FS, VOL};
@@ -64,7 +65,7 @@ impl Spa {
     }
 
     /// Checks the name of a new dataset; returns its parent directory and the last part of the name.
-    pub(crate) fn check_new<'a>(&self, mos: &Mos, name: &'a str) -> Result<(u64, &'a str), Error> {
+    pub(in crate::dsl) fn check_new<'a>(&self, mos: &Mos, name: &'a str) -> Result<(u64, &'a str), Error> {
         let (parent, tail) = split_parent(name)?;
         let missing = |error: Error| match error {
             Error::NoSuchDataset { .. } => refused(name, Refusal::NoParent),
@@ -82,7 +83,7 @@ impl Spa {
     }
 
     /// The snapshot that all datasets other than clones descend from; pools before version 11 have none.
-    pub(crate) fn origin_snapshot(&self, mos: &Mos) -> Result<Option<u64>, Error> {
+    pub(in crate::dsl) fn origin_snapshot(&self, mos: &Mos) -> Result<Option<u64>, Error> {
         let Some(root) = mos.number("root_dataset")? else { return Ok(None) };
         let children = mos.zap(mos.dir_phys(root)?.child_dir_zapobj)?;
         let Some(dir) = children.lookup_u64("$ORIGIN")? else { return Ok(None) };
@@ -93,7 +94,7 @@ impl Spa {
 
 impl TaskCx<'_> {
     /// Creates a directory below `parent`.
-    pub(crate) fn new_dir(&self, parent: u64, name: &str) -> Result<u64, Error> {
+    pub(in crate::dsl) fn new_dir(&self, parent: u64, name: &str) -> Result<u64, Error> {
         let dir = self.spa.create_dir(self.mos, self.tx, Some((parent, name)))?;
         if !name.starts_with('$') {
             self.mos.adjust_count(self.tx, parent, ondisk::dsl::dir_keys::FILESYSTEM_COUNT, 1)?;
@@ -103,7 +104,7 @@ impl TaskCx<'_> {
     }
 
     /// Creates the object set of a new dataset, and fills it.
-    pub(crate) fn fill(&self, ds: &Live, os_type: ObjsetType, init: Init) -> Result<(), Error> {
+    pub(in crate::dsl) fn fill(&self, ds: &Live, os_type: ObjsetType, init: Init) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
         // whose the space and the objects are is known from the beginning, if it is known at all
         let accounted = os_type == ObjsetType::Zfs && spa.hooks_used_by();

@@ -8,9 +8,9 @@ use ondisk::ObjsetType;
 use ondisk::dsl::{DslDatasetPhys, dataset_keys};
 
 use crate::dsl::policy::primary_cache;
-use crate::dsl::props::stored::StoredProps;
 use crate::spa::feature;
 use crate::spa::mos::{self, Mos};
+use crate::spa::prop::stored::StoredProps;
 use crate::spa::prop::{FS, SNAP, TypeMask, VOL};
 use crate::{Dir, Error, Pool};
 
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-pub(crate) struct DatasetInner {
+pub(in crate::dsl) struct DatasetInner {
     id: u64,
     name: String,
     dir: Dir,
@@ -112,12 +112,12 @@ impl Dataset {
         Ok((object, phys))
     }
 
-    pub(crate) fn open_head(dir: &Dir, id: u64) -> Result<Dataset, Error> {
+    pub(in crate::dsl) fn open_head(dir: &Dir, id: u64) -> Result<Dataset, Error> {
         let (object, phys) = Self::load(&dir.pool, id)?;
         Self::new(dir, object, phys, None)
     }
 
-    pub(crate) fn open_snapshot(dir: &Dir, id: u64, name: &str) -> Result<Dataset, Error> {
+    pub(in crate::dsl) fn open_snapshot(dir: &Dir, id: u64, name: &str) -> Result<Dataset, Error> {
         let (object, phys) = Self::load(&dir.pool, id)?;
         Self::new(dir, object, phys, Some(name))
     }
@@ -196,7 +196,7 @@ impl Dataset {
     }
 
     /// The properties of a snapshot's own.
-    pub(crate) fn own_props(&self) -> Result<&Arc<StoredProps>, Error> {
+    pub(in crate::dsl) fn own_props(&self) -> Result<&Arc<StoredProps>, Error> {
         if let Some(props) = self.inner.props.get() {
             return Ok(props);
         }

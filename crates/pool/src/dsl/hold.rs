@@ -9,7 +9,8 @@ use ondisk::dsl::DslDatasetPhys;
 use crate::Error;
 use crate::dsl::Refusal;
 use crate::dsl::destroy::snapshot::Doomed;
-use crate::dsl::lookup::{Live, refused};
+use crate::dsl::lookup::Live;
+use crate::dsl::refused;
 use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 

@@ -2,7 +2,7 @@
 //!
 //! A hold is in memory and ends with its holder; it is not one of the tags that users give ([`Spa::hold`]). A held head is owned: it cannot be opened
 //! for writing, and must have no changes that are not on disk (OpenZFS: `dsl_dataset_own`). Processes that read the pool from its devices publish
-//! their holds, and learn which heads are open here, through the hook [`HeldElsewhere`].
+//! their holds, and learn which heads are open here, through the hook [`HeldElsewhere`](crate::HeldElsewhere).
 //!
 //! A sync task that destroys a snapshot *dooms* it first: later attempts to hold it fail as if it were gone, which by the end of the task it is. A head
 //! that a task is about to change or destroy is doomed in the same way, and is busy for as long as the task lasts.
@@ -14,30 +14,17 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::Guid;
 use parking_lot::Mutex;
 
 use crate::dsl::Refusal;
-use crate::dsl::lookup::{Live, refused};
+use crate::dsl::lookup::Live;
+use crate::dsl::refused;
 use crate::spa::Spa;
 use crate::{Dataset, Error};
 
-/// The hook through which the writer of a pool learns of readers in other processes, and tells them which heads are open.
-pub trait HeldElsewhere: Send + Sync {
-    /// Returns whether another process holds the dataset in object `id` of the pool. (A guid would not identify it: a received snapshot has the
-    /// guid of the one that was sent.)
-    fn is_held(&self, pool: Guid, id: u64) -> bool;
-    /// Keeps other processes from taking holds in the pool until the returned guard is dropped, so that a dataset that is checked and then
-    /// destroyed is destroyed on disk before it could be held.
-    fn freeze(&self, pool: Guid) -> Box<dyn Any>;
-    /// The head in object `id` is open for changes from now on, until this is dropped, which it is when the pool is closed: no other process is to read
-    /// it as it is. Told before it is asked whether one does.
-    fn opened(&self, pool: Guid, id: u64);
-}
-
 /// The long holds on datasets of a pool, by their objects.
 #[derive(Default)]
-pub(crate) struct LongHolds(Mutex<State>);
+pub(in crate::dsl) struct LongHolds(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -46,11 +33,11 @@ struct State {
 }
 
 impl LongHolds {
-    pub(crate) fn is_held(&self, id: u64) -> bool {
+    pub(in crate::dsl) fn is_held(&self, id: u64) -> bool {
         self.0.lock().held.contains_key(&id)
     }
 
-    pub(crate) fn is_doomed(&self, id: u64) -> bool {
+    pub(in crate::dsl) fn is_doomed(&self, id: u64) -> bool {
         self.0.lock().doomed.contains(&id)
     }
 
@@ -65,7 +52,7 @@ impl LongHolds {
     }
 
     /// Refuses new holds on the dataset from now on. `false` if it is held.
-    pub(crate) fn doom(&self, id: u64) -> bool {
+    pub(in crate::dsl) fn doom(&self, id: u64) -> bool {
         let mut state = self.0.lock();
         let free = !state.held.contains_key(&id);
         if free {
@@ -75,7 +62,7 @@ impl LongHolds {
     }
 
     /// Ends all dooms. Returns whether there were any.
-    pub(crate) fn settle(&self) -> bool {
+    pub(in crate::dsl) fn settle(&self) -> bool {
         !std::mem::take(&mut self.0.lock().doomed).is_empty()
     }
 }
@@ -117,7 +104,7 @@ impl Dataset {
 impl Spa {
     fn long_hold(&self, dataset: &Dataset) -> Result<LongHold, Error> {
         let (id, name) = (dataset.id(), dataset.name());
-        let hold = self.open_datasets.long_holds().hold(id).ok_or_else(|| match dataset.is_snapshot() {
+        let hold = self.dsl.open_datasets.long_holds().hold(id).ok_or_else(|| match dataset.is_snapshot() {
             true => Error::no_dataset(name),
             false => refused(name, Refusal::Busy),
         })?;
@@ -125,7 +112,7 @@ impl Spa {
         if now.guid != dataset.guid() || now.is_snapshot() != dataset.is_snapshot() {
             return Err(Error::no_dataset(name));
         }
-        let changed = || self.open_datasets.is_open_or_dirty(id) || now.bp != dataset.phys().bp;
+        let changed = || self.dsl.open_datasets.is_open_or_dirty(id) || now.bp != dataset.phys().bp;
         if !dataset.is_snapshot() && changed() {
             return Err(refused(name, Refusal::Busy));
         }
@@ -133,21 +120,21 @@ impl Spa {
     }
 
     /// Returns whether this process or another holds the dataset.
-    pub(crate) fn is_long_held(&self, dataset: &Live) -> bool {
-        self.open_datasets.long_holds().is_held(dataset.id) || self.is_held_elsewhere(dataset.id)
+    pub(in crate::dsl) fn is_long_held(&self, dataset: &Live) -> bool {
+        self.dsl.open_datasets.long_holds().is_held(dataset.id) || self.is_held_elsewhere(dataset.id)
     }
 
-    pub(crate) fn is_held_elsewhere(&self, id: u64) -> bool {
+    pub(in crate::dsl) fn is_held_elsewhere(&self, id: u64) -> bool {
         self.held_elsewhere().is_some_and(|others| others.is_held(self.guid(), id))
     }
 
     /// Dooms a snapshot, in a sync task; `false` if it is held.
-    pub(crate) fn doom(&self, snap: &Live) -> bool {
-        !self.is_held_elsewhere(snap.id) && self.open_datasets.long_holds().doom(snap.id)
+    pub(in crate::dsl) fn doom(&self, snap: &Live) -> bool {
+        !self.is_held_elsewhere(snap.id) && self.dsl.open_datasets.long_holds().doom(snap.id)
     }
 
     /// Keeps other processes from taking holds until the guard is dropped.
-    pub(crate) fn freeze_holds(&self) -> Option<Box<dyn Any>> {
+    pub(in crate::dsl) fn freeze_holds(&self) -> Option<Box<dyn Any>> {
         self.held_elsewhere().map(|others| others.freeze(self.guid()))
     }
 }

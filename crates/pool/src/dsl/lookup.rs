@@ -5,42 +5,30 @@ use std::collections::BTreeMap;
 use dmu::{MatchMode, Tx};
 use ondisk::dsl::{DslDatasetPhys, DslDirPhys};
 
-use crate::Error;
-use crate::dsl::Refusal;
+use crate::dsl::{Refusal, refused};
 use crate::spa::Spa;
+pub(in crate::dsl) use crate::spa::mos::chain::Live;
 use crate::spa::mos::{self, Mos};
+use crate::{Error, Pool};
 
 /// The longest name of a dataset, snapshot or bookmark, in bytes (OpenZFS: `ZFS_MAX_DATASET_NAME_LEN`, less its NUL).
-pub(crate) const NAME_MAX: usize = 255;
+pub(in crate::dsl) const NAME_MAX: usize = 255;
 /// The most levels in a name (OpenZFS: `zfs_max_dataset_nesting`).
-pub(crate) const NESTING_MAX: usize = 50;
-
-/// A dataset as it is now.
-#[derive(Clone, Debug)]
-pub(crate) struct Live {
-    /// Its object in the MOS.
-    pub(crate) id: u64,
-    /// Its on-disk record.
-    pub(crate) phys: DslDatasetPhys,
-}
-
-pub(crate) fn refused(name: &str, why: Refusal) -> Error {
-    Error::Refused { name: name.to_string(), why }
-}
+pub(in crate::dsl) const NESTING_MAX: usize = 50;
 
 /// Parent and last part of the name of a file system or volume.
-pub(crate) fn split_parent(name: &str) -> Result<(&str, &str), Error> {
+pub(in crate::dsl) fn split_parent(name: &str) -> Result<(&str, &str), Error> {
     name.rsplit_once('/').ok_or_else(|| refused(name, Refusal::Invalid("the pool's own dataset has no parent")))
 }
 
 /// File system and snapshot name of `fs@snap`.
-pub(crate) fn split_snapshot(name: &str) -> Result<(&str, &str), Error> {
+pub(in crate::dsl) fn split_snapshot(name: &str) -> Result<(&str, &str), Error> {
     name.split_once('@').ok_or_else(|| refused(name, Refusal::NotSnapshot))
 }
 
 /// Checks that `part` can be one component of a new name: of a directory, a snapshot, a bookmark (OpenZFS: `zfs_component_namecheck`). A `%` is
 /// reserved for the temporary names of a receive.
-pub(crate) fn check_component(name: &str, part: &str) -> Result<(), Error> {
+pub(in crate::dsl) fn check_component(name: &str, part: &str) -> Result<(), Error> {
     check_old_component(name, part)?;
     match part.contains('%') {
         true => Err(Error::InvalidName { name: name.to_string(), why: "invalid character '%' in name" }),
@@ -49,7 +37,7 @@ pub(crate) fn check_component(name: &str, part: &str) -> Result<(), Error> {
 }
 
 /// Checks that an existing name can have this component (OpenZFS: `entity_namecheck`).
-pub(crate) fn check_old_component(name: &str, part: &str) -> Result<(), Error> {
+pub(in crate::dsl) fn check_old_component(name: &str, part: &str) -> Result<(), Error> {
     let valid = |b: u8| b.is_ascii_alphanumeric() || b"-_.: %".contains(&b);
     let why = match part {
         "" => "a part of the name is empty",
@@ -61,7 +49,7 @@ pub(crate) fn check_old_component(name: &str, part: &str) -> Result<(), Error> {
 }
 
 /// Checks that `name` can be that of a new file system or volume.
-pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+pub(in crate::dsl) fn check_name(name: &str) -> Result<(), Error> {
     name.split('/').try_for_each(|part| check_component(name, part))?;
     if name.len() > NAME_MAX {
         return Err(refused(name, Refusal::NameTooLong));
@@ -74,7 +62,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
 
 impl Spa {
     /// The directory of this full name.
-    pub(crate) fn find_dir(&self, mos: &Mos, name: &str) -> Result<u64, Error> {
+    pub(in crate::dsl) fn find_dir(&self, mos: &Mos, name: &str) -> Result<u64, Error> {
         let missing = || Error::no_dataset(name);
         let mut parts = name.split('/');
         if parts.next() != Some(self.name()) {
@@ -92,7 +80,7 @@ impl Spa {
     }
 
     /// The head of this full name.
-    pub(crate) fn find_head(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
+    pub(in crate::dsl) fn find_head(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
         match mos.dir_phys(self.find_dir(mos, name)?)?.head_dataset_obj {
             0 => Err(Error::no_dataset(name)),
             id => mos.live(id),
@@ -100,7 +88,7 @@ impl Spa {
     }
 
     /// The snapshot of this full name.
-    pub(crate) fn find_snapshot(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
+    pub(in crate::dsl) fn find_snapshot(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
         let (fs, snap) = split_snapshot(name)?;
         let head = self.find_head(mos, fs)?;
         let id = mos.snapshot_id(&head.phys, snap)?.ok_or_else(|| Error::no_dataset(name))?;
@@ -108,39 +96,45 @@ impl Spa {
     }
 
     /// Records the event `event` on `dataset` in the pool's history.
-    pub(crate) fn log_live(&self, mos: &Mos, tx: &Tx, dataset: &Live, event: &str, what: &str) -> Result<(), Error> {
+    pub(in crate::dsl) fn log_live(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        dataset: &Live,
+        event: &str,
+        what: &str,
+    ) -> Result<(), Error> {
         let name = mos.full_name(self.name(), dataset)?;
         self.log_named(mos, tx, event, (&name, dataset.id), what)
     }
 
     /// The head or snapshot of this full name.
-    pub(crate) fn find(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
+    pub(in crate::dsl) fn find(&self, mos: &Mos, name: &str) -> Result<Live, Error> {
         if name.contains('@') { self.find_snapshot(mos, name) } else { self.find_head(mos, name) }
     }
 }
 
+impl Pool {
+    /// What is stored of the dataset in object `id`, without its name.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn dataset_phys(&self, id: u64) -> Result<DslDatasetPhys, Error> {
+        Mos::bonus(&self.mos.object(id)?, DslDatasetPhys::decode)
+    }
+
+    /// The snapshot that stands before dataset `id` in its chain, by its object.
+    ///
+    /// # Errors
+    /// When one of the two cannot be read, or the chain does not go back in time.
+    pub fn snapshot_before(&self, id: u64) -> Result<Option<(u64, DslDatasetPhys)>, Error> {
+        Ok(self.mos.before(&self.mos.live(id)?)?.map(|before| (before.id, before.phys)))
+    }
+}
+
 impl Mos {
-    /// The dataset in object `id`, as it is now.
-    pub(crate) fn live(&self, id: u64) -> Result<Live, Error> {
-        Ok(Live { id, phys: self.dataset_phys(id)? })
-    }
-
-    /// The dataset before `ds` in its chain of snapshots.
-    pub(crate) fn before(&self, ds: &Live) -> Result<Option<Live>, Error> {
-        let id = ds.phys.prev_snap_obj;
-        if id == 0 {
-            return Ok(None);
-        }
-        let before = self.live(id)?;
-        let older = !ds.phys.is_snapshot() || before.phys.creation_txg < ds.phys.creation_txg;
-        if !before.phys.is_snapshot() || !older {
-            return Err(Error::corrupt(id, "the chain of snapshots does not go back in time"));
-        }
-        Ok(Some(before))
-    }
-
     /// The object of snapshot `snap` of a head.
-    pub(crate) fn snapshot_id(&self, head: &DslDatasetPhys, snap: &str) -> Result<Option<u64>, Error> {
+    pub(in crate::dsl) fn snapshot_id(&self, head: &DslDatasetPhys, snap: &str) -> Result<Option<u64>, Error> {
         let Some(zap) = self.zap_if(head.snapnames_zapobj)? else { return Ok(None) };
         if head.flags & DslDatasetPhys::FLAG_CI_DATASET != 0 && zap.normflags() != 0 {
             return Ok(zap.lookup_norm(snap, MatchMode::Normalize)?.map(|found| found.value.first()));
@@ -149,19 +143,19 @@ impl Mos {
     }
 
     /// The name of a snapshot in the list of its head.
-    pub(crate) fn snapshot_name(&self, snap: &Live) -> Result<String, Error> {
+    pub(in crate::dsl) fn snapshot_name(&self, snap: &Live) -> Result<String, Error> {
         let head = self.dataset_phys(self.dir_phys(snap.phys.dir_obj)?.head_dataset_obj)?;
         self.name_of(head.snapnames_zapobj, snap.id)
     }
 
     /// The names of all snapshots of a head, by their objects.
-    pub(crate) fn snapshot_names(&self, head: &DslDatasetPhys) -> Result<BTreeMap<u64, String>, Error> {
+    pub(in crate::dsl) fn snapshot_names(&self, head: &DslDatasetPhys) -> Result<BTreeMap<u64, String>, Error> {
         let named = mos::named_entries(&self.zap(head.snapnames_zapobj)?)?;
         Ok(named.into_iter().map(|(name, id)| (id.first(), name)).collect())
     }
 
     /// The full name of directory `id`, in the pool `pool`.
-    pub(crate) fn dir_name(&self, pool: &str, id: u64) -> Result<String, Error> {
+    pub(in crate::dsl) fn dir_name(&self, pool: &str, id: u64) -> Result<String, Error> {
         let mut parts = Vec::new();
         let (mut id, mut phys) = (id, self.dir_phys(id)?);
         while phys.parent_obj != 0 {
@@ -178,7 +172,7 @@ impl Mos {
     }
 
     /// The full name of a dataset, in the pool `pool`.
-    pub(crate) fn full_name(&self, pool: &str, dataset: &Live) -> Result<String, Error> {
+    pub(in crate::dsl) fn full_name(&self, pool: &str, dataset: &Live) -> Result<String, Error> {
         let dir = self.dir_name(pool, dataset.phys.dir_obj)?;
         if !dataset.phys.is_snapshot() {
             return Ok(dir);

@@ -51,16 +51,16 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn dir(&self, id: u64) -> Option<Arc<DirInner>> {
+    pub(in crate::dsl) fn dir(&self, id: u64) -> Option<Arc<DirInner>> {
         self.dirs.read().map.get(&id).cloned()
     }
 
-    pub(crate) fn keep_dir(&self, dir: &Arc<DirInner>) {
+    pub(in crate::dsl) fn keep_dir(&self, dir: &Arc<DirInner>) {
         self.dirs.write().insert(dir.id, dir.clone(), 1);
     }
 
     /// The name of directory `id` in its parent.
-    pub(crate) fn child_name(&self, mos: &Mos, parent: &DirInner, id: u64) -> Result<String, Error> {
+    pub(in crate::dsl) fn child_name(&self, mos: &Mos, parent: &DirInner, id: u64) -> Result<String, Error> {
         let names = lookup(&self.children, mos, parent.phys.child_dir_zapobj)?;
         names
             .get(&id)
@@ -69,7 +69,7 @@ impl Names {
     }
 
     /// The name of snapshot `id` among those that `snapnames` lists.
-    pub(crate) fn snapshot_name(&self, mos: &Mos, snapnames: u64, id: u64) -> Result<String, Error> {
+    pub(in crate::dsl) fn snapshot_name(&self, mos: &Mos, snapnames: u64, id: u64) -> Result<String, Error> {
         let names = lookup(&self.snapshots, mos, snapnames)?;
         names.get(&id).cloned().ok_or_else(|| Error::corrupt(id, "snapshot is not in the list of its dataset"))
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use base::{Txg, tunable};
 use dmu::{Objset, SyncCx, Tx, UsedBy, WritePolicy, Zap};
+use ondisk::BlkPtr;
 use ondisk::dsl::{DslDatasetPhys, dir_keys};
-use ondisk::{BlkPtr, ObjectType};
 use parking_lot::{Mutex, ReentrantMutex, ReentrantMutexGuard, RwLock};
 use zil::write::Zil;
 
@@ -20,10 +20,8 @@ use crate::dsl::{LongHolds, Pending, Quota, Refusal, ResumeSlots};
 use crate::spa::Spa;
 use crate::spa::feature;
 use crate::spa::mos::Mos;
+use crate::spa::mos::edit::OTN_ZAP_METADATA;
 use crate::{Dataset, Error};
-
-/// A metadata ZAP whose object type encodes what it is (OpenZFS: `DMU_OTN_ZAP_METADATA`).
-pub(crate) const OTN_ZAP_METADATA: ObjectType = ObjectType(0xc4);
 
 /// Unused heads that stay open, so that reopening them is cheap.
 const IDLE_MAX: usize = 64;
@@ -35,25 +33,25 @@ const TXGS: u64 = 4;
 const OPEN_TRIES: usize = 16;
 
 /// A dataset whose object set is open for writing.
-pub(crate) struct OpenDataset {
-    pub(crate) id: u64,
-    pub(crate) objset: Arc<Objset>,
+pub(in crate::dsl) struct OpenDataset {
+    pub(in crate::dsl) id: u64,
+    pub(in crate::dsl) objset: Arc<Objset>,
     /// The rules by which its blocks are written; changes with properties.
-    pub(crate) policy: RwLock<WritePolicy>,
+    pub(in crate::dsl) policy: RwLock<WritePolicy>,
     /// Bytes that the dataset keeps for itself (`refreservation`).
-    pub(crate) reserved: AtomicU64,
+    pub(in crate::dsl) reserved: AtomicU64,
     /// The space that it may still take, as the last synced txg left it.
-    pub(crate) quota: Mutex<Option<Arc<Quota>>>,
+    pub(in crate::dsl) quota: Mutex<Option<Arc<Quota>>>,
     /// Resume points of a receive into it.
-    pub(crate) resume: ResumeSlots,
+    pub(in crate::dsl) resume: ResumeSlots,
     /// Held while its log is replayed.
-    pub(crate) replay: Mutex<()>,
+    pub(in crate::dsl) replay: Mutex<()>,
     /// Its log, once it was asked for.
-    pub(crate) zil: OnceLock<Arc<Zil>>,
+    pub(in crate::dsl) zil: OnceLock<Arc<Zil>>,
 }
 
 impl OpenDataset {
-    pub(crate) fn new(objset: Arc<Objset>, policy: WritePolicy, reserved: u64) -> Arc<OpenDataset> {
+    pub(in crate::dsl) fn new(objset: Arc<Objset>, policy: WritePolicy, reserved: u64) -> Arc<OpenDataset> {
         objset.set_primary_cache(policy.primary_cache);
         Arc::new(OpenDataset {
             id: objset.id(),
@@ -94,7 +92,7 @@ struct Open {
 
 /// All heads that are open, by dataset.
 #[derive(Default)]
-pub(crate) struct OpenDatasets {
+pub(in crate::dsl) struct OpenDatasets {
     open: Mutex<Open>,
     /// Held by the sync thread for each pass. A check of use from elsewhere waits for it, since references of the sync thread's own are no use.
     working: ReentrantMutex<()>,
@@ -103,22 +101,22 @@ pub(crate) struct OpenDatasets {
     /// Long holds of readers.
     long_holds: Arc<LongHolds>,
     /// The size of the pool as its root directory has it, and the txg of that size.
-    pub(crate) size: Mutex<Option<(Txg, u64)>>,
+    pub(in crate::dsl) size: Mutex<Option<(Txg, u64)>>,
 }
 
 impl OpenDatasets {
     /// Returns an open head, to look at. Who changes its contents takes the object set itself: [`OpenDatasets::objset`].
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<OpenDataset>> {
+    pub(in crate::dsl) fn get(&self, id: u64) -> Option<Arc<OpenDataset>> {
         self.open.lock().heads.get(&id).cloned()
     }
 
     /// Returns the object set of an open head, which is in use from now on.
-    pub(crate) fn objset(&self, id: u64) -> Option<Arc<Objset>> {
+    pub(in crate::dsl) fn objset(&self, id: u64) -> Option<Arc<Objset>> {
         self.open.lock().heads.get(&id).map(|head| head.objset.clone())
     }
 
     /// Adds a head, unless the dataset is open already. Returns its object set.
-    pub(crate) fn insert(&self, head: Arc<OpenDataset>) -> Arc<Objset> {
+    pub(in crate::dsl) fn insert(&self, head: Arc<OpenDataset>) -> Arc<Objset> {
         self.open.lock().insert(head)
     }
 
@@ -134,12 +132,12 @@ impl OpenDatasets {
     }
 
     /// Waits for a pass of the sync thread to end, and keeps the next from beginning until the guard is dropped.
-    pub(crate) fn working(&self) -> ReentrantMutexGuard<'_, ()> {
+    pub(in crate::dsl) fn working(&self) -> ReentrantMutexGuard<'_, ()> {
         self.working.lock()
     }
 
     /// Returns the pending changes to the dataset or directory in object `id`.
-    pub(crate) fn pending(&self, id: u64) -> Arc<Pending> {
+    pub(in crate::dsl) fn pending(&self, id: u64) -> Arc<Pending> {
         let mut all = self.pending.lock();
         if all.len() >= PENDING_MAX {
             all.retain(|_, pending| Arc::strong_count(pending) > 1);
@@ -147,7 +145,7 @@ impl OpenDatasets {
         all.entry(id).or_default().clone()
     }
 
-    pub(crate) fn long_holds(&self) -> &Arc<LongHolds> {
+    pub(in crate::dsl) fn long_holds(&self) -> &Arc<LongHolds> {
         &self.long_holds
     }
 
@@ -155,7 +153,7 @@ impl OpenDatasets {
         self.open.lock().heads.values().filter(|head| head.objset.is_dirty(txg)).cloned().collect()
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<OpenDataset>> {
+    pub(in crate::dsl) fn all(&self) -> Vec<Arc<OpenDataset>> {
         self.open.lock().heads.values().cloned().collect()
     }
 
@@ -164,7 +162,7 @@ impl OpenDatasets {
     ///
     /// # Errors
     /// [`Refusal::Busy`] if one of them is in use.
-    pub(crate) fn evict(&self, ids: &[u64]) -> Result<(), Refusal> {
+    pub(in crate::dsl) fn evict(&self, ids: &[u64]) -> Result<(), Refusal> {
         if !ids.iter().all(|id| self.long_holds.doom(*id)) {
             return Err(Refusal::Busy);
         }
@@ -172,7 +170,7 @@ impl OpenDatasets {
     }
 
     /// Ends what [`OpenDatasets::evict`] began: the datasets are destroyed or changed by now, or stay after all.
-    pub(crate) fn settle(&self) {
+    pub(in crate::dsl) fn settle(&self) {
         let mut open = self.open.lock();
         open.era += u64::from(self.long_holds.settle());
     }
@@ -181,7 +179,7 @@ impl OpenDatasets {
     ///
     /// # Errors
     /// [`Refusal::Busy`] if one of them is in use; nothing was done then.
-    pub(crate) fn close_unused(&self, ids: &[u64]) -> Result<(), Refusal> {
+    pub(in crate::dsl) fn close_unused(&self, ids: &[u64]) -> Result<(), Refusal> {
         self.close(ids, |_| false, || ())
     }
 
@@ -189,7 +187,7 @@ impl OpenDatasets {
     ///
     /// # Errors
     /// As [`OpenDatasets::close_unused`].
-    pub(crate) fn close_clean(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
+    pub(in crate::dsl) fn close_clean(&self, ids: &[u64], then: impl FnOnce()) -> Result<(), Refusal> {
         self.close(ids, OpenDataset::is_dirty, then)
     }
 
@@ -208,7 +206,7 @@ impl OpenDatasets {
     }
 
     /// Returns whether any of these is in use.
-    pub(crate) fn in_use(&self, ids: &[u64]) -> bool {
+    pub(in crate::dsl) fn in_use(&self, ids: &[u64]) -> bool {
         let _working = self.working();
         self.any_is(&self.open.lock(), ids, |_| false)
     }
@@ -220,7 +218,7 @@ impl OpenDatasets {
     }
 
     /// Returns whether it is open for a change, or has a change that is not on disk yet.
-    pub(crate) fn is_open_or_dirty(&self, id: u64) -> bool {
+    pub(in crate::dsl) fn is_open_or_dirty(&self, id: u64) -> bool {
         let _working = self.working();
         self.open.lock().heads.get(&id).is_some_and(|head| head.is_used() || head.is_dirty())
     }
@@ -241,7 +239,7 @@ impl Spa {
     /// Returns how blocks of an open object set are written now; `None` if it is not open.
     #[must_use]
     pub fn write_policy(&self, objset: &Objset) -> Option<WritePolicy> {
-        self.open_datasets.get(objset.id()).map(|head| head.policy.read().clone())
+        self.dsl.open_datasets.get(objset.id()).map(|head| head.policy.read().clone())
     }
 
     /// Returns the live object set of a file system or volume: it includes dirty data, and is changed with a [`Tx`] of [`Spa::tx`].
@@ -252,7 +250,7 @@ impl Spa {
         if dataset.is_snapshot() {
             return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
         }
-        if let Some(objset) = self.open_datasets.objset(dataset.id()) {
+        if let Some(objset) = self.dsl.open_datasets.objset(dataset.id()) {
             self.check_not_owned(dataset.id(), dataset.name())?;
             check_replayed(&objset, dataset.name())?;
             return Ok(objset);
@@ -261,14 +259,20 @@ impl Spa {
     }
 
     /// As [`Spa::objset`], for the head in object `id`, as the MOS has it now.
-    pub(crate) fn open_head(&self, mos: &Mos, id: u64, name: &str) -> Result<Arc<Objset>, Error> {
+    pub(in crate::dsl) fn open_head(&self, mos: &Mos, id: u64, name: &str) -> Result<Arc<Objset>, Error> {
         self.open_head_as(mos, id, name, false)
     }
 
     /// As [`Spa::open_head`]; opened `to_replay` its intent log, it may have an unreplayed one.
-    pub(crate) fn open_head_as(&self, mos: &Mos, id: u64, name: &str, to_replay: bool) -> Result<Arc<Objset>, Error> {
+    pub(in crate::dsl) fn open_head_as(
+        &self,
+        mos: &Mos,
+        id: u64,
+        name: &str,
+        to_replay: bool,
+    ) -> Result<Arc<Objset>, Error> {
         for _ in 0..OPEN_TRIES {
-            let era = self.open_datasets.era();
+            let era = self.dsl.open_datasets.era();
             let phys = mos.dataset_phys(id)?;
             let key = mos.extra(phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)?;
             if let Some(key) = key
@@ -284,26 +288,31 @@ impl Spa {
                 check_replayed(&objset, name)?;
             }
             let head = self.new_head(mos, objset, phys.dir_obj)?;
-            if let Some(objset) = self.open_datasets.insert_of(era, head) {
+            if let Some(objset) = self.dsl.open_datasets.insert_of(era, head) {
                 // a reader that takes a hold from here on finds it open
                 self.check_not_owned(id, name)?;
                 return Ok(objset);
             }
             // a task may be changing the root block
-            drop(self.open_datasets.working());
+            drop(self.dsl.open_datasets.working());
         }
         Err(Error::Refused { name: name.to_string(), why: Refusal::Busy })
     }
 
     /// Checks that a head can be opened for a change: no long hold keeps it as it is.
     fn check_not_owned(&self, id: u64, name: &str) -> Result<(), Error> {
-        let held = self.open_datasets.long_holds().is_held(id) || self.is_held_elsewhere(id);
+        let held = self.dsl.open_datasets.long_holds().is_held(id) || self.is_held_elsewhere(id);
         if held { Err(Error::Refused { name: name.to_string(), why: Refusal::Busy }) } else { Ok(()) }
     }
 
     /// Registers an object set as open for writing, under the properties of its directory `dir`.
-    pub(crate) fn add_open_dataset(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<Objset>, Error> {
-        Ok(self.open_datasets.insert(self.new_head(mos, objset, dir)?))
+    pub(in crate::dsl) fn add_open_dataset(
+        &self,
+        mos: &Mos,
+        objset: Arc<Objset>,
+        dir: u64,
+    ) -> Result<Arc<Objset>, Error> {
+        Ok(self.dsl.open_datasets.insert(self.new_head(mos, objset, dir)?))
     }
 
     fn new_head(&self, mos: &Mos, objset: Arc<Objset>, dir: u64) -> Result<Arc<OpenDataset>, Error> {
@@ -315,9 +324,9 @@ impl Spa {
     }
 
     /// Applies changed properties of directory `dir` to open heads in it, and below it.
-    pub(crate) fn refresh_open_datasets(&self, mos: &Mos, dir: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn refresh_open_datasets(&self, mos: &Mos, dir: u64) -> Result<(), Error> {
         self.note_props_changed();
-        for head in self.open_datasets.all() {
+        for head in self.dsl.open_datasets.all() {
             let own = mos.dataset_phys(head.id)?.dir_obj;
             if own != dir && !mos.is_below(own, dir)? {
                 continue;
@@ -334,15 +343,15 @@ impl Spa {
     }
 
     /// Sets whether blocks written to an open head stay out of the cache from now on.
-    pub(crate) fn set_uncached(&self, id: u64, uncached: bool) {
-        if let Some(head) = self.open_datasets.get(id) {
+    pub(in crate::dsl) fn set_uncached(&self, id: u64, uncached: bool) {
+        if let Some(head) = self.dsl.open_datasets.get(id) {
             head.policy.write().uncached = uncached;
         }
     }
 
     /// Writes all datasets that are dirty in this txg, and books their growth.
-    pub(crate) fn sync_datasets(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
-        for head in self.open_datasets.dirty(tx.txg()) {
+    pub(in crate::dsl) fn sync_datasets(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+        for head in self.dsl.open_datasets.dirty(tx.txg()) {
             self.sync_dataset(mos, tx, &head)?;
             if let Some(at) = head.resume.get(tx.txg()) {
                 self.save_resume_point(mos, tx, head.id, at)?;
@@ -452,8 +461,19 @@ impl Spa {
         Ok(())
     }
 
+    /// Marks, in the txg of `tx`, that dataset `id` uses feature `name` (OpenZFS: `ds_feature_activation`). Does not wait.
+    pub fn use_dataset_feature(self: &Arc<Self>, tx: &Tx, id: u64, name: &'static str) {
+        self.task_of(tx, move |cx| cx.spa.activate_dataset_feature(cx.mos, cx.tx, id, name));
+    }
+
     /// Marks that dataset `id` uses feature `name`, unless it is marked already (OpenZFS: `dsl_dataset_activate_feature`).
-    pub(crate) fn activate_dataset_feature(&self, mos: &Mos, tx: &Tx, id: u64, name: &str) -> Result<(), Error> {
+    pub(in crate::dsl) fn activate_dataset_feature(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        id: u64,
+        name: &str,
+    ) -> Result<(), Error> {
         let def = feature::by_name(name).ok_or_else(|| Error::Features(vec![name.to_string()]))?;
         let zap = self.zapify(mos, tx, id)?;
         if zap.lookup(def.guid)?.is_some() {
@@ -464,7 +484,7 @@ impl Spa {
     }
 
     /// Returns the ZAP that extends a directory or dataset; makes it if there is none (OpenZFS: `dmu_object_zapify`).
-    pub(crate) fn zapify(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<Zap, Error> {
+    pub(in crate::dsl) fn zapify(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<Zap, Error> {
         let object = mos.object(id)?;
         if !object.phys().object_type.is_zap() {
             object.set_type(tx, OTN_ZAP_METADATA)?;

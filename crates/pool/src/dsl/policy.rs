@@ -19,7 +19,7 @@ const LEVEL_SHIFT: u32 = 7;
 
 impl Spa {
     /// Returns the rules of the dataset in directory `dir`, as its properties are now.
-    pub(crate) fn policy_of(&self, mos: &Mos, dir: u64) -> Result<WritePolicy, Error> {
+    pub(in crate::dsl) fn policy_of(&self, mos: &Mos, dir: u64) -> Result<WritePolicy, Error> {
         // a stored value that no property can have counts as unset
         let number = |name: &str| -> Result<u64, Error> {
             let def = prop::find(name);
@@ -63,23 +63,10 @@ impl Spa {
             ..plain
         })
     }
-
-    /// Returns `policy` with exactly what the pool's features allow: for the MOS, and for a dataset without properties.
-    pub(crate) fn plain_policy(&self, mos: &Mos, policy: WritePolicy) -> Result<WritePolicy, Error> {
-        let lz4 = self.feature_active(mos, "lz4_compress")?;
-        let compress = if lz4 { Compress::Lz4 } else { Compress::Lzjb };
-        Ok(WritePolicy {
-            compress,
-            metadata_compress: compress,
-            embed: self.feature_active(mos, "embedded_data")?,
-            hole_birth: self.feature_active(mos, "hole_birth")?,
-            ..policy
-        })
-    }
 }
 
 /// Decodes a value of property `primarycache`.
-pub(crate) fn primary_cache(value: u64) -> PrimaryCache {
+pub(in crate::dsl) fn primary_cache(value: u64) -> PrimaryCache {
     match value {
         0 => PrimaryCache::None,
         1 => PrimaryCache::Metadata,

@@ -19,8 +19,9 @@ use ondisk::dsl::{DslDatasetPhys, dir_keys};
 
 use crate::dsl::Refusal;
 use crate::dsl::deadlist::Deadlist;
-use crate::dsl::lookup::{Live, NAME_MAX, refused};
+use crate::dsl::lookup::{Live, NAME_MAX};
 use crate::dsl::props::write::Put;
+use crate::dsl::refused;
 use crate::dsl::space::{Delta, Used};
 use crate::spa::bpobj::Space;
 use crate::spa::errlog;
@@ -70,7 +71,7 @@ impl Spa {
     }
 
     /// Returns whether directory `dir` is that of a clone.
-    pub(crate) fn is_clone(&self, mos: &Mos, dir: u64) -> Result<bool, Error> {
+    pub(in crate::dsl) fn is_clone(&self, mos: &Mos, dir: u64) -> Result<bool, Error> {
         let origin = mos.dir_phys(dir)?.origin_obj;
         Ok(origin != 0 && Some(origin) != self.origin_snapshot(mos)?)
     }

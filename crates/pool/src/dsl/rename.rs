@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ondisk::dsl::{DslDirPhys, dir_keys};
 
 use crate::dsl::Refusal;
-use crate::dsl::lookup::{NAME_MAX, NESTING_MAX, check_component, check_name, refused, split_parent};
+use crate::dsl::lookup::{NAME_MAX, NESTING_MAX, check_component, check_name, split_parent};
+use crate::dsl::refused;
 use crate::dsl::space::quota;
 use crate::dsl::space::{Delta, Used, parent_delta};
 use crate::spa::mos::{self, Mos};
@@ -130,7 +131,7 @@ impl Spa {
     }
 
     /// Checks that `space` bytes can move from directory `from` to directory `to` (OpenZFS: `dsl_dir_transfer_possible`).
-    pub(crate) fn room_for_transfer(&self, mos: &Mos, from: u64, to: u64, space: u64) -> Result<bool, Error> {
+    pub(in crate::dsl) fn room_for_transfer(&self, mos: &Mos, from: u64, to: u64, space: u64) -> Result<bool, Error> {
         let above: Vec<u64> = mos.lineage(to)?.into_iter().map(|(id, _)| id).collect();
         // what leaves is room again where the two lines meet
         let mut delta = (space as i64).wrapping_neg();
@@ -144,7 +145,7 @@ impl Spa {
     }
 
     /// The setting of a property, as text.
-    pub(crate) fn prop_text(&self, mos: &Mos, dir: u64, name: &str) -> Result<Option<String>, Error> {
+    pub(in crate::dsl) fn prop_text(&self, mos: &Mos, dir: u64, name: &str) -> Result<Option<String>, Error> {
         Ok(mos.prop(dir, name)?.and_then(|value| match value {
             Value::String(text) => Some(text),
             Value::Number(_) => None,
@@ -158,7 +159,7 @@ fn depth(name: &str) -> i64 {
 
 impl Mos {
     /// The heads below directory `dir`, called `name`, with their names; special directories are left out.
-    pub(crate) fn heads_below(
+    pub(in crate::dsl) fn heads_below(
         &self,
         dir: u64,
         name: &str,

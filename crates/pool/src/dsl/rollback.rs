@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::dsl::Refusal;
-use crate::dsl::lookup::{Live, refused};
+use crate::dsl::lookup::Live;
+use crate::dsl::refused;
 use crate::spa::Spa;
 use crate::spa::mos::Mos;
 
@@ -32,7 +33,7 @@ impl Spa {
             if spa.is_held_elsewhere(head.id) {
                 return Err(refused(&fs, Refusal::Busy));
             }
-            spa.open_datasets.evict(&[head.id]).map_err(|why| refused(&fs, why))?;
+            spa.dsl.open_datasets.evict(&[head.id]).map_err(|why| refused(&fs, why))?;
             let clone = cx.clone_snapshot(&snap, head.phys.dir_obj, CLONE)?;
             cx.swap(&clone, &head)?;
             spa.destroy_checked(cx, &format!("{fs}/{CLONE}"), &mos.live(clone.id)?)?;

@@ -17,8 +17,9 @@ use ondisk::{ObjectType, ZilHeader};
 use crate::Error;
 use crate::dsl::Refusal;
 use crate::dsl::deadlist::Deadlist;
-use crate::dsl::lookup::{Live, NAME_MAX, check_component, refused, split_snapshot};
+use crate::dsl::lookup::{Live, NAME_MAX, check_component, split_snapshot};
 use crate::dsl::props::write::check_user_prop;
+use crate::dsl::refused;
 use crate::dsl::space::{Delta, Used};
 use crate::spa::feature::FEATURES;
 use crate::spa::mos::Mos;
@@ -95,7 +96,8 @@ impl Spa {
         if !failed.is_empty() {
             return Err(Error::Many(failed));
         }
-        let is_unwritten = |id: u64| self.open_datasets.get(id).is_some_and(|head| head.objset.is_dirty(cx.tx.txg()));
+        let is_unwritten =
+            |id: u64| self.dsl.open_datasets.get(id).is_some_and(|head| head.objset.is_dirty(cx.tx.txg()));
         if wanted.iter().any(|one| one.head.phys.prev_snap_txg >= cx.tx.txg() || is_unwritten(one.head.id)) {
             return Ok(false);
         }
@@ -124,7 +126,7 @@ impl Spa {
 
     /// The header of the intent log of a head as it will be on disk with this txg.
     fn log_header(&self, head: &Live) -> Result<ZilHeader, Error> {
-        if let Some(open) = self.open_datasets.get(head.id) {
+        if let Some(open) = self.dsl.open_datasets.get(head.id) {
             return Ok(open.objset.phys().zil_header.clone());
         }
         if head.phys.bp.is_hole() {
@@ -163,7 +165,14 @@ impl Spa {
 
     /// Makes the snapshot `short` of `head`, and gives its object (OpenZFS: `dsl_dataset_snapshot_sync_impl`). All is checked; the
     /// head has no snapshot of this txg.
-    pub(crate) fn snapshot_head(&self, mos: &Mos, tx: &Tx, head: &Live, short: &str, now: u64) -> Result<u64, Error> {
+    pub(in crate::dsl) fn snapshot_head(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        head: &Live,
+        short: &str,
+        now: u64,
+    ) -> Result<u64, Error> {
         let (old, dir) = (&head.phys, head.phys.dir_obj);
         mos.adjust_count(tx, dir, dir_keys::SNAPSHOT_COUNT, 1)?;
         let id = self.new_snapshot(mos, tx, head, now)?;
@@ -218,7 +227,7 @@ impl Spa {
     }
 
     /// Copies the features that a dataset uses to its snapshot.
-    pub(crate) fn copy_features(&self, mos: &Mos, tx: &Tx, from: u64, to: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn copy_features(&self, mos: &Mos, tx: &Tx, from: u64, to: u64) -> Result<(), Error> {
         if !mos.object(from)?.phys().object_type.is_zap() {
             return Ok(());
         }

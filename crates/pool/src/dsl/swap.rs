@@ -13,7 +13,8 @@ use ondisk::dsl::dataset_keys::REMAP_DEADLIST;
 use crate::Error;
 use crate::dsl::Refusal;
 use crate::dsl::deadlist::Deadlist;
-use crate::dsl::lookup::{Live, refused};
+use crate::dsl::lookup::Live;
+use crate::dsl::refused;
 use crate::dsl::space::{Delta, Used};
 use crate::spa::bpobj::Space;
 use crate::spa::feature;
@@ -43,13 +44,13 @@ impl Spa {
             if from.phys.prev_snap_obj != to.phys.prev_snap_obj {
                 return Err(refused(&head, Refusal::Invalid("the two heads do not have the same last snapshot")));
             }
-            cx.spa.open_datasets.evict(&[from.id, to.id]).map_err(|why| refused(&head, why))?;
+            cx.spa.dsl.open_datasets.evict(&[from.id, to.id]).map_err(|why| refused(&head, why))?;
             cx.swap(&from, &to)
         })
     }
 
     /// `Err(Ok(error))` for what cannot be read, `Err(Err(refusal))` for what is refused.
-    pub(crate) fn check_swap(
+    pub(in crate::dsl) fn check_swap(
         &self,
         mos: &Mos,
         clone: &Live,
@@ -86,7 +87,7 @@ impl Spa {
 
     /// Returns whether a head has other contents than its last snapshot; a new intent log does not count (OpenZFS:
     /// `dsl_dataset_modified_since_snap`).
-    pub(crate) fn modified_since_snapshot(&self, mos: &Mos, head: &Live) -> Result<bool, Error> {
+    pub(in crate::dsl) fn modified_since_snapshot(&self, mos: &Mos, head: &Live) -> Result<bool, Error> {
         if head.phys.prev_snap_obj == 0 {
             return Ok(false);
         }
@@ -94,7 +95,7 @@ impl Spa {
     }
 
     /// The same of any of its snapshots.
-    pub(crate) fn modified_since(&self, head: &Live, snap: &Live) -> Result<bool, Error> {
+    pub(in crate::dsl) fn modified_since(&self, head: &Live, snap: &Live) -> Result<bool, Error> {
         if head.phys.bp.birth() <= snap.phys.creation_txg {
             return Ok(false);
         }
@@ -111,7 +112,7 @@ fn unused_delta(reserved: u64, clone: &Live, head: &Live) -> i64 {
 
 impl TaskCx<'_> {
     /// The two are checked, and nobody uses them.
-    pub(crate) fn swap(&self, clone: &Live, head: &Live) -> Result<(), Error> {
+    pub(in crate::dsl) fn swap(&self, clone: &Live, head: &Live) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         self.swap_features(clone.id, head.id)?;
         let (clone, head) = (mos.live(clone.id)?, mos.live(head.id)?);

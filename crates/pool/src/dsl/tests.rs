@@ -247,7 +247,7 @@ fn a_head_that_a_task_is_about_to_change_is_not_held() {
     let head = spa.view().unwrap().dataset("t/a").unwrap();
     let id = head.id();
     let held = spa.sync_task(move |cx| {
-        cx.spa.open_datasets.evict(&[id]).expect("nobody uses it");
+        cx.spa.dsl.open_datasets.evict(&[id]).expect("nobody uses it");
         Ok(head.long_hold().map(drop))
     });
     assert_eq!(refusal(held.unwrap()), Refusal::Busy);
@@ -332,16 +332,16 @@ fn references_of_the_engine_are_no_use() {
     let dataset = spa.view().unwrap().dataset("t/a").unwrap();
     let id = dataset.id();
     let objset = spa.objset(&dataset).unwrap();
-    assert!(spa.open_datasets.in_use(&[id]) && spa.open_datasets.is_open_or_dirty(id));
+    assert!(spa.dsl.open_datasets.in_use(&[id]) && spa.dsl.open_datasets.is_open_or_dirty(id));
     drop(objset);
-    let looked_at = spa.open_datasets.all();
-    assert!(!spa.open_datasets.in_use(&[id]) && !spa.open_datasets.is_open_or_dirty(id));
+    let looked_at = spa.dsl.open_datasets.all();
+    assert!(!spa.dsl.open_datasets.in_use(&[id]) && !spa.dsl.open_datasets.is_open_or_dirty(id));
     drop(looked_at);
     let (begun, begins) = std::sync::mpsc::channel();
     let used = std::thread::scope(|scope| {
         scope.spawn(|| {
             let task = move |cx: &TaskCx<'_>| {
-                let objset = cx.spa.open_datasets.objset(id);
+                let objset = cx.spa.dsl.open_datasets.objset(id);
                 begun.send(()).unwrap();
                 std::thread::sleep(Duration::from_millis(100));
                 drop(objset);
@@ -350,7 +350,7 @@ fn references_of_the_engine_are_no_use() {
             spa.sync_task(task).unwrap();
         });
         begins.recv().unwrap();
-        spa.open_datasets.in_use(&[id])
+        spa.dsl.open_datasets.in_use(&[id])
     });
     assert!(!used, "the task's reference is taken for a user");
 }
@@ -366,7 +366,7 @@ fn a_head_opened_while_a_task_changes_its_root_block_is_of_the_new_one() {
     let (begun, begins) = std::sync::mpsc::channel();
     let opened = std::thread::scope(|scope| {
         let task = move |cx: &TaskCx<'_>| {
-            cx.spa.open_datasets.evict(&[id]).expect("nobody uses it");
+            cx.spa.dsl.open_datasets.evict(&[id]).expect("nobody uses it");
             begun.send(()).unwrap();
             std::thread::sleep(Duration::from_millis(100));
             cx.mos.edit_dataset(cx.tx, id, |phys| phys.bp = new)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dmu::{Object, Objset, Tx, Zap};
 
 use crate::dsl::Refusal;
-use crate::dsl::lookup::refused;
+use crate::dsl::refused;
 use crate::spa::Spa;
 use crate::{Error, Value};
 
@@ -16,7 +16,7 @@ const PROPERTIES: u64 = 2;
 
 impl Spa {
     /// The live object set of volume `name`, if it can have this size.
-    pub(crate) fn volume(&self, name: &str, size: &Value) -> Result<Arc<Objset>, Error> {
+    pub(in crate::dsl) fn volume(&self, name: &str, size: &Value) -> Result<Arc<Objset>, Error> {
         let dataset = self.view()?.dataset(name)?;
         let invalid = |why| refused("volsize", Refusal::Invalid(why));
         let (_, block) = dataset.volume_size()?.ok_or_else(|| invalid("not a volume"))?;
@@ -33,7 +33,7 @@ impl Spa {
 }
 
 /// A change of a volume's size, of which all is at hand that it needs.
-pub(crate) struct Resize {
+pub(in crate::dsl) struct Resize {
     properties: Zap,
     data: Object,
     size: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Resize {
 
 impl Resize {
     /// Gives the volume `size` bytes.
-    pub(crate) fn new(objset: &Arc<Objset>, size: u64) -> Result<Resize, Error> {
+    pub(in crate::dsl) fn new(objset: &Arc<Objset>, size: u64) -> Result<Resize, Error> {
         let (properties, data) = (Zap::open(objset.object(PROPERTIES)?)?, objset.object(DATA)?);
         // the block that the end goes through is read now: nothing may fail later
         data.block(size / data.block_size().max(1))?;
@@ -49,7 +49,7 @@ impl Resize {
     }
 
     /// Does so in the txg of `tx`. What lies beyond is freed.
-    pub(crate) fn apply(&self, tx: &Tx) -> Result<(), Error> {
+    pub(in crate::dsl) fn apply(&self, tx: &Tx) -> Result<(), Error> {
         self.properties.update_u64(tx, "size", self.size)?;
         Ok(self.data.free_range(tx, self.size, u64::MAX)?)
     }

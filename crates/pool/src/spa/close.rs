@@ -8,6 +8,7 @@ use ondisk::label::key;
 use crate::Error;
 use crate::spa::Spa;
 use crate::spa::config::PoolState;
+use crate::spa::datasets::Datasets;
 
 impl Spa {
     /// Writes everything that is dirty and stops. The pool stays marked as in use by this machine.
@@ -18,7 +19,7 @@ impl Spa {
         if self.thread.lock().is_none() {
             return Ok(());
         }
-        self.close_logs();
+        self.end_logs();
         let synced = self.sync().and_then(|()| self.sync_afterthoughts());
         self.txgs.stop();
         if let Some(thread) = self.thread.lock().take() {

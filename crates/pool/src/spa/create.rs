@@ -13,20 +13,20 @@ use vdev::create::NewPool;
 use vdev::{Device, VdevConfig, VdevTree};
 use zio::Zio;
 
-use crate::dsl::open_datasets::{OTN_ZAP_METADATA, OpenDataset};
-use crate::dsl::{NewKey, WithoutKey, check_root_props};
+use crate::NewKey;
 use crate::spa::bpobj::Bpobj;
 use crate::spa::config::{self, Config};
+use crate::spa::datasets::Datasets;
 use crate::spa::feature;
 use crate::spa::feature::write as features;
-use crate::spa::feature::write::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use crate::spa::import::{ImportOptions, ViewBase};
 use crate::spa::metaslab::alloc::{ALL_VDEV_ZAPS, PoolSpace};
 use crate::spa::mos::edit;
+use crate::spa::mos::edit::OTN_ZAP_METADATA;
 use crate::spa::mos::{DIRECTORY_OBJECT, Mos};
 use crate::spa::props::write::check_pool_props;
-use crate::spa::{Hooks, Parts, Spa, TaskCx};
-use crate::{Error, OpenOptions, check_new_pool_name};
+use crate::spa::{Hooks, Parts, Spa};
+use crate::{Error, OpenOptions, Value, check_new_pool_name};
 
 /// The txg that makes a pool.
 pub(crate) const TXG_INITIAL: Txg = vdev::create::TXG_INITIAL;
@@ -41,6 +41,13 @@ const SYNC_BPOBJ_BLOCK: u64 = 16 << 10;
 
 /// Fills the root file system of a new pool.
 pub type Populate = Box<dyn FnOnce(&Arc<Objset>, &Tx) -> Result<(), dmu::Error> + Send>;
+
+/// The settings of the root file system of a new pool.
+pub(crate) struct NewRoot {
+    pub(crate) key: Option<NewKey>,
+    pub(crate) props: Vec<(String, Value)>,
+    pub(crate) populate: Option<Populate>,
+}
 
 /// The settings of a new pool.
 pub struct CreateOptions {
@@ -167,9 +174,7 @@ impl Spa {
         options: CreateOptions,
     ) -> Result<(), Error> {
         let mos = self.live_mos()?;
-        let root = self.create_dir(&mos, tx, None)?;
-        self.create_dir(&mos, tx, Some((root, "$MOS")))?;
-        self.create_dir(&mos, tx, Some((root, "$FREE")))?;
+        let root = self.create_dirs(&mos, tx)?;
         let free = Bpobj::create(&mos, tx, FREE_BPOBJ_BLOCK)?;
         mos.root_zap()?.add_u64(tx, "free_bpobj", free)?;
         // the lists of features come first here: the origin needs them for its deadlist
@@ -179,21 +184,8 @@ impl Spa {
                 self.feature_enable(&mos, tx, def)?;
             }
         }
-        let origin = self.create_origin(&mos, tx, root)?;
-        let head = self.create_head(&mos, tx, root, Some(origin))?;
-        let plan = match options.key {
-            Some(key) => self.key_of_new(&mos, self.name(), root, Some(key), WithoutKey::Off)?,
-            None => None,
-        };
-        if let Some(plan) = plan {
-            TaskCx { spa: self, mos: &mos, tx }.put_key(root, head, plan)?;
-        }
-        // the very first blocks are already written as the properties demand
-        let props = mos.zap(mos.dir_phys(root)?.props_zapobj)?;
-        for (name, value) in &options.fs_props {
-            props.update_value(tx, name, &stored(value))?;
-        }
-        self.create_root(&mos, tx, (root, head), options.populate)?;
+        let new = NewRoot { key: options.key, props: options.fs_props, populate: options.populate };
+        self.create_root(&mos, tx, root, new)?;
         self.log_creation(&mos, tx, &options.features)?;
         let config = mos.new_nvlist(tx)?;
         let zap = mos.root_zap()?;
@@ -234,23 +226,6 @@ impl Spa {
         );
         self.log_internal(mos, tx, "create", &what)?;
         features.iter().try_for_each(|name| self.log_internal(mos, tx, "set", &format!("feature@{name}=enabled")))
-    }
-
-    /// Makes the root file system of directory and dataset `(dir, id)`.
-    fn create_root(&self, mos: &Mos, tx: &Tx, (dir, id): (u64, u64), populate: Option<Populate>) -> Result<(), Error> {
-        let objset = Objset::create(self.zio.clone(), id, ObjsetType::Zfs, self.accounting_flags(mos)?, tx)?;
-        if let Some(populate) = populate {
-            populate(&objset, tx)?;
-        }
-        self.open_datasets.insert(OpenDataset::new(objset, self.policy_of(mos, dir)?, 0));
-        if self.hooks.used_by.is_some() {
-            for name in [USEROBJ_ACCOUNTING, PROJECT_QUOTA] {
-                if self.feature_enabled(mos, name)? {
-                    self.activate_dataset_feature(mos, tx, id, name)?;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Sets the list of the pool's spares or caches (OpenZFS: `spa_sync_aux_dev`). The list does not exist before the first device.
@@ -318,7 +293,7 @@ fn check_options(options: &CreateOptions) -> Result<(), Error> {
         return Err(Error::Features(unknown));
     }
     check_pool_props(&options.props)?;
-    check_root_props(&options.fs_props)
+    Spa::check_root_props(&options.fs_props)
 }
 
 fn leaf_zaps(vdev: &mut NvList, one: &dyn Fn(&mut NvList, &str) -> Result<u64, Error>) -> Result<(), Error> {

@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use vdev::VdevTree;
 use vdev::import::Candidate;
 
-use crate::dsl::names::Names;
+use crate::dsl::Names;
 use crate::spa::config::{self, Config, PoolState};
+use crate::spa::datasets::Datasets;
 use crate::spa::feature::State;
 use crate::spa::metaslab::alloc::PoolSpace;
 use crate::spa::mos::Mos;
@@ -133,17 +134,16 @@ impl Spa {
         if options.open.checkpoint {
             spa.settle_at_checkpoint(txgs)?;
         }
-        let claimed = spa.claim_logs(&pool, options.open.missing_log_ok)?;
+        let claimed = spa.claim(&pool, options.open.missing_log_ok)?;
         spa.watch_reads();
         spa.start()?;
-        spa.resume_freeing()?;
+        spa.resume_destroys()?;
         if changed || !claimed.is_empty() {
             spa.txgs.note_work();
             spa.sync()?;
         }
         drop(overtaking);
-        spa.close_claimed(&claimed);
-        spa.destroy_inconsistent()?;
+        spa.opened(&claimed)?;
         Ok(spa)
     }
 

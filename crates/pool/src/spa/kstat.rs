@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use ondisk::spacemap::SpaceMapHeader;
 
+use crate::spa::datasets::Datasets;
 use crate::spa::{Spa, Txgs};
 use crate::{Error, Pool};
 
@@ -130,7 +131,7 @@ impl Spa {
         let arc = Kstat::global("arcstats", self.zio().arc().stats().named().to_vec());
         let txgs = Kstat::of_pool(self.name(), "txgs", txgs(self.txgs()));
         let logs = Kstat::of_pool(self.name(), "log_spacemaps", KstatData::Named(self.log_figures()));
-        let zil = Kstat::global("zil", self.zil_stats.named());
+        let zil = Kstat::global("zil", Datasets::log_figures(&**self));
         vec![arc, dmu_tx(self.txgs()), zil, txgs, logs]
     }
 

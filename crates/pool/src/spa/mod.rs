@@ -32,6 +32,7 @@ mod checkpoint;
 mod close;
 pub(crate) mod config;
 pub(crate) mod create;
+pub(crate) mod datasets;
 pub mod ddt;
 mod dtl;
 pub(crate) mod errlog;
@@ -59,8 +60,7 @@ mod vdev_prop;
 mod vdevs;
 mod watch;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
@@ -70,11 +70,10 @@ use dmu::{Objset, Tx, UsedBy};
 use ondisk::Uberblock;
 use parking_lot::{Mutex, RwLock};
 use vdev::{TreeRef, VdevTree};
-use zil::write::ZilStats;
 use zio::Zio;
 
 use crate::Error;
-use crate::dsl::HeldElsewhere;
+use crate::dsl::DslPool;
 use crate::spa::brt::LiveClones;
 use crate::spa::ddt::LiveTables;
 use crate::spa::mos::Mos;
@@ -95,11 +94,11 @@ pub use pool::{LoadInfo, Pool};
 pub use pool_name::{BadPoolName, check_new_pool_name, check_pool_name};
 pub use prop::{PropValue, Source, Value};
 pub(crate) use props::write::check_prop_room;
-pub use readers::Readers;
+pub use readers::{HeldElsewhere, Readers};
 pub use scan::{Nearest, ScrubCursor, ScrubRange, ScrubRefusal, ScrubResult, Target};
 pub use task::TaskCx;
-pub(crate) use txg::Reservation;
 pub use txg::{DmuTxStats, TxgRecord, Txgs};
+pub(crate) use txg::{Limits, Reservation};
 pub use vdev_prop::VdevProps;
 pub use vdevs::VdevRefusal;
 pub use watch::PropsWatch;
@@ -146,19 +145,11 @@ pub struct Spa {
     uberblock: Mutex<Uberblock>,
     /// The vdevs of that txg, for views; changed while `uberblock` is locked.
     synced_tree: Mutex<Arc<VdevTree>>,
-    /// Reasons for which no intent log may begin.
-    pub(crate) log_suspensions: AtomicUsize,
-    pub(crate) open_datasets: crate::dsl::open_datasets::OpenDatasets,
+    /// Its datasets.
+    pub(crate) dsl: DslPool,
     tasks: task::Tasks,
     pub(crate) frees: frees::Frees,
     watches: watch::Watches,
-    /// Logs that were claimed and are not replayed yet, as far as they are kept in memory.
-    pub(crate) logs: Mutex<BTreeMap<u64, zil::Log>>,
-    /// True if any dataset had a log when the pool was opened.
-    pub(crate) had_logs: AtomicBool,
-    /// Statistics of all intent logs.
-    pub(crate) zil_stats: Arc<ZilStats>,
-    pub(crate) replay_meter: zil::replay::Meter,
     /// Deduplicated blocks.
     pub(crate) dedup: Arc<LiveTables>,
     /// When the time of a txg was last noted.
@@ -170,7 +161,7 @@ pub struct Spa {
     /// Held while vdevs are added or removed: one change at a time (OpenZFS: `spa_vdev_enter`).
     vdev_change: Mutex<()>,
     /// Growth of the MOS itself that is not yet booked.
-    mos_delta: Mutex<crate::dsl::space::Delta>,
+    mos_delta: Mutex<bpobj::Delta>,
     view: RwLock<Option<Arc<Pool>>>,
     views: readers::Views,
     view_base: import::ViewBase,
@@ -224,15 +215,10 @@ impl Spa {
             config: Mutex::new(config),
             uberblock: Mutex::new(uberblock),
             synced_tree: Mutex::new(synced_tree),
-            log_suspensions: AtomicUsize::new(0),
-            open_datasets: Default::default(),
+            dsl: DslPool::default(),
             tasks: Default::default(),
             frees: Default::default(),
             watches: Default::default(),
-            logs: Default::default(),
-            had_logs: AtomicBool::new(false),
-            zil_stats: Default::default(),
-            replay_meter: Default::default(),
             dedup,
             clones,
             vdev_change: Mutex::new(()),

@@ -6,13 +6,11 @@ use base::{Guid, Txg};
 use dmu::Objset;
 use nvlist::NvList;
 use ondisk::Uberblock;
-use ondisk::dsl::DslDatasetPhys;
 use ondisk::label::key;
 use vdev::VdevTree;
 use zio::Zio;
 
-use crate::dsl::deadlist::Deadlist;
-use crate::dsl::names::Names;
+use crate::dsl::Names;
 use crate::spa::Spa;
 use crate::spa::feature::{FeatureState, State};
 use crate::spa::metaslab::SpaceState;
@@ -173,29 +171,6 @@ impl Pool {
     #[must_use]
     pub fn host(&self) -> (Option<u64>, Option<&str>) {
         (self.config.get_u64(key::HOSTID), self.config.get_str(key::HOSTNAME))
-    }
-
-    /// What is stored of the dataset in object `id`, without its name.
-    ///
-    /// # Errors
-    /// When the MOS cannot be read.
-    pub fn dataset_phys(&self, id: u64) -> Result<DslDatasetPhys, Error> {
-        Mos::bonus(&self.mos.object(id)?, DslDatasetPhys::decode)
-    }
-
-    /// The snapshot that stands before dataset `id` in its chain, by its object.
-    ///
-    /// # Errors
-    /// When one of the two cannot be read, or the chain does not go back in time.
-    pub fn snapshot_before(&self, id: u64) -> Result<Option<(u64, DslDatasetPhys)>, Error> {
-        Ok(self.mos.before(&self.mos.live(id)?)?.map(|before| (before.id, before.phys)))
-    }
-
-    pub(crate) fn deadlist_of(&self, phys: &DslDatasetPhys) -> Result<Option<Deadlist>, Error> {
-        match phys.deadlist_obj {
-            0 => Ok(None),
-            id => Deadlist::open(&self.mos, id).map(Some),
-        }
     }
 
     /// The spare devices that the MOS lists: their configurations.

@@ -28,6 +28,19 @@ pub trait Readers: Send + Sync {
     fn overtake_all(&self, pool: Guid) -> Box<dyn Any + Send>;
 }
 
+/// The hook through which the writer of a pool learns of readers in other processes, and tells them which heads are open.
+pub trait HeldElsewhere: Send + Sync {
+    /// Returns whether another process holds the dataset in object `id` of the pool. (A guid would not identify it: a received snapshot has the
+    /// guid of the one that was sent.)
+    fn is_held(&self, pool: Guid, id: u64) -> bool;
+    /// Keeps other processes from taking holds in the pool until the returned guard is dropped, so that a dataset that is checked and then
+    /// destroyed is destroyed on disk before it could be held.
+    fn freeze(&self, pool: Guid) -> Box<dyn Any>;
+    /// The head in object `id` is open for changes from now on, until this is dropped, which it is when the pool is closed: no other process is to read
+    /// it as it is. Told before it is asked whether one does.
+    fn opened(&self, pool: Guid, id: u64);
+}
+
 /// The views of this program that are in use.
 #[derive(Default)]
 pub(crate) struct Views(Mutex<Vec<Weak<Txg>>>);

@@ -14,6 +14,7 @@ use vdev::{TopVdev, VdevType};
 use crate::Error;
 use crate::spa::Spa;
 use crate::spa::VdevRefusal;
+use crate::spa::datasets::Datasets;
 
 /// The device that a guid names.
 enum Removable {
@@ -114,7 +115,7 @@ impl Spa {
 
     /// Removes a log that is no longer allocated from. Returns what [`TaskCx::leave_hole`] returns.
     fn remove_retired(self: &Arc<Self>, top: &TopVdev) -> Result<(NvList, NvList), Error> {
-        let _suspended = self.suspend_logs()?;
+        let _suspended = self.pause_logs()?;
         let id = top.id();
         let is_empty = move |spa: &Spa| {
             let figures = spa.space.vdev_figures(id);

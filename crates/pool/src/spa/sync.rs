@@ -1,16 +1,19 @@
 //! The sync of a txg (OpenZFS: `spa_sync`, `dsl_pool_sync`).
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use base::{Txg, tunable};
-use dmu::{SyncCx, Tx, WritePolicy};
-use ondisk::Uberblock;
+use codec::Compress;
+use dmu::{BlockOwner, SyncCx, Tx, WritePolicy};
+use ondisk::{BlkPtr, Uberblock};
 
 use crate::Error;
-use crate::dsl::space::{Gather, Used};
+use crate::spa::bpobj::Delta;
 use crate::spa::create::VERSION;
+use crate::spa::datasets::Datasets;
 use crate::spa::ddt::TableSync;
 use crate::spa::feature::write::Uses;
 use crate::spa::mos::Mos;
@@ -21,15 +24,36 @@ use crate::spa::{Spa, Txgs};
 
 /// A sync that has not converged after this many passes never will: a bug.
 const PASSES_MAX: u64 = 64;
-/// The directory that the MOS's own space is booked to.
-const MOS_DIR: &str = "$MOS";
-
 /// Marks the end of the sync thread when it is dropped.
 struct End(Arc<Txgs>);
 
 impl Drop for End {
     fn drop(&mut self) {
         self.0.fail(Arc::new(Error::Closed));
+    }
+}
+
+/// The blocks that the sync of the MOS writes and replaces: their growth, and those to free.
+struct MosBlocks<'a> {
+    mos: &'a Mos,
+    changes: RefCell<(Delta, Vec<BlkPtr>)>,
+}
+
+impl BlockOwner for MosBlocks<'_> {
+    fn born(&self, bp: &BlkPtr) {
+        self.changes.borrow_mut().0.add(Delta::of(self.mos, bp));
+    }
+
+    fn killed(&self, bp: &BlkPtr) {
+        let mut changes = self.changes.borrow_mut();
+        changes.0 = changes.0.minus(Delta::of(self.mos, bp));
+        if bp.birth() > Txg(0) && !bp.is_embedded() {
+            changes.1.push(*bp);
+        }
+    }
+
+    fn dsize(&self, bp: &BlkPtr) -> u64 {
+        self.mos.dsize(bp, true)
     }
 }
 
@@ -78,7 +102,7 @@ impl Spa {
         self.space.sync_done(next.txg, self.kept_for_readers(next.txg));
         record.sync_ns = started.elapsed().as_nanos() as u64;
         // a waiter finds nothing of this txg left to do
-        self.clean_logs(next.txg);
+        self.txg_synced(next.txg);
         self.txgs.done(record);
         Ok(())
     }
@@ -96,28 +120,28 @@ impl Spa {
         let mut first = 0;
         loop {
             let pass = self.pass.fetch_add(1, Ordering::Relaxed) + 1;
-            let _working = self.open_datasets.working();
+            let _working = self.enter_pass();
             let pressure = self.txgs.pressure();
             self.tree().leaves().iter().for_each(|leaf| leaf.queue().set_dirty(pressure));
             let mos = self.live_mos()?;
             if pass == 1 {
-                self.sync_logs(tx)?;
+                self.sync_logs_of(tx)?;
                 self.run_tasks(&mos, tx, true)?;
                 self.share(&mos, tx)?;
             }
             self.sync_dtls(&mos, tx)?;
             self.sync_config(&mos, tx)?;
-            self.sync_datasets(&mos, tx)?;
+            self.sync_dirty(&mos, tx)?;
             if pass == 1 {
                 self.run_tasks(&mos, tx, false)?;
                 self.sync_scan(&mos, tx)?;
                 self.sync_errlog(&mos, tx)?;
                 self.grow_gang_headers(&mos, tx)?;
                 // changes that tasks made to datasets, and to the configuration
-                self.sync_datasets(&mos, tx)?;
+                self.sync_dirty(&mos, tx)?;
                 self.sync_config(&mos, tx)?;
                 self.share(&mos, tx)?;
-                self.sync_destroyed(&mos, tx)?;
+                self.sync_destroys(&mos, tx)?;
                 if !self.mos.is_dirty(tx.txg()) && !self.space.is_dirty() {
                     return Ok((false, 0));
                 }
@@ -166,7 +190,7 @@ impl Spa {
             let own = Tx::syncing(tx.txg());
             own.fail_after(self.task_fault.swap(u64::MAX, Ordering::Relaxed));
             let done = task(&TaskCx { spa: self, mos, tx: &own });
-            self.open_datasets.settle();
+            self.task_ended();
             if let Some(error) = done.err().filter(|_| own.is_used()) {
                 self.txgs.fail(error.clone());
                 return Err(Error::Suspended(error));
@@ -175,17 +199,30 @@ impl Spa {
         Ok(())
     }
 
+    /// Returns `policy` with exactly what the pool's features allow: for the MOS, and for a dataset without properties.
+    pub(crate) fn plain_policy(&self, mos: &Mos, policy: WritePolicy) -> Result<WritePolicy, Error> {
+        let lz4 = self.feature_active(mos, "lz4_compress")?;
+        let compress = if lz4 { Compress::Lz4 } else { Compress::Lzjb };
+        Ok(WritePolicy {
+            compress,
+            metadata_compress: compress,
+            embed: self.feature_active(mos, "embedded_data")?,
+            hole_birth: self.feature_active(mos, "hole_birth")?,
+            ..policy
+        })
+    }
+
     fn sync_mos(&self, mos: &Mos, tx: &Tx, pass: u64) -> Result<(), Error> {
         if !self.mos.is_dirty(tx.txg()) {
             return Ok(());
         }
-        let gather = Gather::new(mos, Txg(0), Txg(0), Txg(0));
+        let owner = MosBlocks { mos, changes: RefCell::default() };
         let policy = self.plain_policy(mos, WritePolicy::mos())?;
-        let cx = SyncCx { txg: tx.txg(), pass: pass as u32, owner: &gather, policy: &policy, used: None };
+        let cx = SyncCx { txg: tx.txg(), pass: pass as u32, owner: &owner, policy: &policy, used: None };
         self.mos.sync(&cx)?;
-        let tally = gather.into_tally();
-        self.mos_delta.lock().add(tally.born.minus(tally.killed));
-        self.frees.add(tally.free);
+        let (grown, free) = owner.changes.into_inner();
+        self.mos_delta.lock().add(grown);
+        self.frees.add(free);
         Ok(())
     }
 
@@ -198,12 +235,7 @@ impl Spa {
         if delta.is_zero() {
             return Ok(());
         }
-        let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
-        let children = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)?;
-        match children.map(|zap| zap.lookup_u64(MOS_DIR)).transpose()?.flatten() {
-            Some(dir) => mos.did_use(tx, dir, Used::Head, delta),
-            None => Ok(()),
-        }
+        self.mos_grew(mos, tx, delta)
     }
 
     /// Writes the uberblock of a txg whose blocks are all written.

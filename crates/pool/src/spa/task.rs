@@ -149,13 +149,14 @@ impl Spa {
         Ok(())
     }
 
-    /// Marks, in the txg of `tx`, that dataset `id` uses feature `name` (OpenZFS: `ds_feature_activation`). Does not wait.
-    pub fn use_dataset_feature(self: &Arc<Self>, tx: &Tx, id: u64, name: &'static str) {
-        let job: Job = Box::new(move |cx| {
-            let done = cx.spa.activate_dataset_feature(cx.mos, cx.tx, id, name).map_err(Arc::new);
-            // blocks that use the feature are in the txg already
-            done.inspect_err(|error| cx.spa.txgs.fail(error.clone()))
-        });
+    /// Runs `work` in the sync of the txg of `tx`, without waiting. Blocks of the txg count on it: its error suspends the pool.
+    pub(crate) fn task_of(
+        self: &Arc<Self>,
+        tx: &Tx,
+        work: impl FnOnce(&TaskCx<'_>) -> Result<(), Error> + Send + 'static,
+    ) {
+        let job: Job =
+            Box::new(move |cx| work(cx).map_err(Arc::new).inspect_err(|error| cx.spa.txgs.fail(error.clone())));
         self.tasks.0.lock().push(Waiting { txg: tx.txg(), early: false, job });
         self.txgs.note_work();
     }

@@ -23,7 +23,6 @@ use dmu::{Tx, TxHold};
 use parking_lot::{Condvar, Mutex};
 
 use crate::Error;
-use crate::dsl::Quota;
 
 /// The most txgs alive at a time, plus one for the frees of the last.
 const TXG_SIZE: usize = 4;
@@ -72,6 +71,14 @@ pub struct TxgRecord {
     pub first_pass_ns: u64,
 }
 
+/// The limits that a dataset's transactions count against, besides the pool's space.
+pub(crate) trait Limits: Send + Sync {
+    /// Adds the bytes that a transaction may dirty.
+    fn book(&self, txg: Txg, bytes: u64);
+    /// Subtracts the bytes that a transaction reserved and did not dirty.
+    fn unbook(&self, txg: Txg, bytes: u64);
+}
+
 /// The reservation of a transaction.
 #[derive(Default)]
 pub(crate) struct Reservation {
@@ -80,7 +87,7 @@ pub(crate) struct Reservation {
     /// True if all of it counts until the txg is on disk, however much is dirtied.
     pub(crate) keeps: bool,
     /// The limits of a dataset that it counts against as well.
-    pub(crate) quota: Option<Arc<Quota>>,
+    pub(crate) quota: Option<Arc<dyn Limits>>,
 }
 
 /// A transaction's hold on a txg.

@@ -17,10 +17,11 @@ use crate::Error;
 use crate::dsl::Refusal;
 use crate::dsl::deadlist::Deadlist;
 use crate::dsl::destroy::snapshot::Run;
-use crate::dsl::lookup::{Live, NAME_MAX, check_component, check_old_component, refused};
-use crate::dsl::open_datasets::OTN_ZAP_METADATA;
+use crate::dsl::lookup::{Live, NAME_MAX, check_component, check_old_component};
+use crate::dsl::refused;
 use crate::dsl::space::Delta;
 use crate::spa::bpobj::Space;
+use crate::spa::mos::edit::OTN_ZAP_METADATA;
 use crate::spa::mos::{self, Mos};
 use crate::spa::{Spa, TaskCx};
 
@@ -37,9 +38,9 @@ const REDACTION_BLOCK: u64 = 128 << 10;
 const BONUS_MAX: usize = 320;
 
 /// A bookmark of a head, as it is now.
-pub(crate) struct Mark {
-    pub(crate) name: String,
-    pub(crate) phys: BookmarkPhys,
+pub(in crate::dsl) struct Mark {
+    pub(in crate::dsl) name: String,
+    pub(in crate::dsl) phys: BookmarkPhys,
 }
 
 impl Mark {
@@ -74,7 +75,7 @@ impl Mark {
         p.uncompressed_freed_before_next_snap = p.uncompressed_freed_before_next_snap.wrapping_add(space.uncomp);
     }
 
-    pub(crate) fn store(&self, tx: &Tx, zap: &Zap) -> Result<(), Error> {
+    pub(in crate::dsl) fn store(&self, tx: &Tx, zap: &Zap) -> Result<(), Error> {
         Ok(zap.update(tx, &self.name, 8, &self.words())?)
     }
 }
@@ -85,12 +86,12 @@ fn split_bookmark(name: &str) -> Result<(&str, &str), Error> {
 
 impl Mos {
     /// The list of bookmarks of a head.
-    pub(crate) fn bookmark_zap(&self, head: u64) -> Result<Option<Zap>, Error> {
+    pub(in crate::dsl) fn bookmark_zap(&self, head: u64) -> Result<Option<Zap>, Error> {
         self.extra(head, dataset_keys::BOOKMARK_NAMES)?.map(|id| self.zap(id)).transpose()
     }
 
     /// The bookmarks of a head, the oldest first.
-    pub(crate) fn marks(&self, head: u64) -> Result<Vec<Mark>, Error> {
+    pub(in crate::dsl) fn marks(&self, head: u64) -> Result<Vec<Mark>, Error> {
         let Some(zap) = self.bookmark_zap(head)? else { return Ok(Vec::new()) };
         let of = |(name, value): (String, dmu::ZapValue)| {
             let object = zap.object().id();
@@ -120,14 +121,14 @@ impl Mos {
 
     /// The txgs after `after` of bookmarks that account freed space: keys that the deadlist of a head needs once it has a newer snapshot (OpenZFS:
     /// `dsl_bookmark_snapshotted`).
-    pub(crate) fn bookmark_keys(&self, head: u64, after: Txg) -> Result<Vec<Txg>, Error> {
+    pub(in crate::dsl) fn bookmark_keys(&self, head: u64, after: Txg) -> Result<Vec<Txg>, Error> {
         let marks = self.marks(head)?;
         let due = marks.iter().filter(|mark| mark.keeps_account() && mark.phys.creation_txg > after);
         Ok(due.map(|mark| mark.phys.creation_txg).collect())
     }
 
     /// The txgs of bookmarks that account freed space and whose next dataset is the head itself; `prev_snap` is that of its last snapshot.
-    pub(crate) fn counting_marks(&self, head: u64, prev_snap: Txg) -> Result<Vec<Txg>, Error> {
+    pub(in crate::dsl) fn counting_marks(&self, head: u64, prev_snap: Txg) -> Result<Vec<Txg>, Error> {
         let marks = self.marks(head)?;
         let due = marks.iter().filter(|mark| mark.keeps_account() && mark.phys.creation_txg >= prev_snap);
         let mut txgs: Vec<Txg> = due.map(|mark| mark.phys.creation_txg).collect();
@@ -136,7 +137,7 @@ impl Mos {
     }
 
     /// Adds to bookmarks, by txg, the space of their blocks that the head freed (OpenZFS: `dsl_bookmark_sync_done`).
-    pub(crate) fn count_killed(&self, tx: &Tx, head: u64, killed: &[(Txg, Delta)]) -> Result<(), Error> {
+    pub(in crate::dsl) fn count_killed(&self, tx: &Tx, head: u64, killed: &[(Txg, Delta)]) -> Result<(), Error> {
         let killed: Vec<_> = killed.iter().filter(|(_, sum)| !sum.is_zero()).collect();
         let Some(zap) = (if killed.is_empty() { None } else { self.bookmark_zap(head)? }) else { return Ok(()) };
         for mut mark in self.marks(head)?.into_iter().filter(Mark::keeps_account) {
@@ -244,7 +245,7 @@ impl Spa {
     }
 
     /// The bookmark of a snapshot (OpenZFS: `dsl_bookmark_set_phys`).
-    pub(crate) fn mark_of(&self, mos: &Mos, snap: &Live) -> Result<BookmarkPhys, Error> {
+    pub(in crate::dsl) fn mark_of(&self, mos: &Mos, snap: &Live) -> Result<BookmarkPhys, Error> {
         let p = &snap.phys;
         let mut phys = BookmarkPhys {
             guid: p.guid,
@@ -272,7 +273,7 @@ impl Spa {
 
     /// Recalculates the bookmarks of a snapshot in `head`, after a promotion or a swap changed the dataset that follows the snapshot (OpenZFS:
     /// `dsl_bookmark_next_changed`).
-    pub(crate) fn recount_marks(&self, mos: &Mos, tx: &Tx, head: u64, snap: &Live) -> Result<(), Error> {
+    pub(in crate::dsl) fn recount_marks(&self, mos: &Mos, tx: &Tx, head: u64, snap: &Live) -> Result<(), Error> {
         let Some(zap) = mos.bookmark_zap(head)? else { return Ok(()) };
         let at = |mark: &Mark| mark.keeps_account() && mark.phys.creation_txg == snap.phys.creation_txg;
         for mut mark in mos.marks(head)?.into_iter().filter(at) {
@@ -287,7 +288,7 @@ impl Spa {
     }
 
     /// The list of bookmarks of a head; created if there is none.
-    pub(crate) fn own_bookmark_zap(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<Zap, Error> {
+    pub(in crate::dsl) fn own_bookmark_zap(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<Zap, Error> {
         if let Some(zap) = mos.bookmark_zap(head)? {
             return Ok(zap);
         }
@@ -420,7 +421,7 @@ impl Spa {
     }
 
     /// Drops all bookmarks of a head that is destroyed.
-    pub(crate) fn drop_marks(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn drop_marks(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
         let Some(zap) = mos.bookmark_zap(head)? else { return Ok(()) };
         for mark in mos.marks(head)? {
             self.release_mark(mos, tx, &mark)?;
@@ -432,7 +433,7 @@ impl Spa {
 
     /// Updates bookmarks when snapshots are destroyed: those in and before the run have another snapshot next, and those of the run have no
     /// snapshot any more. Returns the txgs of the latter (OpenZFS: `dsl_bookmark_ds_destroyed`).
-    pub(crate) fn bookmarks_without_snapshots(
+    pub(in crate::dsl) fn bookmarks_without_snapshots(
         &self,
         mos: &Mos,
         tx: &Tx,

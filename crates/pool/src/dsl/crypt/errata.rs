@@ -47,6 +47,6 @@ impl Pool {
 }
 
 /// Whether a dataset with this key is of the old format, which is only read (OpenZFS: `dsl_dir_incompatible_encryption_version`).
-pub(crate) fn is_old(key: &KeyInfo) -> bool {
+pub(in crate::dsl) fn is_old(key: &KeyInfo) -> bool {
     key.wrapped.version != KEY_VERSION
 }

@@ -3,8 +3,8 @@
 //! The *key object* of a dataset holds its two keys, wrapped with the key of its *encryption root*: itself, an ancestor, or what its
 //! origin's was. Loading the root's key opens all datasets under that root, wherever they are, with their snapshots.
 
-pub(crate) mod errata;
-pub(crate) mod write;
+pub(in crate::dsl) mod errata;
+pub(in crate::dsl) mod write;
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl KeyFormat {
 }
 
 impl KeyInfo {
-    pub(crate) fn load(mos: &Mos, object: u64) -> Result<KeyInfo, Error> {
+    pub(in crate::dsl) fn load(mos: &Mos, object: u64) -> Result<KeyInfo, Error> {
         let zap = mos.zap(object)?;
         let number = |key: &str| -> Result<Option<u64>, Error> { Ok(zap.lookup_u64(key)?) };
         let required =
@@ -224,7 +224,7 @@ impl Pool {
     }
 
     /// All datasets, snapshots too, that the key of an encryption root opens.
-    pub(crate) fn datasets_under(self: &Arc<Self>, root: &Dir) -> Result<Vec<u64>, Error> {
+    pub(in crate::dsl) fn datasets_under(self: &Arc<Self>, root: &Dir) -> Result<Vec<u64>, Error> {
         let mut all = Vec::new();
         self.under_root(root.id(), &mut |dir, _| {
             let Some(head) = dir.head()? else { return Ok(()) };

@@ -12,9 +12,10 @@ use dmu::{Tx, ZapValue};
 use ondisk::dsl::dir_keys;
 
 use crate::dsl::Refusal;
-use crate::dsl::lookup::{Live, refused};
-use crate::dsl::open_datasets::OTN_ZAP_METADATA;
+use crate::dsl::lookup::Live;
 use crate::dsl::props::write::Put;
+use crate::dsl::refused;
+use crate::spa::mos::edit::OTN_ZAP_METADATA;
 use crate::spa::mos::{self, Mos};
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, KeyFormat, KeyInfo, Value};
@@ -65,7 +66,7 @@ pub enum ChangeKey {
 }
 
 /// The key of a dataset that is about to be created.
-pub(crate) struct KeyPlan {
+pub(in crate::dsl) struct KeyPlan {
     cipher: Suite,
     wrapping: WrappingKey,
     format: u64,
@@ -77,13 +78,13 @@ pub(crate) struct KeyPlan {
 
 /// The way a key is given, as recorded in a key object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyForm {
+pub(in crate::dsl) struct KeyForm {
     /// Number of the `keyformat`.
-    pub(crate) format: u64,
+    pub(in crate::dsl) format: u64,
     /// Rounds of PBKDF2.
-    pub(crate) iters: u64,
+    pub(in crate::dsl) iters: u64,
     /// Salt of PBKDF2.
-    pub(crate) salt: u64,
+    pub(in crate::dsl) salt: u64,
 }
 
 impl KeyPlan {
@@ -114,16 +115,16 @@ fn check_location(name: &str, location: &str) -> Result<(), Error> {
 
 impl Mos {
     /// The key information of directory `dir`; `None` if it is not encrypted.
-    pub(crate) fn key_info(&self, dir: u64) -> Result<Option<KeyInfo>, Error> {
+    pub(in crate::dsl) fn key_info(&self, dir: u64) -> Result<Option<KeyInfo>, Error> {
         self.extra(dir, dir_keys::CRYPTO_KEY_OBJ)?.map(|object| KeyInfo::load(self, object)).transpose()
     }
 
-    pub(crate) fn key_root(&self, dir: u64) -> Result<Option<u64>, Error> {
+    pub(in crate::dsl) fn key_root(&self, dir: u64) -> Result<Option<u64>, Error> {
         Ok(self.key_info(dir)?.map(|info| info.root_dir))
     }
 
     /// Stores wrapped keys (OpenZFS: `dsl_crypto_key_sync_impl`).
-    pub(crate) fn put_wrapped(
+    pub(in crate::dsl) fn put_wrapped(
         &self,
         tx: &Tx,
         object: u64,
@@ -152,7 +153,7 @@ impl Mos {
 
 impl Spa {
     /// How a new dataset below directory `parent` is encrypted (OpenZFS: `dmu_objset_create_crypt_check`).
-    pub(crate) fn key_of_new(
+    pub(in crate::dsl) fn key_of_new(
         &self,
         mos: &Mos,
         name: &str,
@@ -197,7 +198,7 @@ impl Spa {
     }
 
     /// Checks that `keylocation` can be set (OpenZFS: `dsl_crypto_can_set_keylocation`).
-    pub(crate) fn check_keylocation(&self, mos: &Mos, ds: &Live, location: &str) -> Result<(), Error> {
+    pub(in crate::dsl) fn check_keylocation(&self, mos: &Mos, ds: &Live, location: &str) -> Result<(), Error> {
         match mos.key_root(ds.phys.dir_obj)? {
             None if location == "none" => Ok(()),
             Some(root) if root == ds.phys.dir_obj => check_location("keylocation", location),
@@ -236,11 +237,11 @@ impl Spa {
             self.zio().keys().remove_wrapping(root.id());
             ids.iter().for_each(|id| self.zio().forget_key(*id));
         };
-        self.open_datasets.close_clean(&ids, forget).map_err(|why| refused(name, why))
+        self.dsl.open_datasets.close_clean(&ids, forget).map_err(|why| refused(name, why))
     }
 
     /// Gives the key of dataset `from`, if it is loaded, to dataset `to`, which has the same: a snapshot, or a clone.
-    pub(crate) fn share_loaded_key(&self, from: u64, to: u64) {
+    pub(in crate::dsl) fn share_loaded_key(&self, from: u64, to: u64) {
         use zio::KeySource;
         if let Some(key) = self.zio().keys().key(from) {
             self.zio().keys().insert(to, key);
@@ -274,7 +275,7 @@ fn plan_of(key: NewKey) -> KeyPlan {
 }
 
 /// A checked change of a key.
-pub(crate) struct KeyChange {
+pub(in crate::dsl) struct KeyChange {
     /// The encryption root until now.
     from: u64,
     /// The encryption root from now on.
@@ -287,7 +288,7 @@ pub(crate) struct KeyChange {
 
 impl TaskCx<'_> {
     /// Gives a new dataset its keys (OpenZFS: `dsl_crypto_key_create_sync`).
-    pub(crate) fn put_key(&self, dir: u64, id: u64, plan: KeyPlan) -> Result<(), Error> {
+    pub(in crate::dsl) fn put_key(&self, dir: u64, id: u64, plan: KeyPlan) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         let (mut master, mut hmac) = ([0; 32], [0; 64]);
         spa.env().fill_random(&mut master);
@@ -321,7 +322,7 @@ impl TaskCx<'_> {
     }
 
     /// Shares the key object of `origin` with its clone (OpenZFS: `dsl_crypto_key_clone_sync`).
-    pub(crate) fn share_key(&self, origin: &Live, dir: u64, id: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn share_key(&self, origin: &Live, dir: u64, id: u64) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         let Some(object) = mos.extra(origin.phys.dir_obj, dir_keys::CRYPTO_KEY_OBJ)? else { return Ok(()) };
         mos.zap(object)?.increment(tx, "DSL_CRYPTO_REFCOUNT", 1)?;
@@ -420,7 +421,7 @@ impl TaskCx<'_> {
     }
 
     /// Moves the encryption root from directory `from` to `to`, its clone that is promoted; no key changes.
-    pub(crate) fn move_root(&self, from: u64, to: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn move_root(&self, from: u64, to: u64) -> Result<(), Error> {
         let step = KeyChange { from, to, plan: None, location: None };
         self.store_keys(&step, &self.keys_of_heirs(from, &step)?)?;
         let keys = self.spa.zio().keys();

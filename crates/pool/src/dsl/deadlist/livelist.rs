@@ -16,14 +16,14 @@ use ondisk::dsl::dir_keys;
 
 use crate::Error;
 use crate::dsl::deadlist::Deadlist;
-use crate::dsl::open_datasets::OTN_ZAP_METADATA;
 use crate::dsl::space::Delta;
 use crate::spa::Spa;
 use crate::spa::bpobj::Bpobj;
 use crate::spa::mos::Mos;
+use crate::spa::mos::edit::OTN_ZAP_METADATA;
 
 /// Key of the livelists of destroyed clones, in the MOS directory.
-pub(crate) const DELETED_CLONES: &str = "com.delphix:deleted_clones";
+pub(in crate::dsl) const DELETED_CLONES: &str = "com.delphix:deleted_clones";
 
 /// The blocks of some parts of a livelist that were not freed again, each as often as it was referred to (OpenZFS: `dsl_process_sub_livelist`).
 fn alive(parts: &[Bpobj]) -> Result<Vec<BlkPtr>, Error> {
@@ -45,7 +45,7 @@ fn alive(parts: &[Bpobj]) -> Result<Vec<BlkPtr>, Error> {
 
 impl Spa {
     /// Condenses or removes the livelist of a clone, in its sync.
-    pub(crate) fn tend_livelist(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn tend_livelist(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
         let phys = mos.dataset_phys(head)?;
         let Some(id) = mos.extra(phys.dir_obj, dir_keys::LIVELIST)? else { return Ok(()) };
         let own = mos.dir_phys(phys.dir_obj)?.used_breakdown.head;
@@ -60,7 +60,7 @@ impl Spa {
     }
 
     /// Removes the livelist of directory `dir`, if it has one (OpenZFS: `dsl_dir_remove_livelist`).
-    pub(crate) fn remove_livelist(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn remove_livelist(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
         let Some(id) = mos.extra(dir, dir_keys::LIVELIST)? else { return Ok(()) };
         mos.zap(dir)?.remove(tx, dir_keys::LIVELIST)?;
         let list = Deadlist::open(mos, id)?;
@@ -102,7 +102,7 @@ impl Spa {
     }
 
     /// Queues the livelist of the clone in directory `dir`, which is destroyed, to be processed.
-    pub(crate) fn delete_by_livelist(&self, mos: &Mos, tx: &Tx, dir: u64, livelist: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn delete_by_livelist(&self, mos: &Mos, tx: &Tx, dir: u64, livelist: u64) -> Result<(), Error> {
         mos.zap(dir)?.remove(tx, dir_keys::LIVELIST)?;
         let deleted = match mos.number(DELETED_CLONES)? {
             Some(id) => id,
@@ -116,7 +116,7 @@ impl Spa {
     }
 
     /// Frees the blocks of one part of one destroyed clone's livelist, and returns how many; `None` if there is nothing left.
-    pub(crate) fn free_deleted_clone(&self, mos: &Mos, tx: &Tx) -> Result<Option<u64>, Error> {
+    pub(in crate::dsl) fn free_deleted_clone(&self, mos: &Mos, tx: &Tx) -> Result<Option<u64>, Error> {
         let Some(deleted) = mos.named_zap(DELETED_CLONES)? else { return Ok(None) };
         let Some(id) = deleted.entries()?.next().transpose()?.map(|entry| entry.value.first()) else { return Ok(None) };
         let mut livelist = Deadlist::open(mos, id)?;

@@ -7,27 +7,30 @@
 //! A clone may have a livelist as well: of the same form, with what the clone wrote (ALLOC) and freed again (FREE) since its
 //! creation, so that it can be destroyed without reading its block tree.
 
-pub(crate) mod livelist;
-pub(crate) mod write;
+pub(in crate::dsl) mod livelist;
+#[cfg(test)]
+mod tests;
+pub(in crate::dsl) mod write;
 
 use base::Txg;
+use ondisk::dsl::DslDatasetPhys;
 use ondisk::dsl::{DeadlistPhys, dir_keys};
 use ondisk::{BlkPtr, ObjectType};
 
 use crate::spa::bpobj::{Bpobj, Space};
 use crate::spa::mos::Mos;
-use crate::{Dataset, Dir, Error};
+use crate::{Dataset, Dir, Error, Pool};
 
 /// A deadlist or livelist.
 #[derive(Clone, Debug)]
 pub struct Deadlist {
-    pub(crate) mos: Mos,
-    pub(crate) id: u64,
-    pub(crate) body: Body,
+    pub(in crate::dsl) mos: Mos,
+    pub(in crate::dsl) id: u64,
+    pub(in crate::dsl) body: Body,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Body {
+pub(in crate::dsl) enum Body {
     /// One list.
     Old(Bpobj),
     /// Lists by lowest birth: (blocks born after this txg, object), ascending.
@@ -35,7 +38,7 @@ pub(crate) enum Body {
 }
 
 impl Deadlist {
-    pub(crate) fn open(mos: &Mos, id: u64) -> Result<Deadlist, Error> {
+    pub(in crate::dsl) fn open(mos: &Mos, id: u64) -> Result<Deadlist, Error> {
         let object = mos.object(id)?;
         if object.phys().object_type == ObjectType::BPOBJ {
             return Ok(Deadlist { mos: mos.clone(), id, body: Body::Old(Bpobj::open(mos, id)?) });
@@ -118,6 +121,15 @@ impl Deadlist {
             Body::Keyed { lists, .. } => {
                 lists.iter().try_for_each(|(_, id)| Bpobj::open(&self.mos, *id)?.for_each(visit))
             }
+        }
+    }
+}
+
+impl Pool {
+    pub(in crate::dsl) fn deadlist_of(&self, phys: &DslDatasetPhys) -> Result<Option<Deadlist>, Error> {
+        match phys.deadlist_obj {
+            0 => Ok(None),
+            id => Deadlist::open(&self.mos, id).map(Some),
         }
     }
 }

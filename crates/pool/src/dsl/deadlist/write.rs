@@ -39,11 +39,11 @@ const NEW: NewZap = NewZap {
 };
 
 /// What a deadlist shall hold: its keys, and the lists of each, none of them the shared empty one.
-pub(crate) type Lists = BTreeMap<Txg, Vec<u64>>;
+pub(in crate::dsl) type Lists = BTreeMap<Txg, Vec<u64>>;
 
 impl Deadlist {
     /// Makes a deadlist without keys.
-    pub(crate) fn create(mos: &Mos, tx: &Tx) -> Result<u64, Error> {
+    pub(in crate::dsl) fn create(mos: &Mos, tx: &Tx) -> Result<u64, Error> {
         let zap = Zap::create_with(tx, &mos.objset, &NEW)?;
         zap.object().set_bonus(tx, &DeadlistPhys::default().encode(OURS))?;
         Ok(zap.object().id())
@@ -51,7 +51,7 @@ impl Deadlist {
 
     /// The deadlist of what follows a snapshot that takes over deadlist `old`: the keys of that one and `more`, all lists empty (OpenZFS:
     /// `dsl_deadlist_clone`, `dsl_deadlist_add_key`). `last_snapshot` as for [`Deadlist::clone_with`].
-    pub(crate) fn succeed(
+    pub(in crate::dsl) fn succeed(
         (mos, tx): (&Mos, &Tx),
         old: u64,
         last_snapshot: u64,
@@ -84,7 +84,7 @@ impl Deadlist {
     }
 
     /// Frees a deadlist with its lists. The blocks in it are not touched.
-    pub(crate) fn free(self, tx: &Tx, count: &mut EmptyCount<'_>) -> Result<(), Error> {
+    pub(in crate::dsl) fn free(self, tx: &Tx, count: &mut EmptyCount<'_>) -> Result<(), Error> {
         let mos = &self.mos;
         let Body::Keyed { lists, .. } = &self.body else { return Bpobj::free(mos, tx, self.id) };
         let empty = empty_list(mos)?;
@@ -96,7 +96,7 @@ impl Deadlist {
     }
 
     /// How many keys have the shared empty list `empty`.
-    pub(crate) fn empties(&self, empty: Option<u64>) -> u64 {
+    pub(in crate::dsl) fn empties(&self, empty: Option<u64>) -> u64 {
         match &self.body {
             Body::Old(_) => 0,
             Body::Keyed { lists, .. } => lists.iter().filter(|(_, list)| Some(*list) == empty).count() as u64,
@@ -104,7 +104,7 @@ impl Deadlist {
     }
 
     /// Its keys with their lists, without the shared empty one.
-    pub(crate) fn contents(&self) -> Result<Lists, Error> {
+    pub(in crate::dsl) fn contents(&self) -> Result<Lists, Error> {
         let empty = empty_list(&self.mos)?;
         let own = |list: u64| if Some(list) == empty { Vec::new() } else { vec![list] };
         Ok(self.lists().into_iter().map(|(key, list)| (key, own(list))).collect())
@@ -112,7 +112,7 @@ impl Deadlist {
 
     /// Makes this deadlist hold exactly `lists`, whose space is `space`: lists under one key are joined. Lists that it had and that
     /// `lists` does not name are the caller's. Gives its object, a new one if much changed.
-    pub(crate) fn rebuild(
+    pub(in crate::dsl) fn rebuild(
         mut self,
         tx: &Tx,
         lists: &Lists,
@@ -160,7 +160,7 @@ impl Deadlist {
     }
 
     /// Removes many keys at once; the list of each is joined to that of the next lower key that stays. Gives its object.
-    pub(crate) fn remove_keys(self, tx: &Tx, keys: &[Txg], count: &mut EmptyCount<'_>) -> Result<u64, Error> {
+    pub(in crate::dsl) fn remove_keys(self, tx: &Tx, keys: &[Txg], count: &mut EmptyCount<'_>) -> Result<u64, Error> {
         let (id, space) = (self.id, self.space());
         if matches!(self.body, Body::Old(_)) || keys.is_empty() {
             return Ok(id);
@@ -193,13 +193,18 @@ impl Deadlist {
     }
 
     /// Adds blocks that died.
-    pub(crate) fn insert_many(&mut self, tx: &Tx, blocks: &[BlkPtr], count: &mut EmptyCount<'_>) -> Result<(), Error> {
+    pub(in crate::dsl) fn insert_many(
+        &mut self,
+        tx: &Tx,
+        blocks: &[BlkPtr],
+        count: &mut EmptyCount<'_>,
+    ) -> Result<(), Error> {
         let marked: Vec<(BlkPtr, bool)> = blocks.iter().map(|bp| (*bp, false)).collect();
         self.insert_marked(tx, &marked, count)
     }
 
     /// Adds blocks, each with whether it says FREE (livelists). A block goes into the list of the last key before its birth.
-    pub(crate) fn insert_marked(
+    pub(in crate::dsl) fn insert_marked(
         &mut self,
         tx: &Tx,
         blocks: &[(BlkPtr, bool)],
@@ -252,7 +257,7 @@ impl Deadlist {
     }
 
     /// Begins a list for blocks born after `txg`, which must be behind all keys. An old deadlist has none.
-    pub(crate) fn add_key(&mut self, tx: &Tx, txg: Txg, count: &mut EmptyCount<'_>) -> Result<(), Error> {
+    pub(in crate::dsl) fn add_key(&mut self, tx: &Tx, txg: Txg, count: &mut EmptyCount<'_>) -> Result<(), Error> {
         let zap = self.zap_if_keyed()?;
         let Body::Keyed { lists, .. } = &mut self.body else { return Ok(()) };
         let id = create_empty(&self.mos, tx, count)?;
@@ -285,7 +290,7 @@ impl Deadlist {
     }
 
     /// Removes a key with its list (OpenZFS: `dsl_deadlist_remove_entry`). The blocks in it are not touched.
-    pub(crate) fn remove_entry(&mut self, tx: &Tx, txg: Txg, count: &mut EmptyCount<'_>) -> Result<(), Error> {
+    pub(in crate::dsl) fn remove_entry(&mut self, tx: &Tx, txg: Txg, count: &mut EmptyCount<'_>) -> Result<(), Error> {
         if matches!(self.body, Body::Old(_)) {
             return Ok(());
         }
@@ -299,7 +304,7 @@ impl Deadlist {
     /// A new deadlist with the keys of this one before `until` and those of `more`, all of its lists empty: that of a snapshot's
     /// successor or a clone (OpenZFS: `dsl_deadlist_clone`, `dsl_deadlist_add_key`). For an old deadlist the keys are made of the
     /// chain of snapshots that ends with dataset `last_snapshot`.
-    pub(crate) fn clone_with(
+    pub(in crate::dsl) fn clone_with(
         &self,
         tx: &Tx,
         until: Txg,

@@ -33,7 +33,7 @@ use crate::spa::mos::Mos;
 use crate::spa::mos::edit::OURS;
 
 /// Key of the list of blocks to free, in the MOS directory.
-pub(crate) const FREE_BPOBJ: &str = "free_bpobj";
+pub(in crate::dsl) const FREE_BPOBJ: &str = "free_bpobj";
 /// Key of the array of trees, in the MOS directory.
 const BPTREE: &str = "bptree_obj";
 /// The directory that has the space of what is being freed.
@@ -50,7 +50,7 @@ struct Budget {
 
 impl Spa {
     /// Frees some of the destroyed blocks. Requests the next txg at once if there are more.
-    pub(crate) fn sync_destroyed(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
+    pub(in crate::dsl) fn sync_destroyed(&self, mos: &Mos, tx: &Tx) -> Result<(), Error> {
         let mut budget = Budget { left: tunable::ZFS_ASYNC_BLOCK_MAX_BLOCKS.get().max(1) };
         self.free_listed(mos, tx, &mut budget)?;
         self.free_trees(mos, tx, &mut budget)?;
@@ -81,7 +81,7 @@ impl Spa {
     }
 
     /// Resumes the freeing that an earlier import, by any implementation, left unfinished.
-    pub(crate) fn resume_freeing(&self) -> Result<(), Error> {
+    pub(in crate::dsl) fn resume_freeing(&self) -> Result<(), Error> {
         if self.has_freeing(&self.live_mos()?)? {
             self.frees.set_pending(true);
             self.txgs().note_work();
@@ -109,7 +109,7 @@ impl Spa {
     }
 
     /// Accounts the space that is being freed (in directory `$FREE`).
-    pub(crate) fn did_use_free(&self, mos: &Mos, tx: &Tx, delta: Delta) -> Result<(), Error> {
+    pub(in crate::dsl) fn did_use_free(&self, mos: &Mos, tx: &Tx, delta: Delta) -> Result<(), Error> {
         let root = mos.number("root_dataset")?.ok_or_else(|| Error::corrupt(1, "no root directory"))?;
         let children = mos.zap_if(mos.dir_phys(root)?.child_dir_zapobj)?;
         let free = children.map(|zap| zap.lookup_u64(FREE_DIR)).transpose()?.flatten();
@@ -197,7 +197,7 @@ impl Spa {
     }
 
     /// Queues a tree of blocks to be freed: those below `bp` born after `since`, whose space is `space` (OpenZFS: `bptree_add`).
-    pub(crate) fn add_destroyed_tree(
+    pub(in crate::dsl) fn add_destroyed_tree(
         &self,
         mos: &Mos,
         tx: &Tx,

@@ -9,11 +9,11 @@
 //!
 //! An origin whose destruction was deferred is destroyed with its last clone.
 
-pub(crate) mod background;
+pub(in crate::dsl) mod background;
 mod freed;
 mod old;
 mod remap;
-pub(crate) mod snapshot;
+pub(in crate::dsl) mod snapshot;
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ use crate::dsl::Refusal;
 use crate::dsl::deadlist::Deadlist;
 use crate::dsl::destroy::snapshot::Doomed;
 use crate::dsl::hold::is_due;
-use crate::dsl::lookup::{Live, refused};
+use crate::dsl::lookup::Live;
+use crate::dsl::refused;
 use crate::dsl::space::{Delta, Used};
 use crate::spa::errlog;
 use crate::spa::mos::Mos;
@@ -61,7 +62,7 @@ impl Spa {
 
     /// Destroys datasets marked as inconsistent: those that a crash left half destroyed, or half received and not resumable (OpenZFS:
     /// `dsl_destroy_inconsistent`). One that cannot be destroyed now stays for the next import.
-    pub(crate) fn destroy_inconsistent(self: &Arc<Self>) -> Result<(), Error> {
+    pub(in crate::dsl) fn destroy_inconsistent(self: &Arc<Self>) -> Result<(), Error> {
         let mos = self.live_mos()?;
         let Some(root) = mos.number("root_dataset")? else { return Ok(()) };
         let mut heads = Vec::new();
@@ -97,7 +98,7 @@ impl Spa {
         if children.count() > received {
             return Err(refused(name, Refusal::HasChildren));
         }
-        if self.open_datasets.in_use(&[head.id]) || self.is_held_elsewhere(head.id) {
+        if self.dsl.open_datasets.in_use(&[head.id]) || self.is_held_elsewhere(head.id) {
             return Err(refused(name, Refusal::Busy));
         }
         if let Some(origin) = self.origin_due_without(mos, &head)?.filter(|origin| !self.doom(origin)) {
@@ -154,7 +155,7 @@ impl Spa {
             None => None,
         };
         let ids: Vec<u64> = received.iter().map(|live| live.id).chain([head.id]).collect();
-        self.open_datasets.evict(&ids).map_err(|why| refused(name, why))?;
+        self.dsl.open_datasets.evict(&ids).map_err(|why| refused(name, why))?;
         if let Some(received) = received {
             self.destroy_checked(cx, &left_over, &received)?;
         }
@@ -162,7 +163,7 @@ impl Spa {
     }
 
     /// OpenZFS: `dsl_destroy_head_sync_impl`.
-    pub(crate) fn destroy_checked(&self, cx: &TaskCx<'_>, name: &str, head: &Live) -> Result<(), Error> {
+    pub(in crate::dsl) fn destroy_checked(&self, cx: &TaskCx<'_>, name: &str, head: &Live) -> Result<(), Error> {
         let (mos, tx, dir) = (cx.mos, cx.tx, head.phys.dir_obj);
         let at_once = self.blocks_at_once(mos, head)?;
         self.drop_refreservation(mos, tx, head)?;

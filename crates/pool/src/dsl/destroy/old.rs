@@ -13,7 +13,7 @@ use crate::spa::mos::Mos;
 impl Spa {
     /// Splits the deadlist of the next dataset: a block born after the previous snapshot is freed; any other is added to the snapshot's own
     /// deadlist, which becomes that of the next dataset.
-    pub(crate) fn destroy_old(&self, mos: &Mos, tx: &Tx, one: &Doomed) -> Result<(), Error> {
+    pub(in crate::dsl) fn destroy_old(&self, mos: &Mos, tx: &Tx, one: &Doomed) -> Result<(), Error> {
         let snap = mos.live(one.snap.id)?;
         let next = mos.live(snap.phys.next_snap_obj)?;
         let prev = match snap.phys.prev_snap_obj {

@@ -48,7 +48,7 @@ impl Remaps {
 
 impl Spa {
     /// The remap deadlists of snapshots that go.
-    pub(crate) fn remap_lists_of_run(&self, mos: &Mos, tx: &Tx, run: &Run<'_>) -> Result<(), Error> {
+    pub(in crate::dsl) fn remap_lists_of_run(&self, mos: &Mos, tx: &Tx, run: &Run<'_>) -> Result<(), Error> {
         let mut own = Vec::new();
         for (n, one) in run.all.iter().enumerate() {
             if let Some(id) = mos.extra(one.snap.id, REMAP_DEADLIST)? {
@@ -107,7 +107,7 @@ impl Spa {
     }
 
     /// Takes keys out of a head's remap deadlist.
-    pub(crate) fn remove_remap_keys(
+    pub(in crate::dsl) fn remove_remap_keys(
         &self,
         mos: &Mos,
         tx: &Tx,
@@ -124,7 +124,7 @@ impl Spa {
     }
 
     /// Frees the remap deadlist of a head that goes.
-    pub(crate) fn drop_remap_list(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn drop_remap_list(&self, mos: &Mos, tx: &Tx, head: u64) -> Result<(), Error> {
         let Some(id) = mos.extra(head, REMAP_DEADLIST)? else { return Ok(()) };
         mos.zap(head)?.remove(tx, REMAP_DEADLIST)?;
         self.with_empty_bpobj(mos, tx, |count| Deadlist::open(mos, id)?.free(tx, count))?;

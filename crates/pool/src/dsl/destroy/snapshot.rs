@@ -28,7 +28,8 @@ use crate::dsl::Refusal;
 use crate::dsl::deadlist::write::Lists;
 use crate::dsl::deadlist::{Body, Deadlist};
 use crate::dsl::destroy::background::FREE_BPOBJ;
-use crate::dsl::lookup::{Live, refused, split_snapshot};
+use crate::dsl::lookup::{Live, split_snapshot};
+use crate::dsl::refused;
 use crate::dsl::snapshot::VERSION_UNIQUE_ACCURATE;
 use crate::dsl::space::{Delta, Used};
 use crate::spa::bpobj::write::{drop_empties, empty_list};
@@ -42,25 +43,25 @@ const VERSION_USERREFS: u64 = 18;
 
 /// A snapshot that is to be destroyed.
 #[derive(Clone, Debug)]
-pub(crate) struct Doomed {
-    pub(crate) name: String,
-    pub(crate) snap: Live,
+pub(in crate::dsl) struct Doomed {
+    pub(in crate::dsl) name: String,
+    pub(in crate::dsl) snap: Live,
 }
 
 /// Neighbouring snapshots to be destroyed, the oldest first, with the datasets before and behind them.
-pub(crate) struct Run<'a> {
-    pub(crate) first: &'a Doomed,
-    pub(crate) last: &'a Doomed,
-    pub(crate) all: &'a [Doomed],
+pub(in crate::dsl) struct Run<'a> {
+    pub(in crate::dsl) first: &'a Doomed,
+    pub(in crate::dsl) last: &'a Doomed,
+    pub(in crate::dsl) all: &'a [Doomed],
     prev: Option<Live>,
     /// The run begins with the first snapshot of a clone, and `prev` is the clone's origin.
     after_branch: bool,
-    pub(crate) next: Live,
+    pub(in crate::dsl) next: Live,
 }
 
 impl Run<'_> {
     /// The deadlist of the dataset behind the run.
-    pub(crate) fn next_deadlist(&self) -> u64 {
+    pub(in crate::dsl) fn next_deadlist(&self) -> u64 {
         self.next.phys.deadlist_obj
     }
 }
@@ -150,7 +151,7 @@ impl Spa {
     }
 
     /// Checks that a snapshot can be destroyed; `false` if it can only be marked for deferred destruction.
-    pub(crate) fn check_doomed(&self, mos: &Mos, one: &Doomed, defer: bool) -> Result<bool, Error> {
+    pub(in crate::dsl) fn check_doomed(&self, mos: &Mos, one: &Doomed, defer: bool) -> Result<bool, Error> {
         let phys = &one.snap.phys;
         let held = mos.zap_if(phys.userrefs_obj)?.is_some_and(|holds| holds.count() > 0);
         if !self.doom(&one.snap) {
@@ -167,7 +168,7 @@ impl Spa {
     }
 
     /// Destroys snapshots of one directory, which have all been checked.
-    pub(crate) fn destroy_of_dir(&self, mos: &Mos, tx: &Tx, mut doomed: Vec<Doomed>) -> Result<(), Error> {
+    pub(in crate::dsl) fn destroy_of_dir(&self, mos: &Mos, tx: &Tx, mut doomed: Vec<Doomed>) -> Result<(), Error> {
         let Some(dir) = doomed.first().map(|one| one.snap.phys.dir_obj) else { return Ok(()) };
         doomed.sort_by_key(|one| one.snap.phys.creation_txg);
         for one in &doomed {
@@ -315,7 +316,7 @@ impl Spa {
 
     /// Recalculates the space unique to a head from its sums (OpenZFS: `dsl_dataset_recalc_head_uniq`); the unused part of its refreservation
     /// changes accordingly.
-    pub(crate) fn recount_head(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn recount_head(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
         let phys = mos.dataset_phys(id)?;
         let shared = match phys.prev_snap_obj {
             0 => 0,
@@ -337,7 +338,7 @@ impl Spa {
     }
 
     /// Removes keys from the deadlist of `head`.
-    pub(crate) fn remove_keys(&self, mos: &Mos, tx: &Tx, head: &Live, keys: &[Txg]) -> Result<(), Error> {
+    pub(in crate::dsl) fn remove_keys(&self, mos: &Mos, tx: &Tx, head: &Live, keys: &[Txg]) -> Result<(), Error> {
         let list = Deadlist::open(mos, head.phys.deadlist_obj)?;
         let id = self.with_empty_bpobj(mos, tx, |count| list.remove_keys(tx, keys, count))?;
         if id != head.phys.deadlist_obj {
@@ -350,7 +351,7 @@ impl Spa {
     }
 
     /// Removes keys from the deadlists of all clones, and clones of clones, that were made after them (OpenZFS: `dsl_dir_remove_clones_key`).
-    pub(crate) fn remove_clones_keys(&self, mos: &Mos, tx: &Tx, dir: u64, keys: &[Txg]) -> Result<(), Error> {
+    pub(in crate::dsl) fn remove_clones_keys(&self, mos: &Mos, tx: &Tx, dir: u64, keys: &[Txg]) -> Result<(), Error> {
         let (mut dirs, mut seen) = (vec![dir], BTreeSet::from([dir]));
         while let Some(dir) = dirs.pop().filter(|_| !keys.is_empty()) {
             let Some(clones) = mos.zap_if(mos.dir_phys(dir)?.clones)? else { continue };
@@ -369,7 +370,7 @@ impl Spa {
     }
 
     /// Frees the object of a dataset, with its own ZAPs, and drops its use of features.
-    pub(crate) fn free_dataset_object(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn free_dataset_object(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
         let phys = mos.dataset_phys(id)?;
         for zap in [phys.next_clones_obj, phys.props_obj, phys.userrefs_obj].into_iter().filter(|zap| *zap != 0) {
             mos.objset.free_object(tx, zap)?;
@@ -387,7 +388,7 @@ impl Spa {
     }
 
     /// Frees a directory or dataset, which may have been extended (OpenZFS: `dmu_object_free_zapified`).
-    pub(crate) fn free_extended(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn free_extended(&self, mos: &Mos, tx: &Tx, id: u64) -> Result<(), Error> {
         if mos.object(id)?.phys().object_type.is_zap() {
             self.feature_decrement(mos, tx, "extensible_dataset")?;
         }

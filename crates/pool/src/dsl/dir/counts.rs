@@ -10,7 +10,7 @@ use crate::spa::mos::Mos;
 
 impl Mos {
     /// The number with which object `id` was extended under `key`; `None` if it was not.
-    pub(crate) fn extra(&self, id: u64, key: &str) -> Result<Option<u64>, Error> {
+    pub(in crate::dsl) fn extra(&self, id: u64, key: &str) -> Result<Option<u64>, Error> {
         if !self.object(id)?.phys().object_type.is_zap() {
             return Ok(None);
         }
@@ -19,7 +19,7 @@ impl Mos {
 
     /// Changes a count ([`dir_keys::SNAPSHOT_COUNT`], [`dir_keys::FILESYSTEM_COUNT`]) of directory `dir` and of all above it, up to
     /// the first that keeps none (OpenZFS: `dsl_fs_ss_count_adjust`).
-    pub(crate) fn adjust_count(&self, tx: &Tx, dir: u64, key: &str, by: i64) -> Result<(), Error> {
+    pub(in crate::dsl) fn adjust_count(&self, tx: &Tx, dir: u64, key: &str, by: i64) -> Result<(), Error> {
         let mut dir = dir;
         for _ in 0..=DEPTH_MAX {
             let Some(count) = (if dir == 0 || by == 0 { None } else { self.extra(dir, key)? }) else { return Ok(()) };
@@ -32,7 +32,7 @@ impl Mos {
 
 impl Spa {
     /// Notes when the list of snapshots of directory `dir` changed (OpenZFS: `dsl_dir_snap_cmtime_update`).
-    pub(crate) fn snapshots_changed(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn snapshots_changed(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
         if !self.feature_enabled(mos, "extensible_dataset")? {
             return Ok(());
         }

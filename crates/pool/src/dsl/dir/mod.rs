@@ -8,20 +8,20 @@ use std::sync::{Arc, OnceLock};
 use dmu::Zap;
 use ondisk::dsl::{DslDirPhys, dir_keys};
 
-use crate::dsl::props::stored::StoredProps;
 use crate::spa::mos::{self, Mos};
+use crate::spa::prop::stored::StoredProps;
 use crate::{Dataset, Error, Pool};
 
 /// Deepest nesting that is followed; OpenZFS allows 50.
 const DEPTH_MAX: usize = 128;
 
-pub(crate) struct DirInner {
-    pub(crate) id: u64,
-    pub(crate) name: String,
-    pub(crate) phys: DslDirPhys,
+pub(in crate::dsl) struct DirInner {
+    pub(in crate::dsl) id: u64,
+    pub(in crate::dsl) name: String,
+    pub(in crate::dsl) phys: DslDirPhys,
     /// The object as a ZAP, if it was extended.
     extension: Option<Zap>,
-    pub(crate) parent: Option<Arc<DirInner>>,
+    pub(in crate::dsl) parent: Option<Arc<DirInner>>,
     props: OnceLock<Arc<StoredProps>>,
 }
 
@@ -34,11 +34,11 @@ impl DirInner {
     }
 
     /// This directory and its ancestors up to the root.
-    pub(crate) fn lineage(self: &Arc<Self>) -> impl Iterator<Item = &Arc<DirInner>> {
+    pub(in crate::dsl) fn lineage(self: &Arc<Self>) -> impl Iterator<Item = &Arc<DirInner>> {
         std::iter::successors(Some(self), |dir| dir.parent.as_ref())
     }
 
-    pub(crate) fn props(&self, mos: &Mos) -> Result<&Arc<StoredProps>, Error> {
+    pub(in crate::dsl) fn props(&self, mos: &Mos) -> Result<&Arc<StoredProps>, Error> {
         if let Some(props) = self.props.get() {
             return Ok(props);
         }
@@ -47,7 +47,7 @@ impl DirInner {
     }
 
     /// A number of the extension.
-    pub(crate) fn field(&self, key: &str) -> Result<Option<u64>, Error> {
+    pub(in crate::dsl) fn field(&self, key: &str) -> Result<Option<u64>, Error> {
         match &self.extension {
             Some(zap) => Ok(zap.lookup_u64(key)?),
             None => Ok(None),
@@ -55,7 +55,7 @@ impl DirInner {
     }
 
     /// The words of the extension's `key`.
-    pub(crate) fn field_words(&self, key: &str) -> Result<Option<Vec<u64>>, Error> {
+    pub(in crate::dsl) fn field_words(&self, key: &str) -> Result<Option<Vec<u64>>, Error> {
         match &self.extension {
             Some(zap) => Ok(zap.lookup(key)?.map(|v| v.u64s())),
             None => Ok(None),
@@ -66,8 +66,8 @@ impl DirInner {
 /// A directory of a pool (OpenZFS: `dsl_dir_t`). Cheap to clone.
 #[derive(Clone)]
 pub struct Dir {
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) inner: Arc<DirInner>,
+    pub(in crate::dsl) pool: Arc<Pool>,
+    pub(in crate::dsl) inner: Arc<DirInner>,
 }
 
 impl Dir {

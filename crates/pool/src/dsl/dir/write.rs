@@ -19,7 +19,7 @@ const FSID_BITS: u32 = 56;
 
 impl Spa {
     /// Makes a directory under `parent`, or the root.
-    pub(crate) fn create_dir(&self, mos: &Mos, tx: &Tx, parent: Option<(u64, &str)>) -> Result<u64, Error> {
+    pub(in crate::dsl) fn create_dir(&self, mos: &Mos, tx: &Tx, parent: Option<(u64, &str)>) -> Result<u64, Error> {
         let blank = DslDirPhys {
             creation_time: self.env().now_s(),
             parent_obj: parent.map_or(0, |(id, _)| id),
@@ -48,7 +48,7 @@ impl Spa {
     }
 
     /// Makes an empty head dataset in directory `dir`; a clone of the snapshot `origin` if one is given.
-    pub(crate) fn create_head(&self, mos: &Mos, tx: &Tx, dir: u64, origin: Option<u64>) -> Result<u64, Error> {
+    pub(in crate::dsl) fn create_head(&self, mos: &Mos, tx: &Tx, dir: u64, origin: Option<u64>) -> Result<u64, Error> {
         let txg = if tx.txg() == TXG_INITIAL { base::Txg(1) } else { tx.txg() };
         let mut phys = DslDatasetPhys {
             dir_obj: dir,
@@ -114,7 +114,7 @@ impl Spa {
     }
 
     /// Makes the directory, dataset and snapshot that all top datasets descend from: `$ORIGIN` (OpenZFS: `dsl_pool_create_origin`).
-    pub(crate) fn create_origin(&self, mos: &Mos, tx: &Tx, root: u64) -> Result<u64, Error> {
+    pub(in crate::dsl) fn create_origin(&self, mos: &Mos, tx: &Tx, root: u64) -> Result<u64, Error> {
         let dir = self.create_dir(mos, tx, Some((root, "$ORIGIN")))?;
         let head = self.create_head(mos, tx, dir, None)?;
         let head_phys = mos.dataset_phys(head)?;

@@ -45,7 +45,7 @@ impl DatasetLog {
     }
 
     fn head(&self, spa: &Spa) -> Result<Arc<OpenDataset>, zil::Error> {
-        spa.open_datasets.get(self.id).ok_or_else(|| refused(Error::Closed))
+        spa.dsl.open_datasets.get(self.id).ok_or_else(|| refused(Error::Closed))
     }
 
     fn bookmark(&self, seq: u64) -> Bookmark {
@@ -67,7 +67,7 @@ impl LogDevice for DatasetLog {
     }
 
     fn is_suspended(&self) -> bool {
-        self.spa.upgrade().is_none_or(|spa| spa.log_suspensions.load(Ordering::SeqCst) > 0)
+        self.spa.upgrade().is_none_or(|spa| spa.dsl.logs.suspensions.load(Ordering::SeqCst) > 0)
     }
 
     fn left_behind(&self) -> Result<Vec<BlkPtr>, zil::Error> {
@@ -151,14 +151,14 @@ impl Spa {
     #[must_use]
     pub fn zil(self: &Arc<Self>, objset: &Arc<Objset>) -> Arc<Zil> {
         let id = objset.id();
-        let make = || Zil::new(Arc::new(DatasetLog { spa: Arc::downgrade(self), id }), self.zil_stats.clone());
+        let make = || Zil::new(Arc::new(DatasetLog { spa: Arc::downgrade(self), id }), self.dsl.logs.stats.clone());
         // without an open head nothing can be logged: commits wait for txgs
-        self.open_datasets.get(id).map_or_else(make, |head| head.zil.get_or_init(make).clone())
+        self.dsl.open_datasets.get(id).map_or_else(make, |head| head.zil.get_or_init(make).clone())
     }
 
     /// Applies the logs' part in this txg, before the datasets are written: advanced headers and freed blocks.
-    pub(crate) fn sync_logs(&self, tx: &Tx) -> Result<(), Error> {
-        for head in self.open_datasets.all() {
+    pub(in crate::dsl) fn sync_logs(&self, tx: &Tx) -> Result<(), Error> {
+        for head in self.dsl.open_datasets.all() {
             let Some(synced) = head.zil.get().and_then(|zil| zil.sync(tx.txg())) else { continue };
             if let Some(header) = synced.header {
                 head.objset.set_zil_header(tx, header)?;
@@ -169,8 +169,8 @@ impl Spa {
     }
 
     /// Drops log records of changes that are on disk with `synced`.
-    pub(crate) fn clean_logs(&self, synced: Txg) {
-        self.open_datasets.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.clean(synced));
+    pub(in crate::dsl) fn clean_logs(&self, synced: Txg) {
+        self.dsl.open_datasets.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.clean(synced));
     }
 
     /// Retires log devices that did not keep everything `written`: logs are placed elsewhere until the pool is opened anew.
@@ -185,10 +185,10 @@ impl Spa {
 
     /// Brings the contents of intent logs to disk and ends the logs; none begins before the returned value is dropped, and commits wait for txgs (OpenZFS:
     /// `zil_suspend`).
-    pub(crate) fn suspend_logs(self: &Arc<Self>) -> Result<SuspendedLogs, Error> {
+    pub(in crate::dsl) fn suspend_logs(self: &Arc<Self>) -> Result<SuspendedLogs, Error> {
         // before the chains are locked: one that begins now is ended here
         let suspended = SuspendedLogs::new(self);
-        self.open_datasets.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.rest());
+        self.dsl.open_datasets.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.rest());
         self.txgs().note_work();
         self.sync()?;
         self.end_empty_logs()?;
@@ -196,24 +196,24 @@ impl Spa {
     }
 
     /// Ends all logs; the next txg frees their blocks.
-    pub(crate) fn close_logs(&self) {
-        self.open_datasets.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.close());
+    pub(in crate::dsl) fn close_logs(&self) {
+        self.dsl.open_datasets.all().iter().filter_map(|head| head.zil.get()).for_each(|zil| zil.close());
         self.txgs().note_work();
     }
 }
 
 /// Keeps intent logs from beginning until it is dropped (OpenZFS: `zil_resume`).
-pub(crate) struct SuspendedLogs(Arc<Spa>);
+pub(in crate::dsl) struct SuspendedLogs(Arc<Spa>);
 
 impl SuspendedLogs {
     fn new(spa: &Arc<Spa>) -> SuspendedLogs {
-        spa.log_suspensions.fetch_add(1, Ordering::SeqCst);
+        spa.dsl.logs.suspensions.fetch_add(1, Ordering::SeqCst);
         SuspendedLogs(spa.clone())
     }
 }
 
 impl Drop for SuspendedLogs {
     fn drop(&mut self) {
-        self.0.log_suspensions.fetch_sub(1, Ordering::SeqCst);
+        self.0.dsl.logs.suspensions.fetch_sub(1, Ordering::SeqCst);
     }
 }

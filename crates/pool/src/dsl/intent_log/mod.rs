@@ -7,22 +7,38 @@
 
 mod device;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{Txg, tunable};
 use dmu::{Objset, Tx};
 use ondisk::{BlkPtr, ZilHeader};
+use parking_lot::Mutex;
 use vdev::TopVdev;
 use zil::Log;
 use zil::claim::{Survey, needs_replay, survey};
 use zil::replay::Meter;
+use zil::write::ZilStats;
 
 use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 use crate::{Dataset, Error, ListOptions, Pool};
+
+/// The intent logs of a pool's datasets.
+#[derive(Default)]
+pub(in crate::dsl) struct Logs {
+    /// Reasons for which no log may begin.
+    suspensions: AtomicUsize,
+    /// Logs that were claimed and are not replayed yet, as far as they are kept in memory.
+    claimed: Mutex<BTreeMap<u64, Log>>,
+    /// True if any dataset had a log when the pool was opened.
+    found: AtomicBool,
+    /// Statistics of all logs.
+    pub(in crate::dsl) stats: Arc<ZilStats>,
+    replay_meter: Meter,
+}
 
 /// A dataset with a log.
 struct Logged {
@@ -45,7 +61,7 @@ impl Logged {
 impl Spa {
     /// Returns whether any dataset had a log when the pool was opened: it was not closed. Logs are replayed when their datasets are opened.
     pub fn had_logs(&self) -> bool {
-        self.had_logs.load(Ordering::Relaxed)
+        self.dsl.logs.found.load(Ordering::Relaxed)
     }
 
     /// Claims all logs of the pool of `pool`, in the first txg; the sync thread must not run yet. Returns the datasets whose headers
@@ -53,9 +69,9 @@ impl Spa {
     ///
     /// # Errors
     /// When a part of a log cannot be read because its device is missing; nothing was done then.
-    pub(crate) fn claim_logs(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error> {
+    pub(in crate::dsl) fn claim_logs(&self, pool: &Arc<Pool>, missing_ok: bool) -> Result<Vec<u64>, Error> {
         let (logs, claimed): (Vec<Logged>, Vec<Logged>) = with_logs(pool)?.into_iter().partition(Logged::is_unclaimed);
-        self.had_logs.store(!(logs.is_empty() && claimed.is_empty()), Ordering::Relaxed);
+        self.dsl.logs.found.store(!(logs.is_empty() && claimed.is_empty()), Ordering::Relaxed);
         let gone = if missing_ok { gone_logs(pool) } else { BTreeSet::new() };
         if logs.is_empty() && gone.is_empty() {
             return Ok(Vec::new());
@@ -97,7 +113,7 @@ impl Spa {
                 let mut take = |bp: &BlkPtr| self.zio().claim(tx.txg(), bp).is_ok();
                 let (header, kept) = found.claim(&mut take, &mut |bp| self.clones.add(tx.txg(), bp));
                 self.set_log(&mos, &tx, &log, header)?;
-                self.logs.lock().extend(kept.map(|kept| (log.id, kept)));
+                self.dsl.logs.claimed.lock().extend(kept.map(|kept| (log.id, kept)));
             }
             changed.push(log.id);
         }
@@ -105,15 +121,15 @@ impl Spa {
     }
 
     /// Closes heads that were opened without their key, only for their headers.
-    pub(crate) fn close_claimed(&self, ids: &[u64]) {
+    pub(in crate::dsl) fn close_claimed(&self, ids: &[u64]) {
         let ids: Vec<u64> = ids.iter().copied().filter(|id| !self.zio().keys().contains(*id)).collect();
         // a dataset that is in use has its key
-        let _busy = self.open_datasets.close_unused(&ids);
+        let _busy = self.dsl.open_datasets.close_unused(&ids);
     }
 
     /// Destroys all logs that have nothing to replay: each is a block that waits for content, left behind by a crash (OpenZFS:
     /// `zil_reset`).
-    pub(crate) fn end_empty_logs(self: &Arc<Self>) -> Result<(), Error> {
+    pub(in crate::dsl) fn end_empty_logs(self: &Arc<Self>) -> Result<(), Error> {
         let (pool, mos) = (self.view()?, self.live_mos()?);
         let logs = unclaimed(&pool)?;
         let objsets: Vec<_> = logs.iter().map(|log| log.objset.clone()).collect();
@@ -152,7 +168,7 @@ impl Spa {
         if dataset.is_snapshot() {
             return Err(Error::ReadOnlyDataset { name: dataset.name().to_string() });
         }
-        match self.open_datasets.objset(dataset.id()) {
+        match self.dsl.open_datasets.objset(dataset.id()) {
             Some(objset) => Ok(objset),
             None => self.open_head_as(&self.live_mos()?, dataset.id(), dataset.name(), true),
         }
@@ -160,7 +176,7 @@ impl Spa {
 
     /// Runs `work`, which replays the log of an open dataset; one replay of a dataset runs at a time.
     pub fn replaying<R>(self: &Arc<Self>, objset: &Arc<Objset>, work: impl FnOnce() -> R) -> R {
-        let head = self.open_datasets.get(objset.id());
+        let head = self.dsl.open_datasets.get(objset.id());
         let _alone = head.as_ref().map(|head| head.replay.lock());
         // replayed changes are not logged again
         let log = self.zil(objset);
@@ -173,12 +189,12 @@ impl Spa {
     /// The progress of the replays of this pool's logs.
     #[must_use]
     pub fn replay_meter(&self) -> &Meter {
-        &self.replay_meter
+        &self.dsl.logs.replay_meter
     }
 
     /// Returns the log of a dataset as it was read when it was claimed, if there was memory to keep it.
     pub fn take_log(&self, objset: &Objset) -> Option<Log> {
-        self.logs.lock().remove(&objset.id())
+        self.dsl.logs.claimed.lock().remove(&objset.id())
     }
 
     /// Records in the pool's history that a replay stopped early.
@@ -217,7 +233,7 @@ impl TaskCx<'_> {
             let objset = Objset::open_writable(spa.zio().clone(), log.id, &phys.bp)?;
             let objset = spa.add_open_dataset(self.mos, objset, log.dir)?;
             let has_chain =
-                spa.open_datasets.get(log.id).is_some_and(|head| head.zil.get().is_some_and(|zil| zil.has_chain()));
+                spa.dsl.open_datasets.get(log.id).is_some_and(|head| head.zil.get().is_some_and(|zil| zil.has_chain()));
             if !has_chain && objset.phys().zil_header.log == log.objset.phys().zil_header.log {
                 ends.push((objset, blocks));
             }
@@ -231,13 +247,13 @@ impl TaskCx<'_> {
 }
 
 /// Returns the blocks of a log that belong to its dataset: a clone may have inherited the header that its origin was taken with.
-pub(crate) fn own_blocks(mos: &Mos, objset: &Arc<Objset>) -> Result<Vec<BlkPtr>, Error> {
+pub(in crate::dsl) fn own_blocks(mos: &Mos, objset: &Arc<Objset>) -> Result<Vec<BlkPtr>, Error> {
     let own = objset.phys().zil_header.log.birth() > mos.dataset_phys(objset.id())?.creation_txg;
     Ok(if own { zil::claim::blocks_of(objset) } else { Vec::new() })
 }
 
 /// Fails if the log is not replayed.
-pub(crate) fn check_replayed(objset: &Objset, name: &str) -> Result<(), Error> {
+pub(in crate::dsl) fn check_replayed(objset: &Objset, name: &str) -> Result<(), Error> {
     if needs_replay(&objset.phys().zil_header) {
         return Err(Error::NotWritable(format!("the intent log of '{name}' is not replayed")));
     }

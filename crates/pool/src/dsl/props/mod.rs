@@ -4,8 +4,8 @@
 //! is what was stored under that name, or the default if it equals the default, or none. Else what is stored here or
 //! above counts, else the default.
 
-pub(crate) mod stored;
-pub(crate) mod write;
+pub(in crate::dsl) mod stored;
+pub(in crate::dsl) mod write;
 
 use crate::dsl::props::stored::Setting;
 use crate::dsl::userspace::SpaceKind;

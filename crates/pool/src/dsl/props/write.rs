@@ -10,7 +10,8 @@ use dmu::{Tx, Zap};
 use ondisk::ObjectType;
 
 use crate::dsl::Refusal;
-use crate::dsl::lookup::{Live, refused};
+use crate::dsl::lookup::Live;
+use crate::dsl::refused;
 use crate::dsl::space::quota;
 use crate::dsl::volume::Resize;
 use crate::spa::create::stored;
@@ -40,7 +41,7 @@ pub enum PropSource {
 
 /// The time at which properties are set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum When {
+pub(in crate::dsl) enum When {
     /// At the creation of a dataset other than a clone: properties that cannot change later can be set.
     Made,
     /// At the creation of a clone, which has such properties from its origin, or on an existing dataset.
@@ -49,7 +50,7 @@ pub(crate) enum When {
 
 /// The change of a property (OpenZFS: `zprop_source_t` of `dsl_prop_set_sync_impl`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Put<'a> {
+pub(in crate::dsl) enum Put<'a> {
     Local(&'a Value),
     Received(&'a Value),
     /// Nothing is set here, and what was received is not to count.
@@ -105,13 +106,13 @@ impl Spa {
     }
 
     /// Which kind a head or snapshot is of, as a bit of the tables of properties.
-    pub(crate) fn kind_of(&self, ds: &Live) -> Result<TypeMask, Error> {
+    pub(in crate::dsl) fn kind_of(&self, ds: &Live) -> Result<TypeMask, Error> {
         if ds.phys.is_snapshot() { Ok(SNAP) } else { self.contents_of(ds) }
     }
 
     /// As [`Spa::kind_of`], of a snapshot what it is a snapshot of.
-    pub(crate) fn contents_of(&self, ds: &Live) -> Result<TypeMask, Error> {
-        let os_type = match self.open_datasets.get(ds.id) {
+    pub(in crate::dsl) fn contents_of(&self, ds: &Live) -> Result<TypeMask, Error> {
+        let os_type = match self.dsl.open_datasets.get(ds.id) {
             Some(head) => head.objset.phys().os_type,
             None => dmu::Objset::open(self.zio().clone(), ds.id, &ds.phys.bp)?.phys().os_type,
         };
@@ -123,7 +124,7 @@ impl Spa {
     }
 
     /// Checks that these changes can be made.
-    pub(crate) fn check_props(&self, mos: &Mos, ds: &Live, puts: &[(&str, Put<'_>)]) -> Result<(), Error> {
+    pub(in crate::dsl) fn check_props(&self, mos: &Mos, ds: &Live, puts: &[(&str, Put<'_>)]) -> Result<(), Error> {
         let kind = self.kind_of(ds)?;
         for (name, put) in puts {
             check_one(name, put, kind, When::Later).map_err(|why| refused(name, why))?;
@@ -169,7 +170,7 @@ impl Spa {
     }
 
     /// Checks that a new file system or volume in directory `parent` can have these properties.
-    pub(crate) fn check_new_props(
+    pub(in crate::dsl) fn check_new_props(
         &self,
         mos: &Mos,
         parent: u64,
@@ -195,7 +196,14 @@ impl Spa {
     }
 
     /// Stores one property, without its effects.
-    pub(crate) fn store_prop(&self, mos: &Mos, tx: &Tx, ds: &Live, name: &str, put: Put<'_>) -> Result<(), Error> {
+    pub(in crate::dsl) fn store_prop(
+        &self,
+        mos: &Mos,
+        tx: &Tx,
+        ds: &Live,
+        name: &str,
+        put: Put<'_>,
+    ) -> Result<(), Error> {
         let Some(zap) = own_props(mos, tx, ds, put)? else { return Ok(()) };
         let (inherit, received, iuv) = (format!("{name}$inherit"), format!("{name}{RECEIVED}"), format!("{name}$iuv"));
         match put {
@@ -242,7 +250,7 @@ impl Spa {
     }
 
     /// Stores properties of a dataset that was just made; none of them has an effect beyond itself but those of space.
-    pub(crate) fn store_new_props(
+    pub(in crate::dsl) fn store_new_props(
         &self,
         mos: &Mos,
         tx: &Tx,
@@ -277,7 +285,7 @@ impl Spa {
 }
 
 impl TaskCx<'_> {
-    pub(crate) fn apply_props(&self, ds: &Live, puts: &[(&str, Put<'_>)]) -> Result<(), Error> {
+    pub(in crate::dsl) fn apply_props(&self, ds: &Live, puts: &[(&str, Put<'_>)]) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         let mut rules = false;
         for (name, put) in puts {
@@ -353,7 +361,7 @@ fn ignored_by_older(name: &str, value: &Value) -> Option<u64> {
 }
 
 /// Checks that a snapshot can be created with this user property.
-pub(crate) fn check_user_prop(name: &str, value: &Value) -> Result<(), Refusal> {
+pub(in crate::dsl) fn check_user_prop(name: &str, value: &Value) -> Result<(), Refusal> {
     match prop::is_user_property(name) {
         true => check_one(name, &Put::Local(value), SNAP, When::Later),
         false => Err(Refusal::Invalid("only user properties can be set on snapshots")),
@@ -361,7 +369,7 @@ pub(crate) fn check_user_prop(name: &str, value: &Value) -> Result<(), Refusal> 
 }
 
 /// Checks that the root file system of a new pool can have these properties; those that cannot change later are set with its contents.
-pub(crate) fn check_root_props(props: &[(String, Value)]) -> Result<(), Error> {
+pub(in crate::dsl) fn check_root_props(props: &[(String, Value)]) -> Result<(), Error> {
     let check = |(name, value): &(String, Value)| check_one(name, &Put::Local(value), FS, When::Later);
     props.iter().try_for_each(|prop| check(prop).map_err(|why| refused(&prop.0, why)))
 }
@@ -372,7 +380,7 @@ fn is_of_key(name: &str) -> bool {
 }
 
 /// Checks that a list has room for a property.
-pub(crate) fn check_lengths(name: &str, value: &Value) -> Result<(), Refusal> {
+pub(in crate::dsl) fn check_lengths(name: &str, value: &Value) -> Result<(), Refusal> {
     if name.len() >= NAME_MAX {
         return Err(Refusal::NameTooLong);
     }
@@ -420,7 +428,7 @@ fn own_props(mos: &Mos, tx: &Tx, ds: &Live, put: Put<'_>) -> Result<Option<Zap>,
 
 /// The value of `name` in one list of properties; `None` if it has none, or a mark that it is inherited (OpenZFS: `dsl_prop_get_dd`).
 fn effective(zap: &Zap, def: Option<&PropDef>, name: &str) -> Result<Option<Value>, Error> {
-    let value = |key: &str| Ok::<_, Error>(zap.lookup(key)?.map(|v| crate::dsl::props::stored::value_of(&v)));
+    let value = |key: &str| Ok::<_, Error>(zap.lookup(key)?.map(|v| crate::spa::prop::stored::value_of(&v)));
     if let (Some(def), Some(newer)) = (def, value(&format!("{name}$iuv"))?)
         && newer.number().and_then(|n| def.index_name(n)).is_some()
     {
@@ -437,7 +445,7 @@ fn effective(zap: &Zap, def: Option<&PropDef>, name: &str) -> Result<Option<Valu
 
 impl Mos {
     /// The value of property `name` in force in directory `dir`, as it is now; `None` if it is set nowhere.
-    pub(crate) fn prop(&self, dir: u64, name: &str) -> Result<Option<Value>, Error> {
+    pub(in crate::dsl) fn prop(&self, dir: u64, name: &str) -> Result<Option<Value>, Error> {
         let def = def_of(name);
         let inheritable = def.is_none_or(PropDef::is_inheritable);
         let mut at = dir;
@@ -457,7 +465,7 @@ impl Mos {
     }
 
     /// As [`Mos::prop`], of a property that is a number; its default if it is set nowhere.
-    pub(crate) fn prop_number(&self, dir: u64, name: &str) -> Result<u64, Error> {
+    pub(in crate::dsl) fn prop_number(&self, dir: u64, name: &str) -> Result<u64, Error> {
         let set = self.prop(dir, name)?.and_then(|value| value.number());
         Ok(set.unwrap_or_else(|| def_of(name).map_or(0, PropDef::default_number)))
     }
@@ -478,7 +486,7 @@ impl Mos {
     }
 
     /// Returns whether directory `id` is below `above`.
-    pub(crate) fn is_below(&self, id: u64, above: u64) -> Result<bool, Error> {
+    pub(in crate::dsl) fn is_below(&self, id: u64, above: u64) -> Result<bool, Error> {
         let mut at = self.dir_phys(id)?.parent_obj;
         for _ in 0..quota::DEPTH_MAX {
             match at {

@@ -11,9 +11,10 @@ use ondisk::dsl::{DslDatasetPhys, dataset_keys as keys};
 use crate::Error;
 use crate::dsl::Refusal;
 use crate::dsl::destroy::snapshot::Doomed;
-use crate::dsl::lookup::{Live, NAME_MAX, refused};
+use crate::dsl::lookup::{Live, NAME_MAX};
 use crate::dsl::recv::raw::RawHead;
 use crate::dsl::recv::{Begun, CLONE, RecvBegin, ResumePoint};
+use crate::dsl::refused;
 use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 
@@ -139,7 +140,7 @@ impl Receiving {
     /// Notes, in the txg of `tx`, the last record that was applied.
     pub fn note(&self, tx: &Tx, at: ResumePoint) {
         if self.req.resumable
-            && let Some(head) = self.spa.open_datasets.get(self.begun.id)
+            && let Some(head) = self.spa.dsl.open_datasets.get(self.begun.id)
         {
             head.resume.put(tx.txg(), at);
         }
@@ -203,7 +204,7 @@ impl Spa {
         };
         if raw.is_some() || !begun.new_fs {
             // whoever opens the dataset finds it as it is then, and does so with its key
-            self.open_datasets.evict(&[received.id, target.id]).map_err(|why| refused(&req.fs, why))?;
+            self.dsl.open_datasets.evict(&[received.id, target.id]).map_err(|why| refused(&req.fs, why))?;
         }
         self.log_live(mos, tx, &received, "finish receiving", &format!("snap={}", req.snap))?;
         if !begun.new_fs {

@@ -4,7 +4,7 @@
 //! Until then it is marked inconsistent. So a stream that ends early leaves its target unchanged; the received part is destroyed, or, if it can be
 //! resumed, kept with the data needed to resume: `resume_*` in the dataset's ZAP, updated with the progress in each txg.
 
-pub(crate) mod end;
+pub(in crate::dsl) mod end;
 mod raw;
 mod resume;
 
@@ -18,14 +18,15 @@ use ondisk::send::{
 };
 
 use crate::Error;
-use crate::dsl::lookup::{Live, NAME_MAX, check_component, check_name, refused};
+use crate::dsl::lookup::{Live, NAME_MAX, check_component, check_name};
+use crate::dsl::refused;
 use crate::dsl::{NewKey, Refusal, WithoutKey};
 use crate::spa::feature;
 use crate::spa::mos::Mos;
 use crate::spa::{Spa, TaskCx};
 
 /// The clone that receives for the dataset above it (OpenZFS: `recv_clone_name`).
-pub(crate) const CLONE: &str = "%recv";
+pub(in crate::dsl) const CLONE: &str = "%recv";
 
 /// A stream that is to be received, and where.
 #[derive(Clone, Debug)]
@@ -63,24 +64,24 @@ pub struct ResumePoint {
 
 /// The state set up at the beginning of a receive; see [`Receiving`](crate::Receiving).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Begun {
-    pub(crate) id: u64,
+pub(in crate::dsl) struct Begun {
+    pub(in crate::dsl) id: u64,
     /// It is a dataset of its own, not a clone that receives for another.
-    pub(crate) new_fs: bool,
+    pub(in crate::dsl) new_fs: bool,
     /// The snapshot that it is a clone of, or 0.
-    pub(crate) base: u64,
+    pub(in crate::dsl) base: u64,
     /// The point at which the stream resumes.
-    pub(crate) resumed: Option<ResumePoint>,
+    pub(in crate::dsl) resumed: Option<ResumePoint>,
     /// The base was received raw, and this stream is not.
-    pub(crate) ivset_diverged: bool,
+    pub(in crate::dsl) ivset_diverged: bool,
 }
 
 impl RecvBegin {
-    pub(crate) fn has(&self, feature: u64) -> bool {
+    pub(in crate::dsl) fn has(&self, feature: u64) -> bool {
         self.begin.features() & feature != 0
     }
 
-    pub(crate) fn is_raw(&self) -> bool {
+    pub(in crate::dsl) fn is_raw(&self) -> bool {
         self.has(stream::RAW)
     }
 
@@ -88,11 +89,11 @@ impl RecvBegin {
         self.begin.flags & flag != 0
     }
 
-    pub(crate) fn os_type(&self) -> ObjsetType {
+    pub(in crate::dsl) fn os_type(&self) -> ObjsetType {
         ObjsetType::from(u64::from(self.begin.objset_type))
     }
 
-    pub(crate) fn refuse<T>(&self, why: Refusal) -> Result<T, Error> {
+    pub(in crate::dsl) fn refuse<T>(&self, why: Refusal) -> Result<T, Error> {
         Err(refused(&self.fs, why))
     }
 }
@@ -101,7 +102,7 @@ impl RecvBegin {
 const REDACT_SNAPS_MAX: usize = 1024;
 
 impl Spa {
-    pub(crate) fn begin_receive(&self, cx: &TaskCx<'_>, req: &RecvBegin) -> Result<Begun, Error> {
+    pub(in crate::dsl) fn begin_receive(&self, cx: &TaskCx<'_>, req: &RecvBegin) -> Result<Begun, Error> {
         self.check_stream(cx.mos, req)?;
         if req.has(stream::RESUMING) {
             return self.resume_receive(cx.mos, req);
@@ -416,7 +417,7 @@ impl Spa {
         if !fits {
             return req.refuse(Refusal::Invalid("the stream does not go on where the interrupted one ended"));
         }
-        if self.open_datasets.in_use(&[ds.id]) {
+        if self.dsl.open_datasets.in_use(&[ds.id]) {
             return req.refuse(Refusal::Busy);
         }
         if req.has(stream::REDACTED) {
@@ -448,7 +449,7 @@ impl Spa {
     }
 
     /// Saves how far a receive has come by this txg.
-    pub(crate) fn save_resume_point(&self, mos: &Mos, tx: &Tx, id: u64, at: ResumePoint) -> Result<(), Error> {
+    pub(in crate::dsl) fn save_resume_point(&self, mos: &Mos, tx: &Tx, id: u64, at: ResumePoint) -> Result<(), Error> {
         if mos.extra(id, keys::RESUME_TOGUID)?.is_none() {
             return Ok(());
         }
@@ -460,7 +461,7 @@ impl Spa {
 }
 
 /// The snapshots that a dataset is redacted with respect to; `None` if it is whole.
-pub(crate) fn redacted_by(mos: &Mos, id: u64) -> Result<Option<Vec<u64>>, Error> {
+pub(in crate::dsl) fn redacted_by(mos: &Mos, id: u64) -> Result<Option<Vec<u64>>, Error> {
     if !mos.object(id)?.phys().object_type.is_zap() {
         return Ok(None);
     }
@@ -493,17 +494,17 @@ fn check_large_blocks(mos: &Mos, req: &RecvBegin, id: u64) -> Result<(), Error> 
 
 /// Per txg in flight, how far a receive has come.
 #[derive(Debug, Default)]
-pub(crate) struct ResumeSlots(parking_lot::Mutex<[Option<(Txg, ResumePoint)>; 4]>);
+pub(in crate::dsl) struct ResumeSlots(parking_lot::Mutex<[Option<(Txg, ResumePoint)>; 4]>);
 
 impl ResumeSlots {
-    pub(crate) fn put(&self, txg: Txg, at: ResumePoint) {
+    pub(in crate::dsl) fn put(&self, txg: Txg, at: ResumePoint) {
         if let Some(slot) = self.0.lock().get_mut((txg.0 & 3) as usize) {
             *slot = Some((txg, at));
         }
     }
 
     /// The resume point to be saved in `txg`; it stays until the next, as a sync may need several passes.
-    pub(crate) fn get(&self, txg: Txg) -> Option<ResumePoint> {
+    pub(in crate::dsl) fn get(&self, txg: Txg) -> Option<ResumePoint> {
         let slots = self.0.lock();
         slots.iter().flatten().find(|(at, _)| *at == txg).map(|(_, point)| *point)
     }

@@ -14,19 +14,19 @@ use ondisk::dsl::{dataset_keys, dir_keys};
 
 use crate::dsl::Refusal;
 use crate::dsl::crypt::write::KeyForm;
-use crate::dsl::open_datasets::OTN_ZAP_METADATA;
 use crate::dsl::props::write::Put;
 use crate::dsl::recv::RecvBegin;
 use crate::spa::mos::Mos;
+use crate::spa::mos::edit::OTN_ZAP_METADATA;
 use crate::spa::{Spa, TaskCx};
 use crate::{Error, Value};
 
 /// The contents of the list `crypt_keydata` of a raw stream.
 #[derive(Clone, Debug)]
-pub(crate) struct RawHead {
+pub(in crate::dsl) struct RawHead {
     keys: WrappedKey,
     form: KeyForm,
-    pub(crate) objset: RawObjset,
+    pub(in crate::dsl) objset: RawObjset,
     /// The set of IVs of the snapshot to be made; 0 if the sender is too old to know.
     to_ivset: u64,
     from_ivset: u64,
@@ -44,7 +44,7 @@ const DNODE_BLOCK: u64 = 16 << 10;
 
 impl RecvBegin {
     /// The keys and object set described by a raw stream; `None` for any other stream.
-    pub(crate) fn raw_head(&self) -> Result<Option<RawHead>, Error> {
+    pub(in crate::dsl) fn raw_head(&self) -> Result<Option<RawHead>, Error> {
         if !self.is_raw() {
             return Ok(None);
         }
@@ -116,7 +116,7 @@ impl RecvBegin {
     }
 
     fn broken_keys(&self) -> Error {
-        crate::dsl::lookup::refused(&self.fs, Refusal::Invalid("a raw stream whose keys or whose object set cannot be"))
+        crate::dsl::refused(&self.fs, Refusal::Invalid("a raw stream whose keys or whose object set cannot be"))
     }
 }
 
@@ -129,7 +129,7 @@ fn bytes<const N: usize>(list: &NvList, name: &str) -> Option<[u8; N]> {
 
 impl Spa {
     /// Checks that a raw stream fits the dataset whose directory is `dir`, and its base, if it has one.
-    pub(crate) fn check_raw(
+    pub(in crate::dsl) fn check_raw(
         &self,
         mos: &Mos,
         req: &RecvBegin,
@@ -155,8 +155,8 @@ impl Spa {
     }
 
     /// The object set that a raw stream goes into, opened without a key.
-    pub(crate) fn open_raw(&self, id: u64, raw: &RawHead) -> Result<Arc<Objset>, Error> {
-        let objset = match self.open_datasets.objset(id) {
+    pub(in crate::dsl) fn open_raw(&self, id: u64, raw: &RawHead) -> Result<Arc<Objset>, Error> {
+        let objset = match self.dsl.open_datasets.objset(id) {
             Some(objset) => objset,
             None => {
                 let mos = self.live_mos()?;
@@ -174,7 +174,7 @@ impl Spa {
 impl TaskCx<'_> {
     /// The wrapped keys of a raw stream, stored for directory `dir`, whose head is `id`: a new key object makes an encryption root (OpenZFS:
     /// `dsl_crypto_recv_raw_key_sync`).
-    pub(crate) fn put_raw_keys(&self, dir: u64, id: u64, raw: &RawHead) -> Result<(), Error> {
+    pub(in crate::dsl) fn put_raw_keys(&self, dir: u64, id: u64, raw: &RawHead) -> Result<(), Error> {
         let (spa, mos, tx) = (self.spa, self.mos, self.tx);
         if let Some(info) = mos.key_info(dir)? {
             return mos.put_wrapped(tx, info.object, &raw.keys, raw.form, info.root_dir);
@@ -191,14 +191,14 @@ impl TaskCx<'_> {
     }
 
     /// The empty object set of a new dataset that is received raw.
-    pub(crate) fn fill_raw(&self, req: &RecvBegin, id: u64, dir: u64, raw: &RawHead) -> Result<(), Error> {
+    pub(in crate::dsl) fn fill_raw(&self, req: &RecvBegin, id: u64, dir: u64, raw: &RawHead) -> Result<(), Error> {
         let (spa, mos) = (self.spa, self.mos);
         let objset = Objset::create_raw(spa.zio().clone(), id, req.os_type(), &raw.objset, self.tx)?;
         spa.add_open_dataset(mos, objset, dir).map(drop)
     }
 
     /// The snapshot that was made: it has the set of IVs of the sender's.
-    pub(crate) fn mark_raw(&self, snap: u64, raw: &RawHead) -> Result<(), Error> {
+    pub(in crate::dsl) fn mark_raw(&self, snap: u64, raw: &RawHead) -> Result<(), Error> {
         let zap = self.spa.zapify(self.mos, self.tx, snap)?;
         if raw.to_ivset != 0 {
             zap.update_u64(self.tx, dataset_keys::IVSET_GUID, raw.to_ivset)?;

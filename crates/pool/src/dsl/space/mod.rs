@@ -6,7 +6,7 @@
 
 mod account;
 mod estimate;
-pub(crate) mod quota;
+pub(in crate::dsl) mod quota;
 
 use std::cell::RefCell;
 
@@ -17,75 +17,42 @@ use ondisk::dsl::{DslDirPhys, UsedBreakdown};
 
 use crate::Error;
 use crate::dsl::DEPTH_MAX;
-use crate::spa::bpobj::Space;
+pub(in crate::dsl) use crate::spa::bpobj::Delta;
 use crate::spa::mos::Mos;
-
-/// Sums over blocks, in bytes; differences may be negative.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Delta {
-    pub(crate) used: i64,
-    pub(crate) comp: i64,
-    pub(crate) uncomp: i64,
-}
-
-impl Delta {
-    pub(crate) fn of(mos: &Mos, bp: &BlkPtr) -> Delta {
-        let space = Space::of(mos, bp, true);
-        Delta { used: space.used as i64, comp: space.comp as i64, uncomp: space.uncomp as i64 }
-    }
-
-    pub(crate) fn add(&mut self, other: Delta) {
-        self.used = self.used.wrapping_add(other.used);
-        self.comp = self.comp.wrapping_add(other.comp);
-        self.uncomp = self.uncomp.wrapping_add(other.uncomp);
-    }
-
-    pub(crate) fn minus(self, other: Delta) -> Delta {
-        Delta {
-            used: self.used.wrapping_sub(other.used),
-            comp: self.comp.wrapping_sub(other.comp),
-            uncomp: self.uncomp.wrapping_sub(other.uncomp),
-        }
-    }
-
-    pub(crate) fn is_zero(self) -> bool {
-        self == Delta::default()
-    }
-}
 
 /// The blocks that the sync of one object set wrote and replaced.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(in crate::dsl) struct Tally {
     /// New blocks.
-    pub(crate) born: Delta,
+    pub(in crate::dsl) born: Delta,
     /// Replaced blocks, all of them.
-    pub(crate) killed: Delta,
+    pub(in crate::dsl) killed: Delta,
     /// The replaced blocks that can be freed.
-    pub(crate) freed: Delta,
+    pub(in crate::dsl) freed: Delta,
     /// The replaced bytes that the last snapshot still has and that were born after the one before it.
-    pub(crate) only_last: u64,
+    pub(in crate::dsl) only_last: u64,
     /// The replaced bytes that snapshots of this dataset (not only its origin) have.
-    pub(crate) to_snap: u64,
+    pub(in crate::dsl) to_snap: u64,
     /// Blocks to free.
-    pub(crate) free: Vec<BlkPtr>,
+    pub(in crate::dsl) free: Vec<BlkPtr>,
     /// Blocks for the deadlist.
-    pub(crate) dead: Vec<BlkPtr>,
+    pub(in crate::dsl) dead: Vec<BlkPtr>,
     /// Entries for the clone's livelist, if it keeps one: blocks that it wrote and, with true, blocks of its own that it freed.
-    pub(crate) live: Vec<(BlkPtr, bool)>,
+    pub(in crate::dsl) live: Vec<(BlkPtr, bool)>,
     /// The replaced bytes that existed at each bookmark that keeps account, by the txg of the bookmark.
-    pub(crate) killed_of_marks: Vec<(Txg, Delta)>,
+    pub(in crate::dsl) killed_of_marks: Vec<(Txg, Delta)>,
     /// Features that the new blocks need, by block size and by checksum and compression number.
-    pub(crate) large: bool,
+    pub(in crate::dsl) large: bool,
     /// Indirect blocks that were dropped although the blocks below them cannot be determined.
-    pub(crate) stranded: u64,
+    pub(in crate::dsl) stranded: u64,
     /// True if a dnode has more than one slot.
-    pub(crate) large_dnode: bool,
-    pub(crate) checksums: u32,
-    pub(crate) compressions: u32,
+    pub(in crate::dsl) large_dnode: bool,
+    pub(in crate::dsl) checksums: u32,
+    pub(in crate::dsl) compressions: u32,
 }
 
 /// Collects the block changes of one object set's sync.
-pub(crate) struct Gather<'a> {
+pub(in crate::dsl) struct Gather<'a> {
     mos: &'a Mos,
     /// The txg of the last snapshot: blocks born later belong to the head alone.
     prev_snap: Txg,
@@ -99,17 +66,17 @@ pub(crate) struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    pub(crate) fn new(mos: &'a Mos, prev_snap: Txg, prev_prev_snap: Txg, origin: Txg) -> Gather<'a> {
+    pub(in crate::dsl) fn new(mos: &'a Mos, prev_snap: Txg, prev_prev_snap: Txg, origin: Txg) -> Gather<'a> {
         Gather { mos, prev_snap, prev_prev_snap, origin, livelist: false, tally: RefCell::default() }
     }
 
     /// Collects livelist entries if `livelist` is set.
-    pub(crate) fn with_livelist(self, livelist: bool) -> Self {
+    pub(in crate::dsl) fn with_livelist(self, livelist: bool) -> Self {
         Gather { livelist, ..self }
     }
 
     /// Keeps account for bookmarks of these txgs.
-    pub(crate) fn with_marks(self, txgs: Vec<Txg>) -> Self {
+    pub(in crate::dsl) fn with_marks(self, txgs: Vec<Txg>) -> Self {
         self.tally.borrow_mut().killed_of_marks = txgs.into_iter().map(|txg| (txg, Delta::default())).collect();
         self
     }
@@ -120,7 +87,7 @@ impl<'a> Gather<'a> {
         }
     }
 
-    pub(crate) fn into_tally(self) -> Tally {
+    pub(in crate::dsl) fn into_tally(self) -> Tally {
         self.tally.into_inner()
     }
 }
@@ -175,7 +142,7 @@ impl BlockOwner for Gather<'_> {
 
 /// The kinds of use within a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Used {
+pub(in crate::dsl) enum Used {
     Head,
     Snap,
     Child,
@@ -198,7 +165,7 @@ fn shift(value: &mut u64, by: i64) {
 }
 
 /// Returns the change that the parent sees when something that keeps `reserved` bytes and had `before` changes by `delta`.
-pub(crate) fn parent_delta(reserved: u64, before: u64, delta: i64) -> i64 {
+pub(in crate::dsl) fn parent_delta(reserved: u64, before: u64, delta: i64) -> i64 {
     if reserved == 0 {
         return delta;
     }
@@ -208,13 +175,13 @@ pub(crate) fn parent_delta(reserved: u64, before: u64, delta: i64) -> i64 {
 
 impl Mos {
     /// Books `delta` of use `kind` to directory `id` and to all above it.
-    pub(crate) fn did_use(&self, tx: &Tx, id: u64, kind: Used, delta: Delta) -> Result<(), Error> {
+    pub(in crate::dsl) fn did_use(&self, tx: &Tx, id: u64, kind: Used, delta: Delta) -> Result<(), Error> {
         self.did_use_as(tx, id, delta, delta.used, kind, kind)
     }
 
     /// Books a change in the use of directory `id` (OpenZFS: `dsl_dir_diduse_transfer_space`): its use changes by `delta`, that of
     /// kind `to` by `to_new`, and what is missing between the two comes from kind `from`.
-    pub(crate) fn did_use_as(
+    pub(in crate::dsl) fn did_use_as(
         &self,
         tx: &Tx,
         id: u64,
@@ -249,7 +216,7 @@ impl Mos {
     }
 
     /// Moves use within directory `id` from one kind to another.
-    pub(crate) fn transfer(&self, tx: &Tx, id: u64, bytes: u64, from: Used, to: Used) -> Result<(), Error> {
+    pub(in crate::dsl) fn transfer(&self, tx: &Tx, id: u64, bytes: u64, from: Used, to: Used) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
         }

@@ -17,15 +17,16 @@ use ondisk::dsl::{DslDirPhys, dir_keys};
 use parking_lot::Mutex;
 
 use crate::dsl::Refusal;
-use crate::dsl::lookup::{Live, refused};
+use crate::dsl::lookup::Live;
 use crate::dsl::open_datasets::OpenDataset;
+use crate::dsl::refused;
 use crate::dsl::space::{Delta, Used, parent_delta};
 use crate::spa::mos::{self, Mos};
-use crate::spa::{Reservation, Spa};
+use crate::spa::{Limits, Reservation, Spa};
 use crate::{Bpobj, Error};
 
 /// Deeper nesting than OpenZFS allows is followed no further.
-pub(crate) const DEPTH_MAX: usize = 64;
+pub(in crate::dsl) const DEPTH_MAX: usize = 64;
 /// The share of a quota (a 32nd) by which unsynced bytes may exceed it.
 const OVERCOMMIT_SHIFT: u32 = 5;
 /// The number of txgs in flight.
@@ -33,7 +34,7 @@ const TXGS: usize = 4;
 
 /// The space that may still be written to a head, as of txg `synced`.
 #[derive(Debug)]
-pub(crate) struct Quota {
+pub(in crate::dsl) struct Quota {
     synced: Txg,
     referenced: u64,
     refquota: u64,
@@ -63,7 +64,7 @@ struct Level {
 
 /// Unsynced bytes, by txg.
 #[derive(Debug, Default)]
-pub(crate) struct Pending(Mutex<[(Txg, u64); TXGS]>);
+pub(in crate::dsl) struct Pending(Mutex<[(Txg, u64); TXGS]>);
 
 impl Pending {
     fn after(&self, synced: Txg) -> u64 {
@@ -133,21 +134,21 @@ impl Quota {
         Verdict::Go
     }
 
-    /// Adds the bytes that a transaction may dirty.
-    pub(crate) fn book(&self, txg: Txg, bytes: u64) {
-        self.each(|pending| pending.book(txg, bytes));
-    }
-
-    /// Subtracts the bytes that a transaction reserved and did not dirty.
-    pub(crate) fn unbook(&self, txg: Txg, bytes: u64) {
-        self.each(|pending| pending.unbook(txg, bytes));
-    }
-
     fn each(&self, work: impl Fn(&Pending)) {
         if self.refquota != 0 || self.reserved != 0 {
             work(&self.pending);
         }
         self.levels.iter().for_each(|level| work(&level.pending));
+    }
+}
+
+impl Limits for Quota {
+    fn book(&self, txg: Txg, bytes: u64) {
+        self.each(|pending| pending.book(txg, bytes));
+    }
+
+    fn unbook(&self, txg: Txg, bytes: u64) {
+        self.each(|pending| pending.unbook(txg, bytes));
     }
 }
 
@@ -158,8 +159,9 @@ impl Spa {
     /// # Errors
     /// [`Error::Refused`] with [`Refusal::Quota`] (EDQUOT) or [`Refusal::NoSpace`]; else as [`Spa::tx`].
     pub fn dataset_tx(&self, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Tx, Error> {
-        let reserve = |quota| self.reserve(Reservation { bytes, keeps: false, quota }, netfree);
-        let Some(head) = self.open_datasets.get(objset.id()) else { return reserve(None) };
+        let reserve =
+            |quota: Option<Arc<dyn Limits>>| self.reserve(Reservation { bytes, keeps: false, quota }, netfree);
+        let Some(head) = self.dsl.open_datasets.get(objset.id()) else { return reserve(None) };
         loop {
             let quota = self.quota(&head)?;
             match quota.verdict(bytes, netfree) {
@@ -213,7 +215,7 @@ impl Spa {
                 quota,
                 for_frees,
                 reserved,
-                pending: self.open_datasets.pending(*id),
+                pending: self.dsl.open_datasets.pending(*id),
             });
         }
         Ok(Quota {
@@ -222,13 +224,13 @@ impl Spa {
             refquota: mos.prop_number(phys.dir_obj, "refquota")?,
             unique: phys.unique_bytes,
             reserved,
-            pending: self.open_datasets.pending(head.id),
+            pending: self.dsl.open_datasets.pending(head.id),
             levels,
         })
     }
 
     fn size_after(&self, mos: &Mos, synced: Txg) -> Result<u64, Error> {
-        let mut known = self.open_datasets.size.lock();
+        let mut known = self.dsl.open_datasets.size.lock();
         match *known {
             Some((txg, size)) if txg >= synced => Ok(size),
             _ => Ok(known.insert((synced, self.adjusted_size(mos)?)).1),
@@ -236,7 +238,7 @@ impl Spa {
     }
 
     /// The size of the pool as its root directory sees it (OpenZFS: `dsl_pool_adjustedsize`).
-    pub(crate) fn adjusted_size(&self, mos: &Mos) -> Result<u64, Error> {
+    pub(in crate::dsl) fn adjusted_size(&self, mos: &Mos) -> Result<u64, Error> {
         let manager = self.space().manager();
         let view = self.view()?;
         let dedup = view.dedup_total()?;
@@ -251,7 +253,12 @@ impl Spa {
 
     /// Bytes that may be written in directory `dir`, were directory `ancestor` changed by `delta` (OpenZFS:
     /// `dsl_dir_space_available`).
-    pub(crate) fn space_available(&self, mos: &Mos, dir: u64, change: Option<(u64, i64)>) -> Result<u64, Error> {
+    pub(in crate::dsl) fn space_available(
+        &self,
+        mos: &Mos,
+        dir: u64,
+        change: Option<(u64, i64)>,
+    ) -> Result<u64, Error> {
         let mut space = u64::MAX;
         for (id, dir) in mos.lineage(dir)?.into_iter().rev() {
             let mut quota = if dir.quota != 0 { dir.quota } else { u64::MAX };
@@ -274,7 +281,7 @@ impl Spa {
     }
 
     /// Checks that new quotas and reservations fit the space in use. `new` returns the future value of a limit that is to change.
-    pub(crate) fn check_limits(
+    pub(in crate::dsl) fn check_limits(
         &self,
         mos: &Mos,
         ds: &Live,
@@ -321,7 +328,12 @@ impl Spa {
     }
 
     /// As [`Spa::check_limits`], for what is yet to be made in directory `parent`.
-    pub(crate) fn check_new_limits(&self, mos: &Mos, parent: u64, new: &dyn Fn(&str) -> u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn check_new_limits(
+        &self,
+        mos: &Mos,
+        parent: u64,
+        new: &dyn Fn(&str) -> u64,
+    ) -> Result<(), Error> {
         let full = |name: &str| Err(refused(name, Refusal::NoSpace));
         let (quota, reservation) = (new("quota"), new("reservation"));
         let (refquota, refreservation) = (new("refquota"), new("refreservation"));
@@ -347,7 +359,7 @@ impl Spa {
 
     /// Counts file systems and snapshots from directory `dir` down, as soon as there is a limit (OpenZFS: `dsl_dir_init_fs_ss_count`). The
     /// limits themselves bind only those who may not change them, which whoever opens a pool's devices may.
-    pub(crate) fn activate_limits(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn activate_limits(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
         if !self.feature_active(mos, "filesystem_limits")? {
             self.feature_increment(mos, tx, "filesystem_limits")?;
         }
@@ -380,7 +392,7 @@ impl Spa {
     }
 
     /// A new directory counts what is below it if others do.
-    pub(crate) fn count_new(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn count_new(&self, mos: &Mos, tx: &Tx, dir: u64) -> Result<(), Error> {
         if self.feature_active(mos, "filesystem_limits")? {
             let zap = self.zapify(mos, tx, dir)?;
             zap.add_u64(tx, dir_keys::FILESYSTEM_COUNT, 0)?;
@@ -392,7 +404,7 @@ impl Spa {
 
 impl Mos {
     /// Directory `dir` and all above it, the root last.
-    pub(crate) fn lineage(&self, dir: u64) -> Result<Vec<(u64, DslDirPhys)>, Error> {
+    pub(in crate::dsl) fn lineage(&self, dir: u64) -> Result<Vec<(u64, DslDirPhys)>, Error> {
         let mut all = Vec::new();
         let mut at = dir;
         while at != 0 {
@@ -408,7 +420,7 @@ impl Mos {
     }
 
     /// Holds `reserved` bytes for directory `dir` (OpenZFS: `dsl_dir_set_reservation_sync_impl`).
-    pub(crate) fn set_reservation(&self, tx: &Tx, dir: u64, reserved: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn set_reservation(&self, tx: &Tx, dir: u64, reserved: u64) -> Result<(), Error> {
         let (parent, used) = self.edit_dir(tx, dir, |dir| {
             let delta = dir.used_bytes.max(reserved) as i64 - dir.used_bytes.max(dir.reserved) as i64;
             dir.reserved = reserved;
@@ -418,7 +430,7 @@ impl Mos {
     }
 
     /// Holds `new` bytes for head `id`, instead of `before` (OpenZFS: `dsl_dataset_set_refreservation_sync_impl`).
-    pub(crate) fn set_refreservation(&self, tx: &Tx, id: u64, before: u64, new: u64) -> Result<(), Error> {
+    pub(in crate::dsl) fn set_refreservation(&self, tx: &Tx, id: u64, before: u64, new: u64) -> Result<(), Error> {
         let phys = self.dataset_phys(id)?;
         let unused = |reserved: u64| reserved.saturating_sub(phys.unique_bytes) as i64;
         let delta = Delta { used: unused(new) - unused(before), ..Delta::default() };

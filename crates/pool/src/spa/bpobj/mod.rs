@@ -51,6 +51,39 @@ impl Space {
     }
 }
 
+/// Sums over blocks, in bytes; differences may be negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delta {
+    pub(crate) used: i64,
+    pub(crate) comp: i64,
+    pub(crate) uncomp: i64,
+}
+
+impl Delta {
+    pub(crate) fn of(mos: &Mos, bp: &BlkPtr) -> Delta {
+        let space = Space::of(mos, bp, true);
+        Delta { used: space.used as i64, comp: space.comp as i64, uncomp: space.uncomp as i64 }
+    }
+
+    pub(crate) fn add(&mut self, other: Delta) {
+        self.used = self.used.wrapping_add(other.used);
+        self.comp = self.comp.wrapping_add(other.comp);
+        self.uncomp = self.uncomp.wrapping_add(other.uncomp);
+    }
+
+    pub(crate) fn minus(self, other: Delta) -> Delta {
+        Delta {
+            used: self.used.wrapping_sub(other.used),
+            comp: self.comp.wrapping_sub(other.comp),
+            uncomp: self.uncomp.wrapping_sub(other.uncomp),
+        }
+    }
+
+    pub(crate) fn is_zero(self) -> bool {
+        self == Delta::default()
+    }
+}
+
 /// A list of block pointers, with lists below it (OpenZFS: `bpobj_t`). A handle is as of its making.
 #[derive(Clone, Debug)]
 pub struct Bpobj {

@@ -365,4 +365,4 @@ impl Bpobj {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

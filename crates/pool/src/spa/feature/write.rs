@@ -12,12 +12,12 @@ use ondisk::ObjectType;
 use ondisk::label::key;
 
 use crate::Error;
-use crate::dsl::open_datasets::OTN_ZAP_METADATA;
 use crate::spa::Spa;
 use crate::spa::bpobj::write::EmptyCount;
 use crate::spa::ddt::FeatureUse;
 use crate::spa::feature::{self, Feature, State};
 use crate::spa::mos::Mos;
+use crate::spa::mos::edit::OTN_ZAP_METADATA;
 
 const FOR_READ: &str = "features_for_read";
 const FOR_WRITE: &str = "features_for_write";

@@ -1,5 +1,6 @@
 //! The meta object set: where everything of the pool that is no dataset's contents stands.
 
+pub(crate) mod chain;
 pub(crate) mod edit;
 
 use std::collections::BTreeSet;

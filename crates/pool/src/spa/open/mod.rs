@@ -33,7 +33,7 @@ pub(crate) use vdevs::alloc_biases;
 pub(crate) use verify::TXG_DEFER_SIZE;
 pub use verify::{LoadErrors, LoadPolicy};
 
-use crate::dsl::names::Names;
+use crate::dsl::Names;
 use crate::spa::create::CHECKSUM_SALT;
 use crate::spa::feature::FeatureState;
 use crate::spa::mos::Mos;

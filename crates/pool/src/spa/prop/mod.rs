@@ -9,6 +9,7 @@ mod dataset_table;
 mod def;
 mod format;
 mod pool_table;
+pub(crate) mod stored;
 mod vdev_table;
 
 use std::fmt;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use ondisk::label::key;
 
-use crate::dsl::props::stored::StoredProps;
+use crate::spa::datasets::DatasetNames;
 use crate::spa::feature::State;
+use crate::spa::prop::stored::StoredProps;
 use crate::spa::prop::{self, PropDef, PropKind, PropValue, Source, Value};
 use crate::{Error, Pool};
 
@@ -134,7 +135,7 @@ impl Pool {
         Ok(match value {
             // the dataset to boot from is stored by its object
             Value::Number(id) if def.name == "bootfs" => {
-                let name = if *id == 0 { None } else { Some(self.dataset_by_id(*id)?.name().to_string()) };
+                let name = if *id == 0 { None } else { Some(self.dataset_name(*id)?) };
                 name.map_or_else(
                     || default_prop(def),
                     |name| PropValue { value: Value::String(name), source: Source::Local, received: None },

@@ -6,7 +6,7 @@ use dmu::Tx;
 use ondisk::ObjectType;
 use ondisk::label::key;
 
-use crate::dsl::{Refusal, refused};
+use crate::refusal::{Refusal, refused};
 use crate::spa::Spa;
 use crate::spa::create::{CHECKSUM_SALT, VERSION, stored};
 use crate::spa::mos::Mos;

@@ -2,6 +2,8 @@
 
 use base::Errno;
 
+use crate::Error;
+
 /// The rule that a change would break. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -167,6 +169,11 @@ impl Refusal {
             Refusal::CryptoUnsupported => Errno::ZFS_ERR_CRYPTO_NOTSUP,
         }
     }
+}
+
+/// Returns the error of a change of `name` that is refused.
+pub(crate) fn refused(name: &str, why: Refusal) -> Error {
+    Error::Refused { name: name.to_string(), why }
 }
 
 #[cfg(test)]
