@@ -7,6 +7,12 @@
 //! with its attributes. A [`Zvol`] is a dataset seen as a disk; a [`live::Volume`] is one that is open for writing.
 //! [`create`] makes the objects of new file systems and volumes.
 //!
+//! # Layout
+//! * The files at the root read: `filesystem`, `node`, `attrs`, `dir`, `path`, `resolver`, `reader`, `reach`, `fuid`.
+//! * [`live`]: file systems open for writing, their operations, logs and replays.
+//! * `acl`, `xattr`, `zvol`: what has a reading and a writing half, both of them. The writing halves are operations on a [`live::Zfs`] or a
+//!   [`live::Volume`].
+//!
 //! # The few ideas
 //! * **Everything is shown as a mounted file system on Linux shows it**: the mode bits, the 32-bit ids out of FUIDs, link counts
 //!   and sizes of directories, names of extended attributes, [`Attrs::linux_flags`], [`Node::blocks`]. What Linux hides is
@@ -42,7 +48,6 @@ mod fuid;
 pub mod live;
 mod node;
 mod path;
-mod posix_acl;
 mod reach;
 mod reader;
 mod resolver;
@@ -50,6 +55,7 @@ mod used;
 mod xattr;
 mod zvol;
 
+pub use acl::posix::{PosixAce, PosixAcl, PosixTag};
 pub use acl::{Ace, AceType, Acl, Who};
 pub use attrs::{Attrs, FileFlags, Kind, Time};
 pub use dir::{DirEntry, ReadDir};
@@ -58,7 +64,6 @@ pub use filesystem::{CaseSensitivity, FileSystem};
 pub use fuid::{Fuid, FuidTable};
 pub use node::Node;
 pub use path::Follow;
-pub use posix_acl::{PosixAce, PosixAcl, PosixTag};
 pub use reach::OutOfReach;
 pub use reader::{Piece, Reader};
 pub use resolver::{Control, Resolved, Resolver};

@@ -269,7 +269,7 @@ impl Zfs {
     }
 
     /// Writes a chunk; `end` is the end of the whole write. `content` is held as [`Zfs::lock_to_write`] takes it.
-    pub(super) fn write_chunk(
+    pub(crate) fn write_chunk(
         &self,
         tx: &Tx,
         node: &Znode,
@@ -359,7 +359,7 @@ struct Write<'a> {
 }
 
 /// Returns the length of the next chunk of a write: up to the end of a block.
-pub(super) fn chunk(at: u64, left: usize, block: u64, most: u64) -> usize {
+pub(crate) fn chunk(at: u64, left: usize, block: u64, most: u64) -> usize {
     let end = at.saturating_add(most.max(block));
     let end = if block.is_power_of_two() { end - end % block } else { end };
     usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).clamp(1, left)

@@ -27,7 +27,7 @@ use crate::{Error, FileFlags};
 const OWNERS_MAX: usize = 3;
 
 /// The log of a dataset, as the operations use it.
-pub(super) struct Log {
+pub(crate) struct Log {
     spa: Arc<Spa>,
     /// `None` until the existing log is replayed: a replay is not logged.
     zil: OnceLock<Arc<Zil>>,
@@ -38,18 +38,18 @@ pub(super) struct Log {
 }
 
 /// A piece of a write that is to be logged.
-pub(super) struct Piece<'a> {
-    pub(super) object: u64,
-    pub(super) generation: u64,
-    pub(super) offset: u64,
-    pub(super) data: &'a [u8],
-    pub(super) block_size: u64,
+pub(crate) struct Piece<'a> {
+    pub(crate) object: u64,
+    pub(crate) generation: u64,
+    pub(crate) offset: u64,
+    pub(crate) data: &'a [u8],
+    pub(crate) block_size: u64,
     /// The previous end of the file; `None` for a volume, which has no end.
-    pub(super) end: Option<u64>,
+    pub(crate) end: Option<u64>,
     /// True if a caller is about to wait for it.
-    pub(super) awaited: bool,
+    pub(crate) awaited: bool,
     /// True if every commit includes it.
-    pub(super) sync: bool,
+    pub(crate) sync: bool,
 }
 
 impl Piece<'_> {
@@ -65,18 +65,18 @@ impl Piece<'_> {
 }
 
 impl Log {
-    pub(super) fn new(spa: &Arc<Spa>) -> Arc<Log> {
+    pub(crate) fn new(spa: &Arc<Spa>) -> Arc<Log> {
         Arc::new(Log { spa: spa.clone(), zil: OnceLock::new(), missed: AtomicU64::new(0), blind: AtomicU64::new(0) })
     }
 
     /// Starts logging, after the existing log is replayed.
-    pub(super) fn begin(&self, zil: Arc<Zil>, source: Weak<dyn WriteSource>, policy: ZilPolicy) {
+    pub(crate) fn begin(&self, zil: Arc<Zil>, source: Weak<dyn WriteSource>, policy: ZilPolicy) {
         zil.set_source(source);
         zil.set_policy(policy);
         let _ = self.zil.set(zil);
     }
 
-    pub(super) fn set_policy(&self, policy: ZilPolicy) {
+    pub(crate) fn set_policy(&self, policy: ZilPolicy) {
         let Some(zil) = self.zil.get() else { return };
         let before = zil.policy();
         zil.set_policy(policy);
@@ -91,28 +91,28 @@ impl Log {
     }
 
     /// True if the existing log is replayed.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.zil.get().is_some()
     }
 
-    pub(super) fn logs(&self) -> bool {
+    pub(crate) fn logs(&self) -> bool {
         self.zil().is_some()
     }
 
     /// Returns the bytes of block pointers that a record can hold after `head` bytes.
-    pub(super) fn room_behind(&self, head: u64) -> u64 {
+    pub(crate) fn room_behind(&self, head: u64) -> u64 {
         self.zil().map_or(0, |zil| zil.max_record().saturating_sub(head))
     }
 
     /// Logs a record. With `sync` every commit includes it, otherwise only one of its object.
-    pub(super) fn put(self: &Arc<Self>, tx: &Tx, kind: TxType, record: &Record<'_>, object: Option<u64>, sync: bool) {
+    pub(crate) fn put(self: &Arc<Self>, tx: &Tx, kind: TxType, record: &Record<'_>, object: Option<u64>, sync: bool) {
         let Some(zil) = self.zil() else { return };
         zil.assign(tx, Itx { record: record.encode(kind), object, sync, data: ItxData::InRecord });
         self.owe(zil);
     }
 
     /// Logs a write: in one record, or in one per block if blocks are pointed at.
-    pub(super) fn put_write(self: &Arc<Self>, tx: &Tx, piece: &Piece<'_>) {
+    pub(crate) fn put_write(self: &Arc<Self>, tx: &Tx, piece: &Piece<'_>) {
         let Some(zil) = self.zil() else { return };
         let Piece { object, generation, block_size, sync, .. } = *piece;
         let state = zil.write_state(piece.data.len() as u64, block_size, piece.awaited);
@@ -142,7 +142,7 @@ impl Log {
     }
 
     /// Notes that a change of a file is not in the log.
-    pub(super) fn miss(self: &Arc<Self>, tx: &Tx) {
+    pub(crate) fn miss(self: &Arc<Self>, tx: &Tx) {
         if let Some(zil) = self.zil() {
             self.missed.fetch_max(tx.txg().0, Ordering::Relaxed);
             self.owe(zil);
@@ -150,7 +150,7 @@ impl Log {
     }
 
     /// Drops the records that wait for a commit of a file that has no name any more.
-    pub(super) fn forget(&self, object: u64) {
+    pub(crate) fn forget(&self, object: u64) {
         if let Some(zil) = self.zil() {
             zil.forget(object);
         }
@@ -168,7 +168,7 @@ impl Log {
     ///
     /// # Errors
     /// EBUSY within an operation; EIO if the pool is suspended.
-    pub(super) fn commit(&self, object: Option<u64>, missed: u64) -> Result<(), Error> {
+    pub(crate) fn commit(&self, object: Option<u64>, missed: u64) -> Result<(), Error> {
         if !place::give_back(&self.spa) {
             return Err(Refusal::Busy.of(object.unwrap_or(0)));
         }
@@ -184,13 +184,13 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::commit`].
-    pub(super) fn commit_all(&self) -> Result<(), Error> {
+    pub(crate) fn commit_all(&self) -> Result<(), Error> {
         self.commit(None, self.missed.load(Ordering::Relaxed))
     }
 }
 
 /// Returns the log policy of the properties.
-pub(super) fn policy_of(sync: u64, logbias: u64) -> ZilPolicy {
+pub(crate) fn policy_of(sync: u64, logbias: u64) -> ZilPolicy {
     let sync = match sync {
         1 => SyncMode::Always,
         super::SYNC_DISABLED => SyncMode::Disabled,
@@ -200,13 +200,13 @@ pub(super) fn policy_of(sync: u64, logbias: u64) -> ZilPolicy {
 }
 
 impl Settings {
-    pub(super) fn log_policy(&self) -> ZilPolicy {
+    pub(crate) fn log_policy(&self) -> ZilPolicy {
         policy_of(self.sync, self.logbias)
     }
 }
 
 /// Writes the block at `offset` to its final location.
-pub(super) fn write_block(spa: &Spa, object: &Object, offset: u64, txg: Txg) -> Result<BlockGot, dmu::Error> {
+pub(crate) fn write_block(spa: &Spa, object: &Object, offset: u64, txg: Txg) -> Result<BlockGot, dmu::Error> {
     let Some(policy) = spa.write_policy(object.objset()) else { return Ok(BlockGot::Copy) };
     let blkid = offset.checked_div(object.block_size()).unwrap_or(0);
     Ok(match object.sync_block(blkid, txg, &policy)? {
@@ -272,12 +272,12 @@ impl WriteSource for Inner {
 }
 
 impl Zfs {
-    pub(super) fn log(&self) -> &Arc<Log> {
+    pub(crate) fn log(&self) -> &Arc<Log> {
         &self.0.log
     }
 
     /// True if no changes of a file are logged: it has no name, or belongs to a file that has none.
-    pub(super) fn is_unlogged(&self, node: &Znode) -> bool {
+    pub(crate) fn is_unlogged(&self, node: &Znode) -> bool {
         if !self.log().logs() || node.is_nameless() {
             return true;
         }

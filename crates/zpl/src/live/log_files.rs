@@ -6,13 +6,13 @@ use dmu::Tx;
 use ondisk::BlkPtr;
 use ondisk::zil::{AttrPart, Record, SetAttr as Logged, TxType};
 
-use super::acl::{self, NewAcl};
 use super::log::Piece;
 use super::log_names::{acl_part, pair};
 use super::replay::{
     ATTR_ATIME, ATTR_GID, ATTR_MODE, ATTR_MTIME, ATTR_SIZE, ATTR_UID, XAT_CREATETIME, XAT_FLAGS, XAT_PROJID,
 };
 use super::{SetAttr, Zfs, Znode};
+use crate::acl::modes::{self as acl, NewAcl};
 use crate::{Attrs, FileFlags};
 
 /// The mask bit which says that further attributes follow (OpenZFS on Linux: `ATTR_XVATTR`).
@@ -29,7 +29,7 @@ impl Zfs {
 
     /// Logs a WRITE to a file that ended at `end` before; `awaited` says that the caller will wait for it. A value of an extended
     /// attribute is part of every commit, as its name is.
-    pub(super) fn log_write(&self, tx: &Tx, node: &Znode, offset: u64, data: &[u8], end: u64, awaited: bool) {
+    pub(crate) fn log_write(&self, tx: &Tx, node: &Znode, offset: u64, data: &[u8], end: u64, awaited: bool) {
         if self.is_unlogged(node) {
             return;
         }
@@ -49,7 +49,7 @@ impl Zfs {
     }
 
     /// Logs a TRUNCATE, which makes a hole.
-    pub(super) fn log_truncate(&self, tx: &Tx, node: &Znode, offset: u64, length: u64) {
+    pub(crate) fn log_truncate(&self, tx: &Tx, node: &Znode, offset: u64, length: u64) {
         if !self.is_unlogged(node) {
             let sync = node.writes_sync() || node.with_attrs(|attrs| attrs.flags.has(FileFlags::XATTR));
             let record = Record::Truncate { foid: node.id(), offset, length };
@@ -92,14 +92,14 @@ impl Zfs {
     }
 
     /// Logs a SETATTR of a mode that changed as a consequence.
-    pub(super) fn log_mode(&self, tx: &Tx, node: &Znode, before: &Attrs) {
+    pub(crate) fn log_mode(&self, tx: &Tx, node: &Znode, before: &Attrs) {
         if node.with_attrs(|attrs| attrs.mode) != before.mode {
             self.log_setattr(tx, node, &SetAttr::default(), before);
         }
     }
 
     /// Logs a SETSAXATTR, by the stored name. An empty value means removal in a record, so it cannot be logged.
-    pub(super) fn log_sa_xattr(&self, tx: &Tx, node: &Znode, name: &[u8], value: Option<&[u8]>) {
+    pub(crate) fn log_sa_xattr(&self, tx: &Tx, node: &Znode, name: &[u8], value: Option<&[u8]>) {
         if self.is_unlogged(node) {
             return;
         }

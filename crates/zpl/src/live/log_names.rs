@@ -4,8 +4,8 @@
 use dmu::Tx;
 use ondisk::zil::{AclPart, Create, Record, Rename, TxType, Whiteout};
 
-use super::acl::{self, NewAcl};
 use super::{RenameMode, Zfs, Znode};
+use crate::acl::modes::{self as acl, NewAcl};
 use crate::{Attrs, Error, Kind};
 
 /// Returns seconds and nanoseconds, as records store times.
@@ -45,7 +45,7 @@ fn create<'a>(dir: &Znode, node: &Znode, attrs: &Attrs, name: &'a [u8]) -> Creat
 
 impl Zfs {
     /// Logs CREATE, MKDIR, SYMLINK, with the ACL if it is not equivalent to the mode.
-    pub(super) fn log_create(
+    pub(crate) fn log_create(
         &self,
         tx: &Tx,
         dir: &Znode,
@@ -73,7 +73,7 @@ impl Zfs {
     }
 
     /// Logs MKXATTR: the hidden directory of a file.
-    pub(super) fn log_mkxattr(&self, tx: &Tx, node: &Znode, dir: &Znode) {
+    pub(crate) fn log_mkxattr(&self, tx: &Tx, node: &Znode, dir: &Znode) {
         if !self.is_unlogged(node) {
             let record = create(node, dir, &dir.attrs(), b"");
             self.log().put(tx, TxType::Mkxattr, &Record::Create(record), None, true);
@@ -114,7 +114,7 @@ impl Zfs {
 
     /// Logs REMOVE, RMDIR. Records that wait for a commit of the file are dropped with its last name: its number may soon be
     /// reused.
-    pub(super) fn log_remove(&self, tx: &Tx, dir: &Znode, node: &Znode, name: &[u8]) {
+    pub(crate) fn log_remove(&self, tx: &Tx, dir: &Znode, node: &Znode, name: &[u8]) {
         if self.is_unlogged(dir) {
             return;
         }

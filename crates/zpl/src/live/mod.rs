@@ -27,38 +27,30 @@
 //! # Intent log
 //! Each operation logs its record after its last change, while the locks that order the changes are still held: see [`log`].
 
-mod access;
-mod acl;
 mod clone_range;
-mod io;
-mod log;
+pub(crate) mod io;
+pub(crate) mod log;
 mod log_files;
 mod log_names;
 mod mount;
-mod names;
+pub(crate) mod names;
 mod namespace;
-mod new;
-mod permit;
-mod place;
-mod posix;
+pub(crate) mod new;
+pub(crate) mod place;
 mod prefetch;
 mod quota;
-mod rangelock;
+pub(crate) mod rangelock;
 mod readers;
 mod refusal;
 mod rename;
-mod replay;
+pub(crate) mod replay;
 mod replay_all;
-mod replay_volume;
 mod setattr;
 mod size;
 mod times;
 mod unlinked;
 mod vfs;
-mod xattr;
-mod xattr_dir;
-mod znode;
-mod zvol;
+pub(crate) mod znode;
 
 use std::sync::Arc;
 
@@ -69,14 +61,14 @@ use pool::{PropsWatch, Spa};
 
 use crate::{Error, FileSystem, MASTER_NODE_OBJ, Time};
 
-pub use access::Perms;
-pub use acl::list_of_mode;
+pub use crate::acl::access::Perms;
+pub use crate::acl::modes::list_of_mode;
+pub use crate::zvol::volume::Volume;
 use place::{Batch, Held, Owed};
 pub use refusal::Refusal;
 pub use replay_all::{ReplayProgress, ReplayedDataset, replay_all};
 pub use vfs::{Cred, NewFile, RenameMode, SetAttr, StatFs, Vfs, XattrMode};
 pub use znode::{Open, Znode};
-pub use zvol::Volume;
 
 /// Approximate upper bound of the bytes that a change of names and attributes dirties: dnodes, leaves of ZAPs, and the blocks
 /// above them.

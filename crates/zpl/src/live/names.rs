@@ -15,7 +15,7 @@ const CONTROL_DIR: &[u8] = b".zfs";
 const OBJECT_BITS: u32 = 48;
 
 /// Returns the value of an entry: the object 48@0, its type 4@60 (OpenZFS: `zfs_dirent`).
-pub(super) fn entry_word(object: u64, kind: Kind) -> u64 {
+pub(crate) fn entry_word(object: u64, kind: Kind) -> u64 {
     object & ((1 << OBJECT_BITS) - 1) | u64::from(kind.number()) << 60
 }
 
@@ -80,7 +80,7 @@ impl Zfs {
 
     /// Refuses a new name that OpenZFS could neither find nor remove because its normal form is too long. Existing ones are
     /// found.
-    pub(super) fn check_normal_form(&self, dir: &Znode, name: &[u8]) -> Result<(), Error> {
+    pub(crate) fn check_normal_form(&self, dir: &Znode, name: &[u8]) -> Result<(), Error> {
         match self.fs().is_in_reach(name) {
             true => Ok(()),
             false => Err(Refusal::Unsupported("the normal form of the name is too long").of(dir.id())),

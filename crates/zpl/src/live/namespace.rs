@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use dmu::Tx;
 
-use super::access::{self, Perms};
 use super::names::{NAME_MAX, entry_word, is_dots};
 use super::znode::{content_modified, state_changed};
 use super::{Cred, NewFile, Open, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
+use crate::acl::access::{self, Perms};
 use crate::{Attrs, Error, FileFlags, Kind, ReadDir, Time};
 
 /// Maximum number of links of a file: what fits in Linux's link count.

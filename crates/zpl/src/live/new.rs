@@ -10,9 +10,9 @@ use dmu::sa::{Attr, SaValue, words};
 use dmu::{NewObject, NewZap, Tx, Zap};
 use ondisk::{DNODE_SIZE, ObjectType};
 
-use super::acl::{self, NewAcl, Owners};
 use super::znode::time_value;
 use super::{Cred, NewFile, Refusal, Zfs, Znode};
+use crate::acl::modes::{self as acl, NewAcl, Owners};
 use crate::{Attrs, CaseSensitivity, Error, FileFlags, Fuid, Kind, Time};
 
 /// The bytes of a dnode that are not bonus buffer: its own fields and one block pointer.
@@ -26,7 +26,7 @@ const MAX_SLOTS: usize = 32;
 const TARGET_MAX: usize = 4095;
 
 /// The checked attributes of a new file.
-pub(super) struct Birth<'a> {
+pub(crate) struct Birth<'a> {
     new: &'a NewFile<'a>,
     parent: u64,
     owners: Owners,
@@ -39,7 +39,7 @@ pub(super) struct Birth<'a> {
 
 /// The facts about a new file that the intent log records in addition to the request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Recorded {
+pub(crate) struct Recorded {
     /// The object's number.
     pub(super) id: u64,
     /// Slots of its dnode.
@@ -76,7 +76,7 @@ impl Zfs {
 
     /// Determines the attributes of the hidden directory of extended attributes of `above` or, if `above` is that directory, of a
     /// value in it. Quotas are not checked.
-    pub(super) fn plan_hidden<'a>(&self, above: &Znode, new: &'a NewFile<'a>, owners: Owners) -> Birth<'a> {
+    pub(crate) fn plan_hidden<'a>(&self, above: &Znode, new: &'a NewFile<'a>, owners: Owners) -> Birth<'a> {
         let mode = u32::from(new.kind.number()) << 12 | new.mode & 0o7777;
         let acl = acl::of_new_file(&self.settings(), None, new.kind, mode, owners);
         let (given, projid) = self.given_on(&above.attrs(), new.kind, true);
@@ -121,7 +121,7 @@ impl Zfs {
     ///
     /// # Errors
     /// If the object cannot be created.
-    pub(super) fn make_node(&self, tx: &Tx, birth: &Birth<'_>) -> Result<Arc<Znode>, Error> {
+    pub(crate) fn make_node(&self, tx: &Tx, birth: &Birth<'_>) -> Result<Arc<Znode>, Error> {
         let slots = birth.recorded.map_or(self.settings().dnode_slots, |recorded| recorded.slots).clamp(1, MAX_SLOTS);
         let bonus_len = slots * DNODE_SIZE - DNODE_FIXED;
         let id = birth.recorded.map(|recorded| recorded.id);
@@ -167,7 +167,7 @@ impl Zfs {
     }
 
     /// Removes a created file that got no name.
-    pub(super) fn unmake_node(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
+    pub(crate) fn unmake_node(&self, tx: &Tx, node: &Znode) -> Result<(), Error> {
         self.0.nodes.remove(node.id());
         Ok(self.fs().objset().free_object(tx, node.id())?)
     }
@@ -182,7 +182,7 @@ fn owners_and_mode(cred: &Cred, parent: &Attrs, new: &NewFile<'_>) -> (Owners, u
     let mut mode = u32::from(new.kind.number()) << 12 | new.mode & 0o7777;
     if group_from_dir && new.kind == Kind::Directory {
         mode |= S_ISGID;
-    } else if mode & S_ISGID != 0 && !super::access::may_set_gid_bit(cred, gid.posix_id()) {
+    } else if mode & S_ISGID != 0 && !crate::acl::access::may_set_gid_bit(cred, gid.posix_id()) {
         mode &= !S_ISGID;
     }
     (Owners { uid: Fuid(uid.into()), gid }, mode)
@@ -195,7 +195,7 @@ impl Birth<'_> {
     }
 
     /// Uses the number, time and generation that a log has recorded.
-    pub(super) fn recorded_as(self, recorded: Recorded) -> Self {
+    pub(crate) fn recorded_as(self, recorded: Recorded) -> Self {
         Birth { now: recorded.crtime, recorded: Some(recorded), ..self }
     }
 

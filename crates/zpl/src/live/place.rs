@@ -60,14 +60,14 @@ fn key(spa: &Arc<Spa>) -> usize {
 }
 
 /// The transaction of one operation.
-pub(super) struct Held {
+pub(crate) struct Held {
     spa: usize,
     tx: Arc<Tx>,
 }
 
 impl Held {
     /// Returns the thread's transaction, or assigns a new one for about `bytes` bytes of `objset`.
-    pub(super) fn begin(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Held, Error> {
+    pub(crate) fn begin(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64, netfree: bool) -> Result<Held, Error> {
         let at = key(spa);
         let open = spa.txgs().open();
         let found = with(at, |place| {
@@ -106,7 +106,7 @@ impl Held {
     }
 
     /// True if the thread is within an operation on the pool.
-    pub(super) fn any(spa: &Arc<Spa>) -> bool {
+    pub(crate) fn any(spa: &Arc<Spa>) -> bool {
         with(key(spa), |place| place.depth > 0).unwrap_or(false)
     }
 
@@ -114,14 +114,14 @@ impl Held {
     ///
     /// # Errors
     /// EIO if the pool is suspended.
-    pub(super) fn finish(self) -> Result<(), Error> {
+    pub(crate) fn finish(self) -> Result<(), Error> {
         let mut owed = Owed::default();
         self.finish_owing(&mut owed);
         owed.settle()
     }
 
     /// Releases the transaction; the logs to wait for later are added to `owed`.
-    pub(super) fn finish_owing(self, owed: &mut Owed) {
+    pub(crate) fn finish_owing(self, owed: &mut Owed) {
         let last = |place: &mut Place| place.depth <= 1 && !place.batch;
         let logs = with(self.spa, |place| if last(place) { std::mem::take(&mut place.owed) } else { Vec::new() });
         for log in logs.unwrap_or_default() {
@@ -134,20 +134,20 @@ impl Held {
 
 /// The logs that an operation waits for at its end.
 #[derive(Default)]
-pub(super) struct Owed(Vec<Arc<Log>>);
+pub(crate) struct Owed(Vec<Arc<Log>>);
 
 impl Owed {
     /// Waits for the logs.
     ///
     /// # Errors
     /// EIO if the pool is suspended.
-    pub(super) fn settle(self) -> Result<(), Error> {
+    pub(crate) fn settle(self) -> Result<(), Error> {
         self.0.iter().try_for_each(|log| log.commit_all())
     }
 }
 
 /// A transaction that several threads share: everything that a thread does while it [joins](Shared::join) belongs to it.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     spa: usize,
     objset: u64,
     tx: Arc<Tx>,
@@ -155,17 +155,17 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Assigns a transaction for about `bytes` bytes of `objset`, for operations that free more than they allocate.
-    pub(super) fn begin(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64) -> Result<Shared, Error> {
+    pub(crate) fn begin(spa: &Arc<Spa>, objset: &Arc<Objset>, bytes: u64) -> Result<Shared, Error> {
         Ok(Shared { spa: key(spa), objset: objset.id(), tx: take(spa, objset, bytes, true)? })
     }
 
     /// Returns the transaction.
-    pub(super) fn tx(&self) -> &Tx {
+    pub(crate) fn tx(&self) -> &Tx {
         &self.tx
     }
 
     /// Makes it the transaction of this thread, which has none of the pool, for the lifetime of the returned value.
-    pub(super) fn join(&self) -> Held {
+    pub(crate) fn join(&self) -> Held {
         let (spa, tx) = (self.spa, self.tx.clone());
         let shared = Some(tx.clone());
         let place = Place { objset: self.objset, netfree: true, tx: shared, depth: 1, ..Place::new(spa) };
@@ -175,7 +175,7 @@ impl Shared {
 }
 
 /// Makes the thread wait for a log when it releases its transaction.
-pub(super) fn owe(spa: &Arc<Spa>, log: &Arc<Log>) {
+pub(crate) fn owe(spa: &Arc<Spa>, log: &Arc<Log>) {
     with(key(spa), |place| {
         if !place.owed.iter().any(|owed| Arc::ptr_eq(owed, log)) {
             place.owed.push(log.clone());
@@ -185,7 +185,7 @@ pub(super) fn owe(spa: &Arc<Spa>, log: &Arc<Log>) {
 
 /// Releases the transaction of a batch, so that the next operation assigns another. Returns `false` within an operation, which
 /// needs its transaction.
-pub(super) fn give_back(spa: &Arc<Spa>) -> bool {
+pub(crate) fn give_back(spa: &Arc<Spa>) -> bool {
     let given = with(key(spa), |place| {
         if place.depth == 0 {
             (place.tx, place.left) = (None, 0);
@@ -222,11 +222,11 @@ impl Drop for Held {
 }
 
 /// A sequence of operations that share transactions.
-pub(super) struct Batch(Option<usize>);
+pub(crate) struct Batch(Option<usize>);
 
 impl Batch {
     /// Begins a batch. Within another batch, or within an operation, it is a part of that.
-    pub(super) fn begin(spa: &Arc<Spa>) -> Batch {
+    pub(crate) fn begin(spa: &Arc<Spa>) -> Batch {
         let at = key(spa);
         if with(at, |_| ()).is_some() {
             return Batch(None);
@@ -240,7 +240,7 @@ impl Batch {
     ///
     /// # Errors
     /// EIO if the pool is suspended.
-    pub(super) fn finish(self) -> Result<(), Error> {
+    pub(crate) fn finish(self) -> Result<(), Error> {
         let owed = self.0.and_then(|spa| with(spa, |place| std::mem::take(&mut place.owed)));
         drop(self);
         owed.unwrap_or_default().iter().try_for_each(|log| log.commit_all())

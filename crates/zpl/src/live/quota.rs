@@ -9,8 +9,8 @@ use ondisk::{ObjectType, ObjsetPhys};
 use parking_lot::RwLock;
 use pool::SpaceKind;
 
-use super::acl::Owners;
 use super::{Refusal, SMALL_CHANGE, Zfs, Znode};
+use crate::acl::modes::Owners;
 use crate::{Attrs, Error, MASTER_NODE_OBJ};
 
 /// The prefix of object counts among the amounts of space (OpenZFS: `DMU_OBJACCT_PREFIX`).

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use dmu::Tx;
 
-use super::access::Perms;
 use super::names::{entry_word, is_dots};
 use super::namespace::{Delta, in_order, to_add};
 use super::new::Recorded;
 use super::znode::state_changed;
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, Zfs, Znode};
+use crate::acl::access::Perms;
 use crate::{DirEntry, Error, FileFlags, Kind, Time};
 
 /// Maximum number of parent directories that are climbed: deeper nesting is treated like a loop.

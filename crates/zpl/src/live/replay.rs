@@ -19,7 +19,6 @@ use pool::Spa;
 use zil::replay::{Entry, Replayed, Replayer};
 use zio::Payload;
 
-use super::acl::{self, Owners};
 use super::names::entry_word;
 use super::namespace::Delta;
 use super::new::Recorded;
@@ -27,6 +26,7 @@ use super::place::Shared;
 use super::setattr::acl_values;
 use super::znode::{content_modified, state_changed};
 use super::{Cred, NewFile, Refusal, RenameMode, SMALL_CHANGE, SetAttr, Settings, Zfs, Znode};
+use crate::acl::modes::{self as acl, Owners};
 use crate::{Ace, Acl, Error, FileFlags, Kind, Time, decode_dxattr};
 
 /// Mask bits of the attributes that a SETATTR changes (Linux: `ATTR_*`).
@@ -78,7 +78,7 @@ impl Zfs {
 }
 
 /// Records in the pool's history that a replay ended early.
-pub(super) fn tell(spa: &Arc<Spa>, name: &str, done: Option<&Replayed<Error>>) -> Result<(), Error> {
+pub(crate) fn tell(spa: &Arc<Spa>, name: &str, done: Option<&Replayed<Error>>) -> Result<(), Error> {
     if let Some((seq, kind, error)) = done.and_then(|done| done.failed.as_ref()) {
         let what = format!("replay of the intent log of {name} ended at record {seq} of type {kind}: {error}");
         spa.log_replay_failure(what)?;
@@ -385,7 +385,7 @@ impl Zfs {
 
 /// Returns the offset and the bytes of a WRITE: those of the record; or a whole block, from its start, of which the record wrote
 /// a part; or the first bytes of a block.
-pub(super) fn content_of<'a>(write: &Write<'a>, entry: &'a Entry<'_>) -> (u64, &'a [u8]) {
+pub(crate) fn content_of<'a>(write: &Write<'a>, entry: &'a Entry<'_>) -> (u64, &'a [u8]) {
     let Some(block) = entry.data.as_deref() else { return (write.offset, write.data.unwrap_or(&[])) };
     let size = write.blkptr.lsize();
     if write.length < size {

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use dmu::Tx;
 use dmu::sa::{Attr, SaValue, words};
 
-use super::access::{self, Perms};
-use super::acl::{self, NewAcl, Owners};
-use super::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
 use super::znode::state_changed;
 use super::{Cred, Refusal, SMALL_CHANGE, SetAttr, Zfs, Znode};
+use crate::acl::access::{self, Perms};
+use crate::acl::modes::{self as acl, NewAcl, Owners};
+use crate::acl::permit::{ACLTYPE_NFSV4, ACLTYPE_POSIX};
 use crate::{Ace, Attrs, Error, FileFlags, Fuid, Kind};
 
 const NSEC_PER_SEC: u32 = 1_000_000_000;

@@ -100,7 +100,7 @@ impl Zfs {
 
     /// Removes one link of a file; for a directory the last link but one is the last. A file without links is added to the
     /// unlinked set (OpenZFS: `zfs_drop_nlink_locked`).
-    pub(super) fn drop_link(&self, tx: &Tx, node: &Arc<Znode>) -> Result<(), Error> {
+    pub(crate) fn drop_link(&self, tx: &Tx, node: &Arc<Znode>) -> Result<(), Error> {
         let now = self.now();
         let left = node.edit(self, tx, |attrs| {
             let own = u64::from(attrs.kind() == Kind::Directory);

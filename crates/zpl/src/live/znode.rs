@@ -28,7 +28,7 @@ pub struct Znode {
     /// For a directory: held for writing while its names change.
     pub(crate) names: RwLock<()>,
     /// Held across the check and the change of owners, mode, flags or ACL.
-    pub(super) rights: Mutex<()>,
+    pub(crate) rights: Mutex<()>,
     /// For a file: a range is held for writing while its contents change, for reading by operations that rely on them. Its extended attributes
     /// change while all of it is held.
     pub(crate) content: RangeLock,
@@ -135,11 +135,11 @@ impl Znode {
     }
 
     /// True if it is known to have no capabilities. Set with `content` held.
-    pub(super) fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.plain.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_plain(&self, plain: bool) {
+    pub(crate) fn set_plain(&self, plain: bool) {
         self.plain.store(plain, Ordering::Relaxed);
     }
 

@@ -10,16 +10,16 @@ use pool::Spa;
 use zil::replay::{Entry, Replayer};
 use zio::Payload;
 
-use super::place::Shared;
-use super::{Refusal, SMALL_CHANGE};
 use crate::Error;
+use crate::live::place::Shared;
+use crate::live::{Refusal, SMALL_CHANGE};
 
 /// A volume whose log is replayed. It is not in use yet.
-pub(super) struct Player<'a> {
-    pub(super) spa: &'a Arc<Spa>,
-    pub(super) objset: &'a Arc<Objset>,
-    pub(super) data: &'a Object,
-    pub(super) block: u64,
+pub(crate) struct Player<'a> {
+    pub(crate) spa: &'a Arc<Spa>,
+    pub(crate) objset: &'a Arc<Objset>,
+    pub(crate) data: &'a Object,
+    pub(crate) block: u64,
 }
 
 impl Replayer for Player<'_> {
@@ -73,7 +73,7 @@ impl Replayer for Player<'_> {
 
 impl Player<'_> {
     fn write(&self, tx: &Tx, write: &Write<'_>, entry: &Entry<'_>) -> Result<(), Error> {
-        let (at, data) = super::replay::content_of(write, entry);
+        let (at, data) = crate::live::replay::content_of(write, entry);
         Ok(self.data.write(tx, at, data)?)
     }
 

@@ -4,6 +4,9 @@
 //! `user.` or, by other systems or with `zfs_xattr_compat`, without it; Linux shows the latter as `user.` too. Names of FreeBSD's
 //! system name space are not shown, nor are POSIX ACLs if property `acltype` has another value.
 
+pub(crate) mod hidden_dir;
+pub(crate) mod write;
+
 use std::collections::HashSet;
 
 use dmu::sa::Attr;

@@ -1,5 +1,8 @@
 //! A volume: object 1 holds the data, object 2 the size.
 
+pub(crate) mod replay;
+pub(crate) mod volume;
+
 use std::sync::Arc;
 
 use dmu::{Object, Objset, Zap};

@@ -1,7 +1,7 @@
 //! Changes of extended attributes (OpenZFS: `zpl_xattr.c`, `zfs_sa_set_xattr`).
 //!
 //! With `xattr=sa` an attribute is stored in the packed list among the system attributes; with `xattr=dir`, or if it is too large
-//! for that, in a file of a hidden directory ([`xattr_dir`](super::xattr_dir)). It is never in both: setting it in one location
+//! for that, in a file of a hidden directory ([`xattr_dir`](crate::xattr::hidden_dir)). It is never in both: setting it in one location
 //! removes it from the other. While attributes of a file change its `content` is locked.
 //!
 //! User attributes are stored with the prefix `user.`; a name without it, written by another system, counts as the same and is
@@ -15,10 +15,10 @@ use dmu::Tx;
 use dmu::sa::Attr;
 use nvlist::{Encoding, NvList, Value};
 
-use super::access::{self, Perms};
-use super::permit::ACLTYPE_POSIX;
-use super::znode::state_changed;
-use super::{Cred, NewFile, Refusal, SMALL_CHANGE, XattrMode, Zfs, Znode};
+use crate::acl::access::{self, Perms};
+use crate::acl::permit::ACLTYPE_POSIX;
+use crate::live::znode::state_changed;
+use crate::live::{Cred, NewFile, Refusal, SMALL_CHANGE, XattrMode, Zfs, Znode};
 use crate::{Attrs, Error, FileFlags, Kind, PosixAcl, Xattr, decode_dxattr, linux_name};
 
 /// The largest value (Linux: `XATTR_SIZE_MAX`).
@@ -181,7 +181,7 @@ impl Zfs {
     }
 
     /// Returns the decoded packed list of a file: stored names and values in order.
-    pub(super) fn packed_xattrs(&self, node: &Znode) -> Result<Vec<Xattr>, Error> {
+    pub(crate) fn packed_xattrs(&self, node: &Znode) -> Result<Vec<Xattr>, Error> {
         let sa = node.sa(self)?;
         match sa.get(Attr::Dxattr).filter(|packed| !packed.is_empty()) {
             None => Ok(Vec::new()),
@@ -246,7 +246,7 @@ impl Zfs {
 
     /// Removes a program's capabilities before it is written, truncated or given another owner, whoever the caller is (Linux:
     /// `file_remove_privs`, `ATTR_KILL_PRIV`, `cap_inode_killpriv`).
-    pub(super) fn end_capability(&self, node: &Arc<Znode>) -> Result<(), Error> {
+    pub(crate) fn end_capability(&self, node: &Arc<Znode>) -> Result<(), Error> {
         if node.is_plain() {
             return Ok(());
         }
@@ -369,7 +369,7 @@ impl Zfs {
     }
 
     /// Updates the POSIX ACL after a change of the mode (OpenZFS: `zpl_chmod_acl`).
-    pub(super) fn chmod_posix(&self, tx: &Tx, node: &Arc<Znode>, mode: u32) -> Result<(), Error> {
+    pub(crate) fn chmod_posix(&self, tx: &Tx, node: &Arc<Znode>, mode: u32) -> Result<(), Error> {
         let Some(mut acl) = self.fs().node(node.id())?.posix_acl()? else { return Ok(()) };
         acl.chmod(mode);
         let _content = node.content.write();

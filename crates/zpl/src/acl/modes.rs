@@ -6,7 +6,7 @@
 
 use crate::{Ace, AceType, Acl, Error, FileFlags, Fuid, Kind, Who};
 
-use super::Settings;
+use crate::live::Settings;
 
 /// Values of the properties `aclmode` and `aclinherit` (OpenZFS: `ZFS_ACL_*`).
 pub(crate) mod rule {
@@ -166,7 +166,7 @@ fn object_flag(ace: &Ace) -> u64 {
 }
 
 /// True if the type of an entry fits its subject (OpenZFS: `zfs_acl_valid_ace_type`).
-pub(super) fn is_valid(ace: &Ace) -> bool {
+pub(crate) fn is_valid(ace: &Ace) -> bool {
     match ace.kind {
         AceType::Allow | AceType::Deny | AceType::Audit | AceType::Alarm => {
             matches!(ace.flags & ABOUT_WHOM, 0 | NAMED_GROUP | OWNER | GROUP | EVERYONE)

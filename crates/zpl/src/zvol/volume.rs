@@ -14,11 +14,12 @@ use ondisk::zil::{Record, TxType};
 use pool::{Dataset, PropSource, PropsWatch, Spa, Value};
 use zil::write::{BlockGot, Got, WriteSource, ZilPolicy};
 
-use super::io::chunk;
-use super::log::{self, Log, Piece};
-use super::place::{Held, Owed};
-use super::rangelock::RangeLock;
-use super::{Refusal, SMALL_CHANGE, replay, replay_volume};
+use crate::live::io::chunk;
+use crate::live::log::{self, Log, Piece};
+use crate::live::place::{Held, Owed};
+use crate::live::rangelock::RangeLock;
+use crate::live::{Refusal, SMALL_CHANGE, replay};
+use crate::zvol::replay as replay_volume;
 use crate::{Error, Zvol};
 
 const PROPERTIES_OBJECT: u64 = 2;

@@ -10,8 +10,8 @@
 
 use crate::{Ace, AceType, Acl, Attrs, FileFlags, Kind, PosixAcl, PosixTag, Who};
 
-use super::acl::is_valid;
-use super::{Cred, Refusal};
+use crate::acl::modes::is_valid;
+use crate::live::{Cred, Refusal};
 
 /// The permissions that an operation requires, as NFSv4 names them (OpenZFS: `ACE_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use dmu::Tx;
 
-use super::acl::Owners;
-use super::names::entry_word;
-use super::new::Recorded;
-use super::znode::content_modified;
-use super::{Cred, NewFile, Zfs, Znode};
+use crate::acl::modes::Owners;
+use crate::live::names::entry_word;
+use crate::live::new::Recorded;
+use crate::live::znode::content_modified;
+use crate::live::{Cred, NewFile, Zfs, Znode};
 use crate::{Error, Fuid, Kind, linux_name};
 
 /// Permissions of the directory, and of a value.
@@ -19,7 +19,7 @@ const VALUE_MODE: u32 = 0o644;
 
 impl Zfs {
     /// Returns the stored names in the hidden directory that Linux shows as `name`.
-    pub(super) fn hidden_names(&self, node: &Znode, name: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    pub(crate) fn hidden_names(&self, node: &Znode, name: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let dir = node.with_attrs(|attrs| attrs.xattr_dir);
         if dir == 0 {
             return Ok(Vec::new());
@@ -35,7 +35,7 @@ impl Zfs {
     }
 
     /// Removes a value from the hidden directory.
-    pub(super) fn remove_hidden(&self, tx: &Tx, node: &Znode, stored: &[u8]) -> Result<(), Error> {
+    pub(crate) fn remove_hidden(&self, tx: &Tx, node: &Znode, stored: &[u8]) -> Result<(), Error> {
         let dir = self.znode(node.with_attrs(|attrs| attrs.xattr_dir))?;
         let Some(entry) = self.fs().lookup(dir.id(), stored)? else { return Ok(()) };
         let value = self.znode(entry.object)?;
@@ -47,7 +47,7 @@ impl Zfs {
     }
 
     /// Writes a value into the hidden directory, which is created if necessary.
-    pub(super) fn write_hidden(
+    pub(crate) fn write_hidden(
         &self,
         tx: &Tx,
         cred: &Cred,
@@ -99,7 +99,7 @@ impl Zfs {
     }
 
     /// Creates the directory, as recorded in a log if `recorded` is given. The file's `content` is held.
-    pub(super) fn make_hidden_dir(
+    pub(crate) fn make_hidden_dir(
         &self,
         tx: &Tx,
         node: &Arc<Znode>,

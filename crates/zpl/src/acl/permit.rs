@@ -1,7 +1,7 @@
 //! Permission checks on files in use, with the list that applies.
 
-use super::access::{self, Guarded, List, Perms};
-use super::{Cred, Refusal, Settings, Zfs, Znode};
+use crate::acl::access::{self, Guarded, List, Perms};
+use crate::live::{Cred, Refusal, Settings, Zfs, Znode};
 use crate::{Acl, Attrs, Error, FileFlags, Follow, Kind, Node, PosixAcl};
 
 /// Values of the property `acltype`.

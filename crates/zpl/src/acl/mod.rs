@@ -5,6 +5,12 @@
 //! entries, which only file servers set, have two more GUIDs. In ZPL version 5 the list is the attribute `ZPL_DACL_ACES`; before,
 //! up to 72 bytes are stored in `ZPL_ZNODE_ACL`, and a longer list in an object of its own.
 
+pub(crate) mod access;
+pub(crate) mod modes;
+pub(crate) mod permit;
+pub(crate) mod posix;
+pub(crate) mod posix_modes;
+
 use std::fmt;
 
 use base::{Endian, bytes};
