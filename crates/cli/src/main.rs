@@ -23,6 +23,7 @@ mod json;
 mod keys;
 mod names;
 mod pools;
+mod progress;
 mod props;
 mod replay;
 mod shown;

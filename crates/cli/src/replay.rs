@@ -6,7 +6,7 @@ use pool::Spa;
 use zpl::live::{ReplayProgress, replay_all};
 
 use crate::error::{Failure, failed};
-use crate::verbs::progress;
+use crate::progress;
 
 /// Replays all logs of a pool whose datasets have their keys. Returns whether all could be opened; those that could
 /// not are reported on standard error.

@@ -12,11 +12,11 @@ use zpl::{Kind, Node};
 use zuse::{CopyIn, Error, Files, Target};
 
 use super::Session;
-use super::progress::Narrator;
 use super::session::{Found, base_name, file_target, strerror};
 use super::volume;
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::progress::Narrator;
 use crate::writable;
 
 /// The mode of a directory if none was given, without what the umask takes away.

@@ -7,11 +7,11 @@ use pool::{Kind, ListOptions};
 use zpl::Kind as FileKind;
 use zuse::{Copier, Target};
 
-use super::progress::Narrator;
 use super::session::{Found, base_name, is_dir, is_target};
 use super::{DATASETS, Session};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::progress::Narrator;
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {
     let mut session = Session::new(parsed)?;

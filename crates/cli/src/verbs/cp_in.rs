@@ -9,13 +9,13 @@ use zpl::{Kind, Node};
 use zuse::{CopyIn, Imported, Target};
 
 use super::cp::Origins;
-use super::progress::Narrator;
 use super::session::strerror;
 use super::session::{Found, base_name, file_target, is_target};
 use super::volume;
 use super::{DATASETS, Session};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, cause, failed, usage};
+use crate::progress::Narrator;
 use crate::writable;
 
 /// The source of a file.

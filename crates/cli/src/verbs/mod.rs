@@ -8,7 +8,6 @@ mod cp_in;
 mod format;
 mod kstat;
 mod ls;
-pub(crate) mod progress;
 mod session;
 mod stat;
 mod tar;

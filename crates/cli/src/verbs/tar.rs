@@ -7,10 +7,10 @@ use control::Caller;
 use zuse::{Archiver, CopyIn};
 
 use super::Session;
-use super::progress::Narrator;
 use super::session::{Found, file_target, targets};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::progress::Narrator;
 use crate::writable;
 
 pub(super) fn run(parsed: &Parsed) -> Outcome {

@@ -9,10 +9,11 @@ use pool::Pool;
 use serde_json::{Value, json};
 use zuse::verify::{Names, Options, Summary, verify};
 
+use super::Session;
 use super::session::targets;
-use super::{Session, progress};
 use crate::args::Parsed;
 use crate::error::{Outcome, failed, usage};
+use crate::progress;
 
 /// Damaged files that are listed without -v.
 const SHOWN: usize = 100;

@@ -14,10 +14,10 @@ use zuse::host::Rest;
 use zuse::{Chunk, Contents, Target, read_past_damage};
 
 use super::Session;
-use super::progress::bar;
 use super::session::{Found, file_target, is_target};
 use crate::args::Parsed;
 use crate::error::{Failure, Outcome, failed, usage};
+use crate::progress::bar;
 
 /// Bytes that are moved at a time: whole blocks of any volume.
 const PIECE: usize = 4 << 20;

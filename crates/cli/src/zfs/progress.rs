@@ -67,7 +67,7 @@ impl Style {
 
 /// Does `work`, and shows its progress meanwhile.
 pub(super) fn shown<R>(style: Style, name: &str, progress: &Progress, work: impl FnOnce() -> R) -> R {
-    let bar = style.has_bar().then(|| crate::verbs::progress::bar(style.size, false));
+    let bar = style.has_bar().then(|| crate::progress::bar(style.size, false));
     if style.lines && !style.parsable && bar.is_none() {
         eprintln!("{}", style.heading(name));
     }
@@ -148,7 +148,7 @@ pub(super) fn drawn<R>(wanted: bool, name: &str, bytes: &AtomicU64, work: impl F
     if !wanted || !std::io::stderr().is_terminal() {
         return work();
     }
-    let bar = crate::verbs::progress::bar(0, false);
+    let bar = crate::progress::bar(0, false);
     bar.set_message(name.to_owned());
     let (done, end) = channel::<()>();
     std::thread::scope(|scope| {

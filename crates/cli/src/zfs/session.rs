@@ -12,7 +12,7 @@ use super::select;
 use crate::error::{Failure, Outcome, failed};
 use crate::names::{self, Types};
 use crate::pools::here;
-use crate::verbs::progress::bar;
+use crate::progress::bar;
 use crate::{replay, writable};
 
 /// Pools open for a change, each from its first use to the end of the command.

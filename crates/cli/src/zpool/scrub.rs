@@ -135,7 +135,7 @@ type Read<'r> =
 /// Reads blocks, and shows the progress on a terminal.
 fn read(spa: &Arc<Spa>, blocks: &Read<'_>) -> Result<(), String> {
     let total = spa.view().and_then(|view| view.space()).map_or(0, |space| space.allocated);
-    let bar = crate::verbs::progress::bar(total, false);
+    let bar = crate::progress::bar(total, false);
     let lost = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let progress = |bytes, damaged| {
