@@ -14,7 +14,7 @@
 //!   its reservation beyond that in `child_rsrv`. A change of one of these figures is propagated to all directories above.
 //!
 //! # In memory
-//! OpenDatasets that are open for writing are listed in `open_datasets`. A long-running reader takes a [`LongHold`], which keeps its dataset from
+//! A `DslPool` hangs on each [`Spa`](crate::Spa). It lists the heads that are open for writing, with their intent logs. A long-running reader takes a [`LongHold`], which keeps its dataset from
 //! being destroyed. An operation that replaces the blocks of a head (rollback, swap, destroy) evicts the head first; a caller that still has its
 //! object set finds it stale. A change of its properties gives the head a new [`WritePolicy`](dmu::WritePolicy).
 //!

@@ -15,6 +15,10 @@
 //! * **Reads heal.** A copy that a read found damaged is rewritten at the beginning of a txg, if the last synced state still has the block.
 //! * **An error in a sync suspends the pool.** The state on disk stays the last synced txg; every waiting caller gets the error.
 //!
+//! # The layer above
+//! The engine knows of the datasets only what it calls through [`Datasets`](datasets::Datasets): to make the first ones, to claim their logs at an
+//! import, to sync those that are dirty. Their state hangs on the [`Spa`] and is `dsl`'s alone.
+//!
 //! # Lock order
 //! `open_datasets` → `config` → the locks of `space` and `zio`. None is held over I/O except by the sync thread, which alone takes `config` for
 //! long.
@@ -24,7 +28,7 @@
 //! none of whose blocks has been overwritten: blocks freed in a txg are reused two txgs later at the earliest, even if another process
 //! opens the pool in between.
 //!
-//! OpenZFS: `spa.c`, `txg.c`, `dsl_pool.c`, `dsl_synctask.c`, `spa_config.c`.
+//! OpenZFS: `spa.c`, `txg.c`, `dsl_synctask.c`, `spa_config.c`.
 
 pub(crate) mod bpobj;
 pub mod brt;

@@ -1,7 +1,7 @@
 //! Setting and inheriting properties (OpenZFS: `dsl_props_set`, `dsl_prop_inherit`, `zfs_prop_set_special`).
 //!
 //! All properties of one call are checked, then all are stored, in one txg. Those that are more than a value in a ZAP (quotas,
-//! reservations, the size of a volume) have their effect with them. OpenDatasets that are open, here and below, are written by
+//! reservations, the size of a volume) have their effect with them. Heads that are open, here and below, are written by
 //! the new rules from then on.
 
 use std::sync::Arc;
